@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use outlast::process;
 
 fn main() -> ExitCode {
-    if let Some(code) = process::keep_if_told_to() {
+    if let Some(code) = process::run_supervisor_if_requested() {
         return code;
     }
-    process::begin_afresh();
+    process::reset_inherited_signals();
     process::inherit_orphans();
     outlast::cli::main()
 }

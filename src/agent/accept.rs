@@ -32,29 +32,29 @@ pub(super) struct CompletedCall<'a> {
 
 impl Session<'_> {
     /// What the tools of a reply came to, as the machine needs to know it.
-    pub(super) async fn settle(&mut self, batch: &[CompletedCall<'_>]) -> Event {
+    pub(super) async fn finish_batch(&mut self, batch: &[CompletedCall<'_>]) -> Event {
         let others = |done: &&CompletedCall<'_>| done.call.name != STRUCTURED_OUTPUT;
         let failed = batch.iter().filter(others).any(|done| is_error(done.result));
-        let others = if failed { OtherCalls::Failed } else { OtherCalls::Fine };
-        match self.toolbox.settle(others) {
-            Delivery::Answer(_) => return self.mind_work(Event::Delivered),
-            Delivery::Misfit => return Event::Misfit,
+        let others = if failed { OtherCalls::Failed } else { OtherCalls::Succeeded };
+        match self.toolbox.settle_answers(others) {
+            Delivery::Answer(_) => return self.check_background_work(Event::Delivered),
+            Delivery::Invalid => return Event::SchemaMismatch,
             Delivery::Nothing => {}
         }
         let mut deeds = Vec::with_capacity(batch.len());
         for done in batch {
-            let nature = match (self.nature(done), written(done)) {
-                (CallEffect::Changed, Some(path)) => edited(path).await.unwrap_or(CallEffect::Changed),
+            let nature = match (self.call_effect(done), written_file(done)) {
+                (CallEffect::Changed, Some(path)) => edit_effect(path).await.unwrap_or(CallEffect::Changed),
                 (nature, _) => nature,
             };
-            deeds.push(deed(done, nature));
+            deeds.push(call_record(done, nature));
         }
-        self.journal.deeds(&deeds);
-        Event::ToolsDone(self.spiral.observe(&deeds, self.limits.loops))
+        self.journal.tool_calls(&deeds);
+        Event::ToolsDone(self.loop_detector.observe(&deeds, self.limits.loops))
     }
 
     /// What a call was, as far as it shows without a look at the file that it may have written.
-    fn nature(&self, done: &CompletedCall<'_>) -> CallEffect {
+    fn call_effect(&self, done: &CompletedCall<'_>) -> CallEffect {
         let ToolCall { name, input, .. } = done.call;
         let command = input.get("command").and_then(Value::as_str);
         if is_wait(name, command) {
@@ -62,7 +62,7 @@ impl Session<'_> {
         } else if is_error(done.result) {
             CallEffect::Failed
         } else if self.toolbox.effect(done.call).changes_nothing() || name == "TodoWrite" {
-            CallEffect::Looked
+            CallEffect::ReadOnly
         } else {
             CallEffect::Changed
         }
@@ -72,53 +72,53 @@ impl Session<'_> {
     pub(super) async fn check(&mut self) -> Event {
         let cancel = CancellationToken::new();
         let toolbox = Arc::clone(&self.toolbox);
-        let checking = Box::pin(toolbox.check(cancel.clone()));
+        let checking = Box::pin(toolbox.run_requirement(cancel.clone()));
         let waiting_for = WaitingFor::Tool { name: "--require", id: "" };
-        let check = match self.see_through(waiting_for, &cancel, checking).await {
+        let check = match self.run_cancellable(waiting_for, &cancel, checking).await {
             Ok(Some(check)) => check,
-            Ok(None) => return self.broke("a requirement was to be checked that there is not"),
+            Ok(None) => return self.internal_error("a requirement was to be checked that there is not"),
             Err(cut) => return cut.into(),
         };
         let passed = check.passed();
         if !passed {
-            let most = u32::from(self.limits.budgets.amendments) + 1;
+            let most = u32::from(self.limits.budgets.requirement_tries) + 1;
             let verified = self.toolbox.acceptance().requirement;
             let attempt = verified.map_or(1, |verified| verified.attempts);
-            self.unmet.take_in(&check, (attempt, most), self.history.messages());
+            self.failed_checks.take_in(&check, (attempt, most), self.history.messages());
         }
         Event::Checked { passed }
     }
 }
 
 /// An edit of a file, with a mark of what is in it now.
-async fn edited(path: &Path) -> Option<CallEffect> {
+async fn edit_effect(path: &Path) -> Option<CallEffect> {
     let file = Fingerprint::of(&[path.as_os_str().as_encoded_bytes()]);
-    Some(CallEffect::Edited { file, now: content_mark(path).await? })
+    Some(CallEffect::Edited { file, now: content_fingerprint(path).await? })
 }
 
-fn deed(done: &CompletedCall<'_>, nature: CallEffect) -> ToolCallRecord {
+fn call_record(done: &CompletedCall<'_>, nature: CallEffect) -> ToolCallRecord {
     let ToolCall { name, input, .. } = done.call;
     let mut arguments = input.clone();
     if let Some(arguments) = arguments.as_object_mut() {
         // Words for people, which a model may vary while it does the same.
         arguments.shift_remove("description");
     }
-    ToolCallRecord::new(name, arguments.to_string().as_bytes(), said(done).as_bytes(), nature)
+    ToolCallRecord::new(name, arguments.to_string().as_bytes(), comparable_text(done).as_bytes(), nature)
 }
 
 /// The file that a call has written, as its tool says.
-fn written<'a>(done: &CompletedCall<'a>) -> Option<&'a Path> {
+fn written_file<'a>(done: &CompletedCall<'a>) -> Option<&'a Path> {
     done.detail["filePath"].as_str().map(Path::new)
 }
 
 /// A mark of a file's content. Only of plain files: nothing else can be read without waiting.
-async fn content_mark(path: &Path) -> Option<Fingerprint> {
+async fn content_fingerprint(path: &Path) -> Option<Fingerprint> {
     let path = path.to_owned();
-    let looking = tokio::task::spawn_blocking(move || look(&path));
+    let looking = tokio::task::spawn_blocking(move || fingerprint_file(&path));
     tokio::time::timeout(LOOK_MAX, looking).await.ok()?.ok()?
 }
 
-fn look(path: &Path) -> Option<Fingerprint> {
+fn fingerprint_file(path: &Path) -> Option<Fingerprint> {
     let facts = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
     if facts.len() > FILE_MAX {
         let time = format!("{:?}", facts.modified().ok());
@@ -134,7 +134,7 @@ fn is_error(result: &Block) -> bool {
 
 /// What a result says. The file in which a long one is kept has another name each time, and so has
 /// a background command.
-fn said(done: &CompletedCall<'_>) -> String {
+fn comparable_text(done: &CompletedCall<'_>) -> String {
     let Block::ToolResult { content, .. } = done.result else { return String::new() };
     let word = |block: &Block| {
         if let Block::Text { text } = block {

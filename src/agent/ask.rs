@@ -7,13 +7,13 @@ use tokio::sync::mpsc;
 
 use crate::hooks::HookEvent;
 use crate::model::limits::SharedLimits;
-use crate::model::{ModelReply, StreamProgress, RequestContent, Renewal, StopKind, reply_of};
+use crate::model::{ModelReply, StreamProgress, RequestContent, Renewal, StopKind, classify_reply};
 use crate::recovery::{
     ModelCall, ErrorClass, Event, Failure, Fault, FaultKind, Incomplete, Moment, Money, CallPurpose, FailureStage,
     ReplyKind, SUMMARISE, classify,
 };
 use crate::transcript::{
-    Block, History, Message, Usage, faults_of_a_history, lacks_thinking, repair, violations,
+    Block, History, Message, Usage, history_violations, lacks_thinking, repair, violations,
 };
 
 use super::books::CallCost;
@@ -49,32 +49,32 @@ impl From<Result<ModelReply, Box<Fault>>> for AttemptOutcome {
 
 impl Session<'_> {
     pub(super) async fn ask(&mut self, ask: ModelCall) -> Event {
-        match self.held(&ask).await {
+        match self.shared_limit_until(&ask).await {
             Ok(None) => {}
-            Ok(Some(until)) => return Event::Held { until },
+            Ok(Some(until)) => return Event::SharedLimitMet { until },
             Err(cut) => return cut.into(),
         }
-        self.mend();
+        self.repair_history();
         let worst_case = self.worst_case(&ask);
-        if !self.books.reserve(worst_case) {
-            return self.broke("the budget changed between weighing a call and making it");
+        if !self.accounting.reserve(worst_case) {
+            return self.internal_error("the budget changed between weighing a call and making it");
         }
         if let CallPurpose::Summary(occasion) = ask.purpose
             && let Err(event) = self.before_compaction(occasion).await
         {
-            self.books.settle_broken();
+            self.accounting.settle_broken();
             return event;
         }
         let began = self.watch.clock.now();
         let end = self.call(ask).await;
-        self.guard();
-        self.books.tally.api_duration += began.until(self.watch.clock.now());
+        self.redact_new_secrets();
+        self.accounting.tally.api_duration += began.until(self.watch.clock.now());
         match end {
-            AttemptOutcome::Answered(answer) => self.heard(*answer, &ask).await,
-            AttemptOutcome::Failed(fault) => self.failed(*fault, &ask).await,
+            AttemptOutcome::Answered(answer) => self.handle_answer(*answer, &ask).await,
+            AttemptOutcome::Failed(fault) => self.handle_fault(*fault, &ask).await,
             AttemptOutcome::Cut(cut) => {
                 self.early.discard();
-                self.forget_told();
+                self.drop_emitted_blocks();
                 self.settle_broken();
                 cut.into()
             }
@@ -82,9 +82,9 @@ impl Session<'_> {
     }
 
     /// Nothing invalid is ever sent. A violation is our own bug: it is mended, counted and said.
-    fn mend(&mut self) {
+    fn repair_history(&mut self) {
         let messages = self.history.messages();
-        let faults = if self.paused { faults_of_a_history(messages) } else { violations(messages) };
+        let faults = if self.paused { history_violations(messages) } else { violations(messages) };
         if faults.is_empty() {
             return;
         }
@@ -94,24 +94,24 @@ impl Session<'_> {
             repairs
         });
         self.journal.repairs(&repairs);
-        self.books.tally.repairs += u32::try_from(repairs.len()).unwrap_or(u32::MAX);
+        self.accounting.tally.repairs += u32::try_from(repairs.len()).unwrap_or(u32::MAX);
         let changes: Vec<String> = repairs.iter().map(ToString::to_string).collect();
         let changes = changes.join("; ");
         let warning = format!("repaired the conversation before sending it: {changes}");
-        self.watch.tell(&RunNotice::Warning(&warning));
+        self.watch.emit(&RunNotice::Warning(&warning));
     }
 
     /// The thinking budget for the next reply.
     pub(super) fn thinking_for(&self, rung: &ModelEndpoint) -> Option<u32> {
         let bare = self.thinking_stripped
-            && rung.facts.misses_thinking()
+            && rung.facts.requires_prior_thinking()
             && lacks_thinking(self.history.messages());
         self.thinking.filter(|_| !bare)
     }
 
     async fn call(&mut self, ask: ModelCall) -> AttemptOutcome {
-        let figures = self.figures();
-        let rung = self.rung_at(ask.rung).clone();
+        let figures = self.progress();
+        let rung = self.endpoint_at(ask.rung).clone();
         let summary = (ask.purpose != CallPurpose::Reply).then(|| self.summary_messages());
         let (thinking, model) = (self.thinking_for(&rung), rung.facts.name.as_str());
         // Not every model of the chain has fast mode.
@@ -120,26 +120,26 @@ impl Session<'_> {
             summary_prompt(model, messages, fast)
         } else {
             let (system, tools) = (self.system.as_str(), self.definitions.as_slice());
-            let (messages, source) = (self.history.messages(), self.kin.source.as_deref());
+            let (messages, source) = (self.history.messages(), self.agent_context.source.as_deref());
             RequestContent { model, system, tools, messages, thinking, fast, source }
         };
         let (sender, mut progress) = mpsc::unbounded_channel();
         // Nobody listens once the call was cut, and nothing is lost by that.
         let mut send = move |step| drop(sender.send(step));
-        let call = rung.client.ask(&prompt, &ask, &mut send);
+        let call = rung.client.attempt(&prompt, &ask, &mut send);
         tokio::pin!(call);
         let mut vigil = self.watch.begin();
         let mut last_byte: Option<Moment> = None;
         // Nothing runs before its hooks were asked.
-        let guarded = self.counsellors.listen_to(HookEvent::PreToolUse);
+        let guarded = self.hook_state.listen_to(HookEvent::PreToolUse);
         // What a summary is made of is no part of the conversation.
         let streams = self.stream_events && ask.purpose == CallPurpose::Reply;
         let end = loop {
             let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
                 let silence = last_byte.map(|then| then.until(watch.clock.now()));
-                watch.beat(vigil, WaitingFor::Model(&rung.label), figures, silence);
+                watch.emit_heartbeat(vigil, WaitingFor::Model(&rung.label), figures, silence);
             };
-            let next = next_of(&mut progress, call.as_mut());
+            let next = next_step(&mut progress, call.as_mut());
             match self.watch.wait_for(&mut vigil, show, next).await {
                 Ok(AfterAttempt::Step(step)) => {
                     last_byte = Some(self.watch.clock.now());
@@ -147,12 +147,12 @@ impl Session<'_> {
                         self.early.consider(block, &self.toolbox);
                     }
                     if let StreamProgress::Received(received) = step {
-                        self.books.receive(received);
+                        self.accounting.receive(received);
                     }
                     if streams {
-                        show_block(&step, &mut self.told, &self.history, &mut self.watch);
+                        emit_block(&step, &mut self.emitted_blocks, &self.history, &mut self.watch);
                     }
-                    pass_on(step, streams, &mut self.watch, &mut self.shared);
+                    forward_progress(step, streams, &mut self.watch, &mut self.shared);
                 }
                 Ok(AfterAttempt::Over(result)) => break result.into(),
                 Err(cut @ (CancelReason::Interrupt(_) | CancelReason::Denial)) => break AttemptOutcome::Cut(cut),
@@ -169,24 +169,24 @@ impl Session<'_> {
         // A reply that comes at once may be here before what was told on its way.
         while let Ok(step) = progress.try_recv() {
             if let StreamProgress::Received(received) = step {
-                self.books.receive(received);
+                self.accounting.receive(received);
             }
             if streams {
-                show_block(&step, &mut self.told, &self.history, &mut self.watch);
+                emit_block(&step, &mut self.emitted_blocks, &self.history, &mut self.watch);
             }
-            pass_on(step, streams, &mut self.watch, &mut self.shared);
+            forward_progress(step, streams, &mut self.watch, &mut self.shared);
         }
         end
     }
 
-    async fn heard(&mut self, mut answer: ModelReply, ask: &ModelCall) -> Event {
+    async fn handle_answer(&mut self, mut answer: ModelReply, ask: &ModelCall) -> Event {
         // What failed before was overcome: it explains nothing that comes now.
         self.fault = None;
-        let label = self.rung().label.clone();
+        let label = self.endpoint().label.clone();
         self.settle_call(&label, &mut answer);
         let first_token = answer.first_token.map(|real| self.watch.clock.scaled(real));
-        self.books.tally.first_token = self.books.tally.first_token.or(first_token);
-        if StopKind::of(&answer.stop_reason) == StopKind::ContextLimit {
+        self.accounting.tally.first_token = self.accounting.tally.first_token.or(first_token);
+        if StopKind::classify(&answer.stop_reason) == StopKind::ContextLimit {
             let message = "the context window was full before the reply ended".to_owned();
             let kind = FaultKind::Refused {
                 status: 200,
@@ -194,11 +194,11 @@ impl Session<'_> {
                 code: String::new(),
                 message,
             };
-            return self.failed(Fault::new(kind, FailureStage::Block), ask).await;
+            return self.handle_fault(Fault::new(kind, FailureStage::Block), ask).await;
         }
-        let reply = reply_of(&answer);
+        let reply = classify_reply(&answer);
         if let ReplyKind::Incomplete(why) = reply {
-            self.blame(incomplete(&answer, why));
+            self.keep_fault(incomplete_reply_fault(&answer, why));
         }
         if matches!(ask.purpose, CallPurpose::Summary(_)) {
             self.hold_summary(answer).await;
@@ -206,7 +206,7 @@ impl Session<'_> {
         }
         self.rename_repeated_calls(&mut answer);
         self.pending = Some(answer);
-        self.mind_work(Event::Replied(reply))
+        self.check_background_work(Event::Replied(reply))
     }
 
     /// Some servers number their calls anew in each reply. The service wants an id but once.
@@ -214,7 +214,7 @@ impl Session<'_> {
         for block in &mut answer.content {
             let Block::ToolUse { id, .. } = block else { continue };
             if knows_call(self.history.messages(), id) {
-                let fresh = self.told.new_name(id);
+                let fresh = self.emitted_blocks.new_name(id);
                 self.early.rename(id, &fresh);
                 for call in answer.malformed.iter_mut().filter(|call| call.id == *id) {
                     call.id.clone_from(&fresh);
@@ -224,33 +224,33 @@ impl Session<'_> {
         }
     }
 
-    async fn failed(&mut self, fault: Fault, ask: &ModelCall) -> Event {
+    async fn handle_fault(&mut self, fault: Fault, ask: &ModelCall) -> Event {
         self.early.discard();
-        self.forget_told();
+        self.drop_emitted_blocks();
         self.settle_broken();
-        let contradicted = self.contradicts(&fault, ask);
+        let contradicted = self.is_implausible_overflow(&fault, ask);
         if !contradicted {
             self.learn_window(&fault, ask.purpose);
         }
-        let (remedies, standing) = (self.remedies(&fault, ask), self.rung().client.standing());
-        let failure = Failure { remedies, standing, contradicted, ..classify(&fault) };
-        self.blame(fault);
-        self.warn_others(failure).await;
+        let (remedies, standing) = (self.mitigations(&fault, ask), self.endpoint().client.standing());
+        let failure = Failure { mitigations: remedies, standing, contradicted, ..classify(&fault) };
+        self.keep_fault(fault);
+        self.share_rate_limit(failure).await;
         Event::Failed(failure)
     }
 
     /// Keeps what the run reports should it end of this, with when the service wants it back: that
     /// counts from now, however long the end takes.
-    pub(super) fn blame(&mut self, fault: Fault) {
+    pub(super) fn keep_fault(&mut self, fault: Fault) {
         let now = self.watch.clock.unix_seconds();
-        let wish = classify(&fault).wish;
+        let wish = classify(&fault).retry_after;
         self.retry_at = wish.map(|wish| now.saturating_add(wish.wait.as_secs()));
         self.fault = Some(fault);
     }
 
     /// Charges what the reply cost, on paper too. Nothing further learns of impossible counts.
     pub(super) fn settle_call(&mut self, label: &str, answer: &mut ModelReply) {
-        let cost = self.books.settle(answer);
+        let cost = self.accounting.settle(answer);
         if let CallCost::Whole(settled) = cost {
             answer.usage = settled.usage;
         }
@@ -259,8 +259,8 @@ impl Session<'_> {
 
     /// Charges what a call received that brought no answer, on paper too.
     fn settle_broken(&mut self) {
-        let cost = self.books.settle_broken();
-        let label = self.rung().label.clone();
+        let cost = self.accounting.settle_broken();
+        let label = self.endpoint().label.clone();
         self.note_cost(&label, cost);
     }
 
@@ -270,42 +270,42 @@ impl Session<'_> {
             CallCost::Whole(settled) => {
                 self.journal.spend(settled.counted, &settled.usage, label);
                 if settled.uncounted > Money::ZERO {
-                    self.journal.forfeit(Some(settled.uncounted), &Usage::default(), label);
+                    self.journal.spend_upper_bound(Some(settled.uncounted), &Usage::default(), label);
                 }
             }
             CallCost::Broken(settled) => {
-                self.journal.forfeit(settled.total(), &settled.usage, label);
+                self.journal.spend_upper_bound(settled.total(), &settled.usage, label);
             }
         }
-        for remark in self.books.remarks(&cost, label) {
-            self.watch.tell(&RunNotice::Warning(&remark));
+        for remark in self.accounting.remarks(&cost, label) {
+            self.watch.emit(&RunNotice::Warning(&remark));
         }
     }
 
     pub(super) async fn refresh(&mut self) -> Event {
         let mut vigil = self.watch.begin();
-        let figures = self.figures();
-        let client = Arc::clone(&self.rung().client);
+        let figures = self.progress();
+        let client = Arc::clone(&self.endpoint().client);
         let refreshing = client.refresh();
         let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
-            watch.beat(vigil, WaitingFor::Model("credentials"), figures, None);
+            watch.emit_heartbeat(vigil, WaitingFor::Model("credentials"), figures, None);
         };
         let renewal = match self.watch.wait_for(&mut vigil, show, refreshing).await {
             Ok(renewal) => renewal,
             Err(cut) => return cut.into(),
         };
-        self.guard();
+        self.redact_new_secrets();
         // The rejection that led here stays what the run reports, unless there is more to say.
         let rejection = self.fault.as_ref().map(classify);
         let rejection = rejection.unwrap_or(Failure::of(ErrorClass::AuthError));
         let (class, body) = (rejection.class, rejection.body);
         let standing = client.standing();
         match renewal {
-            Renewal::Another | Renewal::Confirmed => Event::Refreshed,
-            Renewal::Same => Event::Failed(Failure { body, standing, ..Failure::of(class) }),
+            Renewal::Replaced | Renewal::Confirmed => Event::Refreshed,
+            Renewal::Unchanged => Event::Failed(Failure { body, standing, ..Failure::of(class) }),
             Renewal::Failed(fault) => {
                 let failure = classify(&fault);
-                self.blame(*fault);
+                self.keep_fault(*fault);
                 // Why no other credential could be had says nothing against the verdict.
                 let final_too = failure.class == ErrorClass::InvalidApiKey;
                 let class = if final_too { class } else { failure.class };
@@ -314,14 +314,14 @@ impl Session<'_> {
         }
     }
 
-    pub(super) fn broke(&mut self, what: &str) -> Event {
+    pub(super) fn internal_error(&mut self, what: &str) -> Event {
         self.broken = Some(what.to_owned());
-        Event::Broke
+        Event::InternalError
     }
 }
 
 /// Waits for what comes next of a call. Nothing is lost if it is not waited for to the end.
-async fn next_of(
+async fn next_step(
     progress: &mut mpsc::UnboundedReceiver<StreamProgress>,
     call: Pin<&mut impl Future<Output = Result<ModelReply, Box<Fault>>>>,
 ) -> AfterAttempt {
@@ -345,7 +345,7 @@ fn summary_prompt<'a>(model: &'a str, messages: &'a [Message], fast: bool) -> Re
 }
 
 /// Why a reply is not complete, for the log of a run that ends of it.
-fn incomplete(answer: &ModelReply, why: Incomplete) -> Fault {
+fn incomplete_reply_fault(answer: &ModelReply, why: Incomplete) -> Fault {
     let reason: String = answer.stop_reason.chars().take(LONGEST_REASON).collect();
     let meaning = match why {
         Incomplete::MissingCall => "but no tool call came",
@@ -354,7 +354,7 @@ fn incomplete(answer: &ModelReply, why: Incomplete) -> Fault {
         Incomplete::UnknownReason => "which is not the end of a reply in the Messages API",
     };
     let detail = format!("the reply ended with the stop reason `{reason}`, {meaning}");
-    let mut fault = Fault::new(FaultKind::Nonsense { detail }, FailureStage::Block);
+    let mut fault = Fault::new(FaultKind::InvalidContent { detail }, FailureStage::Block);
     fault.request_id.clone_from(&answer.request_id);
     fault
 }
@@ -363,22 +363,22 @@ fn incomplete(answer: &ModelReply, why: Incomplete) -> Fault {
 const LONGEST_REASON: usize = 60;
 
 /// Tells of a block that is complete, before the event that says so.
-fn show_block(step: &StreamProgress, told: &mut ToldBlocks, history: &History, watch: &mut RunMonitor<'_>) {
+fn emit_block(step: &StreamProgress, told: &mut ToldBlocks, history: &History, watch: &mut RunMonitor<'_>) {
     let StreamProgress::Block { block, .. } = step else { return };
     if let Some((block, id)) = told.add(block, history.messages()) {
-        watch.tell(&RunNotice::Block { block, id });
+        watch.emit(&RunNotice::Block { block, id });
     }
 }
 
 /// Tells of what happens on the way to a reply: those who watch, and the runs beside this one.
-fn pass_on(
+fn forward_progress(
     step: StreamProgress,
     streams: bool,
     watch: &mut RunMonitor<'_>,
     shared: &mut Option<SharedLimits>,
 ) {
     match step {
-        StreamProgress::Event(event) if streams => watch.tell(&RunNotice::StreamEvent(&event)),
+        StreamProgress::Event(event) if streams => watch.emit(&RunNotice::StreamEvent(&event)),
         StreamProgress::Accepted(limits) => accepted(shared, limits.as_ref()),
         StreamProgress::Block { .. }
         | StreamProgress::Bytes(_)

@@ -9,15 +9,15 @@ use crate::tools::{BackgroundKind, BackgroundTask, STARTED_IN_BACKGROUND, is_age
 use crate::transcript::{Block, Message};
 
 use super::conversation::text_of;
-use super::cut::{DYING, DYING_LATE};
+use super::cut::{CANCEL_GRACE, LATE_CANCEL_GRACE};
 use super::observer::{RunNotice, WaitingFor};
 use super::session::Session;
 use super::watch::{CancelReason, WaitTimer, RunMonitor};
 
 impl Session<'_> {
     /// An end that the model comes to, seen together with background work.
-    pub(super) fn mind_work(&self, event: Event) -> Event {
-        if self.toolbox.work() == WorkStatus::Over {
+    pub(super) fn check_background_work(&self, event: Event) -> Event {
+        if self.toolbox.background_work() == WorkStatus::Over {
             event
         } else if let Event::Replied(ReplyKind::Answer { tokens }) = event {
             Event::Replied(ReplyKind::Early { tokens })
@@ -30,9 +30,9 @@ impl Session<'_> {
 
     /// Waits for news of background work, until `until` at most.
     pub(super) async fn await_work(&mut self, until: Moment) -> Event {
-        self.leave_place();
+        self.release_permit();
         let event = self.await_news(until).await;
-        match self.take_place().await {
+        match self.acquire_permit().await {
             Ok(()) => event,
             Err(cut) => cut.into(),
         }
@@ -40,27 +40,27 @@ impl Session<'_> {
 
     async fn await_news(&mut self, until: Moment) -> Event {
         let toolbox = Arc::clone(&self.toolbox);
-        let news = toolbox.news_of_work();
+        let news = toolbox.wait_for_background_news();
         let over = self.watch.clock;
         let over = async move { over.sleep_until(until).await };
         let news = async {
             tokio::select! {
                 biased;
                 work = news => work,
-                () = over => WorkStatus::Alive,
+                () = over => WorkStatus::StillRunning,
             }
         };
         let mut vigil = self.watch.begin();
-        let figures = self.figures_of_turn();
+        let figures = self.turn_progress();
         let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
-            let running = toolbox.running_work();
+            let running = toolbox.list_running();
             let left = watch.clock.now().until(until);
-            watch.beat_until(vigil, WaitingFor::Work { running: &running }, figures, left);
+            watch.emit_heartbeat_until(vigil, WaitingFor::Work { running: &running }, figures, left);
         };
         match self.watch.wait_for(&mut vigil, show, news).await {
-            Ok(work) => Event::Worked(work),
+            Ok(work) => Event::BackgroundWaited(work),
             Err(cut) => {
-                self.begin_to_end(cut);
+                self.start_shutdown(cut);
                 cut.into()
             }
         }
@@ -69,8 +69,8 @@ impl Session<'_> {
     /// The words for a nudge about background work, below which its list stands.
     pub(super) fn work_report(&mut self, nudge: Nudge) -> Option<String> {
         match nudge {
-            Nudge::WorkEnded => self.toolbox.take_work_news(),
-            Nudge::StillRunning => Some(self.toolbox.running_work()),
+            Nudge::WorkEnded => self.toolbox.take_background_news(),
+            Nudge::StillRunning => Some(self.toolbox.list_running()),
             Nudge::Continue(_)
             | Nudge::ContinueLast
             | Nudge::Complete(_)
@@ -82,32 +82,32 @@ impl Session<'_> {
             | Nudge::Unmet
             | Nudge::UnmetAgain
             | Nudge::UnmetLast
-            | Nudge::Heed => None,
+            | Nudge::StopHookObjection => None,
         }
     }
 
     /// What has ended while the model was at work, to go along with tool results.
     pub(super) fn work_news(&mut self) -> Option<Block> {
-        let news = self.toolbox.take_work_news()?;
-        Some(Block::text(below(Nudge::WorkEnded.text(), &news)))
+        let news = self.toolbox.take_background_news()?;
+        Some(Block::text(join_list(Nudge::WorkEnded.text(), &news)))
     }
 
     /// Shows begins and ends to whoever watches.
     pub(super) fn show_tasks(&mut self) {
         let commands = |task: &BackgroundTask| task.kind == BackgroundKind::Command;
         for task in self.toolbox.take_task_events().into_iter().filter(commands) {
-            self.watch.tell(&RunNotice::Task(&task));
+            self.watch.emit(&RunNotice::Task(&task));
         }
     }
 
     /// The run is about to end: background commands begin to at once, beside whatever else does.
-    pub(super) fn begin_to_end(&mut self, cut: CancelReason) {
-        self.counsellors.let_go();
+    pub(super) fn start_shutdown(&mut self, cut: CancelReason) {
+        self.hook_state.prepare_kill();
         self.show_tasks();
-        let running = self.toolbox.running_work();
-        self.toolbox.stop_work();
+        let running = self.toolbox.list_running();
+        self.toolbox.request_stop();
         let CancelReason::Interrupt(by) = cut else { return };
-        if running.is_empty() || std::mem::replace(&mut self.work_minded, true) {
+        if running.is_empty() || std::mem::replace(&mut self.work_stop_announced, true) {
             return;
         }
         let list = running.replace("\n- ", "; ");
@@ -124,50 +124,50 @@ impl Session<'_> {
             | Interrupt::StdoutClosed => "",
         };
         let warning = format!("background commands are being stopped: {list}{again}");
-        self.watch.tell(&RunNotice::Warning(&warning));
+        self.watch.emit(&RunNotice::Warning(&warning));
     }
 
     /// Ends what runs in the background. What the model does not know of it, it will read should
     /// the session go on.
     pub(super) async fn end_work(&mut self, reason: StopReason) {
-        self.counsellors.let_go();
+        self.hook_state.prepare_kill();
         if let StopReason::AbortedStreaming(by) | StopReason::AbortedTools(by) = reason {
-            self.begin_to_end(CancelReason::Interrupt(by));
+            self.start_shutdown(CancelReason::Interrupt(by));
         }
         let late = matches!(
             reason,
             StopReason::Deadline | StopReason::BackgroundPending | StopReason::Denied
         );
-        let patience = if late { DYING_LATE } else { DYING };
-        Arc::clone(&self.toolbox).end_work(patience).await;
+        let patience = if late { LATE_CANCEL_GRACE } else { CANCEL_GRACE };
+        Arc::clone(&self.toolbox).stop_and_wait(patience).await;
         self.show_tasks();
     }
 
     /// The last words to a model whose background work was cut.
-    pub(super) fn leave_word_of_work(&mut self, reason: StopReason) {
+    pub(super) fn record_cut_work(&mut self, reason: StopReason) {
         if reason != StopReason::Completed
-            && let Some(news) = self.toolbox.take_work_news()
+            && let Some(news) = self.toolbox.take_background_news()
         {
-            self.say(vec![Block::text(below(WORK_GONE, &news))], &[]);
+            self.add_user_message(vec![Block::text(join_list(WORK_GONE, &news))], &[]);
         }
     }
 
     /// Tells a model that goes on in this process what was lost with an earlier one.
-    pub(super) fn tell_lost_work(&mut self) {
-        for agent in self.kin.tree.lost() {
-            self.watch.tell(&RunNotice::Agent(&agent));
+    pub(super) fn report_lost_work(&mut self) {
+        for agent in self.agent_context.registry.lost() {
+            self.watch.emit(&RunNotice::Agent(&agent));
         }
         let past = BackgroundHistory::of(self.history.messages());
         self.toolbox.count_tasks_from(past.started);
         if !past.lost.is_empty() {
-            let list = past.list(&|id| self.kin.tree.known_of(id));
-            self.say(vec![Block::text(below(WORK_GONE, &list))], &[]);
+            let list = past.list(&|id| self.agent_context.registry.known_of(id));
+            self.add_user_message(vec![Block::text(join_list(WORK_GONE, &list))], &[]);
         }
     }
 }
 
 /// Words, and a list below them. In one block, which a compaction knows for ours by how it begins.
-fn below(words: &str, list: &str) -> String {
+fn join_list(words: &str, list: &str) -> String {
     format!("{words}\n\n{list}")
 }
 
@@ -203,13 +203,13 @@ impl BackgroundHistory {
                     let began = text.strip_prefix(STARTED_IN_BACKGROUND);
                     match (began, calls.get(tool_use_id.as_str())) {
                         (Some(rest), Some(command)) => past.begins(rest, command),
-                        (None, None) => past.hear(&text),
+                        (None, None) => past.parse_end(&text),
                         (Some(_), None) | (None, Some(_)) => {}
                     }
                 }
                 Block::Text { text } if text.starts_with(WORK_GONE) => past.lost.clear(),
                 Block::Text { text } if text.starts_with(Nudge::WorkEnded.text()) => {
-                    text.lines().for_each(|line| past.hear(line.trim_start_matches("- ")));
+                    text.lines().for_each(|line| past.parse_end(line.trim_start_matches("- ")));
                 }
                 Block::Text { .. }
                 | Block::ToolUse { .. }
@@ -232,7 +232,7 @@ impl BackgroundHistory {
     }
 
     /// A line that begins with a name and says that it is over.
-    fn hear(&mut self, line: &str) {
+    fn parse_end(&mut self, line: &str) {
         let name = line.split(' ').next().unwrap_or_default();
         let first = line.lines().next().unwrap_or_default();
         if first.contains(" ended after ") || first.contains(" was stopped after ") {

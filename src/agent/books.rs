@@ -10,7 +10,7 @@ use super::setup::{Denial, ModelEndpoint, RunStats};
 /// The purse, the sums, and what is reserved for the call at hand.
 pub(super) struct Accounting {
     /// Shared with sub-agents, and by them.
-    pub(super) purse: SharedLedger,
+    pub(super) ledger: SharedLedger,
     pub(super) tally: RunStats,
     /// Held from the weighing of a call until its reservation.
     pub(super) turn: Option<ReservationTurn>,
@@ -27,7 +27,7 @@ pub(super) struct Accounting {
 pub(super) struct WorstCaseCost {
     pub(super) bounds: Bounds,
     pub(super) prices: Option<Prices>,
-    pub(super) rung: ModelEndpoint,
+    pub(super) endpoint: ModelEndpoint,
 }
 
 impl WorstCaseCost {
@@ -65,13 +65,13 @@ pub(super) enum CallCost {
 
 impl Accounting {
     pub(super) fn new(
-        purse: SharedLedger,
+        ledger: SharedLedger,
         agent: Option<String>,
         after: Option<Money>,
         tally: RunStats,
     ) -> Self {
         Self {
-            purse,
+            ledger,
             tally,
             turn: None,
             agent,
@@ -83,7 +83,7 @@ impl Accounting {
 
     /// Whether the next call has to wait for its turn to reserve.
     pub(super) fn is_bounded(&self) -> bool {
-        self.stop_after.is_none() && self.purse.ledger().ceiling().is_some()
+        self.stop_after.is_none() && self.ledger.ledger().ceiling().is_some()
     }
 
     pub(super) fn stop_after(&self) -> Option<Money> {
@@ -93,19 +93,19 @@ impl Accounting {
     /// What the next call may cost at most; `None` when there is no ceiling.
     pub(super) fn left(&self) -> Option<Money> {
         match self.stop_after {
-            Some(limit) if self.purse.ledger().spent() >= limit => Some(Money::ZERO),
+            Some(limit) if self.ledger.ledger().spent() >= limit => Some(Money::ZERO),
             Some(_) => None,
-            None => self.purse.ledger().left(),
+            None => self.ledger.ledger().left(),
         }
     }
 
     pub(super) fn ceiling(&self) -> Option<Money> {
-        self.stop_after.or(self.purse.ledger().ceiling())
+        self.stop_after.or(self.ledger.ledger().ceiling())
     }
 
     /// Sets the worst case of a call aside. `false` when it does not fit.
     pub(super) fn reserve(&mut self, worst: WorstCaseCost) -> bool {
-        let reserved = self.purse.reserve(worst.sum());
+        let reserved = self.ledger.reserve(worst.sum());
         self.reserved = reserved.map(|reservation| Reserved { reservation, worst, received: None });
         self.turn = None;
         self.reserved.is_some()
@@ -134,20 +134,20 @@ impl Accounting {
             return CallCost::Nothing;
         };
         let Some(received) = received else {
-            self.purse.settle(reservation, Money::ZERO, Money::ZERO);
+            self.ledger.settle(reservation, Money::ZERO, Money::ZERO);
             return CallCost::Nothing;
         };
         let settled = settle(worst.prices.as_ref(), &worst.bounds, &received);
         let cost = end(settled);
         let (certain, upper_bound) = cost.parts();
-        self.purse.settle(reservation, certain, upper_bound);
+        self.ledger.settle(reservation, certain, upper_bound);
         self.tally.usage += settled.usage;
         self.tally.clamped += u32::from(settled.counts == Counts::Impossible);
         let tokens = settled.usage.input() + settled.usage.output_tokens;
-        self.tally.recovery.bill(certain + upper_bound, tokens);
-        bill(&mut self.tally.by_model, &worst.rung, settled.usage, settled.total());
+        self.tally.recovery.record_cost(certain + upper_bound, tokens);
+        bill(&mut self.tally.by_model, &worst.endpoint, settled.usage, settled.total());
         if let Some(agent) = &self.agent {
-            self.purse.bill_agent(agent, &worst.rung, &settled, (certain, upper_bound));
+            self.ledger.bill_agent(agent, &worst.endpoint, &settled, (certain, upper_bound));
         }
         cost
     }

@@ -23,7 +23,7 @@ impl Clock {
     }
 
     /// Whether its time passes as the world's does.
-    pub fn keeps_pace(&self) -> bool {
+    pub fn is_real_time(&self) -> bool {
         (self.scale - 1.0).abs() < f64::EPSILON
     }
 

@@ -17,8 +17,8 @@ use crate::transcript::compaction::{
     self, CompactionInputs, CutPoint, DROPS_MAX, ReadFile, RestoredFile, restored_bytes,
 };
 use crate::transcript::{
-    Block, RejectedBlock, Contributor, History, Message, BlockPath, StripTarget, ToolCall, collapse, curable,
-    fixed_bytes, has_media, heal, largest, strip_media, strip_thinking,
+    Block, RejectedBlock, Contributor, History, Message, BlockPath, StripTarget, ToolCall, collapse, can_repair_rejected,
+    fixed_bytes, has_media, repair_rejected, largest_parts, strip_media, strip_thinking,
 };
 
 use super::books::WorstCaseCost;
@@ -59,7 +59,7 @@ pub(super) struct SummaryInProgress {
 
 impl Session<'_> {
     /// What the next request would weigh.
-    pub(super) fn weigh(&mut self, purpose: CallPurpose, fast: bool) -> TokenEstimate {
+    pub(super) fn estimate_request(&mut self, purpose: CallPurpose, fast: bool) -> TokenEstimate {
         let (input, token) = self.costs(purpose, fast);
         let size = self.size_of(purpose);
         // Nobody asks for them while there is room.
@@ -67,30 +67,30 @@ impl Session<'_> {
         TokenEstimate {
             input,
             token,
-            left: self.books.left(),
-            ceiling: self.rung().facts.max_output,
+            left: self.accounting.left(),
+            ceiling: self.endpoint().facts.max_output,
             size: u32::try_from(size).unwrap_or(u32::MAX),
             fixed: u32::try_from(self.history.fixed()).unwrap_or(u32::MAX),
             window: u32::try_from(self.window()).unwrap_or(u32::MAX),
-            remedies: if crowded { self.room_makers() } else { AvailableMitigations::NONE },
+            mitigations: if crowded { self.room_mitigations() } else { AvailableMitigations::NONE },
         }
     }
 
     /// The most that a request can cost.
     pub(super) fn worst_case(&mut self, ask: &ModelCall) -> WorstCaseCost {
         let input = self.input_bound(ask.purpose);
-        let prices = self.rung().facts.prices_at(ask.fast);
+        let prices = self.endpoint().facts.prices_at(ask.fast);
         let bounds = Bounds { input, window: self.window(), cap: ask.cap };
-        WorstCaseCost { bounds, prices, rung: self.rung().clone() }
+        WorstCaseCost { bounds, prices, endpoint: self.endpoint().clone() }
     }
 
     /// The most that the input of the next request can cost, and each token of its output.
     fn costs(&mut self, purpose: CallPurpose, fast: bool) -> (Money, Money) {
         let bound = self.input_bound(purpose);
-        let Some(prices) = self.rung().facts.prices_at(fast) else {
+        let Some(prices) = self.endpoint().facts.prices_at(fast) else {
             return (Money::ZERO, Money::ZERO);
         };
-        (prices.dearest_input() * bound, prices.output)
+        (prices.max_input_price() * bound, prices.output)
     }
 
     /// The most input tokens that the next request can have.
@@ -103,7 +103,7 @@ impl Session<'_> {
 
     /// The context window of the model in use: what is known of it, or what it taught us.
     fn window(&self) -> u64 {
-        let rung = usize::from(self.rung).min(self.windows.len() - 1);
+        let rung = usize::from(self.model_index).min(self.windows.len() - 1);
         self.windows[rung]
     }
 
@@ -116,7 +116,7 @@ impl Session<'_> {
     fn threshold(&self) -> u64 {
         let tokens = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         let (window, fixed) = (tokens(self.window()), tokens(self.history.fixed()));
-        self.limits.crowded_from(window, self.rung().facts.max_output, fixed).into()
+        self.limits.crowded_from(window, self.endpoint().facts.max_output, fixed).into()
     }
 
     fn cut(&self) -> Option<CutPoint> {
@@ -124,9 +124,9 @@ impl Session<'_> {
     }
 
     /// What could make room.
-    fn room_makers(&self) -> AvailableMitigations {
+    fn room_mitigations(&self) -> AvailableMitigations {
         let messages = self.history.messages();
-        let folds = collapse::has_staged(messages) || self.can_shrink();
+        let folds = collapse::has_foldable(messages) || self.can_shrink();
         AvailableMitigations { folds, rounds: self.cut().is_some(), ..AvailableMitigations::NONE }
     }
 
@@ -136,7 +136,7 @@ impl Session<'_> {
     }
 
     /// What the conversation offers against a failure.
-    pub(super) fn remedies(&mut self, fault: &Fault, ask: &ModelCall) -> AvailableMitigations {
+    pub(super) fn mitigations(&mut self, fault: &Fault, ask: &ModelCall) -> AvailableMitigations {
         let output = fault.counts_output() && self.leaves_less_than(ask);
         match ask.purpose {
             CallPurpose::Summary(_) => {
@@ -146,13 +146,13 @@ impl Session<'_> {
             CallPurpose::Reply => {
                 let messages = self.history.messages();
                 let block = fault
-                    .poison()
-                    .is_some_and(|poison| curable(messages, spot(fault), complaint(poison)));
-                let makers = self.room_makers();
+                    .rejected_content()
+                    .is_some_and(|poison| can_repair_rejected(messages, rejected_path(fault), repair_reason(poison)));
+                let makers = self.room_mitigations();
                 // The little room beside a conversation that is too large helps nobody for long.
                 let crowded = self.history.estimate() >= self.threshold();
                 let output = output && (!crowded || makers == AvailableMitigations::NONE);
-                let asks = self.thinking_for(self.rung()).is_some();
+                let asks = self.thinking_for(self.endpoint()).is_some();
                 let thinking = asks && fault.is_about_asking_for_thinking();
                 AvailableMitigations { media: has_media(messages), block, output, thinking, ..makers }
             }
@@ -162,13 +162,13 @@ impl Session<'_> {
     /// Whether the service calls a request too long that is far smaller than what fits, and did not
     /// say so of the request before. A window that the refusal does not name may be smaller than
     /// the one that is known of the model, so only a small request contradicts it.
-    pub(super) fn contradicts(&mut self, fault: &Fault, ask: &ModelCall) -> bool {
+    pub(super) fn is_implausible_overflow(&mut self, fault: &Fault, ask: &ModelCall) -> bool {
         let too_long = |fault: &Fault| classify(fault).class == ErrorClass::PromptTooLong;
         if !too_long(fault) || self.fault.as_ref().is_some_and(too_long) {
             return false;
         }
         let output = if fault.counts_output() { u64::from(ask.cap) } else { 0 };
-        let window = fault.window().unwrap_or_else(|| self.window().min(2 * SMALL_REQUEST));
+        let window = fault.named_window().unwrap_or_else(|| self.window().min(2 * SMALL_REQUEST));
         self.size_of(ask.purpose) + output < window / 2
     }
 
@@ -180,11 +180,11 @@ impl Session<'_> {
         }
         let size = self.size_of(purpose);
         let known = self.window();
-        let rung = usize::from(self.rung).min(self.windows.len() - 1);
-        let told = fault.window().unwrap_or(size / 10 * 9);
+        let rung = usize::from(self.model_index).min(self.windows.len() - 1);
+        let told = fault.named_window().unwrap_or(size / 10 * 9);
         let learned = told.min(known).max(1);
         self.windows[rung] = learned;
-        let label = self.rung().label.clone();
+        let label = self.endpoint().label.clone();
         self.journal.window(&label, learned);
     }
 
@@ -261,7 +261,7 @@ impl Session<'_> {
 
     /// Whatever was signed was signed over a conversation that is no longer this one, and some
     /// models refuse thinking out of its place.
-    fn change<T>(&mut self, change: impl FnOnce(&mut Vec<Message>) -> T) -> T {
+    fn edit_history<T>(&mut self, change: impl FnOnce(&mut Vec<Message>) -> T) -> T {
         let outcome = self.history.edit(|messages| {
             let outcome = change(messages);
             strip_thinking(messages);
@@ -277,17 +277,17 @@ impl Session<'_> {
         let Some(summarising) = self.summarising.take() else { return };
         let (Some(answer), Some(cut)) = (summarising.answer, summarising.cut) else { return };
         let before = self.history.estimate();
-        let carried = CompactionInputs { restored: &summarising.restored, ours: &Nudge::TEXTS };
+        let carried = CompactionInputs { restored: &summarising.restored, own_texts: &Nudge::TEXTS };
         let summary = text_of(&answer.content);
-        self.change(|messages| {
+        self.edit_history(|messages| {
             let whole = std::mem::take(messages);
             *messages = compaction::rebuild(whole, &cut, &summary, &carried);
         });
         let after = self.history.estimate();
         // A model that has forgotten may well look again.
-        self.spiral = LoopDetector::default();
-        self.counsellors.mind_summary();
-        self.watch.tell(&RunNotice::Compacted { before, after });
+        self.loop_detector = LoopDetector::default();
+        self.hook_state.record_compaction();
+        self.watch.emit(&RunNotice::Compacted { before, after });
     }
 
     /// Another model may have another window: the request is made anew for it.
@@ -309,18 +309,18 @@ impl Session<'_> {
                 }
             }
             Trim::Folds => self.fold(),
-            Trim::Media => self.strip(),
-            Trim::Block => self.heal(),
+            Trim::Media => self.strip_media(),
+            Trim::Block => self.repair_block(),
             Trim::ThinkingParameter => self.thinking = None,
         }
     }
 
     fn fold(&mut self) {
         let (room, density) = (self.room(), self.history.density());
-        self.change(|messages| {
-            let folds = collapse::staged(messages);
+        self.edit_history(|messages| {
+            let folds = collapse::foldable(messages);
             let none = folds.is_empty();
-            collapse::commit(messages, folds);
+            collapse::apply_folds(messages, folds);
             // Where there was nothing to fold, this is what was promised.
             if none || density.of(messages) > room {
                 compaction::shrink(messages, room, density);
@@ -328,9 +328,9 @@ impl Session<'_> {
         });
     }
 
-    fn strip(&mut self) {
+    fn strip_media(&mut self) {
         let Some(which) = self.fault.as_ref().map(which_media) else { return };
-        self.change(|messages| {
+        self.edit_history(|messages| {
             // What a refusal names need not be there. The same request is not sent again.
             if strip_media(messages, which).is_empty() {
                 strip_media(messages, StripTarget::All);
@@ -338,25 +338,25 @@ impl Session<'_> {
         });
     }
 
-    fn heal(&mut self) {
+    fn repair_block(&mut self) {
         let Some(fault) = &self.fault else { return };
-        let (Some(poison), spot) = (fault.poison(), spot(fault)) else { return };
-        self.change(|messages| heal(messages, spot, complaint(poison)));
+        let (Some(poison), spot) = (fault.rejected_content(), rejected_path(fault)) else { return };
+        self.edit_history(|messages| repair_rejected(messages, spot, repair_reason(poison)));
     }
 
     /// What takes up the room, for whoever reads why it ran out.
     pub(super) fn contributors(&self) -> Vec<Contributor> {
         let density = self.history.density();
-        largest(self.history.messages(), &self.system, &self.definitions, density, NAMED)
+        largest_parts(self.history.messages(), &self.system, &self.definitions, density, NAMED)
     }
 }
 
-fn spot(fault: &Fault) -> Option<BlockPath> {
-    let place = fault.place()?;
+fn rejected_path(fault: &Fault) -> Option<BlockPath> {
+    let place = fault.rejected_block()?;
     Some(BlockPath { message: place.message, block: place.block, inner: place.inner })
 }
 
-fn complaint(poison: RejectedContent) -> RejectedBlock {
+fn repair_reason(poison: RejectedContent) -> RejectedBlock {
     match poison {
         RejectedContent::Media => RejectedBlock::Media,
         RejectedContent::Thinking => RejectedBlock::Thinking,
@@ -368,7 +368,7 @@ fn complaint(poison: RejectedContent) -> RejectedBlock {
 /// What a refusal wants taken out.
 fn which_media(fault: &Fault) -> StripTarget {
     let most = fault.most_images();
-    match (classify(fault).class, spot(fault)) {
+    match (classify(fault).class, rejected_path(fault)) {
         (ErrorClass::RequestTooLarge, _) => StripTarget::DownTo { bytes: MEDIA_LEFT },
         (ErrorClass::ImageTooLarge, _) if most.is_some() || fault.detail().contains("many") => {
             StripTarget::ImagesBut { newest: most.map_or(IMAGES_LEFT, |most| most.min(IMAGES_LEFT)) }

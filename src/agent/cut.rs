@@ -10,24 +10,24 @@ use super::watch::{CancelReason, WaitTimer, RunMonitor};
 
 /// How long a cancelled tool may take to die: two seconds of grace before it is killed, and a
 /// moment to notice (SPEC 12).
-pub(super) const DYING: Duration = Duration::from_millis(2_500);
+pub(super) const CANCEL_GRACE: Duration = Duration::from_millis(2_500);
 
 /// The same when time is up, or something was denied: the whole run has two seconds to end (SPEC
 /// 17).
-pub(super) const DYING_LATE: Duration = Duration::from_millis(1_200);
+pub(super) const LATE_CANCEL_GRACE: Duration = Duration::from_millis(1_200);
 
 /// How long what was cut may take to die.
-pub(super) fn patience(cut: CancelReason) -> Duration {
+pub(super) fn cancel_grace(cut: CancelReason) -> Duration {
     match cut {
-        CancelReason::Interrupt(_) => DYING,
-        CancelReason::Deadline | CancelReason::Denial => DYING_LATE,
+        CancelReason::Interrupt(_) => CANCEL_GRACE,
+        CancelReason::Deadline | CancelReason::Denial => LATE_CANCEL_GRACE,
     }
 }
 
 impl Session<'_> {
     /// Waits for work that ends by itself once it is told to, which it is when the run is cut off.
     /// What does not is ended where it is dropped.
-    pub(super) async fn see_through<T>(
+    pub(super) async fn run_cancellable<T>(
         &mut self,
         waiting_for: WaitingFor<'_>,
         cancel: &CancellationToken,
@@ -35,17 +35,17 @@ impl Session<'_> {
     ) -> Result<T, CancelReason> {
         tokio::pin!(work);
         let mut vigil = self.watch.begin();
-        let figures = self.figures_of_turn();
+        let figures = self.turn_progress();
         let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
-            watch.beat(vigil, waiting_for, figures, None);
+            watch.emit_heartbeat(vigil, waiting_for, figures, None);
         };
         let cut = match self.watch.wait_for(&mut vigil, show, work.as_mut()).await {
             Ok(done) => return Ok(done),
             Err(cut) => cut,
         };
         cancel.cancel();
-        self.begin_to_end(cut);
-        let _ = tokio::time::timeout(patience(cut), work).await;
+        self.start_shutdown(cut);
+        let _ = tokio::time::timeout(cancel_grace(cut), work).await;
         Err(cut)
     }
 }

@@ -31,12 +31,12 @@ pub async fn drive(
         run = transition.next;
         event = match transition.action {
             Action::Finish(reason) => return Ok(reason),
-            action @ (Action::Weigh { .. }
+            action @ (Action::Estimate { .. }
             | Action::Ask(_)
             | Action::Refresh
             | Action::RunTools
-            | Action::Consult
-            | Action::Check
+            | Action::RunStopHooks
+            | Action::RunRequirement
             | Action::AwaitWork { .. }
             | Action::Wait { .. }
             | Action::Probe { .. }) => world.perform(action).await,

@@ -3,7 +3,7 @@
 
 use crate::recovery::Nudge;
 use crate::tools::RequirementCheck;
-use crate::transcript::{Block, Message, Role, finished};
+use crate::transcript::{Block, Message, Role, succeeded_calls};
 
 const FINISHED_NOTHING: &str =
     "Since the attempt before, no tool call succeeded, so the work is as it was.";
@@ -37,8 +37,8 @@ impl FailedChecks {
 
 /// The tool calls that succeeded since the model was told of the check before.
 fn tried(messages: &[Message]) -> String {
-    let told = messages.iter().rposition(tells_of_a_failed_check);
-    let calls = finished(&messages[told.map_or(0, |at| at + 1)..]);
+    let told = messages.iter().rposition(is_failed_check_report);
+    let calls = succeeded_calls(&messages[told.map_or(0, |at| at + 1)..]);
     if calls.is_empty() {
         return FINISHED_NOTHING.to_owned();
     }
@@ -48,7 +48,7 @@ fn tried(messages: &[Message]) -> String {
     )
 }
 
-fn tells_of_a_failed_check(message: &Message) -> bool {
+fn is_failed_check_report(message: &Message) -> bool {
     let words = [Nudge::Unmet, Nudge::UnmetAgain, Nudge::UnmetLast].map(Nudge::text);
     let tells = |block: &Block| matches!(block, Block::Text { text } if words.iter().any(|words| text.starts_with(words)));
     message.role == Role::User && message.content.iter().any(tells)

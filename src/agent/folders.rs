@@ -19,17 +19,17 @@ impl Session<'_> {
     /// conversation holds already is not told again.
     pub(super) async fn add_folder_notes(&mut self, done: &[&ToolCall]) {
         let files: BTreeSet<PathBuf> =
-            done.iter().filter_map(|call| self.toolbox.file_of(call)).collect();
+            done.iter().filter_map(|call| self.toolbox.file_path_of(call)).collect();
         if files.is_empty() {
             return;
         }
-        let find = Arc::clone(&self.kin.tree.delegation.folder_notes);
+        let find = Arc::clone(&self.agent_context.registry.delegation.folder_notes);
         let found = tokio::task::spawn_blocking(move || {
             files.iter().flat_map(|file| find(file)).collect::<Vec<_>>()
         });
         let Ok(Ok(notes)) = tokio::time::timeout(PATIENCE, found).await else {
             let warning = "instructions in folders were not read: the disk takes too long";
-            return self.watch.tell(&RunNotice::Warning(warning));
+            return self.watch.emit(&RunNotice::Warning(warning));
         };
         for note in notes {
             let known = match &note {
@@ -46,10 +46,10 @@ impl Session<'_> {
                         format!("Instructions kept in {path}. Follow them below its folder:");
                     if !self.holds_text(&head) {
                         let text = format!("{head}\n\n{}", text.trim());
-                        self.counsellors.asides.push(Block::text(text));
+                        self.hook_state.asides.push(Block::text(text));
                     }
                 }
-                FolderNote::Warning(warning) => self.watch.tell(&RunNotice::Warning(&warning)),
+                FolderNote::Warning(warning) => self.watch.emit(&RunNotice::Warning(&warning)),
             }
         }
     }

@@ -48,7 +48,7 @@ impl Session<'_> {
     ) -> Result<Vec<HookDecision>, CancelReason> {
         let event = HookEvent::PreToolUse;
         let mut verdicts = vec![HookDecision::default(); calls.len()];
-        if !self.counsellors.listen_to(event) {
+        if !self.hook_state.listen_to(event) {
             return Ok(verdicts);
         }
         // A call that makes no sense is nobody's business.
@@ -66,12 +66,12 @@ impl Session<'_> {
         let matter = |call: &ToolCall| HookInput::about(event, call, Map::new());
         let named = fitting.iter().map(|&index| matter(calls[index]));
         let matters = named.chain(linked.iter().map(|(_, call)| matter(call))).collect();
-        let mut told = self.tell_hooks_of_all(event, matters).await?.into_iter();
+        let mut told = self.run_hooks_for_all(event, matters).await?.into_iter();
         for (index, verdict) in fitting.into_iter().zip(told.by_ref()) {
             verdicts[index] = verdict;
         }
         for ((index, _), verdict) in linked.into_iter().zip(told) {
-            verdicts[index].tighten(verdict);
+            verdicts[index].restrict(verdict);
         }
         Ok(verdicts)
     }
@@ -89,7 +89,7 @@ impl Session<'_> {
         }
         for text in &verdict.context {
             let block = self.hook_block(text);
-            self.counsellors.asides.push(block);
+            self.hook_state.asides.push(block);
         }
         if let Some(why) = &verdict.halt {
             self.halt(HookEvent::PreToolUse, why);
@@ -116,7 +116,7 @@ impl Session<'_> {
             }
             None => GrantSource::Rules,
         };
-        self.toolbox.admit_by(call, warrant).map(|()| warrant)
+        self.toolbox.admit_with_source(call, warrant).map(|()| warrant)
     }
 
     /// Tells the hooks what came of tools. What they say stands beside the results, or in the place
@@ -132,7 +132,7 @@ impl Session<'_> {
             if matters.is_empty() {
                 continue;
             }
-            let verdicts = self.tell_hooks_of_all(event, matters).await?;
+            let verdicts = self.run_hooks_for_all(event, matters).await?;
             for (ran, verdict) in told.into_iter().zip(verdicts) {
                 if let (HookEvent::PostToolUse, Some(output)) = (event, &verdict.output) {
                     replaced.extend(self.replace(ran, output));
@@ -142,11 +142,11 @@ impl Session<'_> {
                 }
                 for text in verdict.objection.iter().chain(&verdict.context) {
                     let block = self.hook_block(text);
-                    self.counsellors.asides.push(block);
+                    self.hook_state.asides.push(block);
                 }
             }
         }
-        self.counsellors.replaced |= !replaced.is_empty();
+        self.hook_state.replaced |= !replaced.is_empty();
         Ok(replaced)
     }
 
@@ -158,10 +158,10 @@ impl Session<'_> {
                 "the updatedToolOutput of a hook is not of the shape that {} gives, and is ignored",
                 ran.call.name
             );
-            self.watch.tell(&RunNotice::Warning(&warning));
+            self.watch.emit(&RunNotice::Warning(&warning));
             return None;
         };
-        Redactor::toward_model(self.secrets.clone()).hide_json(&mut detail);
+        Redactor::for_model(self.secrets.clone()).redact_json(&mut detail);
         let content = vec![Block::text(bounded(&self.hook_words(&text)))];
         let result = Block::ToolResult { tool_use_id: id.clone(), content, is_error: false };
         Some(ReplacedResult { id, result, detail })

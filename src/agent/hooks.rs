@@ -15,7 +15,7 @@ use crate::recovery::{StopHookDecision, HOOK_SAYS, CompactionTrigger};
 use crate::secrets::Redactor;
 use crate::transcript::{Block, ToolCall};
 
-use super::cut::patience;
+use super::cut::cancel_grace;
 use super::observer::{RunNotice, WaitingFor};
 use super::session::Session;
 use super::setup::HookStats;
@@ -27,9 +27,9 @@ pub(super) struct HookState {
     pub(super) hooks: Option<Arc<Hooks>>,
     pub(super) tally: HookStats,
     /// The hooks of which it was said that they fail, by command line.
-    minded: BTreeSet<String>,
+    reported_failures: BTreeSet<String>,
     /// Whether a Stop hook has made the model go on since it was last agreed to.
-    pub(super) pressing: bool,
+    pub(super) has_objection: bool,
     /// What Stop hooks said last.
     pub(super) objection: Option<StopObjection>,
     /// Why a hook wants the run to stop. It does, as soon as every call has its result.
@@ -79,20 +79,20 @@ pub(super) struct HookInput {
 
 impl HookState {
     /// `pressing` says whether an earlier process left a stop that a hook objects to.
-    pub(super) fn new(hooks: Option<Hooks>, pressing: bool) -> Self {
+    pub(super) fn new(hooks: Option<Hooks>, has_objection: bool) -> Self {
         let (witness, news) = unbounded_channel();
-        let hooks = hooks.map(|hooks| Arc::new(hooks.witnessed_by(witness)));
+        let hooks = hooks.map(|hooks| Arc::new(hooks.with_progress(witness)));
         let news = hooks.is_some().then_some(news);
-        Self { hooks, pressing, news, ..Self::default() }
+        Self { hooks, has_objection, news, ..Self::default() }
     }
 
     pub(super) fn listen_to(&self, event: HookEvent) -> bool {
-        self.hooks.as_ref().is_some_and(|hooks| hooks.listens_to(event))
+        self.hooks.as_ref().is_some_and(|hooks| hooks.has_hooks_for(event))
     }
 
     /// Takes note of what Stop hooks object, `tool_calls` having been made so far.
-    pub(super) fn object(&mut self, words: Option<String>, tool_calls: u32) -> StopHookDecision {
-        self.pressing = words.is_some();
+    pub(super) fn record_objection(&mut self, words: Option<String>, tool_calls: u32) -> StopHookDecision {
+        self.has_objection = words.is_some();
         self.tally.why.clone_from(&words);
         let objection = words.map(|words| StopObjection { words, tool_calls });
         let before = std::mem::replace(&mut self.objection, objection);
@@ -100,20 +100,20 @@ impl HookState {
     }
 
     /// Whatever was started is about to be killed, hooks that nobody waits for included.
-    pub(super) fn let_go(&self) {
+    pub(super) fn prepare_kill(&self) {
         if let Some(hooks) = &self.hooks {
-            hooks.let_go();
+            hooks.mark_run_ended();
         }
     }
 
     /// The event that says that the work begins.
     pub(super) fn opening(&self) -> HookEvent {
-        self.hooks.as_ref().map_or(HookEvent::SessionStart, |hooks| hooks.opening())
+        self.hooks.as_ref().map_or(HookEvent::SessionStart, |hooks| hooks.start_event())
     }
 
     /// The event that asks whether the work may end.
     pub(super) fn closing(&self) -> HookEvent {
-        self.hooks.as_ref().map_or(HookEvent::Stop, |hooks| hooks.closing())
+        self.hooks.as_ref().map_or(HookEvent::Stop, |hooks| hooks.stop_event())
     }
 
     /// The type of the sub-agent whose hooks they are; empty for the run's own.
@@ -122,7 +122,7 @@ impl HookState {
     }
 
     /// A summary has taken the place of the older part of the conversation.
-    pub(super) fn mind_summary(&mut self) {
+    pub(super) fn record_compaction(&mut self) {
         self.compaction = match self.compaction {
             CompactionStage::Begun(CompactionTrigger::Threshold) => CompactionStage::Done,
             CompactionStage::No | CompactionStage::Begun(CompactionTrigger::Overflow) | CompactionStage::Done => {
@@ -163,8 +163,8 @@ impl HookInput {
 
 impl Session<'_> {
     /// Says what earlier hooks left in the crash log.
-    pub(super) fn mind_crash_log(&mut self) {
-        let Some(hooks) = &self.counsellors.hooks else { return };
+    pub(super) fn report_crash_log(&mut self) {
+        let Some(hooks) = &self.hook_state.hooks else { return };
         let (count, path) = (hooks.past_failures(), hooks.log().path().display());
         if count > 0 {
             let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
@@ -172,54 +172,54 @@ impl Session<'_> {
                 "hooks have failed {times} in this run or earlier ones, and counted as not \
                  there: see {path}, and delete it when they are mended"
             );
-            self.watch.tell(&RunNotice::Warning(&warning));
+            self.watch.emit(&RunNotice::Warning(&warning));
         }
     }
 
     /// Tells the hooks of one event.
-    pub(super) async fn tell_hooks(&mut self, matter: HookInput) -> Result<HookDecision, CancelReason> {
+    pub(super) async fn run_hooks(&mut self, matter: HookInput) -> Result<HookDecision, CancelReason> {
         let event = matter.occasion.event;
-        let mut verdicts = self.tell_hooks_of_all(event, vec![matter]).await?;
+        let mut verdicts = self.run_hooks_for_all(event, vec![matter]).await?;
         Ok(verdicts.pop().unwrap_or_default())
     }
 
     /// Tells the hooks of an event several matters, side by side, and hears a verdict on each.
-    pub(super) async fn tell_hooks_of_all(
+    pub(super) async fn run_hooks_for_all(
         &mut self,
         event: HookEvent,
         matters: Vec<HookInput>,
     ) -> Result<Vec<HookDecision>, CancelReason> {
-        if !self.counsellors.listen_to(event) {
+        if !self.hook_state.listen_to(event) {
             return Ok(vec![HookDecision::default(); matters.len()]);
         }
         let mut verdicts: Vec<Option<HookDecision>> = vec![None; matters.len()];
         let (cancel, began) = (CancellationToken::new(), self.watch.clock.now());
         let mut telling = self.start_telling(matters, &cancel);
         let mut vigil = self.watch.begin();
-        let figures = self.figures_of_turn();
+        let figures = self.turn_progress();
         let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
-            watch.beat(vigil, WaitingFor::Hook { event: event.name() }, figures, None);
+            watch.emit_heartbeat(vigil, WaitingFor::Hook { event: event.name() }, figures, None);
         };
         loop {
-            let next = next_word(&mut self.counsellors.news, &mut telling);
+            let next = next_word(&mut self.hook_state.news, &mut telling);
             match self.watch.wait_for(&mut vigil, show, next).await {
-                Ok(HookSignal::News(news)) => self.watch.tell(&RunNotice::Hook(&news)),
+                Ok(HookSignal::News(news)) => self.watch.emit(&RunNotice::Hook(&news)),
                 Ok(HookSignal::Told(told)) => verdicts[told.0] = Some(told.1),
                 Ok(HookSignal::Lost) => {}
                 Ok(HookSignal::Silence) => break,
                 Err(cut) => {
                     cancel.cancel();
-                    self.begin_to_end(cut);
+                    self.start_shutdown(cut);
                     let ended = async {
                         while let Some(told) = telling.join_next().await {
                             verdicts.extend(told.ok().map(|(_, verdict)| Some(verdict)));
                         }
                     };
                     // Those that do not end are killed when they are dropped.
-                    let in_time = timeout(patience(cut), ended).await.is_ok();
-                    self.counsellors.tally.waited += began.until(self.watch.clock.now());
-                    self.tell_news();
-                    verdicts.iter().flatten().for_each(|verdict| self.take_down(event, verdict));
+                    let in_time = timeout(cancel_grace(cut), ended).await.is_ok();
+                    self.hook_state.tally.waited += began.until(self.watch.clock.now());
+                    self.emit_hook_events();
+                    verdicts.iter().flatten().for_each(|verdict| self.record_verdict(event, verdict));
                     if !in_time {
                         self.note_cut(event, "one that did not end by itself");
                     }
@@ -227,13 +227,13 @@ impl Session<'_> {
                 }
             }
         }
-        self.counsellors.tally.waited += began.until(self.watch.clock.now());
-        let hooks = self.counsellors.hooks.clone();
-        let break_down = || hooks.as_ref().map(|hooks| hooks.break_down(event)).unwrap_or_default();
+        self.hook_state.tally.waited += began.until(self.watch.clock.now());
+        let hooks = self.hook_state.hooks.clone();
+        let break_down = || hooks.as_ref().map(|hooks| hooks.decision_after_crash(event)).unwrap_or_default();
         let verdicts: Vec<HookDecision> =
             verdicts.into_iter().map(|verdict| verdict.unwrap_or_else(break_down)).collect();
         for verdict in &verdicts {
-            self.take_down(event, verdict);
+            self.record_verdict(event, verdict);
         }
         Ok(verdicts)
     }
@@ -241,7 +241,7 @@ impl Session<'_> {
     /// Notes that a hook was ended with the run.
     pub(super) fn note_cut(&mut self, event: HookEvent, which: &str) {
         let line = format!("{}: {}", event.name(), self.hook_words(which));
-        self.counsellors.tally.cut.push(line);
+        self.hook_state.tally.cut.push(line);
     }
 
     pub(super) fn start_telling(
@@ -250,55 +250,55 @@ impl Session<'_> {
         cancel: &CancellationToken,
     ) -> JoinSet<(usize, HookDecision)> {
         let mut telling = JoinSet::new();
-        let Some(hooks) = &self.counsellors.hooks else { return telling };
+        let Some(hooks) = &self.hook_state.hooks else { return telling };
         for (index, HookInput { occasion, call }) in matters.into_iter().enumerate() {
             let (hooks, toolbox) = (Arc::clone(hooks), Arc::clone(&self.toolbox));
             let cancel = cancel.clone();
             telling.spawn(async move {
                 let covers =
-                    |rule: &str| call.as_ref().is_none_or(|call| toolbox.covers(rule, call));
-                (index, hooks.tell(&occasion, &covers, &cancel).await)
+                    |rule: &str| call.as_ref().is_none_or(|call| toolbox.rule_covers(rule, call));
+                (index, hooks.run(&occasion, &covers, &cancel).await)
             });
         }
         telling
     }
 
     /// Passes on what is known of single hooks by now.
-    pub(super) fn tell_news(&mut self) {
-        while let Some(news) = self.counsellors.news.as_mut().and_then(|news| news.try_recv().ok())
+    pub(super) fn emit_hook_events(&mut self) {
+        while let Some(news) = self.hook_state.news.as_mut().and_then(|news| news.try_recv().ok())
         {
-            self.watch.tell(&RunNotice::Hook(&news));
+            self.watch.emit(&RunNotice::Hook(&news));
         }
     }
 
     /// Counts what the hooks did, and tells people what is for them.
-    pub(super) fn take_down(&mut self, event: HookEvent, verdict: &HookDecision) {
-        self.tell_news();
-        let tally = &mut self.counsellors.tally;
+    pub(super) fn record_verdict(&mut self, event: HookEvent, verdict: &HookDecision) {
+        self.emit_hook_events();
+        let tally = &mut self.hook_state.tally;
         tally.ran += verdict.ran;
-        tally.failed += u32::try_from(verdict.mishaps.len()).unwrap_or(u32::MAX);
+        tally.failed += u32::try_from(verdict.failures.len()).unwrap_or(u32::MAX);
         tally.blocked += u32::from(verdict.halt.is_some() || verdict.denial().is_some());
-        for (command, mishap) in &verdict.mishaps {
-            if self.counsellors.minded.insert(command.clone()) {
+        for (command, mishap) in &verdict.failures {
+            if self.hook_state.reported_failures.insert(command.clone()) {
                 let warning = format!(
                     "the hook `{command}` ({}) failed: {}; see the crash log",
                     event.name(),
                     mishap.detail
                 );
-                self.watch.tell(&RunNotice::Warning(&warning));
+                self.watch.emit(&RunNotice::Warning(&warning));
             }
         }
-        for command in &verdict.cut {
+        for command in &verdict.cancelled {
             self.note_cut(event, command);
         }
         for text in &verdict.messages {
-            self.watch.tell(&RunNotice::HookSays { event: event.name(), text });
+            self.watch.emit(&RunNotice::HookSays { event: event.name(), text });
         }
     }
 
     /// What a hook says to the model, without the secrets of the run.
     pub(super) fn hook_words(&self, text: &str) -> String {
-        Redactor::toward_model(self.secrets.clone()).hide(text)
+        Redactor::for_model(self.secrets.clone()).redact(text)
     }
 
     /// The same as a block of its own, which a compaction knows for ours by how it begins.
@@ -317,8 +317,8 @@ impl Session<'_> {
         } else {
             self.hook_words(why)
         };
-        self.counsellors.halt.get_or_insert(why.clone());
-        self.counsellors.tally.why.get_or_insert(why);
+        self.hook_state.halt.get_or_insert(why.clone());
+        self.hook_state.tally.why.get_or_insert(why);
     }
 }
 
@@ -374,8 +374,8 @@ mod tests {
             (say("lint fails"), 1, StopHookDecision::Block),
         ];
         for (words, tool_calls, wanted) in story {
-            assert_eq!(hooks.object(words.clone(), tool_calls), wanted, "{words:?} {tool_calls}");
-            assert_eq!(hooks.pressing, words.is_some());
+            assert_eq!(hooks.record_objection(words.clone(), tool_calls), wanted, "{words:?} {tool_calls}");
+            assert_eq!(hooks.has_objection, words.is_some());
         }
     }
 }

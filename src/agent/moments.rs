@@ -38,7 +38,7 @@ impl Session<'_> {
             let text = text_of(&prompt[..1]);
             let event = HookEvent::UserPromptSubmit;
             let matter = HookInput::of(event, "", json!({ "prompt": text }));
-            let verdict = self.tell_hooks(matter).await.map_err(Event::from)?;
+            let verdict = self.run_hooks(matter).await.map_err(Event::from)?;
             if let Some(why) = verdict.halt.as_ref().or(verdict.objection.as_ref()) {
                 self.halt(event, why);
                 return Err(Event::HookStopped);
@@ -46,22 +46,22 @@ impl Session<'_> {
             blocks.extend(self.hook_blocks(&verdict));
             let hidden = verdict.hides_prompt && !blocks.is_empty();
             let prompt = if hidden { Vec::new() } else { prompt };
-            self.ask_for(prompt.into_iter().chain(blocks).collect());
+            self.add_prompt(prompt.into_iter().chain(blocks).collect());
         } else if !blocks.is_empty() && self.waits_for_model() {
-            self.say(blocks, &[]);
+            self.add_user_message(blocks, &[]);
         }
         Ok(())
     }
 
     async fn session_starts(&mut self, source: &str) -> Result<Vec<Block>, Event> {
-        let event = self.counsellors.opening();
+        let event = self.hook_state.opening();
         let matter = if event == HookEvent::SubagentStart {
-            HookInput::of(event, self.counsellors.kind(), json!({}))
+            HookInput::of(event, self.hook_state.kind(), json!({}))
         } else {
-            let model = self.rung().label.clone();
+            let model = self.endpoint().label.clone();
             HookInput::of(event, source, json!({ "source": source, "model": model }))
         };
-        let verdict = self.tell_hooks(matter).await.map_err(Event::from)?;
+        let verdict = self.run_hooks(matter).await.map_err(Event::from)?;
         if let Some(why) = &verdict.halt {
             self.halt(event, why);
             return Err(Event::HookStopped);
@@ -76,11 +76,11 @@ impl Session<'_> {
 
     /// Lets later commands see what hooks have exported for them.
     async fn take_exports(&mut self, event: HookEvent, text: &str) -> Result<(), CancelReason> {
-        let Some(hooks) = self.counsellors.hooks.clone() else { return Ok(()) };
+        let Some(hooks) = self.hook_state.hooks.clone() else { return Ok(()) };
         let (toolbox, cancel) = (Arc::clone(&self.toolbox), CancellationToken::new());
         let reading = hooks.exports(text, toolbox.shell(), toolbox.environment(), &cancel);
         let waiting_for = WaitingFor::Hook { event: event.name() };
-        let exports = match self.see_through(waiting_for, &cancel, reading).await? {
+        let exports = match self.run_cancellable(waiting_for, &cancel, reading).await? {
             Ok(exports) => exports,
             Err(why) => {
                 self.forgo_exports(&why);
@@ -89,7 +89,7 @@ impl Session<'_> {
         };
         let mask = Redactor::new(self.secrets.clone());
         let (open, secret): (Vec<_>, Vec<_>) =
-            exports.into_iter().partition(|(_, value)| mask.hide(value) == *value);
+            exports.into_iter().partition(|(_, value)| mask.redact(value) == *value);
         let mut kept: Vec<String> = secret.into_iter().map(|(name, _)| name).collect();
         kept.extend(toolbox.adopt_exports(open));
         if !kept.is_empty() {
@@ -102,7 +102,7 @@ impl Session<'_> {
     fn forgo_exports(&mut self, why: &str) {
         let why = self.hook_words(why);
         let warning = format!("what a hook wrote to CLAUDE_ENV_FILE has no effect: {why}");
-        self.watch.tell(&RunNotice::Warning(&warning));
+        self.watch.emit(&RunNotice::Warning(&warning));
     }
 
     /// The conversation was compacted: whoever tells the model something at the start of a session
@@ -110,18 +110,18 @@ impl Session<'_> {
     ///
     /// # Errors
     /// The event with which the run ends instead.
-    pub(super) async fn mind_compaction(&mut self, purpose: CallPurpose) -> Result<(), Event> {
+    pub(super) async fn run_post_compaction_hooks(&mut self, purpose: CallPurpose) -> Result<(), Event> {
         if purpose != CallPurpose::Reply {
             return Ok(());
         }
-        let compaction = std::mem::take(&mut self.counsellors.compaction);
+        let compaction = std::mem::take(&mut self.hook_state.compaction);
         // A sub-agent begins but once.
-        if compaction != CompactionStage::Done || self.counsellors.opening() != HookEvent::SessionStart {
+        if compaction != CompactionStage::Done || self.hook_state.opening() != HookEvent::SessionStart {
             return Ok(());
         }
         let blocks = self.session_starts("compact").await?;
         if !blocks.is_empty() {
-            self.say(blocks, &[]);
+            self.add_user_message(blocks, &[]);
         }
         Ok(())
     }
@@ -131,13 +131,13 @@ impl Session<'_> {
     /// # Errors
     /// The event that comes of it instead: one of them objects, or wants the run to end.
     pub(super) async fn before_compaction(&mut self, why: CompactionTrigger) -> Result<(), Event> {
-        if matches!(self.counsellors.compaction, CompactionStage::Begun(_)) {
-            self.counsellors.compaction = CompactionStage::Begun(why);
+        if matches!(self.hook_state.compaction, CompactionStage::Begun(_)) {
+            self.hook_state.compaction = CompactionStage::Begun(why);
             return Ok(());
         }
         let event = HookEvent::PreCompact;
         let fields = json!({ "trigger": "auto", "custom_instructions": "" });
-        let verdict = self.tell_hooks(HookInput::of(event, "auto", fields)).await?;
+        let verdict = self.run_hooks(HookInput::of(event, "auto", fields)).await?;
         if let Some(why) = &verdict.halt {
             self.halt(event, why);
             return Err(Event::HookStopped);
@@ -147,24 +147,24 @@ impl Session<'_> {
                 "a PreCompact hook objects, so the conversation is not compacted: {}",
                 self.hook_words(why)
             );
-            self.watch.tell(&RunNotice::Warning(&warning));
-            return Err(Event::Prevented);
+            self.watch.emit(&RunNotice::Warning(&warning));
+            return Err(Event::SummaryPrevented);
         }
-        self.counsellors.compaction = CompactionStage::Begun(why);
+        self.hook_state.compaction = CompactionStage::Begun(why);
         Ok(())
     }
 
     /// Hears the hooks of Stop.
-    pub(super) async fn consult(&mut self) -> Event {
-        let event = self.counsellors.closing();
+    pub(super) async fn run_stop_hooks(&mut self) -> Event {
+        let event = self.hook_state.closing();
         let fields = json!({
-            "stop_hook_active": self.counsellors.pressing,
-            "last_assistant_message": self.words.text,
+            "stop_hook_active": self.hook_state.has_objection,
+            "last_assistant_message": self.final_text.text,
             "background_tasks": self.running(),
             "session_crons": [],
         });
-        let kind = self.counsellors.kind().to_owned();
-        let verdict = match self.tell_hooks(HookInput::of(event, &kind, fields)).await {
+        let kind = self.hook_state.kind().to_owned();
+        let verdict = match self.run_hooks(HookInput::of(event, &kind, fields)).await {
             Ok(verdict) => verdict,
             Err(cut) => return cut.into(),
         };
@@ -175,13 +175,13 @@ impl Session<'_> {
         let words: Vec<&String> = verdict.objection.iter().chain(&verdict.context).collect();
         let words = words.into_iter().map(|text| self.hook_words(text)).collect::<Vec<_>>();
         let said = (!words.is_empty()).then(|| words.join("\n\n"));
-        let tool_calls = self.books.tally.tools.calls;
-        Event::Consulted(self.counsellors.object(said, tool_calls))
+        let tool_calls = self.accounting.tally.tools.calls;
+        Event::Consulted(self.hook_state.record_objection(said, tool_calls))
     }
 
     /// The background commands that are under way.
     fn running(&self) -> Vec<Value> {
-        let tasks = self.toolbox.tasks().into_iter().filter(|task| task.end.is_none());
+        let tasks = self.toolbox.background_tasks().into_iter().filter(|task| task.end.is_none());
         let told = tasks.map(|task| {
             json!({
                 "id": task.id,
@@ -198,60 +198,60 @@ impl Session<'_> {
     pub(super) async fn notify(&mut self, kind: &str, message: &str) -> Result<(), CancelReason> {
         let event = HookEvent::Notification;
         let fields = json!({ "message": message, "title": "outlast", "notification_type": kind });
-        let verdict = self.tell_hooks(HookInput::of(event, kind, fields)).await?;
+        let verdict = self.run_hooks(HookInput::of(event, kind, fields)).await?;
         if let Some(why) = &verdict.halt {
             self.halt(event, why);
         }
         let blocks = self.hook_blocks(&verdict);
-        self.counsellors.asides.extend(blocks);
+        self.hook_state.asides.extend(blocks);
         Ok(())
     }
 
     /// Tells the hooks how it ended. Nothing that they say changes that, and nobody waits longer
     /// for them than the end may take.
-    pub(super) async fn tell_end(&mut self, reason: StopReason) {
-        if let Some(error) = failure(reason) {
+    pub(super) async fn run_end_hooks(&mut self, reason: StopReason) {
+        if let Some(error) = stop_failure_error(reason) {
             let details = self.fault.as_ref().map(|fault| fault.detail().to_owned());
             let fields = json!({
                 "error": error,
                 "error_details": details,
-                "last_assistant_message": self.words.text,
+                "last_assistant_message": self.final_text.text,
             });
-            let _ = self.tell_hooks(HookInput::of(HookEvent::StopFailure, error, fields)).await;
+            let _ = self.run_hooks(HookInput::of(HookEvent::StopFailure, error, fields)).await;
         }
         let matter = HookInput::of(HookEvent::SessionEnd, "other", json!({ "reason": "other" }));
         let Some((since, cut)) = self.watch.cut() else {
-            let _ = self.tell_hooks(matter).await;
+            let _ = self.run_hooks(matter).await;
             return;
         };
         let most = match cut {
             CancelReason::Interrupt(_) => LAST_INTERRUPTED,
             CancelReason::Deadline | CancelReason::Denial => LAST_LATE,
         };
-        self.tell_in_a_hurry(matter, since + most).await;
+        self.run_hooks_until(matter, since + most).await;
     }
 
     /// Tells hooks until `end`, come what may.
-    async fn tell_in_a_hurry(&mut self, matter: HookInput, end: Instant) {
+    async fn run_hooks_until(&mut self, matter: HookInput, end: Instant) {
         let event = matter.occasion.event;
-        if !self.counsellors.listen_to(event) || Instant::now() >= end {
+        if !self.hook_state.listen_to(event) || Instant::now() >= end {
             return;
         }
         let cancel = CancellationToken::new();
         let mut telling = self.start_telling(vec![matter], &cancel);
         match tokio::time::timeout_at(end, telling.join_next()).await {
-            Ok(Some(Ok((_, verdict)))) => self.take_down(event, &verdict),
+            Ok(Some(Ok((_, verdict)))) => self.record_verdict(event, &verdict),
             // There is nothing left that a guard could forbid.
             Ok(Some(Err(_)) | None) => {}
             Err(_) => self.note_cut(event, "one that took longer than the end of the run may"),
         }
         drop(telling);
-        self.tell_news();
+        self.emit_hook_events();
     }
 }
 
 /// What hooks of `StopFailure` are told, if the service failed the run.
-fn failure(reason: StopReason) -> Option<&'static str> {
+fn stop_failure_error(reason: StopReason) -> Option<&'static str> {
     match reason {
         StopReason::ModelError(class) => Some(class.name()),
         StopReason::PromptTooLong | StopReason::ImageError | StopReason::MaxOutputTokens => {

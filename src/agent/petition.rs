@@ -30,7 +30,7 @@ impl Session<'_> {
     ///
     /// # Errors
     /// The run was cut meanwhile.
-    pub(super) async fn petition(
+    pub(super) async fn prompt_for_permission(
         &mut self,
         call: &mut ToolCall,
         verdict: &HookDecision,
@@ -43,20 +43,20 @@ impl Session<'_> {
             return Ok(Err(refusal));
         };
         let is_open = matches!(refusal, ToolRefusal::Denied { .. })
-            && self.toolbox.admit_by(call, GrantSource::Asked).is_ok();
+            && self.toolbox.admit_with_source(call, GrantSource::Prompt).is_ok();
         if by_hook || !is_open {
             return Ok(Err(refusal));
         }
         let reply = self.ask_tool(&tool, call).await?;
-        let why = match read(&tool, &reply) {
+        let why = match parse_answer(&tool, &reply) {
             PermissionAnswer::Deny(why) => why,
             PermissionAnswer::Allow(input) => {
                 let asked = ToolCall { input: input.unwrap_or(call.input.clone()), ..call.clone() };
                 let asked = self.toolbox.with_absolute_path(&asked);
-                match self.toolbox.admit_by(&asked, GrantSource::Asked) {
+                match self.toolbox.admit_with_source(&asked, GrantSource::Prompt) {
                     Ok(()) => {
                         *call = asked;
-                        return Ok(Ok(GrantSource::Asked));
+                        return Ok(Ok(GrantSource::Prompt));
                     }
                     Err(ToolRefusal::Denied { reason, .. }) => reason,
                     Err(ToolRefusal::Invalid(_)) => {
@@ -65,7 +65,7 @@ impl Session<'_> {
                 }
             }
         };
-        Ok(Err(ToolRefusal::by_answer(&self.hook_words(&why))))
+        Ok(Err(ToolRefusal::by_prompt(&self.hook_words(&why))))
     }
 
     /// Puts the question. It takes as long as a call of the tool may take.
@@ -78,13 +78,13 @@ impl Session<'_> {
         let (servers, cancel) = (Arc::clone(&self.servers), CancellationToken::new());
         let waiting_for = WaitingFor::Tool { name: tool, id: &call.id };
         let asking = servers.call(tool, &question, &cancel);
-        self.see_through(waiting_for, &cancel, asking).await
+        self.run_cancellable(waiting_for, &cancel, asking).await
     }
 }
 
 /// Reads an answer: JSON in a text. Whatever is no clear leave is none.
-fn read(tool: &str, reply: &CallReply) -> PermissionAnswer {
-    let texts = reply.pieces.iter().filter_map(|piece| match piece {
+fn parse_answer(tool: &str, reply: &CallReply) -> PermissionAnswer {
+    let texts = reply.parts.iter().filter_map(|piece| match piece {
         ContentPart::Block(Block::Text { text }) => Some(text.as_str()),
         ContentPart::Block(_) | ContentPart::Data { .. } => None,
     });
@@ -118,13 +118,13 @@ mod tests {
     use super::*;
 
     fn said(text: &str) -> CallReply {
-        CallReply { pieces: vec![ContentPart::Block(Block::text(text))], is_error: false }
+        CallReply { parts: vec![ContentPart::Block(Block::text(text))], is_error: false }
     }
 
     #[test]
     fn only_a_clear_leave_is_one() {
-        assert_eq!(read("t", &said(r#"{"behavior":"allow"}"#)), PermissionAnswer::Allow(None));
-        let changed = read("t", &said(r#" {"behavior":"allow","updatedInput":{"a":1}}"#));
+        assert_eq!(parse_answer("t", &said(r#"{"behavior":"allow"}"#)), PermissionAnswer::Allow(None));
+        let changed = parse_answer("t", &said(r#" {"behavior":"allow","updatedInput":{"a":1}}"#));
         assert_eq!(changed, PermissionAnswer::Allow(Some(json!({ "a": 1 }))));
         let odd = [
             "",
@@ -139,9 +139,9 @@ mod tests {
             r#"{"behavior":"deny"}"#,
         ];
         for text in odd {
-            assert!(matches!(read("t", &said(text)), PermissionAnswer::Deny(_)), "{text}");
+            assert!(matches!(parse_answer("t", &said(text)), PermissionAnswer::Deny(_)), "{text}");
         }
         let failed = CallReply { is_error: true, ..said(r#"{"behavior":"allow"}"#) };
-        assert!(matches!(read("t", &failed), PermissionAnswer::Deny(_)));
+        assert!(matches!(parse_answer("t", &failed), PermissionAnswer::Deny(_)));
     }
 }

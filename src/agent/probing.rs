@@ -14,7 +14,7 @@ use crate::recovery::{
 use crate::transcript::{Block, Message};
 
 use super::books::WorstCaseCost;
-use super::session::{Session, beat_waiting};
+use super::session::{Session, emit_wait_heartbeat};
 use super::watch::{CancelReason, WaitTimer, RunMonitor};
 
 /// How long a probe may take. A service that needs longer for one token has no capacity.
@@ -36,7 +36,7 @@ impl Session<'_> {
     }
 
     async fn try_probe(&mut self, rung: u8) -> Result<Probed, CancelReason> {
-        let at = self.rung_at(rung);
+        let at = self.endpoint_at(rung);
         let name = at.client.limit_of(&at.facts.name);
         if let Some(instead) = self.shared_probe(&name).await? {
             return Ok(instead);
@@ -44,7 +44,7 @@ impl Session<'_> {
         let probed = self.pay_and_probe(rung).await;
         let end = match probed {
             Ok(Probed::Answered) => ProbeEnd::Answered,
-            Ok(Probed::Failed(Failure { class: ErrorClass::RateLimit, wish, .. })) => {
+            Ok(Probed::Failed(Failure { class: ErrorClass::RateLimit, retry_after: wish, .. })) => {
                 let wait = wish.map(|wish| wish.wait.as_millis());
                 ProbeEnd::Limited { wait: wait.and_then(|wait| u64::try_from(wait).ok()) }
             }
@@ -70,7 +70,7 @@ impl Session<'_> {
         let claiming = shared.claim_probe(name, clock.real(waited), clock.real(interval));
         let turn = self.unless_cut(claiming).await;
         self.shared = Some(shared);
-        self.mind_sharing();
+        self.report_sharing_loss();
         let after = |real: Duration| clock.now().after(clock.scaled(real));
         Ok(match turn? {
             ProbeTurn::Go => None,
@@ -80,38 +80,38 @@ impl Session<'_> {
     }
 
     async fn pay_and_probe(&mut self, rung: u8) -> Result<Probed, CancelReason> {
-        if self.books.is_bounded() {
-            let purse = self.books.purse.clone();
+        if self.accounting.is_bounded() {
+            let purse = self.accounting.ledger.clone();
             let turn = self.unless_cut(async move { purse.turn().await }).await?;
-            self.books.turn = Some(turn);
+            self.accounting.turn = Some(turn);
         }
         let worst = self.worst_of_a_probe(rung);
-        let fits = self.books.left().is_none_or(|left| worst.sum() <= left);
-        if !fits || !self.books.reserve(worst) {
-            self.books.turn = None;
+        let fits = self.accounting.left().is_none_or(|left| worst.sum() <= left);
+        if !fits || !self.accounting.reserve(worst) {
+            self.accounting.turn = None;
             return Ok(Probed::Unaffordable);
         }
         let began = self.watch.clock.now();
         let result = self.send_probe(rung).await;
-        self.guard();
-        self.books.tally.api_duration += began.until(self.watch.clock.now());
+        self.redact_new_secrets();
+        self.accounting.tally.api_duration += began.until(self.watch.clock.now());
         match result {
             Ok(Ok(mut answer)) => {
-                let label = self.rung_at(rung).label.clone();
+                let label = self.endpoint_at(rung).label.clone();
                 self.settle_call(&label, &mut answer);
                 Ok(Probed::Answered)
             }
             Ok(Err(fault)) => {
                 // No message began, so nothing was billed.
-                self.books.settle_broken();
+                self.accounting.settle_broken();
                 let failure = classify(&fault);
-                if failure.wish.is_some() {
-                    self.blame(*fault);
+                if failure.retry_after.is_some() {
+                    self.keep_fault(*fault);
                 }
                 Ok(Probed::Failed(failure))
             }
             Err(cut) => {
-                self.books.settle_broken();
+                self.accounting.settle_broken();
                 Err(cut)
             }
         }
@@ -119,14 +119,14 @@ impl Session<'_> {
 
     /// The most that a probe can cost.
     fn worst_of_a_probe(&self, rung: u8) -> WorstCaseCost {
-        let rung = self.rung_at(rung).clone();
+        let rung = self.endpoint_at(rung).clone();
         let input = BYTES + rung.facts.name.len() as u64;
         let bounds = Bounds { input, window: rung.facts.context_window, cap: request(0).cap };
-        WorstCaseCost { bounds, prices: rung.facts.prices_at(false), rung }
+        WorstCaseCost { bounds, prices: rung.facts.prices_at(false), endpoint: rung }
     }
 
     async fn send_probe(&mut self, rung: u8) -> Result<Result<ModelReply, Box<Fault>>, CancelReason> {
-        let at = self.rung_at(rung);
+        let at = self.endpoint_at(rung);
         let (client, model) = (Arc::clone(&at.client), at.facts.name.clone());
         self.unless_cut(async move {
             let messages = [Message::user(vec![Block::text("Hi")])];
@@ -141,7 +141,7 @@ impl Session<'_> {
             };
             let mut ignore = |_| {};
             let ask = request(rung);
-            let asking = client.ask(&prompt, &ask, &mut ignore);
+            let asking = client.attempt(&prompt, &ask, &mut ignore);
             timeout(PATIENCE, asking).await.unwrap_or_else(|_| {
                 let kind = FaultKind::Timeout { timer: Timer::Whole };
                 Err(Box::new(Fault::new(kind, FailureStage::FreshConnection)))
@@ -153,9 +153,9 @@ impl Session<'_> {
     /// Waits for a part of a probe, unless the run is cut off before. The pause goes on meanwhile,
     /// and so do its heartbeats.
     async fn unless_cut<T>(&mut self, part: impl Future<Output = T>) -> Result<T, CancelReason> {
-        let (waiting, figures) = (self.waiting, self.figures());
+        let (waiting, figures) = (self.waiting, self.progress());
         let mut vigil = self.watch.begin();
-        let show = |watch: &mut RunMonitor<'_>, _: &WaitTimer| beat_waiting(watch, waiting, figures);
+        let show = |watch: &mut RunMonitor<'_>, _: &WaitTimer| emit_wait_heartbeat(watch, waiting, figures);
         self.watch.wait_for(&mut vigil, show, part).await
     }
 }
@@ -171,6 +171,6 @@ fn request(rung: u8) -> ModelCall {
         connection: ConnectionChoice::Fresh,
         attempt: 1,
         fast: false,
-        yields: false,
+        may_wait_for_shared_limit: false,
     }
 }

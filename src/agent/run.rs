@@ -21,7 +21,7 @@ use super::failed_checks::FailedChecks;
 use super::hooks::HookState;
 use super::observer::{Init, RunNotice, Observer};
 use super::purse::{SharedLedger, join};
-use super::servers::{Finished, offering};
+use super::servers::{Finished, with_mcp_tools};
 use super::session::Session;
 use super::setup::{RunOutcome, ModelEndpoint, Setup};
 use super::signals::InterruptReceiver;
@@ -32,10 +32,10 @@ use super::work::SIDE_BY_SIDE;
 
 /// How long a run's end waits for what is of worth to other runs only: a login that is just being
 /// renewed, a word on a rate limit.
-const SETTLING: Duration = Duration::from_secs(2);
+const SETTLE_LIMIT: Duration = Duration::from_secs(2);
 
 /// The same when somebody waits for the run to end. More would cost the run its own result.
-const SETTLING_LATE: Duration = Duration::from_millis(300);
+const LATE_SETTLE_LIMIT: Duration = Duration::from_millis(300);
 
 /// Runs a task to its end. Whatever its model, tools, hooks and servers do is an [`Ending`], and so
 /// is a panic of the run itself; one while it is put together or summed up is the caller's to catch.
@@ -46,62 +46,62 @@ pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrup
     setup.servers.start();
     let init = init(&setup);
     let machine = machine(&setup);
-    let finished = setup.carried.finished;
+    let finished = setup.resumed.finished;
     let mut setup = setup;
-    let kin = kin(&mut setup, interrupts.clone());
+    let kin = agent_context(&mut setup, interrupts.clone());
     let watch = RunMonitor::new(observer, clock, interrupts, limits.deadline, limits.heartbeat)
-        .alarmed_by(kin.tree.alarm());
+        .alarmed_by(kin.registry.alarm());
     let (mut session, prompt) = open(setup, watch, kin);
     let leftovers = Leftovers(Arc::clone(&session.toolbox));
     let state = if finished { Finished::Yes } else { Finished::No };
     let init = session.complete(init, state).await;
     let driven = if finished {
-        session.watch.tell(&RunNotice::Init(&init));
+        session.watch.emit(&RunNotice::Init(&init));
         Ok(Ok(StopReason::Completed))
     } else {
         let toolbox = Arc::clone(&session.toolbox);
         // Beside the first request, which takes longer.
-        drop(tokio::task::spawn_blocking(move || toolbox.get_ready()));
-        contained(Box::pin(go(&mut session, &init, prompt, machine, &limits))).await
+        drop(tokio::task::spawn_blocking(move || toolbox.prepare()));
+        catch_panic(Box::pin(drive_session(&mut session, &init, prompt, machine, &limits))).await
     };
-    let broken = flat(driven);
+    let broken = flatten_result(driven);
     let reason = *broken.as_ref().unwrap_or(&StopReason::InternalError);
     // Whatever breaks here, what is left is ended all the same.
-    let _ = contained(session.end_work(reason)).await;
+    let _ = catch_panic(session.end_work(reason)).await;
     if !finished {
-        let _ = contained(session.tell_end(reason)).await;
+        let _ = catch_panic(session.run_end_hooks(reason)).await;
     }
-    let _ = contained(session.end_servers(reason)).await;
+    let _ = catch_panic(session.end_servers(reason)).await;
     drop(leftovers);
     let reason = close(&mut session, broken).await;
-    settle(&mut session).await;
-    session.books.tally.duration = clock.elapsed();
-    ending(session, reason)
+    settle_shared_work(&mut session).await;
+    session.accounting.tally.duration = clock.elapsed();
+    outcome(session, reason)
 }
 
 /// Waits for what is of worth to other runs, for all of it together.
-async fn settle(session: &mut Session<'_>) {
-    let patience = if session.watch.cut().is_some() { SETTLING_LATE } else { SETTLING };
+async fn settle_shared_work(session: &mut Session<'_>) {
+    let patience = if session.watch.cut().is_some() { LATE_SETTLE_LIMIT } else { SETTLE_LIMIT };
     let settling = async {
         if let Some(shared) = &mut session.shared {
-            shared.settle().await;
+            shared.flush().await;
         }
-        for rung in &session.rungs {
-            rung.client.settle(patience).await;
+        for rung in &session.endpoints {
+            rung.client.finish_renewal(patience).await;
         }
     };
     let _ = tokio::time::timeout(patience, settling).await;
 }
 
 /// What the run breaks of, if it does.
-fn flat(driven: Result<Result<StopReason, InvalidEvent>, String>) -> Result<StopReason, String> {
+fn flatten_result(driven: Result<Result<StopReason, InvalidEvent>, String>) -> Result<StopReason, String> {
     driven.and_then(|ended| ended.map_err(|breach| breach.to_string()))
 }
 
 /// Closes a session, whatever it broke of. Whoever panicked is not asked again, so this ends well.
 async fn close(session: &mut Session<'_>, broken: Result<StopReason, String>) -> StopReason {
     let closed = match broken {
-        Ok(reason) => contained(async { session.close(reason) }).await.map(|()| reason),
+        Ok(reason) => catch_panic(async { session.close(reason) }).await.map(|()| reason),
         Err(what) => Err(what),
     };
     closed.unwrap_or_else(|what| {
@@ -112,7 +112,7 @@ async fn close(session: &mut Session<'_>, broken: Result<StopReason, String>) ->
 }
 
 /// Runs a sub-agent's session to its end. What it shares with others is left to them.
-pub(super) async fn conduct(
+pub(super) async fn run_subagent(
     session: &mut Session<'_>,
     prompt: Vec<Block>,
     machine: Run,
@@ -122,50 +122,50 @@ pub(super) async fn conduct(
         let event = session.begin(prompt, false).await.err().unwrap_or(Event::Begin);
         drive(machine, event, limits, session).await
     };
-    let broken = flat(contained(Box::pin(run)).await);
+    let broken = flatten_result(catch_panic(Box::pin(run)).await);
     let reason = *broken.as_ref().unwrap_or(&StopReason::InternalError);
-    let _ = contained(session.end_work(reason)).await;
+    let _ = catch_panic(session.end_work(reason)).await;
     close(session, broken).await
 }
 
 /// What the run itself has to do with the runs within it.
-fn kin(setup: &mut Setup, interrupts: InterruptReceiver) -> AgentContext {
+fn agent_context(setup: &mut Setup, interrupts: InterruptReceiver) -> AgentContext {
     let definitions = std::mem::take(&mut setup.agents);
     let delegation = std::mem::take(&mut setup.delegation);
-    let nest = setup.journal.nest();
-    let past = std::mem::take(&mut setup.carried.agents);
+    let nest = setup.journal.subagent_journals();
+    let past = std::mem::take(&mut setup.resumed.agents);
     AgentContext {
-        tree: AgentRegistry::new(definitions, delegation, interrupts, nest, &setup.session_id, past),
-        purse: SharedLedger::new(setup.ledger),
+        registry: AgentRegistry::new(definitions, delegation, interrupts, nest, &setup.session_id, past),
+        ledger: SharedLedger::new(setup.ledger),
         hooks: setup.hooks.take().map(Arc::new),
         mark: None,
         depth: 0,
-        seat: None,
+        permit: None,
         source: None,
     }
 }
 
 fn machine(setup: &Setup) -> Run {
     let fresh = || Run::new(setup.seed, &setup.limits);
-    let run = setup.carried.run.map_or_else(fresh, Run::resumed);
-    if setup.carried.unjudged { run.to_be_judged(&setup.limits) } else { run }
+    let run = setup.resumed.run.map_or_else(fresh, Run::resumed);
+    if setup.resumed.awaits_acceptance { run.awaiting_acceptance(&setup.limits) } else { run }
 }
 
-async fn go(
+async fn drive_session(
     session: &mut Session<'_>,
     init: &Init,
     prompt: Vec<Block>,
     machine: Run,
     limits: &Limits,
 ) -> Result<StopReason, InvalidEvent> {
-    session.watch.tell(&RunNotice::Init(init));
-    session.mind_crash_log();
-    session.tell_lost_work();
-    let goes_on = session.goes_on;
+    session.watch.emit(&RunNotice::Init(init));
+    session.report_crash_log();
+    session.report_lost_work();
+    let goes_on = session.is_resumed;
     let event = match session.begin(prompt, goes_on).await {
         Err(event) => event,
-        Ok(()) if machine.phase == Phase::Checking => session.check().await,
-        Ok(()) if machine.phase == Phase::Consulting => session.consult().await,
+        Ok(()) if machine.phase == Phase::RunningRequirement => session.check().await,
+        Ok(()) if machine.phase == Phase::RunningStopHooks => session.run_stop_hooks().await,
         Ok(()) => Event::Begin,
     };
     drive(machine, event, limits, session).await
@@ -176,7 +176,7 @@ struct Leftovers(Arc<Toolbox>);
 
 impl Drop for Leftovers {
     fn drop(&mut self) {
-        self.0.kill_leftovers_at_once();
+        self.0.kill_remaining_processes_blocking();
     }
 }
 
@@ -189,7 +189,7 @@ fn init(setup: &Setup) -> Init {
     Init {
         session_id: setup.session_id.clone(),
         cwd: setup.cwd.display().to_string(),
-        model: setup.rungs.first().map(|rung| rung.label.clone()).unwrap_or_default(),
+        model: setup.endpoints.first().map(|rung| rung.label.clone()).unwrap_or_default(),
         servers: Vec::new(),
         tools: definitions.iter().map(|definition| definition.name.clone()).collect(),
         permission_mode: setup.permission_mode.clone(),
@@ -198,15 +198,15 @@ fn init(setup: &Setup) -> Init {
         dropped_variables: setup.toolbox.dropped_variables().to_vec(),
         memory_files: setup.memory_files.iter().map(|path| path.display().to_string()).collect(),
         agents,
-        cost_before: setup.carried.cost_before,
+        cost_before: setup.resumed.cost_before,
     }
 }
 
 pub(super) fn open(setup: Setup, watch: RunMonitor<'_>, kin: AgentContext) -> (Session<'_>, Vec<Block>) {
-    let toolbox = kin.offering(offering(setup.toolbox, &setup.servers));
+    let toolbox = kin.offering(with_mcp_tools(setup.toolbox, &setup.servers));
     let definitions = toolbox.all_definitions();
     let fixed = fixed_bytes(&setup.system, &definitions);
-    let carried = setup.carried;
+    let carried = setup.resumed;
     let cost_before = carried.cost_before;
     let places = Arc::new(Semaphore::new(SIDE_BY_SIDE));
     let words = FinalText::of(&carried);
@@ -214,44 +214,44 @@ pub(super) fn open(setup: Setup, watch: RunMonitor<'_>, kin: AgentContext) -> (S
     let full = setup.limits.budgets.objections;
     let pressing = carried.run.is_some_and(|run| run.budgets.objections < full);
     let counsellors = HookState::new(kin.hooks.as_deref().cloned(), pressing);
-    let windows = setup.rungs.iter().map(|rung| window(rung, &carried.windows)).collect();
+    let windows = setup.endpoints.iter().map(|rung| window(rung, &carried.windows)).collect();
     let session = Session {
         system: setup.system,
         definitions,
-        rungs: setup.rungs,
+        endpoints: setup.endpoints,
         toolbox: Arc::new(toolbox),
         servers: setup.servers,
         awaited_servers: Vec::new(),
         thinking: setup.thinking,
         stream_events: setup.stream_events,
         history: History::new(carried.messages, fixed),
-        books: Accounting::new(
-            kin.purse.clone(),
+        accounting: Accounting::new(
+            kin.ledger.clone(),
             kin.mark.as_ref().map(|mark| mark.id.clone()),
             setup.stop_after,
             carried.tally,
         ),
-        kin,
+        agent_context: kin,
         journal: setup.journal,
         secrets: setup.secrets,
-        guarded: 0,
+        redacted_secrets: 0,
         watch,
-        counsellors,
-        goes_on: thinking_stripped,
+        hook_state: counsellors,
+        is_resumed: thinking_stripped,
         early: EarlyTools::new(Arc::clone(&places)),
         places,
-        rung: carried.run.map_or(0, |run| run.rung),
+        model_index: carried.run.map_or(0, |run| run.model_index),
         cost_before,
         pending: None,
         malformed: Vec::new(),
-        told: ToldBlocks::default(),
+        emitted_blocks: ToldBlocks::default(),
         folder_notes_known: HashSet::new(),
         fault: None,
         retry_at: None,
-        words,
+        final_text: words,
         waiting: None,
         paused: false,
-        journal_minded: false,
+        journal_loss_reported: false,
         shared: setup.shared,
         broken: None,
         denied: false,
@@ -259,10 +259,10 @@ pub(super) fn open(setup: Setup, watch: RunMonitor<'_>, kin: AgentContext) -> (S
         windows,
         summarising: None,
         thinking_stripped,
-        spiral: carried.spiral,
-        unmet: FailedChecks::default(),
+        loop_detector: carried.loop_detector,
+        failed_checks: FailedChecks::default(),
         thrashed: false,
-        work_minded: false,
+        work_stop_announced: false,
     };
     (session, setup.prompt)
 }
@@ -274,7 +274,7 @@ fn window(rung: &ModelEndpoint, learned: &[(String, u64)]) -> u64 {
     learned.map_or(known, |(_, tokens)| known.min(*tokens))
 }
 
-fn ending(mut session: Session<'_>, reason: StopReason) -> RunOutcome {
+fn outcome(mut session: Session<'_>, reason: StopReason) -> RunOutcome {
     let is_full = matches!(reason, StopReason::PromptTooLong | StopReason::BlockingLimit);
     let contributors = if is_full { session.contributors() } else { Vec::new() };
     let blames_fault = match reason {
@@ -302,11 +302,11 @@ fn ending(mut session: Session<'_>, reason: StopReason) -> RunOutcome {
         | StopReason::OutputFailed
         | StopReason::InternalError => false,
     };
-    let ledger = session.books.purse.ledger();
-    let mut tally = std::mem::take(&mut session.books.tally);
-    join(&mut tally.by_model, session.books.purse.of_agents());
-    tally.denials.extend(session.kin.tree.take_denials());
-    let rate_limits = session.rung().client.rate_limits();
+    let ledger = session.accounting.ledger.ledger();
+    let mut tally = std::mem::take(&mut session.accounting.tally);
+    join(&mut tally.by_model, session.accounting.ledger.of_agents());
+    tally.denials.extend(session.agent_context.registry.take_denials());
+    let rate_limits = session.endpoint().client.rate_limits();
     let fault = if blames_fault { session.fault.take() } else { None };
     let is_awaited = fault.is_some() && reason != StopReason::Deadline;
     let retry_at = session.retry_at.filter(|_| is_awaited);
@@ -314,42 +314,42 @@ fn ending(mut session: Session<'_>, reason: StopReason) -> RunOutcome {
         reason,
         contributors,
         thrashed: session.thrashed,
-        tasks: session.toolbox.tasks(),
-        hooks: session.counsellors.tally(),
+        tasks: session.toolbox.background_tasks(),
+        hooks: session.hook_state.tally(),
         fault,
         retry_at,
-        text: session.words.text,
-        stop_reason: session.words.stop_reason,
+        text: session.final_text.text,
+        stop_reason: session.final_text.stop_reason,
         spent: ledger.spent(),
         unsettled: ledger.unsettled(),
         cost_before: session.cost_before,
-        budget: session.books.ceiling(),
+        budget: session.accounting.ceiling(),
         tally,
-        agents: session.kin.tree.tasks(&session.books.purse),
+        agents: session.agent_context.registry.tasks(&session.accounting.ledger),
         journal: session.journal.health(),
         rate_limits,
         broken: session.broken,
         acceptance: session.toolbox.acceptance(),
-        servers: session.servers.tally(),
+        servers: session.servers.stats(),
     }
 }
 
 /// Polls a future and turns a panic of it into a value.
-pub(super) async fn contained<F: Future>(future: F) -> Result<F::Output, String> {
+pub(super) async fn catch_panic<F: Future>(future: F) -> Result<F::Output, String> {
     let mut future = pin!(future);
     std::future::poll_fn(|context| {
         // A future that panicked is never polled again, so nothing half-done is seen through it.
         match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
-            Err(panic) => Poll::Ready(Err(words_of(panic.as_ref()))),
+            Err(panic) => Poll::Ready(Err(panic_message(panic.as_ref()))),
         }
     })
     .await
 }
 
 /// What a panic said.
-fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     panic
         .downcast_ref::<String>()
         .cloned()

@@ -8,7 +8,7 @@ use jsonschema::Validator;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::mcp::{CallPermission, ContentPart, Servers, ServerReport, ServerStatus, prefix};
+use crate::mcp::{CallPermission, ContentPart, Servers, ServerReport, ServerStatus, tool_name_prefix};
 use crate::recovery::{SERVERS_NEWS, StopReason};
 use crate::tools::{AGENT, ExternalResult, ExternalTools, Permission as LeaveTaken, TASK, Toolbox};
 use crate::transcript::{Block, ToolCall, ToolDefinition, fixed_bytes};
@@ -45,11 +45,11 @@ pub(super) enum Finished {
 }
 
 /// Makes the servers' tools part of the toolbox.
-pub(super) fn offering(toolbox: Toolbox, servers: &Arc<Servers>) -> Toolbox {
+pub(super) fn with_mcp_tools(toolbox: Toolbox, servers: &Arc<Servers>) -> Toolbox {
     if servers.is_empty() {
         toolbox
     } else {
-        toolbox.joined_by(Arc::new(McpToolProvider(Arc::clone(servers))))
+        toolbox.with_external_tools(Arc::new(McpToolProvider(Arc::clone(servers))))
     }
 }
 
@@ -58,25 +58,25 @@ struct McpToolProvider(Arc<Servers>);
 
 impl ExternalTools for McpToolProvider {
     fn definitions(&self) -> Vec<ToolDefinition> {
-        self.0.definitions()
+        self.0.tool_definitions()
     }
 
-    fn knows(&self, name: &str) -> bool {
-        self.0.knows(name)
+    fn has_tool(&self, name: &str) -> bool {
+        self.0.has_tool(name)
     }
 
     fn validator(&self, name: &str) -> Option<Arc<Validator>> {
         self.0.validator(name)
     }
 
-    fn absent(&self, name: &str) -> Option<String> {
-        self.0.absent(name)
+    fn unavailable_reason(&self, name: &str) -> Option<String> {
+        self.0.explain_missing_tool(name)
     }
 
-    fn leave(&self, call: &ToolCall) -> LeaveTaken {
-        match self.0.leave(&call.name, &call.input) {
-            CallPermission::Free => LeaveTaken::Free,
-            CallPermission::Needed { name, reads_only } => LeaveTaken::Needed { name, reads_only },
+    fn permission_for(&self, call: &ToolCall) -> LeaveTaken {
+        match self.0.permission_for(&call.name, &call.input) {
+            CallPermission::NotNeeded => LeaveTaken::NotNeeded,
+            CallPermission::Rule { name, reads_only } => LeaveTaken::Needed { name, reads_only },
         }
     }
 
@@ -88,7 +88,7 @@ impl ExternalTools for McpToolProvider {
         Box::pin(async move {
             let reply = self.0.call(&call.name, &call.input, &cancel).await;
             let mut brought = ExternalResult { is_error: reply.is_error, ..ExternalResult::default() };
-            for piece in reply.pieces {
+            for piece in reply.parts {
                 match piece {
                     ContentPart::Block(block) => brought.blocks.push(block),
                     ContentPart::Data { what, bytes } => brought.files.push((what, bytes)),
@@ -110,7 +110,7 @@ impl Session<'_> {
         let known = |name: &String| if name == AGENT { TASK.to_owned() } else { name.clone() };
         let tools = self.definitions.iter().map(|tool| known(&tool.name)).collect();
         let agents = if self.toolbox.offers_agents() { init.agents } else { Vec::new() };
-        Init { tools, agents, servers: self.servers.standings(), ..init }
+        Init { tools, agents, servers: self.servers.reports(), ..init }
     }
 
     /// Waits for servers to start, up to [`Servers::patience`], and tells of those that did not.
@@ -119,14 +119,14 @@ impl Session<'_> {
             return;
         }
         let servers = Arc::clone(&self.servers);
-        let limit = servers.patience();
-        let settled = servers.settle(limit);
+        let limit = servers.start_wait();
+        let settled = servers.wait_for_first_attempts(limit);
         let began = Instant::now();
         let mut vigil = self.watch.begin_soon(FIRST_SIGN);
         let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
             let names = servers.starting().join(", ");
             let left = limit.saturating_sub(began.elapsed());
-            watch.beat_until(vigil, WaitingFor::Servers { names: &names }, ProgressSnapshot::none(), left);
+            watch.emit_heartbeat_until(vigil, WaitingFor::Servers { names: &names }, ProgressSnapshot::none(), left);
         };
         if self.watch.wait_for(&mut vigil, show, settled).await.is_err() {
             // Whatever is waited for next will hear of the cut too.
@@ -136,7 +136,7 @@ impl Session<'_> {
         if !instructions.is_empty() {
             self.system.push_str(INSTRUCTIONS);
             self.system.push_str(&instructions);
-            self.history.sent_with(fixed_bytes(&self.system, &self.definitions));
+            self.history.set_fixed_bytes(fixed_bytes(&self.system, &self.definitions));
         }
         self.join_tools();
         self.name_pending_servers();
@@ -146,23 +146,23 @@ impl Session<'_> {
                 "the run begins without MCP servers that are still starting ({starting}): their \
                  tools join later; see MCP_TIMEOUT"
             );
-            self.watch.tell(&RunNotice::Warning(&line));
+            self.watch.emit(&RunNotice::Warning(&line));
         }
     }
 
     /// Tells the model, in its prompt, which servers are not connected yet.
     pub(super) fn name_pending_servers(&mut self) {
-        let offered = |name: &String| self.toolbox.may_use_server(&prefix(name));
+        let offered = |name: &String| self.toolbox.may_use_server(&tool_name_prefix(name));
         self.awaited_servers = self.servers.pending().into_iter().filter(offered).collect();
         if self.awaited_servers.is_empty() {
             return;
         }
         self.system.push_str(PENDING);
         for name in &self.awaited_servers {
-            let line = format!("\n- {name}: its tools' names begin with {}", prefix(name));
+            let line = format!("\n- {name}: its tools' names begin with {}", tool_name_prefix(name));
             self.system.push_str(&line);
         }
-        self.history.sent_with(fixed_bytes(&self.system, &self.definitions));
+        self.history.set_fixed_bytes(fixed_bytes(&self.system, &self.definitions));
     }
 
     /// Tells the model which of the servers that it was told of are there by now, or will not be.
@@ -172,7 +172,7 @@ impl Session<'_> {
         }
         let awaited = |standing: &ServerReport| self.awaited_servers.contains(&standing.name);
         let standings: Vec<ServerReport> =
-            self.servers.standings().into_iter().filter(awaited).collect();
+            self.servers.reports().into_iter().filter(awaited).collect();
         let lines: Vec<String> = standings.iter().filter_map(news_of).collect();
         let connected = |name: &str| {
             standings.iter().any(|one| one.name == name && one.status == ServerStatus::Connected)
@@ -191,9 +191,9 @@ impl Session<'_> {
             text.push_str(&instructions);
         }
         for line in &lines {
-            self.watch.tell(&RunNotice::Remark(line));
+            self.watch.emit(&RunNotice::Remark(line));
         }
-        self.say(vec![Block::text(text)], &[]);
+        self.add_user_message(vec![Block::text(text)], &[]);
     }
 
     /// Takes in what the servers offer by now, and passes on what is to be said of them.
@@ -201,12 +201,12 @@ impl Session<'_> {
         if self.servers.is_empty() {
             return;
         }
-        for line in self.servers.take_news() {
-            self.watch.tell(&RunNotice::Warning(&line));
+        for line in self.servers.take_warnings() {
+            self.watch.emit(&RunNotice::Warning(&line));
         }
         let definitions = self.toolbox.all_definitions();
         if definitions != self.definitions {
-            self.history.sent_with(fixed_bytes(&self.system, &definitions));
+            self.history.set_fixed_bytes(fixed_bytes(&self.system, &definitions));
             self.definitions = definitions;
         }
     }
@@ -236,13 +236,13 @@ impl Session<'_> {
 
     /// Says which servers never came, so that nobody takes their silence for success.
     fn warn_of_missing(&mut self) {
-        for line in self.servers.take_news() {
-            self.watch.tell(&RunNotice::Warning(&line));
+        for line in self.servers.take_warnings() {
+            self.watch.emit(&RunNotice::Warning(&line));
         }
-        for standing in self.servers.standings() {
+        for standing in self.servers.reports() {
             if standing.status == ServerStatus::Pending {
                 let line = format!("MCP server {:?} was not connected at the end", standing.name);
-                self.watch.tell(&RunNotice::Warning(&line));
+                self.watch.emit(&RunNotice::Warning(&line));
             }
         }
     }
@@ -257,7 +257,7 @@ fn news_of(standing: &ServerReport) -> Option<String> {
         ServerStatus::Connected => Some(format!(
             "MCP server {name:?} is connected now. Its tools, whose names begin with {}, can be \
              used.",
-            prefix(name)
+            tool_name_prefix(name)
         )),
         ServerStatus::NeedsAuth | ServerStatus::Failed => {
             Some(format!("MCP server {name:?} cannot be had{why}. Go on without it."))

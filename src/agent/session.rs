@@ -15,7 +15,7 @@ use crate::recovery::{
 };
 use crate::secrets::KnownSecrets;
 use crate::tools::Toolbox;
-use crate::transcript::{Block, History, Message, Role, ToolDefinition, named, strip_thinking};
+use crate::transcript::{Block, History, Message, Role, ToolDefinition, describe_unknown_outcome, strip_thinking};
 
 use super::books::Accounting;
 use super::context::SummaryInProgress;
@@ -36,7 +36,7 @@ use super::words::FinalText;
 pub(super) struct Session<'a> {
     pub(super) system: String,
     pub(super) definitions: Vec<ToolDefinition>,
-    pub(super) rungs: Vec<ModelEndpoint>,
+    pub(super) endpoints: Vec<ModelEndpoint>,
     pub(super) toolbox: Arc<Toolbox>,
     pub(super) servers: Arc<Servers>,
     /// The servers that the model was told are not connected yet.
@@ -44,40 +44,40 @@ pub(super) struct Session<'a> {
     pub(super) thinking: Option<u32>,
     pub(super) stream_events: bool,
     pub(super) history: History,
-    pub(super) books: Accounting,
+    pub(super) accounting: Accounting,
     /// What the session cost before what the books count.
     pub(super) cost_before: Money,
     pub(super) journal: Journal,
     pub(super) secrets: KnownSecrets,
     /// How many of them the journal knows.
-    pub(super) guarded: usize,
+    pub(super) redacted_secrets: usize,
     pub(super) watch: RunMonitor<'a>,
-    pub(super) counsellors: HookState,
+    pub(super) hook_state: HookState,
     /// Whether the session was begun by an earlier process.
-    pub(super) goes_on: bool,
+    pub(super) is_resumed: bool,
     pub(super) early: EarlyTools,
     /// Room for tools that run side by side.
     pub(super) places: Arc<Semaphore>,
     /// Which model of the chain answers.
-    pub(super) rung: u8,
+    pub(super) model_index: u8,
     /// The reply that just came, until the machine has decided what becomes of it.
     pub(super) pending: Option<ModelReply>,
     /// Calls of the last reply that are answered without being run.
     pub(super) malformed: Vec<MalformedCall>,
     /// What was told of the reply that is coming in.
-    pub(super) told: ToldBlocks,
+    pub(super) emitted_blocks: ToldBlocks,
     /// Files with instructions, and warnings of them, that were told.
     pub(super) folder_notes_known: HashSet<String>,
     /// The facts of the last failure.
     pub(super) fault: Option<Fault>,
     /// When the service wants the run back after its last fault, in Unix seconds.
     pub(super) retry_at: Option<u64>,
-    pub(super) words: FinalText,
+    pub(super) final_text: FinalText,
     pub(super) waiting: Option<AnnouncedWait>,
     /// Whether the last reply was a `pause_turn`, which goes back as the last word.
     pub(super) paused: bool,
     /// Whether it was said that the journal is lost.
-    pub(super) journal_minded: bool,
+    pub(super) journal_loss_reported: bool,
     /// What other runs of this host know of rate limits.
     pub(super) shared: Option<SharedLimits>,
     /// What broke, when a rule of ours did.
@@ -90,15 +90,15 @@ pub(super) struct Session<'a> {
     pub(super) summarising: Option<SummaryInProgress>,
     /// Whether thinking was taken out, here or in an earlier process.
     pub(super) thinking_stripped: bool,
-    pub(super) spiral: LoopDetector,
+    pub(super) loop_detector: LoopDetector,
     /// What failed checks of `--require` came to.
-    pub(super) unmet: FailedChecks,
+    pub(super) failed_checks: FailedChecks,
     /// Whether compaction had stopped helping when the run ended.
     pub(super) thrashed: bool,
     /// Whether it was said that background commands are being stopped.
-    pub(super) work_minded: bool,
+    pub(super) work_stop_announced: bool,
     /// The runs around this one.
-    pub(super) kin: AgentContext,
+    pub(super) agent_context: AgentContext,
 }
 
 /// A retry wait that was announced.
@@ -110,11 +110,11 @@ pub(super) struct AnnouncedWait {
 }
 
 /// Says that a retry wait goes on.
-pub(super) fn beat_waiting(watch: &mut RunMonitor<'_>, waiting: Option<AnnouncedWait>, figures: ProgressSnapshot) {
+pub(super) fn emit_wait_heartbeat(watch: &mut RunMonitor<'_>, waiting: Option<AnnouncedWait>, figures: ProgressSnapshot) {
     let Some(AnnouncedWait { pause, since, until }) = waiting else { return };
     let now = watch.clock.now();
     let elapsed = since.until(now);
-    watch.tell(&RunNotice::Heartbeat(Heartbeat {
+    watch.emit(&RunNotice::Heartbeat(Heartbeat {
         waiting_for: WaitingFor::Retry(pause),
         elapsed,
         ends_in: Some(now.until(until)),
@@ -133,17 +133,17 @@ impl World for Session<'_> {
     fn record(&mut self, transition: &Transition) {
         self.show_tasks();
         self.edit(transition);
-        let tally = &mut self.books.tally;
+        let tally = &mut self.accounting.tally;
         let ended = tally.recovery.observe(transition, tally.turns);
         self.journal.transition(transition);
         self.journal.recoveries(&ended);
-        self.mind_journal();
+        self.report_journal_loss();
         let fault = matches!(transition.event, Event::Failed(_)).then_some(self.fault.as_ref());
-        self.watch.tell(&RunNotice::Step { transition, fault: fault.flatten() });
-        if transition.next.rung != self.rung {
-            self.switch_model(transition.next.rung);
+        self.watch.emit(&RunNotice::Step { transition, fault: fault.flatten() });
+        if transition.next.model_index != self.model_index {
+            self.switch_model(transition.next.model_index);
         }
-        if matches!(transition.action, Action::Weigh { purpose: CallPurpose::Reply, .. }) {
+        if matches!(transition.action, Action::Estimate { purpose: CallPurpose::Reply, .. }) {
             self.summarising = None;
         }
         self.thrashed = transition.next.gave_up_compacting();
@@ -152,29 +152,29 @@ impl World for Session<'_> {
     }
 
     async fn perform(&mut self, action: Action) -> Event {
-        if !matches!(action, Action::Weigh { .. } | Action::Ask(_)) {
-            self.books.turn = None;
+        if !matches!(action, Action::Estimate { .. } | Action::Ask(_)) {
+            self.accounting.turn = None;
         }
         match action {
-            Action::Weigh { purpose, fast, .. } => match self.mind_compaction(purpose).await {
+            Action::Estimate { purpose, fast, .. } => match self.run_post_compaction_hooks(purpose).await {
                 Ok(()) => {
                     self.join_tools();
                     if purpose == CallPurpose::Reply {
                         self.tell_of_late_servers();
                     }
-                    self.weigh_in_turn(purpose, fast).await
+                    self.estimate_in_turn(purpose, fast).await
                 }
                 Err(event) => event,
             },
             Action::Ask(ask) => self.ask(ask).await,
             Action::Refresh => self.refresh().await,
-            Action::RunTools => self.work().await,
-            Action::Consult => self.consult().await,
-            Action::Check => self.check().await,
+            Action::RunTools => self.run_tools().await,
+            Action::RunStopHooks => self.run_stop_hooks().await,
+            Action::RunRequirement => self.check().await,
             Action::AwaitWork { until } => self.await_work(until).await,
             Action::Wait { until } => self.wait(until).await,
             Action::Probe { rung } => self.probe(rung).await,
-            Action::Finish(_) => Event::Broke,
+            Action::Finish(_) => Event::InternalError,
         }
     }
 }
@@ -183,7 +183,7 @@ impl Session<'_> {
     /// Applies what a step does to the conversation.
     fn edit(&mut self, transition: &Transition) {
         match transition.edit.reply {
-            ReplyDisposition::Keep => self.keep(transition.event),
+            ReplyDisposition::Keep => self.keep_reply(transition.event),
             ReplyDisposition::Drop => self.drop_reply(),
             ReplyDisposition::Summary => self.compact(),
             ReplyDisposition::Absent => {}
@@ -192,32 +192,32 @@ impl Session<'_> {
             self.trim(trim);
         }
         for nudge in [transition.edit.say, transition.edit.notice].into_iter().flatten() {
-            self.nudge(nudge);
+            self.add_nudge(nudge);
         }
     }
 
     /// Takes the pending reply into the history.
-    fn keep(&mut self, event: Event) {
+    fn keep_reply(&mut self, event: Event) {
         let Some(mut answer) = self.pending.take() else { return };
         self.malformed = std::mem::take(&mut answer.malformed);
         if !matches!(event, Event::Replied(ReplyKind::ToolCalls { .. })) {
             self.early.discard();
         }
         answer.content.retain(|block| !is_unsigned_thinking(block));
-        self.books.tally.turns += 1;
-        let model = self.rung().label.clone();
-        self.books.tally.answered_by(&model);
+        self.accounting.tally.turns += 1;
+        let model = self.endpoint().label.clone();
+        self.accounting.tally.answered_by(&model);
         let text = text_of(&answer.content);
         let cut = matches!(event, Event::Replied(ReplyKind::CutShort(_)));
-        self.words.hear(&text, cut, &answer.stop_reason);
+        self.final_text.record_reply(&text, cut, &answer.stop_reason);
         self.paused = event == Event::Replied(ReplyKind::Paused);
         if !answer.content.iter().any(says_something) {
-            self.history.heard(&answer.usage);
-            self.forget_told();
+            self.history.observe_usage(&answer.usage);
+            self.drop_emitted_blocks();
             return;
         }
-        let ids = self.told.ids_of(&answer.content);
-        self.forget_told();
+        let ids = self.emitted_blocks.ids_of(&answer.content);
+        self.drop_emitted_blocks();
         let message = Message::assistant(answer.content);
         self.history.push_reply(message.clone(), &answer.usage);
         self.journal.message(
@@ -232,7 +232,7 @@ impl Session<'_> {
                 ids: &ids,
             },
         );
-        self.watch.tell(&RunNotice::Assistant {
+        self.watch.emit(&RunNotice::Assistant {
             message: &message,
             ids: &ids,
             id: &answer.id,
@@ -244,28 +244,28 @@ impl Session<'_> {
     }
 
     /// Says which blocks were told and are no part of the conversation.
-    pub(super) fn forget_told(&mut self) {
-        let ids = self.told.forget();
+    pub(super) fn drop_emitted_blocks(&mut self) {
+        let ids = self.emitted_blocks.forget();
         if !ids.is_empty() {
-            self.watch.tell(&RunNotice::BlocksDropped { ids: &ids });
+            self.watch.emit(&RunNotice::BlocksDropped { ids: &ids });
         }
     }
 
     /// Lets the pending reply leave no trace but what it taught about sizes.
     fn drop_reply(&mut self) {
-        self.forget_told();
+        self.drop_emitted_blocks();
         if let Some(answer) = self.pending.take() {
-            self.history.heard(&answer.usage);
+            self.history.observe_usage(&answer.usage);
         }
         self.early.discard();
     }
 
     /// Tells the model something.
-    fn nudge(&mut self, nudge: Nudge) {
+    fn add_nudge(&mut self, nudge: Nudge) {
         let report = match nudge {
-            Nudge::Unmet | Nudge::UnmetAgain | Nudge::UnmetLast => self.unmet.report.take(),
-            Nudge::Heed => {
-                self.counsellors.objection.as_ref().map(|objection| objection.words.clone())
+            Nudge::Unmet | Nudge::UnmetAgain | Nudge::UnmetLast => self.failed_checks.report.take(),
+            Nudge::StopHookObjection => {
+                self.hook_state.objection.as_ref().map(|objection| objection.words.clone())
             }
             Nudge::Continue(_)
             | Nudge::ContinueLast
@@ -283,7 +283,7 @@ impl Session<'_> {
             Some(report) => format!("{}\n\n{report}", nudge.text()),
             None => nudge.text().to_owned(),
         };
-        self.say(vec![Block::text(text)], &[]);
+        self.add_user_message(vec![Block::text(text)], &[]);
     }
 
     /// Whether the model has the next word.
@@ -292,46 +292,46 @@ impl Session<'_> {
     }
 
     /// Adds the task itself. Whoever watches knows it: it is theirs.
-    pub(super) fn ask_for(&mut self, prompt: Vec<Block>) {
+    pub(super) fn add_prompt(&mut self, prompt: Vec<Block>) {
         let message = Message::user(prompt);
         self.history.push(message.clone());
         self.journal.message(&message, &MessageMeta::default());
     }
 
     /// Adds the user's side's words to the history.
-    pub(super) fn say(&mut self, blocks: Vec<Block>, details: &[serde_json::Value]) {
+    pub(super) fn add_user_message(&mut self, blocks: Vec<Block>, details: &[serde_json::Value]) {
         self.paused = false;
         let message = Message::user(blocks);
         self.history.push(message.clone());
         let ids = self.journal.message(&message, &MessageMeta::default());
-        self.watch.tell(&RunNotice::User { message: &message, details, ids: &ids });
+        self.watch.emit(&RunNotice::User { message: &message, details, ids: &ids });
     }
 
     /// Another model answers from now on. It did not sign the thinking in the history.
     fn switch_model(&mut self, rung: u8) {
-        let from = self.rung().label.clone();
-        self.rung = rung;
-        let to = self.rung().label.clone();
+        let from = self.endpoint().label.clone();
+        self.model_index = rung;
+        let to = self.endpoint().label.clone();
         self.history.edit(strip_thinking);
         self.thinking_stripped = true;
         self.forget_summary_request();
-        self.watch.tell(&RunNotice::ModelSwitched { from: &from, to: &to });
+        self.watch.emit(&RunNotice::ModelSwitched { from: &from, to: &to });
     }
 
     /// The rung in use. The chain is never empty and the machine never climbs past its end;
     /// were it wrong about that, the last rung is the right one.
-    pub(super) fn rung(&self) -> &ModelEndpoint {
-        self.rung_at(self.rung)
+    pub(super) fn endpoint(&self) -> &ModelEndpoint {
+        self.endpoint_at(self.model_index)
     }
 
-    pub(super) fn rung_at(&self, rung: u8) -> &ModelEndpoint {
-        let last = self.rungs.len() - 1;
-        &self.rungs[usize::from(rung).min(last)]
+    pub(super) fn endpoint_at(&self, rung: u8) -> &ModelEndpoint {
+        let last = self.endpoints.len() - 1;
+        &self.endpoints[usize::from(rung).min(last)]
     }
 
     fn tell_recoveries(&mut self, ended: &[RecoveryRecord]) {
         for episode in ended {
-            self.watch.tell(&RunNotice::RecoveryEnds(episode));
+            self.watch.emit(&RunNotice::RecoveryEnds(episode));
         }
     }
 
@@ -341,63 +341,63 @@ impl Session<'_> {
         let paused = transition.next.phase.pause();
         if let Some(waiting) = self.waiting {
             if paused.is_some_and(|(until, _)| until == waiting.until) {
-                if transition.event == Event::Woke && self.watch.is_silent() {
-                    let figures = self.figures();
-                    beat_waiting(&mut self.watch, self.waiting, figures);
+                if transition.event == Event::WaitEnded && self.watch.is_silent() {
+                    let figures = self.progress();
+                    emit_wait_heartbeat(&mut self.watch, self.waiting, figures);
                 }
                 return;
             }
             self.waiting = None;
             let waited = waiting.since.until(transition.at);
-            self.watch.tell(&RunNotice::WaitEnds { pause: waiting.pause, waited });
+            self.watch.emit(&RunNotice::WaitEnds { pause: waiting.pause, waited });
         }
         let Some((until, pause)) = paused else { return };
         self.waiting = Some(AnnouncedWait { pause, since: transition.at, until });
-        self.watch.tell(&RunNotice::WaitBegins {
+        self.watch.emit(&RunNotice::WaitBegins {
             pause,
             until,
             now: transition.at,
             fault: self.fault.as_ref(),
-            spent: self.figures().spent,
+            spent: self.progress().spent,
         });
     }
 
     /// Waits until `until`, or until somebody wants us to stop. The machine cuts long waits into
     /// pieces no longer than a heartbeat.
     async fn wait(&mut self, until: Moment) -> Event {
-        let (clock, waiting, figures) = (self.watch.clock, self.waiting, self.figures());
+        let (clock, waiting, figures) = (self.watch.clock, self.waiting, self.progress());
         let mut vigil = self.watch.begin();
         let woke = clock.sleep_until(until);
-        let show = |watch: &mut RunMonitor<'_>, _: &WaitTimer| beat_waiting(watch, waiting, figures);
+        let show = |watch: &mut RunMonitor<'_>, _: &WaitTimer| emit_wait_heartbeat(watch, waiting, figures);
         match self.watch.wait_for(&mut vigil, show, woke).await {
-            Ok(()) => Event::Woke,
+            Ok(()) => Event::WaitEnded,
             Err(cut) => cut.into(),
         }
     }
 
-    pub(super) fn figures(&self) -> ProgressSnapshot {
+    pub(super) fn progress(&self) -> ProgressSnapshot {
         ProgressSnapshot {
-            turn: self.books.tally.turns + 1,
-            waited: self.books.tally.recovery.totals().waited,
-            spent: self.books.purse.ledger().spent(),
+            turn: self.accounting.tally.turns + 1,
+            waited: self.accounting.tally.recovery.totals().waited,
+            spent: self.accounting.ledger.ledger().spent(),
         }
     }
 
     /// The same for what belongs to the reply that came last, if one came.
-    pub(super) fn figures_of_turn(&self) -> ProgressSnapshot {
-        ProgressSnapshot { turn: self.books.tally.turns.max(1), ..self.figures() }
+    pub(super) fn turn_progress(&self) -> ProgressSnapshot {
+        ProgressSnapshot { turn: self.accounting.tally.turns.max(1), ..self.progress() }
     }
 
     /// Leaves the history valid and the journal closed.
     pub(super) fn close(&mut self, reason: StopReason) {
         self.early.discard();
-        self.books.turn = None;
+        self.accounting.turn = None;
         let open = open_calls(self.history.messages());
         if !open.is_empty() {
-            self.books.tally.tools.abandoned += u32::try_from(open.len()).unwrap_or(u32::MAX);
+            self.accounting.tally.tools.abandoned += u32::try_from(open.len()).unwrap_or(u32::MAX);
             let text = if reason == StopReason::InternalError {
                 // They may have begun: what broke says nothing of that any more.
-                self.books.tally.cut.extend(open.iter().map(named));
+                self.accounting.tally.cut.extend(open.iter().map(describe_unknown_outcome));
                 "Outcome unknown: outlast broke while this was asked for. Check before doing it \
                  again."
                     .to_owned()
@@ -405,30 +405,30 @@ impl Session<'_> {
                 format!("Not run: the run ended first ({}).", reason.name())
             };
             let results = open.into_iter().map(|call| synthetic(call.id, &text)).collect();
-            self.say(results, &[]);
+            self.add_user_message(results, &[]);
         }
-        self.leave_word_of_work(reason);
-        let ended = self.books.tally.recovery.end(self.watch.clock.now(), reason);
+        self.record_cut_work(reason);
+        let ended = self.accounting.tally.recovery.end(self.watch.clock.now(), reason);
         self.journal.recoveries(&ended);
         self.journal.end(reason);
-        self.mind_journal();
+        self.report_journal_loss();
         self.tell_recoveries(&ended);
     }
 
     /// Keeps what was fetched meanwhile off the disk.
-    pub(super) fn guard(&mut self) {
+    pub(super) fn redact_new_secrets(&mut self) {
         let count = self.secrets.count();
-        if std::mem::replace(&mut self.guarded, count) != count {
-            self.journal.redact(&self.secrets.revealed());
+        if std::mem::replace(&mut self.redacted_secrets, count) != count {
+            self.journal.redact(&self.secrets.plain_values());
         }
     }
 
     /// Says once that the run goes on without a journal.
-    fn mind_journal(&mut self) {
+    fn report_journal_loss(&mut self) {
         let JournalHealth::Lost(why) = self.journal.health() else { return };
-        if !std::mem::replace(&mut self.journal_minded, true) {
+        if !std::mem::replace(&mut self.journal_loss_reported, true) {
             let warning = format!("the run goes on without a journal and cannot be resumed: {why}");
-            self.watch.tell(&RunNotice::Warning(&warning));
+            self.watch.emit(&RunNotice::Warning(&warning));
         }
     }
 }

@@ -27,7 +27,7 @@ pub struct Setup {
     pub system: String,
     pub cwd: PathBuf,
     /// The chain, the preferred model first. Never empty.
-    pub rungs: Vec<ModelEndpoint>,
+    pub endpoints: Vec<ModelEndpoint>,
     pub toolbox: Toolbox,
     /// What else the model is offered. Started with the run, if not before.
     pub servers: Arc<Servers>,
@@ -55,7 +55,7 @@ pub struct Setup {
     pub memory_files: Vec<PathBuf>,
     /// What whoever watches should know before the run begins.
     pub warnings: Vec<String>,
-    pub carried: ResumedState,
+    pub resumed: ResumedState,
     /// The kinds of sub-agents beside the one that is built in.
     pub agents: Vec<AgentDefinition>,
     /// What they are given.
@@ -80,11 +80,11 @@ pub struct ResumedState {
     /// Set when that process did not finish what it was asked: its counters go on.
     pub run: Option<Run>,
     /// Whether nothing is left to do but to run the command of `--require`.
-    pub unjudged: bool,
+    pub awaits_acceptance: bool,
     /// Whether nothing is left to do but to say once more how it ended: it was completed.
     pub finished: bool,
     /// What the loop detector remembers.
-    pub spiral: LoopDetector,
+    pub loop_detector: LoopDetector,
     /// How large context windows turned out to be, by a rung's label, in tokens.
     pub windows: Vec<(String, u64)>,
     /// The sub-agents of what goes on.

@@ -13,37 +13,37 @@ impl Session<'_> {
     ///
     /// # Errors
     /// What cut the run off while it looked.
-    pub(super) async fn held(&mut self, ask: &ModelCall) -> Result<Option<Moment>, CancelReason> {
-        let rung = self.rung_at(ask.rung);
+    pub(super) async fn shared_limit_until(&mut self, ask: &ModelCall) -> Result<Option<Moment>, CancelReason> {
+        let rung = self.endpoint_at(ask.rung);
         let (name, label) = (rung.client.limit_of(&rung.facts.name), rung.label.clone());
-        let figures = self.figures();
+        let figures = self.progress();
         let Some(shared) = &mut self.shared else { return Ok(None) };
-        let claiming = shared.claim(&name, !ask.yields);
+        let claiming = shared.claim(&name, !ask.may_wait_for_shared_limit);
         let wait = unless_cut(&mut self.watch, &label, figures, claiming).await?;
-        self.mind_sharing();
+        self.report_sharing_loss();
         Ok(wait.map(|wait| self.watch.clock.now().after(wait)))
     }
 
     /// Tells the others of a rate limit. When this returns they know, unless the run was cut off:
     /// then its end gives them what time it has.
-    pub(super) async fn warn_others(&mut self, failure: Failure) {
-        let (label, figures) = (self.rung().label.clone(), self.figures());
+    pub(super) async fn share_rate_limit(&mut self, failure: Failure) {
+        let (label, figures) = (self.endpoint().label.clone(), self.progress());
         if let Some(shared) = &mut self.shared
             && failure.class == ErrorClass::RateLimit
         {
-            shared.refused(failure.wish.map(|wish| wish.wait));
+            shared.refused(failure.retry_after.map(|wish| wish.wait));
             // Whatever is waited for next hears of a cut too.
-            let _ = unless_cut(&mut self.watch, &label, figures, shared.settle()).await;
+            let _ = unless_cut(&mut self.watch, &label, figures, shared.flush()).await;
         }
     }
 
     /// Says once that nothing is known of other runs. Nothing is wrong with this one.
-    pub(super) fn mind_sharing(&mut self) {
-        let Some(trouble) = self.shared.as_mut().and_then(SharedLimits::trouble) else {
+    pub(super) fn report_sharing_loss(&mut self) {
+        let Some(trouble) = self.shared.as_mut().and_then(SharedLimits::take_problem) else {
             return;
         };
         let remark = format!("rate limits are not shared with other runs: {trouble}");
-        self.watch.tell(&RunNotice::Remark(&remark));
+        self.watch.emit(&RunNotice::Remark(&remark));
     }
 }
 
@@ -56,7 +56,7 @@ async fn unless_cut<T>(
 ) -> Result<T, CancelReason> {
     let mut vigil = watch.begin();
     let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
-        watch.beat(vigil, WaitingFor::Model(model), figures, None);
+        watch.emit_heartbeat(vigil, WaitingFor::Model(model), figures, None);
     };
     watch.wait_for(&mut vigil, show, file).await
 }

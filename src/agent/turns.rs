@@ -10,24 +10,24 @@ impl Session<'_> {
     /// Weighs the next request. Where several agents draw on one budget, what others have reserved
     /// for calls under way comes back for the most part: rather than end for it, or ask for half an
     /// answer, it is waited for.
-    pub(super) async fn weigh_in_turn(&mut self, purpose: CallPurpose, fast: bool) -> Event {
-        if !self.books.is_bounded() {
-            return Event::Weighed(self.weigh(purpose, fast));
+    pub(super) async fn estimate_in_turn(&mut self, purpose: CallPurpose, fast: bool) -> Event {
+        if !self.accounting.is_bounded() {
+            return Event::Estimated(self.estimate_request(purpose, fast));
         }
         let mut vigil = self.watch.begin();
         loop {
-            let mut settled = self.books.purse.settlements();
+            let mut settled = self.accounting.ledger.settlements();
             if let Err(cut) = self.take_turn(&mut vigil).await {
                 return cut.into();
             }
-            let weight = self.weigh(purpose, fast);
+            let weight = self.estimate_request(purpose, fast);
             let cap = self.limits.caps.first.min(weight.ceiling);
             let most = weight.input + weight.token * u64::from(cap);
             let fits = weight.left.is_none_or(|left| most <= left);
-            if fits || !self.books.purse.has_reservations() {
-                return Event::Weighed(weight);
+            if fits || !self.accounting.ledger.has_reservations() {
+                return Event::Estimated(weight);
             }
-            self.books.turn = None;
+            self.accounting.turn = None;
             if let Err(cut) = self.until(settled.changed(), &mut vigil).await {
                 return cut.into();
             }
@@ -35,9 +35,9 @@ impl Session<'_> {
     }
 
     async fn take_turn(&mut self, vigil: &mut WaitTimer) -> Result<(), CancelReason> {
-        if self.books.turn.is_none() {
-            let purse = self.books.purse.clone();
-            self.books.turn = Some(self.until(purse.turn(), vigil).await?);
+        if self.accounting.turn.is_none() {
+            let purse = self.accounting.ledger.clone();
+            self.accounting.turn = Some(self.until(purse.turn(), vigil).await?);
         }
         Ok(())
     }
@@ -48,9 +48,9 @@ impl Session<'_> {
         other: impl Future<Output = T>,
         vigil: &mut WaitTimer,
     ) -> Result<T, CancelReason> {
-        let figures = self.figures();
+        let figures = self.progress();
         let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
-            watch.beat(vigil, WaitingFor::Money, figures, None);
+            watch.emit_heartbeat(vigil, WaitingFor::Money, figures, None);
         };
         self.watch.wait_for(vigil, show, other).await
     }

@@ -27,10 +27,10 @@ pub(super) struct RunMonitor<'a> {
     inbox: UnboundedReceiver<SubagentEvent>,
     pub(super) post: UnboundedSender<SubagentEvent>,
     /// The observer panicked. It is not asked again: the run must be able to end.
-    struck: bool,
+    observer_panicked: bool,
     /// When a sign of life was last given. Silence is measured from there, and not from the start
     /// of whatever is waited for now: many short waits in a row are a long silence.
-    said: Instant,
+    last_emitted: Instant,
     /// What cut the run off, and when that was seen first.
     cut: Option<(Instant, CancelReason)>,
 }
@@ -59,7 +59,7 @@ impl From<CancelReason> for Event {
 enum WaitInterrupt {
     Cut(CancelReason),
     /// It is time to show that we are alive.
-    Tick,
+    Heartbeat,
 }
 
 /// How the run stands, for a heartbeat.
@@ -91,7 +91,7 @@ impl<'a> RunMonitor<'a> {
         deadline: Option<Moment>,
         heartbeat: Duration,
     ) -> Self {
-        let (said, struck) = (Instant::now(), false);
+        let (last_emitted, observer_panicked) = (Instant::now(), false);
         let (post, inbox) = mpsc::unbounded_channel();
         Self {
             observer,
@@ -103,8 +103,8 @@ impl<'a> RunMonitor<'a> {
             heartbeat,
             inbox,
             post,
-            struck,
-            said,
+            observer_panicked,
+            last_emitted,
             cut: None,
         }
     }
@@ -121,7 +121,7 @@ impl<'a> RunMonitor<'a> {
 
     pub(super) fn begin(&self) -> WaitTimer {
         let period = self.clock.real(self.heartbeat).max(Duration::from_millis(1));
-        let mut ticks = interval_at(self.said + period, period);
+        let mut ticks = interval_at(self.last_emitted + period, period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         WaitTimer { began: self.clock.now(), ticks }
     }
@@ -131,7 +131,7 @@ impl<'a> RunMonitor<'a> {
         let mut vigil = self.begin();
         let period = vigil.ticks.period();
         let began = Instant::now();
-        vigil.ticks = interval_at((self.said + period).min(began + first), period);
+        vigil.ticks = interval_at((self.last_emitted + period).min(began + first), period);
         vigil.ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         vigil
     }
@@ -151,9 +151,9 @@ impl<'a> RunMonitor<'a> {
         loop {
             tokio::select! {
                 biased;
-                disturbance = self.disturbance(vigil) => match disturbance {
+                disturbance = self.next_interrupt(vigil) => match disturbance {
                     WaitInterrupt::Cut(cut) => return Err(cut),
-                    WaitInterrupt::Tick => show(self, vigil),
+                    WaitInterrupt::Heartbeat => show(self, vigil),
                 },
                 done = &mut other => return Ok(done),
             }
@@ -161,7 +161,7 @@ impl<'a> RunMonitor<'a> {
     }
 
     /// Waits for the next disturbance. Cancel-safe.
-    async fn disturbance(&mut self, vigil: &mut WaitTimer) -> WaitInterrupt {
+    async fn next_interrupt(&mut self, vigil: &mut WaitTimer) -> WaitInterrupt {
         let clock = self.clock;
         let deadline = self.deadline;
         let passed = async move {
@@ -182,7 +182,7 @@ impl<'a> RunMonitor<'a> {
                     self.pass_on(&said);
                     continue;
                 }
-                _ = vigil.ticks.tick() => return WaitInterrupt::Tick,
+                _ = vigil.ticks.tick() => return WaitInterrupt::Heartbeat,
             };
         };
         self.cut.get_or_insert((Instant::now(), cut));
@@ -196,10 +196,10 @@ impl<'a> RunMonitor<'a> {
 
     /// Whether a sign of life is due, or nearly.
     pub(super) fn is_silent(&self) -> bool {
-        self.said.elapsed() >= self.clock.real(self.heartbeat).mul_f64(0.9)
+        self.last_emitted.elapsed() >= self.clock.real(self.heartbeat).mul_f64(0.9)
     }
 
-    pub(super) fn beat(
+    pub(super) fn emit_heartbeat(
         &mut self,
         vigil: &WaitTimer,
         waiting_for: WaitingFor<'_>,
@@ -210,7 +210,7 @@ impl<'a> RunMonitor<'a> {
     }
 
     /// The same for a wait whose end is known.
-    pub(super) fn beat_until(
+    pub(super) fn emit_heartbeat_until(
         &mut self,
         vigil: &WaitTimer,
         waiting_for: WaitingFor<'_>,
@@ -236,29 +236,29 @@ impl<'a> RunMonitor<'a> {
             spent: figures.spent,
             since_last_byte,
         };
-        self.tell(&RunNotice::Heartbeat(heartbeat));
+        self.emit(&RunNotice::Heartbeat(heartbeat));
     }
 
     /// Tells what a sub-agent said.
     fn pass_on(&mut self, said: &SubagentEvent) {
-        said.tell(&mut |notice| self.observe(notice));
+        said.emit(&mut |notice| self.observe(notice));
     }
 
-    pub(super) fn tell(&mut self, notice: &RunNotice<'_>) {
+    pub(super) fn emit(&mut self, notice: &RunNotice<'_>) {
         // What was said before is told before.
         while let Ok(said) = self.inbox.try_recv() {
             self.pass_on(&said);
         }
         if matches!(notice, RunNotice::WaitBegins { .. } | RunNotice::Heartbeat(_)) {
-            self.said = Instant::now();
+            self.last_emitted = Instant::now();
         }
         self.observe(notice);
     }
 
     fn observe(&mut self, notice: &RunNotice<'_>) {
-        if !std::mem::replace(&mut self.struck, true) {
+        if !std::mem::replace(&mut self.observer_panicked, true) {
             self.observer.observe(notice);
-            self.struck = false;
+            self.observer_panicked = false;
         }
     }
 }

@@ -30,7 +30,7 @@ impl FinalText {
         Self { text, ..Self::default() }
     }
 
-    pub(super) fn hear(&mut self, text: &str, cut: bool, stop_reason: &str) {
+    pub(super) fn record_reply(&mut self, text: &str, cut: bool, stop_reason: &str) {
         if self.unfinished {
             self.text.push_str(text);
         } else if !text.trim().is_empty() {

@@ -13,11 +13,11 @@ use crate::recovery::Event;
 use crate::tools::{
     AgentCall, OnDenied, OnFailure, ToolOutcome, ToolRefusal, Toolbox, GrantSource, end_tasks, is_agent_tool,
 };
-use crate::transcript::{Block, ToolCall, named};
+use crate::transcript::{Block, ToolCall, describe_unknown_outcome};
 
 use super::accept::CompletedCall;
 use super::conversation::{open_calls, synthetic};
-use super::cut::patience;
+use super::cut::cancel_grace;
 use super::guard::{ExecutedTool, ReplacedResult};
 use super::observer::{RunNotice, WaitingFor};
 use super::session::Session;
@@ -75,7 +75,7 @@ impl ResultSlot {
 
     /// Whether the other sub-agents of its reply are stopped when this one fails.
     fn cancels_siblings(&self) -> bool {
-        let policy = AgentCall::read(&self.call.input).map(|call| call.on_failure);
+        let policy = AgentCall::parse(&self.call.input).map(|call| call.on_failure);
         is_agent_tool(&self.call.name) && policy == Ok(OnFailure::CancelSiblings)
     }
 
@@ -95,12 +95,12 @@ impl ResultSlot {
 
 impl Session<'_> {
     /// Runs what the last reply asked for and answers every call.
-    pub(super) async fn work(&mut self) -> Event {
+    pub(super) async fn run_tools(&mut self) -> Event {
         let calls = open_calls(self.history.messages());
         let mut slots: Vec<ResultSlot> = calls.into_iter().map(ResultSlot::of).collect();
         let mut cut = None;
         let mut next = 0;
-        let goes_on = |it: &Self| it.counsellors.halt.is_none() && !it.fails_for_denial();
+        let goes_on = |it: &Self| it.hook_state.halt.is_none() && !it.fails_for_denial();
         while next < slots.len() && cut.is_none() && goes_on(self) {
             let end = self.batch_end(&slots, next);
             cut = self.run_batch(&mut slots[next..end]).await;
@@ -109,9 +109,9 @@ impl Session<'_> {
         self.early.discard();
         let event = match cut {
             Some(cut) => cut.into(),
-            None if self.counsellors.halt.is_some() => Event::HookStopped,
+            None if self.hook_state.halt.is_some() => Event::HookStopped,
             None if self.fails_for_denial() => Event::Denied,
-            None => self.settle(&slots.iter().filter_map(ResultSlot::done).collect::<Vec<_>>()).await,
+            None => self.finish_batch(&slots.iter().filter_map(ResultSlot::done).collect::<Vec<_>>()).await,
         };
         if cut.is_none() {
             let done: Vec<&ToolCall> = slots.iter().filter_map(ResultSlot::succeeded).collect();
@@ -126,9 +126,9 @@ impl Session<'_> {
     /// Whether a call was denied in this process, its own or a sub-agent's of the run, and this is
     /// to end of it.
     fn fails_for_denial(&self) -> bool {
-        let is_root = self.kin.mark.is_none();
+        let is_root = self.agent_context.mark.is_none();
         (self.denied && self.toolbox.on_denied() == OnDenied::Fail)
-            || (is_root && self.kin.tree.is_alarmed())
+            || (is_root && self.agent_context.registry.is_alarmed())
     }
 
     /// Where the batch that starts at `start` ends: calls that change nothing run side by side,
@@ -139,7 +139,7 @@ impl Session<'_> {
     }
 
     fn runs_beside_others(&self, call: &ToolCall) -> bool {
-        is_agent_tool(&call.name) || self.toolbox.runs_beside_others(call)
+        is_agent_tool(&call.name) || self.toolbox.can_run_in_parallel(call)
     }
 
     /// Runs a batch, and tells the hooks before and after. Returns early, with nothing left
@@ -156,7 +156,7 @@ impl Session<'_> {
         let (mut admitted, mut unasked) = (Vec::new(), Vec::<String>::new());
         for (index, (slot, verdict)) in batch.iter_mut().zip(verdicts).enumerate() {
             let decided = match self.admit(&mut slot.call, &verdict) {
-                Err(refusal) => self.petition(&mut slot.call, &verdict, refusal).await,
+                Err(refusal) => self.prompt_for_permission(&mut slot.call, &verdict, refusal).await,
                 Ok(warrant) => Ok(Ok(warrant)),
             };
             let decided = match decided {
@@ -184,14 +184,14 @@ impl Session<'_> {
         }
         let waits = admitted.iter().any(|(_, call, _)| self.waits_for(call));
         if waits {
-            self.leave_place();
+            self.release_permit();
         }
         for group in self.groups(admitted) {
             if let Some(cut) = self.run_admitted(batch, group).await {
                 return Some(cut);
             }
         }
-        if waits && let Err(cut) = self.take_place().await {
+        if waits && let Err(cut) = self.acquire_permit().await {
             return Some(cut);
         }
         let ran: Vec<ExecutedTool<'_>> = batch.iter().filter_map(ResultSlot::ran).collect();
@@ -232,7 +232,7 @@ impl Session<'_> {
         self.journal.intent(&calls);
         for (call, _) in calls.iter().filter(|(_, changed)| *changed) {
             let remark = format!("{} runs with a changed input: {}", call.name, call.input);
-            self.watch.tell(&RunNotice::Remark(&remark));
+            self.watch.emit(&RunNotice::Remark(&remark));
         }
     }
 
@@ -266,8 +266,8 @@ impl Session<'_> {
                 Ok(None) => return None,
                 Err(cut) => {
                     cancel.cancel();
-                    self.begin_to_end(cut);
-                    for (index, outcome) in let_die(&self.toolbox, cut, tasks, finished).await {
+                    self.start_shutdown(cut);
+                    for (index, outcome) in drain_cancelled(&self.toolbox, cut, tasks, finished).await {
                         let slot: &mut ResultSlot = &mut batch[index];
                         let finished = self.finish(slot, outcome);
                         slot.result = Some(finished);
@@ -285,14 +285,14 @@ impl Session<'_> {
         finished: &mut mpsc::UnboundedReceiver<(usize, ToolOutcome)>,
         vigil: &mut WaitTimer,
     ) -> Result<Option<(usize, ToolOutcome)>, CancelReason> {
-        let (figures, kin) = (self.figures_of_turn(), &self.kin);
+        let (figures, kin) = (self.turn_progress(), &self.agent_context);
         let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
             if batch.iter().any(ResultSlot::is_agent_at_work) {
-                let running = kin.doings(watch.clock.now());
-                watch.beat(vigil, WaitingFor::Agents { running: &running }, figures, None);
+                let running = kin.activities(watch.clock.now());
+                watch.emit_heartbeat(vigil, WaitingFor::Agents { running: &running }, figures, None);
             } else if let Some(slot) = batch.iter().find(|slot| slot.result.is_none()) {
                 let waiting_for = WaitingFor::Tool { name: &slot.call.name, id: &slot.call.id };
-                watch.beat(vigil, waiting_for, figures, None);
+                watch.emit_heartbeat(vigil, waiting_for, figures, None);
             }
         };
         self.watch.wait_for(vigil, show, finished.recv()).await
@@ -305,7 +305,7 @@ impl Session<'_> {
         cancel: &CancellationToken,
         finish: mpsc::UnboundedSender<(usize, ToolOutcome)>,
     ) -> impl Future<Output = ()> + Send + use<> {
-        self.books.tally.tools.calls += 1;
+        self.accounting.tally.tools.calls += 1;
         let early = self.early.take(&call.id);
         let delegated =
             is_agent_tool(&call.name).then(|| self.forge().perform(&call, cancel.clone()));
@@ -322,7 +322,7 @@ impl Session<'_> {
                 }
             } else {
                 let _place = places.acquire().await;
-                Some(toolbox.run_by(&call, warrant, cancel).await)
+                Some(toolbox.run_with_source(&call, warrant, cancel).await)
             };
             if let Some(outcome) = outcome {
                 // Nobody listens once the batch was cut.
@@ -335,7 +335,7 @@ impl Session<'_> {
         if let Some(reason) = &outcome.denied {
             self.note_denial(slot, reason);
         } else if outcome.is_error {
-            self.books.tally.tools.failed += 1;
+            self.accounting.tally.tools.failed += 1;
         }
         let block = Block::ToolResult {
             tool_use_id: slot.call.id.clone(),
@@ -347,10 +347,10 @@ impl Session<'_> {
     }
 
     fn refuse(&mut self, slot: &ResultSlot, refusal: ToolRefusal) -> (Block, Value) {
-        self.books.tally.tools.calls += 1;
+        self.accounting.tally.tools.calls += 1;
         let outcome = match refusal {
             ToolRefusal::Invalid(outcome) => {
-                self.books.tally.tools.failed += 1;
+                self.accounting.tally.tools.failed += 1;
                 outcome
             }
             ToolRefusal::Denied { outcome, reason } => {
@@ -369,11 +369,11 @@ impl Session<'_> {
     fn note_denial(&mut self, slot: &ResultSlot, reason: &str) {
         let call = slot.listed();
         self.denied = true;
-        if self.kin.mark.is_some() && self.fails_for_denial() {
-            self.kin.tree.raise_alarm();
+        if self.agent_context.mark.is_some() && self.fails_for_denial() {
+            self.agent_context.registry.raise_alarm();
         }
-        self.books.count_denial(call, reason);
-        self.watch.tell(&RunNotice::Denied { tool: &call.name, id: &call.id, reason });
+        self.accounting.count_denial(call, reason);
+        self.watch.emit(&RunNotice::Denied { tool: &call.name, id: &call.id, reason });
     }
 
     /// Sends the results back in the order the model asked for them.
@@ -382,7 +382,7 @@ impl Session<'_> {
             Some(CancelReason::Interrupt(_)) => "Interrupted by user",
             Some(CancelReason::Deadline) => "Cut off: the time limit of this run was reached",
             Some(CancelReason::Denial) => "Cut off: a call of a sub-agent was denied",
-            None if self.counsellors.halt.is_some() => "Not run: a hook stopped the run",
+            None if self.hook_state.halt.is_some() => "Not run: a hook stopped the run",
             None if self.fails_for_denial() => "Not run: an earlier call was denied",
             None => "The tool broke down without a result",
         };
@@ -390,18 +390,18 @@ impl Session<'_> {
             .into_iter()
             .map(|slot| {
                 slot.result.unwrap_or_else(|| {
-                    self.books.tally.tools.abandoned += 1;
-                    self.books.tally.cut.extend(slot.began.then(|| named(&slot.call)));
+                    self.accounting.tally.tools.abandoned += 1;
+                    self.accounting.tally.cut.extend(slot.began.then(|| describe_unknown_outcome(&slot.call)));
                     (synthetic(slot.call.id, missing), Value::String(format!("Error: {missing}")))
                 })
             })
             .unzip();
-        blocks.append(&mut self.counsellors.asides);
+        blocks.append(&mut self.hook_state.asides);
         blocks.extend(news);
         if !blocks.is_empty() {
-            self.say(blocks, &details);
+            self.add_user_message(blocks, &details);
         }
-        if std::mem::take(&mut self.counsellors.replaced) {
+        if std::mem::take(&mut self.hook_state.replaced) {
             // The journal knows the results as they came from the tools.
             self.journal.rewrite(self.history.messages());
         }
@@ -410,7 +410,7 @@ impl Session<'_> {
 
 /// Waits until cancelled tools have ended, and ends those that do not. Returns the outcomes of
 /// those that finished their work all the same: the model must not hear that it was not done.
-async fn let_die(
+async fn drain_cancelled(
     toolbox: &Toolbox,
     cut: CancelReason,
     tasks: JoinSet<()>,
@@ -425,10 +425,10 @@ async fn let_die(
             }
         }
     };
-    if tokio::time::timeout(patience(cut), ended).await.is_err() {
+    if tokio::time::timeout(cancel_grace(cut), ended).await.is_err() {
         // Dropping a command kills it and its group; the hunt finds what has left the group.
         end_tasks(tasks).await;
-        toolbox.kill_leftovers().await;
+        toolbox.kill_remaining_processes().await;
     }
     done
 }

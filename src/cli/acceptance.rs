@@ -37,7 +37,7 @@ pub fn requirement_failed(ending: &RunOutcome) -> (String, &'static str) {
 pub fn background_pending(ending: &RunOutcome) -> (String, &'static str) {
     const ADVICE: &str = "Raise the setting backgroundWait or --max-duration, or say in the prompt \
                           what is to be stopped before the end.";
-    let cut = ending.tasks.iter().filter(|task| task.end == Some(BackgroundEnd::Cut));
+    let cut = ending.tasks.iter().filter(|task| task.end == Some(BackgroundEnd::RunEnded));
     let cut: Vec<String> =
         cut.map(|task| format!("{} ({:?})", task.id, shortened(&task.command))).collect();
     let what = if cut.is_empty() {

@@ -32,10 +32,10 @@ pub fn explain(ending: &RunOutcome, now: &WallTime) -> Vec<String> {
 /// Empty where it was made once.
 fn attempts(ending: &RunOutcome) -> String {
     let StopReason::ModelError(class) = ending.reason else { return String::new() };
-    let mut lost = ending.tally.recovery.episodes().filter(|one| one.lost_to.is_some());
+    let mut lost = ending.tally.recovery.records().filter(|one| one.lost_to.is_some());
     let call = lost.find(|one| one.setbacks.of(class.name()) > 0);
     let attempts = call.map_or(1, |call| call.attempts);
-    let ruling = ending.fault.as_ref().and_then(|fault| fault.ruling);
+    let ruling = ending.fault.as_ref().and_then(|fault| fault.retry_hint);
     let mut said = if attempts > 1 { format!(", in {attempts} attempts") } else { String::new() };
     if ruling == Some(RetryHint::Stop) {
         said.push_str(", and said that a retry does not help (x-should-retry: false)");
@@ -57,8 +57,8 @@ fn particulars(fault: &Fault) -> String {
             FaultKind::Connection { .. }
             | FaultKind::Certificate { .. }
             | FaultKind::TornStream { .. }
-            | FaultKind::Nonsense { .. }
-            | FaultKind::Page { .. }
+            | FaultKind::InvalidContent { .. }
+            | FaultKind::HtmlPage { .. }
             | FaultKind::Unsendable { .. } => shortened(detail),
         });
     }
@@ -216,7 +216,7 @@ fn of_call(class: ErrorClass, ending: &RunOutcome) -> (&'static str, &'static st
 /// itself what to do.
 fn unfetched(fault: &Fault) -> Option<(&'static str, &'static str)> {
     let FaultKind::Refused { label, code, .. } = &fault.kind else { return None };
-    let nobody_asked = fault.reach == FailureStage::Nowhere && label == "authentication_error";
+    let nobody_asked = fault.stage == FailureStage::Unsent && label == "authentication_error";
     nobody_asked.then(|| {
         let helper = code == "api_key_helper_failed";
         let advice = if helper {

@@ -157,7 +157,7 @@ pub(super) fn print(text: &str) {
 fn refuse(error: &UsageError, wanted: &RequestedOutput) -> u8 {
     let mask = Redactor::new(KnownSecrets::new(secret_values(&env::vars_os().collect())));
     let mut object = refused(error, "", &Uuid::new_v4().to_string());
-    mask.hide_json(&mut object);
+    mask.redact_json(&mut object);
     let object = object.to_string();
     // Neither a reader who does not read nor a disk that hangs holds the other up. That the file
     // cannot be written may be the very mistake that is told.
@@ -173,6 +173,6 @@ fn refuse(error: &UsageError, wanted: &RequestedOutput) -> u8 {
     if let Some(Ok(keeping)) = keeping {
         let _ = keeping.join();
     }
-    let _ = writeln!(io::stderr().lock(), "outlast: {}", mask.hide(&error.to_string()));
+    let _ = writeln!(io::stderr().lock(), "outlast: {}", mask.redact(&error.to_string()));
     error.verdict().exit_code()
 }

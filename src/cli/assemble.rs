@@ -55,7 +55,7 @@ pub(super) fn assemble(
     let system = demand(remember(system, &memory), &settings.demands);
     let notes = folder_notes(settings);
     let delegation = Delegation { folder_notes: notes, ..delegation(settings, &here, &memory) };
-    let supervisor = Supervisor::own();
+    let supervisor = Supervisor::with_own_binary();
     let rungs = rungs(settings, models, clock, secrets, &supervisor)?;
     let prompt = session.unsaid(&task.prompt);
     let doubts = session.doubts();
@@ -63,7 +63,7 @@ pub(super) fn assemble(
     let tools = tool_settings(settings, kept, secrets, &supervisor);
     let toolbox = Toolbox::new(&tools).map_err(bad_tools)?;
     let required = session.required_servers(settings);
-    let servers = Arc::new(servers(settings, &toolbox, &supervisor).requiring(required));
+    let servers = Arc::new(servers(settings, &toolbox, &supervisor).with_required(required));
     let (limits, session_id) = (limits(settings, &rungs), session.id());
     let (journal, mut legacy) = session.open(settings, &limits, &rungs[0].label)?;
     legacy.fit_to(&rungs);
@@ -80,7 +80,7 @@ pub(super) fn assemble(
         prompt: if prompt.is_empty() { Vec::new() } else { vec![Block::text(prompt)] },
         system,
         cwd: settings.cwd.clone(),
-        rungs,
+        endpoints: rungs,
         toolbox,
         servers,
         limits,
@@ -98,7 +98,7 @@ pub(super) fn assemble(
         hooks: Some(hooks),
         memory_files: memory.files.into_iter().map(|file| file.path).collect(),
         warnings: memory.warnings.into_iter().chain(doubts).chain(damaged).collect(),
-        carried: legacy.carried,
+        resumed: legacy.carried,
         agents: settings.agents.clone(),
         delegation,
     };
@@ -121,8 +121,8 @@ fn words_of_damage(damage: &Damage) -> String {
 fn ledger(settings: &Settings, legacy: &SessionHistory) -> Ledger {
     let ceiling = settings.budget.filter(|_| settings.budget_mode == BudgetMode::Ceiling);
     Ledger::new(ceiling)
-        .carrying(legacy.spent.minus(legacy.unsettled))
-        .carrying_unsettled(legacy.unsettled)
+        .with_spent(legacy.spent.minus(legacy.unsettled))
+        .with_unsettled(legacy.unsettled)
 }
 
 fn models(settings: &Settings) -> Result<Vec<ModelFacts>, UsageError> {
@@ -193,7 +193,7 @@ fn hooks(
         cwd: settings.cwd.clone(),
         permission_mode: settings.tools.mode.name().to_owned(),
         environment,
-        log: CrashLog::of(&settings.config_dir),
+        log: CrashLog::in_folder(&settings.config_dir),
         secrets: secrets.clone(),
         shell: "/bin/sh".into(),
         supervisor: supervisor.clone(),
@@ -239,9 +239,9 @@ pub(super) fn doubts_of_speed(settings: &Settings, rungs: &[ModelEndpoint]) -> O
 
 /// What is known about a model: its name, what it holds and what it costs, the user's word first.
 pub(super) fn facts(link: &ChainEntry, settings: &Settings) -> Result<ModelFacts, UsageError> {
-    let mut known = model::facts(&link.model);
+    let mut known = model::model_facts(&link.model);
     if let Some(window) = link.context_window {
-        known = known.holding(window);
+        known = known.with_context_window(window);
     }
     let own = link.keys().iter().find_map(|key| settings.prices.get(*key));
     let prices = match own {
@@ -314,10 +314,10 @@ fn limits(settings: &Settings, rungs: &[ModelEndpoint]) -> Limits {
     limits.requirement = demands.requirement.is_some();
     limits.stop_hooks = settings.asks_hooks_to_stop();
     limits.budgets.schema_tries = demands.schema_tries.saturating_sub(1);
-    limits.budgets.amendments = demands.require_retries;
+    limits.budgets.requirement_tries = demands.require_retries;
     limits.auto_compact = settings.auto_compact;
     limits.compact_at = settings.compact_at.map(per_mille);
-    limits.elsewhere = settings.chain.elsewhere();
+    limits.endpoint_changes = settings.chain.elsewhere();
     limits.fallback_return = settings.fallback_return.then_some(FALLBACK_RETURN);
     let has_fast = rungs.iter().any(|rung| rung.facts.fast.is_some());
     limits.fast = (settings.fast && has_fast).then(FastMode::default);
@@ -360,6 +360,6 @@ pub(super) fn servers(settings: &Settings, toolbox: &Toolbox, supervisor: &Super
 
 /// What other runs know of rate limits. Those know nothing of rehearsed time.
 fn shared_limits(settings: &Settings, clock: Clock, seed: u64) -> Option<SharedLimits> {
-    (settings.shared_limits && clock.keeps_pace())
+    (settings.shared_limits && clock.is_real_time())
         .then(|| SharedLimits::new(&environment::limit_folders(&settings.variables), seed))
 }

@@ -37,16 +37,16 @@ pub(super) async fn config(args: ConfigArgs, world: ProcessContext) -> Result<u8
     let mask = Redactor::new(KnownSecrets::new(survey.secrets()));
     if args.json {
         let mut object = object(&survey);
-        mask.hide_json(&mut object);
+        mask.redact_json(&mut object);
         say(&format!("{object}\n"))?;
     } else {
-        say(&mask.hide(&text(&survey)))?;
+        say(&mask.redact(&text(&survey)))?;
     }
     Ok(if survey.mistakes.is_empty() { 0 } else { 2 })
 }
 
 fn late() -> UsageError {
-    let file = reading::under_way();
+    let file = reading::oldest_pending_read();
     let file = file.map_or("a file".to_owned(), |path| path.display().to_string());
     let seconds = CHECK_MAX.as_secs_f32();
     UsageError::new(format!(

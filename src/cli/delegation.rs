@@ -54,9 +54,9 @@ fn models(settings: &Settings) -> ModelLookup {
         let model = resolve_alias(own_one.map_or(name, |(_, full)| full));
         // As with the models of the chain, the empty name is for all that have none of their own.
         let names = [name, model, ""];
-        let mut facts = crate::model::facts(model);
+        let mut facts = crate::model::model_facts(model);
         if let Some(window) = windows.of_model(&names) {
-            facts = facts.holding(window);
+            facts = facts.with_context_window(window);
         }
         if let Some(own) = names.iter().find_map(|name| known.get(*name)) {
             facts.prices = Some(prices(own).map_err(|error| error.to_string())?);

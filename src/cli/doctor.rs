@@ -43,7 +43,7 @@ pub(super) async fn doctor(args: &DoctorArgs, world: ProcessContext) -> Result<u
         commit: COMMIT,
         home: environment::home(&variables),
         config_dir: environment::config_dir(&variables),
-        called: env::args().next().unwrap_or_default(),
+        program_name: env::args().next().unwrap_or_default(),
         offline: args.offline,
         variables: variables.clone(),
         cwd: cwd.clone(),
@@ -53,7 +53,7 @@ pub(super) async fn doctor(args: &DoctorArgs, world: ProcessContext) -> Result<u
     let know = move || {
         let survey = settings::survey(&run, &given, &variables, &cwd);
         for secret in survey.secrets() {
-            learned.learn(&secret);
+            learned.add(&secret);
         }
         let preview = preview(&run, &variables, &cwd, &learned);
         known(survey, preview, &learned)
@@ -61,17 +61,17 @@ pub(super) async fn doctor(args: &DoctorArgs, world: ProcessContext) -> Result<u
     let report = tokio::select! {
         biased;
         interrupt = signals.first() => return Err(interrupted(interrupt)),
-        report = doctor::examine(&scene, know) => report,
+        report = doctor::run_checks(&scene, know) => report,
     };
     let mask = Redactor::new(secrets);
     let text = if args.json {
         let mut object = doctor::json(&report, SCHEMA_VERSION);
         object["version"] = VERSION.into();
         object["commit"] = COMMIT.into();
-        mask.hide_json(&mut object);
+        mask.redact_json(&mut object);
         format!("{object}\n")
     } else {
-        mask.hide(&doctor::text(&report))
+        mask.redact(&doctor::text(&report))
     };
     say(&text)?;
     Ok(u8::from(!report.is_healthy()))
@@ -115,7 +115,7 @@ fn known(
             .collect(),
         needs_credential: survey.needs_credential,
         ca_files: survey.endpoint.ca_files.clone(),
-        places,
+        endpoints: places,
         broken: broken(&survey.files),
         heartbeat: survey.limits.heartbeat,
         hooks,
@@ -129,14 +129,14 @@ fn known(
             .into_iter()
             .filter(|line| !survey.listed_apart.contains(line))
             .collect(),
-        strange_variables,
+        unknown_variables: strange_variables,
         variables: survey.variables,
         ..ResolvedConfig::default()
     };
     match preview {
         Ok((settings, start)) => take_in(&mut known, settings, start, secrets),
         Err(error) => {
-            known.unprepared = true;
+            known.run_unavailable = true;
             for line in error.lines() {
                 if !known.mistakes.iter().any(|known| known == line) {
                     known.mistakes.push(line.to_owned());
@@ -154,7 +154,7 @@ fn take_in(known: &mut ResolvedConfig, settings: Settings, start: Servers, secre
     known.heartbeat = settings.limits.heartbeat;
     all_places(known, &settings, secrets);
     known.servers = servers(&settings);
-    known.start = Arc::new(start);
+    known.mcp_servers = Arc::new(start);
     // The survey has looked at the files, and only at them.
     known.bad_servers = settings.mcp.complaints;
     for line in settings.warnings {
@@ -234,7 +234,7 @@ fn hooks(files: &[SettingsFile]) -> (Vec<(String, usize)>, Vec<String>, Vec<Hook
     let (mut counts, mut bad, mut lines) = (BTreeMap::new(), Vec::new(), Vec::new());
     for file in files.iter().filter(|file| !file.hooks.is_null()) {
         // What makes no sense in it is told as a mistake of the settings.
-        let Ok(hooks) = HookSettings::read(&file.hooks, &file.path) else { continue };
+        let Ok(hooks) = HookSettings::parse(&file.hooks, &file.path) else { continue };
         for handler in hooks.handlers {
             let event = handler.event.name();
             *counts.entry(event.to_owned()).or_insert(0) += 1;

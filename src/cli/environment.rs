@@ -389,7 +389,7 @@ impl EnvReader<'_> {
             let value = self.0.get(OsStr::new(name))?;
             Some(value.to_string_lossy().into_owned())
         };
-        Proxies::read(value).map_err(|error| UsageError::new(error.to_string()))
+        Proxies::from_variables(value).map_err(|error| UsageError::new(error.to_string()))
     }
 
     fn headers(&self, name: &str) -> Result<Vec<(String, String)>, UsageError> {

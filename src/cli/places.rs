@@ -35,9 +35,9 @@ pub(super) fn all_places(known: &mut ResolvedConfig, settings: &Settings, secret
         };
         let models = links.iter().map(|link| link.model.clone()).collect();
         let place = place(endpoint, models, credential, secrets);
-        places.push(ServicePlace { standby: index > 0, ..place });
+        places.push(ServicePlace { is_fallback: index > 0, ..place });
     }
-    known.places = places;
+    known.endpoints = places;
 }
 
 fn bare(name: &str) -> &str {
@@ -63,5 +63,5 @@ fn place(
             token => model::Credential::Bearer(Secret::new(token)),
         };
     }
-    ServicePlace { endpoint, models, credential, login_expired, standby: false }
+    ServicePlace { endpoint, models, credential, login_expired, is_fallback: false }
 }

@@ -28,13 +28,13 @@ pub(super) fn preview(
     let managed = settings::MANAGED_FILES.map(Into::into);
     let settings = settings::resolve_under(&managed, args, variables.clone(), cwd.to_path_buf())?;
     for secret in settings.secrets() {
-        secrets.learn(&secret);
+        secrets.add(&secret);
     }
     for link in &settings.chain.links {
         facts(link, &settings)?;
     }
     let id = Uuid::new_v4().to_string();
-    let supervisor = Supervisor::own();
+    let supervisor = Supervisor::with_own_binary();
     let tools = tool_settings(&settings, (passing_folder(&id), id), secrets, &supervisor);
     let toolbox = Toolbox::new(&tools).map_err(bad_tools)?;
     let servers = servers(&settings, &toolbox, &supervisor);

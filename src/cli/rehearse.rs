@@ -109,7 +109,7 @@ impl RehearsalRun {
             UsageError::new(format!("{what} could not be had for the rehearsal: {error}"))
         };
         let scratch =
-            ScratchFolder::lay_out(&scenario).map_err(|error| broken("a scratch folder", error))?;
+            ScratchFolder::create(&scenario).map_err(|error| broken("a scratch folder", error))?;
         let options = ServerOptions {
             port: args.port.unwrap_or(0),
             time_scale: None,

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use tokio::time::{Instant, interval_at};
 
 use crate::agent::{self, Clock, RunOutcome, Observer, Setup};
-use crate::journal::clear_old;
+use crate::journal::delete_old_sessions;
 use crate::process::die_with_parent;
 use crate::recovery::{Interrupt, StopReason};
 use crate::secrets::{KnownSecrets, Redactor};
@@ -92,7 +92,7 @@ async fn prepare_and_begin(
         .step("reading the settings", move || settings::resolve(&wanted, variables, cwd))
         .await?;
     for secret in settings.secrets() {
-        shared.secrets.learn(&secret);
+        shared.secrets.add(&secret);
     }
     if let Some(deadline) = settings.limits.deadline {
         let left = clock.real(clock.now().until(deadline));
@@ -240,8 +240,8 @@ impl RunJob {
         let witness = SnapshotRecorder::default();
         self.testament.rewrite(self.last_words(witness.clone(), &subject, &out));
         let mut watchers = RunObservers { witness, people: self.people(), programs, probe };
-        let doubts = doubts_of_speed(settings, &setup.rungs);
-        let unfenced = setup.toolbox.doubts_of_sandbox().map(ToOwned::to_owned);
+        let doubts = doubts_of_speed(settings, &setup.endpoints);
+        let unfenced = setup.toolbox.sandbox_warning().map(ToOwned::to_owned);
         let warnings = settings.warnings.iter().chain(&setup.warnings);
         for warning in warnings.chain(&doubts).chain(&unfenced) {
             watchers.observe(&agent::RunNotice::Warning(warning));
@@ -265,7 +265,7 @@ impl RunJob {
         let heartbeat = self.settings.limits.heartbeat.max(Duration::from_millis(1));
         // Who waits longer than a moment is told for whom and how long, and again with each beat.
         let mut beats = interval_at(began + heartbeat.min(MOMENT), heartbeat);
-        let found = setup.servers.require(names);
+        let found = setup.servers.wait_until_connected(names);
         let late = self.late();
         tokio::pin!(found, late);
         loop {
@@ -311,7 +311,7 @@ impl RunJob {
         let before = settings.keep_sessions.and_then(|kept| now.checked_sub(kept));
         let Some(before) = before.filter(|_| settings.persist) else { return };
         let folder = settings.config_dir.clone();
-        drop(tokio::task::spawn_blocking(move || clear_old(&folder, before)));
+        drop(tokio::task::spawn_blocking(move || delete_old_sessions(&folder, before)));
     }
 
     /// Puts the run together. May block.

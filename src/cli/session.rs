@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::agent::{self, ResumedState, ModelStats, ModelEndpoint, RunStats};
 use crate::journal::{
     CarryOver, Damage, FirstPrompt, LockedSession, Journal, JournalError, ProcessOpening, SessionFolder, RestoredSession, SessionId,
-    beginning, latest, read,
+    prompt_title, latest, read_session,
 };
 use crate::model;
 use crate::recovery::{Fast, Limits, Moment, Money, Run, LoopDetector, StopReason};
@@ -86,7 +86,7 @@ impl SessionHistory {
     /// Leaves out thinking that was signed by another model of `chain` than the one that will be
     /// asked first, and looks up what the chain knows of the models used before.
     pub(super) fn fit_to(&mut self, chain: &[ModelEndpoint]) {
-        let rung = self.carried.run.map_or(0, |run| usize::from(run.rung));
+        let rung = self.carried.run.map_or(0, |run| usize::from(run.model_index));
         let asked = chain.get(rung).or(chain.last());
         if self.model.as_deref().is_some_and(|before| asked.is_none_or(|it| it.label != before)) {
             strip_thinking(&mut self.carried.messages);
@@ -128,15 +128,15 @@ impl FoundSession {
         };
         let (id, kind) = match fork {
             Some(fresh) => {
-                let restored = read(&place, &source, on_damage).map_err(refused)?;
+                let restored = read_session(&place, &source, on_damage).map_err(refused)?;
                 (id(fresh)?, SessionOrigin::Forked(Box::new(restored)))
             }
             None if settings.persist => {
-                let held = LockedSession::take(&place, &source, on_damage).map_err(refused)?;
+                let held = LockedSession::lock_and_read(&place, &source, on_damage).map_err(refused)?;
                 (source, SessionOrigin::Resumed(Box::new(held)))
             }
             None => {
-                let restored = read(&place, &source, on_damage).map_err(refused)?;
+                let restored = read_session(&place, &source, on_damage).map_err(refused)?;
                 (source, SessionOrigin::Recalled(Box::new(restored)))
             }
         };
@@ -170,14 +170,14 @@ impl FoundSession {
         if let Some(known) = settings.terms.prompt.as_ref().filter(|known| **known != first) {
             return Err(another_prompt(&id, &known.beginning, &first.beginning));
         }
-        match LockedSession::take(&place, &id, settings.on_damage) {
+        match LockedSession::lock_and_read(&place, &id, settings.on_damage) {
             Ok(held) => {
                 let restored = held.restored();
                 let prompted = !restored.messages.is_empty();
                 if let (None, Some(known)) = (&settings.terms.prompt, first_words(restored))
                     && !is_prompt_of(&known, task)
                 {
-                    return Err(another_prompt(&id, &beginning(&known), &first.beginning));
+                    return Err(another_prompt(&id, &prompt_title(&known), &first.beginning));
                 }
                 let kind = SessionOrigin::Resumed(Box::new(held));
                 let session = Self { prompted, ..Self::new(id, place, kind, first) };
@@ -226,10 +226,10 @@ impl FoundSession {
             let (done, run) = (restored.finished, restored.run);
             // What the hooks of Stop say to an end that was told already is told as well.
             let rejected = is_rejected(restored.ended);
-            let untold = restored.ended.is_none() || restored.unjudged || rejected;
+            let untold = restored.ended.is_none() || restored.check_pending || rejected;
             let consults = settings.asks_hooks_to_stop() && untold;
             if demands.requirement.is_some() || consults {
-                if (done || restored.unjudged || rejected) && run.is_some() {
+                if (done || restored.check_pending || rejected) && run.is_some() {
                     return Ok(RemainingWork::Judging);
                 }
             // Without the command that it was begun with, nobody knows whether it is done.
@@ -333,7 +333,7 @@ impl FoundSession {
                 let created = Journal::create(&self.place, &self.id, &opening);
                 (begun(created.map_err(|error| settings.session.meaning(error)))?, None)
             }
-            SessionOrigin::New => (Journal::off(), None),
+            SessionOrigin::New => (Journal::disabled(), None),
             SessionOrigin::Resumed(held) => {
                 let (journal, restored) = held.open(&self.place, &opening);
                 (journal, Some(restored))
@@ -342,7 +342,7 @@ impl FoundSession {
                 let forked = Journal::fork(&self.place, &self.id, &opening, &source);
                 (begun(forked)?, Some(*source))
             }
-            SessionOrigin::Forked(source) | SessionOrigin::Recalled(source) => (Journal::off(), Some(*source)),
+            SessionOrigin::Forked(source) | SessionOrigin::Recalled(source) => (Journal::disabled(), Some(*source)),
         };
         let legacy = restored.map(|restored| inherit(restored, carry, limits));
         let mut legacy = legacy.unwrap_or_default();
@@ -350,7 +350,7 @@ impl FoundSession {
             // What its source cost is told there.
             legacy.carried.cost_before = Money::ZERO;
         }
-        legacy.carried.unjudged = self.rest == RemainingWork::Judging;
+        legacy.carried.awaits_acceptance = self.rest == RemainingWork::Judging;
         legacy.carried.finished = self.rest == RemainingWork::Nothing;
         Ok((journal, legacy))
     }
@@ -376,10 +376,10 @@ fn inherit(restored: RestoredSession, carry: CarryOver, limits: &Limits) -> Sess
         tally.by_model = done.by_model.into_iter().map(tally_of).collect();
         tally.models = done.models;
         tally.recovery = restored.recovery;
-        (spent, unsettled) = (done.spent, done.unsettled);
+        (spent, unsettled) = (done.spent, done.upper_bounds);
         agents = restored.agents;
         if !is_over {
-            spiral = restored.spiral;
+            spiral = restored.loop_detector;
         }
         let run_before = restored.run.map(|run| if is_over { run.reopened(limits) } else { run });
         run = run_before.map(|run| within(run, done.turns, limits));
@@ -388,7 +388,7 @@ fn inherit(restored: RestoredSession, carry: CarryOver, limits: &Limits) -> Sess
         messages: restored.messages,
         run,
         tally,
-        spiral,
+        loop_detector: spiral,
         windows: restored.windows,
         agents,
         cost_before,
@@ -399,7 +399,7 @@ fn inherit(restored: RestoredSession, carry: CarryOver, limits: &Limits) -> Sess
 
 /// A run that goes on under the limits of this process, less what was used up before.
 fn within(run: Run, turns: u32, limits: &Limits) -> Run {
-    let mut run = Run { rung: run.rung.min(limits.budgets.switches), ..run };
+    let mut run = Run { model_index: run.model_index.min(limits.budgets.switches), ..run };
     run.budgets.turns = limits.budgets.turns.map(|all| all.saturating_sub(turns));
     run.budgets.refreshes = limits.budgets.refreshes;
     // Asked for by this process or not at all; given up once, it stays given up.
@@ -409,7 +409,7 @@ fn within(run: Run, turns: u32, limits: &Limits) -> Run {
 }
 
 fn tally_of(sum: crate::journal::ModelTotals) -> ModelStats {
-    let facts = model::facts(&sum.model);
+    let facts = model::model_facts(&sum.model);
     ModelStats {
         model: sum.model,
         usage: sum.usage,
@@ -501,7 +501,7 @@ impl Settings {
 /// A journal that cannot be written is no reason not to run.
 fn begun(journal: Result<Journal, JournalError>) -> Result<Journal, UsageError> {
     match journal {
-        Err(error @ JournalError::Unwritable { .. }) => Ok(Journal::lost(error.to_string())),
+        Err(error @ JournalError::Unwritable { .. }) => Ok(Journal::unwritable(error.to_string())),
         other => other.map_err(refused),
     }
 }

@@ -63,7 +63,7 @@ impl<'a> StartupSteps<'a> {
     }
 
     fn still_at(&self, name: &str, began: Instant) {
-        let file = reading::under_way()
+        let file = reading::oldest_pending_read()
             .map_or_else(String::new, |path| format!(" (reading {})", path.display()));
         let line = format!(
             "still {name}{file}, {} so far, {} left",
@@ -75,7 +75,7 @@ impl<'a> StartupSteps<'a> {
 
     fn too_long(&self, name: &str) -> UsageError {
         let limit = span(self.limit);
-        UsageError::new(match reading::under_way() {
+        UsageError::new(match reading::oldest_pending_read() {
             Some(path) => format!(
                 "{name} took longer than {limit}: {} could not be read; see whether it is a pipe \
                  that nobody writes to, or on a disk that hangs",

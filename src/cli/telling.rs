@@ -231,7 +231,7 @@ impl RunJob {
     fn keep(&self, object: &Value, how: ResultRetention, claim: &Claim) -> Result<(), String> {
         let Some(path) = &self.settings.output.result_file else { return Ok(()) };
         let mut object = object.clone();
-        self.shared.mask.hide_json(&mut object);
+        self.shared.mask.redact_json(&mut object);
         let staged = stage_result_file(path, &object.to_string(), how);
         let written = staged.and_then(|staged| {
             anyhow::ensure!(claim.take(), NOT_YET);

@@ -149,7 +149,7 @@ impl ExitWatchdog {
             {
                 return code;
             }
-            process::exit_at_once(self.execute(overdue))
+            process::exit_without_cleanup(self.execute(overdue))
         })
     }
 

@@ -17,15 +17,15 @@ pub(super) const TOTAL_MAX: Duration = Duration::from_secs(19);
 ///
 /// # Errors
 /// That they took too long.
-pub(super) async fn within<T>(name: &str, facts: impl Future<Output = T>) -> Result<T, Finding> {
-    timeout(CHECK_MAX, facts).await.map_err(|_| late(name))
+pub(super) async fn within_limit<T>(name: &str, facts: impl Future<Output = T>) -> Result<T, Finding> {
+    timeout(CHECK_MAX, facts).await.map_err(|_| late_finding(name))
 }
 
 /// The same for facts that block a thread, which is left behind.
 ///
 /// # Errors
 /// That they took too long.
-pub(super) async fn bounded<T: Send + 'static>(
+pub(super) async fn blocking_within_limit<T: Send + 'static>(
     name: &str,
     facts: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Finding> {
@@ -38,14 +38,14 @@ pub(super) async fn bounded<T: Send + 'static>(
             "what it would have looked at is not known",
             "please report this",
         )),
-        Err(_) => Err(stuck(name)),
+        Err(_) => Err(stuck_finding(name)),
     }
 }
 
 /// The same as [`late`], with the file that is being read.
-fn stuck(name: &str) -> Finding {
-    let finding = late(name);
-    let Some(path) = reading::under_way() else { return finding };
+fn stuck_finding(name: &str) -> Finding {
+    let finding = late_finding(name);
+    let Some(path) = reading::oldest_pending_read() else { return finding };
     let path = path.display();
     Finding {
         what: format!("{}: it waits for {path}", finding.what),
@@ -57,7 +57,7 @@ fn stuck(name: &str) -> Finding {
 }
 
 /// What is said of a check that took too long.
-pub(super) fn late(name: &str) -> Finding {
+pub(super) fn late_finding(name: &str) -> Finding {
     Finding::problem(
         name,
         format!("this check did not end within {} s", CHECK_MAX.as_secs_f32()),

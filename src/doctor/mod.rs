@@ -28,7 +28,7 @@ use crate::hooks::HookCommand;
 use crate::mcp::Servers;
 use crate::model;
 use crate::secrets::Variables;
-use bounds::bounded;
+use bounds::blocking_within_limit;
 use checks::{credentials, hooks, installation, machine, servers, settings, store};
 use facts::{install, service};
 
@@ -44,7 +44,7 @@ pub struct DoctorContext {
     /// Where settings and sessions are kept.
     pub config_dir: PathBuf,
     /// The name that the program was called by.
-    pub called: String,
+    pub program_name: String,
     /// Whether nobody on the network is to be asked.
     pub offline: bool,
 }
@@ -67,11 +67,11 @@ pub struct ResolvedConfig {
     /// Whether the service is one that surely wants a credential.
     pub needs_credential: bool,
     /// Where the models are, the preferred one's first.
-    pub places: Vec<ServicePlace>,
+    pub endpoints: Vec<ServicePlace>,
     /// Files with a mistake: nothing that they say is known.
     pub broken: Vec<String>,
     /// Whether no run can be put together, so that nobody knows its servers and fallbacks.
-    pub unprepared: bool,
+    pub run_unavailable: bool,
     /// Whether the run would ask nobody for permission, and be root.
     pub bypasses_as_root: bool,
     /// The longest silence while waiting.
@@ -87,9 +87,9 @@ pub struct ResolvedConfig {
     /// What is wrong with servers that are left out.
     pub bad_servers: Vec<String>,
     /// The same servers, ready to be started.
-    pub start: Arc<Servers>,
+    pub mcp_servers: Arc<Servers>,
     /// Variables that nobody reads though they look like ours, and which one may be meant.
-    pub strange_variables: Vec<(String, Option<&'static str>)>,
+    pub unknown_variables: Vec<(String, Option<&'static str>)>,
     /// Certificate files beside the system's.
     pub ca_files: Vec<PathBuf>,
     /// The variables, with what the settings add.
@@ -107,7 +107,7 @@ pub struct ServicePlace {
     /// Whether that is a login that has ended.
     pub login_expired: bool,
     /// Whether it is asked only when another fails.
-    pub standby: bool,
+    pub is_fallback: bool,
 }
 
 /// One hook, as the settings name it.
@@ -142,90 +142,90 @@ pub enum ServerTransport {
 }
 
 /// Looks at everything. `know` reads the settings.
-pub async fn examine(scene: &DoctorContext, know: impl FnOnce() -> ResolvedConfig + Send + 'static) -> DoctorReport {
+pub async fn run_checks(scene: &DoctorContext, know: impl FnOnce() -> ResolvedConfig + Send + 'static) -> DoctorReport {
     let began = Instant::now();
     let one = scene.clone();
-    let shell = bounded("shell", {
+    let shell = blocking_within_limit("shell", {
         let (home, variables) = (scene.home.clone(), scene.variables.clone());
-        move || facts::shell::look(home.as_deref(), &variables)
+        move || facts::shell::find_shadowing_aliases(home.as_deref(), &variables)
     });
     let until = began + bounds::TOTAL_MAX;
     let around = (scene.home.clone(), scene.variables.clone());
     let (of_settings, install, search, shell, kept, machine, log, keeper) = tokio::join!(
-        judge_settings(scene, until, know),
-        bounded("installation", move || install::look(&one)),
-        bounds::within("search", facts::search::look(scene)),
+        check_configuration(scene, until, know),
+        blocking_within_limit("installation", move || install::find_installations(&one)),
+        bounds::within_limit("search", facts::search::find_ripgrep(scene)),
         shell,
-        bounded("sessions", {
+        blocking_within_limit("sessions", {
             let config = scene.config_dir.clone();
-            move || facts::store::look(&config)
+            move || facts::store::inspect_store(&config)
         }),
-        bounded("machine", move || facts::machine::look(around.0.as_deref(), &around.1)),
-        bounded("hook log", {
+        blocking_within_limit("machine", move || facts::machine::read_machine(around.0.as_deref(), &around.1)),
+        blocking_within_limit("hook log", {
             let config = scene.config_dir.clone();
             move || facts::store::hook_log(&config)
         }),
-        bounds::within("keeper", facts::machine::start_one(scene)),
+        bounds::within_limit("keeper", facts::machine::start_test_command(scene)),
     );
     let findings = [
-        settled(install.map(|facts| installation::judge(scene, &facts))),
-        settled(search.map(|found| installation::search(found.as_deref()))),
-        settled(shell.map(|facts| installation::shell(&facts))),
+        unwrap_findings(install.map(|facts| installation::check_installation(scene, &facts))),
+        unwrap_findings(search.map(|found| installation::check_search(found.as_deref()))),
+        unwrap_findings(shell.map(|facts| installation::check_shell(&facts))),
         of_settings,
-        settled(log.map(|log| hooks::log(&log))),
-        settled(kept.map(|facts| store::judge(&facts))),
-        settled(keeper.map(|failed| machine::keeper(failed.as_deref()))),
-        settled(machine.map(|facts| machine::judge(&facts))),
+        unwrap_findings(log.map(|log| hooks::check_hook_log(&log))),
+        unwrap_findings(kept.map(|facts| store::check_store(&facts))),
+        unwrap_findings(keeper.map(|failed| machine::check_supervisor(failed.as_deref()))),
+        unwrap_findings(machine.map(|facts| machine::check_machine(&facts))),
     ];
     DoctorReport { findings: findings.concat(), took: began.elapsed().min(Duration::from_hours(1)) }
 }
 
 /// What a check found, or that it never ended.
-fn settled(found: Result<Vec<Finding>, Finding>) -> Vec<Finding> {
+fn unwrap_findings(found: Result<Vec<Finding>, Finding>) -> Vec<Finding> {
     found.unwrap_or_else(|late| vec![late])
 }
 
 /// Whatever depends on the settings. Once these are known, the service and the servers are asked
 /// side by side.
-async fn judge_settings(
+async fn check_configuration(
     scene: &DoctorContext,
     until: Instant,
     know: impl FnOnce() -> ResolvedConfig + Send + 'static,
 ) -> Vec<Finding> {
-    let known = match bounded("settings", know).await {
+    let known = match blocking_within_limit("settings", know).await {
         Ok(known) => known,
         Err(late) => {
-            let usual = machine::ci(&scene.variables, ResolvedConfig::default().heartbeat);
-            return vec![late, settings::unknown(), usual];
+            let usual = machine::check_ci(&scene.variables, ResolvedConfig::default().heartbeat);
+            return vec![late, settings::settings_unreadable(), usual];
         }
     };
     let (services, tried, broken) = tokio::join!(
-        service::look(&known, scene.offline, until),
-        bounds::within("mcp", facts::servers::look(&known.start, scene.offline)),
-        bounded("hooks", {
+        service::probe_services(&known, scene.offline, until),
+        bounds::within_limit("mcp", facts::servers::try_servers(&known.mcp_servers, scene.offline)),
+        blocking_within_limit("hooks", {
             let (lines, cwd) = (known.hook_commands.clone(), scene.cwd.clone());
             let (home, variables) = (scene.home.clone(), known.variables.clone());
-            move || facts::hooks::broken(&lines, &cwd, home.as_deref(), &variables)
+            move || facts::hooks::find_broken_hooks(&lines, &cwd, home.as_deref(), &variables)
         }),
     );
     let findings = [
-        settings::judge(&known),
-        credentials::judge(&known),
-        checks::service::trusted(&known),
-        judge_services(services),
-        checks::environment::judge(&known),
-        settled(tried.map(|tried| servers::judge(&known, scene, &tried))),
-        settled(broken.map(|broken| hooks::judge(&known, &broken))),
-        vec![machine::ci(&scene.variables, known.heartbeat)],
+        settings::check_settings(&known),
+        credentials::check_credentials(&known),
+        checks::service::trusted_certificates(&known),
+        check_services(services),
+        checks::environment::check_environment(&known),
+        unwrap_findings(tried.map(|tried| servers::check_servers(&known, scene, &tried))),
+        unwrap_findings(broken.map(|broken| hooks::check_hooks(&known, &broken))),
+        vec![machine::check_ci(&scene.variables, known.heartbeat)],
     ];
     findings.concat()
 }
 
 /// What several services have in common is said once, like a helper that hangs.
-fn judge_services(seen: Vec<Result<service::ServiceFacts, Finding>>) -> Vec<Finding> {
-    let judge = |service: service::ServiceFacts| checks::service::judge(&service);
+fn check_services(seen: Vec<Result<service::ServiceFacts, Finding>>) -> Vec<Finding> {
+    let judge = |service: service::ServiceFacts| checks::service::check_service(&service);
     let mut findings = Vec::new();
-    for finding in seen.into_iter().flat_map(|seen| settled(seen.map(judge))) {
+    for finding in seen.into_iter().flat_map(|seen| unwrap_findings(seen.map(judge))) {
         if !findings.contains(&finding) {
             findings.push(finding);
         }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::secrets::Redactor;
 
 use super::event::{HookEvent, ObjectionUse};
-use super::output::{hides_json, read};
+use super::output::{has_misplaced_json, parse_output};
 use super::release::Opening;
 
 /// No text of a hook is taken further than this, in characters.
@@ -24,11 +24,11 @@ pub(super) enum HookEnd {
     /// It took longer than it may, and was ended.
     TimedOut,
     /// It was ended with the run. Nothing was wrong with it.
-    Cut,
+    Cancelled,
     /// It runs on in the background.
     Released,
     /// Our own code broke down over it.
-    Lost,
+    Crashed,
     /// Why it could not be started, or followed.
     Failed(String),
 }
@@ -37,20 +37,20 @@ pub(super) enum HookEnd {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HookRun {
     pub(super) end: HookEnd,
-    pub(super) out: String,
-    pub(super) err: String,
+    pub(super) stdout: String,
+    pub(super) stderr: String,
 }
 
 impl HookRun {
     /// One of which nothing was heard.
     pub(super) fn of(end: HookEnd) -> Self {
-        Self { end, out: String::new(), err: String::new() }
+        Self { end, stdout: String::new(), stderr: String::new() }
     }
 
     /// Whether it asked to run on in the background, so that it has no say. One that did and then
     /// ended at once is treated as one that runs on: which of the two is seen is chance.
-    pub(super) fn has_no_say(&self) -> bool {
-        matches!(Opening::of(self.out.as_bytes()), Opening::Release(_))
+    pub(super) fn runs_in_background(&self) -> bool {
+        matches!(Opening::classify(self.stdout.as_bytes()), Opening::Release(_))
     }
 }
 
@@ -58,7 +58,7 @@ impl HookRun {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct HookOutput {
     /// `continue: false`, and why.
-    pub(super) halt: Option<String>,
+    pub(super) stop_run: Option<String>,
     /// It objects, and why.
     pub(super) objection: Option<String>,
     pub(super) permission: Option<(HookPermission, String)>,
@@ -74,7 +74,7 @@ pub(super) struct HookOutput {
 impl HookOutput {
     /// The same, with `who` in the place of reasons that the hook did not give.
     #[must_use]
-    pub(super) fn signed(mut self, who: impl Fn() -> String) -> Self {
+    pub(super) fn with_default_reasons(mut self, who: impl Fn() -> String) -> Self {
         if let Some(why) = self.objection.as_mut().filter(|why| why.trim().is_empty()) {
             *why = format!("{} objects, and does not say why", who());
         }
@@ -83,7 +83,7 @@ impl HookOutput {
         {
             *why = format!("{} does not say why", who());
         }
-        if let Some(why) = self.halt.as_mut().filter(|why| why.trim().is_empty()) {
+        if let Some(why) = self.stop_run.as_mut().filter(|why| why.trim().is_empty()) {
             *why = format!("{} stops the run, and does not say why", who());
         }
         self
@@ -107,21 +107,21 @@ pub struct HookFailure {
 
 impl HookFailure {
     /// A mistake of outlast's own, and not the hook's.
-    pub(super) fn ours() -> Self {
+    pub(super) fn internal() -> Self {
         let detail = "outlast itself broke down over it, which is a bug of outlast".to_owned();
         Self { kind: HookFailureKind::Crash, detail }
     }
 
     /// A guard asked to run on in the background, where it can forbid nothing.
-    pub(super) fn released() -> Self {
+    pub(super) fn background_guard() -> Self {
         let detail = "it asks to run on in the background (async), where no guard can forbid \
                       anything";
-        Self { kind: HookFailureKind::Rubbish, detail: detail.to_owned() }
+        Self { kind: HookFailureKind::InvalidOutput, detail: detail.to_owned() }
     }
 
     /// Nobody can tell whether the hook is for what happened.
-    pub(super) fn astray(why: String) -> Self {
-        Self { kind: HookFailureKind::Astray, detail: why }
+    pub(super) fn matcher_failed(why: String) -> Self {
+        Self { kind: HookFailureKind::MatcherFailed, detail: why }
     }
 }
 
@@ -131,11 +131,11 @@ pub enum HookFailureKind {
     Crash,
     TimedOut,
     /// What it printed is not what a hook prints.
-    Rubbish,
+    InvalidOutput,
     /// It could not be started.
     Missing,
     /// Its matcher could not tell whether it is for what happened.
-    Astray,
+    MatcherFailed,
 }
 
 impl HookFailureKind {
@@ -143,9 +143,9 @@ impl HookFailureKind {
         match self {
             Self::Crash => "crash",
             Self::TimedOut => "timeout",
-            Self::Rubbish => "rubbish",
+            Self::InvalidOutput => "rubbish",
             Self::Missing => "missing",
-            Self::Astray => "astray",
+            Self::MatcherFailed => "astray",
         }
     }
 }
@@ -157,39 +157,39 @@ const NOT_FOUND: [i32; 2] = [126, 127];
 ///
 /// # Errors
 /// Why it counts as if it had not been there.
-pub(super) fn judge(event: HookEvent, hook: &HookRun, mask: &Redactor) -> Result<HookOutput, HookFailure> {
-    let mishap = |kind, what: &str| Err(mishap(kind, what, hook, mask));
+pub(super) fn interpret_result(event: HookEvent, hook: &HookRun, mask: &Redactor) -> Result<HookOutput, HookFailure> {
+    let mishap = |kind, what: &str| Err(failure(kind, what, hook, mask));
     let code = match &hook.end {
         HookEnd::Exited(code) => *code,
         HookEnd::Killed { signal } => {
             return mishap(HookFailureKind::Crash, &format!("killed by signal {signal}"));
         }
-        HookEnd::Cut => return mishap(HookFailureKind::Crash, "was ended with the run"),
+        HookEnd::Cancelled => return mishap(HookFailureKind::Crash, "was ended with the run"),
         HookEnd::Released => return Ok(HookOutput::default()),
-        HookEnd::Lost => return Err(HookFailure::ours()),
+        HookEnd::Crashed => return Err(HookFailure::internal()),
         HookEnd::TimedOut => return mishap(HookFailureKind::TimedOut, "took too long"),
         HookEnd::Failed(why) => return mishap(HookFailureKind::Missing, why),
     };
     // Some programs begin whatever they write with a mark of their encoding.
-    let out = hook.out.trim_start_matches('\u{feff}').trim();
-    let spoken = out.starts_with('{').then(|| read(event, out, mask));
+    let out = hook.stdout.trim_start_matches('\u{feff}').trim();
+    let spoken = out.starts_with('{').then(|| parse_output(event, out, mask));
     match (code, spoken) {
         (2, spoken) => {
-            let why = || clipped(hook.err.trim(), mask);
-            Ok(objects(event, spoken.and_then(Result::ok), why))
+            let why = || truncate(hook.stderr.trim(), mask);
+            Ok(block_decision(event, spoken.and_then(Result::ok), why))
         }
         (_, Some(Ok(say))) => Ok(say),
-        (0, Some(Err(why))) => mishap(HookFailureKind::Rubbish, &why),
+        (0, Some(Err(why))) => mishap(HookFailureKind::InvalidOutput, &why),
         (0, None) if out.contains(char::REPLACEMENT_CHARACTER) => {
-            mishap(HookFailureKind::Rubbish, "what it printed is no text")
+            mishap(HookFailureKind::InvalidOutput, "what it printed is no text")
         }
-        (0, None) if hides_json(event, out) => {
+        (0, None) if has_misplaced_json(event, out) => {
             let why = "what it printed has JSON in it, and does not begin with it";
-            mishap(HookFailureKind::Rubbish, why)
+            mishap(HookFailureKind::InvalidOutput, why)
         }
         (0, None) => {
             let is_heard = event.takes_plain_text() && !out.is_empty();
-            Ok(HookOutput { context: is_heard.then(|| clipped(out, mask)), ..HookOutput::default() })
+            Ok(HookOutput { context: is_heard.then(|| truncate(out, mask)), ..HookOutput::default() })
         }
         (code, None | Some(Err(_))) => {
             let missing = NOT_FOUND.contains(&code);
@@ -200,37 +200,37 @@ pub(super) fn judge(event: HookEvent, hook: &HookRun, mask: &Redactor) -> Result
 }
 
 /// Exit code 2. No JSON can take it back; it may only say why.
-fn objects(event: HookEvent, spoken: Option<HookOutput>, written: impl FnOnce() -> String) -> HookOutput {
+fn block_decision(event: HookEvent, spoken: Option<HookOutput>, written: impl FnOnce() -> String) -> HookOutput {
     let spoken = spoken.unwrap_or_default();
     let denied = spoken.permission.filter(|(permission, _)| *permission == HookPermission::Deny);
     let why = spoken.objection.or(denied.map(|(_, why)| why)).filter(|why| !why.is_empty());
     let why = why.unwrap_or_else(written);
-    let heard = event.objection() != ObjectionUse::Unheard;
+    let heard = event.objection() != ObjectionUse::Ignored;
     HookOutput {
-        halt: spoken.halt,
+        stop_run: spoken.stop_run,
         objection: heard.then_some(why),
         message: spoken.message,
         ..HookOutput::default()
     }
 }
 
-fn mishap(kind: HookFailureKind, what: &str, hook: &HookRun, mask: &Redactor) -> HookFailure {
+fn failure(kind: HookFailureKind, what: &str, hook: &HookRun, mask: &Redactor) -> HookFailure {
     let first = |text: &str| {
-        let text = mask.hide(text.trim());
+        let text = mask.redact(text.trim());
         text.lines().next().unwrap_or_default().chars().take(DETAIL_MAX).collect::<String>()
     };
-    let (what, said) = (first(what), first(&hook.err));
+    let (what, said) = (first(what), first(&hook.stderr));
     let detail = if said.is_empty() { what } else { format!("{what}: {said}") };
     HookFailure { kind, detail }
 }
 
 /// A text that is not too long. Whoever reads it takes the secrets out that are for others; of one
 /// that is cut they are all out before: nobody would know a half for what it is.
-pub(super) fn clipped(text: &str, mask: &Redactor) -> String {
+pub(super) fn truncate(text: &str, mask: &Redactor) -> String {
     if text.chars().nth(TEXT_MAX).is_none() {
         return text.to_owned();
     }
-    let text = mask.hide(text);
+    let text = mask.redact(text);
     match text.char_indices().nth(TEXT_MAX) {
         Some((end, _)) => format!("{} [… cut after {TEXT_MAX} characters]", &text[..end]),
         None => text,
@@ -244,11 +244,11 @@ mod tests {
     use super::*;
 
     fn performed(code: i32, out: &str, err: &str) -> HookRun {
-        HookRun { end: HookEnd::Exited(code), out: out.to_owned(), err: err.to_owned() }
+        HookRun { end: HookEnd::Exited(code), stdout: out.to_owned(), stderr: err.to_owned() }
     }
 
     fn judged(event: HookEvent, hook: &HookRun) -> Result<HookOutput, HookFailure> {
-        judge(event, hook, &Redactor::new(KnownSecrets::new(["open-sesame-7"])))
+        interpret_result(event, hook, &Redactor::new(KnownSecrets::new(["open-sesame-7"])))
     }
 
     fn said(event: HookEvent, code: i32, out: &str, err: &str) -> HookOutput {
@@ -281,7 +281,7 @@ mod tests {
     fn exit_code_two_objects_with_what_stands_on_stderr() {
         for event in HookEvent::ALL {
             let say = said(event, 2, "", "not on a Friday\n");
-            let heard = event.objection() != ObjectionUse::Unheard;
+            let heard = event.objection() != ObjectionUse::Ignored;
             assert_eq!(say.objection.as_deref(), heard.then_some("not on a Friday"), "{event:?}");
         }
     }
@@ -306,12 +306,12 @@ mod tests {
             (said(event, 0, &specific("deny", r#", "permissionDecisionReason": "no""#), ""), "no"),
         ];
         for (say, wanted) in rows {
-            let say = say.signed(|| "the guard".to_owned());
+            let say = say.with_default_reasons(|| "the guard".to_owned());
             let permission = say.permission.map(|(_, why)| why);
-            let words = say.objection.or(permission).or(say.halt).unwrap();
+            let words = say.objection.or(permission).or(say.stop_run).unwrap();
             assert!(words.starts_with(wanted), "{words}");
         }
-        let allow = said(event, 0, &specific("allow", ""), "").signed(|| "the guard".to_owned());
+        let allow = said(event, 0, &specific("allow", ""), "").with_default_reasons(|| "the guard".to_owned());
         assert_eq!(allow.permission, Some((HookPermission::Allow, String::new())));
     }
 
@@ -336,8 +336,8 @@ mod tests {
         assert_eq!(failed(HookEvent::PreToolUse, 126, ""), HookFailureKind::Missing);
         let killed = HookRun {
             end: HookEnd::Killed { signal: 9 },
-            out: String::new(),
-            err: "last words\nmore".to_owned(),
+            stdout: String::new(),
+            stderr: "last words\nmore".to_owned(),
         };
         let mishap = judged(HookEvent::Stop, &killed).unwrap_err();
         assert_eq!(mishap.detail, "killed by signal 9: last words");
@@ -357,7 +357,7 @@ mod tests {
                 "permissionDecision": "never"}}"#,
             r#"{"hookSpecificOutput": {"hookEventName": "PreToolUse", "updatedInput": "x"}}"#,
         ] {
-            assert_eq!(failed(HookEvent::PreToolUse, 0, out), HookFailureKind::Rubbish, "{out}");
+            assert_eq!(failed(HookEvent::PreToolUse, 0, out), HookFailureKind::InvalidOutput, "{out}");
         }
     }
 
@@ -393,7 +393,7 @@ mod tests {
             "permissionDecisionReason": "no", "updatedInput": {"command": "true"},
             "additionalContext": "by the way"}}"#;
         let expected = HookOutput {
-            halt: Some("enough".to_owned()),
+            stop_run: Some("enough".to_owned()),
             objection: None,
             permission: Some((HookPermission::Deny, "no".to_owned())),
             input: Some(serde_json::json!({ "command": "true" })),
@@ -425,7 +425,7 @@ mod tests {
         let crash = judged(HookEvent::Stop, &performed(1, "", &across(300))).unwrap_err();
         let decision = format!(r#"{{"decision": "{}"}}"#, across(278));
         let rubbish = judged(HookEvent::Stop, &performed(0, &decision, "")).unwrap_err();
-        assert_eq!(rubbish.kind, HookFailureKind::Rubbish);
+        assert_eq!(rubbish.kind, HookFailureKind::InvalidOutput);
         for text in texts.into_iter().flatten().chain([crash.detail, rubbish.detail]) {
             let end: String = text.chars().skip(270).filter(|one| *one != 'é').collect();
             assert!(!text.contains("open") && end.contains("[reda"), "{end}");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::event::{HookEvent, ObjectionUse, is_foreign};
+use super::event::{HookEvent, ObjectionUse, is_unsupported};
 use super::matcher::HookMatcher;
 
 /// How long a hook may take when it does not say.
@@ -42,9 +42,9 @@ pub struct HookHandler {
     /// Whether a guard that fails forbids what it guards.
     pub fail_closed: bool,
     /// Whether nobody waits for it, so that it has no say.
-    pub detached: bool,
+    pub background: bool,
     /// The kind of sub-agents that it is for alone. `None`: for the run and all of them.
-    pub kind: Option<String>,
+    pub agent_type: Option<String>,
     /// Where it is from: a file, or a flag.
     pub source: String,
     /// Where it stands there: `hooks.PreToolUse[0].hooks[1]`.
@@ -139,24 +139,24 @@ impl HookSettings {
     ///
     /// # Errors
     /// The first thing that is not as the format wants it, with its place.
-    pub fn read(value: &Value, source: &str) -> Result<Self, BadHook> {
+    pub fn parse(value: &Value, source: &str) -> Result<Self, BadHook> {
         let mut settings = Self::default();
         let Some(events) = value.as_object() else {
-            return Err(bad("hooks", "is no object of events"));
+            return Err(bad_hook("hooks", "is no object of events"));
         };
         for (name, groups) in events {
             let place = format!("hooks.{name}");
             let Some(groups) = groups.as_array() else {
-                return Err(bad(&place, "is no list"));
+                return Err(bad_hook(&place, "is no list"));
             };
-            let Some(event) = HookEvent::named(name) else {
-                let why = if is_foreign(name) {
+            let Some(event) = HookEvent::from_name(name) else {
+                let why = if is_unsupported(name) {
                     "outlast has no such event"
                 } else {
                     "there is no such event"
                 };
                 if groups.iter().any(has_guard) {
-                    return Err(bad(&place, &format!("{why}, and so no use for a guard there")));
+                    return Err(bad_hook(&place, &format!("{why}, and so no use for a guard there")));
                 }
                 settings.skip(&place, why, source);
                 continue;
@@ -175,16 +175,16 @@ impl HookSettings {
         place: &str,
         source: &str,
     ) -> Result<(), BadHook> {
-        let group = HookGroup::deserialize(group).map_err(|error| bad(place, &error.to_string()))?;
+        let group = HookGroup::deserialize(group).map_err(|error| bad_hook(place, &error.to_string()))?;
         let matcher = HookMatcher::parse(group.matcher.as_deref().unwrap_or_default())
-            .map_err(|why| bad(&format!("{place}.matcher"), &why))?;
+            .map_err(|why| bad_hook(&format!("{place}.matcher"), &why))?;
         for (index, entry) in group.hooks.iter().enumerate() {
             let place = format!("{place}.hooks[{index}]");
             let entry =
-                HookEntry::deserialize(entry).map_err(|error| bad(&place, &error.to_string()))?;
+                HookEntry::deserialize(entry).map_err(|error| bad_hook(&place, &error.to_string()))?;
             if let Some(key) = entry.others.keys().find(|key| means_fail_closed(key)) {
                 let why = format!("there is no key \"{key}\"; did you mean \"failClosed\"?");
-                return Err(bad(&place, &why));
+                return Err(bad_hook(&place, &why));
             }
             let (guards, wakes) = (entry.guards(event), entry.async_rewake);
             if wakes {
@@ -194,16 +194,16 @@ impl HookSettings {
             match entry.handler(event, &matcher, (source, &place)) {
                 Ok(handler) if guards && handler.detached => {
                     let why = "nobody waits for it (async), so that it is no guard (failClosed)";
-                    return Err(bad(&place, why));
+                    return Err(bad_hook(&place, why));
                 }
                 Ok(handler) => self.add(handler),
                 Err(UnusableHook::Unsupported(why)) if guards => {
-                    return Err(bad(
+                    return Err(bad_hook(
                         &place,
                         &format!("{why}, and this one is a guard (failClosed)"),
                     ));
                 }
-                Err(UnusableHook::Wrong(why)) => return Err(bad(&place, &why)),
+                Err(UnusableHook::Wrong(why)) => return Err(bad_hook(&place, &why)),
                 Err(UnusableHook::Unsupported(why)) => self.skip(&place, &why, source),
             }
         }
@@ -212,9 +212,9 @@ impl HookSettings {
 
     /// The same for sub-agents of one kind, which end with a stop of their own.
     #[must_use]
-    pub fn of_kind(mut self, kind: &str) -> Self {
+    pub fn for_agent_type(mut self, kind: &str) -> Self {
         for handler in &mut self.handlers {
-            handler.kind = Some(kind.to_owned());
+            handler.agent_type = Some(kind.to_owned());
             if handler.event == HookEvent::Stop {
                 handler.event = HookEvent::SubagentStop;
             }
@@ -231,12 +231,12 @@ impl HookSettings {
     /// Adds a hook. The same one of another file is one with it and belongs to the later file,
     /// which may be beyond the reach of whoever wrote the earlier. Neither can disarm the other.
     fn add(&mut self, handler: HookHandler) {
-        match self.handlers.iter_mut().find(|known| known.is_like(&handler)) {
+        match self.handlers.iter_mut().find(|known| known.is_equivalent(&handler)) {
             Some(known) => {
                 *known = HookHandler {
                     timeout: known.timeout.max(handler.timeout),
                     fail_closed: known.fail_closed || handler.fail_closed,
-                    detached: known.detached && handler.detached,
+                    background: known.background && handler.background,
                     ..handler
                 };
             }
@@ -260,17 +260,17 @@ enum UnusableHook {
 
 impl HookEntry {
     /// Whether it is to forbid something when it fails.
-    fn guards(&self, event: HookEvent) -> bool {
+    fn is_guard(&self, event: HookEvent) -> bool {
         self.fail_closed && event.objection() == ObjectionUse::Prevents
     }
 
-    fn handler(
+    fn into_handler(
         self,
         event: HookEvent,
         matcher: &HookMatcher,
         (source, place): (&str, &str),
     ) -> Result<HookHandler, UnusableHook> {
-        let timeout = self.limit(event)?;
+        let timeout = self.timeout_for(event)?;
         if self.kind != "command" {
             let known = ["http", "mcp_tool", "prompt", "agent"].contains(&self.kind.as_str());
             let what = format!("hooks of type {:?}", self.kind);
@@ -280,7 +280,7 @@ impl HookEntry {
                 UnusableHook::Wrong(format!("there are no {what}; write \"command\""))
             });
         }
-        if self.condition.is_some() && !event.is_of_a_tool() {
+        if self.condition.is_some() && !event.is_tool_event() {
             let why = format!("`if` is for tools, so that this {} never runs", event.name());
             return Err(UnusableHook::Unsupported(why));
         }
@@ -298,14 +298,14 @@ impl HookEntry {
             command,
             timeout,
             fail_closed: self.fail_closed,
-            detached: self.detached || self.async_rewake,
-            kind: None,
+            background: self.detached || self.async_rewake,
+            agent_type: None,
             source: source.to_owned(),
             place: place.to_owned(),
         })
     }
 
-    fn limit(&self, event: HookEvent) -> Result<Duration, UnusableHook> {
+    fn timeout_for(&self, event: HookEvent) -> Result<Duration, UnusableHook> {
         let (usual, most) = match event {
             HookEvent::UserPromptSubmit => (PROMPT_TIMEOUT, TIMEOUT_MAX),
             HookEvent::StopFailure => (FAILURE_TIMEOUT, END_TIMEOUT_MAX),
@@ -331,8 +331,8 @@ impl HookEntry {
 impl HookHandler {
     /// The same for a run that is such an agent itself.
     #[must_use]
-    pub fn of_the_run(mut self) -> Self {
-        self.kind = None;
+    pub fn for_main_agent(mut self) -> Self {
+        self.agent_type = None;
         if self.event == HookEvent::SubagentStop {
             self.event = HookEvent::Stop;
         }
@@ -340,7 +340,7 @@ impl HookHandler {
     }
 
     /// Whether it forbids what it guards when it fails.
-    pub(super) fn guards(&self) -> bool {
+    pub(super) fn is_guard(&self) -> bool {
         self.fail_closed && self.event.objection() == ObjectionUse::Prevents
     }
 
@@ -355,7 +355,7 @@ impl HookHandler {
     }
 
     /// Whether it would do the same as `other` for the same calls.
-    fn is_like(&self, other: &Self) -> bool {
+    fn is_equivalent(&self, other: &Self) -> bool {
         let same_matcher = match (&self.matcher, &other.matcher) {
             (HookMatcher::All, HookMatcher::All) => true,
             (HookMatcher::Names(one), HookMatcher::Names(two)) => one == two,
@@ -364,7 +364,7 @@ impl HookHandler {
         };
         same_matcher
             && self.event == other.event
-            && self.kind == other.kind
+            && self.agent_type == other.agent_type
             && self.condition == other.condition
             && self.command == other.command
     }
@@ -376,6 +376,6 @@ fn has_guard(group: &Value) -> bool {
     hooks.is_some_and(|hooks| hooks.iter().any(|hook| hook["failClosed"] == true))
 }
 
-fn bad(place: &str, why: &str) -> BadHook {
+fn bad_hook(place: &str, why: &str) -> BadHook {
     BadHook { place: place.to_owned(), why: why.to_owned() }
 }

@@ -26,7 +26,7 @@ pub struct CrashLog {
 
 impl CrashLog {
     /// The log in a configuration folder.
-    pub fn of(config: &Path) -> Self {
+    pub fn in_folder(config: &Path) -> Self {
         Self { path: config.join("hooks/.logs/hook-log.jsonl") }
     }
 
@@ -72,7 +72,7 @@ impl CrashLog {
             "kind": mishap.kind.name(),
             "detail": mishap.detail,
         });
-        mask.hide_json(&mut line);
+        mask.redact_json(&mut line);
         let line = format!("{line}\n");
         if facts.len() + line.len() as u64 > BYTES_MAX {
             return Err(io::Error::other("it is full; read it, and delete it"));

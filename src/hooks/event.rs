@@ -25,11 +25,11 @@ pub enum ObjectionUse {
     /// It has happened; the model is told.
     Informs,
     /// Nothing: nobody waits for this hook's opinion.
-    Unheard,
+    Ignored,
 }
 
 /// Events of the same convention that never come up here. A hook for one of them is no mistake.
-const FOREIGN: [&str; 18] = [
+const UNSUPPORTED: [&str; 18] = [
     "Setup",
     "UserPromptExpansion",
     "PermissionRequest",
@@ -84,12 +84,12 @@ impl HookEvent {
         }
     }
 
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|event| event.name() == name)
     }
 
     /// Whether a tool call is what happens.
-    pub fn is_of_a_tool(self) -> bool {
+    pub fn is_tool_event(self) -> bool {
         match self {
             Self::PreToolUse | Self::PostToolUse | Self::PostToolUseFailure => true,
             Self::SessionStart
@@ -105,7 +105,7 @@ impl HookEvent {
     }
 
     /// Whether it comes up in a sub-agent's work, and not only in the run's own.
-    pub(super) fn is_of_agents(self) -> bool {
+    pub(super) fn occurs_in_subagents(self) -> bool {
         match self {
             Self::PreToolUse
             | Self::PostToolUse
@@ -156,12 +156,12 @@ impl HookEvent {
             | Self::StopFailure
             | Self::SubagentStart
             | Self::SessionEnd
-            | Self::Notification => ObjectionUse::Unheard,
+            | Self::Notification => ObjectionUse::Ignored,
         }
     }
 }
 
 /// Whether other programs of this convention know an event that outlast has no use for.
-pub fn is_foreign(name: &str) -> bool {
-    FOREIGN.contains(&name)
+pub fn is_unsupported(name: &str) -> bool {
+    UNSUPPORTED.contains(&name)
 }

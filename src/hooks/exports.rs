@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::process::{Job, Supervisor};
 
 use super::answer::HookEnd;
-use super::follow::perform;
+use super::follow::run_hook;
 
 /// The variable that names the file.
 pub(super) const VARIABLE: &str = "CLAUDE_ENV_FILE";
@@ -20,14 +20,14 @@ pub(super) const VARIABLE: &str = "CLAUDE_ENV_FILE";
 const BYTES_MAX: u64 = 64 << 10;
 
 /// How long a shell may take to read it.
-const LIMIT: Duration = Duration::from_secs(10);
+const SHELL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs what stands on its standard input, and prints what is exported then. What the last command
 /// of it returns says nothing; what is no script fails all the same.
 const SCRIPT: &str = "eval \"$(cat)\n:\" > /dev/null || exit 1; exec /usr/bin/env -0";
 
 /// What every shell sets for itself.
-const OF_SHELLS: [&str; 5] = ["_", "OLDPWD", "PWD", "SHLVL", VARIABLE];
+const SHELL_VARIABLES: [&str; 5] = ["_", "OLDPWD", "PWD", "SHLVL", VARIABLE];
 
 /// A file for the hooks of one event, which nobody else may read or write, and which is gone
 /// before anything of the model's runs.
@@ -63,7 +63,7 @@ impl ExportFile {
 ///
 /// # Errors
 /// Why nothing is known of them.
-pub(super) async fn exports(
+pub(super) async fn evaluate_exports(
     text: &str,
     (shell, cwd): (&Path, &Path),
     environment: &[(OsString, OsString)],
@@ -76,22 +76,22 @@ pub(super) async fn exports(
         cwd: cwd.to_path_buf(),
         environment: environment.to_vec(),
         input: true,
-        fence: None,
+        landlock: None,
     };
     let input = text.as_bytes().to_vec();
-    let done = perform(supervisor, job, input, LIMIT, cancel.child_token()).await;
-    if done.end != HookEnd::Exited(0) || done.out.is_empty() {
-        let said = done.err.lines().next().unwrap_or("it says nothing");
+    let done = run_hook(supervisor, job, input, SHELL_TIMEOUT, cancel.child_token()).await;
+    if done.end != HookEnd::Exited(0) || done.stdout.is_empty() {
+        let said = done.stderr.lines().next().unwrap_or("it says nothing");
         return Err(format!("the shell that ran it failed: {said}"));
     }
     let known = |name: &str, value: &str| {
         let last = environment.iter().rev().find(|(known, _)| known == name);
         last.is_some_and(|(_, known)| known == value)
     };
-    let variables = done.out.split('\0').filter_map(|line| line.split_once('='));
+    let variables = done.stdout.split('\0').filter_map(|line| line.split_once('='));
     let changed = variables.filter(|(name, value)| {
         let is_text = !value.contains(char::REPLACEMENT_CHARACTER);
-        is_text && !OF_SHELLS.contains(name) && !known(name, value)
+        is_text && !SHELL_VARIABLES.contains(name) && !known(name, value)
     });
     Ok(changed.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
 }

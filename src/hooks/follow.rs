@@ -19,22 +19,22 @@ use super::answer::{HookEnd, HookRun};
 use super::release::{Opening, Release};
 
 /// What is read of each stream of a hook, in bytes. The rest is thrown away.
-const HEARD_MAX: usize = 10_000_000;
+const STREAM_BYTES_MAX: usize = 10_000_000;
 
 const CHUNK: usize = 16 << 10;
 
 /// How long what a hook printed last is still read once it has ended by itself. Nobody of its own
 /// is left to hold its pipes, so that only a busy machine can take so long.
-const HEARING: Duration = Duration::from_secs(2);
+const DRAIN_MAX: Duration = Duration::from_secs(2);
 
 /// The same when it was ended, and has no say any more.
-const DRAIN: Duration = Duration::from_millis(200);
+const KILLED_DRAIN_MAX: Duration = Duration::from_millis(200);
 
 /// How long a hook has to end by itself once it is asked to.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// Runs one hook to its end.
-pub(super) async fn perform(
+pub(super) async fn run_hook(
     supervisor: Supervisor,
     job: Job,
     input: Vec<u8>,
@@ -93,8 +93,8 @@ impl Following {
                 let _ = stdin.write_all(&input).await;
             }
         });
-        streams.spawn(out.clone().listen(stdout));
-        streams.spawn(err.clone().listen(stderr));
+        streams.spawn(out.clone().read_all(stdout));
+        streams.spawn(err.clone().read_all(stderr));
         let exit = Box::pin(running.exit());
         Ok(Self { running, exit, streams, out, err, end: Instant::now() + limit })
     }
@@ -104,8 +104,8 @@ impl Following {
         let ended = tokio::select! {
             biased;
             status = &mut self.exit => Ok(ended(status)),
-            () = cancel.cancelled() => Err(HookEnd::Cut),
-            release = self.out.release() => {
+            () = cancel.cancelled() => Err(HookEnd::Cancelled),
+            release = self.out.wait_for_background_request() => {
                 if let Some(limit) = release.limit {
                     self.end = Instant::now() + limit;
                 }
@@ -113,7 +113,7 @@ impl Following {
             }
             () = tokio::time::sleep_until(self.end) => Err(HookEnd::TimedOut),
         };
-        Awaited::Ended(self.conclude(ended).await)
+        Awaited::Ended(self.collect_output(ended).await)
     }
 
     /// Waits until the hook ends, whatever it asks for.
@@ -121,30 +121,30 @@ impl Following {
         let ended = tokio::select! {
             biased;
             status = &mut self.exit => Ok(ended(status)),
-            () = cancel.cancelled() => Err(HookEnd::Cut),
+            () = cancel.cancelled() => Err(HookEnd::Cancelled),
             () = tokio::time::sleep_until(self.end) => Err(HookEnd::TimedOut),
         };
-        self.conclude(ended).await
+        self.collect_output(ended).await
     }
 
     /// What is known of it so far.
-    pub(super) fn so_far(&self, end: HookEnd) -> HookRun {
-        HookRun { end, out: self.out.text(), err: self.err.text() }
+    pub(super) fn output_so_far(&self, end: HookEnd) -> HookRun {
+        HookRun { end, stdout: self.out.text(), stderr: self.err.text() }
     }
 
     /// Ends a hook that did not end by itself, and reads what is left to read.
-    async fn conclude(mut self, ended: Result<HookEnd, HookEnd>) -> HookRun {
+    async fn collect_output(mut self, ended: Result<HookEnd, HookEnd>) -> HookRun {
         if ended.is_err() {
             self.running.terminate();
             let _ = tokio::time::timeout(GRACE, self.exit).await;
         }
         // What it left behind would hold its pipes open.
-        self.running.sweep().await;
+        self.running.end_leftovers().await;
         let drained = async { while self.streams.join_next().await.is_some() {} };
-        let patience = if ended.is_ok() { HEARING } else { DRAIN };
+        let patience = if ended.is_ok() { DRAIN_MAX } else { KILLED_DRAIN_MAX };
         let _ = tokio::time::timeout(patience, drained).await;
         let end = ended.unwrap_or_else(|end| end);
-        HookRun { end, out: self.out.text(), err: self.err.text() }
+        HookRun { end, stdout: self.out.text(), stderr: self.err.text() }
     }
 }
 
@@ -157,14 +157,14 @@ struct StreamTail {
 
 impl StreamTail {
     /// Reads to the end, and keeps what may be of use.
-    async fn listen(self, pipe: Option<Receiver>) {
+    async fn read_all(self, pipe: Option<Receiver>) {
         let Some(mut pipe) = pipe else { return };
         let mut chunk = vec![0; CHUNK];
         // What cannot be read has nothing more to say.
         while let Ok(count @ 1..) = pipe.read(&mut chunk).await {
             {
                 let mut heard = self.bytes();
-                let room = HEARD_MAX.saturating_sub(heard.len()).min(count);
+                let room = STREAM_BYTES_MAX.saturating_sub(heard.len()).min(count);
                 heard.extend_from_slice(&chunk[..room]);
             }
             self.grown.notify_one();
@@ -181,13 +181,13 @@ impl StreamTail {
 
     /// Waits until it begins with a wish to run on in the background; for ever, once it begins with
     /// anything else. Cancel-safe.
-    async fn release(&self) -> Release {
+    async fn wait_for_background_request(&self) -> Release {
         loop {
-            let begun = Opening::of(&self.bytes());
+            let begun = Opening::classify(&self.bytes());
             match begun {
                 Opening::Release(release) => return release,
                 Opening::Other => std::future::pending::<()>().await,
-                Opening::Open => self.grown.notified().await,
+                Opening::Incomplete => self.grown.notified().await,
             }
         }
     }

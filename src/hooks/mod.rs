@@ -25,7 +25,7 @@ mod verdict;
 pub use answer::{HookFailure, HookFailureKind, HookPermission};
 pub use config::{BadHook, HookHandler, HookCommand, HookSettings, SkippedHook};
 pub use crash::CrashLog;
-pub use event::{HookEvent, ObjectionUse, is_foreign as is_foreign_event};
+pub use event::{HookEvent, ObjectionUse, is_unsupported as is_foreign_event};
 pub use news::{HookProgress, HookOutcome, HookFinished};
 pub use run::{Hooks, HookOccasion};
 pub use scene::HookEnvironment;

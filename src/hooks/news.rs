@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use crate::secrets::{KnownSecrets, Redactor};
 
-use super::answer::{HookEnd, HookRun, clipped};
+use super::answer::{HookEnd, HookRun, truncate};
 use super::event::HookEvent;
 
 /// A hook begins, or is over.
@@ -17,7 +17,7 @@ pub struct HookProgress {
     /// The event and what it is about: `PreToolUse:Bash`.
     pub name: String,
     /// How it ended, if it did.
-    pub over: Option<HookFinished>,
+    pub finished: Option<HookFinished>,
 }
 
 /// How a hook ended. Without the secrets of the run, and not endless.
@@ -51,9 +51,9 @@ impl HookOutcome {
 /// The report on one hook, of which the first half is told.
 pub(super) struct HookReporter {
     news: HookProgress,
-    witness: Option<UnboundedSender<HookProgress>>,
+    receiver: Option<UnboundedSender<HookProgress>>,
     mask: Redactor,
-    told: bool,
+    is_finished: bool,
 }
 
 impl HookReporter {
@@ -68,9 +68,9 @@ impl HookReporter {
         } else {
             format!("{}:{subject}", event.name())
         };
-        let news = HookProgress { id: Uuid::new_v4().to_string(), event, name, over: None };
-        let report = Self { news, witness, mask: Redactor::new(secrets.clone()), told: false };
-        report.tell(report.news.clone());
+        let news = HookProgress { id: Uuid::new_v4().to_string(), event, name, finished: None };
+        let report = Self { news, receiver: witness, mask: Redactor::new(secrets.clone()), is_finished: false };
+        report.send(report.news.clone());
         report
     }
 
@@ -79,9 +79,9 @@ impl HookReporter {
             HookEnd::Exited(code) => Some(code),
             HookEnd::Killed { .. }
             | HookEnd::TimedOut
-            | HookEnd::Cut
+            | HookEnd::Cancelled
             | HookEnd::Released
-            | HookEnd::Lost
+            | HookEnd::Crashed
             | HookEnd::Failed(_) => None,
         };
         let outcome = match exit_code {
@@ -90,15 +90,15 @@ impl HookReporter {
             Some(0) => HookOutcome::Success,
             Some(_) | None => HookOutcome::Error,
         };
-        let words = |text: &str| self.mask.hide(&clipped(text, &self.mask));
-        let (stdout, stderr) = (words(&performance.out), words(&performance.err));
-        self.told = true;
+        let words = |text: &str| self.mask.redact(&truncate(text, &self.mask));
+        let (stdout, stderr) = (words(&performance.stdout), words(&performance.stderr));
+        self.is_finished = true;
         let over = Some(HookFinished { stdout, stderr, exit_code, outcome });
-        self.tell(HookProgress { over, ..self.news.clone() });
+        self.send(HookProgress { finished: over, ..self.news.clone() });
     }
 
-    fn tell(&self, news: HookProgress) {
-        if let Some(witness) = &self.witness {
+    fn send(&self, news: HookProgress) {
+        if let Some(witness) = &self.receiver {
             // Nobody listens once the run is over.
             let _ = witness.send(news);
         }
@@ -108,11 +108,11 @@ impl HookReporter {
 impl Drop for HookReporter {
     /// One that is not waited for any more has been cut.
     fn drop(&mut self) {
-        if !self.told {
+        if !self.is_finished {
             let (stdout, stderr) = (String::new(), String::new());
             let outcome = HookOutcome::Cancelled;
             let over = Some(HookFinished { stdout, stderr, exit_code: None, outcome });
-            self.tell(HookProgress { over, ..self.news.clone() });
+            self.send(HookProgress { finished: over, ..self.news.clone() });
         }
     }
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::secrets::Redactor;
 
-use super::answer::{HookPermission, HookOutput, clipped};
+use super::answer::{HookPermission, HookOutput, truncate};
 use super::event::{HookEvent, ObjectionUse};
 
 /// In so many places of a text an answer is looked for.
@@ -15,7 +15,7 @@ const ANSWERS_MAX: usize = 100;
 #[serde(rename_all = "camelCase")]
 struct HookJson {
     #[serde(rename = "continue")]
-    goes_on: Option<bool>,
+    continues: Option<bool>,
     stop_reason: Option<String>,
     system_message: Option<String>,
     decision: Option<String>,
@@ -45,12 +45,12 @@ struct HookSpecificOutput {
 ///
 /// # Errors
 /// Why it is not what a hook says.
-pub(super) fn read(event: HookEvent, text: &str, mask: &Redactor) -> Result<HookOutput, String> {
-    let clipped = |text: &str| clipped(text, mask);
+pub(super) fn parse_output(event: HookEvent, text: &str, mask: &Redactor) -> Result<HookOutput, String> {
+    let clipped = |text: &str| truncate(text, mask);
     let output: HookJson = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let reason = output.reason.as_deref().map(&clipped);
     let mut say = HookOutput {
-        halt: (output.goes_on == Some(false))
+        stop_run: (output.continues == Some(false))
             .then(|| output.stop_reason.as_deref().map(&clipped).unwrap_or_default()),
         message: output.system_message.as_deref().map(&clipped),
         hides_prompt: output.suppress_original_prompt,
@@ -62,20 +62,20 @@ pub(super) fn read(event: HookEvent, text: &str, mask: &Redactor) -> Result<Hook
             say.permission = Some((HookPermission::Allow, reason.unwrap_or_default()));
         }
         (Some("approve"), _) => {}
-        (Some("block" | "deny"), _) if event.objection() == ObjectionUse::Unheard => {}
+        (Some("block" | "deny"), _) if event.objection() == ObjectionUse::Ignored => {}
         (Some("block" | "deny"), _) => {
             say.objection = Some(reason.unwrap_or_default());
         }
         (Some(other), _) => return Err(format!("there is no decision {other:?}")),
     }
     if let Some(specific) = output.specific {
-        specific.add_to(&mut say, event, clipped)?;
+        specific.apply_to(&mut say, event, clipped)?;
     }
     Ok(say)
 }
 
 impl HookSpecificOutput {
-    fn add_to(
+    fn apply_to(
         self,
         say: &mut HookOutput,
         event: HookEvent,
@@ -111,7 +111,7 @@ impl HookSpecificOutput {
 
 /// Whether plain text has words in it that were to be heard: a program that prints a line of its own
 /// before its answer has not answered. Where text is for the model, only an answer counts as one.
-pub(super) fn hides_json(event: HookEvent, out: &str) -> bool {
+pub(super) fn has_misplaced_json(event: HookEvent, out: &str) -> bool {
     let text_counts = event.takes_plain_text();
     let is_answer = |text: &str| {
         let value = serde_json::from_str::<Value>(text).unwrap_or_default();

@@ -25,12 +25,12 @@ pub(super) enum Opening {
     /// With anything else.
     Other,
     /// More of it must be read to tell.
-    Open,
+    Incomplete,
 }
 
 impl Opening {
     /// Judges the beginning of what a hook prints.
-    pub(super) fn of(output: &[u8]) -> Self {
+    pub(super) fn classify(output: &[u8]) -> Self {
         let output = output.strip_prefix(b"\xef\xbb\xbf").unwrap_or(output).trim_ascii_start();
         let begins = output.first().is_none_or(|first| *first == b'{');
         if !begins || output.len() > OPENING_MAX {
@@ -42,9 +42,9 @@ impl Opening {
                     .as_u64()
                     .map(|millis| Duration::from_millis(millis).min(LIMIT_MAX)),
             }),
-            Some(Err(error)) if error.is_eof() => Self::Open,
+            Some(Err(error)) if error.is_eof() => Self::Incomplete,
             Some(Ok(_) | Err(_)) => Self::Other,
-            None => Self::Open,
+            None => Self::Incomplete,
         }
     }
 }
@@ -59,10 +59,10 @@ mod tests {
             Opening::Release(Release { limit: millis.map(Duration::from_millis) })
         };
         let rows = [
-            ("", Opening::Open),
-            (" \n", Opening::Open),
-            ("{\"async\"", Opening::Open),
-            ("{\"async\":true", Opening::Open),
+            ("", Opening::Incomplete),
+            (" \n", Opening::Incomplete),
+            ("{\"async\"", Opening::Incomplete),
+            ("{\"async\":true", Opening::Incomplete),
             ("{\"async\":true}", release(None)),
             ("\u{feff}{\"async\":true}\n", release(None)),
             ("\n{\n  \"async\": true\n}\nmore words", release(None)),
@@ -77,9 +77,9 @@ mod tests {
             ("[{\"async\":true}]", Opening::Other),
         ];
         for (output, wanted) in rows {
-            assert_eq!(Opening::of(output.as_bytes()), wanted, "{output:?}");
+            assert_eq!(Opening::classify(output.as_bytes()), wanted, "{output:?}");
         }
         let long = format!("{{\"async\":true,\"x\":\"{}\"}}", "x".repeat(OPENING_MAX));
-        assert_eq!(Opening::of(long.as_bytes()), Opening::Other);
+        assert_eq!(Opening::classify(long.as_bytes()), Opening::Other);
     }
 }

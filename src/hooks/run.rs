@@ -11,12 +11,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::process::Job;
 
-use super::answer::{HookEnd, HookFailure, HookRun, HookOutput, judge};
+use super::answer::{HookEnd, HookFailure, HookRun, HookOutput, interpret_result};
 use super::config::{HookHandler, HookCommand};
 use super::crash::CrashLog;
 use super::event::HookEvent;
-use super::exports::{ExportFile, VARIABLE, exports};
-use super::follow::{Awaited, Following, perform};
+use super::exports::{ExportFile, VARIABLE, evaluate_exports};
+use super::follow::{Awaited, Following, run_hook};
 use super::news::{HookProgress, HookReporter};
 use super::scene::HookEnvironment;
 use super::verdict::HookDecision;
@@ -35,14 +35,14 @@ pub struct HookOccasion {
 #[derive(Clone, Debug)]
 pub struct Hooks {
     handlers: Vec<HookHandler>,
-    scene: HookEnvironment,
+    environment: HookEnvironment,
     past_failures: usize,
     /// The sub-agent whose hooks they are, if they are not the run's own.
     agent: Option<HookAgent>,
     /// Where to tell of each hook that begins and ends.
-    witness: Option<UnboundedSender<HookProgress>>,
+    progress: Option<UnboundedSender<HookProgress>>,
     /// Once the run ends, so may hooks that nobody waits for.
-    over: CancellationToken,
+    run_ended: CancellationToken,
 }
 
 #[derive(Clone, Debug)]
@@ -54,10 +54,10 @@ struct HookAgent {
 
 impl Hooks {
     /// Looks into the crash log.
-    pub fn new(handlers: Vec<HookHandler>, scene: HookEnvironment) -> Self {
-        let past_failures = scene.log.count();
-        let over = CancellationToken::new();
-        Self { handlers, scene, past_failures, agent: None, witness: None, over }
+    pub fn new(handlers: Vec<HookHandler>, environment: HookEnvironment) -> Self {
+        let past_failures = environment.log.count();
+        let run_ended = CancellationToken::new();
+        Self { handlers, environment, past_failures, agent: None, progress: None, run_ended }
     }
 
     /// The same hooks for a sub-agent, `kind` being its type. They are told whose calls they see;
@@ -70,17 +70,17 @@ impl Hooks {
 
     /// The same hooks, with somebody who is told of each that begins and ends.
     #[must_use]
-    pub fn witnessed_by(self, witness: UnboundedSender<HookProgress>) -> Self {
-        Self { witness: Some(witness), ..self }
+    pub fn with_progress(self, witness: UnboundedSender<HookProgress>) -> Self {
+        Self { progress: Some(witness), ..self }
     }
 
     /// The event that says that the work begins: a run's, or a sub-agent's.
-    pub fn opening(&self) -> HookEvent {
+    pub fn start_event(&self) -> HookEvent {
         if self.agent.is_some() { HookEvent::SubagentStart } else { HookEvent::SessionStart }
     }
 
     /// The event that asks whether the work may end: a run's, or a sub-agent's.
-    pub fn closing(&self) -> HookEvent {
+    pub fn stop_event(&self) -> HookEvent {
         if self.agent.is_some() { HookEvent::SubagentStop } else { HookEvent::Stop }
     }
 
@@ -91,9 +91,9 @@ impl Hooks {
 
     /// The run ends, and whatever it started is about to be killed: hooks that nobody waits for do
     /// not fail by that. A sub-agent's end is no such end.
-    pub fn let_go(&self) {
+    pub fn mark_run_ended(&self) {
         if self.agent.is_none() {
-            self.over.cancel();
+            self.run_ended.cancel();
         }
     }
 
@@ -103,61 +103,61 @@ impl Hooks {
     }
 
     /// Whether any hook is there for an event at all.
-    pub fn listens_to(&self, event: HookEvent) -> bool {
-        self.hears_of(event) && self.own().any(|handler| handler.event == event)
+    pub fn has_hooks_for(&self, event: HookEvent) -> bool {
+        self.is_relevant(event) && self.applicable_hooks().any(|handler| handler.event == event)
     }
 
     /// Those that are for the run, or for the sub-agent, whose hooks they are.
-    fn own(&self) -> impl Iterator<Item = &HookHandler> {
+    fn applicable_hooks(&self) -> impl Iterator<Item = &HookHandler> {
         let kind = self.agent_type();
-        self.handlers.iter().filter(move |it| it.kind.is_none() || it.kind.as_deref() == kind)
+        self.handlers.iter().filter(move |it| it.agent_type.is_none() || it.agent_type.as_deref() == kind)
     }
 
     /// Whether an event of this kind is one of the run's, or of the sub-agent's, at all.
-    fn hears_of(&self, event: HookEvent) -> bool {
-        self.agent.is_none() || event.is_of_agents()
+    fn is_relevant(&self, event: HookEvent) -> bool {
+        self.agent.is_none() || event.occurs_in_subagents()
     }
 
     /// What the crash log tells of.
     pub fn log(&self) -> &CrashLog {
-        &self.scene.log
+        &self.environment.log
     }
 
     /// Tells the hooks what happened, and what they want. `covers` says whether a permission rule
     /// covers the call that it is about. Never fails: a hook that does is as good as none, unless
     /// it is a guard.
-    pub async fn tell(
+    pub async fn run(
         &self,
         occasion: &HookOccasion,
         covers: &(dyn Fn(&str) -> bool + Sync),
         cancel: &CancellationToken,
     ) -> HookDecision {
         let mut verdict = HookDecision::default();
-        let handlers = self.concerned(occasion, covers, &mut verdict);
+        let handlers = self.matching_hooks(occasion, covers, &mut verdict);
         if handlers.is_empty() {
             return verdict;
         }
         let input = self.input(occasion);
         let file = offers_exports(occasion).then(ExportFile::create);
         let path = file.as_ref().and_then(|file| file.as_ref().ok()).map(ExportFile::path);
-        let performances = self.perform(&handlers, (&occasion.subject, &input), path, cancel).await;
+        let performances = self.run_parallel(&handlers, (&occasion.subject, &input), path, cancel).await;
         if cancel.is_cancelled() {
             // Nothing was wrong with them, and nobody listens any more.
-            return cut_off(&handlers, &performances);
+            return cancelled_decision(&handlers, &performances);
         }
-        let mask = self.scene.mask();
+        let mask = self.environment.mask();
         for (handler, performance) in handlers.into_iter().zip(performances) {
             // One that nobody waited for has no say.
             let Some(performance) = performance else { continue };
             verdict.ran += 1;
-            let judged = judge(occasion.event, &performance, &mask);
-            match (performance.has_no_say(), judged) {
-                (true, _) if handler.guards() => {
-                    self.mind(handler, HookFailure::released(), &mut verdict);
+            let judged = interpret_result(occasion.event, &performance, &mask);
+            match (performance.runs_in_background(), judged) {
+                (true, _) if handler.is_guard() => {
+                    self.handle_failure(handler, HookFailure::background_guard(), &mut verdict);
                 }
                 (true, Ok(_)) => {}
-                (false, Ok(say)) => verdict.hear(say.signed(|| handler.title())),
-                (_, Err(mishap)) => self.mind(handler, mishap, &mut verdict),
+                (false, Ok(say)) => verdict.add(say.with_default_reasons(|| handler.title())),
+                (_, Err(mishap)) => self.handle_failure(handler, mishap, &mut verdict),
             }
         }
         verdict.exports = file.and_then(|file| match file.map(|file| file.read()) {
@@ -170,15 +170,15 @@ impl Hooks {
 
     /// The hooks that something is for. A guard is for whatever its matcher goes astray over: whoever
     /// can name a tool must not get past it by that.
-    fn concerned(
+    fn matching_hooks(
         &self,
         occasion: &HookOccasion,
         covers: &(dyn Fn(&str) -> bool + Sync),
         verdict: &mut HookDecision,
     ) -> Vec<&HookHandler> {
         let mut concerned = Vec::new();
-        let own = self.own().filter(|handler| handler.event == occasion.event);
-        for handler in own.filter(|_| self.hears_of(occasion.event)) {
+        let own = self.applicable_hooks().filter(|handler| handler.event == occasion.event);
+        for handler in own.filter(|_| self.is_relevant(occasion.event)) {
             let matches = handler.matcher.matches(&occasion.subject);
             if matches == Ok(false) || !handler.condition.as_deref().is_none_or(covers) {
                 continue;
@@ -187,7 +187,7 @@ impl Hooks {
                 concerned.push(handler);
             }
             if let Err(why) = matches {
-                self.note(handler, HookFailure::astray(why), verdict);
+                self.record_failure(handler, HookFailure::matcher_failed(why), verdict);
             }
         }
         concerned
@@ -204,65 +204,65 @@ impl Hooks {
         environment: &[(OsString, OsString)],
         cancel: &CancellationToken,
     ) -> Result<Vec<(String, String)>, String> {
-        let supervisor = self.scene.supervisor.clone();
-        exports(text, (shell, &self.scene.cwd), environment, supervisor, cancel).await
+        let supervisor = self.environment.supervisor.clone();
+        evaluate_exports(text, (shell, &self.environment.cwd), environment, supervisor, cancel).await
     }
 
     /// What is to be made of it when our own code broke down before the hooks were heard: no guard
     /// has agreed.
-    pub fn break_down(&self, event: HookEvent) -> HookDecision {
+    pub fn decision_after_crash(&self, event: HookEvent) -> HookDecision {
         let mut verdict = HookDecision::default();
-        for handler in self.own().filter(|handler| handler.event == event) {
-            self.mind(handler, HookFailure::ours(), &mut verdict);
+        for handler in self.applicable_hooks().filter(|handler| handler.event == event) {
+            self.handle_failure(handler, HookFailure::internal(), &mut verdict);
         }
         verdict
     }
 
     /// A hook has failed, and has no say unless it is a guard.
-    fn mind(&self, handler: &HookHandler, mishap: HookFailure, verdict: &mut HookDecision) {
-        if handler.guards() {
+    fn handle_failure(&self, handler: &HookHandler, mishap: HookFailure, verdict: &mut HookDecision) {
+        if handler.is_guard() {
             let why = format!(
                 "the guard `{}` failed ({}), and what it guards is forbidden then",
                 handler.command.line(),
                 mishap.detail
             );
-            verdict.hear(HookOutput { objection: Some(why), ..HookOutput::default() });
+            verdict.add(HookOutput { objection: Some(why), ..HookOutput::default() });
         }
-        self.note(handler, mishap, verdict);
+        self.record_failure(handler, mishap, verdict);
     }
 
     /// Sees to it that people hear of something that went wrong.
-    fn note(&self, handler: &HookHandler, mishap: HookFailure, verdict: &mut HookDecision) {
-        self.scene.write_down(handler, &mishap);
-        verdict.mishaps.push((handler.command.line(), mishap));
+    fn record_failure(&self, handler: &HookHandler, mishap: HookFailure, verdict: &mut HookDecision) {
+        self.environment.log_failure(handler, &mishap);
+        verdict.failures.push((handler.command.line(), mishap));
     }
 
     /// Runs them side by side; in the order of the settings, what they did.
-    async fn perform(
+    async fn run_parallel(
         &self,
         handlers: &[&HookHandler],
         (subject, input): (&str, &[u8]),
         exports: Option<&Path>,
         cancel: &CancellationToken,
     ) -> Vec<Option<HookRun>> {
-        let budget = budget(handlers);
+        let budget = time_limit(handlers);
         let mut performances: Vec<Option<HookRun>> = vec![None; handlers.len()];
         let (mut tasks, mut awaited) = (JoinSet::new(), Vec::new());
         for (index, handler) in handlers.iter().enumerate() {
             let (mut job, limit) = (self.job(handler), handler.timeout);
-            let path = exports.filter(|_| !handler.detached);
+            let path = exports.filter(|_| !handler.background);
             job.environment.extend(path.map(|path| (VARIABLE.into(), path.into())));
             let (input, stop) = (input.to_vec(), cancel.child_token());
-            let supervisor = self.scene.supervisor.clone();
+            let supervisor = self.environment.supervisor.clone();
             let background = self.background(handler);
-            if handler.detached {
+            if handler.background {
                 tokio::spawn(async move {
-                    background.end(&perform(supervisor, job, input, limit, stop).await);
+                    background.end(&run_hook(supervisor, job, input, limit, stop).await);
                 });
                 continue;
             }
             awaited.push(index);
-            let report = self.announce(handler.event, subject);
+            let report = self.report_start(handler.event, subject);
             tasks.spawn(async move {
                 let performance = match Following::begin(&supervisor, &job, input, limit).await {
                     Ok(following) => background.follow(following, &stop).await,
@@ -282,8 +282,8 @@ impl Hooks {
         // Those still running are ended when they are dropped.
         let in_time = tokio::time::timeout(budget, all).await.is_ok();
         let unheard = match (cancel.is_cancelled(), in_time) {
-            (true, _) => HookEnd::Cut,
-            (false, true) => HookEnd::Lost,
+            (true, _) => HookEnd::Cancelled,
+            (false, true) => HookEnd::Crashed,
             (false, false) => HookEnd::TimedOut,
         };
         for index in awaited {
@@ -293,45 +293,45 @@ impl Hooks {
     }
 
     fn background(&self, handler: &HookHandler) -> Background {
-        let (scene, handler) = (self.scene.clone(), handler.clone());
-        Background { scene, handler, over: self.over.clone() }
+        let (scene, handler) = (self.environment.clone(), handler.clone());
+        Background { environment: scene, handler, run_ended: self.run_ended.clone() }
     }
 
     /// Tells whoever watches that a hook begins.
-    fn announce(&self, event: HookEvent, subject: &str) -> HookReporter {
-        HookReporter::begin(event, subject, self.witness.clone(), &self.scene.secrets)
+    fn report_start(&self, event: HookEvent, subject: &str) -> HookReporter {
+        HookReporter::begin(event, subject, self.progress.clone(), &self.environment.secrets)
     }
 
     fn job(&self, handler: &HookHandler) -> Job {
         let (program, arguments) = match &handler.command {
             HookCommand::Script(script) => {
-                (self.scene.shell.clone(), vec!["-c".into(), script.into()])
+                (self.environment.shell.clone(), vec!["-c".into(), script.into()])
             }
             HookCommand::Program { path, arguments } => {
-                let path = self.placed(&path.to_string_lossy());
-                (path.into(), arguments.iter().map(|one| self.placed(one)).collect())
+                let path = self.expand_project_dir(&path.to_string_lossy());
+                (path.into(), arguments.iter().map(|one| self.expand_project_dir(one)).collect())
             }
         };
         Job {
             program,
             arguments,
-            cwd: self.scene.cwd.clone(),
-            environment: self.scene.environment.clone(),
+            cwd: self.environment.cwd.clone(),
+            environment: self.environment.environment.clone(),
             input: true,
             // It is the user's own program, and may do what the user may.
-            fence: None,
+            landlock: None,
         }
     }
 
     /// A word of a command line that no shell sees.
-    fn placed(&self, word: &str) -> OsString {
-        let project = self.scene.cwd.to_string_lossy();
+    fn expand_project_dir(&self, word: &str) -> OsString {
+        let project = self.environment.cwd.to_string_lossy();
         word.replace("${CLAUDE_PROJECT_DIR}", &project).into()
     }
 
     /// What a hook reads from its standard input.
     fn input(&self, occasion: &HookOccasion) -> Vec<u8> {
-        let scene = &self.scene;
+        let scene = &self.environment;
         let mut input = json!({
             "session_id": scene.session_id,
             "transcript_path": scene.transcript,
@@ -355,9 +355,9 @@ impl Hooks {
 
 /// What becomes of a hook that runs where it has no say: failures are logged, unless they are ours.
 struct Background {
-    scene: HookEnvironment,
+    environment: HookEnvironment,
     handler: HookHandler,
-    over: CancellationToken,
+    run_ended: CancellationToken,
 }
 
 impl Background {
@@ -366,7 +366,7 @@ impl Background {
         match following.wait(stop).await {
             Awaited::Ended(performance) => performance,
             Awaited::Released(following) => {
-                let performance = following.so_far(HookEnd::Released);
+                let performance = following.output_so_far(HookEnd::Released);
                 let stop = stop.clone();
                 tokio::spawn(async move { self.end(&following.finish(&stop).await) });
                 performance
@@ -375,9 +375,9 @@ impl Background {
     }
 
     fn end(&self, performance: &HookRun) {
-        let is_cut = performance.end == HookEnd::Cut || self.over.is_cancelled();
-        match judge(self.handler.event, performance, &self.scene.mask()) {
-            Err(mishap) if !is_cut => self.scene.write_down(&self.handler, &mishap),
+        let is_cut = performance.end == HookEnd::Cancelled || self.run_ended.is_cancelled();
+        match interpret_result(self.handler.event, performance, &self.environment.mask()) {
+            Err(mishap) if !is_cut => self.environment.log_failure(&self.handler, &mishap),
             Ok(_) | Err(_) => {}
         }
     }
@@ -390,19 +390,19 @@ fn offers_exports(occasion: &HookOccasion) -> bool {
 }
 
 /// What is left to say of hooks when the run is cut off: which of them were.
-fn cut_off(handlers: &[&HookHandler], performances: &[Option<HookRun>]) -> HookDecision {
+fn cancelled_decision(handlers: &[&HookHandler], performances: &[Option<HookRun>]) -> HookDecision {
     let mut verdict = HookDecision::default();
     for (handler, performance) in handlers.iter().zip(performances) {
         let Some(performance) = performance else { continue };
         verdict.ran += 1;
-        if performance.end == HookEnd::Cut {
-            verdict.cut.push(handler.command.line());
+        if performance.end == HookEnd::Cancelled {
+            verdict.cancelled.push(handler.command.line());
         }
     }
     verdict
 }
 
 /// How long the hooks of an event may take together: twice the longest of their limits (SPEC 14).
-fn budget(handlers: &[&HookHandler]) -> Duration {
+fn time_limit(handlers: &[&HookHandler]) -> Duration {
     handlers.iter().map(|handler| handler.timeout).max().unwrap_or_default() * 2
 }

@@ -31,7 +31,7 @@ pub struct HookEnvironment {
 
 impl HookEnvironment {
     /// Writes down that a hook failed. Without a log the result still tells of it.
-    pub(super) fn write_down(&self, handler: &HookHandler, mishap: &HookFailure) {
+    pub(super) fn log_failure(&self, handler: &HookHandler, mishap: &HookFailure) {
         let _ = self.log.add(handler, mishap, &self.session_id, &self.mask());
     }
 

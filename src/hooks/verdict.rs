@@ -26,27 +26,27 @@ pub struct HookDecision {
     /// The user's words are to be left out: what the hooks say stands for them.
     pub hides_prompt: bool,
     /// Hooks that failed, by their command lines.
-    pub mishaps: Vec<(String, HookFailure)>,
+    pub failures: Vec<(String, HookFailure)>,
     /// What they wrote for a shell to export, or why that has no effect.
     pub exports: Option<Result<String, String>>,
     /// Hooks that were ended with the run, by their command lines.
-    pub cut: Vec<String>,
+    pub cancelled: Vec<String>,
 }
 
 impl HookDecision {
     /// Adds what one hook wants. What it says about the same thing as an earlier one: denials beat
     /// questions, questions beat permissions, and of two new inputs the later one counts.
-    pub(super) fn hear(&mut self, say: HookOutput) {
-        let HookOutput { halt, objection, permission, input, output, context, message, hides_prompt } =
+    pub(super) fn add(&mut self, say: HookOutput) {
+        let HookOutput { stop_run: halt, objection, permission, input, output, context, message, hides_prompt } =
             say;
-        join(&mut self.halt, halt);
-        join(&mut self.objection, objection);
+        append_reason(&mut self.halt, halt);
+        append_reason(&mut self.objection, objection);
         if let Some((word, why)) = permission {
             match &mut self.permission {
                 Some((known, _)) if *known > word => {}
                 Some((known, reasons)) if *known == word => {
                     let mut joined = Some(std::mem::take(reasons));
-                    join(&mut joined, Some(why));
+                    append_reason(&mut joined, Some(why));
                     *reasons = joined.unwrap_or_default();
                 }
                 Some(_) | None => self.permission = Some((word, why)),
@@ -61,11 +61,11 @@ impl HookDecision {
 
     /// Adds what the hooks hold against the same call under another name: they may forbid it, and
     /// nothing else.
-    pub fn tighten(&mut self, other: Self) {
-        join(&mut self.halt, other.halt);
-        join(&mut self.objection, other.objection);
+    pub fn restrict(&mut self, other: Self) {
+        append_reason(&mut self.halt, other.halt);
+        append_reason(&mut self.objection, other.objection);
         if let Some((HookPermission::Ask | HookPermission::Deny, _)) = other.permission {
-            self.hear(HookOutput { permission: other.permission, ..HookOutput::default() });
+            self.add(HookOutput { permission: other.permission, ..HookOutput::default() });
         }
     }
 
@@ -83,7 +83,7 @@ impl HookDecision {
 }
 
 /// Adds words, on a line of their own, unless they were said already.
-fn join(all: &mut Option<String>, more: Option<String>) {
+fn append_reason(all: &mut Option<String>, more: Option<String>) {
     let Some(more) = more else { return };
     match all {
         Some(all) if more.is_empty() || all.lines().any(|line| line == more) => {}
@@ -114,14 +114,14 @@ mod tests {
         for order in orders {
             let mut verdict = HookDecision::default();
             for one in order {
-                verdict.hear(word(one, &format!("{one:?}")));
+                verdict.add(word(one, &format!("{one:?}")));
             }
             assert_eq!(verdict.permission, Some((Deny, "Deny".to_owned())), "{order:?}");
             assert_eq!(verdict.denial(), Some("Deny"));
         }
         let mut verdict = HookDecision::default();
-        verdict.hear(word(Allow, "a"));
-        verdict.hear(word(Ask, "b"));
+        verdict.add(word(Allow, "a"));
+        verdict.add(word(Ask, "b"));
         assert_eq!((verdict.permission.clone(), verdict.denial()), (Some((Ask, "b".into())), None));
     }
 
@@ -129,8 +129,8 @@ mod tests {
     fn reasons_of_the_same_word_are_kept_once_each() {
         let mut verdict = HookDecision::default();
         for why in ["one", "two", "one", ""] {
-            verdict.hear(word(HookPermission::Deny, why));
-            verdict.hear(HookOutput { objection: Some(why.to_owned()), ..HookOutput::default() });
+            verdict.add(word(HookPermission::Deny, why));
+            verdict.add(HookOutput { objection: Some(why.to_owned()), ..HookOutput::default() });
         }
         assert_eq!(verdict.permission, Some((HookPermission::Deny, "one\ntwo".to_owned())));
         assert_eq!(verdict.denial(), Some("one\ntwo"));
@@ -140,7 +140,7 @@ mod tests {
     fn of_two_inputs_the_later_counts_and_a_silent_hook_changes_nothing() {
         let mut verdict = HookDecision::default();
         for input in [Some(json!({ "a": 1 })), Some(json!({ "a": 2 })), None] {
-            verdict.hear(HookOutput { input, ..HookOutput::default() });
+            verdict.add(HookOutput { input, ..HookOutput::default() });
         }
         assert_eq!(verdict.input, Some(json!({ "a": 2 })));
     }
@@ -149,17 +149,17 @@ mod tests {
     fn a_verdict_under_another_name_only_forbids() {
         let mut verdict = HookDecision::default();
         let mut other = HookDecision::default();
-        other.hear(HookOutput {
+        other.add(HookOutput {
             input: Some(json!({ "a": 1 })),
             context: Some("words".to_owned()),
             ..word(HookPermission::Allow, "go on")
         });
-        verdict.tighten(other);
+        verdict.restrict(other);
         assert_eq!(verdict, HookDecision::default());
         let mut other = HookDecision::default();
-        other.hear(word(HookPermission::Deny, "no"));
-        other.hear(HookOutput { objection: Some("never".to_owned()), ..HookOutput::default() });
-        verdict.tighten(other);
+        other.add(word(HookPermission::Deny, "no"));
+        other.add(HookOutput { objection: Some("never".to_owned()), ..HookOutput::default() });
+        verdict.restrict(other);
         assert_eq!(verdict.denial(), Some("never"));
         assert_eq!(verdict.permission, Some((HookPermission::Deny, "no".to_owned())));
     }
@@ -167,8 +167,8 @@ mod tests {
     #[test]
     fn who_says_continue_false_stops_the_run_even_without_a_reason() {
         let mut verdict = HookDecision::default();
-        verdict.hear(HookOutput { halt: Some(String::new()), ..HookOutput::default() });
-        verdict.hear(HookOutput::default());
+        verdict.add(HookOutput { stop_run: Some(String::new()), ..HookOutput::default() });
+        verdict.add(HookOutput::default());
         assert_eq!(verdict.halt.as_deref(), Some(""));
     }
 }

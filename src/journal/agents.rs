@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::recovery::{Limits, Money, StopReason};
-use crate::transcript::{Message, Role, finished, last_text, unanswered};
+use crate::transcript::{Message, Role, succeeded_calls, last_text, unanswered_calls};
 
 use super::Journal;
 use super::contract::Terms;
@@ -29,10 +29,10 @@ use super::sums::{SessionTotals, worst_case};
 use super::writer::JournalWriter;
 
 /// How much of an agent's last words is told, in characters.
-const LAST_WORDS: usize = 2_000;
+const FINAL_TEXT_MAX: usize = 2_000;
 
 /// When no more is told of the agents of a call, in bytes.
-const TOLD_MAX: usize = 20_000;
+const DESCRIPTION_MAX: usize = 20_000;
 
 /// Where a session keeps the journals of its sub-agents.
 #[derive(Clone, Debug)]
@@ -111,7 +111,7 @@ pub struct PastAgent {
 
 impl SubagentJournal {
     /// The highest number that a sub-agent of the session has.
-    pub fn highest(&self) -> u32 {
+    pub fn highest_number(&self) -> u32 {
         let number = |path: &PathBuf| {
             let name = path.file_name()?.to_str()?.strip_prefix("agent-a")?;
             name.split('.').next()?.parse::<u32>().ok()
@@ -122,7 +122,7 @@ impl SubagentJournal {
 
 impl Journal {
     /// Where journals of sub-agents are kept; `None` where the session's own is not.
-    pub fn nest(&self) -> Option<SubagentJournal> {
+    pub fn subagent_journals(&self) -> Option<SubagentJournal> {
         let JournalSink::File(_) = &self.sink else { return None };
         Some(SubagentJournal {
             folder: folder_of(&self.path),
@@ -134,21 +134,21 @@ impl Journal {
     }
 
     /// Begins the journal of a sub-agent. One that cannot be written is lost, and says so.
-    pub fn nested(nest: &SubagentJournal, newcomer: &SubagentHeader<'_>) -> Self {
+    pub fn create_subagent(nest: &SubagentJournal, newcomer: &SubagentHeader<'_>) -> Self {
         let path = nest.folder.join(format!("agent-{}.jsonl", newcomer.id));
-        let file = match make(nest, newcomer, &path) {
+        let file = match create_files(nest, newcomer, &path) {
             Ok(file) => file,
-            Err(cause) => return Self::lost(format!("cannot write {}: {cause}", path.display())),
+            Err(cause) => return Self::unwritable(format!("cannot write {}: {cause}", path.display())),
         };
         let mut journal = Self {
-            sink: JournalSink::File(JournalWriter::over(file, 0)),
+            sink: JournalSink::File(JournalWriter::new(file, 0)),
             path,
             session: nest.session.clone(),
             cwd: nest.cwd.clone(),
             version: nest.version.clone(),
             redaction: Redaction::new(&newcomer.redact),
-            aside: true,
-            ..Self::off()
+            is_sidechain: true,
+            ..Self::disabled()
         };
         let opening = ProcessOpening {
             version: nest.version.clone(),
@@ -167,7 +167,7 @@ impl Journal {
 }
 
 /// Who it is comes first: what it spends must be found again by whoever goes on.
-fn make(nest: &SubagentJournal, newcomer: &SubagentHeader<'_>, path: &Path) -> io::Result<File> {
+fn create_files(nest: &SubagentJournal, newcomer: &SubagentHeader<'_>, path: &Path) -> io::Result<File> {
     DirBuilder::new().recursive(true).mode(0o700).create(&nest.folder)?;
     let meta = SubagentMeta {
         agent_id: newcomer.id.to_owned(),
@@ -195,21 +195,21 @@ fn folder_of(journal: &Path) -> PathBuf {
 }
 
 /// All sub-agents that the session of this journal had.
-pub(super) fn traces(journal: &Path) -> Vec<PastAgent> {
+pub(super) fn read_subagents(journal: &Path) -> Vec<PastAgent> {
     let metas = entries(&folder_of(journal)).into_iter().filter(|path| {
         path.file_name().and_then(|name| name.to_str()).is_some_and(|it| it.ends_with(".meta.json"))
     });
-    let mut traces: Vec<PastAgent> = metas.filter_map(|path| trace(&path)).collect();
+    let mut traces: Vec<PastAgent> = metas.filter_map(|path| read_subagent(&path)).collect();
     traces.sort_by_key(|trace| (trace.id.len(), trace.id.clone()));
     traces
 }
 
 /// What is known of one. A journal that is not there, or not whole, tells as far as it goes.
-fn trace(meta: &Path) -> Option<PastAgent> {
+fn read_subagent(meta: &Path) -> Option<PastAgent> {
     let meta_bytes = fs::read(meta).ok()?;
     let known: SubagentMeta = serde_json::from_slice(&meta_bytes).ok()?;
     let journal = meta.with_file_name(format!("agent-{}.jsonl", known.agent_id));
-    let contents = fs::read(journal).ok().and_then(|bytes| reader::read(&bytes).ok());
+    let contents = fs::read(journal).ok().and_then(|bytes| reader::parse_journal(&bytes).ok());
     let mut agent = PastAgent {
         id: known.agent_id,
         call: known.tool_use_id,
@@ -225,8 +225,8 @@ fn trace(meta: &Path) -> Option<PastAgent> {
     let mut in_flight = Money::ZERO;
     for entry in contents.into_iter().flat_map(|contents| contents.entries) {
         match entry {
-            JournalEntry::Said(said) => {
-                if let Some(reply) = messages.last_mut().filter(|_| said.goes_on()) {
+            JournalEntry::Message(said) => {
+                if let Some(reply) = messages.last_mut().filter(|_| said.continues_reply()) {
                     reply.content.extend(said.message.content);
                 } else {
                     agent.sums.turns += u32::from(said.message.role == Role::Assistant);
@@ -237,30 +237,30 @@ fn trace(meta: &Path) -> Option<PastAgent> {
                 if let JournalRecord::Intent { calls } = record.as_ref() {
                     begun.extend(calls.iter().map(|call| call.id.clone()));
                 }
-                in_flight = agent.hear(*record, in_flight);
+                in_flight = agent.apply(*record, in_flight);
             }
             JournalEntry::Link { .. } | JournalEntry::UnreadTransition | JournalEntry::Other => {}
         }
     }
     let model = agent.model.clone();
-    agent.sums.forfeit_in_flight(in_flight, &model);
+    agent.sums.add_in_flight(in_flight, &model);
     agent.tool_calls = u32::try_from(begun.len()).unwrap_or(u32::MAX);
-    agent.finished = finished(&messages);
-    agent.unknown = unanswered(&messages, &begun);
+    agent.finished = succeeded_calls(&messages);
+    agent.unknown = unanswered_calls(&messages, &begun);
     agent.text = last_text(&messages).unwrap_or_default();
     Some(agent)
 }
 
 /// Adds what sub-agents spent that were started by the process of that number, or later.
-pub(super) fn add_up(agents: &[PastAgent], sums: &mut SessionTotals, since: u64) {
+pub(super) fn add_spending(agents: &[PastAgent], sums: &mut SessionTotals, since: u64) {
     for agent in agents.iter().filter(|agent| agent.epoch >= since) {
-        sums.absorb(&agent.sums);
+        sums.add_subagent(&agent.sums);
     }
 }
 
 /// What is told of a call whose outcome is unknown, and of the sub-agents that it started, their
 /// own included.
-pub(super) fn told(agents: &[PastAgent], call: &str, mut text: String) -> String {
+pub(super) fn describe_call(agents: &[PastAgent], call: &str, mut text: String) -> String {
     let first = agents.iter().filter(|agent| agent.call == call && agent.parent.is_none());
     let mut kin: Vec<&PastAgent> = first.collect();
     let mut next = 0;
@@ -270,22 +270,22 @@ pub(super) fn told(agents: &[PastAgent], call: &str, mut text: String) -> String
         next += 1;
     }
     for agent in kin {
-        if text.len() > TOLD_MAX {
+        if text.len() > DESCRIPTION_MAX {
             text.push_str("\nIt had more agents below it: their journals tell of them.");
             break;
         }
         text.push('\n');
-        text.push_str(&agent.tell());
+        text.push_str(&agent.describe());
     }
     text
 }
 
 impl PastAgent {
     /// Takes in a record. Takes and returns what a call that is under way may cost at most.
-    fn hear(&mut self, record: JournalRecord, in_flight: Money) -> Money {
+    fn apply(&mut self, record: JournalRecord, in_flight: Money) -> Money {
         match record {
             JournalRecord::Spend { cost, usage, model, unsettled: true } => {
-                self.sums.forfeit(cost, usage, &model);
+                self.sums.add_upper_bound(cost, usage, &model);
             }
             JournalRecord::Spend { cost, usage, model, .. } => self.sums.add(cost, usage, &model),
             JournalRecord::Transition { transition } => return worst_case(in_flight, &transition),
@@ -307,7 +307,7 @@ impl PastAgent {
     }
 
     /// What the model is told of one whose report it never read.
-    pub fn tell(&self) -> String {
+    pub fn describe(&self) -> String {
         let (id, kind) = (&self.id, &self.kind);
         let mut text = match self.ended {
             None => {
@@ -330,7 +330,7 @@ impl PastAgent {
             text.push_str(" was running when it ended: outcome unknown");
         }
         if !self.text.trim().is_empty() {
-            let words: String = self.text.trim().chars().take(LAST_WORDS).collect();
+            let words: String = self.text.trim().chars().take(FINAL_TEXT_MAX).collect();
             text.push_str("\nIts last words:\n");
             text.push_str(&words);
         }

@@ -58,12 +58,12 @@ impl FirstPrompt {
         for byte in digest {
             let _ = write!(sha256, "{byte:02x}");
         }
-        Self { sha256, beginning: beginning(prompt) }
+        Self { sha256, beginning: prompt_title(prompt) }
     }
 }
 
 /// The first words of a text, on one line.
-pub fn beginning(text: &str) -> String {
+pub fn prompt_title(text: &str) -> String {
     let near: String = text.chars().take(4 * BEGINNING_CHARS).collect();
     let line = near.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut short: String = line.chars().take(BEGINNING_CHARS).collect();
@@ -95,11 +95,11 @@ pub struct Kept {
 ///
 /// # Errors
 /// The session is unknown or unreadable.
-pub fn terms(place: &SessionFolder, id: &SessionId) -> Result<Terms, JournalError> {
+pub fn read_terms(place: &SessionFolder, id: &SessionId) -> Result<Terms, JournalError> {
     let path = place.find(id)?;
     let bytes = std::fs::read(&path);
     let bytes = bytes.map_err(|cause| JournalError::Unreadable { path: path.clone(), cause })?;
-    scan(&path, &bytes)
+    find_terms(&path, &bytes)
 }
 
 /// Finds the records among the lines of a file. Within the text of a message their mark cannot
@@ -107,7 +107,7 @@ pub fn terms(place: &SessionFolder, id: &SessionId) -> Result<Terms, JournalErro
 ///
 /// # Errors
 /// A contract that this version cannot read.
-pub(super) fn scan(path: &Path, bytes: &[u8]) -> Result<Terms, JournalError> {
+pub(super) fn find_terms(path: &Path, bytes: &[u8]) -> Result<Terms, JournalError> {
     let mut terms = Terms::default();
     for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
         let head = &line[..line.len().min(HEAD_BYTES)];
@@ -156,9 +156,9 @@ mod tests {
 
     #[test]
     fn the_beginning_of_a_prompt_is_one_short_line() {
-        assert_eq!(beginning("Fix\n  it."), "Fix it.");
+        assert_eq!(prompt_title("Fix\n  it."), "Fix it.");
         let long = "word ".repeat(100);
-        let short = beginning(&long);
+        let short = prompt_title(&long);
         assert!(short.ends_with("...") && short.chars().count() == BEGINNING_CHARS + 3, "{short}");
         assert_eq!(FirstPrompt::of(" a\n"), FirstPrompt::of("a"));
         assert_ne!(FirstPrompt::of("a b").sha256, FirstPrompt::of("a  b").sha256);

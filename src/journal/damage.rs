@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::transcript::{Block, ToolCall, named};
+use crate::transcript::{Block, ToolCall, describe_unknown_outcome};
 
 use super::entry::JournalRecord;
 use super::place::sync_folders;
@@ -58,7 +58,7 @@ impl Rest {
     ) -> Result<(JournalContents, Self), reader::JournalRefusal> {
         let end = usize::try_from(refusal.intact).unwrap_or(usize::MAX).min(bytes.len());
         let (intact, rest) = bytes.split_at(end);
-        let contents = reader::read(intact)?;
+        let contents = reader::parse_journal(intact)?;
         let lines = rest.split_inclusive(|byte| *byte == b'\n').count();
         let damage = Damage {
             line: refusal.line,
@@ -66,21 +66,21 @@ impl Rest {
             dropped_records: u32::try_from(lines).unwrap_or(u32::MAX),
             kept_in: None,
         };
-        Ok((contents, Self { damage, bytes: rest.to_vec(), entries: reader::readable(rest) }))
+        Ok((contents, Self { damage, bytes: rest.to_vec(), entries: reader::parse_readable(rest) }))
     }
 
     /// What was paid for after the damage, as far as it can be read. It counts all the same.
-    pub(super) fn spends(&self) -> impl Iterator<Item = &JournalRecord> {
+    pub(super) fn spending_records(&self) -> impl Iterator<Item = &JournalRecord> {
         let records = self.entries.iter().filter_map(|entry| match entry {
             JournalEntry::Record(record) => Some(record.as_ref()),
-            JournalEntry::Said(_) | JournalEntry::Link { .. } | JournalEntry::UnreadTransition | JournalEntry::Other => None,
+            JournalEntry::Message(_) | JournalEntry::Link { .. } | JournalEntry::UnreadTransition | JournalEntry::Other => None,
         });
         records.filter(|record| matches!(record, JournalRecord::Spend { .. }))
     }
 
     /// What the model is told in place of the rest.
-    pub(super) fn note(&self) -> Block {
-        let mut text = LOST.to_owned();
+    pub(super) fn note_to_model(&self) -> Block {
+        let mut text = LOST_NOTE.to_owned();
         let calls = self.calls();
         if !calls.is_empty() {
             text.push_str("\nAs far as the record can be read, these calls were made:");
@@ -101,13 +101,13 @@ impl Rest {
         let mut seen = HashSet::new();
         let mut calls = Vec::new();
         for entry in &self.entries {
-            let JournalEntry::Said(said) = entry else { continue };
+            let JournalEntry::Message(said) = entry else { continue };
             for block in &said.message.content {
                 if let Block::ToolUse { id, name, input } = block
                     && seen.insert(id.as_str())
                 {
                     let (id, name) = (id.clone(), name.clone());
-                    calls.push(named(&ToolCall { id, name, input: input.clone() }));
+                    calls.push(describe_unknown_outcome(&ToolCall { id, name, input: input.clone() }));
                 }
             }
         }
@@ -116,7 +116,7 @@ impl Rest {
 
     /// Copies the rest to a file beside the session's, so that nothing is lost when it is cut off
     /// there.
-    pub(super) fn keep(&self, journal: &Path) -> io::Result<PathBuf> {
+    pub(super) fn save(&self, journal: &Path) -> io::Result<PathBuf> {
         let folder = journal.with_extension("");
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         let (path, mut file) = create(&folder)?;
@@ -151,7 +151,7 @@ fn create(folder: &Path) -> io::Result<(PathBuf, File)> {
 /// How many calls the model is told of.
 const CALLS_TOLD: usize = 20;
 
-const LOST: &str = "The record of this session was damaged on the disk, and everything after this \
+const LOST_NOTE: &str = "The record of this session was damaged on the disk, and everything after this \
                     point of the conversation is lost. What was done since then is unknown: \
                     commands may have run, and files may have been changed. Look at the present \
                     state before you go on, and check before doing anything again.";

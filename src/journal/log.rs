@@ -43,7 +43,7 @@ pub struct Journal {
     /// How many processes have written to the session, this one included.
     pub(super) epoch: u64,
     /// Whether it is a sub-agent's.
-    pub(super) aside: bool,
+    pub(super) is_sidechain: bool,
 }
 
 /// How a journal fares.
@@ -69,16 +69,16 @@ pub(super) enum JournalSink {
 
 impl Journal {
     /// A journal that keeps nothing, because nobody asked for it.
-    pub fn off() -> Self {
-        Self::without(JournalSink::Off)
+    pub fn disabled() -> Self {
+        Self::with_sink(JournalSink::Off)
     }
 
     /// A journal that keeps nothing, because it could not.
-    pub fn lost(why: impl Into<String>) -> Self {
-        Self::without(JournalSink::Lost { why: why.into(), _locked: None })
+    pub fn unwritable(why: impl Into<String>) -> Self {
+        Self::with_sink(JournalSink::Lost { why: why.into(), _locked: None })
     }
 
-    fn without(sink: JournalSink) -> Self {
+    fn with_sink(sink: JournalSink) -> Self {
         Self {
             sink,
             path: PathBuf::new(),
@@ -90,7 +90,7 @@ impl Journal {
             leaf: None,
             answered: HashMap::new(),
             epoch: 0,
-            aside: false,
+            is_sidechain: false,
         }
     }
 
@@ -102,7 +102,7 @@ impl Journal {
     pub fn create(place: &SessionFolder, id: &SessionId, opening: &ProcessOpening) -> Result<Self, JournalError> {
         let mut journal = Self::begin(place, id, opening)?;
         journal.open(opening, &Terms::default(), JournalStart { epoch: 1, ..JournalStart::default() });
-        journal.or_nothing()
+        journal.remove_if_lost()
     }
 
     /// Begins a session that goes on from `source`, which stays as it is. Its messages are
@@ -127,7 +127,7 @@ impl Journal {
         let prompt = source.terms.prompt.clone().or_else(|| opening.prompt.clone());
         let opening = ProcessOpening { prompt, ..opening.clone() };
         journal.open(&opening, &Terms::default(), beginning);
-        journal.or_nothing()
+        journal.remove_if_lost()
     }
 
     fn begin(place: &SessionFolder, id: &SessionId, opening: &ProcessOpening) -> Result<Self, JournalError> {
@@ -143,30 +143,30 @@ impl Journal {
             }
         })?;
         match resume::lock(&file) {
-            Err(TryLockError::WouldBlock) => return Err(resume::locked(id, &path)),
+            Err(TryLockError::WouldBlock) => return Err(resume::locked_error(id, &path)),
             // Where there are no locks, the writer still notices who takes the session over.
             Ok(()) | Err(TryLockError::Error(_)) => {}
         }
-        let writer = JournalWriter::over(file, 0);
-        let journal = Self { path: path.clone(), ..Self::over(writer, place, id, opening) };
+        let writer = JournalWriter::new(file, 0);
+        let journal = Self { path: path.clone(), ..Self::on_writer(writer, place, id, opening) };
         sync_folders(&folder).map_err(unwritable)?;
         Ok(journal)
     }
 
     /// Writes on after whatever `writer` holds.
-    pub(super) fn over(writer: JournalWriter, place: &SessionFolder, id: &SessionId, opening: &ProcessOpening) -> Self {
+    pub(super) fn on_writer(writer: JournalWriter, place: &SessionFolder, id: &SessionId, opening: &ProcessOpening) -> Self {
         Self {
             sink: JournalSink::File(writer),
             session: id.to_string(),
             cwd: place.cwd().to_string_lossy().into_owned(),
             version: opening.version.clone(),
             redaction: Redaction::new(&opening.redact),
-            ..Self::off()
+            ..Self::disabled()
         }
     }
 
     /// Takes the place of the process that wrote up to the line `seq` and the message `leaf`.
-    pub(super) fn following(self, path: PathBuf, seq: u64, leaf: Option<String>) -> Self {
+    pub(super) fn continuing(self, path: PathBuf, seq: u64, leaf: Option<String>) -> Self {
         Self { path, seq, leaf, ..self }
     }
 
@@ -176,7 +176,7 @@ impl Journal {
     }
 
     /// Leaves no file behind when not even the first line could be written.
-    fn or_nothing(self) -> Result<Self, JournalError> {
+    fn remove_if_lost(self) -> Result<Self, JournalError> {
         let JournalSink::Lost { why, .. } = &self.sink else { return Ok(self) };
         let cause = io::Error::other(why.clone());
         // It is as good as empty; if it stays, no one is worse off.
@@ -265,12 +265,12 @@ impl Journal {
     }
 
     /// Appends a record of spending once more, because the line that had it was cut off.
-    pub(super) fn spend_again(&mut self, spend: &JournalRecord) {
+    pub(super) fn repeat_spend(&mut self, spend: &JournalRecord) {
         self.record(spend, Sync::Later);
     }
 
     /// Appends how the session was started once more, because lines that had it were cut off.
-    pub(super) fn terms_again(&mut self, terms: &Terms) {
+    pub(super) fn repeat_terms(&mut self, terms: &Terms) {
         if let Some(kept) = &terms.contract {
             for contract in [&kept.original, &kept.latest] {
                 self.record(&JournalRecord::Contract(Box::new(contract.clone())), Sync::Later);
@@ -282,7 +282,7 @@ impl Journal {
     }
 
     /// Appends the most that a call can have cost whose bill only the service knows.
-    pub fn forfeit(&mut self, cost: Option<Money>, usage: &Usage, model: &str) {
+    pub fn spend_upper_bound(&mut self, cost: Option<Money>, usage: &Usage, model: &str) {
         let (usage, model) = (*usage, model.to_owned());
         self.record(&JournalRecord::Spend { cost, usage, model, unsettled: true }, Sync::Later);
     }
@@ -309,7 +309,7 @@ impl Journal {
     }
 
     /// Appends what the tools of a reply did, for the loop detector of the next process.
-    pub fn deeds(&mut self, deeds: &[ToolCallRecord]) {
+    pub fn tool_calls(&mut self, deeds: &[ToolCallRecord]) {
         if !deeds.is_empty() {
             self.record(&JournalRecord::Deeds { deeds: deeds.to_vec() }, Sync::Later);
         }
@@ -362,7 +362,7 @@ impl Journal {
     }
 
     /// Gives up writing.
-    pub(super) fn lose(&mut self, cause: &io::Error) {
+    pub(super) fn fail(&mut self, cause: &io::Error) {
         let why = format!("cannot write {}: {cause}", self.path.display());
         let sink = std::mem::replace(&mut self.sink, JournalSink::Off);
         let locked = if let JournalSink::File(writer) = sink { Some(writer) } else { None };
@@ -383,7 +383,7 @@ impl Journal {
             let uuid = id.to_string();
             let line = MessageLine {
                 parent_uuid: self.leaf.as_deref(),
-                is_sidechain: self.aside,
+                is_sidechain: self.is_sidechain,
                 user_type: "external",
                 cwd: &self.cwd,
                 session_id: &self.session,
@@ -399,7 +399,7 @@ impl Journal {
             };
             match serde_json::to_vec(&line) {
                 Ok(json) => lines.extend(seal(self.redaction.mask(json))),
-                Err(error) => self.lose(&error.into()),
+                Err(error) => self.fail(&error.into()),
             }
             self.seq += 1;
             self.leaf = Some(uuid);
@@ -413,13 +413,13 @@ impl Journal {
         let timestamp = timestamp();
         let (seq, timestamp) = (self.seq + 1, timestamp.as_str());
         let line = RecordLine { kind: OUR_TYPE, v: VERSION, seq, timestamp, record };
-        self.put(serde_json::to_vec(&line), sync);
+        self.write_json(serde_json::to_vec(&line), sync);
     }
 
-    fn put(&mut self, json: serde_json::Result<Vec<u8>>, sync: Sync) {
+    fn write_json(&mut self, json: serde_json::Result<Vec<u8>>, sync: Sync) {
         match json {
             Ok(json) => self.append(&seal(self.redaction.mask(json)), sync),
-            Err(error) => self.lose(&error.into()),
+            Err(error) => self.fail(&error.into()),
         }
         self.seq += 1;
     }
@@ -427,7 +427,7 @@ impl Journal {
     fn append(&mut self, line: &[u8], sync: Sync) {
         let JournalSink::File(writer) = &mut self.sink else { return };
         if let Err(cause) = writer.append(line, sync) {
-            self.lose(&cause);
+            self.fail(&cause);
         }
     }
 }

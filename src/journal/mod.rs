@@ -28,14 +28,14 @@ mod upkeep;
 mod writer;
 
 pub use agents::{SubagentJournal, SubagentHeader, PastAgent};
-pub use contract::{Contract, FirstPrompt, Kept, Terms, beginning, terms};
+pub use contract::{Contract, FirstPrompt, Kept, Terms, prompt_title, read_terms};
 pub use damage::{Damage, OnDamage};
 pub use entry::{CarryOver, MessageMeta, ProcessOpening};
 pub use error::{LockHolder, JournalError};
 pub use log::{JournalHealth, Journal};
 pub use place::{SessionFolder, SessionId, latest};
 pub use restore::RestoredSession;
-pub use resume::{LockedSession, read};
-pub use store::{UnfinishedSession as OpenSession, SessionStore, survey};
+pub use resume::{LockedSession, read_session};
+pub use store::{UnfinishedSession as OpenSession, SessionStore, survey_sessions};
 pub use sums::{ModelSpan, ModelTotals, SessionTotals};
-pub use upkeep::{CleanupReport, clear_old};
+pub use upkeep::{CleanupReport, delete_old_sessions};

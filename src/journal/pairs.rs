@@ -9,7 +9,7 @@ use crate::transcript::{Block, Message, OUTCOME_UNKNOWN, Role};
 use super::reader::MessageEntry;
 
 /// Results go first, in the order of their calls, whichever ended first.
-pub(super) fn place_of(block: &Block, order: &[String]) -> usize {
+pub(super) fn sort_key(block: &Block, order: &[String]) -> usize {
     let id = result_id(block);
     let place = id.and_then(|id| order.iter().position(|call| call == id));
     place.unwrap_or(if id.is_some() { order.len() } else { order.len() + 1 })
@@ -26,7 +26,7 @@ pub(super) fn answers_of(messages: &[Message], open: &[String]) -> Vec<Block> {
 
 /// Joins results that stand on side branches to the messages that answer their calls. With each
 /// message comes how many lines it is made of: where it is but one, its order is its own.
-pub(super) fn with_branches(
+pub(super) fn merge_branch_results(
     messages: Vec<(Message, usize)>,
     mut on_branches: HashMap<String, Block>,
 ) -> Vec<Message> {
@@ -39,7 +39,7 @@ pub(super) fn with_branches(
             lines += 1;
         }
         if lines > 1 && message.role == Role::User {
-            message.content.sort_by_key(|block| place_of(block, &order));
+            message.content.sort_by_key(|block| sort_key(block, &order));
         }
         joined.push(message);
     }
@@ -59,7 +59,7 @@ fn result_id(block: &Block) -> Option<&str> {
 }
 
 /// Results that no line of the chain holds, by the id of their call.
-pub(super) fn results_beside(all: &[MessageEntry], chain: &[&MessageEntry]) -> HashMap<String, Block> {
+pub(super) fn results_off_chain(all: &[MessageEntry], chain: &[&MessageEntry]) -> HashMap<String, Block> {
     let within: HashSet<&str> =
         chain.iter().flat_map(|said| &said.message.content).filter_map(result_id).collect();
     let mut beside = HashMap::new();
@@ -73,7 +73,7 @@ pub(super) fn results_beside(all: &[MessageEntry], chain: &[&MessageEntry]) -> H
 
 impl MessageEntry {
     /// Whether the reply that it is of ended by itself.
-    pub(super) fn is_whole(&self) -> bool {
+    pub(super) fn ended_normally(&self) -> bool {
         matches!(self.stop_reason.as_deref(), Some("end_turn" | "stop_sequence"))
     }
 }
@@ -83,7 +83,7 @@ const NOT_STARTED: &str = "not started: the run was cut off before this ran";
 
 /// What a call is answered with that was cut off. `intent` is what is known of its start: the
 /// input, if that was changed.
-pub(super) fn outcome_of(intent: Option<&Option<Value>>, unknown: bool) -> String {
+pub(super) fn interrupted_answer(intent: Option<&Option<Value>>, unknown: bool) -> String {
     match intent.map(Option::as_ref) {
         Some(Some(input)) => format!("{OUTCOME_UNKNOWN}. It ran with a changed input: {input}"),
         Some(None) => OUTCOME_UNKNOWN.to_owned(),

@@ -16,7 +16,7 @@ pub struct SessionId(String);
 
 impl SessionId {
     /// One that no other session has.
-    pub fn fresh() -> Self {
+    pub fn generate() -> Self {
         Self(Uuid::now_v7().to_string())
     }
 
@@ -47,7 +47,7 @@ pub struct SessionFolder {
 /// Longest folder name before it is cut and told apart by a hash.
 const NAME_MAX: usize = 200;
 /// How much of a file is read to see whether anybody spoke in it.
-const GLANCE: u64 = 256 * 1024;
+const SCAN_BYTES_MAX: u64 = 256 * 1024;
 /// How far ahead of the clock a file's time may be: other machines' clocks differ a little.
 const AHEAD_MAX: Duration = Duration::from_mins(10);
 
@@ -74,7 +74,7 @@ impl SessionFolder {
     /// The file of a session of any working directory, this one's first, then the newest.
     pub(super) fn find(&self, id: &SessionId) -> Result<PathBuf, JournalError> {
         let name = format!("{id}.jsonl");
-        let near = self.near().into_iter().map(|folder| folder.join(&name));
+        let near = self.own_folders().into_iter().map(|folder| folder.join(&name));
         if let Some(path) = near.into_iter().find(|path| path.is_file()) {
             return Ok(path);
         }
@@ -88,7 +88,7 @@ impl SessionFolder {
 
     /// The folders that hold this directory's sessions. Long names end in a hash, and not every
     /// program makes the same one.
-    fn near(&self) -> Vec<PathBuf> {
+    fn own_folders(&self) -> Vec<PathBuf> {
         let exact = self.folder();
         let plain = plain_name(&self.cwd.to_string_lossy());
         let mut folders = vec![exact.clone()];
@@ -111,7 +111,7 @@ impl SessionFolder {
 /// # Errors
 /// [`JournalError::Unreadable`] when a session's file is there but cannot be read.
 pub fn latest(place: &SessionFolder) -> Result<Option<SessionId>, JournalError> {
-    let paths = place.near().into_iter().flat_map(|folder| entries(&folder));
+    let paths = place.own_folders().into_iter().flat_map(|folder| entries(&folder));
     let files = paths.filter_map(|path| {
         let name = path.file_name()?.to_str()?.strip_suffix(".jsonl")?;
         Some((modified(&path)?, SessionId::parse(name)?, path))
@@ -120,7 +120,7 @@ pub fn latest(place: &SessionFolder) -> Result<Option<SessionId>, JournalError> 
     let soon = SystemTime::now() + AHEAD_MAX;
     files.sort_unstable_by(|one, other| (other.0 <= soon, other).cmp(&(one.0 <= soon, one)));
     for (_when, id, path) in files {
-        let spoken = was_spoken_in(&path)
+        let spoken = has_user_message(&path)
             .map_err(|cause| JournalError::Unreadable { path: path.clone(), cause })?;
         if spoken {
             return Ok(Some(id));
@@ -129,9 +129,9 @@ pub fn latest(place: &SessionFolder) -> Result<Option<SessionId>, JournalError> 
     Ok(None)
 }
 
-fn was_spoken_in(path: &Path) -> io::Result<bool> {
+fn has_user_message(path: &Path) -> io::Result<bool> {
     let mut start = Vec::new();
-    fs::File::open(path)?.take(GLANCE).read_to_end(&mut start)?;
+    fs::File::open(path)?.take(SCAN_BYTES_MAX).read_to_end(&mut start)?;
     let needle = br#""type":"user""#;
     Ok(start.windows(needle.len()).any(|window| window == needle))
 }
@@ -217,6 +217,6 @@ mod tests {
         for name in ["", "..", "../x", "a/b", "a.b", "a\0", &"x".repeat(129)] {
             assert_eq!(SessionId::parse(name), None, "{name:?}");
         }
-        assert!(SessionId::parse(SessionId::fresh().as_str()).is_some());
+        assert!(SessionId::parse(SessionId::generate().as_str()).is_some());
     }
 }

@@ -17,11 +17,11 @@ use super::entry::{OUR_TYPE, JournalRecord, LineChecksum, VERSION, check_seal};
 pub(super) struct JournalContents {
     pub(super) entries: Vec<JournalEntry>,
     /// How many bytes hold whole lines.
-    pub(super) whole: u64,
+    pub(super) intact_bytes: u64,
     /// Whether the last whole line lacks only its end.
-    pub(super) unended: bool,
+    pub(super) lacks_newline: bool,
     /// Lines after those, which were torn.
-    pub(super) torn: u32,
+    pub(super) torn_lines: u32,
     /// The number of the last of our lines; 0 if there is none.
     pub(super) seq: u64,
 }
@@ -29,7 +29,7 @@ pub(super) struct JournalContents {
 /// What one line says.
 #[derive(Debug)]
 pub(super) enum JournalEntry {
-    Said(Box<MessageEntry>),
+    Message(Box<MessageEntry>),
     /// Something of another program's that messages may follow.
     Link {
         uuid: String,
@@ -52,7 +52,7 @@ pub(super) struct MessageEntry {
     pub(super) stop_reason: Option<String>,
     pub(super) cwd: Option<String>,
     /// Whether another conversation may end here, but not this one.
-    pub(super) aside: bool,
+    pub(super) is_sidechain: bool,
     /// Whether the line is one of ours.
     pub(super) ours: bool,
     /// Which of how many lines of a reply it is, where a reply has several.
@@ -61,7 +61,7 @@ pub(super) struct MessageEntry {
 
 impl MessageEntry {
     /// Whether it goes on with the reply of the line before.
-    pub(super) fn goes_on(&self) -> bool {
+    pub(super) fn continues_reply(&self) -> bool {
         self.part.is_some_and(|(number, _)| number > 1)
     }
 }
@@ -82,14 +82,14 @@ pub(super) enum RefusalReason {
     Newer(String),
 }
 
-pub(super) fn read(bytes: &[u8]) -> Result<JournalContents, JournalRefusal> {
+pub(super) fn parse_journal(bytes: &[u8]) -> Result<JournalContents, JournalRefusal> {
     let mut contents = JournalContents::default();
     let mut broken: Option<(usize, String)> = None;
     let mut offset = 0;
     let mut begun: Option<Begun> = None;
     for (index, chunk) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
         offset += chunk.len();
-        let intact = contents.whole;
+        let intact = contents.intact_bytes;
         let refuse = |why| JournalRefusal { line: index + 1, intact, why };
         let (line, ended) = match chunk.strip_suffix(b"\n") {
             Some(line) => (line, true),
@@ -97,7 +97,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<JournalContents, JournalRefusal> {
         };
         match parse(line) {
             Err(RefusalReason::Damaged(what)) => {
-                contents.torn = contents.torn.saturating_add(1);
+                contents.torn_lines = contents.torn_lines.saturating_add(1);
                 broken.get_or_insert((index + 1, what));
             }
             Err(newer) => return Err(refuse(newer)),
@@ -105,7 +105,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<JournalContents, JournalRefusal> {
                 if let Some((line, what)) = broken {
                     return Err(JournalRefusal { line, intact, why: RefusalReason::Damaged(what) });
                 }
-                let (entries, whole) = (contents.entries.len(), contents.whole);
+                let (entries, whole) = (contents.entries.len(), contents.intact_bytes);
                 let before = Begun { entries, whole, seq: contents.seq };
                 if let Some(seq) = parsed.seq {
                     if seq != contents.seq + 1 {
@@ -115,14 +115,14 @@ pub(super) fn read(bytes: &[u8]) -> Result<JournalContents, JournalRefusal> {
                     contents.seq = seq;
                 }
                 begun = Begun::after(begun, &parsed.entry, &before);
-                contents.whole = u64::try_from(offset).unwrap_or(u64::MAX);
-                contents.unended = !ended;
+                contents.intact_bytes = u64::try_from(offset).unwrap_or(u64::MAX);
+                contents.lacks_newline = !ended;
                 contents.entries.push(parsed.entry);
             }
         }
     }
     if let Some(begun) = begun {
-        begun.take_back(&mut contents);
+        begun.drop_incomplete(&mut contents);
     }
     Ok(contents)
 }
@@ -137,7 +137,7 @@ struct Begun {
 impl Begun {
     /// What is begun after one more line. `before` is how things stood before it.
     fn after(begun: Option<Self>, entry: &JournalEntry, before: &Self) -> Option<Self> {
-        let JournalEntry::Said(said) = entry else { return None };
+        let JournalEntry::Message(said) = entry else { return None };
         let (number, of) = said.part?;
         let Self { entries, whole, seq } = *before;
         let begun = if number == 1 { Some(Self { entries, whole, seq }) } else { begun };
@@ -145,21 +145,21 @@ impl Begun {
     }
 
     /// Leaves out the lines of a reply whose last ones were never written: all of it is torn.
-    fn take_back(self, contents: &mut JournalContents) {
+    fn drop_incomplete(self, contents: &mut JournalContents) {
         contents.entries.truncate(self.entries);
-        (contents.whole, contents.seq, contents.unended) = (self.whole, self.seq, false);
-        contents.torn = contents.torn.max(1);
+        (contents.intact_bytes, contents.seq, contents.lacks_newline) = (self.whole, self.seq, false);
+        contents.torn_lines = contents.torn_lines.max(1);
     }
 }
 
 /// Whatever can be read of lines among which there are damaged ones.
-pub(super) fn readable(bytes: &[u8]) -> Vec<JournalEntry> {
+pub(super) fn parse_readable(bytes: &[u8]) -> Vec<JournalEntry> {
     let lines = bytes.split(|byte| *byte == b'\n');
     lines.filter_map(|line| parse(line).ok()).map(|parsed| parsed.entry).collect()
 }
 
 /// The last process that took the session, as far as the file can be read.
-pub(super) fn last_open(bytes: &[u8]) -> Option<super::entry::OpenRecord> {
+pub(super) fn last_open_record(bytes: &[u8]) -> Option<super::entry::OpenRecord> {
     bytes.rsplit(|byte| *byte == b'\n').find_map(|line| match parse(line).ok()?.entry {
         JournalEntry::Record(record) => match *record {
             JournalRecord::Open(open) => Some(*open),
@@ -175,7 +175,7 @@ pub(super) fn last_open(bytes: &[u8]) -> Option<super::entry::OpenRecord> {
             | JournalRecord::Window { .. }
             | JournalRecord::End { .. } => None,
         },
-        JournalEntry::Said(_) | JournalEntry::Link { .. } | JournalEntry::UnreadTransition | JournalEntry::Other => None,
+        JournalEntry::Message(_) | JournalEntry::Link { .. } | JournalEntry::UnreadTransition | JournalEntry::Other => None,
     })
 }
 
@@ -245,9 +245,9 @@ fn parse(line: &[u8]) -> Result<ParsedLine, RefusalReason> {
     };
     let entry = match head.kind.as_deref() {
         Some(OUR_TYPE) => our_record(&head, &value)?,
-        Some("user") => message(Role::User, head, &mut value),
-        Some("assistant") => message(Role::Assistant, head, &mut value),
-        Some("system" | "attachment" | "progress") => link(head),
+        Some("user") => message_entry(Role::User, head, &mut value),
+        Some("assistant") => message_entry(Role::Assistant, head, &mut value),
+        Some("system" | "attachment" | "progress") => link_entry(head),
         Some(_) | None => JournalEntry::Other,
     };
     Ok(ParsedLine { entry, seq })
@@ -270,52 +270,52 @@ fn our_record(head: &LineHead, value: &Value) -> Result<JournalEntry, RefusalRea
     }
 }
 
-fn link(head: LineHead) -> JournalEntry {
+fn link_entry(head: LineHead) -> JournalEntry {
     match head.uuid {
         Some(uuid) => JournalEntry::Link { uuid, parent: head.parent_uuid },
         None => JournalEntry::Other,
     }
 }
 
-fn message(role: Role, head: LineHead, value: &mut Value) -> JournalEntry {
+fn message_entry(role: Role, head: LineHead, value: &mut Value) -> JournalEntry {
     let ours = head.seq.is_some();
     let Some(content) = value.pointer_mut("/message/content").map(Value::take) else {
-        return link(head);
+        return link_entry(head);
     };
-    let content = if ours { content } else { with_blocks(content) };
+    let content = if ours { content } else { normalize_content(content) };
     let (Ok(content), false) = (serde_json::from_value(content), head.is_api_error_message) else {
-        return link(head);
+        return link_entry(head);
     };
     let Some(uuid) = head.uuid else { return JournalEntry::Other };
     let word = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-    JournalEntry::Said(Box::new(MessageEntry {
+    JournalEntry::Message(Box::new(MessageEntry {
         uuid,
         parent: head.parent_uuid,
         message: Message { role, content },
         model: word("/message/model").filter(|name| !name.is_empty()),
         stop_reason: word("/message/stop_reason"),
         cwd: head.cwd,
-        aside: head.is_sidechain || head.is_meta || head.team_name.is_some(),
+        is_sidechain: head.is_sidechain || head.is_meta || head.team_name.is_some(),
         part: head.part.filter(|_| ours),
         ours,
     }))
 }
 
 /// Other programs write a lone text as a string, in messages and in tool results.
-fn with_blocks(content: Value) -> Value {
+fn normalize_content(content: Value) -> Value {
     match content {
         Value::String(text) => serde_json::json!([{ "type": "text", "text": text }]),
-        Value::Array(blocks) => blocks.into_iter().map(with_blocks_inside).collect(),
+        Value::Array(blocks) => blocks.into_iter().map(normalize_block).collect(),
         other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) => other,
     }
 }
 
-fn with_blocks_inside(mut block: Value) -> Value {
+fn normalize_block(mut block: Value) -> Value {
     if block.get("type").and_then(Value::as_str) == Some("tool_result")
         && let Some(content) = block.get_mut("content")
     {
         let inner = content.take();
-        *content = if inner.is_null() { Value::Array(Vec::new()) } else { with_blocks(inner) };
+        *content = if inner.is_null() { Value::Array(Vec::new()) } else { normalize_content(inner) };
     }
     block
 }

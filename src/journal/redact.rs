@@ -18,7 +18,7 @@ impl Redaction {
     /// Masks the secrets in a JSON object. One that holds none comes back untouched.
     pub(super) fn mask(&self, json: Vec<u8>) -> Vec<u8> {
         let Ok(text) = String::from_utf8(json) else { return Vec::new() };
-        if !self.mask.may_hide(&text) {
+        if !self.mask.may_contain_secret(&text) {
             return text.into_bytes();
         }
         let mut line: Value = serde_json::from_str(&text).expect("serde_json reads what it wrote");
@@ -29,14 +29,14 @@ impl Redaction {
         {
             self.unsign(message);
         }
-        self.mask.hide_json(&mut line);
+        self.mask.redact_json(&mut line);
         line.to_string().into_bytes()
     }
 
     /// Masks the secrets in a value. Whether there were any.
     pub(super) fn mask_value(&self, value: &mut Value) -> bool {
         let before = value.clone();
-        self.mask.hide_json(value);
+        self.mask.redact_json(value);
         *value != before
     }
 
@@ -46,7 +46,7 @@ impl Redaction {
         let blocks = message.get_mut("content").and_then(Value::as_array_mut);
         for block in blocks.into_iter().flatten() {
             let thinking = block.get("thinking").and_then(Value::as_str).unwrap_or_default();
-            if block["type"] == "thinking" && self.mask.hide(thinking) != thinking {
+            if block["type"] == "thinking" && self.mask.redact(thinking) != thinking {
                 block["signature"] = Value::from("");
             }
         }

@@ -19,9 +19,9 @@ use super::agents::{self, PastAgent};
 use super::contract::Terms;
 use super::damage::{Damage, Rest};
 use super::entry::{CarryOver, OpenRecord, JournalRecord};
-use super::pairs::{answers_of, call_ids, outcome_of, results_beside, with_branches};
+use super::pairs::{answers_of, call_ids, interrupted_answer, results_off_chain, merge_branch_results};
 use super::reader::{JournalContents, JournalEntry, MessageEntry};
-use super::sums::{SessionTotals, closing, leaves_unjudged, worst_case};
+use super::sums::{SessionTotals, finish_reason, is_check_pending, worst_case};
 
 /// A session as its file tells it.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ pub struct RestoredSession {
     pub run: Option<Run>,
     /// Whether the last answer waits for the verdict of the command of `--require`, which was cut
     /// off or never begun.
-    pub unjudged: bool,
+    pub check_pending: bool,
     /// Whether the model has done what it was asked last, though the process that asked may have
     /// been cut off before it could say so.
     pub finished: bool,
@@ -49,7 +49,7 @@ pub struct RestoredSession {
     /// The recoveries of the last prompt. Those that were under way go on.
     pub recovery: RecoveryLog,
     /// What the loop detector remembers of the last prompt.
-    pub spiral: LoopDetector,
+    pub loop_detector: LoopDetector,
     /// How large context windows turned out to be, by model, in tokens.
     pub windows: Vec<(String, u64)>,
     /// The most that a call can have cost that was under way when the session was cut off.
@@ -101,10 +101,10 @@ pub(super) fn restore(
 ) -> (RestoredSession, RestoreRemarks) {
     let mut story = SessionReplay::default();
     for entry in contents.entries {
-        story.hear(entry);
+        story.apply(entry);
     }
-    for spend in rest.into_iter().flat_map(Rest::spends) {
-        story.hear_record(spend.clone());
+    for spend in rest.into_iter().flat_map(Rest::spending_records) {
+        story.apply_record(spend.clone());
     }
     let chain = story.chain();
     let (finished, leaf) = (story.finished(&chain), chain.last().map(|said| said.uuid.clone()));
@@ -117,39 +117,39 @@ pub(super) fn restore(
         // Whether it had begun may be among what was left out.
         rest.is_some() || !ours.contains(id) || story.intents.contains_key(id)
     };
-    let outcome = |id: &str| outcome_of(story.intents.get(id), unknown(id));
-    let tell = |id: &str| agents::told(agents, id, outcome(id));
+    let outcome = |id: &str| interrupted_answer(story.intents.get(id), unknown(id));
+    let tell = |id: &str| agents::describe_call(agents, id, outcome(id));
     let open = answer_calls(&mut messages, tell);
     let unknown_outcomes = open.iter().filter(|id| unknown(id)).count();
     let answers = answers_of(&messages, &open);
     let (mut messages, repairs) = repair_history(messages, tell);
     if let Some(rest) = rest {
-        tell_user(&mut messages, rest.note());
+        append_to_user(&mut messages, rest.note_to_model());
     }
-    agents::add_up(agents, &mut story.session, 0);
-    agents::add_up(agents, &mut story.prompt, story.begun);
+    agents::add_spending(agents, &mut story.session, 0);
+    agents::add_spending(agents, &mut story.prompt, story.prompt_epoch);
     let asked = story.charged.take().or(story.opened.as_ref().map(|open| open.model.clone()));
     let asked = asked.unwrap_or_else(|| "unknown".to_owned());
-    story.prompt.forfeit_in_flight(story.in_flight, &asked);
-    story.session.forfeit_in_flight(story.in_flight, &asked);
-    story.recovery.bill(story.in_flight, 0);
+    story.prompt.add_in_flight(story.in_flight, &asked);
+    story.session.add_in_flight(story.in_flight, &asked);
+    story.recovery.record_cost(story.in_flight, 0);
     let opened = story.opened;
     let restored = RestoredSession {
         id,
         messages,
         repairs,
         run: story.run,
-        unjudged: story.unjudged,
+        check_pending: story.check_pending,
         finished,
         ended: story.ended,
         prompt: story.prompt,
         session: story.session,
         recovery: story.recovery.resumed(),
-        spiral: story.spiral,
+        loop_detector: story.loop_detector,
         windows: story.windows,
         in_flight: story.in_flight,
         in_flight_model: asked,
-        dropped_records: rest.map_or(contents.torn, |rest| rest.damage.dropped_records),
+        dropped_records: rest.map_or(contents.torn_lines, |rest| rest.damage.dropped_records),
         damage: rest.map(|rest| rest.damage.clone()),
         terms: Terms::default(),
         worked: story.worked + Moment::default().until(story.now),
@@ -161,13 +161,13 @@ pub(super) fn restore(
         permission_mode: opened.as_ref().map(|open| open.permission_mode.clone()),
         limits: opened.as_ref().map(|open| open.limits),
         required_servers: opened.as_ref().map_or_else(Vec::new, |it| it.required_servers.clone()),
-        agents: agents.iter().filter(|agent| agent.epoch >= story.begun).cloned().collect(),
+        agents: agents.iter().filter(|agent| agent.epoch >= story.prompt_epoch).cloned().collect(),
     };
     (restored, RestoreRemarks { leaf, epoch: opened.map_or(0, |open| open.epoch), answers })
 }
 
 /// Adds a block to what the user's side said last.
-fn tell_user(messages: &mut Vec<Message>, block: Block) {
+fn append_to_user(messages: &mut Vec<Message>, block: Block) {
     match messages.last_mut() {
         Some(last) if last.role == Role::User => last.content.push(block),
         Some(_) | None => messages.push(Message::user(vec![block])),
@@ -177,25 +177,25 @@ fn tell_user(messages: &mut Vec<Message>, block: Block) {
 /// A session while its entries are read in order.
 #[derive(Default)]
 struct SessionReplay {
-    said: Vec<MessageEntry>,
+    messages: Vec<MessageEntry>,
     /// How many of them are older than the process that was last to bring a prompt.
-    heard: usize,
+    old_messages: usize,
     /// The number of that process.
-    begun: u64,
+    prompt_epoch: u64,
     /// Parents of what messages may follow, by uuid.
     links: HashMap<String, Option<String>>,
     /// Calls that were about to run, and their inputs where these were changed.
     intents: HashMap<String, Option<Value>>,
     opened: Option<OpenRecord>,
     run: Option<Run>,
-    unjudged: bool,
+    check_pending: bool,
     ended: Option<StopReason>,
     /// How the machine wants the prompt to end.
-    closing: Option<StopReason>,
+    planned_end: Option<StopReason>,
     prompt: SessionTotals,
     session: SessionTotals,
     recovery: RecoveryLog,
-    spiral: LoopDetector,
+    loop_detector: LoopDetector,
     windows: Vec<(String, u64)>,
     /// When the process at hand took its last step.
     now: Moment,
@@ -230,9 +230,9 @@ enum TurnCounting {
 }
 
 impl SessionReplay {
-    fn hear(&mut self, entry: JournalEntry) {
+    fn apply(&mut self, entry: JournalEntry) {
         match entry {
-            JournalEntry::Said(said) => self.hear_said(*said),
+            JournalEntry::Message(said) => self.apply_message(*said),
             JournalEntry::Link { uuid, parent } => {
                 self.links.insert(uuid, parent);
             }
@@ -241,14 +241,14 @@ impl SessionReplay {
                 self.in_flight = Money::ZERO;
             }
             JournalEntry::Other => {}
-            JournalEntry::Record(record) => self.hear_record(*record),
+            JournalEntry::Record(record) => self.apply_record(*record),
         }
     }
 
-    fn hear_said(&mut self, said: MessageEntry) {
-        self.goes_on();
+    fn apply_message(&mut self, said: MessageEntry) {
+        self.begin_prompt_after_end();
         // The lines of one reply count once.
-        let begins = said.message.role == Role::Assistant && !said.goes_on();
+        let begins = said.message.role == Role::Assistant && !said.continues_reply();
         if begins && said.ours {
             if self.counted == TurnCounting::ByStep {
                 self.counted = TurnCounting::No;
@@ -257,43 +257,43 @@ impl SessionReplay {
                 self.counted = TurnCounting::ByMessage;
             }
         }
-        if begins && !said.aside {
+        if begins && !said.is_sidechain {
             self.signed_by = self.paid.take().or_else(|| said.model.clone());
         }
         self.links.insert(said.uuid.clone(), said.parent.clone());
-        self.said.push(said);
+        self.messages.push(said);
     }
 
-    fn hear_record(&mut self, record: JournalRecord) {
+    fn apply_record(&mut self, record: JournalRecord) {
         match record {
             JournalRecord::Open(open) => {
                 self.worked += Moment::default().until(mem::take(&mut self.now));
                 match open.carry {
                     CarryOver::Fresh => {
                         self.begin_prompt();
-                        self.begun = open.epoch;
-                        self.heard = self.said.len();
+                        self.prompt_epoch = open.epoch;
+                        self.old_messages = self.messages.len();
                     }
                     CarryOver::On => self.recovery = mem::take(&mut self.recovery).resumed(),
                 }
                 self.ended = None;
                 self.opened = Some(*open);
             }
-            JournalRecord::Transition { transition } => self.hear_transition(&transition),
+            JournalRecord::Transition { transition } => self.apply_transition(&transition),
             JournalRecord::Intent { calls } => {
                 self.intents.extend(calls.into_iter().map(|call| (call.id, call.changed)));
             }
             JournalRecord::Spend { cost, usage, model, unsettled } => {
-                self.goes_on();
+                self.begin_prompt_after_end();
                 for sums in [&mut self.prompt, &mut self.session] {
                     if unsettled {
-                        sums.forfeit(cost, usage, &model);
+                        sums.add_upper_bound(cost, usage, &model);
                     } else {
                         sums.add(cost, usage, &model);
                     }
                 }
                 let tokens = usage.input() + usage.output_tokens;
-                self.recovery.bill(cost.unwrap_or_default(), tokens);
+                self.recovery.record_cost(cost.unwrap_or_default(), tokens);
                 self.charged = Some(model.clone());
                 if !unsettled {
                     self.paid = Some(model);
@@ -306,15 +306,15 @@ impl SessionReplay {
             | JournalRecord::Recovery(_) => {}
             JournalRecord::Deeds { deeds } => {
                 let limits = self.opened.as_ref().map(|open| open.limits.loops);
-                self.spiral.observe(&deeds, limits.unwrap_or_default());
+                self.loop_detector.observe(&deeds, limits.unwrap_or_default());
             }
             JournalRecord::Window { model, tokens } => {
                 self.windows.retain(|(known, _)| *known != model);
                 self.windows.push((model, tokens));
             }
             JournalRecord::Rewrite { after, messages } => {
-                self.goes_on();
-                let model = self.said.iter().rev().find_map(|said| said.model.clone());
+                self.begin_prompt_after_end();
+                let model = self.messages.iter().rev().find_map(|said| said.model.clone());
                 self.rewritten.push(RewrittenHistory { after, model, messages });
             }
             JournalRecord::End { reason } => {
@@ -325,8 +325,8 @@ impl SessionReplay {
         }
     }
 
-    fn hear_transition(&mut self, transition: &Transition) {
-        self.goes_on();
+    fn apply_transition(&mut self, transition: &Transition) {
+        self.begin_prompt_after_end();
         // A reply of nothing but thinking is a turn that left no message.
         let is_turn = transition.edit.reply == ReplyDisposition::Keep;
         self.counted = if is_turn && self.counted != TurnCounting::ByMessage {
@@ -338,10 +338,10 @@ impl SessionReplay {
         self.recovery.observe(transition, self.prompt.turns);
         self.now = transition.at;
         self.in_flight = worst_case(self.in_flight, transition);
-        self.unjudged = leaves_unjudged(transition, self.unjudged);
-        self.closing = closing(transition.action);
+        self.check_pending = is_check_pending(transition, self.check_pending);
+        self.planned_end = finish_reason(transition.action);
         if transition.edit.reply == ReplyDisposition::Summary {
-            self.spiral = LoopDetector::default();
+            self.loop_detector = LoopDetector::default();
         }
         self.run = Some(transition.next);
     }
@@ -354,12 +354,12 @@ impl SessionReplay {
 
     fn begin_prompt(&mut self) {
         (self.prompt, self.recovery) = (SessionTotals::default(), RecoveryLog::default());
-        (self.spiral, self.closing) = (LoopDetector::default(), None);
+        (self.loop_detector, self.planned_end) = (LoopDetector::default(), None);
         self.worked = Duration::ZERO;
     }
 
     /// Something happened after the end: another prompt began in the same process.
-    fn goes_on(&mut self) {
+    fn begin_prompt_after_end(&mut self) {
         if self.ended.take().is_some() {
             self.begin_prompt();
         }
@@ -370,11 +370,11 @@ impl SessionReplay {
         let Some(last) = chain.last().filter(|last| last.message.role == Role::Assistant) else {
             return false;
         };
-        let own = last.ours && self.said.len() > self.heard;
-        let end = self.ended.or(self.closing);
+        let own = last.ours && self.messages.len() > self.old_messages;
+        let end = self.ended.or(self.planned_end);
         let reply = chain.iter().rev().take_while(|said| said.message.role == Role::Assistant);
         let calls = reply.flat_map(|said| call_ids(&said.message)).next().is_some();
-        let is_answer = last.is_whole() && !calls;
+        let is_answer = last.ended_normally() && !calls;
         own && end.map_or(is_answer, |reason| reason == StopReason::Completed)
     }
 
@@ -382,10 +382,10 @@ impl SessionReplay {
     /// side conversations are no part of.
     fn chain(&self) -> Vec<&MessageEntry> {
         let by_uuid: HashMap<&str, &MessageEntry> =
-            self.said.iter().map(|said| (said.uuid.as_str(), said)).collect();
+            self.messages.iter().map(|said| (said.uuid.as_str(), said)).collect();
         let mut chain = Vec::new();
         let mut seen = HashSet::new();
-        let leaf = self.said.iter().rev().find(|said| !said.aside);
+        let leaf = self.messages.iter().rev().find(|said| !said.is_sidechain);
         let mut next = leaf.map(|said| said.uuid.as_str());
         while let Some(uuid) = next.filter(|uuid| seen.insert(*uuid)) {
             chain.extend(by_uuid.get(uuid).copied());
@@ -398,7 +398,7 @@ impl SessionReplay {
     /// Makes messages of lines. Lines in a row with the same role are one message; programs that
     /// write one line a block leave results on side branches, from where they are fetched.
     fn join(&self, chain: &[&MessageEntry], answered_by: Option<&str>) -> Vec<Message> {
-        let on_branches = results_beside(&self.said, chain);
+        let on_branches = results_off_chain(&self.messages, chain);
         let (base, chain) = self.rewritten(chain, answered_by);
         let mut messages: Vec<(Message, usize)> =
             base.into_iter().map(|message| (message, 1)).collect();
@@ -416,7 +416,7 @@ impl SessionReplay {
                 Some(_) | None => messages.push((message, 1)),
             }
         }
-        with_branches(messages, on_branches)
+        merge_branch_results(messages, on_branches)
     }
 
     /// The conversation as it was last changed to, and what was said after that. A change on

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::recovery::Money;
 use crate::transcript::{Message, Usage};
 
-use super::agents::traces;
+use super::agents::read_subagents;
 use super::contract::{self, Terms};
 use super::damage::{OnDamage, Rest};
 use super::entry::{MessageMeta, ProcessOpening};
@@ -25,14 +25,14 @@ use super::{Journal, JournalError, SessionFolder, RestoredSession, SessionId};
 /// How often a lock is tried, and how long after each other. A holder that was killed while it
 /// started a program has left the lock to that one for a moment, and whoever looks for sessions
 /// that were left has it for no longer.
-const TRIES: u32 = 20;
-const GLANCE: Duration = Duration::from_millis(10);
+const LOCK_ATTEMPTS: u32 = 20;
+const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 /// A session that was read and is locked, but not yet written to.
 #[derive(Debug)]
 pub struct LockedSession {
     restored: RestoredSession,
-    loose: RestoreRemarks,
+    remarks: RestoreRemarks,
     rest: Option<Rest>,
     file: File,
     path: PathBuf,
@@ -55,12 +55,12 @@ struct SessionEnd {
 ///
 /// # Errors
 /// When the session is unknown, unreadable, damaged or newer than this program.
-pub fn read(place: &SessionFolder, id: &SessionId, on_damage: OnDamage) -> Result<RestoredSession, JournalError> {
+pub fn read_session(place: &SessionFolder, id: &SessionId, on_damage: OnDamage) -> Result<RestoredSession, JournalError> {
     let path = place.find(id)?;
     let unreadable = |cause| JournalError::Unreadable { path: path.clone(), cause };
     let bytes = std::fs::read(&path).map_err(unreadable)?;
-    let Understood { contents, rest, terms } = understand(id, &path, &bytes, on_damage)?;
-    let (restored, _loose) = restore(id.clone(), contents, rest.as_ref(), &traces(&path));
+    let Understood { contents, rest, terms } = parse_file(id, &path, &bytes, on_damage)?;
+    let (restored, _loose) = restore(id.clone(), contents, rest.as_ref(), &read_subagents(&path));
     Ok(RestoredSession { terms, ..restored })
 }
 
@@ -77,22 +77,22 @@ impl LockedSession {
     ///
     /// # Errors
     /// As for [`read`], and [`JournalError::Locked`] when another process has it.
-    pub fn take(place: &SessionFolder, id: &SessionId, on_damage: OnDamage) -> Result<Self, JournalError> {
+    pub fn lock_and_read(place: &SessionFolder, id: &SessionId, on_damage: OnDamage) -> Result<Self, JournalError> {
         let path = place.find(id)?;
         let unreadable = |cause| JournalError::Unreadable { path: path.clone(), cause };
         let (mut file, unwritable) = open(&path).map_err(unreadable)?;
         match lock(&file) {
-            Err(TryLockError::WouldBlock) => return Err(locked(id, &path)),
+            Err(TryLockError::WouldBlock) => return Err(locked_error(id, &path)),
             // Where there are no locks, the writer still notices who takes the session over.
             Ok(()) | Err(TryLockError::Error(_)) => {}
         }
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(unreadable)?;
-        let Understood { contents, rest, terms } = understand(id, &path, &bytes, on_damage)?;
-        let end = SessionEnd { whole: contents.whole, seq: contents.seq, unended: contents.unended };
-        let (restored, loose) = restore(id.clone(), contents, rest.as_ref(), &traces(&path));
+        let Understood { contents, rest, terms } = parse_file(id, &path, &bytes, on_damage)?;
+        let end = SessionEnd { whole: contents.intact_bytes, seq: contents.seq, unended: contents.lacks_newline };
+        let (restored, loose) = restore(id.clone(), contents, rest.as_ref(), &read_subagents(&path));
         let restored = RestoredSession { terms, ..restored };
-        Ok(Self { restored, loose, rest, file, path, end, unwritable })
+        Ok(Self { restored, remarks: loose, rest, file, path, end, unwritable })
     }
 
     pub fn restored(&self) -> &RestoredSession {
@@ -102,20 +102,20 @@ impl LockedSession {
     /// Writes on. The torn end is cut away, and answers to cut-off calls are put on record. When
     /// the file cannot be written, the journal says so and the run may still go on.
     pub fn open(self, place: &SessionFolder, opening: &ProcessOpening) -> (Journal, RestoredSession) {
-        let Self { mut restored, loose, rest, file, path, end, unwritable } = self;
+        let Self { mut restored, remarks: loose, rest, file, path, end, unwritable } = self;
         let kept = match (unwritable, &rest) {
             (Some(cause), _) => Err(cause),
-            (None, Some(rest)) => rest.keep(&path).map(Some),
+            (None, Some(rest)) => rest.save(&path).map(Some),
             (None, None) => Ok(None),
         };
         let cut = kept.and_then(|kept| file.set_len(end.whole).map(|()| kept));
-        let writer = JournalWriter::over(file, end.whole);
-        let mut journal = Journal::over(writer, place, &restored.id, opening)
-            .following(path, end.seq, loose.leaf);
+        let writer = JournalWriter::new(file, end.whole);
+        let mut journal = Journal::on_writer(writer, place, &restored.id, opening)
+            .continuing(path, end.seq, loose.leaf);
         let kept_in = match cut {
             Ok(kept_in) => kept_in,
             Err(cause) => {
-                journal.lose(&cause);
+                journal.fail(&cause);
                 return (journal, restored);
             }
         };
@@ -126,12 +126,12 @@ impl LockedSession {
             journal.end_line();
         }
         if let Some(rest) = &rest {
-            journal.terms_again(&restored.terms);
-            rest.spends().for_each(|spend| journal.spend_again(spend));
+            journal.repeat_terms(&restored.terms);
+            rest.spending_records().for_each(|spend| journal.repeat_spend(spend));
         }
         if restored.in_flight > Money::ZERO {
             let (cost, model) = (restored.in_flight, restored.in_flight_model.as_str());
-            journal.forfeit(Some(cost), &Usage::default(), model);
+            journal.spend_upper_bound(Some(cost), &Usage::default(), model);
         }
         let dropped = restored.dropped_records;
         let damage = restored.damage.clone();
@@ -142,7 +142,7 @@ impl LockedSession {
             journal.outcome(answer, &Value::Null);
         }
         if let Some(rest) = &rest {
-            journal.message(&Message::user(vec![rest.note()]), &MessageMeta::default());
+            journal.message(&Message::user(vec![rest.note_to_model()]), &MessageMeta::default());
         }
         journal.repairs(&restored.repairs);
         (journal, restored)
@@ -157,13 +157,13 @@ fn open(path: &Path) -> io::Result<(File, Option<io::Error>)> {
     }
 }
 
-fn understand(
+fn parse_file(
     id: &SessionId,
     path: &Path,
     bytes: &[u8],
     on_damage: OnDamage,
 ) -> Result<Understood, JournalError> {
-    let read = reader::read(bytes).map(|contents| (contents, None));
+    let read = reader::parse_journal(bytes).map(|contents| (contents, None));
     let read = read.or_else(|refusal| match (&refusal.why, on_damage) {
         (RefusalReason::Damaged(what), OnDamage::UseIntactPart) => {
             let (contents, rest) = Rest::split(bytes, &refusal, what)?;
@@ -178,13 +178,13 @@ fn understand(
             RefusalReason::Newer(what) => JournalError::Newer { path, line, what },
         }
     })?;
-    Ok(Understood { contents, rest, terms: contract::scan(path, bytes)? })
+    Ok(Understood { contents, rest, terms: contract::find_terms(path, bytes)? })
 }
 
 /// Says who has the session, as far as its file tells.
-pub(super) fn locked(id: &SessionId, path: &Path) -> JournalError {
+pub(super) fn locked_error(id: &SessionId, path: &Path) -> JournalError {
     let bytes = std::fs::read(path).unwrap_or_default();
-    let holder = reader::last_open(&bytes).map(|open| LockHolder {
+    let holder = reader::last_open_record(&bytes).map(|open| LockHolder {
         pid: open.pid,
         host: open.host,
         since: open.since,
@@ -197,9 +197,9 @@ pub(super) fn locked(id: &SessionId, path: &Path) -> JournalError {
 /// # Errors
 /// As for [`File::try_lock`], after a moment's patience.
 pub(super) fn lock(file: &File) -> Result<(), TryLockError> {
-    for _ in 1..TRIES {
+    for _ in 1..LOCK_ATTEMPTS {
         match file.try_lock() {
-            Err(TryLockError::WouldBlock) => thread::sleep(GLANCE),
+            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_RETRY_PAUSE),
             end => return end,
         }
     }

@@ -12,7 +12,7 @@ use super::place::entries;
 use super::reader::is_ended;
 
 /// So many files are looked at, at most, and for so long.
-const LOOKED_MAX: usize = 20_000;
+const FILES_MAX: usize = 20_000;
 const TIME_MAX: Duration = Duration::from_secs(5);
 
 /// So much of a file's end is read: the last records are small.
@@ -26,7 +26,7 @@ pub struct SessionStore {
     /// Of the journals, outputs kept beside them not counted.
     pub bytes: u64,
     /// The last one written to first.
-    pub open: Vec<UnfinishedSession>,
+    pub unfinished: Vec<UnfinishedSession>,
     /// Whether there was more than could be looked at.
     pub partial: bool,
 }
@@ -41,43 +41,43 @@ pub struct UnfinishedSession {
 
 /// Looks at every session of every working directory. Never fails: what cannot be read is not
 /// counted.
-pub fn survey(config_dir: &Path) -> SessionStore {
+pub fn survey_sessions(config_dir: &Path) -> SessionStore {
     let mut store = SessionStore { folder: config_dir.join("projects"), ..SessionStore::default() };
     let (began, mut looked) = (Instant::now(), 0);
     for folder in entries(&store.folder) {
         for path in entries(&folder) {
             looked += 1;
-            if looked > LOOKED_MAX || began.elapsed() > TIME_MAX {
+            if looked > FILES_MAX || began.elapsed() > TIME_MAX {
                 store.partial = true;
-                store.open.sort_by_key(|open| std::cmp::Reverse(open.written));
+                store.unfinished.sort_by_key(|open| std::cmp::Reverse(open.written));
                 return store;
             }
             store.add(path);
         }
     }
-    store.open.sort_by_key(|open| std::cmp::Reverse(open.written));
+    store.unfinished.sort_by_key(|open| std::cmp::Reverse(open.written));
     store
 }
 
 impl SessionStore {
     fn add(&mut self, path: PathBuf) {
-        let Some((id, bytes, written)) = journal(&path) else { return };
+        let Some((id, bytes, written)) = session_file(&path) else { return };
         self.sessions += 1;
         self.bytes = self.bytes.saturating_add(bytes);
-        if was_left(&path) {
-            self.open.push(UnfinishedSession { id, path, written });
+        if is_unfinished(&path) {
+            self.unfinished.push(UnfinishedSession { id, path, written });
         }
     }
 }
 
-fn journal(path: &Path) -> Option<(SessionId, u64, SystemTime)> {
+fn session_file(path: &Path) -> Option<(SessionId, u64, SystemTime)> {
     let id = SessionId::parse(path.file_name()?.to_str()?.strip_suffix(".jsonl")?)?;
     let facts = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file)?;
     Some((id, facts.len(), facts.modified().ok()?))
 }
 
 /// Whether it is ours, says nothing of its end, and nobody works on it.
-fn was_left(path: &Path) -> bool {
+fn is_unfinished(path: &Path) -> bool {
     let Ok(mut file) = File::open(path) else { return false };
     let length = file.metadata().map_or(0, |facts| facts.len());
     let start = length.saturating_sub(TAIL);

@@ -12,7 +12,7 @@ pub struct SessionTotals {
     pub spent: Money,
     /// Part of it that is an upper bound: of calls that broke off or were cut off, and of tokens that
     /// a service did not count.
-    pub unsettled: Money,
+    pub upper_bounds: Money,
     pub usage: Usage,
     /// In the order in which they were first used.
     pub by_model: Vec<ModelTotals>,
@@ -54,9 +54,9 @@ impl SessionTotals {
     }
 
     /// Adds what a sub-agent spent. Its turns and tokens are its own.
-    pub(super) fn absorb(&mut self, agent: &Self) {
+    pub(super) fn add_subagent(&mut self, agent: &Self) {
         self.spent += agent.spent;
-        self.unsettled += agent.unsettled;
+        self.upper_bounds += agent.upper_bounds;
         for ModelTotals { model, usage, cost } in &agent.by_model {
             self.add_of_model(*cost, *usage, model);
         }
@@ -72,15 +72,15 @@ impl SessionTotals {
     }
 
     /// Adds a cost that is an upper bound.
-    pub(super) fn forfeit(&mut self, cost: Option<Money>, usage: Usage, model: &str) {
+    pub(super) fn add_upper_bound(&mut self, cost: Option<Money>, usage: Usage, model: &str) {
         self.add(cost, usage, model);
-        self.unsettled += cost.unwrap_or_default();
+        self.upper_bounds += cost.unwrap_or_default();
     }
 
     /// Adds the worst case of a call that was under way when its process died.
-    pub(super) fn forfeit_in_flight(&mut self, cost: Money, model: &str) {
+    pub(super) fn add_in_flight(&mut self, cost: Money, model: &str) {
         if cost > Money::ZERO {
-            self.forfeit(Some(cost), Usage::default(), model);
+            self.add_upper_bound(Some(cost), Usage::default(), model);
         }
     }
 }
@@ -88,50 +88,50 @@ impl SessionTotals {
 /// What a call under way may cost: input and output were weighed before it was made.
 pub(super) fn worst_case(before: Money, transition: &Transition) -> Money {
     match (transition.event, transition.action) {
-        (Event::Weighed(weight), Action::Ask(ask)) => {
+        (Event::Estimated(weight), Action::Ask(ask)) => {
             weight.input + weight.token * u64::from(ask.cap)
         }
         // What a hook says comes before the call, and so does what other runs know.
         (
             Event::Replied(_)
             | Event::Failed(_)
-            | Event::Held { .. }
+            | Event::SharedLimitMet { .. }
             | Event::Probed(_)
-            | Event::Prevented
+            | Event::SummaryPrevented
             | Event::HookStopped,
             _,
         ) => Money::ZERO,
         (
             Event::Begin
-            | Event::Weighed(_)
+            | Event::Estimated(_)
             | Event::ToolsDone(_)
             | Event::Delivered
             | Event::DeliveredEarly
-            | Event::Worked(_)
-            | Event::Misfit
+            | Event::BackgroundWaited(_)
+            | Event::SchemaMismatch
             | Event::Checked { .. }
             | Event::Consulted(_)
             | Event::Denied
             | Event::Refreshed
-            | Event::Woke
+            | Event::WaitEnded
             | Event::Interrupted(_)
             | Event::DeadlinePassed
-            | Event::Broke,
+            | Event::InternalError,
             _,
         ) => before,
     }
 }
 
 /// How the machine wants the prompt to end, if it does.
-pub(super) fn closing(action: Action) -> Option<StopReason> {
+pub(super) fn finish_reason(action: Action) -> Option<StopReason> {
     if let Action::Finish(reason) = action { Some(reason) } else { None }
 }
 
 /// Whether an answer is left without a verdict. Only where it was cut off does it stay so.
-pub(super) fn leaves_unjudged(transition: &Transition, before: bool) -> bool {
+pub(super) fn is_check_pending(transition: &Transition, before: bool) -> bool {
     use StopReason::{AbortedTools, Deadline};
     let cut_off = matches!(transition.action, Action::Finish(Deadline | AbortedTools(_)));
     let answered = matches!(transition.event, Event::Replied(ReplyKind::Answer { .. }));
-    matches!(transition.action, Action::Check | Action::Consult)
+    matches!(transition.action, Action::RunRequirement | Action::RunStopHooks)
         || (cut_off && (before || answered))
 }

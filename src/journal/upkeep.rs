@@ -20,7 +20,7 @@ use super::place::entries;
 /// meant otherwise, does not take all there is.
 const REMOVED_MAX: usize = 100;
 /// So many files are looked at by one run at most.
-const LOOKED_MAX: usize = 20_000;
+const FILES_MAX: usize = 20_000;
 /// How long one run looks and removes.
 const TIME_MAX: Duration = Duration::from_secs(2);
 /// A first line longer than this is not looked at.
@@ -36,20 +36,20 @@ pub struct CleanupReport {
 
 /// Removes sessions of any working directory that nobody has written to since `before`, with the
 /// outputs that were kept beside them. Never fails: what cannot be removed is left.
-pub fn clear_old(config_dir: &Path, before: SystemTime) -> CleanupReport {
+pub fn delete_old_sessions(config_dir: &Path, before: SystemTime) -> CleanupReport {
     let (began, mut looked, mut cleared) = (Instant::now(), 0, CleanupReport::default());
     for folder in entries(&config_dir.join("projects")) {
         for path in entries(&folder) {
             looked += 1;
-            let enough = cleared.sessions >= REMOVED_MAX || looked > LOOKED_MAX;
+            let enough = cleared.sessions >= REMOVED_MAX || looked > FILES_MAX;
             if enough || began.elapsed() > TIME_MAX {
                 return cleared;
             }
             let Some((id, is_file)) = session_of(&path) else { continue };
             if is_file {
-                cleared.add(clear_session(&path, &folder.join(id.as_str()), before));
+                cleared.add(delete_session(&path, &folder.join(id.as_str()), before));
             } else if !folder.join(format!("{id}.jsonl")).exists() {
-                cleared.outputs += clear_outputs(&path, before);
+                cleared.outputs += delete_outputs(&path, before);
             }
         }
     }
@@ -79,7 +79,7 @@ fn session_of(path: &Path) -> Option<(SessionId, bool)> {
 }
 
 /// Removes a session. Says how many outputs went with it; `None` when it stays.
-fn clear_session(path: &Path, beside: &Path, before: SystemTime) -> Option<usize> {
+fn delete_session(path: &Path, beside: &Path, before: SystemTime) -> Option<usize> {
     if !is_old(&fs::symlink_metadata(path).ok()?, before) {
         return None;
     }
@@ -90,7 +90,7 @@ fn clear_session(path: &Path, beside: &Path, before: SystemTime) -> Option<usize
     if !is_old(&file.metadata().ok()?, before) || !is_ours(&file) {
         return None;
     }
-    let outputs = clear_outputs(beside, before);
+    let outputs = delete_outputs(beside, before);
     fs::remove_file(path).ok()?;
     Some(outputs)
 }
@@ -109,16 +109,16 @@ fn is_ours(file: &File) -> bool {
 
 /// Removes the long outputs of a session and the journals of its sub-agents, and its folder when
 /// nothing else is in there.
-fn clear_outputs(session: &Path, before: SystemTime) -> usize {
-    let outputs = clear_folder(&session.join("tool-results"), is_output_name, before);
-    clear_folder(&session.join("subagents"), is_agent_name, before);
-    clear_folder(session, is_rest_name, before);
+fn delete_outputs(session: &Path, before: SystemTime) -> usize {
+    let outputs = delete_files(&session.join("tool-results"), is_output_name, before);
+    delete_files(&session.join("subagents"), is_agent_name, before);
+    delete_files(session, is_rest_name, before);
     // It goes only when it is empty.
     let _another_programs = fs::remove_dir(session);
     outputs
 }
 
-fn clear_folder(folder: &Path, is_ours: fn(&str) -> bool, before: SystemTime) -> usize {
+fn delete_files(folder: &Path, is_ours: fn(&str) -> bool, before: SystemTime) -> usize {
     if !fs::symlink_metadata(folder).is_ok_and(|facts| facts.is_dir()) {
         return 0;
     }

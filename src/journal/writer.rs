@@ -8,7 +8,7 @@ use std::path::Path;
 /// Marks the line by which a process takes a session over.
 const TAKE_OVER: &[u8] = br#""kind":"open""#;
 /// How much a process that shares the file may have added between two of our lines.
-const STRANGERS_BYTES_MAX: u64 = 1 << 20;
+const FOREIGN_BYTES_MAX: u64 = 1 << 20;
 
 /// When a line must be on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,13 +35,13 @@ impl JournalWriter {
     }
 
     /// Goes on at the end of `file`, which is `len` bytes long.
-    pub(super) fn over(file: File, len: u64) -> Self {
+    pub(super) fn new(file: File, len: u64) -> Self {
         Self { file, len }
     }
 
     /// Appends one line, whole or not at all.
     pub(super) fn append(&mut self, line: &[u8], sync: Sync) -> io::Result<()> {
-        self.notice_strangers()?;
+        self.check_takeover()?;
         if let Err(cause) = self.file.write_all(line) {
             // A line that is half there would be dropped by the next reader anyway; taking it
             // back keeps the file whole for those who do not know that. It may fail.
@@ -57,7 +57,7 @@ impl JournalWriter {
 
     /// Fails when the session is no longer ours: where locks do not work, another process may
     /// have taken it over. One that only added a title does no harm.
-    fn notice_strangers(&mut self) -> io::Result<()> {
+    fn check_takeover(&mut self) -> io::Result<()> {
         let facts = self.file.metadata()?;
         if !facts.is_file() || (facts.len() == self.len && facts.nlink() > 0) {
             return Ok(());
@@ -70,7 +70,7 @@ impl JournalWriter {
         }
         let mut added = Vec::new();
         self.file.seek(SeekFrom::Start(self.len))?;
-        Read::by_ref(&mut self.file).take(STRANGERS_BYTES_MAX).read_to_end(&mut added)?;
+        Read::by_ref(&mut self.file).take(FOREIGN_BYTES_MAX).read_to_end(&mut added)?;
         if added.windows(TAKE_OVER.len()).any(|window| window == TAKE_OVER) {
             return Err(io::Error::other("another process took the session over"));
         }
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     fn device(name: &str) -> JournalWriter {
-        JournalWriter::over(OpenOptions::new().append(true).open(name).expect("a device"), 0)
+        JournalWriter::new(OpenOptions::new().append(true).open(name).expect("a device"), 0)
     }
 
     #[test]
@@ -119,7 +119,7 @@ mod tests {
             redact: Vec::new(),
         };
         let place = SessionFolder::new(Path::new("/nowhere"), Path::new("/"));
-        let mut journal = Journal::over(device("/dev/null"), &place, &SessionId::fresh(), &opening);
+        let mut journal = Journal::on_writer(device("/dev/null"), &place, &SessionId::generate(), &opening);
         tell(&mut journal);
         journal.health() != JournalHealth::Durable
     }

@@ -11,17 +11,17 @@ use tokio_util::sync::CancellationToken;
 use super::content::CallReply;
 use super::link::ConnectionHandle;
 use super::member::ServerTask;
-use super::miss::{CallError, miss};
+use super::miss::{CallError, classify_call_error};
 use super::servers::McpTimers;
 use super::state::{ConnectionLoss, ServerStatus};
 
 /// How long a call waits for a server that is being started anew.
-const RETURN: Duration = Duration::from_secs(10);
+const RECONNECT_WAIT: Duration = Duration::from_secs(10);
 
 /// Why a call has no answer.
 enum CallFailure {
-    Missed(CallError),
-    Late(Duration),
+    Failed(CallError),
+    TimedOut(Duration),
     Cancelled,
 }
 
@@ -38,8 +38,8 @@ impl ServerTask {
         let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
         let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
         match self.request(tool, &request, timers, cancel).await {
-            Ok(result) => CallReply::of(&result),
-            Err(why) => CallReply::failure(why),
+            Ok(result) => CallReply::from_call_result(&result),
+            Err(why) => CallReply::error(why),
         }
     }
 
@@ -56,67 +56,67 @@ impl ServerTask {
     ) -> Result<Value, String> {
         let limit = self.config.timeout.unwrap_or(timers.call);
         for renewed in [false, true] {
-            let (line, epoch) = self.line(cancel).await?;
-            match ask(&line, request.clone(), limit, timers.call_max, cancel).await {
+            let (line, epoch) = self.wait_for_connection(cancel).await?;
+            match send_request(&line, request.clone(), limit, timers.call_max, cancel).await {
                 Ok(result) => return Ok(result),
                 // The server has not looked at the call, so it may be made again.
-                Err(CallFailure::Missed(CallError::Expired)) if !renewed => {
-                    self.lose(epoch, ConnectionLoss::Expired);
+                Err(CallFailure::Failed(CallError::Expired)) if !renewed => {
+                    self.mark_lost(epoch, ConnectionLoss::Expired);
                 }
-                Err(failure) => return Err(self.take(what, failure, epoch)),
+                Err(failure) => return Err(self.handle_failure(what, failure, epoch)),
             }
         }
         Err("the call was not made".to_owned())
     }
 
     /// Takes note of a failure, has people told of it, and says what the model should know.
-    fn take(&self, what: &str, failure: CallFailure, epoch: u64) -> String {
+    fn handle_failure(&self, what: &str, failure: CallFailure, epoch: u64) -> String {
         let name = &self.config.name;
         let (happened, advice) = match failure {
             CallFailure::Cancelled => return "Interrupted by user".to_owned(),
             // That a tool says no is between it and the model.
-            CallFailure::Missed(CallError::Refused(why)) => return why,
-            CallFailure::Missed(CallError::Expired) => {
-                self.lose(epoch, ConnectionLoss::Expired);
+            CallFailure::Failed(CallError::Refused(why)) => return why,
+            CallFailure::Failed(CallError::Expired) => {
+                self.mark_lost(epoch, ConnectionLoss::Expired);
                 ("lost its session again".to_owned(), "the call was not made")
             }
-            CallFailure::Missed(CallError::NeedsAuth(why)) => {
-                self.lose(epoch, ConnectionLoss::NeedsAuth(why.clone()));
+            CallFailure::Failed(CallError::NeedsAuth(why)) => {
+                self.mark_lost(epoch, ConnectionLoss::NeedsAuth(why.clone()));
                 // People are told once, with what they can do about it.
                 return format!(
                     "MCP server {name:?} cannot be used: {why}, and nobody is there to log in. The \
                      call was not made; go on without it."
                 );
             }
-            CallFailure::Missed(CallError::Doubtful(why)) => {
-                self.suspect();
+            CallFailure::Failed(CallError::Ambiguous(why)) => {
+                self.request_check();
                 (why, "whether the call had an effect is unknown: look before you call again")
             }
-            CallFailure::Missed(CallError::Lost(why)) => {
-                self.lose(epoch, ConnectionLoss::Passing(why.clone()));
+            CallFailure::Failed(CallError::Lost(why)) => {
+                self.mark_lost(epoch, ConnectionLoss::Transient(why.clone()));
                 let advice = "whether the call had an effect is unknown: look before you call \
                               again. The server is being started anew";
                 (format!("was lost while the call was under way: {why}"), advice)
             }
-            CallFailure::Late(limit) => {
-                self.suspect();
+            CallFailure::TimedOut(limit) => {
+                self.request_check();
                 let late = format!("did not answer within {:.1} s", limit.as_secs_f32());
                 (late, "it was told to stop, and whether the call had an effect is unknown")
             }
         };
-        self.say(&format!("the call of {what:?} failed: {happened}; {advice}"));
+        self.warn(&format!("the call of {what:?} failed: {happened}; {advice}"));
         format!("MCP server {name:?}: {happened}; {advice}.")
     }
 
     /// The connection, waited for a while if it is being made.
-    async fn line(&self, cancel: &CancellationToken) -> Result<(ConnectionHandle, u64), String> {
+    async fn wait_for_connection(&self, cancel: &CancellationToken) -> Result<(ConnectionHandle, u64), String> {
         let mut watch = self.watch();
-        let end = Instant::now() + RETURN;
+        let end = Instant::now() + RECONNECT_WAIT;
         loop {
             let state = watch.borrow_and_update().clone();
             let why = state.why.map_or_else(String::new, |why| format!(": {why}"));
             let name = &self.config.name;
-            match (state.line, state.status) {
+            match (state.connection, state.status) {
                 (Some(line), _) => return Ok((line, state.epoch)),
                 (None, ServerStatus::NeedsAuth) => {
                     return Err(format!(
@@ -146,7 +146,7 @@ impl ServerTask {
 }
 
 /// Asks. Progress puts off the end of patience, up to `max` in all.
-async fn ask(
+async fn send_request(
     line: &ConnectionHandle,
     request: ClientRequest,
     limit: Duration,
@@ -154,7 +154,7 @@ async fn ask(
     cancel: &CancellationToken,
 ) -> Result<Value, CallFailure> {
     let sent = line.send(request).await;
-    let (mut handle, progress) = sent.map_err(|error| CallFailure::Missed(miss(&error, &line.mask)))?;
+    let (mut handle, progress) = sent.map_err(|error| CallFailure::Failed(classify_call_error(&error, &line.mask)))?;
     let (id, token) = (handle.id.clone(), handle.progress_token.0.clone());
     let start = Instant::now();
     let latest = start + max.max(limit);
@@ -168,13 +168,13 @@ async fn ask(
             }
             answer = &mut handle.rx => break match answer {
                 Ok(Ok(result)) => Ok(serde_json::to_value(result).unwrap_or_default()),
-                Ok(Err(error)) => Err(CallFailure::Missed(miss(&error, &line.mask))),
-                Err(_) => Err(CallFailure::Missed(miss(&ServiceError::TransportClosed, &line.mask))),
+                Ok(Err(error)) => Err(CallFailure::Failed(classify_call_error(&error, &line.mask))),
+                Err(_) => Err(CallFailure::Failed(classify_call_error(&ServiceError::TransportClosed, &line.mask))),
             },
             // Before progress, which may come without end.
             () = sleep_until(end) => {
                 line.cancel(id, "out of time");
-                break Err(CallFailure::Late(start.elapsed()));
+                break Err(CallFailure::TimedOut(start.elapsed()));
             }
             () = progress.notified() => end = (Instant::now() + limit).min(latest),
         }

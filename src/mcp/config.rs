@@ -19,7 +19,7 @@ pub struct ServerConfig {
     /// Somebody wants it not to be started.
     pub disabled: bool,
     /// The user has chosen it, and not a repository: what it says of its tools may be believed.
-    pub vouched: bool,
+    pub trusted: bool,
 }
 
 /// Where a server is. Arguments, variables and headers may hold secrets, and are not shown.
@@ -73,7 +73,7 @@ impl ServerConfig {
     ///
     /// # Errors
     /// What is wrong with it. No value is in the text: it may be a secret.
-    pub fn read(
+    pub fn parse(
         name: &str,
         entry: &Value,
         lookup: &dyn Fn(&str) -> Option<String>,
@@ -116,7 +116,7 @@ impl ServerConfig {
         let disabled = entry.get("disabled").and_then(Value::as_bool).unwrap_or(false);
         let timeout = timeout.map(Duration::from_millis);
         let name = name.to_owned();
-        Ok((Self { name, place, timeout, disabled, vouched: true }, reader.unset))
+        Ok((Self { name, place, timeout, disabled, trusted: true }, reader.unset))
     }
 }
 

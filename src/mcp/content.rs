@@ -10,7 +10,7 @@ use crate::transcript::Block;
 const LARGEST_IMAGE: usize = 5 << 20;
 
 /// The kinds of images that models see.
-const SHOWN: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+const IMAGE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
 /// How much is shown of an answer that is none, in characters.
 const LONGEST_EXCERPT: usize = 500;
@@ -18,7 +18,7 @@ const LONGEST_EXCERPT: usize = 500;
 /// What came of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallReply {
-    pub pieces: Vec<ContentPart>,
+    pub parts: Vec<ContentPart>,
     pub is_error: bool,
 }
 
@@ -34,14 +34,14 @@ pub enum ContentPart {
 }
 
 impl CallReply {
-    pub(super) fn failure(message: impl Into<String>) -> Self {
+    pub(super) fn error(message: impl Into<String>) -> Self {
         let text = format!("<tool_use_error>{}</tool_use_error>", message.into());
-        Self { pieces: vec![ContentPart::Block(Block::text(text))], is_error: true }
+        Self { parts: vec![ContentPart::Block(Block::text(text))], is_error: true }
     }
 
     /// Reads the result of `tools/call`, whatever shape it has. What is none is an error: nobody
     /// can tell whether the call was done.
-    pub(super) fn of(result: &Value) -> Self {
+    pub(super) fn from_call_result(result: &Value) -> Self {
         let content: Vec<&Value> = match &result["content"] {
             Value::Array(items) => items.iter().collect(),
             // Not what the protocol says, and yet what the tool has to say.
@@ -50,23 +50,23 @@ impl CallReply {
         };
         let structured = result.get("structuredContent").filter(|value| !value.is_null());
         if !result["content"].is_array() && content.is_empty() && structured.is_none() {
-            return Self::failure(no_result(result));
+            return Self::error(describe_invalid_result(result));
         }
         let mut pieces: Vec<ContentPart> =
-            content.into_iter().map(piece).filter(says_something).collect();
+            content.into_iter().map(convert_item).filter(is_not_blank).collect();
         if pieces.is_empty() {
             pieces.push(text(match structured {
                 Some(value) => value.to_string(),
                 None => "(the tool returned nothing)".to_owned(),
             }));
         }
-        Self { pieces, is_error: is_flagged(&result["isError"]) }
+        Self { parts: pieces, is_error: is_error_flag(&result["isError"]) }
     }
 }
 
 /// Whether a result is an error. A flag that is no flag is taken for one: what is not known to be
 /// well is not told as well.
-fn is_flagged(flag: &Value) -> bool {
+fn is_error_flag(flag: &Value) -> bool {
     match flag {
         Value::Bool(flag) => *flag,
         Value::Null => false,
@@ -77,7 +77,7 @@ fn is_flagged(flag: &Value) -> bool {
 }
 
 /// What to say of something that is no result of a call.
-fn no_result(result: &Value) -> String {
+fn describe_invalid_result(result: &Value) -> String {
     if result["resultType"] == "input_required" {
         return "the tool asks for more input in the middle of the call, and nobody is there to \
                 give it: the call was not done"
@@ -91,23 +91,23 @@ fn no_result(result: &Value) -> String {
 }
 
 /// The service refuses text without a letter in it.
-fn says_something(piece: &ContentPart) -> bool {
+fn is_not_blank(piece: &ContentPart) -> bool {
     !matches!(piece, ContentPart::Block(Block::Text { text }) if text.trim().is_empty())
 }
 
 impl CallReply {
     /// Reads the result of `resources/read`, whatever shape it has.
-    pub(super) fn of_resource(result: &Value) -> Self {
+    pub(super) fn from_resource(result: &Value) -> Self {
         let contents = result["contents"].as_array().into_iter().flatten();
-        let mut pieces: Vec<ContentPart> = contents.map(resource).filter(says_something).collect();
-        if pieces.is_empty() {
-            pieces.push(text("(the resource is empty)"));
+        let mut parts: Vec<ContentPart> = contents.map(resource).filter(is_not_blank).collect();
+        if parts.is_empty() {
+            parts.push(text("(the resource is empty)"));
         }
-        Self { pieces, is_error: false }
+        Self { parts, is_error: false }
     }
 
-    pub(super) fn of_text(words: impl Into<String>) -> Self {
-        Self { pieces: vec![text(words)], is_error: false }
+    pub(super) fn from_text(words: impl Into<String>) -> Self {
+        Self { parts: vec![text(words)], is_error: false }
     }
 }
 
@@ -115,7 +115,7 @@ fn text(text: impl Into<String>) -> ContentPart {
     ContentPart::Block(Block::text(text))
 }
 
-fn piece(item: &Value) -> ContentPart {
+fn convert_item(item: &Value) -> ContentPart {
     if let Some(words) = item.as_str() {
         return text(words);
     }
@@ -149,7 +149,7 @@ fn resource(resource: &Value) -> ContentPart {
 }
 
 fn image(kind: &str, data: &str) -> Option<ContentPart> {
-    let fits = SHOWN.contains(&kind) && !data.is_empty() && data.len() <= LARGEST_IMAGE;
+    let fits = IMAGE_TYPES.contains(&kind) && !data.is_empty() && data.len() <= LARGEST_IMAGE;
     // What is no base64 would have the service refuse all that follows.
     let sound = fits && BASE64_STANDARD.decode(data).is_ok();
     sound.then(|| {
@@ -172,9 +172,9 @@ mod tests {
     use super::*;
 
     fn only(content: &Value) -> ContentPart {
-        let reply = CallReply::of(&json!({ "content": [content] }));
+        let reply = CallReply::from_call_result(&json!({ "content": [content] }));
         assert!(!reply.is_error);
-        let [piece] = <[ContentPart; 1]>::try_from(reply.pieces).expect("one for one");
+        let [piece] = <[ContentPart; 1]>::try_from(reply.parts).expect("one for one");
         piece
     }
 
@@ -196,13 +196,13 @@ mod tests {
 
     #[test]
     fn every_shape_of_a_result_says_something() {
-        let nothing = CallReply::of(&json!({ "content": [] }));
-        assert_eq!(nothing.pieces, [text("(the tool returned nothing)")]);
-        let blank = CallReply::of(&json!({ "content": [{ "type": "text", "text": " \n" }] }));
+        let nothing = CallReply::from_call_result(&json!({ "content": [] }));
+        assert_eq!(nothing.parts, [text("(the tool returned nothing)")]);
+        let blank = CallReply::from_call_result(&json!({ "content": [{ "type": "text", "text": " \n" }] }));
         assert_eq!(blank, nothing, "the service refuses blank text");
-        let structured = CallReply::of(&json!({ "content": [], "structuredContent": { "n": 1 } }));
-        assert_eq!(structured.pieces, [text(r#"{"n":1}"#)]);
-        let failed = CallReply::of(&json!({ "content": [], "isError": true }));
+        let structured = CallReply::from_call_result(&json!({ "content": [], "structuredContent": { "n": 1 } }));
+        assert_eq!(structured.parts, [text(r#"{"n":1}"#)]);
+        let failed = CallReply::from_call_result(&json!({ "content": [], "isError": true }));
         assert!(failed.is_error);
         let unknown = only(&json!({ "type": "hologram", "x": 1 }));
         assert_eq!(unknown, text(r#"{"type":"hologram","x":1}"#));
@@ -223,26 +223,26 @@ mod tests {
             json!({ "isError": false }),
             json!({ "tools": [] }),
         ] {
-            let reply = CallReply::of(&none);
+            let reply = CallReply::from_call_result(&none);
             assert!(reply.is_error, "{none}");
-            let shown = format!("{:?}", reply.pieces).replace('\\', "");
+            let shown = format!("{:?}", reply.parts).replace('\\', "");
             assert!(shown.contains("no result of a call") && shown.contains("unknown"), "{shown}");
             assert!(shown.contains(&none.to_string()), "{shown}");
         }
-        let long = CallReply::of(&json!({ "foo": "x".repeat(10_000) }));
+        let long = CallReply::from_call_result(&json!({ "foo": "x".repeat(10_000) }));
         assert!(format!("{long:?}").len() < 1_000, "bounded");
-        let asks = CallReply::of(&json!({ "resultType": "input_required", "inputRequests": {} }));
+        let asks = CallReply::from_call_result(&json!({ "resultType": "input_required", "inputRequests": {} }));
         assert!(asks.is_error && format!("{asks:?}").contains("asks for more input"));
     }
 
     #[test]
     fn a_result_of_an_odd_shape_is_read_for_what_it_says() {
         let words = json!({ "content": "well" });
-        assert_eq!(CallReply::of(&words).pieces, [text("well")]);
+        assert_eq!(CallReply::from_call_result(&words).parts, [text("well")]);
         let one = json!({ "content": { "type": "text", "text": "well" } });
-        assert_eq!(CallReply::of(&one).pieces, [text("well")]);
+        assert_eq!(CallReply::from_call_result(&one).parts, [text("well")]);
         let mixed = json!({ "content": ["a", { "type": "text" }, 7] });
-        assert_eq!(CallReply::of(&mixed).pieces, [text("a"), text("7")]);
+        assert_eq!(CallReply::from_call_result(&mixed).parts, [text("a"), text("7")]);
         for (flag, wanted) in [
             (json!(true), true),
             (json!(false), false),
@@ -254,7 +254,7 @@ mod tests {
             (json!({}), true),
         ] {
             let result = json!({ "content": [], "isError": flag });
-            assert_eq!(CallReply::of(&result).is_error, wanted, "{flag}");
+            assert_eq!(CallReply::from_call_result(&result).is_error, wanted, "{flag}");
         }
     }
 }

@@ -40,16 +40,16 @@ impl NotificationHandler {
     }
 
     /// Waits for word that the tools are others now.
-    pub(super) async fn tools_change(&self) {
+    pub(super) async fn wait_for_tool_change(&self) {
         self.0.tools_changed.notified().await;
     }
 
     /// Has a request's progress told.
-    pub(super) fn listen(&self, token: NumberOrString, tell: Arc<Notify>) {
+    pub(super) fn watch_progress(&self, token: NumberOrString, tell: Arc<Notify>) {
         self.progress().insert(token, tell);
     }
 
-    pub(super) fn forget(&self, token: &NumberOrString) {
+    pub(super) fn unwatch_progress(&self, token: &NumberOrString) {
         self.progress().remove(token);
     }
 

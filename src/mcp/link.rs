@@ -24,7 +24,7 @@ use crate::secrets::Redactor;
 
 use super::config::{ServerConfig, ServerAddress};
 use super::ear::NotificationHandler;
-use super::miss::{CallError, initialize_words, loss_over_http, miss};
+use super::miss::{CallError, describe_initialize_error, classify_connect_loss, classify_call_error};
 use super::servers::ServerEnvironment;
 use super::state::ConnectionLoss;
 use super::stdio::{ServerProcess, ServerOutput};
@@ -33,16 +33,16 @@ use super::stdio::{ServerProcess, ServerOutput};
 const MOST_PAGES: usize = 50;
 
 /// How long a server that went silent is waited for when it is asked for a sign of life.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a word to a server may take that nothing depends on.
-const ASIDE: Duration = Duration::from_secs(1);
+const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A connection that stands.
 pub(super) struct Connection {
     service: RunningService<RoleClient, NotificationHandler>,
     program: Option<ServerProcess>,
-    ear: NotificationHandler,
+    handler: NotificationHandler,
     mask: Redactor,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Connection {
 #[derive(Clone)]
 pub(super) struct ConnectionHandle {
     pub(super) peer: Peer<RoleClient>,
-    ear: NotificationHandler,
+    handler: NotificationHandler,
     /// For what the server says.
     pub(super) mask: Redactor,
 }
@@ -88,7 +88,7 @@ impl ConnectionKind {
 enum ConnectError {
     Lost(ConnectionLoss),
     /// The server answers, and knows no handshake of ours.
-    KnowsNoHandshake(ConnectionLoss),
+    HandshakeRejected(ConnectionLoss),
 }
 
 /// Connects to a server. One that refuses the handshake may be of those that have none.
@@ -100,63 +100,63 @@ pub(super) async fn connect(
     around: &ServerEnvironment,
     patience: Duration,
 ) -> Result<Connection, ConnectionLoss> {
-    match open(config, around, patience, ConnectionKind::Handshake).await {
+    match open_connection(config, around, patience, ConnectionKind::Handshake).await {
         Ok(link) => Ok(link),
         Err(ConnectError::Lost(loss)) => Err(loss),
         // What it says of the handshake tells more than what it says of the other way.
-        Err(ConnectError::KnowsNoHandshake(loss)) => {
-            open(config, around, patience, ConnectionKind::Stateless).await.map_err(|_| loss)
+        Err(ConnectError::HandshakeRejected(loss)) => {
+            open_connection(config, around, patience, ConnectionKind::Stateless).await.map_err(|_| loss)
         }
     }
 }
 
-async fn open(
+async fn open_connection(
     config: &ServerConfig,
     around: &ServerEnvironment,
     patience: Duration,
     opening: ConnectionKind,
 ) -> Result<Connection, ConnectError> {
     match &config.place {
-        ServerAddress::Program { .. } => over_pipes(config, around, patience, opening).await,
+        ServerAddress::Program { .. } => connect_stdio(config, around, patience, opening).await,
         ServerAddress::Http { url, headers } => {
             let transport = transport(url, headers, around).map_err(ConnectError::Lost)?;
-            over_http(transport, around, patience, opening).await
+            connect_http(transport, around, patience, opening).await
         }
     }
 }
 
-async fn over_pipes(
+async fn connect_stdio(
     config: &ServerConfig,
     around: &ServerEnvironment,
     patience: Duration,
     opening: ConnectionKind,
 ) -> Result<Connection, ConnectError> {
-    let job = job(config, around).map_err(|why| ConnectError::Lost(ConnectionLoss::Final(why)))?;
+    let job = job(config, around).map_err(|why| ConnectError::Lost(ConnectionLoss::Permanent(why)))?;
     let supervisor: &Supervisor = &around.supervisor;
     let (program, pipes) = ServerProcess::start(supervisor, &job).await.map_err(|error| {
         let why = format!("{} cannot be started: {error}", job.program.display());
-        ConnectError::Lost(ConnectionLoss::Final(why))
+        ConnectError::Lost(ConnectionLoss::Permanent(why))
     })?;
     let (ear, mask) = (NotificationHandler::new(around), around.mask.clone());
     let serving = serve_client_with_lifecycle(ear.clone(), pipes, opening.mode());
     match tokio::time::timeout(patience, serving).await {
-        Ok(Ok(service)) => Ok(Connection { service, program: Some(program), ear, mask }),
+        Ok(Ok(service)) => Ok(Connection { service, program: Some(program), handler: ear, mask }),
         Ok(Err(error)) => {
             // What it says of its end may come after it.
             tokio::time::sleep(Duration::from_millis(50)).await;
-            let why = initialize_words(&error, &mask);
-            let why = with_words("it did not start up", &why, &program.said, &mask);
-            Err(unmet(&error, ConnectionLoss::Passing(why)))
+            let why = describe_initialize_error(&error, &mask);
+            let why = with_server_output("it did not start up", &why, &program.output, &mask);
+            Err(classify_connect_error(&error, ConnectionLoss::Transient(why)))
         }
         Err(_) => {
-            let why = with_words(&late(patience), "", &program.said, &mask);
-            Err(ConnectError::Lost(ConnectionLoss::Passing(why)))
+            let why = with_server_output(&timeout_message(patience), "", &program.output, &mask);
+            Err(ConnectError::Lost(ConnectionLoss::Transient(why)))
         }
     }
 }
 
 /// Tells who refuses the handshake from who does not answer.
-fn unmet(error: &ClientInitializeError, loss: ConnectionLoss) -> ConnectError {
+fn classify_connect_error(error: &ClientInitializeError, loss: ConnectionLoss) -> ConnectError {
     const TELLING: [ErrorCode; 4] = [
         ErrorCode::METHOD_NOT_FOUND,
         ErrorCode::INVALID_REQUEST,
@@ -167,13 +167,13 @@ fn unmet(error: &ClientInitializeError, loss: ConnectionLoss) -> ConnectError {
     if let ClientInitializeError::JsonRpcError(error) = error
         && TELLING.contains(&error.code)
     {
-        return ConnectError::KnowsNoHandshake(loss);
+        return ConnectError::HandshakeRejected(loss);
     }
     ConnectError::Lost(loss)
 }
 
 /// What happened, and what the server itself said of it.
-fn with_words(what: &str, why: &str, said: &ServerOutput, mask: &Redactor) -> String {
+fn with_server_output(what: &str, why: &str, said: &ServerOutput, mask: &Redactor) -> String {
     let mut text = what.to_owned();
     if !why.is_empty() {
         text = format!("{text}: {why}");
@@ -210,7 +210,7 @@ fn job(config: &ServerConfig, around: &ServerEnvironment) -> Result<Job, String>
         environment,
         input: true,
         // It is the user's own program, and may do what the user may.
-        fence: None,
+        landlock: None,
     })
 }
 
@@ -219,12 +219,12 @@ fn transport(
     headers: &[(String, String)],
     around: &ServerEnvironment,
 ) -> Result<StreamableHttpClientTransport<reqwest::Client>, ConnectionLoss> {
-    let client = (around.http)(url).map_err(ConnectionLoss::Final)?;
+    let client = (around.http)(url).map_err(ConnectionLoss::Permanent)?;
     let mut custom = HeaderMap::new();
     for (name, value) in headers {
         let pair = HeaderName::try_from(name).ok().zip(HeaderValue::try_from(value).ok());
         let (name, value) = pair.ok_or_else(|| {
-            ConnectionLoss::Final("one of its \"headers\" cannot be a header of HTTP".to_owned())
+            ConnectionLoss::Permanent("one of its \"headers\" cannot be a header of HTTP".to_owned())
         })?;
         custom.insert(name, value);
     }
@@ -240,7 +240,7 @@ fn transport(
     Ok(StreamableHttpClientTransport::with_client(client, config))
 }
 
-async fn over_http(
+async fn connect_http(
     transport: StreamableHttpClientTransport<reqwest::Client>,
     around: &ServerEnvironment,
     patience: Duration,
@@ -249,31 +249,31 @@ async fn over_http(
     let (ear, mask) = (NotificationHandler::new(around), around.mask.clone());
     let serving = serve_client_with_lifecycle(ear.clone(), transport, opening.mode());
     match tokio::time::timeout(patience, serving).await {
-        Ok(Ok(service)) => Ok(Connection { service, program: None, ear, mask }),
-        Ok(Err(error)) => Err(unmet(&error, loss_over_http(&error, &mask))),
-        Err(_) => Err(ConnectError::Lost(ConnectionLoss::Passing(late(patience)))),
+        Ok(Ok(service)) => Ok(Connection { service, program: None, handler: ear, mask }),
+        Ok(Err(error)) => Err(classify_connect_error(&error, classify_connect_loss(&error, &mask))),
+        Err(_) => Err(ConnectError::Lost(ConnectionLoss::Transient(timeout_message(patience)))),
     }
 }
 
-fn late(patience: Duration) -> String {
+fn timeout_message(patience: Duration) -> String {
     format!("it did not answer within {} s", patience.as_secs_f32())
 }
 
 impl Connection {
-    pub(super) fn line(&self) -> ConnectionHandle {
-        let (ear, mask) = (self.ear.clone(), self.mask.clone());
-        ConnectionHandle { peer: self.service.peer().clone(), ear, mask }
+    pub(super) fn handle(&self) -> ConnectionHandle {
+        let (ear, mask) = (self.handler.clone(), self.mask.clone());
+        ConnectionHandle { peer: self.service.peer().clone(), handler: ear, mask }
     }
 
     /// Waits for word that the tools are others now.
-    pub(super) async fn tools_change(&self) {
-        self.ear.tools_change().await;
+    pub(super) async fn wait_for_tool_change(&self) {
+        self.handler.wait_for_tool_change().await;
     }
 
     /// What the server said last, to explain its end.
-    pub(super) fn last_words(&self, what: &str) -> String {
+    pub(super) fn with_last_output(&self, what: &str) -> String {
         match &self.program {
-            Some(program) => with_words(what, "", &program.said, &self.mask),
+            Some(program) => with_server_output(what, "", &program.output, &self.mask),
             None => what.to_owned(),
         }
     }
@@ -305,19 +305,19 @@ impl ConnectionHandle {
     ) -> Result<(RequestHandle<RoleClient>, Arc<Notify>), ServiceError> {
         let options = PeerRequestOptions::no_options();
         let sending = self.peer.send_cancellable_request(request, options);
-        let handle = match tokio::time::timeout(ASIDE, sending).await {
+        let handle = match tokio::time::timeout(SEND_TIMEOUT, sending).await {
             Ok(handle) => handle?,
             Err(_) => return Err(ServiceError::TransportClosed),
         };
         // However much of it comes, it is one sign of life until it is looked at.
         let progress = Arc::new(Notify::new());
-        self.ear.listen(handle.progress_token.0.clone(), Arc::clone(&progress));
+        self.handler.watch_progress(handle.progress_token.0.clone(), Arc::clone(&progress));
         Ok((handle, progress))
     }
 
     /// Forgets a request that is over.
     pub(super) fn forget(&self, token: &NumberOrString) {
-        self.ear.forget(token);
+        self.handler.unwatch_progress(token);
     }
 
     /// Tells the server that nobody waits for that request any more. Waits for nothing.
@@ -326,14 +326,14 @@ impl ConnectionHandle {
         let peer = self.peer.clone();
         tokio::spawn(async move {
             let told = peer.send_notification(CancelledNotification::new(params).into());
-            let _ = tokio::time::timeout(ASIDE, told).await;
+            let _ = tokio::time::timeout(SEND_TIMEOUT, told).await;
         });
     }
 
     /// Whether the server still answers anything.
     pub(super) async fn is_alive(&self) -> bool {
         let ping = self.peer.send_request(ClientRequest::PingRequest(PingRequest::default()));
-        match tokio::time::timeout(SIGN_OF_LIFE, ping).await {
+        match tokio::time::timeout(PING_TIMEOUT, ping).await {
             // That it knows no ping is an answer too.
             Ok(Ok(_) | Err(ServiceError::McpError(_))) => true,
             Ok(Err(_)) | Err(_) => false,
@@ -341,7 +341,7 @@ impl ConnectionHandle {
     }
 
     /// What the server said of itself when it was connected.
-    pub(super) fn about(&self) -> ServerInfo {
+    pub(super) fn server_info(&self) -> ServerInfo {
         let Some(info) = self.peer.peer_info() else { return ServerInfo::default() };
         ServerInfo {
             has_tools: info.capabilities.tools.is_some(),
@@ -351,14 +351,14 @@ impl ConnectionHandle {
     }
 
     /// Asks for the tools, as the server words them.
-    pub(super) async fn tools(&self) -> Result<Vec<Value>, CallError> {
+    pub(super) async fn list_tools(&self) -> Result<Vec<Value>, CallError> {
         let (mut tools, mut cursor) = (Vec::new(), None);
         for _ in 0..MOST_PAGES {
             let params = PaginatedRequestParams::default().with_cursor(cursor);
             let request = ClientRequest::ListToolsRequest(ListToolsRequest::with_param(params));
             let page = match self.peer.send_request(request).await {
                 Ok(page) => serde_json::to_value(page).unwrap_or_default(),
-                Err(error) => return Err(miss(&error, &self.mask)),
+                Err(error) => return Err(classify_call_error(&error, &self.mask)),
             };
             let Some(listed) = page["tools"].as_array() else {
                 return Err(CallError::Refused("what it sent is no list of tools".to_owned()));

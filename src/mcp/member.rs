@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use super::config::{ServerConfig, ServerAddress};
 use super::link::{self, ServerInfo, ConnectionHandle, Connection};
 use super::miss::CallError;
-use super::offer::{RemoteTool, offers};
-use super::quote::quote;
+use super::offer::{RemoteTool, convert_tools};
+use super::quote::sanitize_start;
 use super::servers::{ServerEnvironment, McpTimers};
 use super::state::{ReconnectBackoff, ConnectionLoss, ServerReport, ServerStatus};
 
@@ -21,21 +21,21 @@ use super::state::{ReconnectBackoff, ConnectionLoss, ServerReport, ServerStatus}
 const LISTING_PAUSE: Duration = Duration::from_secs(1);
 
 /// The most complaints about its tools.
-const MOST_COMPLAINTS: usize = 100;
+const TOOL_WARNINGS_MAX: usize = 100;
 
 /// A server.
 pub(super) struct ServerTask {
     pub(super) config: ServerConfig,
     state: watch::Sender<ServerState>,
     /// A call found the server to be silent.
-    suspected: Notify,
+    check_requested: Notify,
     /// A call found that the session is over, or that a login is wanted.
     loss: Mutex<Option<ConnectionLoss>>,
     lost: Notify,
     pub(super) reconnects: AtomicU32,
-    news: Mutex<Vec<String>>,
+    warnings: Mutex<Vec<String>>,
     /// What was said of its tools: it is not said again whenever they are listed.
-    complaints: Mutex<HashSet<String>>,
+    tool_warnings: Mutex<HashSet<String>>,
 }
 
 /// How it stands just now.
@@ -44,12 +44,12 @@ pub(super) struct ServerState {
     pub(super) status: ServerStatus,
     pub(super) why: Option<String>,
     /// Whether the first attempt to start it is over.
-    pub(super) tried: bool,
-    pub(super) line: Option<ConnectionHandle>,
+    pub(super) attempted: bool,
+    pub(super) connection: Option<ConnectionHandle>,
     /// Which connection it is. A call that comes late says nothing about a later one.
     pub(super) epoch: u64,
     /// The last that are known, also while it is not connected.
-    pub(super) offers: Arc<Vec<Arc<RemoteTool>>>,
+    pub(super) tools: Arc<Vec<Arc<RemoteTool>>>,
     /// The last that it said of itself.
     pub(super) about: Arc<ServerInfo>,
 }
@@ -60,21 +60,21 @@ impl ServerTask {
         let state = ServerState {
             status,
             why: None,
-            tried: config.disabled,
-            line: None,
+            attempted: config.disabled,
+            connection: None,
             epoch: 0,
-            offers: Arc::default(),
+            tools: Arc::default(),
             about: Arc::default(),
         };
         Self {
             config,
             state: watch::Sender::new(state),
-            suspected: Notify::new(),
+            check_requested: Notify::new(),
             loss: Mutex::default(),
             lost: Notify::new(),
             reconnects: AtomicU32::new(0),
-            news: Mutex::default(),
-            complaints: Mutex::default(),
+            warnings: Mutex::default(),
+            tool_warnings: Mutex::default(),
         }
     }
 
@@ -83,8 +83,8 @@ impl ServerTask {
     }
 
     /// The tools that it offers, or did when it was last connected.
-    pub(super) fn offers(&self) -> Arc<Vec<Arc<RemoteTool>>> {
-        Arc::clone(&self.state.borrow().offers)
+    pub(super) fn tools(&self) -> Arc<Vec<Arc<RemoteTool>>> {
+        Arc::clone(&self.state.borrow().tools)
     }
 
     /// What it says of itself, or did when it was last connected.
@@ -92,7 +92,7 @@ impl ServerTask {
         Arc::clone(&self.state.borrow().about)
     }
 
-    pub(super) fn standing(&self) -> ServerReport {
+    pub(super) fn report(&self) -> ServerReport {
         let state = self.state.borrow();
         let (name, status) = (self.config.name.clone(), state.status);
         let why = state.why.clone().filter(|_| status != ServerStatus::Connected);
@@ -100,13 +100,13 @@ impl ServerTask {
     }
 
     /// What should be said about it and was not yet.
-    pub(super) fn take_news(&self) -> Vec<String> {
-        std::mem::take(&mut *self.news.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(super) fn take_warnings(&self) -> Vec<String> {
+        std::mem::take(&mut *self.warnings.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(super) fn say(&self, what: &str) {
+    pub(super) fn warn(&self, what: &str) {
         let line = format!("MCP server {:?}: {what}", self.config.name);
-        let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut news = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
         // A server that says the same again and again is heard once.
         if !news.contains(&line) && news.len() < 100 {
             news.push(line);
@@ -114,27 +114,27 @@ impl ServerTask {
     }
 
     /// Says something of its tools, once.
-    pub(super) fn complain(&self, what: &str) {
-        let mut known = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() < MOST_COMPLAINTS && known.insert(what.to_owned()) {
-            self.say(what);
+    pub(super) fn warn_once(&self, what: &str) {
+        let mut known = self.tool_warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() < TOOL_WARNINGS_MAX && known.insert(what.to_owned()) {
+            self.warn(what);
         }
     }
 
     /// A call was not answered in time: somebody should look whether it still lives.
-    pub(super) fn suspect(&self) {
-        self.suspected.notify_one();
+    pub(super) fn request_check(&self) {
+        self.check_requested.notify_one();
     }
 
     /// A call found out that this connection is of no use any more.
-    pub(super) fn lose(&self, epoch: u64, loss: ConnectionLoss) {
+    pub(super) fn mark_lost(&self, epoch: u64, loss: ConnectionLoss) {
         // Whoever asks next must not be sent down the same line.
         let is_news = self.state.send_if_modified(|state| {
-            let current = state.epoch == epoch && state.line.take().is_some();
+            let current = state.epoch == epoch && state.connection.take().is_some();
             if current {
                 (state.status, state.why) = match &loss {
                     ConnectionLoss::NeedsAuth(why) => (ServerStatus::NeedsAuth, Some(why.clone())),
-                    ConnectionLoss::Passing(_) | ConnectionLoss::Final(_) | ConnectionLoss::Expired => (ServerStatus::Pending, None),
+                    ConnectionLoss::Transient(_) | ConnectionLoss::Permanent(_) | ConnectionLoss::Expired => (ServerStatus::Pending, None),
                 };
             }
             current
@@ -147,7 +147,7 @@ impl ServerTask {
     }
 
     /// Keeps it connected until `stop`, or until that is of no use.
-    pub(super) async fn keep(
+    pub(super) async fn run(
         self: Arc<Self>,
         around: Arc<ServerEnvironment>,
         timers: McpTimers,
@@ -166,10 +166,10 @@ impl ServerTask {
                 Ok(link) => {
                     if std::mem::replace(&mut again, true) {
                         self.reconnects.fetch_add(1, Ordering::Relaxed);
-                        self.say("connected again");
+                        self.warn("connected again");
                     }
                     let since = Instant::now();
-                    let Some(loss) = self.attend(&link, timers.wait, &stop).await else {
+                    let Some(loss) = self.watch_connection(&link, timers.wait, &stop).await else {
                         link.close(timers.end).await;
                         return;
                     };
@@ -178,7 +178,7 @@ impl ServerTask {
                 }
                 Err(loss) => (loss, Duration::ZERO),
             };
-            let Some(wait) = self.settle(loss, backoff_of(&mut backoff, held)) else { return };
+            let Some(wait) = self.record_loss(loss, backoff_of(&mut backoff, held)) else { return };
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
@@ -195,98 +195,98 @@ impl ServerTask {
         };
         let end = Instant::now() + patience;
         let link = link::connect(&self.config, around, patience).await?;
-        let wire = link.line();
-        let about = wire.about();
-        let listed = match timeout_at(end, wire.tools()).await {
+        let wire = link.handle();
+        let about = wire.server_info();
+        let listed = match timeout_at(end, wire.list_tools()).await {
             // Who says that it has no tools need not list them.
             Ok(Err(CallError::Refused(_))) if !about.has_tools => Ok(Ok(Vec::new())),
             listed => listed,
         };
         let why = match listed {
             Ok(Ok(listed)) => {
-                self.offer(&listed);
-                self.lost_of(None);
+                self.set_tools(&listed);
+                self.replace_loss(None);
                 let about = Arc::new(about);
                 self.state.send_modify(|state| {
                     state.about = about;
                     (state.status, state.why) = (ServerStatus::Connected, None);
-                    (state.tried, state.line) = (true, Some(wire));
+                    (state.attempted, state.connection) = (true, Some(wire));
                     state.epoch += 1;
                 });
                 return Ok(link);
             }
             Ok(Err(CallError::NeedsAuth(why))) => return Err(ConnectionLoss::NeedsAuth(why)),
-            Ok(Err(CallError::Refused(why) | CallError::Doubtful(why) | CallError::Lost(why))) => {
-                format!("it does not list its tools: {}", quote(&why, &around.mask))
+            Ok(Err(CallError::Refused(why) | CallError::Ambiguous(why) | CallError::Lost(why))) => {
+                format!("it does not list its tools: {}", sanitize_start(&why, &around.mask))
             }
             Ok(Err(CallError::Expired)) => "it forgot the session before listing its tools".to_owned(),
             Err(_) => format!("it did not list its tools within {} s", patience.as_secs_f32()),
         };
-        Err(ConnectionLoss::Passing(link.last_words(&why)))
+        Err(ConnectionLoss::Transient(link.with_last_output(&why)))
     }
 
-    fn lost_of(&self, loss: Option<ConnectionLoss>) -> Option<ConnectionLoss> {
+    fn replace_loss(&self, loss: Option<ConnectionLoss>) -> Option<ConnectionLoss> {
         std::mem::replace(&mut *self.loss.lock().unwrap_or_else(PoisonError::into_inner), loss)
     }
 
-    fn offer(&self, listed: &[serde_json::Value]) {
-        let (offers, complaints) = offers(&self.config.name, listed);
+    fn set_tools(&self, listed: &[serde_json::Value]) {
+        let (offers, complaints) = convert_tools(&self.config.name, listed);
         for complaint in complaints {
-            self.complain(&format!("the tool {complaint}"));
+            self.warn_once(&format!("the tool {complaint}"));
         }
         self.state.send_modify(|state| {
-            let is_same = state.offers.iter().map(Arc::as_ref).eq(&offers);
+            let is_same = state.tools.iter().map(Arc::as_ref).eq(&offers);
             if !is_same {
-                state.offers = Arc::new(offers.into_iter().map(Arc::new).collect());
+                state.tools = Arc::new(offers.into_iter().map(Arc::new).collect());
             }
         });
     }
 
     /// Stays with a connection until it is lost. `None`: until all is over.
-    async fn attend(
+    async fn watch_connection(
         &self,
         link: &Connection,
         patience: Duration,
         stop: &CancellationToken,
     ) -> Option<ConnectionLoss> {
-        let wire = link.line();
+        let wire = link.handle();
         let (mut is_stale, mut next_listing) = (false, Instant::now());
         loop {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return None,
                 () = wire.closed() => {
-                    return Some(ConnectionLoss::Passing(link.last_words("it ended, or hung up")));
+                    return Some(ConnectionLoss::Transient(link.with_last_output("it ended, or hung up")));
                 }
                 () = self.lost.notified() => {
-                    match self.lost_of(None) {
-                        Some(ConnectionLoss::Passing(why)) => {
-                            return Some(ConnectionLoss::Passing(link.last_words(&why)));
+                    match self.replace_loss(None) {
+                        Some(ConnectionLoss::Transient(why)) => {
+                            return Some(ConnectionLoss::Transient(link.with_last_output(&why)));
                         }
                         Some(loss) => return Some(loss),
                         None => {}
                     }
                 }
-                () = self.suspected.notified() => {
+                () = self.check_requested.notified() => {
                     let alive = tokio::select! {
                         () = stop.cancelled() => return None,
                         alive = wire.is_alive() => alive,
                     };
                     if !alive {
-                        return Some(ConnectionLoss::Passing(link.last_words("it does not answer any more")));
+                        return Some(ConnectionLoss::Transient(link.with_last_output("it does not answer any more")));
                     }
                 }
-                () = link.tools_change(), if !is_stale => is_stale = true,
+                () = link.wait_for_tool_change(), if !is_stale => is_stale = true,
                 () = sleep_until(next_listing), if is_stale => {
                     is_stale = false;
-                    let listing = tokio::time::timeout(patience, wire.tools());
+                    let listing = tokio::time::timeout(patience, wire.list_tools());
                     let listed = tokio::select! {
                         () = stop.cancelled() => return None,
                         listed = listing => listed,
                     };
                     // If it fails, the tools that are known stay.
                     if let Ok(Ok(listed)) = listed {
-                        self.offer(&listed);
+                        self.set_tools(&listed);
                     }
                     next_listing = Instant::now() + LISTING_PAUSE;
                 }
@@ -295,7 +295,7 @@ impl ServerTask {
     }
 
     /// Takes note of a loss. Says how long to wait before the next attempt, if there is one.
-    fn settle(&self, loss: ConnectionLoss, next: impl FnOnce(&ConnectionLoss) -> Option<Duration>) -> Option<Duration> {
+    fn record_loss(&self, loss: ConnectionLoss, next: impl FnOnce(&ConnectionLoss) -> Option<Duration>) -> Option<Duration> {
         let wait = next(&loss);
         let (status, why) = match (loss, wait) {
             (ConnectionLoss::NeedsAuth(why), _) => (ServerStatus::NeedsAuth, why),
@@ -303,10 +303,10 @@ impl ServerTask {
                 (ServerStatus::Pending, "its session is being renewed".to_owned())
             }
             (ConnectionLoss::Expired, None) => (ServerStatus::Failed, "its sessions do not hold".to_owned()),
-            (ConnectionLoss::Passing(why) | ConnectionLoss::Final(why), None) => (ServerStatus::Failed, why),
-            (ConnectionLoss::Passing(why) | ConnectionLoss::Final(why), Some(_)) => (ServerStatus::Pending, why),
+            (ConnectionLoss::Transient(why) | ConnectionLoss::Permanent(why), None) => (ServerStatus::Failed, why),
+            (ConnectionLoss::Transient(why) | ConnectionLoss::Permanent(why), Some(_)) => (ServerStatus::Pending, why),
         };
-        self.say(&match (status, wait) {
+        self.warn(&match (status, wait) {
             (ServerStatus::Pending, Some(wait)) => format!("{why}; next attempt in {} s", wait.as_secs()),
             (ServerStatus::NeedsAuth, _) => format!(
                 "{why}, and nobody is there to log in: {}; its tools cannot be used",
@@ -316,7 +316,7 @@ impl ServerTask {
         });
         self.state.send_modify(|state| {
             (state.status, state.why) = (status, Some(why));
-            (state.tried, state.line) = (true, None);
+            (state.attempted, state.connection) = (true, None);
         });
         wait
     }
@@ -326,5 +326,5 @@ fn backoff_of(
     backoff: &mut ReconnectBackoff,
     held: Duration,
 ) -> impl FnOnce(&ConnectionLoss) -> Option<Duration> + '_ {
-    move |loss| backoff.lost(loss, held)
+    move |loss| backoff.record_loss(loss, held)
 }

@@ -10,14 +10,14 @@ use rmcp::transport::streamable_http_client::StreamableHttpError;
 
 use crate::secrets::Redactor;
 
-use super::quote::quote;
+use super::quote::sanitize_start;
 use super::state::ConnectionLoss;
 
 /// What the library says of an exchange over HTTP.
 type HttpTransportError = StreamableHttpError<reqwest::Error>;
 
 /// How servers and the library say that a session is forgotten.
-const FORGOTTEN: [&str; 3] = ["session not found", "session expired", "no valid session"];
+const SESSION_EXPIRED_MESSAGES: [&str; 3] = ["session not found", "session expired", "no valid session"];
 
 /// What became of a call that was not answered, or the words that came instead of an answer.
 #[derive(Debug, PartialEq)]
@@ -25,7 +25,7 @@ pub(super) enum CallError {
     /// The connection is gone. Whether the call had an effect is unknown.
     Lost(String),
     /// Something was answered, but no result. Whether the call had an effect is unknown.
-    Doubtful(String),
+    Ambiguous(String),
     /// The server has forgotten the session, and has not looked at the call.
     Expired,
     /// The server wants a login, or another one.
@@ -41,40 +41,40 @@ enum ExchangeFault {
     Expired,
     Status(StatusCode, String),
     /// It answers, but with something else than the protocol.
-    Foreign(String),
-    Gone(String),
+    InvalidAnswer(String),
+    ConnectionLost(String),
 }
 
 /// Why a server over HTTP could not be connected to.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the library's list of errors is open")]
-pub(super) fn loss_over_http(error: &ClientInitializeError, mask: &Redactor) -> ConnectionLoss {
+pub(super) fn classify_connect_loss(error: &ClientInitializeError, mask: &Redactor) -> ConnectionLoss {
     let fault = match error {
-        ClientInitializeError::TransportError { error, .. } => fault(error.error.as_ref(), mask),
+        ClientInitializeError::TransportError { error, .. } => classify_exchange(error.error.as_ref(), mask),
         ClientInitializeError::ConnectionClosed(_) => {
-            ExchangeFault::Foreign("it did not answer the first message as the protocol wants".to_owned())
+            ExchangeFault::InvalidAnswer("it did not answer the first message as the protocol wants".to_owned())
         }
-        _ => ExchangeFault::Foreign(initialize_words(error, mask)),
+        _ => ExchangeFault::InvalidAnswer(describe_initialize_error(error, mask)),
     };
     match fault {
         ExchangeFault::NeedsAuth(why) => ConnectionLoss::NeedsAuth(why),
         ExchangeFault::Status(StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, why) => {
-            ConnectionLoss::Final(format!(
+            ConnectionLoss::Permanent(format!(
                 "{why}: its \"url\" may be wrong, or it speaks the old SSE transport, which is not \
                  supported"
             ))
         }
-        ExchangeFault::Status(code, why) if is_for_good(code) => ConnectionLoss::Final(why),
-        ExchangeFault::Status(_, why) | ExchangeFault::Foreign(why) | ExchangeFault::Gone(why) => ConnectionLoss::Passing(why),
-        ExchangeFault::Expired => ConnectionLoss::Passing("it forgot the session at once".to_owned()),
+        ExchangeFault::Status(code, why) if is_permanent(code) => ConnectionLoss::Permanent(why),
+        ExchangeFault::Status(_, why) | ExchangeFault::InvalidAnswer(why) | ExchangeFault::ConnectionLost(why) => ConnectionLoss::Transient(why),
+        ExchangeFault::Expired => ConnectionLoss::Transient("it forgot the session at once".to_owned()),
     }
 }
 
 /// What went wrong with the first messages, without the library's own names.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the library's list of errors is open")]
-pub(super) fn initialize_words(error: &ClientInitializeError, mask: &Redactor) -> String {
+pub(super) fn describe_initialize_error(error: &ClientInitializeError, mask: &Redactor) -> String {
     match error {
         ClientInitializeError::ConnectionClosed(_) => String::new(),
-        ClientInitializeError::JsonRpcError(error) => quote(&error.message, mask),
+        ClientInitializeError::JsonRpcError(error) => sanitize_start(&error.message, mask),
         ClientInitializeError::ExpectedInitResponse(_)
         | ClientInitializeError::ExpectedInitResult(_)
         | ClientInitializeError::ConflictInitResponseId(..)
@@ -85,26 +85,26 @@ pub(super) fn initialize_words(error: &ClientInitializeError, mask: &Redactor) -
             "it speaks no version of the protocol that is known here".to_owned()
         }
         ClientInitializeError::TransportError { error, .. } => {
-            quote(&innermost(error).to_string(), mask)
+            sanitize_start(&innermost(error).to_string(), mask)
         }
-        _ => quote(&error.to_string(), mask),
+        _ => sanitize_start(&error.to_string(), mask),
     }
 }
 
 /// Whether trying again is of no use: the address or the request is wrong, and stays so.
-fn is_for_good(code: StatusCode) -> bool {
+fn is_permanent(code: StatusCode) -> bool {
     (code.is_client_error() || code.is_redirection())
         && code != StatusCode::REQUEST_TIMEOUT
         && code != StatusCode::TOO_MANY_REQUESTS
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "the library's list of errors is open")]
-pub(super) fn miss(error: &ServiceError, mask: &Redactor) -> CallError {
+pub(super) fn classify_call_error(error: &ServiceError, mask: &Redactor) -> CallError {
     let error = match error {
         ServiceError::McpError(error) => {
             let text = error.message.to_lowercase();
             let is_about = |words: &str| text.contains(words);
-            let forgotten = FORGOTTEN.into_iter().any(is_about)
+            let forgotten = SESSION_EXPIRED_MESSAGES.into_iter().any(is_about)
                 || text.contains("session") && error.code.0 == -32001;
             return if forgotten && [-32000, -32001].contains(&error.code.0) {
                 CallError::Expired
@@ -119,79 +119,79 @@ pub(super) fn miss(error: &ServiceError, mask: &Redactor) -> CallError {
             return CallError::Lost("it ended, or hung up, before it answered".to_owned());
         }
         ServiceError::UnexpectedResponse => {
-            return CallError::Doubtful("it answered with something else than a result".to_owned());
+            return CallError::Ambiguous("it answered with something else than a result".to_owned());
         }
-        _ => return CallError::Doubtful(quote(&error.to_string(), mask)),
+        _ => return CallError::Ambiguous(sanitize_start(&error.to_string(), mask)),
     };
-    match fault(error, mask) {
+    match classify_exchange(error, mask) {
         ExchangeFault::NeedsAuth(why) => CallError::NeedsAuth(why),
         ExchangeFault::Expired => CallError::Expired,
-        ExchangeFault::Status(code, why) if is_for_good(code) || code == StatusCode::TOO_MANY_REQUESTS => {
+        ExchangeFault::Status(code, why) if is_permanent(code) || code == StatusCode::TOO_MANY_REQUESTS => {
             CallError::Refused(why)
         }
-        ExchangeFault::Status(_, why) | ExchangeFault::Foreign(why) => CallError::Doubtful(why),
-        ExchangeFault::Gone(why) => CallError::Lost(why),
+        ExchangeFault::Status(_, why) | ExchangeFault::InvalidAnswer(why) => CallError::Ambiguous(why),
+        ExchangeFault::ConnectionLost(why) => CallError::Lost(why),
     }
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "the library's list of errors is open")]
-fn fault(error: &(dyn Error + Send + Sync + 'static), mask: &Redactor) -> ExchangeFault {
+fn classify_exchange(error: &(dyn Error + Send + Sync + 'static), mask: &Redactor) -> ExchangeFault {
     let Some(over_http) = error.downcast_ref::<HttpTransportError>() else {
-        return ExchangeFault::Gone(match error.downcast_ref::<io::Error>() {
+        return ExchangeFault::ConnectionLost(match error.downcast_ref::<io::Error>() {
             Some(_) => "it takes no more messages".to_owned(),
-            None => quote(&innermost(error).to_string(), mask),
+            None => sanitize_start(&innermost(error).to_string(), mask),
         });
     };
     match over_http {
         HttpTransportError::AuthRequired(error) => {
-            ExchangeFault::NeedsAuth(login(StatusCode::UNAUTHORIZED, &error.www_authenticate_header))
+            ExchangeFault::NeedsAuth(describe_challenge(StatusCode::UNAUTHORIZED, &error.www_authenticate_header))
         }
         HttpTransportError::InsufficientScope(error) => {
-            ExchangeFault::NeedsAuth(login(StatusCode::FORBIDDEN, &error.www_authenticate_header))
+            ExchangeFault::NeedsAuth(describe_challenge(StatusCode::FORBIDDEN, &error.www_authenticate_header))
         }
         HttpTransportError::SessionExpired => ExchangeFault::Expired,
-        HttpTransportError::HttpStatus(error) => status(error.status, "", error.retry_after.as_deref(), mask),
-        HttpTransportError::UnexpectedServerResponse(text) => of_words(text, mask),
-        HttpTransportError::UnexpectedContentType(kind) => ExchangeFault::Foreign(format!(
+        HttpTransportError::HttpStatus(error) => classify_status(error.status, "", error.retry_after.as_deref(), mask),
+        HttpTransportError::UnexpectedServerResponse(text) => parse_library_message(text, mask),
+        HttpTransportError::UnexpectedContentType(kind) => ExchangeFault::InvalidAnswer(format!(
             "it answered with {}, which is none of the protocol's",
             kind.as_deref()
-                .map_or_else(|| "content of no type".to_owned(), |kind| quote(kind, mask))
+                .map_or_else(|| "content of no type".to_owned(), |kind| sanitize_start(kind, mask))
         )),
         HttpTransportError::ResponseBodyTooLarge { max_size } => {
-            ExchangeFault::Foreign(format!("its answer is larger than {} MiB", max_size >> 20))
+            ExchangeFault::InvalidAnswer(format!("its answer is larger than {} MiB", max_size >> 20))
         }
         HttpTransportError::ReservedHeaderConflict(name) => {
-            ExchangeFault::Foreign(format!("the header {name:?} of its \"headers\" is the protocol's own"))
+            ExchangeFault::InvalidAnswer(format!("the header {name:?} of its \"headers\" is the protocol's own"))
         }
-        HttpTransportError::Client(error) => of_client(error, mask),
-        HttpTransportError::Deserialize(_) => ExchangeFault::Foreign("its answer is no message".to_owned()),
-        HttpTransportError::UnexpectedEndOfStream | HttpTransportError::Sse(_) | HttpTransportError::Io(_) => broken(),
-        _ => ExchangeFault::Gone("it hung up".to_owned()),
+        HttpTransportError::Client(error) => classify_client_error(error, mask),
+        HttpTransportError::Deserialize(_) => ExchangeFault::InvalidAnswer("its answer is no message".to_owned()),
+        HttpTransportError::UnexpectedEndOfStream | HttpTransportError::Sse(_) | HttpTransportError::Io(_) => connection_broken(),
+        _ => ExchangeFault::ConnectionLost("it hung up".to_owned()),
     }
 }
 
 /// Reads the library's own words for a status without a message of the protocol.
-fn of_words(text: &str, mask: &Redactor) -> ExchangeFault {
+fn parse_library_message(text: &str, mask: &Redactor) -> ExchangeFault {
     let Some((code, said)) = text.strip_prefix("HTTP ").and_then(|rest| rest.split_once(": "))
     else {
-        return ExchangeFault::Foreign("its answer is no message of the protocol".to_owned());
+        return ExchangeFault::InvalidAnswer("its answer is no message of the protocol".to_owned());
     };
     let code = code.get(..3).and_then(|code| code.parse().ok()).unwrap_or_default();
-    let is_forgotten = FORGOTTEN.iter().any(|words| said.to_lowercase().contains(words));
-    if is_forgotten { ExchangeFault::Expired } else { status(code, said, None, mask) }
+    let is_forgotten = SESSION_EXPIRED_MESSAGES.iter().any(|words| said.to_lowercase().contains(words));
+    if is_forgotten { ExchangeFault::Expired } else { classify_status(code, said, None, mask) }
 }
 
-fn status(code: u16, said: &str, retry_after: Option<&str>, mask: &Redactor) -> ExchangeFault {
+fn classify_status(code: u16, said: &str, retry_after: Option<&str>, mask: &Redactor) -> ExchangeFault {
     let Ok(code) = StatusCode::from_u16(code) else {
-        return ExchangeFault::Foreign("its answer is no message of the protocol".to_owned());
+        return ExchangeFault::InvalidAnswer("its answer is no message of the protocol".to_owned());
     };
     if code == StatusCode::UNAUTHORIZED {
-        return ExchangeFault::NeedsAuth(login(code, ""));
+        return ExchangeFault::NeedsAuth(describe_challenge(code, ""));
     }
     let mut why = format!("it answered HTTP {code}");
     // A page for people says nothing here.
     if !said.trim().is_empty() && !said.contains('<') {
-        why = format!("{why} (it said: {})", quote(said, mask));
+        why = format!("{why} (it said: {})", sanitize_start(said, mask));
     }
     if code.is_redirection() {
         why = format!(
@@ -200,13 +200,13 @@ fn status(code: u16, said: &str, retry_after: Option<&str>, mask: &Redactor) -> 
         );
     }
     if let Some(wish) = retry_after {
-        why = format!("{why} (it asks to wait: {})", quote(wish, mask));
+        why = format!("{why} (it asks to wait: {})", sanitize_start(wish, mask));
     }
     ExchangeFault::Status(code, why)
 }
 
 /// What is wanted, as the challenge has it.
-fn login(code: StatusCode, challenge: &str) -> String {
+fn describe_challenge(code: StatusCode, challenge: &str) -> String {
     let lower = challenge.to_lowercase();
     let what = if lower.contains("insufficient_scope") {
         "the token that it is given may not do this"
@@ -220,26 +220,26 @@ fn login(code: StatusCode, challenge: &str) -> String {
     format!("{what} (HTTP {})", code.as_u16())
 }
 
-fn of_client(error: &reqwest::Error, mask: &Redactor) -> ExchangeFault {
+fn classify_client_error(error: &reqwest::Error, mask: &Redactor) -> ExchangeFault {
     if let Some(code) = error.status() {
-        return status(code.as_u16(), "", None, mask);
+        return classify_status(code.as_u16(), "", None, mask);
     }
     let inner = innermost(error);
     let kind = successors(Some(error as &(dyn Error + 'static)), |&error| error.source())
         .find_map(|error| error.downcast_ref::<io::Error>())
         .map(io::Error::kind);
-    ExchangeFault::Gone(match kind {
+    ExchangeFault::ConnectionLost(match kind {
         Some(io::ErrorKind::ConnectionRefused) => "nobody listens at its address".to_owned(),
         _ if error.is_timeout() => "it could not be reached in time".to_owned(),
         _ if error.is_connect() => {
-            format!("it cannot be reached: {}", quote(&inner.to_string(), mask))
+            format!("it cannot be reached: {}", sanitize_start(&inner.to_string(), mask))
         }
-        _ => return broken(),
+        _ => return connection_broken(),
     })
 }
 
-fn broken() -> ExchangeFault {
-    ExchangeFault::Gone("the connection broke before it had answered".to_owned())
+fn connection_broken() -> ExchangeFault {
+    ExchangeFault::ConnectionLost("the connection broke before it had answered".to_owned())
 }
 
 /// The error that all others come from. Those above it quote addresses.
@@ -254,9 +254,9 @@ mod tests {
     #[test]
     fn a_status_is_told_as_what_it_means() {
         let words = |fault: ExchangeFault| match fault {
-            ExchangeFault::Status(_, why) | ExchangeFault::Foreign(why) | ExchangeFault::NeedsAuth(why) => why,
+            ExchangeFault::Status(_, why) | ExchangeFault::InvalidAnswer(why) | ExchangeFault::NeedsAuth(why) => why,
             ExchangeFault::Expired => "expired".to_owned(),
-            ExchangeFault::Gone(why) => format!("gone: {why}"),
+            ExchangeFault::ConnectionLost(why) => format!("gone: {why}"),
         };
         for (text, wanted) in [
             (
@@ -275,9 +275,9 @@ mod tests {
             ("could not parse JSON: <html>", "its answer is no message of the protocol"),
             ("HTTP ö: x", "its answer is no message of the protocol"),
         ] {
-            assert_eq!(words(of_words(text, &Redactor::default())), wanted, "{text}");
+            assert_eq!(words(parse_library_message(text, &Redactor::default())), wanted, "{text}");
         }
-        let asked = words(status(429, "", Some("7"), &Redactor::default()));
+        let asked = words(classify_status(429, "", Some("7"), &Redactor::default()));
         assert_eq!(asked, "it answered HTTP 429 Too Many Requests (it asks to wait: 7)");
     }
 
@@ -290,7 +290,7 @@ mod tests {
             ("Bearer error=\"insufficient_scope\", resource_metadata=\"x\"", "may not do this"),
         ];
         for (challenge, wanted) in table {
-            let told = login(StatusCode::UNAUTHORIZED, challenge);
+            let told = describe_challenge(StatusCode::UNAUTHORIZED, challenge);
             assert!(told.contains(wanted), "{challenge}: {told}");
         }
     }

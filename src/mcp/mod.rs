@@ -27,6 +27,6 @@ mod stdio;
 
 pub use config::{ServerConfig, ServerAddress, expand};
 pub use content::{ContentPart, CallReply};
-pub use offer::prefix;
+pub use offer::tool_name_prefix;
 pub use servers::{CallPermission, HttpClientFactory, Servers, ServerEnvironment, McpTimers};
 pub use state::{ServerReport, ServerStatus, McpStats};

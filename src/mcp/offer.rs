@@ -68,11 +68,11 @@ impl RemoteTool {
 
 /// Reads what a server lists. What cannot be offered is left out, and said: one bad tool must not
 /// have every request refused.
-pub(super) fn offers(server: &str, listed: &[Value]) -> (Vec<RemoteTool>, Vec<String>) {
+pub(super) fn convert_tools(server: &str, listed: &[Value]) -> (Vec<RemoteTool>, Vec<String>) {
     let (mut offers, mut complaints) = (Vec::new(), Vec::new());
     let (mut names, mut bytes) = (HashSet::new(), 0);
     for tool in listed.iter().take(MOST_TOOLS) {
-        match offer(server, tool) {
+        match convert_tool(server, tool) {
             Ok(offer) if bytes + offer.bytes() > MOST_BYTES => complaints.push(format!(
                 "{:?} is left out: with it the server's tools would take more than {} KiB",
                 offer.name,
@@ -104,18 +104,18 @@ pub(super) fn offers(server: &str, listed: &[Value]) -> (Vec<RemoteTool>, Vec<St
     (offers, complaints)
 }
 
-fn offer(server: &str, tool: &Value) -> Result<RemoteTool, (String, String)> {
+fn convert_tool(server: &str, tool: &Value) -> Result<RemoteTool, (String, String)> {
     let name = tool["name"].as_str().unwrap_or_default();
     let short: String = name.chars().take(60).collect();
     let wrong = |why: &str| (short.clone(), why.to_owned());
     if name.is_empty() {
         return Err(wrong("it has no name"));
     }
-    let full = format!("{}{}", prefix(server), plain(name));
+    let full = format!("{}{}", tool_name_prefix(server), sanitize_name(name));
     if full.len() > LONGEST_NAME {
         return Err(wrong("its name is too long"));
     }
-    let input_schema = schema::fit(&tool["inputSchema"]).map_err(wrong)?;
+    let input_schema = schema::prepare_schema(&tool["inputSchema"]).map_err(wrong)?;
     let description = tool["description"].as_str().unwrap_or_default();
     let description = match description.char_indices().nth(LONGEST_DESCRIPTION) {
         Some((end, _)) => format!("{}...", &description[..end]),
@@ -127,12 +127,12 @@ fn offer(server: &str, tool: &Value) -> Result<RemoteTool, (String, String)> {
 }
 
 /// How the names of a server's tools begin.
-pub fn prefix(server: &str) -> String {
-    format!("mcp__{}__", plain(server))
+pub fn tool_name_prefix(server: &str) -> String {
+    format!("mcp__{}__", sanitize_name(server))
 }
 
 /// A name of letters that the service takes.
-fn plain(name: &str) -> String {
+fn sanitize_name(name: &str) -> String {
     let fits = |letter: char| letter.is_ascii_alphanumeric() || "_-".contains(letter);
     name.chars().map(|letter| if fits(letter) { letter } else { '_' }).collect()
 }
@@ -157,7 +157,7 @@ mod tests {
             json!({ "name": "get.sum", "description": "Adds", "inputSchema": object }),
             json!({ "name": "get_sum", "inputSchema": object }),
         ];
-        let (offers, complaints) = offers("my server", &listed);
+        let (offers, complaints) = convert_tools("my server", &listed);
         let [offer] = &offers[..] else { panic!("{offers:?}") };
         assert_eq!(offer.name, "get.sum");
         assert_eq!(offer.definition.name, "mcp__my_server__get_sum");
@@ -174,7 +174,7 @@ mod tests {
             json!({ "name": format!("t{name}"), "inputSchema": schema })
         };
         let listed: Vec<Value> = (0..10).map(|n| tool(n, 60_000)).chain([tool(10, 10)]).collect();
-        let (offers, complaints) = offers("s", &listed);
+        let (offers, complaints) = convert_tools("s", &listed);
         let names: Vec<&str> = offers.iter().map(|offer| offer.name.as_str()).collect();
         assert_eq!(names, ["t0", "t1", "t2", "t3", "t10"]);
         assert_eq!(complaints.len(), 6, "{complaints:?}");
@@ -189,7 +189,7 @@ mod tests {
             "inputSchema": { "type": "object" },
             "annotations": { "readOnlyHint": true },
         })];
-        let (offers, complaints) = offers("s", &listed);
+        let (offers, complaints) = convert_tools("s", &listed);
         assert!(offers[0].reads_only);
         assert!(complaints[0].contains("a name of 68 letters"), "{complaints:?}");
     }

@@ -8,19 +8,19 @@ const LONGEST: usize = 300;
 
 /// The beginning of somebody's words. Cut before the secrets are out of them, a part of one could
 /// stay that nobody knows any more.
-pub(super) fn quote(text: &str, mask: &Redactor) -> String {
+pub(super) fn sanitize_start(text: &str, mask: &Redactor) -> String {
     one_line(text, mask).chars().take(LONGEST).collect()
 }
 
 /// The end of words whose beginning is lost, and with it perhaps that of a secret.
-pub(super) fn quote_end(text: &str, mask: &Redactor) -> String {
+pub(super) fn sanitize_end(text: &str, mask: &Redactor) -> String {
     let line = one_line(text, mask);
     let excess = line.chars().count().saturating_sub(LONGEST);
     line.chars().skip(excess).collect()
 }
 
 fn one_line(text: &str, mask: &Redactor) -> String {
-    mask.hide(text.trim()).replace(char::is_control, " ")
+    mask.redact(text.trim()).replace(char::is_control, " ")
 }
 
 #[cfg(test)]
@@ -35,8 +35,8 @@ mod tests {
         for before in LONGEST - secret.len()..=LONGEST {
             let padding = "x".repeat(before);
             for shown in [
-                quote(&format!("{padding}{secret} and more"), &mask),
-                quote_end(&format!("{secret}{padding}"), &mask),
+                sanitize_start(&format!("{padding}{secret} and more"), &mask),
+                sanitize_end(&format!("{secret}{padding}"), &mask),
             ] {
                 let start = shown.find(|letter| letter != 'x').unwrap_or(shown.len());
                 let rest = shown[start..].trim_end_matches('x');
@@ -48,10 +48,10 @@ mod tests {
     #[test]
     fn words_stay_on_one_line_of_a_certain_length() {
         let mask = Redactor::default();
-        assert_eq!(quote(" short\nand \u{1b}stout ", &mask), "short and  stout");
-        assert_eq!(quote(&"ö".repeat(1_000), &mask), "ö".repeat(LONGEST));
+        assert_eq!(sanitize_start(" short\nand \u{1b}stout ", &mask), "short and  stout");
+        assert_eq!(sanitize_start(&"ö".repeat(1_000), &mask), "ö".repeat(LONGEST));
         let end = format!("{}end", "x".repeat(1_000));
-        assert!(quote_end(&end, &mask).ends_with("end"));
-        assert_eq!(quote_end(&end, &mask).len(), LONGEST);
+        assert!(sanitize_end(&end, &mask).ends_with("end"));
+        assert_eq!(sanitize_end(&end, &mask).len(), LONGEST);
     }
 }

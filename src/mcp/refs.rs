@@ -28,7 +28,7 @@ const LONGEST_WAY: usize = 200;
 /// What is wrong.
 pub(super) fn check(schema: &Value, is_value: &dyn Fn(&str) -> bool) -> Result<(), &'static str> {
     let mut search = RefSearch { root: schema, seen: HashMap::new() };
-    search.every(schema, is_value)
+    search.check_all(schema, is_value)
 }
 
 struct RefSearch<'a> {
@@ -38,7 +38,7 @@ struct RefSearch<'a> {
 }
 
 impl<'a> RefSearch<'a> {
-    fn every(
+    fn check_all(
         &mut self,
         schema: &'a Value,
         is_value: &dyn Fn(&str) -> bool,
@@ -48,13 +48,13 @@ impl<'a> RefSearch<'a> {
                 self.follow(schema, 0)?;
                 members.iter().try_for_each(|(name, value)| {
                     match value.as_object().filter(|_| BY_NAME.contains(&name.as_str())) {
-                        Some(named) => named.values().try_for_each(|it| self.every(it, is_value)),
+                        Some(named) => named.values().try_for_each(|it| self.check_all(it, is_value)),
                         None if is_value(name) => Ok(()),
-                        None => self.every(value, is_value),
+                        None => self.check_all(value, is_value),
                     }
                 })
             }
-            Value::Array(items) => items.iter().try_for_each(|item| self.every(item, is_value)),
+            Value::Array(items) => items.iter().try_for_each(|item| self.check_all(item, is_value)),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
         }
     }
@@ -73,14 +73,14 @@ impl<'a> RefSearch<'a> {
         if way > LONGEST_WAY {
             return Err("the references in its input schema are too many in a row");
         }
-        for next in self.next(members)? {
+        for next in self.applied_schemas(members)? {
             self.follow(next, way + 1)?;
         }
         self.seen.insert(ptr::from_ref(schema), true);
         Ok(())
     }
 
-    fn next(&self, members: &'a Map<String, Value>) -> Result<Vec<&'a Value>, &'static str> {
+    fn applied_schemas(&self, members: &'a Map<String, Value>) -> Result<Vec<&'a Value>, &'static str> {
         let mut next = Vec::new();
         for reference in REFERENCES.iter().filter_map(|name| members.get(*name)?.as_str()) {
             let found = reference.strip_prefix('#').and_then(|path| self.root.pointer(path));

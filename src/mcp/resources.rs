@@ -13,7 +13,7 @@ use crate::transcript::ToolDefinition;
 
 use super::content::CallReply;
 use super::member::ServerTask;
-use super::offer::{RemoteTool, prefix};
+use super::offer::{RemoteTool, tool_name_prefix};
 use super::servers::{CallPermission, Servers};
 use super::state::ServerStatus;
 
@@ -85,16 +85,16 @@ impl Servers {
 
     /// What one of the two tools takes leave by. To list costs nothing and changes nothing; to
     /// read is judged like a tool of the server.
-    pub(super) fn leave_of_resource_tool(tool: &str, input: &Value) -> CallPermission {
+    pub(super) fn resource_tool_permission(tool: &str, input: &Value) -> CallPermission {
         if tool == LIST {
-            return CallPermission::Free;
+            return CallPermission::NotNeeded;
         }
-        let name = format!("{}{READ}", prefix(input["server"].as_str().unwrap_or_default()));
-        CallPermission::Needed { name, reads_only: true }
+        let name = format!("{}{READ}", tool_name_prefix(input["server"].as_str().unwrap_or_default()));
+        CallPermission::Rule { name, reads_only: true }
     }
 
     /// Performs one of the two.
-    pub(super) async fn use_resources(
+    pub(super) async fn call_resource_tool(
         &self,
         tool: &str,
         input: &Value,
@@ -109,19 +109,19 @@ impl Servers {
             let names: Vec<&str> =
                 self.with_resources().map(|member| member.config.name.as_str()).collect();
             let names = names.join(", ");
-            return CallReply::failure(format!("no such server has resources; there are: {names}"));
+            return CallReply::error(format!("no such server has resources; there are: {names}"));
         }
         if tool == LIST {
             return self.list_resources(&members, cancel).await;
         }
         let (Some(uri), [member]) = (input["uri"].as_str(), &members[..]) else {
-            return CallReply::failure("\"server\" and \"uri\" must both be given, as texts");
+            return CallReply::error("\"server\" and \"uri\" must both be given, as texts");
         };
         let params = ReadResourceRequestParams::new(uri);
         let request = ClientRequest::ReadResourceRequest(ReadResourceRequest::new(params));
         match member.request(READ, &request, self.timers(), cancel).await {
-            Ok(result) => CallReply::of_resource(&result),
-            Err(why) => CallReply::failure(why),
+            Ok(result) => CallReply::from_resource(&result),
+            Err(why) => CallReply::error(why),
         }
     }
 
@@ -130,7 +130,7 @@ impl Servers {
         for member in members {
             let name = &member.config.name;
             let is_gone = matches!(
-                member.standing().status,
+                member.report().status,
                 ServerStatus::Failed | ServerStatus::NeedsAuth | ServerStatus::Disabled
             );
             if is_gone {
@@ -138,7 +138,7 @@ impl Servers {
                 continue;
             }
             for listing in LISTINGS {
-                match self.list(member, listing, cancel).await {
+                match self.list_page_entries(member, listing, cancel).await {
                     Ok(found) => lines.extend(found),
                     // A server need not have templates.
                     Err(_) if listing.1 != "resources" => {}
@@ -147,17 +147,17 @@ impl Servers {
             }
         }
         if lines.is_empty() && !failures.is_empty() {
-            return CallReply::failure(failures.join("\n"));
+            return CallReply::error(failures.join("\n"));
         }
         if lines.is_empty() {
             lines.push("(there are none)".to_owned());
         }
         lines.extend(failures);
-        CallReply::of_text(lines.join("\n"))
+        CallReply::from_text(lines.join("\n"))
     }
 
     /// One list of a server, a line for each.
-    async fn list(
+    async fn list_page_entries(
         &self,
         member: &ServerTask,
         (request, key): ListRequest,
@@ -168,7 +168,7 @@ impl Servers {
             let page = request(PaginatedRequestParams::default().with_cursor(cursor));
             let page = member.request(LIST, &page, self.timers(), cancel).await?;
             let listed = page[key].as_array().into_iter().flatten();
-            lines.extend(listed.map(|resource| line(&member.config.name, resource)));
+            lines.extend(listed.map(|resource| format_resource(&member.config.name, resource)));
             cursor = page["nextCursor"].as_str().map(ToOwned::to_owned);
             if cursor.is_none() || lines.len() > MOST_LISTED {
                 break;
@@ -182,7 +182,7 @@ impl Servers {
     }
 }
 
-fn line(server: &str, resource: &Value) -> String {
+fn format_resource(server: &str, resource: &Value) -> String {
     let mut shown = json!({ "server": server });
     for key in ["uri", "uriTemplate", "name", "description", "mimeType"] {
         if let Some(text) = resource[key].as_str() {

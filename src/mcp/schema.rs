@@ -28,9 +28,9 @@ const VALUES: [&str; 5] = ["const", "enum", "default", "example", "examples"];
 ///
 /// # Errors
 /// Why it cannot be.
-pub(super) fn fit(schema: &Value) -> Result<Value, &'static str> {
+pub(super) fn prepare_schema(schema: &Value) -> Result<Value, &'static str> {
     let Some(members) = schema.as_object() else { return Err("its input schema is no object") };
-    if depth(schema, DEEPEST) == 0 {
+    if remaining_depth(schema, DEEPEST) == 0 {
         return Err("its input schema is nested too deeply");
     }
     if schema.to_string().len() > LARGEST {
@@ -50,7 +50,7 @@ pub(super) fn fit(schema: &Value) -> Result<Value, &'static str> {
         Some(_) => return Err("the properties of its input schema are no object"),
     }
     let mut schema = schema.clone();
-    loosen(&mut schema);
+    remove_large_bounds(&mut schema);
     if let Some(members) = schema.as_object_mut() {
         // Which draft it was written for is of no interest: it is read as the newest.
         members.remove("$schema");
@@ -76,11 +76,11 @@ fn check_names(properties: &Map<String, Value>) -> Result<(), &'static str> {
 }
 
 /// How many levels are left below `value`, of so many; 0 if they do not suffice.
-fn depth(value: &Value, left: usize) -> usize {
+fn remaining_depth(value: &Value, left: usize) -> usize {
     if left == 0 {
         return 0;
     }
-    let below = |value: &Value| depth(value, left - 1);
+    let below = |value: &Value| remaining_depth(value, left - 1);
     match value {
         Value::Array(items) => items.iter().map(below).min().unwrap_or(left),
         Value::Object(members) => members.values().map(below).min().unwrap_or(left),
@@ -88,7 +88,7 @@ fn depth(value: &Value, left: usize) -> usize {
     }
 }
 
-fn loosen(schema: &mut Value) {
+fn remove_large_bounds(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
             members.retain(|name, value| {
@@ -98,9 +98,9 @@ fn loosen(schema: &mut Value) {
             members
                 .iter_mut()
                 .filter(|(name, _)| !VALUES.contains(&name.as_str()))
-                .for_each(|(_, value)| loosen(value));
+                .for_each(|(_, value)| remove_large_bounds(value));
         }
-        Value::Array(items) => items.iter_mut().for_each(loosen),
+        Value::Array(items) => items.iter_mut().for_each(remove_large_bounds),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
@@ -130,7 +130,7 @@ mod tests {
             with(json!({ "a": { "$ref": "#/properties/a" } })),
             with(json!({ "a": { "$ref": "other.json" } })),
         ] {
-            assert!(fit(&bad).is_err(), "{bad}");
+            assert!(prepare_schema(&bad).is_err(), "{bad}");
         }
     }
 
@@ -151,7 +151,7 @@ mod tests {
                 "list": { "items": {}, "default": { "maxItems": 5_000 } },
             },
         });
-        assert_eq!(fit(&schema), Ok(wanted));
-        assert_eq!(fit(&json!({})), Ok(json!({ "type": "object" })), "it takes nothing");
+        assert_eq!(prepare_schema(&schema), Ok(wanted));
+        assert_eq!(prepare_schema(&json!({})), Ok(json!({ "type": "object" })), "it takes nothing");
     }
 }

@@ -21,7 +21,7 @@ use crate::transcript::ToolDefinition;
 use super::config::ServerConfig;
 use super::content::CallReply;
 use super::member::ServerTask;
-use super::offer::{RemoteTool, prefix};
+use super::offer::{RemoteTool, tool_name_prefix};
 use super::state::{ServerReport, ServerStatus, McpStats};
 
 /// Makes the client for an address, or says why it cannot.
@@ -75,9 +75,9 @@ impl Default for McpTimers {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallPermission {
     /// None at all.
-    Free,
+    NotNeeded,
     /// A rule that speaks of this name.
-    Needed {
+    Rule {
         name: String,
         /// Somebody whom the user trusts says that it changes nothing.
         reads_only: bool,
@@ -112,7 +112,7 @@ pub struct Servers {
 
 impl fmt::Debug for Servers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.standings()).finish()
+        f.debug_list().entries(self.reports()).finish()
     }
 }
 
@@ -122,12 +122,12 @@ impl Servers {
     pub fn new(configs: Vec<ServerConfig>, around: ServerEnvironment, timers: McpTimers) -> Self {
         let mut members = Vec::<Arc<ServerTask>>::new();
         for mut config in configs {
-            let own = prefix(&config.name);
-            let is_twin = members.iter().any(|member| prefix(&member.config.name) == own);
+            let own = tool_name_prefix(&config.name);
+            let is_twin = members.iter().any(|member| tool_name_prefix(&member.config.name) == own);
             config.disabled |= is_twin;
             let member = ServerTask::new(config);
             if is_twin {
-                member.say("it is disabled: the names of its tools would be another server's");
+                member.warn("it is disabled: the names of its tools would be another server's");
             }
             members.push(Arc::new(member));
         }
@@ -136,7 +136,7 @@ impl Servers {
 
     /// Notes the names of those without which nothing is to be done; `all` for every one.
     #[must_use]
-    pub fn requiring(self, required: Vec<String>) -> Self {
+    pub fn with_required(self, required: Vec<String>) -> Self {
         Self { required, ..self }
     }
 
@@ -162,25 +162,25 @@ impl Servers {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         for member in self.members.iter().filter(|member| !member.config.disabled) {
             let keeping =
-                Arc::clone(member).keep(Arc::clone(around), self.timers, self.stop.clone());
+                Arc::clone(member).run(Arc::clone(around), self.timers, self.stop.clone());
             tasks.spawn(keeping);
         }
     }
 
     /// Waits until each has been tried once, but no longer than `limit` since they were started.
     /// Cancel-safe.
-    pub async fn settle(&self, limit: Duration) {
+    pub async fn wait_for_first_attempts(&self, limit: Duration) {
         let began = *self.began.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(end) = began.map(|began| began + limit) else { return };
         for member in &self.members {
             let mut watch = member.watch();
             // A closed channel is one more reason not to wait.
-            let _ = timeout_at(end, watch.wait_for(|state| state.tried)).await;
+            let _ = timeout_at(end, watch.wait_for(|state| state.attempted)).await;
         }
     }
 
     /// How long a run waits for servers that start, in all.
-    pub fn patience(&self) -> Duration {
+    pub fn start_wait(&self) -> Duration {
         self.timers.wait
     }
 
@@ -189,18 +189,18 @@ impl Servers {
     ///
     /// # Errors
     /// Which is not, and why.
-    pub async fn require(&self, names: &[String]) -> Result<(), String> {
+    pub async fn wait_until_connected(&self, names: &[String]) -> Result<(), String> {
         let unknown =
             |name: &&String| !self.members.iter().any(|member| member.config.name == **name);
         if let Some(name) = names.iter().find(unknown) {
             return Err(format!("the MCP server {name:?} is required, and configured nowhere"));
         }
         let end = Instant::now() + self.timers.wait;
-        for member in self.wanted(names) {
+        for member in self.selected(names) {
             let mut watch = member.watch();
             let over = watch.wait_for(|state| state.status != ServerStatus::Pending);
             let _ = timeout_at(end, over).await;
-            let standing = member.standing();
+            let standing = member.report();
             if standing.status != ServerStatus::Connected {
                 let why = standing.why.map_or_else(String::new, |why| format!(": {why}"));
                 return Err(format!(
@@ -218,7 +218,7 @@ impl Servers {
         Ok(())
     }
 
-    fn wanted<'a>(&'a self, names: &'a [String]) -> impl Iterator<Item = &'a Arc<ServerTask>> {
+    fn selected<'a>(&'a self, names: &'a [String]) -> impl Iterator<Item = &'a Arc<ServerTask>> {
         self.members.iter().filter(move |member| {
             if names.is_empty() {
                 !member.config.disabled
@@ -230,35 +230,35 @@ impl Servers {
 
     /// Which are being started.
     pub fn pending(&self) -> Vec<String> {
-        let standings = self.standings().into_iter();
+        let standings = self.reports().into_iter();
         let pending = standings.filter(|standing| standing.status == ServerStatus::Pending);
         pending.map(|standing| standing.name).collect()
     }
 
     /// Which are being started for the first time.
     pub fn starting(&self) -> Vec<String> {
-        let untried = |member: &&Arc<ServerTask>| !member.watch().borrow().tried;
+        let untried = |member: &&Arc<ServerTask>| !member.watch().borrow().attempted;
         self.members.iter().filter(untried).map(|member| member.config.name.clone()).collect()
     }
 
     /// Which of these, or of all if there is no name, are not connected.
     pub fn missing(&self, names: &[String]) -> Vec<String> {
-        let standings = self.wanted(names).map(|member| member.standing());
+        let standings = self.selected(names).map(|member| member.report());
         let gone = standings.filter(|standing| standing.status != ServerStatus::Connected);
         gone.map(|standing| standing.name).collect()
     }
 
     /// What the model is told of their tools, in a fixed order. Those of a server that is lost
     /// for a while stay.
-    pub fn definitions(&self) -> Vec<ToolDefinition> {
+    pub fn tool_definitions(&self) -> Vec<ToolDefinition> {
         let (mut definitions, mut names) = (Vec::new(), HashSet::new());
         for member in &self.members {
-            for offer in member.offers().iter() {
+            for offer in member.tools().iter() {
                 // The service refuses a request with two tools of one name.
                 if names.insert(offer.definition.name.clone()) {
                     definitions.push(offer.definition.clone());
                 } else {
-                    member.complain(&format!(
+                    member.warn_once(&format!(
                         "the tool {:?} is left out: another server has one of its full name",
                         offer.name
                     ));
@@ -281,7 +281,7 @@ impl Servers {
             let about = member.about();
             let Some(own) = &about.instructions else { continue };
             let own: String = own.trim().chars().take(LONGEST_INSTRUCTIONS).collect();
-            let section = format!("\n\n## {}\n{own}", prefix(&member.config.name));
+            let section = format!("\n\n## {}\n{own}", tool_name_prefix(&member.config.name));
             if text.len() + section.len() <= ALL_INSTRUCTIONS {
                 text.push_str(&section);
             }
@@ -290,14 +290,14 @@ impl Servers {
     }
 
     /// What leave a call of theirs takes.
-    pub fn leave(&self, tool: &str, input: &Value) -> CallPermission {
+    pub fn permission_for(&self, tool: &str, input: &Value) -> CallPermission {
         if self.resource_tool(tool).is_some() {
-            return Self::leave_of_resource_tool(tool, input);
+            return Self::resource_tool_permission(tool, input);
         }
         let reads_only = self
             .find(tool)
-            .is_some_and(|(member, offer)| member.config.vouched && offer.reads_only);
-        CallPermission::Needed { name: tool.to_owned(), reads_only }
+            .is_some_and(|(member, offer)| member.config.trusted && offer.reads_only);
+        CallPermission::Rule { name: tool.to_owned(), reads_only }
     }
 
     pub(super) fn members(&self) -> &[Arc<ServerTask>] {
@@ -309,7 +309,7 @@ impl Servers {
     }
 
     /// Whether a tool is theirs, by the name that the model knows.
-    pub fn knows(&self, tool: &str) -> bool {
+    pub fn has_tool(&self, tool: &str) -> bool {
         self.find(tool).is_some() || self.resource_tool(tool).is_some()
     }
 
@@ -323,18 +323,18 @@ impl Servers {
 
     /// Why a tool that is named like one of a server's is not there, in words for the model. None:
     /// no server has such a name, or the tool is there.
-    pub fn absent(&self, tool: &str) -> Option<String> {
-        if self.knows(tool) {
+    pub fn explain_missing_tool(&self, tool: &str) -> Option<String> {
+        if self.has_tool(tool) {
             return None;
         }
-        let of = |member: &&Arc<ServerTask>| tool.starts_with(&prefix(&member.config.name));
+        let of = |member: &&Arc<ServerTask>| tool.starts_with(&tool_name_prefix(&member.config.name));
         // Of servers named `a` and `a__b` the longer name says more.
         let member = self.members.iter().filter(of).max_by_key(|it| it.config.name.len())?;
-        let ServerReport { name, status, why } = member.standing();
+        let ServerReport { name, status, why } = member.report();
         let why = why.map_or_else(String::new, |why| format!(": {why}"));
         Some(match status {
             ServerStatus::Connected => {
-                let offers = member.offers();
+                let offers = member.tools();
                 let names = offers.iter().map(|offer| offer.definition.name.as_str());
                 let names: Vec<&str> = names.take(MOST_NAMED).collect();
                 format!("MCP server {name:?} has no tool {tool}; it has: {}", names.join(", "))
@@ -356,7 +356,7 @@ impl Servers {
 
     fn find(&self, tool: &str) -> Option<(&Arc<ServerTask>, Arc<RemoteTool>)> {
         self.members.iter().find_map(|member| {
-            let offers = member.offers();
+            let offers = member.tools();
             let offer = offers.iter().find(|offer| offer.definition.name == tool)?;
             Some((member, Arc::clone(offer)))
         })
@@ -368,10 +368,10 @@ impl Servers {
         let reply = match self.find(tool) {
             Some((member, offer)) => member.call(&offer.name, input, self.timers, cancel).await,
             None if self.resource_tool(tool).is_some() => {
-                self.use_resources(tool, input, cancel).await
+                self.call_resource_tool(tool, input, cancel).await
             }
-            None => CallReply::failure(
-                self.absent(tool).unwrap_or_else(|| format!("No such tool available: {tool}")),
+            None => CallReply::error(
+                self.explain_missing_tool(tool).unwrap_or_else(|| format!("No such tool available: {tool}")),
             ),
         };
         if reply.is_error {
@@ -381,25 +381,25 @@ impl Servers {
     }
 
     /// How each stands.
-    pub fn standings(&self) -> Vec<ServerReport> {
-        self.members.iter().map(|member| member.standing()).collect()
+    pub fn reports(&self) -> Vec<ServerReport> {
+        self.members.iter().map(|member| member.report()).collect()
     }
 
     /// How many tools each offers, in the order of the standings.
     pub fn tool_counts(&self) -> Vec<usize> {
-        self.members.iter().map(|member| member.offers().len()).collect()
+        self.members.iter().map(|member| member.tools().len()).collect()
     }
 
     /// What should be said about them and was not yet, a line each.
-    pub fn take_news(&self) -> Vec<String> {
-        self.members.iter().flat_map(|member| member.take_news()).collect()
+    pub fn take_warnings(&self) -> Vec<String> {
+        self.members.iter().flat_map(|member| member.take_warnings()).collect()
     }
 
     /// What came of them so far.
-    pub fn tally(&self) -> McpStats {
+    pub fn stats(&self) -> McpStats {
         let reconnects = self.members.iter().map(|member| &member.reconnects);
         McpStats {
-            servers: self.standings(),
+            servers: self.reports(),
             calls: self.calls.load(Ordering::Relaxed),
             failed: self.failed.load(Ordering::Relaxed),
             reconnects: reconnects.map(|count| count.load(Ordering::Relaxed)).sum(),

@@ -12,7 +12,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 const ATTEMPTS: u32 = 5;
 
 /// A connection that held so long owes nothing to the ones before it.
-const HELD: Duration = Duration::from_mins(1);
+const STABLE_AFTER: Duration = Duration::from_mins(1);
 
 /// How a server stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,9 +63,9 @@ pub struct McpStats {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ConnectionLoss {
     /// Another try may find it well.
-    Passing(String),
+    Transient(String),
     /// No further try is of use.
-    Final(String),
+    Permanent(String),
     NeedsAuth(String),
     /// The session was forgotten by the server: a new one can be had at once.
     Expired,
@@ -80,8 +80,8 @@ pub(super) struct ReconnectBackoff {
 impl ReconnectBackoff {
     /// The server was lost after it was connected for `held`. Says how long to wait before the
     /// next attempt, or that there is none.
-    pub(super) fn lost(&mut self, loss: &ConnectionLoss, held: Duration) -> Option<Duration> {
-        if held >= HELD {
+    pub(super) fn record_loss(&mut self, loss: &ConnectionLoss, held: Duration) -> Option<Duration> {
+        if held >= STABLE_AFTER {
             self.failures = 0;
         }
         self.failures += 1;
@@ -89,9 +89,9 @@ impl ReconnectBackoff {
             return None;
         }
         match loss {
-            ConnectionLoss::Final(_) | ConnectionLoss::NeedsAuth(_) => None,
+            ConnectionLoss::Permanent(_) | ConnectionLoss::NeedsAuth(_) => None,
             ConnectionLoss::Expired if self.failures == 1 => Some(Duration::ZERO),
-            ConnectionLoss::Passing(_) | ConnectionLoss::Expired => {
+            ConnectionLoss::Transient(_) | ConnectionLoss::Expired => {
                 Some((FIRST_WAIT * 2_u32.pow(self.failures - 1)).min(LONGEST_WAIT))
             }
         }
@@ -103,14 +103,14 @@ mod tests {
     use super::*;
 
     fn lost() -> ConnectionLoss {
-        ConnectionLoss::Passing("gone".to_owned())
+        ConnectionLoss::Transient("gone".to_owned())
     }
 
     #[test]
     fn a_server_that_is_lost_again_and_again_is_given_up_after_five_attempts() {
         let mut backoff = ReconnectBackoff::default();
         let waits: Vec<_> =
-            (0..6).map(|_| backoff.lost(&lost(), Duration::from_secs(59))).collect();
+            (0..6).map(|_| backoff.record_loss(&lost(), Duration::from_secs(59))).collect();
         let seconds = |seconds| Some(Duration::from_secs(seconds));
         assert_eq!(waits, [seconds(1), seconds(2), seconds(4), seconds(8), seconds(16), None]);
     }
@@ -119,17 +119,17 @@ mod tests {
     fn a_connection_that_held_owes_nothing() {
         let mut backoff = ReconnectBackoff::default();
         for _ in 0..5 {
-            backoff.lost(&lost(), Duration::ZERO);
+            backoff.record_loss(&lost(), Duration::ZERO);
         }
-        assert_eq!(backoff.lost(&lost(), HELD), Some(FIRST_WAIT));
+        assert_eq!(backoff.record_loss(&lost(), STABLE_AFTER), Some(FIRST_WAIT));
     }
 
     #[test]
     fn a_forgotten_session_is_renewed_at_once_but_not_in_a_storm() {
         let mut backoff = ReconnectBackoff::default();
-        assert_eq!(backoff.lost(&ConnectionLoss::Expired, Duration::ZERO), Some(Duration::ZERO));
-        assert_eq!(backoff.lost(&ConnectionLoss::Expired, Duration::ZERO), Some(Duration::from_secs(2)));
+        assert_eq!(backoff.record_loss(&ConnectionLoss::Expired, Duration::ZERO), Some(Duration::ZERO));
+        assert_eq!(backoff.record_loss(&ConnectionLoss::Expired, Duration::ZERO), Some(Duration::from_secs(2)));
         let refused = ConnectionLoss::NeedsAuth("401".to_owned());
-        assert_eq!(ReconnectBackoff::default().lost(&refused, Duration::ZERO), None);
+        assert_eq!(ReconnectBackoff::default().record_loss(&refused, Duration::ZERO), None);
     }
 }

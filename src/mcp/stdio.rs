@@ -17,7 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use crate::process::{Job, RunningJob, Supervisor};
 use crate::secrets::Redactor;
 
-use super::quote::{quote, quote_end};
+use super::quote::{sanitize_start, sanitize_end};
 
 /// The longest message, in bytes. Who sends more is not listened to any further.
 const LONGEST_LINE: usize = 32 << 20;
@@ -36,15 +36,15 @@ const WAITING_BYTES: u32 = 32 << 20;
 
 /// How much may wait to be written, in bytes: the library answers a server's questions by itself,
 /// and a server that asks without end need not read the answers.
-const BACKLOG: usize = 8 << 20;
+const OUTGOING_BYTES_MAX: usize = 8 << 20;
 
 /// How long what a program has printed may take to arrive once it has ended.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+const FINAL_OUTPUT_WAIT: Duration = Duration::from_millis(200);
 
 /// A program under way.
 pub(super) struct ServerProcess {
     running: RunningJob,
-    pub(super) said: ServerOutput,
+    pub(super) output: ServerOutput,
     ended: tokio::task::JoinHandle<Option<ExitStatus>>,
 }
 
@@ -67,9 +67,9 @@ impl ServerProcess {
             drop(over);
             status
         });
-        tokio::spawn(overhear(stderr, said.clone()));
-        let pipes = StdioTransport::over(stdin, stdout, said.clone(), is_over);
-        Ok((Self { running, said, ended }, pipes))
+        tokio::spawn(read_stderr(stderr, said.clone()));
+        let pipes = StdioTransport::new(stdin, stdout, said.clone(), is_over);
+        Ok((Self { running, output: said, ended }, pipes))
     }
 
     /// Waits until it ends by itself, now that its input is closed; then asks it to, and ends it.
@@ -93,52 +93,52 @@ pub(super) struct ServerOutput(Arc<Mutex<OutputTail>>);
 struct OutputTail {
     bytes: VecDeque<u8>,
     /// Whether they begin in the middle.
-    cut: bool,
+    truncated: bool,
     /// Why it is not listened to any more. What it says after that is about a broken pipe.
     fault: Option<&'static str>,
 }
 
 impl ServerOutput {
-    fn words(&self) -> MutexGuard<'_, OutputTail> {
+    fn lock(&self) -> MutexGuard<'_, OutputTail> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hear(&self, bytes: &[u8]) {
-        let mut said = self.words();
+    fn append(&self, bytes: &[u8]) {
+        let mut said = self.lock();
         let skipped = bytes.len().saturating_sub(SAID_BYTES);
         said.bytes.extend(&bytes[skipped..]);
         let excess = said.bytes.len().saturating_sub(SAID_BYTES);
         said.bytes.drain(..excess);
-        said.cut |= skipped + excess > 0;
+        said.truncated |= skipped + excess > 0;
     }
 
-    fn blame(&self, fault: &'static str) {
-        self.words().fault = Some(fault);
+    fn set_fault(&self, fault: &'static str) {
+        self.lock().fault = Some(fault);
     }
 
     /// What was wrong with it, if it was us who hung up.
     pub(super) fn fault(&self) -> Option<&'static str> {
-        self.words().fault
+        self.lock().fault
     }
 
     /// Its last line, for people.
     pub(super) fn last_line(&self, mask: &Redactor) -> Option<String> {
-        let mut said = self.words();
+        let mut said = self.lock();
         let text = String::from_utf8_lossy(said.bytes.make_contiguous()).into_owned();
         let lines = text.lines().enumerate();
         let (place, line) = lines.filter(|(_, line)| !line.trim().is_empty()).last()?;
-        let quote = if said.cut && place == 0 { quote_end } else { quote };
+        let quote = if said.truncated && place == 0 { sanitize_end } else { sanitize_start };
         Some(quote(line, mask))
     }
 }
 
-async fn overhear(mut stderr: ChildStderr, said: ServerOutput) {
+async fn read_stderr(mut stderr: ChildStderr, said: ServerOutput) {
     let mut chunk = vec![0; 8192];
     while let Ok(count) = stderr.read(&mut chunk).await {
         if count == 0 {
             return;
         }
-        said.hear(&chunk[..count]);
+        said.append(&chunk[..count]);
     }
 }
 
@@ -149,32 +149,32 @@ pub(super) struct StdioTransport {
     /// How many bytes are not written yet.
     backlog: Arc<AtomicUsize>,
     incoming: mpsc::Receiver<QueuedMessage>,
-    said: ServerOutput,
+    output: ServerOutput,
 }
 
 /// A message that nobody has taken yet, and the room that it takes up.
 type QueuedMessage = (RxJsonRpcMessage<RoleClient>, OwnedSemaphorePermit);
 
 impl StdioTransport {
-    fn over(
+    fn new(
         stdin: impl AsyncWrite + Send + Unpin + 'static,
         stdout: impl AsyncRead + Send + Unpin + 'static,
-        said: ServerOutput,
+        output: ServerOutput,
         is_over: tokio::sync::watch::Receiver<()>,
     ) -> Self {
         let (outgoing, lines) = mpsc::unbounded_channel();
         let (messages, incoming) = mpsc::channel(WAITING_MAX);
         let backlog = Arc::new(AtomicUsize::new(0));
         tokio::spawn(write(stdin, lines, Arc::clone(&backlog)));
-        tokio::spawn(read(stdout, messages, said.clone(), is_over));
-        Self { outgoing, backlog, incoming, said }
+        tokio::spawn(read(stdout, messages, output.clone(), is_over));
+        Self { outgoing, backlog, incoming, output }
     }
 
     fn queue(&mut self, mut line: Vec<u8>) -> io::Result<()> {
         line.push(b'\n');
         let waiting = self.backlog.fetch_add(line.len(), Ordering::Relaxed);
-        if waiting > BACKLOG {
-            self.said.blame("it does not read what it is told");
+        if waiting > OUTGOING_BYTES_MAX {
+            self.output.set_fault("it does not read what it is told");
             self.stop_writing();
             // To be taken for one that hung up is the way to its end.
             (_, self.incoming) = mpsc::channel(1);
@@ -232,7 +232,7 @@ async fn read(
     // What the program has started may hold its output open for ever.
     let over = async {
         while is_over.changed().await.is_ok() {}
-        tokio::time::sleep(LAST_WORDS).await;
+        tokio::time::sleep(FINAL_OUTPUT_WAIT).await;
     };
     tokio::select! {
         () = all => {}
@@ -254,7 +254,7 @@ async fn read_messages(
         match (&mut stdout).take(limit).read_until(b'\n', &mut line).await {
             Ok(0) | Err(_) => return,
             Ok(_) if line.len() >= LONGEST_LINE => {
-                said.blame("it sent a message that is longer than 32 MiB");
+                said.set_fault("it sent a message that is longer than 32 MiB");
                 return;
             }
             Ok(_) => {}
@@ -271,10 +271,10 @@ async fn read_messages(
                 return;
             }
         } else {
-            said.hear(&line);
+            said.append(&line);
             garbage += line.len();
             if garbage > MOST_GARBAGE {
-                said.blame("it prints what is no message");
+                said.set_fault("it prints what is no message");
                 return;
             }
         }
@@ -294,7 +294,7 @@ mod tests {
     async fn what_nobody_takes_is_not_read_without_end() {
         let (mut server, stdout) = duplex(1 << 10);
         let (_running, is_over) = watch::channel(());
-        let mut pipes = StdioTransport::over(tokio::io::sink(), stdout, ServerOutput::default(), is_over);
+        let mut pipes = StdioTransport::new(tokio::io::sink(), stdout, ServerOutput::default(), is_over);
         let params = json!({ "level": "info", "data": "x".repeat(4 << 20) });
         let news = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": params });
         let line = format!("{news}\n");
@@ -316,10 +316,10 @@ mod tests {
         let (said, secret) = (ServerOutput::default(), "correct-horse-battery");
         let mask = Redactor::new(KnownSecrets::new([secret]));
         let line = format!("{secret}{}", "x".repeat(SAID_BYTES - 7));
-        said.hear(line.as_bytes());
+        said.append(line.as_bytes());
         let shown = said.last_line(&mask).expect("a line");
         assert!(shown.chars().all(|letter| letter == 'x'), "{shown}");
-        said.hear(format!("\nwith {secret}\n").as_bytes());
+        said.append(format!("\nwith {secret}\n").as_bytes());
         assert_eq!(said.last_line(&mask).as_deref(), Some("with [redacted]"));
     }
 
@@ -329,7 +329,7 @@ mod tests {
         let (_silent, stdout) = duplex(1 << 10);
         let (_running, is_over) = watch::channel(());
         let said = ServerOutput::default();
-        let mut pipes = StdioTransport::over(stdin, stdout, said.clone(), is_over);
+        let mut pipes = StdioTransport::new(stdin, stdout, said.clone(), is_over);
         let queued = (0..100).take_while(|_| pipes.queue(vec![b'x'; 1 << 20]).is_ok()).count();
         assert_eq!(queued, 8);
         assert_eq!(said.fault(), Some("it does not read what it is told"));

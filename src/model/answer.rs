@@ -63,26 +63,26 @@ pub struct MalformedCall {
 ///
 /// # Errors
 /// The error that it is instead, or that it is neither.
-pub fn read_whole(body: &[u8]) -> Result<ModelReply, FaultKind> {
+pub fn parse_message(body: &[u8]) -> Result<ModelReply, FaultKind> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     let value: Value = serde_json::from_slice(body)
-        .map_err(|error| nonsense(format!("the body is not JSON ({error})")))?;
-    if let Some(refusal) = super::refusal::refusal_in(&value, 200) {
+        .map_err(|error| invalid_response(format!("the body is not JSON ({error})")))?;
+    if let Some(refusal) = super::refusal::parse_error(&value, 200) {
         return Err(refusal);
     }
     let Some(blocks) = value["content"].as_array() else {
-        return Err(nonsense("the body is JSON, but no message".to_owned()));
+        return Err(invalid_response("the body is JSON, but no message".to_owned()));
     };
     let Some(stop_reason) = stated_reason(&value["stop_reason"]) else {
-        return Err(nonsense("the message has no stop reason".to_owned()));
+        return Err(invalid_response("the message has no stop reason".to_owned()));
     };
     let mut ids = ToolIds::default();
     let sealed = blocks
         .iter()
-        .map(|block| seal(block.clone(), &mut ids))
+        .map(|block| complete_block(block.clone(), &mut ids))
         .collect::<Result<Vec<_>, _>>()
-        .map_err(nonsense)?;
-    let Settled { content, cut_tool_call, malformed } = settle(sealed, stop_reason);
+        .map_err(invalid_response)?;
+    let Settled { content, cut_tool_call, malformed } = keep_trusted_blocks(sealed, stop_reason);
     let mut received = Received::default();
     received.report(&value["usage"]);
     Ok(ModelReply {
@@ -100,14 +100,14 @@ pub fn read_whole(body: &[u8]) -> Result<ModelReply, FaultKind> {
 }
 
 /// What a body that is a message can cost, even where it cannot be used. `None`: it is none.
-pub(super) fn received_of(body: &[u8]) -> Option<Received> {
+pub(super) fn parse_received(body: &[u8]) -> Option<Received> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     let value: Value = serde_json::from_slice(body).ok()?;
     let content = value["content"].as_array()?;
     let mut received = Received::default();
     received.report_final(&value["usage"]);
     for block in content {
-        received.grow(block.to_string().len());
+        received.add_bytes(block.to_string().len());
     }
     Some(received)
 }
@@ -126,11 +126,11 @@ pub(super) enum CompletedBlock {
 }
 
 /// Ends a block that came in one piece.
-fn seal(value: Value, ids: &mut ToolIds) -> Result<CompletedBlock, String> {
+fn complete_block(value: Value, ids: &mut ToolIds) -> Result<CompletedBlock, String> {
     let kind = text_of(&value["type"]);
     if kind == "tool_use" {
-        let id = ids.claim(value["id"].as_str().unwrap_or_default());
-        return Ok(seal_tool_use(id, &text_of(&value["name"]), value["input"].clone()));
+        let id = ids.make_unique(value["id"].as_str().unwrap_or_default());
+        return Ok(complete_tool_use(id, &text_of(&value["name"]), value["input"].clone()));
     }
     match serde_json::from_value(value) {
         Ok(Block::Text { text }) if text.trim().is_empty() => Ok(CompletedBlock::Blank),
@@ -144,7 +144,7 @@ fn seal(value: Value, ids: &mut ToolIds) -> Result<CompletedBlock, String> {
 
 /// Ends a tool call. Arguments that came as text are read as what the text says; no text at all
 /// is no arguments.
-pub(super) fn seal_tool_use(id: String, name: &str, input: Value) -> CompletedBlock {
+pub(super) fn complete_tool_use(id: String, name: &str, input: Value) -> CompletedBlock {
     let malformed = |name: &str, problem: String| {
         let (id, name) = (id.clone(), name.to_owned());
         CompletedBlock::Malformed { name, call: MalformedCall { id, problem } }
@@ -153,7 +153,7 @@ pub(super) fn seal_tool_use(id: String, name: &str, input: Value) -> CompletedBl
         return malformed(UNNAMED, "the call names no tool".to_owned());
     }
     let input = if let Value::String(text) = input {
-        match read_arguments(&text) {
+        match parse_arguments(&text) {
             Ok(input) => input,
             Err(problem) => return malformed(name, problem),
         }
@@ -178,7 +178,7 @@ const UNNAMED: &str = "unnamed";
 ///
 /// # Errors
 /// What is wrong with them, for the model.
-fn read_arguments(text: &str) -> Result<Value, String> {
+fn parse_arguments(text: &str) -> Result<Value, String> {
     if text.trim().is_empty() {
         return Ok(Value::Null);
     }
@@ -205,12 +205,12 @@ pub(super) struct Settled {
 }
 
 /// Keeps what is whole. Tool calls that the stop reason makes doubtful are left out.
-pub(super) fn settle(mut sealed: Vec<CompletedBlock>, stop_reason: &str) -> Settled {
+pub(super) fn keep_trusted_blocks(mut sealed: Vec<CompletedBlock>, stop_reason: &str) -> Settled {
     let is_call = |one: &CompletedBlock| {
         matches!(one, CompletedBlock::Malformed { .. } | CompletedBlock::Whole(Block::ToolUse { .. }))
     };
     let before = sealed.len();
-    match StopKind::of(stop_reason).trusted_calls() {
+    match StopKind::classify(stop_reason).trusted_calls() {
         TrustedCalls::All => {}
         TrustedCalls::AllButLast => {
             if let Some(last) = sealed.iter().rposition(is_call) {
@@ -247,7 +247,7 @@ pub(super) fn stated_reason(value: &Value) -> Option<&str> {
 pub(super) struct ToolIds(BTreeSet<String>);
 
 impl ToolIds {
-    pub(super) fn claim(&mut self, id: &str) -> String {
+    pub(super) fn make_unique(&mut self, id: &str) -> String {
         let id = if !is_portable_id(id) || self.0.contains(id) {
             format!("toolu_{}", Uuid::new_v4().simple())
         } else {
@@ -262,6 +262,6 @@ pub(super) fn text_of(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-pub(super) fn nonsense(detail: String) -> FaultKind {
-    FaultKind::Nonsense { detail }
+pub(super) fn invalid_response(detail: String) -> FaultKind {
+    FaultKind::InvalidContent { detail }
 }

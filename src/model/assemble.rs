@@ -8,10 +8,10 @@ use crate::recovery::FaultKind;
 use crate::transcript::Block;
 
 use super::answer::{
-    ModelReply, StreamProgress, CompletedBlock, Settled, ToolIds, nonsense, seal_tool_use, settle, stated_reason,
+    ModelReply, StreamProgress, CompletedBlock, Settled, ToolIds, invalid_response, complete_tool_use, keep_trusted_blocks, stated_reason,
     text_of,
 };
-use super::refusal::refusal_in;
+use super::refusal::parse_error;
 use super::settlement::Received;
 use super::sse::SseEvent;
 
@@ -39,8 +39,8 @@ pub struct ReplyAssembly {
     received: Option<Received>,
     stop_reason: Option<String>,
     /// Whether the output was counted at its end, and not only at its start.
-    counted: bool,
-    over: bool,
+    has_final_count: bool,
+    ended: bool,
     slots: BTreeMap<u64, BlockSlot>,
     ids: ToolIds,
     written: Written,
@@ -50,9 +50,9 @@ pub struct ReplyAssembly {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Written {
     /// What the model wrote: its output cap limits it.
-    by_the_model: u64,
+    model_output: u64,
     /// Signatures, and what the service added: results of its own tools.
-    besides: u64,
+    other: u64,
 }
 
 #[derive(Debug)]
@@ -86,19 +86,19 @@ impl ReplyAssembly {
     /// usage have come. Such a reply is whole.
     pub fn is_whole(&self) -> bool {
         let ended = self.slots.values().all(|slot| matches!(slot, BlockSlot::Closed(_)));
-        self.over || (ended && self.stop_reason.is_some() && self.counted)
+        self.ended || (ended && self.stop_reason.is_some() && self.has_final_count)
     }
 
     /// How many bytes the model has written: text, thinking and arguments.
     pub fn written(&self) -> u64 {
-        self.written.by_the_model
+        self.written.model_output
     }
 
     /// Takes one event in, and tells `progress` of it.
     ///
     /// # Errors
     /// The service reported an error, or the event makes no sense.
-    pub fn take(
+    pub fn process_event(
         &mut self,
         frame: &SseEvent,
         progress: &mut (dyn FnMut(StreamProgress) + Send),
@@ -108,7 +108,7 @@ impl ReplyAssembly {
             return Ok(AssemblyStep::Idle);
         }
         let value: Value = serde_json::from_str(data)
-            .map_err(|error| nonsense(format!("an event is not JSON ({error})")))?;
+            .map_err(|error| invalid_response(format!("an event is not JSON ({error})")))?;
         let kind = match value["type"].as_str() {
             // llama.cpp names the event only, and puts its own error type inside.
             _ if frame.event == "error" => "error",
@@ -127,15 +127,15 @@ impl ReplyAssembly {
         let before = self.written;
         match kind {
             "error" => {
-                return Err(refusal_in(&value, 200)
-                    .unwrap_or_else(|| nonsense("an error event says nothing".to_owned())));
+                return Err(parse_error(&value, 200)
+                    .unwrap_or_else(|| invalid_response("an error event says nothing".to_owned())));
             }
             "message_start" => self.start(&value["message"])?,
             "content_block_start" => self.open(&value)?,
-            "content_block_delta" => self.grow(&value)?,
+            "content_block_delta" => self.append_delta(&value)?,
             "message_delta" => {
                 self.received().report_final(&value["usage"]);
-                self.counted |= value["usage"]["output_tokens"].as_u64().is_some_and(|n| n > 0);
+                self.has_final_count |= value["usage"]["output_tokens"].as_u64().is_some_and(|n| n > 0);
                 if let Some(reason) = stated_reason(&value["delta"]["stop_reason"]) {
                     self.stop_reason = Some(reason.to_owned());
                 }
@@ -145,7 +145,7 @@ impl ReplyAssembly {
                 for index in open {
                     self.close(index, progress);
                 }
-                self.over = true;
+                self.ended = true;
                 return Ok(AssemblyStep::Last);
             }
             _ => {}
@@ -173,7 +173,7 @@ impl ReplyAssembly {
             BlockSlot::Closed(sealed) => Some(sealed),
             BlockSlot::Open(_) => None,
         });
-        let Settled { content, cut_tool_call, malformed } = settle(sealed.collect(), &stop_reason);
+        let Settled { content, cut_tool_call, malformed } = keep_trusted_blocks(sealed.collect(), &stop_reason);
         Ok(ModelReply {
             id: self.id,
             model: self.model,
@@ -195,7 +195,7 @@ impl ReplyAssembly {
 
     fn start(&mut self, message: &Value) -> Result<(), FaultKind> {
         if self.has_begun() {
-            return Err(nonsense("a second message began inside the first".to_owned()));
+            return Err(invalid_response("a second message began inside the first".to_owned()));
         }
         self.id = text_of(&message["id"]);
         self.model = text_of(&message["model"]);
@@ -206,7 +206,7 @@ impl ReplyAssembly {
     fn open(&mut self, event: &Value) -> Result<(), FaultKind> {
         let index = index_of(event)?;
         if self.slots.contains_key(&index) {
-            return Err(nonsense(format!("content block {index} began twice")));
+            return Err(invalid_response(format!("content block {index} began twice")));
         }
         let block = &event["content_block"];
         let growing = match block["type"].as_str() {
@@ -216,25 +216,25 @@ impl ReplyAssembly {
                 signature: text_of(&block["signature"]),
             },
             Some("tool_use") => GrowingBlock::ToolUse {
-                id: self.ids.claim(block["id"].as_str().unwrap_or_default()),
+                id: self.ids.make_unique(block["id"].as_str().unwrap_or_default()),
                 name: text_of(&block["name"]),
                 given: block["input"].clone(),
                 json: String::new(),
             },
             Some(_) => GrowingBlock::Other { value: block.clone(), json: String::new() },
-            None => return Err(nonsense(format!("content block {index} has no type"))),
+            None => return Err(invalid_response(format!("content block {index} has no type"))),
         };
         self.written.open(&growing);
         self.slots.insert(index, BlockSlot::Open(growing));
-        self.received().grow(block.to_string().len());
+        self.received().add_bytes(block.to_string().len());
         Ok(())
     }
 
-    fn grow(&mut self, event: &Value) -> Result<(), FaultKind> {
+    fn append_delta(&mut self, event: &Value) -> Result<(), FaultKind> {
         let index = index_of(event)?;
         let delta = &event["delta"];
         let Some(BlockSlot::Open(growing)) = self.slots.get_mut(&index) else {
-            return Err(nonsense(format!("content for block {index}, which is not open")));
+            return Err(invalid_response(format!("content for block {index}, which is not open")));
         };
         let (target, piece) = match (delta["type"].as_str(), growing) {
             (Some("text_delta"), GrowingBlock::Text(text)) => (text, &delta["text"]),
@@ -251,15 +251,15 @@ impl ReplyAssembly {
             (
                 Some("text_delta" | "thinking_delta" | "signature_delta" | "input_json_delta"),
                 GrowingBlock::Text(_) | GrowingBlock::Thinking { .. } | GrowingBlock::ToolUse { .. },
-            ) => return Err(nonsense(format!("content of another kind for block {index}"))),
+            ) => return Err(invalid_response(format!("content of another kind for block {index}"))),
             _ => return Ok(()),
         };
         let piece = piece.as_str().unwrap_or_default();
         target.push_str(piece);
-        self.received().grow(piece.len());
+        self.received().add_bytes(piece.len());
         let written = &mut self.written;
         let is_signature = delta["type"].as_str() == Some("signature_delta");
-        *(if is_signature { &mut written.besides } else { &mut written.by_the_model }) +=
+        *(if is_signature { &mut written.other } else { &mut written.model_output }) +=
             piece.len() as u64;
         Ok(())
     }
@@ -268,7 +268,7 @@ impl ReplyAssembly {
     fn close(&mut self, index: u64, progress: &mut (dyn FnMut(StreamProgress) + Send)) {
         let Some(slot) = self.slots.get_mut(&index) else { return };
         let BlockSlot::Open(growing) = slot else { return };
-        let sealed = growing.seal();
+        let sealed = growing.complete();
         if let (CompletedBlock::Whole(block), Ok(index)) = (&sealed, usize::try_from(index)) {
             progress(StreamProgress::Block { index, block: block.clone() });
         }
@@ -280,23 +280,23 @@ impl Written {
     /// Counts what a block brings as it begins.
     fn open(&mut self, block: &GrowingBlock) {
         match block {
-            GrowingBlock::Text(text) => self.by_the_model += text.len() as u64,
+            GrowingBlock::Text(text) => self.model_output += text.len() as u64,
             GrowingBlock::Thinking { thinking, signature } => {
-                self.by_the_model += thinking.len() as u64;
-                self.besides += signature.len() as u64;
+                self.model_output += thinking.len() as u64;
+                self.other += signature.len() as u64;
             }
             GrowingBlock::ToolUse { name, given, .. } => {
                 let given = given.as_object().is_some_and(|given| !given.is_empty());
-                self.by_the_model += name.len() as u64;
-                self.besides += u64::from(given);
+                self.model_output += name.len() as u64;
+                self.other += u64::from(given);
             }
-            GrowingBlock::Other { .. } => self.besides += 1,
+            GrowingBlock::Other { .. } => self.other += 1,
         }
     }
 }
 
 impl GrowingBlock {
-    fn seal(&mut self) -> CompletedBlock {
+    fn complete(&mut self) -> CompletedBlock {
         use std::mem::take;
 
         match self {
@@ -309,7 +309,7 @@ impl GrowingBlock {
             Self::ToolUse { id, name, given, json } => {
                 let streamed = !json.trim().is_empty();
                 let input = if streamed { Value::String(take(json)) } else { given.take() };
-                seal_tool_use(take(id), name, input)
+                complete_tool_use(take(id), name, input)
             }
             Self::Other { value, json } => {
                 if let Ok(input) = serde_json::from_str::<Value>(json) {
@@ -325,5 +325,5 @@ impl GrowingBlock {
 }
 
 fn index_of(event: &Value) -> Result<u64, FaultKind> {
-    event["index"].as_u64().ok_or_else(|| nonsense("an event names no content block".to_owned()))
+    event["index"].as_u64().ok_or_else(|| invalid_response("an event names no content block".to_owned()))
 }

@@ -15,10 +15,10 @@ use super::answer::{ModelReply, StreamProgress};
 use super::credentials::{CredentialProvider, Renewal, Secret};
 use super::endpoint::{ModelService, EndpointError, RequestTimers, host};
 use super::exchange::Attempt;
-use super::fault::scrubbed;
+use super::fault::redacted;
 use super::headers::RateLimits;
 use super::limits::AccountKey;
-use super::request::{FAST_BETA, RequestContent, body};
+use super::request::{FAST_BETA, RequestContent, build_body};
 use super::transport::{HttpTransport, read_roots};
 
 pub use knock::ProbeAnswer;
@@ -34,7 +34,7 @@ pub struct ModelClient {
     limits: Mutex<Option<RateLimits>>,
     account: AccountKey,
     /// Whether it has answered well.
-    proven: AtomicBool,
+    has_succeeded: AtomicBool,
 }
 
 impl ModelClient {
@@ -53,7 +53,7 @@ impl ModelClient {
         let transport = HttpTransport::new(&url, timers, roots, &proxies).following_redirects();
         let limits = Mutex::new(None);
         let proven = AtomicBool::new(false);
-        Ok(Self { url, headers, keyring, timers, transport, limits, account, proven })
+        Ok(Self { url, headers, keyring, timers, transport, limits, account, has_succeeded: proven })
     }
 
     /// Makes one attempt at one request. Exactly one request goes out, or none if it cannot be
@@ -61,25 +61,25 @@ impl ModelClient {
     ///
     /// # Errors
     /// The facts of the failure. Nothing is retried here.
-    pub async fn ask(
+    pub async fn attempt(
         &self,
         prompt: &RequestContent<'_>,
         ask: &ModelCall,
         progress: &mut (dyn FnMut(StreamProgress) + Send),
     ) -> Result<ModelReply, Box<Fault>> {
         let (request, secret) = self.request(prompt, ask).await?;
-        let bytes = request.body().map_or(0, size);
-        let mut exchange = Attempt::begin(&self.timers, ask, bytes, self.way());
+        let bytes = request.body().map_or(0, body_size);
+        let mut exchange = Attempt::begin(&self.timers, ask, bytes, self.describe_route());
         let result = match self.transport.client(ask.connection) {
             Ok(http) => exchange.run(http, request, progress).await,
-            Err(detail) => Err(Fault::new(FaultKind::Certificate { detail }, FailureStage::Nowhere)),
+            Err(detail) => Err(Fault::new(FaultKind::Certificate { detail }, FailureStage::Unsent)),
         };
         if let Some(limits) = exchange.rate_limits() {
             *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = Some(limits);
         }
         match result {
             Ok(mut answer) => {
-                self.proven.store(true, Ordering::Relaxed);
+                self.has_succeeded.store(true, Ordering::Relaxed);
                 if answer.model.is_empty() {
                     prompt.model.clone_into(&mut answer.model);
                 }
@@ -92,7 +92,7 @@ impl ModelClient {
                 if let Some(secret) = secret.as_ref().filter(|_| blamed) {
                     self.keyring.reject(secret).await;
                 }
-                Err(Box::new(scrubbed(self.blame_proxy(fault), secret.as_ref())))
+                Err(Box::new(redacted(self.attribute_to_proxy(fault), secret.as_ref())))
             }
         }
     }
@@ -104,13 +104,13 @@ impl ModelClient {
 
     /// Waits for what must not be cut off by the end of the process: a login that is being
     /// renewed, and not yet saved. No longer than `limit`.
-    pub async fn settle(&self, limit: Duration) {
-        self.keyring.settle(limit).await;
+    pub async fn finish_renewal(&self, limit: Duration) {
+        self.keyring.finish_renewal(limit).await;
     }
 
     /// Whether the endpoint has given this process a good answer.
     pub fn standing(&self) -> Standing {
-        if self.proven.load(Ordering::Relaxed) { Standing::Proven } else { Standing::Untried }
+        if self.has_succeeded.load(Ordering::Relaxed) { Standing::Proven } else { Standing::Untried }
     }
 
     /// The rate limits, as the last answer that mentioned any told them.
@@ -124,7 +124,7 @@ impl ModelClient {
     }
 
     /// Who is asked, and through whom. Nothing else of the address, which may hold secrets.
-    fn way(&self) -> String {
+    fn describe_route(&self) -> String {
         let host = host(&self.url);
         match self.transport.proxy() {
             Some(proxy) => format!("{host} through the proxy {proxy}"),
@@ -133,13 +133,13 @@ impl ModelClient {
     }
 
     /// A 407 is a proxy's, and only it can say which: its own words seldom help.
-    fn blame_proxy(&self, mut fault: Fault) -> Fault {
+    fn attribute_to_proxy(&self, mut fault: Fault) -> Fault {
         let status = fault.status();
         if let FaultKind::Refused { message, .. } = &mut fault.kind
             && status == Some(407)
             && let Some(proxy) = self.transport.proxy()
         {
-            *message = proxy.complaint();
+            *message = proxy.auth_error_message();
         }
         fault
     }
@@ -149,15 +149,15 @@ impl ModelClient {
         prompt: &RequestContent<'_>,
         ask: &ModelCall,
     ) -> Result<(reqwest::Request, Option<Secret>), Box<Fault>> {
-        let body = body(prompt, ask.cap, ask.mode).map_err(|error| {
-            Fault::new(FaultKind::Unsendable { detail: error.to_string() }, FailureStage::Nowhere)
+        let body = build_body(prompt, ask.cap, ask.mode).map_err(|error| {
+            Fault::new(FaultKind::Unsendable { detail: error.to_string() }, FailureStage::Unsent)
         })?;
         let mut headers = self.headers.clone();
         let own = prompt.source.and_then(|name| HeaderValue::from_str(name).ok());
-        let usual = HeaderValue::from_static(source(ask.purpose));
+        let usual = HeaderValue::from_static(source_header(ask.purpose));
         headers.insert("x-outlast-source", own.unwrap_or(usual));
         if prompt.fast {
-            let betas = with_fast(headers.get(BETA));
+            let betas = with_fast_beta(headers.get(BETA));
             headers.insert(BETA, betas);
         }
         let mut request = reqwest::Request::new(reqwest::Method::POST, self.url.clone());
@@ -171,7 +171,7 @@ impl ModelClient {
 const BETA: &str = "anthropic-beta";
 
 /// The betas that are asked for already, and fast mode's.
-fn with_fast(betas: Option<&HeaderValue>) -> HeaderValue {
+fn with_fast_beta(betas: Option<&HeaderValue>) -> HeaderValue {
     let others = betas.and_then(|betas| betas.to_str().ok()).filter(|betas| !betas.is_empty());
     let all = others.map(|others| format!("{others},{FAST_BETA}"));
     all.and_then(|all| HeaderValue::try_from(all).ok())
@@ -179,14 +179,14 @@ fn with_fast(betas: Option<&HeaderValue>) -> HeaderValue {
 }
 
 /// Who asks (SPEC 1), for whoever keeps the books of a gateway.
-fn source(purpose: CallPurpose) -> &'static str {
+fn source_header(purpose: CallPurpose) -> &'static str {
     match purpose {
         CallPurpose::Reply => "main",
         CallPurpose::Summary(_) => "compact",
     }
 }
 
-fn size(body: &reqwest::Body) -> usize {
+fn body_size(body: &reqwest::Body) -> usize {
     body.as_bytes().map_or(0, <[u8]>::len)
 }
 

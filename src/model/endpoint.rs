@@ -44,7 +44,7 @@ impl ModelService {
             ca_files: Vec::new(),
             proxies: Proxies::default(),
             secrets: KnownSecrets::default(),
-            supervisor: Supervisor::own(),
+            supervisor: Supervisor::with_own_binary(),
         }
     }
 
@@ -53,7 +53,7 @@ impl ModelService {
     /// # Errors
     /// The base URL is none.
     pub fn url(&self) -> Result<Url, EndpointError> {
-        BaseUrl::parse(&self.base_url).map(|address| address.messages())
+        BaseUrl::parse(&self.base_url).map(|address| address.messages_url())
     }
 }
 
@@ -93,12 +93,12 @@ impl BaseUrl {
     }
 
     /// Whether it says more than where to go: a user, a password, a query.
-    pub fn says_more(&self) -> bool {
+    pub fn has_credentials_or_query(&self) -> bool {
         let user = !self.url.username().is_empty() || self.url.password().is_some();
         user || self.url.query().is_some()
     }
 
-    fn messages(&self) -> Url {
+    fn messages_url(&self) -> Url {
         let mut url = self.url.clone();
         url.set_path(&format!("{}/v1/messages", self.url.path().trim_end_matches('/')));
         url

@@ -7,10 +7,10 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::recovery::{ModelCall, Fault, FaultKind, ReplyMode, FailureStage, Timer};
 
-use super::answer::{ModelReply, StreamProgress, nonsense, read_whole, received_of};
+use super::answer::{ModelReply, StreamProgress, invalid_response, parse_message, parse_received};
 use super::assemble::{ReplyAssembly, AssemblyStep};
 use super::endpoint::RequestTimers;
-use super::fault::{plain, refused, shorten, torn, unanswered};
+use super::fault::{body_text, fault_of_response, truncate_message, torn_body, fault_without_response};
 use super::headers::{RateLimits, request_id, wall_clock};
 use super::sse::SseParser;
 use super::transport::ConnectionMade;
@@ -22,9 +22,9 @@ const ERROR_TIME: Duration = Duration::from_secs(5);
 const REPLY_LIMIT: usize = 64 * 1024 * 1024;
 /// How long a stream may take to end after its last event. A connection whose stream was read to
 /// its end can be used again.
-const LAST_WORDS: Duration = Duration::from_millis(100);
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
 /// How long the last event of a stream is waited for when everything else of the reply came.
-const LAST_EVENT: Duration = Duration::from_secs(2);
+const LAST_EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The most bytes that a token stands for on average over a whole reply. Real ones have three to
 /// five; runs of white space have more.
 const TOKEN_BYTES: u64 = 32;
@@ -39,7 +39,7 @@ pub(super) struct Attempt {
     cap: u32,
     timers: RequestTimers,
     /// Who is asked, for people.
-    to: String,
+    destination: String,
     began: Instant,
     first_byte: Duration,
     dialled: ConnectionMade,
@@ -48,12 +48,12 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
-    pub(super) fn begin(timers: &RequestTimers, ask: &ModelCall, request_bytes: usize, to: String) -> Self {
+    pub(super) fn begin(timers: &RequestTimers, ask: &ModelCall, request_bytes: usize, destination: String) -> Self {
         Self {
             mode: ask.mode,
             cap: ask.cap,
             timers: *timers,
-            to,
+            destination,
             began: Instant::now(),
             first_byte: timers.first_byte_for(request_bytes),
             dialled: ConnectionMade::default(),
@@ -74,12 +74,12 @@ impl Attempt {
         progress: &mut (dyn FnMut(StreamProgress) + Send),
     ) -> Result<ModelReply, Fault> {
         let result = match self.mode {
-            ReplyMode::Streaming => self.talk(http, request, progress).await,
+            ReplyMode::Streaming => self.send_and_read(http, request, progress).await,
             ReplyMode::Whole => {
                 let limit = self.timers.whole;
-                match timeout(limit, self.talk(http, request, progress)).await {
+                match timeout(limit, self.send_and_read(http, request, progress)).await {
                     Ok(result) => result,
-                    Err(_) => Err(Fault::new(late(Timer::Whole), self.unanswered_reach())),
+                    Err(_) => Err(Fault::new(timed_out(Timer::Whole), self.stage_without_response())),
                 }
             }
         };
@@ -89,43 +89,43 @@ impl Attempt {
         })
     }
 
-    async fn talk(
+    async fn send_and_read(
         &mut self,
         http: &reqwest::Client,
         request: Request,
         progress: &mut (dyn FnMut(StreamProgress) + Send),
     ) -> Result<ModelReply, Fault> {
         let response = self.send(http, request).await?;
-        self.limits = RateLimits::read(response.headers());
+        self.limits = RateLimits::parse(response.headers());
         self.request_id = request_id(response.headers());
         if !response.status().is_success() {
-            return Err(read_refusal(response).await);
+            return Err(read_error_response(response).await);
         }
         progress(StreamProgress::Accepted(self.limits.clone()));
-        let mut answer = self.read(response, progress).await?;
+        let mut answer = self.read_reply(response, progress).await?;
         answer.request_id = self.request_id.take();
         Ok(answer)
     }
 
     async fn send(&self, http: &reqwest::Client, request: Request) -> Result<Response, Fault> {
-        let sending = self.dialled.watch(http.execute(request));
+        let sending = self.dialled.track(http.execute(request));
         let result = match self.mode {
             ReplyMode::Whole => Ok(sending.await),
             ReplyMode::Streaming => timeout_at(self.began + self.first_byte, sending).await,
         };
         match result {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => Err(unanswered(error, &self.to, self.unanswered_reach())),
-            Err(_) => Err(Fault::new(late(Timer::FirstByte), self.unanswered_reach())),
+            Ok(Err(error)) => Err(fault_without_response(error, &self.destination, self.stage_without_response())),
+            Err(_) => Err(Fault::new(timed_out(Timer::FirstByte), self.stage_without_response())),
         }
     }
 
-    fn unanswered_reach(&self) -> FailureStage {
-        if self.dialled.yes() { FailureStage::FreshConnection } else { FailureStage::StaleConnection }
+    fn stage_without_response(&self) -> FailureStage {
+        if self.dialled.was_made() { FailureStage::FreshConnection } else { FailureStage::StaleConnection }
     }
 
     /// Reads a reply of either kind: what was asked for is not always what comes.
-    async fn read(
+    async fn read_reply(
         &self,
         response: Response,
         progress: &mut (dyn FnMut(StreamProgress) + Send),
@@ -138,29 +138,29 @@ impl Attempt {
         let senseless = |kind| Fault::new(kind, FailureStage::Status);
         let first = loop {
             // A byte-order mark or blank lines say nothing of what follows.
-            if let Some(byte) = body.held.iter().find(|byte| !is_padding(**byte)) {
+            if let Some(byte) = body.read_ahead.iter().find(|byte| !is_padding(**byte)) {
                 break *byte;
             }
             let piece = body.next(progress).await.map_err(broken)?;
             let piece = piece.ok_or_else(|| match self.mode {
-                ReplyMode::Streaming => broken(torn_off("the stream ended before its first event")),
-                ReplyMode::Whole => senseless(nonsense("the body is empty".to_owned())),
+                ReplyMode::Streaming => broken(torn_stream("the stream ended before its first event")),
+                ReplyMode::Whole => senseless(invalid_response("the body is empty".to_owned())),
             })?;
-            body.held.extend_from_slice(&piece);
+            body.read_ahead.extend_from_slice(&piece);
         };
         match first {
             b'{' | b'[' => {
                 while let Some(piece) = body.next(progress).await.map_err(broken)? {
-                    body.held.extend_from_slice(&piece);
+                    body.read_ahead.extend_from_slice(&piece);
                 }
-                if let Some(received) = received_of(&body.held) {
+                if let Some(received) = parse_received(&body.read_ahead) {
                     progress(StreamProgress::Received(received));
                 }
-                read_whole(&body.held).map_err(senseless)
+                parse_message(&body.read_ahead).map_err(senseless)
             }
             b'<' => {
                 let detail = format!("the body is {}", self.read_page(body, progress).await);
-                Err(senseless(FaultKind::Page { detail }))
+                Err(senseless(FaultKind::HtmlPage { detail }))
             }
             _ => self.read_stream(body, progress).await,
         }
@@ -173,15 +173,15 @@ impl Attempt {
         progress: &mut (dyn FnMut(StreamProgress) + Send),
     ) -> String {
         let reading = async {
-            while body.held.len() < ERROR_LIMIT
+            while body.read_ahead.len() < ERROR_LIMIT
                 && let Ok(Some(piece)) = body.next(progress).await
             {
-                body.held.extend_from_slice(&piece);
+                body.read_ahead.extend_from_slice(&piece);
             }
         };
         // A slow or torn page is a page all the same.
         let _ = timeout(ERROR_TIME, reading).await;
-        shorten(plain(&body.held))
+        truncate_message(body_text(&body.read_ahead))
     }
 
     async fn read_stream(
@@ -192,14 +192,14 @@ impl Attempt {
         let mut frames = SseParser::default();
         let mut assembly = ReplyAssembly::default();
         let mut first_token = None;
-        let mut piece = std::mem::take(&mut body.held);
+        let mut piece = std::mem::take(&mut body.read_ahead);
         loop {
             let mut ready = Vec::new();
             let pushed = frames.push(&piece, &mut ready);
             for frame in ready {
-                match assembly.take(&frame, progress).map_err(|kind| reached(&assembly, kind))? {
+                match assembly.process_event(&frame, progress).map_err(|kind| fault_at_stage(&assembly, kind))? {
                     AssemblyStep::Idle => {}
-                    AssemblyStep::Content => body.progressed(),
+                    AssemblyStep::Content => body.record_progress(),
                     AssemblyStep::Last => {
                         body.drain().await;
                         return finish(assembly, first_token).map_err(|fault| *fault);
@@ -209,12 +209,12 @@ impl Attempt {
                     first_token.get_or_insert_with(|| self.began.elapsed());
                 }
             }
-            pushed.map_err(|error| reached(&assembly, nonsense(error.to_string())))?;
-            if assembly.written() > self.most_bytes() {
-                return Err(reached(&assembly, self.too_long()));
+            pushed.map_err(|error| fault_at_stage(&assembly, invalid_response(error.to_string())))?;
+            if assembly.written() > self.max_reply_bytes() {
+                return Err(fault_at_stage(&assembly, self.too_long()));
             }
             if assembly.is_whole() {
-                body.awaits_last_event();
+                body.start_last_event_timer();
             }
             piece = match body.next(progress).await {
                 Ok(Some(bytes)) => bytes,
@@ -223,42 +223,42 @@ impl Attempt {
                     return finish(assembly, first_token).map_err(|fault| *fault);
                 }
                 Ok(None) => {
-                    let torn = torn_off("the stream ended before its last event");
-                    return Err(reached(&assembly, torn));
+                    let torn = torn_stream("the stream ended before its last event");
+                    return Err(fault_at_stage(&assembly, torn));
                 }
-                Err(kind) => return Err(reached(&assembly, kind)),
+                Err(kind) => return Err(fault_at_stage(&assembly, kind)),
             };
         }
     }
 
     /// The most bytes that the model can have written within its output cap.
-    fn most_bytes(&self) -> u64 {
+    fn max_reply_bytes(&self) -> u64 {
         u64::from(self.cap) * TOKEN_BYTES + REPLY_MARGIN
     }
 
     fn too_long(&self) -> FaultKind {
-        let (bytes, cap) = (self.most_bytes(), self.cap);
-        nonsense(format!(
+        let (bytes, cap) = (self.max_reply_bytes(), self.cap);
+        invalid_response(format!(
             "the reply has more than {bytes} bytes, although {cap} tokens were asked for"
         ))
     }
 }
 
 fn finish(assembly: ReplyAssembly, first_token: Option<Duration>) -> Result<ModelReply, Box<Fault>> {
-    let reach = reach_of(&assembly);
+    let reach = failure_stage(&assembly);
     let answer = assembly.finish().map_err(|kind| Box::new(Fault::new(kind, reach)))?;
     Ok(ModelReply { first_token, ..answer })
 }
 
-fn reach_of(assembly: &ReplyAssembly) -> FailureStage {
+fn failure_stage(assembly: &ReplyAssembly) -> FailureStage {
     if assembly.has_block() { FailureStage::Block } else { FailureStage::Stream }
 }
 
-fn reached(assembly: &ReplyAssembly, kind: FaultKind) -> Fault {
-    Fault::new(kind, reach_of(assembly))
+fn fault_at_stage(assembly: &ReplyAssembly, kind: FaultKind) -> Fault {
+    Fault::new(kind, failure_stage(assembly))
 }
 
-fn torn_off(detail: &str) -> FaultKind {
+fn torn_stream(detail: &str) -> FaultKind {
     FaultKind::TornStream { detail: detail.to_owned() }
 }
 
@@ -267,7 +267,7 @@ struct TimedBody<'a> {
     exchange: &'a Attempt,
     response: Response,
     /// What was read ahead.
-    held: Vec<u8>,
+    read_ahead: Vec<u8>,
     received: usize,
     last_byte: Option<Instant>,
     last_progress: Instant,
@@ -280,7 +280,7 @@ impl<'a> TimedBody<'a> {
         Self {
             exchange,
             response,
-            held: Vec::new(),
+            read_ahead: Vec::new(),
             received: 0,
             last_byte: None,
             last_progress: Instant::now(),
@@ -288,11 +288,11 @@ impl<'a> TimedBody<'a> {
         }
     }
 
-    fn progressed(&mut self) {
+    fn record_progress(&mut self) {
         self.last_progress = Instant::now();
     }
 
-    fn awaits_last_event(&mut self) {
+    fn start_last_event_timer(&mut self) {
         self.whole_since.get_or_insert_with(Instant::now);
     }
 
@@ -305,14 +305,14 @@ impl<'a> TimedBody<'a> {
             None => self.response.chunk().await,
             Some((deadline, timer)) => match timeout_at(deadline, self.response.chunk()).await {
                 Ok(chunk) => chunk,
-                Err(_) => return Err(late(timer)),
+                Err(_) => return Err(timed_out(timer)),
             },
         };
-        let Some(bytes) = chunk.map_err(torn)? else { return Ok(None) };
+        let Some(bytes) = chunk.map_err(torn_body)? else { return Ok(None) };
         self.last_byte = Some(Instant::now());
         self.received += bytes.len();
         if self.received > REPLY_LIMIT {
-            return Err(nonsense(format!("the reply has more than {REPLY_LIMIT} bytes")));
+            return Err(invalid_response(format!("the reply has more than {REPLY_LIMIT} bytes")));
         }
         progress(StreamProgress::Bytes(bytes.len()));
         Ok(Some(bytes.into()))
@@ -330,7 +330,7 @@ impl<'a> TimedBody<'a> {
         };
         let no_content = (self.last_progress + timers.progress, Timer::StreamProgress);
         let in_all = (self.exchange.began + timers.reply_for(self.exchange.cap), Timer::Reply);
-        let last_event = self.whole_since.map(|since| (since + LAST_EVENT, Timer::StreamIdle));
+        let last_event = self.whole_since.map(|since| (since + LAST_EVENT_TIMEOUT, Timer::StreamIdle));
         [Some(silence), Some(no_content), Some(in_all), last_event]
             .into_iter()
             .flatten()
@@ -341,12 +341,12 @@ impl<'a> TimedBody<'a> {
     async fn drain(&mut self) {
         let rest = async { while let Ok(Some(_)) = self.response.chunk().await {} };
         // If it does not end by itself, the connection is closed, and nothing is lost.
-        let _ = timeout(LAST_WORDS, rest).await;
+        let _ = timeout(DRAIN_TIMEOUT, rest).await;
     }
 }
 
 /// Reads what an answer with a status of failure says: as much as comes in time.
-async fn read_refusal(mut response: Response) -> Fault {
+async fn read_error_response(mut response: Response) -> Fault {
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
     let mut body = Vec::new();
     let reading = async {
@@ -359,13 +359,13 @@ async fn read_refusal(mut response: Response) -> Fault {
     // A slow or torn body takes nothing from the status.
     let _ = timeout(ERROR_TIME, reading).await;
     body.truncate(ERROR_LIMIT);
-    refused(status, &headers, &body, wall_clock())
+    fault_of_response(status, &headers, &body, wall_clock())
 }
 
 fn is_padding(byte: u8) -> bool {
     byte.is_ascii_whitespace() || matches!(byte, 0xef | 0xbb | 0xbf)
 }
 
-fn late(timer: Timer) -> FaultKind {
+fn timed_out(timer: Timer) -> FaultKind {
     FaultKind::Timeout { timer }
 }

@@ -10,45 +10,45 @@ use serde_json::Value;
 use crate::recovery::{ErrorBody, Fault, FaultKind, FailureStage, Timer};
 
 use super::credentials::Secret;
-use super::headers::{request_id, ruling, text, wish};
-use super::refusal::refusal_in;
+use super::headers::{request_id, parse_retry_hint, header_text, parse_retry_after};
+use super::refusal::parse_error;
 
 /// How much of an error's text is kept, in bytes. Some gateways put a stack trace in it.
 const MESSAGE_LIMIT: usize = 2_000;
 
 /// What an answer with a status outside 2xx says.
-pub fn refused(status: u16, headers: &HeaderMap, body: &[u8], now: SystemTime) -> Fault {
+pub fn fault_of_response(status: u16, headers: &HeaderMap, body: &[u8], now: SystemTime) -> Fault {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     let error = serde_json::from_slice::<Value>(body);
-    let error = error.ok().and_then(|value| refusal_in(&value, status));
+    let error = error.ok().and_then(|value| parse_error(&value, status));
     let whose = if error.is_some() { ErrorBody::Api } else { ErrorBody::Foreign };
-    let foreign = || redirection(status, headers).unwrap_or_else(|| plain(body));
-    let mut kind = error.unwrap_or_else(|| said(status, foreign()));
+    let foreign = || redirection(status, headers).unwrap_or_else(|| body_text(body));
+    let mut kind = error.unwrap_or_else(|| refusal_kind(status, foreign()));
     if let FaultKind::Refused { label, .. } = &mut kind
         && label.is_empty()
     {
         // Amazon names the error in a header, and says in the body only what it means.
-        *label = text(headers, "x-amzn-errortype").unwrap_or_default();
+        *label = header_text(headers, "x-amzn-errortype").unwrap_or_default();
     }
     let mut fault = Fault { body: whose, ..Fault::new(kind, FailureStage::Status) };
-    fault.wish = wish(headers, status, fault.detail(), now);
-    fault.ruling = ruling(headers);
-    fault.request_id = request_id(headers).or_else(|| text(headers, "x-amzn-requestid"));
-    fault.overage_disabled = text(headers, "anthropic-ratelimit-unified-overage-disabled-reason");
+    fault.retry_after = parse_retry_after(headers, status, fault.detail(), now);
+    fault.retry_hint = parse_retry_hint(headers);
+    fault.request_id = request_id(headers).or_else(|| header_text(headers, "x-amzn-requestid"));
+    fault.overage_disabled = header_text(headers, "anthropic-ratelimit-unified-overage-disabled-reason");
     fault
 }
 
-fn said(status: u16, message: String) -> FaultKind {
+fn refusal_kind(status: u16, message: String) -> FaultKind {
     FaultKind::Refused {
         status,
         label: String::new(),
         code: String::new(),
-        message: shorten(message),
+        message: truncate_message(message),
     }
 }
 
 /// A body that is no JSON: an HTML page by its title, anything else as it is.
-pub(super) fn plain(body: &[u8]) -> String {
+pub(super) fn body_text(body: &[u8]) -> String {
     let body = String::from_utf8_lossy(body);
     let body = body.trim();
     if !body.starts_with('<') {
@@ -75,7 +75,7 @@ fn redirection(status: u16, headers: &HeaderMap) -> Option<String> {
     Some(format!("redirected to {to}, which is not followed"))
 }
 
-pub(super) fn shorten(mut message: String) -> String {
+pub(super) fn truncate_message(mut message: String) -> String {
     if message.len() > MESSAGE_LIMIT {
         message.truncate(message.floor_char_boundary(MESSAGE_LIMIT));
         message.push_str(" ...");
@@ -84,40 +84,40 @@ pub(super) fn shorten(mut message: String) -> String {
 }
 
 /// What the HTTP client says when a proxy answered a tunnel's request with 407. It has no code.
-const PROXY_REFUSES: &str = "proxy authorization required";
+const PROXY_AUTH_REQUIRED: &str = "proxy authorization required";
 
 /// Why no answer came. `reach` is how far a connection got that did come up. Who it should have
 /// led to is said in place of the URL, which may hold credentials.
-pub(super) fn unanswered(error: reqwest::Error, to: &str, reach: FailureStage) -> Fault {
+pub(super) fn fault_without_response(error: reqwest::Error, to: &str, reach: FailureStage) -> Fault {
     let error = error.without_url();
     let detail = if error.is_connect() {
-        format!("no connection to {to}: {}", chain(&error))
+        format!("no connection to {to}: {}", error_chain(&error))
     } else {
-        named(&error)
+        error_line(&error)
     };
-    if let Some(trouble) = certificate_trouble(&error) {
+    if let Some(trouble) = certificate_error(&error) {
         let detail = format!("{to}: {trouble}");
-        return Fault::new(FaultKind::Certificate { detail }, FailureStage::Nowhere);
+        return Fault::new(FaultKind::Certificate { detail }, FailureStage::Unsent);
     }
     if error.is_builder() {
-        return Fault::new(FaultKind::Unsendable { detail }, FailureStage::Nowhere);
+        return Fault::new(FaultKind::Unsendable { detail }, FailureStage::Unsent);
     }
     if error.is_connect() {
         let kind = if error.is_timeout() {
             FaultKind::Timeout { timer: Timer::Connect }
-        } else if detail.contains(PROXY_REFUSES) {
-            said(407, detail)
+        } else if detail.contains(PROXY_AUTH_REQUIRED) {
+            refusal_kind(407, detail)
         } else {
             FaultKind::Connection { detail }
         };
-        let fault = Fault::new(kind, FailureStage::Nowhere);
+        let fault = Fault::new(kind, FailureStage::Unsent);
         let body = if fault.status().is_some() { ErrorBody::Foreign } else { fault.body };
         return Fault { body, ..fault };
     }
     let speaks_no_http = causes(&error)
         .any(|cause| cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse));
     let kind = if speaks_no_http {
-        FaultKind::Nonsense { detail }
+        FaultKind::InvalidContent { detail }
     } else {
         FaultKind::Connection { detail }
     };
@@ -125,23 +125,23 @@ pub(super) fn unanswered(error: reqwest::Error, to: &str, reach: FailureStage) -
 }
 
 /// Why the body of an answer did not come whole.
-pub(super) fn torn(error: reqwest::Error) -> FaultKind {
-    FaultKind::TornStream { detail: named(&error.without_url()) }
+pub(super) fn torn_body(error: reqwest::Error) -> FaultKind {
+    FaultKind::TornStream { detail: error_line(&error.without_url()) }
 }
 
 /// The whole chain in one line, with the name of the timer when the kernel cut a dead connection:
 /// to it that is a time-out like any other.
-fn named(error: &reqwest::Error) -> String {
+fn error_line(error: &reqwest::Error) -> String {
     let cut = |cause: &(dyn Error + 'static)| {
         let error = cause.downcast_ref::<io::Error>();
         error.is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
     };
-    let line = chain(error);
+    let line = error_chain(error);
     if causes(error).any(cut) { line + " (dead-path timeout)" } else { line }
 }
 
 /// Takes secrets out of a fault's text. Some services quote the key that they reject.
-pub(super) fn scrubbed<'a>(
+pub(super) fn redacted<'a>(
     mut fault: Fault,
     secrets: impl IntoIterator<Item = &'a Secret>,
 ) -> Fault {
@@ -149,22 +149,22 @@ pub(super) fn scrubbed<'a>(
         match &mut fault.kind {
             FaultKind::Refused { label, code, message, .. } => {
                 for text in [label, code, message] {
-                    *text = secret.scrub(text);
+                    *text = secret.redact_in(text);
                 }
             }
             FaultKind::Connection { detail }
             | FaultKind::Certificate { detail }
             | FaultKind::TornStream { detail }
-            | FaultKind::Nonsense { detail }
-            | FaultKind::Page { detail }
-            | FaultKind::Unsendable { detail } => *detail = secret.scrub(detail),
+            | FaultKind::InvalidContent { detail }
+            | FaultKind::HtmlPage { detail }
+            | FaultKind::Unsendable { detail } => *detail = secret.redact_in(detail),
             FaultKind::Timeout { .. } => {}
         }
     }
     fault
 }
 
-fn certificate_trouble(error: &reqwest::Error) -> Option<String> {
+fn certificate_error(error: &reqwest::Error) -> Option<String> {
     use rustls::Error as Tls;
 
     let mut causes = causes(error).filter_map(|cause| cause.downcast_ref::<Tls>());
@@ -193,7 +193,7 @@ fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn
 }
 
 /// The whole chain in one line, each thing said once.
-fn chain(error: &(dyn Error + 'static)) -> String {
+fn error_chain(error: &(dyn Error + 'static)) -> String {
     let mut line = String::new();
     for cause in causes(error) {
         let text = cause.to_string();
@@ -205,5 +205,5 @@ fn chain(error: &(dyn Error + 'static)) -> String {
         }
         line.push_str(&text);
     }
-    shorten(line)
+    truncate_message(line)
 }

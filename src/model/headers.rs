@@ -37,12 +37,12 @@ const WINDOWS: [&str; 4] = ["requests", "tokens", "input-tokens", "output-tokens
 
 impl RateLimits {
     /// Reads them. `None` if the answer says nothing of limits.
-    pub fn read(headers: &HeaderMap) -> Option<Self> {
-        let unified = |name: &str| text(headers, &format!("{PREFIX}-unified-{name}"));
-        let windows = WINDOWS.iter().filter_map(|name| RateWindow::read(headers, name)).collect();
+    pub fn parse(headers: &HeaderMap) -> Option<Self> {
+        let unified = |name: &str| header_text(headers, &format!("{PREFIX}-unified-{name}"));
+        let windows = WINDOWS.iter().filter_map(|name| RateWindow::parse(headers, name)).collect();
         let limits = Self {
             claim: unified("representative-claim"),
-            reset: unified("reset").and_then(|reset| seconds_of(&reset)),
+            reset: unified("reset").and_then(|reset| parse_unix_seconds(&reset)),
             overage_status: unified("overage-status"),
             overage_disabled_reason: unified("overage-disabled-reason"),
             windows,
@@ -51,21 +51,21 @@ impl RateLimits {
     }
 
     /// When what is exhausted starts afresh, in seconds since the Unix epoch.
-    fn relief(&self) -> Option<u64> {
+    fn reset_time(&self) -> Option<u64> {
         let exhausted = self.windows.iter().filter(|window| window.remaining == Some(0));
         self.reset.or_else(|| exhausted.filter_map(|window| window.reset).max())
     }
 }
 
 impl RateWindow {
-    fn read(headers: &HeaderMap, name: &'static str) -> Option<Self> {
-        let field = |field: &str| text(headers, &format!("{PREFIX}-{name}-{field}"));
+    fn parse(headers: &HeaderMap, name: &'static str) -> Option<Self> {
+        let field = |field: &str| header_text(headers, &format!("{PREFIX}-{name}-{field}"));
         let count = |value: Option<String>| value.and_then(|value| value.parse().ok());
         let window = Self {
             name,
             limit: count(field("limit")),
             remaining: count(field("remaining")),
-            reset: field("reset").and_then(|reset| seconds_of(&reset)),
+            reset: field("reset").and_then(|reset| parse_unix_seconds(&reset)),
         };
         let known = window.limit.is_some() || window.remaining.is_some() || window.reset.is_some();
         known.then_some(window)
@@ -74,24 +74,24 @@ impl RateWindow {
 
 /// When the server wants us back: `retry-after-ms`, then `retry-after`, then, of a 429, the reset
 /// of the limit that was hit. What is zero, negative, past or unreadable is no wish.
-pub fn wish(headers: &HeaderMap, status: u16, message: &str, now: SystemTime) -> Option<RetryAfter> {
-    let asked = text(headers, "retry-after-ms")
+pub fn parse_retry_after(headers: &HeaderMap, status: u16, message: &str, now: SystemTime) -> Option<RetryAfter> {
+    let asked = header_text(headers, "retry-after-ms")
         .and_then(|millis| positive(millis.parse::<f64>().ok()? / 1e3))
-        .or_else(|| retry_after(&text(headers, "retry-after")?, now));
+        .or_else(|| parse_retry_after_value(&header_text(headers, "retry-after")?, now));
     if let Some(wait) = asked {
         return Some(RetryAfter { wait, source: RetryAfterSource::RetryAfter });
     }
     if status != 429 {
         return None;
     }
-    let reset = RateLimits::read(headers).and_then(|limits| limits.relief());
-    let wait = until(reset.or_else(|| reset_in(message))?, now)?;
+    let reset = RateLimits::parse(headers).and_then(|limits| limits.reset_time());
+    let wait = duration_until(reset.or_else(|| parse_reset_in_message(message))?, now)?;
     Some(RetryAfter { wait, source: RetryAfterSource::Reset })
 }
 
 /// The server's own verdict on trying again.
-pub fn ruling(headers: &HeaderMap) -> Option<RetryHint> {
-    match text(headers, "x-should-retry")?.to_ascii_lowercase().as_str() {
+pub fn parse_retry_hint(headers: &HeaderMap) -> Option<RetryHint> {
+    match header_text(headers, "x-should-retry")?.to_ascii_lowercase().as_str() {
         "true" => Some(RetryHint::Retry),
         "false" => Some(RetryHint::Stop),
         _ => None,
@@ -100,7 +100,7 @@ pub fn ruling(headers: &HeaderMap) -> Option<RetryHint> {
 
 /// The name under which the service remembers the request.
 pub fn request_id(headers: &HeaderMap) -> Option<String> {
-    text(headers, "request-id").or_else(|| text(headers, "x-request-id"))
+    header_text(headers, "request-id").or_else(|| header_text(headers, "x-request-id"))
 }
 
 /// The wall clock, for moments that a server names. Nothing is measured with it.
@@ -109,16 +109,16 @@ pub(super) fn wall_clock() -> SystemTime {
 }
 
 /// A header's text. `LiteLLM` hands the headers of the service behind it on under another name.
-pub(super) fn text(headers: &HeaderMap, name: &str) -> Option<String> {
+pub(super) fn header_text(headers: &HeaderMap, name: &str) -> Option<String> {
     let value = headers.get(name).or_else(|| headers.get(format!("llm_provider-{name}")))?;
     let value = value.to_str().ok()?.trim();
     (!value.is_empty()).then(|| value.to_owned())
 }
 
-fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
+fn parse_retry_after_value(value: &str, now: SystemTime) -> Option<Duration> {
     match value.parse::<f64>() {
         Ok(seconds) => positive(seconds),
-        Err(_) => httpdate::parse_http_date(value).ok()?.duration_since(now).ok().filter(some_time),
+        Err(_) => httpdate::parse_http_date(value).ok()?.duration_since(now).ok().filter(is_nonzero),
     }
 }
 
@@ -127,18 +127,18 @@ fn positive(seconds: f64) -> Option<Duration> {
     (seconds > 0.0).then(|| Duration::from_secs_f64(seconds.min(3.2e9)))
 }
 
-fn some_time(wait: &Duration) -> bool {
+fn is_nonzero(wait: &Duration) -> bool {
     !wait.is_zero()
 }
 
-fn until(unix_seconds: u64, now: SystemTime) -> Option<Duration> {
+fn duration_until(unix_seconds: u64, now: SystemTime) -> Option<Duration> {
     let then = UNIX_EPOCH.checked_add(Duration::from_secs(unix_seconds))?;
-    then.duration_since(now).ok().filter(some_time)
+    then.duration_since(now).ok().filter(is_nonzero)
 }
 
 /// Seconds since the Unix epoch, from such a number or from RFC 3339. A part of a second counts as
 /// a whole one: nobody should come back too early.
-fn seconds_of(value: &str) -> Option<u64> {
+fn parse_unix_seconds(value: &str) -> Option<u64> {
     let moment = || {
         let moment = value.parse::<jiff::Timestamp>().ok()?;
         let begun = i64::from(moment.subsec_nanosecond() > 0);
@@ -148,8 +148,8 @@ fn seconds_of(value: &str) -> Option<u64> {
 }
 
 /// `Limit resets at: 2026-11-21 21:08:23 UTC`: `LiteLLM` has no header for it.
-fn reset_in(message: &str) -> Option<u64> {
+fn parse_reset_in_message(message: &str) -> Option<u64> {
     let (_, rest) = message.split_once("resets at: ")?;
     let (moment, _) = rest.split_once(" UTC")?;
-    seconds_of(&format!("{moment}Z"))
+    parse_unix_seconds(&format!("{moment}Z"))
 }

@@ -32,9 +32,9 @@ pub use credentials::{
 };
 pub use endpoint::{BaseUrl, ModelService, EndpointError, RequestTimers};
 pub use headers::RateLimits;
-pub use prices::{ModelFacts, Prices, ShortPrompt, cost, facts, price_list_date, resolve_alias};
+pub use prices::{ModelFacts, Prices, ShortPrompt, cost, model_facts, price_list_date, resolve_alias};
 pub use proxies::{BadProxy, Proxies, Proxy};
 pub use request::RequestContent;
 pub use settlement::{Bounds, Counts, OutputCount, Received, Settlement, settle};
-pub use stop_reason::{StopKind, reply_of};
+pub use stop_reason::{StopKind, classify_reply};
 pub use transport::{SHORTEST_PROBING, http_client, web_client};

@@ -25,20 +25,20 @@ pub struct ModelFacts {
 impl ModelFacts {
     /// The same where `window` tokens fit into it.
     #[must_use]
-    pub fn holding(self, window: u32) -> Self {
+    pub fn with_context_window(self, window: u32) -> Self {
         let max_output = self.max_output.min(window);
         Self { context_window: window.into(), max_output, ..self }
     }
 
     /// Whether it wants to see the thinking behind the calls that it is in the middle of.
-    pub fn misses_thinking(&self) -> bool {
+    pub fn requires_prior_thinking(&self) -> bool {
         thinking(&self.name) == Thinking::Budget
     }
 
     /// What tokens cost at the speed that is asked for.
     pub fn prices_at(&self, fast: bool) -> Option<Prices> {
         let times = self.fast.filter(|_| fast).unwrap_or(1);
-        self.prices.map(|prices| prices.times(times))
+        self.prices.map(|prices| prices.scaled(times))
     }
 }
 
@@ -66,7 +66,7 @@ pub struct ShortPrompt {
 }
 
 impl Prices {
-    fn times(self, times: u64) -> Self {
+    fn scaled(self, times: u64) -> Self {
         let short_prompt = self.short_prompt.map(|short| ShortPrompt {
             up_to: short.up_to,
             input: short.input * times,
@@ -84,7 +84,7 @@ impl Prices {
     }
 
     /// The dearest that a token of input can cost, cached or not.
-    pub fn dearest_input(&self) -> Money {
+    pub fn max_input_price(&self) -> Money {
         self.input.max(self.cache_read).max(self.cache_write)
     }
 }
@@ -129,9 +129,9 @@ pub fn resolve_alias(name: &str) -> &str {
 
 /// What is known of a model, by its alias, its name, or its name with a date. Of any other only
 /// what most models can do is assumed, and no price.
-pub fn facts(name: &str) -> ModelFacts {
+pub fn model_facts(name: &str) -> ModelFacts {
     let name = resolve_alias(name);
-    match find(name) {
+    match find_row(name) {
         Some(row) => ModelFacts {
             name: name.to_owned(),
             context_window: row.context_window,
@@ -151,7 +151,7 @@ pub fn facts(name: &str) -> ModelFacts {
 
 /// How to ask `name` to think. An unknown model is asked the old way.
 pub fn thinking(name: &str) -> Thinking {
-    find(name).map_or(Thinking::Budget, |row| row.thinking)
+    find_row(name).map_or(Thinking::Budget, |row| row.thinking)
 }
 
 #[derive(Deserialize)]
@@ -212,7 +212,7 @@ static LIST: LazyLock<PriceList> = LazyLock::new(|| {
 });
 
 /// `claude-x` is also found by `claude-x-20260131` and `claude-x-latest`.
-fn find(name: &str) -> Option<&'static PriceRow> {
+fn find_row(name: &str) -> Option<&'static PriceRow> {
     LIST.models.iter().find(|row| match name.strip_prefix(row.name.as_str()) {
         Some("" | "-latest") => true,
         Some(rest) => {

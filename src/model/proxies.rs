@@ -42,7 +42,7 @@ impl Proxies {
     ///
     /// # Errors
     /// The first variable that names no proxy.
-    pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, BadProxy> {
+    pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, BadProxy> {
         let value = |name: &&'static str| {
             let value = variable(name).map(|value| value.trim().to_owned());
             value.filter(|value| !value.is_empty()).map(|value| (*name, value))
@@ -64,9 +64,9 @@ impl Proxies {
     }
 
     /// The proxy to take to `url`. Never one to this very machine: none could lead there.
-    pub fn toward(&self, url: &Url) -> Option<&Proxy> {
+    pub fn proxy_for(&self, url: &Url) -> Option<&Proxy> {
         let proxy = if url.scheme() == "https" { &self.https } else { &self.http };
-        proxy.as_ref().filter(|_| !is_loopback(url) && !self.excepts(url))
+        proxy.as_ref().filter(|_| !is_loopback(url) && !self.is_exempt(url))
     }
 
     /// Passwords, as they are written and as they are meant: what must not be shown.
@@ -77,29 +77,29 @@ impl Proxies {
         secrets
     }
 
-    fn excepts(&self, url: &Url) -> bool {
-        let host = bare(url.host_str().unwrap_or_default());
+    fn is_exempt(&self, url: &Url) -> bool {
+        let host = strip_brackets(url.host_str().unwrap_or_default());
         let port = url.port_or_known_default();
         self.except.iter().any(|entry| match entry.rsplit_once(':') {
             Some((name, number)) if !name.contains(':') || name.ends_with(']') => {
-                number.parse().ok() == port && covers(name, host)
+                number.parse().ok() == port && entry_matches(name, host)
             }
-            Some(_) | None => covers(entry, host),
+            Some(_) | None => entry_matches(entry, host),
         })
     }
 }
 
 /// Whether an entry of `NO_PROXY` means this host: by its name, as a part of its domain, by its
 /// address or by its network.
-fn covers(entry: &str, host: &str) -> bool {
-    let entry = bare(entry);
+fn entry_matches(entry: &str, host: &str) -> bool {
+    let entry = strip_brackets(entry);
     if entry == "*" || entry == host {
         return true;
     }
     if let Ok(address) = host.parse::<IpAddr>() {
         return entry.split_once('/').is_some_and(|(network, bits)| {
             let network: Option<IpAddr> = network.parse().ok();
-            network.zip(bits.parse().ok()).is_some_and(|(net, bits)| within(address, net, bits))
+            network.zip(bits.parse().ok()).is_some_and(|(net, bits)| is_in_network(address, net, bits))
         });
     }
     let domain = entry.trim_start_matches('*').trim_start_matches('.');
@@ -107,7 +107,7 @@ fn covers(entry: &str, host: &str) -> bool {
         && !domain.is_empty()
 }
 
-fn within(address: IpAddr, network: IpAddr, bits: u32) -> bool {
+fn is_in_network(address: IpAddr, network: IpAddr, bits: u32) -> bool {
     let same = |one: u128, other: u128, width: u32| {
         let drop = width.saturating_sub(bits);
         one.checked_shr(drop).unwrap_or(0) == other.checked_shr(drop).unwrap_or(0)
@@ -122,12 +122,12 @@ fn within(address: IpAddr, network: IpAddr, bits: u32) -> bool {
 }
 
 /// A host without the brackets of an IPv6 address.
-fn bare(host: &str) -> &str {
+fn strip_brackets(host: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
 pub(super) fn is_loopback(url: &Url) -> bool {
-    let host = bare(url.host_str().unwrap_or_default());
+    let host = strip_brackets(url.host_str().unwrap_or_default());
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
@@ -148,7 +148,7 @@ impl Proxy {
     }
 
     /// What to say of its wish for a user and password.
-    pub(super) fn complaint(&self) -> String {
+    pub(super) fn auth_error_message(&self) -> String {
         let how = match self.url.password() {
             None => "wants a user and password; put them",
             Some(_) => "does not accept the user and password it was given; correct them",
@@ -158,7 +158,7 @@ impl Proxy {
 
     fn secrets(&self) -> Vec<String> {
         let Some(written) = self.url.password() else { return Vec::new() };
-        vec![decoded(written), written.to_owned()]
+        vec![percent_decode(written), written.to_owned()]
     }
 }
 
@@ -176,7 +176,7 @@ impl fmt::Debug for Proxy {
 }
 
 /// A part of an address with its `%20` and the like resolved.
-fn decoded(text: &str) -> String {
+fn percent_decode(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, after @ ..] = rest {

@@ -5,27 +5,27 @@ use serde_json::Value;
 
 use crate::recovery::FaultKind;
 
-use super::fault::shorten;
+use super::fault::truncate_message;
 
 /// The error that a JSON value reports, if it reports one. Reads the official envelope, the shape
 /// most gateways took from another vendor, Google's, the flat ones of llama.cpp's streams and of
 /// Bedrock and the like, and any of them inside another: gateways pass on what they were told.
-pub(super) fn refusal_in(value: &Value, status: u16) -> Option<FaultKind> {
-    let ErrorFields { label, code, message, number } = ErrorFields::read(value, DEPTH)?;
+pub(super) fn parse_error(value: &Value, status: u16) -> Option<FaultKind> {
+    let ErrorFields { label, code, message, number } = ErrorFields::parse(value, DEPTH_MAX)?;
     let label = quoted_label(&label, &message).map_or(label, str::to_owned);
-    let (label, code) = (shorten(label), shorten(code));
-    let message = shorten(message);
+    let (label, code) = (truncate_message(label), truncate_message(code));
+    let message = truncate_message(message);
     if status != 200 {
         return Some(FaultKind::Refused { status, label, code, message });
     }
     match number.or_else(|| implied_status(&label)).or_else(|| implied_status(&code)) {
         Some(status) => Some(FaultKind::Refused { status, label, code, message }),
-        None => Some(of_no_kind(&message)),
+        None => Some(unknown_error(&message)),
     }
 }
 
 /// How many errors inside one another are read.
-const DEPTH: u8 = 4;
+const DEPTH_MAX: u8 = 4;
 
 /// What a JSON value says of an error.
 #[derive(Debug, Default)]
@@ -38,12 +38,12 @@ struct ErrorFields {
 }
 
 impl ErrorFields {
-    fn read(value: &Value, depth: u8) -> Option<Self> {
+    fn parse(value: &Value, depth: u8) -> Option<Self> {
         let value = value.as_array().and_then(|list| list.first()).unwrap_or(value);
         let depth = depth.checked_sub(1)?;
         let error = match &value["error"] {
             nested @ Value::Object(_) => nested,
-            Value::String(message) => return Some(Self::plain(message, value, depth)),
+            Value::String(message) => return Some(Self::from_text(message, value, depth)),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => value,
         };
         let nested = !std::ptr::eq(error, value);
@@ -52,7 +52,7 @@ impl ErrorFields {
         }
         let inside = ["error", "upstream_error", "errors", "detail", "message"];
         let inside = inside.iter().map(|name| &error[*name]);
-        let deeper = inside.filter(|one| is_an_error(one)).find_map(|one| Self::read(one, depth));
+        let deeper = inside.filter(|one| is_error(one)).find_map(|one| Self::parse(one, depth));
         let message = message_of(error);
         if !nested && message.is_none() && deeper.is_none() {
             return None;
@@ -66,12 +66,12 @@ impl ErrorFields {
                 &error["details"][0]["reason"],
                 &error["metadata"]["error_type"],
             ]),
-            number: numeric(&error["code"]),
+            number: parse_status(&error["code"]),
             message: message.clone().unwrap_or_else(|| error.to_string()),
         };
         if let Some(deeper) = deeper {
             said.add(&deeper.message, message.is_some());
-            said.believe(deeper);
+            said.adopt_specific(deeper);
         }
         said.unwrap_quotes(error, depth);
         said.add_window(error);
@@ -79,10 +79,10 @@ impl ErrorFields {
     }
 
     /// An error that is no more than a text.
-    fn plain(error: &str, value: &Value, depth: u8) -> Self {
+    fn from_text(error: &str, value: &Value, depth: u8) -> Self {
         let more = message_of(value).filter(|more| more != error);
         let message = more.map_or_else(|| error.to_owned(), |more| format!("{error}: {more}"));
-        let mut said = Self { message, number: numeric(&value["code"]), ..Self::default() };
+        let mut said = Self { message, number: parse_status(&value["code"]), ..Self::default() };
         said.unwrap_quotes(value, depth);
         said
     }
@@ -92,14 +92,14 @@ impl ErrorFields {
         if let Some(raw) = error["metadata"]["raw"].as_str().filter(|raw| !raw.is_empty()) {
             self.message = format!("{}: {raw}", self.message);
         }
-        if !is_general(&self.label) {
+        if !is_generic_label(&self.label) {
             return;
         }
         if let Some(quoted) = quoted_error(&self.message, depth) {
             if self.message.trim_start().starts_with('{') {
                 self.message.clone_from(&quoted.message);
             }
-            self.believe(quoted);
+            self.adopt_specific(quoted);
         }
     }
 
@@ -114,9 +114,9 @@ impl ErrorFields {
     }
 
     /// Takes the names that another error goes by, where this one has none that says much.
-    fn believe(&mut self, other: Self) {
+    fn adopt_specific(&mut self, other: Self) {
         self.number = self.number.or(other.number);
-        if is_general(&self.label) && !other.label.is_empty() {
+        if is_generic_label(&self.label) && !other.label.is_empty() {
             self.label = other.label;
         }
         if !other.code.is_empty() {
@@ -149,12 +149,12 @@ fn message_of(error: &Value) -> Option<String> {
 }
 
 /// Whether something inside an error may be an error by itself.
-fn is_an_error(value: &Value) -> bool {
-    value.is_object() || value.as_array().is_some_and(|list| list.iter().all(is_a_report))
+fn is_error(value: &Value) -> bool {
+    value.is_object() || value.as_array().is_some_and(|list| list.iter().all(is_error_entry))
 }
 
 /// One of a list of errors, and not one of `FastAPI`'s list of fields.
-fn is_a_report(value: &Value) -> bool {
+fn is_error_entry(value: &Value) -> bool {
     value["message"].is_string() && value["loc"].is_null()
 }
 
@@ -167,12 +167,12 @@ fn first_text(candidates: &[&Value]) -> String {
 fn quoted_error(text: &str, depth: u8) -> Option<ErrorFields> {
     text.match_indices('{').take(4).find_map(|(at, _)| {
         let mut values = serde_json::Deserializer::from_str(&text[at..]).into_iter::<Value>();
-        ErrorFields::read(&values.next()?.ok()?, depth)
+        ErrorFields::parse(&values.next()?.ok()?, depth)
     })
 }
 
 /// An error says itself what its status is or would have been.
-fn numeric(code: &Value) -> Option<u16> {
+fn parse_status(code: &Value) -> Option<u16> {
     let number = code.as_u64().or_else(|| code.as_str()?.parse().ok())?;
     u16::try_from(number).ok().filter(|status| (400..600).contains(status))
 }
@@ -205,7 +205,7 @@ fn implied_status(label: &str) -> Option<u16> {
 }
 
 /// Types that a gateway gives to whatever it passes on.
-fn is_general(label: &str) -> bool {
+fn is_generic_label(label: &str) -> bool {
     matches!(
         label,
         "" | "error"
@@ -226,7 +226,7 @@ fn is_general(label: &str) -> bool {
 }
 
 /// What gateways quote of the service behind them in words or in broken JSON, and its error type.
-const QUOTED: [(&str, &str); 5] = [
+const QUOTED_ERRORS: [(&str, &str); 5] = [
     ("overloaded_error", "overloaded_error"),
     ("exceed_context_size_error", "exceed_context_size_error"),
     ("ContextWindowExceededError", "exceed_context_size_error"),
@@ -235,10 +235,10 @@ const QUOTED: [(&str, &str); 5] = [
 ];
 
 fn quoted_label(label: &str, message: &str) -> Option<&'static str> {
-    let quoted = QUOTED.iter().find(|(words, _)| is_general(label) && message.contains(words));
+    let quoted = QUOTED_ERRORS.iter().find(|(words, _)| is_generic_label(label) && message.contains(words));
     quoted.map(|(_, label)| *label)
 }
 
-fn of_no_kind(message: &str) -> FaultKind {
-    FaultKind::Nonsense { detail: format!("an error of no known kind: {message}") }
+fn unknown_error(message: &str) -> FaultKind {
+    FaultKind::InvalidContent { detail: format!("an error of no known kind: {message}") }
 }

@@ -12,7 +12,7 @@ use crate::transcript::{Block, Message, Role, ToolDefinition};
 use super::prices::{Thinking, thinking};
 
 /// The smallest thinking budget that the service accepts, in tokens.
-const LEAST_THINKING: u32 = 1024;
+const THINKING_BUDGET_MIN: u32 = 1024;
 
 /// What a request says.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +36,7 @@ pub(super) const FAST_BETA: &str = "fast-mode-2026-02-01";
 ///
 /// # Errors
 /// The prompt holds something that JSON cannot say.
-pub fn body(prompt: &RequestContent<'_>, cap: u32, mode: ReplyMode) -> serde_json::Result<Vec<u8>> {
+pub fn build_body(prompt: &RequestContent<'_>, cap: u32, mode: ReplyMode) -> serde_json::Result<Vec<u8>> {
     let mut body = fields(prompt, cap, mode)?;
     if prompt.fast {
         body.insert("speed".to_owned(), json!("fast"));
@@ -50,19 +50,19 @@ fn fields(prompt: &RequestContent<'_>, cap: u32, mode: ReplyMode) -> serde_json:
     if !prompt.tools.is_empty() {
         let mut tools = serde_json::to_value(prompt.tools)?;
         if let Some(last) = tools.as_array_mut().and_then(|tools| tools.last_mut()) {
-            mark(last);
+            set_cache_breakpoint(last);
         }
         body.insert("tools".to_owned(), tools);
     }
     if !prompt.system.trim().is_empty() {
         let mut system = json!({ "type": "text", "text": prompt.system });
-        mark(&mut system);
+        set_cache_breakpoint(&mut system);
         body.insert("system".to_owned(), json!([system]));
     }
     body.insert("messages".to_owned(), messages(prompt.messages)?);
     body.insert("max_tokens".to_owned(), json!(cap));
     body.insert("stream".to_owned(), json!(mode == ReplyMode::Streaming));
-    if let Some(thinking) = prompt.thinking.and_then(|budget| think(prompt.model, budget, cap)) {
+    if let Some(thinking) = prompt.thinking.and_then(|budget| thinking_field(prompt.model, budget, cap)) {
         body.insert("thinking".to_owned(), thinking);
     }
     Ok(body)
@@ -74,17 +74,17 @@ fn messages(messages: &[Message]) -> serde_json::Result<Value> {
     let mut values =
         messages.iter().map(serde_json::to_value).collect::<serde_json::Result<Vec<_>>>()?;
     if let Some((last, earlier)) = messages.split_last() {
-        mark_end(last, &mut values[earlier.len()]);
+        mark_last_block(last, &mut values[earlier.len()]);
         let before = earlier.iter().rposition(|message| message.role == Role::User);
         if let Some(before) = before {
-            mark_end(&messages[before], &mut values[before]);
+            mark_last_block(&messages[before], &mut values[before]);
         }
     }
     Ok(Value::Array(values))
 }
 
 /// Marks the last block that may carry a mark.
-fn mark_end(message: &Message, value: &mut Value) {
+fn mark_last_block(message: &Message, value: &mut Value) {
     let may_be_marked = |block: &Block| match block {
         Block::Text { text } => !text.is_empty(),
         Block::ToolUse { .. }
@@ -94,19 +94,19 @@ fn mark_end(message: &Message, value: &mut Value) {
         Block::Thinking { .. } | Block::RedactedThinking { .. } | Block::Other(_) => false,
     };
     if let Some(at) = message.content.iter().rposition(may_be_marked) {
-        mark(&mut value["content"][at]);
+        set_cache_breakpoint(&mut value["content"][at]);
     }
 }
 
-fn mark(value: &mut Value) {
+fn set_cache_breakpoint(value: &mut Value) {
     value["cache_control"] = json!({ "type": "ephemeral" });
 }
 
 /// Thinking comes out of the output cap, so a budget that does not fit below it is left out.
-fn think(model: &str, budget: u32, cap: u32) -> Option<Value> {
+fn thinking_field(model: &str, budget: u32, cap: u32) -> Option<Value> {
     match thinking(model) {
         Thinking::Adaptive => (budget > 0).then(|| json!({ "type": "adaptive" })),
-        Thinking::Budget => (LEAST_THINKING..cap)
+        Thinking::Budget => (THINKING_BUDGET_MIN..cap)
             .contains(&budget)
             .then(|| json!({ "type": "enabled", "budget_tokens": budget })),
     }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::recovery::Money;
-use crate::transcript::{Block, Usage, fewest_tokens};
+use crate::transcript::{Block, Usage, min_tokens};
 
 use super::prices::{Prices, cost};
 
@@ -18,7 +18,7 @@ pub struct Received {
     /// Bytes of content. No token has less than one.
     pub bytes: u64,
     /// The fewest tokens that the content can have.
-    pub fewest: u64,
+    pub min_tokens: u64,
     pub output: OutputCount,
 }
 
@@ -79,8 +79,8 @@ impl Received {
         } else {
             serde_json::to_vec(content).map_or(u64::MAX, |json| json.len() as u64)
         };
-        let fewest = fewest_tokens(content).max(1);
-        Self { usage, counts, bytes, fewest, output: OutputCount::Final }
+        let min_tokens = min_tokens(content).max(1);
+        Self { usage, counts, bytes, min_tokens, output: OutputCount::Final }
     }
 
     /// Takes in what the service reports. Counts only grow within a reply, so a later zero is a
@@ -88,7 +88,7 @@ impl Received {
     pub(super) fn report(&mut self, reported: &Value) {
         let Self { usage, counts, .. } = self;
         let mut merge = |count: &mut u64, name: &str| {
-            let (tokens, possible) = tokens(&reported[name]);
+            let (tokens, possible) = parse_token_count(&reported[name]);
             *count = tokens.max(*count);
             *counts = (*counts).max(possible);
         };
@@ -107,15 +107,15 @@ impl Received {
     }
 
     /// Adds bytes of content.
-    pub(super) fn grow(&mut self, bytes: usize) {
+    pub(super) fn add_bytes(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_add(bytes as u64);
-        self.fewest = self.fewest.max(1);
+        self.min_tokens = self.min_tokens.max(1);
     }
 
     /// The most output tokens that came uncounted, where `cap` were asked for.
     fn uncounted_output(&self, cap: u32) -> u64 {
         let counted = match self.output {
-            OutputCount::Final => self.usage.output_tokens >= self.fewest,
+            OutputCount::Final => self.usage.output_tokens >= self.min_tokens,
             OutputCount::Opening => false,
         };
         let most = if counted { 0 } else { self.bytes.min(cap.into()) };
@@ -128,7 +128,7 @@ impl Bounds {
     /// the output that it asks for.
     pub fn worst_case(&self, prices: Option<&Prices>) -> Money {
         prices.map_or(Money::ZERO, |prices| {
-            prices.dearest_input() * self.input + prices.output * u64::from(self.cap)
+            prices.max_input_price() * self.input + prices.output * u64::from(self.cap)
         })
     }
 
@@ -161,7 +161,7 @@ pub fn settle(prices: Option<&Prices>, bounds: &Bounds, received: &Received) -> 
     let usage = received.usage;
     let uncounted = prices.map_or(Money::ZERO, |prices| {
         let input = if usage.input() == 0 { bounds.input } else { 0 };
-        prices.dearest_input() * input + prices.output * received.uncounted_output(bounds.cap)
+        prices.max_input_price() * input + prices.output * received.uncounted_output(bounds.cap)
     });
     let counted = prices.map(|prices| cost(prices, &usage));
     Settlement { usage, counts: received.counts, counted, uncounted }
@@ -171,7 +171,7 @@ pub fn settle(prices: Option<&Prices>, bounds: &Bounds, received: &Received) -> 
 const COUNT_MAX: u64 = 1 << 40;
 
 /// A count of tokens, as far as a number can be one. What is no number says nothing.
-fn tokens(reported: &Value) -> (u64, Counts) {
+fn parse_token_count(reported: &Value) -> (u64, Counts) {
     let Value::Number(number) = reported else { return (0, Counts::Possible) };
     match (number.as_u64(), number.as_f64()) {
         (Some(count), _) if count <= COUNT_MAX => (count, Counts::Possible),

@@ -96,7 +96,7 @@ const KINDS: [(&str, StopKind); 56] = {
 impl StopKind {
     /// Reads a stop reason. Only the two exact words of the Messages API complete a reply; all
     /// others are known in any spelling: `MAX_TOKENS`, `maxTokens`, `tool-calls`.
-    pub fn of(reason: &str) -> Self {
+    pub fn classify(reason: &str) -> Self {
         let words = lower_snake_case(reason);
         let known = KINDS.iter().find(|(name, _)| *name == words).map(|(_, kind)| *kind);
         match known {
@@ -119,7 +119,7 @@ impl StopKind {
     }
 
     /// What a reply without a tool call lacks that ended for this reason.
-    fn incomplete(self) -> Option<Incomplete> {
+    fn incomplete_reason(self) -> Option<Incomplete> {
         match self {
             Self::Complete
             | Self::OutputLimit
@@ -161,8 +161,8 @@ fn lower_snake_case(reason: &str) -> String {
 /// Whole tool calls outrank the stop reason: running them makes progress, and some servers say
 /// `end_turn` with a call. Text without a call is an answer only if the stop reason says that the
 /// model was done.
-pub fn reply_of(answer: &ModelReply) -> ReplyKind {
-    let kind = StopKind::of(&answer.stop_reason);
+pub fn classify_reply(answer: &ModelReply) -> ReplyKind {
+    let kind = StopKind::classify(&answer.stop_reason);
     let calls = answer.content.iter().any(|block| matches!(block, Block::ToolUse { .. }));
     let text_bytes = text_bytes(&answer.content);
     let cut = if text_bytes > 0 {
@@ -188,7 +188,7 @@ pub fn reply_of(answer: &ModelReply) -> ReplyKind {
         | StopKind::Paused
         | StopKind::Filtered
         | StopKind::BrokenOff
-        | StopKind::Unknown => match kind.incomplete() {
+        | StopKind::Unknown => match kind.incomplete_reason() {
             Some(why) => ReplyKind::Incomplete(why),
             None => ReplyKind::Answer { tokens },
         },

@@ -30,7 +30,7 @@ const POOL_IDLE: Duration = Duration::from_secs(30);
 /// is built when it is first needed, since reading the certificates costs milliseconds.
 #[derive(Debug)]
 pub(super) struct HttpTransport {
-    recipe: ClientConfig,
+    config: ClientConfig,
     pooled: OnceLock<Result<reqwest::Client, String>>,
     fresh: OnceLock<Result<reqwest::Client, String>>,
 }
@@ -40,7 +40,7 @@ struct ClientConfig {
     timers: RequestTimers,
     extra_roots: Vec<Certificate>,
     /// Whether certificates can play a part at all.
-    plain: bool,
+    is_plain_loopback: bool,
     proxy: Option<Proxy>,
     /// Instead of how this machine looks names up.
     names: Option<NameLookup>,
@@ -51,7 +51,7 @@ struct ClientConfig {
 #[derive(Clone, Copy, Debug)]
 enum Redirects {
     /// It is the answer.
-    Reported,
+    Returned,
     /// A 307 or 308 within the origin is followed, method and body kept: what the request carries
     /// goes to nobody else. Any other is the answer.
     WithinOrigin,
@@ -63,7 +63,7 @@ const REDIRECTS_MAX: usize = 3;
 impl Redirects {
     fn policy(self) -> Policy {
         match self {
-            Self::Reported => Policy::none(),
+            Self::Returned => Policy::none(),
             Self::WithinOrigin => Policy::custom(|attempt| {
                 let keeps = matches!(attempt.status().as_u16(), 307 | 308);
                 let within = attempt
@@ -97,15 +97,15 @@ impl HttpTransport {
         proxies: &Proxies,
     ) -> Self {
         let plain = is_loopback(url) && url.scheme() == "http";
-        let proxy = proxies.toward(url).cloned();
+        let proxy = proxies.proxy_for(url).cloned();
         Self {
-            recipe: ClientConfig {
+            config: ClientConfig {
                 timers,
                 extra_roots,
-                plain,
+                is_plain_loopback: plain,
                 proxy,
                 names: None,
-                redirects: Redirects::Reported,
+                redirects: Redirects::Returned,
             },
             pooled: OnceLock::new(),
             fresh: OnceLock::new(),
@@ -114,13 +114,13 @@ impl HttpTransport {
 
     /// The same, which follows redirections that stay within the origin and keep the request.
     pub(super) fn following_redirects(mut self) -> Self {
-        self.recipe.redirects = Redirects::WithinOrigin;
+        self.config.redirects = Redirects::WithinOrigin;
         self
     }
 
     /// The proxy that every request takes.
     pub(super) fn proxy(&self) -> Option<&Proxy> {
-        self.recipe.proxy.as_ref()
+        self.config.proxy.as_ref()
     }
 
     /// The client for a request on this kind of connection.
@@ -132,7 +132,7 @@ impl HttpTransport {
             ConnectionChoice::Pooled => &self.pooled,
             ConnectionChoice::Fresh => &self.fresh,
         };
-        slot.get_or_init(|| self.recipe.build(connection)).as_ref().map_err(String::clone)
+        slot.get_or_init(|| self.config.build(connection)).as_ref().map_err(String::clone)
     }
 }
 
@@ -147,7 +147,7 @@ impl ClientConfig {
             let builder = self.builder(connection).no_proxy();
             proxy.iter().cloned().fold(builder, ClientBuilder::proxy)
         };
-        if self.plain {
+        if self.is_plain_loopback {
             return builder().tls_certs_only([]).build().map_err(told);
         }
         match builder().build() {
@@ -229,7 +229,7 @@ pub fn web_client(
     let mut transport = HttpTransport::new(url, timers, roots, proxies);
     let is_proxied = transport.proxy().is_some();
     // The proxy itself may well be on a private network.
-    transport.recipe.names = (!is_proxied).then_some(NameLookup(names));
+    transport.config.names = (!is_proxied).then_some(NameLookup(names));
     Ok((transport.client(ConnectionChoice::Fresh)?.clone(), is_proxied))
 }
 
@@ -265,11 +265,11 @@ impl ConnectionMade {
     ///
     /// The connector is called from within the request's own future, or not at all when an idle
     /// connection is at hand: so what is noted here is never another request's dialling.
-    pub(super) async fn watch<F: Future>(&self, request: F) -> F::Output {
+    pub(super) async fn track<F: Future>(&self, request: F) -> F::Output {
         DIALLED.scope(Arc::clone(&self.0), request).await
     }
 
-    pub(super) fn yes(&self) -> bool {
+    pub(super) fn was_made(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }

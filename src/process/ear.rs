@@ -14,7 +14,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 /// Hears of children's ends. No signal that can be blocked does anything else from then on.
 pub(super) struct SignalWaiter {
     #[cfg(target_os = "linux")]
-    ends: SignalFd,
+    sigchld: SignalFd,
 }
 
 impl SignalWaiter {
@@ -24,7 +24,7 @@ impl SignalWaiter {
         let mut ends = SigSet::empty();
         ends.add(Signal::SIGCHLD);
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
-        Ok(Self { ends: SignalFd::with_flags(&ends, flags)? })
+        Ok(Self { sigchld: SignalFd::with_flags(&ends, flags)? })
     }
 
     /// Without descriptors for signals, children are looked after now and then.
@@ -36,24 +36,24 @@ impl SignalWaiter {
 
     /// Waits until the socket has something to say, or a child ended, or for `limit`. Returns
     /// whether it is the socket.
-    pub(super) fn hears(&self, socket: &impl AsFd, limit: Option<Duration>) -> bool {
+    pub(super) fn wait_readable(&self, socket: &impl AsFd, limit: Option<Duration>) -> bool {
         let socket = PollFd::new(socket.as_fd(), PollFlags::POLLIN);
         let [.., socket] = self.poll([socket], limit);
         socket
     }
 
     /// Waits for the end of a child, but no longer than `limit`.
-    pub(super) fn listen(&self, limit: Duration) {
+    pub(super) fn wait_for_child(&self, limit: Duration) {
         self.poll([], Some(limit));
     }
 
     #[cfg(target_os = "linux")]
     fn poll<const N: usize>(&self, others: [PollFd<'_>; N], limit: Option<Duration>) -> [bool; N] {
-        let mut all = vec![PollFd::new(self.ends.as_fd(), PollFlags::POLLIN)];
+        let mut all = vec![PollFd::new(self.sigchld.as_fd(), PollFlags::POLLIN)];
         all.extend(others);
         // An interruption is as good as an event: whoever waits looks again.
         let _ = poll(&mut all, timeout(limit));
-        while let Ok(Some(_)) = self.ends.read_signal() {}
+        while let Ok(Some(_)) = self.sigchld.read_signal() {}
         std::array::from_fn(|index| has_news(&all[index + 1]))
     }
 

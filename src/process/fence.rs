@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LandlockPolicy {
     /// Paths that are not there, or are symbolic links, grant nothing.
-    pub grants: Vec<PathRule>,
+    pub rules: Vec<PathRule>,
     pub network: NetworkAccess,
 }
 
@@ -68,30 +68,30 @@ impl LandlockSupport {
         *KNOWN.get_or_init(|| {
             let abi = kernel::abi();
             // Only the thread that tries it out is fenced in, and ends with that.
-            let tried = || std::thread::Builder::new().spawn(|| holds().is_ok_and(|holds| holds));
+            let tried = || std::thread::Builder::new().spawn(|| verify_enforcement().is_ok_and(|holds| holds));
             let works = abi > 0 && tried().is_ok_and(|trial| trial.join().unwrap_or(false));
             Self { abi: if works { abi } else { 0 } }
         })
     }
 
     /// Whether files are fenced in whole: since version 3 they cannot be emptied either.
-    pub fn holds_files(self) -> bool {
+    pub fn restricts_files(self) -> bool {
         self.abi >= 3
     }
 
-    pub fn holds_tcp(self) -> bool {
+    pub fn restricts_tcp(self) -> bool {
         self.abi >= 4
     }
 
     /// Whether processes outside cannot be signalled, nor reached by abstract sockets.
-    pub fn holds_signals(self) -> bool {
+    pub fn restricts_signals(self) -> bool {
         self.abi >= 6
     }
 }
 
 /// Whether a thread that may touch nothing can really touch nothing.
-fn holds() -> io::Result<bool> {
-    LandlockPolicy::default().build()?.enter()?;
+fn verify_enforcement() -> io::Result<bool> {
+    LandlockPolicy::default().build()?.restrict_self()?;
     let looked = std::fs::read_dir("/");
     Ok(looked.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied))
 }
@@ -116,7 +116,7 @@ impl LandlockRuleset {
     ///
     /// # Errors
     /// When the kernel refuses: then nothing must be run.
-    pub fn enter(&self) -> io::Result<()> {
+    pub fn restrict_self(&self) -> io::Result<()> {
         kernel::enter(&self.0)
     }
 }
@@ -147,7 +147,7 @@ mod kernel {
     /// opens files by number, drives disks and the kernel itself. From linux/capability.h:
     /// `DAC_READ_SEARCH`, `SYS_MODULE`, `SYS_RAWIO`, `SYS_PTRACE`, `SYS_ADMIN`, `SYS_BOOT`,
     /// `MKNOD`, `PERFMON`, `BPF`.
-    const WAYS_AROUND: [libc::c_ulong; 9] = [2, 16, 17, 19, 21, 22, 27, 38, 39];
+    const BYPASS_CAPABILITIES: [libc::c_ulong; 9] = [2, 16, 17, 19, 21, 22, 27, 38, 39];
 
     pub(super) fn abi() -> u32 {
         let none = std::ptr::null::<libc::c_void>();
@@ -158,18 +158,18 @@ mod kernel {
 
     pub(super) fn build(fence: &LandlockPolicy) -> io::Result<Ruleset> {
         // One after the other: all of them may be more than can be open at once.
-        let rules = fence.grants.iter().filter_map(open).map(|(file, access)| {
+        let rules = fence.rules.iter().filter_map(open_rule).map(|(file, access)| {
             Ok::<_, RulesetError>(
                 // What only folders can be granted is left out for files.
                 PathBeneath::new(file, access).set_compatibility(CompatLevel::BestEffort),
             )
         });
-        let made = plan(fence.network).and_then(|plan| plan.create()?.add_rules(rules));
+        let made = base_ruleset(fence.network).and_then(|plan| plan.create()?.add_rules(rules));
         let ruleset: Option<OwnedFd> = made.map_err(io::Error::other)?.into();
         ruleset.ok_or_else(|| io::ErrorKind::Unsupported.into())
     }
 
-    fn plan(network: NetworkAccess) -> Result<Plan, RulesetError> {
+    fn base_ruleset(network: NetworkAccess) -> Result<Plan, RulesetError> {
         let plan = Plan::default()
             .handle_access(AccessFs::from_all(TESTED))?
             .scope(Scope::from_all(TESTED))?;
@@ -179,12 +179,12 @@ mod kernel {
         }
     }
 
-    fn open(grant: &PathRule) -> Option<(File, BitFlags<AccessFs>)> {
-        Some((handle(&grant.path).ok()?, rights(grant.access)))
+    fn open_rule(grant: &PathRule) -> Option<(File, BitFlags<AccessFs>)> {
+        Some((open_path(&grant.path).ok()?, rights(grant.access)))
     }
 
     /// A link would grant what it leads to, so it is not followed.
-    fn handle(path: &Path) -> io::Result<File> {
+    fn open_path(path: &Path) -> io::Result<File> {
         OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_NOFOLLOW).open(path)
     }
 
@@ -199,7 +199,7 @@ mod kernel {
     }
 
     pub(super) fn enter(ruleset: &Ruleset) -> io::Result<()> {
-        for capability in WAYS_AROUND {
+        for capability in BYPASS_CAPABILITIES {
             // SAFETY: the call takes two numbers. Who is not root has none of these to lose, and
             // who may not drop them is told so, which changes nothing.
             unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
@@ -281,7 +281,7 @@ mod tests {
         for network in [NetworkAccess::Open, NetworkAccess::NoTcp] {
             let named = accesses.map(|access| PathRule::new("/a \u{1f600} \"b\"", access));
             let grants = named.into_iter().chain([PathRule::new(odd, PathAccess::Read)]).collect();
-            let fence = LandlockPolicy { grants, network };
+            let fence = LandlockPolicy { rules: grants, network };
             let told = serde_json::to_vec(&fence).expect("it is plain data");
             let heard: LandlockPolicy = serde_json::from_slice(&told).expect("it was just written");
             assert_eq!(heard, fence);

@@ -22,7 +22,7 @@ pub struct Job {
     /// Whether its standard input is ours to write. If not, it is empty.
     pub input: bool,
     /// What it, and all that it starts, may touch. `None`: whatever outlast may.
-    pub fence: Option<LandlockPolicy>,
+    pub landlock: Option<LandlockPolicy>,
 }
 
 /// A job as it is sent to its warden.
@@ -32,7 +32,7 @@ pub(super) struct ProcessSpec {
     arguments: Vec<OsText>,
     cwd: OsText,
     environment: Vec<(OsText, OsText)>,
-    pub(super) fence: Option<LandlockPolicy>,
+    pub(super) landlock: Option<LandlockPolicy>,
 }
 
 /// Text of the system's, which need not be UTF-8 but mostly is.
@@ -54,7 +54,7 @@ impl ProcessSpec {
             arguments: job.arguments.iter().map(|argument| OsText::of(argument)).collect(),
             cwd: OsText::of(job.cwd.as_os_str()),
             environment: job.environment.iter().map(pair).chain([own]).collect(),
-            fence: job.fence.clone(),
+            landlock: job.landlock.clone(),
         }
     }
 

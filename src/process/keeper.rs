@@ -20,61 +20,61 @@ use super::wire::{self, JobReport};
 
 /// What outlast calls itself with to become a keeper. The process number of whose keeper it is
 /// follows, for people who look at a list of processes.
-pub(super) const ARGUMENT: &str = "__keeper";
+pub(super) const SUPERVISOR_ARGUMENT: &str = "__keeper";
 
 /// How long the end of what is left may take. Longer only if it hangs in the kernel.
 const ENDING_MAX: Duration = Duration::from_secs(10);
 
 /// How often what a killed warden left is looked for, and how long is waited in between.
-const HUNTS: u32 = 200;
-const HUNT_PAUSE: Duration = Duration::from_millis(10);
+const ORPHAN_SEARCHES: u32 = 200;
+const ORPHAN_SEARCH_PAUSE: Duration = Duration::from_millis(10);
 
 /// Becomes a keeper if the command line says so, until it is not needed any more. Belongs before
 /// everything else: a keeper is a small process with one thread, and must be, since it forks.
-pub fn keep_if_told_to() -> Option<ExitCode> {
+pub fn run_supervisor_if_requested() -> Option<ExitCode> {
     let mut arguments = env::args_os().skip(1);
-    if arguments.next()? != ARGUMENT || arguments.len() != 1 {
+    if arguments.next()? != SUPERVISOR_ARGUMENT || arguments.len() != 1 {
         return None;
     }
     // There is nobody to tell why: standard error is not the keeper's.
-    Some(if keep().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Some(if run_supervisor().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn keep() -> io::Result<()> {
-    let line = UnixStream::from(settle_in()?);
+fn run_supervisor() -> io::Result<()> {
+    let line = UnixStream::from(detach_from_parent()?);
     let ear = SignalWaiter::new()?;
     let (mut wardens, mut hunts) = (HashSet::new(), 0);
     loop {
-        let ordered = ear.hears(&line, (hunts > 0).then_some(HUNT_PAUSE));
-        if look_after(&mut wardens) {
-            hunts = HUNTS;
+        let ordered = ear.wait_readable(&line, (hunts > 0).then_some(ORPHAN_SEARCH_PAUSE));
+        if reap_children(&mut wardens) {
+            hunts = ORPHAN_SEARCHES;
         }
         if hunts > 0 {
-            hunts = if tree::kill_below(&wardens).is_empty() { 0 } else { hunts - 1 };
+            hunts = if tree::kill_descendants(&wardens).is_empty() { 0 } else { hunts - 1 };
         }
         if !ordered {
             continue;
         }
-        let Some(control) = wanted(&line) else { break };
+        let Some(control) = receive_job_socket(&line) else { break };
         // SAFETY: this process has one thread, so the child is whole: it may do anything.
         match unsafe { fork() } {
             Ok(ForkResult::Child) => {
                 // Were the line kept open here, outlast could not see the keeper's end.
                 drop((line, ear));
-                return warden::serve(&control);
+                return warden::run_job(&control);
             }
             Ok(ForkResult::Parent { child }) => drop(wardens.insert(child)),
-            Err(errno) => warden::tell(&control, JobReport::Refused(errno as i32)),
+            Err(errno) => warden::send_report(&control, JobReport::StartFailed(errno as i32)),
         }
     }
-    let mut ended = tree::end_all(ENDING_MAX, &ear, || tree::reap(|_| ()));
+    let mut ended = tree::kill_until_gone(ENDING_MAX, &ear, || tree::reap(|_| ()));
     ended.retain(|process| !wardens.contains(process));
-    warden::tell(&line, JobReport::Ended(i32::try_from(ended.len()).unwrap_or(i32::MAX)));
+    warden::send_report(&line, JobReport::AllEnded(i32::try_from(ended.len()).unwrap_or(i32::MAX)));
     Ok(())
 }
 
 /// Leaves everything behind that came from outlast but the line to it, which is returned.
-fn settle_in() -> io::Result<OwnedFd> {
+fn detach_from_parent() -> io::Result<OwnedFd> {
     // Not ours to keep open: whoever waits for its end waits for outlast's.
     let inherited = fs::read_dir("/proc/self/fd").map_or(Vec::new(), |entries| {
         let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<i32>().ok();
@@ -89,7 +89,7 @@ fn settle_in() -> io::Result<OwnedFd> {
     // It may lead a group already, if a shell started it; then it stays there.
     let _ = setsid();
     env::set_current_dir("/")?;
-    signals::heed(Signal::SIGCHLD)?;
+    signals::restore_default(Signal::SIGCHLD)?;
     #[cfg(target_os = "linux")]
     {
         use nix::sys::prctl;
@@ -103,7 +103,7 @@ fn settle_in() -> io::Result<OwnedFd> {
 }
 
 /// Takes note of children's ends. Returns whether a warden may have left something.
-fn look_after(wardens: &mut HashSet<Pid>) -> bool {
+fn reap_children(wardens: &mut HashSet<Pid>) -> bool {
     let mut left = false;
     tree::reap(|change| match change {
         // A child that is no warden was left by one, and may have left something in its turn.
@@ -117,7 +117,7 @@ fn look_after(wardens: &mut HashSet<Pid>) -> bool {
 }
 
 /// The socket of the next job. None at the end.
-fn wanted(line: &UnixStream) -> Option<UnixStream> {
+fn receive_job_socket(line: &UnixStream) -> Option<UnixStream> {
     let mut order = [0];
     match wire::receive(line, &mut order) {
         Ok((1, mut descriptors)) if order == [wire::JOB] => descriptors.pop().map(UnixStream::from),

@@ -10,17 +10,17 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 /// The variable that carries the mark.
-pub(super) const MARK: &str = "OUTLAST_CALL";
+pub(super) const TAG_VARIABLE: &str = "OUTLAST_CALL";
 
 /// The longest environment that is searched for a mark, in bytes.
 const ENVIRON_BYTES_MAX: u64 = 1 << 20;
 
 /// Kills every process that carries this mark. Returns how many there were.
-pub(super) fn kill_marked(mark: &str) -> u32 {
+pub(super) fn kill_tagged(mark: &str) -> u32 {
     let mut killed = 0;
     // What is killed may have started another meanwhile: look again until nothing is found.
     for _ in 0..10 {
-        let found = marked(mark);
+        let found = tagged_processes(mark);
         if found.is_empty() {
             break;
         }
@@ -31,17 +31,17 @@ pub(super) fn kill_marked(mark: &str) -> u32 {
     killed
 }
 
-fn marked(mark: &str) -> Vec<Pid> {
-    let wanted = format!("{MARK}={mark}");
+fn tagged_processes(mark: &str) -> Vec<Pid> {
+    let wanted = format!("{TAG_VARIABLE}={mark}");
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
     let own = nix::unistd::getpid();
     processes
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok().map(Pid::from_raw))
-        .filter(|pid| *pid != own && carries(*pid, wanted.as_bytes()))
+        .filter(|pid| *pid != own && has_tag(*pid, wanted.as_bytes()))
         .collect()
 }
 
-fn carries(pid: Pid, wanted: &[u8]) -> bool {
+fn has_tag(pid: Pid, wanted: &[u8]) -> bool {
     let mut environ = Vec::new();
     let read = fs::File::open(format!("/proc/{pid}/environ"))
         .and_then(|file| file.take(ENVIRON_BYTES_MAX).read_to_end(&mut environ));

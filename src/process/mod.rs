@@ -44,11 +44,11 @@ mod wire;
 
 pub use fence::{PathAccess, LandlockRuleset, LandlockPolicy, PathRule, NetworkAccess, LandlockSupport};
 pub use job::Job;
-pub use keeper::keep_if_told_to;
+pub use keeper::run_supervisor_if_requested;
 pub use orphans::inherit_orphans;
-pub use own::{die_with_parent, exit_at_once, forbid_dumps};
+pub use own::{die_with_parent, exit_without_cleanup, forbid_dumps};
 pub use pipes::{Kinship, PipeWriters, WriteEnd, pipe_writers, writers_of_stdin};
 pub use programs::{absolute_path, find_program};
 pub use running::RunningJob;
-pub use signals::{begin_afresh, is_ignored};
+pub use signals::{reset_inherited_signals, is_ignored};
 pub use supervisor::Supervisor;

@@ -14,7 +14,7 @@ use super::tree;
 const ENDING_MAX: Duration = Duration::from_secs(1);
 
 /// How long before it is looked for again.
-const GLANCE: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Whether all that is below this process came of what it started.
 static INHERITS: AtomicBool = AtomicBool::new(false);
@@ -36,18 +36,18 @@ pub fn inherit_orphans() {
 
 /// Kills everything below this process, but for these and what is below them. Returns how many
 /// there were. None where strangers may be among them.
-pub(super) fn end_orphans(spared: &HashSet<Pid>) -> u32 {
+pub(super) fn kill_orphans(spared: &HashSet<Pid>) -> u32 {
     if !INHERITS.load(Ordering::Relaxed) {
         return 0;
     }
     let end = Instant::now() + ENDING_MAX;
     let mut ended = HashSet::new();
     loop {
-        let killed = tree::kill_below(spared);
+        let killed = tree::kill_descendants(spared);
         if killed.is_empty() || Instant::now() >= end {
             return u32::try_from(ended.len()).unwrap_or(u32::MAX);
         }
         ended.extend(killed);
-        thread::sleep(GLANCE);
+        thread::sleep(POLL_INTERVAL);
     }
 }

@@ -25,7 +25,7 @@ pub fn die_with_parent() {
 
 /// Ends the process now. Nothing is dropped or flushed, and no lock is taken: a thread that hangs
 /// may hold any.
-pub fn exit_at_once(code: u8) -> ! {
+pub fn exit_without_cleanup(code: u8) -> ! {
     // SAFETY: it takes any number, touches no memory of ours, and does not return.
     unsafe { libc::_exit(libc::c_int::from(code)) }
 }

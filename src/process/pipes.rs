@@ -24,7 +24,7 @@ pub enum PipeWriters {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kinship {
     /// This process, its parent, and so on.
-    Lineage,
+    SelfOrAncestor,
     /// In the same process group, as all parts of a shell pipeline are.
     Group,
     Unrelated,
@@ -46,9 +46,9 @@ pub fn pipe_writers(seen: impl IntoIterator<Item = (Kinship, WriteEnd)>) -> Pipe
     for process in seen {
         match process {
             (Kinship::Group | Kinship::Unrelated, WriteEnd::Open) => return PipeWriters::Peer,
-            (Kinship::Lineage, WriteEnd::Open) => found = PipeWriters::Ancestor,
+            (Kinship::SelfOrAncestor, WriteEnd::Open) => found = PipeWriters::Ancestor,
             (Kinship::Group, WriteEnd::Unlisted) => may_be_peer = true,
-            (Kinship::Lineage | Kinship::Unrelated, WriteEnd::Unlisted) | (_, WriteEnd::Absent) => {
+            (Kinship::SelfOrAncestor | Kinship::Unrelated, WriteEnd::Unlisted) | (_, WriteEnd::Absent) => {
             }
         }
     }
@@ -92,7 +92,7 @@ fn processes() -> Vec<(Kinship, WriteEnd)> {
     let group = getpgrp();
     let kinship = |process: &Pid, stat: &Stat| {
         if lineage.contains(process) {
-            Kinship::Lineage
+            Kinship::SelfOrAncestor
         } else if stat.group == group {
             Kinship::Group
         } else {
@@ -140,7 +140,7 @@ fn is_open_for_writing(info: &str) -> bool {
 mod tests {
     use super::*;
 
-    const KINSHIPS: [Kinship; 3] = [Kinship::Lineage, Kinship::Group, Kinship::Unrelated];
+    const KINSHIPS: [Kinship; 3] = [Kinship::SelfOrAncestor, Kinship::Group, Kinship::Unrelated];
     const ENDS: [WriteEnd; 3] = [WriteEnd::Open, WriteEnd::Absent, WriteEnd::Unlisted];
 
     #[test]
@@ -155,7 +155,7 @@ mod tests {
                     || has(Kinship::Unrelated, WriteEnd::Open)
                 {
                     PipeWriters::Peer
-                } else if has(Kinship::Lineage, WriteEnd::Open) {
+                } else if has(Kinship::SelfOrAncestor, WriteEnd::Open) {
                     PipeWriters::Ancestor
                 } else if has(Kinship::Group, WriteEnd::Unlisted) {
                     PipeWriters::Peer

@@ -10,30 +10,30 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use nix::libc;
 
 /// What is being read now, the oldest first.
-static UNDER_WAY: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+static PENDING_READS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-fn all() -> MutexGuard<'static, Vec<PathBuf>> {
-    UNDER_WAY.lock().unwrap_or_else(PoisonError::into_inner)
+fn pending_reads() -> MutexGuard<'static, Vec<PathBuf>> {
+    PENDING_READS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What has been read for longest and is not over.
-pub fn under_way() -> Option<PathBuf> {
-    all().first().cloned()
+pub fn oldest_pending_read() -> Option<PathBuf> {
+    pending_reads().first().cloned()
 }
 
 /// One file being read.
 struct PendingRead<'a>(&'a Path);
 
 impl<'a> PendingRead<'a> {
-    fn take(path: &'a Path) -> Self {
-        all().push(path.to_owned());
+    fn register(path: &'a Path) -> Self {
+        pending_reads().push(path.to_owned());
         Self(path)
     }
 }
 
 impl Drop for PendingRead<'_> {
     fn drop(&mut self) {
-        let mut all = all();
+        let mut all = pending_reads();
         if let Some(at) = all.iter().position(|path| path == self.0) {
             all.remove(at);
         }
@@ -45,7 +45,7 @@ impl Drop for PendingRead<'_> {
 /// # Errors
 /// As of [`fs::read`].
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let _note = PendingRead::take(path);
+    let _note = PendingRead::register(path);
     fs::read(path)
 }
 
@@ -54,7 +54,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As of [`fs::read_to_string`].
 pub fn read_to_string(path: &Path) -> io::Result<String> {
-    let _note = PendingRead::take(path);
+    let _note = PendingRead::register(path);
     fs::read_to_string(path)
 }
 
@@ -64,8 +64,8 @@ pub fn read_to_string(path: &Path) -> io::Result<String> {
 /// It cannot be opened or read. Of kind [`Other`](io::ErrorKind::Other), in words that follow
 /// "because": it is larger.
 pub fn read_bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let _note = PendingRead::take(path);
-    take(File::open(path)?, most)
+    let _note = PendingRead::register(path);
+    read_at_most(File::open(path)?, most)
 }
 
 /// Reads a regular file of at most `most` bytes. Waits for nobody.
@@ -73,16 +73,16 @@ pub fn read_bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As of [`read_bounded`]; also when it is something else than a regular file.
 pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let _note = PendingRead::take(path);
+    let _note = PendingRead::register(path);
     // A pipe would wait for a writer, and a device may do anything when it is opened.
     if !path.metadata()?.is_file() {
         return Err(io::Error::other("it is no regular file"));
     }
     // It may have been replaced by one meanwhile.
-    take(OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?, most)
+    read_at_most(OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?, most)
 }
 
-fn take(file: File, most: u64) -> io::Result<Vec<u8>> {
+fn read_at_most(file: File, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {

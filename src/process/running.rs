@@ -23,7 +23,7 @@ pub struct RunningJob {
     /// To the warden. Its end is the job's.
     control: UnixStream,
     exited: Option<oneshot::Receiver<ExitStatus>>,
-    swept: Option<oneshot::Receiver<bool>>,
+    leftovers_ended: Option<oneshot::Receiver<bool>>,
     /// Only there if the job asked for it.
     pub stdin: Option<ChildStdin>,
     pub stdout: Option<ChildStdout>,
@@ -40,7 +40,7 @@ pub(super) struct JobPipes {
 impl JobPipes {
     /// Makes them. The other ends are for the command: its output, its errors, and its input if
     /// it is to have any.
-    pub(super) fn lay(input: bool) -> io::Result<(Self, Vec<OwnedFd>)> {
+    pub(super) fn create(input: bool) -> io::Result<(Self, Vec<OwnedFd>)> {
         let (stdout, output) = pipe()?;
         let (stderr, errors) = pipe()?;
         let mut theirs = vec![OwnedFd::from(output), OwnedFd::from(errors)];
@@ -60,11 +60,11 @@ impl RunningJob {
     pub(super) fn new(control: UnixStream, socket: Socket, pipes: JobPipes) -> Self {
         let (tell_exit, exited) = oneshot::channel();
         let (tell_swept, swept) = oneshot::channel();
-        tokio::spawn(listen(socket, tell_exit, tell_swept));
+        tokio::spawn(forward_reports(socket, tell_exit, tell_swept));
         Self {
             control,
             exited: Some(exited),
-            swept: Some(swept),
+            leftovers_ended: Some(swept),
             stdin: pipes.stdin,
             stdout: Some(pipes.stdout),
             stderr: Some(pipes.stderr),
@@ -80,23 +80,23 @@ impl RunningJob {
 
     /// Asks the command and all that it started to end.
     pub fn terminate(&self) {
-        self.order(wire::TERMINATE);
+        self.send_order(wire::TERMINATE);
     }
 
     /// Ends the command and all that it started.
     pub fn kill(&self) {
-        self.order(wire::KILL);
+        self.send_order(wire::KILL);
     }
 
-    fn order(&self, order: u8) {
+    fn send_order(&self, order: u8) {
         // Without a warden there is nothing left that it could be about.
         let _ = (&self.control).write(&[order]);
     }
 
     /// Ends what the leader left behind. Says whether there was anything.
-    pub async fn sweep(mut self) -> bool {
-        self.order(wire::SWEEP);
-        let Some(swept) = self.swept.take() else { return false };
+    pub async fn end_leftovers(mut self) -> bool {
+        self.send_order(wire::SWEEP);
+        let Some(swept) = self.leftovers_ended.take() else { return false };
         match tokio::time::timeout(SWEEP_MAX, swept).await {
             Ok(swept) => swept.unwrap_or(false),
             // Something does not go away.
@@ -113,22 +113,22 @@ impl Drop for RunningJob {
 }
 
 /// Passes on what the warden tells, until it is gone.
-async fn listen(
+async fn forward_reports(
     mut socket: Socket,
     tell_exit: oneshot::Sender<ExitStatus>,
     tell_swept: oneshot::Sender<bool>,
 ) {
     let (mut tell_exit, mut tell_swept) = (Some(tell_exit), Some(tell_swept));
-    while let Ok(report) = hear(&mut socket).await {
+    while let Ok(report) = read_report(&mut socket).await {
         // Nobody may be waiting any more.
         match report {
             JobReport::Exited(status) => {
                 let _ = tell_exit.take().map(|tell| tell.send(ExitStatus::from_raw(status)));
             }
-            JobReport::Swept(left) => {
+            JobReport::LeftoversEnded(left) => {
                 let _ = tell_swept.take().map(|tell| tell.send(left));
             }
-            JobReport::Started | JobReport::Refused(_) | JobReport::Ended(_) => return,
+            JobReport::Started | JobReport::StartFailed(_) | JobReport::AllEnded(_) => return,
         }
     }
 }
@@ -137,7 +137,7 @@ async fn listen(
 ///
 /// # Errors
 /// The warden is gone.
-pub(super) async fn hear(socket: &mut Socket) -> io::Result<JobReport> {
+pub(super) async fn read_report(socket: &mut Socket) -> io::Result<JobReport> {
     let mut report = [0; JobReport::BYTES];
     socket.read_exact(&mut report).await?;
     JobReport::decode(report).ok_or_else(|| io::ErrorKind::InvalidData.into())

@@ -9,7 +9,7 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 /// Signals that mean nothing to a run. Two would stop it for good where nobody is there to wake
 /// it, when it writes to a terminal from the background, or reads; the others would end it without
 /// a word.
-const MEANINGLESS: &[Signal] = &[
+const IGNORED_SIGNALS: &[Signal] = &[
     Signal::SIGTTIN,
     Signal::SIGTTOU,
     Signal::SIGPROF,
@@ -22,11 +22,11 @@ const MEANINGLESS: &[Signal] = &[
 /// Undoes what whoever started outlast may have set: ignored ends of children, which could not be
 /// waited for. Ignores what means nothing to a run. Belongs before the first thread. Signals that
 /// were blocked stay so until somebody listens to them.
-pub fn begin_afresh() {
+pub fn reset_inherited_signals() {
     // None of it fails: the signals are valid.
-    let _ = heed(Signal::SIGCHLD);
-    for signal in MEANINGLESS {
-        let _ = handle(*signal, SigHandler::SigIgn);
+    let _ = restore_default(Signal::SIGCHLD);
+    for signal in IGNORED_SIGNALS {
+        let _ = set_action(*signal, SigHandler::SigIgn);
     }
 }
 
@@ -45,22 +45,22 @@ pub fn is_ignored(signal: Signal) -> bool {
 
 /// Has every signal do again what it does in a new process. Runs between fork and exec: neither
 /// allocates nor locks.
-pub(super) fn forget() -> nix::Result<()> {
+pub(super) fn reset_all_signals() -> nix::Result<()> {
     for signal in Signal::iterator() {
         if !matches!(signal, Signal::SIGKILL | Signal::SIGSTOP) {
-            heed(signal)?;
+            restore_default(signal)?;
         }
     }
     SigSet::empty().thread_set_mask()
 }
 
 /// Gives a signal its default effect.
-pub(super) fn heed(signal: Signal) -> nix::Result<()> {
-    handle(signal, SigHandler::SigDfl)
+pub(super) fn restore_default(signal: Signal) -> nix::Result<()> {
+    set_action(signal, SigHandler::SigDfl)
 }
 
 /// Gives a signal an effect that needs no code of ours.
-fn handle(signal: Signal, effect: SigHandler) -> nix::Result<()> {
+fn set_action(signal: Signal, effect: SigHandler) -> nix::Result<()> {
     let action = SigAction::new(effect, SaFlags::empty(), SigSet::empty());
     // SAFETY: no handler is installed, and none that anybody relies on is replaced: this runs
     // before there are any, or in a process that is about to become another program.

@@ -18,9 +18,9 @@ use tokio::net::UnixStream as Socket;
 
 use super::job::{ProcessSpec, Job};
 use super::keeper;
-use super::mark::{MARK, kill_marked};
-use super::orphans::end_orphans;
-use super::running::{JobPipes, RunningJob, hear};
+use super::mark::{TAG_VARIABLE, kill_tagged};
+use super::orphans::kill_orphans;
+use super::running::{JobPipes, RunningJob, read_report};
 use super::wire::{self, JobReport};
 
 /// How long a program may take to be started, on a machine that is out of breath.
@@ -41,21 +41,21 @@ struct SupervisorInner {
     /// The binary of outlast. This process's own if there is none.
     binary: Option<PathBuf>,
     /// In the environment of everything that is started.
-    mark: String,
+    tag: String,
     state: Mutex<SupervisorState>,
 }
 
 #[derive(Debug, Default)]
 struct SupervisorState {
-    keeper: Option<SupervisorProcess>,
+    process: Option<SupervisorProcess>,
     /// How many keepers were killed.
-    lost: u32,
+    lost_supervisors: u32,
 }
 
 #[derive(Debug)]
 struct SupervisorProcess {
     child: Child,
-    line: UnixStream,
+    socket: UnixStream,
 }
 
 /// Why a job did not begin.
@@ -73,26 +73,26 @@ impl From<io::Error> for SpawnFailure {
 
 impl Supervisor {
     /// With this process's own binary as keeper. Starts nothing yet.
-    pub fn own() -> Self {
+    pub fn with_own_binary() -> Self {
         Self::new(None)
     }
 
     /// With that binary of outlast as keeper, for whoever uses outlast as a library.
-    pub fn with(binary: &Path) -> Self {
+    pub fn with_binary(binary: &Path) -> Self {
         Self::new(Some(binary.to_path_buf()))
     }
 
     fn new(binary: Option<PathBuf>) -> Self {
         let mark = uuid::Uuid::new_v4().simple().to_string();
-        Self(Arc::new(SupervisorInner { binary, mark, state: Mutex::default() }))
+        Self(Arc::new(SupervisorInner { binary, tag: mark, state: Mutex::default() }))
     }
 
     /// Starts the keeper, so that the first job need not wait for it.
-    pub fn get_ready(&self) {
+    pub fn start_supervisor(&self) {
         let mut state = self.0.state();
-        if state.keeper.is_none() {
+        if state.process.is_none() {
             // If there is none yet, the first job tries again, and says why it could not.
-            state.keeper = SupervisorProcess::start(self.0.binary.as_deref()).ok();
+            state.process = SupervisorProcess::start(self.0.binary.as_deref()).ok();
         }
     }
 
@@ -101,10 +101,10 @@ impl Supervisor {
     /// # Errors
     /// The system refuses, or no keeper can be had.
     pub async fn start(&self, job: &Job) -> io::Result<RunningJob> {
-        let errand = ProcessSpec::new(job, (MARK, &self.0.mark));
+        let errand = ProcessSpec::new(job, (TAG_VARIABLE, &self.0.tag));
         let errand = serde_json::to_vec(&errand)?;
         for _ in 0..2 {
-            let beginning = tokio::time::timeout(START_MAX, self.begin(&errand, job.input));
+            let beginning = tokio::time::timeout(START_MAX, self.try_start(&errand, job.input));
             match beginning.await.map_err(|_| io::ErrorKind::TimedOut)? {
                 Ok(running) => return Ok(running),
                 Err(SpawnFailure::Refused(error)) => return Err(error),
@@ -114,10 +114,10 @@ impl Supervisor {
         Err(io::Error::other("the process that looks after commands was killed"))
     }
 
-    async fn begin(&self, errand: &[u8], input: bool) -> Result<RunningJob, SpawnFailure> {
-        let (pipes, descriptors) = JobPipes::lay(input)?;
+    async fn try_start(&self, errand: &[u8], input: bool) -> Result<RunningJob, SpawnFailure> {
+        let (pipes, descriptors) = JobPipes::create(input)?;
         let (control, theirs) = UnixStream::pair()?;
-        self.0.ask_for_warden(&theirs)?;
+        self.0.request_job_init(&theirs)?;
         drop(theirs);
         control.set_nonblocking(true)?;
         let mut socket = Socket::from_std(control.try_clone()?)?;
@@ -128,12 +128,12 @@ impl Supervisor {
         if sent.is_ok() {
             let _ = socket.write_all(errand).await;
         }
-        match hear(&mut socket).await {
+        match read_report(&mut socket).await {
             Ok(JobReport::Started) => Ok(RunningJob::new(control, socket, pipes)),
-            Ok(JobReport::Refused(errno)) => {
+            Ok(JobReport::StartFailed(errno)) => {
                 Err(SpawnFailure::Refused(io::Error::from_raw_os_error(errno)))
             }
-            Ok(JobReport::Exited(_) | JobReport::Swept(_) | JobReport::Ended(_)) | Err(_) => {
+            Ok(JobReport::Exited(_) | JobReport::LeftoversEnded(_) | JobReport::AllEnded(_)) | Err(_) => {
                 Err(SpawnFailure::Lost)
             }
         }
@@ -153,44 +153,44 @@ impl SupervisorInner {
     }
 
     /// Asks the keeper, a new one if need be, for a warden at this socket.
-    fn ask_for_warden(&self, socket: &UnixStream) -> io::Result<()> {
+    fn request_job_init(&self, socket: &UnixStream) -> io::Result<()> {
         let mut state = self.state();
         loop {
-            let keeper = match state.keeper.take() {
+            let keeper = match state.process.take() {
                 Some(keeper) => keeper,
-                None if state.lost < LOSSES_MAX => SupervisorProcess::start(self.binary.as_deref())?,
+                None if state.lost_supervisors < LOSSES_MAX => SupervisorProcess::start(self.binary.as_deref())?,
                 None => {
                     return Err(io::Error::other(
                         "the process that looks after commands is killed again and again",
                     ));
                 }
             };
-            keeper.wake();
-            if wire::send(&keeper.line, &[wire::JOB], &[socket]).is_ok() {
-                state.keeper = Some(keeper);
+            keeper.resume();
+            if wire::send(&keeper.socket, &[wire::JOB], &[socket]).is_ok() {
+                state.process = Some(keeper);
                 return Ok(());
             }
             keeper.reap();
-            state.lost += 1;
+            state.lost_supervisors += 1;
         }
     }
 
     fn close(&self) -> u32 {
         let (keeper, lost) = {
             let mut state = self.state();
-            (state.keeper.take(), state.lost)
+            (state.process.take(), state.lost_supervisors)
         };
         let slow = keeper.as_ref().and_then(SupervisorProcess::pid);
-        let (ended, whole) = keeper.map_or((0, true), SupervisorProcess::end);
+        let (ended, whole) = keeper.map_or((0, true), SupervisorProcess::shut_down);
         if lost == 0 && whole {
             return ended;
         }
         // What a killed keeper left fell to us, or has got away unless it still carries the mark.
         // Held, so that no other keeper is started meanwhile, which would be taken for an orphan.
         let state = self.state();
-        let successor = state.keeper.as_ref().and_then(SupervisorProcess::pid);
+        let successor = state.process.as_ref().and_then(SupervisorProcess::pid);
         let spared: HashSet<Pid> = slow.into_iter().chain(successor).collect();
-        ended + end_orphans(&spared) + kill_marked(&self.mark)
+        ended + kill_orphans(&spared) + kill_tagged(&self.tag)
     }
 }
 
@@ -206,7 +206,7 @@ impl SupervisorProcess {
         line.set_read_timeout(Some(CLOSE_MAX))?;
         let child = Command::new(binary.map_or_else(own_binary, |path| Ok(path.to_path_buf()))?)
             .arg0("keeper")
-            .arg(keeper::ARGUMENT)
+            .arg(keeper::SUPERVISOR_ARGUMENT)
             .arg(std::process::id().to_string())
             .env_clear()
             .stdin(OwnedFd::from(theirs))
@@ -214,8 +214,8 @@ impl SupervisorProcess {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .map_err(|error| cannot_keep(&error))?;
-        Ok(Self { child, line })
+            .map_err(|error| supervisor_start_error(&error))?;
+        Ok(Self { child, socket: line })
     }
 
     fn pid(&self) -> Option<Pid> {
@@ -223,20 +223,20 @@ impl SupervisorProcess {
     }
 
     /// Goes on if somebody stopped it.
-    fn wake(&self) {
+    fn resume(&self) {
         if let Some(pid) = self.pid() {
             let _ = kill(pid, Signal::SIGCONT);
         }
     }
 
     /// Has it end everything. Returns how many processes that were, and whether it was heard of.
-    fn end(mut self) -> (u32, bool) {
-        self.wake();
+    fn shut_down(mut self) -> (u32, bool) {
+        self.resume();
         let mut report = [0; JobReport::BYTES];
         let ended =
-            self.line.write_all(&[wire::END]).and_then(|()| self.line.read_exact(&mut report));
+            self.socket.write_all(&[wire::END]).and_then(|()| self.socket.read_exact(&mut report));
         match (ended, JobReport::decode(report)) {
-            (Ok(()), Some(JobReport::Ended(count))) => {
+            (Ok(()), Some(JobReport::AllEnded(count))) => {
                 self.reap();
                 (u32::try_from(count).unwrap_or(0), true)
             }
@@ -246,7 +246,7 @@ impl SupervisorProcess {
 
     /// Waits for a keeper that is gone, or about to.
     fn reap(self) {
-        let Self { mut child, line } = self;
+        let Self { mut child, socket: line } = self;
         drop(line);
         let _ = child.wait();
     }
@@ -258,6 +258,6 @@ fn own_binary() -> io::Result<PathBuf> {
     if link.exists() { Ok(link.to_path_buf()) } else { env::current_exe() }
 }
 
-fn cannot_keep(error: &io::Error) -> io::Error {
+fn supervisor_start_error(error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("outlast cannot start itself to look after it: {error}"))
 }

@@ -14,10 +14,10 @@ use super::ear::SignalWaiter;
 use super::stat;
 
 /// How often what was not yet stopped is looked for, before all that was found is killed.
-const FREEZES: usize = 20;
+const STOP_ROUNDS: usize = 20;
 
 /// How long the death of what was killed is waited for before it is looked for again.
-const GLANCE: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A child that changed, and how.
 pub(super) enum ChildChange {
@@ -44,8 +44,8 @@ pub(super) fn reap(mut note: impl FnMut(ChildChange)) -> bool {
 
 /// Sends a signal to everything below this process, and wakes what was stopped, so that it heeds
 /// it.
-pub(super) fn signal(signal: Signal) {
-    for process in below(&HashSet::new()) {
+pub(super) fn signal_descendants(signal: Signal) {
+    for process in descendants(&HashSet::new()) {
         let _ = kill(process, signal);
         let _ = kill(process, Signal::SIGCONT);
     }
@@ -55,11 +55,11 @@ pub(super) fn signal(signal: Signal) {
 ///
 /// All is stopped before any of it is killed: what forks faster than it can be killed would get
 /// away otherwise.
-pub(super) fn kill_below(spared: &HashSet<Pid>) -> HashSet<Pid> {
+pub(super) fn kill_descendants(spared: &HashSet<Pid>) -> HashSet<Pid> {
     let mut stopped = HashSet::new();
-    for _ in 0..FREEZES {
+    for _ in 0..STOP_ROUNDS {
         let before = stopped.len();
-        for process in below(spared) {
+        for process in descendants(spared) {
             if stopped.insert(process) {
                 let _ = kill(process, Signal::SIGSTOP);
             }
@@ -77,20 +77,20 @@ pub(super) fn kill_below(spared: &HashSet<Pid>) -> HashSet<Pid> {
 /// Kills until no child is left, but no longer than `limit`: what hangs in the kernel, or belongs
 /// to another user, cannot be waited for. `reap` says whether a child is left. Returns what was
 /// killed.
-pub(super) fn end_all(limit: Duration, ear: &SignalWaiter, mut reap: impl FnMut() -> bool) -> HashSet<Pid> {
+pub(super) fn kill_until_gone(limit: Duration, ear: &SignalWaiter, mut reap: impl FnMut() -> bool) -> HashSet<Pid> {
     let end = Instant::now() + limit;
     let mut killed = HashSet::new();
     while reap() && Instant::now() < end {
-        killed.extend(kill_below(&HashSet::new()));
+        killed.extend(kill_descendants(&HashSet::new()));
         if reap() {
-            ear.listen(GLANCE);
+            ear.wait_for_child(POLL_INTERVAL);
         }
     }
     killed
 }
 
 /// Every living process below this one, without those that are spared and what is below them.
-fn below(spared: &HashSet<Pid>) -> Vec<Pid> {
+fn descendants(spared: &HashSet<Pid>) -> Vec<Pid> {
     let mut children: HashMap<Pid, Vec<Pid>> = HashMap::new();
     for (process, parent) in living() {
         children.entry(parent).or_default().push(process);

@@ -36,26 +36,26 @@ const OUT_OF_MEMORY_SCORE: i32 = 300;
 ///
 /// # Errors
 /// Something may be left.
-pub(super) fn serve(control: &UnixStream) -> io::Result<()> {
-    match launch(control) {
+pub(super) fn run_job(control: &UnixStream) -> io::Result<()> {
+    match start_command(control) {
         Ok((ear, leader)) => {
-            tell(control, JobReport::Started);
-            JobInit { control, ear, leader }.mind()
+            send_report(control, JobReport::Started);
+            JobInit { control, signals: ear, leader }.run()
         }
         Err(error) => {
             let errno = error.raw_os_error().unwrap_or(Errno::EINVAL as i32);
-            tell(control, JobReport::Refused(errno));
+            send_report(control, JobReport::StartFailed(errno));
             Ok(())
         }
     }
 }
 
 /// Tells outlast something. If it is gone, the next look at the socket says so.
-pub(super) fn tell(mut socket: &UnixStream, report: JobReport) {
+pub(super) fn send_report(mut socket: &UnixStream, report: JobReport) {
     let _ = socket.write_all(&report.encode());
 }
 
-fn launch(mut control: &UnixStream) -> io::Result<(SignalWaiter, Pid)> {
+fn start_command(mut control: &UnixStream) -> io::Result<(SignalWaiter, Pid)> {
     // What is sent to the keeper's group does not reach this job.
     setsid()?;
     #[cfg(target_os = "linux")]
@@ -64,13 +64,13 @@ fn launch(mut control: &UnixStream) -> io::Result<(SignalWaiter, Pid)> {
     let mut length = [0; 4];
     let (count, descriptors) = wire::receive(control, &mut length)?;
     let length = usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX);
-    if count != 4 || length > wire::ERRAND_BYTES_MAX {
+    if count != 4 || length > wire::SPEC_BYTES_MAX {
         return Err(io::ErrorKind::InvalidData.into());
     }
     let mut errand = vec![0; length];
     control.read_exact(&mut errand)?;
     let mut errand: ProcessSpec = serde_json::from_slice(&errand)?;
-    let barrier = errand.fence.take().as_ref().map(LandlockPolicy::build).transpose()?;
+    let barrier = errand.landlock.take().as_ref().map(LandlockPolicy::build).transpose()?;
     let child = spawn(errand.command(), descriptors, barrier)?;
     Ok((ear, Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?)))
 }
@@ -90,14 +90,14 @@ fn spawn(
     command.stdin(descriptors.next().unwrap_or_else(Stdio::null));
     let warden = getpid();
     // SAFETY: the process that is forked has one thread, so its child is whole and may do anything.
-    unsafe { command.pre_exec(move || prepare(warden, barrier.as_ref())) };
+    unsafe { command.pre_exec(move || prepare_exec(warden, barrier.as_ref())) };
     command.spawn()
 }
 
 /// The last that is done before the command takes over its process.
-fn prepare(warden: Pid, barrier: Option<&LandlockRuleset>) -> io::Result<()> {
+fn prepare_exec(warden: Pid, barrier: Option<&LandlockRuleset>) -> io::Result<()> {
     setsid()?;
-    signals::forget()?;
+    signals::reset_all_signals()?;
     #[cfg(target_os = "linux")]
     {
         const SCORE: &str = "/proc/self/oom_score_adj";
@@ -112,20 +112,20 @@ fn prepare(warden: Pid, barrier: Option<&LandlockRuleset>) -> io::Result<()> {
     if getppid() != warden {
         return Err(Errno::ESRCH.into());
     }
-    barrier.map_or(Ok(()), LandlockRuleset::enter)
+    barrier.map_or(Ok(()), LandlockRuleset::restrict_self)
 }
 
 struct JobInit<'a> {
     control: &'a UnixStream,
-    ear: SignalWaiter,
+    signals: SignalWaiter,
     /// The command.
     leader: Pid,
 }
 
 impl JobInit<'_> {
-    fn mind(&self) -> io::Result<()> {
+    fn run(&self) -> io::Result<()> {
         loop {
-            let ordered = self.ear.hears(self.control, None);
+            let ordered = self.signals.wait_readable(self.control, None);
             self.reap();
             if !ordered {
                 continue;
@@ -135,9 +135,9 @@ impl JobInit<'_> {
             // An order that cannot be read is the end of whoever gives orders.
             let order = control.read_exact(&mut order).ok().map(|()| order[0]);
             match order {
-                Some(wire::TERMINATE) => tree::signal(Signal::SIGTERM),
+                Some(wire::TERMINATE) => tree::signal_descendants(Signal::SIGTERM),
                 Some(wire::KILL) => self.end_all(KILLING_MAX),
-                Some(wire::SWEEP) => self.sweep(),
+                Some(wire::SWEEP) => self.end_leftovers(),
                 Some(_) | None => break,
             }
         }
@@ -146,28 +146,28 @@ impl JobInit<'_> {
     }
 
     /// Ends what the command left behind, and says whether there was anything.
-    fn sweep(&self) {
+    fn end_leftovers(&self) {
         let left = self.reap();
         if left {
-            tree::signal(Signal::SIGTERM);
+            tree::signal_descendants(Signal::SIGTERM);
             let end = Instant::now() + LEFTOVER_GRACE;
             while self.reap() && Instant::now() < end {
-                self.ear.listen(end - Instant::now());
+                self.signals.wait_for_child(end - Instant::now());
             }
             self.end_all(KILLING_MAX);
         }
-        tell(self.control, JobReport::Swept(left));
+        send_report(self.control, JobReport::LeftoversEnded(left));
     }
 
     fn end_all(&self, limit: Duration) {
-        tree::end_all(limit, &self.ear, || self.reap());
+        tree::kill_until_gone(limit, &self.signals, || self.reap());
     }
 
     /// Takes note of children that ended. Returns whether any is left.
     fn reap(&self) -> bool {
         tree::reap(|change| match change {
             ChildChange::Ended(child, status) if child == self.leader => {
-                tell(self.control, JobReport::Exited(status));
+                send_report(self.control, JobReport::Exited(status));
             }
             ChildChange::Ended(..) | ChildChange::Stopped(_) => {}
         })

@@ -28,7 +28,7 @@ pub(super) const SWEEP: u8 = b's';
 pub(super) const DESCRIPTORS_MAX: usize = 3;
 
 /// The longest errand, in bytes: more than the kernel takes for a program's start.
-pub(super) const ERRAND_BYTES_MAX: usize = 32 << 20;
+pub(super) const SPEC_BYTES_MAX: usize = 32 << 20;
 
 /// What is told to outlast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,13 +36,13 @@ pub(super) enum JobReport {
     /// The command runs.
     Started,
     /// It could not be started, for this reason of the system's.
-    Refused(i32),
+    StartFailed(i32),
     /// It is over, with this status as the system encodes it.
     Exited(i32),
     /// What it left is ended: whether there was anything.
-    Swept(bool),
+    LeftoversEnded(bool),
     /// Nothing is left, and this many were ended.
-    Ended(i32),
+    AllEnded(i32),
 }
 
 impl JobReport {
@@ -51,10 +51,10 @@ impl JobReport {
     pub(super) fn encode(self) -> [u8; Self::BYTES] {
         let (kind, number) = match self {
             Self::Started => (b'S', 0),
-            Self::Refused(errno) => (b'R', errno),
+            Self::StartFailed(errno) => (b'R', errno),
             Self::Exited(status) => (b'X', status),
-            Self::Swept(left) => (b'W', i32::from(left)),
-            Self::Ended(count) => (b'E', count),
+            Self::LeftoversEnded(left) => (b'W', i32::from(left)),
+            Self::AllEnded(count) => (b'E', count),
         };
         let [a, b, c, d] = number.to_le_bytes();
         [kind, a, b, c, d]
@@ -64,10 +64,10 @@ impl JobReport {
         let number = i32::from_le_bytes(number);
         match kind {
             b'S' => Some(Self::Started),
-            b'R' => Some(Self::Refused(number)),
+            b'R' => Some(Self::StartFailed(number)),
             b'X' => Some(Self::Exited(number)),
-            b'W' => Some(Self::Swept(number != 0)),
-            b'E' => Some(Self::Ended(number)),
+            b'W' => Some(Self::LeftoversEnded(number != 0)),
+            b'E' => Some(Self::AllEnded(number)),
             _ => None,
         }
     }

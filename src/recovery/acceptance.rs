@@ -31,11 +31,11 @@ impl Run {
     /// is an answer all the same, where nothing else has to be waited for.
     pub(super) fn done(self, scene: StepContext<'_>) -> StepOutcome {
         if !scene.limits.stop_hooks {
-            self.agreed(scene)
+            self.continue_without_objection(scene)
         } else if scene.is_late() {
             self.stop(StopReason::Deadline)
         } else {
-            self.enter(Phase::Consulting).doing(Action::Consult)
+            self.enter(Phase::RunningStopHooks).doing(Action::RunStopHooks)
         }
     }
 
@@ -44,14 +44,14 @@ impl Run {
         match counsel {
             StopHookDecision::Pass => {
                 let budgets = self.budgets.renewed_by_consent(&scene.limits.budgets);
-                Self { budgets, ..self }.agreed(scene)
+                Self { budgets, ..self }.continue_without_objection(scene)
             }
             StopHookDecision::Block => {
-                let (run, chosen) = self.choose(SetbackKind::Objected, scene);
+                let (run, chosen) = self.choose_plan(SetbackKind::Objected, scene);
                 let outcome = if let RecoveryPlan::Stop(reason) = chosen {
                     run.stop(reason)
                 } else {
-                    run.next_turn(scene).saying(Nudge::Heed)
+                    run.next_turn(scene).saying(Nudge::StopHookObjection)
                 };
                 outcome.by(chosen)
             }
@@ -61,11 +61,11 @@ impl Run {
     }
 
     /// Nobody has anything against it.
-    fn agreed(self, scene: StepContext<'_>) -> StepOutcome {
+    fn continue_without_objection(self, scene: StepContext<'_>) -> StepOutcome {
         if self.effort_left == 0 {
             return self.conclude(scene);
         }
-        let (run, chosen) = self.choose(SetbackKind::Idle, scene);
+        let (run, chosen) = self.choose_plan(SetbackKind::Idle, scene);
         if chosen == RecoveryPlan::Nudge {
             let run = Self { since_nudge: 0, ..run };
             run.next_turn(scene).saying(Nudge::MoreEffort).by(chosen)
@@ -80,13 +80,13 @@ impl Run {
         } else if scene.is_late() {
             self.stop(StopReason::Deadline)
         } else {
-            self.enter(Phase::Checking).doing(Action::Check)
+            self.enter(Phase::RunningRequirement).doing(Action::RunRequirement)
         }
     }
 
     /// The answer was text, or did not fit its schema.
     pub(super) fn restructure(self, nudge: Option<Nudge>, scene: StepContext<'_>) -> StepOutcome {
-        let (run, chosen) = self.choose(SetbackKind::Unstructured, scene);
+        let (run, chosen) = self.choose_plan(SetbackKind::Unstructured, scene);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason)
         } else {
@@ -101,11 +101,11 @@ impl Run {
         if passed {
             return self.stop(StopReason::Completed);
         }
-        let (run, chosen) = self.choose(SetbackKind::Unmet, scene);
+        let (run, chosen) = self.choose_plan(SetbackKind::Unmet, scene);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason)
         } else {
-            let nudge = unmet(run.budgets.amendments, scene.limits.budgets.amendments);
+            let nudge = unmet(run.budgets.requirement_tries, scene.limits.budgets.requirement_tries);
             run.next_turn(scene).saying(nudge)
         };
         outcome.by(chosen)

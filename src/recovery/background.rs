@@ -26,11 +26,11 @@ impl Run {
     pub(super) fn worked(self, until: Moment, work: WorkStatus, scene: StepContext<'_>) -> StepOutcome {
         match work {
             WorkStatus::Over => Self { asked_about_work: false, ..self }.done(scene),
-            WorkStatus::News => Self { asked_about_work: false, ..self }.report(Nudge::WorkEnded, scene),
-            WorkStatus::Alive if scene.at < until && self.may_ask(scene) => {
+            WorkStatus::Unreported => Self { asked_about_work: false, ..self }.report(Nudge::WorkEnded, scene),
+            WorkStatus::StillRunning if scene.at < until && self.may_ask(scene) => {
                 Self { asked_about_work: true, ..self }.report(Nudge::StillRunning, scene)
             }
-            WorkStatus::Alive => self.stop(StopReason::BackgroundPending),
+            WorkStatus::StillRunning => self.stop(StopReason::BackgroundPending),
         }
     }
 
@@ -42,7 +42,7 @@ impl Run {
 
     /// Gives the model a turn to hear how background work stands.
     fn report(self, nudge: Nudge, scene: StepContext<'_>) -> StepOutcome {
-        let (run, chosen) = self.choose(SetbackKind::Unreported, scene);
+        let (run, chosen) = self.choose_plan(SetbackKind::Unreported, scene);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason)
         } else {

@@ -25,7 +25,7 @@ impl Backoff {
 /// The server's word. Jitter is added to it, never taken from it: everyone was told the same time,
 /// so nobody should keep to it, and nobody may come early. An exact reset time is kept exactly
 /// when we were going to wait for capacity anyway.
-pub(super) fn courtesy(seed: u64, nth: u8, wish: RetryAfter, exactly: bool) -> Duration {
+pub(super) fn retry_after_jitter(seed: u64, nth: u8, wish: RetryAfter, exactly: bool) -> Duration {
     match wish.source {
         RetryAfterSource::Reset if exactly => wish.wait,
         RetryAfterSource::Reset | RetryAfterSource::RetryAfter => {

@@ -31,7 +31,7 @@ pub enum Budget {
     /// One nudge towards the token budget that brought almost nothing.
     Nudge,
     /// One commit of all staged folds.
-    Drain,
+    FoldCommit,
     /// One summary of the older part of the conversation. Per session.
     Compaction,
     /// The same, after an overflow: once a turn.
@@ -39,13 +39,13 @@ pub enum Budget {
     /// One summarising request more, without the oldest rounds, after it overflowed itself.
     Trim,
     /// One automatic compaction that came to nothing. Out of them, there are no more of those.
-    Forgone,
+    FailedCompaction,
     /// One retry with a smaller output cap, when input and output together did not fit.
     SmallerCap,
     /// One retry without the media that were too large.
     Strip,
     /// One retry with the block repaired that was refused.
-    Heal,
+    BlockRepair,
     /// The thinking parameter, which is given up once.
     Thinking,
     /// One repetition of a request that was called too long although it is small.
@@ -59,13 +59,13 @@ pub enum Budget {
     /// One more try at an answer that fits the schema.
     SchemaTry,
     /// One more try after the requirement was not met.
-    Amendment,
+    RequirementTry,
     /// One objection of a Stop hook that the model is told of.
     Objection,
     /// One turn in which the model hears of background work after it was done. Per session.
     Report,
     /// One wait for a rate limit that other runs have met.
-    Hold,
+    SharedLimitWait,
     /// One probe of a service that is out.
     CapacityProbe,
     /// One call ahead of the back-off because a probe was answered.
@@ -92,14 +92,14 @@ pub struct Budgets {
     pub completions: u8,
     pub resumptions: u8,
     pub nudges: u8,
-    pub drains: u8,
+    pub fold_commits: u8,
     pub compactions: u8,
     pub reactive_compactions: u8,
     pub trims: u8,
-    pub forgone: u8,
+    pub failed_compactions: u8,
     pub smaller_caps: u8,
     pub strips: u8,
-    pub heals: u8,
+    pub block_repairs: u8,
     #[serde(default = "all_thinking")]
     pub thinking: u8,
     #[serde(default = "all_overflow_retries")]
@@ -108,13 +108,13 @@ pub struct Budgets {
     pub cool_downs: u8,
     pub fast_mode: u8,
     pub schema_tries: u8,
-    pub amendments: u8,
+    pub requirement_tries: u8,
     #[serde(default = "all_reports")]
     pub reports: u8,
     #[serde(default = "all_objections")]
     pub objections: u8,
     #[serde(default = "all_holds")]
-    pub holds: u8,
+    pub shared_limit_waits: u8,
     #[serde(default = "all_capacity_probes")]
     pub capacity_probes: u16,
     #[serde(default = "all_early_returns")]
@@ -155,7 +155,7 @@ fn all_objections() -> u8 {
 
 /// What a session has that was begun before limits were shared.
 fn all_holds() -> u8 {
-    Budgets::DEFAULT.holds
+    Budgets::DEFAULT.shared_limit_waits
 }
 
 /// What a session has that was begun before there were probes for capacity.
@@ -188,24 +188,24 @@ impl Budgets {
         completions: 2,
         resumptions: 8,
         nudges: 3,
-        drains: 1,
+        fold_commits: 1,
         compactions: 8,
         reactive_compactions: 1,
         trims: 3,
-        forgone: 3,
+        failed_compactions: 3,
         smaller_caps: 1,
         strips: 1,
-        heals: 8,
+        block_repairs: 8,
         thinking: 1,
         overflow_retries: 1,
         probes: 24,
         cool_downs: 8,
         fast_mode: 1,
         schema_tries: 4,
-        amendments: 3,
+        requirement_tries: 3,
         reports: 24,
         objections: 2,
-        holds: 20,
+        shared_limit_waits: 20,
         // Three days of them.
         capacity_probes: 10_000,
         early_returns: 3,
@@ -236,17 +236,17 @@ impl Budgets {
             Budget::Completion => self.completions = self.completions.checked_sub(1)?,
             Budget::Resumption => self.resumptions = self.resumptions.checked_sub(1)?,
             Budget::Nudge => self.nudges = self.nudges.checked_sub(1)?,
-            Budget::Drain => self.drains = self.drains.checked_sub(1)?,
+            Budget::FoldCommit => self.fold_commits = self.fold_commits.checked_sub(1)?,
             Budget::Compaction => self.compactions = self.compactions.checked_sub(1)?,
             Budget::ReactiveCompaction => {
                 self.reactive_compactions = self.reactive_compactions.checked_sub(1)?;
                 self.compactions = self.compactions.checked_sub(1)?;
             }
             Budget::Trim => self.trims = self.trims.checked_sub(1)?,
-            Budget::Forgone => self.forgone = self.forgone.checked_sub(1)?,
+            Budget::FailedCompaction => self.failed_compactions = self.failed_compactions.checked_sub(1)?,
             Budget::SmallerCap => self.smaller_caps = self.smaller_caps.checked_sub(1)?,
             Budget::Strip => self.strips = self.strips.checked_sub(1)?,
-            Budget::Heal => self.heals = self.heals.checked_sub(1)?,
+            Budget::BlockRepair => self.block_repairs = self.block_repairs.checked_sub(1)?,
             Budget::Thinking => self.thinking = self.thinking.checked_sub(1)?,
             Budget::OverflowRetry => {
                 self.overflow_retries = self.overflow_retries.checked_sub(1)?;
@@ -255,10 +255,10 @@ impl Budgets {
             Budget::CoolDown => self.cool_downs = self.cool_downs.checked_sub(1)?,
             Budget::FastMode => self.fast_mode = self.fast_mode.checked_sub(1)?,
             Budget::SchemaTry => self.schema_tries = self.schema_tries.checked_sub(1)?,
-            Budget::Amendment => self.amendments = self.amendments.checked_sub(1)?,
+            Budget::RequirementTry => self.requirement_tries = self.requirement_tries.checked_sub(1)?,
             Budget::Report => self.reports = self.reports.checked_sub(1)?,
             Budget::Objection => self.objections = self.objections.checked_sub(1)?,
-            Budget::Hold => self.holds = self.holds.checked_sub(1)?,
+            Budget::SharedLimitWait => self.shared_limit_waits = self.shared_limit_waits.checked_sub(1)?,
             Budget::CapacityProbe => {
                 self.capacity_probes = self.capacity_probes.checked_sub(1)?;
             }
@@ -276,13 +276,13 @@ impl Budgets {
         Self {
             retries: full.retries,
             refreshes: full.refreshes,
-            drains: full.drains,
+            fold_commits: full.fold_commits,
             reactive_compactions: full.reactive_compactions,
             strips: full.strips,
-            heals: full.heals,
+            block_repairs: full.block_repairs,
             thinking: full.thinking,
             overflow_retries: full.overflow_retries,
-            holds: full.holds,
+            shared_limit_waits: full.shared_limit_waits,
             odd_refusals: full.odd_refusals,
             ..self
         }
@@ -302,9 +302,9 @@ impl Budgets {
     pub(super) fn renewed_by_success(self, full: &Self, first_try: bool) -> Self {
         let bucket =
             if first_try { self.bucket.saturating_add(1).min(full.bucket) } else { self.bucket };
-        let (retries, refreshes, holds) = (full.retries, full.refreshes, full.holds);
+        let (retries, refreshes, holds) = (full.retries, full.refreshes, full.shared_limit_waits);
         let odd_refusals = full.odd_refusals;
-        Self { retries, bucket, refreshes, holds, odd_refusals, ..self }
+        Self { retries, bucket, refreshes, shared_limit_waits: holds, odd_refusals, ..self }
             .renewed_by_another_wait(full)
     }
 
@@ -318,11 +318,11 @@ impl Budgets {
             incomplete_retries: full.incomplete_retries,
             completions: full.completions,
             resumptions: full.resumptions,
-            drains: full.drains,
+            fold_commits: full.fold_commits,
             reactive_compactions: full.reactive_compactions,
             smaller_caps: full.smaller_caps,
             strips: full.strips,
-            heals: full.heals,
+            block_repairs: full.block_repairs,
             overflow_retries: full.overflow_retries,
             ..self
         }
@@ -343,8 +343,8 @@ impl Budgets {
     /// A new model starts with a full set of attempts. The bucket is the run's, not the model's.
     #[must_use]
     pub(super) fn renewed_by_switch(self, full: &Self) -> Self {
-        let (retries, refreshes, holds) = (full.retries, full.refreshes, full.holds);
-        Self { retries, refreshes, holds, odd_refusals: full.odd_refusals, ..self }
+        let (retries, refreshes, holds) = (full.retries, full.refreshes, full.shared_limit_waits);
+        Self { retries, refreshes, shared_limit_waits: holds, odd_refusals: full.odd_refusals, ..self }
             .renewed_by_another_wait(full)
     }
 
@@ -364,6 +364,6 @@ impl Budgets {
     /// A summary came: automatic compaction works (SPEC 10 counts consecutive failures).
     #[must_use]
     pub(super) fn renewed_by_summary(self, full: &Self) -> Self {
-        Self { forgone: full.forgone, ..self }
+        Self { failed_compactions: full.failed_compactions, ..self }
     }
 }

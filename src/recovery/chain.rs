@@ -15,38 +15,38 @@ impl Run {
             None => Moment::default(),
         };
         Self {
-            home: None,
-            away_until,
+            fallback_from: None,
+            preferred_model_after: away_until,
             budgets: self.budgets.renewed_by_switch(&scene.limits.budgets),
             failures: 0,
             overloads: 0,
             not_before: Moment::default(),
-            ..self.moving_to(self.home.unwrap_or(self.rung.saturating_add(1)), scene)
+            ..self.moving_to(self.fallback_from.unwrap_or(self.model_index.saturating_add(1)), scene)
         }
     }
 
     /// Asks another model. What streams were like is known of the place, not of the model.
     fn moving_to(self, rung: u8, scene: StepContext<'_>) -> Self {
-        if scene.limits.are_at_one_place(self.rung, rung) {
-            Self { rung, ..self }
+        if scene.limits.share_endpoint(self.model_index, rung) {
+            Self { model_index: rung, ..self }
         } else {
-            Self { rung, torn: 0, whole_turns: 0, ..self }
+            Self { model_index: rung, torn_streams: 0, unstreamed_turns: 0, ..self }
         }
     }
 
     /// Tries the preferred model again, if it is time to (`--fallback-return`). Returns whether
     /// it is.
-    pub(super) fn go_home(self, scene: StepContext<'_>) -> (Self, bool) {
-        let due = self.rung > 0
+    pub(super) fn try_preferred_model(self, scene: StepContext<'_>) -> (Self, bool) {
+        let due = self.model_index > 0
             && scene.limits.fallback_return.is_some()
-            && scene.at >= self.away_until
+            && scene.at >= self.preferred_model_after
             && self.budgets.turns != Some(0)
             && !scene.is_late();
         let Some(budgets) = self.budgets.spend(Budget::Probe).filter(|_| due) else {
             return (self, false);
         };
         let home = Self {
-            home: Some(self.rung),
+            fallback_from: Some(self.model_index),
             budgets: budgets.renewed_by_return(&scene.limits.budgets),
             ..self.moving_to(0, scene)
         };
@@ -54,7 +54,7 @@ impl Run {
     }
 
     /// Fast mode comes back at the start of a turn.
-    pub(super) fn warm_up(self, scene: StepContext<'_>) -> Self {
+    pub(super) fn resume_fast_mode(self, scene: StepContext<'_>) -> Self {
         match self.fast {
             Fast::Cooling { until } if scene.at >= until => Self { fast: Fast::On, ..self },
             Fast::Cooling { .. } | Fast::On | Fast::Off => self,
@@ -71,7 +71,7 @@ impl Run {
         scene: StepContext<'_>,
     ) -> StepOutcome {
         let rules = scene.limits.fast.unwrap_or_default();
-        let spell = match failure.wish {
+        let spell = match failure.retry_after {
             Some(wish) => wish.wait.max(rules.cool_down),
             None => rules.unknown,
         };

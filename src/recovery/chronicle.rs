@@ -24,7 +24,7 @@ use super::{
 };
 
 /// How many recoveries are remembered in full: the latest.
-const REMEMBERED: usize = 100;
+const MAX_RECORDS: usize = 100;
 
 /// The recoveries of a run: what is under way, what is over, and sums.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,9 +52,9 @@ pub struct RecoveryTotals {
     /// Spent in pauses that are over.
     pub waited: Duration,
     /// Pauses for a rate limit that other runs of this host had met.
-    pub holds: u32,
+    pub shared_limit_waits: u32,
     /// Of `waited`, what was spent in those.
-    pub held: Duration,
+    pub shared_limit_waited: Duration,
     /// Probes for capacity that were sent. They are among the requests.
     pub probes: u32,
     /// What they cost.
@@ -82,7 +82,7 @@ struct OpenRecovery {
     /// When it began, or when this process took it up.
     since: Moment,
     /// What is known of it so far.
-    episode: RecoveryRecord,
+    record: RecoveryRecord,
 }
 
 impl RecoveryLog {
@@ -91,12 +91,12 @@ impl RecoveryLog {
     }
 
     /// The latest recoveries that are over, oldest first.
-    pub fn episodes(&self) -> impl ExactSizeIterator<Item = &RecoveryRecord> {
+    pub fn records(&self) -> impl ExactSizeIterator<Item = &RecoveryRecord> {
         self.over.iter()
     }
 
     /// A call was paid for. To be told before the step that the call leads to.
-    pub fn bill(&mut self, cost: Money, tokens: u64) {
+    pub fn record_cost(&mut self, cost: Money, tokens: u64) {
         self.bill.cost += cost;
         self.bill.tokens = self.bill.tokens.saturating_add(tokens);
     }
@@ -104,7 +104,7 @@ impl RecoveryLog {
     /// Takes a step in. `turns` is how many replies entered the history, that of this step
     /// included. Returns the recoveries that it ends.
     pub fn observe(&mut self, step: &Transition, turns: u32) -> Vec<RecoveryRecord> {
-        self.tell_time(step);
+        self.advance_clock(step);
         self.count(step);
         let bill = mem::take(&mut self.bill);
         if matches!(step.event, Event::Probed(_)) {
@@ -116,21 +116,21 @@ impl RecoveryLog {
             charge(self.open.iter_mut().rfind(|open| !open.goal.is_of_a_call()), bill);
         }
         if let Some(class) = setback(step) {
-            self.trouble(class, step, turns);
+            self.record_setback(class, step, turns);
         } else if let (Some(RecoveryPlan::ReturnEarly), Some(open)) =
-            (step.plan, self.of_the_call())
+            (step.plan, self.open_call_recovery())
         {
-            RecoveryPlan::ReturnEarly.name().clone_into(&mut open.episode.strategy);
-            open.episode.strategies.add(RecoveryPlan::ReturnEarly.name());
+            RecoveryPlan::ReturnEarly.name().clone_into(&mut open.record.strategy);
+            open.record.strategies.add(RecoveryPlan::ReturnEarly.name());
         }
         if !kept {
-            charge(self.of_the_call(), bill);
+            charge(self.open_call_recovery(), bill);
         }
-        if let (Action::Ask(_), Some(open)) = (step.action, self.of_the_call()) {
-            open.episode.attempts = open.episode.attempts.saturating_add(1);
+        if let (Action::Ask(_), Some(open)) = (step.action, self.open_call_recovery()) {
+            open.record.attempts = open.record.attempts.saturating_add(1);
         }
-        if let (Event::Held { .. }, Some(open)) = (step.event, self.of_the_call()) {
-            open.episode.attempts = open.episode.attempts.saturating_sub(1);
+        if let (Event::SharedLimitMet { .. }, Some(open)) = (step.event, self.open_call_recovery()) {
+            open.record.attempts = open.record.attempts.saturating_sub(1);
         }
         let open = mem::take(&mut self.open);
         let (came, rest) = open.into_iter().partition(|open| open.has_come(step));
@@ -155,13 +155,13 @@ impl RecoveryLog {
     pub fn resumed(mut self) -> Self {
         self.stop_waiting();
         for open in &mut self.open {
-            open.episode.took += open.since.until(self.now);
+            open.record.took += open.since.until(self.now);
             open.since = Moment::default();
         }
         Self { now: Moment::default(), ..self }
     }
 
-    fn tell_time(&mut self, step: &Transition) {
+    fn advance_clock(&mut self, step: &Transition) {
         self.now = step.at;
         if let Some((_, why)) = step.next.phase.pause() {
             self.pausing.get_or_insert((step.at, why.is_for_others()));
@@ -175,11 +175,11 @@ impl RecoveryLog {
         let waited = since.until(self.now);
         self.totals.waited += waited;
         if for_others {
-            self.totals.holds += 1;
-            self.totals.held += waited;
+            self.totals.shared_limit_waits += 1;
+            self.totals.shared_limit_waited += waited;
         }
-        if let Some(open) = self.of_the_call() {
-            open.episode.waited += waited;
+        if let Some(open) = self.open_call_recovery() {
+            open.record.waited += waited;
         }
     }
 
@@ -191,7 +191,7 @@ impl RecoveryLog {
         // What was not sent was counted when it was to be made.
         let unsent = u32::from(step.event.says_unsent_probe());
         totals.probes -= unsent.min(totals.probes);
-        let unsent = unsent + u32::from(matches!(step.event, Event::Held { .. }));
+        let unsent = unsent + u32::from(matches!(step.event, Event::SharedLimitMet { .. }));
         totals.requests -= unsent.min(totals.requests);
         totals.compactions += u32::from(step.edit.reply == ReplyDisposition::Summary);
         // Probes have a count of their own: not each that is due is sent.
@@ -211,13 +211,13 @@ impl RecoveryLog {
         }
     }
 
-    fn of_the_call(&mut self) -> Option<&mut OpenRecovery> {
+    fn open_call_recovery(&mut self) -> Option<&mut OpenRecovery> {
         self.open.iter_mut().find(|open| open.goal.is_of_a_call())
     }
 
     /// Something went wrong. If nothing can be done about it, and nothing was before, it is no
     /// recovery.
-    fn trouble(&mut self, class: &'static str, step: &Transition, turns: u32) {
+    fn record_setback(&mut self, class: &'static str, step: &Transition, turns: u32) {
         let goal = RecoveryGoal::of(step);
         let of_a_call = goal.is_of_a_call();
         let cure = step.plan.filter(|plan| !matches!(plan, RecoveryPlan::Stop(_)));
@@ -229,7 +229,7 @@ impl RecoveryLog {
                 let next = of_a_call && step.edit.reply != ReplyDisposition::Keep;
                 let turn = turns.saturating_add(u32::from(next));
                 let episode = RecoveryRecord { class: class.to_owned(), turn, ..RecoveryRecord::default() };
-                self.open.push(OpenRecovery { goal, since: step.at, episode });
+                self.open.push(OpenRecovery { goal, since: step.at, record: episode });
                 self.open.len() - 1
             }
         };
@@ -237,14 +237,14 @@ impl RecoveryLog {
         // A call counts when it is made, but one that began it all was made before.
         let judged = match (step.event, of_a_call) {
             (_, false) => true,
-            (Event::Failed(_) | Event::Replied(_), true) => open.episode.attempts == 0,
+            (Event::Failed(_) | Event::Replied(_), true) => open.record.attempts == 0,
             (_, true) => false,
         };
-        let episode = &mut open.episode;
+        let episode = &mut open.record;
         episode.attempts = episode.attempts.saturating_add(u32::from(judged));
         episode.setbacks.add(class);
         let Some(cure) = cure else { return };
-        if cure == RecoveryPlan::Forgo {
+        if cure == RecoveryPlan::SkipCompaction {
             open.goal = RecoveryGoal::Reply;
         }
         cure.name().clone_into(&mut episode.strategy);
@@ -256,7 +256,7 @@ impl RecoveryLog {
 
     fn close(&mut self, ending: Vec<OpenRecovery>, lost_to: Option<StopReason>) -> Vec<RecoveryRecord> {
         let mut ended = Vec::with_capacity(ending.len());
-        for OpenRecovery { goal, since, mut episode } in ending {
+        for OpenRecovery { goal, since, record: mut episode } in ending {
             // The judgement that went well is the last one.
             let judged = lost_to.is_none() && !goal.is_of_a_call();
             episode.attempts = episode.attempts.saturating_add(u32::from(judged));
@@ -267,7 +267,7 @@ impl RecoveryLog {
                 None => self.totals.saved += 1,
                 Some(_) => self.totals.lost += 1,
             }
-            if self.over.len() == REMEMBERED {
+            if self.over.len() == MAX_RECORDS {
                 self.over.pop_front();
                 self.totals.forgotten += 1;
             }
@@ -287,7 +287,7 @@ impl OpenRecovery {
             && (answered
                 || matches!(step.event, Event::Replied(ReplyKind::ToolCalls { .. } | ReplyKind::Refusal)));
         let taken = step.plan.is_none()
-            && matches!(step.action, Action::Check | Action::Finish(StopReason::Completed));
+            && matches!(step.action, Action::RunRequirement | Action::Finish(StopReason::Completed));
         match self.goal {
             RecoveryGoal::Summary => step.edit.reply == ReplyDisposition::Summary || whole,
             RecoveryGoal::Reply => whole,
@@ -295,7 +295,7 @@ impl OpenRecovery {
             RecoveryGoal::Effort => {
                 let heard = matches!(
                     step.event,
-                    Event::Delivered | Event::Worked(_) | Event::Consulted(StopHookDecision::Pass)
+                    Event::Delivered | Event::BackgroundWaited(_) | Event::Consulted(StopHookDecision::Pass)
                 );
                 (answered || heard) && taken
             }
@@ -307,7 +307,7 @@ impl OpenRecovery {
 
 fn charge(open: Option<&mut OpenRecovery>, bill: RecoveryBill) {
     if let Some(open) = open {
-        open.episode.cost += bill.cost;
-        open.episode.tokens = open.episode.tokens.saturating_add(bill.tokens);
+        open.record.cost += bill.cost;
+        open.record.tokens = open.record.tokens.saturating_add(bill.tokens);
     }
 }

@@ -7,7 +7,7 @@ use super::{ErrorClass, Failure, Fault, FaultKind, AvailableMitigations, Standin
 pub fn classify(fault: &Fault) -> Failure {
     let class = match &fault.kind {
         FaultKind::Refused { status, label, code, message } => {
-            refusal(*status, &bare(label), &bare(code), &message.to_ascii_lowercase())
+            classify_refusal(*status, &strip_decoration(label), &strip_decoration(code), &message.to_ascii_lowercase())
         }
         FaultKind::Timeout { timer } => match timer {
             Timer::Connect | Timer::FirstByte | Timer::Reply | Timer::Whole => {
@@ -17,16 +17,16 @@ pub fn classify(fault: &Fault) -> Failure {
         },
         FaultKind::Connection { .. } | FaultKind::TornStream { .. } => ErrorClass::ConnectionError,
         FaultKind::Certificate { .. } => ErrorClass::SslCertError,
-        FaultKind::Nonsense { .. } => ErrorClass::BadResponse,
-        FaultKind::Page { .. } => ErrorClass::ServerError,
+        FaultKind::InvalidContent { .. } => ErrorClass::BadResponse,
+        FaultKind::HtmlPage { .. } => ErrorClass::ServerError,
         FaultKind::Unsendable { .. } => ErrorClass::InvalidRequest,
     };
     Failure {
         class,
-        wish: fault.wish,
-        ruling: fault.ruling,
-        reach: fault.reach,
-        remedies: AvailableMitigations::NONE,
+        retry_after: fault.retry_after,
+        retry_hint: fault.retry_hint,
+        stage: fault.stage,
+        mitigations: AvailableMitigations::NONE,
         fast_denied: fault.overage_disabled.is_some(),
         body: fault.body,
         standing: Standing::Untried,
@@ -36,7 +36,7 @@ pub fn classify(fault: &Fault) -> Failure {
 
 /// A name without what Amazon puts around it: `com.amazon.coral#ThrottlingException:http://...`.
 /// Its streams begin the same names with a small letter.
-fn bare(name: &str) -> String {
+fn strip_decoration(name: &str) -> String {
     let name = name.rsplit_once('#').map_or(name, |(_, name)| name);
     let name = name.split(':').next().unwrap_or_default().trim();
     match name.chars().next() {
@@ -49,15 +49,15 @@ fn bare(name: &str) -> String {
 
 /// The error's own code outranks its type, its type the status (an error in the middle of a
 /// stream arrives with status 200), and wording comes last: it can change at any time.
-fn refusal(status: u16, label: &str, code: &str, message: &str) -> ErrorClass {
-    let class = by_name(code)
-        .or_else(|| by_name(label))
-        .unwrap_or_else(|| by_status(status, label, message));
-    qualified(class, message)
+fn classify_refusal(status: u16, label: &str, code: &str, message: &str) -> ErrorClass {
+    let class = classify_name(code)
+        .or_else(|| classify_name(label))
+        .unwrap_or_else(|| classify_status(status, label, message));
+    refine_by_message(class, message)
 }
 
 /// What the words of some refusals add to their names.
-fn qualified(class: ErrorClass, message: &str) -> ErrorClass {
+fn refine_by_message(class: ErrorClass, message: &str) -> ErrorClass {
     let limited = class == ErrorClass::RateLimit;
     let barred = class == ErrorClass::AuthError;
     let unpaid = limited || barred || class == ErrorClass::InvalidRequest;
@@ -76,7 +76,7 @@ fn qualified(class: ErrorClass, message: &str) -> ErrorClass {
 
 /// Names that mean one thing, wherever they stand: the API's own codes and types, and those of
 /// gateways and of servers that imitate it.
-fn by_name(name: &str) -> Option<ErrorClass> {
+fn classify_name(name: &str) -> Option<ErrorClass> {
     by_name_of_the_api(name).or_else(|| by_name_of_a_cloud(name))
 }
 
@@ -142,7 +142,7 @@ fn by_name_of_a_cloud(name: &str) -> Option<ErrorClass> {
 
 /// What a type means when there is no status to go by. One that nobody knows came from a service
 /// that had accepted the request, so it says nothing against the request.
-fn in_a_stream(label: &str, message: &str) -> ErrorClass {
+fn classify_stream_error(label: &str, message: &str) -> ErrorClass {
     let status = match label {
         "invalid_request_error" | "ValidationException" => 400,
         "authentication_error" => 401,
@@ -152,13 +152,13 @@ fn in_a_stream(label: &str, message: &str) -> ErrorClass {
         "api_error" | "timeout_error" | "server_error" => 500,
         _ => return ErrorClass::BadResponse,
     };
-    by_status(status, label, message)
+    classify_status(status, label, message)
 }
 
-fn by_status(status: u16, label: &str, message: &str) -> ErrorClass {
+fn classify_status(status: u16, label: &str, message: &str) -> ErrorClass {
     match status {
-        200 => in_a_stream(label, message),
-        400 | 422 => bad_request(message),
+        200 => classify_stream_error(label, message),
+        400 | 422 => classify_bad_request(message),
         401 | 403 if message.contains("revoked") => ErrorClass::TokenRevoked,
         401 => ErrorClass::InvalidApiKey,
         402 => ErrorClass::CreditBalanceLow,
@@ -174,7 +174,7 @@ fn by_status(status: u16, label: &str, message: &str) -> ErrorClass {
         413 => ErrorClass::RequestTooLarge,
         429 => ErrorClass::RateLimit,
         529 => ErrorClass::ServerOverload,
-        500..=599 => behind_a_gateway(label, message),
+        500..=599 => classify_gateway_error(label, message),
         400..=499 => ErrorClass::InvalidRequest,
         _ => ErrorClass::Unknown,
     }
@@ -184,7 +184,7 @@ fn by_status(status: u16, label: &str, message: &str) -> ErrorClass {
 
 /// A gateway's own failure, or the failure of the service behind it, of which it kept no more
 /// than the words. What is no passing trouble must not be repeated as if it were.
-fn behind_a_gateway(label: &str, message: &str) -> ErrorClass {
+fn classify_gateway_error(label: &str, message: &str) -> ErrorClass {
     match label {
         "authentication_error" => ErrorClass::InvalidApiKey,
         "permission_error" => ErrorClass::AuthError,
@@ -196,7 +196,7 @@ fn behind_a_gateway(label: &str, message: &str) -> ErrorClass {
     }
 }
 
-fn bad_request(message: &str) -> ErrorClass {
+fn classify_bad_request(message: &str) -> ErrorClass {
     if is_throttled(message) {
         ErrorClass::RateLimit
     } else if is_too_long(message) {

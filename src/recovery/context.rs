@@ -16,15 +16,15 @@ impl Run {
         }
         let crowded = weight.is_crowded(scene.limits);
         let run = self.judge_compaction(crowded);
-        if run.useless >= USELESS_MAX {
+        if run.useless_compactions >= USELESS_MAX {
             return run.stop(StopReason::PromptTooLong);
         }
-        if crowded && run.may_compact(weight.remedies, scene.limits) {
-            let (run, chosen) = run.choose(SetbackKind::Crowded, scene);
+        if crowded && run.may_compact(weight.mitigations, scene.limits) {
+            let (run, chosen) = run.choose_plan(SetbackKind::Crowded, scene);
             let call = Call::Ask(CallPurpose::Summary(CompactionTrigger::Threshold));
             return run.compacting(scene).call(call, scene).by(chosen);
         }
-        if weight.is_full() && !run.can_make_room(weight.remedies, scene.limits) {
+        if weight.is_full() && !run.can_make_room(weight.mitigations, scene.limits) {
             return run.stop(StopReason::BlockingLimit);
         }
         run.ask(CallPurpose::Reply, weight, scene)
@@ -35,8 +35,8 @@ impl Run {
         match self.compaction {
             Compaction::Idle | Compaction::Spent => self,
             Compaction::Done => {
-                let useless = if crowded { self.useless.saturating_add(1) } else { 0 };
-                Self { compaction: Compaction::Spent, useless, ..self }
+                let useless = if crowded { self.useless_compactions.saturating_add(1) } else { 0 };
+                Self { compaction: Compaction::Spent, useless_compactions: useless, ..self }
             }
         }
     }
@@ -52,13 +52,13 @@ impl Run {
 
     /// Three failures in a row switch it off for the session.
     fn compacts_ahead(self, limits: &Limits) -> bool {
-        limits.auto_compact && self.budgets.forgone > 0
+        limits.auto_compact && self.budgets.failed_compactions > 0
     }
 
     /// Whether an overflow could still be mended. Then it is not prevented: it is what triggers
     /// the mending.
     fn can_make_room(self, remedies: AvailableMitigations, limits: &Limits) -> bool {
-        let drains = remedies.folds && self.budgets.spend(Budget::Drain).is_some();
+        let drains = remedies.folds && self.budgets.spend(Budget::FoldCommit).is_some();
         let reacts = remedies.rounds && self.budgets.spend(Budget::ReactiveCompaction).is_some();
         self.compacts_ahead(limits) || drains || reacts
     }
@@ -93,17 +93,17 @@ impl Run {
 
     /// No summary came, or none can be paid for.
     pub(super) fn without_summary(self, occasion: CompactionTrigger, scene: StepContext<'_>) -> StepOutcome {
-        let (run, chosen) = self.choose(SetbackKind::NoSummary(occasion), scene);
+        let (run, chosen) = self.choose_plan(SetbackKind::NoSummary(occasion), scene);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason)
         } else {
-            run.forgoing().call(Call::Ask(CallPurpose::Reply), scene)
+            run.skip_compaction().call(Call::Ask(CallPurpose::Reply), scene)
         };
         outcome.by(chosen)
     }
 
     /// Goes on without the summary that did not come.
-    pub(super) fn forgoing(self) -> Self {
+    pub(super) fn skip_compaction(self) -> Self {
         Self { compaction: Compaction::Spent, failures: 0, ..self }
     }
 }

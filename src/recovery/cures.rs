@@ -14,16 +14,16 @@ pub fn plan(setback: SetbackKind, run: &Run, at: Moment, limits: &Limits) -> Rec
     use RecoveryPlan as P;
 
     let (cures, end): (&[P], StopReason) = match setback {
-        SetbackKind::Failed(failure) => return cure(failure, run, at, limits),
+        SetbackKind::Failed(failure) => return plan_for_failure(failure, run, at, limits),
         SetbackKind::CutShort if run.may_escalate => {
             (&[P::Escalate, P::Continue], StopReason::MaxOutputTokens)
         }
         SetbackKind::CutShort => (&[P::Continue], StopReason::MaxOutputTokens),
-        SetbackKind::Empty if run.home.is_some() => {
+        SetbackKind::Empty if run.fallback_from.is_some() => {
             (&[P::SwitchModel, P::AskAgain], StopReason::EmptyResponse)
         }
         SetbackKind::Empty => (&[P::AskAgain], StopReason::EmptyResponse),
-        SetbackKind::Incomplete if run.home.is_some() => {
+        SetbackKind::Incomplete if run.fallback_from.is_some() => {
             (&[P::SwitchModel, P::RetryIncomplete, P::RequestCompletion], INCOMPLETE)
         }
         SetbackKind::Incomplete => (&[P::RetryIncomplete, P::RequestCompletion], INCOMPLETE),
@@ -33,11 +33,11 @@ pub fn plan(setback: SetbackKind, run: &Run, at: Moment, limits: &Limits) -> Rec
         }
         SetbackKind::Idle => (&[], StopReason::Completed),
         SetbackKind::Crowded => (&[P::Compact], StopReason::PromptTooLong),
-        SetbackKind::NoSummary(CompactionTrigger::Threshold) => (&[P::Forgo], StopReason::PromptTooLong),
+        SetbackKind::NoSummary(CompactionTrigger::Threshold) => (&[P::SkipCompaction], StopReason::PromptTooLong),
         SetbackKind::NoSummary(CompactionTrigger::Overflow) => (&[], StopReason::PromptTooLong),
         SetbackKind::Unstructured => (&[P::Restructure], StopReason::StructuredOutputRetryExhausted),
-        SetbackKind::Unmet => (&[P::Amend], StopReason::RequirementFailed),
-        SetbackKind::Objected => (&[P::Heed], StopReason::StopHookBlocked),
+        SetbackKind::Unmet => (&[P::RetryRequirement], StopReason::RequirementFailed),
+        SetbackKind::Objected => (&[P::RetryStopHook], StopReason::StopHookBlocked),
         SetbackKind::Unreported => (&[P::Report], StopReason::BackgroundPending),
         // Without a way to make use of an answer there is no reason to ask.
         SetbackKind::ProbeDue if run.budgets.early_returns > 0 => {
@@ -69,16 +69,16 @@ fn has_room_for_effort(run: &Run, at: Moment, limits: &Limits) -> bool {
         && run.budgets.turns.is_none_or(|left| left > 1)
 }
 
-fn cure(failure: Failure, run: &Run, at: Moment, limits: &Limits) -> RecoveryPlan {
+fn plan_for_failure(failure: Failure, run: &Run, at: Moment, limits: &Limits) -> RecoveryPlan {
     let distance = distance(failure, at, limits);
     let payable = |&cure: &RecoveryPlan| {
-        can_pay(run, cure) && !(cure.repeats() && failure.ruling == Some(RetryHint::Stop))
+        can_pay(run, cure) && !(cure.repeats() && failure.retry_hint == Some(RetryHint::Stop))
     };
     let shortage = matches!(failure.class, ErrorClass::RateLimit | ErrorClass::ServerOverload);
     // What fast mode ran out of, normal speed may have.
-    let slower = shortage.then(|| slower(failure, distance, run, limits)).flatten();
-    let elsewhere = elsewhere(failure, run);
-    let first = slower.or(elsewhere).or(doubt(failure, distance)).filter(payable);
+    let slower = shortage.then(|| plan_normal_speed(failure, distance, run, limits)).flatten();
+    let elsewhere = switch_back(failure, run);
+    let first = slower.or(elsewhere).or(retry_implausible_overflow(failure, distance)).filter(payable);
     if let Some(cure) = first {
         return cure;
     }
@@ -86,7 +86,7 @@ fn cure(failure: Failure, run: &Run, at: Moment, limits: &Limits) -> RecoveryPla
         let end = StopReason::ModelError(ErrorClass::QuotaExhausted);
         return switch(run, limits).filter(payable).unwrap_or(RecoveryPlan::Stop(end));
     }
-    let cures = cures(failure, run, limits).into_iter().flatten();
+    let cures = plans_for_class(failure, run, limits).into_iter().flatten();
     let cures = with_odd_retry(cures.collect(), failure).into_iter().filter(payable);
     // Whatever asks the same model, or refreshes a key for it, keeps to its word.
     let may_wait = |cure: &RecoveryPlan| *cure != RecoveryPlan::SwitchModel;
@@ -94,14 +94,14 @@ fn cure(failure: Failure, run: &Run, at: Moment, limits: &Limits) -> RecoveryPla
     let reachable = |cure: &RecoveryPlan| distance == RetryDistance::Near || !may_wait(cure);
     let end = match distance {
         RetryDistance::PastDeadline if waits_only => StopReason::Deadline,
-        RetryDistance::PastDeadline | RetryDistance::Near | RetryDistance::TooFar => verdict(failure, run),
+        RetryDistance::PastDeadline | RetryDistance::Near | RetryDistance::TooFar => stop_reason(failure, run),
     };
     cures.into_iter().find(reachable).unwrap_or(RecoveryPlan::Stop(end))
 }
 
 /// Normal speed instead of fast mode, unless the wait is so short that the prompt cache outlives
 /// it (SPEC 8). Whoever hands out credentials knows nothing of speeds.
-fn slower(
+fn plan_normal_speed(
     failure: Failure,
     distance: RetryDistance,
     run: &Run,
@@ -109,32 +109,32 @@ fn slower(
 ) -> Option<RecoveryPlan> {
     let rules = limits.fast.filter(|_| run.fast == Fast::On && !is_refreshing(run))?;
     if failure.fast_denied {
-        return Some(RecoveryPlan::LeaveFast);
+        return Some(RecoveryPlan::DisableFastMode);
     }
-    let within_patience = failure.wish.is_some_and(|wish| wish.wait < rules.patience);
+    let within_patience = failure.retry_after.is_some_and(|wish| wish.wait < rules.patience);
     let short = within_patience && distance == RetryDistance::Near;
     match (short, can_pay(run, RecoveryPlan::CoolDown)) {
         (true, _) => None,
         (false, true) => Some(RecoveryPlan::CoolDown),
-        (false, false) => Some(RecoveryPlan::LeaveFast),
+        (false, false) => Some(RecoveryPlan::DisableFastMode),
     }
 }
 
 /// The preferred model was only tried again. When the service still fails it, the one that works
 /// takes over at once.
-fn elsewhere(failure: Failure, run: &Run) -> Option<RecoveryPlan> {
-    (run.home.is_some() && !failure.blames_the_request()).then_some(RecoveryPlan::SwitchModel)
+fn switch_back(failure: Failure, run: &Run) -> Option<RecoveryPlan> {
+    (run.fallback_from.is_some() && !failure.is_request_failure()).then_some(RecoveryPlan::SwitchModel)
 }
 
 /// A small request that is called too long is sent once more, before anything is taken out of it:
 /// some gateways say so of requests that they lost, or count the tokens of another one.
-fn doubt(failure: Failure, distance: RetryDistance) -> Option<RecoveryPlan> {
+fn retry_implausible_overflow(failure: Failure, distance: RetryDistance) -> Option<RecoveryPlan> {
     let too_long = failure.class == ErrorClass::PromptTooLong && failure.contradicted;
     (too_long && distance == RetryDistance::Near).then_some(RecoveryPlan::RetryOverflow)
 }
 
 /// The cures for each class, best first.
-fn cures(failure: Failure, run: &Run, limits: &Limits) -> [Option<RecoveryPlan>; 4] {
+fn plans_for_class(failure: Failure, run: &Run, limits: &Limits) -> [Option<RecoveryPlan>; 4] {
     use ErrorClass as C;
     use RecoveryPlan as P;
 
@@ -146,23 +146,23 @@ fn cures(failure: Failure, run: &Run, limits: &Limits) -> [Option<RecoveryPlan>;
     let sit_out = within_overload_limit(run, limits).and(for_capacity);
     // The server's word overrides the class, but not who pays or who asks: its `true` comes with
     // limits that last for hours, and to crowds.
-    let if_told_to = if failure.ruling == Some(RetryHint::Retry) { retry } else { None };
+    let if_told_to = if failure.retry_hint == Some(RetryHint::Retry) { retry } else { None };
     let switch = switch(run, limits);
-    let switch_away = switch.filter(|_| limits.next_is_elsewhere(run.rung));
+    let switch_away = switch.filter(|_| limits.next_has_other_endpoint(run.model_index));
     let refresh = if is_refreshing(run) { None } else { Some(P::Refresh) };
-    if failure.blames_the_request()
+    if failure.is_request_failure()
         && let Some(occasion) = summarising(run)
     {
-        return for_summary(failure, occasion);
+        return plans_for_summary(failure, occasion);
     }
-    let lower = failure.remedies.output.then_some(P::LowerCap);
-    let drain = failure.remedies.folds.then_some(P::Drain);
-    let compact = failure.remedies.rounds.then_some(P::CompactReactively);
-    let strip = failure.remedies.media.then_some(P::Strip);
-    let heal = failure.remedies.block.then_some(P::Heal);
-    let unthinking = failure.remedies.thinking.then_some(P::DropThinking);
+    let lower = failure.mitigations.output.then_some(P::LowerCap);
+    let drain = failure.mitigations.folds.then_some(P::CommitFolds);
+    let compact = failure.mitigations.rounds.then_some(P::CompactReactively);
+    let strip = failure.mitigations.media.then_some(P::Strip);
+    let heal = failure.mitigations.block.then_some(P::RepairBlock);
+    let unthinking = failure.mitigations.thinking.then_some(P::DropThinking);
     match failure.class {
-        C::ConnectionError => [at_once(failure), for_all, switch_away, None],
+        C::ConnectionError => [retry_stale_connection(failure), for_all, switch_away, None],
         C::ApiTimeout | C::StreamStalled => [for_all, switch_away, None, None],
         C::ServerError => [for_all, switch, None, None],
         C::BadResponse => [retry, switch_away, None, None],
@@ -199,7 +199,7 @@ fn cures(failure: Failure, run: &Run, limits: &Limits) -> [Option<RecoveryPlan>;
 /// Adds one more attempt where a proven endpoint refuses in an odd way: after what mends the
 /// request or the credential, and before the model is changed.
 fn with_odd_retry(mut cures: Vec<RecoveryPlan>, failure: Failure) -> Vec<RecoveryPlan> {
-    if failure.is_odd_refusal() && failure.ruling.is_none() {
+    if failure.is_odd_refusal() && failure.retry_hint.is_none() {
         let switch = cures.iter().position(|cure| *cure == RecoveryPlan::SwitchModel);
         cures.insert(switch.unwrap_or(cures.len()), RecoveryPlan::RetryOddRefusal);
     }
@@ -207,20 +207,20 @@ fn with_odd_retry(mut cures: Vec<RecoveryPlan>, failure: Failure) -> Vec<Recover
 }
 
 /// A kept-alive connection that died before a byte of answer came says nothing of the service.
-fn at_once(failure: Failure) -> Option<RecoveryPlan> {
-    let stale = failure.reach == FailureStage::StaleConnection;
-    stale.then_some(RecoveryPlan::RetryAtOnce { tokens: toll(failure.class) })
+fn retry_stale_connection(failure: Failure) -> Option<RecoveryPlan> {
+    let stale = failure.stage == FailureStage::StaleConnection;
+    stale.then_some(RecoveryPlan::RetryAtOnce { tokens: retry_cost(failure.class) })
 }
 
 /// A summarising request that was refused: less of it, or none at all if it can wait.
-fn for_summary(failure: Failure, occasion: CompactionTrigger) -> [Option<RecoveryPlan>; 4] {
-    let lower = failure.class == ErrorClass::PromptTooLong && failure.remedies.output;
-    let trim = failure.overflows() && failure.remedies.rounds;
+fn plans_for_summary(failure: Failure, occasion: CompactionTrigger) -> [Option<RecoveryPlan>; 4] {
+    let lower = failure.class == ErrorClass::PromptTooLong && failure.mitigations.output;
+    let trim = failure.is_overflow() && failure.mitigations.rounds;
     let forgo = occasion == CompactionTrigger::Threshold;
     [
         lower.then_some(RecoveryPlan::LowerCap),
         trim.then_some(RecoveryPlan::Trim),
-        forgo.then_some(RecoveryPlan::Forgo),
+        forgo.then_some(RecoveryPlan::SkipCompaction),
         None,
     ]
 }
@@ -228,8 +228,8 @@ fn for_summary(failure: Failure, occasion: CompactionTrigger) -> [Option<Recover
 /// The next model, if there is one. One at the same address mends nothing while a credential is
 /// being fetched.
 fn switch(run: &Run, limits: &Limits) -> Option<RecoveryPlan> {
-    let next = run.rung < limits.budgets.switches;
-    let helps = !is_refreshing(run) || limits.next_is_elsewhere(run.rung);
+    let next = run.model_index < limits.budgets.switches;
+    let helps = !is_refreshing(run) || limits.next_has_other_endpoint(run.model_index);
     (next && helps).then_some(RecoveryPlan::SwitchModel)
 }
 
@@ -245,10 +245,10 @@ fn summarising(run: &Run) -> Option<CompactionTrigger> {
             CallPurpose::Reply => None,
         },
         Phase::Ready
-        | Phase::Weighing(_)
+        | Phase::Estimating(_)
         | Phase::Working
-        | Phase::Consulting
-        | Phase::Checking
+        | Phase::RunningStopHooks
+        | Phase::RunningRequirement
         | Phase::Awaiting { .. }
         | Phase::Pausing { .. }
         | Phase::Probing { .. }
@@ -265,13 +265,13 @@ fn within_overload_limit(run: &Run, limits: &Limits) -> Option<()> {
 }
 
 /// What a retry takes from the bucket (SPEC 4): a timeout has already cost more than most.
-pub(super) fn toll(class: ErrorClass) -> u16 {
+pub(super) fn retry_cost(class: ErrorClass) -> u16 {
     if matches!(class, ErrorClass::ApiTimeout | ErrorClass::StreamStalled) { 10 } else { 5 }
 }
 
 /// An empty bucket forbids a retry; in persistent mode it lengthens the wait instead.
 fn price_of_retry(class: ErrorClass, run: &Run, limits: &Limits) -> u16 {
-    let toll = toll(class);
+    let toll = retry_cost(class);
     let empty = run.budgets.bucket < toll;
     if empty && limits.persistence != Persistence::Off { 0 } else { toll }
 }
@@ -288,7 +288,7 @@ pub(super) enum RetryDistance {
 }
 
 pub(super) fn distance(failure: Failure, at: Moment, limits: &Limits) -> RetryDistance {
-    let wait = failure.wish.map_or(Duration::ZERO, |wish| wish.wait);
+    let wait = failure.retry_after.map_or(Duration::ZERO, |wish| wish.wait);
     if wait > limits.max_retry_wait {
         RetryDistance::TooFar
     } else if !wait.is_zero() && limits.deadline.is_some_and(|end| at.after(wait) >= end) {
@@ -299,11 +299,11 @@ pub(super) fn distance(failure: Failure, at: Moment, limits: &Limits) -> RetryDi
 }
 
 /// What to call the end. A second overload in a row is no accident.
-fn verdict(failure: Failure, run: &Run) -> StopReason {
+fn stop_reason(failure: Failure, run: &Run) -> StopReason {
     if failure.class == ErrorClass::ServerOverload && run.overloads > 1 {
         return StopReason::ModelError(ErrorClass::Repeated529);
     }
-    if failure.blames_the_request() && summarising(run).is_some() {
+    if failure.is_request_failure() && summarising(run).is_some() {
         return StopReason::PromptTooLong;
     }
     StopReason::from_class(failure.class)

@@ -34,7 +34,7 @@ pub struct ToolCallRecord {
     /// The tool and its arguments.
     pub(super) call: Fingerprint,
     pub(super) result: Fingerprint,
-    pub(super) nature: CallEffect,
+    pub(super) effect: CallEffect,
 }
 
 /// What a call was. When several fit, the last one does.
@@ -44,7 +44,7 @@ pub enum CallEffect {
     /// It may have changed something.
     Changed,
     /// It changes nothing, or nothing but the agent's own notes.
-    Looked,
+    ReadOnly,
     /// It wrote a file. `now` stands for all that is in it since.
     Edited { file: Fingerprint, now: Fingerprint },
     /// It came to an error.
@@ -56,15 +56,15 @@ pub enum CallEffect {
 impl ToolCallRecord {
     /// `arguments` without what is only for people to read, such as a command's description.
     /// How long something took does not tell one failure from another.
-    pub fn new(tool: &str, arguments: &[u8], result: &[u8], nature: CallEffect) -> Self {
-        let result = match nature {
+    pub fn new(tool: &str, arguments: &[u8], result: &[u8], effect: CallEffect) -> Self {
+        let result = match effect {
             CallEffect::Failed => Fingerprint::of(&[&without_durations(result)]),
-            CallEffect::Looked | CallEffect::Changed | CallEffect::Waited | CallEffect::Edited { .. } => {
+            CallEffect::ReadOnly | CallEffect::Changed | CallEffect::Waited | CallEffect::Edited { .. } => {
                 Fingerprint::of(&[result])
             }
         };
         let tool = tool.as_bytes();
-        Self { tool: Fingerprint::of(&[tool]), call: Fingerprint::of(&[tool, arguments]), result, nature }
+        Self { tool: Fingerprint::of(&[tool]), call: Fingerprint::of(&[tool, arguments]), result, effect }
     }
 }
 
@@ -105,13 +105,13 @@ pub fn is_wait(tool: &str, command: Option<&str>) -> bool {
     let words = name.split(|one: char| !one.is_ascii_alphanumeric());
     WAITING_TOOLS.contains(&name.as_str())
         || words.into_iter().any(|word| ["wait", "poll", "sleep", "watch"].contains(&word))
-        || command.is_some_and(|command| command.split(['\n', ';', '&', '|', '(']).any(waits))
+        || command.is_some_and(|command| command.split(['\n', ';', '&', '|', '(']).any(is_waiting_command))
 }
 
 const WAITING_TOOLS: [&str; 4] = ["bashoutput", "taskoutput", "agentoutput", "monitor"];
 
 /// Whether one simple command waits.
-fn waits(command: &str) -> bool {
+fn is_waiting_command(command: &str) -> bool {
     let mut words = command.split_whitespace().skip_while(|word| {
         // What stands before a command's own name.
         ["do", "then", "else", "time", "exec", "sudo", "nohup", "{"].contains(word)

@@ -128,31 +128,31 @@ impl RecoveryGoal {
             (Some(RecoveryPlan::Compact), _) => Self::Summary,
             (Some(RecoveryPlan::Nudge), _) | (_, Event::Consulted(StopHookDecision::Pass)) => Self::Effort,
             (Some(RecoveryPlan::Restructure), _)
-            | (_, Event::Misfit | Event::Replied(ReplyKind::Answer { .. } | ReplyKind::Early { .. })) => {
+            | (_, Event::SchemaMismatch | Event::Replied(ReplyKind::Answer { .. } | ReplyKind::Early { .. })) => {
                 Self::Shape
             }
-            (Some(RecoveryPlan::Heed), _) | (_, Event::Consulted(_)) => Self::Consent,
-            (Some(RecoveryPlan::Amend), _) | (_, Event::Checked { .. }) => Self::Acceptance,
+            (Some(RecoveryPlan::RetryStopHook), _) | (_, Event::Consulted(_)) => Self::Consent,
+            (Some(RecoveryPlan::RetryRequirement), _) | (_, Event::Checked { .. }) => Self::Acceptance,
             (
                 _,
                 Event::Begin
-                | Event::Weighed(_)
+                | Event::Estimated(_)
                 | Event::Replied(_)
                 | Event::Failed(_)
                 | Event::ToolsDone(_)
                 | Event::Delivered
                 | Event::DeliveredEarly
-                | Event::Worked(_)
+                | Event::BackgroundWaited(_)
                 | Event::HookStopped
-                | Event::Prevented
+                | Event::SummaryPrevented
                 | Event::Denied
                 | Event::Refreshed
-                | Event::Held { .. }
-                | Event::Woke
+                | Event::SharedLimitMet { .. }
+                | Event::WaitEnded
                 | Event::Probed(_)
                 | Event::Interrupted(_)
                 | Event::DeadlinePassed
-                | Event::Broke,
+                | Event::InternalError,
             ) => Self::Reply,
         }
     }
@@ -167,39 +167,39 @@ pub(super) fn setback(step: &Transition) -> Option<&'static str> {
         Event::Probed(Probed::Failed(failure)) if plan != RecoveryPlan::ReturnEarly => {
             Some(failure.class.name())
         }
-        Event::Replied(_) if plan == RecoveryPlan::Forgo => Some("no_summary"),
+        Event::Replied(_) if plan == RecoveryPlan::SkipCompaction => Some("no_summary"),
         Event::Replied(ReplyKind::CutShort(_)) => Some("max_output_tokens"),
         Event::Replied(ReplyKind::Empty) => Some("empty_response"),
         Event::Replied(ReplyKind::Incomplete(_)) => Some("incomplete_response"),
         Event::Replied(ReplyKind::Paused) => Some("pause_turn"),
-        Event::Replied(ReplyKind::Answer { .. }) | Event::Delivered | Event::Worked(_)
+        Event::Replied(ReplyKind::Answer { .. }) | Event::Delivered | Event::BackgroundWaited(_)
             if plan == RecoveryPlan::Nudge =>
         {
             Some("token_budget")
         }
         Event::Consulted(StopHookDecision::Pass) => Some("token_budget"),
-        Event::Replied(ReplyKind::Answer { .. } | ReplyKind::Early { .. }) | Event::Misfit => {
+        Event::Replied(ReplyKind::Answer { .. } | ReplyKind::Early { .. }) | Event::SchemaMismatch => {
             Some("structured_output")
         }
         Event::Replied(ReplyKind::ToolCalls { .. } | ReplyKind::Refusal) => Some("no_summary"),
-        Event::Weighed(_) if plan == RecoveryPlan::Compact => Some("context_window"),
-        Event::Weighed(_) | Event::Prevented => Some("no_summary"),
-        Event::ToolsDone(_) if plan == RecoveryPlan::Return => Some("on_fallback_model"),
+        Event::Estimated(_) if plan == RecoveryPlan::Compact => Some("context_window"),
+        Event::Estimated(_) | Event::SummaryPrevented => Some("no_summary"),
+        Event::ToolsDone(_) if plan == RecoveryPlan::ReturnToPreferredModel => Some("on_fallback_model"),
         Event::Checked { .. } => Some("requirement"),
         Event::Consulted(_) => Some("stop_hook"),
         Event::Begin
         | Event::ToolsDone(_)
         | Event::Delivered
         | Event::DeliveredEarly
-        | Event::Worked(_)
+        | Event::BackgroundWaited(_)
         | Event::HookStopped
         | Event::Denied
         | Event::Refreshed
-        | Event::Held { .. }
-        | Event::Woke
+        | Event::SharedLimitMet { .. }
+        | Event::WaitEnded
         | Event::Probed(_)
         | Event::Interrupted(_)
         | Event::DeadlinePassed
-        | Event::Broke => None,
+        | Event::InternalError => None,
     }
 }

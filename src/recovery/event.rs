@@ -10,12 +10,12 @@ use super::{Failure, Interrupt, Limits, Moment, Money, LoopStatus, RecoveryPlan,
 #[serde(rename_all = "snake_case")]
 pub enum Event {
     Begin,
-    Weighed(TokenEstimate),
+    Estimated(TokenEstimate),
     Replied(ReplyKind),
     Failed(Failure),
     /// The request was not sent: other runs of this host know that the service would refuse it
     /// before then.
-    Held {
+    SharedLimitMet {
         until: Moment,
     },
     /// Every tool call has its result; whether they lead anywhere, the loop detector says.
@@ -25,9 +25,9 @@ pub enum Event {
     /// Delivered as well, while background work is under way or ended unknown to the model.
     DeliveredEarly,
     /// The same, but the structured output did not fit its schema.
-    Misfit,
+    SchemaMismatch,
     /// Background work was waited for.
-    Worked(WorkStatus),
+    BackgroundWaited(WorkStatus),
     /// The command of `--require` has ended.
     Checked {
         passed: bool,
@@ -37,18 +37,18 @@ pub enum Event {
     /// A hook said, before a request or around a tool, that the run should stop.
     HookStopped,
     /// A hook does not want the summary to be asked for that was about to be.
-    Prevented,
+    SummaryPrevented,
     /// A tool call was denied, and that is to end the run. Every call has its result.
     Denied,
     Refreshed,
-    Woke,
+    WaitEnded,
     /// A probe has ended.
     Probed(Probed),
     Interrupted(Interrupt),
     /// Something was cut because the deadline passed.
     DeadlinePassed,
     /// The shell broke a rule of its own, or panicked.
-    Broke,
+    InternalError,
 }
 
 impl Event {
@@ -62,25 +62,25 @@ impl Event {
                 Probed::Answered | Probed::Failed(_) => false,
             },
             Self::Begin
-            | Self::Weighed(_)
+            | Self::Estimated(_)
             | Self::Replied(_)
             | Self::Failed(_)
-            | Self::Held { .. }
+            | Self::SharedLimitMet { .. }
             | Self::ToolsDone(_)
             | Self::Delivered
             | Self::DeliveredEarly
-            | Self::Misfit
-            | Self::Worked(_)
+            | Self::SchemaMismatch
+            | Self::BackgroundWaited(_)
             | Self::Checked { .. }
             | Self::Consulted(_)
             | Self::HookStopped
-            | Self::Prevented
+            | Self::SummaryPrevented
             | Self::Denied
             | Self::Refreshed
-            | Self::Woke
+            | Self::WaitEnded
             | Self::Interrupted(_)
             | Self::DeadlinePassed
-            | Self::Broke => false,
+            | Self::InternalError => false,
         }
     }
 }
@@ -123,7 +123,7 @@ pub struct TokenEstimate {
     pub fixed: u32,
     /// The model's context window as far as it is known, in tokens.
     pub window: u32,
-    pub remedies: AvailableMitigations,
+    pub mitigations: AvailableMitigations,
 }
 
 impl TokenEstimate {
@@ -152,13 +152,13 @@ impl TokenEstimate {
     }
 
     /// As much of an output cap of `wanted` tokens as can be paid for.
-    pub(super) fn grants(self, wanted: u32) -> u32 {
+    pub(super) fn affordable_cap(self, wanted: u32) -> u32 {
         u32::try_from(self.affordable()).unwrap_or(u32::MAX).min(wanted)
     }
 
     /// What the same call weighs once it was made with an output cap of `cap` tokens and has
     /// cost as much as it can.
-    pub(super) fn after(self, cap: u32) -> Self {
+    pub(super) fn after_call(self, cap: u32) -> Self {
         let cost = self.input + self.token * u64::from(cap);
         Self { left: self.left.map(|left| left.minus(cost)), ..self }
     }
@@ -171,9 +171,9 @@ pub enum WorkStatus {
     /// None is under way, and the model knows what came of all of it.
     Over,
     /// Some has ended, and the model does not know.
-    News,
+    Unreported,
     /// The wait is over, and the work is not.
-    Alive,
+    StillRunning,
 }
 
 /// What the hooks of Stop say to a model that is done (SPEC 14).
@@ -248,8 +248,8 @@ pub enum CutKind {
 #[must_use = "an action that is not performed stalls the run"]
 pub enum Action {
     /// Work out what the next request can cost and how much of the window it fills.
-    Weigh {
-        rung: u8,
+    Estimate {
+        model_index: u8,
         purpose: CallPurpose,
         /// Whether it would ask for fast mode, which costs more.
         fast: bool,
@@ -258,9 +258,9 @@ pub enum Action {
     Refresh,
     RunTools,
     /// Hear the hooks of Stop.
-    Consult,
+    RunStopHooks,
     /// Run the command of `--require`.
-    Check,
+    RunRequirement,
     /// Wait for news of background work, but not beyond `until`.
     AwaitWork {
         until: Moment,
@@ -311,7 +311,7 @@ pub struct ModelCall {
     pub fast: bool,
     /// Whether it may be [held](Event::Held). Not when others were waited for in vain.
     #[serde(default)]
-    pub yields: bool,
+    pub may_wait_for_shared_limit: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -395,7 +395,7 @@ pub enum Nudge {
     /// The same with one check left.
     UnmetLast,
     /// A Stop hook objects. Its words follow these.
-    Heed,
+    StopHookObjection,
     /// Background work has ended. What came of it follows these words.
     WorkEnded,
     /// The model is done and background work is not. What is running follows these words.

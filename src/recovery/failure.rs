@@ -12,12 +12,12 @@ use super::{ConnectionChoice, ErrorBody};
 pub struct Failure {
     pub class: ErrorClass,
     /// When the server asked us to come back.
-    pub wish: Option<RetryAfter>,
+    pub retry_after: Option<RetryAfter>,
     /// `x-should-retry`: the server's own verdict, which overrides the class.
-    pub ruling: Option<RetryHint>,
-    pub reach: FailureStage,
+    pub retry_hint: Option<RetryHint>,
+    pub stage: FailureStage,
     /// What the conversation offers against it.
-    pub remedies: AvailableMitigations,
+    pub mitigations: AvailableMitigations,
     /// The service says that this account gets no fast mode.
     pub fast_denied: bool,
     /// Whose words a refusal is in.
@@ -104,7 +104,7 @@ pub enum RetryHint {
 #[serde(rename_all = "snake_case")]
 pub enum FailureStage {
     /// The request never left, or nothing is known.
-    Nowhere,
+    Unsent,
     /// A kept-alive connection died under the request before a byte of answer came.
     StaleConnection,
     /// A connection made for this request died before a byte of answer came.
@@ -122,10 +122,10 @@ impl Failure {
     pub fn of(class: ErrorClass) -> Self {
         Self {
             class,
-            wish: None,
-            ruling: None,
-            reach: FailureStage::Status,
-            remedies: AvailableMitigations::NONE,
+            retry_after: None,
+            retry_hint: None,
+            stage: FailureStage::Status,
+            mitigations: AvailableMitigations::NONE,
             fast_denied: false,
             body: ErrorBody::None,
             standing: Standing::Untried,
@@ -169,21 +169,21 @@ impl Failure {
 
     /// The failure of a call that was made over `connection`, without what cannot be: a wish for
     /// no time at all, and a fresh connection that went stale.
-    pub(super) fn seen_over(self, connection: ConnectionChoice) -> Self {
-        let wish = self.wish.filter(|wish| !wish.wait.is_zero());
-        let reach = match (self.reach, connection) {
+    pub(super) fn normalized_for(self, connection: ConnectionChoice) -> Self {
+        let wish = self.retry_after.filter(|wish| !wish.wait.is_zero());
+        let reach = match (self.stage, connection) {
             (FailureStage::StaleConnection, ConnectionChoice::Fresh) => FailureStage::FreshConnection,
             (reach, ConnectionChoice::Fresh | ConnectionChoice::Pooled) => reach,
         };
-        Self { wish, reach, ..self }
+        Self { retry_after: wish, stage: reach, ..self }
     }
 
     /// Whether the way to the service failed, and not the service.
-    pub(super) fn blames_the_wire(self) -> bool {
+    pub(super) fn is_connection_failure(self) -> bool {
         match self.class {
             ErrorClass::ApiTimeout | ErrorClass::StreamStalled | ErrorClass::BadResponse => true,
             ErrorClass::ConnectionError => {
-                !matches!(self.reach, FailureStage::Nowhere | FailureStage::StaleConnection)
+                !matches!(self.stage, FailureStage::Unsent | FailureStage::StaleConnection)
             }
             ErrorClass::Aborted
             | ErrorClass::SslCertError
@@ -210,12 +210,12 @@ impl Failure {
     }
 
     /// Whether the conversation did not fit.
-    pub(super) fn overflows(self) -> bool {
+    pub(super) fn is_overflow(self) -> bool {
         matches!(self.class, ErrorClass::PromptTooLong | ErrorClass::RequestTooLarge)
     }
 
     /// Whether this request failed, and not the service: another request may well pass.
-    pub(super) fn blames_the_request(self) -> bool {
+    pub(super) fn is_request_failure(self) -> bool {
         match self.class {
             ErrorClass::PromptTooLong
             | ErrorClass::RequestTooLarge
@@ -246,15 +246,15 @@ impl Failure {
     }
 
     /// Whether streaming itself looks like what failed: it began and broke, however far it came.
-    pub(super) fn broke_in_the_stream(self) -> bool {
-        self.blames_the_wire() && self.has_streamed()
+    pub(super) fn is_broken_stream(self) -> bool {
+        self.is_connection_failure() && self.has_streamed()
     }
 
     /// Whether a stream had begun.
     pub(super) fn has_streamed(self) -> bool {
-        match self.reach {
+        match self.stage {
             FailureStage::Stream | FailureStage::Block => true,
-            FailureStage::Nowhere | FailureStage::StaleConnection | FailureStage::FreshConnection | FailureStage::Status => {
+            FailureStage::Unsent | FailureStage::StaleConnection | FailureStage::FreshConnection | FailureStage::Status => {
                 false
             }
         }
@@ -263,9 +263,9 @@ impl Failure {
     /// Whether the next attempt must not reuse a pooled connection. Nothing is known of one that
     /// fell silent, so it counts as dead.
     pub(super) fn suspects_connection(self) -> bool {
-        match self.reach {
+        match self.stage {
             FailureStage::StaleConnection | FailureStage::FreshConnection | FailureStage::Stream | FailureStage::Block => true,
-            FailureStage::Nowhere | FailureStage::Status => self.blames_the_wire(),
+            FailureStage::Unsent | FailureStage::Status => self.is_connection_failure(),
         }
     }
 }

@@ -12,9 +12,9 @@ pub struct Fault {
     /// Whose words a refusal is in.
     #[serde(default)]
     pub body: ErrorBody,
-    pub reach: FailureStage,
-    pub wish: Option<RetryAfter>,
-    pub ruling: Option<RetryHint>,
+    pub stage: FailureStage,
+    pub retry_after: Option<RetryAfter>,
+    pub retry_hint: Option<RetryHint>,
     /// The server's `request-id`, for a support ticket.
     pub request_id: Option<String>,
     /// The `anthropic-ratelimit-unified-overage-disabled-reason` header, verbatim.
@@ -56,9 +56,9 @@ pub enum FaultKind {
     /// The stream ended, cleanly or not, before its last event.
     TornStream { detail: String },
     /// A success status with content that does not parse: bad JSON, an unknown shape.
-    Nonsense { detail: String },
+    InvalidContent { detail: String },
     /// A success status with an HTML page: something else answered in place of the service.
-    Page { detail: String },
+    HtmlPage { detail: String },
     /// A request that could not be built or sent at all: a broken rule of ours.
     Unsendable { detail: String },
 }
@@ -94,19 +94,19 @@ impl Timer {
 
 impl Fault {
     /// A fault about which nothing but its kind and reach is known.
-    pub fn new(kind: FaultKind, reach: FailureStage) -> Self {
+    pub fn new(kind: FaultKind, stage: FailureStage) -> Self {
         let body = match kind {
             FaultKind::Refused { .. } => ErrorBody::Api,
             FaultKind::Timeout { .. }
             | FaultKind::Connection { .. }
             | FaultKind::Certificate { .. }
             | FaultKind::TornStream { .. }
-            | FaultKind::Nonsense { .. }
-            | FaultKind::Page { .. }
+            | FaultKind::InvalidContent { .. }
+            | FaultKind::HtmlPage { .. }
             | FaultKind::Unsendable { .. } => ErrorBody::None,
         };
         let (request_id, overage_disabled) = (None, None);
-        Self { kind, body, reach, wish: None, ruling: None, request_id, overage_disabled }
+        Self { kind, body, stage, retry_after: None, retry_hint: None, request_id, overage_disabled }
     }
 
     /// The HTTP status, if the service gave one that says failure.
@@ -118,8 +118,8 @@ impl Fault {
             | FaultKind::Connection { .. }
             | FaultKind::Certificate { .. }
             | FaultKind::TornStream { .. }
-            | FaultKind::Nonsense { .. }
-            | FaultKind::Page { .. }
+            | FaultKind::InvalidContent { .. }
+            | FaultKind::HtmlPage { .. }
             | FaultKind::Unsendable { .. } => None,
         }
     }
@@ -132,8 +132,8 @@ impl Fault {
             | FaultKind::Connection { .. }
             | FaultKind::Certificate { .. }
             | FaultKind::TornStream { .. }
-            | FaultKind::Nonsense { .. }
-            | FaultKind::Page { .. }
+            | FaultKind::InvalidContent { .. }
+            | FaultKind::HtmlPage { .. }
             | FaultKind::Unsendable { .. } => None,
         }
     }
@@ -146,8 +146,8 @@ impl Fault {
             FaultKind::Connection { detail }
             | FaultKind::Certificate { detail }
             | FaultKind::TornStream { detail }
-            | FaultKind::Nonsense { detail }
-            | FaultKind::Page { detail }
+            | FaultKind::InvalidContent { detail }
+            | FaultKind::HtmlPage { detail }
             | FaultKind::Unsendable { detail } => detail,
         }
     }

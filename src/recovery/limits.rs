@@ -13,7 +13,7 @@ use super::{Budgets, Backoff, Moment, LoopLimits};
 pub struct Limits {
     /// What the run starts with, and what renewals renew to.
     pub budgets: Budgets,
-    pub ladder: Backoff,
+    pub backoff: Backoff,
     /// The ladder's cap while waiting for capacity without a count.
     pub longest_capacity_wait: Duration,
     /// How often the service is probed in such a wait; `None`: not at all.
@@ -53,7 +53,7 @@ pub struct Limits {
     pub fallback_return: Option<Duration>,
     /// Bit `n`: model `n + 1` of the chain lives somewhere else than model `n`, so that what is
     /// wrong with the one's address or credential says nothing about the other.
-    pub elsewhere: u32,
+    pub endpoint_changes: u32,
     /// `--require`: whether a command decides that the work is done.
     pub requirement: bool,
     /// Whether there are hooks of Stop.
@@ -139,13 +139,13 @@ impl Limits {
     }
 
     /// Whether models `a` and `b` of the chain are asked at the same place.
-    pub(super) fn are_at_one_place(&self, a: u8, b: u8) -> bool {
-        !(a.min(b)..a.max(b)).any(|rung| self.next_is_elsewhere(rung))
+    pub(super) fn share_endpoint(&self, a: u8, b: u8) -> bool {
+        !(a.min(b)..a.max(b)).any(|rung| self.next_has_other_endpoint(rung))
     }
 
     /// Whether the model after `rung` lives somewhere else.
-    pub(super) fn next_is_elsewhere(&self, rung: u8) -> bool {
-        self.elsewhere.checked_shr(rung.into()).unwrap_or(0) & 1 == 1
+    pub(super) fn next_has_other_endpoint(&self, rung: u8) -> bool {
+        self.endpoint_changes.checked_shr(rung.into()).unwrap_or(0) & 1 == 1
     }
 }
 
@@ -210,7 +210,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             budgets: Budgets::DEFAULT,
-            ladder: Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(32) },
+            backoff: Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(32) },
             longest_capacity_wait: Duration::from_mins(5),
             probe_interval: probe_interval(),
             max_retry_wait: Persistence::Off.max_retry_wait(),
@@ -237,7 +237,7 @@ impl Default for Limits {
             compact_at: None,
             fast: None,
             fallback_return: None,
-            elsewhere: 0,
+            endpoint_changes: 0,
             requirement: false,
             stop_hooks: false,
             structured: false,

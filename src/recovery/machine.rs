@@ -42,20 +42,20 @@ impl Run {
         Self {
             phase: Phase::Ready,
             budgets: limits.budgets,
-            rung: 0,
-            home: None,
-            away_until: Moment::default(),
+            model_index: 0,
+            fallback_from: None,
+            preferred_model_after: Moment::default(),
             fast: if limits.fast.is_some() { Fast::On } else { Fast::Off },
             compaction: Compaction::Idle,
-            useless: 0,
+            useless_compactions: 0,
             cap: Cap::First,
             failures: 0,
             overloads: 0,
-            torn: 0,
-            whole_turns: 0,
+            torn_streams: 0,
+            unstreamed_turns: 0,
             connection: ConnectionChoice::Pooled,
             not_before: Moment::default(),
-            yields_until: Moment::default(),
+            shared_wait_until: Moment::default(),
             may_escalate: false,
             effort_left: limits.effort.map_or(0, |tokens| tokens / 10 * 9),
             since_nudge: 0,
@@ -77,40 +77,40 @@ impl Run {
                 self.stop(StopReason::AbortedTools(by))
             }
             (_, Event::Interrupted(by)) => self.stop(StopReason::AbortedStreaming(by)),
-            (_, Event::Broke) => self.stop(StopReason::InternalError),
+            (_, Event::InternalError) => self.stop(StopReason::InternalError),
             (_, Event::Denied) => self.stop(StopReason::Denied),
             (Phase::Awaiting { .. }, Event::DeadlinePassed) => {
                 self.stop(StopReason::BackgroundPending)
             }
             (_, Event::DeadlinePassed) => self.stop(StopReason::Deadline),
-            (Phase::Ready, Event::Begin) => self.anew(scene).next_turn(scene),
+            (Phase::Ready, Event::Begin) => self.begin_in_new_process(scene).next_turn(scene),
             (Phase::Working, Event::ToolsDone(pace)) => self.tools_done(pace, scene),
             (Phase::Working, Event::Delivered) => self.done(scene),
             (Phase::Working, Event::DeliveredEarly) => self.await_work(scene),
-            (Phase::Awaiting { until }, Event::Worked(work)) => self.worked(until, work, scene),
-            (Phase::Working, Event::Misfit) => self.restructure(None, scene),
+            (Phase::Awaiting { until }, Event::BackgroundWaited(work)) => self.worked(until, work, scene),
+            (Phase::Working, Event::SchemaMismatch) => self.restructure(None, scene),
             (
                 Phase::Ready
-                | Phase::Weighing(_)
+                | Phase::Estimating(_)
                 | Phase::Calling(Call::Ask(_))
                 | Phase::Working
-                | Phase::Consulting
-                | Phase::Checking,
+                | Phase::RunningStopHooks
+                | Phase::RunningRequirement,
                 Event::HookStopped,
             ) => self.stop(StopReason::HookStopped),
-            (Phase::Calling(Call::Ask(CallPurpose::Summary(occasion))), Event::Prevented) => {
+            (Phase::Calling(Call::Ask(CallPurpose::Summary(occasion))), Event::SummaryPrevented) => {
                 self.without_summary(occasion, scene)
             }
-            (Phase::Consulting, Event::Consulted(counsel)) => self.consulted(counsel, scene),
-            (Phase::Checking, Event::Checked { passed }) => self.checked(passed, scene),
-            (Phase::Weighing(CallPurpose::Reply), Event::Weighed(weight)) => {
+            (Phase::RunningStopHooks, Event::Consulted(counsel)) => self.consulted(counsel, scene),
+            (Phase::RunningRequirement, Event::Checked { passed }) => self.checked(passed, scene),
+            (Phase::Estimating(CallPurpose::Reply), Event::Estimated(weight)) => {
                 self.preflight(weight, scene)
             }
-            (Phase::Weighing(purpose @ CallPurpose::Summary(_)), Event::Weighed(weight)) => {
+            (Phase::Estimating(purpose @ CallPurpose::Summary(_)), Event::Estimated(weight)) => {
                 self.ask(purpose, weight, scene)
             }
             (Phase::Calling(Call::Ask(CallPurpose::Reply)), Event::Replied(reply)) => {
-                self.hear(reply, scene)
+                self.handle_reply(reply, scene)
             }
             (Phase::Calling(Call::Ask(CallPurpose::Summary(occasion))), Event::Replied(reply)) => {
                 self.hear_summary(occasion, reply, scene)
@@ -119,10 +119,10 @@ impl Run {
                 self.call(Call::Ask(purpose), scene)
             }
             (Phase::Calling(call), Event::Failed(failure)) => self.recover(call, failure, scene),
-            (Phase::Calling(call @ Call::Ask(_)), Event::Held { until }) if self.yields() => {
-                self.hold(until, call, scene)
+            (Phase::Calling(call @ Call::Ask(_)), Event::SharedLimitMet { until }) if self.may_wait_for_shared_limit() => {
+                self.wait_for_shared_limit(until, call, scene)
             }
-            (Phase::Pausing { until, why, then, probe_at }, Event::Woke) => {
+            (Phase::Pausing { until, why, then, probe_at }, Event::WaitEnded) => {
                 self.woke(CapacityWait { until, why, then }, probe_at, scene)
             }
             (Phase::Probing { until, why, then, since }, Event::Probed(probed)) => {
@@ -136,20 +136,20 @@ impl Run {
     // --- the way to the next call ---------------------------------------------------------
 
     /// A process begins: the call it starts with has failed nobody yet.
-    fn anew(self, scene: StepContext<'_>) -> Self {
+    fn begin_in_new_process(self, scene: StepContext<'_>) -> Self {
         let budgets = self.budgets.renewed_by_beginning(&scene.limits.budgets);
-        Self { budgets, failures: 0, overloads: 0, torn: 0, whole_turns: 0, ..self }
+        Self { budgets, failures: 0, overloads: 0, torn_streams: 0, unstreamed_turns: 0, ..self }
     }
 
     fn tools_done(self, pace: LoopStatus, scene: StepContext<'_>) -> StepOutcome {
         if pace == LoopStatus::Stuck {
             return self.stop(StopReason::Stalled);
         }
-        let (run, returns) = self.go_home(scene);
+        let (run, returns) = self.try_preferred_model(scene);
         let outcome = run.next_turn(scene);
         let outcome =
             if pace == LoopStatus::Repeating { outcome.saying(Nudge::StepBack) } else { outcome };
-        if returns { outcome.by(RecoveryPlan::Return) } else { outcome }
+        if returns { outcome.by(RecoveryPlan::ReturnToPreferredModel) } else { outcome }
     }
 
     /// Starts a turn: the run begins, the tools are done, or more is wanted.
@@ -157,7 +157,7 @@ impl Run {
         match self.afford_reply(scene) {
             Err(reason) => self.stop(reason),
             Ok(run) => {
-                let (run, notice) = run.warm_up(scene).notice(scene);
+                let (run, notice) = run.resume_fast_mode(scene).notice(scene);
                 let run = Self { cap: Cap::First, compaction: Compaction::Idle, ..run };
                 run.call(Call::Ask(CallPurpose::Reply), scene).noticing(notice)
             }
@@ -170,7 +170,7 @@ impl Run {
             return Err(StopReason::Deadline);
         }
         let budgets = self.budgets.spend(Budget::Turn).ok_or(StopReason::MaxTurns)?;
-        Ok(Self { budgets, whole_turns: self.whole_turns.saturating_sub(1), ..self })
+        Ok(Self { budgets, unstreamed_turns: self.unstreamed_turns.saturating_sub(1), ..self })
     }
 
     /// What the model should know before it takes this turn.
@@ -192,8 +192,8 @@ impl Run {
         match call {
             Call::Ask(purpose) => {
                 let fast = self.fast == Fast::On;
-                let action = Action::Weigh { rung: self.rung, purpose, fast };
-                self.enter(Phase::Weighing(purpose)).doing(action)
+                let action = Action::Estimate { model_index: self.model_index, purpose, fast };
+                self.enter(Phase::Estimating(purpose)).doing(action)
             }
             Call::Refresh(_) => self.enter(Phase::Calling(call)).doing(Action::Refresh),
         }
@@ -205,7 +205,7 @@ impl Run {
             return self.stop(StopReason::Deadline);
         }
         let caps = &scene.limits.caps;
-        let whole = self.asks_whole(scene.limits);
+        let whole = self.avoids_streaming(scene.limits);
         // The size is an estimate, so what the window seems to refuse may still fit.
         let room = weight.room().max(caps.floor);
         let most = weight.ceiling.min(if whole { caps.whole } else { u32::MAX }).min(room).max(1);
@@ -214,21 +214,21 @@ impl Run {
             (CallPurpose::Reply, Cap::First) => caps.first.min(most),
             (CallPurpose::Reply, Cap::Escalated) => caps.escalated.min(most),
         };
-        let cap = weight.grants(wanted);
+        let cap = weight.affordable_cap(wanted);
         if cap < caps.floor.min(wanted) {
             return self.cannot_afford(purpose, scene);
         }
         let ask = ModelCall {
             purpose,
-            rung: self.rung,
+            rung: self.model_index,
             cap,
             mode: if whole { ReplyMode::Whole } else { ReplyMode::Streaming },
             connection: self.connection,
             attempt: self.failures.saturating_add(1),
             fast: self.fast == Fast::On,
-            yields: self.yields(),
+            may_wait_for_shared_limit: self.may_wait_for_shared_limit(),
         };
-        let may_escalate = weight.after(cap).grants(caps.escalated.min(most)) > cap;
+        let may_escalate = weight.after_call(cap).affordable_cap(caps.escalated.min(most)) > cap;
         let calling = Phase::Calling(Call::Ask(purpose));
         Self { may_escalate, ..self }.enter(calling).doing(Action::Ask(ask))
     }
@@ -272,7 +272,7 @@ impl Run {
     // --- small things ---------------------------------------------------------------------
 
     /// Chooses a cure and pays for it.
-    pub(super) fn choose(self, setback: SetbackKind, scene: StepContext<'_>) -> (Self, RecoveryPlan) {
+    pub(super) fn choose_plan(self, setback: SetbackKind, scene: StepContext<'_>) -> (Self, RecoveryPlan) {
         let chosen = plan(setback, &self, scene.at, scene.limits);
         let budgets = chosen.price().and_then(|price| self.budgets.spend(price));
         (Self { budgets: budgets.unwrap_or(self.budgets), ..self }, chosen)
@@ -282,22 +282,22 @@ impl Run {
     pub(super) fn settle(self, scene: StepContext<'_>) -> Self {
         let first_try = self.failures == 0;
         let budgets = self.budgets.renewed_by_success(&scene.limits.budgets, first_try);
-        Self { budgets, failures: 0, home: None, ..self.reached(scene) }
+        Self { budgets, failures: 0, fallback_from: None, ..self.record_service_reached(scene) }
     }
 
     /// The way to the service works. An answer that did not stream says nothing of streams.
-    pub(super) fn reached(self, scene: StepContext<'_>) -> Self {
-        let torn = if self.asks_whole(scene.limits) { self.torn } else { 0 };
-        Self { overloads: 0, torn, connection: ConnectionChoice::Pooled, ..self }
+    pub(super) fn record_service_reached(self, scene: StepContext<'_>) -> Self {
+        let torn = if self.avoids_streaming(scene.limits) { self.torn_streams } else { 0 };
+        Self { overloads: 0, torn_streams: torn, connection: ConnectionChoice::Pooled, ..self }
     }
 
     /// The reply ended as replies should.
-    pub(super) fn ended(self, scene: StepContext<'_>) -> Self {
+    pub(super) fn record_reply_ended(self, scene: StepContext<'_>) -> Self {
         Self { budgets: self.budgets.renewed_by_turn(&scene.limits.budgets), ..self }
     }
 
     /// Counts output tokens towards the token budget. Enough of them show that nudging helps.
-    pub(super) fn credit(self, tokens: u32, scene: StepContext<'_>) -> Self {
+    pub(super) fn count_output_tokens(self, tokens: u32, scene: StepContext<'_>) -> Self {
         if self.effort_left == 0 {
             return self;
         }
@@ -312,12 +312,12 @@ impl Run {
 
     /// Whether compaction has stopped helping: the end of it.
     pub fn gave_up_compacting(self) -> bool {
-        self.useless >= USELESS_MAX && self.phase == Phase::Stopped(StopReason::PromptTooLong)
+        self.useless_compactions >= USELESS_MAX && self.phase == Phase::Stopped(StopReason::PromptTooLong)
     }
 
     /// Whether the turn at hand does without streaming.
-    pub(super) fn asks_whole(self, limits: &Limits) -> bool {
-        self.whole_turns > 0 || limits.torn_streams_per_whole == 0
+    pub(super) fn avoids_streaming(self, limits: &Limits) -> bool {
+        self.unstreamed_turns > 0 || limits.torn_streams_per_whole == 0
     }
 
     /// Whether the reply that was just paid for is the last one.
@@ -355,12 +355,12 @@ impl StepOutcome {
 
     /// Adds a message for the model, if it is asked at all.
     pub(super) fn saying(self, nudge: Nudge) -> Self {
-        let say = matches!(self.action, Action::Weigh { .. }).then_some(nudge);
+        let say = matches!(self.action, Action::Estimate { .. }).then_some(nudge);
         Self { edit: HistoryEdit { say, ..self.edit }, ..self }
     }
 
     fn noticing(self, notice: Option<Nudge>) -> Self {
-        let notice = notice.filter(|_| matches!(self.action, Action::Weigh { .. }));
+        let notice = notice.filter(|_| matches!(self.action, Action::Estimate { .. }));
         Self { edit: HistoryEdit { notice, ..self.edit }, ..self }
     }
 
@@ -377,12 +377,12 @@ impl StepOutcome {
     pub(super) fn by(self, plan: RecoveryPlan) -> Self {
         let plan = match self.action {
             Action::Finish(reason) => RecoveryPlan::Stop(reason),
-            Action::Weigh { .. }
+            Action::Estimate { .. }
             | Action::Ask(_)
             | Action::Refresh
             | Action::RunTools
-            | Action::Consult
-            | Action::Check
+            | Action::RunStopHooks
+            | Action::RunRequirement
             | Action::AwaitWork { .. }
             | Action::Wait { .. }
             | Action::Probe { .. } => plan,

@@ -118,14 +118,14 @@ impl Ledger {
 
     /// A ledger that goes on from what an earlier process of the same run spent.
     #[must_use]
-    pub fn carrying(self, spent: Money) -> Self {
+    pub fn with_spent(self, spent: Money) -> Self {
         Self { spent: self.spent + spent, ..self }
     }
 
     /// The same for what is an upper bound.
     #[must_use]
-    pub fn carrying_unsettled(self, amount: Money) -> Self {
-        Self { unsettled: self.unsettled + amount, ..self.carrying(amount) }
+    pub fn with_unsettled(self, amount: Money) -> Self {
+        Self { unsettled: self.unsettled + amount, ..self.with_spent(amount) }
     }
 
     /// What may still be promised; `None` when there is no ceiling.
@@ -154,7 +154,7 @@ impl Ledger {
 
     /// Charges the most that a settled call may have cost beyond what is certain.
     pub fn charge_uncounted(&mut self, amount: Money) {
-        *self = self.carrying_unsettled(amount);
+        *self = self.with_unsettled(amount);
     }
 
     /// Everything that counts against the ceiling.

@@ -61,7 +61,7 @@ pub const HOOK_SAYS: &str = "A hook that was set up for this run says:";
 /// What stands before news of servers that were still starting when the run began.
 pub const SERVERS_NEWS: &str = "News of MCP servers that were not connected when the run began:";
 
-const HEED: &str = "The work is not accepted yet: a Stop hook objects, with the words below. Deal \
+const STOP_HOOK_OBJECTION: &str = "The work is not accepted yet: a Stop hook objects, with the words below. Deal \
                     with what they say, then end again with your whole answer. If that is out of \
                     reach, end and say what it is.";
 
@@ -100,7 +100,7 @@ impl Nudge {
         Self::Unmet.text(),
         Self::UnmetAgain.text(),
         Self::UnmetLast.text(),
-        Self::Heed.text(),
+        Self::StopHookObjection.text(),
         Self::WorkEnded.text(),
         Self::StillRunning.text(),
         WORK_GONE,
@@ -178,7 +178,7 @@ impl Nudge {
             Self::Unmet => UNMET,
             Self::UnmetAgain => UNMET_AGAIN,
             Self::UnmetLast => UNMET_LAST,
-            Self::Heed => HEED,
+            Self::StopHookObjection => STOP_HOOK_OBJECTION,
             Self::WorkEnded => WORK_ENDED,
             Self::StillRunning => STILL_RUNNING,
             Self::LastTurn => {

@@ -72,9 +72,9 @@ pub enum RecoveryPlan {
     /// Have the older part of the conversation summed up, ahead of need.
     Compact,
     /// Go on without the summary that did not come.
-    Forgo,
+    SkipCompaction,
     /// Commit all staged folds and ask again.
-    Drain,
+    CommitFolds,
     /// The same as [`RecoveryPlan::Compact`], because the conversation did not fit.
     CompactReactively,
     /// Leave the oldest rounds out of the summarising request, which did not fit itself.
@@ -84,7 +84,7 @@ pub enum RecoveryPlan {
     /// Replace the media that are too large by a text and ask again.
     Strip,
     /// Repair the block that was refused and ask again.
-    Heal,
+    RepairBlock,
     /// Ask again without thinking.
     DropThinking,
     /// Send the request again that was called too long although it is small.
@@ -92,15 +92,15 @@ pub enum RecoveryPlan {
     /// Go on at normal speed for a while.
     CoolDown,
     /// Go on at normal speed for good.
-    LeaveFast,
+    DisableFastMode,
     /// Ask the preferred model again.
-    Return,
+    ReturnToPreferredModel,
     /// Ask for the answer in the form that its schema wants.
     Restructure,
     /// Tell the model that its work is not accepted yet.
-    Amend,
+    RetryRequirement,
     /// Tell the model what a Stop hook has against its end.
-    Heed,
+    RetryStopHook,
     /// Tell the model how background work stands.
     Report,
     /// Ask for one token, to see whether the service is back.
@@ -127,21 +127,21 @@ impl RecoveryPlan {
             Self::Resume => Some(Budget::Resumption),
             Self::Nudge => Some(Budget::Nudge),
             Self::Compact => Some(Budget::Compaction),
-            Self::Forgo => Some(Budget::Forgone),
-            Self::Drain => Some(Budget::Drain),
+            Self::SkipCompaction => Some(Budget::FailedCompaction),
+            Self::CommitFolds => Some(Budget::FoldCommit),
             Self::CompactReactively => Some(Budget::ReactiveCompaction),
             Self::Trim => Some(Budget::Trim),
             Self::LowerCap => Some(Budget::SmallerCap),
             Self::Strip => Some(Budget::Strip),
-            Self::Heal => Some(Budget::Heal),
+            Self::RepairBlock => Some(Budget::BlockRepair),
             Self::DropThinking => Some(Budget::Thinking),
             Self::RetryOverflow => Some(Budget::OverflowRetry),
             Self::CoolDown => Some(Budget::CoolDown),
-            Self::LeaveFast => Some(Budget::FastMode),
-            Self::Return => Some(Budget::Probe),
+            Self::DisableFastMode => Some(Budget::FastMode),
+            Self::ReturnToPreferredModel => Some(Budget::Probe),
             Self::Restructure => Some(Budget::SchemaTry),
-            Self::Amend => Some(Budget::Amendment),
-            Self::Heed => Some(Budget::Objection),
+            Self::RetryRequirement => Some(Budget::RequirementTry),
+            Self::RetryStopHook => Some(Budget::Objection),
             Self::Report => Some(Budget::Report),
             Self::Probe => Some(Budget::CapacityProbe),
             Self::ReturnEarly => Some(Budget::EarlyReturn),
@@ -151,7 +151,7 @@ impl RecoveryPlan {
 
     /// Whether whoever watches learns of it by other means than its name: a wait, a switch of
     /// model, an end.
-    pub fn is_told_elsewhere(self) -> bool {
+    pub fn is_reported_elsewhere(self) -> bool {
         matches!(
             self,
             Self::Retry { .. }
@@ -180,21 +180,21 @@ impl RecoveryPlan {
             Self::Resume => "resume_paused_turn",
             Self::Nudge => "budget_continuation",
             Self::Compact => "auto_compact",
-            Self::Forgo => "compact_forgone",
-            Self::Drain => "collapse_drain_retry",
+            Self::SkipCompaction => "compact_forgone",
+            Self::CommitFolds => "collapse_drain_retry",
             Self::CompactReactively => "reactive_compact_retry",
             Self::Trim => "compact_trim_retry",
             Self::LowerCap => "output_cap_retry",
             Self::Strip => "media_strip_retry",
-            Self::Heal => "block_repair_retry",
+            Self::RepairBlock => "block_repair_retry",
             Self::DropThinking => "thinking_off_retry",
             Self::RetryOverflow => "overflow_retry",
             Self::CoolDown => "fast_mode_cool_down",
-            Self::LeaveFast => "fast_mode_off",
-            Self::Return => "fallback_return",
+            Self::DisableFastMode => "fast_mode_off",
+            Self::ReturnToPreferredModel => "fallback_return",
             Self::Restructure => "structured_output_retry",
-            Self::Amend => "requirement_retry",
-            Self::Heed => "stop_hook_blocking",
+            Self::RetryRequirement => "requirement_retry",
+            Self::RetryStopHook => "stop_hook_blocking",
             Self::Report => "background_report",
             Self::Probe => "capacity_probe",
             Self::ReturnEarly => "early_return",
@@ -209,9 +209,9 @@ impl RecoveryPlan {
             | Self::Escalate
             | Self::Continue
             | Self::Nudge
-            | Self::Drain
+            | Self::CommitFolds
             | Self::CompactReactively
-            | Self::Heed
+            | Self::RetryStopHook
             | Self::Strip => Some(self.name()),
             Self::RetryAtOnce { .. }
             | Self::Retry { .. }
@@ -223,17 +223,17 @@ impl RecoveryPlan {
             | Self::RequestCompletion
             | Self::Resume
             | Self::Compact
-            | Self::Forgo
+            | Self::SkipCompaction
             | Self::Trim
-            | Self::Heal
+            | Self::RepairBlock
             | Self::DropThinking
             | Self::RetryOverflow
             | Self::LowerCap
             | Self::CoolDown
-            | Self::LeaveFast
-            | Self::Return
+            | Self::DisableFastMode
+            | Self::ReturnToPreferredModel
             | Self::Restructure
-            | Self::Amend
+            | Self::RetryRequirement
             | Self::Report
             | Self::Probe
             | Self::ReturnEarly
@@ -262,20 +262,20 @@ impl RecoveryPlan {
             | Self::Resume
             | Self::Nudge
             | Self::Compact
-            | Self::Forgo
-            | Self::Drain
+            | Self::SkipCompaction
+            | Self::CommitFolds
             | Self::CompactReactively
             | Self::Trim
             | Self::Strip
-            | Self::Heal
+            | Self::RepairBlock
             | Self::DropThinking
             | Self::LowerCap
             | Self::CoolDown
-            | Self::LeaveFast
-            | Self::Return
+            | Self::DisableFastMode
+            | Self::ReturnToPreferredModel
             | Self::Restructure
-            | Self::Amend
-            | Self::Heed
+            | Self::RetryRequirement
+            | Self::RetryStopHook
             | Self::Report
             | Self::Probe
             | Self::Stop(_) => false,

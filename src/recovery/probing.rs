@@ -92,13 +92,13 @@ impl Run {
         if probe_at.is_none_or(|probe_at| scene.at < probe_at) {
             return self.wait_with_probes(wait, probe_at, scene);
         }
-        let (run, chosen) = self.choose(SetbackKind::ProbeDue, scene);
+        let (run, chosen) = self.choose_plan(SetbackKind::ProbeDue, scene);
         if chosen != RecoveryPlan::Probe {
             return run.wait_with_probes(wait, None, scene);
         }
         let CapacityWait { until, why, then } = wait;
         let probing = Phase::Probing { until, why, then, since: scene.at };
-        run.enter(probing).doing(Action::Probe { rung: run.rung }).by(chosen)
+        run.enter(probing).doing(Action::Probe { rung: run.model_index }).by(chosen)
     }
 
     /// What a probe that began at `since` led to.
@@ -133,7 +133,7 @@ impl Run {
 
     /// Makes the call at `turn`, ahead of the back-off, if that can be paid for.
     fn return_early(self, turn: Moment, wait: CapacityWait, scene: StepContext<'_>) -> StepOutcome {
-        let (run, chosen) = self.choose(SetbackKind::CapacityBack, scene);
+        let (run, chosen) = self.choose_plan(SetbackKind::CapacityBack, scene);
         if chosen != RecoveryPlan::ReturnEarly {
             return run.wait_with_probes(wait, None, scene);
         }
@@ -155,7 +155,7 @@ impl Run {
         let allowed = allowed_from(failure, self.seed, self.failures, scene);
         let run = Self { not_before: self.not_before.max(allowed), ..self };
         let wait = CapacityWait { until: wait.until.max(run.not_before), ..wait };
-        match finding(failure) {
+        match classify_probe_failure(failure) {
             ProbeFinding::Answers => run.return_early(scene.at, wait, scene),
             ProbeFinding::RefusesProbes => {
                 let budgets = Budgets { capacity_probes: 0, ..run.budgets };
@@ -172,8 +172,8 @@ impl Run {
 /// The shortest wait.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-fn finding(failure: Failure) -> ProbeFinding {
-    if failure.ruling == Some(RetryHint::Stop) {
+fn classify_probe_failure(failure: Failure) -> ProbeFinding {
+    if failure.retry_hint == Some(RetryHint::Stop) {
         return ProbeFinding::RefusesProbes;
     }
     match failure.class {

@@ -13,12 +13,12 @@ impl Run {
             phase: Phase::Ready,
             connection: ConnectionChoice::Pooled,
             not_before: Moment::default(),
-            yields_until: Moment::default(),
-            home: None,
-            away_until: Moment::default(),
+            shared_wait_until: Moment::default(),
+            fallback_from: None,
+            preferred_model_after: Moment::default(),
             fast: if self.fast == Fast::Off { Fast::Off } else { Fast::On },
             compaction: Compaction::Idle,
-            useless: 0,
+            useless_compactions: 0,
             asked_about_work: false,
             wrapping_up: false,
             ..self
@@ -31,13 +31,13 @@ impl Run {
     #[must_use]
     pub fn reopened(self, limits: &Limits) -> Self {
         let fresh = Self::new(self.seed, limits);
-        let Budgets { turns, nudges, schema_tries, amendments, reports, objections, .. } =
+        let Budgets { turns, nudges, schema_tries, requirement_tries: amendments, reports, objections, .. } =
             self.budgets;
         let budgets = Budgets {
             turns,
             nudges,
             schema_tries,
-            amendments,
+            requirement_tries: amendments,
             reports,
             objections,
             ..fresh.budgets
@@ -49,7 +49,7 @@ impl Run {
     /// A run whose answer waits for the hooks of Stop or the command of `--require`, and for
     /// nothing else.
     #[must_use]
-    pub fn to_be_judged(self, limits: &Limits) -> Self {
-        self.enter(if limits.stop_hooks { Phase::Consulting } else { Phase::Checking })
+    pub fn awaiting_acceptance(self, limits: &Limits) -> Self {
+        self.enter(if limits.stop_hooks { Phase::RunningStopHooks } else { Phase::RunningRequirement })
     }
 }

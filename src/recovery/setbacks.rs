@@ -1,7 +1,7 @@
 //! Where a reply or a failure leads: every recovery path, in one place.
 
-use super::backoff::courtesy;
-use super::cures::toll;
+use super::backoff::retry_after_jitter;
+use super::cures::retry_cost;
 use super::event::{Action, ConnectionChoice, CutKind, ReplyDisposition, Incomplete, CompactionTrigger, CallPurpose, ReplyKind, Trim};
 use super::machine::{FAILURES_MAX, StepOutcome, StepContext};
 use super::state::{Call, Cap, Fast, Pause, Phase, Run};
@@ -11,22 +11,22 @@ use super::{
 };
 
 impl Run {
-    pub(super) fn hear(self, reply: ReplyKind, scene: StepContext<'_>) -> StepOutcome {
+    pub(super) fn handle_reply(self, reply: ReplyKind, scene: StepContext<'_>) -> StepOutcome {
         match reply {
             ReplyKind::Answer { tokens } => {
-                self.settle(scene).ended(scene).credit(tokens, scene).answer(scene)
+                self.settle(scene).record_reply_ended(scene).count_output_tokens(tokens, scene).answer(scene)
             }
             ReplyKind::Early { tokens } => {
-                self.settle(scene).ended(scene).credit(tokens, scene).answer_early(scene)
+                self.settle(scene).record_reply_ended(scene).count_output_tokens(tokens, scene).answer_early(scene)
             }
             ReplyKind::ToolCalls { tokens } => {
-                self.settle(scene).ended(scene).credit(tokens, scene).work(scene)
+                self.settle(scene).record_reply_ended(scene).count_output_tokens(tokens, scene).work(scene)
             }
             ReplyKind::Refusal => self.settle(scene).stop(StopReason::Refusal).with(ReplyDisposition::Keep),
-            ReplyKind::CutShort(cut) => self.settle(scene).go_on(cut, scene),
-            ReplyKind::Incomplete(why) => self.not_answered(scene).complete(why, scene),
+            ReplyKind::CutShort(cut) => self.settle(scene).recover_cut_reply(cut, scene),
+            ReplyKind::Incomplete(why) => self.count_unusable_reply(scene).recover_incomplete_reply(why, scene),
             ReplyKind::Paused => self.settle(scene).resume(scene),
-            ReplyKind::Empty => self.not_answered(scene).ask_again(scene),
+            ReplyKind::Empty => self.count_unusable_reply(scene).ask_again(scene),
         }
     }
 
@@ -38,11 +38,11 @@ impl Run {
     }
 
     /// Recovers from a reply that hit the output limit (SPEC 9).
-    fn go_on(self, cut: CutKind, scene: StepContext<'_>) -> StepOutcome {
+    fn recover_cut_reply(self, cut: CutKind, scene: StepContext<'_>) -> StepOutcome {
         if scene.is_late() {
             return self.stop(StopReason::Deadline).with(ReplyDisposition::Keep);
         }
-        let (run, chosen) = self.choose(SetbackKind::CutShort, scene);
+        let (run, chosen) = self.choose_plan(SetbackKind::CutShort, scene);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason).with(ReplyDisposition::Keep)
         } else if chosen == RecoveryPlan::Escalate {
@@ -67,7 +67,7 @@ impl Run {
     /// Goes on with a paused turn. The service wants the conversation back as it is, so nothing
     /// is said here, not even that this is the last reply.
     fn resume(self, scene: StepContext<'_>) -> StepOutcome {
-        let (run, chosen) = self.choose(SetbackKind::Paused, scene);
+        let (run, chosen) = self.choose_plan(SetbackKind::Paused, scene);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason)
         } else {
@@ -81,11 +81,11 @@ impl Run {
 
     /// Recovers from a reply that nothing says is whole. The same request may bring a better one;
     /// after that, the model is told.
-    fn complete(self, why: Incomplete, scene: StepContext<'_>) -> StepOutcome {
+    fn recover_incomplete_reply(self, why: Incomplete, scene: StepContext<'_>) -> StepOutcome {
         if scene.is_late() {
             return self.stop(StopReason::Deadline).with(ReplyDisposition::Keep);
         }
-        let (run, chosen) = self.choose(SetbackKind::Incomplete, scene);
+        let (run, chosen) = self.choose_plan(SetbackKind::Incomplete, scene);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason).with(ReplyDisposition::Keep)
         } else if chosen == RecoveryPlan::SwitchModel {
@@ -96,7 +96,7 @@ impl Run {
             let full = scene.limits.budgets.incomplete_retries;
             let retry = full.saturating_sub(run.budgets.incomplete_retries);
             let why = Pause { class: ErrorClass::BadResponse, retry, of: Some(full) };
-            let until = scene.at.after(scene.limits.ladder.pause(run.seed, retry));
+            let until = scene.at.after(scene.limits.backoff.pause(run.seed, retry));
             run.call_from(until, why, Call::Ask(CallPurpose::Reply), scene).with(ReplyDisposition::Drop)
         };
         outcome.by(chosen)
@@ -110,12 +110,12 @@ impl Run {
     }
 
     /// A reply that is none is an attempt that failed, over a connection that did not.
-    fn not_answered(self, scene: StepContext<'_>) -> Self {
-        Self { failures: self.failures.saturating_add(1).min(FAILURES_MAX), ..self.reached(scene) }
+    fn count_unusable_reply(self, scene: StepContext<'_>) -> Self {
+        Self { failures: self.failures.saturating_add(1).min(FAILURES_MAX), ..self.record_service_reached(scene) }
     }
 
     fn ask_again(self, scene: StepContext<'_>) -> StepOutcome {
-        let (run, chosen) = self.choose(SetbackKind::Empty, scene);
+        let (run, chosen) = self.choose_plan(SetbackKind::Empty, scene);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason)
         } else if chosen == RecoveryPlan::SwitchModel {
@@ -124,7 +124,7 @@ impl Run {
             let full = scene.limits.budgets.empty_replies;
             let retry = full.saturating_sub(run.budgets.empty_replies);
             let why = Pause { class: ErrorClass::EmptyResponse, retry, of: Some(full) };
-            let until = scene.at.after(scene.limits.ladder.pause(run.seed, retry));
+            let until = scene.at.after(scene.limits.backoff.pause(run.seed, retry));
             run.call_from(until, why, Call::Ask(CallPurpose::Reply), scene)
         };
         outcome.with(ReplyDisposition::Drop).by(chosen)
@@ -133,9 +133,9 @@ impl Run {
     // --- what a failure leads to ----------------------------------------------------------
 
     pub(super) fn recover(self, call: Call, failure: Failure, scene: StepContext<'_>) -> StepOutcome {
-        let failure = failure.seen_over(self.connection);
+        let failure = failure.normalized_for(self.connection);
         let counted = self.count(call, failure, scene);
-        let (run, chosen) = counted.choose(SetbackKind::Failed(failure), scene);
+        let (run, chosen) = counted.choose_plan(SetbackKind::Failed(failure), scene);
         let outcome = match chosen {
             RecoveryPlan::Stop(reason) => run.stop(reason),
             RecoveryPlan::SwitchModel => {
@@ -149,47 +149,47 @@ impl Run {
                 run.call_from(scene.at, run.nth_retry(failure, scene), call, scene)
             }
             RecoveryPlan::Retry { tokens } => {
-                let until = run.back_off(scene.limits.ladder, tokens, failure, scene);
+                let until = run.back_off(scene.limits.backoff, tokens, failure, scene);
                 run.call_from(until, run.nth_retry(failure, scene), call, scene)
             }
             RecoveryPlan::RetryOddRefusal => {
                 // A credential that could not be had anew is tried as it is.
-                let until = run.back_off(scene.limits.ladder, 1, failure, scene);
+                let until = run.back_off(scene.limits.backoff, 1, failure, scene);
                 let why = run.nth_odd_refusal(failure, scene);
                 run.call_from(until, why, Call::Ask(call.purpose()), scene)
             }
             RecoveryPlan::WaitForCapacity => run.wait_for_capacity(call, failure, scene),
-            RecoveryPlan::Drain => run.another(failure, call, scene).trimming(Trim::Folds),
-            RecoveryPlan::LowerCap => run.another(failure, call, scene),
-            RecoveryPlan::Strip => run.another(failure, call, scene).trimming(Trim::Media),
-            RecoveryPlan::Heal => run.another(failure, call, scene).trimming(Trim::Block),
+            RecoveryPlan::CommitFolds => run.retry_changed_request(failure, call, scene).trimming(Trim::Folds),
+            RecoveryPlan::LowerCap => run.retry_changed_request(failure, call, scene),
+            RecoveryPlan::Strip => run.retry_changed_request(failure, call, scene).trimming(Trim::Media),
+            RecoveryPlan::RepairBlock => run.retry_changed_request(failure, call, scene).trimming(Trim::Block),
             RecoveryPlan::DropThinking => {
-                run.another(failure, call, scene).trimming(Trim::ThinkingParameter)
+                run.retry_changed_request(failure, call, scene).trimming(Trim::ThinkingParameter)
             }
             RecoveryPlan::RetryOverflow => {
                 let why = Pause { class: failure.class, retry: 1, of: Some(1) };
-                let pause = scene.limits.ladder.pause(run.seed, 1);
+                let pause = scene.limits.backoff.pause(run.seed, 1);
                 run.call_from(scene.at.after(pause), why, call, scene)
             }
-            RecoveryPlan::Trim => run.another(failure, call, scene).trimming(Trim::OldestRounds),
+            RecoveryPlan::Trim => run.retry_changed_request(failure, call, scene).trimming(Trim::OldestRounds),
             RecoveryPlan::CompactReactively => {
                 let call = Call::Ask(CallPurpose::Summary(CompactionTrigger::Overflow));
-                run.compacting(scene).another(failure, call, scene)
+                run.compacting(scene).retry_changed_request(failure, call, scene)
             }
-            RecoveryPlan::Forgo => {
-                run.forgoing().another(failure, Call::Ask(CallPurpose::Reply), scene)
+            RecoveryPlan::SkipCompaction => {
+                run.skip_compaction().retry_changed_request(failure, Call::Ask(CallPurpose::Reply), scene)
             }
             RecoveryPlan::CoolDown => run.cool_down(self, failure, call.purpose(), scene),
-            RecoveryPlan::LeaveFast => run.slow_down(Fast::Off, self, call.purpose(), scene),
+            RecoveryPlan::DisableFastMode => run.slow_down(Fast::Off, self, call.purpose(), scene),
             // These mend replies or waits. That one was planned for a failure is a broken rule of
             // ours.
             RecoveryPlan::Probe
             | RecoveryPlan::ReturnEarly
             | RecoveryPlan::Compact
-            | RecoveryPlan::Return
+            | RecoveryPlan::ReturnToPreferredModel
             | RecoveryPlan::Restructure
-            | RecoveryPlan::Amend
-            | RecoveryPlan::Heed
+            | RecoveryPlan::RetryRequirement
+            | RecoveryPlan::RetryStopHook
             | RecoveryPlan::Report
             | RecoveryPlan::Escalate
             | RecoveryPlan::Continue
@@ -203,20 +203,20 @@ impl Run {
     }
 
     /// Makes another request, which nobody has refused yet.
-    fn another(self, failure: Failure, call: Call, scene: StepContext<'_>) -> StepOutcome {
+    fn retry_changed_request(self, failure: Failure, call: Call, scene: StepContext<'_>) -> StepOutcome {
         let why = Pause { class: failure.class, retry: 1, of: None };
         Self { failures: 0, ..self }.call_from(scene.at, why, call, scene)
     }
 
     /// Waits without a count. What it can, it pays from the bucket.
     fn wait_for_capacity(self, call: Call, failure: Failure, scene: StepContext<'_>) -> StepOutcome {
-        let paid = self.budgets.bucket.checked_sub(toll(failure.class));
+        let paid = self.budgets.bucket.checked_sub(retry_cost(failure.class));
         let budgets = Budgets { bucket: paid.unwrap_or(self.budgets.bucket), ..self.budgets };
         let run = Self { budgets, ..self };
         let why = Pause { class: failure.class, retry: run.failures, of: None };
-        let tokens = paid.map_or(0, |_| toll(failure.class));
+        let tokens = paid.map_or(0, |_| retry_cost(failure.class));
         let longest = scene.limits.longest_capacity_wait;
-        let ladder = Backoff { longest, ..scene.limits.ladder };
+        let ladder = Backoff { longest, ..scene.limits.backoff };
         let outcome = run.call_from(run.back_off(ladder, tokens, failure, scene), why, call, scene);
         outcome.probing_from(run.first_probe(call, scene), scene)
     }
@@ -227,7 +227,7 @@ impl Run {
         let longest = scene.limits.longest_capacity_wait;
         let pause = if tokens == 0 {
             Backoff { first: longest, longest }.pause(self.seed, self.failures)
-        } else if failure.wish.is_some() {
+        } else if failure.retry_after.is_some() {
             return scene.at;
         } else {
             ladder.pause(self.seed, self.failures)
@@ -285,29 +285,29 @@ impl Run {
     /// and those after it do without. A call without streaming that breaks by itself was no cure:
     /// the next one streams again, and one more torn stream is then enough.
     fn count_torn(self, failure: Failure, limits: &Limits) -> Self {
-        if self.asks_whole(limits) {
-            let whole_turns = if failure.blames_the_wire() { 0 } else { self.whole_turns };
-            return Self { whole_turns, ..self };
+        if self.avoids_streaming(limits) {
+            let whole_turns = if failure.is_connection_failure() { 0 } else { self.unstreamed_turns };
+            return Self { unstreamed_turns: whole_turns, ..self };
         }
         if !failure.has_streamed() {
             return self;
         }
-        let torn = if failure.broke_in_the_stream() { self.torn.saturating_add(1) } else { 0 };
+        let torn = if failure.is_broken_stream() { self.torn_streams.saturating_add(1) } else { 0 };
         if torn == 0 || torn < limits.torn_streams_per_whole {
-            return Self { torn, ..self };
+            return Self { torn_streams: torn, ..self };
         }
         // The turn at hand counts as well.
         let whole_turns = limits.whole_turns.saturating_add(1);
-        Self { torn: limits.torn_streams_per_whole.saturating_sub(1), whole_turns, ..self }
+        Self { torn_streams: limits.torn_streams_per_whole.saturating_sub(1), unstreamed_turns: whole_turns, ..self }
     }
 }
 
 /// When the server allows the next call. Jitter is added to its word, but does not make us miss
 /// a deadline that the word itself leaves room for.
 pub(super) fn allowed_from(failure: Failure, seed: u64, nth: u8, scene: StepContext<'_>) -> Moment {
-    let Some(wish) = failure.wish else { return Moment::default() };
+    let Some(wish) = failure.retry_after else { return Moment::default() };
     let exactly = scene.limits.persistence != Persistence::Off;
-    let polite = scene.at.after(courtesy(seed, nth, wish, exactly));
+    let polite = scene.at.after(retry_after_jitter(seed, nth, wish, exactly));
     match scene.limits.deadline {
         Some(deadline) if scene.at.after(wish.wait) < deadline => {
             polite.min(deadline.just_before())

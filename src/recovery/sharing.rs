@@ -8,8 +8,8 @@ use super::{Budget, Budgets, ErrorClass, Moment};
 
 impl Run {
     /// Whether a request may be held back for the sake of others.
-    pub(super) fn yields(self) -> bool {
-        self.budgets.holds > 0
+    pub(super) fn may_wait_for_shared_limit(self) -> bool {
+        self.budgets.shared_limit_waits > 0
     }
 
     /// Waits until others say that the service has room again.
@@ -18,17 +18,17 @@ impl Run {
     /// of a call together are no longer than one for the service itself may be, nor too many, and
     /// none goes beyond the deadline. After that, requests are made whatever others say, until one
     /// is answered.
-    pub(super) fn hold(self, until: Moment, call: Call, scene: StepContext<'_>) -> StepOutcome {
-        let first = self.budgets.holds == scene.limits.budgets.holds;
+    pub(super) fn wait_for_shared_limit(self, until: Moment, call: Call, scene: StepContext<'_>) -> StepOutcome {
+        let first = self.budgets.shared_limit_waits == scene.limits.budgets.shared_limit_waits;
         let patience = scene.at.after(scene.limits.max_retry_wait);
-        let yields_until = if first { patience } else { self.yields_until };
+        let yields_until = if first { patience } else { self.shared_wait_until };
         let late = scene.limits.deadline.is_some_and(|deadline| until >= deadline);
         if late || until > yields_until {
-            let budgets = Budgets { holds: 0, ..self.budgets };
+            let budgets = Budgets { shared_limit_waits: 0, ..self.budgets };
             return Self { budgets, ..self }.call(call, scene);
         }
-        let budgets = self.budgets.spend(Budget::Hold).unwrap_or(self.budgets);
-        let run = Self { budgets, yields_until, ..self };
+        let budgets = self.budgets.spend(Budget::SharedLimitWait).unwrap_or(self.budgets);
+        let run = Self { budgets, shared_wait_until: yields_until, ..self };
         let why = Pause { class: ErrorClass::RateLimit, retry: 0, of: None };
         // A moment that has passed already is no reason to go round without a wait.
         let until = until.max(scene.at.after(SHORTEST));

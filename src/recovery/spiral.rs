@@ -128,10 +128,10 @@ impl LoopDetector {
         self.batch += 1;
         let mut pace = LoopStatus::Fresh;
         for deed in batch {
-            let circle = self.circle(deed);
-            let (before, after) = circle.map_or((0, 0), |(_, key)| self.weigh(deed, key));
-            pace = pace.max(self.judge(before, after, limits));
-            self.learn(deed);
+            let circle = self.repetition_of(deed);
+            let (before, after) = circle.map_or((0, 0), |(_, key)| self.take_trace_weights(deed, key));
+            pace = pace.max(self.loop_status(before, after, limits));
+            self.record_progress(deed);
             if let Some((circle, key)) = circle {
                 let (tool, batch, progress) = (deed.tool, self.batch, self.progress);
                 let trace = RepetitionTrace { circle, key, tool, weight: after, batch, progress };
@@ -142,20 +142,20 @@ impl LoopDetector {
     }
 
     /// What a deed may be part of.
-    fn circle(&self, deed: &ToolCallRecord) -> Option<(RepetitionKind, Fingerprint)> {
-        match deed.nature {
-            CallEffect::Changed | CallEffect::Looked | CallEffect::Waited => {
+    fn repetition_of(&self, deed: &ToolCallRecord) -> Option<(RepetitionKind, Fingerprint)> {
+        match deed.effect {
+            CallEffect::Changed | CallEffect::ReadOnly | CallEffect::Waited => {
                 Some((RepetitionKind::Call, deed.call.with(deed.result)))
             }
             CallEffect::Failed => Some((RepetitionKind::Failure, deed.tool.with(deed.result))),
             CallEffect::Edited { file, now } => {
-                self.states.has(file.with(now)).then_some((RepetitionKind::Return, file))
+                self.states.contains(file.with(now)).then_some((RepetitionKind::Return, file))
             }
         }
     }
 
     /// Takes the trace of a deed out and returns its weight without and with the deed.
-    fn weigh(&mut self, deed: &ToolCallRecord, key: Fingerprint) -> (u64, u64) {
+    fn take_trace_weights(&mut self, deed: &ToolCallRecord, key: Fingerprint) -> (u64, u64) {
         let place = self.traces.iter().position(|trace| trace.key == key);
         let found = match place {
             Some(place) => self.traces.remove(place),
@@ -165,10 +165,10 @@ impl LoopDetector {
             }
             None => None,
         };
-        let once = if deed.nature == CallEffect::Waited { POLL } else { FULL };
+        let once = if deed.effect == CallEffect::Waited { POLL } else { FULL };
         let Some(trace) = found.filter(|trace| !self.moved_on(trace)) else { return (0, once) };
         // One reply cannot learn from its own results.
-        let more = if trace.batch == self.batch { 0 } else { self.price(&trace, deed) };
+        let more = if trace.batch == self.batch { 0 } else { self.repetition_weight(&trace, deed) };
         (trace.weight, trace.weight + more)
     }
 
@@ -180,10 +180,10 @@ impl LoopDetector {
     }
 
     /// What one more time weighs.
-    fn price(&self, trace: &RepetitionTrace, deed: &ToolCallRecord) -> u64 {
+    fn repetition_weight(&self, trace: &RepetitionTrace, deed: &ToolCallRecord) -> u64 {
         let (then, now) = (trace.progress, self.progress);
-        let waited = deed.nature == CallEffect::Waited || now.waited > then.waited;
-        let other = trace.circle == RepetitionKind::Failure && !self.calls.has(deed.call);
+        let waited = deed.effect == CallEffect::Waited || now.waited > then.waited;
+        let other = trace.circle == RepetitionKind::Failure && !self.calls.contains(deed.call);
         let news = now.learned > then.learned || now.changed > then.changed;
         match trace.circle {
             RepetitionKind::Call | RepetitionKind::Failure if waited => POLL,
@@ -192,7 +192,7 @@ impl LoopDetector {
         }
     }
 
-    fn judge(&mut self, before: u64, after: u64, limits: LoopLimits) -> LoopStatus {
+    fn loop_status(&mut self, before: u64, after: u64, limits: LoopLimits) -> LoopStatus {
         if after < limits.soft() {
             return LoopStatus::Fresh;
         }
@@ -206,18 +206,18 @@ impl LoopDetector {
     }
 
     /// Remembers a deed, and what it moved.
-    fn learn(&mut self, deed: &ToolCallRecord) {
+    fn record_progress(&mut self, deed: &ToolCallRecord) {
         let new_call = self.calls.add(deed.call);
         let new_result = self.results.add(deed.result);
         let progress = &mut self.progress;
-        match deed.nature {
+        match deed.effect {
             CallEffect::Failed => return,
             CallEffect::Edited { file, now } => {
                 progress.made += u64::from(self.states.add(file.with(now)));
             }
             CallEffect::Changed => progress.changed += u64::from(new_call),
             CallEffect::Waited => progress.waited += 1,
-            CallEffect::Looked => {}
+            CallEffect::ReadOnly => {}
         }
         progress.learned += u64::from(new_result);
         if new_call || new_result {
@@ -232,7 +232,7 @@ impl LoopDetector {
 struct KnownFingerprints(VecDeque<Fingerprint>);
 
 impl KnownFingerprints {
-    fn has(&self, mark: Fingerprint) -> bool {
+    fn contains(&self, mark: Fingerprint) -> bool {
         self.0.contains(&mark)
     }
 

@@ -13,33 +13,33 @@ pub struct Run {
     pub phase: Phase,
     pub budgets: Budgets,
     /// Which model is in use, counted from the preferred one.
-    pub rung: u8,
+    pub model_index: u8,
     /// Which model to go back to if the preferred one, tried again, still fails.
-    pub home: Option<u8>,
+    pub fallback_from: Option<u8>,
     /// Before then the preferred model is not tried again.
-    pub away_until: Moment,
+    pub preferred_model_after: Moment,
     pub fast: Fast,
     /// How far this turn's compaction has come.
     pub compaction: Compaction,
     /// Compactions in a row that did not bring the conversation under its threshold.
-    pub useless: u8,
+    pub useless_compactions: u8,
     pub cap: Cap,
     /// Consecutive failures of the call at hand; the exponent of the back-off. Stays clamped.
     pub failures: u8,
     /// Consecutive overloads; enough of them change the model.
     pub overloads: u8,
     /// Consecutive streams that broke, however far they came.
-    pub torn: u8,
+    pub torn_streams: u8,
     /// Turns that do without streaming because streams broke, the one at hand included.
     #[serde(default)]
-    pub whole_turns: u8,
+    pub unstreamed_turns: u8,
     /// How the next attempt connects.
     pub connection: ConnectionChoice,
     /// No call to this model before then: the server asked for it.
     pub not_before: Moment,
     /// Where waiting for others ends that the call at hand has begun with.
     #[serde(default)]
-    pub yields_until: Moment,
+    pub shared_wait_until: Moment,
     /// Whether a larger output cap would have given the call at hand more room.
     pub may_escalate: bool,
     /// Output tokens still wanted by the token budget.
@@ -78,13 +78,13 @@ pub struct Run {
 pub enum Phase {
     Ready,
     /// The next request is being measured against the budget and the window.
-    Weighing(CallPurpose),
+    Estimating(CallPurpose),
     Calling(Call),
     Working,
     /// The model is done, and the hooks of Stop are heard.
-    Consulting,
+    RunningStopHooks,
     /// The command of `--require` runs.
-    Checking,
+    RunningRequirement,
     /// The model is done and background work is not.
     Awaiting {
         until: Moment,
@@ -112,9 +112,9 @@ impl Phase {
     /// is cut off at work, and not while the model was answering.
     pub fn is_at_work(self) -> bool {
         match self {
-            Self::Working | Self::Consulting | Self::Checking | Self::Awaiting { .. } => true,
+            Self::Working | Self::RunningStopHooks | Self::RunningRequirement | Self::Awaiting { .. } => true,
             Self::Ready
-            | Self::Weighing(_)
+            | Self::Estimating(_)
             | Self::Calling(_)
             | Self::Pausing { .. }
             | Self::Probing { .. }
@@ -129,11 +129,11 @@ impl Phase {
                 Some((until, why))
             }
             Self::Ready
-            | Self::Weighing(_)
+            | Self::Estimating(_)
             | Self::Calling(_)
             | Self::Working
-            | Self::Consulting
-            | Self::Checking
+            | Self::RunningStopHooks
+            | Self::RunningRequirement
             | Self::Awaiting { .. }
             | Self::Stopped(_) => None,
         }

@@ -67,7 +67,7 @@ const REWRITTEN: [&str; 4] = ["tool_calls", "tool_call_id", "image_url", "openai
 impl Fault {
     /// The service's own figure for the context window, in tokens, if this is an overflow that
     /// names one.
-    pub fn window(&self) -> Option<u64> {
+    pub fn named_window(&self) -> Option<u64> {
         if classify(self).class != ErrorClass::PromptTooLong {
             return None;
         }
@@ -100,20 +100,20 @@ impl Fault {
     }
 
     /// The place that the refusal names, if it finds fault with the conversation.
-    pub fn place(&self) -> Option<BlockIndex> {
-        let words = self.blame()?;
+    pub fn rejected_block(&self) -> Option<BlockIndex> {
+        let words = self.rejection_text()?;
         if REWRITTEN.iter().any(|sign| words.contains(sign)) {
             return None;
         }
         let starts = words.match_indices("messages").filter(|(at, _)| {
             !words[..*at].ends_with(|one: char| one.is_ascii_alphanumeric() || one == '_')
         });
-        starts.map(|(at, found)| &words[at + found.len()..]).find_map(place_in)
+        starts.map(|(at, found)| &words[at + found.len()..]).find_map(parse_block_path)
     }
 
     /// What the refusal finds wrong with the conversation, if changing that may cure it.
-    pub fn poison(&self) -> Option<RejectedContent> {
-        let words = self.blame()?;
+    pub fn rejected_content(&self) -> Option<RejectedContent> {
+        let words = self.rejection_text()?;
         let class = classify(self).class;
         let is_media = matches!(
             class,
@@ -130,18 +130,18 @@ impl Fault {
         } else if is_about_thinking(&words) {
             Some(RejectedContent::Thinking)
         } else {
-            self.place().map(|_| RejectedContent::Block)
+            self.rejected_block().map(|_| RejectedContent::Block)
         }
     }
 
     /// Whether a request that does not ask for thinking may be accepted instead: the refusal is
     /// about thinking, which the conversation lacks or the service does not offer.
     pub fn is_about_asking_for_thinking(&self) -> bool {
-        self.blame().is_some_and(|words| words.contains("thinking"))
+        self.rejection_text().is_some_and(|words| words.contains("thinking"))
     }
 
     /// The words, in lower case, of a refusal that may be about the conversation.
-    fn blame(&self) -> Option<String> {
+    fn rejection_text(&self) -> Option<String> {
         let FaultKind::Refused { status: 200 | 400 | 413 | 422, message, .. } = &self.kind else {
             return None;
         };
@@ -176,7 +176,7 @@ fn number_at(text: &str) -> Option<u64> {
 }
 
 /// Reads what follows the word "messages": `.3.content.1`, `[3].content[1]`, `",3,"content",1`.
-fn place_in(after: &str) -> Option<BlockIndex> {
+fn parse_block_path(after: &str) -> Option<BlockIndex> {
     let (message, rest) = index_after(after)?;
     let Some(rest) = word_after(rest, "content") else {
         return ends_here(rest).then_some(BlockIndex { message, block: None, inner: None });

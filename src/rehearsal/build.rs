@@ -68,7 +68,7 @@ impl Scenario {
     /// The service answers with an error status, in its own words for it.
     #[must_use]
     pub fn status(self, status: u16) -> Self {
-        self.step(ScriptStep::new(StepAnswer::Http(render::refusal(status, None))))
+        self.step(ScriptStep::new(StepAnswer::Http(render::error_response(status, None))))
     }
 
     /// The server sends these bytes and closes.
@@ -80,8 +80,8 @@ impl Scenario {
     /// A reply that breaks. Say what it would have been with [`Scenario::and_text`] and
     /// [`Scenario::and_tool`].
     #[must_use]
-    pub fn breaks(self, harm: ScriptedFaultKind, after: FaultPosition) -> Self {
-        let mut step = ScriptStep::new(StepAnswer::Reply(ScriptedReply::doomed()));
+    pub fn interrupted(self, harm: ScriptedFaultKind, after: FaultPosition) -> Self {
+        let mut step = ScriptStep::new(StepAnswer::Reply(ScriptedReply::interrupted_default()));
         step.fault = Some(ScriptedFault::new(harm, after));
         self.step(step)
     }
@@ -157,7 +157,7 @@ impl Scenario {
             message: message.to_owned(),
             code: code.map(str::to_owned),
         };
-        self.on_http(|http| *http = render::refusal(http.status, Some(&error)))
+        self.on_http(|http| *http = render::error_response(http.status, Some(&error)))
     }
 
     /// This body and type in place of an error in the service's words.
@@ -241,7 +241,7 @@ impl Scenario {
                 step.answer = StepAnswer::Reply(ScriptedReply::default());
             }
             if let StepAnswer::Reply(reply) = &mut step.answer {
-                if step.fault.is_some() && *reply == ScriptedReply::doomed() {
+                if step.fault.is_some() && *reply == ScriptedReply::interrupted_default() {
                     *reply = ScriptedReply::default();
                 }
                 change(reply);
@@ -252,7 +252,7 @@ impl Scenario {
     fn on_http(self, change: impl FnOnce(&mut ScriptedHttp)) -> Self {
         self.on_step(|step| {
             if !matches!(step.answer, StepAnswer::Http(_)) {
-                step.answer = StepAnswer::Http(render::refusal(200, None));
+                step.answer = StepAnswer::Http(render::error_response(200, None));
             }
             if let StepAnswer::Http(http) = &mut step.answer {
                 change(http);
@@ -322,7 +322,7 @@ impl Scenario {
 
 impl ScriptedReply {
     /// What a broken step would have said when its author did not care.
-    pub(super) fn doomed() -> Self {
+    pub(super) fn interrupted_default() -> Self {
         Self {
             text: Some("These words are lost on their way to you.".to_owned()),
             ..Self::default()

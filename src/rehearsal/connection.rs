@@ -175,7 +175,7 @@ impl ServerConnection {
     }
 
     /// Says nothing for a while. Ends early when the client leaves.
-    pub(super) async fn linger(&mut self, duration: Duration) -> ClientState {
+    pub(super) async fn wait_silently(&mut self, duration: Duration) -> ClientState {
         if duration.is_zero() {
             return ClientState::Here;
         }

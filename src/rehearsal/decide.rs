@@ -47,7 +47,7 @@ pub(super) fn decide(connection: &ServerConnection, request: &RecordedRequest, s
     let case = RequestCase { part: &stage.part, asked, line, number, era };
     let step = answer(&mut script, &case);
     let streaming = body["stream"].as_bool().unwrap_or(false);
-    let step = if streaming { step } else { render::unstreamed(step) };
+    let step = if streaming { step } else { render::without_streaming(step) };
     let spoken = match &step.answer {
         StepAnswer::Reply(reply) => {
             let given = ReplyContext {
@@ -60,7 +60,7 @@ pub(super) fn decide(connection: &ServerConnection, request: &RecordedRequest, s
             };
             let spoken = ResolvedReply::new(reply, &given);
             script.track(line).last_word = match spoken.stop_reason.as_str() {
-                "pause_turn" => LastWord::Anyone,
+                "pause_turn" => LastWord::AnyRole,
                 _ => LastWord::User,
             };
             Some((spoken, streaming))
@@ -68,15 +68,15 @@ pub(super) fn decide(connection: &ServerConnection, request: &RecordedRequest, s
         StepAnswer::Http(_) | StepAnswer::Raw(_) => None,
     };
     drop(script);
-    stage.news.send_replace(());
+    stage.changes.send_replace(());
     (number, step, spoken)
 }
 
 /// What answers a request, and whether it may come again.
 fn answer(script: &mut ScriptState, case: &RequestCase<'_>) -> ScriptStep {
-    let (step, rule) = match objection(script, case) {
-        Some(RequestObjection { http, rule }) => (unwelcome(http), rule),
-        None => (scripted(script, case), None),
+    let (step, rule) = match find_objection(script, case) {
+        Some(RequestObjection { http, rule }) => (non_retryable(http), rule),
+        None => (scripted_step(script, case), None),
     };
     let refusal = &mut script.track(case.line).refusal;
     match &step.answer {
@@ -88,7 +88,7 @@ fn answer(script: &mut ScriptState, case: &RequestCase<'_>) -> ScriptStep {
     step
 }
 
-fn scripted(script: &mut ScriptState, case: &RequestCase<'_>) -> ScriptStep {
+fn scripted_step(script: &mut ScriptState, case: &RequestCase<'_>) -> ScriptStep {
     if let Some(at) = script.next(case.part, case.line, &case.asked) {
         script.recorded[case.number - 1].step = Some(at);
         return case.line.steps(case.part)[at].clone();
@@ -96,11 +96,11 @@ fn scripted(script: &mut ScriptState, case: &RequestCase<'_>) -> ScriptStep {
     let message = format!("request {} came after the end of the script", case.number);
     script.violations.push(message.clone());
     let kind = "api_error".to_owned();
-    unwelcome(render::refusal(500, Some(&ScriptedError { kind, message, code: None })))
+    non_retryable(render::error_response(500, Some(&ScriptedError { kind, message, code: None })))
 }
 
 /// An answer that nobody should try to change by asking again.
-fn unwelcome(http: ScriptedHttp) -> ScriptStep {
+fn non_retryable(http: ScriptedHttp) -> ScriptStep {
     ScriptStep {
         headers: vec![("x-should-retry".to_owned(), "false".to_owned())],
         ..ScriptStep::new(StepAnswer::Http(http))
@@ -129,35 +129,35 @@ impl From<ScriptedHttp> for RequestObjection {
     }
 }
 
-fn objection(script: &mut ScriptState, case: &RequestCase<'_>) -> Option<RequestObjection> {
+fn find_objection(script: &mut ScriptState, case: &RequestCase<'_>) -> Option<RequestObjection> {
     let (rules, RequestTraits { request, body }) = (&case.part.rules, &case.asked);
     if let Some(key) = &rules.require_key
-        && !referee::bears(request, key)
+        && !referee::has_credential(request, key)
     {
-        return Some(render::refusal(401, None).into());
+        return Some(render::error_response(401, None).into());
     }
     if let Some(tokens) = &rules.tokens
-        && let Some(http) = script.grants.object(tokens, request)
+        && let Some(http) = script.grants.check_token(tokens, request)
     {
         return Some(http.into());
     }
     let track = script.track(case.line);
-    let mut faults = referee::judge(request, body, track.last_word, rules.signatures);
-    if track.refusal.covers(body) {
+    let mut faults = referee::validate(request, body, track.last_word, rules.signatures);
+    if track.refusal.forbids(body) {
         faults.push("the same request was refused with a 400 just before".to_owned());
     }
     let rule = match faults.first() {
         Some(_) => None,
-        None => referee::exceeds(rules, request, body, case.era),
+        None => referee::exceeded_limit(rules, request, body, case.era),
     };
-    let again = rule.as_ref().filter(|rule| track.refusal.was(rule));
+    let again = rule.as_ref().filter(|rule| track.refusal.has_message(rule));
     faults.extend(again.map(|rule| format!("the same 400 was provoked again: {rule}")));
     script
         .violations
         .extend(faults.iter().map(|fault| format!("request {}: {fault}", case.number)));
     match (rule, faults.first()) {
         (Some(rule), _) => Some(RequestObjection { http: invalid(&rule), rule: Some(rule) }),
-        (None, Some(_)) if request.body.len() > BODY_MAX => Some(render::refusal(413, None).into()),
+        (None, Some(_)) if request.body.len() > BODY_MAX => Some(render::error_response(413, None).into()),
         (None, Some(fault)) => Some(invalid(fault).into()),
         (None, None) => None,
     }
@@ -165,5 +165,5 @@ fn objection(script: &mut ScriptState, case: &RequestCase<'_>) -> Option<Request
 
 pub(super) fn invalid(message: &str) -> ScriptedHttp {
     let kind = "invalid_request_error".to_owned();
-    render::refusal(400, Some(&ScriptedError { kind, message: message.to_owned(), code: None }))
+    render::error_response(400, Some(&ScriptedError { kind, message: message.to_owned(), code: None }))
 }

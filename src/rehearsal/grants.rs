@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::connection::RecordedRequest;
-use super::referee::bears;
+use super::referee::has_credential;
 use super::render;
 use super::rules::TokenRules;
 use super::scenario::{ScriptedError, ScriptedHttp};
@@ -21,9 +21,9 @@ pub struct TokenGrants {
 
 impl TokenGrants {
     /// Counts a request against its token. `Some` is why it may not pass.
-    pub(super) fn object(&mut self, rules: &TokenRules, request: &RecordedRequest) -> Option<ScriptedHttp> {
+    pub(super) fn check_token(&mut self, rules: &TokenRules, request: &RecordedRequest) -> Option<ScriptedHttp> {
         let refuse = |message: &str| Some(refusal(401, "authentication_error", message));
-        if !bears(request, &nth(&rules.access, self.granted)) {
+        if !has_credential(request, &token_name(&rules.access, self.granted)) {
             return refuse("Invalid bearer token");
         }
         self.used += 1;
@@ -37,23 +37,23 @@ impl TokenGrants {
     }
 
     /// Answers a request to the endpoint.
-    pub(super) fn grant(&mut self, rules: &TokenRules, request: &RecordedRequest) -> ScriptedHttp {
+    pub(super) fn handle_refresh(&mut self, rules: &TokenRules, request: &RecordedRequest) -> ScriptedHttp {
         self.asked += 1;
         if self.asked <= rules.broken_refreshes {
-            return render::refusal(503, None);
+            return render::error_response(503, None);
         }
         if field(request, "grant_type").as_deref() != Some("refresh_token") {
-            return denial("unsupported_grant_type", "only the refresh grant is performed here");
+            return oauth_error("unsupported_grant_type", "only the refresh grant is performed here");
         }
-        if field(request, "refresh_token") != Some(nth(&rules.refresh, self.granted)) {
-            return denial("invalid_grant", "Refresh token not found or invalid");
+        if field(request, "refresh_token") != Some(token_name(&rules.refresh, self.granted)) {
+            return oauth_error("invalid_grant", "Refresh token not found or invalid");
         }
         self.granted += 1;
         self.used = 0;
         let body = json!({
             "token_type": "Bearer",
-            "access_token": nth(&rules.access, self.granted),
-            "refresh_token": nth(&rules.refresh, self.granted),
+            "access_token": token_name(&rules.access, self.granted),
+            "refresh_token": token_name(&rules.refresh, self.granted),
             "expires_in": rules.expires_in,
         });
         answer(200, &body)
@@ -61,17 +61,17 @@ impl TokenGrants {
 }
 
 /// The name of a token that came after so many others.
-fn nth(first: &str, number: u64) -> String {
+fn token_name(first: &str, number: u64) -> String {
     if number == 0 { first.to_owned() } else { format!("{first}.{number}") }
 }
 
 fn refusal(status: u16, kind: &str, message: &str) -> ScriptedHttp {
     let (kind, message) = (kind.to_owned(), message.to_owned());
-    render::refusal(status, Some(&ScriptedError { kind, message, code: None }))
+    render::error_response(status, Some(&ScriptedError { kind, message, code: None }))
 }
 
 /// An error as token endpoints word it, which is not how the service does.
-fn denial(error: &str, description: &str) -> ScriptedHttp {
+fn oauth_error(error: &str, description: &str) -> ScriptedHttp {
     answer(400, &json!({ "error": error, "error_description": description }))
 }
 

@@ -22,7 +22,7 @@ pub(super) enum ConnectionFate {
 pub(super) struct TimeScale(pub(super) f64);
 
 impl TimeScale {
-    fn real(self, scripted: Duration) -> Duration {
+    fn to_real_time(self, scripted: Duration) -> Duration {
         Duration::try_from_secs_f64(scripted.as_secs_f64() / self.0).unwrap_or(Duration::MAX)
     }
 }
@@ -37,7 +37,7 @@ struct SendOptions {
 
 impl SendOptions {
     /// A body of an announced length that ends early takes the connection with it.
-    fn torn(self) -> Self {
+    fn incomplete(self) -> Self {
         Self { keep_alive: self.keep_alive && self.framing == Framing::Chunked, ..self }
     }
 }
@@ -45,7 +45,7 @@ impl SendOptions {
 /// Plays a step that answers a connection and not a request.
 pub(super) async fn play_at_accept(connection: ServerConnection, fault: &ScriptedFault, tempo: TimeScale) {
     let manner = SendOptions { framing: Framing::Bare, keep_alive: false, tempo };
-    strike(connection, fault, manner).await;
+    inject_fault(connection, fault, manner).await;
 }
 
 /// Sends `take` as `step` says.
@@ -55,7 +55,7 @@ pub(super) async fn play(
     step: &ScriptStep,
     tempo: TimeScale,
 ) -> ConnectionFate {
-    if connection.linger(tempo.real(step.delay)).await == ClientState::Gone {
+    if connection.wait_silently(tempo.to_real_time(step.delay)).await == ClientState::Gone {
         return ConnectionFate::Abandoned;
     }
     let fault = step.fault.as_ref();
@@ -63,7 +63,7 @@ pub(super) async fn play(
     let manner = SendOptions { framing: take.framing, keep_alive, tempo };
     if let Some(fault) = fault.filter(|fault| fault.after == FaultPosition::Request) {
         let ScriptedFaultKind::Insert(bytes) = &fault.harm else {
-            return strike(connection, fault, manner).await;
+            return inject_fault(connection, fault, manner).await;
         };
         if connection.write(bytes).await == ClientState::Gone {
             return ConnectionFate::Abandoned;
@@ -75,7 +75,7 @@ pub(super) async fn play(
         return ConnectionFate::Abandoned;
     }
     if let Some(fault) = half {
-        return strike(connection, fault, manner).await;
+        return inject_fault(connection, fault, manner).await;
     }
     let break_at = fault.and_then(|fault| offset(fault.after, take)).zip(fault);
     let body = units(&take.pieces, step.pace.chunk);
@@ -83,15 +83,15 @@ pub(super) async fn play(
         Some((offset, _)) => split(body, offset),
         None => (body, Vec::new()),
     };
-    if say(&mut connection, &before, step.pace, manner).await == ClientState::Gone {
+    if write_body(&mut connection, &before, step.pace, manner).await == ClientState::Gone {
         return ConnectionFate::Abandoned;
     }
     if let Some((_, fault)) = break_at {
         let ScriptedFaultKind::Insert(bytes) = &fault.harm else {
-            return strike(connection, fault, manner).await;
+            return inject_fault(connection, fault, manner).await;
         };
         let rest: Vec<_> = std::iter::once(bytes.clone()).chain(after).collect();
-        if say(&mut connection, &rest, step.pace, manner).await == ClientState::Gone {
+        if write_body(&mut connection, &rest, step.pace, manner).await == ClientState::Gone {
             return ConnectionFate::Abandoned;
         }
     }
@@ -144,10 +144,10 @@ fn split(units: Vec<Vec<u8>>, offset: usize) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
 }
 
 /// Writes body bytes in their framing and at their pace.
-async fn say(connection: &mut ServerConnection, units: &[Vec<u8>], pace: SendPace, manner: SendOptions) -> ClientState {
-    let pause = manner.tempo.real(pace.pause);
+async fn write_body(connection: &mut ServerConnection, units: &[Vec<u8>], pace: SendPace, manner: SendOptions) -> ClientState {
+    let pause = manner.tempo.to_real_time(pace.pause);
     for (number, unit) in units.iter().enumerate() {
-        if number > 0 && connection.linger(pause).await == ClientState::Gone {
+        if number > 0 && connection.wait_silently(pause).await == ClientState::Gone {
             return ClientState::Gone;
         }
         if connection.write(&framed(manner.framing, unit)).await == ClientState::Gone {
@@ -166,7 +166,7 @@ fn framed(framing: Framing, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Does the harm that ends an answer.
-async fn strike(mut connection: ServerConnection, fault: &ScriptedFault, manner: SendOptions) -> ConnectionFate {
+async fn inject_fault(mut connection: ServerConnection, fault: &ScriptedFault, manner: SendOptions) -> ConnectionFate {
     match &fault.harm {
         ScriptedFaultKind::Reset => {
             connection.reset();
@@ -176,9 +176,9 @@ async fn strike(mut connection: ServerConnection, fault: &ScriptedFault, manner:
             connection.close().await;
             ConnectionFate::Ended
         }
-        ScriptedFaultKind::End => end(connection, manner.torn()).await,
+        ScriptedFaultKind::End => end(connection, manner.incomplete()).await,
         ScriptedFaultKind::Stall => {
-            let client = connection.linger(manner.tempo.real(fault.hold)).await;
+            let client = connection.wait_silently(manner.tempo.to_real_time(fault.hold)).await;
             hold_ended(connection, client).await
         }
         ScriptedFaultKind::Pings { every } => {
@@ -188,7 +188,7 @@ async fn strike(mut connection: ServerConnection, fault: &ScriptedFault, manner:
                 let pause = (*every).max(Duration::from_millis(1)).min(left);
                 left -= pause;
                 if connection.write(&ping).await == ClientState::Gone
-                    || connection.linger(manner.tempo.real(pause)).await == ClientState::Gone
+                    || connection.wait_silently(manner.tempo.to_real_time(pause)).await == ClientState::Gone
                 {
                     return ConnectionFate::Abandoned;
                 }
@@ -198,7 +198,7 @@ async fn strike(mut connection: ServerConnection, fault: &ScriptedFault, manner:
         ScriptedFaultKind::Error(error) => {
             let event = sse::event("error", &render::envelope(error, None));
             match connection.write(&framed(manner.framing, &event)).await {
-                ClientState::Here => end(connection, manner.torn()).await,
+                ClientState::Here => end(connection, manner.incomplete()).await,
                 ClientState::Gone => ConnectionFate::Abandoned,
             }
         }

@@ -26,7 +26,7 @@ impl LastRefusal {
     /// Notes that `body` was answered with a 400, in these `words`, that no header invites to
     /// repeat.
     pub(super) fn note(&mut self, body: &Value, rule: Option<String>, words: &str) {
-        let body = essence(body);
+        let body = comparable_request(body);
         let known = self.0.as_ref().is_some_and(|refused| refused.body == body);
         let doubtful = rule.is_none() && !known && words.contains("too long");
         let repeat = if doubtful { Repeat::Once } else { Repeat::Never };
@@ -38,20 +38,20 @@ impl LastRefusal {
     }
 
     /// Whether the same request was refused, and may not come again.
-    pub(super) fn covers(&self, body: &Value) -> bool {
+    pub(super) fn forbids(&self, body: &Value) -> bool {
         self.0
             .as_ref()
-            .is_some_and(|refused| refused.repeat == Repeat::Never && refused.body == essence(body))
+            .is_some_and(|refused| refused.repeat == Repeat::Never && refused.body == comparable_request(body))
     }
 
     /// Whether another request was refused in the same words.
-    pub(super) fn was(&self, message: &str) -> bool {
+    pub(super) fn has_message(&self, message: &str) -> bool {
         self.0.as_ref().is_some_and(|refused| refused.rule.as_deref() == Some(message))
     }
 }
 
 /// A request without what changes nothing about its meaning.
-fn essence(body: &Value) -> Value {
+fn comparable_request(body: &Value) -> Value {
     let mut body = body.clone();
     if let Some(fields) = body.as_object_mut() {
         fields.remove("stream");

@@ -31,13 +31,13 @@ pub(super) enum Framing {
 /// What a response depends on besides its step.
 pub(super) struct RenderContext<'a> {
     pub(super) request_id: &'a str,
-    pub(super) spoken: Option<&'a ResolvedReply>,
+    pub(super) reply: Option<&'a ResolvedReply>,
     pub(super) streaming: bool,
     pub(super) keep_alive: bool,
 }
 
 /// Renders the response of a step.
-pub(super) fn take(step: &ScriptStep, at: &RenderContext<'_>) -> RenderedResponse {
+pub(super) fn render(step: &ScriptStep, at: &RenderContext<'_>) -> RenderedResponse {
     let (status, content_type, pieces, announced) = match &step.answer {
         StepAnswer::Raw(bytes) => {
             return RenderedResponse {
@@ -51,7 +51,7 @@ pub(super) fn take(step: &ScriptStep, at: &RenderContext<'_>) -> RenderedRespons
             let body = http.body.replace("${request_id}", at.request_id).into_bytes();
             (http.status, http.content_type.as_str(), vec![body], http.content_length)
         }
-        StepAnswer::Reply(reply) => match at.spoken {
+        StepAnswer::Reply(reply) => match at.reply {
             Some(spoken) if at.streaming && reply.form != ReplyForm::Json => {
                 (200, STREAM, sse::events(spoken, reply.form), None)
             }
@@ -83,7 +83,7 @@ pub(super) fn take(step: &ScriptStep, at: &RenderContext<'_>) -> RenderedRespons
     }
     for (name, value) in &step.headers {
         headers.retain(|(usual, _)| !usual.eq_ignore_ascii_case(name));
-        headers.push((name.clone(), moments(value, SystemTime::now())));
+        headers.push((name.clone(), expand_times(value, SystemTime::now())));
     }
     let closes = headers
         .iter()
@@ -107,7 +107,7 @@ pub(super) fn head(status: u16, headers: &[(String, String)]) -> Vec<u8> {
 }
 
 /// An error as the service words it. Without an `error` of its own, a status speaks for itself.
-pub(super) fn refusal(status: u16, error: Option<&ScriptedError>) -> ScriptedHttp {
+pub(super) fn error_response(status: u16, error: Option<&ScriptedError>) -> ScriptedHttp {
     let usual = usual_error(status);
     let error = error.unwrap_or(&usual);
     ScriptedHttp {
@@ -133,11 +133,11 @@ pub(super) fn envelope(error: &ScriptedError, request_id: Option<&str>) -> Value
 
 /// What a step comes to for who asked for no stream: faults that only a stream can have become
 /// what they are without one.
-pub(super) fn unstreamed(mut step: ScriptStep) -> ScriptStep {
+pub(super) fn without_streaming(mut step: ScriptStep) -> ScriptStep {
     match step.fault.as_mut().map(|fault| &mut fault.harm) {
         Some(ScriptedFaultKind::Error(error)) => {
             let status = STATUSES.iter().find(|status| usual_error(**status).kind == error.kind);
-            step.answer = StepAnswer::Http(refusal(*status.unwrap_or(&500), Some(error)));
+            step.answer = StepAnswer::Http(error_response(*status.unwrap_or(&500), Some(error)));
             step.fault = None;
         }
         Some(harm @ ScriptedFaultKind::Pings { .. }) => *harm = ScriptedFaultKind::Stall,
@@ -196,7 +196,7 @@ fn reason(status: u16) -> &'static str {
 
 /// Replaces `${unix+5h}` by seconds since the epoch and `${date+61s}` by an HTTP date. What does
 /// not parse stays as it is.
-fn moments(value: &str, now: SystemTime) -> String {
+fn expand_times(value: &str, now: SystemTime) -> String {
     let moment = |name: &str| {
         let span = value.strip_prefix("${")?.strip_suffix('}')?.strip_prefix(name)?;
         match span.strip_prefix('+') {

@@ -19,7 +19,7 @@ impl ScratchFolder {
     ///
     /// # Errors
     /// The folder or a file cannot be written.
-    pub fn lay_out(scenario: &Scenario) -> io::Result<Self> {
+    pub fn create(scenario: &Scenario) -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix("outlast-rehearsal-").tempdir()?;
         for (path, file) in &scenario.files {
             let path = folder.path().join(path);
@@ -51,7 +51,7 @@ impl ScratchFolder {
     }
 
     /// Leaves the folder where it is.
-    pub fn keep(self) -> std::path::PathBuf {
+    pub fn into_path(self) -> std::path::PathBuf {
         self.folder.keep()
     }
 }

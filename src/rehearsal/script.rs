@@ -108,7 +108,7 @@ impl ScriptPosition {
         Self { played: vec![0; left.len()], left, ..Self::default() }
     }
 
-    fn play(&mut self, at: usize) {
+    fn mark_played(&mut self, at: usize) {
         self.left[at] = self.left[at].saturating_sub(1);
         self.played[at] += 1;
     }
@@ -126,7 +126,7 @@ impl ScriptPosition {
                 find(&self.left)?
             }
         };
-        self.play(next);
+        self.mark_played(next);
         Some(next)
     }
 
@@ -141,7 +141,7 @@ impl ScriptPosition {
         })
     }
 
-    fn unplayed(&self, steps: &[ScriptStep]) -> usize {
+    fn unrequested_answers(&self, steps: &[ScriptStep]) -> usize {
         let missing = |(step, played): (&ScriptStep, &u32)| step.repeat.saturating_sub(*played);
         steps.iter().zip(&self.played).map(missing).map(|count| count as usize).sum()
     }
@@ -172,7 +172,7 @@ impl ScriptState {
             (None, AfterLast::Fail) => return None,
         };
         let fault = at_accept(part.steps.get(next)?)?.clone();
-        self.steps.play(next);
+        self.steps.mark_played(next);
         Some(fault)
     }
 
@@ -183,7 +183,7 @@ impl ScriptState {
 
     /// What a probe for capacity meets: the refusal that the next request would meet. `None`: there
     /// is none.
-    pub(super) fn refusal_of_a_probe(&mut self, part: &ServerPart, asked: &RequestTraits<'_>) -> Option<ScriptStep> {
+    pub(super) fn probe_refusal(&mut self, part: &ServerPart, asked: &RequestTraits<'_>) -> Option<ScriptStep> {
         self.probes += 1;
         let step = &part.steps[self.steps.peek(&part.steps, part.after, asked)?];
         match &step.answer {
@@ -193,8 +193,8 @@ impl ScriptState {
     }
 
     /// How many answers were never asked for.
-    pub(super) fn unplayed(&self, part: &ServerPart) -> usize {
-        self.steps.unplayed(&part.steps) + self.compactions.unplayed(&part.compactions)
+    pub(super) fn unrequested_answers(&self, part: &ServerPart) -> usize {
+        self.steps.unrequested_answers(&part.steps) + self.compactions.unrequested_answers(&part.compactions)
     }
 
     /// What a request counts for: its tokens, split as the prompt cache would split them. The
@@ -275,11 +275,11 @@ pub(super) struct RequestTraits<'a> {
 impl RequestTraits<'_> {
     fn fits_model(&self, when: &StepCondition) -> bool {
         let model = self.body["model"].as_str().unwrap_or_default();
-        when.model.as_deref().is_none_or(|wanted| alike(wanted, model))
+        when.model.as_deref().is_none_or(|wanted| matches_pattern(wanted, model))
     }
 
     /// Whether a request is a probe for capacity.
-    pub(super) fn is_a_probe(request: &RecordedRequest) -> bool {
+    pub(super) fn is_probe(request: &RecordedRequest) -> bool {
         request.header(SOURCE) == Some("probe")
     }
 
@@ -292,14 +292,14 @@ impl RequestTraits<'_> {
         self.fits_model(when)
             && when.stream.is_none_or(|wanted| wanted == streams)
             && when.fast.is_none_or(|wanted| wanted == fast)
-            && when.source.as_deref().is_none_or(|wanted| alike(wanted, source))
+            && when.source.as_deref().is_none_or(|wanted| matches_pattern(wanted, source))
             && when.system.as_deref().is_none_or(|it| within(it, &self.body["system"]))
             && when.prompt.as_deref().is_none_or(|it| within(it, &self.body["messages"][0]))
             && when.contains.as_deref().is_none_or(|wanted| text().contains(wanted))
     }
 }
 
-fn alike(wanted: &str, found: &str) -> bool {
+fn matches_pattern(wanted: &str, found: &str) -> bool {
     wanted.strip_suffix('*').map_or(found == wanted, |start| found.starts_with(start))
 }
 

@@ -136,9 +136,9 @@ impl RehearsalServer {
     }
 
     /// How many answers were never asked for, of this server and the further ones.
-    pub fn unplayed(&self) -> usize {
-        let own = self.stage.script().unplayed(&self.stage.part);
-        own + self.others.values().map(Self::unplayed).sum::<usize>()
+    pub fn unrequested_answers(&self) -> usize {
+        let own = self.stage.script().unrequested_answers(&self.stage.part);
+        own + self.others.values().map(Self::unrequested_answers).sum::<usize>()
     }
 
     /// Waits until `count` requests have come, and returns the last of them. Says nothing about
@@ -158,7 +158,7 @@ impl RehearsalServer {
     }
 
     async fn wait_for<T>(&self, look: impl Fn(&ScriptState) -> Option<T>) -> T {
-        let mut news = self.stage.news.subscribe();
+        let mut news = self.stage.changes.subscribe();
         loop {
             let found = look(&self.stage.script());
             if let Some(found) = found {

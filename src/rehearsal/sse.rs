@@ -64,15 +64,15 @@ impl ResolvedReply {
     pub(super) fn new(reply: &ScriptedReply, given: &ReplyContext<'_>) -> Self {
         let mut content = Vec::new();
         if let Some(text) = &reply.thinking {
-            let signature = seal(given.model, text, given.era);
+            let signature = sign_thinking(given.model, text, given.era);
             content.push(Speech::Thinking { text: text.clone(), signature });
         }
         if let Some(text) = &reply.text {
-            content.push(Speech::Text(fill_in(text, given.cwd)));
+            content.push(Speech::Text(expand_cwd(text, given.cwd)));
         }
         for (number, tool) in reply.tools.iter().enumerate() {
             let mut input = if tool.input.is_null() { json!({}) } else { tool.input.clone() };
-            fill_in_all(&mut input, given.cwd);
+            expand_cwd_in(&mut input, given.cwd);
             content.push(Speech::Tool {
                 id: tool.id.clone().unwrap_or_else(|| format!("toolu_{}_{number}", given.names)),
                 name: tool.name.clone(),
@@ -239,7 +239,7 @@ pub(super) enum SigningKey {
 
 /// The signature of a thinking block: whoever sends the block back must send the words and the
 /// model it came from unchanged. It holds for any server, since a session may be resumed.
-pub(super) fn seal(model: &str, thinking: &str, era: SigningKey) -> String {
+pub(super) fn sign_thinking(model: &str, thinking: &str, era: SigningKey) -> String {
     let words = crc32c::crc32c(thinking.as_bytes());
     let whole = crc32c::crc32c_append(words, model.as_bytes());
     let mut seal = String::from(match era {
@@ -265,15 +265,15 @@ fn slices(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-fn fill_in(text: &str, cwd: &str) -> String {
+fn expand_cwd(text: &str, cwd: &str) -> String {
     text.replace("${cwd}", cwd)
 }
 
-fn fill_in_all(value: &mut Value, cwd: &str) {
+fn expand_cwd_in(value: &mut Value, cwd: &str) {
     match value {
-        Value::String(text) if text.contains("${cwd}") => *text = fill_in(text, cwd),
-        Value::Array(items) => items.iter_mut().for_each(|item| fill_in_all(item, cwd)),
-        Value::Object(fields) => fields.values_mut().for_each(|field| fill_in_all(field, cwd)),
+        Value::String(text) if text.contains("${cwd}") => *text = expand_cwd(text, cwd),
+        Value::Array(items) => items.iter_mut().for_each(|item| expand_cwd_in(item, cwd)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| expand_cwd_in(field, cwd)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }

@@ -30,7 +30,7 @@ pub(super) struct SharedState {
     pub(super) start: Instant,
     script: Mutex<ScriptState>,
     /// Told whenever the script has changed.
-    pub(super) news: watch::Sender<()>,
+    pub(super) changes: watch::Sender<()>,
 }
 
 impl SharedState {
@@ -41,7 +41,7 @@ impl SharedState {
             name: uuid::Uuid::new_v4().simple().to_string()[..10].to_owned(),
             start: Instant::now(),
             script: Mutex::new(ScriptState::new(&part)),
-            news: watch::Sender::new(()),
+            changes: watch::Sender::new(()),
             part,
         }
     }
@@ -68,7 +68,7 @@ pub(super) async fn accept(listener: TcpListener, stage: Arc<SharedState>) {
                     script.accepted += 1;
                     script.accepted
                 };
-                stage.news.send_replace(());
+                stage.changes.send_replace(());
                 connections.spawn(serve(ServerConnection::new(id, stream), Arc::clone(&stage)));
             },
             Some(_) = connections.join_next() => {}
@@ -92,7 +92,7 @@ async fn serve(mut connection: ServerConnection, stage: Arc<SharedState>) {
         };
         let path = request.path.split('?').next().unwrap_or_default().to_owned();
         let fate = match (request.method.as_str(), path.as_str()) {
-            ("POST", path) if path.ends_with("/v1/messages") && RequestTraits::is_a_probe(&request) => {
+            ("POST", path) if path.ends_with("/v1/messages") && RequestTraits::is_probe(&request) => {
                 answer_probe(connection, &request, &stage).await
             }
             ("POST", path) if path.ends_with("/v1/messages") => {
@@ -100,16 +100,16 @@ async fn serve(mut connection: ServerConnection, stage: Arc<SharedState>) {
             }
             ("POST", path) if path.ends_with("/v1/messages/count_tokens") => {
                 let count = json!({ "input_tokens": count_tokens(&request, &stage) });
-                plain(connection, &request, &stage, count).await
+                answer_unscripted(connection, &request, &stage, count).await
             }
             ("POST", path) if stage.token_rules().is_some_and(|rules| rules.path == path) => {
                 renew(connection, &request, &stage).await
             }
             ("HEAD" | "GET", path) if !path.contains("/v1/") => {
-                plain(connection, &request, &stage, json!({ "rehearsal": true })).await
+                answer_unscripted(connection, &request, &stage, json!({ "rehearsal": true })).await
             }
             _ => {
-                let step = ScriptStep::new(StepAnswer::Http(render::refusal(404, None)));
+                let step = ScriptStep::new(StepAnswer::Http(render::error_response(404, None)));
                 send(connection, &step, None, &stage, 0, request.keep_alive).await
             }
         };
@@ -130,16 +130,16 @@ fn count_tokens(request: &RecordedRequest, stage: &SharedState) -> u64 {
 /// Answers whoever wants a new access token.
 async fn renew(connection: ServerConnection, request: &RecordedRequest, stage: &SharedState) -> ConnectionFate {
     let (answer, delay) = match stage.token_rules() {
-        Some(rules) => (stage.script().grants.grant(rules, request), rules.delay),
-        None => (render::refusal(404, None), Duration::ZERO),
+        Some(rules) => (stage.script().grants.handle_refresh(rules, request), rules.delay),
+        None => (render::error_response(404, None), Duration::ZERO),
     };
-    stage.news.send_replace(());
+    stage.changes.send_replace(());
     let step = ScriptStep { delay, ..ScriptStep::new(StepAnswer::Http(answer)) };
     send(connection, &step, None, stage, 0, request.keep_alive).await
 }
 
 /// Answers something that is no part of the script.
-async fn plain(connection: ServerConnection, request: &RecordedRequest, stage: &SharedState, body: Value) -> ConnectionFate {
+async fn answer_unscripted(connection: ServerConnection, request: &RecordedRequest, stage: &SharedState, body: Value) -> ConnectionFate {
     let body = body.to_string();
     let headless = request.method == "HEAD";
     let step = ScriptStep::new(StepAnswer::Http(ScriptedHttp {
@@ -155,8 +155,8 @@ async fn plain(connection: ServerConnection, request: &RecordedRequest, stage: &
 async fn answer_probe(connection: ServerConnection, request: &RecordedRequest, stage: &SharedState) -> ConnectionFate {
     let body: Value = serde_json::from_slice(&request.body).unwrap_or(Value::Null);
     let asked = RequestTraits { request, body: &body };
-    let refusal = stage.script().refusal_of_a_probe(&stage.part, &asked);
-    stage.news.send_replace(());
+    let refusal = stage.script().probe_refusal(&stage.part, &asked);
+    stage.changes.send_replace(());
     if let Some(step) = refusal {
         return send(connection, &step, None, stage, 0, request.keep_alive).await;
     }
@@ -170,7 +170,7 @@ async fn answer_probe(connection: ServerConnection, request: &RecordedRequest, s
         "stop_sequence": null,
         "usage": { "input_tokens": 8, "output_tokens": 1 },
     });
-    plain(connection, request, stage, message).await
+    answer_unscripted(connection, request, stage, message).await
 }
 
 /// Answers a request for a reply: what the referee, the rules or the script say.
@@ -183,7 +183,7 @@ async fn answer(connection: ServerConnection, request: RecordedRequest, stage: &
         if let Some(recorded) = stage.script().recorded.get_mut(number - 1) {
             recorded.aborted_by_client = true;
         }
-        stage.news.send_replace(());
+        stage.changes.send_replace(());
     }
     fate
 }
@@ -197,11 +197,11 @@ async fn send(
     keep_alive: bool,
 ) -> ConnectionFate {
     let request_id = format!("req_{}_{number}", stage.name);
-    let take = render::take(
+    let take = render::render(
         step,
         &RenderContext {
             request_id: &request_id,
-            spoken: spoken.map(|(spoken, _)| spoken),
+            reply: spoken.map(|(spoken, _)| spoken),
             streaming: spoken.is_some_and(|(_, streaming)| streaming),
             keep_alive,
         },

@@ -63,7 +63,7 @@ pub fn verify(scenario: &Scenario, outcome: &ObservedOutcome<'_>, server: &Rehea
         }
     }
     faults.extend(server.violations().into_iter().map(|fault| format!("invalid {fault}")));
-    match server.unplayed() {
+    match server.unrequested_answers() {
         0 => {}
         1 => faults.push("one answer of the script was never asked for".to_owned()),
         many => faults.push(format!("{many} answers of the script were never asked for")),

@@ -28,11 +28,11 @@ pub(super) enum ShapePart {
 /// What stands at a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum MatchResult {
-    No,
+    NoMatch,
     /// The text ends before one can tell.
-    Unsure,
+    Undecided,
     /// A key. `open`: the text ends where it ends, and it may go on.
-    Yes {
+    Match {
         hidden: Range<usize>,
         open: bool,
     },
@@ -49,30 +49,30 @@ enum PartMatch {
 
 /// Looks at `data`, which begins with `begin` bytes that a shape can begin with. `last` says that
 /// no more text will come.
-pub(super) fn fit(shape: &KeyPattern, data: &[u8], begin: usize, last: bool) -> MatchResult {
+pub(super) fn match_pattern(shape: &KeyPattern, data: &[u8], begin: usize, last: bool) -> MatchResult {
     let mut at = begin;
     let mut hidden = 0..0;
     let mut open = false;
     for (index, part) in shape.rest.iter().enumerate() {
         let from = at;
-        (at, open) = match part.take(&data[at..], last) {
-            PartMatch::Nothing => return MatchResult::No,
-            PartMatch::TooShort => return MatchResult::Unsure,
+        (at, open) = match part.match_start(&data[at..], last) {
+            PartMatch::Nothing => return MatchResult::NoMatch,
+            PartMatch::TooShort => return MatchResult::Undecided,
             PartMatch::Bytes(count) => (at + count, false),
             PartMatch::Open(count) => (at + count, true),
         };
-        if shape.hides == RedactedPart::Part(index) {
+        if shape.redacts == RedactedPart::Part(index) {
             hidden = from..at;
         }
     }
-    if shape.hides == RedactedPart::All {
+    if shape.redacts == RedactedPart::All {
         hidden = 0..at;
     }
-    if open || (shape.is_key)(&data[hidden.clone()]) { MatchResult::Yes { hidden, open } } else { MatchResult::No }
+    if open || (shape.is_key)(&data[hidden.clone()]) { MatchResult::Match { hidden, open } } else { MatchResult::NoMatch }
 }
 
 impl ShapePart {
-    fn take(self, data: &[u8], last: bool) -> PartMatch {
+    fn match_start(self, data: &[u8], last: bool) -> PartMatch {
         match self {
             Self::Word(word) => {
                 let word = word.as_bytes();
@@ -84,13 +84,13 @@ impl ShapePart {
                     PartMatch::Nothing
                 }
             }
-            Self::Run(class, low, high) => run(class, low..=high, data, last),
-            Self::Until(mark, class) => until(mark, class, data, last),
+            Self::Run(class, low, high) => match_run(class, low..=high, data, last),
+            Self::Until(mark, class) => match_until(mark, class, data, last),
         }
     }
 
     /// Whether a byte may belong to the end of a key that ends in this part.
-    pub(super) fn goes_on(self, byte: u8) -> bool {
+    pub(super) fn can_continue_with(self, byte: u8) -> bool {
         match self {
             Self::Word(_) => false,
             Self::Run(class, ..) | Self::Until(_, class) => class(byte),
@@ -98,7 +98,7 @@ impl ShapePart {
     }
 }
 
-fn run(class: ByteClass, counts: RangeInclusive<usize>, data: &[u8], last: bool) -> PartMatch {
+fn match_run(class: ByteClass, counts: RangeInclusive<usize>, data: &[u8], last: bool) -> PartMatch {
     let count = data.iter().position(|&byte| !class(byte)).unwrap_or(data.len());
     let at_end = count == data.len() && !last;
     if count > *counts.end() {
@@ -112,7 +112,7 @@ fn run(class: ByteClass, counts: RangeInclusive<usize>, data: &[u8], last: bool)
     }
 }
 
-fn until(mark: &str, class: ByteClass, data: &[u8], last: bool) -> PartMatch {
+fn match_until(mark: &str, class: ByteClass, data: &[u8], last: bool) -> PartMatch {
     let near = &data[..data.len().min(BLOCK_MAX)];
     // A quotation mark ends the JSON string that the block stands in.
     let quoted = near.iter().position(|&byte| byte == b'"').unwrap_or(near.len());
@@ -123,5 +123,5 @@ fn until(mark: &str, class: ByteClass, data: &[u8], last: bool) -> PartMatch {
     if !last && quoted == data.len() && data.len() < BLOCK_MAX {
         return PartMatch::Open(data.len());
     }
-    run(class, TORN_BLOCK_MIN..=usize::MAX, data, last)
+    match_run(class, TORN_BLOCK_MIN..=usize::MAX, data, last)
 }

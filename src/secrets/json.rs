@@ -6,7 +6,7 @@ use super::mask::Redactor;
 
 /// Values that say what a line is. A secret that is one of these words is not much of a secret,
 /// and masking them would make the line unreadable.
-const FORMAT: [&str; 12] = [
+const FORMAT_WORDS: [&str; 12] = [
     "user",
     "assistant",
     "message",
@@ -23,7 +23,7 @@ const FORMAT: [&str; 12] = [
 
 /// What services and programs made up, and take back only as it was. Only a value in use is taken
 /// out of these.
-const SEALED: [&str; 13] = [
+const OPAQUE_FIELDS: [&str; 13] = [
     "signature",
     "encrypted_content",
     "encrypted_index",
@@ -40,7 +40,7 @@ const SEALED: [&str; 13] = [
 ];
 
 /// What models, commands and people wrote: nothing in there is sealed, whatever it is called.
-const FREE: [&str; 4] = ["input", "tool_use_result", "toolUseResult", "structured_output"];
+const FREE_FORM_FIELDS: [&str; 4] = ["input", "tool_use_result", "toolUseResult", "structured_output"];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum JsonZone {
@@ -48,15 +48,15 @@ enum JsonZone {
     Free,
 }
 
-pub(super) fn hide(mask: &Redactor, value: &mut Value) {
+pub(super) fn redact(mask: &Redactor, value: &mut Value) {
     walk(mask, value, JsonZone::Message);
 }
 
 fn walk(mask: &Redactor, value: &mut Value, zone: JsonZone) {
     match value {
         Value::String(text) => {
-            if !FORMAT.contains(&text.as_str()) {
-                mask.hide_in(text);
+            if !FORMAT_WORDS.contains(&text.as_str()) {
+                mask.redact_in_place(text);
             }
         }
         Value::Array(items) => items.iter_mut().for_each(|item| walk(mask, item, zone)),
@@ -70,27 +70,27 @@ fn walk_members(mask: &Redactor, members: &mut Map<String, Value>, zone: JsonZon
     // Base64, and thinking that nobody but the service can read.
     let sealed_data = matches!(kind, Some("base64" | "redacted_thinking"));
     for (name, value) in members.iter_mut() {
-        let is_sealed = SEALED.contains(&name.as_str()) || (sealed_data && name == "data");
+        let is_sealed = OPAQUE_FIELDS.contains(&name.as_str()) || (sealed_data && name == "data");
         if let Value::String(text) = value
             && is_sealed
             && zone == JsonZone::Message
         {
-            if let Some(hidden) = mask.without_values(text) {
+            if let Some(hidden) = mask.redact_values(text) {
                 *text = hidden;
             }
         } else {
-            let inside = if FREE.contains(&name.as_str()) { JsonZone::Free } else { zone };
+            let inside = if FREE_FORM_FIELDS.contains(&name.as_str()) { JsonZone::Free } else { zone };
             walk(mask, value, inside);
         }
     }
-    if members.keys().any(|name| mask.hide(name) != *name) {
+    if members.keys().any(|name| mask.redact(name) != *name) {
         let renamed = std::mem::take(members).into_iter();
-        *members = renamed.map(|(name, value)| (hidden_name(mask, name), value)).collect();
+        *members = renamed.map(|(name, value)| (redact_name(mask, name), value)).collect();
     }
 }
 
 /// Names that could be part of the format are left alone: no key has only such letters.
-fn hidden_name(mask: &Redactor, name: String) -> String {
+fn redact_name(mask: &Redactor, name: String) -> String {
     let is_plain = name.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_');
-    if is_plain { name } else { mask.hide(&name) }
+    if is_plain { name } else { mask.redact(&name) }
 }

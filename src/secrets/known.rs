@@ -39,7 +39,7 @@ impl KnownSecrets {
     }
 
     /// From now on this is secret, too, unless it cannot be told from ordinary text. Whitespace around it is no part of it.
-    pub fn learn(&self, secret: &str) {
+    pub fn add(&self, secret: &str) {
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if known.add(secret) {
             known.lookup = Arc::new(ValueLookup::of(&known.values));
@@ -52,7 +52,7 @@ impl KnownSecrets {
     }
 
     /// All of them as they are, for those who keep a set of their own.
-    pub fn revealed(&self) -> Vec<String> {
+    pub fn plain_values(&self) -> Vec<String> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).values.clone()
     }
 
@@ -84,18 +84,18 @@ impl fmt::Debug for KnownSecrets {
 #[derive(Debug, Default)]
 pub(super) struct ValueLookup {
     /// The longest first: one may begin with another.
-    forms: Vec<Vec<u8>>,
+    encodings: Vec<Vec<u8>>,
     finder: Option<AhoCorasick>,
 }
 
 impl ValueLookup {
     fn of(values: &[String]) -> Self {
-        let mut forms: Vec<Vec<u8>> = values.iter().flat_map(|value| forms_of(value)).collect();
-        forms.sort_unstable_by(|one, other| other.len().cmp(&one.len()).then(one.cmp(other)));
-        forms.dedup();
-        let finder = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&forms);
+        let mut encodings: Vec<Vec<u8>> = values.iter().flat_map(|value| encodings_of(value)).collect();
+        encodings.sort_unstable_by(|one, other| other.len().cmp(&one.len()).then(one.cmp(other)));
+        encodings.dedup();
+        let finder = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&encodings);
         // It can only be refused for gigabytes of secrets.
-        Self { finder: finder.ok().filter(|_| !forms.is_empty()), forms }
+        Self { finder: finder.ok().filter(|_| !encodings.is_empty()), encodings }
     }
 
     /// The first secret in `data` at or after `from`, as the range it takes up.
@@ -108,12 +108,12 @@ impl ValueLookup {
     /// Whether a longer form than the one found could begin at `start` if more text came.
     pub(super) fn could_grow(&self, data: &[u8], start: usize) -> bool {
         let rest = &data[start..];
-        self.forms.iter().any(|form| form.len() > rest.len() && form.starts_with(rest))
+        self.encodings.iter().any(|form| form.len() > rest.len() && form.starts_with(rest))
     }
 
     /// Where, at or after `from`, the end of `data` could be the beginning of a secret.
-    pub(super) fn beginning(&self, data: &[u8], from: usize) -> Option<usize> {
-        let longest = self.forms.first()?.len();
+    pub(super) fn partial_match(&self, data: &[u8], from: usize) -> Option<usize> {
+        let longest = self.encodings.first()?.len();
         let first = data.len().saturating_sub(longest - 1).max(from);
         (first..data.len()).find(|&start| self.could_grow(data, start))
     }
@@ -121,7 +121,7 @@ impl ValueLookup {
 
 /// A value as it is, within JSON strings, in an address, and within base64: `AUTHORIZATION: basic`
 /// headers hold a token after a user's name.
-fn forms_of(value: &str) -> Vec<Vec<u8>> {
+fn encodings_of(value: &str) -> Vec<Vec<u8>> {
     let mut forms = vec![value.as_bytes().to_vec(), percent_encoded(value).into_bytes()];
     let mut form = value.to_owned();
     for _depth in 0..NESTING {

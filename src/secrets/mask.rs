@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::json;
 use super::known::{KnownSecrets, ValueLookup};
 use super::pass::{FoundSecret, SecretFinder, KeyFinder, StreamPass, PassText, ValueFinder};
-use super::shapes::{LeftContext, SHAPES, KeyPattern};
+use super::shapes::{LeftContext, KEY_PATTERNS, KeyPattern};
 use super::stream::StreamRedactor;
 
 /// Hides the secrets of a run, those included that it comes by while it goes on, and what looks
@@ -35,18 +35,18 @@ impl Redactor {
     }
 
     /// For what the model is shown: the values in use, and what a CI system leaves in a checkout.
-    pub fn toward_model(known: KnownSecrets) -> Self {
+    pub fn for_model(known: KnownSecrets) -> Self {
         Self { known, audience: RedactionAudience::Model }
     }
 
     /// The text without the secrets in it.
-    pub fn hide(&self, text: &str) -> String {
-        self.hidden(text).unwrap_or_else(|| text.to_owned())
+    pub fn redact(&self, text: &str) -> String {
+        self.redacted(text).unwrap_or_else(|| text.to_owned())
     }
 
     /// Takes the secrets out of a text. Says whether there were any.
-    pub fn hide_in(&self, text: &mut String) -> bool {
-        let hidden = self.hidden(text);
+    pub fn redact_in_place(&self, text: &mut String) -> bool {
+        let hidden = self.redacted(text);
         let found = hidden.is_some();
         if let Some(hidden) = hidden {
             *text = hidden;
@@ -57,15 +57,15 @@ impl Redactor {
     /// Takes the secrets out of everything in a JSON value that people or models write. Ids,
     /// signatures and other sealed parts of a message stay as they are, byte for byte, unless a
     /// value in use is in them: whoever sealed them refuses anything else.
-    pub fn hide_json(&self, value: &mut Value) {
-        json::hide(self, value);
+    pub fn redact_json(&self, value: &mut Value) {
+        json::redact(self, value);
     }
 
     /// Whether there may be something to hide in a text, or in the strings of a JSON text. Much
     /// faster than hiding, and never wrong when it says no.
-    pub fn may_hide(&self, text: &str) -> bool {
+    pub fn may_contain_secret(&self, text: &str) -> bool {
         let data = text.as_bytes();
-        self.lookup().find(data, 0).is_some() || self.begins().find(data, 0).is_some()
+        self.lookup().find(data, 0).is_some() || self.prefixes().find(data, 0).is_some()
     }
 
     /// Masks text that arrives in pieces.
@@ -74,32 +74,32 @@ impl Redactor {
     }
 
     /// The kind of key that is in a text, if there is one.
-    pub fn kind_of_key(text: &[u8]) -> Option<&'static str> {
+    pub fn detect_key_kind(text: &[u8]) -> Option<&'static str> {
         EVERYWHERE.find(text, 0)?;
-        SHAPES.iter().find(|shape| shape.is_in(text)).map(|shape| shape.name)
+        KEY_PATTERNS.iter().find(|shape| shape.occurs_in(text)).map(|shape| shape.name)
     }
 
     /// `None` when there is nothing to hide.
-    fn hidden(&self, text: &str) -> Option<String> {
-        let without_values = self.without_values(text);
-        let keys = KeyFinder(self.begins());
+    fn redacted(&self, text: &str) -> Option<String> {
+        let without_values = self.redact_values(text);
+        let keys = KeyFinder(self.prefixes());
         let shown = without_values.as_deref().unwrap_or(text);
-        match replaced(shown, &keys) {
+        match redact_all(shown, &keys) {
             Some(hidden) => Some(hidden),
             None => without_values,
         }
     }
 
     /// The text without the values in use; `None` when there are none in it.
-    pub(super) fn without_values(&self, text: &str) -> Option<String> {
-        replaced(text, &ValueFinder(&self.lookup()))
+    pub(super) fn redact_values(&self, text: &str) -> Option<String> {
+        redact_all(text, &ValueFinder(&self.lookup()))
     }
 
     pub(super) fn lookup(&self) -> Arc<ValueLookup> {
         self.known.lookup()
     }
 
-    pub(super) fn begins(&self) -> &'static PrefixMatcher {
+    pub(super) fn prefixes(&self) -> &'static PrefixMatcher {
         match self.audience {
             RedactionAudience::World => &EVERYWHERE,
             RedactionAudience::Model => &IN_CHECKOUTS,
@@ -107,8 +107,8 @@ impl Redactor {
     }
 }
 
-fn replaced(text: &str, finder: &impl SecretFinder) -> Option<String> {
-    if let FoundSecret::Clean = finder.find(&PassText::whole(text.as_bytes()), 0) {
+fn redact_all(text: &str, finder: &impl SecretFinder) -> Option<String> {
+    if let FoundSecret::NotFound = finder.find(&PassText::whole(text.as_bytes()), 0) {
         return None;
     }
     let shown = StreamPass::default().take(text.as_bytes(), finder, true);
@@ -116,9 +116,9 @@ fn replaced(text: &str, finder: &impl SecretFinder) -> Option<String> {
     Some(String::from_utf8_lossy(&shown).into_owned())
 }
 
-static EVERYWHERE: LazyLock<PrefixMatcher> = LazyLock::new(|| PrefixMatcher::of(SHAPES.iter()));
+static EVERYWHERE: LazyLock<PrefixMatcher> = LazyLock::new(|| PrefixMatcher::of(KEY_PATTERNS.iter()));
 static IN_CHECKOUTS: LazyLock<PrefixMatcher> =
-    LazyLock::new(|| PrefixMatcher::of(SHAPES.iter().filter(|shape| shape.in_checkouts)));
+    LazyLock::new(|| PrefixMatcher::of(KEY_PATTERNS.iter().filter(|shape| shape.in_checkouts)));
 
 /// Everything that keys begin with, to be looked for at once.
 pub(super) struct PrefixMatcher {
@@ -132,7 +132,7 @@ pub(super) struct PrefixMatcher {
 
 impl PrefixMatcher {
     fn of(shapes: impl Iterator<Item = &'static KeyPattern> + Clone) -> Self {
-        let each = |shape: &'static KeyPattern| shape.begins.iter().map(move |word| (shape, *word));
+        let each = |shape: &'static KeyPattern| shape.prefixes.iter().map(move |word| (shape, *word));
         let all: Vec<(&'static KeyPattern, &'static str)> = shapes.flat_map(each).collect();
         let distinct: BTreeSet<&'static str> = all.iter().map(|(_, word)| *word).collect();
         let candidates = distinct.iter().map(|found| {
@@ -163,7 +163,7 @@ impl PrefixMatcher {
     }
 
     /// Where, at or after `from`, the end of a text could be the beginning of a key's beginning.
-    pub(super) fn beginning(&self, text: &PassText<'_>, from: usize) -> Option<usize> {
+    pub(super) fn partial_match(&self, text: &PassText<'_>, from: usize) -> Option<usize> {
         let data = text.data;
         let first = data.len().saturating_sub(self.longest.saturating_sub(1)).max(from);
         (first..data.len()).find(|&start| {
@@ -193,7 +193,7 @@ impl KeyPattern {
     }
 
     /// Whether a key of this shape is somewhere in a text.
-    fn is_in(&'static self, data: &[u8]) -> bool {
+    fn occurs_in(&'static self, data: &[u8]) -> bool {
         let text = PassText::whole(data);
         let places = |word: &'static str| {
             let word = word.as_bytes();
@@ -201,8 +201,8 @@ impl KeyPattern {
         };
         let fits = |place: usize, length: usize| {
             self.may_follow(text.before(place))
-                && super::fit::fit(self, &data[place..], length, true) != super::fit::MatchResult::No
+                && super::fit::match_pattern(self, &data[place..], length, true) != super::fit::MatchResult::NoMatch
         };
-        self.begins.iter().any(|word| places(word).any(|place| fits(place, word.len())))
+        self.prefixes.iter().any(|word| places(word).any(|place| fits(place, word.len())))
     }
 }

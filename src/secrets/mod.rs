@@ -24,7 +24,7 @@ mod variables;
 pub use distinctive::{is_distinctive, is_placeholder};
 pub use known::KnownSecrets;
 pub use mask::Redactor;
-pub use shapes::{PASSWORD_IN_ADDRESS, SHAPES, KeyPattern};
+pub use shapes::{PASSWORD_IN_URL, KEY_PATTERNS, KeyPattern};
 pub use stream::StreamRedactor;
 pub use variables::Variables;
 

@@ -2,13 +2,13 @@
 //! is not sure of.
 
 use super::REDACTED;
-use super::fit::{BLOCK_MAX, MatchResult, ShapePart, fit};
+use super::fit::{BLOCK_MAX, MatchResult, ShapePart, match_pattern};
 use super::known::ValueLookup;
 use super::mask::PrefixMatcher;
 
 /// How much is held back, in bytes. What is longer and could still become a key is let go; what
 /// is one already goes on being hidden, however long it is.
-const HOLD_MAX: usize = 2 * BLOCK_MAX;
+const HELD_BACK_MAX: usize = 2 * BLOCK_MAX;
 
 /// Looks for secrets of one kind.
 pub(super) trait SecretFinder {
@@ -45,9 +45,9 @@ impl<'a> PassText<'a> {
 #[derive(Debug)]
 pub(super) enum FoundSecret {
     /// No secret.
-    Clean,
+    NotFound,
     /// What begins here may become one.
-    Unsure(usize),
+    Undecided(usize),
     Hide {
         from: usize,
         to: usize,
@@ -62,7 +62,7 @@ pub(super) struct StreamPass {
     held: Vec<u8>,
     before: [u8; 2],
     /// Hides the rest of a key that is too long to be held.
-    swallows: Option<ShapePart>,
+    open_key: Option<ShapePart>,
 }
 
 impl StreamPass {
@@ -72,15 +72,15 @@ impl StreamPass {
         data.extend_from_slice(piece);
         let text = PassText { data: &data, before: self.before, last };
         let mut shown = Vec::with_capacity(data.len());
-        let mut at = self.swallow(&data);
+        let mut at = self.skip_key_rest(&data);
         loop {
             match finder.find(&text, at) {
-                FoundSecret::Clean => {
+                FoundSecret::NotFound => {
                     shown.extend_from_slice(&data[at..]);
                     at = data.len();
                     break;
                 }
-                FoundSecret::Unsure(from) => {
+                FoundSecret::Undecided(from) => {
                     shown.extend_from_slice(&data[at..from]);
                     at = from;
                     break;
@@ -89,7 +89,7 @@ impl StreamPass {
                     shown.extend_from_slice(&data[at..from]);
                     shown.extend_from_slice(REDACTED.as_bytes());
                     at = to;
-                    self.swallows = more;
+                    self.open_key = more;
                 }
             }
         }
@@ -99,11 +99,11 @@ impl StreamPass {
     }
 
     /// How much of `data` belongs to a key whose beginning was hidden.
-    fn swallow(&mut self, data: &[u8]) -> usize {
-        let Some(part) = self.swallows else { return 0 };
-        let end = data.iter().position(|&byte| !part.goes_on(byte));
+    fn skip_key_rest(&mut self, data: &[u8]) -> usize {
+        let Some(part) = self.open_key else { return 0 };
+        let end = data.iter().position(|&byte| !part.can_continue_with(byte));
         if end.is_some() {
-            self.swallows = None;
+            self.open_key = None;
         }
         end.unwrap_or(data.len())
     }
@@ -115,12 +115,12 @@ pub(super) struct ValueFinder<'a>(pub(super) &'a ValueLookup);
 impl SecretFinder for ValueFinder<'_> {
     fn find(&self, text: &PassText<'_>, from: usize) -> FoundSecret {
         let found = self.0.find(text.data, from);
-        let unsure = if text.last { None } else { self.0.beginning(text.data, from) };
+        let unsure = if text.last { None } else { self.0.partial_match(text.data, from) };
         match (found, unsure) {
-            (Some((start, _)), Some(place)) if place <= start => FoundSecret::Unsure(place),
+            (Some((start, _)), Some(place)) if place <= start => FoundSecret::Undecided(place),
             (Some((from, to)), _) => FoundSecret::Hide { from, to, more: None },
-            (None, Some(place)) => FoundSecret::Unsure(place),
-            (None, None) => FoundSecret::Clean,
+            (None, Some(place)) => FoundSecret::Undecided(place),
+            (None, None) => FoundSecret::NotFound,
         }
     }
 }
@@ -131,7 +131,7 @@ pub(super) struct KeyFinder(pub(super) &'static PrefixMatcher);
 impl SecretFinder for KeyFinder {
     fn find(&self, text: &PassText<'_>, from: usize) -> FoundSecret {
         let data = text.data;
-        let unsure = if text.last { None } else { self.0.beginning(text, from) };
+        let unsure = if text.last { None } else { self.0.partial_match(text, from) };
         let mut at = from;
         while let Some((start, candidates)) = self.0.find(data, at) {
             if unsure.is_some_and(|place| place <= start) {
@@ -142,12 +142,12 @@ impl SecretFinder for KeyFinder {
                 if !shape.may_follow(text.before(start)) {
                     continue;
                 }
-                let patient = !text.last && data.len() - start <= HOLD_MAX;
-                match fit(shape, &data[start..], *begin, text.last) {
-                    MatchResult::No => {}
-                    MatchResult::Unsure => could |= patient,
-                    MatchResult::Yes { open: true, .. } if patient => could = true,
-                    MatchResult::Yes { hidden, open } => {
+                let patient = !text.last && data.len() - start <= HELD_BACK_MAX;
+                match match_pattern(shape, &data[start..], *begin, text.last) {
+                    MatchResult::NoMatch => {}
+                    MatchResult::Undecided => could |= patient,
+                    MatchResult::Match { open: true, .. } if patient => could = true,
+                    MatchResult::Match { hidden, open } => {
                         let more = shape.rest.last().copied().filter(|_| open);
                         let (from, to) = (start + hidden.start, start + hidden.end);
                         return FoundSecret::Hide { from, to, more };
@@ -155,10 +155,10 @@ impl SecretFinder for KeyFinder {
                 }
             }
             if could {
-                return FoundSecret::Unsure(start);
+                return FoundSecret::Undecided(start);
             }
             at = start + 1;
         }
-        unsure.map_or(FoundSecret::Clean, FoundSecret::Unsure)
+        unsure.map_or(FoundSecret::NotFound, FoundSecret::Undecided)
     }
 }

@@ -12,9 +12,9 @@ const ANY: usize = usize::MAX;
 pub struct KeyPattern {
     pub name: &'static str,
     /// One of these is what it begins with.
-    pub begins: &'static [&'static str],
+    pub prefixes: &'static [&'static str],
     pub(super) rest: &'static [ShapePart],
-    pub(super) hides: RedactedPart,
+    pub(super) redacts: RedactedPart,
     pub(super) before: LeftContext,
     /// Tells a key from a word that happens to fit.
     pub(super) is_key: fn(&[u8]) -> bool,
@@ -47,14 +47,14 @@ impl KeyPattern {
     /// A token that is known by its beginning.
     const fn token(
         name: &'static str,
-        begins: &'static [&'static str],
+        prefixes: &'static [&'static str],
         rest: &'static [ShapePart],
     ) -> Self {
         Self {
             name,
-            begins,
+            prefixes,
             rest,
-            hides: RedactedPart::All,
+            redacts: RedactedPart::All,
             before: LeftContext::Edge,
             is_key: anything,
             in_checkouts: false,
@@ -69,7 +69,7 @@ impl KeyPattern {
         part: usize,
     ) -> Self {
         let token = Self::token(name, begins, rest);
-        Self { hides: RedactedPart::Part(part), before: LeftContext::Gap, ..token }
+        Self { redacts: RedactedPart::Part(part), before: LeftContext::Gap, ..token }
     }
 
     const fn only_if(self, is_key: fn(&[u8]) -> bool) -> Self {
@@ -86,16 +86,16 @@ impl KeyPattern {
 }
 
 /// The name of the shape that is a user and a password in an address.
-pub const PASSWORD_IN_ADDRESS: &str = "password in an address";
+pub const PASSWORD_IN_URL: &str = "password in an address";
 
 /// All that are known.
-pub static SHAPES: &[KeyPattern] = &[
+pub static KEY_PATTERNS: &[KeyPattern] = &[
     // Models.
-    KeyPattern::token("Anthropic key", &["sk-ant-"], &[Run(wordy, 8, ANY)]),
+    KeyPattern::token("Anthropic key", &["sk-ant-"], &[Run(url_safe, 8, ANY)]),
     KeyPattern::token(
         "OpenAI project key",
         &["sk-proj-", "sk-svcacct-", "sk-admin-", "sk-or-v1-"],
-        &[Run(wordy, 20, ANY)],
+        &[Run(url_safe, 20, ANY)],
     )
     .after(LeftContext::WideEdge),
     KeyPattern::token("OpenAI key", &["sk-"], &[Run(alnum, 32, 64)])
@@ -119,11 +119,11 @@ pub static SHAPES: &[KeyPattern] = &[
     // Clouds.
     KeyPattern::token("AWS access key id", &["AKIA", "ASIA", "ABIA", "ACCA"], &[Run(upper, 16, 16)])
         .only_if(any_digit),
-    KeyPattern::value("AWS secret access key", AWS_SECRETS, &[Run(sign, 1, 16), Run(base64, 40, 40)], 1),
-    KeyPattern::value("AWS session token", AWS_TOKENS, &[Run(sign, 1, 16), Run(base64, 100, ANY)], 1),
-    KeyPattern::token("Google API key", &["AIza"], &[Run(wordy, 35, 35)]),
+    KeyPattern::value("AWS secret access key", AWS_SECRETS, &[Run(separator, 1, 16), Run(base64, 40, 40)], 1),
+    KeyPattern::value("AWS session token", AWS_TOKENS, &[Run(separator, 1, 16), Run(base64, 100, ANY)], 1),
+    KeyPattern::token("Google API key", &["AIza"], &[Run(url_safe, 35, 35)]),
     KeyPattern::token("Google OAuth token", &["ya29."], &[Run(dotted, 20, ANY)]),
-    KeyPattern::token("Google OAuth secret", &["GOCSPX-"], &[Run(wordy, 28, 28)]),
+    KeyPattern::token("Google OAuth secret", &["GOCSPX-"], &[Run(url_safe, 28, 28)]),
     KeyPattern::value("Azure storage key", &["AccountKey="], &[Run(base64, 86, 88)], 0),
     KeyPattern::value("Azure access key", &["SharedAccessKey="], &[Run(base64, 43, 44)], 0),
     KeyPattern::value("signed address", &["&sig=", "?sig="], &[Run(percent, 43, 128)], 0)
@@ -131,7 +131,7 @@ pub static SHAPES: &[KeyPattern] = &[
         .only_if(any_digit),
     KeyPattern::token("DigitalOcean token", &["dop_v1_", "doo_v1_", "dor_v1_"], &[Run(hex, 64, 64)]),
     KeyPattern::token("Databricks token", &["dapi"], &[Run(hex, 32, 32)]).only_if(any_digit),
-    KeyPattern::token("Vault token", &["hvs.", "hvb.", "hvr."], &[Run(wordy, 24, ANY)]),
+    KeyPattern::token("Vault token", &["hvs.", "hvb.", "hvr."], &[Run(url_safe, 24, ANY)]),
     KeyPattern::token(
         "Doppler token",
         &["dp.pt.", "dp.st.", "dp.ct.", "dp.sa."],
@@ -140,11 +140,11 @@ pub static SHAPES: &[KeyPattern] = &[
     KeyPattern::token("Pulumi token", &["pul-"], &[Run(hex, 40, 40)]),
     // Packages.
     KeyPattern::token("npm token", &["npm_"], &[Run(alnum, 36, 36)]),
-    KeyPattern::token("PyPI token", &["pypi-"], &[Run(wordy, 50, ANY)]),
+    KeyPattern::token("PyPI token", &["pypi-"], &[Run(url_safe, 50, ANY)]),
     KeyPattern::value("npm registry token", &["_authToken=", "_auth="], &[Run(base64ish, 16, ANY)], 0)
         .after(LeftContext::Anything),
     KeyPattern::token("RubyGems key", &["rubygems_"], &[Run(hex, 48, 48)]),
-    KeyPattern::token("Docker Hub token", &["dckr_pat_", "dckr_oat_"], &[Run(wordy, 27, ANY)]),
+    KeyPattern::token("Docker Hub token", &["dckr_pat_", "dckr_oat_"], &[Run(url_safe, 27, ANY)]),
     KeyPattern::token("crates.io token", &["cio"], &[Run(alnum, 32, 32)]).only_if(mixed),
     // Messages and payments.
     KeyPattern::token(
@@ -165,25 +165,25 @@ pub static SHAPES: &[KeyPattern] = &[
         &[Run(path, 60, ANY)],
         0,
     ),
-    KeyPattern::token("Telegram bot token", &[":AA"], &[Run(wordy, 33, 33)]).after(LeftContext::Digit),
+    KeyPattern::token("Telegram bot token", &[":AA"], &[Run(url_safe, 33, 33)]).after(LeftContext::Digit),
     KeyPattern::token(
         "Stripe key",
         &["sk_live_", "rk_live_", "sk_test_", "rk_test_"],
         &[Run(alnum, 16, ANY)],
     ),
     KeyPattern::token("webhook secret", &["whsec_"], &[Run(base64, 24, ANY)]),
-    KeyPattern::token("SendGrid key", &["SG."], &[Run(wordy, 16, 64), Word("."), Run(wordy, 32, 64)]),
+    KeyPattern::token("SendGrid key", &["SG."], &[Run(url_safe, 16, 64), Word("."), Run(url_safe, 32, 64)]),
     KeyPattern::token("Twilio key", &["SK"], &[Run(hex, 32, 32)]).only_if(any_digit),
     KeyPattern::token("Mailgun key", &["key-"], &[Run(hex, 32, 32)])
         .after(LeftContext::WideEdge)
         .only_if(any_digit),
     KeyPattern::token("Shopify token", &["shpat_", "shpca_", "shppa_", "shpss_"], &[Run(hex, 32, 32)]),
-    KeyPattern::token("Square token", &["sq0atp-", "sq0csp-"], &[Run(wordy, 22, ANY)]),
+    KeyPattern::token("Square token", &["sq0atp-", "sq0csp-"], &[Run(url_safe, 22, ANY)]),
     // Tools.
     KeyPattern::token("Linear key", &["lin_api_", "lin_oauth_"], &[Run(alnum, 32, ANY)]),
     KeyPattern::token("Notion token", &["ntn_"], &[Run(alnum, 40, ANY)]),
-    KeyPattern::token("Figma token", &["figd_"], &[Run(wordy, 40, ANY)]),
-    KeyPattern::token("Postman key", &["PMAK-"], &[Run(wordy, 59, 59)]),
+    KeyPattern::token("Figma token", &["figd_"], &[Run(url_safe, 40, ANY)]),
+    KeyPattern::token("Postman key", &["PMAK-"], &[Run(url_safe, 59, 59)]),
     KeyPattern::token("New Relic key", &["NRAK-"], &[Run(alnum, 27, 27)]),
     KeyPattern::token("Grafana token", &["glsa_", "glc_"], &[Run(base64ish, 32, ANY)]),
     KeyPattern::token("Sentry token", &["sntrys_", "sntryu_"], &[Run(base64ish, 60, ANY)]),
@@ -193,7 +193,7 @@ pub static SHAPES: &[KeyPattern] = &[
     KeyPattern::token(
         "JSON web token",
         &["eyJ"],
-        &[Run(wordy, 10, ANY), Word(".eyJ"), Run(wordy, 10, ANY), Word("."), Run(wordy, 10, ANY)],
+        &[Run(url_safe, 10, ANY), Word(".eyJ"), Run(url_safe, 10, ANY), Word("."), Run(url_safe, 10, ANY)],
     ),
     KeyPattern::value("private key", PRIVATE_KEYS, &[Until("-----END", pem)], 0).after(LeftContext::Anything),
     KeyPattern::value(
@@ -221,7 +221,7 @@ pub static SHAPES: &[KeyPattern] = &[
     KeyPattern::value("basic credentials", &["Basic ", "basic ", "BASIC "], &[Run(base64, 12, ANY)], 0)
         .after(LeftContext::Edge)
         .only_if(mixed),
-    KeyPattern::value("key header", KEY_HEADERS, &[Run(sign, 1, 8), Run(base64ish, 16, ANY)], 1)
+    KeyPattern::value("key header", KEY_HEADERS, &[Run(separator, 1, 8), Run(base64ish, 16, ANY)], 1)
         .only_if(any_digit),
     KeyPattern::value(
         "CI password in an address",
@@ -231,13 +231,13 @@ pub static SHAPES: &[KeyPattern] = &[
     )
     .in_checkouts(),
     KeyPattern::value(
-        PASSWORD_IN_ADDRESS,
+        PASSWORD_IN_URL,
         &["://"],
         &[Run(user, 0, 128), Word(":"), Run(password, 1, 512), Word("@")],
         2,
     )
     .after(LeftContext::Anything)
-    .only_if(no_template),
+    .only_if(is_not_placeholder),
 ];
 
 const AWS_SECRETS: &[&str] = &[
@@ -287,12 +287,12 @@ fn word(byte: u8) -> bool {
 }
 
 /// Base64 as it is in addresses.
-fn wordy(byte: u8) -> bool {
+fn url_safe(byte: u8) -> bool {
     word(byte) || byte == b'-'
 }
 
 fn dotted(byte: u8) -> bool {
-    wordy(byte) || byte == b'.'
+    url_safe(byte) || byte == b'.'
 }
 
 fn base64(byte: u8) -> bool {
@@ -308,11 +308,11 @@ fn percent(byte: u8) -> bool {
 }
 
 fn path(byte: u8) -> bool {
-    wordy(byte) || byte == b'/'
+    url_safe(byte) || byte == b'/'
 }
 
 /// What stands between a name and its value, as in `"name": "value"`.
-fn sign(byte: u8) -> bool {
+fn separator(byte: u8) -> bool {
     b" \t\"'`:=>,\\".contains(&byte)
 }
 
@@ -346,7 +346,7 @@ fn mixed(key: &[u8]) -> bool {
 }
 
 /// `$PASSWORD`, `%s` and `password` are places for a password, and `***` was one.
-fn no_template(password: &[u8]) -> bool {
+fn is_not_placeholder(password: &[u8]) -> bool {
     let is_place = matches!(password.first(), Some(b'$' | b'%'))
         || ["password", "pass"].iter().any(|word| password.eq_ignore_ascii_case(word.as_bytes()));
     !is_place && password.iter().any(|byte| *byte != b'*')

@@ -41,7 +41,7 @@ impl StreamRedactor {
 
     fn take(&mut self, piece: &[u8], last: bool) -> Vec<u8> {
         let without_values = self.values.take(piece, &ValueFinder(&self.mask.lookup()), last);
-        self.keys.take(&without_values, &KeyFinder(self.mask.begins()), last)
+        self.keys.take(&without_values, &KeyFinder(self.mask.prefixes()), last)
     }
 }
 

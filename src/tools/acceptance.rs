@@ -52,33 +52,33 @@ impl AcceptanceDemands {
 
 impl Toolbox {
     /// Whether the run must give an answer through [`STRUCTURED_OUTPUT`].
-    pub fn wants_answer(&self) -> bool {
-        self.kit.demands.answers.is_some()
+    pub fn requires_answer(&self) -> bool {
+        self.tools.acceptance.answers.is_some()
     }
 
     /// Settles what the calls of one reply delivered. To be asked once after each reply's tools,
     /// when all of them are done.
-    pub fn settle(&self, others: OtherCalls) -> Delivery {
-        self.kit.demands.answers.as_ref().map_or(Delivery::Nothing, |all| all.settle(others))
+    pub fn settle_answers(&self, others: OtherCalls) -> Delivery {
+        self.tools.acceptance.answers.as_ref().map_or(Delivery::Nothing, |all| all.settle(others))
     }
 
     /// The command that must pass, if there is one.
     pub fn requirement(&self) -> Option<&Requirement> {
-        self.kit.demands.requirements.as_ref().map(RequirementState::requirement)
+        self.tools.acceptance.requirements.as_ref().map(RequirementState::requirement)
     }
 
     /// Runs the command that must pass. `None` when there is none. Takes no longer than the
     /// requirement's timeout and the few seconds it takes to end a command; dropped, it takes
     /// the command with it.
-    pub async fn check(&self, cancel: CancellationToken) -> Option<RequirementCheck> {
-        let requirements = self.kit.demands.requirements.as_ref()?;
-        let cwd = self.kit.places.cwd();
-        Some(requirements.check(&self.kit.shell, cwd, &cancel).await)
+    pub async fn run_requirement(&self, cancel: CancellationToken) -> Option<RequirementCheck> {
+        let requirements = self.tools.acceptance.requirements.as_ref()?;
+        let cwd = self.tools.places.cwd();
+        Some(requirements.check(&self.tools.shell, cwd, &cancel).await)
     }
 
     /// What the demands on the run came to so far.
     pub fn acceptance(&self) -> Acceptance {
-        let demands = &self.kit.demands;
+        let demands = &self.tools.acceptance;
         Acceptance {
             structured_output: demands.answers.as_ref().and_then(|all| all.delivered()),
             schema_attempts: demands.answers.as_ref().map(|answers| answers.attempts()),

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::transcript::{Block, ToolCall, ToolDefinition};
 
-use super::foreign::{ExternalResult, fit};
+use super::foreign::{ExternalResult, into_outcome_within};
 use super::outcome::{ToolOutcome, ToolRefusal};
 use super::permission::PermissionMode;
 use super::structured::STRUCTURED_OUTPUT;
@@ -106,7 +106,7 @@ impl AgentCall {
     ///
     /// # Errors
     /// What is wrong with it, for the model.
-    pub fn read(input: &Value) -> Result<Self, String> {
+    pub fn parse(input: &Value) -> Result<Self, String> {
         let mut input = input.clone();
         if let Some(fields) = input.as_object_mut() {
             fields.retain(|_, value| !value.is_null());
@@ -170,7 +170,7 @@ fn define(kinds: &[AgentDefinition]) -> ToolDefinition {
 pub struct AgentTools {
     /// The only ones, by name. `None`: those of whoever starts it.
     pub only: Option<Vec<String>>,
-    pub not: Vec<String>,
+    pub excluded: Vec<String>,
     pub mode: Option<PermissionMode>,
     /// Servers whose tools it has beside those, by the beginnings of their names.
     pub servers: Option<Vec<String>>,
@@ -178,7 +178,7 @@ pub struct AgentTools {
 
 impl AgentTools {
     /// What it may have of tools that are not built in. `None`: all.
-    fn foreign(&self) -> Option<Vec<String>> {
+    fn allowed_external(&self) -> Option<Vec<String>> {
         let named = [&self.only, &self.servers].map(|names| names.iter().flatten().cloned());
         let is_bounded = self.only.is_some() || self.servers.is_some();
         is_bounded.then(|| named.into_iter().flatten().collect())
@@ -189,10 +189,10 @@ impl Toolbox {
     /// Offers the tool that starts sub-agents of these kinds, unless the settings leave it out.
     #[must_use]
     pub fn with_agents(mut self, kinds: &[AgentDefinition]) -> Self {
-        let denied = self.kit.permissions.forbids_agents(None).is_some();
+        let denied = self.tools.permissions.forbids_agents(None).is_some();
         if self.settings.offered.names_agents() && !denied {
             let may = |kind: &&AgentDefinition| {
-                self.kit.permissions.forbids_agents(Some(&kind.name)).is_none()
+                self.tools.permissions.forbids_agents(Some(&kind.name)).is_none()
             };
             let kinds: Vec<AgentDefinition> = kinds.iter().filter(may).cloned().collect();
             // The tool that ends it all comes last.
@@ -209,15 +209,15 @@ impl Toolbox {
 
     /// Whether this is the tool that starts sub-agents. One that is as deep as may be is not
     /// offered it, and told why when it calls it all the same.
-    pub(super) fn knows_agents(&self, name: &str) -> bool {
+    pub(super) fn is_agent_tool_name(&self, name: &str) -> bool {
         let too_deep = !self.is_root && self.settings.offered.names_agents();
         is_agent_tool(name) && (self.offers_agents() || too_deep)
     }
 
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     pub(super) fn admit_agent(&self, call: &ToolCall) -> Result<(), ToolRefusal> {
-        let wanted = AgentCall::read(&call.input).map_err(ToolRefusal::invalid)?;
-        let permissions = &self.kit.permissions;
+        let wanted = AgentCall::parse(&call.input).map_err(ToolRefusal::invalid)?;
+        let permissions = &self.tools.permissions;
         let denied = permissions
             .forbids_agents(None)
             .or_else(|| permissions.forbids_agents(Some(&wanted.subagent_type)));
@@ -235,21 +235,21 @@ impl Toolbox {
     ///
     /// # Errors
     /// Why it cannot have any.
-    pub fn derived(&self, wanted: &AgentTools) -> Result<Self, String> {
+    pub fn derive_subagent_toolbox(&self, wanted: &AgentTools) -> Result<Self, String> {
         let mut settings = self.settings.clone();
         settings.answer = None;
         settings.requirement = None;
         if let Some(mode) = wanted.mode {
-            settings.mode = settings.mode.narrowed(mode);
+            settings.mode = settings.mode.restricted_to(mode);
         }
-        settings.deny.extend(wanted.not.iter().cloned());
+        settings.deny.extend(wanted.excluded.iter().cloned());
         if let Some(names) = &wanted.only {
-            settings.offered = settings.offered.among(names)?;
+            settings.offered = settings.offered.intersection(names)?;
         }
         let mut derived = Self::new(&settings).map_err(|bad| bad.to_string())?;
         derived.foreign.clone_from(&self.foreign);
         derived.only_foreign.clone_from(&self.only_foreign);
-        derived.only_foreign.extend(wanted.foreign());
+        derived.only_foreign.extend(wanted.allowed_external());
         derived.is_root = false;
         let names = wanted.only.as_deref().unwrap_or_default();
         let has_some =
@@ -263,12 +263,12 @@ impl Toolbox {
 
     /// What came of an agent, made fit to be read: long text is cut and kept whole in a file, and
     /// no secret is in it.
-    pub async fn word_of_agent(&self, text: String, is_error: bool, detail: Value) -> ToolOutcome {
+    pub async fn agent_outcome(&self, text: String, is_error: bool, detail: Value) -> ToolOutcome {
         // Cut before, half a secret could stay.
-        let text = self.mask.hide(&text);
+        let text = self.mask.redact(&text);
         let brought = ExternalResult { blocks: vec![Block::text(text)], is_error, ..ExternalResult::default() };
-        let mut outcome = fit(brought, self.kit.output_limit, self.kit.shell.scratch()).await;
+        let mut outcome = into_outcome_within(brought, self.tools.output_limit, self.tools.shell.scratch()).await;
         outcome.detail = detail;
-        self.masked(outcome)
+        self.redacted(outcome)
     }
 }

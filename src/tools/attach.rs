@@ -43,10 +43,10 @@ impl Toolbox {
     /// # Errors
     /// Why it is not shown.
     pub fn attach(&self, path: &str, lines: Option<LineRange>) -> Result<Vec<Block>, NotAttached> {
-        let base = self.kit.shell.cwd();
-        let place = self.kit.places.find(path, &base);
-        let (input, deed) = (json!({ "file_path": path }), Access::Look(place.clone()));
-        let judged = self.kit.permissions.judge(BuiltinTool::Read, &input, &deed, GrantSource::Rules);
+        let base = self.tools.shell.cwd();
+        let place = self.tools.places.resolve(path, &base);
+        let (input, deed) = (json!({ "file_path": path }), Access::Read(place.clone()));
+        let judged = self.tools.permissions.check_call(BuiltinTool::Read, &input, &deed, GrantSource::Rules);
         judged.map_err(NotAttached::Refused)?;
         let metadata = fs::metadata(&place.real).map_err(|error| {
             if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
@@ -56,7 +56,7 @@ impl Toolbox {
             }
         })?;
         let outcome = if metadata.is_dir() {
-            self.list(&place)
+            self.list_folder(&place)
         } else {
             let read = ReadInput {
                 file_path: path.to_owned(),
@@ -64,9 +64,9 @@ impl Toolbox {
                 limit: lines.map(|lines| lines.last.saturating_sub(lines.first) + 1),
                 pages: None,
             };
-            read::run(&read, &place, &base, &self.kit.seen, &CancellationToken::new())
+            read::run(&read, &place, &base, &self.tools.seen, &CancellationToken::new())
         };
-        let outcome = self.masked(outcome);
+        let outcome = self.redacted(outcome);
         if outcome.is_error {
             let why = outcome.content.iter().filter_map(plain).collect::<String>();
             return Err(NotAttached::Refused(why));
@@ -75,12 +75,12 @@ impl Toolbox {
     }
 
     /// The names in a folder, without those that may not be seen.
-    fn list(&self, folder: &ResolvedPath) -> ToolOutcome {
+    fn list_folder(&self, folder: &ResolvedPath) -> ToolOutcome {
         let entries = match fs::read_dir(&folder.real) {
             Ok(entries) => entries,
             Err(error) => return ToolOutcome::failure(error.to_string()),
         };
-        let seen = |path: &Path| !self.kit.permissions.hides(BuiltinTool::Read, path);
+        let seen = |path: &Path| !self.tools.permissions.hides(BuiltinTool::Read, path);
         let mut names: Vec<String> = entries
             .flatten()
             .filter(|entry| seen(&entry.path()))
@@ -98,7 +98,7 @@ impl Toolbox {
     }
 
     /// The file that a call reads or changes, where it really is.
-    pub fn file_of(&self, call: &ToolCall) -> Option<PathBuf> {
+    pub fn file_path_of(&self, call: &ToolCall) -> Option<PathBuf> {
         let request = input::parse(BuiltinTool::named(&call.name)?, &call.input).ok()?;
         let path = match request {
             ToolRequest::Read(read) => read.file_path,
@@ -112,7 +112,7 @@ impl Toolbox {
             | ToolRequest::WebFetch(_)
             | ToolRequest::TodoWrite(_) => return None,
         };
-        Some(self.kit.places.find(&path, &self.kit.shell.cwd()).real)
+        Some(self.tools.places.resolve(&path, &self.tools.shell.cwd()).real)
     }
 }
 

@@ -127,14 +127,14 @@ impl HeadAndTail {
                 return whole;
             }
             return join(
-                text::clipped(&whole, half),
-                text::ending(&whole, half),
+                text::truncated(&whole, half),
+                text::tail(&whole, half),
                 self.total,
                 place,
             );
         }
         let (head, tail) = (text::readable(&self.head), text::readable(&tail));
-        join(text::clipped(&head, half), text::ending(&tail, half), self.total, place)
+        join(text::truncated(&head, half), text::tail(&tail, half), self.total, place)
     }
 }
 
@@ -205,16 +205,16 @@ impl OutputCapture {
     }
 
     /// Shows what comes to whoever looks at it before the end.
-    pub(super) fn show_to(&mut self, live: Arc<LiveOutput>) {
+    pub(super) fn with_live_output(&mut self, live: Arc<LiveOutput>) {
         self.live = Some(live);
     }
 
     pub(super) async fn push(&mut self, stream: OutputStream, bytes: &[u8]) {
         let sifted = self.sieve.push(stream, bytes);
-        self.keep(stream, &sifted).await;
+        self.save_chunk(stream, &sifted).await;
     }
 
-    async fn keep(&mut self, stream: OutputStream, sifted: &RedactedOutput) {
+    async fn save_chunk(&mut self, stream: OutputStream, sifted: &RedactedOutput) {
         self.both.push(&sifted.shown);
         if let Some(live) = &self.live {
             live.push(&sifted.shown);
@@ -239,7 +239,7 @@ impl OutputCapture {
         match self.scratch.create("output").await {
             Ok((path, file)) => {
                 if let Some(live) = &self.live {
-                    live.spills_to(path.clone());
+                    live.set_file(path.clone());
                 }
                 self.add(path, file, 0, all).await
             }
@@ -264,7 +264,7 @@ impl OutputCapture {
     pub(super) async fn finish(mut self) -> CapturedOutput {
         for stream in [OutputStream::Out, OutputStream::Err] {
             let rest = self.sieve.finish(stream);
-            self.keep(stream, &rest).await;
+            self.save_chunk(stream, &rest).await;
         }
         let (file, place) = match &mut self.spill {
             SpillFile::Short(_) => (None, String::new()),

@@ -89,7 +89,7 @@ impl BuiltinTool {
     pub(super) fn effect(self) -> Effect {
         match self {
             Self::Read | Self::Glob | Self::Grep => Effect::ReadOnly,
-            Self::WebFetch => Effect::Visits,
+            Self::WebFetch => Effect::Network,
             // The list is only in memory, but its order matters; output is shown only once.
             Self::Bash
             | Self::BashOutput

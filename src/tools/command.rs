@@ -26,7 +26,7 @@ const CHUNK: usize = 64 << 10;
 /// Why a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CommandEnd {
-    Itself,
+    Exited,
     TimedOut,
     Cancelled,
 }
@@ -54,7 +54,7 @@ enum CommandStage {
 
 impl CommandStage {
     /// Whether a cancel changes anything. A command that is being ended is not ended faster.
-    fn heeds_cancel(self) -> bool {
+    fn can_cancel(self) -> bool {
         matches!(self, Self::Running | Self::Draining)
     }
 }
@@ -67,7 +67,7 @@ enum CommandEvent {
 }
 
 /// Sees a command through. Takes at most `limit` and what it takes to end it.
-pub(super) async fn follow(
+pub(super) async fn wait_for_end(
     mut running: RunningJob,
     limit: Duration,
     cancel: &CancellationToken,
@@ -79,16 +79,16 @@ pub(super) async fn follow(
     let mut exit = std::pin::pin!(running.exit());
     let mut stage = CommandStage::Running;
     let mut wake = Instant::now() + limit;
-    let mut ended = EndedCommand { status: None, cause: CommandEnd::Itself, left_behind: false };
+    let mut ended = EndedCommand { status: None, cause: CommandEnd::Exited, left_behind: false };
     let mut exited = false;
     while !exited || out.is_some() || err.is_some() {
         let happening = tokio::select! {
             biased;
-            () = cancel.cancelled(), if stage.heeds_cancel() => CommandEvent::Cancelled,
+            () = cancel.cancelled(), if stage.can_cancel() => CommandEvent::Cancelled,
             () = tokio::time::sleep_until(wake) => CommandEvent::TimeUp,
             status = &mut exit, if !exited => CommandEvent::Exited(status),
-            count = read(out.as_mut(), &mut out_chunk) => CommandEvent::Read(OutputStream::Out, count),
-            count = read(err.as_mut(), &mut err_chunk) => CommandEvent::Read(OutputStream::Err, count),
+            count = read_chunk(out.as_mut(), &mut out_chunk) => CommandEvent::Read(OutputStream::Out, count),
+            count = read_chunk(err.as_mut(), &mut err_chunk) => CommandEvent::Read(OutputStream::Err, count),
         };
         match (happening, stage) {
             (CommandEvent::Exited(status), _) => {
@@ -123,12 +123,12 @@ pub(super) async fn follow(
         }
     }
     let held = out.is_some() || err.is_some();
-    ended.left_behind = running.sweep().await || held;
+    ended.left_behind = running.end_leftovers().await || held;
     ended
 }
 
 /// Reads some bytes, none at the pipe's end. Without a pipe it never comes back.
-async fn read(pipe: Option<&mut Receiver>, chunk: &mut [u8]) -> usize {
+async fn read_chunk(pipe: Option<&mut Receiver>, chunk: &mut [u8]) -> usize {
     match pipe {
         // A pipe that cannot be read has nothing more to say.
         Some(pipe) => pipe.read(chunk).await.unwrap_or(0),

@@ -12,7 +12,7 @@ use super::outcome::ToolOutcome;
 const CHANGE_GRACE: Duration = Duration::from_secs(2);
 
 /// Work that can be left alone at any time: a stop does not wait for it.
-pub(super) async fn look<W>(cancel: CancellationToken, work: W) -> ToolOutcome
+pub(super) async fn run_read<W>(cancel: CancellationToken, work: W) -> ToolOutcome
 where
     W: FnOnce(&CancellationToken) -> ToolOutcome + Send + 'static,
 {
@@ -23,13 +23,13 @@ where
     tokio::select! {
         biased;
         () = cancel.cancelled() => ToolOutcome::interrupted(),
-        done = tasks.join_next() => settle(done),
+        done = tasks.join_next() => join_outcome(done),
     }
 }
 
 /// Work that is waited for even when the run is to stop, because its effect must be known. It
 /// looks at the token itself before it commits.
-pub(super) async fn change<W>(cancel: CancellationToken, work: W) -> ToolOutcome
+pub(super) async fn run_change<W>(cancel: CancellationToken, work: W) -> ToolOutcome
 where
     W: FnOnce(&CancellationToken) -> ToolOutcome + Send + 'static,
 {
@@ -42,14 +42,14 @@ where
     };
     tokio::select! {
         biased;
-        done = tasks.join_next() => settle(done),
+        done = tasks.join_next() => join_outcome(done),
         () = patience => {
             ToolOutcome::failure("Interrupted by user; whether the file was changed is unknown")
         }
     }
 }
 
-fn settle(done: Option<Result<ToolOutcome, JoinError>>) -> ToolOutcome {
+fn join_outcome(done: Option<Result<ToolOutcome, JoinError>>) -> ToolOutcome {
     match done {
         Some(Ok(outcome)) => outcome,
         Some(Err(error)) => match error.try_into_panic() {
@@ -62,11 +62,11 @@ fn settle(done: Option<Result<ToolOutcome, JoinError>>) -> ToolOutcome {
 }
 
 /// Runs a tool so that its panic is its own. Dropped, it takes the tool with it.
-pub(super) async fn contain(
+pub(super) async fn run_guarded(
     name: &str,
     tool: impl Future<Output = ToolOutcome> + Send + 'static,
 ) -> ToolOutcome {
-    match alone(name, tool).await {
+    match run_in_task(name, tool).await {
         Ok(Some(outcome)) => outcome,
         Ok(None) => ToolOutcome::interrupted(),
         Err(why) => ToolOutcome::failure(why),
@@ -78,7 +78,7 @@ pub(super) async fn contain(
 ///
 /// # Errors
 /// In whole words: it panicked.
-pub(super) async fn alone<T: Send + 'static>(
+pub(super) async fn run_in_task<T: Send + 'static>(
     name: &str,
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<Option<T>, String> {
@@ -87,7 +87,7 @@ pub(super) async fn alone<T: Send + 'static>(
     match tasks.join_next().await {
         Some(Ok(done)) => Ok(Some(done)),
         Some(Err(error)) => error.try_into_panic().map_or(Ok(None), |panic| {
-            Err(format!("{name} failed from a defect in outlast: {}", words(panic.as_ref())))
+            Err(format!("{name} failed from a defect in outlast: {}", panic_message(panic.as_ref())))
         }),
         None => Ok(None),
     }
@@ -104,7 +104,7 @@ pub async fn end_tasks<T: 'static>(mut tasks: JoinSet<T>) {
     let _ = tokio::time::timeout(ABORTING, gone).await;
 }
 
-fn words(panic: &(dyn Any + Send)) -> &str {
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()
         .copied()
@@ -118,9 +118,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_an_outcome_wherever_it_happens() {
-        let here = contain("Bash", async { panic!("the floor is {}", "gone") }).await;
-        let below = contain("Read", look(CancellationToken::new(), |_| panic!("deep"))).await;
-        let beside = contain("Edit", change(CancellationToken::new(), |_| panic!("wide"))).await;
+        let here = run_guarded("Bash", async { panic!("the floor is {}", "gone") }).await;
+        let below = run_guarded("Read", run_read(CancellationToken::new(), |_| panic!("deep"))).await;
+        let beside = run_guarded("Edit", run_change(CancellationToken::new(), |_| panic!("wide"))).await;
         for (outcome, text) in [(here, "the floor is gone"), (below, "deep"), (beside, "wide")] {
             assert!(outcome.is_error);
             assert!(outcome.detail.as_str().unwrap().contains(text), "{outcome:?}");
@@ -147,7 +147,7 @@ mod tests {
     async fn looking_is_left_alone_when_the_run_stops() {
         let cancel = CancellationToken::new();
         let (release, released) = std::sync::mpsc::channel::<()>();
-        let stuck = look(cancel.clone(), move |stop| {
+        let stuck = run_read(cancel.clone(), move |stop| {
             cancel.cancel();
             assert!(stop.is_cancelled());
             // As if the disk did not answer.

@@ -11,10 +11,10 @@ use tokio_util::sync::CancellationToken;
 use super::input::EditInput;
 use super::outcome::ToolOutcome;
 use super::places::{ResolvedPath, open_real};
-use super::read::{missing, regular};
+use super::read::{missing_message, check_regular};
 use super::seen::FilesRead;
 use super::text;
-use super::write::{note, replace};
+use super::write::{record_written, replace_atomically};
 
 const EDITED_BYTES_MAX: u64 = 50 << 20;
 
@@ -31,7 +31,7 @@ const CONTEXT_LINES: usize = 3;
 const EXCERPT_LINES_MAX: usize = 40;
 
 /// What can be said without looking at the file.
-pub(super) fn check(input: &EditInput) -> Result<(), String> {
+pub(super) fn check_input(input: &EditInput) -> Result<(), String> {
     if input.old_string.is_empty() {
         Err("old_string is empty; use Write to make a file".to_string())
     } else if input.old_string == input.new_string {
@@ -65,12 +65,12 @@ fn edit(
     let path = place.written.display();
     let metadata = fs::metadata(&place.real).map_err(|error| {
         if error.kind() == io::ErrorKind::NotFound {
-            missing(place, base)
+            missing_message(place, base)
         } else {
             format!("cannot read {path}: {error}")
         }
     })?;
-    regular(&metadata).map_err(|what| format!("{path} is {what}, not a file"))?;
+    check_regular(&metadata).map_err(|what| format!("{path} is {what}, not a file"))?;
     if metadata.len() > EDITED_BYTES_MAX {
         return Err(format!("{path} is too large to edit here; use sed or a script in Bash"));
     }
@@ -88,11 +88,11 @@ fn edit(
         known.map_err(|why| format!("{path}: {why}"))?;
     }
     let new = change.apply(&old);
-    replace(&place.real, new.as_bytes(), Some(&metadata), cancel)
+    replace_atomically(&place.real, new.as_bytes(), Some(&metadata), cancel)
         .map_err(|error| format!("cannot write {path}: {error}"))?;
     // Write replaces the whole file, so it still needs a Read where only one place is known.
     if known.is_ok() {
-        note(place, seen);
+        record_written(place, seen);
     }
     Ok(change.outcome(input, place, &new))
 }
@@ -108,7 +108,7 @@ struct Replacement {
 
 impl Replacement {
     fn find(input: &EditInput, file: &str) -> Result<Self, String> {
-        let (from, to) = in_the_files_line_ends(input, file);
+        let (from, to) = with_file_line_ends(input, file);
         let count = file.matches(&from).count();
         match (count, input.replace_all) {
             (0, _) => return Err(not_found(&input.old_string, file)),
@@ -155,7 +155,7 @@ impl Replacement {
         let lines = file.lines().enumerate().skip(first - 1);
         let mut shown = String::new();
         for (index, line) in lines.take(wanted.min(EXCERPT_LINES_MAX)) {
-            let line = text::readable(text::clipped(line, HINT_CHARACTERS).as_bytes());
+            let line = text::readable(text::truncated(line, HINT_CHARACTERS).as_bytes());
             shown.extend([format!("{:>6}\t", index + 1), line, "\n".to_string()]);
         }
         if wanted > EXCERPT_LINES_MAX {
@@ -167,7 +167,7 @@ impl Replacement {
 
 /// The model sees and writes plain line ends. In a file that ends its lines with CRLF, so does
 /// what is put in.
-fn in_the_files_line_ends(input: &EditInput, file: &str) -> (String, String) {
+fn with_file_line_ends(input: &EditInput, file: &str) -> (String, String) {
     let all = file.matches('\n').count();
     let crlf = file.matches("\r\n").count();
     let as_is = (input.old_string.clone(), input.new_string.clone());
@@ -213,7 +213,7 @@ fn not_found(wanted: &str, file: &str) -> String {
                 format!(
                     "old_string was not found. Line {number} differs from its first line only in \
                      blanks: `{}`",
-                    text::clipped(line, HINT_CHARACTERS)
+                    text::truncated(line, HINT_CHARACTERS)
                 )
             };
         }
@@ -222,15 +222,15 @@ fn not_found(wanted: &str, file: &str) -> String {
 }
 
 fn closest(wanted: &str, file: &str) -> String {
-    let wanted = text::clipped(wanted.trim(), HINT_CHARACTERS);
+    let wanted = text::truncated(wanted.trim(), HINT_CHARACTERS);
     let best = file
         .lines()
         .take(HINT_LINES_MAX)
         .enumerate()
-        .map(|(index, line)| (index, text::clipped(line.trim(), HINT_CHARACTERS)))
+        .map(|(index, line)| (index, text::truncated(line.trim(), HINT_CHARACTERS)))
         // Lines of very different length cannot be alike.
         .filter(|(_, line)| line.len() / 3 <= wanted.len() && wanted.len() / 3 <= line.len())
-        .map(|(index, line)| (text::likeness(wanted, line), index + 1, line))
+        .map(|(index, line)| (text::similarity(wanted, line), index + 1, line))
         .max_by(|one, other| one.0.total_cmp(&other.0).then(other.1.cmp(&one.1)));
     match best {
         Some((likeness, number, line)) if likeness > 0.5 => {

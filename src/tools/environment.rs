@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::sync::{Mutex, PoisonError};
 
 use crate::process::absolute_path;
-use crate::secrets::{Redactor, PASSWORD_IN_ADDRESS, is_distinctive};
+use crate::secrets::{Redactor, PASSWORD_IN_URL, is_distinctive};
 
 /// Which of outlast's own variables a command sees. The model's credentials: never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,9 +78,9 @@ struct EnvRules<'a> {
     /// Names of further credentials.
     credentials: &'a [String],
     /// Values of the credentials, which no variable may hold.
-    kept: Vec<&'a OsStr>,
+    credential_values: Vec<&'a OsStr>,
     /// Values of other secrets, which only a variable that is passed by name may hold.
-    scrubbed: Vec<&'a OsStr>,
+    secret_values: Vec<&'a OsStr>,
     /// Whether git's settings hold a secret.
     drops_git_settings: bool,
 }
@@ -96,12 +96,12 @@ impl EnvRules<'_> {
 
     /// Whether this is, holds or looks like a secret that the policy keeps back.
     fn drops(&self, name: &str, value: &OsStr) -> bool {
-        if self.is_credential(name, value) || holds(value, &self.kept) {
+        if self.is_credential(name, value) || contains_credential(value, &self.credential_values) {
             return true;
         }
         let scrubs = self.policy == ChildEnvironment::Scrub && !self.passes(name);
         let beside = self.drops_git_settings && is_git_setting(name);
-        scrubs && (beside || looks_secret(name, value) || holds(value, &self.scrubbed))
+        scrubs && (beside || looks_secret(name, value) || contains_credential(value, &self.secret_values))
     }
 }
 
@@ -127,8 +127,8 @@ impl CommandEnv {
             policy,
             pass,
             credentials,
-            kept: Vec::new(),
-            scrubbed: Vec::new(),
+            credential_values: Vec::new(),
+            secret_values: Vec::new(),
             drops_git_settings: false,
         };
         let (mut kept, mut scrubbed) = (Vec::new(), Vec::new());
@@ -140,7 +140,7 @@ impl CommandEnv {
                 scrubbed.push(value.as_os_str());
             }
         }
-        (rules.kept, rules.scrubbed) = (kept, scrubbed);
+        (rules.credential_values, rules.secret_values) = (kept, scrubbed);
         let beside = own.iter().any(|(name, value)| {
             let name = name.to_string_lossy();
             is_git_setting(&name) && rules.drops(&name, value)
@@ -171,7 +171,7 @@ impl CommandEnv {
 
     /// Adds variables that later commands see, and says which of them they do not: the model's
     /// credentials.
-    pub(super) fn adopt(&self, exports: Vec<(String, String)>) -> Vec<String> {
+    pub(super) fn add_exports(&self, exports: Vec<(String, String)>) -> Vec<String> {
         let (kept, exports): (Vec<_>, Vec<_>) =
             exports.into_iter().partition(|(name, value)| is_credential(name, OsStr::new(value)));
         let exports = exports.into_iter().map(|(name, value)| {
@@ -184,7 +184,7 @@ impl CommandEnv {
     }
 
     /// All variables of a command. Of two values for a name the later one counts.
-    pub(super) fn of_a_command(&self) -> Vec<(OsString, OsString)> {
+    pub(super) fn for_command(&self) -> Vec<(OsString, OsString)> {
         let exports = self.exports.lock().unwrap_or_else(PoisonError::into_inner);
         self.variables.iter().chain(exports.iter()).cloned().collect()
     }
@@ -224,7 +224,7 @@ fn is_credential(name: &str, value: &OsStr) -> bool {
         || text.contains("sk-ant-")
 }
 
-fn holds(value: &OsStr, credentials: &[&OsStr]) -> bool {
+fn contains_credential(value: &OsStr, credentials: &[&OsStr]) -> bool {
     let value = value.as_encoded_bytes();
     credentials.iter().any(|credential| {
         let credential = credential.as_encoded_bytes();
@@ -273,8 +273,8 @@ const SECRET_NAMES: [&str; 2] = ["DOCKER_AUTH_CONFIG", "ACTIONS_ID_TOKEN_REQUEST
 fn looks_secret(name: &str, value: &OsStr) -> bool {
     let name = name.to_uppercase();
     // An address with a password is what programs under test are pointed to a database with.
-    let kind = Redactor::kind_of_key(value.as_encoded_bytes());
-    if kind.is_some_and(|kind| kind != PASSWORD_IN_ADDRESS) {
+    let kind = Redactor::detect_key_kind(value.as_encoded_bytes());
+    if kind.is_some_and(|kind| kind != PASSWORD_IN_URL) {
         return true;
     }
     let is_number = value.as_encoded_bytes().iter().all(u8::is_ascii_digit);

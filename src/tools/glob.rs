@@ -10,13 +10,13 @@ use serde_json::json;
 
 use super::input::GlobInput;
 use super::outcome::ToolOutcome;
-use super::places::shown;
+use super::places::display_path;
 use super::walk::{SearchBounds, SearchScope, files};
 
 const FILES_MAX: usize = 100;
 
 /// Takes the folder that a pattern begins with off it: `/etc/**/*.conf` searches `/etc`.
-pub(super) fn split(pattern: &str) -> (&str, &str) {
+pub(super) fn split_literal_folder(pattern: &str) -> (&str, &str) {
     if !pattern.starts_with(['/', '~']) {
         return ("", pattern);
     }
@@ -32,8 +32,8 @@ pub(super) fn split(pattern: &str) -> (&str, &str) {
 ///
 /// # Errors
 /// Why it is none, for the model.
-pub(super) fn matcher(input: &GlobInput) -> Result<GlobMatcher, String> {
-    let (_, pattern) = split(&input.pattern);
+pub(super) fn compile(input: &GlobInput) -> Result<GlobMatcher, String> {
+    let (_, pattern) = split_literal_folder(&input.pattern);
     let pattern = pattern.strip_prefix("./").unwrap_or(pattern);
     if pattern.is_empty() {
         return Err("pattern is empty".to_string());
@@ -73,7 +73,7 @@ pub(super) fn run(matcher: &GlobMatcher, scope: SearchScope, base: &Path, bounds
     let found: Vec<String> = newest
         .into_sorted_vec()
         .iter()
-        .map(|Reverse((_, Reverse(path)))| shown(path, base))
+        .map(|Reverse((_, Reverse(path)))| display_path(path, base))
         .collect();
     let mut text = if found.is_empty() { "No files found".to_string() } else { found.join("\n") };
     if total > found.len() {
@@ -84,7 +84,7 @@ pub(super) fn run(matcher: &GlobMatcher, scope: SearchScope, base: &Path, bounds
     if bounds.is_late() {
         text.push_str("\n[the search took too long and was ended; use a narrower path]");
     }
-    text.extend(bounds.gap());
+    text.extend(bounds.skipped_note());
     let truncated = total > found.len();
     ToolOutcome::text(text, json!({ "filenames": found, "numFiles": total, "truncated": truncated }))
 }

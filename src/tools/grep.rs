@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::input::{GrepInput, GrepMode};
 use super::outcome::ToolOutcome;
-use super::places::{open_regular, shown};
+use super::places::{open_regular, display_path};
 use super::text;
 use super::walk::{SearchBounds, SearchScope, files};
 
@@ -28,7 +28,7 @@ const CONTEXT_MAX: usize = 1_000;
 ///
 /// # Errors
 /// Why it is none, for the model.
-pub(super) fn matcher(input: &GrepInput) -> Result<RegexMatcher, String> {
+pub(super) fn compile(input: &GrepInput) -> Result<RegexMatcher, String> {
     let mut builder = RegexMatcherBuilder::new();
     builder.case_insensitive(input.ignore_case).multi_line(true);
     if input.multiline {
@@ -81,7 +81,7 @@ pub(super) fn run(
             found.skipped += 1;
             continue;
         };
-        let name = shown(entry.path(), base);
+        let name = display_path(entry.path(), base);
         let mut sheet = FileMatches { found: &mut found, name, here: 0 };
         let reader = CancellableFile { file, bounds: bounds.clone() };
         let searched = engine.search_reader(matcher, reader, &mut sheet);
@@ -170,7 +170,7 @@ impl SearchResults {
         if bounds.is_late() {
             text.push_str("\n[the search took too long and was ended; use a narrower path]");
         }
-        text.extend(bounds.gap());
+        text.extend(bounds.skipped_note());
         let mode = match self.mode {
             GrepMode::FilesWithMatches => "files_with_matches",
             GrepMode::Content => "content",
@@ -196,7 +196,7 @@ struct FileMatches<'a> {
 impl FileMatches<'_> {
     fn line(&mut self, number: Option<u64>, mark: char, bytes: &[u8]) {
         let line = text::readable(bytes.trim_ascii_end());
-        let shown = text::clipped(&line, LINE_CHARACTERS_MAX);
+        let shown = text::truncated(&line, LINE_CHARACTERS_MAX);
         let cut = if shown.len() < line.len() { "[…]" } else { "" };
         let number = number.filter(|_| self.found.line_numbers);
         let number = number.map_or(String::new(), |number| format!("{number}{mark}"));

@@ -128,16 +128,16 @@ pub(super) struct TodoInput {
 /// # Errors
 /// Which fields are wrong and what was expected, in a text for the model.
 pub(super) fn parse(tool: BuiltinTool, input: &Value) -> Result<ToolRequest, String> {
-    let input = plain(input);
+    let input = normalize(input);
     let faults: Vec<String> =
-        validator(tool).iter_errors(&input).take(5).map(|fault| explain(tool, &fault)).collect();
+        validator(tool).iter_errors(&input).take(5).map(|fault| describe_fault(tool, &fault)).collect();
     if !faults.is_empty() {
         return Err(format!("InputValidationError: {}: {}", tool.name(), faults.join("; ")));
     }
-    read(tool, input).map_err(|fault| format!("InputValidationError: {}: {fault}", tool.name()))
+    deserialize(tool, input).map_err(|fault| format!("InputValidationError: {}: {fault}", tool.name()))
 }
 
-fn read(tool: BuiltinTool, input: Value) -> Result<ToolRequest, serde_json::Error> {
+fn deserialize(tool: BuiltinTool, input: Value) -> Result<ToolRequest, serde_json::Error> {
     Ok(match tool {
         BuiltinTool::Bash => ToolRequest::Bash(serde_json::from_value(input)?),
         BuiltinTool::BashOutput => ToolRequest::BashOutput(serde_json::from_value(input)?),
@@ -153,17 +153,17 @@ fn read(tool: BuiltinTool, input: Value) -> Result<ToolRequest, serde_json::Erro
 }
 
 /// The input as meant: some models send `null` for what they leave out, and `5.0` for 5.
-fn plain(input: &Value) -> Value {
+fn normalize(input: &Value) -> Value {
     let Value::Object(fields) = input else { return input.clone() };
     let fields: Map<String, Value> = fields
         .iter()
         .filter(|(_, value)| !value.is_null())
-        .map(|(name, value)| (name.clone(), whole(value)))
+        .map(|(name, value)| (name.clone(), integer_value(value)))
         .collect();
     Value::Object(fields)
 }
 
-fn whole(value: &Value) -> Value {
+fn integer_value(value: &Value) -> Value {
     match value.as_f64() {
         #[expect(
             clippy::cast_possible_truncation,
@@ -187,7 +187,7 @@ fn validator(tool: BuiltinTool) -> &'static Validator {
     })
 }
 
-fn explain(tool: BuiltinTool, fault: &ValidationError<'_>) -> String {
+fn describe_fault(tool: BuiltinTool, fault: &ValidationError<'_>) -> String {
     let place = fault.instance_path().to_string();
     let field = place.trim_start_matches('/').replace('/', ".");
     let kind = fault.kind();
@@ -202,7 +202,7 @@ fn explain(tool: BuiltinTool, fault: &ValidationError<'_>) -> String {
         return format!(
             "unexpected field `{}`{within}; known are {}",
             unexpected.join("`, `"),
-            known(tool)
+            known_fields(tool)
         );
     }
     if field.is_empty() {
@@ -220,7 +220,7 @@ fn expected(tool: BuiltinTool, field: &str) -> Option<String> {
     schema["properties"][field]["type"].as_str().map(ToString::to_string)
 }
 
-fn known(tool: BuiltinTool) -> String {
+fn known_fields(tool: BuiltinTool) -> String {
     let schema = tool.schema();
     let names = schema["properties"].as_object().map(|fields| fields.keys().cloned().collect());
     let names: Vec<String> = names.unwrap_or_default();

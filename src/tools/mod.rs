@@ -54,7 +54,7 @@ pub use environment::{ChildEnvironment, hook_environment, secret_values};
 pub use foreign::{ExternalResult, ExternalTools, Permission};
 pub use outcome::{Effect, ToolOutcome, ToolRefusal, GrantSource};
 pub use permission::{
-    ToolName, PermissionMode, anchor_rule, check_allowance, check_restriction, naming, split_rules,
+    ToolName, PermissionMode, anchor_rule, check_allowance, check_restriction, classify_tool_name, split_rules,
 };
 pub use require::{RequirementCheck, RequirementEnd, Requirement, RequirementReport};
 pub use sandbox::{Enforced, SandboxMode, SandboxSettings, SandboxState, is_sandbox_path};

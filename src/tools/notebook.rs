@@ -33,7 +33,7 @@ pub(super) fn read(file: File, path: &Path) -> ToolOutcome {
     let shown: Vec<String> =
         cells.iter().enumerate().map(|(index, cell)| show(index + 1, cell)).collect();
     let shown = shown.join("\n\n");
-    let mut kept = text::clipped(&shown, SHOWN_MAX).to_string();
+    let mut kept = text::truncated(&shown, SHOWN_MAX).to_string();
     if kept.len() < shown.len() {
         kept.push_str("\n[… the rest is left out; use jq on the file]");
     }
@@ -50,8 +50,8 @@ fn show(number: usize, cell: &Value) -> String {
     for output in cell["outputs"].as_array().map_or(&[][..], Vec::as_slice) {
         let output = show_output(output);
         shown.push_str("\n[output]\n");
-        shown.push_str(text::clipped(&output, OUTPUT_MAX));
-        if text::clipped(&output, OUTPUT_MAX).len() < output.len() {
+        shown.push_str(text::truncated(&output, OUTPUT_MAX));
+        if text::truncated(&output, OUTPUT_MAX).len() < output.len() {
             shown.push_str("[…]");
         }
     }

@@ -11,7 +11,7 @@ pub enum Effect {
     ReadOnly,
     /// The same as far as this machine knows. But others hear of it, so it is not done for a reply
     /// that may yet be thrown away.
-    Visits,
+    Network,
     Changes,
 }
 
@@ -19,7 +19,7 @@ impl Effect {
     /// Whether it may run beside others of its kind.
     pub fn changes_nothing(self) -> bool {
         match self {
-            Self::ReadOnly | Self::Visits => true,
+            Self::ReadOnly | Self::Network => true,
             Self::Changes => false,
         }
     }
@@ -65,7 +65,7 @@ pub enum GrantSource {
     /// A hook, where no rule says otherwise.
     Hook,
     /// Whoever was asked, where no rule denies it.
-    Asked,
+    Prompt,
 }
 
 /// Why a call was not run.
@@ -104,7 +104,7 @@ impl ToolRefusal {
     }
 
     /// Whoever was asked does not allow it. `why` is for the model.
-    pub fn by_answer(why: &str) -> Self {
+    pub fn by_prompt(why: &str) -> Self {
         let outcome = ToolOutcome::failure(format!(
             "{why}\nDo not work around this: go on with what is allowed, and say at the end what \
              was not done."

@@ -27,7 +27,7 @@ pub(super) struct ResolvedPath {
     pub(super) written: PathBuf,
     /// Without symbolic links. The end of it may not exist yet.
     pub(super) real: PathBuf,
-    pub(super) standing: PathScope,
+    pub(super) scope: PathScope,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub(super) enum PathScope {
 const LINKS_MAX: u32 = 40;
 
 /// No more files than these are held against a pattern.
-const SPREAD_MAX: usize = 10_000;
+const GLOB_FILES_MAX: usize = 10_000;
 
 /// What is longer, in bytes, no system opens: there is nothing to look at.
 pub(super) const PATH_BYTES_MAX: usize = 4_096;
@@ -55,7 +55,7 @@ impl WorkFolders {
     }
 
     /// With further folders in which reading is free.
-    pub(super) fn reading(self, folders: &[PathBuf]) -> Self {
+    pub(super) fn with_readable(self, folders: &[PathBuf]) -> Self {
         Self { readable: folders.iter().map(|folder| resolve(folder)).collect(), ..self }
     }
 
@@ -64,7 +64,7 @@ impl WorkFolders {
     }
 
     /// Finds where `path` leads, seen from `base`.
-    pub(super) fn find(&self, path: &str, base: &Path) -> ResolvedPath {
+    pub(super) fn resolve(&self, path: &str, base: &Path) -> ResolvedPath {
         let joined = base.join(self.expand(path));
         let real = resolve(&joined);
         let standing = if self.contains(&real) {
@@ -74,14 +74,14 @@ impl WorkFolders {
         } else {
             PathScope::Outside
         };
-        ResolvedPath { written: normal(&joined), real, standing }
+        ResolvedPath { written: normalize_lexically(&joined), real, scope: standing }
     }
 
     /// Makes a path of a call absolute, seen from `base`: without `~`, `.` and `..`, and with links as
     /// they are written. It leads where the tool itself would go.
     pub(super) fn absolute(&self, path: &str, base: &Path) -> PathBuf {
         let mut made = PathBuf::from("/");
-        for part in parts(&base.join(self.expand(path))) {
+        for part in components(&base.join(self.expand(path))) {
             if part != ".." {
                 made.push(part);
                 continue;
@@ -116,14 +116,14 @@ impl WorkFolders {
 
 /// How a folder is opened of which only the place matters.
 #[cfg(target_os = "linux")]
-pub(super) const HOLD: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY);
+pub(super) const OPEN_FOLDER_FLAGS: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY);
 #[cfg(not(target_os = "linux"))]
 pub(super) const HOLD: OFlag = OFlag::O_DIRECTORY;
 
 /// Follows every link of an absolute path, also where its end does not exist: a link to nowhere
 /// leads where it points, not where it stands.
 pub(super) fn resolve(path: &Path) -> PathBuf {
-    let mut ahead = parts(path);
+    let mut ahead = components(path);
     let mut real = PathBuf::from("/");
     let mut links = 0;
     while let Some(part) = ahead.pop_front() {
@@ -142,7 +142,7 @@ pub(super) fn resolve(path: &Path) -> PathBuf {
                 if target.is_absolute() {
                     real = PathBuf::from("/");
                 }
-                let mut target = parts(&target);
+                let mut target = components(&target);
                 target.append(&mut ahead);
                 ahead = target;
             }
@@ -154,7 +154,7 @@ pub(super) fn resolve(path: &Path) -> PathBuf {
 
 /// How a path is opened of which only the kind matters.
 #[cfg(target_os = "linux")]
-const GLIMPSE: OFlag = OFlag::O_PATH;
+const OPEN_PATH_FLAGS: OFlag = OFlag::O_PATH;
 
 /// Opens a real path for reading if a regular file is there. A pipe in its place is not waited for;
 /// whoever holds a lease on the file is, since that has an end.
@@ -170,7 +170,7 @@ pub(super) fn open_regular(path: &Path) -> io::Result<File> {
     {
         use std::os::fd::AsRawFd;
 
-        let held = open_real(path, GLIMPSE)?;
+        let held = open_real(path, OPEN_PATH_FLAGS)?;
         regular(&held)?;
         // The very file that was looked at.
         let opened = File::open(format!("/proc/self/fd/{}", held.as_raw_fd()));
@@ -191,9 +191,9 @@ pub(super) fn open_regular(path: &Path) -> io::Result<File> {
 pub(super) fn open_real(path: &Path, flags: OFlag) -> io::Result<File> {
     // What is not opened for reading takes no such flags.
     #[cfg(target_os = "linux")]
-    let looks = flags.contains(GLIMPSE);
+    let looks = flags.contains(OPEN_PATH_FLAGS);
     #[cfg(not(target_os = "linux"))]
-    let looks = flags == HOLD;
+    let looks = flags == OPEN_FOLDER_FLAGS;
     let patience = if looks { OFlag::empty() } else { OFlag::O_NONBLOCK | OFlag::O_NOCTTY };
     let flags = flags | patience | OFlag::O_CLOEXEC;
     #[cfg(target_os = "linux")]
@@ -214,7 +214,7 @@ pub(super) fn open_real(path: &Path, flags: OFlag) -> io::Result<File> {
     Ok(opened?.into())
 }
 
-fn parts(path: &Path) -> VecDeque<OsString> {
+fn components(path: &Path) -> VecDeque<OsString> {
     path.components()
         .filter_map(|component| match component {
             Component::Normal(part) => Some(part.to_os_string()),
@@ -225,9 +225,9 @@ fn parts(path: &Path) -> VecDeque<OsString> {
 }
 
 /// Takes `.` and `..` out without looking at the file system.
-fn normal(path: &Path) -> PathBuf {
+fn normalize_lexically(path: &Path) -> PathBuf {
     let mut made = PathBuf::from("/");
-    for part in parts(path) {
+    for part in components(path) {
         if part == ".." {
             made.pop();
         } else {
@@ -240,7 +240,7 @@ fn normal(path: &Path) -> PathBuf {
 /// The paths that fit a pattern of the shell, seen from `base`. `?` and `[…]` stand for any letter
 /// here: rather too many than too few. Also how many files were looked at; `None` where they are
 /// more than anybody looks at.
-pub(super) fn spread(pattern: &str, base: &Path) -> Option<(Vec<String>, usize)> {
+pub(super) fn expand_glob(pattern: &str, base: &Path) -> Option<(Vec<String>, usize)> {
     let begin = if pattern.starts_with('/') { "/" } else { "" };
     let (mut found, mut looked) = (vec![begin.to_owned()], 0);
     for part in pattern.split('/').filter(|part| !part.is_empty()) {
@@ -251,19 +251,19 @@ pub(super) fn spread(pattern: &str, base: &Path) -> Option<(Vec<String>, usize)>
             }
             continue;
         }
-        let pattern = loosened(part);
+        let pattern = parse_loosely(part);
         let mut next = Vec::new();
         for folder in found {
             looked += 1;
             let Ok(entries) = fs::read_dir(base.join(&folder)) else { continue };
             for entry in entries.filter_map(Result::ok) {
                 looked += 1;
-                if looked > SPREAD_MAX {
+                if looked > GLOB_FILES_MAX {
                     return None;
                 }
                 let name = entry.file_name().to_string_lossy().into_owned();
                 let is_shown = !name.starts_with('.') || part.starts_with('.');
-                if is_shown && fits(&pattern, &name.chars().collect::<Vec<_>>()) {
+                if is_shown && matches_pattern(&pattern, &name.chars().collect::<Vec<_>>()) {
                     next.push(format!("{folder}{name}/"));
                 }
             }
@@ -276,12 +276,12 @@ pub(super) fn spread(pattern: &str, base: &Path) -> Option<(Vec<String>, usize)>
 
 /// Everything in a folder, seen from there; links are not followed. `None` where it is more than
 /// anybody looks at.
-pub(super) fn below(folder: &Path) -> Option<Vec<PathBuf>> {
+pub(super) fn list_recursive(folder: &Path) -> Option<Vec<PathBuf>> {
     let (mut found, mut open) = (Vec::new(), vec![PathBuf::new()]);
     while let Some(inner) = open.pop() {
         let Ok(entries) = fs::read_dir(folder.join(&inner)) else { continue };
         for entry in entries.filter_map(Result::ok) {
-            if found.len() >= SPREAD_MAX {
+            if found.len() >= GLOB_FILES_MAX {
                 return None;
             }
             let path = inner.join(entry.file_name());
@@ -303,7 +303,7 @@ enum PatternSign {
 }
 
 /// What stands in brackets may be quoted, or be a class, `[[:alpha:]]`: from there on anything fits.
-fn loosened(part: &str) -> Vec<PatternSign> {
+fn parse_loosely(part: &str) -> Vec<PatternSign> {
     let known = part.split_once('[').filter(|(_, rest)| rest.contains(']'));
     let signs = known.map_or(part, |(begin, _)| begin).chars().map(|letter| match letter {
         '*' => PatternSign::Any,
@@ -313,7 +313,7 @@ fn loosened(part: &str) -> Vec<PatternSign> {
     signs.chain(known.map(|_| PatternSign::Any)).collect()
 }
 
-fn fits(pattern: &[PatternSign], name: &[char]) -> bool {
+fn matches_pattern(pattern: &[PatternSign], name: &[char]) -> bool {
     let (mut at, mut seen) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while seen < name.len() {
@@ -335,7 +335,7 @@ fn fits(pattern: &[PatternSign], name: &[char]) -> bool {
 }
 
 /// How a path is shown to the model: from where its shell stands, if it is below.
-pub(super) fn shown(path: &Path, base: &Path) -> String {
+pub(super) fn display_path(path: &Path, base: &Path) -> String {
     match path.strip_prefix(base) {
         Ok(rest) if rest.as_os_str().is_empty() => ".".to_string(),
         Ok(rest) => rest.display().to_string(),

@@ -13,7 +13,7 @@ use super::input::ReadInput;
 use super::media;
 use super::notebook;
 use super::outcome::ToolOutcome;
-use super::places::{ResolvedPath, open_real, shown};
+use super::places::{ResolvedPath, open_real, display_path};
 use super::seen::FilesRead;
 use super::text;
 
@@ -45,23 +45,23 @@ pub(super) fn run(
         Err(why) => return ToolOutcome::failure(why),
     };
     let path = place.written.display();
-    if let Some(promised) = media::promised(&place.written).filter(|_| metadata.len() == 0) {
+    if let Some(promised) = media::kind_of_name(&place.written).filter(|_| metadata.len() == 0) {
         return ToolOutcome::failure(format!("{path} is empty: there is no {promised} in it."));
     }
     let mut start = Vec::new();
-    if let Err(error) = sniff(&mut file, &mut start) {
+    if let Err(error) = read_start(&mut file, &mut start) {
         return ToolOutcome::failure(format!("cannot read {path}: {error}"));
     }
-    let outcome = if let Some(kind) = media::kind(&start) {
+    let outcome = if let Some(kind) = media::detect(&start) {
         let size = metadata.len();
         let file = media::MediaFile { kind, open: file, size, path: &place.written };
         media::read(file, input.pages.as_deref(), cancel)
     } else if place.real.extension().is_some_and(|extension| extension == "ipynb") {
         notebook::read(file, &place.written)
     } else if text::is_binary(&start) {
-        return ToolOutcome::failure(binary(&start, metadata.len(), place));
+        return ToolOutcome::failure(binary_message(&start, metadata.len(), place));
     } else {
-        lines(input, file, place, cancel)
+        show_lines(input, file, place, cancel)
     };
     if !outcome.is_error {
         seen.note(&place.real, &metadata);
@@ -70,9 +70,9 @@ pub(super) fn run(
 }
 
 /// Says that a file is no text, and how to look at it all the same.
-fn binary(start: &[u8], size: u64, place: &ResolvedPath) -> String {
+fn binary_message(start: &[u8], size: u64, place: &ResolvedPath) -> String {
     let path = place.written.display();
-    match media::foreign(start) {
+    match media::unsupported_image_format(start) {
         Some(format) => format!(
             "{path} is a picture of a format that cannot be shown ({format}). Convert a copy, for \
              example with `convert FILE copy.png`, and Read that."
@@ -90,11 +90,11 @@ fn open(place: &ResolvedPath, base: &Path) -> Result<(File, Metadata), String> {
     let metadata = match fs::metadata(&place.real) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(missing(place, base));
+            return Err(missing_message(place, base));
         }
         Err(error) => return Err(format!("cannot read {path}: {error}")),
     };
-    regular(&metadata).map_err(|what| {
+    check_regular(&metadata).map_err(|what| {
         let hint = if metadata.is_dir() { " List it with Glob or `ls`." } else { "" };
         format!("{path} is {what}, not a file.{hint}")
     })?;
@@ -102,13 +102,13 @@ fn open(place: &ResolvedPath, base: &Path) -> Result<(File, Metadata), String> {
     let file = open_real(&place.real, OFlag::O_RDONLY)
         .map_err(|error| format!("cannot read {path}: {error}"))?;
     let metadata = file.metadata().map_err(|error| format!("cannot read {path}: {error}"))?;
-    regular(&metadata).map_err(|what| format!("{path} is {what}, not a file."))?;
+    check_regular(&metadata).map_err(|what| format!("{path} is {what}, not a file."))?;
     Ok((file, metadata))
 }
 
 /// # Errors
 /// What it is instead of a regular file.
-pub(super) fn regular(metadata: &Metadata) -> Result<(), &'static str> {
+pub(super) fn check_regular(metadata: &Metadata) -> Result<(), &'static str> {
     let kind = metadata.file_type();
     if kind.is_file() {
         Ok(())
@@ -123,13 +123,13 @@ pub(super) fn regular(metadata: &Metadata) -> Result<(), &'static str> {
     }
 }
 
-fn sniff(file: &mut File, start: &mut Vec<u8>) -> io::Result<()> {
+fn read_start(file: &mut File, start: &mut Vec<u8>) -> io::Result<()> {
     file.by_ref().take(SNIFFED as u64).read_to_end(start)?;
     file.rewind()
 }
 
 /// Says that a file is missing, and which names are near.
-pub(super) fn missing(place: &ResolvedPath, base: &Path) -> String {
+pub(super) fn missing_message(place: &ResolvedPath, base: &Path) -> String {
     let path = place.written.display();
     let name = place.real.file_name().map(|name| name.to_string_lossy().to_lowercase());
     let (Some(name), Some(folder)) = (name, place.real.parent()) else {
@@ -146,8 +146,8 @@ pub(super) fn missing(place: &ResolvedPath, base: &Path) -> String {
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter_map(|other| {
             let likeness =
-                text::likeness(&name, &other.file_name()?.to_string_lossy().to_lowercase());
-            (likeness >= LIKENESS_MIN).then(|| (likeness, shown(&other, base)))
+                text::similarity(&name, &other.file_name()?.to_string_lossy().to_lowercase());
+            (likeness >= LIKENESS_MIN).then(|| (likeness, display_path(&other, base)))
         })
         .collect();
     near.sort_by(|one, other| other.0.total_cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
@@ -203,7 +203,7 @@ impl ShownFile {
     }
 }
 
-fn lines(input: &ReadInput, file: File, place: &ResolvedPath, cancel: &CancellationToken) -> ToolOutcome {
+fn show_lines(input: &ReadInput, file: File, place: &ResolvedPath, cancel: &CancellationToken) -> ToolOutcome {
     let path = place.written.display();
     let first = input.offset.unwrap_or(1).max(1);
     let limit = input.limit.unwrap_or(LINES_DEFAULT);
@@ -279,7 +279,7 @@ fn next_line(
             }
             let whole = String::from_utf8_lossy(&line);
             let whole = whole.trim_end_matches('\r');
-            let clipped = text::clipped(whole, keep);
+            let clipped = text::truncated(whole, keep);
             let left_out = length.saturating_sub(clipped.len() + 2);
             let cut = keep > 0 && (clipped.len() < whole.len() || length > room + 2);
             return Ok(ShownLine::Text(if cut {

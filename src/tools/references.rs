@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::schema::BadSchema;
-use super::text::clipped;
+use super::text::truncated;
 
 /// How much of a reference is quoted, in characters.
 const QUOTE_CHARS_MAX: usize = 80;
@@ -29,7 +29,7 @@ struct SymlinkReference<'a> {
 /// The first one that does not, and where it stands.
 pub(super) fn check(schema: &Value) -> Result<(), BadSchema> {
     let mut references = Vec::new();
-    find(schema, &mut String::new(), &mut references);
+    collect_references(schema, &mut String::new(), &mut references);
     // An inner "$id" moves what "#" means; then only the validator can tell.
     let has_ids = schema.as_object().is_some_and(|root| root.values().any(holds_id));
     for SymlinkReference { pointer, target } in references {
@@ -39,7 +39,7 @@ pub(super) fn check(schema: &Value) -> Result<(), BadSchema> {
                 format!(
                     "{:?} is in another document, and outlast fetches none; put it into \"$defs\" \
                      and refer to \"#/$defs/NAME\"",
-                    clipped(target, QUOTE_CHARS_MAX)
+                    truncated(target, QUOTE_CHARS_MAX)
                 ),
             ));
         };
@@ -48,7 +48,7 @@ pub(super) fn check(schema: &Value) -> Result<(), BadSchema> {
         }
         match lookup(schema, target) {
             None => {
-                let target = clipped(target, QUOTE_CHARS_MAX);
+                let target = truncated(target, QUOTE_CHARS_MAX);
                 let why = format!("there is no {target:?} in the schema; correct the reference");
                 return Err(BadSchema::at(pointer, why));
             }
@@ -62,7 +62,7 @@ pub(super) fn check(schema: &Value) -> Result<(), BadSchema> {
     Ok(())
 }
 
-fn find<'a>(schema: &'a Value, pointer: &mut String, found: &mut Vec<SymlinkReference<'a>>) {
+fn collect_references<'a>(schema: &'a Value, pointer: &mut String, found: &mut Vec<SymlinkReference<'a>>) {
     let mut below = |name: &str, value: &'a Value, found: &mut Vec<SymlinkReference<'a>>| {
         let length = pointer.len();
         pointer.push('/');
@@ -70,7 +70,7 @@ fn find<'a>(schema: &'a Value, pointer: &mut String, found: &mut Vec<SymlinkRefe
         if let Some(target) = value.as_str().filter(|_| REFERENCES.contains(&name)) {
             found.push(SymlinkReference { pointer: pointer.clone(), target });
         } else {
-            find(value, pointer, found);
+            collect_references(value, pointer, found);
         }
         pointer.truncate(length);
     };
@@ -133,7 +133,7 @@ fn is_endless<'a>(schema: &'a Value, mut place: &'a Value) -> bool {
 }
 
 /// Makes references from the root follow the schema to its new place, a JSON pointer.
-pub(super) fn move_below(schema: &mut Value, place: &str) {
+pub(super) fn rebase(schema: &mut Value, place: &str) {
     match schema {
         Value::Object(fields) => {
             for (name, value) in fields.iter_mut().filter(|(name, _)| !DATA.contains(&&***name)) {
@@ -143,11 +143,11 @@ pub(super) fn move_below(schema: &mut Value, place: &str) {
                 {
                     *value = Value::String(format!("#{place}{rest}"));
                 } else {
-                    move_below(value, place);
+                    rebase(value, place);
                 }
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| move_below(item, place)),
+        Value::Array(items) => items.iter_mut().for_each(|item| rebase(item, place)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }

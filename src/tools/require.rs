@@ -75,7 +75,7 @@ impl RequirementCheck {
     }
 
     /// How it ended, as the end of a sentence that begins with the command.
-    pub fn how(&self) -> String {
+    pub fn end_phrase(&self) -> String {
         match &self.end {
             RequirementEnd::Exited(0) => "passed".to_string(),
             RequirementEnd::Exited(code) => format!("ended with exit code {code}"),
@@ -108,7 +108,7 @@ impl RequirementCheck {
     pub fn report(&self) -> String {
         let output = self.output.trim_end_matches('\n');
         let output = if output.trim().is_empty() { "(no output)" } else { output };
-        format!("The command:\n{}\n\nIt {}. Its output:\n{output}", self.command, self.how())
+        format!("The command:\n{}\n\nIt {}. Its output:\n{output}", self.command, self.end_phrase())
     }
 }
 
@@ -170,7 +170,7 @@ impl RequirementState {
             verified.output.clear();
         });
         let began = Instant::now();
-        let ended = shell.run_apart(command, cwd, *timeout, cancel).await;
+        let ended = shell.run_for_user(command, cwd, *timeout, cancel).await;
         let (end, output, output_file) = match ended {
             Ok((ended, captured)) => (end_of(&ended, *timeout), captured.both, captured.file),
             Err(_) if cancel.is_cancelled() => (RequirementEnd::Cancelled, String::new(), None),
@@ -180,7 +180,7 @@ impl RequirementState {
         let check = RequirementCheck { command: command.clone(), end, output, output_file, took };
         self.note(|verified| {
             (verified.passed, verified.exit_code) = (check.passed(), check.exit_code());
-            verified.how = Some(check.how());
+            verified.how = Some(check.end_phrase());
             verified.output = if check.passed() { String::new() } else { check.tail() };
         });
         check
@@ -199,8 +199,8 @@ fn end_of(ended: &EndedCommand, limit: Duration) -> RequirementEnd {
     match (ended.cause, ended.status) {
         (CommandEnd::TimedOut, _) => RequirementEnd::TimedOut(limit),
         (CommandEnd::Cancelled, _) => RequirementEnd::Cancelled,
-        (CommandEnd::Itself, None) => RequirementEnd::Unknown,
-        (CommandEnd::Itself, Some(status)) => match (status.code(), status.signal()) {
+        (CommandEnd::Exited, None) => RequirementEnd::Unknown,
+        (CommandEnd::Exited, Some(status)) => match (status.code(), status.signal()) {
             (Some(code), _) => RequirementEnd::Exited(code),
             (None, Some(signal)) => RequirementEnd::Killed(signal),
             (None, None) => RequirementEnd::Unknown,

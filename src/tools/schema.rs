@@ -11,7 +11,7 @@ use jsonschema::error::{ValidationError, ValidationErrorKind};
 use serde_json::{Map, Value, json};
 
 use super::references::{self, REFERENCES};
-use super::text::clipped;
+use super::text::truncated;
 
 /// The field that holds an answer which is no plain object.
 const FIELD: &str = "answer";
@@ -96,7 +96,7 @@ impl AnswerSchema {
         }
         check_root(&schema)?;
         references::check(&schema)?;
-        let (form, source) = (form(&schema), schema.clone());
+        let (form, source) = (input_form(&schema), schema.clone());
         let (checked, offered) = match form {
             SchemaForm::Plain => {
                 let mut schema = schema;
@@ -117,7 +117,7 @@ impl AnswerSchema {
                 if fault.to_string().contains("meta-schema") {
                     return unknown_dialect(&checked);
                 }
-                let why = format!("{}; correct the schema", mistake(&fault));
+                let why = format!("{}; correct the schema", schema_error(&fault));
                 BadSchema::at(fault.instance_path().as_str(), why)
             })?;
         Ok(Self(Arc::new(SchemaCheck { source, offered, validator, form })))
@@ -137,7 +137,7 @@ impl AnswerSchema {
     ///
     /// # Errors
     /// What does not fit, a line each, with its place and what was expected there.
-    pub(super) fn read(&self, input: &Value) -> Result<Value, Vec<String>> {
+    pub(super) fn extract_answer(&self, input: &Value) -> Result<Value, Vec<String>> {
         let (answer, above) = match (self.0.form, only_field(input)) {
             (SchemaForm::Plain, _) => (input, ""),
             (SchemaForm::Wrapped, Some(answer)) => (answer, "/answer"),
@@ -191,13 +191,13 @@ fn unknown_dialect(schema: &Value) -> BadSchema {
     let why = format!(
         "{} is no dialect of JSON Schema that outlast knows; leave it out, or write \
          \"https://json-schema.org/draft/2020-12/schema\"",
-        clipped(&schema["$schema"].to_string(), QUOTE_CHARS_MAX)
+        truncated(&schema["$schema"].to_string(), QUOTE_CHARS_MAX)
     );
     BadSchema::at("/$schema", why)
 }
 
 /// Whether the service takes a schema for the input of a tool as it is.
-fn form(schema: &Value) -> SchemaForm {
+fn input_form(schema: &Value) -> SchemaForm {
     let Some(root) = schema.as_object() else { return SchemaForm::Wrapped };
     let has = |names: &[&str]| names.iter().any(|name| root.contains_key(*name));
     let properties = root.get("properties").and_then(Value::as_object);
@@ -225,7 +225,7 @@ fn wrap(schema: &Value) -> Value {
         }
         // With an "$id", the inner schema stays a document of its own.
         if !root.contains_key("$id") {
-            references::move_below(&mut inner, &format!("/properties/{FIELD}"));
+            references::rebase(&mut inner, &format!("/properties/{FIELD}"));
         }
     }
     offered.insert("type".to_string(), json!("object"));
@@ -240,40 +240,40 @@ fn violation(above: &str, fault: &ValidationError<'_>) -> String {
     let place = format!("{above}{}", fault.instance_path());
     if let ValidationErrorKind::Required { property } = fault.kind() {
         let name = property.as_str().unwrap_or_default();
-        return clipped(&format!("{place}/{name}: is missing"), VIOLATION_CHARS_MAX).to_string();
+        return truncated(&format!("{place}/{name}: is missing"), VIOLATION_CHARS_MAX).to_string();
     }
     let found = fault.instance().to_string();
-    let quoted = clipped(&found, QUOTE_CHARS_MAX);
+    let quoted = truncated(&found, QUOTE_CHARS_MAX);
     let dots = if quoted.len() < found.len() { "…" } else { "" };
     let place = if place.is_empty() { "the answer" } else { &place };
     let expected = expected(fault);
-    let expected = clipped(&expected, VIOLATION_CHARS_MAX);
+    let expected = truncated(&expected, VIOLATION_CHARS_MAX);
     format!("{place}: {expected} (found: {quoted}{dots})")
 }
 
 fn expected(fault: &ValidationError<'_>) -> String {
-    let Some(choices) = choices(fault) else { return plainly(fault) };
+    let Some(choices) = alternatives(fault) else { return expectation(fault) };
     // The choice that is missed by least is the likeliest to have been meant.
     let nearest = choices.iter().filter(|faults| !faults.is_empty()).min_by_key(|all| all.len());
     let why = nearest.and_then(|faults| faults.first()).map(|fault| {
         let place = fault.instance_path().as_str();
         let place = if place.is_empty() { String::new() } else { format!("{place}: ") };
-        format!("; the nearest one wants: {place}{}", plainly(fault))
+        format!("; the nearest one wants: {place}{}", expectation(fault))
     });
     let count = choices.len();
     format!("the value fits none of the {count} allowed shapes{}", why.unwrap_or_default())
 }
 
 /// What is wrong with a schema itself.
-fn mistake(fault: &ValidationError<'_>) -> String {
-    let first = choices(fault).and_then(|choices| choices.first()?.first()).unwrap_or(fault);
+fn schema_error(fault: &ValidationError<'_>) -> String {
+    let first = alternatives(fault).and_then(|choices| choices.first()?.first()).unwrap_or(fault);
     let found = first.instance().to_string();
-    let told = format!("{} (found: {})", plainly(first), clipped(&found, QUOTE_CHARS_MAX));
-    clipped(&told, VIOLATION_CHARS_MAX).to_string()
+    let told = format!("{} (found: {})", expectation(first), truncated(&found, QUOTE_CHARS_MAX));
+    truncated(&told, VIOLATION_CHARS_MAX).to_string()
 }
 
 /// The faults of each of the shapes that a value might have had.
-fn choices<'a, 'b>(fault: &'b ValidationError<'a>) -> Option<&'b [Vec<ValidationError<'a>>]>
+fn alternatives<'a, 'b>(fault: &'b ValidationError<'a>) -> Option<&'b [Vec<ValidationError<'a>>]>
 where
     'a: 'b,
 {
@@ -286,7 +286,7 @@ where
 }
 
 /// What was expected, in words that do not depend on what was found.
-fn plainly(fault: &ValidationError<'_>) -> String {
+fn expectation(fault: &ValidationError<'_>) -> String {
     if let ValidationErrorKind::Enum { options } = fault.kind() {
         return format!("the value is not one of {options}");
     }

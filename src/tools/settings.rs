@@ -48,7 +48,7 @@ impl Offered {
     ///
     /// # Errors
     /// No name is any tool's.
-    pub(super) fn among(&self, names: &[String]) -> Result<Self, String> {
+    pub(super) fn intersection(&self, names: &[String]) -> Result<Self, String> {
         let is_known = |name: &&String| {
             BuiltinTool::named(name).is_some() || is_agent_tool(name) || name.starts_with("mcp__")
         };
@@ -106,7 +106,7 @@ pub struct ToolSettings {
     /// How much of a result the model sees, in characters.
     pub output_limit: usize,
     /// The same for tools that are not built in.
-    pub foreign_output_limit: usize,
+    pub external_output_limit: usize,
     /// The environment that outlast was started with.
     pub environment: Vec<(OsString, OsString)>,
     pub child_environment: ChildEnvironment,
@@ -150,7 +150,7 @@ impl ToolSettings {
             bash_timeout_max: Duration::from_mins(10),
             background_lifetime: Duration::from_hours(1),
             output_limit: 30_000,
-            foreign_output_limit: 30_000,
+            external_output_limit: 30_000,
             environment: Vec::new(),
             child_environment: ChildEnvironment::Scrub,
             pass_env: Vec::new(),
@@ -160,7 +160,7 @@ impl ToolSettings {
             session_id: session_id.to_string(),
             answer: None,
             requirement: None,
-            supervisor: Supervisor::own(),
+            supervisor: Supervisor::with_own_binary(),
             sandbox: SandboxSettings::default(),
             web: None,
         }

@@ -18,7 +18,7 @@ use crate::transcript::Block;
 
 use super::background::{TaskStart, BackgroundTasks};
 use super::capture::{OutputCapture, CapturedOutput, OutputFolder};
-use super::command::{CommandEnd, EndedCommand, follow};
+use super::command::{CommandEnd, EndedCommand, wait_for_end};
 use super::environment::CommandEnv;
 use super::input::BashInput;
 use super::outcome::ToolOutcome;
@@ -140,9 +140,9 @@ impl ShellSession {
         }
         let mut notes = Vec::new();
         let cwd = self.usable_cwd(places, &mut notes);
-        let confinement = self.confinement(input);
+        let confinement = self.confinement_for(input);
         let whereabouts = match confinement {
-            Confinement::Sandbox => FinalCwd::ask(&self.scratch).await.ok(),
+            Confinement::Sandbox => FinalCwd::create(&self.scratch).await.ok(),
             // It stays where it starts, and could not write down where that is.
             Confinement::Reading => None,
         };
@@ -152,9 +152,9 @@ impl ShellSession {
             Ok(running) => running,
             Err(why) => return ToolOutcome::failure(why),
         };
-        let (ended, captured) = self.see_through(running, limit, cancel).await;
+        let (ended, captured) = self.run_to_end(running, limit, cancel).await;
         if let Some(whereabouts) = whereabouts {
-            self.carry_over(whereabouts.learn().await, places, &mut notes);
+            self.update_cwd(whereabouts.read().await, places, &mut notes);
         }
         if ended.left_behind {
             notes.push(
@@ -169,8 +169,8 @@ impl ShellSession {
     }
 
     /// Starts a command in the background and leaves it there. `call` is the tool call.
-    pub(super) async fn begin(&self, call: &str, input: &BashInput, places: &WorkFolders) -> ToolOutcome {
-        if let Err(why) = self.background.admit() {
+    pub(super) async fn start_in_background(&self, call: &str, input: &BashInput, places: &WorkFolders) -> ToolOutcome {
+        if let Err(why) = self.background.check_capacity() {
             return ToolOutcome::failure(why);
         }
         let mut notes = Vec::new();
@@ -180,7 +180,7 @@ impl ShellSession {
             Ok(running) => running,
             Err(why) => return ToolOutcome::failure(why),
         };
-        let id = self.background.take(
+        let id = self.background.register(
             running,
             &TaskStart {
                 call,
@@ -206,7 +206,7 @@ impl ShellSession {
     ///
     /// # Errors
     /// Why it could not be started.
-    pub(super) async fn run_apart(
+    pub(super) async fn run_for_user(
         &self,
         text: &str,
         cwd: &Path,
@@ -217,21 +217,21 @@ impl ShellSession {
             return Err("the run is to end".to_string());
         }
         let running = self.launch(self.job(text, cwd, None), cwd, Confinement::Sandbox).await?;
-        Ok(self.see_through(running, limit, cancel).await)
+        Ok(self.run_to_end(running, limit, cancel).await)
     }
 
-    async fn see_through(
+    async fn run_to_end(
         &self,
         running: RunningJob,
         limit: Duration,
         cancel: &CancellationToken,
     ) -> (EndedCommand, CapturedOutput) {
         let mut capture = OutputCapture::new(self.output_limit, Arc::clone(&self.scratch));
-        let ended = follow(running, limit, cancel, &mut capture).await;
+        let ended = wait_for_end(running, limit, cancel, &mut capture).await;
         (ended, capture.finish().await)
     }
 
-    fn confinement(&self, input: &BashInput) -> Confinement {
+    fn confinement_for(&self, input: &BashInput) -> Confinement {
         let only_reads = !input.run_in_background
             && self.sandbox.can_hold_readers()
             && permission::only_reads(&input.command);
@@ -240,8 +240,8 @@ impl ShellSession {
 
     /// Whether a command only reads, and the kernel holds it to that: then it can run beside
     /// others.
-    pub(super) fn is_held_to_reading(&self, input: &BashInput) -> bool {
-        self.confinement(input) == Confinement::Reading
+    pub(super) fn is_confined_to_reading(&self, input: &BashInput) -> bool {
+        self.confinement_for(input) == Confinement::Reading
     }
 
     /// Starts a command within the fence of the moment.
@@ -254,10 +254,10 @@ impl ShellSession {
         let sandbox = Arc::clone(&self.sandbox);
         // It looks at the disk. Without an answer nothing is run, for it would run unfenced.
         let fence = tokio::task::spawn_blocking(move || match confinement {
-            Confinement::Sandbox => sandbox.fence(),
-            Confinement::Reading => sandbox.fence_for_reading(),
+            Confinement::Sandbox => sandbox.command_rules(),
+            Confinement::Reading => sandbox.reading_rules(),
         });
-        job.fence = fence.await.map_err(|_| "failed to make the sandbox ready".to_string())?;
+        job.landlock = fence.await.map_err(|_| "failed to make the sandbox ready".to_string())?;
         let started = self.supervisor.start(&job).await;
         started.map_err(|error| cannot_start(&self.program, cwd, &error))
     }
@@ -285,7 +285,7 @@ impl ShellSession {
     fn job(&self, text: &str, cwd: &Path, whereabouts: Option<&FinalCwd>) -> Job {
         let trap = whereabouts.map_or(String::new(), FinalCwd::trap);
         let script = format!("{trap}eval \"$1\"");
-        let mut environment = self.environment.of_a_command();
+        let mut environment = self.environment.for_command();
         environment.push(("PWD".into(), cwd.into()));
         environment.extend(self.sandbox.own_temp().map(|temp| ("TMPDIR".into(), temp.into())));
         Job {
@@ -294,12 +294,12 @@ impl ShellSession {
             cwd: cwd.to_path_buf(),
             environment,
             input: false,
-            fence: None,
+            landlock: None,
         }
     }
 
     /// Takes over where the command ended, unless it went where the run may not work.
-    fn carry_over(&self, told: CwdReport, places: &WorkFolders, notes: &mut Vec<String>) {
+    fn update_cwd(&self, told: CwdReport, places: &WorkFolders, notes: &mut Vec<String>) {
         match told {
             CwdReport::Nothing => {}
             CwdReport::Folder(there) if there == self.cwd() => {}
@@ -313,7 +313,7 @@ impl ShellSession {
                 ));
                 self.set_cwd(home);
             }
-            CwdReport::Nonsense => notes.push(format!(
+            CwdReport::Invalid => notes.push(format!(
                 "Where the command ended cannot be told; the working directory is still {}.",
                 self.cwd().display()
             )),
@@ -367,7 +367,7 @@ struct CommandReport<'a> {
 
 impl CommandReport<'_> {
     fn outcome(self) -> ToolOutcome {
-        let (heading, is_error) = self.heading();
+        let (heading, is_error) = self.status_line();
         let mut parts: Vec<&str> = Vec::new();
         parts.extend(heading.as_deref());
         let output = self.captured.both.trim_end_matches('\n');
@@ -393,7 +393,7 @@ impl CommandReport<'_> {
         }
     }
 
-    fn heading(&self) -> (Option<String>, bool) {
+    fn status_line(&self) -> (Option<String>, bool) {
         let gone = match self.ended.status {
             Some(_) => "was stopped",
             None => "could not be stopped: it hangs in the kernel",
@@ -407,10 +407,10 @@ impl CommandReport<'_> {
                 let advice = "What needs longer can run with run_in_background";
                 (Some(format!("Timed out after {limit}: the command {gone}. {advice}.")), true)
             }
-            (CommandEnd::Itself, None) => (Some(UNKNOWN.to_string()), true),
-            (CommandEnd::Itself, Some(status)) => match (exit_code(status), status.signal()) {
+            (CommandEnd::Exited, None) => (Some(UNKNOWN.to_string()), true),
+            (CommandEnd::Exited, Some(status)) => match (exit_code(status), status.signal()) {
                 (0, _) => (None, false),
-                (1, None) if permission::tells_by_exit_code(self.command) => {
+                (1, None) if permission::exit_code_1_is_a_result(self.command) => {
                     (Some("Exit code 1 (no match, or a difference)".to_string()), false)
                 }
                 (code, Some(number)) => {

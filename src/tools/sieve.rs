@@ -28,7 +28,7 @@ pub(super) struct RedactedOutput {
 impl OutputRedactor {
     pub(super) fn new(secrets: &KnownSecrets) -> Self {
         let stages = || RedactionStages {
-            shown: Redactor::toward_model(secrets.clone()).stream(),
+            shown: Redactor::for_model(secrets.clone()).stream(),
             saved: Redactor::new(secrets.clone()).stream(),
         };
         Self { out: stages(), err: stages() }

@@ -25,7 +25,7 @@ const DESCRIPTION: &str = "Gives the final answer of this task, and ends it. Cal
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtherCalls {
     /// All went well, or there were none.
-    Fine,
+    Succeeded,
     /// At least one failed, was refused or was cut off.
     Failed,
 }
@@ -38,7 +38,7 @@ pub enum Delivery {
     /// The answer. When several calls fitted, the last one.
     Answer(Value),
     /// None fitted, or the answer could not know how the other calls went.
-    Misfit,
+    Invalid,
 }
 
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl StructuredAnswers {
         Self { schema, book: Mutex::default() }
     }
 
-    fn book(&self) -> MutexGuard<'_, AnswerBook> {
+    fn lock_book(&self) -> MutexGuard<'_, AnswerBook> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -76,12 +76,12 @@ impl StructuredAnswers {
 
     /// Checks the input of a call, and keeps it if it fits. Blocks: a schema may be slow to check.
     /// A call that is cut off leaves no trace.
-    pub(super) fn take(&self, input: &Value, stop: &CancellationToken) -> ToolOutcome {
-        let read = self.schema.read(input);
+    pub(super) fn validate_and_store(&self, input: &Value, stop: &CancellationToken) -> ToolOutcome {
+        let read = self.schema.extract_answer(input);
         if stop.is_cancelled() {
             return ToolOutcome::interrupted();
         }
-        let mut book = self.book();
+        let mut book = self.lock_book();
         book.calls += 1;
         book.attempts += 1;
         match read {
@@ -104,25 +104,25 @@ impl StructuredAnswers {
 
     /// Settles the calls of a reply that is done.
     pub(super) fn settle(&self, others: OtherCalls) -> Delivery {
-        let mut book = self.book();
+        let mut book = self.lock_book();
         let calls = std::mem::take(&mut book.calls);
         match (book.latest.take(), others) {
-            (Some(answer), OtherCalls::Fine) => {
+            (Some(answer), OtherCalls::Succeeded) => {
                 book.delivered = Some(answer.clone());
                 Delivery::Answer(answer)
             }
-            (Some(_), OtherCalls::Failed) => Delivery::Misfit,
-            (None, _) if calls > 0 => Delivery::Misfit,
+            (Some(_), OtherCalls::Failed) => Delivery::Invalid,
+            (None, _) if calls > 0 => Delivery::Invalid,
             (None, _) => Delivery::Nothing,
         }
     }
 
     pub(super) fn attempts(&self) -> u32 {
-        self.book().attempts
+        self.lock_book().attempts
     }
 
     pub(super) fn delivered(&self) -> Option<Value> {
-        self.book().delivered.clone()
+        self.lock_book().delivered.clone()
     }
 }
 
@@ -135,8 +135,8 @@ mod tests {
         let schema = AnswerSchema::new(json!({ "type": "object" })).expect("a schema");
         let (answers, stop) = (StructuredAnswers::new(schema), CancellationToken::new());
         stop.cancel();
-        assert_eq!(answers.take(&json!({}), &stop), ToolOutcome::interrupted());
-        assert_eq!(answers.settle(OtherCalls::Fine), Delivery::Nothing);
+        assert_eq!(answers.validate_and_store(&json!({}), &stop), ToolOutcome::interrupted());
+        assert_eq!(answers.settle(OtherCalls::Succeeded), Delivery::Nothing);
         assert_eq!(answers.attempts(), 0);
     }
 }

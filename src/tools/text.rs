@@ -4,12 +4,12 @@ use std::iter::Peekable;
 use std::str::Chars;
 
 /// Cuts `text` to `limit` characters, at a character's end.
-pub(super) fn clipped(text: &str, limit: usize) -> &str {
+pub(super) fn truncated(text: &str, limit: usize) -> &str {
     text.char_indices().nth(limit).map_or(text, |(end, _)| &text[..end])
 }
 
 /// The last `limit` characters.
-pub(super) fn ending(text: &str, limit: usize) -> &str {
+pub(super) fn tail(text: &str, limit: usize) -> &str {
     if limit == 0 {
         return "";
     }
@@ -81,7 +81,7 @@ fn skip_string(letters: &mut Peekable<Chars<'_>>) {
 }
 
 /// How alike two texts are, from 0 to 1: the share of letter pairs they have in common.
-pub(super) fn likeness(one: &str, other: &str) -> f64 {
+pub(super) fn similarity(one: &str, other: &str) -> f64 {
     let pairs = |text: &str| -> Vec<[char; 2]> {
         let letters: Vec<char> = text.chars().filter(|letter| !letter.is_whitespace()).collect();
         letters.windows(2).map(|pair| [pair[0], pair[1]]).collect()

@@ -12,7 +12,7 @@ use super::acceptance::AcceptanceDemands;
 use super::background;
 use super::capture::OutputFolder;
 use super::catalog::BuiltinTool;
-use super::contain::{change, contain, look};
+use super::contain::{run_change, run_guarded, run_read};
 use super::edit;
 use super::foreign::ExternalTools;
 use super::glob;
@@ -26,7 +26,7 @@ use super::seen::FilesRead;
 use super::settings::{BadSettings, ToolSettings};
 use super::shell::{ShellSession, ShellParts};
 use super::todo::TodoList;
-use super::upkeep::{environment, left, offered, rules, sandbox};
+use super::upkeep::{environment, not_removed_by_rules, offered_tools, build_permissions, sandbox};
 use super::walk::{self, SearchBounds, SearchScope};
 use super::web::{self, WebFetcher};
 use super::write;
@@ -35,7 +35,7 @@ use super::write;
 pub struct Toolbox {
     pub(super) definitions: Vec<ToolDefinition>,
     pub(super) mask: Redactor,
-    pub(super) kit: Arc<ToolSet>,
+    pub(super) tools: Arc<ToolSet>,
     pub(super) foreign: Option<Arc<dyn ExternalTools>>,
     /// The only tools of others that are offered, if not all: what each in a line of sub-agents
     /// leaves to the next.
@@ -51,7 +51,7 @@ pub(super) struct ToolSet {
     pub(super) permissions: Permissions,
     pub(super) places: WorkFolders,
     pub(super) shell: ShellSession,
-    pub(super) demands: AcceptanceDemands,
+    pub(super) acceptance: AcceptanceDemands,
     web: Option<WebFetcher>,
     pub(super) seen: FilesRead,
     todos: TodoList,
@@ -82,19 +82,19 @@ impl Toolbox {
         if let Some(path) = roots.iter().find(|root| !root.is_dir()) {
             return Err(BadSettings::NoFolder { path: path.clone() });
         }
-        let places = WorkFolders::new(&roots, &settings.scratch, home).reading(&settings.readable);
+        let places = WorkFolders::new(&roots, &settings.scratch, home).with_readable(&settings.readable);
         let home = places.home.as_deref();
-        let permissions = rules(settings, places.cwd(), home)?;
+        let permissions = build_permissions(settings, places.cwd(), home)?;
         let sandbox = sandbox(settings, &roots, home)?;
-        let permissions = permissions.guarding(sandbox.secrets());
+        let permissions = permissions.with_protected_paths(sandbox.secrets());
         let demands = AcceptanceDemands::new(settings)?;
-        let offered = offered(&settings.offered)?;
-        let told = |tool: &BuiltinTool| tool.define(settings, sandbox.briefing().as_deref());
+        let offered = offered_tools(&settings.offered)?;
+        let told = |tool: &BuiltinTool| tool.define(settings, sandbox.model_description().as_deref());
         let there = |tool: &&BuiltinTool| **tool != BuiltinTool::WebFetch || settings.reaches_web();
-        let left = left(&offered, &permissions);
+        let left = not_removed_by_rules(&offered, &permissions);
         let definitions = left.iter().filter(there).map(told).chain(demands.define()).collect();
         let scratch = OutputFolder::new(&settings.scratch, &settings.secrets);
-        let web = WebFetcher::of(settings, &scratch)?;
+        let web = WebFetcher::from_settings(settings, &scratch)?;
         let shell = ShellSession::new(ShellParts {
             environment,
             timeout: settings.bash_timeout.min(settings.bash_timeout_max),
@@ -111,18 +111,18 @@ impl Toolbox {
             permissions,
             places,
             shell,
-            demands,
+            acceptance: demands,
             web,
             seen: FilesRead::default(),
             todos: TodoList::default(),
             output_limit: settings.output_limit,
-            foreign_output_limit: settings.foreign_output_limit,
+            foreign_output_limit: settings.external_output_limit,
         };
-        let mask = Redactor::toward_model(settings.secrets.clone());
+        let mask = Redactor::for_model(settings.secrets.clone());
         Ok(Self {
             definitions,
             mask,
-            kit: Arc::new(kit),
+            tools: Arc::new(kit),
             foreign: None,
             only_foreign: Vec::new(),
             settings: settings.clone(),
@@ -142,12 +142,12 @@ impl Toolbox {
 
     /// Whether this call can run beside others of its reply: it changes nothing, as the tool is
     /// made or as the kernel holds its command to. All others run alone and in order.
-    pub fn runs_beside_others(&self, call: &ToolCall) -> bool {
+    pub fn can_run_in_parallel(&self, call: &ToolCall) -> bool {
         if self.effect(call).changes_nothing() {
             return true;
         }
         let request = BuiltinTool::named(&call.name).map(|tool| input::parse(tool, &call.input));
-        matches!(request, Some(Ok(ToolRequest::Bash(bash))) if self.kit.shell.is_held_to_reading(&bash))
+        matches!(request, Some(Ok(ToolRequest::Bash(bash))) if self.tools.shell.is_confined_to_reading(&bash))
     }
 
     /// Checks that the tool exists, its input fits and the call is allowed. Has no effect.
@@ -156,7 +156,7 @@ impl Toolbox {
     /// What to tell the model instead.
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     pub fn admit(&self, call: &ToolCall) -> Result<(), ToolRefusal> {
-        self.admit_by(call, GrantSource::Rules)
+        self.admit_with_source(call, GrantSource::Rules)
     }
 
     /// The same for a call that a hook may have allowed.
@@ -164,21 +164,21 @@ impl Toolbox {
     /// # Errors
     /// What to tell the model instead.
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
-    pub fn admit_by(&self, call: &ToolCall, warrant: GrantSource) -> Result<(), ToolRefusal> {
+    pub fn admit_with_source(&self, call: &ToolCall, warrant: GrantSource) -> Result<(), ToolRefusal> {
         // An answer is checked when it is taken: a misfit counts, and nothing is counted here.
-        if self.kit.demands.answers(&call.name).is_some() {
+        if self.tools.acceptance.answers(&call.name).is_some() {
             return Ok(());
         }
-        if self.knows_agents(&call.name) {
+        if self.is_agent_tool_name(&call.name) {
             return self.admit_agent(call);
         }
-        if let Some(foreign) = self.owner(&call.name) {
-            return self.admit_foreign(foreign.as_ref(), call, warrant);
+        if let Some(foreign) = self.source_of(&call.name) {
+            return self.admit_external(foreign.as_ref(), call, warrant);
         }
-        if let Some(why) = self.absent(&call.name) {
+        if let Some(why) = self.unavailable_message(&call.name) {
             return Err(ToolRefusal::invalid(why));
         }
-        self.kit.admit(call, warrant).map(drop)
+        self.tools.admit(call, warrant).map(drop)
     }
 
     /// The same call with the path that it names, or means by naming none, made absolute: as hooks,
@@ -186,57 +186,57 @@ impl Toolbox {
     /// stays as it is.
     #[must_use]
     pub fn with_absolute_path(&self, call: &ToolCall) -> ToolCall {
-        self.kit
+        self.tools
             .with_path(call, |kit, path| Some(kit.places.absolute(path, &kit.shell.cwd())))
             .unwrap_or_else(|| call.clone())
     }
 
     /// The same call with the path that its absolute path really leads to, if links lead elsewhere.
     pub fn with_real_path(&self, call: &ToolCall) -> Option<ToolCall> {
-        self.kit.with_path(call, |_, path| {
+        self.tools.with_path(call, |_, path| {
             let real = resolve(Path::new(path));
             (real != Path::new(path)).then_some(real)
         })
     }
 
     /// Whether a permission rule speaks of this call. Where nobody can tell, it does.
-    pub fn covers(&self, rule: &str, call: &ToolCall) -> bool {
+    pub fn rule_covers(&self, rule: &str, call: &ToolCall) -> bool {
         if BuiltinTool::named(&call.name).is_none() {
-            return self.kit.permissions.covers_foreign(rule, &call.name);
+            return self.tools.permissions.rule_covers_external(rule, &call.name);
         }
-        self.kit.covers(rule, call)
+        self.tools.rule_covers(rule, call)
     }
 
     /// Runs an admitted call. Never fails: every failure, a panic included, is an outcome.
     pub async fn run(&self, call: &ToolCall, cancel: CancellationToken) -> ToolOutcome {
-        self.run_by(call, GrantSource::Rules, cancel).await
+        self.run_with_source(call, GrantSource::Rules, cancel).await
     }
 
     /// The same for a call that somebody else than the rules may have admitted.
-    pub async fn run_by(
+    pub async fn run_with_source(
         &self,
         call: &ToolCall,
         warrant: GrantSource,
         cancel: CancellationToken,
     ) -> ToolOutcome {
-        if let Some(foreign) = self.owner(&call.name) {
-            return self.masked(self.run_foreign(Arc::clone(foreign), call, cancel).await);
+        if let Some(foreign) = self.source_of(&call.name) {
+            return self.redacted(self.run_external(Arc::clone(foreign), call, cancel).await);
         }
-        let (kit, name, call) = (Arc::clone(&self.kit), call.name.clone(), call.clone());
+        let (kit, name, call) = (Arc::clone(&self.tools), call.name.clone(), call.clone());
         let outcome =
-            contain(&name, async move { kit.perform(&call, warrant, cancel).await }).await;
-        self.masked(outcome)
+            run_guarded(&name, async move { kit.recheck_and_run(&call, warrant, cancel).await }).await;
+        self.redacted(outcome)
     }
 
     /// What comes of a call, without the secrets of the run: nothing that the model reads can
     /// talk it into sending them anywhere.
-    pub(super) fn masked(&self, mut outcome: ToolOutcome) -> ToolOutcome {
+    pub(super) fn redacted(&self, mut outcome: ToolOutcome) -> ToolOutcome {
         for block in &mut outcome.content {
             if let Block::Text { text } = block {
-                self.mask.hide_in(text);
+                self.mask.redact_in_place(text);
             }
         }
-        self.mask.hide_json(&mut outcome.detail);
+        self.mask.redact_json(&mut outcome.detail);
         outcome
     }
 }
@@ -245,8 +245,8 @@ impl ToolSet {
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     fn admit(&self, call: &ToolCall, warrant: GrantSource) -> Result<ValidatedCall, ToolRefusal> {
         let judge =
-            |tool: BuiltinTool, deed: &Access<'_>| self.permissions.judge(tool, &call.input, deed, warrant);
-        self.judge(call, &judge)
+            |tool: BuiltinTool, deed: &Access<'_>| self.permissions.check_call(tool, &call.input, deed, warrant);
+        self.validate(call, &judge)
     }
 
     /// The call with another path in the place of its own. `None`: it has no path, or is not valid.
@@ -265,34 +265,34 @@ impl ToolSet {
         Some(call)
     }
 
-    fn covers(&self, rule: &str, call: &ToolCall) -> bool {
+    fn rule_covers(&self, rule: &str, call: &ToolCall) -> bool {
         let judge =
-            |tool: BuiltinTool, deed: &Access<'_>| self.permissions.checks(rule, tool, &call.input, deed);
-        self.judge(call, &judge).is_err()
+            |tool: BuiltinTool, deed: &Access<'_>| self.permissions.check_against_rule(rule, tool, &call.input, deed);
+        self.validate(call, &judge).is_err()
     }
 
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
-    fn judge(&self, call: &ToolCall, judge: PermissionCheck<'_>) -> Result<ValidatedCall, ToolRefusal> {
+    fn validate(&self, call: &ToolCall, judge: PermissionCheck<'_>) -> Result<ValidatedCall, ToolRefusal> {
         let Some(tool) = BuiltinTool::named(&call.name).filter(|tool| self.offered.contains(tool)) else {
             return Err(ToolRefusal::invalid(format!("No such tool available: {}", call.name)));
         };
         let request = input::parse(tool, &call.input).map_err(ToolRefusal::invalid)?;
         self.check(&request).map_err(ToolRefusal::invalid)?;
         let cwd = self.shell.cwd();
-        let place = path(&request).map(|path| self.places.find(&path, &cwd));
-        let find = |path: &str, base: &Path| self.places.find(path, base);
+        let place = path(&request).map(|path| self.places.resolve(&path, &cwd));
+        let find = |path: &str, base: &Path| self.places.resolve(path, base);
         let deed = match (&request, &place) {
             (ToolRequest::Bash(bash), _) => {
                 Access::Command { command: &bash.command, cwd: &cwd, find: &find }
             }
             (ToolRequest::Write(_) | ToolRequest::Edit(_), Some(place)) => Access::Change(place.clone()),
             (ToolRequest::Read(_) | ToolRequest::Glob(_) | ToolRequest::Grep(_), Some(place)) => {
-                Access::Look(place.clone())
+                Access::Read(place.clone())
             }
-            (ToolRequest::WebFetch(fetch), _) => web::deed(self.web.as_ref(), fetch)?,
+            (ToolRequest::WebFetch(fetch), _) => web::requested_access(self.web.as_ref(), fetch)?,
             (_, None)
             | (ToolRequest::TodoWrite(_) | ToolRequest::BashOutput(_) | ToolRequest::KillShell(_), _) => {
-                Access::Note
+                Access::Nothing
             }
         };
         judge(tool, &deed).map_err(ToolRefusal::denied)?;
@@ -309,13 +309,13 @@ impl ToolSet {
         }
         match request {
             ToolRequest::Bash(bash) => self.shell.check(bash),
-            ToolRequest::Edit(edit) => edit::check(edit),
-            ToolRequest::Glob(glob) => glob::matcher(glob).map(drop),
+            ToolRequest::Edit(edit) => edit::check_input(edit),
+            ToolRequest::Glob(glob) => glob::compile(glob).map(drop),
             ToolRequest::Grep(grep) => {
-                grep.kind.as_deref().map_or(Ok(()), |kind| walk::types(kind).map(drop))?;
-                grep::matcher(grep).map(drop)
+                grep.kind.as_deref().map_or(Ok(()), |kind| walk::find_types(kind).map(drop))?;
+                grep::compile(grep).map(drop)
             }
-            ToolRequest::BashOutput(look) => background::filter(look).map(drop),
+            ToolRequest::BashOutput(look) => background::compile_filter(look).map(drop),
             ToolRequest::Read(_)
             | ToolRequest::Write(_)
             | ToolRequest::WebFetch(_)
@@ -325,15 +325,15 @@ impl ToolSet {
     }
 
     /// Judges the call once more, for the world may have moved since it was admitted, and runs it.
-    async fn perform(
+    async fn recheck_and_run(
         self: Arc<Self>,
         call: &ToolCall,
         warrant: GrantSource,
         cancel: CancellationToken,
     ) -> ToolOutcome {
-        if let Some(answers) = self.demands.answers(&call.name) {
+        if let Some(answers) = self.acceptance.answers(&call.name) {
             let input = call.input.clone();
-            return look(cancel, move |stop| answers.take(&input, stop)).await;
+            return run_read(cancel, move |stop| answers.validate_and_store(&input, stop)).await;
         }
         let ValidatedCall { request, place } = match self.admit(call, warrant) {
             Ok(errand) => errand,
@@ -342,11 +342,11 @@ impl ToolSet {
         let Some(place) = place else {
             return match request {
                 ToolRequest::Bash(bash) if bash.run_in_background => {
-                    self.shell.begin(&call.id, &bash, &self.places).await
+                    self.shell.start_in_background(&call.id, &bash, &self.places).await
                 }
                 ToolRequest::Bash(bash) => self.shell.run(&bash, &self.places, &cancel).await,
                 ToolRequest::BashOutput(look) => {
-                    background::output(&self.shell.background, &look, &cancel).await
+                    background::read_output(&self.shell.background, &look, &cancel).await
                 }
                 ToolRequest::KillShell(which) => background::kill(&self.shell.background, &which).await,
                 ToolRequest::TodoWrite(todo) => self.todos.replace(todo),
@@ -359,15 +359,15 @@ impl ToolSet {
             };
         };
         let effect = BuiltinTool::named(&call.name).map_or(Effect::Changes, BuiltinTool::effect);
-        let work = move |stop: &CancellationToken| self.work(request, &place, stop);
+        let work = move |stop: &CancellationToken| self.run_file_tool(request, &place, stop);
         match effect {
-            Effect::ReadOnly | Effect::Visits => look(cancel, work).await,
-            Effect::Changes => change(cancel, work).await,
+            Effect::ReadOnly | Effect::Network => run_read(cancel, work).await,
+            Effect::Changes => run_change(cancel, work).await,
         }
     }
 
     /// The part of a call that touches files. Blocks.
-    fn work(self: Arc<Self>, request: ToolRequest, place: &ResolvedPath, stop: &CancellationToken) -> ToolOutcome {
+    fn run_file_tool(self: Arc<Self>, request: ToolRequest, place: &ResolvedPath, stop: &CancellationToken) -> ToolOutcome {
         let base = self.shell.cwd();
         match request {
             ToolRequest::Read(read) => read::run(&read, place, &base, &self.seen, stop),
@@ -375,7 +375,7 @@ impl ToolSet {
             ToolRequest::Edit(edit) => edit::run(&edit, place, &base, &self.seen, stop),
             ToolRequest::Glob(input) => {
                 let scope = self.scope(BuiltinTool::Glob, place, None, None);
-                match (glob::matcher(&input), scope) {
+                match (glob::compile(&input), scope) {
                     (Ok(matcher), Ok(scope)) => {
                         glob::run(&matcher, scope, &base, &SearchBounds::new(stop))
                     }
@@ -385,7 +385,7 @@ impl ToolSet {
             ToolRequest::Grep(input) => {
                 let scope =
                     self.scope(BuiltinTool::Grep, place, input.glob.as_deref(), input.kind.as_deref());
-                match (grep::matcher(&input), scope) {
+                match (grep::compile(&input), scope) {
                     (Ok(matcher), Ok(scope)) => {
                         let bounds = SearchBounds::new(stop);
                         grep::run(&input, &matcher, scope, &base, self.output_limit, &bounds)
@@ -411,8 +411,8 @@ impl ToolSet {
         let kit = Arc::clone(self);
         Ok(SearchScope {
             root: place.real.clone(),
-            globs: walk::globs(&place.real, globs)?,
-            types: kind.map(walk::types).transpose()?,
+            globs: walk::compile_globs(&place.real, globs)?,
+            types: kind.map(walk::find_types).transpose()?,
             hides: Box::new(move |path| kit.permissions.hides(tool, path)),
         })
     }
@@ -425,7 +425,7 @@ fn path(request: &ToolRequest) -> Option<String> {
         ToolRequest::Read(read) => Some(read.file_path.clone()),
         ToolRequest::Write(write) => Some(write.file_path.clone()),
         ToolRequest::Edit(edit) => Some(edit.file_path.clone()),
-        ToolRequest::Glob(glob) => match glob::split(&glob.pattern) {
+        ToolRequest::Glob(glob) => match glob::split_literal_folder(&glob.pattern) {
             ("", _) => Some(folder(&glob.path)),
             (root, _) => Some(root.to_string()),
         },

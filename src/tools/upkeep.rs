@@ -14,17 +14,17 @@ use super::toolbox::Toolbox;
 impl Toolbox {
     /// Names of variables that commands do not see because they are, or look like, secrets.
     pub fn dropped_variables(&self) -> &[String] {
-        self.kit.shell.dropped()
+        self.tools.shell.dropped()
     }
 
     /// The sandbox of commands, as it really is.
     pub fn sandbox(&self) -> &SandboxState {
-        self.kit.shell.sandbox().state()
+        self.tools.shell.sandbox().state()
     }
 
     /// Why commands are less fenced in than was wanted, if they are. A line for a warning.
-    pub fn doubts_of_sandbox(&self) -> Option<&str> {
-        self.kit.shell.sandbox().doubts()
+    pub fn sandbox_warning(&self) -> Option<&str> {
+        self.tools.shell.sandbox().warning()
     }
 
     /// What becomes of the run when a call is denied.
@@ -39,24 +39,24 @@ impl Toolbox {
     }
 
     /// Starts ahead what the first command needs. Blocks for a moment.
-    pub fn get_ready(&self) {
-        self.kit.shell.supervisor().get_ready();
+    pub fn prepare(&self) {
+        self.tools.shell.supervisor().start_supervisor();
     }
 
     /// Kills whatever was started in this run and still runs, wherever it went. A sub-agent's
     /// cannot be told from the others': they go with the run.
-    pub async fn kill_leftovers(&self) {
+    pub async fn kill_remaining_processes(&self) {
         if !self.is_root {
             return;
         }
-        let supervisor = self.kit.shell.supervisor().clone();
+        let supervisor = self.tools.shell.supervisor().clone();
         // It is bounded by itself.
         let _ = tokio::task::spawn_blocking(move || supervisor.close()).await;
     }
 
     /// The same where nothing can be awaited. Blocks, for a second at most.
-    pub fn kill_leftovers_at_once(&self) {
-        self.kit.shell.supervisor().close();
+    pub fn kill_remaining_processes_blocking(&self) {
+        self.tools.shell.supervisor().close();
     }
 }
 
@@ -78,7 +78,7 @@ pub(super) fn sandbox(
 }
 
 /// The tools that are wanted.
-pub(super) fn offered(wanted: &Offered) -> Result<Vec<BuiltinTool>, BadSettings> {
+pub(super) fn offered_tools(wanted: &Offered) -> Result<Vec<BuiltinTool>, BadSettings> {
     let Offered::Only(names) = wanted else { return Ok(BuiltinTool::ALL.to_vec()) };
     let strange = |name: &&String| BuiltinTool::named(name).is_none() && !is_agent_tool(name);
     if let Some(name) = names.iter().find(strange) {
@@ -91,7 +91,7 @@ pub(super) fn offered(wanted: &Offered) -> Result<Vec<BuiltinTool>, BadSettings>
 }
 
 /// The rules and the mode.
-pub(super) fn rules(
+pub(super) fn build_permissions(
     settings: &ToolSettings,
     cwd: &Path,
     home: Option<&Path>,
@@ -106,7 +106,7 @@ pub(super) fn rules(
 }
 
 /// The tools that no rule takes away altogether.
-pub(super) fn left(offered: &[BuiltinTool], permissions: &Permissions) -> Vec<BuiltinTool> {
+pub(super) fn not_removed_by_rules(offered: &[BuiltinTool], permissions: &Permissions) -> Vec<BuiltinTool> {
     let stays = |tool: BuiltinTool| !permissions.removes(tool);
     let both = |tool: &BuiltinTool| stays(*tool) && tool.belongs_to().is_none_or(stays);
     offered.iter().copied().filter(both).collect()

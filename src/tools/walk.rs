@@ -46,7 +46,7 @@ impl SearchBounds {
     }
 
     /// What the model must know of folders that were not searched.
-    pub(super) fn gap(&self) -> Option<String> {
+    pub(super) fn skipped_note(&self) -> Option<String> {
         let passed = self.passed.load(Ordering::Relaxed);
         (passed > 0).then(|| {
             format!(
@@ -70,7 +70,7 @@ pub(super) struct SearchScope {
 ///
 /// # Errors
 /// Why it is none, for the model.
-pub(super) fn globs(root: &Path, pattern: Option<&str>) -> Result<Override, String> {
+pub(super) fn compile_globs(root: &Path, pattern: Option<&str>) -> Result<Override, String> {
     let mut builder = OverrideBuilder::new(root);
     if let Some(pattern) = pattern {
         builder.add(pattern).map_err(|error| format!("glob is wrong: {error}"))?;
@@ -82,7 +82,7 @@ pub(super) fn globs(root: &Path, pattern: Option<&str>) -> Result<Override, Stri
 ///
 /// # Errors
 /// That there is no such kind.
-pub(super) fn types(name: &str) -> Result<Types, String> {
+pub(super) fn find_types(name: &str) -> Result<Types, String> {
     let mut builder = TypesBuilder::new();
     builder.add_defaults().select(name);
     builder.build().map_err(|_| format!("there is no file type `{name}`; use glob instead"))
@@ -91,7 +91,7 @@ pub(super) fn types(name: &str) -> Result<Types, String> {
 /// The regular files of a scope, in the order of their names.
 pub(super) fn files(scope: SearchScope, bounds: SearchBounds) -> impl Iterator<Item = DirEntry> {
     let SearchScope { root, globs, types, hides } = scope;
-    let (here, above) = (is_patterned(&root), root.ancestors().skip(1).all(is_patterned));
+    let (here, above) = (has_readable_ignore_files(&root), root.ancestors().skip(1).all(has_readable_ignore_files));
     let passed = Arc::clone(&bounds.passed);
     let mut builder = WalkBuilder::new(root);
     builder
@@ -112,7 +112,7 @@ pub(super) fn files(scope: SearchScope, bounds: SearchBounds) -> impl Iterator<I
                 return false;
             }
             let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
-            let opens = !is_folder || is_patterned(entry.path());
+            let opens = !is_folder || has_readable_ignore_files(entry.path());
             passed.fetch_add(usize::from(!opens), Ordering::Relaxed);
             opens
         });
@@ -124,7 +124,7 @@ pub(super) fn files(scope: SearchScope, bounds: SearchBounds) -> impl Iterator<I
 
 /// Whether a folder's files of patterns can be read without waiting: a pipe's reader waits for a
 /// writer, a device never ends.
-fn is_patterned(folder: &Path) -> bool {
+fn has_readable_ignore_files(folder: &Path) -> bool {
     [".gitignore", ".ignore"].iter().all(|name| {
         let facts = fs::metadata(folder.join(name));
         facts.map_or(true, |facts| facts.is_file() && facts.len() <= PATTERNS_BYTES_MAX)

@@ -18,7 +18,7 @@ use super::capture::OutputFolder;
 use super::places::{PATH_BYTES_MAX, resolve};
 
 /// How long looking at the folder may take. Longer only if its disk hangs.
-const LOOK_MAX: Duration = Duration::from_secs(5);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where a shell is to say it.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(super) enum CwdReport {
     /// This folder, which is there. Real.
     Folder(PathBuf),
     /// What is no folder, or cannot be looked at.
-    Nonsense,
+    Invalid,
 }
 
 impl FinalCwd {
@@ -43,7 +43,7 @@ impl FinalCwd {
     ///
     /// # Errors
     /// The file cannot be made.
-    pub(super) async fn ask(scratch: &OutputFolder) -> io::Result<Self> {
+    pub(super) async fn create(scratch: &OutputFolder) -> io::Result<Self> {
         let (path, file) = scratch.create("cwd").await?;
         Ok(Self { path, file })
     }
@@ -56,7 +56,7 @@ impl FinalCwd {
     }
 
     /// Reads it, when the command is over.
-    pub(super) async fn learn(self) -> CwdReport {
+    pub(super) async fn read(self) -> CwdReport {
         let Self { path, file } = self;
         let looking = async {
             let _ = tokio::fs::remove_file(&path).await;
@@ -64,23 +64,23 @@ impl FinalCwd {
             // A path and the end of its line, and one byte more to tell what is too long.
             let most = PATH_BYTES_MAX as u64 + 2;
             if file.take(most).read_to_end(&mut said).await.is_err() {
-                return CwdReport::Nonsense;
+                return CwdReport::Invalid;
             }
-            tokio::task::spawn_blocking(move || judge(said)).await.unwrap_or(CwdReport::Nonsense)
+            tokio::task::spawn_blocking(move || parse_folder(said)).await.unwrap_or(CwdReport::Invalid)
         };
-        tokio::time::timeout(LOOK_MAX, looking).await.unwrap_or(CwdReport::Nonsense)
+        tokio::time::timeout(CHECK_TIMEOUT, looking).await.unwrap_or(CwdReport::Invalid)
     }
 }
 
 /// Takes it for what it should be, or for nothing. Looks at the file system.
-fn judge(mut said: Vec<u8>) -> CwdReport {
+fn parse_folder(mut said: Vec<u8>) -> CwdReport {
     if said.is_empty() {
         return CwdReport::Nothing;
     }
     said.pop_if(|last| *last == b'\n');
     let folder = PathBuf::from(OsString::from_vec(said));
     if folder.as_os_str().len() > PATH_BYTES_MAX || !folder.is_absolute() || !folder.is_dir() {
-        return CwdReport::Nonsense;
+        return CwdReport::Invalid;
     }
     CwdReport::Folder(resolve(&folder))
 }

@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::input::WriteInput;
 use super::outcome::ToolOutcome;
-use super::places::{HOLD, ResolvedPath, open_real};
-use super::read::regular;
+use super::places::{OPEN_FOLDER_FLAGS, ResolvedPath, open_real};
+use super::read::check_regular;
 use super::seen::FilesRead;
 
 /// Writes a file. Blocks.
@@ -23,14 +23,14 @@ pub(super) fn run(
     cancel: &CancellationToken,
 ) -> ToolOutcome {
     let path = place.written.display();
-    let existing = match existing(place, seen) {
+    let existing = match overwritable_metadata(place, seen) {
         Ok(existing) => existing,
         Err(why) => return ToolOutcome::failure(why),
     };
-    if let Err(error) = replace(&place.real, input.content.as_bytes(), existing.as_ref(), cancel) {
+    if let Err(error) = replace_atomically(&place.real, input.content.as_bytes(), existing.as_ref(), cancel) {
         return ToolOutcome::failure(format!("cannot write {path}: {error}"));
     }
-    note(place, seen);
+    record_written(place, seen);
     let (kind, verb) =
         if existing.is_some() { ("update", "Replaced") } else { ("create", "Created") };
     ToolOutcome::text(
@@ -40,11 +40,11 @@ pub(super) fn run(
 }
 
 /// The file that is there now, if the model may overwrite it.
-fn existing(place: &ResolvedPath, seen: &FilesRead) -> Result<Option<Metadata>, String> {
+fn overwritable_metadata(place: &ResolvedPath, seen: &FilesRead) -> Result<Option<Metadata>, String> {
     let path = place.written.display();
     match fs::metadata(&place.real) {
         Ok(metadata) => {
-            regular(&metadata).map_err(|what| format!("{path} is {what}, not a file"))?;
+            check_regular(&metadata).map_err(|what| format!("{path} is {what}, not a file"))?;
             seen.check(&place.real, &metadata).map_err(|why| format!("{path}: {why}"))?;
             Ok(Some(metadata))
         }
@@ -54,7 +54,7 @@ fn existing(place: &ResolvedPath, seen: &FilesRead) -> Result<Option<Metadata>, 
 }
 
 /// Remembers what was written, so that it can be edited without being read.
-pub(super) fn note(place: &ResolvedPath, seen: &FilesRead) {
+pub(super) fn record_written(place: &ResolvedPath, seen: &FilesRead) {
     if let Ok(metadata) = fs::metadata(&place.real) {
         seen.note(&place.real, &metadata);
     }
@@ -64,7 +64,7 @@ pub(super) fn note(place: &ResolvedPath, seen: &FilesRead) {
 ///
 /// # Errors
 /// When the system refuses, or the run is being stopped; then nothing has changed.
-pub(super) fn replace(
+pub(super) fn replace_atomically(
     path: &Path,
     content: &[u8],
     existing: Option<&Metadata>,
@@ -72,7 +72,7 @@ pub(super) fn replace(
 ) -> io::Result<()> {
     let folder = path.parent().ok_or_else(|| io::Error::other("it has no parent folder"))?;
     fs::create_dir_all(folder)?;
-    let held = open_real(folder, HOLD)?;
+    let held = open_real(folder, OPEN_FOLDER_FLAGS)?;
     let by_number = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
     // By its number it stays the same folder, whatever its name comes to lead to.
     let folder = if by_number.is_dir() { &by_number } else { folder };
@@ -97,7 +97,7 @@ pub(super) fn replace(
     };
     beside.write_all(content)?;
     if let Some(metadata) = existing {
-        if !takes_owner(beside.path(), metadata) {
+        if !can_set_owner(beside.path(), metadata) {
             return overwrite(path, content, cancel);
         }
         beside.as_file().set_permissions(Permissions::from_mode(mode))?;
@@ -106,7 +106,7 @@ pub(super) fn replace(
     beside.persist(path).map(drop).map_err(|failed| failed.error)
 }
 
-fn takes_owner(path: &Path, wanted: &Metadata) -> bool {
+fn can_set_owner(path: &Path, wanted: &Metadata) -> bool {
     let same =
         fs::metadata(path).is_ok_and(|own| own.uid() == wanted.uid() && own.gid() == wanted.gid());
     same || std::os::unix::fs::chown(path, Some(wanted.uid()), Some(wanted.gid())).is_ok()
@@ -146,12 +146,12 @@ mod tests {
         fs::create_dir_all(&inside).unwrap();
         fs::create_dir(&outside).unwrap();
         let cancel = CancellationToken::new();
-        replace(&inside.join("a"), b"one", None, &cancel).unwrap();
+        replace_atomically(&inside.join("a"), b"one", None, &cancel).unwrap();
         assert_eq!(fs::read(inside.join("a")).unwrap(), b"one");
         // It was judged as it was above; now a command changes it.
         fs::rename(&inside, real.join("work/away")).unwrap();
         std::os::unix::fs::symlink(&outside, &inside).unwrap();
-        let refused = replace(&inside.join("a"), b"two", None, &cancel).unwrap_err();
+        let refused = replace_atomically(&inside.join("a"), b"two", None, &cancel).unwrap_err();
         assert!(refused.to_string().contains("a link has taken its place"), "{refused}");
         fs::write(outside.join("secret"), "secret").unwrap();
         assert!(open_real(&inside.join("secret"), OFlag::O_RDONLY).is_err());

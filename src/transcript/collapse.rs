@@ -3,7 +3,7 @@
 //! Made without a model, at any time, for nothing. Only results are folded: the model's own
 //! words, its calls and its thinking stay as they are, and every call keeps its answer.
 
-use super::dealings::{ToolExchange, dealings};
+use super::dealings::{ToolExchange, tool_exchanges};
 use super::excerpt::{beginning, one_line};
 use super::measure::ContentSize;
 use super::{Block, TokenDensity, Message, Role};
@@ -30,31 +30,31 @@ pub struct Fold {
 }
 
 /// Everything that can be folded now, oldest first. Empty when all of it has been.
-pub fn staged(messages: &[Message]) -> Vec<Fold> {
+pub fn foldable(messages: &[Message]) -> Vec<Fold> {
     folds(messages).collect()
 }
 
 /// Whether anything is staged. Looks no further than it must.
-pub fn has_staged(messages: &[Message]) -> bool {
+pub fn has_foldable(messages: &[Message]) -> bool {
     folds(messages).next().is_some()
 }
 
 fn folds(messages: &[Message]) -> impl Iterator<Item = Fold> {
     let recent = first_recent(messages);
-    let old = dealings(messages).take_while(move |dealing| dealing.at.0 < recent);
+    let old = tool_exchanges(messages).take_while(move |dealing| dealing.at.0 < recent);
     old.filter_map(|dealing| fold(&dealing))
 }
 
 /// The tokens that `folds` would free.
-pub fn saves(folds: &[Fold], density: TokenDensity) -> u64 {
+pub fn saved_tokens(folds: &[Fold], density: TokenDensity) -> u64 {
     let sum = |size: fn(&Fold) -> ContentSize| {
-        folds.iter().map(size).fold(ContentSize::default(), ContentSize::plus).guess(density)
+        folds.iter().map(size).fold(ContentSize::default(), ContentSize::plus).estimate_tokens(density)
     };
     sum(|fold| fold.whole).saturating_sub(sum(|fold| fold.folded))
 }
 
 /// Folds what was staged. A fold whose result is no longer where it was is left out.
-pub fn commit(messages: &mut [Message], folds: Vec<Fold>) {
+pub fn apply_folds(messages: &mut [Message], folds: Vec<Fold>) {
     for fold in folds {
         let (message, block) = fold.at;
         let place = messages.get_mut(message).and_then(|message| message.content.get_mut(block));
@@ -79,22 +79,22 @@ fn first_recent(messages: &[Message]) -> usize {
 
 fn fold(dealing: &ToolExchange<'_>) -> Option<Fold> {
     let whole = ContentSize::of(dealing.content);
-    if whole.guess(TokenDensity::USUAL) < RESULT_MIN {
+    if whole.estimate_tokens(TokenDensity::USUAL) < RESULT_MIN {
         return None;
     }
-    let brief = brief(dealing);
+    let brief = fold_text(dealing);
     let folded = ContentSize::of([&Block::text(brief.as_str())]);
     Some(Fold { at: dealing.at, id: dealing.id.to_owned(), brief, whole, folded })
 }
 
-fn brief(dealing: &ToolExchange<'_>) -> String {
+fn fold_text(dealing: &ToolExchange<'_>) -> String {
     let text = dealing.text();
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let mut parts = vec![format!(
         "[Folded to save room: {}: {}{}]",
-        dealing.label(),
-        extent(dealing, &text),
-        ending(dealing, &lines),
+        dealing.call_label(),
+        size_note(dealing, &text),
+        outcome_note(dealing, &lines),
     )];
     let show = |line: &&str| beginning(line, LINE_MAX).to_owned();
     if lines.len() <= 2 * LINES_SHOWN {
@@ -105,12 +105,12 @@ fn brief(dealing: &ToolExchange<'_>) -> String {
         parts.push("[...]".to_owned());
         parts.extend(lines[last..].iter().map(show));
     }
-    parts.push(format!("[{}]", again(dealing.name)));
+    parts.push(format!("[{}]", reload_hint(dealing.name)));
     parts.join("\n")
 }
 
 /// How much there was.
-fn extent(dealing: &ToolExchange<'_>, text: &str) -> String {
+fn size_note(dealing: &ToolExchange<'_>, text: &str) -> String {
     let others = dealing.content.iter().filter(|block| !matches!(block, Block::Text { .. }));
     let text =
         (!text.is_empty()).then(|| format!("{} bytes, {} lines", text.len(), text.lines().count()));
@@ -123,7 +123,7 @@ fn extent(dealing: &ToolExchange<'_>, text: &str) -> String {
 }
 
 /// How the call ended. Bash begins with its exit code unless that is 0.
-fn ending(dealing: &ToolExchange<'_>, lines: &[&str]) -> String {
+fn outcome_note(dealing: &ToolExchange<'_>, lines: &[&str]) -> String {
     let first = lines.first().copied().unwrap_or_default();
     if first.starts_with("Exit code ") {
         format!(", {}", one_line(first, 60).replacen("Exit", "exit", 1))
@@ -137,7 +137,7 @@ fn ending(dealing: &ToolExchange<'_>, lines: &[&str]) -> String {
 }
 
 /// How to see the whole again.
-fn again(tool: &str) -> &'static str {
+fn reload_hint(tool: &str) -> &'static str {
     match tool {
         "Read" => "To see it whole, read it again.",
         "Glob" | "Grep" => "To see it whole, search again.",

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::compaction::is_root;
-use super::dealings::{dealings, text_of};
+use super::dealings::{tool_exchanges, text_of};
 use super::excerpt::one_line;
 use super::measure::fixed_bytes;
 use super::{Block, TokenDensity, Message, Role, ToolDefinition};
@@ -18,7 +18,7 @@ pub struct Contributor {
 
 /// The largest parts of a request, largest first, at most `most` of them. Each tool result stands
 /// for itself; what the model said is one part.
-pub fn largest(
+pub fn largest_parts(
     messages: &[Message],
     system: &str,
     tools: &[ToolDefinition],
@@ -31,7 +31,7 @@ pub fn largest(
         parts.push(of("the system prompt".to_owned(), density.tokens(fixed_bytes(system, &[]))));
     }
     if !tools.is_empty() {
-        parts.push(of(describe(tools), density.tokens(fixed_bytes("", tools))));
+        parts.push(of(describe_tools(tools), density.tokens(fixed_bytes("", tools))));
     }
     let replies: Vec<&Message> = messages.iter().filter(|m| m.role == Role::Assistant).collect();
     if !replies.is_empty() {
@@ -42,8 +42,8 @@ pub fn largest(
         };
         parts.push(of(format!("what the model said in {count}"), tokens));
     }
-    for dealing in dealings(messages) {
-        let what = format!("the result of {}", dealing.label());
+    for dealing in tool_exchanges(messages) {
+        let what = format!("the result of {}", dealing.call_label());
         parts.push(of(what, density.of_blocks(dealing.content)));
     }
     for (at, message) in messages.iter().enumerate().filter(|(_, m)| m.role == Role::User) {
@@ -65,7 +65,7 @@ pub fn largest(
 }
 
 /// The tools, and the MCP server that brings most of them.
-fn describe(tools: &[ToolDefinition]) -> String {
+fn describe_tools(tools: &[ToolDefinition]) -> String {
     let mut servers: BTreeMap<&str, usize> = BTreeMap::new();
     let names = tools.iter().filter_map(|tool| tool.name.strip_prefix("mcp__")?.split_once("__"));
     for (server, _tool) in names {

@@ -9,7 +9,7 @@ use super::{Block, Message};
 const ARGUMENT_MAX: usize = 200;
 
 /// The arguments that tell one call of a tool from another, most telling first.
-const TELLING: [&str; 9] = [
+const IDENTIFYING_ARGUMENTS: [&str; 9] = [
     "file_path",
     "notebook_path",
     "command",
@@ -35,7 +35,7 @@ pub(super) struct ToolExchange<'a> {
 
 impl ToolExchange<'_> {
     /// The tool and what it was asked, on one line.
-    pub(super) fn label(&self) -> String {
+    pub(super) fn call_label(&self) -> String {
         label(self.name, self.input)
     }
 
@@ -47,7 +47,7 @@ impl ToolExchange<'_> {
 }
 
 /// Every result in the order of the conversation, with the call in the message before.
-pub(super) fn dealings(messages: &[Message]) -> impl Iterator<Item = ToolExchange<'_>> {
+pub(super) fn tool_exchanges(messages: &[Message]) -> impl Iterator<Item = ToolExchange<'_>> {
     messages.windows(2).enumerate().flat_map(|(before, pair)| {
         let [asked, answered] = pair else { unreachable!("windows of two") };
         answered.content.iter().enumerate().filter_map(move |(index, block)| {
@@ -73,7 +73,7 @@ pub(super) fn dealings(messages: &[Message]) -> impl Iterator<Item = ToolExchang
 
 /// A call on one line: the tool, and the argument that tells it from others.
 pub(super) fn label(name: &str, input: &Value) -> String {
-    let telling = TELLING.iter().find_map(|argument| input.get(argument)?.as_str());
+    let telling = IDENTIFYING_ARGUMENTS.iter().find_map(|argument| input.get(argument)?.as_str());
     let any = || input.as_object()?.values().find_map(Value::as_str);
     match telling.or_else(any).map(|argument| one_line(argument, ARGUMENT_MAX)) {
         Some(argument) if !argument.is_empty() => format!("{name} `{argument}`"),
@@ -86,7 +86,7 @@ pub(super) fn text_of(block: &Block) -> Option<&str> {
 }
 
 /// What stands for a block that is not text, where only text may stand.
-pub(super) fn stub(block: &Block) -> Option<String> {
+pub(super) fn placeholder(block: &Block) -> Option<String> {
     let (what, source) = match block {
         Block::Image { source } => ("image", source),
         Block::Document { source } => ("document", source),

@@ -7,7 +7,7 @@ pub(super) const EXCERPT_MIN: usize = 200;
 
 /// A limit so many times smaller suffices for any text: none weighs more than three times its
 /// bytes.
-const HEAVIEST: u64 = 4;
+const WEIGHT_MARGIN: u64 = 4;
 
 /// `text` in at most `limit` bytes: its beginning and its end, and between them a note of how
 /// much is missing. Both ends matter: a command names itself first and fails last.
@@ -27,12 +27,12 @@ pub(super) fn excerpt(text: &str, limit: usize) -> String {
 
 /// `text` in at most `room` tokens, but never cut below [`EXCERPT_MIN`].
 pub(super) fn excerpt_within(text: &str, room: u64, density: TokenDensity) -> String {
-    within(room, density, |limit| excerpt(text, limit.max(EXCERPT_MIN)))
+    shrink_until_fits(room, density, |limit| excerpt(text, limit.max(EXCERPT_MIN)))
 }
 
 /// What `make` makes of a limit in bytes, with the limit brought down until the text is at most
 /// `room` tokens: how dense it is shows only when it is there.
-pub(super) fn within(room: u64, density: TokenDensity, make: impl Fn(usize) -> String) -> String {
+pub(super) fn shrink_until_fits(room: u64, density: TokenDensity, make: impl Fn(usize) -> String) -> String {
     const TRIES: usize = 4;
     let whole = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
     let most = density.bytes(room);
@@ -45,7 +45,7 @@ pub(super) fn within(room: u64, density: TokenDensity, make: impl Fn(usize) -> S
         }
         limit = limit.saturating_mul(room) / tokens;
     }
-    make(whole(most / HEAVIEST))
+    make(whole(most / WEIGHT_MARGIN))
 }
 
 /// The words of `text` on one line of at most `limit` bytes.

@@ -14,13 +14,13 @@ const LISTED: usize = 30;
 const SHOWN: usize = 120;
 
 /// The tools that ran without an error, a line each; the latest, where they are many.
-pub fn finished(messages: &[Message]) -> Vec<String> {
+pub fn succeeded_calls(messages: &[Message]) -> Vec<String> {
     let mut calls = HashMap::new();
     let mut lines = Vec::new();
     for block in messages.iter().flat_map(|message| &message.content) {
         match block {
             Block::ToolUse { id, name, input } => {
-                calls.insert(id.as_str(), line(name, input));
+                calls.insert(id.as_str(), call_line(name, input));
             }
             Block::ToolResult { tool_use_id, is_error: false, .. } => {
                 lines.extend(calls.remove(tool_use_id.as_str()));
@@ -43,12 +43,12 @@ pub fn finished(messages: &[Message]) -> Vec<String> {
 }
 
 /// Names a call whose outcome nobody knows, as the beginning of a sentence.
-pub fn named(call: &ToolCall) -> String {
-    format!("{} `{}`", call.name, gist(&call.input))
+pub fn describe_unknown_outcome(call: &ToolCall) -> String {
+    format!("{} `{}`", call.name, main_argument(&call.input))
 }
 
 /// The calls among those of `begun` that no result answers, in the order in which they were made.
-pub fn unanswered(messages: &[Message], begun: &BTreeSet<String>) -> Vec<String> {
+pub fn unanswered_calls(messages: &[Message], begun: &BTreeSet<String>) -> Vec<String> {
     let mut open: Vec<ToolCall> = Vec::new();
     for block in messages.iter().flat_map(|message| &message.content) {
         match block {
@@ -66,15 +66,15 @@ pub fn unanswered(messages: &[Message], begun: &BTreeSet<String>) -> Vec<String>
             | Block::Other(_) => {}
         }
     }
-    open.iter().map(named).collect()
+    open.iter().map(describe_unknown_outcome).collect()
 }
 
-fn line(name: &str, input: &Value) -> String {
-    format!("{name}: {}", gist(input))
+fn call_line(name: &str, input: &Value) -> String {
+    format!("{name}: {}", main_argument(input))
 }
 
 /// What tells most of an input, in one short line.
-fn gist(input: &Value) -> String {
+fn main_argument(input: &Value) -> String {
     let telling = ["file_path", "command", "pattern", "description", "url"];
     let what = telling.iter().find_map(|field| input[*field].as_str());
     let what = what.map_or_else(|| input.to_string(), str::to_owned);
@@ -107,9 +107,9 @@ mod tests {
             Message::assistant(vec![call("1", "make\n  all"), call("2", "rm x"), call("3", "ls")]),
             Message::user(vec![result("1", false), result("2", true)]),
         ];
-        assert_eq!(finished(&messages), ["Bash: make all"]);
+        assert_eq!(succeeded_calls(&messages), ["Bash: make all"]);
         let begun = BTreeSet::from(["2".to_owned(), "3".to_owned(), "4".to_owned()]);
-        assert_eq!(unanswered(&messages, &begun), ["Bash `ls`"]);
-        assert!(unanswered(&messages, &BTreeSet::new()).is_empty(), "it never began");
+        assert_eq!(unanswered_calls(&messages, &begun), ["Bash `ls`"]);
+        assert!(unanswered_calls(&messages, &BTreeSet::new()).is_empty(), "it never began");
     }
 }

@@ -9,7 +9,7 @@ use std::mem;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::media::{is_stub, strip_one};
+use super::media::{is_replacement_text, strip_one};
 use super::validity::{calls, is_thinking, violations};
 use super::{Block, Message, Role, BlockPath, repair, strip_thinking};
 
@@ -54,18 +54,18 @@ const BLOCK_NOTE: &str = "[Taken out by outlast: content that the service could 
 const INPUT_WORDS: usize = 1_000;
 
 /// Whether [`heal`] would change anything.
-pub fn curable(messages: &[Message], spot: Option<BlockPath>, complaint: RejectedBlock) -> bool {
-    cure(messages, spot, complaint).is_some()
+pub fn can_repair_rejected(messages: &[Message], spot: Option<BlockPath>, complaint: RejectedBlock) -> bool {
+    choose_repair(messages, spot, complaint).is_some()
 }
 
 /// Takes out what the service complains about. A valid list stays valid. Returns what was done;
 /// `None` if there is nothing to be done, and then nothing was changed.
-pub fn heal(
+pub fn repair_rejected(
     messages: &mut Vec<Message>,
     spot: Option<BlockPath>,
     complaint: RejectedBlock,
 ) -> Option<RepairOutcome> {
-    Some(match cure(messages, spot, complaint)? {
+    Some(match choose_repair(messages, spot, complaint)? {
         BlockRepair::Repair => {
             let (repaired, repairs) = repair(mem::take(messages));
             *messages = repaired;
@@ -75,7 +75,7 @@ pub fn heal(
             strip_thinking(messages);
             RepairOutcome::ThinkingStripped
         }
-        BlockRepair::Untie(at) => RepairOutcome::PairsUntied { calls: untie(messages, at) },
+        BlockRepair::Untie(at) => RepairOutcome::PairsUntied { calls: calls_to_text(messages, at) },
         BlockRepair::Empty { message, block } => {
             if let Block::ToolUse { input, .. } = &mut messages[message].content[block] {
                 *input = json!({});
@@ -126,35 +126,35 @@ enum BlockRepair {
     Replace(Vec<BlockPath>),
 }
 
-fn cure(messages: &[Message], spot: Option<BlockPath>, complaint: RejectedBlock) -> Option<BlockRepair> {
+fn choose_repair(messages: &[Message], spot: Option<BlockPath>, complaint: RejectedBlock) -> Option<BlockRepair> {
     match complaint {
-        RejectedBlock::Media => media(messages, spot).map(BlockRepair::Remove),
-        RejectedBlock::Thinking => thinks(messages).then_some(BlockRepair::Strip),
+        RejectedBlock::Media => repair_of_media(messages, spot).map(BlockRepair::Remove),
+        RejectedBlock::Thinking => has_thinking(messages).then_some(BlockRepair::Strip),
         // What our own rules find is the likeliest cause, wherever the service saw it.
         RejectedBlock::Pairs | RejectedBlock::Block if !violations(messages).is_empty() => {
             Some(BlockRepair::Repair)
         }
-        RejectedBlock::Pairs => pairs(messages, spot?),
-        RejectedBlock::Block => named(messages, spot?),
+        RejectedBlock::Pairs => repair_of_pairs(messages, spot?),
+        RejectedBlock::Block => repair_of_block(messages, spot?),
     }
 }
 
-fn thinks(messages: &[Message]) -> bool {
+fn has_thinking(messages: &[Message]) -> bool {
     messages.iter().flat_map(|message| &message.content).any(is_thinking)
 }
 
 /// The media at the spot; where there are none, or no spot, those that were never sent before,
 /// and at last all. A service whose count differs from ours is still right about the media.
-fn media(messages: &[Message], spot: Option<BlockPath>) -> Option<Vec<BlockPath>> {
+fn repair_of_media(messages: &[Message], spot: Option<BlockPath>) -> Option<Vec<BlockPath>> {
     if let Some(spot) = spot
         && let Some(message) = messages.get(spot.message)
     {
         let block = spot.block.and_then(|at| message.content.get(at));
-        if block.is_some_and(|block| is_noted(block, spot.inner)) {
+        if block.is_some_and(|block| is_our_note(block, spot.inner)) {
             return None;
         }
         let here = media_in(spot.message, message);
-        let exact: Vec<BlockPath> = here.iter().filter(|one| spot.covers(one)).copied().collect();
+        let exact: Vec<BlockPath> = here.iter().filter(|one| spot.contains(one)).copied().collect();
         let wider = |one: &&BlockPath| spot.block.is_some_and(|block| one.block == Some(block));
         let around: Vec<BlockPath> = here.iter().filter(wider).copied().collect();
         let found = [exact, around, here].into_iter().find(|found| !found.is_empty());
@@ -171,7 +171,7 @@ fn media(messages: &[Message], spot: Option<BlockPath>) -> Option<Vec<BlockPath>
 
 impl BlockPath {
     /// Whether `other` lies here, exactly as far as this spot is known.
-    fn covers(self, other: &Self) -> bool {
+    fn contains(self, other: &Self) -> bool {
         self.message == other.message
             && self.block.is_none_or(|block| other.block == Some(block))
             && self.inner.is_none_or(|inner| other.inner == Some(inner))
@@ -197,12 +197,12 @@ fn is_media(block: &Block) -> bool {
 }
 
 /// Whether what stands there is a note of ours.
-fn is_noted(block: &Block, inner: Option<usize>) -> bool {
+fn is_our_note(block: &Block, inner: Option<usize>) -> bool {
     match block {
-        Block::Text { text } => text.starts_with(NOTE) || is_stub(text),
+        Block::Text { text } => text.starts_with(NOTE) || is_replacement_text(text),
         Block::ToolResult { content, .. } => match inner {
-            Some(inner) => content.get(inner).is_some_and(|block| is_noted(block, None)),
-            None => content.len() == 1 && is_noted(&content[0], None),
+            Some(inner) => content.get(inner).is_some_and(|block| is_our_note(block, None)),
+            None => content.len() == 1 && is_our_note(&content[0], None),
         },
         Block::Thinking { .. }
         | Block::RedactedThinking { .. }
@@ -214,11 +214,11 @@ fn is_noted(block: &Block, inner: Option<usize>) -> bool {
 }
 
 /// The service sees no pairs where our rules see them: then it gets words instead.
-fn pairs(messages: &[Message], spot: BlockPath) -> Option<BlockRepair> {
+fn repair_of_pairs(messages: &[Message], spot: BlockPath) -> Option<BlockRepair> {
     let message = messages.get(spot.message)?;
     let foreign = spot.block.and_then(|at| message.content.get(at));
     if matches!(foreign, Some(Block::Other(_))) {
-        return named(messages, spot);
+        return repair_of_block(messages, spot);
     }
     let asked = match message.role {
         Role::Assistant => spot.message,
@@ -228,7 +228,7 @@ fn pairs(messages: &[Message], spot: BlockPath) -> Option<BlockRepair> {
 }
 
 /// What can be done about one block, whatever is wrong with it.
-fn named(messages: &[Message], spot: BlockPath) -> Option<BlockRepair> {
+fn repair_of_block(messages: &[Message], spot: BlockPath) -> Option<BlockRepair> {
     let message = messages.get(spot.message)?;
     let at = match spot.block {
         Some(at) => at,
@@ -239,7 +239,7 @@ fn named(messages: &[Message], spot: BlockPath) -> Option<BlockRepair> {
     let parts = if let Block::ToolResult { content, .. } = block { content.len() } else { 0 };
     let inner = spot.inner.filter(|inner| *inner < parts);
     let here = BlockPath { message: spot.message, block: Some(at), inner };
-    if is_noted(block, inner) {
+    if is_our_note(block, inner) {
         return None;
     }
     match block {
@@ -253,12 +253,12 @@ fn named(messages: &[Message], spot: BlockPath) -> Option<BlockRepair> {
         }
         Block::ToolResult { .. } => Some(BlockRepair::Replace(vec![here])),
         Block::Image { .. } | Block::Document { .. } => Some(BlockRepair::Remove(vec![here])),
-        Block::Other(value) => Some(BlockRepair::Replace(partners(spot.message, message, at, value))),
+        Block::Other(value) => Some(BlockRepair::Replace(related_blocks(spot.message, message, at, value))),
     }
 }
 
 /// A foreign block, and those that belong to it: a call that the service made itself, its result.
-fn partners(message: usize, holder: &Message, at: usize, value: &Value) -> Vec<BlockPath> {
+fn related_blocks(message: usize, holder: &Message, at: usize, value: &Value) -> Vec<BlockPath> {
     let id = |value: &Value| {
         let id = value.get("tool_use_id").or_else(|| value.get("id"));
         id.and_then(Value::as_str).map(str::to_owned)
@@ -291,7 +291,7 @@ fn replace(messages: &mut [Message], spot: BlockPath) {
 }
 
 /// Makes text of the calls of a message and of their results. Returns how many calls there were.
-fn untie(messages: &mut [Message], asked: usize) -> usize {
+fn calls_to_text(messages: &mut [Message], asked: usize) -> usize {
     let mut names = HashMap::new();
     for block in &mut messages[asked].content {
         let Block::ToolUse { id, name, input } = block else { continue };
@@ -303,13 +303,13 @@ fn untie(messages: &mut [Message], asked: usize) -> usize {
     }
     if let Some(answers) = messages.get_mut(asked + 1) {
         let blocks = mem::take(&mut answers.content);
-        answers.content = blocks.into_iter().flat_map(|block| in_words(block, &names)).collect();
+        answers.content = blocks.into_iter().flat_map(|block| result_to_text(block, &names)).collect();
     }
     names.len()
 }
 
 /// A result of one of the calls with these names, in words; anything else as it is.
-fn in_words(block: Block, names: &HashMap<String, String>) -> Vec<Block> {
+fn result_to_text(block: Block, names: &HashMap<String, String>) -> Vec<Block> {
     let Block::ToolResult { tool_use_id, content, is_error } = block else { return vec![block] };
     let Some(name) = names.get(&tool_use_id) else {
         return vec![Block::ToolResult { tool_use_id, content, is_error }];

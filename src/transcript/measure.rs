@@ -27,7 +27,7 @@ const BYTES_PER_TOKEN_MAX: u64 = 64;
 
 /// How few tokens a reply can have been. A service that counts fewer does not count: some name one
 /// token when a reply begins, and none when it ends.
-pub fn fewest_tokens(content: &[Block]) -> u64 {
+pub fn min_tokens(content: &[Block]) -> u64 {
     let of = |block: &Block| match block {
         Block::Text { text } => u64::from(!text.is_empty()),
         Block::Thinking { thinking, .. } => u64::from(!thinking.is_empty()),
@@ -55,7 +55,7 @@ impl History {
     /// [`fixed_bytes`] counts them.
     pub fn new(messages: Vec<Message>, fixed: u64) -> Self {
         let mut meter = Meter::begin(fixed);
-        meter.edited(&messages);
+        meter.record_edit(&messages);
         Self { messages, meter }
     }
 
@@ -64,40 +64,40 @@ impl History {
     }
 
     /// What is sent with every request is now of this size, as [`fixed_bytes`] counts it.
-    pub fn sent_with(&mut self, fixed: u64) {
+    pub fn set_fixed_bytes(&mut self, fixed: u64) {
         self.meter.fixed = ContentSize { bytes: fixed, weight: fixed, tokens: 0 };
-        self.meter.edited(&self.messages);
+        self.meter.record_edit(&self.messages);
     }
 
     /// Adds to the end. What has the role of the last message becomes part of it.
     pub fn push(&mut self, message: Message) {
-        self.meter.added(&message.content);
+        self.meter.record_appended(&message.content);
         self.join(message);
     }
 
     /// Adds the reply to what the history holds, whose exact size is now known.
     pub fn push_reply(&mut self, message: Message, usage: &Usage) {
-        self.meter.replied(usage);
-        self.meter.kept_reply(&message.content, usage);
+        self.meter.record_usage(usage);
+        self.meter.record_kept_reply(&message.content, usage);
         self.join(message);
     }
 
     /// Learns from a reply that does not enter the history.
-    pub fn heard(&mut self, usage: &Usage) {
-        self.meter.replied(usage);
+    pub fn observe_usage(&mut self, usage: &Usage) {
+        self.meter.record_usage(usage);
     }
 
     /// Changes anything, and measures everything anew.
     pub fn edit<T>(&mut self, change: impl FnOnce(&mut Vec<Message>) -> T) -> T {
         let outcome = change(&mut self.messages);
-        self.meter.edited(&self.messages);
+        self.meter.record_edit(&self.messages);
         outcome
     }
 
     /// Forgets what the service counted, because another model, which counts differently, is
     /// asked from now on.
     pub fn model_changed(&mut self) {
-        self.meter.edited(&self.messages);
+        self.meter.record_edit(&self.messages);
     }
 
     /// No request with these messages has more input tokens.
@@ -112,7 +112,7 @@ impl History {
 
     /// About how many of them every request has, whatever its messages.
     pub fn fixed(&self) -> u64 {
-        self.meter.fixed.guess(self.meter.density)
+        self.meter.fixed.estimate_tokens(self.meter.density)
     }
 
     /// What the service's counts have taught so far. An edit does not forget it.
@@ -181,12 +181,12 @@ impl TokenDensity {
     /// About how many tokens these messages are.
     pub fn of(self, messages: &[Message]) -> u64 {
         let blocks = messages.iter().flat_map(|message| &message.content);
-        ContentSize::of(blocks).guess(self)
+        ContentSize::of(blocks).estimate_tokens(self)
     }
 
     /// About how many tokens these blocks are.
     pub fn of_blocks<'a>(self, blocks: impl IntoIterator<Item = &'a Block>) -> u64 {
-        ContentSize::of(blocks).guess(self)
+        ContentSize::of(blocks).estimate_tokens(self)
     }
 }
 
@@ -198,7 +198,7 @@ impl Meter {
     }
 
     /// Blocks were added at the end.
-    pub fn added(&mut self, blocks: &[Block]) {
+    pub fn record_appended(&mut self, blocks: &[Block]) {
         let size = ContentSize::of(blocks);
         self.total = self.total.plus(size);
         self.since = self.since.plus(size);
@@ -206,7 +206,7 @@ impl Meter {
 
     /// The service answered a request with exactly the messages so far. A count that cannot be
     /// true is not believed.
-    pub fn replied(&mut self, usage: &Usage) {
+    pub fn record_usage(&mut self, usage: &Usage) {
         let sent = self.fixed.plus(self.total);
         let input = usage.input();
         if input == 0 || input < sent.bytes / BYTES_PER_TOKEN_MAX {
@@ -223,7 +223,7 @@ impl Meter {
     }
 
     /// The reply that `usage` came with was added at the end. Follows [`Meter::replied`].
-    pub fn kept_reply(&mut self, blocks: &[Block], usage: &Usage) {
+    pub fn record_kept_reply(&mut self, blocks: &[Block], usage: &Usage) {
         let size = ContentSize::of(blocks);
         self.total = self.total.plus(size);
         let wrapped =
@@ -235,7 +235,7 @@ impl Meter {
     }
 
     /// Messages were changed: what the service counted no longer holds.
-    pub fn edited(&mut self, messages: &[Message]) {
+    pub fn record_edit(&mut self, messages: &[Message]) {
         self.counted = None;
         self.since = ContentSize::default();
         self.total = ContentSize::of(messages.iter().flat_map(|message| &message.content));
@@ -253,8 +253,8 @@ impl Meter {
     /// About how many input tokens the next request has; rather too many than too few.
     pub fn estimate(&self) -> u64 {
         let guess = match self.counted {
-            Some(tokens) => tokens.saturating_add(self.since.guess(self.density)),
-            None => self.fixed.plus(self.total).guess(self.density),
+            Some(tokens) => tokens.saturating_add(self.since.estimate_tokens(self.density)),
+            None => self.fixed.plus(self.total).estimate_tokens(self.density),
         };
         guess.min(self.upper_bound())
     }
@@ -262,7 +262,7 @@ impl Meter {
 
 impl ContentSize {
     pub(super) fn of<'a>(blocks: impl IntoIterator<Item = &'a Block>) -> Self {
-        blocks.into_iter().map(size_of).fold(Self::default(), Self::plus)
+        blocks.into_iter().map(block_size).fold(Self::default(), Self::plus)
     }
 
     pub(super) fn plus(self, other: Self) -> Self {
@@ -277,7 +277,7 @@ impl ContentSize {
         self.bytes.saturating_add(self.tokens)
     }
 
-    pub(super) fn guess(self, density: TokenDensity) -> u64 {
+    pub(super) fn estimate_tokens(self, density: TokenDensity) -> u64 {
         density.tokens(self.weight).saturating_add(self.tokens)
     }
 }
@@ -288,17 +288,17 @@ pub fn fixed_bytes(system: &str, tools: &[ToolDefinition]) -> u64 {
         BLOCK_OVERHEAD
             + bytes(&tool.name)
             + bytes(&tool.description)
-            + longest_json(&tool.input_schema)
+            + max_json_bytes(&tool.input_schema)
     };
     let overhead = if tools.is_empty() { 0 } else { TOOLS_OVERHEAD };
     REQUEST_OVERHEAD + overhead + bytes(system) + tools.iter().map(tool_bytes).sum::<u64>()
 }
 
-fn size_of(block: &Block) -> ContentSize {
+fn block_size(block: &Block) -> ContentSize {
     let known = |bytes| ContentSize { bytes, weight: bytes, tokens: 0 };
     let words = |text: &str| ContentSize { bytes: bytes(text), weight: weight(text), tokens: 0 };
     let json = |value: &Value| ContentSize {
-        bytes: longest_json(value),
+        bytes: max_json_bytes(value),
         weight: weight(&value.to_string()),
         tokens: 0,
     };
@@ -314,7 +314,7 @@ fn size_of(block: &Block) -> ContentSize {
         Block::Image { .. } => fixed(IMAGE_TOKENS_MAX),
         Block::Document { source } => match source.get("type").and_then(Value::as_str) {
             Some("base64") => known(media::pages(source).saturating_mul(PAGE_BYTES)),
-            Some("text" | "content") => known(longest_json(source)).plus(fixed(IMAGE_TOKENS_MAX)),
+            Some("text" | "content") => known(max_json_bytes(source)).plus(fixed(IMAGE_TOKENS_MAX)),
             Some(_) | None => fixed(LINKED_DOCUMENT_TOKENS_MAX),
         },
         Block::Other(value) => json(value),
@@ -327,21 +327,21 @@ fn bytes(text: &str) -> u64 {
 
 /// The most bytes that `value` can take as JSON, however the service writes it for the model:
 /// with spaces, with everything beyond ASCII escaped.
-fn longest_json(value: &Value) -> u64 {
+fn max_json_bytes(value: &Value) -> u64 {
     match value {
         Value::Null | Value::Bool(_) => 5,
         Value::Number(number) => bytes(&number.to_string()),
-        Value::String(text) => longest_string(text),
-        Value::Array(items) => 2 + items.iter().map(|item| 2 + longest_json(item)).sum::<u64>(),
+        Value::String(text) => max_string_bytes(text),
+        Value::Array(items) => 2 + items.iter().map(|item| 2 + max_json_bytes(item)).sum::<u64>(),
         Value::Object(members) => members
             .iter()
-            .map(|(name, item)| 4 + longest_string(name) + longest_json(item))
+            .map(|(name, item)| 4 + max_string_bytes(name) + max_json_bytes(item))
             .sum::<u64>()
             .saturating_add(2),
     }
 }
 
-fn longest_string(text: &str) -> u64 {
+fn max_string_bytes(text: &str) -> u64 {
     let letter = |letter: char| match letter {
         '"' | '\\' | '/' | '\n' | '\r' | '\t' => 2,
         ' '..='~' => 1,

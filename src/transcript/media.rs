@@ -43,7 +43,7 @@ pub struct BlockPath {
 impl BlockPath {
     /// Finds a spot in an error text such as `messages.3.content.0.image.source: …`, however a
     /// gateway punctuates it.
-    pub fn named_in(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let is_of_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
         let words: Vec<&str> =
             text.split(|letter| !is_of_word(letter)).filter(|word| !word.is_empty()).collect();
@@ -66,7 +66,7 @@ impl BlockPath {
         })
     }
 
-    fn holds(self, place: Self) -> bool {
+    fn contains(self, place: Self) -> bool {
         self.message == place.message
             && self.block.is_none_or(|block| place.block == Some(block))
             // What is no tool result has nothing inside, whatever a text seems to say.
@@ -99,22 +99,22 @@ pub struct StrippedMedia {
 
 /// Whether [`Strip::All`] would find anything.
 pub fn has_media(messages: &[Message]) -> bool {
-    let blocks = spoken(messages).flat_map(|(_, message)| &message.content);
-    blocks.flat_map(inside).any(|(_, block)| medium(block).is_some())
+    let blocks = user_messages(messages).flat_map(|(_, message)| &message.content);
+    blocks.flat_map(inner_blocks).any(|(_, block)| media_kind(block).is_some())
 }
 
 /// What all images and documents take in a request, roughly, in bytes.
 pub fn media_bytes(messages: &[Message]) -> u64 {
-    find(messages).iter().map(|found| found.what.bytes).sum()
+    find_media(messages).iter().map(|found| found.what.bytes).sum()
 }
 
 /// Replaces images and documents by words that say what was there and how to get at it. Changes
 /// nothing else. What is returned is in the order of the conversation.
 pub fn strip_media(messages: &mut [Message], which: StripTarget) -> Vec<StrippedMedia> {
-    let chosen = choose(find(messages), which);
+    let chosen = select_media(find_media(messages), which);
     for stripped in &chosen {
-        if let Some(block) = at(messages, stripped.spot) {
-            *block = Block::text(stub(stripped));
+        if let Some(block) = block_at(messages, stripped.spot) {
+            *block = Block::text(replacement_text(stripped));
         }
     }
     chosen
@@ -122,9 +122,9 @@ pub fn strip_media(messages: &mut [Message], which: StripTarget) -> Vec<Stripped
 
 /// The same for the one image or document at a spot. Returns whether there was one.
 pub(super) fn strip_one(messages: &mut [Message], spot: BlockPath) -> bool {
-    let found = find(messages).into_iter().find(|found| found.what.spot == spot);
-    let Some((found, block)) = found.zip(at(messages, spot)) else { return false };
-    *block = Block::text(stub(&found.what));
+    let found = find_media(messages).into_iter().find(|found| found.what.spot == spot);
+    let Some((found, block)) = found.zip(block_at(messages, spot)) else { return false };
+    *block = Block::text(replacement_text(&found.what));
     true
 }
 
@@ -135,12 +135,12 @@ struct FoundMedia {
 }
 
 /// The user's messages, where alone media may stand.
-fn spoken(messages: &[Message]) -> impl Iterator<Item = (usize, &Message)> {
+fn user_messages(messages: &[Message]) -> impl Iterator<Item = (usize, &Message)> {
     messages.iter().enumerate().filter(|(_, message)| message.role == Role::User)
 }
 
 /// A block, or what is in it if it is a tool result.
-fn inside(block: &Block) -> impl Iterator<Item = (Option<usize>, &Block)> {
+fn inner_blocks(block: &Block) -> impl Iterator<Item = (Option<usize>, &Block)> {
     let (itself, content) = match block {
         Block::ToolResult { content, .. } => (None, content.as_slice()),
         Block::Text { .. }
@@ -155,7 +155,7 @@ fn inside(block: &Block) -> impl Iterator<Item = (Option<usize>, &Block)> {
     itself.into_iter().chain(content)
 }
 
-fn at(messages: &mut [Message], spot: BlockPath) -> Option<&mut Block> {
+fn block_at(messages: &mut [Message], spot: BlockPath) -> Option<&mut Block> {
     let block = messages.get_mut(spot.message)?.content.get_mut(spot.block?)?;
     match (spot.inner, block) {
         (Some(inner), Block::ToolResult { content, .. }) => content.get_mut(inner),
@@ -164,10 +164,10 @@ fn at(messages: &mut [Message], spot: BlockPath) -> Option<&mut Block> {
 }
 
 /// What a block is, if it is no text.
-fn medium(block: &Block) -> Option<(Medium, &Value)> {
+fn media_kind(block: &Block) -> Option<(Medium, &Value)> {
     match block {
         Block::Image { source } => Some((Medium::Image, source)),
-        Block::Document { source } if is_words(source) => None,
+        Block::Document { source } if is_plain_text(source) => None,
         Block::Document { source } => Some((Medium::Document, source)),
         Block::Text { .. }
         | Block::Thinking { .. }
@@ -179,7 +179,7 @@ fn medium(block: &Block) -> Option<(Medium, &Value)> {
 }
 
 /// Whether a document is plain text.
-fn is_words(source: &Value) -> bool {
+fn is_plain_text(source: &Value) -> bool {
     match source["type"].as_str() {
         Some("text") => true,
         Some("content") => !is_of_images(source),
@@ -193,7 +193,7 @@ fn is_of_images(source: &Value) -> bool {
         .is_some_and(|parts| parts.iter().any(|part| part["type"] == "image"))
 }
 
-fn find(messages: &[Message]) -> Vec<FoundMedia> {
+fn find_media(messages: &[Message]) -> Vec<FoundMedia> {
     let mut calls: HashMap<&str, (&str, Option<&str>)> = HashMap::new();
     let blocks = messages.iter().flat_map(|message| &message.content);
     for block in blocks {
@@ -203,7 +203,7 @@ fn find(messages: &[Message]) -> Vec<FoundMedia> {
         }
     }
     let mut all = Vec::new();
-    for (message, said) in spoken(messages) {
+    for (message, said) in user_messages(messages) {
         for (index, outer) in said.content.iter().enumerate() {
             let call = match outer {
                 Block::ToolResult { tool_use_id, .. } => calls.get(tool_use_id.as_str()),
@@ -215,8 +215,8 @@ fn find(messages: &[Message]) -> Vec<FoundMedia> {
                 | Block::Document { .. }
                 | Block::Other(_) => None,
             };
-            for (inner, block) in inside(outer) {
-                let Some((medium, source)) = medium(block) else { continue };
+            for (inner, block) in inner_blocks(outer) {
+                let Some((medium, source)) = media_kind(block) else { continue };
                 let what = StrippedMedia {
                     spot: BlockPath { message, block: Some(index), inner },
                     medium,
@@ -242,12 +242,12 @@ fn bytes(source: &Value) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
 
-fn choose(mut all: Vec<FoundMedia>, which: StripTarget) -> Vec<StrippedMedia> {
+fn select_media(mut all: Vec<FoundMedia>, which: StripTarget) -> Vec<StrippedMedia> {
     match which {
         StripTarget::All => {}
         StripTarget::Images => all.retain(|found| found.holds_images),
         StripTarget::Documents => all.retain(|found| found.what.medium == Medium::Document),
-        StripTarget::At(spot) => all.retain(|found| spot.holds(found.what.spot)),
+        StripTarget::At(spot) => all.retain(|found| spot.contains(found.what.spot)),
         StripTarget::ImagesBut { newest } => {
             all.retain(|found| found.holds_images);
             all.truncate(all.len().saturating_sub(newest).max(1));
@@ -271,7 +271,7 @@ fn choose(mut all: Vec<FoundMedia>, which: StripTarget) -> Vec<StrippedMedia> {
 }
 
 /// Speaks to the model, in the place of what was taken out.
-fn stub(stripped: &StrippedMedia) -> String {
+fn replacement_text(stripped: &StrippedMedia) -> String {
     let what = match stripped.medium {
         Medium::Image => "An image",
         Medium::Document => "A document",
@@ -309,7 +309,7 @@ fn stub(stripped: &StrippedMedia) -> String {
 const LEFT_OUT: &str = "was here and is left out: the service would not take the request with it.";
 
 /// Whether a text stands where media were.
-pub(super) fn is_stub(text: &str) -> bool {
+pub(super) fn is_replacement_text(text: &str) -> bool {
     text.starts_with('[') && text.contains(LEFT_OUT)
 }
 

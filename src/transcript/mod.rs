@@ -15,10 +15,10 @@ mod repair;
 mod validity;
 mod weigh;
 
-pub use contributors::{Contributor, largest};
-pub use finished::{finished, named, unanswered};
-pub use heal::{RejectedBlock, RepairOutcome, curable, heal, lacks_thinking};
-pub use measure::{TokenDensity, History, Meter, fewest_tokens, fixed_bytes};
+pub use contributors::{Contributor, largest_parts};
+pub use finished::{succeeded_calls, describe_unknown_outcome, unanswered_calls};
+pub use heal::{RejectedBlock, RepairOutcome, can_repair_rejected, repair_rejected, lacks_thinking};
+pub use measure::{TokenDensity, History, Meter, min_tokens, fixed_bytes};
 pub use media::{
     Medium, BlockPath, StripTarget, StrippedMedia, has_media, media_bytes, strip_media, visible_pages,
 };
@@ -26,4 +26,4 @@ pub use message::{Block, Message, Role, ToolCall, ToolDefinition, Usage};
 pub use repair::{
     RepairStep, OUTCOME_UNKNOWN, HistoryRepair, answer_calls, last_text, repair, repair_history, strip_thinking,
 };
-pub use validity::{BlockFlaw, HistoryRule, Violation, faults_of_a_history, is_portable_id, violations};
+pub use validity::{BlockFlaw, HistoryRule, Violation, history_violations, is_portable_id, violations};

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::validity::{
-    BlockFlaw, ID_MAX, NAME_MAX, calls, faults_of_a_history, flaw_inside_a_result, flaws,
+    BlockFlaw, ID_MAX, NAME_MAX, calls, history_violations, inner_result_flaw, flaws,
     is_name_letter, is_portable_id, is_thinking, results, violations,
 };
 use super::{Block, Message, Role};
@@ -112,16 +112,16 @@ pub fn repair_history(
     messages: Vec<Message>,
     tell: impl Fn(&str) -> String,
 ) -> (Vec<Message>, Vec<HistoryRepair>) {
-    if faults_of_a_history(&messages).is_empty() {
+    if history_violations(&messages).is_empty() {
         return (messages, Vec::new());
     }
     let taken = messages.iter().flat_map(calls).map(str::to_owned).collect();
-    let mut mender = RepairWalk { tell, taken, used: HashSet::new(), repairs: Vec::new() };
-    let cleaned = mender.clean(messages);
-    let joined = mender.join(cleaned);
-    let trimmed = mender.trim(joined);
-    let joined = mender.join(trimmed);
-    let paired = mender.pair(joined);
+    let mut mender = RepairWalk { unanswered_text: tell, taken, used: HashSet::new(), repairs: Vec::new() };
+    let cleaned = mender.repair_blocks(messages);
+    let joined = mender.join_same_roles(cleaned);
+    let trimmed = mender.trim_thinking(joined);
+    let joined = mender.join_same_roles(trimmed);
+    let paired = mender.pair_calls(joined);
     (paired, mender.repairs)
 }
 
@@ -191,7 +191,7 @@ fn synthetic_result(id: &str, text: String) -> Block {
 type PlacedMessage = (usize, Message);
 
 struct RepairWalk<F> {
-    tell: F,
+    unanswered_text: F,
     /// Ids that a new name must not collide with.
     taken: HashSet<String>,
     /// Ids that a call of the repaired list has.
@@ -200,18 +200,18 @@ struct RepairWalk<F> {
 }
 
 impl<F: Fn(&str) -> String> RepairWalk<F> {
-    fn note(&mut self, at: usize, mend: RepairStep) {
+    fn record(&mut self, at: usize, mend: RepairStep) {
         self.repairs.push(HistoryRepair { at, mend });
     }
 
     /// Drops or mends each block by itself.
-    fn clean(&mut self, messages: Vec<Message>) -> Vec<PlacedMessage> {
+    fn repair_blocks(&mut self, messages: Vec<Message>) -> Vec<PlacedMessage> {
         let mut kept = Vec::with_capacity(messages.len());
         for (at, Message { role, content }) in messages.into_iter().enumerate() {
             let content: Vec<Block> =
-                content.into_iter().filter_map(|block| self.mend(at, role, block)).collect();
+                content.into_iter().filter_map(|block| self.repair_block(at, role, block)).collect();
             if content.is_empty() {
-                self.note(at, RepairStep::DroppedMessage);
+                self.record(at, RepairStep::DroppedMessage);
             } else {
                 kept.push((at, Message { role, content }));
             }
@@ -219,27 +219,27 @@ impl<F: Fn(&str) -> String> RepairWalk<F> {
         kept
     }
 
-    fn mend(&mut self, at: usize, role: Role, mut block: Block) -> Option<Block> {
+    fn repair_block(&mut self, at: usize, role: Role, mut block: Block) -> Option<Block> {
         for flaw in flaws(role, &block) {
             match (flaw, &mut block) {
                 // Ids are given when calls and results are paired.
                 (BlockFlaw::NoId | BlockFlaw::BadId, _) => {}
                 (BlockFlaw::BadName, Block::ToolUse { name, .. }) => {
-                    let from = mem::replace(name, acceptable(name, NAME_MAX));
+                    let from = mem::replace(name, sanitize_name(name, NAME_MAX));
                     let to = name.clone();
-                    self.note(at, RepairStep::FixedName { from, to });
+                    self.record(at, RepairStep::FixedName { from, to });
                 }
                 (BlockFlaw::BadInput, Block::ToolUse { id, input, .. }) => {
                     let was = input.take();
                     *input = if was.is_null() { json!({}) } else { json!({ "input": was }) };
-                    self.note(at, RepairStep::FixedInput { id: id.clone() });
+                    self.record(at, RepairStep::FixedInput { id: id.clone() });
                 }
                 (_, Block::ToolResult { content, .. }) if role == Role::User => {
-                    content.retain(|inner| flaw_inside_a_result(inner).is_none());
-                    self.note(at, RepairStep::Dropped(flaw));
+                    content.retain(|inner| inner_result_flaw(inner).is_none());
+                    self.record(at, RepairStep::Dropped(flaw));
                 }
                 (_, _) => {
-                    self.note(at, RepairStep::Dropped(flaw));
+                    self.record(at, RepairStep::Dropped(flaw));
                     return None;
                 }
             }
@@ -247,13 +247,13 @@ impl<F: Fn(&str) -> String> RepairWalk<F> {
         Some(block)
     }
 
-    fn join(&mut self, messages: Vec<PlacedMessage>) -> Vec<PlacedMessage> {
+    fn join_same_roles(&mut self, messages: Vec<PlacedMessage>) -> Vec<PlacedMessage> {
         let mut kept: Vec<PlacedMessage> = Vec::with_capacity(messages.len());
         for (at, message) in messages {
             match kept.last_mut() {
                 Some((_, last)) if last.role == message.role => {
                     last.content.extend(message.content);
-                    self.note(at, RepairStep::Joined);
+                    self.record(at, RepairStep::Joined);
                 }
                 Some(_) | None => kept.push((at, message)),
             }
@@ -261,14 +261,14 @@ impl<F: Fn(&str) -> String> RepairWalk<F> {
         kept
     }
 
-    fn trim(&mut self, messages: Vec<PlacedMessage>) -> Vec<PlacedMessage> {
+    fn trim_thinking(&mut self, messages: Vec<PlacedMessage>) -> Vec<PlacedMessage> {
         let mut kept = Vec::with_capacity(messages.len());
         for (at, mut message) in messages {
             let end = message.content.iter().rposition(|block| !is_thinking(block));
             let end = end.map_or(0, |last| last + 1);
             if end < message.content.len() {
                 message.content.truncate(end);
-                self.note(at, RepairStep::TrimmedThinking);
+                self.record(at, RepairStep::TrimmedThinking);
             }
             if !message.content.is_empty() {
                 kept.push((at, message));
@@ -278,7 +278,7 @@ impl<F: Fn(&str) -> String> RepairWalk<F> {
     }
 
     /// Gives every call a unique id and exactly one result. Roles alternate on the way in.
-    fn pair(&mut self, messages: Vec<PlacedMessage>) -> Vec<Message> {
+    fn pair_calls(&mut self, messages: Vec<PlacedMessage>) -> Vec<Message> {
         let mut kept: Vec<Message> = Vec::with_capacity(messages.len() + 1);
         let mut open: Vec<OpenCall> = Vec::new();
         for (at, mut message) in messages {
@@ -290,13 +290,13 @@ impl<F: Fn(&str) -> String> RepairWalk<F> {
                         // open calls.
                         Some(last) if last.role == Role::Assistant => {
                             last.content.extend(message.content);
-                            self.note(at, RepairStep::Joined);
+                            self.record(at, RepairStep::Joined);
                             continue;
                         }
                         Some(_user) => {}
                         None => {
                             kept.push(Message::user(vec![Block::text(OPENING)]));
-                            self.note(at, RepairStep::AddedOpening);
+                            self.record(at, RepairStep::AddedOpening);
                         }
                     }
                     kept.push(message);
@@ -304,7 +304,7 @@ impl<F: Fn(&str) -> String> RepairWalk<F> {
                 Role::User => {
                     let content = self.match_results(at, message.content, mem::take(&mut open));
                     if content.is_empty() {
-                        self.note(at, RepairStep::DroppedMessage);
+                        self.record(at, RepairStep::DroppedMessage);
                     } else {
                         kept.push(Message::user(content));
                     }
@@ -325,7 +325,7 @@ impl<F: Fn(&str) -> String> RepairWalk<F> {
             let was = id.clone();
             if !is_portable_id(id) || self.used.contains(id) {
                 *id = self.fresh_id(&was);
-                self.note(at, RepairStep::Renamed { from: was.clone(), to: id.clone() });
+                self.record(at, RepairStep::Renamed { from: was.clone(), to: id.clone() });
             }
             self.used.insert(id.clone());
             open.push(OpenCall { was, id: id.clone(), answered: false });
@@ -334,7 +334,7 @@ impl<F: Fn(&str) -> String> RepairWalk<F> {
     }
 
     fn fresh_id(&mut self, like: &str) -> String {
-        let stem = if like.is_empty() { "call".to_owned() } else { acceptable(like, STEM_MAX) };
+        let stem = if like.is_empty() { "call".to_owned() } else { sanitize_name(like, STEM_MAX) };
         let mut names = (2..self.taken.len() + 3).map(|n| format!("{stem}_{n}"));
         let free = names.find(|id| !self.taken.contains(id));
         let id = free.expect("there is one name more than there are taken ones");
@@ -358,7 +358,7 @@ impl<F: Fn(&str) -> String> RepairWalk<F> {
             };
             let call = open.iter_mut().find(|call| !call.answered && call.was == *tool_use_id);
             let Some(call) = call else {
-                self.note(at, RepairStep::DroppedResult { id: mem::take(tool_use_id) });
+                self.record(at, RepairStep::DroppedResult { id: mem::take(tool_use_id) });
                 continue;
             };
             tool_use_id.clone_from(&call.id);
@@ -367,11 +367,11 @@ impl<F: Fn(&str) -> String> RepairWalk<F> {
             answers.push(block);
         }
         if moved {
-            self.note(at, RepairStep::MovedResults);
+            self.record(at, RepairStep::MovedResults);
         }
         for call in open.into_iter().filter(|call| !call.answered) {
-            answers.push(synthetic_result(&call.id, (self.tell)(&call.was)));
-            self.note(at, RepairStep::Answered { id: call.id });
+            answers.push(synthetic_result(&call.id, (self.unanswered_text)(&call.was)));
+            self.record(at, RepairStep::Answered { id: call.id });
         }
         answers.append(&mut others);
         answers
@@ -389,7 +389,7 @@ struct OpenCall {
 /// How much of an id that is replaced stands in the new one; a number follows.
 const STEM_MAX: usize = ID_MAX - 16;
 
-fn acceptable(name: &str, longest: usize) -> String {
+fn sanitize_name(name: &str, longest: usize) -> String {
     let letters = name.chars().map(|letter| if is_name_letter(letter) { letter } else { '_' });
     let name: String = letters.take(longest).collect();
     if name.is_empty() { "unnamed".to_owned() } else { name }

@@ -83,7 +83,7 @@ pub(super) const ID_MAX: usize = 64;
 
 /// Everything that keeps `messages` from being sent. Empty when the list is valid.
 pub fn violations(messages: &[Message]) -> Vec<Violation> {
-    let mut found = faults_of_a_history(messages);
+    let mut found = history_violations(messages);
     match messages.last() {
         None => found.push(Violation { at: 0, rule: HistoryRule::NothingSaid }),
         Some(last) if last.role == Role::Assistant => {
@@ -96,7 +96,7 @@ pub fn violations(messages: &[Message]) -> Vec<Violation> {
 
 /// What is wrong with messages that may end with the assistant's word: a prompt is still to
 /// follow, or the service paused and wants its words back.
-pub fn faults_of_a_history(messages: &[Message]) -> Vec<Violation> {
+pub fn history_violations(messages: &[Message]) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut ids = HashSet::new();
     let mut before: Option<&Message> = None;
@@ -189,12 +189,12 @@ pub(super) fn flaws(role: Role, block: &Block) -> Vec<BlockFlaw> {
             .collect();
         }
         (Role::User, Block::ToolResult { content, .. }) => {
-            return content.iter().filter_map(flaw_inside_a_result).collect();
+            return content.iter().filter_map(inner_result_flaw).collect();
         }
         (Role::User, Block::Image { source } | Block::Document { source }) => {
             (!source.is_object()).then_some(BlockFlaw::Malformed)
         }
-        (_, Block::Other(value)) => (!is_foreign_block(value)).then_some(BlockFlaw::Malformed),
+        (_, Block::Other(value)) => (!is_unknown_block(value)).then_some(BlockFlaw::Malformed),
         (
             Role::User,
             Block::Thinking { .. } | Block::RedactedThinking { .. } | Block::ToolUse { .. },
@@ -207,7 +207,7 @@ pub(super) fn flaws(role: Role, block: &Block) -> Vec<BlockFlaw> {
     flaw.into_iter().collect()
 }
 
-pub(super) fn flaw_inside_a_result(block: &Block) -> Option<BlockFlaw> {
+pub(super) fn inner_result_flaw(block: &Block) -> Option<BlockFlaw> {
     match block {
         Block::ToolResult { .. } => Some(BlockFlaw::Misplaced),
         Block::Text { .. }
@@ -222,7 +222,7 @@ pub(super) fn flaw_inside_a_result(block: &Block) -> Option<BlockFlaw> {
 
 /// Whether the API would know what to make of a block that we do not. A block of a type that we
 /// do know is only here because something in it is missing.
-fn is_foreign_block(value: &Value) -> bool {
+fn is_unknown_block(value: &Value) -> bool {
     const OURS: [&str; 7] =
         ["text", "thinking", "redacted_thinking", "tool_use", "tool_result", "image", "document"];
     value.get("type").and_then(Value::as_str).is_some_and(|kind| !OURS.contains(&kind))

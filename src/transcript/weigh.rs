@@ -16,7 +16,7 @@ enum CharacterClass {
     LineEnd,
     Sign,
     /// Beyond ASCII: each letter for itself.
-    Foreign,
+    NonAscii,
 }
 
 /// Letters in a token, at the most, by kind: as tokenizers cut words and numbers.
@@ -33,26 +33,26 @@ const BLANK: u64 = 700;
 const WEIGHT_OF_TEN: u64 = 33;
 
 /// No text weighs more than so many times its bytes: a token covers at least one.
-const HEAVIEST: u64 = 3;
+const WEIGHT_PER_BYTE_MAX: u64 = 3;
 
 /// As many bytes of ordinary text as have the tokens of `text`, and at least its own bytes.
 pub(super) fn weight(text: &str) -> u64 {
     let bytes = u64::try_from(text.len()).unwrap_or(u64::MAX);
-    let weight = thousandths(text).saturating_mul(WEIGHT_OF_TEN) / (10 * TOKEN);
-    weight.clamp(bytes, bytes.saturating_mul(HEAVIEST))
+    let weight = millitokens(text).saturating_mul(WEIGHT_OF_TEN) / (10 * TOKEN);
+    weight.clamp(bytes, bytes.saturating_mul(WEIGHT_PER_BYTE_MAX))
 }
 
 /// Thousandths of tokens.
-fn thousandths(text: &str) -> u64 {
+fn millitokens(text: &str) -> u64 {
     let (mut sum, mut before, mut run) = (0_u64, CharacterClass::LineEnd, 0_u64);
     // What the run before the present one was: a capital begins the word that follows it.
     let mut capital = false;
     for letter in text.chars() {
-        let kind = kind(letter);
-        if kind == CharacterClass::Foreign {
+        let kind = character_class(letter);
+        if kind == CharacterClass::NonAscii {
             sum = sum
                 .saturating_add(cost(before, run, capital, kind))
-                .saturating_add(foreign(letter));
+                .saturating_add(non_ascii_cost(letter));
             (before, run, capital) = (kind, 0, false);
         } else if kind == before {
             run += 1;
@@ -65,7 +65,7 @@ fn thousandths(text: &str) -> u64 {
     sum.saturating_add(cost(before, run, capital, CharacterClass::LineEnd))
 }
 
-fn kind(letter: char) -> CharacterClass {
+fn character_class(letter: char) -> CharacterClass {
     match letter {
         'a'..='z' => CharacterClass::Lower,
         'A'..='Z' => CharacterClass::Upper,
@@ -73,7 +73,7 @@ fn kind(letter: char) -> CharacterClass {
         ' ' => CharacterClass::Space,
         '\t' | '\r' | '\n' => CharacterClass::LineEnd,
         '\0'..='\x7f' => CharacterClass::Sign,
-        _ => CharacterClass::Foreign,
+        _ => CharacterClass::NonAscii,
     }
 }
 
@@ -87,13 +87,13 @@ fn cost(kind: CharacterClass, run: u64, capital: bool, next: CharacterClass) -> 
         CharacterClass::Upper => run.div_ceil(CAPITALS) * TOKEN,
         CharacterClass::Digit => run.div_ceil(DIGITS) * TOKEN,
         CharacterClass::Sign => run.div_ceil(SIGNS) * TOKEN,
-        CharacterClass::Space if run == 1 && matches!(next, CharacterClass::Lower | CharacterClass::Upper | CharacterClass::Foreign) => 0,
+        CharacterClass::Space if run == 1 && matches!(next, CharacterClass::Lower | CharacterClass::Upper | CharacterClass::NonAscii) => 0,
         CharacterClass::Space | CharacterClass::LineEnd => BLANK,
-        CharacterClass::Foreign => 0,
+        CharacterClass::NonAscii => 0,
     }
 }
 
-fn foreign(letter: char) -> u64 {
+fn non_ascii_cost(letter: char) -> u64 {
     match letter.len_utf8() {
         2 => TOKEN / 2,
         3 => TOKEN,

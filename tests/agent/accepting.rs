@@ -9,23 +9,23 @@ use outlast::rehearsal::Scenario;
 use outlast::tools::{PermissionMode, Requirement, ToolSettings, Toolbox};
 use serde_json::{Value, json};
 
-use super::stage::{Play, Played, Said};
+use super::stage::{RunFixture, FinishedRun, ObservedEvent};
 
 /// How each round of tools was judged.
-fn paces(played: &Played) -> Vec<LoopStatus> {
-    let pace = |said: &Said| {
-        let Said::Step(step) = said else { return None };
+fn loop_statuses(played: &FinishedRun) -> Vec<LoopStatus> {
+    let pace = |said: &ObservedEvent| {
+        let ObservedEvent::Step(step) = said else { return None };
         if let Event::ToolsDone(pace) = step.event { Some(pace) } else { None }
     };
     played.said.iter().filter_map(pace).collect()
 }
 
-fn repeating(paces: &[LoopStatus]) -> Option<usize> {
+fn first_repetition(paces: &[LoopStatus]) -> Option<usize> {
     paces.iter().position(|pace| *pace == LoopStatus::Repeating).map(|at| at + 1)
 }
 
 /// Judged at the second repetition already.
-fn strict(play: Play) -> Play {
+fn strict(play: RunFixture) -> RunFixture {
     play.limits(|limits| limits.loops = LoopLimits { soft: 3, hard: 100 })
 }
 
@@ -33,13 +33,13 @@ async fn rounds(files: &[(&str, &[u8])], rounds: &[(&str, Value)]) -> Vec<LoopSt
     let script = rounds
         .iter()
         .fold(Scenario::new(), |script, (tool, input)| script.tool(tool, input.clone()));
-    let play = strict(Play::of(script.reply("Done.")));
+    let play = strict(RunFixture::of(script.reply("Done.")));
     for (path, bytes) in files {
         std::fs::write(play.folder.path().join(path), bytes).expect("written");
     }
     let played = play.run().await;
     assert_eq!(played.ending.reason, StopReason::Completed);
-    paces(&played)
+    loop_statuses(&played)
 }
 
 fn bash(command: &str) -> (&'static str, Value) {
@@ -65,20 +65,20 @@ async fn another_picture_is_another_result() {
     let shoot =
         bash("sleep 0; n=$(cat n 2>/dev/null || echo 0); cp $n.png shot.png; echo $((n + 1)) > n");
     let changing: Vec<_> = (0..8).flat_map(|_| [shoot.clone(), read.clone()]).collect();
-    assert_eq!(repeating(&rounds(&files, &changing).await), None);
+    assert_eq!(first_repetition(&rounds(&files, &changing).await), None);
     let same: Vec<_> = (0..6).map(|_| ("Read", json!({ "file_path": "0.png" }))).collect();
-    assert_eq!(repeating(&rounds(&files, &same).await), Some(3));
+    assert_eq!(first_repetition(&rounds(&files, &same).await), Some(3));
 }
 
 #[tokio::test]
 async fn a_wait_is_a_wait_whether_it_fails_or_not() {
     for command in ["sleep 0; echo running", "sleep 0; exit 1"] {
         let polls: Vec<_> = (0..12).map(|_| bash(command)).collect();
-        assert_eq!(repeating(&rounds(&[], &polls).await), None, "{command}");
+        assert_eq!(first_repetition(&rounds(&[], &polls).await), None, "{command}");
     }
     for command in ["echo sleep 1", "exit 1"] {
         let same: Vec<_> = (0..6).map(|_| bash(command)).collect();
-        assert_eq!(repeating(&rounds(&[], &same).await), Some(3), "{command}");
+        assert_eq!(first_repetition(&rounds(&[], &same).await), Some(3), "{command}");
     }
 }
 
@@ -94,16 +94,16 @@ async fn to_look_at_other_things_is_no_progress_and_to_change_them_is() {
         ("TodoWrite", json!({ "todos": [todo] }))
     };
     let files: [(&str, &[u8]); 1] = [("state", b"as ever\n")];
-    assert!(repeating(&rounds(&files, &between(todo)).await).is_some());
+    assert!(first_repetition(&rounds(&files, &between(todo)).await).is_some());
     let changes = |n: usize| ("Write", json!({ "file_path": format!("f{n}"), "content": "x" }));
-    assert_eq!(repeating(&rounds(&files, &between(changes)).await), None);
+    assert_eq!(first_repetition(&rounds(&files, &between(changes)).await), None);
     // A write that failed changed nothing.
     let fails =
         |n: usize| ("Write", json!({ "file_path": format!("/proc/{n}/no"), "content": "x" }));
-    assert!(repeating(&rounds(&files, &between(fails)).await).is_some());
+    assert!(first_repetition(&rounds(&files, &between(fails)).await).is_some());
 }
 
-fn requiring(mut play: Play, command: &str) -> Play {
+fn requiring(mut play: RunFixture, command: &str) -> RunFixture {
     let scratch = play.folder.path().join(".scratch");
     let mut settings = ToolSettings::new(play.folder.path(), &scratch, "session");
     settings.supervisor = crate::support::supervisor();
@@ -118,25 +118,25 @@ fn requiring(mut play: Play, command: &str) -> Play {
 #[tokio::test]
 async fn what_is_not_accepted_is_said_in_one_block() {
     let scenario = Scenario::new().reply("One.").reply("Two.");
-    let play = requiring(Play::of(scenario), "echo said; echo x >> n; test $(wc -l < n) = 2");
+    let play = requiring(RunFixture::of(scenario), "echo said; echo x >> n; test $(wc -l < n) = 2");
     let played = play.run().await;
     assert_eq!(played.ending.reason, StopReason::Completed);
-    let said: Vec<_> = played.said.iter().filter(|said| matches!(said, Said::User(_))).collect();
-    let [Said::User(blocks)] = said[..] else { panic!("{said:?}") };
+    let said: Vec<_> = played.said.iter().filter(|said| matches!(said, ObservedEvent::User(_))).collect();
+    let [ObservedEvent::User(blocks)] = said[..] else { panic!("{said:?}") };
     let [outlast::transcript::Block::Text { text }] = &blocks[..] else { panic!("{blocks:?}") };
     assert!(text.starts_with(Nudge::Unmet.text()) && text.ends_with("said"), "{text}");
-    played.assert_sound();
+    played.assert_no_warnings_or_repairs();
 }
 
 #[tokio::test]
 async fn each_failed_check_says_what_was_tried_since_the_one_before() {
     let write = json!({ "file_path": "tried.txt", "content": "x" });
     let scenario = Scenario::new().reply("One.").tool("Write", write).reply("Two.").reply("Three.");
-    let play = requiring(Play::of(scenario.reply("Four.")), "echo said; false");
+    let play = requiring(RunFixture::of(scenario.reply("Four.")), "echo said; false");
     let played = play.run().await;
     assert_eq!(played.ending.reason, StopReason::RequirementFailed);
     let texts = played.said.iter().filter_map(|said| {
-        let Said::User(blocks) = said else { return None };
+        let ObservedEvent::User(blocks) = said else { return None };
         let [outlast::transcript::Block::Text { text }] = &blocks[..] else { return None };
         Some(text.as_str())
     });
@@ -148,17 +148,17 @@ async fn each_failed_check_says_what_was_tried_since_the_one_before() {
     assert!(second.contains(same), "{second}");
     assert!(third.contains("attempt 3 of 4") && third.contains("no tool call"), "{third}");
     assert!(!third.contains("tried.txt"), "{third}");
-    played.assert_sound();
+    played.assert_no_warnings_or_repairs();
 }
 
 #[tokio::test]
 async fn a_check_that_is_cut_off_counts_as_one_that_did_not_pass() {
     let play = requiring(
-        Play::of(Scenario::new().reply("Done.")),
+        RunFixture::of(Scenario::new().reply("Done.")),
         "trap '' TERM; sleep 1000 & wait; sleep 1000",
     );
     let playing = play.limits(|limits| limits.heartbeat = Duration::from_millis(20)).start();
-    playing.record.wait_for(|said| *said == Said::Heartbeat("tool --require".to_owned())).await;
+    playing.record.wait_for(|said| *said == ObservedEvent::Heartbeat("tool --require".to_owned())).await;
     interrupt(&playing.interrupter, Interrupt::Sigterm);
     let played = playing.end().await;
     assert_eq!(played.ending.reason, StopReason::AbortedTools(Interrupt::Sigterm));

@@ -8,7 +8,7 @@ use outlast::recovery::{Ledger, Money, StopReason};
 use outlast::rehearsal::{ScriptedFaultKind, FaultPosition, Scenario};
 use serde_json::json;
 
-use super::stage::{Play, Said};
+use super::stage::{RunFixture, ObservedEvent};
 
 fn dollars(dollars: f64) -> Money {
     Money::from_dollars(dollars).expect("a price")
@@ -20,7 +20,7 @@ async fn a_service_that_counts_nothing_does_not_make_the_budget_endless() {
     let call = |scenario: Scenario, number: u32| {
         scenario.tool("Bash", json!({ "command": format!("echo {number}") })).usage(0, 0)
     };
-    let mut play = Play::of((0..60).fold(Scenario::new(), call));
+    let mut play = RunFixture::of((0..60).fold(Scenario::new(), call));
     play.setup.ledger = Ledger::new(Some(dollars(0.4)));
     let played = play.run().await;
     assert_eq!(played.ending.reason, StopReason::MaxBudgetUsd);
@@ -29,7 +29,7 @@ async fn a_service_that_counts_nothing_does_not_make_the_budget_endless() {
     // A token is named when a reply begins, as everywhere.
     let counted = played.ending.spent.minus(played.ending.unsettled);
     assert!(counted < dollars(0.001), "nobody counted any of it: {counted:?}");
-    let warned = |said: &&Said| matches!(said, Said::Warning(text) if text.contains("count"));
+    let warned = |said: &&ObservedEvent| matches!(said, ObservedEvent::Warning(text) if text.contains("count"));
     assert_eq!(played.said.iter().filter(warned).count(), 1, "{:?}", played.trace());
 }
 
@@ -41,11 +41,11 @@ async fn a_time_out_before_a_message_costs_nothing() {
         .reply("Too late.")
         .fault(ScriptedFaultKind::Stall, FaultPosition::Request)
         .reply("Done.");
-    let mut play = Play::of(scenario);
+    let mut play = RunFixture::of(scenario);
     let credential = Credential::ApiKey(Secret::new("test-key-0123456789"));
     let mut endpoint = ModelService::new(play.server.base_url(), credential);
     endpoint.timers.first_byte = Duration::from_secs(2);
-    play.setup.rungs[0].client = Arc::new(ModelClient::new(endpoint).expect("the address is right"));
+    play.setup.endpoints[0].client = Arc::new(ModelClient::new(endpoint).expect("the address is right"));
     let played = play.run().await;
     assert_eq!(played.ending.reason, StopReason::Completed);
     assert_eq!(played.server.requests().len(), 3);
@@ -59,22 +59,22 @@ async fn a_broken_attempt_is_charged_at_what_it_received() {
     let answer = |scenario: Scenario| scenario.reply("Done.").usage(1_000, 100);
     let html = "<html><title>Down</title></html>";
     let before: [(&str, Scenario); 5] = [
-        ("reset", Scenario::new().breaks(ScriptedFaultKind::Reset, FaultPosition::Request)),
-        ("reset after the headers", Scenario::new().breaks(ScriptedFaultKind::Reset, FaultPosition::Headers)),
+        ("reset", Scenario::new().interrupted(ScriptedFaultKind::Reset, FaultPosition::Request)),
+        ("reset after the headers", Scenario::new().interrupted(ScriptedFaultKind::Reset, FaultPosition::Headers)),
         ("a page", Scenario::new().status(200).body("text/html", html)),
         ("an empty body", Scenario::new().status(200).body("text/event-stream", "")),
         ("a refusal", Scenario::new().status(529)),
     ];
     for (name, scenario) in before {
-        let mut play = Play::of(answer(scenario.times(2)));
+        let mut play = RunFixture::of(answer(scenario.times(2)));
         play.setup.ledger = Ledger::new(Some(dollars(1.0)));
         let played = play.run().await;
         assert_eq!(played.ending.reason, StopReason::Completed, "{name}");
         assert_eq!(played.ending.spent, dollars(0.003), "{name}");
         assert_eq!(played.ending.unsettled, Money::ZERO, "{name}");
     }
-    let broken = Scenario::new().breaks(ScriptedFaultKind::Close, FaultPosition::Delta).and_text("It is torn here.");
-    let mut play = Play::of(answer(broken.usage(500, 900).times(2)));
+    let broken = Scenario::new().interrupted(ScriptedFaultKind::Close, FaultPosition::Delta).and_text("It is torn here.");
+    let mut play = RunFixture::of(answer(broken.usage(500, 900).times(2)));
     play.setup.ledger = Ledger::new(Some(dollars(1.0)));
     let played = play.run().await;
     let unsettled = played.ending.unsettled;
@@ -96,13 +96,13 @@ async fn impossible_counts_are_cut_and_said_once() {
             let stream = tool_call(number, input, output);
             scenario.status(200).body("text/event-stream", &stream)
         };
-        let mut play = Play::of((0..3).fold(Scenario::new(), call).reply("Done."));
+        let mut play = RunFixture::of((0..3).fold(Scenario::new(), call).reply("Done."));
         play.setup.ledger = Ledger::new(Some(dollars(1.0)));
         let played = play.run().await;
         assert_eq!(played.ending.reason, StopReason::Completed, "{input}, {output}");
         assert!(played.ending.spent < dollars(1.0), "{}", played.ending.spent);
         assert_eq!(played.ending.tally.clamped, 3);
-        let warned = |said: &&Said| matches!(said, Said::Warning(text) if text.contains("impos"));
+        let warned = |said: &&ObservedEvent| matches!(said, ObservedEvent::Warning(text) if text.contains("impos"));
         assert_eq!(played.said.iter().filter(warned).count(), 1, "{:?}", played.trace());
     }
 }

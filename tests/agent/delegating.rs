@@ -6,7 +6,7 @@ use outlast::rehearsal::{ReceivedRequest, Scenario, StepCondition};
 use outlast::tools::{AgentDefinition, PermissionMode};
 use serde_json::{Value, json};
 
-use super::stage::Play;
+use super::stage::RunFixture;
 
 fn reviewer() -> AgentDefinition {
     AgentDefinition {
@@ -31,8 +31,8 @@ fn scenario(call: Value) -> Scenario {
     Scenario::new().tool("Agent", input)
 }
 
-fn play(definition: AgentDefinition, scenario: Scenario) -> Play {
-    let mut play = Play::of(scenario);
+fn play(definition: AgentDefinition, scenario: Scenario) -> RunFixture {
+    let mut play = RunFixture::of(scenario);
     play.setup.agents = vec![definition];
     play.setup.delegation =
         Delegation { facts: "Facts of this run".to_owned(), ..Delegation::default() };
@@ -63,7 +63,7 @@ async fn a_definition_gives_prompt_tools_model_and_turns() {
         .when(of_agent())
         .reply("It ran out.");
     let played = play(definition, script).run().await;
-    played.assert_sound();
+    played.assert_no_warnings_or_repairs();
     assert_eq!(played.ending.reason, StopReason::Completed);
     let requests = played.server.requests();
     let request = asked_by_agent(&requests);
@@ -127,7 +127,7 @@ async fn a_definition_may_narrow_what_is_allowed_and_never_widen_it() {
 async fn an_agent_whose_tools_do_not_exist_is_not_started() {
     let definition = AgentDefinition { tools: Some(vec!["Telepathy".to_owned()]), ..reviewer() };
     let played = play(definition, scenario(json!({})).reply("I see.")).run().await;
-    played.assert_sound();
+    played.assert_no_warnings_or_repairs();
     let (is_error, text) = played.results().remove(0);
     assert!(is_error && text.contains("Telepathy"), "{text}");
     assert_eq!(played.ending.agents, []);

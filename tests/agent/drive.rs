@@ -20,7 +20,7 @@ fn limits() -> Limits {
 
 fn failed(class: ErrorClass, wait: Option<Duration>) -> Event {
     let wish = wait.map(|wait| RetryAfter { wait, source: RetryAfterSource::RetryAfter });
-    Event::Failed(Failure { wish, ..Failure::of(class) })
+    Event::Failed(Failure { retry_after: wish, ..Failure::of(class) })
 }
 
 /// What the model and the network do, in order: all kinds of trouble, and an answer at last.
@@ -56,7 +56,7 @@ impl Scripted {
     async fn wait(&self, until: Moment) -> Event {
         let mut interrupt = self.interrupt.clone();
         tokio::select! {
-            () = sleep_until(self.start + Moment::default().until(until)) => Event::Woke,
+            () = sleep_until(self.start + Moment::default().until(until)) => Event::WaitEnded,
             Ok(seen) = interrupt.wait_for(Option::is_some) => {
                 Event::Interrupted(seen.expect("it was waited for"))
             }
@@ -78,7 +78,7 @@ impl World for Scripted {
             std::future::pending::<()>().await;
         }
         match action {
-            Action::Weigh { .. } => Event::Weighed(TokenEstimate {
+            Action::Estimate { .. } => Event::Estimated(TokenEstimate {
                 input: Money::ZERO,
                 token: Money::ZERO,
                 left: None,
@@ -86,14 +86,14 @@ impl World for Scripted {
                 size: 0,
                 fixed: 0,
                 window: u32::MAX,
-                remedies: AvailableMitigations::NONE,
+                mitigations: AvailableMitigations::NONE,
             }),
             Action::Ask(_) => self.replies.pop().expect("the script is long enough"),
             Action::Refresh => Event::Refreshed,
             Action::RunTools => Event::ToolsDone(LoopStatus::Fresh),
-            Action::Consult => Event::Consulted(StopHookDecision::Pass),
-            Action::Check => Event::Checked { passed: true },
-            Action::AwaitWork { .. } => Event::Worked(WorkStatus::Over),
+            Action::RunStopHooks => Event::Consulted(StopHookDecision::Pass),
+            Action::RunRequirement => Event::Checked { passed: true },
+            Action::AwaitWork { .. } => Event::BackgroundWaited(WorkStatus::Over),
             Action::Wait { until } => self.wait(until).await,
             Action::Probe { .. } => unreachable!("the service says when to come back"),
             Action::Finish(_) => unreachable!("the driver returns first"),

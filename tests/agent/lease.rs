@@ -14,13 +14,13 @@ use tokio::time::timeout;
 const BOUND: Duration = Duration::from_secs(40);
 
 /// Files under lease.
-pub(super) struct Leases {
+pub(super) struct FileLeases {
     held: Vec<File>,
     /// Comes when a lease is about to break.
     news: Signal,
 }
 
-impl Leases {
+impl FileLeases {
     /// Writes each file and takes a lease on it. The text is the file's name.
     pub(super) fn on(folder: &Path, names: &[String]) -> Self {
         // First of all: without a handler the signal would end the process.
@@ -36,21 +36,21 @@ impl Leases {
     }
 
     /// Whether somebody waits to open the file.
-    pub(super) fn is_wanted(&self, index: usize) -> bool {
+    pub(super) fn has_blocked_reader(&self, index: usize) -> bool {
         // SAFETY: asks the kernel about an open descriptor, and touches no memory.
         let kind = unsafe { libc::fcntl(self.held[index].as_raw_fd(), libc::F_GETLEASE) };
         kind != libc::F_WRLCK
     }
 
     /// How many files somebody waits to open.
-    pub(super) fn wanted(&self) -> usize {
-        (0..self.held.len()).filter(|index| self.is_wanted(*index)).count()
+    pub(super) fn count_blocked_readers(&self) -> usize {
+        (0..self.held.len()).filter(|index| self.has_blocked_reader(*index)).count()
     }
 
     /// Waits until this many files are wanted. `false` when that does not happen in time.
-    pub(super) async fn are_wanted(&mut self, count: usize, within: Duration) -> bool {
+    pub(super) async fn wait_for_blocked_readers(&mut self, count: usize, within: Duration) -> bool {
         let waiting = async {
-            while self.wanted() < count {
+            while self.count_blocked_readers() < count {
                 self.news.recv().await;
             }
         };
@@ -60,7 +60,7 @@ impl Leases {
     /// Waits until the file is wanted.
     pub(super) async fn wait_for(&mut self, index: usize) {
         let waiting = async {
-            while !self.is_wanted(index) {
+            while !self.has_blocked_reader(index) {
                 self.news.recv().await;
             }
         };
@@ -68,7 +68,7 @@ impl Leases {
     }
 
     /// Lets whoever wants the file have it once, and waits until they are done with it.
-    pub(super) async fn serve(&self, index: usize) {
+    pub(super) async fn let_reader_through(&self, index: usize) {
         let file = &self.held[index];
         set(file, libc::F_UNLCK);
         let done = async {

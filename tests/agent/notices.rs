@@ -4,18 +4,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outlast::agent::{self, RunNotice, Observer, interrupt};
-use outlast::journal::{Journal, OnDamage, SessionFolder, SessionId, read};
+use outlast::journal::{Journal, OnDamage, SessionFolder, SessionId, read_session};
 use outlast::recovery::{Action, Interrupt, Backoff, StopReason};
 use outlast::rehearsal::Scenario;
-use outlast::transcript::faults_of_a_history;
+use outlast::transcript::history_violations;
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::stage::{Play, Said, opening};
+use super::stage::{RunFixture, ObservedEvent, opening};
 
 use crate::support::stopwatch::Stopwatch;
 
-fn count(said: &[Said], wanted: impl Fn(&Said) -> bool) -> usize {
+fn count(said: &[ObservedEvent], wanted: impl Fn(&ObservedEvent) -> bool) -> usize {
     said.iter().filter(|said| wanted(said)).count()
 }
 
@@ -29,9 +29,9 @@ async fn every_wait_is_announced_once_and_ended_once() {
         .status(429)
         .reply("Done.");
     // Several heartbeats to a wait, so that its pieces could be taken for waits.
-    let play = Play::of(scenario).limits(|limits| {
+    let play = RunFixture::of(scenario).limits(|limits| {
         limits.heartbeat = Duration::from_millis(60);
-        limits.ladder =
+        limits.backoff =
             Backoff { first: Duration::from_millis(300), longest: limits.heartbeat * 10 };
     });
     let played = play.run().await;
@@ -53,7 +53,7 @@ async fn every_wait_is_announced_once_and_ended_once() {
     assert_eq!(played.trace(), expected);
     let beats = count(
         &played.said,
-        |said| matches!(said, Said::Heartbeat(what) if what.starts_with("retry after")),
+        |said| matches!(said, ObservedEvent::Heartbeat(what) if what.starts_with("retry after")),
     );
     assert!(beats >= 4, "a wait of 300 ms has pieces of 60 ms: {beats}");
     let announced: Duration = played.ending.tally.recovery.totals().waited;
@@ -61,25 +61,25 @@ async fn every_wait_is_announced_once_and_ended_once() {
         announced >= Duration::from_millis(300 * 2 + 600),
         "waits are summed up: {announced:?}"
     );
-    played.assert_sound();
+    played.assert_no_warnings_or_repairs();
 }
 
 #[tokio::test]
 async fn steps_are_told_in_order_and_end_with_the_end() {
     let scenario = Scenario::new().status(500).tool("Glob", json!({ "pattern": "*" })).reply("Ok.");
-    let played = Play::of(scenario).run().await;
+    let played = RunFixture::of(scenario).run().await;
     let steps = played
         .said
         .iter()
-        .filter_map(|said| if let Said::Step(step) = said { Some(step) } else { None });
+        .filter_map(|said| if let ObservedEvent::Step(step) = said { Some(step) } else { None });
     let steps: Vec<_> = steps.collect();
     let asks = steps.iter().filter(|step| matches!(step.action, Action::Ask(_))).count();
     assert_eq!(asks, played.server.requests().len(), "each request was decided, and told, before");
     assert!(steps.windows(2).all(|pair| pair[0].at <= pair[1].at));
     let last = steps.last().map(|step| step.action);
     assert_eq!(last, Some(Action::Finish(StopReason::Completed)));
-    assert_eq!(played.said.first(), Some(&Said::Init));
-    assert!(matches!(played.said.last(), Some(Said::Step(_))));
+    assert_eq!(played.said.first(), Some(&ObservedEvent::Init));
+    assert!(matches!(played.said.last(), Some(ObservedEvent::Step(_))));
 }
 
 #[tokio::test]
@@ -88,10 +88,10 @@ async fn a_slow_model_and_a_slow_tool_are_heard_of() {
         .tool("Bash", json!({ "command": "sleep 2" }))
         .delay(Duration::from_secs(2))
         .reply("Done.");
-    let play = Play::of(scenario).limits(|limits| limits.heartbeat = Duration::from_millis(100));
+    let play = RunFixture::of(scenario).limits(|limits| limits.heartbeat = Duration::from_millis(100));
     let played = play.run().await;
     for wanted in ["model claude-sonnet-5-5", "tool Bash"] {
-        let beats = count(&played.said, |said| *said == Said::Heartbeat(wanted.to_owned()));
+        let beats = count(&played.said, |said| *said == ObservedEvent::Heartbeat(wanted.to_owned()));
         assert!(beats >= 3, "{wanted}: {beats}");
     }
 }
@@ -99,24 +99,24 @@ async fn a_slow_model_and_a_slow_tool_are_heard_of() {
 #[tokio::test]
 async fn an_interrupt_during_a_wait_ends_it_and_the_run() {
     let scenario = Scenario::new().status(429).header("retry-after", "300").reply("Never.");
-    let playing = Play::of(scenario).start();
-    playing.record.wait_for(|said| matches!(said, Said::WaitBegins(_))).await;
+    let playing = RunFixture::of(scenario).start();
+    playing.record.wait_for(|said| matches!(said, ObservedEvent::WaitBegins(_))).await;
     let began = Stopwatch::start();
     interrupt(&playing.interrupter, Interrupt::Sigint);
     let played = playing.end().await;
-    began.keeps(Duration::from_secs(1), "the end");
+    began.assert_within(Duration::from_secs(1), "the end");
     assert_eq!(played.ending.reason, StopReason::AbortedStreaming(Interrupt::Sigint));
-    assert_eq!(count(&played.said, |said| matches!(said, Said::WaitEnds(_))), 1);
+    assert_eq!(count(&played.said, |said| matches!(said, ObservedEvent::WaitEnds(_))), 1);
     assert_eq!(played.server.requests().len(), 1);
 }
 
 /// Panics at the notice of this number, and at every one that follows.
-struct Brittle {
+struct PanickingObserver {
     left: usize,
     asked: Arc<Mutex<usize>>,
 }
 
-impl Observer for Brittle {
+impl Observer for PanickingObserver {
     fn observe(&mut self, _notice: &RunNotice<'_>) {
         if self.left == 0 {
             *self.asked.lock().expect("it is not held") += 1;
@@ -133,12 +133,12 @@ async fn an_observer_that_panics_is_an_ending_and_not_a_panic() {
     for left in 0.. {
         let scenario =
             Scenario::new().status(500).tool("Bash", json!({ "command": "true" })).reply("Done.");
-        let mut play = Play::of(scenario);
+        let mut play = RunFixture::of(scenario);
         let place = SessionFolder::new(&play.folder.path().join("config"), play.folder.path());
-        let id = SessionId::fresh();
+        let id = SessionId::generate();
         play.setup.journal = Journal::create(&place, &id, &opening()).expect("it can be made");
         let asked = Arc::new(Mutex::new(0));
-        let mut observer = Brittle { left, asked: Arc::clone(&asked) };
+        let mut observer = PanickingObserver { left, asked: Arc::clone(&asked) };
         let (_stays, interrupts) = watch::channel(None);
         let ending = Box::pin(agent::run(play.setup, &mut observer, interrupts)).await;
         if ending.reason == StopReason::Completed {
@@ -148,18 +148,18 @@ async fn an_observer_that_panics_is_an_ending_and_not_a_panic() {
         assert_eq!(ending.reason, StopReason::InternalError, "at notice {left}");
         assert_eq!(ending.broken.as_deref(), Some("the observer fell over"), "at notice {left}");
         assert_eq!(*asked.lock().expect("it is not held"), 1, "who fell over is left alone");
-        let restored = read(&place, &id, OnDamage::Refuse).expect("the journal is whole");
+        let restored = read_session(&place, &id, OnDamage::Refuse).expect("the journal is whole");
         assert_eq!(restored.ended, Some(StopReason::InternalError), "at notice {left}");
         assert_eq!(restored.repairs, [], "at notice {left}");
-        assert_eq!(faults_of_a_history(&restored.messages), [], "at notice {left}");
+        assert_eq!(history_violations(&restored.messages), [], "at notice {left}");
     }
 }
 
 #[tokio::test]
 async fn a_journal_that_cannot_be_written_is_told_of_once() {
     let scenario = Scenario::new().tool("Bash", json!({ "command": "true" })).reply("Done.");
-    let mut play = Play::of(scenario);
-    play.setup.journal = Journal::lost("the disk is full");
+    let mut play = RunFixture::of(scenario);
+    play.setup.journal = Journal::unwritable("the disk is full");
     let played = play.run().await;
     assert_eq!(played.ending.reason, StopReason::Completed);
     let trace = played.trace();

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::stage::{Play, Said};
+use super::stage::{RunFixture, ObservedEvent};
 use crate::support::stopwatch::Stopwatch;
 use crate::support::wire::read_request;
 
@@ -80,16 +80,16 @@ impl Outage {
 
 fn patient(limits: &mut Limits) {
     limits.persistence = Persistence::Capacity;
-    limits.ladder = Backoff { first: BACK_OFF, longest: BACK_OFF };
+    limits.backoff = Backoff { first: BACK_OFF, longest: BACK_OFF };
     limits.probe_interval = Some(INTERVAL);
 }
 
 /// A run against `url`, on a host whose runs share `folder`.
-fn playing(url: &str, folder: &std::path::Path, seed: u64) -> Play {
-    let mut play = Play::of(Scenario::new().reply("Never asked for.")).limits(patient);
+fn playing(url: &str, folder: &std::path::Path, seed: u64) -> RunFixture {
+    let mut play = RunFixture::of(Scenario::new().reply("Never asked for.")).limits(patient);
     let credential = Credential::ApiKey(Secret::new("test-key-0123456789"));
     let client = ModelClient::new(ModelService::new(url, credential)).expect("the address is right");
-    play.setup.rungs[0].client = Arc::new(client);
+    play.setup.endpoints[0].client = Arc::new(client);
     play.setup.shared = Some(SharedLimits::new(&[folder.to_owned()], seed));
     play
 }
@@ -118,9 +118,9 @@ async fn probes_end_a_wait_for_capacity_long_before_the_back_off_does() {
     assert!(totals.probes_cost.as_dollars() > 0.0, "the answered one is paid for");
     assert!(totals.probes_cost < played.ending.spent);
     assert_eq!(played.ending.tally.usage.input_tokens, 20, "usage has both answers");
-    let episode = played.ending.tally.recovery.episodes().next().expect("a recovery");
+    let episode = played.ending.tally.recovery.records().next().expect("a recovery");
     assert!(episode.saved && episode.cost == totals.probes_cost, "{episode:?}");
-    let announced = |said: &&Said| matches!(said, Said::WaitBegins(_));
+    let announced = |said: &&ObservedEvent| matches!(said, ObservedEvent::WaitBegins(_));
     assert!(played.said.iter().filter(announced).count() <= 2, "{:?}", played.trace());
 }
 

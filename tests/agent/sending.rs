@@ -4,7 +4,7 @@ use outlast::recovery::{ErrorClass, StopReason};
 use outlast::rehearsal::{AfterLast, StepAnswer, Scenario, ScriptStep};
 use serde_json::{Value, json};
 
-use super::stage::{Play, Played, Said, messages};
+use super::stage::{RunFixture, FinishedRun, ObservedEvent, messages};
 
 /// A model that numbers its calls anew in each reply, and that calls twice by one name.
 #[tokio::test]
@@ -19,7 +19,7 @@ async fn a_repeated_tool_use_id_is_renamed_before_it_enters_the_history() {
         .tool("Bash", json!({ "command": "echo four" }))
         .id("call_0")
         .reply("Done.");
-    let play = Play::of(scenario);
+    let play = RunFixture::of(scenario);
     for name in ["one", "two", "three"] {
         std::fs::write(play.folder.path().join(name), name).expect("the folder is ours");
     }
@@ -30,7 +30,7 @@ async fn a_repeated_tool_use_id_is_renamed_before_it_enters_the_history() {
     for (text, wanted) in texts.iter().zip(["one", "two", "three", "four"]) {
         assert!(text.contains(wanted), "each call has its own result: {texts:?}");
     }
-    played.assert_sound();
+    played.assert_no_warnings_or_repairs();
 }
 
 #[tokio::test]
@@ -43,13 +43,13 @@ async fn what_a_reply_holds_outranks_the_reason_it_gives_for_stopping() {
         .tool("Bash", json!({ "command": "echo ran >> log" }))
         .stop_reason("a_reason_of_next_year")
         .reply("Done.");
-    let played = Play::of(scenario).run().await;
+    let played = RunFixture::of(scenario).run().await;
     assert_eq!(played.ending.reason, StopReason::Completed);
     assert_eq!(played.ending.text, "Done.");
     let log = std::fs::read_to_string(played.folder.path().join("log")).expect("tools ran");
     assert_eq!(log, "ran\nran\nran\n");
     assert_eq!(played.server.requests().len(), 4);
-    played.assert_sound();
+    played.assert_no_warnings_or_repairs();
 }
 
 /// What is left when a reply never becomes complete: a failure that names the reason, the text as
@@ -64,14 +64,14 @@ async fn text_without_a_reason_that_completes_it_is_never_a_success() {
             .reply("Now I run the tests.")
             .stop_reason(reason)
             .after(AfterLast::RepeatLast);
-        let played = Play::of(scenario).run().await;
+        let played = RunFixture::of(scenario).run().await;
         assert_eq!(played.ending.reason, StopReason::ModelError(ErrorClass::BadResponse));
         let fault = played.ending.fault.as_ref().expect("it says why");
         assert!(fault.detail().contains(&format!("`{reason}`")), "{fault:?}");
         assert_eq!(played.ending.text, "Now I run the tests.");
         assert_eq!(played.server.requests().len(), 4, "{reason}");
         assert!(!played.folder.path().join("log").exists(), "a call of a broken reply was run");
-        played.assert_sound();
+        played.assert_no_warnings_or_repairs();
     }
 }
 
@@ -82,12 +82,12 @@ async fn a_reply_that_is_completed_after_all_is_the_answer() {
         .stop_reason("length_exceeded_somehow")
         .times(3)
         .reply("All tests pass.");
-    let played = Play::of(scenario).run().await;
+    let played = RunFixture::of(scenario).run().await;
     assert_eq!(played.ending.reason, StopReason::Completed);
     assert_eq!(played.ending.text, "All tests pass.");
     let told: Vec<usize> = (1..=4).map(|number| blocks(&played, number, "text").len()).collect();
     assert_eq!(told, [1, 1, 3, 5], "asked again as it was, then kept and told, twice");
-    played.assert_sound();
+    played.assert_no_warnings_or_repairs();
 }
 
 /// Arguments that are no JSON are answered with what is wrong with them. Nothing is run, and the
@@ -100,7 +100,7 @@ async fn a_call_with_malformed_arguments_is_answered_with_an_error() {
         .stop_reason("tool_use")
         .and_tool("Bash", json!({ "command": "echo whole >> log" }))
         .reply("Done.");
-    let played = Play::of(scenario).run().await;
+    let played = RunFixture::of(scenario).run().await;
     assert_eq!(played.ending.reason, StopReason::Completed);
     let results = played.results();
     assert_eq!(results.len(), 2);
@@ -112,7 +112,7 @@ async fn a_call_with_malformed_arguments_is_answered_with_an_error() {
     let log = std::fs::read_to_string(played.folder.path().join("log")).expect("one call ran");
     assert_eq!(log, "whole\n");
     assert_eq!(played.server.requests().len(), 2);
-    played.assert_sound();
+    played.assert_no_warnings_or_repairs();
 }
 
 /// The referee of the rehearsal refuses ids as the strictest service does.
@@ -124,7 +124,7 @@ async fn ids_that_a_service_would_refuse_are_renamed_with_their_results() {
         .and_tool("Bash", json!({ "command": "echo two" }))
         .id(&"x".repeat(65))
         .reply("Done.");
-    let played = Play::of(scenario).run().await;
+    let played = RunFixture::of(scenario).run().await;
     assert_eq!(played.ending.reason, StopReason::Completed);
     let texts: Vec<String> = played.results().into_iter().map(|(_, text)| text).collect();
     assert!(texts[0].contains("one") && texts[1].contains("two"), "{texts:?}");
@@ -132,7 +132,7 @@ async fn ids_that_a_service_would_refuse_are_renamed_with_their_results() {
         let id = call["id"].as_str().expect("an id");
         assert!(outlast::transcript::is_portable_id(id), "{id}");
     }
-    played.assert_sound();
+    played.assert_no_warnings_or_repairs();
 }
 
 const EXPECTED_THINKING: &str = "messages.1.content.0.type: Expected `thinking` or \
@@ -147,14 +147,14 @@ async fn thinking_that_a_service_expects_in_vain_is_not_asked_for_any_more() {
     let scenario = refused(Scenario::new().tool("Bash", json!({ "command": "true" })))
         .tool("Bash", json!({ "command": "true" }))
         .reply("Done.");
-    let mut play = Play::of(scenario);
+    let mut play = RunFixture::of(scenario);
     play.setup.thinking = Some(4_000);
     let played = play.run().await;
     assert_eq!(played.ending.reason, StopReason::Completed);
     let asks: Vec<bool> =
         played.server.requests().iter().map(|one| one.body["thinking"].is_object()).collect();
     assert_eq!(asks, [true, true, false, false]);
-    let mut play = Play::of(refused(Scenario::new()).times(2));
+    let mut play = RunFixture::of(refused(Scenario::new()).times(2));
     play.setup.thinking = Some(4_000);
     let played = play.run().await;
     assert_eq!(played.ending.reason, StopReason::ModelError(ErrorClass::InvalidRequest));
@@ -169,13 +169,13 @@ async fn a_small_conversation_that_is_called_too_long_is_sent_once_more() {
         let refused =
             |scenario: Scenario| scenario.status(400).error("invalid_request_error", message, None);
         let scenario = refused(Scenario::new()).reply("Done.");
-        let played = Play::of(scenario).run().await;
+        let played = RunFixture::of(scenario).run().await;
         assert_eq!(played.ending.reason, StopReason::Completed, "{message}");
         let requests = played.server.requests();
         assert_eq!(requests.len(), 2);
         assert_eq!(requests[0].body["messages"], requests[1].body["messages"], "nothing was lost");
         let scenario = refused(Scenario::new()).times(2);
-        let played = Play::of(scenario).run().await;
+        let played = RunFixture::of(scenario).run().await;
         assert_eq!(played.ending.reason, StopReason::PromptTooLong, "{message}");
         assert_eq!(played.server.requests().len(), 2, "once, and no more");
     }
@@ -190,15 +190,15 @@ async fn blank_text_is_never_sent_back() {
         .and_text("")
         .and_thinking("Hm.")
         .reply("Done.");
-    let played = Play::of(scenario).run().await;
+    let played = RunFixture::of(scenario).run().await;
     assert_eq!(played.ending.reason, StopReason::Completed);
     assert_eq!(blocks(&played, 3, "text").len(), 1, "only the prompt: {:?}", played.messages(3));
     assert_eq!(blocks(&played, 3, "thinking").len(), 1, "which is kept as it was");
-    played.assert_sound();
+    played.assert_no_warnings_or_repairs();
 }
 
 /// The blocks of a type in the request of a number.
-fn blocks(played: &Played, number: usize, kind: &str) -> Vec<Value> {
+fn blocks(played: &FinishedRun, number: usize, kind: &str) -> Vec<Value> {
     let messages = played.messages(number);
     let blocks = messages.iter().filter_map(|message| message["content"].as_array()).flatten();
     blocks.filter(|block| block["type"] == kind).cloned().collect()
@@ -210,21 +210,21 @@ async fn a_tool_that_there_is_not_and_input_that_does_not_fit_are_the_models_to_
         .tool("Teleport", json!({ "to": "Mars" }))
         .and_tool("Read", json!({ "path": "a" }))
         .reply("I see.");
-    let played = Play::of(scenario).run().await;
+    let played = RunFixture::of(scenario).run().await;
     assert_eq!(played.ending.reason, StopReason::Completed);
     let results = played.results();
     assert!(results.iter().all(|(is_error, _)| *is_error), "{results:?}");
     assert!(results[0].1.contains("No such tool available: Teleport"), "{results:?}");
     assert!(results[1].1.contains("file_path"), "{results:?}");
     assert_eq!(played.ending.tally.tools.failed, 2);
-    played.assert_sound();
+    played.assert_no_warnings_or_repairs();
 }
 
 #[tokio::test]
 async fn a_paused_turn_goes_back_as_it_is_and_not_for_ever() {
     let scenario =
         Scenario::new().reply("Still at it.").stop_reason("pause_turn").after(AfterLast::RepeatLast);
-    let played = Play::of(scenario).run().await;
+    let played = RunFixture::of(scenario).run().await;
     assert_eq!(played.ending.reason, StopReason::ModelError(ErrorClass::BadResponse));
     let requests = played.server.requests();
     assert_eq!(requests.len(), 9, "one, and eight resumptions");
@@ -236,7 +236,7 @@ async fn a_paused_turn_goes_back_as_it_is_and_not_for_ever() {
         let words = messages.last().and_then(|last| last["content"].as_array()).map(Vec::len);
         assert_eq!(words, Some(resumed.max(1)), "request {}", resumed + 1);
     }
-    played.assert_sound();
+    played.assert_no_warnings_or_repairs();
 }
 
 #[tokio::test]
@@ -250,11 +250,11 @@ async fn a_paused_turn_that_ends_counts_as_a_success_and_renews_the_count() {
         .stop_reason("pause_turn")
         .times(8)
         .reply("Found.");
-    let played = Play::of(scenario).run().await;
+    let played = RunFixture::of(scenario).run().await;
     assert_eq!(played.ending.reason, StopReason::Completed);
     assert_eq!(played.ending.text, "Found.");
-    assert_eq!(played.server.unplayed(), 0);
-    played.assert_sound();
+    assert_eq!(played.server.unrequested_answers(), 0);
+    played.assert_no_warnings_or_repairs();
 }
 
 #[tokio::test]
@@ -263,11 +263,11 @@ async fn a_refusal_ends_the_run_with_its_words() {
         .tool("Bash", json!({ "command": "true" }))
         .reply("I will not do that.")
         .stop_reason("refusal");
-    let played = Play::of(scenario).run().await;
+    let played = RunFixture::of(scenario).run().await;
     assert_eq!(played.ending.reason, StopReason::Refusal);
     assert_eq!(played.ending.text, "I will not do that.");
     assert_eq!(played.server.requests().len(), 2);
-    played.assert_sound();
+    played.assert_no_warnings_or_repairs();
 }
 
 /// Thinking is only ever sent to the model that signed it; the referee checks the signatures of
@@ -284,7 +284,7 @@ async fn thinking_stays_with_its_model() {
         .tool("Bash", json!({ "command": "true" }))
         .and_thinking("Another head, another thought.")
         .reply("Done.");
-    let played = Play::of(scenario).models(&["sonnet", "opus"]).run().await;
+    let played = RunFixture::of(scenario).models(&["sonnet", "opus"]).run().await;
     assert_eq!(played.ending.reason, StopReason::Completed);
     let models: Vec<_> =
         played.server.requests().iter().map(|request| request.model().to_owned()).collect();
@@ -293,9 +293,9 @@ async fn thinking_stays_with_its_model() {
     let thoughts: Vec<usize> =
         (1..=7).map(|number| blocks(&played, number, "thinking").len()).collect();
     assert_eq!(thoughts, [0, 1, 2, 2, 2, 0, 1], "its own thinking goes back to the second model");
-    let switched = Said::Switched(format!("{first} to {second}"));
+    let switched = ObservedEvent::Switched(format!("{first} to {second}"));
     assert_eq!(played.said.iter().filter(|said| **said == switched).count(), 1);
-    played.assert_sound();
+    played.assert_no_warnings_or_repairs();
 }
 
 /// A reply that breaks in the middle is asked for again, and no word of it is kept.
@@ -313,12 +313,12 @@ async fn of_a_reply_that_breaks_nothing_is_sent_back() {
         .step(broken)
         .tool("Bash", json!({ "command": "echo twice >> log" }))
         .reply("Done.");
-    let played = Play::of(scenario).run().await;
+    let played = RunFixture::of(scenario).run().await;
     assert_eq!(played.ending.reason, StopReason::Completed);
     let last = played.server.requests().last().map(|request| request.raw.clone());
     let last = String::from_utf8_lossy(&last.expect("there were requests")).into_owned();
     assert!(!last.contains("lost"), "{last}");
     let log = std::fs::read_to_string(played.folder.path().join("log")).expect("tools ran");
     assert_eq!(log, "once\ntwice\n");
-    played.assert_sound();
+    played.assert_no_warnings_or_repairs();
 }

@@ -9,7 +9,7 @@ use outlast::recovery::{Interrupt, StopReason};
 use outlast::rehearsal::Scenario;
 use tokio::time::Instant;
 
-use super::stage::Play;
+use super::stage::RunFixture;
 
 /// How long such a file is waited for.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -27,7 +27,7 @@ fn an_interrupt_is_heard_while_the_shared_file_does_not_answer() {
     });
     started.recv().expect("it holds the only thread");
     let played = runtime.block_on(async {
-        let mut play = Play::of(Scenario::new().reply("Never asked for."));
+        let mut play = RunFixture::of(Scenario::new().reply("Never asked for."));
         let folder = play.folder.path().join("shared/limits");
         std::fs::create_dir(folder.parent().expect("a parent")).expect("the folder is ours");
         play.setup.shared = Some(SharedLimits::new(&[folder], 1));

@@ -26,7 +26,7 @@ const BOUND: Duration = Duration::from_mins(4);
 
 /// What was observed, in a form that can be kept.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Said {
+pub(super) enum ObservedEvent {
     Init,
     Step(Box<Transition>),
     /// The class, the retry, and of how many.
@@ -42,7 +42,7 @@ pub(super) enum Said {
     HookSays(String),
 }
 
-impl Said {
+impl ObservedEvent {
     fn of(notice: &RunNotice<'_>) -> Option<Self> {
         Some(match notice {
             RunNotice::Init(_) => Self::Init,
@@ -85,18 +85,18 @@ impl Said {
 
 /// The record of a run. Clones share it.
 #[derive(Clone, Debug)]
-pub(super) struct Record {
-    said: Arc<Mutex<Vec<Said>>>,
+pub(super) struct EventRecord {
+    said: Arc<Mutex<Vec<ObservedEvent>>>,
     news: watch::Sender<()>,
 }
 
-impl Record {
-    pub(super) fn all(&self) -> Vec<Said> {
+impl EventRecord {
+    pub(super) fn all(&self) -> Vec<ObservedEvent> {
         self.said.lock().expect("nobody panics while writing").clone()
     }
 
     /// Waits until something was said.
-    pub(super) async fn wait_for(&self, wanted: impl Fn(&Said) -> bool) {
+    pub(super) async fn wait_for(&self, wanted: impl Fn(&ObservedEvent) -> bool) {
         let mut news = self.news.subscribe();
         let heard = async {
             while !self.all().iter().any(&wanted) {
@@ -107,21 +107,21 @@ impl Record {
     }
 }
 
-impl Observer for Record {
+impl Observer for EventRecord {
     fn observe(&mut self, notice: &RunNotice<'_>) {
-        self.said.lock().expect("nobody panics while writing").extend(Said::of(notice));
+        self.said.lock().expect("nobody panics while writing").extend(ObservedEvent::of(notice));
         self.news.send_replace(());
     }
 }
 
 /// A run that is being put together.
-pub(super) struct Play {
+pub(super) struct RunFixture {
     pub(super) setup: Setup,
     pub(super) server: RehearsalServer,
     pub(super) folder: TempDir,
 }
 
-impl Play {
+impl RunFixture {
     /// Every tool is allowed, and retries come fast.
     pub(super) fn of(scenario: Scenario) -> Self {
         let server = serve(scenario);
@@ -133,11 +133,11 @@ impl Play {
             prompt: vec![Block::text("Do it.")],
             system: "Be brief.".to_owned(),
             cwd: folder.path().to_owned(),
-            rungs: vec![rung("sonnet", Arc::new(client.expect("the address is right")))],
+            endpoints: vec![model_endpoint("sonnet", Arc::new(client.expect("the address is right")))],
             toolbox: toolbox(&folder),
             servers: Arc::default(),
             limits: Limits {
-                ladder: Backoff { first: Duration::from_millis(2), longest: Duration::from_secs(1) },
+                backoff: Backoff { first: Duration::from_millis(2), longest: Duration::from_secs(1) },
                 ..Limits::default()
             },
             ledger: Ledger::new(None),
@@ -149,12 +149,12 @@ impl Play {
             stream_events: false,
             stop_after: None,
             shared: None,
-            journal: Journal::off(),
+            journal: Journal::disabled(),
             secrets: KnownSecrets::default(),
             hooks: None,
             memory_files: Vec::new(),
             warnings: Vec::new(),
-            carried: ResumedState::default(),
+            resumed: ResumedState::default(),
             agents: Vec::new(),
             delegation: Delegation::default(),
         };
@@ -168,80 +168,80 @@ impl Play {
 
     /// The chain of models.
     pub(super) fn models(mut self, names: &[&str]) -> Self {
-        let client = Arc::clone(&self.setup.rungs[0].client);
-        self.setup.rungs = names.iter().map(|name| rung(name, Arc::clone(&client))).collect();
+        let client = Arc::clone(&self.setup.endpoints[0].client);
+        self.setup.endpoints = names.iter().map(|name| model_endpoint(name, Arc::clone(&client))).collect();
         let switches = u8::try_from(names.len() - 1).expect("a short chain");
         self.limits(|limits| limits.budgets.switches = switches)
     }
 
-    pub(super) fn start(self) -> Playing {
+    pub(super) fn start(self) -> RunningFixture {
         let Self { setup, server, folder } = self;
-        let record = Record { said: Arc::default(), news: watch::Sender::new(()) };
+        let record = EventRecord { said: Arc::default(), news: watch::Sender::new(()) };
         let (interrupter, interrupts) = watch::channel(None);
         let mut observer = record.clone();
         let run =
             tokio::spawn(
                 async move { Box::pin(agent::run(setup, &mut observer, interrupts)).await },
             );
-        Playing { run, record, interrupter, server, folder }
+        RunningFixture { run, record, interrupter, server, folder }
     }
 
-    pub(super) async fn run(self) -> Played {
+    pub(super) async fn run(self) -> FinishedRun {
         self.start().end().await
     }
 }
 
 /// A run under way.
-pub(super) struct Playing {
+pub(super) struct RunningFixture {
     run: JoinHandle<RunOutcome>,
-    pub(super) record: Record,
+    pub(super) record: EventRecord,
     pub(super) interrupter: InterruptSender,
     pub(super) server: RehearsalServer,
     pub(super) folder: TempDir,
 }
 
-impl Playing {
-    pub(super) async fn end(self) -> Played {
+impl RunningFixture {
+    pub(super) async fn end(self) -> FinishedRun {
         let Self { run, record, server, folder, interrupter: _stays } = self;
         let ending = tokio::time::timeout(BOUND, run).await.expect("the run ends in time");
         let ending = ending.expect("a run never panics");
-        Played { ending, said: record.all(), server, folder }
+        FinishedRun { ending, said: record.all(), server, folder }
     }
 }
 
 /// A run that ended.
-pub(super) struct Played {
+pub(super) struct FinishedRun {
     pub(super) ending: RunOutcome,
-    pub(super) said: Vec<Said>,
+    pub(super) said: Vec<ObservedEvent>,
     pub(super) server: RehearsalServer,
     pub(super) folder: TempDir,
 }
 
-impl Played {
+impl FinishedRun {
     /// What was said beside steps and heartbeats, a word each.
     pub(super) fn trace(&self) -> Vec<String> {
-        let word = |said: &Said| match said {
-            Said::Step(_) | Said::Heartbeat(_) => None,
-            Said::Init => Some("init".to_owned()),
-            Said::WaitBegins(what) => Some(format!("wait {what}")),
-            Said::WaitEnds(what) => Some(format!("waited {what}")),
-            Said::Assistant(_) => Some("assistant".to_owned()),
-            Said::User(_) => Some("user".to_owned()),
-            Said::Switched(what) => Some(format!("switched {what}")),
-            Said::Compacted => Some("compacted".to_owned()),
-            Said::Denied(tool) => Some(format!("denied {tool}")),
-            Said::Warning(text) => Some(format!("warning {text}")),
-            Said::HookSays(text) => Some(format!("hook says {text}")),
+        let word = |said: &ObservedEvent| match said {
+            ObservedEvent::Step(_) | ObservedEvent::Heartbeat(_) => None,
+            ObservedEvent::Init => Some("init".to_owned()),
+            ObservedEvent::WaitBegins(what) => Some(format!("wait {what}")),
+            ObservedEvent::WaitEnds(what) => Some(format!("waited {what}")),
+            ObservedEvent::Assistant(_) => Some("assistant".to_owned()),
+            ObservedEvent::User(_) => Some("user".to_owned()),
+            ObservedEvent::Switched(what) => Some(format!("switched {what}")),
+            ObservedEvent::Compacted => Some("compacted".to_owned()),
+            ObservedEvent::Denied(tool) => Some(format!("denied {tool}")),
+            ObservedEvent::Warning(text) => Some(format!("warning {text}")),
+            ObservedEvent::HookSays(text) => Some(format!("hook says {text}")),
         };
         self.said.iter().filter_map(word).collect()
     }
 
     /// The server took nothing amiss, nothing had to be mended, and nobody was warned.
     #[track_caller]
-    pub(super) fn assert_sound(&self) {
+    pub(super) fn assert_no_warnings_or_repairs(&self) {
         assert_eq!(self.server.violations(), [""; 0]);
         assert_eq!(self.ending.tally.repairs, 0, "{:?}", self.trace());
-        assert!(!self.said.iter().any(|said| matches!(said, Said::Warning(_))), "{:?}", self.said);
+        assert!(!self.said.iter().any(|said| matches!(said, ObservedEvent::Warning(_))), "{:?}", self.said);
     }
 
     /// The messages of the request of this number, counted from 1.
@@ -254,7 +254,7 @@ impl Played {
         let blocks = self
             .said
             .iter()
-            .flat_map(|said| if let Said::User(blocks) = said { blocks.as_slice() } else { &[] });
+            .flat_map(|said| if let ObservedEvent::User(blocks) = said { blocks.as_slice() } else { &[] });
         blocks.filter_map(result).collect()
     }
 }
@@ -288,8 +288,8 @@ pub(super) fn opening() -> ProcessOpening {
 }
 
 /// A model at the server of the run.
-fn rung(name: &str, client: Arc<ModelClient>) -> ModelEndpoint {
-    let facts = model::facts(name);
+fn model_endpoint(name: &str, client: Arc<ModelClient>) -> ModelEndpoint {
+    let facts = model::model_facts(name);
     ModelEndpoint { label: facts.name.clone(), facts, client }
 }
 

@@ -14,8 +14,8 @@ use outlast::recovery::{Action, Interrupt, StopReason};
 use outlast::rehearsal::{ScriptedFaultKind, FaultPosition, Scenario};
 use serde_json::{Value, json};
 
-use super::lease::Leases;
-use super::stage::{Play, Said, opening};
+use super::lease::FileLeases;
+use super::stage::{RunFixture, ObservedEvent, opening};
 
 /// How long something that must not happen is watched for.
 const NEVER: Duration = Duration::from_millis(300);
@@ -36,25 +36,25 @@ fn searching(names: &[String]) -> Scenario {
         .fold(Scenario::new().empty(), |scenario, name| scenario.and_tool("Grep", search(name)))
 }
 
-fn runs_tools(said: &Said) -> bool {
-    matches!(said, Said::Step(step) if step.action == Action::RunTools)
+fn runs_tools(said: &ObservedEvent) -> bool {
+    matches!(said, ObservedEvent::Step(step) if step.action == Action::RunTools)
 }
 
 #[tokio::test]
 async fn a_read_only_tool_starts_while_the_reply_still_streams() {
     // The stream stops for good right before it says that it is over.
     let scenario = searching(&names(1)).fault(ScriptedFaultKind::Stall, FaultPosition::Events(7));
-    let play = Play::of(scenario);
-    let mut leases = Leases::on(play.folder.path(), &names(1));
+    let play = RunFixture::of(scenario);
+    let mut leases = FileLeases::on(play.folder.path(), &names(1));
     let playing = play.start();
     leases.wait_for(0).await;
     assert!(!playing.record.all().iter().any(runs_tools), "the reply is not over");
     interrupt(&playing.interrupter, Interrupt::Sigterm);
-    leases.serve(0).await;
+    leases.let_reader_through(0).await;
     let played = playing.end().await;
     assert_eq!(played.ending.reason, StopReason::AbortedStreaming(Interrupt::Sigterm));
     assert_eq!(played.ending.tally.tools.calls, 0, "nothing of a torn reply counts");
-    assert!(!played.said.iter().any(|said| matches!(said, Said::Assistant(_))));
+    assert!(!played.said.iter().any(|said| matches!(said, ObservedEvent::Assistant(_))));
 }
 
 #[tokio::test]
@@ -63,11 +63,11 @@ async fn no_tool_starts_early_behind_one_that_changes_something() {
         .tool("Bash", json!({ "command": "echo ran > log" }))
         .and_tool("Grep", search("file00"))
         .fault(ScriptedFaultKind::Stall, FaultPosition::Events(12));
-    let play = Play::of(scenario);
-    let mut leases = Leases::on(play.folder.path(), &names(1));
+    let play = RunFixture::of(scenario);
+    let mut leases = FileLeases::on(play.folder.path(), &names(1));
     let playing = play.start();
     playing.server.wait_for_request(1).await;
-    assert!(!leases.are_wanted(1, NEVER).await, "it waits for its turn");
+    assert!(!leases.wait_for_blocked_readers(1, NEVER).await, "it waits for its turn");
     assert!(!playing.folder.path().join("log").exists(), "and so does what changes something");
     interrupt(&playing.interrupter, Interrupt::Sigterm);
     let played = playing.end().await;
@@ -78,31 +78,31 @@ async fn no_tool_starts_early_behind_one_that_changes_something() {
 #[tokio::test]
 async fn at_most_ten_read_only_tools_run_side_by_side() {
     let names = names(13);
-    let play = Play::of(searching(&names).reply("Done."));
-    let mut leases = Leases::on(play.folder.path(), &names);
+    let play = RunFixture::of(searching(&names).reply("Done."));
+    let mut leases = FileLeases::on(play.folder.path(), &names);
     let playing = play.start();
-    assert!(leases.are_wanted(10, SOON).await, "ten run: {}", leases.wanted());
+    assert!(leases.wait_for_blocked_readers(10, SOON).await, "ten run: {}", leases.count_blocked_readers());
     playing.record.wait_for(runs_tools).await;
-    assert!(!leases.are_wanted(11, NEVER).await, "the others wait: {}", leases.wanted());
+    assert!(!leases.wait_for_blocked_readers(11, NEVER).await, "the others wait: {}", leases.count_blocked_readers());
     for index in 0..names.len() {
         leases.wait_for(index).await;
-        leases.serve(index).await;
+        leases.let_reader_through(index).await;
     }
     let played = playing.end().await;
     assert_eq!(played.ending.reason, StopReason::Completed);
     assert_eq!(played.results().len(), 13);
-    played.assert_sound();
+    played.assert_no_warnings_or_repairs();
 }
 
 #[tokio::test]
 async fn results_go_back_in_the_order_of_the_calls() {
     let names = names(4);
-    let play = Play::of(searching(&names).reply("Done."));
-    let mut leases = Leases::on(play.folder.path(), &names);
+    let play = RunFixture::of(searching(&names).reply("Done."));
+    let mut leases = FileLeases::on(play.folder.path(), &names);
     let playing = play.start();
     for index in (0..names.len()).rev() {
         leases.wait_for(index).await;
-        leases.serve(index).await;
+        leases.let_reader_through(index).await;
     }
     let played = playing.end().await;
     let results = played.results();
@@ -110,7 +110,7 @@ async fn results_go_back_in_the_order_of_the_calls() {
     for ((is_error, text), name) in results.iter().zip(&names) {
         assert!(!is_error && text.contains(name.as_str()), "{results:?}");
     }
-    played.assert_sound();
+    played.assert_no_warnings_or_repairs();
 }
 
 #[tokio::test]
@@ -122,20 +122,20 @@ async fn tools_that_change_something_run_alone_and_in_order() {
         .and_tool("Read", json!({ "file_path": "log" }))
         .and_tool("Bash", command("three"))
         .reply("Done.");
-    let played = Play::of(scenario).run().await;
+    let played = RunFixture::of(scenario).run().await;
     let log = std::fs::read_to_string(played.folder.path().join("log")).expect("tools ran");
     let expected = "one begins\none ends\ntwo begins\ntwo ends\nthree begins\nthree ends\n";
     assert_eq!(log, expected);
     let results = played.results();
     let seen = &results[2].1;
     assert!(seen.contains("two ends") && !seen.contains("three"), "it saw what was there: {seen}");
-    played.assert_sound();
+    played.assert_no_warnings_or_repairs();
 }
 
 /// Neither command ends before the test has opened both pipes, which waits for both to read.
 #[tokio::test]
 async fn commands_that_only_read_run_side_by_side_and_what_writes_waits_for_them() {
-    if !LandlockSupport::probe().holds_files() {
+    if !LandlockSupport::probe().restricts_files() {
         return;
     }
     let bash = |command: &str| json!({ "command": command });
@@ -146,7 +146,7 @@ async fn commands_that_only_read_run_side_by_side_and_what_writes_waits_for_them
         .and_tool("Bash", bash("echo written > log"))
         .and_tool("Bash", bash("cat log"))
         .reply("Done.");
-    let play = Play::of(scenario);
+    let play = RunFixture::of(scenario);
     let folder = play.folder.path().to_owned();
     std::fs::write(folder.join("plain"), "plain\n").expect("a file");
     let pipes = ["one", "two"].map(|name| folder.join(name));
@@ -172,7 +172,7 @@ async fn commands_that_only_read_run_side_by_side_and_what_writes_waits_for_them
     let results = played.results();
     let texts: Vec<&str> = results.iter().map(|(_, text)| text.trim()).collect();
     assert_eq!(texts, ["first", "1\tplain", "SECOND", "(no output)", "written"], "{results:?}");
-    played.assert_sound();
+    played.assert_no_warnings_or_repairs();
 }
 
 /// A tool that started early under an id that was used before is the same tool under its new id.
@@ -185,18 +185,18 @@ async fn an_early_tool_runs_once_whatever_becomes_of_its_id() {
         .id("call_0")
         .pace(None, Duration::from_millis(500))
         .reply("Done.");
-    let play = Play::of(scenario);
-    let mut leases = Leases::on(play.folder.path(), &names(1));
+    let play = RunFixture::of(scenario);
+    let mut leases = FileLeases::on(play.folder.path(), &names(1));
     let playing = play.start();
     leases.wait_for(0).await;
     // Whoever opens it once more waits for longer than the run may take.
-    leases.serve(0).await;
-    let replies = |said: &&Said| matches!(said, Said::Assistant(_));
+    leases.let_reader_through(0).await;
+    let replies = |said: &&ObservedEvent| matches!(said, ObservedEvent::Assistant(_));
     assert_eq!(playing.record.all().iter().filter(replies).count(), 1, "it still streams");
     let played = playing.end().await;
     assert_eq!(played.ending.reason, StopReason::Completed);
     assert!(played.results()[1].1.contains("file00"), "{:?}", played.results());
-    played.assert_sound();
+    played.assert_no_warnings_or_repairs();
 }
 
 /// What an early tool found for a reply that broke is thrown away with it.
@@ -208,35 +208,35 @@ async fn an_early_result_of_a_broken_reply_is_not_used() {
         .hold(Duration::from_secs(4))
         .tool("Read", json!({ "file_path": "file00" }))
         .reply("Done.");
-    let play = Play::of(scenario);
-    let mut leases = Leases::on(play.folder.path(), &names(1));
+    let play = RunFixture::of(scenario);
+    let mut leases = FileLeases::on(play.folder.path(), &names(1));
     let playing = play.start();
     leases.wait_for(0).await;
-    leases.serve(0).await;
+    leases.let_reader_through(0).await;
     leases.release(0);
     let played = playing.end().await;
     assert_eq!(played.ending.reason, StopReason::Completed);
     assert_eq!(played.ending.tally.tools.calls, 1);
     assert_eq!(played.results().len(), 1);
-    played.assert_sound();
+    played.assert_no_warnings_or_repairs();
 }
 
 #[tokio::test]
 async fn an_interrupt_keeps_what_is_finished_and_answers_for_the_rest() {
     let names = names(2);
     let scenario = searching(&names).and_tool("Bash", json!({ "command": "echo never > log" }));
-    let mut play = Play::of(scenario);
+    let mut play = RunFixture::of(scenario);
     let place = journal::SessionFolder::new(&play.folder.path().join("config"), play.folder.path());
-    let id = SessionId::fresh();
+    let id = SessionId::generate();
     play.setup.journal = Journal::create(&place, &id, &opening()).expect("it can be made");
-    let mut leases = Leases::on(play.folder.path(), &names);
+    let mut leases = FileLeases::on(play.folder.path(), &names);
     let playing = play.start();
     leases.wait_for(0).await;
-    leases.serve(0).await;
+    leases.let_reader_through(0).await;
     leases.wait_for(1).await;
     let finished = || {
         let said =
-            journal::read(&place, &id, OnDamage::Refuse).expect("the journal is whole").messages;
+            journal::read_session(&place, &id, OnDamage::Refuse).expect("the journal is whole").messages;
         serde_json::to_string(&said).expect("messages are JSON").contains("1:file00")
     };
     // The journal tells nobody that it grew, so it is looked at again and again, with a bound.
@@ -248,7 +248,7 @@ async fn an_interrupt_keeps_what_is_finished_and_answers_for_the_rest() {
     tokio::time::timeout(SOON, written).await.expect("the result is kept");
     interrupt(&playing.interrupter, Interrupt::Sigint);
     let played = playing.end().await;
-    leases.serve(1).await;
+    leases.let_reader_through(1).await;
     assert_eq!(played.ending.reason, StopReason::AbortedTools(Interrupt::Sigint));
     let results = played.results();
     assert_eq!(results.len(), 3, "every call is answered: {results:?}");

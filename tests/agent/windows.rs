@@ -7,9 +7,9 @@ use outlast::rehearsal::{ServerRules, Scenario};
 use outlast::transcript::Block;
 use serde_json::{Value, json};
 
-use super::stage::{Play, Played, messages};
+use super::stage::{RunFixture, FinishedRun, messages};
 
-fn caps(played: &Played) -> Vec<u64> {
+fn caps(played: &FinishedRun) -> Vec<u64> {
     let requests = played.server.requests();
     requests.iter().filter_map(|request| request.body["max_tokens"].as_u64()).collect()
 }
@@ -23,12 +23,12 @@ async fn a_window_that_input_and_output_share_is_learned_from_the_first_refusal(
         .tool("Bash", json!({ "command": "echo two" }))
         .reply("Done.")
         .rules(rules);
-    let played = Play::of(scenario).run().await;
+    let played = RunFixture::of(scenario).run().await;
     assert_eq!(played.ending.reason, StopReason::Completed, "{:?}", played.trace());
     let caps = caps(&played);
     assert_eq!((caps.len(), caps[0]), (4, 8_192), "refused once, and not again: {caps:?}");
     assert!(caps[1..].iter().all(|cap| (1_024..8_000).contains(cap)), "{caps:?}");
-    played.assert_sound();
+    played.assert_no_warnings_or_repairs();
 }
 
 /// As vLLM words it, who counts what it was asked for as a part of the window.
@@ -37,7 +37,7 @@ async fn a_short_conversation_that_has_nothing_to_give_asks_for_less_output() {
     let words = "This model's maximum context length is 8192 tokens. However, your request has \
                  1807 input tokens plus 8192 'max_tokens'. Please reduce one or the other.";
     let scenario = Scenario::new().status(400).error("BadRequestError", words, None).reply("Done.");
-    let played = Play::of(scenario).run().await;
+    let played = RunFixture::of(scenario).run().await;
     assert_eq!(played.ending.reason, StopReason::Completed, "{:?}", played.trace());
     assert!(caps(&played)[1] < 8_192 - 1_000, "{:?}", caps(&played));
 }
@@ -52,7 +52,7 @@ async fn an_overflow_that_only_the_last_round_can_mend_cuts_it() {
     }
     let words = "prompt is too long: 250000 tokens > 200000 maximum";
     let scenario = scenario.status(400).error("invalid_request_error", words, None).reply("Done.");
-    let played = Play::of(scenario).run().await;
+    let played = RunFixture::of(scenario).run().await;
     assert_eq!(played.ending.reason, StopReason::Completed, "{:?}", played.trace());
     let size = |number| Value::from(played.messages(number)).to_string().len();
     assert!(size(3) < size(2), "{} and then {} bytes", size(2), size(3));
@@ -66,7 +66,7 @@ async fn media_that_a_refusal_does_not_find_the_way_to_are_taken_out_all_the_sam
         .status(400)
         .error("invalid_request_error", words, None)
         .reply("I could not see it.");
-    let mut play = Play::of(scenario);
+    let mut play = RunFixture::of(scenario);
     let source = json!({ "type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo=" });
     play.setup.prompt.push(Block::Image { source });
     let played = play.run().await;

@@ -105,7 +105,7 @@ fn bare_loop(base: &str) {
 fn measure(spawn: fn(&str, &Path) -> Child, scratch: &Path) -> Measured {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     let base = format!("http://{}", listener.local_addr().expect("the listener is bound"));
-    let tape = Arc::new(Mutex::new(Tape::default()));
+    let tape = Arc::new(Mutex::new(ServerTimings::default()));
     let start = Instant::now();
     let mut child = spawn(&base, scratch);
     let (pid, shared) = (child.id(), Arc::clone(&tape));
@@ -124,7 +124,7 @@ fn measure(spawn: fn(&str, &Path) -> Child, scratch: &Path) -> Measured {
 
 /// What the server saw.
 #[derive(Default)]
-struct Tape {
+struct ServerTimings {
     served: usize,
     first: Option<Instant>,
     /// When the last reply was out.
@@ -134,7 +134,7 @@ struct Tape {
 }
 
 /// Serves one connection.
-fn serve(stream: TcpStream, pid: u32, tape: &Mutex<Tape>) {
+fn serve(stream: TcpStream, pid: u32, tape: &Mutex<ServerTimings>) {
     let _ = stream.set_nodelay(true);
     let mut reader = BufReader::new(stream);
     while let Some(arrived) = read_request(&mut reader) {

@@ -2,9 +2,9 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use super::binary::{Ended, World};
+use super::binary::{ProcessResult, BinaryFixture};
 
-fn check(args: &[&str], ended: &Ended, parts: &[&str]) {
+fn check(args: &[&str], ended: &ProcessResult, parts: &[&str]) {
     let line = ended.line();
     assert!(line.starts_with("outlast: "), "{line}");
     for part in parts {
@@ -22,7 +22,7 @@ fn check(args: &[&str], ended: &Ended, parts: &[&str]) {
 }
 
 fn refuses(args: &[&str], parts: &[&str]) {
-    let world = World::new().file("work/notes.txt", "notes");
+    let world = BinaryFixture::new().file("work/notes.txt", "notes");
     let before = world.inventory();
     check(args, &world.run(args), parts);
     assert_eq!(world.inventory(), before, "{args:?} left something on disk");
@@ -159,19 +159,19 @@ fn standard_input_that_is_no_text() {
         (b"", "prompt is empty"),
     ];
     for (input, part) in cases {
-        let world = World::new();
+        let world = BinaryFixture::new();
         check(&["-"], &world.run_with_input(&["-"], input), &[part]);
     }
-    let (world, large) = (World::new(), vec![b'x'; 10 * 1024 * 1024 + 1]);
+    let (world, large) = (BinaryFixture::new(), vec![b'x'; 10 * 1024 * 1024 + 1]);
     check(&["-"], &world.run_with_input(&["-"], &large), &["larger than 10 MB"]);
 }
 
 #[test]
 fn arguments_that_are_no_text() {
-    let world = World::new();
+    let world = BinaryFixture::new();
     let odd = std::ffi::OsStr::from_bytes(b"fix \xff");
     let output = world.command(&["--max-turns", "3"]).arg(odd).output().unwrap();
-    check(&[], &Ended::of(&output), &["argument 3", "UTF-8"]);
+    check(&[], &ProcessResult::of(&output), &["argument 3", "UTF-8"]);
 }
 
 #[test]
@@ -186,14 +186,14 @@ fn variables_that_make_no_sense() {
         ("ANTHROPIC_BASE_URL", "example.com"),
     ];
     for (name, value) in cases {
-        let world = World::new().with(name, value);
+        let world = BinaryFixture::new().with(name, value);
         check(&[], &world.run(&["run", "hi"]), &[name]);
     }
 }
 
 #[test]
 fn a_missing_credential_has_an_exit_code_of_its_own() {
-    let world = World::new().without("ANTHROPIC_API_KEY").without("ANTHROPIC_BASE_URL");
+    let world = BinaryFixture::new().without("ANTHROPIC_API_KEY").without("ANTHROPIC_BASE_URL");
     let ended = world.run(&["run", "hi"]);
     assert_eq!(ended.code, 77);
     assert!(ended.line().contains("ANTHROPIC_API_KEY"));
@@ -212,13 +212,13 @@ fn a_cloud_is_named_and_no_other_service_is_asked_in_its_place() {
     for (variable, cloud) in clouds {
         for yes in ["1", "true", "YES", " on ", "2"] {
             // A base URL is set as well.
-            let world = World::new().with(variable, yes);
+            let world = BinaryFixture::new().with(variable, yes);
             check(&[], &world.run(&["run", "hi"]), &[variable, cloud, "ANTHROPIC_BASE_URL"]);
         }
-        let world = World::new().without("ANTHROPIC_BASE_URL").without("ANTHROPIC_API_KEY");
+        let world = BinaryFixture::new().without("ANTHROPIC_BASE_URL").without("ANTHROPIC_API_KEY");
         check(&[], &world.with(variable, "1").run(&["run", "hi"]), &[variable, cloud]);
         for no in ["", "0", "False", "no", "off"] {
-            let ended = World::new().with(variable, no).run(&["--require", "", "hi"]);
+            let ended = BinaryFixture::new().with(variable, no).run(&["--require", "", "hi"]);
             assert!(ended.line().contains("--require"), "{variable}={no}: {ended:?}");
         }
     }
@@ -226,7 +226,7 @@ fn a_cloud_is_named_and_no_other_service_is_asked_in_its_place() {
 
 #[test]
 fn a_credential_that_is_set_and_empty_is_named() {
-    let world = World::new().without("ANTHROPIC_BASE_URL").with("ANTHROPIC_API_KEY", " ");
+    let world = BinaryFixture::new().without("ANTHROPIC_BASE_URL").with("ANTHROPIC_API_KEY", " ");
     let ended = world.run(&["run", "hi"]);
     assert_eq!(ended.code, 77);
     assert!(ended.line().contains("ANTHROPIC_API_KEY is set and empty"), "{}", ended.line());
@@ -240,7 +240,7 @@ fn in_text_format_nothing_is_on_standard_output() {
         &["--output-format", "text", "--max-turns", "0", "hi"][..],
         &["--max-turns", "0", "hi", "--outputFormat=text"],
     ] {
-        let ended = World::new().run(args);
+        let ended = BinaryFixture::new().run(args);
         assert_eq!((ended.code, ended.stdout.as_str()), (2, ""));
         assert!(ended.line().contains("--max-turns"));
     }

@@ -11,14 +11,14 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// A home and a working folder that nobody else uses, and an environment with a key in it.
-pub(super) struct World {
+pub(super) struct BinaryFixture {
     folder: TempDir,
     variables: Vec<(String, String)>,
 }
 
 /// What a process left behind.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct ProcessResult {
     pub code: i32,
     pub stdout: String,
     pub stderr: String,
@@ -28,7 +28,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("outlast prints UTF-8")
 }
 
-impl Ended {
+impl ProcessResult {
     pub(super) fn of(output: &Output) -> Self {
         Self {
             code: output.status.code().expect("outlast ends by itself, not by a signal"),
@@ -56,7 +56,7 @@ impl Ended {
     }
 }
 
-impl World {
+impl BinaryFixture {
     pub(super) fn new() -> Self {
         let folder = tempfile::tempdir().expect("a scratch folder");
         fs::create_dir(folder.path().join("home")).expect("a new folder");
@@ -114,18 +114,18 @@ impl World {
     }
 
     /// Runs to the end with nothing on standard input.
-    pub(super) fn run(&self, args: &[&str]) -> Ended {
-        Ended::of(&self.command(args).output().expect("outlast starts"))
+    pub(super) fn run(&self, args: &[&str]) -> ProcessResult {
+        ProcessResult::of(&self.command(args).output().expect("outlast starts"))
     }
 
     /// Runs to the end with this on standard input.
-    pub(super) fn run_with_input(&self, args: &[&str], input: &[u8]) -> Ended {
+    pub(super) fn run_with_input(&self, args: &[&str], input: &[u8]) -> ProcessResult {
         let mut child = self.command(args).stdin(Stdio::piped()).spawn().expect("outlast starts");
         let mut stdin = child.stdin.take().expect("a pipe was asked for");
         let input = input.to_vec();
         // It may well end without having read everything.
         let writer = thread::spawn(move || drop(stdin.write_all(&input)));
-        let ended = Ended::of(&child.wait_with_output().expect("outlast ends"));
+        let ended = ProcessResult::of(&child.wait_with_output().expect("outlast ends"));
         writer.join().expect("writing does not panic");
         ended
     }
@@ -149,7 +149,7 @@ impl World {
 }
 
 /// Asks a run to end, once it has begun: then its heartbeat file is there.
-pub(super) fn terminate_once_begun(child: &Child, heartbeat_file: &Path) {
+pub(super) fn terminate_after_start(child: &Child, heartbeat_file: &Path) {
     let begun = (0..24_000).any(|_| {
         thread::sleep(std::time::Duration::from_millis(10));
         heartbeat_file.exists()

@@ -10,12 +10,12 @@ use nix::unistd::{Uid, mkfifo};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::binary::World;
+use super::binary::BinaryFixture;
 
 const USER: &str = "home/.outlast/settings.json";
 
 /// What `outlast config` finds wrong, without the folders in front.
-fn mistakes(world: &World, flags: &[&str]) -> Vec<String> {
+fn mistakes(world: &BinaryFixture, flags: &[&str]) -> Vec<String> {
     let ended = world.run(&[&["config", "--json", "--"], flags].concat());
     let object: Value = serde_json::from_str(&ended.stdout).expect("an object");
     let errors = object["errors"].as_array().expect("a list");
@@ -58,7 +58,7 @@ const MANY: &str = r#"{
 
 #[test]
 fn every_mistake_of_a_file_is_told_in_the_order_of_the_text() {
-    let world = World::new().file(USER, MANY);
+    let world = BinaryFixture::new().file(USER, MANY);
     let wanted = [
         "2:15: \"maxTurns\" takes a whole number, at least 1; found string \"ten\"",
         "3:3: unknown setting \"permisions\"; did you mean \"permissions\"?",
@@ -85,7 +85,7 @@ fn every_mistake_of_a_file_is_told_in_the_order_of_the_text() {
 
 #[test]
 fn a_run_names_the_first_and_counts_the_others_of_all_files() {
-    let world = World::new()
+    let world = BinaryFixture::new()
         .file(USER, "{\"maxTurns\": 0, \"fast\": 1}")
         .file("work/.claude/settings.json", "{\n\"fast\": 2}")
         .file("work/.mcp.json", "{\n\n 7");
@@ -116,7 +116,7 @@ fn many_mistakes_are_counted_and_take_no_time() {
         file[format!("key{n}")] = n.into();
     }
     let began = Instant::now();
-    let found = mistakes(&World::new().file(USER, file.to_string()), &[]);
+    let found = mistakes(&BinaryFixture::new().file(USER, file.to_string()), &[]);
     assert_eq!(found.len(), 21, "{found:?}");
     assert!(found[20].ends_with("9980 more mistakes are not listed; correct these first"));
     let rules: Vec<String> = (0..10_000).map(|n| format!("Bash(command-{n} *)")).collect();
@@ -130,7 +130,7 @@ fn many_mistakes_are_counted_and_take_no_time() {
                 .collect::<serde_json::Map<_, _>>()
         )
     );
-    are(&mistakes(&World::new().file(USER, file), &[]), &[]);
+    are(&mistakes(&BinaryFixture::new().file(USER, file), &[]), &[]);
     assert!(began.elapsed() < Duration::from_mins(1), "{:?}", began.elapsed());
 }
 
@@ -153,7 +153,7 @@ fn texts_that_are_none_say_what_they_are() {
         (b"{\"fast\": \"\x00\"}", "1:1"),
     ];
     for (content, wanted) in rows {
-        let found = mistakes(&World::new().file(USER, content), &[]);
+        let found = mistakes(&BinaryFixture::new().file(USER, content), &[]);
         let wanted = format!("~/.outlast/settings.json:{wanted}");
         are(&found, &[&wanted]);
     }
@@ -178,7 +178,7 @@ fn files_that_are_none_are_not_waited_for() {
         if why == "Permission denied" && Uid::effective().is_root() {
             continue;
         }
-        let world = World::new().file("home/.outlast/other", "");
+        let world = BinaryFixture::new().file("home/.outlast/other", "");
         make(&world.home().join(".outlast/settings.json"));
         let wanted = format!("~/.outlast/settings.json: cannot be read: {why}");
         let found = mistakes(&world, &[]);

@@ -7,7 +7,7 @@ use outlast::cli::args::{self, CliRequest};
 use outlast::cli::settings::{self, CredentialSource, Settings};
 use outlast::model::HelperCommand;
 
-use super::binary::World;
+use super::binary::BinaryFixture;
 
 const KEY: &str = "primary-key-0123456789";
 const OTHER: &str = "other-key-0123456789";
@@ -18,7 +18,7 @@ fn resolve(flags: &[&str], user: &str) -> Result<Settings, String> {
 }
 
 fn resolve_with(flags: &[&str], user: &str, more: &[(&str, &str)]) -> Result<Settings, String> {
-    let world = World::new().file("home/.outlast/settings.json", user);
+    let world = BinaryFixture::new().file("home/.outlast/settings.json", user);
     let words: Vec<String> = ["hi"].iter().chain(flags).map(ToString::to_string).collect();
     let CliRequest::Run(args) = args::parse(&words).map_err(|error| error.to_string())? else {
         panic!("a run");

@@ -4,16 +4,16 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::support::{Ended, Trial};
+use crate::support::{FinishedProcess, RunBuilder};
 
-fn config() -> Trial {
-    let trial = Trial::bare("https://gate.test/api?key=query-secret-0123456789");
+fn config() -> RunBuilder {
+    let trial = RunBuilder::bare("https://gate.test/api?key=query-secret-0123456789");
     fs::create_dir_all(trial.config()).expect("a folder");
     fs::create_dir_all(trial.work().join(".outlast")).expect("a folder");
     trial.args(["config", "--json"])
 }
 
-fn object(ended: &Ended) -> Value {
+fn object(ended: &FinishedProcess) -> Value {
     let frames = ended.frames();
     let [object] = &frames[..] else { panic!("not one object: {ended:?}") };
     assert_eq!(object["schema_version"], 1, "{ended:?}");
@@ -74,7 +74,7 @@ async fn each_value_comes_with_the_flag_variable_or_line_that_won() {
 
 #[tokio::test]
 async fn for_people_there_is_a_line_for_each_and_mistakes_come_last() {
-    let trial = Trial::bare("http://h.test").args(["config"]).env("MAX_THINKING_TOKENS", "many");
+    let trial = RunBuilder::bare("http://h.test").args(["config"]).env("MAX_THINKING_TOKENS", "many");
     let ended = trial.run().await;
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(ended.stdout.contains("\nconnectTimeout = 15s  (default)\n"), "{}", ended.stdout);

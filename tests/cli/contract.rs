@@ -10,7 +10,7 @@ use outlast::cli::settings::{self, Settings};
 use outlast::journal::{Contract, Kept, Terms};
 use serde_json::{Value, json};
 
-use super::binary::World;
+use super::binary::BinaryFixture;
 
 /// What every command line of these tests has.
 const ALWAYS: [&str; 4] = [
@@ -26,7 +26,7 @@ fn held(
     user: &Value,
     (managed, terms): (Option<&str>, Terms),
 ) -> Result<Settings, String> {
-    let world = World::new()
+    let world = BinaryFixture::new()
         .file("home/.outlast/settings.json", user.to_string())
         .file("managed.json", managed.unwrap_or("{}"));
     let words: Vec<String> = ALWAYS.iter().chain(flags).map(ToString::to_string).collect();

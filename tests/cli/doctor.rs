@@ -12,12 +12,12 @@ use outlast::rehearsal::{AfterLast, Scenario};
 use serde_json::{Value, json};
 
 use crate::support::stopwatch::Stopwatch;
-use crate::support::{Ended, Trial, serve};
+use crate::support::{FinishedProcess, RunBuilder, serve};
 
 const KEY: &str = "test-key-0123456789";
 
 /// The report of a doctor that said one, who had nothing else to say and never told the key.
-fn report(ended: &Ended) -> Value {
+fn parse_report(ended: &FinishedProcess) -> Value {
     let frames = ended.frames();
     let [report] = &frames[..] else { panic!("not one object: {ended:?}") };
     assert_eq!(report["schema_version"], 1, "{ended:?}");
@@ -30,7 +30,7 @@ fn report(ended: &Ended) -> Value {
 
 /// Whether a finding of this check and level says all of this, with a reason and a fix.
 #[track_caller]
-fn tells(report: &Value, check: &str, level: &str, words: &[&str]) {
+fn has_finding(report: &Value, check: &str, level: &str, words: &[&str]) {
     let findings = report["findings"].as_array().expect("a list");
     let of_it = findings.iter().filter(|one| one["check"] == check && one["status"] == level);
     let fits = |one: &&Value| {
@@ -41,12 +41,12 @@ fn tells(report: &Value, check: &str, level: &str, words: &[&str]) {
     assert!(of_it.clone().any(|one| fits(&one)), "{check} {level} {words:?}: {report:#}");
 }
 
-fn doctor(base_url: &str) -> Trial {
-    Trial::bare(base_url).args(["doctor", "--json"])
+fn doctor(base_url: &str) -> RunBuilder {
+    RunBuilder::bare(base_url).args(["doctor", "--json"])
 }
 
 /// A server on loopback that answers every request with these bytes; with none, never.
-fn answering(answer: Option<String>) -> String {
+fn start_server(answer: Option<String>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
     let address = listener.local_addr().expect("bound");
     std::thread::spawn(move || {
@@ -66,10 +66,10 @@ fn answering(answer: Option<String>) -> String {
     format!("http://{address}")
 }
 
-fn refusing(status: &str, message: &str, headers: &str) -> String {
+fn error_response(status: &str, message: &str, headers: &str) -> String {
     let body = json!({ "type": "error", "error": { "type": "e", "message": message } }).to_string();
     let length = body.len();
-    answering(Some(format!(
+    start_server(Some(format!(
         "HTTP/1.1 {status}\r\ncontent-type: application/json\r\n{headers}connection: close\r\n\
          content-length: {length}\r\n\r\n{body}"
     )))
@@ -81,15 +81,15 @@ async fn a_machine_in_order_is_healthy_and_stays_as_it_was() {
     let trial = doctor(&server.base_url());
     fs::create_dir_all(trial.config()).expect("a folder");
     let ended = trial.run().await;
-    let report = report(&ended);
+    let report = parse_report(&ended);
     assert_eq!(ended.code, Some(0), "{report:#}");
-    tells(&report, "version", "ok", &["outlast", "commit"]);
-    tells(&report, "installation", "ok", &["(development)"]);
-    tells(&report, "credentials", "ok", &["API key from the variable ANTHROPIC_API_KEY"]);
-    tells(&report, "acceptance", "ok", &["accepts the API key"]);
-    tells(&report, "limits", "ok", &["connectTimeout 15s", "bashTimeout 2m00s", "MCP_TIMEOUT 30s"]);
+    has_finding(&report, "version", "ok", &["outlast", "commit"]);
+    has_finding(&report, "installation", "ok", &["(development)"]);
+    has_finding(&report, "credentials", "ok", &["API key from the variable ANTHROPIC_API_KEY"]);
+    has_finding(&report, "acceptance", "ok", &["accepts the API key"]);
+    has_finding(&report, "limits", "ok", &["connectTimeout 15s", "bashTimeout 2m00s", "MCP_TIMEOUT 30s"]);
     for check in ["search", "hooks", "mcp", "store", "sessions", "commands", "ci", "disk"] {
-        tells(&report, check, "ok", &[]);
+        has_finding(&report, check, "ok", &[]);
     }
     assert!(server.requests().is_empty(), "the model was asked");
     let left: Vec<_> = fs::read_dir(ended.config()).expect("it is there").collect();
@@ -98,7 +98,7 @@ async fn a_machine_in_order_is_healthy_and_stays_as_it_was() {
 
 #[tokio::test]
 async fn for_people_there_are_lines_with_the_reason_and_the_fix() {
-    let trial = Trial::bare("http://127.0.0.1:9").args(["doctor"]);
+    let trial = RunBuilder::bare("http://127.0.0.1:9").args(["doctor"]);
     let ended = trial.run().await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
     let lines: Vec<&str> = ended.stdout.lines().collect();
@@ -112,28 +112,28 @@ async fn for_people_there_are_lines_with_the_reason_and_the_fix() {
 #[tokio::test]
 async fn without_a_key_there_is_a_problem_and_offline_nobody_is_asked() {
     let trial = doctor("").without("ANTHROPIC_API_KEY").without("ANTHROPIC_BASE_URL");
-    let report = report(&trial.args(["--offline"]).run().await);
-    tells(&report, "credentials", "problem", &["no credential", "ANTHROPIC_API_KEY"]);
-    tells(&report, "service", "ok", &["https://api.anthropic.com", "not asked"]);
+    let report = parse_report(&trial.args(["--offline"]).run().await);
+    has_finding(&report, "credentials", "problem", &["no credential", "ANTHROPIC_API_KEY"]);
+    has_finding(&report, "service", "ok", &["https://api.anthropic.com", "not asked"]);
     assert_eq!(report["problems"], 1, "{report:#}");
 }
 
 #[tokio::test]
 async fn a_wrong_key_is_told_from_a_forbidden_one_and_never_quoted() {
-    let wrong = refusing("401 Unauthorized", &format!("no such key: {KEY}"), "");
-    let report_of_wrong = report(&doctor(&wrong).run().await);
-    tells(&report_of_wrong, "acceptance", "problem", &["rejects", "401", "no such key"]);
-    let forbidden = refusing("403 Forbidden", "not for you", "");
-    let report = report(&doctor(&forbidden).run().await);
-    tells(&report, "acceptance", "problem", &["forbids", "403", "not for you"]);
+    let wrong = error_response("401 Unauthorized", &format!("no such key: {KEY}"), "");
+    let report_of_wrong = parse_report(&doctor(&wrong).run().await);
+    has_finding(&report_of_wrong, "acceptance", "problem", &["rejects", "401", "no such key"]);
+    let forbidden = error_response("403 Forbidden", "not for you", "");
+    let report = parse_report(&doctor(&forbidden).run().await);
+    has_finding(&report, "acceptance", "problem", &["forbids", "403", "not for you"]);
 }
 
 #[tokio::test]
 async fn a_clock_that_is_wrong_is_told_and_a_missing_list_is_no_fault() {
-    let old = refusing("404 Not Found", "no", "date: Mon, 06 Jan 2020 00:00:00 GMT\r\n");
-    let report = report(&doctor(&old).run().await);
-    tells(&report, "clock", "warning", &["ahead of", "set the clock"]);
-    tells(&report, "acceptance", "ok", &["first real request"]);
+    let old = error_response("404 Not Found", "no", "date: Mon, 06 Jan 2020 00:00:00 GMT\r\n");
+    let report = parse_report(&doctor(&old).run().await);
+    has_finding(&report, "clock", "warning", &["ahead of", "set the clock"]);
+    has_finding(&report, "acceptance", "ok", &["first real request"]);
 }
 
 #[tokio::test]
@@ -142,9 +142,9 @@ async fn a_proxy_that_is_not_there_is_named() {
     let proxy = format!("http://me:proxy-password-77@{closed}");
     let trial = doctor("http://model.test").env("HTTP_PROXY", &proxy);
     let ended = trial.run().await;
-    let report = report(&ended);
-    tells(&report, "proxy", "problem", &[&closed.to_string(), "refused", "HTTP_PROXY"]);
-    tells(&report, "environment", "warning", &["HTTP_PROXY", "NO_PROXY"]);
+    let report = parse_report(&ended);
+    has_finding(&report, "proxy", "problem", &[&closed.to_string(), "refused", "HTTP_PROXY"]);
+    has_finding(&report, "environment", "warning", &["HTTP_PROXY", "NO_PROXY"]);
     assert!(!ended.stdout.contains("proxy-password-77"), "{ended:?}");
 }
 
@@ -154,8 +154,8 @@ async fn a_warning_is_told_whatever_words_are_in_it() {
     let settings = r#"{"ignoredByUs": 1, "the MCP server": 2}"#;
     fs::create_dir_all(trial.config()).expect("a folder");
     fs::write(trial.config().join("settings.json"), settings).expect("the folder is ours");
-    let report = report(&trial.run().await);
-    tells(&report, "settings", "warning", &["ignoredByUs", "the MCP server"]);
+    let report = parse_report(&trial.run().await);
+    has_finding(&report, "settings", "warning", &["ignoredByUs", "the MCP server"]);
 }
 
 #[tokio::test]
@@ -168,11 +168,11 @@ async fn every_mistake_in_settings_is_told_with_its_place_and_the_rest_goes_on()
     put(&trial.config().join("settings.json"), "{\n  \"maxTurn\": 3\n}");
     put(&trial.work().join(".claude/settings.json"), "{ \"model\": ");
     let trial = trial.env("OUTLAST_TRUST_PROJECT", "1");
-    let report = report(&trial.run().await);
-    tells(&report, "settings", "problem", &["config/settings.json:2:3", "maxTurns"]);
-    tells(&report, "settings", "problem", &[".claude/settings.json:1:", "not valid JSON"]);
-    tells(&report, "settings", "problem", &["API_TIMEOUT_MS", "soon"]);
-    tells(&report, "acceptance", "ok", &[]);
+    let report = parse_report(&trial.run().await);
+    has_finding(&report, "settings", "problem", &["config/settings.json:2:3", "maxTurns"]);
+    has_finding(&report, "settings", "problem", &[".claude/settings.json:1:", "not valid JSON"]);
+    has_finding(&report, "settings", "problem", &["API_TIMEOUT_MS", "soon"]);
+    has_finding(&report, "acceptance", "ok", &[]);
     assert_eq!(report["problems"], 3, "{report:#}");
 }
 
@@ -191,11 +191,11 @@ async fn settings_and_servers_without_trust_are_told_and_nothing_of_them_runs() 
     let settings = settings.to_string();
     fs::write(trial.work().join(".claude/settings.json"), settings).expect("the folder is ours");
     let ended = trial.run().await;
-    let report = report(&ended);
+    let report = parse_report(&ended);
     let wanted = ["env.SECRET_ONE", "hooks.Stop", "mcpServers.evil", "--trust-project"];
-    tells(&report, "trust", "warning", &wanted);
-    tells(&report, "mcp", "ok", &["no MCP servers"]);
-    tells(&report, "hooks", "ok", &["none"]);
+    has_finding(&report, "trust", "warning", &wanted);
+    has_finding(&report, "mcp", "ok", &["no MCP servers"]);
+    has_finding(&report, "hooks", "ok", &["none"]);
     for secret in ["arg-secret", "hook-secret", "env-secret"] {
         assert!(!ended.stdout.contains(secret), "{secret}: {ended:?}");
     }
@@ -207,9 +207,9 @@ async fn a_store_that_cannot_be_written_is_a_problem() {
     let server = serve(Scenario::new());
     // Not even root can write there.
     let trial = doctor(&server.base_url()).env("OUTLAST_CONFIG_DIR", "/proc/nowhere");
-    let report = report(&trial.run().await);
-    tells(&report, "store", "problem", &["/proc", "OUTLAST_CONFIG_DIR"]);
-    tells(&report, "acceptance", "ok", &[]);
+    let report = parse_report(&trial.run().await);
+    has_finding(&report, "store", "problem", &["/proc", "OUTLAST_CONFIG_DIR"]);
+    has_finding(&report, "acceptance", "ok", &[]);
 }
 
 #[tokio::test]
@@ -222,16 +222,16 @@ async fn two_installations_on_path_are_told_and_which_one_wins() {
     symlink(env!("CARGO_BIN_EXE_outlast"), one.join("outlast")).expect("a link");
     fs::copy("/bin/true", two.join("outlast")).expect("a copy");
     let path = format!("{}:{}:/usr/bin:/bin", one.display(), two.display());
-    let report = report(&trial.env("PATH", &path).run().await);
+    let report = parse_report(&trial.env("PATH", &path).run().await);
     let wins = format!("{} wins", one.join("outlast").display());
     let remove = format!("remove {}", two.join("outlast").display());
-    tells(&report, "path", "problem", &["2 installations", &wins, &remove]);
+    has_finding(&report, "path", "problem", &["2 installations", &wins, &remove]);
 }
 
 #[tokio::test]
 async fn a_session_that_was_cut_off_is_told_and_one_that_ended_is_not() {
     let server = serve(Scenario::new().reply("Done.").after(AfterLast::RepeatLast));
-    let ended = Trial::against(&server).args(["Say hello."]).run().await;
+    let ended = RunBuilder::against(&server).args(["Say hello."]).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let url = server.base_url();
     let again = ended.again(&url);
@@ -244,22 +244,22 @@ async fn a_session_that_was_cut_off_is_told_and_one_that_ended_is_not() {
     let other = folder.join("0190a0a0-0000-7000-8000-000000000000.jsonl");
     fs::write(&other, format!("{before}\n")).expect("the folder is ours");
     let doctor = doctor(&url).env("OUTLAST_CONFIG_DIR", &again.config().display().to_string());
-    let report = report(&doctor.run().await);
-    tells(&report, "sessions", "ok", &["2 sessions"]);
+    let report = parse_report(&doctor.run().await);
+    has_finding(&report, "sessions", "ok", &["2 sessions"]);
     let id = "0190a0a0-0000-7000-8000-000000000000";
-    tells(&report, "sessions", "problem", &["1 session left open by a crash", id, "--resume"]);
+    has_finding(&report, "sessions", "problem", &["1 session left open by a crash", id, "--resume"]);
     assert_eq!(report["problems"], 1, "{report:#}");
 }
 
 #[tokio::test]
 async fn a_server_that_never_answers_is_named_within_the_bounds() {
     let began = Stopwatch::start();
-    let report = report(&doctor(&answering(None)).run().await);
-    tells(&report, "service", "problem", &["does not answer within 8 s"]);
+    let report = parse_report(&doctor(&start_server(None)).run().await);
+    has_finding(&report, "service", "problem", &["does not answer within 8 s"]);
     let took = report["duration_ms"].as_u64().expect("a number");
-    let most = began.stretched(Duration::from_secs(20));
+    let most = began.scaled_bound(Duration::from_secs(20));
     assert!((Duration::from_secs(8)..most).contains(&Duration::from_millis(took)), "{took} ms");
-    began.keeps(Duration::from_secs(40), "the end");
+    began.assert_within(Duration::from_secs(40), "the end");
 }
 
 #[tokio::test]
@@ -269,12 +269,12 @@ async fn sigint_ends_it_at_once() {
     let running = doctor(&url).start();
     // It asks now, and nobody answers.
     let socket = tokio::task::spawn_blocking(move || listener.accept());
-    let socket = crate::support::within("a connection", socket).await.expect("joined");
+    let socket = crate::support::with_time_limit("a connection", socket).await.expect("joined");
     let began = Stopwatch::start();
     running.signal(Signal::SIGINT);
     let ended = running.end().await;
     drop(socket);
     assert_eq!(ended.code, Some(130), "{ended:?}");
     assert_eq!(ended.stdout, "", "{ended:?}");
-    began.keeps(Duration::from_secs(5), "the end");
+    began.assert_within(Duration::from_secs(5), "the end");
 }

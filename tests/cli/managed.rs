@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use outlast::cli::args::{self, CliRequest};
 use outlast::cli::settings::{self, CredentialSource, Settings, SettingsSurvey};
 
-use super::binary::World;
+use super::binary::BinaryFixture;
 
 const PATHS: [&str; 2] = ["etc/claude-code/managed.json", "etc/outlast/managed.json"];
 
-fn with(world: &World, flags: &[&str], variables: &[(&str, &str)]) -> Result<Settings, String> {
+fn load_settings(world: &BinaryFixture, flags: &[&str], variables: &[(&str, &str)]) -> Result<Settings, String> {
     let words: Vec<String> = ["hi"].iter().chain(flags).map(ToString::to_string).collect();
     let CliRequest::Run(args) = args::parse(&words).map_err(|error| error.to_string())? else {
         panic!("a run");
@@ -19,17 +19,17 @@ fn with(world: &World, flags: &[&str], variables: &[(&str, &str)]) -> Result<Set
         .map_err(|error| error.to_string())
 }
 
-fn managed(world: &World) -> Vec<PathBuf> {
+fn managed(world: &BinaryFixture) -> Vec<PathBuf> {
     PATHS.map(|path| world.work().join("..").join(path)).to_vec()
 }
 
-fn environment(world: &World, more: &[(&str, &str)]) -> outlast::secrets::Variables {
+fn environment(world: &BinaryFixture, more: &[(&str, &str)]) -> outlast::secrets::Variables {
     let home = world.home().display().to_string();
     let own = [("HOME", home.as_str()), ("ANTHROPIC_API_KEY", "a-key")];
     own.iter().chain(more).map(|(name, value)| (name.into(), value.into())).collect()
 }
 
-fn survey(world: &World, flags: &[&str], variables: &[(&str, &str)]) -> SettingsSurvey {
+fn survey(world: &BinaryFixture, flags: &[&str], variables: &[(&str, &str)]) -> SettingsSurvey {
     let words: Vec<String> = flags.iter().map(ToString::to_string).collect();
     let (args, given) = args::run_flags(&words).expect("flags");
     let variables = environment(world, variables);
@@ -37,11 +37,11 @@ fn survey(world: &World, flags: &[&str], variables: &[(&str, &str)]) -> Settings
 }
 
 /// A machine whose keeper says this, and whose user says something else.
-fn world(managed: &str) -> World {
+fn world(managed: &str) -> BinaryFixture {
     let user = r#"{"model": "users", "maxTurns": 1, "permissions": {"allow": ["Bash"],
         "deny": ["WebFetch"]}, "hooks": {"Stop": [{"hooks": [{"type": "command",
         "command": "user"}]}]}}"#;
-    World::new().file("home/.outlast/settings.json", user).file(PATHS[0], managed)
+    BinaryFixture::new().file("home/.outlast/settings.json", user).file(PATHS[0], managed)
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn flags_variables_and_files_yield_to_them() {
     ];
     let variables =
         [("ANTHROPIC_MODEL", "env"), ("API_TIMEOUT_MS", "99"), ("MAX_THINKING_TOKENS", "1024")];
-    let settings = with(&world, &flags, &variables).expect("they agree");
+    let settings = load_settings(&world, &flags, &variables).expect("they agree");
     assert_eq!(settings.chain.links[0].name, "theirs");
     assert_eq!(settings.limits.budgets.turns, Some(9));
     assert!(settings.auto_compact);
@@ -112,14 +112,14 @@ fn no_spelling_switches_their_sandbox_off_from_below() {
         (r#"{"failIfUnavailable": false}"#, r#"{"failIfUnavailable": true}"#, &[], Workspace),
         (r#"{"enabled": false}"#, r#"{"mode": "required"}"#, &["--sandbox=required"], Off),
     ] {
-        let world = World::new()
+        let world = BinaryFixture::new()
             .file("home/.outlast/settings.json", format!("{{\"sandbox\": {ours}}}"))
             .file(PATHS[0], format!("{{\n  \"sandbox\": {theirs}}}"));
         let case = format!("{theirs} over {ours} {flags:?}");
-        let settings = with(&world, flags, &[]).expect(&case);
+        let settings = load_settings(&world, flags, &[]).expect(&case);
         assert_eq!(settings.tools.sandbox.mode, wanted, "{case}");
         let flag = ["--settings", &format!("{{\"sandbox\": {ours}}}")];
-        let settings = with(&world, &[flags, &flag].concat(), &[]).expect(&case);
+        let settings = load_settings(&world, &[flags, &flag].concat(), &[]).expect(&case);
         assert_eq!(settings.tools.sandbox.mode, wanted, "{case} as --settings");
 
         let shown = survey(&world, flags, &[]).effective;
@@ -139,7 +139,7 @@ fn no_spelling_switches_their_sandbox_off_from_below() {
 }
 
 /// Flags about settings, and what a managed file says instead.
-const RULED: [(&str, &str); 42] = [
+const MANAGED_FLAGS: [(&str, &str); 42] = [
     ("--agent=ours", r#""agent": "theirs""#),
     ("--api-key-helper=ours", r#""apiKeyHelper": "theirs""#),
     ("--budget-mode=ceiling", r#""budgetMode": "after""#),
@@ -186,7 +186,7 @@ const RULED: [(&str, &str); 42] = [
 
 /// Flags that are about the run at hand, or that add to what settings say and take nothing away.
 #[rustfmt::skip]
-const FREE: [&str; 43] = [
+const UNMANAGED_FLAGS: [&str; 43] = [
     "add-dir", "agents", "append-subagent-system-prompt", "append-system-prompt",
     "append-system-prompt-file", "ca-file",
     "continue", "disable-slash-commands", "disallowed-tools", "fork-session",
@@ -218,20 +218,20 @@ fn fingerprint(settings: &Settings) -> String {
 fn every_flag_about_a_setting_yields_to_them() {
     let agent = |name: &str| format!("---\nname: {name}\ndescription: {name}\n---\nBe {name}.");
     let world = |managed: &str| {
-        World::new()
+        BinaryFixture::new()
             .file("home/.outlast/agents/ours.md", agent("ours"))
             .file("home/.outlast/agents/theirs.md", agent("theirs"))
             .file(PATHS[0], format!("{{{managed}}}"))
     };
-    let of = |world: &World, flags: &[&str]| {
+    let of = |world: &BinaryFixture, flags: &[&str]| {
         let same = ["--session-id=00000000-0000-4000-8000-000000000000"];
-        let settings = with(world, &[&same, flags].concat(), &[]);
+        let settings = load_settings(world, &[&same, flags].concat(), &[]);
         let shown = survey(world, flags, &[]).effective;
         (settings.map(|settings| fingerprint(&settings)), format!("{shown:?}"))
     };
     let free = world("");
     let usual = of(&free, &[]);
-    for (flag, managed) in RULED {
+    for (flag, managed) in MANAGED_FLAGS {
         let ruled = world(managed);
         assert_eq!(of(&ruled, &[flag]), of(&ruled, &[]), "{flag} against {managed}");
         assert!(of(&ruled, &[]).0.is_ok(), "{managed}");
@@ -241,8 +241,8 @@ fn every_flag_about_a_setting_yields_to_them() {
     let flags = command.get_arguments().filter_map(|flag| flag.get_long());
     for flag in flags {
         let name = |row: &(&'static str, _)| row.0.trim_start_matches('-').split('=').next();
-        let ruled = RULED.iter().any(|row| name(row) == Some(flag));
-        assert!(ruled != FREE.contains(&flag), "--{flag}: does it say something about a setting?");
+        let ruled = MANAGED_FLAGS.iter().any(|row| name(row) == Some(flag));
+        assert!(ruled != UNMANAGED_FLAGS.contains(&flag), "--{flag}: does it say something about a setting?");
     }
 }
 
@@ -256,12 +256,12 @@ fn a_server_of_theirs_is_replaced_by_nobody() {
         (r#"{"command": ""}"#, None, true),
     ] {
         let managed = format!("{{\"mcpServers\": {{\"d_b\": {theirs}}}}}");
-        let world = World::new()
+        let world = BinaryFixture::new()
             .file("home/.outlast/settings.json", ours)
             .file("work/.mcp.json", ours)
             .file(PATHS[0], &managed);
         let flags = ["--trust-project", "--mcp-config", ours, "--settings", ours];
-        let settings = with(&world, &flags, &[]).expect("good");
+        let settings = load_settings(&world, &flags, &[]).expect("good");
         let found = settings.mcp.servers.iter().find(|server| server.name == "d_b");
         let program = found.map(|server| format!("{:?}", server.place));
         assert_eq!(program.is_some(), command.is_some(), "{theirs}: {program:?}");
@@ -280,7 +280,7 @@ fn a_server_of_theirs_is_replaced_by_nobody() {
 fn the_later_file_outranks_the_earlier_and_lists_are_joined() {
     let world = world(r#"{"model": "one", "permissions": {"deny": ["Edit"]}}"#)
         .file(PATHS[1], r#"{"model": "two", "permissions": {"deny": ["Write"]}}"#);
-    let settings = with(&world, &[], &[]).expect("good");
+    let settings = load_settings(&world, &[], &[]).expect("good");
     assert_eq!(settings.chain.links[0].name, "two");
     assert_eq!(settings.tools.deny, ["WebFetch", "Edit", "Write"]);
 }
@@ -288,16 +288,16 @@ fn the_later_file_outranks_the_earlier_and_lists_are_joined() {
 #[test]
 fn bypass_can_be_forbidden_for_the_whole_machine() {
     let world = world(r#"{"permissions": {"disableBypassPermissionsMode": "disable"}}"#);
-    let error = with(&world, &["--dangerously-skip-permissions"], &[]).unwrap_err();
+    let error = load_settings(&world, &["--dangerously-skip-permissions"], &[]).unwrap_err();
     assert!(error.contains("forbid bypassPermissions"), "{error}");
-    with(&world, &[], &[]).expect("nobody asks for it");
+    load_settings(&world, &[], &[]).expect("nobody asks for it");
 }
 
 #[test]
 fn hooks_and_leave_may_be_theirs_alone() {
     let hook = r#""hooks": {"Stop": [{"hooks": [{"type": "command", "command": "theirs"}]}]}"#;
     let hooks = |managed: String, flags: &[&str]| {
-        let hooks = with(&world(&managed), flags, &[]).expect("good").hooks;
+        let hooks = load_settings(&world(&managed), flags, &[]).expect("good").hooks;
         hooks.iter().map(|hook| hook.command.line()).collect::<Vec<_>>()
     };
     let off = ["--settings", r#"{"disableAllHooks": true}"#];
@@ -310,19 +310,19 @@ fn hooks_and_leave_may_be_theirs_alone() {
     assert_eq!(hooks(format!("{{{hook}, \"disableAllHooks\": true}}"), &[]), [""; 0]);
 
     let rules = r#"{"allowManagedPermissionRulesOnly": true, "permissions": {"allow": ["Read"]}}"#;
-    let settings = with(&world(rules), &["--allowedTools=Write"], &[]).expect("good");
+    let settings = load_settings(&world(rules), &["--allowedTools=Write"], &[]).expect("good");
     assert_eq!(settings.tools.allow, ["Read"]);
     assert_eq!(settings.tools.deny, ["WebFetch"], "to forbid more is nobody's privilege");
-    let own = World::new().file(
+    let own = BinaryFixture::new().file(
         "home/.outlast/settings.json",
         r#"{"allowManagedPermissionRulesOnly": true, "permissions": {"allow": ["Read"]}}"#,
     );
-    assert_eq!(with(&own, &[], &[]).expect("good").tools.allow, ["Read"]);
+    assert_eq!(load_settings(&own, &[], &[]).expect("good").tools.allow, ["Read"]);
 }
 
 #[test]
 fn a_broken_one_stops_every_run_and_a_missing_one_none() {
-    let error = with(&world("{\n  \"model\": }"), &["--setting-sources="], &[]).unwrap_err();
+    let error = load_settings(&world("{\n  \"model\": }"), &["--setting-sources="], &[]).unwrap_err();
     assert!(error.contains("managed.json:2:12: not valid JSON"), "{error}");
-    with(&World::new(), &[], &[]).expect("there is none");
+    load_settings(&BinaryFixture::new(), &[], &[]).expect("there is none");
 }

@@ -8,8 +8,8 @@ use outlast::rehearsal::{AfterLast, ServerRules, Scenario, RehearsalServer};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::tokens::{Tokens, keep, kept};
-use crate::support::{Ended, Running, Trial, serve, within};
+use crate::support::tokens::{TokenEndpoint, write_login, read_login};
+use crate::support::{FinishedProcess, RunningProcess, RunBuilder, serve, with_time_limit};
 
 /// More than anybody runs on one host at a time, and than this one has processors.
 const CROWD: usize = 16;
@@ -21,22 +21,22 @@ fn model(token: &str) -> RehearsalServer {
 }
 
 /// A token endpoint, and a folder with a login that ends after so many seconds.
-async fn login(seconds: i64) -> (Tokens, TempDir) {
-    let (tokens, folder) = (Tokens::start().await, tempfile::tempdir().expect("a folder"));
-    keep(folder.path(), &tokens.login(seconds));
+async fn login(seconds: i64) -> (TokenEndpoint, TempDir) {
+    let (tokens, folder) = (TokenEndpoint::start().await, tempfile::tempdir().expect("a folder"));
+    write_login(folder.path(), &tokens.login(seconds));
     (tokens, folder)
 }
 
 /// A run without a key, whose config folder is this one.
-fn trial(server: &RehearsalServer, config: &Path) -> Trial {
-    Trial::against(server)
+fn trial(server: &RehearsalServer, config: &Path) -> RunBuilder {
+    RunBuilder::against(server)
         .env("ANTHROPIC_API_KEY", "")
         .env("OUTLAST_CONFIG_DIR", &config.display().to_string())
         .args(["say hello"])
 }
 
-async fn end(run: Running) -> Ended {
-    within("the end of a run", run.end()).await
+async fn end(run: RunningProcess) -> FinishedProcess {
+    with_time_limit("the end of a run", run.end()).await
 }
 
 /// What all files of a folder hold, but for the login.
@@ -56,7 +56,7 @@ fn written(folder: &Path) -> Vec<String> {
 }
 
 /// No token is anywhere but in the login.
-fn assert_untold(ended: &Ended, folder: &Path) {
+fn assert_untold(ended: &FinishedProcess, folder: &Path) {
     let written = written(folder);
     assert!(written.len() > 1, "there is a journal and a lock");
     for text in written.iter().chain([&ended.stdout, &ended.stderr]) {
@@ -79,10 +79,10 @@ async fn crowd(seconds: i64) {
     let server = model("access-token-1");
     // All are there before the first has its answer.
     tokens.hold();
-    let runs: Vec<Running> = (0..CROWD).map(|_| trial(&server, folder.path()).start()).collect();
-    tokens.asked(1).await;
+    let runs: Vec<RunningProcess> = (0..CROWD).map(|_| trial(&server, folder.path()).start()).collect();
+    tokens.wait_for_requests(1).await;
     if seconds > 0 {
-        within("a rejection for each", server.wait_for_request(CROWD)).await;
+        with_time_limit("a rejection for each", server.wait_for_request(CROWD)).await;
     }
     tokens.release();
     for run in runs {
@@ -91,7 +91,7 @@ async fn crowd(seconds: i64) {
         assert_eq!(ended.result()["result"], "Done.");
     }
     assert_eq!(tokens.requests().len(), 1);
-    assert_eq!(kept(folder.path())["claudeAiOauth"]["refreshToken"], "refresh-token-1");
+    assert_eq!(read_login(folder.path())["claudeAiOauth"]["refreshToken"], "refresh-token-1");
     let rejected = if seconds > 0 { CROWD } else { 0 };
     assert_eq!(server.requests().len(), CROWD + rejected);
 }
@@ -102,12 +102,12 @@ async fn a_process_killed_while_it_renews_hinders_neither_who_waits_nor_who_come
     let server = model("access-token-1");
     tokens.hold();
     let killed = trial(&server, folder.path()).start();
-    tokens.asked(1).await;
+    tokens.wait_for_requests(1).await;
     let waiting = trial(&server, folder.path()).start();
     killed.signal(Signal::SIGKILL);
     assert_eq!(end(killed).await.code, None);
     // The lock died with its process: the one that waits for it asks now.
-    tokens.asked(2).await;
+    tokens.wait_for_requests(2).await;
     tokens.release();
     assert_eq!(end(waiting).await.code, Some(0));
     assert_eq!(end(trial(&server, folder.path()).start()).await.code, Some(0));
@@ -120,7 +120,7 @@ async fn an_interrupt_does_not_lose_a_token_that_was_paid_for() {
     let server = model("access-token-1");
     tokens.hold();
     let run = trial(&server, folder.path()).start();
-    tokens.asked(1).await;
+    tokens.wait_for_requests(1).await;
     run.signal(Signal::SIGTERM);
     // The run is over, but for the token that it has asked for.
     let over = async {
@@ -128,10 +128,10 @@ async fn an_interrupt_does_not_lose_a_token_that_was_paid_for() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    within("the end of the journal", over).await;
+    with_time_limit("the end of the journal", over).await;
     tokens.release();
     assert_eq!(end(run).await.code, Some(143));
-    assert_eq!(kept(folder.path())["claudeAiOauth"]["refreshToken"], "refresh-token-1");
+    assert_eq!(read_login(folder.path())["claudeAiOauth"]["refreshToken"], "refresh-token-1");
     assert!(server.requests().is_empty());
 }
 
@@ -140,7 +140,7 @@ async fn an_endpoint_that_is_down_ends_in_one_truthful_result() {
     let (tokens, folder) = login(-1).await;
     let mut file = tokens.login(-1);
     file["claudeAiOauth"]["tokenEndpoint"] = json!("http://127.0.0.1:9/token");
-    keep(folder.path(), &file);
+    write_login(folder.path(), &file);
     let server = model("access-token-1");
     let run = trial(&server, folder.path()).args(["--max-retries", "2", "--time-scale", "20"]);
     let ended = run.run().await;
@@ -149,17 +149,17 @@ async fn an_endpoint_that_is_down_ends_in_one_truthful_result() {
     assert_eq!(result["api_error_class"], "connection_error");
     assert!(result.to_string().contains("the token endpoint at 127.0.0.1:9"), "{result}");
     assert_eq!(server.requests().len(), 0);
-    assert_eq!(kept(folder.path()), file);
+    assert_eq!(read_login(folder.path()), file);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_endpoint_that_is_down_for_a_moment_is_waited_for() {
     let (tokens, folder) = login(3600).await;
     let server = model("access-token-1");
-    tokens.answers(503, "");
+    tokens.answer_with(503, "");
     let mut run = trial(&server, folder.path()).start();
-    run.hears("waiting").await;
-    tokens.serves();
+    run.wait_for_stderr("waiting").await;
+    tokens.resume_tokens();
     let ended = end(run).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_untold(&ended, folder.path());
@@ -168,7 +168,7 @@ async fn an_endpoint_that_is_down_for_a_moment_is_waited_for() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_login_ends_the_run_and_says_why() {
     let (tokens, folder) = login(3600).await;
-    tokens.answers(400, r#"{"error":"invalid_grant","error_description":"for refresh-token-0"}"#);
+    tokens.answer_with(400, r#"{"error":"invalid_grant","error_description":"for refresh-token-0"}"#);
     let server = model("access-token-1");
     let ended = trial(&server, folder.path()).run().await;
     assert_eq!(ended.code, Some(77), "{ended:?}");
@@ -211,7 +211,7 @@ async fn a_revoked_token_is_renewed_once_and_then_final() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_revoked_token_without_another_stays_revoked() {
     let (tokens, folder) = login(3600).await;
-    tokens.answers(400, r#"{"error":"invalid_grant"}"#);
+    tokens.answer_with(400, r#"{"error":"invalid_grant"}"#);
     let revoked = "OAuth token has been revoked";
     let server = serve(Scenario::new().status(403).error("permission_error", revoked, None));
     let ended = trial(&server, folder.path()).run().await;
@@ -223,7 +223,7 @@ async fn a_revoked_token_without_another_stays_revoked() {
 async fn a_login_comes_last_and_is_named() {
     let (_tokens, folder) = login(3600).await;
     let server = model("access-token-0");
-    let named = |trial: Trial| async {
+    let named = |trial: RunBuilder| async {
         let ended = trial.args(["--output-format", "stream-json"]).run().await;
         (ended.frames()[0]["apiKeySource"].clone(), ended.code)
     };
@@ -254,7 +254,7 @@ async fn a_subscription_is_not_retried_when_its_limit_is_reached() {
     for (subscription, settings, code) in cases {
         let mut file = tokens.login(3600);
         file["claudeAiOauth"]["subscriptionType"] = subscription.clone();
-        keep(folder.path(), &file);
+        write_login(folder.path(), &file);
         let server = serve(Scenario::new().status(429).header("retry-after", "1").reply("Done."));
         let run = trial(&server, folder.path()).args(["--settings", settings]);
         let ended = run.args(["--time-scale", "20"]).run().await;
@@ -316,7 +316,7 @@ async fn a_renewed_login_and_a_printed_key_are_neither_printed_nor_kept() {
     let stream = ["--output-format", "stream-json"];
     let ended = trial(&script(&path), folder.path()).args(stream).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert_eq!(kept(folder.path())["claudeAiOauth"]["refreshToken"], "refresh-token-1");
+    assert_eq!(read_login(folder.path())["claudeAiOauth"]["refreshToken"], "refresh-token-1");
     assert!(ended.stdout.contains("tokenEndpoint"), "the file was shown: {ended:?}");
     assert_untold(&ended, folder.path());
     drop(tokens);

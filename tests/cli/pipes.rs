@@ -11,15 +11,15 @@ use serde_json::json;
 
 /// Keeps what is written to it.
 #[derive(Clone, Default)]
-pub(super) struct Paper(Arc<Mutex<Vec<u8>>>);
+pub(super) struct BufferWriter(Arc<Mutex<Vec<u8>>>);
 
-impl Paper {
+impl BufferWriter {
     pub(super) fn text(&self) -> String {
         String::from_utf8(self.0.lock().expect("no panic").clone()).expect("lines are text")
     }
 }
 
-impl Write for Paper {
+impl Write for BufferWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().expect("no panic").extend_from_slice(bytes);
         Ok(bytes.len())
@@ -31,7 +31,7 @@ impl Write for Paper {
 
 /// What is written while `work` has hold of the pipe.
 pub(super) async fn written(work: impl FnOnce(PipeSender)) -> String {
-    let paper = Paper::default();
+    let paper = BufferWriter::default();
     let (out, drain) = pipe(paper.clone(), Arc::new(Redactor::default()), || {});
     work(out);
     drain.finish(Duration::from_secs(20)).await.expect("paper takes it");
@@ -40,7 +40,7 @@ pub(super) async fn written(work: impl FnOnce(PipeSender)) -> String {
 
 /// The same, as the elements of an array.
 async fn array(work: impl FnOnce(PipeSender)) -> String {
-    let paper = Paper::default();
+    let paper = BufferWriter::default();
     let mask = Arc::new(Redactor::default());
     let (out, drain) = framed_pipe(PipeFraming::Array, paper.clone(), mask, || {});
     work(out);
@@ -63,9 +63,9 @@ async fn an_array_is_closed_with_its_last_element_and_nothing_follows_it() {
 }
 
 /// Nobody reads this any more.
-struct Gone;
+struct ClosedWriter;
 
-impl Write for Gone {
+impl Write for ClosedWriter {
     fn write(&mut self, _: &[u8]) -> io::Result<usize> {
         Err(io::ErrorKind::BrokenPipe.into())
     }
@@ -75,9 +75,9 @@ impl Write for Gone {
 }
 
 /// Never takes the second line.
-struct Stuck(mpsc::Receiver<()>);
+struct BlockedWriter(mpsc::Receiver<()>);
 
-impl Write for Stuck {
+impl Write for BlockedWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let _ = self.0.recv();
         Ok(bytes.len())
@@ -90,7 +90,7 @@ impl Write for Stuck {
 #[tokio::test]
 async fn a_closed_reader_is_told_of_once_and_is_no_panic() {
     let (tell, told) = mpsc::channel();
-    let (out, drain) = pipe(Gone, Arc::new(Redactor::default()), move || tell.send(()).unwrap());
+    let (out, drain) = pipe(ClosedWriter, Arc::new(Redactor::default()), move || tell.send(()).unwrap());
     for _ in 0..10_000 {
         out.send("a line");
     }
@@ -102,7 +102,7 @@ async fn a_closed_reader_is_told_of_once_and_is_no_panic() {
 #[tokio::test]
 async fn a_reader_that_never_reads_holds_nothing_up_for_ever() {
     let (_hold, held) = mpsc::channel();
-    let (out, drain) = pipe(Stuck(held), Arc::new(Redactor::default()), || {});
+    let (out, drain) = pipe(BlockedWriter(held), Arc::new(Redactor::default()), || {});
     for _ in 0..100_000 {
         out.offer("a line");
     }
@@ -120,7 +120,7 @@ async fn lines_come_out_whole_and_in_order() {
 #[test]
 fn secrets_are_hidden_and_ordinary_words_are_not() {
     let mask = Redactor::new(KnownSecrets::new(["hunter2-hunter2", "short"]));
-    assert_eq!(mask.hide("key hunter2-hunter2, short"), "key [redacted], short");
-    assert_eq!(mask.hide("got sk-ant-api03-AbC_9-xyz!"), "got [redacted]!");
-    assert_eq!(mask.hide("a prefix sk-ant- alone"), "a prefix sk-ant- alone");
+    assert_eq!(mask.redact("key hunter2-hunter2, short"), "key [redacted], short");
+    assert_eq!(mask.redact("got sk-ant-api03-AbC_9-xyz!"), "got [redacted]!");
+    assert_eq!(mask.redact("a prefix sk-ant- alone"), "a prefix sk-ant- alone");
 }

@@ -142,13 +142,13 @@ fn hooks_of_a_kind_count_where_they_are_trusted_and_for_it_alone() {
             continue;
         }
         let [hook] = &of_kind[..] else { panic!("{of_kind:?}") };
-        assert_eq!((hook.kind.as_deref(), hook.event), (Some("careful"), HookEvent::SubagentStop));
+        assert_eq!((hook.agent_type.as_deref(), hook.event), (Some("careful"), HookEvent::SubagentStop));
         let [warning] = &library.warnings[..] else { panic!("{:?}", library.warnings) };
         assert!(warning.contains("hooks.PreToolUse[0].hooks[0]"), "{warning}");
         let role = library.agents[0].definition.clone();
         let of_run = library.hooks(Some(&role));
         assert_eq!(of_run.len(), 2, "the run's own, and those of agents of that kind");
-        assert_eq!((of_run[1].kind.as_deref(), of_run[1].event), (None, HookEvent::Stop));
+        assert_eq!((of_run[1].agent_type.as_deref(), of_run[1].event), (None, HookEvent::Stop));
     }
 }
 

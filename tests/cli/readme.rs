@@ -11,7 +11,7 @@ use outlast::rehearsal::{AfterLast, Scenario};
 use serde_json::json;
 
 use super::exits::every_reason;
-use crate::support::{Trial, serve};
+use crate::support::{RunBuilder, serve};
 
 const README: &str = include_str!("../../README.md");
 
@@ -46,7 +46,7 @@ async fn every_example_runs() {
             Scenario::new().reply("Done.")
         };
         let server = serve(content.after(AfterLast::RepeatLast));
-        let trial = Trial::bare(&server.base_url());
+        let trial = RunBuilder::bare(&server.base_url());
         let work = trial.work();
         let program = Path::new(env!("CARGO_BIN_EXE_outlast"));
         let bin = work.join("bin");

@@ -6,8 +6,8 @@ use std::path::Path;
 use outlast::rehearsal::{ScriptedFaultKind, FaultPosition, Scenario};
 use serde_json::{Value, json};
 
-use super::binary::{Ended, World};
-use crate::support::{Trial, serve};
+use super::binary::{ProcessResult, BinaryFixture};
+use crate::support::{RunBuilder, serve};
 
 const SESSION: &str = "5e551011-0000-4000-8000-00000000000a";
 
@@ -52,8 +52,8 @@ fn messages_records_and_sums_tell_the_same_story() {
     ];
     for (scenario, recoveries, lost, fallbacks) in cases {
         let args = ["rehearse", scenario, "--", "--output-format", "stream-json"];
-        let output = World::new().command(&args).output().expect("outlast starts");
-        let ended = Ended::of(&output);
+        let output = BinaryFixture::new().command(&args).output().expect("outlast starts");
+        let ended = ProcessResult::of(&output);
         let result = ended.result();
         let recovery = &result["recovery"];
         assert_eq!(recovery["records"], json!(told(&ended.stdout)), "{scenario}");
@@ -65,9 +65,9 @@ fn messages_records_and_sums_tell_the_same_story() {
 
 #[test]
 fn the_result_names_the_models_by_the_turns_they_answered() {
-    let world = World::new();
+    let world = BinaryFixture::new();
     let output = world.command(&["rehearse", "overload-fallback"]).output().expect("it starts");
-    let recovery = Ended::of(&output).result()["recovery"].take();
+    let recovery = ProcessResult::of(&output).result()["recovery"].take();
     let models = json!([{ "model": "claude-haiku-4-5", "from_turn": 1 }]);
     assert_eq!(recovery["models"], models, "the first one answered nothing");
     let record = &recovery["records"][0];
@@ -99,7 +99,7 @@ async fn a_run_that_was_killed_tells_of_all_its_recoveries_when_it_ends() {
         .reply("Done.");
     let server = serve(scenario);
     let args = ["--session-id", SESSION, "--time-scale", "10", "Do it."];
-    let mut running = Trial::against(&server).args(args).start();
+    let mut running = RunBuilder::against(&server).args(args).start();
     server.wait_for_request(4).await;
     running.child.start_kill().expect("it can be killed");
     let killed = running.end().await;

@@ -9,10 +9,10 @@ use outlast::recovery::StopReason;
 use outlast::rehearsal::Scenario;
 use outlast::tools::{Acceptance, Requirement, RequirementReport};
 
-use super::binary::World;
+use super::binary::BinaryFixture;
 use super::results::{ending, object};
 use super::settings::resolve;
-use crate::support::{Trial, serve};
+use crate::support::{RunBuilder, serve};
 
 #[test]
 fn flags_outrank_files_and_ten_minutes_are_the_default() {
@@ -51,7 +51,7 @@ fn mistakes_are_one_line() {
         (&["--settings", r#"{"require": ["a"]}"#, "hi"], &["\"require\" takes a text"]),
     ];
     for (args, parts) in cases {
-        let world = World::new();
+        let world = BinaryFixture::new();
         let before = world.inventory();
         let ended = world.run(args);
         let line = ended.line();
@@ -68,7 +68,7 @@ fn mistakes_are_one_line() {
 async fn the_model_knows_the_command_from_the_first_request_on() {
     let server = serve(Scenario::new().reply("Done."));
     let args = ["--require", "true # 'it'", "--system-prompt", "", "--max-turns", "1", "Do it."];
-    let ended = Trial::against(&server).args(args).run().await;
+    let ended = RunBuilder::against(&server).args(args).run().await;
     let requests = server.requests();
     assert!(!requests.is_empty(), "{ended:?}");
     let system = requests[0].body["system"].to_string();

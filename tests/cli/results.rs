@@ -42,7 +42,7 @@ fn usage() -> Usage {
     }
 }
 
-const WEIGHED: Event = Event::Weighed(TokenEstimate {
+const WEIGHED: Event = Event::Estimated(TokenEstimate {
     input: Money::ZERO,
     token: Money::ZERO,
     left: None,
@@ -50,7 +50,7 @@ const WEIGHED: Event = Event::Weighed(TokenEstimate {
     size: 0,
     fixed: 0,
     window: 200_000,
-    remedies: AvailableMitigations::NONE,
+    mitigations: AvailableMitigations::NONE,
 });
 
 /// What the machine makes of these events.
@@ -72,10 +72,10 @@ fn two_overloads() -> RecoveryLog {
         (0, Event::Begin),
         (0, WEIGHED),
         (1_000, overload),
-        (16_750, Event::Woke),
+        (16_750, Event::WaitEnded),
         (16_750, WEIGHED),
         (17_000, overload),
-        (32_750, Event::Woke),
+        (32_750, Event::WaitEnded),
         (32_750, WEIGHED),
         (40_000, Event::Replied(ReplyKind::Answer { tokens: 250 })),
     ])
@@ -246,7 +246,7 @@ fn failures() -> Vec<(&'static str, RunOutcome)> {
         ("invalid-api-key", failed(ErrorClass::InvalidApiKey, refusal(401, "invalid x-api-key"))),
         ("invalid-model", failed(ErrorClass::InvalidModel, refusal(404, "model: nonesuch"))),
         ("stream-stalled", failed(ErrorClass::StreamStalled, Fault::new(stalled, FailureStage::Stream))),
-        ("connection-error", failed(ErrorClass::ConnectionError, Fault::new(torn, FailureStage::Nowhere))),
+        ("connection-error", failed(ErrorClass::ConnectionError, Fault::new(torn, FailureStage::Unsent))),
         (
             "prompt-too-long",
             RunOutcome {
@@ -368,17 +368,17 @@ fn an_error_counts_the_attempts_that_were_made_and_claims_no_others() {
     let fault = || refusal(500, "Internal server error");
     let once = failed(ErrorClass::ServerError, fault());
     assert!(explained(&once).starts_with("the service failed (HTTP 500"), "{}", explained(&once));
-    let ruled_out = Fault { ruling: Some(RetryHint::Stop), ..fault() };
+    let ruled_out = Fault { retry_hint: Some(RetryHint::Stop), ..fault() };
     let line = explained(&failed(ErrorClass::ServerError, ruled_out));
     assert!(line.contains("x-should-retry: false") && !line.contains("attempts"), "{line}");
     let broke = Event::Failed(Failure::of(ErrorClass::ServerError));
-    let stopped = Failure { ruling: Some(RetryHint::Stop), ..Failure::of(ErrorClass::ServerError) };
+    let stopped = Failure { retry_hint: Some(RetryHint::Stop), ..Failure::of(ErrorClass::ServerError) };
     let mut twice = once;
     twice.tally.recovery = recoveries(&[
         (0, Event::Begin),
         (0, WEIGHED),
         (1_000, broke),
-        (9_000, Event::Woke),
+        (9_000, Event::WaitEnded),
         (9_000, WEIGHED),
         (10_000, Event::Failed(stopped)),
     ]);

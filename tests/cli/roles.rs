@@ -6,13 +6,13 @@ use std::ffi::OsString;
 use outlast::cli::args::{self, CliRequest};
 use outlast::cli::settings::{self, Settings};
 
-use super::binary::World;
+use super::binary::BinaryFixture;
 
 const REVIEWER: &str = r#"{"reviewer": {"description": "Looks", "prompt": "You look.",
     "tools": ["Read", "Grep", "WebSearch", "mcp__known"], "model": "opus",
     "disallowedTools": "Bash(rm *)"}}"#;
 
-fn resolve(world: &World, flags: &[&str]) -> Result<Settings, String> {
+fn resolve(world: &BinaryFixture, flags: &[&str]) -> Result<Settings, String> {
     let words: Vec<String> = ["hi"].iter().chain(flags).map(ToString::to_string).collect();
     let CliRequest::Run(args) = args::parse(&words).map_err(|error| error.to_string())? else {
         panic!("a run");
@@ -28,7 +28,7 @@ fn resolve(world: &World, flags: &[&str]) -> Result<Settings, String> {
 #[test]
 fn a_run_is_an_agent_as_far_as_no_flag_says_otherwise() {
     let servers = r#"{"mcpServers": {"known": {"command": "x"}, "other": {"command": "x"}}}"#;
-    let world = World::new();
+    let world = BinaryFixture::new();
     let flags = ["--agents", REVIEWER, "--agent", "reviewer", "--mcp-config", servers];
     let settings = resolve(&world, &flags).expect("it is one");
     assert_eq!(settings.system.role.as_deref(), Some("You look."));
@@ -53,14 +53,14 @@ fn a_run_is_an_agent_as_far_as_no_flag_says_otherwise() {
 fn the_setting_agent_is_the_user_s_to_say_and_flags_outrank_files() {
     let file = |prompt: &str| format!("---\nname: reviewer\ndescription: d\n---\n{prompt}");
     let role =
-        |world: &World, flags: &[&str]| resolve(world, flags).expect("it is right").system.role;
-    let world = World::new()
+        |world: &BinaryFixture, flags: &[&str]| resolve(world, flags).expect("it is right").system.role;
+    let world = BinaryFixture::new()
         .file("home/.claude/agents/r.md", file("user"))
         .file("home/.outlast/settings.json", r#"{"agent": "reviewer"}"#);
     assert_eq!(role(&world, &[]).as_deref(), Some("user"));
     assert_eq!(role(&world, &["--agents", REVIEWER]).as_deref(), Some("You look."));
     assert!(resolve(&world, &["--setting-sources="]).expect("nothing").agents.is_empty());
-    let world = World::new()
+    let world = BinaryFixture::new()
         .file("work/.claude/agents/r.md", file("project"))
         .file("work/.claude/settings.json", r#"{"agent": "reviewer"}"#);
     assert_eq!(role(&world, &[]), None);
@@ -70,7 +70,7 @@ fn the_setting_agent_is_the_user_s_to_say_and_flags_outrank_files() {
 
 #[test]
 fn mistakes_in_agents_are_told_before_anything_begins() {
-    let world = World::new().file("work/agents.json", b"{\n \"a\": }\n").file("work/bad", b"\xff");
+    let world = BinaryFixture::new().file("work/agents.json", b"{\n \"a\": }\n").file("work/bad", b"\xff");
     let rows: [(&[&str], &str); 10] = [
         (&["--agents", "{\"a\": "], "--agents:1:6: no object of agents"),
         (&["--agents", "{\"a\": 1}"], "--agents: \"a\" is no object"),
@@ -111,23 +111,23 @@ fn an_agent_s_turns_and_mode_count_where_nothing_else_says_more() {
         format!(r#"{{"a": {{"description": "d", "prompt": "p", "maxTurns": 4{mode}}}}}"#)
     };
     let plan = agents(r#", "permissionMode": "plan""#);
-    let found = |world: &World, more: &[&str]| {
+    let found = |world: &BinaryFixture, more: &[&str]| {
         let settings = resolve(world, &[&["--agent=a"], more].concat()).expect("it is right");
         (settings.limits.budgets.turns, settings.tools.mode.name())
     };
-    let world = World::new();
+    let world = BinaryFixture::new();
     assert_eq!(found(&world, &["--agents", &plan]), (Some(4), "plan"));
     let flags = ["--agents", &plan, "--max-turns=9", "--permission-mode=acceptEdits"];
     assert_eq!(found(&world, &flags), (Some(9), "acceptEdits"));
     let flags = ["--agents", &plan, "--dangerously-skip-permissions"];
     assert_eq!(found(&world, &flags), (Some(4), "bypassPermissions"));
     let settings = r#"{"maxTurns": 2, "permissions": {"defaultMode": "acceptEdits"}}"#;
-    let world = World::new().file("home/.outlast/settings.json", settings);
+    let world = BinaryFixture::new().file("home/.outlast/settings.json", settings);
     assert_eq!(found(&world, &["--agents", &plan]), (Some(2), "plan"));
     assert_eq!(found(&world, &["--agents", &agents("")]), (Some(2), "acceptEdits"));
     let file =
         "---\nname: a\ndescription: d\nmaxTurns: 4\npermissionMode: bypassPermissions\n---\np";
-    let world = World::new().file("work/.claude/agents/a.md", file);
+    let world = BinaryFixture::new().file("work/.claude/agents/a.md", file);
     assert_eq!(found(&world, &[]), (Some(4), "default"), "nobody vouches for it");
     assert_eq!(found(&world, &["--trust-project"]), (Some(4), "bypassPermissions"));
 }

@@ -7,15 +7,15 @@ use outlast::rehearsal::Scenario;
 use outlast::tools::Acceptance;
 use serde_json::{Value, json};
 
-use super::binary::World;
+use super::binary::BinaryFixture;
 use super::results::{ending, object};
 use super::settings::resolve;
-use crate::support::{Trial, serve};
+use crate::support::{RunBuilder, serve};
 
 /// What the model is told of the tool, for a schema given as a flag.
-async fn first_request(trial: impl Fn(Trial) -> Trial) -> Value {
+async fn first_request(trial: impl Fn(RunBuilder) -> RunBuilder) -> Value {
     let server = serve(Scenario::new().reply("No."));
-    let trial = trial(Trial::against(&server)).args(["--max-turns", "1", "Do it."]);
+    let trial = trial(RunBuilder::against(&server)).args(["--max-turns", "1", "Do it."]);
     let ended = trial.run().await;
     let requests = server.requests();
     assert!(!requests.is_empty(), "{ended:?}");
@@ -36,15 +36,15 @@ async fn every_way_to_give_a_schema_reaches_the_model() {
     let inline = format!("--json-schema={text}");
     let file = |name: &'static str| {
         let text = format!("\u{feff}\n{text}\n");
-        move |trial: Trial| {
+        move |trial: RunBuilder| {
             std::fs::write(trial.work().join("shape.json"), &text).expect("a new file");
             trial.args(["--json-schema", name])
         }
     };
-    let ways: Vec<Box<dyn Fn(Trial) -> Trial>> = vec![
-        Box::new(|trial: Trial| trial.args(["--json-schema", text.as_str()])),
-        Box::new(|trial: Trial| trial.args([inline.as_str()])),
-        Box::new(|trial: Trial| trial.args(["--jsonSchema", text.as_str()])),
+    let ways: Vec<Box<dyn Fn(RunBuilder) -> RunBuilder>> = vec![
+        Box::new(|trial: RunBuilder| trial.args(["--json-schema", text.as_str()])),
+        Box::new(|trial: RunBuilder| trial.args([inline.as_str()])),
+        Box::new(|trial: RunBuilder| trial.args(["--jsonSchema", text.as_str()])),
         Box::new(file("shape.json")),
         Box::new(file("@shape.json")),
         Box::new(file("./shape.json")),
@@ -115,7 +115,7 @@ fn a_schema_that_cannot_serve_is_one_line_with_its_place() {
         ("@odd.json", &["odd.json:1:10: not valid UTF-8"]),
     ];
     for (given, parts) in cases {
-        let world = World::new()
+        let world = BinaryFixture::new()
             .file("work/large.json", &large)
             .file("work/bad.json", "{\n \"type\":}")
             .file("work/odd.json", b"{\"type\": \xff}");
@@ -133,7 +133,7 @@ fn a_schema_that_cannot_serve_is_one_line_with_its_place() {
 
 #[test]
 fn a_schema_may_come_from_a_pipe() {
-    let world = World::new();
+    let world = BinaryFixture::new();
     // It is read, and found wanting.
     let ended = world.run_with_input(&["--json-schema", "/dev/stdin"], b"{\"type\": 3}");
     assert!(ended.line().contains("/dev/stdin:1:10: /type: "), "{ended:?}");

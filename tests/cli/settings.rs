@@ -9,7 +9,7 @@ use outlast::cli::settings::{self, CredentialSource, Settings};
 use outlast::model::HelperCommand;
 use outlast::recovery::{Money, Persistence};
 
-use super::binary::World;
+use super::binary::BinaryFixture;
 
 /// What flags, variables and `~/.outlast/settings.json` come to.
 pub(super) fn resolve(
@@ -17,7 +17,7 @@ pub(super) fn resolve(
     variables: &[(&str, &str)],
     user: &str,
 ) -> Result<Settings, String> {
-    let world = World::new().file("home/.outlast/settings.json", user);
+    let world = BinaryFixture::new().file("home/.outlast/settings.json", user);
     let words: Vec<String> = flags.iter().map(ToString::to_string).collect();
     let CliRequest::Run(args) = args::parse(&words).map_err(|error| error.to_string())? else {
         panic!("a run");
@@ -85,7 +85,7 @@ fn every_mistake_has_file_line_and_column() {
 
 #[test]
 fn a_file_that_is_not_utf_8_says_where() {
-    let world = World::new().file("home/.outlast/settings.json", b"{\n \"model\": \"\xff\"}");
+    let world = BinaryFixture::new().file("home/.outlast/settings.json", b"{\n \"model\": \"\xff\"}");
     let ended = world.run(&["run", "hi"]);
     assert_eq!(ended.code, 2);
     assert!(ended.line().contains("settings.json:2:12: not valid UTF-8"), "{}", ended.line());

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use outlast::cli::args::{self, OutputFormat, PermissionMode, CliRequest, RunArgs};
 use outlast::cli::version;
 
-use super::binary::World;
+use super::binary::BinaryFixture;
 
 use crate::support::stopwatch::Stopwatch;
 
@@ -103,7 +103,7 @@ fn a_prompt_may_look_like_anything() {
 
 #[test]
 fn the_version_is_quick_and_has_its_exact_form() {
-    let world = World::new();
+    let world = BinaryFixture::new();
     let watch = Stopwatch::start();
     let quickest = (0..5)
         .map(|_| {
@@ -121,7 +121,7 @@ fn the_version_is_quick_and_has_its_exact_form() {
         })
         .min()
         .unwrap();
-    let most = watch.stretched(Duration::from_millis(50));
+    let most = watch.scaled_bound(Duration::from_millis(50));
     assert!(quickest < most, "{quickest:?} of {most:?}");
 }
 
@@ -132,13 +132,13 @@ fn tokio_now() -> Instant {
 #[test]
 fn help_is_grouped_and_fits_a_few_screens() {
     for args in [&["--help"][..], &["-h"], &["run", "--help"], &["rehearse", "--help"]] {
-        let ended = World::new().run(args);
+        let ended = BinaryFixture::new().run(args);
         assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{args:?}");
         assert!(ended.stdout.lines().count() < 160, "{args:?}");
     }
-    let help = World::new().run(&["--help"]).stdout;
+    let help = BinaryFixture::new().run(&["--help"]).stdout;
     for (args, part) in [(&["help"][..], "Limits:"), (&["help", "doctor"], "--offline")] {
-        let ended = World::new().run(args);
+        let ended = BinaryFixture::new().run(args);
         assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{args:?}");
         assert!(ended.stdout.contains(part), "{args:?}");
     }

@@ -13,7 +13,7 @@ use outlast::process::PipeWriters;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::binary::{Ended, World, terminate, terminate_once_begun};
+use super::binary::{ProcessResult, BinaryFixture, terminate, terminate_after_start};
 
 const PATIENCE: Duration = Duration::from_mins(10);
 const HEARTBEAT: Duration = Duration::from_secs(30);
@@ -188,7 +188,7 @@ async fn an_input_that_cannot_be_read_is_no_empty_prompt() {
 
 #[test]
 fn an_open_pipe_without_a_writer_does_not_block_the_binary() {
-    let world = World::new();
+    let world = BinaryFixture::new();
     let heartbeat_file = world.work().join("alive");
     let mut child = world
         .command(&["hi", "--no-session-persistence", "--heartbeat-file", "alive"])
@@ -200,16 +200,16 @@ fn an_open_pipe_without_a_writer_does_not_block_the_binary() {
     let mut line = String::new();
     stderr.read_line(&mut line).unwrap();
     assert!(line.contains("left unread") && line.contains("--stdin"), "{line}");
-    terminate_once_begun(&child, &heartbeat_file);
+    terminate_after_start(&child, &heartbeat_file);
     let output = child.wait_with_output().unwrap();
     drop(stdin);
-    let result = Ended::of(&output).result();
+    let result = ProcessResult::of(&output).result();
     assert_eq!((output.status.code(), &result["exit_code"]), (Some(143), &143.into()));
 }
 
 #[test]
 fn a_signal_while_the_prompt_is_awaited_ends_with_a_result() {
-    let world = World::new();
+    let world = BinaryFixture::new();
     let mut child = world
         .command(&["--settings", r#"{"heartbeatInterval": "50ms"}"#])
         .stdin(Stdio::piped())
@@ -221,7 +221,7 @@ fn a_signal_while_the_prompt_is_awaited_ends_with_a_result() {
     stderr.read_line(&mut line).unwrap();
     assert!(line.starts_with("outlast: waiting for standard input"), "{line}");
     terminate(&child);
-    let ended = Ended::of(&child.wait_with_output().unwrap());
+    let ended = ProcessResult::of(&child.wait_with_output().unwrap());
     drop(stdin);
     assert_eq!(ended.code, 143);
     assert_eq!(ended.result()["exit_code"], 143);
@@ -230,7 +230,7 @@ fn a_signal_while_the_prompt_is_awaited_ends_with_a_result() {
 
 #[test]
 fn long_prompts_are_taken_from_arguments_and_pipes() {
-    let world = World::new();
+    let world = BinaryFixture::new();
     let heartbeat_file = world.work().join("alive");
     // One argument may have 128 kB at most; that is the system's limit, not ours.
     let (half, input) = ("x".repeat(100_000), "y".repeat(9 * 1024 * 1024));
@@ -240,21 +240,21 @@ fn long_prompts_are_taken_from_arguments_and_pipes() {
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(input.as_bytes()).unwrap();
     drop(stdin);
-    terminate_once_begun(&child, &heartbeat_file);
-    let ended = Ended::of(&child.wait_with_output().unwrap());
+    terminate_after_start(&child, &heartbeat_file);
+    let ended = ProcessResult::of(&child.wait_with_output().unwrap());
     assert_eq!((ended.code, &ended.result()["exit_code"]), (143, &143.into()));
 }
 
 #[test]
 fn a_reader_that_has_gone_costs_neither_a_panic_nor_the_result() {
-    let world = World::new();
+    let world = BinaryFixture::new();
     let heartbeat_file = world.work().join("alive");
     let args = ["hi", "--no-session-persistence", "--heartbeat-file", "alive"];
     let args = [&args[..], &["--result-file", "result.json"]].concat();
     let mut child = world.command(&args).spawn().unwrap();
     drop(child.stdout.take());
-    terminate_once_begun(&child, &heartbeat_file);
-    let ended = Ended::of(&child.wait_with_output().unwrap());
+    terminate_after_start(&child, &heartbeat_file);
+    let ended = ProcessResult::of(&child.wait_with_output().unwrap());
     assert_eq!(ended.code, 143);
     let kept = std::fs::read_to_string(world.work().join("result.json")).unwrap();
     let kept: serde_json::Value = serde_json::from_str(&kept).unwrap();

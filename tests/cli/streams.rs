@@ -76,7 +76,7 @@ async fn messages(partial: bool, notices: &[RunNotice<'_>]) -> Vec<Value> {
 /// An overload that was waited out.
 pub(super) fn saved() -> RecoveryRecord {
     let ending = super::results::ending(StopReason::Completed);
-    ending.tally.recovery.episodes().next().cloned().expect("there was one")
+    ending.tally.recovery.records().next().cloned().expect("there was one")
 }
 
 fn reply() -> Message {

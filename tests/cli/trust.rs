@@ -16,7 +16,7 @@ use outlast::cli::wall::WallTime;
 use outlast::recovery::Limits;
 use sha2::{Digest, Sha256};
 
-use super::binary::World;
+use super::binary::BinaryFixture;
 
 const PROJECT: &str = ".claude/settings.json";
 
@@ -40,7 +40,7 @@ const GREEDY: &str = r#"{
 }"#;
 
 fn resolve(
-    world: &World,
+    world: &BinaryFixture,
     cwd: &Path,
     flags: &[&str],
     more: &[(&str, &str)],
@@ -57,7 +57,7 @@ fn resolve(
     settings::resolve(&args, variables, cwd.to_path_buf()).map_err(|error| error.to_string())
 }
 
-fn at_work(world: &World, flags: &[&str]) -> Settings {
+fn at_work(world: &BinaryFixture, flags: &[&str]) -> Settings {
     resolve(world, &world.work(), flags, &[]).expect("nothing of it stops a run")
 }
 
@@ -74,7 +74,7 @@ fn keys(settings: &Settings) -> Vec<&str> {
 
 #[test]
 fn an_untrusted_repository_may_forbid_and_nothing_else() {
-    let world = World::new().file("work/.claude/settings.json", GREEDY);
+    let world = BinaryFixture::new().file("work/.claude/settings.json", GREEDY);
     let settings = at_work(&world, &[]);
     assert!(!is_trusted(&settings));
     assert_eq!(settings.endpoint.credential, CredentialSource::ApiKey("a-key".to_owned()));
@@ -125,7 +125,7 @@ fn every_prohibition_of_an_untrusted_repository_holds_and_nothing_beside_it() {
         },
         "onDenied": "fail"
     }"#;
-    let world = World::new().file(PROJECT_FILE, file);
+    let world = BinaryFixture::new().file(PROJECT_FILE, file);
     let settings = at_work(&world, &[]);
     let tools = &settings.tools;
     let denied = ["Bash(rm *)", "mcp__tracker", "Agent(Explore)", "WebFetch(domain:a.test)"];
@@ -155,7 +155,7 @@ fn every_prohibition_of_an_untrusted_repository_holds_and_nothing_beside_it() {
         "defaultMode": "dontAsk"}}"#;
     let user = r#"{"permissions": {"disableBypassPermissionsMode": "disable",
         "defaultMode": "plan"}}"#;
-    let world = World::new().file(PROJECT_FILE, weaker).file("home/.outlast/settings.json", user);
+    let world = BinaryFixture::new().file(PROJECT_FILE, weaker).file("home/.outlast/settings.json", user);
     assert_eq!(at_work(&world, &[]).tools.mode.name(), "plan");
     let bypass = ["--dangerously-skip-permissions"];
     assert!(resolve(&world, &world.work(), &bypass, &[]).is_err(), "the user's own word holds");
@@ -164,7 +164,7 @@ fn every_prohibition_of_an_untrusted_repository_holds_and_nothing_beside_it() {
 #[test]
 fn only_forbidding_is_no_word_worth() {
     let calm = r#"{"$schema": "x", "permissions": {"deny": ["WebFetch"], "allow": []}, "env": {}}"#;
-    let world = World::new().file("work/.claude/settings.json", calm).file("work/.mcp.json", "{}");
+    let world = BinaryFixture::new().file("work/.claude/settings.json", calm).file("work/.mcp.json", "{}");
     let settings = at_work(&world, &[]);
     assert_eq!((settings.ignored, settings.warnings), (Vec::new(), Vec::new()));
     assert_eq!(settings.tools.deny, ["WebFetch"]);
@@ -172,7 +172,7 @@ fn only_forbidding_is_no_word_worth() {
 
 #[test]
 fn a_flag_or_a_variable_vouches_for_the_repository() {
-    let world = World::new().file("work/.claude/settings.json", GREEDY);
+    let world = BinaryFixture::new().file("work/.claude/settings.json", GREEDY);
     let trusted = at_work(&world, &["--trust-project"]);
     assert!(is_trusted(&trusted));
     assert_eq!(trusted.endpoint.base_url, "http://evil.test");
@@ -192,7 +192,7 @@ fn no_repository_vouches_for_itself() {
     let own = r#"{"model": "theirs", "trustedProjects": ["/**"],
         "env": {"OUTLAST_TRUST_PROJECT": "1"}, "permissions": {"allow": ["Bash"]}}"#;
     let other = r#"{"model": "theirs"}"#;
-    let world = World::new()
+    let world = BinaryFixture::new()
         .file("work/.claude/settings.json", own)
         .file("work/.claude/settings.local.json", other);
     assert!(!is_trusted(&at_work(&world, &[])));
@@ -203,7 +203,7 @@ fn files_of_a_trusted_repository_lie_between_the_user_s_and_the_flag_s() {
     let file = |model: &str, tool: &str| {
         format!(r#"{{"model": "{model}", "permissions": {{"allow": ["{tool}"]}}}}"#)
     };
-    let world = World::new()
+    let world = BinaryFixture::new()
         .file("home/.outlast/settings.json", file("user", "Read"))
         .file("work/.claude/settings.json", file("project", "Glob"))
         .file("work/.outlast/settings.json", file("own-project", "Grep"))
@@ -226,7 +226,7 @@ fn files_of_a_trusted_repository_lie_between_the_user_s_and_the_flag_s() {
 
 #[test]
 fn sources_that_are_not_read_are_not_listed() {
-    let world = World::new()
+    let world = BinaryFixture::new()
         .file("work/.claude/settings.json", GREEDY)
         .file("work/.mcp.json", r#"{"mcpServers": {"evil": {"command": "sh"}}}"#);
     let settings = at_work(&world, &["--setting-sources=user,local"]);
@@ -237,7 +237,7 @@ fn sources_that_are_not_read_are_not_listed() {
 #[test]
 fn servers_of_a_repository_are_listed() {
     let servers = r#"{"mcpServers": {"evil": {"command": "touch"}, "a\u001b[31m": {}}}"#;
-    let world = World::new().file("work/.mcp.json", servers);
+    let world = BinaryFixture::new().file("work/.mcp.json", servers);
     let settings = at_work(&world, &[]);
     assert_eq!(keys(&settings), ["mcpServers.evil", "mcpServers.a??31m"]);
     assert_eq!(settings.ignored[0].file, ".mcp.json");
@@ -253,13 +253,13 @@ fn servers_of_a_repository_are_listed() {
 fn servers_in_a_repository_s_settings_are_the_repository_s() {
     let servers = r#"{"mcpServers": {"theirs": {"command": "x"}, "off": {"command": "x"}}}"#;
     let user = r#"{"mcpServers": {"mine": {"command": "x"}}, "disabledMcpjsonServers": ["off"]}"#;
-    let world = World::new().file(PROJECT_FILE, servers).file("home/.outlast/settings.json", user);
+    let world = BinaryFixture::new().file(PROJECT_FILE, servers).file("home/.outlast/settings.json", user);
     let untrusted = at_work(&world, &[]);
     assert_eq!(keys(&untrusted), ["mcpServers"]);
     let trusted = at_work(&world, &["--trust-project"]);
     for (settings, count) in [(&untrusted, 1), (&trusted, 3)] {
         let found =
-            settings.mcp.servers.iter().map(|it| (it.name.as_str(), it.vouched, it.disabled));
+            settings.mcp.servers.iter().map(|it| (it.name.as_str(), it.trusted, it.disabled));
         let mine = ("mine", true, false);
         let theirs = [mine, ("off", false, true), ("theirs", false, false)];
         assert_eq!(found.collect::<Vec<_>>(), theirs[..count]);
@@ -272,7 +272,7 @@ fn servers_in_a_repository_s_settings_are_the_repository_s() {
 fn a_rule_of_a_file_knows_where_it_stands() {
     let rules = "{\"permissions\": {\n \"deny\": [\"Bash(\", \"WebFetch\",\n  \"Frob\"]}}";
     let user = r#"{"permissions": {"deny": ["Read(/x)"]}}"#;
-    let world = World::new().file(PROJECT_FILE, rules).file("home/.outlast/settings.json", user);
+    let world = BinaryFixture::new().file(PROJECT_FILE, rules).file("home/.outlast/settings.json", user);
     let tools = at_work(&world, &["--disallowedTools", "Glob"]).tools;
     let place = |index: usize| tools.place_of(&tools.deny[index]);
     assert!(place(0).is_some_and(|at| at.ends_with(".outlast/settings.json:1:27")), "{tools:?}");
@@ -282,9 +282,9 @@ fn a_rule_of_a_file_knows_where_it_stands() {
 }
 
 /// A repository below `home` and the settings of a user who names this one.
-fn naming(entry: &str) -> World {
+fn naming(entry: &str) -> BinaryFixture {
     let settings = format!(r#"{{"trustedProjects": [{entry}]}}"#);
-    let world = World::new()
+    let world = BinaryFixture::new()
         .file("home/.outlast/settings.json", settings)
         .file("home/code/app/.git/HEAD", "ref: refs/heads/main\n")
         .file("home/code/app/part/.claude/settings.json", GREEDY)
@@ -364,7 +364,7 @@ fn mistakes_in_naming_are_told() {
         (r#""/a""#, "\"trustedProjects\" takes a list of folders"),
     ];
     for (value, wanted) in cases {
-        let world = World::new()
+        let world = BinaryFixture::new()
             .file("home/.outlast/settings.json", format!(r#"{{"trustedProjects": {value}}}"#));
         let error = resolve(&world, &world.work(), &[], &[]).unwrap_err();
         assert!(error.contains(wanted), "{value}: {error}");
@@ -383,7 +383,7 @@ fn a_broken_file_stops_only_those_who_trust_it() {
         (b"", "it is no valid JSON", "settings.json:1:1: not valid JSON"),
     ];
     for (content, why, error) in table {
-        let world = World::new().file("work/.claude/settings.json", content);
+        let world = BinaryFixture::new().file("work/.claude/settings.json", content);
         let settings = at_work(&world, &[]);
         let [one] = &settings.ignored[..] else { panic!("{:?}", settings.ignored) };
         assert_eq!((one.file.as_str(), one.why.as_str()), (PROJECT, why));
@@ -396,7 +396,7 @@ fn a_broken_file_stops_only_those_who_trust_it() {
 #[test]
 fn rules_that_are_none_are_left_out_and_the_others_count() {
     let rules = r#"{"permissions": {"deny": ["Bash(", 7, "WebFetch", "Read(!x)"], "ask": "Bash"}}"#;
-    let world = World::new().file("work/.claude/settings.json", rules);
+    let world = BinaryFixture::new().file("work/.claude/settings.json", rules);
     let settings = at_work(&world, &[]);
     assert_eq!(settings.tools.deny, ["WebFetch"]);
     let one = |key: &str, why: &str| IgnoredSetting {
@@ -412,7 +412,7 @@ fn rules_that_are_none_are_left_out_and_the_others_count() {
 fn a_rule_of_anybody_that_names_no_tool_is_told_and_ends_nothing() {
     let rules =
         "{\"permissions\": {\"deny\": [\"Read(x)\",\n \"bash(hush *)\"], \"ask\": [\"Hush\"]}}";
-    let world = World::new().file("work/.claude/settings.json", rules);
+    let world = BinaryFixture::new().file("work/.claude/settings.json", rules);
     let settings = at_work(&world, &[]);
     let told = settings.warnings.join("\n");
     let place = ".claude/settings.json:2:2: permissions.deny[1] (and 1 more) names no tool";
@@ -429,7 +429,7 @@ type Make = fn(&Path);
 fn oddity(make: impl Fn(&Path)) -> (Settings, Result<Settings, String>) {
     let secret =
         r#"{"token-of-mine": "hush", "maxTurns": 0, "permissions": {"deny": ["WebFetch"]}}"#;
-    let world = World::new().file("home/private.json", secret);
+    let world = BinaryFixture::new().file("home/private.json", secret);
     fs::create_dir(world.work().join(".claude")).expect("a folder");
     fs::create_dir(world.work().join(".git")).expect("a folder");
     make(&world.work().join(PROJECT));
@@ -484,7 +484,7 @@ fn links_within_the_repository_are_followed_and_dangling_ones_are_nothing() {
 #[test]
 fn lists_without_end_are_cut() {
     let names: Vec<String> = (0..5_000).map(|n| format!("\"{}{n}\": 1", "x".repeat(90))).collect();
-    let world = World::new().file("work/.claude/settings.json", format!("{{{}}}", names.join(",")));
+    let world = BinaryFixture::new().file("work/.claude/settings.json", format!("{{{}}}", names.join(",")));
     let settings = at_work(&world, &[]);
     assert_eq!(settings.ignored.len(), 101);
     assert_eq!(settings.ignored[100].why, "4900 more are not listed");

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::binary::{Ended, World};
+use super::binary::{ProcessResult, BinaryFixture};
 
 /// Scenario, exit code.
 const ENDS: [(&str, i32); 6] = [
@@ -14,13 +14,13 @@ const ENDS: [(&str, i32); 6] = [
     ("refusal", 1),
 ];
 
-fn rehearse(scenario: &str, format: &str) -> (Ended, Value) {
-    let world = World::new();
+fn rehearse(scenario: &str, format: &str) -> (ProcessResult, Value) {
+    let world = BinaryFixture::new();
     let args = ["rehearse", scenario, "--", "--output-format", format, "--result-file"];
     let kept = world.home().join("result.json");
     let output = world.command(&args).arg(&kept).output().expect("outlast starts");
     let kept = std::fs::read_to_string(kept).expect("a result is kept");
-    (Ended::of(&output), serde_json::from_str(&kept).expect("the kept result is JSON"))
+    (ProcessResult::of(&output), serde_json::from_str(&kept).expect("the kept result is JSON"))
 }
 
 fn tells_the_end(scenario: &str, format: &str, code: i32) {
@@ -74,7 +74,7 @@ fn a_stream_begins_with_init_and_ends_with_its_one_result() {
 
 #[test]
 fn a_success_that_nobody_reads_is_none() {
-    let world = World::new();
+    let world = BinaryFixture::new();
     let kept = world.home().join("result.json");
     let mut child = world
         .command(&["rehearse", "hello", "--", "--result-file"])
@@ -82,7 +82,7 @@ fn a_success_that_nobody_reads_is_none() {
         .spawn()
         .expect("outlast starts");
     drop(child.stdout.take());
-    let ended = Ended::of(&child.wait_with_output().unwrap());
+    let ended = ProcessResult::of(&child.wait_with_output().unwrap());
     let kept: Value = serde_json::from_str(&std::fs::read_to_string(kept).unwrap()).unwrap();
     assert_eq!((ended.code, &kept["exit_code"], &kept["is_error"]), (1, &1.into(), &true.into()));
     assert!(kept["partial_result"].is_string(), "the words are not lost: {kept}");

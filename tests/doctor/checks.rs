@@ -37,7 +37,7 @@ fn scene(pairs: &[(&str, &str)]) -> DoctorContext {
         cwd: "/w".into(),
         home: None,
         config_dir: "/c".into(),
-        called: "outlast".into(),
+        program_name: "outlast".into(),
         offline: false,
     }
 }
@@ -48,7 +48,7 @@ fn known(pairs: &[(&str, &str)]) -> ResolvedConfig {
 
 /// Whether exactly one finding is no good news, of this level, and says all of this somewhere.
 #[track_caller]
-fn says(findings: &[Finding], level: Severity, words: &[&str]) {
+fn has_single_finding(findings: &[Finding], level: Severity, words: &[&str]) {
     let bad: Vec<_> = findings.iter().filter(|one| one.status != Severity::Ok).collect();
     let [one] = bad[..] else { panic!("not one: {findings:#?}") };
     assert_eq!(one.status, level, "{one:?}");
@@ -73,40 +73,40 @@ fn whichever_outlast_wins_on_path_is_told() {
         on_path: on_path.iter().map(|at| (PathBuf::from(at), PathBuf::from(at))).collect(),
         writable,
     };
-    let judge = |facts: &Installation| installation::judge(&scene(&[]), facts);
+    let judge = |facts: &Installation| installation::check_installation(&scene(&[]), facts);
     is_fine(&judge(&install(&["/a/outlast"], true)));
-    says(&judge(&install(&[], true)), Severity::Warning, &["no outlast is on PATH", "/a/outlast"]);
+    has_single_finding(&judge(&install(&[], true)), Severity::Warning, &["no outlast is on PATH", "/a/outlast"]);
     let three = judge(&install(&["/a/outlast", "/b/outlast", "/c/outlast"], true));
     let wanted = ["3 installations", "/a/outlast wins", "remove /b/outlast, /c/outlast"];
-    says(&three, Severity::Problem, &wanted);
+    has_single_finding(&three, Severity::Problem, &wanted);
     let other = judge(&install(&["/b/outlast", "/a/outlast"], true));
     let wanted = ["another outlast, /b/outlast", "not to this one, /a/outlast", "/b/outlast, /a"];
-    says(&other, Severity::Problem, &wanted);
+    has_single_finding(&other, Severity::Problem, &wanted);
     let many: Vec<String> = (0..12).map(|n| format!("/{n}/outlast")).collect();
     let many: Vec<&str> = std::iter::once("/a/outlast").chain(many.iter().map(|n| &**n)).collect();
-    says(&judge(&install(&many, true)), Severity::Problem, &["13 installations", "and 5 more"]);
-    says(&judge(&install(&["/a/outlast"], false)), Severity::Warning, &["cannot be written", "/a"]);
+    has_single_finding(&judge(&install(&many, true)), Severity::Problem, &["13 installations", "and 5 more"]);
+    has_single_finding(&judge(&install(&["/a/outlast"], false)), Severity::Warning, &["cannot be written", "/a"]);
 }
 
 #[test]
 fn variables_that_contradict_each_other_are_told() {
     let home = ("HOME", "/h");
     let path = ("PATH", "/bin");
-    is_fine(&environment::judge(&known(&[home, path])));
+    is_fine(&environment::check_environment(&known(&[home, path])));
     let both = [home, path, ("ANTHROPIC_API_KEY", "k"), ("ANTHROPIC_AUTH_TOKEN", "t")];
-    says(&environment::judge(&known(&both)), Severity::Warning, &["only the token is used"]);
+    has_single_finding(&environment::check_environment(&known(&both)), Severity::Warning, &["only the token is used"]);
     let url = known(&[home, path, ("ANTHROPIC_BASE_URL", "http://h")]);
-    says(&environment::judge(&url), Severity::Warning, &["ANTHROPIC_BASE_URL", "no credential"]);
+    has_single_finding(&environment::check_environment(&url), Severity::Warning, &["ANTHROPIC_BASE_URL", "no credential"]);
     let keyed = ResolvedConfig { credentials: vec![("API key".into(), "X".into())], ..url };
-    is_fine(&environment::judge(&keyed));
+    is_fine(&environment::check_environment(&keyed));
     let proxy = [home, path, ("https_proxy", "http://p")];
-    says(&environment::judge(&known(&proxy)), Severity::Warning, &["https_proxy", "127.0.0.1,::1"]);
+    has_single_finding(&environment::check_environment(&known(&proxy)), Severity::Warning, &["https_proxy", "127.0.0.1,::1"]);
     let spared = [home, path, ("HTTPS_PROXY", "http://p"), ("NO_PROXY", "corp, 127.0.0.1")];
-    is_fine(&environment::judge(&known(&spared)));
-    says(&environment::judge(&known(&[path])), Severity::Warning, &["HOME is not set"]);
-    says(&environment::judge(&known(&[home])), Severity::Warning, &["PATH is not set"]);
+    is_fine(&environment::check_environment(&known(&spared)));
+    has_single_finding(&environment::check_environment(&known(&[path])), Severity::Warning, &["HOME is not set"]);
+    has_single_finding(&environment::check_environment(&known(&[home])), Severity::Warning, &["PATH is not set"]);
     let root = ResolvedConfig { bypasses_as_root: true, ..known(&[home, path]) };
-    says(&environment::judge(&root), Severity::Warning, &["as root", "bypassPermissions"]);
+    has_single_finding(&environment::check_environment(&root), Severity::Warning, &["as root", "bypassPermissions"]);
 }
 
 #[test]
@@ -115,13 +115,13 @@ fn every_way_in_which_the_service_fails_has_a_fix_of_its_own() {
     let why = || "because".to_owned();
     let portal = ProbeAnswer {
         fault: Some(Fault::new(
-            FaultKind::Page { detail: "a web page came".into() },
+            FaultKind::HtmlPage { detail: "a web page came".into() },
             FailureStage::Status,
         )),
-        page: true,
+        is_web_page: true,
         ..knock(200, None)
     };
-    let firewall = ProbeAnswer { page: true, ..knock(403, Some(("", "Blocked"))) };
+    let firewall = ProbeAnswer { is_web_page: true, ..knock(403, Some(("", "Blocked"))) };
     let late = "the API key helper did not end within 7 s".to_owned();
     let rows: [(ServiceProbe, Severity, &[&str]); 26] = [
         (seen(portal), Severity::Problem, &["a web page came", "not the service", "login page"]),
@@ -132,9 +132,9 @@ fn every_way_in_which_the_service_fails_has_a_fix_of_its_own() {
             Severity::Problem,
             &["proxy p:1", "HTTPS_PROXY", "NO_PROXY"],
         ),
-        (ServiceProbe::NoName(why()), Severity::Problem, &["DNS", "https://h:1"]),
+        (ServiceProbe::UnknownHost(why()), Severity::Problem, &["DNS", "https://h:1"]),
         (ServiceProbe::NoConnection(why()), Severity::Problem, &["cannot be reached", "firewall"]),
-        (ServiceProbe::Silent(8), Severity::Problem, &["does not answer within 8 s"]),
+        (ServiceProbe::TimedOut(8), Severity::Problem, &["does not answer within 8 s"]),
         (ServiceProbe::Certificate(why()), Severity::Problem, &["TLS", "--ca-file"]),
         (
             ServiceProbe::Certificate("certificate expired".into()),
@@ -147,7 +147,7 @@ fn every_way_in_which_the_service_fails_has_a_fix_of_its_own() {
             &["correct the host"],
         ),
         (
-            ServiceProbe::NoKey { why: late, limit: Duration::from_secs(30) },
+            ServiceProbe::HelperFailed { why: late, limit: Duration::from_secs(30) },
             Severity::Problem,
             &["the API key helper from the variable K did not end within 7 s", "30 s", "by hand"],
         ),
@@ -177,7 +177,7 @@ fn every_way_in_which_the_service_fails_has_a_fix_of_its_own() {
             &["302", "http://x", "not the service", "ANTHROPIC_BASE_URL"],
         ),
         (
-            seen(ProbeAnswer { page: true, ..knock(404, Some(("", "nginx"))) }),
+            seen(ProbeAnswer { is_web_page: true, ..knock(404, Some(("", "nginx"))) }),
             Severity::Warning,
             &["web page", "404", "base URL"],
         ),
@@ -188,26 +188,26 @@ fn every_way_in_which_the_service_fails_has_a_fix_of_its_own() {
         ),
     ];
     for (seen, level, words) in rows {
-        says(&service::judge(&at(seen)), level, words);
+        has_single_finding(&service::check_service(&at(seen)), level, words);
     }
     let agrees = ProbeAnswer { clocks: Some(clocks(60)), ..knock(200, None) };
     for fine in [ServiceProbe::Offline, seen(agrees), answered(404, "no", None)] {
-        is_fine(&service::judge(&at(fine)));
+        is_fine(&service::check_service(&at(fine)));
     }
 }
 
 #[test]
 fn a_model_that_nobody_knows_and_a_fallback_that_fails_are_told_by_name() {
     let unknown = vec![("no-such".to_owned(), "model: no-such".to_owned())];
-    let lacks = at(ServiceProbe::Answered(ServiceAnswer { knock: knock(200, None), unknown }));
-    says(
-        &service::judge(&lacks),
+    let lacks = at(ServiceProbe::Answered(ServiceAnswer { probe: knock(200, None), unknown }));
+    has_single_finding(
+        &service::check_service(&lacks),
         Severity::Problem,
         &["does not know the model \"no-such\"", "--model", "fallback model"],
     );
-    let other = ServiceFacts { standby: true, ..at(ServiceProbe::Silent(8)) };
-    says(
-        &service::judge(&other),
+    let other = ServiceFacts { standby: true, ..at(ServiceProbe::TimedOut(8)) };
+    has_single_finding(
+        &service::check_service(&other),
         Severity::Problem,
         &["https://h:1 (fallback, for m)", "falls back to it"],
     );
@@ -226,7 +226,7 @@ fn at(seen: ServiceProbe) -> ServiceFacts {
 }
 
 fn seen(knock: ProbeAnswer) -> ServiceProbe {
-    ServiceProbe::Answered(ServiceAnswer { knock, unknown: Vec::new() })
+    ServiceProbe::Answered(ServiceAnswer { probe: knock, unknown: Vec::new() })
 }
 
 fn answer(
@@ -249,7 +249,7 @@ fn knock(status: u16, refusal: Option<(&str, &str)>) -> ProbeAnswer {
         };
         Fault::new(kind, FailureStage::Status)
     });
-    ProbeAnswer { asked: "GET /v1/models", status, fault, page: false, clocks: None }
+    ProbeAnswer { request: "GET /v1/models", status, fault, is_web_page: false, clocks: None }
 }
 
 /// The service's clock, and ours, which is so many seconds ahead.
@@ -260,31 +260,31 @@ fn clocks(ahead: u64) -> (SystemTime, SystemTime) {
 
 #[test]
 fn a_missing_credential_is_a_problem_only_where_one_is_wanted() {
-    is_fine(&credentials::judge(&ResolvedConfig::default()));
+    is_fine(&credentials::check_credentials(&ResolvedConfig::default()));
     let wanted = ResolvedConfig { needs_credential: true, ..ResolvedConfig::default() };
-    says(&credentials::judge(&wanted), Severity::Problem, &["no credential", "ANTHROPIC_API_KEY"]);
+    has_single_finding(&credentials::check_credentials(&wanted), Severity::Problem, &["no credential", "ANTHROPIC_API_KEY"]);
     let unread = ResolvedConfig { broken: vec!["/s.json".into()], ..wanted.clone() };
-    says(&credentials::judge(&unread), Severity::Warning, &["not checked", "/s.json"]);
+    has_single_finding(&credentials::check_credentials(&unread), Severity::Warning, &["not checked", "/s.json"]);
     let two = vec![("login".into(), "F".into()), ("API key".into(), "K".into())];
     let place = ServicePlace {
         endpoint: ModelService::new("http://h", Credential::None),
         models: Vec::new(),
         credential: None,
         login_expired: true,
-        standby: false,
+        is_fallback: false,
     };
-    let expired = ResolvedConfig { credentials: two, places: vec![place], ..wanted.clone() };
-    let findings = credentials::judge(&expired);
-    says(&findings, Severity::Warning, &["expired", "log in again"]);
+    let expired = ResolvedConfig { credentials: two, endpoints: vec![place], ..wanted.clone() };
+    let findings = credentials::check_credentials(&expired);
+    has_single_finding(&findings, Severity::Warning, &["expired", "log in again"]);
     assert!(findings[0].what.contains("login from F; not used: API key from K"), "{findings:?}");
 }
 
 #[test]
 fn mistakes_ignored_settings_and_failed_hooks_are_told() {
     let mistake = ResolvedConfig { mistakes: vec!["/s.json:2:3: wrong".into()], ..ResolvedConfig::default() };
-    says(&settings::judge(&mistake), Severity::Problem, &["/s.json:2:3: wrong", "exit code 2"]);
+    has_single_finding(&settings::check_settings(&mistake), Severity::Problem, &["/s.json:2:3: wrong", "exit code 2"]);
     let ignored = ResolvedConfig { ignored: vec![".claude/settings.json env.X".into()], ..ResolvedConfig::default() };
-    says(&settings::judge(&ignored), Severity::Warning, &["env.X", "--trust-project"]);
+    has_single_finding(&settings::check_settings(&ignored), Severity::Warning, &["env.X", "--trust-project"]);
     let last = vec!["yesterday Stop: ./x (exit: 3)".to_owned()];
     let log = |failures| HookLog {
         path: "/c/log".into(),
@@ -292,16 +292,16 @@ fn mistakes_ignored_settings_and_failed_hooks_are_told() {
         last: last.clone(),
         ..HookLog::default()
     };
-    is_fine(&hooks::log(&log(0)));
-    says(&hooks::log(&log(7)), Severity::Warning, &["7 failures", "/c/log", "yesterday Stop"]);
-    says(&hooks::log(&log(1)), Severity::Warning, &["1 failure of"]);
-    let rubbish = HookLog { rubbish: 2, ..log(0) };
-    says(&hooks::log(&rubbish), Severity::Warning, &["2 lines of /c/log", "delete it"]);
+    is_fine(&hooks::check_hook_log(&log(0)));
+    has_single_finding(&hooks::check_hook_log(&log(7)), Severity::Warning, &["7 failures", "/c/log", "yesterday Stop"]);
+    has_single_finding(&hooks::check_hook_log(&log(1)), Severity::Warning, &["1 failure of"]);
+    let rubbish = HookLog { unreadable_lines: 2, ..log(0) };
+    has_single_finding(&hooks::check_hook_log(&rubbish), Severity::Warning, &["2 lines of /c/log", "delete it"]);
     let strange = vec![("OUTLAST_CONFIG_DIRR".to_owned(), Some("OUTLAST_CONFIG_DIR"))];
     let strange =
-        ResolvedConfig { strange_variables: strange, ..known(&[("HOME", "/h"), ("PATH", "/bin")]) };
-    says(
-        &environment::judge(&strange),
+        ResolvedConfig { unknown_variables: strange, ..known(&[("HOME", "/h"), ("PATH", "/bin")]) };
+    has_single_finding(
+        &environment::check_environment(&strange),
         Severity::Warning,
         &["no variable OUTLAST_CONFIG_DIRR", "is OUTLAST_CONFIG_DIR meant?"],
     );
@@ -316,7 +316,7 @@ fn a_server_is_judged_by_its_start_or_by_its_looks_when_it_is_not_tried() {
             standing: ServerReport { name: "s".into(), status, why: why.map(Into::into) },
             tools: 3,
         });
-        servers::judge(&known, &scene(&[]), tried.as_slice())
+        servers::check_servers(&known, &scene(&[]), tried.as_slice())
     };
     let program = |path: &str| ServerTransport::Program(path.to_owned());
     let far = || ServerTransport::Address("https://h".to_owned());
@@ -329,7 +329,7 @@ fn a_server_is_judged_by_its_start_or_by_its_looks_when_it_is_not_tried() {
         (judge(far(), Some((ServerStatus::Failed, Some("404")))), &["404", "https://h", "\"url\""]),
     ];
     for (findings, words) in rows {
-        says(&findings, Severity::Problem, words);
+        has_single_finding(&findings, Severity::Problem, words);
     }
     let connected = judge(far(), Some((ServerStatus::Connected, None)));
     assert!(connected[0].what.contains("connected, 3 tools"), "{connected:?}");
@@ -337,7 +337,7 @@ fn a_server_is_judged_by_its_start_or_by_its_looks_when_it_is_not_tried() {
         is_fine(&fine);
     }
     let left_out = ResolvedConfig { bad_servers: vec!["F: no good".into()], ..ResolvedConfig::default() };
-    says(&servers::judge(&left_out, &scene(&[]), &[]), Severity::Problem, &["F: no good"]);
+    has_single_finding(&servers::check_servers(&left_out, &scene(&[]), &[]), Severity::Problem, &["F: no good"]);
 }
 
 #[test]
@@ -351,21 +351,21 @@ fn a_store_that_takes_nothing_is_a_problem_and_little_room_a_warning() {
         free: Some(free),
         free_files: Some(100),
     };
-    is_fine(&store::judge(&kept(None, 1 << 30)));
-    says(&store::judge(&kept(None, 50 << 20)), Severity::Warning, &["52 MB", "make room"]);
-    says(&store::judge(&kept(None, 1 << 20)), Severity::Problem, &["1 MB", "make room"]);
+    is_fine(&store::check_store(&kept(None, 1 << 30)));
+    has_single_finding(&store::check_store(&kept(None, 50 << 20)), Severity::Warning, &["52 MB", "make room"]);
+    has_single_finding(&store::check_store(&kept(None, 1 << 20)), Severity::Problem, &["1 MB", "make room"]);
     let no_inodes = SessionStoreFacts { free_files: Some(0), ..kept(None, 1 << 30) };
-    says(&store::judge(&no_inodes), Severity::Problem, &["only 0 files more", "inodes"]);
+    has_single_finding(&store::check_store(&no_inodes), Severity::Problem, &["only 0 files more", "inodes"]);
     let a_file = SessionStoreFacts { is_folder: false, ..kept(Some("it is a file"), 1 << 30) };
-    says(&store::judge(&a_file), Severity::Problem, &["it is a file", "move the file /c away"]);
+    has_single_finding(&store::check_store(&a_file), Severity::Problem, &["it is a file", "move the file /c away"]);
     let full = kept(Some("No space left on device"), 1 << 30);
-    says(&store::judge(&full), Severity::Problem, &["No space left", "OUTLAST_CONFIG_DIR"]);
+    has_single_finding(&store::check_store(&full), Severity::Problem, &["No space left", "OUTLAST_CONFIG_DIR"]);
 }
 
 #[test]
 fn limits_of_the_process_and_a_missing_sandbox_are_told() {
     let good = MachineFacts { landlock: 6, holds_files: true, holds_tcp: true, ..MachineFacts::default() };
-    let judge = |machine: MachineFacts| machine::judge(&machine);
+    let judge = |machine: MachineFacts| machine::check_machine(&machine);
     is_fine(&judge(good.clone()));
     let temporary = |trouble| TempFolder { path: "/t".into(), trouble: Some(trouble) };
     let rows: [(MachineFacts, &[&str]); 10] = [
@@ -376,20 +376,20 @@ fn limits_of_the_process_and_a_missing_sandbox_are_told() {
         (MachineFacts { address_space: Some(1), ..good.clone() }, &["ulimit -v"]),
         (MachineFacts { processes: Some(63), ..good.clone() }, &["ulimit -u", "63", "64"]),
         (MachineFacts { is_first: true, ..good.clone() }, &["process 1", "--init"]),
-        (MachineFacts { lost_home: Some("/nowhere".into()), ..good.clone() }, &["/nowhere", "HOME"]),
+        (MachineFacts { missing_home: Some("/nowhere".into()), ..good.clone() }, &["/nowhere", "HOME"]),
         (
-            MachineFacts { temporary: temporary(TempFolderProblem::NoPrograms), ..good.clone() },
+            MachineFacts { temporary: temporary(TempFolderProblem::NoExec), ..good.clone() },
             &["/t", "noexec", "TMPDIR"],
         ),
         (MachineFacts { processor: Some(Duration::from_secs(9)), ..good.clone() }, &["9 s"]),
     ];
     for (machine, words) in rows {
-        says(&judge(machine), Severity::Warning, words);
+        has_single_finding(&judge(machine), Severity::Warning, words);
     }
     is_fine(&judge(MachineFacts { open_files: Some(256), ..good.clone() }));
     for (trouble, word) in [(TempFolderProblem::Missing, "not there"), (TempFolderProblem::Unwritable, "written")] {
         let machine = MachineFacts { temporary: temporary(trouble), ..good.clone() };
-        says(&judge(machine), Severity::Problem, &["/t", word, "TMPDIR"]);
+        has_single_finding(&judge(machine), Severity::Problem, &["/t", word, "TMPDIR"]);
     }
 }
 
@@ -413,7 +413,7 @@ fn ci_systems_are_told_with_what_they_do_about_silence() {
         (&[], &["none detected"]),
     ];
     for (pairs, words) in rows {
-        let finding = machine::ci(&variables(pairs), Duration::from_secs(30));
+        let finding = machine::check_ci(&variables(pairs), Duration::from_secs(30));
         for word in words {
             assert!(finding.what.contains(word), "{pairs:?}: {finding:?}");
         }
@@ -422,9 +422,9 @@ fn ci_systems_are_told_with_what_they_do_about_silence() {
 
 #[test]
 fn a_heartbeat_that_is_slower_than_the_ci_system_bears_is_a_problem() {
-    let of = |minutes, pairs: Pairs| machine::ci(&variables(pairs), Duration::from_mins(minutes));
+    let of = |minutes, pairs: Pairs| machine::check_ci(&variables(pairs), Duration::from_mins(minutes));
     let circle: Pairs = &[("CIRCLECI", "true")];
-    says(&[of(10, circle)], Severity::Problem, &["600 s", "10 minutes", "heartbeatInterval"]);
+    has_single_finding(&[of(10, circle)], Severity::Problem, &["600 s", "10 minutes", "heartbeatInterval"]);
     is_fine(&[of(9, circle), of(10, &[("GITHUB_ACTIONS", "true")])]);
 }
 
@@ -433,7 +433,7 @@ fn hooks_that_cannot_run_are_told_with_what_is_wrong() {
     let judge = |obstacle, guard| {
         let program = "/h/x.sh".to_owned();
         let broken = BrokenHook { event: "Stop", program, obstacle, source: "F".into(), guard };
-        hooks::judge(&ResolvedConfig::default(), &[broken])
+        hooks::check_hooks(&ResolvedConfig::default(), &[broken])
     };
     let rows: [(HookObstacle, &[&str]); 4] = [
         (HookObstacle::Missing, &["which is not there", "install /h/x.sh", "allowed"]),
@@ -442,9 +442,9 @@ fn hooks_that_cannot_run_are_told_with_what_is_wrong() {
         (HookObstacle::CarriageReturn, &["CR LF", "sed -i"]),
     ];
     for (obstacle, words) in rows {
-        says(&judge(obstacle, false), Severity::Problem, words);
+        has_single_finding(&judge(obstacle, false), Severity::Problem, words);
     }
-    says(&judge(HookObstacle::Missing, true), Severity::Problem, &["a guard", "is forbidden"]);
+    has_single_finding(&judge(HookObstacle::Missing, true), Severity::Problem, &["a guard", "is forbidden"]);
 }
 
 #[test]
@@ -459,8 +459,8 @@ fn keys_that_were_not_pasted_as_they_are_are_told_and_never_shown() {
     ];
     for (value, level, word) in rows {
         let set = [("HOME", "/h"), ("PATH", "/bin"), ("ANTHROPIC_API_KEY", value)];
-        let findings = environment::judge(&known(&set));
-        says(&findings, level, &["ANTHROPIC_API_KEY", word]);
+        let findings = environment::check_environment(&known(&set));
+        has_single_finding(&findings, level, &["ANTHROPIC_API_KEY", word]);
         let value = value.trim();
         let told = |text: &str| !value.is_empty() && text.contains(value);
         assert!(!findings.iter().any(|one| told(&one.what) || told(&one.fix)), "{findings:?}");
@@ -471,13 +471,13 @@ fn keys_that_were_not_pasted_as_they_are_are_told_and_never_shown() {
 fn proxies_that_contradict_each_other_or_are_not_used_are_told() {
     let judge = |pairs: &[(&str, &str)]| {
         let base = [("HOME", "/h"), ("PATH", "/bin")];
-        environment::judge(&known(&[&base[..], pairs].concat()))
+        environment::check_environment(&known(&[&base[..], pairs].concat()))
     };
     let local = ("NO_PROXY", "localhost");
     let two = [("https_proxy", "http://a"), ("HTTPS_PROXY", "http://b"), local];
-    says(&judge(&two), Severity::Warning, &["https_proxy and HTTPS_PROXY", "https_proxy counts"]);
+    has_single_finding(&judge(&two), Severity::Warning, &["https_proxy and HTTPS_PROXY", "https_proxy counts"]);
     let cgi = [("HTTP_PROXY", "http://a"), ("REQUEST_METHOD", "GET"), local];
-    says(&judge(&cgi), Severity::Warning, &["HTTP_PROXY is not used", "REQUEST_METHOD"]);
+    has_single_finding(&judge(&cgi), Severity::Warning, &["HTTP_PROXY is not used", "REQUEST_METHOD"]);
     for spared in
         ["localhost", ".localhost,x", "127.0.0.0/8", "x ::1", "[::1]:80", "*", "LOCALHOST"]
     {

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use outlast::doctor::facts::install::{all_on, kind};
+use outlast::doctor::facts::install::{all_on, installation_kind};
 
 /// Paths with what is in them.
 type Files<'a> = &'a [(&'a str, &'a str)];
@@ -22,7 +22,7 @@ fn kind_of(binary: &str, beside: &[(&str, &str)]) -> &'static str {
     for (path, text) in beside {
         write(path, text);
     }
-    kind(&root.path().join(binary), root.path()).name()
+    installation_kind(&root.path().join(binary), root.path()).name()
 }
 
 #[test]

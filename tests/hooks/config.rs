@@ -6,11 +6,11 @@ use outlast::hooks::{HookCommand, HookEvent, HookSettings};
 use serde_json::{Value, json};
 
 fn read(value: &Value) -> HookSettings {
-    HookSettings::read(value, "settings.json").expect("these are right")
+    HookSettings::parse(value, "settings.json").expect("these are right")
 }
 
 fn refused(value: &Value) -> String {
-    HookSettings::read(value, "settings.json").expect_err("these are wrong").to_string()
+    HookSettings::parse(value, "settings.json").expect_err("these are wrong").to_string()
 }
 
 fn one(event: &str, entry: &Value) -> Value {
@@ -36,7 +36,7 @@ fn a_hook_as_people_have_it_is_read() {
     }));
     let [guard, tool, stop] = &settings.handlers[..] else { panic!("{settings:?}") };
     assert_eq!((guard.event, guard.timeout), (HookEvent::PreToolUse, Duration::from_secs(5)));
-    assert!(guard.fail_closed && !tool.fail_closed && !guard.detached && stop.detached);
+    assert!(guard.fail_closed && !tool.fail_closed && !guard.background && stop.background);
     assert_eq!(guard.command, HookCommand::Script("./guard.sh".to_owned()));
     assert_eq!(tool.command.line(), "/bin/tool -x a b");
     assert_eq!(tool.timeout, Duration::from_mins(10));
@@ -86,11 +86,11 @@ fn a_hook_cannot_be_disarmed_by_one_like_it_in_another_file() {
         let mut other = script("guard");
         other.as_object_mut().expect("an object").extend(weaker.as_object().cloned().unwrap());
         let like = one("PreToolUse", &other);
-        let mut settings = HookSettings::read(&like, "theirs.json").expect("these are right");
+        let mut settings = HookSettings::parse(&like, "theirs.json").expect("these are right");
         settings.merge(read(&one("PreToolUse", &guard)));
-        settings.merge(HookSettings::read(&like, "last.json").expect("these are right"));
+        settings.merge(HookSettings::parse(&like, "last.json").expect("these are right"));
         let [hook] = &settings.handlers[..] else { panic!("{settings:?}") };
-        assert!(hook.fail_closed && !hook.detached, "{weaker}");
+        assert!(hook.fail_closed && !hook.background, "{weaker}");
         assert!(hook.timeout >= Duration::from_secs(20), "{weaker}");
         assert_eq!(hook.source, "last.json", "{weaker}");
     }
@@ -175,6 +175,6 @@ fn a_guard_that_could_not_guard_is_a_mistake() {
         assert!(error.contains(expected) && error.contains("guard"), "{value}: {error}");
     }
     for harmless in [one("SessionEnd", &guard(detached)), one("SessionEnd", &guard(prompt))] {
-        assert!(HookSettings::read(&harmless, "x").is_ok(), "{harmless}");
+        assert!(HookSettings::parse(&harmless, "x").is_ok(), "{harmless}");
     }
 }

@@ -3,13 +3,13 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use outlast::hooks::HookFailureKind::{Astray, Crash, Missing, Rubbish};
+use outlast::hooks::HookFailureKind::{MatcherFailed, Crash, Missing, InvalidOutput};
 use outlast::hooks::{HookEvent, HookOccasion, HookDecision};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::run::{Stage, script};
-use crate::support::{Bell, within};
+use super::run::{HookFixture, script};
+use crate::support::{FifoSignal, with_time_limit};
 
 fn guard(text: &str) -> Value {
     let mut guard = script(text);
@@ -19,18 +19,18 @@ fn guard(text: &str) -> Value {
 
 #[tokio::test]
 async fn a_guard_whose_answer_comes_after_other_words_forbids() {
-    let stage = Stage::open();
+    let stage = HookFixture::open();
     let deny = r#"echo loading; echo '{"decision": "block", "reason": "no"}'"#;
     let verdict = stage.before_bash(&[guard(deny)]).await;
-    assert_eq!(verdict.mishaps[0].1.kind, Rubbish);
+    assert_eq!(verdict.failures[0].1.kind, InvalidOutput);
     assert!(verdict.denial().is_some_and(|why| why.contains("does not begin with it")));
     let fine = stage.before_bash(&[guard("echo all is well")]).await;
-    assert_eq!((fine.denial(), fine.mishaps.len()), (None, 0), "plain text is consent");
+    assert_eq!((fine.denial(), fine.failures.len()), (None, 0), "plain text is consent");
 }
 
 #[tokio::test]
 async fn a_tool_whose_name_leads_a_matcher_astray_does_not_get_past_a_guard() {
-    let stage = Stage::open();
+    let stage = HookFixture::open();
     let hooks = stage.hooks(&json!({ "PreToolUse": [
         { "matcher": "^(a|a)*(?=b)c$", "hooks": [guard("echo no >&2; exit 2"), script("touch ran")] },
     ] }));
@@ -39,48 +39,48 @@ async fn a_tool_whose_name_leads_a_matcher_astray_does_not_get_past_a_guard() {
         HookOccasion { event, subject: name, fields: Map::new() }
     };
     let cancel = CancellationToken::new();
-    let harmless = hooks.tell(&occasion("Bash".to_owned()), &|_| true, &cancel).await;
+    let harmless = hooks.run(&occasion("Bash".to_owned()), &|_| true, &cancel).await;
     assert_eq!(harmless, HookDecision::default());
     let elsewhere = occasion("a".repeat(60));
-    let verdict = hooks.tell(&elsewhere, &|_| true, &cancel).await;
+    let verdict = hooks.run(&elsewhere, &|_| true, &cancel).await;
     assert_eq!((verdict.denial(), verdict.ran), (Some("no"), 1), "the guard is asked");
-    let kinds: Vec<_> = verdict.mishaps.iter().map(|(_, mishap)| mishap.kind).collect();
-    assert_eq!((kinds, stage.log().count()), (vec![Astray, Astray], 2));
+    let kinds: Vec<_> = verdict.failures.iter().map(|(_, mishap)| mishap.kind).collect();
+    assert_eq!((kinds, stage.log().count()), (vec![MatcherFailed, MatcherFailed], 2));
     assert!(!stage.cwd().join("ran").exists(), "nobody knows whether it is for that");
 }
 
 #[tokio::test]
 async fn a_crash_log_that_is_a_pipe_holds_nobody_up() {
-    let stage = Stage::open();
+    let stage = HookFixture::open();
     let path = stage.log().path().to_path_buf();
     fs::create_dir_all(path.parent().expect("a folder")).expect("made");
     let entries = [script("exit 1")];
-    let reader = Bell::at(&path);
-    let heard = within("a hook that fails", stage.before_bash(&entries)).await;
-    assert_eq!((heard.mishaps.len(), stage.log().count()), (1, 0));
+    let reader = FifoSignal::at(&path);
+    let heard = with_time_limit("a hook that fails", stage.before_bash(&entries)).await;
+    assert_eq!((heard.failures.len(), stage.log().count()), (1, 0));
     drop(reader);
-    let unheard = within("a hook that fails", stage.before_bash(&entries)).await;
-    assert_eq!((unheard.mishaps.len(), stage.log().count()), (1, 0));
+    let unheard = with_time_limit("a hook that fails", stage.before_bash(&entries)).await;
+    assert_eq!((unheard.failures.len(), stage.log().count()), (1, 0));
 }
 
 #[tokio::test]
 async fn when_outlast_itself_breaks_down_its_guards_forbid_and_the_log_tells() {
-    let stage = Stage::open();
+    let stage = HookFixture::open();
     let hooks = stage.hooks(&json!({
         "PreToolUse": [{ "hooks": [script("exit 0"), guard("./guard")] }],
         "PostToolUse": [{ "hooks": [guard("./late")] }],
     }));
-    let verdict = hooks.break_down(HookEvent::PreToolUse);
+    let verdict = hooks.decision_after_crash(HookEvent::PreToolUse);
     assert!(verdict.denial().is_some_and(|why| why.contains("./guard") && why.contains("bug")));
-    assert_eq!(verdict.mishaps.iter().map(|(_, it)| it.kind).collect::<Vec<_>>(), [Crash, Crash]);
+    assert_eq!(verdict.failures.iter().map(|(_, it)| it.kind).collect::<Vec<_>>(), [Crash, Crash]);
     assert_eq!(stage.log().count(), 2);
-    let late = hooks.break_down(HookEvent::PostToolUse);
+    let late = hooks.decision_after_crash(HookEvent::PostToolUse);
     assert_eq!(late.denial(), None, "what has happened cannot be forbidden");
 }
 
 #[tokio::test]
 async fn hooks_that_are_cut_off_are_named_and_are_no_failures() {
-    let stage = Stage::open();
+    let stage = HookFixture::open();
     let slow = "touch began; exec sleep 1000";
     let hooks = stage.hooks(&json!({ "Stop": [{ "hooks": [guard(slow), script("exit 2")] }] }));
     let cancel = CancellationToken::new();
@@ -92,11 +92,11 @@ async fn hooks_that_are_cut_off_are_named_and_are_no_failures() {
         }
         cancel.cancel();
     };
-    let (verdict, ()) = within("hooks that are cut", async {
-        tokio::join!(hooks.tell(&occasion, &|_| true, &cancel), cut)
+    let (verdict, ()) = with_time_limit("hooks that are cut", async {
+        tokio::join!(hooks.run(&occasion, &|_| true, &cancel), cut)
     })
     .await;
-    let HookDecision { ran, cut, objection, mishaps, .. } = verdict;
+    let HookDecision { ran, cancelled: cut, objection, failures: mishaps, .. } = verdict;
     assert_eq!((ran, objection, mishaps.len()), (2, None, 0));
     assert!(cut.contains(&slow.to_owned()), "{cut:?}");
     assert_eq!(stage.log().count(), 0);
@@ -104,28 +104,28 @@ async fn hooks_that_are_cut_off_are_named_and_are_no_failures() {
 
 #[tokio::test]
 async fn ten_megabytes_that_nobody_reads_are_no_obstacle() {
-    let stage = Stage::open();
+    let stage = HookFixture::open();
     let hooks =
         stage.hooks(&json!({ "PreToolUse": [{ "hooks": [script("echo no >&2; exit 2")] }] }));
     let fields = Map::from_iter([("tool_input".to_owned(), json!("x".repeat(10_000_000)))]);
     let occasion = HookOccasion { event: HookEvent::PreToolUse, subject: "Bash".to_owned(), fields };
     let cancel = CancellationToken::new();
-    let verdict = within("a deaf hook", hooks.tell(&occasion, &|_| true, &cancel)).await;
+    let verdict = with_time_limit("a deaf hook", hooks.run(&occasion, &|_| true, &cancel)).await;
     assert_eq!(verdict.denial(), Some("no"));
 }
 
 #[tokio::test]
 async fn a_hook_that_prints_without_end_is_heard_in_its_time() {
-    let stage = Stage::open();
+    let stage = HookFixture::open();
     let mut endless = guard("exec yes '{'");
     endless["timeout"] = json!(0.5);
-    let verdict = within("an endless hook", stage.before_bash(&[endless])).await;
+    let verdict = with_time_limit("an endless hook", stage.before_bash(&[endless])).await;
     assert!(verdict.denial().is_some_and(|why| why.contains("took too long")));
 }
 
 #[tokio::test]
 async fn what_is_no_program_is_missing_and_not_there() {
-    let stage = Stage::open();
+    let stage = HookFixture::open();
     let foreign = stage.cwd().join("foreign");
     fs::write(&foreign, "#!/bin/sh\r\nexit 2\r\n").expect("written");
     fs::set_permissions(&foreign, fs::Permissions::from_mode(0o755)).expect("a mode");
@@ -137,49 +137,49 @@ async fn what_is_no_program_is_missing_and_not_there() {
             let hook = json!({
                 "type": "command", "command": name, "args": args, "failClosed": true,
             });
-            let verdict = within(&name, stage.before_bash(&[hook])).await;
+            let verdict = with_time_limit(&name, stage.before_bash(&[hook])).await;
             assert!(verdict.denial().is_some(), "{name} {args}: {verdict:?}");
-            assert_eq!(verdict.mishaps[0].1.kind, Missing, "{name} {args}: {verdict:?}");
+            assert_eq!(verdict.failures[0].1.kind, Missing, "{name} {args}: {verdict:?}");
         }
     }
 }
 
 #[tokio::test]
 async fn a_hook_that_kills_whoever_started_it_counts_as_failed() {
-    let stage = Stage::open();
+    let stage = HookFixture::open();
     for text in ["kill -9 0; sleep 1000", "kill -9 $PPID; exec sleep 1000"] {
         let mut hook = guard(text);
         hook["timeout"] = json!(20);
-        let verdict = within(text, stage.before_bash(&[hook])).await;
+        let verdict = with_time_limit(text, stage.before_bash(&[hook])).await;
         assert!(verdict.denial().is_some(), "{text}: {verdict:?}");
         let after =
-            within("another hook", stage.before_bash(&[script("echo no >&2; exit 2")])).await;
+            with_time_limit("another hook", stage.before_bash(&[script("echo no >&2; exit 2")])).await;
         assert_eq!(after.denial(), Some("no"), "the next one runs as ever, after {text}");
     }
 }
 
 #[tokio::test]
 async fn two_hundred_hooks_are_all_heard() {
-    let stage = Stage::open();
+    let stage = HookFixture::open();
     let mut all: Vec<Value> =
         (0..199).map(|number| script(&format!("exit 0 # {number}"))).collect();
     all.insert(150, guard("echo no >&2; exit 2"));
-    let verdict = within("two hundred hooks", stage.before_bash(&all)).await;
-    assert_eq!((verdict.ran, verdict.denial()), (200, Some("no")), "{:?}", verdict.mishaps);
+    let verdict = with_time_limit("two hundred hooks", stage.before_bash(&all)).await;
+    assert_eq!((verdict.ran, verdict.denial()), (200, Some("no")), "{:?}", verdict.failures);
 }
 
 #[tokio::test]
 async fn decisions_about_what_cannot_be_prevented_prevent_nothing() {
-    let stage = Stage::open();
+    let stage = HookFixture::open();
     for event in ["SessionStart", "SubagentStart", "SessionEnd", "StopFailure", "Notification"] {
         let out = r#"echo '{"decision": "block", "reason": "no"}'"#;
         let hooks = [guard(out), guard("echo no >&2; exit 2"), guard("exit 1")];
         let hooks = stage.hooks(&json!({ event: [{ "hooks": hooks }] }));
-        let event = HookEvent::named(event).expect("an event");
+        let event = HookEvent::from_name(event).expect("an event");
         let occasion = HookOccasion { event, subject: String::new(), fields: Map::new() };
         let cancel = CancellationToken::new();
-        let verdict = hooks.tell(&occasion, &|_| true, &cancel).await;
+        let verdict = hooks.run(&occasion, &|_| true, &cancel).await;
         assert_eq!((verdict.denial(), verdict.ran), (None, 3), "{event:?}");
-        assert_eq!(verdict.mishaps.len(), 1, "{event:?}");
+        assert_eq!(verdict.failures.len(), 1, "{event:?}");
     }
 }

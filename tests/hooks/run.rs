@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use outlast::hooks::HookFailureKind::{self, Crash, Missing, Rubbish};
+use outlast::hooks::HookFailureKind::{self, Crash, Missing, InvalidOutput};
 use outlast::hooks::{
     CrashLog, HookEvent, HookEnvironment, HookSettings, Hooks, HookOccasion, HookPermission, HookDecision,
 };
@@ -16,14 +16,14 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::stopwatch::Stopwatch;
-use crate::support::{Bell, is_alive, supervisor, within};
+use crate::support::{FifoSignal, is_alive, supervisor, with_time_limit};
 
 /// A folder for hooks to work in.
-pub(super) struct Stage {
+pub(super) struct HookFixture {
     folder: TempDir,
 }
 
-impl Stage {
+impl HookFixture {
     pub(super) fn open() -> Self {
         Self { folder: tempfile::tempdir().expect("a folder can be made") }
     }
@@ -33,11 +33,11 @@ impl Stage {
     }
 
     pub(super) fn log(&self) -> CrashLog {
-        CrashLog::of(&self.folder.path().join("config"))
+        CrashLog::in_folder(&self.folder.path().join("config"))
     }
 
     pub(super) fn hooks(&self, value: &Value) -> Hooks {
-        let settings = HookSettings::read(value, "settings.json").expect("these are right");
+        let settings = HookSettings::parse(value, "settings.json").expect("these are right");
         let scene = HookEnvironment {
             session_id: "the-session".to_owned(),
             transcript: self.folder.path().join("journal.jsonl"),
@@ -55,7 +55,7 @@ impl Stage {
     /// Tells hooks for every tool of a call of Bash.
     pub(super) async fn before_bash(&self, entries: &[Value]) -> HookDecision {
         let hooks = self.hooks(&json!({ "PreToolUse": [{ "hooks": entries }] }));
-        tell(&hooks, HookEvent::PreToolUse, "Bash").await
+        run_hooks(&hooks, HookEvent::PreToolUse, "Bash").await
     }
 
     fn read(&self, name: &str) -> String {
@@ -63,10 +63,10 @@ impl Stage {
     }
 }
 
-async fn tell(hooks: &Hooks, event: HookEvent, subject: &str) -> HookDecision {
+async fn run_hooks(hooks: &Hooks, event: HookEvent, subject: &str) -> HookDecision {
     let fields = Map::from_iter([("tool_name".to_owned(), json!(subject))]);
     let occasion = HookOccasion { event, subject: subject.to_owned(), fields };
-    hooks.tell(&occasion, &|rule| rule == "Bash(git *)", &CancellationToken::new()).await
+    hooks.run(&occasion, &|rule| rule == "Bash(git *)", &CancellationToken::new()).await
 }
 
 pub(super) fn script(text: &str) -> Value {
@@ -75,7 +75,7 @@ pub(super) fn script(text: &str) -> Value {
 
 #[tokio::test]
 async fn a_hook_is_told_what_happens_and_where() {
-    let stage = Stage::open();
+    let stage = HookFixture::open();
     stage.before_bash(&[script("cat > told; pwd -P > place")]).await;
     let told: Value = serde_json::from_str(&stage.read("told")).expect("one JSON object");
     assert_eq!(told["session_id"], "the-session");
@@ -89,7 +89,7 @@ async fn a_hook_is_told_what_happens_and_where() {
 
 #[tokio::test]
 async fn only_hooks_that_match_run() {
-    let stage = Stage::open();
+    let stage = HookFixture::open();
     let mut with_rule = script("echo rule >> ran");
     with_rule["if"] = json!("Bash(git *)");
     let mut other_rule = script("echo other >> ran");
@@ -102,17 +102,17 @@ async fn only_hooks_that_match_run() {
         ],
         "PostToolUse": [{ "hooks": [script("echo after >> ran")] }],
     }));
-    tell(&hooks, HookEvent::PreToolUse, "Bash").await;
+    run_hooks(&hooks, HookEvent::PreToolUse, "Bash").await;
     let ran = stage.read("ran");
     let mut ran: Vec<&str> = ran.lines().collect();
     ran.sort_unstable();
     assert_eq!(ran, ["name", "rule"]);
-    assert!(hooks.listens_to(HookEvent::PostToolUse) && !hooks.listens_to(HookEvent::Stop));
+    assert!(hooks.has_hooks_for(HookEvent::PostToolUse) && !hooks.has_hooks_for(HookEvent::Stop));
 }
 
 #[tokio::test]
 async fn hooks_run_side_by_side_and_their_words_are_joined() {
-    let stage = Stage::open();
+    let stage = HookFixture::open();
     // Each waits until the other one is there too.
     let meet = |mine: &str, other: &str, then: &str| {
         script(&format!("touch {mine}; until [ -e {other} ]; do sleep 0.01; done; {then}"))
@@ -120,7 +120,7 @@ async fn hooks_run_side_by_side_and_their_words_are_joined() {
     let allow = r#"echo '{"hookSpecificOutput": {"hookEventName": "PreToolUse",
         "permissionDecision": "allow", "updatedInput": {"command": "true"}}}'"#;
     let pair = [meet("one", "two", allow), meet("two", "one", "echo no >&2; exit 2")];
-    let verdict = within("their meeting", stage.before_bash(&pair)).await;
+    let verdict = with_time_limit("their meeting", stage.before_bash(&pair)).await;
     assert_eq!(verdict.denial(), Some("no"));
     assert_eq!(verdict.permission, Some((HookPermission::Allow, String::new())));
     assert_eq!(verdict.input, Some(json!({ "command": "true" })));
@@ -128,7 +128,7 @@ async fn hooks_run_side_by_side_and_their_words_are_joined() {
 
 #[tokio::test]
 async fn a_hook_that_fails_is_as_good_as_none_and_is_logged() {
-    let stage = Stage::open();
+    let stage = HookFixture::open();
     let verdict = stage
         .before_bash(&[
             script("echo broken >&2; exit 1"),
@@ -139,8 +139,8 @@ async fn a_hook_that_fails_is_as_good_as_none_and_is_logged() {
             script("printf '\\377\\376{'"),
         ])
         .await;
-    let kinds: Vec<HookFailureKind> = verdict.mishaps.iter().map(|(_, mishap)| mishap.kind).collect();
-    assert_eq!(kinds, [Crash, Crash, Rubbish, Missing, Missing, Rubbish]);
+    let kinds: Vec<HookFailureKind> = verdict.failures.iter().map(|(_, mishap)| mishap.kind).collect();
+    assert_eq!(kinds, [Crash, Crash, InvalidOutput, Missing, Missing, InvalidOutput]);
     assert_eq!((verdict.denial(), &verdict.permission, &verdict.halt), (None, &None, &None));
     let log = stage.log();
     assert_eq!(log.count(), 6);
@@ -156,7 +156,7 @@ async fn a_hook_that_fails_is_as_good_as_none_and_is_logged() {
 
 #[tokio::test]
 async fn a_guard_that_fails_forbids_what_it_guards() {
-    let stage = Stage::open();
+    let stage = HookFixture::open();
     for failing in
         ["exit 1", "echo '{ rubbish'", r"printf '\377'", "kill -9 $$", "/no/such/program"]
     {
@@ -173,7 +173,7 @@ async fn a_guard_that_fails_forbids_what_it_guards() {
 
 #[tokio::test]
 async fn a_hook_that_hangs_is_ended_with_all_that_it_started() {
-    let stage = Stage::open();
+    let stage = HookFixture::open();
     let mut hangs = script(
         "trap '' TERM; setsid sleep 1000 & echo $! > child; echo $$ > leader; wait; sleep 1000",
     );
@@ -182,8 +182,8 @@ async fn a_hook_that_hangs_is_ended_with_all_that_it_started() {
     hangs["failClosed"] = json!(true);
     let began = Stopwatch::start();
     let verdict = stage.before_bash(&[hangs]).await;
-    began.keeps(Duration::from_secs(8), "the end of the hook");
-    assert_eq!(verdict.mishaps[0].1.kind, HookFailureKind::TimedOut);
+    began.assert_within(Duration::from_secs(8), "the end of the hook");
+    assert_eq!(verdict.failures[0].1.kind, HookFailureKind::TimedOut);
     assert!(verdict.denial().is_some());
     for name in ["child", "leader"] {
         let pid: i32 = stage.read(name).trim().parse().expect("a pid");
@@ -192,25 +192,25 @@ async fn a_hook_that_hangs_is_ended_with_all_that_it_started() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        within(name, gone).await;
+        with_time_limit(name, gone).await;
     }
 }
 
 #[tokio::test]
 async fn a_run_that_ends_does_not_wait_for_its_hooks() {
-    let stage = Stage::open();
+    let stage = HookFixture::open();
     let hooks = stage.hooks(&json!({ "Stop": [{ "hooks": [script("sleep 1000")] }] }));
     let cancel = CancellationToken::new();
     cancel.cancel();
     let occasion = HookOccasion { event: HookEvent::Stop, subject: String::new(), fields: Map::new() };
     let began = Stopwatch::start();
-    hooks.tell(&occasion, &|_| true, &cancel).await;
-    began.keeps(Duration::from_secs(5), "the end of the hooks");
+    hooks.run(&occasion, &|_| true, &cancel).await;
+    began.assert_within(Duration::from_secs(5), "the end of the hooks");
 }
 
 #[tokio::test]
 async fn endless_words_and_deaf_ears_do_no_harm() {
-    let stage = Stage::open();
+    let stage = HookFixture::open();
     // More than a pipe holds, both ways.
     let fields = Map::from_iter([("tool_input".to_owned(), json!("x".repeat(1 << 20)))]);
     let hooks = stage.hooks(&json!({ "PreToolUse": [{ "hooks": [
@@ -218,29 +218,29 @@ async fn endless_words_and_deaf_ears_do_no_harm() {
         script("cat > /dev/null; echo heard >&2; exit 2"),
     ] }] }));
     let occasion = HookOccasion { event: HookEvent::PreToolUse, subject: "Bash".to_owned(), fields };
-    let verdict = hooks.tell(&occasion, &|_| true, &CancellationToken::new()).await;
+    let verdict = hooks.run(&occasion, &|_| true, &CancellationToken::new()).await;
     let why = verdict.denial().unwrap_or_default();
     assert!(why.contains("heard") && why.len() < 30_000, "{} bytes", why.len());
 }
 
 #[tokio::test]
 async fn what_a_hook_said_counts_even_if_its_child_holds_the_pipe() {
-    let stage = Stage::open();
+    let stage = HookFixture::open();
     let began = Stopwatch::start();
     let verdict = stage.before_bash(&[script("sleep 1000 & echo no >&2; exit 2")]).await;
     assert_eq!(verdict.denial(), Some("no"));
-    began.keeps(Duration::from_secs(10), "the end of the hook");
+    began.assert_within(Duration::from_secs(10), "the end of the hook");
 }
 
 #[tokio::test]
 async fn what_a_hook_said_counts_even_if_the_machine_is_slow_to_pass_it_on() {
-    let stage = Stage::open();
-    let mut bell = Bell::at(&stage.cwd().join("bell"));
+    let stage = HookFixture::open();
+    let mut bell = FifoSignal::at(&stage.cwd().join("bell"));
     let mut guard = script("echo $$ > bell; until [ -e go ]; do sleep 0.01; done");
     guard["failClosed"] = json!(true);
     let entries = [guard];
     let slow = async {
-        let hook = bell.rings().await;
+        let hook = bell.wait_for_line().await;
         let pipe = format!("/proc/{hook}/fd/1");
         let mut pipe = fs::OpenOptions::new().write(true).open(pipe).expect("its pipe");
         fs::write(stage.cwd().join("go"), "").expect("written");
@@ -251,13 +251,13 @@ async fn what_a_hook_said_counts_even_if_the_machine_is_slow_to_pass_it_on() {
         pipe.write_all(br#"{"decision": "block", "reason": "no"}"#).expect("somebody listens");
     };
     let (verdict, ()) =
-        within("the hook", async { tokio::join!(stage.before_bash(&entries), slow) }).await;
+        with_time_limit("the hook", async { tokio::join!(stage.before_bash(&entries), slow) }).await;
     assert_eq!(verdict.denial(), Some("no"), "{verdict:?}");
 }
 
 #[tokio::test]
 async fn nobody_waits_for_a_hook_that_says_so() {
-    let stage = Stage::open();
+    let stage = HookFixture::open();
     let mut detached = script("until [ -e go ]; do sleep 0.01; done; touch done; exit 2");
     detached["async"] = json!(true);
     let verdict = stage.before_bash(&[detached]).await;
@@ -268,12 +268,12 @@ async fn nobody_waits_for_a_hook_that_says_so() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    within("what it does by itself", finished).await;
+    with_time_limit("what it does by itself", finished).await;
 }
 
 #[tokio::test]
 async fn a_hook_that_asks_to_runs_on_in_the_background_without_a_say() {
-    let stage = Stage::open();
+    let stage = HookFixture::open();
     let rest = "until [ -e go ]; do sleep 0.01; done; echo $1 >> done; echo no >&2; exit 2";
     let runs_on = |opening: &str| {
         json!({ "type": "command", "command": "/bin/sh", "timeout": 200,
@@ -287,7 +287,7 @@ async fn a_hook_that_asks_to_runs_on_in_the_background_without_a_say() {
     for opening in openings {
         let _ = fs::remove_file(stage.cwd().join("go"));
         let entries = [runs_on(opening)];
-        let verdict = within("the hook's opening", stage.before_bash(&entries)).await;
+        let verdict = with_time_limit("the hook's opening", stage.before_bash(&entries)).await;
         assert_eq!(verdict, HookDecision { ran: 1, ..HookDecision::default() }, "{opening}");
         assert!(!stage.cwd().join("done").exists(), "{opening}: it is not over");
         fs::write(stage.cwd().join("go"), "").expect("written");
@@ -296,7 +296,7 @@ async fn a_hook_that_asks_to_runs_on_in_the_background_without_a_say() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        within("what it does by itself", finished).await;
+        with_time_limit("what it does by itself", finished).await;
         fs::remove_file(stage.cwd().join("done")).expect("it was just there");
     }
     assert_eq!(stage.log().count(), 0);
@@ -304,7 +304,7 @@ async fn a_hook_that_asks_to_runs_on_in_the_background_without_a_say() {
 
 #[tokio::test]
 async fn a_guard_that_asks_to_run_on_forbids_whether_it_does_or_has_ended() {
-    let stage = Stage::open();
+    let stage = HookFixture::open();
     let asks = r#"echo '{"async":true}'"#;
     for then in ["exit 0", "exit 1", "sleep 1000"] {
         let plain = script(&format!("{asks}; {then}"));
@@ -320,7 +320,7 @@ async fn a_guard_that_asks_to_run_on_forbids_whether_it_does_or_has_ended() {
 
 #[tokio::test]
 async fn a_denial_without_a_reason_names_the_hook_and_its_place() {
-    let stage = Stage::open();
+    let stage = HookFixture::open();
     let deny = r#"echo '{"hookSpecificOutput": {"hookEventName": "PreToolUse",
         "permissionDecision": "deny"}}'"#;
     for denies in ["exit 2", r#"echo '{"decision": "block"}'"#, deny] {
@@ -334,7 +334,7 @@ async fn a_denial_without_a_reason_names_the_hook_and_its_place() {
 
 #[tokio::test]
 async fn a_sub_agent_has_its_own_stop_and_none_of_the_sessions_moments() {
-    let stage = Stage::open();
+    let stage = HookFixture::open();
     let groups = HookEvent::ALL.map(|event| {
         (
             event.name().to_owned(),
@@ -342,9 +342,9 @@ async fn a_sub_agent_has_its_own_stop_and_none_of_the_sessions_moments() {
         )
     });
     let hooks = stage.hooks(&Value::Object(Map::from_iter(groups)));
-    assert_eq!(hooks.closing(), HookEvent::Stop);
+    assert_eq!(hooks.stop_event(), HookEvent::Stop);
     let theirs = hooks.for_agent("agent-7", "Explore", "/sessions/agent-7.jsonl".into());
-    assert_eq!((theirs.closing(), theirs.agent_type()), (HookEvent::SubagentStop, Some("Explore")));
+    assert_eq!((theirs.stop_event(), theirs.agent_type()), (HookEvent::SubagentStop, Some("Explore")));
     for event in HookEvent::ALL {
         let own = matches!(
             event,
@@ -354,8 +354,8 @@ async fn a_sub_agent_has_its_own_stop_and_none_of_the_sessions_moments() {
                 | HookEvent::StopFailure
                 | HookEvent::SessionEnd
         );
-        assert_eq!(theirs.listens_to(event), !own, "{event:?}");
-        assert_eq!(tell(&theirs, event, "Explore").await.ran, u32::from(!own), "{event:?}");
+        assert_eq!(theirs.has_hooks_for(event), !own, "{event:?}");
+        assert_eq!(run_hooks(&theirs, event, "Explore").await.ran, u32::from(!own), "{event:?}");
     }
     let text = stage.read("told");
     let told: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -366,7 +366,7 @@ async fn a_sub_agent_has_its_own_stop_and_none_of_the_sessions_moments() {
 
 #[tokio::test]
 async fn a_sub_agents_end_is_asked_about_by_its_type() {
-    let stage = Stage::open();
+    let stage = HookFixture::open();
     let hooks = stage.hooks(&json!({ "SubagentStop": [
         { "matcher": "Explore", "hooks": [script("cat >> told; echo look again >&2; exit 2")] },
         { "matcher": "Plan", "hooks": [script("echo wrong >&2; exit 2")] },
@@ -376,7 +376,7 @@ async fn a_sub_agents_end_is_asked_about_by_its_type() {
     let event = HookEvent::SubagentStop;
     let occasion = HookOccasion { event, subject: "Explore".to_owned(), fields };
     let theirs = hooks.for_agent("agent-7", "Explore", "/sessions/agent-7.jsonl".into());
-    let verdict = theirs.tell(&occasion, &|_| true, &CancellationToken::new()).await;
+    let verdict = theirs.run(&occasion, &|_| true, &CancellationToken::new()).await;
     assert_eq!((verdict.ran, verdict.objection.as_deref()), (1, Some("look again")));
     let told: Value = serde_json::from_str(&stage.read("told")).expect("one object");
     assert_eq!(told["last_assistant_message"], "Found it.");

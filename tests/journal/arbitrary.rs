@@ -25,7 +25,7 @@ fn lines() -> Vec<String> {
 }
 
 /// Numbers and seals lines that are an object without its last brace.
-pub(super) fn seal(lines: &[String]) -> Vec<u8> {
+pub(super) fn add_checksums(lines: &[String]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (index, line) in lines.iter().enumerate() {
         let body = format!("{line},\"seq\":{}", index + 1);
@@ -120,21 +120,21 @@ fn assert_sendable(restored: &RestoredSession) {
 }
 
 /// Read or refused with its place; what is read can be sent, and written on.
-fn assert_understood(bytes: &[u8]) {
+fn assert_read_or_refused(bytes: &[u8]) {
     let sandbox = Sandbox::new();
     let id = sandbox.with_file(bytes);
-    match outlast::journal::read(&sandbox.place, &id, OnDamage::Refuse) {
+    match outlast::journal::read_session(&sandbox.place, &id, OnDamage::Refuse) {
         Err(JournalError::Damaged { line, .. } | JournalError::Newer { line, .. }) => {
             assert!(line > 0 && line <= bytes.split(|byte| *byte == b'\n').count());
             assert!(
-                LockedSession::take(&sandbox.place, &id, OnDamage::Refuse).is_err(),
+                LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::Refuse).is_err(),
                 "refused, and taken"
             );
         }
         Err(other) => panic!("{other}"),
         Ok(restored) => {
             assert_sendable(&restored);
-            let taken = LockedSession::take(&sandbox.place, &id, OnDamage::Refuse).expect("it was read");
+            let taken = LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::Refuse).expect("it was read");
             let (mut journal, restored) = taken.open(&sandbox.place, &opening());
             assert_sendable(&restored);
             journal.message(&user("go on"), &MessageMeta::default());
@@ -149,7 +149,7 @@ fn assert_understood(bytes: &[u8]) {
 #[test]
 fn bare_lines_are_sealed_as_the_journal_seals_them() {
     let sandbox = Sandbox::new();
-    let id = sandbox.with_file(&seal(&lines()));
+    let id = sandbox.with_file(&add_checksums(&lines()));
     let restored = sandbox.read(&id);
     assert_eq!((restored.messages.len(), restored.dropped_records), (4, 0));
 }
@@ -159,7 +159,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-        assert_understood(&bytes);
+        assert_read_or_refused(&bytes);
     }
 
     #[test]
@@ -170,10 +170,10 @@ proptest! {
         for change in &changes {
             apply(&mut lines, change);
         }
-        let mut bytes = seal(&lines);
+        let mut bytes = add_checksums(&lines);
         if let Some(cut) = cut {
             bytes.truncate(cut.index(bytes.len() + 1));
         }
-        assert_understood(&bytes);
+        assert_read_or_refused(&bytes);
     }
 }

@@ -1,11 +1,11 @@
 //! How a session was started: its contract and its first prompt, as its journal keeps them.
 
 use outlast::journal::{
-    Contract, FirstPrompt, LockedSession, Journal, JournalError, MessageMeta, OnDamage, ProcessOpening, SessionId, terms,
+    Contract, FirstPrompt, LockedSession, Journal, JournalError, MessageMeta, OnDamage, ProcessOpening, SessionId, read_terms,
 };
 use serde_json::{Value, json};
 
-use super::arbitrary::seal;
+use super::arbitrary::add_checksums;
 use super::story::{Sandbox, opening, says, user};
 
 const SECRET: &str = "correct-horse-battery";
@@ -28,7 +28,7 @@ fn starting(terms: &Value, prompt: &str) -> ProcessOpening {
 }
 
 fn resume(sandbox: &Sandbox, id: &SessionId, opening: &ProcessOpening) {
-    let held = LockedSession::take(&sandbox.place, id, OnDamage::Refuse).expect("free");
+    let held = LockedSession::lock_and_read(&sandbox.place, id, OnDamage::Refuse).expect("free");
     let (mut journal, _restored) = held.open(&sandbox.place, opening);
     journal.message(&says("So be it."), &MessageMeta::default());
 }
@@ -40,7 +40,7 @@ fn contracts_in(sandbox: &Sandbox, id: &SessionId) -> usize {
 #[test]
 fn the_first_contract_and_the_last_and_the_first_prompt_are_kept() {
     let sandbox = Sandbox::new();
-    let id = SessionId::fresh();
+    let id = SessionId::generate();
     let first = json!({ "maxTurns": 3, "require": "make check" });
     let second = json!({ "maxTurns": 5, "require": "make check" });
     let mut journal =
@@ -51,7 +51,7 @@ fn the_first_contract_and_the_last_and_the_first_prompt_are_kept() {
     resume(&sandbox, &id, &starting(&first, "More."));
     assert_eq!(contracts_in(&sandbox, &id), 1, "what is the same is not written again");
     resume(&sandbox, &id, &starting(&second, "Even more."));
-    let known = terms(&sandbox.place, &id).expect("readable");
+    let known = read_terms(&sandbox.place, &id).expect("readable");
     let kept = known.contract.clone().expect("there is a contract");
     assert_eq!((kept.original, kept.latest), (contract(&first), contract(&second)));
     assert_eq!(known.prompt, Some(FirstPrompt::of("Fix it.")));
@@ -61,12 +61,12 @@ fn the_first_contract_and_the_last_and_the_first_prompt_are_kept() {
 #[test]
 fn a_secret_in_a_term_is_not_written_and_the_term_is_marked() {
     let sandbox = Sandbox::new();
-    let id = SessionId::fresh();
+    let id = SessionId::generate();
     let own = json!({ "maxTurns": 3, "require": format!("curl -u me:{SECRET} https://x") });
     let opening = starting(&own, &format!("Use {SECRET}."));
     drop(Journal::create(&sandbox.place, &id, &opening).expect("created"));
     assert!(!String::from_utf8(sandbox.bytes(&id)).expect("text").contains(SECRET));
-    let known = terms(&sandbox.place, &id).expect("readable");
+    let known = read_terms(&sandbox.place, &id).expect("readable");
     let kept = known.contract.expect("there is a contract").latest;
     assert_eq!(kept.redacted, ["require"]);
     assert_eq!(kept.terms["require"], "curl -u me:[redacted] https://x");
@@ -83,20 +83,20 @@ fn a_session_of_an_earlier_version_has_neither() {
     let (id, mut journal) = sandbox.create();
     journal.message(&user("Fix it."), &MessageMeta::default());
     drop(journal);
-    let known = terms(&sandbox.place, &id).expect("readable");
+    let known = read_terms(&sandbox.place, &id).expect("readable");
     assert_eq!((known.contract, known.prompt), (None, None));
 }
 
 #[test]
 fn a_fork_takes_the_prompt_along() {
     let sandbox = Sandbox::new();
-    let (id, copy) = (SessionId::fresh(), SessionId::fresh());
+    let (id, copy) = (SessionId::generate(), SessionId::generate());
     let own = json!({ "maxTurns": 3 });
     drop(Journal::create(&sandbox.place, &id, &starting(&own, "Fix it.")).expect("created"));
     let source = sandbox.read(&id);
     let opening = starting(&own, "Other.");
     drop(Journal::fork(&sandbox.place, &copy, &opening, &source).expect("created"));
-    let known = terms(&sandbox.place, &copy).expect("readable");
+    let known = read_terms(&sandbox.place, &copy).expect("readable");
     assert_eq!(known.prompt, Some(FirstPrompt::of("Fix it.")));
     assert_eq!(known.contract.map(|kept| kept.latest), Some(contract(&own)));
 }
@@ -105,7 +105,7 @@ fn a_fork_takes_the_prompt_along() {
 fn a_contract_that_cannot_be_understood_is_refused_and_not_skipped() {
     let sandbox = Sandbox::new();
     let line = r#"{"type":"outlast","v":1,"timestamp":"2026","kind":"contract","terms":7"#;
-    let id = sandbox.with_file(&seal(&[line.to_owned()]));
-    let error = terms(&sandbox.place, &id).expect_err("not understood");
+    let id = sandbox.with_file(&add_checksums(&[line.to_owned()]));
+    let error = read_terms(&sandbox.place, &id).expect_err("not understood");
     assert!(matches!(error, JournalError::Newer { line: 1, .. }), "{error}");
 }

@@ -27,7 +27,7 @@ fn child_that_writes() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
     let (folder, id) = (Path::new(&folder), SessionId::parse(SESSION).expect("a name"));
     let place = place(folder);
-    let mut journal = match LockedSession::take(&place, &id, OnDamage::Refuse) {
+    let mut journal = match LockedSession::lock_and_read(&place, &id, OnDamage::Refuse) {
         Ok(held) => held.open(&place, &opening()).0,
         Err(_unknown) => Journal::create(&place, &id, &opening()).expect("created"),
     };
@@ -69,7 +69,7 @@ fn killed_anywhere_a_session_goes_on_and_no_effect_happens_twice() {
     for round in 1..=12_usize {
         kill_after(folder.path(), 1 + round * 7 % 23);
         let restored =
-            LockedSession::take(&place, &id, OnDamage::Refuse).expect("the lock died with its holder");
+            LockedSession::lock_and_read(&place, &id, OnDamage::Refuse).expect("the lock died with its holder");
         let restored = restored.restored();
         assert!(restored.unknown_outcomes <= 1 && restored.dropped_records <= 1, "{restored:?}");
         for violation in violations(&restored.messages) {

@@ -28,7 +28,7 @@ fn starting() -> ProcessOpening {
 
 /// Two rounds of work with a command in each. The last line is whole.
 fn recorded(sandbox: &Sandbox) -> Vec<u8> {
-    let id = SessionId::fresh();
+    let id = SessionId::generate();
     let mut journal = Journal::create(&sandbox.place, &id, &starting()).expect("created");
     journal.message(&user("go"), &MessageMeta::default());
     for id in ["a", "b"] {
@@ -117,7 +117,7 @@ fn damage_at_any_record_is_refused_and_on_request_gone_on_before() {
         for (how, damaged) in damages(&whole, index) {
             let context = format!("{how} in line {}", index + 1);
             let id = sandbox.with_file(&damaged);
-            let error = LockedSession::take(&sandbox.place, &id, OnDamage::Refuse).expect_err("damaged");
+            let error = LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::Refuse).expect_err("damaged");
             let hint = error.hint();
             assert!(hint.contains(&format!("--resume {id} --to-last-intact")), "{hint}");
             let JournalError::Damaged { line, .. } = error else { panic!("{context}: {error}") };
@@ -126,7 +126,7 @@ fn damage_at_any_record_is_refused_and_on_request_gone_on_before() {
 
             let before = sandbox.read(&sandbox.with_file(&joined(&whole[..index])));
             let held =
-                LockedSession::take(&sandbox.place, &id, OnDamage::UseIntactPart).expect("it goes on");
+                LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::UseIntactPart).expect("it goes on");
             assert_eq!(sandbox.bytes(&id), damaged, "{context}: nothing changes before it opens");
             let (mut journal, restored) = held.open(&sandbox.place, &starting());
             assert_goes_on(&restored, &before, &context);
@@ -164,7 +164,7 @@ fn spending_after_the_damage_counts() {
     for index in 0..whole.len() - 1 {
         let [(_, damaged), ..] = damages(&whole, index);
         let id = sandbox.with_file(&damaged);
-        let held = LockedSession::take(&sandbox.place, &id, OnDamage::UseIntactPart).expect("it goes on");
+        let held = LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::UseIntactPart).expect("it goes on");
         let (journal, restored) = held.open(&sandbox.place, &starting());
         drop(journal);
         let lost = if is_spend(&whole[index]) { cents(2) } else { Money::ZERO };
@@ -183,7 +183,7 @@ fn calls_after_the_damage_are_named() {
     let first = whole.iter().position(|line| text(line).contains(r#""tool_use_id":"a""#));
     let [(_, damaged), ..] = damages(&whole, first.expect("the first outcome"));
     let id = sandbox.with_file(&damaged);
-    let restored = outlast::journal::read(&sandbox.place, &id, OnDamage::UseIntactPart);
+    let restored = outlast::journal::read_session(&sandbox.place, &id, OnDamage::UseIntactPart);
     let restored = restored.expect("it goes on");
     assert_eq!(sandbox.bytes(&id), damaged, "a reader changes nothing");
     assert_eq!(restored.damage.as_ref().and_then(|it| it.kept_in.clone()), None);
@@ -203,7 +203,7 @@ fn each_rest_has_a_file_of_its_own() {
     let mut kept = Vec::new();
     for _ in 0..2 {
         fs::write(sandbox.file(&id), &damaged).expect("written");
-        let held = LockedSession::take(&sandbox.place, &id, OnDamage::UseIntactPart).expect("it goes on");
+        let held = LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::UseIntactPart).expect("it goes on");
         let (_journal, restored) = held.open(&sandbox.place, &starting());
         kept.push(restored.damage.and_then(|damage| damage.kept_in).expect("it is kept"));
     }

@@ -16,7 +16,7 @@ fn a_folder_that_cannot_be_made_is_an_error_to_go_on_with() {
     let config = sandbox.root.path().join("config");
     fs::write(&config, "a file").expect("written");
     let error =
-        Journal::create(&sandbox.place, &SessionId::fresh(), &opening()).expect_err("no folder");
+        Journal::create(&sandbox.place, &SessionId::generate(), &opening()).expect_err("no folder");
     assert!(matches!(error, JournalError::Unwritable { .. }), "{error}");
     assert!(error.to_string().contains("Not a directory"), "{error}");
     assert!(error.hint().contains("--no-session-persistence"));
@@ -25,8 +25,8 @@ fn a_folder_that_cannot_be_made_is_an_error_to_go_on_with() {
 #[test]
 fn a_journal_that_was_not_wanted_or_not_possible_takes_everything_and_keeps_nothing() {
     for (mut journal, health) in [
-        (Journal::off(), JournalHealth::Off),
-        (Journal::lost("no home"), JournalHealth::Lost("no home".to_owned())),
+        (Journal::disabled(), JournalHealth::Off),
+        (Journal::unwritable("no home"), JournalHealth::Lost("no home".to_owned())),
     ] {
         tell(&mut journal);
         assert_eq!(journal.health(), health);
@@ -73,7 +73,7 @@ fn a_full_disk_ends_the_journal_and_not_the_run() {
     let id = SessionId::parse("full").expect("a name");
     let place = SessionFolder::new(&sandbox.root.path().join("config"), sandbox.root.path());
     let restored =
-        outlast::journal::read(&place, &id, OnDamage::Refuse).expect("what was written is whole");
+        outlast::journal::read_session(&place, &id, OnDamage::Refuse).expect("what was written is whole");
     assert_eq!(restored.dropped_records, 0);
     assert!(restored.messages.len() > 4);
 }

@@ -13,15 +13,15 @@ use super::story::{Sandbox, opening, reply, says, tell, user};
 fn a_session_in_use_is_refused_and_says_by_whom() {
     let sandbox = Sandbox::new();
     let (id, journal) = sandbox.create();
-    let error = LockedSession::take(&sandbox.place, &id, OnDamage::Refuse).expect_err("in use");
+    let error = LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::Refuse).expect_err("in use");
     let JournalError::Locked { holder: Some(holder), .. } = &error else { panic!("{error}") };
     assert_eq!(holder.pid, std::process::id());
     assert!(error.to_string().contains(&format!("by process {} on ", holder.pid)), "{error}");
     assert!(error.to_string().contains(&holder.since), "{error}");
     drop(journal);
-    let held = LockedSession::take(&sandbox.place, &id, OnDamage::Refuse).expect("free again");
+    let held = LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::Refuse).expect("free again");
     assert!(
-        LockedSession::take(&sandbox.place, &id, OnDamage::Refuse).is_err(),
+        LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::Refuse).is_err(),
         "reading it for a resume is using it"
     );
     drop(held);
@@ -42,7 +42,7 @@ fn a_session_that_is_held_for_a_moment_is_had_after_it() {
         targets.filter(|target| *target == sandbox.file(&id)).count()
     };
     thread::scope(|scope| {
-        let taking = scope.spawn(|| LockedSession::take(&sandbox.place, &id, OnDamage::Refuse).map(drop));
+        let taking = scope.spawn(|| LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::Refuse).map(drop));
         while opened() < 2 && !taking.is_finished() {
             thread::yield_now();
         }
@@ -55,13 +55,13 @@ fn a_session_that_is_held_for_a_moment_is_had_after_it() {
 fn of_two_that_start_at_once_one_gets_the_session() {
     let sandbox = Sandbox::new();
     for round in 0..30 {
-        let id = SessionId::fresh();
+        let id = SessionId::generate();
         let (start, end) = (Barrier::new(2), Barrier::new(2));
         let compete = || {
             start.wait();
             let journal = match Journal::create(&sandbox.place, &id, &opening()) {
                 Err(JournalError::Exists { .. }) => {
-                    LockedSession::take(&sandbox.place, &id, OnDamage::Refuse)
+                    LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::Refuse)
                         .map(|held| held.open(&sandbox.place, &opening()).0)
                 }
                 other => other,

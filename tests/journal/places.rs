@@ -43,7 +43,7 @@ fn to_continue_is_to_take_this_folders_newest_session() {
     drop(journal);
     fs::write(sandbox.place.folder().join("notes.txt"), "\"type\":\"user\"").expect("written");
     let elsewhere = SessionFolder::new(&sandbox.root.path().join("config"), sandbox.root.path());
-    let mut other = Journal::create(&elsewhere, &SessionId::fresh(), &opening()).expect("created");
+    let mut other = Journal::create(&elsewhere, &SessionId::generate(), &opening()).expect("created");
     other.message(&user("elsewhere"), &MessageMeta::default());
     assert_eq!(latest(&sandbox.place).expect("readable"), Some(newer), "{silent} said nothing");
     age(&older, 10);
@@ -77,7 +77,7 @@ fn a_session_is_found_from_any_folder_and_through_any_link() {
     let config = sandbox.root.path().join("config");
     let elsewhere = SessionFolder::new(&config, sandbox.root.path());
     assert_eq!(
-        outlast::journal::read(&elsewhere, &id, OnDamage::Refuse).expect("found").messages,
+        outlast::journal::read_session(&elsewhere, &id, OnDamage::Refuse).expect("found").messages,
         messages
     );
     let link = sandbox.root.path().join("link");
@@ -89,7 +89,7 @@ fn a_session_is_found_from_any_folder_and_through_any_link() {
 fn an_unknown_session_is_an_error_that_says_where_it_was_looked_for() {
     let sandbox = Sandbox::new();
     let id = SessionId::parse("nobody").expect("a name");
-    let error = outlast::journal::read(&sandbox.place, &id, OnDamage::Refuse).expect_err("unknown");
+    let error = outlast::journal::read_session(&sandbox.place, &id, OnDamage::Refuse).expect_err("unknown");
     assert!(matches!(error, JournalError::Unknown { .. }));
     let text = error.to_string();
     assert!(text.contains("nobody") && text.contains("config/projects"), "{text}");
@@ -114,7 +114,7 @@ fn a_long_folder_name_written_by_another_program_is_found() {
     fs::create_dir_all(&cwd).expect("made");
     let config = sandbox.root.path().join("config");
     let place = SessionFolder::new(&config, &cwd);
-    let id = SessionId::fresh();
+    let id = SessionId::generate();
     let mut journal = Journal::create(&place, &id, &opening()).expect("created");
     tell(&mut journal);
     let ours = place.folder();

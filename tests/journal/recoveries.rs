@@ -18,10 +18,10 @@ use super::story::{
 
 const OVERLOAD: Event = Event::Failed(Failure {
     class: ErrorClass::ServerOverload,
-    wish: None,
-    ruling: None,
-    reach: FailureStage::Status,
-    remedies: AvailableMitigations::NONE,
+    retry_after: None,
+    retry_hint: None,
+    stage: FailureStage::Status,
+    mitigations: AvailableMitigations::NONE,
     fast_denied: false,
     body: ErrorBody::None,
     standing: Standing::Untried,
@@ -29,10 +29,10 @@ const OVERLOAD: Event = Event::Failed(Failure {
 });
 const LOST_STREAM: Event = Event::Failed(Failure {
     class: ErrorClass::StreamStalled,
-    wish: None,
-    ruling: None,
-    reach: FailureStage::Stream,
-    remedies: AvailableMitigations::NONE,
+    retry_after: None,
+    retry_hint: None,
+    stage: FailureStage::Stream,
+    mitigations: AvailableMitigations::NONE,
     fast_denied: false,
     body: ErrorBody::None,
     standing: Standing::Untried,
@@ -40,7 +40,7 @@ const LOST_STREAM: Event = Event::Failed(Failure {
 });
 
 /// A run that is written down as the agent does it.
-struct Live {
+struct RecordedRun {
     run: Run,
     limits: Limits,
     chronicle: RecoveryLog,
@@ -48,7 +48,7 @@ struct Live {
     now: u64,
 }
 
-impl Live {
+impl RecordedRun {
     fn begin() -> Self {
         let limits = Limits::default();
         let (run, chronicle) = (Run::new(7, &limits), RecoveryLog::default());
@@ -56,7 +56,7 @@ impl Live {
     }
 
     /// Twenty seconds later, this happens.
-    fn hear(&mut self, journal: &mut Journal, event: Event) {
+    fn record_event(&mut self, journal: &mut Journal, event: Event) {
         self.now += 20_000;
         let at = Moment::from_millis(self.now);
         let step = self.run.step(at, event, &self.limits).expect("in order");
@@ -73,13 +73,13 @@ impl Live {
     /// The call is answered, for two cents.
     fn answered(&mut self, journal: &mut Journal, event: Event) {
         journal.spend(Some(cents(2)), &usage(10), MODEL);
-        self.chronicle.bill(cents(2), 110);
-        self.hear(journal, event);
+        self.chronicle.record_cost(cents(2), 110);
+        self.record_event(journal, event);
     }
 
-    fn hear_all(&mut self, journal: &mut Journal, events: &[Event]) {
+    fn record_events(&mut self, journal: &mut Journal, events: &[Event]) {
         for event in events {
-            self.hear(journal, *event);
+            self.record_event(journal, *event);
         }
     }
 }
@@ -92,11 +92,11 @@ fn recorded(bytes: &[u8]) -> Vec<Value> {
 }
 
 /// A run whose first request was refused by a crowded service, and waits for its second answer.
-fn waited_out(sandbox: &Sandbox) -> (SessionId, Journal, Live) {
+fn waited_out(sandbox: &Sandbox) -> (SessionId, Journal, RecordedRun) {
     let (id, mut journal) = sandbox.create();
-    let mut live = Live::begin();
+    let mut live = RecordedRun::begin();
     journal.message(&user("go"), &MessageMeta::default());
-    live.hear_all(&mut journal, &[Event::Begin, weighed(), OVERLOAD, Event::Woke, weighed()]);
+    live.record_events(&mut journal, &[Event::Begin, weighed(), OVERLOAD, Event::WaitEnded, weighed()]);
     (id, journal, live)
 }
 
@@ -120,11 +120,11 @@ fn sums_and_what_is_under_way_go_on_after_a_crash() {
     let (id, mut journal, mut live) = waited_out(&sandbox);
     live.answered(&mut journal, TOOL_CALLS);
     let tools_done = Event::ToolsDone(LoopStatus::Fresh);
-    live.hear_all(&mut journal, &[tools_done, weighed()]);
+    live.record_events(&mut journal, &[tools_done, weighed()]);
     // Nobody knows whether this one was billed.
-    journal.forfeit(Some(cents(1)), &Usage::default(), MODEL);
-    live.chronicle.bill(cents(1), 0);
-    live.hear_all(&mut journal, &[LOST_STREAM, Event::Woke, weighed()]);
+    journal.spend_upper_bound(Some(cents(1)), &Usage::default(), MODEL);
+    live.chronicle.record_cost(cents(1), 0);
+    live.record_events(&mut journal, &[LOST_STREAM, Event::WaitEnded, weighed()]);
     let before = live.chronicle.totals().clone();
     assert_eq!((before.requests, before.saved, before.strategies.sum()), (4, 1, 2));
     drop(journal);
@@ -134,13 +134,13 @@ fn sums_and_what_is_under_way_go_on_after_a_crash() {
     assert_eq!(restored.prompt.models, [model_from(1)]);
     let RestoredSession { recovery, run, in_flight, .. } = restored;
     let run = run.expect("it was under way").resumed();
-    let mut live = Live { run, chronicle: recovery, now: 0, ..live };
-    live.hear_all(&mut journal, &[Event::Begin, weighed()]);
+    let mut live = RecordedRun { run, chronicle: recovery, now: 0, ..live };
+    live.record_events(&mut journal, &[Event::Begin, weighed()]);
     live.answered(&mut journal, Event::Replied(ReplyKind::Answer { tokens: 10 }));
     journal.end(StopReason::Completed);
     let totals = live.chronicle.totals();
     assert_eq!((totals.requests, totals.saved, totals.lost), (5, 2, 0));
-    let last = live.chronicle.episodes().last().expect("there were two");
+    let last = live.chronicle.records().last().expect("there were two");
     assert_eq!((last.class.as_str(), last.attempts, last.turn), ("stream_stalled", 3, 2));
     assert_eq!(last.cost, cents(1) + in_flight, "both attempts that came to nothing");
     assert_eq!(recorded(&sandbox.bytes(&id)).len(), 2);
@@ -155,8 +155,8 @@ fn model_from(from_turn: u32) -> ModelSpan {
 fn a_new_prompt_begins_without_recoveries() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
-    let mut live = Live::begin();
-    live.hear_all(&mut journal, &[Event::Begin, weighed(), OVERLOAD]);
+    let mut live = RecordedRun::begin();
+    live.record_events(&mut journal, &[Event::Begin, weighed(), OVERLOAD]);
     let ended = live.chronicle.end(Moment::from_millis(live.now), StopReason::InternalError);
     journal.recoveries(&ended);
     journal.end(StopReason::InternalError);
@@ -165,11 +165,11 @@ fn a_new_prompt_begins_without_recoveries() {
     assert_eq!(sandbox.read(&id).recovery, RecoveryLog::default());
     drop(journal);
     let (id, mut journal) = sandbox.create();
-    Live::begin().hear_all(&mut journal, &[Event::Begin, weighed(), OVERLOAD]);
+    RecordedRun::begin().record_events(&mut journal, &[Event::Begin, weighed(), OVERLOAD]);
     drop(journal);
     let fresh = ProcessOpening { carry: CarryOver::Fresh, ..opening() };
     drop(
-        LockedSession::take(&sandbox.place, &id, OnDamage::Refuse)
+        LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::Refuse)
             .expect("free")
             .open(&sandbox.place, &fresh),
     );
@@ -225,14 +225,14 @@ fn the_memory_of_the_loop_detector_and_learned_windows_come_back() {
     let (mut spiral, loops) = (LoopDetector::default(), Limits::default().loops);
     for _ in 0..4 {
         spiral.observe(&[deed], loops);
-        journal.deeds(&[deed]);
+        journal.tool_calls(&[deed]);
     }
     journal.window("model-a", 9_000);
     journal.window("model-b", 7_000);
     journal.window("model-a", 8_000);
     drop(journal);
     let (mut journal, restored) = sandbox.resume(&id);
-    assert_eq!(restored.spiral, spiral);
+    assert_eq!(restored.loop_detector, spiral);
     let windows = [("model-b".to_owned(), 7_000), ("model-a".to_owned(), 8_000)];
     assert_eq!(restored.windows, windows);
     // A new prompt may well begin with what the last one did; windows stay as they are.
@@ -240,7 +240,7 @@ fn the_memory_of_the_loop_detector_and_learned_windows_come_back() {
     journal.message(&user("and now"), &MessageMeta::default());
     drop(journal);
     let restored = sandbox.read(&id);
-    assert_eq!((restored.spiral, &restored.windows[..]), (LoopDetector::default(), &windows[..]));
+    assert_eq!((restored.loop_detector, &restored.windows[..]), (LoopDetector::default(), &windows[..]));
 }
 
 /// Whether a prompt is done is told by its end, and where that is missing, by the last word.
@@ -283,7 +283,7 @@ fn an_older_answer_is_none_to_a_newer_process() {
     assert!(sandbox.read(&id).finished);
     let fresh = ProcessOpening { carry: CarryOver::Fresh, ..opening() };
     drop(
-        LockedSession::take(&sandbox.place, &id, OnDamage::Refuse)
+        LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::Refuse)
             .expect("free")
             .open(&sandbox.place, &fresh),
     );

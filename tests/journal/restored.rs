@@ -153,7 +153,7 @@ fn sums_go_on_until_a_prompt_ends_or_a_fresh_one_begins() {
     assert_eq!(restored.session.by_model.len(), 2);
     drop(journal);
     let fresh = ProcessOpening { carry: CarryOver::Fresh, ..opening() };
-    let (journal, _) = LockedSession::take(&sandbox.place, &id, OnDamage::Refuse)
+    let (journal, _) = LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::Refuse)
         .expect("free")
         .open(&sandbox.place, &fresh);
     drop(journal);
@@ -180,7 +180,7 @@ fn a_fork_has_the_words_and_leaves_its_source_alone() {
     let (id, mut journal) = sandbox.create();
     let messages = tell(&mut journal);
     let before = sandbox.bytes(&id);
-    let forked = SessionId::fresh();
+    let forked = SessionId::generate();
     let source = sandbox.read(&id);
     let mut fork = Journal::fork(&sandbox.place, &forked, &opening(), &source)
         .expect("a fork of a session in use");
@@ -199,7 +199,7 @@ fn secrets_never_reach_the_disk() {
     let sandbox = Sandbox::new();
     let secrets = ["sk-ant-api03-\"quoted\\key\"", "plain-token-1234"];
     let redact = secrets.iter().map(|secret| (*secret).to_owned()).chain(["none".to_owned()]);
-    let id = SessionId::fresh();
+    let id = SessionId::generate();
     let opening = ProcessOpening { redact: redact.collect(), ..opening() };
     let mut journal = Journal::create(&sandbox.place, &id, &opening).expect("created");
     let nested = json!({ "log": json!({ "key": secrets[0] }).to_string() }).to_string();

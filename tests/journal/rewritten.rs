@@ -140,7 +140,7 @@ fn a_change_that_was_damaged_is_refused_and_not_skipped() {
     let damaged =
         sandbox.with_file(text.replace("What came before", "What came BEFORE").as_bytes());
     let error =
-        outlast::journal::read(&sandbox.place, &damaged, OnDamage::Refuse).expect_err("damaged");
+        outlast::journal::read_session(&sandbox.place, &damaged, OnDamage::Refuse).expect_err("damaged");
     assert!(matches!(error, JournalError::Damaged { .. }), "{error}");
 }
 
@@ -178,7 +178,7 @@ fn a_fork_begins_with_the_summary_and_not_with_what_it_sums_up() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
     let messages = compact(&mut journal);
-    let forked = SessionId::fresh();
+    let forked = SessionId::generate();
     let source = sandbox.read(&id);
     let mut fork = Journal::fork(&sandbox.place, &forked, &opening(), &source).expect("a fork");
     fork.message(&says("From here on."), &reply());
@@ -236,7 +236,7 @@ fn a_change_of_a_later_version_is_read_or_refused_but_never_ignored() {
         let messages = object.remove("messages").expect("there");
         object.insert("packed".to_owned(), json!(messages.to_string()));
     });
-    let error = outlast::journal::read(&sandbox.place, &unreadable, OnDamage::Refuse)
+    let error = outlast::journal::read_session(&sandbox.place, &unreadable, OnDamage::Refuse)
         .expect_err("not understood");
     assert!(matches!(error, JournalError::Newer { .. }), "{error}");
 }
@@ -275,7 +275,7 @@ fn a_change_after_the_end_begins_something_new() {
 #[test]
 fn a_secret_in_what_was_changed_never_reaches_the_disk() {
     let sandbox = Sandbox::new();
-    let id = SessionId::fresh();
+    let id = SessionId::generate();
     let secret = "sk-ant-api03-0123456789";
     let opening = outlast::journal::ProcessOpening { redact: vec![secret.to_owned()], ..opening() };
     let mut journal = Journal::create(&sandbox.place, &id, &opening).expect("created");

@@ -37,24 +37,24 @@ impl Sandbox {
 
     /// A session with `bytes` in its file.
     pub(super) fn with_file(&self, bytes: &[u8]) -> SessionId {
-        let id = SessionId::fresh();
+        let id = SessionId::generate();
         fs::create_dir_all(self.place.folder()).expect("a folder");
         fs::write(self.file(&id), bytes).expect("written");
         id
     }
 
     pub(super) fn create(&self) -> (SessionId, Journal) {
-        let id = SessionId::fresh();
+        let id = SessionId::generate();
         let journal = Journal::create(&self.place, &id, &opening()).expect("created");
         (id, journal)
     }
 
     pub(super) fn read(&self, id: &SessionId) -> RestoredSession {
-        outlast::journal::read(&self.place, id, OnDamage::Refuse).expect("readable")
+        outlast::journal::read_session(&self.place, id, OnDamage::Refuse).expect("readable")
     }
 
     pub(super) fn resume(&self, id: &SessionId) -> (Journal, RestoredSession) {
-        LockedSession::take(&self.place, id, OnDamage::Refuse).expect("free").open(&self.place, &opening())
+        LockedSession::lock_and_read(&self.place, id, OnDamage::Refuse).expect("free").open(&self.place, &opening())
     }
 }
 
@@ -136,7 +136,7 @@ pub(super) fn steps(events: &[Event]) -> Vec<Transition> {
 /// A call whose input costs a cent, and each of its 8,192 output tokens a hundredth of one.
 pub(super) fn weighed() -> Event {
     let token = Money::from_pico_dollars(100_000_000);
-    Event::Weighed(TokenEstimate {
+    Event::Estimated(TokenEstimate {
         input: cents(1),
         token,
         left: None,
@@ -144,7 +144,7 @@ pub(super) fn weighed() -> Event {
         size: 0,
         fixed: 0,
         window: u32::MAX,
-        remedies: AvailableMitigations::NONE,
+        mitigations: AvailableMitigations::NONE,
     })
 }
 

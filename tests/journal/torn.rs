@@ -177,7 +177,7 @@ fn damage_before_the_last_line_is_refused_with_its_place() {
     for at in 0..ends[ends.len() - 2] {
         file.write_all_at(&[bytes[at] ^ 1 << (at % 8)], at as u64).expect("written");
         let error =
-            outlast::journal::read(&sandbox.place, &id, OnDamage::Refuse).expect_err("damaged");
+            outlast::journal::read_session(&sandbox.place, &id, OnDamage::Refuse).expect_err("damaged");
         let JournalError::Damaged { line, .. } = error else { panic!("byte {at}: {error}") };
         assert_eq!(line, 1 + ends.iter().filter(|end| **end < at).count(), "byte {at}");
         file.write_all_at(&bytes[at..=at], at as u64).expect("written");
@@ -194,7 +194,7 @@ fn a_line_that_is_missing_is_damage() {
         left.remove(missing);
         let id = sandbox.with_file(&left.concat());
         let error =
-            outlast::journal::read(&sandbox.place, &id, OnDamage::Refuse).expect_err("a gap");
+            outlast::journal::read_session(&sandbox.place, &id, OnDamage::Refuse).expect_err("a gap");
         let text = error.to_string();
         assert!(text.contains(&format!("line {}: ", missing + 1)), "{text}");
         assert!(text.contains(&format!("record {} follows", missing + 2)), "{text}");
@@ -219,6 +219,6 @@ fn a_journal_of_a_later_version_is_left_to_it() {
     let id = sandbox.with_file(
         b"{\"type\":\"outlast\",\"v\":2,\"kind\":\"open\"}\n{\"type\":\"user\",\"uuid\":\"u\"}\n",
     );
-    let error = outlast::journal::read(&sandbox.place, &id, OnDamage::Refuse).expect_err("newer");
+    let error = outlast::journal::read_session(&sandbox.place, &id, OnDamage::Refuse).expect_err("newer");
     assert!(matches!(error, JournalError::Newer { line: 1, .. }), "{error}");
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use outlast::journal::{CleanupReport, LockedSession, MessageMeta, OnDamage, SessionId, clear_old};
+use outlast::journal::{CleanupReport, LockedSession, MessageMeta, OnDamage, SessionId, delete_old_sessions};
 
 use super::story::{Sandbox, opening, tell, user};
 
@@ -29,7 +29,7 @@ fn session(sandbox: &Sandbox, then: SystemTime) -> SessionId {
 }
 
 fn clear(sandbox: &Sandbox) -> CleanupReport {
-    clear_old(&sandbox.root.path().join("config"), ago(30))
+    delete_old_sessions(&sandbox.root.path().join("config"), ago(30))
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn what_is_older_than_it_should_be_goes_and_nothing_else() {
 fn a_session_in_use_stays_however_long_it_was_silent() {
     let sandbox = Sandbox::new();
     let id = session(&sandbox, ago(90));
-    let held = LockedSession::take(&sandbox.place, &id, OnDamage::Refuse).expect("free");
+    let held = LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::Refuse).expect("free");
     assert_eq!(clear(&sandbox), CleanupReport::default());
     let (mut journal, _) = held.open(&sandbox.place, &opening());
     journal.message(&user("still here"), &MessageMeta::default());
@@ -69,7 +69,7 @@ fn what_another_program_keeps_there_stays() {
     let named = sandbox.place.folder().join("notes.jsonl");
     let ours = session(&sandbox, ago(31));
     fs::copy(sandbox.file(&ours), &named).expect("copied");
-    let linked = SessionId::fresh();
+    let linked = SessionId::generate();
     symlink(&named, sandbox.file(&linked)).expect("made");
     for path in [&sandbox.file(&theirs), &sandbox.file(&shared), &named] {
         age(path, ago(90));
@@ -84,7 +84,7 @@ fn what_another_program_keeps_there_stays() {
 fn long_outputs_go_with_their_session_and_take_nobody_elses_along() {
     let sandbox = Sandbox::new();
     let id = session(&sandbox, ago(31));
-    let orphan = SessionId::fresh();
+    let orphan = SessionId::generate();
     let beside = |id: &SessionId| sandbox.place.folder().join(id.as_str());
     let names = ["output-0-12ab34cd", "cwd-12-00000000", "toolu_1.txt", "output-1-0f0f0f0f"];
     for id in [&id, &orphan] {
@@ -123,6 +123,6 @@ fn one_run_takes_no_more_than_a_hundred() {
 
 #[test]
 fn where_nothing_is_nothing_is_done() {
-    assert_eq!(clear_old(Path::new("/nonexistent/outlast"), ago(30)), CleanupReport::default());
-    assert_eq!(clear_old(Path::new("/dev/null/.outlast"), ago(30)), CleanupReport::default());
+    assert_eq!(delete_old_sessions(Path::new("/nonexistent/outlast"), ago(30)), CleanupReport::default());
+    assert_eq!(delete_old_sessions(Path::new("/dev/null/.outlast"), ago(30)), CleanupReport::default());
 }

@@ -8,73 +8,73 @@ use outlast::transcript::Block;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::{Bench, patient, words};
-use crate::support::within;
+use super::{McpFixture, long_timers, words};
+use crate::support::with_time_limit;
 
 #[tokio::test]
 async fn every_kind_of_answer_comes_through() {
-    let bench = Bench::of(&["well"]).ready().await;
-    assert!(bench.servers.knows("mcp__test__echo"));
-    assert!(!bench.servers.knows("echo"));
+    let bench = McpFixture::of(&["well"]).ready().await;
+    assert!(bench.servers.has_tool("mcp__test__echo"));
+    assert!(!bench.servers.has_tool("echo"));
     assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
     let failed = bench.call("fail", "").await;
     assert_eq!((words(&failed).as_str(), failed.is_error), ("it went wrong", true));
     let refused = bench.call("refuse", "").await;
     assert!(refused.is_error && words(&refused).contains("no such argument"), "{refused:?}");
     let image = bench.call("image", "").await;
-    assert!(matches!(image.pieces[..], [ContentPart::Block(Block::Image { .. })]), "{image:?}");
+    assert!(matches!(image.parts[..], [ContentPart::Block(Block::Image { .. })]), "{image:?}");
     let data = bench.call("data", "").await;
     let wanted = ContentPart::Data {
         what: "a recording (audio/wav)".to_owned(),
         bytes: b"\x00\x01binary".to_vec(),
     };
-    assert_eq!(data.pieces, [wanted]);
+    assert_eq!(data.parts, [wanted]);
     assert_eq!(words(&bench.call("resource", "").await), "[x://y]\ninside");
-    let tally = bench.servers.tally();
+    let tally = bench.servers.stats();
     assert_eq!((tally.calls, tally.failed, tally.reconnects), (6, 2, 0));
 }
 
 #[tokio::test]
 async fn a_server_that_dies_in_a_call_is_an_error_and_comes_back() {
-    let bench = Bench::of(&["well"]).ready().await;
+    let bench = McpFixture::of(&["well"]).ready().await;
     let died = bench.call("die", "").await;
     assert!(died.is_error && words(&died).contains("effect is unknown"), "{died:?}");
     // It is waited for.
     assert_eq!(words(&bench.call("echo", "again").await), "echo: again");
-    assert_eq!(bench.servers.tally().reconnects, 1);
+    assert_eq!(bench.servers.stats().reconnects, 1);
     assert_eq!(bench.log().matches("start ").count(), 2, "{}", bench.log());
     assert_eq!(bench.log().matches("call die").count(), 1, "what may have worked is not repeated");
-    let news = bench.servers.take_news().join("\n");
+    let news = bench.servers.take_warnings().join("\n");
     assert!(news.contains("out of cheese"), "what it said of its end is told: {news}");
 }
 
 #[tokio::test]
 async fn a_call_that_is_not_answered_ends_in_time_and_is_cancelled() {
-    let timers = McpTimers { call: Duration::from_secs(3), ..patient() };
-    let bench = Bench::with(&["well"], timers, |_, _| {}).ready().await;
+    let timers = McpTimers { call: Duration::from_secs(3), ..long_timers() };
+    let bench = McpFixture::with(&["well"], timers, |_, _| {}).ready().await;
     let late = bench.call("hang", "").await;
     assert!(late.is_error && words(&late).contains("did not answer within"), "{late:?}");
     // The server lives: it is not started anew, and has heard that nobody waits.
     assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
-    bench.hears("notifications/cancelled").await;
+    bench.wait_for_log("notifications/cancelled").await;
     assert_eq!(bench.log().matches("start ").count(), 1);
 }
 
 #[tokio::test]
 async fn a_server_that_went_silent_is_started_anew() {
-    let timers = McpTimers { call: Duration::from_secs(3), ..patient() };
-    let bench = Bench::with(&["well"], timers, |_, _| {}).ready().await;
+    let timers = McpTimers { call: Duration::from_secs(3), ..long_timers() };
+    let bench = McpFixture::with(&["well"], timers, |_, _| {}).ready().await;
     assert!(bench.call("mute", "").await.is_error);
-    bench.becomes(ServerStatus::Pending).await;
-    bench.becomes(ServerStatus::Connected).await;
+    bench.wait_for_status(ServerStatus::Pending).await;
+    bench.wait_for_status(ServerStatus::Connected).await;
     assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
 }
 
 #[tokio::test]
 async fn progress_puts_off_the_end_of_patience_but_not_for_ever() {
     let call = Duration::from_secs(3);
-    let timers = McpTimers { call, call_max: Duration::from_secs(9), ..patient() };
-    let bench = Bench::with(&["well"], timers, |_, _| {}).ready().await;
+    let timers = McpTimers { call, call_max: Duration::from_secs(9), ..long_timers() };
+    let bench = McpFixture::with(&["well"], timers, |_, _| {}).ready().await;
     // Three seconds and a half.
     assert_eq!(words(&bench.call("slow", "12").await), "done at last");
     let late = bench.call("slow", "100").await;
@@ -83,7 +83,7 @@ async fn progress_puts_off_the_end_of_patience_but_not_for_ever() {
 
 #[tokio::test]
 async fn a_server_has_a_time_of_its_own() {
-    let bench = Bench::with(&["well"], patient(), |config, _| {
+    let bench = McpFixture::with(&["well"], long_timers(), |config, _| {
         config.timeout = Some(Duration::from_millis(200));
     });
     let bench = bench.ready().await;
@@ -92,22 +92,22 @@ async fn a_server_has_a_time_of_its_own() {
 
 #[tokio::test]
 async fn an_interrupt_ends_a_call_at_once_and_the_server_hears_of_it() {
-    let bench = Bench::of(&["well"]).ready().await;
+    let bench = McpFixture::of(&["well"]).ready().await;
     let cancel = CancellationToken::new();
     let input = json!({});
     let call = bench.servers.call("mcp__test__hang", &input, &cancel);
     let stop = async {
-        bench.hears("call hang").await;
+        bench.wait_for_log("call hang").await;
         cancel.cancel();
     };
-    let (reply, ()) = within("the end", Box::pin(async { tokio::join!(call, stop) })).await;
+    let (reply, ()) = with_time_limit("the end", Box::pin(async { tokio::join!(call, stop) })).await;
     assert!(reply.is_error && words(&reply).contains("Interrupted"), "{reply:?}");
-    bench.hears("notifications/cancelled").await;
+    bench.wait_for_log("notifications/cancelled").await;
 }
 
 #[tokio::test]
 async fn a_message_without_end_costs_the_connection_and_nothing_else() {
-    let bench = Bench::of(&["well"]).ready().await;
+    let bench = McpFixture::of(&["well"]).ready().await;
     let huge = bench.call("huge", "").await;
     assert!(huge.is_error && words(&huge).contains("was lost"), "{huge:?}");
     assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
@@ -115,7 +115,7 @@ async fn a_message_without_end_costs_the_connection_and_nothing_else() {
 
 #[tokio::test]
 async fn a_schema_is_made_ready_once_for_all_calls() {
-    let bench = Bench::of(&["rich"]).ready().await;
+    let bench = McpFixture::of(&["rich"]).ready().await;
     for tool in ["mcp__test__echo", "ReadMcpResource"] {
         let [first, second] = [(); 2].map(|()| bench.servers.validator(tool).expect("a schema"));
         assert!(Arc::ptr_eq(&first, &second), "{tool}");
@@ -126,21 +126,21 @@ async fn a_schema_is_made_ready_once_for_all_calls() {
 
 #[tokio::test]
 async fn tools_that_come_later_are_found() {
-    let bench = Bench::of(&["well"]).ready().await;
+    let bench = McpFixture::of(&["well"]).ready().await;
     assert_eq!(words(&bench.call("grow", "").await), "there is one more");
-    within("the new tool", async {
-        while !bench.servers.knows("mcp__test__grown") {
+    with_time_limit("the new tool", async {
+        while !bench.servers.has_tool("mcp__test__grown") {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     })
     .await;
-    let names = bench.servers.definitions();
+    let names = bench.servers.tool_definitions();
     assert_eq!(names.last().map(|tool| tool.name.as_str()), Some("mcp__test__grown"));
 }
 
 #[tokio::test]
 async fn a_server_that_asks_is_answered() {
-    let bench = Bench::of(&["well"]).ready().await;
+    let bench = McpFixture::of(&["well"]).ready().await;
     let roots = words(&bench.call("ask", "roots/list").await);
     assert!(roots.contains(&format!("file://{}", bench.folder.path().display())), "{roots}");
     let sampling = words(&bench.call("ask", "sampling/createMessage").await);
@@ -152,9 +152,9 @@ async fn a_server_that_asks_is_answered() {
 
 #[tokio::test]
 async fn resources_are_listed_and_read() {
-    let plain = Bench::of(&["well"]).ready().await;
-    assert!(!plain.servers.knows("ListMcpResources"), "only where there are any");
-    let bench = Bench::of(&["rich"]).ready().await;
+    let plain = McpFixture::of(&["well"]).ready().await;
+    assert!(!plain.servers.has_tool("ListMcpResources"), "only where there are any");
+    let bench = McpFixture::of(&["rich"]).ready().await;
     let cancel = CancellationToken::new();
     let list = bench.servers.call("ListMcpResources", &json!({}), &cancel).await;
     let listed = words(&list);
@@ -164,7 +164,7 @@ async fn resources_are_listed_and_read() {
     let reply = bench.servers.call("ReadMcpResource", &read("test", "x://notes"), &cancel).await;
     assert_eq!(words(&reply), "[x://notes]\nread it");
     let blob = bench.servers.call("ReadMcpResource", &read("test", "x://blob"), &cancel).await;
-    assert!(matches!(&blob.pieces[..], [ContentPart::Data { bytes, .. }] if bytes == b"hi"), "{blob:?}");
+    assert!(matches!(&blob.parts[..], [ContentPart::Data { bytes, .. }] if bytes == b"hi"), "{blob:?}");
     for (server, uri) in [("other", "x://notes"), ("test", "x://none")] {
         let reply = bench.servers.call("ReadMcpResource", &read(server, uri), &cancel).await;
         assert!(reply.is_error, "{reply:?}");

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::script;
 use crate::support::stopwatch::Stopwatch;
-use crate::support::{Running, Trial, is_alive, serve, within};
+use crate::support::{RunningProcess, RunBuilder, is_alive, serve, with_time_limit};
 
 /// What the servers are at.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -62,14 +62,14 @@ impl Phase {
 }
 
 struct Started {
-    running: Running,
+    running: RunningProcess,
     server: RehearsalServer,
     log: PathBuf,
 }
 
 fn start(phase: Phase, flags: &[&str]) -> Started {
     let server = serve(phase.scenario());
-    let trial = Trial::against(&server);
+    let trial = RunBuilder::against(&server);
     let (log, mark) = (trial.work().join("log"), trial.work().join("mark"));
     let entry = json!({
         "command": "python3",
@@ -91,7 +91,7 @@ fn read(log: &Path) -> String {
 async fn gone(log: &str, of: &str) {
     let pids = log.lines().filter_map(|line| line.strip_prefix("start ")?.parse::<i32>().ok());
     let pids: Vec<i32> = pids.collect();
-    within(&format!("{of}: the end of every server"), async {
+    with_time_limit(&format!("{of}: the end of every server"), async {
         while pids.iter().any(|pid| is_alive(*pid)) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -102,7 +102,7 @@ async fn gone(log: &str, of: &str) {
 async fn stop(phase: Phase, signal: Signal) {
     let of = format!("{phase:?}, {signal}");
     let Started { running, server, log } = start(phase, &[]);
-    within("the phase", async {
+    with_time_limit("the phase", async {
         while !phase.is_reached(&log) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -113,7 +113,7 @@ async fn stop(phase: Phase, signal: Signal) {
     running.signal(signal);
     let work = running.work();
     let ended = running.end().await;
-    began.keeps(Duration::from_secs(4), &of);
+    began.assert_within(Duration::from_secs(4), &of);
     let log = read(&log);
     assert!(work.is_dir());
     if signal == Signal::SIGKILL {

@@ -8,8 +8,8 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::http::http;
-use super::{Bench, SECRET, why, words};
-use crate::support::{is_alive, within};
+use super::{McpFixture, SECRET, unavailable_reason, words};
+use crate::support::{is_alive, with_time_limit};
 
 /// What nobody should have to read.
 const RAW: [&str; 7] =
@@ -51,13 +51,13 @@ async fn a_call_that_http_fails_is_told_in_one_plain_line() {
         assert!(reply.is_error, "{kind}: {told}");
         assert!(wanted.iter().all(|words| told.contains(words)), "{kind}: {told}");
         is_plain(&told, kind);
-        bench.becomes(status).await;
+        bench.wait_for_status(status).await;
         let needs_auth = status == ServerStatus::NeedsAuth;
-        let mut news = bench.servers.take_news();
-        within("the news", async {
+        let mut news = bench.servers.take_warnings();
+        with_time_limit("the news", async {
             while news.is_empty() && (needs_auth || told.contains(doubt)) {
                 tokio::time::sleep(Duration::from_millis(10)).await;
-                news = bench.servers.take_news();
+                news = bench.servers.take_warnings();
             }
         })
         .await;
@@ -93,12 +93,12 @@ async fn a_start_that_http_fails_is_told_in_one_plain_line() {
     ];
     for (kind, wanted, status) in table {
         let http = http(&format!("initialize:{kind}")).await;
-        within("the first attempt", http.bench.servers.settle(Duration::from_mins(1))).await;
-        let (why, standing) = (why(&http.bench), &http.bench.servers.standings()[0]);
+        with_time_limit("the first attempt", http.bench.servers.wait_for_first_attempts(Duration::from_mins(1))).await;
+        let (why, standing) = (unavailable_reason(&http.bench), &http.bench.servers.reports()[0]);
         assert!(why.contains(wanted), "{kind}: {why}");
         is_plain(&why, kind);
         assert_eq!(standing.status, status, "{kind}: {why}");
-        let news = http.bench.servers.take_news().join("\n");
+        let news = http.bench.servers.take_warnings().join("\n");
         assert!(news.starts_with("MCP server \"test\": ") && news.contains(wanted), "{news}");
         let next = match status {
             ServerStatus::Pending => "next attempt in 1 s",
@@ -113,9 +113,9 @@ async fn a_start_that_http_fails_is_told_in_one_plain_line() {
 #[tokio::test]
 async fn a_secret_that_a_server_shouts_is_hidden_even_where_its_words_are_cut() {
     let shout = format!("{}{SECRET}", "x".repeat(265));
-    let bench = Bench::of(&["crash", &shout]);
-    within("the first attempt", bench.servers.settle(Duration::from_mins(1))).await;
-    let why = why(&bench);
+    let bench = McpFixture::of(&["crash", &shout]);
+    with_time_limit("the first attempt", bench.servers.wait_for_first_attempts(Duration::from_mins(1))).await;
+    let why = unavailable_reason(&bench);
     assert!(why.contains("xxx[redacted]") && !why.contains("correct"), "{why}");
 }
 
@@ -128,29 +128,29 @@ async fn a_server_that_is_not_there_any_more_is_told_in_plain_words() {
     let reply = bench.call("echo", "hi").await;
     assert!(reply.is_error && words(&reply).contains("was lost while the call"), "{reply:?}");
     is_plain(&words(&reply), "down");
-    within("the news", async {
-        while !bench.servers.standings()[0].why.as_ref().is_some_and(|why| why.contains("listens"))
+    with_time_limit("the news", async {
+        while !bench.servers.reports()[0].why.as_ref().is_some_and(|why| why.contains("listens"))
         {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     })
     .await;
-    is_plain(&bench.servers.take_news().join("\n"), "down");
+    is_plain(&bench.servers.take_warnings().join("\n"), "down");
 }
 
 #[tokio::test]
 async fn a_call_that_is_late_is_told_to_people_too() {
     let timers = McpTimers { call: Duration::from_millis(300), ..McpTimers::default() };
-    let bench = Bench::with(&["well"], timers, |_, _| {}).ready().await;
+    let bench = McpFixture::with(&["well"], timers, |_, _| {}).ready().await;
     assert!(bench.call("hang", "").await.is_error);
-    let news = bench.servers.take_news().join("\n");
+    let news = bench.servers.take_warnings().join("\n");
     let wanted = "MCP server \"test\": the call of \"hang\" failed: did not answer within 0.3 s";
     assert!(news.starts_with(wanted), "{news}");
 }
 
 #[tokio::test]
 async fn what_is_no_result_is_an_error_and_what_is_odd_is_shown() {
-    let bench = Bench::of(&["well"]).ready().await;
+    let bench = McpFixture::of(&["well"]).ready().await;
     for (shape, wanted, is_error) in [
         (json!({ "foo": 1 }), r#"no result of a call: {"foo":1}"#, true),
         (json!({}), "no result of a call: {}", true),
@@ -170,7 +170,7 @@ async fn what_is_no_result_is_an_error_and_what_is_odd_is_shown() {
 
 #[tokio::test]
 async fn messages_that_nobody_asked_for_change_nothing() {
-    let bench = Bench::of(&["well"]).ready().await;
+    let bench = McpFixture::of(&["well"]).ready().await;
     assert_eq!(words(&bench.call("noise", "").await), "the first");
     assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
     assert_eq!(bench.log().matches("start ").count(), 1, "it is the same connection");
@@ -179,9 +179,9 @@ async fn messages_that_nobody_asked_for_change_nothing() {
 #[tokio::test]
 async fn an_answer_that_comes_too_late_is_nobody_elses() {
     let timers = McpTimers { call: Duration::from_millis(300), ..McpTimers::default() };
-    let bench = Bench::with(&["well"], timers, |_, _| {}).ready().await;
+    let bench = McpFixture::with(&["well"], timers, |_, _| {}).ready().await;
     assert!(bench.call("tardy", "").await.is_error);
-    bench.hears("answered too late").await;
+    bench.wait_for_log("answered too late").await;
     assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
 }
 
@@ -189,7 +189,7 @@ async fn an_answer_that_comes_too_late_is_nobody_elses() {
 async fn progress_without_end_does_not_hide_the_end_of_patience() {
     let call = Duration::from_millis(500);
     let timers = McpTimers { call, call_max: Duration::from_secs(1), ..McpTimers::default() };
-    let bench = Bench::with(&["well"], timers, |_, _| {}).ready().await;
+    let bench = McpFixture::with(&["well"], timers, |_, _| {}).ready().await;
     let late = bench.call("flood", "").await;
     assert!(words(&late).contains("did not answer within 1."), "{late:?}");
 }
@@ -197,16 +197,16 @@ async fn progress_without_end_does_not_hide_the_end_of_patience() {
 #[tokio::test]
 async fn a_server_that_is_stopped_in_a_call_is_started_anew_and_not_left_behind() {
     let timers = McpTimers { call: Duration::from_millis(300), ..McpTimers::default() };
-    let bench = Bench::with(&["well"], timers, |_, _| {}).ready().await;
+    let bench = McpFixture::with(&["well"], timers, |_, _| {}).ready().await;
     assert!(words(&bench.call("stop", "").await).contains("did not answer"));
-    bench.becomes(ServerStatus::Pending).await;
-    bench.becomes(ServerStatus::Connected).await;
+    bench.wait_for_status(ServerStatus::Pending).await;
+    bench.wait_for_status(ServerStatus::Connected).await;
     assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
     let log = bench.log();
     let pids: Vec<i32> =
         log.lines().filter_map(|line| line.strip_prefix("start ")?.parse().ok()).collect();
     assert_eq!(pids.len(), 2, "{log}");
-    within("the end of the first", async {
+    with_time_limit("the end of the first", async {
         while is_alive(pids[0]) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -216,29 +216,29 @@ async fn a_server_that_is_stopped_in_a_call_is_started_anew_and_not_left_behind(
 
 #[tokio::test]
 async fn a_server_that_asks_and_reads_no_answers_is_started_anew() {
-    let bench = Bench::of(&["well"]).ready().await;
+    let bench = McpFixture::of(&["well"]).ready().await;
     let told = words(&bench.call("pester", "").await);
     assert!(told.contains("was lost while the call") || told.contains("hung up"), "{told}");
     let mut news = Vec::new();
-    within("the news", async {
+    with_time_limit("the news", async {
         while !news.iter().any(|line: &String| line.contains("it does not read what it is told")) {
             tokio::time::sleep(Duration::from_millis(10)).await;
-            news.extend(bench.servers.take_news());
+            news.extend(bench.servers.take_warnings());
         }
     })
     .await;
-    bench.becomes(ServerStatus::Connected).await;
+    bench.wait_for_status(ServerStatus::Connected).await;
     assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
 }
 
 #[tokio::test]
 async fn a_storm_of_news_about_tools_neither_starves_calls_nor_is_answered_in_kind() {
-    let bench = Bench::of(&["storm"]).ready().await;
+    let bench = McpFixture::of(&["storm"]).ready().await;
     let began = Instant::now();
     for _ in 0..20 {
         assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
     }
-    bench.hears("tools/list\n").await;
+    bench.wait_for_log("tools/list\n").await;
     while began.elapsed() < Duration::from_secs(2) {
         bench.call("echo", "hi").await;
     }
@@ -254,29 +254,29 @@ async fn a_tool_that_is_not_there_is_explained_by_how_its_server_stands() {
         (&["crash"][..], "is not connected yet: it did not start up (it said: cannot find"),
     ];
     for (mode, wanted) in table {
-        let bench = Bench::of(mode);
-        within("the first attempt", bench.servers.settle(Duration::from_mins(1))).await;
+        let bench = McpFixture::of(mode);
+        with_time_limit("the first attempt", bench.servers.wait_for_first_attempts(Duration::from_mins(1))).await;
         let told = words(&bench.call("nope", "").await);
         assert!(told.contains(wanted), "{mode:?}: {told}");
-        assert_eq!(bench.servers.absent("mcp__other__nope"), None);
-        assert_eq!(bench.servers.absent("Bash"), None);
+        assert_eq!(bench.servers.explain_missing_tool("mcp__other__nope"), None);
+        assert_eq!(bench.servers.explain_missing_tool("Bash"), None);
     }
     let closed = http("initialize:401").await;
-    closed.bench.becomes(ServerStatus::NeedsAuth).await;
+    closed.bench.wait_for_status(ServerStatus::NeedsAuth).await;
     let told = words(&closed.bench.call("echo", "").await);
     assert!(told.contains("is not connected: it wants a login (HTTP 401), and nobody"), "{told}");
     let gone = http("initialize:404").await;
-    gone.bench.becomes(ServerStatus::Failed).await;
+    gone.bench.wait_for_status(ServerStatus::Failed).await;
     let told = words(&gone.bench.call("echo", "").await);
     assert!(told.contains("Go on without it") && told.contains("HTTP 404"), "{told}");
-    let disabled = Bench::with(&["well"], McpTimers::default(), |config, _| config.disabled = true);
+    let disabled = McpFixture::with(&["well"], McpTimers::default(), |config, _| config.disabled = true);
     assert!(words(&disabled.call("echo", "").await).contains("is disabled"));
 }
 
 #[tokio::test]
 async fn every_version_of_the_protocol_is_spoken() {
     for version in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
-        let bench = Bench::of(&["version", version]).ready().await;
+        let bench = McpFixture::of(&["version", version]).ready().await;
         assert_eq!(words(&bench.call("echo", version).await), format!("echo: {version}"));
     }
 }
@@ -284,19 +284,19 @@ async fn every_version_of_the_protocol_is_spoken() {
 #[tokio::test]
 async fn a_server_that_knows_no_handshake_is_talked_to_without() {
     for code in ["-32601", "-32022", "-32020"] {
-        let bench = Bench::of(&["stateless", code]).ready().await;
+        let bench = McpFixture::of(&["stateless", code]).ready().await;
         assert_eq!(words(&bench.call("echo", code).await), format!("echo: {code}"));
     }
-    let bench = Bench::of(&["stateless", "-32603"]);
-    within("the first attempt", bench.servers.settle(Duration::from_mins(1))).await;
-    assert!(why(&bench).contains("did not start up: there is no handshake"), "{}", why(&bench));
+    let bench = McpFixture::of(&["stateless", "-32603"]);
+    with_time_limit("the first attempt", bench.servers.wait_for_first_attempts(Duration::from_mins(1))).await;
+    assert!(unavailable_reason(&bench).contains("did not start up: there is no handshake"), "{}", unavailable_reason(&bench));
     assert_eq!(bench.log().matches("server/discover").count(), 0, "{}", bench.log());
 }
 
 #[tokio::test]
 async fn a_server_without_tools_is_connected_all_the_same() {
-    let bench = Bench::of(&["toolless"]).ready().await;
+    let bench = McpFixture::of(&["toolless"]).ready().await;
     let names: Vec<String> =
-        bench.servers.definitions().into_iter().map(|tool| tool.name).collect();
+        bench.servers.tool_definitions().into_iter().map(|tool| tool.name).collect();
     assert_eq!(names, ["ListMcpResources", "ReadMcpResource"]);
 }

@@ -10,12 +10,12 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
-use super::{Bench, patient, script, surroundings, words};
-use crate::support::within;
+use super::{McpFixture, long_timers, script, server_environment, words};
+use crate::support::with_time_limit;
 
 /// A server over HTTP, and the process that it is.
 pub(super) struct Http {
-    pub(super) bench: Bench,
+    pub(super) bench: McpFixture,
     pub(super) child: Child,
 }
 
@@ -30,7 +30,7 @@ async fn serve(mode: &str, folder: &Path) -> (Child, String) {
         .expect("python is there");
     let stdout = child.stdout.take().expect("a pipe");
     let mut lines = BufReader::new(stdout).lines();
-    let port = within("a port", lines.next_line()).await.expect("a line").expect("a port");
+    let port = with_time_limit("a port", lines.next_line()).await.expect("a line").expect("a port");
     (child, format!("http://127.0.0.1:{port}/mcp"))
 }
 
@@ -43,11 +43,11 @@ pub(super) async fn http(mode: &str) -> Http {
         place: ServerAddress::Http { url, headers },
         timeout: None,
         disabled: false,
-        vouched: true,
+        trusted: true,
     };
-    let servers = Servers::new(vec![config], surroundings(folder.path()), patient());
+    let servers = Servers::new(vec![config], server_environment(folder.path()), long_timers());
     servers.start();
-    Http { bench: Bench { servers, folder }, child }
+    Http { bench: McpFixture { servers, folder }, child }
 }
 
 #[tokio::test]
@@ -68,7 +68,7 @@ async fn a_forgotten_session_is_renewed_and_the_call_made_once_more() {
         let log = bench.log();
         assert_eq!(log.matches("initialize").count() - log.matches("initialized").count(), 2);
         assert_eq!(log.matches("tools/call").count(), 2, "{mode}: {log}");
-        assert_eq!(bench.servers.tally().reconnects, 1, "{mode}");
+        assert_eq!(bench.servers.stats().reconnects, 1, "{mode}");
     }
 }
 
@@ -85,8 +85,8 @@ async fn a_server_that_forgets_every_session_is_not_asked_for_ever() {
 async fn who_wants_a_login_is_asked_once() {
     let http_closed = http("login").await;
     let closed = &http_closed.bench;
-    closed.becomes(ServerStatus::NeedsAuth).await;
-    assert!(closed.servers.require(&[]).await.expect_err("no login").contains("wants a login"));
+    closed.wait_for_status(ServerStatus::NeedsAuth).await;
+    assert!(closed.servers.wait_until_connected(&[]).await.expect_err("no login").contains("wants a login"));
     assert_eq!(closed.log().lines().count(), 1, "no second attempt: {}", closed.log());
     let http = http("revoked").await;
     let bench = http.bench.ready().await;
@@ -95,7 +95,7 @@ async fn who_wants_a_login_is_asked_once() {
         assert!(reply.is_error && words(&reply).contains("login"), "{reply:?}");
     }
     assert_eq!(bench.log().matches("tools/call").count(), 1, "{}", bench.log());
-    bench.becomes(ServerStatus::NeedsAuth).await;
+    bench.wait_for_status(ServerStatus::NeedsAuth).await;
 }
 
 #[tokio::test]
@@ -107,6 +107,6 @@ async fn a_server_that_is_down_is_an_error_and_not_the_end() {
     let cancel = CancellationToken::new();
     let nothing = json!({});
     let call = bench.servers.call("mcp__test__echo", &nothing, &cancel);
-    let reply = within("an answer", call).await;
+    let reply = with_time_limit("an answer", call).await;
     assert!(reply.is_error, "{reply:?}");
 }

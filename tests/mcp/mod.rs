@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{supervisor, within};
+use crate::support::{supervisor, with_time_limit};
 
 /// What nobody may see.
 const SECRET: &str = "correct-horse-battery";
@@ -30,13 +30,13 @@ pub(crate) fn script() -> PathBuf {
 }
 
 /// Servers that are being tried, and a folder for what they leave.
-struct Bench {
+struct McpFixture {
     servers: Servers,
     folder: TempDir,
 }
 
 /// However busy the machine is, nobody starts too late, unless that is on trial.
-fn patient() -> McpTimers {
+fn long_timers() -> McpTimers {
     let long = Duration::from_mins(4);
     McpTimers { wait: long, start: long, ..McpTimers::default() }
 }
@@ -53,11 +53,11 @@ fn program(name: &str, arguments: &[&str], log: &Path) -> ServerConfig {
         },
         timeout: None,
         disabled: false,
-        vouched: true,
+        trusted: true,
     }
 }
 
-fn surroundings(folder: &Path) -> ServerEnvironment {
+fn server_environment(folder: &Path) -> ServerEnvironment {
     ServerEnvironment {
         cwd: folder.to_path_buf(),
         folders: Vec::new(),
@@ -71,17 +71,17 @@ fn surroundings(folder: &Path) -> ServerEnvironment {
     }
 }
 
-impl Bench {
+impl McpFixture {
     /// One server named `test`, of that mode.
     fn of(mode: &[&str]) -> Self {
-        Self::with(mode, patient(), |_, _| {})
+        Self::with(mode, long_timers(), |_, _| {})
     }
 
     fn with(mode: &[&str], timers: McpTimers, change: impl FnOnce(&mut ServerConfig, &Path)) -> Self {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let mut config = program("test", mode, &folder.path().join("log"));
         change(&mut config, folder.path());
-        let servers = Servers::new(vec![config], surroundings(folder.path()), timers);
+        let servers = Servers::new(vec![config], server_environment(folder.path()), timers);
         servers.start();
         Self { servers, folder }
     }
@@ -91,8 +91,8 @@ impl Bench {
     }
 
     /// Waits until its log says so.
-    async fn hears(&self, words: &str) {
-        within(words, async {
+    async fn wait_for_log(&self, words: &str) {
+        with_time_limit(words, async {
             while !self.log().contains(words) {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
@@ -101,20 +101,20 @@ impl Bench {
     }
 
     async fn ready(self) -> Self {
-        within("the server", self.servers.require(&[])).await.expect("it starts");
+        with_time_limit("the server", self.servers.wait_until_connected(&[])).await.expect("it starts");
         self
     }
 
     async fn call(&self, tool: &str, text: &str) -> CallReply {
         let (name, input) = (format!("mcp__test__{tool}"), json!({ "text": text }));
         let cancel = CancellationToken::new();
-        within("an answer", self.servers.call(&name, &input, &cancel)).await
+        with_time_limit("an answer", self.servers.call(&name, &input, &cancel)).await
     }
 
     /// Waits until the server stands like this.
-    async fn becomes(&self, status: ServerStatus) {
-        within("its standing", async {
-            while self.servers.standings()[0].status != status {
+    async fn wait_for_status(&self, status: ServerStatus) {
+        with_time_limit("its standing", async {
+            while self.servers.reports()[0].status != status {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         })
@@ -127,14 +127,14 @@ fn words(reply: &CallReply) -> String {
         ContentPart::Block(Block::Text { text }) => text.clone(),
         ContentPart::Block(_) | ContentPart::Data { .. } => format!("{piece:?}"),
     };
-    reply.pieces.iter().map(text).collect::<Vec<_>>().join("\n")
+    reply.parts.iter().map(text).collect::<Vec<_>>().join("\n")
 }
 
-fn why(bench: &Bench) -> String {
-    bench.servers.standings()[0].why.clone().unwrap_or_default()
+fn unavailable_reason(bench: &McpFixture) -> String {
+    bench.servers.reports()[0].why.clone().unwrap_or_default()
 }
 
 fn entry(value: &Value) -> Result<(ServerConfig, Vec<String>), String> {
     let lookup = |name: &str| (name == "TOKEN").then(|| "abc".to_owned());
-    ServerConfig::read("srv", value, &lookup)
+    ServerConfig::parse("srv", value, &lookup)
 }

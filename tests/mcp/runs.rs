@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::script;
 use crate::support::stopwatch::Stopwatch;
-use crate::support::{Ended, Running, Trial, is_alive, serve, within};
+use crate::support::{FinishedProcess, RunningProcess, RunBuilder, is_alive, serve, with_time_limit};
 
 /// A configuration of one server named `test`.
 fn config(arguments: &[&str], more: &Value) -> String {
@@ -21,8 +21,8 @@ fn config(arguments: &[&str], more: &Value) -> String {
     json!({ "mcpServers": { "test": entry } }).to_string()
 }
 
-pub(super) fn trial(server: &RehearsalServer, arguments: &[&str]) -> Trial {
-    Trial::against(server)
+pub(super) fn trial(server: &RehearsalServer, arguments: &[&str]) -> RunBuilder {
+    RunBuilder::against(server)
         .args(["go", "--output-format", "stream-json", "--mcp-config"])
         .args([config(arguments, &json!({}))])
 }
@@ -47,7 +47,7 @@ fn status(frame: &Value) -> &str {
 }
 
 #[track_caller]
-pub(super) fn succeeded(ended: &Ended) -> Value {
+pub(super) fn succeeded(ended: &FinishedProcess) -> Value {
     let result = ended.result();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     result
@@ -87,7 +87,7 @@ async fn nobody_may_use_a_servers_tool_without_leave() {
     ];
     for (flags, wanted) in table {
         let server = serve(calls("echo", "hello"));
-        let trial = Trial::bare(&server.base_url());
+        let trial = RunBuilder::bare(&server.base_url());
         let trial = trial.args(["go", "--mcp-config", &config(&["well"], &json!({}))]).args(flags);
         let ended = trial.run().await;
         let result = succeeded(&ended);
@@ -138,7 +138,7 @@ async fn hooks_allow_deny_and_change_calls_of_servers() {
         if by_rule {
             settings["permissions"] = json!({ "ask": ["mcp__test__echo"] });
         }
-        let trial = Trial::bare(&server.base_url())
+        let trial = RunBuilder::bare(&server.base_url())
             .args(["go", "--mcp-config", &config(&["well"], &json!({}))])
             .args(["--settings", &settings.to_string()])
             .args(if by_rule { &[][..] } else { flags });
@@ -158,14 +158,14 @@ async fn hooks_allow_deny_and_change_calls_of_servers() {
 async fn what_changes_something_is_not_used_while_planning() {
     let flags = ["--allowedTools", "mcp__test", "--permission-mode", "plan"];
     let server = serve(calls("env", "HOME"));
-    let trial = Trial::bare(&server.base_url());
+    let trial = RunBuilder::bare(&server.base_url());
     let allowing = hooked("*", r#""permissionDecision": "allow""#);
     let trial = trial.args(["go", "--mcp-config", &config(&["well"], &json!({}))]).args(flags);
     succeeded(&trial.args(["--settings", &allowing]).run().await);
     assert!(told(&server).contains("the run only plans"), "{}", told(&server));
     // A repository's server is not believed.
     let server = serve(calls("echo", "hello"));
-    let trial = Trial::bare(&server.base_url()).args(["go", "--trust-project"]).args(flags);
+    let trial = RunBuilder::bare(&server.base_url()).args(["go", "--trust-project"]).args(flags);
     let file = trial.work().join(".mcp.json");
     std::fs::write(file, config(&["well"], &json!({}))).expect("a file");
     succeeded(&trial.run().await);
@@ -180,7 +180,7 @@ async fn resources_need_leave_to_be_read_and_none_to_be_listed() {
             .tool("ReadMcpResource", json!({ "server": "test", "uri": "x://notes" }))
             .reply("Done.");
         let server = serve(scenario);
-        let trial = Trial::bare(&server.base_url());
+        let trial = RunBuilder::bare(&server.base_url());
         let config = config(&["rich"], &json!({}));
         let ended = trial.args(["go", "--mcp-config", &config]).args(flags).run().await;
         let result = succeeded(&ended);
@@ -241,7 +241,7 @@ async fn the_first_request_waits_no_longer_than_mcp_timeout() {
     let began = Stopwatch::start();
     let ended = trial(&server, &["never"]).env("MCP_TIMEOUT", "700").run().await;
     let result = succeeded(&ended);
-    began.keeps(Duration::from_secs(20), "the end");
+    began.assert_within(Duration::from_secs(20), "the end");
     assert_eq!(status(&ended.frames()[0]["mcp_servers"][0]), "pending");
     let warnings = result["warnings"].to_string();
     let wanted = "the run begins without MCP servers that are still starting (test)";
@@ -251,13 +251,13 @@ async fn the_first_request_waits_no_longer_than_mcp_timeout() {
 #[tokio::test]
 async fn a_slow_start_is_waited_for_and_its_tools_are_in_the_first_request() {
     let server = serve(calls("echo", "hello"));
-    let trial = Trial::against(&server);
+    let trial = RunBuilder::against(&server);
     let gate = trial.work().join("gate");
     let config = config(&["late", &gate.display().to_string()], &json!({}));
     let trial = trial.args(["go", "--output-format", "stream-json", "--mcp-config", &config]);
     let mut running = trial.env("MCP_TIMEOUT", "200000").start();
-    running.hears("waiting for MCP servers (test), ").await;
-    running.hears("left until the run begins without them").await;
+    running.wait_for_stderr("waiting for MCP servers (test), ").await;
+    running.wait_for_stderr("left until the run begins without them").await;
     assert_eq!(server.requests().len(), 0, "nothing is asked before the servers are there");
     std::fs::write(&gate, "").expect("a file can be written");
     let ended = running.end().await;
@@ -284,7 +284,7 @@ async fn a_late_servers_tools_join_at_the_next_turn_and_the_model_is_told() {
         .tool("mcp__test__echo", json!({ "text": "late" }))
         .reply("Done.");
     let server = serve(scenario);
-    let trial = Trial::against(&server);
+    let trial = RunBuilder::against(&server);
     let (gate, log) = (trial.work().join("gate"), trial.work().join("log"));
     let log = json!({ "env": { "SERVER_LOG": log } });
     let config = config(&["late", &gate.display().to_string()], &log);
@@ -371,7 +371,7 @@ async fn what_a_model_cannot_be_shown_is_saved_for_it() {
 
 /// Waits for the processes that a stubborn server lists, and returns them.
 async fn listed(pids: &Path) -> Vec<i32> {
-    within("the processes", async {
+    with_time_limit("the processes", async {
         loop {
             let text = std::fs::read_to_string(pids).unwrap_or_default();
             let listed: Vec<i32> = text.lines().filter_map(|line| line.parse().ok()).collect();
@@ -387,22 +387,22 @@ async fn listed(pids: &Path) -> Vec<i32> {
 #[tokio::test]
 async fn a_server_that_will_not_die_does_not_keep_the_process() {
     let server = serve(calls("echo", "hi"));
-    let trial = Trial::against(&server);
+    let trial = RunBuilder::against(&server);
     let pids = trial.work().join("pids");
     let config = config(&["stubborn", &pids.display().to_string()], &json!({}));
     let watch = Stopwatch::start();
     let ended = trial.args(["go", "--mcp-config", &config]).run().await;
     let result = succeeded(&ended);
     let took = Duration::from_millis(result["duration_ms"].as_u64().expect("a number"));
-    assert!(took < watch.stretched(Duration::from_secs(25)), "{took:?}");
+    assert!(took < watch.scaled_bound(Duration::from_secs(25)), "{took:?}");
     for pid in listed(&pids).await {
         assert!(!is_alive(pid), "{pid} survived");
     }
 }
 
-async fn hangs(running: &mut Running) {
+async fn hangs(running: &mut RunningProcess) {
     let log = running.work().join("log");
-    within("the call", async {
+    with_time_limit("the call", async {
         while !std::fs::read_to_string(&log).unwrap_or_default().contains("call hang") {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -413,7 +413,7 @@ async fn hangs(running: &mut Running) {
 #[tokio::test]
 async fn an_interrupt_ends_a_run_that_waits_for_a_server() {
     let server = serve(calls("hang", ""));
-    let trial = Trial::against(&server);
+    let trial = RunBuilder::against(&server);
     let log = json!({ "env": { "SERVER_LOG": trial.work().join("log") } });
     let config = config(&["well"], &log);
     let mut running = trial.args(["go", "--mcp-config", &config]).start();
@@ -421,7 +421,7 @@ async fn an_interrupt_ends_a_run_that_waits_for_a_server() {
     let began = Stopwatch::start();
     running.signal(Signal::SIGTERM);
     let ended = running.end().await;
-    began.keeps(Duration::from_secs(4), "the end");
+    began.assert_within(Duration::from_secs(4), "the end");
     assert_eq!(ended.code, Some(143), "{ended:?}");
     assert_eq!(ended.result()["terminal_reason"], "aborted_tools");
     assert_eq!(server.requests().len(), 1, "no request after the signal");
@@ -447,7 +447,7 @@ async fn a_repositorys_servers_start_only_where_it_is_trusted() {
         (&["--trust-project", "--setting-sources", "user"], json!([])),
     ] {
         let server = serve(Scenario::new().reply("Done."));
-        let trial = Trial::against(&server).args(["go", "--output-format", "stream-json"]);
+        let trial = RunBuilder::against(&server).args(["go", "--output-format", "stream-json"]);
         let file = trial.work().join(".mcp.json");
         std::fs::write(file, config(&["well"], &json!({}))).expect("a file");
         let ended = trial.args(flags).run().await;
@@ -462,7 +462,7 @@ async fn a_repositorys_servers_start_only_where_it_is_trusted() {
 #[tokio::test]
 async fn settings_name_servers_and_switch_those_of_a_repository_off() {
     let server = serve(Scenario::new().reply("Done."));
-    let trial = Trial::against(&server).args(["go", "--output-format", "stream-json"]);
+    let trial = RunBuilder::against(&server).args(["go", "--output-format", "stream-json"]);
     let file = trial.work().join(".mcp.json");
     std::fs::write(file, config(&["well"], &json!({}))).expect("a file");
     let own: Value = serde_json::from_str(&config(&["well"], &json!({}))).expect("JSON");
@@ -488,7 +488,7 @@ async fn a_configuration_that_is_none_is_a_mistake_with_its_place() {
         ("{\"mcpServers\": []}", "--mcp-config:1:16: \"mcpServers\" takes"),
         ("no/such/file.json", "no/such/file.json: cannot be read"),
     ] {
-        let ended = Trial::against(&server).args(["go", "--mcp-config", given]).run().await;
+        let ended = RunBuilder::against(&server).args(["go", "--mcp-config", given]).run().await;
         assert_eq!(ended.code, Some(2), "{ended:?}");
         let errors = ended.result()["errors"].to_string().replace("\\\"", "\"");
         assert!(errors.contains(wanted), "{errors}");

@@ -4,31 +4,31 @@ use std::time::Duration;
 
 use outlast::mcp::{ServerAddress, Servers, ServerStatus, McpTimers};
 
-use super::{Bench, patient, program, surroundings, why, words};
+use super::{McpFixture, long_timers, program, server_environment, unavailable_reason, words};
 use crate::support::stopwatch::Stopwatch;
-use crate::support::{is_alive, within};
+use crate::support::{is_alive, with_time_limit};
 
 #[tokio::test]
 async fn a_slow_server_holds_nobody_up_and_joins_later() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let gate = folder.path().join("gate");
-    let bench = Bench::of(&["late", &gate.display().to_string()]);
-    bench.servers.settle(Duration::from_millis(200)).await;
-    assert_eq!(bench.servers.standings()[0].status, ServerStatus::Pending);
-    assert!(bench.servers.definitions().is_empty());
+    let bench = McpFixture::of(&["late", &gate.display().to_string()]);
+    bench.servers.wait_for_first_attempts(Duration::from_millis(200)).await;
+    assert_eq!(bench.servers.reports()[0].status, ServerStatus::Pending);
+    assert!(bench.servers.tool_definitions().is_empty());
     std::fs::write(&gate, "").expect("a file can be written");
     let bench = bench.ready().await;
-    assert!(!bench.servers.definitions().is_empty());
+    assert!(!bench.servers.tool_definitions().is_empty());
 }
 
 #[tokio::test]
 async fn a_server_that_crashes_says_why_and_is_tried_again() {
-    let bench = Bench::of(&["crash"]);
-    within("the first attempt", bench.servers.settle(Duration::from_mins(4))).await;
-    let standing = &bench.servers.standings()[0];
+    let bench = McpFixture::of(&["crash"]);
+    with_time_limit("the first attempt", bench.servers.wait_for_first_attempts(Duration::from_mins(4))).await;
+    let standing = &bench.servers.reports()[0];
     assert_eq!(standing.status, ServerStatus::Pending);
-    assert!(why(&bench).contains("cannot find my config"), "{}", why(&bench));
-    within("the second attempt", async {
+    assert!(unavailable_reason(&bench).contains("cannot find my config"), "{}", unavailable_reason(&bench));
+    with_time_limit("the second attempt", async {
         while bench.log().matches("start ").count() < 2 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -38,17 +38,17 @@ async fn a_server_that_crashes_says_why_and_is_tried_again() {
 
 #[tokio::test]
 async fn a_program_that_is_not_there_is_given_up_at_once() {
-    let bench = Bench::with(&[], patient(), |config, _| {
+    let bench = McpFixture::with(&[], long_timers(), |config, _| {
         let variables = std::collections::BTreeMap::default();
         let (command, arguments) = ("no-such-server".to_owned(), Vec::new());
         config.place = ServerAddress::Program { command, arguments, variables };
     });
-    let missing = within("the verdict", bench.servers.require(&[])).await.expect_err("not there");
+    let missing = with_time_limit("the verdict", bench.servers.wait_until_connected(&[])).await.expect_err("not there");
     assert!(missing.contains("no-such-server") && missing.contains("PATH"), "{missing}");
-    assert_eq!(bench.servers.standings()[0].status, ServerStatus::Failed);
+    assert_eq!(bench.servers.reports()[0].status, ServerStatus::Failed);
     let reply = bench.call("echo", "").await;
     assert!(reply.is_error, "{reply:?}");
-    let unknown = bench.servers.require(&["other".to_owned()]).await.expect_err("unknown");
+    let unknown = bench.servers.wait_until_connected(&["other".to_owned()]).await.expect_err("unknown");
     assert!(unknown.contains("configured nowhere"), "{unknown}");
 }
 
@@ -56,28 +56,28 @@ async fn a_program_that_is_not_there_is_given_up_at_once() {
 async fn a_server_that_never_answers_is_waited_for_no_longer_than_its_start_may_take() {
     let short = Duration::from_millis(300);
     let timers = McpTimers { wait: short, start: short, ..McpTimers::default() };
-    let bench = Bench::with(&["never"], timers, |_, _| {});
-    let late = within("the verdict", bench.servers.require(&[])).await.expect_err("it is late");
+    let bench = McpFixture::with(&["never"], timers, |_, _| {});
+    let late = with_time_limit("the verdict", bench.servers.wait_until_connected(&[])).await.expect_err("it is late");
     assert!(late.contains("not there in time"), "{late}");
-    within("the first attempt", bench.servers.settle(Duration::from_mins(4))).await;
-    assert!(why(&bench).contains("did not answer within 0.3 s"), "{}", why(&bench));
+    with_time_limit("the first attempt", bench.servers.wait_for_first_attempts(Duration::from_mins(4))).await;
+    assert!(unavailable_reason(&bench).contains("did not answer within 0.3 s"), "{}", unavailable_reason(&bench));
 }
 
 #[tokio::test]
 async fn garbage_is_passed_over_but_not_for_ever() {
-    let bench = Bench::of(&["garbage"]).ready().await;
+    let bench = McpFixture::of(&["garbage"]).ready().await;
     assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
-    let endless = Bench::of(&["yes"]);
-    within("the first attempt", endless.servers.settle(Duration::from_mins(4))).await;
-    assert!(why(&endless).contains("prints what is no message"), "{}", why(&endless));
+    let endless = McpFixture::of(&["yes"]);
+    with_time_limit("the first attempt", endless.servers.wait_for_first_attempts(Duration::from_mins(4))).await;
+    assert!(unavailable_reason(&endless).contains("prints what is no message"), "{}", unavailable_reason(&endless));
 }
 
 #[tokio::test]
 async fn one_bad_tool_does_not_take_the_others_with_it() {
-    let bench = Bench::of(&["badtool"]).ready().await;
-    assert!(bench.servers.knows("mcp__test__echo"));
-    assert!(!bench.servers.knows("mcp__test__bad") && !bench.servers.knows("mcp__test__worse"));
-    let news = bench.servers.take_news().join("\n");
+    let bench = McpFixture::of(&["badtool"]).ready().await;
+    assert!(bench.servers.has_tool("mcp__test__echo"));
+    assert!(!bench.servers.has_tool("mcp__test__bad") && !bench.servers.has_tool("mcp__test__worse"));
+    let news = bench.servers.take_warnings().join("\n");
     assert!(news.contains("\"bad\" is left out") && news.contains("\"worse\""), "{news}");
 }
 
@@ -88,18 +88,18 @@ async fn servers_start_side_by_side_and_of_two_alike_the_first_counts() {
     let names = ["a b", "a_b", "c"];
     let mut configs: Vec<_> = names.map(|name| program(name, &["well"], &log)).into();
     configs[2].disabled = true;
-    let servers = Servers::new(configs, surroundings(folder.path()), patient());
+    let servers = Servers::new(configs, server_environment(folder.path()), long_timers());
     servers.start();
-    within("the servers", servers.require(&["a b".to_owned()])).await.expect("it starts");
-    let standings: Vec<ServerStatus> = servers.standings().iter().map(|one| one.status).collect();
+    with_time_limit("the servers", servers.wait_until_connected(&["a b".to_owned()])).await.expect("it starts");
+    let standings: Vec<ServerStatus> = servers.reports().iter().map(|one| one.status).collect();
     assert_eq!(standings, [ServerStatus::Connected, ServerStatus::Disabled, ServerStatus::Disabled]);
-    assert!(servers.knows("mcp__a_b__echo"));
-    assert!(servers.take_news()[0].contains("\"a_b\""));
+    assert!(servers.has_tool("mcp__a_b__echo"));
+    assert!(servers.take_warnings()[0].contains("\"a_b\""));
 }
 
 #[tokio::test]
 async fn a_server_sees_what_it_is_given_and_where_the_project_is() {
-    let bench = Bench::of(&["well"]).ready().await;
+    let bench = McpFixture::of(&["well"]).ready().await;
     let folder = bench.folder.path().display().to_string();
     assert_eq!(words(&bench.call("env", "CLAUDE_PROJECT_DIR").await), folder);
     assert_eq!(words(&bench.call("env", "HOME").await), "None");
@@ -107,19 +107,19 @@ async fn a_server_sees_what_it_is_given_and_where_the_project_is() {
 
 #[tokio::test]
 async fn a_good_server_ends_when_its_input_does() {
-    let bench = Bench::of(&["well"]).ready().await;
+    let bench = McpFixture::of(&["well"]).ready().await;
     let began = Stopwatch::start();
     bench.servers.close(Duration::from_secs(20)).await;
     assert!(bench.log().contains("input closed"), "{}", bench.log());
-    began.keeps(Duration::from_secs(10), "its end");
+    began.assert_within(Duration::from_secs(10), "its end");
 }
 
 #[tokio::test]
 async fn a_stubborn_server_is_ended_with_what_it_has_started() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let pids = folder.path().join("pids");
-    let bench = Bench::of(&["stubborn", &pids.display().to_string()]).ready().await;
-    let listed = within("both of them", async {
+    let bench = McpFixture::of(&["stubborn", &pids.display().to_string()]).ready().await;
+    let listed = with_time_limit("both of them", async {
         loop {
             let text = std::fs::read_to_string(&pids).unwrap_or_default();
             let listed: Vec<i32> = text.lines().filter_map(|line| line.parse().ok()).collect();
@@ -131,7 +131,7 @@ async fn a_stubborn_server_is_ended_with_what_it_has_started() {
     })
     .await;
     bench.servers.close(Duration::from_secs(20)).await;
-    within("their end", async {
+    with_time_limit("their end", async {
         while listed.iter().any(|pid| is_alive(*pid)) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

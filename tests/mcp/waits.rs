@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::runs::{calls, succeeded, told, trial};
 use super::script;
-use crate::support::{Trial, serve};
+use crate::support::{RunBuilder, serve};
 
 #[tokio::test]
 async fn who_waits_for_a_required_server_is_soon_told_for_which_and_how_long() {
@@ -48,7 +48,7 @@ async fn what_a_session_requires_is_carried_over_when_it_is_resumed() {
 #[tokio::test]
 async fn what_is_left_out_of_a_configuration_is_told_with_its_place() {
     let server = serve(Scenario::new().reply("Done."));
-    let trial = Trial::against(&server);
+    let trial = RunBuilder::against(&server);
     let file = trial.work().join("servers.json");
     let text = r#"{ "mcpServers": {
       "old": { "type": "sse", "url": "https://example.com/sse" },
@@ -120,7 +120,7 @@ async fn two_servers_that_would_have_a_tool_of_one_name_do_not_spoil_the_request
     let server = serve(Scenario::new().reply("Done."));
     let entry = |name: &str| json!({ "command": "python3", "args": [script(), "named", name] });
     let servers = json!({ "mcpServers": { "a": entry("b__c"), "a__b": entry("c") } });
-    let trial = Trial::against(&server).args(["go", "--mcp-required=all", "--mcp-config"]);
+    let trial = RunBuilder::against(&server).args(["go", "--mcp-required=all", "--mcp-config"]);
     let ended = trial.args([servers.to_string()]).run().await;
     succeeded(&ended);
     let tools = server.requests()[0].body["tools"].clone();

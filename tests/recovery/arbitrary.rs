@@ -2,14 +2,14 @@
 
 use proptest::prelude::*;
 
-use super::explore::wander_by;
-use super::simulate::live_through;
+use super::explore::explore_random;
+use super::simulate::simulate_run;
 
 /// Plays what `data` says: the first bit chooses between a day in a whole world, where its bytes
 /// stand for the dice, and bare events at any pace. Fuzzing calls this, too.
 pub(crate) fn play(data: &[u8]) {
     let Some((mode, tape)) = data.split_first() else { return };
-    if mode & 1 == 0 { live_through(tape) } else { wander_by(tape) }
+    if mode & 1 == 0 { simulate_run(tape) } else { explore_random(tape) }
 }
 
 proptest! {

@@ -14,7 +14,7 @@ use super::{
 
 const OVERLOAD: ErrorClass = ErrorClass::ServerOverload;
 const ROUNDS: AvailableMitigations = AvailableMitigations { rounds: true, ..AvailableMitigations::NONE };
-const ROOMY: TokenEstimate = TokenEstimate { size: 20_000, window: 200_000, remedies: ROUNDS, ..FREE };
+const ROOMY: TokenEstimate = TokenEstimate { size: 20_000, window: 200_000, mitigations: ROUNDS, ..FREE };
 const CROWDED: TokenEstimate = TokenEstimate { size: 190_000, ..ROOMY };
 const PASSED: Event = Event::Checked { passed: true };
 const FAILED: Event = Event::Checked { passed: false };
@@ -33,12 +33,12 @@ fn told(story: &Story) -> Told {
     for step in &story.told {
         if matches!(step.event, Event::Replied(_)) {
             calls += 1;
-            told.chronicle.bill(Money::from_pico_dollars(1 << calls), 1 << calls);
+            told.chronicle.record_cost(Money::from_pico_dollars(1 << calls), 1 << calls);
         }
         turns += u32::from(step.edit.reply == ReplyDisposition::Keep);
         told.ended.extend(told.chronicle.observe(step, turns));
     }
-    assert_eq!(told.ended, told.chronicle.episodes().cloned().collect::<Vec<_>>());
+    assert_eq!(told.ended, told.chronicle.records().cloned().collect::<Vec<_>>());
     told
 }
 
@@ -61,11 +61,11 @@ fn tried(episode: &RecoveryRecord) -> Vec<(&str, u32)> {
 }
 
 fn begin(weight: TokenEstimate, limits: Limits) -> Story {
-    Story::unasked(limits).weighing(weight).then(Event::Begin)
+    Story::unasked(limits).measure_with(weight).then(Event::Begin)
 }
 
 fn overflow(remedies: AvailableMitigations) -> Event {
-    Event::Failed(Failure { remedies, ..failure(ErrorClass::PromptTooLong) })
+    Event::Failed(Failure { mitigations: remedies, ..failure(ErrorClass::PromptTooLong) })
 }
 
 // --- calls --------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ fn a_run_that_breaks_without_a_last_step_still_ends_what_was_under_way() {
 
 #[test]
 fn a_compaction_is_saved_by_its_summary_and_charged_for_it() {
-    let story = begin(CROWDED, limits()).fails_and_waits(OVERLOAD, 1).weighing(ROOMY).then(ANSWER);
+    let story = begin(CROWDED, limits()).fails_and_waits(OVERLOAD, 1).measure_with(ROOMY).then(ANSWER);
     let before_the_reply = told(&story);
     assert_eq!(before_the_reply.chronicle.totals().compactions, 1);
     let episode = before_the_reply.only();
@@ -271,7 +271,7 @@ fn an_overflow_is_over_with_the_reply_and_not_with_the_summary() {
 fn a_compaction_that_came_to_nothing_is_not_saved_by_the_next_one() {
     let empty = Event::Replied(ReplyKind::Empty);
     let story = begin(CROWDED, limits()).then(empty).then(overflow(ROUNDS));
-    let story = story.weighing(ROOMY).then(ANSWER);
+    let story = story.measure_with(ROOMY).then(ANSWER);
     assert_eq!(told(&story).ended, [], "now it is the reply that is wanted");
     let episode = told(&story.then(ANSWER)).only();
     assert_eq!((episode.attempts, episode.saved), (4, true));
@@ -331,7 +331,7 @@ fn an_answer_in_the_wrong_form_is_saved_by_one_that_fits() {
     let story = Story::begin(rules)
         .then(ANSWER)
         .then(TOOL_CALLS)
-        .then(Event::Misfit)
+        .then(Event::SchemaMismatch)
         .then(TOOL_CALLS)
         .then(TOOLS_DONE)
         .then(TOOL_CALLS)
@@ -366,7 +366,7 @@ fn a_recovery_that_a_crash_cut_open_goes_on_in_the_next_process() {
     let waited = told(&story).chronicle.totals().waited;
     let mut chronicle = told(&story).chronicle.resumed();
     assert_eq!(chronicle, chronicle.clone().resumed(), "twice is once");
-    let next = Story::take_up(story.run.resumed(), limits()).at(after(7)).then(ANSWER);
+    let next = Story::resume(story.run.resumed(), limits()).at(after(7)).then(ANSWER);
     let ended: Vec<RecoveryRecord> =
         next.told.iter().flat_map(|step| chronicle.observe(step, 1)).collect();
     assert_eq!(ended.len(), 1);
@@ -387,8 +387,8 @@ fn only_the_latest_hundred_are_remembered_and_all_are_counted() {
         chronicle.observe(step, turns);
     }
     let totals = chronicle.totals();
-    assert_eq!((totals.saved, totals.forgotten, chronicle.episodes().len()), (102, 2, 100));
-    assert_eq!(chronicle.episodes().next().map(|first| first.turn), Some(3), "the oldest go");
+    assert_eq!((totals.saved, totals.forgotten, chronicle.records().len()), (102, 2, 100));
+    assert_eq!(chronicle.records().next().map(|first| first.turn), Some(3), "the oldest go");
     assert_eq!(totals.strategies.of("retry"), 102);
 }
 
@@ -421,7 +421,7 @@ fn the_loop_s_transitions_have_the_names_that_the_specification_gives_them() {
     let named = [
         (RecoveryPlan::Escalate, "max_output_tokens_escalate"),
         (RecoveryPlan::Continue, "max_output_tokens_recovery"),
-        (RecoveryPlan::Drain, "collapse_drain_retry"),
+        (RecoveryPlan::CommitFolds, "collapse_drain_retry"),
         (RecoveryPlan::CompactReactively, "reactive_compact_retry"),
         (RecoveryPlan::Strip, "media_strip_retry"),
         (RecoveryPlan::SwitchModel, "model_fallback"),
@@ -430,7 +430,7 @@ fn the_loop_s_transitions_have_the_names_that_the_specification_gives_them() {
     for (plan, name) in named {
         assert_eq!(plan.transition(), Some(name));
     }
-    for plan in [RecoveryPlan::Retry { tokens: 5 }, RecoveryPlan::Compact, RecoveryPlan::Heal] {
+    for plan in [RecoveryPlan::Retry { tokens: 5 }, RecoveryPlan::Compact, RecoveryPlan::RepairBlock] {
         assert_eq!(plan.transition(), None);
     }
 }
@@ -468,8 +468,8 @@ fn effort_that_was_asked_for_has_come_when_the_hooks_agree_too() {
 
 #[test]
 fn a_compaction_that_a_hook_prevents_is_gone_without() {
-    let story = begin(CROWDED, limits()).then(Event::Prevented);
-    assert_eq!(story.decision().plan, Some(RecoveryPlan::Forgo));
+    let story = begin(CROWDED, limits()).then(Event::SummaryPrevented);
+    assert_eq!(story.decision().plan, Some(RecoveryPlan::SkipCompaction));
     let told = told(&story.then(ANSWER));
     assert_eq!(told.classes(), [("context_window", true)]);
 }

@@ -62,7 +62,7 @@ fn a_spend_limit_is_never_retried_whatever_the_status_says() {
         for code in ["enforced_spend_limit_reached", "contract_spend_limit_reached"] {
             let reached = classify(&refused(status, "rate_limit_error", code, "rate limited"));
             assert_eq!(reached.class, ErrorClass::CreditBalanceLow, "{status}");
-            assert!(!is_retried(Failure { ruling: Some(RetryHint::Retry), ..reached }), "{status}");
+            assert!(!is_retried(Failure { retry_hint: Some(RetryHint::Retry), ..reached }), "{status}");
         }
     }
 }
@@ -79,14 +79,14 @@ fn what_is_not_an_answer_has_a_class_too() {
         (FaultKind::Timeout { timer: Timer::StreamProgress }, ErrorClass::StreamStalled),
         (connection, ErrorClass::ConnectionError),
         (FaultKind::TornStream { detail: detail() }, ErrorClass::ConnectionError),
-        (FaultKind::Nonsense { detail: detail() }, ErrorClass::BadResponse),
-        (FaultKind::Page { detail: detail() }, ErrorClass::ServerError),
+        (FaultKind::InvalidContent { detail: detail() }, ErrorClass::BadResponse),
+        (FaultKind::HtmlPage { detail: detail() }, ErrorClass::ServerError),
         (FaultKind::Certificate { detail: detail() }, ErrorClass::SslCertError),
         (FaultKind::Unsendable { detail: detail() }, ErrorClass::InvalidRequest),
     ];
     for (kind, expected) in cases {
         let retried = !matches!(expected, ErrorClass::SslCertError | ErrorClass::InvalidRequest);
-        let failure = classify(&Fault::new(kind.clone(), FailureStage::Nowhere));
+        let failure = classify(&Fault::new(kind.clone(), FailureStage::Unsent));
         assert_eq!(failure.class, expected, "{kind:?}");
         assert_eq!(is_retried(failure), retried, "{kind:?}");
     }
@@ -96,11 +96,11 @@ fn what_is_not_an_answer_has_a_class_too() {
 fn what_the_server_wished_and_ruled_is_passed_on() {
     let wish = Some(RetryAfter { wait: secs(7), source: RetryAfterSource::Reset });
     let ruling = Some(RetryHint::Stop);
-    let fault = Fault { wish, ruling, ..refused(429, "", "", "") };
+    let fault = Fault { retry_after: wish, retry_hint: ruling, ..refused(429, "", "", "") };
     let reach = FailureStage::Status;
     assert_eq!(
         classify(&fault),
-        Failure { wish, ruling, reach, body: fault.body, ..Failure::of(ErrorClass::RateLimit) }
+        Failure { retry_after, retry_hint, stage, body: fault.body, ..Failure::of(ErrorClass::RateLimit) }
     );
 }
 

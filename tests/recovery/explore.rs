@@ -11,7 +11,7 @@ use outlast::recovery::{
     Standing, StopReason, Transition, TokenEstimate, WorkStatus,
 };
 
-use super::{ANYTHING, FREE, NOTHING, after, failure, limits, reaching, ruled, secs, wishing};
+use super::{ANYTHING, FREE, NOTHING, after, failure, limits, failure_at_stage, failure_with_retry_hint, secs, failure_with_retry_after};
 
 /// One of everything that failures and replies need.
 fn small() -> Limits {
@@ -68,9 +68,9 @@ fn unfinished() -> Limits {
 }
 
 /// Streams that break, at two addresses.
-fn torn() -> Limits {
+fn broken_streams() -> Limits {
     let budgets = Budgets { turns: Some(4), retries: 3, bucket: 20, switches: 2, ..NOTHING };
-    Limits { budgets, whole_turns: 2, elsewhere: 0b10, ..small() }
+    Limits { budgets, whole_turns: 2, endpoint_changes: 0b10, ..small() }
 }
 
 /// Small requests that are called too long, and thinking that is not wanted.
@@ -83,12 +83,12 @@ fn misjudged() -> Limits {
 fn filling() -> Limits {
     let budgets = Budgets {
         turns: Some(2),
-        drains: 1,
+        fold_commits: 1,
         compactions: 2,
         reactive_compactions: 1,
         smaller_caps: 1,
         trims: 1,
-        forgone: 1,
+        failed_compactions: 1,
         ..NOTHING
     };
     Limits { budgets, ..small() }
@@ -97,7 +97,7 @@ fn filling() -> Limits {
 /// Requests that are refused for what is in them.
 fn poisoned() -> Limits {
     let budgets = Budgets { turns: Some(2), retries: 1, bucket: 10, ..NOTHING };
-    let budgets = Budgets { strips: 1, heals: 2, drains: 1, ..budgets };
+    let budgets = Budgets { strips: 1, block_repairs: 2, fold_commits: 1, ..budgets };
     Limits { budgets, ..small() }
 }
 
@@ -106,7 +106,7 @@ fn chained() -> Limits {
     let budgets = Budgets { turns: Some(2), retries: 1, bucket: 10, refreshes: 1, ..NOTHING };
     let budgets = Budgets { switches: 2, probes: 1, ..budgets };
     let fallback_return = Some(secs(600));
-    Limits { budgets, fallback_return, elsewhere: 0b10, ..small() }
+    Limits { budgets, fallback_return, endpoint_changes: 0b10, ..small() }
 }
 
 fn fast() -> Limits {
@@ -118,29 +118,29 @@ fn fast() -> Limits {
 /// Other runs may say that a limit was met.
 fn sharing() -> Limits {
     let budgets = Budgets { turns: Some(2), retries: 1, bucket: 10, refreshes: 1, ..NOTHING };
-    Limits { budgets: Budgets { holds: 2, ..budgets }, ..small() }
+    Limits { budgets: Budgets { shared_limit_waits: 2, ..budgets }, ..small() }
 }
 
 /// A service that is out is probed, and the shortest wait is long enough for it.
 fn probing() -> Limits {
-    let budgets = Budgets { turns: Some(2), switches: 1, refreshes: 1, holds: 1, ..NOTHING };
+    let budgets = Budgets { turns: Some(2), switches: 1, refreshes: 1, shared_limit_waits: 1, ..NOTHING };
     let budgets = Budgets { capacity_probes: 1, early_returns: 1, ..budgets };
     let probe_interval = Some(Duration::from_millis(100));
     Limits { budgets, probe_interval, persistence: Persistence::All, ..small() }
 }
 
 /// Nothing is done before it is accepted.
-fn demanding() -> Limits {
+fn with_requirement() -> Limits {
     let budgets = Budgets { turns: Some(4), nudges: 1, ..NOTHING };
-    let budgets = Budgets { schema_tries: 1, amendments: 2, reports: 1, ..budgets };
+    let budgets = Budgets { schema_tries: 1, requirement_tries: 2, reports: 1, ..budgets };
     let effort = Some(600);
     Limits { budgets, effort, structured: true, requirement: true, ..small() }
 }
 
 /// Stop hooks have a say before anything else has.
-fn advised() -> Limits {
-    let budgets = Budgets { objections: 2, ..demanding().budgets };
-    Limits { budgets, stop_hooks: true, structured: false, ..demanding() }
+fn with_stop_hooks() -> Limits {
+    let budgets = Budgets { objections: 2, ..with_requirement().budgets };
+    Limits { budgets, stop_hooks: true, structured: false, ..with_requirement() }
 }
 
 /// Odd refusals of an endpoint that has answered well before.
@@ -152,7 +152,7 @@ fn odd_refusals() -> Limits {
 fn settings() -> Vec<(&'static str, Limits)> {
     let failing = failing();
     let once = Limits { budgets: Budgets { turns: Some(1), ..failing.budgets }, ..failing };
-    let forgone = Budgets { forgone: 0, ..filling().budgets };
+    let forgone = Budgets { failed_compactions: 0, ..filling().budgets };
     vec![
         ("one of everything", small()),
         ("replies and effort", replying()),
@@ -168,7 +168,7 @@ fn settings() -> Vec<(&'static str, Limits)> {
         ("a full window, compaction broken", Limits { budgets: forgone, ..filling() }),
         ("poisoned requests", poisoned()),
         ("replies that are not complete", unfinished()),
-        ("streams that break", torn()),
+        ("streams that break", broken_streams()),
         ("requests that are misjudged", misjudged()),
         ("a chain with a way back", chained()),
         ("fast mode", fast()),
@@ -183,10 +183,10 @@ fn settings() -> Vec<(&'static str, Limits)> {
             Limits { persistence: Persistence::Off, ..probing() },
         ),
         ("odd refusals", odd_refusals()),
-        ("a schema and a requirement", demanding()),
-        ("a requirement", Limits { structured: false, ..demanding() }),
-        ("Stop hooks and a requirement", advised()),
-        ("Stop hooks", Limits { requirement: false, effort: None, ..advised() }),
+        ("a schema and a requirement", with_requirement()),
+        ("a requirement", Limits { structured: false, ..with_requirement() }),
+        ("Stop hooks and a requirement", with_stop_hooks()),
+        ("Stop hooks", Limits { requirement: false, effort: None, ..with_stop_hooks() }),
     ]
 }
 
@@ -211,9 +211,9 @@ fn every_event() -> Vec<Event> {
         TokenEstimate { ceiling: 0, ..FREE },
         TokenEstimate { left: Some(pico(50)), token: pico(1), ..FREE },
         TokenEstimate { left: Some(pico(9)), token: pico(1), ..FREE },
-        TokenEstimate { size: 900, window: 1_000, remedies: ANYTHING, ..FREE },
+        TokenEstimate { size: 900, window: 1_000, mitigations: ANYTHING, ..FREE },
         TokenEstimate { size: 900, window: 1_000, ..FREE },
-        TokenEstimate { size: 1_000, window: 1_000, remedies: ANYTHING, ..FREE },
+        TokenEstimate { size: 1_000, window: 1_000, mitigations: ANYTHING, ..FREE },
         TokenEstimate { size: 1_000, window: 1_000, ..FREE },
     ];
     let plain = [
@@ -223,10 +223,10 @@ fn every_event() -> Vec<Event> {
         Event::ToolsDone(LoopStatus::Stuck),
         Event::Delivered,
         Event::DeliveredEarly,
-        Event::Worked(WorkStatus::Over),
-        Event::Worked(WorkStatus::News),
-        Event::Worked(WorkStatus::Alive),
-        Event::Misfit,
+        Event::BackgroundWaited(WorkStatus::Over),
+        Event::BackgroundWaited(WorkStatus::Unreported),
+        Event::BackgroundWaited(WorkStatus::StillRunning),
+        Event::SchemaMismatch,
         Event::Checked { passed: true },
         Event::Checked { passed: false },
         Event::Consulted(StopHookDecision::Pass),
@@ -234,13 +234,13 @@ fn every_event() -> Vec<Event> {
         Event::Consulted(StopHookDecision::BlockAgain),
         Event::Consulted(StopHookDecision::Halt),
         Event::HookStopped,
-        Event::Prevented,
+        Event::SummaryPrevented,
         Event::Denied,
         Event::Refreshed,
-        Event::Held { until: Moment::default() },
-        Event::Held { until: Moment::default().after(secs(5)) },
-        Event::Held { until: Moment::default().after(secs(3_600)) },
-        Event::Woke,
+        Event::SharedLimitMet { until: Moment::default() },
+        Event::SharedLimitMet { until: Moment::default().after(secs(5)) },
+        Event::SharedLimitMet { until: Moment::default().after(secs(3_600)) },
+        Event::WaitEnded,
         Event::Probed(Probed::Answered),
         Event::Probed(Probed::AnsweredElsewhere { turn: Moment::default() }),
         Event::Probed(Probed::AnsweredElsewhere { turn: after(3_600) }),
@@ -249,12 +249,12 @@ fn every_event() -> Vec<Event> {
         Event::Probed(Probed::Unaffordable),
         Event::Interrupted(Interrupt::Sigint),
         Event::DeadlinePassed,
-        Event::Broke,
+        Event::InternalError,
     ];
     plain
         .into_iter()
         .chain(replies.map(Event::Replied))
-        .chain(weights.map(Event::Weighed))
+        .chain(weights.map(Event::Estimated))
         .chain(every_failure().into_iter().map(Event::Failed))
         .chain(every_failure().into_iter().map(|failure| Event::Probed(Probed::Failed(failure))))
         .collect()
@@ -263,7 +263,7 @@ fn every_event() -> Vec<Event> {
 fn every_failure() -> Vec<Failure> {
     let mut all = Vec::new();
     for class in ErrorClass::ALL {
-        all.extend([failure(class), ruled(class, RetryHint::Retry), ruled(class, RetryHint::Stop)]);
+        all.extend([failure(class), failure_with_retry_hint(class, RetryHint::Retry), failure_with_retry_hint(class, RetryHint::Stop)]);
     }
     let refusals = [
         ErrorClass::PromptTooLong,
@@ -271,7 +271,7 @@ fn every_failure() -> Vec<Failure> {
         ErrorClass::ImageTooLarge,
         ErrorClass::InvalidRequest,
     ];
-    all.extend(refusals.map(|class| Failure { remedies: ANYTHING, ..failure(class) }));
+    all.extend(refusals.map(|class| Failure { mitigations: ANYTHING, ..failure(class) }));
     all.extend(
         [ErrorClass::RateLimit, ErrorClass::ServerOverload]
             .map(|class| Failure { fast_denied: true, ..failure(class) }),
@@ -282,15 +282,15 @@ fn every_failure() -> Vec<Failure> {
     let too_long = failure(ErrorClass::PromptTooLong);
     all.extend([
         Failure { contradicted: true, ..too_long },
-        Failure { contradicted: true, remedies: ANYTHING, ..too_long },
-        Failure { contradicted: true, ..ruled(ErrorClass::PromptTooLong, RetryHint::Stop) },
-        reaching(ErrorClass::ConnectionError, FailureStage::Block),
-        reaching(ErrorClass::StreamStalled, FailureStage::Block),
+        Failure { contradicted: true, mitigations: ANYTHING, ..too_long },
+        Failure { contradicted: true, ..failure_with_retry_hint(ErrorClass::PromptTooLong, RetryHint::Stop) },
+        failure_at_stage(ErrorClass::ConnectionError, FailureStage::Block),
+        failure_at_stage(ErrorClass::StreamStalled, FailureStage::Block),
     ]);
-    let reaches = [FailureStage::Nowhere, FailureStage::StaleConnection, FailureStage::FreshConnection, FailureStage::Stream];
+    let reaches = [FailureStage::Unsent, FailureStage::StaleConnection, FailureStage::FreshConnection, FailureStage::Stream];
     for reach in reaches {
         let classes = [ErrorClass::ConnectionError, ErrorClass::ServerOverload];
-        all.extend(classes.map(|class| reaching(class, reach)));
+        all.extend(classes.map(|class| failure_at_stage(class, reach)));
     }
     let asking = [
         ErrorClass::RateLimit,
@@ -299,10 +299,10 @@ fn every_failure() -> Vec<Failure> {
         ErrorClass::InvalidApiKey,
     ];
     for wait in [Duration::ZERO, secs(5), secs(3_600)] {
-        all.extend(asking.map(|class| wishing(class, wait)));
-        all.extend(refusals.map(|class| Failure { remedies: ANYTHING, ..wishing(class, wait) }));
-        let stale = wishing(ErrorClass::ConnectionError, wait);
-        all.push(Failure { reach: FailureStage::StaleConnection, ..stale });
+        all.extend(asking.map(|class| failure_with_retry_after(class, wait)));
+        all.extend(refusals.map(|class| Failure { mitigations: ANYTHING, ..failure_with_retry_after(class, wait) }));
+        let stale = failure_with_retry_after(ErrorClass::ConnectionError, wait);
+        all.push(Failure { stage: FailureStage::StaleConnection, ..stale });
     }
     all
 }
@@ -318,34 +318,34 @@ fn every_event_by_kind() -> Vec<(Event, bool)> {
 fn fits(run: Run, event: Event) -> bool {
     let phase = run.phase;
     match event {
-        Event::Interrupted(_) | Event::DeadlinePassed | Event::Denied | Event::Broke => {
+        Event::Interrupted(_) | Event::DeadlinePassed | Event::Denied | Event::InternalError => {
             !matches!(phase, Phase::Stopped(_))
         }
         Event::Begin => phase == Phase::Ready,
-        Event::Weighed(_) => matches!(phase, Phase::Weighing(_)),
+        Event::Estimated(_) => matches!(phase, Phase::Estimating(_)),
         Event::Replied(_) => matches!(phase, Phase::Calling(Call::Ask(_))),
         Event::Failed(_) => matches!(phase, Phase::Calling(_)),
         Event::Refreshed => matches!(phase, Phase::Calling(Call::Refresh(_))),
-        Event::Held { .. } => {
-            run.budgets.holds > 0 && matches!(phase, Phase::Calling(Call::Ask(_)))
+        Event::SharedLimitMet { .. } => {
+            run.budgets.shared_limit_waits > 0 && matches!(phase, Phase::Calling(Call::Ask(_)))
         }
-        Event::ToolsDone(_) | Event::Delivered | Event::DeliveredEarly | Event::Misfit => {
+        Event::ToolsDone(_) | Event::Delivered | Event::DeliveredEarly | Event::SchemaMismatch => {
             phase == Phase::Working
         }
         Event::HookStopped => matches!(
             phase,
             Phase::Ready
-                | Phase::Weighing(_)
+                | Phase::Estimating(_)
                 | Phase::Calling(Call::Ask(_))
                 | Phase::Working
-                | Phase::Consulting
-                | Phase::Checking
+                | Phase::RunningStopHooks
+                | Phase::RunningRequirement
         ),
-        Event::Prevented => matches!(phase, Phase::Calling(Call::Ask(CallPurpose::Summary(_)))),
-        Event::Consulted(_) => phase == Phase::Consulting,
-        Event::Worked(_) => matches!(phase, Phase::Awaiting { .. }),
-        Event::Checked { .. } => phase == Phase::Checking,
-        Event::Woke => matches!(phase, Phase::Pausing { .. }),
+        Event::SummaryPrevented => matches!(phase, Phase::Calling(Call::Ask(CallPurpose::Summary(_)))),
+        Event::Consulted(_) => phase == Phase::RunningStopHooks,
+        Event::BackgroundWaited(_) => matches!(phase, Phase::Awaiting { .. }),
+        Event::Checked { .. } => phase == Phase::RunningRequirement,
+        Event::WaitEnded => matches!(phase, Phase::Pausing { .. }),
         Event::Probed(_) => matches!(phase, Phase::Probing { .. }),
     }
 }
@@ -354,17 +354,17 @@ fn fits(run: Run, event: Event) -> bool {
 /// the end.
 fn when(run: Run, event: Event) -> Moment {
     match run.phase {
-        Phase::Pausing { until, probe_at, .. } if event == Event::Woke => {
+        Phase::Pausing { until, probe_at, .. } if event == Event::WaitEnded => {
             probe_at.map_or(until, |probe_at| probe_at.min(until))
         }
         Phase::Pausing { .. }
         | Phase::Probing { .. }
         | Phase::Ready
-        | Phase::Weighing(_)
+        | Phase::Estimating(_)
         | Phase::Calling(_)
         | Phase::Working
-        | Phase::Consulting
-        | Phase::Checking
+        | Phase::RunningStopHooks
+        | Phase::RunningRequirement
         | Phase::Awaiting { .. }
         | Phase::Stopped(_) => Moment::default(),
     }
@@ -372,7 +372,7 @@ fn when(run: Run, event: Event) -> Moment {
 
 /// The run as it looks to somebody without a clock: two runs that differ only in when things
 /// happen, or in how long the ladder has grown, are one.
-fn timeless(run: Run, now: Moment) -> Run {
+fn without_times(run: Run, now: Moment) -> Run {
     let soon = |until: Moment| Moment::default().after(now.until(until).min(secs(1)));
     let phase = if let Phase::Pausing { until, why, then, probe_at } = run.phase {
         // A probe comes first wherever there is one.
@@ -396,7 +396,7 @@ fn timeless(run: Run, now: Moment) -> Run {
     };
     let failures = run.failures.min(1);
     let yields_until = Moment::default().after(secs(600));
-    Run { phase, may_escalate, not_before, yields_until, away_until, fast, failures, ..run }
+    Run { phase, may_escalate, not_before, shared_wait_until: yields_until, preferred_model_after: away_until, fast, failures, ..run }
 }
 
 #[derive(Default)]
@@ -436,7 +436,7 @@ impl Graph {
                 if fits(run, event) {
                     let step = run.step(at, event, limits).expect("the event fits the phase");
                     check(run, &step);
-                    let to = graph.number(timeless(step.next, at));
+                    let to = graph.number(without_times(step.next, at));
                     graph.edges.push((from, to, way(&step)));
                 } else if first {
                     let breach = InvalidEvent { phase: run.phase, event };
@@ -476,7 +476,7 @@ impl Graph {
 
 /// Goes wherever `tape` says, through states that the walk takes for one. Whatever was lived
 /// through, the machine refuses what does not fit, and ends when it is told to.
-pub(super) fn wander_by(tape: &[u8]) {
+pub(super) fn explore_random(tape: &[u8]) {
     let (Some((first, rest)), kinds) = (tape.split_first(), settings()) else { return };
     let limits = kinds[usize::from(*first) % kinds.len()].1;
     let (events, mut now) = (every_event(), Moment::default());
@@ -507,10 +507,10 @@ fn way(transition: &Transition) -> Way {
             assert!(until > transition.at, "a wait that takes no time: {transition:?}");
             Way::Waits
         }
-        Action::RunTools | Action::Consult | Action::Check => Way::Works,
+        Action::RunTools | Action::RunStopHooks | Action::RunRequirement => Way::Works,
         // A wait has led to it.
         Action::Probe { .. } => Way::Straight,
-        Action::Weigh { .. } | Action::Ask(_) | Action::Refresh | Action::Finish(_) => {
+        Action::Estimate { .. } | Action::Ask(_) | Action::Refresh | Action::Finish(_) => {
             Way::Straight
         }
     }
@@ -522,22 +522,22 @@ const ANY: [Way; 3] = [Way::Waits, Way::Works, Way::Straight];
 fn agrees(step: &Transition, limits: &Limits) -> bool {
     let next = step.next;
     match step.action {
-        Action::Weigh { rung, purpose, .. } => {
-            next.phase == Phase::Weighing(purpose) && rung == next.rung
+        Action::Estimate { model_index: rung, purpose, .. } => {
+            next.phase == Phase::Estimating(purpose) && rung == next.model_index
         }
         Action::Ask(ask) => {
             let calling = Phase::Calling(Call::Ask(ask.purpose));
-            next.phase == calling && ask.rung == next.rung && ask.cap > 0
+            next.phase == calling && ask.rung == next.model_index && ask.cap > 0
         }
         Action::Refresh => matches!(next.phase, Phase::Calling(Call::Refresh(_))),
         Action::Probe { rung } => {
             matches!(next.phase, Phase::Probing { until, since, .. } if since == step.at && since < until)
-                && rung == next.rung
+                && rung == next.model_index
                 && limits.persistence != Persistence::Off
         }
         Action::RunTools => next.phase == Phase::Working,
-        Action::Consult => next.phase == Phase::Consulting,
-        Action::Check => next.phase == Phase::Checking,
+        Action::RunStopHooks => next.phase == Phase::RunningStopHooks,
+        Action::RunRequirement => next.phase == Phase::RunningRequirement,
         Action::AwaitWork { until: look } => {
             matches!(next.phase, Phase::Awaiting { until } if look <= until)
         }
@@ -551,7 +551,7 @@ fn agrees(step: &Transition, limits: &Limits) -> bool {
 /// How an event ends any run, if it does.
 fn ends_as(run: Run, event: Event) -> Option<StopReason> {
     match event {
-        Event::Broke => Some(StopReason::InternalError),
+        Event::InternalError => Some(StopReason::InternalError),
         Event::DeadlinePassed if matches!(run.phase, Phase::Awaiting { .. }) => {
             Some(StopReason::BackgroundPending)
         }
@@ -559,7 +559,7 @@ fn ends_as(run: Run, event: Event) -> Option<StopReason> {
         Event::Interrupted(by)
             if matches!(
                 run.phase,
-                Phase::Working | Phase::Consulting | Phase::Checking | Phase::Awaiting { .. }
+                Phase::Working | Phase::RunningStopHooks | Phase::RunningRequirement | Phase::Awaiting { .. }
             ) =>
         {
             Some(StopReason::AbortedTools(by))
@@ -567,21 +567,21 @@ fn ends_as(run: Run, event: Event) -> Option<StopReason> {
         Event::Interrupted(by) => Some(StopReason::AbortedStreaming(by)),
         Event::Denied => Some(StopReason::Denied),
         Event::Begin
-        | Event::Weighed(_)
+        | Event::Estimated(_)
         | Event::Replied(_)
         | Event::Failed(_)
         | Event::ToolsDone(_)
         | Event::Delivered
         | Event::DeliveredEarly
-        | Event::Worked(_)
-        | Event::Misfit
+        | Event::BackgroundWaited(_)
+        | Event::SchemaMismatch
         | Event::Checked { .. }
         | Event::Consulted(_)
         | Event::HookStopped
-        | Event::Prevented
+        | Event::SummaryPrevented
         | Event::Refreshed
-        | Event::Held { .. }
-        | Event::Woke
+        | Event::SharedLimitMet { .. }
+        | Event::WaitEnded
         | Event::Probed(_) => None,
     }
 }
@@ -593,31 +593,31 @@ fn check(run: Run, step: &Transition, limits: &Limits) {
     assert!(agree, "the action is not what the run waits for: {step:?}");
     let calls = matches!(
         step.action,
-        Action::Weigh { .. } | Action::Ask(_) | Action::Refresh | Action::Probe { .. }
+        Action::Estimate { .. } | Action::Ask(_) | Action::Refresh | Action::Probe { .. }
     );
     assert!(!calls || next.not_before <= step.at, "the server did not allow it yet: {step:?}");
     let answered = matches!(step.event, Event::Replied(_) | Event::Failed(_));
     assert_eq!(step.edit.reply == ReplyDisposition::Absent, !answered, "{step:?}");
     let silent = step.edit.say.is_none() && step.edit.notice.is_none();
-    let told = silent || matches!(step.action, Action::Weigh { .. });
+    let told = silent || matches!(step.action, Action::Estimate { .. });
     assert!(told, "said to nobody: {step:?}");
     let summarising = matches!(run.phase, Phase::Calling(Call::Ask(CallPurpose::Summary(_))));
     assert!(summarising || step.edit.reply != ReplyDisposition::Summary, "{step:?}");
     assert!(!summarising || step.edit.reply != ReplyDisposition::Keep, "a summary among the replies: {step:?}");
-    check_novelty(step);
+    check_rejected_request_not_repeated(step);
     if step.action == Action::Finish(StopReason::BlockingLimit) {
-        assert!(!limits.auto_compact || run.budgets.forgone == 0, "{step:?}");
+        assert!(!limits.auto_compact || run.budgets.failed_compactions == 0, "{step:?}");
     }
-    assert!(next.rung <= limits.budgets.switches, "past the end of the chain: {step:?}");
+    assert!(next.model_index <= limits.budgets.switches, "past the end of the chain: {step:?}");
     if let Some(reason) = ends_as(run, step.event) {
         assert_eq!((step.action, step.plan), (Action::Finish(reason), None));
     } else {
         assert_ne!(step.action, Action::Finish(StopReason::InternalError), "{step:?}");
     }
-    check_price(run, step, limits);
+    check_recovery_charged(run, step, limits);
     let goes_on = matches!(
         step.action,
-        Action::Weigh { .. } | Action::Ask(_) | Action::Refresh | Action::Wait { .. }
+        Action::Estimate { .. } | Action::Ask(_) | Action::Refresh | Action::Wait { .. }
     );
     if answered && goes_on && step.edit.reply != ReplyDisposition::Summary {
         assert!(step.plan.is_some_and(|plan| !matches!(plan, RecoveryPlan::Stop(_))), "{step:?}");
@@ -629,7 +629,7 @@ fn check(run: Run, step: &Transition, limits: &Limits) {
 
 /// The same request is never sent twice to a service that refused it, unless it said to, or
 /// something else than the API refused after a good answer.
-fn check_novelty(step: &Transition) {
+fn check_rejected_request_not_repeated(step: &Transition) {
     let Event::Failed(failure) = step.event else { return };
     let refused = matches!(
         failure.class,
@@ -642,18 +642,18 @@ fn check_novelty(step: &Transition) {
     );
     let foreign = failure.body == ErrorBody::Foreign && failure.standing == Standing::Proven;
     let ends = matches!(step.action, Action::Finish(_));
-    let told_to = failure.ruling == Some(RetryHint::Retry);
+    let told_to = failure.retry_hint == Some(RetryHint::Retry);
     let another = step.edit.trim.is_some()
         || matches!(
             step.plan,
-            Some(RecoveryPlan::CompactReactively | RecoveryPlan::Forgo | RecoveryPlan::LowerCap)
+            Some(RecoveryPlan::CompactReactively | RecoveryPlan::SkipCompaction | RecoveryPlan::LowerCap)
         )
         || (failure.contradicted && step.plan == Some(RecoveryPlan::RetryOverflow));
     assert!(!refused || ends || told_to || another || foreign, "the same request again: {step:?}");
 }
 
 /// Every recovery is paid for, in full.
-fn check_price(run: Run, step: &Transition, limits: &Limits) {
+fn check_recovery_charged(run: Run, step: &Transition, limits: &Limits) {
     let (before, after, full) = (run.budgets, step.next.budgets, limits.budgets);
     let Some(plan) = step.plan else { return };
     let paid = match plan.price() {
@@ -666,11 +666,11 @@ fn check_price(run: Run, step: &Transition, limits: &Limits) {
                 && (tokens >= 5 || free)
         }
         Some(Budget::Switch) => {
-            let to = run.home.unwrap_or(run.rung + 1);
-            after.switches + 1 == before.switches && step.next.rung == to
+            let to = run.fallback_from.unwrap_or(run.model_index + 1);
+            after.switches + 1 == before.switches && step.next.model_index == to
         }
         Some(Budget::Probe) => {
-            after.probes + 1 == before.probes && step.next.rung == 0 && run.rung > 0
+            after.probes + 1 == before.probes && step.next.model_index == 0 && run.model_index > 0
         }
         Some(Budget::Refresh) => after.refreshes + 1 == before.refreshes,
         Some(Budget::Escalation) => after.escalations + 1 == before.escalations,
@@ -680,33 +680,33 @@ fn check_price(run: Run, step: &Transition, limits: &Limits) {
         Some(Budget::Completion) => after.completions + 1 == before.completions,
         Some(Budget::Resumption) => after.resumptions + 1 == before.resumptions,
         Some(Budget::Nudge) => after.nudges < full.nudges,
-        Some(Budget::Drain) => after.drains + 1 == before.drains,
+        Some(Budget::FoldCommit) => after.fold_commits + 1 == before.fold_commits,
         Some(Budget::Compaction) => after.compactions + 1 == before.compactions,
         Some(Budget::ReactiveCompaction) => {
             after.compactions + 1 == before.compactions
                 && after.reactive_compactions + 1 == before.reactive_compactions
         }
         Some(Budget::Trim) => after.trims + 1 == before.trims,
-        Some(Budget::Forgone) => after.forgone + 1 == before.forgone,
+        Some(Budget::FailedCompaction) => after.failed_compactions + 1 == before.failed_compactions,
         Some(Budget::SmallerCap) => after.smaller_caps + 1 == before.smaller_caps,
         Some(Budget::Strip) => after.strips + 1 == before.strips,
-        Some(Budget::Heal) => after.heals + 1 == before.heals,
+        Some(Budget::BlockRepair) => after.block_repairs + 1 == before.block_repairs,
         Some(Budget::Thinking) => after.thinking + 1 == before.thinking,
         Some(Budget::OverflowRetry) => after.overflow_retries + 1 == before.overflow_retries,
         Some(Budget::CoolDown) => after.cool_downs + 1 == before.cool_downs,
         Some(Budget::FastMode) => after.fast_mode + 1 == before.fast_mode,
         Some(Budget::SchemaTry) => after.schema_tries + 1 == before.schema_tries,
-        Some(Budget::Amendment) => after.amendments + 1 == before.amendments,
+        Some(Budget::RequirementTry) => after.requirement_tries + 1 == before.requirement_tries,
         Some(Budget::Objection) => after.objections + 1 == before.objections,
         Some(Budget::Report) => after.reports + 1 == before.reports,
-        Some(Budget::Hold) => after.holds + 1 == before.holds,
+        Some(Budget::SharedLimitWait) => after.shared_limit_waits + 1 == before.shared_limit_waits,
         Some(Budget::CapacityProbe) => after.capacity_probes + 1 == before.capacity_probes,
         Some(Budget::EarlyReturn) => after.early_returns + 1 == before.early_returns,
         Some(Budget::OddRefusal) => after.odd_refusals + 1 == before.odd_refusals,
     };
     assert!(paid, "nobody paid for this: {step:?}");
-    let rung_kept = step.next.rung == run.rung
-        || matches!(plan, RecoveryPlan::SwitchModel | RecoveryPlan::Return);
+    let rung_kept = step.next.model_index == run.model_index
+        || matches!(plan, RecoveryPlan::SwitchModel | RecoveryPlan::ReturnToPreferredModel);
     assert!(rung_kept, "the model changed for no reason: {step:?}");
     assert!(after.turns <= before.turns, "turns came back: {step:?}");
 }
@@ -763,7 +763,7 @@ fn no_state_outlives_its_deadline() {
                 assert!(done, "{name}: {step:?} goes on after the deadline");
                 let Ok(step) = run.step(Moment::default(), event, &soon) else { continue };
                 if let (Phase::Pausing { until, .. }, false) =
-                    (step.next.phase, event == Event::Woke)
+                    (step.next.phase, event == Event::WaitEnded)
                 {
                     assert!(until < Moment::from_millis(700), "{name}: {step:?} waits too long");
                 }

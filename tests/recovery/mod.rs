@@ -35,16 +35,16 @@ fn failure(class: ErrorClass) -> Failure {
     Failure::of(class)
 }
 
-fn wishing(class: ErrorClass, wait: Duration) -> Failure {
-    Failure { wish: Some(RetryAfter { wait, source: RetryAfterSource::RetryAfter }), ..failure(class) }
+fn failure_with_retry_after(class: ErrorClass, wait: Duration) -> Failure {
+    Failure { retry_after: Some(RetryAfter { wait, source: RetryAfterSource::RetryAfter }), ..failure(class) }
 }
 
-fn ruled(class: ErrorClass, ruling: RetryHint) -> Failure {
-    Failure { ruling: Some(ruling), ..failure(class) }
+fn failure_with_retry_hint(class: ErrorClass, ruling: RetryHint) -> Failure {
+    Failure { retry_hint: Some(ruling), ..failure(class) }
 }
 
-fn reaching(class: ErrorClass, reach: FailureStage) -> Failure {
-    Failure { reach, ..failure(class) }
+fn failure_at_stage(class: ErrorClass, reach: FailureStage) -> Failure {
+    Failure { stage: reach, ..failure(class) }
 }
 
 /// Nothing to spend on any recovery.
@@ -61,24 +61,24 @@ const NOTHING: Budgets = Budgets {
     completions: 0,
     resumptions: 0,
     nudges: 0,
-    drains: 0,
+    fold_commits: 0,
     compactions: 0,
     reactive_compactions: 0,
     trims: 0,
-    forgone: 0,
+    failed_compactions: 0,
     smaller_caps: 0,
     strips: 0,
-    heals: 0,
+    block_repairs: 0,
     thinking: 0,
     overflow_retries: 0,
     probes: 0,
     cool_downs: 0,
     fast_mode: 0,
     schema_tries: 0,
-    amendments: 0,
+    requirement_tries: 0,
     reports: 0,
     objections: 0,
-    holds: 0,
+    shared_limit_waits: 0,
     capacity_probes: 0,
     early_returns: 0,
     odd_refusals: 0,
@@ -93,7 +93,7 @@ const FREE: TokenEstimate = TokenEstimate {
     size: 0,
     fixed: 0,
     window: u32::MAX,
-    remedies: AvailableMitigations::NONE,
+    mitigations: AvailableMitigations::NONE,
 };
 
 const ANSWER: Event = Event::Replied(ReplyKind::Answer { tokens: 100 });
@@ -119,7 +119,7 @@ impl Story {
         Self::unasked(limits).then(Event::Begin)
     }
 
-    fn take_up(run: Run, limits: Limits) -> Self {
+    fn resume(run: Run, limits: Limits) -> Self {
         Self { run, ..Self::unasked(limits) }.then(Event::Begin)
     }
 
@@ -138,9 +138,9 @@ impl Story {
     #[track_caller]
     fn then(mut self, event: Event) -> Self {
         self = self.just(event);
-        while let Action::Weigh { .. } = self.last() {
+        while let Action::Estimate { .. } = self.last() {
             let weight = self.weight;
-            self = self.just(Event::Weighed(weight));
+            self = self.just(Event::Estimated(weight));
         }
         self
     }
@@ -180,7 +180,7 @@ impl Story {
         );
         loop {
             self = match (self.last(), self.run.phase.pause()) {
-                (Action::Wait { until }, _) => self.at(until).then(Event::Woke),
+                (Action::Wait { until }, _) => self.at(until).then(Event::WaitEnded),
                 (Action::Probe { .. }, Some((_, why))) => {
                     self.then(Event::Probed(Probed::Failed(failure(why.class))))
                 }
@@ -197,7 +197,7 @@ impl Story {
         Self { now, ..self }
     }
 
-    fn weighing(self, weight: TokenEstimate) -> Self {
+    fn measure_with(self, weight: TokenEstimate) -> Self {
         Self { weight, ..self }
     }
 
@@ -221,7 +221,7 @@ impl Story {
     /// The transition before the last request was measured: the one that decided.
     #[track_caller]
     fn decision(&self) -> Transition {
-        let decided = |step: &&Transition| !matches!(step.event, Event::Weighed(_));
+        let decided = |step: &&Transition| !matches!(step.event, Event::Estimated(_));
         *self.told.iter().rev().find(decided).expect("a story has a beginning")
     }
 

@@ -72,7 +72,7 @@ fn what_is_affordable_is_what_the_input_leaves() {
         size: 0,
         fixed: 0,
         window: u32::MAX,
-        remedies: AvailableMitigations::NONE,
+        mitigations: AvailableMitigations::NONE,
     };
     assert_eq!(weight(None).affordable(), u64::MAX);
     assert_eq!(weight(Some(pico(99))).affordable(), 0);
@@ -103,13 +103,13 @@ fn summaries_and_replies_share_one_ceiling() {
             run = step.next;
             let heavy = step.edit.reply != ReplyDisposition::Summary;
             event = match step.action {
-                Action::Weigh { .. } => Event::Weighed(TokenEstimate {
+                Action::Estimate { .. } => Event::Estimated(TokenEstimate {
                     input: pico(100),
                     token: pico(1),
                     left: ledger.left(),
                     size: if heavy { 190_000 } else { 10_000 },
                     window: 200_000,
-                    remedies,
+                    mitigations: remedies,
                     ..FREE
                 }),
                 Action::Ask(ask) => {
@@ -124,8 +124,8 @@ fn summaries_and_replies_share_one_ceiling() {
                     break;
                 }
                 Action::Refresh
-                | Action::Consult
-                | Action::Check
+                | Action::RunStopHooks
+                | Action::RunRequirement
                 | Action::AwaitWork { .. }
                 | Action::Wait { .. }
                 | Action::Probe { .. } => panic!("{step:?}"),
@@ -181,8 +181,8 @@ fn without_a_ceiling_everything_fits_and_is_counted() {
 
 #[test]
 fn what_an_earlier_process_spent_counts_against_the_ceiling() {
-    let ledger = Ledger::new(Some(pico(100))).carrying(pico(70));
+    let ledger = Ledger::new(Some(pico(100))).with_spent(pico(70));
     assert_eq!((ledger.spent(), ledger.left()), (pico(70), Some(pico(30))));
-    let overdrawn = Ledger::new(Some(pico(100))).carrying(pico(170));
+    let overdrawn = Ledger::new(Some(pico(100))).with_spent(pico(170));
     assert_eq!(overdrawn.left(), Some(Money::ZERO));
 }

@@ -22,7 +22,7 @@ const ALL: [Nudge; 19] = [
     Nudge::Unmet,
     Nudge::UnmetAgain,
     Nudge::UnmetLast,
-    Nudge::Heed,
+    Nudge::StopHookObjection,
     Nudge::WorkEnded,
     Nudge::StillRunning,
 ];
@@ -51,7 +51,7 @@ const MUST: [(Nudge, &[&str]); 19] = [
             "out of reach",
         ],
     ),
-    (Nudge::Heed, &["not accepted yet", "objects", "words below", "whole answer", "out of reach"]),
+    (Nudge::StopHookObjection, &["not accepted yet", "objects", "words below", "whole answer", "out of reach"]),
     (Nudge::WorkEnded, &["has ended", "below", "BashOutput", "failed", "whole answer"]),
     (
         Nudge::StillRunning,

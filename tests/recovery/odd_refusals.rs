@@ -3,7 +3,7 @@
 
 use std::time::SystemTime;
 
-use outlast::model::fault::refused;
+use outlast::model::fault::fault_of_response;
 use outlast::recovery::{
     Call, ErrorBody, ErrorClass, Event, Failure, Limits, Moment, Persistence, Phase, CallPurpose,
     RecoveryPlan, RetryHint, Run, SetbackKind, Standing, StopReason, classify, plan,
@@ -73,7 +73,7 @@ fn every_status_in_any_words_before_and_after_a_good_answer() {
         let api = api_error(status);
         let bodies = foreign.iter().map(|body| (ErrorBody::Foreign, *body));
         for (body, bytes) in bodies.chain([(ErrorBody::Api, &api[..])]) {
-            let fault = refused(status, &HeaderMap::new(), bytes, SystemTime::UNIX_EPOCH);
+            let fault = fault_of_response(status, &HeaderMap::new(), bytes, SystemTime::UNIX_EPOCH);
             let text = String::from_utf8_lossy(bytes);
             assert_eq!(fault.body, body, "{status}: {text}");
             for standing in [Standing::Untried, Standing::Proven] {
@@ -84,7 +84,7 @@ fn every_status_in_any_words_before_and_after_a_good_answer() {
                     _by_status => expected(status, body, standing),
                 };
                 assert_eq!(met(failure, &limits()), wanted, "{status}, {standing:?}: {text}");
-                let told = Failure { ruling: Some(RetryHint::Stop), ..failure };
+                let told = Failure { retry_hint: Some(RetryHint::Stop), ..failure };
                 let end = met(told, &limits());
                 assert!(matches!(end, Met::Final | Met::Refreshed), "{status}: ruled out");
             }
@@ -143,7 +143,7 @@ fn a_key_that_was_good_is_tried_again_where_no_other_can_be_had() {
 fn a_page_is_an_outage() {
     use outlast::recovery::{Fault, FaultKind, FailureStage};
 
-    let page = FaultKind::Page { detail: "the body is an HTML page".to_owned() };
+    let page = FaultKind::HtmlPage { detail: "the body is an HTML page".to_owned() };
     let failure = classify(&Fault::new(page, FailureStage::Status));
     assert_eq!(failure.class, ErrorClass::ServerError);
     let all = Limits { persistence: Persistence::All, ..limits() };

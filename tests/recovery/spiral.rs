@@ -30,7 +30,7 @@ fn unrolled(text: &str) -> Vec<String> {
 }
 
 /// What an agent would tell the detector of one call.
-fn deed(line: &str) -> ToolCallRecord {
+fn parse_call(line: &str) -> ToolCallRecord {
     let line = line.trim_start_matches('+');
     let (failed, line) = match line.strip_prefix('!') {
         Some(line) => (true, line),
@@ -47,7 +47,7 @@ fn deed(line: &str) -> ToolCallRecord {
             let (file, now) = (Fingerprint::of(&[path.as_bytes()]), Fingerprint::of(&[content.as_bytes()]));
             CallEffect::Edited { file, now }
         }
-        "Read" | "Grep" | "Glob" | "LS" | "TodoWrite" => CallEffect::Looked,
+        "Read" | "Grep" | "Glob" | "LS" | "TodoWrite" => CallEffect::ReadOnly,
         _ => CallEffect::Changed,
     };
     ToolCallRecord::new(tool, arguments.as_bytes(), result.as_bytes(), nature)
@@ -58,8 +58,8 @@ fn batches(text: &str) -> Vec<Vec<ToolCallRecord>> {
     let mut batches: Vec<Vec<ToolCallRecord>> = Vec::new();
     for line in unrolled(text) {
         match batches.last_mut() {
-            Some(batch) if line.starts_with('+') => batch.push(deed(&line)),
-            Some(_) | None => batches.push(vec![deed(&line)]),
+            Some(batch) if line.starts_with('+') => batch.push(parse_call(&line)),
+            Some(_) | None => batches.push(vec![parse_call(&line)]),
         }
     }
     batches
@@ -72,7 +72,7 @@ struct Verdict {
     stuck: Option<usize>,
 }
 
-fn verdict(batches: &[Vec<ToolCallRecord>], limits: LoopLimits) -> Verdict {
+fn detector_result(batches: &[Vec<ToolCallRecord>], limits: LoopLimits) -> Verdict {
     let (mut spiral, mut verdict) = (LoopDetector::default(), Verdict::default());
     for (number, batch) in (1..).zip(batches) {
         match spiral.observe(batch, limits) {
@@ -107,7 +107,7 @@ fn honest_work_is_never_called_a_loop() {
     let sessions = sessions("honest");
     assert!(sessions.len() >= 12);
     for (name, text) in sessions {
-        assert_eq!(verdict(&batches(&text), LoopLimits::default()), Verdict::default(), "{name}");
+        assert_eq!(detector_result(&batches(&text), LoopLimits::default()), Verdict::default(), "{name}");
     }
 }
 
@@ -123,7 +123,7 @@ fn every_loop_is_told_and_ended_where_its_file_says() {
         };
         let wanted = Verdict { told: numbers("# told "), stuck: numbers("# stuck ").pop() };
         assert!(!wanted.told.is_empty() && wanted.stuck.is_some(), "{name} says too little");
-        let found = verdict(&batches(&text), LoopLimits::default());
+        let found = detector_result(&batches(&text), LoopLimits::default());
         if found != wanted {
             wrong.push(format!("{name}: {found:?} instead of {wanted:?}"));
         }
@@ -133,15 +133,15 @@ fn every_loop_is_told_and_ended_where_its_file_says() {
 
 // --- single rules --------------------------------------------------------------------------------
 
-fn told_and_stuck(text: &str, limits: LoopLimits) -> (Vec<usize>, Option<usize>) {
-    let Verdict { told, stuck } = verdict(&batches(text), limits);
+fn warned_and_stopped_at(text: &str, limits: LoopLimits) -> (Vec<usize>, Option<usize>) {
+    let Verdict { told, stuck } = detector_result(&batches(text), limits);
     (told, stuck)
 }
 
 #[test]
 fn the_limits_are_counts_of_the_same_thing() {
     let text = "repeat 40\nRead | a | a\nend";
-    let at = |soft, hard| told_and_stuck(text, LoopLimits { soft, hard });
+    let at = |soft, hard| warned_and_stopped_at(text, LoopLimits { soft, hard });
     assert_eq!(at(3, 6), (vec![3], Some(6)));
     assert_eq!(at(7, 31), (vec![7], Some(31)));
 }
@@ -150,22 +150,22 @@ fn the_limits_are_counts_of_the_same_thing() {
 fn absurd_limits_still_tell_before_they_end() {
     let text = "repeat 40\nRead | a | a\nend";
     for (soft, hard) in [(0, 0), (1, 1), (5, 5), (5, 2)] {
-        let (told, stuck) = told_and_stuck(text, LoopLimits { soft, hard });
+        let (told, stuck) = warned_and_stopped_at(text, LoopLimits { soft, hard });
         assert_eq!(told, [soft.max(2) as usize], "{soft} {hard}");
         assert_eq!(stuck, Some(soft.max(2) as usize + 1), "{soft} {hard}");
     }
     let twice = "repeat 9\nRead | a | a\n+Read | a | a\nend";
     let limits = LoopLimits { soft: 5, hard: 1 };
-    assert_eq!(told_and_stuck(twice, limits), (vec![5], Some(6)));
+    assert_eq!(warned_and_stopped_at(twice, limits), (vec![5], Some(6)));
     let most = LoopLimits { soft: u32::MAX, hard: u32::MAX };
-    assert_eq!(told_and_stuck(text, most), (vec![], None));
+    assert_eq!(warned_and_stopped_at(text, most), (vec![], None));
 }
 
 #[test]
 fn a_file_that_reaches_a_new_state_makes_everything_worth_doing_again() {
     for call in ["Read | a | a", "!Bash | make | error", "Bash | make | ok"] {
         let text = format!("repeat 9\n{call}\nend\nEdit | f = new | ok\nrepeat 4\n{call}\nend");
-        assert_eq!(told_and_stuck(&text, LoopLimits::default()), (vec![5], None), "{call}");
+        assert_eq!(warned_and_stopped_at(&text, LoopLimits::default()), (vec![5], None), "{call}");
     }
 }
 
@@ -173,7 +173,7 @@ fn a_file_that_reaches_a_new_state_makes_everything_worth_doing_again() {
 fn a_file_that_reaches_an_old_state_does_not() {
     let text =
         "Edit | f = old | ok\nrepeat 9\nRead | a | a\nend\nEdit | f = old | ok\nRead | a | a";
-    assert_eq!(told_and_stuck(text, LoopLimits::default()), (vec![6], Some(12)));
+    assert_eq!(warned_and_stopped_at(text, LoopLimits::default()), (vec![6], Some(12)));
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn a_success_with_something_new_ends_the_failures_of_its_tool_only() {
         let text = format!(
             "repeat 9\n!Bash | make | error\nend\n{call}\nrepeat 4\n!Bash | make | error\nend"
         );
-        told_and_stuck(&text, LoopLimits::default())
+        warned_and_stopped_at(&text, LoopLimits::default())
     };
     assert_eq!(after("Bash | apt install gcc | done"), (vec![5], None));
     assert_eq!(after("Read | Makefile | all:"), (vec![5], Some(12)));
@@ -190,7 +190,7 @@ fn a_success_with_something_new_ends_the_failures_of_its_tool_only() {
     let known = |first: &str, then: &str| {
         let fails = "!Bash | make | error";
         let text = format!("{first}\nrepeat 9\n{fails}\nend\n{then}\nrepeat 4\n{fails}\nend");
-        told_and_stuck(&text, LoopLimits::default())
+        warned_and_stopped_at(&text, LoopLimits::default())
     };
     assert_eq!(known("Bash | touch a | ", "Bash | touch b | "), (vec![6], None));
     assert_eq!(known("Bash | date | 1", "Bash | date | 2"), (vec![6], None));
@@ -200,7 +200,7 @@ fn a_success_with_something_new_ends_the_failures_of_its_tool_only() {
 #[test]
 fn the_same_words_to_two_tools_are_two_things() {
     let text = "repeat 4\nRead | a | x\nGrep | a | x\nend";
-    assert_eq!(told_and_stuck(text, LoopLimits::default()), (vec![], None));
+    assert_eq!(warned_and_stopped_at(text, LoopLimits::default()), (vec![], None));
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn a_first_command_between_two_returns_of_a_file_makes_the_second_lighter() {
     let turn = |command: &str| {
         let text =
             format!("repeat 30\nEdit | f = a | ok\n{command}\nEdit | f = b | ok\n{command}\nend");
-        told_and_stuck(&text, LoopLimits { soft: 5, hard: 100 }).0
+        warned_and_stopped_at(&text, LoopLimits { soft: 5, hard: 100 }).0
     };
     assert_eq!(turn("Grep | {n} | none"), [13]);
     assert_eq!(turn("Bash | touch {n} | "), [17]);
@@ -235,7 +235,7 @@ fn a_long_run_takes_no_more_room_than_a_short_one() {
 fn what_is_long_forgotten_does_not_count() {
     let others = "repeat 60\nRead | {n} | {n}\nend";
     let text = format!("repeat 4\nRead | a | a\nend\n{others}\n{}", "Read | a | a\n".repeat(4));
-    assert_eq!(told_and_stuck(&text, LoopLimits::default()), (vec![], None));
+    assert_eq!(warned_and_stopped_at(&text, LoopLimits::default()), (vec![], None));
 }
 
 #[test]
@@ -302,7 +302,7 @@ fn a_mark_knows_where_its_pieces_end() {
 
 // --- what holds for any session ------------------------------------------------------------------
 
-const NATURES: [CallEffect; 4] = [CallEffect::Changed, CallEffect::Looked, CallEffect::Failed, CallEffect::Waited];
+const NATURES: [CallEffect; 4] = [CallEffect::Changed, CallEffect::ReadOnly, CallEffect::Failed, CallEffect::Waited];
 
 fn any_deed() -> impl Strategy<Value = ToolCallRecord> {
     (0..3_u8, 0..4_u8, 0..3_u8, 0..6_usize).prop_map(|(tool, call, result, nature)| {
@@ -339,7 +339,7 @@ proptest! {
 
     #[test]
     fn nobody_is_stopped_who_was_not_told(session in any_session(400), soft in 0..8_u32, hard in 0..16_u32) {
-        let verdict = verdict(&session, LoopLimits { soft, hard });
+        let verdict = detector_result(&session, LoopLimits { soft, hard });
         if let Some(stuck) = verdict.stuck {
             prop_assert!(verdict.told.first().is_some_and(|told| *told < stuck), "{:?}", verdict);
         }
@@ -351,7 +351,7 @@ proptest! {
         let limits = LoopLimits::default();
         let mut paces: Vec<LoopStatus> =
             session.iter().map(|batch| spiral.observe(batch, limits)).collect();
-        let again = ToolCallRecord::new("Read", b"again", b"again", CallEffect::Looked);
+        let again = ToolCallRecord::new("Read", b"again", b"again", CallEffect::ReadOnly);
         paces.extend((0..limits.hard).map(|_| spiral.observe(&[again], limits)));
         prop_assert_eq!(paces.last(), Some(&LoopStatus::Stuck));
         prop_assert!(paces.contains(&LoopStatus::Repeating));

@@ -75,21 +75,21 @@ fn show(plan: RecoveryPlan) -> String {
         | RecoveryPlan::Resume
         | RecoveryPlan::Nudge
         | RecoveryPlan::Compact
-        | RecoveryPlan::Forgo
-        | RecoveryPlan::Drain
+        | RecoveryPlan::SkipCompaction
+        | RecoveryPlan::CommitFolds
         | RecoveryPlan::CompactReactively
         | RecoveryPlan::Trim
         | RecoveryPlan::LowerCap
         | RecoveryPlan::Strip
-        | RecoveryPlan::Heal
+        | RecoveryPlan::RepairBlock
         | RecoveryPlan::DropThinking
         | RecoveryPlan::RetryOverflow
         | RecoveryPlan::CoolDown
-        | RecoveryPlan::LeaveFast
-        | RecoveryPlan::Return
+        | RecoveryPlan::DisableFastMode
+        | RecoveryPlan::ReturnToPreferredModel
         | RecoveryPlan::Restructure
-        | RecoveryPlan::Amend
-        | RecoveryPlan::Heed
+        | RecoveryPlan::RetryRequirement
+        | RecoveryPlan::RetryStopHook
         | RecoveryPlan::Report
         | RecoveryPlan::Probe
         | RecoveryPlan::ReturnEarly => plan.name().to_owned(),
@@ -162,11 +162,11 @@ fn in_every_mode() -> String {
 
 fn by_what_the_server_says() -> String {
     fn wishing(failure: Failure, wait: Duration) -> Failure {
-        Failure { wish: Some(RetryAfter { wait, source: RetryAfterSource::RetryAfter }), ..failure }
+        Failure { retry_after: Some(RetryAfter { wait, source: RetryAfterSource::RetryAfter }), ..failure }
     }
     let rulings = [
-        Case::after("retry", |failure| Failure { ruling: Some(RetryHint::Retry), ..failure }),
-        Case::after("do not retry", |failure| Failure { ruling: Some(RetryHint::Stop), ..failure }),
+        Case::after("retry", |failure| Failure { retry_hint: Some(RetryHint::Retry), ..failure }),
+        Case::after("do not retry", |failure| Failure { retry_hint: Some(RetryHint::Stop), ..failure }),
     ];
     let short = Limits { deadline: Some(after(60)), ..limits() };
     let past = |failure| wishing(failure, secs(90));
@@ -183,23 +183,23 @@ fn by_what_the_server_says() -> String {
 fn by_what_can_be_taken_out() -> String {
     let remedies = [
         Case::after("folds", |failure| Failure {
-            remedies: AvailableMitigations { folds: true, ..AvailableMitigations::NONE },
+            mitigations: AvailableMitigations { folds: true, ..AvailableMitigations::NONE },
             ..failure
         }),
         Case::after("rounds", |failure| Failure {
-            remedies: AvailableMitigations { rounds: true, ..AvailableMitigations::NONE },
+            mitigations: AvailableMitigations { rounds: true, ..AvailableMitigations::NONE },
             ..failure
         }),
         Case::after("media", |failure| Failure {
-            remedies: AvailableMitigations { media: true, ..AvailableMitigations::NONE },
+            mitigations: AvailableMitigations { media: true, ..AvailableMitigations::NONE },
             ..failure
         }),
         Case::after("the block", |failure| Failure {
-            remedies: AvailableMitigations { block: true, ..AvailableMitigations::NONE },
+            mitigations: AvailableMitigations { block: true, ..AvailableMitigations::NONE },
             ..failure
         }),
         Case::after("the output cap", |failure| Failure {
-            remedies: AvailableMitigations { output: true, ..AvailableMitigations::NONE },
+            mitigations: AvailableMitigations { output: true, ..AvailableMitigations::NONE },
             ..failure
         }),
     ];
@@ -207,31 +207,31 @@ fn by_what_can_be_taken_out() -> String {
         Case::after("rich", |failure| Failure { contradicted: true, ..failure }),
         Case::after("with all remedies", |failure| Failure {
             contradicted: true,
-            remedies: ANYTHING,
+            mitigations: ANYTHING,
             ..failure
         }),
         Case::after("retried already", |failure| Failure {
             contradicted: true,
-            remedies: ANYTHING,
+            mitigations: ANYTHING,
             ..failure
         })
         .with(Budgets { overflow_retries: 0, ..RICH }),
     ];
     let thinking = [
         Case::after("rich", |failure| Failure {
-            remedies: AvailableMitigations { thinking: true, ..AvailableMitigations::NONE },
+            mitigations: AvailableMitigations { thinking: true, ..AvailableMitigations::NONE },
             ..failure
         }),
         Case::after("given up already", |failure| Failure {
-            remedies: AvailableMitigations { thinking: true, ..AvailableMitigations::NONE },
+            mitigations: AvailableMitigations { thinking: true, ..AvailableMitigations::NONE },
             ..failure
         })
         .with(Budgets { thinking: 0, ..RICH }),
     ];
-    let anything: fn(Failure) -> Failure = |failure| Failure { remedies: ANYTHING, ..failure };
+    let anything: fn(Failure) -> Failure = |failure| Failure { mitigations: ANYTHING, ..failure };
     let far: fn(Failure) -> Failure = |failure| {
         let wish = Some(RetryAfter { wait: secs(3_600), source: RetryAfterSource::RetryAfter });
-        Failure { remedies: ANYTHING, wish, ..failure }
+        Failure { mitigations: ANYTHING, retry_after: wish, ..failure }
     };
     let all = [
         Case::after("rich", anything),
@@ -250,7 +250,7 @@ fn by_what_is_called() -> String {
     }
     let ahead: Change = |run| summing_up(run, CompactionTrigger::Threshold);
     let late: Change = |run| summing_up(run, CompactionTrigger::Overflow);
-    let rounds: fn(Failure) -> Failure = |failure| Failure { remedies: ANYTHING, ..failure };
+    let rounds: fn(Failure) -> Failure = |failure| Failure { mitigations: ANYTHING, ..failure };
     let summaries = [
         Case::of("ahead of need", ahead),
         Case { failure: rounds, ..Case::of("the same, with rounds", ahead) },
@@ -259,7 +259,7 @@ fn by_what_is_called() -> String {
     ];
     let refreshing: Change =
         |run| Run { phase: Phase::Calling(Call::Refresh(CallPurpose::Reply)), ..run };
-    let away = Limits { elsewhere: 0b1, ..limits() };
+    let away = Limits { endpoint_changes: 0b1, ..limits() };
     let refreshes = [
         Case::of("rich", refreshing),
         Case { run: refreshing, ..Case::under("the next elsewhere", away) },
@@ -269,7 +269,7 @@ fn by_what_is_called() -> String {
 }
 
 fn by_who_is_asked() -> String {
-    let away = Limits { elsewhere: 0b1, ..limits() };
+    let away = Limits { endpoint_changes: 0b1, ..limits() };
     let spent = Budgets { retries: 0, refreshes: 0, ..RICH };
     let chain = [
         Case::under("elsewhere", away),
@@ -277,8 +277,8 @@ fn by_who_is_asked() -> String {
         Case::named("same place, tries spent").with(spent),
         Case::under("none, tries spent", away).with(Budgets { switches: 0, ..spent }),
     ];
-    let tried_again: Change = |run| Run { home: Some(1), ..run };
-    let mendable: fn(Failure) -> Failure = |failure| Failure { remedies: ANYTHING, ..failure };
+    let tried_again: Change = |run| Run { fallback_from: Some(1), ..run };
+    let mendable: fn(Failure) -> Failure = |failure| Failure { mitigations: ANYTHING, ..failure };
     let again = [
         Case::of("rich", tried_again),
         Case { failure: mendable, ..Case::of("with all remedies", tried_again) },
@@ -294,7 +294,7 @@ fn by_speed() -> String {
     }
     let short: fn(Failure) -> Failure = |failure| {
         let wish = Some(RetryAfter { wait: secs(19), source: RetryAfterSource::RetryAfter });
-        Failure { wish, ..failure }
+        Failure { retry_after: wish, ..failure }
     };
     let cases = [
         fast("no word, or 20 s", |failure| failure),
@@ -329,7 +329,7 @@ fn proven(failure: Failure, body: ErrorBody) -> Failure {
 /// What is no failed call.
 fn other_setbacks() -> String {
     let room = |run: Run| run;
-    let home: Change = |run| Run { home: Some(1), ..run };
+    let home: Change = |run| Run { fallback_from: Some(1), ..run };
     let escalate: Change = |run| Run { may_escalate: true, ..run };
     let hurried: Change = |run| Run { wrapping_up: true, ..run };
     let asked_again: Change =

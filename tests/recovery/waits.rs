@@ -8,14 +8,14 @@ use outlast::recovery::{
     Phase, RetryHint, Run, RetryAfter, RetryAfterSource,
 };
 
-use super::{ANYTHING, FREE, failure, limits, secs, wishing};
+use super::{ANYTHING, FREE, failure, limits, secs, failure_with_retry_after};
 
 /// The milliseconds of the pause that follows when the call at hand fails as told, after
 /// `earlier` failures.
 fn pause(seed: u64, earlier: u8, failure: Failure, limits: &Limits) -> u64 {
     let at = Moment::from_millis(1_000_000);
     let step = |run: Run, event| run.step(at, event, limits).expect("the event fits").next;
-    let asked = step(step(Run::new(seed, limits), Event::Begin), Event::Weighed(FREE));
+    let asked = step(step(Run::new(seed, limits), Event::Begin), Event::Estimated(FREE));
     let run = Run { failures: earlier, ..asked };
     let failed = step(run, Event::Failed(failure));
     let Phase::Pausing { until, .. } = failed.phase else { panic!("no pause but {failed:?}") };
@@ -67,7 +67,7 @@ fn a_servers_word_is_never_undercut_and_replaces_the_ladder() {
     let millis = [1, 999, 1_000, 1_001, 29_999, 59_000, 61_000, 600_000];
     for seed in 0..200 {
         for wish in millis {
-            let asked = wishing(ErrorClass::RateLimit, Duration::from_millis(wish));
+            let asked = failure_with_retry_after(ErrorClass::RateLimit, Duration::from_millis(wish));
             let wait = pause(seed, 6, asked, &limits());
             let most = wish + (wish / 4).min(10_000) + 1;
             assert!((wish..=most).contains(&wait), "seed {seed}: {wait} ms for {wish} ms");
@@ -79,15 +79,15 @@ fn a_servers_word_is_never_undercut_and_replaces_the_ladder() {
 fn a_fraction_of_a_millisecond_is_not_cut_off() {
     let rules = Limits { persistence: Persistence::Capacity, ..limits() };
     let wish = RetryAfter { wait: Duration::from_micros(1_500_001), source: RetryAfterSource::Reset };
-    let reset = Failure { wish: Some(wish), ..failure(ErrorClass::RateLimit) };
+    let reset = Failure { retry_after: Some(wish), ..failure(ErrorClass::RateLimit) };
     assert_eq!(pause(7, 0, reset, &rules), 1_501);
 }
 
 #[test]
 fn the_longest_numbers_do_no_harm() {
     let ladder = Backoff { first: Duration::MAX, longest: Duration::MAX };
-    let patient = Limits { max_retry_wait: Duration::MAX, ladder, ..limits() };
-    let asked = wishing(ErrorClass::RateLimit, Duration::MAX);
+    let patient = Limits { max_retry_wait: Duration::MAX, backoff: ladder, ..limits() };
+    let asked = failure_with_retry_after(ErrorClass::RateLimit, Duration::MAX);
     assert!(pause(7, 255, asked, &patient) > 1 << 60);
     assert!(pause(7, 255, failure(ErrorClass::ServerError), &patient) > 1 << 60);
 }
@@ -97,7 +97,7 @@ fn the_longest_numbers_do_no_harm() {
 #[test]
 fn a_call_that_fails_for_ever_is_given_up_in_time() {
     let budgets = Budgets { switches: 2, ..Budgets::DEFAULT };
-    let rules = Limits { budgets, elsewhere: 0b11, fast: Some(FastMode::default()), ..limits() };
+    let rules = Limits { budgets, endpoint_changes: 0b11, fast: Some(FastMode::default()), ..limits() };
     // Each of the three models: one attempt, ten retries, one attempt after a refresh. Besides:
     // eight spells at normal speed (one, since no turn begins); a smaller cap, a drain, a strip and
     // eight repairs; one summary, with its retries and three trims, and one reply after it.
@@ -115,11 +115,11 @@ fn a_call_that_fails_for_ever_is_given_up_in_time() {
 #[test]
 fn every_class_by_itself_is_given_up_in_time() {
     let budgets = Budgets { switches: 2, ..Budgets::DEFAULT };
-    let rules = Limits { budgets, elsewhere: 0b11, ..limits() };
+    let rules = Limits { budgets, endpoint_changes: 0b11, ..limits() };
     for class in ErrorClass::ALL {
         let most = (0..50)
             .map(|seed| {
-                fail_for_ever(seed, &rules, |_| Failure { remedies: ANYTHING, ..failure(class) })
+                fail_for_ever(seed, &rules, |_| Failure { mitigations: ANYTHING, ..failure(class) })
             })
             .max();
         let bound = match class {
@@ -163,10 +163,10 @@ fn fail_for_ever(seed: u64, rules: &Limits, fail: impl Fn(u64) -> Failure) -> us
         let Ok(transition) = run.step(at, event, rules) else { panic!("seed {seed}") };
         run = transition.next;
         event = match run.phase {
-            Phase::Weighing(_) => Event::Weighed(FREE),
+            Phase::Estimating(_) => Event::Estimated(FREE),
             Phase::Pausing { until, .. } => {
                 at = until;
-                Event::Woke
+                Event::WaitEnded
             }
             Phase::Calling(call) => {
                 attempts += usize::from(matches!(call, Call::Ask(_)));
@@ -176,8 +176,8 @@ fn fail_for_ever(seed: u64, rules: &Limits, fail: impl Fn(u64) -> Failure) -> us
             Phase::Stopped(_) => return attempts,
             Phase::Ready
             | Phase::Working
-            | Phase::Consulting
-            | Phase::Checking
+            | Phase::RunningStopHooks
+            | Phase::RunningRequirement
             | Phase::Probing { .. }
             | Phase::Awaiting { .. } => {
                 panic!("seed {seed}: {run:?}")
@@ -201,7 +201,7 @@ fn any_failure(dice: u64) -> Failure {
         ErrorClass::PromptTooLong,
     ];
     let class = classes[usize::try_from(dice % 10).expect("below ten")];
-    let asked = if dice & 8 == 0 { failure(class) } else { wishing(class, secs(dice % 600 + 1)) };
+    let asked = if dice & 8 == 0 { failure(class) } else { failure_with_retry_after(class, secs(dice % 600 + 1)) };
     let ruling = (failure(class) == asked || dice & 16 == 0).then_some(RetryHint::Retry);
-    Failure { ruling, remedies: ANYTHING, ..asked }
+    Failure { retry_hint: ruling, mitigations: ANYTHING, ..asked }
 }

@@ -10,7 +10,7 @@ fn said(status: u16, message: &str) -> Fault {
 }
 
 fn place(message: &str) -> Option<(usize, Option<usize>, Option<usize>)> {
-    let place = said(400, message).place();
+    let place = said(400, message).rejected_block();
     place.map(|BlockIndex { message, block, inner }| (message, block, inner))
 }
 
@@ -99,8 +99,8 @@ fn what_names_no_block_of_the_conversation_is_no_place() {
     }
     let named = "messages.3.content.1: no";
     for status in [401, 403, 404, 429, 500, 529] {
-        assert_eq!(said(status, named).place(), None, "{status}");
-        assert_eq!(said(status, named).poison(), None, "{status}");
+        assert_eq!(said(status, named).rejected_block(), None, "{status}");
+        assert_eq!(said(status, named).rejected_content(), None, "{status}");
     }
 }
 
@@ -119,19 +119,19 @@ fn a_window_is_read_wherever_it_is_named() {
         ("image exceeds 5 MB maximum: 6291456 bytes > 5242880 bytes", None),
     ];
     for (message, window) in cases {
-        assert_eq!(said(400, message).window(), window, "{message}");
+        assert_eq!(said(400, message).named_window(), window, "{message}");
     }
-    assert_eq!(said(429, cases[0].0).window(), None, "no overflow");
+    assert_eq!(said(429, cases[0].0).named_window(), None, "no overflow");
 }
 
 #[test]
 fn thinking_that_is_missing_is_not_taken_out() {
     let missing = "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but \
                    found `tool_use`";
-    assert_eq!(said(400, missing).poison(), None);
+    assert_eq!(said(400, missing).rejected_content(), None);
     let wrong = "messages.1.content.0.thinking: each block must contain thinking";
-    assert_eq!(said(400, wrong).poison(), Some(RejectedContent::Thinking));
-    assert_eq!(said(400, "thinking.budget_tokens: at least 1024").poison(), None);
+    assert_eq!(said(400, wrong).rejected_content(), Some(RejectedContent::Thinking));
+    assert_eq!(said(400, "thinking.budget_tokens: at least 1024").rejected_content(), None);
 }
 
 proptest! {
@@ -143,11 +143,11 @@ proptest! {
         status in prop::sample::select(vec![200_u16, 400, 413, 422]),
     ) {
         let fault = said(status, &format!("{before}{path}{after}"));
-        if let Some(place) = fault.place() {
+        if let Some(place) = fault.rejected_block() {
             prop_assert!(place.inner.is_none() || place.block.is_some());
-            prop_assert!(fault.poison().is_some() || path.contains("thinking"));
+            prop_assert!(fault.rejected_content().is_some() || path.contains("thinking"));
         }
-        fault.window();
+        fault.named_window();
     }
 
     #[test]

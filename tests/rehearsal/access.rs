@@ -109,7 +109,7 @@ async fn sixteen_who_ask_at_once_are_told_apart() {
     assert_eq!(grants(&server), (16, 1));
     let expect = Expectation { refreshes: Some(1), ..Expectation::default() };
     let scenario = server.scenario().clone().expect(expect);
-    let scratch = ScratchFolder::lay_out(&scenario).unwrap();
+    let scratch = ScratchFolder::create(&scenario).unwrap();
     let outcome = ObservedOutcome { exit: 0, terminal_reason: None, folder: scratch.path(), stderr: None };
     let faults = verify(&scenario, &outcome, &server);
     assert!(!faults.iter().any(|fault| fault.contains("tokens granted")), "{faults:?}");

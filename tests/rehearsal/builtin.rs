@@ -150,7 +150,7 @@ fn act(scenario: &Scenario, folder: &Path) -> Vec<bool> {
 fn the_bug_is_a_real_one_and_really_mended() {
     for name in ["fix-a-bug", "outage"] {
         let scenario = named(name);
-        let scratch = ScratchFolder::lay_out(&scenario).unwrap();
+        let scratch = ScratchFolder::create(&scenario).unwrap();
         assert_eq!(act(&scenario, scratch.path()), [false, true], "{name}");
         check_files(&scenario, scratch.path());
     }
@@ -160,7 +160,7 @@ fn the_bug_is_a_real_one_and_really_mended() {
 fn what_the_other_scripts_do_brings_about_the_files_they_expect() {
     for (name, rounds) in [("truncation", 1), ("endless", 3), ("budget", 1), ("deadline", 1)] {
         let scenario = named(name);
-        let scratch = ScratchFolder::lay_out(&scenario).unwrap();
+        let scratch = ScratchFolder::create(&scenario).unwrap();
         for _ in 0..rounds {
             assert!(act(&scenario, scratch.path()).iter().all(|succeeded| *succeeded), "{name}");
         }

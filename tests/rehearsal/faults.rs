@@ -109,7 +109,7 @@ async fn raw_bytes_are_all_that_is_sent() {
 
 /// Plays one fault against a stream and returns what came.
 async fn broken(harm: ScriptedFaultKind, after: FaultPosition) -> (String, End) {
-    let server = start(Scenario::new().breaks(harm, after).and_text("One two three."));
+    let server = start(Scenario::new().interrupted(harm, after).and_text("One two three."));
     exchange(&server, &ask()).await
 }
 
@@ -144,7 +144,7 @@ async fn a_connection_can_end_in_the_middle_of_the_headers() {
 async fn who_asks_for_no_stream_sees_a_streams_faults_in_their_own_form() {
     let error = |kind: &str| {
         let error = ScriptedError { kind: kind.to_owned(), message: "Sorry".to_owned(), code: None };
-        Scenario::new().breaks(ScriptedFaultKind::Error(error), FaultPosition::Events(3))
+        Scenario::new().interrupted(ScriptedFaultKind::Error(error), FaultPosition::Events(3))
     };
     for (kind, status) in [("overloaded_error", 529), ("api_error", 500), ("odd_error", 500)] {
         let response = respond(&start(error(kind)), &unstreamed()).await;
@@ -152,7 +152,7 @@ async fn who_asks_for_no_stream_sees_a_streams_faults_in_their_own_form() {
         assert_eq!(response.json()["error"]["type"], kind);
     }
     let pings = Scenario::new()
-        .breaks(ScriptedFaultKind::Pings { every: Duration::from_secs(1) }, FaultPosition::Headers)
+        .interrupted(ScriptedFaultKind::Pings { every: Duration::from_secs(1) }, FaultPosition::Headers)
         .hold(Duration::from_mins(1))
         .time_scale(10_000.0);
     let (wire, _) = exchange(&start(pings), &unstreamed()).await;
@@ -180,7 +180,7 @@ async fn a_stream_can_break_after_so_many_bytes() {
 #[tokio::test]
 async fn a_stream_can_break_in_the_middle_of_a_tool_call() {
     let torn = Scenario::new()
-        .breaks(ScriptedFaultKind::Reset, FaultPosition::Delta)
+        .interrupted(ScriptedFaultKind::Reset, FaultPosition::Delta)
         .and_text("I call.")
         .and_tool("Bash", json!({ "command": "echo this call never comes through whole" }));
     let server = start(torn);
@@ -195,7 +195,7 @@ async fn a_stream_can_break_in_the_middle_of_a_tool_call() {
 #[tokio::test]
 async fn an_answer_that_is_no_stream_breaks_in_its_middle() {
     for after in [FaultPosition::Delta, FaultPosition::Events(1)] {
-        let server = start(Scenario::new().breaks(ScriptedFaultKind::Close, after).and_text("Whole."));
+        let server = start(Scenario::new().interrupted(ScriptedFaultKind::Close, after).and_text("Whole."));
         let (wire, end) = exchange(&server, &unstreamed()).await;
         let (head, body) = wire.split_once("\r\n\r\n").unwrap();
         let announced: usize =
@@ -216,7 +216,7 @@ async fn a_stream_can_end_as_if_it_were_whole() {
 
 #[tokio::test]
 async fn a_stream_that_ends_too_early_keeps_its_connection() {
-    let scenario = Scenario::new().breaks(ScriptedFaultKind::End, FaultPosition::Events(1)).reply("Again.");
+    let scenario = Scenario::new().interrupted(ScriptedFaultKind::End, FaultPosition::Events(1)).reply("Again.");
     let server = start(scenario);
     let mut stream = connect(&server).await;
     stream.write_all(&post(&ask(), &[])).await.unwrap();
@@ -228,7 +228,7 @@ async fn a_stream_that_ends_too_early_keeps_its_connection() {
 
 #[tokio::test]
 async fn a_body_that_ends_before_its_length_takes_the_connection_with_it() {
-    let server = start(Scenario::new().breaks(ScriptedFaultKind::End, FaultPosition::Delta).and_text("Whole."));
+    let server = start(Scenario::new().interrupted(ScriptedFaultKind::End, FaultPosition::Delta).and_text("Whole."));
     let mut stream = connect(&server).await;
     stream.write_all(&post(&unstreamed(), &[])).await.unwrap();
     assert_eq!(read_all(&mut stream).await.1, End::Closed);
@@ -250,7 +250,7 @@ async fn a_header_of_a_step_takes_the_place_of_the_usual_one() {
 #[tokio::test]
 async fn a_stall_lasts_until_the_client_leaves() {
     for (after, last) in [(FaultPosition::Headers, "\r\n\r\n"), (FaultPosition::Events(4), "\r\n")] {
-        let server = start(Scenario::new().breaks(ScriptedFaultKind::Stall, after).and_text("One two three."));
+        let server = start(Scenario::new().interrupted(ScriptedFaultKind::Stall, after).and_text("One two three."));
         let mut stream = connect(&server).await;
         stream.write_all(&post(&ask(), &[])).await.unwrap();
         let wire = read_until(&mut stream, last).await;
@@ -264,19 +264,19 @@ async fn a_stall_lasts_until_the_client_leaves() {
 
 #[tokio::test]
 async fn a_stall_right_after_accept_answers_a_connection_and_no_request() {
-    let scenario = Scenario::new().breaks(ScriptedFaultKind::Stall, FaultPosition::Accept).reply("Hello.");
+    let scenario = Scenario::new().interrupted(ScriptedFaultKind::Stall, FaultPosition::Accept).reply("Hello.");
     let server = start(scenario);
     let mut stream = connect(&server).await;
     stream.write_all(&post(&ask(), &[])).await.unwrap();
     assert_eq!(respond(&server, &ask()).await.status, 200);
     assert_eq!((server.accepted(), server.requests().len()), (2, 1));
-    assert_eq!(server.unplayed(), 0);
+    assert_eq!(server.unrequested_answers(), 0);
 }
 
 #[tokio::test]
 async fn a_stall_that_was_held_long_enough_ends_in_a_close() {
     let scenario = Scenario::new()
-        .breaks(ScriptedFaultKind::Stall, FaultPosition::Events(1))
+        .interrupted(ScriptedFaultKind::Stall, FaultPosition::Events(1))
         .hold(Duration::from_hours(1))
         .time_scale(100_000.0);
     let (wire, end) = exchange(&start(scenario), &ask()).await;
@@ -287,7 +287,7 @@ async fn a_stall_that_was_held_long_enough_ends_in_a_close() {
 #[tokio::test]
 async fn pings_go_on_until_the_hold_ends() {
     let scenario = Scenario::new()
-        .breaks(ScriptedFaultKind::Pings { every: Duration::from_secs(10) }, FaultPosition::Events(2))
+        .interrupted(ScriptedFaultKind::Pings { every: Duration::from_secs(10) }, FaultPosition::Events(2))
         .hold(Duration::from_secs(45))
         .time_scale(1_000.0);
     let (wire, end) = exchange(&start(scenario), &ask()).await;
@@ -343,7 +343,7 @@ async fn a_body_can_trickle_byte_by_byte() {
 
 #[tokio::test]
 async fn a_shut_down_server_drops_its_connections_and_keeps_its_record() {
-    let mut server = start(Scenario::new().breaks(ScriptedFaultKind::Stall, FaultPosition::Headers));
+    let mut server = start(Scenario::new().interrupted(ScriptedFaultKind::Stall, FaultPosition::Headers));
     let mut stream = connect(&server).await;
     stream.write_all(&post(&ask(), &[])).await.unwrap();
     read_until(&mut stream, "\r\n\r\n").await;

@@ -204,17 +204,17 @@ fn a_file_and_the_builder_say_the_same() {
         .cut(5)
         .empty()
         .raw("nonsense")
-        .breaks(ScriptedFaultKind::Reset, FaultPosition::Request)
-        .breaks(ScriptedFaultKind::Close, FaultPosition::Events(4))
+        .interrupted(ScriptedFaultKind::Reset, FaultPosition::Request)
+        .interrupted(ScriptedFaultKind::Close, FaultPosition::Events(4))
         .and_text("Torn.")
-        .breaks(ScriptedFaultKind::Stall, FaultPosition::Accept)
+        .interrupted(ScriptedFaultKind::Stall, FaultPosition::Accept)
         .hold(Duration::from_mins(10))
-        .breaks(ScriptedFaultKind::Pings { every: Duration::from_secs(3) }, FaultPosition::Bytes(7))
+        .interrupted(ScriptedFaultKind::Pings { every: Duration::from_secs(3) }, FaultPosition::Bytes(7))
         .hold(Duration::from_mins(1))
-        .breaks(ScriptedFaultKind::Insert(b"!".to_vec()), FaultPosition::Delta)
-        .breaks(ScriptedFaultKind::End, FaultPosition::Headers)
-        .breaks(ScriptedFaultKind::Reset, FaultPosition::HalfHead)
-        .breaks(
+        .interrupted(ScriptedFaultKind::Insert(b"!".to_vec()), FaultPosition::Delta)
+        .interrupted(ScriptedFaultKind::End, FaultPosition::Headers)
+        .interrupted(ScriptedFaultKind::Reset, FaultPosition::HalfHead)
+        .interrupted(
             ScriptedFaultKind::Error(ScriptedError {
                 kind: "api_error".to_owned(),
                 message: "Oh".to_owned(),
@@ -351,7 +351,7 @@ fn a_scratch_folder_holds_the_files_and_goes_with_its_owner() {
     use std::os::unix::fs::PermissionsExt;
 
     let scenario = Scenario::parse(EVERYTHING, "everything.toml").unwrap();
-    let scratch = ScratchFolder::lay_out(&scenario).unwrap();
+    let scratch = ScratchFolder::create(&scenario).unwrap();
     let file = scratch.path().join("deep/run.sh");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "exit 0\n");
     assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o755);

@@ -199,7 +199,7 @@ async fn each_violation_is_refused_and_recorded() {
         assert!(violations.contains(expected), "{expected:?} is not in {violations:?}");
         assert_eq!(response.status, 400, "{expected}");
         assert_eq!(response.json()["error"]["type"], "invalid_request_error");
-        assert_eq!(server.unplayed(), 1, "no step was spent on it");
+        assert_eq!(server.unrequested_answers(), 1, "no step was spent on it");
     }
 }
 

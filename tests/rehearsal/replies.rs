@@ -231,7 +231,7 @@ async fn the_doors_beside_the_main_one_are_open_too() {
         }
     }
     assert!(server.requests().is_empty(), "none of them is a request for a reply");
-    assert_eq!(server.unplayed(), 1);
+    assert_eq!(server.unrequested_answers(), 1);
 }
 
 #[tokio::test]
@@ -251,9 +251,9 @@ async fn an_ordinary_http_client_understands_it() {
     let scenario = Scenario::new()
         .reply("One.")
         .reply("Two.")
-        .breaks(ScriptedFaultKind::Reset, FaultPosition::Events(2))
-        .breaks(ScriptedFaultKind::Close, FaultPosition::Events(2))
-        .breaks(ScriptedFaultKind::Close, FaultPosition::Request);
+        .interrupted(ScriptedFaultKind::Reset, FaultPosition::Events(2))
+        .interrupted(ScriptedFaultKind::Close, FaultPosition::Events(2))
+        .interrupted(ScriptedFaultKind::Close, FaultPosition::Request);
     let server = start(scenario);
     let ask = async |body: &Value| {
         let request = client.post(format!("{}/v1/messages", server.base_url()));

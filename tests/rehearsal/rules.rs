@@ -444,6 +444,6 @@ async fn a_probe_meets_what_the_next_request_would_meet_and_takes_nothing_of_the
     let answered = probe().await;
     assert_eq!((answered.status, &answered.json()["stop_reason"]), (200, &json!("max_tokens")));
     assert_eq!(respond(&server, &unstreamed()).await.json()["content"][0]["text"], "Fine.");
-    assert_eq!((server.probes(), server.requests().len(), server.unplayed()), (3, 2, 0));
+    assert_eq!((server.probes(), server.requests().len(), server.unrequested_answers()), (3, 2, 0));
     assert_eq!(server.violations(), [""; 0]);
 }

@@ -7,7 +7,7 @@ use outlast::rehearsal::{
 };
 use serde_json::json;
 
-use crate::support::Trial;
+use crate::support::RunBuilder;
 
 use super::client::{ask, complaint, respond, respond_to, start, unstreamed};
 
@@ -37,7 +37,7 @@ async fn compactions_have_a_script_of_their_own() {
             (ScriptLine::Main, Some(1))
         ]
     );
-    assert_eq!(server.unplayed(), 0);
+    assert_eq!(server.unrequested_answers(), 0);
     assert_eq!(respond_to(&server, &body, &[COMPACT]).await.status, 500);
     assert_eq!(server.violations(), ["request 5 came after the end of the script"]);
 }
@@ -57,7 +57,7 @@ async fn a_compaction_that_was_not_asked_for_is_missed() {
     let script = Scenario::new().reply("One.").compactions(Scenario::new().reply("In short."));
     let server = start(script.clone());
     respond(&server, &ask()).await;
-    assert_eq!(server.unplayed(), 1);
+    assert_eq!(server.unrequested_answers(), 1);
     let folder = tempfile::tempdir().unwrap();
     let outcome = ObservedOutcome { exit: 0, terminal_reason: None, folder: folder.path(), stderr: None };
     let expect = Expectation { compactions: Some(1), refreshes: Some(2), ..Expectation::default() };
@@ -133,7 +133,7 @@ async fn every_server_plays_its_own_script_by_its_own_rules() {
         server.violations(),
         ["b: request 2: max_tokens: must be an integer greater than 0"]
     );
-    assert_eq!(server.unplayed(), 0);
+    assert_eq!(server.unrequested_answers(), 0);
 }
 
 #[tokio::test]
@@ -147,7 +147,7 @@ async fn servers_are_known_to_arguments_and_files() {
             0o600,
         )
         .file("plain", "${cwd} {server.} {b}", 0o644);
-    let scratch = ScratchFolder::lay_out(&scenario).unwrap();
+    let scratch = ScratchFolder::create(&scenario).unwrap();
     let server = start(scenario);
     scratch.fill_in(&server).unwrap();
     let (main, b) = (server.base_url(), server.other("b").unwrap().base_url());
@@ -176,7 +176,7 @@ async fn a_run_finds_the_servers_in_what_it_is_given() {
     let path = folder.path().join("mine.toml");
     fs::write(&path, WHOLE).unwrap();
     // Nobody listens there: the scenario says where to go.
-    let trial = Trial::bare("http://127.0.0.1:1").args(["rehearse", path.to_str().unwrap()]);
+    let trial = RunBuilder::bare("http://127.0.0.1:1").args(["rehearse", path.to_str().unwrap()]);
     let ending = trial.run().await;
     assert_eq!(ending.code, Some(0), "{}", ending.stderr);
 }

@@ -68,7 +68,7 @@ async fn a_step_can_look_at_the_request() {
     let server = start(scenario);
     assert_eq!(respond(&server, &ask()).await.status, 200);
     assert_eq!(server.requests()[0].step, Some(2));
-    assert_eq!(server.unplayed(), 2);
+    assert_eq!(server.unrequested_answers(), 2);
 }
 
 #[tokio::test]
@@ -167,7 +167,7 @@ async fn a_verdict_names_everything_that_is_not_as_expected() {
         .times(3)
         .file("there", "something else", 0o644)
         .expect(expect);
-    let scratch = ScratchFolder::lay_out(&scenario).unwrap();
+    let scratch = ScratchFolder::create(&scenario).unwrap();
     let server = start(scenario.clone());
     let good = ObservedOutcome {
         exit: 0,

@@ -8,7 +8,7 @@ use super::examples;
 const OURS: &str = "our-own-key-0123456789";
 
 fn hidden(mut value: Value) -> Value {
-    Redactor::new(KnownSecrets::new([OURS])).hide_json(&mut value);
+    Redactor::new(KnownSecrets::new([OURS])).redact_json(&mut value);
     value
 }
 
@@ -66,6 +66,6 @@ fn our_own_key_is_hidden_even_where_nothing_else_is() {
 #[test]
 fn a_secret_that_is_a_word_of_the_format_does_not_make_lines_unreadable() {
     let mut line = json!({ "type": "assistant", "role": "assistant", "text": "my assistant" });
-    Redactor::new(KnownSecrets::new(["assistant"])).hide_json(&mut line);
+    Redactor::new(KnownSecrets::new(["assistant"])).redact_json(&mut line);
     assert_eq!(line, json!({ "type": "assistant", "role": "assistant", "text": "my [redacted]" }));
 }

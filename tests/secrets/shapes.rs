@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use outlast::secrets::{KnownSecrets, Redactor, REDACTED, SHAPES};
+use outlast::secrets::{KnownSecrets, Redactor, REDACTED, KEY_PATTERNS};
 
 use super::examples;
 
@@ -13,7 +13,7 @@ fn mask() -> Redactor {
 #[test]
 fn every_shape_has_an_example_and_is_hidden_wherever_it_stands() {
     let shown: BTreeSet<&str> = examples().iter().map(|example| example.name).collect();
-    let known: BTreeSet<&str> = SHAPES.iter().map(|shape| shape.name).collect();
+    let known: BTreeSet<&str> = KEY_PATTERNS.iter().map(|shape| shape.name).collect();
     assert_eq!(shown, known, "each shape has its example");
     assert!(known.len() >= 20);
     for example in examples() {
@@ -29,20 +29,20 @@ fn every_shape_has_an_example_and_is_hidden_wherever_it_stands() {
         ] {
             let before = if example.name == "Telegram bot token" { "" } else { before };
             let text = format!("{before}{}{after}", example.text);
-            let hidden = mask().hide(&text);
+            let hidden = mask().redact(&text);
             assert!(!hidden.contains(&example.secret), "{}: {hidden}", example.name);
             assert!(hidden.contains(REDACTED), "{}: {hidden}", example.name);
             assert!(hidden.starts_with(before) && hidden.ends_with(after), "{hidden}");
-            assert_eq!(mask().hide(&hidden), hidden, "what is hidden stays as it is");
+            assert_eq!(mask().redact(&hidden), hidden, "what is hidden stays as it is");
         }
-        assert!(Redactor::kind_of_key(example.text.as_bytes()).is_some(), "{}", example.name);
+        assert!(Redactor::detect_key_kind(example.text.as_bytes()).is_some(), "{}", example.name);
     }
 }
 
 #[test]
 fn what_tells_of_a_secret_stays() {
     for example in examples().iter().filter(|example| example.text != example.secret) {
-        let hidden = mask().hide(&example.text);
+        let hidden = mask().redact(&example.text);
         let (before, after) = example.text.split_once(&example.secret).expect("it is in there");
         let block = example.name.ends_with("private key");
         let (before, after) =
@@ -56,11 +56,11 @@ fn a_key_in_json_lines_or_cut_off_is_hidden_too() {
     for example in examples().iter().filter(|example| example.name == "private key") {
         let json = serde_json::Value::from(example.text.as_str()).to_string();
         let line = example.secret.lines().next().expect("a line");
-        let hidden = mask().hide(&json);
+        let hidden = mask().redact(&json);
         assert!(!hidden.contains(line), "{hidden}");
         assert!(serde_json::from_str::<String>(&hidden).is_ok(), "{hidden}");
         let (torn, _) = example.text.split_at(example.text.len() / 2);
-        assert!(!mask().hide(torn).contains(line), "{torn}");
+        assert!(!mask().redact(torn).contains(line), "{torn}");
     }
 }
 
@@ -68,11 +68,11 @@ fn a_key_in_json_lines_or_cut_off_is_hidden_too() {
 fn a_letter_before_or_a_length_that_does_not_fit_makes_it_no_key() {
     for example in examples().iter().filter(|example| example.text == example.secret) {
         let text = format!("x{}", example.text);
-        let inner = Redactor::kind_of_key(text.as_bytes());
+        let inner = Redactor::detect_key_kind(text.as_bytes());
         assert!(inner.is_none(), "{text} is taken for a {inner:?}");
     }
     for short in ["AKIA", "ghp_", "sk-", "SK", "eyJ", "npm_config_registry", "sk-ant-", "hf_"] {
-        assert_eq!(mask().hide(short), short);
+        assert_eq!(mask().redact(short), short);
     }
 }
 
@@ -85,13 +85,13 @@ fn values_in_use_are_hidden_in_every_form() {
     let twice = serde_json::Value::from(json.as_str()).to_string();
     let address = "p%22q%5Cr%2Bs%2Ft%3Duvw%20xyz-0123456789";
     for form in [value, json.trim_matches('"'), twice.trim_matches('"'), address] {
-        let hidden = mask.hide(&format!("see {form} there"));
+        let hidden = mask.redact(&format!("see {form} there"));
         assert!(!hidden.contains("uvw"), "{form}: {hidden}");
     }
     // As `user:token` in a header, whatever the user's name.
     for user in ["", "a", "ab", "abc"] {
         let text = base64(&format!("{user}:{value}!"));
-        let hidden = mask.hide(&format!("x={text}"));
+        let hidden = mask.redact(&format!("x={text}"));
         assert!(hidden.contains(REDACTED) && hidden.len() < text.len(), "{hidden}");
     }
     assert!(!format!("{known:?}").contains("0123456789"));
@@ -106,18 +106,18 @@ fn base64(text: &str) -> String {
 fn a_short_value_is_no_secret_and_a_longer_one_is_hidden_whole() {
     let known = KnownSecrets::new(["short", "long-secret", "long-secret-and-more"]);
     let mask = Redactor::new(known.clone());
-    assert_eq!(mask.hide("short long-secret long-secret-and-more"), "short [redacted] [redacted]");
-    known.learn(" learnt-on-the-way\n");
-    assert_eq!(mask.hide("learnt-on-the-way."), "[redacted].");
+    assert_eq!(mask.redact("short long-secret long-secret-and-more"), "short [redacted] [redacted]");
+    known.add(" learnt-on-the-way\n");
+    assert_eq!(mask.redact("learnt-on-the-way."), "[redacted].");
 }
 
 #[test]
 fn the_model_sees_keys_that_it_may_have_to_mend_but_none_of_ours_and_none_of_the_job() {
-    let mask = Redactor::toward_model(KnownSecrets::new(["our-own-key-0123456789"]));
-    assert_eq!(mask.hide("our-own-key-0123456789"), REDACTED);
+    let mask = Redactor::for_model(KnownSecrets::new(["our-own-key-0123456789"]));
+    assert_eq!(mask.redact("our-own-key-0123456789"), REDACTED);
     for example in examples() {
-        let hidden = mask.hide(&example.text);
-        let in_checkouts = SHAPES.iter().any(|s| s.name == example.name && s.in_checkouts);
+        let hidden = mask.redact(&example.text);
+        let in_checkouts = KEY_PATTERNS.iter().any(|s| s.name == example.name && s.in_checkouts);
         assert_eq!(hidden != example.text, in_checkouts, "{}: {hidden}", example.name);
     }
 }

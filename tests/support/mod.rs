@@ -31,16 +31,16 @@ pub(crate) fn serve(scenario: Scenario) -> RehearsalServer {
 
 /// What starts commands where the library runs in the test's own process.
 pub(crate) fn supervisor() -> Supervisor {
-    Supervisor::with(Path::new(env!("CARGO_BIN_EXE_outlast")))
+    Supervisor::with_binary(Path::new(env!("CARGO_BIN_EXE_outlast")))
 }
 
 /// A run of the binary that is being put together.
-pub(crate) struct Trial {
+pub(crate) struct RunBuilder {
     command: Command,
     folder: TempDir,
 }
 
-impl Trial {
+impl RunBuilder {
     /// A run against `server` in a folder of its own, with nothing of the outer environment but
     /// PATH.
     pub(crate) fn against(server: &RehearsalServer) -> Self {
@@ -98,7 +98,7 @@ impl Trial {
     }
 
     /// Another run in the same folders, which are this one's and go with it.
-    pub(crate) fn beside(&self, server: &RehearsalServer) -> Self {
+    pub(crate) fn in_same_folders(&self, server: &RehearsalServer) -> Self {
         let other = Self::against(server);
         let config = self.folder.path().join("config").display().to_string();
         let mut other = other.env("OUTLAST_CONFIG_DIR", &config);
@@ -140,26 +140,26 @@ impl Trial {
         self.folder.path().join("work")
     }
 
-    pub(crate) fn start(mut self) -> Running {
+    pub(crate) fn start(mut self) -> RunningProcess {
         let child = self.command.spawn().expect("the binary was built for this test");
-        Running { child, folder: self.folder, heard: String::new() }
+        RunningProcess { child, folder: self.folder, heard: String::new() }
     }
 
     /// Runs to the end.
-    pub(crate) async fn run(self) -> Ended {
+    pub(crate) async fn run(self) -> FinishedProcess {
         self.start().end().await
     }
 }
 
 /// A run under way.
-pub(crate) struct Running {
+pub(crate) struct RunningProcess {
     pub(crate) child: Child,
     folder: TempDir,
     /// What was read of standard error so far, and not forgotten.
     pub(crate) heard: String,
 }
 
-impl Running {
+impl RunningProcess {
     pub(crate) fn pid(&self) -> i32 {
         self.child.id().and_then(|id| i32::try_from(id).ok()).expect("it was not waited for yet")
     }
@@ -173,11 +173,11 @@ impl Running {
     }
 
     /// Reads standard error until it holds `text`.
-    pub(crate) async fn hears(&mut self, text: &str) {
+    pub(crate) async fn wait_for_stderr(&mut self, text: &str) {
         let stderr = self.child.stderr.as_mut().expect("standard error is a pipe");
         let mut chunk = [0; 4096];
         while !self.heard.contains(text) {
-            let read = within("a line on standard error", stderr.read(&mut chunk)).await;
+            let read = with_time_limit("a line on standard error", stderr.read(&mut chunk)).await;
             let count = read.expect("a pipe can be read");
             assert!(count > 0, "standard error ended without {text:?}: {}", self.heard);
             self.heard.push_str(&String::from_utf8_lossy(&chunk[..count]));
@@ -185,13 +185,13 @@ impl Running {
     }
 
     /// Waits for the end.
-    pub(crate) async fn end(self) -> Ended {
+    pub(crate) async fn end(self) -> FinishedProcess {
         let Self { child, folder, heard } = self;
         let output = tokio::time::timeout(BOUND, child.wait_with_output())
             .await
             .expect("the run must end within its bound")
             .expect("the run can be waited for");
-        Ended {
+        FinishedProcess {
             code: output.status.code(),
             stdout: String::from_utf8(output.stdout).expect("standard output is UTF-8"),
             stderr: heard + &String::from_utf8(output.stderr).expect("standard error is UTF-8"),
@@ -202,7 +202,7 @@ impl Running {
 
 /// A run that ended.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct FinishedProcess {
     /// `None`: killed by a signal.
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
@@ -210,7 +210,7 @@ pub(crate) struct Ended {
     folder: TempDir,
 }
 
-impl Ended {
+impl FinishedProcess {
     /// Every line of standard output, which must all be JSON objects.
     pub(crate) fn frames(&self) -> Vec<Value> {
         let parse = |line: &str| {
@@ -244,30 +244,30 @@ impl Ended {
     }
 
     /// Another run in the same folders.
-    pub(crate) fn again(self, base_url: &str) -> Trial {
-        let trial = Trial::at(base_url);
+    pub(crate) fn again(self, base_url: &str) -> RunBuilder {
+        let trial = RunBuilder::at(base_url);
         let mut command = trial.command;
         command
             .current_dir(self.work())
             .env("HOME", self.folder.path())
             .env("XDG_RUNTIME_DIR", self.folder.path())
             .env("OUTLAST_CONFIG_DIR", self.config());
-        Trial { command, folder: self.folder }
+        RunBuilder { command, folder: self.folder }
     }
 }
 
 /// Waits for something that must come.
-pub(crate) async fn within<F: Future>(what: &str, future: F) -> F::Output {
+pub(crate) async fn with_time_limit<F: Future>(what: &str, future: F) -> F::Output {
     let end = tokio::time::timeout(BOUND, future).await;
     end.unwrap_or_else(|_| panic!("{what} must come within {BOUND:?}"))
 }
 
 /// Something that a command of the model's rings: it writes a line there, and the test hears it.
-pub(crate) struct Bell {
+pub(crate) struct FifoSignal {
     lines: Lines<BufReader<pipe::Receiver>>,
 }
 
-impl Bell {
+impl FifoSignal {
     pub(crate) fn at(path: &Path) -> Self {
         mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR).expect("a pipe can be made");
         // Open for writing as well, so that it does not end with its first writer.
@@ -276,8 +276,8 @@ impl Bell {
     }
 
     /// Waits until it rings.
-    pub(crate) async fn rings(&mut self) -> String {
-        let line = within("the bell", self.lines.next_line()).await;
+    pub(crate) async fn wait_for_line(&mut self) -> String {
+        let line = with_time_limit("the bell", self.lines.next_line()).await;
         line.expect("a pipe can be read").expect("the test holds it open")
     }
 }
@@ -289,7 +289,7 @@ pub(crate) fn is_alive(pid: i32) -> bool {
 }
 
 /// A folder of the test's own that is no temporary one: there, the sandbox lets commands do all.
-pub(crate) fn lasting_folder() -> TempDir {
+pub(crate) fn non_temporary_folder() -> TempDir {
     let temporary = ["/tmp", "/var/tmp", "/dev/shm"];
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).to_path_buf();
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();

@@ -14,7 +14,7 @@ use super::wire::session_as;
 pub(crate) const HOST: &str = "model.test";
 
 /// How a proxy behaves.
-pub(crate) struct Manners {
+pub(crate) struct ProxyBehavior {
     /// The `proxy-authorization` that it wants.
     pub(crate) wants: Option<&'static str>,
     /// What it answers instead of the service.
@@ -30,7 +30,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    pub(crate) fn start(manners: Manners) -> Self {
+    pub(crate) fn start(manners: ProxyBehavior) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
         let address = listener.local_addr().expect("bound");
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -52,7 +52,7 @@ impl Proxy {
 
 fn serve(
     mut socket: TcpStream,
-    manners: &Manners,
+    manners: &ProxyBehavior,
     seen: &Mutex<Vec<String>>,
 ) -> std::io::Result<()> {
     let request = read(&mut socket)?;
@@ -79,7 +79,7 @@ fn serve(
     tls.flush()
 }
 
-fn reply(to: &mut impl Write, manners: &Manners) -> std::io::Result<()> {
+fn reply(to: &mut impl Write, manners: &ProxyBehavior) -> std::io::Result<()> {
     if let Some(hold) = &manners.hold {
         // Whoever drops the other end lets it go on as well.
         let _ = hold.recv();

@@ -42,7 +42,7 @@ impl Stopwatch {
             round: AtomicU64::new(0),
         });
         let looking = Arc::downgrade(&probe);
-        thread::spawn(move || look(&looking));
+        thread::spawn(move || sample_load(&looking));
         Self { probe }
     }
 
@@ -62,20 +62,20 @@ impl Stopwatch {
     }
 
     /// A bound as it is on this machine.
-    pub(crate) fn stretched(&self, bound: Duration) -> Duration {
+    pub(crate) fn scaled_bound(&self, bound: Duration) -> Duration {
         bound.mul_f64(self.slowness())
     }
 
     /// Whatever was begun with the watch is over within `bound`.
     #[track_caller]
-    pub(crate) fn keeps(&self, bound: Duration, what: impl fmt::Display) {
+    pub(crate) fn assert_within(&self, bound: Duration, what: impl fmt::Display) {
         let (took, slowness) = (self.elapsed(), self.slowness());
         assert!(took < bound.mul_f64(slowness), "{what}: {took:?} at slowness {slowness:.1}");
     }
 }
 
 /// Looks until nobody wants to know any more.
-fn look(probe: &Weak<Probe>) {
+fn sample_load(probe: &Weak<Probe>) {
     loop {
         let asleep = Instant::now();
         thread::sleep(REST);

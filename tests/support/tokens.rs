@@ -12,12 +12,12 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::wire::read_request;
-use super::within;
+use super::with_time_limit;
 
 /// A token endpoint. Its tokens are `access-token-1`, `refresh-token-1` and so on; a login from
 /// [`login`](Self::login) has number 0. A refresh token that was spent is refused.
 #[derive(Debug)]
-pub(crate) struct Tokens {
+pub(crate) struct TokenEndpoint {
     pub(crate) url: String,
     shared: Arc<Shared>,
     accepting: JoinHandle<()>,
@@ -35,13 +35,13 @@ struct Shared {
     held: watch::Sender<bool>,
 }
 
-impl Drop for Tokens {
+impl Drop for TokenEndpoint {
     fn drop(&mut self) {
         self.accepting.abort();
     }
 }
 
-impl Tokens {
+impl TokenEndpoint {
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback is there");
         let url = format!("http://{}/token", listener.local_addr().expect("bound"));
@@ -62,12 +62,12 @@ impl Tokens {
     }
 
     /// Answers every further request like this.
-    pub(crate) fn answers(&self, status: u16, body: &str) {
+    pub(crate) fn answer_with(&self, status: u16, body: &str) {
         *self.shared.instead.lock().expect("nobody panicked") = Some((status, body.to_owned()));
     }
 
     /// Gives tokens again.
-    pub(crate) fn serves(&self) {
+    pub(crate) fn resume_tokens(&self) {
         *self.shared.instead.lock().expect("nobody panicked") = None;
     }
 
@@ -85,10 +85,10 @@ impl Tokens {
     }
 
     /// Waits until so many requests have come.
-    pub(crate) async fn asked(&self, count: usize) {
+    pub(crate) async fn wait_for_requests(&self, count: usize) {
         let mut requests = self.shared.requests.subscribe();
         let enough = requests.wait_for(|requests| requests.len() >= count);
-        within("a request for a token", enough).await.expect("the endpoint lives");
+        with_time_limit("a request for a token", enough).await.expect("the endpoint lives");
     }
 
     /// A login whose access token ends after so many seconds, which may be negative.
@@ -113,13 +113,13 @@ fn milliseconds() -> i64 {
 }
 
 /// Writes a login into a folder.
-pub(crate) fn keep(folder: &Path, login: &Value) {
+pub(crate) fn write_login(folder: &Path, login: &Value) {
     fs::create_dir_all(folder).expect("a folder can be made");
     fs::write(folder.join(".credentials.json"), login.to_string()).expect("a file can be written");
 }
 
 /// Reads it again.
-pub(crate) fn kept(folder: &Path) -> Value {
+pub(crate) fn read_login(folder: &Path) -> Value {
     let text = fs::read(folder.join(".credentials.json")).expect("the login is never lost");
     serde_json::from_slice(&text).expect("the login is always whole")
 }

@@ -60,8 +60,8 @@ async fn a_command_is_started_looked_at_piece_by_piece_and_its_end_is_told() {
     assert_eq!(outcome.detail["backgroundTaskId"], "bash_1");
     assert_eq!(text(&outcome), "Runs in the background as bash_1.");
     assert_eq!(glimpse(&bench, "bash_1").await, "one");
-    assert_eq!(bench.toolbox.work(), WorkStatus::Alive);
-    assert!(bench.toolbox.running_work().contains("bash_1 (`echo one;"));
+    assert_eq!(bench.toolbox.background_work(), WorkStatus::StillRunning);
+    assert!(bench.toolbox.list_running().contains("bash_1 (`echo one;"));
     let looked = bench.run("BashOutput", json!({ "bash_id": "bash_1" })).await;
     assert_eq!(looked.detail["status"], "running");
     assert!(text(&looked).contains("has been running"), "{looked:?}");
@@ -69,19 +69,19 @@ async fn a_command_is_started_looked_at_piece_by_piece_and_its_end_is_told() {
     let ended = end_of(&bench, "bash_1").await;
     assert_eq!(ended.detail["status"], "failed", "{ended:?}");
     assert_eq!((&ended.detail["stdout"], &ended.detail["exitCode"]), (&json!("two"), &json!(3)));
-    assert_eq!(bench.toolbox.work(), WorkStatus::Over, "whoever looked knows: {ended:?}");
+    assert_eq!(bench.toolbox.background_work(), WorkStatus::Over, "whoever looked knows: {ended:?}");
 }
 
 #[tokio::test]
 async fn an_end_that_nobody_looked_at_is_news_once() {
     let bench = Bench::open();
     begin(&bench, "echo lots; exit 3").await;
-    assert_eq!(bench.toolbox.news_of_work().await, WorkStatus::News);
-    let news = bench.toolbox.take_work_news().expect("news");
+    assert_eq!(bench.toolbox.wait_for_background_news().await, WorkStatus::Unreported);
+    let news = bench.toolbox.take_background_news().expect("news");
     assert!(news.starts_with("- bash_1 (`echo lots; exit 3`) ended after "), "{news}");
     assert!(news.ends_with("with exit code 3"), "{news}");
-    assert_eq!(bench.toolbox.take_work_news(), None);
-    assert_eq!(bench.toolbox.work(), WorkStatus::Over);
+    assert_eq!(bench.toolbox.take_background_news(), None);
+    assert_eq!(bench.toolbox.background_work(), WorkStatus::Over);
     let looked = end_of(&bench, "bash_1").await;
     assert_eq!((&looked.detail["stdout"], &looked.detail["exitCode"]), (&json!("lots"), &json!(3)));
     assert_eq!(looked.detail["status"], "failed");
@@ -93,7 +93,7 @@ async fn an_end_that_nobody_looked_at_is_news_once() {
 async fn a_filter_shows_the_lines_that_match_and_the_rest_is_gone() {
     let bench = Bench::open();
     begin(&bench, "seq 1 20").await;
-    assert_eq!(bench.toolbox.news_of_work().await, WorkStatus::News);
+    assert_eq!(bench.toolbox.wait_for_background_news().await, WorkStatus::Unreported);
     let looked = bench.run("BashOutput", json!({ "bash_id": "bash_1", "filter": "^1.$" })).await;
     assert_eq!(looked.detail["stdout"], "10\n11\n12\n13\n14\n15\n16\n17\n18\n19");
     let again = end_of(&bench, "bash_1").await;
@@ -126,7 +126,7 @@ async fn a_stopped_command_takes_all_that_it_started_along() {
     for pid in pids {
         assert_gone(&pid).await;
     }
-    assert_eq!(bench.toolbox.work(), WorkStatus::Over, "whoever stopped it knows");
+    assert_eq!(bench.toolbox.background_work(), WorkStatus::Over, "whoever stopped it knows");
     assert!(text(&kill(&bench, "bash_1").await).contains("was not running any more"));
 }
 
@@ -164,13 +164,13 @@ async fn the_end_of_the_run_is_the_end_of_them_all() {
     let polite = appears(&bench.cwd.join("polite")).await;
     let stubborn = appears(&bench.cwd.join("stubborn")).await;
     let began = Stopwatch::start();
-    bench.toolbox.end_work(Duration::from_millis(500)).await;
-    began.keeps(Duration::from_secs(5), "the end of the work");
+    bench.toolbox.stop_and_wait(Duration::from_millis(500)).await;
+    began.assert_within(Duration::from_secs(5), "the end of the work");
     for pid in [polite, stubborn] {
         assert_gone(&pid).await;
     }
-    let ends: Vec<_> = bench.toolbox.tasks().iter().map(|task| task.end).collect();
-    assert_eq!(ends, [Some(BackgroundEnd::Cut); 2]);
+    let ends: Vec<_> = bench.toolbox.background_tasks().iter().map(|task| task.end).collect();
+    assert_eq!(ends, [Some(BackgroundEnd::RunEnded); 2]);
     let input = json!({ "command": "true", "run_in_background": true });
     assert_fails_with(&bench.run("Bash", input).await, "the run is to end");
 }
@@ -236,7 +236,7 @@ async fn a_flood_is_cut_with_its_command_and_little_of_it_stays() {
         let bench = Bench::open();
         let began = Stopwatch::start();
         let outcome = bench.run("Bash", json!({ "command": command, "timeout": 2_000 })).await;
-        began.keeps(Duration::from_secs(30), command);
+        began.assert_within(Duration::from_secs(30), command);
         assert_eq!(outcome.detail["timed_out"], true, "{command}");
         assert!(outcome.detail["output_bytes"].as_u64() > Some(100_000), "{command}");
         assert!(text(&outcome).chars().count() < 31_000, "{command}");

@@ -16,7 +16,7 @@ const SOON: Duration = Duration::from_secs(25);
 async fn soon(bench: &Bench, command: &str) -> outlast::tools::ToolOutcome {
     let start = Stopwatch::start();
     let outcome = bench.run("Bash", json!({ "command": command, "timeout": 120_000 })).await;
-    start.keeps(SOON, format_args!("{command}: {outcome:?}"));
+    start.assert_within(SOON, format_args!("{command}: {outcome:?}"));
     assert_ne!(outcome.detail["timed_out"], true, "{command}: {outcome:?}");
     outcome
 }
@@ -142,7 +142,7 @@ async fn a_timeout_ends_the_whole_group_even_if_it_ignores_sigterm() {
     assert_fails_with(&outcome, "Timed out after 4s 500ms: the command was stopped.");
     assert_eq!(outcome.detail["exit_code"], 137);
     assert!(start.elapsed() > Duration::from_millis(6_500), "SIGTERM comes first");
-    start.keeps(SOON, "the end of the group");
+    start.assert_within(SOON, "the end of the group");
     assert!(!is_alive(&bench.content("leader")));
     assert_gone(&bench.content("child")).await;
 }
@@ -160,7 +160,7 @@ async fn a_cancel_ends_the_whole_group_and_comes_back_at_once() {
         Stopwatch::start()
     };
     let (outcome, stopped) = tokio::join!(running, stopping);
-    stopped.keeps(Duration::from_secs(2), "the end of the call");
+    stopped.assert_within(Duration::from_secs(2), "the end of the call");
     assert_fails_with(&outcome, "Interrupted by user: the command was stopped.\nbegun");
     assert_eq!(outcome.detail["interrupted"], true);
     for name in ["leader", "child", "escaped"] {

@@ -163,7 +163,7 @@ fn effects_are_told_apart() {
 #[test]
 fn commands_that_only_read_run_beside_others_where_the_kernel_holds_them_to_it() {
     let bench = Bench::open();
-    let holds = LandlockSupport::probe().holds_files();
+    let holds = LandlockSupport::probe().restricts_files();
     for (command, only_reads) in [
         ("ls -la", true),
         ("cat a | head -3 | sort", true),
@@ -188,18 +188,18 @@ fn commands_that_only_read_run_beside_others_where_the_kernel_holds_them_to_it()
         ("X=1", false),
     ] {
         let call = call("Bash", json!({ "command": command }));
-        assert_eq!(bench.toolbox.runs_beside_others(&call), only_reads && holds, "{command}");
+        assert_eq!(bench.toolbox.can_run_in_parallel(&call), only_reads && holds, "{command}");
     }
     let later = call("Bash", json!({ "command": "ls", "run_in_background": true }));
-    assert!(!bench.toolbox.runs_beside_others(&later), "it outlives its call");
-    assert!(bench.toolbox.runs_beside_others(&call("Read", json!({}))));
-    assert!(!bench.toolbox.runs_beside_others(&call("Write", json!({}))));
-    assert!(!bench.toolbox.runs_beside_others(&call("Teleport", json!({}))));
+    assert!(!bench.toolbox.can_run_in_parallel(&later), "it outlives its call");
+    assert!(bench.toolbox.can_run_in_parallel(&call("Read", json!({}))));
+    assert!(!bench.toolbox.can_run_in_parallel(&call("Write", json!({}))));
+    assert!(!bench.toolbox.can_run_in_parallel(&call("Teleport", json!({}))));
 }
 
 #[tokio::test]
 async fn a_program_that_only_has_the_name_of_one_that_reads_writes_nothing() {
-    if !LandlockSupport::probe().holds_files() {
+    if !LandlockSupport::probe().restricts_files() {
         return;
     }
     for mode in [SandboxMode::Off, SandboxMode::Workspace] {

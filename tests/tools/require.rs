@@ -28,7 +28,7 @@ async fn check(bench: &Bench) -> RequirementCheck {
 }
 
 async fn check_until(bench: &Bench, cancel: CancellationToken) -> RequirementCheck {
-    let check = tokio::time::timeout(2 * PATIENCE, bench.toolbox.check(cancel)).await;
+    let check = tokio::time::timeout(2 * PATIENCE, bench.toolbox.run_requirement(cancel)).await;
     check.expect("every check comes back").expect("a command must pass")
 }
 
@@ -49,7 +49,7 @@ async fn only_exit_code_0_will_do() {
         let bench = requiring(requirement(command));
         let check = check(&bench).await;
         assert_eq!(check.exit_code(), code, "{command}: {check:?}");
-        assert_eq!(check.how(), how, "{command}: {check:?}");
+        assert_eq!(check.end_phrase(), how, "{command}: {check:?}");
         assert_eq!(check.passed(), code == Some(0), "{command}: {check:?}");
         assert!(check.output.contains(output), "{command}: {check:?}");
         let verified = bench.toolbox.acceptance().requirement.expect("it was run");
@@ -98,7 +98,7 @@ async fn a_command_that_takes_too_long_fails_and_is_ended() {
     assert_eq!(check.end, RequirementEnd::TimedOut(limit), "{check:?}");
     assert!(!check.passed(), "exit code 0 after the time is over does not count");
     assert_eq!(check.exit_code(), None);
-    assert_eq!(check.how(), "did not end within 4s 500ms, and was cut off");
+    assert_eq!(check.end_phrase(), "did not end within 4s 500ms, and was cut off");
     assert!(check.output.starts_with("begun\n"), "{check:?}");
     assert!(check.took >= limit, "{:?}", check.took);
     assert_gone(&appears(&bench.cwd.join("pid")).await).await;
@@ -127,7 +127,7 @@ async fn a_command_whose_check_is_dropped_is_ended() {
     let bench = requiring(requirement("echo $$ > pid; sleep 1000"));
     let place = bench.cwd.join("pid");
     let pid = tokio::select! {
-        _ = bench.toolbox.check(CancellationToken::new()) => panic!("it sleeps"),
+        _ = bench.toolbox.run_requirement(CancellationToken::new()) => panic!("it sleeps"),
         pid = appears(&place) => pid,
     };
     assert_gone(&pid).await;
@@ -139,8 +139,8 @@ async fn a_command_that_cannot_be_started_is_a_failure_that_says_why() {
     fs::remove_dir(&bench.cwd).expect("it is empty");
     let check = check(&bench).await;
     assert!(!check.passed() && check.exit_code().is_none(), "{check:?}");
-    assert!(check.how().starts_with("could not be run: failed to start"), "{}", check.how());
-    assert!(check.how().contains("does not exist"), "{}", check.how());
+    assert!(check.end_phrase().starts_with("could not be run: failed to start"), "{}", check.end_phrase());
+    assert!(check.end_phrase().contains("does not exist"), "{}", check.end_phrase());
     assert!(!bench.toolbox.acceptance().requirement.expect("it was tried").passed);
 }
 
@@ -180,7 +180,7 @@ fn what_no_shell_could_run_is_refused_before_anything_starts() {
 async fn without_a_requirement_nothing_is_run() {
     let bench = Bench::open();
     assert_eq!(bench.toolbox.requirement(), None);
-    assert_eq!(bench.toolbox.check(CancellationToken::new()).await, None);
+    assert_eq!(bench.toolbox.run_requirement(CancellationToken::new()).await, None);
 }
 
 #[test]

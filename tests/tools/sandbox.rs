@@ -18,17 +18,17 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use super::bench::{PATIENCE, call, text};
-use crate::support::{lasting_folder, supervisor};
+use crate::support::{non_temporary_folder, supervisor};
 
 /// A home, a working tree and somebody else's folder, none of them among temporary things: there
 /// everything is free.
-struct Fenced {
+struct SandboxFixture {
     toolbox: Toolbox,
     root: PathBuf,
     _folder: TempDir,
 }
 
-impl Fenced {
+impl SandboxFixture {
     fn open() -> Self {
         Self::with(|_, _| {})
     }
@@ -40,7 +40,7 @@ impl Fenced {
     fn try_with(
         arrange: impl FnOnce(&mut ToolSettings, &Path),
     ) -> Result<Self, (BadSettings, PathBuf)> {
-        let folder = lasting_folder();
+        let folder = non_temporary_folder();
         let root = folder.path().canonicalize().expect("it exists");
         for name in ["home/.ssh", "home/.config/gh", "work", "outside", "config/projects"] {
             fs::create_dir_all(root.join(name)).expect("a folder");
@@ -86,7 +86,7 @@ impl Fenced {
         assert_eq!(state.abi, kernel.abi, "{state:?}");
         if kernel.abi == 0 {
             assert_eq!(state.enforced, Enforced::None, "{state:?}");
-            assert!(self.toolbox.doubts_of_sandbox().is_some(), "{state:?}");
+            assert!(self.toolbox.sandbox_warning().is_some(), "{state:?}");
         }
         kernel.abi > 0
     }
@@ -116,7 +116,7 @@ impl Fenced {
 
 #[tokio::test]
 async fn nothing_outside_can_be_written_by_any_way() {
-    let fenced = Fenced::open();
+    let fenced = SandboxFixture::open();
     if !fenced.holds() {
         return;
     }
@@ -159,7 +159,7 @@ async fn nothing_outside_can_be_written_by_any_way() {
 
 #[tokio::test]
 async fn credentials_cannot_be_read_by_any_way() {
-    let fenced = Fenced::open();
+    let fenced = SandboxFixture::open();
     if !fenced.holds() {
         return;
     }
@@ -193,7 +193,7 @@ async fn credentials_cannot_be_read_by_any_way() {
     }
     let command = "cat ~/notes ~/.config/free && ls -a ~ ~/.config / >/dev/null";
     let free = fenced.bash(command).await;
-    Fenced::check(command, &free);
+    SandboxFixture::check(command, &free);
     assert_eq!(free.detail["stdout"], "free\nfree\n");
     for file in ["environ", "maps", "mem", "root/etc/hostname"] {
         let outcome = fenced.bash(&format!("head -c 9 /proc/$PPID/{file}")).await;
@@ -203,8 +203,8 @@ async fn credentials_cannot_be_read_by_any_way() {
 
 #[tokio::test]
 async fn file_tools_keep_away_from_credentials_as_well() {
-    let secret = |fenced: &Fenced| fenced.path("home/.ssh/id_x");
-    let shut = Fenced::with(|settings, root| {
+    let secret = |fenced: &SandboxFixture| fenced.path("home/.ssh/id_x");
+    let shut = SandboxFixture::with(|settings, root| {
         settings.mode = PermissionMode::AcceptEdits;
         settings.allow = vec!["Read".into(), "Write".into(), "Bash".into()];
         settings.additional_dirs = vec![root.join("home")];
@@ -226,16 +226,16 @@ async fn file_tools_keep_away_from_credentials_as_well() {
     let found = text(&found.await);
     assert!(found.contains("notes") && !found.contains("id_x"), "{found}");
 
-    let by_rule = Fenced::with(|settings, _| {
+    let by_rule = SandboxFixture::with(|settings, _| {
         settings.mode = PermissionMode::Default;
         settings.allow = vec!["Read(~/.ssh/**)".into()];
     });
-    let by_setting = Fenced::with(|settings, _| {
+    let by_setting = SandboxFixture::with(|settings, _| {
         settings.mode = PermissionMode::Default;
         settings.allow = vec!["Read".into()];
         settings.sandbox.allow_read = vec!["~/.ssh".into()];
     });
-    let lifted = Fenced::with(|settings, _| {
+    let lifted = SandboxFixture::with(|settings, _| {
         settings.mode = PermissionMode::Default;
         settings.allow = vec!["Read".into()];
         settings.sandbox.mode = SandboxMode::Off;
@@ -248,7 +248,7 @@ async fn file_tools_keep_away_from_credentials_as_well() {
 
 #[tokio::test]
 async fn the_settings_open_and_close_places() {
-    let fenced = Fenced::with(|settings, root| {
+    let fenced = SandboxFixture::with(|settings, root| {
         let at = |name: &str| root.join(name).display().to_string();
         fs::create_dir_all(root.join("outside/shut")).expect("a folder");
         fs::write(root.join("outside/shut/file"), "the-secret\n").expect("a file");
@@ -273,7 +273,7 @@ async fn the_settings_open_and_close_places() {
         assert_eq!(!outcome.is_error, works, "{command}: {}", text(&outcome));
     }
     for pattern in ["~/*.pem", "", "a?b"] {
-        let bad = Fenced::try_with(|settings, _| {
+        let bad = SandboxFixture::try_with(|settings, _| {
             settings.sandbox.deny_read = vec![pattern.to_owned()];
         });
         let Err((BadSettings::Sandbox { why }, _)) = bad else { panic!("{pattern}") };
@@ -284,7 +284,7 @@ async fn the_settings_open_and_close_places() {
 #[tokio::test]
 async fn what_cannot_be_denied_is_named_and_required_refuses() {
     let in_home = |mode| {
-        Fenced::try_with(move |settings: &mut ToolSettings, root: &Path| {
+        SandboxFixture::try_with(move |settings: &mut ToolSettings, root: &Path| {
             settings.cwd = root.join("home");
             settings.sandbox.mode = mode;
         })
@@ -302,22 +302,22 @@ async fn what_cannot_be_denied_is_named_and_required_refuses() {
     let exposed: Vec<PathBuf> =
         [".config/gh", ".netrc", ".ssh"].map(|name| fenced.root.join("home").join(name)).into();
     assert_eq!(state.exposed, exposed);
-    let doubts = fenced.toolbox.doubts_of_sandbox().expect("a warning");
+    let doubts = fenced.toolbox.sandbox_warning().expect("a warning");
     assert!(doubts.contains(".ssh"), "{doubts}");
-    Fenced::check("making files at home", &fenced.bash("echo x > new").await);
+    SandboxFixture::check("making files at home", &fenced.bash("echo x > new").await);
 
-    let whole = Fenced::with(|settings, _| settings.sandbox.mode = SandboxMode::Required);
+    let whole = SandboxFixture::with(|settings, _| settings.sandbox.mode = SandboxMode::Required);
     assert_eq!(whole.toolbox.sandbox().enforced, Enforced::Full);
-    assert_eq!(whole.toolbox.doubts_of_sandbox(), None);
-    let off = Fenced::with(|settings, _| settings.sandbox.mode = SandboxMode::Off);
+    assert_eq!(whole.toolbox.sandbox_warning(), None);
+    let off = SandboxFixture::with(|settings, _| settings.sandbox.mode = SandboxMode::Off);
     assert_eq!(off.toolbox.sandbox().enforced, Enforced::None);
-    assert_eq!(off.toolbox.doubts_of_sandbox(), None);
-    Fenced::check("off", &off.bash("echo x > ../outside/new && cat ~/.ssh/id_x").await);
+    assert_eq!(off.toolbox.sandbox_warning(), None);
+    SandboxFixture::check("off", &off.bash("echo x > ../outside/new && cat ~/.ssh/id_x").await);
 }
 
 #[tokio::test]
 async fn read_only_leaves_only_temporary_folders() {
-    let fenced = Fenced::with(|settings, _| settings.sandbox.mode = SandboxMode::ReadOnly);
+    let fenced = SandboxFixture::with(|settings, _| settings.sandbox.mode = SandboxMode::ReadOnly);
     if !fenced.holds() {
         return;
     }
@@ -328,7 +328,7 @@ async fn read_only_leaves_only_temporary_folders() {
     for command in
         ["cat file", "f=$(mktemp) && echo x > $f && rm $f", "echo x > /dev/null", "sort file"]
     {
-        Fenced::check(command, &fenced.bash(command).await);
+        SandboxFixture::check(command, &fenced.bash(command).await);
     }
     let write = json!({ "file_path": fenced.path("work/file"), "content": "x" });
     assert!(fenced.call(call("Write", write)).await.is_error);
@@ -337,24 +337,24 @@ async fn read_only_leaves_only_temporary_folders() {
     // A tree among temporary things is kept all the same, and so there is another place for them.
     let folder = tempfile::tempdir().expect("a folder");
     let cwd = folder.path().canonicalize().expect("it exists");
-    let inside = Fenced::with(|settings, _| {
+    let inside = SandboxFixture::with(|settings, _| {
         settings.cwd.clone_from(&cwd);
         settings.sandbox.mode = SandboxMode::ReadOnly;
     });
     assert!(inside.bash("echo x > new").await.is_error);
     let command = "f=$(mktemp) && echo x > $f && rm $f";
-    Fenced::check(command, &inside.bash(command).await);
+    SandboxFixture::check(command, &inside.bash(command).await);
 }
 
 #[tokio::test]
 async fn processes_outside_cannot_be_signalled() {
-    let fenced = Fenced::open();
-    if fenced.holds() && LandlockSupport::probe().holds_signals() {
+    let fenced = SandboxFixture::open();
+    if fenced.holds() && LandlockSupport::probe().restricts_signals() {
         let command = format!("kill -0 {} || kill -0 $PPID", std::process::id());
         assert!(fenced.bash(&command).await.is_error);
     }
     let own = "sleep 100 & kill $! && ! wait $!";
-    Fenced::check(own, &fenced.bash(own).await);
+    SandboxFixture::check(own, &fenced.bash(own).await);
 }
 
 #[tokio::test]
@@ -362,12 +362,12 @@ async fn the_network_is_open_unless_it_is_taken_away() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("it is bound").port();
     let command = format!("exec 3<>/dev/tcp/127.0.0.1/{port}");
-    let open = Fenced::open();
-    Fenced::check(&command, &open.bash(&command).await);
-    let shut = Fenced::with(|settings, _| settings.sandbox.no_network = true);
-    if !shut.holds() || !LandlockSupport::probe().holds_tcp() {
+    let open = SandboxFixture::open();
+    SandboxFixture::check(&command, &open.bash(&command).await);
+    let shut = SandboxFixture::with(|settings, _| settings.sandbox.no_network = true);
+    if !shut.holds() || !LandlockSupport::probe().restricts_tcp() {
         assert_eq!(shut.toolbox.sandbox().network, "open");
-        assert!(shut.toolbox.doubts_of_sandbox().is_some());
+        assert!(shut.toolbox.sandbox_warning().is_some());
         return;
     }
     assert_eq!(shut.toolbox.sandbox().network, "no_tcp");
@@ -377,14 +377,14 @@ async fn the_network_is_open_unless_it_is_taken_away() {
 
 #[tokio::test]
 async fn the_model_is_told_of_the_fence_and_why_a_command_failed() {
-    let fenced = Fenced::open();
-    let about = |fenced: &Fenced| {
+    let fenced = SandboxFixture::open();
+    let about = |fenced: &SandboxFixture| {
         let definitions = fenced.toolbox.definitions();
         let bash = definitions.iter().find(|tool| tool.name == "Bash").expect("it is offered");
         bash.description.clone()
     };
     assert_eq!(about(&fenced).contains("sandboxed"), fenced.holds());
-    let off = Fenced::with(|settings, _| settings.sandbox.mode = SandboxMode::Off);
+    let off = SandboxFixture::with(|settings, _| settings.sandbox.mode = SandboxMode::Off);
     assert!(!about(&off).contains("sandboxed"));
     if !fenced.holds() {
         return;
@@ -404,7 +404,7 @@ async fn the_model_is_told_of_the_fence_and_why_a_command_failed() {
 
 #[tokio::test]
 async fn ordinary_things_work() {
-    let fenced = Fenced::open();
+    let fenced = SandboxFixture::open();
     let commands = [
         "echo x > /dev/null; echo x > /dev/stdout; echo x > /dev/stderr; head -c4 /dev/urandom >/dev/null",
         "f=$(mktemp) && echo x > $f && rm $f; d=$(mktemp -d) && rmdir $d; echo x > /dev/shm/$$ && rm /dev/shm/$$",
@@ -418,7 +418,7 @@ async fn ordinary_things_work() {
         "ps aux > /dev/null; uname -a; id; df . >/dev/null; getent passwd root",
     ];
     for command in commands {
-        Fenced::check(command, &fenced.bash(command).await);
+        SandboxFixture::check(command, &fenced.bash(command).await);
     }
     let python = "import os, pty, socket, multiprocessing, tempfile, asyncio\n\
         s = socket.socket(socket.AF_UNIX); s.bind('sock'); s.listen()\n\
@@ -432,12 +432,12 @@ async fn ordinary_things_work() {
         asyncio.run(run())\n";
     fs::write(fenced.root.join("work/t.py"), python).expect("a file");
     let command = "if command -v python3 >/dev/null; then python3 t.py; fi";
-    Fenced::check(command, &fenced.bash(command).await);
+    SandboxFixture::check(command, &fenced.bash(command).await);
 }
 
 #[tokio::test]
 async fn git_works_in_working_trees_and_submodules_elsewhere() {
-    let fenced = Fenced::open();
+    let fenced = SandboxFixture::open();
     let commands = [
         "git init -q -b main . && git config user.name B && echo a > a && git add a",
         "git commit -qm one && git checkout -qb side && echo b >> a && git commit -qam two",
@@ -446,7 +446,7 @@ async fn git_works_in_working_trees_and_submodules_elsewhere() {
         "cd .. && git clone -q . clone && git -C clone log -1 && rm -rf clone",
     ];
     for command in commands {
-        Fenced::check(command, &fenced.bash(command).await);
+        SandboxFixture::check(command, &fenced.bash(command).await);
     }
     // The same repository from a folder of it, from a linked tree, and as a submodule.
     let root = fenced.root.clone();
@@ -464,9 +464,9 @@ async fn git_works_in_working_trees_and_submodules_elsewhere() {
     git("outside/super", &["submodule", "--quiet", "add", "../../work", "sub"]);
     let commit = "echo d > d && git add d && git commit -qm four && git log -1 --format=%s";
     for folder in ["work/deep", "tree", "outside/super/sub"] {
-        let there = Fenced::with(|settings, _| settings.cwd = fenced.root.join(folder));
+        let there = SandboxFixture::with(|settings, _| settings.cwd = fenced.root.join(folder));
         let outcome = there.bash(commit).await;
-        Fenced::check(folder, &outcome);
+        SandboxFixture::check(folder, &outcome);
         assert_eq!(outcome.detail["stdout"], "four\n", "{folder}");
     }
     if !fenced.holds() {
@@ -477,7 +477,7 @@ async fn git_works_in_working_trees_and_submodules_elsewhere() {
         let bait = fenced.root.join("bait");
         fs::create_dir_all(&bait).expect("a folder");
         fs::write(bait.join(".git"), format!("gitdir: {}\n", fenced.path(name))).expect("a file");
-        let there = Fenced::with(|settings, _| settings.cwd.clone_from(&bait));
+        let there = SandboxFixture::with(|settings, _| settings.cwd.clone_from(&bait));
         let command = format!("echo x > '{}/planted'", fenced.path(name));
         assert!(there.bash(&command).await.is_error, "{name}");
     }
@@ -485,7 +485,7 @@ async fn git_works_in_working_trees_and_submodules_elsewhere() {
 
 #[tokio::test]
 async fn cargo_npm_and_pytest_work() {
-    let fenced = Fenced::open();
+    let fenced = SandboxFixture::open();
     let commands = [
         "command -v cargo >/dev/null || exit 0; cargo init -q --name tried && cargo test -q --offline",
         "command -v npm >/dev/null || exit 0; mkdir n && cd n && npm init -y >/dev/null && \
@@ -494,23 +494,23 @@ async fn cargo_npm_and_pytest_work() {
         "python3 -c 'import pytest' 2>/dev/null || exit 0; echo 'def test_a(tmp_path): (tmp_path / \"x\").write_text(\"x\")' > test_a.py && python3 -m pytest -q test_a.py",
     ];
     for command in commands {
-        Fenced::check(command, &fenced.bash(command).await);
+        SandboxFixture::check(command, &fenced.bash(command).await);
     }
 }
 
 #[tokio::test]
 async fn a_command_that_must_pass_is_fenced_in_too() {
-    let fenced = Fenced::with(|settings, root| {
+    let fenced = SandboxFixture::with(|settings, root| {
         let command = format!("echo gone > '{}/file'", root.join("outside").display());
         settings.requirement = Some(outlast::tools::Requirement { command, timeout: PATIENCE });
     });
-    let check = fenced.toolbox.check(CancellationToken::new()).await.expect("a command must pass");
+    let check = fenced.toolbox.run_requirement(CancellationToken::new()).await.expect("a command must pass");
     assert_eq!(check.passed(), !fenced.holds(), "{check:?}");
 }
 
 #[test]
 fn the_state_is_what_programs_read() {
-    let fenced = Fenced::open();
+    let fenced = SandboxFixture::open();
     let state = serde_json::to_value(fenced.toolbox.sandbox()).expect("data");
     let keys: Vec<&String> = state.as_object().expect("an object").keys().collect();
     assert_eq!(keys, ["mode", "enforced", "abi", "network", "signals", "exposed"]);

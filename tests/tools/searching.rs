@@ -180,10 +180,10 @@ async fn a_cancelled_search_comes_back_at_once_and_really_ends() {
         Stopwatch::start()
     };
     let (outcome, stopped) = tokio::join!(searching, stopping);
-    stopped.keeps(Duration::from_millis(500), "the end of the call");
+    stopped.assert_within(Duration::from_millis(500), "the end of the call");
     assert_fails_with(&outcome, "Interrupted by user");
     until(|| !is_open_below(&bench.cwd)).await;
-    stopped.keeps(Duration::from_secs(5), "the end of the search");
+    stopped.assert_within(Duration::from_secs(5), "the end of the search");
 }
 
 /// Whether this process has a file below `folder` open.

@@ -45,8 +45,8 @@ async fn an_answer_that_fits_is_kept_and_settled_once() {
     assert!(!outcome.is_error, "{outcome:?}");
     assert_eq!(outcome.detail, json!({ "structured_output": answer }));
     assert_eq!(bench.toolbox.acceptance().structured_output, None, "not before it is settled");
-    assert_eq!(bench.toolbox.settle(OtherCalls::Fine), Delivery::Answer(answer.clone()));
-    assert_eq!(bench.toolbox.settle(OtherCalls::Fine), Delivery::Nothing, "it was taken");
+    assert_eq!(bench.toolbox.settle_answers(OtherCalls::Succeeded), Delivery::Answer(answer.clone()));
+    assert_eq!(bench.toolbox.settle_answers(OtherCalls::Succeeded), Delivery::Nothing, "it was taken");
     let acceptance = bench.toolbox.acceptance();
     assert_eq!(acceptance.structured_output, Some(answer));
     assert_eq!(acceptance.schema_attempts, Some(1));
@@ -66,8 +66,8 @@ async fn a_misfit_names_every_place_and_what_was_expected_there() {
     ] {
         assert_fails_with(&outcome, part);
     }
-    assert_eq!(bench.toolbox.settle(OtherCalls::Fine), Delivery::Misfit);
-    assert_eq!(bench.toolbox.settle(OtherCalls::Fine), Delivery::Nothing, "a misfit counts once");
+    assert_eq!(bench.toolbox.settle_answers(OtherCalls::Succeeded), Delivery::Invalid);
+    assert_eq!(bench.toolbox.settle_answers(OtherCalls::Succeeded), Delivery::Nothing, "a misfit counts once");
     assert_eq!(bench.toolbox.acceptance().schema_attempts, Some(1));
     assert_eq!(bench.toolbox.acceptance().structured_output, None);
 }
@@ -78,7 +78,7 @@ async fn nulls_are_not_left_out_of_an_answer() {
         "properties": { "found": { "type": ["string", "null"] } }, "required": ["found"] }));
     assert!(!give(&bench, json!({ "found": null })).await.is_error);
     let answer = Delivery::Answer(json!({ "found": null }));
-    assert_eq!(bench.toolbox.settle(OtherCalls::Fine), answer);
+    assert_eq!(bench.toolbox.settle_answers(OtherCalls::Succeeded), answer);
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn the_last_answer_of_a_reply_that_fits_wins() {
     give(&bench, json!({ "title": "second" })).await;
     give(&bench, json!({ "title": 3 })).await;
     let second = json!({ "title": "second" });
-    assert_eq!(bench.toolbox.settle(OtherCalls::Fine), Delivery::Answer(second));
+    assert_eq!(bench.toolbox.settle_answers(OtherCalls::Succeeded), Delivery::Answer(second));
     assert_eq!(bench.toolbox.acceptance().schema_attempts, Some(3));
 }
 
@@ -97,10 +97,10 @@ async fn an_answer_beside_a_call_that_failed_is_not_taken() {
     let bench = asking(report());
     let outcome = give(&bench, json!({ "title": "all done" })).await;
     assert!(text(&outcome).contains("unless another call of the same reply failed"));
-    assert_eq!(bench.toolbox.settle(OtherCalls::Failed), Delivery::Misfit);
+    assert_eq!(bench.toolbox.settle_answers(OtherCalls::Failed), Delivery::Invalid);
     assert_eq!(bench.toolbox.acceptance().structured_output, None);
-    assert_eq!(bench.toolbox.settle(OtherCalls::Fine), Delivery::Nothing, "nor later");
-    assert_eq!(bench.toolbox.settle(OtherCalls::Failed), Delivery::Nothing);
+    assert_eq!(bench.toolbox.settle_answers(OtherCalls::Succeeded), Delivery::Nothing, "nor later");
+    assert_eq!(bench.toolbox.settle_answers(OtherCalls::Failed), Delivery::Nothing);
 }
 
 #[tokio::test]
@@ -148,11 +148,11 @@ async fn what_is_no_plain_object_is_asked_for_in_one_field_and_handed_on_without
 
     assert!(!give(&bench, json!({ "answer": [{ "next": {} }] })).await.is_error);
     let answer = Delivery::Answer(json!([{ "next": {} }]));
-    assert_eq!(bench.toolbox.settle(OtherCalls::Fine), answer);
+    assert_eq!(bench.toolbox.settle_answers(OtherCalls::Succeeded), answer);
     let wrong = give(&bench, json!({ "answer": [{ "next": 4 }] })).await;
     assert_fails_with(&wrong, "/answer/0/next: the value is not of type \"object\"");
     assert_fails_with(&give(&bench, json!({ "rows": [] })).await, "the one field `answer`");
-    assert_eq!(bench.toolbox.settle(OtherCalls::Fine), Delivery::Misfit);
+    assert_eq!(bench.toolbox.settle_answers(OtherCalls::Succeeded), Delivery::Invalid);
 }
 
 #[test]
@@ -180,7 +180,7 @@ async fn a_forgotten_wrapping_is_forgiven_when_the_answer_fits() {
     let bench = asking(either);
     assert!(!give(&bench, json!({ "error": "none" })).await.is_error);
     let answer = Delivery::Answer(json!({ "error": "none" }));
-    assert_eq!(bench.toolbox.settle(OtherCalls::Fine), answer);
+    assert_eq!(bench.toolbox.settle_answers(OtherCalls::Succeeded), answer);
     assert!(give(&bench, json!({ "neither": 1 })).await.is_error);
 }
 
@@ -290,7 +290,7 @@ async fn an_answer_that_is_cut_off_is_none() {
     let input = json!({ "title": "too late" });
     let outcome = bench.run_until(STRUCTURED_OUTPUT, input, cancel).await;
     assert_fails_with(&outcome, "Interrupted");
-    assert_eq!(bench.toolbox.settle(OtherCalls::Fine), Delivery::Nothing);
+    assert_eq!(bench.toolbox.settle_answers(OtherCalls::Succeeded), Delivery::Nothing);
     assert_eq!(bench.toolbox.acceptance().schema_attempts, Some(0));
 }
 
@@ -298,7 +298,7 @@ async fn an_answer_that_is_cut_off_is_none() {
 async fn without_a_schema_there_is_no_such_tool() {
     let bench = Bench::open();
     assert_fails_with(&give(&bench, json!({})).await, "No such tool available: StructuredOutput");
-    assert!(!bench.toolbox.wants_answer());
-    assert_eq!(bench.toolbox.settle(OtherCalls::Fine), Delivery::Nothing);
+    assert!(!bench.toolbox.requires_answer());
+    assert_eq!(bench.toolbox.settle_answers(OtherCalls::Succeeded), Delivery::Nothing);
     assert_eq!(bench.toolbox.acceptance(), outlast::tools::Acceptance::default());
 }

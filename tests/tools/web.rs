@@ -101,7 +101,7 @@ async fn through_a_proxy_only_what_an_address_says_of_itself_can_be_refused() {
     let proxy = Site::start(|_| page("text/plain", "by proxy")).await;
     let named = proxy.url("/");
     let read = |name: &str| (name == "http_proxy").then(|| named.clone());
-    let proxies = Proxies::read(read).expect("it is one");
+    let proxies = Proxies::from_variables(read).expect("it is one");
     let bench = Bench::with(|settings| {
         settings.mode = PermissionMode::BypassPermissions;
         settings.web = Some(web_by(proxies, LONG, &[]));
@@ -371,5 +371,5 @@ fn without_a_network_there_is_no_way_to_fetch() {
     let fetch = call("WebFetch", json!({ "url": "https://example.com/" }));
     let refused = closed.toolbox.admit(&fetch).unwrap_err();
     assert!(matches!(&refused, ToolRefusal::Denied { reason, .. } if reason.contains("no network")));
-    assert_eq!(closed.toolbox.effect(&fetch), Effect::Visits);
+    assert_eq!(closed.toolbox.effect(&fetch), Effect::Network);
 }

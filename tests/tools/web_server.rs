@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-use crate::support::within;
+use crate::support::with_time_limit;
 
 /// What comes back.
 #[derive(Clone)]
@@ -86,12 +86,12 @@ impl Site {
 
     /// Waits for a request.
     pub(super) async fn is_asked(&self) {
-        within("a request", self.asked.notified()).await;
+        with_time_limit("a request", self.asked.notified()).await;
     }
 
     /// Waits for the end of a connection.
     pub(super) async fn is_left(&self) {
-        within("the end of the connection", self.left.notified()).await;
+        with_time_limit("the end of the connection", self.left.notified()).await;
     }
 }
 

@@ -1,6 +1,6 @@
 //! Old tool results become a few lines, and nothing else changes.
 
-use outlast::transcript::collapse::{commit, has_staged, saves, staged};
+use outlast::transcript::collapse::{apply_folds, has_foldable, saved_tokens, foldable};
 use outlast::transcript::{Block, TokenDensity, Message, Role, violations};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -29,9 +29,9 @@ fn long(name: &str) -> Vec<Block> {
 fn folded(name: &str, input: Value, content: Vec<Block>, is_error: bool) -> String {
     let filler = || ("Bash", json!({ "command": "true" }), vec![Block::text("ok")], false);
     let mut messages = rounds(vec![(name, input, content, is_error), filler(), filler(), filler()]);
-    let folds = staged(&messages);
+    let folds = foldable(&messages);
     assert_eq!(folds.len(), 1, "{folds:?}");
-    commit(&mut messages, folds);
+    apply_folds(&mut messages, folds);
     let Block::ToolResult { content, is_error: still, .. } = &messages[2].content[0] else {
         panic!("{messages:?}")
     };
@@ -78,10 +78,10 @@ fn the_latest_three_rounds_and_small_results_stay_whole() {
     let mut messages = rounds(vec![big("a"), small, big("b"), big("c"), big("d"), big("e")]);
     messages.push(Message::assistant(vec![Block::text("no call, so no round of tools")]));
     messages.push(Message::user(vec![Block::text("go on")]));
-    let folds = staged(&messages);
+    let folds = foldable(&messages);
     assert_eq!(folds.len(), 2, "a and b: {folds:?}");
     let before = messages.clone();
-    commit(&mut messages, folds);
+    apply_folds(&mut messages, folds);
     for (at, (was, is)) in before.iter().zip(&messages).enumerate() {
         assert_eq!(was != is, at == 2 || at == 6, "message {at}");
     }
@@ -91,10 +91,10 @@ fn the_latest_three_rounds_and_small_results_stay_whole() {
 fn what_was_staged_for_another_conversation_is_not_folded_into_this_one() {
     let big = |name: &'static str| ("Read", json!({ "file_path": name }), long(name), false);
     let messages = rounds(vec![big("a"), big("b"), big("c"), big("d")]);
-    let folds = staged(&messages);
+    let folds = foldable(&messages);
     let mut other = messages[2..].to_vec();
     let before = other.clone();
-    commit(&mut other, folds);
+    apply_folds(&mut other, folds);
     assert_eq!(other, before);
 }
 
@@ -114,17 +114,17 @@ proptest! {
 
     #[test]
     fn folding_frees_what_it_says_and_changes_nothing_but_results(messages in long_messages()) {
-        let folds = staged(&messages);
-        prop_assert_eq!(has_staged(&messages), !folds.is_empty());
-        let said = saves(&folds, TokenDensity::USUAL);
+        let folds = foldable(&messages);
+        prop_assert_eq!(has_foldable(&messages), !folds.is_empty());
+        let said = saved_tokens(&folds, TokenDensity::USUAL);
         let mut after = messages.clone();
-        commit(&mut after, folds.clone());
+        apply_folds(&mut after, folds.clone());
         prop_assert_eq!(violations(&after), []);
         prop_assert_eq!(skeleton(&after), skeleton(&messages));
         let freed = TokenDensity::USUAL.of(&messages) - TokenDensity::USUAL.of(&after);
         prop_assert!(freed.abs_diff(said) <= 1, "{} for {}", freed, said);
         prop_assert!(said >= 100 * folds.len() as u64);
-        prop_assert_eq!(staged(&after), [], "nothing is folded twice");
+        prop_assert_eq!(foldable(&after), [], "nothing is folded twice");
         let recent = after.iter().rposition(|message| message.role == Role::Assistant);
         if let Some(recent) = recent {
             prop_assert_eq!(&after[recent..], &messages[recent..]);

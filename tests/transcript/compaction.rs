@@ -184,7 +184,7 @@ fn what_the_user_said_later_is_kept_but_not_what_we_said() {
     let nudge = "Go on, says the nudge.\n\nAnd what follows it.";
     messages.splice(13..13, [says("stopping here"), user(nudge)]);
     let cut = plan(&messages, 25_000, USUAL).expect("there is an older part");
-    let carried = CompactionInputs { ours: &["Go on, says the nudge."], ..CompactionInputs::default() };
+    let carried = CompactionInputs { own_texts: &["Go on, says the nudge."], ..CompactionInputs::default() };
     let after = rebuild(messages, &cut, "so far", &carried);
     assert!(after[0].content.contains(&Block::text("second task")), "{:?}", after[0]);
     assert!(!all_text(&after[0]).contains("says the nudge"));
@@ -412,7 +412,7 @@ proptest! {
             .enumerate()
             .map(|(n, bytes)| RestoredFile { path: format!("/w/{n}"), content: "é".repeat(*bytes) })
             .collect();
-        let carried = CompactionInputs { restored: &restored, ours: &[] };
+        let carried = CompactionInputs { restored: &restored, own_texts: &[] };
         let after = rebuild(messages.clone(), &cut, &summary, &carried);
         prop_assert_eq!(violations(&after), []);
         prop_assert_eq!(&after[0].content[1], &messages[0].content[0], "the task, word for word");

@@ -1,6 +1,6 @@
 //! A request that is too large says what it is made of.
 
-use outlast::transcript::{Block, TokenDensity, Message, ToolDefinition, largest};
+use outlast::transcript::{Block, TokenDensity, Message, ToolDefinition, largest_parts};
 use serde_json::json;
 
 fn tool(name: &str) -> ToolDefinition {
@@ -30,7 +30,7 @@ fn the_largest_part_comes_first_and_each_has_a_name_and_a_size() {
     let mut messages = vec![Message::user(vec![Block::text("t".repeat(9_000))])];
     messages.extend(dealing("a", "ls", 600));
     messages.extend(dealing("b", "cargo test", 60_000));
-    let parts = largest(&messages, &"s".repeat(30_000), &tools, TokenDensity::USUAL, 5);
+    let parts = largest_parts(&messages, &"s".repeat(30_000), &tools, TokenDensity::USUAL, 5);
     let named: Vec<&str> = parts.iter().map(|part| part.what.as_str()).collect();
     let expected = [
         "the definitions of 312 tools (300 from MCP server big)",
@@ -40,7 +40,7 @@ fn the_largest_part_comes_first_and_each_has_a_name_and_a_size() {
     ];
     assert_eq!(named[..4], expected, "{parts:?}");
     assert_eq!(parts.len(), 5);
-    let all = largest(&messages, "", &tools, TokenDensity::USUAL, 9);
+    let all = largest_parts(&messages, "", &tools, TokenDensity::USUAL, 9);
     assert!(all.iter().any(|part| part.what == "what the model said in 2 replies"), "{all:?}");
     let tokens: Vec<u64> = parts.iter().map(|part| part.tokens).collect();
     assert!((93_000..110_000).contains(&tokens[0]), "{tokens:?}");
@@ -57,7 +57,7 @@ fn an_image_in_a_result_counts_as_one_and_an_empty_part_is_not_named() {
     let Block::ToolResult { content, .. } = &mut answered.content[0] else { unreachable!() };
     content.push(image);
     messages.extend([asked, answered]);
-    let parts = largest(&messages, " ", &[], TokenDensity::USUAL, 9);
+    let parts = largest_parts(&messages, " ", &[], TokenDensity::USUAL, 9);
     assert_eq!(parts[0].what, "the result of Bash `shot`");
     assert!(parts[0].tokens >= 5_000, "{parts:?}");
     assert_eq!(parts[1].what, "what the model said in 1 reply");

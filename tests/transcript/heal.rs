@@ -1,7 +1,7 @@
 //! What the service refuses to read is taken out, and nothing else; and no cure is tried twice.
 
 use outlast::transcript::{
-    Block, RejectedBlock, RepairOutcome, Message, Role, BlockPath, StripTarget, curable, heal, lacks_thinking,
+    Block, RejectedBlock, RepairOutcome, Message, Role, BlockPath, StripTarget, can_repair_rejected, repair_rejected, lacks_thinking,
     strip_media, violations,
 };
 use proptest::prelude::*;
@@ -78,8 +78,8 @@ fn healed(
 ) -> Option<RepairOutcome> {
     let spot = spot.into();
     let before = messages.clone();
-    let foretold = curable(messages, spot, why);
-    let healed = heal(messages, spot, why);
+    let foretold = can_repair_rejected(messages, spot, why);
+    let healed = repair_rejected(messages, spot, why);
     assert_eq!(healed.is_some(), foretold, "{spot:?} {why:?}");
     assert_eq!(*messages != before, foretold, "{spot:?} {why:?}");
     if violations(&before).is_empty() {
@@ -126,20 +126,20 @@ fn exactly_the_named_image_is_taken_out() {
 #[test]
 fn a_note_says_how_to_get_at_what_was_taken_out() {
     let mut messages = talk();
-    heal(&mut messages, Some(within(2, 0, 2)), RejectedBlock::Media);
+    repair_rejected(&mut messages, Some(within(2, 0, 2)), RejectedBlock::Media);
     assert!(text_at(&inside(&messages[2].content[0])[2]).contains("or for text"));
-    heal(&mut messages, Some(at(0, 1)), RejectedBlock::Media);
+    repair_rejected(&mut messages, Some(at(0, 1)), RejectedBlock::Media);
     assert!(text_at(&messages[0].content[1]).contains("unless a file holds it"));
 }
 
 #[test]
 fn the_words_are_the_same_whichever_way_media_were_taken_out() {
     let (mut healed, mut stripped) = (talk(), talk());
-    heal(&mut healed, Some(within(2, 0, 1)), RejectedBlock::Media);
+    repair_rejected(&mut healed, Some(within(2, 0, 1)), RejectedBlock::Media);
     strip_media(&mut stripped, StripTarget::At(within(2, 0, 1)));
     assert_eq!(healed, stripped);
     for complaint in [RejectedBlock::Media, RejectedBlock::Block] {
-        assert!(!curable(&stripped, Some(within(2, 0, 1)), complaint), "it is a note already");
+        assert!(!can_repair_rejected(&stripped, Some(within(2, 0, 1)), complaint), "it is a note already");
     }
 }
 
@@ -239,7 +239,7 @@ fn any_other_named_block_gives_way_and_pairs_stay_pairs() {
         assert_eq!(healed(&mut messages, spot, RejectedBlock::Block), None, "{spot:?} again");
     }
     let mut messages = talk();
-    heal(&mut messages, Some(within(2, 0, 0)), RejectedBlock::Block);
+    repair_rejected(&mut messages, Some(within(2, 0, 0)), RejectedBlock::Block);
     assert_eq!(inside(&messages[2].content[0])[1..], [image(), document()]);
 }
 
@@ -280,7 +280,7 @@ fn a_foreign_call_goes_together_with_its_result() {
 fn only_an_open_round_of_tools_without_its_thinking_lacks_it() {
     let mut messages = talk();
     assert!(!lacks_thinking(&messages));
-    heal(&mut messages, None, RejectedBlock::Thinking);
+    repair_rejected(&mut messages, None, RejectedBlock::Thinking);
     assert!(lacks_thinking(&messages));
     messages.push(Message::assistant(vec![Block::text("done")]));
     messages.push(Message::user(vec![Block::text("more")]));

@@ -54,7 +54,7 @@ fn an_edit_brings_the_bytes_of_everything_back() {
     history.edit(|messages| messages[0] = user(&"z".repeat(60_000)));
     assert!(history.upper_bound() >= 64_004);
     let before = history.upper_bound();
-    history.heard(&usage(14_000, 0));
+    history.observe_usage(&usage(14_000, 0));
     assert_eq!(history.upper_bound(), 14_000);
     history.model_changed();
     assert_eq!(history.upper_bound(), before);
@@ -65,7 +65,7 @@ fn a_service_that_does_not_count_is_not_believed() {
     let mut history = History::new(vec![user(&"x".repeat(40_000))], 0);
     let before = history.upper_bound();
     for nonsense in [usage(0, 5), usage(40, 5)] {
-        history.heard(&nonsense);
+        history.observe_usage(&nonsense);
         assert_eq!(history.upper_bound(), before);
     }
     history.push_reply(Message::assistant(vec![Block::text("y".repeat(90))]), &usage(40, 5));
@@ -99,7 +99,7 @@ fn the_estimate_learns_that_text_is_dense() {
     let mut history = History::new(vec![user(&"x".repeat(30_000))], 0);
     let naive = history.estimate();
     assert!((10_000..11_000).contains(&naive), "{naive}");
-    history.heard(&usage(15_000, 0));
+    history.observe_usage(&usage(15_000, 0));
     history.push(Message::assistant(vec![Block::text("y".repeat(30_000))]));
     let learned = history.estimate() - 15_000;
     assert!((15_000..18_000).contains(&learned), "{learned}");
@@ -108,7 +108,7 @@ fn the_estimate_learns_that_text_is_dense() {
 #[test]
 fn an_edit_keeps_what_was_learned_about_the_density() {
     let mut history = History::new(vec![user(&"x".repeat(30_000)), user("y")], 0);
-    history.heard(&usage(15_000, 0));
+    history.observe_usage(&usage(15_000, 0));
     assert!(history.density() > TokenDensity::USUAL);
     history.edit(|messages| messages[0] = user(&"z".repeat(20_000)));
     let estimate = history.estimate();
@@ -118,11 +118,11 @@ fn an_edit_keeps_what_was_learned_about_the_density() {
 #[test]
 fn media_do_not_hide_that_text_is_dense() {
     let mut history = History::new(vec![user(&"x".repeat(30_000))], 0);
-    history.heard(&usage(15_000, 0));
+    history.observe_usage(&usage(15_000, 0));
     let learned = history.density();
     let image = Block::Image { source: json!({ "type": "base64", "data": "QQ==" }) };
     history.push(Message::user(vec![image]));
-    history.heard(&usage(16_200, 0));
+    history.observe_usage(&usage(16_200, 0));
     assert_eq!(history.density(), learned, "the image was counted at its most, and cost less");
 }
 
@@ -297,7 +297,7 @@ proptest! {
         };
         let cut = cut.min(messages.len());
         let mut history = History::new(messages[..cut].to_vec(), 0);
-        history.heard(&usage(tokens(&messages[..cut]), 0));
+        history.observe_usage(&usage(tokens(&messages[..cut]), 0));
         for message in &messages[cut..] {
             history.push(message.clone());
         }
@@ -325,6 +325,6 @@ fn a_pdf_costs_what_its_pages_may_cost_whatever_its_bytes() {
 fn a_service_is_believed_that_counts_few_tokens_in_a_large_pdf() {
     let source = json!({ "type": "base64", "data": "A".repeat(8_000_000) });
     let mut history = History::new(vec![Message::user(vec![Block::Document { source }])], 0);
-    history.heard(&usage(24_000, 0));
+    history.observe_usage(&usage(24_000, 0));
     assert_eq!(history.upper_bound(), 24_000);
 }

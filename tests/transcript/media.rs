@@ -169,7 +169,7 @@ fn refusals_are_understood_however_they_point() {
         ("", None),
     ];
     for (told, expected) in table {
-        assert_eq!(BlockPath::named_in(told), expected, "{told}");
+        assert_eq!(BlockPath::parse(told), expected, "{told}");
     }
 }
 

@@ -9,7 +9,7 @@ use super::demands::{asked, fails_as};
 use super::history::blocks;
 use super::time::{messages, with};
 use super::truth::agrees;
-use crate::support::{Ended, Trial, serve};
+use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// For requests of sub-agents whose task contains a text.
 pub(super) fn of_agent(task: &str) -> StepCondition {
@@ -48,8 +48,8 @@ fn agents(result: &Value) -> Vec<Value> {
     result["agents"].as_array().cloned().unwrap_or_default()
 }
 
-fn go(server: &RehearsalServer) -> Trial {
-    Trial::against(server).args(["--output-format", "stream-json", "Go."])
+fn go(server: &RehearsalServer) -> RunBuilder {
+    RunBuilder::against(server).args(["--output-format", "stream-json", "Go."])
 }
 
 #[tokio::test]
@@ -90,7 +90,7 @@ async fn two_agents_of_a_reply_work_side_by_side_and_only_their_last_words_come_
     frames_tell_of_two(&ended);
 }
 
-fn frames_tell_of_two(ended: &Ended) {
+fn frames_tell_of_two(ended: &FinishedProcess) {
     let frames = ended.frames();
     let init = &frames[0];
     assert!(init["tools"].as_array().is_some_and(|all| all.contains(&json!("Task"))), "{init}");

@@ -14,7 +14,7 @@ use super::agents::{of_agent, of_root, requests, results, task};
 use super::demands::{fails_as, told};
 use super::time::{messages, with};
 use super::truth::agrees;
-use crate::support::{Bell, Trial, serve};
+use crate::support::{FifoSignal, RunBuilder, serve};
 
 /// Meets [`MEETS`], and never ends.
 const STUCK: &str = "echo on > meeting; exec sleep 1000";
@@ -35,8 +35,8 @@ fn in_background(prompt: &str) -> Value {
     input
 }
 
-fn go(server: &RehearsalServer) -> Trial {
-    Trial::against(server).args(["--output-format", "stream-json", "Go."])
+fn go(server: &RehearsalServer) -> RunBuilder {
+    RunBuilder::against(server).args(["--output-format", "stream-json", "Go."])
 }
 
 fn meeting(work: &Path) {
@@ -165,11 +165,11 @@ async fn agents_that_were_killed_with_their_run_are_told_and_listed_as_lost() {
             .when(of_agent(&task));
     }
     let server = serve(scenario);
-    let trial = Trial::against(&server).args(["--max-budget-usd", "5", "Go."]);
-    let mut bell = Bell::at(&trial.work().join("bell"));
+    let trial = RunBuilder::against(&server).args(["--max-budget-usd", "5", "Go."]);
+    let mut bell = FifoSignal::at(&trial.work().join("bell"));
     let running = trial.start();
     for _ in 0..3 {
-        bell.rings().await;
+        bell.wait_for_line().await;
     }
     running.signal(Signal::SIGKILL);
     let ended = running.end().await;
@@ -213,10 +213,10 @@ async fn an_agent_in_the_background_that_was_killed_leaves_word_of_what_it_had_f
         .delay(Duration::from_millis(10))
         .times(2);
     let server = serve(scenario);
-    let trial = Trial::against(&server).args(["Go."]);
-    let mut bell = Bell::at(&trial.work().join("bell"));
+    let trial = RunBuilder::against(&server).args(["Go."]);
+    let mut bell = FifoSignal::at(&trial.work().join("bell"));
     let running = trial.start();
-    bell.rings().await;
+    bell.wait_for_line().await;
     running.signal(Signal::SIGKILL);
     let ended = running.end().await;
     let next = serve(Scenario::new().reply("I see."));

@@ -13,7 +13,7 @@ use super::demands::{asked, fails_as, told};
 use super::time::{messages, with};
 use super::truth::agrees;
 use crate::support::stopwatch::Stopwatch;
-use crate::support::{Bell, Trial, is_alive, serve};
+use crate::support::{FifoSignal, RunBuilder, is_alive, serve};
 
 /// Rings with its id, and never ends.
 const STUCK: &str = "echo $$ > bell; exec sleep 1000";
@@ -38,14 +38,14 @@ async fn a_signal_to_the_root_ends_every_descendant_and_no_request_follows() {
         .after(AfterLast::RepeatLast);
     let server = serve(scenario);
     let settings = json!({ "loopNoteAt": 0, "loopStopAt": 0 });
-    let trial = with(Trial::against(&server), &settings).args(["Go."]);
-    let mut bell = Bell::at(&trial.work().join("bell"));
+    let trial = with(RunBuilder::against(&server), &settings).args(["Go."]);
+    let mut bell = FifoSignal::at(&trial.work().join("bell"));
     let running = trial.start();
-    let inner = pid(&bell.rings().await);
+    let inner = pid(&bell.wait_for_line().await);
     let began = Stopwatch::start();
     running.signal(Signal::SIGTERM);
     let ended = running.end().await;
-    began.keeps(Duration::from_secs(3), "the end of them all");
+    began.assert_within(Duration::from_secs(3), "the end of them all");
     let count = server.requests().len();
     let result = fails_as(&ended, 143, "aborted_tools");
     assert!(!is_alive(inner));
@@ -65,9 +65,9 @@ async fn the_deadline_holds_for_agents_too() {
         .delay(Duration::from_mins(5));
     let server = serve(scenario);
     let began = Stopwatch::start();
-    let ended = Trial::against(&server).args(["--max-duration", "6s", "Go."]).run().await;
+    let ended = RunBuilder::against(&server).args(["--max-duration", "6s", "Go."]).run().await;
     let result = fails_as(&ended, 5, "deadline");
-    began.keeps(Duration::from_secs(9), "the end");
+    began.assert_within(Duration::from_secs(9), "the end");
     assert_eq!(result["agents"][0]["reason"], "deadline", "{result}");
 }
 
@@ -86,7 +86,7 @@ async fn an_agent_in_the_background_is_waited_for_and_its_words_are_told() {
         .reply("All is known.")
         .when(of_root());
     let server = serve(scenario);
-    let trial = Trial::against(&server).args(["--output-format", "stream-json", "Go."]);
+    let trial = RunBuilder::against(&server).args(["--output-format", "stream-json", "Go."]);
     let ended = trial.run().await;
     let result = agrees(&ended);
     assert_eq!((ended.code, &result["result"]), (Some(0), &json!("All is known.")), "{ended:?}");
@@ -116,7 +116,7 @@ async fn an_agent_in_the_background_that_does_not_end_is_cut_and_named() {
         .when(of_agent("never"))
         .delay(Duration::from_mins(5));
     let server = serve(scenario);
-    let trial = with(Trial::against(&server), &json!({ "backgroundWait": "4s" })).args(["Go."]);
+    let trial = with(RunBuilder::against(&server), &json!({ "backgroundWait": "4s" })).args(["Go."]);
     let ended = trial.run().await;
     let result = fails_as(&ended, 9, "background_pending");
     assert!(result["errors"][0].as_str().is_some_and(|why| why.contains("a1")), "{result}");
@@ -140,7 +140,7 @@ async fn an_agent_in_the_background_is_stopped_by_its_id() {
         .reply("Stopped.")
         .when(of_root());
     let server = serve(scenario);
-    let ended = Trial::against(&server).args(["Go."]).run().await;
+    let ended = RunBuilder::against(&server).args(["Go."]).run().await;
     let result = agrees(&ended);
     assert_eq!((ended.code, &result["result"]), (Some(0), &json!("Stopped.")), "{ended:?}");
     assert_eq!(result["background"][0]["status"], "killed");
@@ -160,10 +160,10 @@ async fn a_kill_leaves_word_of_what_the_agent_had_finished_and_its_spend_counts(
         .usage(1_000, 1_000)
         .when(of_agent("the part"));
     let server = serve(scenario);
-    let trial = Trial::against(&server).args(["--max-budget-usd", "5", "Go."]);
-    let mut bell = Bell::at(&trial.work().join("bell"));
+    let trial = RunBuilder::against(&server).args(["--max-budget-usd", "5", "Go."]);
+    let mut bell = FifoSignal::at(&trial.work().join("bell"));
     let running = trial.start();
-    let stuck = pid(&bell.rings().await);
+    let stuck = pid(&bell.wait_for_line().await);
     running.signal(Signal::SIGKILL);
     let ended = running.end().await;
     assert_eq!(ended.code, None);
@@ -204,7 +204,7 @@ async fn no_half_of_a_secret_is_told_of_an_agent_that_failed() {
         .reply("I see.")
         .when(of_root());
     let server = serve(scenario);
-    let ended = Trial::against(&server).args(["--output-format", "stream-json", "Go."]).run().await;
+    let ended = RunBuilder::against(&server).args(["--output-format", "stream-json", "Go."]).run().await;
     let result = agrees(&ended);
     assert_eq!(result["agents"][0]["status"], "failed", "{result}");
     let told = requests(&server, "main").pop().expect("it asked").body.to_string();

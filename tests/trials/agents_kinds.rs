@@ -11,7 +11,7 @@ use super::agents::{of_root, requests, results};
 use super::time::{messages, with};
 use super::truth::agrees;
 use crate::mcp::script;
-use crate::support::{Trial, serve};
+use crate::support::{RunBuilder, serve};
 
 fn of_kind(kind: &str) -> StepCondition {
     StepCondition { source: Some(format!("agent:{kind}")), ..StepCondition::default() }
@@ -21,9 +21,9 @@ fn task(kind: &str) -> Value {
     json!({ "description": "look", "prompt": "Look.", "subagent_type": kind })
 }
 
-fn go(server: &RehearsalServer, agents: &Value) -> Trial {
+fn go(server: &RehearsalServer, agents: &Value) -> RunBuilder {
     let agents = agents.to_string();
-    Trial::against(server).args(["--output-format", "stream-json", "--agents", &agents, "Go."])
+    RunBuilder::against(server).args(["--output-format", "stream-json", "--agents", &agents, "Go."])
 }
 
 fn write(path: &Path, text: &str) {
@@ -31,7 +31,7 @@ fn write(path: &Path, text: &str) {
     fs::write(path, text).expect("a file can be written");
 }
 
-fn warnings(ended: &crate::support::Ended) -> String {
+fn warnings(ended: &crate::support::FinishedProcess) -> String {
     let frames = messages(ended, "informational");
     let texts = frames.iter().filter_map(|frame| frame["content"].as_str());
     texts.collect::<Vec<_>>().join("\n")
@@ -176,7 +176,7 @@ async fn what_a_definition_says_in_vain_is_named_once() {
     assert!(ended.stderr.contains("\"bad\": hooks.Stop: is no list"), "{}", ended.stderr);
     let one = "\"one\": {\"description\": \"x\", \"prompt\": \"X.\"}";
     let flags = ["--agents", &format!("{{{one}, {one}}}"), "Go."];
-    let ended = Trial::against(&server).args(flags).run().await;
+    let ended = RunBuilder::against(&server).args(flags).run().await;
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(ended.stderr.contains("\"one\" is there twice"), "{}", ended.stderr);
 }

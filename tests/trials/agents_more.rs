@@ -11,10 +11,10 @@ use super::agents::{of_agent, of_root, requests, results, task};
 use super::demands::fails_as;
 use super::time::{messages, with};
 use super::truth::agrees;
-use crate::support::{Ended, Trial, serve};
+use crate::support::{FinishedProcess, RunBuilder, serve};
 
-fn go(server: &RehearsalServer) -> Trial {
-    Trial::against(server).args(["--output-format", "stream-json", "Go."])
+fn go(server: &RehearsalServer) -> RunBuilder {
+    RunBuilder::against(server).args(["--output-format", "stream-json", "Go."])
 }
 
 fn bash(command: &str) -> Value {
@@ -33,7 +33,7 @@ fn told(server: &RehearsalServer) -> Vec<(String, bool)> {
     results(&last)
 }
 
-fn words_within(ended: &Ended) -> Vec<String> {
+fn words_within(ended: &FinishedProcess) -> Vec<String> {
     let frames = ended.frames();
     let within = frames.iter().filter(|frame| frame["parent_tool_use_id"].is_string());
     let blocks = within.filter(|frame| frame["type"] == "assistant");
@@ -69,7 +69,7 @@ async fn what_an_agent_says_and_thinks_is_forwarded_only_where_that_is_asked_for
     let call = messages(&ended, "task_started").remove(0)["tool_use_id"].clone();
     let text = frames.iter().find(|frame| frame["message"]["content"][0]["text"] == "It is so.");
     assert_eq!(text.map(|frame| &frame["parent_tool_use_id"]), Some(&call), "{frames:?}");
-    let wrong = Trial::against(&server).args(["--forward-subagent-text", "Go."]).run().await;
+    let wrong = RunBuilder::against(&server).args(["--forward-subagent-text", "Go."]).run().await;
     assert_eq!(wrong.code, Some(2), "without frames there is nothing to forward to");
 }
 

@@ -16,7 +16,7 @@ use super::demands::{asked, fails_as, told};
 use super::time::{messages, with};
 use super::truth::agrees;
 use crate::support::stopwatch::Stopwatch;
-use crate::support::{Bell, Ended, Running, Trial, is_alive, serve, within};
+use crate::support::{FifoSignal, FinishedProcess, RunningProcess, RunBuilder, is_alive, serve, with_time_limit};
 
 fn begins(scenario: Scenario, command: &str) -> Scenario {
     scenario.tool("Bash", json!({ "command": command, "run_in_background": true }))
@@ -58,12 +58,12 @@ fn background(result: &Value) -> &Vec<Value> {
 async fn a_build_that_ends_after_the_model_is_waited_for_and_told() {
     let scenario = begins(Scenario::new(), BUILD).reply("It builds.").reply("It failed with 3.");
     let server = serve(scenario);
-    let trial = Trial::against(&server).args(["--output-format", "stream-json", "Build."]);
+    let trial = RunBuilder::against(&server).args(["--output-format", "stream-json", "Build."]);
     let trial = with(trial, &json!({ "heartbeatInterval": "0.05s" }));
     let go = trial.work().join("go");
     nix::unistd::mkfifo(&go, nix::sys::stat::Mode::S_IRWXU).expect("a pipe can be made");
     let mut running = trial.start();
-    running.hears("waiting for background commands to end, ").await;
+    running.wait_for_stderr("waiting for background commands to end, ").await;
     say(&go, "now").await;
     let ended = running.end().await;
     let result = agrees(&ended);
@@ -95,10 +95,10 @@ async fn a_server_that_the_model_forgot_is_asked_about_and_stopped() {
         .tool("KillShell", json!({ "shell_id": "bash_1" }))
         .reply("Stopped, done.");
     let server = serve(scenario);
-    let trial = with(Trial::against(&server), &json!({ "backgroundWait": "12s" })).args(["Go."]);
-    let mut bell = Bell::at(&trial.work().join("bell"));
+    let trial = with(RunBuilder::against(&server), &json!({ "backgroundWait": "12s" })).args(["Go."]);
+    let mut bell = FifoSignal::at(&trial.work().join("bell"));
     let running = trial.start();
-    let server_pid = pid(&bell.rings().await);
+    let server_pid = pid(&bell.wait_for_line().await);
     let ended = running.end().await;
     let result = agrees(&ended);
     assert_eq!((ended.code, &result["result"]), (Some(0), &json!("Stopped, done.")), "{ended:?}");
@@ -115,10 +115,10 @@ async fn a_server_that_the_model_forgot_is_asked_about_and_stopped() {
 async fn a_server_that_stays_ends_the_run_as_pending_and_is_cut() {
     let scenario = begins(Scenario::new(), SERVER).reply("Started.").reply("I leave it running.");
     let server = serve(scenario);
-    let trial = with(Trial::against(&server), &json!({ "backgroundWait": "6s" })).args(["Go."]);
-    let mut bell = Bell::at(&trial.work().join("bell"));
+    let trial = with(RunBuilder::against(&server), &json!({ "backgroundWait": "6s" })).args(["Go."]);
+    let mut bell = FifoSignal::at(&trial.work().join("bell"));
     let running = trial.start();
-    let server_pid = pid(&bell.rings().await);
+    let server_pid = pid(&bell.wait_for_line().await);
     let ended = running.end().await;
     let result = fails_as(&ended, 9, "background_pending");
     assert_eq!(result["partial_result"], "I leave it running.");
@@ -140,12 +140,12 @@ async fn a_server_that_stays_ends_the_run_as_pending_and_is_cut() {
 async fn a_killed_run_is_resumed_with_word_of_what_was_lost_and_names_go_on() {
     let scenario = begins(Scenario::new(), SERVER).reply("Started.");
     let server = serve(scenario);
-    let trial = Trial::against(&server).args(["Go."]);
+    let trial = RunBuilder::against(&server).args(["Go."]);
     let trial = with(trial, &json!({ "heartbeatInterval": "0.05s" }));
-    let mut bell = Bell::at(&trial.work().join("bell"));
+    let mut bell = FifoSignal::at(&trial.work().join("bell"));
     let mut running = trial.start();
-    let server_pid = pid(&bell.rings().await);
-    running.hears("waiting for background commands to end, ").await;
+    let server_pid = pid(&bell.wait_for_line().await);
+    running.wait_for_stderr("waiting for background commands to end, ").await;
     running.signal(Signal::SIGKILL);
     let ended = running.end().await;
     assert_eq!(ended.code, None);
@@ -169,7 +169,7 @@ async fn an_end_during_the_work_is_told_once_with_the_next_results() {
         .reply("Second.")
         .after(AfterLast::RepeatLast);
     let server = serve(scenario);
-    let ended = Trial::against(&server).args(["Go."]).run().await;
+    let ended = RunBuilder::against(&server).args(["Go."]).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let requests = server.requests();
     let last = requests.last().expect("it asked").body.to_string();
@@ -181,14 +181,14 @@ async fn an_end_during_the_work_is_told_once_with_the_next_results() {
 #[tokio::test]
 async fn the_deadline_is_kept_whatever_runs() {
     let server = serve(begins(Scenario::new(), STUBBORN).reply("Started."));
-    let trial = Trial::against(&server).args(["--max-duration", "6s", "Go."]);
-    let mut bell = Bell::at(&trial.work().join("bell"));
+    let trial = RunBuilder::against(&server).args(["--max-duration", "6s", "Go."]);
+    let mut bell = FifoSignal::at(&trial.work().join("bell"));
     let began = Stopwatch::start();
     let running = trial.start();
-    let server_pid = pid(&bell.rings().await);
+    let server_pid = pid(&bell.wait_for_line().await);
     let ended = running.end().await;
     fails_as(&ended, 9, "background_pending");
-    began.keeps(Duration::from_secs(9), "the end");
+    began.assert_within(Duration::from_secs(9), "the end");
     assert!(!is_alive(server_pid));
 }
 
@@ -197,7 +197,7 @@ async fn the_turn_limit_ends_what_runs_in_the_background() {
     let scenario = begins(Scenario::new(), "echo $$ > pid; exec sleep 1000");
     let until = json!({ "command": "while [ ! -s pid ]; do sleep 0.01; done" });
     let server = serve(scenario.and_tool("Bash", until));
-    let ended = Trial::against(&server).args(["--max-turns", "1", "Go."]).run().await;
+    let ended = RunBuilder::against(&server).args(["--max-turns", "1", "Go."]).run().await;
     let result = fails_as(&ended, 3, "max_turns");
     assert_eq!(background(&result)[0]["status"], "cut");
     let server_pid = fs::read_to_string(ended.work().join("pid")).expect("it ran");
@@ -205,18 +205,18 @@ async fn the_turn_limit_ends_what_runs_in_the_background() {
 }
 
 /// A run that waits for a stubborn server.
-async fn waiting() -> (Running, i32) {
+async fn waiting() -> (RunningProcess, i32) {
     let server = serve(begins(Scenario::new(), STUBBORN).reply("Started."));
-    let trial = Trial::against(&server).args(["Go."]);
+    let trial = RunBuilder::against(&server).args(["Go."]);
     let trial = with(trial, &json!({ "heartbeatInterval": "0.05s" }));
-    let mut bell = Bell::at(&trial.work().join("bell"));
+    let mut bell = FifoSignal::at(&trial.work().join("bell"));
     let mut running = trial.start();
-    let server_pid = pid(&bell.rings().await);
-    running.hears("waiting for background commands to end, ").await;
+    let server_pid = pid(&bell.wait_for_line().await);
+    running.wait_for_stderr("waiting for background commands to end, ").await;
     (running, server_pid)
 }
 
-async fn cut(ended: &Ended, server_pid: i32) {
+async fn cut(ended: &FinishedProcess, server_pid: i32) {
     let result = fails_as(ended, 130, "aborted_tools");
     assert_eq!(background(&result)[0]["status"], "cut", "{result}");
     // The kernel may still be at it.
@@ -225,7 +225,7 @@ async fn cut(ended: &Ended, server_pid: i32) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    within("the end of the server", gone).await;
+    with_time_limit("the end of the server", gone).await;
 }
 
 #[tokio::test]
@@ -233,18 +233,18 @@ async fn an_interrupt_says_what_is_being_stopped_and_a_second_one_does_not_wait(
     let (mut running, server_pid) = waiting().await;
     let began = Stopwatch::start();
     running.signal(Signal::SIGINT);
-    running.hears("background commands are being stopped: bash_1 ").await;
+    running.wait_for_stderr("background commands are being stopped: bash_1 ").await;
     let ended = running.end().await;
-    began.keeps(Duration::from_secs(4), "the end after an interrupt");
+    began.assert_within(Duration::from_secs(4), "the end after an interrupt");
     cut(&ended, server_pid).await;
 
     let (mut running, server_pid) = waiting().await;
     running.signal(Signal::SIGINT);
-    running.hears("a second SIGINT within 3 s ends all at once").await;
+    running.wait_for_stderr("a second SIGINT within 3 s ends all at once").await;
     let began = Stopwatch::start();
     running.signal(Signal::SIGINT);
     let ended = running.end().await;
-    began.keeps(Duration::from_millis(1_900), "the end after another interrupt");
+    began.assert_within(Duration::from_millis(1_900), "the end after another interrupt");
     cut(&ended, server_pid).await;
 }
 
@@ -281,11 +281,11 @@ async fn nine_floods_at_once_stay_within_memory_and_disk() {
     }
     let last = json!({ "command": "echo go > bell; head -c 50G /dev/urandom", "timeout": 2_000 });
     let server = serve(scenario.and_tool("Bash", last));
-    let trial = Trial::against(&server).args(["--max-turns", "1", "Go."]);
-    let mut bell = Bell::at(&trial.work().join("bell"));
+    let trial = RunBuilder::against(&server).args(["--max-turns", "1", "Go."]);
+    let mut bell = FifoSignal::at(&trial.work().join("bell"));
     let mut running = trial.start();
     let (pid, config) = (running.pid(), running.work().with_file_name("config"));
-    bell.rings().await;
+    bell.wait_for_line().await;
     let (before, mut most) = (resident(pid), 0);
     let mut disk = 0;
     while running.child.try_wait().expect("it is ours").is_none() {

@@ -8,19 +8,19 @@ use nix::sys::signal::Signal::{self, SIGINT, SIGKILL, SIGTERM};
 use outlast::rehearsal::{ScriptedFaultKind, FaultPosition, Scenario, RehearsalServer};
 use serde_json::Value;
 
-use crate::support::{Ended, Trial, serve, within};
+use crate::support::{FinishedProcess, RunBuilder, serve, with_time_limit};
 
 /// The pauses between them are 7.5 and 2.5 seconds.
 const SEQUENCE: [Signal; 2] = [SIGINT, SIGTERM];
 
 /// A step that is cancelled in the middle of a request.
-async fn cancelled(step: &str, signals: &[Signal]) -> (Ended, RehearsalServer) {
-    let server = serve(Scenario::new().breaks(ScriptedFaultKind::Stall, FaultPosition::Events(4)));
-    let trial = Trial::against(&server).args(["do it", "--result-file", "result.json"]);
+async fn cancelled(step: &str, signals: &[Signal]) -> (FinishedProcess, RehearsalServer) {
+    let server = serve(Scenario::new().interrupted(ScriptedFaultKind::Stall, FaultPosition::Events(4)));
+    let trial = RunBuilder::against(&server).args(["do it", "--result-file", "result.json"]);
     std::fs::write(trial.work().join("step.sh"), step).expect("a new file");
     let trial = trial.env("GITHUB_ACTIONS", "true").env("CI", "true").stdin(Stdio::null());
     let runner = trial.in_shell("exec setsid bash -e -o pipefail step.sh \"$@\"").start();
-    within("the request", server.wait_for_request(1)).await;
+    with_time_limit("the request", server.wait_for_request(1)).await;
     for signal in signals {
         runner.signal(*signal);
     }
@@ -28,7 +28,7 @@ async fn cancelled(step: &str, signals: &[Signal]) -> (Ended, RehearsalServer) {
     (runner.end().await, server)
 }
 
-fn kept(ended: &Ended) -> Value {
+fn kept(ended: &FinishedProcess) -> Value {
     let text = std::fs::read_to_string(ended.work().join("result.json")).expect("it is there");
     serde_json::from_str(&text).expect("one object")
 }

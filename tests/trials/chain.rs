@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::history::messages as conversation;
 use super::time::{all, hasty, messages, with};
 use crate::support::wire::dead_end;
-use crate::support::{Ended, Trial, serve, within};
+use crate::support::{FinishedProcess, RunBuilder, serve, with_time_limit};
 
 pub(super) const FIRST: &str = "claude-sonnet-5-5";
 pub(super) const SECOND: &str = "claude-opus-5-5";
@@ -43,7 +43,7 @@ fn at(model: &str, server: &RehearsalServer) -> String {
     format!("{model}@{}#NIGHT_KEY", server.base_url())
 }
 
-fn switches(ended: &Ended) -> Vec<[Value; 2]> {
+fn switches(ended: &FinishedProcess) -> Vec<[Value; 2]> {
     let pair = |frame: &Value| [frame["from_model"].clone(), frame["to_model"].clone()];
     messages(ended, "model_fallback").iter().map(pair).collect()
 }
@@ -99,10 +99,10 @@ fn falls() -> Vec<Fall> {
             scenario.status(429).times(3)
         }),
         fall("resets", Next::There, 3, "after connection_error", |scenario| {
-            scenario.breaks(ScriptedFaultKind::Reset, FaultPosition::Request).times(3)
+            scenario.interrupted(ScriptedFaultKind::Reset, FaultPosition::Request).times(3)
         }),
         fall("torn streams", Next::There, 3, "after connection_error", |scenario| {
-            scenario.breaks(ScriptedFaultKind::Close, FaultPosition::Headers).times(3)
+            scenario.interrupted(ScriptedFaultKind::Close, FaultPosition::Headers).times(3)
         }),
         fall("HTML", Next::Here, 3, "after server_error", |scenario| {
             scenario.status(200).body("text/html", "<html><title>Log in</title></html>").times(3)
@@ -124,7 +124,7 @@ fn falls() -> Vec<Fall> {
     ]
 }
 
-fn trial(server: &RehearsalServer) -> Trial {
+fn trial(server: &RehearsalServer) -> RunBuilder {
     let stream = ["--output-format=stream-json", RETRIES];
     hasty(server).env("NIGHT_KEY", NIGHT_KEY).args(stream)
 }
@@ -187,7 +187,7 @@ impl Fall {
         let label = other.as_ref().map_or(SECOND.to_owned(), |other| at(SECOND, other));
         let settings = json!({ "fallbackModel": [label], "retryFirstDelay": "1ms",
             "retryLongestDelay": "1ms" });
-        let trial = with(Trial::against(&primary), &settings).env("NIGHT_KEY", NIGHT_KEY);
+        let trial = with(RunBuilder::against(&primary), &settings).env("NIGHT_KEY", NIGHT_KEY);
         let flags = [RETRIES, "--no-fallback", "--output-format=stream-json", "Do it."];
         let ended = trial.args(flags).run().await;
         let what = self.what;
@@ -229,7 +229,7 @@ async fn a_provider_that_nobody_answers_for_is_left_for_another() {
     let other = serve(Scenario::new().reply("Done."));
     let label = at("model-b", &other);
     let hasty = json!({ "retryFirstDelay": "1ms", "retryLongestDelay": "1ms" });
-    let trial = with(Trial::at(&dead), &hasty).env("NIGHT_KEY", NIGHT_KEY);
+    let trial = with(RunBuilder::at(&dead), &hasty).env("NIGHT_KEY", NIGHT_KEY);
     let flags = [RETRIES, "--output-format=stream-json", "--fallback-model", &label, "Do it."];
     let ended = trial.args(flags).run().await;
     let result = ended.result();
@@ -249,7 +249,7 @@ async fn a_provider_that_falls_silent_is_left_for_another() {
         (FaultPosition::Events(1), ["--stream-idle-timeout=3s", "--max-retries=1"], "stream_stalled"),
     ];
     all(silences.map(|(place, flags, class)| async move {
-        let primary = serve(Scenario::new().breaks(ScriptedFaultKind::Stall, place).times(2));
+        let primary = serve(Scenario::new().interrupted(ScriptedFaultKind::Stall, place).times(2));
         let other = serve(Scenario::new().reply("Done."));
         let label = at("model-b", &other);
         let trial = hasty(&primary).env("NIGHT_KEY", NIGHT_KEY).args(flags);
@@ -293,7 +293,7 @@ async fn without_a_way_back_each_model_has_one_time() {
         .after(AfterLast::RepeatLast);
     let server = serve(scenario);
     let flags = ["--output-format=stream-json", "--fallback-model=opus,haiku", QUICKLY];
-    let trial = Trial::against(&server).args(flags).args(TIMELESS).args(["Do it."]);
+    let trial = RunBuilder::against(&server).args(flags).args(TIMELESS).args(["Do it."]);
     let ended = trial.run().await;
     let result = ended.result();
     assert_eq!(ended.code, Some(75), "{ended:?}");
@@ -326,7 +326,7 @@ async fn a_mistake_in_the_settings_of_a_chain_has_a_file_a_line_and_a_column() {
     let server = serve(Scenario::new().reply("Never."));
     for (settings, place) in mistakes {
         for format in ["text", "json", "stream-json"] {
-            let trial = Trial::against(&server).args(["--output-format", format, "Do it."]);
+            let trial = RunBuilder::against(&server).args(["--output-format", format, "Do it."]);
             let config = trial.work().with_file_name("config");
             std::fs::create_dir(&config).expect("a folder can be made");
             std::fs::write(config.join("settings.json"), settings).expect("a new file");
@@ -350,10 +350,10 @@ async fn a_mistake_in_the_settings_of_a_chain_has_a_file_a_line_and_a_column() {
 
 // --- the way back -------------------------------------------------------------------------------
 
-fn returning(primary: &RehearsalServer, other: &RehearsalServer) -> Trial {
+fn returning(primary: &RehearsalServer, other: &RehearsalServer) -> RunBuilder {
     let label = at(SECOND, other);
     let flags = ["--output-format=stream-json", "--fallback-return", BRISKLY];
-    let trial = Trial::against(primary).env("NIGHT_KEY", NIGHT_KEY).args(flags).args(TIMELESS);
+    let trial = RunBuilder::against(primary).env("NIGHT_KEY", NIGHT_KEY).args(flags).args(TIMELESS);
     trial.args(["--fallback-model", &label, "Do it."])
 }
 
@@ -408,7 +408,7 @@ async fn nobody_goes_back_before_ten_minutes_have_passed() {
     let away = Scenario::new().tool("Bash", quick.clone()).tool("Bash", quick).reply("Done.");
     let other = serve(away);
     let flags = ["--fallback-return", "--fallback-model", &at(SECOND, &other), "Do it."];
-    let ended = Trial::against(&primary).env("NIGHT_KEY", NIGHT_KEY).args(flags).run().await;
+    let ended = RunBuilder::against(&primary).env("NIGHT_KEY", NIGHT_KEY).args(flags).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!((primary.requests().len(), other.requests().len()), (1, 3));
 }
@@ -431,9 +431,9 @@ async fn a_run_taken_up_again_after_a_switch_sends_nobody_the_thinking_of_others
     let other = serve(second);
     let label = at(SECOND, &other);
     let flags = ["--output-format=stream-json", "--fallback-model", &label];
-    let run = Trial::against(&primary).env("NIGHT_KEY", NIGHT_KEY).args(flags).args(["Do it."]);
+    let run = RunBuilder::against(&primary).env("NIGHT_KEY", NIGHT_KEY).args(flags).args(["Do it."]);
     let run = run.start();
-    within("the second turn there", other.wait_for_request(2)).await;
+    with_time_limit("the second turn there", other.wait_for_request(2)).await;
     run.signal(Signal::SIGKILL);
     let again = run.end().await.again(&primary.base_url()).env("NIGHT_KEY", NIGHT_KEY);
     let ended = again.args(flags).args(["--continue"]).run().await;

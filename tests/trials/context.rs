@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::history::{blocks, messages};
 use super::time::messages as frames;
-use crate::support::{Ended, Trial, serve};
+use crate::support::{FinishedProcess, RunBuilder, serve};
 
 pub(super) const SUMMARY: &str = "Read so far: nothing but numbered lines. Next: go on reading.";
 
@@ -37,13 +37,13 @@ pub(super) fn summing_up(scenario: Scenario) -> Scenario {
     scenario.compactions(Scenario::new().reply(SUMMARY).times(9))
 }
 
-pub(super) async fn run(server: &RehearsalServer, args: &[&str]) -> Ended {
-    Trial::against(server).args(args).args(["Read it all."]).run().await
+pub(super) async fn run(server: &RehearsalServer, args: &[&str]) -> FinishedProcess {
+    RunBuilder::against(server).args(args).args(["Read it all."]).run().await
 }
 
 /// How many parts were read.
 #[track_caller]
-pub(super) fn assert_read(ended: &Ended, parts: u32) {
+pub(super) fn assert_read(ended: &FinishedProcess, parts: u32) {
     let read = fs::read_to_string(ended.work().join("part")).expect("something was read");
     assert_eq!(read.trim(), parts.to_string());
 }
@@ -71,7 +71,7 @@ pub(super) fn refused(server: &RehearsalServer) -> Vec<ReceivedRequest> {
 /// No request that a validating server would refuse, and none again that was refused. The
 /// referee's rules, and an eye of our own on the one rule that matters most.
 #[track_caller]
-pub(super) fn assert_clean(server: &RehearsalServer, ended: &Ended) {
+pub(super) fn assert_clean(server: &RehearsalServer, ended: &FinishedProcess) {
     assert_eq!(server.violations(), [""; 0], "{ended:?}");
     let requests = server.requests();
     for pair in requests.windows(2) {
@@ -100,7 +100,7 @@ pub(super) fn assert_paired(request: &ReceivedRequest) {
     assert_eq!(ids(all.first(), "tool_result", "tool_use_id"), [""; 0], "orphans at the start");
 }
 
-pub(super) fn strategy(ended: &Ended, name: &str) -> u64 {
+pub(super) fn strategy(ended: &FinishedProcess, name: &str) -> u64 {
     ended.result()["recovery"]["strategies"][name].as_u64().unwrap_or_default()
 }
 
@@ -167,7 +167,7 @@ async fn a_result_of_two_megabytes_is_cut_before_it_is_sent() {
         .reply("Huge.");
     for known in [false, true] {
         let server = serve(summing_up(scenario.clone()));
-        let trial = Trial::against(&server);
+        let trial = RunBuilder::against(&server);
         let line = format!("a huge file with line after line {}\n", "of nothing ".repeat(6));
         fs::write(trial.work().join("huge.txt"), line.repeat(2_000_000 / line.len()))
             .expect("room");
@@ -293,7 +293,7 @@ async fn a_summing_request_that_overflows_loses_its_oldest_rounds() {
 
 /// Who reads why the run ended learns what filled the window, with figures.
 #[track_caller]
-fn assert_names(ended: &Ended, reason: &str, culprit: &str) -> String {
+fn assert_names(ended: &FinishedProcess, reason: &str, culprit: &str) -> String {
     let result = ended.result();
     assert_eq!(ended.code, Some(7), "{ended:?}");
     assert_eq!(result["terminal_reason"], reason);
@@ -312,7 +312,7 @@ fn assert_names(ended: &Ended, reason: &str, culprit: &str) -> String {
 async fn compaction_that_no_longer_helps_ends_the_run() {
     let scenario = reading(Scenario::new().rules(window(60_000)), 1, 90).after(AfterLast::RepeatLast);
     let server = serve(summing_up(scenario));
-    let trial = Trial::against(&server);
+    let trial = RunBuilder::against(&server);
     let rules = "Rule: every line of this is to be kept in mind at all times.\n".repeat(2_200);
     fs::write(trial.work().join("rules.md"), rules).expect("room");
     let args = ["--context-window", "60000", "--append-system-prompt-file", "rules.md"];
@@ -334,7 +334,7 @@ async fn a_system_prompt_beyond_the_window_is_one_clean_failure() {
     ];
     for (args, reason, requests) in ways {
         let server = serve(Scenario::new().rules(window(60_000)).reply("Never said."));
-        let trial = Trial::against(&server);
+        let trial = RunBuilder::against(&server);
         let rules = "Rule: every line of this is to be kept in mind at all times.\n".repeat(5_000);
         fs::write(trial.work().join("rules.md"), rules).expect("room");
         let file = ["--append-system-prompt-file", "rules.md", "Read it all."];
@@ -350,7 +350,7 @@ async fn a_system_prompt_beyond_the_window_is_one_clean_failure() {
 #[tokio::test]
 async fn a_task_beyond_the_window_is_one_clean_failure() {
     let server = serve(Scenario::new().rules(window(60_000)).reply("Never said."));
-    let trial = Trial::against(&server);
+    let trial = RunBuilder::against(&server);
     fs::write(trial.work().join("task"), "Do this and that and more.\n".repeat(12_000))
         .expect("room");
     let task = fs::File::open(trial.work().join("task")).expect("just written");

@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use outlast::model::{cost, facts};
+use outlast::model::{cost, model_facts};
 use outlast::rehearsal::{ScriptedFaultKind, FaultPosition, ReceivedRequest, Scenario, RehearsalServer};
 use outlast::transcript::Usage;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use super::context::{
 use super::history::{journal, messages};
 use super::time::{UNHURRIED, messages as frames, with};
 use crate::support::stopwatch::Stopwatch;
-use crate::support::{Ended, Running, Trial, serve, within};
+use crate::support::{FinishedProcess, RunningProcess, RunBuilder, serve, with_time_limit};
 
 const SESSION: &str = "5e551011-0000-4000-8000-0000000000c0";
 const KNOWN: [&str; 2] = ["--context-window", "60000"];
@@ -56,7 +56,7 @@ fn eventful() -> Scenario {
 #[tokio::test]
 async fn what_must_survive_a_compaction_is_in_the_next_request() {
     let server = serve(eventful());
-    let trial = Trial::against(&server);
+    let trial = RunBuilder::against(&server);
     fs::write(trial.work().join("grammar.txt"), "expr := term '+' term\n").expect("room");
     let ended = trial.args(KNOWN).args([TASK]).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -104,7 +104,7 @@ async fn the_second_compaction_keeps_what_the_first_one_kept() {
             .reply("All read."),
     ));
     let first = ["--session-id", SESSION, TASK];
-    let ended = Trial::against(&server).args(KNOWN).args(first).run().await;
+    let ended = RunBuilder::against(&server).args(KNOWN).args(first).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let second = ["--resume", SESSION, "Now the other half, in green."];
     let ended = ended.again(&server.base_url()).args(KNOWN).args(second).run().await;
@@ -164,7 +164,7 @@ async fn a_summary_is_part_of_what_the_run_costs() {
     let ended = super::context::run(&server, &args).await;
     let result = ended.result();
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    let prices = facts("claude-sonnet-5-5").prices.expect("a known model");
+    let prices = model_facts("claude-sonnet-5-5").prices.expect("a known model");
     let usage_of = |usage: &Value| Usage {
         input_tokens: usage["input_tokens"].as_u64().unwrap_or_default(),
         output_tokens: usage["output_tokens"].as_u64().unwrap_or_default(),
@@ -225,7 +225,7 @@ async fn a_slow_summary_is_waited_for_with_heartbeats() {
 
 /// Waits until a summary is asked for.
 async fn until_asked(server: &RehearsalServer, number: usize) {
-    within("the request for a summary", async {
+    with_time_limit("the request for a summary", async {
         let mut count = 1;
         loop {
             server.wait_for_request(count).await;
@@ -239,11 +239,11 @@ async fn until_asked(server: &RehearsalServer, number: usize) {
 }
 
 fn stalled() -> Scenario {
-    slow(Scenario::new().breaks(ScriptedFaultKind::Stall, FaultPosition::Events(4)).reply(SUMMARY))
+    slow(Scenario::new().interrupted(ScriptedFaultKind::Stall, FaultPosition::Events(4)).reply(SUMMARY))
 }
 
-fn begin(server: &RehearsalServer) -> Running {
-    Trial::against(server).args(KNOWN).args(["--session-id", SESSION, TASK]).start()
+fn begin(server: &RehearsalServer) -> RunningProcess {
+    RunBuilder::against(server).args(KNOWN).args(["--session-id", SESSION, TASK]).start()
 }
 
 #[tokio::test]
@@ -254,7 +254,7 @@ async fn a_signal_during_a_summary_ends_the_run_soon_and_the_session_goes_on() {
     running.signal(Signal::SIGTERM);
     let asked = Stopwatch::start();
     let ended = running.end().await;
-    asked.keeps(Duration::from_secs(4), format_args!("{ended:?}"));
+    asked.assert_within(Duration::from_secs(4), format_args!("{ended:?}"));
     let result = ended.result();
     assert_eq!((ended.code, &result["terminal_reason"]), (Some(143), &json!("aborted_streaming")));
     assert_eq!(result["durable"], true, "{result}");
@@ -271,7 +271,7 @@ enum Restored {
 }
 
 /// Takes the session up, and looks at the first request of it.
-async fn goes_on(server: &RehearsalServer, ended: Ended, expected: Restored) -> ReceivedRequest {
+async fn goes_on(server: &RehearsalServer, ended: FinishedProcess, expected: Restored) -> ReceivedRequest {
     let before = server.requests().len();
     let args = ["--resume", SESSION];
     let ended = ended.again(&server.base_url()).args(KNOWN).args(args).run().await;
@@ -300,7 +300,7 @@ async fn goes_on(server: &RehearsalServer, ended: Ended, expected: Restored) -> 
     first
 }
 
-async fn killed(mut running: Running) -> Ended {
+async fn killed(mut running: RunningProcess) -> FinishedProcess {
     running.child.start_kill().expect("it can be killed");
     running.end().await
 }
@@ -318,7 +318,7 @@ async fn killed_during_a_summary_a_session_has_its_whole_conversation() {
 /// Killed while the first request after the summary is being answered.
 fn cut_after_a_summary() -> Scenario {
     let scenario = reading(Scenario::new().rules(window(60_000)), 5, 250)
-        .breaks(ScriptedFaultKind::Stall, FaultPosition::Request)
+        .interrupted(ScriptedFaultKind::Stall, FaultPosition::Request)
         .reply("All read.");
     scenario.compactions(Scenario::new().reply(SUMMARY))
 }
@@ -328,7 +328,7 @@ async fn killed_after_a_compaction_a_session_has_the_compacted_conversation() {
     let server = serve(cut_after_a_summary());
     let running = begin(&server);
     // Five turns, the summary, and the request after it.
-    within("the request after the summary", server.wait_for_request(7)).await;
+    with_time_limit("the request after the summary", server.wait_for_request(7)).await;
     assert_eq!(summing_requests(&server).len(), 1);
     let after = after_summaries(&server).remove(0);
     let ended = killed(running).await;
@@ -341,7 +341,7 @@ async fn killed_after_a_compaction_a_session_has_the_compacted_conversation() {
 async fn a_torn_compaction_leaves_the_conversation_as_it_was() {
     let server = serve(cut_after_a_summary().compactions(Scenario::new().reply(SUMMARY).times(2)));
     let running = begin(&server);
-    within("the request after the summary", server.wait_for_request(7)).await;
+    with_time_limit("the request after the summary", server.wait_for_request(7)).await;
     let ended = killed(running).await;
     let path = journal(&ended.config());
     let text = fs::read_to_string(&path).expect("text");
@@ -377,7 +377,7 @@ async fn when_to_compact_can_be_said() {
     {
         let scenario = reading(Scenario::new().rules(window(60_000)), 4, 150).reply("All read.");
         let server = serve(summing_up(scenario));
-        let trial = with(Trial::against(&server), &settings);
+        let trial = with(RunBuilder::against(&server), &settings);
         let ended = trial.args(KNOWN).args(["Read it all."]).run().await;
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert_eq!(summing_requests(&server).len(), summaries, "{settings}: {ended:?}");

@@ -11,8 +11,8 @@ use outlast::rehearsal::{AfterLast, ServerRules, Scenario, RehearsalServer};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::support::tokens::Tokens;
-use crate::support::{Ended, Trial, serve, within};
+use crate::support::tokens::TokenEndpoint;
+use crate::support::{FinishedProcess, RunBuilder, serve, with_time_limit};
 
 const CROWD: usize = 64;
 /// Every so many-th is killed.
@@ -36,8 +36,8 @@ fn task(number: usize) -> RehearsalServer {
     )
 }
 
-fn run(server: &RehearsalServer, home: &Path, number: usize) -> Trial {
-    Trial::against(server)
+fn run(server: &RehearsalServer, home: &Path, number: usize) -> RunBuilder {
+    RunBuilder::against(server)
         .without("ANTHROPIC_API_KEY")
         .env("OUTLAST_CONFIG_DIR", &home.join("config").display().to_string())
         .env("SHARED", &home.join("work").display().to_string())
@@ -51,13 +51,13 @@ async fn one(
     home: PathBuf,
     number: usize,
     killed: bool,
-) -> (usize, Option<Ended>) {
+) -> (usize, Option<FinishedProcess>) {
     // The same one for all processes of a session: no step is played twice.
     let server = &servers[number];
     let running = run(server, &home, number).start();
     if killed {
         // Which request it is killed at differs; the last one is the answer.
-        within("a request", server.wait_for_request(1 + number % 3)).await;
+        with_time_limit("a request", server.wait_for_request(1 + number % 3)).await;
         running.signal(Signal::SIGKILL);
     }
     let ended = running.end().await;
@@ -100,7 +100,7 @@ async fn a_crowd_on_one_state_folder_loses_and_breaks_nothing() {
         fs::create_dir(made).expect("a folder can be made");
     }
     // A login that has to be renewed, by one of them.
-    let tokens = Tokens::start().await;
+    let tokens = TokenEndpoint::start().await;
     let login = config.join(".credentials.json");
     fs::write(&login, tokens.login(-1).to_string()).expect("written");
     let servers = Arc::new((0..2 * CROWD).map(task).collect::<Vec<_>>());
@@ -126,7 +126,7 @@ async fn a_crowd_on_one_state_folder_loses_and_breaks_nothing() {
         .collect();
     for number in 0..others.end {
         let session = SessionId::parse(&id(number)).expect("an id");
-        let restored = journal::read(&place, &session, OnDamage::Refuse).expect("whole");
+        let restored = journal::read_session(&place, &session, OnDamage::Refuse).expect("whole");
         assert!(restored.finished && restored.dropped_records == 0, "{number}: {restored:?}");
         assert!(files.remove(&format!("{}.jsonl", id(number))), "{number} is there");
         // What its commands said at length would be in there.

@@ -14,15 +14,15 @@ use super::history::messages;
 use super::time::{is_heartbeat, millis, took, with};
 use super::truth::agrees;
 use crate::support::stopwatch::Stopwatch;
-use crate::support::{Bell, Ended, Running, Trial, is_alive, serve};
+use crate::support::{FifoSignal, FinishedProcess, RunningProcess, RunBuilder, is_alive, serve};
 
 /// Says that it is done, and does nothing.
 fn claims(times: u32) -> Scenario {
     Scenario::new().reply("Done.").times(times)
 }
 
-fn requiring(server: &RehearsalServer, command: &str) -> Trial {
-    Trial::against(server).args(["--require", command])
+fn requiring(server: &RehearsalServer, command: &str) -> RunBuilder {
+    RunBuilder::against(server).args(["--require", command])
 }
 
 /// The words of a request's last message.
@@ -39,11 +39,11 @@ pub(super) fn told(server: &RehearsalServer, number: usize) -> String {
 pub(super) fn asked(server: &RehearsalServer, requests: usize) {
     assert_eq!(server.requests().len(), requests);
     assert_eq!(server.violations(), [""; 0]);
-    assert_eq!(server.unplayed(), 0);
+    assert_eq!(server.unrequested_answers(), 0);
 }
 
 #[track_caller]
-pub(super) fn fails_as(ended: &Ended, code: i32, reason: &str) -> Value {
+pub(super) fn fails_as(ended: &FinishedProcess, code: i32, reason: &str) -> Value {
     let result = agrees(ended);
     assert_eq!(ended.code, Some(code), "{ended:?}");
     assert_eq!(result["terminal_reason"], reason, "{result}");
@@ -151,7 +151,7 @@ async fn whatever_becomes_of_the_command_is_told_in_words_and_within_bounds() {
 
 /// No process lives whose id a command wrote down.
 #[track_caller]
-fn assert_none_left(ended: &Ended, what: &str) {
+fn assert_none_left(ended: &FinishedProcess, what: &str) {
     let pids = fs::read_to_string(ended.work().join("pids")).unwrap_or_default();
     for pid in pids.split_whitespace() {
         assert!(!is_alive(pid.parse().expect("a pid")), "{what}: {pid} lives");
@@ -165,10 +165,10 @@ const STUBBORN: &str = "trap '' TERM INT HUP; sleep 1000 & one=$!; \
                         while :; do sleep 1000; done";
 
 /// A run whose command of `--require` has begun.
-async fn checking(trial: Trial) -> Running {
-    let mut bell = Bell::at(&trial.work().join("bell"));
+async fn checking(trial: RunBuilder) -> RunningProcess {
+    let mut bell = FifoSignal::at(&trial.work().join("bell"));
     let running = trial.start();
-    bell.rings().await;
+    bell.wait_for_line().await;
     running
 }
 
@@ -180,7 +180,7 @@ async fn a_signal_while_it_runs_leaves_one_result_and_no_process() {
         let asked_at = Stopwatch::start();
         running.signal(signal);
         let ended = running.end().await;
-        asked_at.keeps(Duration::from_secs(4), signal);
+        asked_at.assert_within(Duration::from_secs(4), signal);
         let result = fails_as(&ended, code, "aborted_tools");
         let requirement = &result["requirement"];
         assert_eq!((&requirement["passed"], &requirement["attempts"]), (&json!(false), &json!(1)));
@@ -198,7 +198,7 @@ async fn the_deadline_is_kept_while_it_runs() {
     let trial = requiring(&server, STUBBORN).args(["--max-duration", "6s", "Do it."]);
     let ended = checking(trial).await.end().await;
     let result = fails_as(&ended, 5, "deadline");
-    let most = watch.stretched(millis(8_000));
+    let most = watch.scaled_bound(millis(8_000));
     assert!((millis(6_000)..most).contains(&millis(took(&result))), "{result}");
     assert_eq!(result["requirement"]["attempts"], 1, "it was begun");
     assert_none_left(&ended, "the deadline");
@@ -217,9 +217,9 @@ fn open_gate(folder: &std::path::Path) {
 async fn a_long_check_is_no_silence() {
     let server = serve(claims(1));
     let trial = with(requiring(&server, GATED), &json!({ "heartbeatInterval": "50ms" }));
-    let _gate = Bell::at(&trial.work().join("gate"));
+    let _gate = FifoSignal::at(&trial.work().join("gate"));
     let mut running = checking(trial.args(["Do it."])).await;
-    running.hears("running --require").await;
+    running.wait_for_stderr("running --require").await;
     open_gate(&running.work());
     let ended = running.end().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -245,7 +245,7 @@ async fn a_check_that_was_cut_off_is_made_again_without_another_request() {
     for cut in [Some(Signal::SIGKILL), Some(Signal::SIGTERM), None] {
         let server = serve(claims(1).usage(1000, 100));
         let trial = requiring(&server, GATED);
-        let _gate = Bell::at(&trial.work().join("gate"));
+        let _gate = FifoSignal::at(&trial.work().join("gate"));
         let trial = if cut.is_none() { trial.args(["--max-duration", "6s"]) } else { trial };
         let running = checking(trial.args(["Do it."])).await;
         if let Some(signal) = cut {
@@ -289,7 +289,7 @@ async fn a_check_that_was_cut_off_is_made_again_without_another_request() {
 async fn a_check_that_was_cut_off_and_fails_goes_back_to_the_model() {
     let server = serve(claims(1));
     let trial = requiring(&server, GATED);
-    let _gate = Bell::at(&trial.work().join("gate"));
+    let _gate = FifoSignal::at(&trial.work().join("gate"));
     let running = checking(trial.args(["Do it."])).await;
     running.signal(Signal::SIGKILL);
     let ended = running.end().await;
@@ -307,7 +307,7 @@ async fn a_check_that_was_cut_off_and_fails_goes_back_to_the_model() {
 async fn a_new_prompt_comes_before_a_check_that_was_cut_off() {
     let server = serve(claims(1));
     let trial = requiring(&server, GATED);
-    let _gate = Bell::at(&trial.work().join("gate"));
+    let _gate = FifoSignal::at(&trial.work().join("gate"));
     let running = checking(trial.args(["Do it."])).await;
     running.signal(Signal::SIGKILL);
     let ended = running.end().await;
@@ -335,7 +335,7 @@ async fn effort_is_asked_for_until_it_came_or_asking_is_in_vain() {
             scenario.reply("So far.").usage(100, *tokens)
         });
         let server = serve(scenario);
-        let trial = Trial::against(&server).args(["--token-budget", "10k"]);
+        let trial = RunBuilder::against(&server).args(["--token-budget", "10k"]);
         let ended = trial.args(["--max-output-tokens", "32k", "Do it."]).run().await;
         assert_eq!(ended.code, Some(0), "{replies:?}: {ended:?}");
         let nudges = &agrees(&ended)["recovery"]["strategies"]["budget_continuation"];

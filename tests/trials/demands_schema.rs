@@ -8,7 +8,7 @@ use super::demands::{asked, fails_as, told};
 use super::history::blocks;
 use super::time::with;
 use super::truth::agrees;
-use crate::support::{Ended, Trial, serve};
+use crate::support::{FinishedProcess, RunBuilder, serve};
 
 const ANSWER: &str = "StructuredOutput";
 
@@ -33,8 +33,8 @@ fn bad() -> Value {
     json!({ "count": "two", "names": ["a", 7] })
 }
 
-fn trial(server: &RehearsalServer) -> Trial {
-    Trial::against(server).args(["--json-schema", &schema(), "Count them."])
+fn trial(server: &RehearsalServer) -> RunBuilder {
+    RunBuilder::against(server).args(["--json-schema", &schema(), "Count them."])
 }
 
 /// What the model was told of its calls in the last round, as text.
@@ -45,7 +45,7 @@ fn results(server: &RehearsalServer, number: usize) -> String {
 }
 
 #[track_caller]
-fn delivers(ended: &Ended, answer: &Value, attempts: u32) -> Value {
+fn delivers(ended: &FinishedProcess, answer: &Value, attempts: u32) -> Value {
     let result = agrees(ended);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!(&result["structured_output"], answer);

@@ -9,7 +9,7 @@ use outlast::rehearsal::{AfterLast, Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use super::kills::can_trace;
-use crate::support::{Bell, Ended, Trial, serve, within};
+use crate::support::{FifoSignal, FinishedProcess, RunBuilder, serve, with_time_limit};
 
 const SESSION: &str = "5e551011-0000-4000-8000-0000000d15c5";
 
@@ -22,7 +22,7 @@ fn task() -> Scenario {
 /// The run did what it was asked, kept nothing of it, and says so: once to people, once to
 /// programs.
 #[track_caller]
-fn goes_on_without(ended: &Ended, why: &str) -> Value {
+fn goes_on_without(ended: &FinishedProcess, why: &str) -> Value {
     let result = ended.result();
     assert_eq!((ended.code, &result["result"]), (Some(0), &json!("Done.")), "{ended:?}");
     assert_eq!((&result["durable"], &result["journal"]["state"]), (&json!(false), &json!("lost")));
@@ -33,14 +33,14 @@ fn goes_on_without(ended: &Ended, why: &str) -> Value {
     result
 }
 
-fn effects(ended: &Ended) -> usize {
+fn effects(ended: &FinishedProcess) -> usize {
     fs::read_to_string(ended.work().join("log")).map_or(0, |log| log.lines().count())
 }
 
 /// Runs the task with one kind of call on its journal failing from the `number`-th on. Returns
 /// the calls on the journal that were seen too.
-async fn failing(server: &RehearsalServer, call: &str, error: &str, number: usize) -> (Ended, String) {
-    let trial = Trial::against(server).args(["--session-id", SESSION, "Do it."]);
+async fn failing(server: &RehearsalServer, call: &str, error: &str, number: usize) -> (FinishedProcess, String) {
+    let trial = RunBuilder::against(server).args(["--session-id", SESSION, "Do it."]);
     let folder = fs::canonicalize(trial.work()).expect("it is there").display().to_string();
     let plain: String =
         folder.chars().map(|one| if one.is_ascii_alphanumeric() { one } else { '-' }).collect();
@@ -95,7 +95,7 @@ async fn a_tiny_disk_that_is_full_takes_nothing_away_but_what_is_kept_there() {
     }
     let long = json!({ "command": "echo effect >> log; seq 1 30000" });
     let server = serve(Scenario::new().tool("Bash", long).times(3).reply("Done."));
-    let trial = Trial::against(&server);
+    let trial = RunBuilder::against(&server);
     let disk = trial.config();
     fs::create_dir(&disk).expect("the folder is ours");
     let disk = disk.display().to_string();
@@ -124,13 +124,13 @@ async fn a_home_that_cannot_be_written_or_is_not_there_costs_the_journal_and_not
     // Where not even root can make a folder.
     for home in ["/proc", "/proc/nonexistent", "/dev/null"] {
         let server = serve(task());
-        let trial = Trial::against(&server).without("OUTLAST_CONFIG_DIR").env("HOME", home);
+        let trial = RunBuilder::against(&server).without("OUTLAST_CONFIG_DIR").env("HOME", home);
         let ended = trial.args(["Do it."]).run().await;
         goes_on_without(&ended, "cannot write the journal");
         assert_eq!(effects(&ended), 3, "{home}: {ended:?}");
     }
     let server = serve(task());
-    let trial = Trial::against(&server);
+    let trial = RunBuilder::against(&server);
     fs::create_dir(trial.config()).expect("the folder is ours");
     fs::set_permissions(trial.config(), fs::Permissions::from_mode(0o500)).expect("it is ours");
     let config = trial.config();
@@ -146,7 +146,7 @@ async fn a_home_that_cannot_be_written_or_is_not_there_costs_the_journal_and_not
 #[tokio::test]
 async fn no_home_at_all_is_no_reason_not_to_run() {
     let server = serve(task());
-    let trial = Trial::against(&server).without("OUTLAST_CONFIG_DIR").without("HOME");
+    let trial = RunBuilder::against(&server).without("OUTLAST_CONFIG_DIR").without("HOME");
     // What the system lists as the home is not this test's to write to.
     let ended = trial.args(["--no-session-persistence", "Do it."]).run().await;
     assert_eq!((ended.code, &ended.result()["result"]), (Some(0), &json!("Done.")), "{ended:?}");
@@ -156,7 +156,7 @@ async fn no_home_at_all_is_no_reason_not_to_run() {
 #[tokio::test]
 async fn a_working_folder_that_is_gone_is_told_before_the_run_and_survived_during_it() {
     let server = serve(task());
-    let trial = Trial::against(&server).args(["Do it."]);
+    let trial = RunBuilder::against(&server).args(["Do it."]);
     let ended = trial.in_shell("mkdir gone && cd gone && rmdir ../gone && exec \"$@\"").run().await;
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(ended.stderr.contains("the working folder cannot be read"), "{ended:?}");
@@ -168,7 +168,7 @@ async fn a_working_folder_that_is_gone_is_told_before_the_run_and_survived_durin
             .tool("Bash", json!({ "command": "echo here" }))
             .reply("Done."),
     );
-    let trial = Trial::against(&server).args(["--session-id", SESSION, "Do it."]);
+    let trial = RunBuilder::against(&server).args(["--session-id", SESSION, "Do it."]);
     let running = trial.in_shell("mkdir work && cd work && exec \"$@\"").start();
     let ended = running.end().await;
     let result = ended.result();
@@ -185,7 +185,7 @@ async fn a_working_folder_that_is_gone_is_told_before_the_run_and_survived_durin
 async fn long_output_that_cannot_be_kept_is_shown_in_part_all_the_same() {
     let long = json!({ "command": "seq 1 60000" });
     let server = serve(Scenario::new().tool("Bash", long).reply("Done."));
-    let trial = Trial::against(&server).env("TMPDIR", "/proc/nonexistent");
+    let trial = RunBuilder::against(&server).env("TMPDIR", "/proc/nonexistent");
     let ended = trial.args(["--no-session-persistence", "Do it."]).run().await;
     assert_eq!((ended.code, &ended.result()["result"]), (Some(0), &json!("Done.")), "{ended:?}");
     let told = server.requests()[1].body["messages"].to_string();
@@ -198,7 +198,7 @@ async fn long_output_of_a_run_that_keeps_nothing_goes_with_it() {
     let long = json!({ "command": "seq 1 60000; ls \"$TMPDIR\" > seen" });
     let again = json!({ "command": "ls \"$TMPDIR\" >> seen" });
     let server = serve(Scenario::new().tool("Bash", long).tool("Bash", again).reply("Done."));
-    let trial = Trial::against(&server);
+    let trial = RunBuilder::against(&server);
     let passing = trial.work().join("passing");
     fs::create_dir(&passing).expect("the folder is ours");
     let trial = trial.env("TMPDIR", &passing.display().to_string());
@@ -216,7 +216,7 @@ async fn a_folder_that_others_have_a_hand_in_is_not_used_for_long_output() {
 
     for is_link in [false, true] {
         let server = serve(Scenario::new().reply("Done."));
-        let trial = Trial::against(&server);
+        let trial = RunBuilder::against(&server);
         let passing = trial.work().join("passing");
         let (folder, theirs) = (passing.join(format!("outlast-{SESSION}")), passing.join("theirs"));
         fs::create_dir_all(&theirs).expect("the folder is ours");
@@ -240,7 +240,7 @@ async fn a_folder_that_others_have_a_hand_in_is_not_used_for_long_output() {
 async fn an_answer_that_nobody_can_be_given_is_no_success_and_is_kept() {
     let server = serve(task());
     let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("a device");
-    let trial = Trial::against(&server).stdout(full.into());
+    let trial = RunBuilder::against(&server).stdout(full.into());
     let file = trial.work().join("result.json");
     let shown = file.display().to_string();
     let ended =
@@ -263,7 +263,7 @@ async fn an_answer_that_nobody_can_be_given_is_no_success_and_is_kept() {
 async fn old_sessions_are_cleared_away_beside_the_run() {
     let (old, kept) = (SESSION.replace('5', "6"), SESSION.replace('5', "7"));
     let server = serve(task());
-    let ended = Trial::against(&server).args(["--session-id", &old, "Do it."]).run().await;
+    let ended = RunBuilder::against(&server).args(["--session-id", &old, "Do it."]).run().await;
     let ended = ended.again(&server.base_url()).args(["--session-id", &kept, "Do it."]).run().await;
     let folder = fs::read_dir(ended.config().join("projects")).expect("there").next();
     let folder = folder.expect("one").expect("readable").path();
@@ -279,12 +279,12 @@ async fn old_sessions_are_cleared_away_beside_the_run() {
          echo over > bell", folder.display()) });
     let server = serve(Scenario::new().tool("Bash", ring).reply("Done."));
     let work = ended.work();
-    let mut bell = Bell::at(&work.join("bell"));
+    let mut bell = FifoSignal::at(&work.join("bell"));
     let running = ended
         .again(&server.base_url())
         .args(["--settings", r#"{"cleanupPeriodDays": 7}"#, "Do it."])
         .start();
-    within("the room", bell.rings()).await;
+    with_time_limit("the room", bell.wait_for_line()).await;
     let ended = running.end().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(!folder.join(format!("{old}.jsonl")).exists(), "it was old");

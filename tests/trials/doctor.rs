@@ -15,21 +15,21 @@ use tokio::net::TcpListener;
 
 use crate::mcp::script;
 use crate::support::stopwatch::Stopwatch;
-use crate::support::{Ended, Trial, is_alive, serve};
+use crate::support::{FinishedProcess, RunBuilder, is_alive, serve};
 
 pub(super) const KEY: &str = "test-key-0123456789";
 
-pub(super) fn doctor(base_url: &str) -> Trial {
-    let trial = Trial::bare(base_url).args(["doctor", "--json"]);
+pub(super) fn doctor(base_url: &str) -> RunBuilder {
+    let trial = RunBuilder::bare(base_url).args(["doctor", "--json"]);
     fs::create_dir_all(trial.config()).expect("a folder");
     trial
 }
 
-pub(super) fn user_settings(trial: &Trial, settings: &Value) {
+pub(super) fn user_settings(trial: &RunBuilder, settings: &Value) {
     fs::write(trial.config().join("settings.json"), settings.to_string()).expect("ours");
 }
 
-pub(super) fn report(ended: &Ended) -> Value {
+pub(super) fn report(ended: &FinishedProcess) -> Value {
     let frames = ended.frames();
     let [report] = &frames[..] else { panic!("not one object: {ended:?}") };
     let healthy = report["healthy"].as_bool().expect("a verdict");
@@ -195,7 +195,7 @@ async fn when_everything_hangs_it_ends_in_time_and_names_what_hangs() {
     }
     assert!(*counted.borrow() > 0, "the proxy was asked");
     let took = report["duration_ms"].as_u64().expect("a number");
-    let most = watch.stretched(Duration::from_secs(20));
+    let most = watch.scaled_bound(Duration::from_secs(20));
     assert!((Duration::from_secs(8)..most).contains(&Duration::from_millis(took)), "{took} ms");
 }
 
@@ -213,9 +213,9 @@ async fn settings_that_are_a_pipe_are_named_and_nothing_is_made_up_about_the_res
         assert!(findings.iter().all(|one| one["check"] != check), "{check}: {report:#}");
     }
     tells(&report, "installation", "ok", &[]);
-    began.keeps(Duration::from_secs(40), "the end");
+    began.assert_within(Duration::from_secs(40), "the end");
     let took = Duration::from_millis(report["duration_ms"].as_u64().expect("a number"));
-    assert!(took < began.stretched(Duration::from_secs(20)), "{report:#}");
+    assert!(took < began.scaled_bound(Duration::from_secs(20)), "{report:#}");
 }
 
 #[tokio::test]
@@ -283,7 +283,7 @@ async fn a_rule_that_is_none_is_a_problem_before_any_run_has_it() {
 }
 
 /// Secrets wherever people put them.
-fn full_of_secrets(trial: &Trial) {
+fn full_of_secrets(trial: &RunBuilder) {
     let hook =
         json!([{ "hooks": [{ "type": "command", "command": "curl -H hush-hook-0123456789" }] }]);
     let settings = json!({
@@ -311,7 +311,7 @@ fn full_of_secrets(trial: &Trial) {
 async fn no_secret_is_told_by_doctor_or_config_in_text_or_json() {
     let (closed, _) = answering(Some(UNAUTHORIZED)).await;
     for words in [&["doctor"][..], &["doctor", "--json"], &["config"], &["config", "--json"]] {
-        let trial = Trial::bare(&format!("{closed}/?key=hush-base-0123456789"));
+        let trial = RunBuilder::bare(&format!("{closed}/?key=hush-base-0123456789"));
         fs::create_dir_all(trial.config()).expect("a folder");
         full_of_secrets(&trial);
         let ended = trial
@@ -334,7 +334,7 @@ async fn no_secret_is_told_by_doctor_or_config_in_text_or_json() {
 
 #[tokio::test]
 async fn text_for_people_is_aligned_and_what_is_wrong_comes_last() {
-    let trial = Trial::bare("http://127.0.0.1:9").args(["doctor"]);
+    let trial = RunBuilder::bare("http://127.0.0.1:9").args(["doctor"]);
     let ended = trial.run().await;
     let lines: Vec<&str> = ended.stdout.lines().collect();
     let level =

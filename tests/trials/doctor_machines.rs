@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use super::doctor::{doctor, report, tells, user_settings};
 use crate::mcp::script;
-use crate::support::{Trial, serve};
+use crate::support::{RunBuilder, serve};
 
-fn offline() -> Trial {
+fn offline() -> RunBuilder {
     doctor("http://127.0.0.1:9").args(["--offline"])
 }
 

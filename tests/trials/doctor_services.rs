@@ -9,7 +9,7 @@ use rustls::StreamOwned;
 use serde_json::{Value, json};
 
 use super::doctor::{KEY, answering, doctor, report, tells, user_settings};
-use crate::support::Trial;
+use crate::support::RunBuilder;
 use crate::support::wire::{session_as, tls};
 
 const LIST: &str = "{\"data\":[]}";
@@ -189,7 +189,7 @@ fn behind_tls(host: &'static str, hours: u64) -> String {
     format!("https://localhost:{port}")
 }
 
-fn trusting(trial: Trial, authority: &str) -> Trial {
+fn trusting(trial: RunBuilder, authority: &str) -> RunBuilder {
     trial.env("NODE_EXTRA_CA_CERTS", &tls(authority).display().to_string())
 }
 

@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use outlast::rehearsal::{ReceivedRequest, Scenario, RehearsalServer};
 use serde_json::json;
 
-use crate::support::{Ended, Trial, serve, within};
+use crate::support::{FinishedProcess, RunBuilder, serve, with_time_limit};
 
 const FIRST: &str = "claude-sonnet-5-5";
 const SECOND: &str = "claude-opus-5-5";
@@ -18,8 +18,8 @@ fn entry(model: &str, server: &RehearsalServer, key: &str) -> String {
     format!("{model}@{}{key}", server.base_url())
 }
 
-fn trial(server: &RehearsalServer, chain: &str) -> Trial {
-    Trial::against(server).env("NIGHT_KEY", NIGHT_KEY).env("NIGHT_COPY", NIGHT_KEY).args([
+fn trial(server: &RehearsalServer, chain: &str) -> RunBuilder {
+    RunBuilder::against(server).env("NIGHT_KEY", NIGHT_KEY).env("NIGHT_COPY", NIGHT_KEY).args([
         "--output-format",
         "stream-json",
         "--fallback-model",
@@ -38,7 +38,7 @@ fn keys(server: &RehearsalServer) -> Vec<(String, Option<String>, Option<String>
 
 /// Neither key is in anything that was printed or kept.
 #[track_caller]
-fn assert_hidden(ended: &Ended) {
+fn assert_hidden(ended: &FinishedProcess) {
     let mut kept = ended.stdout.clone() + &ended.stderr;
     let mut folders = vec![ended.config()];
     while let Some(folder) = folders.pop() {
@@ -108,7 +108,7 @@ async fn bearer_tokens_and_headers_go_where_they_belong() {
     for form in ["text", "object"] {
         let (primary, other) =
             (serve(Scenario::new().status(404)), serve(Scenario::new().reply("Done.")));
-        let trial = Trial::against(&primary)
+        let trial = RunBuilder::against(&primary)
             .env("NIGHT_TOKEN", NIGHT_KEY)
             .env("ANTHROPIC_CUSTOM_HEADERS", "x-team: primary");
         let text = entry("m", &other, "#bearer:NIGHT_TOKEN");
@@ -170,7 +170,7 @@ async fn a_chain_that_cannot_work_is_refused_before_anything_is_sent() {
         (&["--fallback-model=opus", "--no-fallback"], "cannot be used together"),
     ];
     for (flags, words) in cases {
-        let ended = Trial::against(&primary).args(flags).args(["Do it."]).run().await;
+        let ended = RunBuilder::against(&primary).args(flags).args(["Do it."]).run().await;
         assert_eq!(ended.code, Some(2), "{ended:?}");
         assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
         assert!(ended.stderr.contains(words), "{ended:?}");
@@ -183,7 +183,7 @@ async fn a_chain_that_cannot_work_is_refused_before_anything_is_sent() {
 #[tokio::test]
 async fn a_rehearsal_leaves_the_chain_of_the_users_settings_alone() {
     let other = serve(Scenario::new().reply("Never."));
-    let trial = Trial::bare("http://127.0.0.1:9").args(["rehearse", "hopeless"]);
+    let trial = RunBuilder::bare("http://127.0.0.1:9").args(["rehearse", "hopeless"]);
     let config = trial.work().with_file_name("config");
     std::fs::create_dir(&config).expect("a folder can be made");
     let settings = json!({ "fallbackModel": [format!("m@{}", other.base_url())] });
@@ -209,9 +209,9 @@ async fn a_run_that_had_switched_goes_on_where_it_was() {
         "--context-window=opus=50k".to_owned(),
         format!("--fallback-model={}", entry("opus", &other, "#NIGHT_KEY")),
     ];
-    let run = Trial::against(&primary).env("NIGHT_KEY", NIGHT_KEY).args(&flags).args(["Do it."]);
+    let run = RunBuilder::against(&primary).env("NIGHT_KEY", NIGHT_KEY).args(&flags).args(["Do it."]);
     let run = run.start();
-    within("the second turn", other.wait_for_request(2)).await;
+    with_time_limit("the second turn", other.wait_for_request(2)).await;
     run.signal(Signal::SIGKILL);
     let again = run.end().await.again(&primary.base_url());
     let ended = again.env("NIGHT_KEY", NIGHT_KEY).args(&flags).args(["--continue"]).run().await;

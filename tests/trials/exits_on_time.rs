@@ -15,7 +15,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use super::time::with;
 use super::truth::agrees;
 use crate::support::stopwatch::Stopwatch;
-use crate::support::{Running, Trial, serve, within};
+use crate::support::{RunningProcess, RunBuilder, serve, with_time_limit};
 
 /// TRIALS T4.
 const SOON: Duration = Duration::from_secs(5);
@@ -25,13 +25,13 @@ fn pipe_at(path: &Path) {
 }
 
 /// From the last byte of the result to the end of the process.
-async fn leaves_after_its_result(mut running: Running) -> i32 {
+async fn leaves_after_its_result(mut running: RunningProcess) -> i32 {
     let stdout = running.child.stdout.take().expect("a pipe");
     let mut lines = BufReader::new(stdout).lines();
-    let line = within("the result", lines.next_line()).await.expect("readable").expect("a line");
+    let line = with_time_limit("the result", lines.next_line()).await.expect("readable").expect("a line");
     let told = Stopwatch::start();
-    let status = within("the end", running.child.wait()).await.expect("it can be waited for");
-    told.keeps(SOON, "from the result to the end");
+    let status = with_time_limit("the end", running.child.wait()).await.expect("it can be waited for");
+    told.assert_within(SOON, "from the result to the end");
     let result: serde_json::Value = serde_json::from_str(&line).expect("one object");
     assert_eq!(result["type"], "result");
     let code = status.code().expect("it ends by itself");
@@ -43,7 +43,7 @@ async fn leaves_after_its_result(mut running: Running) -> i32 {
 #[tokio::test]
 async fn an_open_standard_input_does_not_keep_the_process() {
     let server = serve(Scenario::new().reply("Done."));
-    let mut running = Trial::against(&server).stdin(Stdio::piped()).args(["go"]).start();
+    let mut running = RunBuilder::against(&server).stdin(Stdio::piped()).args(["go"]).start();
     let _open = running.child.stdin.take();
     assert_eq!(leaves_after_its_result(running).await, 0);
 }
@@ -51,7 +51,7 @@ async fn an_open_standard_input_does_not_keep_the_process() {
 #[tokio::test]
 async fn a_thread_that_hangs_in_a_file_does_not_keep_the_process() {
     let server = serve(Scenario::new());
-    let trial = Trial::against(&server).args(["--settings", "pipe", "--max-duration", "1s", "go"]);
+    let trial = RunBuilder::against(&server).args(["--settings", "pipe", "--max-duration", "1s", "go"]);
     pipe_at(&trial.work().join("pipe"));
     assert_eq!(leaves_after_its_result(trial.start()).await, 2);
     assert_eq!(server.requests().len(), 0);
@@ -61,7 +61,7 @@ async fn a_thread_that_hangs_in_a_file_does_not_keep_the_process() {
 async fn a_helper_that_hangs_does_not_keep_the_process() {
     let server = serve(Scenario::new());
     let helper = json!({ "apiKeyHelper": "trap '' TERM INT; sleep 1000" });
-    let trial = with(Trial::against(&server), &helper).args(["--max-duration", "1s", "go"]);
+    let trial = with(RunBuilder::against(&server), &helper).args(["--max-duration", "1s", "go"]);
     assert_eq!(leaves_after_its_result(trial.start()).await, 5);
     assert_eq!(server.requests().len(), 0);
 }
@@ -71,7 +71,7 @@ async fn a_daemon_of_a_command_does_not_keep_the_process() {
     let daemon = "(trap '' TERM HUP INT; exec sleep 1000) & echo started";
     let server =
         serve(Scenario::new().tool("Bash", json!({ "command": daemon })).reply("It runs."));
-    assert_eq!(leaves_after_its_result(Trial::against(&server).args(["go"]).start()).await, 0);
+    assert_eq!(leaves_after_its_result(RunBuilder::against(&server).args(["go"]).start()).await, 0);
 }
 
 /// Standard error is a pipe that is full and that nobody reads.
@@ -79,7 +79,7 @@ async fn a_daemon_of_a_command_does_not_keep_the_process() {
 async fn a_silent_reader_of_standard_error_does_not_keep_the_process() {
     let server = serve(Scenario::new().reply("Done."));
     let script = "exec \"$@\" 2> full";
-    let trial = Trial::against(&server).args(["--log-detail", "go"]).in_shell(script);
+    let trial = RunBuilder::against(&server).args(["--log-detail", "go"]).in_shell(script);
     let path = trial.work().join("full");
     pipe_at(&path);
     let full = std::fs::OpenOptions::new().read(true).write(true).open(&path).expect("opened");
@@ -102,10 +102,10 @@ fn fill(mut pipe: &std::fs::File) {
 // --- before the run ----------------------------------------------------------------------------
 
 /// After ten seconds of silence the file is named, and in the end as well.
-async fn names_its_file(trial: Trial, step: &str, file: &str) {
+async fn names_its_file(trial: RunBuilder, step: &str, file: &str) {
     let mut running = trial.args(["--max-duration", "16s", "go"]).start();
-    running.hears(&format!("outlast: still {step} (reading ")).await;
-    running.hears(&format!("{file}), 10s so far")).await;
+    running.wait_for_stderr(&format!("outlast: still {step} (reading ")).await;
+    running.wait_for_stderr(&format!("{file}), 10s so far")).await;
     let ended = running.end().await;
     assert_eq!(ended.code, Some(2), "{ended:?}");
     let why = agrees(&ended)["errors"][0].as_str().expect("a reason").to_owned();
@@ -116,19 +116,19 @@ async fn names_its_file(trial: Trial, step: &str, file: &str) {
 #[tokio::test]
 async fn a_file_that_never_comes_is_named_before_it_is_given_up() {
     let server = serve(Scenario::new());
-    let roots = Trial::against(&server);
+    let roots = RunBuilder::against(&server);
     let file = roots.work().join("roots.pem");
     pipe_at(&file);
     let roots = roots.env("NODE_EXTRA_CA_CERTS", &file.display().to_string());
     let at_home = |file: &str| {
-        let trial = Trial::against(&server).env("ANTHROPIC_API_KEY", "");
+        let trial = RunBuilder::against(&server).env("ANTHROPIC_API_KEY", "");
         let config = trial.work().with_file_name("config");
         std::fs::create_dir(&config).expect("a new folder");
         pipe_at(&config.join(file));
         trial
     };
     let login = ".credentials.json";
-    let words = Trial::against(&server).args(["--append-system-prompt-file", "words"]);
+    let words = RunBuilder::against(&server).args(["--append-system-prompt-file", "words"]);
     pipe_at(&words.work().join("words"));
     let reading = "reading the settings";
     tokio::join!(
@@ -143,12 +143,12 @@ async fn a_file_that_never_comes_is_named_before_it_is_given_up() {
 #[tokio::test]
 async fn a_pipe_that_somebody_writes_to_is_read() {
     let server = serve(Scenario::new().reply("Done."));
-    let trial = Trial::against(&server).args(["--settings", "pipe", "go"]);
+    let trial = RunBuilder::against(&server).args(["--settings", "pipe", "go"]);
     let pipe = trial.work().join("pipe");
     pipe_at(&pipe);
     let running = trial.start();
     let writing = tokio::task::spawn_blocking(move || std::fs::write(pipe, r#"{"maxTurns": 7}"#));
-    within("a reader", writing).await.expect("no panic").expect("it is read");
+    with_time_limit("a reader", writing).await.expect("no panic").expect("it is read");
     let ended = running.end().await;
     assert_eq!(agrees(&ended)["result"], "Done.");
 }
@@ -157,7 +157,7 @@ async fn a_pipe_that_somebody_writes_to_is_read() {
 #[tokio::test]
 async fn a_heartbeat_file_that_is_a_pipe_is_refused_at_once() {
     let server = serve(Scenario::new().reply("Done."));
-    let trial = Trial::against(&server).args(["--heartbeat-file", "pipe", "go"]);
+    let trial = RunBuilder::against(&server).args(["--heartbeat-file", "pipe", "go"]);
     pipe_at(&trial.work().join("pipe"));
     let ended = trial.run().await;
     assert_eq!(ended.code, Some(2), "{ended:?}");

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::chain::{QUICKLY, SECOND, TIMELESS};
 use super::time::{announcements, messages};
-use crate::support::{Ended, Trial, serve};
+use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// A model that has fast mode, at twice the price: 8 dollars in and 40 out.
 const MODEL: &str = SECOND;
@@ -15,12 +15,12 @@ const DAY: i64 = 86_400;
 const BETA: &str = "fast-mode-";
 const DENIED: &str = "anthropic-ratelimit-unified-overage-disabled-reason";
 
-fn trial(server: &RehearsalServer) -> Trial {
+fn trial(server: &RehearsalServer) -> RunBuilder {
     let flags = ["--output-format=stream-json", "--fast", QUICKLY];
-    Trial::against(server).args(flags).args(TIMELESS)
+    RunBuilder::against(server).args(flags).args(TIMELESS)
 }
 
-fn fast(server: &RehearsalServer) -> Trial {
+fn fast(server: &RehearsalServer) -> RunBuilder {
     trial(server).args(["--model", MODEL])
 }
 
@@ -35,7 +35,7 @@ fn speeds(server: &RehearsalServer) -> Vec<bool> {
     server.requests().iter().map(speed).collect()
 }
 
-fn strategies(ended: &Ended) -> Value {
+fn strategies(ended: &FinishedProcess) -> Value {
     ended.result()["recovery"]["strategies"].clone()
 }
 
@@ -99,7 +99,7 @@ fn second_of_the_day() -> i64 {
 }
 
 /// When speed is asked for again, as people are told.
-fn fast_again(ended: &Ended) -> i64 {
+fn fast_again(ended: &FinishedProcess) -> i64 {
     let (_, end) = ended.stderr.split_once("fast again after ").expect("it is told");
     let clock = end.lines().next().and_then(|end| end.rsplit(' ').next()).expect("a time");
     clock.split(':').fold(0, |sum, part| sum * 60 + part.parse::<i64>().expect("a number"))
@@ -113,7 +113,7 @@ async fn a_shortage_without_a_word_costs_half_an_hour_of_speed() {
     // At the world's pace nobody waits for that, but it is said when it is over.
     let (server, begun) = (shortage(&json!({ "command": "true" })), second_of_the_day());
     let flags = ["--model", MODEL, "--fast", "Do it."];
-    let ended = Trial::against(&server).args(flags).run().await;
+    let ended = RunBuilder::against(&server).args(flags).run().await;
     let lasted = (second_of_the_day() - begun).rem_euclid(DAY);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!(speeds(&server), [true, false, false], "{ended:?}");
@@ -133,7 +133,7 @@ async fn nobody_is_fast_again_before_the_time() {
     let scenario = Scenario::new().status(429).header("retry-after", "20");
     let server = serve(a_turn(a_turn(scenario, &quick), &quick).reply("Done."));
     let flags = ["--model", MODEL, "--fast", "Do it."];
-    let ended = Trial::against(&server).args(flags).run().await;
+    let ended = RunBuilder::against(&server).args(flags).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!(speeds(&server), [true, false, false, false]);
 }
@@ -219,7 +219,7 @@ async fn a_ceiling_counts_the_price_of_speed() {
             let server = serve(Scenario::new().reply("Done.").usage(1000, 100));
             let flags = ["--output-format=json", "--model", model, "--max-budget-usd", "2"];
             let ended =
-                Trial::against(&server).args(flags).args(speed).args(["Do it."]).run().await;
+                RunBuilder::against(&server).args(flags).args(speed).args(["Do it."]).run().await;
             let result = ended.result();
             assert_eq!(ended.code, Some(0), "{ended:?}");
             let paid = if speed.is_empty() { 1 } else { times };
@@ -235,7 +235,7 @@ async fn a_ceiling_counts_the_price_of_speed() {
     for (ceiling, code) in [("1.3", 0), ("0.4", 4)] {
         let server = serve(Scenario::new().reply("Done.").usage(1000, 100));
         let flags = ["--output-format=json", "--model=claude-opus-4-6", "--fast"];
-        let trial = Trial::against(&server).args(flags).args(["--max-budget-usd", ceiling]);
+        let trial = RunBuilder::against(&server).args(flags).args(["--max-budget-usd", ceiling]);
         let ended = trial.args(["Do it."]).run().await;
         assert_eq!(ended.code, Some(code), "{ceiling}: {ended:?}");
         let cap = server.requests().first().and_then(|request| request.body["max_tokens"].as_u64());

@@ -11,7 +11,7 @@ use super::demands::fails_as;
 use super::history::blocks;
 use super::time::with;
 use super::truth::agrees;
-use crate::support::{Ended, Trial, serve};
+use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// A body that a gateway sent, and the status it came with.
 fn recorded(name: &str) -> (u16, String) {
@@ -33,8 +33,8 @@ fn plays(scenario: Scenario, name: &str) -> Scenario {
 }
 
 /// A run that tries again at once.
-fn hasty(server: &RehearsalServer) -> Trial {
-    with(Trial::against(server), &json!({ "retryFirstDelay": "1ms", "retryLongestDelay": "1ms" }))
+fn hasty(server: &RehearsalServer) -> RunBuilder {
+    with(RunBuilder::against(server), &json!({ "retryFirstDelay": "1ms", "retryLongestDelay": "1ms" }))
 }
 
 #[tokio::test]
@@ -173,7 +173,7 @@ async fn an_overflow_in_any_words_is_folded_away_and_the_work_goes_on() {
         let scenario = scenario.reply("6000 lines.").form(ReplyForm::LlamaCpp);
         // Where no window is named, not much is left of it to be safe.
         let server = serve(scenario.compactions(Scenario::new().reply("Six parts, 6000 lines.")));
-        let ended = Trial::against(&server).args(["How many lines?"]).run().await;
+        let ended = RunBuilder::against(&server).args(["How many lines?"]).run().await;
         let result = agrees(&ended);
         assert_eq!(
             (ended.code, &result["result"]),
@@ -203,7 +203,7 @@ async fn an_overflow_that_nothing_helps_against_ends_with_the_truth() {
         let always = |scenario: Scenario| scenario.status(status).body("application/json", &body);
         let scenario = always(grown(Scenario::new()));
         let server = serve(scenario.after(AfterLast::RepeatLast));
-        let ended = Trial::against(&server).args(["How many lines?"]).run().await;
+        let ended = RunBuilder::against(&server).args(["How many lines?"]).run().await;
         let result = fails_as(&ended, 7, "prompt_too_long");
         assert_eq!(result["api_error_class"], "prompt_too_long", "{name}");
         let why = result["errors"][0].to_string();
@@ -216,7 +216,7 @@ async fn an_overflow_that_nothing_helps_against_ends_with_the_truth() {
 // --- helper calls -----------------------------------------------------------------------------
 
 /// A conversation that is compacted ahead of need; the summary fails.
-async fn without_a_summary(name: &str, summaries: Scenario) -> (RehearsalServer, Ended, Value) {
+async fn without_a_summary(name: &str, summaries: Scenario) -> (RehearsalServer, FinishedProcess, Value) {
     let scenario = grown(Scenario::new()).reply("6000 lines.").compactions(summaries);
     let server = serve(scenario);
     let trial = hasty(&server).args([

@@ -17,7 +17,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::support::{Ended, Running, Trial, serve};
+use crate::support::{FinishedProcess, RunningProcess, RunBuilder, serve};
 
 const BOUND: Duration = Duration::from_mins(4);
 const SESSION: &str = "5e551011-0000-4000-8000-000000000001";
@@ -63,14 +63,14 @@ enum Kill {
     Tool(usize),
 }
 
-fn first_run(server: &RehearsalServer) -> Trial {
-    Trial::against(server)
+fn first_run(server: &RehearsalServer) -> RunBuilder {
+    RunBuilder::against(server)
         .args(["--session-id", SESSION, "--output-format", "stream-json"])
         .args(["--include-partial-messages", "Do it."])
 }
 
 /// Reads lines of a run's output until there are `count` of them, or the run ends.
-async fn read_frames(running: &mut Running, count: usize) -> usize {
+async fn read_frames(running: &mut RunningProcess, count: usize) -> usize {
     let stdout = running.child.stdout.take().expect("it is piped");
     let mut lines = BufReader::new(stdout).lines();
     let mut read = 0;
@@ -93,7 +93,7 @@ async fn open_gate(gate: &Path) -> pipe::Sender {
 }
 
 /// Runs the story until it is killed.
-async fn killed(server: &RehearsalServer, kill: Kill) -> Ended {
+async fn killed(server: &RehearsalServer, kill: Kill) -> FinishedProcess {
     let trial = first_run(server);
     if let Kill::Tool(turn) = kill {
         let gate = trial.work().join(format!("gate{turn}"));
@@ -162,7 +162,7 @@ fn resumed_requests(server: &RehearsalServer) -> Vec<ReceivedRequest> {
     requests.into_iter().filter(|request| request.header("x-process") == Some("second")).collect()
 }
 
-async fn resume(server: &RehearsalServer, ended: Ended, number: usize) -> Ended {
+async fn resume(server: &RehearsalServer, ended: FinishedProcess, number: usize) -> FinishedProcess {
     let prompted = number.is_multiple_of(2);
     let by_id = number % 4 < 2;
     let trial =
@@ -183,7 +183,7 @@ fn settled(result: &Value) -> Value {
 }
 
 /// Everything that must hold after a kill and a resume, whenever the kill came.
-fn judge(server: &RehearsalServer, ended: &Ended, kill: Kill) {
+fn judge(server: &RehearsalServer, ended: &FinishedProcess, kill: Kill) {
     assert_eq!(server.violations(), [""; 0], "{kill:?}");
     let log = fs::read_to_string(ended.work().join("log")).unwrap_or_default();
     let mut lines: Vec<&str> = log.lines().collect();
@@ -288,7 +288,7 @@ async fn a_torn_tail_is_dropped_and_reported() {
 #[tokio::test]
 async fn limits_count_over_a_kill_and_begin_anew_after_an_end() {
     let server = serve(story());
-    let mut running = Trial::against(&server)
+    let mut running = RunBuilder::against(&server)
         .args(["--session-id", SESSION, "--max-turns", "4", "Do it."])
         .start();
     server.wait_for_request(3).await;
@@ -320,7 +320,7 @@ async fn a_turn_that_left_no_message_counts_over_a_kill() {
         .after(AfterLast::RepeatLast);
     let server = serve(scenario);
     let limit = ["--session-id", SESSION, "--max-turns", "5", "Do it."];
-    let mut running = Trial::against(&server).args(limit).start();
+    let mut running = RunBuilder::against(&server).args(limit).start();
     // The first was asked for again with more room; the other two are turns.
     server.wait_for_request(4).await;
     running.child.start_kill().expect("it can be killed");
@@ -341,7 +341,7 @@ async fn a_session_is_fast_in_the_processes_that_are_told_to_be() {
         let server = serve(story());
         let flags = |fast: bool| if fast { &["--fast"][..] } else { &[] };
         let model = ["--model", "opus", "Do it."];
-        let first = Trial::against(&server).args(["--session-id", SESSION]).args(model);
+        let first = RunBuilder::against(&server).args(["--session-id", SESSION]).args(model);
         let mut running = first.args(flags(before)).start();
         server.wait_for_request(3).await;
         running.child.start_kill().expect("it can be killed");

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use outlast::rehearsal::{ReceivedRequest, Scenario};
 use serde_json::json;
 
-use crate::support::{Trial, serve};
+use crate::support::{RunBuilder, serve};
 
 const SESSION: &str = "5e551011-0000-4000-8000-000000000004";
 const MARK: &str = r#","cache_control":{"type":"ephemeral"}"#;
@@ -45,7 +45,7 @@ async fn each_request_begins_with_the_one_before() {
     let server = serve(scenario);
     let format = ["--output-format", "stream-json"];
     let ended =
-        Trial::against(&server).args(format).args(["--session-id", SESSION, "Begin."]).run().await;
+        RunBuilder::against(&server).args(format).args(["--session-id", SESSION, "Begin."]).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let mut frames = ended.frames();
     let ended = ended
@@ -56,7 +56,7 @@ async fn each_request_begins_with_the_one_before() {
         .await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     frames.extend(ended.frames());
-    assert_eq!((server.violations(), server.unplayed()), (Vec::new(), 0));
+    assert_eq!((server.violations(), server.unrequested_answers()), (Vec::new(), 0));
 
     let requests = server.requests();
     assert_eq!(requests.len(), 10);

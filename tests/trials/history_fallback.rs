@@ -4,7 +4,7 @@ use outlast::rehearsal::{Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use super::history::{blocks, messages};
-use crate::support::{Ended, Trial, serve};
+use crate::support::{FinishedProcess, RunBuilder, serve};
 
 const FIRST: &str = "claude-sonnet-5-5";
 const SECOND: &str = "claude-opus-5-5";
@@ -14,9 +14,9 @@ fn asked(server: &RehearsalServer) -> Vec<String> {
     server.requests().iter().map(|request| request.model().to_owned()).collect()
 }
 
-async fn run(scenario: Scenario, chain: &str) -> (RehearsalServer, Ended) {
+async fn run(scenario: Scenario, chain: &str) -> (RehearsalServer, FinishedProcess) {
     let server = serve(scenario);
-    let ended = Trial::against(&server)
+    let ended = RunBuilder::against(&server)
         .args(["--output-format", "stream-json", "--fallback-model", chain, "Do it."])
         .run()
         .await;
@@ -24,7 +24,7 @@ async fn run(scenario: Scenario, chain: &str) -> (RehearsalServer, Ended) {
     (server, ended)
 }
 
-fn switches(ended: &Ended) -> Vec<Value> {
+fn switches(ended: &FinishedProcess) -> Vec<Value> {
     let frames = ended.frames();
     let switches = frames.iter().filter(|frame| frame["subtype"] == "model_fallback");
     switches.map(|frame| json!([frame["from_model"], frame["to_model"]])).collect()

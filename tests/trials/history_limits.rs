@@ -4,23 +4,23 @@ use outlast::rehearsal::{AfterLast, Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use super::history::{blocks, messages};
-use crate::support::{Ended, Trial, serve};
+use crate::support::{FinishedProcess, RunBuilder, serve};
 
 fn caps(server: &RehearsalServer) -> Vec<u64> {
     let cap = |request: &outlast::rehearsal::ReceivedRequest| request.body["max_tokens"].as_u64();
     server.requests().iter().filter_map(cap).collect()
 }
 
-async fn run(scenario: Scenario) -> (RehearsalServer, Ended) {
+async fn run(scenario: Scenario) -> (RehearsalServer, FinishedProcess) {
     let server = serve(scenario);
-    let ended = Trial::against(&server).args(["Write it all down."]).run().await;
+    let ended = RunBuilder::against(&server).args(["Write it all down."]).run().await;
     assert_eq!(server.violations(), [""; 0]);
     (server, ended)
 }
 
 /// One larger try, three continuations, and the truth.
 #[track_caller]
-fn assert_exhausted(server: &RehearsalServer, ended: &Ended) -> Value {
+fn assert_exhausted(server: &RehearsalServer, ended: &FinishedProcess) -> Value {
     let result = ended.result();
     assert_eq!(ended.code, Some(7), "{ended:?}");
     assert_eq!(result["terminal_reason"], "max_output_tokens");

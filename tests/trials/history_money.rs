@@ -3,7 +3,7 @@
 use outlast::rehearsal::{AfterLast, StepAnswer, ScriptedFaultKind, FaultPosition, ScriptedReply, Scenario, RehearsalServer, ScriptStep, ScriptedToolCall, ScriptedUsage};
 use serde_json::{Value, json};
 
-use crate::support::{Ended, Trial, serve};
+use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// A model that uses up every token it is given, and calls a tool.
 fn greedy() -> Scenario {
@@ -19,8 +19,8 @@ fn caps(server: &RehearsalServer) -> Vec<u64> {
     server.requests().iter().filter_map(cap).collect()
 }
 
-async fn run(server: &RehearsalServer, args: &[&str]) -> Ended {
-    let ended = Trial::against(server).args(args).args(["Do it."]).run().await;
+async fn run(server: &RehearsalServer, args: &[&str]) -> FinishedProcess {
+    let ended = RunBuilder::against(server).args(args).args(["Do it."]).run().await;
     assert_eq!(server.violations(), [""; 0], "{ended:?}");
     ended
 }
@@ -63,7 +63,7 @@ async fn a_budget_is_a_ceiling() {
 async fn attempts_that_broke_cost_what_they_received() {
     let server = serve(
         Scenario::new()
-            .breaks(ScriptedFaultKind::Close, FaultPosition::Delta)
+            .interrupted(ScriptedFaultKind::Close, FaultPosition::Delta)
             .and_text("Torn here.")
             .times(2)
             .reply("Done.")
@@ -85,8 +85,8 @@ async fn attempts_that_broke_cost_what_they_received() {
 /// numbers agree.
 #[tokio::test]
 async fn four_resets_leave_a_small_budget_as_it_was() {
-    let resets = Scenario::new().breaks(ScriptedFaultKind::Reset, FaultPosition::Request).times(2);
-    let resets = resets.breaks(ScriptedFaultKind::Reset, FaultPosition::Headers).times(2);
+    let resets = Scenario::new().interrupted(ScriptedFaultKind::Reset, FaultPosition::Request).times(2);
+    let resets = resets.interrupted(ScriptedFaultKind::Reset, FaultPosition::Headers).times(2);
     let server = serve(resets.reply("Done.").usage(1_000, 100));
     let ended = run(&server, &["--max-budget-usd", "1"]).await;
     let result = ended.result();
@@ -104,7 +104,7 @@ async fn a_ceiling_holds_over_a_kill() {
     const SESSION: &str = "5e551011-0000-4000-8000-000000000005";
     let server = serve(greedy());
     let limit = ["--session-id", SESSION, "--max-budget-usd", "0.40", "Do it."];
-    let mut running = Trial::against(&server).args(limit).start();
+    let mut running = RunBuilder::against(&server).args(limit).start();
     server.wait_for_request(3).await;
     running.child.start_kill().expect("it can be killed");
     let ended = running.end().await;

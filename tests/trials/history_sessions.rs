@@ -7,7 +7,7 @@ use outlast::rehearsal::{AfterLast, ScriptedFaultKind, FaultPosition, Scenario};
 use serde_json::{Value, json};
 
 use super::history::{blocks, journal, messages};
-use crate::support::{Trial, serve, within};
+use crate::support::{RunBuilder, serve, with_time_limit};
 
 const SESSION: &str = "5e551011-0000-4000-8000-000000000002";
 const OTHER: &str = "5e551011-0000-4000-8000-000000000003";
@@ -33,12 +33,12 @@ fn files_below(folder: &Path) -> Vec<std::path::PathBuf> {
 async fn a_session_in_use_is_refused_with_a_line_that_says_by_whom() {
     let scenario = Scenario::new().reply("One.").reply("Two.").fault(ScriptedFaultKind::Stall, FaultPosition::Request);
     let server = serve(scenario.after(AfterLast::RepeatLast));
-    let ended = Trial::against(&server).args(["--session-id", SESSION, "One?"]).run().await;
+    let ended = RunBuilder::against(&server).args(["--session-id", SESSION, "One?"]).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let config = ended.config();
     let first = ended.again(&server.base_url()).args(["--resume", SESSION, "Two?"]).start();
     server.wait_for_request(2).await;
-    let second = Trial::against(&server)
+    let second = RunBuilder::against(&server)
         .env("OUTLAST_CONFIG_DIR", &config.display().to_string())
         .args(["--resume", SESSION, "Three?"])
         .run()
@@ -56,7 +56,7 @@ async fn a_session_in_use_is_refused_with_a_line_that_says_by_whom() {
 #[tokio::test]
 async fn a_fork_has_the_words_and_leaves_the_session_alone() {
     let server = serve(talk());
-    let ended = Trial::against(&server).args(["--session-id", SESSION, "One?"]).run().await;
+    let ended = RunBuilder::against(&server).args(["--session-id", SESSION, "One?"]).run().await;
     let original = journal(&ended.config());
     let before = fs::read(&original).expect("it is there");
     let ended = ended
@@ -82,7 +82,7 @@ async fn a_fork_has_the_words_and_leaves_the_session_alone() {
 #[tokio::test]
 async fn a_session_id_that_is_none_or_is_taken_is_a_mistake() {
     let server = serve(talk());
-    let ended = Trial::against(&server).args(["--session-id", "mine", "One?"]).run().await;
+    let ended = RunBuilder::against(&server).args(["--session-id", "mine", "One?"]).run().await;
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(ended.stderr.contains("--session-id") && ended.stderr.contains("UUID"), "{ended:?}");
     assert_eq!(files_below(&ended.config()), Vec::<std::path::PathBuf>::new());
@@ -101,7 +101,7 @@ async fn a_session_id_that_is_none_or_is_taken_is_a_mistake() {
 async fn without_persistence_nothing_is_written() {
     let scenario = Scenario::new().tool("Bash", json!({ "command": "true" })).reply("Done.");
     let server = serve(scenario);
-    let ended = Trial::against(&server).args(["--no-session-persistence", "Do it."]).run().await;
+    let ended = RunBuilder::against(&server).args(["--no-session-persistence", "Do it."]).run().await;
     let result = ended.result();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!((&result["durable"], &result["journal"]["state"]), (&json!(false), &json!("off")));
@@ -115,7 +115,7 @@ async fn without_persistence_nothing_is_written() {
 async fn a_folder_that_cannot_be_written_costs_the_journal_and_not_the_run() {
     let scenario = Scenario::new().tool("Bash", json!({ "command": "true" })).reply("Done.");
     let server = serve(scenario);
-    let trial = Trial::against(&server);
+    let trial = RunBuilder::against(&server);
     // A file where the folder should be keeps even root from writing there.
     let blocked = trial.work().join("file");
     fs::write(&blocked, "").expect("the folder is ours");
@@ -135,7 +135,7 @@ async fn a_folder_that_cannot_be_written_costs_the_journal_and_not_the_run() {
 async fn a_limit_on_the_size_of_files_costs_the_journal_and_not_the_run() {
     let command = json!({ "command": "seq 1 3000" });
     let server = serve(Scenario::new().tool("Bash", command).times(3).reply("Done."));
-    let trial = Trial::against(&server);
+    let trial = RunBuilder::against(&server);
     let limited = format!("ulimit -f 16; exec '{}' \"$@\"", env!("CARGO_BIN_EXE_outlast"));
     let mut shell = tokio::process::Command::new("sh");
     shell.args(["-c", &limited, "sh", "--permission-mode", "bypassPermissions", "Do it."]);
@@ -145,7 +145,7 @@ async fn a_limit_on_the_size_of_files_costs_the_journal_and_not_the_run() {
         .env("PATH", std::env::var_os("PATH").unwrap_or_default());
     shell.env("OUTLAST_CONFIG_DIR", trial.work().join("config"));
     shell.env("ANTHROPIC_BASE_URL", server.base_url()).stdin(std::process::Stdio::null());
-    let ended = within("the end of a run", shell.kill_on_drop(true).output()).await;
+    let ended = with_time_limit("the end of a run", shell.kill_on_drop(true).output()).await;
     let ended = ended.expect("there is a shell");
     assert_eq!(ended.status.code(), Some(0), "{ended:?}");
     let result: Value = serde_json::from_slice(&ended.stdout).expect("a result");
@@ -172,9 +172,9 @@ async fn thinking_does_not_follow_a_session_to_another_model() {
     let server = serve(scenario);
     let chain = ["--model", "sonnet", "--fallback-model", "opus"];
     let mut running =
-        Trial::against(&server).args(chain).args(["--session-id", SESSION, "Go."]).start();
+        RunBuilder::against(&server).args(chain).args(["--session-id", SESSION, "Go."]).start();
     // Killed between the switch and the other model's first reply.
-    let fifth = within("the fifth request", server.wait_for_request(5)).await;
+    let fifth = with_time_limit("the fifth request", server.wait_for_request(5)).await;
     assert_eq!(fifth.model(), "claude-opus-5-5");
     running.child.start_kill().expect("it can be killed");
     let ended = running.end().await;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::history::blocks;
 use crate::support::stopwatch::Stopwatch;
-use crate::support::{Trial, is_alive, serve};
+use crate::support::{RunBuilder, is_alive, serve};
 
 /// What the model was told of its calls, in their order.
 fn told(request: &ReceivedRequest) -> Vec<String> {
@@ -32,9 +32,9 @@ async fn commands_that_hang_elsewhere_do_not_hold_the_run_up() {
         .reply("Done.");
     let server = serve(scenario);
     let began = Stopwatch::start();
-    let ended = Trial::against(&server).args(["Do it."]).run().await;
+    let ended = RunBuilder::against(&server).args(["Do it."]).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    began.keeps(Duration::from_secs(30), "commands that hang");
+    began.assert_within(Duration::from_secs(30), "commands that hang");
     assert_eq!(server.violations(), [""; 0]);
     let told = told(&server.requests()[5]);
     assert!(told[0].contains("CONFLICT"), "{told:?}");
@@ -54,7 +54,7 @@ async fn what_is_not_allowed_is_denied_told_and_listed() {
     let scenario = Scenario::new().tool("Bash", command.clone()).reply("I was not allowed to.");
     let server = serve(scenario);
     let ended =
-        Trial::against(&server).args(["--permission-mode", "default", "Do it."]).run().await;
+        RunBuilder::against(&server).args(["--permission-mode", "default", "Do it."]).run().await;
     let result = ended.result();
     assert_eq!(ended.code, Some(0), "the model made the best of it: {ended:?}");
     assert!(!ended.work().join("file").exists());
@@ -76,7 +76,7 @@ async fn a_run_that_is_denied_all_the_way_is_no_success() {
         .tool("Bash", json!({ "command": "echo no > file" }))
         .after(AfterLast::RepeatLast);
     let server = serve(scenario);
-    let ended = Trial::against(&server)
+    let ended = RunBuilder::against(&server)
         .args(["--permission-mode", "default", "--max-turns", "3", "Do it."])
         .run()
         .await;

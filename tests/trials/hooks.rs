@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use outlast::rehearsal::{Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
-use crate::support::{Bell, Ended, Trial, is_alive, serve};
+use crate::support::{FifoSignal, FinishedProcess, RunBuilder, is_alive, serve};
 
 fn script(text: &str) -> Value {
     json!({ "type": "command", "command": text })
@@ -21,13 +21,13 @@ fn one(event: &str, text: &str) -> Value {
 }
 
 /// A trial with these settings, and a result on standard output.
-fn trial(server: &RehearsalServer, settings: &Value) -> Trial {
+fn trial(server: &RehearsalServer, settings: &Value) -> RunBuilder {
     let settings = settings.to_string();
     let args = ["--settings", &settings, "--output-format", "stream-json", "--verbose"];
-    Trial::against(server).args(args)
+    RunBuilder::against(server).args(args)
 }
 
-async fn run(server: &RehearsalServer, settings: &Value) -> Ended {
+async fn run(server: &RehearsalServer, settings: &Value) -> FinishedProcess {
     trial(server, settings).args(["do it"]).run().await
 }
 
@@ -48,7 +48,7 @@ fn read(folder: &Path, name: &str) -> String {
 }
 
 /// The lines of the crash log.
-fn crashes(ended: &Ended) -> Vec<Value> {
+fn crashes(ended: &FinishedProcess) -> Vec<Value> {
     let log = read(&ended.config(), "hooks/.logs/hook-log.jsonl");
     log.lines().map(|line| serde_json::from_str(line).expect("one object a line")).collect()
 }
@@ -280,17 +280,17 @@ async fn the_same_objection_twice_ends_it_and_a_well_made_hook_lets_go() {
 #[tokio::test]
 async fn an_interrupt_ends_a_hook_at_once_and_the_last_hooks_still_run() {
     let server = calling("touch made");
-    let trial = Trial::against(&server);
+    let trial = RunBuilder::against(&server);
     let bell = trial.work().join("bell");
     let settings = json!({ "hooks": {
         "PreToolUse": [{ "hooks": [script("echo $$ > bell; exec sleep 600")] }],
         "SessionEnd": [{ "hooks": [script("touch last")] }],
     }});
     let settings = settings.to_string();
-    let mut bell = Bell::at(&bell);
+    let mut bell = FifoSignal::at(&bell);
     let args = ["--settings", &settings, "--output-format", "json", "do it"];
     let running = trial.args(args).start();
-    let hook: i32 = bell.rings().await.trim().parse().expect("a process id");
+    let hook: i32 = bell.wait_for_line().await.trim().parse().expect("a process id");
     running.signal(Signal::SIGTERM);
     let ended = running.end().await;
     assert_eq!(ended.code, Some(143), "{ended:?}");
@@ -316,7 +316,7 @@ async fn a_failure_of_the_service_is_told_and_changes_nothing() {
 async fn hooks_that_start_outlast_do_not_go_on_for_ever() {
     let server = serve(Scenario::new().reply("Done."));
     for (depth, code) in [("1", 0), ("2", 2)] {
-        let trial = Trial::against(&server).env("OUTLAST_HOOK_DEPTH", depth);
+        let trial = RunBuilder::against(&server).env("OUTLAST_HOOK_DEPTH", depth);
         let ended = trial.args(["--max-turns", "3", "do it"]).run().await;
         assert_eq!(ended.code, Some(code), "{ended:?}");
     }
@@ -335,7 +335,7 @@ async fn memory_files_are_told_and_listed_unless_they_are_not_wanted() {
     ];
     for (flags, off, wanted) in cases {
         let server = serve(Scenario::new().reply("Done."));
-        let trial = Trial::against(&server).env("CLAUDE_CODE_DISABLE_CLAUDE_MDS", off);
+        let trial = RunBuilder::against(&server).env("CLAUDE_CODE_DISABLE_CLAUDE_MDS", off);
         std::fs::write(trial.work().join("CLAUDE.md"), "Whistle while you work.").unwrap();
         let trial = trial.args(["--output-format", "stream-json", "--verbose"]).args(flags);
         let ended = trial.args(["do it"]).run().await;

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::spending::{CROWDED, crowding};
 use crate::support::stopwatch::Stopwatch;
-use crate::support::{Bell, Trial, is_alive, serve, within};
+use crate::support::{FifoSignal, RunBuilder, is_alive, serve, with_time_limit};
 
 /// More at once only makes them late.
 const SIDE_BY_SIDE: usize = 3;
@@ -65,13 +65,13 @@ fn stage(event: &str) -> RehearsalServer {
     })
 }
 
-fn begin(server: &RehearsalServer, event: &str, hook: &Value) -> Trial {
+fn begin(server: &RehearsalServer, event: &str, hook: &Value) -> RunBuilder {
     let settings = json!({
         "permissions": { "deny": ["Bash(whoami)"] },
         "hooks": { event: [{ "hooks": [hook] }] },
     });
     let settings = settings.to_string();
-    let trial = Trial::against(server).args(["--settings", &settings]);
+    let trial = RunBuilder::against(server).args(["--settings", &settings]);
     let form: &[&str] =
         if event == "PreCompact" { &CROWDED } else { &["--output-format", "stream-json"] };
     trial.args(form).args(["--log-detail", "do it"])
@@ -95,7 +95,7 @@ async fn cell(event: &'static str, end: (&'static str, &'static str, bool), clos
         "failClosed": closed,
     });
     let server = stage(event);
-    let ended = within(&of, begin(&server, event, &hook).run()).await;
+    let ended = with_time_limit(&of, begin(&server, event, &hook).run()).await;
     let result = ended.result();
     let prevents = name == "exit 2" || (fails && closed);
     assert_eq!(ended.code, Some(code(event, prevents)), "{of}: {ended:?}");
@@ -141,7 +141,7 @@ async fn a_hook_of_any_event_can_stop_the_run_while_there_is_one() {
         let script = r#"echo '{"continue": false, "stopReason": "enough is enough"}'"#;
         let server = stage(event);
         let trial = begin(&server, event, &json!({ "type": "command", "command": script }));
-        let ended = within(event, trial.run()).await;
+        let ended = with_time_limit(event, trial.run()).await;
         let code = match event {
             "SessionEnd" => 0,
             "StopFailure" => 1,
@@ -161,14 +161,14 @@ async fn signalled(event: &'static str, signal: Signal) {
     let hook = json!({ "type": "command", "command": script, "timeout": 60 });
     let server = stage(event);
     let trial = begin(&server, event, &hook);
-    let mut bell = Bell::at(&trial.work().join("bell"));
+    let mut bell = FifoSignal::at(&trial.work().join("bell"));
     let running = trial.start();
-    let rung = bell.rings().await;
+    let rung = bell.wait_for_line().await;
     let pids: Vec<i32> = rung.split(' ').map(|pid| pid.parse().expect("a pid")).collect();
     let asked = Stopwatch::start();
     running.signal(signal);
     let ended = running.end().await;
-    asked.keeps(SOON, &of);
+    asked.assert_within(SOON, &of);
     // What has ended already has ended as it did.
     let over = matches!(event, "StopFailure" | "SessionEnd");
     let expected = if over { code(event, false) } else { 128 + signal as i32 };
@@ -181,7 +181,7 @@ async fn signalled(event: &'static str, signal: Signal) {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        within(&format!("{of}: the end of {pid}"), gone).await;
+        with_time_limit(&format!("{of}: the end of {pid}"), gone).await;
     }
 }
 

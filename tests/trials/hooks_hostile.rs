@@ -7,7 +7,7 @@ use outlast::rehearsal::{Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use super::agents::{of_agent, of_root, requests, task};
-use crate::support::{Trial, serve};
+use crate::support::{RunBuilder, serve};
 
 fn hooks(event: &str, entry: &Value) -> String {
     json!({ "hooks": { event: [{ "hooks": [entry] }] } }).to_string()
@@ -17,8 +17,8 @@ fn script(text: &str) -> Value {
     json!({ "type": "command", "command": text })
 }
 
-fn trial(server: &RehearsalServer, settings: &str) -> Trial {
-    Trial::against(server).args(["--settings", settings, "--output-format", "json"])
+fn trial(server: &RehearsalServer, settings: &str) -> RunBuilder {
+    RunBuilder::against(server).args(["--settings", settings, "--output-format", "json"])
 }
 
 #[tokio::test]

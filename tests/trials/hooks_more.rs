@@ -8,7 +8,7 @@ use outlast::rehearsal::{Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use super::spending::{CROWDED, crowding, summaries};
-use crate::support::{Bell, Ended, Trial, serve};
+use crate::support::{FifoSignal, FinishedProcess, RunBuilder, serve};
 
 fn script(text: &str) -> Value {
     json!({ "type": "command", "command": text })
@@ -18,10 +18,10 @@ fn one(event: &str, text: &str) -> Value {
     json!({ "hooks": { event: [{ "hooks": [script(text)] }] } })
 }
 
-fn trial(server: &RehearsalServer, settings: &Value) -> Trial {
+fn trial(server: &RehearsalServer, settings: &Value) -> RunBuilder {
     let settings = settings.to_string();
     let args = ["--settings", &settings, "--output-format", "stream-json", "--verbose"];
-    Trial::against(server).args(args)
+    RunBuilder::against(server).args(args)
 }
 
 fn told(server: &RehearsalServer, request: usize) -> String {
@@ -36,7 +36,7 @@ fn short() -> Scenario {
     Scenario::new().reply("In short.")
 }
 
-fn warnings(ended: &Ended) -> String {
+fn warnings(ended: &FinishedProcess) -> String {
     let frames = ended.frames().into_iter().filter(|frame| frame["subtype"] == "informational");
     frames.map(|frame| frame["content"].to_string()).collect()
 }
@@ -48,9 +48,9 @@ async fn a_run_killed_in_its_stop_hooks_asks_them_again_when_it_goes_on() {
     {
         let server = serve(Scenario::new().reply("Done."));
         let first = trial(&server, &one("Stop", "echo $$ > bell; exec sleep 1000"));
-        let mut bell = Bell::at(&first.work().join("bell"));
+        let mut bell = FifoSignal::at(&first.work().join("bell"));
         let running = first.args(["do it"]).start();
-        bell.rings().await;
+        bell.wait_for_line().await;
         running.signal(Signal::SIGKILL);
         let ended = running.end().await;
         let next = serve(Scenario::new().reply("Really done."));
@@ -86,7 +86,7 @@ async fn a_compaction_is_told_of_once_and_can_be_prevented_or_end_the_run() {
     for (then, requests, code) in rows {
         let server = serve(crowding(json!({ "command": "true" })).compactions(short()));
         let settings = one("PreCompact", &format!("cat >> told; {then}")).to_string();
-        let trial = Trial::against(&server).args(CROWDED).args(["--settings", &settings]);
+        let trial = RunBuilder::against(&server).args(CROWDED).args(["--settings", &settings]);
         let ended = trial.args(["--log-detail", "do it"]).run().await;
         assert_eq!((ended.code, summaries(&server)), (code, requests.to_vec()), "{then} {ended:?}");
         let text = read(&ended.work(), "told");
@@ -104,7 +104,7 @@ async fn after_a_compaction_the_session_starts_anew_for_hooks_and_may_end() {
     ] {
         let server = serve(crowding(json!({ "command": "true" })).compactions(short()));
         let settings = only(then).to_string();
-        let trial = Trial::against(&server).args(CROWDED).args(["--settings", &settings]);
+        let trial = RunBuilder::against(&server).args(CROWDED).args(["--settings", &settings]);
         let ended = trial.args(["--log-detail", "do it"]).run().await;
         assert_eq!(ended.code, Some(code), "{ended:?}");
         assert_eq!(server.violations(), [""; 0]);
@@ -204,14 +204,14 @@ async fn hooks_are_told_of_one_by_one_where_that_is_wanted() {
         }
     }
     let server = serve(Scenario::new());
-    let ended = Trial::against(&server).args(["--include-hook-events", "do it"]).run().await;
+    let ended = RunBuilder::against(&server).args(["--include-hook-events", "do it"]).run().await;
     assert_eq!(ended.code, Some(2), "{ended:?}");
 }
 
 #[tokio::test]
 async fn a_rule_that_is_none_is_told_with_its_place() {
     let server = serve(Scenario::new());
-    let trial = Trial::against(&server).args(["--settings", "mine.json", "do it"]);
+    let trial = RunBuilder::against(&server).args(["--settings", "mine.json", "do it"]);
     let text = "{\"hooks\": {\"PreToolUse\": [{\"hooks\": [\n  {\"type\": \"command\",\n   \
                 \"if\": \"Bash(git\", \"command\": \"true\"}]}]}}";
     std::fs::write(trial.work().join("mine.json"), text).expect("written");

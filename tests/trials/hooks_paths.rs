@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use outlast::rehearsal::Scenario;
 use serde_json::{Value, json};
 
-use crate::support::{Ended, Trial, serve};
+use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// Forbids what lies in the folder `secrets` of the project, by the field that names a file or a
 /// folder in the input of a tool.
@@ -19,12 +19,12 @@ fn hook(event: &str, script: &str) -> Value {
 }
 
 /// Runs these calls one after the other under the settings, in a folder with secrets.
-async fn run(settings: &Value, calls: Vec<(&str, Value)>) -> Ended {
+async fn run(settings: &Value, calls: Vec<(&str, Value)>) -> FinishedProcess {
     let scenario = calls
         .into_iter()
         .fold(Scenario::new(), |scenario, (name, input)| scenario.tool(name, input));
     let server = serve(scenario.reply("Done."));
-    let trial = Trial::against(&server).args(["go", "--settings", &settings.to_string()]);
+    let trial = RunBuilder::against(&server).args(["go", "--settings", &settings.to_string()]);
     let work = trial.work();
     for (name, text) in [("secrets/k.txt", "KEY-1"), ("secrets/n.txt", "KEY-2"), ("open", "KEY-3")]
     {
@@ -41,7 +41,7 @@ async fn run(settings: &Value, calls: Vec<(&str, Value)>) -> Ended {
 }
 
 /// What each call was answered.
-fn results(ended: &Ended) -> Vec<String> {
+fn results(ended: &FinishedProcess) -> Vec<String> {
     let frames = ended.frames().into_iter().filter(|frame| frame["type"] == "user");
     let blocks = frames
         .flat_map(|frame| frame["message"]["content"].as_array().cloned().unwrap_or_default());

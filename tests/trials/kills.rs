@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::history::blocks;
-use crate::support::{Ended, Running, Trial, serve, within};
+use crate::support::{FinishedProcess, RunningProcess, RunBuilder, serve, with_time_limit};
 
 const SESSION: &str = "5e551011-0000-4000-8000-00000000dead";
 const TURNS: usize = 7;
@@ -48,7 +48,7 @@ fn story() -> Scenario {
                 json!({ "file_path": "sheet", "old_string": "end", "new_string": "edit\nend" }),
             ),
             3 => story.status(529).header("retry-after-ms", "1"),
-            4 => story.breaks(ScriptedFaultKind::Reset, FaultPosition::Events(4)),
+            4 => story.interrupted(ScriptedFaultKind::Reset, FaultPosition::Events(4)),
             5 => story.status(500),
             _ => story,
         };
@@ -111,7 +111,7 @@ pub(super) fn can_trace() -> bool {
 }
 
 /// Runs `trial` once, and kills it there unless it ends before. Whether it was killed.
-async fn once(server: &RehearsalServer, trial: Trial, kill: Kill) -> (Ended, bool) {
+async fn once(server: &RehearsalServer, trial: RunBuilder, kill: Kill) -> (FinishedProcess, bool) {
     let before = server.requests().len();
     let _ = fs::remove_file(trial.work().join("victim"));
     if let Kill::Effect(turn) = kill {
@@ -129,7 +129,7 @@ async fn once(server: &RehearsalServer, trial: Trial, kill: Kill) -> (Ended, boo
     let next = running.work().join("victim.new");
     fs::write(&next, &pid).expect("it is ours");
     fs::rename(&next, running.work().join("victim")).expect("it is ours");
-    within("the end, or the moment to kill it", async {
+    with_time_limit("the end, or the moment to kill it", async {
         match kill {
             Kill::Frame(count) => {
                 if read_frames(&mut running, count).await {
@@ -158,7 +158,7 @@ async fn once(server: &RehearsalServer, trial: Trial, kill: Kill) -> (Ended, boo
 }
 
 /// Reads lines of a run's output. Whether there are so many.
-async fn read_frames(running: &mut Running, count: usize) -> bool {
+async fn read_frames(running: &mut RunningProcess, count: usize) -> bool {
     let stdout = running.child.stdout.as_mut().expect("it is piped");
     let mut lines = BufReader::new(stdout).lines();
     for _ in 0..count {
@@ -195,7 +195,7 @@ struct Figures {
 async fn carry_through(seed: u64, traced: bool) -> Figures {
     let mut dice = Dice(seed);
     let server = serve(story());
-    let trial = Trial::against(&server);
+    let trial = RunBuilder::against(&server);
     fs::write(trial.work().join("sheet"), "end\n").expect("it is ours");
     let mut trial = trial.args(COMMAND).args(["--include-partial-messages"]);
     let mut kills = Vec::new();
@@ -252,15 +252,15 @@ async fn of_two_that_start_or_resume_at_once_one_runs() {
     for round in 0..6 {
         let held = Scenario::new().reply("All done.").fault(ScriptedFaultKind::Stall, FaultPosition::Request);
         let server = serve(held.reply("All done.").usage(1000, 100).after(AfterLast::RepeatLast));
-        let first = Trial::against(&server).args(COMMAND);
-        let second = first.beside(&server).args(COMMAND);
+        let first = RunBuilder::against(&server).args(COMMAND);
+        let second = first.in_same_folders(&server).args(COMMAND);
         let (first, second) = (first.start(), second.start());
-        let one = within("a request", server.wait_for_request(1));
+        let one = with_time_limit("a request", server.wait_for_request(1));
         let pids = [first.pid(), second.pid()];
         one.await;
         let (mut first, mut second) = (Some(first), Some(second));
         // The one that was refused has ended or is about to; the other waits for its answer.
-        let refused = within("a refusal", async {
+        let refused = with_time_limit("a refusal", async {
             tokio::select! {
                 _ = first.as_mut().expect("it runs").child.wait() => first.take(),
                 _ = second.as_mut().expect("it runs").child.wait() => second.take(),
@@ -285,7 +285,7 @@ async fn of_two_that_start_or_resume_at_once_one_runs() {
     }
 }
 
-fn judge(server: &RehearsalServer, ended: &Ended, context: &str) {
+fn judge(server: &RehearsalServer, ended: &FinishedProcess, context: &str) {
     assert_eq!(server.violations(), [""; 0], "{context}");
     let result = ended.result();
     assert_eq!(ended.code, Some(0), "{context}: {ended:?}");

@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::support::wire::read_request;
-use crate::support::{Ended, Running, Trial, serve, within};
+use crate::support::{FinishedProcess, RunningProcess, RunBuilder, serve, with_time_limit};
 
 const CROWD: usize = 32;
 /// How many replies each run needs.
@@ -124,18 +124,18 @@ fn message(block: &Value, stop_reason: &str) -> Value {
 }
 
 /// Runs all of the crowd at once, on one folder for what they share.
-async fn crowd(flags: &[&str]) -> (Service, Vec<Ended>) {
+async fn crowd(flags: &[&str]) -> (Service, Vec<FinishedProcess>) {
     let service = Service::start().await;
     let shared = tempfile::tempdir().expect("a folder can be made");
     let mut runs = JoinSet::new();
     for _ in 0..CROWD {
-        let trial = Trial::at(&service.url)
+        let trial = RunBuilder::at(&service.url)
             .sharing(shared.path())
             .args(["--output-format", "json", "--no-session-persistence", "Do it."])
             .args(flags);
         runs.spawn(trial.run());
     }
-    let ended = within("the end of all", runs.join_all()).await;
+    let ended = with_time_limit("the end of all", runs.join_all()).await;
     for one in &ended {
         assert_eq!(one.code, Some(0), "{one:?}");
         assert_eq!(one.result()["num_turns"], TURNS, "{one:?}");
@@ -143,7 +143,7 @@ async fn crowd(flags: &[&str]) -> (Service, Vec<Ended>) {
     (service, ended)
 }
 
-fn shared_waits(ended: &Ended) -> (u64, u64) {
+fn shared_waits(ended: &FinishedProcess) -> (u64, u64) {
     let shared = &ended.result()["recovery"]["shared_limits"];
     let count = |name: &str| shared[name].as_u64().expect("it is told");
     (count("waits"), count("waited_ms"))
@@ -181,14 +181,14 @@ fn refuses_once(seconds: &str) -> RehearsalServer {
     )
 }
 
-fn trial(server: &RehearsalServer, shared: &Path) -> Trial {
-    Trial::against(server).sharing(shared).args(["--output-format", "json", "Do it."])
+fn trial(server: &RehearsalServer, shared: &Path) -> RunBuilder {
+    RunBuilder::against(server).sharing(shared).args(["--output-format", "json", "Do it."])
 }
 
 /// Starts a run that is refused, and returns when it waits.
-async fn refused(server: &RehearsalServer, shared: &Path) -> Running {
+async fn refused(server: &RehearsalServer, shared: &Path) -> RunningProcess {
     let mut run = trial(server, shared).start();
-    run.hears("to retry (rate_limit").await;
+    run.wait_for_stderr("to retry (rate_limit").await;
     run
 }
 
@@ -206,7 +206,7 @@ async fn what_one_run_is_told_another_heeds() {
     let (server, shared) = (refuses_once("15"), tempfile::tempdir().expect("a folder"));
     let first = refused(&server, shared.path()).await;
     let mut second = trial(&server, shared.path()).start();
-    second.hears("to ask (rate limit shared by other runs)").await;
+    second.wait_for_stderr("to ask (rate limit shared by other runs)").await;
     // Killed while others wait for it: it takes nobody along.
     first.signal(Signal::SIGKILL);
     let ended = second.end().await;
@@ -309,7 +309,7 @@ async fn what_cannot_be_believed_is_not() {
     let now = u64::try_from(since.as_millis()).expect("it is not that late") - began;
     fs::write(&path, with("/pace/blocked_until", json!(now + 40_000))).expect("it can be written");
     let mut run = trial(&server, shared.path()).start();
-    run.hears("rate limit shared by other runs").await;
+    run.wait_for_stderr("rate limit shared by other runs").await;
     run.signal(Signal::SIGTERM);
     assert_eq!(run.end().await.code, Some(143), "an interrupt ends this wait as any other");
 }

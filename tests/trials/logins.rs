@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::spending::{CROWDED, crowding, summaries};
 use super::time::hasty;
-use crate::support::tokens::{keep, kept};
-use crate::support::{Ended, Trial, serve};
+use crate::support::tokens::{write_login, read_login};
+use crate::support::{FinishedProcess, RunBuilder, serve};
 
 fn bearers(server: &RehearsalServer) -> Vec<String> {
     let bearer = |request: &ReceivedRequest| {
@@ -42,14 +42,14 @@ fn login(server: &RehearsalServer) -> Value {
 }
 
 /// A run with that login and no other credential.
-fn logged_in(server: &RehearsalServer) -> Trial {
+fn logged_in(server: &RehearsalServer) -> RunBuilder {
     let trial = hasty(server).env("ANTHROPIC_API_KEY", "").args(["--output-format=stream-json"]);
-    keep(&trial.work().with_file_name("config"), &login(server));
+    write_login(&trial.work().with_file_name("config"), &login(server));
     trial
 }
 
 /// Everything that was printed and kept, but for the login itself.
-fn traces(ended: &Ended) -> String {
+fn traces(ended: &FinishedProcess) -> String {
     fn read(folder: &Path, into: &mut String) {
         for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
             let path = entry.path();
@@ -84,7 +84,7 @@ async fn a_login_is_renewed_as_often_as_its_tokens_end() {
     assert_eq!(result["recovery"]["strategies"], json!({ "refresh_credentials": 2 }), "{result}");
     let work = std::fs::read_to_string(ended.work().join("work"));
     assert_eq!(work.expect("the tools ran"), "turn\n".repeat(5));
-    assert_eq!(kept(&ended.config())["claudeAiOauth"]["refreshToken"], "secret-refresh.2");
+    assert_eq!(read_login(&ended.config())["claudeAiOauth"]["refreshToken"], "secret-refresh.2");
     let traces = traces(&ended);
     assert!(traces.contains("refresh_credentials"), "the journal was looked at");
     assert!(!traces.contains("secret-"), "{traces}");
@@ -129,7 +129,7 @@ async fn a_subscription_whose_limit_is_reached_leads_elsewhere_at_once() {
         let trial = hasty(&server).env("ANTHROPIC_API_KEY", "").args(["--output-format=json"]);
         let mut file = login(&server);
         file["claudeAiOauth"]["subscriptionType"] = json!("max");
-        keep(&trial.work().with_file_name("config"), &file);
+        write_login(&trial.work().with_file_name("config"), &file);
         let label = format!("model-b@{}", other.base_url());
         let flags: &[&str] = if chain { &["--fallback-model", &label] } else { &[] };
         let ended = trial.args(flags).args(["Do it."]).run().await;
@@ -144,7 +144,7 @@ async fn a_subscription_whose_limit_is_reached_leads_elsewhere_at_once() {
 }
 
 /// A helper whose answer changes between two requests, as keys that are rotated do.
-fn rotating(trial: Trial) -> Trial {
+fn rotating(trial: RunBuilder) -> RunBuilder {
     std::fs::write(trial.work().join("key"), "first-key-1111111111").expect("a file");
     trial.args(["--api-key-helper", "cat key"]).env("ANTHROPIC_API_KEY", "")
 }
@@ -167,7 +167,7 @@ async fn a_key_that_was_replaced_is_fetched_when_the_old_one_is_rejected() {
     let server = serve(
         Scenario::new().tool("Bash", replace()).status(401).tool("Bash", turn()).reply("Done."),
     );
-    let ended = rotating(Trial::against(&server)).args(["Do it."]).run().await;
+    let ended = rotating(RunBuilder::against(&server)).args(["Do it."]).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!(keys(&server), [OLD, OLD, NEW, NEW]);
     assert_eq!(ended.result()["recovery"]["strategies"], json!({ "refresh_credentials": 1 }));
@@ -179,10 +179,10 @@ async fn a_key_that_was_replaced_is_fetched_when_the_old_one_is_rejected() {
 #[tokio::test]
 async fn a_key_that_is_rejected_again_is_final() {
     let same = serve(Scenario::new().status(401).times(2));
-    let ended = rotating(Trial::against(&same)).args(["Do it."]).run().await;
+    let ended = rotating(RunBuilder::against(&same)).args(["Do it."]).run().await;
     assert_eq!((ended.code, keys(&same).len()), (Some(77), 2), "the helper vouched: {ended:?}");
     let another = serve(Scenario::new().tool("Bash", replace()).status(401).times(2));
-    let ended = rotating(Trial::against(&another)).args(["Do it."]).run().await;
+    let ended = rotating(RunBuilder::against(&another)).args(["Do it."]).run().await;
     assert_eq!(
         (ended.code, keys(&another)),
         (Some(77), [OLD, OLD, NEW].map(str::to_owned).to_vec())
@@ -199,12 +199,12 @@ async fn a_summary_whose_key_is_rejected_is_asked_for_again_and_used() {
         code: None,
     };
     let refused = Scenario::new().status(401);
-    let within_a_stream = Scenario::new().breaks(ScriptedFaultKind::Error(rejected), FaultPosition::Events(0));
+    let within_a_stream = Scenario::new().interrupted(ScriptedFaultKind::Error(rejected), FaultPosition::Events(0));
     for refusal in [refused, within_a_stream] {
         let server = serve(
             crowding(replace()).compactions(refusal.reply("What was done so far.").usage(100, 10)),
         );
-        let ended = rotating(Trial::against(&server)).args(CROWDED).args(["Do it."]).run().await;
+        let ended = rotating(RunBuilder::against(&server)).args(CROWDED).args(["Do it."]).run().await;
         let result = ended.result();
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert_eq!(server.violations(), [""; 0]);

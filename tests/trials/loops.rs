@@ -11,7 +11,7 @@ use super::demands::{asked, fails_as};
 use super::history::messages;
 use super::time::with;
 use super::truth::agrees;
-use crate::support::{Ended, Trial, serve};
+use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// More often than any loop may go on.
 const OFTEN: u32 = 30;
@@ -39,7 +39,7 @@ fn noted(server: &RehearsalServer) -> (Option<usize>, usize) {
     (first.map(|at| at + 1), requests.last().map_or(0, notes))
 }
 
-fn stalls(ended: &Ended) -> Value {
+fn stalls(ended: &FinishedProcess) -> Value {
     let result = fails_as(ended, 8, "stalled");
     assert_eq!(result["subtype"], "error_during_execution");
     assert_eq!(result["api_error_class"], Value::Null);
@@ -48,7 +48,7 @@ fn stalls(ended: &Ended) -> Value {
     result
 }
 
-fn written(trial: Trial, files: &[(&str, &str)]) -> Trial {
+fn written(trial: RunBuilder, files: &[(&str, &str)]) -> RunBuilder {
     for (path, text) in files {
         let path = trial.work().join(path);
         fs::create_dir_all(path.parent().expect("a folder")).expect("made");
@@ -77,7 +77,7 @@ async fn the_same_with_the_same_outcome_is_told_at_five_and_ended_at_ten() {
     ];
     for call in calls {
         let server = serve(again(10, call.clone()));
-        let trial = written(Trial::against(&server), &[("state", "as ever\n")]);
+        let trial = written(RunBuilder::against(&server), &[("state", "as ever\n")]);
         let ended = trial.args(["Go on."]).run().await;
         let result = stalls(&ended);
         assert_eq!(result["num_turns"], 10, "{call:?}");
@@ -89,7 +89,7 @@ async fn the_same_with_the_same_outcome_is_told_at_five_and_ended_at_ten() {
 #[tokio::test]
 async fn what_is_denied_again_and_again_is_a_loop() {
     let server = serve(again(10, ("Write", json!({ "file_path": "x", "content": "y" }))));
-    let trial = Trial::bare(&server.base_url()).args(["--disallowedTools", "Write", "Go on."]);
+    let trial = RunBuilder::bare(&server.base_url()).args(["--disallowedTools", "Write", "Go on."]);
     let ended = trial.run().await;
     let result = stalls(&ended);
     assert_eq!(result["permission_denials"].as_array().map(Vec::len), Some(10), "{result}");
@@ -105,7 +105,7 @@ async fn other_words_for_the_same_call_do_not_hide_a_loop() {
         scenario.tool("Bash", input).and_text(&format!("Time {n}: let me look."))
     });
     let server = serve(scenario);
-    let trial = written(Trial::against(&server), &[("state", "as ever\n")]);
+    let trial = written(RunBuilder::against(&server), &[("state", "as ever\n")]);
     let ended = trial.args(["Go on."]).run().await;
     stalls(&ended);
     assert_eq!(noted(&server), (Some(6), 1));
@@ -119,7 +119,7 @@ async fn a_file_that_goes_back_and_forth_is_a_loop() {
         scenario.tool("Write", write("one")).tool("Write", write("two"))
     });
     let server = serve(scenario);
-    let ended = Trial::against(&server).args(["Go on."]).run().await;
+    let ended = RunBuilder::against(&server).args(["Go on."]).run().await;
     stalls(&ended);
     let (first, notes) = noted(&server);
     assert!(first.is_some_and(|first| first < 12) && notes == 1, "{first:?} {notes}");
@@ -133,7 +133,7 @@ async fn who_heeds_the_note_goes_on() {
         .tool("Bash", json!({ "command": "cat state" }))
         .reply("Found another way.");
     let server = serve(scenario);
-    let trial = written(Trial::against(&server), &[("state", "as ever\n")]);
+    let trial = written(RunBuilder::against(&server), &[("state", "as ever\n")]);
     let ended = trial.args(["Go on."]).run().await;
     assert_eq!((ended.code, noted(&server)), (Some(0), (Some(6), 1)), "{ended:?}");
     asked(&server, 8);
@@ -142,7 +142,7 @@ async fn who_heeds_the_note_goes_on() {
 #[tokio::test]
 async fn whoever_watches_sees_the_note() {
     let server = serve(again(10, bash("cat state")));
-    let trial = written(Trial::against(&server), &[("state", "as ever\n")]);
+    let trial = written(RunBuilder::against(&server), &[("state", "as ever\n")]);
     let ended = trial.args(["--output-format", "stream-json", "Go on."]).run().await;
     stalls(&ended);
     let frames = ended.frames();
@@ -164,7 +164,7 @@ async fn the_limits_are_settings_and_0_is_never() {
     for (settings, calls, told, ends) in table {
         let scenario = again(calls, bash("cat state"));
         let server = serve(if ends { scenario } else { scenario.reply("Enough.") });
-        let trial = written(Trial::against(&server), &[("state", "as ever\n")]);
+        let trial = written(RunBuilder::against(&server), &[("state", "as ever\n")]);
         let ended = with(trial, &settings).args(["Go on."]).run().await;
         assert_eq!(ended.code, Some(if ends { 8 } else { 0 }), "{settings}: {ended:?}");
         assert_eq!(noted(&server).0, told, "{settings}");
@@ -177,11 +177,11 @@ async fn the_limits_are_settings_and_0_is_never() {
 /// Nobody is told anything, and the run ends well.
 async fn is_left_alone(what: &str, scenario: Scenario, files: &[(&str, &str)]) {
     let server = serve(scenario.reply("Done."));
-    let trial = written(Trial::against(&server), files);
+    let trial = written(RunBuilder::against(&server), files);
     let ended = trial.args(["Go on."]).run().await;
     assert_eq!((noted(&server), ended.code), ((None, 0), Some(0)), "{what}: {ended:?}");
     agrees(&ended);
-    assert_eq!((server.unplayed(), server.violations()), (0, Vec::new()), "{what}");
+    assert_eq!((server.unrequested_answers(), server.violations()), (0, Vec::new()), "{what}");
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use super::context::{
     assert_clean, part, refused, strategy, summing_requests, summing_up, texts, window,
 };
 use super::history::{blocks, messages};
-use crate::support::{Ended, Trial, serve};
+use crate::support::{FinishedProcess, RunBuilder, serve};
 
 const SESSION: &str = "5e551011-0000-4000-8000-0000000000ed";
 
@@ -76,7 +76,7 @@ fn usual() -> MediaRules {
     }
 }
 
-async fn look(trial: Trial) -> Ended {
+async fn look(trial: RunBuilder) -> FinishedProcess {
     trial.args(["Look at it."]).run().await
 }
 
@@ -90,7 +90,7 @@ async fn pictures_are_made_to_fit_before_they_are_sent() {
         scenario = read(scenario, name);
     }
     let server = serve(scenario.reply("Seen."));
-    let trial = Trial::against(&server);
+    let trial = RunBuilder::against(&server);
     let work = trial.work();
     picture(&work, "small.png", 30, 20);
     picture(&work, "wide.png", 9_000, 30);
@@ -125,7 +125,7 @@ async fn many_pictures_fit_as_well() {
         scenario = scenario.and_tool("Read", json!({ "file_path": "wide.png" }));
     }
     let server = serve(scenario.reply("Seen."));
-    let trial = Trial::against(&server);
+    let trial = RunBuilder::against(&server);
     picture(&trial.work(), "wide.png", 2_600, 10);
     let ended = look(trial).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -147,7 +147,7 @@ async fn a_picture_that_is_too_large_becomes_words() {
         .tool("Read", json!({ "file_path": "it's large.png" }))
         .reply("Seen.");
     let server = serve(scenario);
-    let trial = Trial::against(&server);
+    let trial = RunBuilder::against(&server);
     picture(&trial.work(), "small.png", 30, 20);
     picture(&trial.work(), "it's large.png", 300, 20);
     let ended = look(trial).await;
@@ -187,7 +187,7 @@ async fn pictures_that_are_named_one_by_one_all_become_words() {
     };
     let scenario = (0..3).fold(scenario, refuse).reply("Seen.");
     let server = serve(scenario);
-    let trial = Trial::against(&server);
+    let trial = RunBuilder::against(&server);
     for name in ["a.png", "b.png", "c.png"] {
         picture(&trial.work(), name, 30, 20);
     }
@@ -211,7 +211,7 @@ async fn pictures_that_are_too_many_go_from_the_oldest_on() {
             scenario = scenario.and_tool("Read", json!({ "file_path": format!("{number}.png") }));
         }
         let server = serve(scenario.reply("Seen."));
-        let trial = Trial::against(&server);
+        let trial = RunBuilder::against(&server);
         for number in 0..26 {
             picture(&trial.work(), &format!("{number}.png"), 10 + number, 10);
         }
@@ -238,7 +238,7 @@ async fn a_refusal_of_pictures_where_there_are_only_documents_is_not_provoked_ag
         .and_tool("Read", json!({ "file_path": "b.pdf" }))
         .reply("Seen.");
     let server = serve(scenario);
-    let trial = Trial::against(&server);
+    let trial = RunBuilder::against(&server);
     document(&trial.work(), "a.pdf", 1);
     document(&trial.work(), "b.pdf", 1);
     let ended = look(trial).await;
@@ -256,7 +256,7 @@ async fn a_document_of_too_many_pages_becomes_words() {
         .tool("Read", json!({ "file_path": "long.pdf", "pages": "1-9" }))
         .reply("Seen.");
     let server = serve(scenario);
-    let trial = Trial::against(&server);
+    let trial = RunBuilder::against(&server);
     document(&trial.work(), "long.pdf", 12);
     let ended = look(trial).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -283,7 +283,7 @@ async fn a_service_that_takes_no_picture_at_all_ends_the_run() {
     let without = refuses(Scenario::new()).after(AfterLast::RepeatLast);
     for (scenario, requests) in [(with_picture, 3), (without, 1)] {
         let server = serve(scenario);
-        let trial = Trial::against(&server);
+        let trial = RunBuilder::against(&server);
         picture(&trial.work(), "small.png", 30, 20);
         let ended = look(trial).await;
         let result = ended.result();
@@ -304,7 +304,7 @@ async fn a_picture_is_not_brought_back_as_its_caption() {
         .times(5)
         .reply("Seen.");
     let server = serve(summing_up(scenario));
-    let trial = Trial::against(&server);
+    let trial = RunBuilder::against(&server);
     picture(&trial.work(), "wide.png", 3_000, 10);
     fs::write(trial.work().join("notes.txt"), "A note.\n").expect("room");
     let ended = look(trial.args(["--context-window", "60000"])).await;
@@ -341,7 +341,7 @@ async fn a_poisoned_block_is_taken_out_alone() {
         .tool("Bash", cursed)
         .reply("Read.");
     let server = serve(scenario);
-    let ended = look(Trial::against(&server)).await;
+    let ended = look(RunBuilder::against(&server)).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_clean(&server, &ended);
     assert_eq!(
@@ -378,7 +378,7 @@ async fn a_refusal_that_nothing_can_mend_is_final() {
     let vague = refuses("Your request was malformed in some way.");
     for (scenario, requests) in [(poisoned, 1), (nowhere, 2), (vague, 2)] {
         let server = serve(scenario);
-        let ended = look(Trial::against(&server)).await;
+        let ended = look(RunBuilder::against(&server)).await;
         let result = ended.result();
         assert_eq!((ended.code, &result["api_error_class"]), (Some(1), &json!("invalid_request")));
         assert_eq!(result["terminal_reason"], "model_error");
@@ -391,7 +391,7 @@ async fn a_refusal_that_nothing_can_mend_is_final() {
 #[tokio::test]
 async fn a_poisoned_session_heals_for_good() {
     let clean = serve(read(Scenario::new(), "odd.txt").reply("Read."));
-    let trial = Trial::against(&clean).args(["--session-id", SESSION]);
+    let trial = RunBuilder::against(&clean).args(["--session-id", SESSION]);
     fs::write(trial.work().join("odd.txt"), "CURSED words\n").expect("room");
     let ended = look(trial).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -418,7 +418,7 @@ async fn raw_bytes_are_never_sent_as_text_or_as_a_picture() {
         .and_tool("Bash", json!({ "command": "printf 'a\\033[31mred\\007\\010 words\\n'" }))
         .reply("Seen.");
     let server = serve(scenario);
-    let trial = Trial::against(&server);
+    let trial = RunBuilder::against(&server);
     let bytes: Vec<u8> = (0..40_000_u32).map(|at| (at * at % 255) as u8).collect();
     fs::write(trial.work().join("raw.bin"), &bytes).expect("room");
     fs::write(trial.work().join("raw.png"), [b"\x89PNG\r\n\x1a\n", &bytes[..]].concat())
@@ -459,7 +459,7 @@ async fn expired_signatures_are_stripped_once() {
     };
     let scenario = call(call(Scenario::new().rules(rules), "First."), "Second.");
     let server = serve(call(call(scenario, "Third."), "Fourth.").reply("Done."));
-    let ended = look(Trial::against(&server)).await;
+    let ended = look(RunBuilder::against(&server)).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_clean(&server, &ended);
     assert_eq!(
@@ -485,7 +485,7 @@ async fn a_signature_that_cannot_be_at_fault_ends_the_run() {
         .error("invalid_request_error", words, None)
         .after(AfterLast::RepeatLast);
     let server = serve(scenario);
-    let ended = look(Trial::against(&server)).await;
+    let ended = look(RunBuilder::against(&server)).await;
     assert_eq!((ended.code, ended.result()["api_error_status"].as_u64()), (Some(1), Some(400)));
     assert!(server.requests().len() <= 4, "{ended:?}");
     assert_clean(&server, &ended);
@@ -511,9 +511,9 @@ fn raw_thoughts(request: &ReceivedRequest) -> Vec<String> {
     starts.map(|(at, _)| raw[at..=at + raw[at..].find('}').expect("it ends")].to_owned()).collect()
 }
 
-async fn resumed(server: &RehearsalServer, args: &[&str]) -> (ReceivedRequest, ReceivedRequest, Ended) {
+async fn resumed(server: &RehearsalServer, args: &[&str]) -> (ReceivedRequest, ReceivedRequest, FinishedProcess) {
     let first = serve(thinking_twice());
-    let ended = look(Trial::against(&first).args(["--session-id", SESSION])).await;
+    let ended = look(RunBuilder::against(&first).args(["--session-id", SESSION])).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let before = first.requests().pop().expect("there were requests");
     let trial = ended.again(&server.base_url()).args(["--resume", SESSION, "More."]);
@@ -565,7 +565,7 @@ async fn a_compaction_drops_all_thinking_and_keeps_what_comes_after() {
             .reply("Done.");
         let server = serve(summing_up(scenario));
         let args = ["--context-window", "60000", "--max-thinking-tokens", "2000", "--model", model];
-        let ended = look(Trial::against(&server).args(args)).await;
+        let ended = look(RunBuilder::against(&server).args(args)).await;
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert_clean(&server, &ended);
         let requests = server.requests();

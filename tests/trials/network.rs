@@ -4,9 +4,9 @@ use std::sync::mpsc::{Sender, channel};
 
 use serde_json::Value;
 
-use crate::support::proxy::{HOST, Manners, Proxy};
+use crate::support::proxy::{HOST, ProxyBehavior, Proxy};
 use crate::support::wire::{dead_end, tls};
-use crate::support::{Ended, Running, Trial, within};
+use crate::support::{FinishedProcess, RunningProcess, RunBuilder, with_time_limit};
 
 const LOGIN: &str = "basic bmlnahq6ahvzac1odxno";
 const SECRET: &str = "hush-hush";
@@ -24,18 +24,18 @@ fn answer() -> Vec<u8> {
 }
 
 fn proxy(wants: Option<&'static str>) -> Proxy {
-    Proxy::start(Manners { wants, answer: answer(), hold: None })
+    Proxy::start(ProxyBehavior { wants, answer: answer(), hold: None })
 }
 
 /// A proxy that keeps every answer until it is told to go on.
 fn holding() -> (Proxy, Sender<()>) {
     let (go_on, hold) = channel();
-    (Proxy::start(Manners { wants: None, answer: answer(), hold: Some(hold) }), go_on)
+    (Proxy::start(ProxyBehavior { wants: None, answer: answer(), hold: Some(hold) }), go_on)
 }
 
 /// A run that reaches its service only through the proxy.
-fn trial(proxy: &Proxy, login: &str) -> Trial {
-    Trial::at(&format!("https://{HOST}"))
+fn trial(proxy: &Proxy, login: &str) -> RunBuilder {
+    RunBuilder::at(&format!("https://{HOST}"))
         .env("HTTPS_PROXY", &format!("http://{login}{}", proxy.address))
         .args(["--output-format", "json"])
 }
@@ -45,7 +45,7 @@ fn authority() -> String {
 }
 
 #[track_caller]
-fn failed(ended: &Ended, code: i32, class: &str) -> String {
+fn failed(ended: &FinishedProcess, code: i32, class: &str) -> String {
     let result = ended.result();
     assert_eq!(ended.code, Some(code), "{ended:?}");
     assert_eq!(result["api_error_class"], class, "{ended:?}");
@@ -83,7 +83,7 @@ async fn a_proxy_that_looks_inside_is_trusted_when_its_certificate_is_named() {
 async fn proxies_of_the_settings_are_taken() {
     let proxy = proxy(None);
     let env = serde_json::json!({ "env": { "https_proxy": proxy.address.to_string() } });
-    let ended = Trial::at(&format!("https://{HOST}"))
+    let ended = RunBuilder::at(&format!("https://{HOST}"))
         .args(["--output-format=json", "--ca-file", &authority()])
         .args(["--settings", &env.to_string(), "Say hello."])
         .run()
@@ -96,12 +96,12 @@ async fn proxies_of_the_settings_are_taken() {
 async fn a_stream_that_a_proxy_keeps_to_its_end_is_waited_for_with_heartbeats() {
     let (proxy, go_on) = holding();
     let settings = r#"{"heartbeatInterval": 0.2}"#;
-    let mut run: Running = trial(&proxy, "")
+    let mut run: RunningProcess = trial(&proxy, "")
         .args(["--ca-file", &authority(), "--settings", settings, "Say hello."])
         .start();
-    run.hears("to answer, ").await;
+    run.wait_for_stderr("to answer, ").await;
     run.heard.clear();
-    run.hears("to answer, ").await;
+    run.wait_for_stderr("to answer, ").await;
     go_on.send(()).expect("the proxy still holds it");
     let ended = run.end().await;
     let result = ended.result();
@@ -166,10 +166,10 @@ async fn a_login_that_a_proxy_refuses_is_final_and_says_where_to_correct_it() {
 #[tokio::test]
 async fn a_proxy_that_is_not_there_is_named() {
     let (_taken, address) = dead_end();
-    let ended = Trial::at(&format!("https://{HOST}"))
+    let ended = RunBuilder::at(&format!("https://{HOST}"))
         .env("HTTPS_PROXY", &format!("http://night:hush-hush@{address}"))
         .args(["--output-format=json", "--max-retries=1", "Say hello."]);
-    let ended = within("the end", ended.run()).await;
+    let ended = with_time_limit("the end", ended.run()).await;
     let line = failed(&ended, 75, "connection_error");
     assert!(line.contains(&format!("model.test:443 through the proxy {address}")), "{line}");
 }

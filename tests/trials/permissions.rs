@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use outlast::rehearsal::{Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
-use crate::support::{Ended, Trial, serve, within};
+use crate::support::{FinishedProcess, RunBuilder, serve, with_time_limit};
 
 const ARBITER: &str = "mcp__judge__decide";
 
@@ -34,20 +34,20 @@ fn every_kind() -> Vec<(&'static str, Value, Vec<&'static str>)> {
 }
 
 /// The configuration of a server that answers `answer`, and what it was asked.
-fn arbiter(trial: &Trial, answer: &str) -> (String, PathBuf) {
+fn arbiter(trial: &RunBuilder, answer: &str) -> (String, PathBuf) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/arbiter.py");
     let log = trial.work().parent().expect("it is in a folder").join("asked");
     let server = json!({ "command": "python3", "args": [script, answer, log] });
     (json!({ "mcpServers": { "judge": server } }).to_string(), log)
 }
 
-fn trial(server: &RehearsalServer) -> Trial {
-    let trial = Trial::bare(&server.base_url()).args(["go on"]);
+fn trial(server: &RehearsalServer) -> RunBuilder {
+    let trial = RunBuilder::bare(&server.base_url()).args(["go on"]);
     std::fs::write(trial.work().join("f"), "a").expect("room");
     trial
 }
 
-fn denials(ended: &Ended) -> Vec<(String, Value)> {
+fn denials(ended: &FinishedProcess) -> Vec<(String, Value)> {
     let listed = ended.result()["permission_denials"].as_array().cloned().unwrap_or_default();
     let read = |denial: &Value| {
         assert!(denial["tool_use_id"].is_string(), "{denial}");
@@ -103,7 +103,7 @@ async fn what_stands_beside_a_denied_call_is_answered_and_not_run() {
 }
 
 /// A run in which a call must be asked about, and what the server was asked.
-async fn asked(answer: &str, flags: &[&str]) -> (Ended, Vec<Value>) {
+async fn asked(answer: &str, flags: &[&str]) -> (FinishedProcess, Vec<Value>) {
     let server = serve(Scenario::new().tool("Bash", bash()).reply("Done."));
     let trial = trial(&server);
     let (config, log) = arbiter(&trial, answer);
@@ -206,7 +206,7 @@ async fn an_interrupt_ends_the_wait_for_who_is_asked() {
     let (config, log) = arbiter(&trial, "hang");
     let flags = ["--mcp-config", &config, "--permission-prompt-tool", ARBITER];
     let running = trial.args(flags).start();
-    within("the question", async {
+    with_time_limit("the question", async {
         while !log.exists() {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }

@@ -8,7 +8,7 @@ use outlast::rehearsal::{Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use super::truth::agrees;
-use crate::support::{Ended, Trial, serve};
+use crate::support::{FinishedProcess, RunBuilder, serve};
 
 fn plant(folder: &Path, name: &str, text: &str) {
     let path = folder.join(name);
@@ -55,7 +55,7 @@ fn system(server: &RehearsalServer) -> String {
     server.requests()[0].body["system"].to_string()
 }
 
-fn init(ended: &Ended) -> Value {
+fn init(ended: &FinishedProcess) -> Value {
     let frames = ended.frames();
     frames.into_iter().find(|frame| frame["subtype"] == "init").expect("there is one")
 }
@@ -67,7 +67,7 @@ fn names(list: &Value) -> Vec<&str> {
 #[tokio::test]
 async fn a_repository_of_other_tools_users_is_used_as_it_is() {
     let server = serve(Scenario::new().reply("Fixed."));
-    let trial = Trial::bare(&server.base_url()).args(["--output-format", "stream-json"]);
+    let trial = RunBuilder::bare(&server.base_url()).args(["--output-format", "stream-json"]);
     furnish(&trial.work());
     let ended = trial.args(["/fix-issue 42 'very high'"]).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -90,14 +90,14 @@ async fn the_model_reads_a_skill_from_wherever_the_run_works() {
     };
     // In the repository, above the folder that is worked in.
     let server = serve(scenario("../.claude/skills/tables"));
-    let trial = Trial::bare(&server.base_url());
+    let trial = RunBuilder::bare(&server.base_url());
     furnish(&trial.work());
     fs::create_dir(trial.work().join("part")).expect("a folder");
     let ended = trial.in_shell("cd part && exec \"$@\"").args(["draw it"]).run().await;
     assert_eq!(ended.result()["permission_denials"], json!([]), "{ended:?}");
     // In outlast's own folder, which is otherwise kept from the model.
     let server = serve(scenario("../config/skills/mine"));
-    let trial = Trial::bare(&server.base_url());
+    let trial = RunBuilder::bare(&server.base_url());
     plant(&trial.config(), "skills/mine/SKILL.md", "---\ndescription: Mine\n---\nDo it.");
     plant(&trial.config(), "skills/mine/more.md", "More.");
     let ended = trial.args(["/mine so"]).run().await;
@@ -108,7 +108,7 @@ async fn the_model_reads_a_skill_from_wherever_the_run_works() {
         said(&server)
     );
     let server = serve(scenario("../config"));
-    let ended = Trial::bare(&server.base_url()).args(["draw it"]).run().await;
+    let ended = RunBuilder::bare(&server.base_url()).args(["draw it"]).run().await;
     let denials = ended.result()["permission_denials"].as_array().map(Vec::len);
     assert_eq!(denials, Some(2), "nothing else is open: {ended:?}");
 }
@@ -124,7 +124,7 @@ async fn what_a_command_allows_holds_for_its_run_if_it_is_trusted() {
         ("--log-detail", "/commit", false),
     ] {
         let server = serve(touches());
-        let trial = Trial::bare(&server.base_url()).args(["--output-format", "stream-json", trust]);
+        let trial = RunBuilder::bare(&server.base_url()).args(["--output-format", "stream-json", trust]);
         furnish(&trial.work());
         let ended = trial.args([prompt]).run().await;
         assert_eq!(ended.work().join("made").exists(), made, "{trust} {prompt}: {ended:?}");
@@ -143,7 +143,7 @@ async fn a_command_chooses_the_model_unless_a_flag_does() {
         [(&[][..], "my-model"), (&["--model", "other-model"][..], "other-model")]
     {
         let server = serve(Scenario::new().reply("Done."));
-        let trial = Trial::bare(&server.base_url()).args(flags);
+        let trial = RunBuilder::bare(&server.base_url()).args(flags);
         plant(
             &trial.config(),
             "commands/quick.md",
@@ -167,7 +167,7 @@ async fn a_name_that_nothing_is_called_ends_the_run_before_it_begins() {
     ];
     for (prompt, expected) in rows {
         let server = serve(Scenario::new().reply("Never."));
-        let trial = Trial::bare(&server.base_url());
+        let trial = RunBuilder::bare(&server.base_url());
         furnish(&trial.work());
         let ended = trial.args([prompt]).run().await;
         assert_eq!((ended.code, server.requests().len()), (Some(2), 0), "{ended:?}");
@@ -180,13 +180,13 @@ async fn a_name_that_nothing_is_called_ends_the_run_before_it_begins() {
 async fn a_prompt_that_merely_begins_with_a_slash_is_a_prompt() {
     for prompt in ["/etc/hosts is wrong", "/tmp is full", "/* a comment */", "/x.log is large"] {
         let server = serve(Scenario::new().reply("I see."));
-        let trial = Trial::bare(&server.base_url());
+        let trial = RunBuilder::bare(&server.base_url());
         furnish(&trial.work());
         let ended = trial.args([prompt]).run().await;
         assert_eq!((ended.code, said(&server).as_str()), (Some(0), prompt), "{ended:?}");
     }
     let server = serve(Scenario::new().reply("I see."));
-    let trial = Trial::bare(&server.base_url()).args(["--output-format", "stream-json"]);
+    let trial = RunBuilder::bare(&server.base_url()).args(["--output-format", "stream-json"]);
     furnish(&trial.work());
     let ended = trial.args(["--disable-slash-commands", "/fix-issue 1"]).run().await;
     assert_eq!(said(&server), "/fix-issue 1", "{ended:?}");
@@ -197,12 +197,12 @@ async fn a_prompt_that_merely_begins_with_a_slash_is_a_prompt() {
 #[tokio::test]
 async fn a_command_may_come_from_standard_input_and_takes_it_for_arguments() {
     let server = serve(Scenario::new().reply("Done."));
-    let trial = Trial::bare(&server.base_url()).stdin(Stdio::piped());
+    let trial = RunBuilder::bare(&server.base_url()).stdin(Stdio::piped());
     plant(&trial.config(), "commands/explain.md", "Explain this: $ARGUMENTS");
     let ended = trial.in_shell("printf 'it\\nbroke' | \"$@\"").args(["/explain"]).run().await;
     assert_eq!(said(&server), "Explain this: it\nbroke", "{ended:?}");
     let server = serve(Scenario::new().reply("Done."));
-    let trial = Trial::bare(&server.base_url());
+    let trial = RunBuilder::bare(&server.base_url());
     plant(&trial.config(), "commands/explain.md", "Explain this: $ARGUMENTS");
     let ended = trial.in_shell("printf '/explain x' | \"$@\"").run().await;
     assert_eq!(said(&server), "Explain this: x", "{ended:?}");
@@ -211,7 +211,7 @@ async fn a_command_may_come_from_standard_input_and_takes_it_for_arguments() {
 #[tokio::test]
 async fn a_run_that_is_an_agent_has_its_prompt_and_its_tools() {
     let server = serve(Scenario::new().reply("Reviewed."));
-    let trial = Trial::bare(&server.base_url());
+    let trial = RunBuilder::bare(&server.base_url());
     furnish(&trial.work());
     let ended = trial.args(["--agent", "code-reviewer", "review"]).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -226,7 +226,7 @@ async fn a_run_that_is_an_agent_has_its_prompt_and_its_tools() {
 
 #[tokio::test]
 async fn config_lists_what_there_is_to_call() {
-    let trial = Trial::bare("http://127.0.0.1:9").args(["config", "--json"]);
+    let trial = RunBuilder::bare("http://127.0.0.1:9").args(["config", "--json"]);
     furnish(&trial.work());
     plant(&trial.work(), ".claude/agents/broken.md", "---\nname: x\ntools: [Read\n---\n");
     let ended = trial.run().await;
@@ -238,7 +238,7 @@ async fn config_lists_what_there_is_to_call() {
         ["agent code-reviewer", "skill tables", "command fix-issue", "command git:commit"];
     assert_eq!(list, expected, "{object:#}");
     assert!(object["warnings"].to_string().contains("broken.md:"), "{object:#}");
-    let trial = Trial::bare("http://127.0.0.1:9").args(["config"]);
+    let trial = RunBuilder::bare("http://127.0.0.1:9").args(["config"]);
     furnish(&trial.work());
     let ended = trial.run().await;
     assert!(ended.stdout.contains("skill: tables  (.claude/skills/tables/SKILL.md)"), "{ended:?}");
@@ -247,7 +247,7 @@ async fn config_lists_what_there_is_to_call() {
 #[tokio::test]
 async fn files_that_a_prompt_names_are_shown_beside_it_under_the_rules_for_reading() {
     let server = serve(Scenario::new().reply("Done."));
-    let trial = Trial::against(&server);
+    let trial = RunBuilder::against(&server);
     plant(&trial.work(), "notes.md", "one\ntwo\nthree\n");
     plant(&trial.work(), "Makefile", "all:\n");
     plant(&trial.work(), "secret.txt", "the-secret\n");
@@ -273,7 +273,7 @@ async fn files_that_a_prompt_names_are_shown_beside_it_under_the_rules_for_readi
 #[tokio::test]
 async fn what_is_piped_in_names_no_files() {
     let server = serve(Scenario::new().reply("Done."));
-    let trial = Trial::against(&server);
+    let trial = RunBuilder::against(&server);
     plant(&trial.work(), "notes.md", "noted\n");
     let script = "printf '+@notes.md\\n @notes.md' | \"$@\"";
     let ended = trial.args(["review"]).in_shell(script).run().await;
@@ -290,7 +290,7 @@ async fn instructions_of_a_subfolder_join_once_a_file_there_is_worked_on() {
         .tool("Read", read("sub/b.txt"))
         .reply("Done.");
     let server = serve(scenario);
-    let trial = Trial::against(&server);
+    let trial = RunBuilder::against(&server);
     for file in ["top.txt", "sub/deep/a.txt", "sub/b.txt"] {
         plant(&trial.work(), file, "text\n");
     }

@@ -3,13 +3,13 @@
 use outlast::rehearsal::list;
 
 use super::time::all;
-use crate::support::Trial;
+use crate::support::RunBuilder;
 
 #[tokio::test]
 async fn every_scenario_ends_as_its_file_says() {
     all(list().into_iter().map(|listing| async move {
         // It brings a server of its own.
-        let trial = Trial::bare("http://127.0.0.1:9").args(["rehearse", &listing.name]);
+        let trial = RunBuilder::bare("http://127.0.0.1:9").args(["rehearse", &listing.name]);
         let ended = trial.run().await;
         assert_eq!(ended.code, listing.exit, "{}: {ended:?}", listing.name);
         assert!(!ended.stderr.contains("outlast itself broke"), "{}: {ended:?}", listing.name);

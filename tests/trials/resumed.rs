@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::demands::{asked, fails_as};
 use super::history::journal;
 use super::truth::agrees;
-use crate::support::{Ended, Trial, serve};
+use crate::support::{FinishedProcess, RunBuilder, serve};
 
 const SESSION: &str = "5e551011-0000-4000-8000-00000000000a";
 
@@ -21,7 +21,7 @@ fn printed(result: &Value) -> Vec<String> {
     words[1..].to_vec()
 }
 
-fn set_settings(ended: &Ended, settings: &Value) {
+fn set_settings(ended: &FinishedProcess, settings: &Value) {
     fs::write(ended.config().join("settings.json"), settings.to_string()).expect("written");
 }
 
@@ -30,7 +30,7 @@ fn set_settings(ended: &Ended, settings: &Value) {
 async fn a_failed_requirement_is_required_by_the_printed_command_too() {
     let server = serve(Scenario::new().reply("Done.").times(4));
     let requirement = ["--require", "test -e mended", "--session-id", SESSION, "Do it."];
-    let ended = Trial::against(&server).args(requirement).run().await;
+    let ended = RunBuilder::against(&server).args(requirement).run().await;
     let result = fails_as(&ended, 9, "requirement_failed");
     asked(&server, 4);
     let (again, none) = (printed(&result), serve(Scenario::new()));
@@ -53,7 +53,7 @@ async fn a_failed_requirement_is_required_by_the_printed_command_too() {
 async fn a_new_prompt_is_held_to_the_requirement_as_well() {
     let server = serve(Scenario::new().reply("Done.").times(8));
     let requirement = ["--require", "exit 7", "--session-id", SESSION, "Do it."];
-    let ended = Trial::against(&server).args(requirement).run().await;
+    let ended = RunBuilder::against(&server).args(requirement).run().await;
     fails_as(&ended, 9, "requirement_failed");
     let next = ended.again(&server.base_url()).args(["--resume", SESSION, "And now?"]);
     let result = fails_as(&next.run().await, 9, "requirement_failed");
@@ -79,7 +79,7 @@ async fn limits_that_were_reached_stay_reached_until_a_flag_raises_them() {
     ] {
         let server = serve(greedy());
         let args = [limit, value, "--session-id", SESSION, "Do it."];
-        let ended = Trial::against(&server).args(args).run().await;
+        let ended = RunBuilder::against(&server).args(args).run().await;
         let first = agrees(&ended);
         assert_eq!(ended.code, Some(code), "{ended:?}");
         let before = server.requests().len();
@@ -106,7 +106,7 @@ async fn limits_that_were_reached_stay_reached_until_a_flag_raises_them() {
 #[tokio::test]
 async fn a_session_without_a_contract_is_resumed_with_a_warning() {
     let server = serve(Scenario::new().reply("Yes.").after(AfterLast::RepeatLast));
-    let ended = Trial::against(&server).args(["--session-id", SESSION, "One?"]).run().await;
+    let ended = RunBuilder::against(&server).args(["--session-id", SESSION, "One?"]).run().await;
     let path = journal(&ended.config());
     let text = fs::read_to_string(&path).expect("text");
     // As another program of the family would have left it.
@@ -131,7 +131,7 @@ async fn another_prompt_for_the_same_id_is_refused_and_the_same_is_not() {
         Scenario::new().reply("A is done.").reply("Never.").fault(ScriptedFaultKind::Stall, FaultPosition::Request);
     let server = serve(scenario.after(AfterLast::RepeatLast));
     let args = |prompt| ["--resume-or-start", SESSION, prompt];
-    let ended = Trial::against(&server).args(args("task A\nand more")).run().await;
+    let ended = RunBuilder::against(&server).args(args("task A\nand more")).run().await;
     assert_eq!((ended.code, &agrees(&ended)["result"]), (Some(0), &json!("A is done.")));
     let ended = ended.again(&server.base_url()).args(args("task B")).run().await;
     assert_eq!(ended.code, Some(2), "{ended:?}");
@@ -150,7 +150,7 @@ async fn another_prompt_for_the_same_id_is_refused_and_the_same_is_not() {
     let running = ended.again(&server.base_url()).args(["--resume", SESSION, "More."]).start();
     server.wait_for_request(2).await;
     for (prompt, code) in [("task B", 2), ("task A\nand more", 75)] {
-        let second = Trial::against(&server)
+        let second = RunBuilder::against(&server)
             .env("OUTLAST_CONFIG_DIR", &config.display().to_string())
             .args(args(prompt))
             .run()
@@ -167,7 +167,7 @@ async fn a_damaged_session_goes_on_from_its_last_intact_record_on_request() {
         .reply("Done.")
         .reply("I looked, and it is done.");
     let server = serve(scenario);
-    let ended = Trial::against(&server).args(["--session-id", SESSION, "Do it."]).run().await;
+    let ended = RunBuilder::against(&server).args(["--session-id", SESSION, "Do it."]).run().await;
     let path = journal(&ended.config());
     let mut bytes = fs::read(&path).expect("readable");
     let outcome = bytes.windows(13).position(|window| window == br#""tool_result""#);

@@ -7,7 +7,7 @@ use std::path::Path;
 use outlast::rehearsal::{Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
-use crate::support::{Ended, Trial, serve};
+use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// The task that its users would give: look an issue up, mend it, run the tests.
 fn task() -> RehearsalServer {
@@ -36,8 +36,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn in_repository(server: &RehearsalServer, flags: &[&str]) -> Trial {
-    let trial = Trial::bare(&server.base_url());
+fn in_repository(server: &RehearsalServer, flags: &[&str]) -> RunBuilder {
+    let trial = RunBuilder::bare(&server.base_url());
     copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/sample-repo"), &trial.work());
     fs::create_dir(trial.work().join(".git")).expect("a folder");
     fs::write(trial.work().join(".git/HEAD"), "ref: refs/heads/main\n").expect("ours");
@@ -51,7 +51,7 @@ fn told(server: &RehearsalServer) -> String {
 
 /// The run did its work, and had little to say beside it.
 #[track_caller]
-fn is_well(ended: &Ended) -> Value {
+fn is_well(ended: &FinishedProcess) -> Value {
     let frames = ended.frames();
     let result = frames.last().cloned().unwrap_or_default();
     assert_eq!((ended.code, &result["result"]), (Some(0), &json!("Mended.")), "{ended:?}");
@@ -62,7 +62,7 @@ fn is_well(ended: &Ended) -> Value {
     result
 }
 
-fn log(ended: &Ended) -> String {
+fn log(ended: &FinishedProcess) -> String {
     fs::read_to_string(ended.work().join("hook.log")).unwrap_or_default()
 }
 

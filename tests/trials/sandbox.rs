@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::truth::agrees;
-use crate::support::{Ended, Trial, lasting_folder, serve};
+use crate::support::{FinishedProcess, RunBuilder, non_temporary_folder, serve};
 
 /// Runs one command, then says that it is done.
 fn commands(command: &str) -> Scenario {
@@ -18,26 +18,26 @@ fn commands(command: &str) -> Scenario {
 
 /// A home that is no temporary place, with a key in it.
 fn home() -> TempDir {
-    let home = lasting_folder();
+    let home = non_temporary_folder();
     fs::create_dir(home.path().join(".ssh")).expect("a folder");
     fs::write(home.path().join(".ssh/id_x"), "the-secret\n").expect("a file");
     home
 }
 
-fn trial(server: &RehearsalServer, home: &Path) -> Trial {
+fn trial(server: &RehearsalServer, home: &Path) -> RunBuilder {
     let config = home.join("config").display().to_string();
-    let trial = Trial::bare(&server.base_url()).env("HOME", &home.display().to_string());
+    let trial = RunBuilder::bare(&server.base_url()).env("HOME", &home.display().to_string());
     trial.env("OUTLAST_CONFIG_DIR", &config).args(["Do it.", "--allowedTools", "Bash"])
 }
 
 /// What the model was told of its command.
-fn told(ended: &Ended) -> String {
+fn told(ended: &FinishedProcess) -> String {
     let frames = ended.frames();
     let user = frames.iter().find(|frame| frame["type"] == "user").expect("a tool result");
     user["message"]["content"][0]["content"].to_string()
 }
 
-fn init(ended: &Ended) -> Value {
+fn init(ended: &FinishedProcess) -> Value {
     ended.frames().into_iter().find(|frame| frame["subtype"] == "init").expect("an init message")
 }
 
@@ -66,20 +66,20 @@ async fn what_is_in_force_is_said_at_the_start_and_at_the_end() {
         let fenced = mode != "off" && kernel.abi > 0;
         let state = json!({
             "mode": mode,
-            "enforced": match (fenced, kernel.holds_files()) {
+            "enforced": match (fenced, kernel.restricts_files()) {
                 (false, _) => "none",
                 (true, true) => "full",
                 (true, false) => "partial",
             },
             "abi": kernel.abi,
             "network": "open",
-            "signals": if fenced && kernel.holds_signals() { "own_only" } else { "open" },
+            "signals": if fenced && kernel.restricts_signals() { "own_only" } else { "open" },
             "exposed": [],
         });
         assert_eq!(result["sandbox"], state, "{flags:?}");
         assert_eq!(init(&ended)["sandbox"], state, "{flags:?}");
         let warned = ended.stderr.matches("the sandbox does not hold").count();
-        let wanted = usize::from(mode != "off" && !kernel.holds_files());
+        let wanted = usize::from(mode != "off" && !kernel.restricts_files());
         assert_eq!(warned, wanted, "{flags:?}: {}", ended.stderr);
         let lifted = ended.stderr.matches("commands run without a sandbox").count();
         assert_eq!(lifted, usize::from(flags == bypass), "{flags:?}: {}", ended.stderr);
@@ -93,7 +93,7 @@ async fn what_is_in_force_is_said_at_the_start_and_at_the_end() {
 async fn required_begins_only_where_all_of_it_holds() {
     let (home, server) = (home(), serve(commands("cat ~/.ssh/id_x")));
     let ended = trial(&server, home.path()).args(["--sandbox", "required"]).run().await;
-    if LandlockSupport::probe().holds_files() {
+    if LandlockSupport::probe().restricts_files() {
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert_eq!(agrees(&ended)["sandbox"]["mode"], "required");
         assert_eq!(agrees(&ended)["sandbox"]["enforced"], "full");
@@ -102,7 +102,7 @@ async fn required_begins_only_where_all_of_it_holds() {
     }
     // The key is in the tree that commands write to.
     let server = serve(commands("true"));
-    let work = Trial::bare(&server.base_url());
+    let work = RunBuilder::bare(&server.base_url());
     let key = work.work().join(".ssh");
     fs::create_dir(&key).expect("a folder");
     let folder = work.work().display().to_string();
@@ -146,7 +146,7 @@ async fn what_the_settings_ask_for_in_vain_is_said() {
 }
 
 #[track_caller]
-fn refused(ended: &Ended, server: &RehearsalServer, part: &str) {
+fn refused(ended: &FinishedProcess, server: &RehearsalServer, part: &str) {
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
     assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);

@@ -10,7 +10,7 @@ use outlast::secrets::REDACTED;
 use serde_json::{Value, json};
 
 use crate::secrets::examples;
-use crate::support::{Ended, Trial, serve};
+use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// The key that every trial runs with.
 const OURS: &str = "test-key-0123456789";
@@ -48,7 +48,7 @@ fn assert_clean(what: &str, text: &str) {
 
 /// Searches everything that a run has left behind.
 #[track_caller]
-fn assert_nothing_leaked(ended: &Ended) {
+fn assert_nothing_leaked(ended: &FinishedProcess) {
     assert_clean("standard output", &ended.stdout);
     assert_clean("standard error", &ended.stderr);
     let own = ["result.json", "alive"].map(|name| ended.work().join(name));
@@ -77,9 +77,9 @@ fn chatty() -> RehearsalServer {
     )
 }
 
-fn trial(server: &RehearsalServer, format: &str) -> Trial {
+fn trial(server: &RehearsalServer, format: &str) -> RunBuilder {
     let files = ["--result-file", "result.json", "--heartbeat-file", "alive"];
-    let trial = Trial::against(server).args(["Do it.", "--output-format", format, "--log-detail"]);
+    let trial = RunBuilder::against(server).args(["Do it.", "--output-format", format, "--log-detail"]);
     fs::write(trial.work().join("leak"), everything()).expect("a file");
     trial.args(files).env("CI_TOKEN", JOBS)
 }
@@ -125,7 +125,7 @@ async fn pieces_of_a_reply_hide_what_is_cut_across_them() {
             .reply(&format!("{all}that is all")),
     );
     let flags = ["Do it.", "--output-format", "stream-json", "--include-partial-messages"];
-    let ended = Trial::against(&server).args(flags).env("CI_TOKEN", JOBS).run().await;
+    let ended = RunBuilder::against(&server).args(flags).env("CI_TOKEN", JOBS).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let frames = ended.frames();
     let deltas = frames.iter().map(|frame| &frame["event"]["delta"]);
@@ -149,7 +149,7 @@ async fn an_error_that_quotes_keys_is_told_without_them() {
     let server =
         serve(Scenario::new().status(400).error("invalid_request_error", &everything(), None));
     let flags = ["Do it.", "--result-file", "result.json"];
-    let ended = Trial::against(&server).args(flags).env("CI_TOKEN", JOBS).run().await;
+    let ended = RunBuilder::against(&server).args(flags).env("CI_TOKEN", JOBS).run().await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert_clean("standard output", &ended.stdout);
     assert_clean("standard error", &ended.stderr);
@@ -161,7 +161,7 @@ async fn a_flag_that_is_mistaken_for_a_place_to_put_a_key_is_not_quoted() {
     let key = ["sk-", "ant-", "api03-0123456789"].concat();
     let server = serve(Scenario::new());
     for value in [key.as_str(), OURS] {
-        let ended = Trial::against(&server).args(["Do it.", "--max-turns", value]).run().await;
+        let ended = RunBuilder::against(&server).args(["Do it.", "--max-turns", value]).run().await;
         assert_eq!(ended.code, Some(2));
         assert!(!format!("{ended:?}").contains(value), "{ended:?}");
     }
@@ -189,7 +189,7 @@ async fn commands_show_the_model_no_key_of_ours_and_no_token_of_the_job() {
     );
     let flags = ["Do it.", "--output-format", "stream-json"];
     let names = ["GITHUB_TOKEN", "ACTIONS_RUNTIME_TOKEN", "CI_JOB_TOKEN", "CI_JOB_JWT"];
-    let mut trial = Trial::against(&server).args(flags);
+    let mut trial = RunBuilder::against(&server).args(flags);
     for (index, name) in names.iter().enumerate() {
         trial = trial.env(name, &format!("{JOBS}-{index}"));
     }
@@ -225,9 +225,9 @@ const AS_NOBODY: &str = "drop='setpriv --reuid 65534 --regid 65534 --clear-group
 #[tokio::test]
 async fn outlasts_own_memory_is_closed_to_its_user() {
     let server = serve(Scenario::new().tool("Bash", json!({ "command": "sleep 60" })));
-    let trial = Trial::against(&server).args(["Do it.", "--log-detail"]).in_shell(AS_NOBODY);
+    let trial = RunBuilder::against(&server).args(["Do it.", "--log-detail"]).in_shell(AS_NOBODY);
     let mut running = trial.start();
-    running.hears("turn 1").await;
+    running.wait_for_stderr("turn 1").await;
     let place = PathBuf::from(format!("/proc/{}/environ", running.pid()));
     assert_eq!(fs::metadata(place).expect("it runs").uid(), 0, "only root may look");
     running.signal(nix::sys::signal::Signal::SIGTERM);

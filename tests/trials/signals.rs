@@ -26,8 +26,8 @@ use super::spending::{CROWDED, crowding};
 use super::time::with;
 use super::truth::agrees;
 use crate::support::stopwatch::Stopwatch;
-use crate::support::tokens::{Tokens, keep};
-use crate::support::{Bell, Ended, Running, Trial, is_alive, serve, within};
+use crate::support::tokens::{TokenEndpoint, write_login};
+use crate::support::{FifoSignal, FinishedProcess, RunningProcess, RunBuilder, is_alive, serve, with_time_limit};
 
 /// SPEC 12: all of it within this, from the first signal on.
 const SOON: Duration = Duration::from_secs(4);
@@ -73,7 +73,7 @@ const PHASES: [Phase; 11] = [
 
 /// A run in a phase.
 struct Reached {
-    running: Running,
+    running: RunningProcess,
     server: RehearsalServer,
     requests: usize,
     /// Processes that the run has started.
@@ -83,11 +83,11 @@ struct Reached {
 }
 
 fn stalled() -> Scenario {
-    Scenario::new().breaks(ScriptedFaultKind::Stall, FaultPosition::Events(4))
+    Scenario::new().interrupted(ScriptedFaultKind::Stall, FaultPosition::Events(4))
 }
 
-fn begin(server: &RehearsalServer) -> Trial {
-    Trial::against(server).args(["--result-file", "result.json"])
+fn begin(server: &RehearsalServer) -> RunBuilder {
+    RunBuilder::against(server).args(["--result-file", "result.json"])
 }
 
 fn pids(rung: &str) -> Vec<i32> {
@@ -98,7 +98,7 @@ fn pids(rung: &str) -> Vec<i32> {
 async fn asking(scenario: Scenario, args: &[&str], requests: usize) -> Reached {
     let server = serve(scenario);
     let running = begin(&server).args(args).args(["do it"]).start();
-    within("the request", server.wait_for_request(requests)).await;
+    with_time_limit("the request", server.wait_for_request(requests)).await;
     Reached { running, server, requests, children: Vec::new(), held: Vec::new() }
 }
 
@@ -106,9 +106,9 @@ async fn asking(scenario: Scenario, args: &[&str], requests: usize) -> Reached {
 async fn ringing(scenario: Scenario, args: &[&str], requests: usize) -> Reached {
     let server = serve(scenario);
     let trial = begin(&server).args(args).args(["do it"]);
-    let mut bell = Bell::at(&trial.work().join("bell"));
+    let mut bell = FifoSignal::at(&trial.work().join("bell"));
     let running = trial.start();
-    let children = pids(&bell.rings().await);
+    let children = pids(&bell.wait_for_line().await);
     Reached { running, server, requests, children, held: vec![Box::new(bell)] }
 }
 
@@ -127,7 +127,7 @@ async fn reading_settings() -> Reached {
     let running = trial.start();
     // It opens for whoever writes as soon as somebody reads.
     let opening = move || std::fs::OpenOptions::new().write(true).open(pipe);
-    let writer = within("a reader", tokio::task::spawn_blocking(opening)).await;
+    let writer = with_time_limit("a reader", tokio::task::spawn_blocking(opening)).await;
     let held: Vec<Box<dyn Any + Send>> = vec![Box::new(writer.expect("no panic"))];
     Reached { running, server, requests: 0, children: Vec::new(), held }
 }
@@ -137,24 +137,24 @@ async fn reading_stdin() -> Reached {
     let often = json!({ "heartbeatInterval": "20ms" });
     let mut running = with(begin(&server), &often).stdin(Stdio::piped()).start();
     let stdin = running.child.stdin.take();
-    running.hears("waiting for standard input").await;
+    running.wait_for_stderr("waiting for standard input").await;
     Reached { running, server, requests: 0, children: Vec::new(), held: vec![Box::new(stdin)] }
 }
 
 async fn renewing() -> Reached {
-    let (server, tokens) = (serve(Scenario::new()), Tokens::start().await);
+    let (server, tokens) = (serve(Scenario::new()), TokenEndpoint::start().await);
     tokens.hold();
     let trial = begin(&server).env("ANTHROPIC_API_KEY", "").args(["do it"]);
-    keep(&trial.work().with_file_name("config"), &tokens.login(-10));
+    write_login(&trial.work().with_file_name("config"), &tokens.login(-10));
     let running = trial.start();
-    tokens.asked(1).await;
+    tokens.wait_for_requests(1).await;
     Reached { running, server, requests: 0, children: Vec::new(), held: vec![Box::new(tokens)] }
 }
 
 async fn backing_off() -> Reached {
     let server = serve(Scenario::new().status(529).header("retry-after", "300"));
     let mut running = begin(&server).args(["do it"]).start();
-    running.hears("waiting").await;
+    running.wait_for_stderr("waiting").await;
     Reached { running, server, requests: 1, children: Vec::new(), held: Vec::new() }
 }
 
@@ -169,7 +169,7 @@ async fn telling() -> Reached {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    within("the result file", there).await;
+    with_time_limit("the result file", there).await;
     Reached { running, server, requests: 1, children: Vec::new(), held: vec![Box::new(reader)] }
 }
 
@@ -188,7 +188,7 @@ async fn reach(phase: Phase) -> Reached {
             asking(scenario, &CROWDED, 3).await
         }
         Phase::Structured => {
-            let scenario = Scenario::new().reply("Two.").breaks(ScriptedFaultKind::Stall, FaultPosition::Events(4));
+            let scenario = Scenario::new().reply("Two.").interrupted(ScriptedFaultKind::Stall, FaultPosition::Events(4));
             asking(scenario, &["--json-schema", r#"{"type":"object"}"#], 2).await
         }
         Phase::Require => ringing(Scenario::new().reply("Done."), &["--require", COMMAND], 1).await,
@@ -210,14 +210,14 @@ async fn are_gone(children: &[i32], of: &str) -> usize {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    within(of, gone).await;
+    with_time_limit(of, gone).await;
     let left: Vec<_> = children.iter().filter(|pid| is_alive(**pid)).collect();
     assert!(left.is_empty(), "{of}: {left:?} of {children:?}");
     left.len()
 }
 
 /// Goes on with the session where it ended, under the same demands.
-async fn goes_on(phase: Phase, ended: Ended, of: &str) {
+async fn goes_on(phase: Phase, ended: FinishedProcess, of: &str) {
     let answer = match phase {
         Phase::Structured => Scenario::new().tool("StructuredOutput", json!({ "went": "on" })),
         Phase::Compaction => {
@@ -251,7 +251,7 @@ async fn cell(phase: Phase, signal: Signal) -> Duration {
     running.signal(signal);
     let ended = running.end().await;
     let took = asked.elapsed();
-    asked.keeps(SOON, &of);
+    asked.assert_within(SOON, &of);
     assert_eq!(ended.code, Some(128 + signal as i32), "{of}: {ended:?}");
     are_gone(&children, &of).await;
     let result = kept(&ended.work());
@@ -317,11 +317,11 @@ async fn prepared(script: &str) -> (Reached, PathBuf) {
             .reply("Done."),
     );
     let trial = begin(&server).args(["do it"]).in_shell(script);
-    let mut bell = Bell::at(&trial.work().join("bell"));
+    let mut bell = FifoSignal::at(&trial.work().join("bell"));
     let gate = trial.work().join("gate");
-    let held = Bell::at(&gate);
+    let held = FifoSignal::at(&gate);
     let running = trial.start();
-    let children = pids(&bell.rings().await);
+    let children = pids(&bell.wait_for_line().await);
     let held: Vec<Box<dyn Any + Send>> = vec![Box::new(bell), Box::new(held)];
     (Reached { running, server, requests: 1, children, held }, gate)
 }
@@ -366,11 +366,11 @@ async fn a_signal_that_waits_from_the_first_moment_on_ends_in_a_result() {
     let script = "exec env --block-signal=TERM sh -c 'echo $$ > bell; read -r go < gate; \
                   exec \"$@\"' sh \"$@\"";
     let trial = begin(&server).args(["do it"]).in_shell(script);
-    let mut bell = Bell::at(&trial.work().join("bell"));
+    let mut bell = FifoSignal::at(&trial.work().join("bell"));
     let gate = trial.work().join("gate");
-    let _gate = Bell::at(&gate);
+    let _gate = FifoSignal::at(&gate);
     let running = trial.start();
-    bell.rings().await;
+    bell.wait_for_line().await;
     running.signal(SIGTERM);
     std::fs::write(&gate, "go\n").expect("the shell reads it");
     let ended = running.end().await;
@@ -390,7 +390,7 @@ async fn a_run_that_was_stopped_hears_what_came_meanwhile() {
     running.signal(SIGCONT);
     let asked = Stopwatch::start();
     let ended = running.end().await;
-    asked.keeps(SOON, "after it went on");
+    asked.assert_within(SOON, "after it went on");
     assert_eq!((ended.code, &agrees(&ended)["exit_code"]), (Some(143), &json!(143)));
     are_gone(&children, "stopped").await;
 }
@@ -449,7 +449,7 @@ async fn a_success_that_nobody_heard_of_is_taken_back_even_when_the_run_hangs() 
 
 /// How a run is made to end while a command runs.
 #[derive(Clone, Copy)]
-enum Deed {
+enum DeathCause {
     Signal(Signal),
     /// Two SIGINT, the second when the first was heard.
     Twice,
@@ -469,59 +469,59 @@ enum Deed {
 
 struct Way {
     name: &'static str,
-    deed: Deed,
+    deed: DeathCause,
     /// `None`: killed, without a result.
     code: Option<i32>,
 }
 
-const fn way(name: &'static str, deed: Deed, code: Option<i32>) -> Way {
+const fn way(name: &'static str, deed: DeathCause, code: Option<i32>) -> Way {
     Way { name, deed, code }
 }
 
 const WAYS: [Way; 20] = [
-    way("SIGINT", Deed::Signal(SIGINT), Some(130)),
-    way("SIGINT twice", Deed::Twice, Some(130)),
-    way("SIGINT to the process group (Ctrl-C)", Deed::Group, Some(130)),
-    way("SIGTERM", Deed::Signal(SIGTERM), Some(143)),
-    way("SIGHUP", Deed::Signal(SIGHUP), Some(129)),
-    way("SIGQUIT", Deed::Signal(SIGQUIT), Some(131)),
-    way("SIGUSR1 (Slurm's warning)", Deed::Signal(SIGUSR1), Some(138)),
-    way("SIGUSR2", Deed::Signal(SIGUSR2), Some(140)),
-    way("SIGALRM", Deed::Signal(SIGALRM), Some(142)),
-    way("SIGXCPU (ulimit -t)", Deed::Signal(SIGXCPU), Some(152)),
-    way("SIGTERM, standard error closed", Deed::Mute, Some(143)),
-    way("deadline", Deed::Deadline, Some(5)),
-    way("standard output closed (EPIPE)", Deed::Unread, Some(1)),
-    way("SIGTERM while the run's thread hangs", Deed::Hung(SIGTERM), Some(143)),
-    way("SIGINT while the run's thread hangs", Deed::Hung(SIGINT), Some(130)),
-    way("deadline while the run's thread hangs", Deed::HungDeadline, Some(5)),
-    way("SIGKILL", Deed::Signal(SIGKILL), None),
-    way("SIGABRT (no memory, stack overflow)", Deed::Signal(SIGABRT), None),
-    way("SIGILL", Deed::Signal(Signal::SIGILL), None),
-    way("SIGSYS", Deed::Signal(Signal::SIGSYS), None),
+    way("SIGINT", DeathCause::Signal(SIGINT), Some(130)),
+    way("SIGINT twice", DeathCause::Twice, Some(130)),
+    way("SIGINT to the process group (Ctrl-C)", DeathCause::Group, Some(130)),
+    way("SIGTERM", DeathCause::Signal(SIGTERM), Some(143)),
+    way("SIGHUP", DeathCause::Signal(SIGHUP), Some(129)),
+    way("SIGQUIT", DeathCause::Signal(SIGQUIT), Some(131)),
+    way("SIGUSR1 (Slurm's warning)", DeathCause::Signal(SIGUSR1), Some(138)),
+    way("SIGUSR2", DeathCause::Signal(SIGUSR2), Some(140)),
+    way("SIGALRM", DeathCause::Signal(SIGALRM), Some(142)),
+    way("SIGXCPU (ulimit -t)", DeathCause::Signal(SIGXCPU), Some(152)),
+    way("SIGTERM, standard error closed", DeathCause::Mute, Some(143)),
+    way("deadline", DeathCause::Deadline, Some(5)),
+    way("standard output closed (EPIPE)", DeathCause::Unread, Some(1)),
+    way("SIGTERM while the run's thread hangs", DeathCause::Hung(SIGTERM), Some(143)),
+    way("SIGINT while the run's thread hangs", DeathCause::Hung(SIGINT), Some(130)),
+    way("deadline while the run's thread hangs", DeathCause::HungDeadline, Some(5)),
+    way("SIGKILL", DeathCause::Signal(SIGKILL), None),
+    way("SIGABRT (no memory, stack overflow)", DeathCause::Signal(SIGABRT), None),
+    way("SIGILL", DeathCause::Signal(Signal::SIGILL), None),
+    way("SIGSYS", DeathCause::Signal(Signal::SIGSYS), None),
 ];
 
 /// What a command does that can be ended whichever way outlast dies: it is a child, and no more.
 const PLAIN: &str = "echo $$ > bell; exec sleep 1000";
 
 /// Does the deed. When the run was asked to end.
-async fn doom(deed: Deed, running: &mut Running, bell: &mut Bell) -> Stopwatch {
+async fn doom(deed: DeathCause, running: &mut RunningProcess, bell: &mut FifoSignal) -> Stopwatch {
     match deed {
-        Deed::Signal(signal) => running.signal(signal),
-        Deed::Mute => running.signal(SIGTERM),
-        Deed::Twice => {
+        DeathCause::Signal(signal) => running.signal(signal),
+        DeathCause::Mute => running.signal(SIGTERM),
+        DeathCause::Twice => {
             running.signal(SIGINT);
-            assert_eq!(bell.rings().await, "told", "the first one was heard");
+            assert_eq!(bell.wait_for_line().await, "told", "the first one was heard");
             running.signal(SIGINT);
         }
-        Deed::Group => killpg(Pid::from_raw(running.pid()), SIGINT).expect("its own group"),
-        Deed::Hung(signal) => {
+        DeathCause::Group => killpg(Pid::from_raw(running.pid()), SIGINT).expect("its own group"),
+        DeathCause::Hung(signal) => {
             hang_the_run(running.pid());
             running.signal(signal);
         }
-        Deed::HungDeadline => hang_the_run(running.pid()),
-        Deed::Deadline => {}
-        Deed::Unread => drop(running.child.stdout.take()),
+        DeathCause::HungDeadline => hang_the_run(running.pid()),
+        DeathCause::Deadline => {}
+        DeathCause::Unread => drop(running.child.stdout.take()),
     }
     Stopwatch::start()
 }
@@ -529,35 +529,35 @@ async fn doom(deed: Deed, running: &mut Running, bell: &mut Bell) -> Stopwatch {
 /// One way of dying, as a row of the table.
 async fn die(way: &Way) -> String {
     let command = match (way.deed, way.code) {
-        (Deed::Twice, _) => "trap 'echo told > bell' TERM; echo $$ > bell; sleep 1000 & wait; wait",
-        (_, None) | (Deed::Hung(_) | Deed::HungDeadline, _) => PLAIN,
+        (DeathCause::Twice, _) => "trap 'echo told > bell' TERM; echo $$ > bell; sleep 1000 & wait; wait",
+        (_, None) | (DeathCause::Hung(_) | DeathCause::HungDeadline, _) => PLAIN,
         _ => COMMAND,
     };
     let server = serve(Scenario::new().tool("Bash", json!({ "command": command })));
-    let in_time = matches!(way.deed, Deed::Deadline | Deed::HungDeadline);
+    let in_time = matches!(way.deed, DeathCause::Deadline | DeathCause::HungDeadline);
     let args: &[&str] = if in_time {
         // By then the command must run, even on a busy machine.
         &["--max-duration", "8s"]
-    } else if matches!(way.deed, Deed::Unread) {
+    } else if matches!(way.deed, DeathCause::Unread) {
         // A heartbeat finds out that nobody reads.
         &["--output-format=stream-json", "--settings", r#"{"heartbeatInterval": "50ms"}"#]
     } else {
         &[]
     };
     let mut trial = begin(&server).args(args).args(["do it"]);
-    let mut bell = Bell::at(&trial.work().join("bell"));
-    if matches!(way.deed, Deed::Group) {
+    let mut bell = FifoSignal::at(&trial.work().join("bell"));
+    if matches!(way.deed, DeathCause::Group) {
         trial = trial.in_shell("exec setsid \"$@\"");
-    } else if matches!(way.deed, Deed::Mute) {
+    } else if matches!(way.deed, DeathCause::Mute) {
         trial = trial.in_shell("exec \"$@\" 2>&-");
     }
     let mut running = trial.start();
-    let children = pids(&bell.rings().await);
+    let children = pids(&bell.wait_for_line().await);
     let asked = doom(way.deed, &mut running, &mut bell).await;
-    let ended = within(way.name, running.end()).await;
+    let ended = with_time_limit(way.name, running.end()).await;
     let took = asked.elapsed();
     let bound = if in_time { SOON + Duration::from_secs(8) } else { SOON };
-    asked.keeps(bound, way.name);
+    asked.assert_within(bound, way.name);
     assert_eq!(ended.code, way.code, "{}: {ended:?}", way.name);
     let told = match (way.code, way.deed) {
         (None, _) => {
@@ -565,7 +565,7 @@ async fn die(way: &Way) -> String {
             assert!(!ended.work().join("result.json").exists(), "{}", way.name);
             "none; the session goes on"
         }
-        (Some(_), Deed::Unread) => "one, in the file",
+        (Some(_), DeathCause::Unread) => "one, in the file",
         (Some(_), _) => {
             assert_eq!(agrees(&ended), kept(&ended.work()), "{}", way.name);
             "one"
@@ -601,10 +601,10 @@ async fn signals_that_mean_nothing_to_a_run_do_not_end_or_stop_it() {
     let command = "echo begun > bell; until [ -e go ]; do sleep 0.01; done";
     let scenario = Scenario::new().tool("Bash", json!({ "command": command })).reply("Done.");
     let server = serve(scenario);
-    let trial = Trial::against(&server).args(["do it"]);
-    let mut bell = Bell::at(&trial.work().join("bell"));
+    let trial = RunBuilder::against(&server).args(["do it"]);
+    let mut bell = FifoSignal::at(&trial.work().join("bell"));
     let running = trial.start();
-    bell.rings().await;
+    bell.wait_for_line().await;
     for signal in [SIGIO, SIGPIPE, SIGPROF, SIGPWR, SIGTTIN, SIGTTOU, SIGVTALRM, SIGWINCH] {
         running.signal(signal);
     }
@@ -620,7 +620,7 @@ async fn commands_take_signals_as_usual_whatever_outlast_was_started_with() {
                 (( 0x$ignored & 0x7fffffff )) || echo > usual";
     let scenario = Scenario::new().tool("Bash", json!({ "command": look })).reply("Looked.");
     let server = serve(scenario);
-    let trial = Trial::against(&server).args(["Look."]);
+    let trial = RunBuilder::against(&server).args(["Look."]);
     let ended = trial.in_shell("trap '' HUP PIPE USR1 XFSZ; exec \"$@\"").run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.work().join("usual").exists(), "{ended:?}");

@@ -15,7 +15,7 @@ use outlast::transcript::{Message, violations};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 
-use crate::support::Trial;
+use crate::support::RunBuilder;
 
 /// What is asked of a run.
 #[derive(Clone, Copy)]
@@ -323,7 +323,7 @@ async fn a_long_run_stays_as_small_as_a_short_one() {
         }
     });
     let (turns, window) = (task.turns + 5, task.window.to_string());
-    let running = Trial::at(&base)
+    let running = RunBuilder::at(&base)
         .args(["--max-turns", &turns.to_string(), "--context-window", &window])
         .args(["--output-format", "json", "Print it all."])
         .env("BASH_MAX_OUTPUT_LENGTH", "200")

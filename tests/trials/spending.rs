@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::chain::{FIRST, SECOND};
 use super::time::hasty;
-use crate::support::{Ended, Trial, serve};
+use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// A window that the second reply of [`crowding`] fills by half.
 pub(super) const CROWDED: [&str; 2] =
@@ -39,7 +39,7 @@ fn dollars(value: &Value) -> f64 {
     value.as_f64().unwrap_or(f64::NAN)
 }
 
-fn strategies(ended: &Ended) -> Value {
+fn strategies(ended: &FinishedProcess) -> Value {
     ended.result()["recovery"]["strategies"].clone()
 }
 
@@ -77,7 +77,7 @@ async fn a_budget_too_small_for_a_summary_goes_on_without_one() {
     let never = Scenario::new().reply("Never.");
     let server = serve(script.compactions(never));
     let window = ["--context-window=sonnet=24000", "--settings", "{\"compactAt\":0.5}"];
-    let trial = Trial::against(&server).args(window).args(["--output-format=stream-json"]);
+    let trial = RunBuilder::against(&server).args(window).args(["--output-format=stream-json"]);
     let ended = trial.args(["--max-budget-usd=0.0975", "Do it."]).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!(summaries(&server), [false; 3]);
@@ -123,7 +123,7 @@ async fn a_dearer_model_does_not_lift_the_ceiling() {
 async fn what_was_lost_with_one_model_is_not_there_for_the_next() {
     let torn = || {
         Scenario::new()
-            .breaks(ScriptedFaultKind::Close, FaultPosition::Delta)
+            .interrupted(ScriptedFaultKind::Close, FaultPosition::Delta)
             .and_text("Torn here.")
             .usage(40_000, 10)
             .times(3)
@@ -167,7 +167,7 @@ async fn an_unpriced_model_anywhere_in_the_chain_is_refused_when_there_is_a_budg
     ];
     for chain in chains {
         for mode in ["ceiling", "after"] {
-            let trial = Trial::against(&primary).args(chain).args(["--budget-mode", mode]);
+            let trial = RunBuilder::against(&primary).args(chain).args(["--budget-mode", mode]);
             let ended = trial.args(["--max-budget-usd=1", "Do it."]).run().await;
             assert_eq!(ended.code, Some(2), "{ended:?}");
             assert!(ended.stderr.contains("--price model-"), "{ended:?}");
@@ -176,7 +176,7 @@ async fn an_unpriced_model_anywhere_in_the_chain_is_refused_when_there_is_a_budg
     }
     assert_eq!((primary.requests().len(), other.requests().len()), (0, 0));
     // Without a budget nobody has to know what it costs.
-    let ended = Trial::against(&primary).args(["--model=model-a", "Do it."]).run().await;
+    let ended = RunBuilder::against(&primary).args(["--model=model-a", "Do it."]).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let result = ended.result();
     assert_eq!(

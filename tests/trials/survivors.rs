@@ -13,7 +13,7 @@ use outlast::rehearsal::Scenario;
 use serde_json::json;
 
 use crate::support::stopwatch::Stopwatch;
-use crate::support::{Bell, Running, Trial, is_alive, serve, within};
+use crate::support::{FifoSignal, RunningProcess, RunBuilder, is_alive, serve, with_time_limit};
 
 /// How soon nothing may be left. A tenth of it is usual.
 const SOON: Duration = Duration::from_secs(5);
@@ -64,21 +64,21 @@ async fn none_left(unique: &str, run: i32, what: &str) {
             return;
         }
         let count = left.len();
-        begun.keeps(SOON, format_args!("{count} after {what}: {:?}", &left[..count.min(20)]));
+        begun.assert_within(SOON, format_args!("{count} after {what}: {:?}", &left[..count.min(20)]));
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 
 /// A run that has started all that is hostile, and waits.
-async fn surrounded(scenario: Scenario, args: &[&str], unique: &str) -> Running {
+async fn surrounded(scenario: Scenario, args: &[&str], unique: &str) -> RunningProcess {
     let server = serve(scenario);
-    let trial = Trial::against(&server).args(["do it"]).args(args);
-    let mut bell = Bell::at(&trial.work().join("bell"));
+    let trial = RunBuilder::against(&server).args(["do it"]).args(args);
+    let mut bell = FifoSignal::at(&trial.work().join("bell"));
     let running = trial.start();
     // The server has to last as long as the run.
     std::mem::forget(server);
-    bell.rings().await;
-    within("a hundred of them", async {
+    bell.wait_for_line().await;
+    with_time_limit("a hundred of them", async {
         while living(unique).len() < 100 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -91,7 +91,7 @@ fn begin(unique: &str) -> Scenario {
     Scenario::new().tool("Bash", json!({ "command": command(unique) }))
 }
 
-fn let_go(running: &Running) {
+fn let_go(running: &RunningProcess) {
     fs::write(running.work().join("go"), "").expect("a new file");
 }
 
@@ -138,7 +138,7 @@ async fn nothing_survives_a_signal() {
         running.signal(signal);
         let ended = running.end().await;
         assert_eq!(ended.code, Some(code), "{ended:?}");
-        asked.keeps(Duration::from_secs(4), signal);
+        asked.assert_within(Duration::from_secs(4), signal);
         none_left(&unique, pid, signal.as_str()).await;
     }
 }
@@ -199,7 +199,7 @@ async fn hears(unique: &str, away: &str, next: &str, what: &str) -> [String; 2] 
         .tool("Bash", json!({ "command": next }))
         .reply("Done.");
     let server = serve(scenario);
-    let running = Trial::against(&server).args(["do it"]).start();
+    let running = RunBuilder::against(&server).args(["do it"]).start();
     let pid = running.pid();
     let ended = running.end().await;
     assert_eq!(ended.result()["result"], "Done.", "{ended:?}");
@@ -229,7 +229,7 @@ async fn with_both_killed_what_keeps_its_environment_is_found_by_its_mark() {
          read -r _ _ _ keeper _ < /proc/$PPID/stat; kill -9 $keeper $PPID"
     );
     let server = serve(Scenario::new().tool("Bash", json!({ "command": away })).reply("Done."));
-    let running = Trial::against(&server).args(["do it"]).start();
+    let running = RunBuilder::against(&server).args(["do it"]).start();
     let pid = running.pid();
     let ended = running.end().await;
     assert_eq!(ended.result()["result"], "Done.", "{ended:?}");
@@ -244,7 +244,7 @@ async fn with_both_killed_what_clears_its_environment_falls_to_the_run() {
          read -r _ _ _ keeper _ < /proc/$PPID/stat; kill -9 $keeper $PPID"
     );
     let server = serve(Scenario::new().tool("Bash", json!({ "command": away })).reply("Done."));
-    let running = Trial::against(&server).args(["do it", "--sandbox", "off"]).start();
+    let running = RunBuilder::against(&server).args(["do it", "--sandbox", "off"]).start();
     let pid = running.pid();
     let ended = running.end().await;
     assert_eq!(ended.result()["result"], "Done.", "{ended:?}");
@@ -257,7 +257,7 @@ async fn what_ran_before_outlives_even_a_run_that_lost_its_keeper() {
     let script = format!("sleep {unique} > /dev/null 2>&1 & echo $! > before; exec \"$@\"");
     let away = "read -r _ _ _ keeper _ < /proc/$PPID/stat; kill -9 $keeper $PPID";
     let server = serve(Scenario::new().tool("Bash", json!({ "command": away })).reply("Done."));
-    let trial = Trial::against(&server).args(["do it", "--sandbox", "off"]);
+    let trial = RunBuilder::against(&server).args(["do it", "--sandbox", "off"]);
     let ended = trial.in_shell(&script).run().await;
     assert_eq!(ended.result()["result"], "Done.");
     let before = fs::read_to_string(ended.work().join("before")).expect("the shell wrote it");
@@ -272,7 +272,7 @@ async fn a_key_helper_leaves_no_daemon() {
     let daemon = format!("(env -i $(command -v setsid) $(command -v sleep) {unique} &); echo key");
     let server = serve(Scenario::new().reply("Done."));
     let settings = json!({ "apiKeyHelper": daemon }).to_string();
-    let running = Trial::against(&server).args(["do it", "--settings", &settings]).start();
+    let running = RunBuilder::against(&server).args(["do it", "--settings", &settings]).start();
     let pid = running.pid();
     let ended = running.end().await;
     assert_eq!(ended.result()["result"], "Done.", "{ended:?}");
@@ -287,9 +287,9 @@ async fn what_was_not_started_by_the_run_lives_on() {
     let script = format!("sleep {unique} > /dev/null 2>&1 & echo $! > before; exec \"$@\"");
     let daemon = format!("setsid sleep 1{unique} > /dev/null 2>&1 &");
     let server = serve(Scenario::new().tool("Bash", json!({ "command": daemon })).reply("Done."));
-    let ended = Trial::against(&server).args(["do it"]).in_shell(&script).run().await;
+    let ended = RunBuilder::against(&server).args(["do it"]).in_shell(&script).run().await;
     assert_eq!(ended.result()["result"], "Done.");
-    within("the end of the daemon", async {
+    with_time_limit("the end of the daemon", async {
         while living(&unique) != [format!("sleep {unique} ")] {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -308,14 +308,14 @@ async fn what_was_inherited_of_signals_does_not_matter() {
             .tool("Bash", json!({ "command": "trap; grep -E 'Sig(Blk|Ign)' /proc/self/status" }))
             .tool("Bash", json!({ "command": "echo begun > bell; sleep 1000" })),
     );
-    let trial = Trial::against(&server).args(["do it"]);
-    let mut bell = Bell::at(&trial.work().join("bell"));
+    let trial = RunBuilder::against(&server).args(["do it"]);
+    let mut bell = FifoSignal::at(&trial.work().join("bell"));
     let block = "import os, signal, sys; \
                  signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGCHLD]); \
                  os.execv(sys.argv[1], sys.argv[1:])";
     let script = format!("trap '' CHLD PIPE XFSZ; exec python3 -c '{block}' \"$@\"");
     let running = trial.in_shell(&script).start();
-    within("the second command", bell.rings()).await;
+    with_time_limit("the second command", bell.wait_for_line()).await;
     running.signal(SIGTERM);
     let ended = running.end().await;
     assert_eq!(ended.code, Some(143), "{ended:?}");

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::support::stopwatch::Stopwatch;
-use crate::support::{Ended, Trial, serve};
+use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// Far longer than any trial lasts: a timer that is not on trial.
 pub(super) const NEVER: &str = "10m";
@@ -23,11 +23,11 @@ pub(super) const fn millis(millis: u64) -> Duration {
 }
 
 /// A run that tries again at once.
-pub(super) fn hasty(server: &RehearsalServer) -> Trial {
-    with(Trial::against(server), &json!({ "retryFirstDelay": "1ms", "retryLongestDelay": "1ms" }))
+pub(super) fn hasty(server: &RehearsalServer) -> RunBuilder {
+    with(RunBuilder::against(server), &json!({ "retryFirstDelay": "1ms", "retryLongestDelay": "1ms" }))
 }
 
-pub(super) fn with(trial: Trial, settings: &Value) -> Trial {
+pub(super) fn with(trial: RunBuilder, settings: &Value) -> RunBuilder {
     trial.args(["--settings", &settings.to_string()])
 }
 
@@ -57,7 +57,7 @@ where
 }
 
 /// The lines that announce a wait for another try.
-pub(super) fn announcements(ended: &Ended) -> Vec<&str> {
+pub(super) fn announcements(ended: &FinishedProcess) -> Vec<&str> {
     let announces = |line: &&str| {
         line.starts_with("outlast: waiting ") && line.contains(" to retry (") && !is_heartbeat(line)
     };
@@ -77,7 +77,7 @@ pub(super) fn took(result: &Value) -> u64 {
 }
 
 /// The messages of one kind on standard output.
-pub(super) fn messages(ended: &Ended, subtype: &str) -> Vec<Value> {
+pub(super) fn messages(ended: &FinishedProcess, subtype: &str) -> Vec<Value> {
     let mut frames = ended.frames();
     frames.retain(|frame| frame["type"] == "system" && frame["subtype"] == subtype);
     frames
@@ -117,7 +117,7 @@ fn holes() -> Vec<Hole> {
 }
 
 impl Hole {
-    fn timed(&self, trial: Trial) -> Trial {
+    fn timed(&self, trial: RunBuilder) -> RunBuilder {
         let flags = ["--first-byte-timeout", "--stream-idle-timeout", "--stream-progress-timeout"];
         let others = flags.into_iter().filter(|flag| *flag != self.flag);
         others.fold(trial, |trial, flag| trial.args([flag, NEVER])).args([self.flag, SOON])
@@ -127,7 +127,7 @@ impl Hole {
 #[tokio::test]
 async fn every_black_hole_is_found_by_its_own_timer_and_left_for_a_fresh_connection() {
     all(holes().into_iter().map(|hole| async move {
-        let server = serve(Scenario::new().breaks(hole.harm.clone(), hole.place).reply("Through."));
+        let server = serve(Scenario::new().interrupted(hole.harm.clone(), hole.place).reply("Through."));
         let watch = Stopwatch::start();
         let trial = hole.timed(hasty(&server));
         let ended = trial.args(["--output-format", "stream-json", "go"]).run().await;
@@ -145,7 +145,7 @@ async fn every_black_hole_is_found_by_its_own_timer_and_left_for_a_fresh_connect
         let retries = messages(&ended, "api_retry");
         assert_eq!(retries.len(), 1, "{place:?}");
         assert_eq!(retries[0]["timer"], hole.timer, "{place:?}");
-        let (took, most) = (millis(took(&result)), watch.stretched(millis(SOON_MS + 3_000)));
+        let (took, most) = (millis(took(&result)), watch.scaled_bound(millis(SOON_MS + 3_000)));
         assert!((millis(SOON_MS)..most).contains(&took), "{place:?}: {took:?} of {most:?}");
     }))
     .await;
@@ -161,7 +161,7 @@ async fn a_kept_connection_that_went_dead_is_given_up_for_a_fresh_one() {
     for (harm, retries, waits) in dead {
         let scenario = Scenario::new()
             .tool("Bash", json!({ "command": "echo once >> effects" }))
-            .breaks(harm.clone(), FaultPosition::Request)
+            .interrupted(harm.clone(), FaultPosition::Request)
             .reply("Through.");
         let server = serve(scenario);
         let ended = hasty(&server).args(["--first-byte-timeout", SOON, "go"]).run().await;
@@ -194,7 +194,7 @@ async fn a_server_that_hangs_up_after_each_stream_costs_nothing() {
 #[tokio::test]
 async fn a_hole_without_an_end_ends_the_run_with_the_truth() {
     all(holes().into_iter().map(|hole| async move {
-        let broken = Scenario::new().breaks(hole.harm.clone(), hole.place);
+        let broken = Scenario::new().interrupted(hole.harm.clone(), hole.place);
         let broken = broken.after(AfterLast::RepeatLast);
         let place = hole.place;
 
@@ -218,7 +218,7 @@ async fn a_hole_without_an_end_ends_the_run_with_the_truth() {
         assert_eq!(ended.code, Some(5), "{place:?}: {ended:?}");
         assert_eq!(result["terminal_reason"], "deadline");
         assert_eq!(result["api_error_class"], hole.class, "{place:?}: {result}");
-        let (took, most) = (millis(took(&result)), watch.stretched(millis(6_900)));
+        let (took, most) = (millis(took(&result)), watch.scaled_bound(millis(6_900)));
         assert!((millis(4_900)..most).contains(&took), "{place:?}: {took:?} of {most:?}");
     }))
     .await;
@@ -226,7 +226,7 @@ async fn a_hole_without_an_end_ends_the_run_with_the_truth() {
 
 #[tokio::test]
 async fn streams_that_stall_twice_are_followed_by_a_request_without_one() {
-    let stalls = Scenario::new().breaks(ScriptedFaultKind::Stall, FaultPosition::Events(2)).after(AfterLast::RepeatLast);
+    let stalls = Scenario::new().interrupted(ScriptedFaultKind::Stall, FaultPosition::Events(2)).after(AfterLast::RepeatLast);
     let server = serve(stalls);
     let timers = ["--stream-idle-timeout", "400ms", "--request-timeout", SOON];
     let ended = hasty(&server).args(timers).args(["--max-retries", "3", "go"]).run().await;
@@ -243,7 +243,7 @@ async fn streams_that_stall_twice_are_followed_by_a_request_without_one() {
 /// Some proxies keep every stream to themselves. What they hand on in one piece is good enough.
 #[tokio::test]
 async fn what_does_not_come_as_a_stream_is_got_in_one_piece() {
-    let stalls = Scenario::new().breaks(ScriptedFaultKind::Stall, FaultPosition::Events(1)).times(2);
+    let stalls = Scenario::new().interrupted(ScriptedFaultKind::Stall, FaultPosition::Events(1)).times(2);
     let whole = StepCondition { stream: Some(false), ..StepCondition::default() };
     let server = serve(stalls.reply("Done.").when(whole));
     let ended = hasty(&server).args(["--stream-idle-timeout", "400ms", "go"]).run().await;
@@ -271,7 +271,7 @@ async fn healthy_work_is_not_cut() {
 
     // Pings are life for the byte timer: what ends this stream is the server's hanging up.
     let pings = ScriptedFaultKind::Pings { every: millis(100) };
-    let pinging = Scenario::new().breaks(pings, FaultPosition::Events(1)).hold(millis(4_000));
+    let pinging = Scenario::new().interrupted(pings, FaultPosition::Events(1)).hold(millis(4_000));
     let server = serve(pinging.reply("Through."));
     let ended = hasty(&server).args(["--stream-idle-timeout", "3s", "go"]).run().await;
     let retries = &ended.result()["recovery"]["retries_by_class"];

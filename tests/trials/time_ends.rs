@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::time::{all, announcements, hasty, millis, took, with};
 use crate::support::stopwatch::Stopwatch;
-use crate::support::{Ended, Trial, is_alive, serve, within};
+use crate::support::{FinishedProcess, RunBuilder, is_alive, serve, with_time_limit};
 
 /// What a run may take beyond its time (SPEC 17).
 const SLACK: Duration = Duration::from_secs(2);
@@ -18,7 +18,7 @@ const SLACK: Duration = Duration::from_secs(2);
 /// What a loaded machine may take to start a process, beside.
 const START: Duration = Duration::from_secs(3);
 
-type Make = fn(Trial) -> Trial;
+type Make = fn(RunBuilder) -> RunBuilder;
 
 /// Faults that never end by themselves, and how the run meets them.
 fn endless() -> Vec<(&'static str, Scenario, Make)> {
@@ -29,15 +29,15 @@ fn endless() -> Vec<(&'static str, Scenario, Make)> {
     let bash = |command: &str| Scenario::new().tool("Bash", json!({ "command": command }));
     let pings = ScriptedFaultKind::Pings { every: millis(50) };
     let cases = [
-        ("black hole", Scenario::new().breaks(ScriptedFaultKind::Stall, FaultPosition::Request), plain),
-        ("black hole at accept", Scenario::new().breaks(ScriptedFaultKind::Stall, FaultPosition::Accept), plain),
-        ("stalled stream", Scenario::new().breaks(ScriptedFaultKind::Stall, FaultPosition::Delta), plain),
-        ("pings only", Scenario::new().breaks(pings, FaultPosition::Events(1)), plain),
+        ("black hole", Scenario::new().interrupted(ScriptedFaultKind::Stall, FaultPosition::Request), plain),
+        ("black hole at accept", Scenario::new().interrupted(ScriptedFaultKind::Stall, FaultPosition::Accept), plain),
+        ("stalled stream", Scenario::new().interrupted(ScriptedFaultKind::Stall, FaultPosition::Delta), plain),
+        ("pings only", Scenario::new().interrupted(pings, FaultPosition::Events(1)), plain),
         ("drip", Scenario::new().reply(&"x ".repeat(900)).pace(Some(1), millis(10)), plain),
         ("overload", Scenario::new().status(529), plain),
         ("overload, persistent", Scenario::new().status(529), persistent),
         ("server error, persistent", Scenario::new().status(500), persistent),
-        ("resets", Scenario::new().breaks(ScriptedFaultKind::Reset, FaultPosition::Delta), persistent),
+        ("resets", Scenario::new().interrupted(ScriptedFaultKind::Reset, FaultPosition::Delta), persistent),
         ("slow error", Scenario::new().status(500).delay(millis(60_000)), plain),
         ("tool loop", bash("date +%s%N"), plain),
         ("hung tool", bash("echo $$ > pids; sleep 1000 & echo $! >> pids; wait"), plain),
@@ -65,11 +65,11 @@ async fn the_time_limit_is_kept_whatever_goes_wrong() {
 
 async fn ends_in_time(name: &'static str, scenario: Scenario, make: Make) {
     let server = serve(scenario);
-    let persists = Trial::against(&server).args(["--max-duration", "1s", "--max-retries", "100"]);
+    let persists = RunBuilder::against(&server).args(["--max-duration", "1s", "--max-retries", "100"]);
     let limit = millis(1_000);
     let begun = Stopwatch::start();
     let ended = make(persists).args(["go"]).run().await;
-    begun.keeps(limit + SLACK + START, name);
+    begun.assert_within(limit + SLACK + START, name);
     let result = ended.result();
     assert_eq!(ended.code, Some(5), "{name}: {ended:?}");
     assert_eq!(result["terminal_reason"], "deadline", "{name}");
@@ -77,17 +77,17 @@ async fn ends_in_time(name: &'static str, scenario: Scenario, make: Make) {
         (&result["is_error"], &result["subtype"]),
         (&json!(true), &json!("error_during_execution"))
     );
-    let most = begun.stretched(limit + SLACK);
+    let most = begun.scaled_bound(limit + SLACK);
     assert!(millis(took(&result)) <= most, "{name}: {} ms", took(&result));
     assert_eq!(server.violations(), Vec::<String>::new(), "{name}");
     for pid in pids(&ended.work()) {
-        within(&format!("{name}: the end of process {pid}"), gone(pid)).await;
+        with_time_limit(&format!("{name}: the end of process {pid}"), gone(pid)).await;
     }
     resumes(name, &result, ended).await;
 }
 
 /// The session goes on where its time ran out.
-async fn resumes(name: &str, result: &Value, ended: Ended) {
+async fn resumes(name: &str, result: &Value, ended: FinishedProcess) {
     let id = result["session_id"].as_str().expect("an id");
     assert_eq!(result["resume"]["session_id"], id, "{name}");
     let server = serve(Scenario::new().reply("Finished."));
@@ -117,12 +117,12 @@ async fn gone(pid: i32) {
 async fn time_runs_out_while_standard_input_is_waited_for() {
     let server = serve(Scenario::new().reply("never"));
     let flags = ["--max-duration", "1s", "--stdin", "go"];
-    let mut running = Trial::against(&server).stdin(Stdio::piped()).args(flags).start();
+    let mut running = RunBuilder::against(&server).stdin(Stdio::piped()).args(flags).start();
     let open = running.child.stdin.take();
     let begun = Stopwatch::start();
     let ended = running.end().await;
     drop(open);
-    begun.keeps(millis(1_000) + SLACK + START, "the end");
+    begun.assert_within(millis(1_000) + SLACK + START, "the end");
     assert_eq!((ended.code, server.requests().len()), (Some(5), 0), "{ended:?}");
     assert_eq!(ended.result()["terminal_reason"], "deadline");
     assert!(ended.stderr.contains("standard input"), "{}", ended.stderr);
@@ -134,15 +134,15 @@ async fn a_wait_that_could_only_end_after_the_deadline_is_not_begun() {
         ("overload", Scenario::new().status(529)),
         ("server error that names a time", Scenario::new().status(503).header("retry-after", "9")),
         ("empty reply", Scenario::new().empty()),
-        ("reset", Scenario::new().breaks(ScriptedFaultKind::Reset, FaultPosition::Delta)),
+        ("reset", Scenario::new().interrupted(ScriptedFaultKind::Reset, FaultPosition::Delta)),
     ] {
         let (server, watch) = (serve(step), Stopwatch::start());
-        let slow = with(Trial::against(&server), &json!({ "retryFirstDelay": "10s" }));
+        let slow = with(RunBuilder::against(&server), &json!({ "retryFirstDelay": "10s" }));
         let ended = slow.args(["--max-duration", "9s", "go"]).run().await;
         let result = ended.result();
         assert_eq!((ended.code, server.requests().len()), (Some(5), 1), "{name}: {ended:?}");
         assert_eq!(result["terminal_reason"], "deadline", "{name}");
-        let most = watch.stretched(millis(2_000));
+        let most = watch.scaled_bound(millis(2_000));
         assert!(millis(took(&result)) < most, "{name}: {} ms", took(&result));
         assert_eq!(announcements(&ended), Vec::<&str>::new(), "{name}");
         assert_eq!(result["recovery"]["retries"], 0, "{name}: {result}");
@@ -160,7 +160,7 @@ async fn the_model_is_told_to_wrap_up_once_and_not_before_its_time() {
     let early = json!({ "wrapUpAt": 0.1 });
     let server =
         serve(bash(bash(bash(Scenario::new(), "true"), "sleep 6.2"), "true").reply("Done."));
-    let trial = with(Trial::against(&server), &early).args(["--max-duration", "1m", "go"]);
+    let trial = with(RunBuilder::against(&server), &early).args(["--max-duration", "1m", "go"]);
     let ended = trial.run().await;
     assert_eq!(ended.result()["result"], "Done.", "{ended:?}");
     let told: Vec<usize> = server

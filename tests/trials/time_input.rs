@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::time::{millis, with};
 use crate::support::stopwatch::Stopwatch;
-use crate::support::{Bell, Ended, Trial, serve};
+use crate::support::{FifoSignal, FinishedProcess, RunBuilder, serve};
 
 const BOUND: Duration = Duration::from_mins(4);
 
@@ -23,7 +23,7 @@ fn server() -> RehearsalServer {
 }
 
 /// A run that is fed `input` and then sees its end.
-async fn fed(trial: Trial, input: &[u8]) -> Ended {
+async fn fed(trial: RunBuilder, input: &[u8]) -> FinishedProcess {
     let mut running = trial.stdin(Stdio::piped()).start();
     let mut stdin = running.child.stdin.take().expect("a pipe");
     // A run that refuses its input stops reading it.
@@ -42,7 +42,7 @@ fn prompt(server: &RehearsalServer) -> String {
 }
 
 /// How long the first request takes from the start of the process.
-async fn until_first_request(server: &RehearsalServer, trial: Trial) -> (Stopwatch, Duration, Ended) {
+async fn until_first_request(server: &RehearsalServer, trial: RunBuilder) -> (Stopwatch, Duration, FinishedProcess) {
     let begun = Stopwatch::start();
     let mut running = trial.start();
     let open = running.child.stdin.take();
@@ -56,12 +56,12 @@ async fn until_first_request(server: &RehearsalServer, trial: Trial) -> (Stopwat
 #[tokio::test]
 async fn a_prompt_argument_is_not_held_up_by_an_open_pipe() {
     let idle = server();
-    let (_, usual, _) = until_first_request(&idle, Trial::against(&idle).args(["go"])).await;
+    let (_, usual, _) = until_first_request(&idle, RunBuilder::against(&idle).args(["go"])).await;
     let server = server();
-    let trial = Trial::against(&server).stdin(Stdio::piped()).args(["go"]);
+    let trial = RunBuilder::against(&server).stdin(Stdio::piped()).args(["go"]);
     let (watch, took, ended) = until_first_request(&server, trial).await;
     // What this machine needs to start a process at all is not what is on trial.
-    let most = watch.stretched(usual + millis(2_000));
+    let most = watch.scaled_bound(usual + millis(2_000));
     assert!(took < most, "{took:?} instead of {usual:?}");
     assert_eq!((ended.code, prompt(&server).as_str()), (Some(0), "go"));
     let said: Vec<&str> = ended.stderr.lines().collect();
@@ -77,13 +77,13 @@ async fn whoever_insists_on_standard_input_waits_for_it_but_not_for_ever() {
         let server = server();
         let timeout = if flags.len() == 2 && flags[0] == "--stdin-timeout" { "1h" } else { "1s" };
         let settings = json!({ "stdinTimeout": timeout, "heartbeatInterval": "200ms" });
-        let trial = with(Trial::against(&server), &settings).args(flags);
+        let trial = with(RunBuilder::against(&server), &settings).args(flags);
         let mut running = trial.stdin(Stdio::piped()).start();
         let open = running.child.stdin.take();
         let begun = Stopwatch::start();
         let ended = running.end().await;
         drop(open);
-        begun.keeps(millis(4_000), format_args!("{flags:?}"));
+        begun.assert_within(millis(4_000), format_args!("{flags:?}"));
         assert_eq!((ended.code, server.requests().len()), (Some(2), 0), "{flags:?}: {ended:?}");
         let why = ended.result()["errors"][0].as_str().expect("a reason").to_owned();
         assert!(why.contains("stayed silent for 1s") && why.contains("/dev/null"), "{why}");
@@ -99,7 +99,7 @@ async fn whoever_insists_on_standard_input_waits_for_it_but_not_for_ever() {
 #[tokio::test]
 async fn late_input_is_read_by_who_insists_on_it() {
     let server = server();
-    let trial = Trial::against(&server).args(["--stdin", "go"]).stdin(Stdio::piped());
+    let trial = RunBuilder::against(&server).args(["--stdin", "go"]).stdin(Stdio::piped());
     let mut running = trial.start();
     let mut stdin = running.child.stdin.take().expect("a pipe");
     // Later than an uninvited pipe would be waited for.
@@ -115,12 +115,12 @@ async fn late_input_is_read_by_who_insists_on_it() {
 #[tokio::test]
 async fn a_pipeline_whose_producer_is_late_is_read_to_its_end() {
     let server = server();
-    let trial = with(Trial::against(&server), &json!({ "heartbeatInterval": "50ms" }));
+    let trial = with(RunBuilder::against(&server), &json!({ "heartbeatInterval": "50ms" }));
     let gate = trial.work().join("gate");
-    let _gate = Bell::at(&gate);
+    let _gate = FifoSignal::at(&gate);
     let script = "(read -r go < gate; printf 'late '; printf 'data') | \"$@\"";
     let mut running = trial.args(["go"]).in_shell(script).start();
-    running.hears("waiting for standard input").await;
+    running.wait_for_stderr("waiting for standard input").await;
     std::fs::write(&gate, "go\n").expect("the producer reads it");
     let ended = running.end().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -134,8 +134,8 @@ async fn a_pipeline_whose_producer_is_late_is_read_to_its_end() {
 #[tokio::test]
 async fn a_pipeline_whose_producer_never_ends_is_waited_for_within_the_bound() {
     let server = server();
-    let trial = Trial::against(&server).args(["--stdin-timeout", "1s", "go"]);
-    let _gate = Bell::at(&trial.work().join("gate"));
+    let trial = RunBuilder::against(&server).args(["--stdin-timeout", "1s", "go"]);
+    let _gate = FifoSignal::at(&trial.work().join("gate"));
     let script = "(read -r go < gate) | { \"$@\"; code=$?; echo > gate; exit $code; }";
     let ended = trial.in_shell(script).run().await;
     assert_eq!((ended.code, server.requests().len()), (Some(2), 0), "{ended:?}");
@@ -145,13 +145,13 @@ async fn a_pipeline_whose_producer_never_ends_is_waited_for_within_the_bound() {
 #[tokio::test]
 async fn a_file_is_read_from_its_beginning_and_left_to_the_loop_that_is_reading_it() {
     let server = server();
-    let trial = Trial::against(&server).args(["go"]);
+    let trial = RunBuilder::against(&server).args(["go"]);
     std::fs::write(trial.work().join("list"), "a\nb\nc\n").expect("a new file");
     let ended = trial.in_shell("\"$@\" < list").run().await;
     assert_eq!((ended.code, prompt(&server).as_str()), (Some(0), "go\na\nb\nc\n"), "{ended:?}");
 
     let server = serve(Scenario::new().reply("Done.").times(3));
-    let trial = Trial::against(&server).args(["go"]);
+    let trial = RunBuilder::against(&server).args(["go"]);
     std::fs::write(trial.work().join("list"), "a\nb\nc\n").expect("a new file");
     let ended = trial.in_shell("while read -r line; do \"$@\" || exit; done < list").run().await;
     assert_eq!((ended.code, server.requests().len()), (Some(0), 3), "{ended:?}");
@@ -164,7 +164,7 @@ async fn a_file_is_read_from_its_beginning_and_left_to_the_loop_that_is_reading_
 #[tokio::test]
 async fn standard_input_that_is_refused_is_left_to_others() {
     let server = server();
-    let trial = Trial::against(&server).args(["--no-stdin", "go"]);
+    let trial = RunBuilder::against(&server).args(["--no-stdin", "go"]);
     let ended = trial.in_shell("printf data | { \"$@\"; cat > rest; }").run().await;
     assert_eq!((prompt(&server).as_str(), ended.stderr.as_str()), ("go", ""), "{ended:?}");
     let rest = std::fs::read_to_string(ended.work().join("rest")).expect("it is there");
@@ -185,7 +185,7 @@ async fn piped_data_follows_the_prompt_as_it_is() {
     ];
     for (flags, input, expected) in cases {
         let server = server();
-        let ended = fed(Trial::against(&server).args(flags), input.as_bytes()).await;
+        let ended = fed(RunBuilder::against(&server).args(flags), input.as_bytes()).await;
         assert_eq!(ended.code, Some(0), "{flags:?} {input:?}: {ended:?}");
         assert_eq!(prompt(&server), expected, "{flags:?} {input:?}");
         assert_eq!(ended.stderr, "", "{flags:?} {input:?}");
@@ -198,14 +198,14 @@ const TEN_MEGABYTES: usize = 10 * 1024 * 1024;
 async fn ten_megabytes_are_taken_whole_and_one_byte_more_is_refused() {
     let server = server();
     let input = "0123456789abcde\n".repeat(TEN_MEGABYTES / 16);
-    let ended = fed(Trial::against(&server).args(["-"]), input.as_bytes()).await;
+    let ended = fed(RunBuilder::against(&server).args(["-"]), input.as_bytes()).await;
     assert_eq!(ended.code, Some(0), "{:?}", ended.stderr);
     assert_eq!(server.violations(), Vec::<String>::new());
     assert!(prompt(&server) == input, "not a byte is lost");
 
     let more = input + "x";
     let refused = self::server();
-    let ended = fed(Trial::against(&refused).args(["-"]), more.as_bytes()).await;
+    let ended = fed(RunBuilder::against(&refused).args(["-"]), more.as_bytes()).await;
     is_refused(&ended, &refused, &["larger than 10 MB"]);
 }
 
@@ -221,11 +221,11 @@ async fn what_is_no_text_is_refused_with_its_place() {
     ];
     for (flags, input, words) in cases {
         let server = server();
-        is_refused(&fed(Trial::against(&server).args(flags), input).await, &server, words);
+        is_refused(&fed(RunBuilder::against(&server).args(flags), input).await, &server, words);
     }
 }
 
-fn is_refused(ended: &Ended, server: &RehearsalServer, words: &[&str]) {
+fn is_refused(ended: &FinishedProcess, server: &RehearsalServer, words: &[&str]) {
     assert_eq!((ended.code, server.requests().len()), (Some(2), 0), "{ended:?}");
     let result = ended.result();
     assert_eq!((&result["is_error"], &result["num_turns"]), (&json!(true), &json!(0)));
@@ -241,7 +241,7 @@ async fn two_hundred_kilobytes_of_arguments_arrive() {
     // One argument may have 128 kB at most: the system's limit, not ours.
     let (half, other) = ("p".repeat(100_000), "s".repeat(100_000));
     let server = server();
-    let trial = Trial::against(&server).args(["--append-system-prompt", &other, &half]);
+    let trial = RunBuilder::against(&server).args(["--append-system-prompt", &other, &half]);
     let ended = trial.run().await;
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert!(prompt(&server) == half);
@@ -252,18 +252,18 @@ async fn two_hundred_kilobytes_of_arguments_arrive() {
 #[tokio::test]
 async fn an_argument_that_is_no_text_is_refused_with_its_place() {
     let server = server();
-    let trial = Trial::against(&server).args([OsStr::from_bytes(b"g\xffo")]);
+    let trial = RunBuilder::against(&server).args([OsStr::from_bytes(b"g\xffo")]);
     let ended = trial.run().await;
     // Four words stand before it.
     is_refused(&ended, &server, &["argument 5", "UTF-8"]);
     let server = self::server();
-    is_refused(&Trial::against(&server).args([" "]).run().await, &server, &["empty"]);
+    is_refused(&RunBuilder::against(&server).args([" "]).run().await, &server, &["empty"]);
 }
 
 #[tokio::test]
 async fn a_run_without_terminal_home_or_keychain_starts() {
     let server = server();
-    let trial = Trial::against(&server).env("HOME", "/proc/none").env("TERM", "dumb");
+    let trial = RunBuilder::against(&server).env("HOME", "/proc/none").env("TERM", "dumb");
     let ended = trial.args(["go"]).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!(ended.stderr, "");
@@ -271,7 +271,7 @@ async fn a_run_without_terminal_home_or_keychain_starts() {
         .tool("Bash", json!({ "command": "git push" }))
         .reply("I was not allowed to.");
     let server = serve(refused);
-    let ended = Trial::against(&server).args(["--permission-mode", "default", "go"]).run().await;
+    let ended = RunBuilder::against(&server).args(["--permission-mode", "default", "go"]).run().await;
     let result = ended.result();
     assert_eq!(result["permission_denials"][0]["tool_name"], "Bash", "{ended:?}");
     assert_ne!(result["permission_denials"][0]["tool_use_id"], Value::Null);

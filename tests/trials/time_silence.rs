@@ -11,17 +11,17 @@ use super::time::{
     UNHURRIED, all, announcements, hasty, is_heartbeat, messages, millis, took, with,
 };
 use crate::support::stopwatch::Stopwatch;
-use crate::support::{Ended, Trial, serve};
+use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// How many seconds of these runs pass in one of the world: half a minute takes one.
 const SCALE: f64 = 30.0;
 
-fn scaled(server: &RehearsalServer, format: &str) -> Trial {
+fn scaled(server: &RehearsalServer, format: &str) -> RunBuilder {
     let trial = hasty(server).args(UNHURRIED).args(["--time-scale", "30"]);
     trial.args(["--output-format", format, "--heartbeat-file", "alive"])
 }
 
-fn heartbeats(ended: &Ended) -> Vec<&str> {
+fn heartbeats(ended: &FinishedProcess) -> Vec<&str> {
     ended.stderr.lines().filter(|line| is_heartbeat(line)).collect()
 }
 
@@ -68,7 +68,7 @@ async fn a_slow_model_and_a_long_tool_are_heard_of_in_every_mode() {
         for (nth, beat) in (1..).zip(&beats) {
             // Silence counts from the last sign of life, which may be well before the wait began.
             let since = so_far(beat).saturating_sub(before);
-            let most = watch.stretched(seconds(55)).as_secs();
+            let most = watch.scaled_bound(seconds(55)).as_secs();
             assert!(since <= most, "{name}, {nth}: {beats:?}");
             before = so_far(beat);
             assert!(beat.contains(", turn ") && beat.ends_with(" spent"), "{name}: {beat}");
@@ -98,7 +98,7 @@ fn so_far(line: &str) -> u64 {
     number(minutes) * 60 + number(seconds)
 }
 
-fn touched(ended: &Ended, name: &str) -> SystemTime {
+fn touched(ended: &FinishedProcess, name: &str) -> SystemTime {
     let file = std::fs::metadata(ended.work().join(name)).expect("the file is there");
     file.modified().expect("files have a time")
 }
@@ -131,7 +131,7 @@ async fn money_is_told_as_it_is_spent() {
     let flags = ["--price", "3/15", "--max-budget-usd", "50", "go"];
     let mut running = scaled(&server, "json").args(flags).start();
     for (turn, spent) in [(1, "$0.3150"), (2, "$0.6300")] {
-        running.hears(&format!(" so far, turn {turn}, {spent} spent\n")).await;
+        running.wait_for_stderr(&format!(" so far, turn {turn}, {spent} spent\n")).await;
         std::fs::write(running.work().join(format!("heard{turn}")), "").expect("a new file");
     }
     let ended = running.end().await;
@@ -145,7 +145,7 @@ async fn who_waits_for_nothing_says_nothing() {
     let scenario = Scenario::new().tool("Bash", json!({ "command": "echo hi" })).reply("Done.");
     for format in ["json", "text", "stream-json"] {
         let server = serve(scenario.clone());
-        let ended = Trial::against(&server).args(["--output-format", format, "go"]).run().await;
+        let ended = RunBuilder::against(&server).args(["--output-format", format, "go"]).run().await;
         assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{format}");
     }
 }
@@ -163,7 +163,7 @@ async fn the_wall_clock_passes_at_the_runs_pace() {
 
     let server = serve(Scenario::new().status(529).times(9).reply("Through."));
     let watch = Stopwatch::start();
-    let trial = Trial::against(&server).env("OUTLAST_UNATTENDED_RETRY", "1").args(UNHURRIED);
+    let trial = RunBuilder::against(&server).env("OUTLAST_UNATTENDED_RETRY", "1").args(UNHURRIED);
     // A probe would end the last of the waits early.
     let trial = with(trial, &json!({ "capacityProbes": false }));
     let ended = trial.args(["--time-scale", "60", "go"]).run().await;
@@ -181,7 +181,7 @@ async fn the_wall_clock_passes_at_the_runs_pace() {
     let waited: Vec<i64> =
         ends.windows(2).map(|pair| (pair[1] - pair[0]).rem_euclid(DAY)).collect();
     // A wait, a quarter more by jitter, and what a busy machine adds: two seconds are two minutes.
-    let more = i64::try_from(watch.stretched(seconds(120)).as_secs()).expect("few");
+    let more = i64::try_from(watch.scaled_bound(seconds(120)).as_secs()).expect("few");
     for (nth, waited) in (1..).zip(waited) {
         let bare = 1_i64 << (nth - 1);
         assert!(

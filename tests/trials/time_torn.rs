@@ -9,7 +9,7 @@ use outlast::transcript::{Block, Message};
 use serde_json::{Value, json};
 
 use super::time::{messages, with};
-use crate::support::{Ended, Trial, serve};
+use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// Between two places where the stream is broken, in bytes.
 const STRIDE: usize = 29;
@@ -45,7 +45,7 @@ async fn length() -> usize {
     let ask = ModelCall {
         purpose: CallPurpose::Reply,
         fast: false,
-        yields: true,
+        may_wait_for_shared_limit: true,
         rung: 0,
         cap: 8_192,
         mode: ReplyMode::Streaming,
@@ -58,12 +58,12 @@ async fn length() -> usize {
             length += bytes;
         }
     };
-    client.ask(&prompt, &ask, &mut count).await.expect("a reply");
+    client.attempt(&prompt, &ask, &mut count).await.expect("a reply");
     length
 }
 
 /// A run that is not easily discouraged.
-fn stubborn(server: &RehearsalServer) -> Trial {
+fn stubborn(server: &RehearsalServer) -> RunBuilder {
     let settings = json!({
         "retryFirstDelay": "1ms",
         "retryLongestDelay": "1ms",
@@ -71,7 +71,7 @@ fn stubborn(server: &RehearsalServer) -> Trial {
         // The streams themselves are on trial.
         "tornStreamsPerWhole": 255,
     });
-    let trial = with(Trial::against(server), &settings);
+    let trial = with(RunBuilder::against(server), &settings);
     std::fs::write(trial.work().join("notes.txt"), "nothing of note\n").expect("it can be written");
     trial.args(["--max-retries", "100", "--output-format", "stream-json", "go"])
 }
@@ -80,7 +80,7 @@ fn stubborn(server: &RehearsalServer) -> Trial {
 async fn survives(harm: &ScriptedFaultKind, places: &[FaultPosition]) {
     let mut scenario = Scenario::new();
     for place in places {
-        scenario = reply(scenario.breaks(harm.clone(), *place));
+        scenario = reply(scenario.interrupted(harm.clone(), *place));
     }
     let server = serve(reply(scenario.empty()).reply("Written down."));
     let ended = stubborn(&server).run().await;
@@ -90,7 +90,7 @@ async fn survives(harm: &ScriptedFaultKind, places: &[FaultPosition]) {
     leaves_no_trace(&server, &ended, places.len(), &result);
 }
 
-fn leaves_no_trace(server: &RehearsalServer, ended: &Ended, broken: usize, result: &Value) {
+fn leaves_no_trace(server: &RehearsalServer, ended: &FinishedProcess, broken: usize, result: &Value) {
     let requests = server.requests();
     assert_eq!(requests.len(), broken + 2);
     assert_eq!(server.violations(), Vec::<String>::new());

@@ -15,7 +15,7 @@ use super::time::{
 };
 use crate::support::stopwatch::Stopwatch;
 use crate::support::wire::dead_end;
-use crate::support::{Ended, Trial, serve};
+use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// The time between two requests, in seconds of a run whose time passes `scale` times faster.
 fn gap(server: &RehearsalServer, first: usize, scale: f64) -> f64 {
@@ -49,7 +49,7 @@ fn retried() -> Vec<(String, Scenario, &'static str, i32)> {
         (format!("HTTP {status}"), Scenario::new().status(status), class, 75)
     };
     let html = Scenario::new().status(200).body("text/html", "<html><title>Log in</title></html>");
-    let torn = |harm, place| Scenario::new().breaks(harm, place);
+    let torn = |harm, place| Scenario::new().interrupted(harm, place);
     let others = [
         ("overload in a stream", torn(overloaded(), FaultPosition::Events(2)), "server_overload", 75),
         ("HTML", html, "server_error", 75),
@@ -86,7 +86,7 @@ async fn every_retried_failure_makes_one_request_more_than_retries_and_announces
         async move {
             let server = serve(scenario.after(AfterLast::RepeatLast));
             let flags = ["--max-retries", "3", "--output-format", "stream-json", "go"];
-            let ended = with(Trial::against(&server), &settings).args(flags).run().await;
+            let ended = with(RunBuilder::against(&server), &settings).args(flags).run().await;
             assert_eq!(server.requests().len(), 4, "{name}: {ended:?}");
             is_retried_thrice(&name, &ended, class);
             assert_eq!(ended.code, Some(exit), "{name}");
@@ -96,7 +96,7 @@ async fn every_retried_failure_makes_one_request_more_than_retries_and_announces
 }
 
 /// Three retries, each announced once, on both outputs.
-fn is_retried_thrice(name: &str, ended: &Ended, class: &str) {
+fn is_retried_thrice(name: &str, ended: &FinishedProcess, class: &str) {
     let result = ended.result();
     assert_eq!(result["recovery"]["requests"], 4, "{name}");
     assert_eq!(result["recovery"]["retries_by_class"], json!({ class: 3 }), "{name}");
@@ -121,7 +121,7 @@ async fn a_server_that_is_not_there_is_named_and_tried_as_often() {
     let (_taken, address) = dead_end();
     let host = address.to_string();
     let trial = with(
-        Trial::at(&format!("http://{host}/?token=hush")),
+        RunBuilder::at(&format!("http://{host}/?token=hush")),
         &json!({ "retryFirstDelay": "1ms", "retryLongestDelay": "1ms" }),
     );
     let flags = ["--max-retries", "3", "--output-format", "stream-json", "go"];
@@ -175,7 +175,7 @@ fn a_hundred_runs_that_failed_together_do_not_come_back_together() {
         size: 0,
         fixed: 0,
         window: u32::MAX,
-        remedies: AvailableMitigations::NONE,
+        mitigations: AvailableMitigations::NONE,
     };
     let overload = Failure::of(ErrorClass::ServerOverload);
     let returns = |seed: u64| {
@@ -183,10 +183,10 @@ fn a_hundred_runs_that_failed_together_do_not_come_back_together() {
         let step = |run: Run, at, event| run.step(at, event, &limits).expect("it fits").next;
         let mut run = step(Run::new(seed, &limits), at, Event::Begin);
         for _ in 0..5 {
-            run = step(step(run, at, Event::Weighed(weight)), at, Event::Failed(overload));
+            run = step(step(run, at, Event::Estimated(weight)), at, Event::Failed(overload));
             let Phase::Pausing { until, .. } = run.phase else { panic!("no pause: {run:?}") };
             at = until;
-            run = step(run, at, Event::Woke);
+            run = step(run, at, Event::WaitEnded);
         }
         at.as_millis()
     };
@@ -224,7 +224,7 @@ fn exhausted() -> Vec<(Scenario, Duration)> {
 async fn an_exhausted_quota_ends_the_run_at_once_and_says_when_to_come_back() {
     for (scenario, wait) in exhausted() {
         let (server, watch) = (serve(scenario.after(AfterLast::RepeatLast)), Stopwatch::start());
-        let ended = Trial::against(&server).args(["go"]).run().await;
+        let ended = RunBuilder::against(&server).args(["go"]).run().await;
         is_out_of_quota(&server, &ended, wait, &watch);
     }
 }
@@ -239,24 +239,24 @@ async fn a_wait_beyond_patience_or_deadline_is_an_exhausted_quota() {
     for (seconds, flags) in limits {
         let scenario = Scenario::new().status(429).header("retry-after", seconds);
         let (server, watch) = (serve(scenario.after(AfterLast::RepeatLast)), Stopwatch::start());
-        let ended = Trial::against(&server).args(flags).args(["go"]).run().await;
+        let ended = RunBuilder::against(&server).args(flags).args(["go"]).run().await;
         let wait = Duration::from_secs(seconds.parse().expect("a number"));
         is_out_of_quota(&server, &ended, wait, &watch);
     }
     // Unattended runs are more patient, but not without a bound.
     let seven_hours = Scenario::new().status(429).header("retry-after", "25200");
     let (server, watch) = (serve(seven_hours.after(AfterLast::RepeatLast)), Stopwatch::start());
-    let ended = Trial::against(&server).env("OUTLAST_UNATTENDED_RETRY", "1").args(["go"]);
+    let ended = RunBuilder::against(&server).env("OUTLAST_UNATTENDED_RETRY", "1").args(["go"]);
     is_out_of_quota(&server, &ended.run().await, Duration::from_hours(7), &watch);
 }
 
-fn is_out_of_quota(server: &RehearsalServer, ended: &Ended, wait: Duration, watch: &Stopwatch) {
+fn is_out_of_quota(server: &RehearsalServer, ended: &FinishedProcess, wait: Duration, watch: &Stopwatch) {
     let result = ended.result();
     assert_eq!((ended.code, server.requests().len()), (Some(75), 1), "{ended:?}");
     assert_eq!(result["terminal_reason"], "model_error");
     assert_eq!(result["api_error_class"], "quota_exhausted");
     assert_eq!(result["retryable"], true);
-    assert!(millis(took(&result)) < watch.stretched(millis(2_000)), "{} ms", took(&result));
+    assert!(millis(took(&result)) < watch.scaled_bound(millis(2_000)), "{} ms", took(&result));
     assert_eq!(announcements(ended), Vec::<&str>::new());
     let at: jiff::Timestamp =
         result["retry_at"].as_str().expect("a time").parse().expect("an instant");
@@ -271,7 +271,7 @@ async fn when_it_may_work_again_does_not_depend_on_how_long_the_end_takes() {
     let server = serve(Scenario::new().status(429).header("retry-after", "36000"));
     let hook = json!({ "type": "command", "command": "sleep 3", "timeout": 60 });
     let settings = json!({ "hooks": { "SessionEnd": [{ "hooks": [hook] }] } });
-    let ended = with(Trial::against(&server), &settings).args(["go"]).run().await;
+    let ended = with(RunBuilder::against(&server), &settings).args(["go"]).run().await;
     let result = ended.result();
     assert_eq!(ended.code, Some(75), "{ended:?}");
     assert!(took(&result) >= 3_000, "the hook was waited for: {result}");
@@ -307,7 +307,7 @@ async fn sixty_one_and_six_hundred_seconds_are_honoured_like_any_other() {
     for (seconds, unattended) in [("61", "0"), ("600", "0"), ("61", "1"), ("600", "1")] {
         let scenario = Scenario::new().status(429).header("retry-after", seconds);
         let server = serve(scenario.reply("Through."));
-        let trial = Trial::against(&server).env("OUTLAST_UNATTENDED_RETRY", unattended);
+        let trial = RunBuilder::against(&server).env("OUTLAST_UNATTENDED_RETRY", unattended);
         let ended = trial.args(UNHURRIED).args(["--time-scale", "200", "go"]).run().await;
         assert_eq!(ended.result()["result"], "Through.", "{ended:?}");
         let least: f64 = seconds.parse().expect("a number");
@@ -319,7 +319,7 @@ async fn sixty_one_and_six_hundred_seconds_are_honoured_like_any_other() {
 async fn a_subscription_is_told_when_its_limit_ends_instead_of_waiting() {
     let scenario = Scenario::new().status(429).header("retry-after", "30");
     let server = serve(scenario.after(AfterLast::RepeatLast));
-    let trial = with(Trial::against(&server), &json!({ "accountKind": "subscription" }));
+    let trial = with(RunBuilder::against(&server), &json!({ "accountKind": "subscription" }));
     let ended = trial.args(["go"]).run().await;
     let result = ended.result();
     assert_eq!((ended.code, server.requests().len()), (Some(75), 1), "{ended:?}");
@@ -337,7 +337,7 @@ const OUTAGE: u32 = 13;
 async fn a_long_overload_ends_a_run_at_its_documented_envelope() {
     let server = serve(Scenario::new().status(529).times(OUTAGE).reply("never"));
     let flags = ["--time-scale", "50", "--output-format", "stream-json", "go"];
-    let ended = Trial::against(&server).args(UNHURRIED).args(flags).run().await;
+    let ended = RunBuilder::against(&server).args(UNHURRIED).args(flags).run().await;
     let result = ended.result();
     assert_eq!((ended.code, server.requests().len()), (Some(75), 11), "{ended:?}");
     assert_eq!(result["api_error_class"], "repeated_529");
@@ -356,7 +356,7 @@ async fn an_unattended_run_rides_a_long_outage_out_and_shows_that_it_lives() {
     all(variables.into_iter().map(|(variable, value)| async move {
         let server = serve(Scenario::new().status(529).times(OUTAGE).reply("Through."));
         let flags = ["--time-scale", "100", "--output-format", "stream-json", "go"];
-        let trial = Trial::against(&server).env(variable, value).args(UNHURRIED);
+        let trial = RunBuilder::against(&server).env(variable, value).args(UNHURRIED);
         // A probe would end the last of the waits early.
         let trial = with(trial, &json!({ "capacityProbes": false }));
         let watch = Stopwatch::start();
@@ -377,17 +377,17 @@ async fn an_unattended_run_rides_a_long_outage_out_and_shows_that_it_lives() {
 
 /// A sign of life every half minute at the latest, on both outputs. A busy machine makes single
 /// ones late, which the run's time shows a hundred times enlarged.
-fn beats_steadily(ended: &Ended, waited: Duration, watch: &Stopwatch) {
+fn beats_steadily(ended: &FinishedProcess, waited: Duration, watch: &Stopwatch) {
     let lines = ended.stderr.lines().filter(|line| is_heartbeat(line)).count();
     let frames = messages(ended, "heartbeat");
     assert_eq!(lines, frames.len());
     let signs = u32::try_from(lines + 13).expect("small");
-    assert!(watch.stretched(millis(40_000)) * signs > waited, "{signs} in {waited:?}");
+    assert!(watch.scaled_bound(millis(40_000)) * signs > waited, "{signs} in {waited:?}");
     let mut before = 0;
     for frame in frames.iter().filter(|frame| frame["waiting_for"]["kind"] == "retry") {
         let elapsed = frame["elapsed_ms"].as_u64().expect("a number");
         let silence = if elapsed > before { elapsed - before } else { elapsed };
-        let most = watch.stretched(millis(75_000));
+        let most = watch.scaled_bound(millis(75_000));
         assert!(millis(silence) < most, "{silence} ms of silence: {frame}");
         before = elapsed;
         assert_eq!(frame["waiting_for"]["error_class"], "server_overload");
@@ -399,7 +399,7 @@ fn beats_steadily(ended: &Ended, waited: Duration, watch: &Stopwatch) {
 async fn an_unattended_run_keeps_its_time_limit() {
     let server = serve(Scenario::new().status(529).after(AfterLast::RepeatLast));
     let watch = Stopwatch::start();
-    let trial = Trial::against(&server).env("OUTLAST_UNATTENDED_RETRY", "on");
+    let trial = RunBuilder::against(&server).env("OUTLAST_UNATTENDED_RETRY", "on");
     let ended = trial
         .args(UNHURRIED)
         .args(["--time-scale", "100", "--max-duration", "5m", "go"])
@@ -410,7 +410,7 @@ async fn an_unattended_run_keeps_its_time_limit() {
     assert_eq!(result["terminal_reason"], "deadline");
     assert_eq!(result["api_error_class"], "server_overload");
     // A wait past the limit is not begun, so it ends early; two seconds of the world are 200 here.
-    let most = watch.stretched(millis(500_000));
+    let most = watch.scaled_bound(millis(500_000));
     assert!((millis(100_000)..most).contains(&millis(took(&result))), "{} ms", took(&result));
     assert!(server.requests().len() <= 10, "{}", server.requests().len());
 }
@@ -427,7 +427,7 @@ async fn empty_replies_are_asked_for_again_thrice_and_never_kept() {
     for scenario in silences {
         let server = serve(scenario);
         let ended =
-            Trial::against(&server).args(UNHURRIED).args(["--time-scale", "4", "go"]).run().await;
+            RunBuilder::against(&server).args(UNHURRIED).args(["--time-scale", "4", "go"]).run().await;
         let result = ended.result();
         assert_eq!((ended.code, server.requests().len()), (Some(8), 4), "{ended:?}");
         assert_eq!(result["terminal_reason"], "empty_response");

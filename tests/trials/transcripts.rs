@@ -6,14 +6,14 @@ use outlast::rehearsal::{ScriptedFaultKind, FaultPosition, Scenario};
 use serde_json::{Value, json};
 
 use super::truth::agrees;
-use crate::support::{Ended, Trial, serve};
+use crate::support::{FinishedProcess, RunBuilder, serve};
 
 fn bash(command: &str) -> Value {
     json!({ "command": command })
 }
 
 /// The lines of the only transcript, with the ids of messages.
-fn transcript(ended: &Ended) -> Vec<Value> {
+fn transcript(ended: &FinishedProcess) -> Vec<Value> {
     let projects = std::fs::read_dir(ended.config().join("projects")).expect("there is a session");
     let files = projects.flatten().flat_map(|folder| std::fs::read_dir(folder.path()));
     let files = files.flatten().flatten().map(|entry| entry.path());
@@ -43,7 +43,7 @@ async fn messages_have_the_ids_that_they_have_in_the_transcript() {
     for more in [&[][..], &["--include-partial-messages"][..]] {
         let server = serve(scenario());
         let flags = ["do it", "--output-format", "stream-json", "--verbose"];
-        let ended = Trial::against(&server).args(flags).args(more).run().await;
+        let ended = RunBuilder::against(&server).args(flags).args(more).run().await;
         agrees(&ended);
         assert_eq!(ended.stderr, "", "--verbose says nothing there");
         let (frames, lines) = (ended.frames(), transcript(&ended));
@@ -61,7 +61,7 @@ async fn messages_have_the_ids_that_they_have_in_the_transcript() {
 #[tokio::test]
 async fn json_and_verbose_is_one_array_with_the_result_last_however_it_ends() {
     let verbose = ["--output-format", "json", "--verbose"];
-    let array = |ended: &Ended| -> Vec<Value> {
+    let array = |ended: &FinishedProcess| -> Vec<Value> {
         assert!(ended.stdout.ends_with("]\n"), "{ended:?}");
         let frames: Vec<Value> = serde_json::from_str(&ended.stdout).expect("a JSON array");
         let results = frames.iter().filter(|frame| frame["type"] == "result").count();
@@ -71,23 +71,23 @@ async fn json_and_verbose_is_one_array_with_the_result_last_however_it_ends() {
         frames
     };
     let server = serve(Scenario::new().tool("Bash", bash("echo one")).reply("Done."));
-    let ended = Trial::against(&server).args(verbose).args(["do it"]).run().await;
+    let ended = RunBuilder::against(&server).args(verbose).args(["do it"]).run().await;
     let frames = array(&ended);
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
     let kinds: Vec<&str> = frames.iter().filter_map(|frame| frame["type"].as_str()).collect();
     assert_eq!(kinds, ["system", "assistant", "user", "assistant", "result"]);
 
     let server = serve(Scenario::new().status(400).error("invalid_request_error", "No.", None));
-    let ended = Trial::against(&server).args(verbose).args(["do it"]).run().await;
+    let ended = RunBuilder::against(&server).args(verbose).args(["do it"]).run().await;
     assert_eq!((ended.code, array(&ended)[0]["subtype"].as_str()), (Some(1), Some("init")));
 
     let server = serve(Scenario::new());
     let ended =
-        Trial::against(&server).args(verbose).args(["--max-turns", "0", "do it"]).run().await;
+        RunBuilder::against(&server).args(verbose).args(["--max-turns", "0", "do it"]).run().await;
     assert_eq!((ended.code, array(&ended).len()), (Some(2), 1));
 
-    let server = serve(Scenario::new().breaks(ScriptedFaultKind::Stall, FaultPosition::Events(4)));
-    let running = Trial::against(&server).args(verbose).args(["do it"]).start();
+    let server = serve(Scenario::new().interrupted(ScriptedFaultKind::Stall, FaultPosition::Events(4)));
+    let running = RunBuilder::against(&server).args(verbose).args(["do it"]).start();
     server.wait_for_request(1).await;
     running.signal(Signal::SIGTERM);
     let ended = running.end().await;
@@ -99,7 +99,7 @@ async fn what_a_session_cost_goes_on_in_the_next_run() {
     let id = "0190a1b2-0000-7000-8000-00000000c057";
     let server =
         serve(Scenario::new().reply("One.").usage(100_000, 100).reply("Two.").usage(100_000, 100));
-    let ended = Trial::against(&server).args(["do it", "--session-id", id]).run().await;
+    let ended = RunBuilder::against(&server).args(["do it", "--session-id", id]).run().await;
     let first = agrees(&ended)["total_cost_usd"].as_f64().expect("a number");
     assert!(first > 0.0, "{ended:?}");
     let again = ended.again(&server.base_url()).args(["and more", "--resume", id]).run().await;

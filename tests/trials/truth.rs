@@ -6,7 +6,7 @@ use outlast::rehearsal::{AfterLast, ScriptedFaultKind, FaultPosition, Scenario, 
 use serde_json::{Value, json};
 
 use super::time::all;
-use crate::support::{Ended, Trial, serve};
+use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// Where a run is sent.
 enum Service {
@@ -140,7 +140,7 @@ const FAILURES: [Failure; 15] = [
     ),
     of_class(
         "reset midway",
-        || for_ever(Scenario::new().breaks(ScriptedFaultKind::Reset, FaultPosition::Events(4))),
+        || for_ever(Scenario::new().interrupted(ScriptedFaultKind::Reset, FaultPosition::Events(4))),
         75,
         ("connection_error", 3, "broke the connection"),
     ),
@@ -199,7 +199,7 @@ impl Failure {
         let service = (self.service)();
         let flags = ["do it", "--max-retries", "2", "--time-scale", "200", "--result-file"];
         let patience = ["--connect-timeout", "1h", "--first-byte-timeout", "1h"];
-        let trial = Trial::at(&service.url()).args(flags).args(["result.json"]).args(patience);
+        let trial = RunBuilder::at(&service.url()).args(flags).args(["result.json"]).args(patience);
         let ended = trial.args(["--output-format", format]).run().await;
         let at = format!("{} as {format}: {ended:?}", self.name);
         let kept = std::fs::read_to_string(ended.work().join("result.json")).expect(&at);
@@ -233,7 +233,7 @@ impl Failure {
     }
 
     /// One line says why; the others are about waits, or about going on.
-    fn is_told_to_people(&self, ended: &Ended, result: &Value, at: &str) {
+    fn is_told_to_people(&self, ended: &FinishedProcess, result: &Value, at: &str) {
         let is_why = |line: &&str| {
             !line.starts_with("outlast: waiting ") && !line.starts_with("outlast: to go on ")
         };
@@ -267,7 +267,7 @@ async fn no_failure_looks_like_success_in_a_stream() {
 
 /// Exit code 0, `success` and no error are the same thing.
 #[track_caller]
-pub(super) fn agrees(ended: &Ended) -> Value {
+pub(super) fn agrees(ended: &FinishedProcess) -> Value {
     let result = ended.result();
     let succeeded = ended.code == Some(0);
     assert_eq!(result["subtype"] == "success", succeeded, "{ended:?}");
@@ -281,7 +281,7 @@ pub(super) fn agrees(ended: &Ended) -> Value {
 #[tokio::test]
 async fn every_scenario_that_is_built_in_ends_as_the_list_says() {
     all(list().into_iter().map(|listing| async move {
-        let trial = Trial::bare("http://127.0.0.1:9").args(["rehearse", &listing.name]);
+        let trial = RunBuilder::bare("http://127.0.0.1:9").args(["rehearse", &listing.name]);
         let ended = trial.run().await;
         assert_eq!(ended.code, listing.exit, "{}: {ended:?}", listing.name);
         agrees(&ended);
@@ -296,7 +296,7 @@ async fn every_scenario_that_is_built_in_ends_as_the_list_says() {
 #[tokio::test]
 async fn trouble_that_passes_does_not_look_like_the_end() {
     let server = serve(Scenario::new().status(529).times(2).reply("Done."));
-    let trial = Trial::against(&server).args(["do it", "--output-format", "stream-json"]);
+    let trial = RunBuilder::against(&server).args(["do it", "--output-format", "stream-json"]);
     let ended = trial.args(["--time-scale", "100"]).run().await;
     let result = agrees(&ended);
     assert_eq!(ended.code, Some(0));
@@ -331,7 +331,7 @@ async fn trouble_that_passes_does_not_look_like_the_end() {
 #[tokio::test]
 async fn a_final_error_says_what_when_and_how_to_go_on() {
     let server = serve(Scenario::new().status(429).header("retry-after", "3600"));
-    let ended = Trial::against(&server).args(["do it"]).run().await;
+    let ended = RunBuilder::against(&server).args(["do it"]).run().await;
     let result = agrees(&ended);
     assert_eq!(ended.code, Some(75));
     assert_eq!(result["api_error_class"], "quota_exhausted");
@@ -349,7 +349,7 @@ async fn a_final_error_says_what_when_and_how_to_go_on() {
 #[tokio::test]
 async fn a_run_that_succeeds_says_so_once_and_nothing_else() {
     let server = serve(Scenario::new().reply("All done."));
-    let ended = Trial::against(&server).args(["do it"]).run().await;
+    let ended = RunBuilder::against(&server).args(["do it"]).run().await;
     let result = ended.result();
     assert_eq!(ended.code, Some(0));
     assert_eq!(result["subtype"], "success");

@@ -11,7 +11,7 @@ use outlast::agent::{
     run as run_agent,
 };
 use outlast::journal::Journal;
-use outlast::model::{ModelClient, Credential, ModelService, facts};
+use outlast::model::{ModelClient, Credential, ModelService, model_facts};
 use outlast::recovery::{Interrupt, Ledger, Limits, StopReason};
 use outlast::rehearsal::{AfterLast, Scenario, RehearsalServer};
 use outlast::secrets::KnownSecrets;
@@ -20,7 +20,7 @@ use outlast::transcript::Block;
 use serde_json::{Value, json};
 
 use super::truth::agrees;
-use crate::support::{Bell, Trial, serve};
+use crate::support::{FifoSignal, RunBuilder, serve};
 
 /// What the run is told, and how it ends.
 struct End {
@@ -101,7 +101,7 @@ async fn every_end_is_told_once_and_last() {
     for end in &ENDS {
         for format in ["json", "stream-json"] {
             let server = serve((end.scenario)());
-            let trial = Trial::against(&server).args(["do it", "--output-format", format]);
+            let trial = RunBuilder::against(&server).args(["do it", "--output-format", format]);
             let ended = trial.args(end.flags).run().await;
             let result = agrees(&ended);
             assert_eq!(ended.code, Some(end.code), "{}: {ended:?}", end.reason);
@@ -123,7 +123,7 @@ async fn a_run_that_never_began_is_told_in_the_same_way() {
     ];
     for flags in wrong {
         for format in ["text", "json", "stream-json"] {
-            let trial = Trial::against(&server).args(["do it", "--output-format", format]);
+            let trial = RunBuilder::against(&server).args(["do it", "--output-format", format]);
             let old = trial.work().join("result.json");
             std::fs::write(&old, "{\"subtype\":\"success\"}\n").expect("a new file");
             let ended = trial.args(["--result-file", "result.json"]).args(flags).run().await;
@@ -153,7 +153,7 @@ async fn a_command_that_cannot_be_started_is_told_to_the_model() {
         .reply("It cannot be done.");
     let server = serve(scenario);
     // Not even a shell is on this path.
-    let ended = Trial::against(&server).args(["do it"]).env("PATH", "/nowhere").run().await;
+    let ended = RunBuilder::against(&server).args(["do it"]).env("PATH", "/nowhere").run().await;
     let result = agrees(&ended);
     assert_eq!(result["result"], "It cannot be done.", "{ended:?}");
     assert_eq!((&result["tools"]["calls"], &result["tools"]["failed"]), (&json!(3), &json!(1)));
@@ -166,8 +166,8 @@ async fn a_command_that_cannot_be_started_is_told_to_the_model() {
 async fn a_result_file_that_cannot_be_had_is_told_before_the_first_request() {
     let server = serve(Scenario::new());
     for path in ["no/such/folder.json", ".", "pipe"] {
-        let trial = Trial::against(&server).args(["do it", "--result-file", path]);
-        let _pipe = Bell::at(&trial.work().join("pipe"));
+        let trial = RunBuilder::against(&server).args(["do it", "--result-file", path]);
+        let _pipe = FifoSignal::at(&trial.work().join("pipe"));
         let ended = trial.run().await;
         let result = agrees(&ended);
         assert_eq!(ended.code, Some(2), "{ended:?}");
@@ -184,7 +184,7 @@ async fn a_result_file_that_cannot_be_had_is_told_before_the_first_request() {
 async fn a_result_file_that_cannot_be_written_fails_a_completed_run() {
     let lose = json!({ "command": "rm -r results && touch results" });
     let server = serve(Scenario::new().tool("Bash", lose).reply("Done."));
-    let trial = Trial::against(&server).args(["do it", "--result-file", "results/result.json"]);
+    let trial = RunBuilder::against(&server).args(["do it", "--result-file", "results/result.json"]);
     std::fs::create_dir(trial.work().join("results")).expect("a new folder");
     let ended = trial.run().await;
     let result = agrees(&ended);
@@ -204,7 +204,7 @@ async fn a_result_file_that_cannot_be_written_fails_a_completed_run() {
 async fn a_result_file_that_cannot_be_written_is_a_warning_of_a_run_that_failed_before() {
     let lose = json!({ "command": "rm -r results && touch results" });
     let server = serve(Scenario::new().tool("Bash", lose).status(401));
-    let trial = Trial::against(&server).args(["do it", "--result-file", "results/result.json"]);
+    let trial = RunBuilder::against(&server).args(["do it", "--result-file", "results/result.json"]);
     std::fs::create_dir(trial.work().join("results")).expect("a new folder");
     let ended = trial.run().await;
     let result = agrees(&ended);
@@ -217,7 +217,7 @@ async fn a_result_file_that_cannot_be_written_is_a_warning_of_a_run_that_failed_
 #[tokio::test]
 async fn a_journal_that_cannot_be_written_is_told_and_does_not_end_the_run() {
     let server = serve(Scenario::new().tool("Glob", json!({ "pattern": "*" })).reply("Done."));
-    let trial = Trial::against(&server).args(["do it"]);
+    let trial = RunBuilder::against(&server).args(["do it"]);
     // Where the folder of all sessions should be.
     let config = trial.work().join("config");
     std::fs::create_dir(&config).expect("a new folder");
@@ -259,9 +259,9 @@ async fn within_this_process(server: &RehearsalServer, folder: &std::path::Path,
         prompt: vec![Block::text("do it")],
         system: String::new(),
         cwd: folder.to_owned(),
-        rungs: vec![ModelEndpoint {
+        endpoints: vec![ModelEndpoint {
             label: "claude-sonnet-5-5".to_owned(),
-            facts: facts("claude-sonnet-5-5"),
+            facts: model_facts("claude-sonnet-5-5"),
             client: Arc::new(client.expect("it fits")),
         }],
         toolbox: Toolbox::new(&tools).expect("they fit"),
@@ -276,12 +276,12 @@ async fn within_this_process(server: &RehearsalServer, folder: &std::path::Path,
         stream_events: false,
         stop_after: None,
         shared: None,
-        journal: Journal::off(),
+        journal: Journal::disabled(),
         secrets: KnownSecrets::default(),
         hooks: None,
         memory_files: Vec::new(),
         warnings: Vec::new(),
-        carried: ResumedState::default(),
+        resumed: ResumedState::default(),
         agents: Vec::new(),
         delegation: Delegation::default(),
     };

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::truth::agrees;
 use crate::support::stopwatch::Stopwatch;
-use crate::support::{Bell, Ended, Trial, serve, within};
+use crate::support::{FifoSignal, FinishedProcess, RunBuilder, serve, with_time_limit};
 
 const LARGE: usize = 5 << 20;
 
@@ -29,7 +29,7 @@ fn large_reply() -> Scenario {
 }
 
 fn stalled() -> Scenario {
-    Scenario::new().breaks(ScriptedFaultKind::Stall, FaultPosition::Events(4))
+    Scenario::new().interrupted(ScriptedFaultKind::Stall, FaultPosition::Events(4))
 }
 
 /// The result that was kept in a file.
@@ -46,7 +46,7 @@ async fn is_kept(folder: &Path) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    within("the result file", there).await;
+    with_time_limit("the result file", there).await;
 }
 
 #[tokio::test]
@@ -54,7 +54,7 @@ async fn five_megabytes_go_through_a_pipe_whole() {
     let text = large_text();
     for format in ["text", "json", "stream-json"] {
         let server = serve(large_reply());
-        let trial = Trial::against(&server).args(["do it", "--output-format", format]);
+        let trial = RunBuilder::against(&server).args(["do it", "--output-format", format]);
         let ended = trial.args(["--result-file", "result.json"]).run().await;
         assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
         assert!(kept(&ended.work())["result"] == text, "the file has all of it");
@@ -75,7 +75,7 @@ async fn a_reader_that_begins_late_gets_everything() {
     for format in ["text", "json"] {
         let server = serve(large_reply());
         let (mut reader, writer) = pipe().expect("a pipe");
-        let trial = Trial::against(&server).stdout(Stdio::from(writer));
+        let trial = RunBuilder::against(&server).stdout(Stdio::from(writer));
         let flags = ["do it", "--output-format", format, "--result-file", "result.json"];
         let running = trial.args(flags).start();
         is_kept(&running.work()).await;
@@ -101,14 +101,14 @@ async fn a_reader_that_never_reads_does_not_outlast_a_signal() {
     let words = "word ".repeat(60_000);
     let server = serve(Scenario::new().reply(&words).usage(1_000, 8_000));
     let (reader, writer) = pipe().expect("a pipe");
-    let trial = Trial::against(&server).stdout(Stdio::from(writer));
+    let trial = RunBuilder::against(&server).stdout(Stdio::from(writer));
     let running = trial.args(["do it", "--result-file", "result.json"]).start();
     is_kept(&running.work()).await;
     assert_eq!(kept(&running.work())["is_error"], false, "it is done, but not told yet");
     let asked = Stopwatch::start();
     running.signal(Signal::SIGTERM);
     let ended = running.end().await;
-    asked.keeps(Duration::from_secs(4), "the end");
+    asked.assert_within(Duration::from_secs(4), "the end");
     drop(reader);
     assert_eq!(ended.code, Some(143));
     let kept = kept(&ended.work());
@@ -121,7 +121,7 @@ async fn a_stream_that_nobody_reads_does_not_hold_up_the_run() {
     // More than fits any pipe, and more lines than fit a modest queue.
     let server = serve(Scenario::new().reply(&"word ".repeat(60_000)).usage(1_000, 8_000));
     let (reader, writer) = pipe().expect("a pipe");
-    let trial = Trial::against(&server).stdout(Stdio::from(writer));
+    let trial = RunBuilder::against(&server).stdout(Stdio::from(writer));
     let flags = ["do it", "--output-format", "stream-json", "--include-partial-messages"];
     let running = trial.args(flags).args(["--result-file", "result.json"]).start();
     is_kept(&running.work()).await;
@@ -132,7 +132,7 @@ async fn a_stream_that_nobody_reads_does_not_hold_up_the_run() {
 }
 
 /// What must come of a run that nobody listens to.
-fn unheard(ended: &Ended) {
+fn unheard(ended: &FinishedProcess) {
     assert_eq!(ended.code, Some(1), "{ended:?}");
     let kept = kept(&ended.work());
     assert_eq!(kept["is_error"], true);
@@ -144,10 +144,10 @@ fn unheard(ended: &Ended) {
 }
 
 /// A run whose standard output has lost its reader before it begins: it may be over at once.
-fn unread(server: &RehearsalServer) -> Trial {
+fn unread(server: &RehearsalServer) -> RunBuilder {
     let (reader, writer) = pipe().expect("a pipe");
     drop(reader);
-    let trial = Trial::against(server).stdout(Stdio::from(writer));
+    let trial = RunBuilder::against(server).stdout(Stdio::from(writer));
     trial.args(["do it", "--result-file", "result.json"])
 }
 
@@ -162,12 +162,12 @@ async fn a_stream_whose_reader_is_gone_ends_the_run() {
 async fn a_reader_that_leaves_midway_ends_the_run_with_its_next_message() {
     let command = json!({ "command": "echo here > bell; read -r go < gate" });
     let server = serve(Scenario::new().tool("Bash", command).reply("Nobody hears this."));
-    let trial = Trial::against(&server).args(["do it", "--result-file", "result.json"]);
-    let mut bell = Bell::at(&trial.work().join("bell"));
+    let trial = RunBuilder::against(&server).args(["do it", "--result-file", "result.json"]);
+    let mut bell = FifoSignal::at(&trial.work().join("bell"));
     let gate = trial.work().join("gate");
-    let _gate = Bell::at(&gate);
+    let _gate = FifoSignal::at(&gate);
     let mut running = trial.args(["--output-format", "stream-json"]).start();
-    bell.rings().await;
+    bell.wait_for_line().await;
     drop(running.child.stdout.take());
     std::fs::write(&gate, "go\n").expect("the command reads it");
     let ended = running.end().await;
@@ -210,7 +210,7 @@ async fn a_stream_is_all_json_and_standard_error_never() {
         let server = serve(scenario.clone());
         let flags = ["do it", "--output-format", "stream-json", "--time-scale", "100"];
         let denied = ["--disallowed-tools", "Read", "--first-byte-timeout", "1h"];
-        let ended = Trial::against(&server).args(flags).args(denied).args(more).run().await;
+        let ended = RunBuilder::against(&server).args(flags).args(denied).args(more).run().await;
         agrees(&ended);
         assert_eq!(ended.code, Some(1), "{ended:?}");
         is_plain(&ended.stdout);
@@ -244,7 +244,7 @@ async fn the_files_beside_a_run_are_whole_alone_and_of_the_mode_that_the_umask_s
     ];
     for (scenario, code, umask, expected) in scenarios {
         let server = serve(scenario);
-        let trial = Trial::against(&server).args(["do it"]);
+        let trial = RunBuilder::against(&server).args(["do it"]);
         let folder = trial.work().join("results");
         std::fs::create_dir(&folder).expect("a new folder");
         // Left by an earlier run.
@@ -265,11 +265,11 @@ async fn the_files_beside_a_run_are_whole_alone_and_of_the_mode_that_the_umask_s
 #[tokio::test]
 async fn an_older_result_is_not_taken_for_this_run_s() {
     let server = serve(stalled());
-    let trial = Trial::against(&server).args(["do it", "--result-file", "result.json"]);
+    let trial = RunBuilder::against(&server).args(["do it", "--result-file", "result.json"]);
     let old = trial.work().join("result.json");
     std::fs::write(&old, "{\"subtype\":\"success\"}\n").expect("a new file");
     let running = trial.start();
-    within("the request", server.wait_for_request(1)).await;
+    with_time_limit("the request", server.wait_for_request(1)).await;
     running.signal(Signal::SIGKILL);
     let ended = running.end().await;
     assert_eq!(ended.code, None);
@@ -279,7 +279,7 @@ async fn an_older_result_is_not_taken_for_this_run_s() {
 #[tokio::test]
 async fn a_link_leads_the_result_to_its_target() {
     let server = serve(Scenario::new().reply("Done."));
-    let trial = Trial::against(&server).args(["do it", "--result-file", "result.json"]);
+    let trial = RunBuilder::against(&server).args(["do it", "--result-file", "result.json"]);
     let elsewhere = trial.work().join("elsewhere");
     std::fs::create_dir(&elsewhere).expect("a new folder");
     std::fs::write(elsewhere.join("it.json"), "old").expect("a new file");
@@ -295,23 +295,23 @@ async fn a_link_leads_the_result_to_its_target() {
 async fn a_heartbeat_file_grows_no_older_than_a_heartbeat_while_a_command_runs() {
     let command = json!({ "command": "echo here > bell; read -r go < gate" });
     let server = serve(Scenario::new().tool("Bash", command).reply("Done."));
-    let trial = Trial::against(&server).args(["do it", "--heartbeat-file", "alive"]);
+    let trial = RunBuilder::against(&server).args(["do it", "--heartbeat-file", "alive"]);
     let often = ["--settings", r#"{"heartbeatInterval": "1100ms"}"#];
-    let mut bell = Bell::at(&trial.work().join("bell"));
+    let mut bell = FifoSignal::at(&trial.work().join("bell"));
     let (gate, alive) = (trial.work().join("gate"), trial.work().join("alive"));
-    let _gate = Bell::at(&gate);
+    let _gate = FifoSignal::at(&gate);
     let mut running = trial.args(often).start();
-    bell.rings().await;
+    bell.wait_for_line().await;
     let touched = || std::fs::metadata(&alive).and_then(|facts| facts.modified()).expect("there");
     for _ in 0..2 {
         let before = touched();
-        running.hears("running Bash").await;
+        running.wait_for_stderr("running Bash").await;
         let later = async {
             while touched() == before {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        within("a touch", later).await;
+        with_time_limit("a touch", later).await;
     }
     std::fs::write(&gate, "go\n").expect("the command reads it");
     assert_eq!(agrees(&running.end().await)["result"], "Done.");
@@ -325,11 +325,11 @@ async fn the_services_limits_are_shown_as_it_told_them() {
         .header("anthropic-ratelimit-requests-remaining", "3")
         .header("anthropic-ratelimit-unified-representative-claim", "five_hour");
     let server = serve(scenario);
-    let result = Trial::against(&server).args(["go"]).run().await.result();
+    let result = RunBuilder::against(&server).args(["go"]).run().await.result();
     assert_eq!(result["rate_limits"]["claim"], "five_hour");
     let window = &result["rate_limits"]["windows"][0];
     assert_eq!((&window["name"], &window["remaining"]), (&json!("requests"), &json!(3)));
     let silent = serve(Scenario::new().reply("Done."));
-    let result = Trial::against(&silent).args(["go"]).run().await.result();
+    let result = RunBuilder::against(&silent).args(["go"]).run().await.result();
     assert_eq!(result.get("rate_limits"), None, "nothing is shown that was not told");
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::truth::agrees;
 use crate::support::stopwatch::Stopwatch;
-use crate::support::{Bell, Ended, Running, Trial, is_alive, serve, within};
+use crate::support::{FifoSignal, FinishedProcess, RunningProcess, RunBuilder, is_alive, serve, with_time_limit};
 
 /// SPEC 12: all of it within this, from the first signal on.
 const SOON: Duration = Duration::from_secs(4);
@@ -26,21 +26,21 @@ const STUBBORN: &str = "trap '' TERM INT HUP; sleep 1000 & one=$!; \
 
 /// Says nothing after a few words.
 fn stalled() -> Scenario {
-    Scenario::new().breaks(ScriptedFaultKind::Stall, FaultPosition::Events(4))
+    Scenario::new().interrupted(ScriptedFaultKind::Stall, FaultPosition::Events(4))
 }
 
 /// Signals, and waits for the end.
-async fn stop(running: Running, signal: Signal) -> Ended {
+async fn stop(running: RunningProcess, signal: Signal) -> FinishedProcess {
     let asked = Stopwatch::start();
     running.signal(signal);
     let ended = running.end().await;
-    asked.keeps(SOON, format_args!("after {signal}: {ended:?}"));
+    asked.assert_within(SOON, format_args!("after {signal}: {ended:?}"));
     ended
 }
 
 /// The result of a run that was stopped.
 #[track_caller]
-fn aborted(ended: &Ended, code: i32, reason: &str) -> Value {
+fn aborted(ended: &FinishedProcess, code: i32, reason: &str) -> Value {
     let result = agrees(ended);
     assert_eq!(ended.code, Some(code), "{ended:?}");
     assert_eq!(result["terminal_reason"], reason);
@@ -51,7 +51,7 @@ fn aborted(ended: &Ended, code: i32, reason: &str) -> Value {
 }
 
 /// Goes on with the session where it ended, first without a word, and then with a new task.
-async fn goes_on(ended: Ended, server: &RehearsalServer, requests: usize) {
+async fn goes_on(ended: FinishedProcess, server: &RehearsalServer, requests: usize) {
     assert_eq!(server.requests().len(), requests, "no request after the signal");
     assert_eq!(server.violations(), Vec::<String>::new());
     let next = serve(Scenario::new().reply("Went on.").reply("And on."));
@@ -66,12 +66,12 @@ async fn goes_on(ended: Ended, server: &RehearsalServer, requests: usize) {
 async fn a_signal_while_the_model_streams_ends_the_run_soon() {
     for (signal, code) in SIGNALS {
         let server = serve(stalled());
-        let running = Trial::against(&server).args(["do it"]).start();
-        within("the request", server.wait_for_request(1)).await;
+        let running = RunBuilder::against(&server).args(["do it"]).start();
+        with_time_limit("the request", server.wait_for_request(1)).await;
         let ended = stop(running, signal).await;
         let result = aborted(&ended, code, "aborted_streaming");
         assert_eq!(result["num_turns"], 0);
-        within("the client's leaving", server.wait_for_abort(1)).await;
+        with_time_limit("the client's leaving", server.wait_for_abort(1)).await;
         goes_on(ended, &server, 1).await;
     }
 }
@@ -85,11 +85,11 @@ async fn a_signal_while_a_command_runs_leaves_no_process_behind() {
                 .and_tool("Bash", json!({ "command": STUBBORN }))
                 .and_tool("Bash", json!({ "command": "touch never" })),
         );
-        let trial = Trial::against(&server).args(["do it"]);
+        let trial = RunBuilder::against(&server).args(["do it"]);
         std::fs::write(trial.work().join("here.txt"), "something\n").expect("written");
-        let mut bell = Bell::at(&trial.work().join("bell"));
+        let mut bell = FifoSignal::at(&trial.work().join("bell"));
         let running = trial.start();
-        let rung = bell.rings().await;
+        let rung = bell.wait_for_line().await;
         let ended = stop(running, signal).await;
         let result = aborted(&ended, code, "aborted_tools");
         for pid in rung.split(' ') {
@@ -112,11 +112,11 @@ async fn a_signal_while_a_command_runs_leaves_no_process_behind() {
 async fn a_signal_while_a_retry_is_awaited_ends_the_run_at_once() {
     for (signal, code) in SIGNALS {
         let server = serve(Scenario::new().status(529).header("retry-after", "300"));
-        let mut running = Trial::against(&server).args(["do it"]).start();
-        running.hears("waiting").await;
+        let mut running = RunBuilder::against(&server).args(["do it"]).start();
+        running.wait_for_stderr("waiting").await;
         let asked = Stopwatch::start();
         let ended = stop(running, signal).await;
-        asked.keeps(Duration::from_secs(2), "nothing had to be ended");
+        asked.assert_within(Duration::from_secs(2), "nothing had to be ended");
         let result = aborted(&ended, code, "aborted_streaming");
         assert_eq!(result["recovery"]["requests"], 1);
         goes_on(ended, &server, 1).await;
@@ -126,11 +126,11 @@ async fn a_signal_while_a_retry_is_awaited_ends_the_run_at_once() {
 #[tokio::test]
 async fn a_signal_before_the_first_request_ends_in_a_result() {
     let server = serve(Scenario::new());
-    let trial = Trial::against(&server).args(["do it", "--settings"]);
-    let mut bell = Bell::at(&trial.work().join("bell"));
+    let trial = RunBuilder::against(&server).args(["do it", "--settings"]);
+    let mut bell = FifoSignal::at(&trial.work().join("bell"));
     let helper = json!({ "apiKeyHelper": "echo $$ > bell; sleep 1000" });
     let running = trial.args([helper.to_string()]).start();
-    let helper = bell.rings().await;
+    let helper = bell.wait_for_line().await;
     let ended = stop(running, SIGTERM).await;
     let result = aborted(&ended, 143, "aborted_streaming");
     assert_eq!(result["num_turns"], 0);
@@ -142,10 +142,10 @@ async fn a_signal_before_the_first_request_ends_in_a_result() {
 async fn a_signal_while_the_prompt_is_awaited_ends_in_a_result_and_its_file() {
     let server = serve(Scenario::new());
     let often = ["--settings", r#"{"heartbeatInterval": "50ms"}"#];
-    let trial = Trial::against(&server).args(often).args(["--result-file", "result.json"]);
+    let trial = RunBuilder::against(&server).args(often).args(["--result-file", "result.json"]);
     let mut running = trial.stdin(Stdio::piped()).start();
     let _held_open = running.child.stdin.take();
-    running.hears("waiting for standard input").await;
+    running.wait_for_stderr("waiting for standard input").await;
     let ended = stop(running, SIGHUP).await;
     let kept = std::fs::read_to_string(ended.work().join("result.json")).expect("it is there");
     assert_eq!((ended.code, &ended.stdout), (Some(129), &kept));
@@ -160,16 +160,16 @@ async fn a_second_interrupt_ends_the_run_and_its_commands_at_once() {
                    (trap '' TERM; exec setsid sleep 1000 > /dev/null 2>&1 < /dev/null) & two=$!; \
                    echo $$ $one $two > bell; wait; wait; wait";
     let server = serve(Scenario::new().tool("Bash", json!({ "command": command })));
-    let trial = Trial::against(&server).args(["do it"]);
-    let mut bell = Bell::at(&trial.work().join("bell"));
+    let trial = RunBuilder::against(&server).args(["do it"]);
+    let mut bell = FifoSignal::at(&trial.work().join("bell"));
     let running = trial.start();
-    let rung = bell.rings().await;
+    let rung = bell.wait_for_line().await;
     running.signal(SIGINT);
-    assert_eq!(bell.rings().await, "told", "the first one was heard");
+    assert_eq!(bell.wait_for_line().await, "told", "the first one was heard");
     let asked = Stopwatch::start();
     running.signal(SIGINT);
     let ended = running.end().await;
-    asked.keeps(Duration::from_millis(1500), "after the second one");
+    asked.assert_within(Duration::from_millis(1500), "after the second one");
     aborted(&ended, 130, "aborted_tools");
     // The kernel may still be at it.
     let gone = async {
@@ -177,7 +177,7 @@ async fn a_second_interrupt_ends_the_run_and_its_commands_at_once() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    within("the end of its commands", gone).await;
+    with_time_limit("the end of its commands", gone).await;
     goes_on(ended, &server, 1).await;
 }
 
@@ -187,12 +187,12 @@ async fn a_run_leaves_no_daemon_behind_when_it_succeeds() {
                   read -r go < gate";
     let server =
         serve(Scenario::new().tool("Bash", json!({ "command": daemon })).reply("It runs."));
-    let trial = Trial::against(&server).args(["start it"]);
-    let mut bell = Bell::at(&trial.work().join("bell"));
+    let trial = RunBuilder::against(&server).args(["start it"]);
+    let mut bell = FifoSignal::at(&trial.work().join("bell"));
     let gate = trial.work().join("gate");
-    let _gate = Bell::at(&gate);
+    let _gate = FifoSignal::at(&gate);
     let running = trial.start();
-    let daemon = bell.rings().await;
+    let daemon = bell.wait_for_line().await;
     std::fs::write(gate, "go\n").expect("the command reads it");
     let ended = running.end().await;
     assert_eq!(ended.result()["result"], "It runs.");
@@ -200,10 +200,10 @@ async fn a_run_leaves_no_daemon_behind_when_it_succeeds() {
 }
 
 /// A shell that starts a run, as a CI system's step does, and is killed before it is over.
-async fn killed_step(server: &RehearsalServer, variable: (&str, &str)) -> Ended {
-    let trial = Trial::against(server).args(["do it", "--result-file", "result.json"]);
+async fn killed_step(server: &RehearsalServer, variable: (&str, &str)) -> FinishedProcess {
+    let trial = RunBuilder::against(server).args(["do it", "--result-file", "result.json"]);
     let step = trial.env(variable.0, variable.1).in_shell("\"$@\" & wait").start();
-    within("the request", server.wait_for_request(1)).await;
+    with_time_limit("the request", server.wait_for_request(1)).await;
     step.signal(SIGKILL);
     // Its standard output ends with the run.
     let ended = step.end().await;

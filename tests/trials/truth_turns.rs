@@ -7,7 +7,7 @@ use outlast::rehearsal::{Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use super::truth::agrees;
-use crate::support::{Bell, Ended, Trial, serve};
+use crate::support::{FifoSignal, FinishedProcess, RunBuilder, serve};
 
 fn listing() -> Value {
     json!({ "pattern": "*" })
@@ -19,8 +19,8 @@ fn works(scenario: Scenario, words: &str) -> Scenario {
     scenario.and_tool("Glob", listing()).and_tool("TodoWrite", json!({ "todos": [] }))
 }
 
-async fn run(server: &RehearsalServer, turns: u32) -> Ended {
-    let trial = Trial::against(server).args(["do it", "--max-turns", &turns.to_string()]);
+async fn run(server: &RehearsalServer, turns: u32) -> FinishedProcess {
+    let trial = RunBuilder::against(server).args(["do it", "--max-turns", &turns.to_string()]);
     trial.args(["--time-scale", "100", "--first-byte-timeout", "1h"]).run().await
 }
 
@@ -39,7 +39,7 @@ fn told(server: &RehearsalServer) -> Vec<usize> {
 }
 
 #[track_caller]
-fn out_of_turns(ended: &Ended, turns: u32, last_words: &str) -> Value {
+fn out_of_turns(ended: &FinishedProcess, turns: u32, last_words: &str) -> Value {
     let result = agrees(ended);
     assert_eq!(ended.code, Some(3), "{ended:?}");
     assert_eq!(result["subtype"], "error_max_turns");
@@ -56,7 +56,7 @@ fn asked(server: &RehearsalServer, requests: usize, told_in: &[usize]) {
     assert_eq!(server.requests().len(), requests);
     assert_eq!(told(server), told_in);
     assert_eq!(server.violations(), Vec::<String>::new());
-    assert_eq!(server.unplayed(), 0);
+    assert_eq!(server.unrequested_answers(), 0);
 }
 
 #[tokio::test]
@@ -114,11 +114,11 @@ async fn replies_before_a_crash_count_after_it() {
     // The command waits inside the shell itself, so that nothing outlives both.
     let waits = json!({ "command": "echo here > bell; read -r never < silent" });
     let server = serve(works(Scenario::new(), "One.").tool("Bash", waits).and_text("Two."));
-    let trial = Trial::against(&server).args(["do it", "--max-turns", "3"]);
-    let mut bell = Bell::at(&trial.work().join("bell"));
-    let _silent = Bell::at(&trial.work().join("silent"));
+    let trial = RunBuilder::against(&server).args(["do it", "--max-turns", "3"]);
+    let mut bell = FifoSignal::at(&trial.work().join("bell"));
+    let _silent = FifoSignal::at(&trial.work().join("silent"));
     let running = trial.start();
-    bell.rings().await;
+    bell.wait_for_line().await;
     running.signal(Signal::SIGKILL);
     let killed = running.end().await;
     assert_eq!((killed.code, killed.stdout.as_str()), (None, ""));
@@ -136,11 +136,11 @@ async fn replies_before_a_crash_count_after_it() {
 async fn no_reply_is_left_when_the_crash_took_the_last() {
     let waits = json!({ "command": "echo here > bell; read -r never < silent" });
     let server = serve(Scenario::new().tool("Bash", waits).and_text("The last."));
-    let trial = Trial::against(&server).args(["do it", "--max-turns", "1"]);
-    let mut bell = Bell::at(&trial.work().join("bell"));
-    let _silent = Bell::at(&trial.work().join("silent"));
+    let trial = RunBuilder::against(&server).args(["do it", "--max-turns", "1"]);
+    let mut bell = FifoSignal::at(&trial.work().join("bell"));
+    let _silent = FifoSignal::at(&trial.work().join("silent"));
     let running = trial.start();
-    bell.rings().await;
+    bell.wait_for_line().await;
     running.signal(Signal::SIGKILL);
     let killed = running.end().await;
 

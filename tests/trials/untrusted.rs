@@ -8,7 +8,7 @@ use outlast::rehearsal::{Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use super::truth::agrees;
-use crate::support::{Ended, Trial, serve};
+use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// Written by whatever of the checkout runs.
 const PROOF: &str = "it-ran";
@@ -82,9 +82,9 @@ fn looks_around() -> Scenario {
 }
 
 /// Runs in a hostile checkout with a `PATH` that leads into it.
-async fn visit(server: &RehearsalServer, elsewhere: &RehearsalServer, flags: &[&str]) -> Ended {
+async fn visit(server: &RehearsalServer, elsewhere: &RehearsalServer, flags: &[&str]) -> FinishedProcess {
     let outer = std::env::var("PATH").unwrap_or_default();
-    let trial = Trial::bare(&server.base_url())
+    let trial = RunBuilder::bare(&server.base_url())
         .env("PATH", &format!(".:node_modules/.bin::{outer}:"))
         .args(["look around", "--output-format", "stream-json"])
         .args(flags);
@@ -152,7 +152,7 @@ async fn a_checkout_that_somebody_vouches_for_gets_what_it_wants() {
 #[tokio::test]
 async fn a_file_that_leads_to_a_secret_tells_nothing_of_it() {
     let server = serve(Scenario::new().reply("Done."));
-    let trial = Trial::against(&server).args(["hello"]);
+    let trial = RunBuilder::against(&server).args(["hello"]);
     let secret = trial.work().with_file_name("id_rsa");
     let key = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\n";
     fs::write(&secret, key).expect("a file");
@@ -173,7 +173,7 @@ async fn a_file_that_leads_to_a_secret_tells_nothing_of_it() {
 #[tokio::test]
 async fn a_rehearsal_sees_neither_settings_nor_keys_of_the_user() {
     let elsewhere = serve(Scenario::new());
-    let trial = Trial::bare("http://127.0.0.1:9").args(["rehearse", "hello"]);
+    let trial = RunBuilder::bare("http://127.0.0.1:9").args(["rehearse", "hello"]);
     let home = trial.work().with_file_name("config");
     let settings = json!({
         "apiKeyHelper": format!("touch {}; echo real-key", trial.work().join(PROOF).display()),
@@ -190,7 +190,7 @@ async fn a_rehearsal_sees_neither_settings_nor_keys_of_the_user() {
 #[tokio::test]
 async fn every_stream_says_which_outlast_this_is() {
     let server = serve(Scenario::new().reply("Done."));
-    let trial = Trial::against(&server).args(["hello", "--output-format", "stream-json"]);
+    let trial = RunBuilder::against(&server).args(["hello", "--output-format", "stream-json"]);
     let ended = trial.run().await;
     let result = agrees(&ended);
     for frame in [&ended.frames()[0], &result] {

@@ -9,7 +9,7 @@ use outlast::rehearsal::{ScriptedFaultKind, FaultPosition, Scenario};
 use serde_json::{Value, json};
 
 use super::truth::agrees;
-use crate::support::{Ended, Trial, serve};
+use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// A site on loopback: its address, and how often it was asked. Its thread ends with the process.
 fn site(answer: &'static str) -> (SocketAddr, Arc<AtomicUsize>) {
@@ -38,7 +38,7 @@ fn fetches(address: SocketAddr) -> Scenario {
 }
 
 /// What the model was told of its page.
-fn told(ended: &Ended) -> Value {
+fn told(ended: &FinishedProcess) -> Value {
     let frames = ended.frames();
     let user = frames.iter().find(|frame| frame["type"] == "user").expect("a tool result");
     user["message"]["content"][0].clone()
@@ -52,7 +52,7 @@ const FRAMES: [&str; 3] = ["Do it.", "--output-format", "stream-json"];
 async fn a_page_that_is_allowed_and_opened_reaches_the_model() {
     let (address, asked) = site(PAGE);
     let server = serve(fetches(address));
-    let trial = Trial::bare(&server.base_url()).args(FRAMES).args(ALLOWED).args(OPENED);
+    let trial = RunBuilder::bare(&server.base_url()).args(FRAMES).args(ALLOWED).args(OPENED);
     let ended = trial.run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let told = told(&ended).to_string();
@@ -68,7 +68,7 @@ async fn no_page_is_asked_for_on_behalf_of_a_reply_that_is_thrown_away() {
     let url = format!("http://{address}/page");
     let torn = Scenario::new().tool("WebFetch", json!({ "url": url, "prompt": "all" }));
     let server = serve(torn.fault(ScriptedFaultKind::Stall, FaultPosition::Events(7)).reply("Done."));
-    let trial = Trial::bare(&server.base_url()).args(FRAMES).args(ALLOWED).args(OPENED);
+    let trial = RunBuilder::bare(&server.base_url()).args(FRAMES).args(ALLOWED).args(OPENED);
     let ended = trial.args(["--stream-idle-timeout", "2s"]).run().await;
     assert_eq!((ended.code, server.requests().len()), (Some(0), 2), "{ended:?}");
     assert_eq!(asked.load(Ordering::SeqCst), 0);
@@ -78,7 +78,7 @@ async fn no_page_is_asked_for_on_behalf_of_a_reply_that_is_thrown_away() {
 async fn without_a_rule_nothing_is_asked_and_the_result_lists_it() {
     let (address, asked) = site(PAGE);
     let server = serve(fetches(address));
-    let ended = Trial::bare(&server.base_url()).args(FRAMES).args(OPENED).run().await;
+    let ended = RunBuilder::bare(&server.base_url()).args(FRAMES).args(OPENED).run().await;
     let result = ended.result();
     assert_eq!(result["permission_denials"][0]["tool_name"], "WebFetch", "{result}");
     assert!(told(&ended).to_string().contains("WebFetch(domain:127.0.0.1)"), "{ended:?}");
@@ -89,7 +89,7 @@ async fn without_a_rule_nothing_is_asked_and_the_result_lists_it() {
 async fn this_machine_is_closed_and_no_untrusted_repository_opens_it() {
     let (address, asked) = site(PAGE);
     let server = serve(fetches(address));
-    let trial = Trial::bare(&server.base_url()).args(FRAMES).args(ALLOWED);
+    let trial = RunBuilder::bare(&server.base_url()).args(FRAMES).args(ALLOWED);
     std::fs::create_dir(trial.work().join(".claude")).expect("a folder");
     std::fs::write(trial.work().join(".claude/settings.json"), OPENED[1]).expect("a file");
     let ended = trial.run().await;
@@ -115,7 +115,7 @@ async fn a_page_that_never_ends_holds_no_run_longer_than_its_deadline() {
         let _ = socket.read(&mut [0; 16]);
     });
     let server = serve(fetches(address));
-    let trial = Trial::bare(&server.base_url()).args(FRAMES).args(ALLOWED).args(OPENED);
+    let trial = RunBuilder::bare(&server.base_url()).args(FRAMES).args(ALLOWED).args(OPENED);
     let ended = trial.args(["--max-duration", "7s"]).run().await;
     assert_eq!(ended.code, Some(5), "{ended:?}");
     assert_eq!(asked.try_recv(), Ok(()));

@@ -2,8 +2,8 @@
 
 use std::time::SystemTime;
 
-use outlast::model::answer::read_whole;
-use outlast::model::fault::refused;
+use outlast::model::answer::parse_message;
+use outlast::model::fault::fault_of_response;
 use outlast::recovery::{ErrorClass, Fault, BlockIndex, RejectedContent, classify};
 use proptest::prelude::*;
 use reqwest::header::{HeaderMap, HeaderValue};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{data, recorded};
 
-const MEANINGS: &[(&str, ErrorClass)] = &[
+const EXPECTED_CLASSES: &[(&str, ErrorClass)] = &[
     ("bedrock-400-context.json", ErrorClass::PromptTooLong),
     ("bedrock-400-input.json", ErrorClass::PromptTooLong),
     ("bedrock-400-maxlength.json", ErrorClass::PromptTooLong),
@@ -199,7 +199,7 @@ const MEANINGS: &[(&str, ErrorClass)] = &[
 ];
 
 /// What Amazon calls an error, in a header, where the body says only what it means.
-const NAMES: &[(&str, &str)] = &[
+const AMAZON_ERROR_TYPES: &[(&str, &str)] = &[
     ("bedrock-400-input.json", "ValidationException"),
     ("bedrock-400-maxlength.json", "ValidationException"),
     ("bedrock-400-model.json", "ValidationException"),
@@ -259,7 +259,7 @@ const WINDOWS: &[(&str, Option<u64>)] = &[
 type At = (usize, Option<usize>, Option<usize>);
 
 /// What a recorded refusal finds wrong with the conversation, and where.
-const POISONS: &[(&str, Option<RejectedContent>, Option<At>)] = &[
+const EXPECTED_POISONS: &[(&str, Option<RejectedContent>, Option<At>)] = &[
     ("bedrock-400-quoted-pdf.json", Some(RejectedContent::Media), Some((0, Some(1), None))),
     ("bedrock-400-quoted-signature.json", Some(RejectedContent::Thinking), Some((1, Some(0), None))),
     ("bedrock-400-tool-pair.json", Some(RejectedContent::Pairs), Some((2, None, None))),
@@ -299,21 +299,21 @@ fn body(name: &str) -> Vec<u8> {
 
 fn fault(name: &str) -> Fault {
     let mut headers = HeaderMap::new();
-    if let Some((_, error)) = NAMES.iter().find(|(known, _)| *known == name) {
+    if let Some((_, error)) = AMAZON_ERROR_TYPES.iter().find(|(known, _)| *known == name) {
         let value = format!("{error}:http://internal.amazon.com/coral/com.amazon.bedrock/");
         headers.insert("x-amzn-errortype", HeaderValue::from_str(&value).expect("plain text"));
     }
-    refused(status(name), &headers, &body(name), SystemTime::now())
+    fault_of_response(status(name), &headers, &body(name), SystemTime::now())
 }
 
 fn answered(status: u16, body: &[u8]) -> Fault {
-    refused(status, &HeaderMap::new(), body, SystemTime::now())
+    fault_of_response(status, &HeaderMap::new(), body, SystemTime::now())
 }
 
 #[test]
 fn every_recorded_body_has_its_meaning() {
     let mut wrong = Vec::new();
-    for (name, class) in MEANINGS {
+    for (name, class) in EXPECTED_CLASSES {
         let fault = fault(name);
         let found = classify(&fault).class;
         if found != *class {
@@ -328,7 +328,7 @@ fn every_recorded_body_is_in_the_table() {
     let entries = std::fs::read_dir(data("bodies")).expect("the folder is there");
     for entry in entries {
         let name = entry.expect("readable").file_name().into_string().expect("plain names");
-        let known = name == "README.md" || MEANINGS.iter().any(|(known, _)| *known == name);
+        let known = name == "README.md" || EXPECTED_CLASSES.iter().any(|(known, _)| *known == name);
         assert!(known, "{name} has no meaning yet");
     }
 }
@@ -366,7 +366,7 @@ fn every_class_that_a_service_can_say_was_said_by_the_api_and_by_a_gateway() {
             | ErrorClass::InvalidRequest => false,
         };
         for by_the_api in [true, false] {
-            let said = MEANINGS
+            let said = EXPECTED_CLASSES
                 .iter()
                 .filter(|(name, _)| name.starts_with("official-") == by_the_api)
                 .any(|(_, meaning)| *meaning == class);
@@ -379,7 +379,7 @@ fn every_class_that_a_service_can_say_was_said_by_the_api_and_by_a_gateway() {
 fn a_throttle_of_a_cloud_is_never_taken_for_anything_else() {
     let clouds = ["bedrock-429", "vertex-429", "litellm-429-bedrock", "litellm-429-vertex"];
     let throttles: Vec<_> =
-        MEANINGS.iter().filter(|row| clouds.iter().any(|cloud| row.0.starts_with(cloud))).collect();
+        EXPECTED_CLASSES.iter().filter(|row| clouds.iter().any(|cloud| row.0.starts_with(cloud))).collect();
     assert!(throttles.len() >= 10, "{throttles:?}");
     for (name, class) in throttles {
         let known = matches!(class, ErrorClass::RateLimit | ErrorClass::ServerOverload);
@@ -395,20 +395,20 @@ fn a_throttle_of_a_cloud_is_never_taken_for_anything_else() {
 #[test]
 fn every_overflow_gives_away_the_window_if_it_names_one() {
     for (name, window) in WINDOWS {
-        assert_eq!(fault(name).window(), *window, "{name}: {:?}", fault(name));
+        assert_eq!(fault(name).named_window(), *window, "{name}: {:?}", fault(name));
     }
-    let others = MEANINGS.iter().filter(|(_, class)| *class != ErrorClass::PromptTooLong);
+    let others = EXPECTED_CLASSES.iter().filter(|(_, class)| *class != ErrorClass::PromptTooLong);
     for (name, _) in others {
-        assert_eq!(fault(name).window(), None, "{name} is no overflow");
+        assert_eq!(fault(name).named_window(), None, "{name} is no overflow");
     }
 }
 
 #[test]
 fn a_poisoned_conversation_is_told_by_what_is_wrong_and_where() {
-    for (name, poison, place) in POISONS {
+    for (name, poison, place) in EXPECTED_POISONS {
         let fault = fault(name);
         let place = place.map(|(message, block, inner)| BlockIndex { message, block, inner });
-        assert_eq!((fault.poison(), fault.place()), (*poison, place), "{name}: {fault:?}");
+        assert_eq!((fault.rejected_content(), fault.rejected_block()), (*poison, place), "{name}: {fault:?}");
     }
 }
 
@@ -447,7 +447,7 @@ fn a_page_is_told_by_its_title() {
 fn amazon_names_its_requests_in_a_header_of_its_own() {
     let mut headers = HeaderMap::new();
     headers.insert("x-amzn-requestid", HeaderValue::from_static("158a2e26"));
-    let fault = refused(429, &headers, b"{}", SystemTime::now());
+    let fault = fault_of_response(429, &headers, b"{}", SystemTime::now());
     assert_eq!(fault.request_id.as_deref(), Some("158a2e26"));
 }
 
@@ -535,7 +535,7 @@ fn an_error_in_place_of_a_reply_is_that_error() {
         (json!({ "error": "nobody knows" }), ErrorClass::BadResponse),
     ];
     for (body, class) in cases {
-        let kind = read_whole(body.to_string().as_bytes()).expect_err("no reply");
+        let kind = parse_message(body.to_string().as_bytes()).expect_err("no reply");
         let fault = Fault::new(kind, outlast::recovery::FailureStage::Status);
         assert_eq!(classify(&fault).class, class, "{body}");
     }
@@ -548,7 +548,7 @@ fn counts_that_no_reply_has_are_not_believed() {
         "stop_reason": "end_turn",
         "usage": { "input_tokens": u64::MAX, "cache_read_input_tokens": u64::MAX },
     });
-    let answer = read_whole(body.to_string().as_bytes()).expect("a reply");
+    let answer = parse_message(body.to_string().as_bytes()).expect("a reply");
     assert!(answer.usage.input() < 1 << 42);
 }
 
@@ -608,15 +608,15 @@ fn any_json() -> impl Strategy<Value = Value> {
 }
 
 /// What must hold of any answer at all.
-fn is_judged(status: u16, body: &[u8]) -> Result<(), TestCaseError> {
+fn assert_classified(status: u16, body: &[u8]) -> Result<(), TestCaseError> {
     let fault = answered(status, body);
     let class = classify(&fault).class;
     prop_assert_eq!(fault.status(), (status != 200).then_some(status));
-    prop_assert_eq!(fault.window().is_some() && class != ErrorClass::PromptTooLong, false);
-    if fault.poison().is_some() || fault.place().is_some() {
+    prop_assert_eq!(fault.named_window().is_some() && class != ErrorClass::PromptTooLong, false);
+    if fault.rejected_content().is_some() || fault.rejected_block().is_some() {
         prop_assert!(!matches!(class, ErrorClass::RateLimit | ErrorClass::ServerError));
     }
-    let (Ok(_) | Err(_)) = read_whole(body);
+    let (Ok(_) | Err(_)) = parse_message(body);
     Ok(())
 }
 
@@ -625,13 +625,13 @@ proptest! {
 
     #[test]
     fn no_json_and_no_status_is_beyond_judgement(body in any_json(), status in 100..600_u16) {
-        is_judged(status, body.to_string().as_bytes())?;
+        assert_classified(status, body.to_string().as_bytes())?;
     }
 
     #[test]
     fn no_bytes_and_no_status_are_beyond_judgement(
         body in prop::collection::vec(any::<u8>(), 0..200), status in 100..600_u16,
     ) {
-        is_judged(status, &body)?;
+        assert_classified(status, &body)?;
     }
 }

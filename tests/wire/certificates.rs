@@ -35,7 +35,7 @@ async fn class_of(asked: ModelCall, set: fn(&mut ModelService)) -> Option<(Error
     set(&mut endpoint);
     let result = ask(&ModelClient::new(endpoint).expect("the endpoint is right"), asked).await;
     serving.join().expect("the server ended well");
-    result.err().map(|fault| (classify(&fault).class, fault.reach))
+    result.err().map(|fault| (classify(&fault).class, fault.stage))
 }
 
 fn trust_the_test_authority(endpoint: &mut ModelService) {
@@ -45,14 +45,14 @@ fn trust_the_test_authority(endpoint: &mut ModelService) {
 #[tokio::test]
 async fn an_unknown_authority_is_a_certificate_error() {
     for asked in [STREAMING, FRESH] {
-        let expected = (ErrorClass::SslCertError, FailureStage::Nowhere);
+        let expected = (ErrorClass::SslCertError, FailureStage::Unsent);
         assert_eq!(class_of(asked, |_| {}).await, Some(expected));
     }
 }
 
 #[tokio::test]
 async fn a_certificate_for_another_name_is_a_certificate_error() {
-    let expected = (ErrorClass::SslCertError, FailureStage::Nowhere);
+    let expected = (ErrorClass::SslCertError, FailureStage::Unsent);
     let found = class_of(STREAMING, |endpoint| {
         trust_the_test_authority(endpoint);
         endpoint.base_url = endpoint.base_url.replace("localhost", "[::ffff:127.0.0.1]");

@@ -61,7 +61,7 @@ async fn a_kept_connection_that_dies_under_the_request_is_stale() {
         ask(&client, STREAMING).await.expect("a reply");
         // The second request is read, and then the server is gone.
         let fault = ask(&client, STREAMING).await.expect_err("no second reply");
-        assert_eq!(fault.reach, FailureStage::StaleConnection, "{fault:?}");
+        assert_eq!(fault.stage, FailureStage::StaleConnection, "{fault:?}");
         assert_eq!(classify(&fault).class, ErrorClass::ConnectionError);
         assert_eq!(server.connections(), 1, "nothing was sent again");
     }
@@ -71,7 +71,7 @@ async fn a_kept_connection_that_dies_under_the_request_is_stale() {
 async fn a_new_connection_that_dies_under_the_request_is_not_stale() {
     for script in [vec![], vec![Act::Read], vec![Act::Read, Act::Reset], vec![Act::Reset]] {
         let fault = fault_of(script.clone()).await;
-        assert_eq!(fault.reach, FailureStage::FreshConnection, "{script:?}: {fault:?}");
+        assert_eq!(fault.stage, FailureStage::FreshConnection, "{script:?}: {fault:?}");
         assert_eq!(classify(&fault).class, ErrorClass::ConnectionError);
     }
 }
@@ -82,7 +82,7 @@ async fn headers_that_break_off_are_a_dead_connection() {
     for end in [vec![], vec![Act::Reset]] {
         let fault = fault_of([vec![Act::Read, Act::Send(head.clone())], end].concat()).await;
         assert_eq!(classify(&fault).class, ErrorClass::ConnectionError, "{fault:?}");
-        assert_eq!(fault.reach, FailureStage::FreshConnection);
+        assert_eq!(fault.stage, FailureStage::FreshConnection);
     }
 }
 
@@ -98,7 +98,7 @@ async fn nobody_listening_is_a_connection_error_that_went_nowhere() {
     let url = format!("http://{address}");
     let secret = format!("{}/v1?token=hush", url.replace("//", "//me:hush@"));
     let fault = ask(&client(&secret), STREAMING).await.expect_err("nobody answers");
-    assert_eq!(fault.reach, FailureStage::Nowhere);
+    assert_eq!(fault.stage, FailureStage::Unsent);
     assert_eq!(classify(&fault).class, ErrorClass::ConnectionError);
     assert!(!fault.detail().contains("hush"), "{fault:?}");
     assert!(fault.detail().to_lowercase().contains("refused"), "{fault:?}");
@@ -110,8 +110,8 @@ async fn nobody_listening_is_a_connection_error_that_went_nowhere() {
 async fn a_name_that_does_not_resolve_went_nowhere() {
     let fault = ask(&client("http://no-such-host.invalid"), STREAMING).await.expect_err("no host");
     assert_eq!(
-        (classify(&fault).class, fault.reach),
-        (ErrorClass::ConnectionError, FailureStage::Nowhere)
+        (classify(&fault).class, fault.stage),
+        (ErrorClass::ConnectionError, FailureStage::Unsent)
     );
 }
 
@@ -135,7 +135,7 @@ async fn a_stream_that_breaks_is_torn_and_says_how_far_it_came() {
             // A reset may overtake what was sent before it.
             let may_lose = matches!(script.last(), Some(Act::Reset));
             let fault = fault_of(script).await;
-            assert!(fault.reach == reach || may_lose, "{fault:?}");
+            assert!(fault.stage == reach || may_lose, "{fault:?}");
             assert_eq!(classify(&fault).class, ErrorClass::ConnectionError, "{fault:?}");
         }
     }
@@ -208,7 +208,7 @@ async fn every_status_is_one_request_and_one_fault() {
         assert_eq!(fault.status(), (!success).then_some(status), "{fault:?}");
         if !success {
             assert_eq!(fault.request_id.as_deref(), Some("req_1"));
-            assert_eq!(fault.reach, if status == 101 { fault.reach } else { FailureStage::Status });
+            assert_eq!(fault.stage, if status == 101 { fault.stage } else { FailureStage::Status });
         }
     }
 }
@@ -271,7 +271,7 @@ async fn an_error_body_that_breaks_off_keeps_its_status() {
         b"HTTP/1.1 529 x\r\nretry-after: 7\r\ncontent-length: 500\r\n\r\n{\"type\":\"err".to_vec();
     let fault = fault_of(vec![Act::Read, Act::Send(cut)]).await;
     assert_eq!(classify(&fault).class, ErrorClass::ServerOverload, "{fault:?}");
-    assert_eq!(fault.wish.map(|wish| wish.wait.as_secs()), Some(7));
+    assert_eq!(fault.retry_after.map(|wish| wish.wait.as_secs()), Some(7));
 }
 
 #[tokio::test]
@@ -281,7 +281,7 @@ async fn an_endless_error_body_is_read_in_part() {
     let fault = fault_of(vec![Act::Read, Act::Send(head), Act::Repeat(vec![b'x'; 4096])]).await;
     let FaultKind::Refused { status: 500, message, .. } = &fault.kind else { panic!("{fault:?}") };
     assert!(message.len() < 3000);
-    began.keeps(Duration::from_secs(4), "its size ends it, not the clock");
+    began.assert_within(Duration::from_secs(4), "its size ends it, not the clock");
 }
 
 #[tokio::test]

@@ -74,7 +74,7 @@ async fn a_rejected_key_is_fetched_anew() {
     let server = Server::answering(answer(401, "", &recorded("bodies/official-401.json"))).await;
     let client = with(&server, Credential::Helper(counting(&folder)));
     ask(&client, STREAMING).await.expect_err("rejected");
-    assert_eq!(client.refresh().await, Renewal::Another);
+    assert_eq!(client.refresh().await, Renewal::Replaced);
     ask(&client, STREAMING).await.expect_err("rejected");
     ask(&client, STREAMING).await.expect_err("rejected");
     let keys = ["key-1", "key-2", "key-3"];
@@ -90,7 +90,7 @@ async fn the_same_key_again_is_confirmed_by_a_helper_and_by_nothing_else() {
     ask(&same, STREAMING).await.expect("a reply");
     assert_eq!(same.refresh().await, Renewal::Confirmed);
     let fixed = with(&server, Credential::ApiKey(Secret::new("k")));
-    assert_eq!(fixed.refresh().await, Renewal::Same);
+    assert_eq!(fixed.refresh().await, Renewal::Unchanged);
 }
 
 #[tokio::test]
@@ -102,7 +102,7 @@ async fn a_helper_that_fails_counts_as_a_bad_key_and_nothing_is_sent() {
         let client = with(&server, Credential::Helper(HelperCommand::new(command)));
         let fault = ask(&client, STREAMING).await.expect_err("no key");
         assert_eq!(classify(&fault).class, ErrorClass::InvalidApiKey, "{fault:?}");
-        assert_eq!((fault.reach, fault.status()), (FailureStage::Nowhere, None));
+        assert_eq!((fault.stage, fault.status()), (FailureStage::Unsent, None));
         assert!(!fault.detail().contains("secret"));
         let Renewal::Failed(again) = client.refresh().await else { panic!("{command}") };
         assert_eq!(*again, fault);
@@ -124,8 +124,8 @@ fn a_credential_is_never_shown() {
     let secret = Secret::new(" top-secret ");
     let all = [Credential::ApiKey(secret.clone()), Credential::Bearer(secret.clone())];
     assert!(!format!("{all:?} {secret:?}").contains("top-secret"));
-    assert_eq!(secret.scrub("is top-secret, yes"), "is [redacted], yes");
-    assert_eq!(Secret::new("").scrub("kept"), "kept");
+    assert_eq!(secret.redact_in("is top-secret, yes"), "is [redacted], yes");
+    assert_eq!(Secret::new("").redact_in("kept"), "kept");
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use outlast::model::fault::refused;
-use outlast::model::headers::{RateLimits, ruling, wish};
+use outlast::model::fault::fault_of_response;
+use outlast::model::headers::{RateLimits, parse_retry_hint, parse_retry_after};
 use outlast::recovery::{RetryHint, RetryAfter, RetryAfterSource};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
@@ -24,8 +24,8 @@ fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
     pairs.iter().map(pair).collect()
 }
 
-fn wished(status: u16, pairs: &[(&str, &str)]) -> Option<(f64, RetryAfterSource)> {
-    let wish = wish(&headers(pairs), status, "", now())?;
+fn parsed_retry_after(status: u16, pairs: &[(&str, &str)]) -> Option<(f64, RetryAfterSource)> {
+    let wish = parse_retry_after(&headers(pairs), status, "", now())?;
     Some((wish.wait.as_secs_f64(), wish.source))
 }
 
@@ -53,7 +53,7 @@ fn retry_after_is_read_in_all_its_forms() {
     for (pairs, expected) in cases {
         for status in [408, 429, 500, 529] {
             let expected = expected.map(|seconds| (seconds, RetryAfter));
-            assert_eq!(wished(status, pairs), expected, "{pairs:?}");
+            assert_eq!(parsed_retry_after(status, pairs), expected, "{pairs:?}");
         }
     }
 }
@@ -63,8 +63,8 @@ fn a_rate_limit_waits_for_its_reset() {
     use RetryAfterSource::Reset;
 
     let unified = [("anthropic-ratelimit-unified-reset", "1795295400")];
-    assert_eq!(wished(429, &unified), Some((600.0, Reset)));
-    assert_eq!(wished(529, &unified), None, "only a 429 is about limits");
+    assert_eq!(parsed_retry_after(429, &unified), Some((600.0, Reset)));
+    assert_eq!(parsed_retry_after(529, &unified), None, "only a 429 is about limits");
     let minute = [
         ("anthropic-ratelimit-requests-remaining", "0"),
         ("anthropic-ratelimit-requests-reset", "2026-11-21T21:00:10Z"),
@@ -73,23 +73,23 @@ fn a_rate_limit_waits_for_its_reset() {
         ("anthropic-ratelimit-input-tokens-remaining", "17"),
         ("anthropic-ratelimit-input-tokens-reset", "2026-11-21T21:00:59Z"),
     ];
-    assert_eq!(wished(429, &minute), Some((30.0, Reset)), "the last of those that ran out");
+    assert_eq!(parsed_retry_after(429, &minute), Some((30.0, Reset)), "the last of those that ran out");
     let past = [("anthropic-ratelimit-unified-reset", "1795294800")];
-    assert_eq!(wished(429, &past), None);
+    assert_eq!(parsed_retry_after(429, &past), None);
     let both = [unified[0], ("retry-after", "5")];
-    assert_eq!(wished(429, &both), Some((5.0, RetryAfterSource::RetryAfter)));
+    assert_eq!(parsed_retry_after(429, &both), Some((5.0, RetryAfterSource::RetryAfter)));
 }
 
 #[test]
 fn a_reset_that_is_only_in_the_text_is_found() {
-    let fault = refused(429, &HeaderMap::new(), &recorded("bodies/litellm-429-key.json"), now());
+    let fault = fault_of_response(429, &HeaderMap::new(), &recorded("bodies/litellm-429-key.json"), now());
     let wait = Duration::from_secs(8 * 60 + 23);
-    assert_eq!(fault.wish, Some(RetryAfter { wait, source: RetryAfterSource::Reset }));
+    assert_eq!(fault.retry_after, Some(RetryAfter { wait, source: RetryAfterSource::Reset }));
 }
 
 #[test]
 fn the_verdict_of_the_server_is_read() {
-    let verdict = |value| ruling(&headers(&[("x-should-retry", value)]));
+    let verdict = |value| parse_retry_hint(&headers(&[("x-should-retry", value)]));
     assert_eq!(verdict("true"), Some(RetryHint::Retry));
     assert_eq!(verdict("False"), Some(RetryHint::Stop));
     assert_eq!(verdict("maybe"), None);
@@ -97,8 +97,8 @@ fn the_verdict_of_the_server_is_read() {
 
 #[test]
 fn limits_are_read_when_there_are_any() {
-    assert_eq!(RateLimits::read(&headers(&[("retry-after", "7")])), None);
-    let limits = RateLimits::read(&headers(&[
+    assert_eq!(RateLimits::parse(&headers(&[("retry-after", "7")])), None);
+    let limits = RateLimits::parse(&headers(&[
         ("anthropic-ratelimit-unified-representative-claim", "five_hour"),
         ("anthropic-ratelimit-unified-reset", "1795295400"),
         ("anthropic-ratelimit-unified-overage-status", "rejected"),
@@ -128,9 +128,9 @@ fn a_refusal_carries_what_the_headers_said() {
         ("retry-after", "2"),
         ("anthropic-ratelimit-unified-overage-disabled-reason", "no_limits_configured"),
     ]);
-    let fault = refused(529, &headers, b"", now());
+    let fault = fault_of_response(529, &headers, b"", now());
     assert_eq!(fault.request_id.as_deref(), Some("req_9"));
-    assert_eq!(fault.ruling, Some(RetryHint::Stop));
-    assert_eq!(fault.wish.map(|wish| wish.wait), Some(Duration::from_secs(2)));
+    assert_eq!(fault.retry_hint, Some(RetryHint::Stop));
+    assert_eq!(fault.retry_after.map(|wish| wish.wait), Some(Duration::from_secs(2)));
     assert_eq!(fault.overage_disabled.as_deref(), Some("no_limits_configured"));
 }

@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_mins(4);
 const STREAMING: ModelCall = ModelCall {
     purpose: CallPurpose::Reply,
     fast: false,
-    yields: true,
+    may_wait_for_shared_limit: true,
     rung: 0,
     cap: 8192,
     mode: ReplyMode::Streaming,
@@ -83,7 +83,7 @@ async fn ask_watched(
         fast: false,
         source: None,
     };
-    let asked = client.ask(&prompt, &ask, watch);
+    let asked = client.attempt(&prompt, &ask, watch);
     let result = tokio::time::timeout(PATIENCE, asked).await.expect("an attempt always ends");
     result.map_err(|fault| *fault)
 }

@@ -12,32 +12,32 @@ use tempfile::TempDir;
 
 use super::server::{Act, Server, answer, stream};
 use super::{PATIENCE, STREAMING, ask, data, endpoint, recorded};
-use crate::support::tokens::{Tokens, keep, kept};
+use crate::support::tokens::{TokenEndpoint, write_login, read_login};
 
 /// A model that answers everyone, a token endpoint, and a login on the disk.
-struct Stage {
+struct OauthFixture {
     model: Server,
-    tokens: Tokens,
+    tokens: TokenEndpoint,
     folder: TempDir,
 }
 
-impl Stage {
+impl OauthFixture {
     /// With a login that ends after so many seconds.
     async fn with(seconds: i64) -> Self {
         let model = Server::answering(stream(&recorded("streams/text.sse"))).await;
-        let (tokens, folder) = (Tokens::start().await, tempfile::tempdir().expect("a folder"));
-        keep(folder.path(), &tokens.login(seconds));
+        let (tokens, folder) = (TokenEndpoint::start().await, tempfile::tempdir().expect("a folder"));
+        write_login(folder.path(), &tokens.login(seconds));
         Self { model, tokens, folder }
     }
 
     /// Changes members of the login. Those that become `null` are gone.
     fn change(self, members: Value) -> Self {
-        let mut file = kept(self.folder.path());
+        let mut file = read_login(self.folder.path());
         let Value::Object(members) = members else { panic!("an object") };
         for (name, value) in members {
             file["claudeAiOauth"][name] = value;
         }
-        keep(self.folder.path(), &file);
+        write_login(self.folder.path(), &file);
         self
     }
 
@@ -79,7 +79,7 @@ impl Stage {
         let before = self.text();
         let fault = ask(&self.client(), STREAMING).await.expect_err("there is no token");
         assert_eq!(self.text(), before);
-        assert_eq!(fault.reach, FailureStage::Nowhere);
+        assert_eq!(fault.stage, FailureStage::Unsent);
         assert_eq!(self.model.connections(), 0);
         let shown = format!("{fault:?}");
         for secret in ["access-token", "refresh-token"] {
@@ -98,7 +98,7 @@ fn login(file: &Value) -> &Value {
 
 #[tokio::test]
 async fn a_login_that_lasts_is_used_as_it_is() {
-    let stage = Stage::with(3600).await;
+    let stage = OauthFixture::with(3600).await;
     ask(&stage.client(), STREAMING).await.expect("a reply");
     assert_eq!(stage.sent(), ["access-token-0"]);
     assert!(stage.tokens.requests().is_empty());
@@ -106,7 +106,7 @@ async fn a_login_that_lasts_is_used_as_it_is() {
 
 #[tokio::test]
 async fn an_expired_login_is_renewed_before_anything_is_sent() {
-    let stage = Stage::with(-1).await;
+    let stage = OauthFixture::with(-1).await;
     let client = stage.client();
     for _ in 0..2 {
         ask(&client, STREAMING).await.expect("a reply");
@@ -118,7 +118,7 @@ async fn an_expired_login_is_renewed_before_anything_is_sent() {
     let body = "grant_type=refresh_token&refresh_token=refresh-token-0&client_id=outlast-tests";
     assert!(request.ends_with(&format!("\r\n\r\n{body}")), "{request}");
 
-    let file = kept(stage.folder.path());
+    let file = read_login(stage.folder.path());
     assert_eq!(login(&file)["accessToken"], "access-token-1");
     assert_eq!(login(&file)["refreshToken"], "refresh-token-1");
     assert_eq!(login(&file)["scopes"], json!(["user:inference"]));
@@ -135,22 +135,22 @@ async fn an_expired_login_is_renewed_before_anything_is_sent() {
 
 #[tokio::test]
 async fn a_login_without_a_token_fetches_one() {
-    let stage = Stage::with(3600).await.change(json!({ "accessToken": null }));
+    let stage = OauthFixture::with(3600).await.change(json!({ "accessToken": null }));
     ask(&stage.client(), STREAMING).await.expect("a reply");
     assert_eq!(stage.sent(), ["access-token-1"]);
 }
 
 #[tokio::test]
 async fn a_login_near_its_end_is_renewed_ahead_of_time() {
-    let stage = Stage::with(30).await;
+    let stage = OauthFixture::with(30).await;
     ask(&stage.client(), STREAMING).await.expect("a reply");
     assert_eq!(stage.sent(), ["access-token-1"]);
 }
 
 #[tokio::test]
 async fn a_renewal_ahead_of_time_may_fail_and_is_not_tried_with_every_request() {
-    let stage = Stage::with(30).await;
-    stage.tokens.answers(503, "");
+    let stage = OauthFixture::with(30).await;
+    stage.tokens.answer_with(503, "");
     let client = stage.client();
     for _ in 0..3 {
         ask(&client, STREAMING).await.expect("the token is still good");
@@ -161,7 +161,7 @@ async fn a_renewal_ahead_of_time_may_fail_and_is_not_tried_with_every_request() 
 
 #[tokio::test]
 async fn nobody_waits_for_another_process_while_the_token_is_good() {
-    let stage = Stage::with(30).await;
+    let stage = OauthFixture::with(30).await;
     let lock = File::create(stage.folder.path().join(".credentials.json.lock")).expect("a file");
     lock.lock().expect("it is free");
     ask(&stage.client(), STREAMING).await.expect("a reply");
@@ -171,9 +171,9 @@ async fn nobody_waits_for_another_process_while_the_token_is_good() {
 
 #[tokio::test]
 async fn a_token_that_lives_shorter_than_the_margin_is_used_while_it_lives() {
-    let stage = Stage::with(-1).await;
+    let stage = OauthFixture::with(-1).await;
     let short = json!({ "access_token": "access-token-x", "expires_in": "40" });
-    stage.tokens.answers(200, &short.to_string());
+    stage.tokens.answer_with(200, &short.to_string());
     let client = stage.client();
     for _ in 0..2 {
         ask(&client, STREAMING).await.expect("a reply");
@@ -181,13 +181,13 @@ async fn a_token_that_lives_shorter_than_the_margin_is_used_while_it_lives() {
     assert_eq!(stage.sent(), ["access-token-x"; 2]);
     assert_eq!(stage.tokens.requests().len(), 1);
     // An answer without a refresh token leaves the old one in force.
-    let file = kept(stage.folder.path());
+    let file = read_login(stage.folder.path());
     assert_eq!(login(&file)["refreshToken"], "refresh-token-0");
 }
 
 #[tokio::test]
 async fn many_requests_at_once_renew_once() {
-    let stage = Stage::with(-1).await;
+    let stage = OauthFixture::with(-1).await;
     let client = stage.client();
     // Each finds the token expired before any has another.
     let one = || ask(&client, STREAMING);
@@ -201,13 +201,13 @@ async fn many_requests_at_once_renew_once() {
 
 #[tokio::test]
 async fn a_rejected_token_is_renewed_although_it_has_not_expired() {
-    let mut stage = Stage::with(3600).await;
+    let mut stage = OauthFixture::with(3600).await;
     for status in [401, 403] {
         let body = br#"{"error":{"type":"permission_error","message":"OAuth token revoked"}}"#;
         stage.model = Server::answering(answer(status, "", body)).await;
         let client = stage.client();
         ask(&client, STREAMING).await.expect_err("rejected");
-        assert_eq!(client.refresh().await, Renewal::Another);
+        assert_eq!(client.refresh().await, Renewal::Replaced);
         ask(&client, STREAMING).await.expect_err("rejected as well");
         let [first, second] = &stage.sent()[..] else { panic!("two requests") };
         assert_ne!(first, second);
@@ -217,11 +217,11 @@ async fn a_rejected_token_is_renewed_although_it_has_not_expired() {
 
 #[tokio::test]
 async fn what_another_process_has_renewed_is_used() {
-    let stage = Stage::with(3600).await;
+    let stage = OauthFixture::with(3600).await;
     let client = stage.client();
     ask(&client, STREAMING).await.expect("a reply");
     let stage = stage.change(json!({ "accessToken": "access-token-other" }));
-    assert_eq!(client.refresh().await, Renewal::Another);
+    assert_eq!(client.refresh().await, Renewal::Replaced);
     ask(&client, STREAMING).await.expect("a reply");
     assert_eq!(stage.sent(), ["access-token-0", "access-token-other"]);
     assert!(stage.tokens.requests().is_empty());
@@ -229,21 +229,21 @@ async fn what_another_process_has_renewed_is_used() {
 
 #[tokio::test]
 async fn the_same_token_again_is_no_renewal() {
-    let stage = Stage::with(3600).await;
-    stage.tokens.answers(200, r#"{"access_token":"access-token-0"}"#);
+    let stage = OauthFixture::with(3600).await;
+    stage.tokens.answer_with(200, r#"{"access_token":"access-token-0"}"#);
     let client = stage.client();
     ask(&client, STREAMING).await.expect("a reply");
-    assert_eq!(client.refresh().await, Renewal::Same);
+    assert_eq!(client.refresh().await, Renewal::Unchanged);
 }
 
 #[tokio::test]
 async fn a_refusal_is_final_quotes_no_token_and_is_not_provoked_twice() {
-    let stage = Stage::with(-1).await;
+    let stage = OauthFixture::with(-1).await;
     let said = json!({
         "error": "invalid_grant",
         "error_description": "refresh-token-0 has expired\u{7}",
     });
-    stage.tokens.answers(400, &said.to_string());
+    stage.tokens.answer_with(400, &said.to_string());
     let fault = stage.fails().await;
     assert_eq!(classify(&fault).class, ErrorClass::InvalidApiKey);
     let detail = fault.detail();
@@ -282,8 +282,8 @@ async fn each_failure_of_the_endpoint_has_its_class() {
         (401, r#"{"error":"invalid_client"}"#, ErrorClass::InvalidApiKey, "(HTTP 401, invalid_cl"),
     ];
     for (status, body, class, says) in cases {
-        let stage = Stage::with(-1).await;
-        stage.tokens.answers(status, body);
+        let stage = OauthFixture::with(-1).await;
+        stage.tokens.answer_with(status, body);
         let fault = stage.fails().await;
         assert_eq!(classify(&fault).class, class, "{status} {body}");
         assert!(fault.detail().contains(says), "{says}: {}", fault.detail());
@@ -294,7 +294,7 @@ async fn each_failure_of_the_endpoint_has_its_class() {
 
 #[tokio::test]
 async fn an_endpoint_that_cannot_be_reached_is_a_fault_of_the_connection() {
-    let stage = Stage::with(-1).await.change(json!({ "tokenEndpoint": "http://127.0.0.1:9/" }));
+    let stage = OauthFixture::with(-1).await.change(json!({ "tokenEndpoint": "http://127.0.0.1:9/" }));
     let fault = stage.fails().await;
     assert_eq!(classify(&fault).class, ErrorClass::ConnectionError);
     assert!(fault.detail().contains("the token endpoint at 127.0.0.1:9"), "{fault:?}");
@@ -310,12 +310,12 @@ async fn an_endpoint_that_hangs_or_breaks_off_is_given_up() {
         (torn, PATIENCE, "the token endpoint at"),
     ] {
         let endpoint = Server::start(vec![script]).await;
-        let stage = Stage::with(-1).await.change(json!({ "tokenEndpoint": endpoint.url }));
+        let stage = OauthFixture::with(-1).await.change(json!({ "tokenEndpoint": endpoint.url }));
         let client = stage.client_by(|file| file.limit = limit);
         let fault = ask(&client, STREAMING).await.expect_err("no token");
         assert_eq!(classify(&fault).class, ErrorClass::ConnectionError);
         assert!(fault.detail().contains(says), "{fault:?}");
-        assert_eq!(login(&kept(stage.folder.path()))["refreshToken"], "refresh-token-0");
+        assert_eq!(login(&read_login(stage.folder.path()))["refreshToken"], "refresh-token-0");
     }
 }
 
@@ -327,7 +327,7 @@ async fn an_endpoint_that_wants_json_gets_it() {
         vec![Act::Read, Act::Send(answer(200, "", granted))],
     ]);
     let endpoint = endpoint.await;
-    let stage = Stage::with(-1).await.change(json!({ "tokenEndpoint": endpoint.url }));
+    let stage = OauthFixture::with(-1).await.change(json!({ "tokenEndpoint": endpoint.url }));
     ask(&stage.client(), STREAMING).await.expect("a reply");
     assert_eq!(stage.sent(), ["access-token-j"]);
     let requests = endpoint.requests();
@@ -343,7 +343,7 @@ async fn an_endpoint_that_wants_json_gets_it() {
 
 #[tokio::test]
 async fn a_lock_that_is_held_too_long_is_named() {
-    let stage = Stage::with(-1).await;
+    let stage = OauthFixture::with(-1).await;
     let path = stage.folder.path().join(".credentials.json.lock");
     fs::write(&path, "4321\n").expect("a file can be written");
     let lock = File::open(&path).expect("it was just written");
@@ -361,7 +361,7 @@ async fn a_lock_that_is_held_too_long_is_named() {
 
 #[tokio::test]
 async fn no_token_is_spent_that_could_not_be_replaced() {
-    let stage = Stage::with(-1).await;
+    let stage = OauthFixture::with(-1).await;
     fs::create_dir(stage.folder.path().join(".credentials.json.new")).expect("a new folder");
     let fault = ask(&stage.client(), STREAMING).await.expect_err("there is no room");
     assert_eq!(classify(&fault).class, ErrorClass::InvalidApiKey);
@@ -371,7 +371,7 @@ async fn no_token_is_spent_that_could_not_be_replaced() {
 
 #[tokio::test]
 async fn a_login_that_was_written_but_not_put_in_place_is_found_again() {
-    let stage = Stage::with(-1).await;
+    let stage = OauthFixture::with(-1).await;
     let new = stage.folder.path().join(".credentials.json.new");
     let mut file = stage.tokens.login(3600);
     file["claudeAiOauth"]["accessToken"] = json!("access-token-saved");
@@ -380,29 +380,29 @@ async fn a_login_that_was_written_but_not_put_in_place_is_found_again() {
     ask(&stage.client(), STREAMING).await.expect("a reply");
     assert_eq!(stage.sent(), ["access-token-saved"]);
     assert!(stage.tokens.requests().is_empty());
-    assert_eq!(login(&kept(stage.folder.path()))["accessToken"], "access-token-saved");
+    assert_eq!(login(&read_login(stage.folder.path()))["accessToken"], "access-token-saved");
 }
 
 #[tokio::test]
 async fn a_login_that_was_cut_off_while_it_was_overwritten_is_found_again() {
-    let stage = Stage::with(-1).await;
+    let stage = OauthFixture::with(-1).await;
     let new = stage.folder.path().join(".credentials.json.new");
     fs::write(&new, stage.text()).expect("a file can be written");
     fs::write(stage.path(), &stage.text()[..40]).expect("a file can be written");
     ask(&stage.client(), STREAMING).await.expect("a reply");
     assert_eq!(stage.sent(), ["access-token-1"]);
-    assert_eq!(login(&kept(stage.folder.path()))["refreshToken"], "refresh-token-1");
+    assert_eq!(login(&read_login(stage.folder.path()))["refreshToken"], "refresh-token-1");
 }
 
 #[tokio::test]
 async fn what_was_cut_off_or_overtaken_is_not_taken_for_a_login() {
-    let overtaken = Stage::with(-1).await;
+    let overtaken = OauthFixture::with(-1).await;
     let new = overtaken.folder.path().join(".credentials.json.new");
     fs::write(&new, overtaken.text().replace("access-token-0", "overtaken")).expect("a file");
     let before = fs::metadata(overtaken.path()).and_then(|it| it.modified()).expect("a time");
     let earlier = before - Duration::from_secs(1);
     File::options().write(true).open(&new).and_then(|it| it.set_modified(earlier)).expect("ours");
-    let torn = Stage::with(-1).await;
+    let torn = OauthFixture::with(-1).await;
     let half = torn.text()[..40].to_owned();
     fs::write(torn.folder.path().join(".credentials.json.new"), half).expect("a file");
     for stage in [overtaken, torn] {
@@ -413,30 +413,30 @@ async fn what_was_cut_off_or_overtaken_is_not_taken_for_a_login() {
 
 #[tokio::test]
 async fn a_login_behind_a_link_is_renewed_where_it_is() {
-    let stage = Stage::with(-1).await;
+    let stage = OauthFixture::with(-1).await;
     let other = tempfile::tempdir().expect("a folder");
     let link = other.path().join(".credentials.json");
     symlink(stage.path(), &link).expect("a new link");
     let client = stage.client_by(|file| file.path = link.clone());
     ask(&client, STREAMING).await.expect("a reply");
     assert!(link.is_symlink());
-    assert_eq!(login(&kept(stage.folder.path()))["accessToken"], "access-token-1");
+    assert_eq!(login(&read_login(stage.folder.path()))["accessToken"], "access-token-1");
 }
 
 #[tokio::test]
 async fn whoever_stops_waiting_does_not_cut_a_renewal_off() {
-    let stage = Stage::with(-1).await;
+    let stage = OauthFixture::with(-1).await;
     stage.tokens.hold();
     let client = stage.client();
     tokio::select! {
         biased;
         _ = ask(&client, STREAMING) => panic!("nothing is answered"),
-        () = stage.tokens.asked(1) => {}
+        () = stage.tokens.wait_for_requests(1) => {}
     }
     // The request is out, and nobody waits for its answer any more.
     stage.tokens.release();
-    client.settle(PATIENCE).await;
-    assert_eq!(login(&kept(stage.folder.path()))["refreshToken"], "refresh-token-1");
+    client.finish_renewal(PATIENCE).await;
+    assert_eq!(login(&read_login(stage.folder.path()))["refreshToken"], "refresh-token-1");
 }
 
 #[tokio::test]
@@ -447,7 +447,7 @@ async fn what_cannot_be_renewed_is_left_to_the_service_to_judge() {
         (json!({ "tokenEndpoint": "http://example.com/token" }), "no https:// address"),
     ];
     for (change, says) in cases {
-        let stage = Stage::with(-1).await.change(change);
+        let stage = OauthFixture::with(-1).await.change(change);
         let client = stage.client();
         ask(&client, STREAMING).await.expect("this service does not care");
         assert_eq!(stage.sent(), ["access-token-0"]);
@@ -460,7 +460,7 @@ async fn what_cannot_be_renewed_is_left_to_the_service_to_judge() {
 
 #[tokio::test]
 async fn the_settings_outrank_the_file() {
-    let stage = Stage::with(-1).await.change(json!({ "tokenEndpoint": "http://127.0.0.1:9/" }));
+    let stage = OauthFixture::with(-1).await.change(json!({ "tokenEndpoint": "http://127.0.0.1:9/" }));
     let client = stage.client_by(|file| {
         file.token_endpoint = Some(stage.tokens.url.clone());
         file.client_id = Some("a&b".to_owned());
@@ -476,7 +476,7 @@ async fn the_token_endpoint_is_trusted_by_the_same_authorities() {
         "connection: close\r\n",
         br#"{"access_token":"access-token-tls"}"#,
     ));
-    let stage = Stage::with(-1).await.change(json!({ "tokenEndpoint": url }));
+    let stage = OauthFixture::with(-1).await.change(json!({ "tokenEndpoint": url }));
     let file = LoginFile::within(stage.folder.path());
     let endpoint = ModelService {
         credential: Credential::OAuth(file),

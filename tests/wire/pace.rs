@@ -30,13 +30,13 @@ const WINDOW: Service =
     Service { limit: 60, length: MINUTE, trickles: false, tells: true, hints: true, latency: 900 };
 
 /// What is left of it, in thousandths of a request.
-struct Meter {
+struct SimulatedLimit {
     service: Service,
     left: u64,
     at: u64,
 }
 
-impl Meter {
+impl SimulatedLimit {
     /// Takes a request, and says what is told of it; or refuses it, and says when to come back.
     fn take(&mut self, now: u64) -> Result<HeaderLimits, u64> {
         let Service { limit, length, trickles, .. } = self.service;
@@ -82,9 +82,9 @@ struct Outcome {
     longest: u64,
 }
 
-struct Dice(u64);
+struct TestRng(u64);
 
-impl Dice {
+impl TestRng {
     fn below(&mut self, limit: u64) -> u64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -93,9 +93,9 @@ impl Dice {
 }
 
 /// What `runs` runs of `turns` requests each do, together or each by itself. All start at once.
-fn play(service: Service, runs: usize, turns: u64, share: bool, seed: u64) -> Outcome {
-    let mut meter = Meter { service, left: service.limit * 1_000, at: 1 };
-    let (mut pace, mut dice) = (SharedPace::default(), Dice(seed));
+fn simulate(service: Service, runs: usize, turns: u64, share: bool, seed: u64) -> Outcome {
+    let mut meter = SimulatedLimit { service, left: service.limit * 1_000, at: 1 };
+    let (mut pace, mut dice) = (SharedPace::default(), TestRng(seed));
     let (mut done, mut failures) = (vec![0; runs], vec![0_u32; runs]);
     let mut since = vec![0; runs];
     let mut outcome = Outcome { ends: vec![0; runs], ..Outcome::default() };
@@ -114,7 +114,7 @@ fn play(service: Service, runs: usize, turns: u64, share: bool, seed: u64) -> Ou
                 let id = run as u64 + 1;
                 let jitter =
                     f64::from(u32::try_from(dice.below(1_000)).expect("it is below")) / 1_000.0;
-                let asker = Requester { id, jitter, slot, insists: false };
+                let asker = Requester { id, jitter, slot, skips_wait: false };
                 let leave = share.then(|| pace.claim(now, asker));
                 if let Some(ClaimAnswer::Wait { slot, until }) = leave {
                     assert!(until >= slot && slot > now, "a wait that takes no time");
@@ -143,7 +143,7 @@ fn play(service: Service, runs: usize, turns: u64, share: bool, seed: u64) -> Ou
             Step::Answered { number } => match answers[number] {
                 Ok(told) => {
                     if let Some(grant) = grants[number] {
-                        pace.served(now, grant, service.tells.then_some(told));
+                        pace.record_success(now, grant, service.tells.then_some(told));
                     }
                     failures[run] = 0;
                     outcome.longest = outcome.longest.max(now - since[run]);
@@ -160,7 +160,7 @@ fn play(service: Service, runs: usize, turns: u64, share: bool, seed: u64) -> Ou
                     outcome.refusals += 1;
                     let wish = service.hints.then_some(hint);
                     if let Some(grant) = grants[number] {
-                        pace.refused(now, grant, wish);
+                        pace.record_refusal(now, grant, wish);
                     }
                     failures[run] += 1;
                     let wait = wish.unwrap_or(500 << failures[run].min(7));
@@ -191,8 +191,8 @@ fn services() -> Vec<(&'static str, Service)> {
 fn runs_that_share_a_limit_hardly_ever_meet_it() {
     for (name, service) in services() {
         for seed in 1..6 {
-            let together = play(service, 32, 30, true, seed);
-            let apart = play(service, 32, 30, false, seed);
+            let together = simulate(service, 32, 30, true, seed);
+            let apart = simulate(service, 32, 30, false, seed);
             let scene = format!("{name}, seed {seed}: {together:?}");
             assert_eq!(together.requests - together.refusals, 32 * 30, "{scene}");
             assert!(together.refusals * 50 <= together.requests, "too many refusals: {scene}");
@@ -209,7 +209,7 @@ fn runs_that_share_a_limit_hardly_ever_meet_it() {
 fn nobody_starves() {
     for (name, service) in services() {
         for seed in 1..6 {
-            let outcome = play(service, 32, 30, true, seed);
+            let outcome = simulate(service, 32, 30, true, seed);
             let scene = format!("{name}, seed {seed}: {outcome:?}");
             let first = outcome.ends.iter().min().expect("there are runs") - 5 * MINUTE;
             let last = outcome.ends.iter().max().expect("there are runs") - 5 * MINUTE;
@@ -225,7 +225,7 @@ fn a_run_that_is_alone_is_as_it_would_be_anyway() {
     for (name, service) in services() {
         for seed in 1..6 {
             let (with, without) =
-                (play(service, 1, 200, true, seed), play(service, 1, 200, false, seed));
+                (simulate(service, 1, 200, true, seed), simulate(service, 1, 200, false, seed));
             assert_eq!(with.requests, without.requests, "{name}, seed {seed}");
             assert_eq!(with.ends, without.ends, "{name}, seed {seed}");
         }
@@ -233,7 +233,7 @@ fn a_run_that_is_alone_is_as_it_would_be_anyway() {
 }
 
 fn asker(id: u64) -> Requester {
-    Requester { id, jitter: 0.5, slot: None, insists: false }
+    Requester { id, jitter: 0.5, slot: None, skips_wait: false }
 }
 
 fn granted(leave: ClaimAnswer) -> RequestPermit {
@@ -256,7 +256,7 @@ fn after_a_refusal_one_finds_out_for_all() {
     let blocked = || {
         let mut pace = SharedPace::default();
         let (one, _) = (granted(pace.claim(1_000, asker(1))), granted(pace.claim(1_000, asker(2))));
-        pace.refused(2_000, one, Some(30_000));
+        pace.record_refusal(2_000, one, Some(30_000));
         let slots: Vec<(u64, u64)> = (1..5).map(|id| waits(pace.claim(3_000, asker(id)))).collect();
         assert_eq!(slots[0].0, 32_000, "the first comes as soon as it may: {slots:?}");
         assert!(slots[1].0 >= 33_000, "the others leave it time: {slots:?}");
@@ -270,14 +270,14 @@ fn after_a_refusal_one_finds_out_for_all() {
         |pace: &mut SharedPace, now: u64| pace.claim(now, Requester { slot: Some(slots[1].0), ..asker(2) });
     let (slot, _) = waits(second(&mut pace, slots[1].1));
     assert!(slot > slots[1].1, "the probe is still under way");
-    pace.served(slots[1].1 + 10, probe, None);
+    pace.record_success(slots[1].1 + 10, probe, None);
     granted(second(&mut pace, slots[1].1 + 20));
     // Its run was killed.
     let (mut pace, _, _) = blocked();
     granted(second(&mut pace, slots[0].1 + 10_000));
     // It was refused.
     let (mut pace, probe, _) = blocked();
-    pace.refused(slots[1].1, probe, Some(30_000));
+    pace.record_refusal(slots[1].1, probe, Some(30_000));
     assert!(waits(second(&mut pace, slots[1].1 + 10)).0 >= slots[1].1 + 30_000);
 }
 
@@ -286,7 +286,7 @@ fn requests_under_way_are_counted_as_gone() {
     let mut pace = SharedPace::default();
     let grants: Vec<RequestPermit> = (1..=10).map(|id| granted(pace.claim(1_000, asker(id)))).collect();
     let told = HeaderLimits { limit: Some(12), left: 11, resets_in: 60_000 };
-    pace.served(1_500, grants[0], Some(told));
+    pace.record_success(1_500, grants[0], Some(told));
     // Nine are on their way, so two are left.
     for id in 11..13 {
         granted(pace.claim(1_600, asker(id)));
@@ -300,7 +300,7 @@ fn requests_under_way_are_counted_as_gone() {
 fn who_finds_no_room_at_its_slot_keeps_its_place() {
     let mut pace = SharedPace::default();
     let (one, two) = (granted(pace.claim(1_000, asker(1))), granted(pace.claim(1_000, asker(2))));
-    pace.served(1_100, one, Some(HeaderLimits { limit: Some(2), left: 1, resets_in: 10_000 }));
+    pace.record_success(1_100, one, Some(HeaderLimits { limit: Some(2), left: 1, resets_in: 10_000 }));
     // The second is on its way: nothing is left.
     let (slot, until) = waits(pace.claim(1_200, asker(3)));
     let (later, then) = waits(pace.claim(1_200, asker(4)));
@@ -310,8 +310,8 @@ fn who_finds_no_room_at_its_slot_keeps_its_place() {
     let (kept, _) = waits(pace.claim(then, Requester { slot: Some(later), ..asker(4) }));
     let (last, _) = waits(pace.claim(then, asker(5)));
     assert!(kept > then && last >= kept, "{kept}, {last}");
-    pace.served(then + 10, two, None);
-    pace.served(then + 10, three, None);
+    pace.record_success(then + 10, two, None);
+    pace.record_success(then + 10, three, None);
     granted(pace.claim(kept, Requester { slot: Some(kept), ..asker(4) }));
 }
 
@@ -319,11 +319,11 @@ fn who_finds_no_room_at_its_slot_keeps_its_place() {
 fn refusals_of_requests_that_were_under_way_count_as_one() {
     let mut pace = SharedPace::default();
     let grants: Vec<RequestPermit> = (1..=20).map(|id| granted(pace.claim(1_000, asker(id)))).collect();
-    pace.served(1_500, grants[0], None);
-    pace.refused(1_600, grants[1], Some(10_000));
+    pace.record_success(1_500, grants[0], None);
+    pace.record_refusal(1_600, grants[1], Some(10_000));
     let gap = pace.gap_us;
     for grant in &grants[2..] {
-        pace.refused(1_700, *grant, Some(10_000));
+        pace.record_refusal(1_700, *grant, Some(10_000));
     }
     assert_eq!((pace.gap_us, pace.blocked_until), (gap, 11_700));
 }
@@ -332,9 +332,9 @@ fn refusals_of_requests_that_were_under_way_count_as_one() {
 fn who_insists_is_let_go_and_counted() {
     let mut pace = SharedPace::default();
     let one = granted(pace.claim(1_000, asker(1)));
-    pace.refused(1_100, one, Some(30_000));
+    pace.record_refusal(1_100, one, Some(30_000));
     waits(pace.claim(1_200, asker(2)));
-    granted(pace.claim(1_200, Requester { insists: true, ..asker(2) }));
+    granted(pace.claim(1_200, Requester { skips_wait: true, ..asker(2) }));
 }
 
 #[test]
@@ -342,7 +342,7 @@ fn what_is_old_is_forgotten() {
     let mut pace = SharedPace::default();
     let one = granted(pace.claim(1_000, asker(1)));
     granted(pace.claim(1_000, asker(2)));
-    pace.refused(1_100, one, Some(30_000));
+    pace.record_refusal(1_100, one, Some(30_000));
     assert!(pace.gap_us > 0);
     pace.claim(1_100 + 6 * MINUTE, asker(3));
     assert_eq!((pace.gap_us, pace.blocked_until), (0, 0));
@@ -361,11 +361,11 @@ fn one_run_probes_for_all_and_the_others_learn_of_it() {
     assert_eq!(pace.claim_probe(now, prober(1)), ProbeLeave::Go);
     let look = ProbeLeave::Defer { until: now + 2_100 };
     assert_eq!(pace.claim_probe(now + 100, prober(2)), look, "one is under way");
-    pace.probe_ended(now + 300, 1, ProbeEnd::Failed);
+    pace.record_probe_end(now + 300, 1, ProbeEnd::Failed);
     let due = ProbeLeave::Defer { until: now + 20_000 };
     assert_eq!(pace.claim_probe(now + 2_100, prober(2)), due, "one has just failed");
     assert_eq!(pace.claim_probe(now + 20_000, prober(2)), ProbeLeave::Go);
-    pace.probe_ended(now + 20_300, 2, ProbeEnd::Answered);
+    pace.record_probe_end(now + 20_300, 2, ProbeEnd::Answered);
     for nth in 1..=3 {
         let turn = now + 20_300 + nth * RETURN_GAP;
         let leave = pace.claim_probe(now + 20_300, prober(2 + nth));
@@ -384,7 +384,7 @@ fn a_run_that_is_killed_while_it_probes_is_replaced() {
     let mut at = now + 20_000;
     assert_eq!(pace.claim_probe(at, prober(2)), ProbeLeave::Go, "its lease of 15 s is over");
     at += 100;
-    pace.probe_ended(at, 1, ProbeEnd::Failed);
+    pace.record_probe_end(at, 1, ProbeEnd::Failed);
     let leave = pace.claim_probe(at, prober(3));
     assert_eq!(leave, ProbeLeave::Defer { until: at + 2_000 }, "the lease of another one stays");
 }
@@ -393,30 +393,30 @@ fn a_run_that_is_killed_while_it_probes_is_replaced() {
 fn a_rate_limit_is_not_probed_before_it_ends() {
     let (mut pace, now) = (SharedPace::default(), 10 * MINUTE);
     let grant = granted(pace.claim(now, asker(1)));
-    pace.refused(now, grant, Some(90_000));
+    pace.record_refusal(now, grant, Some(90_000));
     let leave = pace.claim_probe(now + 30_000, prober(2));
     assert_eq!(leave, ProbeLeave::Defer { until: now + 90_000 });
     assert_eq!(pace.claim_probe(now + 90_000, prober(2)), ProbeLeave::Go);
-    pace.probe_ended(now + 90_000, 2, ProbeEnd::Limited { wait: Some(60_000) });
+    pace.record_probe_end(now + 90_000, 2, ProbeEnd::Limited { wait: Some(60_000) });
     let leave = pace.claim_probe(now + 120_000, prober(3));
     assert_eq!(leave, ProbeLeave::Defer { until: now + 150_000 }, "a probe may meet one too");
     assert!(pace.is_sound(now + 120_000));
 }
 
 #[derive(Clone, Debug)]
-enum Deed {
+enum LimiterEvent {
     Claim { id: u64, insists: bool, waited: bool },
     Served { nth: usize, told: Option<(u32, u64)> },
     Refused { nth: usize, wish: Option<u64> },
 }
 
-fn deeds() -> impl Strategy<Value = Vec<(u64, Deed)>> {
+fn limiter_events() -> impl Strategy<Value = Vec<(u64, LimiterEvent)>> {
     let claim = (1..5_u64, prop::bool::weighted(0.1), any::<bool>())
-        .prop_map(|(id, insists, waited)| Deed::Claim { id, insists, waited });
+        .prop_map(|(id, insists, waited)| LimiterEvent::Claim { id, insists, waited });
     let told = prop::option::of((0..20_u32, prop_oneof![0..70_000_u64, Just(u64::MAX)]));
-    let served = (any::<usize>(), told).prop_map(|(nth, told)| Deed::Served { nth, told });
+    let served = (any::<usize>(), told).prop_map(|(nth, told)| LimiterEvent::Served { nth, told });
     let wish = prop::option::of(prop_oneof![0..90_000_u64, Just(u64::MAX), 0..100_000_000_u64]);
-    let refused = (any::<usize>(), wish).prop_map(|(nth, wish)| Deed::Refused { nth, wish });
+    let refused = (any::<usize>(), wish).prop_map(|(nth, wish)| LimiterEvent::Refused { nth, wish });
     let deed = prop_oneof![4 => claim, 2 => served, 1 => refused];
     prop::collection::vec((prop_oneof![0..50_u64, 0..400_000_u64], deed), 0..120)
 }
@@ -425,17 +425,17 @@ proptest! {
     /// Whatever happens in whatever order: nobody is let go before the block is over, every wait
     /// takes time and is bounded by what is known, and what is written can be believed.
     #[test]
-    fn any_history_keeps_to_its_rules(deeds in deeds(), start in 0..u64::MAX / 4) {
+    fn any_history_keeps_to_its_rules(deeds in limiter_events(), start in 0..u64::MAX / 4) {
         let (mut pace, mut now) = (SharedPace::default(), start);
         let (mut grants, mut slots) = (Vec::new(), [None; 8]);
         for (passed, deed) in deeds {
             now += passed;
             match deed {
-                Deed::Claim { id, insists, waited } => {
+                LimiterEvent::Claim { id, insists, waited } => {
                     let own = usize::try_from(id).expect("it is small");
                     let slot = slots[own].filter(|_| waited);
                     let blocked = pace.blocked_until;
-                    match pace.claim(now, Requester { id, jitter: 0.9, slot, insists }) {
+                    match pace.claim(now, Requester { id, jitter: 0.9, slot, skips_wait }) {
                         ClaimAnswer::Go(grant) => {
                             prop_assert!(insists || now >= blocked);
                             (slots[own], grants) = (None, [grants, vec![grant]].concat());
@@ -448,14 +448,14 @@ proptest! {
                         }
                     }
                 }
-                Deed::Served { nth, told } if !grants.is_empty() => {
+                LimiterEvent::Served { nth, told } if !grants.is_empty() => {
                     let told = told.map(|(left, resets_in)| HeaderLimits { limit: Some(20), left, resets_in });
-                    pace.served(now, grants[nth % grants.len()], told);
+                    pace.record_success(now, grants[nth % grants.len()], told);
                 }
-                Deed::Refused { nth, wish } if !grants.is_empty() => {
-                    pace.refused(now, grants[nth % grants.len()], wish);
+                LimiterEvent::Refused { nth, wish } if !grants.is_empty() => {
+                    pace.record_refusal(now, grants[nth % grants.len()], wish);
                 }
-                Deed::Served { .. } | Deed::Refused { .. } => {}
+                LimiterEvent::Served { .. } | LimiterEvent::Refused { .. } => {}
             }
             let text = serde_json::to_string(&pace).expect("it can be written");
             let read: SharedPace = serde_json::from_str(&text).expect("it can be read");

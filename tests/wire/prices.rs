@@ -1,6 +1,6 @@
 //! The price list, and sums made from it.
 
-use outlast::model::{cost, facts, price_list_date, resolve_alias};
+use outlast::model::{cost, model_facts, price_list_date, resolve_alias};
 use outlast::recovery::Money;
 use outlast::transcript::Usage;
 use serde_json::Value;
@@ -20,11 +20,11 @@ fn every_model_of_the_list_has_sensible_facts() {
     assert_eq!(price_list_date(), list["date"].as_str().unwrap());
     for row in list["models"].as_array().unwrap() {
         let name = row["name"].as_str().unwrap();
-        let facts = facts(name);
+        let facts = model_facts(name);
         let prices = facts.prices.unwrap_or_else(|| panic!("{name} has prices"));
         assert_eq!(prices.input, dollars_per_million(row["input"].as_f64().unwrap()), "{name}");
         assert_eq!(prices.output, prices.input * 5, "{name}");
-        assert_eq!(prices.dearest_input(), prices.cache_write);
+        assert_eq!(prices.max_input_price(), prices.cache_write);
         let quarter_more = prices.input.as_pico_dollars() * 5 / 4;
         assert_eq!(prices.cache_write.as_pico_dollars(), quarter_more, "{name}");
         assert!(prices.cache_read.as_pico_dollars() * 10 <= prices.input.as_pico_dollars());
@@ -40,8 +40,8 @@ fn aliases_name_models_of_the_list() {
     for alias in ["default", "sonnet", "opus", "haiku", "fable"] {
         let name = resolve_alias(alias);
         assert_ne!(name, alias);
-        assert_eq!(facts(alias).name, name);
-        assert!(facts(alias).prices.is_some(), "{alias}");
+        assert_eq!(model_facts(alias).name, name);
+        assert!(model_facts(alias).prices.is_some(), "{alias}");
     }
     assert_eq!(resolve_alias("sonnet[1m]"), resolve_alias("sonnet"));
     assert_eq!(resolve_alias("qwen2.5-coder"), "qwen2.5-coder");
@@ -49,14 +49,14 @@ fn aliases_name_models_of_the_list() {
 
 #[test]
 fn a_dated_name_is_its_model_and_a_longer_one_is_not() {
-    let dated = facts("claude-haiku-4-5-20251001");
+    let dated = model_facts("claude-haiku-4-5-20251001");
     assert_eq!(dated.name, "claude-haiku-4-5-20251001");
-    assert_eq!(dated.prices, facts("claude-haiku-4-5").prices);
-    assert_eq!(facts("claude-sonnet-4-5-latest").prices, facts("claude-sonnet-4-5").prices);
+    assert_eq!(dated.prices, model_facts("claude-haiku-4-5").prices);
+    assert_eq!(model_facts("claude-sonnet-4-5-latest").prices, model_facts("claude-sonnet-4-5").prices);
     // claude-opus-5 is the beginning of claude-opus-5-5's name, and costs something else.
-    assert_ne!(facts("claude-opus-5-5").prices, facts("claude-opus-5").prices);
+    assert_ne!(model_facts("claude-opus-5-5").prices, model_facts("claude-opus-5").prices);
     for unknown in ["claude-opus-5-9", "claude-opus-5x", "claude-opus-5-2026010", "gpt"] {
-        let facts = facts(unknown);
+        let facts = model_facts(unknown);
         assert_eq!((facts.context_window, facts.max_output), (200_000, 64_000));
         assert_eq!(facts.prices, None, "{unknown}");
     }
@@ -64,7 +64,7 @@ fn a_dated_name_is_its_model_and_a_longer_one_is_not() {
 
 #[test]
 fn usage_costs_what_it_says_to_the_last_digit() {
-    let prices = facts("claude-sonnet-4-5").prices.unwrap();
+    let prices = model_facts("claude-sonnet-4-5").prices.unwrap();
     let usage = Usage {
         input_tokens: 1_000_000,
         output_tokens: 100_000,
@@ -76,7 +76,7 @@ fn usage_costs_what_it_says_to_the_last_digit() {
 
 #[test]
 fn a_short_prompt_costs_less_where_it_does() {
-    let prices = facts("claude-haiku-5-5").prices.unwrap();
+    let prices = model_facts("claude-haiku-5-5").prices.unwrap();
     let usage = |cached| Usage {
         input_tokens: 1,
         output_tokens: 1_000,

@@ -5,7 +5,7 @@ use outlast::recovery::{ErrorClass, Fault, FailureStage, classify};
 
 use super::server::{Server, stream};
 use super::{FRESH, STREAMING, ask, endpoint, recorded};
-use crate::support::proxy::{HOST, Manners, Proxy};
+use crate::support::proxy::{HOST, ProxyBehavior, Proxy};
 use crate::support::wire::{dead_end, tls};
 
 /// `user:pass word` as the header has it.
@@ -17,11 +17,11 @@ fn proxies(variables: &[(&str, &str)]) -> Proxies {
         let found = variables.iter().find(|(name, _)| *name == wanted);
         found.map(|(_, value)| (*value).to_owned())
     };
-    Proxies::read(value).expect("they are right")
+    Proxies::from_variables(value).expect("they are right")
 }
 
-fn manners(wants: Option<&'static str>) -> Manners {
-    Manners { wants, answer: stream(&recorded("streams/text.sse")), hold: None }
+fn manners(wants: Option<&'static str>) -> ProxyBehavior {
+    ProxyBehavior { wants, answer: stream(&recorded("streams/text.sse")), hold: None }
 }
 
 /// A client of a service that only the proxy at this address can reach.
@@ -86,7 +86,7 @@ async fn a_dead_proxy_is_named_beside_the_host() {
     for (scheme, port) in [("http", 80), ("https", 443)] {
         let fault = fault(scheme, &format!("http://{USER}{address}")).await;
         assert_eq!(classify(&fault).class, ErrorClass::ConnectionError);
-        assert_eq!(fault.reach, FailureStage::Nowhere, "{fault:?}");
+        assert_eq!(fault.stage, FailureStage::Unsent, "{fault:?}");
         let wanted = format!("no connection to model.test:{port} through the proxy {address}: ");
         assert!(fault.detail().starts_with(&wanted), "{fault:?}");
         assert!(fault.detail().to_lowercase().contains("refused"), "{fault:?}");
@@ -115,22 +115,22 @@ async fn this_machine_is_reached_without_a_proxy() {
 }
 
 /// Which proxy leads to `url`, under these variables.
-fn toward(variables: &[(&str, &str)], url: &str) -> Option<String> {
+fn proxy_for(variables: &[(&str, &str)], url: &str) -> Option<String> {
     let url = url.parse().expect("an address");
-    proxies(variables).toward(&url).map(ToString::to_string)
+    proxies(variables).proxy_for(&url).map(ToString::to_string)
 }
 
 #[test]
 fn the_proxy_goes_by_scheme_and_small_letters_come_first() {
     let both = [("HTTP_PROXY", "plain:1"), ("HTTPS_PROXY", "http://me:pw@secret:2")];
-    assert_eq!(toward(&both, "http://h.example/x").as_deref(), Some("plain:1"));
-    assert_eq!(toward(&both, "https://h.example/x").as_deref(), Some("secret:2"));
+    assert_eq!(proxy_for(&both, "http://h.example/x").as_deref(), Some("plain:1"));
+    assert_eq!(proxy_for(&both, "https://h.example/x").as_deref(), Some("secret:2"));
     let all = [("ALL_PROXY", "socks5h://all"), ("https_proxy", "small:1"), ("HTTPS_PROXY", "x:2")];
-    assert_eq!(toward(&all, "https://h.example").as_deref(), Some("small:1"));
-    assert_eq!(toward(&all, "http://h.example").as_deref(), Some("all"));
-    assert_eq!(toward(&[("HTTP_PROXY", " ")], "http://h.example"), None);
+    assert_eq!(proxy_for(&all, "https://h.example").as_deref(), Some("small:1"));
+    assert_eq!(proxy_for(&all, "http://h.example").as_deref(), Some("all"));
+    assert_eq!(proxy_for(&[("HTTP_PROXY", " ")], "http://h.example"), None);
     let cgi = [("HTTP_PROXY", "plain:1"), ("REQUEST_METHOD", "GET")];
-    assert_eq!(toward(&cgi, "http://h.example"), None, "a client's header could say that");
+    assert_eq!(proxy_for(&cgi, "http://h.example"), None, "a client's header could say that");
 }
 
 #[test]
@@ -161,10 +161,10 @@ fn exceptions_are_hosts_domains_addresses_and_networks() {
         (",.,", "https://h.example", false),
     ] {
         let variables = [("HTTPS_PROXY", "proxy:1"), ("NO_PROXY", exceptions)];
-        assert_eq!(toward(&variables, url).is_none(), direct, "{exceptions:?} {url}");
+        assert_eq!(proxy_for(&variables, url).is_none(), direct, "{exceptions:?} {url}");
     }
     for url in ["https://localhost:1", "https://127.1.2.3", "https://[::1]"] {
-        assert_eq!(toward(&[("ALL_PROXY", "proxy:1")], url), None, "{url}");
+        assert_eq!(proxy_for(&[("ALL_PROXY", "proxy:1")], url), None, "{url}");
     }
 }
 
@@ -172,7 +172,7 @@ fn exceptions_are_hosts_domains_addresses_and_networks() {
 fn a_variable_that_names_no_proxy_is_refused_without_quoting_it() {
     for value in ["ftp://me:hush@h:1", "http://", "http://h:port", "http://me:hush@h h"] {
         let wrong = |name: &str| (name == "HTTPS_PROXY").then(|| value.to_owned());
-        let error = Proxies::read(wrong).expect_err(value).to_string();
+        let error = Proxies::from_variables(wrong).expect_err(value).to_string();
         assert!(error.starts_with("the variable HTTPS_PROXY names no proxy: "), "{error}");
         assert!(!error.contains("hush"), "{error}");
     }

@@ -105,7 +105,7 @@ async fn an_error_inside_a_success_is_the_error_it_says() {
     for (body, class) in bodies {
         let fault = fault_of(answer(200, JSON, &recorded(body))).await;
         assert_eq!(classify(&fault).class, class, "{body}: {fault:?}");
-        assert_eq!(fault.reach, FailureStage::Status);
+        assert_eq!(fault.stage, FailureStage::Status);
     }
 }
 
@@ -121,7 +121,7 @@ async fn what_is_neither_reply_nor_error_is_nonsense() {
     ];
     for (headers, body) in bodies {
         let fault = fault_of(answer(200, headers, body)).await;
-        assert!(matches!(fault.kind, FaultKind::Nonsense { .. }), "{fault:?}");
+        assert!(matches!(fault.kind, FaultKind::InvalidContent { .. }), "{fault:?}");
     }
 }
 
@@ -131,7 +131,7 @@ async fn a_page_is_a_page_whatever_it_is_called() {
     let html = recorded("bodies/nginx-502.html");
     for headers in ["content-type: text/html\r\n", JSON, ""] {
         let fault = fault_of(answer(200, headers, &html)).await;
-        assert!(matches!(fault.kind, FaultKind::Page { .. }), "{fault:?}");
+        assert!(matches!(fault.kind, FaultKind::HtmlPage { .. }), "{fault:?}");
         assert_eq!(fault.detail(), "the body is 502 Bad Gateway (an HTML page)");
         assert_eq!(classify(&fault).class, ErrorClass::ServerError);
     }

@@ -1,6 +1,6 @@
 //! What goes out, to the byte. `UPDATE=1` rewrites the snapshots.
 
-use outlast::model::request::body;
+use outlast::model::request::build_body;
 use outlast::model::{ModelClient, RequestContent};
 use outlast::recovery::ReplyMode;
 use outlast::transcript::{Block, Message, ToolDefinition};
@@ -46,7 +46,7 @@ fn conversation() -> Vec<Message> {
 }
 
 fn sent(prompt: &RequestContent<'_>) -> String {
-    let bytes = body(prompt, 8192, ReplyMode::Streaming).expect("it can be said");
+    let bytes = build_body(prompt, 8192, ReplyMode::Streaming).expect("it can be said");
     String::from_utf8(bytes).expect("JSON is text")
 }
 
@@ -124,7 +124,7 @@ fn attempts_differ_only_behind_the_messages() {
         source: None,
     };
     let end = |cap, mode| {
-        let bytes = body(&prompt, cap, mode).expect("it can be said");
+        let bytes = build_body(&prompt, cap, mode).expect("it can be said");
         let text = String::from_utf8(bytes).expect("JSON");
         let (prefix, rest) = text.split_once(r#","max_tokens":"#).expect("there is a cap");
         (prefix.to_owned(), rest.to_owned())

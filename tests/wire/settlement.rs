@@ -2,7 +2,7 @@
 
 use outlast::model::assemble::{ReplyAssembly, AssemblyStep};
 use outlast::model::sse::SseParser;
-use outlast::model::{Bounds, Counts, OutputCount, Prices, StreamProgress, Received, facts, settle};
+use outlast::model::{Bounds, Counts, OutputCount, Prices, StreamProgress, Received, model_facts, settle};
 use outlast::recovery::Money;
 use outlast::transcript::{Block, Usage};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use super::recorded;
 const BOUNDS: Bounds = Bounds { input: 10_000, window: 200_000, cap: 8_192 };
 
 fn prices() -> Prices {
-    facts("claude-sonnet-5-5").prices.expect("it is in the list")
+    model_facts("claude-sonnet-5-5").prices.expect("it is in the list")
 }
 
 /// What was received once the first `count` events of a stream have come.
@@ -30,7 +30,7 @@ fn received(events: &[Value], count: usize) -> Option<Received> {
                     latest = Some(received);
                 }
             };
-            let step: Result<AssemblyStep, _> = assembly.take(&frame, told);
+            let step: Result<AssemblyStep, _> = assembly.process_event(&frame, told);
             let error = event["type"] == "error";
             assert_eq!(step.is_err(), error, "{event}");
         }
@@ -109,7 +109,7 @@ fn recorded_replies_cost_what_their_ends_say() {
                     latest = Some(received);
                 }
             };
-            assembly.take(&frame, told).expect("a whole stream");
+            assembly.process_event(&frame, told).expect("a whole stream");
         }
         let (latest, answer) = (latest.expect("begun"), assembly.finish().expect("whole"));
         assert_eq!((latest.usage, latest.counts), (answer.usage, answer.counts), "{name}");
@@ -185,11 +185,11 @@ fn what_is_not_counted_is_charged_by_its_bytes() {
         let total = settle(Some(&prices), &BOUNDS, &came).total().expect("a price");
         match output {
             Some(tokens) => assert_eq!(total, prices.input * 5 + prices.output * tokens),
-            None => assert!(total > prices.dearest_input() * 10_000, "the input counts too"),
+            None => assert!(total > prices.max_input_price() * 10_000, "the input counts too"),
         }
     }
     let opening =
-        Received { bytes: 50, fewest: 1, output: OutputCount::Opening, ..Received::default() };
+        Received { bytes: 50, min_tokens: 1, output: OutputCount::Opening, ..Received::default() };
     let usage = Usage { input_tokens: 5, output_tokens: 3, ..Usage::default() };
     let settled = settle(Some(&prices), &BOUNDS, &Received { usage, ..opening });
     assert_eq!(settled.total(), Some(prices.input * 5 + prices.output * 50));

@@ -1,9 +1,9 @@
 //! Every stop reason that services are known to give, and what a reply with it amounts to.
 
-use outlast::model::answer::read_whole;
+use outlast::model::answer::parse_message;
 use outlast::model::assemble::ReplyAssembly;
 use outlast::model::sse::SseEvent;
-use outlast::model::{ModelReply, StopKind, reply_of};
+use outlast::model::{ModelReply, StopKind, classify_reply};
 use outlast::recovery::{CutKind, FaultKind, Incomplete, ReplyKind};
 use serde_json::{Value, json};
 
@@ -182,7 +182,7 @@ fn expected(kind: StopKind, content: Content) -> ReplyKind {
 fn in_one_piece(content: Content, reason: &Value) -> Result<ModelReply, FaultKind> {
     let message = json!({ "id": "msg_1", "content": content.blocks(), "stop_reason": reason,
         "usage": { "input_tokens": 3, "output_tokens": 9 } });
-    read_whole(message.to_string().as_bytes())
+    parse_message(message.to_string().as_bytes())
 }
 
 fn streamed(content: Content, reason: &Value) -> Result<ModelReply, FaultKind> {
@@ -199,7 +199,7 @@ fn streamed(content: Content, reason: &Value) -> Result<ModelReply, FaultKind> {
     let mut assembly = ReplyAssembly::default();
     for event in events {
         let frame = SseEvent { event: String::new(), data: event.to_string() };
-        assembly.take(&frame, &mut |_| {})?;
+        assembly.process_event(&frame, &mut |_| {})?;
     }
     assembly.finish()
 }
@@ -208,12 +208,12 @@ fn streamed(content: Content, reason: &Value) -> Result<ModelReply, FaultKind> {
 fn only_the_reasons_that_say_so_make_an_answer() {
     for (kind, reasons) in REASONS {
         for reason in reasons {
-            assert_eq!(StopKind::of(reason), kind, "{reason}");
+            assert_eq!(StopKind::classify(reason), kind, "{reason}");
             for content in CONTENTS {
                 let given = json!(reason);
                 for answer in [in_one_piece(content, &given), streamed(content, &given)] {
                     let answer = answer.unwrap_or_else(|kind| panic!("{reason}: {kind:?}"));
-                    let reply = reply_of(&answer);
+                    let reply = classify_reply(&answer);
                     assert_eq!(reply, expected(kind, content), "{reason} with {content:?}");
                     let answered = matches!(reply, ReplyKind::Answer { .. } | ReplyKind::Early { .. });
                     let complete = ["end_turn", "stop_sequence"].contains(reason);
@@ -233,7 +233,7 @@ fn without_a_reason_there_is_no_reply() {
     for reason in [Value::Null, json!(""), json!(" "), json!(5), json!({ "type": "end_turn" })] {
         for content in CONTENTS {
             let piece = in_one_piece(content, &reason);
-            assert!(matches!(piece, Err(FaultKind::Nonsense { .. })), "{reason}: {piece:?}");
+            assert!(matches!(piece, Err(FaultKind::InvalidContent { .. })), "{reason}: {piece:?}");
             let stream = streamed(content, &reason);
             assert!(matches!(stream, Err(FaultKind::TornStream { .. })), "{reason}: {stream:?}");
         }

@@ -25,7 +25,7 @@ fn replay<'a>(
                     blocks.push(index);
                 }
             };
-            match assembly.take(&frame, told) {
+            match assembly.process_event(&frame, told) {
                 Ok(AssemblyStep::Last) => return (assembly.finish(), blocks),
                 Ok(AssemblyStep::Idle | AssemblyStep::Content) => {}
                 Err(kind) => return (Err(kind), blocks),

@@ -26,7 +26,7 @@ async fn timeout_of(script: Vec<Act>, asked: ModelCall, set: fn(&mut RequestTime
 
 fn expect(fault: &Fault, timer: Timer, reach: FailureStage, class: ErrorClass) {
     assert_eq!(fault.kind, FaultKind::Timeout { timer }, "{fault:?}");
-    assert_eq!(fault.reach, reach, "{fault:?}");
+    assert_eq!(fault.stage, reach, "{fault:?}");
     assert_eq!(classify(fault).class, class);
 }
 
@@ -146,9 +146,9 @@ async fn every_kind_of_content_is_progress() {
             event: String::new(),
             data: data.trim_start_matches("data: ").trim().to_owned(),
         });
-        assembly.take(&frame(&start), &mut |_| {}).expect("a block begins");
+        assembly.process_event(&frame(&start), &mut |_| {}).expect("a block begins");
         let before = assembly.written();
-        assert_eq!(assembly.take(&frame(&delta), &mut |_| {}), Ok(AssemblyStep::Content), "{delta}");
+        assert_eq!(assembly.process_event(&frame(&delta), &mut |_| {}), Ok(AssemblyStep::Content), "{delta}");
         let signs = delta.contains("signature");
         assert_eq!(assembly.written() - before, u64::from(!signs), "{delta}");
     }
@@ -242,7 +242,7 @@ async fn a_handshake_that_hangs_is_a_connect_timeout() {
     let mut endpoint: ModelService = endpoint(&server.url.replace("http://", "https://"));
     endpoint.timers.connect = SHORT;
     let fault = ask(&ModelClient::new(endpoint).expect("right"), STREAMING).await.expect_err("silence");
-    expect(&fault, Timer::Connect, FailureStage::Nowhere, ErrorClass::ApiTimeout);
+    expect(&fault, Timer::Connect, FailureStage::Unsent, ErrorClass::ApiTimeout);
 }
 
 #[test]

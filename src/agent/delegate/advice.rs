@@ -109,7 +109,7 @@ fn advice_on(class: ErrorClass) -> &'static str {
 }
 
 /// Whether the same once more may come to another end.
-pub(super) fn may_be_mended(reason: StopReason) -> bool {
+pub(super) fn may_succeed_on_retry(reason: StopReason) -> bool {
     match reason {
         StopReason::MaxTurns
         | StopReason::StopHookBlocked
@@ -163,7 +163,7 @@ mod tests {
             let hopeless = advice(reason).contains("end the work")
                 || advice(reason).contains("nothing that you do")
                 || class == ErrorClass::InvalidModel;
-            assert_eq!(may_be_mended(reason), !hopeless, "{class}");
+            assert_eq!(may_succeed_on_retry(reason), !hopeless, "{class}");
         }
     }
 }

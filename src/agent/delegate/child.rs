@@ -12,11 +12,11 @@ use crate::model::ModelClient;
 use crate::recovery::{Limits, Moment, Run, StopReason};
 use crate::secrets::Redactor;
 use crate::tools::{AgentDefinition, BackgroundEnd, BackgroundKind, BackgroundTask, Toolbox};
-use crate::transcript::{Block, finished};
+use crate::transcript::{Block, succeeded_calls};
 
 use super::super::observer::WaitingFor;
 use super::super::purse::SharedLedger;
-use super::super::run::{conduct, contained, open};
+use super::super::run::{run_subagent, catch_panic, open};
 use super::super::setup::{ResumedState, ModelEndpoint, Setup, RunStats};
 use super::super::signals::{InterruptSender, InterruptReceiver};
 use super::super::watch::{CancelReason, ProgressSnapshot, WaitTimer, RunMonitor};
@@ -53,15 +53,15 @@ pub(super) struct SubagentReport {
 
 /// What a run has to do with the runs around it.
 pub(in super::super) struct AgentContext {
-    pub(in super::super) tree: Arc<AgentRegistry>,
-    pub(in super::super) purse: SharedLedger,
+    pub(in super::super) registry: Arc<AgentRegistry>,
+    pub(in super::super) ledger: SharedLedger,
     pub(in super::super) hooks: Option<Arc<Hooks>>,
     /// Who it is. `None`: the run itself.
     pub(in super::super) mark: Option<Arc<AgentIdentity>>,
     /// 0: the run itself.
     pub(in super::super) depth: u8,
     /// A sub-agent's place among those at work.
-    pub(in super::super) seat: Option<ConcurrencyPermit>,
+    pub(in super::super) permit: Option<ConcurrencyPermit>,
     /// What the service is told of who asks.
     pub(in super::super) source: Option<String>,
 }
@@ -69,21 +69,21 @@ pub(in super::super) struct AgentContext {
 impl AgentContext {
     /// Lets the run itself start sub-agents. Those have what they were given.
     pub(in super::super) fn offering(&self, toolbox: Toolbox) -> Toolbox {
-        let may_start = self.mark.is_none() && self.tree.has_depth();
-        if may_start { toolbox.with_agents(&self.tree.definitions) } else { toolbox }
+        let may_start = self.mark.is_none() && self.registry.has_depth();
+        if may_start { toolbox.with_agents(&self.registry.definitions) } else { toolbox }
     }
 
     /// What this run's sub-agents are doing, a line each.
-    pub(in super::super) fn doings(&self, now: Moment) -> String {
-        self.tree.doings(self.mark.as_ref().map(|mark| mark.id.as_str()), now)
+    pub(in super::super) fn activities(&self, now: Moment) -> String {
+        self.registry.activities(self.mark.as_ref().map(|mark| mark.id.as_str()), now)
     }
 }
 
 /// Runs a sub-agent. Boxed here, since a run may hold a run.
-pub(super) fn bring_up(child: SubagentRun) -> Pin<Box<dyn Future<Output = SubagentReport> + Send>> {
+pub(super) fn run_boxed(child: SubagentRun) -> Pin<Box<dyn Future<Output = SubagentReport> + Send>> {
     Box::pin(async move {
         // Conducted or not, it ends: whoever waits for its report waits for nothing else.
-        contained(Box::pin(run(child))).await.unwrap_or_else(SubagentReport::broken)
+        catch_panic(Box::pin(run(child))).await.unwrap_or_else(SubagentReport::broken)
     })
 }
 
@@ -96,23 +96,23 @@ async fn run(child: SubagentRun) -> SubagentReport {
     let interrupts = tree.interrupts.clone();
     let watch = RunMonitor::new(&mut relay, clock, interrupts, limits.deadline, limits.heartbeat);
     let mut watch = watch.stopped_by(stop);
-    let mut seat = tree.seat();
+    let mut seat = tree.permit();
     let live = tree.places().limit();
-    tree.doing(&mark.id, format!("waiting in line for one of {live} places"));
+    tree.set_activity(&mark.id, format!("waiting in line for one of {live} places"));
     if let Err(cut) = take_place(&mut seat, &mut watch).await {
         return SubagentReport::unbegun(cut);
     }
-    tree.doing(&mark.id, "starting".to_owned());
+    tree.set_activity(&mark.id, "starting".to_owned());
     let journal = journal(&forge, &task, &limits);
     let own = |hooks: &Arc<Hooks>| {
         Arc::new(hooks.for_agent(&mark.id, &mark.kind, journal.path().to_path_buf()))
     };
     let kin = AgentContext {
-        tree,
-        purse: forge.purse.clone(),
+        registry: tree,
+        ledger: forge.purse.clone(),
         hooks: forge.hooks.as_ref().map(own),
         depth: task.depth,
-        seat: Some(seat),
+        permit: Some(seat),
         source: Some(format!("agent:{}", mark.kind)),
         mark: Some(mark),
     };
@@ -121,29 +121,29 @@ async fn run(child: SubagentRun) -> SubagentReport {
     let (mut session, prompt) = open(setup, watch, kin);
     session.join_tools();
     session.name_pending_servers();
-    let reason = Box::pin(conduct(&mut session, prompt, machine, &limits)).await;
-    session.books.settle_broken();
+    let reason = Box::pin(run_subagent(&mut session, prompt, machine, &limits)).await;
+    session.accounting.settle_broken();
     let fault = session.fault.take();
     let error = session.broken.take().or_else(|| fault.map(|fault| words_of(&fault)));
     let error = error.filter(|_| reason != StopReason::Completed);
-    let ended_with_it = session.toolbox.tasks().into_iter().filter(is_cut);
+    let ended_with_it = session.toolbox.background_tasks().into_iter().filter(is_cut);
     let in_background = ended_with_it.map(|task| format!("{} `{}`", task.id, task.command));
-    let mut cut = session.books.tally.cut.clone();
+    let mut cut = session.accounting.tally.cut.clone();
     cut.extend(in_background);
     SubagentReport {
         reason,
-        text: std::mem::take(&mut session.words.text),
+        text: std::mem::take(&mut session.final_text.text),
         error,
-        tally: session.books.tally.clone(),
-        finished: finished(session.history.messages()),
+        tally: session.accounting.tally.clone(),
+        finished: succeeded_calls(session.history.messages()),
         cut,
-        objection: session.counsellors.tally.why.take(),
+        objection: session.hook_state.tally.why.take(),
     }
 }
 
 /// Whether it is a background command that was ended with whoever started it.
 fn is_cut(task: &BackgroundTask) -> bool {
-    task.kind == BackgroundKind::Command && task.end == Some(BackgroundEnd::Cut)
+    task.kind == BackgroundKind::Command && task.end == Some(BackgroundEnd::RunEnded)
 }
 
 fn words_of(fault: &crate::recovery::Fault) -> String {
@@ -157,7 +157,7 @@ impl SubagentReport {
     pub(super) fn hide_secrets(&mut self, mask: &Redactor) {
         let reasons = self.tally.denials.iter_mut().map(|denial| &mut denial.reason);
         for text in reasons.chain(&mut self.error).chain([&mut self.text]) {
-            mask.hide_in(text);
+            mask.redact_in_place(text);
         }
     }
 
@@ -195,9 +195,9 @@ pub(in super::super) async fn take_place(
 ) -> Result<(), CancelReason> {
     let mut vigil = watch.begin();
     let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
-        watch.beat(vigil, WaitingFor::Agents { running: "" }, ProgressSnapshot::none(), None);
+        watch.emit_heartbeat(vigil, WaitingFor::Agents { running: "" }, ProgressSnapshot::none(), None);
     };
-    watch.wait_for(&mut vigil, show, seat.take()).await
+    watch.wait_for(&mut vigil, show, seat.acquire()).await
 }
 
 /// The rules of a sub-agent: those of whoever starts it, its own number of turns where that is
@@ -210,10 +210,10 @@ fn limits(forge: &SubagentSpawner, definition: &AgentDefinition) -> Limits {
     limits.requirement = false;
     let own = |hooks: &Arc<Hooks>| hooks.for_agent("", &definition.name, PathBuf::new());
     let hooks = forge.hooks.as_ref().map(own);
-    limits.stop_hooks = hooks.is_some_and(|hooks| hooks.listens_to(HookEvent::SubagentStop));
-    let switches = forge.rungs.len().saturating_sub(1);
+    limits.stop_hooks = hooks.is_some_and(|hooks| hooks.has_hooks_for(HookEvent::SubagentStop));
+    let switches = forge.endpoints.len().saturating_sub(1);
     limits.budgets.switches = u8::try_from(switches).unwrap_or(u8::MAX);
-    limits.elsewhere = elsewhere(&forge.rungs);
+    limits.endpoint_changes = elsewhere(&forge.endpoints);
     limits
 }
 
@@ -226,7 +226,7 @@ fn elsewhere(rungs: &[ModelEndpoint]) -> u32 {
 
 /// A sub-agent whose conversation cannot be kept works all the same.
 fn journal(forge: &SubagentSpawner, task: &AgentTask, limits: &Limits) -> Journal {
-    let Some(nest) = &forge.tree.nest else { return Journal::off() };
+    let Some(nest) = &forge.tree.nest else { return Journal::disabled() };
     let newcomer = SubagentHeader {
         id: &task.mark.id,
         call: &task.mark.call,
@@ -237,9 +237,9 @@ fn journal(forge: &SubagentSpawner, task: &AgentTask, limits: &Limits) -> Journa
         background: task.background,
         retries: task.retries.as_deref(),
         limits,
-        redact: forge.secrets.revealed(),
+        redact: forge.secrets.plain_values(),
     };
-    Journal::nested(nest, &newcomer)
+    Journal::create_subagent(nest, &newcomer)
 }
 
 fn setup(
@@ -258,7 +258,7 @@ fn setup(
         prompt: vec![Block::text(task.prompt.clone())],
         system: system.trim().to_owned(),
         cwd: PathBuf::new(),
-        rungs: forge.rungs,
+        endpoints: forge.endpoints,
         toolbox,
         servers: forge.servers,
         limits: *limits,
@@ -270,13 +270,13 @@ fn setup(
         thinking: forge.thinking,
         stream_events: false,
         stop_after: forge.stop_after,
-        shared: forge.shared.map(|shared| shared.of_another_run(seed)),
+        shared: forge.shared.map(|shared| shared.for_another_run(seed)),
         journal,
         secrets: forge.secrets,
         hooks: None,
         memory_files: Vec::new(),
         warnings: Vec::new(),
-        carried: ResumedState::default(),
+        resumed: ResumedState::default(),
         agents: Vec::new(),
         delegation: super::Delegation::default(),
     }

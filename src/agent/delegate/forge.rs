@@ -21,8 +21,8 @@ use super::super::clock::Clock;
 use super::super::purse::SharedLedger;
 use super::super::setup::ModelEndpoint;
 use super::super::signals::interrupt;
-use super::advice::may_be_mended;
-use super::child::{SubagentRun, SubagentReport, bring_up};
+use super::advice::may_succeed_on_retry;
+use super::child::{SubagentRun, SubagentReport, run_boxed};
 use super::relay::SubagentEvent;
 use super::report;
 use super::task::{AgentIdentity, AgentStatus, AgentTask};
@@ -37,7 +37,7 @@ pub(in super::super) struct SubagentSpawner {
     /// How deep they are.
     pub(in super::super) depth: u8,
     /// The chain from the model in use on.
-    pub(in super::super) rungs: Vec<ModelEndpoint>,
+    pub(in super::super) endpoints: Vec<ModelEndpoint>,
     pub(in super::super) limits: Limits,
     pub(in super::super) toolbox: Arc<Toolbox>,
     pub(in super::super) servers: Arc<Servers>,
@@ -59,7 +59,7 @@ pub(in super::super) type PendingSubagent = Pin<Box<dyn Future<Output = ToolOutc
 struct SubagentPlan {
     call: AgentCall,
     definition: AgentDefinition,
-    rungs: Vec<ModelEndpoint>,
+    endpoints: Vec<ModelEndpoint>,
     /// The tool call.
     id: String,
     background: bool,
@@ -83,7 +83,7 @@ impl SubagentSpawner {
             match begun {
                 Ok((plan, child)) if plan.background => self.begin(plan, child).await,
                 Ok((plan, child)) => {
-                    let fate = self.see_through(&plan, child, cancel).await;
+                    let fate = self.wait_for_end(&plan, child, cancel).await;
                     self.outcome(&fate).await
                 }
                 Err(why) => self.refused(&why).await,
@@ -94,15 +94,15 @@ impl SubagentSpawner {
     async fn refused(&self, why: &str) -> ToolOutcome {
         let text = format!("<tool_use_error>{why}</tool_use_error>");
         let detail = Value::String(format!("Error: {why}"));
-        self.toolbox.word_of_agent(text, true, detail).await
+        self.toolbox.agent_outcome(text, true, detail).await
     }
 
     /// Decides what the sub-agent is to be.
     fn plan(&self, call: &ToolCall) -> Result<SubagentPlan, String> {
-        let wanted = AgentCall::read(&call.input)?;
+        let wanted = AgentCall::parse(&call.input)?;
         let definition = self.tree.kind(&wanted.subagent_type)?.clone();
         self.tree.admit(self.depth)?;
-        let rungs = self.rungs(&wanted, &definition)?;
+        let rungs = self.select_endpoints(&wanted, &definition)?;
         let background = !self.tree.waits_for(&wanted);
         if background && wanted.on_failure == OnFailure::CancelSiblings {
             return Err(
@@ -112,20 +112,20 @@ impl SubagentSpawner {
                     .to_owned(),
             );
         }
-        Ok(SubagentPlan { call: wanted, definition, rungs, id: call.id.clone(), background })
+        Ok(SubagentPlan { call: wanted, definition, endpoints: rungs, id: call.id.clone(), background })
     }
 
     /// The chain: the model that is wanted first, and then whatever the run falls back to.
-    fn rungs(&self, call: &AgentCall, kind: &AgentDefinition) -> Result<Vec<ModelEndpoint>, String> {
+    fn select_endpoints(&self, call: &AgentCall, kind: &AgentDefinition) -> Result<Vec<ModelEndpoint>, String> {
         let delegation = &self.tree.delegation;
         let names = [delegation.model.as_ref(), call.model.as_ref(), kind.model.as_ref()];
         let name = names.into_iter().flatten().find(|name| !name.trim().is_empty());
         let Some(name) = name.filter(|name| *name != "inherit") else {
-            return Ok(self.rungs.clone());
+            return Ok(self.endpoints.clone());
         };
         let facts = (delegation.models)(name)?;
-        if let Some(known) = self.rungs.iter().position(|rung| rung.facts.name == facts.name) {
-            return Ok(self.rungs[known..].to_vec());
+        if let Some(known) = self.endpoints.iter().position(|rung| rung.facts.name == facts.name) {
+            return Ok(self.endpoints[known..].to_vec());
         }
         let bounded = self.stop_after.is_some() || self.purse.ledger().ceiling().is_some();
         if bounded && facts.prices.is_none() {
@@ -134,9 +134,9 @@ impl SubagentSpawner {
                  leave the model out"
             ));
         }
-        let client = Arc::clone(&self.rungs[0].client);
+        let client = Arc::clone(&self.endpoints[0].client);
         let own = ModelEndpoint { label: facts.name.clone(), facts, client };
-        Ok([own].into_iter().chain(self.rungs.iter().skip(1).cloned()).collect())
+        Ok([own].into_iter().chain(self.endpoints.iter().skip(1).cloned()).collect())
     }
 
     /// Starts it in the background.
@@ -152,10 +152,10 @@ impl SubagentSpawner {
             }
             let completed = fate.task.status == AgentStatus::Completed;
             let outcome = forge.outcome(&fate).await;
-            AgentEnded { completed, word: report::text_of(&outcome) }
+            AgentEnded { completed, final_text: report::text_of(&outcome) }
         });
         let adopted = BackgroundAgent { id: id.clone(), call, kind, description, work, stop };
-        if let Err(why) = self.toolbox.adopt(adopted) {
+        if let Err(why) = self.toolbox.start_background_agent(adopted) {
             return self.refused(&why).await;
         }
         let text = format!(
@@ -164,11 +164,11 @@ impl SubagentSpawner {
             crate::tools::STARTED_IN_BACKGROUND
         );
         let detail = json!({ "status": "async_launched", "agentId": id });
-        self.toolbox.word_of_agent(text, false, detail).await
+        self.toolbox.agent_outcome(text, false, detail).await
     }
 
     /// Waits for its end.
-    async fn see_through(&self, plan: &SubagentPlan, child: SubagentRun, cancel: CancellationToken) -> SubagentOutcome {
+    async fn wait_for_end(&self, plan: &SubagentPlan, child: SubagentRun, cancel: CancellationToken) -> SubagentOutcome {
         let fate = self.follow(child, cancel.clone()).await;
         match self.again(plan, &fate, &cancel) {
             Some(again) => self.follow(again, cancel).await,
@@ -179,7 +179,7 @@ impl SubagentSpawner {
     /// The same sub-agent anew, where that is wanted and may help.
     fn again(&self, plan: &SubagentPlan, fate: &SubagentOutcome, cancel: &CancellationToken) -> Option<SubagentRun> {
         let failed = fate.task.status == AgentStatus::Failed && !cancel.is_cancelled();
-        let may_help = may_be_mended(fate.report.reason);
+        let may_help = may_succeed_on_retry(fate.report.reason);
         if plan.call.on_failure != OnFailure::RetryOnce || !failed || !may_help {
             return None;
         }
@@ -189,9 +189,9 @@ impl SubagentSpawner {
     /// Makes a sub-agent, and takes it in.
     fn child(&self, plan: &SubagentPlan, retries: Option<String>) -> Result<SubagentRun, String> {
         let kind = &plan.definition;
-        let toolbox = self.toolbox.derived(&AgentTools {
+        let toolbox = self.toolbox.derive_subagent_toolbox(&AgentTools {
             only: kind.tools.clone(),
-            not: kind.disallowed_tools.clone(),
+            excluded: kind.disallowed_tools.clone(),
             mode: kind.permission_mode,
             servers: kind.servers.clone(),
         })?;
@@ -212,7 +212,7 @@ impl SubagentSpawner {
             retries,
             background: plan.background,
             prompt: plan.call.prompt.clone(),
-            model: plan.rungs[0].label.clone(),
+            model: plan.endpoints[0].label.clone(),
             session: String::new(),
             status: AgentStatus::Running,
             reason: None,
@@ -225,14 +225,14 @@ impl SubagentSpawner {
             requests: 0,
             took: std::time::Duration::ZERO,
         };
-        let task = self.tree.enter(task, self.clock.now())?;
+        let task = self.tree.register(task, self.clock.now())?;
         let (interrupter, stop) = watch::channel(None);
-        self.tell(&task);
-        let forge = Self { rungs: plan.rungs.clone(), ..self.clone() };
+        self.emit_task(&task);
+        let forge = Self { endpoints: plan.endpoints.clone(), ..self.clone() };
         Ok(SubagentRun { forge, task, definition: kind.clone(), toolbox, interrupter, stop })
     }
 
-    fn tell(&self, task: &AgentTask) {
+    fn emit_task(&self, task: &AgentTask) {
         // Nobody listens once the run is over.
         let _ = self.post.send(SubagentEvent::of(task));
     }
@@ -241,7 +241,7 @@ impl SubagentSpawner {
     async fn follow(&self, child: SubagentRun, cancel: CancellationToken) -> SubagentOutcome {
         let (mut task, interrupter) = (child.task.clone(), child.interrupter.clone());
         let began = self.clock.now();
-        let mut work = bring_up(child);
+        let mut work = run_boxed(child);
         let mut report = tokio::select! {
             biased;
             report = &mut work => report,
@@ -268,8 +268,8 @@ impl SubagentSpawner {
         task.tool_calls = report.tally.tools.calls;
         task.requests = report.tally.recovery.totals().requests;
         task.took = began.until(self.clock.now());
-        self.tree.leave(&task, report.tally.denials.clone());
-        self.tell(&task);
+        self.tree.record_end(&task, report.tally.denials.clone());
+        self.emit_task(&task);
         SubagentOutcome { task, report }
     }
 
@@ -280,6 +280,6 @@ impl SubagentSpawner {
         let detail = report::detail(task, &text);
         let text =
             if completed { text } else { format!("<tool_use_error>{text}</tool_use_error>") };
-        self.toolbox.word_of_agent(text, !completed, detail).await
+        self.toolbox.agent_outcome(text, !completed, detail).await
     }
 }

@@ -72,7 +72,7 @@ impl Default for Delegation {
             limits: AgentLimits::default(),
             facts: String::new(),
             model: None,
-            models: Arc::new(|name| Ok(crate::model::facts(name))),
+            models: Arc::new(|name| Ok(crate::model::model_facts(name))),
             folder_notes: Arc::new(|_| Vec::new()),
         }
     }

@@ -59,14 +59,14 @@ impl ConcurrencyLimiter {
         let mut state = self.state();
         let before = state.throng.limit();
         state.throng = change(state.throng);
-        self.settle(&mut state);
+        self.withhold_free_permits(&mut state);
         let limit = state.throng.limit();
         (limit != before).then_some((before, limit))
     }
 
     /// Keeps back as many free places as nobody is to have. Those at work are not sent away: what
     /// is owed then is kept back as they leave.
-    fn settle(&self, state: &mut LimiterState) {
+    fn withhold_free_permits(&self, state: &mut LimiterState) {
         let wanted = usize::try_from(state.throng.withheld()).unwrap_or(usize::MAX);
         state.kept_back.truncate(wanted);
         while state.kept_back.len() < wanted {
@@ -76,7 +76,7 @@ impl ConcurrencyLimiter {
     }
 
     /// A place, still to be taken.
-    pub(super) fn seat(self: &Arc<Self>) -> ConcurrencyPermit {
+    pub(super) fn permit(self: &Arc<Self>) -> ConcurrencyPermit {
         ConcurrencyPermit { places: Arc::clone(self), taken: None }
     }
 
@@ -97,14 +97,14 @@ pub(in super::super) struct ConcurrencyPermit {
 }
 
 impl ConcurrencyPermit {
-    pub(in super::super) fn leave(&mut self) {
+    pub(in super::super) fn release(&mut self) {
         if let Some(place) = self.taken.take() {
             self.places.give_back(place);
         }
     }
 
     /// Waits for a place.
-    pub(in super::super) async fn take(&mut self) {
+    pub(in super::super) async fn acquire(&mut self) {
         if self.taken.is_none() {
             // It is never closed.
             self.taken = Arc::clone(&self.places.free).acquire_owned().await.ok();
@@ -114,7 +114,7 @@ impl ConcurrencyPermit {
 
 impl Drop for ConcurrencyPermit {
     fn drop(&mut self) {
-        self.leave();
+        self.release();
     }
 }
 
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     fn takes(seat: &mut ConcurrencyPermit) -> bool {
-        let taking = std::pin::pin!(seat.take());
+        let taking = std::pin::pin!(seat.acquire());
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         taking.poll(&mut context).is_ready()
     }
@@ -131,15 +131,15 @@ mod tests {
     #[test]
     fn a_place_that_is_left_under_pressure_is_kept_back_and_given_again_later() {
         let places = ConcurrencyLimiter::new(4);
-        let mut seats: Vec<ConcurrencyPermit> = (0..4).map(|_| places.seat()).collect();
+        let mut seats: Vec<ConcurrencyPermit> = (0..4).map(|_| places.permit()).collect();
         assert!(seats.iter_mut().all(takes));
         assert_eq!(places.throttled(places.era()), Some((4, 2)));
         drop(seats.split_off(2));
-        let mut next = places.seat();
+        let mut next = places.permit();
         assert!(!takes(&mut next), "two are at work, and two may be");
         assert_eq!((places.answered(), places.answered()), (None, Some(3)));
         assert!(takes(&mut next), "a place is free again");
         seats.pop();
-        assert!(takes(&mut places.seat()));
+        assert!(takes(&mut places.permit()));
     }
 }

@@ -83,9 +83,9 @@ impl SubagentEvent {
     }
 
     /// Tells it as a notice.
-    pub(in super::super) fn tell(&self, hear: &mut dyn FnMut(&RunNotice<'_>)) {
+    pub(in super::super) fn emit(&self, hear: &mut dyn FnMut(&RunNotice<'_>)) {
         let by = self.by.as_deref();
-        self.what.tell(&mut |notice| match by {
+        self.what.emit(&mut |notice| match by {
             Some(agent) => hear(&RunNotice::OfAgent { agent, notice }),
             None => hear(notice),
         });
@@ -93,7 +93,7 @@ impl SubagentEvent {
 }
 
 impl SubagentEventKind {
-    fn tell(&self, hear: &mut dyn FnMut(&RunNotice<'_>)) {
+    fn emit(&self, hear: &mut dyn FnMut(&RunNotice<'_>)) {
         match self {
             Self::Task(task) => hear(&RunNotice::Agent(task)),
             Self::Assistant { message, ids, id, model, stop_reason, usage, request_id } => {
@@ -129,7 +129,7 @@ impl SubagentEventKind {
             Self::Hook(news) => hear(&RunNotice::Hook(news)),
             Self::Remark(text) => hear(&RunNotice::Remark(text)),
             Self::Warning(text) => hear(&RunNotice::Warning(text)),
-            Self::Nested(said) => said.tell(hear),
+            Self::Nested(said) => said.emit(hear),
         }
     }
 
@@ -202,7 +202,7 @@ impl SubagentObserver {
     }
 
     /// Lets fewer work at a time while the service is too busy, and more once it answers.
-    fn mind_service(&mut self, transition: &Transition) {
+    fn adapt_concurrency(&mut self, transition: &Transition) {
         let places = self.tree.places();
         let told = match transition.event {
             Event::Failed(Failure { class, .. }) if is_throttling(class) => {
@@ -212,24 +212,24 @@ impl SubagentObserver {
             Event::Replied(_) => places.answered().map(|now| format!("{now} again")),
             Event::Failed(_)
             | Event::Begin
-            | Event::Weighed(_)
+            | Event::Estimated(_)
             | Event::ToolsDone(_)
             | Event::Delivered
             | Event::DeliveredEarly
-            | Event::Worked(_)
-            | Event::Misfit
+            | Event::BackgroundWaited(_)
+            | Event::SchemaMismatch
             | Event::Checked { .. }
             | Event::Consulted(_)
             | Event::HookStopped
-            | Event::Prevented
+            | Event::SummaryPrevented
             | Event::Denied
             | Event::Refreshed
-            | Event::Held { .. }
-            | Event::Woke
+            | Event::SharedLimitMet { .. }
+            | Event::WaitEnded
             | Event::Probed(_)
             | Event::Interrupted(_)
             | Event::DeadlinePassed
-            | Event::Broke => None,
+            | Event::InternalError => None,
         };
         if matches!(transition.action, Action::Ask(_)) {
             self.era = places.era();
@@ -256,15 +256,15 @@ fn is_throttling(class: ErrorClass) -> bool {
 impl Observer for SubagentObserver {
     fn observe(&mut self, notice: &RunNotice<'_>) {
         if let RunNotice::Step { transition, .. } = notice {
-            self.mind_service(transition);
+            self.adapt_concurrency(transition);
         }
         if let RunNotice::Assistant { message, usage, .. } = notice {
             let calls = message.content.iter().filter(|it| matches!(it, Block::ToolUse { .. }));
             let calls = u32::try_from(calls.count()).unwrap_or(u32::MAX);
-            self.tree.hears(&self.mark.id, usage.input() + usage.output_tokens, calls);
+            self.tree.count_reply(&self.mark.id, usage.input() + usage.output_tokens, calls);
         }
-        if let Some(doing) = doing(notice) {
-            self.tree.doing(&self.mark.id, doing);
+        if let Some(doing) = activity_of(notice) {
+            self.tree.set_activity(&self.mark.id, doing);
         }
         // What is about another one is nobody's own.
         let about = matches!(notice, RunNotice::Agent(_) | RunNotice::OfAgent { .. });
@@ -277,7 +277,7 @@ impl Observer for SubagentObserver {
 }
 
 /// What a sub-agent does from now on, if that is another thing than before.
-fn doing(notice: &RunNotice<'_>) -> Option<String> {
+fn activity_of(notice: &RunNotice<'_>) -> Option<String> {
     Some(match notice {
         RunNotice::Step { transition, .. } => match transition.next.phase {
             Phase::Calling(_) => "asking the model".to_owned(),
@@ -285,9 +285,9 @@ fn doing(notice: &RunNotice<'_>) -> Option<String> {
                 let of = why.of.map_or_else(String::new, |of| format!(" of {of}"));
                 format!("waiting to retry ({}, retry {}{of})", why.class, why.retry)
             }
-            Phase::Consulting => "running hooks".to_owned(),
+            Phase::RunningStopHooks => "running hooks".to_owned(),
             Phase::Awaiting { .. } => "waiting for background work".to_owned(),
-            Phase::Ready | Phase::Weighing(_) | Phase::Working | Phase::Checking => return None,
+            Phase::Ready | Phase::Estimating(_) | Phase::Working | Phase::RunningRequirement => return None,
             Phase::Stopped(_) => "ending".to_owned(),
         },
         RunNotice::Assistant { message, .. } => {

@@ -13,12 +13,12 @@ use super::forge::SubagentSpawner;
 impl Session<'_> {
     /// What the sub-agents of this run share with it.
     pub(in super::super) fn forge(&self) -> SubagentSpawner {
-        let kin = &self.kin;
+        let kin = &self.agent_context;
         SubagentSpawner {
-            tree: Arc::clone(&kin.tree),
+            tree: Arc::clone(&kin.registry),
             parent: kin.mark.as_ref().map(|mark| mark.id.clone()),
             depth: kin.depth.saturating_add(1),
-            rungs: self.rungs[usize::from(self.rung).min(self.rungs.len() - 1)..].to_vec(),
+            endpoints: self.endpoints[usize::from(self.model_index).min(self.endpoints.len() - 1)..].to_vec(),
             limits: self.limits,
             toolbox: Arc::clone(&self.toolbox),
             servers: Arc::clone(&self.servers),
@@ -26,30 +26,30 @@ impl Session<'_> {
             clock: self.watch.clock,
             secrets: self.secrets.clone(),
             hooks: kin.hooks.clone(),
-            purse: self.books.purse.clone(),
-            stop_after: self.books.stop_after(),
-            shared: self.shared.as_ref().map(|shared| Arc::new(shared.of_another_run(0))),
+            purse: self.accounting.ledger.clone(),
+            stop_after: self.accounting.stop_after(),
+            shared: self.shared.as_ref().map(|shared| Arc::new(shared.for_another_run(0))),
             post: self.watch.post.clone(),
         }
     }
 
     /// Whether a call starts a sub-agent that is waited for.
     pub(in super::super) fn waits_for(&self, call: &ToolCall) -> bool {
-        let tree = &self.kin.tree;
+        let tree = &self.agent_context.registry;
         is_agent_tool(&call.name)
-            && AgentCall::read(&call.input).is_ok_and(|call| tree.waits_for(&call))
+            && AgentCall::parse(&call.input).is_ok_and(|call| tree.waits_for(&call))
     }
 
     /// Leaves this sub-agent's place to those whom it waits for.
-    pub(in super::super) fn leave_place(&mut self) {
-        if let Some(seat) = &mut self.kin.seat {
-            seat.leave();
+    pub(in super::super) fn release_permit(&mut self) {
+        if let Some(seat) = &mut self.agent_context.permit {
+            seat.release();
         }
     }
 
     /// Takes a place again.
-    pub(in super::super) async fn take_place(&mut self) -> Result<(), CancelReason> {
-        match &mut self.kin.seat {
+    pub(in super::super) async fn acquire_permit(&mut self) -> Result<(), CancelReason> {
+        match &mut self.agent_context.permit {
             Some(seat) => take_place(seat, &mut self.watch).await,
             None => Ok(()),
         }

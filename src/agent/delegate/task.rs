@@ -120,7 +120,7 @@ impl AgentTask {
             reason: ended,
             error: None,
             cost: sums.spent,
-            unsettled: sums.unsettled,
+            unsettled: sums.upper_bounds,
             turns: sums.turns,
             tokens: sums.usage.input() + sums.usage.output_tokens,
             tool_calls: agent.tool_calls,

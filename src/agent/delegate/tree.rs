@@ -31,7 +31,7 @@ pub(in super::super) struct AgentRegistry {
     roster: Mutex<RegistryState>,
     alarm: watch::Sender<bool>,
     /// What is known of those of earlier processes, by their ids.
-    untold: BTreeMap<String, String>,
+    past_reports: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Default)]
@@ -64,13 +64,13 @@ impl AgentRegistry {
             kinds.push(definition);
         }
         let places = ConcurrencyLimiter::new(delegation.limits.live);
-        let started = nest.as_ref().map_or(0, SubagentJournal::highest);
+        let started = nest.as_ref().map_or(0, SubagentJournal::highest_number);
         let mut entries: Vec<AgentRecord> = Vec::new();
         let mut untold = BTreeMap::new();
         for agent in past {
             let above = entries.iter().find(|it| Some(&it.task.mark.id) == agent.parent.as_ref());
             let depth = above.map_or(0, |above| above.task.depth).saturating_add(1);
-            untold.insert(agent.id.clone(), agent.tell());
+            untold.insert(agent.id.clone(), agent.describe());
             let task = AgentTask::past(agent, depth, session_id);
             entries.push(AgentRecord { task, began: Moment::default(), doing: String::new() });
         }
@@ -82,7 +82,7 @@ impl AgentRegistry {
             session_id: session_id.to_owned(),
             places,
             roster: Mutex::new(RegistryState { started, entries, ..RegistryState::default() }),
-            untold,
+            past_reports: untold,
             alarm: watch::channel(false).0,
         })
     }
@@ -144,7 +144,7 @@ impl AgentRegistry {
     ///
     /// # Errors
     /// There were too many meanwhile.
-    pub(super) fn enter(&self, mut task: AgentTask, at: Moment) -> Result<AgentTask, String> {
+    pub(super) fn register(&self, mut task: AgentTask, at: Moment) -> Result<AgentTask, String> {
         let mut roster = self.roster();
         self.admit_to(&roster, task.depth)?;
         roster.started += 1;
@@ -156,14 +156,14 @@ impl AgentRegistry {
     }
 
     /// Remembers what one is doing.
-    pub(super) fn doing(&self, id: &str, doing: String) {
+    pub(super) fn set_activity(&self, id: &str, doing: String) {
         if let Some(entry) = self.roster().entries.iter_mut().find(|it| it.task.mark.id == id) {
             entry.doing = doing;
         }
     }
 
     /// Remembers how one ended.
-    pub(super) fn leave(&self, task: &AgentTask, denials: Vec<Denial>) {
+    pub(super) fn record_end(&self, task: &AgentTask, denials: Vec<Denial>) {
         let mut roster = self.roster();
         roster.denials.extend(denials);
         let entry = roster.entries.iter_mut().find(|it| it.task.mark.id == task.mark.id);
@@ -173,7 +173,7 @@ impl AgentRegistry {
     }
 
     /// What those whom `parent` has started are doing, a line each; empty when there are none.
-    pub(in super::super) fn doings(&self, parent: Option<&str>, now: Moment) -> String {
+    pub(in super::super) fn activities(&self, parent: Option<&str>, now: Moment) -> String {
         let roster = self.roster();
         let running = |entry: &&AgentRecord| {
             entry.task.status == AgentStatus::Running && entry.task.parent.as_deref() == parent
@@ -212,11 +212,11 @@ impl AgentRegistry {
 
     /// What is known of one of an earlier process.
     pub(in super::super) fn known_of(&self, id: &str) -> Option<&str> {
-        self.untold.get(id).map(String::as_str)
+        self.past_reports.get(id).map(String::as_str)
     }
 
     /// Counts a reply of one that is still at work.
-    pub(super) fn hears(&self, id: &str, tokens: u64, calls: u32) {
+    pub(super) fn count_reply(&self, id: &str, tokens: u64, calls: u32) {
         if let Some(entry) = self.roster().entries.iter_mut().find(|it| it.task.mark.id == id) {
             entry.task.turns += 1;
             entry.task.tokens += tokens;
@@ -245,8 +245,8 @@ impl AgentRegistry {
     }
 
     /// A place to work at, still to be taken.
-    pub(super) fn seat(&self) -> ConcurrencyPermit {
-        self.places.seat()
+    pub(super) fn permit(&self) -> ConcurrencyPermit {
+        self.places.permit()
     }
 
     /// Where those at work are counted.
@@ -277,7 +277,7 @@ mod tests {
             let enter = || {
                 let task = AgentTask::past(PastAgent::default(), 1, "s");
                 start.wait();
-                tree.enter(task, Moment::default()).is_ok()
+                tree.register(task, Moment::default()).is_ok()
             };
             let entered: u32 = thread::scope(|scope| {
                 let all: Vec<_> = (0..THREADS).map(|_| scope.spawn(enter)).collect();

@@ -116,7 +116,7 @@ pub(super) fn work_frames(task: &BackgroundTask) -> Vec<(&'static str, Value)> {
     let told = match end {
         BackgroundEnd::Completed => TaskOutcome::Completed,
         BackgroundEnd::Failed => TaskOutcome::Failed,
-        BackgroundEnd::Killed | BackgroundEnd::TimedOut | BackgroundEnd::Cut => TaskOutcome::Stopped,
+        BackgroundEnd::Killed | BackgroundEnd::TimedOut | BackgroundEnd::RunEnded => TaskOutcome::Stopped,
     };
     let file = task.output_file.as_ref().map(|file| file.display().to_string());
     let summary = match task.exit_code {
@@ -175,6 +175,6 @@ pub(super) fn background(task: &BackgroundTask) -> Value {
         "duration_ms": millis(task.took),
         "output_bytes": task.output_bytes,
         "output_file": task.output_file,
-        "cut": task.end == Some(BackgroundEnd::Cut),
+        "cut": task.end == Some(BackgroundEnd::RunEnded),
     })
 }

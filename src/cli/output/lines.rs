@@ -130,19 +130,19 @@ impl ProgressLines {
             self.failed = Some(ErrorClass::EmptyResponse);
         }
         let plan = transition.plan?;
-        self.returning = plan == RecoveryPlan::Return;
+        self.returning = plan == RecoveryPlan::ReturnToPreferredModel;
         match (plan, transition.next.fast) {
             (RecoveryPlan::CoolDown, Fast::Cooling { until }) => {
                 let now = (self.clock)();
                 let end = now.wall(now.after(transition.at.until(until)));
                 Some(format!("going on at normal speed{}, fast again after {end}", self.cause()))
             }
-            (RecoveryPlan::LeaveFast, _) => {
+            (RecoveryPlan::DisableFastMode, _) => {
                 let reason = fault.and_then(|fault| fault.overage_disabled.as_deref());
                 let reason = reason.map_or_else(|| self.cause(), |reason| format!(": {reason}"));
                 Some(format!("fast mode is off for the rest of the session{reason}"))
             }
-            _ if self.verbose && !plan.is_told_elsewhere() => {
+            _ if self.verbose && !plan.is_reported_elsewhere() => {
                 Some(format!("recovering: {}", plan.name()))
             }
             _ => None,

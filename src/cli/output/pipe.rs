@@ -160,7 +160,7 @@ impl<S: Write> Framed<S> {
 impl PipeSender {
     /// The text without secrets.
     pub(super) fn hide(&self, text: &str) -> String {
-        self.mask.hide(text)
+        self.mask.redact(text)
     }
 
     /// Queues a line. Never waits: a run must stay able to end, whoever reads.
@@ -185,7 +185,7 @@ impl PipeSender {
     }
 
     fn masked(&self, mut object: Value, longest: Option<usize>) -> String {
-        self.mask.hide_json(&mut object);
+        self.mask.redact_json(&mut object);
         let object = match longest {
             Some(longest) => shrink(object, longest),
             None => object,
@@ -212,7 +212,7 @@ impl PipeSender {
 
     /// How many bytes wait now.
     fn queue(&self, line: &str) -> usize {
-        self.enqueue(self.mask.hide(line), PipeJob::Line)
+        self.enqueue(self.mask.redact(line), PipeJob::Line)
     }
 
     fn enqueue(&self, masked: String, job: impl FnOnce(String) -> PipeJob) -> usize {

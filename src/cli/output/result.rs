@@ -286,7 +286,7 @@ fn recovery(tally: &RunStats) -> Value {
         "retries_by_class": counts(&totals.retries_by_class),
         "strategies": counts(&totals.strategies),
         "waited_ms": millis(totals.waited),
-        "shared_limits": { "waits": totals.holds, "waited_ms": millis(totals.held) },
+        "shared_limits": { "waits": totals.shared_limit_waits, "waited_ms": millis(totals.shared_limit_waited) },
         "probes": { "sent": totals.probes, "cost_usd": totals.probes_cost.as_dollars() },
         "repairs": tally.repairs,
         "compactions": totals.compactions,
@@ -294,7 +294,7 @@ fn recovery(tally: &RunStats) -> Value {
         "saved": totals.saved,
         "lost": totals.lost,
         "models": models.collect::<Vec<Value>>(),
-        "records": tally.recovery.episodes().map(record).collect::<Vec<Value>>(),
+        "records": tally.recovery.records().map(record).collect::<Vec<Value>>(),
         "records_dropped": totals.forgotten,
     })
 }

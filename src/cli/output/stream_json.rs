@@ -377,7 +377,7 @@ impl StreamJson {
             "hook_name": news.name,
             "hook_event": news.event.name(),
         });
-        let Some(over) = &news.over else { return self.system("hook_started", fields) };
+        let Some(over) = &news.finished else { return self.system("hook_started", fields) };
         fields["output"] = json!(over.stdout);
         fields["stdout"] = json!(over.stdout);
         fields["stderr"] = json!(over.stderr);
@@ -388,12 +388,12 @@ impl StreamJson {
 
     /// A recovery that is not a wait: those are told by `api_retry`.
     fn recovery(&mut self, plan: RecoveryPlan, fault: Option<&Fault>) {
-        if !plan.is_told_elsewhere() {
+        if !plan.is_reported_elsewhere() {
             let mut fields = json!({
                 "strategy": plan.name(),
                 "error_class": fault.map(|fault| classify(fault).class.name()),
             });
-            if plan == RecoveryPlan::LeaveFast {
+            if plan == RecoveryPlan::DisableFastMode {
                 fields["reason"] = json!(fault.and_then(|fault| fault.overage_disabled.as_deref()));
             }
             self.system("recovery", fields);

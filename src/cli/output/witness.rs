@@ -79,7 +79,7 @@ impl SnapshotRecorder {
             // What was still running goes with the run.
             servers: mcp::McpStats::default(),
             agents: seen.agents.iter().map(|task| task.clone().cut()).collect(),
-            tasks: seen.tasks.iter().map(|task| task.clone().cut()).collect(),
+            tasks: seen.tasks.iter().map(|task| task.clone().ended_with_run()).collect(),
         }
     }
 }
@@ -160,10 +160,10 @@ mod tests {
         let begun = Run::new(1, &limits).step(at, Event::Begin, &limits).unwrap();
         let phases = [
             Phase::Ready,
-            Phase::Weighing(CallPurpose::Reply),
+            Phase::Estimating(CallPurpose::Reply),
             Phase::Working,
-            Phase::Consulting,
-            Phase::Checking,
+            Phase::RunningStopHooks,
+            Phase::RunningRequirement,
             Phase::Awaiting { until: at },
         ];
         for phase in phases {

@@ -7,7 +7,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
 use crate::hooks::{HookSettings, SkippedHook};
-use crate::mcp::prefix;
+use crate::mcp::tool_name_prefix;
 use crate::process::reading;
 use crate::tools::{AgentDefinition, GENERAL_PURPOSE, PermissionMode};
 
@@ -112,7 +112,7 @@ fn define(name: &str, fields: &FrontMatter, prompt: &str) -> AgentDefinition {
         background: fields.flag("background").unwrap_or_default(),
         servers: fields
             .words("mcpServers")
-            .map(|names| names.iter().map(|it| prefix(it)).collect()),
+            .map(|names| names.iter().map(|it| tool_name_prefix(it)).collect()),
     }
 }
 
@@ -141,8 +141,8 @@ fn without_effect(file: &str, fields: &[&str]) -> Option<String> {
 /// What is wrong with them.
 fn hooks(kind: &str, fields: &FrontMatter, file: &str) -> Result<HookSettings, String> {
     let Some(value) = fields.value("hooks") else { return Ok(HookSettings::default()) };
-    let read = HookSettings::read(value, file).map_err(|bad| format!("{file}: {bad}"))?;
-    Ok(read.of_kind(kind))
+    let read = HookSettings::parse(value, file).map_err(|bad| format!("{file}: {bad}"))?;
+    Ok(read.for_agent_type(kind))
 }
 
 fn skipped(file: &str, skipped: &SkippedHook) -> String {

@@ -176,7 +176,7 @@ impl PromptLibrary {
         let is_role = |agent: &&NamedAgent| Some(&agent.definition.name) == role.map(|it| &it.name);
         let all = self.agents.iter().flat_map(|agent| agent.hooks.clone());
         let own = self.agents.iter().filter(is_role).flat_map(|agent| agent.hooks.clone());
-        all.chain(own.map(HookHandler::of_the_run)).collect()
+        all.chain(own.map(HookHandler::for_main_agent)).collect()
     }
 
     /// Puts the skills that agents are to have read into their prompts.

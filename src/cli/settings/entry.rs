@@ -152,7 +152,7 @@ fn is_version(text: &str) -> bool {
 /// A base URL in its one spelling.
 fn base_of(text: &str) -> Result<String, String> {
     let address = BaseUrl::parse(text).map_err(|error| error.to_string())?;
-    if address.says_more() {
+    if address.has_credentials_or_query() {
         return Err("an address holds no user, password or query; name a variable with the key \
                     after #, or headers in the settings"
             .to_owned());

@@ -262,7 +262,7 @@ pub(super) fn utf8(name: &str, bytes: Vec<u8>) -> Result<String, UsageError> {
 
 /// The hooks of one text, which was found without mistakes.
 fn hooks(value: &Value, name: &str) -> Option<HookSettings> {
-    value.get("hooks").and_then(|hooks| HookSettings::read(hooks, name).ok())
+    value.get("hooks").and_then(|hooks| HookSettings::parse(hooks, name).ok())
 }
 
 /// Writes lists that are one text with commas as lists, which can be joined.

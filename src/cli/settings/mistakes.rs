@@ -287,7 +287,7 @@ const HOOKS_MAX: usize = 100;
 
 /// Reads hooks, and looks at what only the tools know to be wrong.
 fn read_hooks(value: &Value) -> Result<HookSettings, BadHook> {
-    let hooks = HookSettings::read(value, "")?;
+    let hooks = HookSettings::parse(value, "")?;
     let root = Path::new("/");
     for handler in &hooks.handlers {
         let Some(rule) = &handler.condition else { continue };

@@ -12,7 +12,7 @@ use crate::cli::nearness::distance;
 use crate::cli::usage::UsageError;
 use crate::cli::values;
 use crate::mcp;
-use crate::tools::{AgentDefinition, ToolName, built_in_names, naming};
+use crate::tools::{AgentDefinition, ToolName, built_in_names, classify_tool_name};
 
 /// More are not named.
 const NAMED_MAX: usize = 8;
@@ -35,9 +35,9 @@ enum RulePurpose {
 
 /// What is wrong with the name in a rule, if there is something.
 pub(super) fn misnomer(rule: &str) -> Option<BadRuleName> {
-    let name = match naming(rule) {
-        ToolName::Known | ToolName::OfServer(_) => return None,
-        ToolName::Misspelt(meant) => {
+    let name = match classify_tool_name(rule) {
+        ToolName::Known | ToolName::McpServer(_) => return None,
+        ToolName::Misspelled(meant) => {
             let why = format!("names no tool; did you mean \"{meant}\"?");
             return Some(BadRuleName { why, is_near: true });
         }
@@ -128,13 +128,13 @@ fn of_flag(flag: &str, given: &[String], purpose: RulePurpose) -> Result<Vec<Str
 
 fn serverless(rules: &ToolRules, servers: &McpServers) -> Vec<String> {
     let known: Vec<String> =
-        servers.servers.iter().map(|server| mcp::prefix(&server.name)).collect();
+        servers.servers.iter().map(|server| mcp::tool_name_prefix(&server.name)).collect();
     let lists = [("deny", &rules.deny), ("ask", &rules.ask)];
     let mut told = Vec::new();
     for (list, rule) in
         lists.into_iter().flat_map(|(list, all)| all.iter().map(move |one| (list, one)))
     {
-        let ToolName::OfServer(rest) = naming(rule) else { continue };
+        let ToolName::McpServer(rest) = classify_tool_name(rule) else { continue };
         let (head, is_open) = rest.split_once('*').map_or((rest, false), |(head, _)| (head, true));
         let head = format!("mcp__{head}");
         let fits = |prefix: &String| {
@@ -154,7 +154,7 @@ fn serverless(rules: &ToolRules, servers: &McpServers) -> Vec<String> {
             .map(|known| (distance(server, &known.name), known))
             .min_by_key(|(far, _)| *far);
         let hint = near.filter(|(far, _)| *far <= 2).map_or(String::new(), |(_, known)| {
-            format!("; did you mean \"{}\"?", mcp::prefix(&known.name).trim_end_matches('_'))
+            format!("; did you mean \"{}\"?", mcp::tool_name_prefix(&known.name).trim_end_matches('_'))
         });
         told.push(format!(
             "the {list} rule \"{rule}\" names no MCP server of this run, and has no effect{hint}"

@@ -388,7 +388,7 @@ fn known_terms(args: &RunArgs, variables: &Variables, cwd: &Path) -> Terms {
         }
         SessionStart::Continue { .. } => journal::latest(&place).ok().flatten(),
     };
-    id.and_then(|id| journal::terms(&place, &id).ok()).unwrap_or_default()
+    id.and_then(|id| journal::read_terms(&place, &id).ok()).unwrap_or_default()
 }
 
 fn on_damage(args: &RunArgs) -> OnDamage {

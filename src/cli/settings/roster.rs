@@ -173,7 +173,7 @@ pub(super) fn cast(
     }
     tools.only = Some(known);
     for server in &servers.servers {
-        let prefix = mcp::prefix(&server.name);
+        let prefix = mcp::tool_name_prefix(&server.name);
         let whole = prefix.trim_end_matches('_');
         if !wanted.iter().any(|name| name == whole || name.starts_with(&prefix)) {
             tools.deny.push(format!("{prefix}*"));

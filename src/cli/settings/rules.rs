@@ -74,7 +74,7 @@ fn waits(limits: &mut Limits, args: &LimitArgs, env: &ProcessEnv, file: &FileSet
     set(&mut limits.max_retry_wait, args.max_retry_wait.or(time(file.max_retry_wait)));
     set(&mut limits.budgets.retries, args.max_retries.or(env.max_retries).or(file.max_retries));
     limits.budgets.odd_refusals = limits.budgets.odd_refusals.min(limits.budgets.retries);
-    let Backoff { first, longest } = &mut limits.ladder;
+    let Backoff { first, longest } = &mut limits.backoff;
     set(first, time(file.retry_first_delay));
     set(longest, time(file.retry_longest_delay));
     set(&mut limits.longest_capacity_wait, time(file.unattended_longest_delay));

@@ -228,10 +228,10 @@ pub(super) fn read(
     let mut found: BTreeMap<String, ServerConfig> = BTreeMap::new();
     let (mut places, mut shown, mut skipped) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
     for NamedServer { name, entry, author, place, column } in named {
-        match ServerConfig::read(&name, &entry, &lookup) {
+        match ServerConfig::parse(&name, &entry, &lookup) {
             Ok((mut config, unset)) => {
                 config.disabled |= author.is_repository() && !approval.admits(&name);
-                config.vouched = !author.is_repository();
+                config.trusted = !author.is_repository();
                 for variable in unset {
                     warnings.push(format!(
                         "{place}:{column}: the MCP server {name:?} names the variable {variable}, \
@@ -287,7 +287,7 @@ pub(super) fn check_named(mcp: &McpServers, asked: Option<&str>) -> Result<(), U
         return Err(UsageError::new(why));
     }
     match asked {
-        Some(tool) if !there.iter().any(|name| tool.starts_with(&mcp::prefix(name))) => {
+        Some(tool) if !there.iter().any(|name| tool.starts_with(&mcp::tool_name_prefix(name))) => {
             Err(UsageError::new(format!(
                 "--permission-prompt-tool {tool}: no MCP server has such a tool; {}",
                 known()

@@ -5,8 +5,8 @@ use super::super::finding::{Finding, Severity};
 use crate::recovery::{ErrorClass, Fault, classify};
 
 /// Whether a run would be let in, and whether its models are there.
-pub(super) fn judge(service: &ServiceFacts, answer: &ServiceAnswer) -> Vec<Finding> {
-    let mut findings = vec![admission(service, answer)];
+pub(super) fn check_acceptance(service: &ServiceFacts, answer: &ServiceAnswer) -> Vec<Finding> {
+    let mut findings = vec![check_admission(service, answer)];
     findings.extend(answer.unknown.iter().map(|(model, words)| {
         Finding::problem(
             "model",
@@ -26,25 +26,25 @@ pub(super) fn judge(service: &ServiceFacts, answer: &ServiceAnswer) -> Vec<Findi
     findings
 }
 
-fn admission(service: &ServiceFacts, answer: &ServiceAnswer) -> Finding {
-    let knock = &answer.knock;
-    let (status, used) = (knock.status, used(service));
+fn check_admission(service: &ServiceFacts, answer: &ServiceAnswer) -> Finding {
+    let knock = &answer.probe;
+    let (status, used) = (knock.status, describe_credential(service));
     match &knock.fault {
         None => Finding::ok("acceptance", format!("the service accepts {used}")),
-        Some(_) if knock.is_foreign() && knock.page => Finding::warning(
+        Some(_) if knock.is_unsupported() && knock.is_web_page => Finding::warning(
             "acceptance",
             format!("{} answers each question with a web page (HTTP {status})", service.origin),
             "it may not be a Messages API, so that every run would fail",
             "see whether the base URL is right, and what it shows in a browser",
         ),
-        Some(_) if knock.is_foreign() => Finding::ok(
+        Some(_) if knock.is_unsupported() => Finding::ok(
             "acceptance",
             format!(
                 "the service lists no models and counts no tokens (HTTP {status}), so whether it \
                  accepts {used} is known at the first real request"
             ),
         ),
-        Some(fault) if knock.page && status < 500 => Finding::problem(
+        Some(fault) if knock.is_web_page && status < 500 => Finding::problem(
             "acceptance",
             format!(
                 "something answers that is not the service: {} (HTTP {status})",
@@ -54,11 +54,11 @@ fn admission(service: &ServiceFacts, answer: &ServiceAnswer) -> Finding {
             "see whether a login page of the network, a firewall or a proxy is in between, and \
              whether the base URL is right",
         ),
-        Some(fault) => refused(service, fault, status),
+        Some(fault) => refusal_finding(service, fault, status),
     }
 }
 
-fn used(service: &ServiceFacts) -> String {
+fn describe_credential(service: &ServiceFacts) -> String {
     let used = service.credential.as_ref();
     let used = used.map_or("the request without a credential".to_owned(), |(kind, source)| {
         format!("the {kind} from {source}")
@@ -67,13 +67,13 @@ fn used(service: &ServiceFacts) -> String {
 }
 
 /// A refusal, by what recovery makes of it.
-fn refused(service: &ServiceFacts, fault: &Fault, status: u16) -> Finding {
+fn refusal_finding(service: &ServiceFacts, fault: &Fault, status: u16) -> Finding {
     let said = match fault.detail().trim() {
         "" => format!("HTTP {status}"),
         words => format!("HTTP {status}: {words}"),
     };
     let class = classify(fault).class;
-    let RefusalMeaning { level, what, why, fix } = meaning(class, &used(service), service);
+    let RefusalMeaning { level, what, why, fix } = meaning(class, &describe_credential(service), service);
     let what = format!("{what} ({said})");
     match level {
         Severity::Ok | Severity::Warning => Finding::warning("acceptance", what, why, fix),
@@ -113,12 +113,12 @@ impl RefusalMeaning {
         Self::problem(format!("the service rejects {used}"), ENDS, fix)
     }
 
-    fn trouble(what: &str) -> Self {
+    fn service_trouble(what: &str) -> Self {
         let fix = "try again later, or name a further model with --fallback-model";
         Self::warning(what, WAITS, fix)
     }
 
-    fn misunderstood() -> Self {
+    fn invalid_request() -> Self {
         Self::problem(
             "the service calls the simplest request wrong",
             REFUSED,
@@ -153,12 +153,12 @@ fn meaning(class: ErrorClass, used: &str, service: &ServiceFacts) -> RefusalMean
             "wait, or use fewer runs at a time, or have the account's limits raised",
         ),
         ErrorClass::ServerOverload | ErrorClass::Repeated529 => {
-            RefusalMeaning::trouble("the service is overloaded")
+            RefusalMeaning::service_trouble("the service is overloaded")
         }
         ErrorClass::ServerError
         | ErrorClass::ApiTimeout
         | ErrorClass::StreamStalled
-        | ErrorClass::ConnectionError => RefusalMeaning::trouble("the service is in trouble"),
+        | ErrorClass::ConnectionError => RefusalMeaning::service_trouble("the service is in trouble"),
         ErrorClass::RequestTooLarge | ErrorClass::PromptTooLong => RefusalMeaning::problem(
             "even a request of a few bytes is called too large",
             REFUSED,
@@ -179,6 +179,6 @@ fn meaning(class: ErrorClass, used: &str, service: &ServiceFacts) -> RefusalMean
         | ErrorClass::SslCertError
         | ErrorClass::Refusal
         | ErrorClass::EmptyResponse
-        | ErrorClass::Aborted => RefusalMeaning::misunderstood(),
+        | ErrorClass::Aborted => RefusalMeaning::invalid_request(),
     }
 }

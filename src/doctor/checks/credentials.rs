@@ -2,16 +2,16 @@
 
 use super::super::ResolvedConfig;
 use super::super::finding::Finding;
-use super::settings::unread;
+use super::settings::unread_note;
 
 /// What is used, what is not, and what is missing.
-pub fn judge(known: &ResolvedConfig) -> Vec<Finding> {
+pub fn check_credentials(known: &ResolvedConfig) -> Vec<Finding> {
     let shown = |(kind, source): &(String, String)| format!("{kind} from {source}");
     let Some((used, others)) = known.credentials.split_first() else {
         return vec![if !known.broken.is_empty() {
             Finding::warning(
                 "credentials",
-                format!("none in the variables{}", unread(known)),
+                format!("none in the variables{}", unread_note(known)),
                 "one of these files may name a credential, and nobody can tell",
                 "correct the settings first, and ask again",
             )
@@ -34,7 +34,7 @@ pub fn judge(known: &ResolvedConfig) -> Vec<Finding> {
         format!("; not used: {}", others.join(", "))
     };
     let mut findings = vec![Finding::ok("credentials", format!("{}{unused}", shown(used)))];
-    if known.places.iter().any(|place| place.login_expired) {
+    if known.endpoints.iter().any(|place| place.login_expired) {
         findings.push(Finding::warning(
             "credentials",
             "the login in use has expired",

@@ -6,9 +6,9 @@ use super::super::ResolvedConfig;
 use super::super::finding::Finding;
 
 /// What there is to say against the variables.
-pub fn judge(known: &ResolvedConfig) -> Vec<Finding> {
+pub fn check_environment(known: &ResolvedConfig) -> Vec<Finding> {
     let mut findings: Vec<Finding> =
-        [credentials(known), proxies(known), places(known), strange(known)].concat();
+        [credentials(known), proxies(known), check_home_and_path(known), check_unknown_variables(known)].concat();
     if known.bypasses_as_root {
         findings.push(Finding::warning(
             "environment",
@@ -40,7 +40,7 @@ fn credentials(known: &ResolvedConfig) -> Vec<Finding> {
     let has = |name: &str| get(known, name).is_some();
     let names = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"];
     let mut findings: Vec<Finding> =
-        names.into_iter().filter_map(|name| misshapen(name, raw(known, name)?)).collect();
+        names.into_iter().filter_map(|name| check_credential_format(name, raw(known, name)?)).collect();
     if names.into_iter().all(has) {
         findings.push(warning(
             "both ANTHROPIC_API_KEY and ANTHROPIC_AUTH_TOKEN are set",
@@ -59,7 +59,7 @@ fn credentials(known: &ResolvedConfig) -> Vec<Finding> {
 }
 
 /// A key or token that was not pasted as it is. Nothing of it is told.
-fn misshapen(name: &str, value: &str) -> Option<Finding> {
+fn check_credential_format(name: &str, value: &str) -> Option<Finding> {
     let trimmed = value.trim();
     if trimmed.is_empty() {
         return Some(warning(
@@ -140,7 +140,7 @@ fn spares_this_machine(entry: &str) -> bool {
     host == "*" || ["localhost", "127.", "::1", "[::1]"].iter().any(|one| host.starts_with(one))
 }
 
-fn places(known: &ResolvedConfig) -> Vec<Finding> {
+fn check_home_and_path(known: &ResolvedConfig) -> Vec<Finding> {
     let mut findings = Vec::new();
     if get(known, "HOME").is_none() {
         findings.push(warning(
@@ -160,7 +160,7 @@ fn places(known: &ResolvedConfig) -> Vec<Finding> {
 }
 
 /// Variables that nobody reads.
-fn strange(known: &ResolvedConfig) -> Vec<Finding> {
+fn check_unknown_variables(known: &ResolvedConfig) -> Vec<Finding> {
     let told = |(name, meant): &(String, Option<&'static str>)| {
         let guess = meant.map_or(String::new(), |meant| format!("; is {meant} meant?"));
         warning(
@@ -169,5 +169,5 @@ fn strange(known: &ResolvedConfig) -> Vec<Finding> {
             "see ENVIRONMENT in outlast(1) for its spelling, or unset it",
         )
     };
-    known.strange_variables.iter().map(told).collect()
+    known.unknown_variables.iter().map(told).collect()
 }

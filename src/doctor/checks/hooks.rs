@@ -4,10 +4,10 @@ use super::super::facts::hooks::{BrokenHook, HookObstacle};
 use super::super::facts::store::HookLog;
 use super::super::finding::{Finding, counted};
 use super::super::{HookLine, ResolvedConfig};
-use super::settings::unread;
+use super::settings::unread_note;
 
 /// The hooks that are configured, and which of them will not run.
-pub fn judge(known: &ResolvedConfig, broken: &[BrokenHook]) -> Vec<Finding> {
+pub fn check_hooks(known: &ResolvedConfig, broken: &[BrokenHook]) -> Vec<Finding> {
     let shown = |(event, count): &(String, usize)| format!("{event} {count}");
     let all: Vec<String> = known.hooks.iter().map(shown).collect();
     let all = match (all.is_empty(), known.hooks_off) {
@@ -19,16 +19,16 @@ pub fn judge(known: &ResolvedConfig, broken: &[BrokenHook]) -> Vec<Finding> {
         let HookLine { event, timeout, source, .. } = hook;
         format!("{event}: at most {} s ({source})", timeout.as_secs_f32())
     };
-    let all = all + &unread(known);
+    let all = all + &unread_note(known);
     let mut findings = vec![Finding::ok("hooks", all).with(known.hook_commands.iter().map(line))];
     findings.extend(known.bad_hooks.iter().map(|bad| {
         Finding::warning("hooks", bad, "this hook does not run", "correct it, or take it away")
     }));
-    findings.extend(broken.iter().map(judge_broken));
+    findings.extend(broken.iter().map(broken_hook_finding));
     findings
 }
 
-fn judge_broken(broken: &BrokenHook) -> Finding {
+fn broken_hook_finding(broken: &BrokenHook) -> Finding {
     let BrokenHook { event, program, obstacle, source, guard } = broken;
     let about = |what: &str| format!("the {event} hook of {source} runs {program}, {what}");
     let (what, fix) = match obstacle {
@@ -58,7 +58,7 @@ fn judge_broken(broken: &BrokenHook) -> Finding {
 }
 
 /// The hooks that failed in runs before.
-pub fn log(log: &HookLog) -> Vec<Finding> {
+pub fn check_hook_log(log: &HookLog) -> Vec<Finding> {
     let path = log.path.display();
     let mut findings = Vec::new();
     if log.failures > 0 {
@@ -82,10 +82,10 @@ pub fn log(log: &HookLog) -> Vec<Finding> {
             format!("see what {path} is; if it is no file of yours, take it away"),
         ));
     }
-    if log.rubbish > 0 {
+    if log.unreadable_lines > 0 {
         findings.push(Finding::warning(
             "hook log",
-            format!("{} of {path} cannot be understood", counted(log.rubbish, "line")),
+            format!("{} of {path} cannot be understood", counted(log.unreadable_lines, "line")),
             "something else than outlast writes there, or a write was cut off",
             format!("see what stands in {path}, and delete it"),
         ));

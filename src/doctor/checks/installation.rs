@@ -9,23 +9,23 @@ use super::super::finding::{Finding, listed};
 const NAMED_MAX: usize = 8;
 
 /// Version, path, kind of installation, and the others on PATH.
-pub fn judge(scene: &DoctorContext, facts: &Installation) -> Vec<Finding> {
+pub fn check_installation(scene: &DoctorContext, facts: &Installation) -> Vec<Finding> {
     let mut findings = vec![
         Finding::ok(
             "version",
             format!(
                 "outlast {}, commit {}, called as {:?}",
-                scene.version, scene.commit, scene.called
+                scene.version, scene.commit, scene.program_name
             ),
         ),
         Finding::ok("installation", format!("{} ({})", facts.binary.display(), facts.kind.name())),
     ];
-    findings.push(on_path(facts));
-    findings.push(updates(facts));
+    findings.push(check_path(facts));
+    findings.push(check_updates(facts));
     findings
 }
 
-fn on_path(facts: &Installation) -> Finding {
+fn check_path(facts: &Installation) -> Finding {
     let at: Vec<String> = facts.on_path.iter().map(|(at, _)| at.display().to_string()).collect();
     let this = facts.binary.display();
     match facts.on_path.first() {
@@ -70,7 +70,7 @@ fn links(facts: &Installation) -> impl Iterator<Item = String> {
 }
 
 /// Told and never done: outlast does not update itself.
-fn updates(facts: &Installation) -> Finding {
+fn check_updates(facts: &Installation) -> Finding {
     let folder = facts.binary.parent().unwrap_or(&facts.binary).display();
     let how = match facts.kind {
         InstallKind::Development => "build it anew",
@@ -91,7 +91,7 @@ fn updates(facts: &Installation) -> Finding {
 }
 
 /// Searching is built in.
-pub fn search(ripgrep: Option<&str>) -> Vec<Finding> {
+pub fn check_search(ripgrep: Option<&str>) -> Vec<Finding> {
     let beside = ripgrep.map_or_else(
         || "no rg on PATH, and none is needed".to_owned(),
         |ripgrep| format!("not used: {ripgrep}"),
@@ -100,7 +100,7 @@ pub fn search(ripgrep: Option<&str>) -> Vec<Finding> {
 }
 
 /// Shell files that give the name another meaning.
-pub fn shell(shadows: &[ShadowingAlias]) -> Vec<Finding> {
+pub fn check_shell(shadows: &[ShadowingAlias]) -> Vec<Finding> {
     let told = |shadow: &ShadowingAlias| {
         let (file, line) = (shadow.file.display(), shadow.line);
         Finding::warning(

@@ -15,7 +15,7 @@ struct CiSystem {
     /// How long nothing may be printed; `None` where nobody minds.
     silence: Option<Duration>,
     /// What it does about silence, and about time.
-    custom: &'static str,
+    policy: &'static str,
 }
 
 const fn system(
@@ -28,7 +28,7 @@ const fn system(
         Some(minutes) => Some(Duration::from_mins(minutes)),
         None => None,
     };
-    CiSystem { name, variable, silence, custom }
+    CiSystem { name, variable, silence, policy: custom }
 }
 
 const SYSTEMS: [CiSystem; 12] = [
@@ -89,9 +89,9 @@ const ADDRESSES_MIN: u64 = 1 << 30;
 const PROCESSES_MIN: u64 = 64;
 
 /// Sandbox, limits, terminals, folders.
-pub fn judge(machine: &MachineFacts) -> Vec<Finding> {
-    let mut findings = vec![sandbox(machine)];
-    findings.extend(limits(machine));
+pub fn check_machine(machine: &MachineFacts) -> Vec<Finding> {
+    let mut findings = vec![check_sandbox(machine)];
+    findings.extend(check_limits(machine));
     let kinds = ["standard input", "standard output", "standard error"];
     let terminals: Vec<&str> = kinds
         .into_iter()
@@ -101,7 +101,7 @@ pub fn judge(machine: &MachineFacts) -> Vec<Finding> {
         .collect();
     let terminals = if terminals.is_empty() { "none".to_owned() } else { terminals.join(", ") };
     findings.push(Finding::ok("terminals", terminals));
-    findings.extend(folders(machine));
+    findings.extend(check_folders(machine));
     if machine.is_first {
         findings.push(Finding::warning(
             "container",
@@ -113,7 +113,7 @@ pub fn judge(machine: &MachineFacts) -> Vec<Finding> {
     findings
 }
 
-fn folders(machine: &MachineFacts) -> Vec<Finding> {
+fn check_folders(machine: &MachineFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
     let at = machine.temporary.path.display();
     let elsewhere = "name another folder in TMPDIR";
@@ -130,14 +130,14 @@ fn folders(machine: &MachineFacts) -> Vec<Finding> {
             "commands that need one fail",
             format!("give this user the right to, or {elsewhere}"),
         ),
-        TempFolderProblem::NoPrograms => Finding::warning(
+        TempFolderProblem::NoExec => Finding::warning(
             "temporary",
             format!("nothing in the folder for temporary files, {at}, may be run (noexec)"),
             "commands that build a program there and run it fail: tests, installers",
             format!("mount it without noexec, or {elsewhere}"),
         ),
     }));
-    findings.extend(machine.lost_home.as_ref().map(|home| {
+    findings.extend(machine.missing_home.as_ref().map(|home| {
         Finding::warning(
             "environment",
             format!("the home folder, {}, is not there", home.display()),
@@ -149,7 +149,7 @@ fn folders(machine: &MachineFacts) -> Vec<Finding> {
 }
 
 /// Which CI system this is, and whether it bears with a silence of `heartbeat`.
-pub fn ci(variables: &BTreeMap<OsString, OsString>, heartbeat: Duration) -> Finding {
+pub fn check_ci(variables: &BTreeMap<OsString, OsString>, heartbeat: Duration) -> Finding {
     let says_yes = |name: &str| {
         let value = variables.get(OsStr::new(name)).map(|value| value.to_ascii_lowercase());
         value.is_some_and(|value| {
@@ -166,7 +166,7 @@ pub fn ci(variables: &BTreeMap<OsString, OsString>, heartbeat: Duration) -> Find
         };
         return Finding::ok("ci", what);
     };
-    let CiSystem { name, variable, silence, custom } = system;
+    let CiSystem { name, variable, silence, policy: custom } = system;
     let what = format!("{name} ({variable} is set): {custom}; {beats}");
     if silence.is_some_and(|silence| heartbeat >= silence) {
         return Finding::problem(
@@ -179,7 +179,7 @@ pub fn ci(variables: &BTreeMap<OsString, OsString>, heartbeat: Duration) -> Find
     Finding::ok("ci", what)
 }
 
-fn sandbox(machine: &MachineFacts) -> Finding {
+fn check_sandbox(machine: &MachineFacts) -> Finding {
     let abi = machine.landlock;
     if abi == 0 {
         return Finding::warning(
@@ -202,7 +202,7 @@ fn sandbox(machine: &MachineFacts) -> Finding {
     )
 }
 
-fn limits(machine: &MachineFacts) -> Vec<Finding> {
+fn check_limits(machine: &MachineFacts) -> Vec<Finding> {
     let low = |name: &str, value: Option<u64>, least: u64, why: &str| {
         let value = value.filter(|value| *value < least)?;
         Some(Finding::warning(
@@ -256,7 +256,7 @@ fn limits(machine: &MachineFacts) -> Vec<Finding> {
 }
 
 /// Whether commands can be started and looked after.
-pub fn keeper(failed: Option<&str>) -> Vec<Finding> {
+pub fn check_supervisor(failed: Option<&str>) -> Vec<Finding> {
     vec![match failed {
         None => Finding::ok("commands", "commands can be started, and are looked after"),
         Some(why) => Finding::problem(

@@ -6,21 +6,21 @@ use std::path::Path;
 use super::super::facts::servers::{PATIENCE, TriedServer};
 use super::super::finding::{Finding, counted};
 use super::super::{ServerTransport, ResolvedConfig, DoctorContext, ConfiguredServer};
-use super::settings::unread;
+use super::settings::unread_note;
 use crate::mcp::ServerStatus;
 use crate::process::find_program;
 
-const LACK: &str = "the tools of this server are not there in any run";
+const TOOLS_MISSING: &str = "the tools of this server are not there in any run";
 
 /// Judges each server by its start, or by its looks where nothing was started.
-pub fn judge(known: &ResolvedConfig, scene: &DoctorContext, tried: &[TriedServer]) -> Vec<Finding> {
+pub fn check_servers(known: &ResolvedConfig, scene: &DoctorContext, tried: &[TriedServer]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = known
         .bad_servers
         .iter()
-        .map(|bad| Finding::problem("mcp", bad, LACK, "correct the entry, or take it away"))
+        .map(|bad| Finding::problem("mcp", bad, TOOLS_MISSING, "correct the entry, or take it away"))
         .collect();
-    if known.unprepared {
-        let what = format!("not checked: no run can be put together{}", unread(known));
+    if known.run_unavailable {
+        let what = format!("not checked: no run can be put together{}", unread_note(known));
         findings.push(Finding::ok("mcp", what));
         return findings;
     }
@@ -31,12 +31,12 @@ pub fn judge(known: &ResolvedConfig, scene: &DoctorContext, tried: &[TriedServer
     findings.extend(known.servers.iter().map(|server| {
         let tried = tried.iter().find(|tried| tried.standing.name == server.name);
         let there = is_there(&server.how, path.unwrap_or_default(), &scene.cwd);
-        judge_one(server, tried, there)
+        check_server(server, tried, there)
     }));
     findings
 }
 
-fn judge_one(server: &ConfiguredServer, tried: Option<&TriedServer>, there: bool) -> Finding {
+fn check_server(server: &ConfiguredServer, tried: Option<&TriedServer>, there: bool) -> Finding {
     let ConfiguredServer { name, source, how, disabled } = server;
     let about = |what: &str| format!("{name} ({source}): {what}");
     if *disabled {
@@ -50,7 +50,7 @@ fn judge_one(server: &ConfiguredServer, tried: Option<&TriedServer>, there: bool
         return Finding::problem(
             "mcp",
             about(&format!("its program {program} is not there")),
-            LACK,
+            TOOLS_MISSING,
             format!("install {program}, correct \"command\" in {source}, or take {name} out of it"),
         );
     }
@@ -72,20 +72,20 @@ fn judge_one(server: &ConfiguredServer, tried: Option<&TriedServer>, there: bool
         ServerStatus::Disabled => Finding::warning(
             "mcp",
             about("it is disabled: the names of its tools would be another server's"),
-            LACK,
+            TOOLS_MISSING,
             format!("rename it in {source}"),
         ),
         ServerStatus::NeedsAuth => Finding::problem(
             "mcp",
             about(&format!("it wants a login (needs auth): {why}")),
-            LACK,
+            TOOLS_MISSING,
             format!(
                 "nobody is there to log in: put a token into the \"headers\" of {name} in {source}, \
                  for example \"Authorization\": \"Bearer ${{TOKEN}}\""
             ),
         ),
         ServerStatus::Failed | ServerStatus::Pending => {
-            Finding::problem("mcp", about(why), LACK, remedy(server))
+            Finding::problem("mcp", about(why), TOOLS_MISSING, remedy(server))
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::recovery::Fault;
 const SKEW_MAX: Duration = Duration::from_mins(1);
 
 /// Certificate files beside the system's. One that cannot be used is told with the service.
-pub fn trusted(known: &ResolvedConfig) -> Vec<Finding> {
+pub fn trusted_certificates(known: &ResolvedConfig) -> Vec<Finding> {
     let mut files: Vec<String> =
         known.ca_files.iter().map(|file| file.display().to_string()).collect();
     files.sort();
@@ -24,7 +24,7 @@ pub fn trusted(known: &ResolvedConfig) -> Vec<Finding> {
 }
 
 /// What it means for a run that nothing gets there.
-fn unreached(service: &ServiceFacts) -> &'static str {
+fn unreachable_effect(service: &ServiceFacts) -> &'static str {
     if service.standby {
         "a run that falls back to it ends there"
     } else {
@@ -33,7 +33,7 @@ fn unreached(service: &ServiceFacts) -> &'static str {
 }
 
 /// Where it is, for people.
-fn way(service: &ServiceFacts) -> String {
+fn describe_route(service: &ServiceFacts) -> String {
     let at = if service.standby {
         format!("{} (fallback, for {})", service.origin, service.models.join(", "))
     } else {
@@ -46,10 +46,10 @@ fn way(service: &ServiceFacts) -> String {
 }
 
 /// Tells apart what can go wrong on the way.
-pub fn judge(service: &ServiceFacts) -> Vec<Finding> {
-    let way = way(service);
+pub fn check_service(service: &ServiceFacts) -> Vec<Finding> {
+    let way = describe_route(service);
     let problem =
-        |what: String, fix: &str| vec![Finding::problem("service", what, unreached(service), fix)];
+        |what: String, fix: &str| vec![Finding::problem("service", what, unreachable_effect(service), fix)];
     match &service.seen {
         ServiceProbe::Offline => vec![Finding::ok("service", format!("{way}, not asked (--offline)"))],
         ServiceProbe::Unusable(why) => problem(
@@ -59,14 +59,14 @@ pub fn judge(service: &ServiceFacts) -> Vec<Finding> {
         ServiceProbe::NoProxy { proxy, why } => vec![Finding::problem(
             "proxy",
             format!("the proxy {proxy} cannot be reached: {why}"),
-            unreached(service),
+            unreachable_effect(service),
             format!(
                 "correct or unset HTTPS_PROXY, HTTP_PROXY or ALL_PROXY, start the proxy, or name \
                  the host of {} in NO_PROXY",
                 service.origin
             ),
         )],
-        ServiceProbe::NoName(why) => problem(
+        ServiceProbe::UnknownHost(why) => problem(
             format!("the name of {way} is not known (DNS): {why}"),
             "correct the host in the base URL, or the name servers of this machine; see whether \
              a proxy is needed (HTTPS_PROXY)",
@@ -75,27 +75,27 @@ pub fn judge(service: &ServiceFacts) -> Vec<Finding> {
             format!("{way} cannot be reached: {why}"),
             "see whether the server runs, the port is right, and no firewall is in between",
         ),
-        ServiceProbe::Silent(seconds) => problem(
+        ServiceProbe::TimedOut(seconds) => problem(
             format!("{way} does not answer within {seconds} s"),
             "see whether the server hangs, or a firewall swallows what is sent; a proxy may be \
              needed (HTTPS_PROXY)",
         ),
         ServiceProbe::Certificate(why) => {
-            problem(format!("TLS: the certificate is not trusted: {why}"), &remedy_of_trust(why))
+            problem(format!("TLS: the certificate is not trusted: {why}"), &certificate_remedy(why))
         }
-        ServiceProbe::NoKey { why, limit } => vec![no_key(service, why, *limit)],
+        ServiceProbe::HelperFailed { why, limit } => vec![helper_finding(service, why, *limit)],
         ServiceProbe::NoCredential(why) => vec![Finding::problem(
             "credentials",
             format!("no credential could be had for {way}: {why}"),
             "requests cannot be signed",
             "log in again, or put an API key in ANTHROPIC_API_KEY",
         )],
-        ServiceProbe::Answered(answer) => answered(service, answer, &way),
+        ServiceProbe::Answered(answer) => check_answer(service, answer, &way),
     }
 }
 
 /// Each kind of distrust has a cure of its own.
-fn remedy_of_trust(why: &str) -> String {
+fn certificate_remedy(why: &str) -> String {
     let usual = "if a company inspects the traffic, name its certificate authority with --ca-file \
                  or NODE_EXTRA_CA_CERTS";
     if why.contains("expired") || why.contains("not valid yet") {
@@ -114,7 +114,7 @@ fn remedy_of_trust(why: &str) -> String {
 }
 
 /// The command is to blame, and nobody was asked.
-fn no_key(service: &ServiceFacts, why: &str, limit: Duration) -> Finding {
+fn helper_finding(service: &ServiceFacts, why: &str, limit: Duration) -> Finding {
     let source = service.credential.as_ref().map_or("", |(_, source)| source);
     let why = why.strip_prefix("the API key helper ").unwrap_or(why);
     Finding::problem(
@@ -132,27 +132,27 @@ fn no_key(service: &ServiceFacts, why: &str, limit: Duration) -> Finding {
     )
 }
 
-fn answered(service: &ServiceFacts, answer: &ServiceAnswer, way: &str) -> Vec<Finding> {
-    let knock = &answer.knock;
-    let (status, asked) = (knock.status, knock.asked);
+fn check_answer(service: &ServiceFacts, answer: &ServiceAnswer, way: &str) -> Vec<Finding> {
+    let knock = &answer.probe;
+    let (status, asked) = (knock.status, knock.request);
     let detail = knock.fault.as_ref().map(Fault::detail).unwrap_or_default();
     if status == 407 {
         return vec![Finding::problem(
             "proxy",
             format!("the proxy wants another user and password (HTTP 407): {detail}"),
-            unreached(service),
+            unreachable_effect(service),
             "put user and password into the variable that names the proxy, as in \
              http://user:password@host:port",
         )];
     }
     let mut findings =
         vec![Finding::ok("service", format!("{way} answers ({asked}: HTTP {status})"))];
-    findings.extend(acceptance::judge(service, answer));
-    findings.extend(knock.clocks.map(|(theirs, ours)| clock(theirs, ours, service)));
+    findings.extend(acceptance::check_acceptance(service, answer));
+    findings.extend(knock.clocks.map(|(theirs, ours)| check_clock(theirs, ours, service)));
     findings
 }
 
-fn clock(theirs: SystemTime, ours: SystemTime, service: &ServiceFacts) -> Finding {
+fn check_clock(theirs: SystemTime, ours: SystemTime, service: &ServiceFacts) -> Finding {
     let (skew, direction) = match ours.duration_since(theirs) {
         Ok(ahead) => (ahead, "ahead of"),
         Err(behind) => (behind.duration(), "behind"),

@@ -4,7 +4,7 @@ use super::super::ResolvedConfig;
 use super::super::finding::{Finding, listed};
 
 /// Files, mistakes, what has no effect, and what is in force.
-pub fn judge(known: &ResolvedConfig) -> Vec<Finding> {
+pub fn check_settings(known: &ResolvedConfig) -> Vec<Finding> {
     let seen = |(path, state): &(String, &str)| format!("{path} ({state})");
     let files = match known.files.len() {
         0 => "no file is there".to_owned(),
@@ -39,7 +39,7 @@ pub fn judge(known: &ResolvedConfig) -> Vec<Finding> {
         );
         findings.push(finding.with(known.ignored.iter().cloned()));
     }
-    if known.unprepared {
+    if known.run_unavailable {
         findings.push(Finding::warning(
             "settings",
             "MCP servers and fallback models were not checked",
@@ -64,7 +64,7 @@ pub fn judge(known: &ResolvedConfig) -> Vec<Finding> {
 }
 
 /// What is to be added where files that could not be read may say more.
-pub(super) fn unread(known: &ResolvedConfig) -> String {
+pub(super) fn unread_note(known: &ResolvedConfig) -> String {
     if known.broken.is_empty() {
         return String::new();
     }
@@ -75,7 +75,7 @@ pub(super) fn unread(known: &ResolvedConfig) -> String {
 const NAMED_MAX: usize = 5;
 
 /// Said when nobody knows the settings: what depends on them is not judged.
-pub fn unknown() -> Finding {
+pub fn settings_unreadable() -> Finding {
     Finding::warning(
         "settings",
         "credentials, service, hooks and servers were not looked at",

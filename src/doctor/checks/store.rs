@@ -16,25 +16,25 @@ const FILES_MIN: u64 = 100;
 const NAMED_MAX: usize = 3;
 
 /// Whether sessions can be kept, what there is, and what was cut off.
-pub fn judge(kept: &SessionStoreFacts) -> Vec<Finding> {
-    let mut findings = vec![writable(kept)];
-    findings.extend(kept.free.map(|free| room(kept, free)));
-    findings.extend(kept.free_files.and_then(|free| room_for_files(kept, free)));
+pub fn check_store(kept: &SessionStoreFacts) -> Vec<Finding> {
+    let mut findings = vec![check_writable(kept)];
+    findings.extend(kept.free.map(|free| check_disk_space(kept, free)));
+    findings.extend(kept.free_files.and_then(|free| check_inodes(kept, free)));
     let store = &kept.store;
     let at_least = if store.partial { "at least " } else { "" };
-    let size = amount(store.bytes);
+    let size = format_bytes(store.bytes);
     findings.push(Finding::ok(
         "sessions",
         format!("{at_least}{}, {size}", counted(store.sessions, "session")),
     ));
-    let left = store.open.len();
+    let left = store.unfinished.len();
     if left > 0 {
-        let ids = store.open.iter().take(NAMED_MAX).map(|open| open.id.to_string());
+        let ids = store.unfinished.iter().take(NAMED_MAX).map(|open| open.id.to_string());
         let mut ids: Vec<String> = ids.collect();
         if left > NAMED_MAX {
             ids.push(format!("{} more", left - NAMED_MAX));
         }
-        let newest = store.open.first().map_or("ID", |open| open.id.as_str());
+        let newest = store.unfinished.first().map_or("ID", |open| open.id.as_str());
         findings.push(Finding::problem(
             "sessions",
             format!("{} left open by a crash: {}", counted(left, "session"), ids.join(", ")),
@@ -48,7 +48,7 @@ pub fn judge(kept: &SessionStoreFacts) -> Vec<Finding> {
     findings
 }
 
-fn writable(kept: &SessionStoreFacts) -> Finding {
+fn check_writable(kept: &SessionStoreFacts) -> Finding {
     let (folder, tried) = (kept.folder.display(), kept.tried.display());
     match &kept.unwritable {
         None => Finding::ok("store", format!("sessions are kept in {folder}")),
@@ -70,8 +70,8 @@ fn writable(kept: &SessionStoreFacts) -> Finding {
     }
 }
 
-fn room(kept: &SessionStoreFacts, free: u64) -> Finding {
-    let (folder, left) = (kept.tried.display(), amount(free));
+fn check_disk_space(kept: &SessionStoreFacts, free: u64) -> Finding {
+    let (folder, left) = (kept.tried.display(), format_bytes(free));
     let what = format!("{left} left on the disk of {folder}");
     let why = "journals and long outputs cannot be kept once it is full";
     let fix = "make room on that disk, or name another folder in OUTLAST_CONFIG_DIR";
@@ -83,7 +83,7 @@ fn room(kept: &SessionStoreFacts, free: u64) -> Finding {
 }
 
 /// A disk may be full of files while it has room for bytes.
-fn room_for_files(kept: &SessionStoreFacts, free: u64) -> Option<Finding> {
+fn check_inodes(kept: &SessionStoreFacts, free: u64) -> Option<Finding> {
     let folder = kept.tried.display();
     (free < FILES_MIN).then(|| {
         Finding::problem(
@@ -100,7 +100,7 @@ fn counted_big(count: u64, what: &str) -> String {
 }
 
 /// Bytes as people say them.
-fn amount(bytes: u64) -> String {
+fn format_bytes(bytes: u64) -> String {
     match bytes {
         0..1_000 => format!("{bytes} bytes"),
         1_000..1_000_000 => format!("{} kB", bytes / 1_000),

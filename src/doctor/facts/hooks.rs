@@ -59,7 +59,7 @@ pub struct BrokenHook {
 }
 
 /// Those whose programs are surely not there, or cannot be run.
-pub fn broken(
+pub fn find_broken_hooks(
     hooks: &[HookLine],
     cwd: &Path,
     home: Option<&Path>,
@@ -134,18 +134,18 @@ impl HookContext<'_> {
     fn obstacle(&self, file: NeededFile) -> Option<(String, HookObstacle)> {
         let (name, found) = match file {
             NeededFile::ToRun(name) => {
-                let found = self.of_program(&name);
+                let found = self.program_obstacle(&name);
                 (name, found)
             }
             NeededFile::ToRead(name) => {
-                let found = self.of_script(&name);
+                let found = self.script_obstacle(&name);
                 (name, found)
             }
         };
         found.map(|obstacle| (name, obstacle))
     }
 
-    fn of_script(&self, name: &str) -> Option<HookObstacle> {
+    fn script_obstacle(&self, name: &str) -> Option<HookObstacle> {
         let path = self.cwd.join(name);
         if !path.is_file() {
             return Some(HookObstacle::Missing);
@@ -156,7 +156,7 @@ impl HookContext<'_> {
         line.map(|_| HookObstacle::CarriageReturn)
     }
 
-    fn of_program(&self, name: &str) -> Option<HookObstacle> {
+    fn program_obstacle(&self, name: &str) -> Option<HookObstacle> {
         let path = if name.contains('/') {
             self.cwd.join(name)
         } else {

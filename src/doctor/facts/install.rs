@@ -51,13 +51,13 @@ pub struct Installation {
 }
 
 /// Looks for this binary and others.
-pub fn look(scene: &DoctorContext) -> Installation {
+pub fn find_installations(scene: &DoctorContext) -> Installation {
     let exe = std::env::current_exe().unwrap_or_default();
     let binary = fs::canonicalize(&exe).unwrap_or(exe);
     let path = scene.variables.get(OsStr::new("PATH"));
     let on_path = path.map(|path| all_on(path)).unwrap_or_default();
     let writable = binary.parent().is_some_and(|folder| access(folder, AccessFlags::W_OK).is_ok());
-    Installation { kind: kind(&binary, Path::new("/")), binary, on_path, writable }
+    Installation { kind: installation_kind(&binary, Path::new("/")), binary, on_path, writable }
 }
 
 /// Every outlast that a PATH leads to, each once.
@@ -76,7 +76,7 @@ pub fn all_on(path: &OsStr) -> Vec<(PathBuf, PathBuf)> {
 }
 
 /// What put `binary` there, by what lies around it and by the lists of packages below `root`.
-pub fn kind(binary: &Path, root: &Path) -> InstallKind {
+pub fn installation_kind(binary: &Path, root: &Path) -> InstallKind {
     by_folders(binary).or_else(|| by_package(binary, root)).unwrap_or(InstallKind::Native)
 }
 
@@ -116,13 +116,13 @@ fn by_folders(binary: &Path) -> Option<InstallKind> {
     if pair("winget", "packages") || pair("winget", "links") {
         return Some(InstallKind::Package("winget"));
     }
-    if is_workshop(binary) {
+    if is_cargo_build(binary) {
         return Some(InstallKind::Development);
     }
     let folder = binary.parent().filter(|folder| folder.ends_with("bin"))?;
     let list = folder.parent()?.join(".crates.toml");
     let installed = if list.is_file() {
-        String::from_utf8_lossy(&start_of(&list)).contains("\"outlast ")
+        String::from_utf8_lossy(&read_start(&list)).contains("\"outlast ")
     } else {
         folder.ends_with(".cargo/bin")
     };
@@ -131,7 +131,7 @@ fn by_folders(binary: &Path) -> Option<InstallKind> {
 
 /// Whether cargo has just built it: in the target folder of a package, or in one elsewhere, where
 /// cargo notes which compiler it has seen.
-fn is_workshop(binary: &Path) -> bool {
+fn is_cargo_build(binary: &Path) -> bool {
     let target = binary.ancestors().find(|folder| folder.ends_with("target"));
     let beside = target.and_then(Path::parent).is_some_and(|at| at.join("Cargo.toml").is_file());
     let above = binary.ancestors().skip(2).take(2);
@@ -165,7 +165,7 @@ fn by_package(binary: &Path, root: &Path) -> Option<InstallKind> {
     let lists = |folder: &str, file: fn(&Path) -> Option<PathBuf>| {
         let entries = fs::read_dir(root.join(folder)).into_iter().flatten().flatten();
         entries.filter_map(|entry| file(&entry.path())).any(|list| {
-            let text = start_of(&list);
+            let text = read_start(&list);
             String::from_utf8_lossy(&text).lines().any(is_it)
         })
     };
@@ -186,7 +186,7 @@ fn by_package(binary: &Path, root: &Path) -> Option<InstallKind> {
     if lists("var/lib/pacman/local", pacman) {
         return Some(InstallKind::Package("pacman"));
     }
-    if apk_owns(&String::from_utf8_lossy(&start_of(&root.join("lib/apk/db/installed"))), shown) {
+    if apk_owns(&String::from_utf8_lossy(&read_start(&root.join("lib/apk/db/installed"))), shown) {
         return Some(InstallKind::Package("apk"));
     }
     // Names of files are kept as text, each with a zero after it.
@@ -194,7 +194,7 @@ fn by_package(binary: &Path, root: &Path) -> Option<InstallKind> {
     let needle = b"\0outlast\0";
     let rpm = ["var/lib/rpm", "usr/lib/sysimage/rpm"].iter().any(|folder| {
         ["rpmdb.sqlite", "Packages", "Packages.db"].iter().any(|file| {
-            let database = start_of(&root.join(folder).join(file));
+            let database = read_start(&root.join(folder).join(file));
             database.windows(needle.len()).any(|window| window == needle)
         })
     });
@@ -214,7 +214,7 @@ fn apk_owns(list: &str, binary: &Path) -> bool {
     })
 }
 
-fn start_of(path: &Path) -> Vec<u8> {
+fn read_start(path: &Path) -> Vec<u8> {
     let mut bytes = Vec::new();
     let is_file = fs::metadata(path).is_ok_and(|facts| facts.is_file());
     if is_file && let Ok(file) = File::open(path) {

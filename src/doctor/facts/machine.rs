@@ -33,7 +33,7 @@ pub struct MachineFacts {
     pub is_first: bool,
     pub temporary: TempFolder,
     /// The home folder, if it is named and not there.
-    pub lost_home: Option<PathBuf>,
+    pub missing_home: Option<PathBuf>,
 }
 
 /// The folder for temporary files.
@@ -49,11 +49,11 @@ pub enum TempFolderProblem {
     Missing,
     Unwritable,
     /// Nothing that lies in it may be run.
-    NoPrograms,
+    NoExec,
 }
 
 /// Asks the system.
-pub fn look(home: Option<&Path>, variables: &Variables) -> MachineFacts {
+pub fn read_machine(home: Option<&Path>, variables: &Variables) -> MachineFacts {
     let support = LandlockSupport::probe();
     let limit = |resource| {
         let soft = getrlimit(resource).ok().map(|(soft, _)| soft)?;
@@ -61,8 +61,8 @@ pub fn look(home: Option<&Path>, variables: &Variables) -> MachineFacts {
     };
     MachineFacts {
         landlock: support.abi,
-        holds_files: support.holds_files(),
-        holds_tcp: support.holds_tcp(),
+        holds_files: support.restricts_files(),
+        holds_tcp: support.restricts_tcp(),
         file_size: limit(Resource::RLIMIT_FSIZE),
         open_files: limit(Resource::RLIMIT_NOFILE),
         address_space: limit(Resource::RLIMIT_AS),
@@ -75,7 +75,7 @@ pub fn look(home: Option<&Path>, variables: &Variables) -> MachineFacts {
         processes: limit(Resource::RLIMIT_NPROC).filter(|_| !Uid::effective().is_root()),
         is_first: std::process::id() == 1,
         temporary: temporary(variables),
-        lost_home: home.filter(|home| !home.is_dir()).map(Path::to_path_buf),
+        missing_home: home.filter(|home| !home.is_dir()).map(Path::to_path_buf),
     }
 }
 
@@ -90,28 +90,28 @@ fn temporary(variables: &Variables) -> TempFolder {
     } else if access(&path, AccessFlags::W_OK | AccessFlags::X_OK).is_err() {
         Some(TempFolderProblem::Unwritable)
     } else {
-        runs_nothing().then_some(TempFolderProblem::NoPrograms)
+        runs_nothing().then_some(TempFolderProblem::NoExec)
     };
     TempFolder { path, trouble }
 }
 
 /// Starts a program that does nothing, as commands are started. Says why it could not.
-pub async fn start_one(scene: &DoctorContext) -> Option<String> {
-    let supervisor = Supervisor::own();
+pub async fn start_test_command(scene: &DoctorContext) -> Option<String> {
+    let supervisor = Supervisor::with_own_binary();
     let job = Job {
         program: "/bin/sh".into(),
         arguments: vec!["-c".into(), ":".into()],
         cwd: scene.cwd.clone(),
         environment: Vec::new(),
         input: false,
-        fence: None,
+        landlock: None,
     };
     let mut running = match supervisor.start(&job).await {
         Ok(running) => running,
         Err(error) => return Some(error.to_string()),
     };
     let status = running.exit().await;
-    running.sweep().await;
+    running.end_leftovers().await;
     match status {
         Some(status) if status.success() => None,
         Some(status) => Some(format!("/bin/sh ended with {status}")),

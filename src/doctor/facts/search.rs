@@ -12,7 +12,7 @@ use crate::process::{Job, Supervisor, find_program};
 const VERSION_MAX: u64 = 4096;
 
 /// Path and version of ripgrep, where there is one outside of the working folder.
-pub async fn look(scene: &DoctorContext) -> Option<String> {
+pub async fn find_ripgrep(scene: &DoctorContext) -> Option<String> {
     let path = scene.variables.get(OsStr::new("PATH"))?;
     let program = find_program(&["rg"], path, &scene.cwd)?;
     let version = version(&program, scene).await.unwrap_or_else(|| "unknown version".to_owned());
@@ -20,21 +20,21 @@ pub async fn look(scene: &DoctorContext) -> Option<String> {
 }
 
 async fn version(program: &std::path::Path, scene: &DoctorContext) -> Option<String> {
-    let supervisor = Supervisor::own();
+    let supervisor = Supervisor::with_own_binary();
     let job = Job {
         program: program.to_path_buf(),
         arguments: vec!["--no-config".into(), "--version".into()],
         cwd: scene.cwd.clone(),
         environment: Vec::new(),
         input: false,
-        fence: None,
+        landlock: None,
     };
     let mut running = supervisor.start(&job).await.ok()?;
     let stdout = Receiver::from_owned_fd(running.stdout.take()?.into()).ok()?;
     let mut printed = Vec::new();
     stdout.take(VERSION_MAX).read_to_end(&mut printed).await.ok()?;
     running.kill();
-    running.sweep().await;
+    running.end_leftovers().await;
     let text = String::from_utf8_lossy(&printed).into_owned();
     text.lines().next().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty())
 }

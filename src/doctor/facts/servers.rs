@@ -20,13 +20,13 @@ pub struct TriedServer {
 
 /// Tries them, side by side. Nothing is started when nobody is to be asked: what a program does
 /// once it runs is not ours to say.
-pub async fn look(servers: &Servers, offline: bool) -> Vec<TriedServer> {
+pub async fn try_servers(servers: &Servers, offline: bool) -> Vec<TriedServer> {
     if offline || servers.is_empty() {
         return Vec::new();
     }
     servers.start();
-    servers.settle(PATIENCE).await;
-    let tried = servers.standings().into_iter().zip(servers.tool_counts());
+    servers.wait_for_first_attempts(PATIENCE).await;
+    let tried = servers.reports().into_iter().zip(servers.tool_counts());
     let tried = tried.map(|(standing, tools)| TriedServer { standing, tools }).collect();
     servers.close(END_MAX).await;
     tried

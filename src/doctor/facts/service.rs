@@ -41,15 +41,15 @@ pub enum ServiceProbe {
         why: String,
     },
     /// The name of the host is not known.
-    NoName(String),
+    UnknownHost(String),
     /// The connection was refused, cut, or led nowhere.
     NoConnection(String),
     /// No connection, or no answer, within so many seconds.
-    Silent(u64),
+    TimedOut(u64),
     /// The certificate is not to be trusted.
     Certificate(String),
     /// The command that prints a key printed none.
-    NoKey {
+    HelperFailed {
         why: String,
         /// How long a run waits for it.
         limit: Duration,
@@ -63,7 +63,7 @@ pub enum ServiceProbe {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceAnswer {
     /// The answer that tells most about the credential.
-    pub knock: ProbeAnswer,
+    pub probe: ProbeAnswer,
     /// The models that it does not know, or not for us, with its words.
     pub unknown: Vec<(String, String)>,
 }
@@ -84,12 +84,12 @@ pub struct ServiceFacts {
 }
 
 /// Asks all of them side by side, unless nobody is to be asked, until `until` at the latest.
-pub async fn look(known: &ResolvedConfig, offline: bool, until: Instant) -> Vec<Result<ServiceFacts, Finding>> {
+pub async fn probe_services(known: &ResolvedConfig, offline: bool, until: Instant) -> Vec<Result<ServiceFacts, Finding>> {
     let mut asking = JoinSet::new();
-    for (index, place) in known.places.iter().cloned().enumerate() {
+    for (index, place) in known.endpoints.iter().cloned().enumerate() {
         asking.spawn(async move {
-            let seen = timeout_at(until + GRACE, look_at(place, offline, until)).await;
-            let late = bounds::late("service");
+            let seen = timeout_at(until + GRACE, probe_service(place, offline, until)).await;
+            let late = bounds::late_finding("service");
             (index, seen.unwrap_or(Err(late)))
         });
     }
@@ -102,8 +102,8 @@ pub async fn look(known: &ResolvedConfig, offline: bool, until: Instant) -> Vec<
     services
 }
 
-async fn look_at(place: ServicePlace, offline: bool, until: Instant) -> Result<ServiceFacts, Finding> {
-    let ServicePlace { mut endpoint, models, credential, standby, login_expired } = place;
+async fn probe_service(place: ServicePlace, offline: bool, until: Instant) -> Result<ServiceFacts, Finding> {
+    let ServicePlace { mut endpoint, models, credential, is_fallback: standby, login_expired } = place;
     let address = BaseUrl::parse(&endpoint.base_url);
     let origin = address.map(|address| address.origin()).unwrap_or_default();
     let mut service =
@@ -123,7 +123,7 @@ async fn look_at(place: ServicePlace, offline: bool, until: Instant) -> Result<S
     };
     let connect = endpoint.timers.connect;
     // Certificate files are read, which may take for ever.
-    let client = match bounds::bounded("certificates", move || ModelClient::new(endpoint)).await? {
+    let client = match bounds::blocking_within_limit("certificates", move || ModelClient::new(endpoint)).await? {
         Ok(client) => Arc::new(client),
         Err(error) => return Ok(ServiceFacts { seen: ServiceProbe::Unusable(error.to_string()), ..service }),
     };
@@ -134,7 +134,7 @@ async fn look_at(place: ServicePlace, offline: bool, until: Instant) -> Result<S
             _ if login_expired => {
                 ServiceProbe::NoCredential("the login has expired; the next run renews it".to_owned())
             }
-            proxy => asked.reach(proxy, &service.models).await,
+            proxy => asked.probe(proxy, &service.models).await,
         };
     }
     Ok(service)
@@ -152,32 +152,32 @@ struct ServiceRequest {
 
 impl ServiceRequest {
     /// First whatever has to be there before anybody is asked.
-    async fn reach(&self, proxy: Option<&str>, models: &[String]) -> ServiceProbe {
-        let (closed, renewal) = tokio::join!(closed(proxy), self.client.refresh());
+    async fn probe(&self, proxy: Option<&str>, models: &[String]) -> ServiceProbe {
+        let (closed, renewal) = tokio::join!(unreachable_proxy(proxy), self.client.refresh());
         if let Some((proxy, why)) = closed {
             return ServiceProbe::NoProxy { proxy, why };
         }
         if let Renewal::Failed(fault) = renewal {
-            return self.failed(&fault);
+            return self.outcome_of_fault(&fault);
         }
         let begin = Instant::now();
         let until = self.until.min(begin + ANSWER_MAX);
         match timeout_at(until, self.client.list_models()).await {
-            Err(_) => ServiceProbe::Silent(until.duration_since(begin).as_secs()),
-            Ok(Err(fault)) => self.failed(&fault),
-            Ok(Ok(list)) if list.fault.is_some() && !list.is_foreign() => {
-                ServiceProbe::Answered(ServiceAnswer { knock: list, unknown: Vec::new() })
+            Err(_) => ServiceProbe::TimedOut(until.duration_since(begin).as_secs()),
+            Ok(Err(fault)) => self.outcome_of_fault(&fault),
+            Ok(Ok(list)) if list.fault.is_some() && !list.is_unsupported() => {
+                ServiceProbe::Answered(ServiceAnswer { probe: list, unknown: Vec::new() })
             }
-            Ok(Ok(list)) => match timeout_at(until, self.count(models)).await {
-                Err(_) if list.is_foreign() => ServiceProbe::Silent(until.duration_since(begin).as_secs()),
-                Err(_) => ServiceProbe::Answered(ServiceAnswer { knock: list, unknown: Vec::new() }),
-                Ok(counts) => self.weigh(list, counts),
+            Ok(Ok(list)) => match timeout_at(until, self.count_tokens(models)).await {
+                Err(_) if list.is_unsupported() => ServiceProbe::TimedOut(until.duration_since(begin).as_secs()),
+                Err(_) => ServiceProbe::Answered(ServiceAnswer { probe: list, unknown: Vec::new() }),
+                Ok(counts) => self.select_answer(list, counts),
             },
         }
     }
 
     /// Asks for each model, side by side.
-    async fn count(&self, models: &[String]) -> Vec<(String, Result<ProbeAnswer, Box<Fault>>)> {
+    async fn count_tokens(&self, models: &[String]) -> Vec<(String, Result<ProbeAnswer, Box<Fault>>)> {
         let mut counting = JoinSet::new();
         for (index, model) in models.iter().cloned().enumerate() {
             let client = Arc::clone(&self.client);
@@ -192,63 +192,63 @@ impl ServiceRequest {
     }
 
     /// Which of the answers tells most, and which models nobody knows.
-    fn weigh(&self, list: ProbeAnswer, counts: Vec<(String, Result<ProbeAnswer, Box<Fault>>)>) -> ServiceProbe {
+    fn select_answer(&self, list: ProbeAnswer, counts: Vec<(String, Result<ProbeAnswer, Box<Fault>>)>) -> ServiceProbe {
         let (mut unknown, mut telling) = (Vec::new(), None);
         for (model, counted) in counts {
             let mut count = match counted {
                 Ok(count) => count,
-                Err(fault) if list.is_foreign() && telling.is_none() => return self.failed(&fault),
+                Err(fault) if list.is_unsupported() && telling.is_none() => return self.outcome_of_fault(&fault),
                 Err(_) => continue,
             };
-            if let Some(words) = words_against(&model, &count) {
+            if let Some(words) = model_rejection(&model, &count) {
                 unknown.push((model, words));
                 // Whoever says so has let us in.
                 (count.fault, count.status) = (None, 200);
             }
             let unpaid = count.fault.as_ref().map(|fault| classify(fault).class)
                 == Some(ErrorClass::CreditBalanceLow);
-            if (list.is_foreign() && telling.is_none()) || unpaid {
+            if (list.is_unsupported() && telling.is_none()) || unpaid {
                 telling = Some(count);
             }
         }
-        ServiceProbe::Answered(ServiceAnswer { knock: telling.unwrap_or(list), unknown })
+        ServiceProbe::Answered(ServiceAnswer { probe: telling.unwrap_or(list), unknown })
     }
 
-    fn failed(&self, fault: &Fault) -> ServiceProbe {
+    fn outcome_of_fault(&self, fault: &Fault) -> ServiceProbe {
         let detail = fault.detail().to_owned();
         match &fault.kind {
             FaultKind::Certificate { .. } => ServiceProbe::Certificate(detail),
-            FaultKind::Timeout { .. } => ServiceProbe::Silent(self.connect.as_secs()),
+            FaultKind::Timeout { .. } => ServiceProbe::TimedOut(self.connect.as_secs()),
             FaultKind::Unsendable { .. } => ServiceProbe::Unusable(detail),
             FaultKind::Refused { status: 407, .. } => {
                 let fault = Some(fault.clone());
                 let (asked, status, page) = ("CONNECT", 407, false);
-                let knock = ProbeAnswer { asked, status, fault, page, clocks: None };
-                ServiceProbe::Answered(ServiceAnswer { knock, unknown: Vec::new() })
+                let knock = ProbeAnswer { request: asked, status, fault, is_web_page: page, clocks: None };
+                ServiceProbe::Answered(ServiceAnswer { probe: knock, unknown: Vec::new() })
             }
             FaultKind::Refused { code, .. } if code == HELPER_FAILED => {
-                ServiceProbe::NoKey { why: detail, limit: self.helper }
+                ServiceProbe::HelperFailed { why: detail, limit: self.helper }
             }
             FaultKind::Refused { .. } => ServiceProbe::NoCredential(detail),
-            FaultKind::Connection { .. } if detail.contains("dns error") => ServiceProbe::NoName(detail),
+            FaultKind::Connection { .. } if detail.contains("dns error") => ServiceProbe::UnknownHost(detail),
             FaultKind::Connection { .. }
             | FaultKind::TornStream { .. }
-            | FaultKind::Nonsense { .. }
-            | FaultKind::Page { .. } => ServiceProbe::NoConnection(detail),
+            | FaultKind::InvalidContent { .. }
+            | FaultKind::HtmlPage { .. } => ServiceProbe::NoConnection(detail),
         }
     }
 }
 
 /// What the service says against a model by its name. That it does not know the question, or the
 /// path, is said without one.
-fn words_against(model: &str, count: &ProbeAnswer) -> Option<String> {
+fn model_rejection(model: &str, count: &ProbeAnswer) -> Option<String> {
     let fault = count.fault.as_ref()?;
     let against = classify(fault).class == ErrorClass::InvalidModel;
     (against && fault.detail().contains(model)).then(|| fault.detail().to_owned())
 }
 
 /// The proxy, and why nobody listens there.
-async fn closed(proxy: Option<&str>) -> Option<(String, String)> {
+async fn unreachable_proxy(proxy: Option<&str>) -> Option<(String, String)> {
     let proxy = proxy?;
     let why = match timeout(CONNECT_MAX, TcpStream::connect(proxy)).await {
         Ok(Ok(_)) => return None,

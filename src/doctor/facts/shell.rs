@@ -33,7 +33,7 @@ pub struct ShadowingAlias {
 }
 
 /// Looks into the files of the usual shells.
-pub fn look(home: Option<&Path>, variables: &BTreeMap<OsString, OsString>) -> Vec<ShadowingAlias> {
+pub fn find_shadowing_aliases(home: Option<&Path>, variables: &BTreeMap<OsString, OsString>) -> Vec<ShadowingAlias> {
     let zsh = variables.get(OsStr::new("ZDOTDIR")).map(PathBuf::from);
     let own = home.into_iter().flat_map(|home| FILES.map(|file| home.join(file)));
     let files: Vec<PathBuf> = own.chain(zsh.map(|folder| folder.join(".zshrc"))).collect();

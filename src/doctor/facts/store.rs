@@ -33,8 +33,8 @@ pub struct SessionStoreFacts {
 }
 
 /// Tries to write, and counts.
-pub fn look(config_dir: &Path) -> SessionStoreFacts {
-    let store = journal::survey(config_dir);
+pub fn inspect_store(config_dir: &Path) -> SessionStoreFacts {
+    let store = journal::survey_sessions(config_dir);
     let folder = store.folder.clone();
     // What is not there yet is made by the first run, in the first folder above that is there.
     let tried = folder.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
@@ -73,7 +73,7 @@ pub struct HookLog {
     pub path: PathBuf,
     pub failures: usize,
     /// Lines that tell of no failure.
-    pub rubbish: usize,
+    pub unreadable_lines: usize,
     /// Whether it is so long that only its end was read.
     pub partial: bool,
     /// Why nothing of it could be read, though it is there.
@@ -93,7 +93,7 @@ const LOG_MAX: u64 = 2 << 20;
 
 /// Counts the failures in the log, and reads the last few.
 pub fn hook_log(config_dir: &Path) -> HookLog {
-    let path = CrashLog::of(config_dir).path().to_path_buf();
+    let path = CrashLog::in_folder(config_dir).path().to_path_buf();
     let (bytes, partial) = match end_of(&path) {
         Ok(read) => read,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -107,10 +107,10 @@ pub fn hook_log(config_dir: &Path) -> HookLog {
     // The first line of a part is most probably none.
     let lines = text.lines().skip(usize::from(partial));
     let lines: Vec<&str> = lines.filter(|line| !line.trim().is_empty()).collect();
-    let told: Vec<String> = lines.iter().filter_map(|line| told(line)).collect();
+    let told: Vec<String> = lines.iter().filter_map(|line| format_failure(line)).collect();
     let (failures, rubbish) = (told.len(), lines.len() - told.len());
     let last = told.into_iter().skip(failures.saturating_sub(SHOWN_MAX)).collect();
-    HookLog { path, failures, rubbish, partial, unreadable: None, last }
+    HookLog { path, failures, unreadable_lines: rubbish, partial, unreadable: None, last }
 }
 
 /// The end of a regular file, and whether there is more before it. Waits for nobody.
@@ -127,7 +127,7 @@ fn end_of(path: &Path) -> io::Result<(Vec<u8>, bool)> {
 }
 
 /// A line of the log, for people; `None` if it tells of no failure.
-fn told(line: &str) -> Option<String> {
+fn format_failure(line: &str) -> Option<String> {
     let failure: Value = serde_json::from_str(line).ok()?;
     let text = |key: &str| failure[key].as_str().map(shortened);
     let (time, event, kind) = (text("time")?, text("event")?, text("kind")?);

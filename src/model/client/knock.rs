@@ -7,7 +7,7 @@ use reqwest::{Method, Request, Url};
 use serde_json::json;
 
 use super::ModelClient;
-use crate::model::fault::{refused, scrubbed, unanswered};
+use crate::model::fault::{fault_of_response, redacted, fault_without_response};
 use crate::model::headers::wall_clock;
 use crate::recovery::{ConnectionChoice, Fault, FaultKind, FailureStage};
 
@@ -18,19 +18,19 @@ const ANSWER_MAX: usize = 16 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeAnswer {
     /// Method and path, for people.
-    pub asked: &'static str,
+    pub request: &'static str,
     pub status: u16,
     /// What it said when it refused, or what is wrong with its consent.
     pub fault: Option<Fault>,
     /// Whether a web page came, as from a login portal, a firewall or a proxy.
-    pub page: bool,
+    pub is_web_page: bool,
     /// The service's clock and ours when the answer came.
     pub clocks: Option<(SystemTime, SystemTime)>,
 }
 
 impl ProbeAnswer {
     /// Whether the service does not know such a question, so that its answer says nothing.
-    pub fn is_foreign(&self) -> bool {
+    pub fn is_unsupported(&self) -> bool {
         matches!(self.status, 404 | 405 | 501)
     }
 }
@@ -47,7 +47,7 @@ impl ModelClient {
     /// # Errors
     /// There was no answer, or no credential to ask with.
     pub async fn list_models(&self) -> Result<ProbeAnswer, Box<Fault>> {
-        self.put("GET /v1/models", Request::new(Method::GET, self.beside("models"))).await
+        self.send_probe("GET /v1/models", Request::new(Method::GET, self.sibling_url("models"))).await
     }
 
     /// Asks how many tokens a word has for `model`, which tells whether the service knows it. As
@@ -56,30 +56,30 @@ impl ModelClient {
     /// # Errors
     /// The same.
     pub async fn count_word(&self, model: &str) -> Result<ProbeAnswer, Box<Fault>> {
-        let mut count = Request::new(Method::POST, self.beside("messages/count_tokens"));
+        let mut count = Request::new(Method::POST, self.sibling_url("messages/count_tokens"));
         let word = json!({ "model": model, "messages": [{ "role": "user", "content": "Hello" }] });
         *count.body_mut() = Some(word.to_string().into());
-        self.put("POST /v1/messages/count_tokens", count).await
+        self.send_probe("POST /v1/messages/count_tokens", count).await
     }
 
     /// The address of another question than for messages.
-    fn beside(&self, end: &str) -> Url {
+    fn sibling_url(&self, end: &str) -> Url {
         let mut url = self.url.clone();
         let path = url.path().trim_end_matches("messages").to_owned() + end;
         url.set_path(&path);
         url
     }
 
-    async fn put(&self, asked: &'static str, mut request: Request) -> Result<ProbeAnswer, Box<Fault>> {
+    async fn send_probe(&self, asked: &'static str, mut request: Request) -> Result<ProbeAnswer, Box<Fault>> {
         *request.headers_mut() = self.headers.clone();
         let secret = self.keyring.sign(&mut request).await?;
-        let hidden = |fault: Fault| Box::new(scrubbed(self.blame_proxy(fault), secret.as_ref()));
+        let hidden = |fault: Fault| Box::new(redacted(self.attribute_to_proxy(fault), secret.as_ref()));
         let http = self.transport.client(ConnectionChoice::Fresh).map_err(|detail| {
-            hidden(Fault::new(FaultKind::Certificate { detail }, FailureStage::Nowhere))
+            hidden(Fault::new(FaultKind::Certificate { detail }, FailureStage::Unsent))
         })?;
         let sent = http.execute(request).await;
         let mut response =
-            sent.map_err(|error| hidden(unanswered(error, &self.way(), FailureStage::Nowhere)))?;
+            sent.map_err(|error| hidden(fault_without_response(error, &self.describe_route(), FailureStage::Unsent)))?;
         let (status, headers, now) =
             (response.status().as_u16(), response.headers().clone(), wall_clock());
         let theirs = headers.get(DATE).and_then(|date| date.to_str().ok());
@@ -94,14 +94,14 @@ impl ModelClient {
         let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let page = kind.is_some_and(|kind| kind.to_ascii_lowercase().starts_with("text/html"));
         let fault = if status >= 300 {
-            Some(*hidden(refused(status, &headers, &body, now)))
+            Some(*hidden(fault_of_response(status, &headers, &body, now)))
         } else {
             page.then(|| {
                 let detail = "a web page came instead of an answer".to_owned();
-                Fault::new(FaultKind::Nonsense { detail }, FailureStage::Status)
+                Fault::new(FaultKind::InvalidContent { detail }, FailureStage::Status)
             })
         };
         let clocks = theirs.map(|theirs| (theirs, now));
-        Ok(ProbeAnswer { asked, status, fault, page, clocks })
+        Ok(ProbeAnswer { request: asked, status, fault, is_web_page: page, clocks })
     }
 }

@@ -14,7 +14,7 @@ use super::super::fault;
 use super::super::headers::wall_clock;
 use super::super::proxies::{Proxies, is_loopback};
 use super::super::transport::HttpTransport;
-use super::fault::{no_credential, out_of_reach};
+use super::fault::{missing_credential, issuer_unreachable};
 use super::login::Login;
 use super::secret::Secret;
 
@@ -50,8 +50,8 @@ pub(super) struct TokenRequest {
     refresh: Secret,
     client_id: Option<String>,
     /// What no error may quote.
-    old: Option<Secret>,
-    to: String,
+    old_access: Option<Secret>,
+    destination: String,
 }
 
 impl TokenRequest {
@@ -61,20 +61,20 @@ impl TokenRequest {
     /// What it lacks.
     pub(super) fn new(login: &Login) -> Result<Self, Box<Fault>> {
         let Some(refresh) = login.refresh.clone() else {
-            return Err(lacking("it holds no refresh token; log in again"));
+            return Err(not_renewable("it holds no refresh token; log in again"));
         };
         let Some(address) = &login.token_endpoint else {
-            return Err(lacking(
+            return Err(not_renewable(
                 "no token endpoint is known; name it in OUTLAST_OAUTH_ENDPOINT or in the setting \
                  oauthEndpoint, or log in again",
             ));
         };
-        let Some(url) = endpoint(address) else {
-            return Err(lacking("its token endpoint is no https:// address; correct it"));
+        let Some(url) = parse_token_endpoint(address) else {
+            return Err(not_renewable("its token endpoint is no https:// address; correct it"));
         };
         let to = format!("the token endpoint at {}", host(&url));
         let old = login.access.clone();
-        Ok(Self { url, refresh, client_id: login.client_id.clone(), old, to })
+        Ok(Self { url, refresh, client_id: login.client_id.clone(), old_access: old, destination: to })
     }
 
     /// Asks for a new access token, within `limit`.
@@ -91,20 +91,20 @@ impl TokenRequest {
         let timers = RequestTimers { connect: CONNECT.min(limit), ..RequestTimers::default() };
         let transport = HttpTransport::new(&self.url, timers, roots.to_vec(), proxies);
         let http = transport.client(ConnectionChoice::Fresh).map_err(|detail| {
-            Box::new(Fault::new(FaultKind::Certificate { detail }, FailureStage::Nowhere))
+            Box::new(Fault::new(FaultKind::Certificate { detail }, FailureStage::Unsent))
         })?;
         let asking = async {
             let response = self.send(http, BodyEncoding::UrlEncoded).await?;
             if response.status() != StatusCode::UNSUPPORTED_MEDIA_TYPE {
-                return self.read(response).await;
+                return self.read_response(response).await;
             }
-            self.read(self.send(http, BodyEncoding::Json).await?).await
+            self.read_response(self.send(http, BodyEncoding::Json).await?).await
         };
         let result = timeout(limit, asking).await.unwrap_or_else(|_| {
             let limit = limit.as_secs_f32();
-            Err(out_of_reach(format!("{} did not answer within {limit} s", self.to)))
+            Err(issuer_unreachable(format!("{} did not answer within {limit} s", self.destination)))
         });
-        result.map_err(|fault| self.scrub(fault))
+        result.map_err(|fault| self.redact_fault(fault))
     }
 
     async fn send(&self, http: &Client, form: BodyEncoding) -> Result<Response, Box<Fault>> {
@@ -126,31 +126,31 @@ impl TokenRequest {
             .header(CONTENT_TYPE, kind)
             .header(ACCEPT, "application/json")
             .body(body);
-        request.send().await.map_err(|error| self.unanswered(error))
+        request.send().await.map_err(|error| self.fault_without_response(error))
     }
 
     /// The request may have reached nobody, so the fault is one that may pass.
-    fn unanswered(&self, error: reqwest::Error) -> Box<Fault> {
-        let fault = fault::unanswered(error, &self.to, FailureStage::Nowhere);
+    fn fault_without_response(&self, error: reqwest::Error) -> Box<Fault> {
+        let fault = fault::fault_without_response(error, &self.destination, FailureStage::Unsent);
         match fault.kind {
             FaultKind::Timeout { .. } => {
                 let limit = CONNECT.as_secs();
-                out_of_reach(format!("no connection to {} within {limit} s", self.to))
+                issuer_unreachable(format!("no connection to {} within {limit} s", self.destination))
             }
-            FaultKind::Connection { ref detail } if !detail.contains(&self.to) => {
-                out_of_reach(format!("{}: {detail}", self.to))
+            FaultKind::Connection { ref detail } if !detail.contains(&self.destination) => {
+                issuer_unreachable(format!("{}: {detail}", self.destination))
             }
             FaultKind::Refused { .. }
             | FaultKind::Connection { .. }
             | FaultKind::Certificate { .. }
             | FaultKind::TornStream { .. }
-            | FaultKind::Nonsense { .. }
-            | FaultKind::Page { .. }
+            | FaultKind::InvalidContent { .. }
+            | FaultKind::HtmlPage { .. }
             | FaultKind::Unsendable { .. } => Box::new(fault),
         }
     }
 
-    async fn read(&self, mut response: Response) -> Result<TokenGrant, Box<Fault>> {
+    async fn read_response(&self, mut response: Response) -> Result<TokenGrant, Box<Fault>> {
         let (status, headers) = (response.status(), response.headers().clone());
         let mut body = Vec::new();
         loop {
@@ -159,44 +159,44 @@ impl TokenRequest {
                 Ok(_) => break,
                 // Of a refusal, the status is enough.
                 Err(_) if !status.is_success() => break,
-                Err(error) => return Err(self.unanswered(error)),
+                Err(error) => return Err(self.fault_without_response(error)),
             }
         }
         if status.is_success() {
-            return self.granted(&body);
+            return self.parse_grant(&body);
         }
         let may_pass = status.is_server_error()
             || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
         if !may_pass {
-            return Err(self.refused(status, &body));
+            return Err(self.refusal_fault(status, &body));
         }
-        let mut fault = fault::refused(status.as_u16(), &headers, &body, wall_clock());
-        fault.reach = FailureStage::Nowhere;
+        let mut fault = fault::fault_of_response(status.as_u16(), &headers, &body, wall_clock());
+        fault.stage = FailureStage::Unsent;
         if let FaultKind::Refused { message, .. } = &mut fault.kind {
-            *message = format!("{} said: {message}", self.to);
+            *message = format!("{} said: {message}", self.destination);
         }
         Err(Box::new(fault))
     }
 
     /// Reads a success. What it holds is not quoted: it may be a token.
-    fn granted(&self, body: &[u8]) -> Result<TokenGrant, Box<Fault>> {
+    fn parse_grant(&self, body: &[u8]) -> Result<TokenGrant, Box<Fault>> {
         let Ok(answer) = serde_json::from_slice::<Map<String, Value>>(body) else {
             // A login page, say, or a portal's. It spent nothing.
-            let detail = format!("the answer of {} is no JSON object", self.to);
-            return Err(Box::new(Fault::new(FaultKind::Nonsense { detail }, FailureStage::Nowhere)));
+            let detail = format!("the answer of {} is no JSON object", self.destination);
+            return Err(Box::new(Fault::new(FaultKind::InvalidContent { detail }, FailureStage::Unsent)));
         };
         let token = |name: &str| {
             let secret = Secret::new(answer.get(name)?.as_str()?);
             (!secret.is_empty() && secret.fits_header()).then_some(secret)
         };
         let Some(access) = token("access_token") else {
-            let message = format!("the answer of {} holds no usable access token", self.to);
-            return Err(no_credential("oauth_nonsense", message));
+            let message = format!("the answer of {} holds no usable access token", self.destination);
+            return Err(missing_credential("oauth_nonsense", message));
         };
         let kind = answer.get("token_type").and_then(Value::as_str).unwrap_or("bearer");
         if !kind.eq_ignore_ascii_case("bearer") {
-            let message = format!("{} gives out tokens that are not bearer tokens", self.to);
-            return Err(no_credential("oauth_nonsense", message));
+            let message = format!("{} gives out tokens that are not bearer tokens", self.destination);
+            return Err(missing_credential("oauth_nonsense", message));
         }
         let seconds = answer.get("expires_in").and_then(|value| match value {
             Value::String(text) => text.trim().parse().ok(),
@@ -209,7 +209,7 @@ impl TokenRequest {
         Ok(TokenGrant { access, refresh: token("refresh_token"), lifetime })
     }
 
-    fn refused(&self, status: StatusCode, body: &[u8]) -> Box<Fault> {
+    fn refusal_fault(&self, status: StatusCode, body: &[u8]) -> Box<Fault> {
         let answer: Value = serde_json::from_slice(body).unwrap_or_default();
         let code = answer["error"].as_str().unwrap_or_default();
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
@@ -223,30 +223,30 @@ impl TokenRequest {
         let status = status.as_u16();
         let advice = if is_code { "log in again" } else { "check its address, or log in again" };
         let message =
-            format!("{} does not renew the login (HTTP {status}{said}); {advice}", self.to);
-        no_credential(code, message)
+            format!("{} does not renew the login (HTTP {status}{said}); {advice}", self.destination);
+        missing_credential(code, message)
     }
 
-    fn scrub(&self, mut fault: Box<Fault>) -> Box<Fault> {
-        *fault = fault::scrubbed(*fault, [&self.refresh].into_iter().chain(&self.old));
+    fn redact_fault(&self, mut fault: Box<Fault>) -> Box<Fault> {
+        *fault = fault::redacted(*fault, [&self.refresh].into_iter().chain(&self.old_access));
         fault
     }
 }
 
 /// Whether `address` may be sent a refresh token: https, or this very machine.
 pub fn is_token_endpoint(address: &str) -> bool {
-    endpoint(address).is_some()
+    parse_token_endpoint(address).is_some()
 }
 
 /// A refresh token never crosses a network in the clear.
-fn endpoint(address: &str) -> Option<Url> {
+fn parse_token_endpoint(address: &str) -> Option<Url> {
     let url = Url::parse(address).ok()?;
     let safe = url.scheme() == "https" || (url.scheme() == "http" && is_loopback(&url));
     (safe && url.has_host()).then_some(url)
 }
 
-fn lacking(what: &str) -> Box<Fault> {
-    no_credential("oauth_not_renewable", format!("the login cannot be renewed: {what}"))
+fn not_renewable(what: &str) -> Box<Fault> {
+    missing_credential("oauth_not_renewable", format!("the login cannot be renewed: {what}"))
 }
 
 fn url_encoded<'a>(members: impl Iterator<Item = (&'a str, &'a str)>) -> String {

@@ -19,7 +19,7 @@ const PRINTED_MAX: u64 = 64 * 1024;
 /// How long output is still read when the command itself is over but others hold its pipe.
 const DRAIN: Duration = Duration::from_millis(200);
 
-const NO_KEY: &str = "printed more than one line, or no plain text";
+const INVALID_OUTPUT: &str = "printed more than one line, or no plain text";
 
 /// A command that prints a key: `apiKeyHelper`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,11 +43,11 @@ impl HelperCommand {
     }
 
     pub(super) async fn run(&self, supervisor: &Supervisor) -> Result<Secret, String> {
-        let ended = match timeout(self.limit, self.print(supervisor)).await {
+        let ended = match timeout(self.limit, self.capture_output(supervisor)).await {
             Ok(ended) => ended?,
             Err(_) => return Err(format!("did not end within {} s", self.limit.as_secs_f32())),
         };
-        let Some((status, printed)) = ended else { return Err(NO_KEY.to_owned()) };
+        let Some((status, printed)) = ended else { return Err(INVALID_OUTPUT.to_owned()) };
         match status {
             Some(status) if status.success() => {}
             Some(status) => return Err(format!("failed ({status})")),
@@ -58,14 +58,14 @@ impl HelperCommand {
             return Err("printed nothing".to_owned());
         }
         if !secret.fits_header() {
-            return Err(NO_KEY.to_owned());
+            return Err(INVALID_OUTPUT.to_owned());
         }
         Ok(secret)
     }
 
     /// How the command ended and what it printed, unless that is too much. Dropped before the
     /// end, it ends the command: a run that ends meanwhile leaves nothing behind.
-    async fn print(
+    async fn capture_output(
         &self,
         supervisor: &Supervisor,
     ) -> Result<Option<(Option<ExitStatus>, Vec<u8>)>, String> {
@@ -96,7 +96,7 @@ impl HelperCommand {
                 }
             }
         };
-        running.sweep().await;
+        running.end_leftovers().await;
         Ok((printed.len() as u64 <= PRINTED_MAX).then_some((status, printed)))
     }
 
@@ -109,7 +109,7 @@ impl HelperCommand {
             cwd: env::current_dir().unwrap_or_else(|_| "/".into()),
             environment: env::vars_os().chain([("PATH".into(), path)]).collect(),
             input: false,
-            fence: None,
+            landlock: None,
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::recovery::Fault;
 use crate::secrets::KnownSecrets;
 
 use super::super::endpoint::ModelService;
-use super::fault::no_credential;
+use super::fault::missing_credential;
 use super::helper::HelperCommand;
 use super::login::LoginFile;
 use super::oauth::OAuthLogin;
@@ -38,11 +38,11 @@ pub enum Credential {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Renewal {
     /// Another one is in use now.
-    Another,
+    Replaced,
     /// A command printed the same one again: it vouches for it, and it is worth one more try.
     Confirmed,
     /// The same one came again, or there is no other. It would be rejected again.
-    Same,
+    Unchanged,
     /// None could be had, and why. A fault of the connection may pass; any other is final.
     Failed(Box<Fault>),
 }
@@ -107,7 +107,7 @@ impl CredentialProvider {
             ProviderKind::Helper(helper) => (helper.secret().await?, true, true),
             ProviderKind::OAuth(oauth) => (oauth.token().await?, false, true),
         };
-        let unfit = || no_credential("unfit_credential", "the credential fits no header".into());
+        let unfit = || missing_credential("unfit_credential", "the credential fits no header".into());
         if as_key {
             let value = secret.header("").ok_or_else(unfit)?;
             request.headers_mut().entry(API_KEY).or_insert(value);
@@ -131,17 +131,17 @@ impl CredentialProvider {
     /// Fetches a credential anew.
     pub(crate) async fn refresh(&self) -> Renewal {
         match &self.0 {
-            ProviderKind::None | ProviderKind::ApiKey(_) | ProviderKind::Bearer(_) => Renewal::Same,
+            ProviderKind::None | ProviderKind::ApiKey(_) | ProviderKind::Bearer(_) => Renewal::Unchanged,
             ProviderKind::Helper(helper) => helper.refresh().await,
             ProviderKind::OAuth(oauth) => oauth.refresh().await,
         }
     }
 
     /// Waits until nothing is under way that must not be cut off, but no longer than `limit`.
-    pub(crate) async fn settle(&self, limit: Duration) {
+    pub(crate) async fn finish_renewal(&self, limit: Duration) {
         match &self.0 {
             ProviderKind::None | ProviderKind::ApiKey(_) | ProviderKind::Bearer(_) | ProviderKind::Helper(_) => {}
-            ProviderKind::OAuth(oauth) => oauth.settle(limit).await,
+            ProviderKind::OAuth(oauth) => oauth.finish_renewal(limit).await,
         }
     }
 }
@@ -177,15 +177,15 @@ impl KeyHelper {
         };
         let same = before.as_ref() == Some(&secret);
         *printed = Some(CachedKey { secret, at: Instant::now(), stale: false });
-        if same { Renewal::Confirmed } else { Renewal::Another }
+        if same { Renewal::Confirmed } else { Renewal::Replaced }
     }
 
     async fn run(&self) -> Result<Secret, Box<Fault>> {
         let failed = |reason: String| {
-            no_credential("api_key_helper_failed", format!("the API key helper {reason}"))
+            missing_credential("api_key_helper_failed", format!("the API key helper {reason}"))
         };
         let secret = self.command.run(&self.supervisor).await.map_err(failed)?;
-        self.known.learn(secret.reveal());
+        self.known.add(secret.reveal());
         Ok(secret)
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// How often somebody else's lock is looked at.
-const GLANCE: Duration = Duration::from_millis(25);
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(25);
 
 /// A lock that was taken. It ends when it is dropped, and with the process, however that ends:
 /// so there is no stale lock, and nobody has to judge whether one is.
@@ -45,24 +45,24 @@ impl FileLock {
                 Ok(()) => break,
                 Err(TryLockError::Error(error)) => return Err(LockError::Unusable(error)),
                 Err(TryLockError::WouldBlock) if Instant::now() >= end => {
-                    return Err(LockError::Held(holder(&mut file)));
+                    return Err(LockError::Held(read_owner(&mut file)));
                 }
-                Err(TryLockError::WouldBlock) => sleep(GLANCE).await,
+                Err(TryLockError::WouldBlock) => sleep(LOCK_POLL_INTERVAL).await,
             }
         }
         // For those who wait in vain. The lock holds without it.
-        let _ = sign(&mut file);
+        let _ = write_owner(&mut file);
         Ok(Self { _file: file })
     }
 }
 
-fn sign(file: &mut File) -> io::Result<()> {
+fn write_owner(file: &mut File) -> io::Result<()> {
     file.set_len(0)?;
     file.rewind()?;
     writeln!(file, "{}", std::process::id())
 }
 
-fn holder(file: &mut File) -> Option<u32> {
+fn read_owner(file: &mut File) -> Option<u32> {
     let mut text = String::new();
     file.take(20).read_to_string(&mut text).ok()?;
     text.trim().parse().ok()

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Map, Value};
 
 use super::secret::Secret;
-use super::store::left_behind;
+use super::store::read_replacement;
 use crate::process::reading;
 
 /// The member of the file that holds the login. Other members are other programs'.
@@ -53,7 +53,7 @@ impl LoginFile {
     /// [`LoginError`], when it cannot be read or makes no sense.
     pub fn read(&self) -> Result<Option<Login>, LoginError> {
         let login = match Login::read(&self.path) {
-            Err(error) => Some(left_behind(&self.real_path()).ok_or(error)?),
+            Err(error) => Some(read_replacement(&self.real_path()).ok_or(error)?),
             Ok(login) => login,
         };
         Ok(login.map(|login| Login {
@@ -101,7 +101,7 @@ pub struct Login {
 impl Login {
     pub(super) fn read(path: &Path) -> Result<Option<Self>, LoginError> {
         let error = |trouble| LoginError { path: path.to_owned(), trouble };
-        match document(path).map_err(error)? {
+        match read_document(path).map_err(error)? {
             None => Ok(None),
             Some(document) => Self::parse(&document).map_err(error),
         }
@@ -116,20 +116,20 @@ impl Login {
             }
         };
         let secret = |member| {
-            let secret = text(section, member)?.map(|text| Secret::new(&text));
+            let secret = parse_text(section, member)?.map(|text| Secret::new(&text));
             if secret.as_ref().is_some_and(|secret| !secret.fits_header()) {
                 return Err(LoginProblem::Shape { member, wanted: "plain text on one line" });
             }
             Ok(secret)
         };
         let either = |one, other| -> Result<Option<String>, LoginProblem> {
-            Ok(text(section, one)?.or(text(section, other)?))
+            Ok(parse_text(section, one)?.or(parse_text(section, other)?))
         };
         let login = Self {
             access: secret("accessToken")?,
             refresh: secret("refreshToken")?,
-            expires: moment(section, "expiresAt")?,
-            subscription: text(section, "subscriptionType")?,
+            expires: parse_expiry(section, "expiresAt")?,
+            subscription: parse_text(section, "subscriptionType")?,
             token_endpoint: either("tokenEndpoint", "token_endpoint")?,
             client_id: either("clientId", "client_id")?,
         };
@@ -137,14 +137,14 @@ impl Login {
     }
 
     /// Whether the access token is there, and still good for `ahead`.
-    pub(super) fn lasts(&self, now: SystemTime, ahead: Duration) -> bool {
+    pub(super) fn is_valid_for(&self, now: SystemTime, ahead: Duration) -> bool {
         let good = |end: SystemTime| end.duration_since(now).is_ok_and(|left| left > ahead);
         self.access.is_some() && self.expires.is_none_or(good)
     }
 }
 
 /// What a login file holds. `None`: there is none, or it is empty.
-pub(super) fn document(path: &Path) -> Result<Option<Map<String, Value>>, LoginProblem> {
+pub(super) fn read_document(path: &Path) -> Result<Option<Map<String, Value>>, LoginProblem> {
     let bytes = match reading::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -163,7 +163,7 @@ pub(super) fn document(path: &Path) -> Result<Option<Map<String, Value>>, LoginP
     }
 }
 
-fn text(section: &Map<String, Value>, member: &'static str) -> Result<Option<String>, LoginProblem> {
+fn parse_text(section: &Map<String, Value>, member: &'static str) -> Result<Option<String>, LoginProblem> {
     match section.get(member) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.trim().to_owned()).filter(|it| !it.is_empty())),
@@ -174,7 +174,7 @@ fn text(section: &Map<String, Value>, member: &'static str) -> Result<Option<Str
 }
 
 /// Milliseconds since 1970. 0 stands for a moment that nobody knows.
-fn moment(
+fn parse_expiry(
     section: &Map<String, Value>,
     member: &'static str,
 ) -> Result<Option<SystemTime>, LoginProblem> {

@@ -31,18 +31,18 @@ use crate::secrets::KnownSecrets;
 
 use super::super::headers::wall_clock;
 use super::super::proxies::Proxies;
-use super::fault::{no_credential, out_of_reach};
+use super::fault::{missing_credential, issuer_unreachable};
 use super::grant::TokenRequest;
 use super::keyring::Renewal;
 use super::lock::{FileLock, LockError};
 use super::login::{Login, LoginError, LoginFile};
 use super::secret::Secret;
-use super::store::{ReplacementFile, adopt, beside};
+use super::store::{ReplacementFile, complete_replacement, append_suffix};
 
 /// How long before its end a token is renewed: clocks differ, and a request takes time to arrive.
 const MARGIN: Duration = Duration::from_mins(1);
 /// How long a renewal that failed is not tried again while the token is still good.
-const REST: Duration = Duration::from_secs(30);
+const EARLY_RENEWAL_PAUSE: Duration = Duration::from_secs(30);
 
 /// A login and its file.
 #[derive(Debug)]
@@ -60,11 +60,11 @@ struct LoginState {
     /// An access token that the service did not accept.
     rejected: Option<Secret>,
     /// A refresh token that buys nothing, and what the endpoint said to it.
-    refused: Option<(Secret, Box<Fault>)>,
+    refused_grant: Option<(Secret, Box<Fault>)>,
     /// How long before its end the token in hand is renewed.
     margin: Duration,
     /// No renewal ahead of time before this.
-    rested: Option<Instant>,
+    no_early_renewal_before: Option<Instant>,
     /// What nobody may print or store.
     known: KnownSecrets,
 }
@@ -96,15 +96,15 @@ impl OAuthLogin {
     pub(super) async fn token(&self) -> Result<Secret, Box<Fault>> {
         let mut held = Arc::clone(&self.held).lock_owned().await;
         if held.login.is_none() {
-            held.take_in(self.read()?, MARGIN);
+            held.adopt_login(self.read_login()?, MARGIN);
         }
-        match held.need(wall_clock()) {
+        match held.renewal_need(wall_clock()) {
             RenewalNeed::None => held.access(),
             // Whoever holds the lock is at it. The next request finds what comes of that.
             RenewalNeed::Soon => {
                 let (mut held, renewed) = self.renew(held, Duration::ZERO).await;
                 if renewed.is_err() {
-                    held.rested = Some(Instant::now() + REST);
+                    held.no_early_renewal_before = Some(Instant::now() + EARLY_RENEWAL_PAUSE);
                 }
                 held.access()
             }
@@ -125,8 +125,8 @@ impl OAuthLogin {
     pub(super) async fn refresh(&self) -> Renewal {
         let mut held = Arc::clone(&self.held).lock_owned().await;
         if held.login.is_none() {
-            match self.read() {
-                Ok(login) => held.take_in(login, MARGIN),
+            match self.read_login() {
+                Ok(login) => held.adopt_login(login, MARGIN),
                 Err(fault) => return Renewal::Failed(fault),
             }
         }
@@ -135,31 +135,31 @@ impl OAuthLogin {
         let now = held.login.as_ref().and_then(|login| login.access.clone());
         match renewed {
             Err(fault) => Renewal::Failed(fault),
-            Ok(()) if now == before || now == held.rejected => Renewal::Same,
-            Ok(()) => Renewal::Another,
+            Ok(()) if now == before || now == held.rejected => Renewal::Unchanged,
+            Ok(()) => Renewal::Replaced,
         }
     }
 
     /// Waits until no renewal is under way, but no longer than `limit`.
-    pub(super) async fn settle(&self, limit: Duration) {
+    pub(super) async fn finish_renewal(&self, limit: Duration) {
         // If it is still under way then, the next process finds the login as it was.
         let _ = timeout(limit, self.held.lock()).await;
     }
 
-    fn read(&self) -> Result<Login, Box<Fault>> {
+    fn read_login(&self) -> Result<Login, Box<Fault>> {
         let gone = || {
             let path = self.file.path.display();
-            no_credential("oauth_no_login", format!("there is no login in {path}; log in again"))
+            missing_credential("oauth_no_login", format!("there is no login in {path}; log in again"))
         };
-        self.file.read().map_err(|error| unreadable(&error))?.ok_or_else(gone)
+        self.file.read().map_err(|error| unreadable_login(&error))?.ok_or_else(gone)
     }
 
     async fn renew(&self, held: RenewalGuard, patience: Duration) -> (RenewalGuard, Result<(), Box<Fault>>) {
         let path = self.file.real_path();
-        let lock_path = beside(&path, ".lock");
+        let lock_path = append_suffix(&path, ".lock");
         let lock = match FileLock::take(&lock_path, patience).await {
             Ok(lock) => lock,
-            Err(error) => return (held, Err(locked(&error, &lock_path, patience))),
+            Err(error) => return (held, Err(lock_fault(&error, &lock_path, patience))),
         };
         let file = LoginFile { path, ..self.file.clone() };
         let renewal =
@@ -167,7 +167,7 @@ impl OAuthLogin {
         let Ok(ended) = tokio::spawn(renewal.run(held)).await else {
             let what = "the renewal of the login broke off".to_owned();
             let held = Arc::clone(&self.held).lock_owned().await;
-            return (held, Err(no_credential("oauth_broke", what)));
+            return (held, Err(missing_credential("oauth_broke", what)));
         };
         ended
     }
@@ -191,29 +191,29 @@ impl RenewalInProgress {
 
     async fn renew(&self, held: &mut LoginState) -> Result<(), Box<Fault>> {
         let path = &self.file.path;
-        adopt(path).map_err(|error| unsaved("cannot be renewed", path, &error))?;
-        let there = self.file.read().map_err(|error| unreadable(&error))?;
+        complete_replacement(path).map_err(|error| unsaved_login("cannot be renewed", path, &error))?;
+        let there = self.file.read().map_err(|error| unreadable_login(&error))?;
         let Some(there) = there else {
             let what = format!("there is no login in {} any more; log in again", path.display());
-            return Err(no_credential("oauth_no_login", what));
+            return Err(missing_credential("oauth_no_login", what));
         };
-        if held.is_news(&there) && there.lasts(wall_clock(), Duration::ZERO) {
-            held.take_in(there, MARGIN);
+        if held.is_different(&there) && there.is_valid_for(wall_clock(), Duration::ZERO) {
+            held.adopt_login(there, MARGIN);
             return Ok(());
         }
         let errand = TokenRequest::new(&there)?;
-        if let Some((token, fault)) = &held.refused
+        if let Some((token, fault)) = &held.refused_grant
             && there.refresh.as_ref() == Some(token)
         {
             return Err(fault.clone());
         }
         let successor = ReplacementFile::prepare(path)
-            .map_err(|error| unsaved("is not renewed, for a new one", path, &error))?;
+            .map_err(|error| unsaved_login("is not renewed, for a new one", path, &error))?;
         let now = wall_clock();
         let saved = match errand.run(&self.roots, &self.proxies, self.file.limit).await {
             Ok(grant) => successor
                 .commit(&grant, now)
-                .map_err(|error| unsaved("was renewed, but", path, &error))
+                .map_err(|error| unsaved_login("was renewed, but", path, &error))
                 .map(|()| grant),
             Err(fault) => {
                 successor.abandon();
@@ -221,35 +221,35 @@ impl RenewalInProgress {
             }
         };
         let grant = saved.inspect_err(|fault| {
-            let spent = there.refresh.clone().filter(|_| says_no(fault));
-            held.refused = spent.map(|token| (token, fault.clone()));
+            let spent = there.refresh.clone().filter(|_| is_permanent(fault));
+            held.refused_grant = spent.map(|token| (token, fault.clone()));
         })?;
         // Tokens that live shorter than the margin are not renewed with every request.
         let margin = grant.lifetime.map_or(MARGIN, |lifetime| MARGIN.min(lifetime / 4));
         let expires = grant.lifetime.and_then(|lifetime| now.checked_add(lifetime));
         let refresh = grant.refresh.or(there.refresh);
-        held.take_in(Login { access: Some(grant.access), refresh, expires, ..there }, margin);
+        held.adopt_login(Login { access: Some(grant.access), refresh, expires, ..there }, margin);
         Ok(())
     }
 }
 
 impl LoginState {
-    fn take_in(&mut self, login: Login, margin: Duration) {
+    fn adopt_login(&mut self, login: Login, margin: Duration) {
         for secret in [&login.access, &login.refresh].into_iter().flatten() {
-            self.known.learn(secret.reveal());
+            self.known.add(secret.reveal());
         }
         self.login = Some(login);
         self.margin = margin;
-        self.rested = None;
+        self.no_early_renewal_before = None;
     }
 
     /// Whether a login has another access token than those that failed us.
-    fn is_news(&self, login: &Login) -> bool {
+    fn is_different(&self, login: &Login) -> bool {
         let in_hand = self.login.as_ref().and_then(|login| login.access.as_ref());
         login.access.as_ref() != in_hand && login.access != self.rejected
     }
 
-    fn need(&self, now: SystemTime) -> RenewalNeed {
+    fn renewal_need(&self, now: SystemTime) -> RenewalNeed {
         let Some(login) = &self.login else { return RenewalNeed::Now };
         if login.access.is_none() {
             return RenewalNeed::Now;
@@ -258,10 +258,10 @@ impl LoginState {
             // Nothing to be done: let the service judge what there is.
             return RenewalNeed::None;
         }
-        let resting = self.rested.is_some_and(|end| Instant::now() < end);
-        if login.access == self.rejected || !login.lasts(now, Duration::ZERO) {
+        let resting = self.no_early_renewal_before.is_some_and(|end| Instant::now() < end);
+        if login.access == self.rejected || !login.is_valid_for(now, Duration::ZERO) {
             RenewalNeed::Now
-        } else if login.lasts(now, self.margin) || resting {
+        } else if login.is_valid_for(now, self.margin) || resting {
             RenewalNeed::None
         } else {
             RenewalNeed::Soon
@@ -271,38 +271,38 @@ impl LoginState {
     fn access(&self) -> Result<Secret, Box<Fault>> {
         let access = self.login.as_ref().and_then(|login| login.access.clone());
         access.ok_or_else(|| {
-            no_credential("oauth_no_login", "the login holds no access token".to_owned())
+            missing_credential("oauth_no_login", "the login holds no access token".to_owned())
         })
     }
 }
 
 /// Whether asking again would bring the same answer.
-fn says_no(fault: &Fault) -> bool {
+fn is_permanent(fault: &Fault) -> bool {
     matches!(fault.kind, FaultKind::Refused { status: 200, .. })
 }
 
-fn unreadable(error: &LoginError) -> Box<Fault> {
-    no_credential("oauth_no_login", format!("{error}; log in again"))
+fn unreadable_login(error: &LoginError) -> Box<Fault> {
+    missing_credential("oauth_no_login", format!("{error}; log in again"))
 }
 
-fn unsaved(what: &str, path: &Path, error: &io::Error) -> Box<Fault> {
+fn unsaved_login(what: &str, path: &Path, error: &io::Error) -> Box<Fault> {
     let path = path.display();
     let message = format!("the login {what} could not be saved in {path}: {error}");
-    no_credential("oauth_unsaved", message)
+    missing_credential("oauth_unsaved", message)
 }
 
-fn locked(error: &LockError, path: &Path, patience: Duration) -> Box<Fault> {
+fn lock_fault(error: &LockError, path: &Path, patience: Duration) -> Box<Fault> {
     let path = path.display();
     match error {
         LockError::Held(by) => {
             let by = by.map_or_else(String::new, |id| format!(" {id}"));
             let waited = patience.as_secs_f32();
-            out_of_reach(format!(
+            issuer_unreachable(format!(
                 "the login is being renewed by another process{by}, which has held {path} for \
                  {waited} s"
             ))
         }
-        LockError::Unusable(error) => no_credential(
+        LockError::Unusable(error) => missing_credential(
             "oauth_unsaved",
             format!("the login cannot be renewed, since {path} cannot be locked: {error}"),
         ),

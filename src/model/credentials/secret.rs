@@ -22,7 +22,7 @@ impl Secret {
     }
 
     /// Replaces every occurrence of the secret in `text`, where it can be told from the rest.
-    pub fn scrub(&self, text: &str) -> String {
+    pub fn redact_in(&self, text: &str) -> String {
         if is_distinctive(&self.0) { text.replace(&self.0, REDACTED) } else { text.to_owned() }
     }
 

@@ -9,13 +9,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Map, Value};
 
 use super::grant::TokenGrant;
-use super::login::{Login, SECTION, document};
+use super::login::{Login, SECTION, read_document};
 
 /// More than any two tokens take, in bytes.
 const ROOM: usize = 16 * 1024;
 
 /// The end of a successor's name.
-const ENDING: &str = ".new";
+const REPLACEMENT_SUFFIX: &str = ".new";
 
 /// A file that will replace another one. Made before the old token is spent: a folder that cannot
 /// be written to, or a full disk, must not be found out afterwards.
@@ -30,7 +30,7 @@ impl ReplacementFile {
     /// Makes it, with room for what will be in it. The caller holds the lock.
     pub(super) fn prepare(target: &Path) -> io::Result<Self> {
         let before = fs::metadata(target)?;
-        let path = beside(target, ENDING);
+        let path = append_suffix(target, REPLACEMENT_SUFFIX);
         let mut file =
             OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
         file.set_permissions(fs::Permissions::from_mode(0o600))?;
@@ -47,12 +47,12 @@ impl ReplacementFile {
     /// Writes the login as `grant` makes it, and nothing else of the file changes.
     pub(super) fn commit(mut self, grant: &TokenGrant, now: SystemTime) -> io::Result<()> {
         // Read anew: other programs keep other things in the file, and know nothing of our lock.
-        let mut document = document(&self.target).ok().flatten().unwrap_or_default();
+        let mut document = read_document(&self.target).ok().flatten().unwrap_or_default();
         let mut section = match document.remove(SECTION) {
             Some(Value::Object(section)) => section,
             Some(_) | None => Map::new(),
         };
-        renew(&mut section, grant, now);
+        write_tokens(&mut section, grant, now);
         document.insert(SECTION.to_owned(), Value::Object(section));
         let mut text = serde_json::to_vec_pretty(&document)?;
         text.push(b'\n');
@@ -60,7 +60,7 @@ impl ReplacementFile {
         self.file.write_all(&text)?;
         self.file.set_len(text.len() as u64)?;
         self.file.sync_all()?;
-        put_in_place(&self.path, &self.target, &text)
+        replace_file(&self.path, &self.target, &text)
     }
 
     /// Leaves everything as it was.
@@ -72,22 +72,22 @@ impl ReplacementFile {
 
 /// Finishes what another process was killed in the middle of: a login that was written whole,
 /// but did not get into its place. One that is older than what is there was overtaken.
-pub(super) fn adopt(target: &Path) -> io::Result<()> {
-    let path = beside(target, ENDING);
+pub(super) fn complete_replacement(target: &Path) -> io::Result<()> {
+    let path = append_suffix(target, REPLACEMENT_SUFFIX);
     let (Ok(left), Ok(there)) = (fs::metadata(&path), fs::metadata(target)) else { return Ok(()) };
     let overtaken = left.modified()? < there.modified()? && Login::read(target).is_ok();
     if overtaken || !matches!(Login::read(&path), Ok(Some(_))) {
         return Ok(());
     }
-    put_in_place(&path, target, &fs::read(&path)?)
+    replace_file(&path, target, &fs::read(&path)?)
 }
 
 /// The login that a process which was killed left next to a file that it left broken.
-pub(super) fn left_behind(target: &Path) -> Option<Login> {
-    Login::read(&beside(target, ENDING)).ok().flatten()
+pub(super) fn read_replacement(target: &Path) -> Option<Login> {
+    Login::read(&append_suffix(target, REPLACEMENT_SUFFIX)).ok().flatten()
 }
 
-fn put_in_place(path: &Path, target: &Path, text: &[u8]) -> io::Result<()> {
+fn replace_file(path: &Path, target: &Path, text: &[u8]) -> io::Result<()> {
     if fs::rename(path, target).is_err() {
         // A file that is mounted on its own cannot be replaced. The successor stays until it was
         // overwritten: `adopt` finds it if that is cut off.
@@ -98,13 +98,13 @@ fn put_in_place(path: &Path, target: &Path, text: &[u8]) -> io::Result<()> {
 }
 
 /// A name next to a file's.
-pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
+pub(super) fn append_suffix(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     PathBuf::from(name)
 }
 
-fn renew(section: &mut Map<String, Value>, grant: &TokenGrant, now: SystemTime) {
+fn write_tokens(section: &mut Map<String, Value>, grant: &TokenGrant, now: SystemTime) {
     section.insert("accessToken".to_owned(), grant.access.reveal().into());
     if let Some(refresh) = &grant.refresh {
         section.insert("refreshToken".to_owned(), refresh.reveal().into());

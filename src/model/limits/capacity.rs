@@ -68,12 +68,12 @@ pub enum ProbeEnd {
 /// From one return to the next: no more than twenty a second for each host and limit.
 pub const RETURN_GAP: u64 = 50;
 /// How long a probe may take. Above the time-out of its request.
-const LEASE: u64 = 15_000;
+const LEASE_DURATION: u64 = 15_000;
 /// When to look again for what came of a probe that is under way.
-const LOOK_AGAIN: u64 = 2_000;
+const PROBE_POLL_INTERVAL: u64 = 2_000;
 
 impl Capacity {
-    pub(super) fn claim(&mut self, now: u64, who: Prober) -> ProbeLeave {
+    pub(super) fn claim_probe(&mut self, now: u64, who: Prober) -> ProbeLeave {
         let since = now.saturating_sub(who.waited);
         if self.answered_at > since {
             let turn = self.next_turn.max(now);
@@ -82,20 +82,20 @@ impl Capacity {
         }
         let under_way = |lease: &&Lease| lease.owner != who.id && now < lease.expires;
         if let Some(lease) = self.current.as_ref().filter(under_way) {
-            let look = now + LOOK_AGAIN + part(LOOK_AGAIN / 2, who.jitter);
+            let look = now + PROBE_POLL_INTERVAL + fraction_of(PROBE_POLL_INTERVAL / 2, who.jitter);
             return ProbeLeave::Defer { until: look.min(lease.expires + RETURN_GAP) };
         }
         // A run that is alone comes up to a fifth early, and is not held up.
         let due = self.sent_at + who.interval / 5 * 4;
         if self.sent_at > 0 && now < due {
-            return ProbeLeave::Defer { until: due + part(who.interval / 10, who.jitter) };
+            return ProbeLeave::Defer { until: due + fraction_of(who.interval / 10, who.jitter) };
         }
-        self.current = Some(Lease { owner: who.id, expires: now + LEASE });
+        self.current = Some(Lease { owner: who.id, expires: now + LEASE_DURATION });
         self.sent_at = now;
         ProbeLeave::Go
     }
 
-    pub(super) fn ended(&mut self, now: u64, id: u64, end: ProbeEnd) {
+    pub(super) fn record_probe_end(&mut self, now: u64, id: u64, end: ProbeEnd) {
         if self.current.as_ref().is_some_and(|lease| lease.owner == id) {
             self.current = None;
         }
@@ -120,6 +120,6 @@ impl Capacity {
     clippy::cast_sign_loss,
     reason = "a part of a few seconds in milliseconds is small and positive"
 )]
-pub(super) fn part(whole: u64, fraction: f64) -> u64 {
+pub(super) fn fraction_of(whole: u64, fraction: f64) -> u64 {
     (whole as f64 * fraction.clamp(0.0, 1.0)) as u64
 }

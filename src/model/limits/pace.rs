@@ -25,7 +25,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::capacity::{Capacity, ProbeEnd, ProbeLeave, Prober, part};
+use super::capacity::{Capacity, ProbeEnd, ProbeLeave, Prober, fraction_of};
 
 /// What is known. The default is nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,7 +103,7 @@ pub struct Requester {
     /// The slot it waited for.
     pub slot: Option<u64>,
     /// Whether it waits for nobody any more. It is counted all the same.
-    pub insists: bool,
+    pub skips_wait: bool,
 }
 
 /// The answer to a claim.
@@ -128,7 +128,7 @@ pub struct RequestPermit {
 const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
 /// What is older is not believed: whoever wrote it is long gone.
-const MEMORY: u64 = 5 * MINUTE;
+const STATE_AGE_MAX: u64 = 5 * MINUTE;
 /// A run is alone if nobody else has asked for so long.
 const ALONE_AFTER: u64 = 2 * MINUTE;
 /// How long a probe may take until its headers come.
@@ -140,9 +140,9 @@ const PROBE_LEAD: u64 = SECOND;
 const LOST_AFTER: u64 = MINUTE;
 const UNDER_WAY_MAX: usize = 200;
 /// How far the clocks of a service and of this host may be apart when a window is over.
-const EDGE: u64 = 50;
+const CLOCK_TOLERANCE: u64 = 50;
 /// No slot is given out further ahead; whoever would have to wait longer shares the last one.
-const HORIZON: u64 = 10 * MINUTE;
+const SLOT_AHEAD_MAX: u64 = 10 * MINUTE;
 /// The shortest and longest gaps, and the first one when nothing could be measured.
 const GAP_MIN_US: u64 = 5_000;
 const GAP_MAX_US: u64 = 60_000_000;
@@ -155,31 +155,31 @@ const FUTURE_MAX: u64 = 7 * 24 * 60 * MINUTE;
 impl SharedPace {
     /// May `who` send a request at `now`?
     pub fn claim(&mut self, now: u64, who: Requester) -> ClaimAnswer {
-        self.forget(now);
+        self.drop_outdated(now);
         self.touched = now;
         if std::mem::replace(&mut self.last, who.id) != who.id && self.granted > 0 {
             self.crowded_at = Some(now);
         }
-        if who.insists {
+        if who.skips_wait {
             return ClaimAnswer::Go(self.grant(now, who.id));
         }
         let crowded = self.is_crowded(now);
-        let earliest = self.earliest(now, who.id, crowded);
-        let room = if crowded { self.room_from(now) } else { now };
+        let earliest = self.earliest_request(now, who.id, crowded);
+        let room = if crowded { self.window_available_at(now) } else { now };
         if earliest == now && who.slot.is_some_and(|slot| slot <= now) {
             if room == now {
                 return ClaimAnswer::Go(self.grant(now, who.id));
             }
             // It keeps its place: those who have later slots come after it.
             self.waited_at = now;
-            let until = room + part(self.gap_us / 1_000, who.jitter);
+            let until = room + fraction_of(self.gap_us / 1_000, who.jitter);
             return ClaimAnswer::Wait { slot: room, until };
         }
         let earliest = earliest.max(room);
         let paced = crowded && self.gap_us > 0;
         let slot = if paced { earliest.max(self.next) } else { earliest };
         if paced {
-            self.next = (slot + self.step(slot)).min(now + HORIZON);
+            self.next = (slot + self.slot_distance(slot)).min(now + SLOT_AHEAD_MAX);
         }
         if slot <= now {
             return ClaimAnswer::Go(self.grant(now, who.id));
@@ -187,28 +187,28 @@ impl SharedPace {
         self.waited_at = now;
         // What is paced is spread out already.
         let spread = if paced { self.gap_us / 4_000 } else { SECOND };
-        let until = slot + part(spread.min((slot - now) / 4), who.jitter);
+        let until = slot + fraction_of(spread.min((slot - now) / 4), who.jitter);
         ClaimAnswer::Wait { slot, until }
     }
 
     /// The service took the request, and perhaps said what is left.
-    pub fn served(&mut self, now: u64, grant: RequestPermit, told: Option<HeaderLimits>) {
-        self.forget(now);
+    pub fn record_success(&mut self, now: u64, grant: RequestPermit, told: Option<HeaderLimits>) {
+        self.drop_outdated(now);
         self.touched = now;
         self.under_way.retain(|(owner, _)| *owner != grant.owner);
-        self.measure(now);
+        self.restart_measurement(now);
         if grant.at > self.blocked_at {
             (self.unproven, self.probe, self.streak) = (false, None, 0);
         }
         // Half as fast again takes two hundred answers: a limit is met rarely, not all the time.
         self.gap_us -= self.gap_us / 512;
         if let Some(told) = told {
-            self.tell(now, grant, told);
+            self.update_window(now, grant, told);
         }
     }
 
     /// The service refused the request: a 429. `wish` is when it wants us back, in milliseconds.
-    pub fn refused(&mut self, now: u64, grant: RequestPermit, wish: Option<u64>) {
+    pub fn record_refusal(&mut self, now: u64, grant: RequestPermit, wish: Option<u64>) {
         self.touched = now;
         self.under_way.retain(|(owner, _)| *owner != grant.owner);
         let wish = wish.map(|wait| wait.min(FUTURE_MAX));
@@ -247,12 +247,12 @@ impl SharedPace {
     /// May `who` probe the service, which is out, at `now`? A rate limit is never probed before it
     /// ends.
     pub fn claim_probe(&mut self, now: u64, who: Prober) -> ProbeLeave {
-        self.forget(now);
+        self.drop_outdated(now);
         self.touched = now;
         if now < self.blocked_until {
-            return ProbeLeave::Defer { until: self.blocked_until + part(SECOND, who.jitter) };
+            return ProbeLeave::Defer { until: self.blocked_until + fraction_of(SECOND, who.jitter) };
         }
-        let leave = self.capacity.claim(now, who);
+        let leave = self.capacity.claim_probe(now, who);
         if let (ProbeLeave::Go, Some(room)) = (leave, &mut self.room) {
             room.left = room.left.saturating_sub(1);
         }
@@ -260,9 +260,9 @@ impl SharedPace {
     }
 
     /// How the probe of the run `id` ended.
-    pub fn probe_ended(&mut self, now: u64, id: u64, end: ProbeEnd) {
+    pub fn record_probe_end(&mut self, now: u64, id: u64, end: ProbeEnd) {
         self.touched = now;
-        self.capacity.ended(now, id, end);
+        self.capacity.record_probe_end(now, id, end);
         if let ProbeEnd::Limited { wait: Some(wait) } = end {
             self.blocked_until = self.blocked_until.max(now + wait.min(FUTURE_MAX));
         }
@@ -284,7 +284,7 @@ impl SharedPace {
     }
 
     /// When the first request can go out, if neither the slots of others nor the room mattered.
-    fn earliest(&self, now: u64, who: u64, crowded: bool) -> u64 {
+    fn earliest_request(&self, now: u64, who: u64, crowded: bool) -> u64 {
         let mut earliest = now.max(self.blocked_until);
         if !crowded {
             return earliest;
@@ -298,7 +298,7 @@ impl SharedPace {
     }
 
     /// When there is room for a request.
-    fn room_from(&mut self, now: u64) -> u64 {
+    fn window_available_at(&mut self, now: u64) -> u64 {
         let Some(room) = self.room.filter(|room| room.left == 0 && now < room.resets) else {
             return now;
         };
@@ -310,7 +310,7 @@ impl SharedPace {
     }
 
     /// From a slot to the next one. The first after a block is the probe's.
-    fn step(&self, slot: u64) -> u64 {
+    fn slot_distance(&self, slot: u64) -> u64 {
         let gap = (self.gap_us / 1_000).max(1);
         if self.unproven && slot <= self.blocked_until { gap.max(PROBE_LEAD) } else { gap }
     }
@@ -336,14 +336,14 @@ impl SharedPace {
     }
 
     /// What is left of `all`, if none of the requests under way was counted yet.
-    fn unclaimed(&self, all: u32) -> u32 {
+    fn remaining_after_in_flight(&self, all: u32) -> u32 {
         all.saturating_sub(u32::try_from(self.under_way.len()).unwrap_or(u32::MAX))
     }
 
     /// Takes in what is left.
-    fn tell(&mut self, now: u64, grant: RequestPermit, told: HeaderLimits) {
-        let resets = now.saturating_add(told.resets_in.saturating_add(EDGE).min(FUTURE_MAX));
-        let mut left = self.unclaimed(told.left);
+    fn update_window(&mut self, now: u64, grant: RequestPermit, told: HeaderLimits) {
+        let resets = now.saturating_add(told.resets_in.saturating_add(CLOCK_TOLERANCE).min(FUTURE_MAX));
+        let mut left = self.remaining_after_in_flight(told.left);
         // Resets are told in whole seconds.
         let same = self.room.filter(|room| room.resets.abs_diff(resets) <= 2 * SECOND);
         let later = self.room.filter(|room| room.resets > resets + 2 * SECOND);
@@ -366,7 +366,7 @@ impl SharedPace {
     }
 
     /// Keeps the measure to the last minute or two.
-    fn measure(&mut self, now: u64) {
+    fn restart_measurement(&mut self, now: u64) {
         self.served = self.served.saturating_add(1);
         let span = now.saturating_sub(self.since);
         if span > 2 * MINUTE {
@@ -380,16 +380,16 @@ impl SharedPace {
     }
 
     /// Drops what is too old to go by.
-    fn forget(&mut self, now: u64) {
-        if now >= self.blocked_until && now.saturating_sub(self.touched) > MEMORY {
+    fn drop_outdated(&mut self, now: u64) {
+        if now >= self.blocked_until && now.saturating_sub(self.touched) > STATE_AGE_MAX {
             *self = Self::default();
         }
-        if now.saturating_sub(self.waited_at) > MEMORY {
+        if now.saturating_sub(self.waited_at) > STATE_AGE_MAX {
             self.gap_us = 0;
         }
         if let Some(room) = self.room.filter(|room| room.resets <= now) {
             let resets = room.resets + room.length;
-            let full = room.limit.filter(|_| now < resets).map(|limit| self.unclaimed(limit));
+            let full = room.limit.filter(|_| now < resets).map(|limit| self.remaining_after_in_flight(limit));
             self.room = full.map(|left| RequestWindow { left, resets, ..room });
         }
     }

@@ -10,18 +10,18 @@ use tokio::time::timeout;
 use super::super::headers::{RateLimits, wall_clock};
 use super::capacity::{ProbeEnd, ProbeLeave, Prober};
 use super::pace::{Requester, RequestPermit, ClaimAnswer, SharedPace, HeaderLimits};
-use super::store::{StateFileProblem, change, prepare};
+use super::store::{StateFileProblem, update, prepare_folder};
 
 /// How long a file may take. Far above what the lock may, on a busy machine too; a file system
 /// that hangs is left alone.
-const PATIENCE: Duration = Duration::from_secs(3);
+const FILE_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a lock is waited for: as long as a crowd on a busy machine may need it, and hardly at
 /// all once it was not had in that time, for then its owner has been stopped.
-const LOCK_PATIENCE: Duration = Duration::from_secs(1);
-const LOCK_GLANCE: Duration = Duration::from_millis(20);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+const LOCK_TIMEOUT_AFTER_FAILURE: Duration = Duration::from_millis(20);
 
 /// How soon to look again when the file could not be asked about a probe.
-const PROBE_LATER: Duration = Duration::from_secs(2);
+const PROBE_RETRY_DELAY: Duration = Duration::from_secs(2);
 
 /// Whether a run may probe, by its own clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub struct SharedLimits {
     writing: Option<JoinHandle<Result<(), StateFileProblem>>>,
     trouble: Option<StateFileProblem>,
     /// Whether it was asked for.
-    told: bool,
+    problem_reported: bool,
     /// How long the next lock is waited for.
     patience: Duration,
 }
@@ -59,7 +59,7 @@ type FileOutcome<T> = Result<Result<Result<T, StateFileProblem>, JoinError>, Ela
 impl SharedLimits {
     /// Takes the first of `folders` that can be used. `seed` is another one for each run.
     pub fn new(folders: &[PathBuf], seed: u64) -> Self {
-        let (folder, trouble) = match prepare(folders) {
+        let (folder, trouble) = match prepare_folder(folders) {
             Ok(folder) => (Some(folder), None),
             Err(trouble) => (None, Some(trouble)),
         };
@@ -68,27 +68,27 @@ impl SharedLimits {
 
     /// The part of another run of this process.
     #[must_use]
-    pub fn of_another_run(&self, seed: u64) -> Self {
+    pub fn for_another_run(&self, seed: u64) -> Self {
         Self::within(self.folder.clone(), seed)
     }
 
     fn within(folder: Option<PathBuf>, seed: u64) -> Self {
         let (slot, grant, writing, trouble) = (None, None, None, None);
-        let (id, patience) = (seed.max(1), LOCK_PATIENCE);
-        Self { folder, id, slot, grant, writing, trouble, told: false, patience }
+        let (id, patience) = (seed.max(1), LOCK_TIMEOUT);
+        Self { folder, id, slot, grant, writing, trouble, problem_reported: false, patience }
     }
 
     /// May a request go out, under the limit of this `name`? If not, how long to wait before the
     /// next try. Whoever `insists` is never told to wait.
     pub async fn claim(&mut self, name: &str, insists: bool) -> Option<Duration> {
-        self.settle().await;
+        self.flush().await;
         self.grant = None;
         let path = self.folder.as_ref()?.join(format!("{name}.json"));
         let slot = self.slot.take().filter(|(file, _)| *file == path).map(|(_, slot)| slot);
-        let asker = Requester { id: self.id, jitter: fraction(self.id), slot, insists };
+        let asker = Requester { id: self.id, jitter: fraction(self.id), slot, skips_wait: insists };
         let (file, patience) = (path.clone(), self.patience);
         let claim = move |now, pace: &mut SharedPace| (now, pace.claim(now, asker));
-        let claiming = spawn_blocking(move || change(&file, patience, claim));
+        let claiming = spawn_blocking(move || update(&file, patience, claim));
         match self.outcome(claiming).await? {
             (_, ClaimAnswer::Go(grant)) => {
                 self.grant = Some((path, grant));
@@ -104,15 +104,15 @@ impl SharedLimits {
     /// The service took the request. Others learn what is left before the answer is whole.
     pub fn accepted(&mut self, limits: Option<&RateLimits>) {
         let Some((path, grant)) = self.grant.take() else { return };
-        let told = limits.and_then(told);
-        self.write(path, move |now, pace| pace.served(now, grant, told));
+        let told = limits.and_then(header_limits);
+        self.write(path, move |now, pace| pace.record_success(now, grant, told));
     }
 
     /// The service refused the request: a 429. `wish` is how long it wants us to stay away.
     pub fn refused(&mut self, wish: Option<Duration>) {
         let Some((path, grant)) = self.grant.take() else { return };
         let wish = wish.map(millis);
-        self.write(path, move |now, pace| pace.refused(now, grant, wish));
+        self.write(path, move |now, pace| pace.record_refusal(now, grant, wish));
     }
 
     /// May this run probe the service, under the limit of this `name`, after it has `waited` for
@@ -123,7 +123,7 @@ impl SharedLimits {
         waited: Duration,
         interval: Duration,
     ) -> ProbeTurn {
-        self.settle().await;
+        self.flush().await;
         let Some(folder) = &self.folder else { return ProbeTurn::Go };
         let (path, patience) = (folder.join(format!("{name}.json")), self.patience);
         let prober = Prober {
@@ -133,11 +133,11 @@ impl SharedLimits {
             interval: millis(interval),
         };
         let claim = move |now, pace: &mut SharedPace| (now, pace.claim_probe(now, prober));
-        let claiming = spawn_blocking(move || change(&path, patience, claim));
+        let claiming = spawn_blocking(move || update(&path, patience, claim));
         let after = |now: u64, then: u64| Duration::from_millis(then.saturating_sub(now));
         match self.outcome(claiming).await {
             // Another run may be at it: none of them is to be sent twice for want of a lock.
-            None => ProbeTurn::Defer(PROBE_LATER),
+            None => ProbeTurn::Defer(PROBE_RETRY_DELAY),
             Some((_, ProbeLeave::Go)) => ProbeTurn::Go,
             Some((now, ProbeLeave::Defer { until })) => ProbeTurn::Defer(after(now, until)),
             Some((now, ProbeLeave::Answered { turn })) => ProbeTurn::Answered(after(now, turn)),
@@ -148,50 +148,50 @@ impl SharedLimits {
     pub fn probe_ended(&mut self, name: &str, end: ProbeEnd) {
         let Some(folder) = &self.folder else { return };
         let (path, id) = (folder.join(format!("{name}.json")), self.id);
-        self.write(path, move |now, pace| pace.probe_ended(now, id, end));
+        self.write(path, move |now, pace| pace.record_probe_end(now, id, end));
     }
 
     /// Waits, not for long, until what was told is written down.
     /// Cut off, it can be gone on with.
-    pub async fn settle(&mut self) {
+    pub async fn flush(&mut self) {
         if let Some(writing) = &mut self.writing {
-            let done = timeout(PATIENCE, writing).await;
+            let done = timeout(FILE_TIMEOUT, writing).await;
             self.writing = None;
-            self.judge(done);
+            self.record_outcome(done);
         }
     }
 
     /// What went wrong first. Told once.
-    pub fn trouble(&mut self) -> Option<StateFileProblem> {
-        let trouble = self.trouble.take().filter(|_| !self.told)?;
-        self.told = true;
+    pub fn take_problem(&mut self) -> Option<StateFileProblem> {
+        let trouble = self.trouble.take().filter(|_| !self.problem_reported)?;
+        self.problem_reported = true;
         Some(trouble)
     }
 
     fn write(&mut self, path: PathBuf, act: impl FnOnce(u64, &mut SharedPace) + Send + 'static) {
         let patience = self.patience;
-        self.writing = Some(spawn_blocking(move || change(&path, patience, act)));
+        self.writing = Some(spawn_blocking(move || update(&path, patience, act)));
     }
 
     async fn outcome<T>(&mut self, work: JoinHandle<Result<T, StateFileProblem>>) -> Option<T> {
-        let done = timeout(PATIENCE, work).await;
-        self.judge(done)
+        let done = timeout(FILE_TIMEOUT, work).await;
+        self.record_outcome(done)
     }
 
-    fn judge<T>(&mut self, done: FileOutcome<T>) -> Option<T> {
+    fn record_outcome<T>(&mut self, done: FileOutcome<T>) -> Option<T> {
         let trouble = match done {
             Ok(Ok(Ok(outcome))) => {
-                self.patience = LOCK_PATIENCE;
+                self.patience = LOCK_TIMEOUT;
                 return Some(outcome);
             }
             Ok(Ok(Err(trouble))) => {
-                self.patience = LOCK_GLANCE;
+                self.patience = LOCK_TIMEOUT_AFTER_FAILURE;
                 trouble
             }
             // It hangs, or broke: whichever, it will again.
             Ok(Err(_)) | Err(_) => {
                 self.folder = None;
-                StateFileProblem::Stuck
+                StateFileProblem::Unresponsive
             }
         };
         self.trouble.get_or_insert(trouble);
@@ -200,7 +200,7 @@ impl SharedLimits {
 }
 
 /// What is left of the window of requests, when an answer says so in full.
-fn told(limits: &RateLimits) -> Option<HeaderLimits> {
+fn header_limits(limits: &RateLimits) -> Option<HeaderLimits> {
     let window = limits.windows.iter().find(|window| window.name == "requests")?;
     let left = u32::try_from(window.remaining?).unwrap_or(u32::MAX);
     let reset = UNIX_EPOCH.checked_add(Duration::from_secs(window.reset?))?;

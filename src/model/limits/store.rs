@@ -19,15 +19,15 @@ use super::pace::SharedPace;
 /// The version of what is written.
 const VERSION: u32 = 1;
 /// How often somebody else's lock is looked at.
-const GLANCE: Duration = Duration::from_millis(2);
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// No file of ours is longer, in bytes.
-const LONGEST: u64 = 16 * 1024;
+const FILE_SIZE_MAX: u64 = 16 * 1024;
 /// By how much the wall clock may differ from what it was, in milliseconds, beside what has passed.
-const LEAP: u64 = 5_000;
+const CLOCK_DRIFT_MAX: u64 = 5_000;
 /// A file that nobody has written to for so long is removed.
-const KEPT: Duration = Duration::from_hours(24);
+const FILE_AGE_MAX: Duration = Duration::from_hours(24);
 /// Files are looked through for old ones up to this many.
-const LOOKED_THROUGH: usize = 200;
+const CLEANUP_FILES_MAX: usize = 200;
 
 /// Why nothing is known of other runs.
 #[derive(Debug, thiserror::Error)]
@@ -35,17 +35,17 @@ pub enum StateFileProblem {
     #[error("the folder {path} cannot be used: {why}", path = .0.display(), why = .1)]
     Folder(PathBuf, io::Error),
     #[error("the folder {path} is not this user's alone", path = .0.display())]
-    Foreign(PathBuf),
+    NotPrivate(PathBuf),
     #[error("another process holds the lock")]
     Busy,
     #[error("the file cannot be used: {0}")]
     File(#[from] io::Error),
     #[error("the file is not a plain file of this user")]
-    Odd,
+    NotRegularFile,
     #[error("the system does not say how long it has been running")]
     Clock,
     #[error("the file system does not answer")]
-    Stuck,
+    Unresponsive,
 }
 
 /// What a file holds.
@@ -83,13 +83,13 @@ pub fn state_files(folders: &[PathBuf]) -> Vec<StateFile> {
     let Some(instant) = HostInstant::now() else { return Vec::new() };
     let read = |path: PathBuf| {
         let text = fs::read(&path).unwrap_or_default();
-        let pace = instant.believe(&text);
+        let pace = instant.parse_record(&text);
         let until = pace.as_ref().map_or(0, |pace| pace.blocked_until);
         let blocked_for = Duration::from_millis(until.saturating_sub(instant.now));
         StateFile { path, pace, blocked_for }
     };
-    let found = folders.iter().filter(|folder| check(folder).is_ok()).map(|folder| {
-        let mut files = entries(folder);
+    let found = folders.iter().filter(|folder| check_ownership(folder).is_ok()).map(|folder| {
+        let mut files = list_state_files(folder);
         files.sort();
         files.into_iter().map(read).collect::<Vec<_>>()
     });
@@ -100,12 +100,12 @@ pub fn state_files(folders: &[PathBuf]) -> Vec<StateFile> {
 ///
 /// # Errors
 /// Why the first one cannot be used, if none can.
-pub(super) fn prepare(folders: &[PathBuf]) -> Result<PathBuf, StateFileProblem> {
+pub(super) fn prepare_folder(folders: &[PathBuf]) -> Result<PathBuf, StateFileProblem> {
     let mut first = None;
     for folder in folders {
-        match make(folder) {
+        match create_folder(folder) {
             Ok(()) => {
-                clear(folder);
+                remove_old_files(folder);
                 return Ok(folder.clone());
             }
             Err(trouble) => drop(first.get_or_insert(trouble)),
@@ -114,31 +114,31 @@ pub(super) fn prepare(folders: &[PathBuf]) -> Result<PathBuf, StateFileProblem> 
     Err(first.unwrap_or(StateFileProblem::Clock))
 }
 
-fn make(folder: &Path) -> Result<(), StateFileProblem> {
+fn create_folder(folder: &Path) -> Result<(), StateFileProblem> {
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(folder)
         .map_err(|error| StateFileProblem::Folder(folder.to_owned(), error))?;
-    check(folder)
+    check_ownership(folder)
 }
 
 /// Nobody else may have a hand in it: neither own it, nor be able to put something in its place.
-fn check(folder: &Path) -> Result<(), StateFileProblem> {
+fn check_ownership(folder: &Path) -> Result<(), StateFileProblem> {
     for (folder, others) in [(Some(folder), 0o077), (folder.parent(), 0o022)] {
         let Some(folder) = folder else { continue };
         let facts = fs::symlink_metadata(folder)
             .map_err(|error| StateFileProblem::Folder(folder.to_owned(), error))?;
         let own = facts.is_dir() && facts.uid() == geteuid().as_raw();
         if !own || facts.mode() & others != 0 {
-            return Err(StateFileProblem::Foreign(folder.to_owned()));
+            return Err(StateFileProblem::NotPrivate(folder.to_owned()));
         }
     }
     Ok(())
 }
 
-fn entries(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten().take(LOOKED_THROUGH);
+fn list_state_files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().take(CLEANUP_FILES_MAX);
     let path = |entry: io::Result<fs::DirEntry>| Some(entry.ok()?.path());
     let is_ours = |path: &PathBuf| path.extension().is_some_and(|end| end == "json");
     entries.filter_map(path).filter(is_ours).collect()
@@ -146,11 +146,11 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
 
 /// Removes files that no run has used for long. A run that has one open meanwhile loses what it
 /// writes there, and no more.
-fn clear(folder: &Path) {
-    for path in entries(folder) {
+fn remove_old_files(folder: &Path) {
+    for path in list_state_files(folder) {
         let age = fs::symlink_metadata(&path).and_then(|facts| facts.modified());
         let age = age.ok().and_then(|then| wall_clock().duration_since(then).ok());
-        if age.is_some_and(|age| age > KEPT) {
+        if age.is_some_and(|age| age > FILE_AGE_MAX) {
             let _ = fs::remove_file(&path);
         }
     }
@@ -161,7 +161,7 @@ fn clear(folder: &Path) {
 ///
 /// # Errors
 /// Nothing was changed, or nobody will know of it.
-pub(super) fn change<T>(
+pub(super) fn update<T>(
     path: &Path,
     patience: Duration,
     act: impl FnOnce(u64, &mut SharedPace) -> T,
@@ -176,15 +176,15 @@ pub(super) fn change<T>(
         .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK)
         .open(path)?;
     let facts = file.metadata()?;
-    if !facts.is_file() || facts.uid() != geteuid().as_raw() || facts.len() > LONGEST {
-        return Err(StateFileProblem::Odd);
+    if !facts.is_file() || facts.uid() != geteuid().as_raw() || facts.len() > FILE_SIZE_MAX {
+        return Err(StateFileProblem::NotRegularFile);
     }
     lock(&file, patience)?;
     // After the lock: whoever held it may have written what would lie ahead of an earlier look.
     let instant = HostInstant::now().ok_or(StateFileProblem::Clock)?;
     let mut text = Vec::new();
-    (&file).take(LONGEST).read_to_end(&mut text)?;
-    let mut pace = instant.believe(&text).unwrap_or_default();
+    (&file).take(FILE_SIZE_MAX).read_to_end(&mut text)?;
+    let mut pace = instant.parse_record(&text).unwrap_or_default();
     let outcome = act(instant.now, &mut pace);
     let HostInstant { boot, began, .. } = instant;
     let text = serde_json::to_vec(&StateRecord { v: VERSION, boot, began, pace });
@@ -207,7 +207,7 @@ fn lock(file: &File, patience: Duration) -> Result<(), StateFileProblem> {
             Err(TryLockError::WouldBlock) if tokio::time::Instant::now() >= until => {
                 return Err(StateFileProblem::Busy);
             }
-            Err(TryLockError::WouldBlock) => thread::sleep(GLANCE),
+            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_POLL_INTERVAL),
         }
     }
 }
@@ -232,11 +232,11 @@ impl HostInstant {
 
     /// What a file says, if it can be believed: it is of this start of the system, no clock has
     /// been set since, and it makes sense.
-    fn believe(&self, text: &[u8]) -> Option<SharedPace> {
+    fn parse_record(&self, text: &[u8]) -> Option<SharedPace> {
         let record: StateRecord = serde_json::from_slice(text).ok()?;
         let holds = record.v == VERSION
             && record.boot == self.boot
-            && record.began.abs_diff(self.began) <= LEAP
+            && record.began.abs_diff(self.began) <= CLOCK_DRIFT_MAX
             && record.pace.is_sound(self.now);
         holds.then_some(record.pace)
     }

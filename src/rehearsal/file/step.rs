@@ -95,7 +95,7 @@ impl StepTable {
                 Err("`raw` is all that is sent: it has no `fault` and no `headers`".to_owned())
             }
             (false, false, Some(raw)) => Ok(StepAnswer::Raw(raw.into_bytes())),
-            (false, false, None) if self.fault.is_some() => Ok(StepAnswer::Reply(ScriptedReply::doomed())),
+            (false, false, None) if self.fault.is_some() => Ok(StepAnswer::Reply(ScriptedReply::interrupted_default())),
             (false, false, None) => Err("a step needs an answer: `text`, `thinking`, `tool`, \
                  `empty = true`, `status`, `body`, `raw` or `fault`"
                 .to_owned()),
@@ -113,7 +113,7 @@ impl StepTable {
         if self.error.is_some() && self.body.is_some() {
             return Err("`error` and `body` are two ways to say one thing".to_owned());
         }
-        let mut http = render::refusal(status, self.error.as_ref());
+        let mut http = render::error_response(status, self.error.as_ref());
         if let Some(body) = self.body.take() {
             http.body = body;
         }

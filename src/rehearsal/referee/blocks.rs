@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{is_name, is_tool_use_id};
-use crate::rehearsal::sse::{SigningKey, seal};
+use crate::rehearsal::sse::{SigningKey, sign_thinking};
 
 /// Judges the content of one message.
 pub(super) fn message(
@@ -133,7 +133,7 @@ fn tool_result(block: &Value, place: &str, faults: &mut Vec<String>) {
 pub(super) fn is_signed(block: &Value, model: &str, eras: &[SigningKey]) -> bool {
     let words = block["thinking"].as_str().unwrap_or_default();
     let signature = block["signature"].as_str();
-    eras.iter().any(|era| signature == Some(&seal(model, words, *era)))
+    eras.iter().any(|era| signature == Some(&sign_thinking(model, words, *era)))
 }
 
 pub(super) fn badly_signed(place: &str) -> String {

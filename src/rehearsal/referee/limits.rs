@@ -9,7 +9,7 @@ use crate::rehearsal::rules::{PoisonedBlock, ServerRules, Signatures};
 use crate::rehearsal::sse::SigningKey;
 
 /// The first rule that a request meets, in the service's words.
-pub(in crate::rehearsal) fn exceeds(
+pub(in crate::rehearsal) fn exceeded_limit(
     rules: &ServerRules,
     request: &RecordedRequest,
     body: &Value,
@@ -19,7 +19,7 @@ pub(in crate::rehearsal) fn exceeds(
     output(rules, body)
         .or_else(|| signatures(rules, body, &placed, era))
         .or_else(|| poison(&rules.poison, &placed))
-        .or_else(|| media::exceeds(&rules.media, &placed))
+        .or_else(|| media::exceeded_limit(&rules.media, &placed))
         .or_else(|| window(rules, request, body))
 }
 

@@ -10,7 +10,7 @@ use crate::rehearsal::rules::MediaRules;
 const MANY: usize = 20;
 
 /// The first thing that is too much, in the service's words.
-pub(super) fn exceeds(rules: &MediaRules, blocks: &[PlacedBlock<'_>]) -> Option<String> {
+pub(super) fn exceeded_limit(rules: &MediaRules, blocks: &[PlacedBlock<'_>]) -> Option<String> {
     if *rules == MediaRules::default() {
         return None;
     }

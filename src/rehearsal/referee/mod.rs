@@ -16,7 +16,7 @@ use super::connection::RecordedRequest;
 use super::rules::Signatures;
 
 pub(super) use count::count;
-pub(super) use limits::exceeds;
+pub(super) use limits::exceeded_limit;
 
 /// The largest body the service reads, in bytes.
 pub(super) const BODY_MAX: usize = 32 * 1024 * 1024;
@@ -29,11 +29,11 @@ pub(super) enum LastWord {
     #[default]
     User,
     /// The last reply was paused, and is wanted back as it was.
-    Anyone,
+    AnyRole,
 }
 
 /// Everything wrong with a request, in the order it would be found.
-pub(super) fn judge(
+pub(super) fn validate(
     request: &RecordedRequest,
     body: &Value,
     last_word: LastWord,
@@ -78,7 +78,7 @@ pub(super) fn judge(
 }
 
 /// Whether a request carries this credential, in either of the usual ways.
-pub(super) fn bears(request: &RecordedRequest, key: &str) -> bool {
+pub(super) fn has_credential(request: &RecordedRequest, key: &str) -> bool {
     let bearer = request.header("authorization").and_then(|value| value.strip_prefix("Bearer "));
     request.header("x-api-key") == Some(key) || bearer == Some(key)
 }
@@ -230,7 +230,7 @@ fn messages(
             );
         }
     }
-    pairing::judge(messages, faults);
+    pairing::check_pairing(messages, faults);
 }
 
 fn count_breakpoints(value: &Value) -> usize {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 /// Judges calls and results across messages.
-pub(super) fn judge(messages: &[Value], faults: &mut Vec<String>) {
+pub(super) fn check_pairing(messages: &[Value], faults: &mut Vec<String>) {
     let mut known = BTreeSet::new();
     let mut open: Vec<&str> = Vec::new();
     for (index, message) in messages.iter().enumerate() {

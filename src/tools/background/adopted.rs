@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::super::contain::alone;
+use super::super::contain::run_in_task;
 use super::super::toolbox::Toolbox;
 use super::live::LiveOutput;
 use super::shells::{TaskEntry, TaskTable, BackgroundTasks};
@@ -33,7 +33,7 @@ pub struct BackgroundAgent {
 pub struct AgentEnded {
     pub completed: bool,
     /// What the model reads about it.
-    pub word: String,
+    pub final_text: String,
 }
 
 impl Toolbox {
@@ -41,8 +41,8 @@ impl Toolbox {
     ///
     /// # Errors
     /// The run is to end.
-    pub fn adopt(&self, adopted: BackgroundAgent) -> Result<(), String> {
-        self.kit.shell.background.adopt(adopted, self.kit.output_limit)
+    pub fn start_background_agent(&self, adopted: BackgroundAgent) -> Result<(), String> {
+        self.tools.shell.background.adopt(adopted, self.tools.output_limit)
     }
 }
 
@@ -69,49 +69,49 @@ impl BackgroundTasks {
         };
         rack.unseen.push(task.clone());
         let began = Instant::now();
-        rack.entries.push(TaskEntry { task, began, live, stop, told: false, word: None });
+        rack.entries.push(TaskEntry { task, began, live, stop, model_knows_end: false, final_text: None });
         while rack.tasks.try_join_next().is_some() {}
         rack.tasks.spawn(async move {
-            let ended = match alone("The sub-agent", work).await {
+            let ended = match run_in_task("The sub-agent", work).await {
                 Ok(Some(ended)) => ended,
                 Ok(None) => return,
                 // Nobody else would ever say that it is over.
-                Err(word) => AgentEnded { completed: false, word },
+                Err(word) => AgentEnded { completed: false, final_text: word },
             };
             if let Some(shells) = shells.upgrade() {
-                shells.agent_has_ended(index, ended);
+                shells.record_agent_end(index, ended);
             }
         });
         Ok(())
     }
 
-    fn agent_has_ended(&self, index: usize, ended: AgentEnded) {
+    fn record_agent_end(&self, index: usize, ended: AgentEnded) {
         let mut rack = self.rack();
         let closing = rack.closing.is_some();
         let stopped = rack.entries[index].stop.is_cancelled();
         let end = match (ended.completed, stopped) {
             (true, _) => BackgroundEnd::Completed,
-            (false, true) if closing => BackgroundEnd::Cut,
+            (false, true) if closing => BackgroundEnd::RunEnded,
             (false, true) => BackgroundEnd::Killed,
             (false, false) => BackgroundEnd::Failed,
         };
-        rack.entries[index].live.push(ended.word.as_bytes());
-        rack.entries[index].word = Some(ended.word);
-        rack.settle(index, end, None, None);
+        rack.entries[index].live.push(ended.final_text.as_bytes());
+        rack.entries[index].final_text = Some(ended.final_text);
+        rack.record_end(index, end, None, None);
         drop(rack);
-        self.ends.send_modify(|ends| *ends += 1);
+        self.end_count.send_modify(|ends| *ends += 1);
     }
 }
 
 impl TaskTable {
     /// Those that have ended unknown to the model, and what agents among them said.
-    pub(super) fn news(&self) -> String {
+    pub(super) fn news_text(&self) -> String {
         let mut list = String::new();
         for entry in self.entries.iter().filter(|entry| entry.is_news()) {
             let gap = if list.is_empty() { "" } else { "\n" };
             // A string takes all that is written to it.
-            let _ = write!(list, "{gap}- {}", words::line(&entry.snapshot()));
-            for line in entry.word.iter().flat_map(|word| word.lines()) {
+            let _ = write!(list, "{gap}- {}", words::list_line(&entry.snapshot()));
+            for line in entry.final_text.iter().flat_map(|word| word.lines()) {
                 let _ = write!(list, "\n  {line}");
             }
         }
@@ -139,14 +139,14 @@ mod tests {
     #[tokio::test]
     async fn an_agent_that_panics_has_failed() {
         let shells = BackgroundTasks::new();
-        let mut ends = shells.ends.subscribe();
+        let mut ends = shells.end_count.subscribe();
         let work = async { panic!("the floor is gone") };
         shells.adopt(adopted(work), 1_000).expect("nothing is to end");
         let told = tokio::time::timeout(Duration::from_secs(20), ends.changed()).await;
         assert!(told.is_ok(), "it runs for ever");
         let rack = shells.rack();
         assert_eq!(rack.entries[0].task.end, Some(BackgroundEnd::Failed));
-        assert!(rack.news().contains("the floor is gone"), "{}", rack.news());
+        assert!(rack.news_text().contains("the floor is gone"), "{}", rack.news_text());
     }
 
     /// What it holds, above all what it reserved, is settled when it is dropped.
@@ -160,7 +160,7 @@ mod tests {
         };
         shells.adopt(adopted(work), 1_000).expect("nothing is to end");
         tokio::task::yield_now().await;
-        assert!(shells.end(Duration::ZERO).await, "it had to be cut");
+        assert!(shells.stop_all(Duration::ZERO).await, "it had to be cut");
         assert!(gone.is_cancelled(), "it is still there");
     }
 }

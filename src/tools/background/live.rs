@@ -43,18 +43,18 @@ impl LiveOutput {
             joined.extend_from_slice(bytes);
             &joined
         };
-        let (whole, partial) = bytes.split_at(bytes.len() - unfinished(bytes));
+        let (whole, partial) = bytes.split_at(bytes.len() - incomplete_bytes(bytes));
         unread.ends.push(whole);
         unread.partial = partial.to_vec();
     }
 
     /// The output is being kept in a file.
-    pub(in super::super) fn spills_to(&self, file: PathBuf) {
+    pub(in super::super) fn set_file(&self, file: PathBuf) {
         self.unread.lock().unwrap_or_else(PoisonError::into_inner).file = Some(file);
     }
 
     /// What is new. When nothing more will come, a character that stayed unfinished as well.
-    pub(super) fn look(&self, over: bool) -> NewOutput {
+    pub(super) fn read_new(&self, over: bool) -> NewOutput {
         let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
         if over {
             let partial = std::mem::take(&mut unread.partial);
@@ -68,14 +68,14 @@ impl LiveOutput {
     }
 
     /// Forgets what nobody has looked at.
-    pub(super) fn forget(&self) {
+    pub(super) fn discard_unread(&self) {
         let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
         unread.ends = HeadAndTail::showing(self.limit);
     }
 }
 
 /// How many bytes at the end begin a character that is not complete.
-fn unfinished(bytes: &[u8]) -> usize {
+fn incomplete_bytes(bytes: &[u8]) -> usize {
     for back in 1..=bytes.len().min(3) {
         let needed = match bytes[bytes.len() - back] {
             0xc2..=0xdf => 2,
@@ -99,9 +99,9 @@ mod tests {
         let text = "größer: 漢字 🦀".as_bytes();
         for cut in 0..=text.len() {
             live.push(&text[..cut]);
-            let first = live.look(false).text;
+            let first = live.read_new(false).text;
             live.push(&text[cut..]);
-            let all = first + &live.look(false).text;
+            let all = first + &live.read_new(false).text;
             assert_eq!(all.as_bytes(), text, "cut at {cut}");
         }
     }
@@ -110,8 +110,8 @@ mod tests {
     fn half_a_character_is_shown_when_the_other_half_will_not_come() {
         let live = LiveOutput::new(100);
         live.push(b"end\xe6\xbc");
-        assert_eq!(live.look(false).text, "end");
-        assert_eq!(live.look(true).text, "\u{fffd}");
-        assert_eq!(live.look(true).text, "");
+        assert_eq!(live.read_new(false).text, "end");
+        assert_eq!(live.read_new(true).text, "\u{fffd}");
+        assert_eq!(live.read_new(true).text, "");
     }
 }

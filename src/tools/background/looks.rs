@@ -19,14 +19,14 @@ const STOPPING: Duration = Duration::from_secs(4);
 ///
 /// # Errors
 /// Why it is none, for the model.
-pub(in super::super) fn filter(input: &BashOutputInput) -> Result<Option<RegexMatcher>, String> {
+pub(in super::super) fn compile_filter(input: &BashOutputInput) -> Result<Option<RegexMatcher>, String> {
     let pattern = input.filter.as_deref().filter(|pattern| !pattern.is_empty());
     let matcher = pattern.map(RegexMatcher::new_line_matcher).transpose();
     matcher.map_err(|error| format!("filter is wrong: {error}"))
 }
 
 /// Shows what a command has printed since the last look.
-pub(in super::super) async fn output(
+pub(in super::super) async fn read_output(
     shells: &BackgroundTasks,
     input: &BashOutputInput,
     cancel: &CancellationToken,
@@ -41,15 +41,15 @@ pub(in super::super) async fn output(
             () = tokio::time::sleep(patience) => {}
         }
     }
-    let filter = match filter(input) {
+    let filter = match compile_filter(input) {
         Ok(filter) => filter,
         Err(why) => return ToolOutcome::failure(why),
     };
-    let TaskView { task, how, output } = match shells.look(&input.bash_id) {
+    let TaskView { task, how, output } = match shells.read_output(&input.bash_id) {
         Ok(seen) => seen,
         Err(why) => return ToolOutcome::failure(why),
     };
-    let shown = filter.map_or_else(|| output.clone(), |filter| matching(&filter, &output));
+    let shown = filter.map_or_else(|| output.clone(), |filter| matching_lines(&filter, &output));
     let shown = match shown.trim_end_matches('\n') {
         "" if output.is_empty() => "(no new output)",
         "" => "(nothing new matches the filter)",
@@ -68,7 +68,7 @@ pub(in super::super) async fn output(
 }
 
 /// The lines that match.
-fn matching(filter: &RegexMatcher, output: &str) -> String {
+fn matching_lines(filter: &RegexMatcher, output: &str) -> String {
     let mut lines = String::new();
     let sink = Lossy(|_, line| {
         lines.push_str(line);
@@ -88,7 +88,7 @@ pub(in super::super) async fn kill(shells: &BackgroundTasks, input: &KillShellIn
     };
     // It was found a moment ago, and none is ever taken out.
     let _ = tokio::time::timeout(STOPPING, shells.ended(id)).await;
-    let (task, how) = match shells.stands(id) {
+    let (task, how) = match shells.status(id) {
         Ok(stands) => stands,
         Err(why) => return ToolOutcome::failure(why),
     };

@@ -12,6 +12,6 @@ mod words;
 
 pub use adopted::{BackgroundAgent, AgentEnded};
 pub(super) use live::LiveOutput;
-pub(super) use looks::{filter, kill, output};
+pub(super) use looks::{compile_filter, kill, read_output};
 pub(super) use shells::{TaskStart, BackgroundTasks};
 pub use task::{BackgroundEnd, BackgroundKind, BackgroundTask};

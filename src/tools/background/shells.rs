@@ -15,7 +15,7 @@ use crate::process::RunningJob;
 use crate::recovery::WorkStatus;
 
 use super::super::capture::{OutputCapture, CapturedOutput, OutputFolder};
-use super::super::command::{CommandEnd, EndedCommand, follow};
+use super::super::command::{CommandEnd, EndedCommand, wait_for_end};
 use super::super::contain::end_tasks;
 use super::super::text;
 use super::live::LiveOutput;
@@ -23,10 +23,10 @@ use super::task::{BackgroundEnd, BackgroundKind, BackgroundTask};
 use super::words;
 
 /// How many may run at a time.
-const ALIVE_MAX: usize = 8;
+const RUNNING_MAX: usize = 8;
 
 /// How many of those that have ended still have output to look at: the latest.
-const KEPT: usize = 16;
+const ENDED_OUTPUTS_KEPT: usize = 16;
 
 /// How much of a command is remembered, in characters.
 const COMMAND_MAX: usize = 200;
@@ -34,9 +34,9 @@ const COMMAND_MAX: usize = 200;
 /// All of them, those that have ended included.
 #[derive(Debug)]
 pub(in super::super) struct BackgroundTasks {
-    rack: Mutex<TaskTable>,
+    table: Mutex<TaskTable>,
     /// Tells of every end.
-    pub(super) ends: watch::Sender<usize>,
+    pub(super) end_count: watch::Sender<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -61,9 +61,9 @@ pub(super) struct TaskEntry {
     pub(super) live: Arc<LiveOutput>,
     pub(super) stop: CancellationToken,
     /// Whether the model knows how it ended.
-    pub(super) told: bool,
+    pub(super) model_knows_end: bool,
     /// What an agent said last. The model reads it with the news of its end.
-    pub(super) word: Option<String>,
+    pub(super) final_text: Option<String>,
 }
 
 /// What is to be run.
@@ -87,11 +87,11 @@ pub(in super::super) struct TaskView {
 
 impl BackgroundTasks {
     pub(in super::super) fn new() -> Arc<Self> {
-        Arc::new(Self { rack: Mutex::default(), ends: watch::channel(0).0 })
+        Arc::new(Self { table: Mutex::default(), end_count: watch::channel(0).0 })
     }
 
     pub(super) fn rack(&self) -> MutexGuard<'_, TaskTable> {
-        self.rack.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Leaves out the names that earlier processes of the session used.
@@ -103,28 +103,28 @@ impl BackgroundTasks {
     ///
     /// # Errors
     /// Why not, for the model.
-    pub(in super::super) fn admit(&self) -> Result<(), String> {
+    pub(in super::super) fn check_capacity(&self) -> Result<(), String> {
         let rack = self.rack();
         if rack.closing.is_some() {
             return Err("the run is to end".to_string());
         }
         let is_command = |entry: &&TaskEntry| entry.task.kind == BackgroundKind::Command;
-        if rack.alive().filter(is_command).count() < ALIVE_MAX {
+        if rack.alive().filter(is_command).count() < RUNNING_MAX {
             return Ok(());
         }
         let list = rack.list(|entry| entry.task.end.is_none() && is_command(&entry));
         Err(format!(
-            "{ALIVE_MAX} background commands are running already, and no more may. Stop one \
+            "{RUNNING_MAX} background commands are running already, and no more may. Stop one \
              with KillShell first:\n{list}"
         ))
     }
 
     /// Takes charge of a started command. Returns its name.
-    pub(in super::super) fn take(self: &Arc<Self>, running: RunningJob, begin: &TaskStart<'_>) -> String {
+    pub(in super::super) fn register(self: &Arc<Self>, running: RunningJob, begin: &TaskStart<'_>) -> String {
         let live = Arc::new(LiveOutput::new(begin.output_limit));
         let stop = CancellationToken::new();
         let mut capture = OutputCapture::new(begin.output_limit, Arc::clone(&begin.scratch));
-        capture.show_to(Arc::clone(&live));
+        capture.with_live_output(Arc::clone(&live));
         let (shells, token, lifetime) = (Arc::downgrade(self), stop.clone(), begin.lifetime);
         let mut rack = self.rack();
         let index = rack.entries.len();
@@ -134,7 +134,7 @@ impl BackgroundTasks {
             kind: BackgroundKind::Command,
             id: id.clone(),
             call: begin.call.to_string(),
-            command: text::clipped(begin.command, COMMAND_MAX).to_string(),
+            command: text::truncated(begin.command, COMMAND_MAX).to_string(),
             description: begin.description.map(ToString::to_string),
             end: None,
             took: Duration::ZERO,
@@ -143,58 +143,58 @@ impl BackgroundTasks {
             output_file: None,
         };
         rack.unseen.push(task.clone());
-        let entry = TaskEntry { task, began: Instant::now(), live, stop, told: false, word: None };
+        let entry = TaskEntry { task, began: Instant::now(), live, stop, model_knows_end: false, final_text: None };
         rack.entries.push(entry);
         // Those that are over need no place any more.
         while rack.tasks.try_join_next().is_some() {}
         rack.tasks.spawn(async move {
-            let ended = follow(running, lifetime, &token, &mut capture).await;
+            let ended = wait_for_end(running, lifetime, &token, &mut capture).await;
             let captured = capture.finish().await;
             if let Some(shells) = shells.upgrade() {
-                shells.has_ended(index, &ended, captured);
+                shells.record_command_end(index, &ended, captured);
             }
         });
         id
     }
 
-    fn has_ended(&self, index: usize, ended: &EndedCommand, captured: CapturedOutput) {
+    fn record_command_end(&self, index: usize, ended: &EndedCommand, captured: CapturedOutput) {
         let mut rack = self.rack();
         let closing = rack.closing.is_some();
         let code = ended.status.map(super::super::shell::exit_code);
         let end = match (ended.cause, code) {
-            (CommandEnd::Itself, Some(0)) => BackgroundEnd::Completed,
-            (CommandEnd::Itself, _) => BackgroundEnd::Failed,
+            (CommandEnd::Exited, Some(0)) => BackgroundEnd::Completed,
+            (CommandEnd::Exited, _) => BackgroundEnd::Failed,
             (CommandEnd::TimedOut, _) => BackgroundEnd::TimedOut,
-            (CommandEnd::Cancelled, _) if closing => BackgroundEnd::Cut,
+            (CommandEnd::Cancelled, _) if closing => BackgroundEnd::RunEnded,
             (CommandEnd::Cancelled, _) => BackgroundEnd::Killed,
         };
-        rack.settle(index, end, ended.status, Some(captured));
+        rack.record_end(index, end, ended.status, Some(captured));
         drop(rack);
-        self.ends.send_modify(|ends| *ends += 1);
+        self.end_count.send_modify(|ends| *ends += 1);
     }
 
     /// What a command has printed since the last look, and how it stands.
     ///
     /// # Errors
     /// There is none of that name; which there are, for the model.
-    pub(in super::super) fn look(&self, id: &str) -> Result<TaskView, String> {
+    pub(in super::super) fn read_output(&self, id: &str) -> Result<TaskView, String> {
         let mut rack = self.rack();
         let entry = rack.find(id)?;
         let over = entry.task.end.is_some();
-        entry.told |= over;
-        let look = entry.live.look(over);
+        entry.model_knows_end |= over;
+        let look = entry.live.read_new(over);
         let mut task = entry.snapshot();
         task.output_file = task.output_file.or(look.file);
-        Ok(TaskView { how: words::how(&task), task, output: look.text })
+        Ok(TaskView { how: words::status_phrase(&task), task, output: look.text })
     }
 
     /// How a command stands, its output left for a later look.
     ///
     /// # Errors
     /// There is none of that name.
-    pub(super) fn stands(&self, id: &str) -> Result<(BackgroundTask, String), String> {
+    pub(super) fn status(&self, id: &str) -> Result<(BackgroundTask, String), String> {
         let task = self.rack().find(id)?.snapshot();
-        let how = words::how(&task);
+        let how = words::status_phrase(&task);
         Ok((task, how))
     }
 
@@ -203,7 +203,7 @@ impl BackgroundTasks {
     /// # Errors
     /// There is none of that name.
     pub(in super::super) async fn ended(&self, id: &str) -> Result<(), String> {
-        let mut ends = self.ends.subscribe();
+        let mut ends = self.end_count.subscribe();
         while self.rack().find(id)?.task.end.is_none() {
             if ends.changed().await.is_err() {
                 break;
@@ -221,7 +221,7 @@ impl BackgroundTasks {
         let entry = rack.find(id)?;
         let running = entry.task.end.is_none();
         // Whoever stops it knows how it ends.
-        entry.told = true;
+        entry.model_knows_end = true;
         entry.stop.cancel();
         Ok(running)
     }
@@ -229,23 +229,23 @@ impl BackgroundTasks {
     // --- what the run asks --------------------------------------------------------------------
 
     /// How they stand.
-    pub(in super::super) fn stand(&self) -> WorkStatus {
+    pub(in super::super) fn work_state(&self) -> WorkStatus {
         let rack = self.rack();
         if rack.entries.iter().any(TaskEntry::is_news) {
-            WorkStatus::News
+            WorkStatus::Unreported
         } else if rack.alive().next().is_some() {
-            WorkStatus::Alive
+            WorkStatus::StillRunning
         } else {
             WorkStatus::Over
         }
     }
 
     /// Waits until there is news, or nothing that could bring any.
-    pub(in super::super) async fn news(&self) -> WorkStatus {
-        let mut ends = self.ends.subscribe();
+    pub(in super::super) async fn wait_for_news(&self) -> WorkStatus {
+        let mut ends = self.end_count.subscribe();
         loop {
-            let stand = self.stand();
-            if stand != WorkStatus::Alive || ends.changed().await.is_err() {
+            let stand = self.work_state();
+            if stand != WorkStatus::StillRunning || ends.changed().await.is_err() {
                 return stand;
             }
         }
@@ -254,9 +254,9 @@ impl BackgroundTasks {
     /// A list of those that have ended unknown to the model, which then knows.
     pub(in super::super) fn take_news(&self) -> Option<String> {
         let mut rack = self.rack();
-        let list = rack.news();
+        let list = rack.news_text();
         for entry in &mut rack.entries {
-            entry.told |= entry.is_news();
+            entry.model_knows_end |= entry.is_news();
         }
         let running = rack.list(|entry| entry.task.end.is_none());
         let more = if running.is_empty() { running } else { format!("\nStill going:\n{running}") };
@@ -283,7 +283,7 @@ impl BackgroundTasks {
     }
 
     /// Asks all of them to end: the run does. Says whether any was running.
-    pub(in super::super) fn close(&self) -> bool {
+    pub(in super::super) fn request_stop_all(&self) -> bool {
         let mut rack = self.rack();
         rack.closing.get_or_insert_with(Instant::now);
         for entry in rack.alive() {
@@ -294,12 +294,12 @@ impl BackgroundTasks {
 
     /// Waits until all of them have ended, up to `patience` from when they were asked to. What
     /// does not end by itself is killed. Says whether that was needed.
-    pub(in super::super) async fn end(&self, patience: Duration) -> bool {
-        if !self.close() {
+    pub(in super::super) async fn stop_all(&self, patience: Duration) -> bool {
+        if !self.request_stop_all() {
             return false;
         }
         let until = self.rack().closing.map_or_else(Instant::now, |since| since + patience);
-        let mut ends = self.ends.subscribe();
+        let mut ends = self.end_count.subscribe();
         let all = async {
             while self.is_working() {
                 if ends.changed().await.is_err() {
@@ -316,7 +316,7 @@ impl BackgroundTasks {
         let mut rack = self.rack();
         for index in 0..rack.entries.len() {
             if rack.entries[index].task.end.is_none() {
-                rack.settle(index, BackgroundEnd::Cut, None, None);
+                rack.record_end(index, BackgroundEnd::RunEnded, None, None);
             }
         }
         true
@@ -347,12 +347,12 @@ impl TaskTable {
         for entry in self.entries.iter().filter(|entry| wanted(entry)) {
             let gap = if list.is_empty() { "" } else { "\n" };
             // A string takes all that is written to it.
-            let _ = write!(list, "{gap}- {}", words::line(&entry.snapshot()));
+            let _ = write!(list, "{gap}- {}", words::list_line(&entry.snapshot()));
         }
         list
     }
 
-    pub(super) fn settle(
+    pub(super) fn record_end(
         &mut self,
         index: usize,
         end: BackgroundEnd,
@@ -371,15 +371,15 @@ impl TaskTable {
         (entry.task.output_bytes, entry.task.output_file) = (bytes, file);
         self.unseen.push(entry.task.clone());
         let ended = self.entries.iter().rev().filter(|entry| entry.task.end.is_some());
-        for entry in ended.skip(KEPT) {
-            entry.live.forget();
+        for entry in ended.skip(ENDED_OUTPUTS_KEPT) {
+            entry.live.discard_unread();
         }
     }
 }
 
 impl TaskEntry {
     pub(super) fn is_news(&self) -> bool {
-        self.task.end.is_some() && !self.told
+        self.task.end.is_some() && !self.model_knows_end
     }
 
     pub(super) fn snapshot(&self) -> BackgroundTask {

@@ -45,7 +45,7 @@ pub enum BackgroundEnd {
     /// It reached its longest running time.
     TimedOut,
     /// The run ended first.
-    Cut,
+    RunEnded,
 }
 
 impl BackgroundEnd {
@@ -56,7 +56,7 @@ impl BackgroundEnd {
             Self::Failed => "failed",
             Self::Killed => "killed",
             Self::TimedOut => "timed_out",
-            Self::Cut => "cut",
+            Self::RunEnded => "cut",
         }
     }
 }
@@ -64,8 +64,8 @@ impl BackgroundEnd {
 impl BackgroundTask {
     /// The same after the run has ended with it.
     #[must_use]
-    pub fn cut(self) -> Self {
-        Self { end: self.end.or(Some(BackgroundEnd::Cut)), ..self }
+    pub fn ended_with_run(self) -> Self {
+        Self { end: self.end.or(Some(BackgroundEnd::RunEnded)), ..self }
     }
 
     /// The name of how it stands.

@@ -9,23 +9,23 @@ use super::task::{BackgroundEnd, BackgroundKind, BackgroundTask};
 const QUOTED: usize = 120;
 
 /// One command as a line of a list.
-pub(super) fn line(task: &BackgroundTask) -> String {
+pub(super) fn list_line(task: &BackgroundTask) -> String {
     let what = match (task.kind, &task.description) {
         (BackgroundKind::Command, _) => quoted(&task.command),
         (BackgroundKind::Agent, None) => format!("agent {}", task.command),
         (BackgroundKind::Agent, Some(what)) => format!("agent {}, {}", task.command, quoted(what)),
     };
-    format!("{} ({what}) {}", task.id, how(task))
+    format!("{} ({what}) {}", task.id, status_phrase(task))
 }
 
 /// How it stands, as the end of a sentence that begins with its name.
-pub(super) fn how(task: &BackgroundTask) -> String {
-    let took = span(task.took);
+pub(super) fn status_phrase(task: &BackgroundTask) -> String {
+    let took = whole_seconds(task.took);
     if task.kind == BackgroundKind::Agent {
         match task.end {
             Some(BackgroundEnd::Completed) => return format!("ended after {took}"),
             Some(BackgroundEnd::Failed) => return format!("ended after {took} and did not finish"),
-            Some(BackgroundEnd::Killed | BackgroundEnd::TimedOut | BackgroundEnd::Cut) | None => {}
+            Some(BackgroundEnd::Killed | BackgroundEnd::TimedOut | BackgroundEnd::RunEnded) | None => {}
         }
     }
     let code = task.exit_code.map_or_else(
@@ -41,19 +41,19 @@ pub(super) fn how(task: &BackgroundTask) -> String {
         Some(BackgroundEnd::TimedOut) => {
             format!("was stopped after {took}, the longest it may run")
         }
-        Some(BackgroundEnd::Cut) => format!("was stopped after {took}, as the run ended"),
+        Some(BackgroundEnd::RunEnded) => format!("was stopped after {took}, as the run ended"),
     }
 }
 
 /// The command on one line.
 fn quoted(command: &str) -> String {
     let line = command.split_whitespace().collect::<Vec<_>>().join(" ");
-    let shown = text::clipped(&line, QUOTED);
+    let shown = text::truncated(&line, QUOTED);
     let rest = if shown.len() < line.len() { " ..." } else { "" };
     format!("`{shown}{rest}`")
 }
 
 /// A duration to the second.
-fn span(duration: Duration) -> String {
+fn whole_seconds(duration: Duration) -> String {
     humantime::format_duration(Duration::from_secs(duration.as_secs())).to_string()
 }

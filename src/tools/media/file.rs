@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::transcript::Block;
 
 use super::super::outcome::ToolOutcome;
-use super::kind::{MediaKind, kind};
+use super::kind::{MediaKind, detect};
 use super::pages::PAGES_MAX;
 use super::pdf::{self, PDF_BYTES_MAX, PdfFlaw};
 use super::picture::{self, PictureFlaw};
@@ -48,7 +48,7 @@ pub(in crate::tools) fn read(
     if cancel.is_cancelled() {
         return ToolOutcome::interrupted();
     }
-    let data = match whole(file.open) {
+    let data = match read_all(file.open) {
         Ok(data) => data,
         Err(error) => return ToolOutcome::failure(format!("cannot read {}: {error}", path.display())),
     };
@@ -68,8 +68,8 @@ pub(in crate::tools) fn read(
 ///
 /// # Errors
 /// Why it cannot be shown.
-pub(in crate::tools) fn shown(data: &[u8]) -> Result<Block, String> {
-    let Some(MediaKind::Picture(format)) = kind(data) else {
+pub(in crate::tools) fn image_block(data: &[u8]) -> Result<Block, String> {
+    let Some(MediaKind::Picture(format)) = detect(data) else {
         return Err("of a kind that cannot be shown".to_string());
     };
     let _alone = UNPACKING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -77,7 +77,7 @@ pub(in crate::tools) fn shown(data: &[u8]) -> Result<Block, String> {
     Ok(Block::Image { source: source(picture.format.to_mime_type(), &picture.data) })
 }
 
-fn whole(file: fs::File) -> io::Result<Vec<u8>> {
+fn read_all(file: fs::File) -> io::Result<Vec<u8>> {
     let mut data = Vec::new();
     file.take(FILE_BYTES_MAX).read_to_end(&mut data)?;
     Ok(data)
@@ -164,12 +164,12 @@ fn pdf_flaw(flaw: &PdfFlaw) -> String {
                                `qpdf --decrypt` and Read that"
             .to_string(),
         PdfFlaw::NoPages => "no pages can be found in it".to_string(),
-        PdfFlaw::Long { count } => format!(
+        PdfFlaw::TooManyPages { count } => format!(
             "it has {count} pages, and at most {PAGES_MAX} can be read at once. Say which, for \
              example with pages: \"1-{PAGES_MAX}\""
         ),
         PdfFlaw::BadPages { why } => why.clone(),
-        PdfFlaw::Heavy { bytes } => format!(
+        PdfFlaw::TooManyBytes { bytes } => format!(
             "these pages have {bytes} bytes, and at most {PDF_BYTES_MAX} can be read at once. \
              Ask for fewer, for example with pages: \"1-2\""
         ),

@@ -11,7 +11,7 @@ pub(in crate::tools) enum MediaKind {
     Pdf,
 }
 
-pub(in crate::tools) fn kind(start: &[u8]) -> Option<MediaKind> {
+pub(in crate::tools) fn detect(start: &[u8]) -> Option<MediaKind> {
     if start.starts_with(b"\x89PNG\r\n\x1a\n") {
         Some(MediaKind::Picture(ImageFormat::Png))
     } else if start.starts_with(b"\xff\xd8\xff") {
@@ -29,7 +29,7 @@ pub(in crate::tools) fn kind(start: &[u8]) -> Option<MediaKind> {
 
 /// The name of a picture's format that the service does not take. Only for what is no text: some
 /// of these begin with ordinary letters.
-pub(in crate::tools) fn foreign(start: &[u8]) -> Option<&'static str> {
+pub(in crate::tools) fn unsupported_image_format(start: &[u8]) -> Option<&'static str> {
     let brand = start.get(4..12).unwrap_or_default();
     if start.starts_with(b"II*\0") || start.starts_with(b"MM\0*") {
         Some("TIFF")
@@ -49,7 +49,7 @@ pub(in crate::tools) fn foreign(start: &[u8]) -> Option<&'static str> {
 }
 
 /// What a file's name promises, if that is something that [`kind`] knows.
-pub(in crate::tools) fn promised(path: &Path) -> Option<&'static str> {
+pub(in crate::tools) fn kind_of_name(path: &Path) -> Option<&'static str> {
     let extension = path.extension()?.to_str()?.to_ascii_lowercase();
     match extension.as_str() {
         "png" | "jpg" | "jpeg" | "gif" | "webp" => Some("picture"),

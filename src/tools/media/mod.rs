@@ -7,5 +7,5 @@ mod pages;
 mod pdf;
 mod picture;
 
-pub(super) use file::{MediaFile, read, shown};
-pub(super) use kind::{MediaKind, foreign, kind, promised};
+pub(super) use file::{MediaFile, read, image_block};
+pub(super) use kind::{MediaKind, unsupported_image_format, detect, kind_of_name};

@@ -10,7 +10,7 @@ pub(super) const PAGES_MAX: usize = 20;
 ///
 /// # Errors
 /// What is wrong with it, for the model.
-pub(super) fn pick(wanted: &str, count: u32) -> Result<BTreeSet<u32>, String> {
+pub(super) fn select_pages(wanted: &str, count: u32) -> Result<BTreeSet<u32>, String> {
     let mut picked = BTreeSet::new();
     for part in wanted.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         let (first, last) = range(part)
@@ -44,7 +44,7 @@ fn range(part: &str) -> Option<(u32, Option<u32>)> {
 }
 
 /// `1-3, 7`.
-pub(super) fn shown(pages: &BTreeSet<u32>) -> String {
+pub(super) fn format_pages(pages: &BTreeSet<u32>) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for &page in pages {
         match ranges.last_mut() {
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     fn picks(wanted: &str, count: u32) -> String {
-        pick(wanted, count).map_or_else(|why| why, |pages| shown(&pages))
+        select_pages(wanted, count).map_or_else(|why| why, |pages| format_pages(&pages))
     }
 
     #[test]

@@ -33,14 +33,14 @@ pub(super) enum PdfFlaw {
     Encrypted,
     NoPages,
     /// More pages than one call may ask for, and none were chosen.
-    Long {
+    TooManyPages {
         count: u32,
     },
     BadPages {
         why: String,
     },
     /// The pages that were asked for are too many bytes.
-    Heavy {
+    TooManyBytes {
         bytes: usize,
     },
 }
@@ -54,11 +54,11 @@ pub(super) fn prepare(data: Vec<u8>, wanted: Option<&str>) -> Result<Pdf, PdfFla
         return Err(PdfFlaw::NoPages);
     }
     let picked = match wanted.filter(|wanted| !wanted.trim().is_empty()) {
-        Some(wanted) => pages::pick(wanted, count).map_err(|why| PdfFlaw::BadPages { why })?,
-        None if found.len() > PAGES_MAX => return Err(PdfFlaw::Long { count }),
+        Some(wanted) => pages::select_pages(wanted, count).map_err(|why| PdfFlaw::BadPages { why })?,
+        None if found.len() > PAGES_MAX => return Err(PdfFlaw::TooManyPages { count }),
         None => (1..=count).collect(),
     };
-    let part = (picked.len() < found.len()).then(|| pages::shown(&picked));
+    let part = (picked.len() < found.len()).then(|| pages::format_pages(&picked));
     let is_sound = document.xref_recovery.is_none() && visible_pages(&data) >= found.len();
     let data = if part.is_none() && is_sound {
         data
@@ -67,10 +67,10 @@ pub(super) fn prepare(data: Vec<u8>, wanted: Option<&str>) -> Result<Pdf, PdfFla
         if part.is_some() {
             keep_only(&mut document, &found, &picked)?;
         }
-        saved(document, picked.len())?
+        save_and_check(document, picked.len())?
     };
     if data.len() > PDF_BYTES_MAX {
-        return Err(PdfFlaw::Heavy { bytes: data.len() });
+        return Err(PdfFlaw::TooManyBytes { bytes: data.len() });
     }
     Ok(Pdf { data, count, part })
 }
@@ -123,7 +123,7 @@ fn keep_only(
 }
 
 /// Writes the document anew, every page in plain sight, and looks whether it can be read.
-fn saved(mut document: Document, pages: usize) -> Result<Vec<u8>, PdfFlaw> {
+fn save_and_check(mut document: Document, pages: usize) -> Result<Vec<u8>, PdfFlaw> {
     let mut data = Vec::new();
     document.save_to(&mut data).map_err(|error| damaged(&error))?;
     drop(document);

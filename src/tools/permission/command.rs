@@ -8,7 +8,7 @@ use super::chores::{self, KnownCommand, CriticalFolders};
 use super::effort::WorkBudget;
 use super::errand::CommandCheck;
 use super::footing::CwdTracker;
-use super::judge::{CriticalPaths, Permissions, by_asking, by_denying};
+use super::judge::{CriticalPaths, Permissions, ask_rule_applies, denied_by_rule};
 use super::mode::PermissionMode;
 use super::reading::{self, ScriptSource};
 use super::rule::PermissionRule;
@@ -29,19 +29,19 @@ pub(in super::super) fn only_reads(command: &str) -> bool {
     let is_plain = |word: &ShellWord| word.plain == "/dev/null";
     let reads = |part: &SimpleCommand| {
         part.writes.iter().all(is_plain)
-            && match chores::recognise(part) {
-                Some(KnownCommand::Looks(_) | KnownCommand::Searches(_) | KnownCommand::Compares(_)) => true,
-                Some(KnownCommand::Moves(_) | KnownCommand::Tidies(_)) | None => false,
+            && match chores::classify(part) {
+                Some(KnownCommand::ReadsFiles(_) | KnownCommand::SearchesFolders(_) | KnownCommand::ReadsFollowingLinks(_)) => true,
+                Some(KnownCommand::ChangesFolder(_) | KnownCommand::ChangesFiles(_)) | None => false,
             }
     };
-    !effort.is_spent()
-        && reading.doubt.is_none()
-        && !reading.sure.is_empty()
-        && reading.sure.iter().flatten().all(reads)
+    !effort.is_exhausted()
+        && reading.uncertainty.is_none()
+        && !reading.command_lists.is_empty()
+        && reading.command_lists.iter().flatten().all(reads)
 }
 
 impl Permissions {
-    pub(super) fn command(
+    pub(super) fn check_command(
         &self,
         command: &str,
         cwd: &Path,
@@ -50,52 +50,52 @@ impl Permissions {
         let effort = WorkBudget::new();
         let scripts = reading::scripts(command, &effort);
         let Some(ScriptSource { reading, .. }) = scripts.first() else { return Err(WorkBudget::refusal()) };
-        self.forbidden_command(&scripts)?;
+        self.check_denied_commands(&scripts)?;
         let errand = || CommandCheck::new(self, find, cwd, &effort);
-        errand().forbidden_paths(&scripts)?;
-        let ruinous = || scripts.iter().any(|script| self.is_ruinous(script, cwd, &effort));
-        if self.critical == CriticalPaths::Kept && ruinous() {
+        errand().check_denied_paths(&scripts)?;
+        let ruinous = || scripts.iter().any(|script| self.script_removes_critical_folder(script, cwd, &effort));
+        if self.critical == CriticalPaths::Denied && ruinous() {
             return Err("Bash may not remove a system folder, the home folder or the working \
                         directory: no rule allows that"
                 .to_string());
         }
         // Something forbidden may stand in what was not looked at, and nothing is allowed so far.
-        if effort.is_spent() {
+        if effort.is_exhausted() {
             return Err(WorkBudget::refusal());
         }
         if self.mode == PermissionMode::BypassPermissions {
             return Ok(());
         }
         let all = self.allow.iter().any(|rule| {
-            rule.is_all_of(BuiltinTool::Bash) || rule.is_about_command(command) && !has_wildcard(rule)
+            rule.covers_whole_tool(BuiltinTool::Bash) || rule.covers_command(command) && !has_wildcard(rule)
         });
         if all && self.mode != PermissionMode::Plan {
             return Ok(());
         }
-        if let Some(NotUnderstood(why)) = &reading.doubt {
+        if let Some(NotUnderstood(why)) = &reading.uncertainty {
             return Err(format!(
                 "Bash needs permission: {why}, so rules for single commands cannot be applied. Use \
                  plain commands, or start with --allowedTools Bash"
             ));
         }
-        reading.sure.iter().try_for_each(|parts| errand().allowed(parts))
+        reading.command_lists.iter().try_for_each(|parts| errand().check_allowed(parts))
     }
 
     /// Deny and ask rules for commands, and what would dodge them.
-    fn forbidden_command(&self, scripts: &[ScriptSource]) -> Result<(), String> {
+    fn check_denied_commands(&self, scripts: &[ScriptSource]) -> Result<(), String> {
         let mut rules = self.deny.iter().chain(&self.ask);
-        let Some(any) = rules.find(|rule| rule.is_about_commands()) else { return Ok(()) };
-        let forms: Vec<CommandForm> = scripts.iter().flat_map(forms).collect();
+        let Some(any) = rules.find(|rule| rule.depends_on_commands()) else { return Ok(()) };
+        let forms: Vec<CommandForm> = scripts.iter().flat_map(spellings).collect();
         let about =
-            |rule: &&PermissionRule| forms.iter().any(|form| rule.is_about_rest(&form.text, &form.starts));
+            |rule: &&PermissionRule| forms.iter().any(|form| rule.covers_suffix(&form.text, &form.starts));
         if let Some(rule) = self.deny.iter().find(about) {
             let command = scripts.first().map_or("", |script| script.text.as_str());
-            return Err(by_denying(&shown(command), "", rule));
+            return Err(denied_by_rule(&truncated(command), "", rule));
         }
         if let Some(rule) = self.ask.iter().find(about) {
-            return Err(by_asking(BuiltinTool::Bash.name(), rule));
+            return Err(ask_rule_applies(BuiltinTool::Bash.name(), rule));
         }
-        if scripts.iter().filter(|script| script.told).any(hides_a_name) {
+        if scripts.iter().filter(|script| script.runs_for_sure).any(hides_a_name) {
             return Err(format!(
                 "nobody can tell which command this runs before it runs, and the rule `{}` is to \
                  hold: write the command's name out",
@@ -105,25 +105,25 @@ impl Permissions {
         Ok(())
     }
 
-    fn is_ruinous(&self, script: &ScriptSource, cwd: &Path, effort: &WorkBudget) -> bool {
-        for parts in &script.reading.sure {
+    fn script_removes_critical_folder(&self, script: &ScriptSource, cwd: &Path, effort: &WorkBudget) -> bool {
+        for parts in &script.reading.command_lists {
             let mut footing = CwdTracker::new(cwd);
             for part in parts {
-                if self.ruins(&part.words, &footing, cwd, effort) {
+                if self.removes_critical_folder(&part.words, &footing, cwd, effort) {
                     return true;
                 }
-                let find = |folder: &str, base: &Path| chores::flatten(&base.join(folder));
-                footing.pass(part, effort, find);
+                let find = |folder: &str, base: &Path| chores::normalize(&base.join(folder));
+                footing.after_part(part, effort, find);
             }
         }
-        let parts = || script.reading.sure.iter().flatten();
+        let parts = || script.reading.command_lists.iter().flatten();
         let is_loose = script.reading.is_compound
             || parts().any(|part| teller::may_read_a_script(&part.words));
-        is_loose && self.shreds_ruin(&script.text, cwd, effort)
+        is_loose && self.tokens_remove_critical_folder(&script.text, cwd, effort)
     }
 
     /// Whether these words would, standing anywhere there, remove what must never be removed.
-    fn ruins<T: AsRef<str>>(
+    fn removes_critical_folder<T: AsRef<str>>(
         &self,
         words: &[T],
         footing: &CwdTracker,
@@ -133,20 +133,20 @@ impl Permissions {
         let grounds = CriticalFolders { home: self.home.as_deref(), work: [cwd, &self.cwd] };
         chores::removals(words).any(|target| {
             footing.is_lost() && !target.starts_with('/')
-                || effort.spend(footing.letters(target))
+                || effort.charge(footing.path_lengths(target))
                     && footing.bases().iter().any(|base| chores::is_critical(target, base, grounds))
         })
     }
 
     /// The same of all that could be a command, standing wherever one could go.
-    fn shreds_ruin(&self, command: &str, cwd: &Path, effort: &WorkBudget) -> bool {
+    fn tokens_remove_critical_folder(&self, command: &str, cwd: &Path, effort: &WorkBudget) -> bool {
         let shreds = FallbackTokens::of(command);
         let moves = shreds.pieces().filter_map(|piece| match piece.as_slice() {
-            ["cd", folder, ..] => Some(chores::flatten(&cwd.join(folder))),
+            ["cd", folder, ..] => Some(chores::normalize(&cwd.join(folder))),
             _ => None,
         });
         let footing = CwdTracker::anywhere(std::iter::once(cwd.to_path_buf()).chain(moves));
-        shreds.pieces().any(|piece| self.ruins(&piece, &footing, cwd, effort))
+        shreds.pieces().any(|piece| self.removes_critical_folder(&piece, &footing, cwd, effort))
     }
 }
 
@@ -154,7 +154,7 @@ impl Permissions {
 fn hides_a_name(script: &ScriptSource) -> bool {
     let hidden = script
         .reading
-        .sure
+        .command_lists
         .iter()
         .flatten()
         .any(|part| wrapper::hides_a_name(&part.words, |word| word.expands || word.globs));
@@ -191,12 +191,12 @@ impl CommandForm {
         let bare = text.replace(['\\', '\'', '"'], "");
         let texts = [text, bare.as_str()].into_iter();
         let texts = texts.flat_map(|text| std::iter::once(text).chain(teller::snippets(text)));
-        let form = |text: &str| Self { text: text.to_owned(), starts: teller::beginnings(text) };
+        let form = |text: &str| Self { text: text.to_owned(), starts: teller::command_offsets(text) };
         texts.map(form).collect()
     }
 
     fn of<T: AsRef<str>>(words: &[T]) -> Self {
-        let suspects = wrapper::suspects(words);
+        let suspects = wrapper::candidate_offsets(words);
         let (mut text, mut starts) = (String::new(), Vec::new());
         for (at, word) in words.iter().enumerate() {
             text.extend((at > 0).then_some(' '));
@@ -210,13 +210,13 @@ impl CommandForm {
 }
 
 /// All the ways to say the same command.
-fn forms(script: &ScriptSource) -> Vec<CommandForm> {
+fn spellings(script: &ScriptSource) -> Vec<CommandForm> {
     let mut forms = vec![CommandForm::new(script.text.trim().to_owned(), vec![0])];
-    let parts = || script.reading.sure.iter().flatten();
+    let parts = || script.reading.command_lists.iter().flatten();
     for part in parts() {
         forms.extend([CommandForm::new(part.text(), vec![0]), CommandForm::of(&part.words)]);
         forms.extend(wrapper::without_git_options(&part.words).map(|words| CommandForm::of(&words)));
-        if teller::may_tell(&part.words) {
+        if teller::may_execute_argument(&part.words) {
             forms.extend(CommandForm::anywhere(&script::plain(&part.words)));
         }
     }
@@ -233,7 +233,7 @@ fn forms(script: &ScriptSource) -> Vec<CommandForm> {
 }
 
 /// A command as far as one line has room for it.
-fn shown(command: &str) -> String {
+fn truncated(command: &str) -> String {
     let mut lines = command.trim().lines();
     let line = lines.next().unwrap_or_default();
     let mut shown: String = line.chars().take(SHOWN_MAX).collect();

@@ -34,12 +34,12 @@ pub(super) fn without_document(script: &str) -> Result<String, NotUnderstood> {
         && !odd(after)
         && !left.contains("<<")
         && !after.contains("<<")
-        && (quote.is_some() || is_only_said(said));
+        && (quote.is_some() || is_plain_data(said));
     if fine { Ok(format!("{before} {after}\n{left}")) } else { Err(unsure) }
 }
 
 /// Whether nothing is made of a text but that plain variables are put in.
-fn is_only_said(text: &str) -> bool {
+fn is_plain_data(text: &str) -> bool {
     let mut dollars = text.split('$');
     let first = dollars.next().unwrap_or_default();
     !text.contains(['`', '\\'])

@@ -3,16 +3,16 @@
 use reqwest::Url;
 
 use super::super::catalog::BuiltinTool;
-use super::judge::{Permissions, by_asking, by_denying};
+use super::judge::{Permissions, ask_rule_applies, denied_by_rule};
 use super::mode::PermissionMode;
 
 /// Which hosts are meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) enum Domain {
     All,
-    Exactly(String),
+    Exact(String),
     /// Every host whose name ends so, and not the one that is called just that.
-    Below(String),
+    Subdomains(String),
 }
 
 impl Domain {
@@ -23,8 +23,8 @@ impl Domain {
     pub(in super::super) fn parse(text: &str) -> Result<Self, String> {
         let named = match text.strip_prefix("*.") {
             _ if text == "*" => return Ok(Self::All),
-            Some(parent) => plain(parent).map(Self::Below),
-            None => plain(text).map(Self::Exactly),
+            Some(parent) => canonical_host(parent).map(Self::Subdomains),
+            None => canonical_host(text).map(Self::Exact),
         };
         named.ok_or_else(|| {
             format!("`{text}` is no host; write example.com, *.example.com or *, without a port")
@@ -35,8 +35,8 @@ impl Domain {
     pub(in super::super) fn covers(&self, host: &str) -> bool {
         match self {
             Self::All => true,
-            Self::Exactly(name) => name == host,
-            Self::Below(parent) => {
+            Self::Exact(name) => name == host,
+            Self::Subdomains(parent) => {
                 host.strip_suffix(parent.as_str()).is_some_and(|rest| rest.ends_with('.'))
             }
         }
@@ -49,7 +49,7 @@ pub(in super::super) fn host_of(url: &Url) -> String {
     url.host_str().unwrap_or_default().trim_end_matches('.').to_owned()
 }
 
-fn plain(host: &str) -> Option<String> {
+fn canonical_host(host: &str) -> Option<String> {
     let is_v6 = host.matches(':').count() > 1 && !host.starts_with('[');
     let host = if is_v6 { format!("[{host}]") } else { host.to_owned() };
     let odd = |letter: char| letter.is_whitespace() || "/\\@?#*%,".contains(letter);
@@ -65,17 +65,17 @@ impl Permissions {
     ///
     /// # Errors
     /// Why it is not allowed, and how to allow it.
-    pub(super) fn visit(&self, host: &str) -> Result<(), String> {
+    pub(super) fn check_host(&self, host: &str) -> Result<(), String> {
         let tool = BuiltinTool::WebFetch;
-        if let Some(rule) = self.deny.iter().find(|rule| rule.is_about_host(host)) {
-            return Err(by_denying(host, " to WebFetch", rule));
+        if let Some(rule) = self.deny.iter().find(|rule| rule.covers_host(host)) {
+            return Err(denied_by_rule(host, " to WebFetch", rule));
         }
-        if let Some(rule) = self.ask.iter().find(|rule| rule.is_about_host(host)) {
-            return Err(by_asking(tool.name(), rule));
+        if let Some(rule) = self.ask.iter().find(|rule| rule.covers_host(host)) {
+            return Err(ask_rule_applies(tool.name(), rule));
         }
         let mut rules = self.allow.iter();
         if self.mode == PermissionMode::BypassPermissions
-            || rules.any(|rule| rule.is_all_of(tool) || rule.is_about_host(host))
+            || rules.any(|rule| rule.covers_whole_tool(tool) || rule.covers_host(host))
         {
             return Ok(());
         }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 /// How many letters may be looked at, each as often as it is: enough for every command that is not
 /// written to be a riddle, and about a second where nothing is optimised.
-const LETTERS_MAX: usize = 10_000_000;
+const WORK_MAX: usize = 10_000_000;
 
 /// What judging one command may still take.
 ///
@@ -16,14 +16,14 @@ pub(super) struct WorkBudget {
 
 impl WorkBudget {
     pub(super) fn new() -> Self {
-        Self { left: Cell::new(Some(LETTERS_MAX)) }
+        Self { left: Cell::new(Some(WORK_MAX)) }
     }
 
     /// Takes what a look is going to cost, in letters. Whether that was left.
     #[must_use]
-    pub(super) fn spend(&self, letters: usize) -> bool {
+    pub(super) fn charge(&self, letters: usize) -> bool {
         self.left.set(self.left.get().and_then(|left| left.checked_sub(letters)));
-        !self.is_spent()
+        !self.is_exhausted()
     }
 
     /// What is said of a command that takes more.
@@ -34,7 +34,7 @@ impl WorkBudget {
     }
 
     /// Whether something was not looked at.
-    pub(super) fn is_spent(&self) -> bool {
+    pub(super) fn is_exhausted(&self) -> bool {
         self.left.get().is_none()
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::super::catalog::BuiltinTool;
-use super::super::places::{PATH_BYTES_MAX, ResolvedPath, below, spread};
+use super::super::places::{PATH_BYTES_MAX, ResolvedPath, list_recursive, expand_glob};
 use super::chores::{self, KnownCommand};
 use super::effort::WorkBudget;
 use super::files;
@@ -23,40 +23,40 @@ type Sure = Result<(), String>;
 /// One command line on its way through the rules.
 pub(super) struct CommandCheck<'a> {
     permissions: &'a Permissions,
-    find: &'a dyn Fn(&str, &Path) -> ResolvedPath,
-    footing: CwdTracker,
+    resolve: &'a dyn Fn(&str, &Path) -> ResolvedPath,
+    cwd: CwdTracker,
     effort: &'a WorkBudget,
 }
 
 /// What it takes to follow a path through one folder, in letters: the system is asked.
-const STEP: usize = 40;
+const PATH_STEP_COST: usize = 40;
 
 impl<'a> CommandCheck<'a> {
     pub(super) fn new(
         permissions: &'a Permissions,
-        find: &'a dyn Fn(&str, &Path) -> ResolvedPath,
+        resolve: &'a dyn Fn(&str, &Path) -> ResolvedPath,
         cwd: &Path,
         effort: &'a WorkBudget,
     ) -> Self {
-        Self { permissions, find, footing: CwdTracker::new(cwd), effort }
+        Self { permissions, resolve, cwd: CwdTracker::new(cwd), effort }
     }
 
     /// Deny and ask rules for the files that are named.
-    pub(super) fn forbidden_paths(mut self, scripts: &[ScriptSource]) -> Sure {
+    pub(super) fn check_denied_paths(mut self, scripts: &[ScriptSource]) -> Sure {
         if !self.permissions.forbids_paths() {
             return Ok(());
         }
-        let start = self.footing.clone();
+        let start = self.cwd.clone();
         for ScriptSource { text, reading, .. } in scripts {
-            self.footing = start.clone();
-            if reading.sure.is_empty() {
-                self.forbidden_shreds(text)?;
+            self.cwd = start.clone();
+            if reading.command_lists.is_empty() {
+                self.check_denied_tokens(text)?;
             }
-            for parts in &reading.sure {
-                self.footing = start.clone();
+            for parts in &reading.command_lists {
+                self.cwd = start.clone();
                 for part in parts {
-                    self.forbidden_part(part)?;
-                    self.move_on(part)?;
+                    self.check_denied_part(part)?;
+                    self.track_folder(part)?;
                 }
             }
         }
@@ -64,14 +64,14 @@ impl<'a> CommandCheck<'a> {
     }
 
     /// Whatever looks like a file may be one.
-    fn forbidden_shreds(&mut self, text: &str) -> Sure {
+    fn check_denied_tokens(&mut self, text: &str) -> Sure {
         let shreds = FallbackTokens::of(text);
-        let base = self.footing.bases().first().cloned().unwrap_or_default();
+        let base = self.cwd.bases().first().cloned().unwrap_or_default();
         let moves = shreds.pieces().filter_map(|piece| match piece.as_slice() {
-            ["cd", folder, ..] => Some(chores::flatten(&base.join(folder))),
+            ["cd", folder, ..] => Some(chores::normalize(&base.join(folder))),
             _ => None,
         });
-        self.footing = CwdTracker::anywhere(std::iter::once(base.clone()).chain(moves));
+        self.cwd = CwdTracker::anywhere(std::iter::once(base.clone()).chain(moves));
         let words: BTreeSet<&str> = shreds.pieces().flatten().collect();
         let targets = text.split('>').skip(1);
         let targets = targets.filter_map(|text| text.split_whitespace().next());
@@ -79,84 +79,84 @@ impl<'a> CommandCheck<'a> {
         let mut targets: BTreeSet<&str> = targets.collect();
         for word in words.into_iter().filter(|word| !word.starts_with('-')) {
             let is_target = targets.remove(word);
-            self.each(word, |place| {
-                self.permissions.forbidden(BuiltinTool::Read, place)?;
-                let also = is_target.then(|| self.permissions.forbidden(BuiltinTool::Write, place));
+            self.for_each_base(word, |place| {
+                self.permissions.check_denied(BuiltinTool::Read, place)?;
+                let also = is_target.then(|| self.permissions.check_denied(BuiltinTool::Write, place));
                 also.unwrap_or(Ok(()))
             })?;
         }
-        targets.into_iter().try_for_each(|path| self.forbids(BuiltinTool::Write, path))
+        targets.into_iter().try_for_each(|path| self.check_denied_path(BuiltinTool::Write, path))
     }
 
-    fn forbidden_part(&self, part: &SimpleCommand) -> Sure {
+    fn check_denied_part(&self, part: &SimpleCommand) -> Sure {
         for word in &part.writes {
-            self.every(word, |place| self.permissions.forbidden(BuiltinTool::Write, place))?;
+            self.for_each_file_of_word(word, |place| self.permissions.check_denied(BuiltinTool::Write, place))?;
         }
-        for word in files::changed(&part.words) {
-            self.every(&word, |place| self.permissions.forbidden_with_all(BuiltinTool::Write, place))?;
+        for word in files::changed_files(&part.words) {
+            self.for_each_file_of_word(&word, |place| self.permissions.check_folder_denied(BuiltinTool::Write, place))?;
         }
-        if teller::may_tell(&part.words) {
+        if teller::may_execute_argument(&part.words) {
             let text = script::plain(&part.words);
             let names = teller::snippets(&text).flat_map(str::split_whitespace);
-            names.into_iter().try_for_each(|name| self.forbids(BuiltinTool::Read, name))?;
+            names.into_iter().try_for_each(|name| self.check_denied_path(BuiltinTool::Read, name))?;
         }
-        for word in files::named(&part.words).chain(part.reads.iter().cloned()) {
-            self.every(&word, |place| self.permissions.forbidden(BuiltinTool::Read, place))?;
+        for word in files::named_files(&part.words).chain(part.reads.iter().cloned()) {
+            self.for_each_file_of_word(&word, |place| self.permissions.check_denied(BuiltinTool::Read, place))?;
         }
         Ok(())
     }
 
-    fn forbids(&self, tool: BuiltinTool, path: &str) -> Sure {
-        self.each(path, |place| self.permissions.forbidden(tool, place))
+    fn check_denied_path(&self, tool: BuiltinTool, path: &str) -> Sure {
+        self.for_each_base(path, |place| self.permissions.check_denied(tool, place))
     }
 
     /// Whether every part of it is allowed: harmless, or by a rule, or by the mode.
-    pub(super) fn allowed(mut self, parts: &[SimpleCommand]) -> Sure {
+    pub(super) fn check_allowed(mut self, parts: &[SimpleCommand]) -> Sure {
         for part in parts {
-            self.part(part)?;
-            self.move_on(part)?;
+            self.check_part(part)?;
+            self.track_folder(part)?;
         }
         Ok(())
     }
 
     /// Takes note of a part that ran.
-    fn move_on(&mut self, part: &SimpleCommand) -> Sure {
-        let find = |folder: &str, base: &Path| (self.find)(folder, base).real;
-        self.footing.pass(part, self.effort, find);
-        if self.footing.is_lost() {
+    fn track_folder(&mut self, part: &SimpleCommand) -> Sure {
+        let find = |folder: &str, base: &Path| (self.resolve)(folder, base).real;
+        self.cwd.after_part(part, self.effort, find);
+        if self.cwd.is_lost() {
             return Err("Bash needs permission: it changes folders too often".to_string());
         }
         Ok(())
     }
 
-    fn part(&self, part: &SimpleCommand) -> Sure {
-        self.redirections(part)?;
+    fn check_part(&self, part: &SimpleCommand) -> Sure {
+        self.check_redirections(part)?;
         let mode = self.permissions.mode;
-        if mode != PermissionMode::Plan && self.rule_for(part) {
+        if mode != PermissionMode::Plan && self.has_allow_rule(part) {
             return Ok(());
         }
-        let look = |place: &ResolvedPath| self.permissions.look(BuiltinTool::Read, place);
-        let paths_are_fine = match chores::recognise(part) {
-            Some(KnownCommand::Looks(paths)) => self.through(part, &paths, look),
-            Some(KnownCommand::Searches(paths)) => self.through(part, &paths, |place| {
+        let look = |place: &ResolvedPath| self.permissions.check_read(BuiltinTool::Read, place);
+        let paths_are_fine = match chores::classify(part) {
+            Some(KnownCommand::ReadsFiles(paths)) => self.check_operands(part, &paths, look),
+            Some(KnownCommand::SearchesFolders(paths)) => self.check_operands(part, &paths, |place| {
                 look(place)?;
-                self.search(place)
+                self.check_search(place)
             }),
-            Some(KnownCommand::Compares(paths)) => self.through(part, &paths, |place| {
+            Some(KnownCommand::ReadsFollowingLinks(paths)) => self.check_operands(part, &paths, |place| {
                 look(place)?;
-                is_no_folder(place)
+                check_not_folder(place)
             }),
-            Some(KnownCommand::Moves(folder)) => self.each(folder, look),
-            Some(KnownCommand::Tidies(paths)) if mode == PermissionMode::AcceptEdits => {
-                self.through(part, &paths, |place| self.tidy(place))
+            Some(KnownCommand::ChangesFolder(folder)) => self.for_each_base(folder, look),
+            Some(KnownCommand::ChangesFiles(paths)) if mode == PermissionMode::AcceptEdits => {
+                self.check_operands(part, &paths, |place| self.check_change(place))
             }
-            Some(KnownCommand::Tidies(_)) | None => Err(self.refusal(part)),
+            Some(KnownCommand::ChangesFiles(_)) | None => Err(self.refusal(part)),
         };
         paths_are_fine.map_err(|why| why.replacen("Read needs", "Bash needs", 1))
     }
 
     /// Applies `check` to every file that these arguments of a part may mean.
-    fn through(&self, part: &SimpleCommand, paths: &[&str], check: impl Fn(&ResolvedPath) -> Sure) -> Sure {
+    fn check_operands(&self, part: &SimpleCommand, paths: &[&str], check: impl Fn(&ResolvedPath) -> Sure) -> Sure {
         let is_flag = |place: &ResolvedPath| {
             place.written.file_name().is_some_and(|name| name.to_string_lossy().starts_with('-'))
         };
@@ -164,9 +164,9 @@ impl<'a> CommandCheck<'a> {
         let patterns: BTreeSet<&str> = patterns.map(|word| word.plain.as_str()).collect();
         paths.iter().try_for_each(|path| {
             if !patterns.contains(path) {
-                return self.each(path, &check);
+                return self.for_each_base(path, &check);
             }
-            self.fitting(path, |place| {
+            self.for_each_match(path, |place| {
                 if !path.contains('/') && is_flag(place) {
                     return Err(format!(
                         "Bash needs permission: a file that fits `{path}` has a name like a flag. \
@@ -179,22 +179,22 @@ impl<'a> CommandCheck<'a> {
     }
 
     /// A search through a folder would also read what rules keep from being read there.
-    fn search(&self, place: &ResolvedPath) -> Sure {
+    fn check_search(&self, place: &ResolvedPath) -> Sure {
         let rules = self.permissions.hiding_below(place);
         let Some(rule) = rules.first() else { return Ok(()) };
         let folder = place.written.display();
-        let Some(paths) = below(&place.real) else {
+        let Some(paths) = list_recursive(&place.real) else {
             return Err(format!(
                 "Bash needs permission: {folder} holds too many files to see whether the rule \
                  `{}` speaks of one. Search with Grep, or in a smaller folder",
                 rule.text
             ));
         };
-        if !self.effort.spend(STEP * rules.len() * paths.len()) {
+        if !self.effort.charge(PATH_STEP_COST * rules.len() * paths.len()) {
             return Err(WorkBudget::refusal());
         }
         let about = |rule: &&&PermissionRule, path: &Path| {
-            let is_about = |folder: &Path| rule.is_about(BuiltinTool::Grep, &folder.join(path));
+            let is_about = |folder: &Path| rule.covers_path(BuiltinTool::Grep, &folder.join(path));
             is_about(&place.real) || place.written != place.real && is_about(&place.written)
         };
         for path in paths {
@@ -210,38 +210,38 @@ impl<'a> CommandCheck<'a> {
         Ok(())
     }
 
-    fn tidy(&self, place: &ResolvedPath) -> Sure {
+    fn check_change(&self, place: &ResolvedPath) -> Sure {
         if self.permissions.cwd.starts_with(&place.real) {
             return Err(format!("Bash needs permission to change {}", place.written.display()));
         }
-        self.permissions.change(BuiltinTool::Write, place)
+        self.permissions.check_change(BuiltinTool::Write, place)
     }
 
-    fn redirections(&self, part: &SimpleCommand) -> Sure {
+    fn check_redirections(&self, part: &SimpleCommand) -> Sure {
         let vague = |word: &&ShellWord| word.expands || word.globs;
         if let Some(word) = part.writes.iter().chain(&part.reads).find(vague) {
             return Err(format!("Bash needs permission: where `{}` leads is unclear", word.raw));
         }
         for word in part.writes.iter().filter(|word| word.plain != "/dev/null") {
-            self.each(&word.plain, |place| self.permissions.change(BuiltinTool::Write, place))?;
+            self.for_each_base(&word.plain, |place| self.permissions.check_change(BuiltinTool::Write, place))?;
         }
         for word in part.reads.iter().filter(|word| word.plain != "/dev/null") {
-            self.each(&word.plain, |place| self.permissions.look(BuiltinTool::Read, place))?;
+            self.for_each_base(&word.plain, |place| self.permissions.check_read(BuiltinTool::Read, place))?;
         }
         Ok(())
     }
 
-    fn rule_for(&self, part: &SimpleCommand) -> bool {
-        let inner = wrapper::unwrap(&part.words, IgnorableAssignments::Harmless);
+    fn has_allow_rule(&self, part: &SimpleCommand) -> bool {
+        let inner = wrapper::inner_command(&part.words, IgnorableAssignments::Harmless);
         let forms = [part.text(), script::text(inner)];
         // What such a command runs stands in its arguments: only the whole of it can be allowed.
         let open = wrapper::runs_its_arguments(&part.words);
-        let doors = teller::doors(wrapper::unwrap(&part.words, IgnorableAssignments::All));
+        let doors = teller::exec_args(wrapper::inner_command(&part.words, IgnorableAssignments::All));
         let means = |rule: &PermissionRule| {
             rule.is_exact() || !open && doors.iter().all(|door| rule.spells_out(&door.raw))
         };
         let fits =
-            |rule: &PermissionRule| means(rule) && forms.iter().any(|form| rule.is_about_command(form));
+            |rule: &PermissionRule| means(rule) && forms.iter().any(|form| rule.covers_command(form));
         // A command that is nothing but a redirection is judged by that alone.
         part.words.is_empty() || self.permissions.allow.iter().any(fits)
     }
@@ -263,52 +263,52 @@ impl<'a> CommandCheck<'a> {
     }
 
     /// Applies `check` to every file that a word may mean.
-    fn every(&self, word: &ShellWord, check: impl Fn(&ResolvedPath) -> Sure) -> Sure {
+    fn for_each_file_of_word(&self, word: &ShellWord, check: impl Fn(&ResolvedPath) -> Sure) -> Sure {
         let spelt = files::alternatives(word);
         spelt.iter().try_for_each(|path| {
             if path.contains(['*', '?', '[']) && (word.globs || word.expands) {
-                self.fitting(path, &check)
+                self.for_each_match(path, &check)
             } else {
-                self.each(path, &check)
+                self.for_each_base(path, &check)
             }
         })
     }
 
     /// Applies `check` to every file that fits a pattern, and to the pattern itself: where nothing
     /// fits, it is a name.
-    fn fitting(&self, pattern: &str, check: impl Fn(&ResolvedPath) -> Sure) -> Sure {
-        self.each(pattern, &check)?;
-        for base in self.footing.bases() {
-            let Some((paths, looked)) = spread(pattern, base) else {
+    fn for_each_match(&self, pattern: &str, check: impl Fn(&ResolvedPath) -> Sure) -> Sure {
+        self.for_each_base(pattern, &check)?;
+        for base in self.cwd.bases() {
+            let Some((paths, looked)) = expand_glob(pattern, base) else {
                 return Err(format!(
                     "Bash needs permission: `{pattern}` means more files than are looked at"
                 ));
             };
-            if !self.effort.spend(4 * STEP * (looked + paths.len())) {
+            if !self.effort.charge(4 * PATH_STEP_COST * (looked + paths.len())) {
                 return Err(WorkBudget::refusal());
             }
             for path in paths {
-                check(&(self.find)(&path, base))?;
+                check(&(self.resolve)(&path, base))?;
             }
         }
         Ok(())
     }
 
     /// Applies `check` to where `path` leads from everywhere that the command may be standing.
-    fn each(&self, path: &str, check: impl Fn(&ResolvedPath) -> Result<(), String>) -> Sure {
-        self.footing.bases().iter().try_for_each(|base| {
+    fn for_each_base(&self, path: &str, check: impl Fn(&ResolvedPath) -> Result<(), String>) -> Sure {
+        self.cwd.bases().iter().try_for_each(|base| {
             let letters = base.as_os_str().len() + path.len();
             let steps = base.components().count() + path.split('/').count();
             // A rule is held against every folder on the way. What is too long is not opened.
-            if !self.effort.spend(letters + steps * (STEP + letters.min(PATH_BYTES_MAX) / 16)) {
+            if !self.effort.charge(letters + steps * (PATH_STEP_COST + letters.min(PATH_BYTES_MAX) / 16)) {
                 return Err(WorkBudget::refusal());
             }
-            check(&(self.find)(path, base))
+            check(&(self.resolve)(path, base))
         })
     }
 }
 
-fn is_no_folder(place: &ResolvedPath) -> Sure {
+fn check_not_folder(place: &ResolvedPath) -> Sure {
     if !place.real.is_dir() {
         return Ok(());
     }
@@ -325,8 +325,8 @@ fn suggestion(part: &SimpleCommand) -> String {
         word.raw == word.plain
             && word.raw.chars().all(|letter| letter.is_alphanumeric() || "-_./".contains(letter))
     };
-    let words = wrapper::unwrap(&part.words, IgnorableAssignments::Harmless);
-    let open = wrapper::runs_its_arguments(&part.words) || !teller::doors(words).is_empty();
+    let words = wrapper::inner_command(&part.words, IgnorableAssignments::Harmless);
+    let open = wrapper::runs_its_arguments(&part.words) || !teller::exec_args(words).is_empty();
     if open && !part.text().contains('\'') {
         return format!("Bash({})", part.text());
     }

@@ -9,42 +9,42 @@ use super::wrapper::{self, IgnorableAssignments};
 
 /// Commands that change what their arguments name.
 #[rustfmt::skip]
-const CHANGERS: &[&str] = &[
+const CHANGE_COMMANDS: &[&str] = &[
     "chattr", "chgrp", "chmod", "chown", "install", "ln", "mkfifo", "mknod", "patch", "rsync",
     "setfacl", "shred", "tee", "truncate", "unlink",
 ];
 
 /// Flags whose value is written to.
-const OUTPUTS: &[&str] = &["-o", "--output", "--output-document", "-O"];
+const OUTPUT_FLAGS: &[&str] = &["-o", "--output", "--output-document", "-O"];
 
 /// How many words one in braces may stand for.
 const ALTERNATIVES_MAX: usize = 64;
 
 /// The words that name what a command changes.
-pub(super) fn changed(words: &[ShellWord]) -> Vec<ShellWord> {
+pub(super) fn changed_files(words: &[ShellWord]) -> Vec<ShellWord> {
     let simple = SimpleCommand { words: words.to_vec(), ..SimpleCommand::default() };
-    if let Some(KnownCommand::Tidies(paths)) = chores::recognise(&simple) {
+    if let Some(KnownCommand::ChangesFiles(paths)) = chores::classify(&simple) {
         let paths: BTreeSet<&str> = paths.into_iter().collect();
         let is_path = |word: &&ShellWord| paths.contains(word.plain.as_str());
         return words.iter().filter(is_path).cloned().collect();
     }
-    let words = wrapper::unwrap(words, IgnorableAssignments::All);
+    let words = wrapper::inner_command(words, IgnorableAssignments::All);
     let Some((first, rest)) = words.split_first() else { return Vec::new() };
     let name = base_name(&first.plain);
-    let tidies = chores::is_tidier(name) || CHANGERS.contains(&name);
+    let tidies = chores::is_change_command(name) || CHANGE_COMMANDS.contains(&name);
     let mut found = Vec::new();
     for (at, word) in rest.iter().enumerate() {
         let is_flag = word.plain.starts_with('-');
         let before = at.checked_sub(1).and_then(|at| rest.get(at));
-        let is_output = before.is_some_and(|flag| OUTPUTS.contains(&flag.plain.as_str()));
+        let is_output = before.is_some_and(|flag| OUTPUT_FLAGS.contains(&flag.plain.as_str()));
         if !is_flag && (tidies || is_output) {
             found.push(word.clone());
         }
         let value = word
             .plain
             .split_once('=')
-            .filter(|(flag, _)| OUTPUTS.contains(flag) || name == "dd" && *flag == "of");
-        found.extend(value.map(|(_, value)| part(word, value)));
+            .filter(|(flag, _)| OUTPUT_FLAGS.contains(flag) || name == "dd" && *flag == "of");
+        found.extend(value.map(|(_, value)| word_part(word, value)));
     }
     found
 }
@@ -54,7 +54,7 @@ const BUNDLED_MAX: usize = 5;
 
 /// The words, and ends of words, that may name a file: `x`, `--file=x`, `if=x`, `@x`, `HEAD:x`,
 /// `-fx`, `-vfx`, and `-x` behind `--`.
-pub(super) fn named(words: &[ShellWord]) -> impl Iterator<Item = ShellWord> {
+pub(super) fn named_files(words: &[ShellWord]) -> impl Iterator<Item = ShellWord> {
     let last_flag = words.iter().position(|word| word.plain == "--").unwrap_or(words.len());
     words.iter().enumerate().flat_map(move |(at, word)| {
         let text = word.plain.as_str();
@@ -65,12 +65,12 @@ pub(super) fn named(words: &[ShellWord]) -> impl Iterator<Item = ShellWord> {
         let short = short.map(|(at, _)| &text[at..]);
         let ends = text.match_indices(['=', '@', ':']).map(|(at, _)| &text[at + 1..]);
         let ends = ends.take(ALTERNATIVES_MAX).chain(short).filter(|end| !end.is_empty());
-        let ends: Vec<ShellWord> = ends.map(|end| part(word, end)).collect();
+        let ends: Vec<ShellWord> = ends.map(|end| word_part(word, end)).collect();
         whole.into_iter().chain(ends)
     })
 }
 
-fn part(word: &ShellWord, plain: &str) -> ShellWord {
+fn word_part(word: &ShellWord, plain: &str) -> ShellWord {
     ShellWord { raw: plain.to_owned(), plain: plain.to_owned(), ..word.clone() }
 }
 

@@ -36,10 +36,10 @@ enum FlagValue {
 
 impl<'a> FlagLine<'a> {
     /// Reads what stands behind a command's name. `None` where not all of it is known.
-    pub(super) fn read(name: &str, rest: &'a [ShellWord]) -> Option<Self> {
+    pub(super) fn parse_args(name: &str, rest: &'a [ShellWord]) -> Option<Self> {
         let flags = match name {
-            "find" => return Self::of_expression(rest, FIND_TESTS, FIND_COMPARISONS),
-            "test" | "[" => return Self::of_expression(rest, TESTS, &[]),
+            "find" => return Self::parse_expression(rest, FIND_TESTS, FIND_COMPARISONS),
+            "test" | "[" => return Self::parse_expression(rest, TESTS, &[]),
             _ => flags_of(name)?,
         };
         let mut line = Self::default();
@@ -67,7 +67,7 @@ impl<'a> FlagLine<'a> {
     }
 
     /// The same of an expression of tests, in which each is one word.
-    fn of_expression(rest: &'a [ShellWord], alone: &[&str], valued: &[&str]) -> Option<Self> {
+    fn parse_expression(rest: &'a [ShellWord], alone: &[&str], valued: &[&str]) -> Option<Self> {
         let mut line = Self::default();
         let mut words = rest.iter();
         while let Some(word) = words.next() {
@@ -158,8 +158,8 @@ const TESTS: &[&str] = &[
 ];
 
 fn flags_of(name: &str) -> Option<Flags> {
-    let looks = look_flags(name).or_else(|| line_flags(name)).or_else(|| compare_flags(name));
-    let (letters, valued, files, words) = looks.or_else(|| tidy_flags(name))?;
+    let looks = file_info_flags(name).or_else(|| line_flags(name)).or_else(|| compare_flags(name));
+    let (letters, valued, files, words) = looks.or_else(|| file_change_flags(name))?;
     Some(Flags { letters, valued, files, words })
 }
 
@@ -167,7 +167,7 @@ type FlagRow = (&'static str, &'static str, &'static str, &'static [&'static str
 
 /// Commands that tell of files and folders. None of these follows links below a folder.
 #[rustfmt::skip]
-fn look_flags(name: &str) -> Option<FlagRow> {
+fn file_info_flags(name: &str) -> Option<FlagRow> {
     Some(match name {
         "ls" => ("1ABCFGNQRSUXZabcdfghiklmnopqrstuvx", "ITw", "", &[
             "all", "almost-all", "author", "block-size=", "classify?", "color?", "directory",
@@ -295,7 +295,7 @@ fn compare_flags(name: &str) -> Option<FlagRow> {
 /// Commands that make, move or remove files. `cp -L` and `-H` read what links lead to, and `-t`
 /// names a folder where nobody looks for one.
 #[rustfmt::skip]
-fn tidy_flags(name: &str) -> Option<FlagRow> {
+fn file_change_flags(name: &str) -> Option<FlagRow> {
     Some(match name {
         "mkdir" => ("pv", "m", "", &[]),
         "touch" => ("acfhm", "d", "r", &[]),

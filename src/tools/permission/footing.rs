@@ -17,18 +17,18 @@ pub(super) struct CwdTracker {
     /// After `cd x; …` nobody knows whether `cd` succeeded.
     bases: Vec<PathBuf>,
     /// Where it stands if a `cd` in this chain of `&&` has failed.
-    stayed: Vec<PathBuf>,
-    before: Separator,
-    lost: bool,
+    bases_if_cd_failed: Vec<PathBuf>,
+    separator_before: Separator,
+    is_lost_track: bool,
 }
 
 impl CwdTracker {
     pub(super) fn new(base: &Path) -> Self {
         Self {
             bases: vec![base.to_path_buf()],
-            stayed: Vec::new(),
-            before: Separator::Other,
-            lost: false,
+            bases_if_cd_failed: Vec::new(),
+            separator_before: Separator::Unconditional,
+            is_lost_track: false,
         }
     }
 
@@ -42,7 +42,7 @@ impl CwdTracker {
             }
         }
         let mut footing = Self { bases: kept.into_iter().collect(), ..Self::new(Path::new("/")) };
-        footing.tidy();
+        footing.limit_bases();
         footing
     }
 
@@ -53,59 +53,59 @@ impl CwdTracker {
     /// Whether it changed folders more often than anybody kept in mind. It may stand anywhere then,
     /// and not only in the folders that are still known.
     pub(super) fn is_lost(&self) -> bool {
-        self.lost
+        self.is_lost_track
     }
 
     /// Takes note of a part that ran. `find` tells where a path leads, seen from a folder.
-    pub(super) fn pass(
+    pub(super) fn after_part(
         &mut self,
         part: &SimpleCommand,
         effort: &WorkBudget,
         find: impl Fn(&str, &Path) -> PathBuf,
     ) {
-        if self.lost {
+        if self.is_lost_track {
             return;
         }
-        let chore = chores::recognise(part);
-        if let Some(KnownCommand::Moves(folder)) = chore {
+        let chore = chores::classify(part);
+        if let Some(KnownCommand::ChangesFolder(folder)) = chore {
             // They are sorted, too.
-            if !effort.spend(8 * self.letters(folder)) {
-                self.lost = true;
+            if !effort.charge(8 * self.path_lengths(folder)) {
+                self.is_lost_track = true;
                 return;
             }
             let moved: Vec<PathBuf> = self.bases.iter().map(|base| find(folder, base)).collect();
             // In a pipe it moves only itself.
-            if part.then == Separator::And && self.before != Separator::Pipe {
-                self.stayed.append(&mut self.bases);
+            if part.then == Separator::And && self.separator_before != Separator::Pipe {
+                self.bases_if_cd_failed.append(&mut self.bases);
             }
             self.bases.extend(moved);
         }
-        let joins = part.then == Separator::Other && !self.stayed.is_empty();
+        let joins = part.then == Separator::Unconditional && !self.bases_if_cd_failed.is_empty();
         if joins {
-            self.bases.append(&mut self.stayed);
+            self.bases.append(&mut self.bases_if_cd_failed);
         }
-        self.before = part.then;
-        if joins || matches!(chore, Some(KnownCommand::Moves(_))) {
-            self.tidy();
+        self.separator_before = part.then;
+        if joins || matches!(chore, Some(KnownCommand::ChangesFolder(_))) {
+            self.limit_bases();
         }
     }
 
     /// How long the paths are that this one makes, seen from everywhere.
-    pub(super) fn letters(&self, path: &str) -> usize {
+    pub(super) fn path_lengths(&self, path: &str) -> usize {
         self.bases.iter().map(|base| base.as_os_str().len() + path.len() + 1).sum()
     }
 
-    fn tidy(&mut self) {
-        for list in [&mut self.bases, &mut self.stayed] {
+    fn limit_bases(&mut self) {
+        for list in [&mut self.bases, &mut self.bases_if_cd_failed] {
             list.sort_unstable();
             list.dedup();
-            self.lost |= list.len() > BASES_MAX;
+            self.is_lost_track |= list.len() > BASES_MAX;
             list.truncate(BASES_MAX);
         }
-        if self.lost {
+        if self.is_lost_track {
             // Those who ask heed that, and need no folder but to say what means the same in each.
             self.bases.truncate(1);
-            self.stayed.clear();
+            self.bases_if_cd_failed.clear();
         }
     }
 }

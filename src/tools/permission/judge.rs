@@ -15,11 +15,11 @@ use super::rule::{RuleList, PermissionRule};
 /// What a call would do.
 pub(in super::super) enum Access<'a> {
     /// Nothing outside outlast's memory.
-    Note,
-    Look(ResolvedPath),
+    Nothing,
+    Read(ResolvedPath),
     Change(ResolvedPath),
     /// A visit to this host, as [`super::host_of`] writes it.
-    Visit(String),
+    Host(String),
     Command {
         command: &'a str,
         cwd: &'a Path,
@@ -45,9 +45,9 @@ pub(in super::super) struct Permissions {
 /// Whether the folders that a machine or a run stands on may be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CriticalPaths {
-    Kept,
+    Denied,
     /// Whoever was asked said so.
-    Asked,
+    Confirmed,
 }
 
 /// A rule that is none.
@@ -71,7 +71,7 @@ impl Permissions {
             cwd: cwd.to_path_buf(),
             home: home.map(Path::to_path_buf),
             secrets: DeniedPlaces::default(),
-            critical: CriticalPaths::Kept,
+            critical: CriticalPaths::Denied,
         };
         for (list, texts) in lists {
             for text in texts {
@@ -88,24 +88,24 @@ impl Permissions {
     }
 
     /// Keeps these from the file tools too.
-    pub(in super::super) fn guarding(self, secrets: DeniedPlaces) -> Self {
+    pub(in super::super) fn with_protected_paths(self, secrets: DeniedPlaces) -> Self {
         Self { secrets, ..self }
     }
 
     /// Whether a rule takes the tool away altogether: the model is not even told of it.
     pub(in super::super) fn removes(&self, tool: BuiltinTool) -> bool {
-        self.deny.iter().any(|rule| rule.is_all_of(tool))
+        self.deny.iter().any(|rule| rule.covers_whole_tool(tool))
     }
 
     /// The same for a tool that is not built in.
-    pub(in super::super) fn removes_foreign(&self, name: &str) -> bool {
-        self.denial_of_foreign(name).is_some()
+    pub(in super::super) fn removes_external(&self, name: &str) -> bool {
+        self.external_denial(name).is_some()
     }
 
     /// Why a tool that is not built in is taken away altogether, if it is.
-    pub(in super::super) fn denial_of_foreign(&self, name: &str) -> Option<String> {
-        let rule = self.deny.iter().find(|rule| rule.is_about_foreign(name))?;
-        Some(by_denying(name, "", rule))
+    pub(in super::super) fn external_denial(&self, name: &str) -> Option<String> {
+        let rule = self.deny.iter().find(|rule| rule.covers_external(name))?;
+        Some(denied_by_rule(name, "", rule))
     }
 
     /// Judges a call of a tool that is not built in. Nobody knows what it does, so it takes a rule
@@ -114,18 +114,18 @@ impl Permissions {
     ///
     /// # Errors
     /// Why it is not allowed, and how to allow it.
-    pub(in super::super) fn judge_foreign(
+    pub(in super::super) fn check_external(
         &self,
         name: &str,
         reads_only: bool,
         warrant: GrantSource,
     ) -> Result<(), String> {
-        if let Some(why) = self.denial_of_foreign(name) {
+        if let Some(why) = self.external_denial(name) {
             return Err(why);
         }
-        let asking = self.ask.iter().find(|rule| rule.is_about_foreign(name));
-        if let Some(rule) = asking.filter(|_| warrant != GrantSource::Asked) {
-            return Err(by_asking(name, rule));
+        let asking = self.ask.iter().find(|rule| rule.covers_external(name));
+        if let Some(rule) = asking.filter(|_| warrant != GrantSource::Prompt) {
+            return Err(ask_rule_applies(name, rule));
         }
         match self.mode {
             PermissionMode::BypassPermissions => Ok(()),
@@ -136,7 +136,7 @@ impl Permissions {
             | PermissionMode::Default
             | PermissionMode::AcceptEdits
             | PermissionMode::DontAsk => {
-                let allowed = self.allow.iter().any(|rule| rule.is_about_foreign(name));
+                let allowed = self.allow.iter().any(|rule| rule.covers_external(name));
                 if allowed || warrant != GrantSource::Rules {
                     return Ok(());
                 }
@@ -146,21 +146,21 @@ impl Permissions {
     }
 
     /// Whether one rule is about a tool that is not built in. One that is no rule is about all.
-    pub(in super::super) fn covers_foreign(&self, rule: &str, name: &str) -> bool {
+    pub(in super::super) fn rule_covers_external(&self, rule: &str, name: &str) -> bool {
         PermissionRule::parse(rule, RuleList::Deny, &self.cwd, self.home.as_deref())
-            .map_or(true, |rule| rule.is_about_foreign(name))
+            .map_or(true, |rule| rule.covers_external(name))
     }
 
     /// The rule that keeps sub-agents of a kind from being started, or those of every kind.
     pub(in super::super) fn forbids_agents(&self, kind: Option<&str>) -> Option<&str> {
         let mut rules = self.deny.iter().chain(&self.ask);
-        rules.find(|rule| rule.is_about_agents(kind)).map(|rule| rule.text.as_str())
+        rules.find(|rule| rule.covers_agents(kind)).map(|rule| rule.text.as_str())
     }
 
     /// Whether a search must not show this file.
     pub(in super::super) fn hides(&self, tool: BuiltinTool, path: &Path) -> bool {
         let mut rules = self.deny.iter().chain(&self.ask);
-        rules.any(|rule| rule.is_about(tool, path)) || self.is_secret(tool, path)
+        rules.any(|rule| rule.covers_path(tool, path)) || self.is_secret(tool, path)
     }
 
     /// The rules that may keep a search from showing something below a folder.
@@ -174,14 +174,14 @@ impl Permissions {
 
     /// Whether credentials or the like are kept here. A rule must name them to open them.
     fn is_secret(&self, tool: BuiltinTool, path: &Path) -> bool {
-        self.secrets.hides(path) && !self.allow.iter().any(|rule| rule.is_about(tool, path))
+        self.secrets.hides(path) && !self.allow.iter().any(|rule| rule.covers_path(tool, path))
     }
 
     /// Judges a call. What a hook allows needs no other leave, and keeps to every rule.
     ///
     /// # Errors
     /// Why it is not allowed, and how to allow it.
-    pub(in super::super) fn judge(
+    pub(in super::super) fn check_call(
         &self,
         tool: BuiltinTool,
         input: &Value,
@@ -189,15 +189,15 @@ impl Permissions {
         warrant: GrantSource,
     ) -> Result<(), String> {
         match warrant {
-            GrantSource::Rules => self.judge_by_rules(tool, input, deed),
-            GrantSource::Hook => self.allowing(tool).judge_by_rules(tool, input, deed),
-            GrantSource::Asked => self.asked().judge_by_rules(tool, input, deed),
+            GrantSource::Rules => self.check_by_rules(tool, input, deed),
+            GrantSource::Hook => self.with_allow_rule(tool).check_by_rules(tool, input, deed),
+            GrantSource::Prompt => self.limits_only().check_by_rules(tool, input, deed),
         }
     }
 
     /// What nobody can allow: the rules that deny, what is kept to the user, and every change where
     /// the run only plans.
-    fn asked(&self) -> Self {
+    fn limits_only(&self) -> Self {
         let mode = match self.mode {
             PermissionMode::Plan => PermissionMode::Plan,
             PermissionMode::Default
@@ -205,11 +205,11 @@ impl Permissions {
             | PermissionMode::DontAsk
             | PermissionMode::BypassPermissions => PermissionMode::BypassPermissions,
         };
-        Self { mode, ask: Vec::new(), critical: CriticalPaths::Asked, ..self.clone() }
+        Self { mode, ask: Vec::new(), critical: CriticalPaths::Confirmed, ..self.clone() }
     }
 
     /// The same with a rule for all of a tool.
-    fn allowing(&self, tool: BuiltinTool) -> Self {
+    fn with_allow_rule(&self, tool: BuiltinTool) -> Self {
         let mut allow = self.allow.clone();
         let rule = PermissionRule::parse(tool.name(), RuleList::Allow, &self.cwd, self.home.as_deref());
         allow.extend(rule);
@@ -220,7 +220,7 @@ impl Permissions {
     ///
     /// # Errors
     /// The rule speaks of it, or nobody can tell.
-    pub(in super::super) fn checks(
+    pub(in super::super) fn check_against_rule(
         &self,
         rule: &str,
         tool: BuiltinTool,
@@ -236,43 +236,43 @@ impl Permissions {
             secrets: DeniedPlaces::default(),
             ..self.clone()
         };
-        alone.judge_by_rules(tool, input, deed)
+        alone.check_by_rules(tool, input, deed)
     }
 
-    fn judge_by_rules(&self, tool: BuiltinTool, input: &Value, deed: &Access<'_>) -> Result<(), String> {
-        if let Some(rule) = self.deny.iter().find(|rule| rule.is_all_of(tool)) {
-            return Err(by_denying(tool.name(), "", rule));
+    fn check_by_rules(&self, tool: BuiltinTool, input: &Value, deed: &Access<'_>) -> Result<(), String> {
+        if let Some(rule) = self.deny.iter().find(|rule| rule.covers_whole_tool(tool)) {
+            return Err(denied_by_rule(tool.name(), "", rule));
         }
-        if let Some(rule) = self.ask.iter().find(|rule| rule.is_all_of(tool)) {
-            return Err(by_asking(tool.name(), rule));
+        if let Some(rule) = self.ask.iter().find(|rule| rule.covers_whole_tool(tool)) {
+            return Err(ask_rule_applies(tool.name(), rule));
         }
-        if let Some(rule) = self.deny.iter().find(|rule| rule.is_about_input(tool, input)) {
-            return Err(by_denying("this call", "", rule));
+        if let Some(rule) = self.deny.iter().find(|rule| rule.covers_input(tool, input)) {
+            return Err(denied_by_rule("this call", "", rule));
         }
-        if let Some(rule) = self.ask.iter().find(|rule| rule.is_about_input(tool, input)) {
-            return Err(by_asking(tool.name(), rule));
+        if let Some(rule) = self.ask.iter().find(|rule| rule.covers_input(tool, input)) {
+            return Err(ask_rule_applies(tool.name(), rule));
         }
         match deed {
-            Access::Note => Ok(()),
-            Access::Look(place) => self.look(tool, place),
-            Access::Change(place) => self.change(tool, place),
-            Access::Visit(host) => self.visit(host),
-            Access::Command { command, cwd, find } => self.command(command, cwd, find),
+            Access::Nothing => Ok(()),
+            Access::Read(place) => self.check_read(tool, place),
+            Access::Change(place) => self.check_change(tool, place),
+            Access::Host(host) => self.check_host(host),
+            Access::Command { command, cwd, find } => self.check_command(command, cwd, find),
         }
     }
 
     /// Deny and ask rules, which no mode overrules.
-    pub(super) fn forbidden(&self, tool: BuiltinTool, place: &ResolvedPath) -> Result<(), String> {
+    pub(super) fn check_denied(&self, tool: BuiltinTool, place: &ResolvedPath) -> Result<(), String> {
         let is_link = place.written != place.real;
         let about = |rule: &&PermissionRule| {
-            rule.is_about(tool, &place.written) || is_link && rule.is_about(tool, &place.real)
+            rule.covers_path(tool, &place.written) || is_link && rule.covers_path(tool, &place.real)
         };
         if let Some(rule) = self.deny.iter().find(about) {
             let path = place.written.display();
-            return Err(by_denying(&path.to_string(), &format!(" to {}", tool.name()), rule));
+            return Err(denied_by_rule(&path.to_string(), &format!(" to {}", tool.name()), rule));
         }
         if let Some(rule) = self.ask.iter().find(about) {
-            return Err(by_asking(tool.name(), rule));
+            return Err(ask_rule_applies(tool.name(), rule));
         }
         if self.is_secret(tool, &place.real) {
             let path = place.real.display();
@@ -286,37 +286,37 @@ impl Permissions {
     }
 
     /// The same of a folder with all that is in it.
-    pub(super) fn forbidden_with_all(&self, tool: BuiltinTool, place: &ResolvedPath) -> Result<(), String> {
-        self.forbidden(tool, place)?;
+    pub(super) fn check_folder_denied(&self, tool: BuiltinTool, place: &ResolvedPath) -> Result<(), String> {
+        self.check_denied(tool, place)?;
         let within = |path: &Path| path.join("everything");
         let (written, real) = (within(&place.written), within(&place.real));
-        self.forbidden(tool, &ResolvedPath { written, real, ..place.clone() })
+        self.check_denied(tool, &ResolvedPath { written, real, ..place.clone() })
     }
 
     /// Whether there is any path that [`Self::forbidden`] forbids.
     pub(super) fn forbids_paths(&self) -> bool {
-        !self.secrets.hides_nothing() || self.deny.iter().chain(&self.ask).any(PermissionRule::is_about_paths)
+        !self.secrets.hides_nothing() || self.deny.iter().chain(&self.ask).any(PermissionRule::depends_on_paths)
     }
 
     fn allows(&self, tool: BuiltinTool, place: &ResolvedPath) -> bool {
         // A link has to be allowed, and so has what it leads to.
-        let about = |path: &Path| self.allow.iter().any(|rule| rule.is_about(tool, path));
-        self.allow.iter().any(|rule| rule.is_all_of(tool))
+        let about = |path: &Path| self.allow.iter().any(|rule| rule.covers_path(tool, path));
+        self.allow.iter().any(|rule| rule.covers_whole_tool(tool))
             || about(&place.real) && about(&place.written)
     }
 
-    pub(super) fn look(&self, tool: BuiltinTool, place: &ResolvedPath) -> Result<(), String> {
-        self.forbidden(tool, place)?;
-        let free = place.standing != PathScope::Outside
+    pub(super) fn check_read(&self, tool: BuiltinTool, place: &ResolvedPath) -> Result<(), String> {
+        self.check_denied(tool, place)?;
+        let free = place.scope != PathScope::Outside
             || self.mode == PermissionMode::BypassPermissions
             || self.allows(tool, place);
-        if free { Ok(()) } else { Err(outside(tool, place)) }
+        if free { Ok(()) } else { Err(outside_working_folders(tool, place)) }
     }
 
-    pub(super) fn change(&self, tool: BuiltinTool, place: &ResolvedPath) -> Result<(), String> {
-        self.forbidden(tool, place)?;
+    pub(super) fn check_change(&self, tool: BuiltinTool, place: &ResolvedPath) -> Result<(), String> {
+        self.check_denied(tool, place)?;
         let path = place.written.display();
-        if let Some(why) = self.secrets.keeps(&place.real) {
+        if let Some(why) = self.secrets.write_denial(&place.real) {
             return Err(format!("{path} cannot be changed: {why}"));
         }
         match self.mode {
@@ -335,10 +335,10 @@ impl Permissions {
             ));
         }
         let accepted =
-            self.mode == PermissionMode::AcceptEdits && place.standing == PathScope::Inside;
+            self.mode == PermissionMode::AcceptEdits && place.scope == PathScope::Inside;
         if accepted || self.allows(tool, place) {
             Ok(())
-        } else if place.standing == PathScope::Inside {
+        } else if place.scope == PathScope::Inside {
             Err(format!(
                 "{} needs permission for {path}: allow it with --permission-mode acceptEdits, or \
                  --allowedTools '{}'",
@@ -346,13 +346,13 @@ impl Permissions {
                 tool.name()
             ))
         } else {
-            Err(outside(tool, place))
+            Err(outside_working_folders(tool, place))
         }
     }
 }
 
 /// That a deny rule speaks of something, perhaps `to` a tool.
-pub(super) fn by_denying(what: &str, to: &str, rule: &PermissionRule) -> String {
+pub(super) fn denied_by_rule(what: &str, to: &str, rule: &PermissionRule) -> String {
     format!(
         "{what} is denied{to} by the rule `{}`: it is allowed only where that is no deny rule",
         rule.text
@@ -360,7 +360,7 @@ pub(super) fn by_denying(what: &str, to: &str, rule: &PermissionRule) -> String 
 }
 
 /// That an ask rule speaks of something.
-pub(super) fn by_asking(what: &str, rule: &PermissionRule) -> String {
+pub(super) fn ask_rule_applies(what: &str, rule: &PermissionRule) -> String {
     format!(
         "{what} must be asked about by the rule `{}`: take that out of the ask rules, or say who \
          answers with --permission-prompt-tool",
@@ -368,7 +368,7 @@ pub(super) fn by_asking(what: &str, rule: &PermissionRule) -> String {
     )
 }
 
-fn outside(tool: BuiltinTool, place: &ResolvedPath) -> String {
+fn outside_working_folders(tool: BuiltinTool, place: &ResolvedPath) -> String {
     let path = place.written.display();
     let leads = if place.real == place.written {
         String::new()

@@ -27,11 +27,11 @@ mod test;
 mod tree;
 mod wrapper;
 
-pub(super) use chores::tells_by_exit_code;
+pub(super) use chores::exit_code_1_is_a_result;
 pub(super) use command::only_reads;
 pub(super) use domain::{Domain, host_of};
 pub(super) use judge::{Access, Permissions};
 pub use mode::PermissionMode;
-pub use naming::{ToolName, naming};
+pub use naming::{ToolName, classify_tool_name};
 pub(super) use rule::RuleList;
 pub use rule::{anchor_rule, check_allowance, check_restriction, split_rules};

@@ -43,11 +43,11 @@ impl PermissionMode {
 
     /// The other mode, unless it allows more than this one.
     #[must_use]
-    pub fn narrowed(self, other: Self) -> Self {
-        if other.width() <= self.width() { other } else { self }
+    pub fn restricted_to(self, other: Self) -> Self {
+        if other.permissiveness() <= self.permissiveness() { other } else { self }
     }
 
-    fn width(self) -> u8 {
+    fn permissiveness(self) -> u8 {
         match self {
             Self::Plan => 0,
             Self::DontAsk => 1,

@@ -7,7 +7,7 @@ use super::rule::wildcard;
 /// Tools of other clients that read the same settings. A rule about one means nothing here, and
 /// nobody mistyped it.
 #[rustfmt::skip]
-const OF_OTHERS: [&str; 38] = [
+const OTHER_CLIENT_TOOLS: [&str; 38] = [
     "AskUserQuestion", "CronCreate", "CronDelete", "CronList", "EnterPlanMode", "EnterWorktree",
     "ExitPlanMode", "ExitWorktree", "KillBash", "LS", "LSP", "ListMcpResourcesTool", "Monitor",
     "MultiEdit", "NotebookEdit", "NotebookRead", "PowerShell", "PushNotification",
@@ -26,21 +26,21 @@ pub enum ToolName<'a> {
     /// A tool that there is, or one of another client.
     Known,
     /// A tool of an MCP server, or all of them: what stands behind `mcp__`.
-    OfServer(&'a str),
+    McpServer(&'a str),
     /// It differs from a name that there is in nothing but small and capital letters, or in how
     /// that begins. This is the name.
-    Misspelt(String),
+    Misspelled(String),
     /// There is no such tool.
     Unknown(&'a str),
 }
 
 /// Tells what the name in a rule means.
-pub fn naming(rule: &str) -> ToolName<'_> {
+pub fn classify_tool_name(rule: &str) -> ToolName<'_> {
     let name = rule.split_once('(').map_or(rule, |(name, _)| name).trim();
     if let Some(rest) = name.strip_prefix(MCP) {
-        return ToolName::OfServer(rest);
+        return ToolName::McpServer(rest);
     }
-    let known = || built_in_names().into_iter().chain(OF_OTHERS);
+    let known = || built_in_names().into_iter().chain(OTHER_CLIENT_TOOLS);
     let fits =
         |pattern: &str| is_agent_tool(pattern) || known().any(|tool| wildcard(pattern, tool));
     if fits(name) || wildcard(name, MCP) {
@@ -49,12 +49,12 @@ pub fn naming(rule: &str) -> ToolName<'_> {
     let small = name.to_lowercase();
     let mut told = BuiltinTool::ALL.map(BuiltinTool::name).into_iter().chain(["Agent", "Task"]);
     if let Some(tool) = told.find(|tool| wildcard(&small, &tool.to_lowercase())) {
-        return ToolName::Misspelt(tool.to_owned());
+        return ToolName::Misspelled(tool.to_owned());
     }
     let rest = small.strip_prefix("mcp").and_then(|_| name.get("mcp".len()..));
     match rest.map(|rest| (rest, rest.trim_start_matches(['_', '-', ':', '.']))) {
         Some((rest, server)) if rest.len() > server.len() && !server.is_empty() => {
-            ToolName::Misspelt(format!("{MCP}{server}"))
+            ToolName::Misspelled(format!("{MCP}{server}"))
         }
         Some(_) | None => ToolName::Unknown(name),
     }
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_name_is_known_misspelt_or_unknown() {
-        let misspelt = |name: &str| ToolName::Misspelt(name.to_owned());
+        let misspelt = |name: &str| ToolName::Misspelled(name.to_owned());
         for (rule, meant) in [
             ("Read(./x)", ToolName::Known),
             (" Bash ( rm * )", ToolName::Known),
@@ -77,8 +77,8 @@ mod tests {
             ("Task", ToolName::Known),
             ("NotebookEdit(x)", ToolName::Known),
             ("Notebook*", ToolName::Known),
-            ("mcp__srv__x", ToolName::OfServer("srv__x")),
-            ("mcp__*", ToolName::OfServer("*")),
+            ("mcp__srv__x", ToolName::McpServer("srv__x")),
+            ("mcp__*", ToolName::McpServer("*")),
             ("bash(curl *)", misspelt("Bash")),
             ("bas*", misspelt("Bash")),
             ("Webfetch(domain:x)", misspelt("WebFetch")),
@@ -90,7 +90,7 @@ mod tests {
             ("Raed(./x)", ToolName::Unknown("Raed")),
             ("Frobnicate", ToolName::Unknown("Frobnicate")),
         ] {
-            assert_eq!(naming(rule), meant, "{rule}");
+            assert_eq!(classify_tool_name(rule), meant, "{rule}");
         }
     }
 }

@@ -11,7 +11,7 @@ use super::rule::RuleList;
 pub(super) struct PathPattern {
     root: PathBuf,
     /// What all paths that fit begin with, or lie on the way to.
-    begin: PathBuf,
+    literal_prefix: PathBuf,
     pattern: Gitignore,
 }
 
@@ -28,7 +28,7 @@ impl PathPattern {
             (Path::new("/"), format!("/{rest}"))
         } else if let Some(rest) = spec.strip_prefix("~/").or((spec == "~").then_some("")) {
             (home.ok_or("there is no home folder")?, format!("/{rest}"))
-        } else if let Some((root, rest)) = from_above(spec, cwd) {
+        } else if let Some((root, rest)) = resolve_parent_prefix(spec, cwd) {
             (root, format!("/{rest}"))
         } else if let Some(rest) = spec.strip_prefix("./").or_else(|| spec.strip_prefix('/')) {
             (cwd, format!("/{rest}"))
@@ -51,12 +51,12 @@ impl PathPattern {
         added.map_err(|error| format!("its path pattern is wrong: {error}"))?;
         let pattern =
             builder.build().map_err(|error| format!("its path pattern is wrong: {error}"))?;
-        Ok(Self { root: root.to_path_buf(), begin, pattern })
+        Ok(Self { root: root.to_path_buf(), literal_prefix: begin, pattern })
     }
 
     /// Whether something that is in this folder, at any depth, may fit.
     pub(super) fn reaches_below(&self, folder: &Path) -> bool {
-        self.begin.starts_with(folder) || folder.starts_with(&self.begin)
+        self.literal_prefix.starts_with(folder) || folder.starts_with(&self.literal_prefix)
     }
 
     pub(super) fn matches(&self, path: &Path) -> bool {
@@ -76,7 +76,7 @@ impl PathPattern {
 }
 
 /// Splits `../x` and `.` into the folder that they are seen from, and the rest.
-fn from_above<'a>(spec: &'a str, cwd: &'a Path) -> Option<(&'a Path, &'a str)> {
+fn resolve_parent_prefix<'a>(spec: &'a str, cwd: &'a Path) -> Option<(&'a Path, &'a str)> {
     let (mut root, mut rest, mut climbs) = (cwd, spec, false);
     loop {
         if let Some(below) = rest.strip_prefix("./").or((rest == ".").then_some("")) {

@@ -11,9 +11,9 @@ use super::wrapper::{self, IgnorableAssignments};
 pub(super) struct ParsedCommand {
     /// The lists of its parts by everyone who could take it apart, once if they agree. There are
     /// two readers because each may be wrong: every list has to be allowed, and none denied.
-    pub(super) sure: Vec<Vec<SimpleCommand>>,
+    pub(super) command_lists: Vec<Vec<SimpleCommand>>,
     /// Why nothing can be allowed part by part.
-    pub(super) doubt: Option<NotUnderstood>,
+    pub(super) uncertainty: Option<NotUnderstood>,
     /// Whether our own splitter found more in it than plain commands. Then all that could be a
     /// command counts as one for the rules that forbid.
     pub(super) is_compound: bool,
@@ -22,20 +22,20 @@ pub(super) struct ParsedCommand {
 impl ParsedCommand {
     fn of(command: &str) -> Self {
         let (own, parsed) = (script::split(command), tree::split(command));
-        let (is_compound, doubt) = (own.is_err(), parsed.as_ref().err().copied());
-        let sure = match (own, parsed) {
+        let (is_compound, uncertainty) = (own.is_err(), parsed.as_ref().err().copied());
+        let command_lists = match (own, parsed) {
             // Only our own knows what runs after which.
             (Ok(own), Ok(parsed)) if are_same(&own, &parsed) => vec![own],
             (own, parsed) => own.into_iter().chain(parsed).collect(),
         };
-        Self { sure, doubt, is_compound }
+        Self { commanuncertaintyts, doubt, is_compound }
     }
 }
 
 /// Whether two lists of parts differ at most in how the parts follow each other.
 fn are_same(one: &[SimpleCommand], other: &[SimpleCommand]) -> bool {
     let commands = |parts: &[SimpleCommand]| -> Vec<SimpleCommand> {
-        parts.iter().map(|part| SimpleCommand { then: Separator::Other, ..part.clone() }).collect()
+        parts.iter().map(|part| SimpleCommand { then: Separator::Unconditional, ..part.clone() }).collect()
     };
     commands(one) == commands(other)
 }
@@ -45,26 +45,26 @@ pub(super) struct ScriptSource {
     pub(super) text: String,
     pub(super) reading: ParsedCommand,
     /// Whether it surely runs. Of others only somebody who is to be dodged by nobody thinks so.
-    pub(super) told: bool,
+    pub(super) runs_for_sure: bool,
 }
 
 /// What it takes to read a letter of a script, in letters that are only looked at.
-const READ: usize = 100;
+const PARSE_COST: usize = 100;
 
 /// A command line, and after it every script in its words, in words of these, and so on. They get
 /// shorter all the time; the same text is read once, and `effort` bounds the rest.
 pub(super) fn scripts(command: &str, effort: &WorkBudget) -> Vec<ScriptSource> {
-    let script = |text: String, told: bool| ScriptSource { reading: ParsedCommand::of(&text), text, told };
+    let script = |text: String, told: bool| ScriptSource { reading: ParsedCommand::of(&text), text, runs_for_sure: told };
     let mut found = vec![script(command.to_owned(), true)];
     let mut seen = HashMap::new();
     let mut at = 0;
     while let Some(outer) = found.get(at) {
-        for (text, told) in within(outer, effort) {
+        for (text, told) in nested_scripts(outer, effort) {
             if seen.get(&text).is_some_and(|before| *before || !told) {
                 continue;
             }
             seen.insert(text.clone(), told);
-            if !effort.spend(READ * (READ + text.len())) {
+            if !effort.charge(PARSE_COST * (PARSE_COST + text.len())) {
                 return found;
             }
             found.push(script(text, told));
@@ -75,21 +75,21 @@ pub(super) fn scripts(command: &str, effort: &WorkBudget) -> Vec<ScriptSource> {
 }
 
 /// The scripts in words of a script, and whether they run.
-fn within(outer: &ScriptSource, effort: &WorkBudget) -> Vec<(String, bool)> {
+fn nested_scripts(outer: &ScriptSource, effort: &WorkBudget) -> Vec<(String, bool)> {
     let mut found = Vec::new();
     let mut look = |words: &[ShellWord], told: bool| {
         // Each may be made of all words up to the last.
         let letters = || words.iter().map(|word| 8 + word.plain.len()).sum();
-        if wrapper::may_tell_a_script(words) && effort.spend(letters()) {
+        if wrapper::may_contain_script(words) && effort.charge(letters()) {
             found.extend(wrapper::script_within(words).map(|text| (text, told)));
         }
     };
-    for part in outer.reading.sure.iter().flatten() {
-        if outer.told {
-            look(wrapper::unwrap(&part.words, IgnorableAssignments::All), true);
+    for part in outer.reading.command_lists.iter().flatten() {
+        if outer.runs_for_sure {
+            look(wrapper::inner_command(&part.words, IgnorableAssignments::All), true);
         }
-        for at in wrapper::suspects(&part.words) {
-            if effort.is_spent() {
+        for at in wrapper::candidate_offsets(&part.words) {
+            if effort.is_exhausted() {
                 return found;
             }
             look(&part.words[at..], false);

@@ -35,7 +35,7 @@ enum RuleScope {
     /// A field of the input, and what it is.
     Field(String, String),
     /// A tool that is not built in: kept, and never matched here.
-    Foreign,
+    External,
 }
 
 /// Splits a list of rules at commas and blanks, but not inside parentheses.
@@ -163,18 +163,18 @@ impl PermissionRule {
             Some(BuiltinTool::TodoWrite | BuiltinTool::BashOutput | BuiltinTool::KillShell) => {
                 Err(format!("{tool} rules take no pattern"))
             }
-            None => Ok(RuleScope::Foreign),
+            None => Ok(RuleScope::External),
         }
     }
 
     /// Whether this rule is about all of a tool's calls. To deny `Edit` takes `Edit` away and
     /// leaves `Write`; to allow it allows every way to edit.
-    pub(super) fn is_all_of(&self, tool: BuiltinTool) -> bool {
+    pub(super) fn covers_whole_tool(&self, tool: BuiltinTool) -> bool {
         if !matches!(self.scope, RuleScope::Everything) {
             return false;
         }
         match self.list {
-            RuleList::Allow => self.tool == tool.name() || self.family().contains(&tool),
+            RuleList::Allow => self.tool == tool.name() || self.tools_covered().contains(&tool),
             RuleList::Ask | RuleList::Deny => wildcard(&self.tool, tool.name()),
         }
     }
@@ -182,7 +182,7 @@ impl PermissionRule {
     /// Whether this rule is about a tool that is not built in: it names the tool, or its server as
     /// `mcp__server`. To allow, a wildcard must stand behind a server's whole name. What only
     /// speaks of some calls of a tool denies them all, and allows none.
-    pub(super) fn is_about_foreign(&self, name: &str) -> bool {
+    pub(super) fn covers_external(&self, name: &str) -> bool {
         let whole = matches!(self.scope, RuleScope::Everything);
         let of_server = name.strip_prefix(&self.tool).is_some_and(|rest| rest.starts_with("__"))
             && self.tool.starts_with("mcp__");
@@ -198,7 +198,7 @@ impl PermissionRule {
     }
 
     /// Whether this rule is about sub-agents: of every kind, or of one, as in `Agent(Explore)`.
-    pub(super) fn is_about_agents(&self, kind: Option<&str>) -> bool {
+    pub(super) fn covers_agents(&self, kind: Option<&str>) -> bool {
         if !is_agent_tool(&self.tool) && self.tool != "*" {
             return false;
         }
@@ -211,7 +211,7 @@ impl PermissionRule {
     }
 
     /// Whether this rule is about a path that `tool` touches.
-    pub(super) fn is_about(&self, tool: BuiltinTool, path: &Path) -> bool {
+    pub(super) fn covers_path(&self, tool: BuiltinTool, path: &Path) -> bool {
         let RuleScope::Path(pattern) = &self.scope else { return false };
         let named = self.names(tool);
         // What may not be read may not be overwritten unseen either.
@@ -228,45 +228,45 @@ impl PermissionRule {
     }
 
     fn names(&self, tool: BuiltinTool) -> bool {
-        self.tool == tool.name() || self.family().contains(&tool)
+        self.tool == tool.name() || self.tools_covered().contains(&tool)
     }
 
-    pub(super) fn is_about_command(&self, command: &str) -> bool {
+    pub(super) fn covers_command(&self, command: &str) -> bool {
         match &self.scope {
             RuleScope::Command(pattern) => matches_command(pattern, command),
             RuleScope::Everything
             | RuleScope::Path(_)
             | RuleScope::Field(_, _)
             | RuleScope::Host(_)
-            | RuleScope::Foreign => false,
+            | RuleScope::External => false,
         }
     }
 
     /// Whether this rule is about what begins at one of these places of a text, in their order, and
     /// goes on to its end.
-    pub(super) fn is_about_rest(&self, text: &str, starts: &[usize]) -> bool {
+    pub(super) fn covers_suffix(&self, text: &str, starts: &[usize]) -> bool {
         match &self.scope {
             RuleScope::Command(pattern) => {
                 let bare = pattern.strip_suffix(" *");
-                bare.into_iter().chain([pattern.as_str()]).any(|one| fits_rest(one, text, starts))
+                bare.into_iter().chain([pattern.as_str()]).any(|one| matches_suffix(one, text, starts))
             }
             RuleScope::Everything
             | RuleScope::Path(_)
             | RuleScope::Field(_, _)
             | RuleScope::Host(_)
-            | RuleScope::Foreign => false,
+            | RuleScope::External => false,
         }
     }
 
     /// Whether this rule is about a host, as [`super::host_of`] writes it.
-    pub(super) fn is_about_host(&self, host: &str) -> bool {
+    pub(super) fn covers_host(&self, host: &str) -> bool {
         match &self.scope {
             RuleScope::Host(domain) => domain.covers(host),
             RuleScope::Everything
             | RuleScope::Command(_)
             | RuleScope::Path(_)
             | RuleScope::Field(_, _)
-            | RuleScope::Foreign => false,
+            | RuleScope::External => false,
         }
     }
 
@@ -283,7 +283,7 @@ impl PermissionRule {
     }
 
     /// Whether this rule is about a field of this input.
-    pub(super) fn is_about_input(&self, tool: BuiltinTool, input: &Value) -> bool {
+    pub(super) fn covers_input(&self, tool: BuiltinTool, input: &Value) -> bool {
         let RuleScope::Field(field, value) = &self.scope else { return false };
         let told = input.get(field).map(|told| match told {
             Value::String(text) => text.clone(),
@@ -297,16 +297,16 @@ impl PermissionRule {
     }
 
     /// Whether this rule tells paths apart.
-    pub(super) fn is_about_paths(&self) -> bool {
+    pub(super) fn depends_on_paths(&self) -> bool {
         matches!(self.scope, RuleScope::Path(_))
     }
 
     /// Whether this rule tells commands apart.
-    pub(super) fn is_about_commands(&self) -> bool {
+    pub(super) fn depends_on_commands(&self) -> bool {
         matches!(self.scope, RuleScope::Command(_))
     }
 
-    fn family(&self) -> &'static [BuiltinTool] {
+    fn tools_covered(&self) -> &'static [BuiltinTool] {
         match BuiltinTool::named(&self.tool) {
             Some(BuiltinTool::Edit) => &[BuiltinTool::Edit, BuiltinTool::Write],
             Some(BuiltinTool::Read) => &[BuiltinTool::Read, BuiltinTool::Glob, BuiltinTool::Grep],
@@ -344,7 +344,7 @@ fn matches_command(pattern: &str, command: &str) -> bool {
 }
 
 /// Whether what begins at one of these places of a text fits a pattern.
-fn fits_rest(pattern: &str, text: &str, starts: &[usize]) -> bool {
+fn matches_suffix(pattern: &str, text: &str, starts: &[usize]) -> bool {
     let mut rests = starts.iter().filter_map(|at| text.get(*at..));
     match pattern.split_once('*') {
         None => rests.any(|rest| rest == pattern),

@@ -34,7 +34,7 @@ pub(super) enum Separator {
     Pipe,
     /// The next runs anyway, or only if this one fails.
     #[default]
-    Other,
+    Unconditional,
 }
 
 /// Why a command could not be taken apart.
@@ -60,13 +60,13 @@ pub(super) fn split(command: &str) -> Result<Vec<SimpleCommand>, NotUnderstood> 
         word: None,
         simple: SimpleCommand::default(),
         target: None,
-        done: Vec::new(),
+        commands: Vec::new(),
     };
     while let Some(letter) = lexer.next() {
         lexer.take(letter)?;
     }
-    lexer.end_simple(Separator::Other)?;
-    Ok(lexer.done)
+    lexer.end_simple(Separator::Unconditional)?;
+    Ok(lexer.commands)
 }
 
 /// What one word written like this means, if it is one.
@@ -110,7 +110,7 @@ struct Lexer {
     simple: SimpleCommand,
     /// What the next word is, after a redirection.
     target: Option<RedirectTarget>,
-    done: Vec<SimpleCommand>,
+    commands: Vec<SimpleCommand>,
 }
 
 impl Lexer {
@@ -133,15 +133,15 @@ impl Lexer {
     fn take(&mut self, letter: char) -> Result<(), NotUnderstood> {
         match letter {
             ' ' | '\t' => self.end_word()?,
-            '\n' | ';' => self.end_simple(Separator::Other)?,
-            '|' if self.eat('|') => self.end_simple(Separator::Other)?,
+            '\n' | ';' => self.end_simple(Separator::Unconditional)?,
+            '|' if self.eat('|') => self.end_simple(Separator::Unconditional)?,
             '|' => {
                 self.eat('&');
                 self.end_simple(Separator::Pipe)?;
             }
             '&' if self.peek() == Some('>') => self.redirect('&')?,
             '&' if self.eat('&') => self.end_simple(Separator::And)?,
-            '&' => self.end_simple(Separator::Other)?,
+            '&' => self.end_simple(Separator::Unconditional)?,
             '<' | '>' => self.redirect(letter)?,
             '#' if self.word.is_none() => {
                 while self.peek().is_some_and(|letter| letter != '\n') {
@@ -320,7 +320,7 @@ impl Lexer {
         }
         let simple = std::mem::take(&mut self.simple);
         if simple != SimpleCommand::default() {
-            self.done.push(SimpleCommand { then, ..simple });
+            self.commands.push(SimpleCommand { then, ..simple });
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 use super::script::ShellWord;
 
 /// The files that a plain `sed` reads and, with `-i`, changes.
-pub(super) fn files(rest: &[ShellWord]) -> Option<Vec<&str>> {
+pub(super) fn sed_files(rest: &[ShellWord]) -> Option<Vec<&str>> {
     let (mut scripts, mut others) = (Vec::new(), Vec::new());
     let mut words = rest.iter();
     while let Some(word) = words.next() {
@@ -29,7 +29,7 @@ pub(super) fn files(rest: &[ShellWord]) -> Option<Vec<&str>> {
 }
 
 /// Whether a script may run a command: `e` after an address, or as a flag of `s`.
-pub(super) fn may_run(script: &str) -> bool {
+pub(super) fn may_run_command(script: &str) -> bool {
     if script.starts_with('-') {
         return script.starts_with("-e") || script.starts_with("--expr");
     }

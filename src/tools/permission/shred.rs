@@ -19,7 +19,7 @@ pub(super) struct FallbackTokens {
 impl FallbackTokens {
     pub(super) fn of(command: &str) -> Self {
         let bare = |text: &str| text.replace(['\\', '\'', '"'], "");
-        let joined = joined(command);
+        let joined = join_lines(command);
         let mut texts: Vec<String> = Vec::new();
         for text in [command.to_owned(), bare(command), bare(&joined), joined] {
             if !texts.contains(&text) {
@@ -44,21 +44,21 @@ impl FallbackTokens {
 
 /// Without the ends of lines that go on in the next. In a comment they are ends nevertheless: who
 /// does not know what is a comment has to look at both.
-fn joined(command: &str) -> String {
+fn join_lines(command: &str) -> String {
     command.replace("\\\n", "")
 }
 
 /// The pieces that begin where the shell looks for a command. Quotes are not looked at.
 pub(super) fn commands(command: &str) -> Vec<Vec<String>> {
-    let joined = joined(command);
-    let mut pieces = begun(command);
+    let joined = join_lines(command);
+    let mut pieces = command_pieces(command);
     if joined != command {
-        pieces.extend(begun(&joined));
+        pieces.extend(command_pieces(&joined));
     }
     pieces
 }
 
-fn begun(command: &str) -> Vec<Vec<String>> {
+fn command_pieces(command: &str) -> Vec<Vec<String>> {
     let (mut pieces, mut piece) = (Vec::new(), String::new());
     let mut begins = true;
     // What each open parenthesis began: a substitution is a part of a word, which goes on after it.

@@ -10,7 +10,7 @@ use super::wrapper;
 
 /// Programs whose arguments are, or hold, a command or a script.
 #[rustfmt::skip]
-const ALWAYS: &[&str] = &[
+const EXEC_PROGRAMS: &[&str] = &[
     "alias", "ash", "at", "awk", "batch", "bind", "bunx", "bwrap", "caffeinate", "capsh", "cgexec",
     "chpst",
     "chrt", "compgen", "complete", "cpulimit", "csh", "daemonize", "dbus-run-session", "direnv",
@@ -24,7 +24,7 @@ const ALWAYS: &[&str] = &[
 
 /// Programs that do so with a word that begins like one of these.
 #[rustfmt::skip]
-const BY_FLAG: &[(&[&str], &[&str])] = &[
+const EXEC_FLAGS: &[(&[&str], &[&str])] = &[
     (&["bsdtar", "gtar", "tar"], &[
         "--to-c", "--checkpoint-a", "--use-c", "-I", "-F", "--info-s", "--new-v", "--rsh", "--rmt",
     ]),
@@ -66,7 +66,7 @@ const LANGUAGES: &[&str] = &[
 
 /// Programs that run another after one of these words, and mean something else by the same words
 /// before it.
-const AFTER: &[(&[&str], &[&str])] = &[
+const EXEC_KEYWORDS: &[(&[&str], &[&str])] = &[
     (&["docker", "podman", "nerdctl"], &["run", "exec"]),
     (&["kubectl", "oc"], &["run", "exec", "debug"]),
     (&["npm", "pnpm", "yarn"], &["exec", "dlx", "--"]),
@@ -128,35 +128,35 @@ const VARIABLE_ENDS: &[&str] =
 
 /// Whether what these words run may be told what to run in one of them, so that a command may stand
 /// anywhere in any of them.
-pub(super) fn may_tell(words: &[ShellWord]) -> bool {
+pub(super) fn may_execute_argument(words: &[ShellWord]) -> bool {
     if words.iter().filter_map(ShellWord::assigns).any(names_a_program) {
         return true;
     }
-    let suspects = wrapper::suspects(words);
+    let suspects = wrapper::candidate_offsets(words);
     if suspects.len() > 1 {
         // Whose flags which are takes too long to find out where there may be many.
         return words[suspects].iter().any(|word| {
             let is_bundle = word.plain.starts_with('-') && !word.plain.starts_with("--");
             let splits = is_bundle && word.plain.contains('S') || word.plain.starts_with("--split");
-            splits || is_teller(base_name(&word.plain))
+            splits || is_exec_program(base_name(&word.plain))
         });
     }
     let words = &words[suspects.start..];
     let Some((first, rest)) = words.split_first() else { return false };
     let name = base_name(&first.plain);
-    ALWAYS.contains(&name)
+    EXEC_PROGRAMS.contains(&name)
         || name.starts_with("ld-linux")
         || is_language(name) && rest.iter().any(|word| is_program_flag(&word.plain))
         || matches!(name, "npm" | "pnpm") && rest.first().is_some_and(|word| word.plain == "x")
-        || after(name).is_some_and(|after| rest.iter().any(|word| after.contains(&word.as_ref())))
-        || !doors(words).is_empty()
+        || exec_keywords(name).is_some_and(|after| rest.iter().any(|word| after.contains(&word.as_ref())))
+        || !exec_args(words).is_empty()
         || name == "git" && rest.iter().any(|word| word.plain == "config")
 }
 
 /// Whether these words run what they read: a script, or the words of one, that another part of the
 /// command may write.
 pub(super) fn may_read_a_script(words: &[ShellWord]) -> bool {
-    let words = wrapper::unwrap(words, wrapper::IgnorableAssignments::All);
+    let words = wrapper::inner_command(words, wrapper::IgnorableAssignments::All);
     let Some((first, rest)) = words.split_first() else { return false };
     let name = base_name(&first.plain);
     let is_substitution = |word: &ShellWord| word.raw.starts_with("<(") || word.plain == "/dev/stdin";
@@ -175,14 +175,14 @@ pub(super) fn may_read_a_script(words: &[ShellWord]) -> bool {
 
 /// The words through which a program that does something else is told to run another: a rule that
 /// allows the program does not mean that.
-pub(super) fn doors(words: &[ShellWord]) -> Vec<&ShellWord> {
+pub(super) fn exec_args(words: &[ShellWord]) -> Vec<&ShellWord> {
     let Some((first, rest)) = words.split_first() else { return Vec::new() };
     let name = base_name(&first.plain);
     match name {
-        "git" => return git_doors(rest),
+        "git" => return git_exec_args(rest),
         "sed" => {
-            let is_odd = sed::files(rest).is_none();
-            return rest.iter().filter(|word| is_odd && sed::may_run(&word.plain)).collect();
+            let is_odd = sed::sed_files(rest).is_none();
+            return rest.iter().filter(|word| is_odd && sed::may_run_command(&word.plain)).collect();
         }
         "awk" | "gawk" | "mawk" | "nawk" => {
             let signs = ["system", "getline", "| \"", "|\"", "|&"];
@@ -191,7 +191,7 @@ pub(super) fn doors(words: &[ShellWord]) -> Vec<&ShellWord> {
         }
         _ => {}
     }
-    let named = BY_FLAG.iter().find(|(names, _)| names.contains(&name));
+    let named = EXEC_FLAGS.iter().find(|(names, _)| names.contains(&name));
     let flags = named.map_or(&[][..], |(_, flags)| flags);
     let bundled = |text: &str| {
         let is_bundle = text.starts_with('-') && !text.starts_with("--");
@@ -203,7 +203,7 @@ pub(super) fn doors(words: &[ShellWord]) -> Vec<&ShellWord> {
     rest.iter().filter(opens).collect()
 }
 
-fn git_doors(rest: &[ShellWord]) -> Vec<&ShellWord> {
+fn git_exec_args(rest: &[ShellWord]) -> Vec<&ShellWord> {
     let is_harmless = |word: &ShellWord| {
         let key = word.plain.to_ascii_lowercase();
         GIT_HARMLESS.iter().any(|harmless| key.starts_with(harmless))
@@ -246,12 +246,12 @@ fn git_doors(rest: &[ShellWord]) -> Vec<&ShellWord> {
     doors
 }
 
-fn is_teller(name: &str) -> bool {
-    ALWAYS.contains(&name)
+fn is_exec_program(name: &str) -> bool {
+    EXEC_PROGRAMS.contains(&name)
         || is_language(name)
-        || after(name).is_some()
+        || exec_keywords(name).is_some()
         || matches!(name, "git" | "sed")
-        || BY_FLAG.iter().any(|(names, _)| names.contains(&name) && name != "env")
+        || EXEC_FLAGS.iter().any(|(names, _)| names.contains(&name) && name != "env")
 }
 
 fn is_language(name: &str) -> bool {
@@ -269,8 +269,8 @@ fn is_program_flag(flag: &str) -> bool {
     }
 }
 
-fn after(name: &str) -> Option<&'static [&'static str]> {
-    AFTER.iter().find(|(names, _)| names.contains(&name)).map(|(_, words)| *words)
+fn exec_keywords(name: &str) -> Option<&'static [&'static str]> {
+    EXEC_KEYWORDS.iter().find(|(names, _)| names.contains(&name)).map(|(_, words)| *words)
 }
 
 fn names_a_program(variable: &str) -> bool {
@@ -284,7 +284,7 @@ const BUNDLE_MAX: usize = 4;
 
 /// Where a command could begin in a text of any language: at each word, and after each sign. Each
 /// goes on to the end.
-pub(super) fn beginnings(text: &str) -> Vec<usize> {
+pub(super) fn command_offsets(text: &str) -> Vec<usize> {
     let mut found = vec![0];
     let signs = |letter: char| letter.is_whitespace() || "'\"`()[]{}<>;|&!=,:@+/$".contains(letter);
     found.extend(text.match_indices(signs).map(|(at, sign)| at + sign.len()));

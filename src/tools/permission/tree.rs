@@ -29,7 +29,7 @@ const REDIRECTION: NotUnderstood = NotUnderstood("it has an unusual redirection"
 type WordCertainty = Result<(), NotUnderstood>;
 
 /// What holds others, and nothing besides that matters.
-const FRAMES: &[&str] = &[
+const GROUP_NODES: &[&str] = &[
     "program",
     "list",
     "pipeline",
@@ -56,7 +56,7 @@ const FRAMES: &[&str] = &[
 ];
 
 /// What stands for itself.
-const LEAVES: &[&str] = &[
+const LEAF_NODES: &[&str] = &[
     "word",
     "number",
     "string_content",
@@ -113,7 +113,7 @@ pub(super) fn split(command: &str) -> Result<Vec<SimpleCommand>, NotUnderstood> 
     }
     let tree = parse(&script)?;
     let mut walk = TreeWalk { script: &script, ancestors: Vec::new(), done: Vec::new(), read: 0 };
-    walk.all(&mut tree.walk())?;
+    walk.walk(&mut tree.walk())?;
     if script[walk.read..].trim().is_empty() { Ok(walk.done) } else { Err(UNREADABLE) }
 }
 
@@ -150,15 +150,15 @@ enum WalkNext {
 }
 
 impl<'a> TreeWalk<'a> {
-    fn all(&mut self, cursor: &mut TreeCursor<'a>) -> WordCertainty {
+    fn walk(&mut self, cursor: &mut TreeCursor<'a>) -> WordCertainty {
         loop {
             let node = cursor.node();
-            let next = self.see(node)?;
+            let next = self.visit_node(node)?;
             if next == WalkNext::Inside && cursor.goto_first_child() {
                 self.ancestors.push(node);
                 continue;
             }
-            self.finish(node)?;
+            self.mark_covered(node)?;
             while !cursor.goto_next_sibling() {
                 if !cursor.goto_parent() {
                     return Ok(());
@@ -169,7 +169,7 @@ impl<'a> TreeWalk<'a> {
     }
 
     /// Notes that the text is read up to the end of a node, and that nothing was left out.
-    fn finish(&mut self, node: Node<'a>) -> WordCertainty {
+    fn mark_covered(&mut self, node: Node<'a>) -> WordCertainty {
         let skipped = self.script.get(self.read..node.start_byte()).ok_or(UNREADABLE)?;
         if !skipped.replace("\\\n", "").trim_matches([' ', '\t', '\n']).is_empty() {
             return Err(UNREADABLE);
@@ -178,16 +178,16 @@ impl<'a> TreeWalk<'a> {
         Ok(())
     }
 
-    fn see(&mut self, node: Node<'a>) -> Result<WalkNext, NotUnderstood> {
+    fn visit_node(&mut self, node: Node<'a>) -> Result<WalkNext, NotUnderstood> {
         if node.is_error() || node.is_missing() {
             return Err(UNREADABLE);
         }
         let kind = node.kind();
         match kind {
-            "arithmetic_expansion" => return self.sum(node),
+            "arithmetic_expansion" => return self.check_arithmetic(node),
             "test_command" => return self.test(node),
             "file_redirect" | "herestring_redirect" => return self.redirect_alone(node),
-            "variable_assignment" => self.setting(node),
+            "variable_assignment" => self.add_assignment(node),
             "expansion" => check_expansion(node)?,
             "comment" => self.check_comment(node)?,
             "command_substitution" => self.check_backquotes(node)?,
@@ -196,8 +196,8 @@ impl<'a> TreeWalk<'a> {
             "function_definition" => self.check_folder(node)?,
             "compound_statement" if !self.text(node).starts_with('{') => return Err(ARITHMETIC),
             _ if COMMANDS.contains(&kind) => self.command(node)?,
-            _ if node.is_named() && LEAVES.contains(&kind) => self.check_leaf(node)?,
-            _ if node.is_named() && FRAMES.contains(&kind) => {}
+            _ if node.is_named() && LEAF_NODES.contains(&kind) => self.check_leaf(node)?,
+            _ if node.is_named() && GROUP_NODES.contains(&kind) => {}
             _ if !node.is_named() && (SIGNS.contains(&kind) || self.is_within("expansion")) => {}
             _ => return Err(UNREADABLE),
         }
@@ -220,7 +220,7 @@ impl<'a> TreeWalk<'a> {
 
     /// The value of a variable is a sum too, and may hold a subscript with a substitution: only
     /// numbers are safe.
-    fn sum(&mut self, node: Node<'a>) -> Result<WalkNext, NotUnderstood> {
+    fn check_arithmetic(&mut self, node: Node<'a>) -> Result<WalkNext, NotUnderstood> {
         let sum = self.text(node).trim_start_matches('$');
         let safe =
             |letter: char| letter.is_ascii_digit() || " +-*/%()<>=!&|^~?:[]".contains(letter);
@@ -228,14 +228,14 @@ impl<'a> TreeWalk<'a> {
     }
 
     fn test(&mut self, node: Node<'a>) -> Result<WalkNext, NotUnderstood> {
-        let mut simple = self.around(node)?;
+        let mut simple = self.enclosing_redirections(node)?;
         simple.words = test::words(self.text(node))?;
         self.add(simple);
         Ok(WalkNext::Past)
     }
 
     /// A variable that is set and stays so, for no command.
-    fn setting(&mut self, node: Node<'a>) {
+    fn add_assignment(&mut self, node: Node<'a>) {
         let is_part = |parent: &Node<'_>| COMMANDS.contains(&parent.kind());
         if !self.ancestors.last().is_some_and(is_part) {
             let words = vec![self.word(node)];
@@ -244,7 +244,7 @@ impl<'a> TreeWalk<'a> {
     }
 
     fn command(&mut self, node: Node<'a>) -> WordCertainty {
-        let mut simple = self.around(node)?;
+        let mut simple = self.enclosing_redirections(node)?;
         let mut end = None;
         for child in node.children(&mut node.walk()) {
             if matches!(child.kind(), "file_redirect" | "herestring_redirect") {
@@ -267,7 +267,7 @@ impl<'a> TreeWalk<'a> {
     }
 
     /// Where a command is redirected to by what it stands in.
-    fn around(&self, node: Node<'a>) -> Result<SimpleCommand, NotUnderstood> {
+    fn enclosing_redirections(&self, node: Node<'a>) -> Result<SimpleCommand, NotUnderstood> {
         let mut simple = SimpleCommand::default();
         let Some(parent) = self.ancestors.last() else { return Ok(simple) };
         if parent.kind() == "redirected_statement" {

@@ -35,7 +35,7 @@ const SHELLS: &[&str] = &["bash", "dash", "eval", "ksh", "sh", "trap", "zsh"];
 
 /// Commands that take names of variables, and make the substitutions in the subscript of one
 /// however it was quoted.
-const NAMERS: &[&str] = &[
+const SUBSCRIPT_BUILTINS: &[&str] = &[
     "[",
     "declare",
     "export",
@@ -64,7 +64,7 @@ fn runs_another(name: &str) -> bool {
 
 /// Whether these words hand their arguments on as a command, in a way that is not looked into.
 pub(super) fn runs_its_arguments(words: &[ShellWord]) -> bool {
-    let words = unwrap(words, IgnorableAssignments::All);
+    let words = inner_command(words, IgnorableAssignments::All);
     let Some((first, rest)) = words.split_first() else { return false };
     match base_name(&first.plain) {
         "watch" | "setsid" | "ionice" | "flock" => true,
@@ -80,7 +80,7 @@ pub(super) fn runs_its_arguments(words: &[ShellWord]) -> bool {
 /// Where every command begins that these words may run, whatever flags come before it: for rules
 /// that must not be dodged. Each goes on to the last word: to look at all the words of each takes
 /// a time that grows with the square of their number.
-pub(super) fn suspects<T: AsRef<str>>(words: &[T]) -> Range<usize> {
+pub(super) fn candidate_offsets<T: AsRef<str>>(words: &[T]) -> Range<usize> {
     let is_setting = |word: &&T| script::is_assignment(word.as_ref());
     let first = words.iter().take_while(is_setting).count();
     match words.get(first) {
@@ -158,7 +158,7 @@ pub(super) fn may_hide_a_name(words: &[String]) -> bool {
         let has_script = matches!(name, "eval" | "trap") || last_flag > Some(at);
         SHELLS.contains(&name) && has_script && last_hidden >= Some(at)
     };
-    hides_a_name(words, is_hidden) || suspects(words).any(is_told)
+    hides_a_name(words, is_hidden) || candidate_offsets(words).any(is_told)
 }
 
 /// Which settings of variables may be overlooked.
@@ -169,7 +169,7 @@ pub(super) enum IgnorableAssignments {
 }
 
 /// The command inside `timeout 5 …`, `nohup …`, `NO_COLOR=1 …` and the like.
-pub(super) fn unwrap(mut words: &[ShellWord], overlook: IgnorableAssignments) -> &[ShellWord] {
+pub(super) fn inner_command(mut words: &[ShellWord], overlook: IgnorableAssignments) -> &[ShellWord] {
     loop {
         let Some(first) = words.first() else { return words };
         let skipped = match (first.assigns(), first.raw.as_str()) {
@@ -201,9 +201,9 @@ fn is_flag(word: Option<&ShellWord>) -> bool {
 }
 
 /// Whether these words may be a command that [`script_within`] looks into.
-pub(super) fn may_tell_a_script(words: &[ShellWord]) -> bool {
+pub(super) fn may_contain_script(words: &[ShellWord]) -> bool {
     let name = words.first().map_or("", |first| base_name(&first.plain));
-    SHELLS.contains(&name) || NAMERS.contains(&name)
+    SHELLS.contains(&name) || SUBSCRIPT_BUILTINS.contains(&name)
 }
 
 /// The script inside `sh -c '…'`, `eval …`, `trap '…' EXIT` or `test -v 'a[$(…)]'`. Always
@@ -221,7 +221,7 @@ pub(super) fn script_within(words: &[ShellWord]) -> Option<String> {
             let at = rest.iter().position(is_script_flag)?;
             rest.get(at + 1).map(|word| word.plain.clone())
         }
-        name if NAMERS.contains(&name) => {
+        name if SUBSCRIPT_BUILTINS.contains(&name) => {
             Some(script::plain(rest)).filter(|text| text.contains("$(") || text.contains('`'))
         }
         _ => None,

@@ -85,7 +85,7 @@ pub(super) struct Sandbox {
     state: SandboxState,
     kernel: LandlockSupport,
     /// What is worth a warning.
-    doubts: Option<String>,
+    warning: Option<String>,
     caches: Once,
 }
 
@@ -99,26 +99,26 @@ impl Sandbox {
         around: &SandboxContext<'_>,
     ) -> Result<Self, String> {
         let policy = SandboxPolicy::new(&PolicyInputs { settings, around })?;
-        Self::upon(policy, settings, LandlockSupport::probe())
+        Self::with_kernel_support(policy, settings, LandlockSupport::probe())
     }
 
-    fn upon(policy: SandboxPolicy, settings: &SandboxSettings, kernel: LandlockSupport) -> Result<Self, String> {
+    fn with_kernel_support(policy: SandboxPolicy, settings: &SandboxSettings, kernel: LandlockSupport) -> Result<Self, String> {
         let mode = settings.mode;
         let (wanted, works) = (mode != SandboxMode::Off, kernel.abi > 0);
         let exposed = if wanted { policy.exposed() } else { Vec::new() };
-        let holds = kernel.holds_files() && (kernel.holds_tcp() || !settings.no_network);
+        let holds = kernel.restricts_files() && (kernel.restricts_tcp() || !settings.no_network);
         let enforced = match (wanted && works, holds && exposed.is_empty()) {
             (false, _) => Enforced::None,
             (true, true) => Enforced::Full,
             (true, false) => Enforced::Partial,
         };
         let gap = (wanted && enforced != Enforced::Full)
-            .then(|| gap(kernel, settings.no_network, &exposed));
+            .then(|| describe_gap(kernel, settings.no_network, &exposed));
         if let (SandboxMode::Required, Some(gap)) = (mode, &gap) {
             return Err(format!("the sandbox is required and does not hold: {gap}"));
         }
         let on = wanted && works;
-        let closed = on && settings.no_network && kernel.holds_tcp();
+        let closed = on && settings.no_network && kernel.restricts_tcp();
         // What only lies among temporary things is told in the result, not shouted.
         let told = !works || !holds || policy.exposes_in_tree();
         let doubts = gap.filter(|_| told).map(|gap| format!("the sandbox does not hold: {gap}"));
@@ -127,10 +127,10 @@ impl Sandbox {
             enforced,
             abi: kernel.abi,
             network: if closed { "no_tcp" } else { "open" },
-            signals: if on && kernel.holds_signals() { "own_only" } else { "open" },
+            signals: if on && kernel.restricts_signals() { "own_only" } else { "open" },
             exposed,
         };
-        Ok(Self { policy: Arc::new(policy), state, kernel, doubts, caches: Once::new() })
+        Ok(Self { policy: Arc::new(policy), state, kernel, warning: doubts, caches: Once::new() })
     }
 
     pub(super) fn state(&self) -> &SandboxState {
@@ -147,8 +147,8 @@ impl Sandbox {
         }
     }
 
-    pub(super) fn doubts(&self) -> Option<&str> {
-        self.doubts.as_deref()
+    pub(super) fn warning(&self) -> Option<&str> {
+        self.warning.as_deref()
     }
 
     fn is_on(&self) -> bool {
@@ -157,13 +157,13 @@ impl Sandbox {
 
     /// What the next command may touch, from how the file system is now. `None` when nothing holds
     /// it back. Blocks.
-    pub(super) fn fence(&self) -> Option<LandlockPolicy> {
+    pub(super) fn command_rules(&self) -> Option<LandlockPolicy> {
         if !self.is_on() {
             return None;
         }
         // A tool that could not make its cache would fail, and in a fresh home there is none.
         self.caches.call_once(|| self.policy.make_caches());
-        Some(LandlockPolicy { grants: self.policy.grants(), network: self.network() })
+        Some(LandlockPolicy { rules: self.policy.grants(), network: self.network() })
     }
 
     fn network(&self) -> NetworkAccess {
@@ -176,18 +176,18 @@ impl Sandbox {
     /// Whether the kernel can hold a command to reading. The mode does not matter: a command that
     /// only reads loses nothing by it.
     pub(super) fn can_hold_readers(&self) -> bool {
-        self.kernel.holds_files()
+        self.kernel.restricts_files()
     }
 
     /// What a command may touch that only reads. `None` where the kernel cannot hold it to that.
     /// Blocks.
-    pub(super) fn fence_for_reading(&self) -> Option<LandlockPolicy> {
+    pub(super) fn reading_rules(&self) -> Option<LandlockPolicy> {
         if !self.can_hold_readers() {
             return None;
         }
         let is_on = self.is_on();
         let grants = if is_on { self.policy.reading_grants() } else { grants_to_read_all() };
-        Some(LandlockPolicy { grants, network: self.network() })
+        Some(LandlockPolicy { rules: grants, network: self.network() })
     }
 
     /// A temporary folder for commands, where the usual one is not for them.
@@ -196,7 +196,7 @@ impl Sandbox {
     }
 
     /// What the model is told before it runs anything.
-    pub(super) fn briefing(&self) -> Option<String> {
+    pub(super) fn model_description(&self) -> Option<String> {
         self.is_on().then(|| {
             let network =
                 if self.state.network == "no_tcp" { " They have no network." } else { "" };
@@ -222,18 +222,18 @@ impl Sandbox {
 }
 
 /// What is amiss, and what to do about it.
-fn gap(kernel: LandlockSupport, no_network: bool, exposed: &[PathBuf]) -> String {
+fn describe_gap(kernel: LandlockSupport, no_network: bool, exposed: &[PathBuf]) -> String {
     if kernel.abi == 0 {
         return "this kernel or container has no working Landlock".to_string();
     }
-    if !kernel.holds_files() {
+    if !kernel.restricts_files() {
         return format!(
             "this kernel's Landlock (version {}) cannot keep files from being emptied; it takes \
              version 3",
             kernel.abi
         );
     }
-    if no_network && !kernel.holds_tcp() {
+    if no_network && !kernel.restricts_tcp() {
         return format!(
             "this kernel's Landlock (version {}) cannot take the network away; it takes version 4",
             kernel.abi

@@ -22,14 +22,14 @@ pub(super) struct PolicyInputs<'a> {
 #[derive(Debug, Default)]
 pub(super) struct SandboxPolicy {
     /// Where the run works and what else the user allowed.
-    tree: Vec<PathBuf>,
+    working_tree: Vec<PathBuf>,
     /// Everything that may be written to.
     roots: Vec<PathBuf>,
     secrets: DeniedPlaces,
     /// What the user denied, so that it is never passed over in silence.
     denied_by_user: Vec<PathBuf>,
     /// Caches of installed tools. Made if they are missing.
-    wanted: Vec<PathBuf>,
+    tool_caches: Vec<PathBuf>,
     own_temp: Option<PathBuf>,
 }
 
@@ -41,7 +41,7 @@ impl SandboxPolicy {
     pub(super) fn new(inputs: &PolicyInputs<'_>) -> Result<Self, String> {
         let PolicyInputs { settings, around } = *inputs;
         let listed = |paths: &[String]| {
-            paths.iter().map(|path| around.place(path)).collect::<Result<Vec<_>, _>>()
+            paths.iter().map(|path| around.resolve_setting_path(path)).collect::<Result<Vec<_>, _>>()
         };
         let (allow_write, deny_write) =
             (listed(&settings.allow_write)?, listed(&settings.deny_write)?);
@@ -49,7 +49,7 @@ impl SandboxPolicy {
         let read_only = settings.mode == SandboxMode::ReadOnly;
         let scratch = resolve(around.scratch);
         let mut tree = around.tree();
-        let temporary = around.temporary();
+        let temporary = around.temporary_folders();
         let mut policy =
             Self { denied_by_user: [&deny_read[..], &deny_write].concat(), ..Self::default() };
         if read_only {
@@ -59,8 +59,8 @@ impl SandboxPolicy {
             policy.own_temp = lost.then(|| scratch.join("tmp"));
         } else {
             tree.extend(allow_write.iter().cloned());
-            policy.wanted = around.wanted_caches();
-            policy.roots = [&tree[..], &around.caches(), &policy.wanted, &temporary].concat();
+            policy.tool_caches = around.wanted_caches();
+            policy.roots = [&tree[..], &around.caches(), &policy.tool_caches, &temporary].concat();
         }
         policy.roots.retain(|root| !deny_write.iter().any(|denied| root.starts_with(denied)));
         policy.roots.push(scratch.clone());
@@ -72,8 +72,8 @@ impl SandboxPolicy {
         let mut allowed = [allow_read, around.tree(), vec![scratch]].concat();
         allowed.extend(allow_write);
         allowed.retain(|place| denied.iter().any(|denied| place.starts_with(denied)));
-        policy.secrets = DeniedPlaces { denied, allowed, kept: deny_write, read_only };
-        policy.tree = tree;
+        policy.secrets = DeniedPlaces { denied, allowed, write_protected: deny_write, read_only };
+        policy.working_tree = tree;
         Ok(policy)
     }
 
@@ -91,7 +91,7 @@ impl SandboxPolicy {
         let there = |place: &&PathBuf| fs::symlink_metadata(place).is_ok();
         let read = self.secrets.denied.iter().filter(|place| self.secrets.hides(place));
         let mut exposed: Vec<PathBuf> =
-            read.chain(&self.secrets.kept).filter(within).filter(there).cloned().collect();
+            read.chain(&self.secrets.write_protected).filter(within).filter(there).cloned().collect();
         exposed.sort();
         exposed.dedup();
         exposed
@@ -101,7 +101,7 @@ impl SandboxPolicy {
     pub(super) fn exposes_in_tree(&self) -> bool {
         self.exposed().iter().any(|place| {
             self.denied_by_user.contains(place)
-                || self.tree.iter().any(|root| place.starts_with(root))
+                || self.working_tree.iter().any(|root| place.starts_with(root))
         })
     }
 
@@ -118,15 +118,15 @@ impl SandboxPolicy {
         denied.extend(MEMORY.iter().map(PathBuf::from));
         // Below what is granted whole nothing can be taken out, nor need anything be granted.
         denied.retain(|place| !self.roots.iter().any(|root| place.starts_with(root)));
-        read(Path::new("/"), &denied, &mut grants);
+        grant_siblings(Path::new("/"), &denied, &mut grants);
         for allowed in &self.secrets.allowed {
             let deeper: Vec<PathBuf> =
                 denied.iter().filter(|place| *place != allowed).cloned().collect();
             let within: Vec<PathBuf> =
                 deeper.into_iter().filter(|place| place.starts_with(allowed)).collect();
-            read(allowed, &within, &mut grants);
+            grant_siblings(allowed, &within, &mut grants);
         }
-        grants.extend(devices());
+        grants.extend(device_grants());
         grants.extend(self.roots.iter().map(|root| PathRule::new(root, PathAccess::Change)));
         grants
     }
@@ -146,7 +146,7 @@ impl SandboxPolicy {
     /// Makes the caches of installed tools, and the temporary folder. What cannot be made is done
     /// without.
     pub(super) fn make_caches(&self) {
-        for folder in self.wanted.iter().filter(|folder| fs::symlink_metadata(folder).is_err()) {
+        for folder in self.tool_caches.iter().filter(|folder| fs::symlink_metadata(folder).is_err()) {
             let _ = fs::DirBuilder::new().recursive(true).mode(0o755).create(folder);
         }
         if let Some(folder) = &self.own_temp {
@@ -163,7 +163,7 @@ impl SandboxPolicy {
             };
         }
         let mut names: Vec<String> =
-            self.tree.iter().map(|folder| folder.display().to_string()).collect();
+            self.working_tree.iter().map(|folder| folder.display().to_string()).collect();
         names.dedup();
         format!("{}, temporary folders (/tmp) and tool caches", names.join(", "))
     }
@@ -173,12 +173,12 @@ impl SandboxPolicy {
 /// off.
 pub(super) fn grants_to_read_all() -> Vec<PathRule> {
     let all = [PathAccess::List, PathAccess::Read].map(|access| PathRule::new("/", access));
-    all.into_iter().chain(devices()).collect()
+    all.into_iter().chain(device_grants()).collect()
 }
 
 /// Grants the content of `folder` without the denied places in it, by granting what is beside
 /// them. What comes to be there later is not granted before the next command.
-fn read(folder: &Path, denied: &[PathBuf], grants: &mut Vec<PathRule>) {
+fn grant_siblings(folder: &Path, denied: &[PathBuf], grants: &mut Vec<PathRule>) {
     let within: Vec<PathBuf> =
         denied.iter().filter(|place| place.starts_with(folder)).cloned().collect();
     if within.is_empty() {
@@ -205,11 +205,11 @@ fn read(folder: &Path, denied: &[PathBuf], grants: &mut Vec<PathRule>) {
         }
     }
     for way in ways.iter().filter(|way| way.is_dir()) {
-        read(way, &within, grants);
+        grant_siblings(way, &within, grants);
     }
 }
 
-fn devices() -> impl Iterator<Item = PathRule> {
+fn device_grants() -> impl Iterator<Item = PathRule> {
     let further = fs::read_dir("/dev").into_iter().flatten().flatten();
     let further = further
         .filter(|entry| entry.file_name().as_encoded_bytes().starts_with(DEVICE_PREFIX.as_bytes()))
@@ -288,7 +288,7 @@ mod tests {
         let policy = ground.made(SandboxSettings { mode, ..SandboxSettings::default() });
         assert!(!policy.roots.contains(&ground.at("repo")));
         assert!(policy.roots.contains(&ground.at("config/scratch")));
-        assert!(policy.secrets().keeps(&ground.at("repo/x")).is_some());
+        assert!(policy.secrets().write_denial(&ground.at("repo/x")).is_some());
         // A checkout among temporary things takes these away from commands.
         let holds = |temp: &&str| ground.at("repo").starts_with(resolve(Path::new(temp)));
         assert_eq!(policy.own_temp().is_some(), TEMPORARY.iter().any(holds));
@@ -305,7 +305,7 @@ mod tests {
         };
         let policy = ground.made(settings);
         assert!(!policy.roots.contains(&ground.at("beside")));
-        assert!(policy.secrets().keeps(&ground.at("beside/x")).is_some());
+        assert!(policy.secrets().write_denial(&ground.at("beside/x")).is_some());
     }
 
     #[test]
@@ -333,10 +333,10 @@ mod tests {
         let ground = Ground::new();
         let mut grants = Vec::new();
         let denied = [ground.at("home/.ssh"), ground.at("home/.netrc")];
-        read(&ground.at("home"), &denied, &mut grants);
+        grant_siblings(&ground.at("home"), &denied, &mut grants);
         assert_eq!(grants, [PathRule::new(ground.at("home/.cache"), PathAccess::Read)]);
         grants.clear();
-        read(&ground.at("beside"), &denied, &mut grants);
+        grant_siblings(&ground.at("beside"), &denied, &mut grants);
         assert_eq!(grants, [PathRule::new(ground.at("beside"), PathAccess::Read)]);
     }
 

@@ -8,7 +8,7 @@ pub(in super::super) struct DeniedPlaces {
     pub(super) denied: Vec<PathBuf>,
     pub(super) allowed: Vec<PathBuf>,
     /// Places that are not to be written to.
-    pub(super) kept: Vec<PathBuf>,
+    pub(super) write_protected: Vec<PathBuf>,
     /// Nothing at all is to be written to.
     pub(super) read_only: bool,
 }
@@ -32,10 +32,10 @@ impl DeniedPlaces {
     }
 
     /// Whether a path must not be changed, and why.
-    pub(in super::super) fn keeps(&self, path: &Path) -> Option<&'static str> {
+    pub(in super::super) fn write_denial(&self, path: &Path) -> Option<&'static str> {
         if self.read_only {
             Some("nothing may be changed (--sandbox read-only)")
-        } else if self.kept.iter().any(|place| path.starts_with(place)) {
+        } else if self.write_protected.iter().any(|place| path.starts_with(place)) {
             Some("it is in sandbox.filesystem.denyWrite")
         } else {
             None

@@ -39,12 +39,12 @@ impl SandboxContext<'_> {
         self.variable(name).is_some_and(|value| Path::new(value).is_absolute())
     }
 
-    fn at_home(&self, name: &str) -> Option<PathBuf> {
+    fn home_path(&self, name: &str) -> Option<PathBuf> {
         self.home.map(|home| resolve(&home.join(name)))
     }
 
     /// Reads a path of the settings.
-    pub(super) fn place(&self, text: &str) -> Result<PathBuf, String> {
+    pub(super) fn resolve_setting_path(&self, text: &str) -> Result<PathBuf, String> {
         let bare = without_wildcard_end(text);
         if !is_sandbox_path(text) {
             return Err(format!(
@@ -68,7 +68,7 @@ impl SandboxContext<'_> {
         let cwd = resolve(self.cwd);
         let home = self.home.map(resolve);
         let mut tree = vec![];
-        if let Some(found) = repository::find(&cwd, home.as_deref()) {
+        if let Some(found) = repository::find_repository(&cwd, home.as_deref()) {
             tree.push(found.top);
             tree.extend(found.data);
         }
@@ -83,7 +83,7 @@ impl SandboxContext<'_> {
         tree
     }
 
-    pub(super) fn temporary(&self) -> Vec<PathBuf> {
+    pub(super) fn temporary_folders(&self) -> Vec<PathBuf> {
         let usual = TEMPORARY.iter().map(|path| resolve(Path::new(path)));
         let mut all: Vec<PathBuf> = self.folder("TMPDIR").into_iter().chain(usual).collect();
         all.sort();
@@ -92,19 +92,19 @@ impl SandboxContext<'_> {
     }
 
     fn cargo_home(&self) -> Option<PathBuf> {
-        self.folder("CARGO_HOME").or_else(|| self.at_home(".cargo"))
+        self.folder("CARGO_HOME").or_else(|| self.home_path(".cargo"))
     }
 
     /// Caches, there or not.
     pub(super) fn caches(&self) -> Vec<PathBuf> {
         let mut caches: Vec<PathBuf> =
             CACHE_VARIABLES.iter().filter_map(|name| self.folder(name)).collect();
-        caches.extend(CACHES.iter().filter_map(|name| self.at_home(name)));
-        caches.extend(self.folder("XDG_CACHE_HOME").or_else(|| self.at_home(".cache")));
+        caches.extend(CACHES.iter().filter_map(|name| self.home_path(name)));
+        caches.extend(self.folder("XDG_CACHE_HOME").or_else(|| self.home_path(".cache")));
         let cargo = ["registry", "git", ".package-cache", ".package-cache-mutate"];
         let cargo_home = self.cargo_home();
         caches.extend(cargo_home.iter().flat_map(|home| cargo.map(|name| home.join(name))));
-        let go = self.folder("GOPATH").or_else(|| self.at_home("go"));
+        let go = self.folder("GOPATH").or_else(|| self.home_path("go"));
         caches.extend(go.map(|go| go.join("pkg")));
         caches
     }
@@ -118,12 +118,12 @@ impl SandboxContext<'_> {
         if !is_home {
             return wanted;
         }
-        wanted.extend(self.folder("XDG_CACHE_HOME").or_else(|| self.at_home(".cache")));
+        wanted.extend(self.folder("XDG_CACHE_HOME").or_else(|| self.home_path(".cache")));
         if let Some(cargo) = self.cargo_home().filter(|_| installed("cargo")) {
             wanted.extend([cargo.join("registry"), cargo.join("git")]);
         }
-        wanted.extend(self.at_home(".npm").filter(|_| installed("npm")));
-        wanted.extend(self.at_home("go/pkg").filter(|_| installed("go")));
+        wanted.extend(self.home_path(".npm").filter(|_| installed("npm")));
+        wanted.extend(self.home_path("go/pkg").filter(|_| installed("go")));
         wanted
     }
 

@@ -29,7 +29,7 @@ const PRIVATE_V6: [(Ipv6Addr, u32, &str); 3] = [
 ];
 
 /// What is at an address, unless it is the open internet.
-pub(super) fn private(address: IpAddr) -> Option<&'static str> {
+pub(super) fn private_network(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(address) => private_v4(address),
         IpAddr::V6(address) => private_v6(address),
@@ -49,7 +49,7 @@ fn private_v6(address: Ipv6Addr) -> Option<&'static str> {
     if address.is_loopback() {
         return Some("this machine");
     }
-    if let Some(inner) = embedded(address) {
+    if let Some(inner) = embedded_ipv4(address) {
         return private_v4(inner);
     }
     let bits = u128::from(address);
@@ -65,7 +65,7 @@ fn private_v6(address: Ipv6Addr) -> Option<&'static str> {
 
 /// The address of version 4 that one of version 6 leads to: mapped, compatible, through NAT64 or
 /// through 6to4.
-fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
+fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let joined = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
     match address.segments() {
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low]
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     fn is_private(address: &str) -> bool {
-        private(address.parse().expect("an address")).is_some()
+        private_network(address.parse().expect("an address")).is_some()
     }
 
     #[test]

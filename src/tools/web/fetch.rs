@@ -8,7 +8,7 @@ use reqwest::{Response, StatusCode, Url};
 use tokio::time::{Instant, timeout_at};
 
 use super::guard::Private;
-use super::target::{is_same_site, parse};
+use super::target::{is_same_site, parse_url};
 
 /// How often the same site may send us on.
 const REDIRECTS_MAX: usize = 8;
@@ -17,8 +17,8 @@ pub(super) const BODY_BYTES_MAX: usize = 10 << 20;
 /// How much of the page beside an error is read, in bytes.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
-const AGENT: &str = concat!("outlast/", env!("CARGO_PKG_VERSION"), " (WebFetch)");
-const WANTED: &str = "text/markdown, text/html;q=0.9, application/xhtml+xml;q=0.9, text/*;q=0.8, \
+const USER_AGENT: &str = concat!("outlast/", env!("CARGO_PKG_VERSION"), " (WebFetch)");
+const ACCEPT: &str = "text/markdown, text/html;q=0.9, application/xhtml+xml;q=0.9, text/*;q=0.8, \
      application/json;q=0.8, */*;q=0.5";
 
 /// What came of asking for a page.
@@ -26,7 +26,7 @@ const WANTED: &str = "text/markdown, text/html;q=0.9, application/xhtml+xml;q=0.
 pub(super) enum FetchResult {
     Page(FetchedPage),
     /// The page is at another site, which nobody has allowed yet.
-    Elsewhere {
+    OtherSite {
         status: StatusCode,
         to: Url,
     },
@@ -61,11 +61,11 @@ where
     for _ in 0..=REDIRECTS_MAX {
         let answered = timeout_at(end, send(url.clone())).await;
         let response = answered.map_err(|_| late("the server did not answer"))??;
-        let Some(next) = onward(&response, &url)? else {
-            return read(response, url, end, &late).await.map(FetchResult::Page);
+        let Some(next) = redirect_target(&response, &url)? else {
+            return read_body(response, url, end, &late).await.map(FetchResult::Page);
         };
         if !is_same_site(&url, &next) {
-            return Ok(FetchResult::Elsewhere { status: response.status(), to: next });
+            return Ok(FetchResult::OtherSite { status: response.status(), to: next });
         }
         url = next;
     }
@@ -77,12 +77,12 @@ where
 /// # Errors
 /// Why there is no answer.
 pub(super) async fn send(client: &reqwest::Client, url: Url) -> Result<Response, String> {
-    let request = client.get(url).header(USER_AGENT, AGENT).header(ACCEPT, WANTED);
+    let request = client.get(url).header(USER_AGENT, USER_AGENT).header(ACCEPT, ACCEPT);
     request.send().await.map_err(|error| explain(&error))
 }
 
 /// Where an answer sends us.
-fn onward(response: &Response, from: &Url) -> Result<Option<Url>, String> {
+fn redirect_target(response: &Response, from: &Url) -> Result<Option<Url>, String> {
     let status = response.status().as_u16();
     let Some(place) =
         response.headers().get(LOCATION).filter(|_| matches!(status, 301 | 302 | 303 | 307 | 308))
@@ -93,10 +93,10 @@ fn onward(response: &Response, from: &Url) -> Result<Option<Url>, String> {
         |why: &str| format!("HTTP {status}: the site sends us to where nothing is fetched: {why}");
     let place = str::from_utf8(place.as_bytes()).map_err(|_| bad("no text"))?;
     let next = from.join(place).map_err(|error| bad(&error.to_string()))?;
-    parse(next.as_str()).map(Some).map_err(|why| bad(&why))
+    parse_url(next.as_str()).map(Some).map_err(|why| bad(&why))
 }
 
-async fn read(
+async fn read_body(
     mut response: Response,
     url: Url,
     end: Instant,

@@ -10,7 +10,7 @@ use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use super::super::permission::host_of;
-use super::address::private;
+use super::address::private_network;
 
 /// A host that is not on the open internet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,28 +44,28 @@ impl Resolve for AddressGuard {
         let host = name.as_str().to_owned();
         let looked_up = self.0.resolve(name);
         Box::pin(async move {
-            let found = admit(&host, looked_up.await?)?;
+            let found = filter_public(&host, looked_up.await?)?;
             Ok(Box::new(found.into_iter()) as Addrs)
         })
     }
 }
 
-fn admit(host: &str, found: Addrs) -> Result<Vec<SocketAddr>, Private> {
+fn filter_public(host: &str, found: Addrs) -> Result<Vec<SocketAddr>, Private> {
     let mut hidden = None;
     let mut open = Vec::new();
     for address in found {
-        match private(address.ip()) {
+        match private_network(address.ip()) {
             Some(what) => hidden = Some((address.ip(), what)),
             None => open.push(address),
         }
     }
     match hidden {
-        Some((address, what)) if open.is_empty() => Err(refuse(host, address, what)),
+        Some((address, what)) if open.is_empty() => Err(private_host(host, address, what)),
         Some(_) | None => Ok(open),
     }
 }
 
-fn refuse(host: &str, address: IpAddr, what: &str) -> Private {
+fn private_host(host: &str, address: IpAddr, what: &str) -> Private {
     Private { host: host.to_owned(), place: format!("{address}, {what}") }
 }
 
@@ -76,8 +76,8 @@ fn refuse(host: &str, address: IpAddr, what: &str) -> Private {
 pub(super) fn check_literal(url: &Url) -> Result<(), Private> {
     let host = host_of(url);
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    match bare.parse::<IpAddr>().ok().and_then(|address| Some((address, private(address)?))) {
-        Some((address, what)) => Err(refuse(&host, address, what)),
+    match bare.parse::<IpAddr>().ok().and_then(|address| Some((address, private_network(address)?))) {
+        Some((address, what)) => Err(private_host(&host, address, what)),
         None => Ok(()),
     }
 }

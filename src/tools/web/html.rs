@@ -11,12 +11,12 @@ use markup5ever_rcdom::{Handle, Node, NodeData};
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::sink::{HtmlTree, grow};
+use super::sink::{HtmlTree, parse_bounded};
 
 /// No honest page takes longer.
-const PATIENCE: Duration = Duration::from_secs(20);
+const CONVERSION_TIMEOUT: Duration = Duration::from_secs(20);
 /// Conversions at once: what goes on after its time was up counts as well.
-const AT_ONCE: usize = 4;
+const CONVERSIONS_MAX: usize = 4;
 /// The converter calls itself for each level of a page, so deeper ones are laid flat.
 const LEVELS_MAX: usize = 200;
 /// Enough for so many levels of an unoptimized build. What is not used is not taken.
@@ -41,7 +41,7 @@ pub(super) struct PageConverter(std::sync::Arc<Semaphore>);
 
 impl Default for PageConverter {
     fn default() -> Self {
-        Self(std::sync::Arc::new(Semaphore::new(AT_ONCE)))
+        Self(std::sync::Arc::new(Semaphore::new(CONVERSIONS_MAX)))
     }
 }
 
@@ -59,21 +59,21 @@ impl PageConverter {
             let (tell, told) = oneshot::channel();
             let body = move || {
                 // Nobody may be there to listen any more.
-                let _ = tell.send(markdown(&html, &stop));
+                let _ = tell.send(to_markdown(&html, &stop));
                 drop(permit);
             };
             let named = thread::Builder::new().name("html".to_owned()).stack_size(STACK_BYTES);
             named.spawn(body).map_err(|error| format!("no thread can be started: {error}"))?;
             told.await.map_err(|_| "the converter failed on it".to_owned())
         };
-        let end = tokio::time::timeout(PATIENCE, work).await;
-        end.unwrap_or_else(|_| Err(format!("that takes longer than {}s", PATIENCE.as_secs())))
+        let end = tokio::time::timeout(CONVERSION_TIMEOUT, work).await;
+        end.unwrap_or_else(|_| Err(format!("that takes longer than {}s", CONVERSION_TIMEOUT.as_secs())))
     }
 }
 
-fn markdown(html: &str, stop: &CancellationToken) -> ConvertedPage {
-    let HtmlTree { document, cut } = grow(html, stop);
-    flatten(&document);
+fn to_markdown(html: &str, stop: &CancellationToken) -> ConvertedPage {
+    let HtmlTree { document, cut } = parse_bounded(html, stop);
+    flatten_deep_elements(&document);
     let title = title(&document);
     let options = Options {
         bullet_list_marker: BulletListMarker::Dash,
@@ -86,7 +86,7 @@ fn markdown(html: &str, stop: &CancellationToken) -> ConvertedPage {
 }
 
 /// Puts all that lies too deep side by side, as text only.
-fn flatten(document: &Handle) {
+fn flatten_deep_elements(document: &Handle) {
     let mut open = vec![(Rc::clone(document), 0)];
     while let Some((node, level)) = open.pop() {
         if level < LEVELS_MAX {

@@ -12,4 +12,4 @@ mod target;
 mod visit;
 
 pub use settings::{MakeClient, WebClient, WebSettings};
-pub(super) use visit::{WebFetcher, deed, fetch};
+pub(super) use visit::{WebFetcher, requested_access, fetch};

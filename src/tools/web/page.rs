@@ -2,7 +2,7 @@
 
 use encoding_rs::{Encoding, UTF_8};
 
-use super::super::media::{MediaKind, kind};
+use super::super::media::{MediaKind, detect};
 use super::super::text;
 
 /// How far into a page it is looked for what it says of its own encoding, in bytes.
@@ -19,8 +19,8 @@ pub(super) enum PageKind {
 }
 
 /// Tells by what it is said to be, and where that says nothing by how it begins.
-pub(super) fn nature(content_type: Option<&str>, body: &[u8]) -> PageKind {
-    match kind(body) {
+pub(super) fn page_type(content_type: Option<&str>, body: &[u8]) -> PageKind {
+    match detect(body) {
         Some(MediaKind::Pdf) => return PageKind::File("PDF"),
         Some(MediaKind::Picture(_)) => return PageKind::File("picture"),
         None => {}
@@ -30,7 +30,7 @@ pub(super) fn nature(content_type: Option<&str>, body: &[u8]) -> PageKind {
     match said {
         "text/html" | "application/xhtml+xml" => PageKind::Html,
         "" | "application/octet-stream" if text::is_binary(body) => PageKind::Other,
-        "" if begins_as_html(body) => PageKind::Html,
+        "" if starts_like_html(body) => PageKind::Html,
         "" | "application/octet-stream" => PageKind::Text,
         _ if is_text(said) => PageKind::Text,
         _ => PageKind::Other,
@@ -59,7 +59,7 @@ fn is_text(said: &str) -> bool {
     family == "text" || matches!(family, "application" | "image" | "model") && WORDS.contains(&kind)
 }
 
-fn begins_as_html(body: &[u8]) -> bool {
+fn starts_like_html(body: &[u8]) -> bool {
     let start = String::from_utf8_lossy(&body[..body.len().min(PREAMBLE)]).to_ascii_lowercase();
     let start = start.trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']);
     start.starts_with("<!doctype html") || start.starts_with("<html")
@@ -121,7 +121,7 @@ mod tests {
             (Some("image/gif"), "GIF89a", PageKind::File("picture")),
             (Some("image/png"), "no picture", PageKind::Other),
         ] {
-            assert_eq!(super::nature(said, body.as_bytes()), nature, "{said:?} {body}");
+            assert_eq!(super::page_type(said, body.as_bytes()), nature, "{said:?} {body}");
         }
     }
 

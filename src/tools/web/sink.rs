@@ -20,7 +20,7 @@ const NODES_MAX: usize = 100_000;
 /// How deep the elements of a page may lie. Browsers stop at about as many.
 const DEPTH_MAX: usize = 512;
 /// How many bytes are fed at once.
-const PIECE: usize = 1024;
+const CHUNK_BYTES: usize = 1024;
 
 /// A page as a tree.
 pub(super) struct HtmlTree {
@@ -30,7 +30,7 @@ pub(super) struct HtmlTree {
 }
 
 /// Reads a page.
-pub(super) fn grow(html: &str, stop: &CancellationToken) -> HtmlTree {
+pub(super) fn parse_bounded(html: &str, stop: &CancellationToken) -> HtmlTree {
     let options = ParseOpts {
         // What a page says to those without scripts is for us.
         tree_builder: TreeBuilderOpts { scripting_enabled: false, ..TreeBuilderOpts::default() },
@@ -40,10 +40,10 @@ pub(super) fn grow(html: &str, stop: &CancellationToken) -> HtmlTree {
     let mut rest = html;
     let mut cut = None;
     while !rest.is_empty() && cut.is_none() {
-        let (piece, after) = rest.split_at(rest.floor_char_boundary(PIECE));
+        let (piece, after) = rest.split_at(rest.floor_char_boundary(CHUNK_BYTES));
         parser.process(StrTendril::from_slice(piece));
         rest = after;
-        cut = parser.tokenizer.sink.sink.excess(stop);
+        cut = parser.tokenizer.sink.sink.exceeded_limit(stop);
     }
     let cut = cut.filter(|_| !rest.is_empty());
     HtmlTree { document: parser.finish().document, cut }
@@ -65,7 +65,7 @@ impl Default for HtmlSink {
 
 impl HtmlSink {
     /// What there is too much of.
-    fn excess(&self, stop: &CancellationToken) -> Option<&'static str> {
+    fn exceeded_limit(&self, stop: &CancellationToken) -> Option<&'static str> {
         if stop.is_cancelled() {
             Some("the run ends")
         } else if self.nodes.get() > NODES_MAX {

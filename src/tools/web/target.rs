@@ -5,15 +5,15 @@ use reqwest::Url;
 use super::super::permission::host_of;
 
 /// No honest address is longer, in bytes.
-const LONGEST: usize = 8192;
+const URL_BYTES_MAX: usize = 8192;
 
 /// Reads an address as the model writes it.
 ///
 /// # Errors
 /// Why it is not fetched.
-pub(super) fn parse(text: &str) -> Result<Url, String> {
-    if text.len() > LONGEST {
-        return Err(format!("the url is longer than {LONGEST} bytes"));
+pub(super) fn parse_url(text: &str) -> Result<Url, String> {
+    if text.len() > URL_BYTES_MAX {
+        return Err(format!("the url is longer than {URL_BYTES_MAX} bytes"));
     }
     let mut url = Url::parse(text.trim()).map_err(|error| {
         format!("the url is no address ({error}); write it whole, like https://example.com/page")
@@ -62,10 +62,10 @@ mod tests {
             "http://exa mple.com/",
             "http://example.com:99999/",
         ] {
-            assert!(parse(text).is_err(), "{text}");
+            assert!(parse_url(text).is_err(), "{text}");
         }
-        assert!(parse(&format!("http://example.com/{}", "a".repeat(9000))).is_err());
-        let url = parse(" https://Example.com/a?b#c ").expect("an address");
+        assert!(parse_url(&format!("http://example.com/{}", "a".repeat(9000))).is_err());
+        let url = parse_url(" https://Example.com/a?b#c ").expect("an address");
         assert_eq!(url.as_str(), "https://example.com/a?b");
     }
 

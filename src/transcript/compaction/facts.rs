@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::super::Message;
-use super::super::dealings::{ToolExchange, dealings};
+use super::super::dealings::{ToolExchange, tool_exchanges};
 use super::super::excerpt::{excerpt, one_line};
 use super::CutPoint;
 use super::rebuild::RESTORED_FILES;
@@ -57,12 +57,12 @@ pub(super) struct FailedCall {
 }
 
 impl WorkFacts {
-    pub(super) fn read(text: &str) -> Self {
+    pub(super) fn parse(text: &str) -> Self {
         serde_json::from_str(text).unwrap_or_default()
     }
 
     /// `None` when there is nothing to say.
-    pub(super) fn write(&self) -> Option<String> {
+    pub(super) fn to_json(&self) -> Option<String> {
         if *self == Self::default() {
             return None;
         }
@@ -70,30 +70,30 @@ impl WorkFacts {
     }
 
     /// Adds what `older` tells. To-dos that are written anew in `kept` are seen there.
-    pub(super) fn gather(mut self, older: &[Message], kept: &[Message]) -> Self {
-        for dealing in dealings(older) {
+    pub(super) fn with_facts_of(mut self, older: &[Message], kept: &[Message]) -> Self {
+        for dealing in tool_exchanges(older) {
             if dealing.is_error {
-                self.fail(&dealing);
+                self.add_failure(&dealing);
             } else if let Some(todos) = todos(&dealing) {
                 self.open_todos = todos;
-            } else if let Some((path, state)) = touched(&dealing) {
-                self.touch(path, state);
+            } else if let Some((path, state)) = file_of_call(&dealing) {
+                self.add_file(path, state);
             }
         }
-        if dealings(kept).any(|dealing| !dealing.is_error && todos(&dealing).is_some()) {
+        if tool_exchanges(kept).any(|dealing| !dealing.is_error && todos(&dealing).is_some()) {
             self.open_todos.clear();
         }
         self
     }
 
-    fn fail(&mut self, dealing: &ToolExchange<'_>) {
+    fn add_failure(&mut self, dealing: &ToolExchange<'_>) {
         let said = excerpt(dealing.text().trim(), FAILURE_MAX);
-        self.last_failures.push(FailedCall { call: dealing.label(), said });
+        self.last_failures.push(FailedCall { call: dealing.call_label(), said });
         let surplus = self.last_failures.len().saturating_sub(FAILURES_MAX);
         self.last_failures.drain(..surplus);
     }
 
-    fn touch(&mut self, path: &str, state: FileState) {
+    fn add_file(&mut self, path: &str, state: FileState) {
         let before = self.files.iter().position(|file| file.path == path);
         let before = before.map(|at| self.files.remove(at).state);
         let state = match before {
@@ -109,8 +109,8 @@ impl WorkFacts {
     }
 
     /// Drops what matters least, until it takes at most `limit` bytes. Open to-dos stay.
-    pub(super) fn fit(mut self, limit: usize) -> Self {
-        while self.write().is_some_and(|text| text.len() > limit) {
+    pub(super) fn shrink_to(mut self, limit: usize) -> Self {
+        while self.to_json().is_some_and(|text| text.len() > limit) {
             let read = self.files.iter().position(|file| file.state == FileState::Read);
             if let Some(at) = read {
                 self.files.remove(at);
@@ -140,7 +140,7 @@ fn todos(dealing: &ToolExchange<'_>) -> Option<Vec<TodoFact>> {
     Some(items.iter().filter_map(todo).collect())
 }
 
-fn touched<'a>(dealing: &ToolExchange<'a>) -> Option<(&'a str, FileState)> {
+fn file_of_call<'a>(dealing: &ToolExchange<'a>) -> Option<(&'a str, FileState)> {
     let (argument, state) = match dealing.name {
         "Read" => ("file_path", FileState::Read),
         "Write" => ("file_path", FileState::Written),
@@ -168,15 +168,15 @@ pub struct ReadFile {
 pub fn recently_read(messages: &[Message], cut: &CutPoint) -> Vec<ReadFile> {
     let fine = |dealing: &ToolExchange<'_>| !dealing.is_error;
     let shown = |path: &str| {
-        dealings(cut.kept(messages)).filter(fine).any(|dealing| {
+        tool_exchanges(cut.kept(messages)).filter(fine).any(|dealing| {
             // An edit shows only what it changed.
-            matches!(touched(&dealing), Some((same, FileState::Read | FileState::Written)) if same == path)
+            matches!(file_of_call(&dealing), Some((same, FileState::Read | FileState::Written)) if same == path)
         })
     };
     let mut readings: Vec<ReadFile> = Vec::new();
-    let older: Vec<ToolExchange<'_>> = dealings(cut.older(messages)).filter(fine).collect();
+    let older: Vec<ToolExchange<'_>> = tool_exchanges(cut.older(messages)).filter(fine).collect();
     for dealing in older.iter().rev() {
-        let Some((path, state)) = touched(dealing) else { continue };
+        let Some((path, state)) = file_of_call(dealing) else { continue };
         if readings.len() == RESTORED_FILES {
             break;
         }

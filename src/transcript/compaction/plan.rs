@@ -42,7 +42,7 @@ pub fn plan(messages: &[Message], room: u64, density: TokenDensity) -> Option<Cu
     // Each message is measured once: this is asked before every request when room is short.
     let sizes: Vec<ContentSize> = messages.iter().map(|message| ContentSize::of(&message.content)).collect();
     let guess =
-        |part: &[ContentSize]| part.iter().copied().fold(ContentSize::default(), ContentSize::plus).guess(density);
+        |part: &[ContentSize]| part.iter().copied().fold(ContentSize::default(), ContentSize::plus).estimate_tokens(density);
     let budget = room.min(guess(&sizes)) / 4;
     let starts = messages.iter().enumerate().filter(|(_, m)| m.role == Role::Assistant);
     let mut from = messages.len();
@@ -56,7 +56,7 @@ pub fn plan(messages: &[Message], room: u64, density: TokenDensity) -> Option<Cu
     }
     let cut = CutPoint { from, room, density };
     let older = cut.older(messages);
-    let task = density.of_blocks(&ConversationRoot::of(older).task);
+    let task = density.of_blocks(&ConversationRoot::parse(older).task);
     let worth = guess(&sizes[..older.len()]).saturating_sub(task) >= OLDER_MIN;
     (worth && from < messages.len()).then_some(cut)
 }

@@ -8,7 +8,7 @@ use super::super::excerpt::{EXCERPT_MIN, excerpt, excerpt_within, fair_share};
 use super::super::{Block, Message, Role};
 use super::CutPoint;
 use super::root::ConversationRoot;
-use super::shrink::squeeze;
+use super::shrink::cut_results;
 
 /// How many files come back after a compaction. A model works on a handful at a time; more would
 /// refill the window that was just emptied.
@@ -36,7 +36,7 @@ pub struct CompactionInputs<'a> {
     /// Files read again from disk, in the order of [`super::recently_read`].
     pub restored: &'a [RestoredFile],
     /// Texts in the user's messages that are not the user's: the nudges.
-    pub ours: &'a [&'a str],
+    pub own_texts: &'a [&'a str],
 }
 
 /// A file as it is now.
@@ -63,16 +63,16 @@ pub fn rebuild(
     carried: &CompactionInputs<'_>,
 ) -> Vec<Message> {
     let mut kept = messages.split_off(cut.from().min(messages.len()));
-    let root = fill(&messages, &kept, cut, summary, carried).into_message();
+    let root = build_root(&messages, &kept, cut, summary, carried).into_message();
     let left = (cut.room / 4 * 3).saturating_sub(cut.density.of(slice::from_ref(&root)));
-    squeeze(&mut kept, left.max(cut.room / 4), cut.density);
+    cut_results(&mut kept, left.max(cut.room / 4), cut.density);
     let mut messages = vec![root];
     messages.extend(kept);
     messages
 }
 
 /// The root in the place of `older`, filled in the order of what matters most.
-fn fill(
+fn build_root(
     older: &[Message],
     kept: &[Message],
     cut: &CutPoint,
@@ -80,26 +80,26 @@ fn fill(
     carried: &CompactionInputs<'_>,
 ) -> ConversationRoot {
     let density = cut.density;
-    let mut root = ConversationRoot::of(older);
+    let mut root = ConversationRoot::parse(older);
     let taken_away = density.of(older).saturating_sub(density.of_blocks(&root.task));
     shorten_task(&mut root.task, cut);
-    root.later.extend(later_words(&older[1.min(older.len())..]));
-    root.later.retain(|text| !carried.ours.iter().any(|own| text.starts_with(own)));
-    root.later = newest(root.later, whole(density.bytes(cut.room / LATER_SHARE)));
-    root.facts = root.facts.gather(older, kept).fit(whole(density.bytes(taken_away / 2)));
+    root.later.extend(later_texts(&older[1.min(older.len())..]));
+    root.later.retain(|text| !carried.own_texts.iter().any(|own| text.starts_with(own)));
+    root.later = newest_within(root.later, saturating_usize(density.bytes(cut.room / LATER_SHARE)));
+    root.facts = root.facts.with_facts_of(older, kept).shrink_to(saturating_usize(density.bytes(taken_away / 2)));
     root.summary.clear();
     root.files.clear();
     let frame = density.tokens(SECTION);
     let left = |root: &ConversationRoot| {
-        taken_away.saturating_sub(density.of_blocks(&root.besides_the_task())).saturating_sub(frame)
+        taken_away.saturating_sub(density.of_blocks(&root.all_but_task())).saturating_sub(frame)
     };
     let summary = Some(summary.trim()).filter(|summary| !summary.is_empty()).unwrap_or(NO_SUMMARY);
     root.summary = excerpt_within(summary, left(&root), density);
-    root.files = restore(carried.restored, left(&root), cut);
+    root.files = restore_files(carried.restored, left(&root), cut);
     root
 }
 
-fn whole(bytes: u64) -> usize {
+fn saturating_usize(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
@@ -121,7 +121,7 @@ fn shorten_task(task: &mut [Block], cut: &CutPoint) {
 }
 
 /// What was said to the model in messages that answer no call.
-fn later_words(rounds: &[Message]) -> impl Iterator<Item = String> {
+fn later_texts(rounds: &[Message]) -> impl Iterator<Item = String> {
     let said = rounds.iter().filter(|message| {
         let answers = |block: &Block| matches!(block, Block::ToolResult { .. });
         message.role == Role::User && !message.content.iter().any(answers)
@@ -131,7 +131,7 @@ fn later_words(rounds: &[Message]) -> impl Iterator<Item = String> {
 
 /// The newest of `texts` that take at most `limit` bytes; of one that is alone too long, its
 /// ends.
-fn newest(texts: Vec<String>, limit: usize) -> Vec<String> {
+fn newest_within(texts: Vec<String>, limit: usize) -> Vec<String> {
     let mut left = limit;
     let mut kept = VecDeque::new();
     for text in texts.into_iter().rev() {
@@ -148,7 +148,7 @@ fn newest(texts: Vec<String>, limit: usize) -> Vec<String> {
 }
 
 /// As many files as fit in `left` tokens, each cut to its share.
-fn restore(files: &[RestoredFile], left: u64, cut: &CutPoint) -> Vec<String> {
+fn restore_files(files: &[RestoredFile], left: u64, cut: &CutPoint) -> Vec<String> {
     let mut left = left.min(RESTORED_ALL).min(cut.room / RESTORED_SHARE);
     let mut texts = Vec::new();
     for file in files.iter().take(RESTORED_FILES) {

@@ -1,7 +1,7 @@
 //! The older part of a conversation as plain text, for the model that summarises it.
 
-use super::super::dealings::{label, stub, text_of};
-use super::super::excerpt::{EXCERPT_MIN, excerpt, fair_share, within};
+use super::super::dealings::{label, placeholder, text_of};
+use super::super::excerpt::{EXCERPT_MIN, excerpt, fair_share, shrink_until_fits};
 use super::super::{Block, TokenDensity, Message, Role};
 use super::root::ConversationRoot;
 
@@ -18,14 +18,14 @@ struct RenderedPiece {
 /// What is cut first: traffic, then words.
 #[derive(Clone, Copy, PartialEq)]
 enum PieceKind {
-    Words,
+    Text,
     /// What tools were given and gave.
-    Traffic,
+    ToolTraffic,
 }
 
 impl RenderedPiece {
     fn words(heading: &str, body: impl Into<String>) -> Self {
-        Self { heading: heading.to_owned(), body: body.into(), kind: PieceKind::Words }
+        Self { heading: heading.to_owned(), body: body.into(), kind: PieceKind::Text }
     }
 
     /// What it takes besides its body: the heading and the line ends around it.
@@ -39,10 +39,10 @@ impl RenderedPiece {
 /// quarter of the rounds, from the oldest on, and a quarter of the text are left out.
 pub fn render(older: &[Message], room: u64, density: TokenDensity, drops: u8) -> String {
     let drops = usize::from(drops.min(DROPS_MAX));
-    within(room, density, |limit| text_of_at_most(limit, older, drops))
+    shrink_until_fits(room, density, |limit| render_at_most(limit, older, drops))
 }
 
-fn text_of_at_most(limit: usize, older: &[Message], drops: usize) -> String {
+fn render_at_most(limit: usize, older: &[Message], drops: usize) -> String {
     let (opening, mut rounds) = pieces(older);
     let size = |pieces: &[RenderedPiece]| {
         pieces.iter().map(|piece| piece.frame() + piece.body.len()).fold(0, usize::saturating_add)
@@ -54,12 +54,12 @@ fn text_of_at_most(limit: usize, older: &[Message], drops: usize) -> String {
     let mut pieces = opening;
     let first_round = pieces.len();
     pieces.extend(rounds.into_iter().flatten());
-    fit(pieces, first_round, dropped > 0, limit)
+    fit_pieces(pieces, first_round, dropped > 0, limit)
 }
 
 /// What the conversation opens with, and its rounds.
 fn pieces(older: &[Message]) -> (Vec<RenderedPiece>, Vec<Vec<RenderedPiece>>) {
-    let root = ConversationRoot::of(older);
+    let root = ConversationRoot::parse(older);
     let task: Vec<String> = root.task.iter().filter_map(plain).collect();
     let mut opening = vec![RenderedPiece::words("The task", task.join("\n"))];
     opening.extend(root.later.iter().map(|text| RenderedPiece::words("User", text.as_str())));
@@ -79,7 +79,7 @@ fn pieces(older: &[Message]) -> (Vec<RenderedPiece>, Vec<Vec<RenderedPiece>>) {
 }
 
 fn plain(block: &Block) -> Option<String> {
-    text_of(block).map(str::to_owned).or_else(|| stub(block))
+    text_of(block).map(str::to_owned).or_else(|| placeholder(block))
 }
 
 fn piece(role: Role, block: &Block, before: &[Block]) -> Option<RenderedPiece> {
@@ -91,7 +91,7 @@ fn piece(role: Role, block: &Block, before: &[Block]) -> Option<RenderedPiece> {
         Block::ToolUse { name, input, .. } => RenderedPiece {
             heading: format!("Assistant calls {}", label(name, input)),
             body: input.to_string(),
-            kind: PieceKind::Traffic,
+            kind: PieceKind::ToolTraffic,
         },
         Block::ToolResult { tool_use_id, content, is_error } => {
             let called = before.iter().find_map(|block| match block {
@@ -110,11 +110,11 @@ fn piece(role: Role, block: &Block, before: &[Block]) -> Option<RenderedPiece> {
             RenderedPiece {
                 heading: format!("Result of {}{failed}", called.unwrap_or_default()),
                 body: parts.join("\n"),
-                kind: PieceKind::Traffic,
+                kind: PieceKind::ToolTraffic,
             }
         }
         Block::Image { .. } | Block::Document { .. } | Block::Other(_) => {
-            RenderedPiece::words("User", stub(block)?)
+            RenderedPiece::words("User", placeholder(block)?)
         }
         Block::Thinking { .. } | Block::RedactedThinking { .. } => return None,
     })
@@ -122,7 +122,7 @@ fn piece(role: Role, block: &Block, before: &[Block]) -> Option<RenderedPiece> {
 
 /// Cuts bodies, traffic first, until all fits; where that is not enough, leaves out what is
 /// oldest after the opening.
-fn fit(mut pieces: Vec<RenderedPiece>, first_round: usize, gap: bool, limit: usize) -> String {
+fn fit_pieces(mut pieces: Vec<RenderedPiece>, first_round: usize, gap: bool, limit: usize) -> String {
     const GAP: &str = "(Earlier rounds are left out.)";
     let frames: usize = pieces.iter().map(RenderedPiece::frame).sum();
     let least = |piece: &RenderedPiece| piece.frame() + piece.body.len().min(EXCERPT_MIN);
@@ -134,8 +134,8 @@ fn fit(mut pieces: Vec<RenderedPiece>, first_round: usize, gap: bool, limit: usi
     }
     let gone: usize = pieces.drain(first_round..surplus).map(|piece| piece.frame()).sum();
     let room = limit.saturating_sub(GAP.len() + 4).saturating_sub(frames - gone);
-    squeeze(&mut pieces, PieceKind::Traffic, room);
-    squeeze(&mut pieces, PieceKind::Words, room);
+    cut_bodies(&mut pieces, PieceKind::ToolTraffic, room);
+    cut_bodies(&mut pieces, PieceKind::Text, room);
     let mut text = String::new();
     for (at, piece) in pieces.iter().enumerate() {
         if at == first_round && (gap || gone > 0) {
@@ -152,7 +152,7 @@ fn fit(mut pieces: Vec<RenderedPiece>, first_round: usize, gap: bool, limit: usi
 }
 
 /// Cuts the bodies of a kind so that all bodies together take at most `room` bytes.
-fn squeeze(pieces: &mut [RenderedPiece], kind: PieceKind, room: usize) {
+fn cut_bodies(pieces: &mut [RenderedPiece], kind: PieceKind, room: usize) {
     let length = |piece: &RenderedPiece| u64::try_from(piece.body.len()).unwrap_or(u64::MAX);
     let others = pieces.iter().filter(|piece| piece.kind != kind);
     let others = others.map(length).fold(0, u64::saturating_add);

@@ -17,7 +17,7 @@ const FACTS: &str = "[outlast] Recorded by the program, and right where the summ
                      open to-dos; files touched, the latest last; the latest failures, which may \
                      have been solved since:";
 const FILES: &str = "[outlast] Files worked on lately, as they are now:";
-const GO_ON: &str = "[outlast] The latest messages follow as they were. Go on with the task from \
+const CONTINUE: &str = "[outlast] The latest messages follow as they were. Go on with the task from \
                      there. Do not start over, and do not repeat what is done.";
 
 /// What the first messages of a conversation hold.
@@ -50,13 +50,13 @@ enum RootPart {
 }
 
 impl RootPart {
-    fn begun_by(block: &Block) -> Option<Self> {
+    fn from_marker(block: &Block) -> Option<Self> {
         Some(match text_of(block)? {
             LATER => Self::Later,
             SUMMARY => Self::Summary,
             FACTS => Self::Facts,
             FILES => Self::Files,
-            GO_ON => Self::Added,
+            CONTINUE => Self::Added,
             _ => return None,
         })
     }
@@ -64,7 +64,7 @@ impl RootPart {
 
 impl ConversationRoot {
     /// Reads the first message. One that no compaction made is the task.
-    pub(super) fn of(messages: &[Message]) -> Self {
+    pub(super) fn parse(messages: &[Message]) -> Self {
         let Some(first) = messages.first().filter(|first| first.role == Role::User) else {
             return Self::default();
         };
@@ -73,7 +73,7 @@ impl ConversationRoot {
         }
         let (mut root, mut part) = (Self::default(), RootPart::Task);
         for block in &first.content[1..] {
-            if let Some(next) = RootPart::begun_by(block).filter(|_| part != RootPart::Added) {
+            if let Some(next) = RootPart::from_marker(block).filter(|_| part != RootPart::Added) {
                 part = next;
                 continue;
             }
@@ -81,7 +81,7 @@ impl ConversationRoot {
                 (RootPart::Task, _) => root.task.push(block.clone()),
                 (RootPart::Later | RootPart::Added, Some(text)) => root.later.push(text.to_owned()),
                 (RootPart::Summary, Some(text)) => root.summary.push_str(text),
-                (RootPart::Facts, Some(text)) => root.facts = WorkFacts::read(text),
+                (RootPart::Facts, Some(text)) => root.facts = WorkFacts::parse(text),
                 (RootPart::Files, Some(text)) => root.files.push(text.to_owned()),
                 (_, None) => {}
             }
@@ -90,7 +90,7 @@ impl ConversationRoot {
     }
 
     /// Everything but the task's own blocks.
-    pub(super) fn besides_the_task(&self) -> Vec<Block> {
+    pub(super) fn all_but_task(&self) -> Vec<Block> {
         let mut content = vec![Block::text(TASK)];
         let mut section = |mark: &str, texts: &[String]| {
             let texts = texts.iter().filter(|text| !text.trim().is_empty());
@@ -102,14 +102,14 @@ impl ConversationRoot {
         };
         section(LATER, &self.later);
         section(SUMMARY, slice::from_ref(&self.summary));
-        section(FACTS, self.facts.write().as_slice());
+        section(FACTS, self.facts.to_json().as_slice());
         section(FILES, &self.files);
-        content.push(Block::text(GO_ON));
+        content.push(Block::text(CONTINUE));
         content
     }
 
     pub(super) fn into_message(self) -> Message {
-        let mut content = self.besides_the_task();
+        let mut content = self.all_but_task();
         content.splice(1..1, self.task);
         Message::user(content)
     }

@@ -1,6 +1,6 @@
 //! Cuts tool results down when even the latest round is too large for the window.
 
-use super::super::dealings::{stub, text_of};
+use super::super::dealings::{placeholder, text_of};
 use super::super::excerpt::{EXCERPT_MIN, excerpt_within, fair_share};
 use super::super::{Block, TokenDensity, Message, Role};
 
@@ -11,13 +11,13 @@ pub fn shrink(messages: &mut [Message], room: u64, density: TokenDensity) -> u64
     let start = last_round(messages);
     let round = &mut messages[start..];
     let before = density.of(round);
-    squeeze(round, room / 2, density);
+    cut_results(round, room / 2, density);
     before.saturating_sub(density.of(round))
 }
 
 /// Whether [`shrink`] would change anything.
 pub fn can_shrink(messages: &[Message], room: u64, density: TokenDensity) -> bool {
-    squeezing(&messages[last_round(messages)..], room / 2, density).is_some()
+    plan_cuts(&messages[last_round(messages)..], room / 2, density).is_some()
 }
 
 /// Where the last round starts: with the model's last word.
@@ -35,15 +35,15 @@ struct RoundShrink {
 
 /// Cuts the results in `messages` until all of it takes at most `limit` tokens, or until they
 /// cannot be cut any more.
-pub(super) fn squeeze(messages: &mut [Message], limit: u64, density: TokenDensity) {
-    let Some(RoundShrink { share, without_media }) = squeezing(messages, limit, density) else {
+pub(super) fn cut_results(messages: &mut [Message], limit: u64, density: TokenDensity) {
+    let Some(RoundShrink { share, without_media }) = plan_cuts(messages, limit, density) else {
         return;
     };
     let blocks = messages.iter_mut().flat_map(|message| &mut message.content);
     for block in blocks {
         let Block::ToolResult { content, .. } = block else { continue };
         for block in content {
-            match (stub(block), block) {
+            match (placeholder(block), block) {
                 (_, Block::Text { text }) if is_too_long(text, share, density) => {
                     *text = excerpt_within(text, share, density);
                 }
@@ -55,7 +55,7 @@ pub(super) fn squeeze(messages: &mut [Message], limit: u64, density: TokenDensit
 }
 
 /// `None` when nothing has to be cut, or nothing can be.
-fn squeezing(messages: &[Message], limit: u64, density: TokenDensity) -> Option<RoundShrink> {
+fn plan_cuts(messages: &[Message], limit: u64, density: TokenDensity) -> Option<RoundShrink> {
     let all = density.of(messages);
     if all <= limit {
         return None;
@@ -67,7 +67,7 @@ fn squeezing(messages: &[Message], limit: u64, density: TokenDensity) -> Option<
     let texts: Vec<&str> = blocks.iter().filter_map(|block| text_of(block)).collect();
     let sizes: Vec<u64> = texts.iter().map(|text| density.of_text(text)).collect();
     let others = all.saturating_sub(sizes.iter().copied().fold(0, u64::saturating_add));
-    let without_media = others > limit && blocks.iter().any(|block| stub(block).is_some());
+    let without_media = others > limit && blocks.iter().any(|block| placeholder(block).is_some());
     let share = fair_share(sizes, limit.saturating_sub(others));
     let helps = without_media || texts.iter().any(|text| is_too_long(text, share, density));
     helps.then_some(RoundShrink { share, without_media })

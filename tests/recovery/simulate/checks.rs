@@ -12,7 +12,7 @@ use outlast::recovery::{
 };
 
 use super::super::secs;
-use super::world::World;
+use super::world::Simulation;
 
 /// What tells one request from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,13 +110,13 @@ impl Streams {
     /// A request failed.
     fn fail(&mut self, failure: Failure) {
         let Some((mode, connection)) = self.asked else { return };
-        let streamed = matches!(failure.reach, FailureStage::Stream | FailureStage::Block);
-        let stale = failure.reach == FailureStage::StaleConnection && connection == ConnectionChoice::Pooled;
+        let streamed = matches!(failure.stage, FailureStage::Stream | FailureStage::Block);
+        let stale = failure.stage == FailureStage::StaleConnection && connection == ConnectionChoice::Pooled;
         let lost = failure.class == ErrorClass::ConnectionError;
         let of_the_wire = matches!(
             failure.class,
             ErrorClass::ApiTimeout | ErrorClass::StreamStalled | ErrorClass::BadResponse
-        ) || (lost && !stale && failure.reach != FailureStage::Nowhere);
+        ) || (lost && !stale && failure.stage != FailureStage::Unsent);
         if mode == ReplyMode::Whole {
             self.whole = if of_the_wire { 0 } else { self.whole };
             return;
@@ -178,7 +178,7 @@ impl Seen {
     }
 
     /// Whether the request at hand repeats one that was called too long.
-    pub(super) fn doubted(&self) -> bool {
+    pub(super) fn is_unexpected_after_success(&self) -> bool {
         self.turn.overflow_retries > 0
     }
 
@@ -212,12 +212,12 @@ fn is_odd(failure: Failure) -> bool {
 }
 
 /// From the window, less what a first reply takes, less the headroom; half of it at least.
-fn is_crowded(weight: TokenEstimate) -> bool {
+fn is_over_threshold(weight: TokenEstimate) -> bool {
     let reserved = 8_192.min(weight.ceiling) + 13_000;
     weight.size >= weight.window.saturating_sub(reserved).max(weight.window / 2)
 }
 
-impl World {
+impl Simulation {
     pub(super) fn check(&mut self, before: Run, step: &Transition) {
         let seed = self.seed;
         let over_the_top = self.ledger.ceiling().is_some_and(|top| self.ledger.spent() > top);
@@ -227,8 +227,8 @@ impl World {
         self.hear(before, step);
         self.check_models(before, step);
         self.check_context(before, step);
-        self.check_cures(step);
-        self.check_words(step);
+        self.check_mitigations(step);
+        self.check_nudges(step);
         if step.edit.reply == ReplyDisposition::Keep {
             self.seen.turns += 1;
             self.seen.streams.whole = self.seen.streams.whole.saturating_sub(1);
@@ -240,10 +240,10 @@ impl World {
             Action::Refresh => self.check_refresh(),
             Action::Probe { .. } => self.check_probe(),
             Action::Finish(reason) => self.check_end(reason, step.event),
-            Action::Weigh { .. }
+            Action::Estimate { .. }
             | Action::RunTools
-            | Action::Consult
-            | Action::Check
+            | Action::RunStopHooks
+            | Action::RunRequirement
             | Action::AwaitWork { .. }
             | Action::Wait { .. } => {}
         }
@@ -257,7 +257,7 @@ impl World {
             Event::Begin
                 | Event::ToolsDone(_)
                 | Event::Delivered
-                | Event::Misfit
+                | Event::SchemaMismatch
                 | Event::Consulted(_)
                 | Event::Checked { .. }
         );
@@ -274,7 +274,7 @@ impl World {
             Event::Failed(failure) => {
                 let asking = !matches!(before.phase, Phase::Calling(call)
                     if matches!(call, outlast::recovery::Call::Refresh(_)));
-                let wish = failure.wish.map_or(Duration::ZERO, |wish| wish.wait);
+                let wish = failure.retry_after.map_or(Duration::ZERO, |wish| wish.wait);
                 self.seen.failed = Some(failure);
                 self.remember(failure, asking);
                 if asking {
@@ -289,38 +289,38 @@ impl World {
                 }
                 self.check_quota(failure, step);
             }
-            Event::Replied(reply) => self.hear_reply(reply),
-            Event::Probed(probed) => self.hear_probe(probed, step),
+            Event::Replied(reply) => self.observe_reply(reply),
+            Event::Probed(probed) => self.observe_probe(probed, step),
             Event::Checked { passed } => {
                 self.seen.unmet += u8::from(!passed);
-                let most = self.limits.budgets.amendments + 1;
+                let most = self.limits.budgets.requirement_tries + 1;
                 assert!(self.seen.unmet <= most, "seed {}: checked for ever", self.seed);
             }
             Event::Begin
-            | Event::Weighed(_)
+            | Event::Estimated(_)
             | Event::ToolsDone(_)
             | Event::Delivered
             | Event::DeliveredEarly
-            | Event::Worked(_)
-            | Event::Misfit
+            | Event::BackgroundWaited(_)
+            | Event::SchemaMismatch
             | Event::Consulted(_)
             | Event::HookStopped
-            | Event::Prevented
+            | Event::SummaryPrevented
             | Event::Denied
             | Event::Refreshed
-            | Event::Held { .. }
-            | Event::Woke
+            | Event::SharedLimitMet { .. }
+            | Event::WaitEnded
             | Event::Interrupted(_)
             | Event::DeadlinePassed
-            | Event::Broke => {}
+            | Event::InternalError => {}
         }
     }
 
-    fn hear_probe(&mut self, probed: Probed, step: &Transition) {
+    fn observe_probe(&mut self, probed: Probed, step: &Transition) {
         let seed = self.seed;
-        let slower = matches!(step.plan, Some(RecoveryPlan::CoolDown | RecoveryPlan::LeaveFast));
+        let slower = matches!(step.plan, Some(RecoveryPlan::CoolDown | RecoveryPlan::DisableFastMode));
         if let Probed::Failed(failure) = probed {
-            let wish = failure.wish.map_or(Duration::ZERO, |wish| wish.wait);
+            let wish = failure.retry_after.map_or(Duration::ZERO, |wish| wish.wait);
             if !slower {
                 self.seen.allowed = self.seen.allowed.max(self.now.after(wish));
             }
@@ -359,8 +359,8 @@ impl World {
             failure.class,
             ErrorClass::InvalidApiKey | ErrorClass::TokenRevoked | ErrorClass::Aborted
         );
-        let told_to = failure.ruling == Some(RetryHint::Retry);
-        let doubtful = failure.contradicted && !self.seen.doubted();
+        let told_to = failure.retry_hint == Some(RetryHint::Retry);
+        let doubtful = failure.contradicted && !self.seen.is_unexpected_after_success();
         let may_come_again = told_to || doubtful || is_odd(failure);
         if asking && is_final(failure.class) && !mended_elsewhere && !may_come_again {
             self.seen.refused.extend(self.seen.sent.map(|sent| Sent { fast: false, ..sent }));
@@ -369,7 +369,7 @@ impl World {
 
     /// Returns whether the run should be slower now.
     fn cool_down(&mut self, failure: Failure) -> bool {
-        let wish = failure.wish.map(|wish| wish.wait).filter(|wait| !wait.is_zero());
+        let wish = failure.retry_after.map(|wish| wish.wait).filter(|wait| !wait.is_zero());
         if failure.fast_denied {
             self.seen.speed.denied = true;
             return true;
@@ -390,7 +390,7 @@ impl World {
         true
     }
 
-    fn hear_reply(&mut self, reply: ReplyKind) {
+    fn observe_reply(&mut self, reply: ReplyKind) {
         self.seen.failed = None;
         self.seen.streams.hold();
         let summarising = self.seen.was_summarising();
@@ -425,7 +425,7 @@ impl World {
     // --- which model --------------------------------------------------------------------------
 
     fn check_models(&mut self, before: Run, step: &Transition) {
-        let (from, to, seed) = (before.rung, step.next.rung, self.seed);
+        let (from, to, seed) = (before.model_index, step.next.model_index, self.seed);
         let models = &mut self.seen.models;
         models.tried |= 1 << from;
         if from == to {
@@ -457,7 +457,7 @@ impl World {
             models.switched = Some(self.now);
         }
         let way = from.min(to)..from.max(to);
-        if way.into_iter().any(|rung| self.limits.elsewhere >> rung & 1 == 1) {
+        if way.into_iter().any(|rung| self.limits.endpoint_changes >> rung & 1 == 1) {
             self.seen.streams = Streams::default();
         }
         self.seen.speed.stays = false;
@@ -473,34 +473,34 @@ impl World {
         if step.edit.reply == ReplyDisposition::Summary {
             (self.seen.summed_up, self.seen.forgone) = (true, 0);
         }
-        if step.plan == Some(RecoveryPlan::Forgo) {
+        if step.plan == Some(RecoveryPlan::SkipCompaction) {
             self.seen.forgone += 1;
         }
-        if let (Event::Weighed(weight), Phase::Weighing(CallPurpose::Reply)) =
+        if let (Event::Estimated(weight), Phase::Estimating(CallPurpose::Reply)) =
             (step.event, before.phase)
         {
-            let crowded = is_crowded(weight);
+            let crowded = is_over_threshold(weight);
             if std::mem::take(&mut self.seen.summed_up) {
                 self.seen.useless = if crowded { self.seen.useless + 1 } else { 0 };
             }
             let ends = matches!(step.action, Action::Finish(_));
             assert!(self.seen.useless < 2 || ends, "seed {seed}: compaction does not help");
-            self.check_ahead(weight, crowded, step.action);
+            self.check_automatic_compaction(weight, crowded, step.action);
         }
-        if let (Event::Refreshed, Action::Weigh { purpose, .. }) = (step.event, step.action) {
+        if let (Event::Refreshed, Action::Estimate { purpose, .. }) = (step.event, step.action) {
             assert!(!self.seen.is_new_to(purpose), "seed {seed}: refreshed for something else");
         }
     }
 
     /// What is due is compacted, and nothing else.
-    fn check_ahead(&mut self, weight: TokenEstimate, crowded: bool, action: Action) {
+    fn check_automatic_compaction(&mut self, weight: TokenEstimate, crowded: bool, action: Action) {
         let seed = self.seed;
-        let working = self.limits.auto_compact && self.seen.forgone < self.limits.budgets.forgone;
+        let working = self.limits.auto_compact && self.seen.forgone < self.limits.budgets.failed_compactions;
         let left = self.seen.compactions < self.limits.budgets.compactions;
-        let due = crowded && working && left && weight.remedies.rounds && !self.seen.turn.compacted;
+        let due = crowded && working && left && weight.mitigations.rounds && !self.seen.turn.compacted;
         let ahead = CallPurpose::Summary(CompactionTrigger::Threshold);
         match action {
-            Action::Weigh { purpose, .. } if purpose == ahead => {
+            Action::Estimate { purpose, .. } if purpose == ahead => {
                 assert!(due, "seed {seed}: compacted without need");
             }
             Action::Ask(_) => {
@@ -509,15 +509,15 @@ impl World {
             }
             Action::Finish(StopReason::BlockingLimit) => {
                 assert!(weight.size >= weight.window, "seed {seed}: blocked for nothing");
-                let drains = weight.remedies.folds && self.seen.turn.drains == 0;
-                let reacts = weight.remedies.rounds && self.seen.turn.reactive == 0 && left;
+                let drains = weight.mitigations.folds && self.seen.turn.drains == 0;
+                let reacts = weight.mitigations.rounds && self.seen.turn.reactive == 0 && left;
                 assert!(!working && !drains && !reacts, "seed {seed}: blocked without need");
             }
-            Action::Weigh { .. }
+            Action::Estimate { .. }
             | Action::Refresh
             | Action::RunTools
-            | Action::Consult
-            | Action::Check
+            | Action::RunStopHooks
+            | Action::RunRequirement
             | Action::AwaitWork { .. }
             | Action::Wait { .. }
             | Action::Probe { .. }
@@ -526,7 +526,7 @@ impl World {
     }
 
     /// Every cure of a turn, as often as it may be.
-    fn check_cures(&mut self, step: &Transition) {
+    fn check_mitigations(&mut self, step: &Transition) {
         let (seed, full) = (self.seed, self.limits.budgets);
         let turn = &mut self.seen.turn;
         match step.edit.trim {
@@ -552,10 +552,10 @@ impl World {
         self.seen.tries += is(RecoveryPlan::Restructure);
         let turn = &self.seen.turn;
         let bounds = [
-            ("drains", turn.drains, full.drains),
+            ("drains", turn.drains, full.fold_commits),
             ("trims", turn.trims, full.trims),
             ("strips", turn.strips, full.strips),
-            ("heals", turn.heals, full.heals),
+            ("heals", turn.heals, full.block_repairs),
             ("escalations", turn.escalations, full.escalations),
             ("continuations", turn.continuations, full.continuations),
             ("resumptions", turn.resumptions, full.resumptions),
@@ -572,9 +572,9 @@ impl World {
     }
 
     /// What the model is told, and that it is told at all.
-    fn check_words(&self, step: &Transition) {
+    fn check_nudges(&self, step: &Transition) {
         let seed = self.seed;
-        let goes_on = matches!(step.action, Action::Weigh { .. });
+        let goes_on = matches!(step.action, Action::Estimate { .. });
         if goes_on && step.event == Event::ToolsDone(LoopStatus::Repeating) {
             assert_eq!(step.edit.say, Some(Nudge::StepBack), "seed {seed}");
         } else if step.event == Event::ToolsDone(LoopStatus::Stuck) {
@@ -628,9 +628,9 @@ impl World {
 
     fn repeat(&mut self, failed: Failure) {
         let seed = self.seed;
-        let told_to = failed.ruling == Some(RetryHint::Retry);
+        let told_to = failed.retry_hint == Some(RetryHint::Retry);
         if is_odd(failed) && !told_to {
-            assert_ne!(failed.ruling, Some(RetryHint::Stop), "seed {seed}: asked against its word");
+            assert_ne!(failed.retry_hint, Some(RetryHint::Stop), "seed {seed}: asked against its word");
             self.seen.odd += 1;
             // One more where the credential was fetched anew in between.
             let most = u32::from(self.limits.budgets.odd_refusals) + 1;
@@ -643,7 +643,7 @@ impl World {
         let overload = failed.class == ErrorClass::ServerOverload;
         let dropped = overload && self.limits.source == QuerySource::Background;
         assert!(!dropped, "seed {seed}: background work adds to an overload");
-        assert_ne!(failed.ruling, Some(RetryHint::Stop), "seed {seed}: asked against its word");
+        assert_ne!(failed.retry_hint, Some(RetryHint::Stop), "seed {seed}: asked against its word");
         let uncounted = match self.limits.persistence {
             Persistence::Off => false,
             Persistence::Capacity => is_shortage(failed),
@@ -673,12 +673,12 @@ impl World {
     }
 
     fn check_quota(&self, failed: Failure, step: &Transition) {
-        let wait = failed.wish.map_or(Duration::ZERO, |wish| wish.wait);
+        let wait = failed.retry_after.map_or(Duration::ZERO, |wish| wish.wait);
         if is_shortage(failed) && wait > self.limits.max_retry_wait {
             let reason = StopReason::ModelError(ErrorClass::QuotaExhausted);
             let other = matches!(
                 step.plan,
-                Some(RecoveryPlan::SwitchModel | RecoveryPlan::CoolDown | RecoveryPlan::LeaveFast)
+                Some(RecoveryPlan::SwitchModel | RecoveryPlan::CoolDown | RecoveryPlan::DisableFastMode)
             );
             // Past the deadline nothing else is begun either.
             let late = step.action == Action::Finish(StopReason::Deadline);
@@ -696,7 +696,7 @@ impl World {
         match reason {
             StopReason::Completed => self.check_completion(event),
             StopReason::RequirementFailed => {
-                let checks = self.limits.budgets.amendments + 1;
+                let checks = self.limits.budgets.requirement_tries + 1;
                 assert_eq!(self.seen.unmet, checks, "seed {seed}: given up too soon");
             }
             StopReason::StructuredOutputRetryExhausted => {
@@ -736,7 +736,7 @@ impl World {
         }
         let early =
             self.limits.deadline.is_none_or(|deadline| self.now.after(secs(330)) < deadline);
-        let told = |failed: Failure| failed.wish.is_some();
+        let told = |failed: Failure| failed.retry_after.is_some();
         let asked = self.seen.failed.is_some_and(told)
             || matches!(event, Event::Probed(Probed::Failed(failed)) if told(failed));
         assert!(reason != StopReason::Deadline || !early || asked, "seed {seed}: {reason:?} early");

@@ -8,13 +8,13 @@ use outlast::recovery::{
     QuerySource, Standing, RetryAfter, RetryAfterSource,
 };
 
-use super::super::{failure, limits, reaching, secs, wishing};
-use super::Dice;
-use super::world::World;
+use super::super::{failure, limits, failure_at_stage, secs, failure_with_retry_after};
+use super::RandomSource;
+use super::world::Simulation;
 
 /// What kind of day it is. Dice alone never make a long outage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Day {
+pub(super) enum ServiceScenario {
     /// Two calls in five fail, each in its own way.
     Flaky,
     /// 529 until a moment within a day, then everything works.
@@ -76,39 +76,39 @@ pub(super) enum Day {
     Unthinking,
 }
 
-pub(super) const DAYS: [Day; 29] = [
-    Day::Flaky,
-    Day::Overloaded,
-    Day::Limited,
-    Day::LimitedWithWishes,
-    Day::SlowDrip,
-    Day::Torn,
-    Day::Truncating,
-    Day::Empty,
-    Day::Pausing,
-    Day::KeysChange,
-    Day::Wires,
-    Day::Anything,
-    Day::Refilling,
-    Day::Stuffed,
-    Day::Misjudged,
-    Day::NoSummaries,
-    Day::Poisoned,
-    Day::TooLarge,
-    Day::OneModelDown,
-    Day::Flapping,
-    Day::KeysExpire,
-    Day::FastIsShort,
-    Day::Demanding,
-    Day::Spiralling,
-    Day::OddRefusals,
-    Day::Pages,
-    Day::Unfinished,
-    Day::Contradicted,
-    Day::Unthinking,
+pub(super) const DAYS: [ServiceScenario; 29] = [
+    ServiceScenario::Flaky,
+    ServiceScenario::Overloaded,
+    ServiceScenario::Limited,
+    ServiceScenario::LimitedWithWishes,
+    ServiceScenario::SlowDrip,
+    ServiceScenario::Torn,
+    ServiceScenario::Truncating,
+    ServiceScenario::Empty,
+    ServiceScenario::Pausing,
+    ServiceScenario::KeysChange,
+    ServiceScenario::Wires,
+    ServiceScenario::Anything,
+    ServiceScenario::Refilling,
+    ServiceScenario::Stuffed,
+    ServiceScenario::Misjudged,
+    ServiceScenario::NoSummaries,
+    ServiceScenario::Poisoned,
+    ServiceScenario::TooLarge,
+    ServiceScenario::OneModelDown,
+    ServiceScenario::Flapping,
+    ServiceScenario::KeysExpire,
+    ServiceScenario::FastIsShort,
+    ServiceScenario::Demanding,
+    ServiceScenario::Spiralling,
+    ServiceScenario::OddRefusals,
+    ServiceScenario::Pages,
+    ServiceScenario::Unfinished,
+    ServiceScenario::Contradicted,
+    ServiceScenario::Unthinking,
 ];
 
-impl Day {
+impl ServiceScenario {
     /// Whether the window matters.
     fn is_about_the_window(self) -> bool {
         matches!(self, Self::Refilling | Self::Stuffed | Self::Misjudged | Self::NoSummaries)
@@ -133,7 +133,7 @@ impl Day {
             )
     }
 
-    pub(super) fn window(self, dice: &mut Dice) -> u32 {
+    pub(super) fn window(self, dice: &mut RandomSource) -> u32 {
         if self.is_about_the_window() || self == Self::KeysExpire {
             dice.pick(&[40_000, 100_000, 200_000])
         } else {
@@ -142,7 +142,7 @@ impl Day {
     }
 
     /// What a round of tools adds to a window of `window` tokens.
-    pub(super) fn growth(self, window: u32, dice: &mut Dice) -> u32 {
+    pub(super) fn growth(self, window: u32, dice: &mut RandomSource) -> u32 {
         match self {
             Self::Stuffed => dice.between(window / 2, window),
             Self::Refilling | Self::Misjudged | Self::NoSummaries | Self::KeysExpire => {
@@ -175,66 +175,66 @@ impl Day {
     }
 }
 
-pub(super) fn rules(day: Day, dice: &mut Dice) -> Limits {
+pub(super) fn rules(day: ServiceScenario, dice: &mut RandomSource) -> Limits {
     let plain = plain_rules(dice);
     let full = Budgets { retries: 10, bucket: 500, ..plain.budgets };
     let switches = full.switches.max(1);
     match day {
-        Day::Refilling | Day::Misjudged | Day::KeysExpire => {
+        ServiceScenario::Refilling | ServiceScenario::Misjudged | ServiceScenario::KeysExpire => {
             let budgets = Budgets { compactions: 40, refreshes: 1, ..full };
             Limits { budgets, ..plain }
         }
-        Day::Stuffed | Day::NoSummaries => {
+        ServiceScenario::Stuffed | ServiceScenario::NoSummaries => {
             let compactions = dice.pick(&[1, 3, 8]);
             Limits { budgets: Budgets { compactions, ..full }, ..plain }
         }
-        Day::OneModelDown => {
+        ServiceScenario::OneModelDown => {
             let fallback_return = dice.pick(&[None, Some(secs(600))]);
             let (account, source) = (AccountKind::ApiKey, QuerySource::Foreground);
             let budgets = Budgets { switches, ..full };
             Limits { budgets, fallback_return, account, source, ..plain }
         }
-        Day::Flapping => {
+        ServiceScenario::Flapping => {
             let source = QuerySource::Foreground;
             Limits { budgets: full, source, overload_limit: None, ..plain }
         }
-        Day::FastIsShort => {
+        ServiceScenario::FastIsShort => {
             let fast = Some(FastMode::default());
             let (account, source) = (AccountKind::ApiKey, QuerySource::Foreground);
             let cool_downs = dice.pick(&[1, 8]);
             let budgets = Budgets { cool_downs, ..full };
             Limits { budgets, fast, account, source, max_retry_wait: secs(600), ..plain }
         }
-        Day::Demanding => {
+        ServiceScenario::Demanding => {
             let requirement = dice.one_in(2);
             let structured = !requirement || dice.one_in(2);
             Limits { budgets: full, requirement, structured, ..plain }
         }
-        Day::Poisoned
-        | Day::TooLarge
-        | Day::Spiralling
-        | Day::OddRefusals
-        | Day::Unfinished
-        | Day::Contradicted
-        | Day::Unthinking => Limits { budgets: full, ..plain },
-        Day::Flaky
-        | Day::Overloaded
-        | Day::Limited
-        | Day::LimitedWithWishes
-        | Day::SlowDrip
-        | Day::Torn
-        | Day::Truncating
-        | Day::Empty
-        | Day::Pausing
-        | Day::KeysChange
-        | Day::Wires
-        | Day::Pages
-        | Day::Anything => plain,
+        ServiceScenario::Poisoned
+        | ServiceScenario::TooLarge
+        | ServiceScenario::Spiralling
+        | ServiceScenario::OddRefusals
+        | ServiceScenario::Unfinished
+        | ServiceScenario::Contradicted
+        | ServiceScenario::Unthinking => Limits { budgets: full, ..plain },
+        ServiceScenario::Flaky
+        | ServiceScenario::Overloaded
+        | ServiceScenario::Limited
+        | ServiceScenario::LimitedWithWishes
+        | ServiceScenario::SlowDrip
+        | ServiceScenario::Torn
+        | ServiceScenario::Truncating
+        | ServiceScenario::Empty
+        | ServiceScenario::Pausing
+        | ServiceScenario::KeysChange
+        | ServiceScenario::Wires
+        | ServiceScenario::Pages
+        | ServiceScenario::Anything => plain,
     }
 }
 
 /// Rules that fit every day.
-fn plain_rules(dice: &mut Dice) -> Limits {
+fn plain_rules(dice: &mut RandomSource) -> Limits {
     let budgets = Budgets {
         turns: dice.pick(&[None, Some(1), Some(3), Some(20)]),
         retries: dice.small(11),
@@ -264,7 +264,7 @@ fn plain_rules(dice: &mut Dice) -> Limits {
         auto_compact: !dice.one_in(6),
         fast: dice.one_in(6).then(FastMode::default),
         fallback_return: dice.one_in(3).then(|| secs(600)),
-        elsewhere: dice.pick(&[0b00, 0b01, 0b10, 0b11]),
+        endpoint_changes: dice.pick(&[0b00, 0b01, 0b10, 0b11]),
         requirement: dice.one_in(12),
         stop_hooks: dice.one_in(12),
         structured: dice.one_in(12),
@@ -272,12 +272,12 @@ fn plain_rules(dice: &mut Dice) -> Limits {
     }
 }
 
-impl World {
+impl Simulation {
     /// What comes of a request.
     pub(super) fn outcome(&mut self, ask: ModelCall) -> Event {
-        if let Some(failed) = self.trouble(ask).or_else(|| self.refusal(ask)) {
+        if let Some(failed) = self.service_fault(ask).or_else(|| self.refusal(ask)) {
             let remedies = self.talk.remedies(ask.purpose);
-            Event::Failed(Failure { remedies, standing: self.standing, ..failed })
+            Event::Failed(Failure { mitigations: remedies, standing: self.standing, ..failed })
         } else {
             self.standing = Standing::Proven;
             Event::Replied(self.reply(ask.purpose))
@@ -285,8 +285,8 @@ impl World {
     }
 
     /// What is wrong with the service when it is asked for one token.
-    pub(super) fn trouble_of_a_probe(&mut self, rung: u8) -> Option<Failure> {
-        self.trouble(ModelCall {
+    pub(super) fn probe_fault(&mut self, rung: u8) -> Option<Failure> {
+        self.service_fault(ModelCall {
             purpose: CallPurpose::Reply,
             rung,
             cap: 1,
@@ -294,72 +294,72 @@ impl World {
             connection: ConnectionChoice::Fresh,
             attempt: 1,
             fast: false,
-            yields: false,
+            may_wait_for_shared_limit: false,
         })
     }
 
     /// What is wrong with the service, whatever the request.
-    fn trouble(&mut self, ask: ModelCall) -> Option<Failure> {
+    fn service_fault(&mut self, ask: ModelCall) -> Option<Failure> {
         let wish = self.dice.roll(900);
         let overload = failure(ErrorClass::ServerOverload);
         match self.day {
-            Day::Flaky if self.dice.roll(5) < 2 => Some(self.any_failure()),
-            Day::Anything if self.dice.one_in(2) => Some(self.any_failure()),
-            Day::Overloaded if self.now < self.overload_ends => Some(overload),
-            Day::Flapping if self.flaps() => Some(overload),
-            Day::Limited => Some(failure(ErrorClass::RateLimit)),
-            Day::LimitedWithWishes => Some(wishing(ErrorClass::RateLimit, secs(wish))),
-            Day::SlowDrip if self.dice.one_in(3) => {
-                Some(reaching(ErrorClass::StreamStalled, FailureStage::Block))
+            ServiceScenario::Flaky if self.dice.roll(5) < 2 => Some(self.any_failure()),
+            ServiceScenario::Anything if self.dice.one_in(2) => Some(self.any_failure()),
+            ServiceScenario::Overloaded if self.now < self.overload_ends => Some(overload),
+            ServiceScenario::Flapping if self.flaps() => Some(overload),
+            ServiceScenario::Limited => Some(failure(ErrorClass::RateLimit)),
+            ServiceScenario::LimitedWithWishes => Some(failure_with_retry_after(ErrorClass::RateLimit, secs(wish))),
+            ServiceScenario::SlowDrip if self.dice.one_in(3) => {
+                Some(failure_at_stage(ErrorClass::StreamStalled, FailureStage::Block))
             }
-            Day::Torn if ask.mode == ReplyMode::Streaming && self.dice.roll(4) < 3 => {
+            ServiceScenario::Torn if ask.mode == ReplyMode::Streaming && self.dice.roll(4) < 3 => {
                 let reach = self.dice.pick(&[FailureStage::Stream, FailureStage::Block]);
-                Some(reaching(ErrorClass::ConnectionError, reach))
+                Some(failure_at_stage(ErrorClass::ConnectionError, reach))
             }
-            Day::KeysChange if self.dice.one_in(2) => {
+            ServiceScenario::KeysChange if self.dice.one_in(2) => {
                 let class = self.dice.pick(&[ErrorClass::InvalidApiKey, ErrorClass::TokenRevoked]);
                 Some(failure(class))
             }
-            Day::KeysExpire if self.now >= self.key_ends => {
+            ServiceScenario::KeysExpire if self.now >= self.key_ends => {
                 Some(failure(ErrorClass::InvalidApiKey))
             }
-            Day::Wires if self.dice.roll(4) < 3 => {
-                let reaches = [FailureStage::Nowhere, FailureStage::StaleConnection, FailureStage::FreshConnection];
-                Some(reaching(ErrorClass::ConnectionError, self.dice.pick(&reaches)))
+            ServiceScenario::Wires if self.dice.roll(4) < 3 => {
+                let reaches = [FailureStage::Unsent, FailureStage::StaleConnection, FailureStage::FreshConnection];
+                Some(failure_at_stage(ErrorClass::ConnectionError, self.dice.pick(&reaches)))
             }
-            Day::OneModelDown if ask.rung == 0 && self.is_down() => Some(failure(self.down_with)),
-            Day::FastIsShort if ask.fast && self.dice.one_in(2) => Some(self.shortage()),
-            Day::OddRefusals if self.standing == Standing::Proven && self.dice.one_in(4) => {
+            ServiceScenario::OneModelDown if ask.rung == 0 && self.is_down() => Some(failure(self.down_with)),
+            ServiceScenario::FastIsShort if ask.fast && self.dice.one_in(2) => Some(self.shortage()),
+            ServiceScenario::OddRefusals if self.standing == Standing::Proven && self.dice.one_in(4) => {
                 Some(self.odd_refusal())
             }
-            Day::Pages if self.now < self.overload_ends => Some(failure(ErrorClass::ServerError)),
-            Day::Flaky
-            | Day::Anything
-            | Day::Overloaded
-            | Day::Flapping
-            | Day::SlowDrip
-            | Day::Torn
-            | Day::Truncating
-            | Day::Empty
-            | Day::Pausing
-            | Day::KeysChange
-            | Day::KeysExpire
-            | Day::Wires
-            | Day::Refilling
-            | Day::Stuffed
-            | Day::Misjudged
-            | Day::NoSummaries
-            | Day::Poisoned
-            | Day::TooLarge
-            | Day::OneModelDown
-            | Day::FastIsShort
-            | Day::Demanding
-            | Day::OddRefusals
-            | Day::Pages
-            | Day::Spiralling
-            | Day::Unfinished
-            | Day::Contradicted
-            | Day::Unthinking => None,
+            ServiceScenario::Pages if self.now < self.overload_ends => Some(failure(ErrorClass::ServerError)),
+            ServiceScenario::Flaky
+            | ServiceScenario::Anything
+            | ServiceScenario::Overloaded
+            | ServiceScenario::Flapping
+            | ServiceScenario::SlowDrip
+            | ServiceScenario::Torn
+            | ServiceScenario::Truncating
+            | ServiceScenario::Empty
+            | ServiceScenario::Pausing
+            | ServiceScenario::KeysChange
+            | ServiceScenario::KeysExpire
+            | ServiceScenario::Wires
+            | ServiceScenario::Refilling
+            | ServiceScenario::Stuffed
+            | ServiceScenario::Misjudged
+            | ServiceScenario::NoSummaries
+            | ServiceScenario::Poisoned
+            | ServiceScenario::TooLarge
+            | ServiceScenario::OneModelDown
+            | ServiceScenario::FastIsShort
+            | ServiceScenario::Demanding
+            | ServiceScenario::OddRefusals
+            | ServiceScenario::Pages
+            | ServiceScenario::Spiralling
+            | ServiceScenario::Unfinished
+            | ServiceScenario::Contradicted
+            | ServiceScenario::Unthinking => None,
         }
     }
 
@@ -390,7 +390,7 @@ impl World {
         let wait = self.dice.pick(&wait);
         let wish = self.dice.one_in(2).then_some(RetryAfter { wait, source: RetryAfterSource::RetryAfter });
         let ruling = self.dice.pick(&[None, None, None, Some(RetryHint::Retry)]);
-        Failure { wish, ruling, fast_denied: self.dice.one_in(12), ..failure(class) }
+        Failure { retry_after: wish, retry_hint: ruling, fast_denied: self.dice.one_in(12), ..failure(class) }
     }
 
     /// What is wrong with the request: too long, too large, or poisoned.
@@ -402,15 +402,15 @@ impl World {
             return Some(failure(class));
         }
         let of_a_summary = matches!(ask.purpose, CallPurpose::Summary(_));
-        if self.day == Day::Contradicted && self.dice.one_in(6) {
+        if self.day == ServiceScenario::Contradicted && self.dice.one_in(6) {
             // The same is not said of a request that was repeated because of it.
-            let contradicted = !self.seen.doubted();
+            let contradicted = !self.seen.is_unexpected_after_success();
             return Some(Failure { contradicted, ..failure(ErrorClass::PromptTooLong) });
         }
         if self.talk.thinking && !of_a_summary {
             return Some(failure(ErrorClass::InvalidRequest));
         }
-        if of_a_summary && self.day == Day::NoSummaries && self.dice.one_in(4) {
+        if of_a_summary && self.day == ServiceScenario::NoSummaries && self.dice.one_in(4) {
             let classes =
                 [ErrorClass::InvalidRequest, ErrorClass::PromptTooLong, ErrorClass::ServerError];
             return Some(failure(self.dice.pick(&classes)));
@@ -423,7 +423,7 @@ impl World {
         if self.talk.poison > 0 {
             let classes = [ErrorClass::InvalidRequest, ErrorClass::ToolUseMismatch];
             let ruling = self.dice.pick(&[None, Some(RetryHint::Stop)]);
-            return Some(Failure { ruling, ..failure(self.dice.pick(&classes)) });
+            return Some(Failure { retry_hint: ruling, ..failure(self.dice.pick(&classes)) });
         }
         None
     }
@@ -432,23 +432,23 @@ impl World {
         let tokens = self.dice.between(0, 1_000);
         let of_a_summary = matches!(purpose, CallPurpose::Summary(_));
         self.talk.summary_size = self.dice.between(800, 4_000);
-        if self.day == Day::Truncating {
+        if self.day == ServiceScenario::Truncating {
             return ReplyKind::CutShort(self.any_cut());
-        } else if self.day == Day::Empty {
+        } else if self.day == ServiceScenario::Empty {
             return ReplyKind::Empty;
-        } else if self.day == Day::Pausing {
+        } else if self.day == ServiceScenario::Pausing {
             return ReplyKind::Paused;
-        } else if of_a_summary && self.day == Day::NoSummaries && self.dice.roll(3) < 2 {
+        } else if of_a_summary && self.day == ServiceScenario::NoSummaries && self.dice.roll(3) < 2 {
             let none = [ReplyKind::Empty, ReplyKind::Refusal, ReplyKind::ToolCalls { tokens }];
             return self.dice.pick(&none);
         } else if of_a_summary {
             return ReplyKind::Answer { tokens };
         }
-        if self.day == Day::Unfinished && self.dice.one_in(4) {
+        if self.day == ServiceScenario::Unfinished && self.dice.one_in(4) {
             return ReplyKind::Incomplete(self.any_lack());
         }
         let answers = if self.day.is_long() { 1 } else { 5 };
-        let odd = if matches!(self.day, Day::Anything | Day::Flaky) { 5 } else { 0 };
+        let odd = if matches!(self.day, ServiceScenario::Anything | ServiceScenario::Flaky) { 5 } else { 0 };
         match self.dice.roll(11 + answers + odd) {
             0..=10 => ReplyKind::ToolCalls { tokens },
             nth if nth < 11 + answers => ReplyKind::Answer { tokens },
@@ -477,7 +477,7 @@ impl World {
 
     pub(super) fn any_failure(&mut self) -> Failure {
         let reaches = [
-            FailureStage::Nowhere,
+            FailureStage::Unsent,
             FailureStage::StaleConnection,
             FailureStage::FreshConnection,
             FailureStage::Status,
@@ -488,10 +488,10 @@ impl World {
         let source = self.dice.pick(&[RetryAfterSource::RetryAfter, RetryAfterSource::Reset]);
         Failure {
             class: self.dice.pick(&ErrorClass::ALL),
-            wish: self.dice.one_in(4).then_some(RetryAfter { wait, source }),
-            ruling: self.dice.pick(&[None, None, None, Some(RetryHint::Retry), Some(RetryHint::Stop)]),
-            reach: self.dice.pick(&reaches),
-            remedies: AvailableMitigations::NONE,
+            retry_after: self.dice.one_in(4).then_some(RetryAfter { wait, source }),
+            retry_hint: self.dice.pick(&[None, None, None, Some(RetryHint::Retry), Some(RetryHint::Stop)]),
+            stage: self.dice.pick(&reaches),
+            mitigations: AvailableMitigations::NONE,
             fast_denied: self.dice.one_in(20),
             body: self.dice.pick(&[ErrorBody::None, ErrorBody::Api, ErrorBody::Foreign]),
             standing: self.standing,
@@ -500,16 +500,16 @@ impl World {
     }
 
     /// What a round of tools brings.
-    pub(super) fn work(&mut self) -> Event {
+    pub(super) fn tool_results(&mut self) -> Event {
         let growth = self.day.growth(self.true_window, &mut self.dice);
         let folds = self.dice.one_in(3);
         self.talk.grow(growth, folds);
-        let anything = self.day == Day::Anything && self.dice.one_in(4);
-        if anything || (self.day == Day::Poisoned && self.dice.one_in(2)) {
+        let anything = self.day == ServiceScenario::Anything && self.dice.one_in(4);
+        if anything || (self.day == ServiceScenario::Poisoned && self.dice.one_in(2)) {
             self.talk.poison += self.dice.small(3) + 1;
             self.talk.curable = !self.dice.one_in(40);
         }
-        if anything || (self.day == Day::TooLarge && self.dice.one_in(2)) {
+        if anything || (self.day == ServiceScenario::TooLarge && self.dice.one_in(2)) {
             // Sometimes what is too large is nothing that could be taken out.
             let tokens = if self.dice.one_in(40) { 0 } else { 1_000 };
             self.talk.show(tokens, true);
@@ -518,11 +518,11 @@ impl World {
         if self.dice.one_in(50) {
             if self.seed.is_multiple_of(2) { Event::HookStopped } else { Event::Denied }
         } else if delivers {
-            self.dice.pick(&[Event::Delivered, Event::Misfit])
+            self.dice.pick(&[Event::Delivered, Event::SchemaMismatch])
         } else {
             let pace = match (self.day, self.dice.roll(20)) {
-                (Day::Spiralling, 0) => LoopStatus::Stuck,
-                (Day::Spiralling, 1..=4) => LoopStatus::Repeating,
+                (ServiceScenario::Spiralling, 0) => LoopStatus::Stuck,
+                (ServiceScenario::Spiralling, 1..=4) => LoopStatus::Repeating,
                 _fresh => LoopStatus::Fresh,
             };
             Event::ToolsDone(pace)

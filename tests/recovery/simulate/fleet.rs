@@ -11,7 +11,7 @@ use outlast::recovery::{
 };
 
 use super::super::{ANSWER, FREE, failure, limits, secs};
-use super::Dice;
+use super::RandomSource;
 
 const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
@@ -73,7 +73,7 @@ struct Figures {
 
 impl Fleet {
     fn new(clients: usize, hosts: usize, limits: Limits) -> Self {
-        let mut dice = Dice::new(11);
+        let mut dice = RandomSource::new(11);
         let client = |nth: usize| {
             let seed = u64::try_from(nth).expect("it is small") + 1;
             Client { run: Run::new(seed * 7_919, &limits), host: nth % hosts, failed_at: 0 }
@@ -119,7 +119,7 @@ impl Fleet {
         let step = step.unwrap_or_else(|breach| panic!("client {nth}: {breach}"));
         self.clients[nth].run = step.next;
         match step.action {
-            Action::Weigh { .. } => self.step(at, nth, Event::Weighed(FREE)),
+            Action::Estimate { .. } => self.step(at, nth, Event::Estimated(FREE)),
             Action::Ask(_) => {
                 *self.counts.requests.entry(at / SECOND).or_default() += 1;
                 let overload = Event::Failed(failure(ErrorClass::ServerOverload));
@@ -127,7 +127,7 @@ impl Fleet {
                 self.plan(at + LATENCY, nth, Happening::Event(answer));
             }
             Action::Wait { until } => {
-                self.plan(until.as_millis(), nth, Happening::Event(Event::Woke));
+                self.plan(until.as_millis(), nth, Happening::Event(Event::WaitEnded));
             }
             Action::Probe { .. } => self.probe(at, nth),
             Action::Finish(reason) => {
@@ -136,8 +136,8 @@ impl Fleet {
             }
             Action::Refresh
             | Action::RunTools
-            | Action::Consult
-            | Action::Check
+            | Action::RunStopHooks
+            | Action::RunRequirement
             | Action::AwaitWork { .. } => panic!("client {nth} has nothing else to do"),
         }
     }
@@ -166,7 +166,7 @@ impl Fleet {
         let id = u64::try_from(nth).expect("it is small") + 1;
         let out = at - LATENCY < OUTAGE;
         let end = if out { ProbeEnd::Failed } else { ProbeEnd::Answered };
-        self.hosts[self.clients[nth].host].probe_ended(BOOT + at, id, end);
+        self.hosts[self.clients[nth].host].record_probe_end(BOOT + at, id, end);
         let failed = Probed::Failed(failure(ErrorClass::ServerOverload));
         self.step(at, nth, Event::Probed(if out { failed } else { Probed::Answered }));
     }

@@ -14,17 +14,17 @@ use std::time::Duration;
 
 use outlast::recovery::{Moment, StopReason};
 
-use days::{DAYS, Day};
-use world::World;
+use days::{DAYS, ServiceScenario};
+use world::Simulation;
 
 /// Draws everything from one seed, so that a failure is replayed by its number.
-struct Dice {
+struct RandomSource {
     state: u64,
     /// Says what comes before that: two bytes for each roll, the last one first.
     tape: Vec<u8>,
 }
 
-impl Dice {
+impl RandomSource {
     fn new(seed: u64) -> Self {
         Self { state: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1, tape: Vec::new() }
     }
@@ -63,10 +63,10 @@ impl Dice {
 }
 
 /// Lives through a day on which `tape` decides what happens, for as long as it lasts.
-pub(super) fn live_through(tape: &[u8]) {
-    let (mut dice, tape) = (Dice::new(7), tape.get(..4_096).unwrap_or(tape));
+pub(super) fn simulate_run(tape: &[u8]) {
+    let (mut dice, tape) = (RandomSource::new(7), tape.get(..4_096).unwrap_or(tape));
     dice.tape = tape.iter().rev().copied().collect();
-    World::with(7, dice).play();
+    Simulation::with(7, dice).play();
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -76,14 +76,14 @@ fn number(name: &str) -> Option<u64> {
 /// Everything that came of many runs.
 #[derive(Default)]
 struct Tally {
-    ends: BTreeMap<(Day, &'static str), u32>,
+    ends: BTreeMap<(ServiceScenario, &'static str), u32>,
     plans: BTreeSet<&'static str>,
     simulated: Duration,
     requests: u64,
 }
 
 impl Tally {
-    fn add(&mut self, world: &World, reason: StopReason) {
+    fn add(&mut self, world: &Simulation, reason: StopReason) {
         self.simulated += world.lived + Moment::default().until(world.now);
         self.requests += world.seen.requests;
         self.plans.extend(&world.seen.plans);
@@ -97,12 +97,12 @@ impl Tally {
         format!("{} requests in {days} simulated days", self.requests) + &lines.collect::<String>()
     }
 
-    fn on(&self, day: Day, reason: &'static str) -> u32 {
+    fn on(&self, day: ServiceScenario, reason: &'static str) -> u32 {
         self.ends.get(&(day, reason)).copied().unwrap_or_default()
     }
 
     /// Whether the days were as different as they are meant to be.
-    fn check_variety(&self) {
+    fn check_scenario_variety(&self) {
         for reason in ["completed", "max_turns", "max_budget_usd", "deadline", "model_error"] {
             let days = self.ends.keys().filter(|(_, end)| *end == reason).count();
             assert!(days > 3, "hardly any run ends as {reason}: the days are too alike");
@@ -131,21 +131,21 @@ impl Tally {
     }
 
     /// Whether the recoveries help: these days leave a way out, and most runs find it.
-    fn check_worth(&self) {
+    fn check_success_rate(&self) {
         let lost = [
-            (Day::Refilling, "prompt_too_long"),
-            (Day::Misjudged, "prompt_too_long"),
-            (Day::Poisoned, "model_error"),
-            (Day::TooLarge, "image_error"),
-            (Day::OneModelDown, "model_error"),
-            (Day::Flapping, "model_error"),
-            (Day::KeysExpire, "model_error"),
-            (Day::FastIsShort, "model_error"),
-            (Day::OddRefusals, "model_error"),
-            (Day::Unfinished, "model_error"),
-            (Day::Contradicted, "prompt_too_long"),
-            (Day::Unthinking, "model_error"),
-            (Day::Torn, "model_error"),
+            (ServiceScenario::Refilling, "prompt_too_long"),
+            (ServiceScenario::Misjudged, "prompt_too_long"),
+            (ServiceScenario::Poisoned, "model_error"),
+            (ServiceScenario::TooLarge, "image_error"),
+            (ServiceScenario::OneModelDown, "model_error"),
+            (ServiceScenario::Flapping, "model_error"),
+            (ServiceScenario::KeysExpire, "model_error"),
+            (ServiceScenario::FastIsShort, "model_error"),
+            (ServiceScenario::OddRefusals, "model_error"),
+            (ServiceScenario::Unfinished, "model_error"),
+            (ServiceScenario::Contradicted, "prompt_too_long"),
+            (ServiceScenario::Unthinking, "model_error"),
+            (ServiceScenario::Torn, "model_error"),
         ];
         for (day, reason) in lost {
             let all: u32 =
@@ -198,17 +198,17 @@ fn no_day_hangs_hurries_silences_or_overcharges_a_run() {
     };
     let mut tally = Tally::default();
     for seed in seeds {
-        let mut world = World::new(seed);
+        let mut world = Simulation::new(seed);
         let (reason, trace) = world.play();
         tally.add(&world, reason);
         if seed % 16 == 0 {
-            assert_eq!(World::new(seed).play(), (reason, trace), "seed {seed} is not itself");
+            assert_eq!(Simulation::new(seed).play(), (reason, trace), "seed {seed} is not itself");
         }
     }
     eprintln!("{}", tally.show());
     if number("SEED").is_none() {
         assert_eq!(DAYS.len(), 29, "a day is drawn only if it is listed");
-        tally.check_variety();
-        tally.check_worth();
+        tally.check_scenario_variety();
+        tally.check_success_rate();
     }
 }

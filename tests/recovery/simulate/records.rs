@@ -27,7 +27,7 @@ pub(super) struct Records {
 
 impl Records {
     pub(super) fn bill(&mut self, cost: Money) {
-        self.chronicle.bill(cost, 1);
+        self.chronicle.record_cost(cost, 1);
     }
 
     pub(super) fn begin_again(&mut self) {
@@ -65,7 +65,7 @@ impl Records {
         self.ended.extend(ended);
         if step.plan == Some(RecoveryPlan::Compact) {
             self.ahead = !self.troubled;
-        } else if step.plan == Some(RecoveryPlan::Forgo) {
+        } else if step.plan == Some(RecoveryPlan::SkipCompaction) {
             self.ahead = false;
         }
         if step.edit.reply == ReplyDisposition::Summary && std::mem::take(&mut self.ahead) {

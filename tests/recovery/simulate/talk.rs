@@ -4,7 +4,7 @@ use outlast::recovery::{HistoryEdit, ReplyDisposition, CallPurpose, AvailableMit
 
 /// What stands in the window, in tokens.
 #[derive(Clone, Debug)]
-pub(super) struct Talk {
+pub(super) struct Conversation {
     /// Instructions, tools, the task.
     head: u32,
     /// What became of the rounds that were summed up.
@@ -32,7 +32,7 @@ pub(super) struct Talk {
     pub(super) summary_size: u32,
 }
 
-impl Talk {
+impl Conversation {
     pub(super) fn new(head: u32) -> Self {
         Self {
             head,
@@ -100,10 +100,10 @@ impl Talk {
                 self.recent += 50;
                 self.revision += 1;
             }
-            ReplyDisposition::Summary => self.sum_up(),
+            ReplyDisposition::Summary => self.apply_summary(),
         }
         if let Some(trim) = edit.trim {
-            self.take_out(trim, purpose);
+            self.remove_rejected(trim, purpose);
         }
         if edit.say.is_some() || edit.notice.is_some() {
             self.recent += 100;
@@ -111,13 +111,13 @@ impl Talk {
         }
     }
 
-    fn sum_up(&mut self) {
+    fn apply_summary(&mut self) {
         self.summary = self.summary_size;
         (self.old, self.folds, self.left_out) = (0, 0, 0);
         self.revision += 1;
     }
 
-    fn take_out(&mut self, trim: Trim, purpose: Option<CallPurpose>) {
+    fn remove_rejected(&mut self, trim: Trim, purpose: Option<CallPurpose>) {
         match trim {
             Trim::Folds => {
                 assert!(self.folds > 0, "no folds are staged");

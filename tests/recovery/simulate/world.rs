@@ -9,16 +9,16 @@ use outlast::recovery::{
 };
 
 use super::super::{failure, secs};
-use super::Dice;
+use super::RandomSource;
 use super::checks::Seen;
-use super::days::{DAYS, Day, rules};
+use super::days::{DAYS, ServiceScenario, rules};
 use super::records::Records;
-use super::talk::Talk;
+use super::talk::Conversation;
 
-pub(super) struct World {
+pub(super) struct Simulation {
     pub(super) seed: u64,
-    pub(super) dice: Dice,
-    pub(super) day: Day,
+    pub(super) dice: RandomSource,
+    pub(super) day: ServiceScenario,
     pub(super) limits: Limits,
     /// Since the process began.
     pub(super) now: Moment,
@@ -45,30 +45,30 @@ pub(super) struct World {
     interrupted: Option<Moment>,
     /// The step at which the process is killed.
     killed: Option<u32>,
-    pub(super) talk: Talk,
+    pub(super) talk: Conversation,
     pub(super) weight: TokenEstimate,
     pub(super) seen: Seen,
     records: Records,
 }
 
-impl World {
+impl Simulation {
     pub(super) fn new(seed: u64) -> Self {
-        Self::with(seed, Dice::new(seed))
+        Self::with(seed, RandomSource::new(seed))
     }
 
-    pub(super) fn with(seed: u64, mut dice: Dice) -> Self {
+    pub(super) fn with(seed: u64, mut dice: RandomSource) -> Self {
         let day = dice.pick(&DAYS);
         let limits = rules(day, &mut dice);
         let ceiling = dice.pick(&[None, Some(200), Some(2_000), Some(50_000)]);
         let token = Money::from_pico_dollars(dice.roll(3));
         let window = day.window(&mut dice);
-        let share = if day == Day::Misjudged { dice.between(50, 90) } else { 100 };
+        let share = if day == ServiceScenario::Misjudged { dice.between(50, 90) } else { 100 };
         let true_window = if share == 100 { window } else { window / 100 * share };
-        let far = limits.elsewhere & 1 == 1;
+        let far = limits.endpoint_changes & 1 == 1;
         let wrong = [ErrorClass::ServerOverload, ErrorClass::ServerError];
         let worse = [ErrorClass::ServerOverload, ErrorClass::ServerError, ErrorClass::ApiTimeout];
-        let mut talk = Talk::new(dice.between(1_000, 8_000));
-        talk.thinking = day == Day::Unthinking;
+        let mut talk = Conversation::new(dice.between(1_000, 8_000));
+        talk.thinking = day == ServiceScenario::Unthinking;
         Self {
             seed,
             day,
@@ -98,7 +98,7 @@ impl World {
                 size: 0,
                 fixed: 0,
                 window,
-                remedies: AvailableMitigations::NONE,
+                mitigations: AvailableMitigations::NONE,
             },
             seen: Seen::default(),
             records: Records::default(),
@@ -113,7 +113,7 @@ impl World {
         for nth in 0..50_000 {
             if self.killed == Some(nth) {
                 (run, event) = (run.resumed(), Event::Begin);
-                self.begin_again();
+                self.restart_process();
             }
             let step = run.step(self.now, event, &self.limits).expect("the world keeps the rules");
             (self.now, event, step.action, step.next).hash(&mut trace);
@@ -126,7 +126,7 @@ impl World {
                     self.records.check(self.seed, self.ledger.spent());
                     return (reason, trace.finish());
                 }
-                Action::Weigh { purpose, .. } => Event::Weighed(self.weigh(purpose)),
+                Action::Estimate { purpose, .. } => Event::Estimated(self.measure(purpose)),
                 Action::Ask(ask) => {
                     let before = self.ledger.spent();
                     let event = self.answer(ask);
@@ -141,8 +141,8 @@ impl World {
                     event
                 }
                 Action::RunTools => self.tools(),
-                Action::Consult => self.consult(),
-                Action::Check => self.judge(),
+                Action::RunStopHooks => self.run_stop_hooks(),
+                Action::RunRequirement => self.check_requirement(),
                 Action::AwaitWork { .. } => panic!("there is no background work in this world"),
                 Action::Wait { until } => self.wait(until),
             };
@@ -151,19 +151,19 @@ impl World {
     }
 
     /// The process is gone; another one takes the run up.
-    fn begin_again(&mut self) {
+    fn restart_process(&mut self) {
         self.lived += Moment::default().until(self.now);
         self.now = Moment::default();
         self.key_ends = Moment::default().after(secs(300));
         self.overload_ends = Moment::default();
         self.interrupted = None;
         self.standing = Standing::Untried;
-        self.talk.thinking = self.day == Day::Unthinking;
+        self.talk.thinking = self.day == ServiceScenario::Unthinking;
         self.seen.begin_again();
         self.records.begin_again();
     }
 
-    fn weigh(&mut self, purpose: CallPurpose) -> TokenEstimate {
+    fn measure(&mut self, purpose: CallPurpose) -> TokenEstimate {
         if purpose != CallPurpose::Reply && self.seen.is_new_to(purpose) {
             self.talk.begin_summary();
         }
@@ -174,7 +174,7 @@ impl World {
         let remedies = self.talk.remedies(purpose);
         let window = self.window;
         self.weight =
-            TokenEstimate { input, left: self.ledger.left(), size, window, remedies, ..self.weight };
+            TokenEstimate { input, left: self.ledger.left(), size, window, mitigations: remedies, ..self.weight };
         self.weight
     }
 
@@ -203,19 +203,19 @@ impl World {
         assert!(silence <= self.limits.heartbeat, "seed {}: silent for {silence:?}", self.seed);
         let in_time = self.limits.deadline.is_none_or(|deadline| until < deadline);
         assert!(in_time, "seed {}: a wait past the deadline", self.seed);
-        self.pass(silence).unwrap_or(Event::Woke)
+        self.pass(silence).unwrap_or(Event::WaitEnded)
     }
 
     fn tools(&mut self) -> Event {
-        let longest = if self.day == Day::OneModelDown { 300_000 } else { 60_000 };
+        let longest = if self.day == ServiceScenario::OneModelDown { 300_000 } else { 60_000 };
         let length = Duration::from_millis(self.dice.roll(longest));
         if let Some(cut) = self.pass(length) {
             return cut;
         }
-        self.work()
+        self.tool_results()
     }
 
-    fn consult(&mut self) -> Event {
+    fn run_stop_hooks(&mut self) -> Event {
         if let Some(cut) = self.pass(secs(20)) {
             return cut;
         }
@@ -227,7 +227,7 @@ impl World {
         })
     }
 
-    fn judge(&mut self) -> Event {
+    fn check_requirement(&mut self) -> Event {
         if let Some(cut) = self.pass(secs(20)) {
             return cut;
         }
@@ -242,7 +242,7 @@ impl World {
         }
         match self.dice.roll(40) {
             0..=9 => Event::Failed(failure(ErrorClass::ServerError)),
-            10..=19 if self.day == Day::Anything => Event::Failed(self.any_failure()),
+            10..=19 if self.day == ServiceScenario::Anything => Event::Failed(self.any_failure()),
             20 => {
                 let (body, standing) = (ErrorBody::Foreign, self.standing);
                 Event::Failed(Failure { body, standing, ..failure(ErrorClass::InvalidApiKey) })
@@ -269,7 +269,7 @@ impl World {
         };
         let length = Duration::from_millis(self.dice.roll(10_000));
         let cut = self.pass(length);
-        let failed = if cut.is_some() { None } else { self.trouble_of_a_probe(rung) };
+        let failed = if cut.is_some() { None } else { self.probe_fault(rung) };
         let cost = if cut.is_some() || failed.is_some() { Money::ZERO } else { worst };
         self.ledger.settle(reserved, cost);
         let probed = failed.map_or(Probed::Answered, Probed::Failed);
@@ -283,7 +283,7 @@ impl World {
         let reserved = self.ledger.reserve(worst);
         let reserved =
             reserved.unwrap_or_else(|| panic!("seed {seed}: {ask:?} was not affordable"));
-        let length = if self.day == Day::SlowDrip { 1_200_000 } else { 20_000 };
+        let length = if self.day == ServiceScenario::SlowDrip { 1_200_000 } else { 20_000 };
         let length = Duration::from_millis(self.dice.roll(length));
         let cut = self.pass(length);
         let event = match cut {
@@ -291,7 +291,7 @@ impl World {
             None => self.outcome(ask),
         };
         let begun = if let Event::Failed(failure) = event {
-            matches!(failure.reach, FailureStage::Stream | FailureStage::Block)
+            matches!(failure.stage, FailureStage::Stream | FailureStage::Block)
         } else {
             cut.is_none() || self.dice.one_in(2)
         };

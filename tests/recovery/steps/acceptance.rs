@@ -40,11 +40,11 @@ fn hooked() -> Limits {
 fn stop_hooks_are_heard_before_effort_is_asked_for_and_the_requirement_is_checked() {
     let rules = Limits { effort: Some(10_000), requirement: true, ..hooked() };
     let story = Story::begin(rules).then(answer(10));
-    assert_eq!((story.last(), story.transition().edit.reply), (Action::Consult, ReplyDisposition::Keep));
+    assert_eq!((story.last(), story.transition().edit.reply), (Action::RunStopHooks, ReplyDisposition::Keep));
     let story = story.then(PASS);
     assert_eq!(story.decision().edit.say, Some(Nudge::MoreEffort));
     let story = story.then(answer(9_990)).then(PASS);
-    assert_eq!(story.last(), Action::Check);
+    assert_eq!(story.last(), Action::RunRequirement);
     story.then(PASSED).ends_as(StopReason::Completed);
 }
 
@@ -54,10 +54,10 @@ fn a_stop_hook_sends_the_model_back_twice_and_is_overruled_at_its_third_pass() {
     for _ in 0..2 {
         story = story.then(BLOCK);
         let decision = story.decision();
-        assert_eq!(decision.plan, Some(RecoveryPlan::Heed));
-        assert_eq!((decision.edit.say, decision.edit.reply), (Some(Nudge::Heed), ReplyDisposition::Absent));
+        assert_eq!(decision.plan, Some(RecoveryPlan::RetryStopHook));
+        assert_eq!((decision.edit.say, decision.edit.reply), (Some(Nudge::StopHookObjection), ReplyDisposition::Absent));
         story = story.then(TOOL_CALLS).then(TOOLS_DONE).then(ANSWER);
-        assert_eq!(story.last(), Action::Consult);
+        assert_eq!(story.last(), Action::RunStopHooks);
     }
     let passes = Story { told: story.told.clone(), ..story };
     passes.then(PASS).ends_as(StopReason::Completed);
@@ -85,7 +85,7 @@ fn another_stop_has_its_objections_anew() {
         story = story.then(BLOCK).then(ANSWER).then(BLOCK).then(ANSWER);
         story = story.then(PASS).then(FAILED).then(ANSWER);
     }
-    assert_eq!(story.last(), Action::Consult);
+    assert_eq!(story.last(), Action::RunStopHooks);
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn stop_hooks_are_not_waited_for_after_the_end_and_can_be_cut() {
 #[test]
 fn an_answer_is_checked_and_what_passes_is_done() {
     let story = Story::begin(requiring()).then(ANSWER);
-    assert_eq!((story.last(), story.transition().edit.reply), (Action::Check, ReplyDisposition::Keep));
+    assert_eq!((story.last(), story.transition().edit.reply), (Action::RunRequirement, ReplyDisposition::Keep));
     assert_eq!(story.transition().plan, None);
     story.then(PASSED).ends_as(StopReason::Completed);
 }
@@ -117,10 +117,10 @@ fn what_does_not_pass_goes_back_to_the_model_three_times() {
     for nudge in [Nudge::Unmet, Nudge::UnmetAgain, Nudge::UnmetLast] {
         story = story.then(FAILED);
         let decision = story.decision();
-        assert_eq!(decision.plan, Some(RecoveryPlan::Amend));
+        assert_eq!(decision.plan, Some(RecoveryPlan::RetryRequirement));
         assert_eq!((decision.edit.say, decision.edit.reply), (Some(nudge), ReplyDisposition::Absent));
         story = story.then(TOOL_CALLS).then(TOOLS_DONE).then(ANSWER);
-        assert_eq!(story.last(), Action::Check);
+        assert_eq!(story.last(), Action::RunRequirement);
     }
     let passes = Story { told: story.told.clone(), ..story };
     passes.then(PASSED).ends_as(StopReason::Completed);
@@ -152,7 +152,7 @@ fn a_check_ends_with_the_deadline_and_with_an_interrupt() {
     let checking = || Story::begin(rules).then(ANSWER);
     checking().then(Event::DeadlinePassed).ends_as(StopReason::Deadline);
     checking().then(SIGTERM).ends_as(StopReason::AbortedTools(Interrupt::Sigterm));
-    checking().then(Event::Broke).ends_as(StopReason::InternalError);
+    checking().then(Event::InternalError).ends_as(StopReason::InternalError);
     checking().at(after(60)).then(FAILED).ends_as(StopReason::Deadline);
     checking().at(after(60)).then(PASSED).ends_as(StopReason::Completed);
     let late = Story::begin(rules).at(after(60)).then(ANSWER);
@@ -189,7 +189,7 @@ fn each_failed_check_is_told_in_other_words_and_the_last_one_as_such() {
         (2, vec![Unmet, UnmetLast]),
         (5, vec![Unmet, UnmetAgain, UnmetAgain, UnmetAgain, UnmetLast]),
     ] {
-        let budgets = Budgets { amendments, ..Budgets::DEFAULT };
+        let budgets = Budgets { requirement_tries: amendments, ..Budgets::DEFAULT };
         let mut story = Story::begin(Limits { budgets, ..requiring() }).then(ANSWER);
         for nudge in nudges {
             story = story.then(FAILED);
@@ -202,7 +202,7 @@ fn each_failed_check_is_told_in_other_words_and_the_last_one_as_such() {
 
 #[test]
 fn the_number_of_amendments_is_the_settings() {
-    let budgets = Budgets { amendments: 0, ..Budgets::DEFAULT };
+    let budgets = Budgets { requirement_tries: 0, ..Budgets::DEFAULT };
     let story = Story::begin(Limits { budgets, ..requiring() }).then(ANSWER).then(FAILED);
     story.ends_as(StopReason::RequirementFailed);
 }
@@ -228,7 +228,7 @@ fn a_text_where_structure_was_asked_for_is_answered_with_a_nudge() {
 
 #[test]
 fn a_misfit_is_answered_by_its_tool_result_and_by_nobody_else() {
-    let story = Story::begin(structured()).then(TOOL_CALLS).then(Event::Misfit);
+    let story = Story::begin(structured()).then(TOOL_CALLS).then(Event::SchemaMismatch);
     let decision = story.decision();
     assert_eq!(decision.plan, Some(RecoveryPlan::Restructure));
     assert_eq!((decision.edit.say, decision.edit.reply), (None, ReplyDisposition::Absent));
@@ -240,7 +240,7 @@ fn five_tries_at_structure_are_all_whatever_their_kind() {
     for nth in 0..4 {
         let misfit = nth % 2 == 0;
         story =
-            if misfit { story.then(TOOL_CALLS).then(Event::Misfit) } else { story.then(ANSWER) };
+            if misfit { story.then(TOOL_CALLS).then(Event::SchemaMismatch) } else { story.then(ANSWER) };
         assert!(matches!(story.last(), Action::Ask(_)), "try {nth}");
         story = story.then(TOOL_CALLS).then(TOOLS_DONE);
     }
@@ -249,9 +249,9 @@ fn five_tries_at_structure_are_all_whatever_their_kind() {
     assert_eq!(text.transition().edit.reply, ReplyDisposition::Keep);
     let mut story = Story::begin(structured());
     for _ in 0..4 {
-        story = story.then(TOOL_CALLS).then(Event::Misfit);
+        story = story.then(TOOL_CALLS).then(Event::SchemaMismatch);
     }
-    let story = story.then(TOOL_CALLS).then(Event::Misfit);
+    let story = story.then(TOOL_CALLS).then(Event::SchemaMismatch);
     story.ends_as(StopReason::StructuredOutputRetryExhausted);
     assert_eq!(story.requests(), 5);
 }
@@ -260,7 +260,7 @@ fn five_tries_at_structure_are_all_whatever_their_kind() {
 fn no_try_at_structure_goes_past_the_last_turn() {
     for (event, reply) in [(ANSWER, ReplyDisposition::Keep), (TOOL_CALLS, ReplyDisposition::Absent)] {
         let story = Story::begin(turns(1, structured())).then(event);
-        let story = if event == TOOL_CALLS { story.then(Event::Misfit) } else { story };
+        let story = if event == TOOL_CALLS { story.then(Event::SchemaMismatch) } else { story };
         story.ends_as(StopReason::MaxTurns);
         let told = story.transition();
         assert_eq!((told.edit.say, told.edit.reply), (None, reply));
@@ -272,7 +272,7 @@ fn no_try_at_structure_goes_past_the_last_turn() {
 fn what_was_delivered_is_checked_when_there_is_a_requirement_too() {
     let rules = Limits { requirement: true, ..structured() };
     let story = Story::begin(rules).then(TOOL_CALLS).then(Event::Delivered);
-    assert_eq!(story.last(), Action::Check);
+    assert_eq!(story.last(), Action::RunRequirement);
     let story = story.then(FAILED);
     assert_eq!(story.decision().edit.say, Some(Nudge::Unmet));
     let story = story.then(ANSWER);
@@ -295,7 +295,7 @@ fn more_effort_is_asked_for_before_anything_is_checked() {
     let story = Story::begin(rules).then(answer(1_000));
     assert_eq!(story.decision().plan, Some(RecoveryPlan::Nudge));
     let story = story.then(answer(8_000));
-    assert_eq!((story.last(), story.transition().edit.reply), (Action::Check, ReplyDisposition::Keep));
+    assert_eq!((story.last(), story.transition().edit.reply), (Action::RunRequirement, ReplyDisposition::Keep));
     story.then(PASSED).ends_as(StopReason::Completed);
 }
 
@@ -308,7 +308,7 @@ fn effort_that_does_not_come_does_not_stand_in_for_the_check() {
         assert_eq!(story.decision().plan, Some(RecoveryPlan::Nudge));
     }
     let story = story.then(answer(10));
-    assert_eq!((story.last(), story.transition().plan), (Action::Check, None));
+    assert_eq!((story.last(), story.transition().plan), (Action::RunRequirement, None));
     let story = story.then(FAILED);
     assert_eq!(story.decision().edit.say, Some(Nudge::Unmet));
 }
@@ -317,7 +317,7 @@ fn effort_that_does_not_come_does_not_stand_in_for_the_check() {
 fn in_the_last_turn_effort_is_not_asked_for_but_the_check_is_made() {
     let rules = Limits { effort: Some(10_000), ..turns(1, requiring()) };
     let story = Story::begin(rules).then(answer(10));
-    assert_eq!(story.last(), Action::Check);
+    assert_eq!(story.last(), Action::RunRequirement);
 }
 
 #[test]

@@ -8,9 +8,9 @@ use outlast::recovery::{
 use super::super::{ANSWER, Story, after, limits, secs};
 
 const EARLY: Event = Event::Replied(ReplyKind::Early { tokens: 100 });
-const NEWS: Event = Event::Worked(WorkStatus::News);
-const ALIVE: Event = Event::Worked(WorkStatus::Alive);
-const OVER: Event = Event::Worked(WorkStatus::Over);
+const NEWS: Event = Event::BackgroundWaited(WorkStatus::Unreported);
+const ALIVE: Event = Event::BackgroundWaited(WorkStatus::StillRunning);
+const OVER: Event = Event::BackgroundWaited(WorkStatus::Over);
 
 fn working() -> Limits {
     let budgets = Budgets { reports: 2, ..limits().budgets };
@@ -64,7 +64,7 @@ fn work_that_turns_out_to_be_over_holds_nothing_up() {
     Story::begin(working()).then(EARLY).then(OVER).ends_as(StopReason::Completed);
     let requiring = Limits { requirement: true, ..working() };
     let story = Story::begin(requiring).then(EARLY).then(OVER);
-    assert_eq!(story.last(), Action::Check);
+    assert_eq!(story.last(), Action::RunRequirement);
 }
 
 #[test]

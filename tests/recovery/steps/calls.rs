@@ -6,7 +6,7 @@ use outlast::recovery::{
 };
 
 use super::super::{
-    ANSWER, Story, TOOL_CALLS, failure, limits, reaching, ruled, secs, wishing, with_budgets,
+    ANSWER, Story, TOOL_CALLS, failure, limits, failure_at_stage, failure_with_retry_hint, secs, failure_with_retry_after, with_budgets,
 };
 
 const COUNTED: [ErrorClass; 7] = [
@@ -66,9 +66,9 @@ fn a_failed_reply_leaves_no_trace() {
 
 #[test]
 fn a_connection_that_had_gone_stale_is_replaced_at_once() {
-    let stale = reaching(ErrorClass::ConnectionError, FailureStage::StaleConnection);
+    let stale = failure_at_stage(ErrorClass::ConnectionError, FailureStage::StaleConnection);
     let story = Story::begin(limits()).then(Event::Failed(stale));
-    assert!(story.went_on_at_once());
+    assert!(story.retried_without_pause());
     assert_eq!(story.asked().connection, ConnectionChoice::Fresh);
     assert_eq!(story.asked().attempt, 2, "it still counts as an attempt");
     assert_eq!(story.run.budgets.retries, 9);
@@ -76,17 +76,17 @@ fn a_connection_that_had_gone_stale_is_replaced_at_once() {
 
 #[test]
 fn a_stale_connection_is_replaced_at_once_after_other_failures_too() {
-    let stale = reaching(ErrorClass::ConnectionError, FailureStage::StaleConnection);
+    let stale = failure_at_stage(ErrorClass::ConnectionError, FailureStage::StaleConnection);
     let story = Story::begin(limits()).fails_and_waits(ErrorClass::ServerOverload, 1);
     assert_eq!(story.asked().connection, ConnectionChoice::Pooled);
-    assert!(story.then(Event::Failed(stale)).went_on_at_once());
+    assert!(story.then(Event::Failed(stale)).retried_without_pause());
 }
 
 #[test]
 fn a_fresh_connection_cannot_have_gone_stale() {
-    let stale = reaching(ErrorClass::ConnectionError, FailureStage::StaleConnection);
+    let stale = failure_at_stage(ErrorClass::ConnectionError, FailureStage::StaleConnection);
     let story = Story::begin(limits()).then(Event::Failed(stale)).then(Event::Failed(stale));
-    assert!(!story.went_on_at_once());
+    assert!(!story.retried_without_pause());
     assert_eq!(story.pause().retry, 2);
     assert_eq!(story.wakes().asked().connection, ConnectionChoice::Fresh);
 }
@@ -94,7 +94,7 @@ fn a_fresh_connection_cannot_have_gone_stale() {
 #[test]
 fn a_stale_connection_does_not_outrun_the_servers_word() {
     let stale =
-        Failure { reach: FailureStage::StaleConnection, ..wishing(ErrorClass::ConnectionError, secs(5)) };
+        Failure { stage: FailureStage::StaleConnection, ..failure_with_retry_after(ErrorClass::ConnectionError, secs(5)) };
     let story = Story::begin(limits()).then(Event::Failed(stale));
     assert!(story.pause_millis() >= 5_000);
     assert_eq!(story.pause(), Pause { class: ErrorClass::ConnectionError, retry: 1, of: Some(10) });
@@ -103,14 +103,14 @@ fn a_stale_connection_does_not_outrun_the_servers_word() {
 #[test]
 fn whatever_may_have_died_is_not_reused() {
     let dead = [
-        (ErrorClass::ApiTimeout, FailureStage::Nowhere),
+        (ErrorClass::ApiTimeout, FailureStage::Unsent),
         (ErrorClass::ApiTimeout, FailureStage::Status),
         (ErrorClass::StreamStalled, FailureStage::Block),
         (ErrorClass::ConnectionError, FailureStage::FreshConnection),
         (ErrorClass::ServerOverload, FailureStage::Stream),
     ];
     for (class, reach) in dead {
-        let story = Story::begin(limits()).then(Event::Failed(reaching(class, reach))).wakes();
+        let story = Story::begin(limits()).then(Event::Failed(failure_at_stage(class, reach))).wakes();
         assert_eq!(story.asked().connection, ConnectionChoice::Fresh, "{class} {reach:?}");
         let story = story.then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Fresh));
         assert_eq!(story.asked().connection, ConnectionChoice::Pooled, "{class} {reach:?}");
@@ -120,18 +120,18 @@ fn whatever_may_have_died_is_not_reused() {
 }
 
 fn torn() -> Event {
-    Event::Failed(reaching(ErrorClass::ConnectionError, FailureStage::Stream))
+    Event::Failed(failure_at_stage(ErrorClass::ConnectionError, FailureStage::Stream))
 }
 
 fn torn_after_a_block() -> Event {
-    Event::Failed(reaching(ErrorClass::ConnectionError, FailureStage::Block))
+    Event::Failed(failure_at_stage(ErrorClass::ConnectionError, FailureStage::Block))
 }
 
 #[test]
 fn two_broken_streams_end_streaming_however_far_they_came() {
-    let stalled = Event::Failed(reaching(ErrorClass::StreamStalled, FailureStage::Block));
-    let senseless = Event::Failed(reaching(ErrorClass::BadResponse, FailureStage::Stream));
-    let late = Event::Failed(reaching(ErrorClass::ApiTimeout, FailureStage::Block));
+    let stalled = Event::Failed(failure_at_stage(ErrorClass::StreamStalled, FailureStage::Block));
+    let senseless = Event::Failed(failure_at_stage(ErrorClass::BadResponse, FailureStage::Stream));
+    let late = Event::Failed(failure_at_stage(ErrorClass::ApiTimeout, FailureStage::Block));
     let broken = [torn(), torn_after_a_block(), stalled, senseless, late];
     for first in broken {
         for second in broken {
@@ -202,12 +202,12 @@ fn a_call_without_streaming_asks_for_no_more_than_fits_its_time() {
 
 #[test]
 fn only_streams_that_break_in_a_row_count() {
-    let overloaded = Event::Failed(reaching(ErrorClass::ServerOverload, FailureStage::Stream));
+    let overloaded = Event::Failed(failure_at_stage(ErrorClass::ServerOverload, FailureStage::Stream));
     let story = Story::begin(limits()).then(torn()).wakes().then(overloaded).wakes();
     assert_eq!(story.then(torn()).wakes().asked().mode, ReplyMode::Streaming, "that stream worked");
     let held = takes_a_turn(Story::begin(limits()).then(torn()).wakes());
     assert_eq!(held.then(torn()).wakes().asked().mode, ReplyMode::Streaming, "that stream held");
-    let unreached = Event::Failed(reaching(ErrorClass::ConnectionError, FailureStage::Nowhere));
+    let unreached = Event::Failed(failure_at_stage(ErrorClass::ConnectionError, FailureStage::Unsent));
     let story = Story::begin(limits()).then(torn()).wakes().then(unreached).wakes();
     assert_eq!(story.then(torn()).wakes().asked().mode, ReplyMode::Whole, "there was no stream between");
 }
@@ -227,7 +227,7 @@ fn a_call_without_streaming_that_breaks_itself_is_not_the_cure() {
 #[test]
 fn a_server_that_says_stop_is_not_asked_the_same_again() {
     for class in COUNTED {
-        let story = Story::begin(limits()).then(Event::Failed(ruled(class, RetryHint::Stop)));
+        let story = Story::begin(limits()).then(Event::Failed(failure_with_retry_hint(class, RetryHint::Stop)));
         story.ends_as(StopReason::ModelError(class));
         assert_eq!(story.requests(), 1, "{class}");
     }
@@ -237,10 +237,10 @@ fn a_server_that_says_stop_is_not_asked_the_same_again() {
 fn a_server_that_says_stop_may_still_be_asked_for_another_model_or_with_another_key() {
     let fallback = with_budgets(Budgets { switches: 1, ..Budgets::DEFAULT });
     for class in [ErrorClass::ServerError, ErrorClass::ServerOverload, ErrorClass::InvalidModel] {
-        let story = Story::begin(fallback).then(Event::Failed(ruled(class, RetryHint::Stop)));
+        let story = Story::begin(fallback).then(Event::Failed(failure_with_retry_hint(class, RetryHint::Stop)));
         assert_eq!(story.asked().rung, 1, "{class}");
     }
-    let rejected = ruled(ErrorClass::InvalidApiKey, RetryHint::Stop);
+    let rejected = failure_with_retry_hint(ErrorClass::InvalidApiKey, RetryHint::Stop);
     assert_eq!(Story::begin(limits()).then(Event::Failed(rejected)).last(), Action::Refresh);
 }
 
@@ -254,7 +254,7 @@ fn a_server_that_says_retry_is_asked_again_whatever_the_class() {
         ErrorClass::Unknown,
     ];
     for class in classes {
-        let retry = Event::Failed(ruled(class, RetryHint::Retry));
+        let retry = Event::Failed(failure_with_retry_hint(class, RetryHint::Retry));
         let mut story = Story::begin(limits());
         for nth in 1..=10 {
             story = story.then(retry);
@@ -271,7 +271,7 @@ fn a_server_that_says_retry_is_asked_again_whatever_the_class() {
 
 #[test]
 fn no_server_talks_us_into_spending_what_is_not_there() {
-    let broke = ruled(ErrorClass::CreditBalanceLow, RetryHint::Retry);
+    let broke = failure_with_retry_hint(ErrorClass::CreditBalanceLow, RetryHint::Retry);
     let story = Story::begin(limits()).then(Event::Failed(broke));
     story.ends_as(StopReason::ModelError(ErrorClass::CreditBalanceLow));
 }
@@ -329,12 +329,12 @@ fn a_refresh_that_is_rejected_is_final() {
 
 #[test]
 fn a_rejection_that_asks_for_time_gets_it_under_its_own_name() {
-    let rejected = wishing(ErrorClass::InvalidApiKey, secs(20));
+    let rejected = failure_with_retry_after(ErrorClass::InvalidApiKey, secs(20));
     let story = Story::begin(limits()).then(Event::Failed(rejected));
     assert!(story.pause_millis() >= 20_000);
     assert_eq!(story.pause(), Pause { class: ErrorClass::InvalidApiKey, retry: 1, of: Some(1) });
     assert_eq!(story.wakes().last(), Action::Refresh);
-    let far = Event::Failed(wishing(ErrorClass::InvalidApiKey, secs(3_600)));
+    let far = Event::Failed(failure_with_retry_after(ErrorClass::InvalidApiKey, secs(3_600)));
     let story = Story::begin(limits()).then(far);
     story.ends_as(StopReason::ModelError(ErrorClass::InvalidApiKey));
 }
@@ -381,23 +381,23 @@ fn an_empty_bucket_fails_fast() {
 fn a_resumed_run_has_its_retries_back_but_not_its_turns_and_models() {
     let full = Budgets { turns: Some(5), switches: 1, retries: 4, ..Budgets::DEFAULT };
     let rules = with_budgets(full);
-    let overloaded = Event::Failed(wishing(ErrorClass::ServerOverload, secs(300)));
+    let overloaded = Event::Failed(failure_with_retry_after(ErrorClass::ServerOverload, secs(300)));
     let story = Story::begin(rules).fails_and_waits(ErrorClass::ServerOverload, 2);
     let story = story.fails(ErrorClass::ServerOverload).fails_and_waits(ErrorClass::ServerError, 4);
     let story = story.then(overloaded);
     assert_eq!(story.run.budgets.retries, 0);
-    let story = Story::take_up(story.run.resumed(), rules);
+    let story = Story::resume(story.run.resumed(), rules);
     let ask = story.asked();
     assert_eq!((ask.rung, ask.attempt, ask.connection), (1, 1, ConnectionChoice::Pooled));
     let left = story.run.budgets;
     assert_eq!((left.turns, left.retries, left.switches, left.bucket), (Some(3), 4, 0, 470));
-    assert!(story.went_on_at_once(), "moments begin anew, so the old wish means nothing");
+    assert!(story.retried_without_pause(), "moments begin anew, so the old wish means nothing");
 }
 
 #[test]
 fn a_resumed_run_may_refresh_its_key_again() {
     let story = Story::begin(limits()).fails(ErrorClass::InvalidApiKey);
-    let story = Story::take_up(story.run.resumed(), limits()).fails(ErrorClass::InvalidApiKey);
+    let story = Story::resume(story.run.resumed(), limits()).fails(ErrorClass::InvalidApiKey);
     assert_eq!(story.last(), Action::Refresh);
 }
 

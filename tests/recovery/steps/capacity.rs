@@ -8,7 +8,7 @@ use outlast::recovery::{
 };
 
 use super::super::{
-    ANSWER, Story, TOOL_CALLS, after, failure, limits, ruled, secs, wishing, with_budgets,
+    ANSWER, Story, TOOL_CALLS, after, failure, limits, failure_with_retry_hint, secs, failure_with_retry_after, with_budgets,
 };
 
 fn persistent(persistence: Persistence) -> Limits {
@@ -25,7 +25,7 @@ const CROWDED: [ErrorClass; 2] = [ErrorClass::RateLimit, ErrorClass::ServerOverl
 fn a_short_wish_is_waited_out_in_full() {
     for class in CROWDED {
         for seconds in [1, 59, 61, 600] {
-            let asked = Event::Failed(wishing(class, secs(seconds)));
+            let asked = Event::Failed(failure_with_retry_after(class, secs(seconds)));
             let story = Story::begin(limits()).then(asked);
             let pause = Duration::from_millis(story.pause_millis());
             assert!(pause >= secs(seconds), "{class}: {pause:?} for {seconds} s");
@@ -38,7 +38,7 @@ fn a_short_wish_is_waited_out_in_full() {
 #[test]
 fn a_wish_beyond_our_patience_is_quota_and_ends_the_run_at_once() {
     for class in CROWDED {
-        let story = Story::begin(limits()).then(Event::Failed(wishing(class, secs(601))));
+        let story = Story::begin(limits()).then(Event::Failed(failure_with_retry_after(class, secs(601))));
         story.ends_as(quota_exhausted());
         assert_eq!((story.requests(), story.now), (1, Moment::default()));
     }
@@ -49,7 +49,7 @@ fn a_wish_beyond_the_deadline_is_quota_too() {
     let rules = Limits { deadline: Some(after(60)), ..limits() };
     for class in CROWDED {
         for seconds in [60, 61] {
-            let story = Story::begin(rules).then(Event::Failed(wishing(class, secs(seconds))));
+            let story = Story::begin(rules).then(Event::Failed(failure_with_retry_after(class, secs(seconds))));
             story.ends_as(quota_exhausted());
         }
     }
@@ -58,7 +58,7 @@ fn a_wish_beyond_the_deadline_is_quota_too() {
 #[test]
 fn jitter_does_not_miss_a_deadline_that_the_wish_leaves_room_for() {
     let rules = Limits { deadline: Some(after(60)), ..limits() };
-    let asked = Event::Failed(wishing(ErrorClass::RateLimit, Duration::from_millis(59_990)));
+    let asked = Event::Failed(failure_with_retry_after(ErrorClass::RateLimit, Duration::from_millis(59_990)));
     let story = Story::begin(rules).then(asked);
     assert!((59_990..60_000).contains(&story.pause_millis()), "{}", story.pause_millis());
     assert_eq!(story.wakes().requests(), 2);
@@ -67,13 +67,13 @@ fn jitter_does_not_miss_a_deadline_that_the_wish_leaves_room_for() {
 #[test]
 fn quota_leaves_nothing_but_the_next_model() {
     let rules = with_budgets(Budgets { switches: 1, ..Budgets::DEFAULT });
-    let far = wishing(ErrorClass::ServerOverload, secs(3_600));
+    let far = failure_with_retry_after(ErrorClass::ServerOverload, secs(3_600));
     let story = Story::begin(limits()).fails_and_waits(ErrorClass::ServerOverload, 2);
     story.then(Event::Failed(far)).ends_as(quota_exhausted());
-    let told = Failure { ruling: Some(RetryHint::Retry), ..far };
+    let told = Failure { retry_hint: Some(RetryHint::Retry), ..far };
     Story::begin(limits()).then(Event::Failed(told)).ends_as(quota_exhausted());
     let story = Story::begin(rules).then(Event::Failed(told));
-    assert_eq!((story.asked().rung, story.went_on_at_once()), (1, true), "another has its own");
+    assert_eq!((story.asked().rung, story.retried_without_pause()), (1, true), "another has its own");
     story.then(Event::Failed(far)).ends_as(quota_exhausted());
     let background = Limits { source: QuerySource::Background, ..limits() };
     Story::begin(background).then(Event::Failed(far)).ends_as(quota_exhausted());
@@ -81,11 +81,11 @@ fn quota_leaves_nothing_but_the_next_model() {
 
 #[test]
 fn other_failures_that_ask_for_too_much_end_under_their_own_name() {
-    let far = Event::Failed(wishing(ErrorClass::ServerError, secs(601)));
+    let far = Event::Failed(failure_with_retry_after(ErrorClass::ServerError, secs(601)));
     let story = Story::begin(limits()).then(far);
     story.ends_as(StopReason::ModelError(ErrorClass::ServerError));
     let rules = Limits { deadline: Some(after(300)), ..limits() };
-    let asked = Event::Failed(wishing(ErrorClass::ServerError, secs(400)));
+    let asked = Event::Failed(failure_with_retry_after(ErrorClass::ServerError, secs(400)));
     Story::begin(rules).then(asked).ends_as(StopReason::Deadline);
     let spent = Limits { budgets: Budgets { retries: 0, ..Budgets::DEFAULT }, ..rules };
     let story = Story::begin(spent).then(asked);
@@ -94,7 +94,7 @@ fn other_failures_that_ask_for_too_much_end_under_their_own_name() {
 
 #[test]
 fn no_wish_means_the_ladder_and_so_does_a_wish_for_nothing() {
-    for asked in [failure(ErrorClass::RateLimit), wishing(ErrorClass::RateLimit, Duration::ZERO)] {
+    for asked in [failure(ErrorClass::RateLimit), failure_with_retry_after(ErrorClass::RateLimit, Duration::ZERO)] {
         let story = Story::begin(limits()).then(Event::Failed(asked));
         assert!((500..=625).contains(&story.pause_millis()), "{}", story.pause_millis());
     }
@@ -104,8 +104,8 @@ fn no_wish_means_the_ladder_and_so_does_a_wish_for_nothing() {
 fn a_subscription_is_not_retried_on_its_limit() {
     let rules = Limits { account: AccountKind::Subscription, ..limits() };
     let limited = ErrorClass::RateLimit;
-    let asked = wishing(limited, secs(30));
-    let insisted = ruled(limited, RetryHint::Retry);
+    let asked = failure_with_retry_after(limited, secs(30));
+    let insisted = failure_with_retry_hint(limited, RetryHint::Retry);
     for hit in [failure(limited), asked, insisted] {
         let story = Story::begin(rules).then(Event::Failed(hit));
         story.ends_as(StopReason::ModelError(limited));
@@ -123,7 +123,7 @@ fn background_work_drops_out_of_a_crowd_at_once() {
     for persistence in [Persistence::Off, Persistence::Capacity, Persistence::All] {
         let rules = Limits { source: QuerySource::Background, ..persistent(persistence) };
         let overloaded = ErrorClass::ServerOverload;
-        for hit in [failure(overloaded), ruled(overloaded, RetryHint::Retry)] {
+        for hit in [failure(overloaded), failure_with_retry_hint(overloaded, RetryHint::Retry)] {
             let story = Story::begin(rules).then(Event::Failed(hit));
             story.ends_as(StopReason::ModelError(overloaded));
         }
@@ -187,16 +187,16 @@ fn what_is_not_capacity_is_counted_unless_everything_is_waited_out() {
 fn patience_is_six_hours_when_nobody_counts() {
     let rules = persistent(Persistence::Capacity);
     let six_hours = secs(6 * 3_600);
-    let story = Story::begin(rules).then(Event::Failed(wishing(ErrorClass::RateLimit, six_hours)));
+    let story = Story::begin(rules).then(Event::Failed(failure_with_retry_after(ErrorClass::RateLimit, six_hours)));
     assert!(story.pause_millis() >= 21_600_000);
-    let more = wishing(ErrorClass::RateLimit, six_hours + secs(1));
+    let more = failure_with_retry_after(ErrorClass::RateLimit, six_hours + secs(1));
     Story::begin(rules).then(Event::Failed(more)).ends_as(quota_exhausted());
 }
 
 #[test]
 fn a_reset_is_kept_to_the_moment_when_we_wait_for_capacity_anyway() {
     let reset = Failure {
-        wish: Some(RetryAfter { wait: secs(1_000), source: RetryAfterSource::Reset }),
+        retry_after: Some(RetryAfter { wait: secs(1_000), source: RetryAfterSource::Reset }),
         ..failure(ErrorClass::RateLimit)
     };
     let story = Story::begin(persistent(Persistence::Capacity)).then(Event::Failed(reset));
@@ -208,12 +208,12 @@ fn a_reset_is_kept_to_the_moment_when_we_wait_for_capacity_anyway() {
 
 #[test]
 fn a_long_wait_beats_its_heart() {
-    let hour = wishing(ErrorClass::RateLimit, secs(3_600));
+    let hour = failure_with_retry_after(ErrorClass::RateLimit, secs(3_600));
     let mut story = Story::begin(persistent(Persistence::Capacity)).then(Event::Failed(hour));
     let mut beats = 0;
     while let Action::Wait { until } = story.last() {
         assert!(story.now.until(until) <= secs(30), "silent too long");
-        story = story.at(until).then(Event::Woke);
+        story = story.at(until).then(Event::WaitEnded);
         beats += 1;
     }
     assert!((120..=121).contains(&beats), "{beats} beats");
@@ -223,16 +223,16 @@ fn a_long_wait_beats_its_heart() {
 fn waking_early_is_not_waking() {
     let story = Story::begin(limits()).fails(ErrorClass::ServerError);
     let Action::Wait { until } = story.last() else { panic!("{:?}", story.last()) };
-    let early = story.at(Moment::from_millis(until.as_millis() - 1)).then(Event::Woke);
+    let early = story.at(Moment::from_millis(until.as_millis() - 1)).then(Event::WaitEnded);
     assert_eq!(early.last(), Action::Wait { until });
-    assert_eq!(early.at(until).then(Event::Woke).requests(), 2);
+    assert_eq!(early.at(until).then(Event::WaitEnded).requests(), 2);
 }
 
 #[test]
 fn an_empty_bucket_lengthens_the_wait_of_those_who_do_not_give_up() {
     let budgets = Budgets { bucket: 5, ..Budgets::DEFAULT };
     let rules = Limits { budgets, ..persistent(Persistence::Capacity) };
-    let limited = Event::Failed(wishing(ErrorClass::RateLimit, secs(2)));
+    let limited = Event::Failed(failure_with_retry_after(ErrorClass::RateLimit, secs(2)));
     let story = Story::begin(rules).then(limited);
     assert!(story.pause_millis() <= 2_500, "the bucket pays for this one");
     assert_eq!(story.run.budgets.bucket, 0);

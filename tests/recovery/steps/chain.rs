@@ -6,7 +6,7 @@ use outlast::recovery::{
 };
 
 use super::super::{
-    ANSWER, ANYTHING, FREE, Story, TOOL_CALLS, TOOLS_DONE, after, failure, ruled, secs, wishing,
+    ANSWER, ANYTHING, FREE, Story, TOOL_CALLS, TOOLS_DONE, after, failure, failure_with_retry_hint, secs, failure_with_retry_after,
     with_budgets,
 };
 
@@ -44,7 +44,7 @@ fn away(limits: Limits) -> Story {
 
 #[test]
 fn what_a_model_is_to_blame_for_changes_it_once_and_what_it_is_not_does_not() {
-    let far = |class| wishing(class, secs(3_600));
+    let far = |class| failure_with_retry_after(class, secs(3_600));
     let advancing = [
         ("no such model", failure(ErrorClass::InvalidModel), 0),
         ("not for this credential", failure(ErrorClass::AuthError), 0),
@@ -54,7 +54,7 @@ fn what_a_model_is_to_blame_for_changes_it_once_and_what_it_is_not_does_not() {
         ("quota", far(ErrorClass::RateLimit), 0),
         ("quota, worded as an overload", far(OVERLOAD), 0),
         ("broken for long", far(ErrorClass::ServerError), 0),
-        ("not to be asked again", ruled(ErrorClass::ServerError, RetryHint::Stop), 0),
+        ("not to be asked again", failure_with_retry_hint(ErrorClass::ServerError, RetryHint::Stop), 0),
     ];
     for (what, failed, patience) in advancing {
         let event = Event::Failed(failed);
@@ -100,21 +100,21 @@ fn one_overload_does_not_change_the_model() {
 fn without_a_chain_nobody_else_is_asked() {
     let classes = [OVERLOAD, ErrorClass::ServerError, ErrorClass::InvalidModel];
     for class in classes {
-        let story = Story::begin(chain(0)).then(Event::Failed(ruled(class, RetryHint::Stop)));
+        let story = Story::begin(chain(0)).then(Event::Failed(failure_with_retry_hint(class, RetryHint::Stop)));
         assert_eq!(story.last(), Action::Finish(StopReason::ModelError(class)));
     }
 }
 
 #[test]
 fn each_step_of_the_chain_is_its_own_address() {
-    let dead = Event::Failed(ruled(ErrorClass::ConnectionError, RetryHint::Stop));
+    let dead = Event::Failed(failure_with_retry_hint(ErrorClass::ConnectionError, RetryHint::Stop));
     let end = StopReason::ModelError(ErrorClass::ConnectionError);
-    let near_then_far = Limits { elsewhere: 0b10, ..chain(2) };
+    let near_then_far = Limits { endpoint_changes: 0b10, ..chain(2) };
     Story::begin(near_then_far).then(dead).ends_as(end);
     let story = away(near_then_far).then(dead);
     assert_eq!(story.asked().rung, 2, "the second and the third live apart");
     story.then(dead).ends_as(end);
-    let far_then_near = Limits { elsewhere: 0b01, ..chain(2) };
+    let far_then_near = Limits { endpoint_changes: 0b01, ..chain(2) };
     let story = Story::begin(far_then_near).then(dead);
     assert_eq!(story.asked().rung, 1);
     story.then(dead).ends_as(end);
@@ -124,17 +124,17 @@ fn each_step_of_the_chain_is_its_own_address() {
 fn a_credential_that_cannot_be_fetched_leaves_only_who_needs_another() {
     for class in [ErrorClass::ServerError, ErrorClass::RateLimit, ErrorClass::InvalidModel] {
         let refreshing = |rules| Story::begin(rules).fails(ErrorClass::InvalidApiKey);
-        let stop = Event::Failed(ruled(class, RetryHint::Stop));
+        let stop = Event::Failed(failure_with_retry_hint(class, RetryHint::Stop));
         let story = refreshing(chain(1)).then(stop);
         assert_eq!(story.last(), Action::Finish(StopReason::ModelError(class)), "{class}");
-        let story = refreshing(Limits { elsewhere: 0b1, ..chain(1) }).then(stop);
+        let story = refreshing(Limits { endpoint_changes: 0b1, ..chain(1) }).then(stop);
         assert_eq!(story.asked().rung, 1, "{class}");
     }
 }
 
 #[test]
 fn a_new_model_may_refresh_its_own_credential() {
-    let rules = Limits { elsewhere: 0b1, ..chain(1) };
+    let rules = Limits { endpoint_changes: 0b1, ..chain(1) };
     let rejected = ErrorClass::InvalidApiKey;
     let story = Story::begin(rules).fails(rejected).then(Event::Refreshed).fails(rejected);
     assert_eq!(story.asked().rung, 1);
@@ -144,8 +144,8 @@ fn a_new_model_may_refresh_its_own_credential() {
 
 #[test]
 fn a_new_model_streams_whatever_the_last_ones_streams_were_like() {
-    let rules = Limits { elsewhere: 0b1, ..chain(1) };
-    let torn = Failure { reach: FailureStage::Stream, ..failure(ErrorClass::ConnectionError) };
+    let rules = Limits { endpoint_changes: 0b1, ..chain(1) };
+    let torn = Failure { stage: FailureStage::Stream, ..failure(ErrorClass::ConnectionError) };
     let story = Story::begin(rules).then(Event::Failed(torn)).wakes();
     let story = story.then(Event::Failed(torn)).wakes();
     assert_eq!(story.asked().mode, ReplyMode::Whole);
@@ -155,14 +155,14 @@ fn a_new_model_streams_whatever_the_last_ones_streams_were_like() {
 
 #[test]
 fn another_model_at_the_same_place_does_not_stream_either() {
-    let torn = Failure { reach: FailureStage::Block, ..failure(ErrorClass::ConnectionError) };
+    let torn = Failure { stage: FailureStage::Block, ..failure(ErrorClass::ConnectionError) };
     let whole = |rules| {
         let story = Story::begin(rules).then(Event::Failed(torn)).wakes();
         story.then(Event::Failed(torn)).wakes().fails(ErrorClass::AuthError)
     };
     let story = whole(chain(1));
     assert_eq!((story.asked().rung, story.asked().mode), (1, ReplyMode::Whole));
-    let rules = Limits { elsewhere: 0b10, ..chain(2) };
+    let rules = Limits { endpoint_changes: 0b10, ..chain(2) };
     let story = whole(rules);
     assert_eq!((story.asked().rung, story.asked().mode), (1, ReplyMode::Whole));
     let story = story.fails(ErrorClass::AuthError);
@@ -187,7 +187,7 @@ fn the_preferred_model_is_tried_again_after_ten_minutes_and_at_a_turn() {
     assert_eq!(story.asked().rung, 1, "nor where a reply goes on");
     let story = story.takes_a_turn();
     assert_eq!((story.asked().rung, story.asked().attempt), (0, 1));
-    assert_eq!(story.decision().plan, Some(RecoveryPlan::Return));
+    assert_eq!(story.decision().plan, Some(RecoveryPlan::ReturnToPreferredModel));
     assert_eq!(story.run.budgets.probes, 23);
 }
 
@@ -218,9 +218,9 @@ fn the_preferred_model_that_still_fails_is_left_at_once() {
         failure(ErrorClass::InvalidApiKey),
         failure(ErrorClass::AuthError),
         failure(ErrorClass::CreditBalanceLow),
-        wishing(ErrorClass::RateLimit, secs(5)),
-        wishing(ErrorClass::RateLimit, secs(36_000)),
-        ruled(ErrorClass::ServerError, RetryHint::Stop),
+        failure_with_retry_after(ErrorClass::RateLimit, secs(5)),
+        failure_with_retry_after(ErrorClass::RateLimit, secs(36_000)),
+        failure_with_retry_hint(ErrorClass::ServerError, RetryHint::Stop),
     ];
     for failed in failures {
         let story = away(returning(2)).fails(ErrorClass::InvalidModel);
@@ -229,7 +229,7 @@ fn the_preferred_model_that_still_fails_is_left_at_once() {
         assert_eq!(story.asked().rung, 0);
         let story = story.then(Event::Failed(failed));
         assert_eq!(story.decision().plan, Some(RecoveryPlan::SwitchModel), "{failed:?}");
-        assert!(story.went_on_at_once());
+        assert!(story.retried_without_pause());
         assert_eq!(story.asked().rung, 2, "{failed:?}: where it came from");
         let story = story.later(TEN_MINUTES - 1).takes_a_turn();
         assert_eq!(story.asked().rung, 2, "{failed:?}: and not again for a while");
@@ -241,7 +241,7 @@ fn the_preferred_model_that_still_fails_is_left_at_once() {
 fn the_preferred_model_that_says_nothing_is_left_as_well() {
     let story = away(returning(1)).later(TEN_MINUTES).takes_a_turn();
     let story = story.then(Event::Replied(ReplyKind::Empty));
-    assert_eq!((story.asked().rung, story.went_on_at_once()), (1, true));
+    assert_eq!((story.asked().rung, story.retried_without_pause()), (1, true));
     assert_eq!(story.run.budgets.empty_replies, 3);
     let story = story.then(Event::Replied(ReplyKind::Empty));
     assert_eq!(story.pause().class, ErrorClass::EmptyResponse, "the other one is asked again");
@@ -258,14 +258,14 @@ fn any_answer_of_the_preferred_model_shows_that_it_is_back() {
     for reply in replies {
         let story = away(returning(1)).later(TEN_MINUTES).takes_a_turn();
         let story = story.then(Event::Replied(reply));
-        assert_eq!(story.run.home, None, "{reply:?}");
+        assert_eq!(story.run.fallback_from, None, "{reply:?}");
     }
 }
 
 #[test]
 fn a_request_that_the_preferred_model_refuses_is_mended_there() {
     let story = away(returning(1)).later(TEN_MINUTES).takes_a_turn();
-    let refused = Failure { remedies: ANYTHING, ..failure(ErrorClass::InvalidRequest) };
+    let refused = Failure { mitigations: ANYTHING, ..failure(ErrorClass::InvalidRequest) };
     let story = story.then(Event::Failed(refused));
     assert_eq!((story.asked().rung, story.decision().edit.trim), (0, Some(Trim::Block)));
     let story = story.fails(OVERLOAD);
@@ -275,15 +275,15 @@ fn a_request_that_the_preferred_model_refuses_is_mended_there() {
 #[test]
 fn a_summary_on_the_way_back_is_a_try_like_any_other() {
     let remedies = AvailableMitigations { rounds: true, ..AvailableMitigations::NONE };
-    let crowded = TokenEstimate { size: 190_000, window: 200_000, remedies, ..FREE };
-    let back = || away(returning(1)).later(TEN_MINUTES).weighing(crowded).takes_a_turn();
+    let crowded = TokenEstimate { size: 190_000, window: 200_000, mitigations: remedies, ..FREE };
+    let back = || away(returning(1)).later(TEN_MINUTES).measure_with(crowded).takes_a_turn();
     assert_ne!(back().asked().purpose, CallPurpose::Reply);
     assert_eq!(back().asked().rung, 0);
     let story = back().fails(ErrorClass::ServerError);
     assert_eq!(story.asked().rung, 1);
     assert_ne!(story.asked().purpose, CallPurpose::Reply, "the summary is still wanted");
-    let story = back().weighing(FREE).then(ANSWER);
-    assert_eq!((story.asked().rung, story.run.home), (0, None));
+    let story = back().measure_with(FREE).then(ANSWER);
+    assert_eq!((story.asked().rung, story.run.fallback_from), (0, None));
 }
 
 #[test]
@@ -292,7 +292,7 @@ fn fast_mode_that_is_short_on_the_way_back_is_left_before_the_model_is() {
     let story = away(rules).later(TEN_MINUTES).takes_a_turn().fails(ErrorClass::RateLimit);
     assert_eq!((story.asked().rung, story.asked().fast), (0, false));
     let story = story.fails(ErrorClass::RateLimit);
-    assert_eq!((story.asked().rung, story.went_on_at_once()), (1, true));
+    assert_eq!((story.asked().rung, story.retried_without_pause()), (1, true));
 }
 
 #[test]
@@ -337,7 +337,7 @@ fn a_run_taken_up_again_goes_on_where_it_was_and_goes_back_at_its_first_turn() {
     assert_eq!(story.takes_a_turn().asked().rung, 0);
     let back = away(returning(1)).later(TEN_MINUTES).takes_a_turn();
     let story = Story::unasked(returning(1)).goes_on_from(&back);
-    assert_eq!((story.asked().rung, story.run.home), (0, None));
+    assert_eq!((story.asked().rung, story.run.fallback_from), (0, None));
     assert!(story.fails(ErrorClass::ServerError).is_pausing(), "it has its attempts");
 }
 
@@ -349,7 +349,7 @@ fn the_last_turn_and_the_deadline_are_no_time_to_go_back() {
     let budgets = Budgets { turns: Some(1), ..budgets };
     let story = away(Limits { budgets, ..returning(1) }).later(TEN_MINUTES).takes_a_turn();
     story.ends_as(StopReason::MaxTurns);
-    assert_eq!((story.run.rung, story.run.budgets.probes), (1, 24));
+    assert_eq!((story.run.model_index, story.run.budgets.probes), (1, 24));
     let late = Limits { deadline: Some(after(TEN_MINUTES)), ..returning(1) };
     let story = away(late).then(TOOL_CALLS).later(TEN_MINUTES).then(TOOLS_DONE);
     story.ends_as(StopReason::Deadline);
@@ -361,14 +361,14 @@ fn going_back_and_stepping_back_can_meet() {
     let story = away(returning(1)).then(TOOL_CALLS).later(TEN_MINUTES);
     let story = story.then(Event::ToolsDone(LoopStatus::Repeating));
     let decision = story.decision();
-    assert_eq!(decision.plan, Some(RecoveryPlan::Return));
+    assert_eq!(decision.plan, Some(RecoveryPlan::ReturnToPreferredModel));
     assert_eq!(decision.edit.say, Some(Nudge::StepBack));
 }
 
 #[test]
 fn the_old_models_wish_does_not_hold_up_the_way_back() {
     let story = away(returning(1)).later(TEN_MINUTES);
-    let story = story.then(Event::Failed(wishing(ErrorClass::ServerError, secs(30)))).wakes();
+    let story = story.then(Event::Failed(failure_with_retry_after(ErrorClass::ServerError, secs(30)))).wakes();
     let story = story.takes_a_turn();
-    assert_eq!((story.asked().rung, story.went_on_at_once()), (0, true));
+    assert_eq!((story.asked().rung, story.retried_without_pause()), (0, true));
 }

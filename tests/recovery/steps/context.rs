@@ -6,15 +6,15 @@ use outlast::recovery::{
 };
 
 use super::super::{
-    ANSWER, ANYTHING, FREE, Story, TOOL_CALLS, TOOLS_DONE, after, failure, limits, reaching, secs,
-    wishing, with_budgets,
+    ANSWER, ANYTHING, FREE, Story, TOOL_CALLS, TOOLS_DONE, after, failure, limits, failure_at_stage, secs,
+    failure_with_retry_after, with_budgets,
 };
 
 /// 200,000 tokens less 8,192 for the reply and 13,000 of headroom.
 const THRESHOLD: u32 = 178_808;
 const ROUNDS: AvailableMitigations = AvailableMitigations { rounds: true, ..AvailableMitigations::NONE };
 const FOLDS: AvailableMitigations = AvailableMitigations { folds: true, ..AvailableMitigations::NONE };
-const ROOMY: TokenEstimate = TokenEstimate { size: 20_000, window: 200_000, remedies: ROUNDS, ..FREE };
+const ROOMY: TokenEstimate = TokenEstimate { size: 20_000, window: 200_000, mitigations: ROUNDS, ..FREE };
 const CROWDED: TokenEstimate = TokenEstimate { size: THRESHOLD, ..ROOMY };
 const FULL: TokenEstimate = TokenEstimate { size: 200_000, ..ROOMY };
 
@@ -22,11 +22,11 @@ const AHEAD: CallPurpose = CallPurpose::Summary(CompactionTrigger::Threshold);
 const LATE: CallPurpose = CallPurpose::Summary(CompactionTrigger::Overflow);
 
 fn begin(weight: TokenEstimate, limits: Limits) -> Story {
-    Story::unasked(limits).weighing(weight).then(Event::Begin)
+    Story::unasked(limits).measure_with(weight).then(Event::Begin)
 }
 
 fn refusal(class: ErrorClass, remedies: AvailableMitigations) -> Event {
-    Event::Failed(Failure { remedies, ..failure(class) })
+    Event::Failed(Failure { mitigations: remedies, ..failure(class) })
 }
 
 fn overflow(remedies: AvailableMitigations) -> Event {
@@ -37,14 +37,14 @@ impl Story {
     /// A round of tools, and what the conversation weighs after it.
     #[track_caller]
     fn works(self, weight: TokenEstimate) -> Self {
-        self.then(TOOL_CALLS).weighing(weight).then(TOOLS_DONE)
+        self.then(TOOL_CALLS).measure_with(weight).then(TOOLS_DONE)
     }
 
     /// The summary comes, and what the conversation weighs with it.
     #[track_caller]
     fn sums_up(self, weight: TokenEstimate) -> Self {
         assert_ne!(self.asked().purpose, CallPurpose::Reply, "nobody asked for a summary");
-        self.weighing(weight).then(ANSWER)
+        self.measure_with(weight).then(ANSWER)
     }
 
     #[track_caller]
@@ -100,13 +100,13 @@ fn compaction_ahead_of_need_is_checked_after_every_tool_batch_and_costs_no_turn(
 #[test]
 fn nothing_is_compacted_when_told_not_to_or_when_there_is_nothing_old() {
     begin(CROWDED, Limits { auto_compact: false, ..limits() }).asks_for(CallPurpose::Reply);
-    let fresh = TokenEstimate { remedies: FOLDS, ..CROWDED };
+    let fresh = TokenEstimate { mitigations: FOLDS, ..CROWDED };
     begin(fresh, limits()).asks_for(CallPurpose::Reply);
 }
 
 #[test]
 fn a_call_that_failed_already_is_not_the_moment_to_compact() {
-    let story = begin(ROOMY, limits()).weighing(CROWDED).fails(ErrorClass::ServerError).wakes();
+    let story = begin(ROOMY, limits()).measure_with(CROWDED).fails(ErrorClass::ServerError).wakes();
     story.asks_for(CallPurpose::Reply);
     story.works(CROWDED).asks_for(AHEAD);
 }
@@ -127,7 +127,7 @@ fn three_summaries_in_a_row_that_do_not_come_switch_compaction_off() {
     for nth in 1..=3 {
         story.asks_for(AHEAD);
         story = story.then(Event::Replied(ReplyKind::Empty));
-        assert_eq!(story.times(RecoveryPlan::Forgo), nth);
+        assert_eq!(story.times(RecoveryPlan::SkipCompaction), nth);
         story.asks_for(CallPurpose::Reply);
         story = story.works(CROWDED);
     }
@@ -135,7 +135,7 @@ fn three_summaries_in_a_row_that_do_not_come_switch_compaction_off() {
         story.asks_for(CallPurpose::Reply);
         story = story.works(CROWDED);
     }
-    let story = Story::take_up(story.run.resumed(), limits()).works(CROWDED);
+    let story = Story::resume(story.run.resumed(), limits()).works(CROWDED);
     story.asks_for(CallPurpose::Reply);
     story.then(overflow(ROUNDS)).asks_for(LATE);
 }
@@ -144,9 +144,9 @@ fn three_summaries_in_a_row_that_do_not_come_switch_compaction_off() {
 fn a_summary_that_comes_closes_the_breaker_again() {
     let in_vain = |story: Story| story.then(Event::Replied(ReplyKind::Refusal)).works(CROWDED);
     let story = in_vain(in_vain(begin(CROWDED, limits())));
-    assert_eq!(story.run.budgets.forgone, 1);
+    assert_eq!(story.run.budgets.failed_compactions, 1);
     let story = story.sums_up(ROOMY).works(CROWDED);
-    assert_eq!(story.run.budgets.forgone, 3);
+    assert_eq!(story.run.budgets.failed_compactions, 3);
     let story = in_vain(in_vain(story));
     story.asks_for(AHEAD);
     in_vain(story).asks_for(CallPurpose::Reply);
@@ -171,7 +171,7 @@ fn two_in_the_same_turn_are_in_a_row_too() {
 #[test]
 fn one_that_helped_starts_the_row_anew() {
     let story = begin(CROWDED, limits()).sums_up(CROWDED).works(CROWDED).sums_up(ROOMY);
-    assert_eq!(story.run.useless, 0);
+    assert_eq!(story.run.useless_compactions, 0);
     let story = story.works(CROWDED).sums_up(CROWDED);
     story.asks_for(CallPurpose::Reply);
     story.works(CROWDED).sums_up(CROWDED).ends_as(StopReason::PromptTooLong);
@@ -182,7 +182,7 @@ fn a_compaction_is_judged_once_and_by_the_first_request_after_it() {
     let cut = Event::Replied(ReplyKind::CutShort(CutKind::Text));
     let story = begin(CROWDED, limits()).sums_up(CROWDED);
     let story = story.fails(ErrorClass::ServerError).wakes().then(cut).then(cut);
-    assert_eq!(story.run.useless, 1);
+    assert_eq!(story.run.useless_compactions, 1);
     story.asks_for(CallPurpose::Reply);
 }
 
@@ -234,15 +234,15 @@ fn folds_are_committed_before_a_summary_is_asked_for_and_never_twice_a_turn() {
     let both = AvailableMitigations { folds: true, ..ROUNDS };
     let story = begin(ROOMY, limits()).then(overflow(both));
     let decision = story.decision();
-    assert_eq!(decision.plan, Some(RecoveryPlan::Drain));
+    assert_eq!(decision.plan, Some(RecoveryPlan::CommitFolds));
     assert_eq!((decision.edit.trim, decision.edit.reply), (Some(Trim::Folds), ReplyDisposition::Drop));
-    assert_eq!((story.asked().attempt, story.went_on_at_once()), (1, true));
+    assert_eq!((story.asked().attempt, story.retried_without_pause()), (1, true));
     let story = story.then(overflow(both));
     assert_eq!(story.decision().plan, Some(RecoveryPlan::CompactReactively));
     let story = story.sums_up(ROOMY).then(overflow(FOLDS));
     story.ends_as(StopReason::PromptTooLong);
     let again = begin(ROOMY, limits()).then(overflow(FOLDS)).works(ROOMY).then(overflow(FOLDS));
-    assert_eq!(again.times(RecoveryPlan::Drain), 2, "a turn that ended allows another");
+    assert_eq!(again.times(RecoveryPlan::CommitFolds), 2, "a turn that ended allows another");
 }
 
 #[test]
@@ -265,12 +265,12 @@ fn input_and_output_that_do_not_fit_together_are_met_with_a_smaller_cap_once_a_t
     let story = begin(ROOMY, limits());
     assert_eq!(story.asks_for(CallPurpose::Reply).cap, 8_192);
     let small = TokenEstimate { size: 3_000, window: 8_000, ..ROOMY };
-    let story = story.weighing(small).then(overflow(all));
+    let story = story.measure_with(small).then(overflow(all));
     assert_eq!(story.decision().plan, Some(RecoveryPlan::LowerCap));
-    assert_eq!((story.decision().edit.trim, story.went_on_at_once()), (None, true));
+    assert_eq!((story.decision().edit.trim, story.retried_without_pause()), (None, true));
     assert_eq!(story.asks_for(CallPurpose::Reply).cap, 5_000);
     story.then(overflow(output)).ends_as(StopReason::PromptTooLong);
-    let again = begin(ROOMY, limits()).weighing(small).then(overflow(output));
+    let again = begin(ROOMY, limits()).measure_with(small).then(overflow(output));
     let again = again.works(small).then(overflow(output));
     assert_eq!(again.times(RecoveryPlan::LowerCap), 2, "a turn that ended allows another");
     again.then(ANSWER).ends_as(StopReason::Completed);
@@ -331,7 +331,7 @@ fn a_summarising_request_sheds_its_oldest_rounds_three_times() {
         }
         let story = story.then(overflow(ROUNDS));
         if end == AHEAD {
-            assert_eq!(story.decision().plan, Some(RecoveryPlan::Forgo));
+            assert_eq!(story.decision().plan, Some(RecoveryPlan::SkipCompaction));
             story.asks_for(CallPurpose::Reply);
         } else {
             story.ends_as(StopReason::PromptTooLong);
@@ -346,7 +346,7 @@ fn late() -> Story {
 #[test]
 fn a_summarising_request_without_rounds_is_not_trimmed() {
     let story = begin(CROWDED, limits()).then(overflow(FOLDS));
-    assert_eq!(story.decision().plan, Some(RecoveryPlan::Forgo));
+    assert_eq!(story.decision().plan, Some(RecoveryPlan::SkipCompaction));
     late().then(overflow(FOLDS)).ends_as(StopReason::PromptTooLong);
 }
 
@@ -372,9 +372,9 @@ fn a_summary_refused_for_its_content_is_forgone_ahead_of_need_and_final_after_an
     ];
     for class in classes {
         for ruling in [None, Some(RetryHint::Stop), Some(RetryHint::Retry)] {
-            let refused = Failure { ruling, remedies: ANYTHING, ..failure(class) };
+            let refused = Failure { retry_hint: ruling, mitigations: ANYTHING, ..failure(class) };
             let story = begin(CROWDED, limits()).then(Event::Failed(refused));
-            assert_eq!(story.decision().plan, Some(RecoveryPlan::Forgo), "{class}");
+            assert_eq!(story.decision().plan, Some(RecoveryPlan::SkipCompaction), "{class}");
             assert_eq!(story.asks_for(CallPurpose::Reply).attempt, 1);
             late().then(Event::Failed(refused)).ends_as(StopReason::PromptTooLong);
         }
@@ -384,9 +384,9 @@ fn a_summary_refused_for_its_content_is_forgone_ahead_of_need_and_final_after_an
 #[test]
 fn a_cut_summary_counts_and_one_that_is_none_does_not() {
     for reply in [ReplyKind::Answer { tokens: 0 }, ReplyKind::CutShort(CutKind::Text)] {
-        let story = begin(CROWDED, limits()).weighing(ROOMY).then(Event::Replied(reply));
+        let story = begin(CROWDED, limits()).measure_with(ROOMY).then(Event::Replied(reply));
         assert_eq!(story.decision().edit.reply, ReplyDisposition::Summary, "{reply:?}");
-        assert_eq!(story.run.budgets.forgone, 3);
+        assert_eq!(story.run.budgets.failed_compactions, 3);
     }
     let none = [
         ReplyKind::Empty,
@@ -400,7 +400,7 @@ fn a_cut_summary_counts_and_one_that_is_none_does_not() {
         let story = begin(CROWDED, limits()).then(Event::Replied(reply));
         let decision = story.decision();
         let told = (decision.plan, decision.edit.reply);
-        assert_eq!(told, (Some(RecoveryPlan::Forgo), ReplyDisposition::Drop), "{reply:?}");
+        assert_eq!(told, (Some(RecoveryPlan::SkipCompaction), ReplyDisposition::Drop), "{reply:?}");
         assert_eq!(story.asks_for(CallPurpose::Reply).attempt, 1);
         let story = late().then(Event::Replied(reply));
         story.ends_as(StopReason::PromptTooLong);
@@ -411,7 +411,7 @@ fn a_cut_summary_counts_and_one_that_is_none_does_not() {
 #[test]
 fn what_a_summary_says_counts_towards_no_effort() {
     let rules = Limits { effort: Some(1_000), ..limits() };
-    let story = begin(CROWDED, rules).weighing(ROOMY);
+    let story = begin(CROWDED, rules).measure_with(ROOMY);
     let story = story.then(Event::Replied(ReplyKind::Answer { tokens: 5_000 }));
     let story = story.then(ANSWER);
     assert_eq!(story.decision().plan, Some(RecoveryPlan::Nudge));
@@ -483,19 +483,19 @@ fn a_summary_is_interrupted_and_ends_with_the_deadline_like_any_call() {
     let story = begin(ROOMY, rules).at(after(60)).then(overflow(ANYTHING));
     story.ends_as(StopReason::Deadline);
     let weighing = Story::unasked(rules).just(Event::Begin).at(after(60));
-    weighing.just(Event::Weighed(CROWDED)).ends_as(StopReason::Deadline);
+    weighing.just(Event::Estimated(CROWDED)).ends_as(StopReason::Deadline);
 }
 
 #[test]
 fn a_torn_summary_is_asked_for_in_one_piece() {
-    let torn = Event::Failed(reaching(ErrorClass::ConnectionError, FailureStage::Stream));
+    let torn = Event::Failed(failure_at_stage(ErrorClass::ConnectionError, FailureStage::Stream));
     let story = begin(CROWDED, limits()).then(torn).wakes().then(torn).wakes();
     assert_eq!((story.asks_for(AHEAD).mode, story.asked().cap), (ReplyMode::Whole, 8_192));
 }
 
 #[test]
 fn what_is_another_request_waits_for_the_servers_word_all_the_same() {
-    let asking = |class, remedies| Event::Failed(Failure { remedies, ..wishing(class, secs(30)) });
+    let asking = |class, remedies| Event::Failed(Failure { mitigations: remedies, ..failure_with_retry_after(class, secs(30)) });
     let too_long = ErrorClass::PromptTooLong;
     let stories = [
         begin(ROOMY, limits()).then(asking(too_long, FOLDS)),
@@ -508,10 +508,10 @@ fn what_is_another_request_waits_for_the_servers_word_all_the_same() {
         let before = story.requests();
         assert_eq!(story.wakes().requests(), before + 1);
     }
-    let far = Event::Failed(Failure { remedies: ANYTHING, ..wishing(too_long, secs(601)) });
+    let far = Event::Failed(Failure { mitigations: ANYTHING, ..failure_with_retry_after(too_long, secs(601)) });
     begin(ROOMY, limits()).then(far).ends_as(StopReason::PromptTooLong);
     let rules = Limits { deadline: Some(after(300)), ..limits() };
-    let later = Event::Failed(Failure { remedies: ANYTHING, ..wishing(too_long, secs(400)) });
+    let later = Event::Failed(Failure { mitigations: ANYTHING, ..failure_with_retry_after(too_long, secs(400)) });
     begin(ROOMY, rules).then(later).ends_as(StopReason::Deadline);
 }
 
@@ -520,30 +520,30 @@ fn what_is_another_request_waits_for_the_servers_word_all_the_same() {
 #[test]
 fn a_full_window_blocks_only_where_nothing_can_act() {
     let off = Limits { auto_compact: false, ..limits() };
-    let bare = TokenEstimate { remedies: AvailableMitigations::NONE, ..FULL };
+    let bare = TokenEstimate { mitigations: AvailableMitigations::NONE, ..FULL };
     let blocked = begin(bare, off);
     blocked.ends_as(StopReason::BlockingLimit);
     assert_eq!(blocked.requests(), 0);
     begin(TokenEstimate { size: 199_999, ..bare }, off).asks_for(CallPurpose::Reply);
-    begin(TokenEstimate { remedies: FOLDS, ..FULL }, off).asks_for(CallPurpose::Reply);
+    begin(TokenEstimate { mitigations: FOLDS, ..FULL }, off).asks_for(CallPurpose::Reply);
     begin(FULL, off).asks_for(CallPurpose::Reply);
     begin(bare, limits()).asks_for(CallPurpose::Reply);
-    let no_drains = Budgets { drains: 0, ..Budgets::DEFAULT };
+    let no_drains = Budgets { fold_commits: 0, ..Budgets::DEFAULT };
     let rules = Limits { budgets: no_drains, ..off };
-    begin(TokenEstimate { remedies: FOLDS, ..FULL }, rules).ends_as(StopReason::BlockingLimit);
+    begin(TokenEstimate { mitigations: FOLDS, ..FULL }, rules).ends_as(StopReason::BlockingLimit);
     for spent in [
         Budgets { reactive_compactions: 0, ..Budgets::DEFAULT },
         Budgets { compactions: 0, ..Budgets::DEFAULT },
     ] {
         begin(FULL, Limits { budgets: spent, ..off }).ends_as(StopReason::BlockingLimit);
     }
-    let broken = Budgets { forgone: 0, ..Budgets::DEFAULT };
+    let broken = Budgets { failed_compactions: 0, ..Budgets::DEFAULT };
     begin(bare, with_budgets(broken)).ends_as(StopReason::BlockingLimit);
 }
 
 #[test]
 fn a_reply_is_given_no_more_room_than_the_window_has() {
-    let cap = |size| begin(TokenEstimate { size, remedies: AvailableMitigations::NONE, ..FULL }, limits()).asked().cap;
+    let cap = |size| begin(TokenEstimate { size, mitigations: AvailableMitigations::NONE, ..FULL }, limits()).asked().cap;
     assert_eq!(cap(191_808), 8_192);
     assert_eq!(cap(191_809), 8_191);
     assert_eq!(cap(198_976), 1_024);
@@ -554,7 +554,7 @@ fn a_reply_is_given_no_more_room_than_the_window_has() {
 #[test]
 fn a_larger_cap_that_the_window_has_no_room_for_is_not_asked_for() {
     let cut = Event::Replied(ReplyKind::CutShort(CutKind::Text));
-    let tight = TokenEstimate { size: 191_808, remedies: AvailableMitigations::NONE, ..FULL };
+    let tight = TokenEstimate { size: 191_808, mitigations: AvailableMitigations::NONE, ..FULL };
     let story = begin(tight, limits()).then(cut);
     assert_eq!(story.decision().plan, Some(RecoveryPlan::Continue));
     let story = begin(TokenEstimate { size: 191_807, ..tight }, limits()).then(cut);
@@ -583,11 +583,11 @@ fn a_summary_has_a_cap_of_its_own_which_money_and_the_model_lower() {
 #[test]
 fn a_summary_that_cannot_be_paid_for_is_forgone_ahead_of_need() {
     let rich = priced(100_000, CROWDED);
-    let story = Story::unasked(limits()).just(Event::Begin).just(Event::Weighed(rich));
-    let story = story.weighing(priced(5_000, CROWDED)).just(Event::Weighed(priced(1_123, CROWDED)));
-    assert_eq!(story.transition().plan, Some(RecoveryPlan::Forgo));
-    let story = story.just(Event::Weighed(priced(5_000, CROWDED)));
-    assert_eq!((story.asks_for(CallPurpose::Reply).cap, story.run.budgets.forgone), (4_900, 2));
+    let story = Story::unasked(limits()).just(Event::Begin).just(Event::Estimated(rich));
+    let story = story.measure_with(priced(5_000, CROWDED)).just(Event::Estimated(priced(1_123, CROWDED)));
+    assert_eq!(story.transition().plan, Some(RecoveryPlan::SkipCompaction));
+    let story = story.just(Event::Estimated(priced(5_000, CROWDED)));
+    assert_eq!((story.asks_for(CallPurpose::Reply).cap, story.run.budgets.failed_compactions), (4_900, 2));
     begin(priced(1_123, CROWDED), limits()).ends_as(StopReason::MaxBudgetUsd);
 }
 
@@ -595,18 +595,18 @@ fn a_summary_that_cannot_be_paid_for_is_forgone_ahead_of_need() {
 fn a_summary_forgone_for_want_of_money_leaves_no_failures_to_the_reply() {
     let story = begin(priced(5_000, CROWDED), limits()).fails(ErrorClass::ServerError).wakes();
     let story = story.fails(ErrorClass::ServerError);
-    let story = story.weighing(priced(1_000, CROWDED)).wakes();
+    let story = story.measure_with(priced(1_000, CROWDED)).wakes();
     story.ends_as(StopReason::MaxBudgetUsd);
     let story = begin(priced(5_000, CROWDED), limits()).fails(ErrorClass::ServerError);
     let Action::Wait { until } = story.last() else { panic!("{:?}", story.last()) };
-    let story = story.at(until).just(Event::Woke).just(Event::Weighed(priced(1_000, CROWDED)));
-    let story = story.just(Event::Weighed(priced(5_000, CROWDED)));
+    let story = story.at(until).just(Event::WaitEnded).just(Event::Estimated(priced(1_000, CROWDED)));
+    let story = story.just(Event::Estimated(priced(5_000, CROWDED)));
     assert_eq!(story.asks_for(CallPurpose::Reply).attempt, 1);
 }
 
 #[test]
 fn a_summary_after_an_overflow_that_cannot_be_paid_for_is_the_end_of_the_money() {
     let story = begin(priced(100_000, ROOMY), limits()).just(overflow(ROUNDS));
-    let story = story.just(Event::Weighed(priced(1_123, ROOMY)));
+    let story = story.just(Event::Estimated(priced(1_123, ROOMY)));
     story.ends_as(StopReason::MaxBudgetUsd);
 }

@@ -6,7 +6,7 @@ use outlast::recovery::{
 };
 
 use super::super::{
-    ANSWER, FREE, Story, TOOL_CALLS, after, failure, limits, secs, wishing, with_budgets,
+    ANSWER, FREE, Story, TOOL_CALLS, after, failure, limits, secs, failure_with_retry_after, with_budgets,
 };
 
 const SHORTAGES: [ErrorClass; 2] = [ErrorClass::RateLimit, ErrorClass::ServerOverload];
@@ -39,7 +39,7 @@ fn fast_mode_is_asked_for_only_where_it_was_asked_for() {
 #[test]
 fn a_short_wish_is_waited_out_at_full_speed() {
     for class in SHORTAGES {
-        let asked = Event::Failed(wishing(class, std::time::Duration::from_millis(19_999)));
+        let asked = Event::Failed(failure_with_retry_after(class, std::time::Duration::from_millis(19_999)));
         let story = Story::begin(fast()).then(asked);
         assert!(story.pause_millis() >= 19_999);
         assert_eq!(story.pause().retry, 1, "{class}");
@@ -52,9 +52,9 @@ fn a_short_wish_is_waited_out_at_full_speed() {
 fn a_longer_wish_goes_on_at_normal_speed_at_once() {
     for class in SHORTAGES {
         for (wish, spell) in [(20, 600), (599, 600), (601, 601), (7_200, 7_200)] {
-            let story = Story::begin(fast()).then(Event::Failed(wishing(class, secs(wish))));
+            let story = Story::begin(fast()).then(Event::Failed(failure_with_retry_after(class, secs(wish))));
             assert_eq!(story.decision().plan, Some(RecoveryPlan::CoolDown), "{class}");
-            assert!(story.went_on_at_once());
+            assert!(story.retried_without_pause());
             story.cools_until(spell);
             assert_eq!(story.asked().attempt, 1, "what is not fast mode's has not failed");
         }
@@ -86,7 +86,7 @@ fn shortages_at_normal_speed_are_met_as_ever() {
     assert_eq!((story.pause().retry, story.pause().of), (1, Some(10)));
     let story = story.wakes();
     story.cools_until(HALF_AN_HOUR);
-    let far = Event::Failed(wishing(ErrorClass::RateLimit, secs(3_600)));
+    let far = Event::Failed(failure_with_retry_after(ErrorClass::RateLimit, secs(3_600)));
     story.then(far).ends_as(StopReason::ModelError(ErrorClass::QuotaExhausted));
 }
 
@@ -122,14 +122,14 @@ fn other_failures_leave_the_speed_alone() {
 fn a_service_that_denies_fast_mode_is_not_asked_for_it_again() {
     for class in SHORTAGES {
         let story = Story::begin(fast()).then(Event::Failed(denied(class)));
-        assert_eq!(story.decision().plan, Some(RecoveryPlan::LeaveFast));
+        assert_eq!(story.decision().plan, Some(RecoveryPlan::DisableFastMode));
         assert_eq!((story.asked().fast, story.asked().attempt), (false, 1));
         let story = story.at(after(86_400)).takes_a_turn();
         assert!(!story.asked().fast);
         let story = Story::unasked(fast()).goes_on_from(&story);
         assert!(!story.asked().fast, "not even by the next process");
     }
-    let short = Failure { fast_denied: true, ..wishing(ErrorClass::RateLimit, secs(2)) };
+    let short = Failure { fast_denied: true, ..failure_with_retry_after(ErrorClass::RateLimit, secs(2)) };
     let story = Story::begin(fast()).then(Event::Failed(short));
     assert_eq!(story.run.fast, Fast::Off, "a short wish does not bring it back");
     let plain = Story::begin(limits()).then(Event::Failed(denied(ErrorClass::RateLimit)));
@@ -147,7 +147,7 @@ fn eight_spells_are_enough_and_then_fast_mode_is_left() {
         assert!(story.asked().fast, "{nth}");
     }
     let story = story.fails(ErrorClass::RateLimit);
-    assert_eq!(story.decision().plan, Some(RecoveryPlan::LeaveFast));
+    assert_eq!(story.decision().plan, Some(RecoveryPlan::DisableFastMode));
     assert_eq!((story.run.fast, story.asked().fast), (Fast::Off, false));
 }
 
@@ -161,7 +161,7 @@ fn whoever_was_cooling_down_asks_anew_in_a_new_process() {
 
 #[test]
 fn a_verdict_on_fast_mode_concerns_fast_mode_only() {
-    let stop = Failure { ruling: Some(RetryHint::Stop), ..failure(ErrorClass::RateLimit) };
+    let stop = Failure { retry_hint: Some(RetryHint::Stop), ..failure(ErrorClass::RateLimit) };
     let story = Story::begin(fast()).then(Event::Failed(stop));
     story.cools_until(HALF_AN_HOUR);
     story.then(Event::Failed(stop)).ends_as(StopReason::ModelError(ErrorClass::RateLimit));
@@ -172,13 +172,13 @@ fn the_patient_cool_down_as_well() {
     let persistence = Persistence::All;
     let rules = Limits { persistence, max_retry_wait: persistence.max_retry_wait(), ..fast() };
     let reset = RetryAfter { wait: secs(1_000), source: RetryAfterSource::Reset };
-    let limited = Failure { wish: Some(reset), ..failure(ErrorClass::RateLimit) };
+    let limited = Failure { retry_after: Some(reset), ..failure(ErrorClass::RateLimit) };
     Story::begin(rules).then(Event::Failed(limited)).cools_until(1_000);
 }
 
 #[test]
 fn a_short_wish_that_there_is_no_time_for_goes_on_at_normal_speed() {
-    let asked = Event::Failed(wishing(ErrorClass::RateLimit, secs(15)));
+    let asked = Event::Failed(failure_with_retry_after(ErrorClass::RateLimit, secs(15)));
     let rushed = Limits { deadline: Some(after(10)), ..fast() };
     Story::begin(rushed).then(asked).cools_until(600);
     let impatient = Limits { max_retry_wait: secs(10), ..fast() };
@@ -190,7 +190,7 @@ fn patience_and_spells_are_settings() {
     let rules = FastMode { patience: secs(5), cool_down: secs(60), unknown: secs(120) };
     let rules = Limits { fast: Some(rules), ..limits() };
     let after_wish =
-        |wish| Story::begin(rules).then(Event::Failed(wishing(ErrorClass::RateLimit, secs(wish))));
+        |wish| Story::begin(rules).then(Event::Failed(failure_with_retry_after(ErrorClass::RateLimit, secs(wish))));
     assert!(after_wish(4).is_pausing());
     after_wish(5).cools_until(60);
     Story::begin(rules).fails(ErrorClass::RateLimit).cools_until(120);
@@ -199,9 +199,9 @@ fn patience_and_spells_are_settings() {
 #[test]
 fn a_summary_slows_down_and_is_still_asked_for() {
     let remedies = AvailableMitigations { rounds: true, ..AvailableMitigations::NONE };
-    let crowded = TokenEstimate { size: 190_000, window: 200_000, remedies, ..FREE };
-    let overflow = Failure { remedies, ..failure(ErrorClass::PromptTooLong) };
-    let ahead = || Story::unasked(fast()).weighing(crowded).then(Event::Begin);
+    let crowded = TokenEstimate { size: 190_000, window: 200_000, mitigations: remedies, ..FREE };
+    let overflow = Failure { mitigations: remedies, ..failure(ErrorClass::PromptTooLong) };
+    let ahead = || Story::unasked(fast()).measure_with(crowded).then(Event::Begin);
     let late = || Story::begin(fast()).then(Event::Failed(overflow));
     let shortages = [failure(ErrorClass::ServerOverload), denied(ErrorClass::RateLimit)];
     for has_overflowed in [false, true] {
@@ -213,7 +213,7 @@ fn a_summary_slows_down_and_is_still_asked_for() {
             let story = story.then(Event::Failed(shortage));
             assert_eq!((story.asked().purpose, story.asked().fast), (purpose, false));
             assert_eq!(story.run.budgets.compactions, 7, "it is the same compaction");
-            let story = story.weighing(FREE).then(ANSWER);
+            let story = story.measure_with(FREE).then(ANSWER);
             assert_eq!((story.asked().purpose, story.asked().fast), (CallPurpose::Reply, false));
         }
     }

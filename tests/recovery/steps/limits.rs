@@ -120,7 +120,7 @@ fn nothing_is_begun_at_or_after_the_deadline() {
     Story::unasked(rules)
         .just(Event::Begin)
         .at(late)
-        .just(Event::Weighed(FREE))
+        .just(Event::Estimated(FREE))
         .ends_as(StopReason::Deadline);
     let story = Story::begin(rules).at(late).then(TOOL_CALLS);
     story.ends_as(StopReason::Deadline);
@@ -163,12 +163,12 @@ fn weight(left: u64) -> TokenEstimate {
         size: 0,
         fixed: 0,
         window: u32::MAX,
-        remedies: AvailableMitigations::NONE,
+        mitigations: AvailableMitigations::NONE,
     }
 }
 
 fn weighed(weight: TokenEstimate) -> Action {
-    Story::unasked(limits()).weighing(weight).then(Event::Begin).last()
+    Story::unasked(limits()).measure_with(weight).then(Event::Begin).last()
 }
 
 fn cap(weight: TokenEstimate) -> u32 {
@@ -202,8 +202,8 @@ fn a_model_that_says_little_needs_little_money() {
 
 #[test]
 fn every_attempt_is_weighed_again() {
-    let story = Story::unasked(limits()).weighing(weight(10_000)).then(Event::Begin);
-    let story = story.weighing(weight(1_000)).fails(ErrorClass::ServerError).wakes();
+    let story = Story::unasked(limits()).measure_with(weight(10_000)).then(Event::Begin);
+    let story = story.measure_with(weight(1_000)).fails(ErrorClass::ServerError).wakes();
     story.ends_as(StopReason::MaxBudgetUsd);
     assert_eq!(story.requests(), 1);
 }

@@ -6,7 +6,7 @@ use outlast::recovery::{
 };
 
 use super::super::{
-    ANSWER, ANYTHING, Story, TOOL_CALLS, TOOLS_DONE, failure, limits, secs, wishing, with_budgets,
+    ANSWER, ANYTHING, Story, TOOL_CALLS, TOOLS_DONE, failure, limits, secs, failure_with_retry_after, with_budgets,
 };
 
 const MEDIA: AvailableMitigations = AvailableMitigations { media: true, ..AvailableMitigations::NONE };
@@ -18,7 +18,7 @@ const TOO_LARGE: [ErrorClass; 2] = [ErrorClass::ImageTooLarge, ErrorClass::PdfTo
 const POISONED: [ErrorClass; 2] = [ErrorClass::InvalidRequest, ErrorClass::ToolUseMismatch];
 
 fn refusal(class: ErrorClass, remedies: AvailableMitigations) -> Event {
-    Event::Failed(Failure { remedies, ..failure(class) })
+    Event::Failed(Failure { mitigations: remedies, ..failure(class) })
 }
 
 // --- media --------------------------------------------------------------------------------------
@@ -31,7 +31,7 @@ fn media_that_are_too_large_are_stripped_once_and_the_request_made_again() {
         assert_eq!(decision.plan, Some(RecoveryPlan::Strip), "{class}");
         assert_eq!((decision.edit.trim, decision.edit.reply), (Some(Trim::Media), ReplyDisposition::Drop));
         assert_eq!((story.asked().attempt, story.asked().purpose), (1, CallPurpose::Reply));
-        assert!(story.went_on_at_once());
+        assert!(story.retried_without_pause());
         assert_eq!(story.run.budgets.retries, 10, "another request is no retry");
         let story = story.then(refusal(class, MEDIA));
         story.ends_as(StopReason::ImageError);
@@ -47,8 +47,8 @@ fn media_that_are_named_one_by_one_go_one_by_one() {
         assert_eq!(story.decision().plan, Some(RecoveryPlan::Strip), "{class}");
         for _ in 0..8 {
             story = story.then(refusal(class, named));
-            assert_eq!(story.decision().plan, Some(RecoveryPlan::Heal), "{class}");
-            assert!(story.went_on_at_once());
+            assert_eq!(story.decision().plan, Some(RecoveryPlan::RepairBlock), "{class}");
+            assert!(story.retried_without_pause());
         }
         let story = story.then(refusal(class, named));
         story.ends_as(StopReason::ImageError);
@@ -104,7 +104,7 @@ fn a_poisoned_history_heals_block_by_block_up_to_eight() {
         for _ in 0..8 {
             story = story.then(refusal(class, BLOCK));
             let decision = story.decision();
-            assert_eq!(decision.plan, Some(RecoveryPlan::Heal), "{class}");
+            assert_eq!(decision.plan, Some(RecoveryPlan::RepairBlock), "{class}");
             assert_eq!((decision.edit.trim, decision.edit.reply), (Some(Trim::Block), ReplyDisposition::Drop));
             assert_eq!((story.asked().attempt, story.run.budgets.retries), (1, 10));
         }
@@ -123,7 +123,7 @@ fn eight_times(class: ErrorClass) -> Story {
 #[test]
 fn a_turn_that_ended_renews_the_repairs() {
     let story = eight_times(ErrorClass::InvalidRequest).then(TOOL_CALLS).then(TOOLS_DONE);
-    assert_eq!(story.run.budgets.heals, 8);
+    assert_eq!(story.run.budgets.block_repairs, 8);
     let story = story.then(refusal(ErrorClass::ToolUseMismatch, BLOCK));
     assert_eq!(story.decision().edit.trim, Some(Trim::Block));
 }
@@ -133,12 +133,12 @@ fn a_run_taken_up_again_may_strip_and_repair_anew() {
     let image = refusal(ErrorClass::ImageTooLarge, MEDIA);
     let story = eight_times(ErrorClass::InvalidRequest).then(image);
     let left = story.run.budgets;
-    assert_eq!((left.heals, left.strips), (0, 0));
+    assert_eq!((left.block_repairs, left.strips), (0, 0));
     let story = Story::unasked(limits()).goes_on_from(&story);
     assert_eq!(story.then(image).decision().plan, Some(RecoveryPlan::Strip));
     let story = Story::unasked(limits()).goes_on_from(&eight_times(ErrorClass::InvalidRequest));
     let story = story.then(refusal(ErrorClass::InvalidRequest, BLOCK));
-    assert_eq!(story.decision().plan, Some(RecoveryPlan::Heal));
+    assert_eq!(story.decision().plan, Some(RecoveryPlan::RepairBlock));
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn neither_patience_nor_another_model_repeats_a_refused_request() {
     let rules = [
         Limits { persistence: Persistence::All, ..limits() },
         Limits { account: AccountKind::Enterprise, ..limits() },
-        Limits { elsewhere: 0b11, ..with_budgets(chain) },
+        Limits { endpoint_changes: 0b11, ..with_budgets(chain) },
     ];
     let refused = [
         ErrorClass::InvalidRequest,
@@ -186,10 +186,10 @@ fn a_server_that_forbids_a_retry_does_not_forbid_another_request() {
         (ErrorClass::PromptTooLong, FOLDS, Trim::Folds),
     ];
     for (class, remedies, trim) in cases {
-        let refused = Failure { ruling: Some(RetryHint::Stop), remedies, ..failure(class) };
+        let refused = Failure { retry_hint: Some(RetryHint::Stop), mitigations: remedies, ..failure(class) };
         let story = Story::begin(limits()).then(Event::Failed(refused));
         assert_eq!(story.decision().edit.trim, Some(trim), "{class}");
-        let none = Failure { remedies: AvailableMitigations::NONE, ..refused };
+        let none = Failure { mitigations: AvailableMitigations::NONE, ..refused };
         let story = story.then(Event::Failed(none));
         assert_eq!(story.last(), Action::Finish(StopReason::from_class(class)), "{class}");
     }
@@ -199,15 +199,15 @@ fn a_server_that_forbids_a_retry_does_not_forbid_another_request() {
 fn a_server_that_asks_for_a_retry_gets_the_cure_first() {
     let cases = [
         (ErrorClass::PdfTooLarge, MEDIA, RecoveryPlan::Strip),
-        (ErrorClass::ToolUseMismatch, BLOCK, RecoveryPlan::Heal),
-        (ErrorClass::PromptTooLong, FOLDS, RecoveryPlan::Drain),
-        (ErrorClass::RequestTooLarge, FOLDS, RecoveryPlan::Drain),
+        (ErrorClass::ToolUseMismatch, BLOCK, RecoveryPlan::RepairBlock),
+        (ErrorClass::PromptTooLong, FOLDS, RecoveryPlan::CommitFolds),
+        (ErrorClass::RequestTooLarge, FOLDS, RecoveryPlan::CommitFolds),
     ];
     for (class, remedies, cure) in cases {
-        let told = Failure { ruling: Some(RetryHint::Retry), remedies, ..failure(class) };
+        let told = Failure { retry_hint: Some(RetryHint::Retry), mitigations: remedies, ..failure(class) };
         let story = Story::begin(limits()).then(Event::Failed(told));
         assert_eq!(story.decision().plan, Some(cure));
-        let none = Failure { remedies: AvailableMitigations::NONE, ..told };
+        let none = Failure { mitigations: AvailableMitigations::NONE, ..told };
         let story = story.then(Event::Failed(none));
         assert_eq!(story.pause().retry, 1, "{class}: and then it is taken at its word");
     }
@@ -215,12 +215,12 @@ fn a_server_that_asks_for_a_retry_gets_the_cure_first() {
 
 #[test]
 fn a_repaired_request_that_the_server_wants_later_comes_later() {
-    let refused = wishing(ErrorClass::InvalidRequest, secs(20));
-    let story = Story::begin(limits()).then(Event::Failed(Failure { remedies: BLOCK, ..refused }));
+    let refused = failure_with_retry_after(ErrorClass::InvalidRequest, secs(20));
+    let story = Story::begin(limits()).then(Event::Failed(Failure { mitigations: BLOCK, ..refused }));
     assert_eq!(story.transition().edit.trim, Some(Trim::Block), "but is repaired at once");
     assert!(story.pause_millis() >= 20_000);
     assert_eq!((story.pause().class, story.pause().of), (ErrorClass::InvalidRequest, None));
-    let far = Failure { remedies: BLOCK, ..wishing(ErrorClass::InvalidRequest, secs(601)) };
+    let far = Failure { mitigations: BLOCK, ..failure_with_retry_after(ErrorClass::InvalidRequest, secs(601)) };
     let story = Story::begin(limits()).then(Event::Failed(far));
     story.ends_as(StopReason::ModelError(ErrorClass::InvalidRequest));
 }

@@ -46,11 +46,11 @@ impl Story {
 
     /// Whether the last decision was to call again without any pause.
     #[track_caller]
-    fn went_on_at_once(&self) -> bool {
+    fn retried_without_pause(&self) -> bool {
         match self.last() {
-            Action::Ask(_) => matches!(self.decision().action, Action::Weigh { .. }),
-            Action::Refresh | Action::RunTools | Action::Consult | Action::Check => true,
-            Action::Weigh { .. }
+            Action::Ask(_) => matches!(self.decision().action, Action::Estimate { .. }),
+            Action::Refresh | Action::RunTools | Action::RunStopHooks | Action::RunRequirement => true,
+            Action::Estimate { .. }
             | Action::AwaitWork { .. }
             | Action::Wait { .. }
             | Action::Probe { .. }

@@ -6,7 +6,7 @@ use outlast::recovery::{
 };
 
 use super::super::{
-    ANSWER, Story, TOOL_CALLS, TOOLS_DONE, after, failure, limits, ruled, secs, wishing,
+    ANSWER, Story, TOOL_CALLS, TOOLS_DONE, after, failure, limits, failure_with_retry_hint, secs, failure_with_retry_after,
 };
 
 const OVERLOAD: ErrorClass = ErrorClass::ServerOverload;
@@ -27,7 +27,7 @@ impl Story {
     #[track_caller]
     fn until_a_probe(mut self) -> Self {
         while let Action::Wait { until } = self.last() {
-            self = self.at(until).then(Event::Woke);
+            self = self.at(until).then(Event::WaitEnded);
         }
         assert!(matches!(self.last(), Action::Probe { .. }), "no probe but {:?}", self.last());
         self
@@ -53,9 +53,9 @@ fn a_probe_that_fails_changes_nothing_about_the_wait() {
     let mut probes = 0;
     while story.now < until {
         story = if let Action::Wait { until } = story.last() {
-            story.at(until).then(Event::Woke)
+            story.at(until).then(Event::WaitEnded)
         } else {
-            assert_eq!(story.last(), Action::Probe { rung: story.run.rung });
+            assert_eq!(story.last(), Action::Probe { rung: story.run.model_index });
             probes += 1;
             let since = began.until(story.now).as_secs();
             assert!((20 * probes..=25 * probes + 1).contains(&since), "{probes}: {since} s");
@@ -127,7 +127,7 @@ fn a_service_that_answers_probes_and_refuses_requests_is_left_alone() {
 fn there_are_no_probes_where_nothing_is_waited_out() {
     for wait in [33, 300] {
         let rules =
-            Limits { ladder: Backoff { first: secs(wait), longest: secs(wait) }, ..limits() };
+            Limits { backoff: Backoff { first: secs(wait), longest: secs(wait) }, ..limits() };
         let story = Story::begin(rules).fails(ErrorClass::ServerError).wakes();
         assert_eq!(story.times(RecoveryPlan::Probe), 0, "a counted retry is not probed for");
     }
@@ -141,22 +141,22 @@ fn there_are_no_probes_where_nothing_is_waited_out() {
 #[test]
 fn what_the_server_names_is_never_probed_before() {
     for class in [ErrorClass::RateLimit, OVERLOAD] {
-        let story = Story::begin(persistent()).then(Event::Failed(wishing(class, secs(200))));
+        let story = Story::begin(persistent()).then(Event::Failed(failure_with_retry_after(class, secs(200))));
         let story = story.wakes();
         assert_eq!(story.times(RecoveryPlan::Probe), 0, "{class}");
     }
     // The answer to a probe moves the wait, and the next probe with it.
     let story = Story::in_a_long_wait(persistent()).until_a_probe();
     let (until, now) = (story.paused_until(), story.now);
-    let later = story.probed(Probed::Failed(wishing(OVERLOAD, secs(1_000))));
+    let later = story.probed(Probed::Failed(failure_with_retry_after(OVERLOAD, secs(1_000))));
     assert!(later.paused_until() >= now.after(secs(1_000)) && later.paused_until() > until);
     assert_eq!(later.wakes().times(RecoveryPlan::Probe), 1);
     let story = Story::in_a_long_wait(persistent()).until_a_probe();
-    let sooner = story.probed(Probed::Failed(wishing(OVERLOAD, secs(60))));
+    let sooner = story.probed(Probed::Failed(failure_with_retry_after(OVERLOAD, secs(60))));
     assert_eq!(sooner.paused_until(), until, "requests keep to the back-off");
     assert!(sooner.until_a_probe().now >= now.after(secs(60)));
     let story = Story::in_a_long_wait(persistent()).until_a_probe();
-    let far = story.probed(Probed::Failed(wishing(ErrorClass::RateLimit, secs(7 * 3_600))));
+    let far = story.probed(Probed::Failed(failure_with_retry_after(ErrorClass::RateLimit, secs(7 * 3_600))));
     far.ends_as(StopReason::ModelError(ErrorClass::QuotaExhausted));
 }
 
@@ -198,7 +198,7 @@ fn a_probe_counts_as_what_it_says_of_the_service() {
         }
     }
     let story = Story::in_a_long_wait(persistent()).until_a_probe();
-    let story = story.probed(Probed::Failed(ruled(OVERLOAD, RetryHint::Stop)));
+    let story = story.probed(Probed::Failed(failure_with_retry_hint(OVERLOAD, RetryHint::Stop)));
     assert!(refused(&story) && story.is_pausing(), "the wait itself goes on");
 }
 

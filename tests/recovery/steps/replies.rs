@@ -100,7 +100,7 @@ fn each_kind_of_cut_has_its_own_continuation() {
 fn more_room_is_not_asked_for_where_there_is_none() {
     let small = TokenEstimate { ceiling: 8_192, ..FREE };
     let begin = |weight| {
-        let story = Story::unasked(limits()).weighing(weight).then(Event::Begin);
+        let story = Story::unasked(limits()).measure_with(weight).then(Event::Begin);
         story.then(CUT).decision().plan
     };
     assert_eq!(begin(small), Some(RecoveryPlan::Continue), "the model's limit is reached");
@@ -278,7 +278,7 @@ fn a_paused_turn_goes_on_eight_times_with_nothing_said() {
         let decision = story.decision();
         assert_eq!(decision.plan, Some(RecoveryPlan::Resume));
         assert_eq!((decision.edit.reply, decision.edit.say), (ReplyDisposition::Keep, None));
-        assert!(story.went_on_at_once());
+        assert!(story.retried_without_pause());
     }
     let story = story.then(PAUSED);
     story.ends_as(StopReason::ModelError(ErrorClass::BadResponse));

@@ -9,17 +9,17 @@ use super::super::{ANSWER, Story, TOOL_CALLS, TOOLS_DONE, after, limits, secs, w
 /// `Story::begin` with this many waits for others.
 fn sharing(holds: u8) -> Limits {
     let rules = limits();
-    with_budgets(Budgets { holds, ..rules.budgets })
+    with_budgets(Budgets { shared_limit_waits: holds, ..rules.budgets })
 }
 
 fn held(until: Moment) -> Event {
-    Event::Held { until }
+    Event::SharedLimitMet { until }
 }
 
 #[test]
 fn what_others_met_is_waited_out_and_costs_no_try() {
     let story = Story::begin(sharing(3));
-    assert!(story.asked().yields);
+    assert!(story.asked().may_wait_for_shared_limit);
     let story = story.then(held(after(40)));
     assert_eq!(story.pause(), Pause { class: ErrorClass::RateLimit, retry: 0, of: None });
     assert!(story.pause().is_for_others());
@@ -27,10 +27,10 @@ fn what_others_met_is_waited_out_and_costs_no_try() {
     let story = story.wakes();
     assert_eq!((story.now, story.asked().attempt), (after(40), 1));
     assert_eq!(story.run.budgets.retries, limits().budgets.retries);
-    assert_eq!(story.run.budgets.holds, 2);
+    assert_eq!(story.run.budgets.shared_limit_waits, 2);
     assert!(story.plans().is_empty(), "nothing went wrong");
     // An answer renews what was spent.
-    assert_eq!(story.then(ANSWER).run.budgets.holds, 3);
+    assert_eq!(story.then(ANSWER).run.budgets.shared_limit_waits, 3);
 }
 
 #[test]
@@ -38,30 +38,30 @@ fn nobody_is_waited_for_beyond_the_deadline_or_for_too_long() {
     let soon = Limits { deadline: Some(after(30)), ..sharing(3) };
     for (rules, until) in [(soon, after(30)), (sharing(3), after(601))] {
         let story = Story::begin(rules).then(held(until));
-        assert!(story.went_on_at_once(), "{until:?}");
-        assert!(!story.asked().yields, "it is asked for all the same");
+        assert!(story.retried_without_pause(), "{until:?}");
+        assert!(!story.asked().may_wait_for_shared_limit, "it is asked for all the same");
         assert_eq!(story.now, Moment::default());
     }
-    assert!(!Story::begin(sharing(3)).then(held(after(600))).went_on_at_once());
+    assert!(!Story::begin(sharing(3)).then(held(after(600))).retried_without_pause());
 }
 
 #[test]
 fn waits_for_others_are_bounded_together() {
     let story = Story::begin(sharing(9)).then(held(after(400))).wakes();
-    assert!(story.asked().yields);
+    assert!(story.asked().may_wait_for_shared_limit);
     let story = story.then(held(after(601)));
-    assert!(story.went_on_at_once() && !story.asked().yields);
+    assert!(story.retried_without_pause() && !story.asked().may_wait_for_shared_limit);
     // The next call has its own patience.
     let story = story.then(TOOL_CALLS).then(TOOLS_DONE);
-    assert!(story.asked().yields);
-    assert!(!story.then(held(after(900))).went_on_at_once());
+    assert!(story.asked().may_wait_for_shared_limit);
+    assert!(!story.then(held(after(900))).retried_without_pause());
     // And however short they are, there are only so many.
     let mut story = Story::begin(sharing(3));
     for nth in 1..=3 {
-        assert!(story.asked().yields);
+        assert!(story.asked().may_wait_for_shared_limit);
         story = story.then(held(after(nth))).wakes();
     }
-    assert!(!story.asked().yields);
+    assert!(!story.asked().may_wait_for_shared_limit);
     let (run, rules, now) = (story.run, sharing(3), story.now);
     assert!(run.step(now, held(after(9)), &rules).is_err(), "nobody holds back who insists");
 }
@@ -90,8 +90,8 @@ fn what_was_not_sent_is_not_counted() {
         run = step.next;
     }
     let totals = chronicle.totals();
-    assert_eq!((totals.requests, totals.holds, totals.held), (1, 1, secs(40)));
+    assert_eq!((totals.requests, totals.shared_limit_waits, totals.shared_limit_waited), (1, 1, secs(40)));
     assert_eq!(totals.waited, secs(40));
-    assert_eq!(chronicle.episodes().len(), 0);
-    assert_eq!(run.budgets.holds, 3);
+    assert_eq!(chronicle.records().len(), 0);
+    assert_eq!(run.budgets.shared_limit_waits, 3);
 }

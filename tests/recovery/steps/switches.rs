@@ -5,7 +5,7 @@ use outlast::recovery::{
     StopReason,
 };
 
-use super::super::{ANSWER, Story, TOOL_CALLS, failure, limits, secs, wishing, with_budgets};
+use super::super::{ANSWER, Story, TOOL_CALLS, failure, limits, secs, failure_with_retry_after, with_budgets};
 
 fn fallbacks(switches: u8) -> Limits {
     with_budgets(Budgets { switches, ..Budgets::DEFAULT })
@@ -20,7 +20,7 @@ fn the_third_overload_in_a_row_changes_the_model() {
         let story = Story::begin(rules).fails_and_waits(OVERLOAD, 2);
         assert_eq!(story.asked().rung, 0);
         let story = story.fails(OVERLOAD);
-        assert!(story.went_on_at_once());
+        assert!(story.retried_without_pause());
         assert_eq!(story.decision().plan, Some(RecoveryPlan::SwitchModel));
         assert_eq!((story.asked().rung, story.asked().attempt), (1, 1));
         story.then(ANSWER).ends_as(StopReason::Completed);
@@ -127,10 +127,10 @@ fn a_model_that_does_not_exist_is_replaced_without_a_retry() {
 
 #[test]
 fn a_new_model_owes_nothing_to_the_old_ones_wish() {
-    let asked = Event::Failed(wishing(OVERLOAD, secs(300)));
+    let asked = Event::Failed(failure_with_retry_after(OVERLOAD, secs(300)));
     let story = Story::begin(fallbacks(1)).then(asked).wakes().then(asked).wakes();
     let story = story.then(asked);
-    assert!(story.went_on_at_once());
+    assert!(story.retried_without_pause());
     assert_eq!(story.asked().rung, 1);
     let story = story.fails(OVERLOAD);
     assert!((500..=625).contains(&story.pause_millis()), "nor to its place on the ladder");
@@ -138,7 +138,7 @@ fn a_new_model_owes_nothing_to_the_old_ones_wish() {
 
 #[test]
 fn a_far_wish_that_is_no_quota_leaves_the_next_model() {
-    let far = Event::Failed(wishing(ErrorClass::ServerError, secs(3_600)));
+    let far = Event::Failed(failure_with_retry_after(ErrorClass::ServerError, secs(3_600)));
     let story = Story::begin(fallbacks(1)).then(far);
     assert_eq!(story.asked().rung, 1);
 }
@@ -157,16 +157,16 @@ fn what_is_wrong_with_an_address_changes_the_model_only_for_one_elsewhere() {
         };
         let story = patient(fallbacks(1));
         assert_eq!(story.last(), Action::Finish(StopReason::ModelError(class)));
-        let story = patient(Limits { elsewhere: 0b1, ..fallbacks(1) });
+        let story = patient(Limits { endpoint_changes: 0b1, ..fallbacks(1) });
         assert_eq!((story.asked().rung, story.requests()), (1, 12), "{class}");
-        let story = patient(Limits { elsewhere: 0b10, ..fallbacks(1) });
+        let story = patient(Limits { endpoint_changes: 0b10, ..fallbacks(1) });
         assert_eq!(story.last(), Action::Finish(StopReason::ModelError(class)), "{class}");
     }
 }
 
 #[test]
 fn what_is_wrong_with_an_account_changes_the_model_only_for_one_elsewhere() {
-    let away = Limits { elsewhere: 0b1, ..fallbacks(1) };
+    let away = Limits { endpoint_changes: 0b1, ..fallbacks(1) };
     for class in [ErrorClass::CreditBalanceLow, ErrorClass::SslCertError] {
         let story = Story::begin(away).fails(class);
         assert_eq!((story.asked().rung, story.requests()), (1, 2), "{class}");
