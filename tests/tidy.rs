@@ -1,5 +1,6 @@
-//! House rules that the compiler does not know.
+//! Rules of this repository that the compiler does not check: layers, purity, sizes, words, names.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -22,19 +23,33 @@ const IMPURE_NAMES: [&str; 9] =
 const IMPURE_PATHS: [&str; 6] =
     ["std::fs", "std::env", "std::net", "std::process", "std::thread", "std::io"];
 
-/// The only module that may go behind the compiler's back.
+/// The only module that may contain `unsafe`.
 const UNSAFE_HOME: &str = "process";
 
 const SOURCE_LINES_MAX: usize = 600;
 const TEST_LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 80;
 
-/// Words that promise work instead of doing it, where they stand in comments.
+/// Markers of unfinished work, in comments.
 const PROMISES: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
-/// And as macros.
+/// Markers of unfinished work, as macros.
 const GAPS: [&str; 2] = ["todo!", "unimplemented!"];
 
-// --- reading Rust, as far as it takes ------------------------------------------------------------
+/// Pronouns that hide the subject of a sentence: it is a component, the user, the model or the server.
+const PRONOUNS: [&str; 4] = [
+    concat!("who", "ever"),
+    concat!("no", "body"),
+    concat!("some", "body"),
+    concat!("any", "body"),
+];
+/// Folders and files whose whole text is checked for them.
+const PROSE: [&str; 8] =
+    ["src", "tests", "man", "ci", ".ci", ".github", "README.md", "CHANGELOG.md"];
+
+/// The share of top-level type names, in percent, that may stand in two files or more.
+const HOMONYMS_MAX: usize = 5;
+
+// --- a small lexer of Rust ------------------------------------------------------------
 
 /// One line: its code with the insides of strings left out, and its comment.
 #[derive(Debug, Default, Clone, PartialEq)]
@@ -43,7 +58,7 @@ struct Line {
     comment: String,
 }
 
-/// Where the reader stands.
+/// The state of the lexer.
 #[derive(Clone, Copy, PartialEq)]
 enum Within {
     Code,
@@ -250,7 +265,7 @@ fn check_purity(path: &Path, lines: &[Line], faults: &mut Vec<(usize, String)>) 
         let whole = used.join("::");
         let impure = IMPURE_PATHS.iter().any(|impure| whole.starts_with(impure));
         if impure || used.iter().any(|name| IMPURE_NAMES.contains(&name.as_str())) {
-            faults.push((number, format!("`{whole}` has no place in pure `{module}`")));
+            faults.push((number, format!("`{whole}` is impure, in the pure module `{module}`")));
         }
     }
 }
@@ -297,7 +312,7 @@ fn check_words(text: &str, lines: &[Line], faults: &mut Vec<(usize, String)>) {
         let mut words = line.comment.split(|one| !is_of_name(one));
         let promises = words.by_ref().filter(|word| PROMISES.contains(word));
         for word in gaps.copied().chain(promises) {
-            faults.push((number, format!("`{word}`: do it, or write it down elsewhere")));
+            faults.push((number, format!("`{word}`: do it, or record it elsewhere")));
         }
     }
 }
@@ -366,7 +381,83 @@ fn the_source_is_tidy() {
     assert!(seen > 30, "only {seen} files were looked at");
 }
 
-// --- the rules are kept by what they catch -------------------------------------------------------
+/// The line, counted from 1, and the word of each pronoun of `PRONOUNS` in `text`.
+fn pronouns_in(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let words = line.split(|one: char| !one.is_alphabetic()).map(str::to_lowercase);
+        let pronouns = words.filter(|word| PRONOUNS.contains(&word.as_str()));
+        found.extend(pronouns.map(|word| (number + 1, word)));
+    }
+    found
+}
+
+fn all_files(path: &Path, found: &mut Vec<PathBuf>) {
+    if path.is_dir() {
+        for entry in fs::read_dir(path).expect("the folder is readable") {
+            all_files(&entry.expect("the folder is readable").path(), found);
+        }
+    } else if path.exists() {
+        found.push(path.to_owned());
+    }
+}
+
+#[test]
+fn source_tests_help_and_documentation_name_their_subjects() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut paths = Vec::new();
+    for place in PROSE {
+        all_files(&root.join(place), &mut paths);
+    }
+    let mut faults = Vec::new();
+    for path in &paths {
+        let text =
+            String::from_utf8_lossy(&fs::read(path).expect("the file is readable")).into_owned();
+        let below = path.strip_prefix(root).expect("found below it").display();
+        faults.extend(
+            pronouns_in(&text).into_iter().map(|(line, word)| format!("{below}:{line}: `{word}`")),
+        );
+    }
+    assert!(faults.is_empty(), "\n{}", faults.join("\n"));
+    assert!(paths.len() > 300, "only {} files were read", paths.len());
+}
+
+/// The names of the types that a file defines at its top level.
+fn types_of(lines: &[Line]) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for line in lines.iter().filter(|line| !line.code.starts_with(char::is_whitespace)) {
+        let code = line.code.replace('(', " (").replace('<', " <");
+        let mut words = code.split_whitespace();
+        let defines = |word: &&str| matches!(*word, "struct" | "enum" | "trait" | "type" | "union");
+        if code.starts_with("impl") || words.find(defines).is_none() {
+            continue;
+        }
+        let name = words.next().unwrap_or_default().trim_end_matches([';', ':']);
+        names.extend(name.starts_with(char::is_uppercase).then(|| name.to_owned()));
+    }
+    names
+}
+
+#[test]
+fn a_type_name_stands_in_one_file() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut paths = Vec::new();
+    rust_files(&root, &mut paths);
+    let mut homes: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for path in paths {
+        let text = fs::read_to_string(&path).expect("the source is readable");
+        let below = path.strip_prefix(&root).expect("found below it").display().to_string();
+        for name in types_of(&lines_of(&text)) {
+            homes.entry(name).or_default().push(below.clone());
+        }
+    }
+    let shared: Vec<_> = homes.iter().filter(|(_, files)| files.len() > 1).collect();
+    let (most, count) = (homes.len() * HOMONYMS_MAX / 100, shared.len());
+    assert!(count <= most, "{count} of {} names, at most {most}: {shared:#?}", homes.len());
+    assert!(homes.len() > 300, "only {} types were found", homes.len());
+}
+
+// --- tests of the rules -------------------------------------------------------
 
 fn faults(path: &str, code: &str) -> Vec<String> {
     let found = faults_in_source(Path::new(path), &format!("//! A file.\n{code}"));
@@ -374,7 +465,7 @@ fn faults(path: &str, code: &str) -> Vec<String> {
 }
 
 #[test]
-fn whoever_looks_sideways_or_up_is_caught() {
+fn an_import_from_the_same_or_a_higher_layer_is_rejected() {
     let caught = [
         ("model/wire.rs", "use crate::tools::Toolbox;"),
         ("model/wire.rs", "use crate::{recovery::Fault, journal::Entry};"),
@@ -459,4 +550,22 @@ fn strings_and_characters_do_not_lead_the_reader_astray() {
     assert_eq!(code("fn a<'b>(c: &'b str) {} // d"), "fn a<'b>(c: &'b str) {} ");
     assert_eq!(code("r#\"a \" // b\"# c // d"), "r c ");
     assert_eq!(code("\"a\\\"b\" c // d"), "\"\" c ");
+}
+
+#[test]
+fn a_hidden_subject_is_found_in_any_case_but_not_inside_of_a_word() {
+    let word = PRONOUNS[1];
+    let text = format!(
+        "fine\n/// {}{} waits\nfn {word}_waits() {{}}\n{word}x",
+        word[..1].to_uppercase(),
+        &word[1..]
+    );
+    assert_eq!(pronouns_in(&text), [(2, word.to_owned()), (3, word.to_owned())]);
+}
+
+#[test]
+fn types_are_found_whatever_stands_around_their_names() {
+    let code = "pub(crate) struct One;\nenum Two<'a> {\n    Three,\n}\npub struct Four(u8);\ntype Five = u8;\npub trait Six: Copy {\n    type Seven;\n}\nimpl Eight for Nine {}\n// struct Ten;";
+    let found: Vec<String> = types_of(&lines_of(code)).into_iter().collect();
+    assert_eq!(found, ["Five", "Four", "One", "Six", "Two"]);
 }

@@ -1,5 +1,5 @@
-//! Whether the work is accepted, and whether it leads anywhere: the command of `--require`, the
-//! structured answer, the loop detector.
+//! Accepts or rejects the work: the command of `--require`, the structured answer, the loop
+//! detector.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,22 +16,22 @@ use crate::transcript::{Block, ToolCall};
 use super::observer::WaitingFor;
 use super::session::Session;
 
-/// A file larger than this is known to the loop detector by its size and time alone, in bytes.
+/// Largest file whose content is hashed, in bytes. A larger one is compared by size and time.
 const FILE_MAX: u64 = 8_000_000;
 
-/// How long a look at a file may take. One that takes longer counts as changed.
+/// Time limit for hashing a file. A file that takes longer counts as changed.
 const LOOK_MAX: Duration = Duration::from_secs(1);
 
 /// A tool call with its result.
 pub(super) struct CompletedCall<'a> {
     pub(super) call: &'a ToolCall,
     pub(super) result: &'a Block,
-    /// What programs see of it.
+    /// The structured result, for programs.
     pub(super) detail: &'a Value,
 }
 
 impl Session<'_> {
-    /// What the tools of a reply came to, as the machine needs to know it.
+    /// Turns the results of a batch of tool calls into the next event.
     pub(super) async fn finish_batch(&mut self, batch: &[CompletedCall<'_>]) -> Event {
         let others = |done: &&CompletedCall<'_>| done.call.name != STRUCTURED_OUTPUT;
         let failed = batch.iter().filter(others).any(|done| is_error(done.result));
@@ -53,7 +53,7 @@ impl Session<'_> {
         Event::ToolsDone(self.loop_detector.observe(&deeds, self.limits.loops))
     }
 
-    /// What a call was, as far as it shows without a look at the file that it may have written.
+    /// Classifies the effect of a call, as far as possible without reading the file it has written.
     fn call_effect(&self, done: &CompletedCall<'_>) -> CallEffect {
         let ToolCall { name, input, .. } = done.call;
         let command = input.get("command").and_then(Value::as_str);
@@ -76,7 +76,7 @@ impl Session<'_> {
         let waiting_for = WaitingFor::Tool { name: "--require", id: "" };
         let check = match self.run_cancellable(waiting_for, &cancel, checking).await {
             Ok(Some(check)) => check,
-            Ok(None) => return self.internal_error("a requirement was to be checked that there is not"),
+            Ok(None) => return self.internal_error("a `--require` check was planned without a command"),
             Err(cut) => return cut.into(),
         };
         let passed = check.passed();
@@ -90,7 +90,7 @@ impl Session<'_> {
     }
 }
 
-/// An edit of a file, with a mark of what is in it now.
+/// An edit of a file, with a fingerprint of its current content.
 async fn edit_effect(path: &Path) -> Option<CallEffect> {
     let file = Fingerprint::of(&[path.as_os_str().as_encoded_bytes()]);
     Some(CallEffect::Edited { file, now: content_fingerprint(path).await? })
@@ -100,7 +100,7 @@ fn call_record(done: &CompletedCall<'_>, nature: CallEffect) -> ToolCallRecord {
     let ToolCall { name, input, .. } = done.call;
     let mut arguments = input.clone();
     if let Some(arguments) = arguments.as_object_mut() {
-        // Words for people, which a model may vary while it does the same.
+        // Prose for people, which a model may vary while it repeats the same call.
         arguments.shift_remove("description");
     }
     ToolCallRecord::new(name, arguments.to_string().as_bytes(), comparable_text(done).as_bytes(), nature)
@@ -111,7 +111,7 @@ fn written_file<'a>(done: &CompletedCall<'a>) -> Option<&'a Path> {
     done.detail["filePath"].as_str().map(Path::new)
 }
 
-/// A mark of a file's content. Only of plain files: nothing else can be read without waiting.
+/// Fingerprints a file's content. Regular files only: reading anything else could block.
 async fn content_fingerprint(path: &Path) -> Option<Fingerprint> {
     let path = path.to_owned();
     let looking = tokio::task::spawn_blocking(move || fingerprint_file(&path));
@@ -124,7 +124,7 @@ fn fingerprint_file(path: &Path) -> Option<Fingerprint> {
         let time = format!("{:?}", facts.modified().ok());
         return Some(Fingerprint::of(&[&facts.len().to_le_bytes(), time.as_bytes()]));
     }
-    // A command in the background may change what it is, and how long.
+    // A background command may change its type or size meanwhile.
     Some(Fingerprint::of(&[&read_regular(path, FILE_MAX).ok()?]))
 }
 
@@ -132,8 +132,8 @@ fn is_error(result: &Block) -> bool {
     matches!(result, Block::ToolResult { is_error: true, .. })
 }
 
-/// What a result says. The file in which a long one is kept has another name each time, and so has
-/// a background command.
+/// The text of a result, for comparison. The file that holds a long output and a background command
+/// get new names each time.
 fn comparable_text(done: &CompletedCall<'_>) -> String {
     let Block::ToolResult { content, .. } = done.result else { return String::new() };
     let word = |block: &Block| {

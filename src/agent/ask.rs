@@ -1,4 +1,4 @@
-//! One call to the model: a reply or a fault, never both, never neither.
+//! Model calls: sends one request and returns either a reply or a fault.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ enum AttemptOutcome {
     Cut(CancelReason),
 }
 
-/// What comes next of a call.
+/// What happens next during a call.
 enum AfterAttempt {
     Step(StreamProgress),
     Over(Result<ModelReply, Box<Fault>>),
@@ -81,7 +81,8 @@ impl Session<'_> {
         }
     }
 
-    /// Nothing invalid is ever sent. A violation is our own bug: it is mended, counted and said.
+    /// Repairs the history before a request. A violation of the message rules is a bug of outlast:
+    /// it is repaired, counted and reported.
     fn repair_history(&mut self) {
         let messages = self.history.messages();
         let faults = if self.paused { history_violations(messages) } else { violations(messages) };
@@ -124,15 +125,15 @@ impl Session<'_> {
             RequestContent { model, system, tools, messages, thinking, fast, source }
         };
         let (sender, mut progress) = mpsc::unbounded_channel();
-        // Nobody listens once the call was cut, and nothing is lost by that.
+        // The receiver is gone once the call was cut; the step is not needed then.
         let mut send = move |step| drop(sender.send(step));
         let call = rung.client.attempt(&prompt, &ask, &mut send);
         tokio::pin!(call);
         let mut vigil = self.watch.begin();
         let mut last_byte: Option<Moment> = None;
-        // Nothing runs before its hooks were asked.
+        // No tool starts before its PreToolUse hooks have run.
         let guarded = self.hook_state.listen_to(HookEvent::PreToolUse);
-        // What a summary is made of is no part of the conversation.
+        // A summary is not part of the conversation, so it is not streamed to the observer.
         let streams = self.stream_events && ask.purpose == CallPurpose::Reply;
         let end = loop {
             let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
@@ -156,7 +157,7 @@ impl Session<'_> {
                 }
                 Ok(AfterAttempt::Over(result)) => break result.into(),
                 Err(cut @ (CancelReason::Interrupt(_) | CancelReason::Denial)) => break AttemptOutcome::Cut(cut),
-                // An answer that is there is not thrown away for being seen a moment late.
+                // A complete answer is kept even if the deadline was noticed first.
                 Err(cut @ CancelReason::Deadline) => {
                     break tokio::select! {
                         biased;
@@ -166,7 +167,7 @@ impl Session<'_> {
                 }
             }
         };
-        // A reply that comes at once may be here before what was told on its way.
+        // A reply that arrives at once may overtake its own progress events.
         while let Ok(step) = progress.try_recv() {
             if let StreamProgress::Received(received) = step {
                 self.accounting.receive(received);
@@ -180,7 +181,7 @@ impl Session<'_> {
     }
 
     async fn handle_answer(&mut self, mut answer: ModelReply, ask: &ModelCall) -> Event {
-        // What failed before was overcome: it explains nothing that comes now.
+        // Earlier failures are overcome and must not explain a later end.
         self.fault = None;
         let label = self.endpoint().label.clone();
         self.settle_call(&label, &mut answer);
@@ -209,7 +210,8 @@ impl Session<'_> {
         self.check_background_work(Event::Replied(reply))
     }
 
-    /// Some servers number their calls anew in each reply. The service wants an id but once.
+    /// Renames tool calls whose id was used before. Some servers restart their numbering with each
+    /// reply, but the API requires unique ids.
     fn rename_repeated_calls(&mut self, answer: &mut ModelReply) {
         for block in &mut answer.content {
             let Block::ToolUse { id, .. } = block else { continue };
@@ -239,8 +241,8 @@ impl Session<'_> {
         Event::Failed(failure)
     }
 
-    /// Keeps what the run reports should it end of this, with when the service wants it back: that
-    /// counts from now, however long the end takes.
+    /// Records the fault that the run reports if it ends because of it, and when the service
+    /// accepts requests again. That time counts from now, however long the end takes.
     pub(super) fn keep_fault(&mut self, fault: Fault) {
         let now = self.watch.clock.unix_seconds();
         let wish = classify(&fault).retry_after;
@@ -248,7 +250,8 @@ impl Session<'_> {
         self.fault = Some(fault);
     }
 
-    /// Charges what the reply cost, on paper too. Nothing further learns of impossible counts.
+    /// Charges what the reply cost, in the journal too. Impossible token counts are cut first, so
+    /// that nothing else uses them.
     pub(super) fn settle_call(&mut self, label: &str, answer: &mut ModelReply) {
         let cost = self.accounting.settle(answer);
         if let CallCost::Whole(settled) = cost {
@@ -257,7 +260,7 @@ impl Session<'_> {
         self.note_cost(label, cost);
     }
 
-    /// Charges what a call received that brought no answer, on paper too.
+    /// Charges what a call without an answer received, in the journal too.
     fn settle_broken(&mut self) {
         let cost = self.accounting.settle_broken();
         let label = self.endpoint().label.clone();
@@ -295,7 +298,7 @@ impl Session<'_> {
             Err(cut) => return cut.into(),
         };
         self.redact_new_secrets();
-        // The rejection that led here stays what the run reports, unless there is more to say.
+        // The run keeps reporting the rejection that led here, unless the new fault says more.
         let rejection = self.fault.as_ref().map(classify);
         let rejection = rejection.unwrap_or(Failure::of(ErrorClass::AuthError));
         let (class, body) = (rejection.class, rejection.body);
@@ -306,7 +309,7 @@ impl Session<'_> {
             Renewal::Failed(fault) => {
                 let failure = classify(&fault);
                 self.keep_fault(*fault);
-                // Why no other credential could be had says nothing against the verdict.
+                // A failed credential fetch does not contradict the rejection.
                 let final_too = failure.class == ErrorClass::InvalidApiKey;
                 let class = if final_too { class } else { failure.class };
                 Event::Failed(Failure { class, standing, ..failure })
@@ -320,7 +323,7 @@ impl Session<'_> {
     }
 }
 
-/// Waits for what comes next of a call. Nothing is lost if it is not waited for to the end.
+/// Waits for the next progress event or the end of a call. Cancel-safe.
 async fn next_step(
     progress: &mut mpsc::UnboundedReceiver<StreamProgress>,
     call: Pin<&mut impl Future<Output = Result<ModelReply, Box<Fault>>>>,
@@ -344,7 +347,7 @@ fn summary_prompt<'a>(model: &'a str, messages: &'a [Message], fast: bool) -> Re
     }
 }
 
-/// Why a reply is not complete, for the log of a run that ends of it.
+/// Builds the fault that a run reports when it ends because of an incomplete reply.
 fn incomplete_reply_fault(answer: &ModelReply, why: Incomplete) -> Fault {
     let reason: String = answer.stop_reason.chars().take(LONGEST_REASON).collect();
     let meaning = match why {
@@ -362,7 +365,7 @@ fn incomplete_reply_fault(answer: &ModelReply, why: Incomplete) -> Fault {
 /// How much of a stop reason is shown.
 const LONGEST_REASON: usize = 60;
 
-/// Tells of a block that is complete, before the event that says so.
+/// Emits a completed block before the stream event that ends it.
 fn emit_block(step: &StreamProgress, told: &mut ToldBlocks, history: &History, watch: &mut RunMonitor<'_>) {
     let StreamProgress::Block { block, .. } = step else { return };
     if let Some((block, id)) = told.add(block, history.messages()) {
@@ -370,7 +373,7 @@ fn emit_block(step: &StreamProgress, told: &mut ToldBlocks, history: &History, w
     }
 }
 
-/// Tells of what happens on the way to a reply: those who watch, and the runs beside this one.
+/// Forwards the progress of a reply to the observer and to other runs on this host.
 fn forward_progress(
     step: StreamProgress,
     streams: bool,

@@ -1,5 +1,5 @@
-//! Commands in the background, as the run sees them: the model is told what came of them, whoever
-//! watches too, and none outlives the run.
+//! Background commands of a run: reports their ends to the model and the observer, and ends them
+//! with the run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::session::Session;
 use super::watch::{CancelReason, WaitTimer, RunMonitor};
 
 impl Session<'_> {
-    /// An end that the model comes to, seen together with background work.
+    /// Adjusts the event for a finished model to background work that is running or unreported.
     pub(super) fn check_background_work(&self, event: Event) -> Event {
         if self.toolbox.background_work() == WorkStatus::Over {
             event
@@ -28,7 +28,7 @@ impl Session<'_> {
         }
     }
 
-    /// Waits for news of background work, until `until` at most.
+    /// Waits for a change in background work, until `until` at most.
     pub(super) async fn await_work(&mut self, until: Moment) -> Event {
         self.release_permit();
         let event = self.await_news(until).await;
@@ -66,7 +66,7 @@ impl Session<'_> {
         }
     }
 
-    /// The words for a nudge about background work, below which its list stands.
+    /// The text of a nudge about background work, followed by the list of commands.
     pub(super) fn work_report(&mut self, nudge: Nudge) -> Option<String> {
         match nudge {
             Nudge::WorkEnded => self.toolbox.take_background_news(),
@@ -86,13 +86,13 @@ impl Session<'_> {
         }
     }
 
-    /// What has ended while the model was at work, to go along with tool results.
+    /// Reports background commands that ended while the model worked, beside the tool results.
     pub(super) fn work_news(&mut self) -> Option<Block> {
         let news = self.toolbox.take_background_news()?;
         Some(Block::text(join_list(Nudge::WorkEnded.text(), &news)))
     }
 
-    /// Shows begins and ends to whoever watches.
+    /// Emits the starts and ends of background commands to the observer.
     pub(super) fn show_tasks(&mut self) {
         let commands = |task: &BackgroundTask| task.kind == BackgroundKind::Command;
         for task in self.toolbox.take_task_events().into_iter().filter(commands) {
@@ -100,7 +100,8 @@ impl Session<'_> {
         }
     }
 
-    /// The run is about to end: background commands begin to at once, beside whatever else does.
+    /// Begins to end background commands as soon as the run is cut off, in parallel with the rest
+    /// of the shutdown.
     pub(super) fn start_shutdown(&mut self, cut: CancelReason) {
         self.hook_state.prepare_kill();
         self.show_tasks();
@@ -127,8 +128,8 @@ impl Session<'_> {
         self.watch.emit(&RunNotice::Warning(&warning));
     }
 
-    /// Ends what runs in the background. What the model does not know of it, it will read should
-    /// the session go on.
+    /// Ends background commands. What the model does not know of them is recorded, for a resumed
+    /// session.
     pub(super) async fn end_work(&mut self, reason: StopReason) {
         self.hook_state.prepare_kill();
         if let StopReason::AbortedStreaming(by) | StopReason::AbortedTools(by) = reason {
@@ -143,7 +144,7 @@ impl Session<'_> {
         self.show_tasks();
     }
 
-    /// The last words to a model whose background work was cut.
+    /// Adds a last message about background commands that were cut.
     pub(super) fn record_cut_work(&mut self, reason: StopReason) {
         if reason != StopReason::Completed
             && let Some(news) = self.toolbox.take_background_news()
@@ -152,7 +153,7 @@ impl Session<'_> {
         }
     }
 
-    /// Tells a model that goes on in this process what was lost with an earlier one.
+    /// Tells the model of a resumed session which commands were lost with an earlier process.
     pub(super) fn report_lost_work(&mut self) {
         for agent in self.agent_context.registry.lost() {
             self.watch.emit(&RunNotice::Agent(&agent));
@@ -166,21 +167,21 @@ impl Session<'_> {
     }
 }
 
-/// Words, and a list below them. In one block, which a compaction knows for ours by how it begins.
+/// Joins a text and a list in one block, so that compaction recognises it by its beginning.
 fn join_list(words: &str, list: &str) -> String {
     format!("{words}\n\n{list}")
 }
 
-/// Whether background commands were lost with the process that said this.
+/// Whether background commands were lost with the process that wrote these messages.
 pub fn has_lost_work(messages: &[Message]) -> bool {
     !BackgroundHistory::of(messages).lost.is_empty()
 }
 
-/// What a conversation tells of background commands.
+/// Background commands as the messages of a conversation mention them.
 #[derive(Debug, Default)]
 struct BackgroundHistory {
     started: usize,
-    /// Those of which no end is told, with their commands.
+    /// Commands without a recorded end, by name.
     lost: BTreeMap<String, String>,
 }
 
@@ -231,7 +232,7 @@ impl BackgroundHistory {
         self.lost.insert(name.to_owned(), command.to_owned());
     }
 
-    /// A line that begins with a name and says that it is over.
+    /// Parses a line that begins with a name and says that the command is over.
     fn parse_end(&mut self, line: &str) {
         let name = line.split(' ').next().unwrap_or_default();
         let first = line.lines().next().unwrap_or_default();
@@ -240,7 +241,7 @@ impl BackgroundHistory {
         }
     }
 
-    /// A line for each, and below it what is known of it.
+    /// One line for each command, with the known details below.
     fn list<'a>(&self, known: &dyn Fn(&str) -> Option<&'a str>) -> String {
         let line = |(name, command): (&String, &String)| {
             let command: String = command.chars().take(200).collect();

@@ -1,4 +1,4 @@
-//! What the run has cost and done so far.
+//! Accounting: what the run has cost and done so far.
 
 use crate::model::{ModelReply, Bounds, Counts, Prices, Received, Settlement, settle};
 use crate::recovery::{Money, Reservation};
@@ -7,14 +7,14 @@ use crate::transcript::ToolCall;
 use super::purse::{SharedLedger, ReservationTurn, bill};
 use super::setup::{Denial, ModelEndpoint, RunStats};
 
-/// The purse, the sums, and what is reserved for the call at hand.
+/// The shared ledger, the totals, and the reservation for the current call.
 pub(super) struct Accounting {
-    /// Shared with sub-agents, and by them.
+    /// Shared with sub-agents.
     pub(super) ledger: SharedLedger,
     pub(super) tally: RunStats,
-    /// Held from the weighing of a call until its reservation.
+    /// Held from estimating a call until its reservation.
     pub(super) turn: Option<ReservationTurn>,
-    /// Whose they are. `None`: the run's own.
+    /// The sub-agent whose accounts these are. `None`: the run itself.
     agent: Option<String>,
     /// `--budget-mode after`: stop once this much is spent, without reserving.
     stop_after: Option<Money>,
@@ -36,7 +36,7 @@ impl WorstCaseCost {
     }
 }
 
-/// What is set aside for the call at hand.
+/// The reservation for the current call.
 struct Reserved {
     reservation: Reservation,
     worst: WorstCaseCost,
@@ -44,7 +44,7 @@ struct Reserved {
     received: Option<Received>,
 }
 
-/// What was said of costs already: once is enough.
+/// Warnings about costs that were already given: each is given once.
 #[derive(Debug, Default)]
 struct Told {
     uncounted: bool,
@@ -52,7 +52,7 @@ struct Told {
     unpriced: bool,
 }
 
-/// How a call ended, as far as its cost goes.
+/// The cost of a call, by how it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallCost {
     /// Nothing was received.
@@ -103,7 +103,7 @@ impl Accounting {
         self.stop_after.or(self.ledger.ledger().ceiling())
     }
 
-    /// Sets the worst case of a call aside. `false` when it does not fit.
+    /// Reserves the worst case of a call. `false` when it does not fit.
     pub(super) fn reserve(&mut self, worst: WorstCaseCost) -> bool {
         let reserved = self.ledger.reserve(worst.sum());
         self.reserved = reserved.map(|reservation| Reserved { reservation, worst, received: None });
@@ -111,20 +111,20 @@ impl Accounting {
         self.reserved.is_some()
     }
 
-    /// The call at hand has received this much so far.
+    /// Records what the current call has received so far.
     pub(super) fn receive(&mut self, received: Received) {
         if let Some(reserved) = &mut self.reserved {
             reserved.received = Some(received);
         }
     }
 
-    /// The call was answered: what it cost is known, as far as the service counted it.
+    /// Settles an answered call: its cost is known, as far as the service counted it.
     pub(super) fn settle(&mut self, answer: &ModelReply) -> CallCost {
         self.receive(Received::whole(answer.usage, answer.counts, &answer.content));
         self.close(CallCost::Whole)
     }
 
-    /// The call ended without an answer. It costs what it received.
+    /// Settles a call that ended without an answer. It costs what it received.
     pub(super) fn settle_broken(&mut self) -> CallCost {
         self.close(CallCost::Broken)
     }
@@ -152,7 +152,7 @@ impl Accounting {
         cost
     }
 
-    /// What is to be said of what a call cost: each once.
+    /// Warnings about the cost of a call, each given once.
     pub(super) fn remarks(&mut self, cost: &CallCost, label: &str) -> Vec<String> {
         let settled = match cost {
             CallCost::Nothing => return Vec::new(),
@@ -205,7 +205,7 @@ impl Accounting {
 }
 
 impl CallCost {
-    /// What was certainly billed, and the most that may have been beyond that.
+    /// What was certainly billed, and the most that may have been billed beyond that.
     pub(super) fn parts(&self) -> (Money, Money) {
         match self {
             Self::Nothing => (Money::ZERO, Money::ZERO),
@@ -216,7 +216,7 @@ impl CallCost {
 }
 
 impl Drop for Accounting {
-    /// A run that is dropped in the middle of a call pays for what it received.
+    /// A run that is dropped during a call is charged for what the call received.
     fn drop(&mut self) {
         self.settle_broken();
     }

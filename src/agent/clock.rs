@@ -6,9 +6,8 @@ use tokio::time::Instant;
 
 use crate::recovery::Moment;
 
-/// The run's clock. Its time can be made to pass faster than the world's, so that a night's
-/// outage can be rehearsed in seconds: waits shrink, while every figure that is shown or decided
-/// upon stays what it would have been.
+/// The run's clock. Its time can be scaled, so that an outage of a night can be rehearsed in
+/// seconds: waits shrink, while every duration that is shown or decided upon stays the same.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
@@ -16,13 +15,13 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Starts now. `scale` is how many seconds of the run pass in one second of the world, at
-    /// least a thousandth.
+    /// Starts now. `scale` is how many seconds of run time pass in one real second, at least a
+    /// thousandth.
     pub fn start(scale: f64) -> Self {
         Self { start: Instant::now(), scale: scale.max(0.001) }
     }
 
-    /// Whether its time passes as the world's does.
+    /// Whether run time passes as fast as real time.
     pub fn is_real_time(&self) -> bool {
         (self.scale - 1.0).abs() < f64::EPSILON
     }
@@ -31,17 +30,17 @@ impl Clock {
         Moment::default().after(self.start.elapsed().mul_f64(self.scale))
     }
 
-    /// How much of the run's time has passed.
+    /// How much run time has passed.
     pub fn elapsed(&self) -> Duration {
         Moment::default().until(self.now())
     }
 
-    /// How much of the run's time passes in `real` of the world's.
+    /// How much run time passes in `real` time.
     pub fn scaled(&self, real: Duration) -> Duration {
         real.mul_f64(self.scale)
     }
 
-    /// The date as the run has it: the world's, and what the run is ahead of the world.
+    /// The date in run time: the real date plus what the run is ahead of it.
     pub fn date(&self) -> SystemTime {
         let (world, real) = (SystemTime::now(), self.start.elapsed());
         let run = real.mul_f64(self.scale);
@@ -52,12 +51,12 @@ impl Clock {
         moved.unwrap_or(world)
     }
 
-    /// The same in seconds since the Unix epoch.
+    /// The date in run time, in seconds since the Unix epoch.
     pub fn unix_seconds(&self) -> u64 {
         self.date().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
     }
 
-    /// How long the world must wait for `duration` of the run to pass.
+    /// The real time in which `duration` of run time passes.
     pub fn real(&self, duration: Duration) -> Duration {
         duration.div_f64(self.scale)
     }

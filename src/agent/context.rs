@@ -1,5 +1,5 @@
-//! What keeps the conversation within its window and fit to be read: measuring, summaries, cuts
-//! (SPEC 10, 11). When, the machine decides; what, is said here.
+//! Keeps the conversation within the context window and acceptable to the service: estimates,
+//! summaries, repairs. The machine decides when; this module decides what.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,43 +26,43 @@ use super::conversation::text_of;
 use super::observer::RunNotice;
 use super::session::Session;
 
-/// What the summarising request itself must not exceed, in parts of the room that the window
-/// leaves: the size of its text is an estimate too.
+/// Largest summarising request, as a fraction of the room in the window: the size of its text is an
+/// estimate, too.
 const SUMMARY_ROOM: (u64, u64) = (3, 4);
-/// What a summary is made of at most, in tokens: nothing of it is in the service's cache, and
-/// what is left out of long results adds little to a summary.
+/// Most input of a summary, in tokens: none of it is in the service's prompt cache, and more text
+/// of long results adds little to a summary.
 const SUMMARY_INPUT: u64 = 150_000;
-/// How long reading files back may take in all. It is a help, not a need.
+/// Time limit for reading files back after a summary, for all of them. They are optional.
 const READING_BACK: Duration = Duration::from_secs(2);
-/// What media may still take, in bytes, after a request was too large for its size.
+/// Media that are kept, in bytes, after a request was too large.
 const MEDIA_LEFT: u64 = 4_000_000;
-/// The images that may stay when there were too many (the service's limit for large ones).
+/// Images that are kept when there were too many (the service's limit for large ones).
 const IMAGES_LEFT: usize = 20;
-/// The largest contributors to an overflow that are named.
+/// How many of the largest contributors to an overflow are reported.
 const NAMED: usize = 5;
 /// A request below so many tokens fits into the smallest window of a model that can use tools, so a
-/// service that calls it too long contradicts itself.
+/// refusal of it as too long is implausible.
 const SMALL_REQUEST: u64 = 16_000;
 
-/// A summary in the making.
+/// A summary that is being requested.
 pub(super) struct SummaryInProgress {
-    /// What it will replace. Always there when the machine was told that there is something.
+    /// What it will replace. Always present when the machine was told that a summary is possible.
     cut: Option<CutPoint>,
-    /// How often its request was too long itself.
+    /// How often the summarising request was too long itself.
     drops: u8,
-    /// The request, until something makes it another one.
+    /// The request, cached until something changes it.
     request: Option<History>,
-    /// What came back.
+    /// The reply with the summary.
     answer: Option<ModelReply>,
     restored: Vec<RestoredFile>,
 }
 
 impl Session<'_> {
-    /// What the next request would weigh.
+    /// Estimates the size and the cost of the next request.
     pub(super) fn estimate_request(&mut self, purpose: CallPurpose, fast: bool) -> TokenEstimate {
         let (input, token) = self.costs(purpose, fast);
         let size = self.size_of(purpose);
-        // Nobody asks for them while there is room.
+        // Mitigations are only needed when the window is crowded.
         let crowded = purpose == CallPurpose::Reply && size >= self.threshold();
         TokenEstimate {
             input,
@@ -76,7 +76,7 @@ impl Session<'_> {
         }
     }
 
-    /// The most that a request can cost.
+    /// The worst-case cost of a request.
     pub(super) fn worst_case(&mut self, ask: &ModelCall) -> WorstCaseCost {
         let input = self.input_bound(ask.purpose);
         let prices = self.endpoint().facts.prices_at(ask.fast);
@@ -84,7 +84,7 @@ impl Session<'_> {
         WorstCaseCost { bounds, prices, endpoint: self.endpoint().clone() }
     }
 
-    /// The most that the input of the next request can cost, and each token of its output.
+    /// The worst-case cost of the next request's input, and of each token of its output.
     fn costs(&mut self, purpose: CallPurpose, fast: bool) -> (Money, Money) {
         let bound = self.input_bound(purpose);
         let Some(prices) = self.endpoint().facts.prices_at(fast) else {
@@ -93,7 +93,7 @@ impl Session<'_> {
         (prices.max_input_price() * bound, prices.output)
     }
 
-    /// The most input tokens that the next request can have.
+    /// An upper bound of the next request's input, in tokens.
     fn input_bound(&mut self, purpose: CallPurpose) -> u64 {
         match purpose {
             CallPurpose::Reply => self.history.upper_bound(),
@@ -101,18 +101,18 @@ impl Session<'_> {
         }
     }
 
-    /// The context window of the model in use: what is known of it, or what it taught us.
+    /// The context window of the model in use, as known or as learned from overflows.
     fn window(&self) -> u64 {
         let rung = usize::from(self.model_index).min(self.windows.len() - 1);
         self.windows[rung]
     }
 
-    /// How many tokens the messages may have before the conversation is crowded.
+    /// How many tokens the messages may have before compaction is due.
     fn room(&self) -> u64 {
         self.threshold().saturating_sub(self.history.fixed())
     }
 
-    /// From how many tokens on it is.
+    /// The number of tokens at which compaction is due.
     fn threshold(&self) -> u64 {
         let tokens = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         let (window, fixed) = (tokens(self.window()), tokens(self.history.fixed()));
@@ -123,19 +123,20 @@ impl Session<'_> {
         compaction::plan(self.history.messages(), self.room(), self.history.density())
     }
 
-    /// What could make room.
+    /// The mitigations that could make room.
     fn room_mitigations(&self) -> AvailableMitigations {
         let messages = self.history.messages();
         let folds = collapse::has_foldable(messages) || self.can_shrink();
         AvailableMitigations { folds, rounds: self.cut().is_some(), ..AvailableMitigations::NONE }
     }
 
-    /// Whether cutting the results of the last round would help where no fold and no summary can.
+    /// Whether truncating the results of the last round would help where no fold and no summary
+    /// can.
     fn can_shrink(&self) -> bool {
         compaction::can_shrink(self.history.messages(), self.room(), self.history.density())
     }
 
-    /// What the conversation offers against a failure.
+    /// The mitigations that the conversation offers against a failure.
     pub(super) fn mitigations(&mut self, fault: &Fault, ask: &ModelCall) -> AvailableMitigations {
         let output = fault.counts_output() && self.leaves_less_than(ask);
         match ask.purpose {
@@ -149,7 +150,7 @@ impl Session<'_> {
                     .rejected_content()
                     .is_some_and(|poison| can_repair_rejected(messages, rejected_path(fault), repair_reason(poison)));
                 let makers = self.room_mitigations();
-                // The little room beside a conversation that is too large helps nobody for long.
+                // Lowering the output cap does not help above the compaction threshold.
                 let crowded = self.history.estimate() >= self.threshold();
                 let output = output && (!crowded || makers == AvailableMitigations::NONE);
                 let asks = self.thinking_for(self.endpoint()).is_some();
@@ -159,9 +160,9 @@ impl Session<'_> {
         }
     }
 
-    /// Whether the service calls a request too long that is far smaller than what fits, and did not
-    /// say so of the request before. A window that the refusal does not name may be smaller than
-    /// the one that is known of the model, so only a small request contradicts it.
+    /// Whether a refusal as too long contradicts the known window: the request is far smaller, and
+    /// the request before was not refused for it. A window that the refusal does not name may be
+    /// smaller than the known one, so only a small request contradicts it.
     pub(super) fn is_implausible_overflow(&mut self, fault: &Fault, ask: &ModelCall) -> bool {
         let too_long = |fault: &Fault| classify(fault).class == ErrorClass::PromptTooLong;
         if !too_long(fault) || self.fault.as_ref().is_some_and(too_long) {
@@ -172,8 +173,8 @@ impl Session<'_> {
         self.size_of(ask.purpose) + output < window / 2
     }
 
-    /// Learns from an overflow how large the window really is. Its own words come first; without
-    /// them, it is smaller than what did not fit.
+    /// Learns the real window size from an overflow: the size that the service names or, without
+    /// one, something smaller than what did not fit.
     pub(super) fn learn_window(&mut self, fault: &Fault, purpose: CallPurpose) {
         if classify(fault).class != ErrorClass::PromptTooLong {
             return;
@@ -188,7 +189,7 @@ impl Session<'_> {
         self.journal.window(&label, learned);
     }
 
-    /// About how many tokens the request at hand has.
+    /// The approximate size of the current request, in tokens.
     fn size_of(&mut self, purpose: CallPurpose) -> u64 {
         match purpose {
             CallPurpose::Reply => self.history.estimate(),
@@ -196,8 +197,8 @@ impl Session<'_> {
         }
     }
 
-    /// Whether the request fits, and leaves some room for output, though less than was asked for:
-    /// the next one will ask for no more.
+    /// Whether the request fits but leaves less room for output than was asked for: the next one
+    /// will ask for no more than fits.
     fn leaves_less_than(&mut self, ask: &ModelCall) -> bool {
         let left = self.window().saturating_sub(self.size_of(ask.purpose));
         left > 0 && u64::from(ask.cap) > left.max(self.limits.caps.floor.into())
@@ -224,7 +225,7 @@ impl Session<'_> {
         self.summarising.insert(summarising).request.insert(request)
     }
 
-    /// The text of that request, which does not overflow itself.
+    /// The text of the summarising request, short enough not to overflow itself.
     fn older_as_text(&self, older: &[Message], drops: u8) -> String {
         let reserved = u64::from(self.limits.caps.summary);
         let window = self.window();
@@ -239,8 +240,8 @@ impl Session<'_> {
         self.summary_request().messages().to_vec()
     }
 
-    /// Keeps a summary until the machine has decided about it, and brings back the files that it
-    /// takes away.
+    /// Holds a summary until the machine has decided about it, and reads back the files that it
+    /// removes.
     pub(super) async fn hold_summary(&mut self, answer: ModelReply) {
         let Some(mut summarising) = self.summarising.take() else { return };
         if let Some(cut) = &summarising.cut {
@@ -252,15 +253,15 @@ impl Session<'_> {
                     restored.extend(read_back(&toolbox, reading, most).await);
                 }
             };
-            // What is not there in time is left out.
+            // Files that take longer are left out.
             let _ = tokio::time::timeout(READING_BACK, reading_back).await;
         }
         summarising.answer = Some(answer);
         self.summarising = Some(summarising);
     }
 
-    /// Whatever was signed was signed over a conversation that is no longer this one, and some
-    /// models refuse thinking out of its place.
+    /// Edits the history and strips its thinking, whose signatures cover the conversation before
+    /// the edit; some models also refuse thinking in another position.
     fn edit_history<T>(&mut self, change: impl FnOnce(&mut Vec<Message>) -> T) -> T {
         let outcome = self.history.edit(|messages| {
             let outcome = change(messages);
@@ -272,7 +273,7 @@ impl Session<'_> {
         outcome
     }
 
-    /// Puts the summary in the place of what it sums up.
+    /// Replaces the older part of the conversation by the summary.
     pub(super) fn compact(&mut self) {
         let Some(summarising) = self.summarising.take() else { return };
         let (Some(answer), Some(cut)) = (summarising.answer, summarising.cut) else { return };
@@ -284,13 +285,13 @@ impl Session<'_> {
             *messages = compaction::rebuild(whole, &cut, &summary, &carried);
         });
         let after = self.history.estimate();
-        // A model that has forgotten may well look again.
+        // After a compaction, a model may legitimately repeat calls whose results it has forgotten.
         self.loop_detector = LoopDetector::default();
         self.hook_state.record_compaction();
         self.watch.emit(&RunNotice::Compacted { before, after });
     }
 
-    /// Another model may have another window: the request is made anew for it.
+    /// Drops the cached summarising request: another model may have another window.
     pub(super) fn forget_summary_request(&mut self) {
         if let Some(summarising) = &mut self.summarising {
             summarising.request = None;
@@ -299,7 +300,7 @@ impl Session<'_> {
 
     // --- cuts -------------------------------------------------------------------------------
 
-    /// Takes something out, so that it fits or is accepted.
+    /// Removes or repairs content, so that the request fits or is accepted.
     pub(super) fn trim(&mut self, trim: Trim) {
         match trim {
             Trim::OldestRounds => {
@@ -321,7 +322,7 @@ impl Session<'_> {
             let folds = collapse::foldable(messages);
             let none = folds.is_empty();
             collapse::apply_folds(messages, folds);
-            // Where there was nothing to fold, this is what was promised.
+            // Truncation was promised where there was nothing to fold.
             if none || density.of(messages) > room {
                 compaction::shrink(messages, room, density);
             }
@@ -331,7 +332,7 @@ impl Session<'_> {
     fn strip_media(&mut self) {
         let Some(which) = self.fault.as_ref().map(which_media) else { return };
         self.edit_history(|messages| {
-            // What a refusal names need not be there. The same request is not sent again.
+            // The media that a refusal names may be absent. The same request is not sent again.
             if strip_media(messages, which).is_empty() {
                 strip_media(messages, StripTarget::All);
             }
@@ -344,7 +345,7 @@ impl Session<'_> {
         self.edit_history(|messages| repair_rejected(messages, spot, repair_reason(poison)));
     }
 
-    /// What takes up the room, for whoever reads why it ran out.
+    /// The largest contributors to the context, for the report of an overflow.
     pub(super) fn contributors(&self) -> Vec<Contributor> {
         let density = self.history.density();
         largest_parts(self.history.messages(), &self.system, &self.definitions, density, NAMED)
@@ -365,7 +366,7 @@ fn repair_reason(poison: RejectedContent) -> RejectedBlock {
     }
 }
 
-/// What a refusal wants taken out.
+/// The media that a refusal wants removed.
 fn which_media(fault: &Fault) -> StripTarget {
     let most = fault.most_images();
     match (classify(fault).class, rejected_path(fault)) {
@@ -380,7 +381,7 @@ fn which_media(fault: &Fault) -> StripTarget {
     }
 }
 
-/// Reads a file again, as the tool would, under the same rules.
+/// Reads a file again, as the tool would, under the same permission rules.
 async fn read_back(toolbox: &Toolbox, reading: ReadFile, most: usize) -> Option<RestoredFile> {
     let mut input = json!({ "file_path": reading.path });
     if let Some(offset) = reading.offset {
@@ -393,7 +394,7 @@ async fn read_back(toolbox: &Toolbox, reading: ReadFile, most: usize) -> Option<
     toolbox.admit(&call).ok()?;
     let cancel = CancellationToken::new();
     let _cancelled_with_us = cancel.clone().drop_guard();
-    // The words beside a picture are none of the file's.
+    // The text beside an image is not part of the file.
     let is_text = |block: &Block| matches!(block, Block::Text { .. });
     let is_whole = |outcome: &ToolOutcome| !outcome.is_error && outcome.content.iter().all(is_text);
     let outcome = Some(toolbox.run(&call, cancel).await).filter(is_whole)?;

@@ -1,4 +1,4 @@
-//! Small questions about what was said.
+//! Queries on the messages of a conversation.
 
 use crate::transcript::{Block, Message, Role, ToolCall};
 
@@ -10,7 +10,7 @@ pub(super) fn text_of(blocks: &[Block]) -> String {
     texts.collect::<Vec<_>>().join("\n")
 }
 
-/// The tool calls that the last message made and nobody answered yet.
+/// The tool calls of the last message that have no result yet.
 pub(super) fn open_calls(messages: &[Message]) -> Vec<ToolCall> {
     let last = messages.last().filter(|message| message.role == Role::Assistant);
     last.into_iter().flat_map(|message| &message.content).filter_map(tool_call).collect()
@@ -27,13 +27,13 @@ fn tool_call(block: &Block) -> Option<ToolCall> {
     Some(ToolCall { id: id.clone(), name: name.clone(), input: input.clone() })
 }
 
-/// The result of a tool call that has none of its own.
+/// A synthetic result for a tool call that has none of its own.
 pub(super) fn synthetic(tool_use_id: String, text: &str) -> Block {
     Block::ToolResult { tool_use_id, content: vec![Block::text(text)], is_error: true }
 }
 
-/// Whether a block is worth a place in the history by itself. Thinking alone is not: a message
-/// of nothing else would be refused.
+/// Whether a block justifies a message in the history. Thinking alone does not: a message of
+/// nothing else would be refused.
 pub(super) fn says_something(block: &Block) -> bool {
     match block {
         Block::Text { text } => !text.trim().is_empty(),
@@ -46,8 +46,8 @@ pub(super) fn says_something(block: &Block) -> bool {
     }
 }
 
-/// Thinking that nobody signed comes from servers that do not sign, and would be refused by those
-/// that do.
+/// Whether a block is unsigned thinking. It comes from servers that do not sign, and would be
+/// refused by those that do.
 pub(super) fn is_unsigned_thinking(block: &Block) -> bool {
     matches!(block, Block::Thinking { signature, .. } if signature.is_empty())
 }

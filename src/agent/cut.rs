@@ -1,4 +1,4 @@
-//! How what is under way comes to its end when the run is cut off.
+//! Shutdown of running work when the run is cut off.
 
 use std::time::Duration;
 
@@ -8,15 +8,14 @@ use super::observer::WaitingFor;
 use super::session::Session;
 use super::watch::{CancelReason, WaitTimer, RunMonitor};
 
-/// How long a cancelled tool may take to die: two seconds of grace before it is killed, and a
-/// moment to notice (SPEC 12).
+/// Time for a cancelled tool to end: two seconds of grace before it is killed, and a moment to
+/// notice.
 pub(super) const CANCEL_GRACE: Duration = Duration::from_millis(2_500);
 
-/// The same when time is up, or something was denied: the whole run has two seconds to end (SPEC
-/// 17).
+/// The same after the deadline or a denial: the whole run has two seconds to end.
 pub(super) const LATE_CANCEL_GRACE: Duration = Duration::from_millis(1_200);
 
-/// How long what was cut may take to die.
+/// How long cancelled work may take to end.
 pub(super) fn cancel_grace(cut: CancelReason) -> Duration {
     match cut {
         CancelReason::Interrupt(_) => CANCEL_GRACE,
@@ -25,8 +24,8 @@ pub(super) fn cancel_grace(cut: CancelReason) -> Duration {
 }
 
 impl Session<'_> {
-    /// Waits for work that ends by itself once it is told to, which it is when the run is cut off.
-    /// What does not is ended where it is dropped.
+    /// Waits for work that ends by itself once it is cancelled, which it is when the run is cut
+    /// off. Work that takes too long is ended by dropping it.
     pub(super) async fn run_cancellable<T>(
         &mut self,
         waiting_for: WaitingFor<'_>,

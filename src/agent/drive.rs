@@ -1,4 +1,4 @@
-//! The loop. There is one, and it is this long.
+//! The run loop: performs the machine's actions and feeds it the resulting events.
 
 use crate::recovery::{Action, InvalidEvent, Event, Limits, Moment, Run, StopReason, Transition};
 
@@ -6,19 +6,18 @@ use crate::recovery::{Action, InvalidEvent, Event, Limits, Moment, Run, StopReas
 pub trait World {
     fn now(&self) -> Moment;
 
-    /// Makes a transition durable and tells whoever watches. Called before its action is
+    /// Makes a transition durable and reports it to the observer. Called before its action is
     /// performed.
     fn record(&mut self, transition: &Transition);
 
-    /// Performs an action and says what came of it. Never fails: failure is an event like any
-    /// other.
+    /// Performs an action and returns the resulting event. Never fails: a failure is an event, too.
     fn perform(&mut self, action: Action) -> impl Future<Output = Event>;
 }
 
 /// Drives a run from `event` to its end.
 ///
 /// # Errors
-/// A [`Breach`] when the world reports what the run was not waiting for.
+/// A [`Breach`] when the world reports an event that the run was not waiting for.
 pub async fn drive(
     mut run: Run,
     mut event: Event,

@@ -1,4 +1,4 @@
-//! Read-only tools that start while the reply still streams (SPEC 13).
+//! Read-only tools that start while the reply still streams.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use tokio_util::sync::CancellationToken;
 use crate::tools::{Effect, ToolOutcome, Toolbox};
 use crate::transcript::{Block, ToolCall};
 
-/// Tools that were started ahead of the end of their reply. If the reply breaks they are
-/// discarded: they changed nothing, so nothing happened.
+/// Tools that were started before the end of their reply. If the reply breaks, they are discarded:
+/// they are read-only, so nothing has changed.
 #[derive(Debug)]
 pub(super) struct EarlyTools {
-    /// Shared with the tools that start in their turn.
+    /// Concurrency permits, shared with the tools that start after the reply.
     places: Arc<Semaphore>,
     running: HashMap<String, (CancellationToken, JoinHandle<ToolOutcome>)>,
-    /// A call that changes something was seen: what follows might depend on it.
+    /// Whether a call that changes something was seen: later calls might depend on it.
     held: bool,
 }
 
@@ -52,14 +52,14 @@ impl EarlyTools {
         self.running.remove(id)
     }
 
-    /// Follows a call that was given another id.
+    /// Renames a started call whose id was replaced.
     pub(super) fn rename(&mut self, from: &str, to: &str) {
         if let Some(task) = self.running.remove(from) {
             self.running.insert(to.to_owned(), task);
         }
     }
 
-    /// Forgets everything that was started for a reply.
+    /// Discards everything that was started for a reply.
     pub(super) fn discard(&mut self) {
         self.held = false;
         for (_, (cancel, task)) in self.running.drain() {

@@ -1,5 +1,5 @@
-//! What the model is told of a check of `--require` that did not pass: how many are left, and what
-//! was tried since the one before, so that it does not answer with the same again.
+//! Reports a failed check of `--require` to the model: how many checks are left, and what was tried
+//! since the one before, so that the model does not repeat its answer.
 
 use crate::recovery::Nudge;
 use crate::tools::RequirementCheck;
@@ -7,19 +7,19 @@ use crate::transcript::{Block, Message, Role, succeeded_calls};
 
 const FINISHED_NOTHING: &str =
     "Since the attempt before, no tool call succeeded, so the work is as it was.";
-const SAME_OUTPUT: &str = "The output is the same as at the attempt before, to the letter.";
+const SAME_OUTPUT: &str = "The output is exactly the same as at the attempt before.";
 
 /// The failed checks of a run.
 #[derive(Debug, Default)]
 pub(super) struct FailedChecks {
-    /// What the model is not told yet.
+    /// The report that the model has not received yet.
     pub(super) report: Option<String>,
-    /// What the last one printed.
+    /// The output of the last check.
     output: Option<String>,
 }
 
 impl FailedChecks {
-    /// Takes in one more: attempt `attempt` of `most`.
+    /// Records one more failed check: attempt `attempt` of `most`.
     pub(super) fn take_in(
         &mut self,
         check: &RequirementCheck,
@@ -35,7 +35,7 @@ impl FailedChecks {
     }
 }
 
-/// The tool calls that succeeded since the model was told of the check before.
+/// The tool calls that succeeded since the report of the check before.
 fn tried(messages: &[Message]) -> String {
     let told = messages.iter().rposition(is_failed_check_report);
     let calls = succeeded_calls(&messages[told.map_or(0, |at| at + 1)..]);
@@ -43,7 +43,7 @@ fn tried(messages: &[Message]) -> String {
         return FINISHED_NOTHING.to_owned();
     }
     format!(
-        "Since the attempt before, these calls were made, and it fails still: {}.",
+        "Since the attempt before, these calls were made, and it still fails: {}.",
         calls.join("; ")
     )
 }

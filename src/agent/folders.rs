@@ -1,4 +1,4 @@
-//! Instructions that join when a file in their folder is worked on.
+//! Folder instructions, added when a file in their folder is worked on.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -11,12 +11,12 @@ use super::delegate::FolderNote;
 use super::observer::RunNotice;
 use super::session::Session;
 
-/// How long a disk may take to bring them. A file beside them was just read or written.
+/// Time limit for reading the instructions. A file beside them was just read or written.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Session<'_> {
-    /// Adds what is kept in the folders of the files that were worked on, each once: what the
-    /// conversation holds already is not told again.
+    /// Adds the instructions of the folders of the files that were worked on, except those that the
+    /// conversation holds already.
     pub(super) async fn add_folder_notes(&mut self, done: &[&ToolCall]) {
         let files: BTreeSet<PathBuf> =
             done.iter().filter_map(|call| self.toolbox.file_path_of(call)).collect();
@@ -28,7 +28,7 @@ impl Session<'_> {
             files.iter().flat_map(|file| find(file)).collect::<Vec<_>>()
         });
         let Ok(Ok(notes)) = tokio::time::timeout(PATIENCE, found).await else {
-            let warning = "instructions in folders were not read: the disk takes too long";
+            let warning = "folder instructions were not read: the disk did not answer in time";
             return self.watch.emit(&RunNotice::Warning(warning));
         };
         for note in notes {
@@ -54,7 +54,7 @@ impl Session<'_> {
         }
     }
 
-    /// Whether a text of the conversation begins so: an earlier process may have told it.
+    /// Whether a text of the conversation begins with `head`: an earlier process may have added it.
     fn holds_text(&self, head: &str) -> bool {
         let blocks = self.history.messages().iter().flat_map(|message| &message.content);
         blocks

@@ -1,4 +1,4 @@
-//! Hooks around tool calls: what they forbid, change and add.
+//! Tool hooks: what hooks deny, change and add before and after tool calls.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use super::observer::RunNotice;
 use super::session::Session;
 use super::watch::CancelReason;
 
-/// What a hook puts in the place of a result may be as long as a tool's, in characters.
+/// Most characters of a result that a hook has replaced, as for a tool's own.
 const OUTPUT_MAX: usize = 30_000;
 
-/// A tool that ran, for the hooks that are told afterwards.
+/// A tool that ran, for the hooks that run afterwards.
 pub(super) struct ExecutedTool<'a> {
     pub(super) call: &'a ToolCall,
     pub(super) result: &'a Block,
@@ -27,7 +27,7 @@ pub(super) struct ExecutedTool<'a> {
     pub(super) took: Duration,
 }
 
-/// A result that a hook has put in the place of another one.
+/// A replacement of a result by a hook.
 pub(super) struct ReplacedResult {
     pub(super) id: String,
     pub(super) result: Block,
@@ -41,7 +41,7 @@ fn refusal_of_malformed(malformed: &[MalformedCall], call: &ToolCall) -> Option<
 }
 
 impl Session<'_> {
-    /// Tells the hooks which tools are about to run. A verdict for each call, in their order.
+    /// Runs the hooks before tools. Returns a verdict for each call, in their order.
     pub(super) async fn before_tools(
         &mut self,
         calls: &[&ToolCall],
@@ -51,14 +51,14 @@ impl Session<'_> {
         if !self.hook_state.listen_to(event) {
             return Ok(verdicts);
         }
-        // A call that makes no sense is nobody's business.
+        // Hooks do not see malformed calls.
         let (malformed, toolbox) = (&self.malformed, &self.toolbox);
         let fits = |call: &ToolCall| {
             refusal_of_malformed(malformed, call).is_none()
                 && !matches!(toolbox.admit(call), Err(ToolRefusal::Invalid(_)))
         };
         let fitting: Vec<usize> = (0..calls.len()).filter(|&index| fits(calls[index])).collect();
-        // A guard of a file guards it under each of its names, as rules do.
+        // A hook that guards a file guards it under each of its names, as permission rules do.
         let linked: Vec<(usize, ToolCall)> = fitting
             .iter()
             .filter_map(|&index| Some((index, self.toolbox.with_real_path(calls[index])?)))
@@ -76,8 +76,8 @@ impl Session<'_> {
         Ok(verdicts)
     }
 
-    /// Judges a call by what the hooks say, and by the rules, which no hook lifts. A changed input
-    /// is judged as if the model had chosen it.
+    /// Decides on a call by the hooks' verdicts and by the rules, which no hook overrides. A
+    /// changed input is checked as if the model had chosen it.
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     pub(super) fn admit(
         &mut self,
@@ -119,8 +119,7 @@ impl Session<'_> {
         self.toolbox.admit_with_source(call, warrant).map(|()| warrant)
     }
 
-    /// Tells the hooks what came of tools. What they say stands beside the results, or in the place
-    /// of some.
+    /// Runs the hooks after tools. Their output is added beside the results, or replaces some.
     pub(super) async fn after_tools(&mut self, ran: &[ExecutedTool<'_>]) -> Result<Vec<ReplacedResult>, CancelReason> {
         let mut replaced = Vec::new();
         for (event, failed) in
@@ -150,12 +149,12 @@ impl Session<'_> {
         Ok(replaced)
     }
 
-    /// Puts what a hook says in the place of what a tool has said, if it has the same shape.
+    /// Replaces the result of a tool by the output of a hook, if it has the same shape.
     fn replace(&mut self, ran: &ExecutedTool<'_>, output: &Value) -> Option<ReplacedResult> {
         let id = ran.call.id.clone();
         let Some((text, mut detail)) = in_place_of(ran.detail, output) else {
             let warning = format!(
-                "the updatedToolOutput of a hook is not of the shape that {} gives, and is ignored",
+                "ignored the updatedToolOutput of a hook: its structure is not that of a {} result",
                 ran.call.name
             );
             self.watch.emit(&RunNotice::Warning(&warning));
@@ -168,8 +167,8 @@ impl Session<'_> {
     }
 }
 
-/// What the model and programs read of an output that is to stand for `known`: text, some of the
-/// same fields, or blocks of text. `None` when it is anything else.
+/// The text and the structured result of an output that replaces `known`: text, some of the same
+/// fields, or text blocks. `None` for anything else.
 fn in_place_of(known: &Value, output: &Value) -> Option<(String, Value)> {
     match (known, output) {
         (_, Value::String(text)) => Some((text.clone(), output.clone())),
@@ -196,7 +195,7 @@ fn in_place_of(known: &Value, output: &Value) -> Option<(String, Value)> {
     }
 }
 
-/// What the model reads of a structured result: what a command printed, or all of it.
+/// The text of a structured result: what a command printed, or the whole result.
 fn words_of(fields: &Map<String, Value>) -> String {
     let streams = ["stdout", "stderr"].map(|name| fields.get(name).and_then(Value::as_str));
     if streams.iter().all(Option::is_none) {
@@ -206,7 +205,7 @@ fn words_of(fields: &Map<String, Value>) -> String {
     said.collect::<Vec<_>>().join("\n")
 }
 
-/// Text that is not longer than a tool's may be, of one that holds no secret any more.
+/// Limits a redacted text to the length of a tool result.
 fn bounded(text: &str) -> String {
     match text.char_indices().nth(OUTPUT_MAX) {
         Some((end, _)) => format!("{} [… cut after {OUTPUT_MAX} characters]", &text[..end]),

@@ -1,4 +1,4 @@
-//! The user's hooks, as the run sees them: told what happens, and heard.
+//! Hook calls: passes the events of a run to the user's hooks and applies their answers.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -21,30 +21,30 @@ use super::session::Session;
 use super::setup::HookStats;
 use super::watch::{CancelReason, WaitTimer, RunMonitor};
 
-/// The hooks of a run, and what they have said so far.
+/// The hooks of a run, with the state of their answers.
 #[derive(Debug, Default)]
 pub(super) struct HookState {
     pub(super) hooks: Option<Arc<Hooks>>,
     pub(super) tally: HookStats,
-    /// The hooks of which it was said that they fail, by command line.
+    /// Hooks whose failure was already reported, by command line.
     reported_failures: BTreeSet<String>,
-    /// Whether a Stop hook has made the model go on since it was last agreed to.
+    /// Whether a Stop hook has objected to the end and no later stop was agreed to.
     pub(super) has_objection: bool,
-    /// What Stop hooks said last.
+    /// The last objection of a Stop hook.
     pub(super) objection: Option<StopObjection>,
-    /// Why a hook wants the run to stop. It does, as soon as every call has its result.
+    /// Why a hook wants the run to stop. It stops as soon as every call has its result.
     pub(super) halt: Option<String>,
-    /// What the model is to read beside the next results.
+    /// Blocks that the model reads beside the next results.
     pub(super) asides: Vec<Block>,
-    /// Whether a hook has put something in the place of a result that the journal has.
+    /// Whether a hook has replaced a result that the journal already has.
     pub(super) replaced: bool,
-    /// How a compaction stands, as far as hooks are told of it.
+    /// The stage of a compaction, for the hooks.
     pub(super) compaction: CompactionStage,
-    /// What is to be told of single hooks.
+    /// Events of single hooks that are still to be reported.
     news: Option<UnboundedReceiver<HookProgress>>,
 }
 
-/// What Stop hooks have against the end of the run.
+/// The objection of a Stop hook to the end of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StopObjection {
     pub(super) words: String,
@@ -53,32 +53,32 @@ pub(super) struct StopObjection {
 }
 
 impl StopObjection {
-    /// What an objection means to the machine after an earlier one.
+    /// Compares an objection with the one before.
     fn counsel(&self, before: Option<&Self>) -> StopHookDecision {
         if before == Some(self) { StopHookDecision::BlockAgain } else { StopHookDecision::Block }
     }
 }
 
-/// How a compaction stands, as far as hooks are told of it.
+/// The stage of a compaction, for the hooks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum CompactionStage {
     #[default]
     No,
-    /// Those of `PreCompact` have agreed to it.
+    /// The `PreCompact` hooks have agreed to it.
     Begun(CompactionTrigger),
-    /// It is done, ahead of need, and nobody was told. Those that follow an overflow are not told
-    /// of: what a hook adds then is what did not fit.
+    /// It is done, ahead of need, and the session hooks have not run since. After an overflow they
+    /// do not run: what they add is what did not fit.
     Done,
 }
 
-/// Something that happened, and the tool call that it is about.
+/// The input of a hook: an event, and the tool call that it is about.
 pub(super) struct HookInput {
     pub(super) occasion: hooks::HookOccasion,
     call: Option<ToolCall>,
 }
 
 impl HookState {
-    /// `pressing` says whether an earlier process left a stop that a hook objects to.
+    /// `pressing` says whether an earlier process ended with an objection of a Stop hook.
     pub(super) fn new(hooks: Option<Hooks>, has_objection: bool) -> Self {
         let (witness, news) = unbounded_channel();
         let hooks = hooks.map(|hooks| Arc::new(hooks.with_progress(witness)));
@@ -90,7 +90,7 @@ impl HookState {
         self.hooks.as_ref().is_some_and(|hooks| hooks.has_hooks_for(event))
     }
 
-    /// Takes note of what Stop hooks object, `tool_calls` having been made so far.
+    /// Records the objection of Stop hooks after `tool_calls` tool calls.
     pub(super) fn record_objection(&mut self, words: Option<String>, tool_calls: u32) -> StopHookDecision {
         self.has_objection = words.is_some();
         self.tally.why.clone_from(&words);
@@ -99,14 +99,14 @@ impl HookState {
         self.objection.as_ref().map_or(StopHookDecision::Pass, |now| now.counsel(before.as_ref()))
     }
 
-    /// Whatever was started is about to be killed, hooks that nobody waits for included.
+    /// Tells the hooks that all processes are about to be killed, detached hooks included.
     pub(super) fn prepare_kill(&self) {
         if let Some(hooks) = &self.hooks {
             hooks.mark_run_ended();
         }
     }
 
-    /// The event that says that the work begins.
+    /// The event at the start of the work.
     pub(super) fn opening(&self) -> HookEvent {
         self.hooks.as_ref().map_or(HookEvent::SessionStart, |hooks| hooks.start_event())
     }
@@ -121,7 +121,7 @@ impl HookState {
         self.hooks.as_ref().and_then(|hooks| hooks.agent_type()).unwrap_or_default()
     }
 
-    /// A summary has taken the place of the older part of the conversation.
+    /// Records that a summary has replaced the older part of the conversation.
     pub(super) fn record_compaction(&mut self) {
         self.compaction = match self.compaction {
             CompactionStage::Begun(CompactionTrigger::Threshold) => CompactionStage::Done,
@@ -131,7 +131,7 @@ impl HookState {
         };
     }
 
-    /// What the result says of hooks.
+    /// The statistics of hooks for the result.
     pub(super) fn tally(self) -> HookStats {
         let log = self.hooks.as_ref().map(|hooks| hooks.log().path().to_path_buf());
         let past = self.hooks.as_ref().map_or(0, |hooks| hooks.past_failures());
@@ -147,7 +147,7 @@ impl HookInput {
         Self { occasion: hooks::HookOccasion { event, subject, fields }, call: None }
     }
 
-    /// Something about a tool call. `more` is what hooks are told beside it.
+    /// The input for an event about a tool call. `more` holds additional fields.
     pub(super) fn about(event: HookEvent, call: &ToolCall, more: Map<String, Value>) -> Self {
         let fields = json!({
             "tool_name": call.name,
@@ -162,28 +162,28 @@ impl HookInput {
 }
 
 impl Session<'_> {
-    /// Says what earlier hooks left in the crash log.
+    /// Warns of hook failures in the crash log.
     pub(super) fn report_crash_log(&mut self) {
         let Some(hooks) = &self.hook_state.hooks else { return };
         let (count, path) = (hooks.past_failures(), hooks.log().path().display());
         if count > 0 {
             let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
             let warning = format!(
-                "hooks have failed {times} in this run or earlier ones, and counted as not \
-                 there: see {path}, and delete it when they are mended"
+                "hooks have failed {times} in this run or earlier ones, and were ignored: \
+                 see {path}, and delete it once they are fixed"
             );
             self.watch.emit(&RunNotice::Warning(&warning));
         }
     }
 
-    /// Tells the hooks of one event.
+    /// Runs the hooks of an event.
     pub(super) async fn run_hooks(&mut self, matter: HookInput) -> Result<HookDecision, CancelReason> {
         let event = matter.occasion.event;
         let mut verdicts = self.run_hooks_for_all(event, vec![matter]).await?;
         Ok(verdicts.pop().unwrap_or_default())
     }
 
-    /// Tells the hooks of an event several matters, side by side, and hears a verdict on each.
+    /// Runs the hooks of an event for several inputs in parallel. Returns a verdict for each.
     pub(super) async fn run_hooks_for_all(
         &mut self,
         event: HookEvent,
@@ -215,7 +215,7 @@ impl Session<'_> {
                             verdicts.extend(told.ok().map(|(_, verdict)| Some(verdict)));
                         }
                     };
-                    // Those that do not end are killed when they are dropped.
+                    // Hooks that do not end in time are killed when they are dropped.
                     let in_time = timeout(cancel_grace(cut), ended).await.is_ok();
                     self.hook_state.tally.waited += began.until(self.watch.clock.now());
                     self.emit_hook_events();
@@ -238,7 +238,7 @@ impl Session<'_> {
         Ok(verdicts)
     }
 
-    /// Notes that a hook was ended with the run.
+    /// Records that a hook was ended with the run.
     pub(super) fn note_cut(&mut self, event: HookEvent, which: &str) {
         let line = format!("{}: {}", event.name(), self.hook_words(which));
         self.hook_state.tally.cut.push(line);
@@ -263,7 +263,7 @@ impl Session<'_> {
         telling
     }
 
-    /// Passes on what is known of single hooks by now.
+    /// Reports the pending events of single hooks.
     pub(super) fn emit_hook_events(&mut self) {
         while let Some(news) = self.hook_state.news.as_mut().and_then(|news| news.try_recv().ok())
         {
@@ -271,7 +271,7 @@ impl Session<'_> {
         }
     }
 
-    /// Counts what the hooks did, and tells people what is for them.
+    /// Counts what the hooks did, and shows their messages to the user.
     pub(super) fn record_verdict(&mut self, event: HookEvent, verdict: &HookDecision) {
         self.emit_hook_events();
         let tally = &mut self.hook_state.tally;
@@ -296,12 +296,12 @@ impl Session<'_> {
         }
     }
 
-    /// What a hook says to the model, without the secrets of the run.
+    /// The text of a hook for the model, redacted.
     pub(super) fn hook_words(&self, text: &str) -> String {
         Redactor::for_model(self.secrets.clone()).redact(text)
     }
 
-    /// The same as a block of its own, which a compaction knows for ours by how it begins.
+    /// The text of a hook as a block of its own, which compaction recognises by its beginning.
     pub(super) fn hook_block(&self, text: &str) -> Block {
         Block::text(format!("{HOOK_SAYS}\n\n{}", self.hook_words(text)))
     }
@@ -310,10 +310,10 @@ impl Session<'_> {
         verdict.context.iter().map(|text| self.hook_block(text)).collect()
     }
 
-    /// A hook wants the run to stop.
+    /// Records that a hook wants the run to stop.
     pub(super) fn halt(&mut self, event: HookEvent, why: &str) {
         let why = if why.is_empty() {
-            format!("a hook of {} said so, and not why", event.name())
+            format!("a hook of {} stopped the run without a reason", event.name())
         } else {
             self.hook_words(why)
         };
@@ -322,18 +322,18 @@ impl Session<'_> {
     }
 }
 
-/// What is heard while hooks are told something.
+/// What can arrive while hooks run.
 enum HookSignal {
     News(HookProgress),
-    /// A verdict on one of the matters.
+    /// A verdict for one of the inputs.
     Told(Box<(usize, HookDecision)>),
-    /// There will be no verdict on one of them: our own code broke down.
+    /// A hook task ended without a verdict: a bug of outlast.
     Lost,
-    /// There is nothing more to wait for.
+    /// All hooks have ended.
     Silence,
 }
 
-/// Waits for the next word. Cancel-safe.
+/// Waits for the next signal of a running hook. Cancel-safe.
 async fn next_word(
     news: &mut Option<UnboundedReceiver<HookProgress>>,
     telling: &mut JoinSet<(usize, HookDecision)>,
@@ -349,7 +349,7 @@ async fn next_word(
     }
 }
 
-/// The next news of a single hook, if anybody tells any.
+/// The next event of a single hook, if events are reported.
 async fn next_news(news: &mut Option<UnboundedReceiver<HookProgress>>) -> Option<HookProgress> {
     match news {
         Some(news) => news.recv().await,

@@ -1,4 +1,4 @@
-//! The moments of a session at which hooks are told of it, and not of a tool.
+//! Lifecycle hooks: events of the session rather than of a tool.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,15 +18,15 @@ use super::observer::{RunNotice, WaitingFor};
 use super::session::Session;
 use super::watch::CancelReason;
 
-/// How long the hooks of a session's end have in all once somebody wants the process to end: it
-/// has four seconds for everything.
+/// Time limit for all hooks of a session's end after an interrupt: the process has four seconds for
+/// everything.
 const LAST_INTERRUPTED: Duration = Duration::from_secs(2);
 
 /// The same after the deadline, with two seconds for everything.
 const LAST_LATE: Duration = Duration::from_secs(1);
 
 impl Session<'_> {
-    /// Tells the hooks that the session begins and what is asked, and asks it.
+    /// Runs the hooks for the start of the session and for the prompt, and adds the prompt.
     ///
     /// # Errors
     /// The event with which the run ends instead.
@@ -34,7 +34,7 @@ impl Session<'_> {
         let source = if goes_on { "resume" } else { "startup" };
         let mut blocks = self.session_starts(source).await?;
         if !prompt.is_empty() {
-            // Files that it names follow it, in blocks of their own.
+            // Files that the prompt names follow it, in blocks of their own.
             let text = text_of(&prompt[..1]);
             let event = HookEvent::UserPromptSubmit;
             let matter = HookInput::of(event, "", json!({ "prompt": text }));
@@ -74,7 +74,7 @@ impl Session<'_> {
         Ok(self.hook_blocks(&verdict))
     }
 
-    /// Lets later commands see what hooks have exported for them.
+    /// Passes the variables that hooks have exported on to later commands.
     async fn take_exports(&mut self, event: HookEvent, text: &str) -> Result<(), CancelReason> {
         let Some(hooks) = self.hook_state.hooks.clone() else { return Ok(()) };
         let (toolbox, cancel) = (Arc::clone(&self.toolbox), CancellationToken::new());
@@ -105,8 +105,7 @@ impl Session<'_> {
         self.watch.emit(&RunNotice::Warning(&warning));
     }
 
-    /// The conversation was compacted: whoever tells the model something at the start of a session
-    /// may want to say it again.
+    /// Runs the session hooks after a compaction, since the context that they add may be gone.
     ///
     /// # Errors
     /// The event with which the run ends instead.
@@ -115,7 +114,7 @@ impl Session<'_> {
             return Ok(());
         }
         let compaction = std::mem::take(&mut self.hook_state.compaction);
-        // A sub-agent begins but once.
+        // A sub-agent has only one start.
         if compaction != CompactionStage::Done || self.hook_state.opening() != HookEvent::SessionStart {
             return Ok(());
         }
@@ -126,10 +125,10 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Tells the hooks, once, that the conversation is about to be compacted.
+    /// Runs the PreCompact hooks once before a compaction.
     ///
     /// # Errors
-    /// The event that comes of it instead: one of them objects, or wants the run to end.
+    /// The event that results instead: a hook objects, or wants the run to end.
     pub(super) async fn before_compaction(&mut self, why: CompactionTrigger) -> Result<(), Event> {
         if matches!(self.hook_state.compaction, CompactionStage::Begun(_)) {
             self.hook_state.compaction = CompactionStage::Begun(why);
@@ -154,7 +153,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Hears the hooks of Stop.
+    /// Runs the Stop hooks.
     pub(super) async fn run_stop_hooks(&mut self) -> Event {
         let event = self.hook_state.closing();
         let fields = json!({
@@ -179,7 +178,7 @@ impl Session<'_> {
         Event::Consulted(self.hook_state.record_objection(said, tool_calls))
     }
 
-    /// The background commands that are under way.
+    /// The background commands that are running.
     fn running(&self) -> Vec<Value> {
         let tasks = self.toolbox.background_tasks().into_iter().filter(|task| task.end.is_none());
         let told = tasks.map(|task| {
@@ -194,7 +193,7 @@ impl Session<'_> {
         told.collect()
     }
 
-    /// Tells people, by their hooks, that somebody would have to do something.
+    /// Runs the Notification hooks: the user has to act.
     pub(super) async fn notify(&mut self, kind: &str, message: &str) -> Result<(), CancelReason> {
         let event = HookEvent::Notification;
         let fields = json!({ "message": message, "title": "outlast", "notification_type": kind });
@@ -207,8 +206,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Tells the hooks how it ended. Nothing that they say changes that, and nobody waits longer
-    /// for them than the end may take.
+    /// Runs the hooks for the end of the session. Their answers do not change the end, and they get
+    /// no more time than the end may take.
     pub(super) async fn run_end_hooks(&mut self, reason: StopReason) {
         if let Some(error) = stop_failure_error(reason) {
             let details = self.fault.as_ref().map(|fault| fault.detail().to_owned());
@@ -231,7 +230,7 @@ impl Session<'_> {
         self.run_hooks_until(matter, since + most).await;
     }
 
-    /// Tells hooks until `end`, come what may.
+    /// Runs hooks until `end` at most.
     async fn run_hooks_until(&mut self, matter: HookInput, end: Instant) {
         let event = matter.occasion.event;
         if !self.hook_state.listen_to(event) || Instant::now() >= end {
@@ -241,7 +240,7 @@ impl Session<'_> {
         let mut telling = self.start_telling(vec![matter], &cancel);
         match tokio::time::timeout_at(end, telling.join_next()).await {
             Ok(Some(Ok((_, verdict)))) => self.record_verdict(event, &verdict),
-            // There is nothing left that a guard could forbid.
+            // No call is left that a hook could deny.
             Ok(Some(Err(_)) | None) => {}
             Err(_) => self.note_cut(event, "one that took longer than the end of the run may"),
         }
@@ -250,7 +249,7 @@ impl Session<'_> {
     }
 }
 
-/// What hooks of `StopFailure` are told, if the service failed the run.
+/// The error for hooks of `StopFailure`, if the service failed the run.
 fn stop_failure_error(reason: StopReason) -> Option<&'static str> {
     match reason {
         StopReason::ModelError(class) => Some(class.name()),

@@ -1,4 +1,4 @@
-//! What a run tells whoever watches it. Told once, as facts; words are the watcher's.
+//! Events that a run reports to its observer, as facts. The wording is the observer's.
 
 use std::time::Duration;
 
@@ -17,25 +17,25 @@ pub trait Observer: Send {
     fn observe(&mut self, notice: &RunNotice<'_>);
 }
 
-/// One thing that happened.
+/// An event of a run.
 #[derive(Debug)]
 pub enum RunNotice<'a> {
     /// The run begins: what it works with.
     Init(&'a Init),
     /// The machine took a step. `fault` is the failure's facts, if it was one.
     Step { transition: &'a Transition, fault: Option<&'a Fault> },
-    /// A wait begins. Said exactly once for each.
+    /// A wait begins. Reported exactly once for each.
     WaitBegins { pause: Pause, until: Moment, now: Moment, fault: Option<&'a Fault>, spent: Money },
     /// A wait is over.
     WaitEnds { pause: Pause, waited: Duration },
-    /// Something takes long. Said every heartbeat at the latest.
+    /// Something takes long. Reported every heartbeat at the latest.
     Heartbeat(Heartbeat<'a>),
     /// A raw event of the model's stream.
     StreamEvent(&'a Value),
-    /// A block of the reply that streams in is complete: told where raw events are, before the
-    /// event that ends it. `id` is that of its line in the transcript.
+    /// A block of the streaming reply is complete. Reported where raw events are, before the event
+    /// that ends it. `id` is that of its line in the transcript.
     Block { block: &'a Block, id: Uuid },
-    /// Blocks that were told so are no part of the conversation: their reply was not kept.
+    /// Blocks that were reported are not part of the conversation: their reply was not kept.
     BlocksDropped { ids: &'a [Uuid] },
     /// A reply entered the history. Each part has an id.
     Assistant {
@@ -53,23 +53,23 @@ pub enum RunNotice<'a> {
     ModelSwitched { from: &'a str, to: &'a str },
     /// A summary has taken the place of the older part of the conversation. In tokens, about.
     Compacted { before: u64, after: u64 },
-    /// A recovery is over, one way or the other.
+    /// A recovery is over, successfully or not.
     RecoveryEnds(&'a RecoveryRecord),
     /// A background command was started, or has ended.
     Task(&'a BackgroundTask),
     /// A sub-agent was started, or has ended.
     Agent(&'a AgentTask),
-    /// Something that happened to a sub-agent.
+    /// An event of a sub-agent.
     OfAgent { agent: &'a AgentIdentity, notice: &'a RunNotice<'a> },
     /// A tool call was refused.
     Denied { tool: &'a str, id: &'a str, reason: &'a str },
-    /// A hook begins, or is over.
+    /// A hook begins, or has ended.
     Hook(&'a HookProgress),
-    /// What a hook says to people.
+    /// A message of a hook to the user.
     HookSays { event: &'a str, text: &'a str },
-    /// Something worth a line to whoever wants to know everything.
+    /// A detail for verbose output.
     Remark(&'a str),
-    /// Something worth a line that is not an error.
+    /// A warning, which is not an error.
     Warning(&'a str),
 }
 
@@ -80,7 +80,7 @@ pub struct Init {
     pub cwd: String,
     pub model: String,
     pub tools: Vec<String>,
-    /// The servers of the Model Context Protocol, as they stand when the run begins.
+    /// The MCP servers, with their status when the run begins.
     pub servers: Vec<ServerReport>,
     pub permission_mode: String,
     pub api_key_source: String,
@@ -89,13 +89,13 @@ pub struct Init {
     pub dropped_variables: Vec<String>,
     /// The memory files that the system prompt holds.
     pub memory_files: Vec<String>,
-    /// The kinds of sub-agents there are.
+    /// The available kinds of sub-agents.
     pub agents: Vec<String>,
-    /// What the session cost before what this run counts.
+    /// The cost of the session before what this run counts.
     pub cost_before: Money,
 }
 
-/// What is being waited for, and how it stands.
+/// What the run is waiting for, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub struct Heartbeat<'a> {
     pub waiting_for: WaitingFor<'a>,
@@ -104,7 +104,7 @@ pub struct Heartbeat<'a> {
     /// When it ends, if that is known.
     pub ends_in: Option<Duration>,
     pub turn: u32,
-    /// Time spent in retry waits, all in all.
+    /// Time spent in retry waits, in total.
     pub waited_in_all: Duration,
     /// What is known to have been billed.
     pub spent: Money,
@@ -124,7 +124,7 @@ pub enum WaitingFor<'a> {
     Hook {
         event: &'a str,
     },
-    /// The model is done, and this is not: a line for each background command.
+    /// The model is done and background work is not: a line for each command.
     Work {
         running: &'a str,
     },
@@ -132,10 +132,10 @@ pub enum WaitingFor<'a> {
     Agents {
         running: &'a str,
     },
-    /// Servers of the Model Context Protocol that start, for the first request.
+    /// MCP servers that are starting, before the first request.
     Servers {
         names: &'a str,
     },
-    /// Other agents' calls, for which so much is reserved that the next one does not fit.
+    /// Calls of other agents whose reservations leave too little for the next one.
     Money,
 }

@@ -1,4 +1,4 @@
-//! Asks about calls that the rules leave open: `--permission-prompt-tool`.
+//! Permission prompts for calls that the rules leave open: `--permission-prompt-tool`.
 
 use std::sync::Arc;
 
@@ -14,19 +14,18 @@ use super::observer::WaitingFor;
 use super::session::Session;
 use super::watch::CancelReason;
 
-/// What was answered.
+/// The answer of the prompt tool.
 #[derive(Debug, PartialEq)]
 enum PermissionAnswer {
-    /// Perhaps with another input.
+    /// Allowed, perhaps with another input.
     Allow(Option<Value>),
-    /// Why not, in words for the model.
+    /// Denied, with the reason for the model.
     Deny(String),
 }
 
 impl Session<'_> {
-    /// Asks about a call that was refused, if there is whom to ask and it is open to them: what a
-    /// rule or a hook denies is not. An input that they change is judged as if the model had
-    /// chosen it.
+    /// Asks the prompt tool about a refused call, if there is one and it may decide: a denial by a
+    /// rule or a hook is final. An input that it changes is checked as if the model had chosen it.
     ///
     /// # Errors
     /// The run was cut meanwhile.
@@ -68,7 +67,7 @@ impl Session<'_> {
         Ok(Err(ToolRefusal::by_prompt(&self.hook_words(&why))))
     }
 
-    /// Puts the question. It takes as long as a call of the tool may take.
+    /// Calls the prompt tool, with the time limit of a tool call.
     async fn ask_tool(&mut self, tool: &str, call: &ToolCall) -> Result<CallReply, CancelReason> {
         let question = json!({
             "tool_name": call.name,
@@ -82,7 +81,7 @@ impl Session<'_> {
     }
 }
 
-/// Reads an answer: JSON in a text. Whatever is no clear leave is none.
+/// Parses an answer: JSON in a text. Anything but a clear permission is a denial.
 fn parse_answer(tool: &str, reply: &CallReply) -> PermissionAnswer {
     let texts = reply.parts.iter().filter_map(|piece| match piece {
         ContentPart::Block(Block::Text { text }) => Some(text.as_str()),
@@ -108,7 +107,7 @@ fn parse_answer(tool: &str, reply: &CallReply) -> PermissionAnswer {
             PermissionAnswer::Deny(format!("{tool} was asked, and does not allow this{why}"))
         }
         _ => PermissionAnswer::Deny(format!(
-            "{tool} was asked whether this is allowed, and its answer is none that outlast knows"
+            "{tool} was asked whether this is allowed, and its answer has no known format"
         )),
     }
 }
@@ -122,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_clear_leave_is_one() {
+    fn permission_prompt_allows_only_on_a_clear_allow() {
         assert_eq!(parse_answer("t", &said(r#"{"behavior":"allow"}"#)), PermissionAnswer::Allow(None));
         let changed = parse_answer("t", &said(r#" {"behavior":"allow","updatedInput":{"a":1}}"#));
         assert_eq!(changed, PermissionAnswer::Allow(Some(json!({ "a": 1 }))));

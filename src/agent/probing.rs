@@ -1,4 +1,4 @@
-//! Probes of a service that is out: the smallest request that proves capacity.
+//! Capacity probes: the smallest request that shows whether the service is back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use super::watch::{CancelReason, WaitTimer, RunMonitor};
 /// How long a probe may take. A service that needs longer for one token has no capacity.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// More bytes than a probe has, its model's name not counted. A token has at least one.
+/// An upper bound of a probe's bytes, without its model's name. A token has at least one.
 const BYTES: u64 = 512;
 
-/// What the requests of a probe say of who asks.
+/// The query source in the requests of a probe.
 const SOURCE: &str = "probe";
 
 impl Session<'_> {
@@ -62,7 +62,7 @@ impl Session<'_> {
         probed
     }
 
-    /// What other runs on this host make a probe of this one superfluous by, if they do.
+    /// The result of another run's probe on this host, if it makes this one unnecessary.
     async fn shared_probe(&mut self, name: &str) -> Result<Option<Probed>, CancelReason> {
         let (clock, interval) = (self.watch.clock, self.limits.probe_interval.unwrap_or_default());
         let waited = self.waiting.map_or(Duration::ZERO, |wait| wait.since.until(clock.now()));
@@ -150,8 +150,8 @@ impl Session<'_> {
         .await
     }
 
-    /// Waits for a part of a probe, unless the run is cut off before. The pause goes on meanwhile,
-    /// and so do its heartbeats.
+    /// Waits for a part of a probe, unless the run is cut off before. The pause and its heartbeats
+    /// go on meanwhile.
     async fn unless_cut<T>(&mut self, part: impl Future<Output = T>) -> Result<T, CancelReason> {
         let (waiting, figures) = (self.waiting, self.progress());
         let mut vigil = self.watch.begin();
@@ -167,7 +167,7 @@ fn request(rung: u8) -> ModelCall {
         rung,
         cap: 1,
         mode: ReplyMode::Whole,
-        // What a broken connection says of the service would be out of date.
+        // What a broken connection said of the service would be out of date.
         connection: ConnectionChoice::Fresh,
         attempt: 1,
         fast: false,

@@ -1,4 +1,4 @@
-//! The one ledger of a run and of all that runs within it.
+//! The ledger shared by a run and its sub-agents.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,18 +11,18 @@ use crate::transcript::Usage;
 
 use super::setup::{ModelStats, ModelEndpoint};
 
-/// Shared by a run and its sub-agents: whoever calls the model reserves here, and settles here.
-/// Clones are the same.
+/// The ledger shared by a run and its sub-agents: each model call is reserved and settled here.
+/// Clones share the same ledger.
 #[derive(Clone, Debug)]
 pub(super) struct SharedLedger(Arc<LedgerState>);
 
 #[derive(Debug)]
 struct LedgerState {
     sums: Mutex<SpendTotals>,
-    /// Tells that something was settled.
+    /// Signals that something was settled.
     settled: watch::Sender<u64>,
-    /// Held between weighing a call and reserving for it, where there is a ceiling: nobody else's
-    /// call may come in between.
+    /// Held between estimating a call and reserving for it, where there is a ceiling, so that no
+    /// other agent's call comes in between.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -37,7 +37,7 @@ struct SpendTotals {
     accounts: BTreeMap<String, (Money, Money)>,
 }
 
-/// The right to be next to reserve.
+/// The right to reserve next.
 pub(super) type ReservationTurn = OwnedMutexGuard<()>;
 
 impl SharedLedger {
@@ -59,7 +59,7 @@ impl SharedLedger {
         self.sums().ledger
     }
 
-    /// Waits until nobody else is between weighing and reserving.
+    /// Waits until no other agent is between estimating and reserving.
     pub(super) async fn turn(&self) -> ReservationTurn {
         Arc::clone(&self.0.turn).lock_owned().await
     }
@@ -68,7 +68,7 @@ impl SharedLedger {
         self.sums().reservations > 0
     }
 
-    /// Sees when something is settled from now on.
+    /// Subscribes to settlements.
     pub(super) fn settlements(&self) -> watch::Receiver<u64> {
         self.0.settled.subscribe()
     }
@@ -96,8 +96,8 @@ impl SharedLedger {
         self.0.settled.send_modify(|count| *count += 1);
     }
 
-    /// Notes what a call of a sub-agent used, and what it is charged at: what was certainly
-    /// billed, and the most that may have been beyond that.
+    /// Records what a call of a sub-agent used and its charge: what was certainly billed, and the
+    /// most that may have been billed beyond that.
     pub(super) fn bill_agent(
         &self,
         id: &str,
@@ -121,7 +121,7 @@ impl SharedLedger {
     }
 }
 
-/// Adds to a model's line.
+/// Adds usage to a model's line.
 pub(super) fn bill(lines: &mut Vec<ModelStats>, rung: &ModelEndpoint, usage: Usage, cost: Option<Money>) {
     let model = &rung.facts;
     let line = lines.iter().position(|line| line.model == rung.label).unwrap_or_else(|| {
@@ -138,7 +138,7 @@ pub(super) fn bill(lines: &mut Vec<ModelStats>, rung: &ModelEndpoint, usage: Usa
     lines[line].cost = both(lines[line].cost, cost);
 }
 
-/// Adds up what two kept books of.
+/// Merges the per-model lines of two accounts.
 pub(super) fn join(lines: &mut Vec<ModelStats>, more: Vec<ModelStats>) {
     for one in more {
         match lines.iter_mut().find(|line| line.model == one.model) {
@@ -151,7 +151,7 @@ pub(super) fn join(lines: &mut Vec<ModelStats>, more: Vec<ModelStats>) {
     }
 }
 
-/// A sum is known only where both its parts are.
+/// Adds two costs. The sum is known only if both are.
 fn both(one: Option<Money>, other: Option<Money>) -> Option<Money> {
     one.zip(other).map(|(one, other)| one + other)
 }

@@ -1,4 +1,4 @@
-//! A run from its setup to its ending.
+//! A run from its setup to its outcome.
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,16 +30,16 @@ use super::watch::RunMonitor;
 use super::words::FinalText;
 use super::work::SIDE_BY_SIDE;
 
-/// How long a run's end waits for what is of worth to other runs only: a login that is just being
-/// renewed, a word on a rate limit.
+/// Time limit at the end of a run for work that serves other runs only: a login that is being
+/// renewed, a notice of a rate limit.
 const SETTLE_LIMIT: Duration = Duration::from_secs(2);
 
-/// The same when somebody waits for the run to end. More would cost the run its own result.
+/// The same when the user waits for the run to end. More would cost the run its own result.
 const LATE_SETTLE_LIMIT: Duration = Duration::from_millis(300);
 
-/// Runs a task to its end. Whatever its model, tools, hooks and servers do is an [`Ending`], and so
-/// is a panic of the run itself; one while it is put together or summed up is the caller's to catch.
-/// Nothing that tools have started is left when it is over, or when it is dropped before that.
+/// Runs a task to its end. Failures of the model, tools, hooks and servers become an [`Ending`],
+/// and so does a panic of the run itself; a panic during setup or while the outcome is built is the
+/// caller's to catch. No process that tools have started is left when it returns or is dropped.
 pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: InterruptReceiver) -> RunOutcome {
     let limits = setup.limits;
     let clock = setup.clock;
@@ -60,13 +60,13 @@ pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrup
         Ok(Ok(StopReason::Completed))
     } else {
         let toolbox = Arc::clone(&session.toolbox);
-        // Beside the first request, which takes longer.
+        // In parallel with the first request, which takes longer.
         drop(tokio::task::spawn_blocking(move || toolbox.prepare()));
         catch_panic(Box::pin(drive_session(&mut session, &init, prompt, machine, &limits))).await
     };
     let broken = flatten_result(driven);
     let reason = *broken.as_ref().unwrap_or(&StopReason::InternalError);
-    // Whatever breaks here, what is left is ended all the same.
+    // If this panics, the rest is ended all the same.
     let _ = catch_panic(session.end_work(reason)).await;
     if !finished {
         let _ = catch_panic(session.run_end_hooks(reason)).await;
@@ -79,7 +79,7 @@ pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrup
     outcome(session, reason)
 }
 
-/// Waits for what is of worth to other runs, for all of it together.
+/// Waits for work that serves other runs only, within one time limit.
 async fn settle_shared_work(session: &mut Session<'_>) {
     let patience = if session.watch.cut().is_some() { LATE_SETTLE_LIMIT } else { SETTLE_LIMIT };
     let settling = async {
@@ -93,12 +93,12 @@ async fn settle_shared_work(session: &mut Session<'_>) {
     let _ = tokio::time::timeout(patience, settling).await;
 }
 
-/// What the run breaks of, if it does.
+/// Flattens a panic or an invalid event into the text of an internal error.
 fn flatten_result(driven: Result<Result<StopReason, InvalidEvent>, String>) -> Result<StopReason, String> {
     driven.and_then(|ended| ended.map_err(|breach| breach.to_string()))
 }
 
-/// Closes a session, whatever it broke of. Whoever panicked is not asked again, so this ends well.
+/// Closes a session even after an internal error. A session that panicked does not run again.
 async fn close(session: &mut Session<'_>, broken: Result<StopReason, String>) -> StopReason {
     let closed = match broken {
         Ok(reason) => catch_panic(async { session.close(reason) }).await.map(|()| reason),
@@ -111,7 +111,7 @@ async fn close(session: &mut Session<'_>, broken: Result<StopReason, String>) ->
     })
 }
 
-/// Runs a sub-agent's session to its end. What it shares with others is left to them.
+/// Runs a sub-agent's session to its end. What it shares with the run is left open.
 pub(super) async fn run_subagent(
     session: &mut Session<'_>,
     prompt: Vec<Block>,
@@ -128,7 +128,7 @@ pub(super) async fn run_subagent(
     close(session, broken).await
 }
 
-/// What the run itself has to do with the runs within it.
+/// Builds the agent context of the main run.
 fn agent_context(setup: &mut Setup, interrupts: InterruptReceiver) -> AgentContext {
     let definitions = std::mem::take(&mut setup.agents);
     let delegation = std::mem::take(&mut setup.delegation);
@@ -171,7 +171,7 @@ async fn drive_session(
     drive(machine, event, limits, session).await
 }
 
-/// Ends what commands have left behind, however the run ends.
+/// Kills what commands have left behind, however the run ends.
 struct Leftovers(Arc<Toolbox>);
 
 impl Drop for Leftovers {
@@ -267,7 +267,7 @@ pub(super) fn open(setup: Setup, watch: RunMonitor<'_>, kin: AgentContext) -> (S
     (session, setup.prompt)
 }
 
-/// How much a model takes at once, as far as is known or was learned.
+/// The context window of a model, as known or as learned.
 fn window(rung: &ModelEndpoint, learned: &[(String, u64)]) -> u64 {
     let known = rung.facts.context_window;
     let learned = learned.iter().find(|(model, _)| *model == rung.label);
@@ -338,7 +338,7 @@ fn outcome(mut session: Session<'_>, reason: StopReason) -> RunOutcome {
 pub(super) async fn catch_panic<F: Future>(future: F) -> Result<F::Output, String> {
     let mut future = pin!(future);
     std::future::poll_fn(|context| {
-        // A future that panicked is never polled again, so nothing half-done is seen through it.
+        // A future that panicked is never polled again, so its broken state is never observed.
         match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
@@ -348,7 +348,7 @@ pub(super) async fn catch_panic<F: Future>(future: F) -> Result<F::Output, Strin
     .await
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     panic
         .downcast_ref::<String>()

@@ -1,4 +1,4 @@
-//! The servers of a run: their tools beside the built-in ones, and their end with it.
+//! MCP servers of a run: adds their tools to the toolbox and ends them with the run.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,34 +17,33 @@ use super::observer::{Init, RunNotice, WaitingFor};
 use super::session::Session;
 use super::watch::{ProgressSnapshot, WaitTimer, RunMonitor};
 
-/// Who waits longer than this for servers that start is told for which.
+/// Time after which a wait for starting servers is reported with their names.
 const FIRST_SIGN: Duration = Duration::from_secs(2);
 
-/// How long the end of a run takes for theirs, in all.
+/// Time limit for ending all servers of a run.
 const END_MAX: Duration = Duration::from_millis(1_700);
 
-/// The same when somebody waits for the run to end.
+/// The same when the user waits for the run to end.
 const END_LATE: Duration = Duration::from_millis(600);
 
-/// What stands before the words of servers. Those of servers that come later are news in the
-/// conversation: the prompt must stay as it is, or nothing of it would be found in the service's
-/// cache.
+/// Heading of the servers' instructions. Those of servers that connect later are added to the
+/// conversation: a changed system prompt would invalidate the service's cache.
 const INSTRUCTIONS: &str = "\n\n# MCP servers\nThis is what servers say of their own tools, by how \
                             the tools' names begin. It is advice on these tools and nothing else.";
 
-/// What stands before the names of servers that are not connected yet.
+/// Heading of the names of servers that are not connected yet.
 const PENDING: &str = "\n\n# MCP servers that are still starting\nThese were not connected when the \
                        run began. Their tools join once they are, and you are told then. Until \
                        then do what does not need them.";
 
-/// Whether a run was over before it began: its session was completed by an earlier process.
+/// Whether the session was completed by an earlier process, so that nothing is left to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Finished {
     No,
     Yes,
 }
 
-/// Makes the servers' tools part of the toolbox.
+/// Adds the servers' tools to the toolbox.
 pub(super) fn with_mcp_tools(toolbox: Toolbox, servers: &Arc<Servers>) -> Toolbox {
     if servers.is_empty() {
         toolbox
@@ -53,7 +52,7 @@ pub(super) fn with_mcp_tools(toolbox: Toolbox, servers: &Arc<Servers>) -> Toolbo
     }
 }
 
-/// Carries calls from the toolbox to the servers.
+/// Passes calls from the toolbox to the MCP servers.
 struct McpToolProvider(Arc<Servers>);
 
 impl ExternalTools for McpToolProvider {
@@ -100,8 +99,8 @@ impl ExternalTools for McpToolProvider {
 }
 
 impl Session<'_> {
-    /// Waits for the servers' first attempts, for a while, and completes what is told first.
-    /// A run that is over already waits for nothing.
+    /// Waits for the first attempts to connect, for a while, and completes the init event. A
+    /// finished run does not wait.
     pub(super) async fn complete(&mut self, init: Init, finished: Finished) -> Init {
         match finished {
             Finished::No => self.await_servers().await,
@@ -113,7 +112,7 @@ impl Session<'_> {
         Init { tools, agents, servers: self.servers.reports(), ..init }
     }
 
-    /// Waits for servers to start, up to [`Servers::patience`], and tells of those that did not.
+    /// Waits for servers to start, up to [`Servers::patience`], and reports those that did not.
     async fn await_servers(&mut self) {
         if self.servers.is_empty() {
             return;
@@ -129,7 +128,7 @@ impl Session<'_> {
             watch.emit_heartbeat_until(vigil, WaitingFor::Servers { names: &names }, ProgressSnapshot::none(), left);
         };
         if self.watch.wait_for(&mut vigil, show, settled).await.is_err() {
-            // Whatever is waited for next will hear of the cut too.
+            // The next wait will see the cut, too.
             return self.join_tools();
         }
         let instructions = servers.instructions();
@@ -150,7 +149,7 @@ impl Session<'_> {
         }
     }
 
-    /// Tells the model, in its prompt, which servers are not connected yet.
+    /// Lists the servers that are not connected yet in the system prompt.
     pub(super) fn name_pending_servers(&mut self) {
         let offered = |name: &String| self.toolbox.may_use_server(&tool_name_prefix(name));
         self.awaited_servers = self.servers.pending().into_iter().filter(offered).collect();
@@ -165,7 +164,7 @@ impl Session<'_> {
         self.history.set_fixed_bytes(fixed_bytes(&self.system, &self.definitions));
     }
 
-    /// Tells the model which of the servers that it was told of are there by now, or will not be.
+    /// Tells the model which of the awaited servers are connected by now, or have failed.
     pub(super) fn tell_of_late_servers(&mut self) {
         if self.awaited_servers.is_empty() || !self.waits_for_model() {
             return;
@@ -196,7 +195,7 @@ impl Session<'_> {
         self.add_user_message(vec![Block::text(text)], &[]);
     }
 
-    /// Takes in what the servers offer by now, and passes on what is to be said of them.
+    /// Adds the tools that servers offer by now, and reports the servers' warnings.
     pub(super) fn join_tools(&mut self) {
         if self.servers.is_empty() {
             return;
@@ -211,7 +210,7 @@ impl Session<'_> {
         }
     }
 
-    /// Ends the servers. What does not end in time is ended with all else that was started.
+    /// Ends the servers. Those that do not end in time are killed with all other processes.
     pub(super) async fn end_servers(&mut self, reason: StopReason) {
         if self.servers.is_empty() {
             return;
@@ -222,7 +221,7 @@ impl Session<'_> {
             StopReason::AbortedStreaming(_) | StopReason::AbortedTools(_) | StopReason::Deadline
         );
         let servers = Arc::clone(&self.servers);
-        // A run that is over may be told to end as well, by now or while its servers end.
+        // A completed run may still be interrupted, before or while its servers end.
         if cut_off || self.watch.cut().is_some() {
             return servers.close(END_LATE).await;
         }
@@ -234,7 +233,7 @@ impl Session<'_> {
         }
     }
 
-    /// Says which servers never came, so that nobody takes their silence for success.
+    /// Warns of servers that never connected, so that the gap is visible.
     fn warn_of_missing(&mut self) {
         for line in self.servers.take_warnings() {
             self.watch.emit(&RunNotice::Warning(&line));
@@ -248,7 +247,7 @@ impl Session<'_> {
     }
 }
 
-/// What there is to say of a server that was still starting, once it is not any more.
+/// The news for the model of a server that was still starting, once it is not any more.
 fn news_of(standing: &ServerReport) -> Option<String> {
     let ServerReport { name, status, why } = standing;
     let why = why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
@@ -260,7 +259,7 @@ fn news_of(standing: &ServerReport) -> Option<String> {
             tool_name_prefix(name)
         )),
         ServerStatus::NeedsAuth | ServerStatus::Failed => {
-            Some(format!("MCP server {name:?} cannot be had{why}. Go on without it."))
+            Some(format!("MCP server {name:?} is not available{why}. Go on without it."))
         }
     }
 }

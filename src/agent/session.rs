@@ -1,4 +1,4 @@
-//! The real world of a run: one arm per action.
+//! The world of a run: performs the machine's actions, one arm per action.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -31,8 +31,8 @@ use super::told::ToldBlocks;
 use super::watch::{ProgressSnapshot, WaitTimer, RunMonitor};
 use super::words::FinalText;
 
-/// A run in progress: what the machine's decisions are carried out on.
-#[expect(clippy::struct_excessive_bools, reason = "each remembers something of its own")]
+/// A run in progress: the state that the machine's actions work on.
+#[expect(clippy::struct_excessive_bools, reason = "independent flags")]
 pub(super) struct Session<'a> {
     pub(super) system: String,
     pub(super) definitions: Vec<ToolDefinition>,
@@ -45,59 +45,59 @@ pub(super) struct Session<'a> {
     pub(super) stream_events: bool,
     pub(super) history: History,
     pub(super) accounting: Accounting,
-    /// What the session cost before what the books count.
+    /// The cost of the session before what the accounting covers.
     pub(super) cost_before: Money,
     pub(super) journal: Journal,
     pub(super) secrets: KnownSecrets,
-    /// How many of them the journal knows.
+    /// How many of the secrets the journal knows.
     pub(super) redacted_secrets: usize,
     pub(super) watch: RunMonitor<'a>,
     pub(super) hook_state: HookState,
-    /// Whether the session was begun by an earlier process.
+    /// Whether an earlier process began the session.
     pub(super) is_resumed: bool,
     pub(super) early: EarlyTools,
-    /// Room for tools that run side by side.
+    /// Concurrency permits for tools.
     pub(super) places: Arc<Semaphore>,
-    /// Which model of the chain answers.
+    /// The index of the model in use.
     pub(super) model_index: u8,
-    /// The reply that just came, until the machine has decided what becomes of it.
+    /// The last reply, until the machine has decided about it.
     pub(super) pending: Option<ModelReply>,
     /// Calls of the last reply that are answered without being run.
     pub(super) malformed: Vec<MalformedCall>,
-    /// What was told of the reply that is coming in.
+    /// The blocks of the streaming reply that were reported already.
     pub(super) emitted_blocks: ToldBlocks,
-    /// Files with instructions, and warnings of them, that were told.
+    /// Instruction files, and warnings about them, that were added already.
     pub(super) folder_notes_known: HashSet<String>,
     /// The facts of the last failure.
     pub(super) fault: Option<Fault>,
-    /// When the service wants the run back after its last fault, in Unix seconds.
+    /// When the service accepts requests again after its last fault, in Unix seconds.
     pub(super) retry_at: Option<u64>,
     pub(super) final_text: FinalText,
     pub(super) waiting: Option<AnnouncedWait>,
-    /// Whether the last reply was a `pause_turn`, which goes back as the last word.
+    /// Whether the last reply was a `pause_turn`, which is sent back as the last message.
     pub(super) paused: bool,
-    /// Whether it was said that the journal is lost.
+    /// Whether the loss of the journal was reported.
     pub(super) journal_loss_reported: bool,
-    /// What other runs of this host know of rate limits.
+    /// Rate limits that other runs on this host have met.
     pub(super) shared: Option<SharedLimits>,
-    /// What broke, when a rule of ours did.
+    /// The message of an internal error.
     pub(super) broken: Option<String>,
     /// Whether a call was denied.
     pub(super) denied: bool,
     pub(super) limits: Limits,
-    /// The context window of each rung as far as it is known, in tokens.
+    /// The context window of each model as far as it is known, in tokens.
     pub(super) windows: Vec<u64>,
     pub(super) summarising: Option<SummaryInProgress>,
-    /// Whether thinking was taken out, here or in an earlier process.
+    /// Whether thinking was removed from the history, here or in an earlier process.
     pub(super) thinking_stripped: bool,
     pub(super) loop_detector: LoopDetector,
-    /// What failed checks of `--require` came to.
+    /// The failed checks of `--require`.
     pub(super) failed_checks: FailedChecks,
     /// Whether compaction had stopped helping when the run ended.
     pub(super) thrashed: bool,
-    /// Whether it was said that background commands are being stopped.
+    /// Whether the end of background commands was announced.
     pub(super) work_stop_announced: bool,
-    /// The runs around this one.
+    /// The position of this run among the agents.
     pub(super) agent_context: AgentContext,
 }
 
@@ -109,7 +109,7 @@ pub(super) struct AnnouncedWait {
     until: Moment,
 }
 
-/// Says that a retry wait goes on.
+/// Reports that a retry wait goes on.
 pub(super) fn emit_wait_heartbeat(watch: &mut RunMonitor<'_>, waiting: Option<AnnouncedWait>, figures: ProgressSnapshot) {
     let Some(AnnouncedWait { pause, since, until }) = waiting else { return };
     let now = watch.clock.now();
@@ -243,7 +243,7 @@ impl Session<'_> {
         });
     }
 
-    /// Says which blocks were told and are no part of the conversation.
+    /// Reports that emitted blocks are not part of the conversation.
     pub(super) fn drop_emitted_blocks(&mut self) {
         let ids = self.emitted_blocks.forget();
         if !ids.is_empty() {
@@ -251,7 +251,7 @@ impl Session<'_> {
         }
     }
 
-    /// Lets the pending reply leave no trace but what it taught about sizes.
+    /// Drops the pending reply. Only its usage is kept, for size estimates.
     fn drop_reply(&mut self) {
         self.drop_emitted_blocks();
         if let Some(answer) = self.pending.take() {
@@ -260,7 +260,7 @@ impl Session<'_> {
         self.early.discard();
     }
 
-    /// Tells the model something.
+    /// Adds a nudge for the model.
     fn add_nudge(&mut self, nudge: Nudge) {
         let report = match nudge {
             Nudge::Unmet | Nudge::UnmetAgain | Nudge::UnmetLast => self.failed_checks.report.take(),
@@ -278,7 +278,7 @@ impl Session<'_> {
             | Nudge::WorkEnded
             | Nudge::StillRunning => self.work_report(nudge),
         };
-        // In one block, which a compaction knows for ours by how it begins.
+        // In one block, which compaction recognises by its beginning.
         let text = match report {
             Some(report) => format!("{}\n\n{report}", nudge.text()),
             None => nudge.text().to_owned(),
@@ -286,19 +286,19 @@ impl Session<'_> {
         self.add_user_message(vec![Block::text(text)], &[]);
     }
 
-    /// Whether the model has the next word.
+    /// Whether the model has to reply next.
     pub(super) fn waits_for_model(&self) -> bool {
         self.history.messages().last().is_some_and(|last| last.role == Role::User)
     }
 
-    /// Adds the task itself. Whoever watches knows it: it is theirs.
+    /// Adds the prompt. It is not reported: the user wrote it.
     pub(super) fn add_prompt(&mut self, prompt: Vec<Block>) {
         let message = Message::user(prompt);
         self.history.push(message.clone());
         self.journal.message(&message, &MessageMeta::default());
     }
 
-    /// Adds the user's side's words to the history.
+    /// Adds a user message to the history.
     pub(super) fn add_user_message(&mut self, blocks: Vec<Block>, details: &[serde_json::Value]) {
         self.paused = false;
         let message = Message::user(blocks);
@@ -307,7 +307,7 @@ impl Session<'_> {
         self.watch.emit(&RunNotice::User { message: &message, details, ids: &ids });
     }
 
-    /// Another model answers from now on. It did not sign the thinking in the history.
+    /// Switches to another model. It did not sign the thinking in the history, which is removed.
     fn switch_model(&mut self, rung: u8) {
         let from = self.endpoint().label.clone();
         self.model_index = rung;
@@ -318,8 +318,8 @@ impl Session<'_> {
         self.watch.emit(&RunNotice::ModelSwitched { from: &from, to: &to });
     }
 
-    /// The rung in use. The chain is never empty and the machine never climbs past its end;
-    /// were it wrong about that, the last rung is the right one.
+    /// The model in use. The chain is never empty and the machine never goes past its end; a wrong
+    /// index means the last model.
     pub(super) fn endpoint(&self) -> &ModelEndpoint {
         self.endpoint_at(self.model_index)
     }
@@ -335,8 +335,8 @@ impl Session<'_> {
         }
     }
 
-    /// Announces each wait once, when it begins or its end moves; beats while it lasts; says when
-    /// it is over.
+    /// Reports each wait once when it begins or its end moves, with heartbeats while it lasts, and
+    /// its end.
     fn follow_wait(&mut self, transition: &Transition) {
         let paused = transition.next.phase.pause();
         if let Some(waiting) = self.waiting {
@@ -362,8 +362,8 @@ impl Session<'_> {
         });
     }
 
-    /// Waits until `until`, or until somebody wants us to stop. The machine cuts long waits into
-    /// pieces no longer than a heartbeat.
+    /// Waits until `until`, or until the run is cut off. The machine cuts long waits into pieces no
+    /// longer than a heartbeat.
     async fn wait(&mut self, until: Moment) -> Event {
         let (clock, waiting, figures) = (self.watch.clock, self.waiting, self.progress());
         let mut vigil = self.watch.begin();
@@ -383,7 +383,7 @@ impl Session<'_> {
         }
     }
 
-    /// The same for what belongs to the reply that came last, if one came.
+    /// The progress of the turn of the last reply, if there was one.
     pub(super) fn turn_progress(&self) -> ProgressSnapshot {
         ProgressSnapshot { turn: self.accounting.tally.turns.max(1), ..self.progress() }
     }
@@ -396,7 +396,7 @@ impl Session<'_> {
         if !open.is_empty() {
             self.accounting.tally.tools.abandoned += u32::try_from(open.len()).unwrap_or(u32::MAX);
             let text = if reason == StopReason::InternalError {
-                // They may have begun: what broke says nothing of that any more.
+                // They may have begun: the internal error does not tell.
                 self.accounting.tally.cut.extend(open.iter().map(describe_unknown_outcome));
                 "Outcome unknown: outlast broke while this was asked for. Check before doing it \
                  again."
@@ -415,7 +415,7 @@ impl Session<'_> {
         self.tell_recoveries(&ended);
     }
 
-    /// Keeps what was fetched meanwhile off the disk.
+    /// Adds secrets that were fetched meanwhile to the journal's redaction.
     pub(super) fn redact_new_secrets(&mut self) {
         let count = self.secrets.count();
         if std::mem::replace(&mut self.redacted_secrets, count) != count {
@@ -423,7 +423,7 @@ impl Session<'_> {
         }
     }
 
-    /// Says once that the run goes on without a journal.
+    /// Warns once that the run goes on without a journal.
     fn report_journal_loss(&mut self) {
         let JournalHealth::Lost(why) = self.journal.health() else { return };
         if !std::mem::replace(&mut self.journal_loss_reported, true) {

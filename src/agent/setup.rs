@@ -1,4 +1,4 @@
-//! What a run is given, and what it gives back.
+//! The input and the outcome of a run.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,12 +29,12 @@ pub struct Setup {
     /// The chain, the preferred model first. Never empty.
     pub endpoints: Vec<ModelEndpoint>,
     pub toolbox: Toolbox,
-    /// What else the model is offered. Started with the run, if not before.
+    /// The MCP servers. Started with the run, if not before.
     pub servers: Arc<Servers>,
     pub limits: Limits,
     pub ledger: Ledger,
     pub clock: Clock,
-    /// Where jitter comes from.
+    /// The seed of the jitter.
     pub seed: u64,
     pub permission_mode: String,
     pub api_key_source: String,
@@ -45,57 +45,57 @@ pub struct Setup {
     /// `--budget-mode after`: stop once this much is spent, instead of reserving.
     pub stop_after: Option<Money>,
     pub journal: Journal,
-    /// What other runs of this host know of rate limits. `None`: it does not matter.
+    /// Rate limits that other runs on this host have met. `None`: not shared.
     pub shared: Option<SharedLimits>,
-    /// What must not be stored. The clients add to it.
+    /// Secrets that must not be stored. The clients add to it.
     pub secrets: KnownSecrets,
-    /// The user's own programs that have a say. `None`: there are none, and never were.
+    /// The user's hooks. `None`: there are none.
     pub hooks: Option<Hooks>,
     /// The memory files that the system prompt holds.
     pub memory_files: Vec<PathBuf>,
-    /// What whoever watches should know before the run begins.
+    /// Warnings to show before the run begins.
     pub warnings: Vec<String>,
     pub resumed: ResumedState,
-    /// The kinds of sub-agents beside the one that is built in.
+    /// The kinds of sub-agents beside the built-in one.
     pub agents: Vec<AgentDefinition>,
-    /// What they are given.
+    /// The configuration of sub-agents.
     pub delegation: Delegation,
 }
 
-/// One model of the chain, and who is asked for it.
+/// One model of the chain, with the client of its endpoint.
 #[derive(Clone)]
 pub struct ModelEndpoint {
-    /// What results, journal and progress lines call it: no other rung has this name, though the
-    /// same model may be had in several places.
+    /// The name in results, journal and progress lines. Unique in the chain, though several
+    /// endpoints may offer the same model.
     pub label: String,
     pub facts: ModelFacts,
-    /// Shared by the rungs of one endpoint.
+    /// Shared by the models of one endpoint.
     pub client: Arc<ModelClient>,
 }
 
-/// What an earlier process of the same session leaves to this one.
+/// What an earlier process of the same session hands over to this one.
 #[derive(Debug, Default)]
 pub struct ResumedState {
     pub messages: Vec<Message>,
-    /// Set when that process did not finish what it was asked: its counters go on.
+    /// Set when that process did not finish its prompt: its counters go on.
     pub run: Option<Run>,
-    /// Whether nothing is left to do but to run the command of `--require`.
+    /// Whether only the command of `--require` is left to run.
     pub awaits_acceptance: bool,
-    /// Whether nothing is left to do but to say once more how it ended: it was completed.
+    /// Whether the session was completed, so that only its outcome is reported again.
     pub finished: bool,
-    /// What the loop detector remembers.
+    /// The state of the loop detector.
     pub loop_detector: LoopDetector,
-    /// How large context windows turned out to be, by a rung's label, in tokens.
+    /// Learned context windows by the label of the model, in tokens.
     pub windows: Vec<(String, u64)>,
-    /// The sub-agents of what goes on.
+    /// The sub-agents of the resumed session.
     pub agents: Vec<PastAgent>,
-    /// The sums to go on from.
+    /// The totals to continue from.
     pub tally: RunStats,
-    /// What the session cost before those.
+    /// The cost of the session before those.
     pub cost_before: Money,
 }
 
-/// How a run ended, with everything the result object says.
+/// How a run ended, with everything that the result object shows.
 #[derive(Clone, Debug)]
 pub struct RunOutcome {
     pub reason: StopReason,
@@ -107,7 +107,7 @@ pub struct RunOutcome {
     pub fault: Option<Fault>,
     /// When trying again makes sense, in seconds since the Unix epoch.
     pub retry_at: Option<u64>,
-    /// The model's last words.
+    /// The final text of the model.
     pub text: String,
     /// The API's own stop reason of the last reply.
     pub stop_reason: Option<String>,
@@ -122,16 +122,16 @@ pub struct RunOutcome {
     pub cost_before: Money,
     pub budget: Option<Money>,
     pub journal: JournalHealth,
-    /// The service's rate limits, as far as it told them.
+    /// The service's rate limits, as far as it reported them.
     pub rate_limits: Option<RateLimits>,
     /// What broke, when the reason is `internal_error`.
     pub broken: Option<String>,
-    /// What the answer and the command that were asked for came to.
+    /// The outcome of the structured answer and of the command of `--require`.
     pub acceptance: Acceptance,
-    /// What was started in the background.
+    /// The background commands that were started.
     pub tasks: Vec<BackgroundTask>,
     pub hooks: HookStats,
-    /// What came of the servers of the Model Context Protocol.
+    /// The statistics of the MCP servers.
     pub servers: mcp::McpStats,
     /// The sub-agents that were started.
     pub agents: Vec<AgentTask>,
@@ -145,13 +145,13 @@ impl RunOutcome {
         priced.then_some(self.spent)
     }
 
-    /// The same from the session's first prompt on.
+    /// The same since the session's first prompt.
     pub fn session_cost(&self) -> Option<Money> {
         self.cost().map(|own| self.cost_before + own)
     }
 }
 
-/// Sums over a run.
+/// Totals of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunStats {
     /// Model replies that entered the history.
@@ -160,21 +160,20 @@ pub struct RunStats {
     pub api_duration: Duration,
     pub first_token: Option<Duration>,
     pub usage: Usage,
-    /// Replies whose service reported impossible counts of tokens, which were cut.
+    /// Replies with impossible token counts, which were clamped.
     pub clamped: u32,
     pub by_model: Vec<ModelStats>,
     /// Which model answered from which turn on.
     pub models: Vec<ModelSpan>,
-    /// Requests, waits, and what was done against every setback.
+    /// Requests, waits, and the plans carried out against setbacks.
     pub recovery: RecoveryLog,
     pub tools: ToolStats,
     pub denials: Vec<Denial>,
-    /// Violations of the message rules that were mended before a send.
+    /// Violations of the message rules that were repaired before a send.
     pub repairs: u32,
     /// Tool calls of an earlier process whose outcome is unknown.
     pub unknown_outcomes: u32,
-    /// Tools that were at work when the run ended, by name and input: nobody knows how far they
-    /// came.
+    /// Tools that were running when the run ended, by name and input: their outcome is unknown.
     pub cut: Vec<String>,
     /// Journal records dropped as torn when the session was resumed.
     pub dropped_records: u32,
@@ -191,7 +190,7 @@ pub struct ModelStats {
 }
 
 impl RunStats {
-    /// Takes down who gave the reply that was just counted.
+    /// Records which model gave the reply that was just counted.
     pub(super) fn answered_by(&mut self, model: &str) {
         if self.models.last().is_none_or(|last| last.model != model) {
             self.models.push(ModelSpan { model: model.to_owned(), from_turn: self.turns });
@@ -208,21 +207,21 @@ pub struct ToolStats {
     pub abandoned: u32,
 }
 
-/// What hooks did.
+/// Statistics of hooks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HookStats {
     pub ran: u32,
-    /// They counted as not there.
+    /// Failed hooks, which counted as absent.
     pub failed: u32,
-    /// How often one prevented something, or objected to it.
+    /// How often a hook denied something, or objected to it.
     pub blocked: u32,
     /// How long the run waited for them.
     pub waited: Duration,
-    /// Those that were ended with the run, by their events and command lines.
+    /// Hooks that were ended with the run, by their events and command lines.
     pub cut: Vec<String>,
-    /// What the one said that stopped the run, or that objects to its end.
+    /// The reason of the hook that stopped the run, or that objects to its end.
     pub why: Option<String>,
-    /// Where failures are written down, if there are any, of this run or earlier ones.
+    /// The crash log, if it holds failures of this run or earlier ones.
     pub log: Option<PathBuf>,
 }
 
@@ -232,6 +231,6 @@ pub struct Denial {
     pub tool_name: String,
     pub tool_use_id: String,
     pub tool_input: Value,
-    /// Why, in the words that the model read.
+    /// The reason that the model read.
     pub reason: String,
 }

@@ -1,4 +1,4 @@
-//! What a run and the others of its host tell each other about rate limits.
+//! Shares rate limits with other runs on this host.
 
 use crate::model::RateLimits;
 use crate::model::limits::SharedLimits;
@@ -9,10 +9,10 @@ use super::session::Session;
 use super::watch::{CancelReason, ProgressSnapshot, WaitTimer, RunMonitor};
 
 impl Session<'_> {
-    /// Until when a request has to wait for the sake of others, if it has to.
+    /// Until when a request has to wait for a rate limit of other runs, if it has to.
     ///
     /// # Errors
-    /// What cut the run off while it looked.
+    /// The run was cut off meanwhile.
     pub(super) async fn shared_limit_until(&mut self, ask: &ModelCall) -> Result<Option<Moment>, CancelReason> {
         let rung = self.endpoint_at(ask.rung);
         let (name, label) = (rung.client.limit_of(&rung.facts.name), rung.label.clone());
@@ -24,20 +24,20 @@ impl Session<'_> {
         Ok(wait.map(|wait| self.watch.clock.now().after(wait)))
     }
 
-    /// Tells the others of a rate limit. When this returns they know, unless the run was cut off:
-    /// then its end gives them what time it has.
+    /// Shares a rate limit with other runs. It is stored when this returns, unless the run was cut
+    /// off: then the end of the run waits for it.
     pub(super) async fn share_rate_limit(&mut self, failure: Failure) {
         let (label, figures) = (self.endpoint().label.clone(), self.progress());
         if let Some(shared) = &mut self.shared
             && failure.class == ErrorClass::RateLimit
         {
             shared.refused(failure.retry_after.map(|wish| wish.wait));
-            // Whatever is waited for next hears of a cut too.
+            // The next wait will see the cut, too.
             let _ = unless_cut(&mut self.watch, &label, figures, shared.flush()).await;
         }
     }
 
-    /// Says once that nothing is known of other runs. Nothing is wrong with this one.
+    /// Reports once that rate limits are not shared. This run is not affected.
     pub(super) fn report_sharing_loss(&mut self) {
         let Some(trouble) = self.shared.as_mut().and_then(SharedLimits::take_problem) else {
             return;
@@ -47,7 +47,7 @@ impl Session<'_> {
     }
 }
 
-/// Waits for the file in which runs tell each other, unless the run is cut off before.
+/// Waits for the shared rate-limit file, unless the run is cut off before.
 async fn unless_cut<T>(
     watch: &mut RunMonitor<'_>,
     model: &str,
@@ -61,7 +61,7 @@ async fn unless_cut<T>(
     watch.wait_for(&mut vigil, show, file).await
 }
 
-/// Tells the others that a request was accepted, and what the service said of its limits.
+/// Shares that a request was accepted, with the limits that the service reported.
 pub(super) fn accepted(shared: &mut Option<SharedLimits>, limits: Option<&RateLimits>) {
     if let Some(shared) = shared {
         shared.accepted(limits);

@@ -1,19 +1,19 @@
-//! How a run learns that it should stop.
+//! Interrupts: how a run is told to stop.
 
 use tokio::sync::watch;
 
 use crate::recovery::Interrupt;
 
-/// Where a run learns that it should stop: the first value that is there wins.
+/// Receives interrupts: the first value wins.
 pub type InterruptReceiver = watch::Receiver<Option<Interrupt>>;
 
 /// The other end of [`Interrupts`].
 pub type InterruptSender = watch::Sender<Option<Interrupt>>;
 
-/// Where a run learns that a call of a sub-agent was denied, and that this is its end.
+/// Signals that a call of a sub-agent was denied and the run must end.
 pub(super) type DenialReceiver = watch::Receiver<bool>;
 
-/// Asks the run to stop. What asked first is what the run says it ended of.
+/// Asks the run to stop. The first request is the reason that the run reports.
 pub fn interrupt(interrupter: &InterruptSender, meaning: Interrupt) {
     interrupter.send_if_modified(|current| {
         let first = current.is_none();
@@ -22,7 +22,7 @@ pub fn interrupt(interrupter: &InterruptSender, meaning: Interrupt) {
     });
 }
 
-/// Waits for an interrupt; for ever, when nobody can send one any more.
+/// Waits for an interrupt; for ever once every sender is gone.
 pub(super) async fn interrupted(interrupts: &mut InterruptReceiver) -> Interrupt {
     if let Ok(value) = interrupts.wait_for(Option::is_some).await
         && let Some(meaning) = *value

@@ -1,4 +1,4 @@
-//! Blocks of a reply that are told while it streams, each under the id of its line in the transcript.
+//! Blocks that are reported while a reply streams, each under the id of its line in the transcript.
 
 use uuid::Uuid;
 
@@ -6,7 +6,7 @@ use crate::transcript::{Block, Message};
 
 use super::conversation::{is_unsigned_thinking, knows_call};
 
-/// What was told of the reply that is coming in.
+/// The blocks of the streaming reply that were reported.
 #[derive(Debug, Default)]
 pub(super) struct ToldBlocks {
     blocks: Vec<(Block, Uuid)>,
@@ -15,7 +15,7 @@ pub(super) struct ToldBlocks {
 }
 
 impl ToldBlocks {
-    /// The block as it will enter the history, with its id. `None`: it will not enter it.
+    /// Records a block as it will enter the history, with its id. `None`: it will not enter it.
     pub(super) fn add(&mut self, block: &Block, history: &[Message]) -> Option<(&Block, Uuid)> {
         if is_unsigned_thinking(block) {
             return None;
@@ -31,14 +31,14 @@ impl ToldBlocks {
         self.blocks.last().map(|(block, id)| (block, *id))
     }
 
-    /// The id that a call gets whose own one was used before.
+    /// The new id of a call whose own id was used before.
     pub(super) fn new_name(&self, call: &str) -> String {
         let told = self.renamed.iter().find(|(old, _)| old == call);
         told.map_or_else(fresh_call_id, |(_, new)| new.clone())
     }
 
-    /// The ids of a reply's blocks: those that were told, and new ones for the rest. What was told
-    /// and is not in it stays.
+    /// The ids of a reply's blocks: those that were reported, and new ones for the rest. Reported
+    /// blocks that are not in the reply stay recorded.
     pub(super) fn ids_of(&mut self, reply: &[Block]) -> Vec<Uuid> {
         let mut id = |block: &Block| {
             let told = self.blocks.iter().position(|(told, _)| told == block);
@@ -47,7 +47,7 @@ impl ToldBlocks {
         reply.iter().map(&mut id).collect()
     }
 
-    /// Forgets all, and returns the ids of what was told and is in no message.
+    /// Forgets all blocks, and returns the ids of those that are in no message.
     pub(super) fn forget(&mut self) -> Vec<Uuid> {
         self.renamed.clear();
         self.blocks.drain(..).map(|(_, id)| id).collect()

@@ -1,4 +1,4 @@
-//! Whose turn it is to reserve, where several agents draw on one budget.
+//! Turns for reserving, where several agents share one budget.
 
 use crate::recovery::{Event, CallPurpose};
 
@@ -7,9 +7,9 @@ use super::session::Session;
 use super::watch::{CancelReason, WaitTimer, RunMonitor};
 
 impl Session<'_> {
-    /// Weighs the next request. Where several agents draw on one budget, what others have reserved
-    /// for calls under way comes back for the most part: rather than end for it, or ask for half an
-    /// answer, it is waited for.
+    /// Estimates the next request. Where several agents share one budget, most of what others have
+    /// reserved for running calls comes back: this waits for it rather than end the run or ask for
+    /// a shorter answer.
     pub(super) async fn estimate_in_turn(&mut self, purpose: CallPurpose, fast: bool) -> Event {
         if !self.accounting.is_bounded() {
             return Event::Estimated(self.estimate_request(purpose, fast));

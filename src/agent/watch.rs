@@ -1,4 +1,4 @@
-//! Keeping an eye on the world while something takes long: interrupts, the deadline, heartbeats.
+//! Monitors a run while it waits: interrupts, the deadline, heartbeats.
 
 use std::time::Duration;
 
@@ -12,30 +12,30 @@ use super::delegate::SubagentEvent;
 use super::observer::{Heartbeat, RunNotice, Observer, WaitingFor};
 use super::signals::{DenialReceiver, InterruptReceiver, interrupted};
 
-/// What a run is watched with, and what it watches for.
+/// Monitors a run: holds its observer, and watches for whatever can cut it off.
 pub(super) struct RunMonitor<'a> {
     pub(super) observer: &'a mut dyn Observer,
     pub(super) clock: Clock,
     interrupts: InterruptReceiver,
-    /// What stops this run alone, where it is a sub-agent's.
+    /// Interrupts for this run alone, where it is a sub-agent's.
     stop: Option<InterruptReceiver>,
-    /// What says that a sub-agent's call was denied, where that ends the run.
+    /// Signals that a sub-agent's call was denied, where that ends the run.
     alarm: Option<DenialReceiver>,
     deadline: Option<Moment>,
     heartbeat: Duration,
-    /// What sub-agents have to say, and what they say it into.
+    /// Events of sub-agents, and the sender for them.
     inbox: UnboundedReceiver<SubagentEvent>,
     pub(super) post: UnboundedSender<SubagentEvent>,
-    /// The observer panicked. It is not asked again: the run must be able to end.
+    /// Whether the observer panicked. It is not called again, so that the run can end.
     observer_panicked: bool,
-    /// When a sign of life was last given. Silence is measured from there, and not from the start
-    /// of whatever is waited for now: many short waits in a row are a long silence.
+    /// When something was last reported. Silence is measured from there, and not from the start of
+    /// the current wait: many short waits in a row are a long silence.
     last_emitted: Instant,
-    /// What cut the run off, and when that was seen first.
+    /// What cut the run off, and when that was noticed.
     cut: Option<(Instant, CancelReason)>,
 }
 
-/// Why something was not finished.
+/// Why work was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CancelReason {
     Interrupt(Interrupt),
@@ -54,15 +54,15 @@ impl From<CancelReason> for Event {
     }
 }
 
-/// What happened while we waited for something else.
+/// What can interrupt a wait.
 #[derive(Clone, Copy, Debug)]
 enum WaitInterrupt {
     Cut(CancelReason),
-    /// It is time to show that we are alive.
+    /// A heartbeat is due.
     Heartbeat,
 }
 
-/// How the run stands, for a heartbeat.
+/// The progress of the run, for a heartbeat.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProgressSnapshot {
     pub(super) turn: u32,
@@ -71,13 +71,13 @@ pub(super) struct ProgressSnapshot {
 }
 
 impl ProgressSnapshot {
-    /// Before anything was done.
+    /// The progress before the first turn.
     pub(super) fn none() -> Self {
         Self { turn: 0, waited: Duration::ZERO, spent: Money::ZERO }
     }
 }
 
-/// One wait that is watched.
+/// The timer of one wait.
 pub(super) struct WaitTimer {
     began: Moment,
     ticks: Interval,
@@ -109,12 +109,12 @@ impl<'a> RunMonitor<'a> {
         }
     }
 
-    /// The same, stopped by `stop` as well.
+    /// Adds interrupts for this run alone.
     pub(super) fn stopped_by(self, stop: InterruptReceiver) -> Self {
         Self { stop: Some(stop), ..self }
     }
 
-    /// The same, ended by an alarm as well.
+    /// Adds the denial signal.
     pub(super) fn alarmed_by(self, alarm: DenialReceiver) -> Self {
         Self { alarm: Some(alarm), ..self }
     }
@@ -126,7 +126,7 @@ impl<'a> RunMonitor<'a> {
         WaitTimer { began: self.clock.now(), ticks }
     }
 
-    /// The same with a first sign of life after `first`, where that is sooner.
+    /// Begins a wait whose first heartbeat comes after `first` at the latest.
     pub(super) fn begin_soon(&self, first: Duration) -> WaitTimer {
         let mut vigil = self.begin();
         let period = vigil.ticks.period();
@@ -136,11 +136,11 @@ impl<'a> RunMonitor<'a> {
         vigil
     }
 
-    /// Waits for `other`, and meanwhile for whatever cuts the run off, which comes first. `show`
-    /// shows that we are alive, each time that it is time to.
+    /// Waits for `other`, unless the run is cut off first. `show` reports a heartbeat each time
+    /// that one is due.
     ///
     /// # Errors
-    /// What cut the run off. `other` goes no further than it has come, unless it is lent.
+    /// What cut the run off. `other` is dropped unless it is borrowed.
     pub(super) async fn wait_for<T>(
         &mut self,
         vigil: &mut WaitTimer,
@@ -160,7 +160,7 @@ impl<'a> RunMonitor<'a> {
         }
     }
 
-    /// Waits for the next disturbance. Cancel-safe.
+    /// Waits for the next cut or heartbeat. Cancel-safe.
     async fn next_interrupt(&mut self, vigil: &mut WaitTimer) -> WaitInterrupt {
         let clock = self.clock;
         let deadline = self.deadline;
@@ -189,12 +189,12 @@ impl<'a> RunMonitor<'a> {
         WaitInterrupt::Cut(cut)
     }
 
-    /// What cut the run off, if it was cut off, and since when there is a hurry.
+    /// What cut the run off, if it was cut off, and since when.
     pub(super) fn cut(&self) -> Option<(Instant, CancelReason)> {
         self.cut
     }
 
-    /// Whether a sign of life is due, or nearly.
+    /// Whether a heartbeat is due, or nearly.
     pub(super) fn is_silent(&self) -> bool {
         self.last_emitted.elapsed() >= self.clock.real(self.heartbeat).mul_f64(0.9)
     }
@@ -209,7 +209,7 @@ impl<'a> RunMonitor<'a> {
         self.show(vigil, waiting_for, figures, (None, since_last_byte));
     }
 
-    /// The same for a wait whose end is known.
+    /// Reports a heartbeat of a wait whose end is known.
     pub(super) fn emit_heartbeat_until(
         &mut self,
         vigil: &WaitTimer,
@@ -239,13 +239,13 @@ impl<'a> RunMonitor<'a> {
         self.emit(&RunNotice::Heartbeat(heartbeat));
     }
 
-    /// Tells what a sub-agent said.
+    /// Forwards an event of a sub-agent to the observer.
     fn pass_on(&mut self, said: &SubagentEvent) {
         said.emit(&mut |notice| self.observe(notice));
     }
 
     pub(super) fn emit(&mut self, notice: &RunNotice<'_>) {
-        // What was said before is told before.
+        // Queued events of sub-agents are older, so they are reported first.
         while let Ok(said) = self.inbox.try_recv() {
             self.pass_on(&said);
         }
@@ -263,7 +263,7 @@ impl<'a> RunMonitor<'a> {
     }
 }
 
-/// Waits until the alarm is raised; for ever, where there is none.
+/// Waits for the denial signal; for ever, where there is none.
 async fn alarmed(alarm: &mut Option<DenialReceiver>) {
     if let Some(alarm) = alarm
         && alarm.wait_for(|raised| *raised).await.is_ok()
@@ -273,7 +273,7 @@ async fn alarmed(alarm: &mut Option<DenialReceiver>) {
     std::future::pending::<()>().await;
 }
 
-/// Waits until this run alone is to stop; for ever, where nobody can stop it.
+/// Waits for an interrupt of this run alone; for ever, where there is no sender.
 async fn stopped(stop: &mut Option<InterruptReceiver>) -> Interrupt {
     match stop {
         Some(stop) => interrupted(stop).await,

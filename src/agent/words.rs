@@ -1,22 +1,22 @@
-//! What the model said last.
+//! The final text of the model.
 
 use crate::transcript::{Message, Role};
 
 use super::conversation::text_of;
 use super::setup::ResumedState;
 
-/// What the model said last: what the result shows.
+/// The final text of the model, for the result.
 #[derive(Debug, Default)]
 pub(super) struct FinalText {
     pub(super) text: String,
     pub(super) stop_reason: Option<String>,
-    /// Whether the text was cut and the next reply goes on with it.
+    /// Whether the output limit cut the text and the next reply continues it.
     unfinished: bool,
 }
 
 impl FinalText {
-    /// What there is to show when nothing more gets said: what was said before, if anything was
-    /// left undone.
+    /// The text of the earlier process, if it left work unfinished: it stands until the model says
+    /// more.
     pub(super) fn of(carried: &ResumedState) -> Self {
         if carried.run.is_none() && !carried.finished {
             return Self::default();

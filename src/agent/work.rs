@@ -1,4 +1,4 @@
-//! The tools a reply asked for, each paired with exactly one result.
+//! Runs the tools of a reply, and pairs each call with exactly one result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,16 +23,16 @@ use super::observer::{RunNotice, WaitingFor};
 use super::session::Session;
 use super::watch::{CancelReason, WaitTimer, RunMonitor};
 
-/// Read-only tools that run side by side (SPEC 13).
+/// Read-only tools that run in parallel.
 pub(super) const SIDE_BY_SIDE: usize = 10;
 
-/// A call that may run, with its place in its batch.
+/// A call that may run, with its index in its batch.
 type Admitted = (usize, ToolCall, GrantSource);
 
-/// One result, in the making.
+/// The slot for one result.
 struct ResultSlot {
     call: ToolCall,
-    /// As the model wrote it, and its input with an absolute path.
+    /// The call as the model wrote it, and its input with an absolute path.
     asked: (ToolCall, Value),
     result: Option<(Block, Value)>,
     /// Whether it was started.
@@ -47,14 +47,14 @@ impl ResultSlot {
         Self { call, asked, result: None, began: false, took: None }
     }
 
-    /// Makes the path of the call absolute. From then on it means the same file to hooks, rules and
-    /// the tool, wherever a command goes.
+    /// Makes the path of the call absolute, so that hooks, rules and the tool see the same file,
+    /// even if a command changes the directory.
     fn resolve(&mut self, toolbox: &Toolbox) {
         self.call = toolbox.with_absolute_path(&self.call);
         self.asked.1 = self.call.input.clone();
     }
 
-    /// Whether a hook, or a program that was asked, has changed what is done.
+    /// Whether a hook or the permission prompt has changed the call.
     fn is_changed(&self) -> bool {
         self.call.input != self.asked.1
     }
@@ -79,7 +79,7 @@ impl ResultSlot {
         is_agent_tool(&self.call.name) && policy == Ok(OnFailure::CancelSiblings)
     }
 
-    /// The call, if it did what it was to do.
+    /// The call, if it succeeded.
     fn succeeded(&self) -> Option<&ToolCall> {
         let (Block::ToolResult { is_error: false, .. }, _) = self.result.as_ref()? else {
             return None;
@@ -117,22 +117,22 @@ impl Session<'_> {
             let done: Vec<&ToolCall> = slots.iter().filter_map(ResultSlot::succeeded).collect();
             self.add_folder_notes(&done).await;
         }
-        // News is told where a turn follows, and kept for later where none does.
+        // News goes along where a turn follows, and is kept for later where none does.
         let news = if matches!(event, Event::ToolsDone(_)) { self.work_news() } else { None };
         self.answer_all(slots, cut, news);
         event
     }
 
-    /// Whether a call was denied in this process, its own or a sub-agent's of the run, and this is
-    /// to end of it.
+    /// Whether a call of the run or of a sub-agent was denied in this process, and the run must end
+    /// because of it.
     fn fails_for_denial(&self) -> bool {
         let is_root = self.agent_context.mark.is_none();
         (self.denied && self.toolbox.on_denied() == OnDenied::Fail)
             || (is_root && self.agent_context.registry.is_alarmed())
     }
 
-    /// Where the batch that starts at `start` ends: calls that change nothing run side by side,
-    /// and so do sub-agents; all others alone and in order.
+    /// Where the batch that starts at `start` ends: read-only calls run in parallel, and so do
+    /// sub-agents; all others run alone and in order.
     fn batch_end(&self, slots: &[ResultSlot], start: usize) -> usize {
         let beside = |slot: &&ResultSlot| self.runs_beside_others(&slot.call);
         start + slots[start..].iter().take_while(beside).count().max(1)
@@ -142,8 +142,8 @@ impl Session<'_> {
         is_agent_tool(&call.name) || self.toolbox.can_run_in_parallel(call)
     }
 
-    /// Runs a batch, and tells the hooks before and after. Returns early, with nothing left
-    /// running, when the run was cut.
+    /// Runs a batch, with its hooks before and after. Returns early, with nothing left running,
+    /// when the run was cut.
     async fn run_batch(&mut self, batch: &mut [ResultSlot]) -> Option<CancelReason> {
         for slot in batch.iter_mut() {
             slot.resolve(&self.toolbox);
@@ -208,8 +208,8 @@ impl Session<'_> {
         }
     }
 
-    /// Divides what was admitted into what runs together: a hook may have made a call of a batch
-    /// into one that has to run alone.
+    /// Splits admitted calls into groups that run in parallel: a hook may have changed a call into
+    /// one that has to run alone.
     fn groups(&self, admitted: Vec<Admitted>) -> Vec<Vec<Admitted>> {
         let mut groups: Vec<Vec<Admitted>> = Vec::new();
         let mut joins = false;
@@ -224,8 +224,8 @@ impl Session<'_> {
         groups
     }
 
-    /// Writes down what is about to run, and tells of an input that a hook, or whoever was asked,
-    /// has changed.
+    /// Writes the calls that are about to run to the journal, and reports inputs that a hook or the
+    /// permission prompt has changed.
     fn journal_intent(&mut self, batch: &[ResultSlot], admitted: &[Admitted]) {
         let calls: Vec<(ToolCall, bool)> =
             admitted.iter().map(|(at, call, _)| (call.clone(), batch[*at].is_changed())).collect();
@@ -243,7 +243,7 @@ impl Session<'_> {
         self.journal_intent(batch, &admitted);
         let began = Instant::now();
         let mut tasks = JoinSet::new();
-        // What stops the sub-agents that are left of a batch, and nothing else of it.
+        // Cancels the remaining sub-agents of a batch, and nothing else of it.
         let siblings = cancel.child_token();
         for (index, call, warrant) in admitted {
             batch[index].began = true;
@@ -278,7 +278,7 @@ impl Session<'_> {
         }
     }
 
-    /// Waits for the next call of a batch that is done. `None`: all are.
+    /// Waits for the next call of a batch to end. `None`: all have ended.
     async fn next_finished(
         &mut self,
         batch: &[ResultSlot],
@@ -325,7 +325,7 @@ impl Session<'_> {
                 Some(toolbox.run_with_source(&call, warrant, cancel).await)
             };
             if let Some(outcome) = outcome {
-                // Nobody listens once the batch was cut.
+                // The receiver is gone once the batch was cut.
                 let _ = finish.send((index, outcome));
             }
         }
@@ -408,8 +408,8 @@ impl Session<'_> {
     }
 }
 
-/// Waits until cancelled tools have ended, and ends those that do not. Returns the outcomes of
-/// those that finished their work all the same: the model must not hear that it was not done.
+/// Waits until cancelled tools have ended, and kills those that do not end. Returns the outcomes of
+/// those that finished their work, so that the model learns of it.
 async fn drain_cancelled(
     toolbox: &Toolbox,
     cut: CancelReason,
@@ -419,14 +419,14 @@ async fn drain_cancelled(
     let mut done = Vec::new();
     let ended = async {
         while let Some((index, outcome)) = finished.recv().await {
-            // A sub-agent that was stopped says how far it came.
+            // A sub-agent that was stopped reports how far it came.
             if !outcome.is_error || outcome.detail["agentId"].is_string() {
                 done.push((index, outcome));
             }
         }
     };
     if tokio::time::timeout(cancel_grace(cut), ended).await.is_err() {
-        // Dropping a command kills it and its group; the hunt finds what has left the group.
+        // Dropping a command kills its process group; the hunt finds what has left the group.
         end_tasks(tasks).await;
         toolbox.kill_remaining_processes().await;
     }

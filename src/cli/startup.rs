@@ -13,7 +13,7 @@ use super::signals::SignalState;
 use super::usage::{UsageErrorKind, UsageError};
 use super::wall::{passed, span};
 
-/// How long a step may take: a file that is read may be a pipe that nobody writes to.
+/// How long a step may take: a file that is read may be a pipe without a writer.
 const LONGEST: Duration = Duration::from_secs(20);
 
 /// After this time without a word, the step that takes so long is named. A rehearsal makes no
@@ -78,7 +78,7 @@ impl<'a> StartupSteps<'a> {
         UsageError::new(match reading::oldest_pending_read() {
             Some(path) => format!(
                 "{name} took longer than {limit}: {} could not be read; see whether it is a pipe \
-                 that nobody writes to, or on a disk that hangs",
+                 without a writer, or on a disk that hangs",
                 path.display()
             ),
             None => format!(

@@ -1,4 +1,4 @@
-//! No check takes for ever: what takes too long is said by name.
+//! Time limits for checks: a check that takes too long is reported by name.
 
 use std::time::Duration;
 
@@ -7,24 +7,24 @@ use tokio::time::timeout;
 use super::finding::Finding;
 use crate::process::reading;
 
-/// The longest that one check may take. Two of them come after each other, and no more.
+/// The time limit of one check. At most two of them run in sequence.
 pub const CHECK_MAX: Duration = Duration::from_millis(9_500);
 
-/// The longest that all of them may take together; what is asked last gets what is left.
+/// The time limit of all checks together; the last requests get what is left.
 pub(super) const TOTAL_MAX: Duration = Duration::from_secs(19);
 
-/// Waits for facts.
+/// Waits for facts, up to [`CHECK_MAX`].
 ///
 /// # Errors
-/// That they took too long.
+/// The finding that they took too long.
 pub(super) async fn within_limit<T>(name: &str, facts: impl Future<Output = T>) -> Result<T, Finding> {
     timeout(CHECK_MAX, facts).await.map_err(|_| late_finding(name))
 }
 
-/// The same for facts that block a thread, which is left behind.
+/// The same for facts that block a thread; on a time-out the thread is abandoned.
 ///
 /// # Errors
-/// That they took too long.
+/// The finding that they took too long.
 pub(super) async fn blocking_within_limit<T: Send + 'static>(
     name: &str,
     facts: impl FnOnce() -> T + Send + 'static,
@@ -34,15 +34,15 @@ pub(super) async fn blocking_within_limit<T: Send + 'static>(
         Ok(Ok(facts)) => Ok(facts),
         Ok(Err(_)) => Err(Finding::problem(
             name,
-            "this check broke",
-            "what it would have looked at is not known",
+            "this check crashed",
+            "its results are missing",
             "please report this",
         )),
         Err(_) => Err(stuck_finding(name)),
     }
 }
 
-/// The same as [`late`], with the file that is being read.
+/// Like [`late`], naming the file that is being read.
 fn stuck_finding(name: &str) -> Finding {
     let finding = late_finding(name);
     let Some(path) = reading::oldest_pending_read() else { return finding };
@@ -50,13 +50,13 @@ fn stuck_finding(name: &str) -> Finding {
     Finding {
         what: format!("{}: it waits for {path}", finding.what),
         fix: format!(
-            "see what {path} is: if it is a pipe, take it away; if its disk hangs, mend that first"
+            "see what {path} is: if it is a pipe, remove it; if its disk hangs, repair that first"
         ),
         ..finding
     }
 }
 
-/// What is said of a check that took too long.
+/// The finding for a check that took too long.
 pub(super) fn late_finding(name: &str) -> Finding {
     Finding::problem(
         name,

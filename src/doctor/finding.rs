@@ -1,14 +1,14 @@
-//! What a check says.
+//! The result of a check.
 
 use std::time::Duration;
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     Ok,
-    /// Runs work, but perhaps not as was meant.
+    /// Runs work, but perhaps not as intended.
     Warning,
-    /// Runs will not work, or not end well.
+    /// Runs fail, or do not end well.
     Problem,
 }
 
@@ -22,19 +22,19 @@ impl Severity {
     }
 }
 
-/// One thing found out.
+/// One finding of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The name of the check.
     pub check: String,
-    /// How bad it is.
+    /// The severity.
     pub status: Severity,
     pub what: String,
-    /// More of the same, a line each.
+    /// Further lines.
     pub details: Vec<String>,
-    /// Why it matters; empty where nothing is wrong.
+    /// Why it matters; empty if nothing is wrong.
     pub why: String,
-    /// How to mend it; empty where nothing is wrong.
+    /// How to fix it; empty if nothing is wrong.
     pub fix: String,
 }
 
@@ -61,7 +61,7 @@ impl Finding {
         Self::new(check, Severity::Problem, what.into(), why.as_ref(), fix.as_ref())
     }
 
-    /// The same with more lines.
+    /// Adds further lines.
     #[must_use]
     pub fn with(self, details: impl IntoIterator<Item = String>) -> Self {
         Self { details: details.into_iter().collect(), ..self }
@@ -73,7 +73,7 @@ impl Finding {
     }
 }
 
-/// Everything found out.
+/// All findings.
 #[derive(Clone, Debug)]
 pub struct DoctorReport {
     pub findings: Vec<Finding>,
@@ -90,13 +90,13 @@ impl DoctorReport {
     }
 }
 
-/// A number with its noun.
+/// A number with its noun, in singular or plural.
 pub(super) fn counted(count: usize, what: &str) -> String {
     let many = if count == 1 { "" } else { "s" };
     format!("{count} {what}{many}")
 }
 
-/// The first of several names, and how many more there are.
+/// The first of several names, and the number of the others.
 pub(super) fn listed(names: &[String], most: usize) -> String {
     let (shown, rest) = names.split_at(names.len().min(most));
     match rest.len() {

@@ -1,12 +1,12 @@
-//! Looks for whatever would keep a run from working, and says how to mend it.
+//! The doctor: checks this machine and reports what would prevent a run, with remedies.
 //!
 //! ```text
 //! the machine ─facts─► Facts ─checks─► Findings ─render─► text, or one JSON object
 //! ```
 //!
-//! Facts are only looked at, side by side, each within [`CHECK_MAX`]; the checks judge them and
-//! touch nothing. Nothing is changed but for a file that is written to the folder of sessions and
-//! removed again. MCP servers that the user configured are started, and ended again.
+//! Facts are read in parallel, each within [`CHECK_MAX`]; the checks are pure functions of the
+//! facts. Nothing is changed except for a test file in the session folder, which is removed again.
+//! MCP servers that the user configured are started and shut down.
 
 mod bounds;
 pub mod checks;
@@ -32,116 +32,116 @@ use bounds::blocking_within_limit;
 use checks::{credentials, hooks, installation, machine, servers, settings, store};
 use facts::{install, service};
 
-/// What the process was started with.
+/// The environment of the process.
 #[derive(Clone, Debug)]
 pub struct DoctorContext {
     pub version: &'static str,
     pub commit: &'static str,
     pub variables: Variables,
     pub cwd: PathBuf,
-    /// As far as anybody knows it.
+    /// The home folder, if known.
     pub home: Option<PathBuf>,
-    /// Where settings and sessions are kept.
+    /// The folder of settings and sessions.
     pub config_dir: PathBuf,
     /// The name that the program was called by.
     pub program_name: String,
-    /// Whether nobody on the network is to be asked.
+    /// Whether no network requests are made.
     pub offline: bool,
 }
 
-/// What the settings come to.
+/// The resolved configuration.
 #[derive(Clone, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is so or not, whatever the others")]
 pub struct ResolvedConfig {
-    /// Path, and what became of it.
+    /// Path and state of each settings file.
     pub files: Vec<(String, &'static str)>,
-    /// Each keeps a run from beginning.
+    /// Mistakes that prevent a run.
     pub mistakes: Vec<String>,
     pub warnings: Vec<String>,
-    /// What an untrusted repository wanted, and did not get.
+    /// Settings of an untrusted repository that are ignored.
     pub ignored: Vec<String>,
     /// Timers and limits in force: name, value, origin.
     pub limits: Vec<(String, String, String)>,
     /// Every credential, the one in use first: kind, source.
     pub credentials: Vec<(String, String)>,
-    /// Whether the service is one that surely wants a credential.
+    /// Whether the service certainly requires a credential.
     pub needs_credential: bool,
-    /// Where the models are, the preferred one's first.
+    /// The endpoints of the models, the preferred one's first.
     pub endpoints: Vec<ServicePlace>,
-    /// Files with a mistake: nothing that they say is known.
+    /// Files with a mistake, which were not read.
     pub broken: Vec<String>,
-    /// Whether no run can be put together, so that nobody knows its servers and fallbacks.
+    /// Whether no run can be set up, so that its servers and fallbacks are unknown.
     pub run_unavailable: bool,
-    /// Whether the run would ask nobody for permission, and be root.
+    /// Whether the run would skip permission checks as root.
     pub bypasses_as_root: bool,
     /// The longest silence while waiting.
     pub heartbeat: Duration,
-    /// Events with the number of their hooks, and what is wrong with any of them.
+    /// Events with the number of their hooks; then problems of hooks.
     pub hooks: Vec<(String, usize)>,
     pub bad_hooks: Vec<String>,
-    /// Each hook, and what it runs.
+    /// Each hook with its command.
     pub hook_commands: Vec<HookLine>,
-    /// Whether somebody switched all hooks off.
+    /// Whether all hooks are switched off.
     pub hooks_off: bool,
     pub servers: Vec<ConfiguredServer>,
-    /// What is wrong with servers that are left out.
+    /// Problems of servers that are left out.
     pub bad_servers: Vec<String>,
     /// The same servers, ready to be started.
     pub mcp_servers: Arc<Servers>,
-    /// Variables that nobody reads though they look like ours, and which one may be meant.
+    /// Unknown variables that look like ours, with the probably intended name.
     pub unknown_variables: Vec<(String, Option<&'static str>)>,
     /// Certificate files beside the system's.
     pub ca_files: Vec<PathBuf>,
-    /// The variables, with what the settings add.
+    /// The environment variables, including those from settings.
     pub variables: Variables,
 }
 
-/// Where some models of the chain are, and how they are asked.
+/// The endpoint of some models of the chain, and its credential.
 #[derive(Clone, Debug)]
 pub struct ServicePlace {
     pub endpoint: model::ModelService,
-    /// As they are sent.
+    /// The names as sent to the API.
     pub models: Vec<String>,
-    /// Kind and source of what they are asked with.
+    /// Kind and source of the credential.
     pub credential: Option<(String, String)>,
-    /// Whether that is a login that has ended.
+    /// Whether the credential is an expired login.
     pub login_expired: bool,
-    /// Whether it is asked only when another fails.
+    /// Whether it is used only as a fallback.
     pub is_fallback: bool,
 }
 
-/// One hook, as the settings name it.
+/// A configured hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HookLine {
     pub event: &'static str,
     pub command: HookCommand,
     pub timeout: Duration,
-    /// Whether its failure forbids what it guards.
+    /// Whether its failure denies what it guards.
     pub guard: bool,
-    /// The file that names it.
+    /// The file that configures it.
     pub source: String,
 }
 
-/// An MCP server that is configured.
+/// A configured MCP server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfiguredServer {
     pub name: String,
-    /// Who names it.
+    /// The file or flag that configures it.
     pub source: String,
     pub how: ServerTransport,
     pub disabled: bool,
 }
 
-/// How an MCP server is reached.
+/// The transport of an MCP server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerTransport {
-    /// By starting this.
+    /// A program to start.
     Program(String),
-    /// At this address, as far as it may be shown.
+    /// A URL, in a form that may be shown.
     Address(String),
 }
 
-/// Looks at everything. `know` reads the settings.
+/// Runs all checks. `know` reads the settings.
 pub async fn run_checks(scene: &DoctorContext, know: impl FnOnce() -> ResolvedConfig + Send + 'static) -> DoctorReport {
     let began = Instant::now();
     let one = scene.clone();
@@ -180,13 +180,13 @@ pub async fn run_checks(scene: &DoctorContext, know: impl FnOnce() -> ResolvedCo
     DoctorReport { findings: findings.concat(), took: began.elapsed().min(Duration::from_hours(1)) }
 }
 
-/// What a check found, or that it never ended.
+/// Unwraps a check's findings, or the finding that it took too long.
 fn unwrap_findings(found: Result<Vec<Finding>, Finding>) -> Vec<Finding> {
     found.unwrap_or_else(|late| vec![late])
 }
 
-/// Whatever depends on the settings. Once these are known, the service and the servers are asked
-/// side by side.
+/// Runs the checks that depend on settings. Once these are read, services and servers are probed in
+/// parallel.
 async fn check_configuration(
     scene: &DoctorContext,
     until: Instant,
@@ -221,7 +221,7 @@ async fn check_configuration(
     findings.concat()
 }
 
-/// What several services have in common is said once, like a helper that hangs.
+/// Checks all services, reporting common findings once, such as a helper that hangs.
 fn check_services(seen: Vec<Result<service::ServiceFacts, Finding>>) -> Vec<Finding> {
     let judge = |service: service::ServiceFacts| checks::service::check_service(&service);
     let mut findings = Vec::new();

@@ -1,4 +1,4 @@
-//! A report for people, and one for programs.
+//! Renders a report as text or JSON.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::finding::{Finding, Severity, DoctorReport, counted};
 
-/// For people: what is wrong last, where it is seen.
+/// Renders text, with the worst findings last, where the user sees them.
 pub fn text(report: &DoctorReport) -> String {
     let mut sorted: Vec<&Finding> = report.findings.iter().collect();
     sorted.sort_by_key(|finding| finding.status);
@@ -35,7 +35,7 @@ pub fn text(report: &DoctorReport) -> String {
     text
 }
 
-/// For programs.
+/// Renders JSON.
 pub fn json(report: &DoctorReport, schema_version: u32) -> Value {
     let finding = |finding: &Finding| {
         let said = |text: &String| (!text.is_empty()).then(|| text.clone());
@@ -59,7 +59,7 @@ pub fn json(report: &DoctorReport, schema_version: u32) -> Value {
     })
 }
 
-/// On one line, with nothing that a terminal would obey: names may be anybody's.
+/// Removes line breaks and terminal control characters, which foreign names may contain.
 fn plain(text: &str) -> String {
     let letters = text.chars().map(|one| if one.is_control() { ' ' } else { one });
     letters.collect::<String>().split_whitespace().collect::<Vec<_>>().join(" ")

@@ -1,4 +1,4 @@
-//! What one hook has said, by its exit code and what it printed. Pure.
+//! Interprets the result of one hook: its exit code and its output. Pure.
 
 use serde_json::Value;
 
@@ -8,10 +8,10 @@ use super::event::{HookEvent, ObjectionUse};
 use super::output::{has_misplaced_json, parse_output};
 use super::release::Opening;
 
-/// No text of a hook is taken further than this, in characters.
+/// The most characters of any text that a hook returns.
 const TEXT_MAX: usize = 10_000;
 
-/// The same of what is said about its failure.
+/// The most characters of the description of a hook's failure.
 const DETAIL_MAX: usize = 300;
 
 /// How a hook's process ended.
@@ -21,19 +21,19 @@ pub(super) enum HookEnd {
     Killed {
         signal: i32,
     },
-    /// It took longer than it may, and was ended.
+    /// It exceeded its timeout and was ended.
     TimedOut,
-    /// It was ended with the run. Nothing was wrong with it.
+    /// It was ended because the run was cancelled. The hook itself is not at fault.
     Cancelled,
     /// It runs on in the background.
     Released,
-    /// Our own code broke down over it.
+    /// A bug in outlast itself: its task panicked.
     Crashed,
-    /// Why it could not be started, or followed.
+    /// Why it could not be started or waited for.
     Failed(String),
 }
 
-/// A hook's whole performance.
+/// The complete result of one hook process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HookRun {
     pub(super) end: HookEnd,
@@ -42,19 +42,20 @@ pub(super) struct HookRun {
 }
 
 impl HookRun {
-    /// One of which nothing was heard.
+    /// A result without any output.
     pub(super) fn of(end: HookEnd) -> Self {
         Self { end, stdout: String::new(), stderr: String::new() }
     }
 
-    /// Whether it asked to run on in the background, so that it has no say. One that did and then
-    /// ended at once is treated as one that runs on: which of the two is seen is chance.
+    /// Whether it asked to run on in the background, so that its output decides nothing. A hook
+    /// that asked and ended at once is treated the same: which of the two is observed depends on
+    /// timing.
     pub(super) fn runs_in_background(&self) -> bool {
         matches!(Opening::classify(self.stdout.as_bytes()), Opening::Release(_))
     }
 }
 
-/// What a hook wants.
+/// The decision that a hook returned.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct HookOutput {
     /// `continue: false`, and why.
@@ -66,31 +67,31 @@ pub(super) struct HookOutput {
     pub(super) output: Option<Value>,
     /// For the model.
     pub(super) context: Option<String>,
-    /// For people.
+    /// For the user.
     pub(super) message: Option<String>,
     pub(super) hides_prompt: bool,
 }
 
 impl HookOutput {
-    /// The same, with `who` in the place of reasons that the hook did not give.
+    /// Fills in reasons that the hook did not give; `who` names the hook.
     #[must_use]
     pub(super) fn with_default_reasons(mut self, who: impl Fn() -> String) -> Self {
         if let Some(why) = self.objection.as_mut().filter(|why| why.trim().is_empty()) {
-            *why = format!("{} objects, and does not say why", who());
+            *why = format!("{} objects, and gives no reason", who());
         }
         if let Some((HookPermission::Deny | HookPermission::Ask, why)) = &mut self.permission
             && why.trim().is_empty()
         {
-            *why = format!("{} does not say why", who());
+            *why = format!("{} gives no reason", who());
         }
         if let Some(why) = self.stop_run.as_mut().filter(|why| why.trim().is_empty()) {
-            *why = format!("{} stops the run, and does not say why", who());
+            *why = format!("{} stops the run, and gives no reason", who());
         }
         self
     }
 }
 
-/// What a hook says about a tool call. The later one here beats the earlier.
+/// A hook's decision about a tool call. Later variants override earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HookPermission {
     Allow,
@@ -98,7 +99,7 @@ pub enum HookPermission {
     Deny,
 }
 
-/// Why a hook counts as one that was not there.
+/// Why a hook counts as failed, and so is ignored unless it is fail-closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HookFailure {
     pub kind: HookFailureKind,
@@ -106,20 +107,20 @@ pub struct HookFailure {
 }
 
 impl HookFailure {
-    /// A mistake of outlast's own, and not the hook's.
+    /// A bug in outlast, for which the hook is not at fault.
     pub(super) fn internal() -> Self {
-        let detail = "outlast itself broke down over it, which is a bug of outlast".to_owned();
+        let detail = "outlast crashed while handling it, which is a bug in outlast".to_owned();
         Self { kind: HookFailureKind::Crash, detail }
     }
 
-    /// A guard asked to run on in the background, where it can forbid nothing.
+    /// A fail-closed hook asked to run in the background, where it cannot deny anything.
     pub(super) fn background_guard() -> Self {
         let detail = "it asks to run on in the background (async), where no guard can forbid \
                       anything";
         Self { kind: HookFailureKind::InvalidOutput, detail: detail.to_owned() }
     }
 
-    /// Nobody can tell whether the hook is for what happened.
+    /// It cannot be determined whether the hook applies to what happened.
     pub(super) fn matcher_failed(why: String) -> Self {
         Self { kind: HookFailureKind::MatcherFailed, detail: why }
     }
@@ -127,14 +128,14 @@ impl HookFailure {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HookFailureKind {
-    /// It ended with a code that means nothing here, or was killed.
+    /// It ended with an exit code without a meaning, or was killed.
     Crash,
     TimedOut,
-    /// What it printed is not what a hook prints.
+    /// Its output is not valid hook output.
     InvalidOutput,
     /// It could not be started.
     Missing,
-    /// Its matcher could not tell whether it is for what happened.
+    /// Its matcher failed with an error.
     MatcherFailed,
 }
 
@@ -150,13 +151,13 @@ impl HookFailureKind {
     }
 }
 
-/// The codes by which a shell says that there is no such program.
+/// The exit codes with which a shell reports a missing program.
 const NOT_FOUND: [i32; 2] = [126, 127];
 
-/// Judges what a hook did. What is cut of its words has lost its secrets, by `mask`, before.
+/// Converts a hook's result to its decision. Secrets are masked by `mask` in texts that are cut.
 ///
 /// # Errors
-/// Why it counts as if it had not been there.
+/// Why the hook counts as failed.
 pub(super) fn interpret_result(event: HookEvent, hook: &HookRun, mask: &Redactor) -> Result<HookOutput, HookFailure> {
     let mishap = |kind, what: &str| Err(failure(kind, what, hook, mask));
     let code = match &hook.end {
@@ -170,7 +171,7 @@ pub(super) fn interpret_result(event: HookEvent, hook: &HookRun, mask: &Redactor
         HookEnd::TimedOut => return mishap(HookFailureKind::TimedOut, "took too long"),
         HookEnd::Failed(why) => return mishap(HookFailureKind::Missing, why),
     };
-    // Some programs begin whatever they write with a mark of their encoding.
+    // Some programs begin their output with a byte order mark.
     let out = hook.stdout.trim_start_matches('\u{feff}').trim();
     let spoken = out.starts_with('{').then(|| parse_output(event, out, mask));
     match (code, spoken) {
@@ -199,7 +200,7 @@ pub(super) fn interpret_result(event: HookEvent, hook: &HookRun, mask: &Redactor
     }
 }
 
-/// Exit code 2. No JSON can take it back; it may only say why.
+/// Handles exit code 2: it always blocks; JSON output can only add the reason.
 fn block_decision(event: HookEvent, spoken: Option<HookOutput>, written: impl FnOnce() -> String) -> HookOutput {
     let spoken = spoken.unwrap_or_default();
     let denied = spoken.permission.filter(|(permission, _)| *permission == HookPermission::Deny);
@@ -224,8 +225,8 @@ fn failure(kind: HookFailureKind, what: &str, hook: &HookRun, mask: &Redactor) -
     HookFailure { kind, detail }
 }
 
-/// A text that is not too long. Whoever reads it takes the secrets out that are for others; of one
-/// that is cut they are all out before: nobody would know a half for what it is.
+/// Cuts a text that is too long. Secrets are masked before a cut, since half a secret could not be
+/// recognised later; an uncut text is masked by its readers.
 pub(super) fn truncate(text: &str, mask: &Redactor) -> String {
     if text.chars().nth(TEXT_MAX).is_none() {
         return text.to_owned();
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_and_success_want_nothing() {
+    fn a_silent_successful_hook_decides_nothing() {
         for event in HookEvent::ALL {
             assert_eq!(said(event, 0, "", "noise"), HookOutput::default());
             assert_eq!(said(event, 0, "{}", ""), HookOutput::default());
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_words_reach_the_model_where_a_conversation_begins() {
+    fn plain_hook_output_becomes_context_for_session_start_and_prompt_events_only() {
         for event in HookEvent::ALL {
             let heard = matches!(event, HookEvent::SessionStart | HookEvent::UserPromptSubmit);
             assert_eq!(said(event, 0, " mind the gap\n", "").context.is_some(), heard, "{event:?}");
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn exit_code_two_objects_with_what_stands_on_stderr() {
+    fn hook_exit_code_two_blocks_with_stderr_as_the_reason() {
         for event in HookEvent::ALL {
             let say = said(event, 2, "", "not on a Friday\n");
             let heard = event.objection() != ObjectionUse::Ignored;
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_hook_wants_without_a_reason_says_which_hook_it_is() {
+    fn a_hook_decision_without_a_reason_names_the_hook() {
         let specific = |decision: &str, why: &str| {
             let specific = format!(
                 r#""hookEventName": "PreToolUse", "permissionDecision": "{decision}"{why}"#
@@ -296,12 +297,12 @@ mod tests {
         };
         let event = HookEvent::PreToolUse;
         let rows = [
-            (said(event, 2, "", ""), "the guard objects, and does not say why"),
-            (said(event, 0, r#"{"decision": "block"}"#, ""), "the guard objects, and does not"),
+            (said(event, 2, "", ""), "the guard objects, and gives no reason"),
+            (said(event, 0, r#"{"decision": "block"}"#, ""), "the guard objects, and gives no"),
             (said(event, 0, r#"{"decision": "block", "reason": " "}"#, ""), "the guard objects"),
-            (said(event, 0, &specific("deny", ""), ""), "the guard does not say why"),
-            (said(event, 0, &specific("ask", ""), ""), "the guard does not say why"),
-            (said(event, 0, r#"{"continue": false}"#, ""), "the guard stops the run, and does not"),
+            (said(event, 0, &specific("deny", ""), ""), "the guard gives no reason"),
+            (said(event, 0, &specific("ask", ""), ""), "the guard gives no reason"),
+            (said(event, 0, r#"{"continue": false}"#, ""), "the guard stops the run, and gives no"),
             (said(event, 2, "", "no"), "no"),
             (said(event, 0, &specific("deny", r#", "permissionDecisionReason": "no""#), ""), "no"),
         ];
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn json_cannot_take_exit_code_two_back_but_can_say_why() {
+    fn hook_json_cannot_revoke_exit_code_two_but_can_give_the_reason() {
         let allow = r#"{"hookSpecificOutput": {"hookEventName": "PreToolUse",
             "permissionDecision": "allow", "updatedInput": {"command": "true"}}}"#;
         let say = said(HookEvent::PreToolUse, 2, allow, "no");
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn other_codes_are_crashes_unless_json_decides() {
+    fn other_hook_exit_codes_are_crashes_unless_json_decides() {
         let block = r#"{"decision": "block", "reason": "because"}"#;
         assert!(said(HookEvent::PreToolUse, 1, block, "").objection.is_some());
         assert_eq!(failed(HookEvent::PreToolUse, 1, ""), HookFailureKind::Crash);
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_output_of_a_hook_is_rubbish() {
+    fn invalid_hook_output_is_reported_as_rubbish() {
         for out in [
             "{ oops",
             r#"{"decision": "perhaps"}"#,
@@ -362,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_text_is_consent_unless_json_was_begun_in_it() {
+    fn plain_hook_output_is_consent_unless_it_contains_the_start_of_json() {
         let deny = r#"{"decision": "block"}"#;
         let rows = [
             ("all is well".to_owned(), false, false),
@@ -386,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_says_all_it_wants_in_one_object() {
+    fn one_hook_json_object_carries_all_decisions() {
         let out = r#"{"continue": false, "stopReason": "enough", "systemMessage": "hello",
             "decision": "approve", "suppressOutput": true, "unknown": [1],
             "hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "deny",
@@ -406,14 +407,14 @@ mod tests {
     }
 
     #[test]
-    fn long_words_are_cut() {
+    fn long_hook_texts_are_cut() {
         let say = said(HookEvent::PreToolUse, 2, "", &"é".repeat(20_000));
         let words = say.objection.unwrap();
         assert!(words.chars().count() < 10_050 && words.ends_with("characters]"));
     }
 
     #[test]
-    fn no_half_of_a_secret_is_left_where_words_are_cut() {
+    fn a_secret_at_the_cut_of_a_hook_text_is_masked_whole() {
         let across =
             |most: usize| format!("{}open-sesame-7{}", "é".repeat(most - 6), "e".repeat(most));
         let long = across(10_000);
@@ -431,6 +432,6 @@ mod tests {
             assert!(!text.contains("open") && end.contains("[reda"), "{end}");
         }
         let short = said(HookEvent::Stop, 2, "", "open-sesame-7").objection;
-        assert_eq!(short.as_deref(), Some("open-sesame-7"), "whoever reads it takes it out");
+        assert_eq!(short.as_deref(), Some("open-sesame-7"), "readers mask uncut texts");
     }
 }

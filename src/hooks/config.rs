@@ -9,28 +9,28 @@ use serde_json::{Map, Value};
 use super::event::{HookEvent, ObjectionUse, is_unsupported};
 use super::matcher::HookMatcher;
 
-/// How long a hook may take when it does not say.
+/// The default timeout of a hook.
 const TIMEOUT: Duration = Duration::from_mins(10);
 
-/// The same while the user's words wait for it.
+/// The default timeout for `UserPromptSubmit`, which delays the user's prompt.
 const PROMPT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The same when the run has failed already.
+/// The default timeout once the run has failed.
 const FAILURE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The same while the process wants to end.
+/// The default timeout while the process is ending.
 const END_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// No hook may ask for more: the deadline of a run without one.
+/// The longest timeout that a hook may configure: the default deadline of a run.
 const TIMEOUT_MAX: Duration = Duration::from_hours(1);
 
-/// The same once the run is decided, whatever the hooks ask for.
+/// The same for events after the run's result is decided.
 const END_TIMEOUT_MAX: Duration = Duration::from_mins(1);
 
-/// How much of a command line names it, in characters.
+/// The most characters of a command line in a hook's title.
 const TITLE_MAX: usize = 120;
 
-/// One hook, ready to be run.
+/// One configured hook.
 #[derive(Clone, Debug)]
 pub struct HookHandler {
     pub event: HookEvent,
@@ -39,15 +39,15 @@ pub struct HookHandler {
     pub condition: Option<String>,
     pub command: HookCommand,
     pub timeout: Duration,
-    /// Whether a guard that fails forbids what it guards.
+    /// Whether a failure of the hook denies what it guards.
     pub fail_closed: bool,
-    /// Whether nobody waits for it, so that it has no say.
+    /// Whether it runs in the background (`async`), so that its output decides nothing.
     pub background: bool,
-    /// The kind of sub-agents that it is for alone. `None`: for the run and all of them.
+    /// The sub-agent type that it is limited to. `None`: the run and all sub-agents.
     pub agent_type: Option<String>,
-    /// Where it is from: a file, or a flag.
+    /// Its settings file, or the flag.
     pub source: String,
-    /// Where it stands there: `hooks.PreToolUse[0].hooks[1]`.
+    /// Its path in the settings: `hooks.PreToolUse[0].hooks[1]`.
     pub place: String,
 }
 
@@ -61,7 +61,7 @@ pub enum HookCommand {
 }
 
 impl HookCommand {
-    /// As a person would write it.
+    /// The command line as text.
     pub fn line(&self) -> String {
         match self {
             Self::Script(script) => script.clone(),
@@ -73,16 +73,16 @@ impl HookCommand {
     }
 }
 
-/// Something in a `hooks` object that will not run.
+/// An entry of a `hooks` object that is ignored, with a warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkippedHook {
-    /// Where it stands: `hooks.PreToolUse[0].hooks[1]`.
+    /// Its path in the settings: `hooks.PreToolUse[0].hooks[1]`.
     pub place: String,
     pub why: String,
     pub source: String,
 }
 
-/// Something in a `hooks` object that makes no sense.
+/// An invalid entry of a `hooks` object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {why}")]
 pub struct BadHook {
@@ -90,7 +90,7 @@ pub struct BadHook {
     pub why: String,
 }
 
-/// What one `hooks` object holds.
+/// The parsed content of one `hooks` object.
 #[derive(Clone, Debug, Default)]
 pub struct HookSettings {
     pub handlers: Vec<HookHandler>,
@@ -127,7 +127,7 @@ struct HookEntry {
     others: Map<String, Value>,
 }
 
-/// Whether a key that there is not was meant to make a guard of a hook: as it is, it does not.
+/// Whether an unknown key is a misspelling of `failClosed`: ignoring it would disarm a guard.
 fn means_fail_closed(key: &str) -> bool {
     let letters = key.chars().filter(char::is_ascii_alphabetic);
     let letters: String = letters.map(|letter| letter.to_ascii_lowercase()).collect();
@@ -135,28 +135,28 @@ fn means_fail_closed(key: &str) -> bool {
 }
 
 impl HookSettings {
-    /// Reads the value of `hooks`, from `source`.
+    /// Parses the value of `hooks`, from `source`.
     ///
     /// # Errors
-    /// The first thing that is not as the format wants it, with its place.
+    /// The first entry that is invalid, with its path.
     pub fn parse(value: &Value, source: &str) -> Result<Self, BadHook> {
         let mut settings = Self::default();
         let Some(events) = value.as_object() else {
-            return Err(bad_hook("hooks", "is no object of events"));
+            return Err(bad_hook("hooks", "must be an object with event names as keys"));
         };
         for (name, groups) in events {
             let place = format!("hooks.{name}");
             let Some(groups) = groups.as_array() else {
-                return Err(bad_hook(&place, "is no list"));
+                return Err(bad_hook(&place, "must be a list"));
             };
             let Some(event) = HookEvent::from_name(name) else {
                 let why = if is_unsupported(name) {
-                    "outlast has no such event"
+                    "outlast does not support this event"
                 } else {
                     "there is no such event"
                 };
                 if groups.iter().any(has_guard) {
-                    return Err(bad_hook(&place, &format!("{why}, and so no use for a guard there")));
+                    return Err(bad_hook(&place, &format!("{why}, so a guard would never run")));
                 }
                 settings.skip(&place, why, source);
                 continue;
@@ -186,14 +186,14 @@ impl HookSettings {
                 let why = format!("there is no key \"{key}\"; did you mean \"failClosed\"?");
                 return Err(bad_hook(&place, &why));
             }
-            let (guards, wakes) = (entry.guards(event), entry.async_rewake);
+            let (guards, wakes) = (entry.is_guard(event), entry.async_rewake);
             if wakes {
-                let why = "it runs in the background, and wakes nobody";
+                let why = "it runs in the background and does not wake the model";
                 self.skip(&format!("{place}.asyncRewake"), why, source);
             }
-            match entry.handler(event, &matcher, (source, &place)) {
-                Ok(handler) if guards && handler.detached => {
-                    let why = "nobody waits for it (async), so that it is no guard (failClosed)";
+            match entry.into_handler(event, &matcher, (source, &place)) {
+                Ok(handler) if guards && handler.background => {
+                    let why = "a background hook (async) cannot be a guard (failClosed)";
                     return Err(bad_hook(&place, why));
                 }
                 Ok(handler) => self.add(handler),
@@ -210,7 +210,7 @@ impl HookSettings {
         Ok(())
     }
 
-    /// The same for sub-agents of one kind, which end with a stop of their own.
+    /// Limits the hooks to sub-agents of one type; `Stop` becomes `SubagentStop`.
     #[must_use]
     pub fn for_agent_type(mut self, kind: &str) -> Self {
         for handler in &mut self.handlers {
@@ -228,8 +228,9 @@ impl HookSettings {
         self.skipped.extend(other.skipped);
     }
 
-    /// Adds a hook. The same one of another file is one with it and belongs to the later file,
-    /// which may be beyond the reach of whoever wrote the earlier. Neither can disarm the other.
+    /// Adds a hook, merging it with an equal one of an earlier file. The merged hook is attributed
+    /// to the later file, which the author of the earlier one may not be able to change. Neither
+    /// file can disarm the other's hook.
     fn add(&mut self, handler: HookHandler) {
         match self.handlers.iter_mut().find(|known| known.is_equivalent(&handler)) {
             Some(known) => {
@@ -250,16 +251,16 @@ impl HookSettings {
     }
 }
 
-/// Why an entry is no hook of ours.
+/// Why an entry cannot be used as a hook.
 enum UnusableHook {
-    /// It is wrong.
+    /// It is invalid.
     Wrong(String),
-    /// It is right, and of a kind that outlast cannot run.
+    /// It is valid, but of a type that outlast does not support.
     Unsupported(String),
 }
 
 impl HookEntry {
-    /// Whether it is to forbid something when it fails.
+    /// Whether its failure must deny something.
     fn is_guard(&self, event: HookEvent) -> bool {
         self.fail_closed && event.objection() == ObjectionUse::Prevents
     }
@@ -275,13 +276,13 @@ impl HookEntry {
             let known = ["http", "mcp_tool", "prompt", "agent"].contains(&self.kind.as_str());
             let what = format!("hooks of type {:?}", self.kind);
             return Err(if known {
-                UnusableHook::Unsupported(format!("{what} are not supported; only \"command\" is"))
+                UnusableHook::Unsupported(format!("{what} are not supported; use \"command\""))
             } else {
-                UnusableHook::Wrong(format!("there are no {what}; write \"command\""))
+                UnusableHook::Wrong(format!("there are no {what}; use \"command\""))
             });
         }
         if self.condition.is_some() && !event.is_tool_event() {
-            let why = format!("`if` is for tools, so that this {} never runs", event.name());
+            let why = format!("`if` is for tool events, so this {} never runs", event.name());
             return Err(UnusableHook::Unsupported(why));
         }
         let Some(command) = self.command.filter(|command| !command.trim().is_empty()) else {
@@ -323,13 +324,13 @@ impl HookEntry {
         let Some(seconds) = self.timeout else { return Ok(usual) };
         let asked = Duration::try_from_secs_f64(seconds).ok().filter(|asked| !asked.is_zero());
         asked.map(|asked| asked.min(most)).ok_or_else(|| {
-            UnusableHook::Wrong(format!("a timeout of {seconds} s is none; give seconds above 0"))
+            UnusableHook::Wrong(format!("invalid timeout {seconds}; give seconds above 0"))
         })
     }
 }
 
 impl HookHandler {
-    /// The same for a run that is such an agent itself.
+    /// The same hook for a run that itself runs as such an agent.
     #[must_use]
     pub fn for_main_agent(mut self) -> Self {
         self.agent_type = None;
@@ -339,12 +340,12 @@ impl HookHandler {
         self
     }
 
-    /// Whether it forbids what it guards when it fails.
+    /// Whether its failure denies what it guards.
     pub(super) fn is_guard(&self) -> bool {
         self.fail_closed && self.event.objection() == ObjectionUse::Prevents
     }
 
-    /// Its command line and where it is from, for people and the model.
+    /// Its command line and source, for users and the model.
     pub(super) fn title(&self) -> String {
         let line = self.command.line();
         let line = match line.char_indices().nth(TITLE_MAX) {
@@ -354,7 +355,7 @@ impl HookHandler {
         format!("the hook `{line}` ({}: {})", self.source, self.place)
     }
 
-    /// Whether it would do the same as `other` for the same calls.
+    /// Whether it is the same command for the same calls as `other`.
     fn is_equivalent(&self, other: &Self) -> bool {
         let same_matcher = match (&self.matcher, &other.matcher) {
             (HookMatcher::All, HookMatcher::All) => true,
@@ -370,7 +371,7 @@ impl HookHandler {
     }
 }
 
-/// Whether a group holds a guard.
+/// Whether a group contains a fail-closed hook.
 fn has_guard(group: &Value) -> bool {
     let hooks = group.get("hooks").and_then(Value::as_array);
     hooks.is_some_and(|hooks| hooks.iter().any(|hook| hook["failClosed"] == true))

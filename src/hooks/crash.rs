@@ -1,4 +1,4 @@
-//! The log of hooks that failed: a run goes on without them, and nobody watches.
+//! The log file of failed hooks: an unattended run continues without them.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -15,10 +15,10 @@ use crate::secrets::Redactor;
 use super::answer::HookFailure;
 use super::config::HookHandler;
 
-/// Beyond this the log says nothing new, in bytes.
+/// The size limit of the log, in bytes.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// A file of JSON lines, one for each failure, which every run on this machine appends to.
+/// A JSON Lines file with one line for each failure; all runs on this machine append to it.
 #[derive(Clone, Debug)]
 pub struct CrashLog {
     path: PathBuf,
@@ -34,14 +34,14 @@ impl CrashLog {
         &self.path
     }
 
-    /// How many failures it tells of. None if it is anything but a regular file.
+    /// Counts the logged failures. 0 if it is not a regular file.
     pub fn count(&self) -> usize {
-        // Several runs at once may each have added a last line.
+        // Concurrent runs may each have appended a last line beyond the limit.
         let text = reading::read_regular(&self.path, 2 * BYTES_MAX).unwrap_or_default();
         text.split(|byte| *byte == b'\n').count() - 1
     }
 
-    /// Adds a failure, in one write, so that lines of several runs do not mix.
+    /// Appends a failure in one write, so that lines of concurrent runs do not mix.
     ///
     /// # Errors
     /// The system refuses, or the log is full.
@@ -56,7 +56,7 @@ impl CrashLog {
             DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         }
         let mut options = OpenOptions::new();
-        // A pipe would wait for a reader.
+        // Opening a pipe would block until it has a reader.
         options.append(true).create(true).mode(0o600).custom_flags(libc::O_NONBLOCK);
         let mut file = options.open(&self.path)?;
         let facts = file.metadata()?;
@@ -75,7 +75,7 @@ impl CrashLog {
         mask.redact_json(&mut line);
         let line = format!("{line}\n");
         if facts.len() + line.len() as u64 > BYTES_MAX {
-            return Err(io::Error::other("it is full; read it, and delete it"));
+            return Err(io::Error::other("it is full; read and delete it"));
         }
         file.write_all(line.as_bytes())
     }

@@ -1,6 +1,6 @@
-//! What hooks are told of, and what a hook can do about it.
+//! Hook events, and what a hook can decide for each.
 
-/// The moments at which hooks run (SPEC 14).
+/// The events at which hooks run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HookEvent {
     SessionStart,
@@ -17,18 +17,18 @@ pub enum HookEvent {
     Notification,
 }
 
-/// What the words of a hook that objects (exit code 2, or `decision: block`) are for.
+/// The effect of a blocking hook (exit code 2, or `decision: block`) on an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectionUse {
-    /// They keep it from happening.
+    /// It prevents the event.
     Prevents,
-    /// It has happened; the model is told.
+    /// The event has already happened; the reason is sent to the model.
     Informs,
-    /// Nothing: nobody waits for this hook's opinion.
+    /// It is ignored.
     Ignored,
 }
 
-/// Events of the same convention that never come up here. A hook for one of them is no mistake.
+/// Events of the same convention that outlast never emits. Hooks for them are not an error.
 const UNSUPPORTED: [&str; 18] = [
     "Setup",
     "UserPromptExpansion",
@@ -66,7 +66,7 @@ impl HookEvent {
         Self::Notification,
     ];
 
-    /// As settings and hooks write it.
+    /// The name in settings and in hook input.
     pub fn name(self) -> &'static str {
         match self {
             Self::SessionStart => "SessionStart",
@@ -88,7 +88,7 @@ impl HookEvent {
         Self::ALL.into_iter().find(|event| event.name() == name)
     }
 
-    /// Whether a tool call is what happens.
+    /// Whether the event is about a tool call.
     pub fn is_tool_event(self) -> bool {
         match self {
             Self::PreToolUse | Self::PostToolUse | Self::PostToolUseFailure => true,
@@ -104,7 +104,7 @@ impl HookEvent {
         }
     }
 
-    /// Whether it comes up in a sub-agent's work, and not only in the run's own.
+    /// Whether sub-agents emit the event too.
     pub(super) fn occurs_in_subagents(self) -> bool {
         match self {
             Self::PreToolUse
@@ -122,7 +122,7 @@ impl HookEvent {
         }
     }
 
-    /// Whether there is something that a matcher can be compared with.
+    /// Whether the event has a subject to compare matchers with.
     pub(super) fn has_subject(self) -> bool {
         match self {
             Self::UserPromptSubmit | Self::Stop => false,
@@ -139,7 +139,7 @@ impl HookEvent {
         }
     }
 
-    /// Whether what a hook prints as plain text is told to the model.
+    /// Whether plain text output of a hook is added to the model's context.
     pub(super) fn takes_plain_text(self) -> bool {
         matches!(self, Self::SessionStart | Self::UserPromptSubmit)
     }
@@ -161,7 +161,7 @@ impl HookEvent {
     }
 }
 
-/// Whether other programs of this convention know an event that outlast has no use for.
+/// Whether the convention has an event that outlast does not support.
 pub fn is_unsupported(name: &str) -> bool {
     UNSUPPORTED.contains(&name)
 }

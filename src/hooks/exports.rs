@@ -1,4 +1,5 @@
-//! What hooks of `SessionStart` export for later commands, by way of `CLAUDE_ENV_FILE`.
+//! The environment variables that `SessionStart` hooks export for later commands through
+//! `CLAUDE_ENV_FILE`.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -16,21 +17,21 @@ use super::follow::run_hook;
 /// The variable that names the file.
 pub(super) const VARIABLE: &str = "CLAUDE_ENV_FILE";
 
-/// More than this is not read, in bytes.
+/// The most bytes that are read from the file.
 const BYTES_MAX: u64 = 64 << 10;
 
-/// How long a shell may take to read it.
+/// The timeout of the shell that evaluates it.
 const SHELL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Runs what stands on its standard input, and prints what is exported then. What the last command
-/// of it returns says nothing; what is no script fails all the same.
+/// Evaluates standard input and prints the resulting environment. The status of its last command is
+/// ignored; a syntax error fails.
 const SCRIPT: &str = "eval \"$(cat)\n:\" > /dev/null || exit 1; exec /usr/bin/env -0";
 
-/// What every shell sets for itself.
+/// Variables that every shell sets for itself.
 const SHELL_VARIABLES: [&str; 5] = ["_", "OLDPWD", "PWD", "SHLVL", VARIABLE];
 
-/// A file for the hooks of one event, which nobody else may read or write, and which is gone
-/// before anything of the model's runs.
+/// A file for the hooks of one event. Only this user can read or write it, and it is deleted before
+/// any command of the model runs.
 pub(super) struct ExportFile(TempPath);
 
 impl ExportFile {
@@ -42,15 +43,15 @@ impl ExportFile {
         &self.0
     }
 
-    /// What was written into it.
+    /// Reads what the hooks wrote.
     ///
     /// # Errors
-    /// Why it cannot be used.
+    /// Why the content cannot be used.
     pub(super) fn read(&self) -> Result<String, String> {
         let broken = |error: io::Error| format!("it cannot be read: {error}");
         let facts = self.0.symlink_metadata().map_err(broken)?;
         if !facts.is_file() || facts.len() > BYTES_MAX {
-            return Err(format!("it is no file of at most {BYTES_MAX} bytes any more"));
+            return Err(format!("it was replaced, or is larger than {BYTES_MAX} bytes"));
         }
         let mut text = String::new();
         let file = std::fs::File::open(&self.0).map_err(broken)?;
@@ -59,10 +60,10 @@ impl ExportFile {
     }
 }
 
-/// The variables that differ once a shell with `environment` has run `text`.
+/// Evaluates `text` in a shell with `environment`, and returns the variables that changed.
 ///
 /// # Errors
-/// Why nothing is known of them.
+/// Why the variables are unknown.
 pub(super) async fn evaluate_exports(
     text: &str,
     (shell, cwd): (&Path, &Path),
@@ -81,7 +82,7 @@ pub(super) async fn evaluate_exports(
     let input = text.as_bytes().to_vec();
     let done = run_hook(supervisor, job, input, SHELL_TIMEOUT, cancel.child_token()).await;
     if done.end != HookEnd::Exited(0) || done.stdout.is_empty() {
-        let said = done.stderr.lines().next().unwrap_or("it says nothing");
+        let said = done.stderr.lines().next().unwrap_or("no message on stderr");
         return Err(format!("the shell that ran it failed: {said}"));
     }
     let known = |name: &str, value: &str| {

@@ -1,4 +1,4 @@
-//! One hook, from its start to its end.
+//! Runs one hook process, from its start to its end.
 
 use std::os::unix::process::ExitStatusExt;
 use std::pin::Pin;
@@ -18,22 +18,22 @@ use crate::process::{Job, RunningJob, Supervisor};
 use super::answer::{HookEnd, HookRun};
 use super::release::{Opening, Release};
 
-/// What is read of each stream of a hook, in bytes. The rest is thrown away.
+/// The most bytes kept of each output stream of a hook; the rest is discarded.
 const STREAM_BYTES_MAX: usize = 10_000_000;
 
 const CHUNK: usize = 16 << 10;
 
-/// How long what a hook printed last is still read once it has ended by itself. Nobody of its own
-/// is left to hold its pipes, so that only a busy machine can take so long.
+/// How long to read the remaining output after a hook has ended by itself. None of its processes is
+/// left to hold the pipes, so only a busy machine takes this long.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
-/// The same when it was ended, and has no say any more.
+/// The same when the hook was killed and its output does not count.
 const KILLED_DRAIN_MAX: Duration = Duration::from_millis(200);
 
-/// How long a hook has to end by itself once it is asked to.
+/// How long a hook has to end after SIGTERM.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Runs one hook to its end.
+/// Runs one hook until it ends.
 pub(super) async fn run_hook(
     supervisor: Supervisor,
     job: Job,
@@ -47,21 +47,21 @@ pub(super) async fn run_hook(
     }
 }
 
-/// A hook under way: told what happened, listened to, and bounded in time.
+/// A running hook: its input and output are piped, and its time is limited.
 pub(super) struct Following {
     running: RunningJob,
     exit: Pin<Box<dyn Future<Output = Option<ExitStatus>> + Send>>,
     streams: JoinSet<()>,
     out: StreamTail,
     err: StreamTail,
-    /// When it is ended.
+    /// The deadline.
     end: Instant,
 }
 
-/// What came of waiting for a hook.
+/// The outcome of waiting for a hook.
 pub(super) enum Awaited {
     Ended(HookRun),
-    /// It asked to run on in the background, so that it has no say.
+    /// It asked to run on in the background, so its output decides nothing.
     Released(Box<Following>),
 }
 
@@ -69,7 +69,7 @@ impl Following {
     /// Starts a hook.
     ///
     /// # Errors
-    /// It cannot be started: what is known of it then.
+    /// It cannot be started; the result then.
     pub(super) async fn begin(
         supervisor: &Supervisor,
         job: &Job,
@@ -89,7 +89,7 @@ impl Following {
         let mut streams = JoinSet::new();
         streams.spawn(async move {
             if let Some(mut stdin) = stdin {
-                // One that does not read what it is told has ended, or does not care.
+                // A hook that does not read its input has ended, or ignores it.
                 let _ = stdin.write_all(&input).await;
             }
         });
@@ -116,7 +116,7 @@ impl Following {
         Awaited::Ended(self.collect_output(ended).await)
     }
 
-    /// Waits until the hook ends, whatever it asks for.
+    /// Waits until the hook ends, even if it asks to run in the background.
     pub(super) async fn finish(mut self, cancel: &CancellationToken) -> HookRun {
         let ended = tokio::select! {
             biased;
@@ -127,18 +127,18 @@ impl Following {
         self.collect_output(ended).await
     }
 
-    /// What is known of it so far.
+    /// Returns the output so far.
     pub(super) fn output_so_far(&self, end: HookEnd) -> HookRun {
         HookRun { end, stdout: self.out.text(), stderr: self.err.text() }
     }
 
-    /// Ends a hook that did not end by itself, and reads what is left to read.
+    /// Kills a hook that has not ended by itself, and reads the remaining output.
     async fn collect_output(mut self, ended: Result<HookEnd, HookEnd>) -> HookRun {
         if ended.is_err() {
             self.running.terminate();
             let _ = tokio::time::timeout(GRACE, self.exit).await;
         }
-        // What it left behind would hold its pipes open.
+        // Leftover processes would hold the pipes open.
         self.running.end_leftovers().await;
         let drained = async { while self.streams.join_next().await.is_some() {} };
         let patience = if ended.is_ok() { DRAIN_MAX } else { KILLED_DRAIN_MAX };
@@ -148,7 +148,7 @@ impl Following {
     }
 }
 
-/// What was read of a stream so far.
+/// The beginning of an output stream, as read so far.
 #[derive(Clone, Debug, Default)]
 struct StreamTail {
     bytes: Arc<Mutex<Vec<u8>>>,
@@ -156,11 +156,11 @@ struct StreamTail {
 }
 
 impl StreamTail {
-    /// Reads to the end, and keeps what may be of use.
+    /// Reads to the end, keeping the first [`HEARD_MAX`] bytes.
     async fn read_all(self, pipe: Option<Receiver>) {
         let Some(mut pipe) = pipe else { return };
         let mut chunk = vec![0; CHUNK];
-        // What cannot be read has nothing more to say.
+        // A read error ends the stream.
         while let Ok(count @ 1..) = pipe.read(&mut chunk).await {
             {
                 let mut heard = self.bytes();
@@ -179,8 +179,8 @@ impl StreamTail {
         String::from_utf8_lossy(&self.bytes()).into_owned()
     }
 
-    /// Waits until it begins with a wish to run on in the background; for ever, once it begins with
-    /// anything else. Cancel-safe.
+    /// Waits until the output begins with a request to run in the background; never returns if it
+    /// begins with anything else. Cancel-safe.
     async fn wait_for_background_request(&self) -> Release {
         loop {
             let begun = Opening::classify(&self.bytes());

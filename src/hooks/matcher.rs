@@ -1,8 +1,8 @@
-//! Which tools, sources or reasons a hook is for.
+//! Hook matchers: the tools, sources or reasons that a hook applies to.
 
 use fancy_regex::{Regex, RegexBuilder};
 
-/// How far a pattern may go astray before it is given up.
+/// The backtracking limit of a pattern.
 const BACKTRACKS_MAX: usize = 100_000;
 
 /// The `matcher` of a group of hooks.
@@ -11,16 +11,16 @@ pub(super) enum HookMatcher {
     All,
     /// Any of these, exactly.
     Names(Vec<String>),
-    /// Whatever contains a match.
+    /// Anything that contains a match.
     Pattern(Box<Regex>),
 }
 
 impl HookMatcher {
-    /// Reads a matcher: empty or `*` for all; names with `|` or `,` between them; anything else is a
+    /// Parses a matcher: empty or `*` for all; names separated by `|` or `,`; anything else is a
     /// regular expression, which matches anywhere.
     ///
     /// # Errors
-    /// Why the expression is none.
+    /// Why the regular expression is invalid.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let is_name = |one: char| one.is_ascii_alphanumeric() || "_- ,|".contains(one);
         if text.is_empty() || text == "*" {
@@ -36,17 +36,17 @@ impl HookMatcher {
         }
     }
 
-    /// Whether it is for `subject`.
+    /// Whether it matches `subject`.
     ///
     /// # Errors
-    /// Why nobody can tell: whoever chose the subject may have led the pattern astray.
+    /// The pattern exceeded its backtracking limit; the subject may be chosen to cause that.
     pub(super) fn matches(&self, subject: &str) -> Result<bool, String> {
         match self {
             Self::All => Ok(true),
             Self::Names(names) => Ok(names.iter().any(|name| name == subject)),
-            Self::Pattern(regex) => regex
-                .is_match(subject)
-                .map_err(|error| format!("its matcher cannot tell whether it matches: {error}")),
+            Self::Pattern(regex) => {
+                regex.is_match(subject).map_err(|error| format!("its matcher failed: {error}"))
+            }
         }
     }
 }
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_pattern_that_explodes_nobody_can_tell() {
+    fn a_matcher_pattern_that_backtracks_too_much_is_an_error() {
         let evil = HookMatcher::parse("^(a|a)*(?=b)c$").unwrap();
         assert!(evil.matches(&"a".repeat(60)).is_err());
     }

@@ -1,4 +1,4 @@
-//! Hooks: the user's own programs, which are told what happens and may have a say in it.
+//! Hooks: the user's own programs, which are told about events and can block or change them.
 //!
 //! ```text
 //! settings ──► HookSettings ──► Hooks ──tell(Occasion)──► Verdict
@@ -6,7 +6,7 @@
 //!                              every hook: process ──► Performance ──judge──► Say | Mishap
 //! ```
 //!
-//! A hook that fails counts as one that is not there, unless it is a guard (`failClosed`).
+//! A hook that fails is ignored, unless it is a guard (`failClosed`).
 
 mod answer;
 mod config;

@@ -1,4 +1,4 @@
-//! What whoever watches is told of single hooks: that one begins, and how it ended.
+//! Progress reports about single hooks: start, and end with the outcome.
 
 use tokio::sync::mpsc::UnboundedSender;
 use uuid::Uuid;
@@ -8,19 +8,19 @@ use crate::secrets::{KnownSecrets, Redactor};
 use super::answer::{HookEnd, HookRun, truncate};
 use super::event::HookEvent;
 
-/// A hook begins, or is over.
+/// The start or the end of a hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HookProgress {
-    /// The same at its beginning and its end, and for no other hook.
+    /// Unique to this hook run; the same in both reports.
     pub id: String,
     pub event: HookEvent,
-    /// The event and what it is about: `PreToolUse:Bash`.
+    /// The event and its subject: `PreToolUse:Bash`.
     pub name: String,
-    /// How it ended, if it did.
+    /// How it ended; `None` in the first report.
     pub finished: Option<HookFinished>,
 }
 
-/// How a hook ended. Without the secrets of the run, and not endless.
+/// How a hook ended, with masked secrets and limited length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HookFinished {
     pub stdout: String,
@@ -33,12 +33,12 @@ pub struct HookFinished {
 pub enum HookOutcome {
     Success,
     Error,
-    /// The run was cut while it ran.
+    /// The run was cancelled while it ran.
     Cancelled,
 }
 
 impl HookOutcome {
-    /// As messages write it.
+    /// The name in messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Success => "success",
@@ -48,7 +48,7 @@ impl HookOutcome {
     }
 }
 
-/// The report on one hook, of which the first half is told.
+/// Reports one hook: sends the start at once, and the end exactly once.
 pub(super) struct HookReporter {
     news: HookProgress,
     receiver: Option<UnboundedSender<HookProgress>>,
@@ -99,14 +99,14 @@ impl HookReporter {
 
     fn send(&self, news: HookProgress) {
         if let Some(witness) = &self.receiver {
-            // Nobody listens once the run is over.
+            // The receiver is gone once the run is over.
             let _ = witness.send(news);
         }
     }
 }
 
 impl Drop for HookReporter {
-    /// One that is not waited for any more has been cut.
+    /// A report that is dropped without an end belongs to a cancelled hook.
     fn drop(&mut self) {
         if !self.is_finished {
             let (stdout, stderr) = (String::new(), String::new());

@@ -1,4 +1,4 @@
-//! The JSON that a hook prints. Pure.
+//! The JSON output of a hook. Pure.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::secrets::Redactor;
 use super::answer::{HookPermission, HookOutput, truncate};
 use super::event::{HookEvent, ObjectionUse};
 
-/// In so many places of a text an answer is looked for.
+/// The most positions of a text at which JSON is searched for.
 const ANSWERS_MAX: usize = 100;
 
 #[derive(Deserialize)]
@@ -41,10 +41,10 @@ struct HookSpecificOutput {
     suppress_original_prompt: bool,
 }
 
-/// Reads what a hook says as JSON.
+/// Parses the JSON output of a hook.
 ///
 /// # Errors
-/// Why it is not what a hook says.
+/// Why it is not valid hook output.
 pub(super) fn parse_output(event: HookEvent, text: &str, mask: &Redactor) -> Result<HookOutput, String> {
     let clipped = |text: &str| truncate(text, mask);
     let output: HookJson = serde_json::from_str(text).map_err(|error| error.to_string())?;
@@ -66,7 +66,7 @@ pub(super) fn parse_output(event: HookEvent, text: &str, mask: &Redactor) -> Res
         (Some("block" | "deny"), _) => {
             say.objection = Some(reason.unwrap_or_default());
         }
-        (Some(other), _) => return Err(format!("there is no decision {other:?}")),
+        (Some(other), _) => return Err(format!("unknown decision {other:?}")),
     }
     if let Some(specific) = output.specific {
         specific.apply_to(&mut say, event, clipped)?;
@@ -89,16 +89,16 @@ impl HookSpecificOutput {
         let permission = match self.permission_decision.as_deref() {
             None => None,
             Some("allow") => Some(HookPermission::Allow),
-            // With nobody to defer to, it is asked of nobody.
+            // There is no permission dialog to defer to, so this counts as `ask`.
             Some("ask" | "defer") => Some(HookPermission::Ask),
             Some("deny") => Some(HookPermission::Deny),
-            Some(other) => return Err(format!("there is no permissionDecision {other:?}")),
+            Some(other) => return Err(format!("unknown permissionDecision {other:?}")),
         };
         if let Some(permission) = permission {
             say.permission = Some((permission, why));
         }
         if self.updated_input.as_ref().is_some_and(|input| !input.is_object()) {
-            return Err("updatedInput is no object".to_owned());
+            return Err("updatedInput is not an object".to_owned());
         }
         say.input = self.updated_input;
         say.output = self.updated_tool_output.or(self.updated_mcp_tool_output);
@@ -109,8 +109,8 @@ impl HookSpecificOutput {
     }
 }
 
-/// Whether plain text has words in it that were to be heard: a program that prints a line of its own
-/// before its answer has not answered. Where text is for the model, only an answer counts as one.
+/// Whether plain text contains misplaced JSON: a program that prints a line of its own before its
+/// JSON has not decided anything. For events with plain text output, only hook JSON counts.
 pub(super) fn has_misplaced_json(event: HookEvent, out: &str) -> bool {
     let text_counts = event.takes_plain_text();
     let is_answer = |text: &str| {

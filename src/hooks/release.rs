@@ -1,35 +1,35 @@
-//! A hook that asks to run on in the background: `{"async": true}` is the first that it prints. Pure.
+//! Hooks that ask to run on in the background: `{"async": true}` as their first output. Pure.
 
 use std::time::Duration;
 
 use serde_json::{Deserializer, Value};
 
-/// No hook may ask for more time in the background.
+/// The longest time that a hook may request in the background.
 const LIMIT_MAX: Duration = Duration::from_hours(1);
 
-/// What is longer is no such wish, in bytes.
+/// The longest request, in bytes.
 const OPENING_MAX: usize = 4 << 10;
 
-/// The wish to run on in the background.
+/// A request to run on in the background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Release {
-    /// How long, from then on. `None`: as long as it may run anyway.
+    /// The time limit from then on. `None`: the configured timeout stays.
     pub(super) limit: Option<Duration>,
 }
 
-/// How the output of a hook begins.
+/// The beginning of a hook's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opening {
-    /// With the wish to run on in the background.
+    /// A request to run on in the background.
     Release(Release),
-    /// With anything else.
+    /// Anything else.
     Other,
-    /// More of it must be read to tell.
+    /// Not enough output yet to decide.
     Incomplete,
 }
 
 impl Opening {
-    /// Judges the beginning of what a hook prints.
+    /// Classifies the beginning of a hook's output.
     pub(super) fn classify(output: &[u8]) -> Self {
         let output = output.strip_prefix(b"\xef\xbb\xbf").unwrap_or(output).trim_ascii_start();
         let begins = output.first().is_none_or(|first| *first == b'{');
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_object_that_says_so_first_is_a_wish_to_run_on() {
+    fn only_a_leading_async_object_requests_the_background() {
         let release = |millis: Option<u64>| {
             Opening::Release(Release { limit: millis.map(Duration::from_millis) })
         };

@@ -1,4 +1,4 @@
-//! Runs the hooks of an event side by side, each within its time.
+//! Runs the hooks of an event in parallel, each with its timeout.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -21,13 +21,13 @@ use super::news::{HookProgress, HookReporter};
 use super::scene::HookEnvironment;
 use super::verdict::HookDecision;
 
-/// What happened.
+/// An event with its subject and fields.
 #[derive(Clone, Debug)]
 pub struct HookOccasion {
     pub event: HookEvent,
-    /// What matchers are compared with: the tool, the source, the reason; empty if nothing is.
+    /// What matchers are compared with: the tool, the source, the reason; empty if there is none.
     pub subject: String,
-    /// What hooks of this event are told beside the common fields.
+    /// Input fields of this event, beside the common ones.
     pub fields: Map<String, Value>,
 }
 
@@ -37,11 +37,11 @@ pub struct Hooks {
     handlers: Vec<HookHandler>,
     environment: HookEnvironment,
     past_failures: usize,
-    /// The sub-agent whose hooks they are, if they are not the run's own.
+    /// The sub-agent that these hooks belong to. `None`: the run itself.
     agent: Option<HookAgent>,
-    /// Where to tell of each hook that begins and ends.
+    /// Receives a report when a hook starts and when it ends.
     progress: Option<UnboundedSender<HookProgress>>,
-    /// Once the run ends, so may hooks that nobody waits for.
+    /// Cancelled when the run ends: background hooks that are killed then have not failed.
     run_ended: CancellationToken,
 }
 
@@ -53,79 +53,79 @@ struct HookAgent {
 }
 
 impl Hooks {
-    /// Looks into the crash log.
+    /// Counts the failures in the crash log.
     pub fn new(handlers: Vec<HookHandler>, environment: HookEnvironment) -> Self {
         let past_failures = environment.log.count();
         let run_ended = CancellationToken::new();
         Self { handlers, environment, past_failures, agent: None, progress: None, run_ended }
     }
 
-    /// The same hooks for a sub-agent, `kind` being its type. They are told whose calls they see;
-    /// of its beginning and its end, `SubagentStart` and `SubagentStop` hear.
+    /// The same hooks for a sub-agent of type `kind`. Their input names the sub-agent; its start
+    /// and end are the events `SubagentStart` and `SubagentStop`.
     #[must_use]
     pub fn for_agent(&self, id: &str, kind: &str, transcript: PathBuf) -> Self {
         let agent = HookAgent { id: id.to_owned(), kind: kind.to_owned(), transcript };
         Self { agent: Some(agent), past_failures: 0, ..self.clone() }
     }
 
-    /// The same hooks, with somebody who is told of each that begins and ends.
+    /// The same hooks, with a receiver for progress reports.
     #[must_use]
     pub fn with_progress(self, witness: UnboundedSender<HookProgress>) -> Self {
         Self { progress: Some(witness), ..self }
     }
 
-    /// The event that says that the work begins: a run's, or a sub-agent's.
+    /// The event for the start of the work: of the run, or of a sub-agent.
     pub fn start_event(&self) -> HookEvent {
         if self.agent.is_some() { HookEvent::SubagentStart } else { HookEvent::SessionStart }
     }
 
-    /// The event that asks whether the work may end: a run's, or a sub-agent's.
+    /// The event that can prevent the end of the work: of the run, or of a sub-agent.
     pub fn stop_event(&self) -> HookEvent {
         if self.agent.is_some() { HookEvent::SubagentStop } else { HookEvent::Stop }
     }
 
-    /// The type of the sub-agent whose hooks they are.
+    /// The type of the sub-agent that these hooks belong to.
     pub fn agent_type(&self) -> Option<&str> {
         self.agent.as_ref().map(|agent| agent.kind.as_str())
     }
 
-    /// The run ends, and whatever it started is about to be killed: hooks that nobody waits for do
-    /// not fail by that. A sub-agent's end is no such end.
+    /// Marks the end of the run: background hooks are about to be killed, which is not a failure.
+    /// Does nothing for a sub-agent.
     pub fn mark_run_ended(&self) {
         if self.agent.is_none() {
             self.run_ended.cancel();
         }
     }
 
-    /// How many failures the crash log told of when this began.
+    /// How many failures the crash log held when the run began.
     pub fn past_failures(&self) -> usize {
         self.past_failures
     }
 
-    /// Whether any hook is there for an event at all.
+    /// Whether any hook is configured for an event.
     pub fn has_hooks_for(&self, event: HookEvent) -> bool {
         self.is_relevant(event) && self.applicable_hooks().any(|handler| handler.event == event)
     }
 
-    /// Those that are for the run, or for the sub-agent, whose hooks they are.
+    /// The hooks that apply to the run, or to this sub-agent.
     fn applicable_hooks(&self) -> impl Iterator<Item = &HookHandler> {
         let kind = self.agent_type();
         self.handlers.iter().filter(move |it| it.agent_type.is_none() || it.agent_type.as_deref() == kind)
     }
 
-    /// Whether an event of this kind is one of the run's, or of the sub-agent's, at all.
+    /// Whether the event occurs for the run, or for a sub-agent.
     fn is_relevant(&self, event: HookEvent) -> bool {
         self.agent.is_none() || event.occurs_in_subagents()
     }
 
-    /// What the crash log tells of.
+    /// The crash log.
     pub fn log(&self) -> &CrashLog {
         &self.environment.log
     }
 
-    /// Tells the hooks what happened, and what they want. `covers` says whether a permission rule
-    /// covers the call that it is about. Never fails: a hook that does is as good as none, unless
-    /// it is a guard.
+    /// Runs the hooks of an event and returns their combined decision. `covers` returns whether a
+    /// permission rule covers the tool call. Never fails: a failed hook is ignored, unless it is a
+    /// guard.
     pub async fn run(
         &self,
         occasion: &HookOccasion,
@@ -142,12 +142,12 @@ impl Hooks {
         let path = file.as_ref().and_then(|file| file.as_ref().ok()).map(ExportFile::path);
         let performances = self.run_parallel(&handlers, (&occasion.subject, &input), path, cancel).await;
         if cancel.is_cancelled() {
-            // Nothing was wrong with them, and nobody listens any more.
+            // The hooks are not at fault, and the result is no longer needed.
             return cancelled_decision(&handlers, &performances);
         }
         let mask = self.environment.mask();
         for (handler, performance) in handlers.into_iter().zip(performances) {
-            // One that nobody waited for has no say.
+            // A background hook decides nothing.
             let Some(performance) = performance else { continue };
             verdict.ran += 1;
             let judged = interpret_result(occasion.event, &performance, &mask);
@@ -168,8 +168,8 @@ impl Hooks {
         verdict
     }
 
-    /// The hooks that something is for. A guard is for whatever its matcher goes astray over: whoever
-    /// can name a tool must not get past it by that.
+    /// Selects the hooks that apply. A guard also applies when its matcher fails: a tool name
+    /// chosen to break the pattern must not get past it.
     fn matching_hooks(
         &self,
         occasion: &HookOccasion,
@@ -193,10 +193,10 @@ impl Hooks {
         concerned
     }
 
-    /// The variables that differ once a shell with `environment` has run what hooks wrote for it.
+    /// Returns the variables that change when a shell with `environment` evaluates the exports.
     ///
     /// # Errors
-    /// Why nothing is known of them.
+    /// Why the variables are unknown.
     pub async fn exports(
         &self,
         text: &str,
@@ -208,8 +208,7 @@ impl Hooks {
         evaluate_exports(text, (shell, &self.environment.cwd), environment, supervisor, cancel).await
     }
 
-    /// What is to be made of it when our own code broke down before the hooks were heard: no guard
-    /// has agreed.
+    /// The decision when outlast itself crashed before the hooks had run: guards deny.
     pub fn decision_after_crash(&self, event: HookEvent) -> HookDecision {
         let mut verdict = HookDecision::default();
         for handler in self.applicable_hooks().filter(|handler| handler.event == event) {
@@ -218,11 +217,11 @@ impl Hooks {
         verdict
     }
 
-    /// A hook has failed, and has no say unless it is a guard.
+    /// Handles a failed hook: it is ignored, unless it is a guard.
     fn handle_failure(&self, handler: &HookHandler, mishap: HookFailure, verdict: &mut HookDecision) {
         if handler.is_guard() {
             let why = format!(
-                "the guard `{}` failed ({}), and what it guards is forbidden then",
+                "the guard `{}` failed ({}), so the action is denied",
                 handler.command.line(),
                 mishap.detail
             );
@@ -231,13 +230,13 @@ impl Hooks {
         self.record_failure(handler, mishap, verdict);
     }
 
-    /// Sees to it that people hear of something that went wrong.
+    /// Records a failure in the crash log and in the decision.
     fn record_failure(&self, handler: &HookHandler, mishap: HookFailure, verdict: &mut HookDecision) {
         self.environment.log_failure(handler, &mishap);
         verdict.failures.push((handler.command.line(), mishap));
     }
 
-    /// Runs them side by side; in the order of the settings, what they did.
+    /// Runs hooks in parallel. Returns their results in the order of the settings.
     async fn run_parallel(
         &self,
         handlers: &[&HookHandler],
@@ -279,7 +278,7 @@ impl Hooks {
                 }
             }
         };
-        // Those still running are ended when they are dropped.
+        // Hooks that are still running are killed when they are dropped.
         let in_time = tokio::time::timeout(budget, all).await.is_ok();
         let unheard = match (cancel.is_cancelled(), in_time) {
             (true, _) => HookEnd::Cancelled,
@@ -297,7 +296,7 @@ impl Hooks {
         Background { environment: scene, handler, run_ended: self.run_ended.clone() }
     }
 
-    /// Tells whoever watches that a hook begins.
+    /// Reports the start of a hook.
     fn report_start(&self, event: HookEvent, subject: &str) -> HookReporter {
         HookReporter::begin(event, subject, self.progress.clone(), &self.environment.secrets)
     }
@@ -318,18 +317,18 @@ impl Hooks {
             cwd: self.environment.cwd.clone(),
             environment: self.environment.environment.clone(),
             input: true,
-            // It is the user's own program, and may do what the user may.
+            // It is the user's own program, with the user's own rights.
             landlock: None,
         }
     }
 
-    /// A word of a command line that no shell sees.
+    /// Expands an argument that no shell sees.
     fn expand_project_dir(&self, word: &str) -> OsString {
         let project = self.environment.cwd.to_string_lossy();
         word.replace("${CLAUDE_PROJECT_DIR}", &project).into()
     }
 
-    /// What a hook reads from its standard input.
+    /// The JSON that a hook reads from standard input.
     fn input(&self, occasion: &HookOccasion) -> Vec<u8> {
         let scene = &self.environment;
         let mut input = json!({
@@ -353,7 +352,8 @@ impl Hooks {
     }
 }
 
-/// What becomes of a hook that runs where it has no say: failures are logged, unless they are ours.
+/// Follows a hook in the background, where only its failures are logged, unless outlast caused
+/// them.
 struct Background {
     environment: HookEnvironment,
     handler: HookHandler,
@@ -361,7 +361,7 @@ struct Background {
 }
 
 impl Background {
-    /// Waits for a hook, or for its wish to run on in the background, where it is followed then.
+    /// Waits for a hook to end, or to ask for the background, where it is followed then.
     async fn follow(self, following: Following, stop: &CancellationToken) -> HookRun {
         match following.wait(stop).await {
             Awaited::Ended(performance) => performance,
@@ -383,13 +383,13 @@ impl Background {
     }
 }
 
-/// Whether hooks may export something for later commands. After a summary those of the model may be
-/// running, and could write there.
+/// Whether hooks get an export file. After a compaction, commands of the model may be running and
+/// could write to it.
 fn offers_exports(occasion: &HookOccasion) -> bool {
     occasion.event == HookEvent::SessionStart && occasion.subject != "compact"
 }
 
-/// What is left to say of hooks when the run is cut off: which of them were.
+/// The decision of a cancelled event: only which hooks were cancelled.
 fn cancelled_decision(handlers: &[&HookHandler], performances: &[Option<HookRun>]) -> HookDecision {
     let mut verdict = HookDecision::default();
     for (handler, performance) in handlers.iter().zip(performances) {
@@ -402,7 +402,7 @@ fn cancelled_decision(handlers: &[&HookHandler], performances: &[Option<HookRun>
     verdict
 }
 
-/// How long the hooks of an event may take together: twice the longest of their limits (SPEC 14).
+/// The time limit of all hooks of an event: twice the longest of their timeouts.
 fn time_limit(handlers: &[&HookHandler]) -> Duration {
     handlers.iter().map(|handler| handler.timeout).max().unwrap_or_default() * 2
 }

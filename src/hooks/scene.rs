@@ -1,4 +1,4 @@
-//! What hooks are run with.
+//! The environment that hooks run in.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,32 +10,32 @@ use super::answer::HookFailure;
 use super::config::HookHandler;
 use super::crash::CrashLog;
 
-/// What all hooks of a run are told, and what they are run with.
+/// What all hooks of a run have in common: input fields, environment, supervisor.
 #[derive(Clone, Debug)]
 pub struct HookEnvironment {
     pub session_id: String,
-    /// The session's journal, whether or not it is kept.
+    /// The session's journal, whether or not it is written.
     pub transcript: PathBuf,
     pub cwd: PathBuf,
     pub permission_mode: String,
-    /// All variables of a hook.
+    /// The complete environment of a hook.
     pub environment: Vec<(OsString, OsString)>,
     pub log: CrashLog,
-    /// What must not stand in it.
+    /// Secrets to mask in the log.
     pub secrets: KnownSecrets,
     /// Runs scripts.
     pub shell: PathBuf,
-    /// Starts hooks, and sees to it that nothing of them is left.
+    /// Starts hooks, and kills their descendants when they end.
     pub supervisor: Supervisor,
 }
 
 impl HookEnvironment {
-    /// Writes down that a hook failed. Without a log the result still tells of it.
+    /// Logs a failed hook. Errors are ignored: the result reports the failure as well.
     pub(super) fn log_failure(&self, handler: &HookHandler, mishap: &HookFailure) {
         let _ = self.log.add(handler, mishap, &self.session_id, &self.mask());
     }
 
-    /// Hides what must not be printed or stored.
+    /// Masks secrets in printed or stored texts.
     pub(super) fn mask(&self) -> Redactor {
         Redactor::new(self.secrets.clone())
     }

@@ -1,41 +1,41 @@
-//! What all hooks of one event want together. Pure.
+//! Combines the decisions of all hooks of one event. Pure.
 
 use serde_json::Value;
 
 use super::answer::{HookFailure, HookPermission, HookOutput};
 
-/// What the hooks of one event want, in the order of the settings.
+/// The combined decision of the hooks of one event, in the order of the settings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HookDecision {
-    /// How many hooks were told.
+    /// How many hooks ran.
     pub ran: u32,
-    /// The whole run is to stop, and why.
+    /// The whole run must stop, for this reason.
     pub halt: Option<String>,
-    /// Somebody objects, and why.
+    /// A hook blocked the event, for this reason.
     pub objection: Option<String>,
-    /// The strictest word on a tool call, with the reasons of those who said it.
+    /// The strictest permission for the tool call, with the reasons of the hooks that returned it.
     pub permission: Option<(HookPermission, String)>,
-    /// The tool call's input is to be this one.
+    /// Replaces the tool call's input.
     pub input: Option<Value>,
-    /// The tool's output is to be this one.
+    /// Replaces the tool's output.
     pub output: Option<Value>,
     /// For the model.
     pub context: Vec<String>,
-    /// For people.
+    /// For the user.
     pub messages: Vec<String>,
-    /// The user's words are to be left out: what the hooks say stands for them.
+    /// Whether the user's prompt is left out, in favour of the hooks' context.
     pub hides_prompt: bool,
     /// Hooks that failed, by their command lines.
     pub failures: Vec<(String, HookFailure)>,
-    /// What they wrote for a shell to export, or why that has no effect.
+    /// What they wrote for a shell to export, or why that is ignored.
     pub exports: Option<Result<String, String>>,
-    /// Hooks that were ended with the run, by their command lines.
+    /// Hooks that were cancelled with the run, by their command lines.
     pub cancelled: Vec<String>,
 }
 
 impl HookDecision {
-    /// Adds what one hook wants. What it says about the same thing as an earlier one: denials beat
-    /// questions, questions beat permissions, and of two new inputs the later one counts.
+    /// Adds the decision of one hook. Of several: deny beats ask, ask beats allow, and a later
+    /// input replaces an earlier one.
     pub(super) fn add(&mut self, say: HookOutput) {
         let HookOutput { stop_run: halt, objection, permission, input, output, context, message, hides_prompt } =
             say;
@@ -59,8 +59,7 @@ impl HookDecision {
         self.hides_prompt |= hides_prompt;
     }
 
-    /// Adds what the hooks hold against the same call under another name: they may forbid it, and
-    /// nothing else.
+    /// Adds the hooks' decision on the same call under another tool name: it can only deny.
     pub fn restrict(&mut self, other: Self) {
         append_reason(&mut self.halt, other.halt);
         append_reason(&mut self.objection, other.objection);
@@ -69,20 +68,20 @@ impl HookDecision {
         }
     }
 
-    /// Why a tool call must not happen, if it must not.
+    /// The reason why a tool call is denied, if it is.
     pub fn denial(&self) -> Option<&str> {
         let denied = self.permission.as_ref().filter(|(word, _)| *word == HookPermission::Deny);
         self.objection.as_deref().or(denied.map(|(_, why)| why.as_str()))
     }
 
-    /// Whether no hook keeps a tool call from happening.
+    /// Whether no hook blocks the tool call.
     pub fn allows(&self) -> bool {
         let asks = self.permission.as_ref().is_some_and(|(word, _)| *word == HookPermission::Ask);
         self.halt.is_none() && self.denial().is_none() && !asks
     }
 }
 
-/// Adds words, on a line of their own, unless they were said already.
+/// Appends a reason on its own line, unless it is already there.
 fn append_reason(all: &mut Option<String>, more: Option<String>) {
     let Some(more) = more else { return };
     match all {
@@ -107,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_strictest_word_counts_whoever_says_it_first() {
+    fn the_strictest_hook_permission_wins_in_any_order() {
         use HookPermission::{Allow, Ask, Deny};
         let orders =
             [[Allow, Ask, Deny], [Deny, Ask, Allow], [Ask, Deny, Allow], [Deny, Allow, Ask]];
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_of_the_same_word_are_kept_once_each() {
+    fn hook_decision_keeps_each_reason_once() {
         let mut verdict = HookDecision::default();
         for why in ["one", "two", "one", ""] {
             verdict.add(word(HookPermission::Deny, why));
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_inputs_the_later_counts_and_a_silent_hook_changes_nothing() {
+    fn a_later_hook_input_wins_and_a_silent_hook_changes_nothing() {
         let mut verdict = HookDecision::default();
         for input in [Some(json!({ "a": 1 })), Some(json!({ "a": 2 })), None] {
             verdict.add(HookOutput { input, ..HookOutput::default() });
@@ -146,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_under_another_name_only_forbids() {
+    fn a_hook_decision_for_an_alias_can_only_deny() {
         let mut verdict = HookDecision::default();
         let mut other = HookDecision::default();
         other.add(HookOutput {
@@ -165,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_continue_false_stops_the_run_even_without_a_reason() {
+    fn continue_false_stops_the_run_even_without_a_reason() {
         let mut verdict = HookDecision::default();
         verdict.add(HookOutput { stop_run: Some(String::new()), ..HookOutput::default() });
         verdict.add(HookOutput::default());

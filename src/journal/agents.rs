@@ -1,10 +1,10 @@
-//! The journals of sub-agents: a file each, beside the session's, and the truth of what they did
-//! and spent.
+//! The journals of sub-agents: one file for each, beside the session's journal. They hold what the
+//! sub-agents did and spent.
 //!
 //! ```text
 //! <session id>.jsonl
-//! <session id>/subagents/agent-a1.jsonl      as the session's, each message marked as aside
-//! <session id>/subagents/agent-a1.meta.json  whose it is, and which process started it
+//! <session id>/subagents/agent-a1.jsonl      as the session's, each message marked as sidechain
+//! <session id>/subagents/agent-a1.meta.json  its type and parent, and the process that started it
 //! ```
 
 use std::collections::BTreeSet;
@@ -28,13 +28,13 @@ use super::redact::Redaction;
 use super::sums::{SessionTotals, worst_case};
 use super::writer::JournalWriter;
 
-/// How much of an agent's last words is told, in characters.
+/// How much of an agent's final text is passed to the model, in characters.
 const FINAL_TEXT_MAX: usize = 2_000;
 
-/// When no more is told of the agents of a call, in bytes.
+/// The length of a note about sub-agents after which further agents are left out, in bytes.
 const DESCRIPTION_MAX: usize = 20_000;
 
-/// Where a session keeps the journals of its sub-agents.
+/// The location of a session's sub-agent journals.
 #[derive(Clone, Debug)]
 pub struct SubagentJournal {
     folder: PathBuf,
@@ -44,7 +44,7 @@ pub struct SubagentJournal {
     epoch: u64,
 }
 
-/// A sub-agent that begins.
+/// The header of a new sub-agent journal.
 #[derive(Clone, Debug)]
 pub struct SubagentHeader<'a> {
     pub id: &'a str,
@@ -56,14 +56,14 @@ pub struct SubagentHeader<'a> {
     pub parent: Option<&'a str>,
     pub model: &'a str,
     pub background: bool,
-    /// Of which it is the second try.
+    /// The sub-agent that it retries.
     pub retries: Option<&'a str>,
     pub limits: &'a Limits,
     /// Values that must never reach the disk.
     pub redact: Vec<String>,
 }
 
-/// Who a sub-agent is.
+/// The metadata file of a sub-agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct SubagentMeta {
@@ -77,11 +77,11 @@ struct SubagentMeta {
     background: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     retries: Option<String>,
-    /// Which process of the session started it, counted from 1.
+    /// The number of the process that started it, counted from 1 within the session.
     epoch: u64,
 }
 
-/// What is known of a sub-agent of an earlier process.
+/// A sub-agent of an earlier process, as read from its journal.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PastAgent {
     pub id: String,
@@ -92,25 +92,25 @@ pub struct PastAgent {
     /// The sub-agent that started it. `None`: the run itself.
     pub parent: Option<String>,
     pub background: bool,
-    /// Of which it was the second try.
+    /// The sub-agent that it retried.
     pub retries: Option<String>,
     pub model: String,
     pub(super) epoch: u64,
     /// What it used and spent.
     pub sums: SessionTotals,
     pub tool_calls: u32,
-    /// Why it ended. `None`: its process ended first.
+    /// Why it ended. `None`: its process ended without recording it.
     pub ended: Option<StopReason>,
     /// The tools that ran without an error, a line each.
     finished: Vec<String>,
-    /// Those that had begun, and of which nothing more is known.
+    /// The tools that were started without a recorded outcome.
     unknown: Vec<String>,
-    /// What it said last.
+    /// Its final text.
     text: String,
 }
 
 impl SubagentJournal {
-    /// The highest number that a sub-agent of the session has.
+    /// The highest sub-agent number of the session.
     pub fn highest_number(&self) -> u32 {
         let number = |path: &PathBuf| {
             let name = path.file_name()?.to_str()?.strip_prefix("agent-a")?;
@@ -121,7 +121,7 @@ impl SubagentJournal {
 }
 
 impl Journal {
-    /// Where journals of sub-agents are kept; `None` where the session's own is not.
+    /// Returns the location of sub-agent journals; `None` if the session has no journal.
     pub fn subagent_journals(&self) -> Option<SubagentJournal> {
         let JournalSink::File(_) = &self.sink else { return None };
         Some(SubagentJournal {
@@ -133,7 +133,7 @@ impl Journal {
         })
     }
 
-    /// Begins the journal of a sub-agent. One that cannot be written is lost, and says so.
+    /// Starts the journal of a sub-agent. If it cannot be written, the journal reports itself lost.
     pub fn create_subagent(nest: &SubagentJournal, newcomer: &SubagentHeader<'_>) -> Self {
         let path = nest.folder.join(format!("agent-{}.jsonl", newcomer.id));
         let file = match create_files(nest, newcomer, &path) {
@@ -166,7 +166,7 @@ impl Journal {
     }
 }
 
-/// Who it is comes first: what it spends must be found again by whoever goes on.
+/// Writes the metadata first: a resume must be able to find the sub-agent's spending.
 fn create_files(nest: &SubagentJournal, newcomer: &SubagentHeader<'_>, path: &Path) -> io::Result<File> {
     DirBuilder::new().recursive(true).mode(0o700).create(&nest.folder)?;
     let meta = SubagentMeta {
@@ -194,7 +194,7 @@ fn folder_of(journal: &Path) -> PathBuf {
     journal.with_extension("").join("subagents")
 }
 
-/// All sub-agents that the session of this journal had.
+/// Reads all sub-agents of the session of this journal.
 pub(super) fn read_subagents(journal: &Path) -> Vec<PastAgent> {
     let metas = entries(&folder_of(journal)).into_iter().filter(|path| {
         path.file_name().and_then(|name| name.to_str()).is_some_and(|it| it.ends_with(".meta.json"))
@@ -204,7 +204,7 @@ pub(super) fn read_subagents(journal: &Path) -> Vec<PastAgent> {
     traces
 }
 
-/// What is known of one. A journal that is not there, or not whole, tells as far as it goes.
+/// Reads one sub-agent. A missing or damaged journal yields what can be read.
 fn read_subagent(meta: &Path) -> Option<PastAgent> {
     let meta_bytes = fs::read(meta).ok()?;
     let known: SubagentMeta = serde_json::from_slice(&meta_bytes).ok()?;
@@ -251,15 +251,15 @@ fn read_subagent(meta: &Path) -> Option<PastAgent> {
     Some(agent)
 }
 
-/// Adds what sub-agents spent that were started by the process of that number, or later.
+/// Adds the spending of sub-agents that were started by process number `since` or later.
 pub(super) fn add_spending(agents: &[PastAgent], sums: &mut SessionTotals, since: u64) {
     for agent in agents.iter().filter(|agent| agent.epoch >= since) {
         sums.add_subagent(&agent.sums);
     }
 }
 
-/// What is told of a call whose outcome is unknown, and of the sub-agents that it started, their
-/// own included.
+/// Describes to the model a call whose outcome is unknown, with the sub-agents that it started and
+/// their descendants.
 pub(super) fn describe_call(agents: &[PastAgent], call: &str, mut text: String) -> String {
     let first = agents.iter().filter(|agent| agent.call == call && agent.parent.is_none());
     let mut kin: Vec<&PastAgent> = first.collect();
@@ -271,7 +271,7 @@ pub(super) fn describe_call(agents: &[PastAgent], call: &str, mut text: String) 
     }
     for agent in kin {
         if text.len() > DESCRIPTION_MAX {
-            text.push_str("\nIt had more agents below it: their journals tell of them.");
+            text.push_str("\nIt had more sub-agents; see their journals.");
             break;
         }
         text.push('\n');
@@ -281,7 +281,7 @@ pub(super) fn describe_call(agents: &[PastAgent], call: &str, mut text: String) 
 }
 
 impl PastAgent {
-    /// Takes in a record. Takes and returns what a call that is under way may cost at most.
+    /// Applies a record. Takes and returns the worst-case cost of the call in flight.
     fn apply(&mut self, record: JournalRecord, in_flight: Money) -> Money {
         match record {
             JournalRecord::Spend { cost, usage, model, unsettled: true } => {
@@ -306,16 +306,16 @@ impl PastAgent {
         Money::ZERO
     }
 
-    /// What the model is told of one whose report it never read.
+    /// Describes a sub-agent whose report the model never received.
     pub fn describe(&self) -> String {
         let (id, kind) = (&self.id, &self.kind);
         let mut text = match self.ended {
             None => {
-                format!("The agent {id} ({kind}) was lost with the process that it was part of.")
+                format!("The agent {id} ({kind}) was lost with its process.")
             }
             Some(reason) => {
                 let reason = reason.name();
-                format!("The agent {id} ({kind}) had come to its end before that: {reason}.")
+                format!("The agent {id} ({kind}) had ended before that: {reason}.")
             }
         };
         if self.finished.is_empty() {
@@ -331,7 +331,7 @@ impl PastAgent {
         }
         if !self.text.trim().is_empty() {
             let words: String = self.text.trim().chars().take(FINAL_TEXT_MAX).collect();
-            text.push_str("\nIts last words:\n");
+            text.push_str("\nIts final text:\n");
             text.push_str(&words);
         }
         text

@@ -1,4 +1,4 @@
-//! What a session was started with: its contract and its first prompt.
+//! The contract and the first prompt that a session was started with.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,24 +11,24 @@ use super::entry::{JournalRecord, LineChecksum, check_seal};
 use super::redact::Redaction;
 use super::{JournalError, SessionFolder, SessionId};
 
-/// How much of a prompt is kept to name it by, in characters.
+/// How much of a prompt is kept as a title, in characters.
 const BEGINNING_CHARS: usize = 60;
 
-/// The limits, demands and rules of a session, as its journal keeps them. What each term means is
-/// the settings' business.
+/// The limits, acceptance checks and rules of a session, as stored in its journal. The settings
+/// module defines their meaning.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Contract {
     /// The version of the terms.
     pub version: u32,
-    /// The value of each term by its name. `null`: the session has no such limit or rule.
+    /// The value of each term by name. `null`: the session has no such limit or rule.
     pub terms: Map<String, Value>,
-    /// The terms that held a secret. The journal has them without it.
+    /// The terms that held a secret, which the journal stores without it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub redacted: Vec<String>,
 }
 
 impl Contract {
-    /// The same contract as it may be written to the disk.
+    /// The contract with secrets removed, as it may be written to disk.
     pub(super) fn redacted_by(&self, redaction: &Redaction) -> Self {
         let mut contract = self.clone();
         for (name, value) in &mut contract.terms {
@@ -40,7 +40,7 @@ impl Contract {
     }
 }
 
-/// The prompt that a session was started with: enough to recognize it, and to name it.
+/// The first prompt of a session: a hash to recognise it, and a title.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirstPrompt {
     /// In hexadecimal digits.
@@ -50,7 +50,7 @@ pub struct FirstPrompt {
 }
 
 impl FirstPrompt {
-    /// Describes a prompt. White space around it does not count.
+    /// Describes a prompt. Surrounding white space is ignored.
     pub fn of(prompt: &str) -> Self {
         let prompt = prompt.trim();
         let digest = Sha256::digest(prompt.as_bytes());
@@ -62,7 +62,7 @@ impl FirstPrompt {
     }
 }
 
-/// The first words of a text, on one line.
+/// Returns the first words of a text, on one line.
 pub fn prompt_title(text: &str) -> String {
     let near: String = text.chars().take(4 * BEGINNING_CHARS).collect();
     let line = near.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -73,8 +73,8 @@ pub fn prompt_title(text: &str) -> String {
     short
 }
 
-/// What a journal says about how its session was started. Empty for a session that was started by
-/// a version that did not keep it, or by another program.
+/// How a session was started, according to its journal. Empty if it was started by a version that
+/// did not record it, or by another program.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Terms {
     pub contract: Option<Kept>,
@@ -90,8 +90,7 @@ pub struct Kept {
     pub latest: Contract,
 }
 
-/// Reads how a session was started, without taking it. Damage elsewhere in the file does not
-/// matter.
+/// Reads how a session was started, without locking it. Damage elsewhere in the file is ignored.
 ///
 /// # Errors
 /// The session is unknown or unreadable.
@@ -102,8 +101,8 @@ pub fn read_terms(place: &SessionFolder, id: &SessionId) -> Result<Terms, Journa
     find_terms(&path, &bytes)
 }
 
-/// Finds the records among the lines of a file. Within the text of a message their mark cannot
-/// occur: quotes are escaped there.
+/// Finds contract and prompt records among the lines of a file. Their marker cannot occur within
+/// the text of a message, where quotes are escaped.
 ///
 /// # Errors
 /// A contract that this version cannot read.
@@ -144,7 +143,7 @@ pub(super) fn find_terms(path: &Path, bytes: &[u8]) -> Result<Terms, JournalErro
     Ok(terms)
 }
 
-/// How a line of ours begins, and within how many bytes.
+/// The start of our records, and within how many bytes it must occur.
 const OURS: &[u8] = br#""type":"outlast""#;
 const HEAD_BYTES: usize = 160;
 const CONTRACT: &[u8] = br#""kind":"contract""#;

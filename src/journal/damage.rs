@@ -1,8 +1,9 @@
-//! A journal that is damaged before its end: the part that is used, and the part that is set aside.
+//! Recovery of a journal that is damaged before its end: the intact part is used, the rest is set
+//! aside.
 //!
 //! ```text
 //! line 1 ... intact ... line n | damaged line | ... whole or not ...
-//!        the session goes on ──┘ └── moved to <session id>/damaged-1.jsonl, and told to the model
+//!        the session goes on ──┘ └── moved to <session id>/damaged-1.jsonl, with a note to the model
 //! ```
 
 use std::collections::HashSet;
@@ -20,28 +21,28 @@ use super::entry::JournalRecord;
 use super::place::sync_folders;
 use super::reader::{self, JournalContents, JournalEntry};
 
-/// What a reader does about a file that is damaged before its last line.
+/// What to do about a file that is damaged before its last line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnDamage {
     #[default]
     Refuse,
-    /// Uses what stands before the damage.
+    /// Use the part before the damage.
     UseIntactPart,
 }
 
-/// Where a session's file was damaged, and what was left out.
+/// Where a session file was damaged, and what was left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Damage {
     /// The first line that was left out, counted from 1.
     pub line: usize,
     pub what: String,
-    /// How many lines were left out, whole ones included.
+    /// How many lines were left out, including intact ones.
     pub dropped_records: u32,
-    /// The file that has them now. `None`: they are still where they were.
+    /// The file that they were moved to. `None`: they are still in place.
     pub kept_in: Option<PathBuf>,
 }
 
-/// The part of a file from its damage on.
+/// The part of a file from the damage on.
 #[derive(Debug)]
 pub(super) struct Rest {
     pub(super) damage: Damage,
@@ -50,7 +51,7 @@ pub(super) struct Rest {
 }
 
 impl Rest {
-    /// Splits a file before its damage: what is used of it, and the rest.
+    /// Splits a file at its damage: the contents before it, and the rest.
     pub(super) fn split(
         bytes: &[u8],
         refusal: &reader::JournalRefusal,
@@ -69,7 +70,7 @@ impl Rest {
         Ok((contents, Self { damage, bytes: rest.to_vec(), entries: reader::parse_readable(rest) }))
     }
 
-    /// What was paid for after the damage, as far as it can be read. It counts all the same.
+    /// The readable spending records after the damage: they still count.
     pub(super) fn spending_records(&self) -> impl Iterator<Item = &JournalRecord> {
         let records = self.entries.iter().filter_map(|entry| match entry {
             JournalEntry::Record(record) => Some(record.as_ref()),
@@ -78,7 +79,7 @@ impl Rest {
         records.filter(|record| matches!(record, JournalRecord::Spend { .. }))
     }
 
-    /// What the model is told in place of the rest.
+    /// The note to the model that replaces the rest.
     pub(super) fn note_to_model(&self) -> Block {
         let mut text = LOST_NOTE.to_owned();
         let calls = self.calls();
@@ -96,7 +97,7 @@ impl Rest {
         Block::text(text)
     }
 
-    /// The calls that replies of the rest asked for.
+    /// The tool calls in the replies of the rest.
     fn calls(&self) -> Vec<String> {
         let mut seen = HashSet::new();
         let mut calls = Vec::new();
@@ -114,8 +115,7 @@ impl Rest {
         calls
     }
 
-    /// Copies the rest to a file beside the session's, so that nothing is lost when it is cut off
-    /// there.
+    /// Copies the rest to a file beside the session's before it is cut off there.
     pub(super) fn save(&self, journal: &Path) -> io::Result<PathBuf> {
         let folder = journal.with_extension("");
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
@@ -127,13 +127,13 @@ impl Rest {
     }
 }
 
-/// Whether a file holds the damaged rest of a journal, by its name.
+/// Whether a file name is one of a damaged rest.
 pub(super) fn is_rest_name(name: &str) -> bool {
     let number = name.strip_prefix("damaged-").and_then(|rest| rest.strip_suffix(".jsonl"));
     number.is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
-/// No journal is damaged more often than this.
+/// The most damaged rests of one session.
 const RESTS_MAX: u32 = 1_000;
 
 fn create(folder: &Path) -> io::Result<(PathBuf, File)> {
@@ -148,10 +148,10 @@ fn create(folder: &Path) -> io::Result<(PathBuf, File)> {
     Err(io::Error::from(io::ErrorKind::AlreadyExists))
 }
 
-/// How many calls the model is told of.
+/// The most calls listed in the note to the model.
 const CALLS_TOLD: usize = 20;
 
 const LOST_NOTE: &str = "The record of this session was damaged on the disk, and everything after this \
                     point of the conversation is lost. What was done since then is unknown: \
-                    commands may have run, and files may have been changed. Look at the present \
+                    commands may have run, and files may have been changed. Check the present \
                     state before you go on, and check before doing anything again.";

@@ -1,4 +1,4 @@
-//! What the lines of a journal say, and how they are sealed.
+//! The records and lines of a journal, and their checksums.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -10,55 +10,55 @@ use crate::transcript::{Block, Message, HistoryRepair, Role, ToolCall, Usage};
 use super::contract::{Contract, FirstPrompt};
 use super::damage::Damage;
 
-/// The version of our own records. A reader refuses a higher one.
+/// The version of our own records. A higher one is refused.
 pub(super) const VERSION: u32 = 1;
-/// The type of our own records.
+/// The `type` of our own records.
 pub(super) const OUR_TYPE: &str = "outlast";
 
-/// What a process that begins to write to a session says about itself.
+/// What a process records about itself when it starts writing to a session.
 #[derive(Clone, Debug)]
 pub struct ProcessOpening {
-    /// Of this program: `N.N.N`.
+    /// The version of outlast: `N.N.N`.
     pub version: String,
     pub model: String,
     pub permission_mode: String,
     pub limits: Limits,
-    /// Whether the sums of an unfinished prompt go on.
+    /// Whether the totals of an unfinished prompt continue.
     pub carry: CarryOver,
-    /// The servers without which nothing is to be done, for whoever goes on.
+    /// The required MCP servers, for a later resume.
     pub required_servers: Vec<String>,
-    /// What the session is to be resumed under. `None`: a sub-agent's, which is not resumed.
+    /// The contract for a later resume. `None`: a sub-agent's journal, which is not resumed.
     pub contract: Option<Contract>,
-    /// The prompt of a session that begins. A session that has one keeps it.
+    /// The prompt of a new session. An existing session keeps its own.
     pub prompt: Option<FirstPrompt>,
-    /// Values that must never reach the disk, such as keys. Those under eight bytes are not
-    /// secrets and are left alone.
+    /// Values that must never reach the disk, such as keys. Those shorter than eight bytes are not
+    /// treated as secrets.
     pub redact: Vec<String>,
 }
 
-/// Whether turns and money of the prompt before count towards what follows.
+/// Whether turns and money of the previous prompt count towards what follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CarryOver {
-    /// A new prompt begins with nothing spent.
+    /// A new prompt starts at zero.
     Fresh,
-    /// The same prompt goes on.
+    /// The same prompt continues.
     On,
 }
 
-/// What is known of a message beside its content. Empty for the user's.
+/// Metadata of a message beside its content. Empty for the user's messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MessageMeta<'a> {
-    /// The service's id of the reply.
+    /// The API's id of the reply.
     pub id: Option<&'a str>,
     /// The model that answered.
     pub model: Option<&'a str>,
     pub stop_reason: Option<&'a str>,
     pub usage: Option<Usage>,
     pub request_id: Option<&'a str>,
-    /// What programs see of a tool's result.
+    /// The structured result of a tool, for programs.
     pub detail: Option<&'a Value>,
-    /// The ids of its parts, as far as they were given out before it was whole.
+    /// The ids of its parts that were assigned before it was complete.
     pub ids: &'a [Uuid],
 }
 
@@ -67,8 +67,8 @@ pub struct MessageMeta<'a> {
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(super) enum JournalRecord {
     Open(Box<OpenRecord>),
-    /// The limits, demands and rules from here on. Written when the session starts, and by each
-    /// process that changes them.
+    /// The limits, checks and rules from here on. Written at the start, and by each process that
+    /// changes them.
     Contract(Box<Contract>),
     /// The prompt that the session was started with.
     Prompt(FirstPrompt),
@@ -83,28 +83,27 @@ pub(super) enum JournalRecord {
         cost: Option<Money>,
         usage: Usage,
         model: String,
-        /// Whether it is an upper bound: the call broke off, or its service did not count.
+        /// Whether it is an upper bound: the call broke off, or the API reported no usage.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         unsettled: bool,
     },
     Repair {
         repairs: Vec<HistoryRepair>,
     },
-    /// The conversation was changed: this is all of it now, and what follows the line `after`
-    /// comes after it.
+    /// The conversation was replaced by these messages; lines after the line `after` follow them.
     Rewrite {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         after: Option<String>,
         messages: Vec<Message>,
     },
-    /// A recovery that is over. The transitions hold all of it: this is for whoever reads the
-    /// file without knowing the machine.
+    /// A finished recovery. The transitions hold the same information; this is for readers without
+    /// the state machine.
     Recovery(Box<RecoveryRecord>),
-    /// What the tools of one reply did, as the loop detector sees it.
+    /// The tool calls of one reply, for the loop detector.
     Deeds {
         deeds: Vec<ToolCallRecord>,
     },
-    /// A model's context window turned out to be this large.
+    /// A model's context window, as learned from an error.
     Window {
         model: String,
         tokens: u64,
@@ -128,9 +127,9 @@ pub(super) struct OpenRecord {
     pub(super) permission_mode: String,
     pub(super) limits: Limits,
     pub(super) carry: CarryOver,
-    /// Records that were found torn and dropped.
+    /// Number of torn records that were dropped.
     pub(super) dropped: u32,
-    /// What was wrong with the file, where the session goes on before that place.
+    /// The damage in the file, if the session continues before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) damage: Option<Damage>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -139,8 +138,8 @@ pub(super) struct OpenRecord {
     pub(super) required_servers: Vec<String>,
 }
 
-/// A tool call that is about to run. Its input is in the reply that asked for it, unless somebody
-/// has changed it.
+/// A tool call that is about to run. Its input is in the reply, unless a hook or a permission
+/// callback changed it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct ToolStarted {
     pub(super) id: String,
@@ -150,7 +149,7 @@ pub(super) struct ToolStarted {
 }
 
 impl ToolStarted {
-    /// A call, and whether its input was changed.
+    /// Converts a call and whether its input was changed.
     pub(super) fn of((call, changed): &(ToolCall, bool)) -> Self {
         let input = changed.then(|| call.input.clone());
         Self { id: call.id.clone(), name: call.name.clone(), changed: input }
@@ -186,14 +185,14 @@ pub(super) struct MessageLine<'a> {
     pub(super) request_id: Option<&'a str>,
     pub(super) uuid: &'a str,
     pub(super) timestamp: &'a str,
-    /// Of a reply with several blocks: which of how many lines this is, counted from 1. Without
-    /// the last one, the reply is torn.
+    /// For a reply with several blocks: the number of this line and of all its lines, from 1.
+    /// Without the last one, the reply is torn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) part: Option<(usize, usize)>,
     pub(super) seq: u64,
 }
 
-/// A message as the service says it.
+/// A message in the API's format.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(super) enum WireMessage<'a> {
@@ -236,7 +235,7 @@ const CRC_DIGITS: usize = 8;
 const CRC_MEMBER: &[u8] = br#","crc":""#;
 const CRC_CLOSE: &[u8] = br#""}"#;
 
-/// Turns a JSON object into a line: adds its checksum as the last member, and the line's end.
+/// Converts a JSON object to a line: appends its checksum as the last member, and a newline.
 pub(super) fn seal(mut json: Vec<u8>) -> Vec<u8> {
     let crc = crc32c::crc32c(&json);
     json.pop();
@@ -247,16 +246,16 @@ pub(super) fn seal(mut json: Vec<u8>) -> Vec<u8> {
     json
 }
 
-/// How a line's seal looks.
+/// The checksum status of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LineChecksum {
     Intact,
     Broken,
-    /// The line has no checksum at its end.
+    /// The line does not end with a checksum.
     Absent,
 }
 
-/// Checks a line, given without its end.
+/// Checks the checksum of a line, given without its newline.
 pub(super) fn check_seal(line: &[u8]) -> LineChecksum {
     let Some(unclosed) = line.strip_suffix(CRC_CLOSE) else { return LineChecksum::Absent };
     let Some(end) = unclosed.len().checked_sub(CRC_DIGITS) else { return LineChecksum::Absent };

@@ -1,4 +1,4 @@
-//! Why a journal cannot be written, or a session not be taken up.
+//! Errors of writing a journal or resuming a session.
 
 use std::fmt;
 use std::io;
@@ -21,14 +21,14 @@ pub enum JournalError {
     Locked { id: SessionId, holder: Option<LockHolder> },
     #[error("cannot read the session's file {}: {cause}", path.display())]
     Unreadable { path: PathBuf, cause: io::Error },
-    /// A record that is not the last one is broken, so what follows it cannot be trusted.
+    /// A record before the last one is broken, so what follows cannot be trusted.
     #[error("{}, line {line}: the session's file is damaged: {what}", path.display())]
     Damaged { id: SessionId, path: PathBuf, line: usize, what: String },
     #[error("{}, line {line}: written by a newer outlast: {what}", path.display())]
     Newer { path: PathBuf, line: usize, what: String },
 }
 
-/// Who works on a session.
+/// The process that works on a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockHolder {
     pub pid: u32,
@@ -51,7 +51,7 @@ impl fmt::Display for LockedBy<'_> {
 }
 
 impl JournalError {
-    /// What to do about it.
+    /// How to fix it.
     pub fn hint(&self) -> String {
         let hint = match self {
             Self::Damaged { id, .. } => {

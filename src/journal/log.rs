@@ -1,4 +1,4 @@
-//! The journal of a run, as the run sees it.
+//! The journal of a run, as used by the agent loop.
 
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, TryLockError};
@@ -24,8 +24,8 @@ use super::restore::RestoredSession;
 use super::writer::{Sync, JournalWriter};
 use super::{JournalError, SessionFolder, SessionId, resume};
 
-/// Where a run writes itself down. No method fails, panics or waits for anything but the disk:
-/// after the first failure the journal is [`Health::Lost`] and everything else is a no-op.
+/// Writes a run's journal. No method fails, panics or waits for anything but the disk: after the
+/// first failure the journal is [`Health::Lost`] and everything else is a no-op.
 #[derive(Debug)]
 pub struct Journal {
     pub(super) sink: JournalSink,
@@ -36,23 +36,23 @@ pub struct Journal {
     pub(super) redaction: Redaction,
     /// The number of the last line.
     pub(super) seq: u64,
-    /// The last message.
+    /// The id of the last message.
     pub(super) leaf: Option<String>,
-    /// Results of the last reply's calls that are written already, by the call's id.
+    /// Tool results of the last reply that are already written, by tool call id.
     pub(super) answered: HashMap<String, Uuid>,
-    /// How many processes have written to the session, this one included.
+    /// How many processes have written to the session, including this one.
     pub(super) epoch: u64,
-    /// Whether it is a sub-agent's.
+    /// Whether it is a sub-agent's journal.
     pub(super) is_sidechain: bool,
 }
 
-/// How a journal fares.
+/// The state of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JournalHealth {
     Durable,
-    /// Nobody asked for one.
+    /// Persistence is disabled.
     Off,
-    /// It could not be written, and why.
+    /// It could not be written, for this reason.
     Lost(String),
 }
 
@@ -62,18 +62,18 @@ pub(super) enum JournalSink {
     Off,
     Lost {
         why: String,
-        /// Kept for its lock: the run goes on, so nobody else may take the session.
+        /// Kept for its lock: the run continues, so no other process may take the session.
         _locked: Option<JournalWriter>,
     },
 }
 
 impl Journal {
-    /// A journal that keeps nothing, because nobody asked for it.
+    /// A disabled journal.
     pub fn disabled() -> Self {
         Self::with_sink(JournalSink::Off)
     }
 
-    /// A journal that keeps nothing, because it could not.
+    /// A journal that could not be written.
     pub fn unwritable(why: impl Into<String>) -> Self {
         Self::with_sink(JournalSink::Lost { why: why.into(), _locked: None })
     }
@@ -94,19 +94,19 @@ impl Journal {
         }
     }
 
-    /// Begins a session.
+    /// Creates a session.
     ///
     /// # Errors
-    /// [`JournalError::Unwritable`], with which a run may go on; [`JournalError::Exists`] and
-    /// [`JournalError::Locked`], with which it must not.
+    /// [`JournalError::Unwritable`], after which a run may continue without a journal;
+    /// [`JournalError::Exists`] and [`JournalError::Locked`], after which it must not.
     pub fn create(place: &SessionFolder, id: &SessionId, opening: &ProcessOpening) -> Result<Self, JournalError> {
         let mut journal = Self::begin(place, id, opening)?;
         journal.open(opening, &Terms::default(), JournalStart { epoch: 1, ..JournalStart::default() });
         journal.remove_if_lost()
     }
 
-    /// Begins a session that goes on from `source`, which stays as it is. Its messages are
-    /// copied; what it spent is not.
+    /// Creates a session that continues `source`, which stays unchanged. Its messages are copied;
+    /// its spending is not.
     ///
     /// # Errors
     /// As for [`Journal::create`].
@@ -118,7 +118,7 @@ impl Journal {
     ) -> Result<Self, JournalError> {
         let mut journal = Self::begin(place, id, opening)?;
         let forked_from = Some(source.id.to_string());
-        // All thinking that was restored is by the model that answered last.
+        // All restored thinking is by the model that answered last.
         let meta = MessageMeta { model: source.answered_by.as_deref(), ..MessageMeta::default() };
         for message in &source.messages {
             journal.write_parts(message, &fresh(message.parts()), &meta, Sync::Later);
@@ -144,7 +144,8 @@ impl Journal {
         })?;
         match resume::lock(&file) {
             Err(TryLockError::WouldBlock) => return Err(resume::locked_error(id, &path)),
-            // Where there are no locks, the writer still notices who takes the session over.
+            // Without file locks, the writer still detects that another process took the session
+            // over.
             Ok(()) | Err(TryLockError::Error(_)) => {}
         }
         let writer = JournalWriter::new(file, 0);
@@ -153,7 +154,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Writes on after whatever `writer` holds.
+    /// Continues writing after what `writer` holds.
     pub(super) fn on_writer(writer: JournalWriter, place: &SessionFolder, id: &SessionId, opening: &ProcessOpening) -> Self {
         Self {
             sink: JournalSink::File(writer),
@@ -165,26 +166,26 @@ impl Journal {
         }
     }
 
-    /// Takes the place of the process that wrote up to the line `seq` and the message `leaf`.
+    /// Continues after line `seq` and message `leaf` of the previous process.
     pub(super) fn continuing(self, path: PathBuf, seq: u64, leaf: Option<String>) -> Self {
         Self { path, seq, leaf, ..self }
     }
 
-    /// From now on these values never reach the disk, in place of those of the opening.
+    /// Replaces the values that must never reach the disk.
     pub fn redact(&mut self, secrets: &[String]) {
         self.redaction = Redaction::new(secrets);
     }
 
-    /// Leaves no file behind when not even the first line could be written.
+    /// Removes the file if not even its first line could be written.
     fn remove_if_lost(self) -> Result<Self, JournalError> {
         let JournalSink::Lost { why, .. } = &self.sink else { return Ok(self) };
         let cause = io::Error::other(why.clone());
-        // It is as good as empty; if it stays, no one is worse off.
+        // Failure is harmless: the file is as good as empty.
         let _stays = fs::remove_file(&self.path);
         Err(JournalError::Unwritable { path: self.path, cause })
     }
 
-    /// Whether what was appended is there, or why not.
+    /// Whether everything appended so far is stored, or why not.
     pub fn health(&self) -> JournalHealth {
         match &self.sink {
             JournalSink::File(_) => JournalHealth::Durable,
@@ -199,10 +200,10 @@ impl Journal {
     }
 
     /// Appends a message that was added to the history, or blocks that were added to its last
-    /// message: the reader joins messages of the same role. Results that [`Journal::outcome`]
-    /// has written are left out. Returns the ids of the message's parts: a line has one each.
+    /// message: the reader joins messages of the same role. Results that [`Journal::outcome`] has
+    /// written are left out. Returns the ids of the message's parts, which have a line each.
     ///
-    /// A reply with tool calls is on the disk with their intents; everything else at once.
+    /// A reply with tool calls is synced together with their intents; everything else at once.
     pub fn message(&mut self, message: &Message, meta: &MessageMeta<'_>) -> Vec<Uuid> {
         if message.role == Role::Assistant {
             self.answered.clear();
@@ -225,14 +226,14 @@ impl Journal {
         ids
     }
 
-    /// The id of a part that is written already.
+    /// The id of a part that is already written.
     fn id_of(&self, part: &[Block]) -> Option<Uuid> {
         let [Block::ToolResult { tool_use_id, .. }] = part else { return None };
         self.answered.get(tool_use_id).copied()
     }
 
-    /// Appends what came of a tool call, before anyone acts upon it: its result block, and what
-    /// programs see of it.
+    /// Appends the outcome of a tool call before it has any effect: its result block, and its
+    /// structured result for programs.
     pub fn outcome(&mut self, result: &Block, detail: &serde_json::Value) -> Uuid {
         let id = Uuid::new_v4();
         if let Block::ToolResult { tool_use_id, .. } = result {
@@ -245,31 +246,30 @@ impl Journal {
         id
     }
 
-    /// Appends the intent to run tools, and of each whether its input is another than was asked
-    /// for. Only after it returned may they start.
+    /// Appends the intent to run tools, and for each whether its input was changed. They may only
+    /// start after this has returned.
     pub fn intent(&mut self, calls: &[(ToolCall, bool)]) {
         let calls = calls.iter().map(ToolStarted::of).collect();
         self.record(&JournalRecord::Intent { calls }, Sync::Now);
     }
 
-    /// Appends a step of the machine.
+    /// Appends a step of the state machine.
     pub fn transition(&mut self, transition: &Transition) {
         self.record(&JournalRecord::Transition { transition: *transition }, Sync::Later);
     }
 
-    /// Appends what a call cost. Belongs before the reply that it bought.
-    /// `None` when no price is known.
+    /// Appends the cost of a call, before its reply. `None` if no price is known.
     pub fn spend(&mut self, cost: Option<Money>, usage: &Usage, model: &str) {
         let (usage, model) = (*usage, model.to_owned());
         self.record(&JournalRecord::Spend { cost, usage, model, unsettled: false }, Sync::Later);
     }
 
-    /// Appends a record of spending once more, because the line that had it was cut off.
+    /// Appends a spending record again, because its line was cut off.
     pub(super) fn repeat_spend(&mut self, spend: &JournalRecord) {
         self.record(spend, Sync::Later);
     }
 
-    /// Appends how the session was started once more, because lines that had it were cut off.
+    /// Appends contract and prompt again, because their lines were cut off.
     pub(super) fn repeat_terms(&mut self, terms: &Terms) {
         if let Some(kept) = &terms.contract {
             for contract in [&kept.original, &kept.latest] {
@@ -281,51 +281,51 @@ impl Journal {
         }
     }
 
-    /// Appends the most that a call can have cost whose bill only the service knows.
+    /// Appends the worst-case cost of a call whose actual cost is unknown.
     pub fn spend_upper_bound(&mut self, cost: Option<Money>, usage: &Usage, model: &str) {
         let (usage, model) = (*usage, model.to_owned());
         self.record(&JournalRecord::Spend { cost, usage, model, unsettled: true }, Sync::Later);
     }
 
-    /// Appends what had to be mended before a send.
+    /// Appends the repairs that were made before a request.
     pub fn repairs(&mut self, repairs: &[HistoryRepair]) {
         if !repairs.is_empty() {
             self.record(&JournalRecord::Repair { repairs: repairs.to_vec() }, Sync::Later);
         }
     }
 
-    /// Appends the whole conversation, because what was said before was changed: summed up, cut
-    /// or healed. Blocks that a later message adds to the last one are told apart by coming later.
+    /// Appends the whole conversation after it was changed: compacted, cut or repaired. Blocks that
+    /// are added to its last message later are on later lines.
     pub fn rewrite(&mut self, messages: &[Message]) {
         let (after, messages) = (self.leaf.clone(), messages.to_vec());
         self.record(&JournalRecord::Rewrite { after, messages }, Sync::Now);
     }
 
-    /// Appends recoveries that are over.
+    /// Appends finished recoveries.
     pub fn recoveries(&mut self, ended: &[RecoveryRecord]) {
         for episode in ended {
             self.record(&JournalRecord::Recovery(Box::new(episode.clone())), Sync::Later);
         }
     }
 
-    /// Appends what the tools of a reply did, for the loop detector of the next process.
+    /// Appends the tool calls of a reply, for the loop detector of the next process.
     pub fn tool_calls(&mut self, deeds: &[ToolCallRecord]) {
         if !deeds.is_empty() {
             self.record(&JournalRecord::Deeds { deeds: deeds.to_vec() }, Sync::Later);
         }
     }
 
-    /// Appends how large a model's context window turned out to be, in tokens.
+    /// Appends the learned size of a model's context window, in tokens.
     pub fn window(&mut self, model: &str, tokens: u64) {
         self.record(&JournalRecord::Window { model: model.to_owned(), tokens }, Sync::Later);
     }
 
-    /// Appends that the prompt is done, and how it ended.
+    /// Appends the end of the prompt, with its reason.
     pub fn end(&mut self, reason: StopReason) {
         self.record(&JournalRecord::End { reason }, Sync::Now);
     }
 
-    /// Says who writes from here on, and under which contract unless `known` has it already.
+    /// Records the process that writes from here on, and its contract unless `known` has the same.
     pub(super) fn open(&mut self, opening: &ProcessOpening, known: &Terms, beginning: JournalStart) {
         let JournalStart { epoch, dropped, damage, forked_from } = beginning;
         self.epoch = epoch;
@@ -356,12 +356,12 @@ impl Journal {
         }
     }
 
-    /// Ends a last line that was cut off right before its end.
+    /// Completes a last line that lacks only its newline.
     pub(super) fn end_line(&mut self) {
         self.append(b"\n", Sync::Later);
     }
 
-    /// Gives up writing.
+    /// Stops writing.
     pub(super) fn fail(&mut self, cause: &io::Error) {
         let why = format!("cannot write {}: {cause}", self.path.display());
         let sink = std::mem::replace(&mut self.sink, JournalSink::Off);
@@ -369,7 +369,7 @@ impl Journal {
         self.sink = JournalSink::Lost { why, _locked: locked };
     }
 
-    /// Writes the parts of a message, a line each and all at once.
+    /// Writes the parts of a message, a line each, in one write.
     fn write_parts(
         &mut self,
         message: &Message,
@@ -432,7 +432,7 @@ impl Journal {
     }
 }
 
-/// How a process comes to write to a session.
+/// How a process starts writing to a session.
 #[derive(Default)]
 pub(super) struct JournalStart {
     pub(super) epoch: u64,
@@ -441,7 +441,7 @@ pub(super) struct JournalStart {
     pub(super) forked_from: Option<String>,
 }
 
-/// Parts with new ids.
+/// Assigns new ids to parts.
 fn fresh(parts: Vec<&[Block]>) -> Vec<(Uuid, &[Block])> {
     parts.into_iter().map(|part| (Uuid::new_v4(), part)).collect()
 }

@@ -1,9 +1,9 @@
-//! What a run writes down, so that it can be taken up again after any end.
+//! Journals: what a run writes to disk, so that it can be resumed after any end.
 //!
-//! One file a session, one JSON object a line, one writer. Messages are written as the public
-//! SDKs read them (PROTOCOL 8); our own records stand between them, with type `outlast`. Every
-//! line carries its number and a checksum. What must not happen twice is on the disk before it
-//! happens once.
+//! One file per session, one JSON object per line, one writer. Messages have the format that the
+//! public SDKs read; our own records stand between them, with type `outlast`. Every line has a
+//! sequence number and a checksum. An action that must not happen twice is recorded before it
+//! starts.
 //!
 //! ```text
 //! open ─► user ─► transition… ─► spend ─► assistant ─► intent ─► (tool runs) ─► user ─► … ─► end

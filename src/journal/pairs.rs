@@ -1,4 +1,4 @@
-//! Which result answers which call.
+//! Matches tool results to tool calls.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,14 +8,14 @@ use crate::transcript::{Block, Message, OUTCOME_UNKNOWN, Role};
 
 use super::reader::MessageEntry;
 
-/// Results go first, in the order of their calls, whichever ended first.
+/// The sort key of a block: results come first, in the order of their calls.
 pub(super) fn sort_key(block: &Block, order: &[String]) -> usize {
     let id = result_id(block);
     let place = id.and_then(|id| order.iter().position(|call| call == id));
     place.unwrap_or(if id.is_some() { order.len() } else { order.len() + 1 })
 }
 
-/// The answers to `open` calls among the last words.
+/// The answers to `open` calls in the last message.
 pub(super) fn answers_of(messages: &[Message], open: &[String]) -> Vec<Block> {
     let last = messages.last().filter(|last| last.role == Role::User);
     let blocks = last.into_iter().flat_map(|last| &last.content);
@@ -24,8 +24,8 @@ pub(super) fn answers_of(messages: &[Message], open: &[String]) -> Vec<Block> {
     blocks.filter(is_answer).cloned().collect()
 }
 
-/// Joins results that stand on side branches to the messages that answer their calls. With each
-/// message comes how many lines it is made of: where it is but one, its order is its own.
+/// Adds results on side branches to the messages that answer their calls. Each message comes with
+/// its number of lines: the blocks of a single line keep their order.
 pub(super) fn merge_branch_results(
     messages: Vec<(Message, usize)>,
     mut on_branches: HashMap<String, Block>,
@@ -46,19 +46,19 @@ pub(super) fn merge_branch_results(
     joined
 }
 
-/// The calls that a message makes.
+/// The ids of the calls in a message.
 pub(super) fn call_ids(message: &Message) -> impl Iterator<Item = &str> {
     message.content.iter().filter_map(|block| {
         if let Block::ToolUse { id, .. } = block { Some(id.as_str()) } else { None }
     })
 }
 
-/// The call that a block answers.
+/// The id of the call that a block answers.
 fn result_id(block: &Block) -> Option<&str> {
     if let Block::ToolResult { tool_use_id, .. } = block { Some(tool_use_id) } else { None }
 }
 
-/// Results that no line of the chain holds, by the id of their call.
+/// Results that are not on the chain, by call id.
 pub(super) fn results_off_chain(all: &[MessageEntry], chain: &[&MessageEntry]) -> HashMap<String, Block> {
     let within: HashSet<&str> =
         chain.iter().flat_map(|said| &said.message.content).filter_map(result_id).collect();
@@ -72,17 +72,17 @@ pub(super) fn results_off_chain(all: &[MessageEntry], chain: &[&MessageEntry]) -
 }
 
 impl MessageEntry {
-    /// Whether the reply that it is of ended by itself.
+    /// Whether the reply ended normally.
     pub(super) fn ended_normally(&self) -> bool {
         matches!(self.stop_reason.as_deref(), Some("end_turn" | "stop_sequence"))
     }
 }
 
-/// The answer to a call that never ran.
+/// The answer to a call that was never started.
 const NOT_STARTED: &str = "not started: the run was cut off before this ran";
 
-/// What a call is answered with that was cut off. `intent` is what is known of its start: the
-/// input, if that was changed.
+/// The answer to an interrupted call. `intent`: the record of its start, with the input if that was
+/// changed.
 pub(super) fn interrupted_answer(intent: Option<&Option<Value>>, unknown: bool) -> String {
     match intent.map(Option::as_ref) {
         Some(Some(input)) => format!("{OUTCOME_UNKNOWN}. It ran with a changed input: {input}"),

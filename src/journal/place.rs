@@ -1,4 +1,4 @@
-//! Where sessions lie: `<config dir>/projects/<working directory>/<session id>.jsonl`.
+//! The location of sessions: `<config dir>/projects/<working directory>/<session id>.jsonl`.
 
 use std::fmt;
 use std::fs;
@@ -10,17 +10,17 @@ use uuid::Uuid;
 
 use super::error::JournalError;
 
-/// The name of a session, and of its file.
+/// The id of a session, which is also its file name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(String);
 
 impl SessionId {
-    /// One that no other session has.
+    /// Creates a unique id.
     pub fn generate() -> Self {
         Self(Uuid::now_v7().to_string())
     }
 
-    /// Takes a name that is safe as a file name: letters, digits, `-` and `_`.
+    /// Accepts an id that is safe as a file name: letters, digits, `-` and `_`.
     pub fn parse(name: &str) -> Option<Self> {
         let safe = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
         ((1..=128).contains(&name.len()) && name.chars().all(safe)).then(|| Self(name.to_owned()))
@@ -44,15 +44,15 @@ pub struct SessionFolder {
     cwd: PathBuf,
 }
 
-/// Longest folder name before it is cut and told apart by a hash.
+/// The longest folder name without a hash.
 const NAME_MAX: usize = 200;
-/// How much of a file is read to see whether anybody spoke in it.
+/// How much of a file is searched for a user message.
 const SCAN_BYTES_MAX: u64 = 256 * 1024;
-/// How far ahead of the clock a file's time may be: other machines' clocks differ a little.
+/// The largest accepted clock difference for file times in the future.
 const AHEAD_MAX: Duration = Duration::from_mins(10);
 
 impl SessionFolder {
-    /// `cwd` is taken by its real path, so that a session is found again through any link.
+    /// Resolves `cwd`, so that a session is found again through any symbolic link.
     pub fn new(config_dir: &Path, cwd: &Path) -> Self {
         let cwd = fs::canonicalize(cwd).unwrap_or_else(|_gone| cwd.to_owned());
         Self { projects: config_dir.join("projects"), cwd }
@@ -62,7 +62,7 @@ impl SessionFolder {
         &self.cwd
     }
 
-    /// Where this directory's sessions are written.
+    /// The folder for sessions of this working directory.
     pub fn folder(&self) -> PathBuf {
         self.projects.join(folder_name(&self.cwd.to_string_lossy()))
     }
@@ -71,7 +71,7 @@ impl SessionFolder {
         self.folder().join(format!("{id}.jsonl"))
     }
 
-    /// The file of a session of any working directory, this one's first, then the newest.
+    /// Finds a session of any working directory: this one's first, then the newest.
     pub(super) fn find(&self, id: &SessionId) -> Result<PathBuf, JournalError> {
         let name = format!("{id}.jsonl");
         let near = self.own_folders().into_iter().map(|folder| folder.join(&name));
@@ -86,8 +86,8 @@ impl SessionFolder {
         })
     }
 
-    /// The folders that hold this directory's sessions. Long names end in a hash, and not every
-    /// program makes the same one.
+    /// The folders with this directory's sessions. Long names end in a hash, which other programs
+    /// may compute differently.
     fn own_folders(&self) -> Vec<PathBuf> {
         let exact = self.folder();
         let plain = plain_name(&self.cwd.to_string_lossy());
@@ -104,9 +104,9 @@ impl SessionFolder {
     }
 }
 
-/// The session of this working directory that was written to last; what `--continue` means.
-/// Sessions in which nobody spoke do not count. One from the future was written to while the clock
-/// was wrong, so when that was is unknown: it comes after all others.
+/// The last written session of this working directory, for `--continue`. Sessions without a user
+/// message are ignored. A file time in the future is due to a wrong clock, so such a session comes
+/// after all others.
 ///
 /// # Errors
 /// [`JournalError::Unreadable`] when a session's file is there but cannot be read.
@@ -136,8 +136,8 @@ fn has_user_message(path: &Path) -> io::Result<bool> {
     Ok(start.windows(needle.len()).any(|window| window == needle))
 }
 
-/// A file whose folder entry is not on the disk is not there after a power cut. Some file systems
-/// do not sync folders, and need not.
+/// Syncs a folder and its parent: without that, a new file may be missing after a power cut. File
+/// systems without folder sync are accepted.
 pub(super) fn sync_folders(folder: &Path) -> io::Result<()> {
     for folder in folder.ancestors().take(2) {
         let synced = fs::File::open(folder).and_then(|opened| opened.sync_all());
@@ -166,7 +166,7 @@ fn plain_name(path: &str) -> String {
     path.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).collect()
 }
 
-/// The folder's name as the public SDKs look for it (PROTOCOL 8).
+/// The project folder's name, computed in the way of the public SDKs.
 fn folder_name(path: &str) -> String {
     let plain = plain_name(path);
     if plain.len() <= NAME_MAX {
@@ -175,7 +175,7 @@ fn folder_name(path: &str) -> String {
     format!("{}-{}", &plain[..NAME_MAX], base36(string_hash(path).unsigned_abs()))
 }
 
-/// The well-known 31-times string hash, on UTF-16 units and 32 bits.
+/// Java's string hash: factor 31, on UTF-16 units and 32 bits.
 fn string_hash(text: &str) -> i32 {
     let add = |hash: i32, unit: u16| hash.wrapping_mul(31).wrapping_add(i32::from(unit));
     text.encode_utf16().fold(0, add)
@@ -192,7 +192,7 @@ fn base36(mut number: u32) -> String {
     }
 }
 
-/// What this machine is called.
+/// The host name.
 pub(super) fn host_name() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = name.trim();

@@ -1,8 +1,8 @@
-//! Bytes to entries: checks every line, and tells a torn end from damage.
+//! Parses and checks the lines of a journal, and distinguishes a torn end from damage.
 //!
-//! A process that is killed leaves at most a torn end: lines that are broken, and no whole line
-//! after them. Those are dropped. A broken line *before* a whole one is damage, and what follows
-//! it cannot be trusted: that is refused.
+//! A process that is killed leaves at most a torn end: broken lines with no intact line after them.
+//! Those are dropped. A broken line *before* an intact one is damage; what follows it cannot be
+//! trusted, so the file is refused.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -12,33 +12,33 @@ use crate::transcript::{Message, Role};
 
 use super::entry::{OUR_TYPE, JournalRecord, LineChecksum, VERSION, check_seal};
 
-/// What a file holds.
+/// The parsed contents of a file.
 #[derive(Debug, Default)]
 pub(super) struct JournalContents {
     pub(super) entries: Vec<JournalEntry>,
-    /// How many bytes hold whole lines.
+    /// The number of bytes up to the end of the last intact line.
     pub(super) intact_bytes: u64,
-    /// Whether the last whole line lacks only its end.
+    /// Whether the last intact line lacks its newline.
     pub(super) lacks_newline: bool,
-    /// Lines after those, which were torn.
+    /// The number of torn lines after it.
     pub(super) torn_lines: u32,
-    /// The number of the last of our lines; 0 if there is none.
+    /// The sequence number of our last line; 0 if there is none.
     pub(super) seq: u64,
 }
 
-/// What one line says.
+/// The content of one line.
 #[derive(Debug)]
 pub(super) enum JournalEntry {
     Message(Box<MessageEntry>),
-    /// Something of another program's that messages may follow.
+    /// A line of another program that messages may refer to as their parent.
     Link {
         uuid: String,
         parent: Option<String>,
     },
     Record(Box<JournalRecord>),
-    /// A record of ours that this version cannot read and need not.
+    /// A transition that this version cannot parse, and does not need.
     UnreadTransition,
-    /// Nothing that concerns us.
+    /// A line without relevance.
     Other,
 }
 
@@ -51,27 +51,27 @@ pub(super) struct MessageEntry {
     pub(super) model: Option<String>,
     pub(super) stop_reason: Option<String>,
     pub(super) cwd: Option<String>,
-    /// Whether another conversation may end here, but not this one.
+    /// Whether it belongs to a side conversation, so that the main one cannot end here.
     pub(super) is_sidechain: bool,
-    /// Whether the line is one of ours.
+    /// Whether outlast wrote the line.
     pub(super) ours: bool,
-    /// Which of how many lines of a reply it is, where a reply has several.
+    /// The number of the line and of all lines of its reply, if the reply has several.
     pub(super) part: Option<(usize, usize)>,
 }
 
 impl MessageEntry {
-    /// Whether it goes on with the reply of the line before.
+    /// Whether it continues the reply of the line before.
     pub(super) fn continues_reply(&self) -> bool {
         self.part.is_some_and(|(number, _)| number > 1)
     }
 }
 
-/// Why a file is refused.
+/// Why a file cannot be used.
 #[derive(Debug)]
 pub(super) struct JournalRefusal {
     /// Counted from 1.
     pub(super) line: usize,
-    /// How many bytes before it hold whole lines.
+    /// The number of bytes of intact lines before it.
     pub(super) intact: u64,
     pub(super) why: RefusalReason,
 }
@@ -127,7 +127,7 @@ pub(super) fn parse_journal(bytes: &[u8]) -> Result<JournalContents, JournalRefu
     Ok(contents)
 }
 
-/// Where a reply begins of which not all lines were read yet.
+/// The start of a reply that is not complete yet.
 struct Begun {
     entries: usize,
     whole: u64,
@@ -135,7 +135,7 @@ struct Begun {
 }
 
 impl Begun {
-    /// What is begun after one more line. `before` is how things stood before it.
+    /// Updates the incomplete reply after one more line. `before` is the state before that line.
     fn after(begun: Option<Self>, entry: &JournalEntry, before: &Self) -> Option<Self> {
         let JournalEntry::Message(said) = entry else { return None };
         let (number, of) = said.part?;
@@ -144,7 +144,7 @@ impl Begun {
         begun.filter(|_| number < of)
     }
 
-    /// Leaves out the lines of a reply whose last ones were never written: all of it is torn.
+    /// Drops the lines of a reply whose last ones were never written: all of it is torn.
     fn drop_incomplete(self, contents: &mut JournalContents) {
         contents.entries.truncate(self.entries);
         (contents.intact_bytes, contents.seq, contents.lacks_newline) = (self.whole, self.seq, false);
@@ -152,13 +152,13 @@ impl Begun {
     }
 }
 
-/// Whatever can be read of lines among which there are damaged ones.
+/// Returns the readable entries of a damaged part.
 pub(super) fn parse_readable(bytes: &[u8]) -> Vec<JournalEntry> {
     let lines = bytes.split(|byte| *byte == b'\n');
     lines.filter_map(|line| parse(line).ok()).map(|parsed| parsed.entry).collect()
 }
 
-/// The last process that took the session, as far as the file can be read.
+/// The last opening record that can be read.
 pub(super) fn last_open_record(bytes: &[u8]) -> Option<super::entry::OpenRecord> {
     bytes.rsplit(|byte| *byte == b'\n').find_map(|line| match parse(line).ok()?.entry {
         JournalEntry::Record(record) => match *record {
@@ -179,8 +179,8 @@ pub(super) fn last_open_record(bytes: &[u8]) -> Option<super::entry::OpenRecord>
     })
 }
 
-/// Whether the last process that wrote to a session said how it ended, by the end of its file.
-/// `None`: nothing there is ours.
+/// Whether the last process that wrote to a session recorded its end. `None`: the session is not
+/// one of ours.
 pub(super) fn is_ended(tail: &[u8]) -> Option<bool> {
     let mut ours = None;
     for line in tail.rsplit(|byte| *byte == b'\n') {
@@ -199,7 +199,7 @@ struct ParsedLine {
     seq: Option<u64>,
 }
 
-/// The members that lines are told apart by, ours and others'.
+/// The members that identify a line, ours or another program's.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct LineHead {
@@ -218,7 +218,7 @@ struct LineHead {
     is_api_error_message: bool,
     team_name: Option<String>,
     part: Option<(usize, usize)>,
-    /// On lines that another program copied from one of our sessions into its own.
+    /// Present on lines that another program copied from one of our sessions into its own.
     forked_from: Option<IgnoredAny>,
 }
 
@@ -263,7 +263,7 @@ fn our_record(head: &LineHead, value: &Value) -> Result<JournalEntry, RefusalRea
     let kind = value.get("kind").and_then(Value::as_str).unwrap_or_default();
     match JournalRecord::deserialize(value) {
         Ok(record) => Ok(JournalEntry::Record(Box::new(record))),
-        // The machine's state may change with each version; money and ends must be understood.
+        // Transitions may change with each version; spending and ends must be understood.
         Err(_) if kind == "transition" => Ok(JournalEntry::UnreadTransition),
         Err(_) if !KINDS.contains(&kind) => Ok(JournalEntry::Other),
         Err(error) => Err(RefusalReason::Newer(format!("{kind}: {error}"))),
@@ -301,7 +301,7 @@ fn message_entry(role: Role, head: LineHead, value: &mut Value) -> JournalEntry 
     }))
 }
 
-/// Other programs write a lone text as a string, in messages and in tool results.
+/// Other programs write a single text as a string, in messages and in tool results.
 fn normalize_content(content: Value) -> Value {
     match content {
         Value::String(text) => serde_json::json!([{ "type": "text", "text": text }]),

@@ -1,10 +1,10 @@
-//! Keeps secrets off the disk.
+//! Redaction of secrets in journal lines.
 
 use serde_json::Value;
 
 use crate::secrets::{KnownSecrets, Redactor};
 
-/// What takes the secrets out of lines.
+/// Masks known secrets in lines.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Redaction {
     mask: Redactor,
@@ -15,7 +15,7 @@ impl Redaction {
         Self { mask: Redactor::new(KnownSecrets::new(secrets)) }
     }
 
-    /// Masks the secrets in a JSON object. One that holds none comes back untouched.
+    /// Masks the secrets in a JSON object. An object without any is returned unchanged.
     pub(super) fn mask(&self, json: Vec<u8>) -> Vec<u8> {
         let Ok(text) = String::from_utf8(json) else { return Vec::new() };
         if !self.mask.may_contain_secret(&text) {
@@ -33,15 +33,15 @@ impl Redaction {
         line.to_string().into_bytes()
     }
 
-    /// Masks the secrets in a value. Whether there were any.
+    /// Masks the secrets in a value. Returns whether there were any.
     pub(super) fn mask_value(&self, value: &mut Value) -> bool {
         let before = value.clone();
         self.mask.redact_json(value);
         *value != before
     }
 
-    /// Takes the signature off thinking that will not stay as it is. The service refuses thinking
-    /// that was changed under its signature; without one it is left out when the session goes on.
+    /// Removes the signature of thinking that is about to be masked. The API rejects changed
+    /// thinking with a signature; thinking without one is left out on resume.
     fn unsign(&self, message: &mut Value) {
         let blocks = message.get_mut("content").and_then(Value::as_array_mut);
         for block in blocks.into_iter().flatten() {
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thinking_that_is_masked_loses_its_signature_and_other_thinking_keeps_it() {
+    fn redaction_removes_the_signature_of_masked_thinking_only() {
         let redaction = Redaction::new(&["correct-horse-battery".to_owned()]);
         let thinking = |text: &str, signature: &str| json!({"type": "thinking", "thinking": text, "signature": signature});
         let message = |blocks: [Value; 2]| json!({"role": "assistant", "content": blocks});

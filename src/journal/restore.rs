@@ -1,4 +1,4 @@
-//! Entries to a conversation: what was said, what it cost, and what became of cut-off calls.
+//! Rebuilds a session from journal entries: the conversation, its cost, and interrupted calls.
 
 use std::collections::{HashMap, HashSet};
 use std::mem;
@@ -23,73 +23,74 @@ use super::pairs::{answers_of, call_ids, interrupted_answer, results_off_chain, 
 use super::reader::{JournalContents, JournalEntry, MessageEntry};
 use super::sums::{SessionTotals, finish_reason, is_check_pending, worst_case};
 
-/// A session as its file tells it.
+/// A session as restored from its file.
 #[derive(Clone, Debug)]
 pub struct RestoredSession {
     pub id: SessionId,
-    /// Valid, but for the last word, which may be the assistant's. Empty when nothing was said.
+    /// A valid history, which may end with a message of the assistant. Empty for an unused session.
     pub messages: Vec<Message>,
-    /// What had to be mended, answers to cut-off calls left out.
+    /// The repairs that were made, apart from answers to interrupted calls.
     pub repairs: Vec<HistoryRepair>,
-    /// The machine after its last step; `None` when it took none, or this version cannot read it.
+    /// The state machine after its last step; `None` if there is none, or this version cannot read
+    /// it.
     pub run: Option<Run>,
-    /// Whether the last answer waits for the verdict of the command of `--require`, which was cut
-    /// off or never begun.
+    /// Whether the last answer still awaits the `--require` command, which was interrupted or never
+    /// started.
     pub check_pending: bool,
-    /// Whether the model has done what it was asked last, though the process that asked may have
-    /// been cut off before it could say so.
+    /// Whether the model has completed the last prompt, even if its process was killed before it
+    /// could record that.
     pub finished: bool,
-    /// How the last prompt ended. `None` when it did not: then turns and money of `prompt` count
+    /// How the last prompt ended. `None` if it did not: then turns and money of `prompt` count
     /// towards what follows.
     pub ended: Option<StopReason>,
-    /// Sums over the last prompt.
+    /// Totals of the last prompt.
     pub prompt: SessionTotals,
-    /// Sums over the session.
+    /// Totals of the session.
     pub session: SessionTotals,
-    /// The recoveries of the last prompt. Those that were under way go on.
+    /// The recoveries of the last prompt. Unfinished ones continue.
     pub recovery: RecoveryLog,
-    /// What the loop detector remembers of the last prompt.
+    /// The loop detector's state for the last prompt.
     pub loop_detector: LoopDetector,
-    /// How large context windows turned out to be, by model, in tokens.
+    /// Learned context window sizes by model, in tokens.
     pub windows: Vec<(String, u64)>,
-    /// The most that a call can have cost that was under way when the session was cut off.
-    /// Whether it was billed is not known, so the sums include it.
+    /// The worst-case cost of a call that was in flight when the process died. Whether it was
+    /// billed is unknown, so the totals include it.
     pub in_flight: Money,
-    /// Which model that is booked under.
+    /// The model that this cost is booked under.
     pub in_flight_model: String,
-    /// Lines dropped because they were torn.
+    /// Number of torn lines that were dropped.
     pub dropped_records: u32,
-    /// Where the file was damaged, if only the part before that is used.
+    /// The damage of the file, if only the part before it is used.
     pub damage: Option<Damage>,
-    /// How the session was started, as far as the file says so.
+    /// How the session was started, if recorded.
     pub terms: Terms,
-    /// How long the processes of the last prompt had worked on it before their last record.
+    /// How long the processes of the last prompt had worked on it, up to their last record.
     pub worked: Duration,
-    /// Calls that had started and were answered with "outcome unknown".
+    /// Started calls that were answered with "outcome unknown".
     pub unknown_outcomes: u32,
     pub cwd: Option<PathBuf>,
-    /// The model that was asked for.
+    /// The model that was requested.
     pub model: Option<String>,
-    /// The model that answered last, in the service's words. All thinking is its.
+    /// The model that answered last, by the API's name. All thinking is from it.
     pub answered_by: Option<String>,
-    /// The same model by the name that it was asked for, as far as that is known.
+    /// The same model by the name that was requested, if known.
     pub signed_by: Option<String>,
     pub permission_mode: Option<String>,
     pub limits: Option<Limits>,
-    /// The servers without which the last process was not to begin.
+    /// The MCP servers that the last process required.
     pub required_servers: Vec<String>,
     /// The sub-agents of the last prompt.
     pub agents: Vec<PastAgent>,
 }
 
-/// What whoever writes on must know, beside what was restored.
+/// What a continuing writer needs, beside what was restored.
 #[derive(Debug, Default)]
 pub(super) struct RestoreRemarks {
     /// The last message.
     pub(super) leaf: Option<String>,
     /// How many processes wrote to the session.
     pub(super) epoch: u64,
-    /// Answers to cut-off calls. They are in the restored messages, but not in the file.
+    /// Answers to interrupted calls: in the restored messages, but not in the file.
     pub(super) answers: Vec<Block>,
 }
 
@@ -114,7 +115,7 @@ pub(super) fn restore(
         chain.iter().filter(|said| said.ours).flat_map(|said| call_ids(&said.message)).collect();
     let mut messages = story.join(&chain, answered_by.as_deref());
     let unknown = |id: &str| {
-        // Whether it had begun may be among what was left out.
+        // Its intent may be among the lines that were left out.
         rest.is_some() || !ours.contains(id) || story.intents.contains_key(id)
     };
     let outcome = |id: &str| interrupted_answer(story.intents.get(id), unknown(id));
@@ -166,7 +167,7 @@ pub(super) fn restore(
     (restored, RestoreRemarks { leaf, epoch: opened.map_or(0, |open| open.epoch), answers })
 }
 
-/// Adds a block to what the user's side said last.
+/// Adds a block to the last user message.
 fn append_to_user(messages: &mut Vec<Message>, block: Block) {
     match messages.last_mut() {
         Some(last) if last.role == Role::User => last.content.push(block),
@@ -174,53 +175,53 @@ fn append_to_user(messages: &mut Vec<Message>, block: Block) {
     }
 }
 
-/// A session while its entries are read in order.
+/// The state while entries are replayed in order.
 #[derive(Default)]
 struct SessionReplay {
     messages: Vec<MessageEntry>,
-    /// How many of them are older than the process that was last to bring a prompt.
+    /// How many of them are older than the process that brought the last prompt.
     old_messages: usize,
     /// The number of that process.
     prompt_epoch: u64,
-    /// Parents of what messages may follow, by uuid.
+    /// Parents of messages and links, by uuid.
     links: HashMap<String, Option<String>>,
-    /// Calls that were about to run, and their inputs where these were changed.
+    /// Calls that were about to run, with their inputs if changed.
     intents: HashMap<String, Option<Value>>,
     opened: Option<OpenRecord>,
     run: Option<Run>,
     check_pending: bool,
     ended: Option<StopReason>,
-    /// How the machine wants the prompt to end.
+    /// The stop reason that the state machine has chosen.
     planned_end: Option<StopReason>,
     prompt: SessionTotals,
     session: SessionTotals,
     recovery: RecoveryLog,
     loop_detector: LoopDetector,
     windows: Vec<(String, u64)>,
-    /// When the process at hand took its last step.
+    /// The time of the current process's last step.
     now: Moment,
-    /// How long the processes before it had worked on the last prompt.
+    /// How long earlier processes had worked on the last prompt.
     worked: Duration,
     in_flight: Money,
     /// The model whose reply was paid for last.
     paid: Option<String>,
-    /// The model that was charged for last.
+    /// The model that was charged for last, including upper bounds.
     charged: Option<String>,
     signed_by: Option<String>,
     counted: TurnCounting,
     rewritten: Vec<RewrittenHistory>,
 }
 
-/// The conversation as it was changed to.
+/// A replaced conversation.
 struct RewrittenHistory {
-    /// The last message before that.
+    /// The last message before the replacement.
     after: Option<String>,
-    /// Whose thinking is in it.
+    /// The model of its thinking.
     model: Option<String>,
     messages: Vec<Message>,
 }
 
-/// What the turn at hand was counted by. It has a step, and mostly a message beside it.
+/// How the current turn was counted. It has a step, and usually a message.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum TurnCounting {
     #[default]
@@ -327,7 +328,7 @@ impl SessionReplay {
 
     fn apply_transition(&mut self, transition: &Transition) {
         self.begin_prompt_after_end();
-        // A reply of nothing but thinking is a turn that left no message.
+        // A reply with thinking only is a turn without a message.
         let is_turn = transition.edit.reply == ReplyDisposition::Keep;
         self.counted = if is_turn && self.counted != TurnCounting::ByMessage {
             self.count_turn();
@@ -358,14 +359,14 @@ impl SessionReplay {
         self.worked = Duration::ZERO;
     }
 
-    /// Something happened after the end: another prompt began in the same process.
+    /// Starts a new prompt if the last one had ended: the same process went on with another one.
     fn begin_prompt_after_end(&mut self) {
         if self.ended.take().is_some() {
             self.begin_prompt();
         }
     }
 
-    /// Whether the last word is an answer with which the prompt was, or would have been, done.
+    /// Whether the last message is an answer that completed, or would have completed, the prompt.
     fn finished(&self, chain: &[&MessageEntry]) -> bool {
         let Some(last) = chain.last().filter(|last| last.message.role == Role::Assistant) else {
             return false;
@@ -378,8 +379,8 @@ impl SessionReplay {
         own && end.map_or(is_answer, |reason| reason == StopReason::Completed)
     }
 
-    /// The messages from the first to the last one of the conversation, which other branches and
-    /// side conversations are no part of.
+    /// The messages of the conversation from first to last, without other branches and side
+    /// conversations.
     fn chain(&self) -> Vec<&MessageEntry> {
         let by_uuid: HashMap<&str, &MessageEntry> =
             self.messages.iter().map(|said| (said.uuid.as_str(), said)).collect();
@@ -395,8 +396,8 @@ impl SessionReplay {
         chain
     }
 
-    /// Makes messages of lines. Lines in a row with the same role are one message; programs that
-    /// write one line a block leave results on side branches, from where they are fetched.
+    /// Converts lines to messages. Consecutive lines of the same role form one message. Programs
+    /// that write one line per block leave results on side branches, which are added.
     fn join(&self, chain: &[&MessageEntry], answered_by: Option<&str>) -> Vec<Message> {
         let on_branches = results_off_chain(&self.messages, chain);
         let (base, chain) = self.rewritten(chain, answered_by);
@@ -419,8 +420,7 @@ impl SessionReplay {
         merge_branch_results(messages, on_branches)
     }
 
-    /// The conversation as it was last changed to, and what was said after that. A change on
-    /// another branch is no part of it.
+    /// The last replacement of the conversation on this branch, and the lines after it.
     fn rewritten<'a, 'b>(
         &self,
         chain: &'a [&'b MessageEntry],

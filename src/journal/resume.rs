@@ -1,4 +1,4 @@
-//! Takes a session up again.
+//! Resumes sessions: locks, reads and reopens their journals.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read};
@@ -22,9 +22,8 @@ use super::restore::{RestoreRemarks, restore};
 use super::writer::JournalWriter;
 use super::{Journal, JournalError, SessionFolder, RestoredSession, SessionId};
 
-/// How often a lock is tried, and how long after each other. A holder that was killed while it
-/// started a program has left the lock to that one for a moment, and whoever looks for sessions
-/// that were left has it for no longer.
+/// How often to try a lock, and the pause in between. A killed holder may have left the lock to a
+/// child for a moment, and a search for unfinished sessions takes it briefly.
 const LOCK_ATTEMPTS: u32 = 20;
 const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(10);
 
@@ -36,7 +35,7 @@ pub struct LockedSession {
     rest: Option<Rest>,
     file: File,
     path: PathBuf,
-    /// What the file holds, as far as writing on needs it.
+    /// What continuing the file requires.
     end: SessionEnd,
     /// Why the file cannot be written to, if it cannot.
     unwritable: Option<io::Error>,
@@ -44,14 +43,14 @@ pub struct LockedSession {
 
 #[derive(Debug)]
 struct SessionEnd {
-    /// How many bytes stay.
+    /// The number of bytes to keep.
     whole: u64,
     seq: u64,
     unended: bool,
 }
 
-/// Reads a session of any working directory without taking it, for a fork or a report. What
-/// another process appends meanwhile may be missed.
+/// Reads a session of any working directory without locking it, for a fork or a report. Concurrent
+/// appends may be missed.
 ///
 /// # Errors
 /// When the session is unknown, unreadable, damaged or newer than this program.
@@ -64,10 +63,10 @@ pub fn read_session(place: &SessionFolder, id: &SessionId, on_damage: OnDamage) 
     Ok(RestoredSession { terms, ..restored })
 }
 
-/// What a file comes to.
+/// The result of parsing a file.
 struct Understood {
     contents: JournalContents,
-    /// What was left out, where the file is damaged.
+    /// The part that was left out, if the file is damaged.
     rest: Option<Rest>,
     terms: Terms,
 }
@@ -83,7 +82,8 @@ impl LockedSession {
         let (mut file, unwritable) = open(&path).map_err(unreadable)?;
         match lock(&file) {
             Err(TryLockError::WouldBlock) => return Err(locked_error(id, &path)),
-            // Where there are no locks, the writer still notices who takes the session over.
+            // Without file locks, the writer still detects that another process took the session
+            // over.
             Ok(()) | Err(TryLockError::Error(_)) => {}
         }
         let mut bytes = Vec::new();
@@ -99,8 +99,8 @@ impl LockedSession {
         &self.restored
     }
 
-    /// Writes on. The torn end is cut away, and answers to cut-off calls are put on record. When
-    /// the file cannot be written, the journal says so and the run may still go on.
+    /// Continues writing: cuts off the torn end, and records the answers to interrupted calls. If
+    /// the file cannot be written, the journal reports itself lost and the run may continue.
     pub fn open(self, place: &SessionFolder, opening: &ProcessOpening) -> (Journal, RestoredSession) {
         let Self { mut restored, remarks: loose, rest, file, path, end, unwritable } = self;
         let kept = match (unwritable, &rest) {
@@ -149,7 +149,7 @@ impl LockedSession {
     }
 }
 
-/// Opens for writing, or, where that is not allowed, for reading.
+/// Opens a file for writing, or read-only where that is not allowed.
 fn open(path: &Path) -> io::Result<(File, Option<io::Error>)> {
     match OpenOptions::new().read(true).append(true).open(path) {
         Ok(file) => Ok((file, None)),
@@ -181,7 +181,7 @@ fn parse_file(
     Ok(Understood { contents, rest, terms: contract::find_terms(path, bytes)? })
 }
 
-/// Says who has the session, as far as its file tells.
+/// Builds the error that names the process that has the session, if its file tells.
 pub(super) fn locked_error(id: &SessionId, path: &Path) -> JournalError {
     let bytes = std::fs::read(path).unwrap_or_default();
     let holder = reader::last_open_record(&bytes).map(|open| LockHolder {
@@ -192,10 +192,10 @@ pub(super) fn locked_error(id: &SessionId, path: &Path) -> JournalError {
     JournalError::Locked { id: id.clone(), holder }
 }
 
-/// Locks a session's file for its one writer.
+/// Locks a session's file for its only writer.
 ///
 /// # Errors
-/// As for [`File::try_lock`], after a moment's patience.
+/// As for [`File::try_lock`], after several attempts.
 pub(super) fn lock(file: &File) -> Result<(), TryLockError> {
     for _ in 1..LOCK_ATTEMPTS {
         match file.try_lock() {

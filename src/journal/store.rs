@@ -1,4 +1,4 @@
-//! What lies in the folder of all sessions, looked at and not touched.
+//! A read-only survey of all stored sessions.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
@@ -11,27 +11,27 @@ use super::SessionId;
 use super::place::entries;
 use super::reader::is_ended;
 
-/// So many files are looked at, at most, and for so long.
+/// The limits of files and of time for a survey.
 const FILES_MAX: usize = 20_000;
 const TIME_MAX: Duration = Duration::from_secs(5);
 
-/// So much of a file's end is read: the last records are small.
+/// How much of a file's end is read: the last records are small.
 const TAIL: u64 = 256 * 1024;
 
-/// What the folder holds.
+/// The result of a survey.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionStore {
     pub folder: PathBuf,
     pub sessions: usize,
-    /// Of the journals, outputs kept beside them not counted.
+    /// The size of the journals, without the outputs beside them.
     pub bytes: u64,
-    /// The last one written to first.
+    /// Unfinished sessions, the last written first.
     pub unfinished: Vec<UnfinishedSession>,
-    /// Whether there was more than could be looked at.
+    /// Whether the limits cut the survey short.
     pub partial: bool,
 }
 
-/// A session whose last process said nothing of its end, and is gone.
+/// A session whose last process is gone and did not record its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnfinishedSession {
     pub id: SessionId,
@@ -39,8 +39,7 @@ pub struct UnfinishedSession {
     pub written: SystemTime,
 }
 
-/// Looks at every session of every working directory. Never fails: what cannot be read is not
-/// counted.
+/// Surveys every session of every working directory. Never fails: unreadable files are not counted.
 pub fn survey_sessions(config_dir: &Path) -> SessionStore {
     let mut store = SessionStore { folder: config_dir.join("projects"), ..SessionStore::default() };
     let (began, mut looked) = (Instant::now(), 0);
@@ -76,7 +75,7 @@ fn session_file(path: &Path) -> Option<(SessionId, u64, SystemTime)> {
     Some((id, facts.len(), facts.modified().ok()?))
 }
 
-/// Whether it is ours, says nothing of its end, and nobody works on it.
+/// Whether it is one of ours, has no recorded end, and is not locked.
 fn is_unfinished(path: &Path) -> bool {
     let Ok(mut file) = File::open(path) else { return false };
     let length = file.metadata().map_or(0, |facts| facts.len());
@@ -85,6 +84,6 @@ fn is_unfinished(path: &Path) -> bool {
     let read = file
         .seek(SeekFrom::Start(start))
         .and_then(|_| (&mut file).take(TAIL).read_to_end(&mut tail));
-    // The lock is given back with the file.
+    // The lock is released with the file.
     read.is_ok() && is_ended(&tail) == Some(false) && file.try_lock().is_ok()
 }

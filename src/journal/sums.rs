@@ -1,30 +1,30 @@
-//! Sums over a prompt or a session.
+//! Totals over a prompt or a session.
 
 use crate::recovery::{Action, Event, Money, ReplyKind, StopReason, Transition};
 use crate::transcript::Usage;
 
-/// What replies have brought and cost.
+/// Turns, usage and costs of replies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionTotals {
     /// Replies that entered the history.
     pub turns: u32,
     /// Everything that counts against a budget.
     pub spent: Money,
-    /// Part of it that is an upper bound: of calls that broke off or were cut off, and of tokens that
-    /// a service did not count.
+    /// The part of it that is an upper bound: calls that broke off or were interrupted, and tokens
+    /// that the API did not count.
     pub upper_bounds: Money,
     pub usage: Usage,
-    /// In the order in which they were first used.
+    /// Totals by model, in the order of first use.
     pub by_model: Vec<ModelTotals>,
     /// Which model answered from which turn on.
     pub models: Vec<ModelSpan>,
 }
 
-/// A model that answered turn after turn.
+/// A model that answered consecutive turns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelSpan {
     pub model: String,
-    /// Its first turn in a row, counted from 1.
+    /// Its first turn of the series, counted from 1.
     pub from_turn: u32,
 }
 
@@ -53,7 +53,7 @@ impl SessionTotals {
         }
     }
 
-    /// Adds what a sub-agent spent. Its turns and tokens are its own.
+    /// Adds the spending of a sub-agent. Its turns and tokens are not added.
     pub(super) fn add_subagent(&mut self, agent: &Self) {
         self.spent += agent.spent;
         self.upper_bounds += agent.upper_bounds;
@@ -62,7 +62,7 @@ impl SessionTotals {
         }
     }
 
-    /// A reply entered the history. Whose it was is not always known.
+    /// Counts a reply that entered the history; its model is not always known.
     pub(super) fn count_turn(&mut self, model: Option<&str>) {
         self.turns = self.turns.saturating_add(1);
         let Some(model) = model else { return };
@@ -77,7 +77,7 @@ impl SessionTotals {
         self.upper_bounds += cost.unwrap_or_default();
     }
 
-    /// Adds the worst case of a call that was under way when its process died.
+    /// Adds the worst-case cost of a call that was in flight when its process died.
     pub(super) fn add_in_flight(&mut self, cost: Money, model: &str) {
         if cost > Money::ZERO {
             self.add_upper_bound(Some(cost), Usage::default(), model);
@@ -85,13 +85,13 @@ impl SessionTotals {
     }
 }
 
-/// What a call under way may cost: input and output were weighed before it was made.
+/// The worst-case cost of the call in flight, from the token estimate made before it.
 pub(super) fn worst_case(before: Money, transition: &Transition) -> Money {
     match (transition.event, transition.action) {
         (Event::Estimated(weight), Action::Ask(ask)) => {
             weight.input + weight.token * u64::from(ask.cap)
         }
-        // What a hook says comes before the call, and so does what other runs know.
+        // Hook decisions and rate-limit notices from other runs come before the call.
         (
             Event::Replied(_)
             | Event::Failed(_)
@@ -122,12 +122,12 @@ pub(super) fn worst_case(before: Money, transition: &Transition) -> Money {
     }
 }
 
-/// How the machine wants the prompt to end, if it does.
+/// The stop reason that an action ends the prompt with, if it does.
 pub(super) fn finish_reason(action: Action) -> Option<StopReason> {
     if let Action::Finish(reason) = action { Some(reason) } else { None }
 }
 
-/// Whether an answer is left without a verdict. Only where it was cut off does it stay so.
+/// Whether an answer remains unchecked after a transition; it stays so if the check is interrupted.
 pub(super) fn is_check_pending(transition: &Transition, before: bool) -> bool {
     use StopReason::{AbortedTools, Deadline};
     let cut_off = matches!(transition.action, Action::Finish(Deadline | AbortedTools(_)));

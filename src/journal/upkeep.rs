@@ -1,7 +1,7 @@
-//! Takes old sessions away, so that a machine that runs for years does not fill up.
+//! Deletes old sessions, so that the disk of a long-lived machine does not fill up.
 //!
-//! Only what is surely ours, surely old and surely not in use: the folder may be another
-//! program's as well, and its sessions are its own business. Whatever cannot be judged stays.
+//! Deletes only what is certainly ours, old and not in use: another program may share the folder,
+//! and its sessions are left alone. Files that cannot be classified stay.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{BufRead, BufReader, Read};
@@ -16,26 +16,25 @@ use super::damage::is_rest_name;
 use super::entry::{LineChecksum, check_seal};
 use super::place::entries;
 
-/// So many sessions are removed by one run at most: a clock that is wrong, or a setting that was
-/// meant otherwise, does not take all there is.
+/// The most sessions deleted by one run, which limits the damage of a wrong clock or setting.
 const REMOVED_MAX: usize = 100;
-/// So many files are looked at by one run at most.
+/// The most files examined by one run.
 const FILES_MAX: usize = 20_000;
-/// How long one run looks and removes.
+/// The time limit of one cleanup.
 const TIME_MAX: Duration = Duration::from_secs(2);
-/// A first line longer than this is not looked at.
+/// The longest first line that is examined.
 const LINE_MAX: u64 = 1 << 20;
 
-/// What was done about old sessions.
+/// What a cleanup deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CleanupReport {
     pub sessions: usize,
-    /// Outputs that were kept in files of their own.
+    /// Tool outputs stored in files of their own.
     pub outputs: usize,
 }
 
-/// Removes sessions of any working directory that nobody has written to since `before`, with the
-/// outputs that were kept beside them. Never fails: what cannot be removed is left.
+/// Deletes sessions of any working directory last written before `before`, with the outputs stored
+/// beside them. Never fails: what cannot be deleted stays.
 pub fn delete_old_sessions(config_dir: &Path, before: SystemTime) -> CleanupReport {
     let (began, mut looked, mut cleared) = (Instant::now(), 0, CleanupReport::default());
     for folder in entries(&config_dir.join("projects")) {
@@ -65,8 +64,8 @@ impl CleanupReport {
     }
 }
 
-/// The session that an entry of a project's folder belongs to, and whether it is its journal. A
-/// link is nothing of ours.
+/// The session that an entry of a project folder belongs to, and whether it is its journal.
+/// Symbolic links are not ours.
 fn session_of(path: &Path) -> Option<(SessionId, bool)> {
     let (name, facts) = (path.file_name()?.to_str()?, fs::symlink_metadata(path).ok()?);
     let id = match name.strip_suffix(".jsonl") {
@@ -78,14 +77,14 @@ fn session_of(path: &Path) -> Option<(SessionId, bool)> {
     Some((SessionId::parse(id)?, facts.is_file()))
 }
 
-/// Removes a session. Says how many outputs went with it; `None` when it stays.
+/// Deletes a session. Returns the number of outputs deleted with it; `None` if it stays.
 fn delete_session(path: &Path, beside: &Path, before: SystemTime) -> Option<usize> {
     if !is_old(&fs::symlink_metadata(path).ok()?, before) {
         return None;
     }
     let no_links = nix::libc::O_NOFOLLOW;
     let file = OpenOptions::new().read(true).custom_flags(no_links).open(path).ok()?;
-    // Whoever works on it holds the lock, and whoever wants to must wait until it is gone.
+    // A process that works on the session holds the lock; others have to wait until it is gone.
     file.try_lock().ok()?;
     if !is_old(&file.metadata().ok()?, before) || !is_ours(&file) {
         return None;
@@ -99,21 +98,21 @@ fn is_old(facts: &Metadata, before: SystemTime) -> bool {
     facts.is_file() && facts.modified().is_ok_and(|then| then < before)
 }
 
-/// Our journals begin with a line that we sealed. One that another program began stays, even if
-/// we wrote to it later.
+/// Whether the first line has our checksum. A session started by another program stays, even if
+/// outlast wrote to it later.
 fn is_ours(file: &File) -> bool {
     let mut line = Vec::new();
     let read = BufReader::new(file.take(LINE_MAX)).read_until(b'\n', &mut line);
     read.is_ok() && check_seal(line.strip_suffix(b"\n").unwrap_or(&line)) == LineChecksum::Intact
 }
 
-/// Removes the long outputs of a session and the journals of its sub-agents, and its folder when
-/// nothing else is in there.
+/// Deletes the stored outputs of a session and the journals of its sub-agents, and its folder if
+/// that is empty then.
 fn delete_outputs(session: &Path, before: SystemTime) -> usize {
     let outputs = delete_files(&session.join("tool-results"), is_output_name, before);
     delete_files(&session.join("subagents"), is_agent_name, before);
     delete_files(session, is_rest_name, before);
-    // It goes only when it is empty.
+    // Fails if the folder is not empty.
     let _another_programs = fs::remove_dir(session);
     outputs
 }
@@ -128,19 +127,19 @@ fn delete_files(folder: &Path, is_ours: fn(&str) -> bool, before: SystemTime) ->
     };
     let old = entries(folder).into_iter().filter(|path| is_old_one(path));
     let removed = old.filter(|path| fs::remove_file(path).is_ok()).count();
-    // It goes only when it is empty.
+    // Fails if the folder is not empty.
     let _another_programs = fs::remove_dir(folder);
     removed
 }
 
-/// Sub-agents of ours are called `a1`, `a2` and so on.
+/// Sub-agents are named `a1`, `a2` and so on.
 fn is_agent_name(name: &str) -> bool {
     let bare = name.strip_suffix(".meta.json").or_else(|| name.strip_suffix(".jsonl"));
     let number = bare.and_then(|bare| bare.strip_prefix("agent-a"));
     number.is_some_and(|it| !it.is_empty() && it.bytes().all(|one| one.is_ascii_digit()))
 }
 
-/// Outputs are called `kind-number-hex`.
+/// Outputs are named `kind-number-hex`.
 fn is_output_name(name: &str) -> bool {
     let parts: Vec<&str> = name.split('-').collect();
     let [kind, number, unique] = parts[..] else { return false };

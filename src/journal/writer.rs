@@ -5,36 +5,36 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Marks the line by which a process takes a session over.
+/// Marks the record with which a process takes a session over.
 const TAKE_OVER: &[u8] = br#""kind":"open""#;
-/// How much a process that shares the file may have added between two of our lines.
+/// How much another process may have added between two of our lines.
 const FOREIGN_BYTES_MAX: u64 = 1 << 20;
 
-/// When a line must be on the disk.
+/// When a line must be on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sync {
     /// Before anything else happens.
     Now,
-    /// With the next line that must be.
+    /// Together with the next line that is synced.
     Later,
 }
 
-/// The writing end of a journal. After a failed write or sync it must not be used again: the
-/// kernel forgets what it could not write, so that a second sync would succeed and lie.
+/// The file end of a journal. It must not be used after a failed write or sync: the kernel drops
+/// the pages that it could not write, so a second sync would falsely succeed.
 #[derive(Debug)]
 pub(super) struct JournalWriter {
     file: File,
-    /// How long the file is when nobody else has written to it.
+    /// The expected length of the file, if no other process has written to it.
     len: u64,
 }
 
 impl JournalWriter {
-    /// Makes a new file. Fails if there is one.
+    /// Creates a new file. Fails if it exists.
     pub(super) fn create(path: &Path) -> io::Result<File> {
         OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(path)
     }
 
-    /// Goes on at the end of `file`, which is `len` bytes long.
+    /// Continues at the end of `file`, which is `len` bytes long.
     pub(super) fn new(file: File, len: u64) -> Self {
         Self { file, len }
     }
@@ -43,8 +43,8 @@ impl JournalWriter {
     pub(super) fn append(&mut self, line: &[u8], sync: Sync) -> io::Result<()> {
         self.check_takeover()?;
         if let Err(cause) = self.file.write_all(line) {
-            // A line that is half there would be dropped by the next reader anyway; taking it
-            // back keeps the file whole for those who do not know that. It may fail.
+            // The next reader would drop a partial line; removing it keeps the file valid for other
+            // programs. This may fail.
             let _half_a_line_stays = self.file.set_len(self.len);
             return Err(cause);
         }
@@ -55,8 +55,8 @@ impl JournalWriter {
         }
     }
 
-    /// Fails when the session is no longer ours: where locks do not work, another process may
-    /// have taken it over. One that only added a title does no harm.
+    /// Fails if another process has taken the session over, which is possible where locks do not
+    /// work. Other additions, such as a title, are harmless.
     fn check_takeover(&mut self) -> io::Result<()> {
         let facts = self.file.metadata()?;
         if !facts.is_file() || (facts.len() == self.len && facts.nlink() > 0) {
@@ -105,7 +105,7 @@ mod tests {
         assert!(device("/dev/null").append(b"x\n", Sync::Now).is_err(), "it cannot be synced");
     }
 
-    /// Where a sync always fails, a journal is lost exactly when it syncs.
+    /// Whether `tell` syncs: on a file whose syncs fail, the journal is lost exactly then.
     fn syncs(tell: impl FnOnce(&mut Journal)) -> bool {
         let opening = ProcessOpening {
             version: String::new(),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_not_happen_twice_is_on_the_disk_before_it_happens() {
+    fn journal_syncs_intents_outcomes_and_messages_before_they_take_effect() {
         let call = ToolCall { id: "a".to_owned(), name: "Bash".to_owned(), input: Value::Null };
         let text = Block::text("x");
         let tool = Block::ToolUse { id: "a".to_owned(), name: "B".to_owned(), input: Value::Null };

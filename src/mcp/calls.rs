@@ -1,4 +1,4 @@
-//! One call of a server's tool: bounded, cancellable, and answered in any case.
+//! Calls of a server's tool: bounded in time, cancellable, and always answered.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use super::miss::{CallError, classify_call_error};
 use super::servers::McpTimers;
 use super::state::{ConnectionLoss, ServerStatus};
 
-/// How long a call waits for a server that is being started anew.
+/// How long a call waits for a server that is reconnecting.
 const RECONNECT_WAIT: Duration = Duration::from_secs(10);
 
-/// Why a call has no answer.
+/// Why a call has no result.
 enum CallFailure {
     Failed(CallError),
     TimedOut(Duration),
@@ -43,10 +43,10 @@ impl ServerTask {
         }
     }
 
-    /// Asks the server for something, which people know as `what`.
+    /// Sends a request to the server; `what` names it in messages.
     ///
     /// # Errors
-    /// Why there is no answer, in words for the model.
+    /// Why there is no result, as text for the model.
     pub(super) async fn request(
         &self,
         what: &str,
@@ -59,7 +59,7 @@ impl ServerTask {
             let (line, epoch) = self.wait_for_connection(cancel).await?;
             match send_request(&line, request.clone(), limit, timers.call_max, cancel).await {
                 Ok(result) => return Ok(result),
-                // The server has not looked at the call, so it may be made again.
+                // The server has not processed the call, so it can be repeated.
                 Err(CallFailure::Failed(CallError::Expired)) if !renewed => {
                     self.mark_lost(epoch, ConnectionLoss::Expired);
                 }
@@ -69,12 +69,13 @@ impl ServerTask {
         Err("the call was not made".to_owned())
     }
 
-    /// Takes note of a failure, has people told of it, and says what the model should know.
+    /// Handles a failure: updates the server's state, warns the user, and returns the text for the
+    /// model.
     fn handle_failure(&self, what: &str, failure: CallFailure, epoch: u64) -> String {
         let name = &self.config.name;
         let (happened, advice) = match failure {
             CallFailure::Cancelled => return "Interrupted by user".to_owned(),
-            // That a tool says no is between it and the model.
+            // A tool's own error is for the model only.
             CallFailure::Failed(CallError::Refused(why)) => return why,
             CallFailure::Failed(CallError::Expired) => {
                 self.mark_lost(epoch, ConnectionLoss::Expired);
@@ -82,20 +83,20 @@ impl ServerTask {
             }
             CallFailure::Failed(CallError::NeedsAuth(why)) => {
                 self.mark_lost(epoch, ConnectionLoss::NeedsAuth(why.clone()));
-                // People are told once, with what they can do about it.
+                // The user is warned once, with advice.
                 return format!(
-                    "MCP server {name:?} cannot be used: {why}, and nobody is there to log in. The \
-                     call was not made; go on without it."
+                    "MCP server {name:?} cannot be used: {why}, and an unattended run cannot log \
+                     in. The call was not made; go on without it."
                 );
             }
             CallFailure::Failed(CallError::Ambiguous(why)) => {
                 self.request_check();
-                (why, "whether the call had an effect is unknown: look before you call again")
+                (why, "whether the call had an effect is unknown: check before you call again")
             }
             CallFailure::Failed(CallError::Lost(why)) => {
                 self.mark_lost(epoch, ConnectionLoss::Transient(why.clone()));
-                let advice = "whether the call had an effect is unknown: look before you call \
-                              again. The server is being started anew";
+                let advice = "whether the call had an effect is unknown: check before you call \
+                              again. The server is being restarted";
                 (format!("was lost while the call was under way: {why}"), advice)
             }
             CallFailure::TimedOut(limit) => {
@@ -108,7 +109,7 @@ impl ServerTask {
         format!("MCP server {name:?}: {happened}; {advice}.")
     }
 
-    /// The connection, waited for a while if it is being made.
+    /// Returns the connection, waiting a while for a reconnect.
     async fn wait_for_connection(&self, cancel: &CancellationToken) -> Result<(ConnectionHandle, u64), String> {
         let mut watch = self.watch();
         let end = Instant::now() + RECONNECT_WAIT;
@@ -120,13 +121,13 @@ impl ServerTask {
                 (Some(line), _) => return Ok((line, state.epoch)),
                 (None, ServerStatus::NeedsAuth) => {
                     return Err(format!(
-                        "MCP server {name:?} cannot be used{why}, and nobody is there to log in. \
-                         Go on without it."
+                        "MCP server {name:?} cannot be used{why}, and an unattended run cannot log \
+                         in. Go on without it."
                     ));
                 }
                 (None, ServerStatus::Failed | ServerStatus::Disabled) => {
                     return Err(format!(
-                        "MCP server {name:?} is not there any more{why}. Go on without it."
+                        "MCP server {name:?} is no longer available{why}. Go on without it."
                     ));
                 }
                 (None, ServerStatus::Pending | ServerStatus::Connected) => {}
@@ -137,7 +138,7 @@ impl ServerTask {
                 changed = timeout_at(end, watch.changed()) => if !matches!(changed, Ok(Ok(()))) {
                     return Err(format!(
                         "MCP server {name:?} is not connected at the moment{why}. It is being \
-                         started anew: try later, or do without."
+                         restarted: try later, or go on without it."
                     ));
                 },
             }
@@ -145,7 +146,7 @@ impl ServerTask {
     }
 }
 
-/// Asks. Progress puts off the end of patience, up to `max` in all.
+/// Sends a request. Progress extends the timeout, up to `max` in all.
 async fn send_request(
     line: &ConnectionHandle,
     request: ClientRequest,
@@ -171,7 +172,7 @@ async fn send_request(
                 Ok(Err(error)) => Err(CallFailure::Failed(classify_call_error(&error, &line.mask))),
                 Err(_) => Err(CallFailure::Failed(classify_call_error(&ServiceError::TransportClosed, &line.mask))),
             },
-            // Before progress, which may come without end.
+            // Checked before progress, which may never end.
             () = sleep_until(end) => {
                 line.cancel(id, "out of time");
                 break Err(CallFailure::TimedOut(start.elapsed()));

@@ -1,4 +1,4 @@
-//! How a server is described in a configuration. Pure.
+//! Parses the configuration of a server. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,26 +6,26 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-/// The longest name of a server: it is a part of every name of its tools.
+/// The longest server name, in characters: it is part of every name of its tools.
 const LONGEST_NAME: usize = 64;
 
-/// A server, as somebody wants it.
+/// The configuration of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
     pub name: String,
     pub place: ServerAddress,
-    /// How long a call may take, where this server has a time of its own.
+    /// The timeout of a call, if this server has its own.
     pub timeout: Option<Duration>,
-    /// Somebody wants it not to be started.
+    /// Whether the configuration says not to start it.
     pub disabled: bool,
-    /// The user has chosen it, and not a repository: what it says of its tools may be believed.
+    /// Whether the user configured it, and not a repository: then its `readOnlyHint` is trusted.
     pub trusted: bool,
 }
 
-/// Where a server is. Arguments, variables and headers may hold secrets, and are not shown.
+/// The transport of a server. Arguments, variables and headers may hold secrets, and are not shown.
 #[derive(Clone, PartialEq, Eq)]
 pub enum ServerAddress {
-    /// A program that is talked to over its standard input and output.
+    /// A program with the protocol on standard input and output.
     Program {
         command: String,
         arguments: Vec<String>,
@@ -51,7 +51,7 @@ impl fmt::Debug for ServerAddress {
 }
 
 impl ServerAddress {
-    /// What somebody can do about a server that wants a login, as nobody is there to log in.
+    /// Advice for a server that requires a login, which is impossible in an unattended run.
     pub(super) fn login_advice(&self) -> &'static str {
         let has_token = match self {
             Self::Program { .. } => return "give it its key in its \"env\"",
@@ -68,18 +68,18 @@ impl ServerAddress {
 }
 
 impl ServerConfig {
-    /// Reads one entry of `mcpServers`. `lookup` knows the variables that values name. Variables
-    /// that are not set stay as they are written, and are returned.
+    /// Parses one entry of `mcpServers`. `lookup` returns the variables that values refer to.
+    /// Variables that are not set stay as written, and their names are returned.
     ///
     /// # Errors
-    /// What is wrong with it. No value is in the text: it may be a secret.
+    /// What is wrong with it. The text contains no value: it may be a secret.
     pub fn parse(
         name: &str,
         entry: &Value,
         lookup: &dyn Fn(&str) -> Option<String>,
     ) -> Result<(Self, Vec<String>), String> {
         check_name(name)?;
-        let entry = entry.as_object().ok_or("it is no object")?;
+        let entry = entry.as_object().ok_or("it is not an object")?;
         let mut reader = ConfigReader { entry, lookup, unset: Vec::new() };
         let kind = reader.text("type")?;
         let place = match (kind.as_deref(), entry.contains_key("url")) {
@@ -101,16 +101,16 @@ impl ServerConfig {
             (Some(old @ ("sse" | "ws")), _) => {
                 return Err(format!(
                     "the transport {old:?} is not supported; if the server speaks streamable HTTP \
-                     too, use \"type\": \"http\" and the \"url\" of that"
+                     too, use \"type\": \"http\" with that \"url\""
                 ));
             }
-            (Some(_), _) => return Err("its \"type\" is none of stdio, http".to_owned()),
+            (Some(_), _) => return Err("its \"type\" must be \"stdio\" or \"http\"".to_owned()),
         };
         let timeout = match entry.get("timeout") {
             None | Some(Value::Null) => None,
             Some(value) => {
                 let millis = value.as_u64().filter(|millis| *millis > 0);
-                Some(millis.ok_or("its \"timeout\" is no number of milliseconds above 0")?)
+                Some(millis.ok_or("its \"timeout\" must be a number of milliseconds above 0")?)
             }
         };
         let disabled = entry.get("disabled").and_then(Value::as_bool).unwrap_or(false);
@@ -207,8 +207,8 @@ impl ConfigReader<'_> {
     }
 }
 
-/// Puts values in for `${NAME}` and `${NAME:-default}`. What has neither value nor default stays
-/// as it is, and is added to `unset`.
+/// Replaces `${NAME}` and `${NAME:-default}` by values. A variable with neither value nor default
+/// stays as written, and is added to `unset`.
 pub fn expand(
     text: &str,
     lookup: &dyn Fn(&str) -> Option<String>,

@@ -1,4 +1,4 @@
-//! What a server answers, as the model can be shown it. Pure.
+//! Converts a server's results to content blocks for the model. Pure.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -6,27 +6,27 @@ use serde_json::{Value, json};
 
 use crate::transcript::Block;
 
-/// The largest image that is shown, in bytes of base64: the service takes no larger one.
+/// The largest image that is passed on, in bytes of base64: the API rejects larger ones.
 const LARGEST_IMAGE: usize = 5 << 20;
 
-/// The kinds of images that models see.
+/// The image types that models accept.
 const IMAGE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
-/// How much is shown of an answer that is none, in characters.
+/// How much of an invalid result is quoted, in characters.
 const LONGEST_EXCERPT: usize = 500;
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallReply {
     pub parts: Vec<ContentPart>,
     pub is_error: bool,
 }
 
-/// A part of what came.
+/// A part of a result.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ContentPart {
     Block(Block),
-    /// What a model cannot be shown: what it is, and its bytes.
+    /// Data that cannot be shown to the model: its description, and its bytes.
     Data {
         what: String,
         bytes: Vec<u8>,
@@ -39,12 +39,12 @@ impl CallReply {
         Self { parts: vec![ContentPart::Block(Block::text(text))], is_error: true }
     }
 
-    /// Reads the result of `tools/call`, whatever shape it has. What is none is an error: nobody
-    /// can tell whether the call was done.
+    /// Converts the result of `tools/call`, whatever shape it has. An invalid result is an error:
+    /// whether the call was executed is unknown.
     pub(super) fn from_call_result(result: &Value) -> Self {
         let content: Vec<&Value> = match &result["content"] {
             Value::Array(items) => items.iter().collect(),
-            // Not what the protocol says, and yet what the tool has to say.
+            // Against the protocol, but still the tool's output.
             one @ (Value::String(_) | Value::Object(_)) => vec![one],
             Value::Null | Value::Bool(_) | Value::Number(_) => Vec::new(),
         };
@@ -64,8 +64,8 @@ impl CallReply {
     }
 }
 
-/// Whether a result is an error. A flag that is no flag is taken for one: what is not known to be
-/// well is not told as well.
+/// Whether a result is an error. An invalid flag counts as an error: a failure must not be reported
+/// as a success.
 fn is_error_flag(flag: &Value) -> bool {
     match flag {
         Value::Bool(flag) => *flag,
@@ -76,27 +76,27 @@ fn is_error_flag(flag: &Value) -> bool {
     }
 }
 
-/// What to say of something that is no result of a call.
+/// Describes an answer that is not a result of a call.
 fn describe_invalid_result(result: &Value) -> String {
     if result["resultType"] == "input_required" {
-        return "the tool asks for more input in the middle of the call, and nobody is there to \
-                give it: the call was not done"
+        return "the tool asks for more input in the middle of the call, which an unattended \
+                run cannot give: the call was not done"
             .to_owned();
     }
     let shown: String = result.to_string().chars().take(LONGEST_EXCERPT).collect();
     format!(
-        "the server answered with what is no result of a call: {shown}. Whether the call had an \
-         effect is unknown: look before you call again."
+        "the server's answer is not a result of a call: {shown}. Whether the call had an \
+         effect is unknown: check before you call again."
     )
 }
 
-/// The service refuses text without a letter in it.
+/// The API rejects blank text.
 fn is_not_blank(piece: &ContentPart) -> bool {
     !matches!(piece, ContentPart::Block(Block::Text { text }) if text.trim().is_empty())
 }
 
 impl CallReply {
-    /// Reads the result of `resources/read`, whatever shape it has.
+    /// Converts the result of `resources/read`, whatever shape it has.
     pub(super) fn from_resource(result: &Value) -> Self {
         let contents = result["contents"].as_array().into_iter().flatten();
         let mut parts: Vec<ContentPart> = contents.map(resource).filter(is_not_blank).collect();
@@ -150,7 +150,7 @@ fn resource(resource: &Value) -> ContentPart {
 
 fn image(kind: &str, data: &str) -> Option<ContentPart> {
     let fits = IMAGE_TYPES.contains(&kind) && !data.is_empty() && data.len() <= LARGEST_IMAGE;
-    // What is no base64 would have the service refuse all that follows.
+    // Invalid base64 would make the API reject every later request.
     let sound = fits && BASE64_STANDARD.decode(data).is_ok();
     sound.then(|| {
         let source = json!({ "type": "base64", "media_type": kind, "data": data });
@@ -163,7 +163,7 @@ fn data(what: &str, kind: &str, data: &str) -> ContentPart {
     let what = format!("{what} ({kind})");
     match BASE64_STANDARD.decode(data) {
         Ok(bytes) => ContentPart::Data { what, bytes },
-        Err(_) => text(format!("[{what}, which is no valid base64, is left out]")),
+        Err(_) => text(format!("[{what}, which is not valid base64, is left out]")),
     }
 }
 
@@ -195,11 +195,11 @@ mod tests {
     }
 
     #[test]
-    fn every_shape_of_a_result_says_something() {
+    fn every_tool_result_becomes_non_empty_content() {
         let nothing = CallReply::from_call_result(&json!({ "content": [] }));
         assert_eq!(nothing.parts, [text("(the tool returned nothing)")]);
         let blank = CallReply::from_call_result(&json!({ "content": [{ "type": "text", "text": " \n" }] }));
-        assert_eq!(blank, nothing, "the service refuses blank text");
+        assert_eq!(blank, nothing, "the API rejects blank text");
         let structured = CallReply::from_call_result(&json!({ "content": [], "structuredContent": { "n": 1 } }));
         assert_eq!(structured.parts, [text(r#"{"n":1}"#)]);
         let failed = CallReply::from_call_result(&json!({ "content": [], "isError": true }));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_result_is_an_error_and_shown() {
+    fn an_invalid_tool_result_is_an_error_and_is_quoted() {
         for none in [
             json!({ "foo": 1 }),
             json!({}),
@@ -226,7 +226,7 @@ mod tests {
             let reply = CallReply::from_call_result(&none);
             assert!(reply.is_error, "{none}");
             let shown = format!("{:?}", reply.parts).replace('\\', "");
-            assert!(shown.contains("no result of a call") && shown.contains("unknown"), "{shown}");
+            assert!(shown.contains("not a result of") && shown.contains("unknown"), "{shown}");
             assert!(shown.contains(&none.to_string()), "{shown}");
         }
         let long = CallReply::from_call_result(&json!({ "foo": "x".repeat(10_000) }));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_of_an_odd_shape_is_read_for_what_it_says() {
+    fn a_tool_result_of_an_unexpected_shape_is_still_converted() {
         let words = json!({ "content": "well" });
         assert_eq!(CallReply::from_call_result(&words).parts, [text("well")]);
         let one = json!({ "content": { "type": "text", "text": "well" } });

@@ -1,4 +1,4 @@
-//! What a server says and asks without being asked: progress, news of its tools, where we work.
+//! Handles messages that a server sends on its own: progress, changed tools, `roots/list` requests.
 #![expect(deprecated, reason = "roots go with a later protocol; the servers of today ask for them")]
 
 use std::collections::HashMap;
@@ -15,14 +15,14 @@ use tokio::sync::Notify;
 
 use super::servers::ServerEnvironment;
 
-/// What a server says unasked.
+/// The client side's handler for server notifications and requests.
 #[derive(Clone)]
 pub(super) struct NotificationHandler(Arc<ServerNotices>);
 
 struct ServerNotices {
-    /// The folders that the run works in.
+    /// The folders that the run works in, sent as roots.
     roots: Vec<Root>,
-    /// Who waits for progress, by token.
+    /// Waiters for progress, by progress token.
     progress: Mutex<HashMap<NumberOrString, Arc<Notify>>>,
     tools_changed: Notify,
 }
@@ -30,7 +30,7 @@ struct ServerNotices {
 impl NotificationHandler {
     pub(super) fn new(around: &ServerEnvironment) -> Self {
         let folders = [&around.cwd].into_iter().chain(&around.folders);
-        // A path that is no address is none that a server could use.
+        // A path that is not a valid URL is of no use to a server.
         let roots = folders.filter_map(|path| Url::from_file_path(path).ok()).map(Root::new);
         Self(Arc::new(ServerNotices {
             roots: roots.collect(),
@@ -39,12 +39,12 @@ impl NotificationHandler {
         }))
     }
 
-    /// Waits for word that the tools are others now.
+    /// Waits for a notification that the tools have changed.
     pub(super) async fn wait_for_tool_change(&self) {
         self.0.tools_changed.notified().await;
     }
 
-    /// Has a request's progress told.
+    /// Notifies `tell` of a request's progress.
     pub(super) fn watch_progress(&self, token: NumberOrString, tell: Arc<Notify>) {
         self.progress().insert(token, tell);
     }
@@ -62,10 +62,10 @@ impl ClientHandler for NotificationHandler {
     fn get_info(&self) -> ClientConfig {
         let own = Implementation::new("outlast", env!("CARGO_PKG_VERSION"));
         let mut abilities = ClientCapabilities::default();
-        // Nobody is there to be asked, and no other model: so no elicitation, no sampling. A
-        // server that asks all the same is told so by the library.
+        // An unattended run has no user to ask and no model to offer: no elicitation, no sampling.
+        // The library rejects such requests.
         abilities.roots = Some(RootsCapabilities::default());
-        // The newest that begins with a handshake; the library would offer one that does not.
+        // The newest version with a handshake; the library would offer one without.
         let version = ProtocolVersion::LATEST_WITH_INITIALIZE;
         ClientConfig::new(abilities, own).with_protocol_version(version)
     }

@@ -1,4 +1,4 @@
-//! One connection to a server, from its start to its loss.
+//! One connection to a server, from its handshake to its loss.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,16 +29,16 @@ use super::servers::ServerEnvironment;
 use super::state::ConnectionLoss;
 use super::stdio::{ServerProcess, ServerOutput};
 
-/// The most pages that a list of tools may have.
+/// The most pages of a tool list.
 const MOST_PAGES: usize = 50;
 
-/// How long a server that went silent is waited for when it is asked for a sign of life.
+/// How long a silent server has to answer a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a word to a server may take that nothing depends on.
+/// The timeout for sending messages whose loss does no harm.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A connection that stands.
+/// An established connection.
 pub(super) struct Connection {
     service: RunningService<RoleClient, NotificationHandler>,
     program: Option<ServerProcess>,
@@ -46,30 +46,30 @@ pub(super) struct Connection {
     mask: Redactor,
 }
 
-/// The other side of a connection, for calls.
+/// A handle of a connection, for calls.
 #[derive(Clone)]
 pub(super) struct ConnectionHandle {
     pub(super) peer: Peer<RoleClient>,
     handler: NotificationHandler,
-    /// For what the server says.
+    /// Masks secrets in the server's output.
     pub(super) mask: Redactor,
 }
 
-/// What a server says of itself.
+/// What a server declares about itself during the handshake.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServerInfo {
     pub(super) has_tools: bool,
     pub(super) has_resources: bool,
-    /// How it wants to be used.
+    /// Its usage instructions for the model.
     pub(super) instructions: Option<String>,
 }
 
-/// How a connection begins.
+/// The kind of connection setup.
 #[derive(Clone, Copy)]
 enum ConnectionKind {
-    /// With a handshake, as nearly all servers know it.
+    /// With an `initialize` handshake, as nearly all servers expect.
     Handshake,
-    /// Without: each request says for itself which version of the protocol it is in.
+    /// Without one: each request states its protocol version.
     Stateless,
 }
 
@@ -84,14 +84,14 @@ impl ConnectionKind {
     }
 }
 
-/// Why there is no connection.
+/// Why a connection could not be made.
 enum ConnectError {
     Lost(ConnectionLoss),
-    /// The server answers, and knows no handshake of ours.
+    /// The server answers, but rejects the handshake.
     HandshakeRejected(ConnectionLoss),
 }
 
-/// Connects to a server. One that refuses the handshake may be of those that have none.
+/// Connects to a server. If it rejects the handshake, tries again without one.
 ///
 /// # Errors
 /// Why there is no connection.
@@ -103,7 +103,7 @@ pub(super) async fn connect(
     match open_connection(config, around, patience, ConnectionKind::Handshake).await {
         Ok(link) => Ok(link),
         Err(ConnectError::Lost(loss)) => Err(loss),
-        // What it says of the handshake tells more than what it says of the other way.
+        // The handshake error is more informative than the second one.
         Err(ConnectError::HandshakeRejected(loss)) => {
             open_connection(config, around, patience, ConnectionKind::Stateless).await.map_err(|_| loss)
         }
@@ -142,7 +142,7 @@ async fn connect_stdio(
     match tokio::time::timeout(patience, serving).await {
         Ok(Ok(service)) => Ok(Connection { service, program: Some(program), handler: ear, mask }),
         Ok(Err(error)) => {
-            // What it says of its end may come after it.
+            // Its last output on stderr may arrive after the end of stdout.
             tokio::time::sleep(Duration::from_millis(50)).await;
             let why = describe_initialize_error(&error, &mask);
             let why = with_server_output("it did not start up", &why, &program.output, &mask);
@@ -155,13 +155,13 @@ async fn connect_stdio(
     }
 }
 
-/// Tells who refuses the handshake from who does not answer.
+/// Distinguishes a rejected handshake from other errors.
 fn classify_connect_error(error: &ClientInitializeError, loss: ConnectionLoss) -> ConnectError {
     const TELLING: [ErrorCode; 4] = [
         ErrorCode::METHOD_NOT_FOUND,
         ErrorCode::INVALID_REQUEST,
         ErrorCode::UNSUPPORTED_PROTOCOL_VERSION,
-        // Over HTTP each request without a handshake says its version in a header.
+        // Over HTTP, requests without a handshake carry the version in a header.
         ErrorCode::HEADER_MISMATCH,
     ];
     if let ClientInitializeError::JsonRpcError(error) = error
@@ -172,7 +172,7 @@ fn classify_connect_error(error: &ClientInitializeError, loss: ConnectionLoss) -
     ConnectError::Lost(loss)
 }
 
-/// What happened, and what the server itself said of it.
+/// Adds the server's own last output to an error.
 fn with_server_output(what: &str, why: &str, said: &ServerOutput, mask: &Redactor) -> String {
     let mut text = what.to_owned();
     if !why.is_empty() {
@@ -209,7 +209,7 @@ fn job(config: &ServerConfig, around: &ServerEnvironment) -> Result<Job, String>
         cwd: around.cwd.clone(),
         environment,
         input: true,
-        // It is the user's own program, and may do what the user may.
+        // It is the user's own program, with the user's own rights.
         landlock: None,
     })
 }
@@ -224,14 +224,14 @@ fn transport(
     for (name, value) in headers {
         let pair = HeaderName::try_from(name).ok().zip(HeaderValue::try_from(value).ok());
         let (name, value) = pair.ok_or_else(|| {
-            ConnectionLoss::Permanent("one of its \"headers\" cannot be a header of HTTP".to_owned())
+            ConnectionLoss::Permanent("one of its \"headers\" is not a valid HTTP header".to_owned())
         })?;
         custom.insert(name, value);
     }
     let custom = custom.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
     let mut config = StreamableHttpClientTransportConfig::with_uri(url)
         .custom_headers(custom)
-        // A session that is lost is renewed here, where that is counted.
+        // Lost sessions are renewed by us, where attempts are counted.
         .reinit_on_expired_session(false);
     let mut retries = ExponentialBackoff::default();
     retries.max_times = Some(5);
@@ -265,12 +265,12 @@ impl Connection {
         ConnectionHandle { peer: self.service.peer().clone(), handler: ear, mask }
     }
 
-    /// Waits for word that the tools are others now.
+    /// Waits for a notification that the tools have changed.
     pub(super) async fn wait_for_tool_change(&self) {
         self.handler.wait_for_tool_change().await;
     }
 
-    /// What the server said last, to explain its end.
+    /// Adds the server's last output to the reason of its end.
     pub(super) fn with_last_output(&self, what: &str) -> String {
         match &self.program {
             Some(program) => with_server_output(what, "", &program.output, &self.mask),
@@ -278,10 +278,10 @@ impl Connection {
         }
     }
 
-    /// Ends it: gives the server `patience` to end by itself, as much again to do so when told
-    /// to, and then ends it.
+    /// Closes the connection: the server has `patience` to end by itself, as long again after
+    /// SIGTERM, and is then killed.
     pub(super) async fn close(mut self, patience: Duration) {
-        // It may fail; the program is ended all the same.
+        // A failure is ignored: the program is ended anyway.
         let _ = self.service.close_with_timeout(patience).await;
         if let Some(program) = self.program {
             program.end(patience).await;
@@ -292,13 +292,13 @@ impl Connection {
 impl ConnectionHandle {
     /// Waits until the connection is gone.
     pub(super) async fn closed(&self) {
-        // The library tells nobody, but its end of the line is closed.
+        // The library sends no event for this, so its state is polled.
         while !self.peer.is_transport_closed() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 
-    /// Sends a request. Its progress comes along.
+    /// Sends a request. Also returns the notifier of its progress.
     pub(super) async fn send(
         &self,
         request: ClientRequest,
@@ -309,18 +309,18 @@ impl ConnectionHandle {
             Ok(handle) => handle?,
             Err(_) => return Err(ServiceError::TransportClosed),
         };
-        // However much of it comes, it is one sign of life until it is looked at.
+        // Several notifications count as one until they are consumed.
         let progress = Arc::new(Notify::new());
         self.handler.watch_progress(handle.progress_token.0.clone(), Arc::clone(&progress));
         Ok((handle, progress))
     }
 
-    /// Forgets a request that is over.
+    /// Removes the progress waiter of a finished request.
     pub(super) fn forget(&self, token: &NumberOrString) {
         self.handler.unwatch_progress(token);
     }
 
-    /// Tells the server that nobody waits for that request any more. Waits for nothing.
+    /// Tells the server that a request is cancelled, without waiting.
     pub(super) fn cancel(&self, id: NumberOrString, why: &str) {
         let params = CancelledNotificationParam::new(Some(id), Some(why.to_owned()));
         let peer = self.peer.clone();
@@ -334,13 +334,13 @@ impl ConnectionHandle {
     pub(super) async fn is_alive(&self) -> bool {
         let ping = self.peer.send_request(ClientRequest::PingRequest(PingRequest::default()));
         match tokio::time::timeout(PING_TIMEOUT, ping).await {
-            // That it knows no ping is an answer too.
+            // An error, such as an unknown method, is an answer too.
             Ok(Ok(_) | Err(ServiceError::McpError(_))) => true,
             Ok(Err(_)) | Err(_) => false,
         }
     }
 
-    /// What the server said of itself when it was connected.
+    /// What the server declared during the handshake.
     pub(super) fn server_info(&self) -> ServerInfo {
         let Some(info) = self.peer.peer_info() else { return ServerInfo::default() };
         ServerInfo {
@@ -350,7 +350,7 @@ impl ConnectionHandle {
         }
     }
 
-    /// Asks for the tools, as the server words them.
+    /// Lists the tools, as the server's raw JSON.
     pub(super) async fn list_tools(&self) -> Result<Vec<Value>, CallError> {
         let (mut tools, mut cursor) = (Vec::new(), None);
         for _ in 0..MOST_PAGES {
@@ -361,7 +361,7 @@ impl ConnectionHandle {
                 Err(error) => return Err(classify_call_error(&error, &self.mask)),
             };
             let Some(listed) = page["tools"].as_array() else {
-                return Err(CallError::Refused("what it sent is no list of tools".to_owned()));
+                return Err(CallError::Refused("its answer is not a list of tools".to_owned()));
             };
             tools.extend(listed.iter().cloned());
             cursor = page["nextCursor"].as_str().map(ToOwned::to_owned);

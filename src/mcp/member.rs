@@ -1,4 +1,4 @@
-//! One server of a run: a task that keeps it connected as long as that is of use.
+//! The task of one server: it keeps the server connected.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,40 +17,40 @@ use super::quote::sanitize_start;
 use super::servers::{ServerEnvironment, McpTimers};
 use super::state::{ReconnectBackoff, ConnectionLoss, ServerReport, ServerStatus};
 
-/// How often a server's tools are listed at most, however often it says that they have changed.
+/// The shortest interval between two listings of a server's tools.
 const LISTING_PAUSE: Duration = Duration::from_secs(1);
 
-/// The most complaints about its tools.
+/// The most warnings about a server's tools.
 const TOOL_WARNINGS_MAX: usize = 100;
 
-/// A server.
+/// One server of a run.
 pub(super) struct ServerTask {
     pub(super) config: ServerConfig,
     state: watch::Sender<ServerState>,
-    /// A call found the server to be silent.
+    /// A call timed out, so the connection must be checked.
     check_requested: Notify,
-    /// A call found that the session is over, or that a login is wanted.
+    /// The loss that a call detected: an expired session, or a required login.
     loss: Mutex<Option<ConnectionLoss>>,
     lost: Notify,
     pub(super) reconnects: AtomicU32,
     warnings: Mutex<Vec<String>>,
-    /// What was said of its tools: it is not said again whenever they are listed.
+    /// Warnings already given about its tools, so that a new listing does not repeat them.
     tool_warnings: Mutex<HashSet<String>>,
 }
 
-/// How it stands just now.
+/// The current state of a server.
 #[derive(Clone)]
 pub(super) struct ServerState {
     pub(super) status: ServerStatus,
     pub(super) why: Option<String>,
-    /// Whether the first attempt to start it is over.
+    /// Whether the first attempt to connect is over.
     pub(super) attempted: bool,
     pub(super) connection: Option<ConnectionHandle>,
-    /// Which connection it is. A call that comes late says nothing about a later one.
+    /// Counts connections. A late failure of a call must not affect a later connection.
     pub(super) epoch: u64,
-    /// The last that are known, also while it is not connected.
+    /// The tools as last listed, also while it is disconnected.
     pub(super) tools: Arc<Vec<Arc<RemoteTool>>>,
-    /// The last that it said of itself.
+    /// The last handshake information.
     pub(super) about: Arc<ServerInfo>,
 }
 
@@ -82,12 +82,12 @@ impl ServerTask {
         self.state.subscribe()
     }
 
-    /// The tools that it offers, or did when it was last connected.
+    /// The tools of the current or last connection.
     pub(super) fn tools(&self) -> Arc<Vec<Arc<RemoteTool>>> {
         Arc::clone(&self.state.borrow().tools)
     }
 
-    /// What it says of itself, or did when it was last connected.
+    /// The handshake information of the current or last connection.
     pub(super) fn about(&self) -> Arc<ServerInfo> {
         Arc::clone(&self.state.borrow().about)
     }
@@ -99,7 +99,7 @@ impl ServerTask {
         ServerReport { name, status, why }
     }
 
-    /// What should be said about it and was not yet.
+    /// Takes the pending warnings about it.
     pub(super) fn take_warnings(&self) -> Vec<String> {
         std::mem::take(&mut *self.warnings.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -107,13 +107,13 @@ impl ServerTask {
     pub(super) fn warn(&self, what: &str) {
         let line = format!("MCP server {:?}: {what}", self.config.name);
         let mut news = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
-        // A server that says the same again and again is heard once.
+        // Repeated warnings are kept once.
         if !news.contains(&line) && news.len() < 100 {
             news.push(line);
         }
     }
 
-    /// Says something of its tools, once.
+    /// Adds a warning about one of its tools, once.
     pub(super) fn warn_once(&self, what: &str) {
         let mut known = self.tool_warnings.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() < TOOL_WARNINGS_MAX && known.insert(what.to_owned()) {
@@ -121,14 +121,14 @@ impl ServerTask {
         }
     }
 
-    /// A call was not answered in time: somebody should look whether it still lives.
+    /// Requests a check of the connection, since a call was not answered in time.
     pub(super) fn request_check(&self) {
         self.check_requested.notify_one();
     }
 
-    /// A call found out that this connection is of no use any more.
+    /// Marks a connection as unusable, as detected by a call.
     pub(super) fn mark_lost(&self, epoch: u64, loss: ConnectionLoss) {
-        // Whoever asks next must not be sent down the same line.
+        // Later calls must not use the same connection.
         let is_news = self.state.send_if_modified(|state| {
             let current = state.epoch == epoch && state.connection.take().is_some();
             if current {
@@ -146,7 +146,7 @@ impl ServerTask {
         self.lost.notify_one();
     }
 
-    /// Keeps it connected until `stop`, or until that is of no use.
+    /// Runs the server: connects, and reconnects after losses, until `stop` or the last attempt.
     pub(super) async fn run(
         self: Arc<Self>,
         around: Arc<ServerEnvironment>,
@@ -187,7 +187,7 @@ impl ServerTask {
         }
     }
 
-    /// Connects and learns the tools.
+    /// Connects and lists the tools.
     async fn connect(&self, around: &ServerEnvironment, timers: McpTimers) -> Result<Connection, ConnectionLoss> {
         let patience = match self.config.place {
             ServerAddress::Program { .. } => timers.start,
@@ -198,7 +198,7 @@ impl ServerTask {
         let wire = link.handle();
         let about = wire.server_info();
         let listed = match timeout_at(end, wire.list_tools()).await {
-            // Who says that it has no tools need not list them.
+            // A server that declares no tools need not implement `tools/list`.
             Ok(Err(CallError::Refused(_))) if !about.has_tools => Ok(Ok(Vec::new())),
             listed => listed,
         };
@@ -242,7 +242,7 @@ impl ServerTask {
         });
     }
 
-    /// Stays with a connection until it is lost. `None`: until all is over.
+    /// Watches a connection until it is lost. `None`: until `stop`.
     async fn watch_connection(
         &self,
         link: &Connection,
@@ -284,7 +284,7 @@ impl ServerTask {
                         () = stop.cancelled() => return None,
                         listed = listing => listed,
                     };
-                    // If it fails, the tools that are known stay.
+                    // If it fails, the known tools stay.
                     if let Ok(Ok(listed)) = listed {
                         self.set_tools(&listed);
                     }
@@ -294,7 +294,7 @@ impl ServerTask {
         }
     }
 
-    /// Takes note of a loss. Says how long to wait before the next attempt, if there is one.
+    /// Records a loss. Returns the wait before the next attempt, if there is one.
     fn record_loss(&self, loss: ConnectionLoss, next: impl FnOnce(&ConnectionLoss) -> Option<Duration>) -> Option<Duration> {
         let wait = next(&loss);
         let (status, why) = match (loss, wait) {
@@ -302,14 +302,14 @@ impl ServerTask {
             (ConnectionLoss::Expired, Some(_)) => {
                 (ServerStatus::Pending, "its session is being renewed".to_owned())
             }
-            (ConnectionLoss::Expired, None) => (ServerStatus::Failed, "its sessions do not hold".to_owned()),
+            (ConnectionLoss::Expired, None) => (ServerStatus::Failed, "its sessions keep expiring".to_owned()),
             (ConnectionLoss::Transient(why) | ConnectionLoss::Permanent(why), None) => (ServerStatus::Failed, why),
             (ConnectionLoss::Transient(why) | ConnectionLoss::Permanent(why), Some(_)) => (ServerStatus::Pending, why),
         };
         self.warn(&match (status, wait) {
             (ServerStatus::Pending, Some(wait)) => format!("{why}; next attempt in {} s", wait.as_secs()),
             (ServerStatus::NeedsAuth, _) => format!(
-                "{why}, and nobody is there to log in: {}; its tools cannot be used",
+                "{why}, and an unattended run cannot log in: {}; its tools cannot be used",
                 self.config.place.login_advice()
             ),
             (_, _) => format!("{why}; it is given up, and the run goes on without it"),

@@ -1,4 +1,5 @@
-//! What the library's errors mean, each in one plain line without an address: it may hold a secret.
+//! Classifies the library's errors. Messages are one line, and contain no URL, which may hold a
+//! secret.
 
 use std::error::Error;
 use std::io;
@@ -13,45 +14,45 @@ use crate::secrets::Redactor;
 use super::quote::sanitize_start;
 use super::state::ConnectionLoss;
 
-/// What the library says of an exchange over HTTP.
+/// An HTTP transport error of the library.
 type HttpTransportError = StreamableHttpError<reqwest::Error>;
 
-/// How servers and the library say that a session is forgotten.
+/// Messages with which servers and the library report an expired session.
 const SESSION_EXPIRED_MESSAGES: [&str; 3] = ["session not found", "session expired", "no valid session"];
 
-/// What became of a call that was not answered, or the words that came instead of an answer.
+/// Why a call has no result.
 #[derive(Debug, PartialEq)]
 pub(super) enum CallError {
-    /// The connection is gone. Whether the call had an effect is unknown.
+    /// The connection is lost. Whether the call had an effect is unknown.
     Lost(String),
-    /// Something was answered, but no result. Whether the call had an effect is unknown.
+    /// There was an answer, but not a result. Whether the call had an effect is unknown.
     Ambiguous(String),
-    /// The server has forgotten the session, and has not looked at the call.
+    /// The server has dropped the session, and has not processed the call.
     Expired,
-    /// The server wants a login, or another one.
+    /// The server requires a login, or a different one.
     NeedsAuth(String),
-    /// The server answered with an error of its own.
+    /// The server answered with a JSON-RPC error.
     Refused(String),
 }
 
-/// What an exchange that failed shows of the other side.
+/// A failed exchange, before it is related to a call or a connection attempt.
 #[derive(Debug, PartialEq)]
 enum ExchangeFault {
     NeedsAuth(String),
     Expired,
     Status(StatusCode, String),
-    /// It answers, but with something else than the protocol.
+    /// The answer is not an MCP message.
     InvalidAnswer(String),
     ConnectionLost(String),
 }
 
-/// Why a server over HTTP could not be connected to.
+/// Classifies why a connection over HTTP could not be made.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the library's list of errors is open")]
 pub(super) fn classify_connect_loss(error: &ClientInitializeError, mask: &Redactor) -> ConnectionLoss {
     let fault = match error {
         ClientInitializeError::TransportError { error, .. } => classify_exchange(error.error.as_ref(), mask),
         ClientInitializeError::ConnectionClosed(_) => {
-            ExchangeFault::InvalidAnswer("it did not answer the first message as the protocol wants".to_owned())
+            ExchangeFault::InvalidAnswer("its answer to the first message violates the protocol".to_owned())
         }
         _ => ExchangeFault::InvalidAnswer(describe_initialize_error(error, mask)),
     };
@@ -69,7 +70,7 @@ pub(super) fn classify_connect_loss(error: &ClientInitializeError, mask: &Redact
     }
 }
 
-/// What went wrong with the first messages, without the library's own names.
+/// Describes a failed handshake, without the library's type names.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the library's list of errors is open")]
 pub(super) fn describe_initialize_error(error: &ClientInitializeError, mask: &Redactor) -> String {
     match error {
@@ -82,7 +83,7 @@ pub(super) fn describe_initialize_error(error: &ClientInitializeError, mask: &Re
             "it answered the first message with something else".to_owned()
         }
         ClientInitializeError::NoCompatibleProtocolVersion { .. } => {
-            "it speaks no version of the protocol that is known here".to_owned()
+            "it supports no protocol version that outlast supports".to_owned()
         }
         ClientInitializeError::TransportError { error, .. } => {
             sanitize_start(&innermost(error).to_string(), mask)
@@ -91,7 +92,7 @@ pub(super) fn describe_initialize_error(error: &ClientInitializeError, mask: &Re
     }
 }
 
-/// Whether trying again is of no use: the address or the request is wrong, and stays so.
+/// Whether a retry is useless, since the address or the request is wrong.
 fn is_permanent(code: StatusCode) -> bool {
     (code.is_client_error() || code.is_redirection())
         && code != StatusCode::REQUEST_TIMEOUT
@@ -109,7 +110,7 @@ pub(super) fn classify_call_error(error: &ServiceError, mask: &Redactor) -> Call
             return if forgotten && [-32000, -32001].contains(&error.code.0) {
                 CallError::Expired
             } else if error.message.trim().is_empty() {
-                CallError::Refused(format!("it refused, and said no more than {}", error.code.0))
+                CallError::Refused(format!("it refused with error code {} and no message", error.code.0))
             } else {
                 CallError::Refused(error.message.to_string())
             };
@@ -170,7 +171,7 @@ fn classify_exchange(error: &(dyn Error + Send + Sync + 'static), mask: &Redacto
     }
 }
 
-/// Reads the library's own words for a status without a message of the protocol.
+/// Parses the library's message for an HTTP status without a protocol message.
 fn parse_library_message(text: &str, mask: &Redactor) -> ExchangeFault {
     let Some((code, said)) = text.strip_prefix("HTTP ").and_then(|rest| rest.split_once(": "))
     else {
@@ -189,7 +190,7 @@ fn classify_status(code: u16, said: &str, retry_after: Option<&str>, mask: &Reda
         return ExchangeFault::NeedsAuth(describe_challenge(code, ""));
     }
     let mut why = format!("it answered HTTP {code}");
-    // A page for people says nothing here.
+    // An HTML page is not worth quoting.
     if !said.trim().is_empty() && !said.contains('<') {
         why = format!("{why} (it said: {})", sanitize_start(said, mask));
     }
@@ -205,17 +206,17 @@ fn classify_status(code: u16, said: &str, retry_after: Option<&str>, mask: &Reda
     ExchangeFault::Status(code, why)
 }
 
-/// What is wanted, as the challenge has it.
+/// Describes the required login, from the `WWW-Authenticate` challenge.
 fn describe_challenge(code: StatusCode, challenge: &str) -> String {
     let lower = challenge.to_lowercase();
     let what = if lower.contains("insufficient_scope") {
-        "the token that it is given may not do this"
+        "the token has no permission for this"
     } else if lower.contains("resource_metadata") {
-        "it wants a login by OAuth"
+        "it requires an OAuth login"
     } else if lower.contains("invalid_token") {
-        "it does not take the token that it is given"
+        "it rejects the token"
     } else {
-        "it wants a login"
+        "it requires a login"
     };
     format!("{what} (HTTP {})", code.as_u16())
 }
@@ -229,7 +230,7 @@ fn classify_client_error(error: &reqwest::Error, mask: &Redactor) -> ExchangeFau
         .find_map(|error| error.downcast_ref::<io::Error>())
         .map(io::Error::kind);
     ExchangeFault::ConnectionLost(match kind {
-        Some(io::ErrorKind::ConnectionRefused) => "nobody listens at its address".to_owned(),
+        Some(io::ErrorKind::ConnectionRefused) => "connection refused".to_owned(),
         _ if error.is_timeout() => "it could not be reached in time".to_owned(),
         _ if error.is_connect() => {
             format!("it cannot be reached: {}", sanitize_start(&inner.to_string(), mask))
@@ -242,7 +243,7 @@ fn connection_broken() -> ExchangeFault {
     ExchangeFault::ConnectionLost("the connection broke before it had answered".to_owned())
 }
 
-/// The error that all others come from. Those above it quote addresses.
+/// The root cause of an error. The errors above it quote URLs.
 fn innermost<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
     successors(Some(error), |&error| error.source()).last().unwrap_or(error)
 }
@@ -252,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_is_told_as_what_it_means() {
+    fn mcp_http_errors_are_described_by_their_meaning() {
         let words = |fault: ExchangeFault| match fault {
             ExchangeFault::Status(_, why) | ExchangeFault::InvalidAnswer(why) | ExchangeFault::NeedsAuth(why) => why,
             ExchangeFault::Expired => "expired".to_owned(),
@@ -269,7 +270,7 @@ mod tests {
                 "it answered HTTP 418 I'm a teapot (it \
                                                          said: short and stout)",
             ),
-            ("HTTP 401 Unauthorized: no", "it wants a login (HTTP 401)"),
+            ("HTTP 401 Unauthorized: no", "it requires a login (HTTP 401)"),
             ("HTTP 403 Forbidden: <p>", "it answered HTTP 403 Forbidden"),
             ("HTTP 400 Bad Request: No valid session ID", "expired"),
             ("could not parse JSON: <html>", "its answer is no message of the protocol"),
@@ -282,12 +283,12 @@ mod tests {
     }
 
     #[test]
-    fn a_challenge_is_told_as_what_it_wants() {
+    fn an_mcp_auth_challenge_is_described() {
         let table = [
-            ("Bearer", "it wants a login (HTTP 401)"),
-            ("Bearer resource_metadata=\"https://x\"", "it wants a login by OAuth (HTTP 401)"),
-            ("Bearer error=\"invalid_token\"", "it does not take the token that it is given"),
-            ("Bearer error=\"insufficient_scope\", resource_metadata=\"x\"", "may not do this"),
+            ("Bearer", "it requires a login (HTTP 401)"),
+            ("Bearer resource_metadata=\"https://x\"", "it requires an OAuth login (HTTP 401)"),
+            ("Bearer error=\"invalid_token\"", "it rejects the token"),
+            ("Bearer error=\"insufficient_scope\", resource_metadata=\"x\"", "no permission"),
         ];
         for (challenge, wanted) in table {
             let told = describe_challenge(StatusCode::UNAUTHORIZED, challenge);

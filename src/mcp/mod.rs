@@ -1,7 +1,7 @@
-//! Servers of the Model Context Protocol: what else the model can be offered.
+//! Servers of the Model Context Protocol, which offer further tools to the model.
 //!
-//! Each server has a task of its own that starts it, listens to it, and starts it anew when it is
-//! lost. Whatever a server does, it is the end of a call at most, and never of a run:
+//! Each server has its own task that connects to it, watches it, and reconnects when it is lost. A
+//! failing server fails single calls, never a run:
 //!
 //! ```text
 //! Servers ─► Member (a state machine, in a task) ─► Link (one connection, through rmcp)

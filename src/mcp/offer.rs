@@ -1,4 +1,4 @@
-//! The tools of a server as the model is told of them. Pure.
+//! Converts a server's tools to tool definitions for the model. Pure.
 
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
@@ -10,36 +10,36 @@ use crate::transcript::ToolDefinition;
 
 use super::schema;
 
-/// The longest name of a tool that the service takes.
+/// The longest tool name that the API accepts.
 const LONGEST_NAME: usize = 128;
 
-/// The longest that every gateway to it takes.
+/// The longest tool name that every gateway accepts.
 const LONGEST_SAFE_NAME: usize = 64;
 
-/// The longest description that is passed on, in characters: servers put whole manuals there.
+/// The longest description that is passed on, in characters: some servers send whole manuals.
 const LONGEST_DESCRIPTION: usize = 4096;
 
-/// The most tools that one server may offer.
+/// The most tools of one server.
 const MOST_TOOLS: usize = 500;
 
-/// How much one server may say of all its tools, in bytes: each request carries it, and it must
-/// leave room for the work.
+/// The most bytes of all tool definitions of one server: every request contains them, and the
+/// context window must leave room for the work.
 const MOST_BYTES: usize = 256 << 10;
 
-/// A tool, under both of its names.
+/// A server's tool, with its own name and its full name.
 #[derive(Debug)]
 pub(super) struct RemoteTool {
-    /// As the server calls it.
+    /// The server's own name for it.
     pub(super) name: String,
     pub(super) definition: ToolDefinition,
-    /// The server says that it changes nothing.
+    /// The server declares it read-only.
     pub(super) reads_only: bool,
-    /// Its schema, made ready when the first input is checked against it.
+    /// The compiled schema, created with the first input.
     validator: OnceLock<Option<Arc<Validator>>>,
 }
 
 impl PartialEq for RemoteTool {
-    /// Whether a schema was made ready yet makes no difference.
+    /// Ignores whether the schema is compiled yet.
     fn eq(&self, other: &Self) -> bool {
         let Self { name, definition, reads_only, validator: _ } = self;
         (name, definition, reads_only) == (&other.name, &other.definition, &other.reads_only)
@@ -52,22 +52,22 @@ impl RemoteTool {
         Self { name: name.to_owned(), definition, reads_only, validator }
     }
 
-    /// What an input is checked against, if the schema can be read.
+    /// The validator for inputs, if the schema can be compiled.
     pub(super) fn validator(&self) -> Option<Arc<Validator>> {
         let schema = &self.definition.input_schema;
         let ready = || jsonschema::validator_for(schema).ok().map(Arc::new);
         self.validator.get_or_init(ready).clone()
     }
 
-    /// About how much of each request it takes.
+    /// The approximate size in each request.
     fn bytes(&self) -> usize {
         let ToolDefinition { name, description, input_schema } = &self.definition;
         name.len() + description.len() + input_schema.to_string().len()
     }
 }
 
-/// Reads what a server lists. What cannot be offered is left out, and said: one bad tool must not
-/// have every request refused.
+/// Converts a listing. Invalid tools are left out with a warning: one of them would make the API
+/// reject every request.
 pub(super) fn convert_tools(server: &str, listed: &[Value]) -> (Vec<RemoteTool>, Vec<String>) {
     let (mut offers, mut complaints) = (Vec::new(), Vec::new());
     let (mut names, mut bytes) = (HashSet::new(), 0);
@@ -83,7 +83,7 @@ pub(super) fn convert_tools(server: &str, listed: &[Value]) -> (Vec<RemoteTool>,
                 let length = offer.definition.name.len();
                 if length > LONGEST_SAFE_NAME {
                     complaints.push(format!(
-                        "{:?} has a name of {length} letters with its server's, and some gateways \
+                        "{:?} has a full name of {length} characters, and some gateways \
                          refuse more than {LONGEST_SAFE_NAME}: if requests fail, give the server a \
                          shorter name",
                         offer.name
@@ -92,7 +92,7 @@ pub(super) fn convert_tools(server: &str, listed: &[Value]) -> (Vec<RemoteTool>,
                 offers.push(offer);
             }
             Ok(offer) => {
-                complaints.push(format!("{:?} is left out: it is there twice", offer.name));
+                complaints.push(format!("{:?} is left out: it is listed twice", offer.name));
             }
             Err((name, why)) => complaints.push(format!("{name:?} is left out: {why}")),
         }
@@ -126,12 +126,12 @@ fn convert_tool(server: &str, tool: &Value) -> Result<RemoteTool, (String, Strin
     Ok(RemoteTool::new(name, definition, reads_only))
 }
 
-/// How the names of a server's tools begin.
+/// The common prefix of the names of a server's tools.
 pub fn tool_name_prefix(server: &str) -> String {
     format!("mcp__{}__", sanitize_name(server))
 }
 
-/// A name of letters that the service takes.
+/// Replaces characters that the API rejects in a tool name.
 fn sanitize_name(name: &str) -> String {
     let fits = |letter: char| letter.is_ascii_alphanumeric() || "_-".contains(letter);
     name.chars().map(|letter| if fits(letter) { letter } else { '_' }).collect()
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_bad_tool_is_left_out_and_said_and_the_others_stay() {
+    fn one_invalid_mcp_tool_is_left_out_with_a_warning() {
         let object = json!({ "type": "object" });
         let listed = [
             json!({ "name": "no schema" }),
@@ -163,11 +163,11 @@ mod tests {
         assert_eq!(offer.definition.name, "mcp__my_server__get_sum");
         assert_eq!(offer.definition.description, "Adds");
         assert_eq!(complaints.len(), 8, "{complaints:?}");
-        assert!(complaints[7].contains("there twice"), "{complaints:?}");
+        assert!(complaints[7].contains("listed twice"), "{complaints:?}");
     }
 
     #[test]
-    fn all_tools_of_a_server_together_leave_room_for_the_work() {
+    fn the_tools_of_an_mcp_server_are_limited_in_total_size() {
         let tool = |name: usize, size: usize| {
             let words = json!({ "type": "string", "description": "x".repeat(size) });
             let schema = json!({ "type": "object", "properties": { "a": words } });
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_is_offered_with_a_warning_and_a_hint_is_kept() {
+    fn an_mcp_tool_with_a_long_name_is_offered_with_a_warning() {
         let name = "x".repeat(60);
         let listed = [json!({
             "name": name,
@@ -191,6 +191,6 @@ mod tests {
         })];
         let (offers, complaints) = convert_tools("s", &listed);
         assert!(offers[0].reads_only);
-        assert!(complaints[0].contains("a name of 68 letters"), "{complaints:?}");
+        assert!(complaints[0].contains("a full name of 68 characters"), "{complaints:?}");
     }
 }

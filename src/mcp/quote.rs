@@ -1,18 +1,17 @@
-//! What servers and the library say, fit to be repeated: without secrets, on one line, and no
-//! longer than people read.
+//! Sanitizes text from servers and the library for messages: masked, on one line, and short.
 
 use crate::secrets::Redactor;
 
-/// How much of somebody's own words is repeated, in characters.
+/// The most characters of a quoted text.
 const LONGEST: usize = 300;
 
-/// The beginning of somebody's words. Cut before the secrets are out of them, a part of one could
-/// stay that nobody knows any more.
+/// The beginning of a text. Secrets are masked before the cut, since half a secret could not be
+/// recognised later.
 pub(super) fn sanitize_start(text: &str, mask: &Redactor) -> String {
     one_line(text, mask).chars().take(LONGEST).collect()
 }
 
-/// The end of words whose beginning is lost, and with it perhaps that of a secret.
+/// The end of a text whose beginning was cut off, possibly in the middle of a secret.
 pub(super) fn sanitize_end(text: &str, mask: &Redactor) -> String {
     let line = one_line(text, mask);
     let excess = line.chars().count().saturating_sub(LONGEST);
@@ -46,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn words_stay_on_one_line_of_a_certain_length() {
+    fn quoted_server_text_is_one_line_of_limited_length() {
         let mask = Redactor::default();
         assert_eq!(sanitize_start(" short\nand \u{1b}stout ", &mask), "short and  stout");
         assert_eq!(sanitize_start(&"ö".repeat(1_000), &mask), "ö".repeat(LONGEST));

@@ -1,31 +1,31 @@
-//! Where the references of a schema lead. Whoever follows one that leads to itself never arrives,
-//! and ours is among them. Pure.
+//! Checks the references in a JSON schema: following a circular one would never end, in our
+//! validator too. Pure.
 
 use std::collections::HashMap;
 use std::ptr;
 
 use serde_json::{Map, Value};
 
-/// What names another place in the schema.
+/// Keywords that reference another part of the schema.
 const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
-/// Keywords with schemas that look at the same value as the schema that they stand in.
+/// Keywords with subschemas that apply to the same value as the schema around them.
 const IN_PLACE: [&str; 7] = ["allOf", "anyOf", "oneOf", "not", "if", "then", "else"];
 
-/// The same by the names of properties.
+/// The same, with subschemas by property name.
 const IN_PLACE_BY_NAME: &str = "dependentSchemas";
 
-/// Keywords with schemas by names that somebody chose: one may be called like a keyword.
+/// Keywords with subschemas by freely chosen names: a name may equal a keyword.
 const BY_NAME: [&str; 5] =
     ["properties", "patternProperties", "$defs", "definitions", IN_PLACE_BY_NAME];
 
-/// How many schemas may be looked at on the way to one.
+/// The longest chain of references.
 const LONGEST_WAY: usize = 200;
 
-/// Checks that every reference leads to another part of the schema, and none back to itself.
+/// Checks that every reference resolves inside the schema, and none is circular.
 ///
 /// # Errors
-/// What is wrong.
+/// What is wrong with it.
 pub(super) fn check(schema: &Value, is_value: &dyn Fn(&str) -> bool) -> Result<(), &'static str> {
     let mut search = RefSearch { root: schema, seen: HashMap::new() };
     search.check_all(schema, is_value)
@@ -33,7 +33,7 @@ pub(super) fn check(schema: &Value, is_value: &dyn Fn(&str) -> bool) -> Result<(
 
 struct RefSearch<'a> {
     root: &'a Value,
-    /// The schemas that were begun, and whether they were found good.
+    /// The visited schemas, and whether they were found valid.
     seen: HashMap<*const Value, bool>,
 }
 
@@ -59,7 +59,7 @@ impl<'a> RefSearch<'a> {
         }
     }
 
-    /// Follows a schema through all that looks at the same value.
+    /// Follows a schema through all subschemas that apply to the same value.
     fn follow(&mut self, schema: &'a Value, way: usize) -> Result<(), &'static str> {
         let Some(members) = schema.as_object() else { return Ok(()) };
         match self.seen.insert(ptr::from_ref(schema), false) {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reference_that_never_arrives_is_found_however_it_goes_round() {
+    fn a_circular_or_unresolvable_schema_reference_is_found() {
         let a = |schema: Value| json!({ "a": schema, "b": { "$ref": "#/properties/a" } });
         for (schema, wanted) in [
             (json!({ "$ref": "#/properties/a" }), "itself"),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_that_contains_itself_is_good() {
+    fn a_recursive_schema_is_valid() {
         for good in [
             json!({ "tree": { "type": "object", "properties": {
                 "children": { "type": "array", "items": { "$ref": "#/properties/tree" } },

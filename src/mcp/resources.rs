@@ -1,4 +1,4 @@
-//! What servers have to be read beside their tools: two tools of ours list it and read it.
+//! Resources of servers: two tools of our own list and read them.
 
 use std::sync::{Arc, LazyLock};
 
@@ -17,19 +17,19 @@ use super::offer::{RemoteTool, tool_name_prefix};
 use super::servers::{CallPermission, Servers};
 use super::state::ServerStatus;
 
-/// Lists what there is.
+/// The tool that lists resources.
 pub(super) const LIST: &str = "ListMcpResources";
 
-/// Reads one of them.
+/// The tool that reads a resource.
 pub(super) const READ: &str = "ReadMcpResource";
 
-/// The most that are listed of one server.
+/// The most resources listed of one server.
 const MOST_LISTED: usize = 500;
 
-/// The most pages that a list may have.
+/// The most pages of a list.
 const MOST_PAGES: usize = 20;
 
-/// A kind of list: the request for a page of it, and the key of the answer.
+/// A kind of list: its page request, and the key in the answer.
 type ListRequest = (fn(PaginatedRequestParams) -> ClientRequest, &'static str);
 
 const LISTINGS: [ListRequest; 2] = [
@@ -69,12 +69,12 @@ static TOOLS: LazyLock<[RemoteTool; 2]> = LazyLock::new(|| {
 });
 
 impl Servers {
-    /// What the model is told of the two tools, where a server has resources.
+    /// The definitions of the two tools, if a server has resources.
     pub(super) fn resource_tools(&self) -> &'static [RemoteTool] {
         if self.with_resources().next().is_none() { &[] } else { TOOLS.as_slice() }
     }
 
-    /// A tool, if it is one of the two and they are offered.
+    /// One of the two tools, if they are offered.
     pub(super) fn resource_tool(&self, tool: &str) -> Option<&'static RemoteTool> {
         self.resource_tools().iter().find(|offer| offer.definition.name == tool)
     }
@@ -83,8 +83,8 @@ impl Servers {
         self.members().iter().filter(|member| member.about().has_resources)
     }
 
-    /// What one of the two tools takes leave by. To list costs nothing and changes nothing; to
-    /// read is judged like a tool of the server.
+    /// The permission that a resource tool needs. Listing is free; reading is treated like a tool
+    /// of the server.
     pub(super) fn resource_tool_permission(tool: &str, input: &Value) -> CallPermission {
         if tool == LIST {
             return CallPermission::NotNeeded;
@@ -93,7 +93,7 @@ impl Servers {
         CallPermission::Rule { name, reads_only: true }
     }
 
-    /// Performs one of the two.
+    /// Executes one of the two tools.
     pub(super) async fn call_resource_tool(
         &self,
         tool: &str,
@@ -134,13 +134,13 @@ impl Servers {
                 ServerStatus::Failed | ServerStatus::NeedsAuth | ServerStatus::Disabled
             );
             if is_gone {
-                failures.push(format!("{name}: it is not there any more"));
+                failures.push(format!("{name}: it is no longer available"));
                 continue;
             }
             for listing in LISTINGS {
                 match self.list_page_entries(member, listing, cancel).await {
                     Ok(found) => lines.extend(found),
-                    // A server need not have templates.
+                    // Servers need not implement templates.
                     Err(_) if listing.1 != "resources" => {}
                     Err(why) => failures.push(format!("{name}: {why}")),
                 }
@@ -156,7 +156,7 @@ impl Servers {
         CallReply::from_text(lines.join("\n"))
     }
 
-    /// One list of a server, a line for each.
+    /// One list of a server, with a line for each entry.
     async fn list_page_entries(
         &self,
         member: &ServerTask,

@@ -1,5 +1,5 @@
-//! Which schemas of tools can be passed on: one that the service refuses would have every request
-//! refused. Pure.
+//! Validates and simplifies tool schemas: one that the API rejects would make it reject every
+//! request. Pure.
 
 use serde_json::{Map, Value};
 
@@ -8,56 +8,56 @@ use super::refs;
 /// The largest schema that is passed on, in bytes.
 const LARGEST: usize = 64 << 10;
 
-/// The deepest, in levels of JSON.
+/// The deepest nesting, in JSON levels.
 const DEEPEST: usize = 64;
 
-/// The longest name of a property that the service takes.
+/// The longest property name that the API accepts.
 const LONGEST_PROPERTY: usize = 64;
 
-/// Larger bounds than this are taken out. Servers that make a grammar of a schema give up on them,
-/// and with them on the request; and the tool's own server looks after its bounds itself.
+/// Larger bounds are removed: inference servers that compile schemas to grammars fail on them. The
+/// tool's own server enforces its bounds itself.
 const LARGEST_BOUND: u64 = 1_000;
 
 const BOUNDS: [&str; 6] =
     ["minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"];
 
-/// What is no schema but a value, whatever it looks like.
+/// Keywords that hold values, even if they look like schemas.
 const VALUES: [&str; 5] = ["const", "enum", "default", "example", "examples"];
 
-/// Makes a schema fit to be passed on.
+/// Makes a schema acceptable to the API.
 ///
 /// # Errors
 /// Why it cannot be.
 pub(super) fn prepare_schema(schema: &Value) -> Result<Value, &'static str> {
-    let Some(members) = schema.as_object() else { return Err("its input schema is no object") };
+    let Some(members) = schema.as_object() else { return Err("its input schema is not an object") };
     if remaining_depth(schema, DEEPEST) == 0 {
         return Err("its input schema is nested too deeply");
     }
     if schema.to_string().len() > LARGEST {
         return Err("its input schema is too large");
     }
-    // The service refuses a request over these at the top of a schema.
+    // The API rejects these at the top level.
     if ["oneOf", "anyOf", "allOf"].iter().any(|key| members.contains_key(*key)) {
         return Err("its input schema has oneOf, anyOf or allOf at the top");
     }
-    // Servers forget it where a tool takes nothing, and there is only one that it can be.
+    // Servers omit the type for tools without arguments; it can only be this one.
     if members.get("type").is_some_and(|kind| kind != "object") {
         return Err("its input schema is not of the type \"object\"");
     }
     match members.get("properties") {
         None => {}
         Some(Value::Object(properties)) => check_names(properties)?,
-        Some(_) => return Err("the properties of its input schema are no object"),
+        Some(_) => return Err("the \"properties\" of its input schema are not an object"),
     }
     let mut schema = schema.clone();
     remove_large_bounds(&mut schema);
     if let Some(members) = schema.as_object_mut() {
-        // Which draft it was written for is of no interest: it is read as the newest.
+        // The declared draft does not matter: the schema is validated against the newest.
         members.remove("$schema");
         members.entry("type").or_insert_with(|| Value::from("object"));
     }
     if !jsonschema::draft202012::meta::is_valid(&schema) {
-        return Err("its input schema is no JSON schema of the draft 2020-12");
+        return Err("its input schema is not valid JSON Schema (draft 2020-12)");
     }
     refs::check(&schema, &|name| VALUES.contains(&name))?;
     Ok(schema)
@@ -71,11 +71,11 @@ fn check_names(properties: &Map<String, Value>) -> Result<(), &'static str> {
     if properties.keys().all(fits) {
         Ok(())
     } else {
-        Err("a property of its input schema has a name that the service refuses")
+        Err("a property of its input schema has a name that the API rejects")
     }
 }
 
-/// How many levels are left below `value`, of so many; 0 if they do not suffice.
+/// Returns the nesting levels left below `value`; 0 if there are too many.
 fn remaining_depth(value: &Value, left: usize) -> usize {
     if left == 0 {
         return 0;
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_service_would_refuse_is_not_passed_on() {
+    fn a_tool_schema_that_the_api_would_reject_is_left_out() {
         let with = |properties: Value| json!({ "type": "object", "properties": properties });
         let nested = (0..100).fold(json!({}), |inner, _| json!({ "items": inner }));
         for bad in [
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn large_bounds_are_taken_out_and_properties_of_the_same_name_stay() {
+    fn large_schema_bounds_are_removed_but_properties_of_the_same_name_stay() {
         let schema = json!({
             "$schema": "http://json-schema.org/draft-07/schema#",
             "type": "object",

@@ -1,4 +1,4 @@
-//! All servers of a run.
+//! All MCP servers of a run.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -24,38 +24,38 @@ use super::member::ServerTask;
 use super::offer::{RemoteTool, tool_name_prefix};
 use super::state::{ServerReport, ServerStatus, McpStats};
 
-/// Makes the client for an address, or says why it cannot.
+/// Creates the HTTP client for an address, or returns why it cannot.
 pub type HttpClientFactory = dyn Fn(&str) -> Result<reqwest::Client, String> + Send + Sync;
 
-/// What servers are started with.
+/// The environment that servers are started in.
 pub struct ServerEnvironment {
-    /// Where programs start.
+    /// The working folder of programs.
     pub cwd: PathBuf,
-    /// Where else the run works: servers that ask are told of it.
+    /// Further folders of the run, sent as roots.
     pub folders: Vec<PathBuf>,
-    /// What programs see. A server's own variables come on top.
+    /// The environment of programs. A server's own variables are added.
     pub environment: Vec<(OsString, OsString)>,
     pub supervisor: Supervisor,
-    /// For what servers say: it is cut, and must be masked before.
+    /// Masks secrets in server output before it is cut.
     pub mask: Redactor,
-    /// Makes the client for an address.
+    /// Creates the HTTP client for an address.
     pub http: Box<HttpClientFactory>,
 }
 
-/// How long things may take.
+/// The time limits of servers and calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct McpTimers {
-    /// How long a run waits for servers that start, in all; also the start of one over HTTP, which
-    /// loses nothing by being tried anew.
+    /// How long a run waits for starting servers in all; also the connect timeout of an HTTP
+    /// server, which can be retried at no cost.
     pub wait: Duration,
-    /// The start of a program, its list of tools included: a half-done one, such as a package that
-    /// is being downloaded, is worth waiting for beside the run.
+    /// The start of a program, including its tool list. Long, since a package may be downloading;
+    /// the run goes on meanwhile.
     pub start: Duration,
-    /// A call without a sign of progress, where the server has no time of its own.
+    /// A call without progress, where the server has no timeout of its own.
     pub call: Duration,
     /// A call with any amount of progress.
     pub call_max: Duration,
-    /// Each step of a server's end: by itself, when told to.
+    /// Each step of a server's shutdown: by itself, and after SIGTERM.
     pub end: Duration,
 }
 
@@ -71,32 +71,32 @@ impl Default for McpTimers {
     }
 }
 
-/// What leave a call takes.
+/// The permission that a call needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallPermission {
-    /// None at all.
+    /// None.
     NotNeeded,
-    /// A rule that speaks of this name.
+    /// A permission rule for this name.
     Rule {
         name: String,
-        /// Somebody whom the user trusts says that it changes nothing.
+        /// Whether a server that the user configured declares it read-only.
         reads_only: bool,
     },
 }
 
-/// How much of a server's instructions is passed on, in characters.
+/// The most characters of a server's instructions.
 const LONGEST_INSTRUCTIONS: usize = 2_000;
 
-/// What stands for every server where servers are named.
+/// The name that stands for every server.
 const ALL: &str = "all";
 
-/// How many of a server's tools are named to a model that named another.
+/// The most tools listed when the model calls an unknown one.
 const MOST_NAMED: usize = 50;
 
-/// How much of all of them.
+/// The most characters of all instructions together.
 const ALL_INSTRUCTIONS: usize = 8_000;
 
-/// The servers of a run. Dropped, they are left to the supervisor.
+/// The servers of a run. When dropped, their processes are left to the supervisor.
 #[derive(Default)]
 pub struct Servers {
     members: Vec<Arc<ServerTask>>,
@@ -117,8 +117,8 @@ impl fmt::Debug for Servers {
 }
 
 impl Servers {
-    /// Starts nothing yet. Of two servers whose tools would have the same names the later one is
-    /// disabled.
+    /// Creates the servers without starting them. Of two servers with the same tool name prefix the
+    /// later one is disabled.
     pub fn new(configs: Vec<ServerConfig>, around: ServerEnvironment, timers: McpTimers) -> Self {
         let mut members = Vec::<Arc<ServerTask>>::new();
         for mut config in configs {
@@ -127,20 +127,20 @@ impl Servers {
             config.disabled |= is_twin;
             let member = ServerTask::new(config);
             if is_twin {
-                member.warn("it is disabled: the names of its tools would be another server's");
+                member.warn("it is disabled: another server has the same tool name prefix");
             }
             members.push(Arc::new(member));
         }
         Self { members, around: Some(Arc::new(around)), timers, ..Self::default() }
     }
 
-    /// Notes the names of those without which nothing is to be done; `all` for every one.
+    /// Sets the names of required servers; `all` for every one.
     #[must_use]
     pub fn with_required(self, required: Vec<String>) -> Self {
         Self { required, ..self }
     }
 
-    /// Which are to be waited for with [`Self::require`], if any are.
+    /// The servers to wait for with [`Self::require`], if any are required.
     pub fn required(&self) -> Option<&[String]> {
         match self.required.as_slice() {
             [] => None,
@@ -154,7 +154,7 @@ impl Servers {
         self.members.is_empty()
     }
 
-    /// Starts them all, side by side. Does nothing the second time.
+    /// Starts all servers in parallel. Does nothing when called again.
     pub fn start(&self) {
         let mut began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(around) = self.around.as_ref().filter(|_| began.is_none()) else { return };
@@ -167,33 +167,31 @@ impl Servers {
         }
     }
 
-    /// Waits until each has been tried once, but no longer than `limit` since they were started.
-    /// Cancel-safe.
+    /// Waits until each server was tried once, but at most `limit` after the start. Cancel-safe.
     pub async fn wait_for_first_attempts(&self, limit: Duration) {
         let began = *self.began.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(end) = began.map(|began| began + limit) else { return };
         for member in &self.members {
             let mut watch = member.watch();
-            // A closed channel is one more reason not to wait.
+            // A closed channel also ends the wait.
             let _ = timeout_at(end, watch.wait_for(|state| state.attempted)).await;
         }
     }
 
-    /// How long a run waits for servers that start, in all.
+    /// How long a run waits for starting servers in all.
     pub fn start_wait(&self) -> Duration {
         self.timers.wait
     }
 
-    /// Waits until these are connected, or all of them if there is no name, but no longer than a run
-    /// waits for servers.
+    /// Waits until these servers, or all if there is no name, are connected, up to the wait limit.
     ///
     /// # Errors
-    /// Which is not, and why.
+    /// Which server is not connected, and why.
     pub async fn wait_until_connected(&self, names: &[String]) -> Result<(), String> {
         let unknown =
             |name: &&String| !self.members.iter().any(|member| member.config.name == **name);
         if let Some(name) = names.iter().find(unknown) {
-            return Err(format!("the MCP server {name:?} is required, and configured nowhere"));
+            return Err(format!("the MCP server {name:?} is required but not configured"));
         }
         let end = Instant::now() + self.timers.wait;
         for member in self.selected(names) {
@@ -207,9 +205,9 @@ impl Servers {
                     "the MCP server {:?} is required and {}{why}",
                     standing.name,
                     match standing.status {
-                        ServerStatus::Pending | ServerStatus::Connected => "not there in time",
-                        ServerStatus::NeedsAuth => "wants a login",
-                        ServerStatus::Failed => "cannot be had",
+                        ServerStatus::Pending | ServerStatus::Connected => "did not connect in time",
+                        ServerStatus::NeedsAuth => "requires a login",
+                        ServerStatus::Failed => "cannot be connected",
                         ServerStatus::Disabled => "disabled",
                     }
                 ));
@@ -228,38 +226,37 @@ impl Servers {
         })
     }
 
-    /// Which are being started.
+    /// The servers that are connecting.
     pub fn pending(&self) -> Vec<String> {
         let standings = self.reports().into_iter();
         let pending = standings.filter(|standing| standing.status == ServerStatus::Pending);
         pending.map(|standing| standing.name).collect()
     }
 
-    /// Which are being started for the first time.
+    /// The servers that are connecting for the first time.
     pub fn starting(&self) -> Vec<String> {
         let untried = |member: &&Arc<ServerTask>| !member.watch().borrow().attempted;
         self.members.iter().filter(untried).map(|member| member.config.name.clone()).collect()
     }
 
-    /// Which of these, or of all if there is no name, are not connected.
+    /// The servers among these, or among all if there is no name, that are not connected.
     pub fn missing(&self, names: &[String]) -> Vec<String> {
         let standings = self.selected(names).map(|member| member.report());
         let gone = standings.filter(|standing| standing.status != ServerStatus::Connected);
         gone.map(|standing| standing.name).collect()
     }
 
-    /// What the model is told of their tools, in a fixed order. Those of a server that is lost
-    /// for a while stay.
+    /// The tool definitions, in a stable order. Those of a disconnected server are kept.
     pub fn tool_definitions(&self) -> Vec<ToolDefinition> {
         let (mut definitions, mut names) = (Vec::new(), HashSet::new());
         for member in &self.members {
             for offer in member.tools().iter() {
-                // The service refuses a request with two tools of one name.
+                // The API rejects a request with two tools of one name.
                 if names.insert(offer.definition.name.clone()) {
                     definitions.push(offer.definition.clone());
                 } else {
                     member.warn_once(&format!(
-                        "the tool {:?} is left out: another server has one of its full name",
+                        "the tool {:?} is left out: another server has a tool of that full name",
                         offer.name
                     ));
                 }
@@ -269,12 +266,12 @@ impl Servers {
         definitions
     }
 
-    /// How those that are connected want to be used, in their own words. Empty if they have none.
+    /// The instructions of all connected servers. Empty if there are none.
     pub fn instructions(&self) -> String {
         self.instructions_of(&|_| true)
     }
 
-    /// The same of those with a name that `wanted` takes.
+    /// The instructions of servers whose names `wanted` accepts.
     pub fn instructions_of(&self, wanted: &dyn Fn(&str) -> bool) -> String {
         let mut text = String::new();
         for member in self.members.iter().filter(|member| wanted(&member.config.name)) {
@@ -289,7 +286,7 @@ impl Servers {
         text
     }
 
-    /// What leave a call of theirs takes.
+    /// The permission that a call of a tool needs.
     pub fn permission_for(&self, tool: &str, input: &Value) -> CallPermission {
         if self.resource_tool(tool).is_some() {
             return Self::resource_tool_permission(tool, input);
@@ -308,12 +305,12 @@ impl Servers {
         self.timers
     }
 
-    /// Whether a tool is theirs, by the name that the model knows.
+    /// Whether the tool with this full name belongs to a server.
     pub fn has_tool(&self, tool: &str) -> bool {
         self.find(tool).is_some() || self.resource_tool(tool).is_some()
     }
 
-    /// What an input for a tool of theirs is checked against, if its schema can be read.
+    /// The validator for inputs of a tool, if its schema can be compiled.
     pub fn validator(&self, tool: &str) -> Option<Arc<Validator>> {
         match self.find(tool) {
             Some((_, offer)) => offer.validator(),
@@ -321,14 +318,14 @@ impl Servers {
         }
     }
 
-    /// Why a tool that is named like one of a server's is not there, in words for the model. None:
-    /// no server has such a name, or the tool is there.
+    /// Explains to the model why a server's tool is missing. `None`: no server has such a prefix,
+    /// or the tool exists.
     pub fn explain_missing_tool(&self, tool: &str) -> Option<String> {
         if self.has_tool(tool) {
             return None;
         }
         let of = |member: &&Arc<ServerTask>| tool.starts_with(&tool_name_prefix(&member.config.name));
-        // Of servers named `a` and `a__b` the longer name says more.
+        // Of servers named `a` and `a__b` the longer match wins.
         let member = self.members.iter().filter(of).max_by_key(|it| it.config.name.len())?;
         let ServerReport { name, status, why } = member.report();
         let why = why.map_or_else(String::new, |why| format!(": {why}"));
@@ -344,8 +341,8 @@ impl Servers {
                  later, or go on without it."
             ),
             ServerStatus::NeedsAuth => format!(
-                "MCP server {name:?} is not connected{why}, and nobody is there to log in. Go on \
-                 without it."
+                "MCP server {name:?} is not connected{why}, and an unattended run cannot log \
+                 in. Go on without it."
             ),
             ServerStatus::Failed => {
                 format!("MCP server {name:?} is not connected{why}. Go on without it.")
@@ -362,7 +359,7 @@ impl Servers {
         })
     }
 
-    /// Calls a tool by the name that the model knows. Never fails: every failure is a reply.
+    /// Calls a tool by its full name. Never fails: every failure is a reply.
     pub async fn call(&self, tool: &str, input: &Value, cancel: &CancellationToken) -> CallReply {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let reply = match self.find(tool) {
@@ -380,22 +377,22 @@ impl Servers {
         reply
     }
 
-    /// How each stands.
+    /// The status of each server.
     pub fn reports(&self) -> Vec<ServerReport> {
         self.members.iter().map(|member| member.report()).collect()
     }
 
-    /// How many tools each offers, in the order of the standings.
+    /// The number of tools of each server, in the order of the reports.
     pub fn tool_counts(&self) -> Vec<usize> {
         self.members.iter().map(|member| member.tools().len()).collect()
     }
 
-    /// What should be said about them and was not yet, a line each.
+    /// Takes the pending warnings about servers, one line each.
     pub fn take_warnings(&self) -> Vec<String> {
         self.members.iter().flat_map(|member| member.take_warnings()).collect()
     }
 
-    /// What came of them so far.
+    /// The statistics so far.
     pub fn stats(&self) -> McpStats {
         let reconnects = self.members.iter().map(|member| &member.reconnects);
         McpStats {
@@ -406,8 +403,8 @@ impl Servers {
         }
     }
 
-    /// Ends them all, side by side: their input is closed, they are told to end, and they are
-    /// ended. No longer than `limit`; what is left then is the supervisor's.
+    /// Shuts all servers down in parallel: closes their input, then sends SIGTERM, then kills them.
+    /// Takes at most `limit`; what is left then is killed by the supervisor.
     pub async fn close(&self, limit: Duration) {
         self.stop.cancel();
         let mut tasks =

@@ -1,26 +1,26 @@
-//! How a server stands, and when it is started anew. Pure.
+//! The status of a server, and its reconnect backoff. Pure.
 
 use std::time::Duration;
 
-/// The first wait before a lost server is started anew; each further one is twice as long.
+/// The wait before the first reconnect; each further one is twice as long.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 
-/// No wait is longer.
+/// The longest wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// How often a server is started anew before it is given up.
+/// The most reconnects before giving up.
 const ATTEMPTS: u32 = 5;
 
-/// A connection that held so long owes nothing to the ones before it.
+/// A connection that lasted this long resets the backoff.
 const STABLE_AFTER: Duration = Duration::from_mins(1);
 
-/// How a server stands.
+/// The status of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerStatus {
-    /// It is being started, for the first time or anew.
+    /// It is connecting, for the first time or again.
     Pending,
     Connected,
-    /// It wants somebody to log in, and nobody is there. It is not asked again.
+    /// It requires a login, which an unattended run cannot do. It is not tried again.
     NeedsAuth,
     Failed,
     Disabled,
@@ -39,47 +39,47 @@ impl ServerStatus {
     }
 }
 
-/// A server, for whoever watches.
+/// The status of one server, as reported in results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerReport {
     pub name: String,
     pub status: ServerStatus,
-    /// Why it is not connected, as far as that is known.
+    /// Why it is not connected, if known.
     pub why: Option<String>,
 }
 
-/// What the servers of a run came to.
+/// The statistics of a run's servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct McpStats {
     pub servers: Vec<ServerReport>,
     pub calls: u32,
-    /// Calls that were not answered, or answered with an error.
+    /// Calls without an answer, or with an error.
     pub failed: u32,
-    /// Connections that were made again after a loss.
+    /// Connections that were restored after a loss.
     pub reconnects: u32,
 }
 
 /// Why there is no connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ConnectionLoss {
-    /// Another try may find it well.
+    /// A retry may succeed.
     Transient(String),
-    /// No further try is of use.
+    /// A retry is useless.
     Permanent(String),
     NeedsAuth(String),
-    /// The session was forgotten by the server: a new one can be had at once.
+    /// The server dropped the session: a new one can be opened at once.
     Expired,
 }
 
-/// How often a server was lost of late.
+/// Counts recent losses of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ReconnectBackoff {
     failures: u32,
 }
 
 impl ReconnectBackoff {
-    /// The server was lost after it was connected for `held`. Says how long to wait before the
-    /// next attempt, or that there is none.
+    /// Records a loss after the connection had lasted for `held`. Returns the wait before the next
+    /// attempt, or `None` to give up.
     pub(super) fn record_loss(&mut self, loss: &ConnectionLoss, held: Duration) -> Option<Duration> {
         if held >= STABLE_AFTER {
             self.failures = 0;
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_lost_again_and_again_is_given_up_after_five_attempts() {
+    fn mcp_backoff_gives_up_after_five_attempts() {
         let mut backoff = ReconnectBackoff::default();
         let waits: Vec<_> =
             (0..6).map(|_| backoff.record_loss(&lost(), Duration::from_secs(59))).collect();
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_held_owes_nothing() {
+    fn a_lasting_mcp_connection_resets_the_backoff() {
         let mut backoff = ReconnectBackoff::default();
         for _ in 0..5 {
             backoff.record_loss(&lost(), Duration::ZERO);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forgotten_session_is_renewed_at_once_but_not_in_a_storm() {
+    fn an_expired_mcp_session_is_renewed_at_once_but_only_once() {
         let mut backoff = ReconnectBackoff::default();
         assert_eq!(backoff.record_loss(&ConnectionLoss::Expired, Duration::ZERO), Some(Duration::ZERO));
         assert_eq!(backoff.record_loss(&ConnectionLoss::Expired, Duration::ZERO), Some(Duration::from_secs(2)));

@@ -1,4 +1,4 @@
-//! A server that is a program: its pipes, and its end.
+//! Stdio transport: a server that is a program, its pipes, and its shutdown.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,29 +19,29 @@ use crate::secrets::Redactor;
 
 use super::quote::{sanitize_start, sanitize_end};
 
-/// The longest message, in bytes. Who sends more is not listened to any further.
+/// The longest message, in bytes. A longer one ends the connection.
 const LONGEST_LINE: usize = 32 << 20;
 
-/// How many bytes that are no message are passed over between two that are.
+/// The most bytes of invalid lines between two messages.
 const MOST_GARBAGE: usize = 8 << 20;
 
-/// How much of what a server says of itself is kept, in bytes.
+/// How much of a server's other output is kept, in bytes.
 const SAID_BYTES: usize = 4096;
 
-/// Messages that wait to be taken.
+/// The most messages in the incoming queue.
 const WAITING_MAX: usize = 64;
 
-/// How long they may be together, in bytes. The longest one may wait alone.
+/// The most bytes in the incoming queue. A single longer message is still accepted.
 const WAITING_BYTES: u32 = 32 << 20;
 
-/// How much may wait to be written, in bytes: the library answers a server's questions by itself,
-/// and a server that asks without end need not read the answers.
+/// The most bytes in the outgoing queue: the library answers requests by itself, and a server that
+/// sends many requests may not read the answers.
 const OUTGOING_BYTES_MAX: usize = 8 << 20;
 
-/// How long what a program has printed may take to arrive once it has ended.
+/// How long to wait for the remaining output of a program that has ended.
 const FINAL_OUTPUT_WAIT: Duration = Duration::from_millis(200);
 
-/// A program under way.
+/// A running server process.
 pub(super) struct ServerProcess {
     running: RunningJob,
     pub(super) output: ServerOutput,
@@ -49,7 +49,7 @@ pub(super) struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts it, with pipes to talk over.
+    /// Starts the program, with pipes for the protocol.
     ///
     /// # Errors
     /// The system refuses.
@@ -72,7 +72,8 @@ impl ServerProcess {
         Ok((Self { running, output: said, ended }, pipes))
     }
 
-    /// Waits until it ends by itself, now that its input is closed; then asks it to, and ends it.
+    /// Waits until the program ends by itself, after its input was closed; then sends SIGTERM, then
+    /// kills it.
     pub(super) async fn end(mut self, patience: Duration) {
         if tokio::time::timeout(patience, &mut self.ended).await.is_err() {
             self.running.terminate();
@@ -80,21 +81,20 @@ impl ServerProcess {
                 self.running.kill();
             }
         }
-        // Dropped, it takes with it what it has started.
+        // Dropping it kills its descendants.
     }
 }
 
-/// What a server says of itself: the end of its standard error, or what it prints that is no
-/// message.
+/// The last output of a server that is not protocol: its stderr, and invalid lines of its stdout.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServerOutput(Arc<Mutex<OutputTail>>);
 
 #[derive(Debug, Default)]
 struct OutputTail {
     bytes: VecDeque<u8>,
-    /// Whether they begin in the middle.
+    /// Whether the beginning was cut off.
     truncated: bool,
-    /// Why it is not listened to any more. What it says after that is about a broken pipe.
+    /// Why we closed the connection. Later output is about the broken pipe.
     fault: Option<&'static str>,
 }
 
@@ -116,12 +116,12 @@ impl ServerOutput {
         self.lock().fault = Some(fault);
     }
 
-    /// What was wrong with it, if it was us who hung up.
+    /// The reason, if we closed the connection.
     pub(super) fn fault(&self) -> Option<&'static str> {
         self.lock().fault
     }
 
-    /// Its last line, for people.
+    /// The last line, for messages.
     pub(super) fn last_line(&self, mask: &Redactor) -> Option<String> {
         let mut said = self.lock();
         let text = String::from_utf8_lossy(said.bytes.make_contiguous()).into_owned();
@@ -142,17 +142,17 @@ async fn read_stderr(mut stderr: ChildStderr, said: ServerOutput) {
     }
 }
 
-/// Lines of JSON over a program's pipes. To send never waits: who does not read is found out by
-/// not answering.
+/// The message transport: lines of JSON over a program's pipes. Sending never blocks: a server that
+/// does not read is noticed by its missing answers.
 pub(super) struct StdioTransport {
     outgoing: mpsc::UnboundedSender<Vec<u8>>,
-    /// How many bytes are not written yet.
+    /// The number of bytes that are not written yet.
     backlog: Arc<AtomicUsize>,
     incoming: mpsc::Receiver<QueuedMessage>,
     output: ServerOutput,
 }
 
-/// A message that nobody has taken yet, and the room that it takes up.
+/// A received message, with its share of the queue's byte limit.
 type QueuedMessage = (RxJsonRpcMessage<RoleClient>, OwnedSemaphorePermit);
 
 impl StdioTransport {
@@ -174,9 +174,9 @@ impl StdioTransport {
         line.push(b'\n');
         let waiting = self.backlog.fetch_add(line.len(), Ordering::Relaxed);
         if waiting > OUTGOING_BYTES_MAX {
-            self.output.set_fault("it does not read what it is told");
+            self.output.set_fault("it does not read its input");
             self.stop_writing();
-            // To be taken for one that hung up is the way to its end.
+            // Closing the incoming queue makes the library end the connection.
             (_, self.incoming) = mpsc::channel(1);
         }
         self.outgoing.send(line).map_err(|_| io::ErrorKind::BrokenPipe.into())
@@ -208,7 +208,7 @@ impl Transport<RoleClient> for StdioTransport {
     }
 }
 
-/// Writes until there is nobody to write for, or to. Then the program's input is at its end.
+/// Writes queued lines until either side is closed, and then closes the program's input.
 async fn write(
     mut stdin: impl AsyncWrite + Unpin,
     mut lines: mpsc::UnboundedReceiver<Vec<u8>>,
@@ -229,7 +229,7 @@ async fn read(
     mut is_over: tokio::sync::watch::Receiver<()>,
 ) {
     let all = read_messages(stdout, &messages, &said);
-    // What the program has started may hold its output open for ever.
+    // Descendants of the program may hold its stdout open forever.
     let over = async {
         while is_over.changed().await.is_ok() {}
         tokio::time::sleep(FINAL_OUTPUT_WAIT).await;
@@ -262,7 +262,7 @@ async fn read_messages(
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        // Before it is read: as values it takes up a multiple of that.
+        // Acquired before parsing: the parsed value takes several times as much memory.
         let length = u32::try_from(line.len()).unwrap_or(WAITING_BYTES).min(WAITING_BYTES);
         let Ok(own) = Arc::clone(&room).acquire_many_owned(length).await else { return };
         if let Ok(message) = serde_json::from_slice(&line) {
@@ -274,7 +274,7 @@ async fn read_messages(
             said.append(&line);
             garbage += line.len();
             if garbage > MOST_GARBAGE {
-                said.set_fault("it prints what is no message");
+                said.set_fault("it prints lines that are not messages");
                 return;
             }
         }
@@ -291,7 +291,7 @@ mod tests {
     use crate::secrets::KnownSecrets;
 
     #[tokio::test(start_paused = true)]
-    async fn what_nobody_takes_is_not_read_without_end() {
+    async fn unread_messages_of_a_server_stop_the_reader() {
         let (mut server, stdout) = duplex(1 << 10);
         let (_running, is_over) = watch::channel(());
         let mut pipes = StdioTransport::new(tokio::io::sink(), stdout, ServerOutput::default(), is_over);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_whose_beginning_is_lost_is_not_shown() {
+    fn a_secret_whose_beginning_was_cut_off_is_masked() {
         let (said, secret) = (ServerOutput::default(), "correct-horse-battery");
         let mask = Redactor::new(KnownSecrets::new([secret]));
         let line = format!("{secret}{}", "x".repeat(SAID_BYTES - 7));
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_reads_nothing_is_hung_up_on() {
+    async fn a_server_that_does_not_read_is_disconnected() {
         let (stdin, _unread) = duplex(1 << 10);
         let (_silent, stdout) = duplex(1 << 10);
         let (_running, is_over) = watch::channel(());
@@ -332,7 +332,7 @@ mod tests {
         let mut pipes = StdioTransport::new(stdin, stdout, said.clone(), is_over);
         let queued = (0..100).take_while(|_| pipes.queue(vec![b'x'; 1 << 20]).is_ok()).count();
         assert_eq!(queued, 8);
-        assert_eq!(said.fault(), Some("it does not read what it is told"));
+        assert_eq!(said.fault(), Some("it does not read its input"));
         assert!(pipes.receive().await.is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! A whole reply, and the rules that make one of what a service sent.
+//! A complete reply, and the rules that build one from a response body.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,56 +13,56 @@ use super::headers::RateLimits;
 use super::settlement::{Counts, Received};
 use super::stop_reason::{StopKind, TrustedCalls};
 
-/// Something that happened while a reply streamed in.
+/// An event while a reply streams in.
 #[derive(Clone, Debug)]
 pub enum StreamProgress {
-    /// The status line and headers came: the service is alive. What they say of rate limits.
+    /// The status line and headers arrived, with the rate limits they report.
     Accepted(Option<RateLimits>),
     /// Any byte, pings included.
     Bytes(usize),
-    /// An event of the stream as the service sent it, pings left out.
+    /// An event of the stream as the service sent it, except pings.
     Event(Value),
     /// A content block is complete.
     Block { index: usize, block: Block },
-    /// A message has begun, or more of it came: what it can cost so far.
+    /// A message began or grew: what it can cost so far.
     Received(Received),
 }
 
-/// A whole reply.
+/// A complete reply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelReply {
     pub id: String,
-    /// The model that the service says answered.
+    /// The model that the service reports.
     pub model: String,
     /// Complete blocks only.
     pub content: Vec<Block>,
-    /// Whether a tool call was left out of `content` because the reply was cut, by the output
-    /// limit or by something else.
+    /// Whether a tool call was left out of `content` because the reply was truncated, by the output
+    /// limit or otherwise.
     pub cut_tool_call: bool,
-    /// Tool calls of `content` that must not be run.
+    /// Tool calls in `content` that must not run.
     pub malformed: Vec<MalformedCall>,
-    /// `end_turn`, `tool_use`, `max_tokens` and so on, in the service's words.
+    /// `end_turn`, `tool_use`, `max_tokens` and so on, as reported by the service.
     pub stop_reason: String,
     pub usage: Usage,
-    /// Whether the numbers of `usage` could be counts of tokens as the service reported them.
+    /// Whether the reported numbers of `usage` are plausible token counts.
     pub counts: Counts,
     pub request_id: Option<String>,
     /// From the start of the attempt to the first block. `None` when the reply came in one piece.
     pub first_token: Option<Duration>,
 }
 
-/// A tool call whose arguments cannot be used. It stands in the reply with an empty input.
+/// A tool call with unusable arguments. It stands in the reply with an empty input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MalformedCall {
     pub id: String,
-    /// What is wrong with its arguments, for the model.
+    /// The error in its arguments, for the model.
     pub problem: String,
 }
 
-/// Reads a reply that came as one JSON object.
+/// Parses a reply that came as one JSON object.
 ///
 /// # Errors
-/// The error that it is instead, or that it is neither.
+/// The error that the body reports, or that the body is not a message.
 pub fn parse_message(body: &[u8]) -> Result<ModelReply, FaultKind> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     let value: Value = serde_json::from_slice(body)
@@ -71,7 +71,7 @@ pub fn parse_message(body: &[u8]) -> Result<ModelReply, FaultKind> {
         return Err(refusal);
     }
     let Some(blocks) = value["content"].as_array() else {
-        return Err(invalid_response("the body is JSON, but no message".to_owned()));
+        return Err(invalid_response("the body is JSON, but not a message".to_owned()));
     };
     let Some(stop_reason) = stated_reason(&value["stop_reason"]) else {
         return Err(invalid_response("the message has no stop reason".to_owned()));
@@ -99,7 +99,8 @@ pub fn parse_message(body: &[u8]) -> Result<ModelReply, FaultKind> {
     })
 }
 
-/// What a body that is a message can cost, even where it cannot be used. `None`: it is none.
+/// The cost-relevant data of a body that is a message, even an unusable one. `None` for other
+/// bodies.
 pub(super) fn parse_received(body: &[u8]) -> Option<Received> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     let value: Value = serde_json::from_slice(body).ok()?;
@@ -112,20 +113,20 @@ pub(super) fn parse_received(body: &[u8]) -> Option<Received> {
     Some(received)
 }
 
-/// A block at its end.
+/// A completed content block.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum CompletedBlock {
     Whole(Block),
-    /// Nothing worth keeping: the service refuses blank text when it comes back to it.
+    /// A blank block, which is dropped: the service rejects blank text in a request.
     Blank,
-    /// A tool call whose arguments cannot be used.
+    /// A tool call with unusable arguments.
     Malformed {
         name: String,
         call: MalformedCall,
     },
 }
 
-/// Ends a block that came in one piece.
+/// Completes a block that came in one piece.
 fn complete_block(value: Value, ids: &mut ToolIds) -> Result<CompletedBlock, String> {
     let kind = text_of(&value["type"]);
     if kind == "tool_use" {
@@ -142,8 +143,8 @@ fn complete_block(value: Value, ids: &mut ToolIds) -> Result<CompletedBlock, Str
     }
 }
 
-/// Ends a tool call. Arguments that came as text are read as what the text says; no text at all
-/// is no arguments.
+/// Completes a tool call. Arguments that came as text are parsed as JSON; empty text means no
+/// arguments.
 pub(super) fn complete_tool_use(id: String, name: &str, input: Value) -> CompletedBlock {
     let malformed = |name: &str, problem: String| {
         let (id, name) = (id.clone(), name.to_owned());
@@ -171,13 +172,13 @@ pub(super) fn complete_tool_use(id: String, name: &str, input: Value) -> Complet
     }
 }
 
-/// The name of a tool call that names no tool.
+/// The name given to a tool call without a name.
 const UNNAMED: &str = "unnamed";
 
-/// Reads arguments that came as text.
+/// Parses arguments that came as text.
 ///
 /// # Errors
-/// What is wrong with them, for the model.
+/// The error, for the model.
 fn parse_arguments(text: &str) -> Result<Value, String> {
     if text.trim().is_empty() {
         return Ok(Value::Null);
@@ -197,14 +198,14 @@ fn quoted(text: &str) -> String {
     if end < text.len() { format!("`{}` ...", &text[..end]) } else { format!("`{text}`") }
 }
 
-/// The content of a reply that has ended.
+/// The content of a completed reply.
 pub(super) struct Settled {
     pub(super) content: Vec<Block>,
     pub(super) cut_tool_call: bool,
     pub(super) malformed: Vec<MalformedCall>,
 }
 
-/// Keeps what is whole. Tool calls that the stop reason makes doubtful are left out.
+/// Keeps complete blocks. Drops tool calls that may be truncated, depending on the stop reason.
 pub(super) fn keep_trusted_blocks(mut sealed: Vec<CompletedBlock>, stop_reason: &str) -> Settled {
     let is_call = |one: &CompletedBlock| {
         matches!(one, CompletedBlock::Malformed { .. } | CompletedBlock::Whole(Block::ToolUse { .. }))
@@ -236,13 +237,12 @@ pub(super) fn keep_trusted_blocks(mut sealed: Vec<CompletedBlock>, stop_reason: 
     settled
 }
 
-/// A stop reason, if one is stated.
+/// The stop reason, if one is given.
 pub(super) fn stated_reason(value: &Value) -> Option<&str> {
     value.as_str().filter(|reason| !reason.trim().is_empty())
 }
 
-/// The ids of a reply's tool calls: never empty, never the same twice, and such that any service
-/// takes them back.
+/// The ids of a reply's tool calls, made non-empty, unique and acceptable to any service.
 #[derive(Debug, Default)]
 pub(super) struct ToolIds(BTreeSet<String>);
 

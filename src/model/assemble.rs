@@ -1,4 +1,4 @@
-//! Puts the events of a stream together into a reply. No I/O.
+//! Assembles the events of a stream into a reply. No I/O.
 
 use std::collections::BTreeMap;
 
@@ -15,22 +15,21 @@ use super::refusal::parse_error;
 use super::settlement::Received;
 use super::sse::SseEvent;
 
-/// What an event meant for the reply.
+/// The effect of an event on the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AssemblyStep {
-    /// Life, but no progress: a ping, an event without content, one that is not known.
+    /// A sign of life without progress: a ping, an event without content, an unknown event.
     Idle,
-    /// Content came.
+    /// The event added content.
     Content,
-    /// The reply is over.
+    /// The reply is complete.
     Last,
 }
 
 /// A reply under construction.
 ///
-/// Lenient where nothing can be lost: blocks may interleave, stop late or never, and unknown
-/// events pass. Strict where something could be: a reply without its stop reason is none, and one
-/// without its last event is one only if everything else came.
+/// It tolerates interleaved blocks, late or missing block ends, and unknown events. It rejects a
+/// reply without a stop reason; the last event may be missing only if everything else arrived.
 #[derive(Debug, Default)]
 pub struct ReplyAssembly {
     id: String,
@@ -38,7 +37,7 @@ pub struct ReplyAssembly {
     /// `None` until a message has begun.
     received: Option<Received>,
     stop_reason: Option<String>,
-    /// Whether the output was counted at its end, and not only at its start.
+    /// Whether the final count of output tokens arrived, not only the initial one.
     has_final_count: bool,
     ended: bool,
     slots: BTreeMap<u64, BlockSlot>,
@@ -46,12 +45,12 @@ pub struct ReplyAssembly {
     written: Written,
 }
 
-/// How many bytes of content have come.
+/// The number of content bytes received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Written {
-    /// What the model wrote: its output cap limits it.
+    /// Bytes that the model wrote, which its output cap limits.
     model_output: u64,
-    /// Signatures, and what the service added: results of its own tools.
+    /// Other bytes: signatures, and results of the service's own tools.
     other: u64,
 }
 
@@ -82,22 +81,22 @@ impl ReplyAssembly {
             .any(|slot| matches!(slot, BlockSlot::Closed(CompletedBlock::Whole(_) | CompletedBlock::Malformed { .. })))
     }
 
-    /// Whether nothing is missing but the last event: the blocks have ended, and stop reason and
-    /// usage have come. Such a reply is whole.
+    /// Whether the reply is complete except for the last event: all blocks ended, and stop reason
+    /// and usage arrived.
     pub fn is_whole(&self) -> bool {
         let ended = self.slots.values().all(|slot| matches!(slot, BlockSlot::Closed(_)));
         self.ended || (ended && self.stop_reason.is_some() && self.has_final_count)
     }
 
-    /// How many bytes the model has written: text, thinking and arguments.
+    /// The number of bytes the model wrote: text, thinking and arguments.
     pub fn written(&self) -> u64 {
         self.written.model_output
     }
 
-    /// Takes one event in, and tells `progress` of it.
+    /// Processes one event and reports it to `progress`.
     ///
     /// # Errors
-    /// The service reported an error, or the event makes no sense.
+    /// The service reported an error, or the event is invalid.
     pub fn process_event(
         &mut self,
         frame: &SseEvent,
@@ -110,7 +109,7 @@ impl ReplyAssembly {
         let value: Value = serde_json::from_str(data)
             .map_err(|error| invalid_response(format!("an event is not JSON ({error})")))?;
         let kind = match value["type"].as_str() {
-            // llama.cpp names the event only, and puts its own error type inside.
+            // llama.cpp names only the event, and puts its own error type inside.
             _ if frame.event == "error" => "error",
             Some(kind) => kind,
             None if value.get("error").is_some() => "error",
@@ -119,7 +118,7 @@ impl ReplyAssembly {
         if kind == "ping" {
             return Ok(AssemblyStep::Idle);
         }
-        // Who tells of blocks does so before the event that ends one.
+        // Blocks are reported before the event that ends them.
         if kind == "content_block_stop" {
             self.close(index_of(&value)?, progress);
         }
@@ -156,10 +155,10 @@ impl ReplyAssembly {
         Ok(if self.written == before { AssemblyStep::Idle } else { AssemblyStep::Content })
     }
 
-    /// The reply, now that the stream has ended.
+    /// Returns the reply at the end of the stream.
     ///
     /// # Errors
-    /// It ended too early, or what it brought makes no sense.
+    /// The stream ended too early, or its content is invalid.
     pub fn finish(self) -> Result<ModelReply, FaultKind> {
         let torn = |what: &str| FaultKind::TornStream { detail: what.to_owned() };
         if !self.is_whole() {
@@ -188,7 +187,7 @@ impl ReplyAssembly {
         })
     }
 
-    /// What was received, now that a message has begun.
+    /// The cost-relevant data, created when a message begins.
     fn received(&mut self) -> &mut Received {
         self.received.get_or_insert_default()
     }
@@ -264,7 +263,7 @@ impl ReplyAssembly {
         Ok(())
     }
 
-    /// Closes a block, if it is open, and tells of it if it is whole.
+    /// Closes a block, if it is open, and reports it if it is complete.
     fn close(&mut self, index: u64, progress: &mut (dyn FnMut(StreamProgress) + Send)) {
         let Some(slot) = self.slots.get_mut(&index) else { return };
         let BlockSlot::Open(growing) = slot else { return };
@@ -277,7 +276,7 @@ impl ReplyAssembly {
 }
 
 impl Written {
-    /// Counts what a block brings as it begins.
+    /// Counts the content that a block starts with.
     fn open(&mut self, block: &GrowingBlock) {
         match block {
             GrowingBlock::Text(text) => self.model_output += text.len() as u64,
@@ -325,5 +324,6 @@ impl GrowingBlock {
 }
 
 fn index_of(event: &Value) -> Result<u64, FaultKind> {
-    event["index"].as_u64().ok_or_else(|| invalid_response("an event names no content block".to_owned()))
+    let index = event["index"].as_u64();
+    index.ok_or_else(|| invalid_response("an event has no content block index".to_owned()))
 }

@@ -33,15 +33,15 @@ pub struct ModelClient {
     transport: HttpTransport,
     limits: Mutex<Option<RateLimits>>,
     account: AccountKey,
-    /// Whether it has answered well.
+    /// Whether the endpoint has answered a request successfully.
     has_succeeded: AtomicBool,
 }
 
 impl ModelClient {
-    /// Checks the endpoint. Nothing is sent.
+    /// Validates the endpoint without sending a request.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The invalid setting of the endpoint.
     pub fn new(endpoint: ModelService) -> Result<Self, EndpointError> {
         let url = endpoint.url()?;
         let account = AccountKey::new(&endpoint, &url);
@@ -56,8 +56,8 @@ impl ModelClient {
         Ok(Self { url, headers, keyring, timers, transport, limits, account, has_succeeded: proven })
     }
 
-    /// Makes one attempt at one request. Exactly one request goes out, or none if it cannot be
-    /// built; a redirection within the endpoint's origin is followed. Dropping the future takes the request back.
+    /// Makes one attempt at one request. At most one request is sent; a redirection within the
+    /// endpoint's origin is followed. Dropping the future cancels the request.
     ///
     /// # Errors
     /// The facts of the failure. Nothing is retried here.
@@ -86,7 +86,7 @@ impl ModelClient {
                 Ok(answer)
             }
             Err(fault) => {
-                // Nobody else than the credential is to blame.
+                // Only the credential can be the cause.
                 let class = classify(&fault).class;
                 let blamed = matches!(class, ErrorClass::InvalidApiKey | ErrorClass::TokenRevoked);
                 if let Some(secret) = secret.as_ref().filter(|_| blamed) {
@@ -97,33 +97,33 @@ impl ModelClient {
         }
     }
 
-    /// Fetches the credential anew, if there is a way to.
+    /// Fetches a new credential, if possible.
     pub async fn refresh(&self) -> Renewal {
         self.keyring.refresh().await
     }
 
-    /// Waits for what must not be cut off by the end of the process: a login that is being
-    /// renewed, and not yet saved. No longer than `limit`.
+    /// Waits, no longer than `limit`, for work that the end of the process must not interrupt: a
+    /// login that is being renewed and not yet saved.
     pub async fn finish_renewal(&self, limit: Duration) {
         self.keyring.finish_renewal(limit).await;
     }
 
-    /// Whether the endpoint has given this process a good answer.
+    /// Whether the endpoint has answered this process successfully.
     pub fn standing(&self) -> Standing {
         if self.has_succeeded.load(Ordering::Relaxed) { Standing::Proven } else { Standing::Untried }
     }
 
-    /// The rate limits, as the last answer that mentioned any told them.
+    /// The rate limits that the latest response reported.
     pub fn rate_limits(&self) -> Option<RateLimits> {
         self.limits.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The name of the limit that requests for `model` fall under, for the runs of this host.
+    /// The name of the rate limit for requests to `model`, which the runs of this host share.
     pub fn limit_of(&self, model: &str) -> String {
         self.account.limit_of(model)
     }
 
-    /// Who is asked, and through whom. Nothing else of the address, which may hold secrets.
+    /// The host and the proxy. The rest of the address may hold secrets.
     fn describe_route(&self) -> String {
         let host = host(&self.url);
         match self.transport.proxy() {
@@ -132,7 +132,7 @@ impl ModelClient {
         }
     }
 
-    /// A 407 is a proxy's, and only it can say which: its own words seldom help.
+    /// Attributes a 407 to the proxy and names it: the proxy's own message seldom helps.
     fn attribute_to_proxy(&self, mut fault: Fault) -> Fault {
         let status = fault.status();
         if let FaultKind::Refused { message, .. } = &mut fault.kind
@@ -170,7 +170,7 @@ impl ModelClient {
 
 const BETA: &str = "anthropic-beta";
 
-/// The betas that are asked for already, and fast mode's.
+/// The configured betas plus the one for fast mode.
 fn with_fast_beta(betas: Option<&HeaderValue>) -> HeaderValue {
     let others = betas.and_then(|betas| betas.to_str().ok()).filter(|betas| !betas.is_empty());
     let all = others.map(|others| format!("{others},{FAST_BETA}"));
@@ -178,7 +178,7 @@ fn with_fast_beta(betas: Option<&HeaderValue>) -> HeaderValue {
         .unwrap_or(HeaderValue::from_static(FAST_BETA))
 }
 
-/// Who asks (SPEC 1), for whoever keeps the books of a gateway.
+/// The value of the header `x-outlast-source`, which gateways use for accounting.
 fn source_header(purpose: CallPurpose) -> &'static str {
     match purpose {
         CallPurpose::Reply => "main",
@@ -190,7 +190,7 @@ fn body_size(body: &reqwest::Body) -> usize {
     body.as_bytes().map_or(0, <[u8]>::len)
 }
 
-/// What every request says of itself. The endpoint's own headers have the last word.
+/// The headers of every request. The endpoint's own headers take precedence.
 fn fixed_headers(endpoint: &ModelService) -> Result<HeaderMap, EndpointError> {
     let mut headers = HeaderMap::new();
     let mut add = |name: &str, value: &str| {
@@ -202,7 +202,7 @@ fn fixed_headers(endpoint: &ModelService) -> Result<HeaderMap, EndpointError> {
     };
     add(CONTENT_TYPE.as_str(), "application/json")?;
     add(ACCEPT.as_str(), "application/json, text/event-stream")?;
-    // Compression on the way would hold events back.
+    // Compression would delay events.
     add(ACCEPT_ENCODING.as_str(), "identity")?;
     add("anthropic-version", &endpoint.anthropic_version)?;
     if !endpoint.betas.is_empty() {

@@ -1,4 +1,4 @@
-//! Where the service is, and how long to wait for it.
+//! The model service's address, credentials and timeouts.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::secrets::KnownSecrets;
 use super::credentials::Credential;
 use super::proxies::Proxies;
 
-/// Where the service is and how to talk to it.
+/// The address of the service and how to connect to it.
 #[derive(Clone, Debug)]
 pub struct ModelService {
     /// With or without a path in front of `/v1/messages`.
@@ -19,20 +19,20 @@ pub struct ModelService {
     pub credential: Credential,
     pub anthropic_version: String,
     pub betas: Vec<String>,
-    /// Sent with every request; they replace what would be sent otherwise.
+    /// Sent with every request; they override the default headers.
     pub extra_headers: Vec<(String, String)>,
     pub timers: RequestTimers,
-    /// PEM files with certificates to trust beside the system's.
+    /// PEM files with certificates to trust besides the system's.
     pub ca_files: Vec<PathBuf>,
     pub proxies: Proxies,
-    /// Where the credentials go that are fetched on the way.
+    /// Collects the credentials that are fetched during the run, for redaction.
     pub secrets: KnownSecrets,
-    /// What starts the command that prints a key.
+    /// Starts the `apiKeyHelper` command.
     pub supervisor: Supervisor,
 }
 
 impl ModelService {
-    /// The service at `base_url`, everything else as usual.
+    /// Creates a service at `base_url`, with defaults for everything else.
     pub fn new(base_url: impl Into<String>, credential: Credential) -> Self {
         Self {
             base_url: base_url.into(),
@@ -48,26 +48,26 @@ impl ModelService {
         }
     }
 
-    /// The address that requests go to.
+    /// The URL of the messages API.
     ///
     /// # Errors
-    /// The base URL is none.
+    /// The base URL is invalid.
     pub fn url(&self) -> Result<Url, EndpointError> {
         BaseUrl::parse(&self.base_url).map(|address| address.messages_url())
     }
 }
 
-/// A base URL, taken apart.
+/// A parsed base URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseUrl {
     url: Url,
 }
 
 impl BaseUrl {
-    /// Reads one, with or without `/v1/messages` at its end.
+    /// Parses a base URL, with or without `/v1/messages` at its end.
     ///
     /// # Errors
-    /// It is none, or leads elsewhere than over HTTP.
+    /// The URL is invalid, or its scheme is not HTTP.
     pub fn parse(base_url: &str) -> Result<Self, EndpointError> {
         let wrong = |reason: &str| EndpointError::BaseUrl { reason: reason.to_owned() };
         let mut url = Url::parse(base_url.trim()).map_err(|error| wrong(&error.to_string()))?;
@@ -82,17 +82,17 @@ impl BaseUrl {
         Ok(Self { url })
     }
 
-    /// Scheme, host and port: who gets to see what is sent there.
+    /// Scheme, host and port: they determine where data is sent.
     pub fn origin(&self) -> String {
         self.url.origin().ascii_serialization()
     }
 
-    /// The base URL in its one spelling, without user, password and query.
+    /// The normalised base URL, without user, password and query.
     pub fn base(&self) -> String {
         format!("{}{}", self.origin(), self.url.path().trim_end_matches('/'))
     }
 
-    /// Whether it says more than where to go: a user, a password, a query.
+    /// Whether the URL also has a user, a password or a query.
     pub fn has_credentials_or_query(&self) -> bool {
         let user = !self.url.username().is_empty() || self.url.password().is_some();
         user || self.url.query().is_some()
@@ -105,30 +105,30 @@ impl BaseUrl {
     }
 }
 
-/// Host and port, and nothing else of an address, which may hold secrets.
+/// Host and port. The rest of the address may hold secrets.
 pub(super) fn host(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     url.port_or_known_default().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
-/// How long each part of a request may take. Real time: no rehearsal makes it pass faster.
+/// Timeouts for each part of a request, in real time: a rehearsal's time scale does not apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestTimers {
-    /// Name, TCP and TLS.
+    /// DNS, TCP and TLS together.
     pub connect: Duration,
-    /// From the start of the attempt to the first byte of the reply's body. A second is added
-    /// for every 50 kB that are sent, since the model reads before it writes.
+    /// From the start of the attempt to the first byte of the reply's body. One second is added for
+    /// every 50 kB of the request, since the model reads before it writes.
     pub first_byte: Duration,
-    /// The longest silence after that.
+    /// The longest silence after the first byte.
     pub idle: Duration,
-    /// The longest time without content: pings, unknown events and empty deltas are none.
+    /// The longest time without content: pings, unknown events and empty deltas do not count.
     pub progress: Duration,
-    /// The whole of a reply that streams, for every 16,000 tokens that it may have.
+    /// A whole streamed reply, for every 16,000 tokens of its output cap.
     pub reply: Duration,
-    /// The whole of a request without streaming.
+    /// A whole request without streaming.
     pub whole: Duration,
-    /// The longest time without any sign of life from the network itself, keep-alive probes
-    /// included. It ends a connection that nobody closed: a pulled cable, a rebooted router.
+    /// The longest time without any packet, keep-alive probes included. It detects dead
+    /// connections: a pulled cable, a rebooted router.
     pub dead_path: Duration,
 }
 
@@ -147,14 +147,14 @@ impl Default for RequestTimers {
 }
 
 impl RequestTimers {
-    /// The limit for the first byte of an answer to a request of `bytes`.
+    /// The first-byte timeout of a request of `bytes`.
     pub fn first_byte_for(&self, bytes: usize) -> Duration {
         const BYTES_PER_SECOND: u64 = 50_000;
 
         self.first_byte.saturating_add(Duration::from_secs(bytes as u64 / BYTES_PER_SECOND))
     }
 
-    /// The limit for the whole of a reply of at most `cap` tokens that streams.
+    /// The timeout of a whole streamed reply with an output cap of `cap` tokens.
     pub fn reply_for(&self, cap: u32) -> Duration {
         const TOKENS: u32 = 16_000;
 
@@ -162,7 +162,7 @@ impl RequestTimers {
     }
 }
 
-/// An endpoint that cannot be right.
+/// An invalid endpoint setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
     #[error("the base URL is wrong: {reason}")]

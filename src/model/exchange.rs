@@ -1,4 +1,4 @@
-//! One request, and everything that may become of it.
+//! Makes one HTTP attempt, under all timers, and reads the response.
 
 use std::time::Duration;
 
@@ -15,30 +15,30 @@ use super::headers::{RateLimits, request_id, wall_clock};
 use super::sse::SseParser;
 use super::transport::ConnectionMade;
 
-/// The most bytes of an error's body that are read, and for how long.
+/// How much of an error's body is read, and for how long.
 const ERROR_LIMIT: usize = 64 * 1024;
 const ERROR_TIME: Duration = Duration::from_secs(5);
-/// The most bytes of a reply. Far above any output limit; below any memory limit.
+/// Maximum size of a reply, in bytes. Far above any output limit, and below any memory limit.
 const REPLY_LIMIT: usize = 64 * 1024 * 1024;
-/// How long a stream may take to end after its last event. A connection whose stream was read to
-/// its end can be used again.
+/// How long to wait for the end of the stream after its last event. Only a connection whose stream
+/// was read to the end can be reused.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
-/// How long the last event of a stream is waited for when everything else of the reply came.
+/// How long to wait for the last event when everything else of the reply arrived.
 const LAST_EVENT_TIMEOUT: Duration = Duration::from_secs(2);
-/// The most bytes that a token stands for on average over a whole reply. Real ones have three to
-/// five; runs of white space have more.
+/// Maximum average bytes per token in a whole reply. Real tokens have three to five; runs of white
+/// space have more.
 const TOKEN_BYTES: u64 = 32;
-/// What a reply may have beyond that, so that a small output cap leaves room for a few long tokens.
+/// Extra bytes per reply, so that a small output cap leaves room for a few long tokens.
 const REPLY_MARGIN: u64 = 64 * 1024;
 
-/// One request under way.
+/// One attempt in progress.
 #[derive(Debug)]
 pub(super) struct Attempt {
     mode: ReplyMode,
     /// The output cap, in tokens.
     cap: u32,
     timers: RequestTimers,
-    /// Who is asked, for people.
+    /// The host, for display.
     destination: String,
     began: Instant,
     first_byte: Duration,
@@ -62,7 +62,7 @@ impl Attempt {
         }
     }
 
-    /// The limits that the answer's headers told, whatever the answer was.
+    /// The rate limits in the response headers, whatever the status was.
     pub(super) fn rate_limits(&mut self) -> Option<RateLimits> {
         self.limits.take()
     }
@@ -124,7 +124,7 @@ impl Attempt {
         if self.dialled.was_made() { FailureStage::FreshConnection } else { FailureStage::StaleConnection }
     }
 
-    /// Reads a reply of either kind: what was asked for is not always what comes.
+    /// Reads a streamed or whole reply: the response format may differ from the request.
     async fn read_reply(
         &self,
         response: Response,
@@ -137,7 +137,7 @@ impl Attempt {
         };
         let senseless = |kind| Fault::new(kind, FailureStage::Status);
         let first = loop {
-            // A byte-order mark or blank lines say nothing of what follows.
+            // Skips a byte-order mark and blank lines.
             if let Some(byte) = body.read_ahead.iter().find(|byte| !is_padding(**byte)) {
                 break *byte;
             }
@@ -166,7 +166,7 @@ impl Attempt {
         }
     }
 
-    /// What an HTML page in place of a reply calls itself. As much of it is read as comes in time.
+    /// The title of an HTML page that came instead of a reply. Reads as much as arrives in time.
     async fn read_page(
         &self,
         mut body: TimedBody<'_>,
@@ -179,7 +179,7 @@ impl Attempt {
                 body.read_ahead.extend_from_slice(&piece);
             }
         };
-        // A slow or torn page is a page all the same.
+        // A slow or truncated page is still reported as a page.
         let _ = timeout(ERROR_TIME, reading).await;
         truncate_message(body_text(&body.read_ahead))
     }
@@ -218,7 +218,7 @@ impl Attempt {
             }
             piece = match body.next(progress).await {
                 Ok(Some(bytes)) => bytes,
-                // The reply is whole without the event that was missing.
+                // The reply is complete without the missing event.
                 Ok(None) | Err(_) if assembly.is_whole() => {
                     return finish(assembly, first_token).map_err(|fault| *fault);
                 }
@@ -231,7 +231,7 @@ impl Attempt {
         }
     }
 
-    /// The most bytes that the model can have written within its output cap.
+    /// The maximum number of bytes that the model can have written within its output cap.
     fn max_reply_bytes(&self) -> u64 {
         u64::from(self.cap) * TOKEN_BYTES + REPLY_MARGIN
     }
@@ -239,7 +239,7 @@ impl Attempt {
     fn too_long(&self) -> FaultKind {
         let (bytes, cap) = (self.max_reply_bytes(), self.cap);
         invalid_response(format!(
-            "the reply has more than {bytes} bytes, although {cap} tokens were asked for"
+            "the reply has more than {bytes} bytes, although the output cap is {cap} tokens"
         ))
     }
 }
@@ -262,16 +262,16 @@ fn torn_stream(detail: &str) -> FaultKind {
     FaultKind::TornStream { detail: detail.to_owned() }
 }
 
-/// A body, read under the timers.
+/// A response body, read under the timers.
 struct TimedBody<'a> {
     exchange: &'a Attempt,
     response: Response,
-    /// What was read ahead.
+    /// Bytes read ahead.
     read_ahead: Vec<u8>,
     received: usize,
     last_byte: Option<Instant>,
     last_progress: Instant,
-    /// Since when nothing but the last event is missing.
+    /// Since when only the last event is missing.
     whole_since: Option<Instant>,
 }
 
@@ -318,7 +318,7 @@ impl<'a> TimedBody<'a> {
         Ok(Some(bytes.into()))
     }
 
-    /// Which timer runs out next. A request without streaming has one timer for the whole.
+    /// The timer that expires next. A request without streaming has only one for the whole.
     fn deadline(&self) -> Option<(Instant, Timer)> {
         if self.exchange.mode == ReplyMode::Whole {
             return None;
@@ -337,15 +337,15 @@ impl<'a> TimedBody<'a> {
             .min_by_key(|(deadline, _)| *deadline)
     }
 
-    /// Reads on to the end, for the connection's sake.
+    /// Reads to the end of the stream, so that the connection can be reused.
     async fn drain(&mut self) {
         let rest = async { while let Ok(Some(_)) = self.response.chunk().await {} };
-        // If it does not end by itself, the connection is closed, and nothing is lost.
+        // On a timeout the connection is closed; the reply is complete anyway.
         let _ = timeout(DRAIN_TIMEOUT, rest).await;
     }
 }
 
-/// Reads what an answer with a status of failure says: as much as comes in time.
+/// Reads an error response, as much as arrives in time.
 async fn read_error_response(mut response: Response) -> Fault {
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
     let mut body = Vec::new();
@@ -356,7 +356,7 @@ async fn read_error_response(mut response: Response) -> Fault {
             body.extend_from_slice(&piece);
         }
     };
-    // A slow or torn body takes nothing from the status.
+    // The status is valid even if the body is slow or truncated.
     let _ = timeout(ERROR_TIME, reading).await;
     body.truncate(ERROR_LIMIT);
     fault_of_response(status, &headers, &body, wall_clock())

@@ -1,4 +1,4 @@
-//! From what went wrong on the wire to a [`Fault`]: facts, no judgement.
+//! Converts transport and HTTP errors to a [`Fault`], without classifying them.
 
 use std::error::Error;
 use std::io;
@@ -13,10 +13,10 @@ use super::credentials::Secret;
 use super::headers::{request_id, parse_retry_hint, header_text, parse_retry_after};
 use super::refusal::parse_error;
 
-/// How much of an error's text is kept, in bytes. Some gateways put a stack trace in it.
+/// Maximum length of a kept error message, in bytes. Some gateways include a stack trace.
 const MESSAGE_LIMIT: usize = 2_000;
 
-/// What an answer with a status outside 2xx says.
+/// Converts a response with a status outside 2xx.
 pub fn fault_of_response(status: u16, headers: &HeaderMap, body: &[u8], now: SystemTime) -> Fault {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     let error = serde_json::from_slice::<Value>(body);
@@ -27,7 +27,7 @@ pub fn fault_of_response(status: u16, headers: &HeaderMap, body: &[u8], now: Sys
     if let FaultKind::Refused { label, .. } = &mut kind
         && label.is_empty()
     {
-        // Amazon names the error in a header, and says in the body only what it means.
+        // Amazon reports the error type in a header, and only the message in the body.
         *label = header_text(headers, "x-amzn-errortype").unwrap_or_default();
     }
     let mut fault = Fault { body: whose, ..Fault::new(kind, FailureStage::Status) };
@@ -47,7 +47,7 @@ fn refusal_kind(status: u16, message: String) -> FaultKind {
     }
 }
 
-/// A body that is no JSON: an HTML page by its title, anything else as it is.
+/// Converts a non-JSON body: the title of an HTML page, or the text itself.
 pub(super) fn body_text(body: &[u8]) -> String {
     let body = String::from_utf8_lossy(body);
     let body = body.trim();
@@ -64,7 +64,7 @@ pub(super) fn body_text(body: &[u8]) -> String {
     title.map_or_else(|| "an HTML page".to_owned(), |title| format!("{title} (an HTML page)"))
 }
 
-/// A POST is not sent to another origin than the one it was meant for.
+/// Describes a redirection to another origin, which is not followed with a POST.
 fn redirection(status: u16, headers: &HeaderMap) -> Option<String> {
     if !(300..400).contains(&status) {
         return None;
@@ -83,11 +83,11 @@ pub(super) fn truncate_message(mut message: String) -> String {
     message
 }
 
-/// What the HTTP client says when a proxy answered a tunnel's request with 407. It has no code.
+/// The HTTP client's error text for a proxy's 407 to CONNECT. It has no error code.
 const PROXY_AUTH_REQUIRED: &str = "proxy authorization required";
 
-/// Why no answer came. `reach` is how far a connection got that did come up. Who it should have
-/// led to is said in place of the URL, which may hold credentials.
+/// Converts an error without a response. `reach` is the stage of an established connection. `to` is
+/// displayed in place of the URL, which may hold credentials.
 pub(super) fn fault_without_response(error: reqwest::Error, to: &str, reach: FailureStage) -> Fault {
     let error = error.without_url();
     let detail = if error.is_connect() {
@@ -124,13 +124,13 @@ pub(super) fn fault_without_response(error: reqwest::Error, to: &str, reach: Fai
     Fault::new(kind, reach)
 }
 
-/// Why the body of an answer did not come whole.
+/// Converts an interrupted response body.
 pub(super) fn torn_body(error: reqwest::Error) -> FaultKind {
     FaultKind::TornStream { detail: error_line(&error.without_url()) }
 }
 
-/// The whole chain in one line, with the name of the timer when the kernel cut a dead connection:
-/// to it that is a time-out like any other.
+/// The error chain on one line. Names the timeout when the kernel closed a dead connection, which
+/// looks like any other timeout.
 fn error_line(error: &reqwest::Error) -> String {
     let cut = |cause: &(dyn Error + 'static)| {
         let error = cause.downcast_ref::<io::Error>();
@@ -140,7 +140,7 @@ fn error_line(error: &reqwest::Error) -> String {
     if causes(error).any(cut) { line + " (dead-path timeout)" } else { line }
 }
 
-/// Takes secrets out of a fault's text. Some services quote the key that they reject.
+/// Removes secrets from a fault's text. Some services quote the rejected key.
 pub(super) fn redacted<'a>(
     mut fault: Fault,
     secrets: impl IntoIterator<Item = &'a Secret>,
@@ -179,8 +179,8 @@ fn certificate_error(error: &reqwest::Error) -> Option<String> {
     causes.find(about_certificate).map(ToString::to_string)
 }
 
-/// An error and everything beneath it. An [`io::Error`] is opened too: as a source it gives only
-/// what lies beneath the error inside it.
+/// The error and all its sources. The inner error of an [`io::Error`] is included, which its
+/// `source` would skip.
 fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     let beneath = |error: &&'a (dyn Error + 'static)| -> Option<&'a (dyn Error + 'static)> {
         let error: &'a (dyn Error + 'static) = *error;
@@ -192,7 +192,7 @@ fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn
     std::iter::successors(Some(error), beneath)
 }
 
-/// The whole chain in one line, each thing said once.
+/// The error chain on one line, without repetitions.
 fn error_chain(error: &(dyn Error + 'static)) -> String {
     let mut line = String::new();
     for cause in causes(error) {

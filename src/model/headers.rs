@@ -1,4 +1,4 @@
-//! What response headers say: when to come back, whether at all, and how much room is left.
+//! Parses response headers: `retry-after`, `x-should-retry` and rate limits.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,17 +7,17 @@ use serde::Serialize;
 
 use crate::recovery::{RetryHint, RetryAfter, RetryAfterSource};
 
-/// The service's rate limits, as its last answer told them.
+/// The service's rate limits, as its last response reported them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RateLimits {
-    /// The subscription's window that is closest to its end: `five_hour`, `seven_day`.
+    /// The subscription's window that is closest to exhaustion: `five_hour`, `seven_day`.
     pub claim: Option<String>,
-    /// When that window starts afresh, in seconds since the Unix epoch.
+    /// When that window resets, in seconds since the Unix epoch.
     pub reset: Option<u64>,
-    /// Whether use beyond the subscription is let through: `allowed`, `rejected` and so on.
+    /// Whether use beyond the subscription is permitted: `allowed`, `rejected` and so on.
     pub overage_status: Option<String>,
     pub overage_disabled_reason: Option<String>,
-    /// The per-minute limits that the answer mentioned.
+    /// The per-minute limits that the response reported.
     pub windows: Vec<RateWindow>,
 }
 
@@ -36,7 +36,7 @@ const PREFIX: &str = "anthropic-ratelimit";
 const WINDOWS: [&str; 4] = ["requests", "tokens", "input-tokens", "output-tokens"];
 
 impl RateLimits {
-    /// Reads them. `None` if the answer says nothing of limits.
+    /// Parses them. `None` if the response reports no limits.
     pub fn parse(headers: &HeaderMap) -> Option<Self> {
         let unified = |name: &str| header_text(headers, &format!("{PREFIX}-unified-{name}"));
         let windows = WINDOWS.iter().filter_map(|name| RateWindow::parse(headers, name)).collect();
@@ -50,7 +50,7 @@ impl RateLimits {
         (limits != Self::default()).then_some(limits)
     }
 
-    /// When what is exhausted starts afresh, in seconds since the Unix epoch.
+    /// When the exhausted window resets, in seconds since the Unix epoch.
     fn reset_time(&self) -> Option<u64> {
         let exhausted = self.windows.iter().filter(|window| window.remaining == Some(0));
         self.reset.or_else(|| exhausted.filter_map(|window| window.reset).max())
@@ -72,8 +72,8 @@ impl RateWindow {
     }
 }
 
-/// When the server wants us back: `retry-after-ms`, then `retry-after`, then, of a 429, the reset
-/// of the limit that was hit. What is zero, negative, past or unreadable is no wish.
+/// Returns when the server wants a retry: `retry-after-ms`, then `retry-after`, then, for a 429,
+/// the reset of the exhausted limit. Zero, negative, past or invalid values are ignored.
 pub fn parse_retry_after(headers: &HeaderMap, status: u16, message: &str, now: SystemTime) -> Option<RetryAfter> {
     let asked = header_text(headers, "retry-after-ms")
         .and_then(|millis| positive(millis.parse::<f64>().ok()? / 1e3))
@@ -89,7 +89,7 @@ pub fn parse_retry_after(headers: &HeaderMap, status: u16, message: &str, now: S
     Some(RetryAfter { wait, source: RetryAfterSource::Reset })
 }
 
-/// The server's own verdict on trying again.
+/// Parses `x-should-retry`, the server's own advice on retrying.
 pub fn parse_retry_hint(headers: &HeaderMap) -> Option<RetryHint> {
     match header_text(headers, "x-should-retry")?.to_ascii_lowercase().as_str() {
         "true" => Some(RetryHint::Retry),
@@ -98,17 +98,17 @@ pub fn parse_retry_hint(headers: &HeaderMap) -> Option<RetryHint> {
     }
 }
 
-/// The name under which the service remembers the request.
+/// The request id that the service assigned.
 pub fn request_id(headers: &HeaderMap) -> Option<String> {
     header_text(headers, "request-id").or_else(|| header_text(headers, "x-request-id"))
 }
 
-/// The wall clock, for moments that a server names. Nothing is measured with it.
+/// The wall clock, for comparison with times that a server names. No duration is measured with it.
 pub(super) fn wall_clock() -> SystemTime {
     SystemTime::now()
 }
 
-/// A header's text. `LiteLLM` hands the headers of the service behind it on under another name.
+/// A header's text. `LiteLLM` forwards the headers of the upstream service with a prefix.
 pub(super) fn header_text(headers: &HeaderMap, name: &str) -> Option<String> {
     let value = headers.get(name).or_else(|| headers.get(format!("llm_provider-{name}")))?;
     let value = value.to_str().ok()?.trim();
@@ -122,7 +122,8 @@ fn parse_retry_after_value(value: &str, now: SystemTime) -> Option<Duration> {
     }
 }
 
-/// A hundred years stand for anything longer: more would not fit into a [`Duration`] at its end.
+/// Converts a positive number of seconds, capped at a hundred years: more could overflow a
+/// [`Duration`].
 fn positive(seconds: f64) -> Option<Duration> {
     (seconds > 0.0).then(|| Duration::from_secs_f64(seconds.min(3.2e9)))
 }
@@ -136,8 +137,8 @@ fn duration_until(unix_seconds: u64, now: SystemTime) -> Option<Duration> {
     then.duration_since(now).ok().filter(is_nonzero)
 }
 
-/// Seconds since the Unix epoch, from such a number or from RFC 3339. A part of a second counts as
-/// a whole one: nobody should come back too early.
+/// Parses seconds since the Unix epoch, from a number or from RFC 3339. Fractions are rounded up,
+/// so that no retry comes too early.
 fn parse_unix_seconds(value: &str) -> Option<u64> {
     let moment = || {
         let moment = value.parse::<jiff::Timestamp>().ok()?;
@@ -147,7 +148,7 @@ fn parse_unix_seconds(value: &str) -> Option<u64> {
     value.parse().ok().or_else(moment)
 }
 
-/// `Limit resets at: 2026-11-21 21:08:23 UTC`: `LiteLLM` has no header for it.
+/// Parses `Limit resets at: 2026-11-21 21:08:23 UTC`, which `LiteLLM` sends only in the message.
 fn parse_reset_in_message(message: &str) -> Option<u64> {
     let (_, rest) = message.split_once("resets at: ")?;
     let (moment, _) = rest.split_once(" UTC")?;

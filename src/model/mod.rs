@@ -1,11 +1,11 @@
-//! The service on the wire: one attempt at one request, and the facts of what came of it.
+//! Sends one request to the model service and returns the reply or the facts of the failure.
 //!
 //! ```text
 //! Prompt ─request─► bytes ─client─► bytes ─sse─► frames ─assemble─► Answer
 //!                             └─────────────fault────────────────► Fault
 //! ```
 //!
-//! Nothing here is retried and nothing is judged: that is [`recovery`](crate::recovery)'s.
+//! Retries and the classification of failures belong to [`recovery`](crate::recovery).
 
 pub mod answer;
 pub mod assemble;

@@ -1,4 +1,4 @@
-//! What models are called, hold and cost.
+//! Names, limits and prices of the known models.
 
 use std::sync::LazyLock;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use crate::recovery::Money;
 use crate::transcript::Usage;
 
-/// A model of the chain: what it is called, holds and costs.
+/// The name, limits and prices of one model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelFacts {
     /// The name sent to the service.
@@ -16,45 +16,45 @@ pub struct ModelFacts {
     pub context_window: u64,
     /// Tokens.
     pub max_output: u32,
-    /// `None` when no price is known: then no budget can be kept.
+    /// `None` when the price is unknown: then no cost budget can be enforced.
     pub prices: Option<Prices>,
-    /// How many times as much fast mode costs. `None` when the model is not known to have one.
+    /// The price factor of fast mode. `None` when the model is not known to support it.
     pub fast: Option<u64>,
 }
 
 impl ModelFacts {
-    /// The same where `window` tokens fit into it.
+    /// The same model with a context window of `window` tokens.
     #[must_use]
     pub fn with_context_window(self, window: u32) -> Self {
         let max_output = self.max_output.min(window);
         Self { context_window: window.into(), max_output, ..self }
     }
 
-    /// Whether it wants to see the thinking behind the calls that it is in the middle of.
+    /// Whether the model requires the thinking that precedes its unfinished tool calls.
     pub fn requires_prior_thinking(&self) -> bool {
         thinking(&self.name) == Thinking::Budget
     }
 
-    /// What tokens cost at the speed that is asked for.
+    /// The token prices at the requested speed.
     pub fn prices_at(&self, fast: bool) -> Option<Prices> {
         let times = self.fast.filter(|_| fast).unwrap_or(1);
         self.prices.map(|prices| prices.scaled(times))
     }
 }
 
-/// What tokens of one model cost, per token. The four prices are the dearest that can apply, so
-/// that a worst case built from them is one.
+/// The prices of one model, per token. The four prices are the highest that can apply, so that
+/// worst cases computed from them are upper bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prices {
     pub input: Money,
     pub output: Money,
     pub cache_read: Money,
     pub cache_write: Money,
-    /// Some models cost less while the prompt is short.
+    /// Lower prices for short prompts, where the model has them.
     pub short_prompt: Option<ShortPrompt>,
 }
 
-/// What tokens cost, per token, when the whole prompt, cached parts included, is short.
+/// Prices per token for a prompt that is short, cached parts included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShortPrompt {
     /// The longest prompt that counts as short, in tokens.
@@ -83,14 +83,14 @@ impl Prices {
         }
     }
 
-    /// The dearest that a token of input can cost, cached or not.
+    /// The highest price of an input token, cached or not.
     pub fn max_input_price(&self) -> Money {
         self.input.max(self.cache_read).max(self.cache_write)
     }
 }
 
-/// What `usage` cost. Exact for one reply; for a sum of replies it is an upper bound, since short
-/// and long prompts can no longer be told apart.
+/// Computes the price of `usage`. Exact for one reply; for a sum of replies an upper bound, since
+/// short and long prompts can no longer be distinguished.
 pub fn cost(prices: &Prices, usage: &Usage) -> Money {
     let (input, output, cache_read, cache_write) = match prices.short_prompt {
         Some(short) if usage.input() <= short.up_to => {
@@ -104,31 +104,32 @@ pub fn cost(prices: &Prices, usage: &Usage) -> Money {
         + cache_write * usage.cache_creation_input_tokens
 }
 
-/// How a model wants to be asked to think.
+/// How a model expects thinking to be requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Thinking {
-    /// With a budget in tokens.
+    /// With a token budget.
     Budget,
-    /// As much as it sees fit. A budget would be refused.
+    /// Adaptive: the model decides. A budget would be rejected.
     Adaptive,
 }
 
-/// The day the price list was drawn up, as `YYYY-MM-DD`.
+/// The date of the price list, as `YYYY-MM-DD`.
 pub fn price_list_date() -> &'static str {
     &LIST.date
 }
 
-/// The full name behind `sonnet`, `opus` and the like: the newest known. Any other name is
-/// returned as it is, without a `[1m]` at its end: the wide window needs no asking.
+/// Resolves `sonnet`, `opus` and other aliases to the newest known model. Any other name is
+/// returned unchanged, except for a `[1m]` suffix, which is removed: the wide window is the
+/// default.
 pub fn resolve_alias(name: &str) -> &str {
     let name = name.trim();
     let name = name.strip_suffix("[1m]").unwrap_or(name);
     LIST.aliases.get(name).and_then(|full| full.as_str()).unwrap_or(name)
 }
 
-/// What is known of a model, by its alias, its name, or its name with a date. Of any other only
-/// what most models can do is assumed, and no price.
+/// Returns the facts of a model by its alias, its name, or its name with a date. For unknown models
+/// it assumes common limits and no price.
 pub fn model_facts(name: &str) -> ModelFacts {
     let name = resolve_alias(name);
     match find_row(name) {
@@ -149,7 +150,7 @@ pub fn model_facts(name: &str) -> ModelFacts {
     }
 }
 
-/// How to ask `name` to think. An unknown model is asked the old way.
+/// How to request thinking from `name`. Unknown models get a token budget.
 pub fn thinking(name: &str) -> Thinking {
     find_row(name).map_or(Thinking::Budget, |row| row.thinking)
 }

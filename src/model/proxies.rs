@@ -1,11 +1,11 @@
-//! Which proxy leads to the service: decided once, from what the environment says.
+//! Selects the HTTP proxy for the service from environment variables.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use reqwest::Url;
 
-/// The proxies that an environment names, and the hosts that are reached without them.
+/// The proxies from the environment, and the hosts exempt from them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proxies {
     http: Option<Proxy>,
@@ -13,15 +13,15 @@ pub struct Proxies {
     except: Vec<String>,
 }
 
-/// A proxy, and perhaps the user and password for it. Shown without them.
+/// A proxy with optional user and password, which are never displayed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Proxy {
     url: Url,
-    /// The variable that names it.
+    /// The variable that configures it.
     variable: &'static str,
 }
 
-/// A variable that names no proxy.
+/// A variable with an invalid proxy address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the variable {variable} names no proxy: {reason}; write it like http://user:password@host:port"
@@ -38,16 +38,16 @@ const NONE: [&str; 2] = ["no_proxy", "NO_PROXY"];
 const SCHEMES: [&str; 6] = ["http", "https", "socks4", "socks4a", "socks5", "socks5h"];
 
 impl Proxies {
-    /// Reads them from variables. Small letters outrank capital ones, as they do for curl.
+    /// Reads the proxy variables. As in curl, lower-case names take precedence.
     ///
     /// # Errors
-    /// The first variable that names no proxy.
+    /// The first variable with an invalid proxy address.
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, BadProxy> {
         let value = |name: &&'static str| {
             let value = variable(name).map(|value| value.trim().to_owned());
             value.filter(|value| !value.is_empty()).map(|value| (*name, value))
         };
-        // To a CGI program, HTTP_PROXY is what some client's header said.
+        // In a CGI program, HTTP_PROXY may come from a client's request header.
         let is_cgi = variable("REQUEST_METHOD").is_some();
         let named = |names: &[&'static str]| {
             let mut names = names.iter().filter(|name| !(is_cgi && **name == "HTTP_PROXY"));
@@ -63,13 +63,13 @@ impl Proxies {
         })
     }
 
-    /// The proxy to take to `url`. Never one to this very machine: none could lead there.
+    /// The proxy to use for `url`. Loopback addresses never use one.
     pub fn proxy_for(&self, url: &Url) -> Option<&Proxy> {
         let proxy = if url.scheme() == "https" { &self.https } else { &self.http };
         proxy.as_ref().filter(|_| !is_loopback(url) && !self.is_exempt(url))
     }
 
-    /// Passwords, as they are written and as they are meant: what must not be shown.
+    /// The passwords, both encoded and decoded, for redaction.
     pub fn secrets(&self) -> Vec<String> {
         let mut secrets: Vec<String> =
             [&self.http, &self.https].into_iter().flatten().flat_map(Proxy::secrets).collect();
@@ -89,8 +89,7 @@ impl Proxies {
     }
 }
 
-/// Whether an entry of `NO_PROXY` means this host: by its name, as a part of its domain, by its
-/// address or by its network.
+/// Whether an entry of `NO_PROXY` matches this host: by name, parent domain, address or network.
 fn entry_matches(entry: &str, host: &str) -> bool {
     let entry = strip_brackets(entry);
     if entry == "*" || entry == host {
@@ -121,7 +120,7 @@ fn is_in_network(address: IpAddr, network: IpAddr, bits: u32) -> bool {
     }
 }
 
-/// A host without the brackets of an IPv6 address.
+/// Strips the brackets of an IPv6 address.
 fn strip_brackets(host: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
@@ -142,12 +141,12 @@ impl Proxy {
         Ok(Self { url, variable })
     }
 
-    /// The same for the HTTP client.
+    /// Converts it for the HTTP client.
     pub(super) fn to_reqwest(&self) -> reqwest::Result<reqwest::Proxy> {
         reqwest::Proxy::all(self.url.clone())
     }
 
-    /// What to say of its wish for a user and password.
+    /// The error text for a 407 of this proxy.
     pub(super) fn auth_error_message(&self) -> String {
         let how = match self.url.password() {
             None => "wants a user and password; put them",
@@ -175,7 +174,7 @@ impl fmt::Debug for Proxy {
     }
 }
 
-/// A part of an address with its `%20` and the like resolved.
+/// Decodes percent encoding, such as `%20`.
 fn percent_decode(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -1,5 +1,5 @@
-//! From the body of an error, in the many shapes that services and gateways give it, to what it
-//! says: facts, no judgement.
+//! Parses the body of an error response, in the formats of the known services and gateways. It
+//! reports facts and does not classify them.
 
 use serde_json::Value;
 
@@ -7,9 +7,9 @@ use crate::recovery::FaultKind;
 
 use super::fault::truncate_message;
 
-/// The error that a JSON value reports, if it reports one. Reads the official envelope, the shape
-/// most gateways took from another vendor, Google's, the flat ones of llama.cpp's streams and of
-/// Bedrock and the like, and any of them inside another: gateways pass on what they were told.
+/// Returns the error that a JSON value reports, if any. Understands the official envelope, OpenAI's
+/// format that most gateways use, Google's, the flat ones of llama.cpp streams and of Bedrock, and
+/// any of them nested in another: gateways forward upstream errors.
 pub(super) fn parse_error(value: &Value, status: u16) -> Option<FaultKind> {
     let ErrorFields { label, code, message, number } = ErrorFields::parse(value, DEPTH_MAX)?;
     let label = quoted_label(&label, &message).map_or(label, str::to_owned);
@@ -24,16 +24,16 @@ pub(super) fn parse_error(value: &Value, status: u16) -> Option<FaultKind> {
     }
 }
 
-/// How many errors inside one another are read.
+/// How many levels of nested errors are parsed.
 const DEPTH_MAX: u8 = 4;
 
-/// What a JSON value says of an error.
+/// The fields of an error in a JSON value.
 #[derive(Debug, Default)]
 struct ErrorFields {
     label: String,
     code: String,
     message: String,
-    /// The status that the error says it has, whatever the status line says.
+    /// The status that the error itself reports, which may differ from the status line.
     number: Option<u16>,
 }
 
@@ -78,7 +78,7 @@ impl ErrorFields {
         Some(said)
     }
 
-    /// An error that is no more than a text.
+    /// An error that is only a text.
     fn from_text(error: &str, value: &Value, depth: u8) -> Self {
         let more = message_of(value).filter(|more| more != error);
         let message = more.map_or_else(|| error.to_owned(), |more| format!("{error}: {more}"));
@@ -87,7 +87,7 @@ impl ErrorFields {
         said
     }
 
-    /// Reads what a gateway quotes of the service behind it, which knows better.
+    /// Parses the upstream error that a gateway quotes, which is more precise.
     fn unwrap_quotes(&mut self, error: &Value, depth: u8) {
         if let Some(raw) = error["metadata"]["raw"].as_str().filter(|raw| !raw.is_empty()) {
             self.message = format!("{}: {raw}", self.message);
@@ -103,7 +103,7 @@ impl ErrorFields {
         }
     }
 
-    /// Adds the words of an error inside this one, or has no others.
+    /// Appends the text of a nested error, or uses it if there is no other.
     fn add(&mut self, words: &str, has_words: bool) {
         if !has_words {
             words.clone_into(&mut self.message);
@@ -113,7 +113,7 @@ impl ErrorFields {
         }
     }
 
-    /// Takes the names that another error goes by, where this one has none that says much.
+    /// Adopts the type and code of a nested error where the own ones are generic.
     fn adopt_specific(&mut self, other: Self) {
         self.number = self.number.or(other.number);
         if is_generic_label(&self.label) && !other.label.is_empty() {
@@ -124,7 +124,7 @@ impl ErrorFields {
         }
     }
 
-    /// llama.cpp says the size of the window in a field of its own, and not always in words.
+    /// llama.cpp reports the window size in a separate field, and not always in the message.
     fn add_window(&mut self, error: &Value) {
         if let Some(window) = error["n_ctx"].as_u64() {
             let window = window.to_string();
@@ -139,7 +139,7 @@ fn message_of(error: &Value) -> Option<String> {
     const NAMES: [&str; 6] = ["message", "Message", "detail", "msg", "error_description", "title"];
     let text = |value: &Value| match value {
         Value::String(text) => Some(text.clone()),
-        // FastAPI lists what is wrong with a request.
+        // FastAPI lists the invalid fields of a request.
         Value::Array(list) if !list.is_empty() => Some(value.to_string()),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) | Value::Array(_) => {
             None
@@ -148,12 +148,12 @@ fn message_of(error: &Value) -> Option<String> {
     NAMES.iter().find_map(|name| text(&error[*name]))
 }
 
-/// Whether something inside an error may be an error by itself.
+/// Whether a value inside an error may be an error itself.
 fn is_error(value: &Value) -> bool {
     value.is_object() || value.as_array().is_some_and(|list| list.iter().all(is_error_entry))
 }
 
-/// One of a list of errors, and not one of `FastAPI`'s list of fields.
+/// Whether this is an entry of a list of errors, and not of `FastAPI`'s list of fields.
 fn is_error_entry(value: &Value) -> bool {
     value["message"].is_string() && value["loc"].is_null()
 }
@@ -171,13 +171,13 @@ fn quoted_error(text: &str, depth: u8) -> Option<ErrorFields> {
     })
 }
 
-/// An error says itself what its status is or would have been.
+/// Parses a status from an error's code field.
 fn parse_status(code: &Value) -> Option<u16> {
     let number = code.as_u64().or_else(|| code.as_str()?.parse().ok())?;
     u16::try_from(number).ok().filter(|status| (400..600).contains(status))
 }
 
-/// The status that stands for an error type inside a success: 200 where the type alone says all.
+/// The status implied by an error type in a 200 response; 200 where the type is conclusive.
 fn implied_status(label: &str) -> Option<u16> {
     match label {
         "overloaded_error"
@@ -204,7 +204,7 @@ fn implied_status(label: &str) -> Option<u16> {
     }
 }
 
-/// Types that a gateway gives to whatever it passes on.
+/// Error types that gateways use for any upstream error.
 fn is_generic_label(label: &str) -> bool {
     matches!(
         label,
@@ -225,7 +225,7 @@ fn is_generic_label(label: &str) -> bool {
     )
 }
 
-/// What gateways quote of the service behind them in words or in broken JSON, and its error type.
+/// Upstream errors that gateways quote as text or broken JSON, and their error types.
 const QUOTED_ERRORS: [(&str, &str); 5] = [
     ("overloaded_error", "overloaded_error"),
     ("exceed_context_size_error", "exceed_context_size_error"),
@@ -240,5 +240,5 @@ fn quoted_label(label: &str, message: &str) -> Option<&'static str> {
 }
 
 fn unknown_error(message: &str) -> FaultKind {
-    FaultKind::InvalidContent { detail: format!("an error of no known kind: {message}") }
+    FaultKind::InvalidContent { detail: format!("an error of unknown type: {message}") }
 }

@@ -1,8 +1,7 @@
-//! The body of a request.
+//! Builds the body of a request.
 //!
-//! What changes least comes first, and nothing in front of the newest message depends on it, so
-//! that the service finds the longest cached prefix: the tools, the system prompt, the messages,
-//! and only then what may differ between two attempts.
+//! The fields stand in the order of their stability, so that the service finds the longest cached
+//! prefix: tools, system prompt, messages, and only then what may differ between two attempts.
 
 use serde_json::{Map, Value, json};
 
@@ -14,7 +13,7 @@ use super::prices::{Thinking, thinking};
 /// The smallest thinking budget that the service accepts, in tokens.
 const THINKING_BUDGET_MIN: u32 = 1024;
 
-/// What a request says.
+/// The content of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestContent<'a> {
     pub model: &'a str,
@@ -23,19 +22,19 @@ pub struct RequestContent<'a> {
     pub messages: &'a [Message],
     /// The thinking budget, in tokens.
     pub thinking: Option<u32>,
-    /// Whether fast mode is asked for.
+    /// Whether fast mode is requested.
     pub fast: bool,
-    /// Who asks, where it is not the run itself: `agent:general-purpose`.
+    /// The purpose of the request, if it is not the run's own: `agent:general-purpose`.
     pub source: Option<&'a str>,
 }
 
-/// The beta that fast mode is part of.
+/// The beta that enables fast mode.
 pub(super) const FAST_BETA: &str = "fast-mode-2026-02-01";
 
-/// The body of a request for at most `cap` tokens of output.
+/// Builds the body of a request with an output cap of `cap` tokens.
 ///
 /// # Errors
-/// The prompt holds something that JSON cannot say.
+/// The prompt cannot be represented as JSON.
 pub fn build_body(prompt: &RequestContent<'_>, cap: u32, mode: ReplyMode) -> serde_json::Result<Vec<u8>> {
     let mut body = fields(prompt, cap, mode)?;
     if prompt.fast {
@@ -68,8 +67,8 @@ fn fields(prompt: &RequestContent<'_>, cap: u32, mode: ReplyMode) -> serde_json:
     Ok(body)
 }
 
-/// Marks the end of the last message, and the end of the user's message before it: there the
-/// previous request ended, so its cache is found again however long this turn's blocks are.
+/// Sets a cache breakpoint at the end of the last message and of the user message before it: there
+/// the previous request ended, so its cache entry is found however long this turn is.
 fn messages(messages: &[Message]) -> serde_json::Result<Value> {
     let mut values =
         messages.iter().map(serde_json::to_value).collect::<serde_json::Result<Vec<_>>>()?;
@@ -83,7 +82,7 @@ fn messages(messages: &[Message]) -> serde_json::Result<Value> {
     Ok(Value::Array(values))
 }
 
-/// Marks the last block that may carry a mark.
+/// Sets a cache breakpoint on the last block that may carry one.
 fn mark_last_block(message: &Message, value: &mut Value) {
     let may_be_marked = |block: &Block| match block {
         Block::Text { text } => !text.is_empty(),
@@ -102,7 +101,7 @@ fn set_cache_breakpoint(value: &mut Value) {
     value["cache_control"] = json!({ "type": "ephemeral" });
 }
 
-/// Thinking comes out of the output cap, so a budget that does not fit below it is left out.
+/// Thinking counts towards the output cap, so a budget that does not fit below it is omitted.
 fn thinking_field(model: &str, budget: u32, cap: u32) -> Option<Value> {
     match thinking(model) {
         Thinking::Adaptive => (budget > 0).then(|| json!({ "type": "adaptive" })),

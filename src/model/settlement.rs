@@ -1,4 +1,4 @@
-//! What an attempt cost: one rule for replies that came whole and for those that broke off. Pure.
+//! Computes the cost of an attempt, complete or interrupted, by one rule. Pure.
 
 use serde_json::Value;
 
@@ -7,72 +7,72 @@ use crate::transcript::{Block, Usage, min_tokens};
 
 use super::prices::{Prices, cost};
 
-/// What an attempt received, as far as it costs money. It exists from the moment that the service
-/// says that a message begins: an attempt without one costs nothing.
+/// The cost-relevant data of an attempt. It exists from the service's first message event on: an
+/// attempt without one costs nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
-    /// Tokens, as the service counted them so far.
+    /// Token counts as reported so far.
     pub usage: Usage,
-    /// Whether every number that the service reported can be a count of tokens.
+    /// Whether every reported number is a plausible token count.
     pub counts: Counts,
-    /// Bytes of content. No token has less than one.
+    /// Bytes of content. Every token has at least one.
     pub bytes: u64,
-    /// The fewest tokens that the content can have.
+    /// The minimum number of tokens of the content.
     pub min_tokens: u64,
     pub output: OutputCount,
 }
 
-/// Whether the numbers that a service reports can be counts of tokens.
+/// Whether the reported numbers are plausible token counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Counts {
     #[default]
     Possible,
-    /// One was negative, far too large, or more than the request allowed.
+    /// A number was negative, far too large, or more than the request allowed.
     Impossible,
 }
 
-/// Which count of the output tokens a service has reported.
+/// Which count of the output tokens was reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OutputCount {
-    /// The one that a message begins with, which says nothing of what follows.
+    /// The count at the start of the message, which does not include what follows.
     #[default]
     Opening,
-    /// The one at the end of the message.
+    /// The count at the end of the message.
     Final,
 }
 
-/// What bounds the usage of a request.
+/// Upper bounds for the usage of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// The most input tokens that it can have: by its bytes.
+    /// The maximum number of input tokens, derived from the request's bytes.
     pub input: u64,
     /// The model's context window, in tokens.
     pub window: u64,
-    /// The output tokens that were asked for at most.
+    /// The requested output cap, in tokens.
     pub cap: u32,
 }
 
-/// What an attempt is charged at.
+/// The cost charged for an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settlement {
-    /// What the service counted, cut to what is possible.
+    /// The reported counts, limited to plausible values.
     pub usage: Usage,
     pub counts: Counts,
-    /// The price of that. `None` when no price is known.
+    /// The price of `usage`. `None` when no price is known.
     pub counted: Option<Money>,
-    /// The most that the rest can have cost, which the service did not count.
+    /// The maximum price of tokens that the service did not count.
     pub uncounted: Money,
 }
 
 impl Settlement {
-    /// All that counts against a budget. `None` when no price is known.
+    /// The total charge to a budget. `None` when no price is known.
     pub fn total(&self) -> Option<Money> {
         self.counted.map(|counted| counted + self.uncounted)
     }
 }
 
 impl Received {
-    /// A reply that came whole.
+    /// Creates it for a complete reply.
     pub fn whole(usage: Usage, counts: Counts, content: &[Block]) -> Self {
         let bytes = if content.is_empty() {
             0
@@ -83,8 +83,8 @@ impl Received {
         Self { usage, counts, bytes, min_tokens, output: OutputCount::Final }
     }
 
-    /// Takes in what the service reports. Counts only grow within a reply, so a later zero is a
-    /// gap, not a correction.
+    /// Merges reported counts. Counts only grow within a reply, so a later zero means a missing
+    /// value.
     pub(super) fn report(&mut self, reported: &Value) {
         let Self { usage, counts, .. } = self;
         let mut merge = |count: &mut u64, name: &str| {
@@ -98,7 +98,7 @@ impl Received {
         merge(&mut usage.cache_read_input_tokens, "cache_read_input_tokens");
     }
 
-    /// The same at the end of the message.
+    /// Merges the counts reported at the end of the message.
     pub(super) fn report_final(&mut self, reported: &Value) {
         self.report(reported);
         if reported["output_tokens"].is_number() {
@@ -112,7 +112,7 @@ impl Received {
         self.min_tokens = self.min_tokens.max(1);
     }
 
-    /// The most output tokens that came uncounted, where `cap` were asked for.
+    /// The maximum number of uncounted output tokens, with an output cap of `cap`.
     fn uncounted_output(&self, cap: u32) -> u64 {
         let counted = match self.output {
             OutputCount::Final => self.usage.output_tokens >= self.min_tokens,
@@ -124,16 +124,16 @@ impl Received {
 }
 
 impl Bounds {
-    /// The most that the request can cost: the input by its bytes at the dearest price, and all of
-    /// the output that it asks for.
+    /// The maximum cost of the request: its input by bytes at the highest price, and its whole
+    /// output cap.
     pub fn worst_case(&self, prices: Option<&Prices>) -> Money {
         prices.map_or(Money::ZERO, |prices| {
             prices.max_input_price() * self.input + prices.output * u64::from(self.cap)
         })
     }
 
-    /// What was received, with counts that the request allows. Services add instructions of their
-    /// own to a prompt, so an input beyond its bytes is believed as long as it fits the window.
+    /// Limits the received counts to what the request allows. Services add instructions to a
+    /// prompt, so an input above its byte bound is accepted as long as it fits the context window.
     pub fn clamp(&self, received: &Received) -> Received {
         let mut clamped = *received;
         let usage = &mut clamped.usage;
@@ -153,9 +153,8 @@ impl Bounds {
     }
 }
 
-/// Charges an attempt that received something: what the service counted, and the most that the
-/// rest can have cost. Some gateways count nothing; were that taken for nothing spent, no budget
-/// would ever end a run.
+/// Charges an attempt: the reported tokens, plus the maximum cost of uncounted ones. Some gateways
+/// report no counts; charging nothing for them would disable cost budgets.
 pub fn settle(prices: Option<&Prices>, bounds: &Bounds, received: &Received) -> Settlement {
     let received = bounds.clamp(received);
     let usage = received.usage;
@@ -167,10 +166,10 @@ pub fn settle(prices: Option<&Prices>, bounds: &Bounds, received: &Received) -> 
     Settlement { usage, counts: received.counts, counted, uncounted }
 }
 
-/// Far more tokens than any reply has. What counts more is not believed, and never overflows.
+/// Far more tokens than any reply has. Larger counts are rejected, which also avoids overflow.
 const COUNT_MAX: u64 = 1 << 40;
 
-/// A count of tokens, as far as a number can be one. What is no number says nothing.
+/// Parses a token count. A value that is not a number counts as 0.
 fn parse_token_count(reported: &Value) -> (u64, Counts) {
     let Value::Number(number) = reported else { return (0, Counts::Possible) };
     match (number.as_u64(), number.as_f64()) {

@@ -1,17 +1,17 @@
-//! Cuts a byte stream into server-sent events. No I/O.
+//! Parses a byte stream into server-sent events. No I/O.
 
 use std::mem;
 
-/// The most bytes one event may have. Real ones have a few thousand at most; without a bound a
-/// server that never ends its line would fill the memory.
+/// Maximum size of one event, in bytes. Real ones have a few thousand at most; the bound protects
+/// the memory from a line that never ends.
 pub const EVENT_LIMIT: usize = 8 * 1024 * 1024;
 
-/// One event.
+/// One server-sent event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SseEvent {
     /// The `event` field, or empty: some servers send data only.
     pub event: String,
-    /// The `data` lines. Bytes that are no UTF-8 are replaced, as the standard asks.
+    /// The `data` lines. Invalid UTF-8 is replaced, as the standard requires.
     pub data: String,
 }
 
@@ -20,16 +20,16 @@ pub struct SseEvent {
 #[error("an event of the stream has more than {EVENT_LIMIT} bytes")]
 pub struct EventTooLarge;
 
-/// Takes bytes in pieces of any size and gives out whole events. What follows the last blank line
-/// when the stream ends was cut off, and is nothing.
+/// Accepts bytes in pieces of any size and returns complete events. An incomplete event at the end
+/// of the stream is discarded, as the standard requires.
 #[derive(Debug, Default)]
 pub struct SseParser {
     line: Vec<u8>,
     event: Vec<u8>,
     data: Option<Vec<u8>>,
-    /// The last byte was a carriage return: a line feed right after it ends no further line.
+    /// The last byte was a carriage return, so a following line feed ends no further line.
     after_return: bool,
-    /// The first line is over, and with it the only place for a byte-order mark.
+    /// The first line is complete, so a byte-order mark is no longer possible.
     begun: bool,
 }
 
@@ -37,7 +37,7 @@ impl SseParser {
     /// Appends every event that `bytes` complete to `frames`.
     ///
     /// # Errors
-    /// An event is too large. The stream cannot be read any further.
+    /// An event is too large. The stream cannot be parsed any further.
     pub fn push(&mut self, bytes: &[u8], frames: &mut Vec<SseEvent>) -> Result<(), EventTooLarge> {
         let mut rest = bytes;
         while let Some(at) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {

@@ -1,36 +1,36 @@
-//! Stop reasons: what a service says about why a reply ended, and what that makes of the reply.
+//! Classifies stop reasons, and decides what kind of reply they make.
 
 use crate::recovery::{CutKind, Incomplete, ReplyKind};
 use crate::transcript::Block;
 
 use super::answer::ModelReply;
 
-/// What a stop reason means, whatever protocol it was copied from.
+/// The meaning of a stop reason, whatever API it was copied from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StopKind {
-    /// The model was done. The only reasons that make text an answer.
+    /// The model finished. Only this kind makes text a final answer.
     Complete,
     /// The model called a tool.
     ToolUse,
-    /// The output limit cut the reply.
+    /// The output limit truncated the reply.
     OutputLimit,
     /// The context window was full before the reply ended.
     ContextLimit,
     /// The service paused a long turn.
     Paused,
-    /// The model declined.
+    /// The model refused.
     Refused,
     /// A content filter stopped the reply.
     Filtered,
-    /// The service says that the reply broke off.
+    /// The service reports that it interrupted the reply.
     BrokenOff,
-    /// Anything else. `stop` is one of them: services that speak another protocol say it at the
-    /// end of a reply, but the Messages API never does, so it proves nothing here.
+    /// Any other reason, including `stop`: services with another API send it at the end of a reply,
+    /// but the Messages API never does, so it proves nothing here.
     Unknown,
 }
 
-/// Every stop reason whose meaning is known, in lower case with `_` between words: the Messages
-/// API; `OpenAI` and its imitators; Bedrock; Gemini and Vertex; Cohere, Mistral, Ollama and TGI.
+/// All known stop reasons, in snake case: the Messages API; `OpenAI` and compatible services;
+/// Bedrock; Gemini and Vertex; Cohere, Mistral, Ollama and TGI.
 const KINDS: [(&str, StopKind); 56] = {
     use StopKind as K;
     [
@@ -94,8 +94,8 @@ const KINDS: [(&str, StopKind); 56] = {
 };
 
 impl StopKind {
-    /// Reads a stop reason. Only the two exact words of the Messages API complete a reply; all
-    /// others are known in any spelling: `MAX_TOKENS`, `maxTokens`, `tool-calls`.
+    /// Classifies a stop reason. Only the two exact values of the Messages API complete a reply;
+    /// all others are recognised in any spelling: `MAX_TOKENS`, `maxTokens`, `tool-calls`.
     pub fn classify(reason: &str) -> Self {
         let words = lower_snake_case(reason);
         let known = KINDS.iter().find(|(name, _)| *name == words).map(|(_, kind)| *kind);
@@ -106,8 +106,8 @@ impl StopKind {
         }
     }
 
-    /// Which tool calls of the reply can be trusted to be whole. Some servers close a call that
-    /// was cut with an empty input, so the one that was being written never is.
+    /// Which tool calls of the reply are complete. Some servers close a truncated call with an
+    /// empty input, so the last call of a truncated reply is never trusted.
     pub(super) fn trusted_calls(self) -> TrustedCalls {
         match self {
             Self::Complete | Self::ToolUse | Self::Paused | Self::Refused | Self::Unknown => {
@@ -118,7 +118,7 @@ impl StopKind {
         }
     }
 
-    /// What a reply without a tool call lacks that ended for this reason.
+    /// Why a reply without a tool call is incomplete when it ended for this reason.
     fn incomplete_reason(self) -> Option<Incomplete> {
         match self {
             Self::Complete
@@ -156,11 +156,11 @@ fn lower_snake_case(reason: &str) -> String {
     words
 }
 
-/// What a reply amounts to.
+/// Classifies a complete reply.
 ///
-/// Whole tool calls outrank the stop reason: running them makes progress, and some servers say
-/// `end_turn` with a call. Text without a call is an answer only if the stop reason says that the
-/// model was done.
+/// Complete tool calls take precedence over the stop reason: running them makes progress, and some
+/// servers send `end_turn` with a call. Text without a call is an answer only if the stop reason
+/// says that the model finished.
 pub fn classify_reply(answer: &ModelReply) -> ReplyKind {
     let kind = StopKind::classify(&answer.stop_reason);
     let calls = answer.content.iter().any(|block| matches!(block, Block::ToolUse { .. }));
@@ -173,7 +173,7 @@ pub fn classify_reply(answer: &ModelReply) -> ReplyKind {
         CutKind::Thinking
     };
     let tokens = match answer.usage.output_tokens {
-        // Some gateways count nothing; four bytes a token is near enough for effort.
+        // Some gateways report no counts; four bytes per token is close enough here.
         0 => u32::try_from(text_bytes.div_ceil(4)).unwrap_or(u32::MAX),
         counted => u32::try_from(counted).unwrap_or(u32::MAX),
     };
@@ -195,7 +195,7 @@ pub fn classify_reply(answer: &ModelReply) -> ReplyKind {
     }
 }
 
-/// How many bytes of text there are, white space left out at the ends.
+/// The number of text bytes, excluding surrounding white space.
 fn text_bytes(content: &[Block]) -> usize {
     let bytes = content.iter().map(|block| match block {
         Block::Text { text } => text.trim().len(),

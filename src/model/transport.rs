@@ -1,4 +1,4 @@
-//! The HTTP client beneath: connections, certificates, proxies.
+//! Builds the HTTP clients: connections, certificates, proxies.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -19,15 +19,15 @@ use crate::recovery::ConnectionChoice;
 use super::endpoint::RequestTimers;
 use super::proxies::{Proxies, Proxy, is_loopback};
 
-/// Keep-alive probes that may go unanswered.
+/// How many keep-alive probes may go unanswered.
 const PROBES: u32 = 3;
-/// The kernel counts the time between probes in whole seconds.
+/// The kernel measures the time between probes in whole seconds.
 pub const SHORTEST_PROBING: Duration = Duration::from_secs(11);
 /// Servers and middleboxes commonly drop idle connections after a minute.
 const POOL_IDLE: Duration = Duration::from_secs(30);
 
-/// Two HTTP clients: one keeps its connections for the next request, the other never does. Each
-/// is built when it is first needed, since reading the certificates costs milliseconds.
+/// Two HTTP clients: one with a connection pool, one that uses a new connection for each request.
+/// Each is built on first use, since loading the certificates takes milliseconds.
 #[derive(Debug)]
 pub(super) struct HttpTransport {
     config: ClientConfig,
@@ -39,25 +39,25 @@ pub(super) struct HttpTransport {
 struct ClientConfig {
     timers: RequestTimers,
     extra_roots: Vec<Certificate>,
-    /// Whether certificates can play a part at all.
+    /// Whether the connection is plain HTTP on loopback, which needs no certificates.
     is_plain_loopback: bool,
     proxy: Option<Proxy>,
-    /// Instead of how this machine looks names up.
+    /// Replaces the system's name lookup.
     names: Option<NameLookup>,
     redirects: Redirects,
 }
 
-/// What becomes of an answer that says that the request belongs elsewhere.
+/// How redirections are handled.
 #[derive(Clone, Copy, Debug)]
 enum Redirects {
-    /// It is the answer.
+    /// The redirection is returned as the response.
     Returned,
-    /// A 307 or 308 within the origin is followed, method and body kept: what the request carries
-    /// goes to nobody else. Any other is the answer.
+    /// A 307 or 308 within the origin is followed, keeping method and body, so that no other origin
+    /// receives the request. Any other redirection is returned as the response.
     WithinOrigin,
 }
 
-/// The most redirections that are followed for one request.
+/// Maximum number of redirections per request.
 const REDIRECTS_MAX: usize = 3;
 
 impl Redirects {
@@ -80,7 +80,7 @@ impl Redirects {
     }
 }
 
-/// How names are looked up.
+/// A name lookup.
 struct NameLookup(Arc<dyn Resolve>);
 
 impl fmt::Debug for NameLookup {
@@ -112,21 +112,21 @@ impl HttpTransport {
         }
     }
 
-    /// The same, which follows redirections that stay within the origin and keep the request.
+    /// Returns a transport that follows 307 and 308 redirections within the origin.
     pub(super) fn following_redirects(mut self) -> Self {
         self.config.redirects = Redirects::WithinOrigin;
         self
     }
 
-    /// The proxy that every request takes.
+    /// The proxy in use.
     pub(super) fn proxy(&self) -> Option<&Proxy> {
         self.config.proxy.as_ref()
     }
 
-    /// The client for a request on this kind of connection.
+    /// Returns the client for this kind of connection.
     ///
     /// # Errors
-    /// TLS cannot be set up, and why.
+    /// TLS cannot be set up.
     pub(super) fn client(&self, connection: ConnectionChoice) -> Result<&reqwest::Client, String> {
         let slot = match connection {
             ConnectionChoice::Pooled => &self.pooled,
@@ -138,12 +138,12 @@ impl HttpTransport {
 
 impl ClientConfig {
     fn build(&self, connection: ConnectionChoice) -> Result<reqwest::Client, String> {
-        // Whoever came first has installed the same one.
+        // An error means that the same provider is already installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let told = |error: reqwest::Error| format!("no TLS: {error}");
+        let told = |error: reqwest::Error| format!("cannot set up TLS: {error}");
         let proxy = self.proxy.as_ref().map(Proxy::to_reqwest).transpose().map_err(told)?;
         let builder = || {
-            // Which proxy to take is known already, and is not looked up again.
+            // The proxy was selected already; the client must not select one itself.
             let builder = self.builder(connection).no_proxy();
             proxy.iter().cloned().fold(builder, ClientBuilder::proxy)
         };
@@ -153,7 +153,7 @@ impl ClientConfig {
         match builder().build() {
             Ok(client) if self.extra_roots.is_empty() => Ok(client),
             Ok(_) => builder().tls_certs_merge(self.extra_roots.clone()).build().map_err(told),
-            // A host without certificates of its own, as bare containers are.
+            // A host without system certificates, such as a minimal container.
             Err(_) => {
                 let own = webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter();
                 let own = own.filter_map(|root| Certificate::from_der(root).ok());
@@ -168,11 +168,11 @@ impl ClientConfig {
             ConnectionChoice::Pooled => usize::MAX,
             ConnectionChoice::Fresh => 0,
         };
-        // Silence, and then the probes, come to that time.
+        // Idle time and probes add up to that time.
         let dead = self.timers.dead_path.max(SHORTEST_PROBING);
         let builder = reqwest::Client::builder()
             .user_agent(concat!("outlast/", env!("CARGO_PKG_VERSION")))
-            // One attempt is one request: repeating is decided elsewhere.
+            // One attempt is one request: retries are decided elsewhere.
             .retry(reqwest::retry::never())
             .redirect(self.redirects.policy())
             .connect_timeout(self.timers.connect)
@@ -195,11 +195,11 @@ impl ClientConfig {
     }
 }
 
-/// A client for another address than the model's, with the same rules: its proxies, its
-/// certificates, one attempt for each request.
+/// Builds a client for an address other than the model's, with the same proxies and certificates
+/// and without retries.
 ///
 /// # Errors
-/// It is no address, a certificate cannot be read, or TLS cannot be set up.
+/// The address is invalid, a certificate cannot be read, or TLS cannot be set up.
 pub fn http_client(
     url: &str,
     timers: RequestTimers,
@@ -212,8 +212,8 @@ pub fn http_client(
     HttpTransport::new(&url, timers, roots, proxies).client(ConnectionChoice::Pooled).cloned()
 }
 
-/// A client for any page of the web, with the same rules, that keeps no connection. Names are
-/// looked up by `names`, unless a proxy does that: whether one does comes with the client.
+/// Builds a client for web pages, with the same rules and without a connection pool. `names`
+/// resolves host names, unless a proxy does; the returned flag says whether a proxy is used.
 ///
 /// # Errors
 /// A certificate cannot be read, or TLS cannot be set up.
@@ -228,15 +228,15 @@ pub fn web_client(
         .map_err(|(file, why)| format!("{} cannot be used: {why}", file.display()))?;
     let mut transport = HttpTransport::new(url, timers, roots, proxies);
     let is_proxied = transport.proxy().is_some();
-    // The proxy itself may well be on a private network.
+    // The proxy itself may be on a private network.
     transport.config.names = (!is_proxied).then_some(NameLookup(names));
     Ok((transport.client(ConnectionChoice::Fresh)?.clone(), is_proxied))
 }
 
-/// Reads certificates to trust beside the system's.
+/// Reads certificates to trust besides the system's.
 ///
 /// # Errors
-/// The file, and what is wrong with it.
+/// The invalid file and the reason.
 pub(super) fn read_roots(files: &[PathBuf]) -> Result<Vec<Certificate>, (PathBuf, String)> {
     let mut roots = Vec::new();
     for file in files {
@@ -252,19 +252,19 @@ fn read_bundle(file: &Path) -> Result<Vec<Certificate>, String> {
 }
 
 tokio::task_local! {
-    /// Set when the request that runs in this scope asks for a new connection.
+    /// Set when the request that runs in this scope opens a new connection.
     static DIALLED: Arc<AtomicBool>;
 }
 
-/// Whether a request had a connection made for it.
+/// Whether a request opened a new connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ConnectionMade(Arc<AtomicBool>);
 
 impl ConnectionMade {
-    /// Runs `request`, and notes whether it dials.
+    /// Runs `request`, and records whether it opens a connection.
     ///
-    /// The connector is called from within the request's own future, or not at all when an idle
-    /// connection is at hand: so what is noted here is never another request's dialling.
+    /// The connector runs inside the request's own future, or not at all when an idle connection is
+    /// available, so another request's connection is never recorded here.
     pub(super) async fn track<F: Future>(&self, request: F) -> F::Output {
         DIALLED.scope(Arc::clone(&self.0), request).await
     }
@@ -298,7 +298,7 @@ impl<S: Service<To>, To> Service<To> for DialService<S> {
     }
 
     fn call(&mut self, to: To) -> Self::Future {
-        // Outside of a watched request there is nobody to tell.
+        // Outside of a watched request the value is unset.
         let _ = DIALLED.try_with(|dialled| dialled.store(true, Ordering::Relaxed));
         self.0.call(to)
     }

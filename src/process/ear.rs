@@ -1,4 +1,4 @@
-//! How a keeper waits: for an order, and for the end of a child.
+//! Waits, in the supervisor process, for an order on a socket or for the end of a child.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 #[cfg(target_os = "linux")]
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// Hears of children's ends. No signal that can be blocked does anything else from then on.
+/// Waits for `SIGCHLD`. Blocks every other signal of this thread that can be blocked.
 pub(super) struct SignalWaiter {
     #[cfg(target_os = "linux")]
     sigchld: SignalFd,
@@ -27,15 +27,15 @@ impl SignalWaiter {
         Ok(Self { sigchld: SignalFd::with_flags(&ends, flags)? })
     }
 
-    /// Without descriptors for signals, children are looked after now and then.
+    /// Without `signalfd`, children are polled for at a short interval.
     #[cfg(not(target_os = "linux"))]
     pub(super) fn new() -> nix::Result<Self> {
         SigSet::all().thread_set_mask()?;
         Ok(Self {})
     }
 
-    /// Waits until the socket has something to say, or a child ended, or for `limit`. Returns
-    /// whether it is the socket.
+    /// Waits until the socket is readable, a child ended, or `limit` has passed. Returns whether
+    /// the socket is readable.
     pub(super) fn wait_readable(&self, socket: &impl AsFd, limit: Option<Duration>) -> bool {
         let socket = PollFd::new(socket.as_fd(), PollFlags::POLLIN);
         let [.., socket] = self.poll([socket], limit);
@@ -51,7 +51,7 @@ impl SignalWaiter {
     fn poll<const N: usize>(&self, others: [PollFd<'_>; N], limit: Option<Duration>) -> [bool; N] {
         let mut all = vec![PollFd::new(self.sigchld.as_fd(), PollFlags::POLLIN)];
         all.extend(others);
-        // An interruption is as good as an event: whoever waits looks again.
+        // An interruption is treated like an event: the caller checks again.
         let _ = poll(&mut all, timeout(limit));
         while let Ok(Some(_)) = self.sigchld.read_signal() {}
         std::array::from_fn(|index| has_news(&all[index + 1]))

@@ -1,7 +1,8 @@
-//! What a program may touch: data that can be handed on, and the kernel's Landlock that holds it.
+//! Landlock policy: which files and which network a program may use, as serializable data, and its
+//! enforcement by the kernel.
 //!
-//! Landlock only ever allows: what is not granted is denied, to the program and to all that it
-//! starts, for as long as they live. It has no way to take a part out of a granted folder.
+//! Landlock only ever allows: whatever is not granted is denied to the program and to all of its
+//! descendants, for as long as they live. It cannot exclude a part of a granted folder.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,10 +10,10 @@ use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
-/// Everything that a program may touch.
+/// Everything that a program may access.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LandlockPolicy {
-    /// Paths that are not there, or are symbolic links, grant nothing.
+    /// Paths that do not exist, and symbolic links, grant nothing.
     pub rules: Vec<PathRule>,
     pub network: NetworkAccess,
 }
@@ -31,50 +32,50 @@ impl PathRule {
     }
 }
 
-/// What is granted.
+/// The access that a rule grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum PathAccess {
-    /// The names in folders.
+    /// List folders.
     List,
-    /// Content, also to run it.
+    /// Read and execute files.
     Read,
-    /// What a device is there for.
+    /// Use a device: read, write, ioctl.
     Use,
     /// Everything but making device files.
     Change,
 }
 
-/// Whether TCP may be used. Other protocols are beyond Landlock.
+/// Whether TCP may be used. Landlock does not restrict other protocols.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NetworkAccess {
     #[default]
     Open,
-    /// No TCP connection is made or awaited.
+    /// Neither connect nor listen over TCP.
     NoTcp,
 }
 
-/// What the kernel can hold.
+/// What this kernel's Landlock can enforce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LandlockSupport {
-    /// The version of Landlock's interface; 0 where there is none, or where it does not work.
+    /// The Landlock ABI version; 0 if Landlock is missing or does not work.
     pub abi: u32,
 }
 
 impl LandlockSupport {
-    /// Asks the kernel, and tries it out: in a container it may be told of and yet be forbidden.
-    /// Asked once; the answer does not change.
+    /// Asks the kernel, and verifies it in a trial thread: inside a container Landlock may be
+    /// reported and yet be forbidden. The result is cached.
     pub fn probe() -> Self {
         static KNOWN: OnceLock<LandlockSupport> = OnceLock::new();
         *KNOWN.get_or_init(|| {
             let abi = kernel::abi();
-            // Only the thread that tries it out is fenced in, and ends with that.
+            // Only the trial thread is restricted, and it ends right away.
             let tried = || std::thread::Builder::new().spawn(|| verify_enforcement().is_ok_and(|holds| holds));
             let works = abi > 0 && tried().is_ok_and(|trial| trial.join().unwrap_or(false));
             Self { abi: if works { abi } else { 0 } }
         })
     }
 
-    /// Whether files are fenced in whole: since version 3 they cannot be emptied either.
+    /// Whether all file access is restricted: since ABI 3 that includes truncation.
     pub fn restricts_files(self) -> bool {
         self.abi >= 3
     }
@@ -83,25 +84,25 @@ impl LandlockSupport {
         self.abi >= 4
     }
 
-    /// Whether processes outside cannot be signalled, nor reached by abstract sockets.
+    /// Whether processes outside the sandbox are out of reach of signals and abstract sockets.
     pub fn restricts_signals(self) -> bool {
         self.abi >= 6
     }
 }
 
-/// Whether a thread that may touch nothing can really touch nothing.
+/// Whether a thread without any grant is really denied access.
 fn verify_enforcement() -> io::Result<bool> {
     LandlockPolicy::default().build()?.restrict_self()?;
     let looked = std::fs::read_dir("/");
     Ok(looked.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied))
 }
 
-/// A fence that stands ready.
+/// A Landlock ruleset that is ready to be enforced.
 #[derive(Debug)]
 pub struct LandlockRuleset(kernel::Ruleset);
 
 impl LandlockPolicy {
-    /// Makes everything ready that cannot be done between fork and exec.
+    /// Creates the ruleset: the part that cannot be done between fork and exec.
     ///
     /// # Errors
     /// When the kernel refuses: then the program must not be started.
@@ -111,8 +112,8 @@ impl LandlockPolicy {
 }
 
 impl LandlockRuleset {
-    /// Fences in the calling thread and what it executes, for good. A few system calls, no
-    /// allocation: allowed between fork and exec.
+    /// Restricts the calling thread and what it executes, irrevocably. Makes a few system calls and
+    /// does not allocate, so it may run between fork and exec.
     ///
     /// # Errors
     /// When the kernel refuses: then nothing must be run.
@@ -137,30 +138,30 @@ mod kernel {
 
     pub(super) type Ruleset = OwnedFd;
 
-    /// The newest version whose effects are known. What later ones add is not asked for.
+    /// The newest ABI that has been tested. Rights that later ABIs add are not requested.
     const TESTED: ABI = ABI::V7;
 
-    /// Asks for the version instead of making anything.
+    /// Flag that queries the ABI version instead of creating a ruleset.
     const VERSION: libc::c_ulong = 1;
 
-    /// With these, root gets around any fence: reads other processes' memory and environment,
-    /// opens files by number, drives disks and the kernel itself. From linux/capability.h:
+    /// Capabilities with which root bypasses Landlock: they read other processes' memory and
+    /// environment, open files by handle, and access disks and the kernel. From linux/capability.h:
     /// `DAC_READ_SEARCH`, `SYS_MODULE`, `SYS_RAWIO`, `SYS_PTRACE`, `SYS_ADMIN`, `SYS_BOOT`,
     /// `MKNOD`, `PERFMON`, `BPF`.
     const BYPASS_CAPABILITIES: [libc::c_ulong; 9] = [2, 16, 17, 19, 21, 22, 27, 38, 39];
 
     pub(super) fn abi() -> u32 {
         let none = std::ptr::null::<libc::c_void>();
-        // SAFETY: with this flag the call takes no memory and makes nothing.
+        // SAFETY: with this flag the call accesses no memory and creates nothing.
         let abi = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, none, 0, VERSION) };
         u32::try_from(abi).unwrap_or(0)
     }
 
     pub(super) fn build(fence: &LandlockPolicy) -> io::Result<Ruleset> {
-        // One after the other: all of them may be more than can be open at once.
+        // One after the other: opening all of them at once could exceed the descriptor limit.
         let rules = fence.rules.iter().filter_map(open_rule).map(|(file, access)| {
             Ok::<_, RulesetError>(
-                // What only folders can be granted is left out for files.
+                // Rights that apply to folders only are dropped for files.
                 PathBeneath::new(file, access).set_compatibility(CompatLevel::BestEffort),
             )
         });
@@ -183,7 +184,7 @@ mod kernel {
         Some((open_path(&grant.path).ok()?, rights(grant.access)))
     }
 
-    /// A link would grant what it leads to, so it is not followed.
+    /// Opens a path without following links: a link would grant access to its target.
     fn open_path(path: &Path) -> io::Result<File> {
         OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_NOFOLLOW).open(path)
     }
@@ -200,8 +201,8 @@ mod kernel {
 
     pub(super) fn enter(ruleset: &Ruleset) -> io::Result<()> {
         for capability in BYPASS_CAPABILITIES {
-            // SAFETY: the call takes two numbers. Who is not root has none of these to lose, and
-            // who may not drop them is told so, which changes nothing.
+            // SAFETY: the call takes two numbers. Without root there is nothing to drop, and a
+            // failure changes nothing.
             unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
         }
         nix::sys::prctl::set_no_new_privs()?;
@@ -235,7 +236,7 @@ mod kernel {
     }
 }
 
-/// Paths as they are: not every one is text.
+/// Serializes paths without loss: not every path is UTF-8.
 mod bytes {
     use std::ffi::OsString;
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -275,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fence_is_the_same_after_its_way_to_the_warden() {
+    fn a_landlock_policy_survives_serialization() {
         let odd = OsStr::from_bytes(b"/not \xff text");
         let accesses = [PathAccess::List, PathAccess::Read, PathAccess::Use, PathAccess::Change];
         for network in [NetworkAccess::Open, NetworkAccess::NoTcp] {

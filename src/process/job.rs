@@ -1,4 +1,4 @@
-//! A program that is to be started, and how it is told to whoever starts it.
+//! The specification of a program to start, and its serialized form.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::fence::LandlockPolicy;
 
-/// A program to be started, with nothing left to be inherited.
+/// A program to start, with every attribute given: nothing is inherited.
 #[derive(Clone, Debug)]
 pub struct Job {
     pub program: PathBuf,
@@ -17,15 +17,15 @@ pub struct Job {
     pub arguments: Vec<OsString>,
     /// Where it starts.
     pub cwd: PathBuf,
-    /// All of its environment. Of two values for a name the later one counts.
+    /// Its complete environment. Of two values for a name the later one wins.
     pub environment: Vec<(OsString, OsString)>,
-    /// Whether its standard input is ours to write. If not, it is empty.
+    /// Whether standard input is a pipe from us. Otherwise it is empty.
     pub input: bool,
-    /// What it, and all that it starts, may touch. `None`: whatever outlast may.
+    /// The Landlock policy for the program and its descendants. `None`: unrestricted.
     pub landlock: Option<LandlockPolicy>,
 }
 
-/// A job as it is sent to its warden.
+/// A job as it is sent to its job init process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ProcessSpec {
     program: OsText,
@@ -35,7 +35,7 @@ pub(super) struct ProcessSpec {
     pub(super) landlock: Option<LandlockPolicy>,
 }
 
-/// Text of the system's, which need not be UTF-8 but mostly is.
+/// An `OsString`, serialized as text where it is UTF-8 and as bytes elsewhere.
 #[derive(Debug, Serialize, Deserialize)]
 enum OsText {
     #[serde(rename = "t")]
@@ -45,7 +45,7 @@ enum OsText {
 }
 
 impl ProcessSpec {
-    /// `job`, with one more variable.
+    /// Serializes `job`, with one more environment variable.
     pub(super) fn new(job: &Job, (name, value): (&str, &str)) -> Self {
         let own = (OsText::of(OsStr::new(name)), OsText::of(OsStr::new(value)));
         let pair = |(name, value): &(OsString, OsString)| (OsText::of(name), OsText::of(value));

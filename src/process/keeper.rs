@@ -1,4 +1,5 @@
-//! The keeper: starts a warden for each job, and ends whatever is left when outlast is gone.
+//! The supervisor process: forks a job init process for each job, and kills whatever is left when
+//! outlast is gone.
 
 use std::collections::HashSet;
 use std::env;
@@ -18,25 +19,25 @@ use super::tree::{self, ChildChange};
 use super::warden;
 use super::wire::{self, JobReport};
 
-/// What outlast calls itself with to become a keeper. The process number of whose keeper it is
-/// follows, for people who look at a list of processes.
+/// The argument that makes this binary a supervisor process. The process id of the parent follows
+/// it, for people who read a process list.
 pub(super) const SUPERVISOR_ARGUMENT: &str = "__keeper";
 
-/// How long the end of what is left may take. Longer only if it hangs in the kernel.
+/// The limit for killing what is left. Only processes that hang in the kernel take longer.
 const ENDING_MAX: Duration = Duration::from_secs(10);
 
-/// How often what a killed warden left is looked for, and how long is waited in between.
+/// How often the remains of a killed job init process are searched for, and the pause in between.
 const ORPHAN_SEARCHES: u32 = 200;
 const ORPHAN_SEARCH_PAUSE: Duration = Duration::from_millis(10);
 
-/// Becomes a keeper if the command line says so, until it is not needed any more. Belongs before
-/// everything else: a keeper is a small process with one thread, and must be, since it forks.
+/// Runs the supervisor process if the command line asks for it, until it is no longer needed. Must
+/// be called before anything else: the supervisor forks, so it must stay single-threaded.
 pub fn run_supervisor_if_requested() -> Option<ExitCode> {
     let mut arguments = env::args_os().skip(1);
     if arguments.next()? != SUPERVISOR_ARGUMENT || arguments.len() != 1 {
         return None;
     }
-    // There is nobody to tell why: standard error is not the keeper's.
+    // The error cannot be reported: standard error does not belong to the supervisor.
     Some(if run_supervisor().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -56,10 +57,10 @@ fn run_supervisor() -> io::Result<()> {
             continue;
         }
         let Some(control) = receive_job_socket(&line) else { break };
-        // SAFETY: this process has one thread, so the child is whole: it may do anything.
+        // SAFETY: this process has one thread, so the child may call anything.
         match unsafe { fork() } {
             Ok(ForkResult::Child) => {
-                // Were the line kept open here, outlast could not see the keeper's end.
+                // An open copy here would hide the end of the supervisor from outlast.
                 drop((line, ear));
                 return warden::run_job(&control);
             }
@@ -73,50 +74,50 @@ fn run_supervisor() -> io::Result<()> {
     Ok(())
 }
 
-/// Leaves everything behind that came from outlast but the line to it, which is returned.
+/// Closes everything that was inherited from outlast except the socket to it, which is returned.
 fn detach_from_parent() -> io::Result<OwnedFd> {
-    // Not ours to keep open: whoever waits for its end waits for outlast's.
+    // An inherited pipe would stay open for its reader after outlast has ended.
     let inherited = fs::read_dir("/proc/self/fd").map_or(Vec::new(), |entries| {
         let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<i32>().ok();
         entries.flatten().filter_map(number).filter(|number| *number > 2).collect()
     });
     for descriptor in inherited {
-        // One of them was the folder's, and is closed already.
+        // One of them belonged to the folder listing, and is closed already.
         let _ = nix::unistd::close(descriptor);
     }
     let line = io::stdin().as_fd().try_clone_to_owned()?;
     dup2_stdin(fs::File::open("/dev/null")?)?;
-    // It may lead a group already, if a shell started it; then it stays there.
+    // The process may already lead a group, if a shell started it; then it stays there.
     let _ = setsid();
     env::set_current_dir("/")?;
     signals::restore_default(Signal::SIGCHLD)?;
     #[cfg(target_os = "linux")]
     {
         use nix::sys::prctl;
-        // Not to be taken along by whoever ends everything called outlast.
+        // Keeps `pkill outlast` from killing the supervisor too.
         prctl::set_name(c"keeper")?;
         prctl::set_child_subreaper(true)?;
-        // Whoever stopped the keeper must not keep it from seeing outlast's end.
+        // A stopped supervisor must continue when outlast ends.
         prctl::set_pdeathsig(Signal::SIGCONT)?;
     }
     Ok(line)
 }
 
-/// Takes note of children's ends. Returns whether a warden may have left something.
+/// Reaps children. Returns whether a job init process may have left something behind.
 fn reap_children(wardens: &mut HashSet<Pid>) -> bool {
     let mut left = false;
     tree::reap(|change| match change {
-        // A child that is no warden was left by one, and may have left something in its turn.
+        // A child that is no job init process is an orphan of one, and may have left orphans too.
         ChildChange::Ended(child, status) => left |= !wardens.remove(&child) || status != 0,
         ChildChange::Stopped(child) => {
-            // A command can stop its warden. It must not get away with it.
+            // A command can stop its job init process, so that one is continued.
             let _ = kill(child, Signal::SIGCONT);
         }
     });
     left
 }
 
-/// The socket of the next job. None at the end.
+/// Receives the socket of the next job. `None` at the end.
 fn receive_job_socket(line: &UnixStream) -> Option<UnixStream> {
     let mut order = [0];
     match wire::receive(line, &mut order) {

@@ -1,7 +1,7 @@
-//! The second net: the mark that every command carries in its environment.
+//! The fallback for killed supervisors: an environment variable that tags every command.
 //!
-//! It is looked for only when a keeper was killed, since reading every environment takes time,
-//! and a program that clears its environment is not found by it.
+//! It is searched for only when a supervisor was killed, since reading every environment takes
+//! time. A program that clears its environment is not found.
 
 use std::fs;
 use std::io::Read;
@@ -9,16 +9,16 @@ use std::io::Read;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// The variable that carries the mark.
+/// The environment variable that holds the tag.
 pub(super) const TAG_VARIABLE: &str = "OUTLAST_CALL";
 
-/// The longest environment that is searched for a mark, in bytes.
+/// The longest environment that is searched for the tag, in bytes.
 const ENVIRON_BYTES_MAX: u64 = 1 << 20;
 
-/// Kills every process that carries this mark. Returns how many there were.
+/// Kills every process that carries the tag. Returns how many there were.
 pub(super) fn kill_tagged(mark: &str) -> u32 {
     let mut killed = 0;
-    // What is killed may have started another meanwhile: look again until nothing is found.
+    // A process may have started another before it was killed: repeat until none is found.
     for _ in 0..10 {
         let found = tagged_processes(mark);
         if found.is_empty() {

@@ -1,27 +1,27 @@
-//! Starts and ends other programs, and asks the system for what no other module may ask it for.
+//! Starts and ends other programs, and makes the system calls that no other module may make.
 //!
-//! All of the crate's `unsafe` is in this module, and `tests/tidy.rs` sees to that: in `keeper` and
-//! `warden` to fork, in `wire` to own descriptors that were received, in `fence` to call Landlock,
-//! in `signals` and `own` for what this process is itself.
+//! All of the crate's `unsafe` is in this module, which `tests/tidy.rs` checks: in `keeper` and
+//! `warden` to fork, in `wire` to own received descriptors, in `fence` to call Landlock, in
+//! `signals` and `own` for this process itself.
 //!
-//! No program that outlast starts leaves anything running, whatever it does to get away and
-//! however outlast itself ends. So outlast forks nothing itself. It starts this same binary once
-//! more, as a *keeper*, and the keeper forks a *warden* for each job:
+//! No program that outlast starts leaves anything running, whatever it does to escape and however
+//! outlast itself ends. So outlast forks nothing itself. It starts this same binary once more as a
+//! *supervisor process*, which forks a *job init* process for each job:
 //!
 //! ```text
-//! outlast ──line──► keeper ──fork──► warden ──► the command ──► whatever it starts
-//!    └──────────────control──────────►┘
+//! outlast ──socket──► supervisor ──fork──► job init ──► the command ──► its descendants
+//!    └───────────────control──────────────►┘
 //! ```
 //!
-//! Keeper and warden are subreapers: an orphan below a warden becomes the warden's child, however
-//! it got away (double fork, a session of its own, an empty environment), so what belongs to a
-//! job is exactly what is below its warden. When outlast dies the kernel closes its sockets, upon
-//! which every warden kills all below it, and the keeper all below itself. A warden that is killed
-//! leaves its orphans to the keeper. If the keeper is killed as well, outlast itself inherits them.
-//! Where it may not, because it had children before it was outlast, or is somebody's library, the
-//! mark in their environment is what they are found by.
+//! Supervisor and job init are subreapers: an orphan below a job init process becomes its child,
+//! however it detached (double fork, a session of its own, an empty environment), so the processes
+//! of a job are exactly the descendants of its job init. When outlast dies the kernel closes its
+//! sockets; every job init then kills its descendants, and the supervisor kills its own. The
+//! orphans of a killed job init fall to the supervisor. If the supervisor is killed as well,
+//! outlast itself inherits them. Where outlast may not be a subreaper, because it had children
+//! before it was executed or is used as a library, the tag in their environment identifies them.
 //!
-//! Elsewhere than on Linux there are no subreapers: there, what is orphaned is lost sight of.
+//! Outside Linux there are no subreapers: orphans are lost there.
 
 mod ear;
 mod fence;

@@ -1,4 +1,4 @@
-//! The last net: what is orphaned when neither its warden nor the keeper is left.
+//! The last fallback: orphans when neither their job init process nor the supervisor is left.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,17 +10,17 @@ use tokio::time::Instant;
 
 use super::tree;
 
-/// How long the death of what fell to us is waited for.
+/// How long to wait for the death of inherited orphans.
 const ENDING_MAX: Duration = Duration::from_secs(1);
 
-/// How long before it is looked for again.
+/// The pause between two searches.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Whether all that is below this process came of what it started.
+/// Whether every process below this one is a descendant of something that it started.
 static INHERITS: AtomicBool = AtomicBool::new(false);
 
-/// Has whatever is orphaned below this process fall to it, unless it has children already: what
-/// comes of those is not ours to end, and could not be told apart. Belongs before the first child.
+/// Makes this process a subreaper, unless it has children already: their orphans are not ours to
+/// end, and could not be distinguished. Must be called before the first child is started.
 pub fn inherit_orphans() {
     #[cfg(target_os = "linux")]
     {
@@ -34,8 +34,8 @@ pub fn inherit_orphans() {
     }
 }
 
-/// Kills everything below this process, but for these and what is below them. Returns how many
-/// there were. None where strangers may be among them.
+/// Kills everything below this process except `spared` and their descendants. Returns how many
+/// processes were killed; 0 if unrelated processes may be among them.
 pub(super) fn kill_orphans(spared: &HashSet<Pid>) -> u32 {
     if !INHERITS.load(Ordering::Relaxed) {
         return 0;

@@ -1,14 +1,14 @@
-//! What outlast asks of the system for its own process.
+//! System calls about outlast's own process.
 
 use nix::libc;
 
-/// Makes this process one that its user's other processes cannot look into: not its memory, and
-/// not the environment that it was started with, where keys are. It leaves no core dump either.
+/// Makes this process undumpable, so that other processes of the same user cannot read its memory
+/// or its initial environment, which hold API keys. It leaves no core dump either.
 ///
-/// What it starts is not affected. Whoever may look into any process still can: root with all
-/// capabilities, from which only a sandbox keeps these things.
+/// Child processes are not affected. Root with all capabilities still can read any process; only a
+/// sandbox prevents that.
 pub fn forbid_dumps() {
-    // Where it cannot be had, the rest of the protection still stands.
+    // Where this is refused, the rest of the protection still stands.
     #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_dumpable(false);
 }
@@ -18,7 +18,7 @@ pub fn forbid_dumps() {
 /// CI systems often signal only the step's shell, which then leaves us behind. Only meant for
 /// them: elsewhere it would break `nohup outlast &`.
 pub fn die_with_parent() {
-    // A kernel without it leaves things as they are, which is how they would be anyway.
+    // Without kernel support there is simply no such signal.
     #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM);
 }

@@ -1,4 +1,4 @@
-//! Finds out which processes can still write to the pipe that is standard input.
+//! Finds the processes that can still write to the pipe on standard input.
 //!
 //! A shell gives the write end to the producer of a pipeline and closes its own copy. A CI runner
 //! keeps it open for the life of the job and writes nothing. Only `/proc` tells the two apart.
@@ -10,17 +10,17 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 /// The processes that can write to a pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PipeWriters {
-    /// None: what is in the pipe now is all that will come.
+    /// None: the pipe holds all that will ever come.
     Gone,
     /// One that is neither this process nor an ancestor of it, as in a shell pipeline.
     Peer,
     /// This process or its ancestors, and no other that is visible.
     Ancestor,
-    /// There is one, and none is visible.
+    /// There is a writer, but it is not visible.
     Hidden,
 }
 
-/// What another process is to this one.
+/// The relation of another process to this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kinship {
     /// This process, its parent, and so on.
@@ -39,7 +39,7 @@ pub enum WriteEnd {
     Unlisted,
 }
 
-/// Decides from what is seen of each process who writes to a pipe that has writers.
+/// Determines the kind of writer of a pipe that has writers, from the visible processes.
 pub fn pipe_writers(seen: impl IntoIterator<Item = (Kinship, WriteEnd)>) -> PipeWriters {
     let mut found = PipeWriters::Hidden;
     let mut may_be_peer = false;
@@ -71,7 +71,7 @@ fn has_hung_up() -> bool {
     ready.is_ok() && polled[0].revents().is_some_and(|seen| seen.contains(PollFlags::POLLHUP))
 }
 
-/// Every living process, as far as it has to do with the pipe.
+/// Every living process, with its relation and whether it has the pipe open for writing.
 #[cfg(target_os = "linux")]
 fn processes() -> Vec<(Kinship, WriteEnd)> {
     use std::collections::HashMap;
@@ -144,7 +144,7 @@ mod tests {
     const ENDS: [WriteEnd; 3] = [WriteEnd::Open, WriteEnd::Absent, WriteEnd::Unlisted];
 
     #[test]
-    fn a_visible_peer_outranks_an_ancestor_and_an_ancestor_a_process_that_shows_nothing() {
+    fn pipe_writers_prefers_a_visible_peer_to_an_ancestor_to_a_hidden_process() {
         assert_eq!(pipe_writers([]), PipeWriters::Hidden);
         let all = || KINSHIPS.into_iter().flat_map(|kin| ENDS.map(|end| (kin, end)));
         for one in all() {

@@ -1,16 +1,15 @@
-//! Finds programs, but never in the folder that somebody happens to work in.
+//! Finds programs on `PATH`, but never in the working folder.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where programs are when nobody says.
+/// The default `PATH`.
 const USUAL: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// The absolute folders of a `PATH`, or the usual ones if there are none. The others (`.`, `bin`,
-/// an empty one) mean whatever folder is the working one, and so would run what lies in a
-/// repository.
+/// Returns the absolute folders of a `PATH`, or the default ones if there are none. Relative ones
+/// (`.`, `bin`, an empty one) depend on the working folder, and so would run files of a repository.
 pub fn absolute_path(path: Option<&OsStr>) -> OsString {
     let folders = path.map(env::split_paths).into_iter().flatten();
     let absolute = env::join_paths(folders.filter(|folder| folder.is_absolute()));
@@ -18,7 +17,7 @@ pub fn absolute_path(path: Option<&OsStr>) -> OsString {
     if absolute.is_empty() { USUAL.into() } else { absolute }
 }
 
-/// The first of these programs that a `PATH` leads to outside of `tree`.
+/// Finds the first of these programs on a `PATH`, ignoring folders inside `tree`.
 pub fn find_program(names: &[&str], path: &OsStr, tree: &Path) -> Option<PathBuf> {
     let tree = fs::canonicalize(tree).ok();
     let outside = |folder: &PathBuf| {

@@ -1,5 +1,5 @@
-//! Reading what may never come: a file may be a pipe whose writer is another program, or lie on a
-//! disk that hangs. No wait is bounded here; but whoever waits learns what it waits for.
+//! File reads that may block: a file may be a pipe whose writer is another program, or lie on a
+//! disk that hangs. Reads have no timeout here, but the path being read is available to the caller.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -9,14 +9,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::libc;
 
-/// What is being read now, the oldest first.
+/// The files that are being read now, the oldest first.
 static PENDING_READS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 fn pending_reads() -> MutexGuard<'static, Vec<PathBuf>> {
     PENDING_READS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What has been read for longest and is not over.
+/// Returns the file whose read has been pending for longest.
 pub fn oldest_pending_read() -> Option<PathBuf> {
     pending_reads().first().cloned()
 }
@@ -61,14 +61,14 @@ pub fn read_to_string(path: &Path) -> io::Result<String> {
 /// Reads a file or a pipe of at most `most` bytes.
 ///
 /// # Errors
-/// It cannot be opened or read. Of kind [`Other`](io::ErrorKind::Other), in words that follow
-/// "because": it is larger.
+/// It cannot be opened or read; or it is larger: kind [`Other`](io::ErrorKind::Other), with a text
+/// that can follow "because".
 pub fn read_bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let _note = PendingRead::register(path);
     read_at_most(File::open(path)?, most)
 }
 
-/// Reads a regular file of at most `most` bytes. Waits for nobody.
+/// Reads a regular file of at most `most` bytes, without blocking on a pipe or device.
 ///
 /// # Errors
 /// As of [`read_bounded`]; also when it is something else than a regular file.

@@ -1,4 +1,4 @@
-//! A command under way, as outlast sees it.
+//! A running command, as outlast sees it.
 
 use std::io::{self, Write, pipe};
 use std::net::Shutdown;
@@ -14,17 +14,17 @@ use tokio::sync::oneshot;
 
 use super::wire::{self, JobReport};
 
-/// How long the end of what a command left is waited for. It goes on if it takes longer.
+/// How long to wait for the end of leftover processes. The kill goes on if it takes longer.
 const SWEEP_MAX: Duration = Duration::from_secs(2);
 
-/// A started command. Dropped before its end, it is killed with all that it started.
+/// A started command. Dropping it kills the command and all its descendants.
 #[derive(Debug)]
 pub struct RunningJob {
-    /// To the warden. Its end is the job's.
+    /// The socket to the job init process. Closing it ends the job.
     control: UnixStream,
     exited: Option<oneshot::Receiver<ExitStatus>>,
     leftovers_ended: Option<oneshot::Receiver<bool>>,
-    /// Only there if the job asked for it.
+    /// Present only if the job asked for it.
     pub stdin: Option<ChildStdin>,
     pub stdout: Option<ChildStdout>,
     pub stderr: Option<ChildStderr>,
@@ -38,8 +38,8 @@ pub(super) struct JobPipes {
 }
 
 impl JobPipes {
-    /// Makes them. The other ends are for the command: its output, its errors, and its input if
-    /// it is to have any.
+    /// Creates the pipes. The returned descriptors are for the command: its stdout, its stderr, and
+    /// its stdin if it has one.
     pub(super) fn create(input: bool) -> io::Result<(Self, Vec<OwnedFd>)> {
         let (stdout, output) = pipe()?;
         let (stderr, errors) = pipe()?;
@@ -71,8 +71,8 @@ impl RunningJob {
         }
     }
 
-    /// Waits for the leader, and for nobody else. `None` if its warden was killed and nobody
-    /// knows, or if it was asked before.
+    /// Waits for the main process only. `None` if its job init process was killed, so that the
+    /// status is unknown, or if it was asked before.
     pub fn exit(&mut self) -> impl Future<Output = Option<ExitStatus>> + use<> {
         let exited = self.exited.take();
         async move { exited?.await.ok() }
@@ -89,17 +89,17 @@ impl RunningJob {
     }
 
     fn send_order(&self, order: u8) {
-        // Without a warden there is nothing left that it could be about.
+        // Without a job init process there is nothing left to signal.
         let _ = (&self.control).write(&[order]);
     }
 
-    /// Ends what the leader left behind. Says whether there was anything.
+    /// Ends what the main process left behind. Returns whether there was anything.
     pub async fn end_leftovers(mut self) -> bool {
         self.send_order(wire::SWEEP);
         let Some(swept) = self.leftovers_ended.take() else { return false };
         match tokio::time::timeout(SWEEP_MAX, swept).await {
             Ok(swept) => swept.unwrap_or(false),
-            // Something does not go away.
+            // A process does not end.
             Err(_) => true,
         }
     }
@@ -107,12 +107,12 @@ impl RunningJob {
 
 impl Drop for RunningJob {
     fn drop(&mut self) {
-        // The listener holds the same connection, so that closing our part would not be seen.
+        // The listener holds the same connection, so dropping this handle would not close it.
         let _ = self.control.shutdown(Shutdown::Both);
     }
 }
 
-/// Passes on what the warden tells, until it is gone.
+/// Forwards the reports of the job init process until it is gone.
 async fn forward_reports(
     mut socket: Socket,
     tell_exit: oneshot::Sender<ExitStatus>,
@@ -120,7 +120,7 @@ async fn forward_reports(
 ) {
     let (mut tell_exit, mut tell_swept) = (Some(tell_exit), Some(tell_swept));
     while let Ok(report) = read_report(&mut socket).await {
-        // Nobody may be waiting any more.
+        // The receiver may be gone; a failed send is ignored.
         match report {
             JobReport::Exited(status) => {
                 let _ = tell_exit.take().map(|tell| tell.send(ExitStatus::from_raw(status)));
@@ -133,10 +133,10 @@ async fn forward_reports(
     }
 }
 
-/// The next report.
+/// Reads the next report.
 ///
 /// # Errors
-/// The warden is gone.
+/// The job init process is gone.
 pub(super) async fn read_report(socket: &mut Socket) -> io::Result<JobReport> {
     let mut report = [0; JobReport::BYTES];
     socket.read_exact(&mut report).await?;

@@ -1,4 +1,4 @@
-//! How a process takes signals: what it has inherited of that, and how it gets rid of it.
+//! Signal dispositions: what the process inherited, and how it resets them.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -6,9 +6,9 @@ use std::ptr;
 use nix::libc;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
-/// Signals that mean nothing to a run. Two would stop it for good where nobody is there to wake
-/// it, when it writes to a terminal from the background, or reads; the others would end it without
-/// a word.
+/// Signals that have no meaning for a run. SIGTTIN and SIGTTOU would stop it for good when it uses
+/// a terminal from the background, with no user to continue it; the others would kill it without a
+/// message.
 const IGNORED_SIGNALS: &[Signal] = &[
     Signal::SIGTTIN,
     Signal::SIGTTOU,
@@ -19,9 +19,9 @@ const IGNORED_SIGNALS: &[Signal] = &[
     Signal::SIGPWR,
 ];
 
-/// Undoes what whoever started outlast may have set: ignored ends of children, which could not be
-/// waited for. Ignores what means nothing to a run. Belongs before the first thread. Signals that
-/// were blocked stay so until somebody listens to them.
+/// Resets inherited signal dispositions: with SIGCHLD ignored, children could not be waited for.
+/// Ignores signals that have no meaning for a run. Must be called before the first thread starts.
+/// Signals that were blocked stay blocked until a handler is installed.
 pub fn reset_inherited_signals() {
     // None of it fails: the signals are valid.
     let _ = restore_default(Signal::SIGCHLD);
@@ -30,12 +30,12 @@ pub fn reset_inherited_signals() {
     }
 }
 
-/// Whether a signal is ignored, as `nohup` does it with SIGHUP, and a shell without job control
-/// with SIGINT for what it starts by `&`. Only asked before a handler is installed.
+/// Whether a signal is ignored, as `nohup` does with SIGHUP, and a shell without job control with
+/// SIGINT for background commands. Only valid before a handler is installed.
 pub fn is_ignored(signal: Signal) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: without a new action nothing changes; the present one is written to memory of its
-    // size that is ours. It was zeroed, which is a valid value of every field.
+    // SAFETY: without a new action nothing changes; the current one is written to our own memory of
+    // its size. It was zeroed, which is a valid value of every field.
     let action = unsafe {
         let asked = libc::sigaction(signal as libc::c_int, ptr::null(), action.as_mut_ptr());
         (asked == 0).then(|| action.assume_init())
@@ -43,7 +43,7 @@ pub fn is_ignored(signal: Signal) -> bool {
     action.is_some_and(|action| action.sa_sigaction == libc::SIG_IGN)
 }
 
-/// Has every signal do again what it does in a new process. Runs between fork and exec: neither
+/// Resets every signal to its default and unblocks it. Runs between fork and exec: neither
 /// allocates nor locks.
 pub(super) fn reset_all_signals() -> nix::Result<()> {
     for signal in Signal::iterator() {
@@ -54,15 +54,15 @@ pub(super) fn reset_all_signals() -> nix::Result<()> {
     SigSet::empty().thread_set_mask()
 }
 
-/// Gives a signal its default effect.
+/// Restores the default action of a signal.
 pub(super) fn restore_default(signal: Signal) -> nix::Result<()> {
     set_action(signal, SigHandler::SigDfl)
 }
 
-/// Gives a signal an effect that needs no code of ours.
+/// Sets the action of a signal that needs no handler.
 fn set_action(signal: Signal, effect: SigHandler) -> nix::Result<()> {
     let action = SigAction::new(effect, SaFlags::empty(), SigSet::empty());
-    // SAFETY: no handler is installed, and none that anybody relies on is replaced: this runs
-    // before there are any, or in a process that is about to become another program.
+    // SAFETY: no handler is installed, and none in use is replaced: this runs before there are any,
+    // or in a process that is about to execute another program.
     unsafe { sigaction(signal, &action) }.map(drop)
 }

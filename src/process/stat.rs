@@ -2,7 +2,7 @@
 
 use nix::unistd::Pid;
 
-/// What is read of a living process.
+/// The fields of a living process that are used here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stat {
     pub(super) parent: Pid,
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stat_is_read_whatever_the_name_of_the_program_is() {
+    fn a_stat_file_is_parsed_whatever_the_program_name_contains() {
         let (parent, group) = (Pid::from_raw(7), Pid::from_raw(8));
         let wanted = Some(Stat { parent, group });
         assert_eq!(parse(b"12 (sh) S 7 8 8 0 -1"), wanted);

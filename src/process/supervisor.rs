@@ -1,4 +1,4 @@
-//! What starts programs for outlast, and ends what is left of them.
+//! Starts programs through the supervisor process, and kills what is left of them.
 
 use std::collections::HashSet;
 use std::env;
@@ -23,24 +23,24 @@ use super::orphans::kill_orphans;
 use super::running::{JobPipes, RunningJob, read_report};
 use super::wire::{self, JobReport};
 
-/// How long a program may take to be started, on a machine that is out of breath.
+/// How long starting a program may take on an overloaded machine.
 const START_MAX: Duration = Duration::from_secs(20);
 
-/// How long the end of all that is left is waited for.
+/// How long to wait until everything that is left has ended.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
 
-/// How many keepers a run may lose. Whoever kills them all wants something else than work.
+/// How many supervisor processes a run may lose before it gives up starting another.
 const LOSSES_MAX: u32 = 10;
 
-/// Starts programs, and sees to it that nothing of them outlives the run. Clones are the same.
+/// Starts programs, and makes sure that none of them outlives the run. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Supervisor(Arc<SupervisorInner>);
 
 #[derive(Debug)]
 struct SupervisorInner {
-    /// The binary of outlast. This process's own if there is none.
+    /// The outlast binary to start. `None`: the one of this process.
     binary: Option<PathBuf>,
-    /// In the environment of everything that is started.
+    /// The tag in the environment of everything that is started.
     tag: String,
     state: Mutex<SupervisorState>,
 }
@@ -48,7 +48,7 @@ struct SupervisorInner {
 #[derive(Debug, Default)]
 struct SupervisorState {
     process: Option<SupervisorProcess>,
-    /// How many keepers were killed.
+    /// How many supervisor processes were killed.
     lost_supervisors: u32,
 }
 
@@ -58,9 +58,9 @@ struct SupervisorProcess {
     socket: UnixStream,
 }
 
-/// Why a job did not begin.
+/// Why a job could not be started.
 enum SpawnFailure {
-    /// Its keeper or warden is gone.
+    /// Its supervisor or job init process is gone.
     Lost,
     Refused(io::Error),
 }
@@ -72,12 +72,12 @@ impl From<io::Error> for SpawnFailure {
 }
 
 impl Supervisor {
-    /// With this process's own binary as keeper. Starts nothing yet.
+    /// Uses this process's own binary as supervisor. Starts nothing yet.
     pub fn with_own_binary() -> Self {
         Self::new(None)
     }
 
-    /// With that binary of outlast as keeper, for whoever uses outlast as a library.
+    /// Uses this outlast binary as supervisor, for programs that use outlast as a library.
     pub fn with_binary(binary: &Path) -> Self {
         Self::new(Some(binary.to_path_buf()))
     }
@@ -87,11 +87,11 @@ impl Supervisor {
         Self(Arc::new(SupervisorInner { binary, tag: mark, state: Mutex::default() }))
     }
 
-    /// Starts the keeper, so that the first job need not wait for it.
+    /// Starts the supervisor process ahead of the first job.
     pub fn start_supervisor(&self) {
         let mut state = self.0.state();
         if state.process.is_none() {
-            // If there is none yet, the first job tries again, and says why it could not.
+            // If this fails, the first job tries again and reports the error.
             state.process = SupervisorProcess::start(self.0.binary.as_deref()).ok();
         }
     }
@@ -99,7 +99,7 @@ impl Supervisor {
     /// Starts a program.
     ///
     /// # Errors
-    /// The system refuses, or no keeper can be had.
+    /// The system refuses, or no supervisor process can be started.
     pub async fn start(&self, job: &Job) -> io::Result<RunningJob> {
         let errand = ProcessSpec::new(job, (TAG_VARIABLE, &self.0.tag));
         let errand = serde_json::to_vec(&errand)?;
@@ -124,7 +124,7 @@ impl Supervisor {
         let length = u32::try_from(errand.len()).unwrap_or(u32::MAX).to_le_bytes();
         let sent = wire::send(&control, &length, &descriptors);
         drop(descriptors);
-        // If it cannot be sent, what is heard next tells why.
+        // If it cannot be sent, the report read next says why.
         if sent.is_ok() {
             let _ = socket.write_all(errand).await;
         }
@@ -139,9 +139,9 @@ impl Supervisor {
         }
     }
 
-    /// Ends everything that was started and still runs. Returns how many processes that were.
-    /// Blocks, for a second at most; what takes longer goes on by itself. A job that is started
-    /// afterwards gets another keeper.
+    /// Kills everything that was started and still runs. Returns the number of processes. Blocks
+    /// for a second at most; what takes longer continues by itself. A job that is started
+    /// afterwards gets a new supervisor process.
     pub fn close(&self) -> u32 {
         self.0.close()
     }
@@ -152,7 +152,7 @@ impl SupervisorInner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the keeper, a new one if need be, for a warden at this socket.
+    /// Requests a job init process for this socket, from a new supervisor if need be.
     fn request_job_init(&self, socket: &UnixStream) -> io::Result<()> {
         let mut state = self.state();
         loop {
@@ -185,8 +185,9 @@ impl SupervisorInner {
         if lost == 0 && whole {
             return ended;
         }
-        // What a killed keeper left fell to us, or has got away unless it still carries the mark.
-        // Held, so that no other keeper is started meanwhile, which would be taken for an orphan.
+        // The orphans of a killed supervisor were inherited, or have escaped unless they carry the
+        // tag.
+        // The lock is held so that no new supervisor starts meanwhile and is taken for an orphan.
         let state = self.state();
         let successor = state.process.as_ref().and_then(SupervisorProcess::pid);
         let spared: HashSet<Pid> = slow.into_iter().chain(successor).collect();
@@ -210,7 +211,7 @@ impl SupervisorProcess {
             .arg(std::process::id().to_string())
             .env_clear()
             .stdin(OwnedFd::from(theirs))
-            // Nobody who waits for the end of our output must wait for the keeper's.
+            // Inheriting stdout would keep the reader's pipe open.
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -222,14 +223,14 @@ impl SupervisorProcess {
         i32::try_from(self.child.id()).ok().map(Pid::from_raw)
     }
 
-    /// Goes on if somebody stopped it.
+    /// Continues the process if it was stopped.
     fn resume(&self) {
         if let Some(pid) = self.pid() {
             let _ = kill(pid, Signal::SIGCONT);
         }
     }
 
-    /// Has it end everything. Returns how many processes that were, and whether it was heard of.
+    /// Makes it end everything. Returns the number of processes, and whether it answered.
     fn shut_down(mut self) -> (u32, bool) {
         self.resume();
         let mut report = [0; JobReport::BYTES];
@@ -244,7 +245,7 @@ impl SupervisorProcess {
         }
     }
 
-    /// Waits for a keeper that is gone, or about to.
+    /// Waits for a supervisor that is gone, or about to be.
     fn reap(self) {
         let Self { mut child, socket: line } = self;
         drop(line);
@@ -252,7 +253,7 @@ impl SupervisorProcess {
     }
 }
 
-/// The binary that runs here, even if its file was replaced meanwhile.
+/// The running binary, even if its file was replaced meanwhile.
 fn own_binary() -> io::Result<PathBuf> {
     let link = Path::new("/proc/self/exe");
     if link.exists() { Ok(link.to_path_buf()) } else { env::current_exe() }

@@ -13,10 +13,10 @@ use super::ear::SignalWaiter;
 #[cfg(target_os = "linux")]
 use super::stat;
 
-/// How often what was not yet stopped is looked for, before all that was found is killed.
+/// How often new processes are searched for and stopped before all are killed.
 const STOP_ROUNDS: usize = 20;
 
-/// How long the death of what was killed is waited for before it is looked for again.
+/// How long to wait for killed processes before searching again.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A child that changed, and how.
@@ -25,7 +25,7 @@ pub(super) enum ChildChange {
     Stopped(Pid),
 }
 
-/// Takes note of children that ended or stopped. Returns whether any is left.
+/// Reports children that ended or stopped. Returns whether any is left.
 pub(super) fn reap(mut note: impl FnMut(ChildChange)) -> bool {
     let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED;
     loop {
@@ -42,8 +42,8 @@ pub(super) fn reap(mut note: impl FnMut(ChildChange)) -> bool {
     }
 }
 
-/// Sends a signal to everything below this process, and wakes what was stopped, so that it heeds
-/// it.
+/// Sends a signal to everything below this process, and continues what was stopped so that it
+/// receives the signal.
 pub(super) fn signal_descendants(signal: Signal) {
     for process in descendants(&HashSet::new()) {
         let _ = kill(process, signal);
@@ -51,10 +51,11 @@ pub(super) fn signal_descendants(signal: Signal) {
     }
 }
 
-/// Kills everything below this process but what is spared, and what is below that. Says what.
+/// Kills everything below this process except `spared` and their descendants. Returns what was
+/// killed.
 ///
-/// All is stopped before any of it is killed: what forks faster than it can be killed would get
-/// away otherwise.
+/// All are stopped before any is killed: a program that forks faster than it can be killed would
+/// escape otherwise.
 pub(super) fn kill_descendants(spared: &HashSet<Pid>) -> HashSet<Pid> {
     let mut stopped = HashSet::new();
     for _ in 0..STOP_ROUNDS {
@@ -74,8 +75,8 @@ pub(super) fn kill_descendants(spared: &HashSet<Pid>) -> HashSet<Pid> {
     stopped
 }
 
-/// Kills until no child is left, but no longer than `limit`: what hangs in the kernel, or belongs
-/// to another user, cannot be waited for. `reap` says whether a child is left. Returns what was
+/// Kills until no child is left, or `limit` has passed: processes that hang in the kernel or belong
+/// to another user cannot be waited for. `reap` returns whether a child is left. Returns what was
 /// killed.
 pub(super) fn kill_until_gone(limit: Duration, ear: &SignalWaiter, mut reap: impl FnMut() -> bool) -> HashSet<Pid> {
     let end = Instant::now() + limit;
@@ -89,7 +90,7 @@ pub(super) fn kill_until_gone(limit: Duration, ear: &SignalWaiter, mut reap: imp
     killed
 }
 
-/// Every living process below this one, without those that are spared and what is below them.
+/// Every living process below this one, except those spared and their descendants.
 fn descendants(spared: &HashSet<Pid>) -> Vec<Pid> {
     let mut children: HashMap<Pid, Vec<Pid>> = HashMap::new();
     for (process, parent) in living() {
@@ -117,7 +118,7 @@ fn living() -> Vec<(Pid, Pid)> {
     processes.flatten().filter_map(one).collect()
 }
 
-/// Every process with its parent, as `ps` tells them.
+/// Every process with its parent, as listed by `ps`.
 #[cfg(not(target_os = "linux"))]
 fn living() -> Vec<(Pid, Pid)> {
     let listed = std::process::Command::new("/bin/ps").args(["-axo", "pid=,ppid="]).output();

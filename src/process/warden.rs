@@ -1,4 +1,4 @@
-//! A warden: starts the command of one job, and ends all that comes of it.
+//! The job init process: starts the command of one job, and ends all its descendants.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -19,23 +19,23 @@ use super::signals;
 use super::tree::{self, ChildChange};
 use super::wire::{self, JobReport};
 
-/// How long what a command left behind has to end by itself.
+/// How long leftover processes of a command have to end by themselves.
 const LEFTOVER_GRACE: Duration = Duration::from_millis(100);
 
-/// How long outlast is kept waiting for the death of what was killed.
+/// How long outlast waits for the death of killed processes.
 const KILLING_MAX: Duration = Duration::from_secs(1);
 
-/// How long that is tried when nobody waits.
+/// The same when outlast does not wait.
 const ENDING_MAX: Duration = Duration::from_secs(10);
 
-/// How ready a command is to be killed when memory runs out: readier than outlast.
+/// The OOM score of a command: it is killed before outlast when memory runs out.
 #[cfg(target_os = "linux")]
 const OUT_OF_MEMORY_SCORE: i32 = 300;
 
-/// Sees one job through. Runs in a process of its own, forked by the keeper.
+/// Runs one job to its end. Called in a process of its own, forked by the supervisor.
 ///
 /// # Errors
-/// Something may be left.
+/// Processes may be left.
 pub(super) fn run_job(control: &UnixStream) -> io::Result<()> {
     match start_command(control) {
         Ok((ear, leader)) => {
@@ -50,13 +50,13 @@ pub(super) fn run_job(control: &UnixStream) -> io::Result<()> {
     }
 }
 
-/// Tells outlast something. If it is gone, the next look at the socket says so.
+/// Sends a report to outlast. If outlast is gone, the next read of the socket fails.
 pub(super) fn send_report(mut socket: &UnixStream, report: JobReport) {
     let _ = socket.write_all(&report.encode());
 }
 
 fn start_command(mut control: &UnixStream) -> io::Result<(SignalWaiter, Pid)> {
-    // What is sent to the keeper's group does not reach this job.
+    // Signals to the supervisor's group must not reach this job.
     setsid()?;
     #[cfg(target_os = "linux")]
     nix::sys::prctl::set_child_subreaper(true)?;
@@ -75,8 +75,9 @@ fn start_command(mut control: &UnixStream) -> io::Result<(SignalWaiter, Pid)> {
     Ok((ear, Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?)))
 }
 
-/// Starts the command. The descriptors are its output, its errors, and its input if it has any.
-/// The barrier, if there is one, is for the command alone: a warden has to reach all below it.
+/// Starts the command. The descriptors are its stdout, its stderr, and its stdin if it has one.
+/// Landlock restricts the command only: the job init process must be able to signal all
+/// descendants.
 fn spawn(
     mut command: Command,
     descriptors: Vec<OwnedFd>,
@@ -89,12 +90,12 @@ fn spawn(
     command.stdout(output).stderr(errors);
     command.stdin(descriptors.next().unwrap_or_else(Stdio::null));
     let warden = getpid();
-    // SAFETY: the process that is forked has one thread, so its child is whole and may do anything.
+    // SAFETY: the forking process has one thread, so its child may call anything.
     unsafe { command.pre_exec(move || prepare_exec(warden, barrier.as_ref())) };
     command.spawn()
 }
 
-/// The last that is done before the command takes over its process.
+/// Prepares the forked process, right before it executes the command.
 fn prepare_exec(warden: Pid, barrier: Option<&LandlockRuleset>) -> io::Result<()> {
     setsid()?;
     signals::reset_all_signals()?;
@@ -103,12 +104,12 @@ fn prepare_exec(warden: Pid, barrier: Option<&LandlockRuleset>) -> io::Result<()
         const SCORE: &str = "/proc/self/oom_score_adj";
         let score = std::fs::read_to_string(SCORE).ok().and_then(|score| score.trim().parse().ok());
         if score.is_some_and(|score: i32| score < OUT_OF_MEMORY_SCORE) {
-            // Some systems do not let a program make itself more likely to die either.
+            // Some systems do not let a process raise its own score.
             let _ = std::fs::write(SCORE, OUT_OF_MEMORY_SCORE.to_string());
         }
         nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
     }
-    // If the warden died before it could be watched, so does the command.
+    // If the job init process died before the death signal was set, the command must not run.
     if getppid() != warden {
         return Err(Errno::ESRCH.into());
     }
@@ -132,7 +133,7 @@ impl JobInit<'_> {
             }
             let mut order = [0];
             let mut control = self.control;
-            // An order that cannot be read is the end of whoever gives orders.
+            // An unreadable order means that outlast is gone.
             let order = control.read_exact(&mut order).ok().map(|()| order[0]);
             match order {
                 Some(wire::TERMINATE) => tree::signal_descendants(Signal::SIGTERM),
@@ -145,7 +146,7 @@ impl JobInit<'_> {
         if self.reap() { Err(io::ErrorKind::ResourceBusy.into()) } else { Ok(()) }
     }
 
-    /// Ends what the command left behind, and says whether there was anything.
+    /// Ends what the command left behind, and reports whether there was anything.
     fn end_leftovers(&self) {
         let left = self.reap();
         if left {
@@ -163,7 +164,7 @@ impl JobInit<'_> {
         tree::kill_until_gone(limit, &self.signals, || self.reap());
     }
 
-    /// Takes note of children that ended. Returns whether any is left.
+    /// Reaps children. Returns whether any is left.
     fn reap(&self) -> bool {
         tree::reap(|change| match change {
             ChildChange::Ended(child, status) if child == self.leader => {

@@ -1,9 +1,10 @@
-//! What outlast, its keeper and its wardens say to one another, over Unix sockets.
+//! The protocol between outlast, its supervisor process and the job init processes, over Unix
+//! sockets.
 //!
 //! ```text
-//! outlast → keeper   JOB + control socket   END
-//! outlast → warden   length + descriptors, errand as JSON; then TERMINATE, KILL, SWEEP
-//! either  → outlast  a report: its kind and a number, five bytes
+//! outlast → supervisor  JOB + control socket   END
+//! outlast → job init    length + descriptors, process spec as JSON; then TERMINATE, KILL, SWEEP
+//! either  → outlast     a report: its kind and a number, five bytes
 //! ```
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -13,35 +14,35 @@ use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 
-/// To the keeper: a warden is wanted, for the socket that comes along.
+/// To the supervisor: fork a job init process for the attached socket.
 pub(super) const JOB: u8 = b'j';
-/// To the keeper: the run is over.
+/// To the supervisor: the run is over.
 pub(super) const END: u8 = b'e';
-/// To a warden: ask all to end.
+/// To a job init: send SIGTERM to all.
 pub(super) const TERMINATE: u8 = b't';
-/// To a warden: kill all.
+/// To a job init: kill all.
 pub(super) const KILL: u8 = b'k';
-/// To a warden: the command is over; end what it left, say whether there was anything, and go.
+/// To a job init: the command is over; end what it left, report whether there was anything.
 pub(super) const SWEEP: u8 = b's';
 
-/// How many descriptors may come along: standard input, output and error.
+/// The most descriptors in one message: standard input, output and error.
 pub(super) const DESCRIPTORS_MAX: usize = 3;
 
-/// The longest errand, in bytes: more than the kernel takes for a program's start.
+/// The longest process specification, in bytes: more than the kernel accepts for `execve`.
 pub(super) const SPEC_BYTES_MAX: usize = 32 << 20;
 
-/// What is told to outlast.
+/// A report to outlast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JobReport {
     /// The command runs.
     Started,
-    /// It could not be started, for this reason of the system's.
+    /// It could not be started; the errno.
     StartFailed(i32),
-    /// It is over, with this status as the system encodes it.
+    /// It ended with this wait status.
     Exited(i32),
-    /// What it left is ended: whether there was anything.
+    /// Leftover processes are ended; whether there were any.
     LeftoversEnded(bool),
-    /// Nothing is left, and this many were ended.
+    /// Nothing is left; how many processes were ended.
     AllEnded(i32),
 }
 
@@ -73,10 +74,10 @@ impl JobReport {
     }
 }
 
-/// Sends bytes with descriptors along. Never raises SIGPIPE.
+/// Sends bytes and descriptors. Never raises SIGPIPE.
 ///
 /// # Errors
-/// Nobody is there to receive them, or not all could be sent at once.
+/// The receiver is gone, or not everything could be sent at once.
 pub(super) fn send(socket: &impl AsFd, bytes: &[u8], descriptors: &[impl AsFd]) -> io::Result<()> {
     let descriptors: Vec<RawFd> = descriptors.iter().map(|one| one.as_fd().as_raw_fd()).collect();
     let rights = [ControlMessage::ScmRights(&descriptors)];
@@ -91,10 +92,10 @@ pub(super) fn send(socket: &impl AsFd, bytes: &[u8], descriptors: &[impl AsFd]) 
     if sent == bytes[0].len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
-/// Receives bytes and what comes along with them. No bytes: the other side is gone.
+/// Receives bytes and descriptors. No bytes: the other side is gone.
 ///
 /// # Errors
-/// The socket is none, or broken.
+/// It is no socket, or it is broken.
 pub(super) fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = cmsg_space!([RawFd; DESCRIPTORS_MAX]);
     let mut slices = [IoSliceMut::new(bytes)];
@@ -114,7 +115,7 @@ pub(super) fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<(usize
             }
         }
     };
-    // SAFETY: the kernel has just made these descriptors for this process, and nobody else knows
+    // SAFETY: the kernel has just created these descriptors for this process; no other code owns
     // them.
     let owned = raw.into_iter().map(|raw| unsafe { OwnedFd::from_raw_fd(raw) }).collect();
     Ok((count, owned))

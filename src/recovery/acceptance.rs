@@ -1,4 +1,4 @@
-//! When an answer is the end: Stop hooks, effort, schema, requirement (SPEC 14, 17).
+//! Decides whether an answer ends the run: Stop hooks, token budget, schema, requirement.
 
 use super::event::{Action, StopHookDecision, ReplyDisposition, Nudge};
 use super::machine::{StepOutcome, StepContext};
@@ -6,7 +6,7 @@ use super::state::{Phase, Run};
 use super::{RecoveryPlan, SetbackKind, StopReason};
 
 impl Run {
-    /// Takes an answer for the end, unless more was asked for than text.
+    /// Takes an answer for the end, unless a structured output is required.
     pub(super) fn answer(self, scene: StepContext<'_>) -> StepOutcome {
         let outcome = if scene.limits.structured {
             self.restructure(Some(Nudge::UseStructuredOutput), scene)
@@ -16,7 +16,7 @@ impl Run {
         outcome.with(ReplyDisposition::Keep)
     }
 
-    /// The same while background work is under way or ended unknown to the model.
+    /// Handles an answer while background work is running or unreported.
     pub(super) fn answer_early(self, scene: StepContext<'_>) -> StepOutcome {
         let outcome = if scene.limits.structured {
             self.restructure(Some(Nudge::UseStructuredOutput), scene)
@@ -26,9 +26,9 @@ impl Run {
         outcome.with(ReplyDisposition::Keep)
     }
 
-    /// The model says that it is done. Stop hooks may object, the token budget may ask for more,
-    /// and the command of `--require` has the last word. An answer that comes after the deadline
-    /// is an answer all the same, where nothing else has to be waited for.
+    /// Handles a model that is done. Stop hooks may object, the token budget may ask for more, and
+    /// the command of `--require` is checked last. An answer after the deadline still counts, where
+    /// nothing else has to be waited for.
     pub(super) fn done(self, scene: StepContext<'_>) -> StepOutcome {
         if !scene.limits.stop_hooks {
             self.continue_without_objection(scene)
@@ -39,7 +39,8 @@ impl Run {
         }
     }
 
-    /// The hooks of Stop have spoken. Whoever says the same again was heard the first time.
+    /// Applies the decision of the Stop hooks. A repeated objection without new work is not
+    /// reported again.
     pub(super) fn consulted(self, counsel: StopHookDecision, scene: StepContext<'_>) -> StepOutcome {
         match counsel {
             StopHookDecision::Pass => {
@@ -60,7 +61,7 @@ impl Run {
         }
     }
 
-    /// Nobody has anything against it.
+    /// Continues when no Stop hook objects.
     fn continue_without_objection(self, scene: StepContext<'_>) -> StepOutcome {
         if self.effort_left == 0 {
             return self.conclude(scene);
@@ -84,7 +85,7 @@ impl Run {
         }
     }
 
-    /// The answer was text, or did not fit its schema.
+    /// Asks again for a structured answer: it was text, or did not fit its schema.
     pub(super) fn restructure(self, nudge: Option<Nudge>, scene: StepContext<'_>) -> StepOutcome {
         let (run, chosen) = self.choose_plan(SetbackKind::Unstructured, scene);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
@@ -96,7 +97,7 @@ impl Run {
         outcome.by(chosen)
     }
 
-    /// The command of `--require` has spoken.
+    /// Applies the result of the command of `--require`.
     pub(super) fn checked(self, passed: bool, scene: StepContext<'_>) -> StepOutcome {
         if passed {
             return self.stop(StopReason::Completed);
@@ -112,8 +113,8 @@ impl Run {
     }
 }
 
-/// What the model is told of a check that did not pass: each time in other words, or it answers in
-/// the same ones. `left` of `all` further checks remain after the next.
+/// The nudge for a failed check. Its wording changes each time, so that the model does not repeat
+/// its answer. `left` of `all` further checks remain after the next.
 fn unmet(left: u8, all: u8) -> Nudge {
     match (left, all.saturating_sub(left)) {
         (0, 2..) => Nudge::UnmetLast,

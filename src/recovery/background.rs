@@ -1,8 +1,8 @@
-//! When the model is done and background work is not (SPEC 16).
+//! Waits for background work when the model is done.
 //!
-//! The run waits, and what comes of the work is told in a new turn. A command that never ends by
-//! itself would be waited for in vain, so the model is told once what holds the run up: whether
-//! that is a build or a forgotten server, nobody else knows.
+//! The run waits, and the results of the work are reported in a new turn. A command that never ends
+//! by itself would be waited for in vain, so the model is told once what it is: only the model can
+//! tell a build from a forgotten server.
 
 use super::event::{Action, Nudge, WorkStatus};
 use super::machine::{StepOutcome, StepContext};
@@ -22,7 +22,7 @@ impl Run {
         self.enter(Phase::Awaiting { until }).doing(Action::AwaitWork { until: next })
     }
 
-    /// The wait has brought something, or is over.
+    /// Handles news of background work, or the end of the wait.
     pub(super) fn worked(self, until: Moment, work: WorkStatus, scene: StepContext<'_>) -> StepOutcome {
         match work {
             WorkStatus::Over => Self { asked_about_work: false, ..self }.done(scene),
@@ -34,13 +34,13 @@ impl Run {
         }
     }
 
-    /// Whether the model can still be told what holds the run up.
+    /// Whether the model can still be asked about the running commands.
     fn may_ask(self, scene: StepContext<'_>) -> bool {
         let heard = self.asked_about_work || self.is_last_reply();
         !heard && self.budgets.reports > 0 && !scene.is_late()
     }
 
-    /// Gives the model a turn to hear how background work stands.
+    /// Gives the model a turn to learn the status of background work.
     fn report(self, nudge: Nudge, scene: StepContext<'_>) -> StepOutcome {
         let (run, chosen) = self.choose_plan(SetbackKind::Unreported, scene);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {

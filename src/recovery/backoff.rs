@@ -1,4 +1,4 @@
-//! How long to stay away.
+//! Back-off: how long to wait before a retry.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{RetryAfter, RetryAfterSource};
 
-/// The ladder of SPEC 4: doubling, capped, with jitter on top and never below.
+/// Exponential back-off: doubling, capped, with jitter added on top and never subtracted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Backoff {
     pub first: Duration,
@@ -22,9 +22,9 @@ impl Backoff {
     }
 }
 
-/// The server's word. Jitter is added to it, never taken from it: everyone was told the same time,
-/// so nobody should keep to it, and nobody may come early. An exact reset time is kept exactly
-/// when we were going to wait for capacity anyway.
+/// The server's retry-after with jitter. Jitter is added and never subtracted: all clients were
+/// given the same time, so they must spread out, and none may come early. An exact reset time is
+/// kept exactly when the run waits for capacity anyway.
 pub(super) fn retry_after_jitter(seed: u64, nth: u8, wish: RetryAfter, exactly: bool) -> Duration {
     match wish.source {
         RetryAfterSource::Reset if exactly => wish.wait,
@@ -34,20 +34,20 @@ pub(super) fn retry_after_jitter(seed: u64, nth: u8, wish: RetryAfter, exactly: 
     }
 }
 
-/// Up to a quarter of `pause`, and at most ten seconds: a quarter of an hour's wait would be rude
-/// to the user instead of kind to the server.
+/// Up to a quarter of `pause`, and at most ten seconds: a quarter of an hour-long wait would delay
+/// the user without helping the server.
 fn jitter(pause: Duration, seed: u64, nth: u8) -> Duration {
     (pause / 4).min(Duration::from_secs(10)).mul_f64(fraction(seed, nth))
 }
 
-/// A part of `whole` that another seed, or another `nth`, makes another one.
+/// A part of `whole` that varies with `seed` and `nth`.
 pub(super) fn part(whole: Duration, seed: u64, nth: u8) -> Duration {
     whole.mul_f64(fraction(seed, nth))
 }
 
-/// A number in `[0, 1)` that depends on nothing but its arguments.
+/// A pseudo-random number in `[0, 1)` that depends only on its arguments.
 fn fraction(seed: u64, nth: u8) -> f64 {
-    // SplitMix64. Its quality is far beyond what jitter needs; its size is not.
+    // SplitMix64: small, and more than good enough for jitter.
     let mut z = seed.wrapping_add((u64::from(nth) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -1,16 +1,16 @@
-//! Everything that can happen again is paid for here.
+//! Budgets: every action that can repeat is counted and bounded here.
 
 use serde::{Deserialize, Serialize};
 
-/// What one recovery costs.
+/// The price of one recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Budget {
     /// One model reply that enters the history (`--max-turns`).
     Turn,
-    /// One more attempt at the same call, and so many tokens from the run's bucket.
+    /// One more attempt at the same call, and so many tokens from the run's retry bucket.
     Retry { tokens: u16 },
-    /// One more attempt after an odd refusal by an endpoint that has answered well before.
+    /// One more attempt after an odd refusal by an endpoint that has answered before.
     OddRefusal,
     /// One change of model. Per session: each model of the chain is tried at most once.
     Switch,
@@ -38,7 +38,7 @@ pub enum Budget {
     ReactiveCompaction,
     /// One summarising request more, without the oldest rounds, after it overflowed itself.
     Trim,
-    /// One automatic compaction that came to nothing. Out of them, there are no more of those.
+    /// One automatic compaction that brought nothing. At zero, automatic compaction is off.
     FailedCompaction,
     /// One retry with a smaller output cap, when input and output together did not fit.
     SmallerCap,
@@ -52,7 +52,7 @@ pub enum Budget {
     OverflowRetry,
     /// One attempt to go back to the preferred model. Per session.
     Probe,
-    /// One spell at normal speed. Per session.
+    /// One period at normal speed. Per session.
     CoolDown,
     /// Fast mode itself, which is given up once.
     FastMode,
@@ -62,24 +62,25 @@ pub enum Budget {
     RequirementTry,
     /// One objection of a Stop hook that the model is told of.
     Objection,
-    /// One turn in which the model hears of background work after it was done. Per session.
+    /// One turn in which the model learns the status of background work after it was done. Per
+    /// session.
     Report,
     /// One wait for a rate limit that other runs have met.
     SharedLimitWait,
-    /// One probe of a service that is out.
+    /// One probe of a service that has no capacity.
     CapacityProbe,
     /// One call ahead of the back-off because a probe was answered.
     EarlyReturn,
 }
 
-/// What is left to spend. Every recovery counts one of these down; what renews it is said by the
-/// `renewed_by` functions below, and nowhere else. What is per session is never renewed.
+/// The remaining budgets. Every recovery spends one of these; the `renewed_by` functions below, and
+/// nothing else, renew them. Budgets per session are never renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Budgets {
-    /// `None`: as many as it takes.
+    /// `None`: unlimited.
     pub turns: Option<u32>,
     pub retries: u8,
-    /// The retry quota of the run: keeps a fleet of runs from feeding an outage (SPEC 4).
+    /// The retry quota of the run: keeps a fleet of runs from prolonging an outage.
     pub bucket: u16,
     pub switches: u8,
     pub refreshes: u8,
@@ -123,58 +124,58 @@ pub struct Budgets {
     pub odd_refusals: u8,
 }
 
-/// What a session has that was begun before incomplete replies were asked for again.
+/// Default for sessions from versions that did not retry incomplete replies.
 fn all_incomplete_retries() -> u8 {
     Budgets::DEFAULT.incomplete_retries
 }
 
-/// The same for those that the model is told of.
+/// Default for sessions from versions without completion requests.
 fn all_completions() -> u8 {
     Budgets::DEFAULT.completions
 }
 
-/// What a session has that was begun before the thinking parameter could be given up.
+/// Default for sessions from versions that could not drop the thinking parameter.
 fn all_thinking() -> u8 {
     Budgets::DEFAULT.thinking
 }
 
-/// What a session has that was begun before an overflow could be doubted.
+/// Default for sessions from versions that did not doubt an overflow.
 fn all_overflow_retries() -> u8 {
     Budgets::DEFAULT.overflow_retries
 }
 
-/// What a session has that was begun before there were reports.
+/// Default for sessions from versions without background reports.
 fn all_reports() -> u8 {
     Budgets::DEFAULT.reports
 }
 
-/// What a session has that was begun before there were hooks.
+/// Default for sessions from versions without hooks.
 fn all_objections() -> u8 {
     Budgets::DEFAULT.objections
 }
 
-/// What a session has that was begun before limits were shared.
+/// Default for sessions from versions without shared rate limits.
 fn all_holds() -> u8 {
     Budgets::DEFAULT.shared_limit_waits
 }
 
-/// What a session has that was begun before there were probes for capacity.
+/// Default for sessions from versions without capacity probes.
 fn all_capacity_probes() -> u16 {
     Budgets::DEFAULT.capacity_probes
 }
 
-/// The same for what they lead to.
+/// Default for sessions from versions without early returns.
 fn all_early_returns() -> u8 {
     Budgets::DEFAULT.early_returns
 }
 
-/// What a session has that was begun before odd refusals were retried.
+/// Default for sessions from versions that did not retry odd refusals.
 fn all_odd_refusals() -> u8 {
     Budgets::DEFAULT.odd_refusals
 }
 
 impl Budgets {
-    /// The defaults of SPEC 3, 4, 9, 10, 11 and 17.
+    /// The default budgets.
     pub const DEFAULT: Self = Self {
         turns: None,
         retries: 10,
@@ -206,7 +207,7 @@ impl Budgets {
         reports: 24,
         objections: 2,
         shared_limit_waits: 20,
-        // Three days of them.
+        // Enough for three days.
         capacity_probes: 10_000,
         early_returns: 3,
         odd_refusals: 4,
@@ -268,9 +269,9 @@ impl Budgets {
         Some(self)
     }
 
-    /// A process that takes a run up makes its calls anew, and its requests: what was to be taken
-    /// out of one that was refused may not have been. What was spent on turns and summaries, and
-    /// what the fleet is owed, stays spent.
+    /// Renews what a new process may spend: it makes its calls and its requests anew, and content
+    /// may not have been removed after the last refusal. What was spent on turns, summaries and the
+    /// retry bucket stays spent.
     #[must_use]
     pub(super) fn renewed_by_beginning(self, full: &Self) -> Self {
         Self {
@@ -289,15 +290,15 @@ impl Budgets {
         .renewed_by_another_wait(full)
     }
 
-    /// What one call may spend on probes.
+    /// Renews what one call may spend on probes.
     #[must_use]
     fn renewed_by_another_wait(self, full: &Self) -> Self {
         let (capacity_probes, early_returns) = (full.capacity_probes, full.early_returns);
         Self { capacity_probes, early_returns, ..self }
     }
 
-    /// A call that was answered renews what a single call may spend. One answered at the first
-    /// try also returns a token to the bucket.
+    /// Renews what a single call may spend, since the call was answered. An answer at the first
+    /// attempt also returns a token to the bucket.
     #[must_use]
     pub(super) fn renewed_by_success(self, full: &Self, first_try: bool) -> Self {
         let bucket =
@@ -308,7 +309,7 @@ impl Budgets {
             .renewed_by_another_wait(full)
     }
 
-    /// A reply that ended as replies should renews what a single turn may spend.
+    /// Renews what a single turn may spend, since the reply ended normally.
     #[must_use]
     pub(super) fn renewed_by_turn(self, full: &Self) -> Self {
         Self {
@@ -328,19 +329,19 @@ impl Budgets {
         }
     }
 
-    /// The hooks of Stop had nothing against it: whatever stops the next time is another stop.
+    /// Renews the objections, since the Stop hooks agreed: the next stop is another one.
     #[must_use]
     pub(super) fn renewed_by_consent(self, full: &Self) -> Self {
         Self { objections: full.objections, ..self }
     }
 
-    /// A nudge that was worth its while earns another full set of them.
+    /// Renews the nudges, since one of them brought enough.
     #[must_use]
     pub(super) fn renewed_by_effort(self, full: &Self) -> Self {
         Self { nudges: full.nudges, ..self }
     }
 
-    /// A new model starts with a full set of attempts. The bucket is the run's, not the model's.
+    /// Renews the attempts for a new model. The bucket belongs to the run, not to the model.
     #[must_use]
     pub(super) fn renewed_by_switch(self, full: &Self) -> Self {
         let (retries, refreshes, holds) = (full.retries, full.refreshes, full.shared_limit_waits);
@@ -348,20 +349,20 @@ impl Budgets {
             .renewed_by_another_wait(full)
     }
 
-    /// The preferred model is asked again: what led away from it may lead away once more. Bounded
-    /// by the probes, which are never renewed.
+    /// Renews what leads away from the preferred model, which is tried again. Bounded by the
+    /// probes, which are never renewed.
     #[must_use]
     pub(super) fn renewed_by_return(self, full: &Self) -> Self {
         Self { switches: full.switches, ..self }
     }
 
-    /// A summary begins with a full set of trims.
+    /// Renews the trims at the start of a summary.
     #[must_use]
     pub(super) fn renewed_by_compacting(self, full: &Self) -> Self {
         Self { trims: full.trims, ..self }
     }
 
-    /// A summary came: automatic compaction works (SPEC 10 counts consecutive failures).
+    /// Renews the automatic compactions, since one worked: only consecutive failures count.
     #[must_use]
     pub(super) fn renewed_by_summary(self, full: &Self) -> Self {
         Self { failed_compactions: full.failed_compactions, ..self }

@@ -1,4 +1,4 @@
-//! Which model answers, and at which speed (SPEC 7, 8).
+//! Selects the model of the chain and its speed.
 
 use super::event::CallPurpose;
 use super::machine::{StepOutcome, StepContext};
@@ -6,9 +6,9 @@ use super::state::{Call, Fast, Run};
 use super::{Budget, Failure, Moment};
 
 impl Run {
-    /// Another model starts afresh: what the last one was too busy for, or asked us to wait for,
-    /// is no concern of its. The next of the chain, or the one that we had when the preferred one
-    /// was tried again.
+    /// Changes to another model and resets the state of the last one: its overloads and its
+    /// retry-after do not apply. Takes the next of the chain, or returns to the one in use before
+    /// the preferred one was tried again.
     pub(super) fn change_model(self, scene: StepContext<'_>) -> Self {
         let away_until = match scene.limits.fallback_return {
             Some(pause) => scene.at.after(pause),
@@ -25,7 +25,7 @@ impl Run {
         }
     }
 
-    /// Asks another model. What streams were like is known of the place, not of the model.
+    /// Changes the model index. The stream statistics belong to the endpoint, not to the model.
     fn moving_to(self, rung: u8, scene: StepContext<'_>) -> Self {
         if scene.limits.share_endpoint(self.model_index, rung) {
             Self { model_index: rung, ..self }
@@ -34,8 +34,7 @@ impl Run {
         }
     }
 
-    /// Tries the preferred model again, if it is time to (`--fallback-return`). Returns whether
-    /// it is.
+    /// Tries the preferred model again, if it is due (`--fallback-return`). Returns whether it is.
     pub(super) fn try_preferred_model(self, scene: StepContext<'_>) -> (Self, bool) {
         let due = self.model_index > 0
             && scene.limits.fallback_return.is_some()
@@ -53,7 +52,7 @@ impl Run {
         (home, true)
     }
 
-    /// Fast mode comes back at the start of a turn.
+    /// Resumes fast mode at the start of a turn.
     pub(super) fn resume_fast_mode(self, scene: StepContext<'_>) -> Self {
         match self.fast {
             Fast::Cooling { until } if scene.at >= until => Self { fast: Fast::On, ..self },
@@ -61,8 +60,8 @@ impl Run {
         }
     }
 
-    /// Goes on at normal speed, at once: what the service asked for concerned fast mode only.
-    /// `before` is the run that had not counted this failure.
+    /// Goes on at normal speed at once: the shortage concerned fast mode only. `before` is the run
+    /// without this failure.
     pub(super) fn cool_down(
         self,
         before: Self,

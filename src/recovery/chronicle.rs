@@ -1,18 +1,19 @@
-//! What recovering came to: a fold over the steps of a run.
+//! The recovery log: what each recovery tried, took and cost, folded from the steps of a run.
 //!
-//! A recovery begins with the first setback that something can be done about. It gathers what was
-//! tried, how long that took and what it cost, and ends in one of two ways: what was wanted came
-//! (*saved*), or the run ended first (*lost*), whatever it ended of.
+//! A recovery begins with the first setback that has a remedy. It collects what was tried, how long
+//! that took and what it cost, and ends in one of two ways: the goal was reached (*saved*), or the
+//! run ended first (*lost*), for whatever reason.
 //!
 //! ```text
-//! setback ─► retry, switch, compact … ─► a whole reply, or the summary            saved
-//!            nudge, ask for its form  ─► an answer that is taken for one          saved
-//!            heed                     ─► no Stop hook objects                     saved
-//!            amend                    ─► the command passes                       saved
+//! setback ─► retry, switch, compact … ─► a complete reply, or the summary         saved
+//!            nudge, restructure       ─► an accepted answer                       saved
+//!            answer the objection     ─► no Stop hook objects                     saved
+//!            retry the requirement    ─► the command passes                       saved
 //!                                     └► the run ends                             lost
 //! ```
-//! A call has one recovery at a time: what goes wrong while one is under way joins it. So do the
-//! answer's form, its effort, what hooks say to it and its acceptance, each beside the calls that are made for it.
+//! A call has one recovery at a time: setbacks during it are added to it. The same holds for the
+//! schema, the token budget, the Stop hooks and the acceptance of an answer, each beside the calls
+//! that are made for it.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -23,49 +24,49 @@ use super::{
     Action, StopHookDecision, Event, ReplyDisposition, Moment, Money, RecoveryPlan, ReplyKind, StopReason, Transition,
 };
 
-/// How many recoveries are remembered in full: the latest.
+/// How many recoveries are kept in full: the latest.
 const MAX_RECORDS: usize = 100;
 
-/// The recoveries of a run: what is under way, what is over, and sums.
+/// The recoveries of a run: open ones, finished ones, and totals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryLog {
     totals: RecoveryTotals,
     open: Vec<OpenRecovery>,
     over: VecDeque<RecoveryRecord>,
-    /// When the pause at hand began, and whether it is for others.
+    /// When the current pause began, and whether it is for a shared rate limit.
     pausing: Option<(Moment, bool)>,
     /// When the last step was taken.
     now: Moment,
-    /// What the last call cost, until it shows what it was for.
+    /// The cost of the last call, until it is known which recovery it belongs to.
     bill: RecoveryBill,
 }
 
-/// Sums over everything, what is under way included.
+/// Totals over all recoveries, open ones included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryTotals {
     /// Requests to the model, failed ones included.
     pub requests: u32,
-    /// Failed calls that something was done about, by class.
+    /// Failed calls with a recovery plan, by class.
     pub retries_by_class: RecoveryCounts,
-    /// What was done about any setback, by name.
+    /// Recovery plans, by name.
     pub strategies: RecoveryCounts,
     /// Spent in pauses that are over.
     pub waited: Duration,
-    /// Pauses for a rate limit that other runs of this host had met.
+    /// Pauses for a rate limit that other runs on this host had met.
     pub shared_limit_waits: u32,
-    /// Of `waited`, what was spent in those.
+    /// The part of `waited` spent in those.
     pub shared_limit_waited: Duration,
     /// Probes for capacity that were sent. They are among the requests.
     pub probes: u32,
     /// What they cost.
     pub probes_cost: Money,
-    /// Summaries that took the place of an older part of the conversation.
+    /// Summaries that replaced an older part of the conversation.
     pub compactions: u32,
     /// Changes from one model to another because of a failure.
     pub fallbacks: u32,
     pub saved: u32,
     pub lost: u32,
-    /// Recoveries that are not remembered in full any more.
+    /// Recoveries that are no longer kept in full.
     pub forgotten: u32,
 }
 
@@ -75,11 +76,11 @@ struct RecoveryBill {
     tokens: u64,
 }
 
-/// A recovery that is under way.
+/// A recovery in progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct OpenRecovery {
     goal: RecoveryGoal,
-    /// When it began, or when this process took it up.
+    /// When it began, or when this process resumed it.
     since: Moment,
     /// What is known of it so far.
     record: RecoveryRecord,
@@ -90,19 +91,19 @@ impl RecoveryLog {
         &self.totals
     }
 
-    /// The latest recoveries that are over, oldest first.
+    /// The latest finished recoveries, oldest first.
     pub fn records(&self) -> impl ExactSizeIterator<Item = &RecoveryRecord> {
         self.over.iter()
     }
 
-    /// A call was paid for. To be told before the step that the call leads to.
+    /// Records the cost of a call. Called before the step that the call leads to.
     pub fn record_cost(&mut self, cost: Money, tokens: u64) {
         self.bill.cost += cost;
         self.bill.tokens = self.bill.tokens.saturating_add(tokens);
     }
 
-    /// Takes a step in. `turns` is how many replies entered the history, that of this step
-    /// included. Returns the recoveries that it ends.
+    /// Records a step. `turns` counts the replies in the history, that of this step included.
+    /// Returns the recoveries that it ends.
     pub fn observe(&mut self, step: &Transition, turns: u32) -> Vec<RecoveryRecord> {
         self.advance_clock(step);
         self.count(step);
@@ -112,7 +113,7 @@ impl RecoveryLog {
         }
         let kept = step.edit.reply == ReplyDisposition::Keep;
         if kept {
-            // It was wanted, unless it had to be made anew.
+            // The summary itself was wanted, unless an earlier request for it had failed.
             charge(self.open.iter_mut().rfind(|open| !open.goal.is_of_a_call()), bill);
         }
         if let Some(class) = setback(step) {
@@ -142,7 +143,8 @@ impl RecoveryLog {
         ended
     }
 
-    /// The run is over, whether or not a step said so. Returns the recoveries that this ends.
+    /// Records the end of the run, whether or not a step reported it. Returns the recoveries that
+    /// this ends.
     pub fn end(&mut self, at: Moment, reason: StopReason) -> Vec<RecoveryRecord> {
         self.now = at;
         self.stop_waiting();
@@ -150,7 +152,7 @@ impl RecoveryLog {
         self.close(lost, Some(reason))
     }
 
-    /// The same in a new process, in which time starts again. What was under way still is.
+    /// The log in a new process, in which time starts again. Open recoveries stay open.
     #[must_use]
     pub fn resumed(mut self) -> Self {
         self.stop_waiting();
@@ -188,13 +190,13 @@ impl RecoveryLog {
         let probing = u32::from(matches!(step.action, Action::Probe { .. }));
         totals.requests += probing + u32::from(matches!(step.action, Action::Ask(_)));
         totals.probes += probing;
-        // What was not sent was counted when it was to be made.
+        // A request that was not sent was counted when it was planned.
         let unsent = u32::from(step.event.says_unsent_probe());
         totals.probes -= unsent.min(totals.probes);
         let unsent = unsent + u32::from(matches!(step.event, Event::SharedLimitMet { .. }));
         totals.requests -= unsent.min(totals.requests);
         totals.compactions += u32::from(step.edit.reply == ReplyDisposition::Summary);
-        // Probes have a count of their own: not each that is due is sent.
+        // Probes have a count of their own: not every due probe is sent.
         let uncounted =
             |plan: &RecoveryPlan| matches!(plan, RecoveryPlan::Stop(_) | RecoveryPlan::Probe);
         let Some(plan) = step.plan.filter(|plan| !uncounted(plan)) else {
@@ -215,8 +217,7 @@ impl RecoveryLog {
         self.open.iter_mut().find(|open| open.goal.is_of_a_call())
     }
 
-    /// Something went wrong. If nothing can be done about it, and nothing was before, it is no
-    /// recovery.
+    /// Records a setback. Without a remedy, and without an open recovery, it is none.
     fn record_setback(&mut self, class: &'static str, step: &Transition, turns: u32) {
         let goal = RecoveryGoal::of(step);
         let of_a_call = goal.is_of_a_call();
@@ -234,7 +235,7 @@ impl RecoveryLog {
             }
         };
         let open = &mut self.open[at];
-        // A call counts when it is made, but one that began it all was made before.
+        // A call counts when it is made, but the one that began the recovery was made before.
         let judged = match (step.event, of_a_call) {
             (_, false) => true,
             (Event::Failed(_) | Event::Replied(_), true) => open.record.attempts == 0,
@@ -257,7 +258,7 @@ impl RecoveryLog {
     fn close(&mut self, ending: Vec<OpenRecovery>, lost_to: Option<StopReason>) -> Vec<RecoveryRecord> {
         let mut ended = Vec::with_capacity(ending.len());
         for OpenRecovery { goal, since, record: mut episode } in ending {
-            // The judgement that went well is the last one.
+            // The successful judgement is the last one.
             let judged = lost_to.is_none() && !goal.is_of_a_call();
             episode.attempts = episode.attempts.saturating_add(u32::from(judged));
             episode.took += since.until(self.now);
@@ -279,7 +280,7 @@ impl RecoveryLog {
 }
 
 impl OpenRecovery {
-    /// Whether a step brings what was wanted.
+    /// Whether a step reaches the goal.
     fn has_come(&self, step: &Transition) -> bool {
         let answered =
             matches!(step.event, Event::Replied(ReplyKind::Answer { .. } | ReplyKind::Early { .. }));

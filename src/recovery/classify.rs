@@ -1,9 +1,9 @@
-//! From what the wire showed to what it means.
+//! Classifies faults: from what the transport saw to what it means for recovery.
 
 use super::{ErrorClass, Failure, Fault, FaultKind, AvailableMitigations, Standing, Timer};
 
-/// Judges a fault. Total: every fault has exactly one meaning. How the endpoint stands is for the
-/// caller to add.
+/// Classifies a fault. Total: every fault has exactly one meaning. The caller adds the state of the
+/// endpoint.
 pub fn classify(fault: &Fault) -> Failure {
     let class = match &fault.kind {
         FaultKind::Refused { status, label, code, message } => {
@@ -34,8 +34,8 @@ pub fn classify(fault: &Fault) -> Failure {
     }
 }
 
-/// A name without what Amazon puts around it: `com.amazon.coral#ThrottlingException:http://...`.
-/// Its streams begin the same names with a small letter.
+/// Strips Amazon's decoration of a name: `com.amazon.coral#ThrottlingException:http://...`. Its
+/// streams begin the same names with a lower-case letter.
 fn strip_decoration(name: &str) -> String {
     let name = name.rsplit_once('#').map_or(name, |(_, name)| name);
     let name = name.split(':').next().unwrap_or_default().trim();
@@ -47,8 +47,8 @@ fn strip_decoration(name: &str) -> String {
     }
 }
 
-/// The error's own code outranks its type, its type the status (an error in the middle of a
-/// stream arrives with status 200), and wording comes last: it can change at any time.
+/// Classifies a refusal. The error's code outranks its type, and the type outranks the status (an
+/// error within a stream arrives with status 200). Wording comes last: it can change at any time.
 fn classify_refusal(status: u16, label: &str, code: &str, message: &str) -> ErrorClass {
     let class = classify_name(code)
         .or_else(|| classify_name(label))
@@ -56,13 +56,13 @@ fn classify_refusal(status: u16, label: &str, code: &str, message: &str) -> Erro
     refine_by_message(class, message)
 }
 
-/// What the words of some refusals add to their names.
+/// Refines a class by the wording of some refusals.
 fn refine_by_message(class: ErrorClass, message: &str) -> ErrorClass {
     let limited = class == ErrorClass::RateLimit;
     let barred = class == ErrorClass::AuthError;
     let unpaid = limited || barred || class == ErrorClass::InvalidRequest;
     if limited && message.contains("request too large for") {
-        // More than may be asked for in a minute: no wait makes it fit.
+        // More than the limit per minute: no wait makes the request fit.
         ErrorClass::PromptTooLong
     } else if unpaid && is_about_money(message) {
         ErrorClass::CreditBalanceLow
@@ -74,8 +74,8 @@ fn refine_by_message(class: ErrorClass, message: &str) -> ErrorClass {
     }
 }
 
-/// Names that mean one thing, wherever they stand: the API's own codes and types, and those of
-/// gateways and of servers that imitate it.
+/// Classifies by names that are unambiguous in any field: codes and types of the API, of gateways
+/// and of compatible servers.
 fn classify_name(name: &str) -> Option<ErrorClass> {
     by_name_of_the_api(name).or_else(|| by_name_of_a_cloud(name))
 }
@@ -106,7 +106,7 @@ fn by_name_of_the_api(name: &str) -> Option<ErrorClass> {
     })
 }
 
-/// Amazon's exceptions, Google's statuses and its reasons for them.
+/// Classifies Amazon's exceptions, and Google's statuses and reasons.
 fn by_name_of_a_cloud(name: &str) -> Option<ErrorClass> {
     Some(match name {
         "ThrottlingException"
@@ -140,8 +140,8 @@ fn by_name_of_a_cloud(name: &str) -> Option<ErrorClass> {
     })
 }
 
-/// What a type means when there is no status to go by. One that nobody knows came from a service
-/// that had accepted the request, so it says nothing against the request.
+/// Classifies an error type without a status. An unknown one came from a service that had accepted
+/// the request, so the request is not at fault.
 fn classify_stream_error(label: &str, message: &str) -> ErrorClass {
     let status = match label {
         "invalid_request_error" | "ValidationException" => 400,
@@ -162,10 +162,10 @@ fn classify_status(status: u16, label: &str, message: &str) -> ErrorClass {
         401 | 403 if message.contains("revoked") => ErrorClass::TokenRevoked,
         401 => ErrorClass::InvalidApiKey,
         402 => ErrorClass::CreditBalanceLow,
-        // A proxy's: its password is as wrong the next time.
+        // From a proxy: its password is as wrong the next time.
         403 | 407 => ErrorClass::AuthError,
         404 if message.contains("model") || is_about_the_model(message) => ErrorClass::InvalidModel,
-        // llama.cpp says the same of a path that it does not serve.
+        // llama.cpp sends the same type for a path that it does not serve.
         404 if label == "not_found_error" && message != "file not found" => {
             ErrorClass::InvalidModel
         }
@@ -180,10 +180,10 @@ fn classify_status(status: u16, label: &str, message: &str) -> ErrorClass {
     }
 }
 
-// --- the one place where wording decides: these have a single status for many meanings ---------
+// --- classes by wording: these have a single status for many meanings ------------------------
 
-/// A gateway's own failure, or the failure of the service behind it, of which it kept no more
-/// than the words. What is no passing trouble must not be repeated as if it were.
+/// Classifies a failure of a gateway, or of the service behind it, of which only the text is left.
+/// A permanent failure must not be retried as a passing one.
 fn classify_gateway_error(label: &str, message: &str) -> ErrorClass {
     match label {
         "authentication_error" => ErrorClass::InvalidApiKey,
@@ -214,8 +214,8 @@ fn classify_bad_request(message: &str) -> ErrorClass {
     }
 }
 
-// Bedrock, whose "too many tokens" are those of a minute and not those of a prompt; Vertex;
-// LiteLLM, when it quotes them.
+// Bedrock, whose "too many tokens" are those per minute and not those of a prompt; Vertex; LiteLLM,
+// when it quotes them.
 fn is_throttled(message: &str) -> bool {
     mentions(
         message,
@@ -258,7 +258,7 @@ fn is_too_long(message: &str) -> bool {
 }
 
 // The API, LiteLLM, OpenAI, OpenRouter, DeepSeek, xAI, Google. Not "check your plan and billing
-// details": that is said of a limit per minute, too.
+// details": a limit per minute is worded like that, too.
 fn is_about_money(message: &str) -> bool {
     mentions(
         message,
@@ -301,7 +301,7 @@ fn is_too_large_an_image(message: &str) -> bool {
 // The API, Bedrock, OpenAI.
 fn is_about_pairs(message: &str) -> bool {
     let both = message.contains("tool_use") && message.contains("tool_result");
-    // Where thinking has to stand is told by the tool calls around it.
+    // A message on the position of thinking may mention tool calls.
     (both && !message.contains("thinking"))
         || mentions(
             message,

@@ -1,15 +1,16 @@
-//! What keeps the conversation within the context window (SPEC 10).
+//! Keeps the conversation within the context window.
 
 use super::event::{CutKind, ReplyDisposition, CompactionTrigger, CallPurpose, ReplyKind, TokenEstimate};
 use super::machine::{StepOutcome, StepContext};
 use super::state::{Call, Compaction, Run};
 use super::{Budget, Limits, RecoveryPlan, AvailableMitigations, SetbackKind, StopReason};
 
-/// Compactions in a row that bring nothing, after which there is no point in another.
+/// Consecutive compactions without effect after which no further one is tried.
 pub(super) const USELESS_MAX: u8 = 2;
 
 impl Run {
-    /// Compacts what is about to fill the window, refuses what cannot fit, and asks the rest.
+    /// Compacts a conversation that is about to fill the window, refuses one that cannot fit, and
+    /// sends the rest.
     pub(super) fn preflight(self, weight: TokenEstimate, scene: StepContext<'_>) -> StepOutcome {
         if scene.is_late() {
             return self.stop(StopReason::Deadline);
@@ -30,7 +31,7 @@ impl Run {
         run.ask(CallPurpose::Reply, weight, scene)
     }
 
-    /// A compaction is measured once, by the first request that follows it.
+    /// Judges a compaction once, by the first request that follows it.
     fn judge_compaction(self, crowded: bool) -> Self {
         match self.compaction {
             Compaction::Idle | Compaction::Spent => self,
@@ -41,7 +42,7 @@ impl Run {
         }
     }
 
-    /// Whether to compact ahead of need. A call that has failed already is not the moment.
+    /// Whether to compact ahead of need. Not for a call that has failed already.
     fn may_compact(self, remedies: AvailableMitigations, limits: &Limits) -> bool {
         self.compaction == Compaction::Idle
             && self.failures == 0
@@ -50,25 +51,26 @@ impl Run {
             && self.budgets.spend(Budget::Compaction).is_some()
     }
 
-    /// Three failures in a row switch it off for the session.
+    /// Whether automatic compaction is on. Three failures in a row switch it off for the session.
     fn compacts_ahead(self, limits: &Limits) -> bool {
         limits.auto_compact && self.budgets.failed_compactions > 0
     }
 
-    /// Whether an overflow could still be mended. Then it is not prevented: it is what triggers
-    /// the mending.
+    /// Whether an overflow could still be recovered from. Then the request is sent all the same:
+    /// the overflow triggers the recovery.
     fn can_make_room(self, remedies: AvailableMitigations, limits: &Limits) -> bool {
         let drains = remedies.folds && self.budgets.spend(Budget::FoldCommit).is_some();
         let reacts = remedies.rounds && self.budgets.spend(Budget::ReactiveCompaction).is_some();
         self.compacts_ahead(limits) || drains || reacts
     }
 
-    /// Is about to ask for a summary.
+    /// Prepares a request for a summary.
     pub(super) fn compacting(self, scene: StepContext<'_>) -> Self {
         Self { budgets: self.budgets.renewed_by_compacting(&scene.limits.budgets), ..self }
     }
 
-    /// A summary that was cut is one all the same: what must survive does not depend on it.
+    /// Takes a reply for the summary. A truncated summary counts: what must survive does not depend
+    /// on it.
     pub(super) fn hear_summary(
         self,
         occasion: CompactionTrigger,
@@ -91,7 +93,7 @@ impl Run {
         }
     }
 
-    /// No summary came, or none can be paid for.
+    /// Handles a summary that did not come, or that cannot be paid for.
     pub(super) fn without_summary(self, occasion: CompactionTrigger, scene: StepContext<'_>) -> StepOutcome {
         let (run, chosen) = self.choose_plan(SetbackKind::NoSummary(occasion), scene);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
@@ -102,7 +104,7 @@ impl Run {
         outcome.by(chosen)
     }
 
-    /// Goes on without the summary that did not come.
+    /// Continues without the summary that did not come.
     pub(super) fn skip_compaction(self) -> Self {
         Self { compaction: Compaction::Spent, failures: 0, ..self }
     }

@@ -1,4 +1,4 @@
-//! The recovery table: which setback earns which cure, in the order they are tried.
+//! The recovery table: the plans for each setback, in the order in which they are tried.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use super::{
     CallPurpose, FailureStage, RecoveryPlan, RetryHint, Run, SetbackKind, QuerySource, StopReason,
 };
 
-/// Picks the first cure that can be paid for.
+/// Picks the first plan that can be paid for.
 ///
-/// `run` has already counted this setback. The end of every list is an end of the run.
+/// `run` has already counted this setback. Every list ends with an end of the run.
 pub fn plan(setback: SetbackKind, run: &Run, at: Moment, limits: &Limits) -> RecoveryPlan {
     use RecoveryPlan as P;
 
@@ -39,7 +39,7 @@ pub fn plan(setback: SetbackKind, run: &Run, at: Moment, limits: &Limits) -> Rec
         SetbackKind::Unmet => (&[P::RetryRequirement], StopReason::RequirementFailed),
         SetbackKind::Objected => (&[P::RetryStopHook], StopReason::StopHookBlocked),
         SetbackKind::Unreported => (&[P::Report], StopReason::BackgroundPending),
-        // Without a way to make use of an answer there is no reason to ask.
+        // Without a budget for early returns, a probe's answer would be useless.
         SetbackKind::ProbeDue if run.budgets.early_returns > 0 => {
             (&[P::Probe, P::WaitForCapacity], StopReason::InternalError)
         }
@@ -50,18 +50,18 @@ pub fn plan(setback: SetbackKind, run: &Run, at: Moment, limits: &Limits) -> Rec
     affordable.unwrap_or(P::Stop(end))
 }
 
-/// A reply that never became complete is not what the Messages API promises.
+/// The Messages API does not allow a reply that never becomes complete.
 const INCOMPLETE: StopReason = StopReason::ModelError(ErrorClass::BadResponse);
 
 fn can_pay(run: &Run, cure: RecoveryPlan) -> bool {
     cure.price().is_none_or(|price| run.budgets.spend(price).is_some())
 }
 
-/// A finished answer is not put at risk for more effort: whoever is about to be told to wrap up,
-/// or that this was the last reply, is done.
+/// Whether the model may be nudged to more effort. A finished answer is not put at risk for it when
+/// the model is about to be told to wrap up, or gave its last reply.
 fn has_room_for_effort(run: &Run, at: Moment, limits: &Limits) -> bool {
     let late = limits.deadline.is_some_and(|deadline| at >= deadline);
-    // Whoever is asked for more may answer in words, which costs a try at the schema.
+    // The reply to a nudge may be plain text, which costs a schema try.
     let may_fail = limits.structured && run.budgets.schema_tries == 0;
     !late
         && !may_fail
@@ -75,7 +75,7 @@ fn plan_for_failure(failure: Failure, run: &Run, at: Moment, limits: &Limits) ->
         can_pay(run, cure) && !(cure.repeats() && failure.retry_hint == Some(RetryHint::Stop))
     };
     let shortage = matches!(failure.class, ErrorClass::RateLimit | ErrorClass::ServerOverload);
-    // What fast mode ran out of, normal speed may have.
+    // Normal speed may have the capacity that fast mode lacks.
     let slower = shortage.then(|| plan_normal_speed(failure, distance, run, limits)).flatten();
     let elsewhere = switch_back(failure, run);
     let first = slower.or(elsewhere).or(retry_implausible_overflow(failure, distance)).filter(payable);
@@ -88,7 +88,7 @@ fn plan_for_failure(failure: Failure, run: &Run, at: Moment, limits: &Limits) ->
     }
     let cures = plans_for_class(failure, run, limits).into_iter().flatten();
     let cures = with_odd_retry(cures.collect(), failure).into_iter().filter(payable);
-    // Whatever asks the same model, or refreshes a key for it, keeps to its word.
+    // Plans that ask the same model, or refresh a key for it, respect its retry-after.
     let may_wait = |cure: &RecoveryPlan| *cure != RecoveryPlan::SwitchModel;
     let waits_only = cures.clone().any(|cure| may_wait(&cure));
     let reachable = |cure: &RecoveryPlan| distance == RetryDistance::Near || !may_wait(cure);
@@ -100,7 +100,7 @@ fn plan_for_failure(failure: Failure, run: &Run, at: Moment, limits: &Limits) ->
 }
 
 /// Normal speed instead of fast mode, unless the wait is so short that the prompt cache outlives
-/// it (SPEC 8). Whoever hands out credentials knows nothing of speeds.
+/// it. Not for a credential refresh, which has no speed.
 fn plan_normal_speed(
     failure: Failure,
     distance: RetryDistance,
@@ -120,20 +120,19 @@ fn plan_normal_speed(
     }
 }
 
-/// The preferred model was only tried again. When the service still fails it, the one that works
-/// takes over at once.
+/// Switches back at once when the preferred model, which was only tried again, still fails.
 fn switch_back(failure: Failure, run: &Run) -> Option<RecoveryPlan> {
     (run.fallback_from.is_some() && !failure.is_request_failure()).then_some(RecoveryPlan::SwitchModel)
 }
 
-/// A small request that is called too long is sent once more, before anything is taken out of it:
-/// some gateways say so of requests that they lost, or count the tokens of another one.
+/// Repeats a small request that was refused as too long, before anything is removed from it: some
+/// gateways report this for requests that they lost, or count the tokens of another one.
 fn retry_implausible_overflow(failure: Failure, distance: RetryDistance) -> Option<RecoveryPlan> {
     let too_long = failure.class == ErrorClass::PromptTooLong && failure.contradicted;
     (too_long && distance == RetryDistance::Near).then_some(RecoveryPlan::RetryOverflow)
 }
 
-/// The cures for each class, best first.
+/// The plans for each class, best first.
 fn plans_for_class(failure: Failure, run: &Run, limits: &Limits) -> [Option<RecoveryPlan>; 4] {
     use ErrorClass as C;
     use RecoveryPlan as P;
@@ -144,8 +143,8 @@ fn plans_for_class(failure: Failure, run: &Run, limits: &Limits) -> [Option<Reco
     let for_all = counted_unless(limits.persistence == Persistence::All);
     let for_capacity = counted_unless(limits.persistence != Persistence::Off);
     let sit_out = within_overload_limit(run, limits).and(for_capacity);
-    // The server's word overrides the class, but not who pays or who asks: its `true` comes with
-    // limits that last for hours, and to crowds.
+    // The server's retry hint overrides the class, but not the account kind or the query source:
+    // its `true` also comes with limits that last for hours, and to many clients at once.
     let if_told_to = if failure.retry_hint == Some(RetryHint::Retry) { retry } else { None };
     let switch = switch(run, limits);
     let switch_away = switch.filter(|_| limits.next_has_other_endpoint(run.model_index));
@@ -180,24 +179,24 @@ fn plans_for_class(failure: Failure, run: &Run, limits: &Limits) -> [Option<Reco
         },
         C::InvalidModel => [if_told_to, switch, None, None],
         C::InvalidApiKey | C::TokenRevoked => [refresh, if_told_to, switch_away, None],
-        // A credential that may not use one model may use another.
+        // Another model may accept the same credential.
         C::AuthError => [if_told_to, switch, None, None],
         C::CreditBalanceLow | C::SslCertError => [switch_away, None, None, None],
         C::PromptTooLong => [lower, drain, compact, if_told_to],
         C::RequestTooLarge => [strip, drain, compact, if_told_to],
-        // Services name one of them at a time: the others are taken out as blocks.
+        // Services name one oversized document at a time: the others are removed as blocks.
         C::PdfTooLarge | C::ImageTooLarge => [strip, strip.and(heal), if_told_to, None],
         C::ToolUseMismatch | C::InvalidRequest => [heal, unthinking, if_told_to, None],
         C::Unknown => [if_told_to, None, None, None],
-        // Told by us, not by a server.
+        // Classes made by outlast, not by a server.
         C::Aborted | C::Refusal | C::EmptyResponse | C::Repeated529 | C::QuotaExhausted => {
             [None; 4]
         }
     }
 }
 
-/// Adds one more attempt where a proven endpoint refuses in an odd way: after what mends the
-/// request or the credential, and before the model is changed.
+/// Adds one more attempt where a proven endpoint refuses in an odd way: after plans that repair the
+/// request or the credential, and before a model switch.
 fn with_odd_retry(mut cures: Vec<RecoveryPlan>, failure: Failure) -> Vec<RecoveryPlan> {
     if failure.is_odd_refusal() && failure.retry_hint.is_none() {
         let switch = cures.iter().position(|cure| *cure == RecoveryPlan::SwitchModel);
@@ -206,13 +205,14 @@ fn with_odd_retry(mut cures: Vec<RecoveryPlan>, failure: Failure) -> Vec<Recover
     cures
 }
 
-/// A kept-alive connection that died before a byte of answer came says nothing of the service.
+/// Retries at once after a kept-alive connection died before any byte of the answer: that says
+/// nothing about the service.
 fn retry_stale_connection(failure: Failure) -> Option<RecoveryPlan> {
     let stale = failure.stage == FailureStage::StaleConnection;
     stale.then_some(RecoveryPlan::RetryAtOnce { tokens: retry_cost(failure.class) })
 }
 
-/// A summarising request that was refused: less of it, or none at all if it can wait.
+/// Plans for a refused summarising request: a smaller one, or none if it can wait.
 fn plans_for_summary(failure: Failure, occasion: CompactionTrigger) -> [Option<RecoveryPlan>; 4] {
     let lower = failure.class == ErrorClass::PromptTooLong && failure.mitigations.output;
     let trim = failure.is_overflow() && failure.mitigations.rounds;
@@ -225,8 +225,8 @@ fn plans_for_summary(failure: Failure, occasion: CompactionTrigger) -> [Option<R
     ]
 }
 
-/// The next model, if there is one. One at the same address mends nothing while a credential is
-/// being fetched.
+/// The next model, if there is one. While a credential is being fetched, a model at the same
+/// endpoint does not help.
 fn switch(run: &Run, limits: &Limits) -> Option<RecoveryPlan> {
     let next = run.model_index < limits.budgets.switches;
     let helps = !is_refreshing(run) || limits.next_has_other_endpoint(run.model_index);
@@ -237,7 +237,7 @@ fn is_refreshing(run: &Run) -> bool {
     matches!(run.phase, Phase::Calling(Call::Refresh(_)))
 }
 
-/// Why the call at hand asks for a summary, if it does.
+/// Why the current call asks for a summary, if it does.
 fn summarising(run: &Run) -> Option<CompactionTrigger> {
     match run.phase {
         Phase::Calling(call) => match call.purpose() {
@@ -256,15 +256,14 @@ fn summarising(run: &Run) -> Option<CompactionTrigger> {
     }
 }
 
-/// `Some` while the run may still sit overloads out. Those who wait without a count do not count
-/// these either.
+/// `Some` while the run may wait out further overloads. Persistent mode does not count them.
 fn within_overload_limit(run: &Run, limits: &Limits) -> Option<()> {
     let given_up = limits.persistence == Persistence::Off
         && limits.overload_limit.is_some_and(|limit| run.overloads >= limit);
     if given_up { None } else { Some(()) }
 }
 
-/// What a retry takes from the bucket (SPEC 4): a timeout has already cost more than most.
+/// The retry cost, in bucket tokens: a timeout has already cost more than most failures.
 pub(super) fn retry_cost(class: ErrorClass) -> u16 {
     if matches!(class, ErrorClass::ApiTimeout | ErrorClass::StreamStalled) { 10 } else { 5 }
 }
@@ -276,14 +275,14 @@ fn price_of_retry(class: ErrorClass, run: &Run, limits: &Limits) -> u16 {
     if empty && limits.persistence != Persistence::Off { 0 } else { toll }
 }
 
-/// How far away the moment is at which the server wants us back.
+/// How far away the server's retry-after is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum RetryDistance {
-    /// We may wait for it.
+    /// Within the allowed wait.
     Near,
-    /// Within our patience, but not within the run.
+    /// Within the allowed wait, but past the deadline of the run.
     PastDeadline,
-    /// Beyond our patience.
+    /// Beyond the allowed wait.
     TooFar,
 }
 
@@ -298,7 +297,7 @@ pub(super) fn distance(failure: Failure, at: Moment, limits: &Limits) -> RetryDi
     }
 }
 
-/// What to call the end. A second overload in a row is no accident.
+/// The stop reason for a failure. Repeated overloads have a class of their own.
 fn stop_reason(failure: Failure, run: &Run) -> StopReason {
     if failure.class == ErrorClass::ServerOverload && run.overloads > 1 {
         return StopReason::ModelError(ErrorClass::Repeated529);

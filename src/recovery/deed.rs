@@ -1,13 +1,13 @@
-//! A tool call as the loop detector sees it: marks in place of words.
+//! Tool calls as the loop detector sees them: fingerprints instead of text.
 
 use serde::{Deserialize, Serialize};
 
-/// Stands for some bytes: the same for the same bytes, in every process and version.
+/// A fingerprint of bytes: the same for the same bytes, in every process and version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Fingerprint(u64);
 
 impl Fingerprint {
-    /// The mark of several pieces. Where one ends and the next begins matters.
+    /// The fingerprint of several pieces. Their boundaries matter.
     pub fn of(pieces: &[&[u8]]) -> Self {
         let mut hash = FNV_BASIS;
         for piece in pieces {
@@ -37,25 +37,25 @@ pub struct ToolCallRecord {
     pub(super) effect: CallEffect,
 }
 
-/// What a call was. When several fit, the last one does.
+/// The effect of a call. When several fit, the last one applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallEffect {
     /// It may have changed something.
     Changed,
-    /// It changes nothing, or nothing but the agent's own notes.
+    /// It changes nothing, except perhaps the agent's own notes.
     ReadOnly,
-    /// It wrote a file. `now` stands for all that is in it since.
+    /// It wrote a file. `now` is the fingerprint of the new content.
     Edited { file: Fingerprint, now: Fingerprint },
-    /// It came to an error.
+    /// It returned an error.
     Failed,
     /// It was a declared wait or poll, failed or not: see [`is_wait`].
     Waited,
 }
 
 impl ToolCallRecord {
-    /// `arguments` without what is only for people to read, such as a command's description.
-    /// How long something took does not tell one failure from another.
+    /// `arguments` without prose for people, such as a command's description. Durations are removed
+    /// from failures, so that two failures that differ only in them are equal.
     pub fn new(tool: &str, arguments: &[u8], result: &[u8], effect: CallEffect) -> Self {
         let result = match effect {
             CallEffect::Failed => Fingerprint::of(&[&without_durations(result)]),
@@ -98,8 +98,8 @@ fn without_durations(text: &[u8]) -> Vec<u8> {
 const TIME_UNITS: [&[u8]; 10] =
     [b"ns", b"us", b"ms", b"s", b"sec", b"secs", b"second", b"seconds", b"min", b"minutes"];
 
-/// Whether a call says of itself that it waits: a tool made for that, or a command that sleeps,
-/// waits or watches.
+/// Whether a call is a declared wait: a tool made for that, or a command that sleeps, waits or
+/// watches.
 pub fn is_wait(tool: &str, command: Option<&str>) -> bool {
     let name = tool.to_ascii_lowercase();
     let words = name.split(|one: char| !one.is_ascii_alphanumeric());
@@ -113,7 +113,7 @@ const WAITING_TOOLS: [&str; 4] = ["bashoutput", "taskoutput", "agentoutput", "mo
 /// Whether one simple command waits.
 fn is_waiting_command(command: &str) -> bool {
     let mut words = command.split_whitespace().skip_while(|word| {
-        // What stands before a command's own name.
+        // Words that can stand before the name of a command.
         ["do", "then", "else", "time", "exec", "sudo", "nohup", "{"].contains(word)
             || word.contains('=')
     });
@@ -121,7 +121,7 @@ fn is_waiting_command(command: &str) -> bool {
     if ["sleep", "wait", "until", "watch", "inotifywait"].contains(&program) {
         return true;
     }
-    // Those whose words are what they look for or print.
+    // Commands whose arguments are patterns or text to print.
     let quotes = ["grep", "rg", "ag", "echo", "printf", "cat", "sed", "awk", "git", "find", "ls"];
     let waiting = ["wait", "watch", "--wait", "--watch", "wait-for"];
     !quotes.contains(&program) && words.any(|word| waiting.contains(&word))

@@ -1,4 +1,4 @@
-//! One recovery from its first setback to its end, as results and journals tell it.
+//! Recovery records: one recovery from its first setback to its end, for results and journals.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::{StopHookDecision, Event, Money, Probed, RecoveryPlan, ReplyKind, Transition};
 
-/// A recovery that is over. All of a call's troubles are one, until a whole reply comes.
+/// A finished recovery. All setbacks of a call belong to one, until a whole reply comes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecoveryRecord {
     /// What went wrong first: an error class, or the name of another setback.
@@ -18,12 +18,12 @@ pub struct RecoveryRecord {
     pub strategy: String,
     /// Everything that was tried.
     pub strategies: RecoveryCounts,
-    /// Why the loop went round, when the last strategies have such a name (SPEC 1).
+    /// Why the loop continued, when the last strategies have such a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transition: Option<String>,
     /// The turn in which it began.
     pub turn: u32,
-    /// Requests made for the call, the first one included; of an answer or a command that must be
+    /// Requests made for the call, the first one included; for an answer or a command that must be
     /// accepted, how often it was judged.
     pub attempts: u32,
     /// Spent in pauses.
@@ -32,13 +32,13 @@ pub struct RecoveryRecord {
     /// From the first setback to the end.
     #[serde(rename = "took_ms", with = "millis")]
     pub took: Duration,
-    /// Input and output of what was paid for beside the reply that was wanted.
+    /// Input and output tokens of what was paid for beside the wanted reply.
     pub tokens: u64,
     /// What that cost, in pico-dollars. No call is charged to two recoveries.
     pub cost: Money,
-    /// Whether what was wanted came.
+    /// Whether the goal was reached.
     pub saved: bool,
-    /// How the run ended instead.
+    /// The stop reason of the run, if it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost_to: Option<String>,
 }
@@ -96,7 +96,7 @@ mod millis {
     }
 }
 
-/// What a recovery is to bring.
+/// The goal of a recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecoveryGoal {
     /// Room in the window, ahead of need.
@@ -114,7 +114,7 @@ pub(super) enum RecoveryGoal {
 }
 
 impl RecoveryGoal {
-    /// Whether one call is to bring it, and not a turn or several.
+    /// Whether one call can reach it, rather than one or several turns.
     pub(super) fn is_of_a_call(self) -> bool {
         match self {
             Self::Summary | Self::Reply => true,
@@ -122,7 +122,7 @@ impl RecoveryGoal {
         }
     }
 
-    /// What the setback of a step concerns.
+    /// The goal that the setback of a step concerns.
     pub(super) fn of(step: &Transition) -> Self {
         match (step.plan, step.event) {
             (Some(RecoveryPlan::Compact), _) => Self::Summary,
@@ -158,12 +158,12 @@ impl RecoveryGoal {
     }
 }
 
-/// What went wrong in a step for which a cure was looked for.
+/// The name of the setback that a step planned a recovery for.
 pub(super) fn setback(step: &Transition) -> Option<&'static str> {
     let plan = step.plan?;
     match step.event {
         Event::Failed(failure) => Some(failure.class.name()),
-        // Most probes change nothing: what went wrong was counted when the wait began.
+        // Most probes change nothing: their failure was counted when the wait began.
         Event::Probed(Probed::Failed(failure)) if plan != RecoveryPlan::ReturnEarly => {
             Some(failure.class.name())
         }

@@ -1,11 +1,12 @@
-//! The words between the machine and the shell around it.
+//! Events and actions: the interface between the state machine and the shell that performs its
+//! actions.
 
 use serde::{Deserialize, Serialize};
 
 use super::state::{Phase, Run};
 use super::{Failure, Interrupt, Limits, Moment, Money, LoopStatus, RecoveryPlan, AvailableMitigations, StopReason};
 
-/// What happened.
+/// An event that the shell reports to the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
@@ -13,46 +14,46 @@ pub enum Event {
     Estimated(TokenEstimate),
     Replied(ReplyKind),
     Failed(Failure),
-    /// The request was not sent: other runs of this host know that the service would refuse it
-    /// before then.
+    /// The request was not sent: other runs on this host know that the service would refuse it
+    /// before `until`.
     SharedLimitMet {
         until: Moment,
     },
-    /// Every tool call has its result; whether they lead anywhere, the loop detector says.
+    /// Every tool call has its result; the loop detector reports whether they lead anywhere.
     ToolsDone(LoopStatus),
     /// The same, and among them was the structured output that was asked for.
     Delivered,
-    /// Delivered as well, while background work is under way or ended unknown to the model.
+    /// The same, while background work is under way or ended unknown to the model.
     DeliveredEarly,
     /// The same, but the structured output did not fit its schema.
     SchemaMismatch,
-    /// Background work was waited for.
+    /// The wait for background work has ended.
     BackgroundWaited(WorkStatus),
     /// The command of `--require` has ended.
     Checked {
         passed: bool,
     },
-    /// The hooks of Stop were heard.
+    /// The Stop hooks have decided.
     Consulted(StopHookDecision),
-    /// A hook said, before a request or around a tool, that the run should stop.
+    /// A hook wants the run to stop, before a request or around a tool.
     HookStopped,
-    /// A hook does not want the summary to be asked for that was about to be.
+    /// A hook prevents the summary that was about to be requested.
     SummaryPrevented,
-    /// A tool call was denied, and that is to end the run. Every call has its result.
+    /// A tool call was denied, and the run ends because of it. Every call has its result.
     Denied,
     Refreshed,
     WaitEnded,
     /// A probe has ended.
     Probed(Probed),
     Interrupted(Interrupt),
-    /// Something was cut because the deadline passed.
+    /// Work was cancelled because the deadline passed.
     DeadlinePassed,
-    /// The shell broke a rule of its own, or panicked.
+    /// The shell broke an invariant, or panicked.
     InternalError,
 }
 
 impl Event {
-    /// Whether a probe was to be sent, and was not.
+    /// Whether a planned probe was not sent.
     pub(super) fn says_unsent_probe(self) -> bool {
         match self {
             Self::Probed(probed) => match probed {
@@ -92,13 +93,13 @@ pub enum Probed {
     /// The service answered it.
     Answered,
     Failed(Failure),
-    /// It was not sent: the probe of another run on this host was answered. Those that waited
-    /// return one by one, and this one's turn is then.
+    /// It was not sent: the probe of another run on this host was answered. Waiting runs return one
+    /// by one; this one may return at `turn`.
     AnsweredElsewhere {
         turn: Moment,
     },
-    /// It was not sent: another run on this host probes, or has just done so in vain. What came of
-    /// it is known then.
+    /// It was not sent: another run on this host is probing, or has just failed to. Its result is
+    /// known at `until`.
     Deferred {
         until: Moment,
     },
@@ -106,7 +107,7 @@ pub enum Probed {
     Unaffordable,
 }
 
-/// What the next call would weigh: in money at worst, in the context window about.
+/// The estimate of the next request: worst-case cost, and approximate size in the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TokenEstimate {
     /// The most that the input can cost.
@@ -119,7 +120,7 @@ pub struct TokenEstimate {
     pub ceiling: u32,
     /// The request's size as estimated, in tokens; rather too high than too low.
     pub size: u32,
-    /// Of it, what every request has: the system prompt and the tools.
+    /// The part of it that every request has: the system prompt and the tools.
     pub fixed: u32,
     /// The model's context window as far as it is known, in tokens.
     pub window: u32,
@@ -156,41 +157,41 @@ impl TokenEstimate {
         u32::try_from(self.affordable()).unwrap_or(u32::MAX).min(wanted)
     }
 
-    /// What the same call weighs once it was made with an output cap of `cap` tokens and has
-    /// cost as much as it can.
+    /// The estimate for the same call after it was made with an output cap of `cap` tokens at its
+    /// worst-case cost.
     pub(super) fn after_call(self, cap: u32) -> Self {
         let cost = self.input + self.token * u64::from(cap);
         Self { left: self.left.map(|left| left.minus(cost)), ..self }
     }
 }
 
-/// How background work stands.
+/// The status of background work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkStatus {
-    /// None is under way, and the model knows what came of all of it.
+    /// None is running, and the model knows the results of all of it.
     Over,
     /// Some has ended, and the model does not know.
     Unreported,
-    /// The wait is over, and the work is not.
+    /// The wait has ended and some is still running.
     StillRunning,
 }
 
-/// What the hooks of Stop say to a model that is done (SPEC 14).
+/// The decision of the Stop hooks about a model that is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopHookDecision {
-    /// Nothing stands against it.
+    /// No hook objects.
     Pass,
     /// The model is to go on.
     Block,
-    /// The same, in the words of the last time, and no tool was called since.
+    /// The same objection in the same words, with no tool call since.
     BlockAgain,
-    /// The run is to end, done or not.
+    /// The run has to end, done or not.
     Halt,
 }
 
-/// What the model said, as far as it matters here.
+/// The kind of the model's reply, as far as the machine depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplyKind {
@@ -207,10 +208,10 @@ pub enum ReplyKind {
     },
     /// The output limit was reached.
     CutShort(CutKind),
-    /// Text that does not count as an answer, because nothing says that it is whole.
+    /// Text that does not count as an answer, because nothing shows that it is complete.
     Incomplete(Incomplete),
     Refusal,
-    /// Nothing, or only thinking.
+    /// No content, or only thinking.
     Empty,
     /// `pause_turn`.
     Paused,
@@ -220,17 +221,17 @@ pub enum ReplyKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Incomplete {
-    /// It ended as one that calls a tool, and no call came.
+    /// It ended with a stop reason for tool calls, but has none.
     MissingCall,
     /// A content filter stopped it.
     Filtered,
-    /// The service says that it broke off.
+    /// The service reports that it broke off.
     BrokenOff,
     /// The stop reason has no meaning in the Messages API.
     UnknownReason,
 }
 
-/// What is left of a reply that hit the output limit.
+/// The usable part of a reply that hit the output limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CutKind {
@@ -242,12 +243,12 @@ pub enum CutKind {
     Thinking,
 }
 
-/// What to do next. The shell performs it and reports back with one event.
+/// The next action. The shell performs it and reports back with one event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[must_use = "an action that is not performed stalls the run"]
 pub enum Action {
-    /// Work out what the next request can cost and how much of the window it fills.
+    /// Estimate what the next request can cost and how much of the window it fills.
     Estimate {
         model_index: u8,
         purpose: CallPurpose,
@@ -257,7 +258,7 @@ pub enum Action {
     Ask(ModelCall),
     Refresh,
     RunTools,
-    /// Hear the hooks of Stop.
+    /// Run the Stop hooks.
     RunStopHooks,
     /// Run the command of `--require`.
     RunRequirement,
@@ -268,20 +269,20 @@ pub enum Action {
     Wait {
         until: Moment,
     },
-    /// Send the smallest request that proves capacity.
+    /// Send the smallest request that shows whether there is capacity.
     Probe {
         rung: u8,
     },
     Finish(StopReason),
 }
 
-/// What the model is asked for.
+/// The purpose of a call to the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallPurpose {
-    /// To go on with the conversation.
+    /// To continue the conversation.
     Reply,
-    /// To sum up the older part of the conversation, which the summary then replaces.
+    /// To summarise the older part of the conversation, which the summary then replaces.
     Summary(CompactionTrigger),
 }
 
@@ -289,9 +290,9 @@ pub enum CallPurpose {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CompactionTrigger {
-    /// It is about to fill the window. It can wait, if it must.
+    /// It is about to fill the window. The compaction can wait if necessary.
     Threshold,
-    /// It did not fit any more. There is no other way.
+    /// It did not fit any more. Nothing else helps.
     Overflow,
 }
 
@@ -299,7 +300,7 @@ pub enum CompactionTrigger {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ModelCall {
     pub purpose: CallPurpose,
-    /// Which model of the chain.
+    /// The index of the model in the chain.
     pub rung: u8,
     /// Output cap, in tokens.
     pub cap: u32,
@@ -309,7 +310,7 @@ pub struct ModelCall {
     pub attempt: u8,
     /// Whether fast mode is asked for.
     pub fast: bool,
-    /// Whether it may be [held](Event::Held). Not when others were waited for in vain.
+    /// Whether it may be [held](Event::Held). Not once such a wait has reached its limit.
     #[serde(default)]
     pub may_wait_for_shared_limit: bool,
 }
@@ -325,38 +326,38 @@ pub enum ReplyMode {
 #[serde(rename_all = "snake_case")]
 pub enum ConnectionChoice {
     Pooled,
-    /// Not one that was kept alive.
+    /// A new connection instead of a kept-alive one.
     Fresh,
 }
 
-/// What a step does to the conversation. Applied before the action is performed.
+/// The change of the conversation by a step. Applied before the action is performed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct HistoryEdit {
     pub reply: ReplyDisposition,
     pub trim: Option<Trim>,
-    /// What answers the event.
+    /// The reply to the event.
     pub say: Option<Nudge>,
-    /// What the model should know besides before it takes its turn.
+    /// A further notice to the model before its turn.
     pub notice: Option<Nudge>,
 }
 
-/// What is taken out of the conversation so that it fits, or is accepted.
+/// Content that is removed from the conversation so that it fits, or is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trim {
-    /// All staged folds are committed.
+    /// Commits all staged folds.
     Folds,
-    /// The oldest rounds are left out of the summarising request.
+    /// Leaves the oldest rounds out of the summarising request.
     OldestRounds,
-    /// Media that are too large are replaced by a text.
+    /// Replaces media that are too large by a text.
     Media,
-    /// The block that was refused is repaired.
+    /// Repairs the block that was refused.
     Block,
-    /// Thinking is not asked for any more.
+    /// Stops asking for thinking.
     ThinkingParameter,
 }
 
-/// What becomes of the reply that just came.
+/// What happens to the last reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplyDisposition {
@@ -365,21 +366,20 @@ pub enum ReplyDisposition {
     Absent,
     /// It enters the history.
     Keep,
-    /// It leaves no trace.
+    /// It is discarded.
     Drop,
     /// It replaces the older part of the history.
     Summary,
 }
 
-/// Something the model is told, beyond what the user and the tools say. The words are in
-/// `nudges.rs`.
+/// A message to the model from outlast itself. The texts are in `nudges.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Nudge {
     Continue(CutKind),
-    /// As [`Nudge::Continue`], when one reply is left to do it in.
+    /// Like [`Nudge::Continue`], when one reply is left.
     ContinueLast,
-    /// The reply before does not count.
+    /// The reply before was incomplete and does not count.
     Complete(Incomplete),
     MoreEffort,
     WrapUp,
@@ -388,22 +388,22 @@ pub enum Nudge {
     StepBack,
     /// The answer is wanted as structured output.
     UseStructuredOutput,
-    /// The command of `--require` did not pass. Its output follows these words.
+    /// The command of `--require` did not pass. Its output follows this text.
     Unmet,
-    /// The same again, with more than one check left.
+    /// The command failed again, with more than one check left.
     UnmetAgain,
-    /// The same with one check left.
+    /// The command failed again, with one check left.
     UnmetLast,
-    /// A Stop hook objects. Its words follow these.
+    /// A Stop hook objects. Its message follows this text.
     StopHookObjection,
-    /// Background work has ended. What came of it follows these words.
+    /// Background work has ended. Its results follow this text.
     WorkEnded,
-    /// The model is done and background work is not. What is running follows these words.
+    /// The model is done and background work is not. The list of commands follows this text.
     StillRunning,
 }
 
-/// The record of one step. The journal stores it and the reporter shows it; neither needs to be
-/// told anything else.
+/// The record of one step. The journal stores it and the reporter shows it; neither needs anything
+/// else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transition {
     pub at: Moment,
@@ -414,7 +414,7 @@ pub struct Transition {
     pub action: Action,
 }
 
-/// The shell reported something that the run was not waiting for.
+/// An event that the current phase of the run does not accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("event {event:?} does not fit phase {phase:?}")]
 pub struct InvalidEvent {

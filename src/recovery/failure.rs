@@ -1,4 +1,4 @@
-//! What a failed call means, in the only words recovery needs.
+//! Classified failures of model calls, with everything that the recovery table needs.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,31 +7,31 @@ use serde::{Deserialize, Serialize};
 
 use super::{ConnectionChoice, ErrorBody};
 
-/// A failed call, already judged.
+/// A classified failure of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Failure {
     pub class: ErrorClass,
-    /// When the server asked us to come back.
+    /// When the server allows the next attempt.
     pub retry_after: Option<RetryAfter>,
-    /// `x-should-retry`: the server's own verdict, which overrides the class.
+    /// `x-should-retry`: the server's own retry hint, which overrides the class.
     pub retry_hint: Option<RetryHint>,
     pub stage: FailureStage,
-    /// What the conversation offers against it.
+    /// The mitigations that the conversation offers.
     pub mitigations: AvailableMitigations,
-    /// The service says that this account gets no fast mode.
+    /// Whether the service denies fast mode to this account.
     pub fast_denied: bool,
-    /// Whose words a refusal is in.
+    /// Whether the body of a refusal is an error of the API.
     #[serde(default)]
     pub body: ErrorBody,
-    /// Whether the endpoint has answered well before.
+    /// Whether the endpoint has given a good answer before.
     #[serde(default)]
     pub standing: Standing,
-    /// The service calls a request too long that is far smaller than the window.
+    /// Whether the service refuses a request as too long that is far smaller than the window.
     #[serde(default)]
     pub contradicted: bool,
 }
 
-/// What is known of an endpoint from the answers that this process had from it.
+/// The state of an endpoint, judged by the answers that this process had from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
@@ -42,14 +42,14 @@ pub enum Standing {
     Proven,
 }
 
-/// What could still be taken out of the conversation, so that a request would be another one.
-/// The machine knows no conversation: whoever reports a failure looks.
+/// What could still be removed from the conversation, so that the request would be another one. The
+/// machine does not know the conversation: the shell fills this in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[expect(clippy::struct_excessive_bools, reason = "each is there or not, whatever the others")]
+#[expect(clippy::struct_excessive_bools, reason = "independent mitigations")]
 pub struct AvailableMitigations {
-    /// Old tool traffic that is staged to be folded.
+    /// Old tool results that are staged to be folded.
     pub folds: bool,
-    /// An older part that a summary could replace; of a summarising request, rounds that it could
+    /// An older part that a summary could replace; for a summarising request, rounds that it could
     /// do without.
     pub rounds: bool,
     /// Images or documents.
@@ -74,14 +74,14 @@ impl AvailableMitigations {
     };
 }
 
-/// How long the server asked us to stay away.
+/// How long the server asked to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RetryAfter {
     pub wait: Duration,
     pub source: RetryAfterSource,
 }
 
-/// Where a [`Wish`] was read.
+/// Where a [`Wish`] was read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RetryAfterSource {
@@ -91,7 +91,7 @@ pub enum RetryAfterSource {
     Reset,
 }
 
-/// The server's `x-should-retry`.
+/// The server's `x-should-retry` hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RetryHint {
@@ -99,15 +99,15 @@ pub enum RetryHint {
     Stop,
 }
 
-/// How far a failed call got.
+/// The stage at which a call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureStage {
-    /// The request never left, or nothing is known.
+    /// The request was never sent, or the stage is unknown.
     Unsent,
-    /// A kept-alive connection died under the request before a byte of answer came.
+    /// A kept-alive connection died before any byte of the answer.
     StaleConnection,
-    /// A connection made for this request died before a byte of answer came.
+    /// A new connection died before any byte of the answer.
     FreshConnection,
     /// The server answered with a status.
     Status,
@@ -118,7 +118,7 @@ pub enum FailureStage {
 }
 
 impl Failure {
-    /// A refusal of this class, of which nothing else is known.
+    /// A failure of this class, with nothing else known.
     pub fn of(class: ErrorClass) -> Self {
         Self {
             class,
@@ -133,8 +133,8 @@ impl Failure {
         }
     }
 
-    /// Whether an endpoint that has answered well refuses in words that are not the API's: then
-    /// something else on the way may have answered, and the refusal may pass.
+    /// Whether a proven endpoint refuses in a form that is not the API's: then an intermediary may
+    /// have answered, and the refusal may pass.
     pub(super) fn is_odd_refusal(self) -> bool {
         let is_final = match self.class {
             ErrorClass::InvalidApiKey
@@ -149,7 +149,7 @@ impl Failure {
             | ErrorClass::ToolUseMismatch
             | ErrorClass::InvalidRequest
             | ErrorClass::Unknown => true,
-            // These have retries of their own, or none by rule, or are no refusals.
+            // These have retries of their own, or none by rule, or are not refusals.
             ErrorClass::RateLimit
             | ErrorClass::ServerOverload
             | ErrorClass::Repeated529
@@ -167,8 +167,8 @@ impl Failure {
         is_final && (self.standing, self.body) == (Standing::Proven, ErrorBody::Foreign)
     }
 
-    /// The failure of a call that was made over `connection`, without what cannot be: a wish for
-    /// no time at all, and a fresh connection that went stale.
+    /// The failure of a call over `connection`, without contradictions: a retry-after of zero, and
+    /// a new connection that was stale.
     pub(super) fn normalized_for(self, connection: ConnectionChoice) -> Self {
         let wish = self.retry_after.filter(|wish| !wish.wait.is_zero());
         let reach = match (self.stage, connection) {
@@ -178,7 +178,7 @@ impl Failure {
         Self { retry_after: wish, stage: reach, ..self }
     }
 
-    /// Whether the way to the service failed, and not the service.
+    /// Whether the connection failed, and not the service.
     pub(super) fn is_connection_failure(self) -> bool {
         match self.class {
             ErrorClass::ApiTimeout | ErrorClass::StreamStalled | ErrorClass::BadResponse => true,
@@ -214,7 +214,7 @@ impl Failure {
         matches!(self.class, ErrorClass::PromptTooLong | ErrorClass::RequestTooLarge)
     }
 
-    /// Whether this request failed, and not the service: another request may well pass.
+    /// Whether this request failed, and not the service: another request may succeed.
     pub(super) fn is_request_failure(self) -> bool {
         match self.class {
             ErrorClass::PromptTooLong
@@ -245,7 +245,7 @@ impl Failure {
         }
     }
 
-    /// Whether streaming itself looks like what failed: it began and broke, however far it came.
+    /// Whether streaming itself may be the cause: the stream began and broke, however far it came.
     pub(super) fn is_broken_stream(self) -> bool {
         self.is_connection_failure() && self.has_streamed()
     }
@@ -260,8 +260,8 @@ impl Failure {
         }
     }
 
-    /// Whether the next attempt must not reuse a pooled connection. Nothing is known of one that
-    /// fell silent, so it counts as dead.
+    /// Whether the next attempt must not reuse a pooled connection. The state of a silent one is
+    /// unknown, so it counts as dead.
     pub(super) fn suspects_connection(self) -> bool {
         match self.stage {
             FailureStage::StaleConnection | FailureStage::FreshConnection | FailureStage::Stream | FailureStage::Block => true,
@@ -270,14 +270,14 @@ impl Failure {
     }
 }
 
-/// Every way a call can fail (SPEC 5). Adding one breaks the build until
-/// [`plan`](super::plan()) answers for it.
+/// Every way a call can fail. A new class breaks the build until [`plan`](super::plan()) handles
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorClass {
-    /// We were told to stop.
+    /// The run was told to stop.
     Aborted,
-    /// No answer within a timer that covers connecting, the first byte or the whole call.
+    /// A timer for connecting, the first byte or the whole call ran out.
     ApiTimeout,
     /// A stream fell silent, or brought nothing but pings.
     StreamStalled,
@@ -285,11 +285,11 @@ pub enum ErrorClass {
     ConnectionError,
     /// The server's certificate was not accepted.
     SslCertError,
-    /// 429: we asked too often.
+    /// 429: too many requests.
     RateLimit,
-    /// 529: the service has no room for anyone.
+    /// 529: the service has no capacity.
     ServerOverload,
-    /// 529 to the end of the ladder.
+    /// 529 until the retries ran out.
     Repeated529,
     /// 5xx, 408, 409: the service broke.
     ServerError,
@@ -312,11 +312,11 @@ pub enum ErrorClass {
     /// The request is wrong and will stay wrong.
     InvalidRequest,
     Refusal,
-    /// A 200 whose content made no sense.
+    /// A 200 whose content could not be parsed.
     BadResponse,
-    /// A 200 that ended by itself and said nothing.
+    /// A 200 that ended normally without content.
     EmptyResponse,
-    /// A rate limit that will not reset soon enough to wait for.
+    /// A rate limit that resets too late to wait for.
     QuotaExhausted,
     Unknown,
 }

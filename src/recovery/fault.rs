@@ -1,5 +1,5 @@
-//! Facts about a failed call, as the transport saw them. No judgement: that is
-//! [`classify`](super::classify())'s.
+//! Faults: raw facts about a failed call, as the transport saw them.
+//! [`classify`](super::classify()) judges them.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use super::{FailureStage, RetryHint, RetryAfter};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     pub kind: FaultKind,
-    /// Whose words a refusal is in.
+    /// Whether the body of a refusal is an error of the API.
     #[serde(default)]
     pub body: ErrorBody,
     pub stage: FailureStage,
@@ -28,9 +28,9 @@ pub enum ErrorBody {
     /// There was no refusal.
     #[default]
     None,
-    /// It reads as an error object, of the service or of a gateway that speaks its language.
+    /// An error object, of the service or of a compatible gateway.
     Api,
-    /// It does not: a page, plain text, nothing. Something else on the way may have answered.
+    /// Not an error object: a page, plain text, nothing. An intermediary may have answered.
     Foreign,
 }
 
@@ -47,23 +47,23 @@ pub enum FaultKind {
         code: String,
         message: String,
     },
-    /// One of our own timers ran out.
+    /// One of outlast's own timers ran out.
     Timeout { timer: Timer },
-    /// The connection never came up, or died.
+    /// The connection was not established, or died.
     Connection { detail: String },
     /// The certificate was not accepted.
     Certificate { detail: String },
     /// The stream ended, cleanly or not, before its last event.
     TornStream { detail: String },
-    /// A success status with content that does not parse: bad JSON, an unknown shape.
+    /// A success status with content that does not parse: bad JSON, an unknown structure.
     InvalidContent { detail: String },
-    /// A success status with an HTML page: something else answered in place of the service.
+    /// A success status with an HTML page: an intermediary answered instead of the service.
     HtmlPage { detail: String },
-    /// A request that could not be built or sent at all: a broken rule of ours.
+    /// A request that could not be built or sent at all: a bug of outlast.
     Unsendable { detail: String },
 }
 
-/// Our timers, by the name that settings, events and doctor use.
+/// The timers, by the names that settings, events and doctor use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Timer {
@@ -93,7 +93,7 @@ impl Timer {
 }
 
 impl Fault {
-    /// A fault about which nothing but its kind and reach is known.
+    /// A fault of which only the kind and the stage are known.
     pub fn new(kind: FaultKind, stage: FailureStage) -> Self {
         let body = match kind {
             FaultKind::Refused { .. } => ErrorBody::Api,
@@ -109,7 +109,7 @@ impl Fault {
         Self { kind, body, stage, retry_after: None, retry_hint: None, request_id, overage_disabled }
     }
 
-    /// The HTTP status, if the service gave one that says failure.
+    /// The HTTP status, if the service sent an error status.
     pub fn status(&self) -> Option<u16> {
         match &self.kind {
             FaultKind::Refused { status, .. } if *status != 200 => Some(*status),
@@ -124,7 +124,7 @@ impl Fault {
         }
     }
 
-    /// The timer of ours that ran out, if one did.
+    /// The timer that ran out, if one did.
     pub fn timer(&self) -> Option<Timer> {
         match self.kind {
             FaultKind::Timeout { timer } => Some(timer),
@@ -138,7 +138,7 @@ impl Fault {
         }
     }
 
-    /// What was said or seen, in the words of whoever said it.
+    /// The message of the service, or a description of what was seen.
     pub fn detail(&self) -> &str {
         match &self.kind {
             FaultKind::Refused { message, .. } => message,

@@ -1,4 +1,4 @@
-//! The rules of a run.
+//! The limits of a run.
 
 use std::time::Duration;
 
@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 
 use super::{Budgets, Backoff, Moment, LoopLimits};
 
-/// The rules of a run: fixed at the start, written to the journal, never consulted from the
-/// environment again. Defaults are SPEC's; every one can be set.
+/// The rules of a run: fixed at the start, written to the journal, never read from the environment
+/// again. Every one can be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a rule of its own")]
+#[expect(clippy::struct_excessive_bools, reason = "independent rules")]
 pub struct Limits {
-    /// What the run starts with, and what renewals renew to.
+    /// The initial budgets, and the amounts that renewals restore.
     pub budgets: Budgets,
     pub backoff: Backoff,
-    /// The ladder's cap while waiting for capacity without a count.
+    /// The longest back-off in an uncounted wait for capacity.
     pub longest_capacity_wait: Duration,
-    /// How often the service is probed in such a wait; `None`: not at all.
+    /// The interval of probes in such a wait; `None`: no probes.
     #[serde(default = "probe_interval")]
     pub probe_interval: Option<Duration>,
-    /// A server that asks for more than this is not waited for.
+    /// The longest retry-after that is waited for.
     pub max_retry_wait: Duration,
     /// The longest silence allowed while waiting.
     pub heartbeat: Duration,
@@ -33,9 +33,9 @@ pub struct Limits {
     pub overloads_per_switch: u8,
     /// `overloadLimit`: consecutive overloads before the run gives up, when set.
     pub overload_limit: Option<u8>,
-    /// Broken streams in a row before asking without streaming.
+    /// Consecutive broken streams before a request without streaming.
     pub torn_streams_per_whole: u8,
-    /// For how many turns after that one there is no streaming either.
+    /// The number of further turns without streaming after that one.
     #[serde(default = "ten_turns")]
     pub whole_turns: u8,
     pub caps: OutputCaps,
@@ -43,16 +43,16 @@ pub struct Limits {
     pub effort: Option<u32>,
     /// Whether a conversation is compacted before it fills the window.
     pub auto_compact: bool,
-    /// What stays free of the window, in tokens, beside the output reserved.
+    /// Free room in the window, in tokens, beside the output reserved.
     pub headroom: u32,
-    /// The part of the window, in thousandths, at which it is compacted instead.
+    /// The part of the window, in thousandths, at which to compact instead.
     pub compact_at: Option<u16>,
     /// Fast mode and its patience, when it was asked for.
     pub fast: Option<FastMode>,
     /// `--fallback-return`: how long after a switch the preferred model is tried again.
     pub fallback_return: Option<Duration>,
-    /// Bit `n`: model `n + 1` of the chain lives somewhere else than model `n`, so that what is
-    /// wrong with the one's address or credential says nothing about the other.
+    /// Bit `n`: model `n + 1` of the chain has another endpoint than model `n`, so that a problem
+    /// with the address or credential of the one says nothing about the other.
     pub endpoint_changes: u32,
     /// `--require`: whether a command decides that the work is done.
     pub requirement: bool,
@@ -61,7 +61,7 @@ pub struct Limits {
     pub stop_hooks: bool,
     /// `--json-schema`: whether the answer must be structured.
     pub structured: bool,
-    /// Where repetition becomes a loop.
+    /// The thresholds of the loop detector.
     #[serde(default)]
     pub loops: LoopLimits,
     /// How long background work is waited for once the model is done.
@@ -72,23 +72,23 @@ pub struct Limits {
 /// Together with the jitter of a return, which is a tenth of it, this is below 30 s.
 const PROBE_INTERVAL: Duration = Duration::from_secs(25);
 
-/// What a session has that was begun before there were probes for capacity.
+/// Default for sessions from versions without capacity probes.
 #[expect(clippy::unnecessary_wraps, reason = "it is what the field holds")]
 fn probe_interval() -> Option<Duration> {
     Some(PROBE_INTERVAL)
 }
 
-/// The bounds of one wait for background work (SPEC 16).
+/// The bounds of one wait for background work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkWait {
     pub most: Duration,
-    /// After so long without news the model is told, once, what it is that the run waits for: a
-    /// server that it forgot never ends.
+    /// The time without news after which the model is told, once, what the run waits for: a
+    /// forgotten server never ends.
     pub quiet: Duration,
 }
 
 impl WorkWait {
-    /// A wait of at most `most`. A quarter of it may pass in silence, but no more than half a
+    /// A wait of at most `most`. A quarter of it may pass without news, but no more than half a
     /// minute.
     pub fn of(most: Duration) -> Self {
         Self { most, quiet: (most / 4).min(Duration::from_secs(30)) }
@@ -101,14 +101,14 @@ impl Default for WorkWait {
     }
 }
 
-/// How fast mode meets a shortage (SPEC 8).
+/// How fast mode handles a shortage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FastMode {
-    /// A server that asks for less is waited for: the prompt cache outlives it.
+    /// The longest retry-after that is waited out in fast mode: the prompt cache outlives it.
     pub patience: Duration,
-    /// The shortest spell at normal speed.
+    /// The shortest period at normal speed.
     pub cool_down: Duration,
-    /// The spell when the server does not say how long.
+    /// The period when the server does not name one.
     pub unknown: Duration,
 }
 
@@ -123,10 +123,10 @@ impl Default for FastMode {
 }
 
 impl Limits {
-    /// From how many tokens on a conversation is compacted: at the window minus the output
-    /// reserved for a first reply, minus some headroom (SPEC 10). A small window is half used at
-    /// least; one that is smaller than the headroom, by half of what the `fixed` part leaves, which
-    /// no compaction makes smaller. All in tokens; `ceiling` is the model's own output limit.
+    /// The number of tokens from which on a conversation is compacted: the window minus the output
+    /// reserved for a first reply, minus some headroom. For a small window, at least half of it; if
+    /// it is smaller than the headroom, half of what the `fixed` part leaves, which no compaction
+    /// reduces. All in tokens; `ceiling` is the model's own output limit.
     pub fn crowded_from(&self, window: u32, ceiling: u32, fixed: u32) -> u32 {
         if let Some(per_mille) = self.compact_at {
             let part = u64::from(window) * u64::from(per_mille) / 1_000;
@@ -138,12 +138,12 @@ impl Limits {
         window.saturating_sub(reserved).max(half)
     }
 
-    /// Whether models `a` and `b` of the chain are asked at the same place.
+    /// Whether models `a` and `b` of the chain share an endpoint.
     pub(super) fn share_endpoint(&self, a: u8, b: u8) -> bool {
         !(a.min(b)..a.max(b)).any(|rung| self.next_has_other_endpoint(rung))
     }
 
-    /// Whether the model after `rung` lives somewhere else.
+    /// Whether the model after `rung` has another endpoint.
     pub(super) fn next_has_other_endpoint(&self, rung: u8) -> bool {
         self.endpoint_changes.checked_shr(rung.into()).unwrap_or(0) & 1 == 1
     }
@@ -153,20 +153,20 @@ fn ten_turns() -> u8 {
     10
 }
 
-/// Output caps, in tokens (SPEC 9, 17).
+/// Output caps, in tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputCaps {
     pub first: u32,
     pub escalated: u32,
-    /// The most that fits the time-out of a call without streaming.
+    /// The largest cap that fits the timeout of a call without streaming.
     pub whole: u32,
-    /// A call that money allows fewer than this is not made.
+    /// The smallest affordable cap with which a call is still made.
     pub floor: u32,
     /// For a summary of the conversation.
     pub summary: u32,
 }
 
-/// Which failures are waited out without a count (SPEC 4, persistent mode).
+/// Which failures are waited out without a count (persistent mode).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Persistence {
@@ -178,7 +178,7 @@ pub enum Persistence {
 }
 
 impl Persistence {
-    /// The default of [`Limits::max_retry_wait`]: those who wait without a count wait longer.
+    /// The default of [`Limits::max_retry_wait`]: longer in persistent mode.
     pub fn max_retry_wait(self) -> Duration {
         match self {
             Self::Off => Duration::from_mins(10),
@@ -187,7 +187,7 @@ impl Persistence {
     }
 }
 
-/// Who pays, which decides whether a 429 is worth another try.
+/// The kind of account, which decides whether to retry after a 429.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AccountKind {
@@ -197,12 +197,12 @@ pub enum AccountKind {
     Subscription,
 }
 
-/// Who asks, which decides whether an overload is worth another try.
+/// The source of the query, which decides whether to retry after an overload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QuerySource {
     Foreground,
-    /// Nobody waits for the result: in a capacity cascade each retry multiplies load.
+    /// No user waits for the result: in a capacity cascade each retry multiplies load.
     Background,
 }
 

@@ -1,4 +1,4 @@
-//! One event in, one transition out.
+//! The state machine: one event in, one transition out.
 
 use super::context::USELESS_MAX;
 use super::event::{
@@ -9,13 +9,13 @@ use super::probing::CapacityWait;
 use super::state::{Call, Cap, Compaction, Fast, Pause, Phase, Run};
 use super::{Budget, Limits, Moment, Nudge, LoopStatus, RecoveryPlan, SetbackKind, StopReason, plan};
 
-/// Where the failure count stops mattering: the ladder has long reached its cap.
+/// Upper bound of the failure count: the back-off has long reached its cap.
 pub(super) const FAILURES_MAX: u8 = 30;
 
-/// A nudge that brings fewer output tokens than this was in vain (SPEC 17).
+/// A nudge that brings fewer output tokens than this counts as useless.
 const NUDGE_WORTH: u32 = 500;
 
-/// When a step happens and under which rules.
+/// The time of a step, and the limits that apply to it.
 #[derive(Clone, Copy)]
 pub(super) struct StepContext<'a> {
     pub(super) at: Moment,
@@ -133,9 +133,9 @@ impl Run {
         Ok(Transition { at, event, plan, edit, next, action })
     }
 
-    // --- the way to the next call ---------------------------------------------------------
+    // --- towards the next call -------------------------------------------------------------------
 
-    /// A process begins: the call it starts with has failed nobody yet.
+    /// Starts in a new process: the first call has not failed in it yet.
     fn begin_in_new_process(self, scene: StepContext<'_>) -> Self {
         let budgets = self.budgets.renewed_by_beginning(&scene.limits.budgets);
         Self { budgets, failures: 0, overloads: 0, torn_streams: 0, unstreamed_turns: 0, ..self }
@@ -152,7 +152,7 @@ impl Run {
         if returns { outcome.by(RecoveryPlan::ReturnToPreferredModel) } else { outcome }
     }
 
-    /// Starts a turn: the run begins, the tools are done, or more is wanted.
+    /// Starts a turn: at the start of the run, after tools, or when more is required.
     pub(super) fn next_turn(self, scene: StepContext<'_>) -> StepOutcome {
         match self.afford_reply(scene) {
             Err(reason) => self.stop(reason),
@@ -173,7 +173,7 @@ impl Run {
         Ok(Self { budgets, unstreamed_turns: self.unstreamed_turns.saturating_sub(1), ..self })
     }
 
-    /// What the model should know before it takes this turn.
+    /// The notice for the model before this turn.
     fn notice(self, scene: StepContext<'_>) -> (Self, Option<Nudge>) {
         if self.is_last_reply() {
             (self, Some(Nudge::LastTurn))
@@ -206,7 +206,7 @@ impl Run {
         }
         let caps = &scene.limits.caps;
         let whole = self.avoids_streaming(scene.limits);
-        // The size is an estimate, so what the window seems to refuse may still fit.
+        // The size is an estimate, so a request that seems too large may still fit.
         let room = weight.room().max(caps.floor);
         let most = weight.ceiling.min(if whole { caps.whole } else { u32::MAX }).min(room).max(1);
         let wanted = match (purpose, self.cap) {
@@ -233,7 +233,7 @@ impl Run {
         Self { may_escalate, ..self }.enter(calling).doing(Action::Ask(ask))
     }
 
-    /// A summary that can wait is not what the last money is for.
+    /// Handles a call that cannot be paid for. A summary that can wait must not use the last money.
     fn cannot_afford(self, purpose: CallPurpose, scene: StepContext<'_>) -> StepOutcome {
         match purpose {
             CallPurpose::Summary(CompactionTrigger::Threshold) => {
@@ -245,7 +245,7 @@ impl Run {
         }
     }
 
-    /// Makes a call as soon as the server allows it, and no sooner than `earliest`.
+    /// Schedules a call as soon as the server allows it, but not before `earliest`.
     pub(super) fn call_from(
         self,
         earliest: Moment,
@@ -263,15 +263,15 @@ impl Run {
         self.enter(Phase::Pausing { until, why, then: call, probe_at: None }).wait(until, scene)
     }
 
-    /// Waits in steps no longer than a heartbeat, so that silence never looks like death to
-    /// whoever watches the run.
+    /// Waits in steps no longer than a heartbeat, so that the observer never mistakes silence for a
+    /// hang.
     pub(super) fn wait(self, until: Moment, scene: StepContext<'_>) -> StepOutcome {
         self.doing(Action::Wait { until: until.min(scene.at.after(scene.limits.heartbeat)) })
     }
 
-    // --- small things ---------------------------------------------------------------------
+    // --- helpers ---------------------------------------------------------------------------------
 
-    /// Chooses a cure and pays for it.
+    /// Chooses a recovery plan and pays for it.
     pub(super) fn choose_plan(self, setback: SetbackKind, scene: StepContext<'_>) -> (Self, RecoveryPlan) {
         let chosen = plan(setback, &self, scene.at, scene.limits);
         let budgets = chosen.price().and_then(|price| self.budgets.spend(price));
@@ -285,18 +285,19 @@ impl Run {
         Self { budgets, failures: 0, fallback_from: None, ..self.record_service_reached(scene) }
     }
 
-    /// The way to the service works. An answer that did not stream says nothing of streams.
+    /// Records that the service was reached. An answer without streaming says nothing about
+    /// streams.
     pub(super) fn record_service_reached(self, scene: StepContext<'_>) -> Self {
         let torn = if self.avoids_streaming(scene.limits) { self.torn_streams } else { 0 };
         Self { overloads: 0, torn_streams: torn, connection: ConnectionChoice::Pooled, ..self }
     }
 
-    /// The reply ended as replies should.
+    /// Records that the reply ended normally.
     pub(super) fn record_reply_ended(self, scene: StepContext<'_>) -> Self {
         Self { budgets: self.budgets.renewed_by_turn(&scene.limits.budgets), ..self }
     }
 
-    /// Counts output tokens towards the token budget. Enough of them show that nudging helps.
+    /// Counts output tokens towards the token budget. Enough of them show that nudges help.
     pub(super) fn count_output_tokens(self, tokens: u32, scene: StepContext<'_>) -> Self {
         if self.effort_left == 0 {
             return self;
@@ -310,12 +311,12 @@ impl Run {
         Self { budgets: run.budgets.renewed_by_effort(&scene.limits.budgets), ..run }
     }
 
-    /// Whether compaction has stopped helping: the end of it.
+    /// Whether compaction has stopped helping and is off.
     pub fn gave_up_compacting(self) -> bool {
         self.useless_compactions >= USELESS_MAX && self.phase == Phase::Stopped(StopReason::PromptTooLong)
     }
 
-    /// Whether the turn at hand does without streaming.
+    /// Whether the current turn does without streaming.
     pub(super) fn avoids_streaming(self, limits: &Limits) -> bool {
         self.unstreamed_turns > 0 || limits.torn_streams_per_whole == 0
     }
@@ -325,7 +326,7 @@ impl Run {
         self.budgets.turns == Some(0)
     }
 
-    /// Whether it is time to bring the work to an end.
+    /// Whether it is time to wrap up.
     pub(super) fn should_wrap_up(self, at: Moment, limits: &Limits) -> bool {
         self.wrapping_up || limits.wrap_up.is_some_and(|moment| at >= moment)
     }
@@ -348,12 +349,12 @@ impl StepOutcome {
         Self { edit: HistoryEdit { reply, ..self.edit }, ..self }
     }
 
-    /// Takes something out of the conversation.
+    /// Removes something from the conversation.
     pub(super) fn trimming(self, trim: Trim) -> Self {
         Self { edit: HistoryEdit { trim: Some(trim), ..self.edit }, ..self }
     }
 
-    /// Adds a message for the model, if it is asked at all.
+    /// Adds a message for the model, for its next request.
     pub(super) fn saying(self, nudge: Nudge) -> Self {
         let say = matches!(self.action, Action::Estimate { .. }).then_some(nudge);
         Self { edit: HistoryEdit { say, ..self.edit }, ..self }
@@ -364,7 +365,7 @@ impl StepOutcome {
         Self { edit: HistoryEdit { notice, ..self.edit }, ..self }
     }
 
-    /// Lets a wait be interrupted by probes, from `probe_at` on.
+    /// Schedules probes during a wait, from `probe_at` on.
     pub(super) fn probing_from(self, probe_at: Option<Moment>, scene: StepContext<'_>) -> Self {
         let Phase::Pausing { until, why, then, .. } = self.run.phase else { return self };
         let wait = CapacityWait { until, why, then };
@@ -372,8 +373,8 @@ impl StepOutcome {
         Self { plan, edit, ..run.wait_with_probes(wait, probe_at, scene) }
     }
 
-    /// Names the cure that led here. One that could not be carried out any more, for want of
-    /// time or turns, was not the cure.
+    /// Records the plan that led here. A plan that could not be carried out, for lack of time or
+    /// turns, is not recorded.
     pub(super) fn by(self, plan: RecoveryPlan) -> Self {
         let plan = match self.action {
             Action::Finish(reason) => RecoveryPlan::Stop(reason),

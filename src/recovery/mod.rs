@@ -1,4 +1,4 @@
-//! Decides what to do next when a model call succeeds, fails, or says nothing.
+//! Decides what to do next when a model call succeeds, fails, or returns nothing.
 //!
 //! Nothing in here performs I/O, reads a clock, or draws a random number. Time arrives as a
 //! [`Moment`] with every event; jitter is derived from a seed kept in the run. The same events

@@ -1,4 +1,4 @@
-//! The run's own time.
+//! Time relative to the start of the run.
 
 use std::time::Duration;
 
@@ -22,15 +22,14 @@ impl Moment {
         self.0
     }
 
-    /// The moment `duration` later, rounded up so that no wait is cut short, stopping at the end
-    /// of time.
+    /// The moment `duration` later, rounded up so that no wait is too short, and saturating.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         let millis = u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
         Self(self.0.saturating_add(millis))
     }
 
-    /// The last moment that is earlier.
+    /// The moment one millisecond earlier, or zero.
     pub(super) fn just_before(self) -> Self {
         Self(self.0.saturating_sub(1))
     }

@@ -1,4 +1,4 @@
-//! Money, and the one ledger it is kept in.
+//! Money amounts and the ledger.
 //!
 //! Amounts are whole pico-dollars: a token priced at $3 per million costs exactly 3,000,000 of
 //! them, so nothing is ever rounded on its way through the ledger.
@@ -95,7 +95,7 @@ impl fmt::Display for Money {
     }
 }
 
-/// What has been spent and what is spoken for (SPEC 17): reserve before a call, settle after it.
+/// The amounts that were spent and reserved: reserve before a call, settle after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
     ceiling: Option<Money>,
@@ -116,19 +116,19 @@ impl Ledger {
         Self { ceiling, ..Self::default() }
     }
 
-    /// A ledger that goes on from what an earlier process of the same run spent.
+    /// A ledger that continues from what an earlier process of the same run spent.
     #[must_use]
     pub fn with_spent(self, spent: Money) -> Self {
         Self { spent: self.spent + spent, ..self }
     }
 
-    /// The same for what is an upper bound.
+    /// A ledger that continues from an earlier upper bound.
     #[must_use]
     pub fn with_unsettled(self, amount: Money) -> Self {
         Self { unsettled: self.unsettled + amount, ..self.with_spent(amount) }
     }
 
-    /// What may still be promised; `None` when there is no ceiling.
+    /// What may still be reserved; `None` when there is no ceiling.
     pub fn left(&self) -> Option<Money> {
         self.ceiling.map(|ceiling| ceiling.minus(self.spent + self.reserved))
     }
@@ -142,7 +142,7 @@ impl Ledger {
         Some(Reservation(amount))
     }
 
-    /// Replaces a reservation by what the call really cost.
+    /// Replaces a reservation by the real cost of the call.
     #[expect(
         clippy::needless_pass_by_value,
         reason = "a reservation ends here, so that it cannot be settled twice"
@@ -152,7 +152,7 @@ impl Ledger {
         self.spent += cost;
     }
 
-    /// Charges the most that a settled call may have cost beyond what is certain.
+    /// Charges the most that a settled call may have cost beyond the certain amount.
     pub fn charge_uncounted(&mut self, amount: Money) {
         *self = self.with_unsettled(amount);
     }

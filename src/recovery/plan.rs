@@ -1,27 +1,27 @@
-//! Setbacks, and what can be done about them.
+//! Setbacks, and the recovery plans for them.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Budget, Failure, CompactionTrigger, StopReason};
 
-/// Something that keeps a run from simply going on.
+/// Something that keeps a run from simply continuing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SetbackKind {
     /// A call failed.
     Failed(Failure),
     /// The reply hit the output limit.
     CutShort,
-    /// The reply said nothing.
+    /// The reply had no content.
     Empty,
-    /// Nothing says that the reply is whole.
+    /// The reply may be incomplete.
     Incomplete,
-    /// The service paused a long turn and waits to be asked again.
+    /// The service paused a long turn and expects a request to resume it.
     Paused,
-    /// The model ended below the token budget.
+    /// The model stopped below the token budget.
     Idle,
     /// The conversation is about to fill the context window.
     Crowded,
-    /// A summary was asked for, and the reply was none.
+    /// A summary was requested, and the reply was not one.
     NoSummary(CompactionTrigger),
     /// The answer was text, or did not fit the schema that was asked for.
     Unstructured,
@@ -29,27 +29,27 @@ pub enum SetbackKind {
     Unmet,
     /// A Stop hook objects.
     Objected,
-    /// The model is done and does not know how background work stands.
+    /// The model is done and does not know the status of background work.
     Unreported,
-    /// The service is out, and it is time to probe it.
+    /// The service has no capacity, and a probe is due.
     ProbeDue,
-    /// A probe was answered while real requests are still to be held back.
+    /// A probe was answered during the back-off.
     CapacityBack,
 }
 
-/// What to do about a setback.
+/// The plan for a setback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecoveryPlan {
     /// Send the same request again at once: only a kept-alive connection had died.
     RetryAtOnce { tokens: u16 },
     /// Send the same request again after a pause. It takes no tokens when the bucket is empty and
-    /// the pause is as long as pauses get (persistent mode).
+    /// the pause has its maximum length (persistent mode).
     Retry { tokens: u16 },
-    /// Ask again after a pause although the service refused: it has answered well before, and this
+    /// Ask again after a pause despite a refusal: the endpoint has answered before, and this
     /// refusal is odd.
     RetryOddRefusal,
-    /// Wait for room, at no cost but time.
+    /// Wait for capacity, at no cost but time.
     WaitForCapacity,
     /// Ask the next model of the chain.
     SwitchModel,
@@ -59,19 +59,19 @@ pub enum RecoveryPlan {
     Escalate,
     /// Keep the truncated reply and ask the model to go on.
     Continue,
-    /// Drop the reply that said nothing and ask again after a pause.
+    /// Drop the reply without content and ask again after a pause.
     AskAgain,
-    /// Drop the reply that was not complete and ask again after a pause.
+    /// Drop the incomplete reply and ask again after a pause.
     RetryIncomplete,
-    /// Keep the reply that was not complete and tell the model what is missing.
+    /// Keep the incomplete reply and tell the model what is missing.
     RequestCompletion,
     /// Keep the paused reply and ask again.
     Resume,
     /// Ask the model to put more effort in.
     Nudge,
-    /// Have the older part of the conversation summed up, ahead of need.
+    /// Have the older part of the conversation summarised, ahead of need.
     Compact,
-    /// Go on without the summary that did not come.
+    /// Continue without the summary that did not come.
     SkipCompaction,
     /// Commit all staged folds and ask again.
     CommitFolds,
@@ -87,32 +87,32 @@ pub enum RecoveryPlan {
     RepairBlock,
     /// Ask again without thinking.
     DropThinking,
-    /// Send the request again that was called too long although it is small.
+    /// Repeat the small request that was refused as too long.
     RetryOverflow,
-    /// Go on at normal speed for a while.
+    /// Continue at normal speed for a while.
     CoolDown,
-    /// Go on at normal speed for good.
+    /// Continue at normal speed for good.
     DisableFastMode,
     /// Ask the preferred model again.
     ReturnToPreferredModel,
-    /// Ask for the answer in the form that its schema wants.
+    /// Ask for the answer in the form that its schema requires.
     Restructure,
     /// Tell the model that its work is not accepted yet.
     RetryRequirement,
-    /// Tell the model what a Stop hook has against its end.
+    /// Tell the model what a Stop hook objects to.
     RetryStopHook,
-    /// Tell the model how background work stands.
+    /// Tell the model the status of background work.
     Report,
-    /// Ask for one token, to see whether the service is back.
+    /// Ask for one token, to see whether the service has capacity.
     Probe,
-    /// Make the call ahead of the back-off: a probe was answered.
+    /// Make the call before the end of the back-off: a probe was answered.
     ReturnEarly,
     /// Nothing is left to try, or nothing needs to be.
     Stop(StopReason),
 }
 
 impl RecoveryPlan {
-    /// What the plan costs. `None` for a wait and an end: the only two that are free.
+    /// The budget that the plan is paid from. `None` for waits and ends, which are free.
     pub fn price(self) -> Option<Budget> {
         match self {
             Self::RetryAtOnce { tokens } | Self::Retry { tokens } => Some(Budget::Retry { tokens }),
@@ -149,8 +149,8 @@ impl RecoveryPlan {
         }
     }
 
-    /// Whether whoever watches learns of it by other means than its name: a wait, a switch of
-    /// model, an end.
+    /// Whether the observer learns of it by other means than its name: a wait, a switch of model,
+    /// an end.
     pub fn is_reported_elsewhere(self) -> bool {
         matches!(
             self,
@@ -202,7 +202,7 @@ impl RecoveryPlan {
         }
     }
 
-    /// Why the loop goes round again, where that has a name (SPEC 1).
+    /// Why the loop continues, where that has a name.
     pub fn transition(self) -> Option<&'static str> {
         match self {
             Self::SwitchModel

@@ -1,7 +1,7 @@
-//! Half-open probes: how a run that waits for capacity notices the service's return.
+//! Half-open probes: how a run that waits for capacity notices that the service is back.
 //!
-//! The back-off keeps real requests, which may be large, minutes apart while the service is out. A
-//! probe is the smallest request that proves capacity. It is made every
+//! The back-off keeps real requests, which may be large, minutes apart while the service has no
+//! capacity. A probe is the smallest request that shows capacity. It is sent every
 //! [`probe_interval`](crate::recovery::Limits::probe_interval) within such a wait:
 //!
 //! ```text
@@ -10,9 +10,9 @@
 //!    ▲                              │
 //!    └──── failed, or not sent ─────┘
 //! ```
-//! A probe that fails changes nothing about the wait, unless the server says when to come back. One
-//! that is answered ends it, at the price of an early return: a service that answers probes and
-//! refuses requests soon gets no more of either than the back-off allows.
+//! A failed probe does not change the wait, unless the server sends a retry-after. An answered one
+//! ends it, at the price of an early return: a service that answers probes but refuses requests
+//! soon gets no more of either than the back-off allows.
 
 use std::time::Duration;
 
@@ -34,14 +34,14 @@ pub(super) struct CapacityWait {
     pub(super) then: Call,
 }
 
-/// What the failure of a probe says about the service.
+/// What the failure of a probe shows about the service.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ProbeFinding {
-    /// It is still out, as far as can be told.
+    /// It still has no capacity, as far as can be told.
     StillOut,
-    /// It answers requests again, and this credential it refuses: the real request leads on.
+    /// It answers requests again but refuses this credential: the real request handles that.
     Answers,
-    /// It refuses probes as such: they prove nothing here.
+    /// It refuses probes as such, so they show nothing here.
     RefusesProbes,
 }
 
@@ -59,8 +59,8 @@ impl Run {
         self.enter(Phase::Pausing { until, why, then, probe_at }).wait(piece, scene)
     }
 
-    /// When a wait that begins now is first interrupted by a probe. Never before the moment that
-    /// the server named, and not for a credential: a probe asks the model.
+    /// When a wait that begins now is first interrupted by a probe. Not before the server's
+    /// retry-after, and not for a credential: a probe asks the model.
     pub(super) fn first_probe(self, then: Call, scene: StepContext<'_>) -> Option<Moment> {
         match then {
             Call::Ask(_) => Some(self.next_probe(scene.at, scene.limits)?.max(self.not_before)),
@@ -68,7 +68,7 @@ impl Run {
         }
     }
 
-    /// One interval after `since`, or up to a fifth less: hosts that failed together should not
+    /// One interval after `since`, or up to a fifth less, so that hosts that failed together do not
     /// probe together.
     fn next_probe(self, since: Moment, limits: &Limits) -> Option<Moment> {
         let interval = limits.probe_interval?;
@@ -76,7 +76,7 @@ impl Run {
         Some(since.after(interval.saturating_sub(part(interval / 5, self.seed, nth))))
     }
 
-    /// The end of a piece of a wait: the call, a probe, or the next piece.
+    /// Handles the end of a piece of a wait: the call, a probe, or the next piece.
     pub(super) fn woke(
         self,
         wait: CapacityWait,
@@ -101,7 +101,7 @@ impl Run {
         run.enter(probing).doing(Action::Probe { rung: run.model_index }).by(chosen)
     }
 
-    /// What a probe that began at `since` led to.
+    /// Handles the result of a probe that began at `since`.
     pub(super) fn probed(
         self,
         wait: CapacityWait,
@@ -125,13 +125,13 @@ impl Run {
         }
     }
 
-    /// Takes the price of a probe back that was not sent.
+    /// Refunds a probe that was not sent.
     fn unsent(self) -> Self {
         let capacity_probes = self.budgets.capacity_probes.saturating_add(1);
         Self { budgets: Budgets { capacity_probes, ..self.budgets }, ..self }
     }
 
-    /// Makes the call at `turn`, ahead of the back-off, if that can be paid for.
+    /// Makes the call at `turn`, before the end of the back-off, if that can be paid for.
     fn return_early(self, turn: Moment, wait: CapacityWait, scene: StepContext<'_>) -> StepOutcome {
         let (run, chosen) = self.choose_plan(SetbackKind::CapacityBack, scene);
         if chosen != RecoveryPlan::ReturnEarly {
@@ -147,7 +147,7 @@ impl Run {
         since: Moment,
         scene: StepContext<'_>,
     ) -> StepOutcome {
-        // A wait that long is decided upon as if the call itself had been told.
+        // A wait that long is decided on as if the call itself had failed with it.
         if distance(failure, scene.at, scene.limits) != RetryDistance::Near {
             let calling = self.enter(Phase::Calling(wait.then));
             return calling.recover(wait.then, failure, scene).with(ReplyDisposition::Absent);

@@ -1,12 +1,12 @@
-//! Going on in a new process with a run that another one left.
+//! Resumes a run in a new process.
 
 use super::event::ConnectionChoice;
 use super::state::{Compaction, Fast, Phase, Run};
 use super::{Budgets, Limits, Moment};
 
 impl Run {
-    /// A run that goes on in a new process: what was spent stays spent, what was awaited is
-    /// asked for anew. Moments start again at zero, so an earlier wish no longer means anything.
+    /// A run that continues in a new process: what was spent stays spent, what was awaited is
+    /// requested again. Moments start again at zero, so an earlier retry-after is void.
     #[must_use]
     pub fn resumed(self) -> Self {
         Self {
@@ -25,9 +25,9 @@ impl Run {
         }
     }
 
-    /// A run that came to an end without success and goes on with the same prompt. What its prompt
-    /// was allowed stays spent: turns, tries at the answer and at the requirement, effort. What
-    /// recoveries may spend is full again: a later time is another try.
+    /// A run that ended without success and continues with the same prompt. The budgets of the
+    /// prompt stay spent: turns, tries at the answer and at the requirement, effort. The budgets of
+    /// recoveries are full again: a later time is another attempt.
     #[must_use]
     pub fn reopened(self, limits: &Limits) -> Self {
         let fresh = Self::new(self.seed, limits);
@@ -46,8 +46,7 @@ impl Run {
         Self { budgets, effort_left, since_nudge, ..fresh }
     }
 
-    /// A run whose answer waits for the hooks of Stop or the command of `--require`, and for
-    /// nothing else.
+    /// A run whose answer only waits for the Stop hooks or the command of `--require`.
     #[must_use]
     pub fn awaiting_acceptance(self, limits: &Limits) -> Self {
         self.enter(if limits.stop_hooks { Phase::RunningStopHooks } else { Phase::RunningRequirement })

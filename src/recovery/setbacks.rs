@@ -1,4 +1,4 @@
-//! Where a reply or a failure leads: every recovery path, in one place.
+//! Transitions for replies and failures: every recovery path, in one place.
 
 use super::backoff::retry_after_jitter;
 use super::cures::retry_cost;
@@ -37,7 +37,7 @@ impl Run {
         self.enter(Phase::Working).doing(Action::RunTools).with(ReplyDisposition::Keep)
     }
 
-    /// Recovers from a reply that hit the output limit (SPEC 9).
+    /// Recovers from a reply that hit the output limit.
     fn recover_cut_reply(self, cut: CutKind, scene: StepContext<'_>) -> StepOutcome {
         if scene.is_late() {
             return self.stop(StopReason::Deadline).with(ReplyDisposition::Keep);
@@ -64,8 +64,8 @@ impl Run {
         }
     }
 
-    /// Goes on with a paused turn. The service wants the conversation back as it is, so nothing
-    /// is said here, not even that this is the last reply.
+    /// Continues a paused turn. The service requires an unchanged conversation, so no nudge is
+    /// added, not even that this is the last reply.
     fn resume(self, scene: StepContext<'_>) -> StepOutcome {
         let (run, chosen) = self.choose_plan(SetbackKind::Paused, scene);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
@@ -79,8 +79,8 @@ impl Run {
         outcome.with(ReplyDisposition::Keep).by(chosen)
     }
 
-    /// Recovers from a reply that nothing says is whole. The same request may bring a better one;
-    /// after that, the model is told.
+    /// Recovers from a reply that may be incomplete. The same request may bring a better one; after
+    /// that, the model is told.
     fn recover_incomplete_reply(self, why: Incomplete, scene: StepContext<'_>) -> StepOutcome {
         if scene.is_late() {
             return self.stop(StopReason::Deadline).with(ReplyDisposition::Keep);
@@ -109,7 +109,7 @@ impl Run {
         }
     }
 
-    /// A reply that is none is an attempt that failed, over a connection that did not.
+    /// Counts an unusable reply as a failed attempt over a working connection.
     fn count_unusable_reply(self, scene: StepContext<'_>) -> Self {
         Self { failures: self.failures.saturating_add(1).min(FAILURES_MAX), ..self.record_service_reached(scene) }
     }
@@ -130,7 +130,7 @@ impl Run {
         outcome.with(ReplyDisposition::Drop).by(chosen)
     }
 
-    // --- what a failure leads to ----------------------------------------------------------
+    // --- failures --------------------------------------------------------------------------------
 
     pub(super) fn recover(self, call: Call, failure: Failure, scene: StepContext<'_>) -> StepOutcome {
         let failure = failure.normalized_for(self.connection);
@@ -153,7 +153,7 @@ impl Run {
                 run.call_from(until, run.nth_retry(failure, scene), call, scene)
             }
             RecoveryPlan::RetryOddRefusal => {
-                // A credential that could not be had anew is tried as it is.
+                // A credential that could not be refreshed is used as it is.
                 let until = run.back_off(scene.limits.backoff, 1, failure, scene);
                 let why = run.nth_odd_refusal(failure, scene);
                 run.call_from(until, why, Call::Ask(call.purpose()), scene)
@@ -181,8 +181,8 @@ impl Run {
             }
             RecoveryPlan::CoolDown => run.cool_down(self, failure, call.purpose(), scene),
             RecoveryPlan::DisableFastMode => run.slow_down(Fast::Off, self, call.purpose(), scene),
-            // These mend replies or waits. That one was planned for a failure is a broken rule of
-            // ours.
+            // These plans are for replies or waits. One that was planned for a failure is a bug of
+            // outlast.
             RecoveryPlan::Probe
             | RecoveryPlan::ReturnEarly
             | RecoveryPlan::Compact
@@ -202,13 +202,13 @@ impl Run {
         outcome.with(ReplyDisposition::Drop).by(chosen)
     }
 
-    /// Makes another request, which nobody has refused yet.
+    /// Makes another request, which has not been refused yet.
     fn retry_changed_request(self, failure: Failure, call: Call, scene: StepContext<'_>) -> StepOutcome {
         let why = Pause { class: failure.class, retry: 1, of: None };
         Self { failures: 0, ..self }.call_from(scene.at, why, call, scene)
     }
 
-    /// Waits without a count. What it can, it pays from the bucket.
+    /// Waits without a count, and pays from the bucket as far as it lasts.
     fn wait_for_capacity(self, call: Call, failure: Failure, scene: StepContext<'_>) -> StepOutcome {
         let paid = self.budgets.bucket.checked_sub(retry_cost(failure.class));
         let budgets = Budgets { bucket: paid.unwrap_or(self.budgets.bucket), ..self.budgets };
@@ -221,8 +221,8 @@ impl Run {
         outcome.probing_from(run.first_probe(call, scene), scene)
     }
 
-    /// When to call again, as far as that is ours to say: the server's word stands above the
-    /// ladder, and an empty bucket above both.
+    /// When to call again: the server's retry-after outranks the back-off, and an empty bucket
+    /// outranks both.
     fn back_off(self, ladder: Backoff, tokens: u16, failure: Failure, scene: StepContext<'_>) -> Moment {
         let longest = scene.limits.longest_capacity_wait;
         let pause = if tokens == 0 {
@@ -272,7 +272,7 @@ impl Run {
         }
     }
 
-    /// Counts no further than anything depends on.
+    /// Counts overloads, up to the largest number that matters.
     fn count_overloads(self, failure: Failure, limits: &Limits) -> u8 {
         if failure.class != ErrorClass::ServerOverload {
             return 0;
@@ -281,9 +281,9 @@ impl Run {
         self.overloads.saturating_add(1).min(patience)
     }
 
-    /// Counts streams that broke. Enough of them in a row, however far each came, and this turn
-    /// and those after it do without. A call without streaming that breaks by itself was no cure:
-    /// the next one streams again, and one more torn stream is then enough.
+    /// Counts broken streams. Enough of them in a row, however far each came, and this turn and the
+    /// next ones do without. If a call without streaming breaks, too, the next one streams again,
+    /// and one more torn stream is then enough.
     fn count_torn(self, failure: Failure, limits: &Limits) -> Self {
         if self.avoids_streaming(limits) {
             let whole_turns = if failure.is_connection_failure() { 0 } else { self.unstreamed_turns };
@@ -296,14 +296,14 @@ impl Run {
         if torn == 0 || torn < limits.torn_streams_per_whole {
             return Self { torn_streams: torn, ..self };
         }
-        // The turn at hand counts as well.
+        // The current turn counts as well.
         let whole_turns = limits.whole_turns.saturating_add(1);
         Self { torn_streams: limits.torn_streams_per_whole.saturating_sub(1), unstreamed_turns: whole_turns, ..self }
     }
 }
 
-/// When the server allows the next call. Jitter is added to its word, but does not make us miss
-/// a deadline that the word itself leaves room for.
+/// When the server allows the next call. Jitter is added to its retry-after, but must not miss a
+/// deadline that the retry-after itself leaves room for.
 pub(super) fn allowed_from(failure: Failure, seed: u64, nth: u8, scene: StepContext<'_>) -> Moment {
     let Some(wish) = failure.retry_after else { return Moment::default() };
     let exactly = scene.limits.persistence != Persistence::Off;

@@ -1,18 +1,18 @@
-//! The loop detector: does the run still get anywhere?
+//! The loop detector: finds repeated calls without new results.
 //!
-//! It sees marks and never words. Something counts as done again only when nothing came of it
-//! in between:
+//! It compares fingerprints, not text. A repetition counts in full only when nothing changed in
+//! between:
 //!
 //! ```text
-//! since the last time ...                          this time weighs
-//! a file reached a state it never had              nothing: it begins anew
-//! something else was done for the first time       nothing, for what did not fail
-//! somebody waited                                  a twentieth: that is polling
-//! something new was seen                           half
+//! since the last time ...                          this time counts
+//! a file reached a new state                       not at all: counting restarts
+//! another change was made for the first time       not at all, unless it failed
+//! the model waited                                 a twentieth: that is polling
+//! a new result was seen                            half
 //! none of these                                    in full
 //! ```
 //!
-//! At `soft` full times the model should be told to step back, at `hard` the run is stuck.
+//! At `soft` full repetitions the model is told to step back; at `hard` the run is stuck.
 
 use std::collections::VecDeque;
 
@@ -20,10 +20,10 @@ use serde::{Deserialize, Serialize};
 
 use super::deed::{ToolCallRecord, Fingerprint, CallEffect};
 
-/// Where repetition becomes a loop, in full repetitions of one thing.
+/// The thresholds of the loop detector, in full repetitions of one thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LoopLimits {
-    /// The model is told. At least 2: once is no repetition.
+    /// The model is told. At least 2: one occurrence is no repetition.
     pub soft: u32,
     /// The run ends. Always beyond `soft`.
     pub hard: u32,
@@ -45,7 +45,7 @@ impl LoopLimits {
     }
 }
 
-/// How a run is getting on.
+/// The verdict of the loop detector.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -53,37 +53,37 @@ impl LoopLimits {
 pub enum LoopStatus {
     #[default]
     Fresh,
-    /// A loop has begun. Said once for each.
+    /// A loop has begun. Reported once for each.
     Repeating,
-    /// The loop went on after that was said.
+    /// The loop continued after it was reported.
     Stuck,
 }
 
-/// The weight of a repetition, in the smallest one.
+/// The weight of a full repetition, in units of the smallest one.
 const FULL: u64 = 40;
 const HALF: u64 = FULL / 2;
 const POLL: u64 = FULL / 20;
 
-/// So many different things are watched for repetition at a time.
+/// How many different things are watched for repetition at a time.
 const WATCHED: usize = 48;
-/// What becomes a loop within so many batches of another is part of that.
+/// Loops that begin within so many batches of each other count as one.
 const SAME_ONSET: u64 = 4;
-/// So many calls, results and states of files are known.
+/// How many calls, results and file states are remembered.
 const KNOWN: usize = 512;
 
-/// What has happened so far, as counts of what makes a repetition lighter.
+/// Counts of progress so far, which make a repetition lighter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct ProgressCounts {
-    /// Files that reached a state they never had.
+    /// Files that reached a new state.
     made: u64,
-    /// Other changes that were never made before.
+    /// Other changes that were not made before.
     changed: u64,
-    /// Results that were never seen before.
+    /// Results that were not seen before.
     learned: u64,
     waited: u64,
 }
 
-/// Something that may be going round in circles.
+/// A thing that may be repeating.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RepetitionTrace {
     circle: RepetitionKind,
@@ -92,7 +92,7 @@ struct RepetitionTrace {
     weight: u64,
     /// The batch it was last seen in.
     batch: u64,
-    /// How far things were then.
+    /// The progress counts at that time.
     progress: ProgressCounts,
 }
 
@@ -102,13 +102,14 @@ enum RepetitionKind {
     Call,
     /// The same failure of a tool, whatever it was called with.
     Failure,
-    /// A file that goes back to what it was.
+    /// A file that returns to an earlier state.
     Return,
 }
 
-/// What the detector remembers. Its size is bounded, however long the run.
+/// The state of the loop detector. Its size is bounded, however long the run.
 ///
-/// After a compaction start with a new one: a model that has forgotten may well look again.
+/// Start with a new one after a compaction: a model may legitimately repeat calls whose results it
+/// has forgotten.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoopDetector {
     batch: u64,
@@ -118,12 +119,12 @@ pub struct LoopDetector {
     calls: KnownFingerprints,
     results: KnownFingerprints,
     states: KnownFingerprints,
-    /// The batch in which something last was a loop, or became one.
+    /// The batch of the latest loop, or of its start.
     looped: Option<u64>,
 }
 
 impl LoopDetector {
-    /// Takes in what one reply of the model had done, in the order it was done.
+    /// Records the tool calls of one reply, in the order in which they ran.
     pub fn observe(&mut self, batch: &[ToolCallRecord], limits: LoopLimits) -> LoopStatus {
         self.batch += 1;
         let mut pace = LoopStatus::Fresh;
@@ -141,7 +142,7 @@ impl LoopDetector {
         pace
     }
 
-    /// What a deed may be part of.
+    /// The kind of repetition that a call may be part of, with its key.
     fn repetition_of(&self, deed: &ToolCallRecord) -> Option<(RepetitionKind, Fingerprint)> {
         match deed.effect {
             CallEffect::Changed | CallEffect::ReadOnly | CallEffect::Waited => {
@@ -154,7 +155,7 @@ impl LoopDetector {
         }
     }
 
-    /// Takes the trace of a deed out and returns its weight without and with the deed.
+    /// Removes the trace of a call and returns its weight without and with the call.
     fn take_trace_weights(&mut self, deed: &ToolCallRecord, key: Fingerprint) -> (u64, u64) {
         let place = self.traces.iter().position(|trace| trace.key == key);
         let found = match place {
@@ -167,19 +168,19 @@ impl LoopDetector {
         };
         let once = if deed.effect == CallEffect::Waited { POLL } else { FULL };
         let Some(trace) = found.filter(|trace| !self.moved_on(trace)) else { return (0, once) };
-        // One reply cannot learn from its own results.
+        // Calls of one reply were made before the results of the others were known.
         let more = if trace.batch == self.batch { 0 } else { self.repetition_weight(&trace, deed) };
         (trace.weight, trace.weight + more)
     }
 
-    /// Whether so much has changed that a thing may well be done again.
+    /// Whether so much has changed that a repetition is legitimate.
     fn moved_on(&self, trace: &RepetitionTrace) -> bool {
         let (then, now) = (trace.progress, self.progress);
         // A failure is over when its tool succeeds with something new: see `learn`.
         now.made > then.made || (trace.circle == RepetitionKind::Call && now.changed > then.changed)
     }
 
-    /// What one more time weighs.
+    /// The weight of one more repetition.
     fn repetition_weight(&self, trace: &RepetitionTrace, deed: &ToolCallRecord) -> u64 {
         let (then, now) = (trace.progress, self.progress);
         let waited = deed.effect == CallEffect::Waited || now.waited > then.waited;
@@ -201,11 +202,11 @@ impl LoopDetector {
         if before >= limits.soft() {
             return if after >= limits.hard() { LoopStatus::Stuck } else { LoopStatus::Fresh };
         }
-        // The members of one loop reach the limit one after the other: that is one onset.
+        // The calls of one loop reach the limit one after the other: that is one onset.
         if told { LoopStatus::Fresh } else { LoopStatus::Repeating }
     }
 
-    /// Remembers a deed, and what it moved.
+    /// Remembers a call, and updates the progress counts.
     fn record_progress(&mut self, deed: &ToolCallRecord) {
         let new_call = self.calls.add(deed.call);
         let new_result = self.results.add(deed.result);
@@ -227,7 +228,7 @@ impl LoopDetector {
     }
 }
 
-/// Marks that were seen, the last [`KNOWN`] of them.
+/// Fingerprints that were seen, the last [`KNOWN`] of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct KnownFingerprints(VecDeque<Fingerprint>);
 
@@ -236,7 +237,7 @@ impl KnownFingerprints {
         self.0.contains(&mark)
     }
 
-    /// Whether it is a new one.
+    /// Adds a fingerprint. Returns whether it is new.
     fn add(&mut self, mark: Fingerprint) -> bool {
         let place = self.0.iter().position(|known| *known == mark);
         let old = place.and_then(|place| self.0.remove(place));

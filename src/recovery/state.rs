@@ -1,62 +1,62 @@
-//! What a run is: everything that is remembered between two events.
+//! The state of a run: everything that is remembered between two events.
 
 use serde::{Deserialize, Serialize};
 
 use super::event::{ConnectionChoice, CallPurpose};
 use super::{Budgets, ErrorClass, Moment, StopReason};
 
-/// A run, whole: small enough to copy, plain enough to journal.
+/// The complete state of a run: cheap to copy, and stored in the journal.
 ///
-/// The conversation is not here. The machine decides when to speak, never what to say.
+/// The conversation is not here. The machine decides when a message is sent, not its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Run {
     pub phase: Phase,
     pub budgets: Budgets,
-    /// Which model is in use, counted from the preferred one.
+    /// The index of the model in use, counted from the preferred one.
     pub model_index: u8,
-    /// Which model to go back to if the preferred one, tried again, still fails.
+    /// The model to return to if the preferred one, tried again, still fails.
     pub fallback_from: Option<u8>,
-    /// Before then the preferred model is not tried again.
+    /// The preferred model is not tried again before.
     pub preferred_model_after: Moment,
     pub fast: Fast,
-    /// How far this turn's compaction has come.
+    /// The stage of this turn's compaction.
     pub compaction: Compaction,
-    /// Compactions in a row that did not bring the conversation under its threshold.
+    /// Consecutive compactions that did not bring the conversation under its threshold.
     pub useless_compactions: u8,
     pub cap: Cap,
-    /// Consecutive failures of the call at hand; the exponent of the back-off. Stays clamped.
+    /// Consecutive failures of the current call; the exponent of the back-off. Stays clamped.
     pub failures: u8,
     /// Consecutive overloads; enough of them change the model.
     pub overloads: u8,
-    /// Consecutive streams that broke, however far they came.
+    /// Consecutive broken streams, however far they came.
     pub torn_streams: u8,
-    /// Turns that do without streaming because streams broke, the one at hand included.
+    /// Turns without streaming because streams broke, the current one included.
     #[serde(default)]
     pub unstreamed_turns: u8,
     /// How the next attempt connects.
     pub connection: ConnectionChoice,
-    /// No call to this model before then: the server asked for it.
+    /// No call to this model before: the server's retry-after.
     pub not_before: Moment,
-    /// Where waiting for others ends that the call at hand has begun with.
+    /// The end of all waits for shared rate limits of the current call.
     #[serde(default)]
     pub shared_wait_until: Moment,
-    /// Whether a larger output cap would have given the call at hand more room.
+    /// Whether a larger output cap would have given the current call more room.
     pub may_escalate: bool,
     /// Output tokens still wanted by the token budget.
     pub effort_left: u32,
-    /// Output tokens since the last nudge, as far as they matter.
+    /// Output tokens since the last nudge, up to the largest number that matters.
     pub since_nudge: u32,
-    /// Whether the model was told, since background work last brought news, that the run waits
-    /// for what is still running.
+    /// Whether the model was told that the run waits for running commands, since background work
+    /// last brought news.
     #[serde(default)]
     pub asked_about_work: bool,
     /// Whether the model was told to wrap up.
     pub wrapping_up: bool,
-    /// Where jitter comes from.
+    /// The seed of the jitter.
     pub seed: u64,
 }
 
-/// What the run is waiting for. There is always exactly one thing.
+/// The one thing that the run is waiting for.
 ///
 /// ```text
 ///            ┌─────────────── ToolsDone ───────────────┐
@@ -69,7 +69,7 @@ pub struct Run {
 ///                 │ ▼
 ///               Probing
 /// ```
-/// Awaiting stands between an answer and its end while background work is under way.
+/// Awaiting stands between an answer and its end while background work is running.
 ///
 /// A conversation that fills the window goes through Weighing and Calling once more, for a
 /// summary, before it asks for its reply.
@@ -77,11 +77,11 @@ pub struct Run {
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     Ready,
-    /// The next request is being measured against the budget and the window.
+    /// The next request is being estimated against the budget and the window.
     Estimating(CallPurpose),
     Calling(Call),
     Working,
-    /// The model is done, and the hooks of Stop are heard.
+    /// The model is done, and the Stop hooks run.
     RunningStopHooks,
     /// The command of `--require` runs.
     RunningRequirement,
@@ -93,7 +93,7 @@ pub enum Phase {
         until: Moment,
         why: Pause,
         then: Call,
-        /// When the service is next probed, in a wait for capacity.
+        /// When the next probe is due, in a wait for capacity.
         #[serde(default)]
         probe_at: Option<Moment>,
     },
@@ -108,8 +108,8 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Whether the model has answered and its answer is being worked on: a run that is cut off then
-    /// is cut off at work, and not while the model was answering.
+    /// Whether the model has answered and its answer is being worked on: a run that is interrupted
+    /// then ends as interrupted at work, not while streaming.
     pub fn is_at_work(self) -> bool {
         match self {
             Self::Working | Self::RunningStopHooks | Self::RunningRequirement | Self::Awaiting { .. } => true,
@@ -122,7 +122,7 @@ impl Phase {
         }
     }
 
-    /// Until when the run pauses and why, if it does. A probe does not end a pause.
+    /// The end and the reason of the current pause, if there is one. A probe does not end a pause.
     pub fn pause(self) -> Option<(Moment, Pause)> {
         match self {
             Self::Pausing { until, why, .. } | Self::Probing { until, why, .. } => {
@@ -146,12 +146,12 @@ impl Phase {
 pub enum Call {
     /// Ask the model.
     Ask(CallPurpose),
-    /// Ask for a fresh credential, to ask the model with.
+    /// Fetch a fresh credential, then ask the model.
     Refresh(CallPurpose),
 }
 
 impl Call {
-    /// What the model is asked for in the end.
+    /// The purpose of the call to the model.
     pub(super) fn purpose(self) -> CallPurpose {
         match self {
             Self::Ask(purpose) | Self::Refresh(purpose) => purpose,
@@ -159,7 +159,7 @@ impl Call {
     }
 }
 
-/// Whether fast mode is asked for (SPEC 8).
+/// Whether fast mode is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fast {
@@ -171,37 +171,37 @@ pub enum Fast {
     },
 }
 
-/// How far a turn's compaction has come.
+/// The stage of a turn's compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Compaction {
     /// There was none.
     Idle,
-    /// It has just happened, and nobody has measured what it brought.
+    /// It has just happened, and its effect is not measured yet.
     Done,
-    /// There is no more of it this turn.
+    /// No further one this turn.
     Spent,
 }
 
-/// Why the run pauses. What a heartbeat says.
+/// Why the run pauses, for heartbeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Pause {
     pub class: ErrorClass,
-    /// Which retry follows, counted from 1. 0 when nothing of ours has failed, and the wait is for
-    /// the rate limit that [other runs](crate::recovery::Event::Held) have met.
+    /// The number of the next retry, counted from 1. 0 when the wait is for a rate limit that
+    /// [other runs](crate::recovery::Event::Held) have met.
     pub retry: u8,
-    /// Of how many; `None` when they are not counted.
+    /// The number of retries allowed; `None` when they are not counted.
     pub of: Option<u8>,
 }
 
 impl Pause {
-    /// Whether it is others who met a limit.
+    /// Whether the wait is for a rate limit of other runs.
     pub fn is_for_others(self) -> bool {
         self.retry == 0
     }
 }
 
-/// Which output cap the turn uses.
+/// The output cap of the turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cap {

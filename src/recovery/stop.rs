@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ErrorClass;
 
-/// The one reason a run ended (SPEC 3). The exit code follows from it alone.
+/// The one reason a run ended. The exit code follows from it alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
@@ -15,9 +15,9 @@ pub enum StopReason {
     AbortedStreaming(Interrupt),
     AbortedTools(Interrupt),
     HookStopped,
-    /// A tool call was denied, and that was to end the run.
+    /// A tool call was denied, and the run ends on denials.
     Denied,
-    /// A Stop hook said that the run is to end.
+    /// A Stop hook ended the run.
     StopHookPrevented,
     /// A Stop hook kept objecting past its bound.
     StopHookBlocked,
@@ -32,7 +32,7 @@ pub enum StopReason {
     Refusal,
     /// The loop detector's hard limit.
     Stalled,
-    /// Background work was waited for as long as it may be, and was cut.
+    /// Background work was cut after the longest allowed wait.
     BackgroundPending,
     /// The command of `--require` never passed.
     RequirementFailed,
@@ -44,7 +44,7 @@ pub enum StopReason {
     InternalError,
 }
 
-/// Who asked us to stop.
+/// What interrupted the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Interrupt {
@@ -56,7 +56,7 @@ pub enum Interrupt {
     Sigusr2,
     Sigalrm,
     Sigxcpu,
-    /// Nobody reads our standard output any more.
+    /// The reader of standard output is gone.
     StdoutClosed,
 }
 
@@ -90,7 +90,7 @@ impl StopReason {
         }
     }
 
-    /// The end that a failure comes to when nothing can be done about it.
+    /// The stop reason for a failure that cannot be recovered from.
     pub fn from_class(class: ErrorClass) -> Self {
         match class {
             ErrorClass::PromptTooLong | ErrorClass::RequestTooLarge => Self::PromptTooLong,

@@ -1,41 +1,42 @@
-//! How many may ask the service at a time: fewer when it is too busy, more again bit by bit.
+//! Adaptive concurrency: fewer requests at a time when the service throttles, gradually more after
+//! that.
 
-/// Additive increase, multiplicative decrease. A service that says that it is too busy is asked by
-/// half as many; one that has answered each of them once, by one more.
+/// Additive increase, multiplicative decrease (AIMD). A throttling service gets half as many
+/// requests at a time; once it has answered as many as the limit, one more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AimdLimiter {
     most: u32,
     limit: u32,
-    /// Answers since the limit was changed last.
+    /// Answers since the last change of the limit.
     answers: u32,
-    /// How often it was lowered. What was asked before then says nothing new about it.
+    /// How often it was lowered. Requests from before the last time carry no new information.
     era: u32,
 }
 
 impl AimdLimiter {
-    /// Begins with as many as there may ever be, and never allows fewer than one.
+    /// Starts with the maximum. Never allows fewer than one.
     pub fn new(most: u32) -> Self {
         let most = most.max(1);
         Self { most, limit: most, answers: 0, era: 0 }
     }
 
-    /// How many may ask at a time.
+    /// How many requests may run at a time.
     pub fn limit(self) -> u32 {
         self.limit
     }
 
-    /// How many that could be allowed are not, for now.
+    /// How many fewer than the maximum that is, for now.
     pub fn withheld(self) -> u32 {
         self.most - self.limit
     }
 
-    /// What a request is to be remembered by that begins now.
+    /// The era to remember for a request that begins now.
     pub fn era(self) -> u32 {
         self.era
     }
 
-    /// The service was too busy for a request that had begun in `era`. Many that fail together
-    /// are one sign, and not many.
+    /// Halves the limit after a throttled request that had begun in `era`. Requests that fail
+    /// together count once.
     #[must_use]
     pub fn throttled(self, era: u32) -> Self {
         if era != self.era {
@@ -45,7 +46,7 @@ impl AimdLimiter {
         Self { limit, answers: 0, era: self.era.wrapping_add(1), ..self }
     }
 
-    /// The service answered.
+    /// Records an answered request.
     #[must_use]
     pub fn answered(self) -> Self {
         let answers = self.answers + 1;
@@ -64,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_that_fail_together_halve_it_once_and_every_round_of_answers_adds_one() {
+    fn failures_of_one_era_halve_the_limit_once_and_each_round_of_answers_adds_one() {
         let (full, mut throng) = (AimdLimiter::new(8), AimdLimiter::new(8));
         for _ in 0..8 {
             throng = throng.throttled(full.era());
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn one_is_always_allowed() {
+    fn the_limit_never_falls_below_one() {
         let mut throng = AimdLimiter::new(0);
         for _ in 0..3 {
             throng = throng.throttled(throng.era());

@@ -1,13 +1,13 @@
-//! What a refusal gives away in its own words: the true context window, the block that is at
-//! fault, and what is wrong with it.
+//! Parses the wording of refusals: the true context window, the block at fault, and what is wrong
+//! with it.
 //!
-//! Wording can change at any time, so everything in here is a hint: who acts on one acts once.
+//! Wording can change at any time, so every result is a hint that should be acted on only once.
 
 use serde::{Deserialize, Serialize};
 
 use super::{ErrorClass, Fault, FaultKind, classify};
 
-/// A place in the conversation that a refusal names, in the indices of the request's messages.
+/// A position in the conversation that a refusal names, in the indices of the request's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct BlockIndex {
     /// Index of the message, counted from 0.
@@ -18,7 +18,7 @@ pub struct BlockIndex {
     pub inner: Option<usize>,
 }
 
-/// What a refusal finds wrong with the conversation, if that can be cured by changing it.
+/// What a refusal finds wrong with the conversation, if editing it may help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RejectedContent {
@@ -26,16 +26,16 @@ pub enum RejectedContent {
     Media,
     /// Thinking that this model did not sign, or that was changed since.
     Thinking,
-    /// Tool calls and results that do not belong together.
+    /// Tool calls and results that do not match.
     Pairs,
     /// A block that the refusal names, whatever is wrong with it.
     Block,
 }
 
-/// Smaller and larger numbers than these are no context windows, in tokens.
+/// The plausible sizes of a context window, in tokens.
 const WINDOWS: std::ops::RangeInclusive<u64> = 256..=100_000_000;
 
-/// What stands before the size of the window, most telling first. All in lower case.
+/// Phrases before the size of the window, most specific first. All in lower case.
 const BEFORE_THE_WINDOW: [&str; 17] = [
     "context limit of ",
     "maximum context length is ",
@@ -56,12 +56,12 @@ const BEFORE_THE_WINDOW: [&str; 17] = [
     "limit of ",
 ];
 
-/// What an overflow is told with that counts the output asked for: the API, `OpenAI` and vLLM,
-/// `OpenRouter`, TGI.
+/// Phrases of overflows that count the requested output: the API, `OpenAI` and vLLM, `OpenRouter`,
+/// TGI.
 const OUTPUT: [&str; 5] =
     ["max_tokens", "max_completion_tokens", "max_new_tokens", "the completion", "in the output"];
 
-/// Signs of a request that a gateway rewrote, with a list of messages that is not ours.
+/// Signs of a request that a gateway rewrote, so that its message indices differ from ours.
 const REWRITTEN: [&str; 4] = ["tool_calls", "tool_call_id", "image_url", "openaiexception"];
 
 impl Fault {
@@ -71,7 +71,7 @@ impl Fault {
         if classify(self).class != ErrorClass::PromptTooLong {
             return None;
         }
-        // Some encoders escape the sign, and a gateway quotes what they wrote.
+        // Some encoders escape `>`, and gateways quote their output.
         let words = self.detail().to_ascii_lowercase().replace("\\u003e", ">");
         BEFORE_THE_WINDOW.iter().find_map(|before| {
             let mut after = words.match_indices(before).map(|(at, _)| &words[at + before.len()..]);
@@ -79,14 +79,14 @@ impl Fault {
         })
     }
 
-    /// Whether an overflow is one of input and output together, as far as its words tell.
+    /// Whether an overflow counts input and output together, as far as its wording shows.
     pub fn counts_output(&self) -> bool {
         let words = self.detail().to_ascii_lowercase();
         classify(self).class == ErrorClass::PromptTooLong
             && OUTPUT.iter().any(|sign| words.contains(sign))
     }
 
-    /// How many images there may be, if the refusal is about their number and says so.
+    /// The maximum number of images, if the refusal names one.
     pub fn most_images(&self) -> Option<usize> {
         let words = self.detail().to_ascii_lowercase().replace("\\u003e", ">");
         let counts = ["too many images", "image(s) may be provided"];
@@ -99,7 +99,7 @@ impl Fault {
         most.and_then(|most| usize::try_from(most).ok())
     }
 
-    /// The place that the refusal names, if it finds fault with the conversation.
+    /// The position that the refusal names, if it blames the conversation.
     pub fn rejected_block(&self) -> Option<BlockIndex> {
         let words = self.rejection_text()?;
         if REWRITTEN.iter().any(|sign| words.contains(sign)) {
@@ -111,7 +111,7 @@ impl Fault {
         starts.map(|(at, found)| &words[at + found.len()..]).find_map(parse_block_path)
     }
 
-    /// What the refusal finds wrong with the conversation, if changing that may cure it.
+    /// What the refusal finds wrong with the conversation, if editing it may help.
     pub fn rejected_content(&self) -> Option<RejectedContent> {
         let words = self.rejection_text()?;
         let class = classify(self).class;
@@ -124,7 +124,7 @@ impl Fault {
         } else if class == ErrorClass::ToolUseMismatch {
             Some(RejectedContent::Pairs)
         } else if words.contains("thinking") && words.contains("expected") {
-            // The conversation lacks thinking: there is nothing in it to be taken out. See
+            // The conversation lacks thinking: there is nothing to remove. See
             // `is_about_asking_for_thinking`.
             None
         } else if is_about_thinking(&words) {
@@ -134,13 +134,13 @@ impl Fault {
         }
     }
 
-    /// Whether a request that does not ask for thinking may be accepted instead: the refusal is
-    /// about thinking, which the conversation lacks or the service does not offer.
+    /// Whether a request without the thinking parameter may be accepted instead: the refusal is
+    /// about thinking that the conversation lacks or the service does not offer.
     pub fn is_about_asking_for_thinking(&self) -> bool {
         self.rejection_text().is_some_and(|words| words.contains("thinking"))
     }
 
-    /// The words, in lower case, of a refusal that may be about the conversation.
+    /// The message of a refusal that may be about the conversation, in lower case.
     fn rejection_text(&self) -> Option<String> {
         let FaultKind::Refused { status: 200 | 400 | 413 | 422, message, .. } = &self.kind else {
             return None;
@@ -157,7 +157,7 @@ impl Fault {
     }
 }
 
-/// The number that `text` begins with, signs before it and separators of thousands left out.
+/// The number that `text` begins with, without leading signs and thousands separators.
 fn number_at(text: &str) -> Option<u64> {
     let signs = text.chars().take(4).take_while(|one| " :=(\"'\\`".contains(*one)).count();
     let mut digits = String::new();
@@ -175,7 +175,7 @@ fn number_at(text: &str) -> Option<u64> {
     }
 }
 
-/// Reads what follows the word "messages": `.3.content.1`, `[3].content[1]`, `",3,"content",1`.
+/// Parses what follows the word "messages": `.3.content.1`, `[3].content[1]`, `",3,"content",1`.
 fn parse_block_path(after: &str) -> Option<BlockIndex> {
     let (message, rest) = index_after(after)?;
     let Some(rest) = word_after(rest, "content") else {
@@ -186,7 +186,7 @@ fn parse_block_path(after: &str) -> Option<BlockIndex> {
     };
     let path = rest.split([':', ' ']).next().unwrap_or_default();
     if path.contains("cache_control") {
-        // A mark of the request's, which no block of the conversation has.
+        // A cache mark of the request, which no block of the conversation has.
         return None;
     }
     let result = ["tool_result", "toolresult"].iter().find_map(|name| word_after(rest, name));
@@ -195,7 +195,7 @@ fn parse_block_path(after: &str) -> Option<BlockIndex> {
     Some(BlockIndex { message, block: Some(block), inner })
 }
 
-/// Skips the signs between the steps of a path, in all the ways that services write one.
+/// Skips the separators between the steps of a path, in all the ways that services write one.
 fn skip_signs(text: &str) -> Option<&str> {
     let sign = |at: usize, one: char| {
         ".[]\"',\\".contains(one) || (one == ' ' && text[..at].ends_with(','))
@@ -205,7 +205,7 @@ fn skip_signs(text: &str) -> Option<&str> {
 }
 
 fn index_after(text: &str) -> Option<(usize, &str)> {
-    // "messages, 3 of them" is no path.
+    // "messages, 3 of them" is not a path.
     let rest = skip_signs(text).filter(|_| !text.starts_with(','))?;
     let length = rest.bytes().take_while(u8::is_ascii_digit).count();
     let index = rest[..length].parse().ok().filter(|_| length <= 6)?;
@@ -219,7 +219,7 @@ fn word_after<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     (!rest.starts_with(|one: char| one.is_ascii_alphanumeric() || one == '_')).then_some(rest)
 }
 
-/// A message that is named by itself, and not for something else in it, like its role.
+/// Whether the path ends here: the message itself is named, not something in it, like its role.
 fn ends_here(rest: &str) -> bool {
     skip_signs(rest).is_none_or(|rest| !rest.starts_with(|one: char| one.is_ascii_alphabetic()))
 }

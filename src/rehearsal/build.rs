@@ -1,7 +1,7 @@
-//! Scenarios written in Rust: `Scenario::new().status(529).times(3).reply("done")`.
+//! Builds scenarios in Rust: `Scenario::new().status(529).times(3).reply("done")`.
 //!
-//! `reply`, `tool`, `empty`, `status`, `raw` and `breaks` begin a step. Everything else says
-//! more about the step begun last.
+//! `reply`, `tool`, `empty`, `status`, `raw` and `breaks` begin a step. All other methods modify
+//! the last step.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,7 +32,7 @@ impl Default for Scenario {
     }
 }
 
-/// Begins steps.
+/// Methods that begin a step.
 impl Scenario {
     pub fn new() -> Self {
         Self::default()
@@ -44,7 +44,7 @@ impl Scenario {
         self
     }
 
-    /// The model says `text` and is done.
+    /// The model answers with `text` and ends its turn.
     #[must_use]
     pub fn reply(self, text: &str) -> Self {
         self.step(ScriptStep::new(StepAnswer::Reply(ScriptedReply {
@@ -59,25 +59,25 @@ impl Scenario {
         self.empty().and_tool(name, input)
     }
 
-    /// The model says nothing at all.
+    /// The model sends an empty reply.
     #[must_use]
     pub fn empty(self) -> Self {
         self.step(ScriptStep::new(StepAnswer::Reply(ScriptedReply::default())))
     }
 
-    /// The service answers with an error status, in its own words for it.
+    /// The service answers with an error status and its usual message.
     #[must_use]
     pub fn status(self, status: u16) -> Self {
         self.step(ScriptStep::new(StepAnswer::Http(render::error_response(status, None))))
     }
 
-    /// The server sends these bytes and closes.
+    /// The server sends these bytes and closes the connection.
     #[must_use]
     pub fn raw(self, bytes: impl Into<Vec<u8>>) -> Self {
         self.step(ScriptStep::new(StepAnswer::Raw(bytes.into())))
     }
 
-    /// A reply that breaks. Say what it would have been with [`Scenario::and_text`] and
+    /// A reply that is interrupted. Set its content with [`Scenario::and_text`] and
     /// [`Scenario::and_tool`].
     #[must_use]
     pub fn interrupted(self, harm: ScriptedFaultKind, after: FaultPosition) -> Self {
@@ -87,7 +87,7 @@ impl Scenario {
     }
 }
 
-/// Says more about the last step.
+/// Methods that modify the last step.
 impl Scenario {
     #[must_use]
     pub fn and_text(self, text: &str) -> Self {
@@ -116,7 +116,7 @@ impl Scenario {
         })
     }
 
-    /// Cuts the last tool call's input after `bytes`, by the output limit.
+    /// Truncates the last tool call's input after `bytes`, by the output limit.
     #[must_use]
     pub fn cut(self, bytes: usize) -> Self {
         self.stop_reason("max_tokens").on_reply(|reply| {
@@ -131,7 +131,7 @@ impl Scenario {
         self.on_reply(|reply| reply.stop_reason = Some(stop_reason.to_owned()))
     }
 
-    /// Tokens in and out, nothing cached.
+    /// Sets the input and output tokens, without cached ones.
     #[must_use]
     pub fn usage(self, input_tokens: u64, output_tokens: u64) -> Self {
         self.on_reply(|reply| {
@@ -149,7 +149,7 @@ impl Scenario {
         self.on_reply(|reply| reply.form = form)
     }
 
-    /// The error's words.
+    /// Sets the error's type, message and code.
     #[must_use]
     pub fn error(self, kind: &str, message: &str, code: Option<&str>) -> Self {
         let error = ScriptedError {
@@ -160,7 +160,7 @@ impl Scenario {
         self.on_http(|http| *http = render::error_response(http.status, Some(&error)))
     }
 
-    /// This body and type in place of an error in the service's words.
+    /// Replaces the body and content type of an error.
     #[must_use]
     pub fn body(self, content_type: &str, body: &str) -> Self {
         self.on_http(|http| {
@@ -169,7 +169,7 @@ impl Scenario {
         })
     }
 
-    /// Announces a length that is not the body's.
+    /// Announces a content length that differs from the body's.
     #[must_use]
     pub fn content_length(self, bytes: usize) -> Self {
         self.on_http(|http| http.content_length = Some(bytes))
@@ -214,7 +214,7 @@ impl Scenario {
         self.on_step(|step| step.hangs_up = true)
     }
 
-    /// Only for requests to this model.
+    /// Only matches requests to this model.
     #[must_use]
     pub fn when_model(self, model: &str) -> Self {
         self.on_step(|step| step.when.model = Some(model.to_owned()))
@@ -261,7 +261,7 @@ impl Scenario {
     }
 }
 
-/// Says more about the whole.
+/// Methods that modify the scenario.
 impl Scenario {
     #[must_use]
     pub fn after(mut self, after: AfterLast) -> Self {
@@ -291,15 +291,15 @@ impl Scenario {
         self
     }
 
-    /// The steps of `script` answer requests that come with `x-outlast-source: compact`.
+    /// Sets the steps that answer requests with `x-outlast-source: compact`.
     #[must_use]
     pub fn compactions(mut self, script: Self) -> Self {
         self.main.compactions = script.main.steps;
         self
     }
 
-    /// Another server, which plays what `script` has for its main one, and must get as many
-    /// requests as that expects.
+    /// Adds another server with the steps of `script`'s main server and its expected number of
+    /// requests.
     #[must_use]
     pub fn server(mut self, name: &str, script: Self) -> Self {
         let part = ServerPart { requests: script.expect.requests, ..script.main };
@@ -307,7 +307,7 @@ impl Scenario {
         self
     }
 
-    /// Further arguments of the run.
+    /// Adds command-line arguments of the run.
     #[must_use]
     pub fn args(mut self, args: &[&str]) -> Self {
         self.args.extend(args.iter().map(|arg| (*arg).to_owned()));
@@ -321,7 +321,7 @@ impl Scenario {
 }
 
 impl ScriptedReply {
-    /// What a broken step would have said when its author did not care.
+    /// The default content of an interrupted reply.
     pub(super) fn interrupted_default() -> Self {
         Self {
             text: Some("These words are lost on their way to you.".to_owned()),

@@ -1,4 +1,4 @@
-//! The scenarios that come with the program.
+//! The built-in scenarios.
 
 use super::file::ScenarioError;
 use super::scenario::Scenario;
@@ -12,7 +12,7 @@ pub struct ScenarioListing {
     pub exit: Option<i32>,
 }
 
-/// Name and text, in the order they are worth trying.
+/// Name and text, in recommended order.
 const BUILTIN: &[(&str, &str)] = &[
     ("hello", include_str!("scenarios/hello.toml")),
     ("fix-a-bug", include_str!("scenarios/fix-a-bug.toml")),
@@ -81,7 +81,7 @@ const BUILTIN: &[(&str, &str)] = &[
 /// The built-in scenario of that name. `None` when there is none.
 ///
 /// # Errors
-/// Never for a released program: a test reads them all.
+/// Never in a release: a test parses all scenarios.
 pub fn builtin(name: &str) -> Option<Result<Scenario, ScenarioError>> {
     let (name, text) = BUILTIN.iter().find(|(known, _)| *known == name)?;
     Some(Scenario::parse(text, &format!("{name}.toml")))

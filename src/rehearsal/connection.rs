@@ -1,4 +1,4 @@
-//! One client connection, byte by byte.
+//! Reads requests from one client connection, and writes responses.
 
 use std::io;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 const HEAD_MAX: usize = 64 * 1024;
-/// More than the service accepts, so that it can say that it was too much.
+/// Above the service's limit, so that a larger body can be refused.
 const BODY_MAX: usize = 64 * 1024 * 1024;
 
-/// A request as it came.
+/// A request as received.
 #[derive(Debug)]
 pub(super) struct RecordedRequest {
     pub(super) method: String,
@@ -18,7 +18,7 @@ pub(super) struct RecordedRequest {
     /// Names in lower case, in the order they came.
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
-    /// Whether the client would send another one on this connection.
+    /// Whether the client keeps the connection open.
     pub(super) keep_alive: bool,
 }
 
@@ -28,7 +28,7 @@ impl RecordedRequest {
     }
 }
 
-/// Whether the client is still there.
+/// Whether the client is still connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClientState {
     Here,
@@ -38,34 +38,34 @@ pub(super) enum ClientState {
 pub(super) struct ServerConnection {
     pub(super) id: usize,
     stream: TcpStream,
-    /// What came and was not consumed yet.
+    /// Received bytes that are not parsed yet.
     buffer: Vec<u8>,
 }
 
 impl ServerConnection {
     pub(super) fn new(id: usize, stream: TcpStream) -> Self {
-        // Only costs latency when it fails.
+        // On failure only latency suffers.
         let _ = stream.set_nodelay(true);
         Self { id, stream, buffer: Vec::new() }
     }
 
-    /// Reads one request. `None` when the client has nothing more to ask.
+    /// Reads one request. `None` when the client has closed the connection.
     ///
     /// # Errors
-    /// The connection broke, or what came is not a request.
+    /// The connection failed, or the data is not a request.
     pub(super) async fn read_request(&mut self) -> io::Result<Option<RecordedRequest>> {
         let mut request = loop {
             if let Some(request) = self.parse_head()? {
                 break request;
             }
             if self.buffer.len() > HEAD_MAX {
-                return Err(invalid("a request head this long"));
+                return Err(invalid("the request: its head is too long"));
             }
             if self.stream.read_buf(&mut self.buffer).await? == 0 {
                 return if self.buffer.is_empty() {
                     Ok(None)
                 } else {
-                    Err(invalid("half a request head"))
+                    Err(invalid("the request: its head is incomplete"))
                 };
             }
         };
@@ -81,7 +81,7 @@ impl ServerConnection {
             match request.header("content-length").map(str::parse) {
                 None => Vec::new(),
                 Some(Ok(length)) if length <= BODY_MAX => self.take(length).await?,
-                Some(_) => return Err(invalid("a content length like that")),
+                Some(_) => return Err(invalid("the request: invalid content-length")),
             }
         };
         Ok(Some(request))
@@ -130,7 +130,7 @@ impl ServerConnection {
             let size =
                 usize::from_str_radix(size, 16).map_err(|_| invalid("a chunk without a size"))?;
             if body.len() + size.min(BODY_MAX) > BODY_MAX || size > BODY_MAX {
-                return Err(invalid("a body this long"));
+                return Err(invalid("the request: its body is too long"));
             }
             if size == 0 {
                 // Trailers, up to the empty line.
@@ -139,7 +139,7 @@ impl ServerConnection {
             }
             body.extend(self.take(size).await?);
             if !self.take_line().await?.is_empty() {
-                return Err(invalid("a chunk longer than its size"));
+                return Err(invalid("the request: a chunk exceeds its size"));
             }
         }
     }
@@ -152,7 +152,7 @@ impl ServerConnection {
                 return Ok(line);
             }
             if self.buffer.len() > HEAD_MAX || self.stream.read_buf(&mut self.buffer).await? == 0 {
-                return Err(invalid("a line without an end"));
+                return Err(invalid("the request: a line has no end"));
             }
         }
     }
@@ -160,7 +160,7 @@ impl ServerConnection {
     async fn take(&mut self, length: usize) -> io::Result<Vec<u8>> {
         while self.buffer.len() < length {
             if self.stream.read_buf(&mut self.buffer).await? == 0 {
-                return Err(invalid("half a request body"));
+                return Err(invalid("the request: its body is incomplete"));
             }
         }
         let rest = self.buffer.split_off(length);
@@ -174,7 +174,7 @@ impl ServerConnection {
         }
     }
 
-    /// Says nothing for a while. Ends early when the client leaves.
+    /// Sends nothing for a while. Returns early when the client disconnects.
     pub(super) async fn wait_silently(&mut self, duration: Duration) -> ClientState {
         if duration.is_zero() {
             return ClientState::Here;
@@ -193,13 +193,13 @@ impl ServerConnection {
         ClientState::Gone
     }
 
-    /// Drops the connection so that the client sees a reset.
+    /// Closes the connection with a TCP reset.
     pub(super) fn reset(self) {
-        // Without it the client sees a plain end, which is a fault too.
+        // On failure the client sees an ordinary close, which is a fault too.
         let _ = self.stream.set_zero_linger();
     }
 
-    /// Ends the connection in an orderly way.
+    /// Closes the connection in an orderly way.
     pub(super) async fn close(mut self) {
         let _ = self.stream.shutdown().await;
     }

@@ -1,4 +1,4 @@
-//! Who answers a request: the rules, the referee, or the script.
+//! Decides how a request is answered: by the rules, the request validator or the script.
 
 use serde_json::Value;
 
@@ -10,10 +10,10 @@ use super::script::{RequestTraits, ScriptLine, ReceivedRequest, ScriptState};
 use super::sse::{SigningKey, ReplyContext, ResolvedReply};
 use super::stage::SharedState;
 
-/// The request's number, what answers it, and a reply's words with whether they are streamed.
+/// The request's number, the step that answers it, and the reply with whether it is streamed.
 type Decision = (usize, ScriptStep, Option<(ResolvedReply, bool)>);
 
-/// A request that is being judged.
+/// A request that is being validated.
 struct RequestCase<'a> {
     part: &'a ServerPart,
     asked: RequestTraits<'a>,
@@ -23,7 +23,7 @@ struct RequestCase<'a> {
     era: SigningKey,
 }
 
-/// Records a request and decides who answers it.
+/// Records a request and decides how it is answered.
 pub(super) fn decide(connection: &ServerConnection, request: &RecordedRequest, stage: &SharedState) -> Decision {
     let body: Value = serde_json::from_slice(&request.body).unwrap_or(Value::Null);
     let mut script = stage.script();
@@ -72,7 +72,7 @@ pub(super) fn decide(connection: &ServerConnection, request: &RecordedRequest, s
     (number, step, spoken)
 }
 
-/// What answers a request, and whether it may come again.
+/// Chooses the answer to a request, and records whether the request may be repeated.
 fn answer(script: &mut ScriptState, case: &RequestCase<'_>) -> ScriptStep {
     let (step, rule) = match find_objection(script, case) {
         Some(RequestObjection { http, rule }) => (non_retryable(http), rule),
@@ -99,7 +99,7 @@ fn scripted_step(script: &mut ScriptState, case: &RequestCase<'_>) -> ScriptStep
     non_retryable(render::error_response(500, Some(&ScriptedError { kind, message, code: None })))
 }
 
-/// An answer that nobody should try to change by asking again.
+/// A refusal that the client must not retry.
 fn non_retryable(http: ScriptedHttp) -> ScriptStep {
     ScriptStep {
         headers: vec![("x-should-retry".to_owned(), "false".to_owned())],
@@ -107,7 +107,7 @@ fn non_retryable(http: ScriptedHttp) -> ScriptStep {
     }
 }
 
-/// Amazon words a throttle as a 400, and says so in a header.
+/// Whether the error may be retried. Amazon sends throttling as a 400, marked by a header.
 fn invites_retry(step: &ScriptStep) -> bool {
     step.headers.iter().any(|(name, value)| match name.to_ascii_lowercase().as_str() {
         "x-should-retry" => value == "true",
@@ -116,10 +116,10 @@ fn invites_retry(step: &ScriptStep) -> bool {
     })
 }
 
-/// Why a request does not even reach the script.
+/// A refusal of a request by validation or rules, before the script.
 struct RequestObjection {
     http: ScriptedHttp,
-    /// What a rule had to say.
+    /// The message of the rule that refused it.
     rule: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Access tokens that expire, and the endpoint that renews them by the refresh grant.
+//! Simulates expiring access tokens and the endpoint that renews them by the refresh grant.
 
 use serde_json::{Value, json};
 
@@ -8,19 +8,19 @@ use super::render;
 use super::rules::TokenRules;
 use super::scenario::{ScriptedError, ScriptedHttp};
 
-/// What has become of the tokens.
+/// Counters of the access tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TokenGrants {
-    /// How often the endpoint was asked, in vain or not.
+    /// How many requests the endpoint received, successful or not.
     pub asked: u64,
-    /// How many access tokens it gave out.
+    /// How many access tokens it granted.
     pub granted: u64,
-    /// How many requests came with the newest one.
+    /// How many requests used the newest token.
     pub(super) used: u64,
 }
 
 impl TokenGrants {
-    /// Counts a request against its token. `Some` is why it may not pass.
+    /// Counts a request against its token. Returns the refusal if the token is invalid.
     pub(super) fn check_token(&mut self, rules: &TokenRules, request: &RecordedRequest) -> Option<ScriptedHttp> {
         let refuse = |message: &str| Some(refusal(401, "authentication_error", message));
         if !has_credential(request, &token_name(&rules.access, self.granted)) {
@@ -36,7 +36,7 @@ impl TokenGrants {
         None
     }
 
-    /// Answers a request to the endpoint.
+    /// Answers a request to the token endpoint.
     pub(super) fn handle_refresh(&mut self, rules: &TokenRules, request: &RecordedRequest) -> ScriptedHttp {
         self.asked += 1;
         if self.asked <= rules.broken_refreshes {
@@ -60,7 +60,7 @@ impl TokenGrants {
     }
 }
 
-/// The name of a token that came after so many others.
+/// The name of the token with this number.
 fn token_name(first: &str, number: u64) -> String {
     if number == 0 { first.to_owned() } else { format!("{first}.{number}") }
 }
@@ -70,7 +70,7 @@ fn refusal(status: u16, kind: &str, message: &str) -> ScriptedHttp {
     render::error_response(status, Some(&ScriptedError { kind, message, code: None }))
 }
 
-/// An error as token endpoints word it, which is not how the service does.
+/// An error in the format of token endpoints, which differs from the service's.
 fn oauth_error(error: &str, description: &str) -> ScriptedHttp {
     answer(400, &json!({ "error": error, "error_description": description }))
 }
@@ -80,7 +80,7 @@ fn answer(status: u16, body: &Value) -> ScriptedHttp {
     ScriptedHttp { status, content_type, body: body.to_string(), content_length: None }
 }
 
-/// A field of a request's form, or of the JSON object that some send in its place.
+/// A field of a form body, or of a JSON body.
 fn field(request: &RecordedRequest, name: &str) -> Option<String> {
     if let Ok(object) = serde_json::from_slice::<Value>(&request.body) {
         return object[name].as_str().map(str::to_owned);

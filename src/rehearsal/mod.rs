@@ -1,10 +1,10 @@
-//! A model server that plays scripts, faults included, and judges every request as the real
-//! service would.
+//! A fake model server that plays scripts with injected faults and validates every request like the
+//! real service.
 //!
 //! ```text
-//! scenario file ─┐                         ┌─ referee: would the real service accept this?
-//!                ├─► Scenario ─► Server ───┤  script:  whose turn is it?
-//! builder ───────┘                 ▲       └─ render:  what goes on the wire, and where it breaks
+//! scenario file ─┐                         ┌─ referee: would the real service accept the request?
+//!                ├─► Scenario ─► Server ───┤  script:  which step answers?
+//! builder ───────┘                 ▲       └─ render:  the response bytes, and the injected fault
 //!                          real HTTP requests
 //! ```
 

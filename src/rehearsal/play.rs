@@ -1,4 +1,4 @@
-//! Sends a response, and breaks it where the script says.
+//! Sends a response, and injects the fault of its step.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use super::render::{self, Framing, RenderedResponse};
 use super::scenario::{ScriptedFault, ScriptedFaultKind, SendPace, FaultPosition, ScriptStep};
 use super::sse;
 
-/// What became of the connection.
+/// What became of a connection after a response.
 pub(super) enum ConnectionFate {
-    /// It waits for the next request.
+    /// It is kept for the next request.
     Open(ServerConnection),
-    /// We ended it.
+    /// The server closed it.
     Ended,
-    /// The client left before we were done.
+    /// The client disconnected before the response was complete.
     Abandoned,
 }
 
@@ -27,7 +27,7 @@ impl TimeScale {
     }
 }
 
-/// How a response goes out, and what becomes of the connection after it.
+/// How a response is sent, and whether the connection is kept.
 #[derive(Clone, Copy)]
 struct SendOptions {
     framing: Framing,
@@ -36,19 +36,19 @@ struct SendOptions {
 }
 
 impl SendOptions {
-    /// A body of an announced length that ends early takes the connection with it.
+    /// Marks the body as incomplete. With an announced length this requires closing the connection.
     fn incomplete(self) -> Self {
         Self { keep_alive: self.keep_alive && self.framing == Framing::Chunked, ..self }
     }
 }
 
-/// Plays a step that answers a connection and not a request.
+/// Plays a step that answers a connection instead of a request.
 pub(super) async fn play_at_accept(connection: ServerConnection, fault: &ScriptedFault, tempo: TimeScale) {
     let manner = SendOptions { framing: Framing::Bare, keep_alive: false, tempo };
     inject_fault(connection, fault, manner).await;
 }
 
-/// Sends `take` as `step` says.
+/// Sends `take` with the delays and faults of `step`.
 pub(super) async fn play(
     mut connection: ServerConnection,
     take: &RenderedResponse,
@@ -98,7 +98,7 @@ pub(super) async fn play(
     end(connection, manner).await
 }
 
-/// Where in the body a fault strikes, in bytes.
+/// The position of a fault in the body, in bytes.
 fn offset(place: FaultPosition, take: &RenderedResponse) -> Option<usize> {
     let length = |pieces: &[Vec<u8>]| pieces.iter().map(Vec::len).sum::<usize>();
     let whole = length(&take.pieces);
@@ -121,7 +121,7 @@ fn offset(place: FaultPosition, take: &RenderedResponse) -> Option<usize> {
     Some(offset)
 }
 
-/// The body, cut into what is written at once.
+/// Splits the body into single writes.
 fn units(pieces: &[Vec<u8>], chunk: Option<usize>) -> Vec<Vec<u8>> {
     match chunk {
         Some(size) => pieces.concat().chunks(size.max(1)).map(<[u8]>::to_vec).collect(),
@@ -129,7 +129,7 @@ fn units(pieces: &[Vec<u8>], chunk: Option<usize>) -> Vec<Vec<u8>> {
     }
 }
 
-/// Splits what is written at an offset in bytes.
+/// Splits the writes at a byte offset.
 fn split(units: Vec<Vec<u8>>, offset: usize) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let (mut before, mut after, mut room) = (Vec::new(), Vec::new(), offset);
     for mut unit in units {
@@ -143,7 +143,7 @@ fn split(units: Vec<Vec<u8>>, offset: usize) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     (before, after)
 }
 
-/// Writes body bytes in their framing and at their pace.
+/// Writes body bytes in their framing, with pauses.
 async fn write_body(connection: &mut ServerConnection, units: &[Vec<u8>], pace: SendPace, manner: SendOptions) -> ClientState {
     let pause = manner.tempo.to_real_time(pace.pause);
     for (number, unit) in units.iter().enumerate() {
@@ -165,7 +165,7 @@ fn framed(framing: Framing, bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Does the harm that ends an answer.
+/// Injects the fault that ends a response.
 async fn inject_fault(mut connection: ServerConnection, fault: &ScriptedFault, manner: SendOptions) -> ConnectionFate {
     match &fault.harm {
         ScriptedFaultKind::Reset => {
@@ -215,7 +215,7 @@ async fn hold_ended(connection: ServerConnection, client: ClientState) -> Connec
     }
 }
 
-/// Ends the body as its framing wants, and the connection if it must.
+/// Ends the body as its framing requires, and closes the connection if necessary.
 async fn end(mut connection: ServerConnection, manner: SendOptions) -> ConnectionFate {
     if manner.framing == Framing::Chunked && connection.write(b"0\r\n\r\n").await == ClientState::Gone {
         return ConnectionFate::Abandoned;

@@ -1,21 +1,21 @@
-//! Never the same 400 twice: what was refused is not sent again, but for a small request that a
-//! script calls too long. That may be repeated once.
+//! Detects repeated requests after a 400. A rejected request must not be sent again, except once
+//! for a small request that a script rejects as too long.
 
 use serde_json::Value;
 
-/// The request that was answered with a 400 just before, if one was.
+/// The request that was last answered with a 400, if any.
 #[derive(Debug, Default)]
 pub(super) struct LastRefusal(Option<RefusedRequest>);
 
 #[derive(Debug)]
 struct RefusedRequest {
     body: Value,
-    /// What a rule had to say. A script may well say the same of several requests.
+    /// The rule that rejected it. `None` for a script, which may reject several requests alike.
     rule: Option<String>,
     repeat: Repeat,
 }
 
-/// Whether a request that was refused may come again as it was.
+/// Whether a rejected request may be repeated unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Repeat {
     Never,
@@ -23,8 +23,8 @@ enum Repeat {
 }
 
 impl LastRefusal {
-    /// Notes that `body` was answered with a 400, in these `words`, that no header invites to
-    /// repeat.
+    /// Records that `body` was answered with a 400 with the message `words`, not marked as
+    /// retryable.
     pub(super) fn note(&mut self, body: &Value, rule: Option<String>, words: &str) {
         let body = comparable_request(body);
         let known = self.0.as_ref().is_some_and(|refused| refused.body == body);
@@ -37,20 +37,20 @@ impl LastRefusal {
         self.0 = None;
     }
 
-    /// Whether the same request was refused, and may not come again.
+    /// Whether the same request was rejected and may not be repeated.
     pub(super) fn forbids(&self, body: &Value) -> bool {
         self.0
             .as_ref()
             .is_some_and(|refused| refused.repeat == Repeat::Never && refused.body == comparable_request(body))
     }
 
-    /// Whether another request was refused in the same words.
+    /// Whether the last rejection has the same message.
     pub(super) fn has_message(&self, message: &str) -> bool {
         self.0.as_ref().is_some_and(|refused| refused.rule.as_deref() == Some(message))
     }
 }
 
-/// A request without what changes nothing about its meaning.
+/// A request without fields that do not affect its validity.
 fn comparable_request(body: &Value) -> Value {
     let mut body = body.clone();
     if let Some(fields) = body.as_object_mut() {

@@ -1,4 +1,4 @@
-//! From an answer to the bytes that would be sent if nothing broke.
+//! Renders an answer as the bytes of an HTTP response, before faults are injected.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,24 +11,24 @@ use super::sse::{self, ResolvedReply};
 #[derive(Debug)]
 pub(super) struct RenderedResponse {
     pub(super) head: Vec<u8>,
-    /// The body, in the pieces that are written one by one.
+    /// The body, in pieces that are written separately.
     pub(super) pieces: Vec<Vec<u8>>,
     pub(super) framing: Framing,
-    /// Whether the response promises that the connection stays open.
+    /// Whether the response announces keep-alive.
     pub(super) keep_alive: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// Each write is a chunk of a chunked body.
+    /// Each write is one chunk of a chunked body.
     Chunked,
-    /// The head announces the length.
+    /// The head announces the content length.
     Length,
-    /// There is no HTTP to speak of.
+    /// The bytes are not HTTP.
     Bare,
 }
 
-/// What a response depends on besides its step.
+/// The context of a response besides its step.
 pub(super) struct RenderContext<'a> {
     pub(super) request_id: &'a str,
     pub(super) reply: Option<&'a ResolvedReply>,
@@ -106,7 +106,7 @@ pub(super) fn head(status: u16, headers: &[(String, String)]) -> Vec<u8> {
     head.into_bytes()
 }
 
-/// An error as the service words it. Without an `error` of its own, a status speaks for itself.
+/// An error response in the service's format. Without an `error`, the status selects a default.
 pub(super) fn error_response(status: u16, error: Option<&ScriptedError>) -> ScriptedHttp {
     let usual = usual_error(status);
     let error = error.unwrap_or(&usual);
@@ -118,7 +118,7 @@ pub(super) fn error_response(status: u16, error: Option<&ScriptedError>) -> Scri
     }
 }
 
-/// The object around every error, in a body and in a stream.
+/// The JSON object around every error, in a body and in a stream.
 pub(super) fn envelope(error: &ScriptedError, request_id: Option<&str>) -> Value {
     let mut inner = json!({ "type": error.kind, "message": error.message });
     if let Some(code) = &error.code {
@@ -131,8 +131,7 @@ pub(super) fn envelope(error: &ScriptedError, request_id: Option<&str>) -> Value
     outer
 }
 
-/// What a step comes to for who asked for no stream: faults that only a stream can have become
-/// what they are without one.
+/// Converts a step for a request without streaming: stream faults become their equivalent.
 pub(super) fn without_streaming(mut step: ScriptStep) -> ScriptStep {
     match step.fault.as_mut().map(|fault| &mut fault.harm) {
         Some(ScriptedFaultKind::Error(error)) => {
@@ -146,10 +145,10 @@ pub(super) fn without_streaming(mut step: ScriptStep) -> ScriptStep {
     step
 }
 
-/// Those whose errors have a type of their own.
+/// Statuses with an error type of their own.
 const STATUSES: &[u16] = &[400, 401, 402, 403, 404, 409, 413, 429, 500, 504, 529];
 
-/// What a busy service says.
+/// The error of an overloaded service.
 pub(super) fn overloaded() -> ScriptedError {
     usual_error(529)
 }
@@ -194,8 +193,8 @@ fn reason(status: u16) -> &'static str {
     }
 }
 
-/// Replaces `${unix+5h}` by seconds since the epoch and `${date+61s}` by an HTTP date. What does
-/// not parse stays as it is.
+/// Replaces `${unix+5h}` by seconds since the epoch and `${date+61s}` by an HTTP date. Other text
+/// is kept.
 fn expand_times(value: &str, now: SystemTime) -> String {
     let moment = |name: &str| {
         let span = value.strip_prefix("${")?.strip_suffix('}')?.strip_prefix(name)?;

@@ -1,4 +1,4 @@
-//! What a server insists on, beyond what every request must keep.
+//! The rules of a server, beyond those that every request must follow.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -7,41 +7,40 @@ use serde::Deserialize;
 
 use super::span;
 
-/// A valid request that asks too much is refused, as the service would; that is no violation. To
-/// send the refused request again, or to provoke the same refusal with another one, is.
+/// A valid request that exceeds a limit is refused, as by the real service, without a violation.
+/// Repeating the refused request, or provoking the same refusal with another one, is a violation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServerRules {
-    /// The only credential that is accepted; any will do without.
+    /// The only accepted credential; by default any is accepted.
     pub require_key: Option<String>,
-    /// Access tokens that expire, and an endpoint that renews them.
+    /// Expiring access tokens, and an endpoint that renews them.
     pub tokens: Option<TokenRules>,
-    /// Tokens, counted as four bytes each of the whole body. A longer request is answered with
-    /// a 400.
+    /// Maximum number of tokens, at four bytes each of the whole body. A longer request gets a 400.
     pub context_window: Option<u64>,
-    /// The true size of the model's window, in tokens as the server counts them (see
-    /// `referee/count.rs`). Input, and input with `max_tokens`, must fit in; the count is what
-    /// replies report as usage and what the `count_tokens` endpoint answers.
+    /// The model's context window, in tokens as the server counts them (see `referee/count.rs`).
+    /// Input, and input with `max_tokens`, must fit; replies and the `count_tokens` endpoint report
+    /// the same count.
     pub token_limit: Option<NonZeroU64>,
-    /// The largest `max_tokens` that is accepted.
+    /// The largest accepted `max_tokens`.
     pub max_output: Option<u64>,
     pub media: MediaRules,
-    /// What no block may contain.
+    /// Content that no block may contain.
     pub poison: Vec<PoisonedBlock>,
     pub signatures: Signatures,
-    /// The signatures of earlier thinking are refused after so many requests, as they are when
-    /// the account changes.
+    /// After this many requests, signatures of earlier thinking are refused, as after a change of
+    /// the account.
     pub expire_signatures_after: Option<u64>,
 }
 
-/// What becomes of thinking whose signature belongs to another model, or to other words.
+/// How the server handles thinking with an invalid signature.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Signatures {
-    /// A violation: this server signed all there is, so nothing may be wrong.
+    /// A violation: this server signed all thinking itself.
     #[default]
     Judge,
-    /// A refusal: the history may come from elsewhere.
+    /// A refusal: the history may come from another service.
     Refuse,
 }
 
@@ -49,48 +48,48 @@ pub enum Signatures {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MediaRules {
-    /// Images and documents in one request.
+    /// Maximum number of images and documents in one request.
     pub count: Option<usize>,
-    /// Bytes of one image, as base64.
+    /// Maximum size of one image, in bytes of base64.
     pub image_bytes: Option<usize>,
-    /// The longer side of an image.
+    /// Maximum length of an image's longer side, in pixels.
     pub image_pixels: Option<u32>,
-    /// The same when a request holds more than 20 images.
+    /// The same for a request with more than 20 images.
     pub many_images_pixels: Option<u32>,
-    /// Pages of all documents.
+    /// Maximum number of pages of all documents.
     pub pdf_pages: Option<usize>,
 }
 
-/// Something that makes the service refuse a whole request.
+/// Content that makes the service refuse a request.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PoisonedBlock {
     /// Text of a block, or base64.
     pub contains: String,
-    /// What is said after the block's place; what fits its kind when not said.
+    /// The error message after the block's path; the default depends on the block's kind.
     pub message: Option<String>,
 }
 
-/// Access tokens that expire. An expired one is answered with a 401 until it is renewed.
+/// Expiring access tokens. An expired one gets a 401 until it is renewed.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenRules {
-    /// The token that is good at first. Later ones are called `access.1`, `access.2` and so on.
+    /// The first valid access token. Later ones are called `access.1`, `access.2` and so on.
     pub access: String,
-    /// What the endpoint takes at first. Each is good once, and replaced likewise.
+    /// The first refresh token. Each is valid once and replaced by the next.
     pub refresh: String,
-    /// How many requests a token is good for; any number when not said.
+    /// How many requests a token is valid for; unlimited by default.
     pub expire_token_after: Option<u64>,
-    /// Where the refresh grant is performed.
+    /// The path of the token endpoint.
     #[serde(default = "token_path")]
     pub path: String,
-    /// The lifetime that is reported, in seconds.
+    /// The reported lifetime, in seconds.
     #[serde(default = "lifetime")]
     pub expires_in: u64,
-    /// Silence before an answer of the endpoint, in the script's time.
+    /// Delay of the endpoint's responses, in the script's time.
     #[serde(default, deserialize_with = "span::duration")]
     pub delay: Duration,
-    /// How many of the first grants asked for come to a 503.
+    /// How many initial refreshes get a 503.
     #[serde(default)]
     pub broken_refreshes: u64,
 }

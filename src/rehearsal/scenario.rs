@@ -1,4 +1,4 @@
-//! What a scenario says: a task, what the model answers, where the wire breaks, how it ends.
+//! The types of a scenario: a task, the model's answers, injected faults, and the expected end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,30 +8,30 @@ use serde_json::Value;
 
 use super::rules::ServerRules;
 
-/// A script for one run.
+/// A scenario: the script for one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
     pub name: String,
     /// One line for the list.
     pub summary: String,
-    /// What the agent is asked to do.
+    /// The prompt of the run.
     pub prompt: String,
     /// Further arguments of the run, as on a command line.
     pub args: Vec<String>,
     pub env: BTreeMap<String, String>,
-    /// How many seconds of the script pass in one second of the world.
+    /// How many seconds of the script pass in one real second.
     pub time_scale: f64,
-    /// What lies in the scratch folder at the start, by relative path.
+    /// The initial files of the scratch folder, by relative path.
     pub files: BTreeMap<String, ScratchFile>,
-    /// What is played to who asks at the base URL.
+    /// The script of the server at the base URL.
     pub main: ServerPart,
-    /// What further servers play, by their names.
+    /// The scripts of further servers, by name.
     pub servers: BTreeMap<String, ServerPart>,
     pub expect: Expectation,
 }
 
 impl Scenario {
-    /// What the server of that name plays.
+    /// The script of the server with this name.
     pub fn part(&self, name: &str) -> Option<&ServerPart> {
         if name == MAIN { Some(&self.main) } else { self.servers.get(name) }
     }
@@ -40,18 +40,17 @@ impl Scenario {
 /// The name of the server at the base URL.
 pub const MAIN: &str = "main";
 
-/// What one server plays.
+/// The script of one server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServerPart {
     pub rules: ServerRules,
-    /// Played in order, one for each request.
+    /// Played in order, one step for each request.
     pub steps: Vec<ScriptStep>,
-    /// The same for requests that come with `x-outlast-source: compact`. Without any, the steps
-    /// answer those too.
+    /// Steps for requests with `x-outlast-source: compact`. If empty, `steps` answer those too.
     pub compactions: Vec<ScriptStep>,
-    /// What happens to a request that comes after the last step.
+    /// What happens to requests after the last step.
     pub after: AfterLast,
-    /// How many requests must have been made, exactly.
+    /// The exact number of requests that must be made.
     pub requests: Option<usize>,
 }
 
@@ -71,7 +70,7 @@ fn plain_file() -> u32 {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum AfterLast {
-    /// Nothing more may come: it is answered with a 500 and counts as a violation.
+    /// They are answered with a 500 and count as violations.
     #[default]
     #[serde(rename = "fail")]
     Fail,
@@ -81,23 +80,23 @@ pub enum AfterLast {
     Loop,
 }
 
-/// How the run has to end. What is not said is not judged.
+/// The expected end of the run. Unset fields are not checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Expectation {
     pub exit: Option<i32>,
     pub terminal_reason: Option<String>,
-    /// What a file of the scratch folder must contain, by relative path.
+    /// Text that a file of the scratch folder must contain, by relative path.
     pub files: BTreeMap<String, String>,
-    /// What must not exist in the scratch folder, by relative path.
+    /// Paths that must not exist in the scratch folder.
     pub absent: Vec<String>,
-    /// How many requests must have been made of the main server, exactly.
+    /// The exact number of requests to the main server.
     pub requests: Option<usize>,
-    /// How many of them were for a summary, exactly.
+    /// The exact number of summary requests among them.
     pub compactions: Option<usize>,
-    /// How many access tokens must have been granted by the main server, exactly.
+    /// The exact number of access tokens granted by the main server.
     pub refreshes: Option<usize>,
-    /// What standard error must contain.
+    /// Texts that standard error must contain.
     pub stderr: Vec<String>,
 }
 
@@ -107,15 +106,15 @@ pub struct ScriptStep {
     pub when: StepCondition,
     /// How many requests it answers, at least 1.
     pub repeat: u32,
-    /// Silence before the first byte, in the script's time.
+    /// Delay before the first byte, in the script's time.
     pub delay: Duration,
     pub answer: StepAnswer,
-    /// Added to the usual headers, or in their place. `${unix+5h}` and `${date+61s}` stand for
-    /// moments, in seconds since the epoch and as an HTTP date.
+    /// Added to the default headers, replacing those of the same name. `${unix+5h}` and
+    /// `${date+61s}` stand for times, in seconds since the epoch and as an HTTP date.
     pub headers: Vec<(String, String)>,
     pub pace: SendPace,
     pub fault: Option<ScriptedFault>,
-    /// Closes the connection afterwards while announcing that it stays open.
+    /// Closes the connection afterwards although the headers announce keep-alive.
     pub hangs_up: bool,
 }
 
@@ -134,23 +133,23 @@ impl ScriptStep {
     }
 }
 
-/// Which requests a step is for.
+/// The condition under which a step answers a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StepCondition {
-    /// The model asked for; a `*` at the end stands for any rest.
+    /// The requested model; a trailing `*` matches any suffix.
     pub model: Option<String>,
-    /// Whether a stream is asked for.
+    /// Whether a stream is requested.
     pub stream: Option<bool>,
-    /// What the request's text must contain.
+    /// Text that the request must contain.
     pub contains: Option<String>,
-    /// What its first message must contain: the task itself, of a run or of a sub-agent.
+    /// Text that its first message must contain: the task of a run or of a sub-agent.
     pub prompt: Option<String>,
-    /// What its system prompt must contain.
+    /// Text that its system prompt must contain.
     pub system: Option<String>,
-    /// Its header `x-outlast-source`; a `*` at the end stands for any rest, as in `agent:*`.
+    /// Its header `x-outlast-source`; a trailing `*` matches any suffix, as in `agent:*`.
     pub source: Option<String>,
-    /// Whether fast mode is asked for.
+    /// Whether fast mode is requested.
     pub fast: Option<bool>,
 }
 
@@ -158,17 +157,17 @@ pub struct StepCondition {
 pub enum StepAnswer {
     Reply(ScriptedReply),
     Http(ScriptedHttp),
-    /// These bytes instead of a response, then the end of the connection.
+    /// These bytes instead of a response; then the connection is closed.
     Raw(Vec<u8>),
 }
 
-/// A reply of the model. One without any content is an empty reply.
+/// A model reply. Without content it is an empty reply.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ScriptedReply {
     pub thinking: Option<String>,
     pub text: Option<String>,
     pub tools: Vec<ScriptedToolCall>,
-    /// `tool_use` or `end_turn`, as the content has it, when not said.
+    /// Defaults to `tool_use` or `end_turn`, depending on the content.
     pub stop_reason: Option<String>,
     pub usage: ScriptedUsage,
     pub form: ReplyForm,
@@ -179,17 +178,17 @@ pub struct ScriptedReply {
 #[serde(deny_unknown_fields)]
 pub struct ScriptedToolCall {
     pub name: String,
-    /// `${cwd}` in any of its strings stands for the scratch folder.
+    /// `${cwd}` in its strings is replaced by the scratch folder.
     #[serde(default)]
     pub input: Value,
-    /// A new one is made when not said.
+    /// Generated by default.
     pub id: Option<String>,
-    /// Cuts the input's JSON after so many bytes, as the output limit does.
+    /// Truncates the input's JSON after this many bytes, as the output limit does.
     pub cut: Option<usize>,
 }
 
-/// Tokens to report. What is not said is estimated from sizes; output never exceeds the cap that
-/// was asked for.
+/// Token counts to report. Unset ones are estimated from sizes; output never exceeds the requested
+/// cap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ScriptedUsage {
@@ -199,33 +198,33 @@ pub struct ScriptedUsage {
     pub cache_read_input_tokens: Option<u64>,
 }
 
-/// How a reply is worded.
+/// The format of a reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum ReplyForm {
-    /// A stream if one is asked for, else JSON.
+    /// A stream if requested, else JSON.
     #[default]
     #[serde(rename = "as asked")]
     AsAsked,
-    /// JSON even if a stream is asked for, as some gateways do.
+    /// JSON even if a stream is requested, as some gateways do.
     #[serde(rename = "json")]
     Json,
-    /// As llama.cpp's server words a stream: no pings, no `input` where a tool call starts, all
-    /// blocks closed at the very end, and the connection closed without a word.
+    /// Streams like llama.cpp's server: no pings, no `input` where a tool call starts, all blocks
+    /// closed at the very end, and no event before the connection is closed.
     #[serde(rename = "llama.cpp")]
     LlamaCpp,
 }
 
-/// An answer without a model's reply in it.
+/// An HTTP response without a model reply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScriptedHttp {
     pub status: u16,
     pub content_type: String,
     pub body: String,
-    /// Announced in place of the body's true length.
+    /// Announced instead of the body's actual length.
     pub content_length: Option<usize>,
 }
 
-/// An error in the service's words.
+/// An error in the service's format.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScriptedError {
@@ -236,16 +235,16 @@ pub struct ScriptedError {
     pub code: Option<String>,
 }
 
-/// How fast the body goes out.
+/// How fast the body is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendPace {
-    /// Bytes of each write; one event each when not said.
+    /// Bytes per write; by default one event per write.
     pub chunk: Option<usize>,
-    /// Between writes, in the script's time.
+    /// The pause between writes, in the script's time.
     pub pause: Duration,
 }
 
-/// Where an answer breaks, and how.
+/// An injected fault: its kind and its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScriptedFault {
     pub harm: ScriptedFaultKind,
@@ -267,37 +266,36 @@ impl ScriptedFault {
 pub enum ScriptedFaultKind {
     /// The connection is reset.
     Reset,
-    /// The connection is closed, the answer unfinished.
+    /// The connection is closed before the answer is complete.
     Close,
-    /// The answer ends as if it were whole.
+    /// The answer ends early as if it were complete.
     End,
-    /// Nothing more is said.
+    /// Nothing more is sent.
     Stall,
-    /// Nothing but pings is said; nothing at all to who asked for no stream.
+    /// Only pings are sent; without a stream, nothing.
     Pings { every: Duration },
-    /// An error event, then the end of the stream. Who asked for no stream gets the error with
-    /// its own status.
+    /// An error event, then the end of the stream. Without a stream, the error with its own status.
     Error(ScriptedError),
-    /// Bytes that do not belong there; then the answer goes on.
+    /// Extra bytes are inserted; then the answer continues.
     Insert(Vec<u8>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultPosition {
-    /// The connection was accepted; nothing has been read. Such a step answers a connection and
-    /// not a request.
+    /// After the connection was accepted, before anything is read. Such a step answers a
+    /// connection, not a request.
     Accept,
-    /// The request was read.
+    /// After the request was read.
     Request,
-    /// Half of the headers.
+    /// After half of the headers.
     HalfHead,
-    /// All headers.
+    /// After all headers.
     Headers,
-    /// So many events of the stream, or half of what is no stream.
+    /// After this many events of the stream, or half of another body.
     Events(usize),
-    /// So many bytes of the body.
+    /// After this many bytes of the body.
     Bytes(usize),
-    /// Half of the last block's last delta, or half of what is no stream.
+    /// After half of the last block's last delta, or half of another body.
     Delta,
 }

@@ -1,4 +1,4 @@
-//! The folder a rehearsal works in.
+//! The scratch folder of a rehearsal.
 
 use std::fs;
 use std::io;
@@ -8,14 +8,14 @@ use std::path::Path;
 use super::scenario::Scenario;
 use super::server::RehearsalServer;
 
-/// A temporary folder with a scenario's files in it. Removed when dropped.
+/// A temporary folder with a scenario's files. Removed when dropped.
 #[derive(Debug)]
 pub struct ScratchFolder {
     folder: tempfile::TempDir,
 }
 
 impl ScratchFolder {
-    /// Lays out the scenario's files.
+    /// Creates the folder with the scenario's files.
     ///
     /// # Errors
     /// The folder or a file cannot be written.
@@ -32,7 +32,7 @@ impl ScratchFolder {
         Ok(Self { folder })
     }
 
-    /// Fills in what files say of the servers, now that they run.
+    /// Replaces server URLs in the files, now that the servers are running.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -50,7 +50,7 @@ impl ScratchFolder {
         self.folder.path()
     }
 
-    /// Leaves the folder where it is.
+    /// Keeps the folder, and returns its path.
     pub fn into_path(self) -> std::path::PathBuf {
         self.folder.keep()
     }

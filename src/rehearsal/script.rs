@@ -1,4 +1,4 @@
-//! Whose turn it is, and what has been asked so far.
+//! Selects the step that answers a request, and records all requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use super::refusal::LastRefusal;
 use super::scenario::{AfterLast, StepAnswer, ScriptedFault, ServerPart, FaultPosition, ScriptStep, StepCondition};
 use super::sse::Tokens;
 
-/// A request for a model's reply, as it came.
+/// A request for a model reply, as received.
 #[derive(Clone, Debug)]
 pub struct ReceivedRequest {
-    /// Since the server's start, in the world's time.
+    /// Real time since the server's start.
     pub at: Duration,
-    /// With the query.
+    /// Includes the query.
     pub path: String,
     /// Names in lower case, in the order they came.
     pub headers: Vec<(String, String)>,
@@ -28,11 +28,11 @@ pub struct ReceivedRequest {
     pub raw: Arc<[u8]>,
     /// Counted from 1. Requests with the same id came over the same connection.
     pub connection_id: usize,
-    /// Which script it was for.
+    /// The script it belongs to.
     pub line: ScriptLine,
-    /// The step of it that answered, counted from 0. `None` when a rule did.
+    /// The step that answered, counted from 0. `None` when a rule did.
     pub step: Option<usize>,
-    /// Whether the client left before the answer was whole.
+    /// Whether the client disconnected before the answer was complete.
     pub aborted_by_client: bool,
 }
 
@@ -45,13 +45,13 @@ impl ReceivedRequest {
             .map(|(_, value)| value.as_str())
     }
 
-    /// The model asked for, or nothing.
+    /// The requested model, or an empty string.
     pub fn model(&self) -> &str {
         self.body["model"].as_str().unwrap_or_default()
     }
 }
 
-/// What has happened on the stage.
+/// The state of a server's script.
 #[derive(Debug, Default)]
 pub(super) struct ScriptState {
     steps: ScriptPosition,
@@ -59,18 +59,18 @@ pub(super) struct ScriptState {
     pub(super) recorded: Vec<ReceivedRequest>,
     pub(super) violations: Vec<String>,
     pub(super) accepted: usize,
-    /// Probes for capacity, which are no part of the script.
+    /// The number of capacity probes, which are not part of the script.
     pub(super) probes: usize,
     pub(super) grants: TokenGrants,
-    /// What each model was last asked, as far as it is cached.
+    /// The cached prompt prefix of each model.
     cached: BTreeMap<String, Vec<u8>>,
 }
 
-/// Which of a part's two scripts a request is for.
+/// The scripts of a server: for steps or for compactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptLine {
     Main,
-    /// The one for compactions.
+    /// The script for compactions.
     Compaction,
 }
 
@@ -88,13 +88,13 @@ impl ScriptLine {
     }
 }
 
-/// The header that says what a request is for.
+/// The header that names the purpose of a request.
 const SOURCE: &str = "x-outlast-source";
 
-/// How far one script has been played.
+/// The progress of one script.
 #[derive(Debug, Default)]
 pub(super) struct ScriptPosition {
-    /// How often each step is still to be played.
+    /// How often each step remains to be played.
     left: Vec<u32>,
     /// How often each step was played.
     played: Vec<u32>,
@@ -163,7 +163,7 @@ impl ScriptState {
         }
     }
 
-    /// The fault that awaits the next connection, if the next step is one.
+    /// The fault for the next connection, if the next step is one.
     pub(super) fn fault_at_accept(&mut self, part: &ServerPart) -> Option<ScriptedFault> {
         let next = match (self.steps.left.iter().position(|left| *left > 0), part.after) {
             (Some(next), _) => next,
@@ -181,8 +181,7 @@ impl ScriptState {
         self.track(line).next(line.steps(part), part.after, asked)
     }
 
-    /// What a probe for capacity meets: the refusal that the next request would meet. `None`: there
-    /// is none.
+    /// The refusal that answers a capacity probe: that of the next request, if any.
     pub(super) fn probe_refusal(&mut self, part: &ServerPart, asked: &RequestTraits<'_>) -> Option<ScriptStep> {
         self.probes += 1;
         let step = &part.steps[self.steps.peek(&part.steps, part.after, asked)?];
@@ -192,13 +191,12 @@ impl ScriptState {
         }
     }
 
-    /// How many answers were never asked for.
+    /// The number of scripted answers that were not requested.
     pub(super) fn unrequested_answers(&self, part: &ServerPart) -> usize {
         self.steps.unrequested_answers(&part.steps) + self.compactions.unrequested_answers(&part.compactions)
     }
 
-    /// What a request counts for: its tokens, split as the prompt cache would split them. The
-    /// output is the cap.
+    /// Counts a request's tokens, split as by the prompt cache. The output is the output cap.
     pub(super) fn count(&mut self, part: &ServerPart, body: &Value, raw: &[u8]) -> Tokens {
         let all = match part.rules.token_limit {
             Some(_) => count(body),
@@ -216,7 +214,7 @@ impl ScriptState {
         }
         let before = self.cached.insert(model.to_owned(), prefix.clone()).unwrap_or_default();
         let shared = before.iter().zip(&prefix).take_while(|(old, new)| old == new).count();
-        // A true count is split in proportion.
+        // With a token limit, the count is split in proportion.
         let (read, cacheable) = match part.rules.token_limit {
             Some(_) => (all * shared as u64 / prefix.len().max(1) as u64, all.saturating_sub(1)),
             None => (tokens(shared), tokens(prefix.len())),
@@ -232,14 +230,14 @@ impl ScriptState {
     }
 }
 
-/// Prompts shorter than this are not cached, in tokens.
+/// Minimum size of a cached prompt, in tokens.
 const CACHE_MIN: u64 = 1_024;
 
 fn tokens(bytes: usize) -> u64 {
     (bytes as u64).div_ceil(4)
 }
 
-/// Writes a value without its cache breakpoints, and counts them.
+/// Writes a value without its cache breakpoints, and returns their number.
 fn write_prefix(value: &Value, out: &mut Vec<u8>) -> usize {
     match value {
         Value::Object(fields) => {
@@ -266,7 +264,7 @@ fn at_accept(step: &ScriptStep) -> Option<&ScriptedFault> {
     step.fault.as_ref().filter(|fault| fault.after == FaultPosition::Accept)
 }
 
-/// A request, as far as steps choose by it.
+/// The parts of a request that steps can select by.
 pub(super) struct RequestTraits<'a> {
     pub(super) request: &'a RecordedRequest,
     pub(super) body: &'a Value,
@@ -278,7 +276,7 @@ impl RequestTraits<'_> {
         when.model.as_deref().is_none_or(|wanted| matches_pattern(wanted, model))
     }
 
-    /// Whether a request is a probe for capacity.
+    /// Whether a request is a capacity probe.
     pub(super) fn is_probe(request: &RecordedRequest) -> bool {
         request.header(SOURCE) == Some("probe")
     }
@@ -303,7 +301,7 @@ fn matches_pattern(wanted: &str, found: &str) -> bool {
     wanted.strip_suffix('*').map_or(found == wanted, |start| found.starts_with(start))
 }
 
-/// All texts in a value.
+/// All strings in a value.
 fn strings(value: &Value) -> Box<dyn Iterator<Item = &str> + '_> {
     match value {
         Value::String(text) => Box::new(std::iter::once(text.as_str())),

@@ -1,4 +1,4 @@
-//! The model server: real HTTP on loopback, for rehearsals and for tests.
+//! The fake model server: real HTTP on loopback, for rehearsals and tests.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,34 +15,34 @@ use super::scenario::{MAIN, ServerPart, Scenario};
 use super::script::{ReceivedRequest, ScriptState};
 use super::stage::{SharedState, accept};
 
-/// How a server is set up.
+/// Options of a server.
 #[derive(Clone, Debug, Default)]
 pub struct ServerOptions {
-    /// 0 takes any free port.
+    /// 0 selects any free port.
     pub port: u16,
-    /// In place of the scenario's own.
+    /// Overrides the scenario's time scale.
     pub time_scale: Option<f64>,
-    /// What `${cwd}` stands for.
+    /// The value of `${cwd}`.
     pub cwd: Option<PathBuf>,
 }
 
-/// A running server. It ends when it is dropped.
+/// A running server. Dropping it stops it.
 #[derive(Debug)]
 pub struct RehearsalServer {
     scenario: Arc<Scenario>,
     address: SocketAddr,
     stage: Arc<SharedState>,
     accepting: JoinHandle<()>,
-    /// The scenario's further servers, when this is the main one.
+    /// The scenario's further servers, if this is the main one.
     others: BTreeMap<String, Self>,
 }
 
 impl RehearsalServer {
-    /// Starts to listen on 127.0.0.1, once for each server of the scenario. Must be called on a
-    /// tokio runtime.
+    /// Listens on 127.0.0.1, once for each server of the scenario. Must be called on a tokio
+    /// runtime.
     ///
     /// # Errors
-    /// The port cannot be had.
+    /// The port is in use.
     pub fn start(scenario: Scenario, options: ServerOptions) -> io::Result<Self> {
         let scenario = Arc::new(scenario);
         let mut main = Self::listen(&scenario, scenario.main.clone(), &options)?;
@@ -71,7 +71,7 @@ impl RehearsalServer {
         self.address.port()
     }
 
-    /// What `ANTHROPIC_BASE_URL` should say.
+    /// The value for `ANTHROPIC_BASE_URL`.
     pub fn base_url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -90,7 +90,7 @@ impl RehearsalServer {
         self.others.iter().map(|(name, server)| (name.as_str(), server))
     }
 
-    /// Fills in where the servers are: `{server.NAME.url}`, where `main` is the name of this one.
+    /// Replaces `{server.NAME.url}` by the servers' URLs; `main` is this server.
     pub fn fill_in_urls(&self, text: &str) -> String {
         let servers = self.others().chain([(MAIN, self)]);
         servers.fold(text.to_owned(), |text, (name, server)| {
@@ -98,34 +98,33 @@ impl RehearsalServer {
         })
     }
 
-    /// The same, and `${cwd}`.
+    /// Like `fill_in_urls`, and also replaces `${cwd}`.
     pub fn fill_in(&self, text: &str) -> String {
         self.fill_in_urls(text).replace("${cwd}", &self.stage.cwd)
     }
 
-    /// Every request for a reply so far, refused ones included.
+    /// Every request for a reply so far, including refused ones.
     pub fn requests(&self) -> Vec<ReceivedRequest> {
         self.stage.script().recorded.clone()
     }
 
-    /// How many probes for capacity came. They are not among the requests, and take nothing of the
-    /// script.
+    /// The number of capacity probes. They do not count as requests and do not advance the script.
     pub fn probes(&self) -> usize {
         self.stage.script().probes
     }
 
-    /// How many connections were accepted.
+    /// The number of accepted connections.
     pub fn accepted(&self) -> usize {
         self.stage.script().accepted
     }
 
-    /// What became of its access tokens.
+    /// The counters of its access tokens.
     pub fn grants(&self) -> TokenGrants {
         self.stage.script().grants
     }
 
-    /// What the real service would have refused, and requests beyond a script's end. That of
-    /// further servers begins with their name.
+    /// All requests that the real service would refuse or that came after the end of the script.
+    /// Violations of further servers are prefixed with their name.
     pub fn violations(&self) -> Vec<String> {
         let mut violations = self.stage.script().violations.clone();
         for (name, server) in &self.others {
@@ -135,20 +134,20 @@ impl RehearsalServer {
         violations
     }
 
-    /// How many answers were never asked for, of this server and the further ones.
+    /// The number of scripted answers that were not requested, including further servers.
     pub fn unrequested_answers(&self) -> usize {
         let own = self.stage.script().unrequested_answers(&self.stage.part);
         own + self.others.values().map(Self::unrequested_answers).sum::<usize>()
     }
 
-    /// Waits until `count` requests have come, and returns the last of them. Says nothing about
-    /// how long that takes: whoever waits sets a bound.
+    /// Waits until `count` requests have arrived, and returns the last one. The caller must set a
+    /// timeout.
     pub async fn wait_for_request(&self, count: usize) -> ReceivedRequest {
         self.wait_for(|script| script.recorded.get(count.max(1) - 1).cloned()).await
     }
 
-    /// Waits until the client has left during the answer to the request of this number, counted
-    /// from 1.
+    /// Waits until the client disconnects during the answer to the request with this number,
+    /// counted from 1.
     pub async fn wait_for_abort(&self, number: usize) -> ReceivedRequest {
         self.wait_for(|script| {
             let request = script.recorded.get(number.max(1) - 1);

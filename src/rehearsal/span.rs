@@ -1,4 +1,4 @@
-//! Time spans in files: `"1m 30s"`.
+//! Parses durations in scenario files: `"1m 30s"`.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ impl<'de> Deserialize<'de> for ScriptedDuration {
     }
 }
 
-/// For fields that keep the plain duration.
+/// Deserializes a field of type `Duration`.
 pub(super) fn duration<'de, D: Deserializer<'de>>(source: D) -> Result<Duration, D::Error> {
     ScriptedDuration::deserialize(source).map(|span| span.0)
 }

@@ -1,4 +1,4 @@
-//! A model's reply, as the service words it: as one message, and event by event.
+//! Builds a model's reply in the service's format: as one message, or as events.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::scenario::{ReplyForm, ScriptedReply};
 
-/// A reply with everything decided that its step left open.
+/// A reply with defaults filled in.
 #[derive(Debug)]
 pub(super) struct ResolvedReply {
     pub(super) id: String,
@@ -14,7 +14,7 @@ pub(super) struct ResolvedReply {
     pub(super) content: Vec<Speech>,
     pub(super) stop_reason: String,
     pub(super) tokens: Tokens,
-    /// The speed that was asked for, if one was.
+    /// The requested speed, if any.
     speed: Option<String>,
 }
 
@@ -44,23 +44,23 @@ impl Tokens {
     }
 }
 
-/// What a reply depends on besides its step.
+/// The context of a reply besides its step.
 pub(super) struct ReplyContext<'a> {
-    /// Makes the reply's ids unique.
+    /// A prefix that makes the reply's ids unique.
     pub(super) names: &'a str,
     pub(super) model: &'a str,
     pub(super) cwd: &'a str,
-    /// What the request counts for.
+    /// Token counts of the request.
     pub(super) asked: Tokens,
     pub(super) era: SigningKey,
     pub(super) speed: Option<&'a str>,
 }
 
-/// How many bytes of the model's output make a token here.
+/// Bytes of output per token.
 const BYTES_PER_TOKEN: u64 = 4;
 
 impl ResolvedReply {
-    /// Decides what a reply leaves open.
+    /// Fills in the defaults of a reply.
     pub(super) fn new(reply: &ScriptedReply, given: &ReplyContext<'_>) -> Self {
         let mut content = Vec::new();
         if let Some(text) = &reply.thinking {
@@ -102,7 +102,7 @@ impl ResolvedReply {
         }
     }
 
-    /// What is reported when so much output has been made.
+    /// The usage report after `output` tokens.
     fn usage(&self, output: u64) -> Value {
         let mut usage = self.tokens.report(output);
         if let Some(speed) = &self.speed {
@@ -111,7 +111,7 @@ impl ResolvedReply {
         usage
     }
 
-    /// The whole reply, for who does not want a stream.
+    /// The whole reply as one message.
     pub(super) fn message(&self) -> Value {
         let content: Vec<Value> = self.content.iter().map(Speech::whole).collect();
         json!({
@@ -136,7 +136,7 @@ impl Speech {
         bytes as u64
     }
 
-    /// A block as it stands in a message. A cut input is lost, as it is at the real service.
+    /// The complete block. A truncated input is dropped, as by the real service.
     fn whole(&self) -> Value {
         match self {
             Self::Thinking { text, signature } => {
@@ -150,7 +150,7 @@ impl Speech {
         }
     }
 
-    /// A block as it stands when it begins.
+    /// The block as it appears in its start event.
     fn opening(&self, form: ReplyForm) -> Value {
         match self {
             Self::Thinking { .. } => json!({ "type": "thinking", "thinking": "", "signature": "" }),
@@ -185,7 +185,7 @@ impl Speech {
     }
 }
 
-/// The reply as a stream, one entry for each event.
+/// The reply as a stream, one entry per event.
 pub(super) fn events(spoken: &ResolvedReply, form: ReplyForm) -> Vec<Vec<u8>> {
     let llama = form == ReplyForm::LlamaCpp;
     let mut message = spoken.message();
@@ -221,7 +221,7 @@ pub(super) fn ping() -> Vec<u8> {
     event("ping", &json!({}))
 }
 
-/// One event. Its data repeats the event's name as its type, as the service does.
+/// One event. Its data repeats the event's name as its type, like the service's.
 pub(super) fn event(name: &str, data: &Value) -> Vec<u8> {
     let mut whole = json!({ "type": name });
     if let (Some(whole), Some(data)) = (whole.as_object_mut(), data.as_object()) {
@@ -230,15 +230,15 @@ pub(super) fn event(name: &str, data: &Value) -> Vec<u8> {
     format!("event: {name}\ndata: {whole}\n\n").into_bytes()
 }
 
-/// Which key a server signs with. It may change once.
+/// The signing key of a server, which may change once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SigningKey {
     First,
     Second,
 }
 
-/// The signature of a thinking block: whoever sends the block back must send the words and the
-/// model it came from unchanged. It holds for any server, since a session may be resumed.
+/// Signs a thinking block: a client that sends it back must keep its text and its model unchanged.
+/// The signature is valid for all servers, since a session may be resumed.
 pub(super) fn sign_thinking(model: &str, thinking: &str, era: SigningKey) -> String {
     let words = crc32c::crc32c(thinking.as_bytes());
     let whole = crc32c::crc32c_append(words, model.as_bytes());
@@ -250,7 +250,7 @@ pub(super) fn sign_thinking(model: &str, thinking: &str, era: SigningKey) -> Str
     seal
 }
 
-/// The bytes of a delta, about.
+/// Approximate length of a delta, in bytes.
 const SLICE: usize = 32;
 
 fn slices(text: &str) -> impl Iterator<Item = &str> {

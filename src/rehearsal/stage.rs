@@ -1,4 +1,4 @@
-//! Where requests meet the script.
+//! Serves requests from the script, with the state that all connections share.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -19,17 +19,17 @@ use super::scenario::{StepAnswer, ScriptedHttp, ServerPart, ScriptStep};
 use super::script::{RequestTraits, ScriptState};
 use super::sse::ResolvedReply;
 
-/// What all connections share.
+/// The state that all connections share.
 #[derive(Debug)]
 pub(super) struct SharedState {
     pub(super) part: ServerPart,
     tempo: TimeScale,
     pub(super) cwd: String,
-    /// Part of every id, so that no two servers ever give out the same one.
+    /// Part of every id, so that ids are unique across servers.
     pub(super) name: String,
     pub(super) start: Instant,
     script: Mutex<ScriptState>,
-    /// Told whenever the script has changed.
+    /// Notifies of every change of the script.
     pub(super) changes: watch::Sender<()>,
 }
 
@@ -51,14 +51,14 @@ impl SharedState {
     }
 
     pub(super) fn script(&self) -> MutexGuard<'_, ScriptState> {
-        // A panic elsewhere leaves nothing half-written that would matter here.
+        // A panic elsewhere leaves no inconsistent state that matters here.
         self.script.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Takes connections, for ever.
+/// Accepts connections until the task is dropped.
 pub(super) async fn accept(listener: TcpListener, stage: Arc<SharedState>) {
-    // Dropped with this task, and every connection with it.
+    // Dropping this task drops every connection.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -127,7 +127,7 @@ fn count_tokens(request: &RecordedRequest, stage: &SharedState) -> u64 {
     }
 }
 
-/// Answers whoever wants a new access token.
+/// Answers a request for a new access token.
 async fn renew(connection: ServerConnection, request: &RecordedRequest, stage: &SharedState) -> ConnectionFate {
     let (answer, delay) = match stage.token_rules() {
         Some(rules) => (stage.script().grants.handle_refresh(rules, request), rules.delay),
@@ -138,7 +138,7 @@ async fn renew(connection: ServerConnection, request: &RecordedRequest, stage: &
     send(connection, &step, None, stage, 0, request.keep_alive).await
 }
 
-/// Answers something that is no part of the script.
+/// Answers a request that is not part of the script.
 async fn answer_unscripted(connection: ServerConnection, request: &RecordedRequest, stage: &SharedState, body: Value) -> ConnectionFate {
     let body = body.to_string();
     let headless = request.method == "HEAD";
@@ -151,7 +151,7 @@ async fn answer_unscripted(connection: ServerConnection, request: &RecordedReque
     send(connection, &step, None, stage, 0, request.keep_alive).await
 }
 
-/// Answers a probe for capacity as the next request would be, and leaves the script where it is.
+/// Answers a capacity probe like the next request, without advancing the script.
 async fn answer_probe(connection: ServerConnection, request: &RecordedRequest, stage: &SharedState) -> ConnectionFate {
     let body: Value = serde_json::from_slice(&request.body).unwrap_or(Value::Null);
     let asked = RequestTraits { request, body: &body };
@@ -173,7 +173,7 @@ async fn answer_probe(connection: ServerConnection, request: &RecordedRequest, s
     answer_unscripted(connection, request, stage, message).await
 }
 
-/// Answers a request for a reply: what the referee, the rules or the script say.
+/// Answers a request for a model reply.
 async fn answer(connection: ServerConnection, request: RecordedRequest, stage: &SharedState) -> ConnectionFate {
     let (number, step, spoken) = decide(&connection, &request, stage);
     let streaming = spoken.as_ref().is_some_and(|(_, streaming)| *streaming);

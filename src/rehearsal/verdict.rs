@@ -1,4 +1,4 @@
-//! Did the run end as the scenario says it must?
+//! Checks whether the run ended as the scenario expects.
 
 use std::fs;
 use std::path::Path;
@@ -7,17 +7,17 @@ use super::scenario::Scenario;
 use super::script::ScriptLine;
 use super::server::RehearsalServer;
 
-/// How a run ended, as seen from outside.
+/// The observed end of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct ObservedOutcome<'a> {
     pub exit: i32,
     pub terminal_reason: Option<&'a str>,
     pub folder: &'a Path,
-    /// Not judged when nobody kept it.
+    /// Not checked if it was not captured.
     pub stderr: Option<&'a str>,
 }
 
-/// Everything that is not as `scenario` expects, one sentence each. Nothing: the rehearsal passed.
+/// All differences from what `scenario` expects, one sentence each. Empty if the rehearsal passed.
 pub fn verify(scenario: &Scenario, outcome: &ObservedOutcome<'_>, server: &RehearsalServer) -> Vec<String> {
     let expect = &scenario.expect;
     let mut faults = Vec::new();
@@ -65,8 +65,8 @@ pub fn verify(scenario: &Scenario, outcome: &ObservedOutcome<'_>, server: &Rehea
     faults.extend(server.violations().into_iter().map(|fault| format!("invalid {fault}")));
     match server.unrequested_answers() {
         0 => {}
-        1 => faults.push("one answer of the script was never asked for".to_owned()),
-        many => faults.push(format!("{many} answers of the script were never asked for")),
+        1 => faults.push("one answer of the script was never requested".to_owned()),
+        many => faults.push(format!("{many} answers of the script were never requested")),
     }
     faults
 }

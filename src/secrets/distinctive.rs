@@ -1,15 +1,15 @@
-//! Tells credentials from words that stand in the place of one. Pure.
+//! Distinguishes credentials from placeholders such as `local` or `none`. Pure.
 //!
-//! Local model servers want any key at all, so people write `local`, `none` or `sk-no-key-required`.
-//! Masking such a value would hide ordinary text everywhere: `localhost` became `[redacted]host`.
+//! Local model servers accept any key, so users write `local`, `none` or `sk-no-key-required`.
+//! Redacting such a value would corrupt ordinary text: `localhost` became `[redacted]host`.
 
-/// A shorter value is no secret, and would be found inside ordinary words, in bytes.
+/// Minimum length of a secret, in bytes. A shorter value would be found inside ordinary words.
 const SHORTEST: usize = 8;
 
-/// More digits in a row than this are no part of a placeholder, unless they only count up.
+/// Longer digit sequences are not part of a placeholder, unless they only count up.
 const DIGITS_MAX: usize = 4;
 
-/// Words that placeholders are made of, in small letters and in order.
+/// Words that placeholders consist of, in lower case and sorted.
 const WORDS: [&str; 74] = [
     "a",
     "abc",
@@ -87,13 +87,13 @@ const WORDS: [&str; 74] = [
     "your",
 ];
 
-/// Whether a credential can be told from ordinary text, so that masking it hides nothing else.
+/// Whether a credential is distinctive enough that redacting it hides no ordinary text.
 pub fn is_distinctive(value: &str) -> bool {
     let value = value.trim();
     value.len() >= SHORTEST && !is_placeholder(value)
 }
 
-/// Whether a value is made of nothing but common words and short numbers.
+/// Whether a value consists only of common words and short numbers.
 pub fn is_placeholder(value: &str) -> bool {
     let value = value.trim().to_ascii_lowercase();
     let mut parts = value.split(|one: char| !one.is_ascii_alphanumeric());
@@ -115,12 +115,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_are_in_order() {
+    fn placeholder_words_are_sorted() {
         assert!(WORDS.is_sorted());
     }
 
     #[test]
-    fn placeholders_are_told_from_keys() {
+    fn is_placeholder_accepts_placeholders_and_rejects_keys() {
         for placeholder in [
             "local",
             "localhost",

@@ -1,54 +1,53 @@
-//! Whether a key of a known shape stands at a place.
+//! Matches a key pattern at one position of a text.
 
 use std::ops::{Range, RangeInclusive};
 
 use super::shapes::{RedactedPart, KeyPattern};
 
-/// How far the end of a block is looked for, in bytes.
+/// How far to search for the end of a private key block, in bytes.
 pub(super) const BLOCK_MAX: usize = 16 << 10;
 
-/// Less of a block whose end is missing is none, in bytes.
+/// Minimum length of a private key block without an end, in bytes.
 const TORN_BLOCK_MIN: usize = 40;
 
-/// Which bytes a part is made of.
+/// A predicate for the bytes of a part.
 pub(super) type ByteClass = fn(u8) -> bool;
 
-/// One part of a shape, after its beginning.
+/// One part of a key pattern, after its prefix.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ShapePart {
     /// Exactly this.
     Word(&'static str),
-    /// As many bytes of a class as there are: so many at least, and so many at most.
+    /// A sequence of bytes of a class, with its minimum and maximum length.
     Run(ByteClass, usize, usize),
-    /// Everything up to this mark; or, where the mark is missing, as many bytes of a class as
-    /// there are.
+    /// Everything up to this end marker or, without the marker, a sequence of bytes of a class.
     Until(&'static str, ByteClass),
 }
 
-/// What stands at a place.
+/// The result of matching a key pattern at one position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum MatchResult {
     NoMatch,
-    /// The text ends before one can tell.
+    /// The text ends too early to decide.
     Undecided,
-    /// A key. `open`: the text ends where it ends, and it may go on.
+    /// A key. `open`: it ends where the text ends, and may continue.
     Match {
         hidden: Range<usize>,
         open: bool,
     },
 }
 
-/// What a part takes of the text.
+/// The result of matching one part.
 enum PartMatch {
     Nothing,
     TooShort,
     Bytes(usize),
-    /// So many, and perhaps more of what follows.
+    /// This many bytes, and possibly more of the following text.
     Open(usize),
 }
 
-/// Looks at `data`, which begins with `begin` bytes that a shape can begin with. `last` says that
-/// no more text will come.
+/// Matches `shape` against `data`, which begins with a prefix of `begin` bytes. `last` says that no
+/// more text follows.
 pub(super) fn match_pattern(shape: &KeyPattern, data: &[u8], begin: usize, last: bool) -> MatchResult {
     let mut at = begin;
     let mut hidden = 0..0;
@@ -89,7 +88,7 @@ impl ShapePart {
         }
     }
 
-    /// Whether a byte may belong to the end of a key that ends in this part.
+    /// Whether a key that ends in this part may continue with `byte`.
     pub(super) fn can_continue_with(self, byte: u8) -> bool {
         match self {
             Self::Word(_) => false,
@@ -114,7 +113,7 @@ fn match_run(class: ByteClass, counts: RangeInclusive<usize>, data: &[u8], last:
 
 fn match_until(mark: &str, class: ByteClass, data: &[u8], last: bool) -> PartMatch {
     let near = &data[..data.len().min(BLOCK_MAX)];
-    // A quotation mark ends the JSON string that the block stands in.
+    // A quotation mark ends the JSON string that contains the block.
     let quoted = near.iter().position(|&byte| byte == b'"').unwrap_or(near.len());
     let mark = mark.as_bytes();
     if let Some(end) = near[..quoted].windows(mark.len()).position(|window| window == mark) {

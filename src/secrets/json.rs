@@ -1,11 +1,11 @@
-//! Hides secrets in JSON, and keeps it what it is.
+//! Redacts secrets in JSON without breaking the message format.
 
 use serde_json::{Map, Value};
 
 use super::mask::Redactor;
 
-/// Values that say what a line is. A secret that is one of these words is not much of a secret,
-/// and masking them would make the line unreadable.
+/// Values that belong to the format. A secret equal to one of these words is not worth protecting,
+/// and redacting it would make the line unreadable.
 const FORMAT_WORDS: [&str; 12] = [
     "user",
     "assistant",
@@ -21,8 +21,8 @@ const FORMAT_WORDS: [&str; 12] = [
     "transition",
 ];
 
-/// What services and programs made up, and take back only as it was. Only a value in use is taken
-/// out of these.
+/// Opaque values such as signatures and ids, which services accept only unchanged. Only known
+/// secret values are redacted in these.
 const OPAQUE_FIELDS: [&str; 13] = [
     "signature",
     "encrypted_content",
@@ -39,7 +39,7 @@ const OPAQUE_FIELDS: [&str; 13] = [
     "timestamp",
 ];
 
-/// What models, commands and people wrote: nothing in there is sealed, whatever it is called.
+/// Free-form values from models, commands and users: no name inside them counts as opaque.
 const FREE_FORM_FIELDS: [&str; 4] = ["input", "tool_use_result", "toolUseResult", "structured_output"];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -67,7 +67,7 @@ fn walk(mask: &Redactor, value: &mut Value, zone: JsonZone) {
 
 fn walk_members(mask: &Redactor, members: &mut Map<String, Value>, zone: JsonZone) {
     let kind = members.get("type").and_then(Value::as_str);
-    // Base64, and thinking that nobody but the service can read.
+    // Base64, and encrypted thinking.
     let sealed_data = matches!(kind, Some("base64" | "redacted_thinking"));
     for (name, value) in members.iter_mut() {
         let is_sealed = OPAQUE_FIELDS.contains(&name.as_str()) || (sealed_data && name == "data");
@@ -89,7 +89,7 @@ fn walk_members(mask: &Redactor, members: &mut Map<String, Value>, zone: JsonZon
     }
 }
 
-/// Names that could be part of the format are left alone: no key has only such letters.
+/// Names that could belong to the format are kept: no key consists of such letters only.
 fn redact_name(mask: &Redactor, name: String) -> String {
     let is_plain = name.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_');
     if is_plain { name } else { mask.redact(&name) }

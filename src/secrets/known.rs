@@ -1,4 +1,4 @@
-//! The values that are secret in this run.
+//! The secret values that this run uses.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -9,15 +9,14 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 
 use super::distinctive::is_distinctive;
 
-/// Shorter base64 of a part of a value would be found by chance, in bytes.
+/// Minimum length of a base64 part, in bytes. Shorter parts would match by chance.
 const SHORTEST_BASE64: usize = 12;
 
-/// How deep JSON may lie within JSON strings and still be seen through.
+/// How many levels of JSON strings inside JSON strings are covered.
 const NESTING: usize = 3;
 
-/// The secrets of a run, shared by those who come by them and those who keep them out of what is
-/// printed and stored. It grows: a helper prints a key, and a login is renewed, while a run goes
-/// on. Clones share it.
+/// The secret values of a run, shared between the code that obtains them and the code that redacts
+/// them. It grows during the run: a helper prints a key, or a login is renewed. Clones share it.
 #[derive(Clone, Default)]
 pub struct KnownSecrets(Arc<RwLock<KnownValues>>);
 
@@ -28,7 +27,7 @@ struct KnownValues {
 }
 
 impl KnownSecrets {
-    /// Starts with what is known before anything is sent.
+    /// Creates it with the secrets that are known at the start.
     pub fn new<S: AsRef<str>>(secrets: impl IntoIterator<Item = S>) -> Self {
         let mut known = KnownValues::default();
         for secret in secrets {
@@ -38,7 +37,7 @@ impl KnownSecrets {
         Self(Arc::new(RwLock::new(known)))
     }
 
-    /// From now on this is secret, too, unless it cannot be told from ordinary text. Whitespace around it is no part of it.
+    /// Adds a secret, unless it is too similar to ordinary text. Surrounding whitespace is removed.
     pub fn add(&self, secret: &str) {
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if known.add(secret) {
@@ -46,24 +45,24 @@ impl KnownSecrets {
         }
     }
 
-    /// How many there are. They never become fewer.
+    /// The number of secrets, which never decreases.
     pub fn count(&self) -> usize {
         self.0.read().unwrap_or_else(PoisonError::into_inner).values.len()
     }
 
-    /// All of them as they are, for those who keep a set of their own.
+    /// The plain values, for components that keep a set of their own.
     pub fn plain_values(&self) -> Vec<String> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).values.clone()
     }
 
-    /// What is known now, to be looked for.
+    /// The current matcher for all values.
     pub(super) fn lookup(&self) -> Arc<ValueLookup> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner).lookup)
     }
 }
 
 impl KnownValues {
-    /// Whether it was news.
+    /// Returns whether the secret was new.
     fn add(&mut self, secret: &str) -> bool {
         let secret = secret.trim();
         let news = is_distinctive(secret) && !self.values.iter().any(|known| known == secret);
@@ -80,10 +79,10 @@ impl fmt::Debug for KnownSecrets {
     }
 }
 
-/// The values in all the forms in which they are found.
+/// A matcher for all values in every encoding in which they may occur.
 #[derive(Debug, Default)]
 pub(super) struct ValueLookup {
-    /// The longest first: one may begin with another.
+    /// Longest first: one may begin with another.
     encodings: Vec<Vec<u8>>,
     finder: Option<AhoCorasick>,
 }
@@ -94,24 +93,25 @@ impl ValueLookup {
         encodings.sort_unstable_by(|one, other| other.len().cmp(&one.len()).then(one.cmp(other)));
         encodings.dedup();
         let finder = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&encodings);
-        // It can only be refused for gigabytes of secrets.
+        // Building fails only for gigabytes of secrets.
         Self { finder: finder.ok().filter(|_| !encodings.is_empty()), encodings }
     }
 
-    /// The first secret in `data` at or after `from`, as the range it takes up.
+    /// The range of the first secret in `data` at or after `from`.
     pub(super) fn find(&self, data: &[u8], from: usize) -> Option<(usize, usize)> {
         let finder = self.finder.as_ref()?;
         let found = finder.find(&data[from..])?;
         Some((from + found.start(), from + found.end()))
     }
 
-    /// Whether a longer form than the one found could begin at `start` if more text came.
+    /// Whether a longer match could begin at `start` if more text followed.
     pub(super) fn could_grow(&self, data: &[u8], start: usize) -> bool {
         let rest = &data[start..];
         self.encodings.iter().any(|form| form.len() > rest.len() && form.starts_with(rest))
     }
 
-    /// Where, at or after `from`, the end of `data` could be the beginning of a secret.
+    /// The first position at or after `from` where the end of `data` could be the beginning of a
+    /// secret.
     pub(super) fn partial_match(&self, data: &[u8], from: usize) -> Option<usize> {
         let longest = self.encodings.first()?.len();
         let first = data.len().saturating_sub(longest - 1).max(from);
@@ -119,8 +119,8 @@ impl ValueLookup {
     }
 }
 
-/// A value as it is, within JSON strings, in an address, and within base64: `AUTHORIZATION: basic`
-/// headers hold a token after a user's name.
+/// The encodings of a value: plain, inside JSON strings, percent-encoded, and inside base64.
+/// `AUTHORIZATION: basic` headers contain a token after a user name.
 fn encodings_of(value: &str) -> Vec<Vec<u8>> {
     let mut forms = vec![value.as_bytes().to_vec(), percent_encoded(value).into_bytes()];
     let mut form = value.to_owned();
@@ -147,13 +147,13 @@ fn percent_encoded(text: &str) -> String {
     text.bytes().map(encode).collect()
 }
 
-/// What is always there in the base64 of a text that holds `value` behind `offset` bytes more than
-/// a multiple of three.
+/// The characters that always occur in the base64 of a text with `value` at an offset of `offset`
+/// modulo three.
 fn within_base64(value: &str, offset: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; offset];
     bytes.extend_from_slice(value.as_bytes());
     let text = STANDARD_NO_PAD.encode(&bytes);
-    // The first characters hold bits of what comes before, the last one of what comes after.
+    // The first characters also encode preceding bytes, the last one following bytes.
     let first = (offset * 8).div_ceil(6);
     let last = bytes.len() * 8 / 6;
     let sure = text.as_bytes().get(first..last)?;

@@ -1,4 +1,4 @@
-//! Hides secrets in texts.
+//! Redacts secrets in texts.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
@@ -12,8 +12,7 @@ use super::pass::{FoundSecret, SecretFinder, KeyFinder, StreamPass, PassText, Va
 use super::shapes::{LeftContext, KEY_PATTERNS, KeyPattern};
 use super::stream::StreamRedactor;
 
-/// Hides the secrets of a run, those included that it comes by while it goes on, and what looks
-/// like a key.
+/// Redacts the secret values of a run, including those added later, and text that looks like a key.
 #[derive(Clone, Debug, Default)]
 pub struct Redactor {
     known: KnownSecrets,
@@ -22,29 +21,30 @@ pub struct Redactor {
 
 #[derive(Clone, Copy, Debug, Default)]
 enum RedactionAudience {
-    /// Whoever reads what is printed or stored.
+    /// Readers of the output and of stored files.
     #[default]
     World,
     Model,
 }
 
 impl Redactor {
-    /// For everything that is printed or stored.
+    /// Creates a redactor for output and stored files.
     pub fn new(known: KnownSecrets) -> Self {
         Self { known, audience: RedactionAudience::World }
     }
 
-    /// For what the model is shown: the values in use, and what a CI system leaves in a checkout.
+    /// Creates a redactor for text sent to the model: only known values, and tokens that CI systems
+    /// leave in a checkout.
     pub fn for_model(known: KnownSecrets) -> Self {
         Self { known, audience: RedactionAudience::Model }
     }
 
-    /// The text without the secrets in it.
+    /// Returns the text with its secrets redacted.
     pub fn redact(&self, text: &str) -> String {
         self.redacted(text).unwrap_or_else(|| text.to_owned())
     }
 
-    /// Takes the secrets out of a text. Says whether there were any.
+    /// Redacts a text in place. Returns whether it contained a secret.
     pub fn redact_in_place(&self, text: &mut String) -> bool {
         let hidden = self.redacted(text);
         let found = hidden.is_some();
@@ -54,32 +54,32 @@ impl Redactor {
         found
     }
 
-    /// Takes the secrets out of everything in a JSON value that people or models write. Ids,
-    /// signatures and other sealed parts of a message stay as they are, byte for byte, unless a
-    /// value in use is in them: whoever sealed them refuses anything else.
+    /// Redacts all free-form text in a JSON value. Ids, signatures and other opaque parts of a
+    /// message are kept byte for byte, unless they contain a known value: services reject modified
+    /// ones.
     pub fn redact_json(&self, value: &mut Value) {
         json::redact(self, value);
     }
 
-    /// Whether there may be something to hide in a text, or in the strings of a JSON text. Much
-    /// faster than hiding, and never wrong when it says no.
+    /// Whether a text, or the strings of a JSON text, may contain a secret. Much faster than
+    /// redaction, without false negatives.
     pub fn may_contain_secret(&self, text: &str) -> bool {
         let data = text.as_bytes();
         self.lookup().find(data, 0).is_some() || self.prefixes().find(data, 0).is_some()
     }
 
-    /// Masks text that arrives in pieces.
+    /// Creates a redactor for text that arrives in pieces.
     pub fn stream(&self) -> StreamRedactor {
         StreamRedactor::new(self.clone())
     }
 
-    /// The kind of key that is in a text, if there is one.
+    /// The kind of key that a text contains, if any.
     pub fn detect_key_kind(text: &[u8]) -> Option<&'static str> {
         EVERYWHERE.find(text, 0)?;
         KEY_PATTERNS.iter().find(|shape| shape.occurs_in(text)).map(|shape| shape.name)
     }
 
-    /// `None` when there is nothing to hide.
+    /// `None` when the text contains no secret.
     fn redacted(&self, text: &str) -> Option<String> {
         let without_values = self.redact_values(text);
         let keys = KeyFinder(self.prefixes());
@@ -90,7 +90,7 @@ impl Redactor {
         }
     }
 
-    /// The text without the values in use; `None` when there are none in it.
+    /// The text with the known values redacted; `None` when it contains none.
     pub(super) fn redact_values(&self, text: &str) -> Option<String> {
         redact_all(text, &ValueFinder(&self.lookup()))
     }
@@ -112,7 +112,7 @@ fn redact_all(text: &str, finder: &impl SecretFinder) -> Option<String> {
         return None;
     }
     let shown = StreamPass::default().take(text.as_bytes(), finder, true);
-    // A secret begins and ends between characters.
+    // Matches begin and end at character boundaries.
     Some(String::from_utf8_lossy(&shown).into_owned())
 }
 
@@ -120,12 +120,13 @@ static EVERYWHERE: LazyLock<PrefixMatcher> = LazyLock::new(|| PrefixMatcher::of(
 static IN_CHECKOUTS: LazyLock<PrefixMatcher> =
     LazyLock::new(|| PrefixMatcher::of(KEY_PATTERNS.iter().filter(|shape| shape.in_checkouts)));
 
-/// Everything that keys begin with, to be looked for at once.
+/// A matcher for the prefixes of all key patterns.
 pub(super) struct PrefixMatcher {
     finder: Option<AhoCorasick>,
-    /// For each beginning, the shapes that begin so or with a part of it, and how long that is.
+    /// For each prefix, the patterns that begin with it or with a part of it, and that part's
+    /// length.
     candidates: Vec<Vec<(&'static KeyPattern, usize)>>,
-    /// Every beginning.
+    /// Every prefix.
     words: Vec<(&'static KeyPattern, &'static [u8])>,
     longest: usize,
 }
@@ -144,7 +145,7 @@ impl PrefixMatcher {
             .kind(Some(AhoCorasickKind::DFA))
             .build(&distinct);
         Self {
-            // It can only be refused for gigabytes of words.
+            // Building fails only for gigabytes of prefixes.
             finder: finder.ok(),
             candidates: candidates.collect(),
             longest: all.iter().map(|(_, word)| word.len()).max().unwrap_or_default(),
@@ -152,7 +153,7 @@ impl PrefixMatcher {
         }
     }
 
-    /// The first place at or after `from` where a key could begin, and which.
+    /// The first position at or after `from` where a key could begin, with the candidate patterns.
     pub(super) fn find(
         &self,
         data: &[u8],
@@ -162,7 +163,8 @@ impl PrefixMatcher {
         Some((from + found.start(), &self.candidates[found.pattern().as_usize()]))
     }
 
-    /// Where, at or after `from`, the end of a text could be the beginning of a key's beginning.
+    /// The first position at or after `from` where the end of the text could be the beginning of a
+    /// prefix.
     pub(super) fn partial_match(&self, text: &PassText<'_>, from: usize) -> Option<usize> {
         let data = text.data;
         let first = data.len().saturating_sub(self.longest.saturating_sub(1)).max(from);
@@ -175,10 +177,10 @@ impl PrefixMatcher {
 }
 
 impl KeyPattern {
-    /// Whether a key of this shape may stand after these two bytes.
+    /// Whether a key of this pattern may follow these two bytes.
     pub(super) fn may_follow(&self, before: [u8; 2]) -> bool {
         let [far, near] = before;
-        // `\n` in a JSON string is no letter, and neither is the end of a terminal's colour.
+        // The end of an escape sequence (`\n` in JSON, a terminal colour) is not a letter.
         let ends_escape = (far == b'\\' && b"nrtbf".contains(&near))
             || (b"mK".contains(&near) && (far == b'[' || far.is_ascii_digit()));
         let is_gap = !near.is_ascii_alphanumeric() || ends_escape;
@@ -192,7 +194,7 @@ impl KeyPattern {
         }
     }
 
-    /// Whether a key of this shape is somewhere in a text.
+    /// Whether a text contains a key of this pattern.
     fn occurs_in(&'static self, data: &[u8]) -> bool {
         let text = PassText::whole(data);
         let places = |word: &'static str| {

@@ -1,15 +1,15 @@
-//! Keeps secrets out of what is printed and stored. Pure.
+//! Redacts secrets in everything that is printed or stored. Pure.
 //!
 //! ```text
-//! values in use ─► KnownSecrets ─┐
-//! known key shapes ─► SHAPES ────┴─► Mask ─┬─► whole texts, JSON
+//! known values ──► KnownSecrets ─┐
+//! key patterns ─────► SHAPES ────┴─► Mask ─┬─► whole texts, JSON
 //!                                          └─► Stream: text that arrives in pieces
 //! ```
 //!
-//! Everything printed or stored goes through [`Mask::new`]. What goes to the model is masked by
-//! [`Mask::toward_model`], which knows the values in use and the tokens that CI systems leave in a
-//! checkout, but leaves other keys alone: a model that mends `config.py` has to see what is there,
-//! or it would write the mask into the file.
+//! All output and stored text goes through [`Mask::new`]. Text sent to the model goes through
+//! [`Mask::toward_model`], which redacts only known values and the tokens that CI systems leave in
+//! a checkout: a model that edits `config.py` must see its keys, or it would write the placeholder
+//! into the file.
 
 mod distinctive;
 mod fit;
@@ -28,5 +28,5 @@ pub use shapes::{PASSWORD_IN_URL, KEY_PATTERNS, KeyPattern};
 pub use stream::StreamRedactor;
 pub use variables::Variables;
 
-/// What stands in the place of a secret, everywhere.
+/// The placeholder for every secret.
 pub const REDACTED: &str = "[redacted]";

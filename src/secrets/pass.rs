@@ -1,37 +1,36 @@
-//! One pass over text that may come in pieces: hides what a finder finds, and holds back what it
-//! is not sure of.
+//! Redacts text that arrives in pieces, in one pass, and holds back undecided text.
 
 use super::REDACTED;
 use super::fit::{BLOCK_MAX, MatchResult, ShapePart, match_pattern};
 use super::known::ValueLookup;
 use super::mask::PrefixMatcher;
 
-/// How much is held back, in bytes. What is longer and could still become a key is let go; what
-/// is one already goes on being hidden, however long it is.
+/// How much text is held back, in bytes. Longer text that could still become a key is released; a
+/// detected key is redacted however long it is.
 const HELD_BACK_MAX: usize = 2 * BLOCK_MAX;
 
-/// Looks for secrets of one kind.
+/// Searches for secrets of one kind.
 pub(super) trait SecretFinder {
-    /// What comes first in `text` at or after `from`.
+    /// The first match in `text` at or after `from`.
     fn find(&self, text: &PassText<'_>, from: usize) -> FoundSecret;
 }
 
-/// The text at hand.
+/// The available text.
 pub(super) struct PassText<'a> {
     pub(super) data: &'a [u8],
-    /// The two bytes before it.
+    /// The two bytes before the text.
     before: [u8; 2],
-    /// Whether no more will come.
+    /// Whether the text is complete.
     last: bool,
 }
 
 impl<'a> PassText<'a> {
-    /// All there is.
+    /// A complete text.
     pub(super) fn whole(data: &'a [u8]) -> Self {
         Self { data, before: [0; 2], last: true }
     }
 
-    /// The two bytes before a place, the nearer one last; 0 where nothing is.
+    /// The two bytes before a position, the nearer one last; 0 where there is none.
     pub(super) fn before(&self, place: usize) -> [u8; 2] {
         match place {
             0 => self.before,
@@ -41,32 +40,33 @@ impl<'a> PassText<'a> {
     }
 }
 
-/// What comes first in a text.
+/// The first match in a text.
 #[derive(Debug)]
 pub(super) enum FoundSecret {
     /// No secret.
     NotFound,
-    /// What begins here may become one.
+    /// A secret may begin here, but the text ends too early to decide.
     Undecided(usize),
     Hide {
         from: usize,
         to: usize,
-        /// What else belongs to it, if it is not over.
+        /// What else belongs to the secret, if it may continue.
         more: Option<ShapePart>,
     },
 }
 
-/// What a pass keeps from one piece to the next.
+/// The state that a pass keeps between pieces.
 #[derive(Debug, Default)]
 pub(super) struct StreamPass {
     held: Vec<u8>,
     before: [u8; 2],
-    /// Hides the rest of a key that is too long to be held.
+    /// The rest of a key that is too long to be held back.
     open_key: Option<ShapePart>,
 }
 
 impl StreamPass {
-    /// Takes a piece, and returns what can be shown now: everything, if it is the `last` one.
+    /// Processes a piece and returns the text that can be released: all of it if it is the `last`
+    /// one.
     pub(super) fn take(&mut self, piece: &[u8], finder: &impl SecretFinder, last: bool) -> Vec<u8> {
         let mut data = std::mem::take(&mut self.held);
         data.extend_from_slice(piece);
@@ -98,7 +98,7 @@ impl StreamPass {
         shown
     }
 
-    /// How much of `data` belongs to a key whose beginning was hidden.
+    /// How many bytes of `data` belong to a key whose beginning was already redacted.
     fn skip_key_rest(&mut self, data: &[u8]) -> usize {
         let Some(part) = self.open_key else { return 0 };
         let end = data.iter().position(|&byte| !part.can_continue_with(byte));
@@ -109,7 +109,7 @@ impl StreamPass {
     }
 }
 
-/// Finds the values in use.
+/// Finds known secret values.
 pub(super) struct ValueFinder<'a>(pub(super) &'a ValueLookup);
 
 impl SecretFinder for ValueFinder<'_> {
@@ -125,7 +125,7 @@ impl SecretFinder for ValueFinder<'_> {
     }
 }
 
-/// Finds what looks like a key.
+/// Finds text that matches a key pattern.
 pub(super) struct KeyFinder(pub(super) &'static PrefixMatcher);
 
 impl SecretFinder for KeyFinder {

@@ -1,50 +1,50 @@
-//! How the keys of well-known services look.
+//! Patterns for the API keys and tokens of well-known services.
 //!
-//! Each row is strict enough that hashes, ids, checksums, base64 and ordinary words never fit.
+//! Each pattern is strict enough to exclude hashes, ids, checksums, base64 and ordinary words.
 
 use super::fit::ShapePart;
 use ShapePart::{Run, Until, Word};
 
 const ANY: usize = usize::MAX;
 
-/// A kind of key.
+/// The pattern of one kind of key.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyPattern {
     pub name: &'static str,
-    /// One of these is what it begins with.
+    /// The possible prefixes.
     pub prefixes: &'static [&'static str],
     pub(super) rest: &'static [ShapePart],
     pub(super) redacts: RedactedPart,
     pub(super) before: LeftContext,
-    /// Tells a key from a word that happens to fit.
+    /// A final check that excludes ordinary words.
     pub(super) is_key: fn(&[u8]) -> bool,
-    /// Whether a CI system leaves it in the checkout, where the model would find it.
+    /// Whether CI systems leave such tokens in a checkout, where the model would find them.
     pub in_checkouts: bool,
 }
 
-/// What of it is secret.
+/// Which part of a match is secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RedactedPart {
     All,
-    /// This part only. The rest says what it is.
+    /// Only this part. The rest identifies the kind of key.
     Part(usize),
 }
 
-/// What must stand before it.
+/// Which bytes may precede a match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeftContext {
     Anything,
-    /// No letter or digit.
+    /// Not a letter or digit.
     Gap,
-    /// No letter, digit or underscore.
+    /// Not a letter, digit or underscore.
     Edge,
-    /// Nor a hyphen.
+    /// Like `Edge`, and not a hyphen.
     WideEdge,
     Digit,
 }
 
 impl KeyPattern {
-    /// A token that is known by its beginning.
+    /// A token that is recognised by its prefix.
     const fn token(
         name: &'static str,
         prefixes: &'static [&'static str],
@@ -61,7 +61,7 @@ impl KeyPattern {
         }
     }
 
-    /// A value that is known by what stands before it.
+    /// A value that is recognised by the text before it.
     const fn value(
         name: &'static str,
         begins: &'static [&'static str],
@@ -85,10 +85,10 @@ impl KeyPattern {
     }
 }
 
-/// The name of the shape that is a user and a password in an address.
+/// The name of the pattern for a user and password in a URL.
 pub const PASSWORD_IN_URL: &str = "password in an address";
 
-/// All that are known.
+/// All known patterns.
 pub static KEY_PATTERNS: &[KeyPattern] = &[
     // Models.
     KeyPattern::token("Anthropic key", &["sk-ant-"], &[Run(url_safe, 8, ANY)]),
@@ -189,7 +189,7 @@ pub static KEY_PATTERNS: &[KeyPattern] = &[
     KeyPattern::token("Sentry token", &["sntrys_", "sntryu_"], &[Run(base64ish, 60, ANY)]),
     KeyPattern::token("Supabase token", &["sbp_"], &[Run(hex, 40, 40)]),
     KeyPattern::token("age key", &["AGE-SECRET-KEY-1"], &[Run(upper, 58, 58)]),
-    // What any service may use.
+    // Usable by any service.
     KeyPattern::token(
         "JSON web token",
         &["eyJ"],
@@ -286,7 +286,7 @@ fn word(byte: u8) -> bool {
     alnum(byte) || byte == b'_'
 }
 
-/// Base64 as it is in addresses.
+/// URL-safe base64.
 fn url_safe(byte: u8) -> bool {
     word(byte) || byte == b'-'
 }
@@ -311,7 +311,7 @@ fn path(byte: u8) -> bool {
     url_safe(byte) || byte == b'/'
 }
 
-/// What stands between a name and its value, as in `"name": "value"`.
+/// Characters between a name and its value, as in `"name": "value"`.
 fn separator(byte: u8) -> bool {
     b" \t\"'`:=>,\\".contains(&byte)
 }
@@ -324,7 +324,7 @@ fn password(byte: u8) -> bool {
     byte.is_ascii_graphic() && !b"@/\"'`\\<>[]{}()|^#?:".contains(&byte)
 }
 
-/// A key in lines, where the lines may be JSON's.
+/// A PEM block, also with line ends escaped for JSON.
 fn pem(byte: u8) -> bool {
     base64(byte) || b" \t\r\n\\".contains(&byte)
 }
@@ -345,7 +345,7 @@ fn mixed(key: &[u8]) -> bool {
     mixed_case(key) && (any_digit(key) || key.contains(&b'='))
 }
 
-/// `$PASSWORD`, `%s` and `password` are places for a password, and `***` was one.
+/// `$PASSWORD`, `%s`, `password` and `***` are placeholders, not passwords.
 fn is_not_placeholder(password: &[u8]) -> bool {
     let is_place = matches!(password.first(), Some(b'$' | b'%'))
         || ["password", "pass"].iter().any(|word| password.eq_ignore_ascii_case(word.as_bytes()));

@@ -1,10 +1,10 @@
-//! Masks text that arrives in pieces.
+//! Redacts text that arrives in pieces.
 
 use super::mask::Redactor;
 use super::pass::{KeyFinder, StreamPass, ValueFinder};
 
-/// Hides secrets in text that arrives in pieces, wherever it is cut. Held back is only what could
-/// still be the beginning of a secret, and no more than 32 KiB of it.
+/// Redacts secrets even if they are split between pieces. Only text that could be the beginning of
+/// a secret is held back, at most 32 KiB.
 #[derive(Debug)]
 pub struct StreamRedactor {
     mask: Redactor,
@@ -17,12 +17,13 @@ impl StreamRedactor {
         Self { mask, values: StreamPass::default(), keys: StreamPass::default() }
     }
 
-    /// Takes a piece, and returns what can be shown now.
+    /// Processes a piece, and returns the text that can be released.
     pub fn push(&mut self, piece: &[u8]) -> Vec<u8> {
         self.take(piece, false)
     }
 
-    /// Returns what was held back: no more will come. What comes all the same begins anew.
+    /// Returns the text that was held back, at the end of the input. A later piece starts a new
+    /// text.
     pub fn finish(&mut self) -> Vec<u8> {
         let shown = self.take(&[], true);
         (self.values, self.keys) = (StreamPass::default(), StreamPass::default());
@@ -45,7 +46,7 @@ impl StreamRedactor {
     }
 }
 
-/// Text is only ever cut where a secret begins or ends, which is never within a character.
+/// Converts to text. Pieces are only cut at the ends of secrets, never inside a character.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

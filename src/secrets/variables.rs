@@ -1,4 +1,4 @@
-//! Variables of an environment, most of whose values are nobody's business.
+//! Environment variables whose values may be secret.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::{IntoIter, Iter};
@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-/// Variables by name. Printed for debugging they are names alone: any value may be a secret.
+/// Environment variables by name. `Debug` prints only the names, since any value may be a secret.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Variables(BTreeMap<OsString, OsString>);
 
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_shown_and_values_never() {
+    fn debug_output_has_variable_names_without_values() {
         let variables: Variables = [("API_KEY".into(), "hush-hush".into())].into_iter().collect();
         assert_eq!(format!("{variables:?}"), r#"{"API_KEY"}"#);
     }

@@ -1,5 +1,4 @@
-//! What a run must come up with before it is a success: an answer of a given shape, and a command
-//! that passes.
+//! Acceptance criteria of a run: an answer that satisfies a schema, and a command that must pass.
 
 use std::sync::Arc;
 
@@ -13,18 +12,18 @@ use super::settings::{BadSettings, ToolSettings};
 use super::structured::{StructuredAnswers, Delivery, OtherCalls, STRUCTURED_OUTPUT};
 use super::toolbox::Toolbox;
 
-/// What the demands on a run came to, for its result.
+/// The results of the acceptance criteria, for the result of the run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Acceptance {
-    /// The answer, in the shape that was asked for.
+    /// The structured answer that was requested.
     pub structured_output: Option<Value>,
-    /// How many answers were checked. `None` when no shape was asked for.
+    /// How many answers were validated. `None` if no schema was given.
     pub schema_attempts: Option<u32>,
     /// `None` when no command must pass.
     pub requirement: Option<RequirementReport>,
 }
 
-/// What is demanded of a run.
+/// The acceptance criteria of a run.
 #[derive(Debug)]
 pub(super) struct AcceptanceDemands {
     answers: Option<Arc<StructuredAnswers>>,
@@ -44,7 +43,7 @@ impl AcceptanceDemands {
         self.answers.as_ref().map(|answers| answers.define())
     }
 
-    /// Who takes the calls of this tool, if it is the one that takes answers.
+    /// The handler for calls of this tool, if it is the structured-output tool.
     pub(super) fn answers(&self, tool: &str) -> Option<Arc<StructuredAnswers>> {
         self.answers.clone().filter(|_| tool == STRUCTURED_OUTPUT)
     }
@@ -56,8 +55,8 @@ impl Toolbox {
         self.tools.acceptance.answers.is_some()
     }
 
-    /// Settles what the calls of one reply delivered. To be asked once after each reply's tools,
-    /// when all of them are done.
+    /// Evaluates the answers delivered by one reply. Call it once after each reply, when all of its
+    /// tools have finished.
     pub fn settle_answers(&self, others: OtherCalls) -> Delivery {
         self.tools.acceptance.answers.as_ref().map_or(Delivery::Nothing, |all| all.settle(others))
     }
@@ -67,16 +66,16 @@ impl Toolbox {
         self.tools.acceptance.requirements.as_ref().map(RequirementState::requirement)
     }
 
-    /// Runs the command that must pass. `None` when there is none. Takes no longer than the
-    /// requirement's timeout and the few seconds it takes to end a command; dropped, it takes
-    /// the command with it.
+    /// Runs the command that must pass; returns `None` if there is none. Takes no longer than the
+    /// requirement's timeout plus the few seconds needed to kill a command. Dropping the future
+    /// kills the command.
     pub async fn run_requirement(&self, cancel: CancellationToken) -> Option<RequirementCheck> {
         let requirements = self.tools.acceptance.requirements.as_ref()?;
         let cwd = self.tools.places.cwd();
         Some(requirements.check(&self.tools.shell, cwd, &cancel).await)
     }
 
-    /// What the demands on the run came to so far.
+    /// The state of the acceptance criteria so far.
     pub fn acceptance(&self) -> Acceptance {
         let demands = &self.tools.acceptance;
         Acceptance {

@@ -1,5 +1,5 @@
-//! What is known of a kind of sub-agent, and the tool that starts one. Who starts it is not here:
-//! a run within a run is the agent's business.
+//! Sub-agent definitions, and the `Agent` tool that starts one. The `agent` module runs them: a
+//! sub-agent is a run within a run.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -15,42 +15,43 @@ use super::toolbox::Toolbox;
 /// The tool's name for the model.
 pub const AGENT: &str = "Agent";
 
-/// What programs and rules may call it as well.
+/// Another name that programs and rules may use.
 pub const TASK: &str = "Task";
 
-/// The kind that there always is.
+/// The kind of sub-agent that always exists.
 pub const GENERAL_PURPOSE: &str = "general-purpose";
 
-/// Who it is.
+/// The system prompt of the general-purpose kind.
 const GENERAL_PROMPT: &str = "You are a sub-agent of outlast: another agent gave you one part of \
-    its work. Do that part with the tools you have, and nothing beside it. Nobody can answer \
-    questions: where something is left open, take the likeliest reading and say so. Check what you \
-    did before you claim it. Your last message is all that the other agent reads of your work: put \
-    every finding, path and outcome in it that it needs, say what was not done, and keep it short.";
+    its work. Do that part with the tools you have, and nothing beside it. Questions cannot be \
+    answered: where something is left open, take the likeliest reading and say so. Check what \
+    you did before you claim it. Your last message is all that the other agent reads of your \
+    work: put every finding, path and outcome in it that it needs, say what was not done, and \
+    keep it short.";
 
 /// A kind of sub-agent, from a file, a flag or built in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentDefinition {
-    /// What the model calls it by.
+    /// The name that the model uses.
     pub name: String,
     /// When to use it, for the model.
     pub description: String,
     /// Its system prompt.
     pub prompt: String,
-    /// The only tools it has. `None`: those of whoever starts it.
+    /// The only tools it has. `None`: those of the parent.
     pub tools: Option<Vec<String>>,
     /// Tools that it does not have.
     pub disallowed_tools: Vec<String>,
-    /// A model's name or alias. `None`: the model of whoever starts it.
+    /// A model's name or alias. `None`: the model of the parent.
     pub model: Option<String>,
-    /// After how many replies it ends, unless whoever starts it has fewer.
+    /// The maximum number of turns; a lower limit of the parent applies too.
     pub max_turns: Option<u32>,
-    /// What it may do without a rule. Never more than whoever starts it may.
+    /// What it may do without a rule. Never more than the parent.
     pub permission_mode: Option<PermissionMode>,
     /// Whether it works in the background unless the call says otherwise.
     pub background: bool,
-    /// The only servers whose tools it has, beside those that `tools` names, by the beginnings of
-    /// the names of their tools. `None`: those of whoever starts it.
+    /// The only servers whose tools it has, besides the tools listed in `tools`; given as prefixes
+    /// of tool names. `None`: those of the parent.
     pub servers: Option<Vec<String>>,
 }
 
@@ -69,16 +70,16 @@ impl AgentDefinition {
     }
 }
 
-/// What becomes of the other agents of a reply when one fails.
+/// What happens to the other sub-agents of a reply when one fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnFailure {
-    /// They go on.
+    /// They continue.
     #[default]
     Continue,
-    /// They are stopped.
+    /// They are cancelled.
     CancelSiblings,
-    /// They go on, and this one is started once more.
+    /// They continue, and the failed one is started once more.
     RetryOnce,
 }
 
@@ -86,7 +87,7 @@ pub enum OnFailure {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AgentCall {
-    /// What it is for, in a few words.
+    /// A short description of the task.
     pub description: String,
     pub prompt: String,
     #[serde(default = "general_purpose")]
@@ -102,7 +103,7 @@ fn general_purpose() -> String {
 }
 
 impl AgentCall {
-    /// Reads a call's input.
+    /// Parses the input of a call.
     ///
     /// # Errors
     /// What is wrong with it, for the model.
@@ -126,7 +127,7 @@ pub fn is_agent_tool(name: &str) -> bool {
     name == AGENT || name == TASK
 }
 
-/// What the model is told of the tool.
+/// The tool definition for the model.
 fn define(kinds: &[AgentDefinition]) -> ToolDefinition {
     let list: Vec<String> =
         kinds.iter().map(|kind| format!("- {}: {}", kind.name, kind.description)).collect();
@@ -165,19 +166,19 @@ fn define(kinds: &[AgentDefinition]) -> ToolDefinition {
     }
 }
 
-/// What tools a sub-agent has.
+/// The tools of a sub-agent.
 #[derive(Clone, Debug, Default)]
 pub struct AgentTools {
-    /// The only ones, by name. `None`: those of whoever starts it.
+    /// The only tools, by name. `None`: those of the parent.
     pub only: Option<Vec<String>>,
     pub excluded: Vec<String>,
     pub mode: Option<PermissionMode>,
-    /// Servers whose tools it has beside those, by the beginnings of their names.
+    /// Servers whose tools it has in addition, as prefixes of tool names.
     pub servers: Option<Vec<String>>,
 }
 
 impl AgentTools {
-    /// What it may have of tools that are not built in. `None`: all.
+    /// The external tools it may have. `None`: all.
     fn allowed_external(&self) -> Option<Vec<String>> {
         let named = [&self.only, &self.servers].map(|names| names.iter().flatten().cloned());
         let is_bounded = self.only.is_some() || self.servers.is_some();
@@ -195,7 +196,7 @@ impl Toolbox {
                 self.tools.permissions.forbids_agents(Some(&kind.name)).is_none()
             };
             let kinds: Vec<AgentDefinition> = kinds.iter().filter(may).cloned().collect();
-            // The tool that ends it all comes last.
+            // The structured-output tool, which ends the run, comes last.
             let last = self.definitions.iter().position(|tool| tool.name == STRUCTURED_OUTPUT);
             self.definitions.insert(last.unwrap_or(self.definitions.len()), define(&kinds));
         }
@@ -207,8 +208,8 @@ impl Toolbox {
         self.definitions.iter().any(|tool| tool.name == AGENT)
     }
 
-    /// Whether this is the tool that starts sub-agents. One that is as deep as may be is not
-    /// offered it, and told why when it calls it all the same.
+    /// Whether this is the tool that starts sub-agents. At the maximum nesting depth the tool is
+    /// not offered, and a call to it is refused with the reason.
     pub(super) fn is_agent_tool_name(&self, name: &str) -> bool {
         let too_deep = !self.is_root && self.settings.offered.names_agents();
         is_agent_tool(name) && (self.offers_agents() || too_deep)
@@ -230,11 +231,11 @@ impl Toolbox {
         }
     }
 
-    /// The tools of a sub-agent: some of these, and what it may do with them. What it starts ends
-    /// with this one's at the latest.
+    /// Derives the toolbox of a sub-agent: a subset of these tools, with its permissions.
+    /// Background work that it starts ends no later than this toolbox's own.
     ///
     /// # Errors
-    /// Why it cannot have any.
+    /// Why it cannot have any tools.
     pub fn derive_subagent_toolbox(&self, wanted: &AgentTools) -> Result<Self, String> {
         let mut settings = self.settings.clone();
         settings.answer = None;
@@ -261,10 +262,10 @@ impl Toolbox {
         }
     }
 
-    /// What came of an agent, made fit to be read: long text is cut and kept whole in a file, and
-    /// no secret is in it.
+    /// Prepares a sub-agent's final text for the model: secrets are redacted, and long text is
+    /// truncated, with the whole saved in a file.
     pub async fn agent_outcome(&self, text: String, is_error: bool, detail: Value) -> ToolOutcome {
-        // Cut before, half a secret could stay.
+        // Redact before truncating, or half a secret could remain.
         let text = self.mask.redact(&text);
         let brought = ExternalResult { blocks: vec![Block::text(text)], is_error, ..ExternalResult::default() };
         let mut outcome = into_outcome_within(brought, self.tools.output_limit, self.tools.shell.scratch()).await;

@@ -1,4 +1,4 @@
-//! Files that a prompt names: shown as Read shows them, under the same rules.
+//! Files named in a prompt, shown as the Read tool shows them and under the same rules.
 
 use std::fs;
 use std::io;
@@ -20,7 +20,7 @@ use super::read;
 /// How many names of a folder are shown.
 const NAMES_MAX: usize = 200;
 
-/// Which lines of a file are meant.
+/// A range of lines in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineRange {
     /// Counted from 1.
@@ -31,17 +31,17 @@ pub struct LineRange {
 /// Why a file is not shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotAttached {
-    /// There is none.
+    /// The file does not exist.
     Missing,
-    /// It may not be read, or cannot be.
+    /// Reading is not allowed, or failed.
     Refused(String),
 }
 
 impl Toolbox {
-    /// What Read would show of a file, or the names in a folder. Blocks.
+    /// Returns what Read would show of a file, or the names in a folder. Blocks.
     ///
     /// # Errors
-    /// Why it is not shown.
+    /// Why the file is not shown.
     pub fn attach(&self, path: &str, lines: Option<LineRange>) -> Result<Vec<Block>, NotAttached> {
         let base = self.tools.shell.cwd();
         let place = self.tools.places.resolve(path, &base);
@@ -74,7 +74,7 @@ impl Toolbox {
         Ok(outcome.content)
     }
 
-    /// The names in a folder, without those that may not be seen.
+    /// Lists the names in a folder, without those hidden by rules.
     fn list_folder(&self, folder: &ResolvedPath) -> ToolOutcome {
         let entries = match fs::read_dir(&folder.real) {
             Ok(entries) => entries,
@@ -97,7 +97,7 @@ impl Toolbox {
         ToolOutcome::text(names.join("\n"), json!({}))
     }
 
-    /// The file that a call reads or changes, where it really is.
+    /// The file that a call reads or changes, with links resolved.
     pub fn file_path_of(&self, call: &ToolCall) -> Option<PathBuf> {
         let request = input::parse(BuiltinTool::named(&call.name)?, &call.input).ok()?;
         let path = match request {
@@ -116,7 +116,7 @@ impl Toolbox {
     }
 }
 
-/// The text of a block, without the marks of an error.
+/// The text of a block, without the error markup.
 fn plain(block: &Block) -> Option<&str> {
     let Block::Text { text } = block else { return None };
     let bare = text.strip_prefix("<tool_use_error>").unwrap_or(text);

@@ -1,4 +1,4 @@
-//! Keeps a command's output in bounded memory: its head and tail here, the whole in a file.
+//! Captures a command's output in bounded memory: head and tail in memory, the whole in a file.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,7 +24,7 @@ const SESSION_BYTES_MAX: u64 = 512 << 20;
 /// The largest character in UTF-8, in bytes.
 const CHARACTER_BYTES: usize = 4;
 
-/// Where long outputs go, and how much room is left.
+/// The folder for long outputs, and the space left in it.
 #[derive(Debug)]
 pub(super) struct OutputFolder {
     folder: PathBuf,
@@ -34,7 +34,7 @@ pub(super) struct OutputFolder {
 }
 
 impl OutputFolder {
-    /// What is saved there is without `secrets`, and so is what is shown of it.
+    /// Both saved and shown output have `secrets` redacted.
     pub(super) fn new(folder: &Path, secrets: &KnownSecrets) -> Arc<Self> {
         Arc::new(Self {
             folder: folder.to_path_buf(),
@@ -44,17 +44,17 @@ impl OutputFolder {
         })
     }
 
-    /// Sets up to `wanted` bytes aside, as many as there are left. Returns how many.
+    /// Reserves up to `wanted` bytes, as many as are left. Returns how many.
     fn reserve(&self, wanted: u64) -> u64 {
         let room = |used: u64| wanted.min(SESSION_BYTES_MAX.saturating_sub(used));
         let before = self
             .used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| Some(used + room(used)));
-        // The update never declines.
+        // The update closure always returns `Some`.
         room(before.unwrap_or_else(|used| used))
     }
 
-    /// Makes an empty file, and the folder around it. Both are for their owner only.
+    /// Creates an empty file, and its folder if needed. Both are accessible to their owner only.
     pub(super) async fn create(&self, kind: &str) -> io::Result<(PathBuf, File)> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).await?;
         let number = self.files.fetch_add(1, Ordering::Relaxed);
@@ -66,7 +66,7 @@ impl OutputFolder {
         Ok((path, file))
     }
 
-    /// Saves bytes that are whole already.
+    /// Saves complete content to a file.
     pub(super) async fn keep(&self, kind: &str, bytes: &[u8]) -> io::Result<PathBuf> {
         let length = bytes.len() as u64;
         if length > SPILL_BYTES_MAX || self.reserve(length) < length {
@@ -79,7 +79,7 @@ impl OutputFolder {
     }
 }
 
-/// The bytes at both ends of a stream.
+/// The first and last bytes of a stream.
 #[derive(Debug)]
 pub(super) struct HeadAndTail {
     head: Vec<u8>,
@@ -110,7 +110,7 @@ impl HeadAndTail {
         self.total == (self.head.len() + self.tail.len()) as u64
     }
 
-    /// What is shown of the stream in `limit` characters; `place` says where the rest is.
+    /// Renders the stream in `limit` characters; `place` says where the rest is.
     pub(super) fn show(&self, limit: usize, place: &str) -> String {
         let tail: Vec<u8> = self.tail.iter().copied().collect();
         if text::is_binary(&self.head) || text::is_binary(&tail) {
@@ -142,7 +142,7 @@ fn join(head: &str, tail: &str, total: u64, place: &str) -> String {
     format!("{head}\n\n[… the middle of {total} bytes is left out{place} …]\n\n{tail}")
 }
 
-/// One command's output: both streams as they came, and each on its own.
+/// One command's output: both streams interleaved, and each on its own.
 #[derive(Debug)]
 pub(super) struct OutputCapture {
     both: HeadAndTail,
@@ -152,13 +152,13 @@ pub(super) struct OutputCapture {
     sieve: OutputRedactor,
     scratch: Arc<OutputFolder>,
     spill: SpillFile,
-    /// Who looks at it meanwhile.
+    /// The reader of a background command's output, if there is one.
     live: Option<Arc<LiveOutput>>,
 }
 
 #[derive(Debug)]
 enum SpillFile {
-    /// Short so far: all of it is here.
+    /// Short so far: kept in memory.
     Short(Vec<u8>),
     File {
         path: PathBuf,
@@ -179,13 +179,13 @@ pub(super) enum OutputStream {
     Err,
 }
 
-/// What a command printed, ready to be shown.
+/// A command's captured output, ready to be shown.
 #[derive(Debug)]
 pub(super) struct CapturedOutput {
     pub(super) both: String,
     pub(super) out: String,
     pub(super) err: String,
-    /// Where the whole is, if it is longer than what is shown.
+    /// The file with the whole output, if it is longer than what is shown.
     pub(super) file: Option<PathBuf>,
     pub(super) bytes: u64,
 }
@@ -204,7 +204,7 @@ impl OutputCapture {
         }
     }
 
-    /// Shows what comes to whoever looks at it before the end.
+    /// Passes output to `live` as it arrives, for readers before the command ends.
     pub(super) fn with_live_output(&mut self, live: Arc<LiveOutput>) {
         self.live = Some(live);
     }
@@ -260,7 +260,7 @@ impl OutputCapture {
         }
     }
 
-    /// Ends the capture: nothing more will come.
+    /// Ends the capture: no more output follows.
     pub(super) async fn finish(mut self) -> CapturedOutput {
         for stream in [OutputStream::Out, OutputStream::Err] {
             let rest = self.sieve.finish(stream);

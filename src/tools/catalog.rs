@@ -1,4 +1,4 @@
-//! The built-in tools: their names, what the model is told of them, and what they may do.
+//! The built-in tools: names, descriptions for the model, schemas and effects.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::transcript::ToolDefinition;
 use super::outcome::Effect;
 use super::settings::ToolSettings;
 
-/// What the built-in tools are called.
+/// The names of the built-in tools.
 pub fn built_in_names() -> Vec<&'static str> {
     BuiltinTool::ALL.into_iter().map(BuiltinTool::name).collect()
 }
@@ -27,7 +27,7 @@ pub(super) enum BuiltinTool {
 }
 
 impl BuiltinTool {
-    /// In the order in which the model is told of them.
+    /// In the order of the tool definitions in a request.
     pub(super) const ALL: [Self; 10] = [
         Self::Bash,
         Self::BashOutput,
@@ -41,7 +41,7 @@ impl BuiltinTool {
         Self::TodoWrite,
     ];
 
-    /// The tool without which this one is of no use, and with which it comes.
+    /// The tool that this one depends on and is offered together with.
     pub(super) fn belongs_to(self) -> Option<Self> {
         match self {
             Self::BashOutput | Self::KillShell => Some(Self::Bash),
@@ -90,7 +90,8 @@ impl BuiltinTool {
         match self {
             Self::Read | Self::Glob | Self::Grep => Effect::ReadOnly,
             Self::WebFetch => Effect::Network,
-            // The list is only in memory, but its order matters; output is shown only once.
+            // The list is only in memory, but the order of calls matters; output is shown only
+            // once.
             Self::Bash
             | Self::BashOutput
             | Self::KillShell
@@ -112,9 +113,9 @@ impl BuiltinTool {
         match self {
             Self::Bash => format!(
                 "Runs a bash command and returns its stdout and stderr. A command that takes \
-                 longer than its timeout (ms; default {}, at most {}) is stopped. Nobody can \
-                 answer prompts: stdin is empty and there is no terminal, so pass flags such as \
-                 -y. The working directory carries over to the next call, variables do not, and \
+                 longer than its timeout (ms; default {}, at most {}) is stopped. Prompts \
+                 cannot be answered: stdin is empty and there is no terminal, so pass flags such \
+                 as -y. The working directory carries over to the next call, variables do not, and \
                  processes left running are stopped when the command ends. For files prefer \
                  Read, Edit, Write, Glob and Grep. With run_in_background it returns at once, and \
                  the command may run for {} ms; you are told when it ends. Stop servers before \

@@ -1,4 +1,4 @@
-//! Follows a started command to its end: reads what it prints, minds its time, ends it.
+//! Follows a running command to its end: reads its output, enforces its timeout, terminates it.
 
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use crate::process::RunningJob;
 
 use super::capture::{OutputCapture, OutputStream};
 
-/// How long a command has to end by itself once it is asked to.
+/// The time between SIGTERM and SIGKILL.
 const TERMINATION_GRACE: Duration = Duration::from_secs(2);
 
-/// How long a killed command may take to be gone. Longer only if it hangs in the kernel.
+/// How long a killed command may take to exit. Longer only if it hangs in the kernel.
 const KILL_GRACE: Duration = Duration::from_secs(1);
 
-/// How long output is still read when the command itself is over but others hold its pipe.
+/// How long output is still read when the command has exited but other processes hold its pipe.
 const DRAIN: Duration = Duration::from_millis(200);
 
 const CHUNK: usize = 64 << 10;
@@ -33,10 +33,10 @@ pub(super) enum CommandEnd {
 
 #[derive(Debug)]
 pub(super) struct EndedCommand {
-    /// `None` when the command could not be killed, or the system does not tell.
+    /// `None` if the command could not be killed, or the status is not available.
     pub(super) status: Option<ExitStatus>,
     pub(super) cause: CommandEnd,
-    /// It left processes running, and they were ended.
+    /// It left processes running, which were killed.
     pub(super) left_behind: bool,
 }
 
@@ -53,7 +53,8 @@ enum CommandStage {
 }
 
 impl CommandStage {
-    /// Whether a cancel changes anything. A command that is being ended is not ended faster.
+    /// Whether a cancellation changes anything. A command that is being terminated is not
+    /// terminated sooner.
     fn can_cancel(self) -> bool {
         matches!(self, Self::Running | Self::Draining)
     }
@@ -66,7 +67,7 @@ enum CommandEvent {
     Read(OutputStream, usize),
 }
 
-/// Sees a command through. Takes at most `limit` and what it takes to end it.
+/// Waits for a command to end. Takes at most `limit` plus the time to terminate it.
 pub(super) async fn wait_for_end(
     mut running: RunningJob,
     limit: Duration,
@@ -127,10 +128,10 @@ pub(super) async fn wait_for_end(
     ended
 }
 
-/// Reads some bytes, none at the pipe's end. Without a pipe it never comes back.
+/// Reads some bytes; 0 at the end of the pipe. Without a pipe the future never completes.
 async fn read_chunk(pipe: Option<&mut Receiver>, chunk: &mut [u8]) -> usize {
     match pipe {
-        // A pipe that cannot be read has nothing more to say.
+        // An error in reading counts as the end of the pipe.
         Some(pipe) => pipe.read(chunk).await.unwrap_or(0),
         None => std::future::pending().await,
     }

@@ -1,4 +1,4 @@
-//! Runs a tool so that whatever it does stays its own: panics, and work that does not end.
+//! Isolates a running tool from the run: panics, and work that does not end.
 
 use std::any::Any;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::outcome::ToolOutcome;
 
-/// How long a change that has begun is waited for once the run is to stop.
+/// How long a file change in progress is awaited after cancellation.
 const CHANGE_GRACE: Duration = Duration::from_secs(2);
 
-/// Work that can be left alone at any time: a stop does not wait for it.
+/// Runs read-only work on a blocking thread. Cancellation does not wait for it.
 pub(super) async fn run_read<W>(cancel: CancellationToken, work: W) -> ToolOutcome
 where
     W: FnOnce(&CancellationToken) -> ToolOutcome + Send + 'static,
@@ -27,8 +27,8 @@ where
     }
 }
 
-/// Work that is waited for even when the run is to stop, because its effect must be known. It
-/// looks at the token itself before it commits.
+/// Runs work that changes files on a blocking thread. Cancellation waits for it, because its effect
+/// must be known. The work itself checks the token before it commits.
 pub(super) async fn run_change<W>(cancel: CancellationToken, work: W) -> ToolOutcome
 where
     W: FnOnce(&CancellationToken) -> ToolOutcome + Send + 'static,
@@ -53,7 +53,7 @@ fn join_outcome(done: Option<Result<ToolOutcome, JoinError>>) -> ToolOutcome {
     match done {
         Some(Ok(outcome)) => outcome,
         Some(Err(error)) => match error.try_into_panic() {
-            // On to where all panics are caught.
+            // Propagate to the handler that catches all panics.
             Ok(panic) => std::panic::resume_unwind(panic),
             Err(_) => ToolOutcome::interrupted(),
         },
@@ -61,7 +61,7 @@ fn join_outcome(done: Option<Result<ToolOutcome, JoinError>>) -> ToolOutcome {
     }
 }
 
-/// Runs a tool so that its panic is its own. Dropped, it takes the tool with it.
+/// Runs a tool and turns its panic into an outcome. Dropping the future aborts the tool.
 pub(super) async fn run_guarded(
     name: &str,
     tool: impl Future<Output = ToolOutcome> + Send + 'static,
@@ -73,11 +73,11 @@ pub(super) async fn run_guarded(
     }
 }
 
-/// Runs work in a task of its own. `None` if the whole process is about to end. Dropped, it takes
-/// the work with it.
+/// Runs work in its own task. Returns `None` if the process is about to end. Dropping the future
+/// aborts the task.
 ///
 /// # Errors
-/// In whole words: it panicked.
+/// The panic message, as a full sentence.
 pub(super) async fn run_in_task<T: Send + 'static>(
     name: &str,
     work: impl Future<Output = T> + Send + 'static,
@@ -93,11 +93,11 @@ pub(super) async fn run_in_task<T: Send + 'static>(
     }
 }
 
-/// How long a task that was aborted may take to be gone.
+/// How long an aborted task may take to end.
 const ABORTING: Duration = Duration::from_millis(300);
 
-/// Ends tasks and drops what they hold. One that blocks its thread is never over, so it is left
-/// behind: the end of a run does not wait for it.
+/// Aborts tasks and drops what they hold. A task that blocks its thread cannot be aborted and is
+/// left behind, so that it does not delay the end of the run.
 pub async fn end_tasks<T: 'static>(mut tasks: JoinSet<T>) {
     tasks.abort_all();
     let gone = async { while tasks.join_next().await.is_some() {} };
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_panic_is_an_outcome_wherever_it_happens() {
+    async fn a_panic_in_a_tool_becomes_an_outcome() {
         let here = run_guarded("Bash", async { panic!("the floor is {}", "gone") }).await;
         let below = run_guarded("Read", run_read(CancellationToken::new(), |_| panic!("deep"))).await;
         let beside = run_guarded("Edit", run_change(CancellationToken::new(), |_| panic!("wide"))).await;
@@ -134,7 +134,7 @@ mod tests {
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             let _ = start.send(());
-            // As if the disk did not answer. No longer than the test can tell the difference.
+            // Simulates a disk that does not respond, no longer than the test needs to notice.
             let _ = released.recv_timeout(Duration::from_secs(20));
         });
         started.await.unwrap();
@@ -144,13 +144,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn looking_is_left_alone_when_the_run_stops() {
+    async fn read_only_work_is_abandoned_on_cancellation() {
         let cancel = CancellationToken::new();
         let (release, released) = std::sync::mpsc::channel::<()>();
         let stuck = run_read(cancel.clone(), move |stop| {
             cancel.cancel();
             assert!(stop.is_cancelled());
-            // As if the disk did not answer.
+            // Simulates a disk that does not respond.
             let _ = released.recv();
             ToolOutcome::text("at last", serde_json::Value::Null)
         });

@@ -18,7 +18,7 @@ use super::write::{record_written, replace_atomically};
 
 const EDITED_BYTES_MAX: u64 = 50 << 20;
 
-/// How many lines are compared in search of the one that was meant.
+/// How many lines are compared to find the closest match.
 const HINT_LINES_MAX: usize = 5_000;
 
 /// How much of a line is compared and shown, in characters.
@@ -30,7 +30,7 @@ const CONTEXT_LINES: usize = 3;
 /// How many lines of the changed file a result shows.
 const EXCERPT_LINES_MAX: usize = 40;
 
-/// What can be said without looking at the file.
+/// Checks what does not depend on the file.
 pub(super) fn check_input(input: &EditInput) -> Result<(), String> {
     if input.old_string.is_empty() {
         Err("old_string is empty; use Write to make a file".to_string())
@@ -90,14 +90,14 @@ fn edit(
     let new = change.apply(&old);
     replace_atomically(&place.real, new.as_bytes(), Some(&metadata), cancel)
         .map_err(|error| format!("cannot write {path}: {error}"))?;
-    // Write replaces the whole file, so it still needs a Read where only one place is known.
+    // Write replaces the whole file, so it still requires a Read.
     if known.is_ok() {
         record_written(place, seen);
     }
     Ok(change.outcome(input, place, &new))
 }
 
-/// A replacement that fits the file.
+/// A replacement that applies to the file.
 struct Replacement {
     from: String,
     to: String,
@@ -146,8 +146,7 @@ impl Replacement {
             }),
         )
     }
-    /// The first changed lines of the new file and a few around them, numbered as Read numbers
-    /// them.
+    /// The first changed lines of the new file with some context, numbered as Read numbers them.
     fn excerpt(&self, file: &str) -> String {
         let first = self.line.saturating_sub(CONTEXT_LINES).max(1);
         let changed = self.to.lines().count().max(1);
@@ -165,8 +164,8 @@ impl Replacement {
     }
 }
 
-/// The model sees and writes plain line ends. In a file that ends its lines with CRLF, so does
-/// what is put in.
+/// Converts the strings to the line ends of the file: the model sees and writes `\n`, also for a
+/// file that uses CRLF.
 fn with_file_line_ends(input: &EditInput, file: &str) -> (String, String) {
     let all = file.matches('\n').count();
     let crlf = file.matches("\r\n").count();
@@ -190,7 +189,7 @@ fn occurrences(wanted: &str, file: &str) -> String {
     lines.join(", ")
 }
 
-/// Says why nothing matched, as far as it can be guessed.
+/// Explains why nothing matched, as far as that can be guessed.
 fn not_found(wanted: &str, file: &str) -> String {
     let lines: Vec<&str> = wanted.lines().collect();
     if lines.iter().all(|line| has_line_number(line)) {

@@ -1,4 +1,4 @@
-//! What a command sees of outlast's environment. Pure.
+//! The environment variables of commands. Pure.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -7,14 +7,14 @@ use std::sync::{Mutex, PoisonError};
 use crate::process::absolute_path;
 use crate::secrets::{Redactor, PASSWORD_IN_URL, is_distinctive};
 
-/// Which of outlast's own variables a command sees. The model's credentials: never.
+/// Which of outlast's own variables a command inherits. Never the model's credentials.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChildEnvironment {
     /// All but names that look like secrets.
     #[default]
     Scrub,
     Inherit,
-    /// Only what nearly every program needs, and what is passed by name.
+    /// Only essential variables, and those passed by name.
     Allowlist,
 }
 
@@ -36,11 +36,11 @@ pub(super) struct CommandEnv {
     pub(super) variables: Vec<(OsString, OsString)>,
     /// Names that were dropped because they are, or look like, secrets.
     pub(super) dropped: Vec<String>,
-    /// What the user's hooks have exported since.
+    /// Variables that the user's hooks have exported since.
     exports: Mutex<Vec<(OsString, OsString)>>,
 }
 
-/// Nothing that a command starts may wait for a person.
+/// Variables that keep programs from waiting for user input.
 const UNATTENDED: &[(&str, &str)] = &[
     ("GIT_TERMINAL_PROMPT", "0"),
     ("GIT_EDITOR", "true"),
@@ -61,25 +61,25 @@ const UNATTENDED: &[(&str, &str)] = &[
     ("OUTLAST", "1"),
 ];
 
-/// What a program can hardly do without.
+/// Variables that most programs need.
 const ESSENTIAL: &[&str] =
     &["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "CI", "PWD"];
 
-/// Shorter values are too common where only the name says that they are secret: some are words.
+/// Shorter values are not treated as secret by name alone: they are too common, and some are words.
 const SECRET_BYTES_MIN: usize = 12;
 
-/// How variables begin that belong together: git fails when one is there and another is not.
+/// Prefixes of variables that belong together: git fails when only some of them are set.
 const GIT_SETTINGS: [&str; 3] = ["GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_"];
 
-/// Who sees what.
+/// Which variables are passed on.
 struct EnvRules<'a> {
     policy: ChildEnvironment,
     pass: &'a [String],
     /// Names of further credentials.
     credentials: &'a [String],
-    /// Values of the credentials, which no variable may hold.
+    /// Values of the credentials, which no passed variable may contain.
     credential_values: Vec<&'a OsStr>,
-    /// Values of other secrets, which only a variable that is passed by name may hold.
+    /// Values of other secrets, which only a variable that is passed by name may contain.
     secret_values: Vec<&'a OsStr>,
     /// Whether git's settings hold a secret.
     drops_git_settings: bool,
@@ -94,7 +94,7 @@ impl EnvRules<'_> {
         self.pass.iter().any(|passed| passed == name)
     }
 
-    /// Whether this is, holds or looks like a secret that the policy keeps back.
+    /// Whether the variable is, contains or looks like a secret that the policy removes.
     fn drops(&self, name: &str, value: &OsStr) -> bool {
         if self.is_credential(name, value) || contains_credential(value, &self.credential_values) {
             return true;
@@ -105,7 +105,7 @@ impl EnvRules<'_> {
     }
 }
 
-/// What hooks see: everything but the model's credentials. They are the user's own programs.
+/// The environment of hooks: everything but the model's credentials. Hooks are the user's programs.
 pub fn hook_environment(
     own: &[(OsString, OsString)],
     credentials: &[String],
@@ -169,8 +169,8 @@ impl CommandEnv {
         self.variables.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_os_str())
     }
 
-    /// Adds variables that later commands see, and says which of them they do not: the model's
-    /// credentials.
+    /// Adds variables for later commands, and returns the names of those rejected as credentials of
+    /// the model.
     pub(super) fn add_exports(&self, exports: Vec<(String, String)>) -> Vec<String> {
         let (kept, exports): (Vec<_>, Vec<_>) =
             exports.into_iter().partition(|(name, value)| is_credential(name, OsStr::new(value)));
@@ -183,7 +183,7 @@ impl CommandEnv {
         kept.into_iter().map(|(name, _)| name).collect()
     }
 
-    /// All variables of a command. Of two values for a name the later one counts.
+    /// All variables of a command. For a repeated name the later value wins.
     pub(super) fn for_command(&self) -> Vec<(OsString, OsString)> {
         let exports = self.exports.lock().unwrap_or_else(PoisonError::into_inner);
         self.variables.iter().chain(exports.iter()).cloned().collect()
@@ -197,7 +197,7 @@ impl CommandEnv {
         if self.get("GIT_SSH_COMMAND").is_none() {
             self.set("GIT_SSH_COMMAND", "ssh -oBatchMode=yes");
         }
-        // What lies in a work tree must not take the place of a command that may run unasked.
+        // A program in the work tree must not replace a command that may run without permission.
         let path = absolute_path(self.get("PATH"));
         self.set("PATH", path);
     }
@@ -212,7 +212,7 @@ fn is_essential(name: &str) -> bool {
     ESSENTIAL.contains(&name) || name.starts_with("LC_")
 }
 
-/// Whether this is what the model's service is paid or reached with.
+/// Whether this is a credential for the model's service.
 fn is_credential(name: &str, value: &OsStr) -> bool {
     let service = ["ANTHROPIC_", "CLAUDE_CODE_", "OUTLAST_", "AWS_BEARER_TOKEN"]
         .iter()
@@ -232,8 +232,8 @@ fn contains_credential(value: &OsStr, credentials: &[&OsStr]) -> bool {
     })
 }
 
-/// The values of variables that look like secrets, for those who keep them out of what is shown.
-/// Commands may see them, where the policy lets them through; readers of logs may not.
+/// The values of variables that look like secrets, for redaction. Commands may see them, where the
+/// policy passes them on; readers of logs may not.
 pub fn secret_values(variables: &BTreeMap<OsString, OsString>) -> Vec<String> {
     let is_secret = |name: &OsStr, value: &OsStr| {
         let name = name.to_string_lossy();
@@ -244,13 +244,14 @@ pub fn secret_values(variables: &BTreeMap<OsString, OsString>) -> Vec<String> {
     let open: Vec<&OsStr> = open.into_iter().map(|(_, value)| value.as_os_str()).collect();
     secret
         .into_iter()
-        // What stands elsewhere under a harmless name is no secret: a commit's hash in a cache key.
+        // A value that also appears under a harmless name is not a secret: a commit's hash in a
+        // cache key.
         .filter(|(_, value)| is_telling(value) && !open.contains(&value.as_os_str()))
         .filter_map(|(_, value)| Some(value.to_str()?.trim().to_owned()))
         .collect()
 }
 
-/// Whether a value can be told from words, numbers, paths and addresses.
+/// Whether a value is distinguishable from words, numbers, paths and addresses.
 fn is_telling(value: &OsStr) -> bool {
     let text = value.to_string_lossy();
     let text = text.trim();
@@ -267,12 +268,12 @@ fn is_git_setting(name: &str) -> bool {
     GIT_SETTINGS.iter().any(|begin| name.starts_with(begin))
 }
 
-/// Names of secrets that no word gives away.
+/// Names of secrets that contain no telling word.
 const SECRET_NAMES: [&str; 2] = ["DOCKER_AUTH_CONFIG", "ACTIONS_ID_TOKEN_REQUEST_URL"];
 
 fn looks_secret(name: &str, value: &OsStr) -> bool {
     let name = name.to_uppercase();
-    // An address with a password is what programs under test are pointed to a database with.
+    // A URL with a password is often the database of a program under test.
     let kind = Redactor::detect_key_kind(value.as_encoded_bytes());
     if kind.is_some_and(|kind| kind != PASSWORD_IN_URL) {
         return true;
@@ -292,6 +293,7 @@ fn looks_secret(name: &str, value: &OsStr) -> bool {
 
 fn is_secret_word(word: &str) -> bool {
     let ends = ["KEY", "KEYS", "TOKEN", "TOKENS", "PASS", "JWT", "COOKIE"];
-    // A word may be run together: APIKEY, AUTHTOKEN. BYPASS and the like are the price.
+    // A word may be part of a longer one: APIKEY, AUTHTOKEN. False positives such as BYPASS are
+    // accepted.
     word == "PAT" || ends.iter().any(|end| word.ends_with(end))
 }

@@ -1,4 +1,4 @@
-//! Tools that somebody else performs, and how they join those that are built in.
+//! External tools, such as those of MCP servers, and how they join the built-in ones.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -23,31 +23,31 @@ use super::outcome::{ToolOutcome, ToolRefusal, GrantSource};
 use super::text::truncated;
 use super::toolbox::Toolbox;
 
-/// How many faults of an input the model is told of at once.
+/// How many validation errors of an input are reported at once.
 const FAULTS_MAX: usize = 5;
 
-/// How long each may be, in characters.
+/// The maximum length of each, in characters.
 const FAULT_CHARS_MAX: usize = 300;
 
-/// Tools that are not built in. Whoever performs them answers every call.
+/// Tools that are not built in. The implementation answers every call.
 pub trait ExternalTools: Send + Sync {
-    /// What the model is told of them just now, in a fixed order.
+    /// The current tool definitions, in a fixed order.
     fn definitions(&self) -> Vec<ToolDefinition>;
 
-    /// Whether a tool of this name is theirs.
+    /// Whether this source has a tool of this name.
     fn has_tool(&self, name: &str) -> bool;
 
-    /// What an input for a tool of theirs is checked against, made ready once. None where their
-    /// schema is none: they are left to say so themselves.
+    /// The compiled input validator of a tool. `None` if the tool's schema is not valid: its
+    /// implementation then reports bad input itself.
     fn validator(&self, name: &str) -> Option<Arc<Validator>>;
 
-    /// Why a tool that seems to be theirs is not there, in words for the model.
+    /// Why a tool that seems to belong to this source is unavailable, in a text for the model.
     fn unavailable_reason(&self, name: &str) -> Option<String>;
 
-    /// What leave a call takes.
+    /// The permission that a call needs.
     fn permission_for(&self, call: &ToolCall) -> Permission;
 
-    /// Performs a call. Ends soon once it is cancelled.
+    /// Executes a call. Ends soon after it is cancelled.
     fn perform<'a>(
         &'a self,
         call: &'a ToolCall,
@@ -55,38 +55,38 @@ pub trait ExternalTools: Send + Sync {
     ) -> Pin<Box<dyn Future<Output = ExternalResult> + Send + 'a>>;
 }
 
-/// What leave a foreign call takes.
+/// The permission that an external call needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Permission {
     /// None, unless a rule denies the tool.
     NotNeeded,
-    /// A rule that speaks of this name.
+    /// An allow rule that matches this name.
     Needed {
         name: String,
-        /// Somebody whom the user trusts says that it changes nothing.
+        /// A source that the user trusts declares the tool read-only.
         reads_only: bool,
     },
 }
 
-/// What came of a foreign call, before it is made fit to be read.
+/// The raw result of an external call, before it is prepared for the model.
 #[derive(Clone, Debug, Default)]
 pub struct ExternalResult {
     pub blocks: Vec<Block>,
-    /// What cannot be shown: what it is, and its bytes.
+    /// Content that cannot be shown: a description, and its bytes.
     pub files: Vec<(String, Vec<u8>)>,
     pub is_error: bool,
 }
 
 impl Toolbox {
-    /// Adds tools that somebody else performs.
+    /// Adds a source of external tools.
     #[must_use]
     pub fn with_external_tools(mut self, foreign: Arc<dyn ExternalTools>) -> Self {
         self.foreign = Some(foreign);
         self
     }
 
-    /// What the model is told, in a fixed order: the built-in tools, and then those of others as
-    /// they are just now.
+    /// The tool definitions for the model, in a fixed order: the built-in tools, then the current
+    /// external ones.
     pub fn all_definitions(&self) -> Vec<ToolDefinition> {
         let foreign = self.foreign.iter().flat_map(|foreign| foreign.definitions());
         let allowed = |tool: &ToolDefinition| {
@@ -95,18 +95,18 @@ impl Toolbox {
         self.definitions().iter().cloned().chain(foreign.filter(allowed)).collect()
     }
 
-    /// The environment that commands see.
+    /// The environment of commands.
     pub fn environment(&self) -> &[(OsString, OsString)] {
         self.tools.shell.environment()
     }
 
-    /// What runs commands.
+    /// The shell that runs commands.
     pub fn shell(&self) -> &Path {
         &self.tools.shell.program
     }
 
-    /// Lets later commands see what the user's hooks have exported. Says which of them they do not
-    /// see, since they are credentials.
+    /// Adds variables exported by the user's hooks to the environment of later commands. Returns
+    /// the names of those rejected as credentials.
     pub fn adopt_exports(&self, exports: Vec<(String, String)>) -> Vec<String> {
         self.tools.shell.environment.add_exports(exports)
     }
@@ -116,13 +116,13 @@ impl Toolbox {
         &self.settings.secrets
     }
 
-    /// Who performs a tool that is not built in.
+    /// The source of an external tool.
     pub(super) fn source_of(&self, name: &str) -> Option<&Arc<dyn ExternalTools>> {
         let is_theirs = BuiltinTool::named(name).is_none() && self.may_offer_external(name);
         self.foreign.as_ref().filter(|foreign| is_theirs && foreign.has_tool(name))
     }
 
-    /// What to say to a call of a tool that is not built in and not there.
+    /// The error message for a call of an external tool that is unavailable.
     pub(super) fn unavailable_message(&self, name: &str) -> Option<String> {
         let may_be_told = BuiltinTool::named(name).is_none()
             && self.may_offer_external(name)
@@ -130,8 +130,8 @@ impl Toolbox {
         self.foreign.as_ref().filter(|_| may_be_told)?.unavailable_reason(name)
     }
 
-    /// Whether a tool of somebody else may be offered: a sub-agent may have some only, by their
-    /// names or their server's.
+    /// Whether an external tool may be offered: a sub-agent may be limited to some, by tool or by
+    /// server.
     fn may_offer_external(&self, name: &str) -> bool {
         self.only_foreign.iter().all(|only| {
             only.iter().any(|one| {
@@ -144,7 +144,7 @@ impl Toolbox {
         })
     }
 
-    /// Whether tools may be offered whose names begin with `prefix`.
+    /// Whether any tools may be offered whose names begin with `prefix`.
     pub fn may_use_server(&self, prefix: &str) -> bool {
         let name = prefix.trim_end_matches('_');
         self.foreign.is_some()
@@ -172,7 +172,7 @@ impl Toolbox {
         }
     }
 
-    /// Runs an admitted call of somebody else's tool, by the rules as they are.
+    /// Runs an admitted call of an external tool, under the current rules.
     pub(super) async fn run_external(
         &self,
         foreign: Arc<dyn ExternalTools>,
@@ -188,7 +188,7 @@ impl Toolbox {
     }
 }
 
-/// Whether the input is what whoever performs the tool asks for.
+/// Checks the input against the schema of the external tool.
 fn check_input(foreign: &dyn ExternalTools, call: &ToolCall) -> Result<(), String> {
     let Some(schema) = foreign.validator(&call.name) else { return Ok(()) };
     let faults: Vec<String> =
@@ -206,8 +206,8 @@ fn describe_fault(error: &ValidationError<'_>) -> String {
     format!("{place}{}", truncated(&what, FAULT_CHARS_MAX))
 }
 
-/// Makes an outcome of what came: long text is cut in the middle and saved whole, and so is what
-/// cannot be shown.
+/// Converts an external result to an outcome: long text is truncated in the middle, and it and
+/// content that cannot be shown are saved to files.
 pub(super) async fn into_outcome_within(brought: ExternalResult, limit: usize, scratch: &Arc<OutputFolder>) -> ToolOutcome {
     let ExternalResult { blocks, files, is_error } = brought;
     let (mut content, mut images) = (Vec::new(), 0);
@@ -239,7 +239,7 @@ pub(super) async fn into_outcome_within(brought: ExternalResult, limit: usize, s
     ToolOutcome { content, is_error, detail, denied: None }
 }
 
-/// Keeps what cannot be shown in a file, and says where.
+/// Saves content that cannot be shown to a file, and says where.
 async fn save_to_file(what: &str, bytes: &[u8], scratch: &Arc<OutputFolder>) -> Block {
     Block::text(match scratch.keep("file", bytes).await {
         Ok(path) => format!("[{what}, {} bytes, is in {}]", bytes.len(), path.display()),
@@ -247,8 +247,8 @@ async fn save_to_file(what: &str, bytes: &[u8], scratch: &Arc<OutputFolder>) -> 
     })
 }
 
-/// Makes an image fit to be sent: what the service refuses it would refuse with every later
-/// request. What cannot be shown comes back as bytes, with the reason.
+/// Converts an image to one that the model API accepts: one that it rejects would fail every later
+/// request too. An image that cannot be shown is returned as bytes, with the reason.
 async fn prepare_image(block: Block) -> Result<Block, (String, Vec<u8>)> {
     let Block::Image { source } = &block else { return Ok(block) };
     let data = source["data"].as_str().unwrap_or_default();

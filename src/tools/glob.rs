@@ -15,7 +15,7 @@ use super::walk::{SearchBounds, SearchScope, files};
 
 const FILES_MAX: usize = 100;
 
-/// Takes the folder that a pattern begins with off it: `/etc/**/*.conf` searches `/etc`.
+/// Splits a pattern into its literal folder and the rest: `/etc/**/*.conf` searches `/etc`.
 pub(super) fn split_literal_folder(pattern: &str) -> (&str, &str) {
     if !pattern.starts_with(['/', '~']) {
         return ("", pattern);
@@ -28,10 +28,10 @@ pub(super) fn split_literal_folder(pattern: &str) -> (&str, &str) {
     }
 }
 
-/// Reads a pattern. Without a slash it fits names in any folder.
+/// Compiles a pattern. Without a slash it matches names in any folder.
 ///
 /// # Errors
-/// Why it is none, for the model.
+/// Why the pattern is not valid, for the model.
 pub(super) fn compile(input: &GlobInput) -> Result<GlobMatcher, String> {
     let (_, pattern) = split_literal_folder(&input.pattern);
     let pattern = pattern.strip_prefix("./").unwrap_or(pattern);
@@ -46,7 +46,7 @@ pub(super) fn compile(input: &GlobInput) -> Result<GlobMatcher, String> {
         .map_err(|error| format!("pattern is wrong: {error}"))
 }
 
-/// Searches. Blocks.
+/// Runs the search. Blocks.
 pub(super) fn run(matcher: &GlobMatcher, scope: SearchScope, base: &Path, bounds: &SearchBounds) -> ToolOutcome {
     let root = scope.root.clone();
     if !root.is_dir() {

@@ -1,4 +1,4 @@
-//! The Grep tool: searches what is in files, with ripgrep's engine.
+//! The Grep tool: searches file contents with ripgrep's engine.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -24,10 +24,10 @@ const HEAP_MAX: usize = 32 << 20;
 
 const CONTEXT_MAX: usize = 1_000;
 
-/// Reads the regular expression.
+/// Compiles the regular expression.
 ///
 /// # Errors
-/// Why it is none, for the model.
+/// Why it is not valid, for the model.
 pub(super) fn compile(input: &GrepInput) -> Result<RegexMatcher, String> {
     let mut builder = RegexMatcherBuilder::new();
     builder.case_insensitive(input.ignore_case).multi_line(true);
@@ -43,7 +43,7 @@ pub(super) fn compile(input: &GrepInput) -> Result<RegexMatcher, String> {
     })
 }
 
-/// Searches. Blocks.
+/// Runs the search. Blocks.
 pub(super) fn run(
     input: &GrepInput,
     matcher: &RegexMatcher,
@@ -76,7 +76,7 @@ pub(super) fn run(
         if found.more {
             break;
         }
-        // It, or a folder above it, may have become a link or a pipe since.
+        // The file, or a parent folder, may have been replaced by a link or a pipe since.
         let Ok(file) = open_regular(entry.path()) else {
             found.skipped += 1;
             continue;
@@ -112,7 +112,7 @@ fn engine(input: &GrepInput) -> Searcher {
         .build()
 }
 
-/// A file that ends early when the search must.
+/// A file whose reads fail once the search is cancelled or out of time.
 struct CancellableFile {
     file: File,
     bounds: SearchBounds,
@@ -127,7 +127,7 @@ impl Read for CancellableFile {
     }
 }
 
-/// What was found so far, in all files.
+/// The results so far, over all files.
 struct SearchResults {
     mode: GrepMode,
     line_numbers: bool,
@@ -137,14 +137,14 @@ struct SearchResults {
     /// How many characters may still be shown.
     room: usize,
     entries: usize,
-    /// There is more than may be shown.
+    /// More was found than may be shown.
     more: bool,
     /// Files that could not be opened, or whose lines are too long to be searched.
     skipped: usize,
 }
 
 impl SearchResults {
-    /// Takes a line, unless that would be too much.
+    /// Adds a line, unless the limits are reached.
     fn take(&mut self, line: String) {
         let length = line.chars().count() + 1;
         if self.lines.len() >= self.entries || length > self.room {
@@ -186,7 +186,7 @@ impl SearchResults {
     }
 }
 
-/// What was found in one file.
+/// The matches in one file.
 struct FileMatches<'a> {
     found: &'a mut SearchResults,
     name: String,
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_ends_early_when_the_search_is_cancelled() {
+    fn a_cancelled_search_stops_reading_a_file() {
         let cancel = CancellationToken::new();
         let file = File::open("/dev/zero").unwrap();
         let mut endless = CancellableFile { file, bounds: SearchBounds::new(&cancel) };

@@ -1,4 +1,4 @@
-//! Turns a call's JSON into a typed request, or says which field is wrong and how.
+//! Converts a call's JSON input to a typed request, or reports which field is wrong and why.
 
 use std::sync::OnceLock;
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::catalog::BuiltinTool;
 
-/// What the model asks for.
+/// A validated tool input.
 #[derive(Debug)]
 pub(super) enum ToolRequest {
     Bash(BashInput),
@@ -29,7 +29,7 @@ pub(super) struct BashInput {
     pub(super) command: String,
     /// In milliseconds.
     pub(super) timeout: Option<u64>,
-    /// What it is for, in a few words.
+    /// A short description of the command.
     pub(super) description: Option<String>,
     #[serde(default)]
     pub(super) run_in_background: bool,
@@ -40,7 +40,7 @@ pub(super) struct BashOutputInput {
     pub(super) bash_id: String,
     /// Only lines that match this are shown.
     pub(super) filter: Option<String>,
-    /// How long the command's end is waited for, in milliseconds.
+    /// How long to wait for the command to end, in milliseconds.
     pub(super) timeout: Option<u64>,
 }
 
@@ -123,7 +123,7 @@ pub(super) struct TodoInput {
     pub(super) todos: Value,
 }
 
-/// Reads a call's input for `tool`.
+/// Validates and parses a call's input for `tool`.
 ///
 /// # Errors
 /// Which fields are wrong and what was expected, in a text for the model.
@@ -152,7 +152,7 @@ fn deserialize(tool: BuiltinTool, input: Value) -> Result<ToolRequest, serde_jso
     })
 }
 
-/// The input as meant: some models send `null` for what they leave out, and `5.0` for 5.
+/// Normalises the input: some models send `null` for an omitted field, and `5.0` for 5.
 fn normalize(input: &Value) -> Value {
     let Value::Object(fields) = input else { return input.clone() };
     let fields: Map<String, Value> = fields

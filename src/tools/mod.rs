@@ -1,8 +1,8 @@
-//! What the model can do to the world.
+//! The tools that the model can call, and their permissions.
 //!
-//! A call goes through [`Toolbox::admit`] (it exists, its input fits, it is allowed) and then
-//! [`Toolbox::run`], which always yields an [`Outcome`]: a tool may fail, hang or panic, and the
-//! loop goes on.
+//! A call goes through [`Toolbox::admit`], which checks that the tool exists, that the input is
+//! valid and that the call is allowed. Then [`Toolbox::run`] always yields an [`Outcome`], even if
+//! the tool fails, hangs or panics.
 
 mod acceptance;
 mod agents;

@@ -1,4 +1,4 @@
-//! Notebooks, as text.
+//! Renders Jupyter notebooks as text.
 
 use std::fs::File;
 use std::io::Read;

@@ -1,22 +1,22 @@
-//! What comes of a tool call.
+//! Results of tool calls: effects, outcomes and refusals.
 
 use serde_json::Value;
 
 use crate::transcript::Block;
 
-/// What a call may do.
+/// The possible effect of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Running it twice, or not at all, changes nothing.
     ReadOnly,
-    /// The same as far as this machine knows. But others hear of it, so it is not done for a reply
-    /// that may yet be thrown away.
+    /// Read-only for this machine, but visible to other systems. Such a call is therefore not run
+    /// for a reply that may still be discarded.
     Network,
     Changes,
 }
 
 impl Effect {
-    /// Whether it may run beside others of its kind.
+    /// Whether the call may run in parallel with others of its kind.
     pub fn changes_nothing(self) -> bool {
         match self {
             Self::ReadOnly | Self::Network => true,
@@ -25,15 +25,15 @@ impl Effect {
     }
 }
 
-/// What came of a tool call.
+/// The result of a tool call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolOutcome {
     /// What the model sees.
     pub content: Vec<Block>,
     pub is_error: bool,
-    /// What programs see: the tool's structured result, or `"Error: …"`.
+    /// The structured result for programs, or `"Error: …"`.
     pub detail: Value,
-    /// Why it was not done, if it was not allowed after all.
+    /// Why the call was not run, if permission was denied late.
     pub denied: Option<String>,
 }
 
@@ -57,23 +57,23 @@ impl ToolOutcome {
     }
 }
 
-/// Who allows a call.
+/// The source of the permission for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrantSource {
-    /// The rules and the mode.
+    /// The permission rules and the mode.
     Rules,
-    /// A hook, where no rule says otherwise.
+    /// A hook, unless a rule denies the call.
     Hook,
-    /// Whoever was asked, where no rule denies it.
+    /// The permission prompt, unless a rule denies the call.
     Prompt,
 }
 
 /// Why a call was not run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ToolRefusal {
-    /// No such tool, or its input is wrong.
+    /// The tool does not exist, or the input is not valid.
     Invalid(ToolOutcome),
-    /// It is not allowed. The text says why.
+    /// The call is not allowed, for this reason.
     Denied { outcome: ToolOutcome, reason: String },
 }
 
@@ -84,13 +84,13 @@ impl ToolRefusal {
 
     pub(super) fn denied(reason: String) -> Self {
         let outcome = ToolOutcome::failure(format!(
-            "{reason}\nNobody is there to ask. Do not work around this: go on with what is \
-             allowed, and say at the end what was not done."
+            "{reason}\nThis run cannot ask for permission. Do not work around this: go on with \
+             what is allowed, and say at the end what was not done."
         ));
         Self::Denied { outcome, reason }
     }
 
-    /// The arguments of the call cannot be used.
+    /// The refusal of a call whose arguments are not valid JSON.
     pub fn of_malformed_call(tool: &str, problem: &str) -> Self {
         Self::invalid(format!(
             "{tool} was not run: {problem}. Send the call again, with one JSON object that fits \
@@ -98,12 +98,12 @@ impl ToolRefusal {
         ))
     }
 
-    /// A hook forbids it. `why` is for the model.
+    /// The refusal of a call by a hook. `why` is for the model.
     pub fn by_hook(why: &str) -> Self {
         Self::denied(why.to_owned())
     }
 
-    /// Whoever was asked does not allow it. `why` is for the model.
+    /// The refusal of a call by the permission prompt. `why` is for the model.
     pub fn by_prompt(why: &str) -> Self {
         let outcome = ToolOutcome::failure(format!(
             "{why}\nDo not work around this: go on with what is allowed, and say at the end what \
@@ -112,7 +112,7 @@ impl ToolRefusal {
         Self::Denied { outcome, reason: why.to_owned() }
     }
 
-    /// What to tell the model.
+    /// The outcome that the model receives.
     pub fn into_outcome(self) -> ToolOutcome {
         match self {
             Self::Invalid(outcome) => outcome,

@@ -1,4 +1,4 @@
-//! Where paths lead. Looks at the file system, changes nothing.
+//! Resolves paths, and safely opens files whose path may change meanwhile.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -11,16 +11,16 @@ use nix::fcntl::OFlag;
 /// The folders that the run may work in.
 #[derive(Debug)]
 pub(super) struct WorkFolders {
-    /// The first is where the run works. All real.
+    /// The first is the working directory. All are real paths.
     roots: Vec<PathBuf>,
-    /// Where long output goes. Reading there is free.
+    /// The folder for long outputs. Reading there needs no permission.
     scratch: PathBuf,
-    /// Where instructions for the model are kept. Reading there is free, too.
+    /// Folders with instructions for the model. Reading there needs no permission.
     readable: Vec<PathBuf>,
     pub(super) home: Option<PathBuf>,
 }
 
-/// One path of a call: as it was written, and where it really leads.
+/// A path in a call: as written, and with symbolic links resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ResolvedPath {
     /// Absolute, without `.` and `..`, symbolic links as written.
@@ -34,18 +34,18 @@ pub(super) struct ResolvedPath {
 pub(super) enum PathScope {
     /// In a folder that the run may work in.
     Inside,
-    /// Among the session's own long outputs, or in a folder that is only read.
+    /// In the session's folder for long outputs, or in another read-only folder.
     Scratch,
     Outside,
 }
 
-/// As many links as the kernel follows.
+/// The kernel's limit on symbolic links in a path.
 const LINKS_MAX: u32 = 40;
 
-/// No more files than these are held against a pattern.
+/// The maximum number of files that are matched against a pattern.
 const GLOB_FILES_MAX: usize = 10_000;
 
-/// What is longer, in bytes, no system opens: there is nothing to look at.
+/// The longest path, in bytes, that the system can open.
 pub(super) const PATH_BYTES_MAX: usize = 4_096;
 
 impl WorkFolders {
@@ -54,7 +54,7 @@ impl WorkFolders {
         Self { roots, scratch: resolve(scratch), readable: Vec::new(), home }
     }
 
-    /// With further folders in which reading is free.
+    /// Adds further folders in which reading needs no permission.
     pub(super) fn with_readable(self, folders: &[PathBuf]) -> Self {
         Self { readable: folders.iter().map(|folder| resolve(folder)).collect(), ..self }
     }
@@ -63,7 +63,7 @@ impl WorkFolders {
         self.roots.first().map_or(Path::new("/"), PathBuf::as_path)
     }
 
-    /// Finds where `path` leads, seen from `base`.
+    /// Resolves `path` against `base`.
     pub(super) fn resolve(&self, path: &str, base: &Path) -> ResolvedPath {
         let joined = base.join(self.expand(path));
         let real = resolve(&joined);
@@ -77,8 +77,8 @@ impl WorkFolders {
         ResolvedPath { written: normalize_lexically(&joined), real, scope: standing }
     }
 
-    /// Makes a path of a call absolute, seen from `base`: without `~`, `.` and `..`, and with links as
-    /// they are written. It leads where the tool itself would go.
+    /// Makes a path absolute, resolved against `base`: `~`, `.` and `..` are removed and links are
+    /// kept as written. The result is the file that the tool itself would open.
     pub(super) fn absolute(&self, path: &str, base: &Path) -> PathBuf {
         let mut made = PathBuf::from("/");
         for part in components(&base.join(self.expand(path))) {
@@ -86,7 +86,7 @@ impl WorkFolders {
                 made.push(part);
                 continue;
             }
-            // Behind a link `..` leads up from where that leads, and not from where it stands.
+            // Behind a link, `..` is the parent of the link's target and not of the link.
             if fs::symlink_metadata(&made).is_ok_and(|facts| facts.is_symlink()) {
                 made = resolve(&made);
             }
@@ -114,14 +114,14 @@ impl WorkFolders {
     }
 }
 
-/// How a folder is opened of which only the place matters.
+/// The flags to open a folder only as a reference for later lookups.
 #[cfg(target_os = "linux")]
 pub(super) const OPEN_FOLDER_FLAGS: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY);
 #[cfg(not(target_os = "linux"))]
 pub(super) const HOLD: OFlag = OFlag::O_DIRECTORY;
 
-/// Follows every link of an absolute path, also where its end does not exist: a link to nowhere
-/// leads where it points, not where it stands.
+/// Resolves every link of an absolute path, even if its end does not exist: a dangling link
+/// resolves to its target.
 pub(super) fn resolve(path: &Path) -> PathBuf {
     let mut ahead = components(path);
     let mut real = PathBuf::from("/");
@@ -152,15 +152,15 @@ pub(super) fn resolve(path: &Path) -> PathBuf {
     real
 }
 
-/// How a path is opened of which only the kind matters.
+/// The flags to open a path only to determine its type.
 #[cfg(target_os = "linux")]
 const OPEN_PATH_FLAGS: OFlag = OFlag::O_PATH;
 
-/// Opens a real path for reading if a regular file is there. A pipe in its place is not waited for;
-/// whoever holds a lease on the file is, since that has an end.
+/// Opens a regular file at a real path for reading. It never blocks on a named pipe, but may wait
+/// for a lease on the file, which the kernel breaks after a timeout.
 ///
 /// # Errors
-/// As of [`open_real`]; also that something else is there.
+/// As for [`open_real`]; also if the path is not a regular file.
 pub(super) fn open_regular(path: &Path) -> io::Result<File> {
     let regular = |file: &File| {
         let is_file = file.metadata()?.is_file();
@@ -172,7 +172,7 @@ pub(super) fn open_regular(path: &Path) -> io::Result<File> {
 
         let held = open_real(path, OPEN_PATH_FLAGS)?;
         regular(&held)?;
-        // The very file that was looked at.
+        // Reopen exactly the file that was checked.
         let opened = File::open(format!("/proc/self/fd/{}", held.as_raw_fd()));
         if opened.as_ref().is_ok_and(|file| regular(file).is_ok()) {
             return opened;
@@ -183,13 +183,13 @@ pub(super) fn open_regular(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens a real path, and waits for nobody. While it was judged a command may have put a link in
-/// the place of a folder of it, or of itself: such a link is not followed.
+/// Opens a real path without blocking and without following links. Since the permission check a
+/// command may have replaced a folder on the path, or the file, by a link.
 ///
 /// # Errors
-/// As of the system; also that a link is there.
+/// System errors; also if a link is in the path.
 pub(super) fn open_real(path: &Path, flags: OFlag) -> io::Result<File> {
-    // What is not opened for reading takes no such flags.
+    // `O_PATH` cannot be combined with the flags for reading.
     #[cfg(target_os = "linux")]
     let looks = flags.contains(OPEN_PATH_FLAGS);
     #[cfg(not(target_os = "linux"))]
@@ -224,7 +224,7 @@ fn components(path: &Path) -> VecDeque<OsString> {
         .collect()
 }
 
-/// Takes `.` and `..` out without looking at the file system.
+/// Removes `.` and `..` lexically, without accessing the file system.
 fn normalize_lexically(path: &Path) -> PathBuf {
     let mut made = PathBuf::from("/");
     for part in components(path) {
@@ -237,9 +237,9 @@ fn normalize_lexically(path: &Path) -> PathBuf {
     made
 }
 
-/// The paths that fit a pattern of the shell, seen from `base`. `?` and `[…]` stand for any letter
-/// here: rather too many than too few. Also how many files were looked at; `None` where they are
-/// more than anybody looks at.
+/// Returns the paths that match a shell pattern, relative to `base`, and how many files were
+/// examined. `?` and `[…]` match any character here, to err on the side of finding too many. `None`
+/// if there are more files than the limit.
 pub(super) fn expand_glob(pattern: &str, base: &Path) -> Option<(Vec<String>, usize)> {
     let begin = if pattern.starts_with('/') { "/" } else { "" };
     let (mut found, mut looked) = (vec![begin.to_owned()], 0);
@@ -274,8 +274,8 @@ pub(super) fn expand_glob(pattern: &str, base: &Path) -> Option<(Vec<String>, us
     Some((paths.collect(), looked))
 }
 
-/// Everything in a folder, seen from there; links are not followed. `None` where it is more than
-/// anybody looks at.
+/// Lists everything below a folder, relative to it; links are not followed. `None` if there are
+/// more files than the limit.
 pub(super) fn list_recursive(folder: &Path) -> Option<Vec<PathBuf>> {
     let (mut found, mut open) = (Vec::new(), vec![PathBuf::new()]);
     while let Some(inner) = open.pop() {
@@ -294,7 +294,7 @@ pub(super) fn list_recursive(folder: &Path) -> Option<Vec<PathBuf>> {
     Some(found)
 }
 
-/// What one sign of a pattern stands for.
+/// What one element of a pattern matches.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PatternSign {
     Is(char),
@@ -302,7 +302,8 @@ enum PatternSign {
     Any,
 }
 
-/// What stands in brackets may be quoted, or be a class, `[[:alpha:]]`: from there on anything fits.
+/// Parses a pattern loosely: brackets may contain quotes or a class such as `[[:alpha:]]`, so from
+/// there on anything matches.
 fn parse_loosely(part: &str) -> Vec<PatternSign> {
     let known = part.split_once('[').filter(|(_, rest)| rest.contains(']'));
     let signs = known.map_or(part, |(begin, _)| begin).chars().map(|letter| match letter {
@@ -334,7 +335,7 @@ fn matches_pattern(pattern: &[PatternSign], name: &[char]) -> bool {
     pattern[at..].iter().all(|sign| *sign == PatternSign::Any)
 }
 
-/// How a path is shown to the model: from where its shell stands, if it is below.
+/// The path as shown to the model: relative to the working directory if it is below it.
 pub(super) fn display_path(path: &Path, base: &Path) -> String {
     match path.strip_prefix(base) {
         Ok(rest) if rest.as_os_str().is_empty() => ".".to_string(),

@@ -1,4 +1,4 @@
-//! The Read tool: a file's text by lines, or its picture, pages or cells.
+//! The Read tool: shows a file's text by lines, or an image, PDF pages or notebook cells.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, BufRead, BufReader, Read, Seek};
@@ -20,13 +20,13 @@ use super::text;
 const LINES_DEFAULT: u64 = 2_000;
 const LINE_CHARACTERS_MAX: usize = 2_000;
 
-/// How much text one call yields, in bytes.
+/// The maximum text of one call, in bytes.
 const TEXT_BYTES_MAX: usize = 100_000;
 
-/// How much of a file is looked at to tell what it is, in bytes.
+/// How much of a file is read to detect its type, in bytes.
 const SNIFFED: usize = 8_192;
 
-/// How alike a name must be to be suggested.
+/// The minimum similarity of a name to be suggested.
 const LIKENESS_MIN: f64 = 0.5;
 
 /// How many names of a folder are compared.
@@ -69,7 +69,7 @@ pub(super) fn run(
     outcome
 }
 
-/// Says that a file is no text, and how to look at it all the same.
+/// The message for a binary file, with advice on how to inspect it.
 fn binary_message(start: &[u8], size: u64, place: &ResolvedPath) -> String {
     let path = place.written.display();
     match media::unsupported_image_format(start) {
@@ -84,7 +84,7 @@ fn binary_message(start: &[u8], size: u64, place: &ResolvedPath) -> String {
     }
 }
 
-/// Opens a regular file, and nothing that could make a reader wait.
+/// Opens a regular file, and nothing on which reading could block.
 fn open(place: &ResolvedPath, base: &Path) -> Result<(File, Metadata), String> {
     let path = place.written.display();
     let metadata = match fs::metadata(&place.real) {
@@ -98,7 +98,7 @@ fn open(place: &ResolvedPath, base: &Path) -> Result<(File, Metadata), String> {
         let hint = if metadata.is_dir() { " List it with Glob or `ls`." } else { "" };
         format!("{path} is {what}, not a file.{hint}")
     })?;
-    // It may have become a pipe since: then opening must not wait for a writer.
+    // The file may have been replaced by a pipe: opening must not wait for a writer.
     let file = open_real(&place.real, OFlag::O_RDONLY)
         .map_err(|error| format!("cannot read {path}: {error}"))?;
     let metadata = file.metadata().map_err(|error| format!("cannot read {path}: {error}"))?;
@@ -107,7 +107,7 @@ fn open(place: &ResolvedPath, base: &Path) -> Result<(File, Metadata), String> {
 }
 
 /// # Errors
-/// What it is instead of a regular file.
+/// The type of the file, if it is not a regular one.
 pub(super) fn check_regular(metadata: &Metadata) -> Result<(), &'static str> {
     let kind = metadata.file_type();
     if kind.is_file() {
@@ -128,7 +128,7 @@ fn read_start(file: &mut File, start: &mut Vec<u8>) -> io::Result<()> {
     file.rewind()
 }
 
-/// Says that a file is missing, and which names are near.
+/// The message for a missing file, with suggestions of similar names.
 pub(super) fn missing_message(place: &ResolvedPath, base: &Path) -> String {
     let path = place.written.display();
     let name = place.real.file_name().map(|name| name.to_string_lossy().to_lowercase());
@@ -159,19 +159,19 @@ pub(super) fn missing_message(place: &ResolvedPath, base: &Path) -> String {
     }
 }
 
-/// A line as it is shown, and whether there was one.
+/// One line as shown.
 enum ShownLine {
     Text(String),
-    /// It is no text, though the file begins as one.
+    /// Not text, although the file begins as text.
     Binary,
     End,
 }
 
-/// What is shown of a file.
+/// The part of a file that is shown.
 #[derive(Default)]
 struct ShownFile {
     shown: String,
-    /// The first of the lines that are no text, up to the one before the next.
+    /// The first of the omitted binary lines before the next text line.
     binary_since: Option<u64>,
 }
 
@@ -189,7 +189,7 @@ impl ShownFile {
         }
     }
 
-    /// Says which lines before `next` are left out.
+    /// Notes which binary lines before `next` are omitted.
     fn close(&mut self, next: u64) {
         if let Some(first) = self.binary_since.take() {
             let last = next - 1;

@@ -1,5 +1,4 @@
-//! References within a JSON Schema: that they lead somewhere, and that they still do when it is
-//! moved. Pure.
+//! Validates references within a JSON Schema, and adjusts them when the schema is moved. Pure.
 
 use std::collections::BTreeSet;
 
@@ -11,26 +10,26 @@ use super::text::truncated;
 /// How much of a reference is quoted, in characters.
 const QUOTE_CHARS_MAX: usize = 80;
 
-/// What refers to other schemas.
+/// The keywords that refer to other schemas.
 pub(super) const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
-/// What holds values, and no schemas.
+/// Keywords that contain values, not schemas.
 const DATA: [&str; 4] = ["const", "default", "enum", "examples"];
 
-/// A reference, and where it stands.
+/// A reference, and its location.
 struct SymlinkReference<'a> {
     pointer: String,
     target: &'a str,
 }
 
-/// Checks that every reference leads to something in the same document.
+/// Checks that every reference resolves within the same document.
 ///
 /// # Errors
-/// The first one that does not, and where it stands.
+/// The first reference that does not, and its location.
 pub(super) fn check(schema: &Value) -> Result<(), BadSchema> {
     let mut references = Vec::new();
     collect_references(schema, &mut String::new(), &mut references);
-    // An inner "$id" moves what "#" means; then only the validator can tell.
+    // An inner "$id" changes the base of "#"; then only the validator can resolve references.
     let has_ids = schema.as_object().is_some_and(|root| root.values().any(holds_id));
     for SymlinkReference { pointer, target } in references {
         let Some(fragment) = target.strip_prefix('#') else {
@@ -99,7 +98,7 @@ fn holds_id(value: &Value) -> bool {
     }
 }
 
-/// What a reference such as `#/$defs/a` leads to.
+/// Resolves a reference such as `#/$defs/a`.
 fn lookup<'a>(schema: &'a Value, target: &str) -> Option<&'a Value> {
     schema.pointer(&percent_decoded(target.strip_prefix('#')?)?)
 }
@@ -119,7 +118,7 @@ fn percent_decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Whether a chain of references that begins here comes round to itself.
+/// Whether a chain of references from here is circular.
 fn is_endless<'a>(schema: &'a Value, mut place: &'a Value) -> bool {
     let mut seen = BTreeSet::new();
     while let Some(target) = place.get("$ref").and_then(Value::as_str) {
@@ -132,7 +131,7 @@ fn is_endless<'a>(schema: &'a Value, mut place: &'a Value) -> bool {
     false
 }
 
-/// Makes references from the root follow the schema to its new place, a JSON pointer.
+/// Rewrites references from the root after the schema is moved to a new place, a JSON pointer.
 pub(super) fn rebase(schema: &mut Value, place: &str) {
     match schema {
         Value::Object(fields) => {

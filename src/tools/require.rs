@@ -1,7 +1,8 @@
 //! `--require`: the command that must pass before a run is a success.
 //!
-//! It is the user's own, so no permission rule applies to it. It runs where the run began,
-//! wherever the model's shell stands by now, and otherwise as any command of the model's does.
+//! The command comes from the user, so no permission rule applies to it. It runs in the original
+//! working directory, even if the model's shell has moved, and otherwise like any command of the
+//! model.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -29,7 +30,7 @@ pub struct Requirement {
     pub timeout: Duration,
 }
 
-/// How one run of the command went.
+/// The result of one run of the command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequirementCheck {
     pub command: String,
@@ -45,24 +46,24 @@ pub struct RequirementCheck {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequirementEnd {
     Exited(i32),
-    /// By a signal that outlast did not send.
+    /// Killed by a signal that outlast did not send.
     Killed(i32),
     TimedOut(Duration),
-    /// The run was told to stop.
+    /// The run was cancelled.
     Cancelled,
-    /// It could not be started, and why.
+    /// It could not be started, for this reason.
     NotStarted(String),
-    /// The system does not tell.
+    /// The exit status is not available.
     Unknown,
 }
 
 impl RequirementCheck {
-    /// Only exit code 0 will do.
+    /// Whether the exit code is 0.
     pub fn passed(&self) -> bool {
         self.end == RequirementEnd::Exited(0)
     }
 
-    /// As a shell tells it; `None` when the command did not end by itself.
+    /// The exit code as a shell reports it; `None` if outlast stopped the command.
     pub fn exit_code(&self) -> Option<i32> {
         match self.end {
             RequirementEnd::Exited(code) => Some(code),
@@ -74,7 +75,7 @@ impl RequirementCheck {
         }
     }
 
-    /// How it ended, as the end of a sentence that begins with the command.
+    /// How it ended, as a predicate whose subject is the command.
     pub fn end_phrase(&self) -> String {
         match &self.end {
             RequirementEnd::Exited(0) => "passed".to_string(),
@@ -95,7 +96,7 @@ impl RequirementCheck {
         }
     }
 
-    /// The last lines of the output, for people and programs.
+    /// The last lines of the output, for users and programs.
     pub fn tail(&self) -> String {
         let output = self.output.trim_end();
         let lines = output.rmatch_indices('\n').nth(TAIL_LINES_MAX - 1);
@@ -104,7 +105,7 @@ impl RequirementCheck {
         output[output.ceil_char_boundary(from)..].to_owned()
     }
 
-    /// What a check that did not pass was and printed, for the model.
+    /// A failed check and its output, for the model.
     pub fn report(&self) -> String {
         let output = self.output.trim_end_matches('\n');
         let output = if output.trim().is_empty() { "(no output)" } else { output };
@@ -112,32 +113,32 @@ impl RequirementCheck {
     }
 }
 
-/// The command, and what came of it so far.
+/// The requirement, and the state of its checks.
 #[derive(Debug)]
 pub(super) struct RequirementState {
     requirement: Requirement,
     verified: Mutex<RequirementReport>,
 }
 
-/// What the checks of a run came to, for its result.
+/// The checks of a run, for its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequirementReport {
     pub command: String,
-    /// How often it was run.
+    /// How often the command was run.
     pub attempts: u32,
-    /// Whether it passed the last time. Not, when it was never run.
+    /// Whether the last check passed. `false` if the command never ran.
     pub passed: bool,
-    /// Of the last time.
+    /// Of the last check.
     pub exit_code: Option<i32>,
-    /// How it ended the last time, as [`Check::how`] says it.
+    /// How the last check ended, as in [`Check::how`].
     pub how: Option<String>,
-    /// The end of what it printed the last time, where it did not pass.
+    /// The end of the output of the last check, if it failed.
     pub output: String,
 }
 
 impl RequirementState {
     /// # Errors
-    /// Why no shell could run it.
+    /// Why the command cannot be run by a shell.
     pub(super) fn new(requirement: Requirement) -> Result<Self, String> {
         shell::check_command(&requirement.command)?;
         let verified = Mutex::new(RequirementReport {
@@ -162,7 +163,7 @@ impl RequirementState {
         cancel: &CancellationToken,
     ) -> RequirementCheck {
         let Requirement { command, timeout } = &self.requirement;
-        // Whoever drops this has run it, and learns nothing more of it.
+        // If the caller drops this future, the attempt still counts, without a result.
         self.note(|verified| {
             verified.attempts += 1;
             (verified.passed, verified.exit_code) = (false, None);

@@ -1,8 +1,8 @@
-//! The shape that the answer of a run must have. Pure.
+//! The JSON Schema of the answer that a run must give. Pure.
 //!
-//! The Messages API takes only objects as the input of a tool, and no `anyOf` and the like at
-//! their root. A schema of any other kind is wrapped, so that the model gives its answer in one
-//! field; whoever asked for it sees the answer alone.
+//! The Messages API accepts only objects as tool input, and no `anyOf` or the like at their root.
+//! Any other schema is wrapped, so that the model gives its answer in one field; the result
+//! contains the unwrapped answer.
 
 use std::sync::Arc;
 
@@ -13,22 +13,22 @@ use serde_json::{Map, Value, json};
 use super::references::{self, REFERENCES};
 use super::text::truncated;
 
-/// The field that holds an answer which is no plain object.
+/// The field that wraps an answer which is not a plain object.
 const FIELD: &str = "answer";
 
 /// The largest schema, in bytes of JSON: every request carries it.
 pub const SCHEMA_BYTES_MAX: usize = 128 << 10;
 
-/// How many violations the model is told of at once.
+/// How many violations are reported to the model at once.
 const VIOLATIONS_MAX: usize = 10;
 
-/// How long each may be, in characters.
+/// The maximum length of each, in characters.
 const VIOLATION_CHARS_MAX: usize = 300;
 
 /// How much of a wrong value is quoted, in characters.
 const QUOTE_CHARS_MAX: usize = 80;
 
-/// The keywords of which every real schema has at least one.
+/// Every valid schema has at least one of these keywords.
 #[rustfmt::skip]
 const KEYWORDS: [&str; 39] = [
     "$ref", "$dynamicRef", "$recursiveRef", "$schema", "type", "enum", "const", "properties",
@@ -48,7 +48,7 @@ pub struct AnswerSchema(Arc<SchemaCheck>);
 struct SchemaCheck {
     /// As the user wrote it.
     source: Value,
-    /// What the model is given as the input of the tool.
+    /// The input schema of the tool, as sent to the model.
     offered: Value,
     validator: Validator,
     form: SchemaForm,
@@ -56,9 +56,9 @@ struct SchemaCheck {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SchemaForm {
-    /// The answer is the input of the tool.
+    /// The answer is the tool input itself.
     Plain,
-    /// The answer is in one field of it.
+    /// The answer is in one field of the tool input.
     Wrapped,
 }
 
@@ -66,9 +66,9 @@ enum SchemaForm {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct BadSchema {
-    /// Where in it, as a JSON pointer. Empty: all of it.
+    /// The location in the schema, as a JSON pointer. Empty: the root.
     pub pointer: String,
-    /// What is wrong there, and what to do about it.
+    /// What is wrong there, and the remedy.
     pub why: String,
 }
 
@@ -79,7 +79,7 @@ impl BadSchema {
 }
 
 impl AnswerSchema {
-    /// Checks a schema. Fetches nothing: whatever it refers to must be in it.
+    /// Checks a schema. Every reference must resolve within it; nothing is fetched.
     ///
     /// # Errors
     /// What is wrong with it, and where.
@@ -109,11 +109,11 @@ impl AnswerSchema {
             }
         };
         let validator = jsonschema::options()
-            // An annotation, as the standard has it.
+            // `format` is an annotation in the standard.
             .should_validate_formats(false)
             .build(&checked)
             .map_err(|fault| {
-                // The validator's own words are for whoever programs with it.
+                // The validator's own message is meant for its developers.
                 if fault.to_string().contains("meta-schema") {
                     return unknown_dialect(&checked);
                 }
@@ -133,15 +133,16 @@ impl AnswerSchema {
         &self.0.offered
     }
 
-    /// Takes the answer out of a call's input.
+    /// Extracts and validates the answer in a call's input.
     ///
     /// # Errors
-    /// What does not fit, a line each, with its place and what was expected there.
+    /// The violations, one line each, with location and expectation.
     pub(super) fn extract_answer(&self, input: &Value) -> Result<Value, Vec<String>> {
         let (answer, above) = match (self.0.form, only_field(input)) {
             (SchemaForm::Plain, _) => (input, ""),
             (SchemaForm::Wrapped, Some(answer)) => (answer, "/answer"),
-            // Some models leave the wrapping out. What fits is what was asked for.
+            // Some models omit the wrapping; an answer that satisfies the original schema is
+            // accepted.
             (SchemaForm::Wrapped, None) if self.0.validator.is_valid(input) => return Ok(input.clone()),
             (SchemaForm::Wrapped, None) => {
                 return Err(vec![format!(
@@ -196,7 +197,7 @@ fn unknown_dialect(schema: &Value) -> BadSchema {
     BadSchema::at("/$schema", why)
 }
 
-/// Whether the service takes a schema for the input of a tool as it is.
+/// Whether the API accepts the schema as tool input, or it must be wrapped.
 fn input_form(schema: &Value) -> SchemaForm {
     let Some(root) = schema.as_object() else { return SchemaForm::Wrapped };
     let has = |names: &[&str]| names.iter().any(|name| root.contains_key(*name));
@@ -210,7 +211,7 @@ fn input_form(schema: &Value) -> SchemaForm {
     if is_object && !is_composed && names_fit { SchemaForm::Plain } else { SchemaForm::Wrapped }
 }
 
-/// Whether the service takes this as the name of a field of a tool's input.
+/// Whether the API accepts this as a field name in tool input.
 fn is_plain(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     (1..=64).contains(&name.len()) && name.bytes().all(plain)
@@ -235,7 +236,7 @@ fn wrap(schema: &Value) -> Value {
     Value::Object(offered)
 }
 
-/// One violation: its place, what was expected there, and what was found.
+/// Describes one violation: its location, what was expected, and what was found.
 fn violation(above: &str, fault: &ValidationError<'_>) -> String {
     let place = format!("{above}{}", fault.instance_path());
     if let ValidationErrorKind::Required { property } = fault.kind() {
@@ -253,7 +254,7 @@ fn violation(above: &str, fault: &ValidationError<'_>) -> String {
 
 fn expected(fault: &ValidationError<'_>) -> String {
     let Some(choices) = alternatives(fault) else { return expectation(fault) };
-    // The choice that is missed by least is the likeliest to have been meant.
+    // The alternative with the fewest violations is the one most likely meant.
     let nearest = choices.iter().filter(|faults| !faults.is_empty()).min_by_key(|all| all.len());
     let why = nearest.and_then(|faults| faults.first()).map(|fault| {
         let place = fault.instance_path().as_str();
@@ -272,7 +273,7 @@ fn schema_error(fault: &ValidationError<'_>) -> String {
     truncated(&told, VIOLATION_CHARS_MAX).to_string()
 }
 
-/// The faults of each of the shapes that a value might have had.
+/// The violations of each alternative of `anyOf` or `oneOf`.
 fn alternatives<'a, 'b>(fault: &'b ValidationError<'a>) -> Option<&'b [Vec<ValidationError<'a>>]>
 where
     'a: 'b,
@@ -285,7 +286,7 @@ where
     None
 }
 
-/// What was expected, in words that do not depend on what was found.
+/// What was expected, without mention of what was found.
 fn expectation(fault: &ValidationError<'_>) -> String {
     if let ValidationErrorKind::Enum { options } = fault.kind() {
         return format!("the value is not one of {options}");

@@ -1,4 +1,4 @@
-//! Remembers which files the model has seen, and as what, so that nothing unseen is overwritten.
+//! Tracks the files that the model has read, so that no unread or changed file is overwritten.
 
 use std::collections::HashMap;
 use std::fs::Metadata;
@@ -11,7 +11,7 @@ pub(super) struct FilesRead {
     files: Mutex<HashMap<PathBuf, FileStamp>>,
 }
 
-/// What a file looked like. Its mode and links may change without harm.
+/// The state of a file when it was read. Its mode and link count may change without harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileStamp {
     bytes: u64,
@@ -30,10 +30,10 @@ impl FilesRead {
         files.insert(real.to_path_buf(), FileStamp::of(metadata));
     }
 
-    /// Whether the model knows what the file holds now.
+    /// Checks that the model has read the current content of the file.
     ///
     /// # Errors
-    /// What to do first, for the model.
+    /// What the model must do first.
     pub(super) fn check(&self, real: &Path, metadata: &Metadata) -> Result<(), &'static str> {
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         match files.get(real) {

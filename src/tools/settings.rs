@@ -1,4 +1,4 @@
-//! What a toolbox is made with.
+//! The settings of a toolbox.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub enum Offered {
 }
 
 impl Offered {
-    /// Reads a `--tools` value: empty, `default`, or names with commas or spaces between.
+    /// Parses a `--tools` value: empty, `default`, or names separated by commas or spaces.
     pub fn parse(value: &str) -> Self {
         let names: Vec<String> = value
             .split([',', ' '])
@@ -36,7 +36,7 @@ impl Offered {
         if names.iter().any(|name| name == "default") { Self::All } else { Self::Only(names) }
     }
 
-    /// Whether the tool that starts sub-agents is among them.
+    /// Whether the tool that starts sub-agents is included.
     pub(super) fn names_agents(&self) -> bool {
         match self {
             Self::All => true,
@@ -44,10 +44,10 @@ impl Offered {
         }
     }
 
-    /// Those of these that `names` has too. Names of tools that are not built in are left out.
+    /// The intersection with `names`. Names of tools that are not built in are ignored.
     ///
     /// # Errors
-    /// No name is any tool's.
+    /// None of the names is a tool.
     pub(super) fn intersection(&self, names: &[String]) -> Result<Self, String> {
         let is_known = |name: &&String| {
             BuiltinTool::named(name).is_some() || is_agent_tool(name) || name.starts_with("mcp__")
@@ -67,26 +67,26 @@ impl Offered {
     }
 }
 
-/// What becomes of a run when a call is denied.
+/// What happens to a run when a call is denied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnDenied {
-    /// The model is told, and makes the best of it.
+    /// The model receives the denial and continues.
     #[default]
     Continue,
-    /// It ends.
+    /// The run ends.
     Fail,
 }
 
-/// Everything the tools need to know about the run and its host.
+/// The configuration of the tools for one run and host.
 #[derive(Clone, Debug)]
 pub struct ToolSettings {
-    /// Where the run works. Absolute.
+    /// The working directory. Absolute.
     pub cwd: PathBuf,
-    /// The user's home folder, if anybody knows it.
+    /// The user's home folder, if known.
     pub home: Option<PathBuf>,
     /// Further folders that the run may work in.
     pub additional_dirs: Vec<PathBuf>,
-    /// Folders in which reading is free, and nothing else.
+    /// Folders in which only reading is allowed, without a rule.
     pub readable: Vec<PathBuf>,
     pub offered: Offered,
     pub mode: PermissionMode,
@@ -95,13 +95,13 @@ pub struct ToolSettings {
     pub deny: Vec<String>,
     pub ask: Vec<String>,
     pub on_denied: OnDenied,
-    /// The tool that is asked about what the rules leave open, by the name the model would know.
+    /// The tool that decides permission prompts, by the name that the model would use.
     pub prompt_tool: Option<String>,
-    /// How long a command may take when it does not say.
+    /// The default timeout of a command.
     pub bash_timeout: Duration,
-    /// How long a command may ask for.
+    /// The longest timeout that a call may request.
     pub bash_timeout_max: Duration,
-    /// How long a background command may run, and ask for.
+    /// The default and the maximum lifetime of a background command.
     pub background_lifetime: Duration,
     /// How much of a result the model sees, in characters.
     pub output_limit: usize,
@@ -114,20 +114,20 @@ pub struct ToolSettings {
     pub pass_env: Vec<String>,
     /// Names of variables that hold credentials of the model's services, whatever they are called.
     pub credentials: Vec<String>,
-    /// What neither the model nor a saved output shows.
+    /// Secrets that are redacted from what the model sees and from saved outputs.
     pub secrets: KnownSecrets,
-    /// A folder of this session's own, for long output. Made when first needed.
+    /// The session's folder for long outputs. Created when first needed.
     pub scratch: PathBuf,
     pub session_id: String,
-    /// The shape of the answer that the run is to give, through a tool of its own.
+    /// The schema of the structured answer, which the model gives through a tool.
     pub answer: Option<AnswerSchema>,
     /// The command that must pass before the run is a success.
     pub requirement: Option<Requirement>,
-    /// What starts commands.
+    /// The supervisor that starts commands.
     pub supervisor: Supervisor,
-    /// How far commands are fenced in.
+    /// The sandbox for commands.
     pub sandbox: SandboxSettings,
-    /// How the web is reached. `None`: not at all, and the model is offered no way.
+    /// How pages are fetched. `None`: web access is off and not offered.
     pub web: Option<WebSettings>,
 }
 
@@ -166,14 +166,14 @@ impl ToolSettings {
         }
     }
 
-    /// Whether pages can be fetched. Commands without a network, and a tool with one, would be no
-    /// fence at all.
+    /// Whether pages can be fetched. With the network off for commands, a tool with network access
+    /// would defeat the sandbox.
     pub(super) fn reaches_web(&self) -> bool {
         self.web.is_some() && !self.sandbox.no_network
     }
 }
 
-/// Why a toolbox cannot be made. One line for the person who started the run.
+/// Why a toolbox cannot be created. One line for the user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadSettings {
     #[error("bad permission rule `{rule}`: {why}")]

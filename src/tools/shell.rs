@@ -1,4 +1,4 @@
-//! The Bash tool: one command, in a shell of its own.
+//! The Bash tool: runs each command in a new shell.
 
 use std::ffi::OsString;
 use std::io;
@@ -30,13 +30,13 @@ use super::whereabouts::{CwdReport, FinalCwd};
 /// The kernel takes no argument longer than 128 KiB.
 const COMMAND_BYTES_MAX: usize = 120_000;
 
-/// How a command ended whose warden was killed.
+/// The heading for a command whose job init process was killed.
 const UNKNOWN: &str = "Exit code unknown: the process that looked after the command was killed, \
                        and the command with it.";
-/// What the result of a command begins with that was started in the background. Its name follows.
+/// The prefix of the result of a command started in the background. Its id follows.
 pub const STARTED_IN_BACKGROUND: &str = "Runs in the background as ";
 
-/// What the shell knows from one command to the next.
+/// The state that is kept between commands.
 #[derive(Debug)]
 pub(super) struct ShellSession {
     pub(super) program: PathBuf,
@@ -49,21 +49,21 @@ pub(super) struct ShellSession {
     scratch: Arc<OutputFolder>,
     supervisor: Supervisor,
     pub(super) background: Arc<BackgroundTasks>,
-    /// Where the next command starts.
+    /// The folder in which the next command starts.
     cwd: Mutex<PathBuf>,
     sandbox: Arc<Sandbox>,
 }
 
-/// What the kernel holds a command to.
+/// The kernel restrictions on a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Confinement {
-    /// The sandbox of the run, if there is one.
+    /// The sandbox of the run, if it is on.
     Sandbox,
-    /// Reading, and nothing else.
+    /// Read access only.
     Reading,
 }
 
-/// What a shell is made with.
+/// The parts from which a shell session is built.
 pub(super) struct ShellParts {
     pub(super) environment: CommandEnv,
     pub(super) timeout: Duration,
@@ -101,7 +101,7 @@ impl ShellSession {
         &self.environment.dropped
     }
 
-    /// What its commands see.
+    /// The environment of its commands.
     pub(super) fn environment(&self) -> &[(OsString, OsString)] {
         &self.environment.variables
     }
@@ -110,7 +110,7 @@ impl ShellSession {
         &self.scratch
     }
 
-    /// What starts its commands.
+    /// The supervisor that starts its commands.
     pub(super) fn supervisor(&self) -> &Supervisor {
         &self.supervisor
     }
@@ -143,7 +143,8 @@ impl ShellSession {
         let confinement = self.confinement_for(input);
         let whereabouts = match confinement {
             Confinement::Sandbox => FinalCwd::create(&self.scratch).await.ok(),
-            // It stays where it starts, and could not write down where that is.
+            // A read-only command cannot change the folder, and could not write the file that
+            // reports it.
             Confinement::Reading => None,
         };
         let job = self.job(&input.command, &cwd, whereabouts.as_ref());
@@ -168,7 +169,7 @@ impl ShellSession {
         CommandReport { command: &input.command, limit, ended, captured, notes }.outcome()
     }
 
-    /// Starts a command in the background and leaves it there. `call` is the tool call.
+    /// Starts a command in the background. `call` is the id of the tool call.
     pub(super) async fn start_in_background(&self, call: &str, input: &BashInput, places: &WorkFolders) -> ToolOutcome {
         if let Err(why) = self.background.check_capacity() {
             return ToolOutcome::failure(why);
@@ -201,10 +202,11 @@ impl ShellSession {
         ToolOutcome::text(notes.join("\n"), detail)
     }
 
-    /// Runs a command that the model has no part in: in `cwd`, and where the model's next one
-    /// starts stays as it is.
+    /// Runs a command of the user, not of the model: in `cwd`, without changing the folder in which
+    /// the model's next command starts.
     ///
     /// # Errors
+    /// Why it could not be started.
     /// Why it could not be started.
     pub(super) async fn run_for_user(
         &self,
@@ -238,13 +240,13 @@ impl ShellSession {
         if only_reads { Confinement::Reading } else { Confinement::Sandbox }
     }
 
-    /// Whether a command only reads, and the kernel holds it to that: then it can run beside
-    /// others.
+    /// Whether a command only reads, and the kernel enforces it, so that it can run in parallel
+    /// with others.
     pub(super) fn is_confined_to_reading(&self, input: &BashInput) -> bool {
         self.confinement_for(input) == Confinement::Reading
     }
 
-    /// Starts a command within the fence of the moment.
+    /// Starts a command with sandbox rules made from the current file system.
     async fn launch(
         &self,
         mut job: Job,
@@ -252,7 +254,8 @@ impl ShellSession {
         confinement: Confinement,
     ) -> Result<RunningJob, String> {
         let sandbox = Arc::clone(&self.sandbox);
-        // It looks at the disk. Without an answer nothing is run, for it would run unfenced.
+        // This accesses the disk. If it fails, the command is not run, as it would run without a
+        // sandbox.
         let fence = tokio::task::spawn_blocking(move || match confinement {
             Confinement::Sandbox => sandbox.command_rules(),
             Confinement::Reading => sandbox.reading_rules(),
@@ -262,7 +265,8 @@ impl ShellSession {
         started.map_err(|error| cannot_start(&self.program, cwd, &error))
     }
 
-    /// Where the command starts: where the last one ended, if that is still there.
+    /// The folder in which the command starts: the one where the last command ended, if it still
+    /// exists.
     fn usable_cwd(&self, places: &WorkFolders, notes: &mut Vec<String>) -> PathBuf {
         let cwd = self.cwd();
         if cwd.is_dir() {
@@ -298,7 +302,7 @@ impl ShellSession {
         }
     }
 
-    /// Takes over where the command ended, unless it went where the run may not work.
+    /// Keeps the folder in which the command ended, unless the run may not work there.
     fn update_cwd(&self, told: CwdReport, places: &WorkFolders, notes: &mut Vec<String>) {
         match told {
             CwdReport::Nothing => {}
@@ -321,7 +325,7 @@ impl ShellSession {
     }
 }
 
-/// What no shell could run.
+/// Rejects a command that no shell could run.
 ///
 /// # Errors
 /// What is wrong with the command.
@@ -356,7 +360,7 @@ fn cannot_start(program: &Path, cwd: &Path, error: &io::Error) -> String {
     format!("failed to start {}: {error}{place}", program.display())
 }
 
-/// Turns how a command ended into what the model and programs see.
+/// Builds the result of an ended command for the model and for programs.
 struct CommandReport<'a> {
     command: &'a str,
     limit: Duration,
@@ -423,7 +427,7 @@ impl CommandReport<'_> {
     }
 }
 
-/// As a shell tells it: 128 and the signal's number for a killed command.
+/// The exit code as a shell reports it: 128 plus the signal's number for a killed command.
 pub(super) fn exit_code(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
 }

@@ -1,24 +1,25 @@
-//! Takes secrets out of a command's output as it comes.
+//! Redacts secrets from a command's output stream.
 
 use crate::secrets::{self, KnownSecrets, Redactor};
 
 use super::capture::OutputStream;
 
-/// Masks for both streams: a secret is cut by chunks, and never runs from one stream to the other.
+/// The redaction state of both streams. A secret may be split between chunks, but not between
+/// streams.
 #[derive(Debug)]
 pub(super) struct OutputRedactor {
     out: RedactionStages,
     err: RedactionStages,
 }
 
-/// What the model is shown may hold keys that it has to work with. What is saved may not.
+/// The model may see keys that it needs for its work; saved output may not contain them.
 #[derive(Debug)]
 struct RedactionStages {
     shown: secrets::StreamRedactor,
     saved: secrets::StreamRedactor,
 }
 
-/// What is left of some output.
+/// A chunk of output after redaction.
 #[derive(Debug)]
 pub(super) struct RedactedOutput {
     pub(super) shown: Vec<u8>,
@@ -39,7 +40,7 @@ impl OutputRedactor {
         RedactedOutput { shown: stages.shown.push(bytes), saved: stages.saved.push(bytes) }
     }
 
-    /// What was held back of a stream that is over.
+    /// Returns the bytes held back of a stream that has ended.
     pub(super) fn finish(&mut self, stream: OutputStream) -> RedactedOutput {
         let stages = self.stages(stream);
         RedactedOutput { shown: stages.shown.finish(), saved: stages.saved.finish() }

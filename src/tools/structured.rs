@@ -1,7 +1,7 @@
-//! The `StructuredOutput` tool: takes the answer of a run, in the shape that was asked for.
+//! The `StructuredOutput` tool: receives the answer of a run and validates it against the schema.
 //!
-//! A call only keeps the answer. Whether it ends the run is settled once every call of the same
-//! reply is done: an answer that was written before the model saw what went wrong is no answer.
+//! A call only stores the answer. Whether it ends the run is decided when every call of the same
+//! reply is done: an answer that was written before the model saw another call fail is discarded.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -24,20 +24,20 @@ const DESCRIPTION: &str = "Gives the final answer of this task, and ends it. Cal
 /// How the other calls of a reply went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtherCalls {
-    /// All went well, or there were none.
+    /// All succeeded, or there were none.
     Succeeded,
-    /// At least one failed, was refused or was cut off.
+    /// At least one failed, was refused or was cancelled.
     Failed,
 }
 
-/// What the `StructuredOutput` calls of one reply came to.
+/// The result of the `StructuredOutput` calls of one reply.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Delivery {
     /// There were none.
     Nothing,
-    /// The answer. When several calls fitted, the last one.
+    /// The valid answer; the last one of several.
     Answer(Value),
-    /// None fitted, or the answer could not know how the other calls went.
+    /// None was valid, or another call of the reply failed.
     Invalid,
 }
 
@@ -52,7 +52,7 @@ struct AnswerBook {
     /// Calls that were checked since the last settling.
     calls: u32,
     latest: Option<Value>,
-    /// Calls that were checked in all.
+    /// Calls that were checked in total.
     attempts: u32,
     delivered: Option<Value>,
 }
@@ -74,8 +74,8 @@ impl StructuredAnswers {
         }
     }
 
-    /// Checks the input of a call, and keeps it if it fits. Blocks: a schema may be slow to check.
-    /// A call that is cut off leaves no trace.
+    /// Validates the input of a call, and stores it if it is valid. Blocks: a schema may be slow to
+    /// check. A cancelled call has no effect.
     pub(super) fn validate_and_store(&self, input: &Value, stop: &CancellationToken) -> ToolOutcome {
         let read = self.schema.extract_answer(input);
         if stop.is_cancelled() {
@@ -102,7 +102,7 @@ impl StructuredAnswers {
         }
     }
 
-    /// Settles the calls of a reply that is done.
+    /// Settles the calls of a finished reply.
     pub(super) fn settle(&self, others: OtherCalls) -> Delivery {
         let mut book = self.lock_book();
         let calls = std::mem::take(&mut book.calls);
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_that_is_read_too_late_is_neither_kept_nor_counted() {
+    fn a_cancelled_structured_output_call_is_neither_stored_nor_counted() {
         let schema = AnswerSchema::new(json!({ "type": "object" })).expect("a schema");
         let (answers, stop) = (StructuredAnswers::new(schema), CancellationToken::new());
         stop.cancel();

@@ -1,9 +1,9 @@
-//! Makes bytes fit to be read by a model: whole characters, no control codes, bounded. Pure.
+//! Makes bytes readable for a model: valid characters, no control codes, bounded. Pure.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// Cuts `text` to `limit` characters, at a character's end.
+/// Truncates `text` to `limit` characters.
 pub(super) fn truncated(text: &str, limit: usize) -> &str {
     text.char_indices().nth(limit).map_or(text, |(end, _)| &text[..end])
 }
@@ -16,18 +16,18 @@ pub(super) fn tail(text: &str, limit: usize) -> &str {
     text.char_indices().rev().nth(limit - 1).map_or(text, |(start, _)| &text[start..])
 }
 
-/// Whether these bytes are no text: a NUL, or more than a tenth of it unreadable.
+/// Whether these bytes are binary: a NUL, or more than a tenth of invalid UTF-8.
 pub(super) fn is_binary(bytes: &[u8]) -> bool {
     if bytes.contains(&0) {
         return true;
     }
     let unreadable: usize = bytes.utf8_chunks().map(|chunk| chunk.invalid().len()).sum();
-    // A character cut at either end is not the text's fault.
+    // A character split at either end does not count.
     unreadable > 8 && unreadable > bytes.len() / 10
 }
 
-/// Text as a terminal would leave it: without escape sequences, and of a line that overwrites
-/// itself only what stays.
+/// Renders text as a terminal would: without escape sequences, and only the final state of a line
+/// that overwrites itself.
 pub(super) fn readable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut plain = String::with_capacity(text.len());
@@ -47,8 +47,8 @@ pub(super) fn readable(bytes: &[u8]) -> String {
     plain
 }
 
-/// Skips what follows an escape: a CSI sequence, a string for the terminal (a title, a picture),
-/// or one letter. Never goes past the line, for a sequence may have been cut off.
+/// Skips an escape sequence: CSI, a terminal string (a title, an image), or one letter. Never goes
+/// beyond the line, as a sequence may be truncated.
 fn skip_escape(letters: &mut Peekable<Chars<'_>>) {
     match letters.next() {
         Some('[') => skip_controls(letters),
@@ -80,7 +80,7 @@ fn skip_string(letters: &mut Peekable<Chars<'_>>) {
     }
 }
 
-/// How alike two texts are, from 0 to 1: the share of letter pairs they have in common.
+/// The similarity of two texts, from 0 to 1: the share of letter pairs that they have in common.
 pub(super) fn similarity(one: &str, other: &str) -> f64 {
     let pairs = |text: &str| -> Vec<[char; 2]> {
         let letters: Vec<char> = text.chars().filter(|letter| !letter.is_whitespace()).collect();

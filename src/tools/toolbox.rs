@@ -1,4 +1,4 @@
-//! The tools of a run, and the way every call takes: known, fitting, allowed, run.
+//! The tools of a run, and the stages of every call: lookup, validation, permission, execution.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,12 +37,12 @@ pub struct Toolbox {
     pub(super) mask: Redactor,
     pub(super) tools: Arc<ToolSet>,
     pub(super) foreign: Option<Arc<dyn ExternalTools>>,
-    /// The only tools of others that are offered, if not all: what each in a line of sub-agents
-    /// leaves to the next.
+    /// The only external tools that are offered, if not all: one list of names for each level of
+    /// nested sub-agents.
     pub(super) only_foreign: Vec<Vec<String>>,
-    /// What it was made with, and what a sub-agent's is made of.
+    /// The settings of this toolbox, from which those of sub-agents are derived.
     pub(super) settings: ToolSettings,
-    /// Whether it is the run's own, and not a sub-agent's.
+    /// Whether it belongs to the run itself, not to a sub-agent.
     pub(super) is_root: bool,
 }
 
@@ -59,18 +59,18 @@ pub(super) struct ToolSet {
     pub(super) foreign_output_limit: usize,
 }
 
-/// Says why a tool may not do something.
+/// Checks the access that a tool requests.
 type PermissionCheck<'a> = &'a dyn Fn(BuiltinTool, &Access<'_>) -> Result<(), String>;
 
-/// A call that was found good.
+/// A call with valid input and permission.
 struct ValidatedCall {
     request: ToolRequest,
-    /// Where its path leads, if it has one.
+    /// The resolved path, if the call has one.
     place: Option<ResolvedPath>,
 }
 
 impl Toolbox {
-    /// Makes the tools. Looks at the file system, and changes nothing.
+    /// Creates the tools. Reads the file system, but changes nothing.
     ///
     /// # Errors
     /// What is wrong with the settings.
@@ -130,18 +130,18 @@ impl Toolbox {
         })
     }
 
-    /// What the model is told of the built-in tools, in a fixed order.
+    /// The definitions of the built-in tools, in a fixed order.
     pub fn definitions(&self) -> &[ToolDefinition] {
         &self.definitions
     }
 
-    /// What this call may do. An unknown tool is taken for the worst.
+    /// The possible effect of a call. An unknown tool is assumed to change something.
     pub fn effect(&self, call: &ToolCall) -> Effect {
         BuiltinTool::named(&call.name).map_or(Effect::Changes, BuiltinTool::effect)
     }
 
-    /// Whether this call can run beside others of its reply: it changes nothing, as the tool is
-    /// made or as the kernel holds its command to. All others run alone and in order.
+    /// Whether this call can run in parallel with others of its reply: it changes nothing, by the
+    /// nature of the tool or because the kernel enforces it. All others run one by one, in order.
     pub fn can_run_in_parallel(&self, call: &ToolCall) -> bool {
         if self.effect(call).changes_nothing() {
             return true;
@@ -150,22 +150,22 @@ impl Toolbox {
         matches!(request, Some(Ok(ToolRequest::Bash(bash))) if self.tools.shell.is_confined_to_reading(&bash))
     }
 
-    /// Checks that the tool exists, its input fits and the call is allowed. Has no effect.
+    /// Checks that the tool exists, its input is valid and the call is allowed. Has no effect.
     ///
     /// # Errors
-    /// What to tell the model instead.
+    /// The refusal for the model.
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     pub fn admit(&self, call: &ToolCall) -> Result<(), ToolRefusal> {
         self.admit_with_source(call, GrantSource::Rules)
     }
 
-    /// The same for a call that a hook may have allowed.
+    /// Like [`Self::admit`], for a call that a hook or a prompt may have allowed.
     ///
     /// # Errors
-    /// What to tell the model instead.
+    /// The refusal for the model.
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     pub fn admit_with_source(&self, call: &ToolCall, warrant: GrantSource) -> Result<(), ToolRefusal> {
-        // An answer is checked when it is taken: a misfit counts, and nothing is counted here.
+        // An answer is validated when it is stored; validating it here would not be counted.
         if self.tools.acceptance.answers(&call.name).is_some() {
             return Ok(());
         }
@@ -181,9 +181,9 @@ impl Toolbox {
         self.tools.admit(call, warrant).map(drop)
     }
 
-    /// The same call with the path that it names, or means by naming none, made absolute: as hooks,
-    /// rules and the tool itself are to see it, wherever commands stand by then. What is no path
-    /// stays as it is.
+    /// The same call with its path, explicit or implied, made absolute: in the form that hooks,
+    /// rules and the tool see, independent of later changes of the working directory. An input that
+    /// is not a path is left as it is.
     #[must_use]
     pub fn with_absolute_path(&self, call: &ToolCall) -> ToolCall {
         self.tools
@@ -191,7 +191,7 @@ impl Toolbox {
             .unwrap_or_else(|| call.clone())
     }
 
-    /// The same call with the path that its absolute path really leads to, if links lead elsewhere.
+    /// The same call with symbolic links in its path resolved, if there are any.
     pub fn with_real_path(&self, call: &ToolCall) -> Option<ToolCall> {
         self.tools.with_path(call, |_, path| {
             let real = resolve(Path::new(path));
@@ -199,7 +199,7 @@ impl Toolbox {
         })
     }
 
-    /// Whether a permission rule speaks of this call. Where nobody can tell, it does.
+    /// Whether a permission rule covers this call. True if that cannot be determined.
     pub fn rule_covers(&self, rule: &str, call: &ToolCall) -> bool {
         if BuiltinTool::named(&call.name).is_none() {
             return self.tools.permissions.rule_covers_external(rule, &call.name);
@@ -207,12 +207,12 @@ impl Toolbox {
         self.tools.rule_covers(rule, call)
     }
 
-    /// Runs an admitted call. Never fails: every failure, a panic included, is an outcome.
+    /// Runs an admitted call. Never fails: every failure, including a panic, is an outcome.
     pub async fn run(&self, call: &ToolCall, cancel: CancellationToken) -> ToolOutcome {
         self.run_with_source(call, GrantSource::Rules, cancel).await
     }
 
-    /// The same for a call that somebody else than the rules may have admitted.
+    /// Like [`Self::run`], for a call that something other than the rules may have allowed.
     pub async fn run_with_source(
         &self,
         call: &ToolCall,
@@ -228,8 +228,8 @@ impl Toolbox {
         self.redacted(outcome)
     }
 
-    /// What comes of a call, without the secrets of the run: nothing that the model reads can
-    /// talk it into sending them anywhere.
+    /// Redacts the run's secrets from an outcome, so that no injected instruction can make the
+    /// model send them elsewhere.
     pub(super) fn redacted(&self, mut outcome: ToolOutcome) -> ToolOutcome {
         for block in &mut outcome.content {
             if let Block::Text { text } = block {
@@ -249,7 +249,7 @@ impl ToolSet {
         self.validate(call, &judge)
     }
 
-    /// The call with another path in the place of its own. `None`: it has no path, or is not valid.
+    /// The call with its path replaced. `None` if it has no path, or is not valid.
     fn with_path(
         &self,
         call: &ToolCall,
@@ -299,7 +299,7 @@ impl ToolSet {
         Ok(ValidatedCall { request, place })
     }
 
-    /// What only the tool itself knows to be wrong.
+    /// Checks that are specific to the tool.
     fn check(&self, request: &ToolRequest) -> Result<(), String> {
         if path(request).is_some_and(|path| path.contains('\0')) {
             return Err("the path contains a NUL character".to_string());
@@ -324,7 +324,8 @@ impl ToolSet {
         }
     }
 
-    /// Judges the call once more, for the world may have moved since it was admitted, and runs it.
+    /// Checks the call again, as the file system may have changed since it was admitted, and runs
+    /// it.
     async fn recheck_and_run(
         self: Arc<Self>,
         call: &ToolCall,
@@ -366,7 +367,7 @@ impl ToolSet {
         }
     }
 
-    /// The part of a call that touches files. Blocks.
+    /// Runs the part of a call that accesses files. Blocks.
     fn run_file_tool(self: Arc<Self>, request: ToolRequest, place: &ResolvedPath, stop: &CancellationToken) -> ToolOutcome {
         let base = self.shell.cwd();
         match request {
@@ -418,7 +419,7 @@ impl ToolSet {
     }
 }
 
-/// The path that a call names, or means by naming none.
+/// The path of a call, explicit or implied.
 fn path(request: &ToolRequest) -> Option<String> {
     let folder = |path: &Option<String>| path.clone().unwrap_or_else(|| ".".to_string());
     match request {

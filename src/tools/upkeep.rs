@@ -1,4 +1,4 @@
-//! What a toolbox is made of and looked after with, beside the way that calls take.
+//! Setup and cleanup of a toolbox.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,55 +12,55 @@ use super::settings::{BadSettings, Offered, OnDenied, ToolSettings};
 use super::toolbox::Toolbox;
 
 impl Toolbox {
-    /// Names of variables that commands do not see because they are, or look like, secrets.
+    /// Names of variables that are hidden from commands because they are, or look like, secrets.
     pub fn dropped_variables(&self) -> &[String] {
         self.tools.shell.dropped()
     }
 
-    /// The sandbox of commands, as it really is.
+    /// The effective sandbox of commands.
     pub fn sandbox(&self) -> &SandboxState {
         self.tools.shell.sandbox().state()
     }
 
-    /// Why commands are less fenced in than was wanted, if they are. A line for a warning.
+    /// Why the sandbox is weaker than requested, if it is. One line for a warning.
     pub fn sandbox_warning(&self) -> Option<&str> {
         self.tools.shell.sandbox().warning()
     }
 
-    /// What becomes of the run when a call is denied.
+    /// What happens to the run when a call is denied.
     pub fn on_denied(&self) -> OnDenied {
         self.settings.on_denied
     }
 
-    /// The tool that is asked about what the rules leave open. Where nobody may be asked, none.
+    /// The tool that decides permission prompts. `None` if the mode forbids prompts.
     pub fn prompt_tool(&self) -> Option<&str> {
         let tool = self.settings.prompt_tool.as_deref();
         tool.filter(|_| self.settings.mode != PermissionMode::DontAsk)
     }
 
-    /// Starts ahead what the first command needs. Blocks for a moment.
+    /// Prepares the sandbox and the supervisor for the first command. Blocks briefly.
     pub fn prepare(&self) {
         self.tools.shell.supervisor().start_supervisor();
     }
 
-    /// Kills whatever was started in this run and still runs, wherever it went. A sub-agent's
-    /// cannot be told from the others': they go with the run.
+    /// Kills every process started in this run that is still running, in any process group. Does
+    /// nothing for a sub-agent, whose processes are not distinguishable: they end with the run.
     pub async fn kill_remaining_processes(&self) {
         if !self.is_root {
             return;
         }
         let supervisor = self.tools.shell.supervisor().clone();
-        // It is bounded by itself.
+        // The call has its own time limit.
         let _ = tokio::task::spawn_blocking(move || supervisor.close()).await;
     }
 
-    /// The same where nothing can be awaited. Blocks, for a second at most.
+    /// Like [`Self::kill_leftovers`], outside async code. Blocks for at most a second.
     pub fn kill_remaining_processes_blocking(&self) {
         self.tools.shell.supervisor().close();
     }
 }
 
-/// `roots` begins with where the run works.
+/// `roots` begins with the working directory.
 pub(super) fn sandbox(
     settings: &ToolSettings,
     roots: &[PathBuf],
@@ -77,7 +77,7 @@ pub(super) fn sandbox(
     made.map(Arc::new).map_err(|why| BadSettings::Sandbox { why })
 }
 
-/// The tools that are wanted.
+/// The requested tools.
 pub(super) fn offered_tools(wanted: &Offered) -> Result<Vec<BuiltinTool>, BadSettings> {
     let Offered::Only(names) = wanted else { return Ok(BuiltinTool::ALL.to_vec()) };
     let strange = |name: &&String| BuiltinTool::named(name).is_none() && !is_agent_tool(name);
@@ -90,7 +90,7 @@ pub(super) fn offered_tools(wanted: &Offered) -> Result<Vec<BuiltinTool>, BadSet
     Ok(BuiltinTool::ALL.into_iter().filter(wanted).collect())
 }
 
-/// The rules and the mode.
+/// The permission rules and the mode.
 pub(super) fn build_permissions(
     settings: &ToolSettings,
     cwd: &Path,
@@ -105,14 +105,14 @@ pub(super) fn build_permissions(
         .map_err(|bad| BadSettings::Rule { rule: bad.rule, why: bad.why })
 }
 
-/// The tools that no rule takes away altogether.
+/// The tools that no rule removes entirely.
 pub(super) fn not_removed_by_rules(offered: &[BuiltinTool], permissions: &Permissions) -> Vec<BuiltinTool> {
     let stays = |tool: BuiltinTool| !permissions.removes(tool);
     let both = |tool: &BuiltinTool| stays(*tool) && tool.belongs_to().is_none_or(stays);
     offered.iter().copied().filter(both).collect()
 }
 
-/// What commands see of the environment.
+/// The environment of commands.
 pub(super) fn environment(settings: &ToolSettings) -> CommandEnv {
     CommandEnv::for_children(
         &settings.environment,

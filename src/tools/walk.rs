@@ -1,5 +1,5 @@
-//! Goes through the files below a folder, as a search should: without what is ignored or hidden
-//! from the model, and never longer than its bounds.
+//! Walks the files below a folder for a search: skips ignored and hidden files, and is bounded in
+//! time.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,15 +16,15 @@ use tokio_util::sync::CancellationToken;
 /// How long one search may take.
 const SEARCH_MAX: Duration = Duration::from_mins(1);
 
-/// The longest file of patterns that is read, in bytes.
+/// The largest ignore file that is read, in bytes.
 const PATTERNS_BYTES_MAX: u64 = 1 << 20;
 
-/// Why a search ends before it has seen everything.
+/// The limits at which a search ends early.
 #[derive(Clone, Debug)]
 pub(super) struct SearchBounds {
     cancel: CancellationToken,
     end: Instant,
-    /// How many folders were passed over.
+    /// How many folders were skipped.
     passed: Arc<AtomicUsize>,
 }
 
@@ -45,7 +45,7 @@ impl SearchBounds {
         Instant::now() >= self.end
     }
 
-    /// What the model must know of folders that were not searched.
+    /// The note for the model about folders that were not searched.
     pub(super) fn skipped_note(&self) -> Option<String> {
         let passed = self.passed.load(Ordering::Relaxed);
         (passed > 0).then(|| {
@@ -57,19 +57,19 @@ impl SearchBounds {
     }
 }
 
-/// Which files a search goes through.
+/// The files that a search covers.
 pub(super) struct SearchScope {
     pub(super) root: PathBuf,
     pub(super) globs: Override,
     pub(super) types: Option<Types>,
-    /// Whether the model may not see a path.
+    /// Whether a path is hidden from the model.
     pub(super) hides: Box<dyn Fn(&Path) -> bool + Send + Sync>,
 }
 
-/// Reads a filter such as `*.{ts,tsx}`.
+/// Compiles a filter such as `*.{ts,tsx}`.
 ///
 /// # Errors
-/// Why it is none, for the model.
+/// Why it is not valid, for the model.
 pub(super) fn compile_globs(root: &Path, pattern: Option<&str>) -> Result<Override, String> {
     let mut builder = OverrideBuilder::new(root);
     if let Some(pattern) = pattern {
@@ -78,10 +78,10 @@ pub(super) fn compile_globs(root: &Path, pattern: Option<&str>) -> Result<Overri
     builder.build().map_err(|error| format!("glob is wrong: {error}"))
 }
 
-/// Finds the kind of files called `name`.
+/// Finds the file type called `name`.
 ///
 /// # Errors
-/// That there is no such kind.
+/// There is no such type.
 pub(super) fn find_types(name: &str) -> Result<Types, String> {
     let mut builder = TypesBuilder::new();
     builder.add_defaults().select(name);
@@ -100,7 +100,7 @@ pub(super) fn files(scope: SearchScope, bounds: SearchBounds) -> impl Iterator<I
         .ignore(here)
         .git_ignore(here)
         .parents(above)
-        // To find it, a `.git` that is a file would be followed to whatever it names.
+        // To find it, a `.git` file would be followed to the path that it names.
         .git_exclude(false)
         .overrides(globs)
         .sort_by_file_name(std::ffi::OsStr::cmp)
@@ -122,8 +122,8 @@ pub(super) fn files(scope: SearchScope, bounds: SearchBounds) -> impl Iterator<I
     regular(builder.build(), bounds)
 }
 
-/// Whether a folder's files of patterns can be read without waiting: a pipe's reader waits for a
-/// writer, a device never ends.
+/// Whether a folder's ignore files can be read without blocking: a pipe waits for a writer, a
+/// device never ends.
 fn has_readable_ignore_files(folder: &Path) -> bool {
     [".gitignore", ".ignore"].iter().all(|name| {
         let facts = fs::metadata(folder.join(name));
@@ -132,7 +132,7 @@ fn has_readable_ignore_files(folder: &Path) -> bool {
 }
 
 fn regular(walk: Walk, bounds: SearchBounds) -> impl Iterator<Item = DirEntry> {
-    // What cannot be read is passed over: a search shows what there is to see.
+    // Unreadable entries are skipped.
     walk.take_while(move |_| !bounds.is_over())
         .filter_map(Result::ok)
         .filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()))

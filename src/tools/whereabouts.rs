@@ -1,9 +1,9 @@
-//! Which folder a command ended in, as its shell says it.
+//! Determines the folder in which a command ended.
 //!
-//! The shell writes it to a file of the scratch folder, and there the command may change what it
-//! likes: it may put a link to a secret, a pipe or a device in that file's place. outlast is not
-//! fenced as the command is, so it never opens that name again. It reads the very file that it
-//! made before the command began.
+//! The shell writes its folder to a file in the scratch folder. The command can replace that file
+//! by a link to a secret, by a pipe or by a device, and outlast is not sandboxed as the command is.
+//! So it never opens the name again, and reads only the file that it created before the command
+//! began.
 
 use std::ffi::OsString;
 use std::io;
@@ -17,51 +17,52 @@ use tokio::io::AsyncReadExt;
 use super::capture::OutputFolder;
 use super::places::{PATH_BYTES_MAX, resolve};
 
-/// How long looking at the folder may take. Longer only if its disk hangs.
+/// How long checking the folder may take. Longer only if its disk hangs.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where a shell is to say it.
+/// The file to which a shell writes its final folder.
 #[derive(Debug)]
 pub(super) struct FinalCwd {
     path: PathBuf,
     file: File,
 }
 
-/// What it said.
+/// The content of that file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CwdReport {
-    /// Nothing, as a command that replaced its shell.
+    /// Empty, as for a command that replaced its shell.
     Nothing,
-    /// This folder, which is there. Real.
+    /// An existing folder, with links resolved.
     Folder(PathBuf),
-    /// What is no folder, or cannot be looked at.
+    /// Not a folder, or not accessible.
     Invalid,
 }
 
 impl FinalCwd {
-    /// Belongs before the command: what is in the scratch folder later may be anything.
+    /// Creates the file. Call it before the command starts: later the scratch folder may contain
+    /// anything.
     ///
     /// # Errors
-    /// The file cannot be made.
+    /// The file cannot be created.
     pub(super) async fn create(scratch: &OutputFolder) -> io::Result<Self> {
         let (path, file) = scratch.create("cwd").await?;
         Ok(Self { path, file })
     }
 
-    /// What has a shell say it at its end.
+    /// The shell code that writes the folder on exit.
     pub(super) fn trap(&self) -> String {
         let path = self.path.display().to_string().replace('\'', "'\\''");
         let saving = format!("{{ pwd -P >| '{path}'; }} 2> /dev/null").replace('\'', "'\\''");
         format!("trap '{saving}' EXIT\n")
     }
 
-    /// Reads it, when the command is over.
+    /// Reads the file after the command has ended.
     pub(super) async fn read(self) -> CwdReport {
         let Self { path, file } = self;
         let looking = async {
             let _ = tokio::fs::remove_file(&path).await;
             let mut said = Vec::new();
-            // A path and the end of its line, and one byte more to tell what is too long.
+            // A path and its line end, and one more byte to detect a longer content.
             let most = PATH_BYTES_MAX as u64 + 2;
             if file.take(most).read_to_end(&mut said).await.is_err() {
                 return CwdReport::Invalid;
@@ -72,7 +73,7 @@ impl FinalCwd {
     }
 }
 
-/// Takes it for what it should be, or for nothing. Looks at the file system.
+/// Parses the content and checks that the folder exists. Accesses the file system.
 fn parse_folder(mut said: Vec<u8>) -> CwdReport {
     if said.is_empty() {
         return CwdReport::Nothing;

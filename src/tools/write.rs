@@ -1,4 +1,4 @@
-//! The Write tool, and how files are replaced.
+//! The Write tool, and the atomic replacement of files.
 
 use std::fs::{self, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -39,7 +39,7 @@ pub(super) fn run(
     )
 }
 
-/// The file that is there now, if the model may overwrite it.
+/// The metadata of the existing file, if the model may overwrite it.
 fn overwritable_metadata(place: &ResolvedPath, seen: &FilesRead) -> Result<Option<Metadata>, String> {
     let path = place.written.display();
     match fs::metadata(&place.real) {
@@ -53,17 +53,17 @@ fn overwritable_metadata(place: &ResolvedPath, seen: &FilesRead) -> Result<Optio
     }
 }
 
-/// Remembers what was written, so that it can be edited without being read.
+/// Records what was written, so that it can be edited without a Read.
 pub(super) fn record_written(place: &ResolvedPath, seen: &FilesRead) {
     if let Ok(metadata) = fs::metadata(&place.real) {
         seen.note(&place.real, &metadata);
     }
 }
 
-/// Puts `content` in the place of a file: whole or not at all, keeping its mode and owner.
+/// Replaces a file atomically, keeping its mode and owner.
 ///
 /// # Errors
-/// When the system refuses, or the run is being stopped; then nothing has changed.
+/// System errors, or the run is being cancelled; then nothing has changed.
 pub(super) fn replace_atomically(
     path: &Path,
     content: &[u8],
@@ -74,11 +74,12 @@ pub(super) fn replace_atomically(
     fs::create_dir_all(folder)?;
     let held = open_real(folder, OPEN_FOLDER_FLAGS)?;
     let by_number = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
-    // By its number it stays the same folder, whatever its name comes to lead to.
+    // A path through the file descriptor stays the same folder even if the folder is renamed or
+    // replaced.
     let folder = if by_number.is_dir() { &by_number } else { folder };
     let path = &folder.join(path.file_name().unwrap_or_default());
     if let Some(metadata) = existing {
-        // A rename would not ask whether the file may be written.
+        // A rename would succeed even on a file without write permission.
         writable().open(path)?;
         if metadata.nlink() > 1 {
             return overwrite(path, content, cancel);
@@ -91,7 +92,7 @@ pub(super) fn replace_atomically(
         .tempfile_in(folder);
     let mut beside = match (beside, existing) {
         (Ok(beside), _) => beside,
-        // The folder may be closed while the file is open.
+        // The folder may not be writable although the file is.
         (Err(_), Some(_)) => return overwrite(path, content, cancel),
         (Err(error), None) => return Err(error),
     };
@@ -112,13 +113,13 @@ fn can_set_owner(path: &Path, wanted: &Metadata) -> bool {
     same || std::os::unix::fs::chown(path, Some(wanted.uid()), Some(wanted.gid())).is_ok()
 }
 
-/// Writes in place, where a rename would break links or change the owner.
+/// Writes in place, where a rename would break hard links or change the owner.
 fn overwrite(path: &Path, content: &[u8], cancel: &CancellationToken) -> io::Result<()> {
     stop_if_cancelled(cancel)?;
     writable().truncate(true).open(path)?.write_all(content)
 }
 
-/// Neither follows a link nor waits for a reader.
+/// Options that neither follow a link nor block on a pipe.
 fn writable() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true).custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK);
@@ -139,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_that_took_the_place_of_a_folder_is_not_followed() {
+    fn write_does_not_follow_a_link_that_replaced_a_folder() {
         let root = tempfile::tempdir().unwrap();
         let real = root.path().canonicalize().unwrap();
         let (inside, outside) = (real.join("work/sub"), real.join("outside"));
@@ -148,7 +149,7 @@ mod tests {
         let cancel = CancellationToken::new();
         replace_atomically(&inside.join("a"), b"one", None, &cancel).unwrap();
         assert_eq!(fs::read(inside.join("a")).unwrap(), b"one");
-        // It was judged as it was above; now a command changes it.
+        // The path was resolved before; now a command changes it.
         fs::rename(&inside, real.join("work/away")).unwrap();
         std::os::unix::fs::symlink(&outside, &inside).unwrap();
         let refused = replace_atomically(&inside.join("a"), b"two", None, &cancel).unwrap_err();

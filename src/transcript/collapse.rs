@@ -1,40 +1,40 @@
-//! Folds: old tool results brought down to a few lines that still say what they were.
+//! Folds old tool results: replaces each by a short note, without a model.
 //!
-//! Made without a model, at any time, for nothing. Only results are folded: the model's own
-//! words, its calls and its thinking stay as they are, and every call keeps its answer.
+//! Folding is possible at any time and costs nothing. Only results are folded: the model's text,
+//! calls and thinking are kept, and every call keeps its result.
 
 use super::dealings::{ToolExchange, tool_exchanges};
 use super::excerpt::{beginning, one_line};
 use super::measure::ContentSize;
 use super::{Block, TokenDensity, Message, Role};
 
-/// The latest rounds of tool calls, which stay whole: the model is working with them.
+/// How many of the latest rounds of tool calls stay unfolded: the model is still using them.
 const ROUNDS_KEPT: usize = 3;
-/// Results smaller than this, in tokens, stay: a fold of them would save little. Larger than any
-/// fold, so that nothing is folded twice.
+/// Minimum size of a folded result, in tokens. It is larger than any fold, so that nothing is
+/// folded twice.
 const RESULT_MIN: u64 = 800;
-/// What a fold shows of either end of a result: lines, and bytes of each.
+/// How much a fold shows of each end of a result: lines, and bytes per line.
 const LINES_SHOWN: usize = 3;
 const LINE_MAX: usize = 160;
 
-/// A result that can be folded, and what it would become.
+/// A result that can be folded, with its replacement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fold {
     /// Index of the message, and of the block in it.
     at: (usize, usize),
     id: String,
     brief: String,
-    /// Of the content that is there, and of the fold.
+    /// Sizes of the current content and of the fold.
     whole: ContentSize,
     folded: ContentSize,
 }
 
-/// Everything that can be folded now, oldest first. Empty when all of it has been.
+/// All results that can be folded now, oldest first.
 pub fn foldable(messages: &[Message]) -> Vec<Fold> {
     folds(messages).collect()
 }
 
-/// Whether anything is staged. Looks no further than it must.
+/// Whether any result can be folded. Stops at the first one.
 pub fn has_foldable(messages: &[Message]) -> bool {
     folds(messages).next().is_some()
 }
@@ -45,7 +45,7 @@ fn folds(messages: &[Message]) -> impl Iterator<Item = Fold> {
     old.filter_map(|dealing| fold(&dealing))
 }
 
-/// The tokens that `folds` would free.
+/// The number of tokens that `folds` would free.
 pub fn saved_tokens(folds: &[Fold], density: TokenDensity) -> u64 {
     let sum = |size: fn(&Fold) -> ContentSize| {
         folds.iter().map(size).fold(ContentSize::default(), ContentSize::plus).estimate_tokens(density)
@@ -53,7 +53,7 @@ pub fn saved_tokens(folds: &[Fold], density: TokenDensity) -> u64 {
     sum(|fold| fold.whole).saturating_sub(sum(|fold| fold.folded))
 }
 
-/// Folds what was staged. A fold whose result is no longer where it was is left out.
+/// Applies the folds. A fold whose result has moved is skipped.
 pub fn apply_folds(messages: &mut [Message], folds: Vec<Fold>) {
     for fold in folds {
         let (message, block) = fold.at;
@@ -67,7 +67,7 @@ pub fn apply_folds(messages: &mut [Message], folds: Vec<Fold>) {
     }
 }
 
-/// The index of the first message that stays as it is.
+/// The index of the first message that is not folded.
 fn first_recent(messages: &[Message]) -> usize {
     let calls = |message: &Message| {
         message.role == Role::Assistant
@@ -109,7 +109,7 @@ fn fold_text(dealing: &ToolExchange<'_>) -> String {
     parts.join("\n")
 }
 
-/// How much there was.
+/// The original size, in words.
 fn size_note(dealing: &ToolExchange<'_>, text: &str) -> String {
     let others = dealing.content.iter().filter(|block| !matches!(block, Block::Text { .. }));
     let text =
@@ -122,7 +122,7 @@ fn size_note(dealing: &ToolExchange<'_>, text: &str) -> String {
     text.into_iter().chain(others).collect::<Vec<_>>().join(", ")
 }
 
-/// How the call ended. Bash begins with its exit code unless that is 0.
+/// The outcome of the call. Bash output begins with the exit code unless that is 0.
 fn outcome_note(dealing: &ToolExchange<'_>, lines: &[&str]) -> String {
     let first = lines.first().copied().unwrap_or_default();
     if first.starts_with("Exit code ") {
@@ -136,7 +136,7 @@ fn outcome_note(dealing: &ToolExchange<'_>, lines: &[&str]) -> String {
     }
 }
 
-/// How to see the whole again.
+/// How the model can get the complete result again.
 fn reload_hint(tool: &str) -> &'static str {
     match tool {
         "Read" => "To see it whole, read it again.",

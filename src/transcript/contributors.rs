@@ -1,4 +1,4 @@
-//! What takes up the room in a request that is too large.
+//! Lists the largest parts of a request that exceeds the context window.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::excerpt::one_line;
 use super::measure::fixed_bytes;
 use super::{Block, TokenDensity, Message, Role, ToolDefinition};
 
-/// A part of a request, in words that follow "the largest part is".
+/// A part of a request, worded to follow "the largest part is".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contributor {
     pub what: String,
@@ -16,8 +16,8 @@ pub struct Contributor {
     pub tokens: u64,
 }
 
-/// The largest parts of a request, largest first, at most `most` of them. Each tool result stands
-/// for itself; what the model said is one part.
+/// The largest parts of a request, largest first, at most `most` of them. Each tool result is a
+/// separate part; all model replies together are one.
 pub fn largest_parts(
     messages: &[Message],
     system: &str,
@@ -64,7 +64,7 @@ pub fn largest_parts(
     parts
 }
 
-/// The tools, and the MCP server that brings most of them.
+/// Describes the tools, naming the MCP server with the most of them.
 fn describe_tools(tools: &[ToolDefinition]) -> String {
     let mut servers: BTreeMap<&str, usize> = BTreeMap::new();
     let names = tools.iter().filter_map(|tool| tool.name.strip_prefix("mcp__")?.split_once("__"));

@@ -1,4 +1,4 @@
-//! Tool calls beside what came of them.
+//! Pairs tool calls with their results.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::{Block, Message};
 /// Longest argument that a label shows, in bytes.
 const ARGUMENT_MAX: usize = 200;
 
-/// The arguments that tell one call of a tool from another, most telling first.
+/// The arguments that identify a call, most specific first.
 const IDENTIFYING_ARGUMENTS: [&str; 9] = [
     "file_path",
     "notebook_path",
@@ -21,7 +21,7 @@ const IDENTIFYING_ARGUMENTS: [&str; 9] = [
     "prompt",
 ];
 
-/// A call and its result.
+/// A tool call and its result.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ToolExchange<'a> {
     /// Index of the message that holds the result, and of the result in it.
@@ -34,7 +34,7 @@ pub(super) struct ToolExchange<'a> {
 }
 
 impl ToolExchange<'_> {
-    /// The tool and what it was asked, on one line.
+    /// The tool and its main argument, on one line.
     pub(super) fn call_label(&self) -> String {
         label(self.name, self.input)
     }
@@ -71,7 +71,7 @@ pub(super) fn tool_exchanges(messages: &[Message]) -> impl Iterator<Item = ToolE
     })
 }
 
-/// A call on one line: the tool, and the argument that tells it from others.
+/// Formats a call on one line: the tool, and its most specific argument.
 pub(super) fn label(name: &str, input: &Value) -> String {
     let telling = IDENTIFYING_ARGUMENTS.iter().find_map(|argument| input.get(argument)?.as_str());
     let any = || input.as_object()?.values().find_map(Value::as_str);
@@ -85,7 +85,7 @@ pub(super) fn text_of(block: &Block) -> Option<&str> {
     if let Block::Text { text } = block { Some(text) } else { None }
 }
 
-/// What stands for a block that is not text, where only text may stand.
+/// A text placeholder for a block that is not text.
 pub(super) fn placeholder(block: &Block) -> Option<String> {
     let (what, source) = match block {
         Block::Image { source } => ("image", source),

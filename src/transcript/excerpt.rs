@@ -1,16 +1,16 @@
-//! Makes text shorter and says so.
+//! Truncates text, with a note about the omitted part.
 
 use super::TokenDensity;
 
-/// The least that an excerpt is cut to, in bytes: room for the note and some words around it.
+/// Minimum length of an excerpt, in bytes: enough for the note and some text around it.
 pub(super) const EXCERPT_MIN: usize = 200;
 
-/// A limit so many times smaller suffices for any text: none weighs more than three times its
-/// bytes.
+/// A byte limit divided by this fits any text: no text weighs more than three times its bytes.
 const WEIGHT_MARGIN: u64 = 4;
 
-/// `text` in at most `limit` bytes: its beginning and its end, and between them a note of how
-/// much is missing. Both ends matter: a command names itself first and fails last.
+/// `text` in at most `limit` bytes: its beginning and its end, with a note of how many bytes are
+/// omitted between them. Both ends matter: command output begins with its subject and ends with its
+/// errors.
 pub(super) fn excerpt(text: &str, limit: usize) -> String {
     if text.len() <= limit {
         return text.to_owned();
@@ -30,8 +30,8 @@ pub(super) fn excerpt_within(text: &str, room: u64, density: TokenDensity) -> St
     shrink_until_fits(room, density, |limit| excerpt(text, limit.max(EXCERPT_MIN)))
 }
 
-/// What `make` makes of a limit in bytes, with the limit brought down until the text is at most
-/// `room` tokens: how dense it is shows only when it is there.
+/// Calls `make` with decreasing byte limits until its text has at most `room` tokens: the density
+/// of a text is known only when it exists.
 pub(super) fn shrink_until_fits(room: u64, density: TokenDensity, make: impl Fn(usize) -> String) -> String {
     const TRIES: usize = 4;
     let whole = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -50,7 +50,7 @@ pub(super) fn shrink_until_fits(room: u64, density: TokenDensity, make: impl Fn(
 
 /// The words of `text` on one line of at most `limit` bytes.
 pub(super) fn one_line(text: &str, limit: usize) -> String {
-    // Text of many megabytes is not looked through for a line.
+    // Avoids scanning many megabytes for one line.
     let near = beginning(text, limit.saturating_mul(4));
     let line = near.split_whitespace().collect::<Vec<_>>().join(" ");
     if near.len() == text.len() && line.len() <= limit {
@@ -59,8 +59,8 @@ pub(super) fn one_line(text: &str, limit: usize) -> String {
     format!("{}...", beginning(&line, limit.saturating_sub(3)))
 }
 
-/// The most that each of `sizes` may take so that together they take at most `room`: the small
-/// ones keep what they have, and the large ones share the rest.
+/// The maximum for each of `sizes` so that together they take at most `room`: small ones are kept
+/// whole, and large ones share the rest.
 pub(super) fn fair_share(mut sizes: Vec<u64>, room: u64) -> u64 {
     sizes.sort_unstable();
     let mut left = room;
@@ -75,12 +75,12 @@ pub(super) fn fair_share(mut sizes: Vec<u64>, room: u64) -> u64 {
     u64::MAX
 }
 
-/// The first `limit` bytes, less what would be half a character.
+/// The first `limit` bytes, ending at a character boundary.
 pub(super) fn beginning(text: &str, limit: usize) -> &str {
     &text[..text.floor_char_boundary(limit)]
 }
 
-/// The last `limit` bytes, less what would be half a character.
+/// The last `limit` bytes, starting at a character boundary.
 fn ending(text: &str, limit: usize) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(limit))..]
 }

@@ -1,5 +1,5 @@
-//! What a conversation has done for sure, and what nobody knows of: the tools that ran without an
-//! error, and those that were cut off.
+//! Lists the tool calls that succeeded, and those with an unknown outcome because they were
+//! interrupted.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,13 +7,13 @@ use serde_json::Value;
 
 use super::{Block, Message, ToolCall};
 
-/// The latest that are listed.
+/// How many of the latest calls are listed.
 const LISTED: usize = 30;
 
 /// How much of a call's input is shown, in characters.
 const SHOWN: usize = 120;
 
-/// The tools that ran without an error, a line each; the latest, where they are many.
+/// The calls that succeeded, one line each; only the latest if there are many.
 pub fn succeeded_calls(messages: &[Message]) -> Vec<String> {
     let mut calls = HashMap::new();
     let mut lines = Vec::new();
@@ -42,12 +42,12 @@ pub fn succeeded_calls(messages: &[Message]) -> Vec<String> {
     shown
 }
 
-/// Names a call whose outcome nobody knows, as the beginning of a sentence.
+/// Describes a call with an unknown outcome, as the beginning of a sentence.
 pub fn describe_unknown_outcome(call: &ToolCall) -> String {
     format!("{} `{}`", call.name, main_argument(&call.input))
 }
 
-/// The calls among those of `begun` that no result answers, in the order in which they were made.
+/// The calls among those of `begun` without a result, in call order.
 pub fn unanswered_calls(messages: &[Message], begun: &BTreeSet<String>) -> Vec<String> {
     let mut open: Vec<ToolCall> = Vec::new();
     for block in messages.iter().flat_map(|message| &message.content) {
@@ -73,7 +73,7 @@ fn call_line(name: &str, input: &Value) -> String {
     format!("{name}: {}", main_argument(input))
 }
 
-/// What tells most of an input, in one short line.
+/// The most informative part of an input, in one short line.
 fn main_argument(input: &Value) -> String {
     let telling = ["file_path", "command", "pattern", "description", "url"];
     let what = telling.iter().find_map(|field| input[*field].as_str());
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_came_back_without_an_error_is_finished() {
+    fn finished_lists_only_calls_with_a_successful_result() {
         let call = |id: &str, command: &str| Block::ToolUse {
             id: id.to_owned(),
             name: "Bash".to_owned(),

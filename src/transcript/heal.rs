@@ -1,7 +1,8 @@
-//! Takes out of a conversation what the service refuses to read, and no more than that.
+//! Removes content that the service rejects, and nothing else.
 //!
-//! The decision comes first and changes nothing, so that it can be asked for beforehand. Every
-//! cure takes away what it cures for good: the same complaint cannot be cured for ever.
+//! The repair is chosen first, without changing anything, so that recovery can ask for it
+//! beforehand. Every repair removes its cause permanently, so the same rejection cannot repeat for
+//! ever.
 
 use std::collections::HashMap;
 use std::mem;
@@ -13,7 +14,7 @@ use super::media::{is_replacement_text, strip_one};
 use super::validity::{calls, is_thinking, violations};
 use super::{Block, Message, Role, BlockPath, repair, strip_thinking};
 
-/// What the service finds wrong.
+/// The content that the service rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RejectedBlock {
@@ -21,23 +22,23 @@ pub enum RejectedBlock {
     Media,
     /// Thinking that the model did not sign.
     Thinking,
-    /// Tool calls and results that do not belong together.
+    /// Tool calls and results that do not match.
     Pairs,
-    /// The block at the spot, for any other reason.
+    /// The block at the reported position, for any other reason.
     Block,
 }
 
-/// What was done about it.
+/// The repair that was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "healed")]
 pub enum RepairOutcome {
     /// Images and documents were replaced by a note.
     MediaRemoved { blocks: usize },
-    /// All thinking was taken out.
+    /// All thinking was removed.
     ThinkingStripped,
-    /// Broken rules of ours were mended.
+    /// Violations of our own rules were repaired.
     Repaired { mends: usize },
-    /// Calls and their results became plain text.
+    /// Calls and their results were converted to plain text.
     PairsUntied { calls: usize },
     /// A block was replaced by a note.
     BlockReplaced,
@@ -45,12 +46,12 @@ pub enum RepairOutcome {
     InputEmptied,
 }
 
-/// What every note begins with, so that no note is ever replaced by another. What stands in the
-/// place of media is said in `media.rs`.
+/// The beginning of every note, so that no note is replaced by another. The notes for media are in
+/// `media.rs`.
 const NOTE: &str = "[Taken out by outlast: ";
 const BLOCK_NOTE: &str = "[Taken out by outlast: content that the service could not take. What \
     is needed of it must be found out again.]";
-/// The most of a call's input that is kept in words, in bytes.
+/// How much of a call's input is kept as text, in bytes.
 const INPUT_WORDS: usize = 1_000;
 
 /// Whether [`heal`] would change anything.
@@ -58,8 +59,8 @@ pub fn can_repair_rejected(messages: &[Message], spot: Option<BlockPath>, compla
     choose_repair(messages, spot, complaint).is_some()
 }
 
-/// Takes out what the service complains about. A valid list stays valid. Returns what was done;
-/// `None` if there is nothing to be done, and then nothing was changed.
+/// Removes the rejected content. A valid list stays valid. Returns the repair, or `None` if none is
+/// possible; then nothing was changed.
 pub fn repair_rejected(
     messages: &mut Vec<Message>,
     spot: Option<BlockPath>,
@@ -98,9 +99,9 @@ pub fn repair_rejected(
     })
 }
 
-/// Whether the model is in the middle of its tool calls and no reply since the last words of the
-/// user holds any thinking. Models that think by budget want to see it there: when it was taken
-/// out, they must not be asked to think until the calls are over.
+/// Whether the model is in the middle of tool calls, and no reply since the last user text contains
+/// thinking. Models with a thinking budget require it there: once it was removed, thinking must
+/// stay off until the calls are over.
 pub fn lacks_thinking(messages: &[Message]) -> bool {
     let answers = |block: &Block| matches!(block, Block::ToolResult { .. });
     let is_prompt =
@@ -111,7 +112,7 @@ pub fn lacks_thinking(messages: &[Message]) -> bool {
     calls && !replies.into_iter().any(|reply| reply.content.iter().any(is_thinking))
 }
 
-/// A change that is known to change something. Every spot in it exists.
+/// A repair that is known to change something. Every position in it exists.
 enum BlockRepair {
     Repair,
     Strip,
@@ -130,7 +131,7 @@ fn choose_repair(messages: &[Message], spot: Option<BlockPath>, complaint: Rejec
     match complaint {
         RejectedBlock::Media => repair_of_media(messages, spot).map(BlockRepair::Remove),
         RejectedBlock::Thinking => has_thinking(messages).then_some(BlockRepair::Strip),
-        // What our own rules find is the likeliest cause, wherever the service saw it.
+        // Our own validity rules find the likeliest cause, wherever the service reported it.
         RejectedBlock::Pairs | RejectedBlock::Block if !violations(messages).is_empty() => {
             Some(BlockRepair::Repair)
         }
@@ -143,8 +144,9 @@ fn has_thinking(messages: &[Message]) -> bool {
     messages.iter().flat_map(|message| &message.content).any(is_thinking)
 }
 
-/// The media at the spot; where there are none, or no spot, those that were never sent before,
-/// and at last all. A service whose count differs from ours is still right about the media.
+/// The media at the reported position; without a position or media there, the media that were not
+/// sent before, and finally all. Even if the reported position is wrong, the service is right about
+/// the kind of content.
 fn repair_of_media(messages: &[Message], spot: Option<BlockPath>) -> Option<Vec<BlockPath>> {
     if let Some(spot) = spot
         && let Some(message) = messages.get(spot.message)
@@ -154,7 +156,7 @@ fn repair_of_media(messages: &[Message], spot: Option<BlockPath>) -> Option<Vec<
             return None;
         }
         let here = media_in(spot.message, message);
-        let exact: Vec<BlockPath> = here.iter().filter(|one| spot.contains(one)).copied().collect();
+        let exact: Vec<BlockPath> = here.iter().filter(|one| spot.covers(one)).copied().collect();
         let wider = |one: &&BlockPath| spot.block.is_some_and(|block| one.block == Some(block));
         let around: Vec<BlockPath> = here.iter().filter(wider).copied().collect();
         let found = [exact, around, here].into_iter().find(|found| !found.is_empty());
@@ -170,8 +172,8 @@ fn repair_of_media(messages: &[Message], spot: Option<BlockPath>) -> Option<Vec<
 }
 
 impl BlockPath {
-    /// Whether `other` lies here, exactly as far as this spot is known.
-    fn contains(self, other: &Self) -> bool {
+    /// Whether `other` is at this position, as far as it is known.
+    fn covers(self, other: &Self) -> bool {
         self.message == other.message
             && self.block.is_none_or(|block| other.block == Some(block))
             && self.inner.is_none_or(|inner| other.inner == Some(inner))
@@ -196,7 +198,7 @@ fn is_media(block: &Block) -> bool {
     matches!(block, Block::Image { .. } | Block::Document { .. })
 }
 
-/// Whether what stands there is a note of ours.
+/// Whether the block is a note of ours.
 fn is_our_note(block: &Block, inner: Option<usize>) -> bool {
     match block {
         Block::Text { text } => text.starts_with(NOTE) || is_replacement_text(text),
@@ -213,7 +215,7 @@ fn is_our_note(block: &Block, inner: Option<usize>) -> bool {
     }
 }
 
-/// The service sees no pairs where our rules see them: then it gets words instead.
+/// If the service finds mismatched calls that our rules accept, they are converted to text.
 fn repair_of_pairs(messages: &[Message], spot: BlockPath) -> Option<BlockRepair> {
     let message = messages.get(spot.message)?;
     let foreign = spot.block.and_then(|at| message.content.get(at));
@@ -227,12 +229,12 @@ fn repair_of_pairs(messages: &[Message], spot: BlockPath) -> Option<BlockRepair>
     calls(&messages[asked]).next().map(|_| BlockRepair::Untie(asked))
 }
 
-/// What can be done about one block, whatever is wrong with it.
+/// The repair of one block, whatever is wrong with it.
 fn repair_of_block(messages: &[Message], spot: BlockPath) -> Option<BlockRepair> {
     let message = messages.get(spot.message)?;
     let at = match spot.block {
         Some(at) => at,
-        // A message that is one block leaves no doubt.
+        // In a message of one block the position is unambiguous.
         None => (message.content.len() == 1).then_some(0)?,
     };
     let block = message.content.get(at)?;
@@ -243,7 +245,7 @@ fn repair_of_block(messages: &[Message], spot: BlockPath) -> Option<BlockRepair>
         return None;
     }
     match block {
-        // What the user said is the task: without it there is nothing to go on with.
+        // The user's text is the task and is never removed.
         Block::Text { .. } if message.role == Role::User => None,
         Block::Text { .. } => Some(BlockRepair::Replace(vec![here])),
         Block::Thinking { .. } | Block::RedactedThinking { .. } => Some(BlockRepair::Strip),
@@ -257,7 +259,8 @@ fn repair_of_block(messages: &[Message], spot: BlockPath) -> Option<BlockRepair>
     }
 }
 
-/// A foreign block, and those that belong to it: a call that the service made itself, its result.
+/// The positions of an unknown block and of those that belong to it: a server-side call and its
+/// result.
 fn related_blocks(message: usize, holder: &Message, at: usize, value: &Value) -> Vec<BlockPath> {
     let id = |value: &Value| {
         let id = value.get("tool_use_id").or_else(|| value.get("id"));
@@ -272,7 +275,7 @@ fn related_blocks(message: usize, holder: &Message, at: usize, value: &Value) ->
     blocks.map(|(block, _)| BlockPath { message, block: Some(block), inner: None }).collect()
 }
 
-/// Puts a note where a block was. A tool result stays one, so that its call stays answered.
+/// Replaces a block by a note. A tool result stays one, so that its call stays answered.
 fn replace(messages: &mut [Message], spot: BlockPath) {
     if strip_one(messages, spot) {
         return;
@@ -290,7 +293,7 @@ fn replace(messages: &mut [Message], spot: BlockPath) {
     }
 }
 
-/// Makes text of the calls of a message and of their results. Returns how many calls there were.
+/// Converts the calls of a message and their results to text. Returns the number of calls.
 fn calls_to_text(messages: &mut [Message], asked: usize) -> usize {
     let mut names = HashMap::new();
     for block in &mut messages[asked].content {
@@ -308,7 +311,7 @@ fn calls_to_text(messages: &mut [Message], asked: usize) -> usize {
     names.len()
 }
 
-/// A result of one of the calls with these names, in words; anything else as it is.
+/// Converts a result of one of the named calls to text; other blocks are kept.
 fn result_to_text(block: Block, names: &HashMap<String, String>) -> Vec<Block> {
     let Block::ToolResult { tool_use_id, content, is_error } = block else { return vec![block] };
     let Some(name) = names.get(&tool_use_id) else {

@@ -1,37 +1,36 @@
-//! How large a conversation is, in tokens, without a tokenizer.
+//! Estimates the size of a conversation in tokens, without a tokenizer.
 //!
-//! Two figures, for two questions. The *bound* is for money: no request costs more, since a
-//! token covers at least one byte. The *estimate* is for the context window: it errs high, but
-//! not by much. Both start from what the service itself counted in its last reply, and measure
-//! only what came after.
+//! There are two figures. The *bound* is for cost: no request has more tokens, since a token covers
+//! at least one byte. The *estimate* is for the context window: it is slightly too high. Both start
+//! from the token count in the service's last reply, and measure only what was added since.
 
 use serde_json::Value;
 
 use super::weigh::weight;
 use super::{Block, Message, ToolDefinition, Usage, media};
 
-/// What the service may wrap around a block: markers, names of parts, the role.
+/// Bytes that the service may add around a block: markers, field names, the role.
 const BLOCK_OVERHEAD: u64 = 64;
-/// What the service may add to a request by itself, and to one that has tools.
+/// Bytes that the service may add to a request, and to one that has tools.
 const REQUEST_OVERHEAD: u64 = 256;
 const TOOLS_OVERHEAD: u64 = 1_024;
-/// The most that one image can cost after the service scaled it down.
+/// Maximum number of tokens of one image, which the service scales down.
 const IMAGE_TOKENS_MAX: u64 = 5_000;
-/// A page of a PDF is seen as an image and read as text. Counted as bytes of text, the bound is the
-/// dearest image and a page full of words; the estimate is a dense page on most models.
+/// A PDF page is read as an image and as text. In bytes of text, the bound is the largest image
+/// plus a page full of words; the estimate is a dense page on most models.
 const PAGE_BYTES: u64 = 14_000;
-/// The most that a document can cost whose bytes are not in the request.
+/// Maximum number of tokens of a document that is linked by URL.
 const LINKED_DOCUMENT_TOKENS_MAX: u64 = 1_000_000;
-/// A byte count below this many per token is taken for a service that does not count.
+/// A service that reports fewer tokens than bytes divided by this is assumed not to count.
 const BYTES_PER_TOKEN_MAX: u64 = 64;
 
-/// How few tokens a reply can have been. A service that counts fewer does not count: some name one
-/// token when a reply begins, and none when it ends.
+/// The minimum number of tokens of a reply. A service that reports fewer does not count: some
+/// report one token when a reply begins, and none at its end.
 pub fn min_tokens(content: &[Block]) -> u64 {
     let of = |block: &Block| match block {
         Block::Text { text } => u64::from(!text.is_empty()),
         Block::Thinking { thinking, .. } => u64::from(!thinking.is_empty()),
-        // It has a name and an input.
+        // A call has at least a name and an input.
         Block::ToolUse { .. } => 2,
         Block::RedactedThinking { .. }
         | Block::ToolResult { .. }
@@ -42,8 +41,8 @@ pub fn min_tokens(content: &[Block]) -> u64 {
     content.iter().map(of).sum()
 }
 
-/// A conversation and its size. Earlier messages can only be changed through [`History::edit`],
-/// so the size is always that of the messages.
+/// A conversation and its measured size. Earlier messages can only be changed through
+/// [`History::edit`], which keeps the size up to date.
 #[derive(Clone, Debug)]
 pub struct History {
     messages: Vec<Message>,
@@ -51,8 +50,8 @@ pub struct History {
 }
 
 impl History {
-    /// A history that is sent with `fixed` bytes of system prompt and tools, as
-    /// [`fixed_bytes`] counts them.
+    /// Creates a history that is sent with `fixed` bytes of system prompt and tools, as counted by
+    /// [`fixed_bytes`].
     pub fn new(messages: Vec<Message>, fixed: u64) -> Self {
         let mut meter = Meter::begin(fixed);
         meter.record_edit(&messages);
@@ -63,59 +62,59 @@ impl History {
         &self.messages
     }
 
-    /// What is sent with every request is now of this size, as [`fixed_bytes`] counts it.
+    /// Updates the size of the system prompt and tools, as counted by [`fixed_bytes`].
     pub fn set_fixed_bytes(&mut self, fixed: u64) {
         self.meter.fixed = ContentSize { bytes: fixed, weight: fixed, tokens: 0 };
         self.meter.record_edit(&self.messages);
     }
 
-    /// Adds to the end. What has the role of the last message becomes part of it.
+    /// Appends a message. Consecutive messages of one role are merged.
     pub fn push(&mut self, message: Message) {
         self.meter.record_appended(&message.content);
         self.join(message);
     }
 
-    /// Adds the reply to what the history holds, whose exact size is now known.
+    /// Appends a reply and updates the size with its exact token counts.
     pub fn push_reply(&mut self, message: Message, usage: &Usage) {
         self.meter.record_usage(usage);
         self.meter.record_kept_reply(&message.content, usage);
         self.join(message);
     }
 
-    /// Learns from a reply that does not enter the history.
+    /// Updates the token density from a reply that is not added to the history.
     pub fn observe_usage(&mut self, usage: &Usage) {
         self.meter.record_usage(usage);
     }
 
-    /// Changes anything, and measures everything anew.
+    /// Applies any change, and measures all messages again.
     pub fn edit<T>(&mut self, change: impl FnOnce(&mut Vec<Message>) -> T) -> T {
         let outcome = change(&mut self.messages);
         self.meter.record_edit(&self.messages);
         outcome
     }
 
-    /// Forgets what the service counted, because another model, which counts differently, is
-    /// asked from now on.
+    /// Discards the service's token counts after a switch to another model, which counts
+    /// differently.
     pub fn model_changed(&mut self) {
         self.meter.record_edit(&self.messages);
     }
 
-    /// No request with these messages has more input tokens.
+    /// The maximum number of input tokens of a request with these messages.
     pub fn upper_bound(&self) -> u64 {
         self.meter.upper_bound()
     }
 
-    /// About how many input tokens a request with these messages has; rather too many.
+    /// The estimated number of input tokens of a request with these messages; slightly too high.
     pub fn estimate(&self) -> u64 {
         self.meter.estimate()
     }
 
-    /// About how many of them every request has, whatever its messages.
+    /// The estimated tokens of the system prompt and tools.
     pub fn fixed(&self) -> u64 {
         self.meter.fixed.estimate_tokens(self.meter.density)
     }
 
-    /// What the service's counts have taught so far. An edit does not forget it.
+    /// The token density learned so far. Edits do not reset it.
     pub fn density(&self) -> TokenDensity {
         self.meter.density
     }
@@ -128,63 +127,63 @@ impl History {
     }
 }
 
-/// The arithmetic of a [`History`], for those who keep the messages themselves. It believes what
-/// it is told: every change but [`Meter::added`] must be announced by [`Meter::edited`].
+/// The arithmetic of a [`History`], for callers that keep the messages themselves. Every change
+/// except [`Meter::added`] must be reported with [`Meter::edited`].
 #[derive(Clone, Copy, Debug)]
 pub struct Meter {
     fixed: ContentSize,
-    /// All messages.
+    /// The size of all messages.
     total: ContentSize,
-    /// What the service counted, as far as it did.
+    /// The last token count of the service, if any.
     counted: Option<u64>,
-    /// What came after it counted.
+    /// The size of what was added after that count.
     since: ContentSize,
-    /// From what the service counted before.
+    /// Learned from earlier token counts.
     density: TokenDensity,
 }
 
-/// Tokens that a service makes of a thousand bytes of ordinary text; rather too many.
+/// Tokens per thousand bytes of ordinary text; slightly too high.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TokenDensity(u64);
 
-/// Bytes that become tokens, and tokens that are not made of bytes.
+/// The size of content: bytes that become tokens, and tokens of images and documents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ContentSize {
-    /// For the bound: as many bytes as the service may make of it.
+    /// For the bound: the maximum number of bytes.
     bytes: u64,
-    /// For the estimate: as many bytes of ordinary text as have the same tokens.
+    /// For the estimate: the equivalent number of bytes of ordinary text.
     weight: u64,
     tokens: u64,
 }
 
 impl TokenDensity {
-    /// Errs high for prose and code.
+    /// Slightly too high for prose and code.
     pub const USUAL: Self = Self(334);
     /// A token covers at least one byte.
     const HIGHEST: Self = Self(1_000);
 
-    /// About how many tokens so many bytes of ordinary text are.
+    /// The estimated tokens of `bytes` of ordinary text.
     pub fn tokens(self, bytes: u64) -> u64 {
         bytes.saturating_mul(self.0).div_ceil(1_000)
     }
 
-    /// As many bytes of ordinary text as fit in so many tokens.
+    /// The bytes of ordinary text that fit in `tokens`.
     pub fn bytes(self, tokens: u64) -> u64 {
         tokens.saturating_mul(1_000) / self.0
     }
 
-    /// About how many tokens `text` is.
+    /// The estimated tokens of `text`.
     pub fn of_text(self, text: &str) -> u64 {
         self.tokens(weight(text))
     }
 
-    /// About how many tokens these messages are.
+    /// The estimated tokens of these messages.
     pub fn of(self, messages: &[Message]) -> u64 {
         let blocks = messages.iter().flat_map(|message| &message.content);
         ContentSize::of(blocks).estimate_tokens(self)
     }
 
-    /// About how many tokens these blocks are.
+    /// The estimated tokens of these blocks.
     pub fn of_blocks<'a>(self, blocks: impl IntoIterator<Item = &'a Block>) -> u64 {
         ContentSize::of(blocks).estimate_tokens(self)
     }
@@ -197,15 +196,14 @@ impl Meter {
         Self { fixed, total, counted: None, since, density: TokenDensity::USUAL }
     }
 
-    /// Blocks were added at the end.
+    /// Records that blocks were appended.
     pub fn record_appended(&mut self, blocks: &[Block]) {
         let size = ContentSize::of(blocks);
         self.total = self.total.plus(size);
         self.since = self.since.plus(size);
     }
 
-    /// The service answered a request with exactly the messages so far. A count that cannot be
-    /// true is not believed.
+    /// Records the token count for exactly the messages so far. Implausible counts are ignored.
     pub fn record_usage(&mut self, usage: &Usage) {
         let sent = self.fixed.plus(self.total);
         let input = usage.input();
@@ -216,13 +214,13 @@ impl Meter {
         self.since = ContentSize::default();
         let text = input.saturating_sub(sent.tokens).saturating_mul(1_100);
         let density = text.checked_div(sent.weight).map_or(TokenDensity::USUAL, TokenDensity);
-        // Media are counted at the most that they can cost, so what seems to be left for the text
-        // beside them is too little: it may raise what was learned, not lower it.
+        // Media are counted at their maximum, so the remainder for the text is too small: it may
+        // raise the density, but not lower it.
         let least = if sent.tokens > 0 { self.density } else { TokenDensity::USUAL };
         self.density = density.clamp(least, TokenDensity::HIGHEST);
     }
 
-    /// The reply that `usage` came with was added at the end. Follows [`Meter::replied`].
+    /// Records that the reply of `usage` was appended. Must follow [`Meter::replied`].
     pub fn record_kept_reply(&mut self, blocks: &[Block], usage: &Usage) {
         let size = ContentSize::of(blocks);
         self.total = self.total.plus(size);
@@ -234,14 +232,14 @@ impl Meter {
         self.since = self.since.plus(if known { exact } else { size });
     }
 
-    /// Messages were changed: what the service counted no longer holds.
+    /// Records that messages were changed, which invalidates the last token count.
     pub fn record_edit(&mut self, messages: &[Message]) {
         self.counted = None;
         self.since = ContentSize::default();
         self.total = ContentSize::of(messages.iter().flat_map(|message| &message.content));
     }
 
-    /// No request has more input tokens.
+    /// The maximum number of input tokens of the next request.
     pub fn upper_bound(&self) -> u64 {
         let everything = self.fixed.plus(self.total).bound();
         match self.counted {
@@ -250,7 +248,7 @@ impl Meter {
         }
     }
 
-    /// About how many input tokens the next request has; rather too many than too few.
+    /// The estimated number of input tokens of the next request; slightly too high.
     pub fn estimate(&self) -> u64 {
         let guess = match self.counted {
             Some(tokens) => tokens.saturating_add(self.since.estimate_tokens(self.density)),
@@ -282,7 +280,7 @@ impl ContentSize {
     }
 }
 
-/// The bytes that every request has beside its messages.
+/// The bytes of the system prompt and tools, which every request contains.
 pub fn fixed_bytes(system: &str, tools: &[ToolDefinition]) -> u64 {
     let tool_bytes = |tool: &ToolDefinition| {
         BLOCK_OVERHEAD
@@ -325,8 +323,8 @@ fn bytes(text: &str) -> u64 {
     u64::try_from(text.len()).unwrap_or(u64::MAX)
 }
 
-/// The most bytes that `value` can take as JSON, however the service writes it for the model:
-/// with spaces, with everything beyond ASCII escaped.
+/// The maximum length of `value` as JSON, however the service formats it: with spaces, and with all
+/// non-ASCII characters escaped.
 fn max_json_bytes(value: &Value) -> u64 {
     match value {
         Value::Null | Value::Bool(_) => 5,

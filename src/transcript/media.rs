@@ -1,5 +1,5 @@
-//! Pictures and documents in a conversation: finds them, and puts words in their place when the
-//! service would not take them.
+//! Finds images and documents in a conversation, and replaces those that the service rejects by
+//! text.
 
 use std::collections::HashMap;
 
@@ -10,28 +10,28 @@ use serde_json::Value;
 
 use super::{Block, Message, Role};
 
-/// Which media to take out. Whatever is named, at least one goes if there is one of that kind, so
-/// that a request which was refused is never sent again as it was.
+/// Which media to remove. At least one is removed if there is one of the kind, so that a rejected
+/// request is never repeated unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StripTarget {
-    /// Every image: one of them is too large, and the service does not say which.
+    /// Every image: one is too large, and the service does not say which.
     Images,
-    /// The oldest images: there are too many.
+    /// The oldest images, keeping this many: there are too many.
     ImagesBut {
         newest: usize,
     },
     /// Every document that is not plain text.
     Documents,
     All,
-    /// The largest first, until what is left has at most so many bytes in a request.
+    /// The largest first, until the rest has at most this many bytes in a request.
     DownTo {
         bytes: u64,
     },
-    /// What the service pointed at.
+    /// The one at the reported position.
     At(BlockPath),
 }
 
-/// Where a refusal points: a message, a block of it, a block of the tool result that it is.
+/// The position that an error refers to: a message, a block of it, a block inside a tool result.
 /// Counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct BlockPath {
@@ -41,8 +41,8 @@ pub struct BlockPath {
 }
 
 impl BlockPath {
-    /// Finds a spot in an error text such as `messages.3.content.0.image.source: …`, however a
-    /// gateway punctuates it.
+    /// Parses a position from an error text such as `messages.3.content.0.image.source: …`, with
+    /// any punctuation that gateways use.
     pub fn parse(text: &str) -> Option<Self> {
         let is_of_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
         let words: Vec<&str> =
@@ -69,7 +69,7 @@ impl BlockPath {
     fn contains(self, place: Self) -> bool {
         self.message == place.message
             && self.block.is_none_or(|block| place.block == Some(block))
-            // What is no tool result has nothing inside, whatever a text seems to say.
+            // Only tool results have inner blocks, whatever the error text says.
             && (self.inner.is_none() || place.inner.is_none() || self.inner == place.inner)
     }
 }
@@ -81,35 +81,35 @@ pub enum Medium {
     Document,
 }
 
-/// What was taken out.
+/// A removed image or document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StrippedMedia {
-    /// Where its words now stand.
+    /// The position of the replacement text.
     pub spot: BlockPath,
     pub medium: Medium,
     /// Such as `image/png`; empty if unknown.
     pub media_type: String,
-    /// What it took in a request, roughly; 0 for what was only linked.
+    /// Approximate size in a request, in bytes; 0 if it was linked by URL.
     pub bytes: u64,
-    /// The tool that it came from, unless it was in a prompt.
+    /// The tool that returned it; `None` if it came from a prompt.
     pub tool: Option<String>,
-    /// The file that this tool was asked for.
+    /// The file that the tool was asked for.
     pub file: Option<String>,
 }
 
-/// Whether [`Strip::All`] would find anything.
+/// Whether [`Strip::All`] would remove anything.
 pub fn has_media(messages: &[Message]) -> bool {
     let blocks = user_messages(messages).flat_map(|(_, message)| &message.content);
     blocks.flat_map(inner_blocks).any(|(_, block)| media_kind(block).is_some())
 }
 
-/// What all images and documents take in a request, roughly, in bytes.
+/// The approximate size of all images and documents in a request, in bytes.
 pub fn media_bytes(messages: &[Message]) -> u64 {
     find_media(messages).iter().map(|found| found.what.bytes).sum()
 }
 
-/// Replaces images and documents by words that say what was there and how to get at it. Changes
-/// nothing else. What is returned is in the order of the conversation.
+/// Replaces images and documents by a text that describes them and how to get them. Returns them in
+/// the order of the conversation.
 pub fn strip_media(messages: &mut [Message], which: StripTarget) -> Vec<StrippedMedia> {
     let chosen = select_media(find_media(messages), which);
     for stripped in &chosen {
@@ -120,7 +120,7 @@ pub fn strip_media(messages: &mut [Message], which: StripTarget) -> Vec<Stripped
     chosen
 }
 
-/// The same for the one image or document at a spot. Returns whether there was one.
+/// Removes the image or document at one position. Returns whether there was one.
 pub(super) fn strip_one(messages: &mut [Message], spot: BlockPath) -> bool {
     let found = find_media(messages).into_iter().find(|found| found.what.spot == spot);
     let Some((found, block)) = found.zip(block_at(messages, spot)) else { return false };
@@ -130,16 +130,16 @@ pub(super) fn strip_one(messages: &mut [Message], spot: BlockPath) -> bool {
 
 struct FoundMedia {
     what: StrippedMedia,
-    /// A document can be made of images.
+    /// Whether a document consists of images.
     holds_images: bool,
 }
 
-/// The user's messages, where alone media may stand.
+/// The user's messages: only they may contain media.
 fn user_messages(messages: &[Message]) -> impl Iterator<Item = (usize, &Message)> {
     messages.iter().enumerate().filter(|(_, message)| message.role == Role::User)
 }
 
-/// A block, or what is in it if it is a tool result.
+/// A block, or the content of a tool result.
 fn inner_blocks(block: &Block) -> impl Iterator<Item = (Option<usize>, &Block)> {
     let (itself, content) = match block {
         Block::ToolResult { content, .. } => (None, content.as_slice()),
@@ -163,7 +163,7 @@ fn block_at(messages: &mut [Message], spot: BlockPath) -> Option<&mut Block> {
     }
 }
 
-/// What a block is, if it is no text.
+/// The kind of media of a block; `None` for text.
 fn media_kind(block: &Block) -> Option<(Medium, &Value)> {
     match block {
         Block::Image { source } => Some((Medium::Image, source)),
@@ -270,7 +270,7 @@ fn select_media(mut all: Vec<FoundMedia>, which: StripTarget) -> Vec<StrippedMed
     all.into_iter().map(|found| found.what).collect()
 }
 
-/// Speaks to the model, in the place of what was taken out.
+/// The replacement text, addressed to the model.
 fn replacement_text(stripped: &StrippedMedia) -> String {
     let what = match stripped.medium {
         Medium::Image => "An image",
@@ -305,10 +305,10 @@ fn replacement_text(stripped: &StrippedMedia) -> String {
     format!("[{what}{facts}{origin} {LEFT_OUT} {way}]")
 }
 
-/// What the words in the place of media have in common.
+/// The common part of all replacement texts.
 const LEFT_OUT: &str = "was here and is left out: the service would not take the request with it.";
 
-/// Whether a text stands where media were.
+/// Whether a text is a replacement for media.
 pub(super) fn is_replacement_text(text: &str) -> bool {
     text.starts_with('[') && text.contains(LEFT_OUT)
 }
@@ -317,7 +317,7 @@ fn quoted(file: &str) -> String {
     format!("'{}'", file.replace('\'', r"'\''"))
 }
 
-/// Of what base64 was made of; nothing for nothing.
+/// The decoded size of base64, in words; empty for 0.
 fn shown_size(encoded: u64) -> String {
     let bytes = encoded / 4 * 3;
     match bytes {
@@ -328,12 +328,12 @@ fn shown_size(encoded: u64) -> String {
     }
 }
 
-/// A PDF whose pages are out of sight has at most one in so much base64, in bytes.
+/// A PDF with compressed page objects has at most one page per this many bytes of base64.
 const UNSEEN_PAGE_BYTES: u64 = 4_096;
-/// What the service takes in one request.
+/// Maximum number of pages that the service accepts in one request.
 const UNSEEN_PAGES_MAX: u64 = 100;
 
-/// How many pages a PDF has that is in a request as base64; rather too many.
+/// Estimates the number of pages of a base64 PDF; slightly too high.
 pub(super) fn pages(source: &Value) -> u64 {
     let data = source["data"].as_str().unwrap_or_default();
     let seen = STANDARD.decode(data).map_or(0, |pdf| visible_pages(&pdf));
@@ -344,7 +344,7 @@ pub(super) fn pages(source: &Value) -> u64 {
     }
 }
 
-/// Counts the pages that stand in a PDF unpacked: all of them, or too few.
+/// Counts the uncompressed page objects of a PDF: all pages, or too few.
 pub fn visible_pages(pdf: &[u8]) -> usize {
     let is_page = |rest: &[u8]| {
         let value = rest.strip_prefix(b"Type").map(<[u8]>::trim_ascii_start);

@@ -1,4 +1,4 @@
-//! What a conversation is made of: the Messages API's own shapes.
+//! The messages of a conversation, in the format of the Messages API.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -26,8 +26,8 @@ impl Message {
         Self { role: Role::Assistant, content }
     }
 
-    /// The parts that transcripts and streams show it in, each under an id of its own: each block
-    /// of a reply, each tool result that a user's message begins with, and what follows those.
+    /// Splits a message into the parts that have an id of their own in transcripts and streams:
+    /// each block of a reply, each leading tool result of a user message, and the rest.
     pub fn parts(&self) -> Vec<&[Block]> {
         let is_result = |block: &&Block| matches!(block, Block::ToolResult { .. });
         let single = match self.role {
@@ -39,7 +39,7 @@ impl Message {
     }
 }
 
-/// One block of a message. Kinds that outlast has no business with are carried as they came.
+/// One content block. Unknown kinds are kept unchanged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Block {
@@ -91,7 +91,7 @@ pub struct ToolCall {
     pub input: Value,
 }
 
-/// What the model is told about a tool.
+/// A tool definition as sent to the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolDefinition {
     pub name: String,
@@ -99,7 +99,7 @@ pub struct ToolDefinition {
     pub input_schema: Value,
 }
 
-/// Tokens of one reply, or of many.
+/// Token counts of one reply, or of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Usage {
@@ -110,7 +110,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Everything that went in, cached or not.
+    /// All input tokens, cached or not.
     pub fn input(&self) -> u64 {
         self.input_tokens + self.cache_creation_input_tokens + self.cache_read_input_tokens
     }

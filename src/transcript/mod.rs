@@ -1,5 +1,5 @@
-//! The conversation, and nothing else: what it is made of, whether the API would accept it, how
-//! large it is, and how it is made smaller. Pure: no I/O, no clock.
+//! The conversation: its messages, their validity, their size, and how to shrink them. Pure: no
+//! I/O, no clock.
 
 pub mod collapse;
 pub mod compaction;

@@ -1,4 +1,4 @@
-//! Makes any message list one that the API takes, changing no more than it must.
+//! Repairs any message list so that the API accepts it, with minimal changes.
 
 use std::collections::HashSet;
 use std::{fmt, mem};
@@ -12,16 +12,16 @@ use super::validity::{
 };
 use super::{Block, Message, Role};
 
-/// The answer to a call that had started when its run was cut off (SPEC 18).
+/// The result of a call that was running when its run was interrupted.
 pub const OUTCOME_UNKNOWN: &str = "outcome unknown: the run was cut off while this ran; \
                                    check before doing it again";
 
-/// Stands where the conversation lacks the user's first words.
+/// Replaces a missing first user message.
 const OPENING: &str = "(The beginning of this conversation is missing.)";
-/// Stands where the conversation lacks the user's last words.
+/// Replaces a missing last user message.
 const CLOSING: &str = "Continue.";
 
-/// What was mended, and in which message of the list as it was.
+/// One repair, and the message of the original list that it concerns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryRepair {
     /// Index of the message, counted from 0.
@@ -60,7 +60,7 @@ pub enum RepairStep {
 }
 
 impl fmt::Display for HistoryRepair {
-    /// The change and its message, in words.
+    /// Describes the repair and its message.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = self.at;
         match &self.mend {
@@ -90,8 +90,8 @@ impl fmt::Display for HistoryRepair {
     }
 }
 
-/// Makes `messages` fit to be sent: [`violations`] finds nothing in the result, whatever went in.
-/// A valid list comes back as it was; so does a repaired one.
+/// Repairs `messages` for sending: [`violations`] finds nothing in the result. A valid list is
+/// returned unchanged, and so is a repaired one.
 pub fn repair(messages: Vec<Message>) -> (Vec<Message>, Vec<HistoryRepair>) {
     if violations(&messages).is_empty() {
         return (messages, Vec::new());
@@ -105,9 +105,9 @@ pub fn repair(messages: Vec<Message>) -> (Vec<Message>, Vec<HistoryRepair>) {
     (messages, repairs)
 }
 
-/// Makes `messages` a history that a prompt may follow: like [`repair`], but the assistant may
-/// have the last word, and the list may stay empty. `tell` says what became of the call with the
-/// given id when nothing answers it.
+/// Repairs `messages` as a history that a prompt may follow: like [`repair`], but the list may be
+/// empty or end with the assistant. `tell` words the result of an unanswered call with the given
+/// id.
 pub fn repair_history(
     messages: Vec<Message>,
     tell: impl Fn(&str) -> String,
@@ -125,8 +125,8 @@ pub fn repair_history(
     (paired, mender.repairs)
 }
 
-/// Answers the calls of the last assistant message that have no result yet, each with an error
-/// result in `tell`'s words. Returns the ids of those calls, in their order.
+/// Answers the unanswered calls of the last assistant message, each with an error result worded by
+/// `tell`. Returns the ids of those calls, in order.
 pub fn answer_calls(messages: &mut Vec<Message>, tell: impl Fn(&str) -> String) -> Vec<String> {
     let Some(asked) = messages.iter().rposition(|message| message.role == Role::Assistant) else {
         return Vec::new();
@@ -150,8 +150,8 @@ pub fn answer_calls(messages: &mut Vec<Message>, tell: impl Fn(&str) -> String) 
     open
 }
 
-/// Removes all thinking, and the messages that were nothing else: thinking may only be sent to
-/// the model that signed it.
+/// Removes all thinking, and messages that become empty: thinking may only be sent to the model
+/// that signed it.
 pub fn strip_thinking(messages: &mut Vec<Message>) {
     for message in messages.iter_mut() {
         message.content.retain(|block| !is_thinking(block));
@@ -167,7 +167,7 @@ pub fn strip_thinking(messages: &mut Vec<Message>) {
     *messages = kept;
 }
 
-/// What the assistant said last: the text of the last assistant message that has any.
+/// The text of the last assistant message that has any.
 pub fn last_text(messages: &[Message]) -> Option<String> {
     messages.iter().rev().filter(|message| message.role == Role::Assistant).find_map(|message| {
         let texts: Vec<&str> = message.content.iter().filter_map(text_of).collect();
@@ -187,14 +187,14 @@ fn synthetic_result(id: &str, text: String) -> Block {
     }
 }
 
-/// A message with the place that it had in the list as it was.
+/// A message with its index in the original list.
 type PlacedMessage = (usize, Message);
 
 struct RepairWalk<F> {
     unanswered_text: F,
-    /// Ids that a new name must not collide with.
+    /// Ids that a new id must not collide with.
     taken: HashSet<String>,
-    /// Ids that a call of the repaired list has.
+    /// Ids in use by calls of the repaired list.
     used: HashSet<String>,
     repairs: Vec<HistoryRepair>,
 }
@@ -204,7 +204,7 @@ impl<F: Fn(&str) -> String> RepairWalk<F> {
         self.repairs.push(HistoryRepair { at, mend });
     }
 
-    /// Drops or mends each block by itself.
+    /// Drops or repairs each block separately.
     fn repair_blocks(&mut self, messages: Vec<Message>) -> Vec<PlacedMessage> {
         let mut kept = Vec::with_capacity(messages.len());
         for (at, Message { role, content }) in messages.into_iter().enumerate() {
@@ -222,7 +222,7 @@ impl<F: Fn(&str) -> String> RepairWalk<F> {
     fn repair_block(&mut self, at: usize, role: Role, mut block: Block) -> Option<Block> {
         for flaw in flaws(role, &block) {
             match (flaw, &mut block) {
-                // Ids are given when calls and results are paired.
+                // Ids are assigned when calls and results are paired.
                 (BlockFlaw::NoId | BlockFlaw::BadId, _) => {}
                 (BlockFlaw::BadName, Block::ToolUse { name, .. }) => {
                     let from = mem::replace(name, sanitize_name(name, NAME_MAX));
@@ -277,7 +277,7 @@ impl<F: Fn(&str) -> String> RepairWalk<F> {
         kept
     }
 
-    /// Gives every call a unique id and exactly one result. Roles alternate on the way in.
+    /// Gives every call a unique id and exactly one result. Requires alternating roles.
     fn pair_calls(&mut self, messages: Vec<PlacedMessage>) -> Vec<Message> {
         let mut kept: Vec<Message> = Vec::with_capacity(messages.len() + 1);
         let mut open: Vec<OpenCall> = Vec::new();
@@ -286,8 +286,8 @@ impl<F: Fn(&str) -> String> RepairWalk<F> {
                 Role::Assistant => {
                     open.extend(self.name_calls(at, &mut message));
                     match kept.last_mut() {
-                        // The user's message between had nothing but orphans, so this one has no
-                        // open calls.
+                        // The user message between them held only orphaned results and was dropped,
+                        // so this message has no open calls.
                         Some(last) if last.role == Role::Assistant => {
                             last.content.extend(message.content);
                             self.record(at, RepairStep::Joined);
@@ -342,7 +342,7 @@ impl<F: Fn(&str) -> String> RepairWalk<F> {
         id
     }
 
-    /// Puts the results of `open` first, one for each, and drops those of anything else.
+    /// Puts the results of `open` first, one for each call, and drops all other results.
     fn match_results(
         &mut self,
         at: usize,
@@ -378,15 +378,15 @@ impl<F: Fn(&str) -> String> RepairWalk<F> {
     }
 }
 
-/// A call that waits for its result.
+/// A call without a result yet.
 struct OpenCall {
-    /// The id that it came with, which its result goes by.
+    /// The original id, which its result refers to.
     was: String,
     id: String,
     answered: bool,
 }
 
-/// How much of an id that is replaced stands in the new one; a number follows.
+/// How much of the old id a new id keeps; a number follows.
 const STEM_MAX: usize = ID_MAX - 16;
 
 fn sanitize_name(name: &str, longest: usize) -> String {

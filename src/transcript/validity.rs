@@ -1,4 +1,4 @@
-//! What the API refuses, said before it has to.
+//! Checks message lists by the API's rules before they are sent.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,11 +15,11 @@ pub struct Violation {
     pub rule: HistoryRule,
 }
 
-/// The rules of a message list (SPEC 2), named after how they are broken.
+/// The rules of a message list, named after their violations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HistoryRule {
-    /// There is no message at all.
+    /// The list is empty.
     NothingSaid,
     /// The first message is not the user's.
     AssistantOpens,
@@ -54,34 +54,34 @@ pub enum HistoryRule {
     Flawed(BlockFlaw),
 }
 
-/// What can be wrong with one block by itself.
+/// A flaw of one block, independent of other blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockFlaw {
-    /// Text without anything but white space. The API accepts none, wherever it stands.
+    /// Blank text. The API rejects it in every position.
     BlankText,
-    /// Thinking that nobody signed.
+    /// Thinking without a signature.
     Unsigned,
-    /// A block that the other role, or no tool result, may have.
+    /// A block that is only valid in the other role's messages or outside of tool results.
     Misplaced,
-    /// A block without a type, or one of a known type that lacks what it needs.
+    /// A block without a type, or a known type without a required field.
     Malformed,
     /// A tool call without an id.
     NoId,
-    /// A tool call whose id has letters that some services refuse, or too many of them.
+    /// A tool call whose id is too long or has characters that some services reject.
     BadId,
-    /// A tool name with letters that the API does not take, or too many of them.
+    /// A tool name that is too long or has characters that the API rejects.
     BadName,
     /// A tool call whose input is not an object.
     BadInput,
 }
 
-/// Longest tool name that the API takes.
+/// Longest tool name that the API accepts.
 pub(super) const NAME_MAX: usize = 128;
-/// Longest tool-use id that every service takes. Bedrock is the strictest.
+/// Longest tool-use id that all services accept. Bedrock is the strictest.
 pub(super) const ID_MAX: usize = 64;
 
-/// Everything that keeps `messages` from being sent. Empty when the list is valid.
+/// All violations that prevent `messages` from being sent.
 pub fn violations(messages: &[Message]) -> Vec<Violation> {
     let mut found = history_violations(messages);
     match messages.last() {
@@ -94,8 +94,8 @@ pub fn violations(messages: &[Message]) -> Vec<Violation> {
     found
 }
 
-/// What is wrong with messages that may end with the assistant's word: a prompt is still to
-/// follow, or the service paused and wants its words back.
+/// The violations of a history that may end with the assistant: a prompt will follow, or a paused
+/// reply must be sent back.
 pub fn history_violations(messages: &[Message]) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut ids = HashSet::new();
@@ -167,7 +167,7 @@ fn check_results(message: &Message, before: Option<&Message>, report: &mut impl 
     }
 }
 
-/// What is wrong with a block of a `role`'s message.
+/// The flaws of one block in a message of `role`.
 pub(super) fn flaws(role: Role, block: &Block) -> Vec<BlockFlaw> {
     let flaw = match (role, block) {
         (_, Block::Text { text }) => text.trim().is_empty().then_some(BlockFlaw::BlankText),
@@ -220,8 +220,8 @@ pub(super) fn inner_result_flaw(block: &Block) -> Option<BlockFlaw> {
     }
 }
 
-/// Whether the API would know what to make of a block that we do not. A block of a type that we
-/// do know is only here because something in it is missing.
+/// Whether an unknown block may be valid. A block of a known type is stored as unknown only if a
+/// field is missing.
 fn is_unknown_block(value: &Value) -> bool {
     const OURS: [&str; 7] =
         ["text", "thinking", "redacted_thinking", "tool_use", "tool_result", "image", "document"];
@@ -232,8 +232,8 @@ pub(super) fn is_name_letter(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || letter == '_' || letter == '-'
 }
 
-/// Whether every service takes `id` as the id of a tool call. An id is sent back for as long as
-/// the conversation lasts, to whichever service and model answers then.
+/// Whether every service accepts `id` as a tool-use id. An id is sent back for the whole
+/// conversation, also to other services and models.
 pub fn is_portable_id(id: &str) -> bool {
     (1..=ID_MAX).contains(&id.len()) && id.chars().all(is_name_letter)
 }

@@ -1,12 +1,12 @@
-//! How many tokens text will be, by the look of it.
+//! Estimates the tokens of a text from its characters.
 //!
-//! Prose and code have three to four bytes in a token; digits, hashes, base64 and paths have
-//! fewer than two. What a service counts corrects the sum later, but what a tool just returned
-//! nobody has counted yet, so it is weighed by its letters: a run of letters, of digits or of
-//! signs is cut about where tokenizers cut it. Compared with three of them over the kinds of text
-//! that tools return, the result is never more than a few per cent too low.
+//! Prose and code have three to four bytes per token; digits, hashes, base64 and paths have fewer
+//! than two. The service's token counts correct the sum later, but a new tool result has not been
+//! counted yet. It is split into runs of letters, digits and signs roughly where tokenizers split.
+//! Compared with three tokenizers on typical tool output, the estimate is at most a few per cent
+//! too low.
 
-/// A run of one kind of letters, which tokenizers do not cut but for its length.
+/// A class of characters. Tokenizers split a run of one class only by its length.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CharacterClass {
     Lower,
@@ -15,27 +15,27 @@ enum CharacterClass {
     Space,
     LineEnd,
     Sign,
-    /// Beyond ASCII: each letter for itself.
+    /// Non-ASCII: each character counts separately.
     NonAscii,
 }
 
-/// Letters in a token, at the most, by kind: as tokenizers cut words and numbers.
+/// Maximum characters per token, by class.
 const WORD: u64 = 8;
 const CAPITALS: u64 = 2;
 const DIGITS: u64 = 3;
 const SIGNS: u64 = 3;
 /// Thousandths of a token.
 const TOKEN: u64 = 1_000;
-/// White space is often part of the next token.
+/// White space, which is often part of the next token.
 const BLANK: u64 = 700;
-/// The weight of a token, in bytes of ordinary text; a tenth more than
-/// [`Density::USUAL`](super::Density::USUAL) makes of it.
+/// The weight of ten tokens, in bytes of ordinary text; a tenth more than
+/// [`Density::USUAL`](super::Density::USUAL) assumes.
 const WEIGHT_OF_TEN: u64 = 33;
 
-/// No text weighs more than so many times its bytes: a token covers at least one.
+/// Maximum weight per byte: a token covers at least one byte.
 const WEIGHT_PER_BYTE_MAX: u64 = 3;
 
-/// As many bytes of ordinary text as have the tokens of `text`, and at least its own bytes.
+/// The bytes of ordinary text with as many tokens as `text`, at least its own length.
 pub(super) fn weight(text: &str) -> u64 {
     let bytes = u64::try_from(text.len()).unwrap_or(u64::MAX);
     let weight = millitokens(text).saturating_mul(WEIGHT_OF_TEN) / (10 * TOKEN);
@@ -45,7 +45,7 @@ pub(super) fn weight(text: &str) -> u64 {
 /// Thousandths of tokens.
 fn millitokens(text: &str) -> u64 {
     let (mut sum, mut before, mut run) = (0_u64, CharacterClass::LineEnd, 0_u64);
-    // What the run before the present one was: a capital begins the word that follows it.
+    // Whether the previous run was a single capital, which begins the following word.
     let mut capital = false;
     for letter in text.chars() {
         let kind = character_class(letter);
@@ -77,11 +77,11 @@ fn character_class(letter: char) -> CharacterClass {
     }
 }
 
-/// What a run costs that is followed by `next`.
+/// The cost of a run that is followed by `next`.
 fn cost(kind: CharacterClass, run: u64, capital: bool, next: CharacterClass) -> u64 {
     match kind {
         _ if run == 0 => 0,
-        // The capital was paid for as the token that both are.
+        // The preceding capital was already counted as the first token of the word.
         CharacterClass::Lower if capital => ((run + 1).div_ceil(WORD) - 1) * TOKEN,
         CharacterClass::Lower => run.div_ceil(WORD) * TOKEN,
         CharacterClass::Upper => run.div_ceil(CAPITALS) * TOKEN,

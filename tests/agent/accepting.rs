@@ -55,7 +55,7 @@ fn picture(colour: u8) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn another_picture_is_another_result() {
+async fn loop_detector_treats_a_different_picture_as_a_new_result() {
     let pictures: Vec<(String, Vec<u8>)> =
         (0..8).map(|n| (format!("{n}.png"), picture(n * 30))).collect();
     let files: Vec<(&str, &[u8])> =
@@ -71,7 +71,7 @@ async fn another_picture_is_another_result() {
 }
 
 #[tokio::test]
-async fn a_wait_is_a_wait_whether_it_fails_or_not() {
+async fn loop_detector_treats_failing_waits_like_successful_waits() {
     for command in ["sleep 0; echo running", "sleep 0; exit 1"] {
         let polls: Vec<_> = (0..12).map(|_| bash(command)).collect();
         assert_eq!(first_repetition(&rounds(&[], &polls).await), None, "{command}");
@@ -83,7 +83,7 @@ async fn a_wait_is_a_wait_whether_it_fails_or_not() {
 }
 
 #[tokio::test]
-async fn to_look_at_other_things_is_no_progress_and_to_change_them_is() {
+async fn loop_detector_counts_changes_but_not_reads_as_progress() {
     // One that is only looked at, or noted, leaves the other call what it was.
     let between = |other: fn(usize) -> (&'static str, Value)| -> Vec<_> {
         (0..8).flat_map(|n| [bash("cat state"), other(n)]).collect()
@@ -116,7 +116,7 @@ fn requiring(mut play: RunFixture, command: &str) -> RunFixture {
 }
 
 #[tokio::test]
-async fn what_is_not_accepted_is_said_in_one_block() {
+async fn unmet_acceptance_checks_are_reported_in_one_block() {
     let scenario = Scenario::new().reply("One.").reply("Two.");
     let play = requiring(RunFixture::of(scenario), "echo said; echo x >> n; test $(wc -l < n) = 2");
     let played = play.run().await;
@@ -129,7 +129,7 @@ async fn what_is_not_accepted_is_said_in_one_block() {
 }
 
 #[tokio::test]
-async fn each_failed_check_says_what_was_tried_since_the_one_before() {
+async fn a_failed_acceptance_check_lists_what_was_tried_since_the_previous_one() {
     let write = json!({ "file_path": "tried.txt", "content": "x" });
     let scenario = Scenario::new().reply("One.").tool("Write", write).reply("Two.").reply("Three.");
     let play = requiring(RunFixture::of(scenario.reply("Four.")), "echo said; false");
@@ -152,7 +152,7 @@ async fn each_failed_check_says_what_was_tried_since_the_one_before() {
 }
 
 #[tokio::test]
-async fn a_check_that_is_cut_off_counts_as_one_that_did_not_pass() {
+async fn an_interrupted_acceptance_check_counts_as_failed() {
     let play = requiring(
         RunFixture::of(Scenario::new().reply("Done.")),
         "trap '' TERM; sleep 1000 & wait; sleep 1000",

@@ -1,4 +1,4 @@
-//! What a call is charged at when nobody knows what it cost.
+//! Charges for a call whose cost is unknown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +14,9 @@ fn dollars(dollars: f64) -> Money {
     Money::from_dollars(dollars).expect("a price")
 }
 
-/// A model that never stops calling tools, and a service that counts none of it.
+/// A model that never stops calling tools, and a service that reports no usage.
 #[tokio::test]
-async fn a_service_that_counts_nothing_does_not_make_the_budget_endless() {
+async fn missing_usage_counts_do_not_make_the_budget_unlimited() {
     let call = |scenario: Scenario, number: u32| {
         scenario.tool("Bash", json!({ "command": format!("echo {number}") })).usage(0, 0)
     };
@@ -28,14 +28,14 @@ async fn a_service_that_counts_nothing_does_not_make_the_budget_endless() {
     assert!(played.ending.spent > Money::ZERO && played.ending.spent <= dollars(0.4));
     // A token is named when a reply begins, as everywhere.
     let counted = played.ending.spent.minus(played.ending.unsettled);
-    assert!(counted < dollars(0.001), "nobody counted any of it: {counted:?}");
+    assert!(counted < dollars(0.001), "no usage was counted: {counted:?}");
     let warned = |said: &&ObservedEvent| matches!(said, ObservedEvent::Warning(text) if text.contains("count"));
     assert_eq!(played.said.iter().filter(warned).count(), 1, "{:?}", played.trace());
 }
 
 /// The second request goes over the connection of the first, and is never answered.
 #[tokio::test]
-async fn a_time_out_before_a_message_costs_nothing() {
+async fn a_timeout_before_the_message_start_costs_nothing() {
     let scenario = Scenario::new()
         .tool("Bash", json!({ "command": "true" }))
         .reply("Too late.")
@@ -55,7 +55,7 @@ async fn a_time_out_before_a_message_costs_nothing() {
 /// Whatever an attempt goes through before a message begins, it is not charged; after that it is
 /// charged at the input that was reported and the output that came, and the sums agree.
 #[tokio::test]
-async fn a_broken_attempt_is_charged_at_what_it_received() {
+async fn a_broken_attempt_is_charged_for_the_received_part() {
     let answer = |scenario: Scenario| scenario.reply("Done.").usage(1_000, 100);
     let html = "<html><title>Down</title></html>";
     let before: [(&str, Scenario); 5] = [
@@ -89,7 +89,7 @@ async fn a_broken_attempt_is_charged_at_what_it_received() {
 /// A service whose counts cannot be: what it costs stays within what was asked for, one warning
 /// says so, and nothing else takes the numbers for true.
 #[tokio::test]
-async fn impossible_counts_are_cut_and_said_once() {
+async fn impossible_usage_counts_are_clamped_and_reported_once() {
     const TRILLION: i64 = 1_000_000_000_000;
     for (input, output) in [(TRILLION, 10), (10, TRILLION), (TRILLION, TRILLION), (-5, -5)] {
         let call = |scenario: Scenario, number: u32| {

@@ -50,7 +50,7 @@ fn asked_by_agent(requests: &[ReceivedRequest]) -> &ReceivedRequest {
 }
 
 #[tokio::test]
-async fn a_definition_gives_prompt_tools_model_and_turns() {
+async fn an_agent_definition_sets_prompt_tools_model_and_turns() {
     let definition = AgentDefinition {
         tools: Some(vec!["Read".to_owned(), "Glob".to_owned(), "Grep".to_owned()]),
         disallowed_tools: vec!["Grep".to_owned()],
@@ -78,7 +78,7 @@ async fn a_definition_gives_prompt_tools_model_and_turns() {
 }
 
 #[tokio::test]
-async fn an_agent_has_its_own_number_of_turns_and_never_more_than_whoever_starts_it() {
+async fn a_subagent_turn_limit_never_exceeds_its_parents_limit() {
     for (own, of_run, turns) in
         [(Some(9), Some(2), 2), (Some(2), Some(9), 2), (None, Some(2), 2), (Some(2), None, 2)]
     {
@@ -96,7 +96,7 @@ async fn an_agent_has_its_own_number_of_turns_and_never_more_than_whoever_starts
 }
 
 #[tokio::test]
-async fn the_calls_model_outranks_the_definitions_and_the_environments_outranks_both() {
+async fn subagent_model_precedence_is_environment_then_call_then_definition() {
     let definition = || AgentDefinition { model: Some("haiku".to_owned()), ..reviewer() };
     let script =
         || scenario(json!({ "model": "opus" })).reply("Done.").when(of_agent()).reply("Done.");
@@ -109,7 +109,7 @@ async fn the_calls_model_outranks_the_definitions_and_the_environments_outranks_
 }
 
 #[tokio::test]
-async fn a_definition_may_narrow_what_is_allowed_and_never_widen_it() {
+async fn an_agent_definition_can_narrow_permissions_but_never_widen_them() {
     let plans = AgentDefinition { permission_mode: Some(PermissionMode::Plan), ..reviewer() };
     let writes = json!({ "file_path": "new.txt", "content": "x" });
     let script = scenario(json!({}))
@@ -124,7 +124,7 @@ async fn a_definition_may_narrow_what_is_allowed_and_never_widen_it() {
 }
 
 #[tokio::test]
-async fn an_agent_whose_tools_do_not_exist_is_not_started() {
+async fn an_agent_with_unknown_tools_is_not_started() {
     let definition = AgentDefinition { tools: Some(vec!["Telepathy".to_owned()]), ..reviewer() };
     let played = play(definition, scenario(json!({})).reply("I see.")).run().await;
     played.assert_no_warnings_or_repairs();

@@ -106,7 +106,7 @@ fn begin(limits: &Limits) -> Run {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_hour_of_waiting_takes_no_time_and_is_never_silent() {
+async fn the_driver_emits_heartbeats_during_an_hour_of_waiting() {
     let (_stay, interrupt) = watch::channel(None);
     let mut world = Scripted::new(&story(), interrupt);
     let limits = limits();
@@ -142,7 +142,7 @@ async fn an_interrupt_ends_a_wait_at_once() {
 /// The process dies before the action of any one step is performed, and another goes on from
 /// that step.
 #[tokio::test(start_paused = true)]
-async fn a_run_that_dies_after_any_step_comes_to_the_same_end() {
+async fn a_run_killed_after_any_step_reaches_the_same_outcome() {
     let (_stay, interrupt) = watch::channel(None);
     let limits = limits();
     let mut whole = Scripted::new(&story(), interrupt.clone());
@@ -163,10 +163,10 @@ async fn a_run_that_dies_after_any_step_comes_to_the_same_end() {
     }
 }
 
-/// As [`a_run_that_dies_after_any_step_comes_to_the_same_end`], but the other process only knows
+/// As [`a_run_killed_after_any_step_reaches_the_same_outcome`], but the other process only knows
 /// the state, as one that reads a journal does.
 #[tokio::test(start_paused = true)]
-async fn a_run_that_is_resumed_from_any_state_comes_to_the_same_end() {
+async fn a_run_resumed_from_any_state_reaches_the_same_outcome() {
     let (_stay, interrupt) = watch::channel(None);
     let limits = limits();
     let mut whole = Scripted::new(&story(), interrupt.clone());
@@ -185,7 +185,7 @@ async fn a_run_that_is_resumed_from_any_state_comes_to_the_same_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_world_that_answers_another_question_is_a_breach() {
+async fn an_event_that_does_not_fit_the_pending_action_is_invalid() {
     let (_stay, interrupt) = watch::channel(None);
     let mut world = Scripted::new(&[Event::ToolsDone(LoopStatus::Fresh)], interrupt);
     let limits = limits();

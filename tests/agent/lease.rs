@@ -1,5 +1,5 @@
-//! A file whose reader can be seen, and held up: by a lease on it, which the kernel breaks when
-//! somebody opens the file, and lets them wait until it is given up.
+//! A file whose readers can be detected and blocked with a lease, which the kernel breaks when
+//! a process opens the file; the open blocks until the lease is released.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -35,14 +35,14 @@ impl FileLeases {
         Self { held: names.iter().map(take).collect(), news }
     }
 
-    /// Whether somebody waits to open the file.
+    /// Whether a thread is blocked on opening the file.
     pub(super) fn has_blocked_reader(&self, index: usize) -> bool {
         // SAFETY: asks the kernel about an open descriptor, and touches no memory.
         let kind = unsafe { libc::fcntl(self.held[index].as_raw_fd(), libc::F_GETLEASE) };
         kind != libc::F_WRLCK
     }
 
-    /// How many files somebody waits to open.
+    /// Counts the files on whose opening a thread is blocked.
     pub(super) fn count_blocked_readers(&self) -> usize {
         (0..self.held.len()).filter(|index| self.has_blocked_reader(*index)).count()
     }
@@ -64,15 +64,15 @@ impl FileLeases {
                 self.news.recv().await;
             }
         };
-        timeout(BOUND, waiting).await.expect("somebody opens the file");
+        timeout(BOUND, waiting).await.expect("a reader opens the file");
     }
 
-    /// Lets whoever wants the file have it once, and waits until they are done with it.
+    /// Lets the blocked reader open the file once, and waits until it has closed it.
     pub(super) async fn let_reader_through(&self, index: usize) {
         let file = &self.held[index];
         set(file, libc::F_UNLCK);
         let done = async {
-            // A lease can only be had while nobody else has the file open. Nothing tells of it.
+            // A lease can be taken only while the file is not open elsewhere. There is no event.
             while !try_set(file, libc::F_WRLCK) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
@@ -80,7 +80,7 @@ impl FileLeases {
         timeout(BOUND, done).await.expect("the reader reads the file and closes it");
     }
 
-    /// Leaves the file to whoever wants it from now on.
+    /// Releases the lease for good.
     pub(super) fn release(&self, index: usize) {
         set(&self.held[index], libc::F_UNLCK);
     }

@@ -1,4 +1,4 @@
-//! What whoever watches a run is told, and in which order.
+//! Events that an observer of a run receives, and their order.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn count(said: &[ObservedEvent], wanted: impl Fn(&ObservedEvent) -> bool) -> usi
 }
 
 #[tokio::test]
-async fn every_wait_is_announced_once_and_ended_once() {
+async fn observer_sees_each_wait_start_and_end_once() {
     let scenario = Scenario::new()
         .status(529)
         .times(2)
@@ -65,7 +65,7 @@ async fn every_wait_is_announced_once_and_ended_once() {
 }
 
 #[tokio::test]
-async fn steps_are_told_in_order_and_end_with_the_end() {
+async fn observer_receives_steps_in_order_and_the_run_end_last() {
     let scenario = Scenario::new().status(500).tool("Glob", json!({ "pattern": "*" })).reply("Ok.");
     let played = RunFixture::of(scenario).run().await;
     let steps = played
@@ -83,7 +83,7 @@ async fn steps_are_told_in_order_and_end_with_the_end() {
 }
 
 #[tokio::test]
-async fn a_slow_model_and_a_slow_tool_are_heard_of() {
+async fn slow_model_calls_and_slow_tools_emit_heartbeats() {
     let scenario = Scenario::new()
         .tool("Bash", json!({ "command": "sleep 2" }))
         .delay(Duration::from_secs(2))
@@ -126,10 +126,10 @@ impl Observer for PanickingObserver {
     }
 }
 
-/// Wherever whoever watches falls over, the run ends, says so, and leaves a journal that can be
+/// Wherever the observer panics, the run ends, reports it, and leaves a journal that can be
 /// resumed.
 #[tokio::test]
-async fn an_observer_that_panics_is_an_ending_and_not_a_panic() {
+async fn a_panicking_observer_ends_the_run_without_a_panic() {
     for left in 0.. {
         let scenario =
             Scenario::new().status(500).tool("Bash", json!({ "command": "true" })).reply("Done.");
@@ -156,7 +156,7 @@ async fn an_observer_that_panics_is_an_ending_and_not_a_panic() {
 }
 
 #[tokio::test]
-async fn a_journal_that_cannot_be_written_is_told_of_once() {
+async fn a_journal_write_failure_is_reported_once() {
     let scenario = Scenario::new().tool("Bash", json!({ "command": "true" })).reply("Done.");
     let mut play = RunFixture::of(scenario);
     play.setup.journal = Journal::unwritable("the disk is full");

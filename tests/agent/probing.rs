@@ -47,7 +47,7 @@ impl Outage {
         let is_probe = head.to_ascii_lowercase().contains("x-outlast-source: probe");
         let body: Value = serde_json::from_str(body).unwrap_or_default();
         let is_out = {
-            let mut seen = self.seen.lock().expect("nobody panics while counting");
+            let mut seen = self.seen.lock().expect("no panic while counting");
             seen.push((is_probe, body));
             seen.iter().filter(|(is_probe, _)| *is_probe).count() <= OUT_FOR
         };
@@ -74,7 +74,7 @@ impl Outage {
     }
 
     fn seen(&self) -> Vec<(bool, Value)> {
-        self.seen.lock().expect("nobody panics while counting").clone()
+        self.seen.lock().expect("no panic while counting").clone()
     }
 }
 
@@ -95,7 +95,7 @@ fn playing(url: &str, folder: &std::path::Path, seed: u64) -> RunFixture {
 }
 
 #[tokio::test]
-async fn probes_end_a_wait_for_capacity_long_before_the_back_off_does() {
+async fn capacity_probes_end_a_wait_before_the_backoff_does() {
     let (outage, folder) = (Outage::default(), tempfile::tempdir().expect("a scratch folder"));
     let url = outage.start().await;
     let watch = Stopwatch::start();

@@ -34,7 +34,7 @@ async fn a_repeated_tool_use_id_is_renamed_before_it_enters_the_history() {
 }
 
 #[tokio::test]
-async fn what_a_reply_holds_outranks_the_reason_it_gives_for_stopping() {
+async fn reply_content_outranks_its_stop_reason() {
     let scenario = Scenario::new()
         .tool("Bash", json!({ "command": "echo ran >> log" }))
         .stop_reason("end_turn")
@@ -55,7 +55,7 @@ async fn what_a_reply_holds_outranks_the_reason_it_gives_for_stopping() {
 /// What is left when a reply never becomes complete: a failure that names the reason, the text as
 /// far as it came, and no tool call that might have been cut.
 #[tokio::test]
-async fn text_without_a_reason_that_completes_it_is_never_a_success() {
+async fn text_without_a_completing_stop_reason_is_never_a_success() {
     for reason in ["tool_use", "stop", "error", "content_filter", "cancelled"] {
         let scenario = Scenario::new()
             .reply("Now I run the tests.")
@@ -76,7 +76,7 @@ async fn text_without_a_reason_that_completes_it_is_never_a_success() {
 }
 
 #[tokio::test]
-async fn a_reply_that_is_completed_after_all_is_the_answer() {
+async fn a_reply_that_completes_on_retry_is_the_answer() {
     let scenario = Scenario::new()
         .reply("All tests")
         .stop_reason("length_exceeded_somehow")
@@ -117,7 +117,7 @@ async fn a_call_with_malformed_arguments_is_answered_with_an_error() {
 
 /// The referee of the rehearsal refuses ids as the strictest service does.
 #[tokio::test]
-async fn ids_that_a_service_would_refuse_are_renamed_with_their_results() {
+async fn invalid_tool_use_ids_are_renamed_together_with_their_results() {
     let scenario = Scenario::new()
         .tool("Bash", json!({ "command": "echo one" }))
         .id("functions.Bash:0")
@@ -140,7 +140,7 @@ const EXPECTED_THINKING: &str = "messages.1.content.0.type: Expected `thinking` 
     message must start with a thinking block";
 
 #[tokio::test]
-async fn thinking_that_a_service_expects_in_vain_is_not_asked_for_any_more() {
+async fn thinking_is_disabled_after_the_service_demands_missing_thinking_blocks() {
     let refused = |scenario: Scenario| {
         scenario.status(400).error("invalid_request_error", EXPECTED_THINKING, None)
     };
@@ -162,7 +162,7 @@ async fn thinking_that_a_service_expects_in_vain_is_not_asked_for_any_more() {
 }
 
 #[tokio::test]
-async fn a_small_conversation_that_is_called_too_long_is_sent_once_more() {
+async fn a_small_conversation_refused_as_too_long_is_retried_once() {
     let (words, figures) =
         ("prompt is too long", "prompt is too long: 250000 tokens > 200000 maximum");
     for message in [words, figures] {
@@ -205,7 +205,7 @@ fn blocks(played: &FinishedRun, number: usize, kind: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_tool_that_there_is_not_and_input_that_does_not_fit_are_the_models_to_mend() {
+async fn unknown_tools_and_invalid_tool_input_are_reported_to_the_model() {
     let scenario = Scenario::new()
         .tool("Teleport", json!({ "to": "Mars" }))
         .and_tool("Read", json!({ "path": "a" }))
@@ -221,7 +221,7 @@ async fn a_tool_that_there_is_not_and_input_that_does_not_fit_are_the_models_to_
 }
 
 #[tokio::test]
-async fn a_paused_turn_goes_back_as_it_is_and_not_for_ever() {
+async fn a_paused_turn_is_sent_back_unchanged_and_only_so_often() {
     let scenario =
         Scenario::new().reply("Still at it.").stop_reason("pause_turn").after(AfterLast::RepeatLast);
     let played = RunFixture::of(scenario).run().await;
@@ -258,7 +258,7 @@ async fn a_paused_turn_that_ends_counts_as_a_success_and_renews_the_count() {
 }
 
 #[tokio::test]
-async fn a_refusal_ends_the_run_with_its_words() {
+async fn a_refusal_ends_the_run_with_the_refusal_text() {
     let scenario = Scenario::new()
         .tool("Bash", json!({ "command": "true" }))
         .reply("I will not do that.")
@@ -273,7 +273,7 @@ async fn a_refusal_ends_the_run_with_its_words() {
 /// Thinking is only ever sent to the model that signed it; the referee checks the signatures of
 /// what is sent.
 #[tokio::test]
-async fn thinking_stays_with_its_model() {
+async fn thinking_is_sent_only_to_the_model_that_signed_it() {
     let scenario = Scenario::new()
         .tool("Bash", json!({ "command": "true" }))
         .and_thinking("First, I look.")
@@ -300,7 +300,7 @@ async fn thinking_stays_with_its_model() {
 
 /// A reply that breaks in the middle is asked for again, and no word of it is kept.
 #[tokio::test]
-async fn of_a_reply_that_breaks_nothing_is_sent_back() {
+async fn no_part_of_a_broken_reply_is_sent_back() {
     use outlast::rehearsal::{ScriptedFaultKind, FaultPosition};
 
     let mut broken = ScriptStep::new(StepAnswer::Reply(outlast::rehearsal::ScriptedReply {

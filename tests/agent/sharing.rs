@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Nothing that blocks gets its turn here, as on a disk that hangs.
 #[test]
-fn an_interrupt_is_heard_while_the_shared_file_does_not_answer() {
+fn an_interrupt_is_handled_while_the_shared_rate_limit_file_blocks() {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.enable_all().max_blocking_threads(1).build().expect("a runtime");
     let (release, released) = mpsc::channel::<()>();

@@ -1,4 +1,4 @@
-//! Whole runs at library level: a rehearsal server, real tools, and an observer that keeps a record.
+//! Whole runs at library level: a rehearsal server, real tools and a recording observer.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -92,7 +92,7 @@ pub(super) struct EventRecord {
 
 impl EventRecord {
     pub(super) fn all(&self) -> Vec<ObservedEvent> {
-        self.said.lock().expect("nobody panics while writing").clone()
+        self.said.lock().expect("no panic while writing").clone()
     }
 
     /// Waits until something was said.
@@ -109,7 +109,7 @@ impl EventRecord {
 
 impl Observer for EventRecord {
     fn observe(&mut self, notice: &RunNotice<'_>) {
-        self.said.lock().expect("nobody panics while writing").extend(ObservedEvent::of(notice));
+        self.said.lock().expect("no panic while writing").extend(ObservedEvent::of(notice));
         self.news.send_replace(());
     }
 }
@@ -236,7 +236,7 @@ impl FinishedRun {
         self.said.iter().filter_map(word).collect()
     }
 
-    /// The server took nothing amiss, nothing had to be mended, and nobody was warned.
+    /// Asserts that the server rejected nothing, nothing was repaired and no warning was emitted.
     #[track_caller]
     pub(super) fn assert_no_warnings_or_repairs(&self) {
         assert_eq!(self.server.violations(), [""; 0]);

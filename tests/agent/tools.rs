@@ -58,7 +58,7 @@ async fn a_read_only_tool_starts_while_the_reply_still_streams() {
 }
 
 #[tokio::test]
-async fn no_tool_starts_early_behind_one_that_changes_something() {
+async fn no_tool_starts_early_after_a_tool_with_side_effects() {
     let scenario = Scenario::new()
         .tool("Bash", json!({ "command": "echo ran > log" }))
         .and_tool("Grep", search("file00"))
@@ -114,7 +114,7 @@ async fn results_go_back_in_the_order_of_the_calls() {
 }
 
 #[tokio::test]
-async fn tools_that_change_something_run_alone_and_in_order() {
+async fn tools_with_side_effects_run_alone_and_in_order() {
     let command = |name: &str| json!({ "command": format!("echo {name} begins >> log; sleep 0.05; echo {name} ends >> log") });
     let scenario = Scenario::new()
         .tool("Bash", command("one"))
@@ -134,7 +134,7 @@ async fn tools_that_change_something_run_alone_and_in_order() {
 
 /// Neither command ends before the test has opened both pipes, which waits for both to read.
 #[tokio::test]
-async fn commands_that_only_read_run_side_by_side_and_what_writes_waits_for_them() {
+async fn read_only_commands_run_in_parallel_and_writing_commands_wait_for_them() {
     if !LandlockSupport::probe().restricts_files() {
         return;
     }
@@ -177,7 +177,7 @@ async fn commands_that_only_read_run_side_by_side_and_what_writes_waits_for_them
 
 /// A tool that started early under an id that was used before is the same tool under its new id.
 #[tokio::test]
-async fn an_early_tool_runs_once_whatever_becomes_of_its_id() {
+async fn an_early_tool_runs_once_even_if_its_id_is_renamed() {
     let scenario = Scenario::new()
         .tool("Bash", json!({ "command": "true" }))
         .id("call_0")
@@ -189,7 +189,7 @@ async fn an_early_tool_runs_once_whatever_becomes_of_its_id() {
     let mut leases = FileLeases::on(play.folder.path(), &names(1));
     let playing = play.start();
     leases.wait_for(0).await;
-    // Whoever opens it once more waits for longer than the run may take.
+    // A further reader would block for longer than the run may take.
     leases.let_reader_through(0).await;
     let replies = |said: &&ObservedEvent| matches!(said, ObservedEvent::Assistant(_));
     assert_eq!(playing.record.all().iter().filter(replies).count(), 1, "it still streams");
@@ -201,7 +201,7 @@ async fn an_early_tool_runs_once_whatever_becomes_of_its_id() {
 
 /// What an early tool found for a reply that broke is thrown away with it.
 #[tokio::test]
-async fn an_early_result_of_a_broken_reply_is_not_used() {
+async fn an_early_tool_result_of_a_broken_reply_is_discarded() {
     let scenario = Scenario::new()
         .tool("Grep", search("file00"))
         .fault(ScriptedFaultKind::Stall, FaultPosition::Events(7))
@@ -222,7 +222,7 @@ async fn an_early_result_of_a_broken_reply_is_not_used() {
 }
 
 #[tokio::test]
-async fn an_interrupt_keeps_what_is_finished_and_answers_for_the_rest() {
+async fn an_interrupt_keeps_finished_tool_results_and_fills_in_the_others() {
     let names = names(2);
     let scenario = searching(&names).and_tool("Bash", json!({ "command": "echo never > log" }));
     let mut play = RunFixture::of(scenario);
@@ -239,7 +239,7 @@ async fn an_interrupt_keeps_what_is_finished_and_answers_for_the_rest() {
             journal::read_session(&place, &id, OnDamage::Refuse).expect("the journal is whole").messages;
         serde_json::to_string(&said).expect("messages are JSON").contains("1:file00")
     };
-    // The journal tells nobody that it grew, so it is looked at again and again, with a bound.
+    // The journal sends no notification when it grows, so it is polled, with a time limit.
     let written = async {
         while !finished() {
             tokio::time::sleep(Duration::from_millis(2)).await;

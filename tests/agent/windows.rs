@@ -16,7 +16,7 @@ fn caps(played: &FinishedRun) -> Vec<u64> {
 
 /// What most local servers are started with: less than the output that is asked for by default.
 #[tokio::test]
-async fn a_window_that_input_and_output_share_is_learned_from_the_first_refusal() {
+async fn a_shared_context_window_is_learned_from_the_first_overflow_error() {
     let rules = ServerRules { token_limit: NonZeroU64::new(8_192), ..ServerRules::default() };
     let scenario = Scenario::new()
         .tool("Bash", json!({ "command": "echo one" }))
@@ -33,7 +33,7 @@ async fn a_window_that_input_and_output_share_is_learned_from_the_first_refusal(
 
 /// As vLLM words it, who counts what it was asked for as a part of the window.
 #[tokio::test]
-async fn a_short_conversation_that_has_nothing_to_give_asks_for_less_output() {
+async fn a_short_conversation_that_cannot_be_compacted_lowers_the_output_cap() {
     let words = "This model's maximum context length is 8192 tokens. However, your request has \
                  1807 input tokens plus 8192 'max_tokens'. Please reduce one or the other.";
     let scenario = Scenario::new().status(400).error("BadRequestError", words, None).reply("Done.");
@@ -44,7 +44,7 @@ async fn a_short_conversation_that_has_nothing_to_give_asks_for_less_output() {
 
 /// Ten results that are large together, and none of which is old enough to be folded.
 #[tokio::test]
-async fn an_overflow_that_only_the_last_round_can_mend_cuts_it() {
+async fn an_overflow_caused_by_the_last_tool_results_truncates_them() {
     let command = json!({ "command": "head -c 29000 /dev/zero | tr '\\0' x" });
     let mut scenario = Scenario::new().tool("Bash", command.clone());
     for _ in 1..12 {
@@ -60,7 +60,7 @@ async fn an_overflow_that_only_the_last_round_can_mend_cuts_it() {
 
 /// The service counts blocks in its own way, and points where there is no image.
 #[tokio::test]
-async fn media_that_a_refusal_does_not_find_the_way_to_are_taken_out_all_the_same() {
+async fn media_is_removed_even_if_the_error_names_a_wrong_block() {
     let words = "messages.0.content.5.image.source.base64: image exceeds 5 MB maximum";
     let scenario = Scenario::new()
         .status(400)

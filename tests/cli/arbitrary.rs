@@ -71,7 +71,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
     #[test]
-    fn any_settings_file_is_a_run_or_a_mistake_with_its_place(text in file()) {
+    fn any_settings_file_is_accepted_or_refused_with_file_and_line(text in file()) {
         // Settings that do not fit together have no one place.
         if let Err(error) = resolve(&["hi"], &[], &text) {
             prop_assert!(!error.trim().is_empty() && !error.contains("a-key"), "{text}\n{error}");

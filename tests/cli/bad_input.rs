@@ -94,7 +94,7 @@ fn mistakes_in_flags() {
 
 /// A word without flags may be a mistyped command: it is never sent to a model by itself.
 #[test]
-fn one_word_that_is_no_command_is_no_prompt() {
+fn a_single_unknown_word_is_not_taken_as_a_prompt() {
     let cases: &[(&str, &[&str])] = &[
         ("doctro", &["\"doctro\" is no command", "did you mean doctor?", "outlast run doctro"]),
         ("Doctor", &["did you mean doctor?"]),
@@ -139,7 +139,7 @@ fn a_budget_without_a_price() {
 }
 
 #[test]
-fn prompts_that_say_nothing() {
+fn blank_prompts_are_refused() {
     refuses(&[], &["prompt is empty"]);
     refuses(&[""], &["prompt argument is empty"]);
     refuses(&[" \n\t"], &["prompt argument is empty"]);
@@ -151,7 +151,7 @@ fn prompts_that_say_nothing() {
 }
 
 #[test]
-fn standard_input_that_is_no_text() {
+fn stdin_that_is_not_utf_8_is_refused() {
     let cases: &[(&[u8], &str)] = &[
         (b"one\ntwo \xff\xfe", "not valid UTF-8 at line 2, byte 9"),
         (b"one\n\0", "NUL at line 2, byte 5"),
@@ -167,7 +167,7 @@ fn standard_input_that_is_no_text() {
 }
 
 #[test]
-fn arguments_that_are_no_text() {
+fn arguments_that_are_not_utf_8_are_refused() {
     let world = BinaryFixture::new();
     let odd = std::ffi::OsStr::from_bytes(b"fix \xff");
     let output = world.command(&["--max-turns", "3"]).arg(odd).output().unwrap();
@@ -175,7 +175,7 @@ fn arguments_that_are_no_text() {
 }
 
 #[test]
-fn variables_that_make_no_sense() {
+fn invalid_environment_variables_are_refused() {
     let cases = [
         ("CLAUDE_CODE_MAX_RETRIES", "many"),
         ("API_TIMEOUT_MS", "0"),
@@ -203,7 +203,7 @@ fn a_missing_credential_has_an_exit_code_of_its_own() {
 }
 
 #[test]
-fn a_cloud_is_named_and_no_other_service_is_asked_in_its_place() {
+fn an_unsupported_cloud_provider_is_named_and_no_other_service_is_called() {
     let clouds = [
         ("CLAUDE_CODE_USE_BEDROCK", "Amazon Bedrock"),
         ("CLAUDE_CODE_USE_VERTEX", "Google Vertex AI"),
@@ -225,7 +225,7 @@ fn a_cloud_is_named_and_no_other_service_is_asked_in_its_place() {
 }
 
 #[test]
-fn a_credential_that_is_set_and_empty_is_named() {
+fn an_empty_credential_variable_is_named() {
     let world = BinaryFixture::new().without("ANTHROPIC_BASE_URL").with("ANTHROPIC_API_KEY", " ");
     let ended = world.run(&["run", "hi"]);
     assert_eq!(ended.code, 77);
@@ -235,7 +235,7 @@ fn a_credential_that_is_set_and_empty_is_named() {
 }
 
 #[test]
-fn in_text_format_nothing_is_on_standard_output() {
+fn a_usage_error_in_text_format_leaves_stdout_empty() {
     for args in [
         &["--output-format", "text", "--max-turns", "0", "hi"][..],
         &["--max-turns", "0", "hi", "--outputFormat=text"],

@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A home and a working folder that nobody else uses, and an environment with a key in it.
+/// A private home and working folder, and an environment with a key in it.
 pub(super) struct BinaryFixture {
     folder: TempDir,
     variables: Vec<(String, String)>,
@@ -63,7 +63,7 @@ impl BinaryFixture {
         fs::create_dir(folder.path().join("work")).expect("a new folder");
         let variables = [
             ("ANTHROPIC_API_KEY", "sk-ant-a-key-for-tests"),
-            // Nobody listens there.
+            // No server listens there.
             ("ANTHROPIC_BASE_URL", "http://127.0.0.1:9"),
         ];
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();

@@ -1,4 +1,4 @@
-//! Settings files that are broken in every way: each mistake with its place, and nobody waits.
+//! Broken settings files: each mistake is reported with its file and line, without delay.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -57,7 +57,7 @@ const MANY: &str = r#"{
 }"#;
 
 #[test]
-fn every_mistake_of_a_file_is_told_in_the_order_of_the_text() {
+fn every_mistake_in_a_settings_file_is_reported_in_text_order() {
     let world = BinaryFixture::new().file(USER, MANY);
     let wanted = [
         "2:15: \"maxTurns\" takes a whole number, at least 1; found string \"ten\"",
@@ -74,7 +74,7 @@ fn every_mistake_of_a_file_is_told_in_the_order_of_the_text() {
         "12:34: \"env.C\": map, expected a text",
         "14:25: \"hooks.Stop[0].hooks[0]\": has no command",
         "14:46: \"hooks.Stop[0].hooks[1]\": a text is in the place of something else",
-        "15:5: \"hooks.PreToolUse\": is no list",
+        "15:5: \"hooks.PreToolUse\": must be a list",
         "17:29: \"trustedProjects.1\": \"b\" is no absolute path",
         "18:26: \"contextWindow\" must be at least 1024 tokens",
     ];
@@ -105,7 +105,7 @@ fn a_run_names_the_first_and_counts_the_others_of_all_files() {
     ];
     are(&found, &wanted);
     assert_eq!(mistakes(&world, &["--trust-project", "--strict-mcp-config"]).len(), 3);
-    assert_eq!(mistakes(&world, &[]).len(), 2, "nobody minds what is not trusted");
+    assert_eq!(mistakes(&world, &[]).len(), 2, "mistakes in untrusted files are ignored");
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn many_mistakes_are_counted_and_take_no_time() {
 }
 
 #[test]
-fn texts_that_are_none_say_what_they_are() {
+fn settings_files_that_are_not_utf_8_are_described() {
     let wide: Vec<u8> = "\u{feff}{}".encode_utf16().flat_map(u16::to_le_bytes).collect();
     let deep = format!("{{\"x\": {}", "[".repeat(100_000));
     let rows: [(&[u8], &str); 9] = [
@@ -160,7 +160,7 @@ fn texts_that_are_none_say_what_they_are() {
 }
 
 #[test]
-fn files_that_are_none_are_not_waited_for() {
+fn settings_paths_that_are_not_regular_files_do_not_block() {
     type Make = fn(&Path);
     let rows: [(&str, Make); 5] = [
         ("it is no regular file", |path| {

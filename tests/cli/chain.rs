@@ -57,7 +57,7 @@ fn key(text: &str) -> CredentialSource {
 }
 
 #[test]
-fn an_entry_names_its_model_its_address_and_the_variable_of_its_key() {
+fn a_fallback_entry_names_its_model_base_url_and_key_variable() {
     let settings = chain(
         "plain,second#OTHER_KEY,local@http://127.0.0.1:8080/v1,far@https://far.example#OTHER_KEY,\
          bear@https://bear.example/x/#bearer:OTHER_KEY,vertex@20260131,bed.rock-v1:0",
@@ -92,9 +92,9 @@ fn an_entry_names_its_model_its_address_and_the_variable_of_its_key() {
     assert_eq!(settings.limits.budgets.switches, 7);
 }
 
-/// The one rule that must never break.
+/// A key must never reach another origin.
 #[test]
-fn the_primarys_credentials_go_to_its_own_origin_and_nowhere_else() {
+fn primary_credentials_are_sent_only_to_the_primary_origin() {
     for (base, home) in [
         ("https://gate.example", true),
         ("https://gate.example/api/v1/messages", true),
@@ -127,7 +127,7 @@ fn the_primarys_credentials_go_to_its_own_origin_and_nowhere_else() {
 }
 
 #[test]
-fn settings_have_the_same_entries_and_objects_too() {
+fn settings_accept_fallback_entries_as_strings_and_objects() {
     let user = r#"{"model": "first", "fallbackReturn": true, "fallbackModel": [
         "plain",
         "far@https://far.example#OTHER_KEY",
@@ -159,7 +159,7 @@ fn settings_have_the_same_entries_and_objects_too() {
 }
 
 #[test]
-fn each_step_says_whether_it_leads_elsewhere() {
+fn each_fallback_says_whether_it_uses_another_endpoint() {
     let settings = chain(
         "same,account#OTHER_KEY,account2#OTHER_KEY,path@https://gate.example/other#OTHER_KEY,\
          far@https://far.example#OTHER_KEY,far2@https://far.example#OTHER_KEY,back",
@@ -178,7 +178,7 @@ fn each_step_says_whether_it_leads_elsewhere() {
 }
 
 #[test]
-fn entries_of_one_endpoint_share_it() {
+fn fallback_entries_with_the_same_endpoint_share_it() {
     let settings = chain("a@https://far.example#OTHER_KEY,b@https://far.example/v1/#OTHER_KEY,c");
     let settings = settings.expect("they are right");
     let indexes: Vec<usize> = settings.chain.links.iter().map(|link| link.endpoint).collect();
@@ -187,7 +187,7 @@ fn entries_of_one_endpoint_share_it() {
 }
 
 #[test]
-fn nonsense_is_refused_with_its_reason() {
+fn invalid_fallback_entries_are_refused_with_the_reason() {
     for (entry, reason) in [
         ("first", "\"first\" comes twice in the chain"),
         ("a,b,a", "\"a\" comes twice"),
@@ -228,7 +228,7 @@ fn nonsense_is_refused_with_its_reason() {
 }
 
 #[test]
-fn nonsense_in_settings_has_its_place() {
+fn invalid_fallback_settings_are_reported_with_file_and_line() {
     for (text, wanted) in [
         (
             "{\"fallbackModel\": [\"a\", \"b@ftp://h\"]}",
@@ -262,7 +262,7 @@ fn nonsense_in_settings_has_its_place() {
 
 /// A user's list is written once, for whatever model a run is asked for.
 #[test]
-fn a_chain_of_the_settings_gives_way() {
+fn a_fallback_flag_replaces_the_chain_in_settings() {
     let user = r#"{"fallbackModel": ["opus", "sonnet", "far@http://h#GONE"]}"#;
     let none = resolve(&["--model=m", "--no-fallback"], user).expect("the list is not looked at");
     assert_eq!(labels(&none), ["m"]);
@@ -298,7 +298,7 @@ fn every_secret_of_the_chain_is_known_and_none_is_shown() {
 }
 
 #[test]
-fn windows_go_by_label_name_and_number() {
+fn context_windows_are_set_by_label_model_name_or_index() {
     let user = r#"{"contextWindow": {"a": 10000, "": 20000}, "fallbackModel": [
         {"model": "c", "contextWindow": 40000}, "sonnet"]}"#;
     let windows = |flags: &[&str], user: &str| -> Vec<Option<u32>> {

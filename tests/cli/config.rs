@@ -73,7 +73,7 @@ async fn each_value_comes_with_the_flag_variable_or_line_that_won() {
 }
 
 #[tokio::test]
-async fn for_people_there_is_a_line_for_each_and_mistakes_come_last() {
+async fn config_text_output_has_a_line_per_value_and_mistakes_last() {
     let trial = RunBuilder::bare("http://h.test").args(["config"]).env("MAX_THINKING_TOKENS", "many");
     let ended = trial.run().await;
     assert_eq!(ended.code, Some(2), "{ended:?}");
@@ -83,7 +83,7 @@ async fn for_people_there_is_a_line_for_each_and_mistakes_come_last() {
 }
 
 #[tokio::test]
-async fn flags_that_make_no_sense_are_told_as_they_are_for_a_run() {
+async fn config_reports_invalid_flags_like_a_run() {
     let ended = config().args(["--", "--max-turns", "none"]).run().await;
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert_eq!(ended.stdout, "", "{ended:?}");

@@ -288,7 +288,7 @@ fn told_changes(settings: &Settings) -> Vec<&String> {
 }
 
 #[test]
-fn every_term_is_stored_and_holds_and_is_changed_by_flags_only() {
+fn every_contract_term_is_stored_enforced_and_changed_only_by_flags() {
     for row in rows() {
         let name = row.name;
         let first = held(row.flags, &[], &row.file, new()).expect(name);
@@ -318,7 +318,7 @@ fn every_term_is_stored_and_holds_and_is_changed_by_flags_only() {
 }
 
 #[test]
-fn the_table_has_every_term() {
+fn the_contract_table_has_every_term() {
     let contract = held(&[], &[], &json!({}), new()).expect("good settings").contract();
     let terms: BTreeSet<&str> = contract.terms.keys().map(String::as_str).collect();
     let told: BTreeSet<&str> = rows().iter().map(|row| row.name).collect();
@@ -328,7 +328,7 @@ fn the_table_has_every_term() {
 /// A session that has no limit is not given one by a settings file either, but what a file forbids
 /// is forbidden.
 #[test]
-fn files_only_add_prohibitions() {
+fn settings_files_can_only_add_denials_to_a_contract() {
     let contract = held(&["--disallowed-tools", "Edit"], &[], &json!({}), new());
     let contract = contract.expect("good settings").contract();
     let other = json!({ "maxTurns": 5, "permissions": { "deny": ["Bash"], "allow": ["Read"] } });
@@ -357,7 +357,7 @@ fn managed_files_outrank_the_contract() {
 
 /// What an alias stands for, and what that costs, is part of what was agreed.
 #[test]
-fn an_alias_stands_for_the_model_that_it_stood_for() {
+fn a_stored_alias_keeps_the_model_it_resolved_to() {
     let flags = ["--model", "sonnet", "--price", "sonnet=1/2"];
     let first = held(&flags, &[], &json!({}), new()).expect("good settings");
     let variables = [("ANTHROPIC_DEFAULT_SONNET_MODEL", "dearer")];
@@ -369,7 +369,7 @@ fn an_alias_stands_for_the_model_that_it_stood_for() {
 }
 
 #[test]
-fn a_change_is_reported_against_the_first_contract_and_said_once() {
+fn a_contract_change_is_reported_once_against_the_first_contract() {
     let first = held(&["--max-turns", "3"], &[], &json!({}), new()).expect("good").contract();
     let second = held(&["--max-turns", "5"], &[], &json!({}), started_under(&first));
     let second = second.expect("good settings").contract();
@@ -409,7 +409,7 @@ fn secrets_of_fallbacks_are_not_stored_and_read_again() {
 }
 
 #[test]
-fn a_contract_of_a_later_version_or_without_sense_is_refused() {
+fn a_contract_that_is_newer_or_invalid_is_refused() {
     let contract = held(&[], &[], &json!({}), new()).expect("good settings").contract();
     let later = Contract { version: 2, ..contract.clone() };
     let error = held(&[], &[], &json!({}), started_under(&later)).expect_err("newer");

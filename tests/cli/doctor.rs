@@ -16,7 +16,7 @@ use crate::support::{FinishedProcess, RunBuilder, serve};
 
 const KEY: &str = "test-key-0123456789";
 
-/// The report of a doctor that said one, who had nothing else to say and never told the key.
+/// Parses the doctor's JSON report; asserts that it is the only output and holds no key.
 fn parse_report(ended: &FinishedProcess) -> Value {
     let frames = ended.frames();
     let [report] = &frames[..] else { panic!("not one object: {ended:?}") };
@@ -76,7 +76,7 @@ fn error_response(status: &str, message: &str, headers: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_machine_in_order_is_healthy_and_stays_as_it_was() {
+async fn doctor_reports_a_healthy_machine_and_changes_nothing() {
     let server = serve(Scenario::new());
     let trial = doctor(&server.base_url());
     fs::create_dir_all(trial.config()).expect("a folder");
@@ -97,7 +97,7 @@ async fn a_machine_in_order_is_healthy_and_stays_as_it_was() {
 }
 
 #[tokio::test]
-async fn for_people_there_are_lines_with_the_reason_and_the_fix() {
+async fn doctor_text_output_gives_the_reason_and_the_fix() {
     let trial = RunBuilder::bare("http://127.0.0.1:9").args(["doctor"]);
     let ended = trial.run().await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
@@ -110,7 +110,7 @@ async fn for_people_there_are_lines_with_the_reason_and_the_fix() {
 }
 
 #[tokio::test]
-async fn without_a_key_there_is_a_problem_and_offline_nobody_is_asked() {
+async fn doctor_reports_a_missing_key_and_sends_nothing_offline() {
     let trial = doctor("").without("ANTHROPIC_API_KEY").without("ANTHROPIC_BASE_URL");
     let report = parse_report(&trial.args(["--offline"]).run().await);
     has_finding(&report, "credentials", "problem", &["no credential", "ANTHROPIC_API_KEY"]);
@@ -119,7 +119,7 @@ async fn without_a_key_there_is_a_problem_and_offline_nobody_is_asked() {
 }
 
 #[tokio::test]
-async fn a_wrong_key_is_told_from_a_forbidden_one_and_never_quoted() {
+async fn doctor_distinguishes_wrong_and_forbidden_keys_without_quoting_them() {
     let wrong = error_response("401 Unauthorized", &format!("no such key: {KEY}"), "");
     let report_of_wrong = parse_report(&doctor(&wrong).run().await);
     has_finding(&report_of_wrong, "acceptance", "problem", &["rejects", "401", "no such key"]);
@@ -129,7 +129,7 @@ async fn a_wrong_key_is_told_from_a_forbidden_one_and_never_quoted() {
 }
 
 #[tokio::test]
-async fn a_clock_that_is_wrong_is_told_and_a_missing_list_is_no_fault() {
+async fn doctor_reports_a_wrong_clock_and_accepts_a_missing_model_list() {
     let old = error_response("404 Not Found", "no", "date: Mon, 06 Jan 2020 00:00:00 GMT\r\n");
     let report = parse_report(&doctor(&old).run().await);
     has_finding(&report, "clock", "warning", &["ahead of", "set the clock"]);
@@ -137,7 +137,7 @@ async fn a_clock_that_is_wrong_is_told_and_a_missing_list_is_no_fault() {
 }
 
 #[tokio::test]
-async fn a_proxy_that_is_not_there_is_named() {
+async fn doctor_names_an_unreachable_proxy() {
     let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
     let proxy = format!("http://me:proxy-password-77@{closed}");
     let trial = doctor("http://model.test").env("HTTP_PROXY", &proxy);
@@ -149,7 +149,7 @@ async fn a_proxy_that_is_not_there_is_named() {
 }
 
 #[tokio::test]
-async fn a_warning_is_told_whatever_words_are_in_it() {
+async fn doctor_reports_warnings_regardless_of_their_wording() {
     let trial = doctor("http://127.0.0.1:9").args(["--offline"]);
     let settings = r#"{"ignoredByUs": 1, "the MCP server": 2}"#;
     fs::create_dir_all(trial.config()).expect("a folder");
@@ -159,7 +159,7 @@ async fn a_warning_is_told_whatever_words_are_in_it() {
 }
 
 #[tokio::test]
-async fn every_mistake_in_settings_is_told_with_its_place_and_the_rest_goes_on() {
+async fn doctor_reports_every_settings_mistake_and_runs_the_other_checks() {
     let server = serve(Scenario::new());
     let trial = doctor(&server.base_url()).env("API_TIMEOUT_MS", "soon");
     fs::create_dir_all(trial.config()).expect("a folder");
@@ -177,7 +177,7 @@ async fn every_mistake_in_settings_is_told_with_its_place_and_the_rest_goes_on()
 }
 
 #[tokio::test]
-async fn settings_and_servers_without_trust_are_told_and_nothing_of_them_runs() {
+async fn doctor_reports_untrusted_settings_and_servers_and_runs_none() {
     let server = serve(Scenario::new());
     let trial = doctor(&server.base_url());
     let servers = json!({ "mcpServers": {
@@ -203,7 +203,7 @@ async fn settings_and_servers_without_trust_are_told_and_nothing_of_them_runs() 
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_be_written_is_a_problem() {
+async fn doctor_reports_a_read_only_state_folder() {
     let server = serve(Scenario::new());
     // Not even root can write there.
     let trial = doctor(&server.base_url()).env("OUTLAST_CONFIG_DIR", "/proc/nowhere");
@@ -213,7 +213,7 @@ async fn a_store_that_cannot_be_written_is_a_problem() {
 }
 
 #[tokio::test]
-async fn two_installations_on_path_are_told_and_which_one_wins() {
+async fn doctor_reports_two_installations_on_path_and_the_first_one() {
     let server = serve(Scenario::new());
     let trial = doctor(&server.base_url());
     let (one, two) = (trial.work().join("one"), trial.work().join("two"));
@@ -229,7 +229,7 @@ async fn two_installations_on_path_are_told_and_which_one_wins() {
 }
 
 #[tokio::test]
-async fn a_session_that_was_cut_off_is_told_and_one_that_ended_is_not() {
+async fn doctor_reports_interrupted_sessions_but_not_finished_ones() {
     let server = serve(Scenario::new().reply("Done.").after(AfterLast::RepeatLast));
     let ended = RunBuilder::against(&server).args(["Say hello."]).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -252,7 +252,7 @@ async fn a_session_that_was_cut_off_is_told_and_one_that_ended_is_not() {
 }
 
 #[tokio::test]
-async fn a_server_that_never_answers_is_named_within_the_bounds() {
+async fn doctor_names_an_unresponsive_mcp_server_within_the_time_limit() {
     let began = Stopwatch::start();
     let report = parse_report(&doctor(&start_server(None)).run().await);
     has_finding(&report, "service", "problem", &["does not answer within 8 s"]);
@@ -263,11 +263,11 @@ async fn a_server_that_never_answers_is_named_within_the_bounds() {
 }
 
 #[tokio::test]
-async fn sigint_ends_it_at_once() {
+async fn sigint_ends_doctor_at_once() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
     let running = doctor(&url).start();
-    // It asks now, and nobody answers.
+    // It sends its request now, and no answer comes.
     let socket = tokio::task::spawn_blocking(move || listener.accept());
     let socket = crate::support::with_time_limit("a connection", socket).await.expect("joined");
     let began = Stopwatch::start();

@@ -1,4 +1,4 @@
-//! What every reason to stop comes to.
+//! Exit code and result of every reason to stop.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -78,7 +78,7 @@ pub(super) fn every_reason() -> Vec<StopReason> {
 }
 
 #[test]
-fn the_table_of_ends_is_as_reviewed() {
+fn the_exit_code_table_matches_the_golden_file() {
     let mut table = String::new();
     for reason in every_reason() {
         let verdict = verdict(reason);
@@ -107,7 +107,7 @@ fn exit_0_success_and_no_error_are_the_same_thing() {
 }
 
 #[test]
-fn every_code_that_can_come_is_in_the_manual_once() {
+fn every_possible_exit_code_is_in_the_manual_once() {
     let documented: Vec<u8> = MEANINGS.iter().map(|(code, _)| *code).collect();
     let distinct: BTreeSet<u8> = documented.iter().copied().collect();
     assert_eq!(distinct.len(), documented.len());

@@ -1,4 +1,4 @@
-//! Texts that were reviewed once and must not change unseen.
+//! Golden files: reviewed texts that change only with `UPDATE=1`.
 
 use std::fs;
 use std::path::Path;

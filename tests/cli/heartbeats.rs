@@ -1,4 +1,4 @@
-//! The lines that people read while they wait.
+//! Progress lines and heartbeats on standard error.
 
 use std::time::Duration;
 
@@ -85,7 +85,7 @@ async fn a_wait_is_announced_with_class_attempt_and_end() {
 }
 
 #[tokio::test]
-async fn a_heartbeat_says_what_is_waited_for_how_long_and_what_was_spent() {
+async fn a_heartbeat_reports_the_pending_work_its_duration_and_the_cost() {
     let uncounted = Pause { class: ErrorClass::RateLimit, retry: 12, of: None };
     let text = lines(&[
         heartbeat(WaitingFor::Retry(OVERLOAD), Some(100)),
@@ -123,7 +123,7 @@ async fn warnings_are_one_plain_line_each() {
 }
 
 #[tokio::test]
-async fn how_a_recovery_went_is_told_when_everything_is() {
+async fn verbose_output_reports_the_outcome_of_each_recovery() {
     let saved = saved();
     let lost_to = Some("deadline".to_owned());
     let lost = RecoveryRecord { saved: false, lost_to, ..saved.clone() };
@@ -138,14 +138,14 @@ async fn how_a_recovery_went_is_told_when_everything_is() {
 }
 
 #[tokio::test]
-async fn an_untroubled_run_says_nothing() {
+async fn a_run_without_failures_prints_nothing_on_stderr() {
     let event = serde_json::json!({ "type": "message_start" });
     let text = lines(&[RunNotice::StreamEvent(&event)]).await;
     assert_eq!(text, "");
 }
 
 #[test]
-fn durations_read_well_and_are_never_shown_as_less_than_they_are() {
+fn durations_are_rounded_up_and_readable() {
     let cases = [
         (0, "0s"),
         (1, "1s"),

@@ -1,4 +1,4 @@
-//! Managed settings: whoever keeps the machine has the last word.
+//! Managed settings: the administrator's files outrank every other source.
 
 use std::path::PathBuf;
 
@@ -36,7 +36,7 @@ fn survey(world: &BinaryFixture, flags: &[&str], variables: &[(&str, &str)]) -> 
     settings::survey_under(&managed(world), &args, &given, &variables, &world.work())
 }
 
-/// A machine whose keeper says this, and whose user says something else.
+/// A machine with these managed settings, and user settings that contradict them.
 fn world(managed: &str) -> BinaryFixture {
     let user = r#"{"model": "users", "maxTurns": 1, "permissions": {"allow": ["Bash"],
         "deny": ["WebFetch"]}, "hooks": {"Stop": [{"hooks": [{"type": "command",
@@ -45,7 +45,7 @@ fn world(managed: &str) -> BinaryFixture {
 }
 
 #[test]
-fn flags_variables_and_files_yield_to_them() {
+fn managed_settings_outrank_flags_variables_and_files() {
     let managed = r#"{"model": "theirs", "maxTurns": 9, "autoCompactEnabled": true,
         "requestTimeout": "7s", "permissions": {"defaultMode": "plan", "deny": ["Write"]},
         "sandbox": {"mode": "workspace"}, "env": {"MAX_THINKING_TOKENS": "4096"}}"#;
@@ -88,7 +88,7 @@ fn flags_variables_and_files_yield_to_them() {
 }
 
 #[test]
-fn no_spelling_switches_their_sandbox_off_from_below() {
+fn no_user_setting_disables_a_managed_sandbox() {
     use outlast::tools::SandboxMode::{Off, ReadOnly, Required, Workspace};
     for (theirs, ours, flags, wanted) in [
         (
@@ -215,7 +215,7 @@ fn fingerprint(settings: &Settings) -> String {
 }
 
 #[test]
-fn every_flag_about_a_setting_yields_to_them() {
+fn managed_settings_outrank_every_flag() {
     let agent = |name: &str| format!("---\nname: {name}\ndescription: {name}\n---\nBe {name}.");
     let world = |managed: &str| {
         BinaryFixture::new()
@@ -247,7 +247,7 @@ fn every_flag_about_a_setting_yields_to_them() {
 }
 
 #[test]
-fn a_server_of_theirs_is_replaced_by_nobody() {
+fn a_managed_mcp_server_cannot_be_replaced() {
     let ours = r#"{"mcpServers": {"d_b": {"command": "ours"}, "d.b": {"command": "ours"}}}"#;
     for (theirs, command, disabled) in [
         (r#"{"command": "theirs"}"#, Some("theirs"), false),
@@ -277,7 +277,7 @@ fn a_server_of_theirs_is_replaced_by_nobody() {
 }
 
 #[test]
-fn the_later_file_outranks_the_earlier_and_lists_are_joined() {
+fn later_managed_files_outrank_earlier_ones_and_lists_are_merged() {
     let world = world(r#"{"model": "one", "permissions": {"deny": ["Edit"]}}"#)
         .file(PATHS[1], r#"{"model": "two", "permissions": {"deny": ["Write"]}}"#);
     let settings = load_settings(&world, &[], &[]).expect("good");
@@ -286,15 +286,15 @@ fn the_later_file_outranks_the_earlier_and_lists_are_joined() {
 }
 
 #[test]
-fn bypass_can_be_forbidden_for_the_whole_machine() {
+fn managed_settings_can_disable_bypass_mode() {
     let world = world(r#"{"permissions": {"disableBypassPermissionsMode": "disable"}}"#);
     let error = load_settings(&world, &["--dangerously-skip-permissions"], &[]).unwrap_err();
     assert!(error.contains("forbid bypassPermissions"), "{error}");
-    load_settings(&world, &[], &[]).expect("nobody asks for it");
+    load_settings(&world, &[], &[]).expect("it is not requested");
 }
 
 #[test]
-fn hooks_and_leave_may_be_theirs_alone() {
+fn managed_settings_can_allow_only_managed_hooks_and_permissions() {
     let hook = r#""hooks": {"Stop": [{"hooks": [{"type": "command", "command": "theirs"}]}]}"#;
     let hooks = |managed: String, flags: &[&str]| {
         let hooks = load_settings(&world(&managed), flags, &[]).expect("good").hooks;
@@ -302,7 +302,7 @@ fn hooks_and_leave_may_be_theirs_alone() {
     };
     let off = ["--settings", r#"{"disableAllHooks": true}"#];
     assert_eq!(hooks(format!("{{{hook}}}"), &[]), ["user", "theirs"]);
-    assert_eq!(hooks(format!("{{{hook}}}"), &off), ["theirs"], "nobody switches these off");
+    assert_eq!(hooks(format!("{{{hook}}}"), &off), ["theirs"], "managed hooks stay enabled");
     let like = format!("{{{hook}, \"disableAllHooks\": true}}");
     let kept = hooks(format!("{{{hook}}}"), &["--settings", &like]);
     assert_eq!(kept, ["theirs"], "not even by repeating it");
@@ -312,7 +312,7 @@ fn hooks_and_leave_may_be_theirs_alone() {
     let rules = r#"{"allowManagedPermissionRulesOnly": true, "permissions": {"allow": ["Read"]}}"#;
     let settings = load_settings(&world(rules), &["--allowedTools=Write"], &[]).expect("good");
     assert_eq!(settings.tools.allow, ["Read"]);
-    assert_eq!(settings.tools.deny, ["WebFetch"], "to forbid more is nobody's privilege");
+    assert_eq!(settings.tools.deny, ["WebFetch"], "every source may add denials");
     let own = BinaryFixture::new().file(
         "home/.outlast/settings.json",
         r#"{"allowManagedPermissionRulesOnly": true, "permissions": {"allow": ["Read"]}}"#,
@@ -321,7 +321,7 @@ fn hooks_and_leave_may_be_theirs_alone() {
 }
 
 #[test]
-fn a_broken_one_stops_every_run_and_a_missing_one_none() {
+fn a_broken_managed_file_stops_every_run_and_a_missing_one_does_not() {
     let error = load_settings(&world("{\n  \"model\": }"), &["--setting-sources="], &[]).unwrap_err();
     assert!(error.contains("managed.json:2:12: not valid JSON"), "{error}");
     load_settings(&BinaryFixture::new(), &[], &[]).expect("there is none");

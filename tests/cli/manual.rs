@@ -173,9 +173,10 @@ const AGENTS: &[&str] = &[
 ];
 
 const TRUST: &[&str] = &[
-    "The settings of the repository in whose folder outlast works may be anybody's. Until somebody \
-     vouches for it, they can forbid (permissions.deny, permissions.ask, disableBypassPermissionsMode, \
-     the default mode plan, sandbox.filesystem.denyRead and denyWrite) and nothing else: they run \
+    "The settings of the repository in whose folder outlast works may be hostile. Unless the user \
+     trusts it, they can only forbid (permissions.deny, permissions.ask, \
+     disableBypassPermissionsMode, the default mode plan, sandbox.filesystem.denyRead and denyWrite) \
+     and nothing else: they run \
      nothing, change no address, model, proxy or variable, and widen no right. A file of them that \
      is broken, odd, larger than 1 MB or a link out of the repository is left alone. What was \
      ignored is told in one line on standard error, and listed by file and name, never by value, \
@@ -194,11 +195,11 @@ const SIGNALS: &[&str] = &[
     "SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM and SIGXCPU end the run within four \
      seconds: its commands are ended, nothing more is sent or started, and there is a result. The \
      exit code is 128 and the number of the signal. A second SIGINT within three seconds ends the \
-     run at once. A standard output that nobody reads any more ends it, too.",
+     run at once. The run also ends when the reader of standard output has gone.",
     "A signal that is ignored when outlast starts stays ignored, as nohup(1) does it with SIGHUP, \
      and a shell without job control with SIGINT for what it starts in the background.",
     "When CI or GITHUB_ACTIONS is set, the death of the process that started outlast counts as \
-     SIGTERM: a cancelled job often signals nobody but the shell of its step. A step whose last \
+     SIGTERM: a cancelled job often signals only the shell of its step. A step whose last \
      line is exec outlast ... hears the cancellation itself.",
     "SIGKILL leaves no result; the session is kept up to its last finished step, and --continue \
      goes on with it.",
@@ -242,8 +243,8 @@ const MCP: &[&str] = &[
      the leave of the server's tools.",
     "A tool is left out, with a warning, when the service would refuse its name or schema: that \
      would have every request refused. Servers that ask are told the working directory and those of \
-     --add-dir as their roots; questions to people are declined, since nobody is there. What a \
-     server says of its use stands in the system prompt, 2,000 characters at most.",
+     --add-dir as their roots; questions to people are declined, since the run is unattended. \
+     What a server says of its use stands in the system prompt, 2,000 characters at most.",
     "Servers start side by side. The first request waits for them as long as MCP_TIMEOUT says, \
      with a heartbeat. The start of later ones goes on beside the run (OUTLAST_MCP_START_TIMEOUT); \
      the model is told that they are pending, and their tools join at the next turn. --mcp-required names those without which the run \
@@ -281,7 +282,7 @@ const SANDBOX: &[&str] = &[
 const SUB_AGENTS: &[&str] = &[
     "With the tool Agent (Task is the same) the model gives a part of its work to a sub-agent: a run \
      with a conversation, tools, model and turn limit of its own, and the budget, deadline, rules \
-     and hooks of the run. It may do no more than whoever starts it. The kind general-purpose is \
+     and hooks of the run. It may do no more than its parent. The kind general-purpose is \
      built in. Calls in one reply work side by side, with its read-only tools; with \
      run_in_background the call returns at once, and the run waits for it in the end as it does for \
      background commands. Without it, the work is in the foreground.",

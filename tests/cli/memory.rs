@@ -83,7 +83,7 @@ fn files_are_read_from_the_most_general_to_the_most_special() {
 }
 
 #[test]
-fn sources_that_do_not_count_are_not_read() {
+fn disabled_memory_sources_are_not_read() {
     let home = Home::new();
     home.write("config/CLAUDE.md", "user")
         .write("code/project/CLAUDE.md", "project")
@@ -101,7 +101,7 @@ fn sources_that_do_not_count_are_not_read() {
 }
 
 #[test]
-fn imports_are_put_where_they_stand() {
+fn memory_imports_are_expanded_in_place() {
     let home = Home::new();
     home.write("code/project/CLAUDE.md", "See @docs/a.md, and `@docs/code.md`; ask @missing.md.\n")
         .write("code/project/docs/a.md", "[a: @b.md]\n")
@@ -115,7 +115,7 @@ fn imports_are_put_where_they_stand() {
 }
 
 #[test]
-fn imports_go_four_deep() {
+fn memory_imports_are_limited_to_four_levels() {
     let home = Home::new();
     home.write("code/project/CLAUDE.md", "0 @1.md");
     for depth in 1..=6 {
@@ -125,7 +125,7 @@ fn imports_go_four_deep() {
 }
 
 #[test]
-fn the_same_file_or_text_is_told_once() {
+fn the_same_memory_file_or_text_is_included_once() {
     let home = Home::new();
     home.write("code/project/AGENTS.md", "one").write("config/CLAUDE.md", "same");
     home.write("code/project/.claude/CLAUDE.md", "same");
@@ -157,7 +157,7 @@ fn a_project_that_is_not_trusted_leads_nowhere_outside() {
 }
 
 #[test]
-fn what_is_no_text_is_left_out_and_named() {
+fn memory_files_that_are_not_text_are_skipped_and_named() {
     let home = Home::new();
     fs::write(home.path("code/project/CLAUDE.md"), [0xff, 0xfe, 0x00]).expect("written");
     mkfifo(&home.path("code/project/AGENTS.md"), Mode::S_IRWXU).expect("made");
@@ -176,7 +176,7 @@ fn what_is_no_text_is_left_out_and_named() {
 }
 
 #[test]
-fn all_files_together_are_bounded() {
+fn memory_files_are_limited_in_total_size() {
     let home = Home::new();
     for number in 0..4 {
         let name = format!("code/project/.claude/rules/{number}.md");
@@ -189,7 +189,7 @@ fn all_files_together_are_bounded() {
 }
 
 #[test]
-fn what_is_kept_beside_a_file_below_the_working_folder_is_found_and_believed_no_further() {
+fn memory_files_in_subfolders_are_found_with_the_trust_of_the_project() {
     let home = Home::new();
     home.write("outside.md", "outside")
         .write("code/project/CLAUDE.md", "project")

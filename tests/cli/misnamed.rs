@@ -8,7 +8,7 @@ fn with(list: &str, rule: &str) -> String {
 }
 
 #[test]
-fn a_mistyped_rule_that_holds_back_ends_the_run_before_it_begins() {
+fn a_mistyped_deny_rule_stops_the_run_before_it_starts() {
     for (rule, meant) in [
         ("Raed(./x)", "Read"),
         ("bash(curl *)", "Bash"),
@@ -41,7 +41,7 @@ fn a_mistyped_rule_that_holds_back_ends_the_run_before_it_begins() {
 }
 
 #[test]
-fn a_rule_about_what_nobody_knows_is_told_once() {
+fn an_allow_rule_for_an_unknown_tool_is_reported_once() {
     let settings = resolve(&["hi"], &[], &with("deny", "Frobnicate(x)")).expect("a warning");
     let [warning] = &settings.warnings[..] else { panic!("{:?}", settings.warnings) };
     assert!(warning.contains("settings.json:3:5: the rule \"Frobnicate(x)\""), "{warning}");
@@ -52,7 +52,7 @@ fn a_rule_about_what_nobody_knows_is_told_once() {
 }
 
 #[test]
-fn a_rule_about_a_server_that_is_not_there_is_told() {
+fn a_rule_for_an_unknown_mcp_server_is_reported() {
     let server = r#"{"mcpServers": {"github": {"command": "true"}}}"#;
     let warnings = |rule: &str| {
         let flags = ["--mcp-config", server, "--disallowedTools", rule, "hi"];
@@ -69,7 +69,7 @@ fn a_rule_about_a_server_that_is_not_there_is_told() {
 }
 
 #[test]
-fn a_mistyped_word_that_makes_a_guard_of_a_hook_ends_the_run_before_it_begins() {
+fn a_typo_in_a_blocking_hook_setting_stops_the_run_before_it_starts() {
     for key in ["failclosed", "fail_closed", "FailClosed", "fail-closed", "failClose"] {
         let hook = format!(
             r#"{{"hooks": {{"PreToolUse": [{{"hooks": [{{"type": "command", "command": "x",
@@ -81,7 +81,7 @@ fn a_mistyped_word_that_makes_a_guard_of_a_hook_ends_the_run_before_it_begins() 
 }
 
 #[test]
-fn servers_under_a_mistyped_key_are_not_lost_without_a_word() {
+fn mcp_servers_under_a_mistyped_key_are_reported() {
     for key in ["mcpServer", "mcpservers", "mcp_servers"] {
         let given = format!("{{\"{key}\": {{\"a\": {{\"command\": \"x\"}}}}}}");
         let error = resolve(&["--mcp-config", &given, "hi"], &[], "{}").unwrap_err();
@@ -95,7 +95,7 @@ fn servers_under_a_mistyped_key_are_not_lost_without_a_word() {
 }
 
 #[test]
-fn a_tool_of_an_agent_that_there_is_not_is_told() {
+fn an_unknown_tool_in_an_agent_definition_is_reported() {
     let agents = r#"{"q": {"description": "x", "prompt": "y", "tools": ["Raed", "Grep"],
         "disallowedTools": ["Bsh"]}}"#;
     let told = resolve(&["--agents", agents, "hi"], &[], "{}").expect("a warning").warnings;

@@ -11,10 +11,10 @@ use tempfile::TempDir;
 use crate::support::tokens::{TokenEndpoint, write_login, read_login};
 use crate::support::{FinishedProcess, RunningProcess, RunBuilder, serve, with_time_limit};
 
-/// More than anybody runs on one host at a time, and than this one has processors.
+/// More processes than usually run on one host, and than this one has processors.
 const CROWD: usize = 16;
 
-/// A model that lets nobody in but with this token.
+/// A model server that accepts only this token.
 fn model(token: &str) -> RehearsalServer {
     let rules = ServerRules { require_key: Some(token.to_owned()), ..ServerRules::default() };
     serve(Scenario::new().reply("Done.").after(AfterLast::RepeatLast).rules(rules))
@@ -97,7 +97,7 @@ async fn crowd(seconds: i64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_killed_while_it_renews_hinders_neither_who_waits_nor_who_comes_next() {
+async fn a_process_killed_during_a_token_refresh_blocks_no_other_process() {
     let (tokens, folder) = login(-1).await;
     let server = model("access-token-1");
     tokens.hold();
@@ -115,7 +115,7 @@ async fn a_process_killed_while_it_renews_hinders_neither_who_waits_nor_who_come
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_interrupt_does_not_lose_a_token_that_was_paid_for() {
+async fn an_interrupt_does_not_lose_a_refreshed_token() {
     let (tokens, folder) = login(-1).await;
     let server = model("access-token-1");
     tokens.hold();
@@ -136,7 +136,7 @@ async fn an_interrupt_does_not_lose_a_token_that_was_paid_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_endpoint_that_is_down_ends_in_one_truthful_result() {
+async fn a_token_endpoint_that_is_down_ends_the_run_with_an_accurate_result() {
     let (tokens, folder) = login(-1).await;
     let mut file = tokens.login(-1);
     file["claudeAiOauth"]["tokenEndpoint"] = json!("http://127.0.0.1:9/token");
@@ -153,7 +153,7 @@ async fn an_endpoint_that_is_down_ends_in_one_truthful_result() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_endpoint_that_is_down_for_a_moment_is_waited_for() {
+async fn a_short_outage_of_the_token_endpoint_is_retried() {
     let (tokens, folder) = login(3600).await;
     let server = model("access-token-1");
     tokens.answer_with(503, "");
@@ -184,7 +184,7 @@ async fn a_refused_login_ends_the_run_and_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_revoked_token_is_renewed_once_and_then_final() {
+async fn a_revoked_token_is_refreshed_once_before_the_run_fails() {
     let (tokens, folder) = login(3600).await;
     let revoked = "OAuth token access-token-0 has been revoked";
     let server = serve(
@@ -209,7 +209,7 @@ async fn a_revoked_token_is_renewed_once_and_then_final() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_revoked_token_without_another_stays_revoked() {
+async fn a_revoked_token_without_a_refresh_token_fails_the_run() {
     let (tokens, folder) = login(3600).await;
     tokens.answer_with(400, r#"{"error":"invalid_grant"}"#);
     let revoked = "OAuth token has been revoked";
@@ -220,7 +220,7 @@ async fn a_revoked_token_without_another_stays_revoked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_login_comes_last_and_is_named() {
+async fn a_login_is_the_last_credential_source_and_is_reported() {
     let (_tokens, folder) = login(3600).await;
     let server = model("access-token-0");
     let named = |trial: RunBuilder| async {
@@ -265,7 +265,7 @@ async fn a_subscription_is_not_retried_when_its_limit_is_reached() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_login_that_makes_no_sense_is_said_before_anything_is_sent() {
+async fn an_invalid_login_file_is_reported_before_any_request() {
     let (_tokens, folder) = login(3600).await;
     let server = model("access-token-0");
     for broken in [
@@ -285,7 +285,7 @@ async fn a_login_that_makes_no_sense_is_said_before_anything_is_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_command_printed_is_used_as_long_as_is_said() {
+async fn a_key_printed_by_a_helper_is_used_for_its_lifetime() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("count");
     let helper = format!("echo x >> {0}; echo key-number-$(grep -c x {0})", file.display());
@@ -335,7 +335,7 @@ async fn a_renewed_login_and_a_printed_key_are_neither_printed_nor_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_credential_that_cannot_be_had_is_not_said_to_be_rejected() {
+async fn an_unavailable_credential_is_not_reported_as_rejected() {
     let folder = tempfile::tempdir().expect("a folder");
     let server = model("access-token-0");
     let run = trial(&server, folder.path()).args(["--api-key-helper", "exit 3"]).run().await;
@@ -347,7 +347,7 @@ async fn a_credential_that_cannot_be_had_is_not_said_to_be_rejected() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pipe_that_nobody_writes_to_holds_nobody_up() {
+async fn a_login_file_that_is_a_pipe_without_a_writer_does_not_block() {
     let folder = tempfile::tempdir().expect("a folder");
     let server = model("access-token-0");
     let pipe = folder.path().join("pipe");
@@ -356,6 +356,6 @@ async fn a_pipe_that_nobody_writes_to_holds_nobody_up() {
     let run = trial(&server, folder.path()).args(["--max-duration", "1s", "--settings", &pipe]);
     let ended = run.run().await;
     assert_eq!(ended.code, Some(2), "{ended:?}");
-    assert!(ended.stderr.contains("a pipe that nobody writes to"), "{ended:?}");
+    assert!(ended.stderr.contains("a pipe without a writer"), "{ended:?}");
     assert_eq!(ended.result()["exit_code"], 2);
 }

@@ -49,7 +49,7 @@ async fn array(work: impl FnOnce(PipeSender)) -> String {
 }
 
 #[tokio::test]
-async fn an_array_is_closed_with_its_last_element_and_nothing_follows_it() {
+async fn a_json_array_is_closed_after_its_last_element() {
     let text = array(|out| {
         out.send_json(json!({ "n": 1 }), None);
         out.send_json(json!({ "n": "two\n" }), None);
@@ -62,7 +62,7 @@ async fn an_array_is_closed_with_its_last_element_and_nothing_follows_it() {
     assert_eq!(array(drop).await, "");
 }
 
-/// Nobody reads this any more.
+/// A writer whose reader has closed the pipe.
 struct ClosedWriter;
 
 impl Write for ClosedWriter {
@@ -88,7 +88,7 @@ impl Write for BlockedWriter {
 }
 
 #[tokio::test]
-async fn a_closed_reader_is_told_of_once_and_is_no_panic() {
+async fn a_closed_pipe_is_reported_once_without_a_panic() {
     let (tell, told) = mpsc::channel();
     let (out, drain) = pipe(ClosedWriter, Arc::new(Redactor::default()), move || tell.send(()).unwrap());
     for _ in 0..10_000 {
@@ -100,7 +100,7 @@ async fn a_closed_reader_is_told_of_once_and_is_no_panic() {
 }
 
 #[tokio::test]
-async fn a_reader_that_never_reads_holds_nothing_up_for_ever() {
+async fn a_reader_that_never_reads_does_not_block_the_writer_forever() {
     let (_hold, held) = mpsc::channel();
     let (out, drain) = pipe(BlockedWriter(held), Arc::new(Redactor::default()), || {});
     for _ in 0..100_000 {
@@ -111,14 +111,14 @@ async fn a_reader_that_never_reads_holds_nothing_up_for_ever() {
 }
 
 #[tokio::test]
-async fn lines_come_out_whole_and_in_order() {
+async fn the_writer_emits_whole_lines_in_order() {
     let text = written(|out| (0..3000).for_each(|number| out.send(&number.to_string()))).await;
     let numbers: Vec<u32> = text.lines().map(|line| line.parse().unwrap()).collect();
     assert_eq!(numbers, (0..3000).collect::<Vec<_>>());
 }
 
 #[test]
-fn secrets_are_hidden_and_ordinary_words_are_not() {
+fn secrets_are_redacted_and_ordinary_words_are_not() {
     let mask = Redactor::new(KnownSecrets::new(["hunter2-hunter2", "short"]));
     assert_eq!(mask.redact("key hunter2-hunter2, short"), "key [redacted], short");
     assert_eq!(mask.redact("got sk-ant-api03-AbC_9-xyz!"), "got [redacted]!");

@@ -65,7 +65,7 @@ fn commands(library: &PromptLibrary) -> Vec<&str> {
 }
 
 #[test]
-fn of_several_agents_of_a_name_the_nearest_counts() {
+fn among_agents_with_the_same_name_the_nearest_file_wins() {
     let home = Home { trusted: true, ..Home::new() };
     for file in [
         ".claude/agents/a.md",
@@ -94,7 +94,7 @@ fn of_several_agents_of_a_name_the_nearest_counts() {
 }
 
 #[test]
-fn an_agent_is_read_whole() {
+fn every_field_of_an_agent_file_is_parsed() {
     let home = Home { trusted: true, ..Home::new() };
     home.agent(
         "repo/.claude/agents/x.md",
@@ -127,7 +127,7 @@ fn an_agent_is_read_whole() {
 }
 
 #[test]
-fn hooks_of_a_kind_count_where_they_are_trusted_and_for_it_alone() {
+fn agent_hooks_apply_only_if_trusted_and_only_to_that_agent() {
     let fields = "hooks:\n  Stop:\n    - hooks: [{ type: command, command: make check }]\n  \
                   PreToolUse:\n    - matcher: Bash\n      hooks: [{ type: http, url: x }]\n";
     for trusted in [true, false] {
@@ -153,7 +153,7 @@ fn hooks_of_a_kind_count_where_they_are_trusted_and_for_it_alone() {
 }
 
 #[test]
-fn whatever_lies_there_is_named_and_harms_nothing() {
+fn unexpected_entries_in_an_agent_folder_are_reported_and_ignored() {
     let (good, dir) = ("---\nname: n\ndescription: d\n---\n", "repo/.claude/agents");
     let rows: [(&str, Vec<u8>, &str); 9] = [
         ("no-front.md", b"Just text.".to_vec(), "has no \"name\""),
@@ -178,7 +178,7 @@ fn whatever_lies_there_is_named_and_harms_nothing() {
 }
 
 #[test]
-fn bad_yaml_is_told_with_line_and_column() {
+fn bad_yaml_is_reported_with_line_and_column() {
     let home = Home::new();
     home.write("repo/.claude/agents/x.md", "---\nname: x\ntools: [Read, Grep\n---\n");
     let library = home.read();
@@ -189,7 +189,7 @@ fn bad_yaml_is_told_with_line_and_column() {
 }
 
 #[test]
-fn odd_encodings_are_read_and_readmes_are_not_meant() {
+fn agent_files_with_odd_encodings_are_read_and_readmes_are_skipped() {
     let home = Home::new();
     home.write(
         "repo/.claude/agents/bom.md",
@@ -203,7 +203,7 @@ fn odd_encodings_are_read_and_readmes_are_not_meant() {
 }
 
 #[test]
-fn pipes_loops_and_links_to_nowhere_hold_nobody_up() {
+fn pipes_link_loops_and_dangling_links_do_not_block_loading() {
     let home = Home { trusted: true, ..Home::new() };
     home.agent("repo/.claude/agents/good.md", "good", "");
     let dir = home.path("repo/.claude/agents");
@@ -224,7 +224,7 @@ fn pipes_loops_and_links_to_nowhere_hold_nobody_up() {
 }
 
 #[test]
-fn two_agents_of_a_name_side_by_side_are_told() {
+fn duplicate_agent_names_in_one_folder_are_reported() {
     let home = Home::new();
     home.agent("repo/.claude/agents/a.md", "same", "").agent(
         "repo/.claude/agents/b.md",
@@ -237,7 +237,7 @@ fn two_agents_of_a_name_side_by_side_are_told() {
 }
 
 #[test]
-fn files_are_bounded_in_number_and_in_all() {
+fn agent_files_are_limited_in_number_and_total_size() {
     let home = Home::new();
     for number in 0..510 {
         home.agent(&format!("repo/.claude/agents/{number}.md"), &format!("n{number}"), "");
@@ -261,7 +261,7 @@ fn files_are_bounded_in_number_and_in_all() {
 }
 
 #[test]
-fn a_folder_full_of_rubbish_is_complained_of_in_a_few_lines() {
+fn a_folder_of_invalid_agent_files_is_reported_in_a_few_lines() {
     let home = Home::new();
     for number in 0..100 {
         home.write(&format!("repo/.claude/agents/{number}.md"), "rubbish");
@@ -272,7 +272,7 @@ fn a_folder_full_of_rubbish_is_complained_of_in_a_few_lines() {
 }
 
 #[test]
-fn a_project_that_is_not_trusted_widens_nothing() {
+fn agents_of_an_untrusted_project_cannot_widen_permissions() {
     let home = Home::new();
     let more = "tools: Read\nmodel: opus\npermissionMode: bypassPermissions\nhooks:\n  Stop: []\n\
                 mcpServers: [x]\n";
@@ -310,7 +310,7 @@ fn a_project_that_is_not_trusted_widens_nothing() {
 }
 
 #[test]
-fn only_those_who_are_trusted_replace_the_kind_that_is_built_in() {
+fn only_trusted_agent_files_replace_the_built_in_agent() {
     let home = Home::new();
     let file = "repo/.claude/agents/x.md";
     home.agent(file, "general-purpose", "maxTurns: 100000\n");
@@ -353,7 +353,7 @@ fn a_project_that_is_not_trusted_leads_nowhere_outside() {
 }
 
 #[test]
-fn commands_are_called_by_their_folders_and_names() {
+fn slash_commands_are_named_by_folder_and_file_name() {
     let home = Home::new();
     home.write("repo/.claude/commands/review.md", "# Look\n\nWell")
         .write("repo/.claude/commands/git/commit.md", "---\nargument-hint: [what]\n---\nCommit")

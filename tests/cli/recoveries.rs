@@ -42,7 +42,7 @@ fn agree(result: &Value) {
 }
 
 #[test]
-fn messages_records_and_sums_tell_the_same_story() {
+fn recovery_messages_records_and_totals_agree() {
     // Scenario, recoveries, of which lost, changes of the model.
     let cases = [
         ("hello", 0, 0, 0),
@@ -64,7 +64,7 @@ fn messages_records_and_sums_tell_the_same_story() {
 }
 
 #[test]
-fn the_result_names_the_models_by_the_turns_they_answered() {
+fn the_result_lists_models_with_the_turns_they_answered() {
     let world = BinaryFixture::new();
     let output = world.command(&["rehearse", "overload-fallback"]).output().expect("it starts");
     let recovery = ProcessResult::of(&output).result()["recovery"].take();
@@ -89,12 +89,12 @@ fn written(config: &Path) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_run_that_was_killed_tells_of_all_its_recoveries_when_it_ends() {
+async fn a_resumed_run_reports_recoveries_from_before_it_was_killed() {
     let scenario = Scenario::new()
         .status(529)
         .tool("Bash", json!({ "command": "true" }))
         .status(500)
-        .reply("Nobody hears this.")
+        .reply("This reply is lost.")
         .fault(ScriptedFaultKind::Stall, FaultPosition::Request)
         .reply("Done.");
     let server = serve(scenario);

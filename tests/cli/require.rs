@@ -76,7 +76,7 @@ async fn the_model_knows_the_command_from_the_first_request_on() {
 }
 
 #[test]
-fn both_demands_follow_the_prompt_each_on_its_own() {
+fn required_command_and_schema_instructions_follow_the_prompt_separately() {
     let flags = ["--require", "true", "--json-schema", "{}", "hi"];
     let demands = resolve(&flags, &[], "{}").expect("good settings").demands;
     let text = demand("Mine.".to_owned(), &demands);
@@ -103,7 +103,7 @@ fn verified(attempts: u32, passed: bool, exit_code: Option<i32>, how: Option<&st
 }
 
 #[test]
-fn the_result_says_what_was_required_and_what_came_of_it() {
+fn the_result_reports_the_required_command_and_its_outcome() {
     let result = object(&verified(2, true, Some(0), Some("passed")));
     let wanted = serde_json::json!({
         "command": "cargo test", "passed": true, "attempts": 2, "exit_code": 0 });
@@ -115,7 +115,7 @@ fn the_result_says_what_was_required_and_what_came_of_it() {
 }
 
 #[test]
-fn a_failed_requirement_names_the_command_and_its_last_end() {
+fn a_failed_requirement_names_the_command_and_its_last_exit() {
     let how = "ended with exit code 101";
     let (what, advice) = requirement_failed(&verified(4, false, Some(101), Some(how)));
     for part in ["\"cargo test\"", "4 times", how] {

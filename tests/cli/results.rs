@@ -266,7 +266,7 @@ fn failures() -> Vec<(&'static str, RunOutcome)> {
 }
 
 #[test]
-fn results_are_as_reviewed() {
+fn results_match_the_golden_files() {
     for (name, ending) in limits().into_iter().chain(failures()) {
         let pretty = serde_json::to_string_pretty(&object(&ending)).unwrap() + "\n";
         golden::compare(&format!("tests/cli/golden/results/{name}.json"), &pretty);
@@ -278,7 +278,7 @@ fn results_are_as_reviewed() {
 }
 
 #[test]
-fn the_three_that_must_agree_do_for_every_end() {
+fn exit_code_subtype_and_is_error_agree_for_every_outcome() {
     for reason in every_reason() {
         let object = object(&ending(reason));
         let success = object["subtype"] == "success";
@@ -293,7 +293,7 @@ fn the_three_that_must_agree_do_for_every_end() {
 }
 
 #[test]
-fn a_recovery_that_was_lost_says_to_what() {
+fn a_lost_recovery_names_the_failure_that_ended_it() {
     let overload = Event::Failed(Failure::of(ErrorClass::ServerOverload));
     let interrupted = Event::Interrupted(Interrupt::Sigterm);
     let script = [(0, Event::Begin), (0, WEIGHED), (1_000, overload), (1_200, interrupted)];
@@ -318,7 +318,7 @@ fn partial_work_is_kept_when_a_limit_ends_the_run() {
 }
 
 #[test]
-fn a_session_that_was_not_kept_is_not_offered_for_resumption() {
+fn a_session_that_was_not_saved_is_not_offered_for_resumption() {
     let lost = JournalHealth::Lost("disk full".to_owned());
     for journal in [JournalHealth::Off, lost] {
         let ending = RunOutcome { journal, ..ending(StopReason::MaxTurns) };
@@ -341,7 +341,7 @@ fn denials_are_listed_in_full() {
 }
 
 #[test]
-fn advice_is_something_a_script_can_follow() {
+fn advice_requires_no_interactive_action() {
     for class in ErrorClass::ALL {
         let (what, advice) = advice::of_class(class);
         assert!(!what.is_empty() && what.starts_with(char::is_lowercase), "{class}: {what}");
@@ -354,7 +354,7 @@ fn advice_is_something_a_script_can_follow() {
 }
 
 #[test]
-fn an_error_names_the_service_s_words_the_request_and_the_time() {
+fn an_error_quotes_the_service_message_request_id_and_time() {
     let quota = failures().into_iter().find(|(name, _)| *name == "quota-exhausted").unwrap().1;
     let [line] = &advice::explain(&quota, &now())[..] else { panic!("one line") };
     for part in ["HTTP 429", "You hit your limit", "req_011", "2026-11-22", "+02:00", "in 3h"] {
@@ -363,7 +363,7 @@ fn an_error_names_the_service_s_words_the_request_and_the_time() {
 }
 
 #[test]
-fn an_error_counts_the_attempts_that_were_made_and_claims_no_others() {
+fn an_error_counts_only_the_attempts_that_were_made() {
     let explained = |ending: &RunOutcome| advice::explain(ending, &now()).join(" ");
     let fault = || refusal(500, "Internal server error");
     let once = failed(ErrorClass::ServerError, fault());
@@ -394,7 +394,7 @@ fn an_error_is_one_line_whatever_the_server_says() {
 }
 
 #[test]
-fn long_texts_are_cut_in_the_middle_and_short_ones_are_not() {
+fn long_texts_are_truncated_in_the_middle() {
     let long = "é".repeat(900_000);
     let value = json!({ "keep": "short", "nested": [{ "cut": long }] });
     let shrunk = shrink(value.clone(), 1_000_000);
@@ -406,7 +406,7 @@ fn long_texts_are_cut_in_the_middle_and_short_ones_are_not() {
 }
 
 #[test]
-fn the_result_file_is_replaced_as_a_whole_and_leaves_nothing_beside_it() {
+fn the_result_file_is_replaced_atomically_without_leftovers() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("result.json");
     std::fs::write(&path, "an older result that is much longer than the new one").unwrap();

@@ -26,7 +26,7 @@ fn resolve(world: &BinaryFixture, flags: &[&str]) -> Result<Settings, String> {
 }
 
 #[test]
-fn a_run_is_an_agent_as_far_as_no_flag_says_otherwise() {
+fn flags_outrank_the_agent_definition_of_a_run() {
     let servers = r#"{"mcpServers": {"known": {"command": "x"}, "other": {"command": "x"}}}"#;
     let world = BinaryFixture::new();
     let flags = ["--agents", REVIEWER, "--agent", "reviewer", "--mcp-config", servers];
@@ -69,7 +69,7 @@ fn the_setting_agent_is_the_user_s_to_say_and_flags_outrank_files() {
 }
 
 #[test]
-fn mistakes_in_agents_are_told_before_anything_begins() {
+fn mistakes_in_agents_are_reported_before_the_run_starts() {
     let world = BinaryFixture::new().file("work/agents.json", b"{\n \"a\": }\n").file("work/bad", b"\xff");
     let rows: [(&[&str], &str); 10] = [
         (&["--agents", "{\"a\": "], "--agents:1:6: no object of agents"),
@@ -106,7 +106,7 @@ fn mistakes_in_agents_are_told_before_anything_begins() {
 }
 
 #[test]
-fn an_agent_s_turns_and_mode_count_where_nothing_else_says_more() {
+fn an_agent_s_turn_limit_and_mode_apply_unless_overridden() {
     let agents = |mode: &str| {
         format!(r#"{{"a": {{"description": "d", "prompt": "p", "maxTurns": 4{mode}}}}}"#)
     };
@@ -128,6 +128,6 @@ fn an_agent_s_turns_and_mode_count_where_nothing_else_says_more() {
     let file =
         "---\nname: a\ndescription: d\nmaxTurns: 4\npermissionMode: bypassPermissions\n---\np";
     let world = BinaryFixture::new().file("work/.claude/agents/a.md", file);
-    assert_eq!(found(&world, &[]), (Some(4), "default"), "nobody vouches for it");
+    assert_eq!(found(&world, &[]), (Some(4), "default"), "the project is not trusted");
     assert_eq!(found(&world, &["--trust-project"]), (Some(4), "bypassPermissions"));
 }

@@ -58,7 +58,7 @@ async fn every_way_to_give_a_schema_reaches_the_model() {
 }
 
 #[tokio::test]
-async fn the_tool_and_its_sentence_survive_tools_and_prompts_of_the_user_s_own() {
+async fn the_answer_tool_and_its_instruction_survive_custom_tools_and_prompts() {
     let body = first_request(|trial| {
         trial.args([
             "--json-schema",
@@ -78,13 +78,13 @@ async fn the_tool_and_its_sentence_survive_tools_and_prompts_of_the_user_s_own()
 }
 
 #[tokio::test]
-async fn without_a_schema_nothing_is_said_of_one() {
+async fn without_a_schema_the_request_mentions_none() {
     let body = first_request(|trial| trial).await;
     assert!(!body.to_string().contains("StructuredOutput"), "{body}");
 }
 
 #[test]
-fn a_schema_that_cannot_serve_is_one_line_with_its_place() {
+fn an_unusable_schema_is_reported_in_one_line_with_its_position() {
     let large = format!("{{\"enum\": [\"{}\"]}}", "x".repeat(200_000));
     let endless = "[".repeat(1000);
     let remote = r#"{"items": {"$ref": "https://example.com/x.json"}}"#;
@@ -140,7 +140,7 @@ fn a_schema_may_come_from_a_pipe() {
 }
 
 #[test]
-fn tries_come_from_the_variable_then_the_file() {
+fn schema_retries_come_from_the_variable_then_the_file() {
     let name = "MAX_STRUCTURED_OUTPUT_RETRIES";
     // variable, settings file, tries
     let table = [
@@ -171,7 +171,7 @@ fn answered(reason: StopReason, answer: Option<Value>, attempts: Option<u32>) ->
 }
 
 #[test]
-fn the_result_is_the_answer_and_its_text() {
+fn the_result_holds_the_structured_answer_and_its_text() {
     let answer = json!({ "z": 1, "a": [null, "ü"] });
     let result = object(&answered(StopReason::Completed, Some(answer.clone()), Some(2)));
     assert_eq!(result["structured_output"], answer);
@@ -191,7 +191,7 @@ fn a_run_that_failed_has_no_structured_output() {
 }
 
 #[test]
-fn without_a_schema_the_result_says_nothing_of_one() {
+fn without_a_schema_the_result_has_no_schema_fields() {
     let result = object(&ending(StopReason::Completed));
     assert_eq!(result["result"], "Fixed the parser; all 12 tests pass.");
     for name in ["structured_output", "schema_attempts", "requirement"] {
@@ -200,7 +200,7 @@ fn without_a_schema_the_result_says_nothing_of_one() {
 }
 
 #[test]
-fn a_missing_answer_is_told_from_a_wrong_one() {
+fn a_missing_answer_and_an_invalid_answer_are_reported_differently() {
     let told = |attempts| no_answer(&answered(StopReason::MaxTurns, None, attempts)).0;
     assert!(told(Some(0)).contains("never called"));
     assert!(told(Some(1)).contains("the one answer did not fit"));

@@ -92,7 +92,7 @@ fn a_file_that_is_not_utf_8_says_where() {
 }
 
 #[test]
-fn keys_of_other_tools_are_accepted_quietly_unless_someone_counts_on_them() {
+fn settings_of_other_tools_are_ignored_silently_unless_relied_on() {
     let quiet = r#"{"theme": "x", "cleanupPeriodDays": 3, "outputStyle": "default",
         "respectGitignore": true, "enabledPlugins": {}}"#;
     assert_eq!(resolve(&["hi"], &[], quiet).unwrap().warnings, Vec::<String>::new());
@@ -108,7 +108,7 @@ fn keys_of_other_tools_are_accepted_quietly_unless_someone_counts_on_them() {
 }
 
 #[test]
-fn numbers_in_env_are_taken_for_their_text() {
+fn numbers_in_the_env_setting_are_converted_to_text() {
     let file = r#"{"env": {"CLAUDE_CODE_MAX_TURNS": 7, "A": 1.0, "B": true, "C": -2, "D": "x"}}"#;
     let settings = resolve(&["hi"], &[], file).unwrap();
     assert_eq!(settings.limits.budgets.turns, Some(7));
@@ -138,7 +138,7 @@ fn opusplan_is_opus_while_planning_and_sonnet_otherwise() {
 }
 
 #[test]
-fn the_cap_of_stop_hooks_is_the_objection_that_ends_the_run() {
+fn the_run_ends_when_stop_hooks_reach_their_limit() {
     let name = "CLAUDE_CODE_STOP_HOOK_BLOCK_CAP";
     assert_eq!(resolve(&["hi"], &[], "{}").unwrap().limits.budgets.objections, 2);
     for (cap, objections) in [("8", 7), ("1", 0), (" 3 ", 2)] {
@@ -154,7 +154,7 @@ fn the_cap_of_stop_hooks_is_the_objection_that_ends_the_run() {
 }
 
 #[test]
-fn keys_that_nobody_knows_are_told_in_one_line_and_stop_nobody() {
+fn unknown_settings_keys_are_reported_in_one_line_and_do_not_stop_the_run() {
     let text = "{\n \"frobnicate\": 3,\n \"maxRetrys\": 1, \"statusLine\": {},\n \
         \"permissions\": {\"allou\": [], \"deny\": [\"WebFetch\"]}\n}";
     let settings = resolve(&["hi"], &[], text).unwrap();
@@ -170,7 +170,7 @@ fn keys_that_nobody_knows_are_told_in_one_line_and_stop_nobody() {
 }
 
 #[test]
-fn a_file_may_begin_with_a_mark_and_may_not_be_endless() {
+fn a_settings_file_may_start_with_a_byte_order_mark_and_has_a_size_limit() {
     let marked = resolve(&["hi"], &[], "\u{feff}{\"maxTurns\": 7}").unwrap();
     assert_eq!(marked.limits.budgets.turns, Some(7));
     let mistake = resolve(&["hi"], &[], "\u{feff}{\"maxTurns\": 0}").unwrap_err();
@@ -181,7 +181,7 @@ fn a_file_may_begin_with_a_mark_and_may_not_be_endless() {
 }
 
 #[test]
-fn nothing_that_is_printed_for_debugging_holds_a_secret() {
+fn debug_output_of_settings_holds_no_secret() {
     let file = r#"{"env": {"A_KEY": "hush-1"}, "mcpServers": {
         "a": {"command": "x", "args": ["hush-2"], "env": {"T": "hush-3"}},
         "b": {"type": "http", "url": "https://h/hush-4", "headers": {"Authorization": "hush-5"}}}}"#;
@@ -212,7 +212,7 @@ fn hooks_of_all_files_run_once_each_unless_they_are_switched_off() {
 }
 
 #[test]
-fn a_mistake_in_a_hook_is_told_with_its_place() {
+fn a_mistake_in_a_hook_is_reported_with_file_and_line() {
     let text = "{\n  \"hooks\": {\"Stop\": [\n    {\"hooks\": [{\"type\": \"comand\"}]}]}}";
     let error = resolve(&["hi"], &[], text).unwrap_err();
     assert!(error.contains("settings.json:3:16: \"hooks.Stop[0].hooks[0]\": "), "{error}");
@@ -245,7 +245,7 @@ fn flags_outrank_variables_variables_outrank_files() {
 }
 
 #[test]
-fn rules_of_all_sources_are_joined() {
+fn permission_rules_of_all_sources_are_merged() {
     let file = r#"{"permissions": {"allow": ["Read"], "deny": ["WebFetch"]}}"#;
     let inline = r#"{"permissions": {"allow": ["Glob"], "defaultMode": "acceptEdits"}}"#;
     let flags = ["hi", "--settings", inline, "--allowedTools", "Bash(git log:*),Grep"];
@@ -256,7 +256,7 @@ fn rules_of_all_sources_are_joined() {
 }
 
 #[test]
-fn prices_and_sizes_of_models_that_nobody_asks_are_told() {
+fn prices_and_windows_of_unused_models_are_reported() {
     let flags = ["hi", "--model=sonnet", "--fallback-model=b,c@http://127.0.0.1:9"];
     let warnings =
         |more: &[&str]| resolve(&[&flags[..], more].concat(), &[], "{}").unwrap().warnings;
@@ -305,7 +305,7 @@ fn the_unattended_flag_is_read_in_every_spelling() {
 }
 
 #[test]
-fn limits_become_the_rules_of_the_run() {
+fn limit_settings_are_passed_to_the_run() {
     let flags = [
         "hi",
         "--max-duration=100s",
@@ -377,13 +377,13 @@ fn credentials_are_found_in_order_and_never_shown() {
 }
 
 #[test]
-fn every_setting_of_the_table_is_one_and_has_a_meaning() {
+fn every_setting_in_the_table_is_parsed_and_described() {
     let settings = settings::settings();
     assert!(settings.len() > 40);
     for setting in &settings {
         let wrong = format!("{{\"{}\": {{\"\": [[]]}}}}", setting.name);
         let said = match resolve(&["hi"], &[], &wrong) {
-            // An event of hooks that nobody knows may be one that another program knows.
+            // An unknown hook event may be one that another program supports.
             Ok(settings) => settings.warnings.concat(),
             Err(error) => error,
         };

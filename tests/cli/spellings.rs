@@ -34,7 +34,7 @@ fn flags_have_two_spellings_and_two_forms() {
 }
 
 #[test]
-fn what_the_python_sdk_sends_is_understood() {
+fn arguments_sent_by_the_python_sdk_are_accepted() {
     let run = parse(&[
         "--output-format",
         "stream-json",
@@ -94,7 +94,7 @@ fn the_last_of_two_contradicting_flags_counts() {
 }
 
 #[test]
-fn a_prompt_may_look_like_anything() {
+fn a_prompt_after_the_separator_may_look_like_a_flag() {
     assert_eq!(parse(&["-p", "rehearse"]).prompt.as_deref(), Some("rehearse"));
     assert_eq!(parse(&["--", "--max-turns"]).prompt.as_deref(), Some("--max-turns"));
     assert_eq!(parse(&["--", "-1"]).prompt.as_deref(), Some("-1"));

@@ -31,7 +31,7 @@ fn source(argument: Option<&str>) -> PromptSource {
 /// Every kind of standard input: what is done about one that is optional, and whether one that is
 /// needed can be read.
 #[test]
-fn standard_input_is_waited_for_where_it_is_meant_for_this_run() {
+fn stdin_is_awaited_where_it_is_meant_for_this_run() {
     let kinds = [
         (StdinKind::Terminal, ReadPlan::Leave, ReadPlan::Unavailable),
         (StdinKind::Null, ReadPlan::Leave, ReadPlan::ToEnd),
@@ -100,14 +100,14 @@ const fn end(millis: u64) -> Piece {
 const UNUSED: Option<Unused> = Some(Unused::Silent(ANCESTOR_GRACE));
 
 #[tokio::test(start_paused = true)]
-async fn an_argument_is_not_held_up_by_an_open_silent_input() {
+async fn a_prompt_argument_does_not_wait_for_an_open_silent_stdin() {
     let (gathered, took, _) = plays(&source(Some("hi")), GRACE, &[]).await;
     assert_eq!(gathered, Ok(GatheredPrompt { prompt: "hi".to_owned(), unused: UNUSED }));
     assert_eq!(took, ANCESTOR_GRACE);
 }
 
 #[tokio::test(start_paused = true)]
-async fn data_that_begins_within_the_grace_is_read_to_its_end() {
+async fn stdin_data_that_starts_within_the_grace_period_is_read_to_eof() {
     let pieces = &[after(900, "a\n"), after(60_000, "b\n"), end(60_000)];
     let (gathered, _, heartbeats) = plays(&source(Some("hi")), GRACE, pieces).await;
     assert_eq!(gathered, Ok(said("hi\na\nb\n")));
@@ -115,14 +115,14 @@ async fn data_that_begins_within_the_grace_is_read_to_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn data_that_begins_after_the_grace_is_left_alone_and_told() {
+async fn stdin_data_after_the_grace_period_is_ignored_with_a_warning() {
     let pieces = &[after(1_100, "late"), end(0)];
     let (gathered, took, _) = plays(&source(Some("hi")), GRACE, pieces).await;
     assert_eq!((gathered.unwrap().unused, took), (UNUSED, ANCESTOR_GRACE));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pipeline_is_read_however_late_it_begins_with_heartbeats_and_a_bound() {
+async fn a_late_pipeline_is_read_with_heartbeats_and_a_time_limit() {
     let pieces = &[after(500_000, "data"), end(0)];
     let (gathered, _, heartbeats) = plays(&source(Some("hi")), ReadPlan::ToEnd, pieces).await;
     assert_eq!((gathered, heartbeats), (Ok(said("hi\ndata")), 16));
@@ -132,7 +132,7 @@ async fn a_pipeline_is_read_however_late_it_begins_with_heartbeats_and_a_bound()
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_input_that_ends_at_once_adds_nothing() {
+async fn an_empty_stdin_adds_nothing_to_the_prompt() {
     for pieces in [&[end(10)][..], &[after(10, " \n"), end(0)]] {
         for plan in [GRACE, ReadPlan::ToEnd] {
             assert_eq!(plays(&source(Some("hi")), plan, pieces).await.0, Ok(said("hi")));
@@ -141,7 +141,7 @@ async fn an_input_that_ends_at_once_adds_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_an_argument_the_input_is_the_prompt() {
+async fn without_a_prompt_argument_stdin_is_the_prompt() {
     let pieces = [after(5_000, "\u{feff}fix it"), end(0)];
     let (gathered, ..) = plays(&source(None), ReadPlan::ToEnd, &pieces).await;
     assert_eq!(gathered, Ok(said("fix it")));
@@ -151,7 +151,7 @@ async fn without_an_argument_the_input_is_the_prompt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_goes_on_needs_no_prompt() {
+async fn a_resumed_session_needs_no_prompt() {
     let resumes = PromptSource { may_be_empty: true, ..source(None) };
     let (gathered, took, _) = plays(&resumes, GRACE, &[]).await;
     assert_eq!(gathered, Ok(GatheredPrompt { prompt: String::new(), unused: UNUSED }));
@@ -159,7 +159,7 @@ async fn a_session_that_goes_on_needs_no_prompt() {
 }
 
 #[tokio::test]
-async fn what_is_left_alone_is_not_opened_and_told_only_where_something_is_left() {
+async fn ignored_stdin_is_not_opened_and_reported_only_if_it_has_data() {
     let never = || panic!("it is opened");
     for (plan, unused) in [(ReadPlan::Leave, None), (ReadPlan::LeaveInUse, Some(Unused::InUse))] {
         let gathered = gather(&source(Some("hi")), plan, never, HEARTBEAT, |_| {}).await;
@@ -178,7 +178,7 @@ async fn what_is_left_alone_is_not_opened_and_told_only_where_something_is_left(
 }
 
 #[tokio::test]
-async fn an_input_that_cannot_be_read_is_no_empty_prompt() {
+async fn an_unreadable_stdin_is_not_an_empty_prompt() {
     let (send, receive) = mpsc::channel(1);
     send.send(Err(io::ErrorKind::IsADirectory.into())).await.unwrap();
     let (source, plan) = (source(None), ReadPlan::ToEnd);
@@ -246,7 +246,7 @@ fn long_prompts_are_taken_from_arguments_and_pipes() {
 }
 
 #[test]
-fn a_reader_that_has_gone_costs_neither_a_panic_nor_the_result() {
+fn a_closed_stdout_causes_no_panic_and_the_result_file_is_written() {
     let world = BinaryFixture::new();
     let heartbeat_file = world.work().join("alive");
     let args = ["hi", "--no-session-persistence", "--heartbeat-file", "alive"];

@@ -103,7 +103,7 @@ fn results() -> Message {
 }
 
 #[tokio::test]
-async fn messages_are_as_reviewed() {
+async fn stream_messages_match_the_golden_file() {
     let (init, fault, reply, results) = (init(), overloaded(), reply(), results());
     let now = Moment::from_millis(1_000);
     let heartbeat = Heartbeat {
@@ -165,14 +165,14 @@ async fn init_comes_first_and_the_result_last_with_one_session_id_between() {
 }
 
 #[tokio::test]
-async fn what_was_said_before_a_run_that_never_began_is_not_lost() {
+async fn warnings_before_a_failed_start_are_in_the_stream() {
     let messages = messages(false, &[RunNotice::Warning("early")]).await;
     assert_eq!(messages[0]["content"], "early");
     assert_eq!(messages[1]["type"], "result");
 }
 
 #[tokio::test]
-async fn raw_events_come_only_when_they_were_asked_for() {
+async fn raw_events_are_emitted_only_on_request() {
     let (init, event) = (init(), json!({ "type": "ping" }));
     let notices = [RunNotice::Init(&init), RunNotice::StreamEvent(&event)];
     assert_eq!(messages(false, &notices).await.len(), 2);
@@ -221,7 +221,7 @@ async fn the_content_of_a_result_is_a_string_where_it_is_text_alone() {
 }
 
 #[tokio::test]
-async fn a_streamed_block_is_told_once_and_right_before_the_event_that_ends_it() {
+async fn a_streamed_block_is_emitted_once_before_its_stop_event() {
     let (init, reply) = (init(), reply());
     let ids: Vec<Uuid> = (1..=3).map(Uuid::from_u128).collect();
     let start = json!({ "type": "message_start", "message": {
@@ -280,7 +280,7 @@ async fn a_streamed_block_is_told_once_and_right_before_the_event_that_ends_it()
 }
 
 #[tokio::test]
-async fn blocks_of_a_reply_that_was_not_kept_are_taken_back() {
+async fn blocks_of_a_discarded_reply_are_retracted_in_the_stream() {
     let (init, reply) = (init(), reply());
     let both = [Uuid::from_u128(1), Uuid::from_u128(2)];
     let [id, other] = both;

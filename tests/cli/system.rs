@@ -1,4 +1,4 @@
-//! What the model is told before anything else.
+//! The system prompt.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn told(cwd: &Path, now: &WallTime, prompt: &SystemPrompt) -> String {
 }
 
 #[test]
-fn our_prompt_is_short_and_holds_the_facts_of_the_run() {
+fn the_system_prompt_is_short_and_contains_the_run_facts() {
     let folder = tempfile::tempdir().unwrap();
     let inside = folder.path().join("deep/inside");
     std::fs::create_dir_all(&inside).unwrap();
@@ -39,7 +39,7 @@ fn our_prompt_is_short_and_holds_the_facts_of_the_run() {
 }
 
 #[test]
-fn the_prompt_stays_the_same_to_the_byte_for_a_day() {
+fn the_system_prompt_is_byte_identical_within_a_day() {
     let cwd = Path::new("/");
     let prompt = SystemPrompt::default();
     let morning = told(cwd, &at("2026-11-21T00:00:01Z"), &prompt);
@@ -48,7 +48,7 @@ fn the_prompt_stays_the_same_to_the_byte_for_a_day() {
 }
 
 #[test]
-fn a_prompt_of_the_user_s_own_replaces_ours_and_may_be_empty() {
+fn a_user_system_prompt_replaces_the_default_and_may_be_empty() {
     let (cwd, now) = (Path::new("/"), at("2026-11-21T14:00:00Z"));
     let own = |replaced: &str, appended: Option<&str>| SystemPrompt {
         replaced: Some(replaced.to_owned()),

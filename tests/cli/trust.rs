@@ -73,7 +73,7 @@ fn keys(settings: &Settings) -> Vec<&str> {
 }
 
 #[test]
-fn an_untrusted_repository_may_forbid_and_nothing_else() {
+fn an_untrusted_repository_can_only_add_denials() {
     let world = BinaryFixture::new().file("work/.claude/settings.json", GREEDY);
     let settings = at_work(&world, &[]);
     assert!(!is_trusted(&settings));
@@ -108,7 +108,7 @@ fn an_untrusted_repository_may_forbid_and_nothing_else() {
 }
 
 #[test]
-fn every_prohibition_of_an_untrusted_repository_holds_and_nothing_beside_it() {
+fn only_the_deny_rules_of_an_untrusted_repository_apply() {
     let file = r#"{
         "permissions": {
             "deny": ["Bash(rm *)", "mcp__tracker", "Agent(Explore)", "WebFetch(domain:a.test)"],
@@ -162,7 +162,7 @@ fn every_prohibition_of_an_untrusted_repository_holds_and_nothing_beside_it() {
 }
 
 #[test]
-fn only_forbidding_is_no_word_worth() {
+fn deny_rules_of_an_untrusted_repository_cause_no_warning() {
     let calm = r#"{"$schema": "x", "permissions": {"deny": ["WebFetch"], "allow": []}, "env": {}}"#;
     let world = BinaryFixture::new().file("work/.claude/settings.json", calm).file("work/.mcp.json", "{}");
     let settings = at_work(&world, &[]);
@@ -171,7 +171,7 @@ fn only_forbidding_is_no_word_worth() {
 }
 
 #[test]
-fn a_flag_or_a_variable_vouches_for_the_repository() {
+fn a_flag_or_a_variable_trusts_the_repository() {
     let world = BinaryFixture::new().file("work/.claude/settings.json", GREEDY);
     let trusted = at_work(&world, &["--trust-project"]);
     assert!(is_trusted(&trusted));
@@ -188,7 +188,7 @@ fn a_flag_or_a_variable_vouches_for_the_repository() {
 }
 
 #[test]
-fn no_repository_vouches_for_itself() {
+fn a_repository_cannot_trust_itself() {
     let own = r#"{"model": "theirs", "trustedProjects": ["/**"],
         "env": {"OUTLAST_TRUST_PROJECT": "1"}, "permissions": {"allow": ["Bash"]}}"#;
     let other = r#"{"model": "theirs"}"#;
@@ -269,7 +269,7 @@ fn servers_in_a_repository_s_settings_are_the_repository_s() {
 }
 
 #[test]
-fn a_rule_of_a_file_knows_where_it_stands() {
+fn a_permission_rule_records_its_file_and_line() {
     let rules = "{\"permissions\": {\n \"deny\": [\"Bash(\", \"WebFetch\",\n  \"Frob\"]}}";
     let user = r#"{"permissions": {"deny": ["Read(/x)"]}}"#;
     let world = BinaryFixture::new().file(PROJECT_FILE, rules).file("home/.outlast/settings.json", user);
@@ -353,7 +353,7 @@ fn a_file_may_be_trusted_for_what_it_holds() {
 }
 
 #[test]
-fn mistakes_in_naming_are_told() {
+fn mistakes_in_trusted_repository_paths_are_reported() {
     let cases = [
         (r#"["code/app"]"#, "1:22: \"trustedProjects.0\": \"code/app\" is no absolute path"),
         (r#"["/a/../b"]"#, "is no absolute path"),
@@ -372,7 +372,7 @@ fn mistakes_in_naming_are_told() {
 }
 
 #[test]
-fn a_broken_file_stops_only_those_who_trust_it() {
+fn a_broken_project_file_stops_a_run_only_if_trusted() {
     let deep = "[".repeat(100_000);
     let table: [(&[u8], &str, &str); 6] = [
         (b"{ broken", "it is no valid JSON", "settings.json:1:3: not valid JSON"),
@@ -394,7 +394,7 @@ fn a_broken_file_stops_only_those_who_trust_it() {
 }
 
 #[test]
-fn rules_that_are_none_are_left_out_and_the_others_count() {
+fn invalid_rules_are_skipped_and_the_others_apply() {
     let rules = r#"{"permissions": {"deny": ["Bash(", 7, "WebFetch", "Read(!x)"], "ask": "Bash"}}"#;
     let world = BinaryFixture::new().file("work/.claude/settings.json", rules);
     let settings = at_work(&world, &[]);
@@ -409,7 +409,7 @@ fn rules_that_are_none_are_left_out_and_the_others_count() {
 }
 
 #[test]
-fn a_rule_of_anybody_that_names_no_tool_is_told_and_ends_nothing() {
+fn an_untrusted_rule_for_an_unknown_tool_is_reported_and_stops_nothing() {
     let rules =
         "{\"permissions\": {\"deny\": [\"Read(x)\",\n \"bash(hush *)\"], \"ask\": [\"Hush\"]}}";
     let world = BinaryFixture::new().file("work/.claude/settings.json", rules);
@@ -439,7 +439,7 @@ fn oddity(make: impl Fn(&Path)) -> (Settings, Result<Settings, String>) {
 }
 
 #[test]
-fn oddities_are_neither_waited_for_nor_read() {
+fn special_files_in_a_repository_are_neither_awaited_nor_read() {
     let table: [(&str, &str, Make); 6] = [
         ("a pipe", "it is no regular file", |path| {
             mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR).expect("a pipe");
@@ -452,7 +452,7 @@ fn oddities_are_neither_waited_for_nor_read() {
             fs::File::create(path).and_then(|file| file.set_len(100 << 20)).expect("a file");
         }),
         ("a circle", "it cannot be read", |path| symlink(path, path).expect("a link")),
-        ("somebody's secret", "it leads out of the repository", |path| {
+        ("a user's secret", "it leads out of the repository", |path| {
             symlink("../../home/private.json", path).expect("a link");
         }),
     ];
@@ -470,7 +470,7 @@ fn oddities_are_neither_waited_for_nor_read() {
 }
 
 #[test]
-fn links_within_the_repository_are_followed_and_dangling_ones_are_nothing() {
+fn links_within_the_repository_are_followed_and_dangling_links_are_ignored() {
     let (settings, _) = oddity(|path| {
         fs::write(path.with_file_name("real.json"), GREEDY).expect("a file");
         symlink("real.json", path).expect("a link");
@@ -482,7 +482,7 @@ fn links_within_the_repository_are_followed_and_dangling_ones_are_nothing() {
 }
 
 #[test]
-fn lists_without_end_are_cut() {
+fn overlong_lists_of_a_repository_are_truncated() {
     let names: Vec<String> = (0..5_000).map(|n| format!("\"{}{n}\": 1", "x".repeat(90))).collect();
     let world = BinaryFixture::new().file("work/.claude/settings.json", format!("{{{}}}", names.join(",")));
     let settings = at_work(&world, &[]);
@@ -493,7 +493,7 @@ fn lists_without_end_are_cut() {
 }
 
 #[test]
-fn what_git_s_files_say_is_taken_with_care() {
+fn hostile_git_files_do_not_extend_trust() {
     let table: [(&str, Make); 3] = [
         ("repository at", |git| {
             fs::create_dir(git).expect("a folder");

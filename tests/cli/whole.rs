@@ -39,7 +39,7 @@ fn tells_the_end(scenario: &str, format: &str, code: i32) {
 }
 
 #[test]
-fn every_format_tells_the_same_end() {
+fn every_output_format_reports_the_same_outcome() {
     std::thread::scope(|threads| {
         for (scenario, code) in ENDS {
             for format in ["text", "json", "stream-json"] {
@@ -50,7 +50,7 @@ fn every_format_tells_the_same_end() {
 }
 
 #[test]
-fn an_untroubled_run_leaves_standard_error_empty() {
+fn a_run_without_failures_leaves_stderr_empty() {
     for format in ["text", "json", "stream-json"] {
         assert_eq!(rehearse("hello", format).0.stderr, "");
     }
@@ -73,7 +73,7 @@ fn a_stream_begins_with_init_and_ends_with_its_one_result() {
 }
 
 #[test]
-fn a_success_that_nobody_reads_is_none() {
+fn a_success_whose_stdout_is_closed_is_reported_as_a_failure() {
     let world = BinaryFixture::new();
     let kept = world.home().join("result.json");
     let mut child = world

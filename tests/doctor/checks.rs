@@ -66,7 +66,7 @@ fn is_fine(findings: &[Finding]) {
 }
 
 #[test]
-fn whichever_outlast_wins_on_path_is_told() {
+fn doctor_reports_which_outlast_is_first_on_path() {
     let install = |on_path: &[&str], writable| Installation {
         binary: "/a/outlast".into(),
         kind: InstallKind::Native,
@@ -89,7 +89,7 @@ fn whichever_outlast_wins_on_path_is_told() {
 }
 
 #[test]
-fn variables_that_contradict_each_other_are_told() {
+fn doctor_reports_contradicting_variables() {
     let home = ("HOME", "/h");
     let path = ("PATH", "/bin");
     is_fine(&environment::check_environment(&known(&[home, path])));
@@ -110,7 +110,7 @@ fn variables_that_contradict_each_other_are_told() {
 }
 
 #[test]
-fn every_way_in_which_the_service_fails_has_a_fix_of_its_own() {
+fn doctor_suggests_a_specific_fix_for_every_service_failure() {
     let answered = |status, message: &str, clocks| answer(status, "", message, clocks);
     let why = || "because".to_owned();
     let portal = ProbeAnswer {
@@ -152,7 +152,7 @@ fn every_way_in_which_the_service_fails_has_a_fix_of_its_own() {
             &["the API key helper from the variable K did not end within 7 s", "30 s", "by hand"],
         ),
         (ServiceProbe::NoCredential(why()), Severity::Problem, &["because", "log in again"]),
-        (answered(407, "x", None), Severity::Problem, &["the proxy wants", "http://user:password"]),
+        (answered(407, "x", None), Severity::Problem, &["the proxy requires", "http://user:password"]),
         (
             answered(401, "words", None),
             Severity::Problem,
@@ -197,7 +197,7 @@ fn every_way_in_which_the_service_fails_has_a_fix_of_its_own() {
 }
 
 #[test]
-fn a_model_that_nobody_knows_and_a_fallback_that_fails_are_told_by_name() {
+fn doctor_names_unknown_models_and_failing_fallbacks() {
     let unknown = vec![("no-such".to_owned(), "model: no-such".to_owned())];
     let lacks = at(ServiceProbe::Answered(ServiceAnswer { probe: knock(200, None), unknown }));
     has_single_finding(
@@ -259,7 +259,7 @@ fn clocks(ahead: u64) -> (SystemTime, SystemTime) {
 }
 
 #[test]
-fn a_missing_credential_is_a_problem_only_where_one_is_wanted() {
+fn doctor_reports_a_missing_credential_only_where_one_is_required() {
     is_fine(&credentials::check_credentials(&ResolvedConfig::default()));
     let wanted = ResolvedConfig { needs_credential: true, ..ResolvedConfig::default() };
     has_single_finding(&credentials::check_credentials(&wanted), Severity::Problem, &["no credential", "ANTHROPIC_API_KEY"]);
@@ -280,7 +280,7 @@ fn a_missing_credential_is_a_problem_only_where_one_is_wanted() {
 }
 
 #[test]
-fn mistakes_ignored_settings_and_failed_hooks_are_told() {
+fn doctor_reports_mistakes_ignored_settings_and_failed_hooks() {
     let mistake = ResolvedConfig { mistakes: vec!["/s.json:2:3: wrong".into()], ..ResolvedConfig::default() };
     has_single_finding(&settings::check_settings(&mistake), Severity::Problem, &["/s.json:2:3: wrong", "exit code 2"]);
     let ignored = ResolvedConfig { ignored: vec![".claude/settings.json env.X".into()], ..ResolvedConfig::default() };
@@ -303,12 +303,12 @@ fn mistakes_ignored_settings_and_failed_hooks_are_told() {
     has_single_finding(
         &environment::check_environment(&strange),
         Severity::Warning,
-        &["no variable OUTLAST_CONFIG_DIRR", "is OUTLAST_CONFIG_DIR meant?"],
+        &["no variable OUTLAST_CONFIG_DIRR", "did you mean OUTLAST_CONFIG_DIR?"],
     );
 }
 
 #[test]
-fn a_server_is_judged_by_its_start_or_by_its_looks_when_it_is_not_tried() {
+fn doctor_checks_an_mcp_server_by_starting_it_or_by_its_configuration() {
     let server = |how: ServerTransport| Listed { name: "s".into(), source: "F".into(), how, disabled: false };
     let judge = |how: ServerTransport, tried: Option<(ServerStatus, Option<&str>)>| {
         let known = ResolvedConfig { servers: vec![server(how)], ..known(&[("PATH", "/usr/bin:/bin")]) };
@@ -341,7 +341,7 @@ fn a_server_is_judged_by_its_start_or_by_its_looks_when_it_is_not_tried() {
 }
 
 #[test]
-fn a_store_that_takes_nothing_is_a_problem_and_little_room_a_warning() {
+fn doctor_reports_an_unwritable_state_folder_and_low_disk_space() {
     let kept = |unwritable: Option<&str>, free| SessionStoreFacts {
         folder: "/c/projects".into(),
         tried: "/c".into(),
@@ -363,7 +363,7 @@ fn a_store_that_takes_nothing_is_a_problem_and_little_room_a_warning() {
 }
 
 #[test]
-fn limits_of_the_process_and_a_missing_sandbox_are_told() {
+fn doctor_reports_process_limits_and_a_missing_sandbox() {
     let good = MachineFacts { landlock: 6, holds_files: true, holds_tcp: true, ..MachineFacts::default() };
     let judge = |machine: MachineFacts| machine::check_machine(&machine);
     is_fine(&judge(good.clone()));
@@ -394,7 +394,7 @@ fn limits_of_the_process_and_a_missing_sandbox_are_told() {
 }
 
 #[test]
-fn ci_systems_are_told_with_what_they_do_about_silence() {
+fn doctor_reports_the_ci_system_and_its_output_timeout() {
     let rows: [(Pairs, &[&str]); 15] = [
         (&[("CI", "true"), ("GITHUB_ACTIONS", "true")], &["GitHub Actions", "6 hours"]),
         (&[("GITLAB_CI", "true")], &["GitLab CI"]),
@@ -421,7 +421,7 @@ fn ci_systems_are_told_with_what_they_do_about_silence() {
 }
 
 #[test]
-fn a_heartbeat_that_is_slower_than_the_ci_system_bears_is_a_problem() {
+fn doctor_reports_a_heartbeat_slower_than_the_ci_output_timeout() {
     let of = |minutes, pairs: Pairs| machine::check_ci(&variables(pairs), Duration::from_mins(minutes));
     let circle: Pairs = &[("CIRCLECI", "true")];
     has_single_finding(&[of(10, circle)], Severity::Problem, &["600 s", "10 minutes", "heartbeatInterval"]);
@@ -429,7 +429,7 @@ fn a_heartbeat_that_is_slower_than_the_ci_system_bears_is_a_problem() {
 }
 
 #[test]
-fn hooks_that_cannot_run_are_told_with_what_is_wrong() {
+fn doctor_reports_hooks_that_cannot_run_with_the_reason() {
     let judge = |obstacle, guard| {
         let program = "/h/x.sh".to_owned();
         let broken = BrokenHook { event: "Stop", program, obstacle, source: "F".into(), guard };
@@ -444,16 +444,16 @@ fn hooks_that_cannot_run_are_told_with_what_is_wrong() {
     for (obstacle, words) in rows {
         has_single_finding(&judge(obstacle, false), Severity::Problem, words);
     }
-    has_single_finding(&judge(HookObstacle::Missing, true), Severity::Problem, &["a guard", "is forbidden"]);
+    has_single_finding(&judge(HookObstacle::Missing, true), Severity::Problem, &["a guard", "is denied"]);
 }
 
 #[test]
-fn keys_that_were_not_pasted_as_they_are_are_told_and_never_shown() {
+fn doctor_reports_malformed_keys_without_showing_them() {
     let rows = [
         ("\"sk-secret-1\"", Severity::Problem, "quotation marks"),
         ("Bearer sk-secret-1", Severity::Problem, "begins with the word Bearer"),
         ("sk-sec ret-1", Severity::Problem, "inside"),
-        ("sk-s\u{e9}cret-1", Severity::Problem, "no header"),
+        ("sk-s\u{e9}cret-1", Severity::Problem, "in a header"),
         ("sk-secret-1\n", Severity::Warning, "at one of its ends"),
         ("  ", Severity::Warning, "empty"),
     ];
@@ -468,14 +468,14 @@ fn keys_that_were_not_pasted_as_they_are_are_told_and_never_shown() {
 }
 
 #[test]
-fn proxies_that_contradict_each_other_or_are_not_used_are_told() {
+fn doctor_reports_contradicting_and_unused_proxies() {
     let judge = |pairs: &[(&str, &str)]| {
         let base = [("HOME", "/h"), ("PATH", "/bin")];
         environment::check_environment(&known(&[&base[..], pairs].concat()))
     };
     let local = ("NO_PROXY", "localhost");
     let two = [("https_proxy", "http://a"), ("HTTPS_PROXY", "http://b"), local];
-    has_single_finding(&judge(&two), Severity::Warning, &["https_proxy and HTTPS_PROXY", "https_proxy counts"]);
+    has_single_finding(&judge(&two), Severity::Warning, &["https_proxy and HTTPS_PROXY", "https_proxy is used"]);
     let cgi = [("HTTP_PROXY", "http://a"), ("REQUEST_METHOD", "GET"), local];
     has_single_finding(&judge(&cgi), Severity::Warning, &["HTTP_PROXY is not used", "REQUEST_METHOD"]);
     for spared in

@@ -1,4 +1,4 @@
-//! What put a binary where it is, told from fabricated roots.
+//! Detection of the installer of a binary, in fabricated root folders.
 
 use std::ffi::OsString;
 use std::fs;
@@ -26,7 +26,7 @@ fn kind_of(binary: &str, beside: &[(&str, &str)]) -> &'static str {
 }
 
 #[test]
-fn every_kind_is_told_from_what_lies_around() {
+fn the_installation_kind_is_detected_from_nearby_files() {
     let crates = "[v1]\n\"outlast 0.1.0 (registry)\" = [\"outlast\"]\n";
     let rpm = "SQLite\0x\0outlast\0y";
     let rows: [(&str, Files, &str); 42] = [

@@ -1,4 +1,4 @@
-//! The doctor's judgement, by table, and its eye for installations.
+//! Doctor checks, by table, and the detection of installations.
 
 mod checks;
 mod installs;

@@ -22,7 +22,7 @@ fn script(text: &str) -> Value {
 }
 
 #[test]
-fn a_hook_as_people_have_it_is_read() {
+fn a_typical_hook_configuration_is_parsed() {
     let settings = read(&json!({
         "PreToolUse": [{
             "matcher": "Bash|Write",
@@ -44,7 +44,7 @@ fn a_hook_as_people_have_it_is_read() {
 }
 
 #[test]
-fn every_event_has_its_time() {
+fn every_hook_event_has_a_default_timeout() {
     for event in HookEvent::ALL {
         let usual = read(&one(event.name(), &script("true"))).handlers[0].timeout;
         let expected = match event.name() {
@@ -64,7 +64,7 @@ fn every_event_has_its_time() {
 }
 
 #[test]
-fn the_same_hook_of_two_files_runs_once_and_guards_as_the_stricter_says() {
+fn a_hook_repeated_in_two_files_runs_once_with_the_stricter_setting() {
     let mut settings = read(&one("PreToolUse", &script("guard")));
     let mut strict = script("guard");
     strict["failClosed"] = json!(true);
@@ -78,7 +78,7 @@ fn the_same_hook_of_two_files_runs_once_and_guards_as_the_stricter_says() {
 }
 
 #[test]
-fn a_hook_cannot_be_disarmed_by_one_like_it_in_another_file() {
+fn a_hook_cannot_be_weakened_by_a_repetition_in_another_file() {
     let guard = json!({
         "type": "command", "command": "guard", "failClosed": true, "timeout": 20,
     });
@@ -97,10 +97,10 @@ fn a_hook_cannot_be_disarmed_by_one_like_it_in_another_file() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_place() {
+fn mistakes_in_hooks_are_reported_with_file_and_line() {
     let rows = [
-        (json!([]), "hooks: is no object"),
-        (json!({ "Stop": {} }), "hooks.Stop: is no list"),
+        (json!([]), "hooks: must be an object"),
+        (json!({ "Stop": {} }), "hooks.Stop: must be a list"),
         (json!({ "Stop": [{}] }), "hooks.Stop[0]: missing field `hooks`"),
         (json!({ "Stop": [{ "hooks": [{}] }] }), "hooks.Stop[0].hooks[0]: missing field `type`"),
         (json!({ "Stop": [{ "hooks": [{ "type": "command" }] }] }), "hooks[0]: has no command"),
@@ -112,7 +112,7 @@ fn what_is_wrong_is_said_with_its_place() {
         ),
         (
             one("Stop", &json!({ "type": "command", "command": "x", "timeout": -1 })),
-            "a timeout of -1 s is none",
+            "invalid timeout -1",
         ),
         (
             one("Stop", &json!({ "type": "command", "command": "x", "timeout": "1m" })),
@@ -126,7 +126,7 @@ fn what_is_wrong_is_said_with_its_place() {
 }
 
 #[test]
-fn what_outlast_cannot_run_is_listed_and_not_an_error() {
+fn unsupported_hook_types_are_listed_without_an_error() {
     let settings = read(&json!({
         "PermissionRequest": [{ "hooks": [script("x")] }],
         "PreToolUs": [{ "hooks": [script("x")] }],
@@ -142,18 +142,18 @@ fn what_outlast_cannot_run_is_listed_and_not_an_error() {
     let told: Vec<String> =
         settings.skipped.iter().map(|one| format!("{}: {}", one.place, one.why)).collect();
     let expected = [
-        "hooks.PermissionRequest: outlast has no such event",
+        "hooks.PermissionRequest: outlast does not support this event",
         "hooks.PreToolUs: there is no such event",
-        "hooks.Stop[0].hooks[0]: hooks of type \"prompt\" are not supported; only \"command\" is",
-        "hooks.Stop[0].hooks[1]: hooks of type \"http\" are not supported; only \"command\" is",
-        "hooks.Stop[0].hooks[2]: `if` is for tools, so that this Stop never runs",
-        "hooks.Stop[0].hooks[3].asyncRewake: it runs in the background, and wakes nobody",
+        "hooks.Stop[0].hooks[0]: hooks of type \"prompt\" are not supported; use \"command\"",
+        "hooks.Stop[0].hooks[1]: hooks of type \"http\" are not supported; use \"command\"",
+        "hooks.Stop[0].hooks[2]: `if` is for tool events, so this Stop never runs",
+        "hooks.Stop[0].hooks[3].asyncRewake: it runs in the background and does not wake the model",
     ];
     assert_eq!(told, expected);
 }
 
 #[test]
-fn a_guard_that_could_not_guard_is_a_mistake() {
+fn a_blocking_hook_that_could_never_block_is_refused() {
     let guard = |mut entry: Value| {
         entry["failClosed"] = json!(true);
         entry
@@ -165,9 +165,9 @@ fn a_guard_that_could_not_guard_is_a_mistake() {
     conditional["if"] = json!("Bash");
     let rows = [
         (one("Stop", &guard(prompt.clone())), "not supported"),
-        (one("PreToolUse", &guard(detached.clone())), "nobody waits for it"),
+        (one("PreToolUse", &guard(detached.clone())), "a background hook (async)"),
         (one("Stop", &guard(conditional)), "never runs"),
-        (one("PermissionRequest", &guard(script("x"))), "outlast has no such event"),
+        (one("PermissionRequest", &guard(script("x"))), "outlast does not support this event"),
         (one("BeforeAll", &guard(script("x"))), "there is no such event"),
     ];
     for (value, expected) in rows {

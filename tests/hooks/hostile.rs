@@ -1,4 +1,4 @@
-//! Hooks that mean harm, or were made without care: each comes to a truthful end, in its time.
+//! Hostile and careless hooks: each ends in time, with an accurate outcome.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -18,7 +18,7 @@ fn guard(text: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_guard_whose_answer_comes_after_other_words_forbids() {
+async fn a_blocking_hook_with_text_before_its_json_denies_the_call() {
     let stage = HookFixture::open();
     let deny = r#"echo loading; echo '{"decision": "block", "reason": "no"}'"#;
     let verdict = stage.before_bash(&[guard(deny)]).await;
@@ -29,7 +29,7 @@ async fn a_guard_whose_answer_comes_after_other_words_forbids() {
 }
 
 #[tokio::test]
-async fn a_tool_whose_name_leads_a_matcher_astray_does_not_get_past_a_guard() {
+async fn a_crafted_tool_name_does_not_bypass_a_hook_matcher() {
     let stage = HookFixture::open();
     let hooks = stage.hooks(&json!({ "PreToolUse": [
         { "matcher": "^(a|a)*(?=b)c$", "hooks": [guard("echo no >&2; exit 2"), script("touch ran")] },
@@ -46,11 +46,11 @@ async fn a_tool_whose_name_leads_a_matcher_astray_does_not_get_past_a_guard() {
     assert_eq!((verdict.denial(), verdict.ran), (Some("no"), 1), "the guard is asked");
     let kinds: Vec<_> = verdict.failures.iter().map(|(_, mishap)| mishap.kind).collect();
     assert_eq!((kinds, stage.log().count()), (vec![MatcherFailed, MatcherFailed], 2));
-    assert!(!stage.cwd().join("ran").exists(), "nobody knows whether it is for that");
+    assert!(!stage.cwd().join("ran").exists(), "it is unknown whether it is for that");
 }
 
 #[tokio::test]
-async fn a_crash_log_that_is_a_pipe_holds_nobody_up() {
+async fn a_crash_log_that_is_a_pipe_does_not_block() {
     let stage = HookFixture::open();
     let path = stage.log().path().to_path_buf();
     fs::create_dir_all(path.parent().expect("a folder")).expect("made");
@@ -64,7 +64,7 @@ async fn a_crash_log_that_is_a_pipe_holds_nobody_up() {
 }
 
 #[tokio::test]
-async fn when_outlast_itself_breaks_down_its_guards_forbid_and_the_log_tells() {
+async fn blocking_hooks_deny_and_log_when_the_hook_runner_panics() {
     let stage = HookFixture::open();
     let hooks = stage.hooks(&json!({
         "PreToolUse": [{ "hooks": [script("exit 0"), guard("./guard")] }],
@@ -79,7 +79,7 @@ async fn when_outlast_itself_breaks_down_its_guards_forbid_and_the_log_tells() {
 }
 
 #[tokio::test]
-async fn hooks_that_are_cut_off_are_named_and_are_no_failures() {
+async fn interrupted_hooks_are_named_and_do_not_count_as_failed() {
     let stage = HookFixture::open();
     let slow = "touch began; exec sleep 1000";
     let hooks = stage.hooks(&json!({ "Stop": [{ "hooks": [guard(slow), script("exit 2")] }] }));
@@ -103,7 +103,7 @@ async fn hooks_that_are_cut_off_are_named_and_are_no_failures() {
 }
 
 #[tokio::test]
-async fn ten_megabytes_that_nobody_reads_are_no_obstacle() {
+async fn a_hook_that_ignores_ten_megabytes_of_input_still_succeeds() {
     let stage = HookFixture::open();
     let hooks =
         stage.hooks(&json!({ "PreToolUse": [{ "hooks": [script("echo no >&2; exit 2")] }] }));
@@ -115,7 +115,7 @@ async fn ten_megabytes_that_nobody_reads_are_no_obstacle() {
 }
 
 #[tokio::test]
-async fn a_hook_that_prints_without_end_is_heard_in_its_time() {
+async fn endless_hook_output_is_cut_off_at_the_timeout() {
     let stage = HookFixture::open();
     let mut endless = guard("exec yes '{'");
     endless["timeout"] = json!(0.5);
@@ -124,7 +124,7 @@ async fn a_hook_that_prints_without_end_is_heard_in_its_time() {
 }
 
 #[tokio::test]
-async fn what_is_no_program_is_missing_and_not_there() {
+async fn a_hook_command_that_is_no_program_is_reported_as_missing() {
     let stage = HookFixture::open();
     let foreign = stage.cwd().join("foreign");
     fs::write(&foreign, "#!/bin/sh\r\nexit 2\r\n").expect("written");
@@ -145,7 +145,7 @@ async fn what_is_no_program_is_missing_and_not_there() {
 }
 
 #[tokio::test]
-async fn a_hook_that_kills_whoever_started_it_counts_as_failed() {
+async fn a_hook_that_kills_its_parent_counts_as_failed() {
     let stage = HookFixture::open();
     for text in ["kill -9 0; sleep 1000", "kill -9 $PPID; exec sleep 1000"] {
         let mut hook = guard(text);
@@ -159,7 +159,7 @@ async fn a_hook_that_kills_whoever_started_it_counts_as_failed() {
 }
 
 #[tokio::test]
-async fn two_hundred_hooks_are_all_heard() {
+async fn output_of_two_hundred_hooks_is_collected() {
     let stage = HookFixture::open();
     let mut all: Vec<Value> =
         (0..199).map(|number| script(&format!("exit 0 # {number}"))).collect();
@@ -169,7 +169,7 @@ async fn two_hundred_hooks_are_all_heard() {
 }
 
 #[tokio::test]
-async fn decisions_about_what_cannot_be_prevented_prevent_nothing() {
+async fn block_decisions_of_non_blocking_events_have_no_effect() {
     let stage = HookFixture::open();
     for event in ["SessionStart", "SubagentStart", "SessionEnd", "StopFailure", "Notification"] {
         let out = r#"echo '{"decision": "block", "reason": "no"}'"#;

@@ -1,4 +1,4 @@
-//! Hooks: what settings say of them, and what becomes of them when they run.
+//! Hooks: configuration and execution.
 
 mod config;
 mod hostile;

@@ -74,7 +74,7 @@ pub(super) fn script(text: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_hook_is_told_what_happens_and_where() {
+async fn a_hook_receives_the_event_and_the_working_folder() {
     let stage = HookFixture::open();
     stage.before_bash(&[script("cat > told; pwd -P > place")]).await;
     let told: Value = serde_json::from_str(&stage.read("told")).expect("one JSON object");
@@ -111,7 +111,7 @@ async fn only_hooks_that_match_run() {
 }
 
 #[tokio::test]
-async fn hooks_run_side_by_side_and_their_words_are_joined() {
+async fn hooks_run_in_parallel_and_their_output_is_merged() {
     let stage = HookFixture::open();
     // Each waits until the other one is there too.
     let meet = |mine: &str, other: &str, then: &str| {
@@ -127,7 +127,7 @@ async fn hooks_run_side_by_side_and_their_words_are_joined() {
 }
 
 #[tokio::test]
-async fn a_hook_that_fails_is_as_good_as_none_and_is_logged() {
+async fn a_failed_non_blocking_hook_is_logged_and_ignored() {
     let stage = HookFixture::open();
     let verdict = stage
         .before_bash(&[
@@ -155,7 +155,7 @@ async fn a_hook_that_fails_is_as_good_as_none_and_is_logged() {
 }
 
 #[tokio::test]
-async fn a_guard_that_fails_forbids_what_it_guards() {
+async fn a_failed_blocking_hook_denies_the_call() {
     let stage = HookFixture::open();
     for failing in
         ["exit 1", "echo '{ rubbish'", r"printf '\377'", "kill -9 $$", "/no/such/program"]
@@ -172,12 +172,12 @@ async fn a_guard_that_fails_forbids_what_it_guards() {
 }
 
 #[tokio::test]
-async fn a_hook_that_hangs_is_ended_with_all_that_it_started() {
+async fn a_hung_hook_is_killed_with_its_child_processes() {
     let stage = HookFixture::open();
     let mut hangs = script(
         "trap '' TERM; setsid sleep 1000 & echo $! > child; echo $$ > leader; wait; sleep 1000",
     );
-    // By then it must not heed the signal any more, even on a busy machine.
+    // By then it must ignore the signal, even on a busy machine.
     hangs["timeout"] = json!(3);
     hangs["failClosed"] = json!(true);
     let began = Stopwatch::start();
@@ -209,7 +209,7 @@ async fn a_run_that_ends_does_not_wait_for_its_hooks() {
 }
 
 #[tokio::test]
-async fn endless_words_and_deaf_ears_do_no_harm() {
+async fn endless_output_and_unread_input_of_a_hook_do_no_harm() {
     let stage = HookFixture::open();
     // More than a pipe holds, both ways.
     let fields = Map::from_iter([("tool_input".to_owned(), json!("x".repeat(1 << 20)))]);
@@ -224,7 +224,7 @@ async fn endless_words_and_deaf_ears_do_no_harm() {
 }
 
 #[tokio::test]
-async fn what_a_hook_said_counts_even_if_its_child_holds_the_pipe() {
+async fn hook_output_counts_even_if_a_child_process_keeps_the_pipe_open() {
     let stage = HookFixture::open();
     let began = Stopwatch::start();
     let verdict = stage.before_bash(&[script("sleep 1000 & echo no >&2; exit 2")]).await;
@@ -233,7 +233,7 @@ async fn what_a_hook_said_counts_even_if_its_child_holds_the_pipe() {
 }
 
 #[tokio::test]
-async fn what_a_hook_said_counts_even_if_the_machine_is_slow_to_pass_it_on() {
+async fn hook_output_counts_even_if_it_is_delivered_late() {
     let stage = HookFixture::open();
     let mut bell = FifoSignal::at(&stage.cwd().join("bell"));
     let mut guard = script("echo $$ > bell; until [ -e go ]; do sleep 0.01; done");
@@ -248,7 +248,7 @@ async fn what_a_hook_said_counts_even_if_the_machine_is_slow_to_pass_it_on() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         tokio::time::sleep(Duration::from_millis(400)).await;
-        pipe.write_all(br#"{"decision": "block", "reason": "no"}"#).expect("somebody listens");
+        pipe.write_all(br#"{"decision": "block", "reason": "no"}"#).expect("the pipe has a reader");
     };
     let (verdict, ()) =
         with_time_limit("the hook", async { tokio::join!(stage.before_bash(&entries), slow) }).await;
@@ -256,7 +256,7 @@ async fn what_a_hook_said_counts_even_if_the_machine_is_slow_to_pass_it_on() {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_a_hook_that_says_so() {
+async fn the_run_does_not_wait_for_an_async_hook() {
     let stage = HookFixture::open();
     let mut detached = script("until [ -e go ]; do sleep 0.01; done; touch done; exit 2");
     detached["async"] = json!(true);
@@ -272,7 +272,7 @@ async fn nobody_waits_for_a_hook_that_says_so() {
 }
 
 #[tokio::test]
-async fn a_hook_that_asks_to_runs_on_in_the_background_without_a_say() {
+async fn a_background_hook_keeps_running_and_its_decision_is_ignored() {
     let stage = HookFixture::open();
     let rest = "until [ -e go ]; do sleep 0.01; done; echo $1 >> done; echo no >&2; exit 2";
     let runs_on = |opening: &str| {
@@ -303,7 +303,7 @@ async fn a_hook_that_asks_to_runs_on_in_the_background_without_a_say() {
 }
 
 #[tokio::test]
-async fn a_guard_that_asks_to_run_on_forbids_whether_it_does_or_has_ended() {
+async fn a_blocking_hook_that_goes_to_the_background_denies_the_call() {
     let stage = HookFixture::open();
     let asks = r#"echo '{"async":true}'"#;
     for then in ["exit 0", "exit 1", "sleep 1000"] {
@@ -328,12 +328,12 @@ async fn a_denial_without_a_reason_names_the_hook_and_its_place() {
         let why = verdict.denial().unwrap_or_default().to_owned();
         let place = "(settings.json: hooks.PreToolUse[0].hooks[1])";
         assert!(why.contains(&denies[..5]) && why.contains(place), "{denies}: {why:?}");
-        assert!(why.contains("does not say why"), "{why:?}");
+        assert!(why.contains("gives no reason"), "{why:?}");
     }
 }
 
 #[tokio::test]
-async fn a_sub_agent_has_its_own_stop_and_none_of_the_sessions_moments() {
+async fn a_subagent_runs_subagent_stop_hooks_and_no_session_hooks() {
     let stage = HookFixture::open();
     let groups = HookEvent::ALL.map(|event| {
         (
@@ -365,7 +365,7 @@ async fn a_sub_agent_has_its_own_stop_and_none_of_the_sessions_moments() {
 }
 
 #[tokio::test]
-async fn a_sub_agents_end_is_asked_about_by_its_type() {
+async fn subagent_stop_hooks_match_the_agent_type() {
     let stage = HookFixture::open();
     let hooks = stage.hooks(&json!({ "SubagentStop": [
         { "matcher": "Explore", "hooks": [script("cat >> told; echo look again >&2; exit 2")] },

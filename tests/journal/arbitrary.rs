@@ -1,4 +1,4 @@
-//! Journals that nobody wrote: any bytes, and records with good seals that say anything.
+//! Generated journals: any bytes, and records with any content and valid checksums.
 
 use outlast::journal::{LockedSession, JournalError, MessageMeta, OnDamage, RestoredSession};
 use outlast::transcript::{HistoryRule, violations};
@@ -7,7 +7,7 @@ use proptest::sample::{Index, select};
 
 use super::story::{Sandbox, opening, tell, user};
 
-/// A finished session without its seals and numbers, line by line.
+/// A finished session without its checksums and numbers, line by line.
 fn lines() -> Vec<String> {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
@@ -24,7 +24,7 @@ fn lines() -> Vec<String> {
     text.lines().map(bare).collect()
 }
 
-/// Numbers and seals lines that are an object without its last brace.
+/// Adds number and checksum to lines that are an object without its last brace.
 pub(super) fn add_checksums(lines: &[String]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (index, line) in lines.iter().enumerate() {
@@ -35,7 +35,7 @@ pub(super) fn add_checksums(lines: &[String]) -> Vec<u8> {
     bytes
 }
 
-/// What is done to a record before it is sealed.
+/// A change to a record before its checksum is computed.
 #[derive(Clone, Debug)]
 enum Change {
     Leave {

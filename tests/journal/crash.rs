@@ -63,7 +63,7 @@ fn kill_after(folder: &Path, steps: usize) {
 }
 
 #[test]
-fn killed_anywhere_a_session_goes_on_and_no_effect_happens_twice() {
+fn a_session_killed_anywhere_resumes_without_repeating_effects() {
     let folder = tempfile::TempDir::new().expect("a folder");
     let (place, id) = (place(folder.path()), SessionId::parse(SESSION).expect("a name"));
     for round in 1..=12_usize {

@@ -85,7 +85,7 @@ fn answers(restored: &RestoredSession, id: &str) -> Vec<String> {
     answers
 }
 
-/// What must hold of a session that goes on in spite of damage, whoever reads it.
+/// Asserts the invariants of a session that is resumed in spite of damage.
 fn assert_goes_on(restored: &RestoredSession, before: &RestoredSession, context: &str) {
     for violation in violations(&restored.messages) {
         let open_ended = matches!(violation.rule, HistoryRule::AssistantCloses | HistoryRule::NothingSaid);
@@ -108,7 +108,7 @@ fn assert_goes_on(restored: &RestoredSession, before: &RestoredSession, context:
 }
 
 #[test]
-fn damage_at_any_record_is_refused_and_on_request_gone_on_before() {
+fn damage_at_any_record_is_refused_unless_resumed_to_last_intact() {
     let sandbox = Sandbox::new();
     let bytes = recorded(&sandbox);
     let whole = lines(&bytes);
@@ -195,7 +195,7 @@ fn calls_after_the_damage_are_named() {
 
 /// A second damage does not overwrite what was kept of the first.
 #[test]
-fn each_rest_has_a_file_of_its_own() {
+fn each_damaged_tail_is_saved_in_its_own_file() {
     let sandbox = Sandbox::new();
     let whole = lines(&recorded(&sandbox));
     let [(_, damaged), ..] = damages(&whole, 3);

@@ -11,7 +11,7 @@ use super::story::{Sandbox, calls, opening, reply, result, tell, user};
 const FOLDER: &str = "OUTLAST_TEST_FULL_DISK";
 
 #[test]
-fn a_folder_that_cannot_be_made_is_an_error_to_go_on_with() {
+fn an_uncreatable_journal_folder_is_a_recoverable_error() {
     let sandbox = Sandbox::new();
     let config = sandbox.root.path().join("config");
     fs::write(&config, "a file").expect("written");
@@ -23,7 +23,7 @@ fn a_folder_that_cannot_be_made_is_an_error_to_go_on_with() {
 }
 
 #[test]
-fn a_journal_that_was_not_wanted_or_not_possible_takes_everything_and_keeps_nothing() {
+fn a_disabled_journal_accepts_records_and_stores_nothing() {
     for (mut journal, health) in [
         (Journal::disabled(), JournalHealth::Off),
         (Journal::unwritable("no home"), JournalHealth::Lost("no home".to_owned())),
@@ -58,7 +58,7 @@ fn child_on_a_full_disk() {
 }
 
 #[test]
-fn a_full_disk_ends_the_journal_and_not_the_run() {
+fn a_full_disk_stops_the_journal_but_not_the_run() {
     let sandbox = Sandbox::new();
     let output = Command::new("sh")
         .args(["-c", "trap '' XFSZ; ulimit -f 32; exec \"$0\" \"$@\""])

@@ -33,7 +33,7 @@ fn call(id: &str) -> Block {
 }
 
 #[test]
-fn strings_branches_and_single_block_lines_become_a_valid_history() {
+fn foreign_journal_lines_become_a_valid_history() {
     let sandbox = Sandbox::new();
     let mut aside = line("assistant", "side", Some("a1"), &json!("elsewhere"));
     aside["isSidechain"] = json!(true);
@@ -65,7 +65,7 @@ fn strings_branches_and_single_block_lines_become_a_valid_history() {
 }
 
 #[test]
-fn a_call_they_left_open_may_have_run() {
+fn an_open_call_in_a_foreign_session_may_have_run() {
     let sandbox = Sandbox::new();
     let id = sandbox.with_file(&lines(&[
         line("user", "u1", None, &json!("do it")),
@@ -78,7 +78,7 @@ fn a_call_they_left_open_may_have_run() {
 }
 
 #[test]
-fn their_session_is_written_on_and_read_by_both() {
+fn a_continued_foreign_session_is_readable_by_both_programs() {
     let sandbox = Sandbox::new();
     let mut bytes = lines(&[
         line("user", "u1", None, &json!("do it")),
@@ -106,7 +106,7 @@ fn their_session_is_written_on_and_read_by_both() {
 }
 
 #[test]
-fn their_copy_of_our_session_is_theirs() {
+fn a_foreign_copy_of_our_session_belongs_to_the_other_program() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
     let messages = tell(&mut journal);
@@ -121,7 +121,7 @@ fn their_copy_of_our_session_is_theirs() {
 }
 
 #[test]
-fn parents_that_run_in_circles_end() {
+fn circular_parent_links_in_a_journal_end() {
     let sandbox = Sandbox::new();
     let id = sandbox.with_file(&lines(&[
         line("user", "u1", Some("a1"), &json!("round")),

@@ -1,4 +1,4 @@
-//! See the module of the same name.
+//! Journal: sessions on disk, their recovery and cleanup.
 
 mod arbitrary;
 mod contract;

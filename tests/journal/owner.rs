@@ -27,15 +27,15 @@ fn a_session_in_use_is_refused_and_says_by_whom() {
     drop(held);
 }
 
-/// As whoever looks for sessions that were left holds it, or a program that its writer was about
+/// Holds the lock as a scan for abandoned sessions does, or a program that its writer was about
 /// to start when it was killed.
 #[test]
-fn a_session_that_is_held_for_a_moment_is_had_after_it() {
+fn a_briefly_locked_session_is_opened_after_the_lock_is_released() {
     let sandbox = Sandbox::new();
     let (id, journal) = sandbox.create();
     drop(journal);
     let other = fs::File::open(sandbox.file(&id)).expect("a file");
-    other.lock().expect("nobody else has it");
+    other.lock().expect("the lock is free");
     let opened = || {
         let files = fs::read_dir("/proc/self/fd").expect("Linux").flatten();
         let targets = files.filter_map(|file| fs::read_link(file.path()).ok());

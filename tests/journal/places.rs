@@ -13,7 +13,7 @@ fn mode(path: &std::path::Path) -> u32 {
 }
 
 #[test]
-fn nobody_else_may_read_what_was_said() {
+fn journal_files_are_readable_only_by_their_owner() {
     let sandbox = Sandbox::new();
     let (id, _journal) = sandbox.create();
     assert_eq!(mode(&sandbox.file(&id)), 0o600);
@@ -23,7 +23,7 @@ fn nobody_else_may_read_what_was_said() {
 }
 
 #[test]
-fn to_continue_is_to_take_this_folders_newest_session() {
+fn continue_selects_the_newest_session_of_the_folder() {
     let sandbox = Sandbox::new();
     assert_eq!(latest(&sandbox.place).expect("readable"), None);
     let age = |id: &SessionId, seconds| {
@@ -88,11 +88,11 @@ fn a_session_is_found_from_any_folder_and_through_any_link() {
 #[test]
 fn an_unknown_session_is_an_error_that_says_where_it_was_looked_for() {
     let sandbox = Sandbox::new();
-    let id = SessionId::parse("nobody").expect("a name");
+    let id = SessionId::parse("absent").expect("a name");
     let error = outlast::journal::read_session(&sandbox.place, &id, OnDamage::Refuse).expect_err("unknown");
     assert!(matches!(error, JournalError::Unknown { .. }));
     let text = error.to_string();
-    assert!(text.contains("nobody") && text.contains("config/projects"), "{text}");
+    assert!(text.contains("absent") && text.contains("config/projects"), "{text}");
 }
 
 #[test]

@@ -101,7 +101,7 @@ fn waited_out(sandbox: &Sandbox) -> (SessionId, Journal, RecordedRun) {
 }
 
 #[test]
-fn every_recovery_that_is_over_is_a_line_of_its_own() {
+fn every_finished_recovery_is_one_journal_line() {
     let sandbox = Sandbox::new();
     let (id, mut journal, mut live) = waited_out(&sandbox);
     assert_eq!(recorded(&sandbox.bytes(&id)), [Value::Null; 0], "it is not over");
@@ -115,13 +115,13 @@ fn every_recovery_that_is_over_is_a_line_of_its_own() {
 }
 
 #[test]
-fn sums_and_what_is_under_way_go_on_after_a_crash() {
+fn totals_and_the_open_recovery_survive_a_crash() {
     let sandbox = Sandbox::new();
     let (id, mut journal, mut live) = waited_out(&sandbox);
     live.answered(&mut journal, TOOL_CALLS);
     let tools_done = Event::ToolsDone(LoopStatus::Fresh);
     live.record_events(&mut journal, &[tools_done, weighed()]);
-    // Nobody knows whether this one was billed.
+    // It is unknown whether this attempt was billed.
     journal.spend_upper_bound(Some(cents(1)), &Usage::default(), MODEL);
     live.chronicle.record_cost(cents(1), 0);
     live.record_events(&mut journal, &[LOST_STREAM, Event::WaitEnded, weighed()]);
@@ -192,7 +192,7 @@ fn the_model_of_each_turn_is_known_by_where_it_began() {
 }
 
 #[test]
-fn a_record_of_a_later_version_is_no_obstacle() {
+fn unknown_words_in_a_recovery_record_do_not_break_resuming() {
     let sandbox = Sandbox::new();
     let (id, mut journal, mut live) = waited_out(&sandbox);
     live.answered(&mut journal, TOOL_CALLS);
@@ -204,7 +204,7 @@ fn a_record_of_a_later_version_is_no_obstacle() {
     assert_eq!(sandbox.read(&id).recovery, live.chronicle.resumed());
 }
 
-/// A line about a recovery in words that nobody knows, sealed anew.
+/// A recovery record with unknown words and a valid checksum.
 fn reworded(line: &str) -> String {
     if !line.contains(r#""kind":"recovery""#) {
         return line.to_owned();
@@ -245,7 +245,7 @@ fn the_memory_of_the_loop_detector_and_learned_windows_come_back() {
 
 /// Whether a prompt is done is told by its end, and where that is missing, by the last word.
 #[test]
-fn a_session_is_finished_when_its_last_word_is_an_answer() {
+fn a_session_is_finished_when_its_last_message_is_an_answer() {
     let whole = MessageMeta { stop_reason: Some("end_turn"), ..reply() };
     let cut = MessageMeta { stop_reason: Some("max_tokens"), ..reply() };
     let finished = |tell: &dyn Fn(&mut Journal)| {
@@ -257,7 +257,7 @@ fn a_session_is_finished_when_its_last_word_is_an_answer() {
     };
     let answer = |journal: &mut Journal| _ = journal.message(&says("Done."), &whole);
     assert!(finished(&answer), "it only could not say so");
-    assert!(!finished(&|_| {}), "nobody answered");
+    assert!(!finished(&|_| {}), "no answer came");
     assert!(!finished(&|journal| _ = journal.message(&says("Do"), &cut)), "it was cut off");
     assert!(!finished(&|journal| _ = journal.message(&calls(&["t"]), &whole)), "it wants more");
     let ended = |reason: StopReason| {
@@ -275,7 +275,7 @@ fn a_session_is_finished_when_its_last_word_is_an_answer() {
 
 /// A process that was killed before it could write its prompt down asked for something.
 #[test]
-fn an_older_answer_is_none_to_a_newer_process() {
+fn an_answer_to_an_earlier_prompt_does_not_finish_a_new_one() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
     tell(&mut journal);

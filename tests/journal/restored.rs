@@ -81,7 +81,7 @@ fn each_line_is_what_the_public_readers_expect() {
 }
 
 #[test]
-fn a_cut_off_call_is_answered_by_what_is_known_of_it() {
+fn an_interrupted_tool_call_gets_a_result_with_the_known_facts() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
     journal.message(&user("go"), &MessageMeta::default());
@@ -175,7 +175,7 @@ fn thinking_of_a_model_that_no_longer_answers_is_left_out() {
 }
 
 #[test]
-fn a_fork_has_the_words_and_leaves_its_source_alone() {
+fn a_fork_copies_the_messages_and_leaves_its_source_unchanged() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
     let messages = tell(&mut journal);

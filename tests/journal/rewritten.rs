@@ -36,7 +36,7 @@ fn sent(messages: &[Message]) -> String {
 }
 
 #[test]
-fn what_was_changed_comes_back_as_it_was_changed_to() {
+fn a_rewritten_conversation_is_restored_as_rewritten() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
     let messages = compact(&mut journal);
@@ -52,7 +52,7 @@ fn what_was_changed_comes_back_as_it_was_changed_to() {
 }
 
 #[test]
-fn what_is_said_after_the_change_follows_it() {
+fn messages_after_a_rewrite_follow_it() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
     let mut messages = compact(&mut journal);
@@ -73,7 +73,7 @@ fn what_is_said_after_the_change_follows_it() {
 
 /// The last of several changes holds, and what came between them is in it or gone.
 #[test]
-fn the_last_change_holds() {
+fn the_last_rewrite_wins() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
     compact(&mut journal);
@@ -88,7 +88,7 @@ fn the_last_change_holds() {
 
 /// A call that the change left open, or that was made after it, is answered as any other.
 #[test]
-fn calls_that_were_cut_off_after_a_change_are_answered() {
+fn interrupted_calls_after_a_rewrite_get_a_result() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
     compact(&mut journal);
@@ -108,7 +108,7 @@ fn calls_that_were_cut_off_after_a_change_are_answered() {
 
 /// A kill in the middle of writing the change leaves the conversation as it was before, whole.
 #[test]
-fn a_torn_change_never_happened() {
+fn a_torn_rewrite_record_is_ignored() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
     let before = tell(&mut journal);
@@ -131,7 +131,7 @@ fn a_torn_change_never_happened() {
 }
 
 #[test]
-fn a_change_that_was_damaged_is_refused_and_not_skipped() {
+fn a_damaged_rewrite_record_is_refused_and_not_skipped() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
     compact(&mut journal);
@@ -146,7 +146,7 @@ fn a_change_that_was_damaged_is_refused_and_not_skipped() {
 
 /// Another program went on from a message before the change: its branch never saw it.
 #[test]
-fn a_branch_from_before_the_change_has_the_old_words() {
+fn a_branch_from_before_a_rewrite_keeps_the_original_messages() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
     let told = compact(&mut journal);
@@ -174,7 +174,7 @@ fn a_branch_from_before_the_change_has_the_old_words() {
 }
 
 #[test]
-fn a_fork_begins_with_the_summary_and_not_with_what_it_sums_up() {
+fn a_fork_starts_with_the_summary_instead_of_the_summarised_messages() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
     let messages = compact(&mut journal);
@@ -192,7 +192,7 @@ fn a_fork_begins_with_the_summary_and_not_with_what_it_sums_up() {
 
 /// A session that a version without changes wrote, and went on under this one.
 #[test]
-fn lines_of_a_version_that_knew_no_changes_are_read_beside_them() {
+fn journal_lines_of_versions_without_rewrites_are_still_read() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
     let before = tell(&mut journal);
@@ -211,7 +211,7 @@ fn lines_of_a_version_that_knew_no_changes_are_read_beside_them() {
 /// A change with members that only a later version writes is understood; one without its
 /// messages is not, and silence about that would bring back what was taken out.
 #[test]
-fn a_change_of_a_later_version_is_read_or_refused_but_never_ignored() {
+fn a_rewrite_record_of_a_later_version_is_read_or_refused_but_never_ignored() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
     tell(&mut journal);
@@ -244,7 +244,7 @@ fn a_change_of_a_later_version_is_read_or_refused_but_never_ignored() {
 /// Thinking that is left in a change stays byte for byte while its model answers, and goes with
 /// the model.
 #[test]
-fn thinking_in_a_change_belongs_to_the_model_that_had_it() {
+fn thinking_in_a_rewrite_belongs_to_the_model_that_signed_it() {
     for (model, kept) in [(super::story::MODEL, true), ("another", false)] {
         let sandbox = Sandbox::new();
         let (id, mut journal) = sandbox.create();
@@ -263,7 +263,7 @@ fn thinking_in_a_change_belongs_to_the_model_that_had_it() {
 }
 
 #[test]
-fn a_change_after_the_end_begins_something_new() {
+fn a_rewrite_after_the_run_end_starts_a_new_prompt() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
     tell(&mut journal);
@@ -273,7 +273,7 @@ fn a_change_after_the_end_begins_something_new() {
 }
 
 #[test]
-fn a_secret_in_what_was_changed_never_reaches_the_disk() {
+fn a_secret_in_a_rewrite_never_reaches_the_disk() {
     let sandbox = Sandbox::new();
     let id = SessionId::generate();
     let secret = "sk-ant-api03-0123456789";

@@ -88,7 +88,7 @@ fn a_journal_cut_at_any_byte_loses_no_more_than_its_last_line() {
 }
 
 #[test]
-fn a_reply_of_several_lines_is_there_whole_or_not_at_all() {
+fn a_reply_of_several_journal_lines_is_restored_atomically() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
     journal.message(&user("go"), &MessageMeta::default());
@@ -125,7 +125,7 @@ fn a_reply_of_several_lines_is_there_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_torn_journal_is_written_on_as_if_the_torn_line_had_never_been() {
+fn a_torn_last_line_is_removed_before_the_journal_continues() {
     let sandbox = Sandbox::new();
     let bytes = recorded(&sandbox);
     let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(end, _)| end + 1);

@@ -1,4 +1,4 @@
-//! Old sessions are taken away: ours, surely old, and not in use.
+//! Cleanup of old sessions: only those of outlast that are expired and not in use.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -33,7 +33,7 @@ fn clear(sandbox: &Sandbox) -> CleanupReport {
 }
 
 #[test]
-fn what_is_older_than_it_should_be_goes_and_nothing_else() {
+fn cleanup_removes_only_expired_sessions() {
     let sandbox = Sandbox::new();
     let old = session(&sandbox, ago(31));
     let young = session(&sandbox, ago(29));
@@ -58,7 +58,7 @@ fn a_session_in_use_stays_however_long_it_was_silent() {
 }
 
 #[test]
-fn what_another_program_keeps_there_stays() {
+fn cleanup_keeps_files_of_other_programs() {
     let sandbox = Sandbox::new();
     let theirs = sandbox.with_file(b"{\"type\":\"user\",\"uuid\":\"u\",\"message\":{}}\n");
     // We went on with this one, and it is still theirs.
@@ -81,7 +81,7 @@ fn what_another_program_keeps_there_stays() {
 }
 
 #[test]
-fn long_outputs_go_with_their_session_and_take_nobody_elses_along() {
+fn cleanup_removes_saved_outputs_only_with_their_session() {
     let sandbox = Sandbox::new();
     let id = session(&sandbox, ago(31));
     let orphan = SessionId::generate();
@@ -110,7 +110,7 @@ fn long_outputs_go_with_their_session_and_take_nobody_elses_along() {
 }
 
 #[test]
-fn one_run_takes_no_more_than_a_hundred() {
+fn cleanup_removes_at_most_a_hundred_sessions_per_run() {
     let sandbox = Sandbox::new();
     let first = sandbox.bytes(&session(&sandbox, ago(31)));
     for _ in 0..120 {
@@ -122,7 +122,7 @@ fn one_run_takes_no_more_than_a_hundred() {
 }
 
 #[test]
-fn where_nothing_is_nothing_is_done() {
+fn cleanup_of_an_empty_folder_does_nothing() {
     assert_eq!(delete_old_sessions(Path::new("/nonexistent/outlast"), ago(30)), CleanupReport::default());
     assert_eq!(delete_old_sessions(Path::new("/dev/null/.outlast"), ago(30)), CleanupReport::default());
 }

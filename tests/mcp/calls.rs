@@ -54,7 +54,7 @@ async fn a_call_that_is_not_answered_ends_in_time_and_is_cancelled() {
     let bench = McpFixture::with(&["well"], timers, |_, _| {}).ready().await;
     let late = bench.call("hang", "").await;
     assert!(late.is_error && words(&late).contains("did not answer within"), "{late:?}");
-    // The server lives: it is not started anew, and has heard that nobody waits.
+    // The server is alive: it is not restarted, and was told that the call is cancelled.
     assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
     bench.wait_for_log("notifications/cancelled").await;
     assert_eq!(bench.log().matches("start ").count(), 1);
@@ -71,7 +71,7 @@ async fn a_server_that_went_silent_is_started_anew() {
 }
 
 #[tokio::test]
-async fn progress_puts_off_the_end_of_patience_but_not_for_ever() {
+async fn mcp_progress_extends_the_call_timeout_up_to_a_limit() {
     let call = Duration::from_secs(3);
     let timers = McpTimers { call, call_max: Duration::from_secs(9), ..long_timers() };
     let bench = McpFixture::with(&["well"], timers, |_, _| {}).ready().await;
@@ -144,7 +144,7 @@ async fn a_server_that_asks_is_answered() {
     let roots = words(&bench.call("ask", "roots/list").await);
     assert!(roots.contains(&format!("file://{}", bench.folder.path().display())), "{roots}");
     let sampling = words(&bench.call("ask", "sampling/createMessage").await);
-    assert!(sampling.contains("\"error\""), "nobody lends it a model: {sampling}");
+    assert!(sampling.contains("\"error\""), "sampling is not supported: {sampling}");
     let question = words(&bench.call("ask", "elicitation/create").await);
     assert!(question.contains("decline") || question.contains("\"error\""), "{question}");
     assert!(words(&bench.call("ask", "ping").await).contains("\"result\""));

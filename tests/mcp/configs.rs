@@ -47,12 +47,12 @@ fn a_value_is_not_expanded_twice_and_text_around_stays() {
 #[test]
 fn a_wrong_entry_says_what_is_wrong_and_not_what_is_in_it() {
     let table: [(Value, &str); 11] = [
-        (json!("secret"), "no object"),
+        (json!("secret"), "not an object"),
         (json!({}), "no \"command\""),
         (json!({ "command": " " }), "no \"command\""),
         (json!({ "url": "https://secret" }), "not \"type\": \"http\""),
         (json!({ "type": "sse", "url": "https://secret" }), "not supported"),
-        (json!({ "type": "secret" }), "none of stdio, http"),
+        (json!({ "type": "secret" }), "must be \"stdio\" or \"http\""),
         (json!({ "type": "http", "url": "file:///secret" }), "no http://"),
         (json!({ "command": "x", "args": "secret" }), "\"args\" is no list"),
         (json!({ "command": "x", "env": { "A": ["secret"] } }), "\"env\" is no object"),

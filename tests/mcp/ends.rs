@@ -1,4 +1,4 @@
-//! Trials T22 and T23 with servers: whatever they are at when a run is stopped, it ends in one
+//! Signals and deadlines with MCP servers: in every phase a stopped run ends with one
 //! result within four seconds, and nothing of theirs is left.
 
 use std::path::{Path, PathBuf};

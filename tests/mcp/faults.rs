@@ -11,7 +11,7 @@ use super::http::http;
 use super::{McpFixture, SECRET, unavailable_reason, words};
 use crate::support::{is_alive, with_time_limit};
 
-/// What nobody should have to read.
+/// Raw error text that must not appear in messages.
 const RAW: [&str; 7] =
     ["http://", "secret", "error sending", "Transport", "Client error", "<html>", "StreamableHttp"];
 
@@ -34,9 +34,9 @@ async fn a_call_that_http_fails_is_told_in_one_plain_line() {
         ("400", vec!["HTTP 400", "it said: what was that"], ServerStatus::Connected),
         ("403", vec!["HTTP 403", "not from there"], ServerStatus::Connected),
         ("307", vec!["HTTP 307 Temporary Redirect, which is not followed"], ServerStatus::Connected),
-        ("401", vec!["it wants a login (HTTP 401)", "go on without it"], ServerStatus::NeedsAuth),
-        ("oauth", vec!["a login by OAuth (HTTP 401)", "go on without it"], ServerStatus::NeedsAuth),
-        ("scope", vec!["the token that it is given may not do this"], ServerStatus::NeedsAuth),
+        ("401", vec!["it requires a login (HTTP 401)", "go on without it"], ServerStatus::NeedsAuth),
+        ("oauth", vec!["an OAuth login (HTTP 401)", "go on without it"], ServerStatus::NeedsAuth),
+        ("scope", vec!["the token has no permission for this"], ServerStatus::NeedsAuth),
         ("page", vec!["it answered with text/html", doubt], ServerStatus::Connected),
         ("words", vec!["no message of the protocol", doubt], ServerStatus::Connected),
         ("large", vec!["larger than 16 MiB", doubt], ServerStatus::Connected),
@@ -83,13 +83,13 @@ async fn a_start_that_http_fails_is_told_in_one_plain_line() {
         ("307", "write the address that it leads to into its \"url\"", ServerStatus::Failed),
         ("404", "it speaks the old SSE transport, which is not supported", ServerStatus::Failed),
         ("405", "its \"url\" may be wrong", ServerStatus::Failed),
-        ("401", "it wants a login", ServerStatus::NeedsAuth),
-        ("oauth", "it wants a login by OAuth", ServerStatus::NeedsAuth),
-        ("scope", "may not do this", ServerStatus::NeedsAuth),
+        ("401", "it requires a login", ServerStatus::NeedsAuth),
+        ("oauth", "it requires an OAuth login", ServerStatus::NeedsAuth),
+        ("scope", "no permission for this", ServerStatus::NeedsAuth),
         ("page", "it answered with text/html", ServerStatus::Pending),
         ("words", "no message of the protocol", ServerStatus::Pending),
         ("torn", "the connection broke", ServerStatus::Pending),
-        ("cut", "did not answer the first message", ServerStatus::Pending),
+        ("cut", "the first message violates the protocol", ServerStatus::Pending),
     ];
     for (kind, wanted, status) in table {
         let http = http(&format!("initialize:{kind}")).await;
@@ -102,7 +102,7 @@ async fn a_start_that_http_fails_is_told_in_one_plain_line() {
         assert!(news.starts_with("MCP server \"test\": ") && news.contains(wanted), "{news}");
         let next = match status {
             ServerStatus::Pending => "next attempt in 1 s",
-            ServerStatus::NeedsAuth => "nobody is there to log in: renew the token in its \"headers\"",
+            ServerStatus::NeedsAuth => "run cannot log in: renew the token in its \"headers\"",
             ServerStatus::Failed | ServerStatus::Connected | ServerStatus::Disabled => "it is given up",
         };
         assert!(news.contains(next), "{kind}: {news}");
@@ -152,8 +152,8 @@ async fn a_call_that_is_late_is_told_to_people_too() {
 async fn what_is_no_result_is_an_error_and_what_is_odd_is_shown() {
     let bench = McpFixture::of(&["well"]).ready().await;
     for (shape, wanted, is_error) in [
-        (json!({ "foo": 1 }), r#"no result of a call: {"foo":1}"#, true),
-        (json!({}), "no result of a call: {}", true),
+        (json!({ "foo": 1 }), r#"not a result of a call: {"foo":1}"#, true),
+        (json!({}), "not a result of a call: {}", true),
         (json!({ "content": [] }), "(the tool returned nothing)", false),
         (json!({ "content": [{ "type": "text", "text": "" }] }), "returned nothing", false),
         (json!({ "content": [{ "type": "hologram", "x": 1 }] }), "hologram", false),
@@ -169,7 +169,7 @@ async fn what_is_no_result_is_an_error_and_what_is_odd_is_shown() {
 }
 
 #[tokio::test]
-async fn messages_that_nobody_asked_for_change_nothing() {
+async fn unsolicited_mcp_messages_are_ignored() {
     let bench = McpFixture::of(&["well"]).ready().await;
     assert_eq!(words(&bench.call("noise", "").await), "the first");
     assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
@@ -177,7 +177,7 @@ async fn messages_that_nobody_asked_for_change_nothing() {
 }
 
 #[tokio::test]
-async fn an_answer_that_comes_too_late_is_nobody_elses() {
+async fn a_late_mcp_response_is_not_matched_to_another_call() {
     let timers = McpTimers { call: Duration::from_millis(300), ..McpTimers::default() };
     let bench = McpFixture::with(&["well"], timers, |_, _| {}).ready().await;
     assert!(bench.call("tardy", "").await.is_error);
@@ -186,7 +186,7 @@ async fn an_answer_that_comes_too_late_is_nobody_elses() {
 }
 
 #[tokio::test]
-async fn progress_without_end_does_not_hide_the_end_of_patience() {
+async fn endless_mcp_progress_does_not_prevent_the_call_timeout() {
     let call = Duration::from_millis(500);
     let timers = McpTimers { call, call_max: Duration::from_secs(1), ..McpTimers::default() };
     let bench = McpFixture::with(&["well"], timers, |_, _| {}).ready().await;
@@ -221,7 +221,7 @@ async fn a_server_that_asks_and_reads_no_answers_is_started_anew() {
     assert!(told.contains("was lost while the call") || told.contains("hung up"), "{told}");
     let mut news = Vec::new();
     with_time_limit("the news", async {
-        while !news.iter().any(|line: &String| line.contains("it does not read what it is told")) {
+        while !news.iter().any(|line: &String| line.contains("it does not read its input")) {
             tokio::time::sleep(Duration::from_millis(10)).await;
             news.extend(bench.servers.take_warnings());
         }
@@ -264,7 +264,7 @@ async fn a_tool_that_is_not_there_is_explained_by_how_its_server_stands() {
     let closed = http("initialize:401").await;
     closed.bench.wait_for_status(ServerStatus::NeedsAuth).await;
     let told = words(&closed.bench.call("echo", "").await);
-    assert!(told.contains("is not connected: it wants a login (HTTP 401), and nobody"), "{told}");
+    assert!(told.contains("is not connected: it requires a login (HTTP 401), and an"), "{told}");
     let gone = http("initialize:404").await;
     gone.bench.wait_for_status(ServerStatus::Failed).await;
     let told = words(&gone.bench.call("echo", "").await);

@@ -82,11 +82,11 @@ async fn a_server_that_forgets_every_session_is_not_asked_for_ever() {
 }
 
 #[tokio::test]
-async fn who_wants_a_login_is_asked_once() {
+async fn an_mcp_server_that_requires_a_login_is_contacted_once() {
     let http_closed = http("login").await;
     let closed = &http_closed.bench;
     closed.wait_for_status(ServerStatus::NeedsAuth).await;
-    assert!(closed.servers.wait_until_connected(&[]).await.expect_err("no login").contains("wants a login"));
+    assert!(closed.servers.wait_until_connected(&[]).await.expect_err("no login").contains("requires a login"));
     assert_eq!(closed.log().lines().count(), 1, "no second attempt: {}", closed.log());
     let http = http("revoked").await;
     let bench = http.bench.ready().await;

@@ -1,4 +1,4 @@
-//! Servers of the Model Context Protocol: real programs and real HTTP, well and ill.
+//! Servers of the Model Context Protocol: real programs and real HTTP, working and faulty.
 
 mod calls;
 mod configs;
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::{supervisor, with_time_limit};
 
-/// What nobody may see.
+/// A secret that must not appear in any output.
 const SECRET: &str = "correct-horse-battery";
 
 /// The script of the server that misbehaves.
@@ -35,7 +35,7 @@ struct McpFixture {
     folder: TempDir,
 }
 
-/// However busy the machine is, nobody starts too late, unless that is on trial.
+/// Start timeout that a busy machine does not exceed, for tests that are not about it.
 fn long_timers() -> McpTimers {
     let long = Duration::from_mins(4);
     McpTimers { wait: long, start: long, ..McpTimers::default() }

@@ -1,5 +1,5 @@
-//! Trials T4, T19 and T20 on the real binary: whatever a server does, the run ends well and tells
-//! the truth.
+//! MCP servers with the real binary: whatever a server does, the run ends well and reports
+//! its outcome accurately.
 
 use std::path::Path;
 use std::time::Duration;
@@ -71,7 +71,7 @@ async fn a_model_uses_a_servers_tool_and_the_result_counts_it() {
 }
 
 #[tokio::test]
-async fn nobody_may_use_a_servers_tool_without_leave() {
+async fn an_mcp_tool_needs_a_permission_rule() {
     let table: [(&[&str], bool); 10] = [
         (&[], false),
         (&["--permission-mode", "acceptEdits"], false),
@@ -173,7 +173,7 @@ async fn what_changes_something_is_not_used_while_planning() {
 }
 
 #[tokio::test]
-async fn resources_need_leave_to_be_read_and_none_to_be_listed() {
+async fn mcp_resources_need_permission_to_be_read_but_not_to_be_listed() {
     for (flags, wanted) in [(&[][..], false), (&["--allowedTools", "mcp__test"], true)] {
         let scenario = Scenario::new()
             .tool("ListMcpResources", json!({}))
@@ -204,7 +204,7 @@ async fn a_picture_that_the_service_would_refuse_is_saved_instead() {
 }
 
 #[tokio::test]
-async fn a_tool_that_is_denied_is_not_even_told_of() {
+async fn a_denied_mcp_tool_is_not_offered_to_the_model() {
     let server = serve(Scenario::new().reply("Done."));
     let trial = trial(&server, &["well"]).args(["--disallowedTools", "mcp__test__e*"]);
     let ended = trial.run().await;
@@ -224,7 +224,7 @@ async fn a_server_that_dies_in_a_call_does_not_end_the_run() {
 }
 
 #[tokio::test]
-async fn a_dead_server_is_told_of_and_holds_nobody_up() {
+async fn a_dead_mcp_server_is_reported_and_does_not_delay_the_run() {
     let server = serve(Scenario::new().reply("Done."));
     let ended = trial(&server, &["crash"]).run().await;
     let result = succeeded(&ended);

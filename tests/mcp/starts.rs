@@ -9,7 +9,7 @@ use crate::support::stopwatch::Stopwatch;
 use crate::support::{is_alive, with_time_limit};
 
 #[tokio::test]
-async fn a_slow_server_holds_nobody_up_and_joins_later() {
+async fn a_slow_mcp_server_does_not_delay_the_run_and_joins_later() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let gate = folder.path().join("gate");
     let bench = McpFixture::of(&["late", &gate.display().to_string()]);
@@ -49,7 +49,7 @@ async fn a_program_that_is_not_there_is_given_up_at_once() {
     let reply = bench.call("echo", "").await;
     assert!(reply.is_error, "{reply:?}");
     let unknown = bench.servers.wait_until_connected(&["other".to_owned()]).await.expect_err("unknown");
-    assert!(unknown.contains("configured nowhere"), "{unknown}");
+    assert!(unknown.contains("not configured"), "{unknown}");
 }
 
 #[tokio::test]
@@ -58,18 +58,18 @@ async fn a_server_that_never_answers_is_waited_for_no_longer_than_its_start_may_
     let timers = McpTimers { wait: short, start: short, ..McpTimers::default() };
     let bench = McpFixture::with(&["never"], timers, |_, _| {});
     let late = with_time_limit("the verdict", bench.servers.wait_until_connected(&[])).await.expect_err("it is late");
-    assert!(late.contains("not there in time"), "{late}");
+    assert!(late.contains("did not connect in time"), "{late}");
     with_time_limit("the first attempt", bench.servers.wait_for_first_attempts(Duration::from_mins(4))).await;
     assert!(unavailable_reason(&bench).contains("did not answer within 0.3 s"), "{}", unavailable_reason(&bench));
 }
 
 #[tokio::test]
-async fn garbage_is_passed_over_but_not_for_ever() {
+async fn garbage_on_an_mcp_connection_is_skipped_up_to_a_limit() {
     let bench = McpFixture::of(&["garbage"]).ready().await;
     assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
     let endless = McpFixture::of(&["yes"]);
     with_time_limit("the first attempt", endless.servers.wait_for_first_attempts(Duration::from_mins(4))).await;
-    assert!(unavailable_reason(&endless).contains("prints what is no message"), "{}", unavailable_reason(&endless));
+    assert!(unavailable_reason(&endless).contains("prints lines that are not messages"), "{}", unavailable_reason(&endless));
 }
 
 #[tokio::test]
@@ -115,7 +115,7 @@ async fn a_good_server_ends_when_its_input_does() {
 }
 
 #[tokio::test]
-async fn a_stubborn_server_is_ended_with_what_it_has_started() {
+async fn an_unresponsive_mcp_server_is_killed_with_its_child_processes() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let pids = folder.path().join("pids");
     let bench = McpFixture::of(&["stubborn", &pids.display().to_string()]).ready().await;

@@ -1,4 +1,4 @@
-//! What people and hosts are told of servers by the real binary: whom a run waits for, what was left
+//! Messages about MCP servers from the real binary: required servers that are awaited, what was left
 //! out, and what a resumed session still requires.
 
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::script;
 use crate::support::{RunBuilder, serve};
 
 #[tokio::test]
-async fn who_waits_for_a_required_server_is_soon_told_for_which_and_how_long() {
+async fn waiting_for_a_required_mcp_server_is_reported_with_name_and_time_limit() {
     let server = serve(Scenario::new().reply("Done."));
     let began = Instant::now();
     let trial = trial(&server, &["never"]).args(["--mcp-required", "test"]);
@@ -127,5 +127,5 @@ async fn two_servers_that_would_have_a_tool_of_one_name_do_not_spoil_the_request
     let names =
         tools.as_array().into_iter().flatten().filter(|tool| tool["name"] == "mcp__a__b__c");
     assert_eq!(names.count(), 1, "{tools}");
-    assert!(ended.stderr.contains("another server has one of its full name"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("another server has a tool of that"), "{}", ended.stderr);
 }

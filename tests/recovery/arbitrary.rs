@@ -16,7 +16,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(800) })]
 
     #[test]
-    fn no_order_of_events_breaks_a_rule_or_goes_on_for_ever(
+    fn no_order_of_events_breaks_an_invariant_or_runs_forever(
         data in prop::collection::vec(any::<u8>(), 1..600)
     ) {
         play(&data);

@@ -1,4 +1,4 @@
-//! What recovering came to, told as records and as sums.
+//! The recovery log: one record per recovery, and totals.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ impl Told {
     }
 }
 
-/// What a record says was tried.
+/// The mitigations that a record lists.
 fn tried(episode: &RecoveryRecord) -> Vec<(&str, u32)> {
     episode.strategies.iter().collect()
 }
@@ -71,7 +71,7 @@ fn overflow(remedies: AvailableMitigations) -> Event {
 // --- calls --------------------------------------------------------------------------------------
 
 #[test]
-fn three_overloads_and_an_answer_are_one_recovery_in_four_attempts() {
+fn three_overloads_and_a_reply_are_one_recovery_with_four_attempts() {
     let story = Story::begin(limits()).at(after(10)).fails_and_waits(OVERLOAD, 3);
     let waited = after(10).until(story.now);
     let answered = story.now.after(secs(20));
@@ -89,7 +89,7 @@ fn three_overloads_and_an_answer_are_one_recovery_in_four_attempts() {
 }
 
 #[test]
-fn what_nothing_was_done_about_is_no_recovery() {
+fn a_failure_without_a_recovery_plan_creates_no_record() {
     let told = told(&Story::begin(limits()).fails(ErrorClass::InvalidRequest));
     assert_eq!(told.ended, []);
     let totals = told.chronicle.totals();
@@ -98,7 +98,7 @@ fn what_nothing_was_done_about_is_no_recovery() {
 }
 
 #[test]
-fn what_stays_broken_is_lost_with_every_attempt_that_was_made() {
+fn a_failed_recovery_is_recorded_as_lost_with_all_its_attempts() {
     let story = Story::begin(limits()).fails_and_waits(OVERLOAD, 10).fails(OVERLOAD);
     story.ends_as(StopReason::ModelError(ErrorClass::Repeated529));
     let told = told(&story);
@@ -111,7 +111,7 @@ fn what_stays_broken_is_lost_with_every_attempt_that_was_made() {
 }
 
 #[test]
-fn each_turn_has_its_own_and_each_call_but_one() {
+fn each_turn_has_its_own_record_and_each_call_only_one() {
     let story = Story::begin(limits())
         .fails_and_waits(OVERLOAD, 1)
         .then(TOOL_CALLS)
@@ -137,7 +137,7 @@ fn each_turn_has_its_own_and_each_call_but_one() {
 }
 
 #[test]
-fn a_reply_that_was_dropped_is_charged_and_one_that_was_kept_is_not() {
+fn a_recovery_is_charged_for_dropped_replies_but_not_for_kept_ones() {
     let escalating = TokenEstimate { ceiling: 64_000, ..FREE };
     let story = begin(escalating, limits()).then(CUT).then(CUT).then(CUT).then(ANSWER);
     let episode = told(&story).only();
@@ -150,7 +150,7 @@ fn a_reply_that_was_dropped_is_charged_and_one_that_was_kept_is_not() {
 }
 
 #[test]
-fn a_reply_that_is_continued_belongs_to_the_turn_that_it_began() {
+fn a_continued_reply_is_recorded_in_the_turn_that_it_began() {
     let rules = with_budgets(Budgets { escalations: 0, ..Budgets::DEFAULT });
     let story = Story::begin(rules).then(TOOL_CALLS).then(TOOLS_DONE).then(CUT).then(ANSWER);
     let episode = told(&story).only();
@@ -158,7 +158,7 @@ fn a_reply_that_is_continued_belongs_to_the_turn_that_it_began() {
 }
 
 #[test]
-fn a_reply_that_cannot_be_finished_is_lost_though_parts_of_it_were_kept() {
+fn an_unfinished_reply_is_recorded_as_lost_although_parts_were_kept() {
     let story = Story::begin(limits()).then(CUT).then(CUT).then(CUT).then(CUT).then(CUT);
     story.ends_as(StopReason::MaxOutputTokens);
     let episode = told(&story).only();
@@ -166,7 +166,7 @@ fn a_reply_that_cannot_be_finished_is_lost_though_parts_of_it_were_kept() {
 }
 
 #[test]
-fn a_refusal_is_an_answer_to_the_call_all_the_same() {
+fn a_model_refusal_counts_as_a_reply_that_ends_the_recovery() {
     let refusal = Event::Replied(ReplyKind::Refusal);
     let story = Story::begin(limits()).fails_and_waits(OVERLOAD, 1).then(refusal);
     story.ends_as(StopReason::Refusal);
@@ -174,7 +174,7 @@ fn a_refusal_is_an_answer_to_the_call_all_the_same() {
 }
 
 #[test]
-fn a_model_that_takes_over_is_a_fallback_by_the_name_of_the_transition() {
+fn a_model_switch_is_recorded_under_the_transition_s_fallback_name() {
     let rules = with_budgets(Budgets { switches: 1, ..Budgets::DEFAULT });
     let story = Story::begin(rules).fails_and_waits(OVERLOAD, 2).fails(OVERLOAD).then(ANSWER);
     let told = told(&story);
@@ -186,7 +186,7 @@ fn a_model_that_takes_over_is_a_fallback_by_the_name_of_the_transition() {
 }
 
 #[test]
-fn a_credential_that_was_fetched_is_no_attempt() {
+fn a_credential_refresh_is_not_counted_as_an_attempt() {
     let story = Story::begin(limits()).fails(ErrorClass::InvalidApiKey).then(Event::Refreshed);
     let episode = told(&story.then(ANSWER)).only();
     assert_eq!((episode.class.as_str(), episode.attempts), ("invalid_api_key", 2));
@@ -194,7 +194,7 @@ fn a_credential_that_was_fetched_is_no_attempt() {
 }
 
 #[test]
-fn the_way_back_to_the_preferred_model_is_on_record() {
+fn the_return_to_the_preferred_model_is_recorded() {
     let rules = with_budgets(Budgets { switches: 1, ..Budgets::DEFAULT });
     let rules = Limits { fallback_return: Some(secs(600)), ..rules };
     let story = Story::begin(rules).fails(ErrorClass::InvalidModel).then(TOOL_CALLS);
@@ -205,7 +205,7 @@ fn the_way_back_to_the_preferred_model_is_on_record() {
 }
 
 #[test]
-fn whoever_ends_the_run_during_a_pause_ends_the_recovery_and_the_pause() {
+fn ending_the_run_during_a_pause_closes_the_recovery_and_the_pause() {
     let story = Story::begin(limits()).fails(OVERLOAD);
     let story = story.at(after(0).after(Duration::from_millis(300)));
     let told = told(&story.then(Event::Interrupted(Interrupt::Sigterm)));
@@ -216,7 +216,7 @@ fn whoever_ends_the_run_during_a_pause_ends_the_recovery_and_the_pause() {
 }
 
 #[test]
-fn a_run_that_breaks_without_a_last_step_still_ends_what_was_under_way() {
+fn a_run_that_aborts_without_a_last_step_closes_its_open_recoveries() {
     let story = Story::begin(limits()).fails(OVERLOAD);
     let mut told = told(&story);
     assert_eq!(told.ended, []);
@@ -231,7 +231,7 @@ fn a_run_that_breaks_without_a_last_step_still_ends_what_was_under_way() {
 // --- the window ---------------------------------------------------------------------------------
 
 #[test]
-fn a_compaction_is_saved_by_its_summary_and_charged_for_it() {
+fn a_compaction_record_is_saved_by_its_summary_and_charged_for_it() {
     let story = begin(CROWDED, limits()).fails_and_waits(OVERLOAD, 1).measure_with(ROOMY).then(ANSWER);
     let before_the_reply = told(&story);
     assert_eq!(before_the_reply.chronicle.totals().compactions, 1);
@@ -244,7 +244,7 @@ fn a_compaction_is_saved_by_its_summary_and_charged_for_it() {
 }
 
 #[test]
-fn a_summary_that_is_done_without_is_saved_by_the_reply() {
+fn a_skipped_summary_is_recorded_as_saved_by_the_reply() {
     let empty = Event::Replied(ReplyKind::Empty);
     let story = begin(CROWDED, limits()).then(empty).then(ANSWER);
     let told = told(&story);
@@ -256,7 +256,7 @@ fn a_summary_that_is_done_without_is_saved_by_the_reply() {
 }
 
 #[test]
-fn an_overflow_is_over_with_the_reply_and_not_with_the_summary() {
+fn an_overflow_recovery_ends_with_the_reply_not_with_the_summary() {
     let drains = AvailableMitigations { folds: true, rounds: true, ..AvailableMitigations::NONE };
     let story = begin(ROOMY, limits()).then(overflow(drains)).then(overflow(ROUNDS)).then(ANSWER);
     assert_eq!(told(&story).ended, [], "the summary is not what was wanted");
@@ -268,7 +268,7 @@ fn an_overflow_is_over_with_the_reply_and_not_with_the_summary() {
 }
 
 #[test]
-fn a_compaction_that_came_to_nothing_is_not_saved_by_the_next_one() {
+fn a_failed_compaction_record_is_not_saved_by_the_next_compaction() {
     let empty = Event::Replied(ReplyKind::Empty);
     let story = begin(CROWDED, limits()).then(empty).then(overflow(ROUNDS));
     let story = story.measure_with(ROOMY).then(ANSWER);
@@ -278,7 +278,7 @@ fn a_compaction_that_came_to_nothing_is_not_saved_by_the_next_one() {
 }
 
 #[test]
-fn an_overflow_that_no_summary_mends_is_lost() {
+fn an_overflow_that_no_summary_resolves_is_recorded_as_lost() {
     let story = begin(ROOMY, limits()).then(overflow(ROUNDS));
     let story = story.then(ANSWER).then(overflow(AvailableMitigations::NONE));
     story.ends_as(StopReason::PromptTooLong);
@@ -287,10 +287,10 @@ fn an_overflow_that_no_summary_mends_is_lost() {
     assert_eq!(episode.lost_to.as_deref(), Some("prompt_too_long"));
 }
 
-// --- what is accepted ---------------------------------------------------------------------------
+// --- acceptance ---------------------------------------------------------------------------------
 
 #[test]
-fn a_requirement_is_one_recovery_around_those_of_its_calls() {
+fn a_requirement_recovery_encloses_the_recoveries_of_its_calls() {
     let rules = Limits { requirement: true, ..limits() };
     let story = Story::begin(rules)
         .then(ANSWER)
@@ -313,7 +313,7 @@ fn a_requirement_is_one_recovery_around_those_of_its_calls() {
 }
 
 #[test]
-fn a_requirement_that_never_passes_is_lost_after_every_check() {
+fn a_requirement_that_never_passes_is_recorded_as_lost() {
     let rules = Limits { requirement: true, ..limits() };
     let mut story = Story::begin(rules);
     for _ in 0..4 {
@@ -326,7 +326,7 @@ fn a_requirement_that_never_passes_is_lost_after_every_check() {
 }
 
 #[test]
-fn an_answer_in_the_wrong_form_is_saved_by_one_that_fits() {
+fn an_answer_that_violates_the_schema_is_saved_by_a_valid_one() {
     let rules = Limits { structured: true, ..limits() };
     let story = Story::begin(rules)
         .then(ANSWER)
@@ -343,7 +343,7 @@ fn an_answer_in_the_wrong_form_is_saved_by_one_that_fits() {
 }
 
 #[test]
-fn effort_is_one_recovery_up_to_the_answer_that_is_taken() {
+fn effort_nudges_are_one_recovery_up_to_the_accepted_answer() {
     let rules = Limits { effort: Some(10_000), ..limits() };
     let mut story = Story::begin(rules);
     for _ in 0..4 {
@@ -361,7 +361,7 @@ fn effort_is_one_recovery_up_to_the_answer_that_is_taken() {
 // --- across processes, and in writing -----------------------------------------------------------
 
 #[test]
-fn a_recovery_that_a_crash_cut_open_goes_on_in_the_next_process() {
+fn a_recovery_interrupted_by_a_crash_continues_in_the_next_process() {
     let story = Story::begin(limits()).fails_and_waits(OVERLOAD, 1).at(after(5)).fails(OVERLOAD);
     let waited = told(&story).chronicle.totals().waited;
     let mut chronicle = told(&story).chronicle.resumed();
@@ -376,7 +376,7 @@ fn a_recovery_that_a_crash_cut_open_goes_on_in_the_next_process() {
 }
 
 #[test]
-fn only_the_latest_hundred_are_remembered_and_all_are_counted() {
+fn the_recovery_log_keeps_the_latest_hundred_records_and_counts_all() {
     let mut story = Story::begin(with_budgets(Budgets { bucket: 60_000, ..Budgets::DEFAULT }));
     for _ in 0..102 {
         story = story.fails_and_waits(OVERLOAD, 1).then(TOOL_CALLS).then(TOOLS_DONE);
@@ -393,7 +393,7 @@ fn only_the_latest_hundred_are_remembered_and_all_are_counted() {
 }
 
 #[test]
-fn records_are_written_in_milliseconds_and_read_back_whatever_comes_to_stand_beside() {
+fn records_serialize_milliseconds_and_tolerate_unknown_fields() {
     let story = Story::begin(limits()).fails_and_waits(OVERLOAD, 2).then(ANSWER);
     let episode = told(&story).only();
     let mut written = serde_json::to_value(&episode).expect("JSON");
@@ -412,12 +412,12 @@ fn records_are_written_in_milliseconds_and_read_back_whatever_comes_to_stand_bes
         "saved": true,
     });
     assert_eq!(written, expected);
-    written["later"] = json!("a field that nobody knew");
+    written["later"] = json!("an unknown field");
     assert_eq!(serde_json::from_value::<RecoveryRecord>(written).expect("readable"), episode);
 }
 
 #[test]
-fn the_loop_s_transitions_have_the_names_that_the_specification_gives_them() {
+fn loop_transitions_have_their_documented_names() {
     let named = [
         (RecoveryPlan::Escalate, "max_output_tokens_escalate"),
         (RecoveryPlan::Continue, "max_output_tokens_recovery"),
@@ -438,7 +438,7 @@ fn the_loop_s_transitions_have_the_names_that_the_specification_gives_them() {
 // --- Stop hooks ---------------------------------------------------------------------------------
 
 #[test]
-fn an_objection_that_is_satisfied_is_saved_and_one_that_is_not_is_lost() {
+fn a_stop_hook_objection_is_saved_when_satisfied_and_lost_otherwise() {
     let block = Event::Consulted(StopHookDecision::Block);
     let pass = Event::Consulted(StopHookDecision::Pass);
     let rules = Limits { stop_hooks: true, requirement: true, ..limits() };
@@ -457,7 +457,7 @@ fn an_objection_that_is_satisfied_is_saved_and_one_that_is_not_is_lost() {
 }
 
 #[test]
-fn effort_that_was_asked_for_has_come_when_the_hooks_agree_too() {
+fn an_effort_recovery_is_saved_only_when_stop_hooks_agree_too() {
     let pass = Event::Consulted(StopHookDecision::Pass);
     let rules = Limits { stop_hooks: true, effort: Some(10_000), ..limits() };
     let enough = Event::Replied(ReplyKind::Answer { tokens: 9_990 });
@@ -467,7 +467,7 @@ fn effort_that_was_asked_for_has_come_when_the_hooks_agree_too() {
 }
 
 #[test]
-fn a_compaction_that_a_hook_prevents_is_gone_without() {
+fn a_compaction_prevented_by_a_hook_is_recorded_as_skipped() {
     let story = begin(CROWDED, limits()).then(Event::SummaryPrevented);
     assert_eq!(story.decision().plan, Some(RecoveryPlan::SkipCompaction));
     let told = told(&story.then(ANSWER));

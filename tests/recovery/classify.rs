@@ -1,4 +1,4 @@
-//! What every answer of every server means.
+//! Classification of statuses, error bodies and transport errors.
 
 use outlast::recovery::{
     ErrorClass, Failure, Fault, FaultKind, FailureStage, RetryHint, Timer, RetryAfter, RetryAfterSource, classify,
@@ -15,13 +15,13 @@ fn class(fault: &Fault) -> ErrorClass {
     classify(fault).class
 }
 
-/// Whether a run with SPEC's defaults makes a second request after this.
+/// Whether a run with the default limits makes a second request after this.
 fn is_retried(failure: Failure) -> bool {
     Story::begin(limits()).then(outlast::recovery::Event::Failed(failure)).is_pausing()
 }
 
 #[test]
-fn exactly_these_statuses_are_worth_another_try() {
+fn exactly_these_statuses_are_retried() {
     let retried: Vec<u16> =
         (100..600).filter(|&status| is_retried(classify(&refused(status, "", "", "")))).collect();
     // An error inside a 200 came from a service that had accepted the request.
@@ -30,7 +30,7 @@ fn exactly_these_statuses_are_worth_another_try() {
 }
 
 #[test]
-fn every_status_has_a_class_of_its_kind() {
+fn every_status_has_a_failure_class_of_its_kind() {
     for status in 100..600 {
         let expected = match status {
             200 => ErrorClass::BadResponse,
@@ -49,7 +49,7 @@ fn every_status_has_a_class_of_its_kind() {
 }
 
 #[test]
-fn an_overload_is_an_overload_whatever_the_status_says() {
+fn an_overload_error_type_outranks_the_status() {
     for status in 100..600 {
         let overloaded = refused(status, "overloaded_error", "", "Overloaded");
         assert_eq!(class(&overloaded), ErrorClass::ServerOverload, "{status}");
@@ -57,7 +57,7 @@ fn an_overload_is_an_overload_whatever_the_status_says() {
 }
 
 #[test]
-fn a_spend_limit_is_never_retried_whatever_the_status_says() {
+fn a_spend_limit_is_never_retried_whatever_the_status() {
     for status in 100..600 {
         for code in ["enforced_spend_limit_reached", "contract_spend_limit_reached"] {
             let reached = classify(&refused(status, "rate_limit_error", code, "rate limited"));
@@ -68,7 +68,7 @@ fn a_spend_limit_is_never_retried_whatever_the_status_says() {
 }
 
 #[test]
-fn what_is_not_an_answer_has_a_class_too() {
+fn transport_errors_have_a_failure_class_too() {
     let detail = || "what was seen".to_owned();
     let connection = FaultKind::Connection { detail: detail() };
     let cases = [
@@ -93,11 +93,11 @@ fn what_is_not_an_answer_has_a_class_too() {
 }
 
 #[test]
-fn what_the_server_wished_and_ruled_is_passed_on() {
-    let wish = Some(RetryAfter { wait: secs(7), source: RetryAfterSource::Reset });
-    let ruling = Some(RetryHint::Stop);
-    let fault = Fault { retry_after: wish, retry_hint: ruling, ..refused(429, "", "", "") };
-    let reach = FailureStage::Status;
+fn classify_passes_on_retry_after_and_the_retry_hint() {
+    let retry_after = Some(RetryAfter { wait: secs(7), source: RetryAfterSource::Reset });
+    let retry_hint = Some(RetryHint::Stop);
+    let fault = Fault { retry_after, retry_hint, ..refused(429, "", "", "") };
+    let stage = FailureStage::Status;
     assert_eq!(
         classify(&fault),
         Failure { retry_after, retry_hint, stage, body: fault.body, ..Failure::of(ErrorClass::RateLimit) }
@@ -105,7 +105,7 @@ fn what_the_server_wished_and_ruled_is_passed_on() {
 }
 
 #[test]
-fn no_text_however_odd_makes_classify_fail() {
+fn no_body_makes_classify_panic() {
     let odd = ["", "\u{0}", "ÄÖ\u{202e}", "prompt is too lon", "\u{130}mage exceeds", "{\"a\":[}"];
     for status in [0, 99, 200, 400, 401, 403, 404, 413, 429, 500, 529, 600, u16::MAX] {
         for text in odd {
@@ -118,13 +118,13 @@ fn no_text_however_odd_makes_classify_fail() {
 }
 
 #[test]
-fn wording_counts_in_any_case() {
+fn error_texts_are_matched_case_insensitively() {
     let shouted = refused(400, "INVALID", "", "PROMPT IS TOO LONG: 210000 TOKENS");
     assert_eq!(class(&shouted), ErrorClass::PromptTooLong);
 }
 
 #[test]
-fn every_recorded_refusal_means_what_it_says() {
+fn every_recorded_error_body_is_classified_as_its_line_says() {
     let mut seen = 0;
     for line in include_str!("refusals.txt").lines() {
         if line.is_empty() || line.starts_with('#') {

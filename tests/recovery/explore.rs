@@ -1,4 +1,4 @@
-//! Walks every state that the machine can reach and checks what must never happen.
+//! Explores every reachable state of the state machine and checks its invariants.
 
 use std::collections::{HashMap, HashSet};
 use std::mem::discriminant;
@@ -56,7 +56,7 @@ fn replying() -> Limits {
     Limits { budgets, effort: Some(600), ..small() }
 }
 
-/// Replies that nothing says are whole.
+/// Replies without a sign that they are complete.
 fn unfinished() -> Limits {
     let budgets = Budgets { turns: Some(3), retries: 1, bucket: 10, ..NOTHING };
     let budgets = Budgets { incomplete_retries: 1, completions: 2, switches: 1, ..budgets };
@@ -67,7 +67,7 @@ fn unfinished() -> Limits {
     }
 }
 
-/// Streams that break, at two addresses.
+/// Streams that break, at two endpoints.
 fn broken_streams() -> Limits {
     let budgets = Budgets { turns: Some(4), retries: 3, bucket: 20, switches: 2, ..NOTHING };
     Limits { budgets, whole_turns: 2, endpoint_changes: 0b10, ..small() }
@@ -101,7 +101,7 @@ fn poisoned() -> Limits {
     Limits { budgets, ..small() }
 }
 
-/// Three models at two addresses, and a way back.
+/// Three models at two endpoints, with a return to the preferred one.
 fn chained() -> Limits {
     let budgets = Budgets { turns: Some(2), retries: 1, bucket: 10, refreshes: 1, ..NOTHING };
     let budgets = Budgets { switches: 2, probes: 1, ..budgets };
@@ -115,7 +115,7 @@ fn fast() -> Limits {
     Limits { budgets, fast: Some(FastMode::default()), ..small() }
 }
 
-/// Other runs may say that a limit was met.
+/// Other runs may share a rate limit that they met.
 fn sharing() -> Limits {
     let budgets = Budgets { turns: Some(2), retries: 1, bucket: 10, refreshes: 1, ..NOTHING };
     Limits { budgets: Budgets { shared_limit_waits: 2, ..budgets }, ..small() }
@@ -137,13 +137,13 @@ fn with_requirement() -> Limits {
     Limits { budgets, effort, structured: true, requirement: true, ..small() }
 }
 
-/// Stop hooks have a say before anything else has.
+/// Stop hooks run before every other acceptance check.
 fn with_stop_hooks() -> Limits {
     let budgets = Budgets { objections: 2, ..with_requirement().budgets };
     Limits { budgets, stop_hooks: true, structured: false, ..with_requirement() }
 }
 
-/// Odd refusals of an endpoint that has answered well before.
+/// Unexpected refusals by an endpoint that has succeeded before.
 fn odd_refusals() -> Limits {
     let budgets = Budgets { turns: Some(1), retries: 1, bucket: 5, refreshes: 1, ..NOTHING };
     Limits { budgets: Budgets { odd_refusals: 2, switches: 1, ..budgets }, ..small() }
@@ -350,7 +350,7 @@ fn fits(run: Run, event: Event) -> bool {
     }
 }
 
-/// When an event happens: at once, but nobody wakes early: when the next probe is due, or else at
+/// When an event happens: at once, except that a wait ends when the next probe is due, or else at
 /// the end.
 fn when(run: Run, event: Event) -> Moment {
     match run.phase {
@@ -370,8 +370,8 @@ fn when(run: Run, event: Event) -> Moment {
     }
 }
 
-/// The run as it looks to somebody without a clock: two runs that differ only in when things
-/// happen, or in how long the ladder has grown, are one.
+/// The run without its clock values, as the identity of a state: two runs that differ only in
+/// their times, or in how far the backoff has grown, are the same state.
 fn without_times(run: Run, now: Moment) -> Run {
     let soon = |until: Moment| Moment::default().after(now.until(until).min(secs(1)));
     let phase = if let Phase::Pausing { until, why, then, probe_at } = run.phase {
@@ -449,7 +449,7 @@ impl Graph {
         graph
     }
 
-    /// Whether going only by `allowed` ways leads round in a circle.
+    /// Whether the transitions in `allowed` form a cycle.
     fn has_circle(&self, allowed: &[Way]) -> bool {
         let edges = || self.edges.iter().filter(|(_, _, way)| allowed.contains(way));
         let mut arriving = vec![0_usize; self.states.len()];
@@ -600,7 +600,7 @@ fn check(run: Run, step: &Transition, limits: &Limits) {
     assert_eq!(step.edit.reply == ReplyDisposition::Absent, !answered, "{step:?}");
     let silent = step.edit.say.is_none() && step.edit.notice.is_none();
     let told = silent || matches!(step.action, Action::Estimate { .. });
-    assert!(told, "said to nobody: {step:?}");
+    assert!(told, "a message without a request: {step:?}");
     let summarising = matches!(run.phase, Phase::Calling(Call::Ask(CallPurpose::Summary(_))));
     assert!(summarising || step.edit.reply != ReplyDisposition::Summary, "{step:?}");
     assert!(!summarising || step.edit.reply != ReplyDisposition::Keep, "a summary among the replies: {step:?}");
@@ -652,7 +652,7 @@ fn check_rejected_request_not_repeated(step: &Transition) {
     assert!(!refused || ends || told_to || another || foreign, "the same request again: {step:?}");
 }
 
-/// Every recovery is paid for, in full.
+/// Every recovery is charged to its budget, in full.
 fn check_recovery_charged(run: Run, step: &Transition, limits: &Limits) {
     let (before, after, full) = (run.budgets, step.next.budgets, limits.budgets);
     let Some(plan) = step.plan else { return };
@@ -704,7 +704,7 @@ fn check_recovery_charged(run: Run, step: &Transition, limits: &Limits) {
         Some(Budget::EarlyReturn) => after.early_returns + 1 == before.early_returns,
         Some(Budget::OddRefusal) => after.odd_refusals + 1 == before.odd_refusals,
     };
-    assert!(paid, "nobody paid for this: {step:?}");
+    assert!(paid, "a recovery without a charge: {step:?}");
     let rung_kept = step.next.model_index == run.model_index
         || matches!(plan, RecoveryPlan::SwitchModel | RecoveryPlan::ReturnToPreferredModel);
     assert!(rung_kept, "the model changed for no reason: {step:?}");
@@ -740,7 +740,7 @@ fn every_run_ends_or_waits_and_pays_for_every_recovery() {
 }
 
 #[test]
-fn a_run_without_a_turn_limit_goes_round_only_by_working() {
+fn without_a_turn_limit_every_cycle_of_states_runs_tools() {
     let budgets = Budgets { turns: None, ..replying().budgets };
     let limits = Limits { budgets, ..replying() };
     let graph = Graph::walk(&limits, |run, step| check(run, step, &limits));
@@ -749,7 +749,7 @@ fn a_run_without_a_turn_limit_goes_round_only_by_working() {
 }
 
 #[test]
-fn no_state_outlives_its_deadline() {
+fn no_state_continues_past_its_deadline() {
     for (name, limits) in [("one of everything", small()), ("failures", failing())] {
         let graph = Graph::walk(&limits, |_, _| ());
         let events = every_event();

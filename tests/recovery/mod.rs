@@ -22,7 +22,7 @@ use outlast::recovery::{
     RetryAfterSource,
 };
 
-/// SPEC's own numbers.
+/// The default limits.
 fn limits() -> Limits {
     Limits::default()
 }

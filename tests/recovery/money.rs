@@ -24,7 +24,7 @@ fn prices_per_million_tokens_are_exact() {
 }
 
 #[test]
-fn what_is_no_amount_of_money_is_refused() {
+fn an_invalid_amount_of_money_is_rejected() {
     let never = [-0.01, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1.9e7];
     for amount in never {
         assert_eq!(Money::from_dollars(amount), None, "{amount}");
@@ -36,7 +36,7 @@ fn what_is_no_amount_of_money_is_refused() {
 }
 
 #[test]
-fn sums_and_products_stop_at_the_top_instead_of_starting_over() {
+fn money_arithmetic_saturates_instead_of_wrapping() {
     let most = pico(u64::MAX);
     assert_eq!(most + pico(1), most);
     assert_eq!(pico(u64::MAX / 2 + 1) * 2, most);
@@ -45,7 +45,7 @@ fn sums_and_products_stop_at_the_top_instead_of_starting_over() {
 }
 
 #[test]
-fn nothing_spent_is_never_shown_as_nothing() {
+fn a_small_amount_spent_is_never_displayed_as_zero() {
     let shown = |amount| pico(amount).to_string();
     assert_eq!(shown(0), "$0.0000");
     assert_eq!(shown(1), "$0.0001");
@@ -56,14 +56,14 @@ fn nothing_spent_is_never_shown_as_nothing() {
 }
 
 #[test]
-fn a_price_of_nothing_buys_everything() {
+fn a_zero_price_affords_any_number_of_tokens() {
     assert_eq!(pico(10).buys(pico(3)), 3);
     assert_eq!(pico(10).buys(pico(11)), 0);
     assert_eq!(pico(0).buys(Money::ZERO), u64::MAX);
 }
 
 #[test]
-fn what_is_affordable_is_what_the_input_leaves() {
+fn affordable_output_is_what_the_input_cost_leaves() {
     let weight = |left| TokenEstimate {
         input: pico(100),
         token: pico(7),
@@ -82,7 +82,7 @@ fn what_is_affordable_is_what_the_input_leaves() {
 }
 
 #[test]
-fn a_price_beyond_all_numbers_affords_nothing() {
+fn a_saturated_price_affords_no_tokens() {
     let weight = TokenEstimate { input: pico(u64::MAX), token: pico(u64::MAX), ..FREE };
     for left in [0, 1, u64::MAX - 1] {
         assert_eq!(TokenEstimate { left: Some(pico(left)), ..weight }.affordable(), 0, "{left}");
@@ -93,7 +93,7 @@ fn a_price_beyond_all_numbers_affords_nothing() {
 /// A chat of many turns, each of which is summed up first: reserved as the machine asks, and
 /// always charged in full.
 #[test]
-fn summaries_and_replies_share_one_ceiling() {
+fn summaries_and_replies_share_one_budget() {
     let remedies = AvailableMitigations { rounds: true, ..AvailableMitigations::NONE };
     for ceiling in [0, 1_123, 1_124, 9_000, 20_000, 50_000, 200_000] {
         let mut ledger = Ledger::new(Some(pico(ceiling)));
@@ -138,7 +138,7 @@ fn summaries_and_replies_share_one_ceiling() {
 }
 
 #[test]
-fn no_more_is_promised_than_there_is() {
+fn the_ledger_never_reserves_more_than_is_left() {
     let mut ledger = Ledger::new(Some(pico(100)));
     let first = ledger.reserve(pico(60)).expect("it fits");
     assert_eq!(ledger.left(), Some(pico(40)));
@@ -153,7 +153,7 @@ fn no_more_is_promised_than_there_is() {
 }
 
 #[test]
-fn a_call_that_broke_off_is_charged_at_what_it_received_and_frees_the_rest() {
+fn a_broken_call_is_charged_for_what_it_received_and_frees_the_rest() {
     let mut ledger = Ledger::new(Some(pico(100)));
     let call = ledger.reserve(pico(60)).expect("it fits");
     ledger.settle(call, Money::ZERO);
@@ -171,7 +171,7 @@ fn a_dropped_reservation_stays_reserved() {
 }
 
 #[test]
-fn without_a_ceiling_everything_fits_and_is_counted() {
+fn without_a_budget_every_reservation_fits_and_is_counted() {
     let mut ledger = Ledger::new(None);
     assert_eq!((ledger.left(), ledger.ceiling()), (None, None));
     let call = ledger.reserve(pico(u64::MAX)).expect("there is no ceiling");
@@ -180,7 +180,7 @@ fn without_a_ceiling_everything_fits_and_is_counted() {
 }
 
 #[test]
-fn what_an_earlier_process_spent_counts_against_the_ceiling() {
+fn spend_of_an_earlier_process_counts_against_the_budget() {
     let ledger = Ledger::new(Some(pico(100))).with_spent(pico(70));
     assert_eq!((ledger.spent(), ledger.left()), (pico(70), Some(pico(30))));
     let overdrawn = Ledger::new(Some(pico(100))).with_spent(pico(170));

@@ -1,4 +1,4 @@
-//! What the model is told, and what it must never be told.
+//! The nudges: the texts that are sent to the model.
 
 use std::fs;
 use std::path::Path;
@@ -27,7 +27,7 @@ const ALL: [Nudge; 19] = [
     Nudge::StillRunning,
 ];
 
-/// Each text, and the thoughts that it must hold.
+/// Each nudge, and the phrases that it must contain.
 const MUST: [(Nudge, &[&str]); 19] = [
     (
         Nudge::UnmetAgain,
@@ -126,7 +126,7 @@ const MUST: [(Nudge, &[&str]); 19] = [
 ];
 
 #[test]
-fn every_text_says_what_happened_and_what_to_do() {
+fn every_nudge_says_what_happened_and_what_to_do() {
     for (nudge, thoughts) in MUST {
         for thought in thoughts {
             assert!(nudge.text().contains(thought), "{nudge:?} does not say `{thought}`");
@@ -135,7 +135,7 @@ fn every_text_says_what_happened_and_what_to_do() {
 }
 
 #[test]
-fn no_text_asks_apologises_promises_or_speaks_of_a_person() {
+fn no_nudge_asks_apologises_promises_or_mentions_a_person() {
     let never = [
         "?",
         "!",
@@ -166,7 +166,7 @@ fn no_text_asks_apologises_promises_or_speaks_of_a_person() {
 }
 
 #[test]
-fn every_text_is_short_plain_and_its_own() {
+fn every_nudge_is_short_plain_and_unique() {
     for (place, nudge) in ALL.iter().enumerate() {
         let text = nudge.text();
         assert!(text.len() <= 400, "{nudge:?} takes {} bytes", text.len());
@@ -177,14 +177,14 @@ fn every_text_is_short_plain_and_its_own() {
 }
 
 #[test]
-fn only_a_cut_text_is_to_be_continued_where_it_stopped() {
+fn only_a_truncated_text_is_continued_where_it_stopped() {
     let said: Vec<&Nudge> =
         ALL.iter().filter(|nudge| nudge.text().contains("where it stopped")).collect();
     assert_eq!(said, [&Nudge::Continue(CutKind::Text)]);
 }
 
 #[test]
-fn every_text_begins_with_what_happened_and_not_with_an_order() {
+fn every_nudge_begins_with_what_happened_not_with_an_instruction() {
     let orders = ["Go", "Make", "Think", "Say", "Look", "Finish", "End", "Stop", "Call", "Read"];
     for nudge in ALL {
         let first = nudge.text().split(' ').next().unwrap_or_default();
@@ -193,14 +193,14 @@ fn every_text_begins_with_what_happened_and_not_with_an_order() {
 }
 
 #[test]
-fn only_what_is_not_accepted_has_an_output_below_it() {
+fn only_rejection_nudges_include_an_output() {
     let said: Vec<&Nudge> =
         ALL.iter().filter(|nudge| nudge.text().contains("output below")).collect();
     assert_eq!(said, [&Nudge::Unmet, &Nudge::UnmetAgain, &Nudge::UnmetLast]);
 }
 
 #[test]
-fn the_last_reply_is_not_told_to_do_more() {
+fn the_last_turn_s_nudge_does_not_ask_for_more_work() {
     for nudge in [Nudge::ContinueLast, Nudge::LastTurn, Nudge::WrapUp] {
         for more in ["Go on", "smaller pieces", "append"] {
             assert!(!nudge.text().contains(more), "{nudge:?} says `{more}`");
@@ -224,9 +224,9 @@ fn sources(folder: &Path) -> Vec<(String, String)> {
     all
 }
 
-/// The library is the one place: who tunes a text finds it there, and only there.
+/// All nudge texts stand in one module, so that each can be tuned in one place.
 #[test]
-fn no_sentence_of_the_library_is_said_anywhere_else() {
+fn no_nudge_text_is_duplicated_elsewhere_in_the_sources() {
     let sources = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
     let texts = ALL.iter().map(|nudge| nudge.text()).chain([SUMMARISE.system, SUMMARISE.request]);
     let mut checked = 0;

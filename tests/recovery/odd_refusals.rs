@@ -1,5 +1,5 @@
-//! Refusals over the whole domain: every status, in the API's words or not, before and after a good
-//! answer of the same endpoint.
+//! Refusals with every status, with and without an API error body, before and after a successful
+//! reply of the same endpoint.
 
 use std::time::SystemTime;
 
@@ -66,7 +66,7 @@ fn api_error(status: u16) -> Vec<u8> {
 }
 
 #[test]
-fn every_status_in_any_words_before_and_after_a_good_answer() {
+fn every_status_is_handled_before_and_after_a_good_reply() {
     let foreign: [&[u8]; 5] =
         [b"", b"<html><title>Log in</title></html>", b"Denied.", b"[]", b"{\"ok\": true}"];
     for status in 100..=599 {
@@ -99,7 +99,7 @@ fn odd(class: ErrorClass) -> Event {
 
 /// A few odd refusals in a row are overcome; one more ends the run as what it was.
 #[test]
-fn odd_refusals_are_overcome_and_bounded() {
+fn unexpected_refusals_are_retried_within_their_budget() {
     for class in [
         ErrorClass::AuthError,
         ErrorClass::InvalidModel,
@@ -126,7 +126,7 @@ fn odd_refusals_are_overcome_and_bounded() {
 
 /// A fixed key cannot be had anew: it is tried again as it is.
 #[test]
-fn a_key_that_was_good_is_tried_again_where_no_other_can_be_had() {
+fn a_previously_accepted_key_is_retried_when_it_cannot_be_refreshed() {
     let rejected = odd(ErrorClass::InvalidApiKey);
     let story = Story::begin(limits()).then(TOOL_CALLS).then(TOOLS_DONE).then(rejected);
     assert_eq!(story.decision().plan, Some(RecoveryPlan::Refresh));
@@ -138,9 +138,9 @@ fn a_key_that_was_good_is_tried_again_where_no_other_can_be_had() {
     assert_eq!(refreshing.decision().plan, Some(RecoveryPlan::RetryOddRefusal), "no other key");
 }
 
-/// A page in place of a reply is an outage: it ends as one, and unattended runs wait it out.
+/// An HTML page in place of a reply is an outage; persistent mode waits it out.
 #[test]
-fn a_page_is_an_outage() {
+fn an_html_page_counts_as_an_outage() {
     use outlast::recovery::{Fault, FaultKind, FailureStage};
 
     let page = FaultKind::HtmlPage { detail: "the body is an HTML page".to_owned() };

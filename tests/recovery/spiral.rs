@@ -103,7 +103,7 @@ fn sessions(folder: &str) -> Vec<(String, String)> {
 // --- the corpus ----------------------------------------------------------------------------------
 
 #[test]
-fn honest_work_is_never_called_a_loop() {
+fn the_loop_detector_accepts_every_session_of_real_work() {
     let sessions = sessions("honest");
     assert!(sessions.len() >= 12);
     for (name, text) in sessions {
@@ -112,7 +112,7 @@ fn honest_work_is_never_called_a_loop() {
 }
 
 #[test]
-fn every_loop_is_told_and_ended_where_its_file_says() {
+fn every_recorded_loop_is_warned_about_and_ended_where_its_file_says() {
     let sessions = sessions("loops");
     assert!(sessions.len() >= 10);
     let mut wrong = Vec::new();
@@ -139,7 +139,7 @@ fn warned_and_stopped_at(text: &str, limits: LoopLimits) -> (Vec<usize>, Option<
 }
 
 #[test]
-fn the_limits_are_counts_of_the_same_thing() {
+fn the_soft_limit_warns_and_the_hard_limit_stops_at_their_counts() {
     let text = "repeat 40\nRead | a | a\nend";
     let at = |soft, hard| warned_and_stopped_at(text, LoopLimits { soft, hard });
     assert_eq!(at(3, 6), (vec![3], Some(6)));
@@ -147,7 +147,7 @@ fn the_limits_are_counts_of_the_same_thing() {
 }
 
 #[test]
-fn absurd_limits_still_tell_before_they_end() {
+fn extreme_loop_limits_still_warn_before_they_stop() {
     let text = "repeat 40\nRead | a | a\nend";
     for (soft, hard) in [(0, 0), (1, 1), (5, 5), (5, 2)] {
         let (told, stuck) = warned_and_stopped_at(text, LoopLimits { soft, hard });
@@ -162,7 +162,7 @@ fn absurd_limits_still_tell_before_they_end() {
 }
 
 #[test]
-fn a_file_that_reaches_a_new_state_makes_everything_worth_doing_again() {
+fn a_new_file_state_resets_all_repetition_counts() {
     for call in ["Read | a | a", "!Bash | make | error", "Bash | make | ok"] {
         let text = format!("repeat 9\n{call}\nend\nEdit | f = new | ok\nrepeat 4\n{call}\nend");
         assert_eq!(warned_and_stopped_at(&text, LoopLimits::default()), (vec![5], None), "{call}");
@@ -170,14 +170,14 @@ fn a_file_that_reaches_a_new_state_makes_everything_worth_doing_again() {
 }
 
 #[test]
-fn a_file_that_reaches_an_old_state_does_not() {
+fn a_known_file_state_does_not_reset_repetition_counts() {
     let text =
         "Edit | f = old | ok\nrepeat 9\nRead | a | a\nend\nEdit | f = old | ok\nRead | a | a";
     assert_eq!(warned_and_stopped_at(text, LoopLimits::default()), (vec![6], Some(12)));
 }
 
 #[test]
-fn a_success_with_something_new_ends_the_failures_of_its_tool_only() {
+fn a_new_successful_result_resets_the_failures_of_its_tool_only() {
     let after = |call: &str| {
         let text = format!(
             "repeat 9\n!Bash | make | error\nend\n{call}\nrepeat 4\n!Bash | make | error\nend"
@@ -198,13 +198,13 @@ fn a_success_with_something_new_ends_the_failures_of_its_tool_only() {
 }
 
 #[test]
-fn the_same_words_to_two_tools_are_two_things() {
+fn the_same_input_to_two_tools_has_two_fingerprints() {
     let text = "repeat 4\nRead | a | x\nGrep | a | x\nend";
     assert_eq!(warned_and_stopped_at(text, LoopLimits::default()), (vec![], None));
 }
 
 #[test]
-fn a_first_command_between_two_returns_of_a_file_makes_the_second_lighter() {
+fn a_new_command_between_two_file_reverts_lowers_the_count_of_the_second() {
     let turn = |command: &str| {
         let text =
             format!("repeat 30\nEdit | f = a | ok\n{command}\nEdit | f = b | ok\n{command}\nend");
@@ -215,7 +215,7 @@ fn a_first_command_between_two_returns_of_a_file_makes_the_second_lighter() {
 }
 
 #[test]
-fn a_long_run_takes_no_more_room_than_a_short_one() {
+fn the_loop_detector_uses_bounded_memory_in_a_long_run() {
     let room = |calls: usize| {
         let mut spiral = LoopDetector::default();
         for number in 0..calls {
@@ -232,14 +232,14 @@ fn a_long_run_takes_no_more_room_than_a_short_one() {
 }
 
 #[test]
-fn what_is_long_forgotten_does_not_count() {
+fn evicted_fingerprints_do_not_count_as_repetitions() {
     let others = "repeat 60\nRead | {n} | {n}\nend";
     let text = format!("repeat 4\nRead | a | a\nend\n{others}\n{}", "Read | a | a\n".repeat(4));
     assert_eq!(warned_and_stopped_at(&text, LoopLimits::default()), (vec![], None));
 }
 
 #[test]
-fn waits_are_known_by_what_they_say() {
+fn waiting_commands_and_tools_are_recognised() {
     for command in [
         "sleep 5",
         "  sleep 30 && gh run view",
@@ -272,7 +272,7 @@ fn failure(text: &str) -> ToolCallRecord {
 }
 
 #[test]
-fn only_times_taken_are_left_out_of_a_failure() {
+fn only_durations_are_ignored_when_failures_are_compared() {
     for (one, other) in [
         ("failed in 0.53s", "failed in 12.01s"),
         ("12 ms total", "3 ms total"),
@@ -294,7 +294,7 @@ fn only_times_taken_are_left_out_of_a_failure() {
 }
 
 #[test]
-fn a_mark_knows_where_its_pieces_end() {
+fn a_fingerprint_separates_its_parts() {
     assert_ne!(Fingerprint::of(&[b"ab", b"c"]), Fingerprint::of(&[b"a", b"bc"]));
     assert_ne!(Fingerprint::of(&[b""]), Fingerprint::of(&[]));
     assert_eq!(Fingerprint::of(&[b"ab"]), Fingerprint::of(&[b"ab"]));
@@ -320,7 +320,7 @@ fn any_session(most: usize) -> impl Strategy<Value = Vec<Vec<ToolCallRecord>>> {
 
 proptest! {
     #[test]
-    fn nothing_with_results_of_its_own_is_a_loop(
+    fn calls_with_new_results_are_never_a_loop(
         calls in prop::collection::vec((0..2_u8, 0..2_u8, 0..5_usize), 0..300),
         soft in 2..6_u32,
     ) {
@@ -338,7 +338,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_is_stopped_who_was_not_told(session in any_session(400), soft in 0..8_u32, hard in 0..16_u32) {
+    fn no_run_is_stopped_without_a_warning(session in any_session(400), soft in 0..8_u32, hard in 0..16_u32) {
         let verdict = detector_result(&session, LoopLimits { soft, hard });
         if let Some(stuck) = verdict.stuck {
             prop_assert!(verdict.told.first().is_some_and(|told| *told < stuck), "{:?}", verdict);
@@ -346,7 +346,7 @@ proptest! {
     }
 
     #[test]
-    fn wherever_honest_work_has_been_a_loop_is_found(session in any_session(60)) {
+    fn a_loop_is_found_after_any_amount_of_real_work(session in any_session(60)) {
         let mut spiral = LoopDetector::default();
         let limits = LoopLimits::default();
         let mut paces: Vec<LoopStatus> =

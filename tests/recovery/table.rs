@@ -326,7 +326,7 @@ fn proven(failure: Failure, body: ErrorBody) -> Failure {
     Failure { body, standing: Standing::Proven, ..failure }
 }
 
-/// What is no failed call.
+/// Events that are not failed calls.
 fn other_setbacks() -> String {
     let room = |run: Run| run;
     let home: Change = |run| Run { fallback_from: Some(1), ..run };
@@ -368,7 +368,7 @@ fn other_setbacks() -> String {
 }
 
 #[test]
-fn every_setback_has_a_plan_whatever_else_matters() {
+fn every_failure_has_a_recovery_plan_in_every_context() {
     let table = in_every_mode()
         + &by_what_the_server_says()
         + &by_what_can_be_taken_out()

@@ -23,7 +23,7 @@ fn pause(seed: u64, earlier: u8, failure: Failure, limits: &Limits) -> u64 {
 }
 
 #[test]
-fn the_ladder_is_kept_to_the_millisecond_and_jitter_only_lengthens_it() {
+fn the_backoff_is_exact_to_the_millisecond_and_jitter_only_lengthens_it() {
     let ladder = [500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 32_000, 32_000, 32_000];
     for seed in 0..500 {
         let waits: Vec<u64> = (0..10)
@@ -37,7 +37,7 @@ fn the_ladder_is_kept_to_the_millisecond_and_jitter_only_lengthens_it() {
 }
 
 #[test]
-fn jitter_fills_its_quarter() {
+fn jitter_covers_its_whole_range_of_a_quarter() {
     let waits: Vec<u64> =
         (0..500).map(|seed| pause(seed, 4, failure(ErrorClass::ServerError), &limits())).collect();
     let (least, most) = (waits.iter().min(), waits.iter().max());
@@ -45,7 +45,7 @@ fn jitter_fills_its_quarter() {
 }
 
 #[test]
-fn every_wait_of_a_run_has_jitter_of_its_own() {
+fn every_wait_of_a_run_has_its_own_jitter() {
     let share = |earlier: u8| {
         let bare = 500 << earlier;
         (pause(7, earlier, failure(ErrorClass::ServerError), &limits()) - bare) * 100 / bare
@@ -55,7 +55,7 @@ fn every_wait_of_a_run_has_jitter_of_its_own() {
 }
 
 #[test]
-fn the_same_seed_waits_the_same() {
+fn the_same_seed_gives_the_same_waits() {
     for seed in 0..50 {
         let once = pause(seed, 3, failure(ErrorClass::ServerError), &limits());
         assert_eq!(once, pause(seed, 3, failure(ErrorClass::ServerError), &limits()));
@@ -63,7 +63,7 @@ fn the_same_seed_waits_the_same() {
 }
 
 #[test]
-fn a_servers_word_is_never_undercut_and_replaces_the_ladder() {
+fn retry_after_is_never_shortened_and_replaces_the_backoff() {
     let millis = [1, 999, 1_000, 1_001, 29_999, 59_000, 61_000, 600_000];
     for seed in 0..200 {
         for wish in millis {
@@ -76,7 +76,7 @@ fn a_servers_word_is_never_undercut_and_replaces_the_ladder() {
 }
 
 #[test]
-fn a_fraction_of_a_millisecond_is_not_cut_off() {
+fn a_fractional_millisecond_is_rounded_up() {
     let rules = Limits { persistence: Persistence::Capacity, ..limits() };
     let wish = RetryAfter { wait: Duration::from_micros(1_500_001), source: RetryAfterSource::Reset };
     let reset = Failure { retry_after: Some(wish), ..failure(ErrorClass::RateLimit) };
@@ -84,7 +84,7 @@ fn a_fraction_of_a_millisecond_is_not_cut_off() {
 }
 
 #[test]
-fn the_longest_numbers_do_no_harm() {
+fn extreme_durations_do_not_overflow() {
     let ladder = Backoff { first: Duration::MAX, longest: Duration::MAX };
     let patient = Limits { max_retry_wait: Duration::MAX, backoff: ladder, ..limits() };
     let asked = failure_with_retry_after(ErrorClass::RateLimit, Duration::MAX);
@@ -95,7 +95,7 @@ fn the_longest_numbers_do_no_harm() {
 /// However the failures are chosen, a call that fails for ever is given up after a number of
 /// attempts that its budgets fix beforehand.
 #[test]
-fn a_call_that_fails_for_ever_is_given_up_in_time() {
+fn a_call_that_always_fails_ends_within_its_budgets() {
     let budgets = Budgets { switches: 2, ..Budgets::DEFAULT };
     let rules = Limits { budgets, endpoint_changes: 0b11, fast: Some(FastMode::default()), ..limits() };
     // Each of the three models: one attempt, ten retries, one attempt after a refresh. Besides:
@@ -113,7 +113,7 @@ fn a_call_that_fails_for_ever_is_given_up_in_time() {
 
 /// The same for each class by itself, whatever could be taken out of the conversation.
 #[test]
-fn every_class_by_itself_is_given_up_in_time() {
+fn every_failure_class_alone_ends_within_its_budgets() {
     let budgets = Budgets { switches: 2, ..Budgets::DEFAULT };
     let rules = Limits { budgets, endpoint_changes: 0b11, ..limits() };
     for class in ErrorClass::ALL {

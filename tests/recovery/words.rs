@@ -1,4 +1,4 @@
-//! What a refusal gives away in its words: the window, the place and what is wrong there.
+//! Parsing of error texts: the context window, the block index and its error.
 
 use outlast::recovery::{Fault, FaultKind, BlockIndex, RejectedContent, FailureStage};
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ fn place(message: &str) -> Option<(usize, Option<usize>, Option<usize>)> {
 }
 
 #[test]
-fn a_place_is_read_in_every_way_of_writing_it() {
+fn a_block_index_is_parsed_in_every_notation() {
     let cases = [
         ("messages.3.content.1.image.source: no", (3, Some(1), None)),
         ("messages.3.content.1: no", (3, Some(1), None)),
@@ -41,7 +41,7 @@ fn a_place_is_read_in_every_way_of_writing_it() {
 }
 
 #[test]
-fn a_refusal_that_giving_thinking_up_may_cure_is_known_by_its_words() {
+fn a_refusal_that_dropping_thinking_may_fix_is_recognised_by_its_text() {
     let cases = [
         (
             400,
@@ -62,7 +62,7 @@ fn a_refusal_that_giving_thinking_up_may_cure_is_known_by_its_words() {
 }
 
 #[test]
-fn how_many_images_there_may_be_is_read_where_it_is_said() {
+fn the_image_limit_is_parsed_from_the_error_text() {
     let cases = [
         ("messages: too many images and documents: 101 > 100", Some(100)),
         ("too many images and documents: 26 + 0 \\u003e 5", Some(5)),
@@ -78,7 +78,7 @@ fn how_many_images_there_may_be_is_read_where_it_is_said() {
 }
 
 #[test]
-fn what_names_no_block_of_the_conversation_is_no_place() {
+fn text_that_names_no_block_yields_no_block_index() {
     let nowhere = [
         "max_tokens: Field required",
         "messages: at least one message is required",
@@ -105,7 +105,7 @@ fn what_names_no_block_of_the_conversation_is_no_place() {
 }
 
 #[test]
-fn a_window_is_read_wherever_it_is_named() {
+fn a_context_window_is_parsed_wherever_the_error_names_it() {
     let cases = [
         ("prompt is too long: 213462 tokens > 200000 maximum", Some(200_000)),
         ("prompt is too long: 213462 tokens \\u003e 200000 maximum", Some(200_000)),
@@ -125,7 +125,7 @@ fn a_window_is_read_wherever_it_is_named() {
 }
 
 #[test]
-fn thinking_that_is_missing_is_not_taken_out() {
+fn an_error_about_missing_thinking_does_not_remove_thinking() {
     let missing = "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but \
                    found `tool_use`";
     assert_eq!(said(400, missing).rejected_content(), None);
@@ -138,7 +138,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_words_are_beyond_reading(
+    fn no_error_text_makes_the_parser_panic(
         before in ".{0,9}", path in r#"messages[\[\].,"' 0-9a-zé\\]{0,30}"#, after in ".{0,9}",
         status in prop::sample::select(vec![200_u16, 400, 413, 422]),
     ) {
@@ -151,7 +151,7 @@ proptest! {
     }
 
     #[test]
-    fn every_place_of_the_api_is_found(message in 0..1_000_usize, block in 0..1_000_usize) {
+    fn every_api_block_index_is_parsed(message in 0..1_000_usize, block in 0..1_000_usize) {
         let expected = Some((message, Some(block), None));
         prop_assert_eq!(place(&format!("messages.{message}.content.{block}: no")), expected);
         prop_assert_eq!(place(&format!("messages[{message}].content[{block}]")), expected);

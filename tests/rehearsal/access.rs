@@ -44,7 +44,7 @@ fn grants(server: &RehearsalServer) -> (u64, u64) {
 }
 
 #[tokio::test]
-async fn a_token_is_good_for_so_many_requests_and_then_it_has_expired() {
+async fn an_access_token_expires_after_its_number_of_requests() {
     let server = serve(|_| {});
     assert_eq!(request(&server, "other").await, (401, json!("Invalid bearer token")));
     assert_eq!(request(&server, "access").await.0, 200);
@@ -58,7 +58,7 @@ async fn a_token_is_good_for_so_many_requests_and_then_it_has_expired() {
 }
 
 #[tokio::test]
-async fn the_refresh_grant_gives_a_new_token_and_a_new_refresh_token() {
+async fn the_refresh_grant_issues_new_access_and_refresh_tokens() {
     let server = serve(|_| {});
     let answer = renew(&server, "/oauth/token", FORM).await.json();
     assert_eq!(
@@ -85,7 +85,7 @@ async fn the_refresh_grant_gives_a_new_token_and_a_new_refresh_token() {
 }
 
 #[tokio::test]
-async fn the_endpoint_can_be_elsewhere_broken_and_strict() {
+async fn the_token_endpoint_can_be_moved_broken_or_strict() {
     let server = serve(|tokens| {
         tokens.path = "/t".to_owned();
         tokens.broken_refreshes = 1;
@@ -102,7 +102,7 @@ async fn the_endpoint_can_be_elsewhere_broken_and_strict() {
 }
 
 #[tokio::test]
-async fn sixteen_who_ask_at_once_are_told_apart() {
+async fn sixteen_concurrent_refreshes_get_different_tokens() {
     let server = serve(|_| {});
     let answers = all_at_once(&server).await;
     assert_eq!(answers.iter().filter(|status| **status == 200).count(), 1);

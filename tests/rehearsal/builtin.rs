@@ -76,7 +76,7 @@ fn named(name: &str) -> Scenario {
 }
 
 #[test]
-fn all_of_them_are_listed_with_how_they_end() {
+fn every_builtin_scenario_is_listed_with_its_expected_end() {
     let listed: Vec<_> = list().into_iter().map(|listing| listing.name).collect();
     assert_eq!(listed, NAMES);
     for &name in NAMES {
@@ -91,7 +91,7 @@ fn all_of_them_are_listed_with_how_they_end() {
 }
 
 #[test]
-fn a_script_that_ends_has_an_answer_for_each_request_it_expects() {
+fn a_finite_script_has_an_answer_for_each_expected_request() {
     for &name in NAMES {
         let scenario = named(name);
         if scenario.main.after != outlast::rehearsal::AfterLast::Fail {
@@ -147,7 +147,7 @@ fn act(scenario: &Scenario, folder: &Path) -> Vec<bool> {
 }
 
 #[test]
-fn the_bug_is_a_real_one_and_really_mended() {
+fn the_scripted_bug_fails_its_test_and_the_scripted_fix_passes_it() {
     for name in ["fix-a-bug", "outage"] {
         let scenario = named(name);
         let scratch = ScratchFolder::create(&scenario).unwrap();
@@ -157,7 +157,7 @@ fn the_bug_is_a_real_one_and_really_mended() {
 }
 
 #[test]
-fn what_the_other_scripts_do_brings_about_the_files_they_expect() {
+fn the_tool_calls_of_other_scripts_produce_the_expected_files() {
     for (name, rounds) in [("truncation", 1), ("endless", 3), ("budget", 1), ("deadline", 1)] {
         let scenario = named(name);
         let scratch = ScratchFolder::create(&scenario).unwrap();

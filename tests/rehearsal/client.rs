@@ -1,4 +1,4 @@
-//! A client that sees every byte.
+//! A raw TCP client for the rehearsal server.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -146,7 +146,7 @@ pub(super) async fn respond_to(server: &RehearsalServer, body: &Value, headers: 
     parse(&read_all(&mut stream).await.0)
 }
 
-/// What the service has against a request, which must be a 400.
+/// The error message of a response, which must be a 400.
 pub(super) async fn complaint(server: &RehearsalServer, body: &Value) -> String {
     let response = respond(server, body).await;
     assert_eq!(response.status, 400, "{}", response.body);

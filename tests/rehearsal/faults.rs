@@ -1,4 +1,4 @@
-//! Each fault, as the bytes and the end that a client sees.
+//! Scripted faults: the bytes and the connection end that a client sees.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +13,7 @@ use super::client::{
 };
 
 #[tokio::test]
-async fn an_error_status_comes_in_the_services_words() {
+async fn an_error_status_has_the_services_error_body() {
     for (status, kind) in [
         (400, "invalid_request_error"),
         (401, "authentication_error"),
@@ -37,7 +37,7 @@ async fn an_error_status_comes_in_the_services_words() {
 }
 
 #[tokio::test]
-async fn an_error_can_have_words_and_a_code_of_its_own() {
+async fn an_error_can_have_a_custom_message_and_type() {
     let spent = Scenario::new().status(429).error(
         "rate_limit_error",
         "No money left",
@@ -55,7 +55,7 @@ async fn an_error_can_have_words_and_a_code_of_its_own() {
 }
 
 #[tokio::test]
-async fn headers_can_name_moments() {
+async fn header_values_can_be_times() {
     let limited = Scenario::new()
         .status(429)
         .header("anthropic-ratelimit-unified-reset", "${unix+5h}")
@@ -82,7 +82,7 @@ async fn a_body_can_be_anything_whatever_the_status() {
 }
 
 #[tokio::test]
-async fn a_stream_can_be_written_by_hand() {
+async fn a_stream_body_can_be_given_verbatim() {
     let odd = "data:{\"type\":\"message_start\"}\r\n\r\n: comment\r\n\r\n";
     let server = start(Scenario::new().status(200).body("text/event-stream; charset=utf-8", odd));
     let response = respond(&server, &ask()).await;
@@ -91,7 +91,7 @@ async fn a_stream_can_be_written_by_hand() {
 }
 
 #[tokio::test]
-async fn a_wrong_content_length_is_announced_and_not_kept() {
+async fn a_content_length_can_be_wrong() {
     let server =
         start(Scenario::new().status(200).body("application/json", "{}").content_length(9));
     let (wire, end) = exchange(&server, &ask()).await;
@@ -101,7 +101,7 @@ async fn a_wrong_content_length_is_announced_and_not_kept() {
 }
 
 #[tokio::test]
-async fn raw_bytes_are_all_that_is_sent() {
+async fn a_raw_answer_sends_only_its_bytes() {
     let server = start(Scenario::new().raw("SSH-2.0-OpenSSH_9.2\r\n"));
     let (wire, end) = exchange(&server, &ask()).await;
     assert_eq!((wire.as_str(), end), ("SSH-2.0-OpenSSH_9.2\r\n", End::Closed));
@@ -116,7 +116,7 @@ async fn broken(harm: ScriptedFaultKind, after: FaultPosition) -> (String, End) 
 const DELTA: &str = "\"type\":\"text_delta\"";
 
 #[tokio::test]
-async fn a_connection_can_end_before_a_byte_of_the_answer() {
+async fn a_connection_can_close_before_the_first_byte() {
     for after in [FaultPosition::Accept, FaultPosition::Request] {
         assert_eq!(broken(ScriptedFaultKind::Reset, after).await, (String::new(), End::Reset), "{after:?}");
     }
@@ -124,7 +124,7 @@ async fn a_connection_can_end_before_a_byte_of_the_answer() {
 }
 
 #[tokio::test]
-async fn a_connection_can_end_after_the_headers() {
+async fn a_connection_can_close_after_the_headers() {
     for (harm, expected) in [(ScriptedFaultKind::Reset, End::Reset), (ScriptedFaultKind::Close, End::Closed)] {
         let (wire, end) = broken(harm, FaultPosition::Headers).await;
         assert!(wire.ends_with("\r\n\r\n"), "{wire}");
@@ -133,7 +133,7 @@ async fn a_connection_can_end_after_the_headers() {
 }
 
 #[tokio::test]
-async fn a_connection_can_end_in_the_middle_of_the_headers() {
+async fn a_connection_can_close_within_the_headers() {
     let (wire, end) = broken(ScriptedFaultKind::Reset, FaultPosition::HalfHead).await;
     assert!(wire.starts_with("HTTP/1.1 200 OK\r\n"));
     assert!(!wire.contains("\r\n\r\n"));
@@ -141,7 +141,7 @@ async fn a_connection_can_end_in_the_middle_of_the_headers() {
 }
 
 #[tokio::test]
-async fn who_asks_for_no_stream_sees_a_streams_faults_in_their_own_form() {
+async fn stream_faults_apply_to_non_streaming_requests_in_their_own_form() {
     let error = |kind: &str| {
         let error = ScriptedError { kind: kind.to_owned(), message: "Sorry".to_owned(), code: None };
         Scenario::new().interrupted(ScriptedFaultKind::Error(error), FaultPosition::Events(3))
@@ -160,7 +160,7 @@ async fn who_asks_for_no_stream_sees_a_streams_faults_in_their_own_form() {
 }
 
 #[tokio::test]
-async fn a_stream_can_break_after_so_many_events() {
+async fn a_stream_can_break_after_a_number_of_events() {
     for (harm, expected) in [(ScriptedFaultKind::Reset, End::Reset), (ScriptedFaultKind::Close, End::Closed)] {
         let (wire, end) = broken(harm, FaultPosition::Events(3)).await;
         assert_eq!(wire.matches("event: ").count(), 3);
@@ -170,7 +170,7 @@ async fn a_stream_can_break_after_so_many_events() {
 }
 
 #[tokio::test]
-async fn a_stream_can_break_after_so_many_bytes() {
+async fn a_stream_can_break_after_a_number_of_bytes() {
     for bytes in [0, 1, 20, 21, 300] {
         let (wire, _) = broken(ScriptedFaultKind::Reset, FaultPosition::Bytes(bytes)).await;
         assert_eq!(parse(&wire).body.len(), bytes);
@@ -193,7 +193,7 @@ async fn a_stream_can_break_in_the_middle_of_a_tool_call() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_no_stream_breaks_in_its_middle() {
+async fn a_json_answer_breaks_in_its_middle() {
     for after in [FaultPosition::Delta, FaultPosition::Events(1)] {
         let server = start(Scenario::new().interrupted(ScriptedFaultKind::Close, after).and_text("Whole."));
         let (wire, end) = exchange(&server, &unstreamed()).await;
@@ -206,7 +206,7 @@ async fn an_answer_that_is_no_stream_breaks_in_its_middle() {
 }
 
 #[tokio::test]
-async fn a_stream_can_end_as_if_it_were_whole() {
+async fn a_stream_can_end_early_with_a_valid_final_chunk() {
     let (wire, end) = broken(ScriptedFaultKind::End, FaultPosition::Events(5)).await;
     let response = parse(&wire);
     assert_eq!(response.event_names().last(), Some(&"content_block_stop"));
@@ -215,7 +215,7 @@ async fn a_stream_can_end_as_if_it_were_whole() {
 }
 
 #[tokio::test]
-async fn a_stream_that_ends_too_early_keeps_its_connection() {
+async fn a_stream_that_ends_early_keeps_its_connection_alive() {
     let scenario = Scenario::new().interrupted(ScriptedFaultKind::End, FaultPosition::Events(1)).reply("Again.");
     let server = start(scenario);
     let mut stream = connect(&server).await;
@@ -227,7 +227,7 @@ async fn a_stream_that_ends_too_early_keeps_its_connection() {
 }
 
 #[tokio::test]
-async fn a_body_that_ends_before_its_length_takes_the_connection_with_it() {
+async fn a_body_shorter_than_its_length_closes_the_connection() {
     let server = start(Scenario::new().interrupted(ScriptedFaultKind::End, FaultPosition::Delta).and_text("Whole."));
     let mut stream = connect(&server).await;
     stream.write_all(&post(&unstreamed(), &[])).await.unwrap();
@@ -235,7 +235,7 @@ async fn a_body_that_ends_before_its_length_takes_the_connection_with_it() {
 }
 
 #[tokio::test]
-async fn a_header_of_a_step_takes_the_place_of_the_usual_one() {
+async fn a_step_header_replaces_the_default_one() {
     let scenario =
         Scenario::new().status(529).header("Request-Id", "mine").header("connection", "close");
     let server = start(scenario);
@@ -248,7 +248,7 @@ async fn a_header_of_a_step_takes_the_place_of_the_usual_one() {
 }
 
 #[tokio::test]
-async fn a_stall_lasts_until_the_client_leaves() {
+async fn a_stall_lasts_until_the_client_disconnects() {
     for (after, last) in [(FaultPosition::Headers, "\r\n\r\n"), (FaultPosition::Events(4), "\r\n")] {
         let server = start(Scenario::new().interrupted(ScriptedFaultKind::Stall, after).and_text("One two three."));
         let mut stream = connect(&server).await;
@@ -263,7 +263,7 @@ async fn a_stall_lasts_until_the_client_leaves() {
 }
 
 #[tokio::test]
-async fn a_stall_right_after_accept_answers_a_connection_and_no_request() {
+async fn a_stall_after_accept_applies_to_a_connection_not_a_request() {
     let scenario = Scenario::new().interrupted(ScriptedFaultKind::Stall, FaultPosition::Accept).reply("Hello.");
     let server = start(scenario);
     let mut stream = connect(&server).await;
@@ -274,7 +274,7 @@ async fn a_stall_right_after_accept_answers_a_connection_and_no_request() {
 }
 
 #[tokio::test]
-async fn a_stall_that_was_held_long_enough_ends_in_a_close() {
+async fn a_bounded_stall_ends_in_a_closed_connection() {
     let scenario = Scenario::new()
         .interrupted(ScriptedFaultKind::Stall, FaultPosition::Events(1))
         .hold(Duration::from_hours(1))
@@ -285,7 +285,7 @@ async fn a_stall_that_was_held_long_enough_ends_in_a_close() {
 }
 
 #[tokio::test]
-async fn pings_go_on_until_the_hold_ends() {
+async fn pings_continue_until_the_hold_ends() {
     let scenario = Scenario::new()
         .interrupted(ScriptedFaultKind::Pings { every: Duration::from_secs(10) }, FaultPosition::Events(2))
         .hold(Duration::from_secs(45))
@@ -315,7 +315,7 @@ async fn a_stream_can_carry_an_error() {
 }
 
 #[tokio::test]
-async fn rubbish_can_come_in_between() {
+async fn garbage_can_be_sent_between_events() {
     let (wire, _) = broken(ScriptedFaultKind::Insert(b"data: {not json\n\n".to_vec()), FaultPosition::Events(3)).await;
     let body = parse(&wire).body;
     let (before, after) = body.split_once("data: {not json\n\n").expect("it is there");
@@ -324,7 +324,7 @@ async fn rubbish_can_come_in_between() {
 }
 
 #[tokio::test]
-async fn bytes_before_the_head_are_no_http() {
+async fn bytes_before_the_headers_make_the_response_invalid() {
     let (wire, _) = broken(ScriptedFaultKind::Insert(b"oops".to_vec()), FaultPosition::Request).await;
     assert!(wire.starts_with("oopsHTTP/1.1 200 OK\r\n"));
 }
@@ -349,7 +349,7 @@ async fn a_shut_down_server_drops_its_connections_and_keeps_its_record() {
     read_until(&mut stream, "\r\n\r\n").await;
     server.shutdown().await;
     read_all(&mut stream).await;
-    // The port may be another test's by now: what counts is that nobody listens here.
+    // The port may be another test's by now: it only matters that this server is gone.
     drop(tokio::net::TcpStream::connect(("127.0.0.1", server.port())).await);
     assert_eq!((server.accepted(), server.requests().len()), (1, 1));
 }

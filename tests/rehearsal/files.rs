@@ -1,4 +1,4 @@
-//! Scenario files: what they say, and what is said about those that say it wrong.
+//! Scenario files: parsing and error messages.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -150,7 +150,7 @@ fn strict() -> ServerRules {
 }
 
 #[test]
-fn a_file_and_the_builder_say_the_same() {
+fn a_scenario_file_equals_the_same_scenario_from_the_builder() {
     let backup = Scenario::new()
         .reply("B.")
         .after(AfterLast::Loop)
@@ -302,7 +302,7 @@ const WRONG_STEPS: &[(&str, usize, usize, &str)] = &[
     ("stop_reason = \"refusal\"", 3, 1, "a reply needs"),
     ("empty = true\ntext = \"x\"", 3, 1, "no room for content"),
     ("raw = \"x\"\nfault = { kind = \"reset\", after = \"headers\" }", 3, 1, "`raw` is all"),
-    ("status = 42", 3, 1, "42 is not the status"),
+    ("status = 42", 3, 1, "42 is not a valid response status"),
     ("error = { type = \"a\", message = \"b\" }\nbody = \"\"", 3, 1, "two ways"),
     ("fault = { kind = \"bang\", after = \"headers\" }", 4, 18, "unknown variant `bang`"),
     ("fault = { kind = \"reset\", after = \"lunch\" }", 4, 35, "unknown variant `lunch`"),
@@ -321,7 +321,7 @@ const WRONG_STEPS: &[(&str, usize, usize, &str)] = &[
 ];
 
 #[test]
-fn what_is_wrong_is_named_with_its_place() {
+fn an_error_in_a_scenario_file_names_its_position() {
     let steps = WRONG_STEPS.iter().map(|(step, line, column, message)| {
         (format!("name = \"x\"\nsummary = \"s\"\n[[step]]\n{step}\n"), *line, *column, *message)
     });
@@ -338,7 +338,7 @@ fn what_is_wrong_is_named_with_its_place() {
 }
 
 #[test]
-fn a_missing_file_is_named() {
+fn a_missing_scenario_file_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("none.toml");
     let error = Scenario::load(&path).expect_err("there is no such file");
@@ -347,7 +347,7 @@ fn a_missing_file_is_named() {
 }
 
 #[test]
-fn a_scratch_folder_holds_the_files_and_goes_with_its_owner() {
+fn a_scratch_folder_holds_the_files_and_is_removed_on_drop() {
     use std::os::unix::fs::PermissionsExt;
 
     let scenario = Scenario::parse(EVERYTHING, "everything.toml").unwrap();

@@ -1,4 +1,4 @@
-//! The referee: each rule is broken once, and what is right passes.
+//! The request validator: each rule is violated once, and valid requests pass.
 
 use outlast::rehearsal::Scenario;
 use serde_json::{Value, json};
@@ -187,7 +187,7 @@ const VIOLATIONS: &[(Twist, &str)] = &[
 ];
 
 #[tokio::test]
-async fn each_violation_is_refused_and_recorded() {
+async fn the_request_validator_refuses_and_records_each_violation() {
     for (twist, expected) in VIOLATIONS {
         let server = start(Scenario::new().reply("Fine."));
         let mut body = conversation();
@@ -204,7 +204,7 @@ async fn each_violation_is_refused_and_recorded() {
 }
 
 #[tokio::test]
-async fn what_is_right_passes() {
+async fn the_request_validator_accepts_valid_requests() {
     let right: &[Twist] = &[
         |_| {},
         |body| body["messages"] = json!([{ "role": "user", "content": "Plain text." }]),
@@ -243,7 +243,7 @@ async fn what_is_right_passes() {
 }
 
 #[tokio::test]
-async fn thinking_must_come_back_unchanged_and_to_the_model_it_came_from() {
+async fn thinking_must_return_unchanged_to_the_model_that_signed_it() {
     let server = start(Scenario::new().reply("Yes.").and_thinking("Hm.").times(9));
     let content = respond(&server, &unstreamed()).await.json()["content"].clone();
     let follow_up = |model: &str, thinking: &str| {
@@ -272,7 +272,7 @@ async fn the_same_request_twice_after_a_400_is_a_violation() {
     let mut changed = ask();
     changed["max_tokens"] = json!(999);
     assert_eq!(respond(&server, &ask()).await.status, 400);
-    assert!(server.violations().is_empty(), "a 400 of the script is nobody's fault");
+    assert!(server.violations().is_empty(), "a scripted 400 is not a violation");
     assert_eq!(respond(&server, &ask()).await.status, 400);
     assert!(server.violations()[0].contains("refused with a 400 just before"));
     assert_eq!(respond(&server, &changed).await.status, 200);
@@ -287,7 +287,7 @@ async fn the_same_request_twice_after_a_400_is_a_violation() {
 }
 
 #[tokio::test]
-async fn a_request_must_say_what_it_is() {
+async fn a_request_must_have_its_required_headers() {
     for (gone, expected) in [
         ("anthropic-version: 2023-06-01\r\n", "anthropic-version: header is required"),
         ("content-type: application/json\r\n", "content-type: must be application/json"),

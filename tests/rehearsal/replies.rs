@@ -1,4 +1,4 @@
-//! What a whole reply looks like on the wire.
+//! The bytes of a complete reply.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::client::{
 };
 
 #[tokio::test]
-async fn a_stream_is_worded_event_by_event_as_the_service_does() {
+async fn a_stream_has_the_same_events_as_the_real_service() {
     let server = start(Scenario::new().reply("Hello.").usage(25, 15));
     let (wire, end) = exchange(&server, &ask()).await;
     assert_eq!(end, End::Closed);
@@ -45,7 +45,7 @@ async fn a_stream_is_worded_event_by_event_as_the_service_does() {
 const LONG: &str = "x\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}";
 
 #[tokio::test]
-async fn who_asks_for_no_stream_gets_the_same_reply_whole() {
+async fn a_non_streaming_request_gets_the_same_reply_as_json() {
     let scenario = Scenario::new()
         .reply(LONG)
         .and_thinking("Where?")
@@ -75,7 +75,7 @@ async fn who_asks_for_no_stream_gets_the_same_reply_whole() {
 }
 
 #[tokio::test]
-async fn no_two_servers_give_out_the_same_ids() {
+async fn two_servers_never_issue_the_same_ids() {
     let mut ids = Vec::new();
     for _ in 0..2 {
         let server = start(Scenario::new().tool("Bash", json!({})).times(2));
@@ -91,7 +91,7 @@ async fn no_two_servers_give_out_the_same_ids() {
 }
 
 #[tokio::test]
-async fn a_tool_call_can_be_cut_by_the_output_limit() {
+async fn a_tool_call_can_be_truncated_by_the_output_limit() {
     let cut = Scenario::new()
         .reply("I write.")
         .and_tool("Bash", json!({ "command": "rm -rf everything" }))
@@ -112,7 +112,7 @@ async fn a_tool_call_can_be_cut_by_the_output_limit() {
 }
 
 #[tokio::test]
-async fn llama_cpp_words_a_stream_its_own_way_and_hangs_up() {
+async fn the_llama_cpp_form_streams_differently_and_closes_the_connection() {
     let scenario = Scenario::new()
         .reply("Hi.")
         .and_tool("Bash", json!({ "command": "ls" }))
@@ -145,7 +145,7 @@ async fn llama_cpp_words_a_stream_its_own_way_and_hangs_up() {
 }
 
 #[tokio::test]
-async fn some_gateways_answer_a_stream_with_json() {
+async fn a_gateway_can_answer_a_streaming_request_with_json() {
     let server = start(Scenario::new().reply("Hello.").form(ReplyForm::Json));
     let response = respond(&server, &ask()).await;
     assert!(response.head.contains("content-type: application/json"));
@@ -153,14 +153,14 @@ async fn some_gateways_answer_a_stream_with_json() {
 }
 
 #[tokio::test]
-async fn output_never_exceeds_the_cap_that_was_asked_for() {
+async fn output_tokens_never_exceed_the_requested_cap() {
     let server = start(Scenario::new().reply("Long.").usage(10, 50_000));
     let message = respond(&server, &unstreamed()).await.json();
     assert_eq!(message["usage"]["output_tokens"], 1000);
 }
 
 #[tokio::test]
-async fn what_a_prompt_shares_with_the_one_before_is_read_from_the_cache() {
+async fn the_shared_prompt_prefix_is_counted_as_a_cache_read() {
     let server = start(Scenario::new().reply("Hello.").times(3));
     let mut body = unstreamed();
     body["system"] = json!([
@@ -178,7 +178,7 @@ async fn what_a_prompt_shares_with_the_one_before_is_read_from_the_cache() {
 }
 
 #[tokio::test]
-async fn a_connection_is_kept_for_the_next_request() {
+async fn a_connection_is_kept_alive_for_the_next_request() {
     let server = start(Scenario::new().reply("One.").reply("Two."));
     let mut stream = connect(&server).await;
     for word in ["One.", "Two."] {
@@ -190,7 +190,7 @@ async fn a_connection_is_kept_for_the_next_request() {
 }
 
 #[tokio::test]
-async fn a_chunked_request_body_is_read_as_well() {
+async fn a_chunked_request_body_is_accepted() {
     let server = start(Scenario::new().reply("Got it."));
     let body = ask().to_string();
     let (first, second) = body.split_at(20);
@@ -213,7 +213,7 @@ async fn a_chunked_request_body_is_read_as_well() {
 }
 
 #[tokio::test]
-async fn the_doors_beside_the_main_one_are_open_too() {
+async fn the_other_api_endpoints_answer_too() {
     let server = start(Scenario::new().reply("Unused."));
     for (request, expected) in [
         ("GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK"),
@@ -235,7 +235,7 @@ async fn the_doors_beside_the_main_one_are_open_too() {
 }
 
 #[tokio::test]
-async fn what_is_no_request_gets_a_400_and_an_end() {
+async fn a_malformed_request_gets_a_400_and_a_closed_connection() {
     let server = start(Scenario::new());
     let mut stream = connect(&server).await;
     stream.write_all(b"\x16\x03\x01 this is no HTTP\r\n\r\n").await.unwrap();
@@ -244,7 +244,7 @@ async fn what_is_no_request_gets_a_400_and_an_end() {
 }
 
 #[tokio::test]
-async fn an_ordinary_http_client_understands_it() {
+async fn an_ordinary_http_client_can_read_the_reply() {
     // Fails when another test was first, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -271,7 +271,7 @@ async fn an_ordinary_http_client_understands_it() {
 }
 
 #[tokio::test]
-async fn delays_pass_in_the_scripts_time() {
+async fn delays_are_scaled_to_script_time() {
     let scenario = Scenario::new().reply("Late.").delay(Duration::from_hours(1));
     let server = start(scenario.time_scale(36_000.0));
     let start = tokio::time::Instant::now();

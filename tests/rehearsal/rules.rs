@@ -1,4 +1,4 @@
-//! What a server insists on: each rule refuses in the service's words, and breaks nothing.
+//! Server rules: each refuses with the real service's error and records no violation.
 
 use std::num::NonZeroU64;
 
@@ -72,7 +72,7 @@ async fn counted(body: &Value) -> u64 {
 }
 
 #[tokio::test]
-async fn three_and_a_half_bytes_of_text_are_a_token() {
+async fn three_and_a_half_bytes_of_text_count_as_a_token() {
     let bare = counted(&saying(&json!("x"))).await;
     assert_eq!(counted(&saying(&json!("x".repeat(7_001)))).await, bare + 2_000);
     let mut body = saying(&json!("x"));
@@ -85,7 +85,7 @@ async fn three_and_a_half_bytes_of_text_are_a_token() {
 }
 
 #[tokio::test]
-async fn media_count_by_what_they_show() {
+async fn media_tokens_depend_on_dimensions_and_pages() {
     let bare = counted(&saying(&json!([{ "type": "text", "text": "x" }]))).await;
     let with = async |block: Value| {
         counted(&saying(&json!([{ "type": "text", "text": "x" }, block]))).await - bare
@@ -103,7 +103,7 @@ async fn media_count_by_what_they_show() {
 }
 
 #[tokio::test]
-async fn the_cache_splits_a_true_count_and_adds_nothing_to_it() {
+async fn cache_usage_splits_the_input_count_without_adding_to_it() {
     let server = serve(token_limit(1_000_000));
     let mut body = unstreamed();
     let cache = json!({ "type": "ephemeral" });
@@ -126,7 +126,7 @@ async fn the_cache_splits_a_true_count_and_adds_nothing_to_it() {
 }
 
 #[tokio::test]
-async fn a_request_fits_to_the_token_or_is_told_by_how_much_it_does_not() {
+async fn an_oversized_request_is_refused_with_its_exact_token_count() {
     let body = saying(&json!("x".repeat(10_000)));
     let (input, wanted) = (counted(&body).await, 1_000);
     let fits = serve(token_limit(input + wanted));
@@ -149,7 +149,7 @@ async fn a_request_fits_to_the_token_or_is_told_by_how_much_it_does_not() {
 }
 
 #[tokio::test]
-async fn whoever_asks_for_a_count_gets_the_same_one() {
+async fn the_count_endpoint_agrees_with_the_counted_usage() {
     let server = serve(token_limit(10));
     let mut stream = connect(&server).await;
     let body = unstreamed().to_string();
@@ -169,7 +169,7 @@ fn media(media: MediaRules) -> RehearsalServer {
 }
 
 #[tokio::test]
-async fn a_large_image_is_named_with_its_place() {
+async fn an_oversized_image_is_refused_with_its_block_path() {
     let server = media(MediaRules {
         image_bytes: Some(5 * 1024 * 1024),
         image_pixels: Some(8_000),
@@ -196,7 +196,7 @@ async fn a_large_image_is_named_with_its_place() {
 }
 
 #[tokio::test]
-async fn many_images_must_be_smaller() {
+async fn requests_with_many_images_have_a_lower_size_limit() {
     let rules = MediaRules { many_images_pixels: Some(2_000), ..MediaRules::default() };
     let server = media(rules);
     let mut images = vec![image(10, 10); 19];
@@ -221,7 +221,7 @@ async fn images_and_documents_are_counted_together() {
 }
 
 #[tokio::test]
-async fn the_pages_of_all_documents_count() {
+async fn the_page_limit_counts_all_documents() {
     let server = media(MediaRules { pdf_pages: Some(5), ..MediaRules::default() });
     assert_eq!(respond(&server, &saying(&json!([pdf(2), pdf(3)]))).await.status, 200);
     assert_eq!(
@@ -233,7 +233,7 @@ async fn the_pages_of_all_documents_count() {
 }
 
 #[tokio::test]
-async fn images_of_every_kind_tell_their_size() {
+async fn image_dimensions_are_read_from_every_format() {
     let large = [
         png(9, 300),
         b"GIF89a\x2c\x01\x09\x00".to_vec(),
@@ -261,7 +261,7 @@ async fn images_of_every_kind_tell_their_size() {
     }
 }
 
-// --- poison --------------------------------------------------------------------------------------
+// --- blocks --------------------------------------------------------------------------------------
 
 fn poisoned(contains: &str, message: Option<&str>) -> RehearsalServer {
     let poison = PoisonedBlock { contains: contains.to_owned(), message: message.map(str::to_owned) };
@@ -269,7 +269,7 @@ fn poisoned(contains: &str, message: Option<&str>) -> RehearsalServer {
 }
 
 #[tokio::test]
-async fn a_poisoned_block_is_named_until_it_is_gone() {
+async fn a_poisoned_block_is_refused_until_it_is_removed() {
     let bad = image(666, 1);
     let data = bad["source"]["data"].as_str().unwrap().to_owned();
     let server = poisoned(&data, None);
@@ -284,7 +284,7 @@ async fn a_poisoned_block_is_named_until_it_is_gone() {
 }
 
 #[tokio::test]
-async fn anything_can_be_poison() {
+async fn every_kind_of_block_can_be_poisoned() {
     let text = json!({ "type": "text", "text": "all of the BAD words" });
     for (body, place) in [
         (saying(&json!("BAD")), "messages.0: "),
@@ -339,7 +339,7 @@ fn thinker(rules: ServerRules) -> RehearsalServer {
 const BADLY_SIGNED: &str = "messages.1.content.0: Invalid `signature` in `thinking` block";
 
 #[tokio::test]
-async fn foreign_thinking_is_refused_and_breaks_a_rule_only_where_all_is_our_own() {
+async fn foreign_thinking_is_refused_and_a_violation_only_with_one_model() {
     for (signatures, violations) in [(Signatures::Judge, 1), (Signatures::Refuse, 0)] {
         let changes: [fn(&mut Value); 3] = [
             |body| body["model"] = json!("claude-haiku-4-5"),
@@ -373,7 +373,7 @@ async fn signatures_can_expire() {
 // --- never the same 400 twice --------------------------------------------------------------------
 
 #[tokio::test]
-async fn a_refused_request_must_not_come_again() {
+async fn repeating_a_refused_request_is_a_violation() {
     for stream in [false, true] {
         let server = poisoned("hello", None);
         let first = complaint(&server, &unstreamed()).await;
@@ -389,7 +389,7 @@ async fn a_refused_request_must_not_come_again() {
 }
 
 #[tokio::test]
-async fn another_request_must_not_meet_the_same_refusal() {
+async fn a_changed_request_must_not_meet_the_same_refusal() {
     let server = poisoned("hello", None);
     complaint(&server, &unstreamed()).await;
     let mut other = unstreamed();
@@ -403,7 +403,7 @@ async fn another_request_must_not_meet_the_same_refusal() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_forgotten_when_something_else_was_answered() {
+async fn a_refusal_is_forgotten_after_another_request_succeeded() {
     let server = poisoned("hello", None);
     complaint(&server, &unstreamed()).await;
     assert_eq!(respond(&server, &saying(&json!("Bye."))).await.status, 200);
@@ -412,7 +412,7 @@ async fn a_refusal_is_forgotten_when_something_else_was_answered() {
 }
 
 #[tokio::test]
-async fn what_a_compaction_came_to_does_not_excuse_the_same_request() {
+async fn a_compaction_does_not_allow_repeating_a_refused_request() {
     let script = Scenario::new().status(400).times(2);
     let server = start(script.compactions(Scenario::new().status(529)));
     let mut statuses = Vec::new();
@@ -436,7 +436,7 @@ fn a_server_cannot_start_without_a_port() {
 }
 
 #[tokio::test]
-async fn a_probe_meets_what_the_next_request_would_meet_and_takes_nothing_of_the_script() {
+async fn a_probe_gets_the_next_answer_without_consuming_a_script_step() {
     let server = start(Scenario::new().status(529).reply("Fine."));
     let probe = async || respond_to(&server, &unstreamed(), &["x-outlast-source: probe"]).await;
     assert_eq!((probe().await.status, probe().await.status), (529, 529));

@@ -1,4 +1,4 @@
-//! Several servers, several scripts, and what is filled in.
+//! Scenarios with several servers, several scripts and URL placeholders.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ use super::client::{ask, complaint, respond, respond_to, start, unstreamed};
 const COMPACT: &str = "x-outlast-source: compact";
 
 #[tokio::test]
-async fn compactions_have_a_script_of_their_own() {
+async fn summary_requests_can_have_their_own_script() {
     let summaries = Scenario::new().status(529).reply("In short.");
     let script = Scenario::new().reply("One.").reply("Two.").compactions(summaries);
     let server = start(script);
@@ -43,7 +43,7 @@ async fn compactions_have_a_script_of_their_own() {
 }
 
 #[tokio::test]
-async fn without_a_script_of_their_own_compactions_are_requests_like_any_other() {
+async fn without_their_own_script_summary_requests_use_the_main_one() {
     let compact = StepCondition { source: Some("compact".to_owned()), ..StepCondition::default() };
     let server = start(Scenario::new().reply("In short.").when(compact).reply("One."));
     let body = unstreamed();
@@ -53,7 +53,7 @@ async fn without_a_script_of_their_own_compactions_are_requests_like_any_other()
 }
 
 #[tokio::test]
-async fn a_compaction_that_was_not_asked_for_is_missed() {
+async fn an_expected_compaction_that_is_missing_fails_the_scenario() {
     let script = Scenario::new().reply("One.").compactions(Scenario::new().reply("In short."));
     let server = start(script.clone());
     respond(&server, &ask()).await;
@@ -66,13 +66,13 @@ async fn a_compaction_that_was_not_asked_for_is_missed() {
         [
             "0 requests for compactions instead of 1",
             "0 tokens granted instead of 2",
-            "one answer of the script was never asked for"
+            "one answer of the script was never requested"
         ]
     );
 }
 
 #[tokio::test]
-async fn fast_requests_can_be_answered_in_another_way() {
+async fn fast_mode_requests_can_have_their_own_answers() {
     let fast = StepCondition { fast: Some(true), ..StepCondition::default() };
     let server = start(
         Scenario::new()
@@ -107,7 +107,7 @@ async fn fast_requests_can_be_answered_in_another_way() {
 }
 
 #[tokio::test]
-async fn every_server_plays_its_own_script_by_its_own_rules() {
+async fn every_server_has_its_own_script_and_rules() {
     let rules = ServerRules { require_key: Some("b".to_owned()), ..ServerRules::default() };
     let expect = Expectation { requests: Some(2), ..Expectation::default() };
     let backup = Scenario::new().reply("From B.").after(AfterLast::RepeatLast).rules(rules);
@@ -122,7 +122,7 @@ async fn every_server_plays_its_own_script_by_its_own_rules() {
     let outcome = ObservedOutcome { exit: 0, terminal_reason: None, folder: folder.path(), stderr: None };
     assert_eq!(
         verify(&scenario, &outcome, &server),
-        ["1 requests to b instead of 2", "one answer of the script was never asked for"]
+        ["1 requests to b instead of 2", "one answer of the script was never requested"]
     );
     let mut twisted = ask();
     twisted["max_tokens"] = json!(0);
@@ -137,7 +137,7 @@ async fn every_server_plays_its_own_script_by_its_own_rules() {
 }
 
 #[tokio::test]
-async fn servers_are_known_to_arguments_and_files() {
+async fn server_urls_are_filled_into_arguments_and_files() {
     let scenario = Scenario::new()
         .reply("One.")
         .server("b", Scenario::new().reply("Two."))
@@ -159,23 +159,23 @@ async fn servers_are_known_to_arguments_and_files() {
 }
 
 #[tokio::test]
-async fn all_servers_end_together() {
+async fn all_servers_shut_down_together() {
     let mut server =
         start(Scenario::new().reply("One.").server("b", Scenario::new().reply("Two.")));
     let port = server.other("b").unwrap().port();
     server.shutdown().await;
     for port in [server.port(), port] {
         let connected = tokio::net::TcpStream::connect(("127.0.0.1", port)).await;
-        assert!(connected.is_err(), "nobody listens any more");
+        assert!(connected.is_err(), "the port is still open");
     }
 }
 
 #[tokio::test]
-async fn a_run_finds_the_servers_in_what_it_is_given() {
+async fn a_run_receives_the_server_urls_in_its_arguments_and_files() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("mine.toml");
     fs::write(&path, WHOLE).unwrap();
-    // Nobody listens there: the scenario says where to go.
+    // Nothing listens on that port: the scenario gives the real URL.
     let trial = RunBuilder::bare("http://127.0.0.1:1").args(["rehearse", path.to_str().unwrap()]);
     let ending = trial.run().await;
     assert_eq!(ending.code, Some(0), "{}", ending.stderr);
@@ -194,7 +194,7 @@ expect = { exit = 0, requests = 0, files = { note = "http://127.0.0.1:" } }
 note = { content = "{server.second.url}" }
 
 [rules]
-require_key = "nobody comes"
+require_key = "unused"
 
 [server.second]
 requests = 1

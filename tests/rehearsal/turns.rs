@@ -1,4 +1,4 @@
-//! Which step answers which request, and what is remembered of it.
+//! Matching of script steps to requests, and the record of requests.
 
 use std::time::Duration;
 
@@ -21,13 +21,13 @@ async fn statuses(scenario: Scenario, models: &[&str]) -> Vec<u16> {
 }
 
 #[tokio::test]
-async fn steps_are_played_in_order_and_as_often_as_they_say() {
+async fn steps_are_played_in_order_with_their_repetitions() {
     let scenario = Scenario::new().status(529).times(2).status(500).reply("Done.");
     assert_eq!(statuses(scenario, &["m"; 4]).await, [529, 529, 500, 200]);
 }
 
 #[tokio::test]
-async fn what_comes_after_the_last_step_is_said_in_the_scenario() {
+async fn the_scenario_defines_the_answer_after_its_last_step() {
     let script = || Scenario::new().status(529).reply("Done.");
     let played = |after| statuses(script().after(after), &["m"; 4]);
     assert_eq!(played(AfterLast::Fail).await, [529, 200, 500, 500]);
@@ -36,7 +36,7 @@ async fn what_comes_after_the_last_step_is_said_in_the_scenario() {
 }
 
 #[tokio::test]
-async fn a_request_beyond_the_end_is_a_violation_that_nobody_should_retry() {
+async fn a_request_beyond_the_end_is_a_non_retryable_violation() {
     let server = start(Scenario::new().reply("Done."));
     respond(&server, &ask()).await;
     assert!(server.violations().is_empty());
@@ -46,7 +46,7 @@ async fn a_request_beyond_the_end_is_a_violation_that_nobody_should_retry() {
 }
 
 #[tokio::test]
-async fn a_step_can_be_for_one_model_only() {
+async fn a_step_can_be_restricted_to_one_model() {
     let scenario = Scenario::new()
         .status(529)
         .when_model("first")
@@ -58,7 +58,7 @@ async fn a_step_can_be_for_one_model_only() {
 }
 
 #[tokio::test]
-async fn a_step_can_look_at_the_request() {
+async fn a_step_can_match_on_the_request() {
     let scenario = Scenario::new()
         .status(500)
         .when(StepCondition { contains: Some("goodbye".to_owned()), ..StepCondition::default() })
@@ -72,7 +72,7 @@ async fn a_step_can_look_at_the_request() {
 }
 
 #[tokio::test]
-async fn a_wrong_key_is_refused_before_the_script_is_asked() {
+async fn a_wrong_key_is_refused_without_consuming_a_script_step() {
     let rules = ServerRules { require_key: Some("right".to_owned()), ..ServerRules::default() };
     let server = start(Scenario::new().reply("In.").times(2).rules(rules));
     let mut statuses = Vec::new();
@@ -88,7 +88,7 @@ async fn a_wrong_key_is_refused_before_the_script_is_asked() {
 }
 
 #[tokio::test]
-async fn a_small_model_says_what_is_too_much_for_it() {
+async fn a_model_with_a_small_window_refuses_with_its_limit() {
     let rules = ServerRules { context_window: Some(1_000), max_output: Some(2_000), ..ServerRules::default() };
     let server = start(Scenario::new().reply("Fits.").rules(rules));
     let refusal = async |change: fn(&mut Value)| {
@@ -107,7 +107,7 @@ async fn a_small_model_says_what_is_too_much_for_it() {
 }
 
 #[tokio::test]
-async fn every_request_is_recorded_as_it_came() {
+async fn every_request_is_recorded_as_received() {
     let server = start(Scenario::new().status(529).reply("Done."));
     for key in ["one", "two"] {
         let mut stream = connect(&server).await;
@@ -141,7 +141,7 @@ async fn a_test_can_wait_for_a_request() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_during_a_delay_is_noticed() {
+async fn a_client_disconnect_during_a_delay_is_recorded() {
     let server = start(Scenario::new().reply("Late.").delay(Duration::from_hours(1)));
     let mut stream = connect(&server).await;
     stream.write_all(&post(&ask(), &[])).await.unwrap();
@@ -151,7 +151,7 @@ async fn a_client_that_leaves_during_a_delay_is_noticed() {
 }
 
 #[tokio::test]
-async fn a_verdict_names_everything_that_is_not_as_expected() {
+async fn a_verdict_lists_every_unmet_expectation() {
     let expect = Expectation {
         exit: Some(0),
         terminal_reason: Some("completed".to_owned()),
@@ -190,7 +190,7 @@ async fn a_verdict_names_everything_that_is_not_as_expected() {
         "1 requests instead of 3",
         "standard error does not contain \"overload\"",
         "invalid request 1: max_tokens: must be an integer greater than 0",
-        "3 answers of the script were never asked for",
+        "3 answers of the script were never requested",
     ] {
         assert!(faults.contains(fault), "{fault:?} is missing from\n{faults}");
     }

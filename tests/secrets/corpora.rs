@@ -1,4 +1,4 @@
-//! What looks like keys and is none: hashes, ids, checksums, lock files, images, code.
+//! False positives of redaction: hashes, ids, checksums, lock files, images, code.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -37,7 +37,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_files_of_this_repository_stay_as_they_are() {
+fn redaction_keeps_the_files_of_this_repository() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     for name in ["Cargo.lock", "README.md", "CHANGELOG.md", "man/outlast.1", "Cargo.toml"] {
         stays(name, &fs::read_to_string(root.join(name)).expect("it is there"));
@@ -57,7 +57,7 @@ fn the_files_of_this_repository_stay_as_they_are() {
 }
 
 #[test]
-fn hashes_ids_and_checksums_stay_as_they_are() {
+fn redaction_keeps_hashes_ids_and_checksums() {
     let mut text = String::new();
     for seed in 0..500 {
         let bytes = noise(seed, 64);
@@ -87,7 +87,7 @@ fn hashes_ids_and_checksums_stay_as_they_are() {
 }
 
 #[test]
-fn ordinary_words_stay_as_they_are() {
+fn redaction_keeps_ordinary_words() {
     stays(
         "words",
         "Basic authentication and Bearer authentication are schemes; a bearer token is sent. \
@@ -101,7 +101,7 @@ fn ordinary_words_stay_as_they_are() {
 }
 
 #[test]
-fn megabytes_of_base64_stay_as_they_are() {
+fn redaction_keeps_megabytes_of_base64() {
     for seed in 1..=4 {
         let bytes = noise(seed, 1 << 20);
         stays("an image", &STANDARD.encode(&bytes));
@@ -117,7 +117,7 @@ fn megabytes_of_base64_stay_as_they_are() {
 
 /// Generous for a debug build; anything quadratic takes minutes.
 #[test]
-fn ten_megabytes_of_plain_text_take_no_time() {
+fn redacting_ten_megabytes_of_plain_text_is_fast() {
     let line =
         "2026-01-01T00:00:00Z INFO  worker-17 compiled src/lib.rs in 1.2s (ok: 14, failed: 0)\n";
     let text = line.repeat((10 << 20) / line.len());

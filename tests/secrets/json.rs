@@ -1,4 +1,4 @@
-//! JSON stays valid, and what is sealed stays byte for byte.
+//! Redaction of JSON: the text stays valid, and signed fields stay byte for byte.
 
 use outlast::secrets::{KnownSecrets, Redactor, REDACTED};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ fn hidden(mut value: Value) -> Value {
 }
 
 #[test]
-fn signatures_and_ids_stay_whatever_they_look_like() {
+fn json_redaction_keeps_signatures_and_ids() {
     for example in examples() {
         let sealed = example.text;
         let message = json!({
@@ -35,7 +35,7 @@ fn signatures_and_ids_stay_whatever_they_look_like() {
 }
 
 #[test]
-fn everything_else_is_hidden_in_its_place() {
+fn json_redaction_covers_all_other_fields() {
     for example in examples() {
         let secret = example.text.as_str();
         let shown = hidden(json!({
@@ -54,7 +54,7 @@ fn everything_else_is_hidden_in_its_place() {
 }
 
 #[test]
-fn our_own_key_is_hidden_even_where_nothing_else_is() {
+fn the_runs_own_key_is_redacted_even_in_exempt_fields() {
     let shown = hidden(json!({
         "content": [{ "type": "thinking", "thinking": OURS, "signature": format!("x{OURS}y") }],
         "id": OURS,
@@ -64,7 +64,7 @@ fn our_own_key_is_hidden_even_where_nothing_else_is() {
 }
 
 #[test]
-fn a_secret_that_is_a_word_of_the_format_does_not_make_lines_unreadable() {
+fn a_secret_that_equals_a_json_key_does_not_break_the_line() {
     let mut line = json!({ "type": "assistant", "role": "assistant", "text": "my assistant" });
     Redactor::new(KnownSecrets::new(["assistant"])).redact_json(&mut line);
     assert_eq!(line, json!({ "type": "assistant", "role": "assistant", "text": "my [redacted]" }));

@@ -1,4 +1,4 @@
-//! What is hidden, what is not, and what becomes of it when it comes in pieces.
+//! Redaction of secrets in whole texts, in JSON and in streams.
 
 mod corpora;
 mod examples;

@@ -1,4 +1,4 @@
-//! Each shape is found wherever it stands, and nothing that is like it but not it.
+//! Key patterns: each matches its keys anywhere in a text, and no similar text.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ fn mask() -> Redactor {
 }
 
 #[test]
-fn every_shape_has_an_example_and_is_hidden_wherever_it_stands() {
+fn every_key_pattern_has_an_example_and_is_redacted_anywhere() {
     let shown: BTreeSet<&str> = examples().iter().map(|example| example.name).collect();
     let known: BTreeSet<&str> = KEY_PATTERNS.iter().map(|shape| shape.name).collect();
     assert_eq!(shown, known, "each shape has its example");
@@ -40,7 +40,7 @@ fn every_shape_has_an_example_and_is_hidden_wherever_it_stands() {
 }
 
 #[test]
-fn what_tells_of_a_secret_stays() {
+fn the_text_that_introduces_a_secret_is_kept() {
     for example in examples().iter().filter(|example| example.text != example.secret) {
         let hidden = mask().redact(&example.text);
         let (before, after) = example.text.split_once(&example.secret).expect("it is in there");
@@ -52,7 +52,7 @@ fn what_tells_of_a_secret_stays() {
 }
 
 #[test]
-fn a_key_in_json_lines_or_cut_off_is_hidden_too() {
+fn a_key_in_json_across_lines_or_truncated_is_redacted() {
     for example in examples().iter().filter(|example| example.name == "private key") {
         let json = serde_json::Value::from(example.text.as_str()).to_string();
         let line = example.secret.lines().next().expect("a line");
@@ -65,7 +65,7 @@ fn a_key_in_json_lines_or_cut_off_is_hidden_too() {
 }
 
 #[test]
-fn a_letter_before_or_a_length_that_does_not_fit_makes_it_no_key() {
+fn a_preceding_letter_or_a_wrong_length_is_not_a_key() {
     for example in examples().iter().filter(|example| example.text == example.secret) {
         let text = format!("x{}", example.text);
         let inner = Redactor::detect_key_kind(text.as_bytes());
@@ -77,7 +77,7 @@ fn a_letter_before_or_a_length_that_does_not_fit_makes_it_no_key() {
 }
 
 #[test]
-fn values_in_use_are_hidden_in_every_form() {
+fn known_secret_values_are_redacted_in_every_encoding() {
     let value = "p\"q\\r+s/t=uvw xyz-0123456789";
     let known = KnownSecrets::new([value]);
     let mask = Redactor::new(known.clone());
@@ -103,7 +103,7 @@ fn base64(text: &str) -> String {
 }
 
 #[test]
-fn a_short_value_is_no_secret_and_a_longer_one_is_hidden_whole() {
+fn a_short_value_is_not_redacted_and_a_longer_one_is_redacted_whole() {
     let known = KnownSecrets::new(["short", "long-secret", "long-secret-and-more"]);
     let mask = Redactor::new(known.clone());
     assert_eq!(mask.redact("short long-secret long-secret-and-more"), "short [redacted] [redacted]");
@@ -112,7 +112,7 @@ fn a_short_value_is_no_secret_and_a_longer_one_is_hidden_whole() {
 }
 
 #[test]
-fn the_model_sees_keys_that_it_may_have_to_mend_but_none_of_ours_and_none_of_the_job() {
+fn the_model_sees_keys_in_files_but_not_those_of_the_run_or_the_job() {
     let mask = Redactor::for_model(KnownSecrets::new(["our-own-key-0123456789"]));
     assert_eq!(mask.redact("our-own-key-0123456789"), REDACTED);
     for example in examples() {

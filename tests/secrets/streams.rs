@@ -1,4 +1,4 @@
-//! Text in pieces: cut anywhere, it comes out as if it had come whole.
+//! Redaction of streams: chunk boundaries do not change the result.
 
 use outlast::secrets::{KnownSecrets, Redactor, StreamRedactor};
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ fn in_pieces(mask: &Redactor, pieces: &[&str]) -> String {
 }
 
 #[test]
-fn a_key_cut_anywhere_is_hidden_as_if_it_were_whole() {
+fn a_key_split_between_chunks_is_redacted() {
     let mask = Redactor::new(KnownSecrets::new(["the-value-in-use-42", "the-value-in-use-42-and-on"]));
     let values = ["the-value-in-use-42", "the-value-in-use-42-and-on", "the-value-in-use-4x"];
     let keys = examples().into_iter().map(|example| example.text);
@@ -30,7 +30,7 @@ fn a_key_cut_anywhere_is_hidden_as_if_it_were_whole() {
 }
 
 #[test]
-fn only_what_could_become_a_secret_is_held_back() {
+fn only_a_possible_start_of_a_secret_is_buffered() {
     let mask = Redactor::new(KnownSecrets::new(["Zebra-crossing-1"]));
     let mut stream = mask.stream();
     let mut shows = |piece: &str, shown: &str| assert_eq!(stream.push_text(piece), shown);
@@ -47,7 +47,7 @@ fn only_what_could_become_a_secret_is_held_back() {
 }
 
 #[test]
-fn what_never_ends_is_neither_shown_nor_kept() {
+fn an_endless_secret_is_neither_emitted_nor_buffered() {
     let mask = Redactor::default();
     let mut stream: StreamRedactor = mask.stream();
     let mut shown = stream.push_text(&["a ", "sk-", "ant-"].concat());
@@ -60,7 +60,7 @@ fn what_never_ends_is_neither_shown_nor_kept() {
 }
 
 #[test]
-fn a_beginning_without_an_end_is_let_go_in_the_end() {
+fn an_incomplete_match_is_released_at_the_end_of_the_stream() {
     let mask = Redactor::default();
     let begins = ["-----BEGIN RSA ", "PRIVATE KEY-----"].concat();
     let text = format!("{begins}\n{}", "no key, but prose. ".repeat(4000));
@@ -74,7 +74,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn any_text_comes_out_the_same_in_pieces_as_whole(
+    fn redaction_gives_the_same_result_in_chunks_as_in_one_piece(
         parts in proptest::collection::vec((0_usize..75, "[ a-zA-Z0-9:/@._=\\\\\"é\n-]{0,12}"), 1..6),
         cuts in proptest::collection::vec(0_usize..2000, 0..12),
     ) {

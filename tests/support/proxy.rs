@@ -46,7 +46,7 @@ impl Proxy {
 
     /// Every request so far, those inside of tunnels too.
     pub(crate) fn seen(&self) -> Vec<String> {
-        self.seen.lock().expect("nobody panics while writing").clone()
+        self.seen.lock().expect("no panic while writing").clone()
     }
 }
 
@@ -56,7 +56,7 @@ fn serve(
     seen: &Mutex<Vec<String>>,
 ) -> std::io::Result<()> {
     let request = read(&mut socket)?;
-    seen.lock().expect("nobody panics while writing").push(request.clone());
+    seen.lock().expect("no panic while writing").push(request.clone());
     let offered = request.lines().find_map(|line| line.strip_prefix("proxy-authorization: "));
     if manners.wants.is_some() && offered != manners.wants {
         let page = "<html><title>Proxy login</title></html>";
@@ -73,7 +73,7 @@ fn serve(
     socket.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")?;
     let mut tls = StreamOwned::new(session_as(HOST), socket);
     let inside = read(&mut tls)?;
-    seen.lock().expect("nobody panics while writing").push(inside);
+    seen.lock().expect("no panic while writing").push(inside);
     reply(&mut tls, manners)?;
     tls.conn.send_close_notify();
     tls.flush()
@@ -81,7 +81,7 @@ fn serve(
 
 fn reply(to: &mut impl Write, manners: &ProxyBehavior) -> std::io::Result<()> {
     if let Some(hold) = &manners.hold {
-        // Whoever drops the other end lets it go on as well.
+        // Dropping the sender releases the answer as well.
         let _ = hold.recv();
     }
     to.write_all(&manners.answer)?;

@@ -74,7 +74,7 @@ impl Stopwatch {
     }
 }
 
-/// Looks until nobody wants to know any more.
+/// Samples the load until the stopwatch is dropped.
 fn sample_load(probe: &Weak<Probe>) {
     loop {
         let asleep = Instant::now();

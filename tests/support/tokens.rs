@@ -63,12 +63,12 @@ impl TokenEndpoint {
 
     /// Answers every further request like this.
     pub(crate) fn answer_with(&self, status: u16, body: &str) {
-        *self.shared.instead.lock().expect("nobody panicked") = Some((status, body.to_owned()));
+        *self.shared.instead.lock().expect("no thread panicked") = Some((status, body.to_owned()));
     }
 
     /// Gives tokens again.
     pub(crate) fn resume_tokens(&self) {
-        *self.shared.instead.lock().expect("nobody panicked") = None;
+        *self.shared.instead.lock().expect("no thread panicked") = None;
     }
 
     /// Lets every further request wait for its answer. What is not answered spends nothing.
@@ -102,7 +102,7 @@ impl TokenEndpoint {
                 "tokenEndpoint": self.url,
                 "clientId": "outlast-tests",
             },
-            "somebodyElse": { "keep": "this" },
+            "anotherProgram": { "keep": "this" },
         })
     }
 }
@@ -131,7 +131,7 @@ async fn serve(mut socket: TcpStream, shared: Arc<Shared>) {
     let mut one = [0];
     tokio::select! {
         free = gate.wait_for(|held| !held) => drop(free.expect("the endpoint lives")),
-        // Whoever asked is gone.
+        // The client has closed the connection.
         _ = socket.read(&mut one) => return,
     }
     let (status, body) = shared.answer(&request);
@@ -146,10 +146,10 @@ async fn serve(mut socket: TcpStream, shared: Arc<Shared>) {
 
 impl Shared {
     fn answer(&self, request: &str) -> (u16, String) {
-        if let Some(instead) = self.instead.lock().expect("nobody panicked").clone() {
+        if let Some(instead) = self.instead.lock().expect("no thread panicked").clone() {
             return instead;
         }
-        let mut good = self.good.lock().expect("nobody panicked");
+        let mut good = self.good.lock().expect("no thread panicked");
         let (_, body) = request.split_once("\r\n\r\n").expect("it was read whole");
         let token = format!("refresh-token-{good}");
         let fits = |part: &str| part == format!("refresh_token={token}");

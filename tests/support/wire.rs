@@ -28,7 +28,7 @@ pub(crate) async fn read_request(socket: &mut TcpStream) -> Option<String> {
     }
 }
 
-/// An address at which nobody listens, and what keeps it from everybody else meanwhile.
+/// An address at which no server listens, and the socket that reserves it meanwhile.
 pub(crate) fn dead_end() -> (TcpSocket, SocketAddr) {
     let socket = TcpSocket::new_v4().expect("loopback is there");
     socket.bind(([127, 0, 0, 1], 0).into()).expect("a free port");

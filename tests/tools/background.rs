@@ -1,4 +1,4 @@
-//! Commands in the background: looked at, stopped, bounded.
+//! Background commands: reading output, stopping, limits.
 
 use std::fs;
 use std::path::Path;
@@ -52,7 +52,7 @@ fn kept(folder: &Path) -> u64 {
 }
 
 #[tokio::test]
-async fn a_command_is_started_looked_at_piece_by_piece_and_its_end_is_told() {
+async fn background_output_is_read_in_pieces_and_its_end_is_reported() {
     let bench = Bench::open();
     let go = bench.cwd.join("go");
     nix::unistd::mkfifo(&go, nix::sys::stat::Mode::S_IRWXU).expect("a pipe can be made");
@@ -69,11 +69,11 @@ async fn a_command_is_started_looked_at_piece_by_piece_and_its_end_is_told() {
     let ended = end_of(&bench, "bash_1").await;
     assert_eq!(ended.detail["status"], "failed", "{ended:?}");
     assert_eq!((&ended.detail["stdout"], &ended.detail["exitCode"]), (&json!("two"), &json!(3)));
-    assert_eq!(bench.toolbox.background_work(), WorkStatus::Over, "whoever looked knows: {ended:?}");
+    assert_eq!(bench.toolbox.background_work(), WorkStatus::Over, "the end was already reported: {ended:?}");
 }
 
 #[tokio::test]
-async fn an_end_that_nobody_looked_at_is_news_once() {
+async fn an_unread_end_of_a_background_task_is_reported_once() {
     let bench = Bench::open();
     begin(&bench, "echo lots; exit 3").await;
     assert_eq!(bench.toolbox.wait_for_background_news().await, WorkStatus::Unreported);
@@ -90,7 +90,7 @@ async fn an_end_that_nobody_looked_at_is_news_once() {
 }
 
 #[tokio::test]
-async fn a_filter_shows_the_lines_that_match_and_the_rest_is_gone() {
+async fn an_output_filter_shows_matching_lines_and_discards_the_rest() {
     let bench = Bench::open();
     begin(&bench, "seq 1 20").await;
     assert_eq!(bench.toolbox.wait_for_background_news().await, WorkStatus::Unreported);
@@ -103,7 +103,7 @@ async fn a_filter_shows_the_lines_that_match_and_the_rest_is_gone() {
 }
 
 #[tokio::test]
-async fn names_that_there_are_not_are_told_with_those_that_there_are() {
+async fn an_unknown_task_id_is_answered_with_the_known_ones() {
     let bench = Bench::open();
     assert_fails_with(&kill(&bench, "bash_1").await, "none was started");
     begin(&bench, "true").await;
@@ -111,7 +111,7 @@ async fn names_that_there_are_not_are_told_with_those_that_there_are() {
 }
 
 #[tokio::test]
-async fn a_stopped_command_takes_all_that_it_started_along() {
+async fn stopping_a_background_command_ends_all_its_processes() {
     let bench = Bench::open();
     let stubborn = "trap '' TERM; setsid sleep 1000 & echo $! > far; sleep 1000 & echo $! > near; \
                     echo $$ > own; wait; wait";
@@ -126,12 +126,12 @@ async fn a_stopped_command_takes_all_that_it_started_along() {
     for pid in pids {
         assert_gone(&pid).await;
     }
-    assert_eq!(bench.toolbox.background_work(), WorkStatus::Over, "whoever stopped it knows");
+    assert_eq!(bench.toolbox.background_work(), WorkStatus::Over, "a stopped task is not reported again");
     assert!(text(&kill(&bench, "bash_1").await).contains("was not running any more"));
 }
 
 #[tokio::test]
-async fn no_more_than_eight_run_at_a_time() {
+async fn at_most_eight_background_commands_run_at_a_time() {
     let bench = Bench::open();
     for _ in 0..8 {
         begin(&bench, "sleep 1000").await;
@@ -143,7 +143,7 @@ async fn no_more_than_eight_run_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_command_that_runs_too_long_is_stopped() {
+async fn a_background_command_is_stopped_at_its_timeout() {
     let bench = Bench::with(|settings| {
         settings.mode = PermissionMode::BypassPermissions;
         settings.background_lifetime = Duration::from_millis(300);
@@ -157,7 +157,7 @@ async fn a_command_that_runs_too_long_is_stopped() {
 }
 
 #[tokio::test]
-async fn the_end_of_the_run_is_the_end_of_them_all() {
+async fn the_end_of_the_run_stops_all_background_commands() {
     let bench = Bench::open();
     begin(&bench, "echo $$ > polite; sleep 1000").await;
     begin(&bench, "trap '' TERM; echo $$ > stubborn; while true; do sleep 1000; done").await;
@@ -176,7 +176,7 @@ async fn the_end_of_the_run_is_the_end_of_them_all() {
 }
 
 #[tokio::test]
-async fn a_toolbox_that_is_dropped_leaves_nothing() {
+async fn dropping_the_toolbox_ends_all_background_commands() {
     let bench = Bench::open();
     begin(&bench, "echo $$ > pid; sleep 1000").await;
     let pid = appears(&bench.cwd.join("pid")).await;
@@ -185,7 +185,7 @@ async fn a_toolbox_that_is_dropped_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn the_working_directory_stays_where_it_is() {
+async fn a_background_command_does_not_change_the_working_directory() {
     let bench = Bench::open();
     fs::create_dir(bench.cwd.join("sub")).expect("a folder");
     begin(&bench, "cd sub; pwd").await;
@@ -195,7 +195,7 @@ async fn the_working_directory_stays_where_it_is() {
 }
 
 #[test]
-fn the_same_rules_hold_in_the_background() {
+fn permission_rules_apply_to_background_commands() {
     let bench = Bench::with(|settings| settings.deny = vec!["Bash(curl *)".to_owned()]);
     for background in [false, true] {
         let input = json!({ "command": "curl x", "run_in_background": background });
@@ -205,7 +205,7 @@ fn the_same_rules_hold_in_the_background() {
 }
 
 #[test]
-fn the_tools_of_the_background_come_and_go_with_bash() {
+fn background_tools_are_offered_only_with_bash() {
     let names = |bench: &Bench| -> Vec<String> {
         bench.toolbox.definitions().iter().map(|tool| tool.name.clone()).collect()
     };
@@ -231,7 +231,7 @@ const FLOODS: [&str; 6] = [
 ];
 
 #[tokio::test]
-async fn a_flood_is_cut_with_its_command_and_little_of_it_stays() {
+async fn a_background_flood_is_stopped_and_its_output_truncated() {
     for command in FLOODS {
         let bench = Bench::open();
         let began = Stopwatch::start();
@@ -245,7 +245,7 @@ async fn a_flood_is_cut_with_its_command_and_little_of_it_stays() {
 }
 
 #[tokio::test]
-async fn a_flood_in_the_background_is_shown_by_its_ends() {
+async fn a_background_flood_shows_the_beginning_and_end_of_its_output() {
     for command in FLOODS {
         let bench = Bench::open();
         begin(&bench, command).await;
@@ -259,7 +259,7 @@ async fn a_flood_in_the_background_is_shown_by_its_ends() {
 }
 
 #[tokio::test]
-async fn fifty_megabytes_are_counted_kept_and_shown_by_their_ends() {
+async fn fifty_megabytes_of_output_are_counted_kept_and_shown_by_both_ends() {
     let bench = Bench::open();
     let fifty = 50 << 20;
     let command = format!("head -c {fifty} /dev/zero | tr '\\0' x; echo end >&2");
@@ -272,7 +272,7 @@ async fn fifty_megabytes_are_counted_kept_and_shown_by_their_ends() {
 }
 
 #[tokio::test]
-async fn of_more_than_fits_the_first_part_is_kept() {
+async fn output_beyond_the_limit_keeps_its_first_part() {
     let bench = Bench::open();
     let outcome = bench.bash("head -c 70M /dev/zero | tr '\\0' x").await;
     assert!(text(&outcome).contains("; its first part is in "), "it says so");
@@ -280,7 +280,7 @@ async fn of_more_than_fits_the_first_part_is_kept() {
 }
 
 #[tokio::test]
-async fn a_call_goes_on_when_the_file_of_its_output_is_taken_away_or_cannot_be_made() {
+async fn a_call_survives_a_missing_output_file() {
     let bench = Bench::open();
     let scratch = bench.outside().join("scratch");
     // The file is there once enough of the output was read.
@@ -302,7 +302,7 @@ async fn a_call_goes_on_when_the_file_of_its_output_is_taken_away_or_cannot_be_m
 }
 
 #[tokio::test]
-async fn a_wait_for_output_ends_with_the_run() {
+async fn waiting_for_background_output_ends_with_the_run() {
     let bench = Bench::open();
     begin(&bench, "sleep 1000").await;
     let cancel = CancellationToken::new();

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::bench::{Bench, assert_fails_with, text};
 
 #[tokio::test]
-async fn output_of_both_streams_is_shown_and_told_apart() {
+async fn stdout_and_stderr_are_shown_separately() {
     let bench = Bench::open();
     let outcome = bench.bash("echo one; echo two >&2").await;
     assert!(!outcome.is_error);
@@ -21,13 +21,13 @@ async fn output_of_both_streams_is_shown_and_told_apart() {
 }
 
 #[tokio::test]
-async fn silence_is_said() {
+async fn empty_output_is_reported() {
     let bench = Bench::open();
     assert_eq!(text(&bench.bash("true").await), "(no output)");
 }
 
 #[tokio::test]
-async fn exit_codes_mean_what_their_commands_mean() {
+async fn exit_codes_are_interpreted_by_command() {
     let bench = Bench::open();
     bench.file("a", "x\n");
     bench.file("b", "y\n");
@@ -64,7 +64,7 @@ async fn exit_codes_mean_what_their_commands_mean() {
 }
 
 #[tokio::test]
-async fn a_long_output_is_cut_in_the_middle_and_kept_in_a_file_that_can_be_read() {
+async fn long_output_is_cut_in_the_middle_and_kept_in_a_readable_file() {
     let bench = Bench::with(|_| {});
     let outcome = bench.bash("seq 1 20000").await;
     let shown = text(&outcome);
@@ -80,7 +80,7 @@ async fn a_long_output_is_cut_in_the_middle_and_kept_in_a_file_that_can_be_read(
 }
 
 #[tokio::test]
-async fn output_just_within_the_limit_is_whole() {
+async fn output_just_within_the_limit_is_not_truncated() {
     let bench = Bench::open();
     let whole = bench.bash("head -c 30000 /dev/zero | tr '\\0' x").await;
     assert_eq!(text(&whole), "x".repeat(30_000));
@@ -93,7 +93,7 @@ async fn output_just_within_the_limit_is_whole() {
 }
 
 #[tokio::test]
-async fn unicode_survives_and_a_cut_falls_between_characters() {
+async fn output_is_truncated_between_characters() {
     let bench = Bench::open();
     let outcome = bench.bash("printf 'žluťoučký 🐎 日本\\n'").await;
     assert_eq!(text(&outcome), "žluťoučký 🐎 日本");
@@ -103,7 +103,7 @@ async fn unicode_survives_and_a_cut_falls_between_characters() {
 }
 
 #[tokio::test]
-async fn colours_and_overwritten_lines_are_taken_out() {
+async fn colours_and_overwritten_lines_are_removed_from_output() {
     let bench = Bench::open();
     let outcome = bench
         .bash(r"printf '\033[31mred\033[0m\r\n10%%\r50%%\r100%%\n\033]0;title\007end\n'")
@@ -112,7 +112,7 @@ async fn colours_and_overwritten_lines_are_taken_out() {
 }
 
 #[tokio::test]
-async fn binary_output_is_named_not_sent() {
+async fn binary_output_is_described_not_shown() {
     let bench = Bench::open();
     let outcome = bench.bash("head -c 5000 /dev/urandom").await;
     let told = text(&outcome);
@@ -122,7 +122,7 @@ async fn binary_output_is_named_not_sent() {
 }
 
 #[tokio::test]
-async fn no_bytes_of_a_file_get_through_as_text_whatever_is_around_them() {
+async fn binary_data_between_text_is_not_shown() {
     let bench = Bench::open();
     let sound = "x".repeat(200);
     let commands = [
@@ -148,7 +148,7 @@ async fn no_bytes_of_a_file_get_through_as_text_whatever_is_around_them() {
 }
 
 #[tokio::test]
-async fn pictures_for_a_terminal_are_taken_out() {
+async fn terminal_image_sequences_are_removed_from_output() {
     let bench = Bench::open();
     let script = r"printf 'a\033_Gf=100;iVBORw0KGgo=\033\\b\033Pq#0~~@@\033\\c\033^x\007d'";
     assert_eq!(text(&bench.bash(script).await), "abcd");
@@ -171,7 +171,7 @@ async fn the_working_directory_carries_over_and_variables_do_not() {
 }
 
 #[tokio::test]
-async fn leaving_the_working_directories_is_undone_and_said() {
+async fn leaving_the_working_directories_is_reverted_and_reported() {
     let bench = Bench::open();
     let outcome = bench.bash("cd / && echo there").await;
     let shown = text(&outcome);
@@ -193,7 +193,7 @@ async fn tampering(bench: &Bench, how: &str) -> String {
 }
 
 #[tokio::test]
-async fn nothing_that_a_command_links_to_is_taken_for_its_folder_and_shown() {
+async fn a_link_in_place_of_the_cwd_report_is_not_followed() {
     let bench = Bench::open();
     let secret = bench.outside().join("key");
     fs::write(&secret, "/the/secret/itself").unwrap();
@@ -202,17 +202,17 @@ async fn nothing_that_a_command_links_to_is_taken_for_its_folder_and_shown() {
 }
 
 #[tokio::test]
-async fn a_pipe_in_place_of_a_commands_folder_is_not_waited_for() {
+async fn a_pipe_in_place_of_the_cwd_report_does_not_block() {
     tampering(&Bench::open(), "mkfifo \"$p\"").await;
 }
 
 #[tokio::test]
-async fn a_device_without_end_in_place_of_a_commands_folder_is_not_read() {
+async fn an_endless_device_in_place_of_the_cwd_report_is_not_read() {
     tampering(&Bench::open(), "ln -s /dev/zero \"$p\"").await;
 }
 
 #[tokio::test]
-async fn what_is_no_folder_is_not_told_as_one() {
+async fn a_cwd_report_that_is_not_a_folder_is_ignored() {
     let bench = Bench::open();
     // Into the file itself, which this time stays.
     let find = FINDING_THE_REPORT.replace("rm -f \"$p\"; ", "");
@@ -238,7 +238,7 @@ async fn an_added_folder_is_a_working_directory_too() {
 }
 
 #[tokio::test]
-async fn a_working_directory_that_is_gone_is_left() {
+async fn a_deleted_working_directory_is_replaced() {
     let bench = Bench::open();
     bench.bash("mkdir gone; cd gone").await;
     fs::remove_dir(bench.cwd.join("gone")).unwrap();
@@ -248,7 +248,7 @@ async fn a_working_directory_that_is_gone_is_left() {
 }
 
 #[tokio::test]
-async fn a_timeout_is_an_error_with_what_came_before_it() {
+async fn a_timeout_is_an_error_with_the_output_so_far() {
     let bench = Bench::open();
     let input = json!({ "command": "echo begun; sleep 600", "timeout": 4_500 });
     let outcome = bench.run("Bash", input).await;
@@ -261,7 +261,7 @@ async fn a_timeout_is_an_error_with_what_came_before_it() {
 }
 
 #[tokio::test]
-async fn a_settings_timeout_holds_when_the_call_names_none() {
+async fn the_configured_timeout_applies_when_the_call_names_none() {
     let bench = Bench::with(|settings| {
         settings.mode = PermissionMode::BypassPermissions;
         settings.bash_timeout = std::time::Duration::from_millis(200);
@@ -270,7 +270,7 @@ async fn a_settings_timeout_holds_when_the_call_names_none() {
 }
 
 #[tokio::test]
-async fn a_folder_that_is_not_there_is_refused_at_once() {
+async fn a_missing_working_directory_is_refused_at_once() {
     let settings = outlast::tools::ToolSettings::new(
         std::path::Path::new("/nonexistent/work"),
         std::path::Path::new("/nonexistent/scratch"),

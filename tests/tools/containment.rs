@@ -1,4 +1,4 @@
-//! Commands end with whoever started them.
+//! Commands end with the process that started them.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -16,12 +16,12 @@ async fn a_command_leads_its_own_session_without_a_terminal() {
 }
 
 #[tokio::test]
-async fn a_command_takes_signals_as_usual_and_dies_first_when_memory_runs_out() {
+async fn a_command_has_default_signals_and_a_raised_oom_score() {
     // The runtime of Rust ignores SIGPIPE, here and in the keeper.
     let own = fs::read_to_string("/proc/self/status").unwrap();
     let ignored = |status: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
-        // Those beyond 31 are the C library's, and nobody can change what they do.
+        // Those beyond 31 are reserved by the C library and cannot be changed.
         u64::from_str_radix(line.trim(), 16).unwrap() & 0x7fff_ffff
     };
     let sigpipe = 1 << (nix::libc::SIGPIPE - 1);
@@ -35,7 +35,7 @@ async fn a_command_takes_signals_as_usual_and_dies_first_when_memory_runs_out() 
 }
 
 #[test]
-fn a_command_outlives_the_thread_that_asked_for_it() {
+fn a_command_outlives_the_thread_that_started_it() {
     // The kernel ends a command together with the thread that started it.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let bench = Bench::open();
@@ -88,7 +88,7 @@ fn commands_die_with_outlast() {
 }
 
 #[test]
-fn a_panic_ends_what_runs() {
+fn a_panic_ends_running_commands() {
     let (tell, told) = std::sync::mpsc::channel();
     let breaking = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -108,7 +108,7 @@ fn a_panic_ends_what_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_side_by_side_end_each_with_its_own_daemon() {
+async fn concurrent_commands_each_end_their_own_daemon() {
     const COMMANDS: usize = 10;
     let bench = std::sync::Arc::new(Bench::open());
     let mut commands = tokio::task::JoinSet::new();

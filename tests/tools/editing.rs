@@ -25,7 +25,7 @@ async fn known(bench: &Bench, name: &str, content: &str) {
 }
 
 #[tokio::test]
-async fn writing_makes_folders_and_ordinary_permissions() {
+async fn writing_creates_folders_and_default_permissions() {
     let bench = Bench::open();
     let outcome = write(&bench, "new/deep/a.txt", "hello\n").await;
     assert!(!outcome.is_error, "{outcome:?}");
@@ -54,7 +54,7 @@ async fn a_file_must_be_read_before_it_is_overwritten() {
 }
 
 #[tokio::test]
-async fn an_edit_that_matches_once_needs_no_read_and_does_not_stand_for_one() {
+async fn a_unique_edit_needs_no_read_and_does_not_count_as_one() {
     let bench = Bench::open();
     bench.file("a", "one\ntwo\none\n");
     // Several places may hold what the model does not know of.
@@ -80,7 +80,7 @@ async fn an_edit_that_matches_once_needs_no_read_and_does_not_stand_for_one() {
 }
 
 #[tokio::test]
-async fn an_edit_shows_the_place_as_it_is_then() {
+async fn an_edit_shows_the_changed_lines() {
     let bench = Bench::open();
     bench.file("a", "1\n2\n3\n4\n5\n6\n7\n8\n9\n");
     let outcome = edit(&bench, "a", "5\n", "five\nand a half\n").await;
@@ -109,7 +109,7 @@ async fn a_file_that_changed_since_must_be_read_again() {
 }
 
 #[tokio::test]
-async fn a_replaced_file_keeps_its_mode_its_links_and_its_place() {
+async fn a_replaced_file_keeps_its_mode_and_links() {
     let bench = Bench::open();
     known(&bench, "tool.sh", "echo 1\n").await;
     let path = bench.cwd.join("tool.sh");
@@ -156,7 +156,7 @@ async fn a_match_must_be_exact_and_unique() {
 }
 
 #[tokio::test]
-async fn a_miss_says_where_to_look() {
+async fn a_failed_match_suggests_a_similar_place() {
     let bench = Bench::open();
     let file = "fn main() {\n    let total = count(items);\n\tprint(total);\n}\n";
     known(&bench, "a.rs", file).await;
@@ -177,7 +177,7 @@ async fn a_miss_says_where_to_look() {
 }
 
 #[tokio::test]
-async fn line_ends_stay_what_they_were() {
+async fn edits_preserve_line_endings() {
     let bench = Bench::open();
     // before, old, new, after
     let table = [
@@ -199,7 +199,7 @@ async fn line_ends_stay_what_they_were() {
 }
 
 #[tokio::test]
-async fn dollars_and_unicode_are_only_text() {
+async fn dollars_and_unicode_are_replaced_literally() {
     let bench = Bench::open();
     known(&bench, "a", "price: $1 č\n").await;
     assert!(!edit(&bench, "a", "$1 č", "$0 \\1 🐎").await.is_error);
@@ -207,7 +207,7 @@ async fn dollars_and_unicode_are_only_text() {
 }
 
 #[tokio::test]
-async fn what_is_not_utf_8_is_left_to_other_means() {
+async fn a_file_that_is_not_utf_8_is_not_edited() {
     let bench = Bench::open();
     bench.file("latin", b"caf\xe9 and a good deal of other text\n");
     bench.read("latin").await;

@@ -69,7 +69,7 @@ const SECRETS: [&str; 6] = [
 ];
 
 #[tokio::test]
-async fn scrubbing_drops_secrets_and_nothing_else() {
+async fn environment_scrubbing_drops_only_secrets() {
     let bench = Bench::with(own);
     let seen = seen(&bench).await;
     for name in CREDENTIALS.iter().chain(&SECRETS) {
@@ -94,7 +94,7 @@ async fn scrubbing_drops_secrets_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn commands_are_told_that_nobody_is_there() {
+async fn commands_get_a_non_interactive_environment() {
     let bench = Bench::with(own);
     let seen = seen(&bench).await;
     for (name, value) in [
@@ -122,7 +122,7 @@ async fn commands_are_told_that_nobody_is_there() {
 }
 
 #[tokio::test]
-async fn a_passed_name_is_seen_unless_it_is_the_models_credential() {
+async fn a_passed_variable_is_visible_unless_it_is_the_models_credential() {
     let bench = Bench::with(|settings| {
         own(settings);
         settings.pass_env = vec!["GITHUB_TOKEN".to_string(), "ANTHROPIC_API_KEY".to_string()];
@@ -135,7 +135,7 @@ async fn a_passed_name_is_seen_unless_it_is_the_models_credential() {
 
 /// Another service's key may have any name.
 #[tokio::test]
-async fn a_variable_that_holds_a_credential_is_never_seen_whatever_it_is_called() {
+async fn a_variable_that_holds_a_credential_is_hidden_under_any_name() {
     for policy in [ChildEnvironment::Scrub, ChildEnvironment::Inherit, ChildEnvironment::Allowlist]
     {
         let bench = Bench::with(|settings| {
@@ -157,7 +157,7 @@ async fn a_variable_that_holds_a_credential_is_never_seen_whatever_it_is_called(
 
 /// CI systems put one token into several variables.
 #[tokio::test]
-async fn a_scrubbed_secret_is_not_seen_under_another_name_unless_that_one_is_passed() {
+async fn a_scrubbed_secret_is_hidden_under_other_names_unless_passed() {
     let more = [
         ("CI_JOB_TOKEN", "job-0123456789"),
         ("CI_REPOSITORY_URL", "https://ci:job-0123456789@git.invalid/x"),
@@ -189,7 +189,7 @@ async fn a_scrubbed_secret_is_not_seen_under_another_name_unless_that_one_is_pas
 
 /// Git fails when its settings are there in part.
 #[tokio::test]
-async fn gits_settings_stay_or_go_together() {
+async fn git_config_variables_are_kept_or_dropped_together() {
     let settings_of = |header: &'static str| {
         [
             ("GIT_CONFIG_COUNT", "1"),
@@ -212,7 +212,7 @@ async fn gits_settings_stay_or_go_together() {
 }
 
 #[tokio::test]
-async fn inheriting_still_keeps_the_models_credentials_back() {
+async fn inheriting_the_environment_still_hides_the_models_credentials() {
     let bench = Bench::with(|settings| {
         own(settings);
         settings.child_environment = ChildEnvironment::Inherit;
@@ -243,7 +243,7 @@ async fn an_allow_list_passes_only_what_it_names() {
 }
 
 #[tokio::test]
-async fn a_git_ssh_command_of_ones_own_is_kept() {
+async fn a_user_defined_git_ssh_command_is_kept() {
     let bench = Bench::with(|settings| {
         own(settings);
         settings.environment.push(("GIT_SSH_COMMAND".into(), "ssh -i key".into()));
@@ -252,7 +252,7 @@ async fn a_git_ssh_command_of_ones_own_is_kept() {
 }
 
 #[tokio::test]
-async fn without_a_path_commands_are_still_found() {
+async fn without_path_commands_are_found_in_default_folders() {
     let bench = Bench::with(|settings| {
         settings.mode = PermissionMode::BypassPermissions;
         settings.environment.clear();
@@ -277,7 +277,7 @@ fn set_path(settings: &mut ToolSettings, path: &str) {
 }
 
 #[tokio::test]
-async fn folders_that_are_not_absolute_lead_to_no_program() {
+async fn relative_path_entries_are_ignored() {
     for path in ["bin:./bin:/usr/bin:/bin:", "bin", ":", "bin:.:/usr/bin:/bin"] {
         let bench = Bench::with(|settings| {
             with_impostors(settings);
@@ -292,7 +292,7 @@ async fn folders_that_are_not_absolute_lead_to_no_program() {
 }
 
 #[tokio::test]
-async fn no_shell_is_taken_from_the_work_tree() {
+async fn the_shell_is_never_taken_from_the_work_tree() {
     let bench = Bench::with(|settings| {
         with_impostors(settings);
         let link = settings.cwd.join("link");

@@ -1,4 +1,4 @@
-//! Commands that would wait for ever, were nobody strict with them.
+//! Commands that would wait forever for a terminal, an editor, input or a child process.
 
 use std::fs;
 use std::time::Duration;
@@ -44,7 +44,7 @@ async fn an_interactive_commit_message_fails_at_once() {
 }
 
 #[tokio::test]
-async fn pagers_print_and_end() {
+async fn pagers_print_without_waiting() {
     let bench = Bench::open();
     bench.bash("seq 1 500 > numbers").await;
     for command in
@@ -66,11 +66,11 @@ async fn prompts_meet_an_empty_stdin_and_no_terminal() {
 }
 
 #[tokio::test]
-async fn ssh_and_credentials_are_refused_not_asked_for() {
+async fn ssh_and_git_credential_prompts_fail_at_once() {
     let bench = Bench::open();
-    let outcome = soon(&bench, "ssh -p 1 -o ConnectTimeout=2 nobody@127.0.0.1").await;
+    let outcome = soon(&bench, "ssh -p 1 -o ConnectTimeout=2 guest@127.0.0.1").await;
     assert_fails_with(&outcome, "Exit code 255");
-    let outcome = soon(&bench, "git ls-remote ssh://nobody@127.0.0.1:1/none").await;
+    let outcome = soon(&bench, "git ls-remote ssh://guest@127.0.0.1:1/none").await;
     assert!(outcome.is_error, "{outcome:?}");
     if bench.bash("command -v sudo").await.detail["exit_code"] == 0 {
         // As root it works; for others it must not ask.
@@ -79,7 +79,7 @@ async fn ssh_and_credentials_are_refused_not_asked_for() {
 }
 
 #[tokio::test]
-async fn a_grandchild_that_holds_the_pipe_holds_up_nothing_and_is_ended() {
+async fn a_grandchild_that_holds_the_pipe_does_not_block_and_is_killed() {
     let bench = Bench::open();
     let outcome = soon(&bench, "sleep 1000 & echo $!").await;
     let shown = text(&outcome);
@@ -89,14 +89,14 @@ async fn a_grandchild_that_holds_the_pipe_holds_up_nothing_and_is_ended() {
 }
 
 #[tokio::test]
-async fn a_silent_grandchild_is_ended_too() {
+async fn a_silent_grandchild_is_killed_too() {
     let bench = Bench::open();
     let outcome = soon(&bench, "sleep 1000 >/dev/null 2>&1 & echo $!").await;
     assert!(!is_alive(text(&outcome).lines().next().unwrap()));
 }
 
 #[tokio::test]
-async fn a_silent_grandchild_that_ignores_sigterm_is_ended_too() {
+async fn a_silent_grandchild_that_ignores_sigterm_is_killed_too() {
     let bench = Bench::open();
     let command = "(trap '' TERM; echo $BASHPID > child; while :; do sleep 1; done) \
                    >/dev/null 2>&1 & until [ -s child ]; do sleep 0.01; done";
@@ -105,14 +105,14 @@ async fn a_silent_grandchild_that_ignores_sigterm_is_ended_too() {
 }
 
 #[tokio::test]
-async fn one_that_ignores_sigterm_and_writes_for_ever_is_ended() {
+async fn a_process_that_ignores_sigterm_and_writes_forever_is_killed() {
     let bench = Bench::open();
     let outcome = soon(&bench, "(trap '' TERM; echo $BASHPID; while :; do echo y; done) &").await;
     assert_gone(text(&outcome).lines().next().unwrap()).await;
 }
 
 #[tokio::test]
-async fn one_that_left_the_group_and_holds_the_pipe_is_found_by_its_mark() {
+async fn a_process_that_left_the_group_is_found_by_its_environment_tag() {
     let bench = Bench::open();
     let daemon = "setsid bash -c 'echo $$ > daemon; exec sleep 1000' & \
                   until [ -s daemon ]; do sleep 0.01; done";
@@ -148,7 +148,7 @@ async fn a_timeout_ends_the_whole_group_even_if_it_ignores_sigterm() {
 }
 
 #[tokio::test]
-async fn a_cancel_ends_the_whole_group_and_comes_back_at_once() {
+async fn a_cancel_ends_the_whole_group_and_returns_at_once() {
     let bench = Bench::open();
     let cancel = CancellationToken::new();
     let command = "sleep 1000 & echo $! > child; setsid sleep 1000 & echo $! > escaped; \
@@ -169,7 +169,7 @@ async fn a_cancel_ends_the_whole_group_and_comes_back_at_once() {
 }
 
 #[tokio::test]
-async fn a_cancelled_call_starts_nothing() {
+async fn an_already_cancelled_call_starts_no_process() {
     let bench = Bench::open();
     let cancel = CancellationToken::new();
     cancel.cancel();
@@ -179,7 +179,7 @@ async fn a_cancelled_call_starts_nothing() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_dropped_takes_its_processes_with_it() {
+async fn dropping_a_call_ends_its_processes() {
     let bench = Bench::open();
     let command = json!({ "command": "sleep 1000 & echo $! > child; echo $$ > leader; wait" });
     let call = super::bench::call("Bash", command);
@@ -216,7 +216,7 @@ async fn a_large_output_is_kept_only_in_part() {
 }
 
 #[tokio::test]
-async fn commands_side_by_side_keep_apart() {
+async fn concurrent_commands_do_not_share_output() {
     let bench = Bench::open();
     // Each waits for the other's file: they end only if both run.
     let (one, other) = tokio::join!(

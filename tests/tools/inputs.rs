@@ -1,4 +1,4 @@
-//! Calls that are wrong, and what they are told.
+//! Tool calls with invalid input, and their error messages.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -98,7 +98,7 @@ fn every_wrong_input_names_its_field_and_what_was_expected() {
 }
 
 #[test]
-fn what_a_schema_cannot_say_is_checked_too() {
+fn constraints_beyond_the_schema_are_checked_too() {
     let bench = Bench::open();
     let edit =
         |old: &str, new: &str| json!({ "file_path": "a", "old_string": old, "new_string": new });
@@ -121,7 +121,7 @@ fn what_a_schema_cannot_say_is_checked_too() {
 }
 
 #[tokio::test]
-async fn nulls_and_whole_floats_are_taken_as_they_were_meant() {
+async fn nulls_and_whole_floats_are_accepted_as_intended() {
     let bench = Bench::open();
     bench.file("a", "1\n2\n3\n");
     let input = json!({ "file_path": "a", "offset": 2.0, "limit": null });
@@ -143,7 +143,7 @@ fn the_definitions_are_nine_in_a_fixed_order_and_small() {
 }
 
 #[test]
-fn effects_are_told_apart() {
+fn calls_are_classified_by_effect() {
     let bench = Bench::open();
     for (name, effect) in [
         ("Read", Effect::ReadOnly),
@@ -161,7 +161,7 @@ fn effects_are_told_apart() {
 }
 
 #[test]
-fn commands_that_only_read_run_beside_others_where_the_kernel_holds_them_to_it() {
+fn read_only_commands_run_concurrently_where_the_sandbox_enforces_it() {
     let bench = Bench::open();
     let holds = LandlockSupport::probe().restricts_files();
     for (command, only_reads) in [
@@ -198,7 +198,7 @@ fn commands_that_only_read_run_beside_others_where_the_kernel_holds_them_to_it()
 }
 
 #[tokio::test]
-async fn a_program_that_only_has_the_name_of_one_that_reads_writes_nothing() {
+async fn a_program_named_like_a_read_only_one_cannot_write() {
     if !LandlockSupport::probe().restricts_files() {
         return;
     }
@@ -225,7 +225,7 @@ async fn a_program_that_only_has_the_name_of_one_that_reads_writes_nothing() {
 }
 
 #[test]
-fn only_offered_tools_exist() {
+fn calls_of_tools_that_are_not_offered_are_rejected() {
     let table = [
         ("", vec![]),
         ("default", NAMES.to_vec()),
@@ -244,7 +244,7 @@ fn only_offered_tools_exist() {
 }
 
 #[test]
-fn bad_settings_are_named() {
+fn invalid_tool_settings_are_named() {
     let refused = |arrange: &dyn Fn(&mut ToolSettings)| {
         let folder = tempfile::tempdir().unwrap();
         let mut settings = ToolSettings::new(folder.path(), folder.path(), "a-session");
@@ -287,7 +287,7 @@ fn rule_lists_are_split_outside_parentheses() {
 }
 
 #[test]
-fn modes_are_read_and_named() {
+fn permission_modes_are_parsed_and_displayed() {
     for (name, mode) in PermissionMode::NAMES {
         assert_eq!(PermissionMode::parse(name), Some(mode));
     }

@@ -1,4 +1,4 @@
-//! Pictures: real ones, large ones, damaged ones, and what only pretends to be one.
+//! Images: valid, oversized, damaged, and files with a misleading name or header.
 
 use std::fs;
 use std::io::Cursor;
@@ -84,7 +84,7 @@ fn shown(outcome: &ToolOutcome) -> Shown {
 }
 
 #[tokio::test]
-async fn what_fits_is_sent_as_it_is_whatever_it_is_called() {
+async fn an_image_within_limits_is_sent_unchanged_under_any_name() {
     let bench = Bench::open();
     for (format, media_type) in KINDS {
         let data = packed(&flag(40, 30), format);
@@ -96,7 +96,7 @@ async fn what_fits_is_sent_as_it_is_whatever_it_is_called() {
 }
 
 #[tokio::test]
-async fn a_side_of_two_thousand_pixels_fits_and_a_longer_one_is_scaled() {
+async fn an_image_side_over_two_thousand_pixels_is_scaled() {
     let bench = Bench::open();
     let mut fits = packed(&flag(2_000, 10), ImageFormat::Png);
     fits.extend_from_slice(b"what an encoder would not write");
@@ -134,7 +134,7 @@ async fn a_scaled_photograph_stays_upright() {
 }
 
 #[tokio::test]
-async fn five_megabytes_of_base64_fit_and_one_more_byte_is_packed_better() {
+async fn an_image_over_five_megabytes_of_base64_is_recompressed() {
     let bench = Bench::open();
     let mut data = packed(&flag(100, 100), ImageFormat::Png);
     // Decoders stop at a picture's end.
@@ -149,7 +149,7 @@ async fn five_megabytes_of_base64_fit_and_one_more_byte_is_packed_better() {
 }
 
 #[tokio::test]
-async fn what_does_not_pack_becomes_a_jpeg_on_white() {
+async fn an_incompressible_image_becomes_a_jpeg_on_white() {
     let bench = Bench::open();
     let invisible = DynamicImage::from(noise(1_400, 1_000, 0));
     bench.file("noise.png", packed(&invisible, ImageFormat::Png));
@@ -159,7 +159,7 @@ async fn what_does_not_pack_becomes_a_jpeg_on_white() {
 }
 
 #[tokio::test]
-async fn of_an_animation_the_first_frame_is_shown() {
+async fn an_oversized_animation_becomes_its_first_frame() {
     let mut data = Vec::new();
     let mut encoder = GifEncoder::new(&mut data);
     for picture in [flag(20, 20), DynamicImage::from(noise(20, 20, 255))] {
@@ -197,7 +197,7 @@ async fn an_animation_of_another_kind_is_stopped_too() {
 }
 
 #[tokio::test]
-async fn deep_colours_are_made_plain_where_a_picture_is_packed_anew() {
+async fn recompression_reduces_the_colour_depth() {
     let deep = DynamicImage::from(DynamicImage::from(noise(2_100, 4, 255)).to_rgba16());
     let bench = Bench::open();
     bench.file("deep.png", packed(&deep, ImageFormat::Png));
@@ -206,7 +206,7 @@ async fn deep_colours_are_made_plain_where_a_picture_is_packed_anew() {
 }
 
 #[tokio::test]
-async fn damaged_pictures_are_told_from_sound_ones() {
+async fn damaged_images_are_detected() {
     let bench = Bench::open();
     for (format, media_type) in KINDS {
         let data = packed(&noise(64, 64, 255).into(), ImageFormat::Png);
@@ -223,7 +223,7 @@ async fn damaged_pictures_are_told_from_sound_ones() {
 }
 
 #[tokio::test]
-async fn a_thumbnail_does_not_hide_that_the_photograph_is_cut_off() {
+async fn a_truncated_photograph_with_a_thumbnail_is_detected() {
     let thumbnail = packed(&flag(8, 8), ImageFormat::Jpeg);
     let mut data = Vec::new();
     let mut encoder = JpegEncoder::new(&mut data);
@@ -238,7 +238,7 @@ async fn a_thumbnail_does_not_hide_that_the_photograph_is_cut_off() {
 }
 
 #[tokio::test]
-async fn what_claims_to_be_enormous_is_not_unpacked() {
+async fn an_image_with_enormous_dimensions_is_not_decoded() {
     let bench = Bench::open();
     let mut png = packed(&flag(10, 10), ImageFormat::Png);
     png[16..20].copy_from_slice(&60_000_u32.to_be_bytes());
@@ -264,7 +264,7 @@ fn checksum(bytes: &[u8]) -> u32 {
 }
 
 #[tokio::test]
-async fn what_is_no_picture_is_not_sent_as_one() {
+async fn a_file_that_is_not_an_image_is_not_sent_as_one() {
     let bench = Bench::open();
     bench.file("page.png", "<html>404 Not Found</html>\n");
     assert_eq!(text(&bench.read("page.png").await), "     1\t<html>404 Not Found</html>");
@@ -287,7 +287,7 @@ async fn what_is_no_picture_is_not_sent_as_one() {
 }
 
 #[test]
-fn whatever_bytes_go_in_only_sound_pictures_come_out() {
+fn image_reading_yields_only_valid_images_for_any_bytes() {
     let bench = Bench::open();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let sound = KINDS.map(|(format, _)| {

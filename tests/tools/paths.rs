@@ -24,7 +24,7 @@ fn resolved(bench: &Bench, tool: &str, input: Value) -> Value {
 }
 
 #[test]
-fn every_form_of_a_path_reaches_hooks_absolute_and_leads_where_the_tool_goes() {
+fn every_path_notation_reaches_hooks_as_the_absolute_path_the_tool_uses() {
     let bench = Bench::open();
     bench.file("secrets/k.txt", "key");
     fs::create_dir_all(bench.cwd.join("sub/deep")).expect("folders");
@@ -66,7 +66,7 @@ fn every_form_of_a_path_reaches_hooks_absolute_and_leads_where_the_tool_goes() {
 }
 
 #[test]
-fn a_search_without_a_path_names_the_folder_that_it_means() {
+fn a_search_without_a_path_reports_its_default_folder() {
     let bench = Bench::open();
     let cwd = bench.cwd.display().to_string();
     let rows = [
@@ -81,7 +81,7 @@ fn a_search_without_a_path_names_the_folder_that_it_means() {
 }
 
 #[test]
-fn what_has_no_path_or_makes_no_sense_stays_as_it_is() {
+fn inputs_without_a_valid_path_are_left_unchanged() {
     let bench = Bench::open();
     let rows = [
         ("Bash", json!({ "command": "cat secrets/k.txt" })),
@@ -101,7 +101,7 @@ fn what_has_no_path_or_makes_no_sense_stays_as_it_is() {
 }
 
 #[test]
-fn a_link_has_a_second_name_and_what_is_no_link_has_none() {
+fn a_symbolic_link_also_has_its_resolved_path() {
     let bench = Bench::open();
     let target = bench.file("secrets/k.txt", "key").display().to_string();
     symlink("secrets/k.txt", bench.cwd.join("alias")).expect("a link");
@@ -123,7 +123,7 @@ fn a_link_has_a_second_name_and_what_is_no_link_has_none() {
 }
 
 #[tokio::test]
-async fn a_path_is_seen_from_where_commands_stand() {
+async fn a_relative_path_is_resolved_in_the_shells_working_directory() {
     let bench = Bench::open();
     bench.file("secrets/k.txt", "key");
     bench.run("Bash", json!({ "command": "cd secrets", "description": "Go" })).await;

@@ -87,7 +87,7 @@ async fn read_pages(bench: &Bench, pages: &str) -> ToolOutcome {
 }
 
 #[tokio::test]
-async fn a_short_document_is_sent_as_it_is() {
+async fn a_short_pdf_is_sent_unchanged() {
     let bench = Bench::open();
     let data = saved(document(20));
     bench.file("a.pdf", &data);
@@ -100,7 +100,7 @@ async fn a_short_document_is_sent_as_it_is() {
 }
 
 #[tokio::test]
-async fn of_a_long_document_pages_must_be_chosen() {
+async fn a_long_pdf_requires_a_page_range() {
     let bench = Bench::open();
     bench.file("a.pdf", saved(document(21)));
     let outcome = bench.read("a.pdf").await;
@@ -116,7 +116,7 @@ async fn of_a_long_document_pages_must_be_chosen() {
 }
 
 #[tokio::test]
-async fn pages_come_with_what_they_need_and_nothing_else() {
+async fn extracted_pdf_pages_include_only_their_own_resources() {
     let bench = Bench::open();
     let whole = saved(document(300));
     bench.file("a.pdf", &whole);
@@ -128,7 +128,7 @@ async fn pages_come_with_what_they_need_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn pages_that_are_packed_away_are_brought_to_light() {
+async fn pages_in_compressed_object_streams_are_extracted() {
     let bench = Bench::open();
     let mut data = Vec::new();
     let options = SaveOptions { use_object_streams: true, ..SaveOptions::default() };
@@ -141,7 +141,7 @@ async fn pages_that_are_packed_away_are_brought_to_light() {
 }
 
 #[tokio::test]
-async fn heavy_pages_are_read_a_few_at_a_time() {
+async fn large_pdf_pages_are_read_a_few_at_a_time() {
     let bench = Bench::open();
     let mut heavy = document(2);
     let page = heavy.get_pages()[&2];
@@ -159,7 +159,7 @@ async fn heavy_pages_are_read_a_few_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_locked_document_is_not_sent_even_if_it_needs_no_password() {
+async fn an_encrypted_pdf_is_not_sent_even_without_a_password() {
     let bench = Bench::open();
     for user_password in ["", "secret"] {
         let mut locked = document(3);
@@ -182,7 +182,7 @@ async fn a_locked_document_is_not_sent_even_if_it_needs_no_password() {
 }
 
 #[tokio::test]
-async fn what_only_begins_like_a_document_is_not_sent() {
+async fn a_file_with_only_a_pdf_header_is_not_sent() {
     let bench = Bench::open();
     bench.file("a.pdf", "%PDF-1.7\nand nothing more");
     assert_fails_with(&bench.read("a.pdf").await, "it is a damaged PDF");
@@ -195,7 +195,7 @@ async fn what_only_begins_like_a_document_is_not_sent() {
 }
 
 #[test]
-fn whatever_bytes_go_in_only_whole_pages_come_out() {
+fn pdf_extraction_yields_only_complete_pages_for_any_bytes() {
     let bench = Bench::open();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let sound = saved(document(4));

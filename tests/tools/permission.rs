@@ -1,4 +1,4 @@
-//! Who may do what. One table, then what a table cannot say.
+//! Permission rules: tables of calls, then cases that do not fit a table.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -66,7 +66,7 @@ fn answer(bench: &Bench, name: &str, input: Value) -> Result<Answer, String> {
 }
 
 const COMMANDS: &[(PermissionMode, Rules, &str, Answer)] = &[
-    // Harmless commands need nobody.
+    // Harmless commands need no rule.
     (Default, Rules::None, "ls -la src", Yes),
     (Default, Rules::None, "cat src/a.rs | grep -n x | head -5", Yes),
     (Default, Rules::None, "pwd && echo \"a && b; $(x\" 'c | d'", No),
@@ -186,7 +186,7 @@ const COMMANDS: &[(PermissionMode, Rules, &str, Answer)] = &[
     (BypassPermissions, Deny(&["Bash(rm *)"]), "echo $(r\\\nm -r src)", No),
     (BypassPermissions, Deny(&["Bash(rm *)"]), "( ls # \\\nrm -r src )", No),
     (BypassPermissions, Deny(&["Bash(rm *)"]), "( ls # \\\nr''m -r src )", No),
-    // Nobody knows what these run.
+    // What these run is unknown.
     (BypassPermissions, Deny(&["Bash(rm *)"]), "X=rm; $X -r src", No),
     (BypassPermissions, Deny(&["Bash(rm *)"]), "/bin/r? -r src", No),
     (BypassPermissions, Deny(&["Bash(rm *)"]), "{rm,-r,src}", No),
@@ -240,7 +240,7 @@ const COMMANDS: &[(PermissionMode, Rules, &str, Answer)] = &[
 ];
 
 #[test]
-fn commands_are_judged_by_this_table() {
+fn command_permissions_match_this_table() {
     assert!(COMMANDS.len() >= 60);
     let mut wrong = Vec::new();
     for (row, (mode, rules, command, expected)) in COMMANDS.iter().enumerate() {
@@ -301,7 +301,7 @@ const FILES: &[(PermissionMode, Rules, &str, &str, Answer)] = &[
 ];
 
 #[test]
-fn file_calls_are_judged_by_this_table() {
+fn file_permissions_match_this_table() {
     let mut wrong = Vec::new();
     for (row, (mode, rules, name, path, expected)) in FILES.iter().enumerate() {
         let input = match *name {
@@ -319,7 +319,7 @@ fn file_calls_are_judged_by_this_table() {
 }
 
 #[test]
-fn a_link_that_leads_outside_is_outside() {
+fn a_symbolic_link_out_of_the_work_tree_counts_as_outside() {
     for mode in [Default, AcceptEdits] {
         let bench = bench(mode, Rules::None);
         let secret = bench.outside().join("secret");
@@ -344,7 +344,7 @@ fn a_link_that_leads_outside_is_outside() {
 }
 
 #[test]
-fn a_deny_rule_holds_for_the_link_and_for_what_it_leads_to() {
+fn a_deny_rule_applies_to_a_link_and_to_its_target() {
     let bench = bench(BypassPermissions, Deny(&["Read(.env)", "Read(alias)"]));
     symlink(".env", bench.cwd.join("harmless")).unwrap();
     symlink("src/a.rs", bench.cwd.join("alias")).unwrap();
@@ -353,7 +353,7 @@ fn a_deny_rule_holds_for_the_link_and_for_what_it_leads_to() {
 }
 
 #[test]
-fn a_reason_says_what_to_start_outlast_with() {
+fn a_denial_names_the_flag_that_would_allow_the_call() {
     let reason = |mode, rules, name, input| {
         let bench = bench(mode, rules);
         match bench.toolbox.admit(&call(name, input)) {
@@ -403,13 +403,13 @@ fn a_reason_says_what_to_start_outlast_with() {
         let reason = reason(mode, rules, name, input.clone());
         assert!(reason.contains(part), "{name} {input}: {reason}");
         // Of one line, and without what the model is told beside it.
-        let is_plain = !reason.contains('\n') && !reason.to_lowercase().contains("nobody is there");
+        let is_plain = !reason.contains('\n') && !reason.to_lowercase().contains("cannot ask");
         assert!(is_plain, "{name} {input}: {reason}");
     }
 }
 
 #[test]
-fn a_denied_tool_is_not_even_told_of() {
+fn a_denied_tool_is_not_offered_to_the_model() {
     let bench = bench(Default, Deny(&["Bash", "Glo*", "Read(.env)"]));
     let names: Vec<&str> =
         bench.toolbox.definitions().iter().map(|tool| tool.name.as_str()).collect();
@@ -417,7 +417,7 @@ fn a_denied_tool_is_not_even_told_of() {
 }
 
 #[tokio::test]
-async fn paths_are_seen_from_where_the_shell_stands_and_goes() {
+async fn command_paths_follow_the_shells_working_directory() {
     let bench = bench(Default, Rules::None);
     assert!(!bench.bash("cd src").await.is_error);
     let judge = |command: &str| answer(&bench, "Bash", json!({ "command": command }));
@@ -430,7 +430,7 @@ async fn paths_are_seen_from_where_the_shell_stands_and_goes() {
 }
 
 #[tokio::test]
-async fn a_call_that_was_admitted_is_judged_again_when_it_runs() {
+async fn permissions_are_checked_again_when_an_admitted_call_runs() {
     let bench = bench(AcceptEdits, Rules::None);
     let input = json!({ "file_path": "later/x", "content": "x" });
     assert_eq!(answer(&bench, "Write", input.clone()), Ok(Yes));
@@ -440,7 +440,7 @@ async fn a_call_that_was_admitted_is_judged_again_when_it_runs() {
 }
 
 #[tokio::test]
-async fn a_search_does_not_show_what_may_not_be_read() {
+async fn search_results_omit_files_denied_for_reading() {
     let bench = bench(Default, Deny(&["Read(.env)"]));
     let found = bench.run("Grep", json!({ "pattern": "SECRET|x" })).await;
     assert_eq!(super::bench::text(&found), "src/a.rs");
@@ -454,10 +454,10 @@ const HOSTILE: &str = "[core]\n fsmonitor = touch ran\n sshCommand = touch ran\n
     textconv = touch ran\n command = touch ran\n[filter \"x\"]\n clean = touch ran\n smudge = \
     touch ran\n[gpg]\n program = touch ran\n[log]\n showSignature = true\n[alias]\n remote = \
     !touch ran\n[extensions]\n partialClone = away\n[remote \"away\"]\n promisor = true\n url = \
-    ssh://nobody@127.0.0.1/x\n[credential]\n helper = !touch ran\n";
+    ssh://guest@127.0.0.1/x\n[credential]\n helper = !touch ran\n";
 
 #[test]
-fn what_a_checkout_configures_for_git_is_not_run_unasked() {
+fn programs_configured_by_a_checkout_for_git_need_permission() {
     let bench = bench(Default, Rules::None);
     let git = |command: &str| {
         let mut shell = std::process::Command::new("sh");

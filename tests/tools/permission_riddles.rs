@@ -1,4 +1,4 @@
-//! Commands that are written to be hard to judge: no judgement takes long, and none is dodged.
+//! Adversarial commands: the permission check stays fast and cannot be evaded.
 
 use std::time::Duration;
 
@@ -123,7 +123,7 @@ fn judge(bench: &Bench, command: &str) -> (bool, Duration) {
 }
 
 /// Judges it by all sorts of rules, and says who took too long. `TIMES=1` prints how long.
-#[expect(clippy::print_stdout, reason = "whoever asks for the times reads them")]
+#[expect(clippy::print_stdout, reason = "TIMES=1 asks for the times")]
 fn slow(name: &str, command: &str, benches: &[(&str, Bench)]) -> Vec<String> {
     let mut late = Vec::new();
     for (rules, bench) in benches {
@@ -138,7 +138,7 @@ fn slow(name: &str, command: &str, benches: &[(&str, Bench)]) -> Vec<String> {
 }
 
 #[test]
-fn no_riddle_of_a_command_takes_long_to_judge() {
+fn adversarial_commands_are_checked_quickly() {
     let benches = benches();
     let before = processor_time();
     let mut late = Vec::new();
@@ -156,7 +156,7 @@ fn no_riddle_of_a_command_takes_long_to_judge() {
 }
 
 #[test]
-fn no_command_of_many_different_words_takes_long_to_judge() {
+fn commands_with_many_different_words_are_checked_quickly() {
     let benches = benches();
     let numbered =
         ["cd a#;", "cd a#; rm b#; (", "rm a# ", "(rm #) ", "env a# ", "a# ", "> a# ", "(a#/b/c/d "];
@@ -183,7 +183,7 @@ fn no_command_of_many_different_words_takes_long_to_judge() {
 }
 
 #[test]
-fn a_long_command_hides_nothing_that_is_denied() {
+fn a_deny_rule_is_found_in_a_very_long_command() {
     let denied = ["rm -rf /", "rm -rf ~", "rm -rf \"$HOME\""];
     let fillers = [
         "env ",
@@ -225,7 +225,7 @@ fn a_long_command_hides_nothing_that_is_denied() {
 }
 
 #[test]
-fn a_long_text_may_be_written_where_all_of_bash_is_allowed() {
+fn a_long_here_document_is_allowed_when_all_of_bash_is() {
     let line =
         "Then run `cargo test` and remove it: rm target/x; for more time, see https://a.b/c.\n";
     let text = line.repeat(110_000 / line.len());

@@ -63,7 +63,7 @@ fn is_allowed(bench: &Bench, row: &[&str]) -> bool {
 }
 
 #[test]
-fn every_call_is_judged_as_the_table_says() {
+fn permissions_match_the_table_of_calls() {
     let rows = TABLE.lines().enumerate().filter(|(_, line)| !line.starts_with('#'));
     let rows: Vec<(usize, Vec<&str>)> =
         rows.map(|(at, line)| (at + 1, line.split('\t').collect())).collect();

@@ -19,7 +19,7 @@ async fn lines_are_numbered() {
 }
 
 #[tokio::test]
-async fn offset_and_limit_choose_lines_and_the_rest_is_said() {
+async fn offset_and_limit_select_lines_and_the_rest_is_reported() {
     let bench = Bench::open();
     bench.file("a", "1\n2\n3\n4\n5\n");
     let part =
@@ -43,7 +43,7 @@ async fn two_thousand_lines_are_the_default() {
 }
 
 #[tokio::test]
-async fn long_lines_and_much_text_are_cut() {
+async fn long_lines_and_long_files_are_truncated() {
     let bench = Bench::open();
     bench.file("wide", format!("{}\nnext\n", "é".repeat(5_000)));
     let outcome = bench.read("wide").await;
@@ -76,7 +76,7 @@ async fn a_huge_file_without_line_ends_is_read_in_bounded_memory() {
 }
 
 #[tokio::test]
-async fn odd_files_are_told_apart_and_nothing_hangs() {
+async fn special_files_are_reported_by_kind_without_hanging() {
     let bench = Bench::open();
     nix::unistd::mkfifo(&bench.cwd.join("pipe"), Mode::S_IRWXU).unwrap();
     let _socket = UnixListener::bind(bench.cwd.join("socket")).unwrap();
@@ -94,7 +94,7 @@ async fn odd_files_are_told_apart_and_nothing_hangs() {
 }
 
 #[tokio::test]
-async fn a_missing_file_brings_up_its_neighbours() {
+async fn a_missing_file_lists_similar_names() {
     let bench = Bench::open();
     bench.file("src/parser.rs", "");
     bench.file("src/unrelated.txt", "");
@@ -105,7 +105,7 @@ async fn a_missing_file_brings_up_its_neighbours() {
 }
 
 #[tokio::test]
-async fn text_that_is_not_utf_8_is_shown_as_well_as_it_can_be() {
+async fn text_that_is_not_utf_8_is_shown_lossily() {
     let bench = Bench::open();
     bench.file("latin", b"na\xefve caf\xe9 and some more plain text\n");
     let shown = text(&bench.read("latin").await);
@@ -136,7 +136,7 @@ async fn notebooks_are_shown_cell_by_cell() {
 }
 
 #[tokio::test]
-async fn binary_data_behind_text_is_named_not_shown() {
+async fn binary_data_after_text_is_described_not_shown() {
     let bench = Bench::open();
     let mut data = b"#!/bin/sh\n".to_vec();
     data.extend_from_slice("echo unpack\n".repeat(1_000).as_bytes());

@@ -1,4 +1,4 @@
-//! The command that must pass: where it runs, how it ends, and what is said of it.
+//! The `--require` command: where it runs, how it ends, and how it is reported.
 
 use std::fs;
 use std::time::Duration;
@@ -33,7 +33,7 @@ async fn check_until(bench: &Bench, cancel: CancellationToken) -> RequirementChe
 }
 
 #[tokio::test]
-async fn only_exit_code_0_will_do() {
+async fn a_requirement_passes_only_with_exit_code_0() {
     // command, its code, how it ended, output
     let table = [
         ("echo fine", Some(0), "passed", "fine\n"),
@@ -60,7 +60,7 @@ async fn only_exit_code_0_will_do() {
 }
 
 #[tokio::test]
-async fn it_runs_where_the_run_began_with_the_environment_of_commands() {
+async fn a_requirement_runs_in_the_start_folder_with_the_command_environment() {
     let bench = Bench::with(|settings| {
         settings.mode = PermissionMode::BypassPermissions;
         settings.environment.push(("ANTHROPIC_API_KEY".into(), "sk-ant-0123456789".into()));
@@ -75,7 +75,7 @@ async fn it_runs_where_the_run_began_with_the_environment_of_commands() {
 }
 
 #[tokio::test]
-async fn the_last_time_counts() {
+async fn the_last_requirement_check_counts() {
     let bench = requiring(requirement("cat done"));
     let before = bench.toolbox.acceptance().requirement.expect("a command must pass");
     assert_eq!((before.passed, before.attempts, before.exit_code), (false, 0, None));
@@ -90,7 +90,7 @@ async fn the_last_time_counts() {
 }
 
 #[tokio::test]
-async fn a_command_that_takes_too_long_fails_and_is_ended() {
+async fn a_requirement_that_times_out_fails_and_is_killed() {
     let limit = Duration::from_millis(4_500);
     let command = "echo $$ > pid; echo begun; trap 'exit 0' TERM; while :; do sleep 0.1; done";
     let bench = requiring(Requirement { command: command.to_owned(), timeout: limit });
@@ -105,7 +105,7 @@ async fn a_command_that_takes_too_long_fails_and_is_ended() {
 }
 
 #[tokio::test]
-async fn a_command_is_cancelled_with_all_that_it_started() {
+async fn cancelling_a_requirement_ends_all_its_processes() {
     let bench = requiring(requirement("sleep 1000 & echo $! > pid; wait"));
     let cancel = CancellationToken::new();
     let pid = async {
@@ -123,7 +123,7 @@ async fn a_command_is_cancelled_with_all_that_it_started() {
 }
 
 #[tokio::test]
-async fn a_command_whose_check_is_dropped_is_ended() {
+async fn dropping_a_requirement_check_kills_its_command() {
     let bench = requiring(requirement("echo $$ > pid; sleep 1000"));
     let place = bench.cwd.join("pid");
     let pid = tokio::select! {
@@ -134,7 +134,7 @@ async fn a_command_whose_check_is_dropped_is_ended() {
 }
 
 #[tokio::test]
-async fn a_command_that_cannot_be_started_is_a_failure_that_says_why() {
+async fn a_requirement_that_cannot_be_started_fails_with_its_reason() {
     let bench = requiring(requirement("true"));
     fs::remove_dir(&bench.cwd).expect("it is empty");
     let check = check(&bench).await;
@@ -145,7 +145,7 @@ async fn a_command_that_cannot_be_started_is_a_failure_that_says_why() {
 }
 
 #[tokio::test]
-async fn the_model_is_told_the_command_its_end_and_both_ends_of_its_output() {
+async fn a_failed_requirement_shows_the_model_command_status_and_output() {
     let bench = requiring(requirement("seq 1 20000; exit 101"));
     let check = check(&bench).await;
     let report = check.report();
@@ -162,7 +162,7 @@ async fn the_model_is_told_the_command_its_end_and_both_ends_of_its_output() {
 }
 
 #[test]
-fn what_no_shell_could_run_is_refused_before_anything_starts() {
+fn an_invalid_requirement_command_is_rejected_before_it_starts() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for (command, part) in
         [(" \n", "empty"), ("a\0b", "NUL"), (&"x".repeat(200_000), "200000 bytes")]
@@ -177,14 +177,14 @@ fn what_no_shell_could_run_is_refused_before_anything_starts() {
 }
 
 #[tokio::test]
-async fn without_a_requirement_nothing_is_run() {
+async fn without_a_requirement_no_command_runs() {
     let bench = Bench::open();
     assert_eq!(bench.toolbox.requirement(), None);
     assert_eq!(bench.toolbox.run_requirement(CancellationToken::new()).await, None);
 }
 
 #[test]
-fn the_tail_of_a_check_is_twenty_lines_and_four_thousand_bytes_at_most() {
+fn the_output_tail_of_a_check_has_at_most_20_lines_and_4000_bytes() {
     let lines = |numbers: std::ops::RangeInclusive<u32>| {
         numbers.map(|number| format!("line {number}\n")).collect::<Vec<_>>().concat()
     };

@@ -1,7 +1,7 @@
 //! The sandbox of commands, with real commands on a real kernel.
 //!
-//! Where the kernel has no Landlock there is nothing to hold commands back: then these tests check
-//! that this is said.
+//! Without Landlock in the kernel there is no sandbox: then these tests check that this is
+//! reported.
 
 use std::fs;
 use std::net::TcpListener;
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::bench::{PATIENCE, call, text};
 use crate::support::{non_temporary_folder, supervisor};
 
-/// A home, a working tree and somebody else's folder, none of them among temporary things: there
+/// A home, a working tree and an unrelated folder, none of them in a temporary folder: there
 /// everything is free.
 struct SandboxFixture {
     toolbox: Toolbox,
@@ -115,7 +115,7 @@ impl SandboxFixture {
 }
 
 #[tokio::test]
-async fn nothing_outside_can_be_written_by_any_way() {
+async fn the_sandbox_blocks_every_write_outside() {
     let fenced = SandboxFixture::open();
     if !fenced.holds() {
         return;
@@ -158,7 +158,7 @@ async fn nothing_outside_can_be_written_by_any_way() {
 }
 
 #[tokio::test]
-async fn credentials_cannot_be_read_by_any_way() {
+async fn the_sandbox_blocks_every_read_of_credentials() {
     let fenced = SandboxFixture::open();
     if !fenced.holds() {
         return;
@@ -202,7 +202,7 @@ async fn credentials_cannot_be_read_by_any_way() {
 }
 
 #[tokio::test]
-async fn file_tools_keep_away_from_credentials_as_well() {
+async fn file_tools_refuse_credentials_too() {
     let secret = |fenced: &SandboxFixture| fenced.path("home/.ssh/id_x");
     let shut = SandboxFixture::with(|settings, root| {
         settings.mode = PermissionMode::AcceptEdits;
@@ -247,7 +247,7 @@ async fn file_tools_keep_away_from_credentials_as_well() {
 }
 
 #[tokio::test]
-async fn the_settings_open_and_close_places() {
+async fn sandbox_settings_allow_and_deny_paths() {
     let fenced = SandboxFixture::with(|settings, root| {
         let at = |name: &str| root.join(name).display().to_string();
         fs::create_dir_all(root.join("outside/shut")).expect("a folder");
@@ -282,7 +282,7 @@ async fn the_settings_open_and_close_places() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_denied_is_named_and_required_refuses() {
+async fn paths_that_cannot_be_denied_are_named_and_required_mode_fails() {
     let in_home = |mode| {
         SandboxFixture::try_with(move |settings: &mut ToolSettings, root: &Path| {
             settings.cwd = root.join("home");
@@ -316,7 +316,7 @@ async fn what_cannot_be_denied_is_named_and_required_refuses() {
 }
 
 #[tokio::test]
-async fn read_only_leaves_only_temporary_folders() {
+async fn read_only_mode_allows_writes_only_in_temporary_folders() {
     let fenced = SandboxFixture::with(|settings, _| settings.sandbox.mode = SandboxMode::ReadOnly);
     if !fenced.holds() {
         return;
@@ -347,7 +347,7 @@ async fn read_only_leaves_only_temporary_folders() {
 }
 
 #[tokio::test]
-async fn processes_outside_cannot_be_signalled() {
+async fn sandboxed_commands_cannot_signal_outside_processes() {
     let fenced = SandboxFixture::open();
     if fenced.holds() && LandlockSupport::probe().restricts_signals() {
         let command = format!("kill -0 {} || kill -0 $PPID", std::process::id());
@@ -358,7 +358,7 @@ async fn processes_outside_cannot_be_signalled() {
 }
 
 #[tokio::test]
-async fn the_network_is_open_unless_it_is_taken_away() {
+async fn the_sandbox_allows_network_access_unless_denied() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("it is bound").port();
     let command = format!("exec 3<>/dev/tcp/127.0.0.1/{port}");
@@ -376,7 +376,7 @@ async fn the_network_is_open_unless_it_is_taken_away() {
 }
 
 #[tokio::test]
-async fn the_model_is_told_of_the_fence_and_why_a_command_failed() {
+async fn the_model_is_told_of_the_sandbox_and_why_a_command_failed() {
     let fenced = SandboxFixture::open();
     let about = |fenced: &SandboxFixture| {
         let definitions = fenced.toolbox.definitions();
@@ -403,7 +403,7 @@ async fn the_model_is_told_of_the_fence_and_why_a_command_failed() {
 }
 
 #[tokio::test]
-async fn ordinary_things_work() {
+async fn ordinary_commands_work_in_the_sandbox() {
     let fenced = SandboxFixture::open();
     let commands = [
         "echo x > /dev/null; echo x > /dev/stdout; echo x > /dev/stderr; head -c4 /dev/urandom >/dev/null",
@@ -499,7 +499,7 @@ async fn cargo_npm_and_pytest_work() {
 }
 
 #[tokio::test]
-async fn a_command_that_must_pass_is_fenced_in_too() {
+async fn the_requirement_command_is_sandboxed_too() {
     let fenced = SandboxFixture::with(|settings, root| {
         let command = format!("echo gone > '{}/file'", root.join("outside").display());
         settings.requirement = Some(outlast::tools::Requirement { command, timeout: PATIENCE });
@@ -509,7 +509,7 @@ async fn a_command_that_must_pass_is_fenced_in_too() {
 }
 
 #[test]
-fn the_state_is_what_programs_read() {
+fn the_sandbox_state_is_reported_for_programs() {
     let fenced = SandboxFixture::open();
     let state = serde_json::to_value(fenced.toolbox.sandbox()).expect("data");
     let keys: Vec<&String> = state.as_object().expect("an object").keys().collect();

@@ -1,4 +1,4 @@
-//! What the judge of commands believes a script runs, beside what bash runs.
+//! Compares the commands that the permission check finds in a script with those that bash runs.
 //!
 //! Scripts are put together from commands that only write their own name down. Whatever bash runs
 //! of one that was allowed must have been allowed. `CASES=20000` tries more.
@@ -213,7 +213,7 @@ fn ran(cwd: &Path, script: &str) -> String {
 }
 
 #[test]
-fn nothing_runs_in_bash_that_was_not_judged() {
+fn every_command_that_bash_runs_was_found_by_the_permission_check() {
     let judge = |mode, allow: &[&str], deny: &[&str]| {
         Bench::with(|settings| {
             settings.mode = mode;
@@ -308,7 +308,7 @@ const POSITIONS: [&str; 48] = [
 ];
 
 #[test]
-fn a_command_is_found_wherever_it_stands() {
+fn the_permission_check_finds_a_command_in_every_position() {
     let judge = |mode, allow: &[&str], deny: &[&str]| {
         Bench::with(|settings| {
             settings.mode = mode;

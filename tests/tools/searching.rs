@@ -61,7 +61,7 @@ async fn globs_find_names_and_skip_what_is_ignored() {
 }
 
 #[tokio::test]
-async fn ignore_files_count_outside_repositories_too() {
+async fn ignore_files_apply_outside_repositories_too() {
     let bench = Bench::open();
     bench.file(".gitignore", "made/\n");
     bench.file("made/a.rs", "x\n");
@@ -88,7 +88,7 @@ async fn the_newest_hundred_files_are_shown() {
 }
 
 #[tokio::test]
-async fn grep_answers_in_three_ways() {
+async fn grep_has_three_output_modes() {
     let bench = tree();
     let grep = |input: serde_json::Value| bench.run("Grep", input);
     assert_eq!(
@@ -145,7 +145,7 @@ async fn grep_shows_context_and_spans_lines() {
 }
 
 #[tokio::test]
-async fn grep_is_bounded() {
+async fn grep_output_is_bounded() {
     let bench = Bench::open();
     bench.file("many", "x\n".repeat(1_000));
     let grep = async |input: serde_json::Value| text(&bench.run("Grep", input).await);
@@ -165,7 +165,7 @@ async fn grep_is_bounded() {
 }
 
 #[tokio::test]
-async fn a_cancelled_search_comes_back_at_once_and_really_ends() {
+async fn a_cancelled_search_returns_at_once_and_stops_its_work() {
     let bench = Bench::open();
     let path = bench.file("file-0", "some text without what is looked for\n".repeat(200_000));
     // One file under many names: searching them all would take minutes.
@@ -203,7 +203,7 @@ async fn until(mut holds: impl FnMut() -> bool) {
 }
 
 #[tokio::test]
-async fn patterns_that_would_make_a_search_wait_are_not_read() {
+async fn searches_skip_files_that_would_block() {
     let fifo = |path: &Path| {
         let mode = nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR;
         nix::unistd::mkfifo(path, mode).expect("a pipe can be made");

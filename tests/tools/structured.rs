@@ -1,4 +1,4 @@
-//! The answer in the shape that was asked for: which schemas serve, what fits, and what counts.
+//! Structured output: supported schemas, validation and acceptance.
 
 use outlast::tools::{AnswerSchema, Delivery, Effect, Offered, OtherCalls, STRUCTURED_OUTPUT};
 use outlast::tools::{PermissionMode, SCHEMA_BYTES_MAX};
@@ -37,7 +37,7 @@ fn offered(bench: &Bench) -> Value {
 }
 
 #[tokio::test]
-async fn an_answer_that_fits_is_kept_and_settled_once() {
+async fn a_valid_structured_answer_is_kept_and_accepted_once() {
     let bench = asking(report());
     assert_eq!(offered(&bench), report());
     let answer = json!({ "title": "Found", "items": [{ "count": 3 }], "mail": "no mail at all" });
@@ -53,7 +53,7 @@ async fn an_answer_that_fits_is_kept_and_settled_once() {
 }
 
 #[tokio::test]
-async fn a_misfit_names_every_place_and_what_was_expected_there() {
+async fn a_schema_violation_names_every_path_and_what_was_expected() {
     let bench = asking(report());
     let input = json!({ "title": "ab", "items": [{}, { "count": "x" }], "extra": 1 });
     let outcome = give(&bench, input).await;
@@ -73,7 +73,7 @@ async fn a_misfit_names_every_place_and_what_was_expected_there() {
 }
 
 #[tokio::test]
-async fn nulls_are_not_left_out_of_an_answer() {
+async fn nulls_are_kept_in_a_structured_answer() {
     let bench = asking(json!({ "type": "object",
         "properties": { "found": { "type": ["string", "null"] } }, "required": ["found"] }));
     assert!(!give(&bench, json!({ "found": null })).await.is_error);
@@ -82,7 +82,7 @@ async fn nulls_are_not_left_out_of_an_answer() {
 }
 
 #[tokio::test]
-async fn the_last_answer_of_a_reply_that_fits_wins() {
+async fn the_last_valid_structured_answer_of_a_reply_wins() {
     let bench = asking(report());
     give(&bench, json!({ "title": "first" })).await;
     give(&bench, json!({ "title": "second" })).await;
@@ -93,7 +93,7 @@ async fn the_last_answer_of_a_reply_that_fits_wins() {
 }
 
 #[tokio::test]
-async fn an_answer_beside_a_call_that_failed_is_not_taken() {
+async fn a_structured_answer_beside_a_failed_call_is_not_accepted() {
     let bench = asking(report());
     let outcome = give(&bench, json!({ "title": "all done" })).await;
     assert!(text(&outcome).contains("unless another call of the same reply failed"));
@@ -104,7 +104,7 @@ async fn an_answer_beside_a_call_that_failed_is_not_taken() {
 }
 
 #[tokio::test]
-async fn many_violations_of_a_large_answer_make_a_short_text() {
+async fn many_schema_violations_make_a_short_message() {
     let bench = asking(json!({ "type": "object",
         "properties": { "all": { "items": { "type": "integer" } } } }));
     let input = json!({ "all": vec!["x".repeat(10_000); 50] });
@@ -118,7 +118,7 @@ async fn many_violations_of_a_large_answer_make_a_short_text() {
 }
 
 #[tokio::test]
-async fn the_nearest_of_several_shapes_is_explained() {
+async fn the_closest_alternative_of_a_schema_is_explained() {
     let bench = asking(json!({ "type": "object", "properties": { "end": { "anyOf": [
         { "type": "object", "required": ["a", "b", "c"] },
         { "type": "object", "properties": { "code": { "type": "integer" } } },
@@ -129,7 +129,7 @@ async fn the_nearest_of_several_shapes_is_explained() {
 }
 
 #[tokio::test]
-async fn what_is_no_plain_object_is_asked_for_in_one_field_and_handed_on_without_it() {
+async fn non_object_schemas_are_wrapped_in_a_field_and_unwrapped_again() {
     let list = json!({ "$schema": "https://json-schema.org/draft/2020-12/schema",
         "type": "array", "items": { "$ref": "#/$defs/item" },
         "$defs": { "item": { "type": "object", "properties": {
@@ -156,7 +156,7 @@ async fn what_is_no_plain_object_is_asked_for_in_one_field_and_handed_on_without
 }
 
 #[test]
-fn a_wrapped_document_with_a_name_of_its_own_keeps_its_references() {
+fn a_wrapped_schema_with_an_id_keeps_its_references() {
     let list = json!({ "$id": "urn:list", "type": "array", "items": { "$ref": "#/$defs/item" },
         "$defs": { "item": { "type": "string" } } });
     let offered = offered(&asking(list.clone()));
@@ -167,14 +167,14 @@ fn a_wrapped_document_with_a_name_of_its_own_keeps_its_references() {
 }
 
 #[tokio::test]
-async fn a_format_is_an_annotation_in_every_dialect() {
+async fn schema_formats_are_annotations_in_every_dialect() {
     let bench = asking(json!({ "$schema": "http://json-schema.org/draft-07/schema#",
         "type": "object", "properties": { "mail": { "type": "string", "format": "email" } } }));
-    assert!(!give(&bench, json!({ "mail": "nobody" })).await.is_error);
+    assert!(!give(&bench, json!({ "mail": "none" })).await.is_error);
 }
 
 #[tokio::test]
-async fn a_forgotten_wrapping_is_forgiven_when_the_answer_fits() {
+async fn an_unwrapped_answer_is_accepted_when_it_is_valid() {
     let either = json!({ "anyOf": [
         { "type": "object", "required": ["ok"] }, { "type": "object", "required": ["error"] } ] });
     let bench = asking(either);
@@ -185,7 +185,7 @@ async fn a_forgotten_wrapping_is_forgiven_when_the_answer_fits() {
 }
 
 #[test]
-fn schemas_are_offered_as_objects_whatever_they_are() {
+fn schemas_are_always_offered_as_objects() {
     // schema, whether it is offered as it is
     let table = [
         (json!({ "type": "object" }), true),
@@ -207,7 +207,7 @@ fn schemas_are_offered_as_objects_whatever_they_are() {
 }
 
 #[test]
-fn what_cannot_serve_as_a_schema_is_refused_with_its_place() {
+fn an_unusable_schema_is_rejected_with_its_json_pointer() {
     // schema, pointer, part of why
     let table = [
         (json!(false), "", "nothing satisfies it"),
@@ -247,7 +247,7 @@ fn what_cannot_serve_as_a_schema_is_refused_with_its_place() {
 }
 
 #[tokio::test]
-async fn a_schema_may_refer_to_itself_further_down() {
+async fn a_schema_may_be_recursive() {
     let tree = json!({ "type": "object", "properties": {
         "name": { "type": "string" }, "children": { "items": { "$ref": "#" } } } });
     let bench = asking(tree);
@@ -264,7 +264,7 @@ async fn a_schema_may_refer_to_itself_further_down() {
 }
 
 #[tokio::test]
-async fn no_rule_mode_or_list_of_tools_takes_the_tool_away() {
+async fn no_setting_removes_the_structured_output_tool() {
     let bench = Bench::with(|settings| {
         settings.answer = Some(AnswerSchema::new(report()).expect("a schema"));
         settings.offered = Offered::Only(Vec::new());
@@ -283,7 +283,7 @@ async fn no_rule_mode_or_list_of_tools_takes_the_tool_away() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_cut_off_is_none() {
+async fn a_truncated_structured_answer_does_not_count() {
     let bench = asking(report());
     let cancel = CancellationToken::new();
     cancel.cancel();
@@ -295,7 +295,7 @@ async fn an_answer_that_is_cut_off_is_none() {
 }
 
 #[tokio::test]
-async fn without_a_schema_there_is_no_such_tool() {
+async fn without_a_schema_the_structured_output_tool_is_not_offered() {
     let bench = Bench::open();
     assert_fails_with(&give(&bench, json!({})).await, "No such tool available: StructuredOutput");
     assert!(!bench.toolbox.requires_answer());

@@ -1,4 +1,4 @@
-//! Fetching pages, from servers that are well and ill.
+//! Fetching pages from working and faulty servers.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ async fn fetch(bench: &Bench, url: &str) -> ToolOutcome {
 }
 
 #[tokio::test]
-async fn a_page_comes_as_markdown_with_a_word_of_caution_and_nothing_of_ours_goes_out() {
+async fn a_fetched_page_becomes_markdown_with_a_warning_and_sends_no_secrets() {
     let html = "<html><head><title>Doc</title></head><body><h1>Hi</h1>\
                 <p>A <a href='/x'>link</a>.</p><script>steal()</script></body></html>";
     let site = Site::start(move |_| page("text/html\r\nset-cookie: id=1", html)).await;
@@ -60,7 +60,7 @@ async fn a_page_comes_as_markdown_with_a_word_of_caution_and_nothing_of_ours_goe
     let outcome = fetch(&bench, &url).await;
     assert!(!outcome.is_error, "{outcome:?}");
     let shown = text(&outcome);
-    for part in ["HTTP 200", "Title: Doc", "written by strangers", "# Hi", "A [link](/x)."] {
+    for part in ["HTTP 200", "Title: Doc", "untrusted content", "# Hi", "A [link](/x)."] {
         assert!(shown.contains(part), "no {part:?} in:\n{shown}");
     }
     assert!(!shown.contains("steal"), "{shown}");
@@ -79,7 +79,7 @@ async fn a_page_comes_as_markdown_with_a_word_of_caution_and_nothing_of_ours_goe
 }
 
 #[tokio::test]
-async fn what_only_this_machine_may_reach_is_not_fetched_unless_it_is_named() {
+async fn private_addresses_are_not_fetched_unless_allowed() {
     let site = Site::start(|_| page("text/plain", "inside")).await;
     let port = site.port();
     let guarded = bench_with(LONG, &["elsewhere.example"]);
@@ -97,7 +97,7 @@ async fn what_only_this_machine_may_reach_is_not_fetched_unless_it_is_named() {
 }
 
 #[tokio::test]
-async fn through_a_proxy_only_what_an_address_says_of_itself_can_be_refused() {
+async fn behind_a_proxy_only_literal_private_addresses_are_refused() {
     let proxy = Site::start(|_| page("text/plain", "by proxy")).await;
     let named = proxy.url("/");
     let read = |name: &str| (name == "http_proxy").then(|| named.clone());
@@ -116,7 +116,7 @@ async fn through_a_proxy_only_what_an_address_says_of_itself_can_be_refused() {
 }
 
 #[tokio::test]
-async fn the_same_site_may_send_on_a_few_times_and_another_site_is_only_told_of() {
+async fn redirects_are_followed_on_the_same_site_and_reported_for_others() {
     let site = Site::start(|request| {
         let path = request.split(' ').nth(1).unwrap_or_default();
         match path {
@@ -147,7 +147,7 @@ async fn the_same_site_may_send_on_a_few_times_and_another_site_is_only_told_of(
 }
 
 #[tokio::test]
-async fn a_server_that_is_silent_slow_or_endless_is_left_in_time() {
+async fn a_silent_slow_or_endless_server_times_out() {
     let bench = bench_with(SHORT, &["127.0.0.1"]);
     let silent = Site::start(|_| Answer::Held(Vec::new())).await;
     assert_fails_with(&fetch(&bench, &silent.url("/")).await, "did not answer within 3s");
@@ -163,7 +163,7 @@ async fn a_server_that_is_silent_slow_or_endless_is_left_in_time() {
 }
 
 #[tokio::test]
-async fn a_stop_ends_a_fetch_at_once_and_hangs_up() {
+async fn cancelling_a_fetch_closes_the_connection_at_once() {
     let site = Site::start(|_| Answer::Held(Vec::new())).await;
     let (bench, cancel) = (bench(), CancellationToken::new());
     let input = json!({ "url": site.url("/") });
@@ -177,7 +177,7 @@ async fn a_stop_ends_a_fetch_at_once_and_hangs_up() {
 }
 
 #[tokio::test]
-async fn of_a_page_without_end_the_beginning_is_read() {
+async fn an_endless_page_is_truncated() {
     let bench = bench();
     let head = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\nbeginning ".to_vec();
     let again = b"and so on ".repeat(10_000);
@@ -193,7 +193,7 @@ async fn of_a_page_without_end_the_beginning_is_read() {
 }
 
 #[tokio::test]
-async fn a_page_that_is_small_only_while_it_is_packed_is_cut_as_well() {
+async fn a_page_that_is_large_after_decompression_is_truncated() {
     let packed = bomb(200_000);
     assert!(packed.len() < 400_000);
     let headers = "content-type: text/plain\r\ncontent-encoding: gzip\r\n";
@@ -223,7 +223,7 @@ fn bomb(matches: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_page_that_breaks_off_or_cannot_be_unpacked_is_an_error() {
+async fn a_truncated_or_corrupt_page_is_an_error() {
     let bench = bench();
     let short = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nabc".to_vec();
     let site = Site::start(move |_| Answer::Whole(short.clone())).await;
@@ -235,13 +235,13 @@ async fn a_page_that_breaks_off_or_cannot_be_unpacked_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_nobody_vouches_for_is_not_taken() {
+async fn an_untrusted_certificate_is_rejected() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback is there");
     let address = listener.local_addr().expect("bound");
     std::thread::spawn(move || {
         for socket in listener.incoming() {
             let socket = socket.expect("a connection");
-            // Whoever does not trust us hangs up.
+            // A client that rejects the certificate hangs up.
             let _ = StreamOwned::new(session_as("model.test"), socket).read(&mut [0; 1024]);
         }
     });
@@ -250,7 +250,7 @@ async fn a_certificate_that_nobody_vouches_for_is_not_taken() {
 }
 
 #[tokio::test]
-async fn an_error_shows_its_status_its_page_and_when_to_come_back() {
+async fn an_http_error_shows_its_status_body_and_retry_after() {
     let bench = bench();
     let long = format!("<p>No such page. Try <b>/b</b>.</p>{}", "<p>more</p>".repeat(5000));
     let site =
@@ -266,7 +266,7 @@ async fn an_error_shows_its_status_its_page_and_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn what_is_no_text_is_refused_or_kept_for_read() {
+async fn a_binary_page_is_refused_or_saved_for_read() {
     let bench = bench();
     let site = Site::start(|_| page("application/zip", "PK\u{3}\u{4}")).await;
     assert_fails_with(&fetch(&bench, &site.url("/")).await, "it is application/zip, 4 bytes");
@@ -285,7 +285,7 @@ async fn what_is_no_text_is_refused_or_kept_for_read() {
 }
 
 #[tokio::test]
-async fn a_wrong_url_is_told_before_anything_is_asked() {
+async fn an_invalid_url_is_rejected_before_any_request() {
     let bench = bench();
     for (url, part) in [
         ("example.com", "https://example.com/page"),
@@ -311,7 +311,7 @@ fn admitted(url: &str, arrange: impl FnOnce(&mut ToolSettings)) -> Result<(), St
 }
 
 #[test]
-fn a_host_takes_a_rule_in_every_mode_but_bypass() {
+fn a_host_needs_an_allow_rule_in_every_mode_but_bypass() {
     let url = "https://docs.example.com/a";
     for mode in [
         PermissionMode::Default,
@@ -334,7 +334,7 @@ fn a_host_takes_a_rule_in_every_mode_but_bypass() {
 }
 
 #[test]
-fn rules_hold_for_the_host_however_the_address_is_written() {
+fn host_rules_apply_to_every_notation_of_a_url() {
     let allows = |rule: &str, url: &str| {
         admitted(url, |settings| settings.allow = vec![rule.to_owned()]).is_ok()
     };
@@ -358,7 +358,7 @@ fn rules_hold_for_the_host_however_the_address_is_written() {
 }
 
 #[test]
-fn without_a_network_there_is_no_way_to_fetch() {
+fn without_network_access_fetch_is_not_offered() {
     let offers =
         |bench: &Bench| bench.toolbox.definitions().iter().any(|tool| tool.name == "WebFetch");
     assert!(offers(&bench()));

@@ -1,4 +1,4 @@
-//! A site on loopback that answers as it is told, badly if it must.
+//! A scripted HTTP server on loopback, which can also send faulty responses.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -60,7 +60,7 @@ impl Site {
                 tokio::spawn(async move {
                     let Some(request) = head(&mut socket).await else { return };
                     let answer = answer(&request);
-                    seen.lock().expect("nobody panics with it").push(request);
+                    seen.lock().expect("no thread panics while it holds the lock").push(request);
                     asked.notify_one();
                     // A client that hangs up has its reasons.
                     let _ = give(&mut socket, answer).await;
@@ -81,7 +81,7 @@ impl Site {
 
     /// The heads of all requests so far.
     pub(super) fn seen(&self) -> Vec<String> {
-        self.seen.lock().expect("nobody panics with it").clone()
+        self.seen.lock().expect("no thread panics while it holds the lock").clone()
     }
 
     /// Waits for a request.

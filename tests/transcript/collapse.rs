@@ -1,4 +1,4 @@
-//! Old tool results become a few lines, and nothing else changes.
+//! Folding: old tool results become a short note, and nothing else changes.
 
 use outlast::transcript::collapse::{apply_folds, has_foldable, saved_tokens, foldable};
 use outlast::transcript::{Block, TokenDensity, Message, Role, violations};
@@ -41,7 +41,7 @@ fn folded(name: &str, input: Value, content: Vec<Block>, is_error: bool) -> Stri
 }
 
 #[test]
-fn a_fold_says_what_it_was_how_it_ended_and_how_to_see_it_again() {
+fn a_folded_result_names_the_call_its_outcome_and_how_to_repeat_it() {
     let middle = "compiling\n".repeat(400);
     let failure = format!("Exit code 101\nerror[E0308]\n{middle}could not compile `x`\n");
     let bytes = failure.len();
@@ -65,14 +65,14 @@ fn a_fold_says_what_it_was_how_it_ended_and_how_to_see_it_again() {
 }
 
 #[test]
-fn an_image_folds_too() {
+fn an_image_result_is_folded_too() {
     let image = Block::Image { source: json!({ "type": "base64", "data": "A".repeat(90_000) }) };
     let text = folded("Read", json!({ "file_path": "/w/a.png" }), vec![image], false);
     assert!(text.starts_with("[Folded to save room: Read `/w/a.png`: 1 image or document]"));
 }
 
 #[test]
-fn the_latest_three_rounds_and_small_results_stay_whole() {
+fn the_latest_three_rounds_and_small_results_are_not_folded() {
     let big = |name: &'static str| ("Read", json!({ "file_path": name }), long(name), false);
     let small = ("Read", json!({ "file_path": "s" }), vec![Block::text("x".repeat(2_000))], false);
     let mut messages = rounds(vec![big("a"), small, big("b"), big("c"), big("d"), big("e")]);
@@ -88,7 +88,7 @@ fn the_latest_three_rounds_and_small_results_stay_whole() {
 }
 
 #[test]
-fn what_was_staged_for_another_conversation_is_not_folded_into_this_one() {
+fn folds_planned_for_another_conversation_are_not_applied() {
     let big = |name: &'static str| ("Read", json!({ "file_path": name }), long(name), false);
     let messages = rounds(vec![big("a"), big("b"), big("c"), big("d")]);
     let folds = foldable(&messages);
@@ -113,7 +113,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn folding_frees_what_it_says_and_changes_nothing_but_results(messages in long_messages()) {
+    fn folding_frees_the_reported_tokens_and_changes_only_results(messages in long_messages()) {
         let folds = foldable(&messages);
         prop_assert_eq!(has_foldable(&messages), !folds.is_empty());
         let said = saved_tokens(&folds, TokenDensity::USUAL);

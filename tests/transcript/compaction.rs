@@ -1,4 +1,4 @@
-//! A summary takes the place of the older part, and loses neither task, to-dos nor files.
+//! Compaction: a summary replaces older messages and keeps the task, to-dos and files.
 
 use std::fmt::Write as _;
 
@@ -67,7 +67,7 @@ fn ten_rounds() -> Vec<Message> {
 }
 
 #[test]
-fn a_quarter_of_what_there_is_stays_whole_however_large_the_room_is() {
+fn compaction_keeps_at_most_a_quarter_of_the_conversation_verbatim() {
     for room in [25_000, 1_000_000] {
         let messages = ten_rounds();
         let cut = plan(&messages, room, USUAL).expect("there is an older part");
@@ -84,7 +84,7 @@ fn a_quarter_of_what_there_is_stays_whole_however_large_the_room_is() {
 }
 
 #[test]
-fn there_is_nothing_to_summarise_before_the_only_round() {
+fn a_single_round_leaves_nothing_to_summarise() {
     assert_eq!(plan(&[], 1_000, USUAL), None);
     assert_eq!(plan(&[user(&"t".repeat(90_000))], 1_000, USUAL), None);
     let mut messages = vec![user(&"t".repeat(90_000))];
@@ -97,7 +97,7 @@ fn there_is_nothing_to_summarise_before_the_only_round() {
 }
 
 #[test]
-fn what_is_compacted_again_keeps_its_task_and_one_summary() {
+fn a_second_compaction_keeps_the_task_and_one_summary() {
     let image = Block::Image { source: json!({ "type": "base64", "data": "QQ==" }) };
     let task = vec![Block::text("fix it\n\n  exactly so"), image];
     let mut messages = vec![Message::user(task.clone())];
@@ -115,7 +115,7 @@ fn what_is_compacted_again_keeps_its_task_and_one_summary() {
 }
 
 #[test]
-fn the_summary_before_is_part_of_what_is_summarised_next() {
+fn the_previous_summary_is_part_of_the_next_summary_request() {
     let mut messages = compact(ten_rounds(), 12_000, "the lexer was wrong");
     messages.push(says("on with it"));
     messages.push(user("and document it"));
@@ -127,7 +127,7 @@ fn the_summary_before_is_part_of_what_is_summarised_next() {
 }
 
 #[test]
-fn facts_are_kept_whatever_the_summary_says_and_merged_with_those_before() {
+fn work_facts_survive_compaction_and_merge_with_earlier_ones() {
     let todo = |content: &str, status: &str| json!({ "content": content, "status": status });
     let todos = json!({ "todos": [todo("write the docs", "pending"), todo("old", "completed")] });
     let file = |path: &str| json!({ "file_path": path });
@@ -176,7 +176,7 @@ fn facts_are_kept_whatever_the_summary_says_and_merged_with_those_before() {
 }
 
 #[test]
-fn what_the_user_said_later_is_kept_but_not_what_we_said() {
+fn compaction_keeps_later_user_messages_but_not_nudges() {
     let mut messages = vec![user("first task"), says("done"), user("second task")];
     for n in 0..10 {
         messages.extend(bash(&format!("t{n}"), "make", 6_000));
@@ -193,7 +193,7 @@ fn what_the_user_said_later_is_kept_but_not_what_we_said() {
 }
 
 #[test]
-fn a_task_that_fills_the_window_loses_its_middle_and_nothing_else_does() {
+fn only_a_task_that_fills_the_window_loses_its_middle() {
     let task = format!("begin {} end", "t".repeat(60_000));
     let mut messages = ten_rounds();
     messages[0] = user(&task);
@@ -206,7 +206,7 @@ fn a_task_that_fills_the_window_loses_its_middle_and_nothing_else_does() {
 }
 
 #[test]
-fn files_come_back_newest_first_unless_the_kept_part_shows_them() {
+fn files_are_restored_newest_first_unless_the_kept_part_shows_them() {
     let file = |path: &str| json!({ "file_path": path });
     let mut messages = vec![user("task")];
     for n in 0..7 {
@@ -228,7 +228,7 @@ fn files_come_back_newest_first_unless_the_kept_part_shows_them() {
 }
 
 #[test]
-fn files_come_back_within_their_share_and_give_way_to_the_summary() {
+fn restored_files_stay_within_their_share_and_yield_to_the_summary() {
     let file = |n: usize, bytes: usize| RestoredFile {
         path: format!("/w/{n}"),
         content: format!("start of {n}{}", "c".repeat(bytes)),
@@ -265,7 +265,7 @@ fn files_come_back_within_their_share_and_give_way_to_the_summary() {
 }
 
 #[test]
-fn the_text_for_the_summary_has_calls_and_results_but_no_thinking_and_no_media() {
+fn the_summary_input_has_calls_and_results_but_no_thinking_or_media() {
     let thinking =
         Block::Thinking { thinking: "secret doubt".to_owned(), signature: "c2ln".to_owned() };
     let call = Block::ToolUse {
@@ -293,7 +293,7 @@ fn the_text_for_the_summary_has_calls_and_results_but_no_thinking_and_no_media()
 }
 
 #[test]
-fn large_results_give_way_before_words_and_small_results() {
+fn large_results_are_cut_before_text_and_small_results() {
     let mut messages = vec![user("fix it")];
     messages.extend(bash("a", "big", 50_000));
     messages.push(says(&"w".repeat(5_000)));
@@ -306,7 +306,7 @@ fn large_results_give_way_before_words_and_small_results() {
 }
 
 #[test]
-fn dense_text_is_cut_by_its_tokens_not_by_its_bytes() {
+fn dense_text_is_cut_by_tokens_not_bytes() {
     let digits = "0.4871 9302 ".repeat(6_000);
     let mut messages = vec![user("fix it")];
     messages.extend(round("a", "Bash", json!({ "command": "numbers" }), &digits));
@@ -320,7 +320,7 @@ fn dense_text_is_cut_by_its_tokens_not_by_its_bytes() {
 }
 
 #[test]
-fn each_refusal_of_the_summary_request_leaves_out_the_oldest_and_a_good_part() {
+fn each_refused_summary_request_drops_a_share_of_the_oldest_rounds() {
     let messages = ten_rounds();
     let whole = render(&messages, 400_000, USUAL, 0);
     let mut before = whole.len();
@@ -337,7 +337,7 @@ fn each_refusal_of_the_summary_request_leaves_out_the_oldest_and_a_good_part() {
 }
 
 #[test]
-fn a_round_larger_than_the_window_loses_the_middles_of_its_large_results() {
+fn a_round_larger_than_the_window_has_its_large_results_shrunk() {
     let call = |id: &str| Block::ToolUse {
         id: id.to_owned(),
         name: "Bash".to_owned(),
@@ -397,7 +397,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn any_conversation_compacts_to_a_smaller_valid_one_that_knows_its_task(
+    fn any_conversation_compacts_to_a_smaller_valid_one_with_its_task(
         messages in long_messages(),
         room in 500u64..90_000,
         summary in "[a-z ]{0,3}|[a-z]{9000}",
@@ -427,7 +427,7 @@ proptest! {
     }
 
     #[test]
-    fn compacting_again_and_again_stays_valid_and_bounded(messages in long_messages()) {
+    fn repeated_compaction_stays_valid_and_bounded(messages in long_messages()) {
         let mut growing = messages.clone();
         for time in 0..4 {
             let Some(cut) = plan(&growing, 20_000, USUAL) else { return Ok(()) };
@@ -441,7 +441,7 @@ proptest! {
     }
 
     #[test]
-    fn the_text_for_the_summary_never_exceeds_its_limit(
+    fn the_summary_input_never_exceeds_its_limit(
         messages in long_messages(),
         room in 0u64..20_000,
         drops in 0u8..5,
@@ -455,7 +455,7 @@ proptest! {
     }
 
     #[test]
-    fn shrinking_touches_nothing_but_the_results_of_the_last_round(
+    fn shrinking_changes_only_the_results_of_the_last_round(
         messages in long_messages(),
         room in 0u64..40_000,
     ) {
@@ -485,7 +485,7 @@ fn renamed(mut message: Message, time: usize) -> Message {
 }
 
 #[test]
-fn a_cut_for_other_messages_does_no_harm() {
+fn a_cut_point_of_other_messages_is_harmless() {
     let cut: CutPoint = plan(&ten_rounds(), 25_000, USUAL).expect("there is an older part");
     let short = vec![user("t")];
     assert_eq!(cut.kept(&short), []);

@@ -1,4 +1,4 @@
-//! A request that is too large says what it is made of.
+//! The size report of a request that is too large.
 
 use outlast::transcript::{Block, TokenDensity, Message, ToolDefinition, largest_parts};
 use serde_json::json;
@@ -23,7 +23,7 @@ fn dealing(id: &str, command: &str, bytes: usize) -> [Message; 2] {
 }
 
 #[test]
-fn the_largest_part_comes_first_and_each_has_a_name_and_a_size() {
+fn the_parts_of_a_request_are_listed_by_size() {
     let mut tools = vec![tool("Bash"), tool("Read")];
     tools.extend((0..300).map(|n| tool(&format!("mcp__big__t{n}"))));
     tools.extend((0..10).map(|n| tool(&format!("mcp__a__t{n}"))));
@@ -50,7 +50,7 @@ fn the_largest_part_comes_first_and_each_has_a_name_and_a_size() {
 }
 
 #[test]
-fn an_image_in_a_result_counts_as_one_and_an_empty_part_is_not_named() {
+fn an_image_in_a_result_counts_as_an_image_and_empty_parts_are_omitted() {
     let mut messages = vec![Message::user(vec![Block::text("look")])];
     let [asked, mut answered] = dealing("a", "shot", 1);
     let image = Block::Image { source: json!({ "type": "base64", "data": "QQ==" }) };

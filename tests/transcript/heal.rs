@@ -1,4 +1,4 @@
-//! What the service refuses to read is taken out, and nothing else; and no cure is tried twice.
+//! Repair of blocks that the service rejects: no other block changes, and no repair repeats.
 
 use outlast::transcript::{
     Block, RejectedBlock, RepairOutcome, Message, Role, BlockPath, StripTarget, can_repair_rejected, repair_rejected, lacks_thinking,
@@ -96,7 +96,7 @@ fn differs_only_in(before: &[Message], after: &[Message], message: usize, block:
 }
 
 #[test]
-fn exactly_the_named_image_is_taken_out() {
+fn repair_removes_exactly_the_named_image() {
     let cases = [
         (at(0, 1), 0, 1, "An image"),
         (within(2, 0, 1), 2, 0, "An image"),
@@ -124,7 +124,7 @@ fn exactly_the_named_image_is_taken_out() {
 }
 
 #[test]
-fn a_note_says_how_to_get_at_what_was_taken_out() {
+fn the_repair_note_says_how_to_get_the_removed_content() {
     let mut messages = talk();
     repair_rejected(&mut messages, Some(within(2, 0, 2)), RejectedBlock::Media);
     assert!(text_at(&inside(&messages[2].content[0])[2]).contains("or for text"));
@@ -133,7 +133,7 @@ fn a_note_says_how_to_get_at_what_was_taken_out() {
 }
 
 #[test]
-fn the_words_are_the_same_whichever_way_media_were_taken_out() {
+fn repair_and_stripping_leave_the_same_replacement_text() {
     let (mut healed, mut stripped) = (talk(), talk());
     repair_rejected(&mut healed, Some(within(2, 0, 1)), RejectedBlock::Media);
     strip_media(&mut stripped, StripTarget::At(within(2, 0, 1)));
@@ -144,7 +144,7 @@ fn the_words_are_the_same_whichever_way_media_were_taken_out() {
 }
 
 #[test]
-fn a_spot_without_media_means_those_nearest_to_it() {
+fn a_block_path_without_media_selects_the_nearest_media() {
     let mut in_the_block = talk();
     let found = healed(&mut in_the_block, within(2, 0, 0), RejectedBlock::Media);
     assert_eq!(found, Some(RepairOutcome::MediaRemoved { blocks: 2 }), "those of the same result");
@@ -166,7 +166,7 @@ fn a_spot_without_media_means_those_nearest_to_it() {
 }
 
 #[test]
-fn foreign_thinking_goes_all_at_once_and_leaves_the_rest() {
+fn rejected_foreign_thinking_is_removed_all_at_once() {
     for spot in [None, Some(at(1, 0)), Some(at(3, 0)), Some(at(99, 99))] {
         let mut messages = talk();
         let found = healed(&mut messages, spot, RejectedBlock::Thinking);
@@ -183,7 +183,7 @@ fn foreign_thinking_goes_all_at_once_and_leaves_the_rest() {
 }
 
 #[test]
-fn what_breaks_our_own_rules_is_mended() {
+fn a_local_history_rule_violation_is_repaired() {
     let broken = [
         vec![
             Message::user(vec![Block::text("go")]),
@@ -207,7 +207,7 @@ fn what_breaks_our_own_rules_is_mended() {
 }
 
 #[test]
-fn pairs_that_only_the_service_rejects_become_words() {
+fn tool_call_pairs_rejected_by_the_service_become_text() {
     for spot in [whole(1), at(1, 2), whole(2), at(2, 1)] {
         let mut messages = talk();
         let found = healed(&mut messages, spot, RejectedBlock::Pairs);
@@ -224,7 +224,7 @@ fn pairs_that_only_the_service_rejects_become_words() {
 }
 
 #[test]
-fn any_other_named_block_gives_way_and_pairs_stay_pairs() {
+fn any_other_named_block_is_replaced_and_call_pairs_stay_intact() {
     let cases = [
         (at(1, 1), 1, 1, RepairOutcome::BlockReplaced),
         (at(1, 2), 1, 2, RepairOutcome::InputEmptied),
@@ -244,7 +244,7 @@ fn any_other_named_block_gives_way_and_pairs_stay_pairs() {
 }
 
 #[test]
-fn the_task_is_never_taken_away() {
+fn repair_never_removes_the_task() {
     for spot in [at(0, 0), whole(0), whole(2), at(2, 7), at(9, 0)] {
         let mut messages = talk();
         assert_eq!(healed(&mut messages, spot, RejectedBlock::Block), None, "{spot:?}");
@@ -253,7 +253,7 @@ fn the_task_is_never_taken_away() {
 }
 
 #[test]
-fn a_foreign_call_goes_together_with_its_result() {
+fn a_foreign_call_is_removed_with_its_result() {
     let theirs = |kind: &str, key: &str, id: &str| {
         let mut value = json!({ "type": kind });
         value[key] = Value::from(id);
@@ -277,7 +277,7 @@ fn a_foreign_call_goes_together_with_its_result() {
 }
 
 #[test]
-fn only_an_open_round_of_tools_without_its_thinking_lacks_it() {
+fn thinking_is_required_only_in_an_open_tool_round() {
     let mut messages = talk();
     assert!(!lacks_thinking(&messages));
     repair_rejected(&mut messages, None, RejectedBlock::Thinking);
@@ -340,7 +340,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) })]
 
     #[test]
-    fn a_valid_list_stays_valid_and_every_cure_is_foretold(
+    fn repair_keeps_a_valid_list_valid_and_is_predicted_correctly(
         messages in rich_messages(), spot in spot(), why in complaint(),
     ) {
         prop_assert_eq!(violations(&messages), []);
@@ -351,7 +351,7 @@ proptest! {
     }
 
     #[test]
-    fn the_same_complaint_is_not_cured_for_ever(
+    fn repeating_the_same_rejection_stops_being_repairable(
         messages in prop_oneof![rich_messages(), any_messages()], spot in spot(), why in complaint(),
     ) {
         let mut messages = messages;
@@ -362,7 +362,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_complaints_follow_one_another_they_end(
+    fn any_sequence_of_rejections_ends(
         messages in rich_messages(),
         complaints in proptest::collection::vec((spot(), complaint()), 60),
     ) {

@@ -1,4 +1,4 @@
-//! How large a conversation is: never underestimated.
+//! The token estimate of a conversation, which must never be too low.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -22,7 +22,7 @@ fn usage(input: u64, output: u64) -> Usage {
 }
 
 #[test]
-fn before_the_first_reply_every_byte_counts() {
+fn before_the_first_reply_tokens_are_estimated_from_all_bytes() {
     let tool = ToolDefinition {
         name: "Bash".to_owned(),
         description: "d".repeat(700),
@@ -36,7 +36,7 @@ fn before_the_first_reply_every_byte_counts() {
 }
 
 #[test]
-fn after_a_reply_only_what_came_since_is_counted_in_bytes() {
+fn after_a_reply_only_newer_messages_are_estimated() {
     let mut history = History::new(vec![user(&"x".repeat(40_000))], 4_000);
     history
         .push_reply(Message::assistant(vec![Block::text("y".repeat(3_000))]), &usage(10_000, 800));
@@ -48,7 +48,7 @@ fn after_a_reply_only_what_came_since_is_counted_in_bytes() {
 }
 
 #[test]
-fn an_edit_brings_the_bytes_of_everything_back() {
+fn an_edited_history_is_estimated_from_all_bytes_again() {
     let mut history = History::new(vec![user(&"x".repeat(40_000))], 4_000);
     history.push_reply(Message::assistant(vec![Block::text("fine")]), &usage(10_000, 3));
     history.edit(|messages| messages[0] = user(&"z".repeat(60_000)));
@@ -61,7 +61,7 @@ fn an_edit_brings_the_bytes_of_everything_back() {
 }
 
 #[test]
-fn a_service_that_does_not_count_is_not_believed() {
+fn a_reported_token_count_that_is_too_low_is_ignored() {
     let mut history = History::new(vec![user(&"x".repeat(40_000))], 0);
     let before = history.upper_bound();
     for nonsense in [usage(0, 5), usage(40, 5)] {
@@ -73,7 +73,7 @@ fn a_service_that_does_not_count_is_not_believed() {
 }
 
 #[test]
-fn json_counts_as_long_as_any_service_writes_it() {
+fn json_is_estimated_at_its_longest_serialization() {
     let longest = r#"{"a": "\u00e9\ud83d\ude00", "b": [1, 2.5, null], "\u0001": {"c": false}}"#;
     let input = json!({ "a": "é😀", "b": [1, 2.5, null], "\u{1}": { "c": false } });
     let history = |input| {
@@ -85,7 +85,7 @@ fn json_counts_as_long_as_any_service_writes_it() {
 }
 
 #[test]
-fn an_image_costs_what_it_may_cost_whatever_its_bytes() {
+fn an_image_is_estimated_by_its_maximum_not_its_bytes() {
     let image = |bytes: usize| {
         let source = json!({ "type": "base64", "data": "A".repeat(bytes) });
         History::new(vec![Message::user(vec![Block::Image { source }])], 0).upper_bound()
@@ -95,7 +95,7 @@ fn an_image_costs_what_it_may_cost_whatever_its_bytes() {
 }
 
 #[test]
-fn the_estimate_learns_that_text_is_dense() {
+fn the_token_estimate_adapts_to_dense_text() {
     let mut history = History::new(vec![user(&"x".repeat(30_000))], 0);
     let naive = history.estimate();
     assert!((10_000..11_000).contains(&naive), "{naive}");
@@ -106,7 +106,7 @@ fn the_estimate_learns_that_text_is_dense() {
 }
 
 #[test]
-fn an_edit_keeps_what_was_learned_about_the_density() {
+fn an_edited_history_keeps_the_learned_token_density() {
     let mut history = History::new(vec![user(&"x".repeat(30_000)), user("y")], 0);
     history.observe_usage(&usage(15_000, 0));
     assert!(history.density() > TokenDensity::USUAL);
@@ -116,7 +116,7 @@ fn an_edit_keeps_what_was_learned_about_the_density() {
 }
 
 #[test]
-fn media_do_not_hide_that_text_is_dense() {
+fn media_do_not_distort_the_learned_token_density() {
     let mut history = History::new(vec![user(&"x".repeat(30_000))], 0);
     history.observe_usage(&usage(15_000, 0));
     let learned = history.density();
@@ -133,9 +133,9 @@ const COUNTED: [(&str, u64, &str); 15] = [
         "prose",
         57,
         "The service counts what it was sent, and says so in its reply. What came a\
-            fter that nobody has counted yet, so it is estimated, rather too high than \
-            too low, until the next reply says what it was. A conversation that is to\
-            o long is refused as a whole.",
+            fter that no\
+            body has counted yet, so it is estimated, rather too high than too low, until the \
+            next reply says what it was. A conversation that is too long is refused as a whole.",
     ),
     (
         "rust",
@@ -226,7 +226,7 @@ const COUNTED: [(&str, u64, &str); 15] = [
 ];
 
 #[test]
-fn the_estimate_of_text_that_nobody_counted_errs_high_whatever_its_kind() {
+fn the_estimate_of_uncounted_text_errs_high_for_every_kind() {
     for (kind, counted, text) in COUNTED {
         let estimate = TokenDensity::USUAL.of_text(text);
         assert!(estimate * 100 >= counted * 97, "{kind}: {estimate} for {counted}");
@@ -235,7 +235,7 @@ fn the_estimate_of_text_that_nobody_counted_errs_high_whatever_its_kind() {
 }
 
 #[test]
-fn the_estimate_stays_close_above_the_count_through_a_conversation() {
+fn the_token_estimate_stays_close_above_the_count_in_a_conversation() {
     let mut history = History::new(vec![user("go")], 3_000);
     // The service wraps each message in a few tokens, and the fixed part is prose.
     let mut counted = 800;
@@ -261,7 +261,7 @@ fn the_estimate_stays_close_above_the_count_through_a_conversation() {
 
 proptest! {
     #[test]
-    fn growing_a_history_measures_the_same_as_starting_with_it(messages in valid_messages()) {
+    fn incremental_and_full_measurement_agree(messages in valid_messages()) {
         let mut grown = History::new(vec![], 77);
         for message in messages.clone() {
             grown.push(message);
@@ -274,7 +274,7 @@ proptest! {
     }
 
     #[test]
-    fn no_tokenizer_finds_more_tokens_than_the_bound(
+    fn no_tokenizer_exceeds_the_token_bound(
         messages in valid_messages(),
         bytes_per_token in 1u64..5,
         cut in 0usize..9,
@@ -306,7 +306,7 @@ proptest! {
 }
 
 #[test]
-fn a_pdf_costs_what_its_pages_may_cost_whatever_its_bytes() {
+fn a_pdf_is_estimated_by_its_pages_not_its_bytes() {
     let history = |pages: usize, bytes: usize| {
         let mut pdf = "<< /Type /Page >>".repeat(pages).into_bytes();
         pdf.resize(pdf.len() + bytes, b' ');
@@ -322,7 +322,7 @@ fn a_pdf_costs_what_its_pages_may_cost_whatever_its_bytes() {
 }
 
 #[test]
-fn a_service_is_believed_that_counts_few_tokens_in_a_large_pdf() {
+fn a_low_reported_count_for_a_large_pdf_is_accepted() {
     let source = json!({ "type": "base64", "data": "A".repeat(8_000_000) });
     let mut history = History::new(vec![Message::user(vec![Block::Document { source }])], 0);
     history.observe_usage(&usage(24_000, 0));

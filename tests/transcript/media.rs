@@ -1,4 +1,4 @@
-//! Media are taken out one by one or all together, and nothing else changes.
+//! Stripping of media, one by one or all together.
 
 use outlast::transcript::{
     Block, Medium, Message, Role, BlockPath, StripTarget, StrippedMedia, has_media, media_bytes, strip_media,
@@ -72,7 +72,7 @@ const PDF: BlockPath = BlockPath { message: 2, block: Some(1), inner: Some(0) };
 const SHOT: BlockPath = BlockPath { message: 2, block: Some(2), inner: Some(0) };
 
 #[test]
-fn each_way_takes_out_what_it_names() {
+fn each_strip_target_removes_the_media_it_names() {
     let named = |message, block, inner| StripTarget::At(BlockPath { message, block, inner });
     let table: [(StripTarget, &[BlockPath]); 15] = [
         (StripTarget::All, &[PROMPT, PICTURE, PDF, SHOT]),
@@ -99,7 +99,7 @@ fn each_way_takes_out_what_it_names() {
 }
 
 #[test]
-fn words_say_what_was_there_and_how_to_get_at_it() {
+fn the_replacement_text_describes_the_media_and_how_to_get_it() {
     let mut messages = reads();
     assert_eq!(media_bytes(&messages), 4_000 + 400 + 2_000_000 + 8_000);
     let stripped = strip_media(&mut messages, StripTarget::All);
@@ -123,7 +123,7 @@ fn words_say_what_was_there_and_how_to_get_at_it() {
 }
 
 #[test]
-fn what_is_linked_or_broken_is_taken_out_too() {
+fn linked_and_broken_media_are_stripped_too() {
     for source in [json!({ "type": "url", "url": "https://localhost/a.png" }), json!(null)] {
         let blocks = vec![Block::Image { source: source.clone() }, Block::Document { source }];
         let mut messages = vec![Message::user(blocks)];
@@ -136,7 +136,7 @@ fn what_is_linked_or_broken_is_taken_out_too() {
 }
 
 #[test]
-fn documents_of_words_stay_and_those_of_images_are_both() {
+fn text_documents_are_kept_and_image_documents_count_as_images() {
     let content = |kind: &str| {
         let source = json!({ "type": "content", "content": [{ "type": kind }] });
         vec![Message::user(vec![Block::Document { source }])]
@@ -153,7 +153,7 @@ fn documents_of_words_stay_and_those_of_images_are_both() {
 }
 
 #[test]
-fn refusals_are_understood_however_they_point() {
+fn a_block_path_is_resolved_in_every_notation() {
     let whole = BlockPath { message: 4, block: None, inner: None };
     let table = [
         ("messages.100.content.2.image.source.base64.data: too", Some(spot(100, 2, None))),
@@ -174,7 +174,7 @@ fn refusals_are_understood_however_they_point() {
 }
 
 #[test]
-fn a_spot_that_is_not_there_takes_nothing_out() {
+fn a_block_path_that_does_not_exist_strips_nothing() {
     for which in [spot(9, 0, None), spot(0, 9, None), spot(2, 0, Some(9)), spot(1, 0, None)] {
         let mut messages = reads();
         assert_eq!(strip_media(&mut messages, StripTarget::At(which)), [], "{which:?}");
@@ -185,7 +185,7 @@ fn a_spot_that_is_not_there_takes_nothing_out() {
 }
 
 #[test]
-fn pages_are_counted_where_they_can_be_seen() {
+fn pdf_pages_are_counted_when_readable() {
     let seen = b"/Type /Pages /Type/Page>> /Type\n/Page\n /Type /PageLabel /Type/Page/Parent /Type";
     assert_eq!(visible_pages(seen), 3);
     assert_eq!(visible_pages(b"/Type/Page"), 1);
@@ -249,7 +249,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn only_media_are_touched_and_a_valid_list_stays_valid(
+    fn stripping_changes_only_media_and_keeps_a_valid_list_valid(
         messages in with_media(),
         which in any_strip(),
     ) {
@@ -282,7 +282,7 @@ proptest! {
     }
 
     #[test]
-    fn of_any_list_nothing_is_left_that_could_be_taken_out(messages in any_messages()) {
+    fn stripping_everything_leaves_no_media_in_any_list(messages in any_messages()) {
         let mut after = messages.clone();
         let stripped = strip_media(&mut after, StripTarget::All);
         prop_assert_eq!(has_media(&messages), !stripped.is_empty());

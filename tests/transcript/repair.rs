@@ -1,4 +1,4 @@
-//! Any list can be mended, and a valid one is left alone.
+//! Repair of message lists: any list becomes valid, and a valid one is unchanged.
 
 use outlast::transcript::{
     Block, RepairStep, Message, OUTCOME_UNKNOWN, HistoryRepair, Role, HistoryRule, answer_calls, last_text, repair,
@@ -40,7 +40,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_500))]
 
     #[test]
-    fn whatever_goes_in_a_valid_list_comes_out(messages in any_messages()) {
+    fn repair_turns_any_message_list_into_a_valid_one(messages in any_messages()) {
         let (repaired, repairs) = repair(messages.clone());
         prop_assert_eq!(violations(&repaired), []);
         prop_assert_eq!(repairs.is_empty(), violations(&messages).is_empty());
@@ -55,7 +55,7 @@ proptest! {
     }
 
     #[test]
-    fn a_history_may_end_with_the_assistant_and_be_empty(messages in any_messages()) {
+    fn repair_accepts_an_empty_history_and_a_final_assistant_message(messages in any_messages()) {
         let (repaired, _) = repair_history(messages, |id| format!("lost {id}"));
         for violation in violations(&repaired) {
             let open_ended = matches!(violation.rule, HistoryRule::AssistantCloses | HistoryRule::NothingSaid);
@@ -64,12 +64,12 @@ proptest! {
     }
 
     #[test]
-    fn a_valid_list_comes_back_as_it_was(messages in valid_messages()) {
+    fn repair_leaves_a_valid_list_unchanged(messages in valid_messages()) {
         prop_assert_eq!(repair(messages.clone()), (messages, vec![]));
     }
 
     #[test]
-    fn without_its_thinking_a_valid_list_stays_valid(messages in valid_messages()) {
+    fn removing_thinking_keeps_a_valid_list_valid(messages in valid_messages()) {
         let mut stripped = messages.clone();
         strip_thinking(&mut stripped);
         prop_assert_eq!(violations(&stripped), []);
@@ -79,14 +79,14 @@ proptest! {
 }
 
 #[test]
-fn a_call_that_was_cut_off_is_answered_with_the_doubt() {
+fn an_interrupted_tool_call_gets_a_result_of_unknown_outcome() {
     let (messages, repairs) = repair(vec![ask(), Message::assistant(vec![call("a")])]);
     assert_eq!(messages[2], Message::user(vec![answer("a", OUTCOME_UNKNOWN, true)]));
     assert_eq!(repairs, [HistoryRepair { at: 2, mend: RepairStep::Answered { id: "a".to_owned() } }]);
 }
 
 #[test]
-fn each_of_two_calls_with_one_id_keeps_its_own_result() {
+fn two_calls_with_the_same_id_keep_their_own_results() {
     let reply = |text: &str| Message::user(vec![answer("x", text, false)]);
     let asks = || Message::assistant(vec![call("x")]);
     let (messages, repairs) = repair(vec![ask(), asks(), reply("one"), asks(), reply("two")]);
@@ -97,7 +97,7 @@ fn each_of_two_calls_with_one_id_keeps_its_own_result() {
 }
 
 #[test]
-fn two_calls_with_one_id_in_one_reply_are_told_apart() {
+fn two_calls_with_the_same_id_in_one_reply_get_distinct_ids() {
     let (messages, _) = repair(vec![
         ask(),
         Message::assistant(vec![call("x"), call("x")]),
@@ -108,7 +108,7 @@ fn two_calls_with_one_id_in_one_reply_are_told_apart() {
 }
 
 #[test]
-fn an_input_that_is_no_object_is_made_one_and_kept() {
+fn a_tool_input_that_is_not_an_object_is_wrapped() {
     let odd = Block::ToolUse { id: "a".to_owned(), name: "a b".to_owned(), input: json!("ls") };
     let (messages, _) = repair(vec![
         ask(),
@@ -124,7 +124,7 @@ fn an_input_that_is_no_object_is_made_one_and_kept() {
 }
 
 #[test]
-fn only_the_open_calls_of_the_last_reply_are_answered() {
+fn only_unanswered_calls_of_the_last_reply_get_results() {
     let mut messages = vec![
         ask(),
         Message::assistant(vec![call("a"), call("b"), call("c")]),
@@ -144,7 +144,7 @@ fn only_the_open_calls_of_the_last_reply_are_answered() {
 }
 
 #[test]
-fn the_last_text_skips_replies_without_any() {
+fn the_last_text_skips_replies_without_text() {
     let messages = [
         ask(),
         Message::assistant(vec![Block::text("half "), call("a"), Block::text("done")]),
@@ -156,7 +156,7 @@ fn the_last_text_skips_replies_without_any() {
 }
 
 #[test]
-fn every_repair_is_told_in_words() {
+fn every_history_repair_is_described() {
     let id = || "toolu_1".to_owned();
     let mends = [
         RepairStep::DroppedMessage,

@@ -1,4 +1,4 @@
-//! What the service would refuse is found before it is sent.
+//! Validation of message lists before they are sent.
 
 use outlast::transcript::{Block, BlockFlaw, Message, HistoryRule, Violation, violations};
 use proptest::prelude::*;
@@ -35,7 +35,7 @@ fn id(id: &str) -> String {
 }
 
 #[test]
-fn every_rule_about_order_has_a_name_and_a_place() {
+fn every_violated_order_rule_is_reported_with_its_position() {
     use HistoryRule::*;
     let calls = |ids: &[&str]| Message::assistant(ids.iter().map(|id| call(id)).collect());
     let results = |ids: &[&str]| Message::user(ids.iter().map(|id| result(id)).collect());
@@ -73,7 +73,7 @@ fn every_rule_about_order_has_a_name_and_a_place() {
 }
 
 #[test]
-fn every_flaw_of_a_block_has_a_name() {
+fn every_invalid_block_is_reported_with_its_flaw() {
     let thinking = |signature: &str| Block::Thinking {
         thinking: "hm".to_owned(),
         signature: signature.to_owned(),
@@ -117,14 +117,14 @@ fn every_flaw_of_a_block_has_a_name() {
 }
 
 #[test]
-fn thinking_may_not_be_an_assistants_last_word() {
+fn an_assistant_message_may_not_end_with_thinking() {
     let thinking = Block::Thinking { thinking: "hm".to_owned(), signature: "c2ln".to_owned() };
     let messages = [user("x"), Message::assistant(vec![Block::text("y"), thinking]), user("z")];
     assert_eq!(broken(&messages), [(1, HistoryRule::EndsInThinking)]);
 }
 
 #[test]
-fn blocks_that_only_the_service_knows_are_let_through() {
+fn unknown_block_types_are_accepted() {
     let theirs = Block::Other(json!({ "type": "server_tool_use", "id": "s", "input": {} }));
     let messages = [user("x"), Message::assistant(vec![theirs]), user("y")];
     assert_eq!(broken(&messages), []);
@@ -132,7 +132,7 @@ fn blocks_that_only_the_service_knows_are_let_through() {
 
 proptest! {
     #[test]
-    fn a_well_made_conversation_breaks_no_rule(messages in valid_messages()) {
+    fn a_valid_conversation_violates_no_history_rule(messages in valid_messages()) {
         prop_assert_eq!(violations(&messages), []);
     }
 }

@@ -53,7 +53,7 @@ fn go(server: &RehearsalServer) -> RunBuilder {
 }
 
 #[tokio::test]
-async fn two_agents_of_a_reply_work_side_by_side_and_only_their_last_words_come_back() {
+async fn two_agents_of_a_reply_run_concurrently_and_return_their_final_text() {
     let slow = Duration::from_millis(700);
     let scenario = Scenario::new()
         .tool("Agent", task("part one"))
@@ -107,7 +107,7 @@ fn frames_tell_of_two(ended: &FinishedProcess) {
 }
 
 #[tokio::test]
-async fn an_agent_that_the_service_fails_comes_back_with_what_it_had_finished() {
+async fn an_agent_that_fails_returns_its_finished_work() {
     let failures = [
         (Scenario::new().status(401), "invalid_api_key", "401"),
         (Scenario::new().status(529).times(3), "repeated_529", "529"),
@@ -150,7 +150,7 @@ async fn an_agent_that_the_service_fails_comes_back_with_what_it_had_finished() 
 }
 
 #[tokio::test]
-async fn what_is_denied_to_an_agent_ends_the_run_where_that_is_wanted() {
+async fn a_denial_in_an_agent_ends_the_run_when_configured() {
     for (choice, code) in [("fail", 9), ("continue", 0)] {
         let scenario = Scenario::new()
             .tool("Agent", task("the part"))
@@ -173,7 +173,7 @@ async fn what_is_denied_to_an_agent_ends_the_run_where_that_is_wanted() {
 }
 
 #[tokio::test]
-async fn an_unknown_kind_is_refused_with_those_that_there_are() {
+async fn an_unknown_agent_type_is_refused_with_the_known_ones() {
     let mut input = task("x");
     input["subagent_type"] = json!("wizard");
     let scenario = Scenario::new().tool("Agent", input).reply("I see.");
@@ -186,7 +186,7 @@ async fn an_unknown_kind_is_refused_with_those_that_there_are() {
 }
 
 #[tokio::test]
-async fn agents_that_start_agents_for_ever_meet_their_caps() {
+async fn recursive_agents_are_stopped_by_their_caps() {
     let spawn = || task("start three agents");
     let scenario = Scenario::new()
         .tool("Agent", spawn())
@@ -207,7 +207,7 @@ async fn agents_that_start_agents_for_ever_meet_their_caps() {
 }
 
 #[tokio::test]
-async fn no_more_than_the_live_ones_ask_at_a_time_and_the_others_wait_in_line() {
+async fn concurrent_agents_are_capped_and_the_others_queue() {
     let mut scenario = Scenario::new().tool("Agent", task("part 0")).when(of_root());
     for part in 1..4 {
         scenario = scenario.and_tool("Agent", task(&format!("part {part}")));
@@ -233,7 +233,7 @@ async fn no_more_than_the_live_ones_ask_at_a_time_and_the_others_wait_in_line() 
 
 /// With one place in all, an agent that waits for its own agent leaves it the place.
 #[tokio::test]
-async fn an_agent_in_an_agent_finds_a_place_though_there_is_but_one() {
+async fn a_nested_agent_runs_with_a_single_concurrency_permit() {
     let scenario = Scenario::new()
         .tool("Agent", task("outer"))
         .when(of_root())
@@ -255,7 +255,7 @@ async fn an_agent_in_an_agent_finds_a_place_though_there_is_but_one() {
 }
 
 #[tokio::test]
-async fn the_budget_holds_for_all_agents_together() {
+async fn the_budget_is_shared_by_all_agents() {
     let mut scenario = Scenario::new().tool("Agent", task("part 0")).when(of_root());
     for part in 1..6 {
         scenario = scenario.and_tool("Agent", task(&format!("part {part}")));
@@ -285,7 +285,7 @@ async fn the_budget_holds_for_all_agents_together() {
 }
 
 #[tokio::test]
-async fn a_failure_stops_siblings_or_is_tried_again_where_the_call_says_so() {
+async fn the_call_decides_if_a_failed_agent_stops_siblings_or_is_retried() {
     let mut cancels = task("this one fails");
     cancels["on_failure"] = json!("cancel_siblings");
     let scenario = Scenario::new()

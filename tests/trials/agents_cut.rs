@@ -1,5 +1,5 @@
-//! Trials of sub-agents that do not come to their end: what is known of them is told, what is not
-//! known is named, and what they cost is counted.
+//! Sub-agents that are cut off: known work is reported, unknown outcomes are named, and their cost
+//! is counted.
 
 use std::path::Path;
 use std::time::Duration;
@@ -44,7 +44,7 @@ fn meeting(work: &Path) {
 }
 
 #[tokio::test]
-async fn a_command_that_was_cut_with_its_agent_is_named_with_its_outcome_unknown() {
+async fn a_command_cut_off_with_its_agent_is_reported_as_outcome_unknown() {
     let mut cancels = task("this one fails");
     cancels["on_failure"] = json!("cancel_siblings");
     let scenario = Scenario::new()
@@ -80,7 +80,7 @@ async fn a_command_that_was_cut_with_its_agent_is_named_with_its_outcome_unknown
 }
 
 #[tokio::test]
-async fn a_denial_in_the_background_ends_the_run_at_once_whatever_it_is_doing() {
+async fn a_denial_in_a_background_agent_ends_the_run_at_once() {
     let begin = || {
         Scenario::new()
             .tool("Agent", in_background("the part"))
@@ -117,7 +117,7 @@ async fn a_denial_in_the_background_ends_the_run_at_once_whatever_it_is_doing() 
 }
 
 #[tokio::test]
-async fn what_a_cut_agent_cost_stands_in_its_line_and_adds_up_to_the_whole() {
+async fn the_cost_of_a_cut_off_agent_is_listed_and_included_in_the_total() {
     let scenario = Scenario::new()
         .tool("Agent", in_background("never"))
         .usage(1_000, 100)
@@ -147,7 +147,7 @@ async fn what_a_cut_agent_cost_stands_in_its_line_and_adds_up_to_the_whole() {
 }
 
 #[tokio::test]
-async fn agents_that_were_killed_with_their_run_are_told_and_listed_as_lost() {
+async fn agents_killed_with_their_run_are_reported_as_lost() {
     let mut scenario = Scenario::new()
         .tool("Agent", task("part 0"))
         .and_tool("Agent", task("part 1"))
@@ -199,7 +199,7 @@ async fn agents_that_were_killed_with_their_run_are_told_and_listed_as_lost() {
 }
 
 #[tokio::test]
-async fn an_agent_in_the_background_that_was_killed_leaves_word_of_what_it_had_finished() {
+async fn a_killed_background_agent_reports_its_finished_work() {
     let scenario = Scenario::new()
         .tool("Agent", in_background("the part"))
         .when(of_root())

@@ -56,7 +56,7 @@ async fn a_signal_to_the_root_ends_every_descendant_and_no_request_follows() {
 }
 
 #[tokio::test]
-async fn the_deadline_holds_for_agents_too() {
+async fn the_deadline_applies_to_agents() {
     let scenario = Scenario::new()
         .tool("Agent", task("slow"))
         .when(of_root())
@@ -72,7 +72,7 @@ async fn the_deadline_holds_for_agents_too() {
 }
 
 #[tokio::test]
-async fn an_agent_in_the_background_is_waited_for_and_its_words_are_told() {
+async fn a_background_agent_is_waited_for_and_its_report_delivered() {
     let mut input = task("late");
     input["run_in_background"] = json!(true);
     let scenario = Scenario::new()
@@ -103,7 +103,7 @@ async fn an_agent_in_the_background_is_waited_for_and_its_words_are_told() {
 }
 
 #[tokio::test]
-async fn an_agent_in_the_background_that_does_not_end_is_cut_and_named() {
+async fn a_background_agent_that_does_not_end_is_stopped_and_named() {
     let mut input = task("never");
     input["run_in_background"] = json!(true);
     let scenario = Scenario::new()
@@ -125,7 +125,7 @@ async fn an_agent_in_the_background_that_does_not_end_is_cut_and_named() {
 }
 
 #[tokio::test]
-async fn an_agent_in_the_background_is_stopped_by_its_id() {
+async fn a_background_agent_is_stopped_by_its_id() {
     let mut input = task("never");
     input["run_in_background"] = json!(true);
     let scenario = Scenario::new()
@@ -147,7 +147,7 @@ async fn an_agent_in_the_background_is_stopped_by_its_id() {
 }
 
 #[tokio::test]
-async fn a_kill_leaves_word_of_what_the_agent_had_finished_and_its_spend_counts() {
+async fn after_a_kill_the_agents_finished_work_and_spend_are_known() {
     let scenario = Scenario::new()
         .tool("Agent", task("the part"))
         .usage(1_000, 100)
@@ -189,7 +189,7 @@ async fn a_kill_leaves_word_of_what_the_agent_had_finished_and_its_spend_counts(
 
 /// The secret lies across the place where what is shown of each of these texts ends.
 #[tokio::test]
-async fn no_half_of_a_secret_is_told_of_an_agent_that_failed() {
+async fn a_failed_agent_does_not_reveal_part_of_a_secret() {
     let key = "test-key-0123456789";
     let across = |room: usize| format!("{}{key} and more.", "x".repeat(room - 8));
     let scenario = Scenario::new()

@@ -44,7 +44,7 @@ fn tools(request: &ReceivedRequest, prefix: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn skills_of_a_kind_stand_in_its_prompt_and_unknown_ones_are_named() {
+async fn skills_of_an_agent_type_are_in_its_prompt_and_unknown_ones_are_named() {
     let agents = json!({ "writer": {
         "description": "writes", "prompt": "You write.", "skills": ["style", "nonesuch"],
     } });
@@ -71,7 +71,7 @@ async fn skills_of_a_kind_stand_in_its_prompt_and_unknown_ones_are_named() {
 }
 
 #[tokio::test]
-async fn hooks_of_a_kind_are_asked_about_that_kind_alone() {
+async fn hooks_of_an_agent_type_run_only_for_that_type() {
     let hook = json!({ "type": "command", "command": "echo not by you >&2; exit 2" });
     let stop = json!({ "type": "command", "command": "echo stopped >> stops" });
     let agents = json!({
@@ -115,7 +115,7 @@ async fn hooks_of_a_kind_are_asked_about_that_kind_alone() {
 }
 
 #[tokio::test]
-async fn a_kind_has_the_servers_that_it_names_and_so_have_those_that_it_starts() {
+async fn an_agent_type_and_its_sub_agents_have_the_servers_that_it_names() {
     let server_of = |name: &str| {
         (
             name.to_owned(),
@@ -152,13 +152,13 @@ async fn a_kind_has_the_servers_that_it_names_and_so_have_those_that_it_starts()
     assert_eq!(tools(&narrow, "mcp__two__"), [""; 0], "and nothing else of servers");
     assert!(!tools(&narrow, "Bash").is_empty(), "what is built in is another matter");
     let wide = requests(&server, "agent:wide").remove(0);
-    assert_eq!(tools(&wide, "mcp__"), [""; 0], "nobody gives on what he has not");
+    assert_eq!(tools(&wide, "mcp__"), [""; 0], "an agent cannot pass on a server that it lacks");
     let warnings = warnings(&ended);
     assert!(warnings.contains("\"inline\": mcpServers: only names"), "{warnings}");
 }
 
 #[tokio::test]
-async fn what_a_definition_says_in_vain_is_named_once() {
+async fn ineffective_fields_of_an_agent_definition_are_named_once() {
     let agents = json!({ "old": {
         "description": "x", "prompt": "X.", "color": "red", "memory": "user", "effort": "high",
         "isolation": "worktree", "initialPrompt": "Begin.",
@@ -169,11 +169,11 @@ async fn what_a_definition_says_in_vain_is_named_once() {
     let warnings = warnings(&ended);
     let line = "\"old\": memory, effort, isolation, initialPrompt: not supported for agents";
     assert_eq!(warnings.matches(line).count(), 1, "{warnings}");
-    assert!(!warnings.contains("color"), "it changes nothing anybody could miss: {warnings}");
+    assert!(!warnings.contains("color"), "it changes nothing of note: {warnings}");
     let wrong = json!({ "bad": { "description": "x", "prompt": "X.", "hooks": { "Stop": 7 } } });
     let ended = go(&server, &wrong).run().await;
     assert_eq!(ended.code, Some(2), "{ended:?}");
-    assert!(ended.stderr.contains("\"bad\": hooks.Stop: is no list"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("\"bad\": hooks.Stop: must be a list"), "{}", ended.stderr);
     let one = "\"one\": {\"description\": \"x\", \"prompt\": \"X.\"}";
     let flags = ["--agents", &format!("{{{one}, {one}}}"), "Go."];
     let ended = RunBuilder::against(&server).args(flags).run().await;
@@ -182,7 +182,7 @@ async fn what_a_definition_says_in_vain_is_named_once() {
 }
 
 #[tokio::test]
-async fn words_for_all_sub_agents_stand_in_the_prompt_of_each_and_not_of_the_run() {
+async fn the_sub_agent_prompt_suffix_applies_to_sub_agents_only() {
     let scenario = Scenario::new()
         .tool("Agent", task("general-purpose"))
         .when(of_root())
@@ -200,9 +200,9 @@ async fn words_for_all_sub_agents_stand_in_the_prompt_of_each_and_not_of_the_run
     assert!(!system(&requests(&server, "main")[0]).contains(words));
 }
 
-/// With one place for three agents, whoever leaves it has to wait for the other two.
+/// With one permit for three agents, the one that releases it has to wait for the other two.
 #[tokio::test]
-async fn an_agent_keeps_its_place_when_a_kind_works_in_the_background_by_itself() {
+async fn a_background_agent_type_does_not_take_the_permit_of_its_parent() {
     let agents = json!({ "helper": {
         "description": "helps", "prompt": "You help.", "background": true,
     } });

@@ -42,7 +42,7 @@ fn words_within(ended: &FinishedProcess) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_an_agent_says_and_thinks_is_forwarded_only_where_that_is_asked_for() {
+async fn sub_agent_messages_are_forwarded_only_when_requested() {
     let scenario = || {
         Scenario::new()
             .tool("Agent", task("the part"))
@@ -74,7 +74,7 @@ async fn what_an_agent_says_and_thinks_is_forwarded_only_where_that_is_asked_for
 }
 
 #[tokio::test]
-async fn a_busy_service_is_asked_by_fewer_agents_at_a_time_and_people_are_told() {
+async fn rate_limits_reduce_the_number_of_concurrent_agents() {
     let mut scenario = Scenario::new().tool("Agent", task("part 0")).when(of_root());
     for part in 1..4 {
         scenario = scenario.and_tool("Agent", task(&format!("part {part}")));
@@ -102,7 +102,7 @@ async fn a_busy_service_is_asked_by_fewer_agents_at_a_time_and_people_are_told()
 }
 
 #[tokio::test]
-async fn reports_that_would_fill_the_conversation_are_cut_and_kept_whole_in_files() {
+async fn long_sub_agent_reports_are_truncated_and_kept_in_files() {
     let mut scenario = Scenario::new()
         .tool("Agent", task("part 0"))
         .and_tool("Agent", task("part 1"))
@@ -128,7 +128,7 @@ async fn reports_that_would_fill_the_conversation_are_cut_and_kept_whole_in_file
 }
 
 #[tokio::test]
-async fn a_model_without_a_price_is_refused_under_a_budget_and_only_there() {
+async fn a_sub_agent_model_without_a_price_is_refused_only_under_a_budget() {
     let mut input = task("the part");
     input["model"] = json!("nonesuch-1");
     let begin = || Scenario::new().tool("Agent", input.clone()).when(of_root());
@@ -149,7 +149,7 @@ async fn a_model_without_a_price_is_refused_under_a_budget_and_only_there() {
 }
 
 #[tokio::test]
-async fn a_price_and_a_size_for_every_model_hold_for_those_of_agents() {
+async fn default_price_and_window_apply_to_sub_agent_models() {
     let mut input = task("the part");
     input["model"] = json!("nonesuch-1");
     let scenario = Scenario::new()
@@ -171,7 +171,7 @@ async fn a_price_and_a_size_for_every_model_hold_for_those_of_agents() {
 }
 
 #[tokio::test]
-async fn a_second_try_that_cannot_be_paid_for_says_so_and_ends_it() {
+async fn an_unaffordable_sub_agent_retry_is_reported_and_final() {
     let mut again = task("the part");
     again["on_failure"] = json!("retry_once");
     let scenario = Scenario::new()
@@ -201,7 +201,7 @@ async fn a_second_try_that_cannot_be_paid_for_says_so_and_ends_it() {
 }
 
 #[tokio::test]
-async fn what_another_try_cannot_mend_is_not_tried_again() {
+async fn a_permanent_sub_agent_failure_is_not_retried() {
     let mut again = task("the part");
     again["on_failure"] = json!("retry_once");
     let scenario = Scenario::new()
@@ -221,7 +221,7 @@ async fn what_another_try_cannot_mend_is_not_tried_again() {
 }
 
 #[tokio::test]
-async fn a_sibling_that_was_done_before_the_failure_keeps_its_result() {
+async fn a_sibling_that_finished_before_the_failure_keeps_its_result() {
     let mut cancels = task("this one fails");
     cancels["on_failure"] = json!("cancel_siblings");
     let scenario = Scenario::new()
@@ -259,7 +259,7 @@ async fn a_sibling_that_was_done_before_the_failure_keeps_its_result() {
 }
 
 #[tokio::test]
-async fn nobody_in_the_background_can_cancel_siblings_that_do_not_wait() {
+async fn a_background_agent_cannot_cancel_its_siblings() {
     let mut input = in_background("the part");
     input["on_failure"] = json!("cancel_siblings");
     let scenario = Scenario::new().tool("Agent", input).reply("I see.");
@@ -271,7 +271,7 @@ async fn nobody_in_the_background_can_cancel_siblings_that_do_not_wait() {
 }
 
 #[tokio::test]
-async fn ids_that_nobody_has_are_answered_with_those_that_there_are() {
+async fn an_unknown_agent_id_is_answered_with_the_known_ones() {
     let scenario = Scenario::new()
         .tool("Agent", in_background("the part"))
         .when(of_root())
@@ -296,9 +296,9 @@ async fn ids_that_nobody_has_are_answered_with_those_that_there_are() {
     }
 }
 
-/// Whoever is first, the run waits for the other and nothing is told twice.
+/// Whichever ends first, the run waits for the other and reports nothing twice.
 #[tokio::test]
-async fn an_agent_in_the_background_that_ends_with_the_run_is_heard_or_waited_for() {
+async fn a_background_agent_that_ends_with_the_run_is_reported_or_waited_for() {
     for _ in 0..4 {
         let scenario = Scenario::new()
             .tool("Agent", in_background("the part"))
@@ -320,7 +320,7 @@ async fn an_agent_in_the_background_that_ends_with_the_run_is_heard_or_waited_fo
 }
 
 #[tokio::test]
-async fn an_agent_whose_end_a_hook_objects_to_hands_the_objection_on() {
+async fn an_agent_blocked_by_a_stop_hook_reports_the_objection() {
     let scenario = Scenario::new()
         .tool("Agent", task("the part"))
         .when(of_root())

@@ -22,7 +22,7 @@ fn begins(scenario: Scenario, command: &str) -> Scenario {
     scenario.tool("Bash", json!({ "command": command, "run_in_background": true }))
 }
 
-/// Ends when somebody says so, and prints what was said.
+/// Ends when it receives a line, and prints that line.
 const BUILD: &str = "cat go; echo built; exit 3";
 
 /// Rings, and never ends.
@@ -45,7 +45,7 @@ async fn say(pipe: &Path, word: &str) {
             use std::io::Write;
             return writeln!(pipe, "{word}").expect("it is read");
         }
-        assert!(Instant::now() < end, "nobody reads");
+        assert!(Instant::now() < end, "the pipe has no reader");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -55,7 +55,7 @@ fn background(result: &Value) -> &Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_build_that_ends_after_the_model_is_waited_for_and_told() {
+async fn a_background_build_is_waited_for_after_the_last_reply() {
     let scenario = begins(Scenario::new(), BUILD).reply("It builds.").reply("It failed with 3.");
     let server = serve(scenario);
     let trial = RunBuilder::against(&server).args(["--output-format", "stream-json", "Build."]);
@@ -89,7 +89,7 @@ async fn a_build_that_ends_after_the_model_is_waited_for_and_told() {
 }
 
 #[tokio::test]
-async fn a_server_that_the_model_forgot_is_asked_about_and_stopped() {
+async fn the_model_is_asked_about_a_forgotten_background_server() {
     let scenario = begins(Scenario::new(), SERVER)
         .reply("Started.")
         .tool("KillShell", json!({ "shell_id": "bash_1" }))
@@ -112,7 +112,7 @@ async fn a_server_that_the_model_forgot_is_asked_about_and_stopped() {
 
 /// And the session says so when it goes on.
 #[tokio::test]
-async fn a_server_that_stays_ends_the_run_as_pending_and_is_cut() {
+async fn a_background_server_that_keeps_running_ends_the_run_as_pending() {
     let scenario = begins(Scenario::new(), SERVER).reply("Started.").reply("I leave it running.");
     let server = serve(scenario);
     let trial = with(RunBuilder::against(&server), &json!({ "backgroundWait": "6s" })).args(["Go."]);
@@ -137,7 +137,7 @@ async fn a_server_that_stays_ends_the_run_as_pending_and_is_cut() {
 }
 
 #[tokio::test]
-async fn a_killed_run_is_resumed_with_word_of_what_was_lost_and_names_go_on() {
+async fn a_resumed_run_reports_lost_background_tasks_and_continues_their_ids() {
     let scenario = begins(Scenario::new(), SERVER).reply("Started.");
     let server = serve(scenario);
     let trial = RunBuilder::against(&server).args(["Go."]);
@@ -160,7 +160,7 @@ async fn a_killed_run_is_resumed_with_word_of_what_was_lost_and_names_go_on() {
 }
 
 #[tokio::test]
-async fn an_end_during_the_work_is_told_once_with_the_next_results() {
+async fn the_end_of_a_background_task_is_reported_once_with_the_next_results() {
     let wait = "while [ ! -s pid ]; do sleep 0.01; done; \
                 while kill -0 $(cat pid) 2> /dev/null; do sleep 0.01; done";
     let scenario = begins(Scenario::new(), "echo $$ > pid")
@@ -179,7 +179,7 @@ async fn an_end_during_the_work_is_told_once_with_the_next_results() {
 }
 
 #[tokio::test]
-async fn the_deadline_is_kept_whatever_runs() {
+async fn the_deadline_is_kept_with_background_commands() {
     let server = serve(begins(Scenario::new(), STUBBORN).reply("Started."));
     let trial = RunBuilder::against(&server).args(["--max-duration", "6s", "Go."]);
     let mut bell = FifoSignal::at(&trial.work().join("bell"));
@@ -229,7 +229,7 @@ async fn cut(ended: &FinishedProcess, server_pid: i32) {
 }
 
 #[tokio::test]
-async fn an_interrupt_says_what_is_being_stopped_and_a_second_one_does_not_wait() {
+async fn an_interrupt_names_stopped_tasks_and_a_second_one_does_not_wait() {
     let (mut running, server_pid) = waiting().await;
     let began = Stopwatch::start();
     running.signal(Signal::SIGINT);
@@ -269,7 +269,7 @@ fn size(folder: &Path) -> u64 {
 }
 
 #[tokio::test]
-async fn nine_floods_at_once_stay_within_memory_and_disk() {
+async fn nine_concurrent_output_floods_stay_within_memory_and_disk_limits() {
     let floods = ["yes", "yes >&2", "cat /dev/zero", "head -c 50G /dev/zero"];
     let mut scenario = Scenario::new();
     for number in 0..8 {

@@ -1,5 +1,5 @@
 //! Trials.
-//! How a CI system cancels a job: it signals the step's shell, and nobody else. What it does is
+//! How a CI system cancels a job: it signals only the step's shell. What it does is
 //! played here in its order, without its pauses.
 
 use std::process::Stdio;

@@ -1,4 +1,4 @@
-//! Trials of the chain (T31): what changes the model, what does not, and the way back.
+//! The model chain: what switches the model, what does not, and the return to the preferred one.
 
 use nix::sys::signal::Signal;
 use outlast::rehearsal::{AfterLast, ScriptedFaultKind, FaultPosition, ReceivedRequest, Scenario, RehearsalServer};
@@ -199,19 +199,19 @@ impl Fall {
 }
 
 #[tokio::test]
-async fn whatever_fails_a_model_leads_to_the_next_once() {
+async fn every_failure_of_a_model_switches_to_the_next_once() {
     all(falls().into_iter().map(|fall| async move { fall.leads_to_the_next().await })).await;
 }
 
 #[tokio::test]
-async fn without_a_chain_nothing_changes_the_model() {
+async fn without_a_model_chain_the_model_never_changes() {
     all(falls().into_iter().map(|fall| async move { fall.leads_nowhere_without_a_chain().await }))
         .await;
 }
 
 /// What is wrong with an address or its credential is wrong with every model there.
 #[tokio::test]
-async fn another_model_at_the_same_address_does_not_help_against_its_troubles() {
+async fn endpoint_failures_do_not_switch_to_a_model_at_the_same_endpoint() {
     let elsewhere = falls().into_iter().filter(|fall| fall.next == Next::There);
     all(elsewhere.map(|fall| async move {
         let (primary, _other) = fall.stage();
@@ -223,7 +223,7 @@ async fn another_model_at_the_same_address_does_not_help_against_its_troubles() 
 }
 
 #[tokio::test]
-async fn a_provider_that_nobody_answers_for_is_left_for_another() {
+async fn an_unreachable_provider_is_left_for_another() {
     let (_taken, address) = dead_end();
     let dead = format!("http://{address}");
     let other = serve(Scenario::new().reply("Done."));
@@ -243,7 +243,7 @@ async fn a_provider_that_nobody_answers_for_is_left_for_another() {
 
 /// Nor is one that takes the request and says nothing, by whichever timer that is found.
 #[tokio::test]
-async fn a_provider_that_falls_silent_is_left_for_another() {
+async fn a_silent_provider_is_left_for_another() {
     let silences = [
         (FaultPosition::Request, ["--first-byte-timeout=3s", "--max-retries=1"], "api_timeout"),
         (FaultPosition::Events(1), ["--stream-idle-timeout=3s", "--max-retries=1"], "stream_stalled"),
@@ -265,7 +265,7 @@ async fn a_provider_that_falls_silent_is_left_for_another() {
 
 /// Overloads that pass are no reason to leave, however many turns have one.
 #[tokio::test]
-async fn a_single_overload_changes_nothing() {
+async fn a_single_overload_does_not_switch_the_model() {
     let turn =
         |scenario: Scenario, _| scenario.status(529).tool("Bash", json!({ "command": "true" }));
     let server = serve((0..4).fold(Scenario::new(), turn).status(529).reply("Done."));
@@ -276,9 +276,9 @@ async fn a_single_overload_changes_nothing() {
     assert_eq!(switches(&ended), [] as [[Value; 2]; 0]);
 }
 
-/// However well the others do in between, nobody is asked again who was left.
+/// A model that was left is not called again, even after successes of the others.
 #[tokio::test]
-async fn without_a_way_back_each_model_has_one_time() {
+async fn without_returning_each_model_is_used_once() {
     let turn = json!({ "command": "true" });
     let scenario = Scenario::new()
         .tool("Bash", turn.clone())
@@ -310,7 +310,7 @@ async fn without_a_way_back_each_model_has_one_time() {
 
 /// A mistake in the settings is told with its place, before anything is sent (T43).
 #[tokio::test]
-async fn a_mistake_in_the_settings_of_a_chain_has_a_file_a_line_and_a_column() {
+async fn a_model_chain_settings_error_names_file_line_and_column() {
     let mistakes = [
         ("{\n  \"fallbackModels\": [\"opus\"]\n}", "2:3: unknown setting \"fallbackModels\""),
         ("{\n  \"fallbackModel\":\n    7\n}", "3:5: "),
@@ -359,7 +359,7 @@ fn returning(primary: &RehearsalServer, other: &RehearsalServer) -> RunBuilder {
 
 /// Twice ten minutes: the first time the provider still fails, the second time it is back.
 #[tokio::test]
-async fn the_first_provider_is_looked_in_on_every_ten_minutes_until_it_is_back() {
+async fn the_preferred_provider_is_retried_every_ten_minutes() {
     let primary = serve(
         Scenario::new()
             .tool("Bash", json!({ "command": "true" }))
@@ -402,7 +402,7 @@ async fn the_first_provider_is_looked_in_on_every_ten_minutes_until_it_is_back()
 }
 
 #[tokio::test]
-async fn nobody_goes_back_before_ten_minutes_have_passed() {
+async fn the_preferred_model_is_not_retried_before_ten_minutes() {
     let primary = serve(Scenario::new().status(404));
     let quick = json!({ "command": "true" });
     let away = Scenario::new().tool("Bash", quick.clone()).tool("Bash", quick).reply("Done.");
@@ -417,7 +417,7 @@ async fn nobody_goes_back_before_ten_minutes_have_passed() {
 
 /// The journal holds the thinking of both. Only the thinking of who is asked may be sent.
 #[tokio::test]
-async fn a_run_taken_up_again_after_a_switch_sends_nobody_the_thinking_of_others() {
+async fn after_a_switch_and_resume_no_model_gets_thinking_of_another() {
     let turn = json!({ "command": "echo turn >> work" });
     let first = Scenario::new().tool("Bash", turn.clone()).and_thinking("Of the first.");
     let primary = serve(first.status(404));

@@ -1,5 +1,5 @@
-//! Trials of room: the conversation outgrows the window, and the task is finished all the same, or
-//! ends with the truth about what filled it.
+//! Conversations that outgrow the context window: the task is finished, or the run ends with a
+//! report of what filled the window.
 
 use std::fs;
 use std::num::NonZeroU64;
@@ -112,9 +112,9 @@ pub(super) fn texts(message: &Value) -> Vec<String> {
 
 // --- a true limit -----------------------------------------------------------------------------
 
-/// Nobody said how small the window is: it is learned from the one refusal.
+/// The window size is not configured: it is learned from the one refusal.
 #[tokio::test]
-async fn a_window_that_nobody_knew_is_learned_and_the_task_finished() {
+async fn an_unknown_context_window_is_learned_and_the_task_finished() {
     let scenario = reading(Scenario::new().rules(window(60_000)), 14, 250).reply("All read.");
     let server = serve(summing_up(scenario));
     let ended = run(&server, &[]).await;
@@ -127,7 +127,7 @@ async fn a_window_that_nobody_knew_is_learned_and_the_task_finished() {
 
 /// What was said beforehand is kept to from the start.
 #[tokio::test]
-async fn a_window_that_is_known_is_never_overrun() {
+async fn a_known_context_window_is_never_exceeded() {
     let scenario = reading(Scenario::new().rules(window(60_000)), 14, 250).reply("All read.");
     let server = serve(summing_up(scenario));
     let ended = run(&server, &["--context-window", "60000"]).await;
@@ -186,7 +186,7 @@ async fn a_result_of_two_megabytes_is_cut_before_it_is_sent() {
 /// What overflows is folded in one go: old results shrink to a few lines that say what they were,
 /// the latest stay whole.
 #[tokio::test]
-async fn an_overflow_is_folded_and_asked_again() {
+async fn an_overflow_is_folded_and_retried() {
     let scenario = reading(Scenario::new().rules(window(60_000)), 23, 80).reply("All read.");
     let server = serve(scenario);
     let ended = run(&server, &[]).await;
@@ -210,7 +210,7 @@ async fn an_overflow_is_folded_and_asked_again() {
 
 /// Nothing can be folded: the older part is summed up, once, and the request made again.
 #[tokio::test]
-async fn an_overflow_of_small_results_is_summed_up() {
+async fn an_overflow_of_small_results_is_summarised() {
     let scenario = reading(Scenario::new().rules(window(24_000)), 24, 20).reply("All read.");
     let server = serve(summing_up(scenario));
     let ended = run(&server, &["--output-format", "stream-json"]).await;
@@ -227,7 +227,7 @@ async fn an_overflow_of_small_results_is_summed_up() {
 /// A service that has nothing against the size but refuses summaries: three in a row switch them
 /// off, and what overflows is still folded.
 #[tokio::test]
-async fn three_summaries_that_fail_are_the_last() {
+async fn three_failed_summaries_disable_compaction() {
     let refusals = Scenario::new()
         .status(400)
         .error("invalid_request_error", "summaries are not to be had here", None)
@@ -245,7 +245,7 @@ async fn three_summaries_that_fail_are_the_last() {
 
 /// One that comes in between starts the count anew.
 #[tokio::test]
-async fn a_summary_that_comes_keeps_compaction_on() {
+async fn a_successful_summary_keeps_compaction_enabled() {
     let refusal = |scenario: Scenario| {
         let words = "summaries are not to be had now";
         scenario.status(400).error("invalid_request_error", words, None).times(2)
@@ -262,7 +262,7 @@ async fn a_summary_that_comes_keeps_compaction_on() {
 
 /// The request for a summary is too long itself: each next one is shorter.
 #[tokio::test]
-async fn a_summing_request_that_overflows_loses_its_oldest_rounds() {
+async fn an_overflowing_summary_request_drops_its_oldest_rounds() {
     let overflow = |scenario: Scenario, times| {
         let words = "prompt is too long: 61234 tokens > 60000 maximum";
         scenario.status(400).error("invalid_request_error", words, None).times(times)
@@ -289,7 +289,7 @@ async fn a_summing_request_that_overflows_loses_its_oldest_rounds() {
     }
 }
 
-// --- the end of the road ----------------------------------------------------------------------
+// --- no mitigation left -----------------------------------------------------------------------
 
 /// Who reads why the run ended learns what filled the window, with figures.
 #[track_caller]
@@ -309,7 +309,7 @@ fn assert_names(ended: &FinishedProcess, reason: &str, culprit: &str) -> String 
 
 /// The floor lies above the threshold: two summaries show that, and a third is not paid for.
 #[tokio::test]
-async fn compaction_that_no_longer_helps_ends_the_run() {
+async fn ineffective_compaction_ends_the_run() {
     let scenario = reading(Scenario::new().rules(window(60_000)), 1, 90).after(AfterLast::RepeatLast);
     let server = serve(summing_up(scenario));
     let trial = RunBuilder::against(&server);
@@ -362,7 +362,7 @@ async fn a_task_beyond_the_window_is_one_clean_failure() {
 
 /// With compaction switched off and nothing to fold, a full window is told and not tried.
 #[tokio::test]
-async fn a_full_window_is_not_tried_when_nothing_could_act() {
+async fn a_full_window_ends_the_run_without_a_request_if_nothing_can_be_freed() {
     // The model's own words are never cut, and results this short neither.
     let words = "I have a great deal to say, and none of it can be left out. ".repeat(4_000);
     let mut scenario = Scenario::new().empty().and_text(&words);

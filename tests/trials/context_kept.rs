@@ -1,5 +1,5 @@
-//! Trials of room: what a compaction keeps, what it costs, how it is told, and that no end of the
-//! process loses it.
+//! Compaction: what it keeps, what it costs, how it is reported, and that it survives every end
+//! of the process.
 
 use std::fs;
 use std::time::Duration;
@@ -54,7 +54,7 @@ fn eventful() -> Scenario {
 }
 
 #[tokio::test]
-async fn what_must_survive_a_compaction_is_in_the_next_request() {
+async fn a_compaction_keeps_the_required_facts_in_the_next_request() {
     let server = serve(eventful());
     let trial = RunBuilder::against(&server);
     fs::write(trial.work().join("grammar.txt"), "expr := term '+' term\n").expect("room");
@@ -124,7 +124,7 @@ async fn the_second_compaction_keeps_what_the_first_one_kept() {
 // --- how it is told, and what it costs ---------------------------------------------------------
 
 #[tokio::test]
-async fn a_compaction_is_told_to_people_and_to_programs() {
+async fn a_compaction_is_reported_in_text_and_json() {
     let scenario =
         || summing_up(reading(Scenario::new().rules(window(60_000)), 5, 250).reply("All read."));
     let server = serve(scenario());
@@ -150,13 +150,13 @@ async fn a_compaction_is_told_to_people_and_to_programs() {
     let near =
         |told: &str, number: u64| told.parse::<u64>().is_ok_and(|told| told.abs_diff(number) < 100);
     assert!(near(before, number("pre_tokens")) && near(after, number("post_tokens")), "{told:?}");
-    // A summary is no reply: whoever follows the conversation does not see one.
+    // A summary is no reply: the conversation on standard output does not show one.
     assert!(!ended.stdout.contains(SUMMARY), "{ended:?}");
     assert_eq!(ended.result()["num_turns"], 6);
 }
 
 #[tokio::test]
-async fn a_summary_is_part_of_what_the_run_costs() {
+async fn a_summary_counts_towards_the_cost_of_the_run() {
     let compactions = Scenario::new().reply(SUMMARY).usage(40_000, 2_000);
     let scenario = reading(Scenario::new().rules(window(60_000)), 5, 250).reply("All read.");
     let server = serve(scenario.compactions(compactions));
@@ -186,7 +186,7 @@ async fn a_summary_is_part_of_what_the_run_costs() {
 
 /// The last money is not for a summary that can wait.
 #[tokio::test]
-async fn a_summary_never_breaks_the_budget() {
+async fn a_summary_never_exceeds_the_budget() {
     let scenario = reading(Scenario::new().rules(window(60_000)), 14, 250).reply("All read.");
     for ceiling in ["0.40", "0.25", "0.15"] {
         let server = serve(summing_up(scenario.clone()));
@@ -306,7 +306,7 @@ async fn killed(mut running: RunningProcess) -> FinishedProcess {
 }
 
 #[tokio::test]
-async fn killed_during_a_summary_a_session_has_its_whole_conversation() {
+async fn a_session_killed_during_a_summary_keeps_its_whole_conversation() {
     let server = serve(stalled());
     let running = begin(&server);
     until_asked(&server, 1).await;
@@ -324,7 +324,7 @@ fn cut_after_a_summary() -> Scenario {
 }
 
 #[tokio::test]
-async fn killed_after_a_compaction_a_session_has_the_compacted_conversation() {
+async fn a_session_killed_after_a_compaction_has_the_compacted_conversation() {
     let server = serve(cut_after_a_summary());
     let running = begin(&server);
     // Five turns, the summary, and the request after it.
@@ -338,7 +338,7 @@ async fn killed_after_a_compaction_a_session_has_the_compacted_conversation() {
 
 /// The change on disk is cut off in its middle: the conversation is the one before it.
 #[tokio::test]
-async fn a_torn_compaction_leaves_the_conversation_as_it_was() {
+async fn a_torn_compaction_record_leaves_the_conversation_unchanged() {
     let server = serve(cut_after_a_summary().compactions(Scenario::new().reply(SUMMARY).times(2)));
     let running = begin(&server);
     with_time_limit("the request after the summary", server.wait_for_request(7)).await;
@@ -371,7 +371,7 @@ async fn a_fork_of_a_compacted_session_begins_with_its_summary() {
 
 /// A setting that asks for it early, and one that never does.
 #[tokio::test]
-async fn when_to_compact_can_be_said() {
+async fn the_compaction_threshold_is_a_setting() {
     for (settings, summaries) in
         [(json!({ "compactAt": 0.25 }), 1), (json!({ "autoCompactEnabled": false }), 0)]
     {

@@ -93,7 +93,7 @@ async fn wave(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_on_one_state_folder_loses_and_breaks_nothing() {
+async fn sixty_four_runs_on_one_state_folder_lose_and_corrupt_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let (home, config) = (folder.path(), folder.path().join("config"));
     for made in [home.join("work"), config.clone()] {

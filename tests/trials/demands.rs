@@ -1,5 +1,4 @@
-//! Trials of demands: a command that must pass, and effort. What the model says of its work is
-//! not what decides.
+//! `--require` and effort: the run decides when the work is done, not the model.
 
 use std::fs;
 use std::io::Write;
@@ -53,7 +52,7 @@ pub(super) fn fails_as(ended: &FinishedProcess, code: i32, reason: &str) -> Valu
 // --- a command that must pass -----------------------------------------------------------------
 
 #[tokio::test]
-async fn a_command_that_passes_is_run_once_and_asks_nothing_of_the_model() {
+async fn a_passing_requirement_runs_once_without_another_request() {
     let server = serve(claims(1));
     let ended = requiring(&server, "echo x >> runs; true").args(["Do it."]).run().await;
     let result = agrees(&ended);
@@ -68,7 +67,7 @@ async fn a_command_that_passes_is_run_once_and_asks_nothing_of_the_model() {
 
 /// The check is real, and so is what mends it.
 #[tokio::test]
-async fn what_the_command_printed_goes_back_and_the_model_mends_it() {
+async fn a_failed_requirement_returns_its_output_and_the_model_fixes_it() {
     let scenario = claims(1)
         .tool("Write", json!({ "file_path": "answer.txt", "content": "42\n" }))
         .reply("Now it is.");
@@ -89,7 +88,7 @@ async fn what_the_command_printed_goes_back_and_the_model_mends_it() {
 }
 
 #[tokio::test]
-async fn three_times_it_goes_back_and_then_it_is_the_end() {
+async fn a_requirement_may_fail_three_times_before_the_run_ends() {
     for (settings, runs) in [(json!({}), 4), (json!({ "requireRetries": 0 }), 1)] {
         let server = serve(claims(runs));
         let trial = with(requiring(&server, "echo x >> runs; exit 7"), &settings);
@@ -121,7 +120,7 @@ async fn the_last_twenty_lines_of_a_failed_check_are_in_the_result_and_on_standa
 }
 
 #[tokio::test]
-async fn whatever_becomes_of_the_command_is_told_in_words_and_within_bounds() {
+async fn every_requirement_outcome_is_described_within_bounds() {
     // command, time for it, what the model is told
     let table = [
         ("no-such-command-anywhere", "1m", vec!["exit code 127", "not found"]),
@@ -173,7 +172,7 @@ async fn checking(trial: RunBuilder) -> RunningProcess {
 }
 
 #[tokio::test]
-async fn a_signal_while_it_runs_leaves_one_result_and_no_process() {
+async fn a_signal_during_a_requirement_leaves_one_result_and_no_process() {
     for (signal, code) in [(Signal::SIGTERM, 143), (Signal::SIGINT, 130)] {
         let server = serve(claims(1));
         let running = checking(requiring(&server, STUBBORN).args(["Do it."])).await;
@@ -191,7 +190,7 @@ async fn a_signal_while_it_runs_leaves_one_result_and_no_process() {
 }
 
 #[tokio::test]
-async fn the_deadline_is_kept_while_it_runs() {
+async fn the_deadline_applies_during_a_requirement() {
     let server = serve(claims(1));
     let watch = Stopwatch::start();
     // By then the check has begun, even on a busy machine.
@@ -210,11 +209,11 @@ const GATED: &str = "echo x >> runs; echo here > bell; read -r word < gate";
 
 fn open_gate(folder: &std::path::Path) {
     let gate = fs::OpenOptions::new().read(true).write(true).open(folder.join("gate"));
-    writeln!(gate.expect("it is there"), "go").expect("somebody reads it");
+    writeln!(gate.expect("it is there"), "go").expect("it has a reader");
 }
 
 #[tokio::test]
-async fn a_long_check_is_no_silence() {
+async fn a_long_requirement_check_emits_heartbeats() {
     let server = serve(claims(1));
     let trial = with(requiring(&server, GATED), &json!({ "heartbeatInterval": "50ms" }));
     let _gate = FifoSignal::at(&trial.work().join("gate"));
@@ -229,7 +228,7 @@ async fn a_long_check_is_no_silence() {
 }
 
 #[tokio::test]
-async fn no_turn_is_left_to_mend_anything_in() {
+async fn a_failed_requirement_in_the_last_turn_ends_the_run() {
     let server = serve(claims(1));
     let trial = requiring(&server, "echo x >> runs; false");
     let ended = trial.args(["--max-turns", "1", "Do it."]).run().await;
@@ -239,9 +238,9 @@ async fn no_turn_is_left_to_mend_anything_in() {
     asked(&server, 1);
 }
 
-/// Whoever is told how to go on, goes on with nothing else.
+/// The printed resume command works without further arguments.
 #[tokio::test]
-async fn a_check_that_was_cut_off_is_made_again_without_another_request() {
+async fn an_interrupted_requirement_check_is_repeated_without_a_request() {
     for cut in [Some(Signal::SIGKILL), Some(Signal::SIGTERM), None] {
         let server = serve(claims(1).usage(1000, 100));
         let trial = requiring(&server, GATED);
@@ -286,7 +285,7 @@ async fn a_check_that_was_cut_off_is_made_again_without_another_request() {
 }
 
 #[tokio::test]
-async fn a_check_that_was_cut_off_and_fails_goes_back_to_the_model() {
+async fn a_repeated_requirement_check_that_fails_goes_back_to_the_model() {
     let server = serve(claims(1));
     let trial = requiring(&server, GATED);
     let _gate = FifoSignal::at(&trial.work().join("gate"));
@@ -304,7 +303,7 @@ async fn a_check_that_was_cut_off_and_fails_goes_back_to_the_model() {
 }
 
 #[tokio::test]
-async fn a_new_prompt_comes_before_a_check_that_was_cut_off() {
+async fn a_new_prompt_precedes_an_interrupted_requirement_check() {
     let server = serve(claims(1));
     let trial = requiring(&server, GATED);
     let _gate = FifoSignal::at(&trial.work().join("gate"));
@@ -322,7 +321,7 @@ async fn a_new_prompt_comes_before_a_check_that_was_cut_off() {
 // --- effort -----------------------------------------------------------------------------------
 
 #[tokio::test]
-async fn effort_is_asked_for_until_it_came_or_asking_is_in_vain() {
+async fn effort_nudges_stop_when_the_budget_is_used_or_they_have_no_effect() {
     // output tokens of each reply, requests
     let table: [(&[u64], usize); 4] = [
         (&[9_000], 1),
@@ -349,7 +348,7 @@ async fn effort_is_asked_for_until_it_came_or_asking_is_in_vain() {
 }
 
 #[tokio::test]
-async fn effort_comes_before_the_check_and_a_failed_check_before_more_effort() {
+async fn effort_nudges_precede_the_check_and_follow_a_failed_one() {
     let scenario =
         Scenario::new().reply("One.").usage(100, 10).times(4).reply("Two.").usage(100, 10);
     let server = serve(scenario);

@@ -55,7 +55,7 @@ fn delivers(ended: &FinishedProcess, answer: &Value, attempts: u32) -> Value {
 }
 
 #[tokio::test]
-async fn a_misfit_goes_back_with_each_place_and_what_was_wanted_there() {
+async fn a_schema_violation_is_returned_with_each_path_and_expectation() {
     let server = serve(Scenario::new().tool(ANSWER, bad()).tool(ANSWER, good()));
     let ended = trial(&server).run().await;
     let result = delivers(&ended, &good(), 2);
@@ -68,7 +68,7 @@ async fn a_misfit_goes_back_with_each_place_and_what_was_wanted_there() {
 }
 
 #[tokio::test]
-async fn five_answers_that_do_not_fit_are_the_end_and_none_is_passed_off_as_one() {
+async fn five_invalid_answers_end_the_run_without_a_structured_result() {
     // settings, variable, tries
     for (settings, variable, tries) in
         [(json!({}), None, 5), (json!({ "schemaTries": 2 }), None, 2), (json!({}), Some("3"), 3)]
@@ -91,7 +91,7 @@ async fn five_answers_that_do_not_fit_are_the_end_and_none_is_passed_off_as_one(
 }
 
 #[tokio::test]
-async fn text_alone_is_answered_with_a_nudge_and_counts() {
+async fn a_text_without_a_structured_answer_gets_a_nudge_and_counts() {
     let server = serve(Scenario::new().reply("There are two.").tool(ANSWER, good()));
     let ended = trial(&server).run().await;
     let result = delivers(&ended, &good(), 1);
@@ -109,7 +109,7 @@ async fn text_alone_is_answered_with_a_nudge_and_counts() {
 }
 
 #[tokio::test]
-async fn an_answer_that_the_output_limit_cut_is_no_try() {
+async fn a_truncated_structured_answer_does_not_count_as_a_try() {
     let scenario = Scenario::new().tool(ANSWER, good()).cut(12).times(3).tool(ANSWER, good());
     let server = serve(scenario);
     let ended = trial(&server).run().await;
@@ -126,7 +126,7 @@ async fn an_answer_that_the_output_limit_cut_is_no_try() {
 }
 
 #[tokio::test]
-async fn an_answer_beside_words_and_tools_is_the_answer() {
+async fn a_structured_answer_beside_text_and_tools_is_accepted() {
     let scenario = Scenario::new()
         .tool("Bash", json!({ "command": "touch made" }))
         .and_text("Here it is.")
@@ -139,7 +139,7 @@ async fn an_answer_beside_words_and_tools_is_the_answer() {
 }
 
 #[tokio::test]
-async fn an_answer_that_could_not_know_of_a_failure_is_asked_for_again() {
+async fn a_structured_answer_beside_a_failed_call_is_requested_again() {
     let later = json!({ "count": 1, "names": [] });
     let scenario = Scenario::new()
         .tool("Bash", json!({ "command": "exit 1" }))
@@ -152,7 +152,7 @@ async fn an_answer_that_could_not_know_of_a_failure_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn other_tools_may_run_for_as_long_as_they_like_before() {
+async fn other_tools_may_run_before_a_structured_answer() {
     let work = (1..=8).fold(Scenario::new(), |scenario, n| {
         scenario.tool("Bash", json!({ "command": format!("echo {n}") }))
     });
@@ -163,7 +163,7 @@ async fn other_tools_may_run_for_as_long_as_they_like_before() {
 }
 
 #[tokio::test]
-async fn the_last_turn_is_enough_for_an_answer_and_not_for_another() {
+async fn the_last_turn_allows_one_structured_answer_and_no_retry() {
     let server = serve(Scenario::new().tool(ANSWER, good()));
     let ended = trial(&server).args(["--max-turns", "1"]).run().await;
     delivers(&ended, &good(), 1);
@@ -174,7 +174,7 @@ async fn the_last_turn_is_enough_for_an_answer_and_not_for_another() {
 }
 
 #[tokio::test]
-async fn a_shape_and_a_command_are_both_demanded() {
+async fn a_schema_and_a_requirement_are_both_enforced() {
     let later = json!({ "count": 3, "names": ["c"] });
     let scenario = Scenario::new()
         .tool(ANSWER, good())
@@ -200,7 +200,7 @@ async fn a_shape_and_a_command_are_both_demanded() {
 
 /// The shape is there; asking for more must not cost it.
 #[tokio::test]
-async fn effort_is_not_asked_for_where_it_would_put_the_answer_at_risk() {
+async fn effort_nudges_do_not_risk_a_structured_answer() {
     let server = serve(Scenario::new().tool(ANSWER, good()).usage(100, 10));
     let trial = with(trial(&server), &json!({ "schemaTries": 1 }));
     let ended = trial.args(["--token-budget", "10k"]).run().await;
@@ -209,7 +209,7 @@ async fn effort_is_not_asked_for_where_it_would_put_the_answer_at_risk() {
 }
 
 #[tokio::test]
-async fn every_output_format_has_the_answer() {
+async fn every_output_format_has_the_structured_answer() {
     let format = |format: &'static str| async move {
         let server = serve(Scenario::new().tool(ANSWER, bad()).tool(ANSWER, good()));
         trial(&server).args(["--output-format", format]).run().await

@@ -1,5 +1,5 @@
-//! Trials of disks and folders: full, failing, read-only, missing, taken away. The run goes on
-//! without a journal, says so once and in its result, and never dies of it.
+//! Trials of disks and folders: full, failing, read-only, missing, taken away. The run goes
+//! on without a journal and reports that once and in its result.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -29,7 +29,7 @@ fn goes_on_without(ended: &FinishedProcess, why: &str) -> Value {
     let error = result["journal"]["error"].as_str().unwrap_or_default();
     assert!(error.contains(why), "{result}");
     assert_eq!(ended.stderr.matches("without a journal").count(), 1, "{ended:?}");
-    assert_eq!(result["resume"], Value::Null, "nobody is promised what cannot be kept");
+    assert_eq!(result["resume"], Value::Null, "no resume command without a journal");
     result
 }
 
@@ -60,7 +60,7 @@ async fn failing(server: &RehearsalServer, call: &str, error: &str, number: usiz
 }
 
 #[tokio::test]
-async fn a_disk_that_fills_up_or_fails_costs_the_journal_and_not_the_run() {
+async fn a_full_or_failing_disk_loses_the_journal_but_not_the_run() {
     if !can_trace() {
         return;
     }
@@ -86,7 +86,7 @@ async fn a_disk_that_fills_up_or_fails_costs_the_journal_and_not_the_run() {
 
 /// A disk of its own, which only a machine that lets us mount one can have.
 #[tokio::test]
-async fn a_tiny_disk_that_is_full_takes_nothing_away_but_what_is_kept_there() {
+async fn a_full_small_disk_affects_only_files_stored_on_it() {
     let probe = ["-rm", "sh", "-c", "mount -t tmpfs -o size=64k none /mnt"];
     let probe = std::process::Command::new("unshare").args(probe).stderr(Stdio::null()).status();
     if !probe.is_ok_and(|status| status.success()) {
@@ -120,7 +120,7 @@ async fn a_tiny_disk_that_is_full_takes_nothing_away_but_what_is_kept_there() {
 }
 
 #[tokio::test]
-async fn a_home_that_cannot_be_written_or_is_not_there_costs_the_journal_and_not_the_run() {
+async fn an_unusable_home_loses_the_journal_but_not_the_run() {
     // Where not even root can make a folder.
     for home in ["/proc", "/proc/nonexistent", "/dev/null"] {
         let server = serve(task());
@@ -144,7 +144,7 @@ async fn a_home_that_cannot_be_written_or_is_not_there_costs_the_journal_and_not
 }
 
 #[tokio::test]
-async fn no_home_at_all_is_no_reason_not_to_run() {
+async fn a_run_works_without_a_home() {
     let server = serve(task());
     let trial = RunBuilder::against(&server).without("OUTLAST_CONFIG_DIR").without("HOME");
     // What the system lists as the home is not this test's to write to.
@@ -154,7 +154,7 @@ async fn no_home_at_all_is_no_reason_not_to_run() {
 }
 
 #[tokio::test]
-async fn a_working_folder_that_is_gone_is_told_before_the_run_and_survived_during_it() {
+async fn a_missing_working_folder_is_reported_and_its_removal_survived() {
     let server = serve(task());
     let trial = RunBuilder::against(&server).args(["Do it."]);
     let ended = trial.in_shell("mkdir gone && cd gone && rmdir ../gone && exec \"$@\"").run().await;
@@ -182,7 +182,7 @@ async fn a_working_folder_that_is_gone_is_told_before_the_run_and_survived_durin
 }
 
 #[tokio::test]
-async fn long_output_that_cannot_be_kept_is_shown_in_part_all_the_same() {
+async fn long_output_that_cannot_be_stored_is_still_shown_truncated() {
     let long = json!({ "command": "seq 1 60000" });
     let server = serve(Scenario::new().tool("Bash", long).reply("Done."));
     let trial = RunBuilder::against(&server).env("TMPDIR", "/proc/nonexistent");
@@ -194,7 +194,7 @@ async fn long_output_that_cannot_be_kept_is_shown_in_part_all_the_same() {
 
 /// What is not to be kept does not stay behind in the folder for passing things.
 #[tokio::test]
-async fn long_output_of_a_run_that_keeps_nothing_goes_with_it() {
+async fn long_output_of_a_run_without_persistence_is_removed() {
     let long = json!({ "command": "seq 1 60000; ls \"$TMPDIR\" > seen" });
     let again = json!({ "command": "ls \"$TMPDIR\" >> seen" });
     let server = serve(Scenario::new().tool("Bash", long).tool("Bash", again).reply("Done."));
@@ -211,7 +211,7 @@ async fn long_output_of_a_run_that_keeps_nothing_goes_with_it() {
 
 /// Others may make folders there too, and a session's name can be known beforehand.
 #[tokio::test]
-async fn a_folder_that_others_have_a_hand_in_is_not_used_for_long_output() {
+async fn a_folder_writable_by_others_is_not_used_for_long_output() {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     for is_link in [false, true] {
@@ -237,7 +237,7 @@ async fn a_folder_that_others_have_a_hand_in_is_not_used_for_long_output() {
 }
 
 #[tokio::test]
-async fn an_answer_that_nobody_can_be_given_is_no_success_and_is_kept() {
+async fn an_answer_that_cannot_be_written_is_no_success_but_stored() {
     let server = serve(task());
     let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("a device");
     let trial = RunBuilder::against(&server).stdout(full.into());
@@ -251,16 +251,16 @@ async fn an_answer_that_nobody_can_be_given_is_no_success_and_is_kept() {
         (kept["exit_code"].as_i64(), &kept["is_error"]),
         (ended.code.map(i64::from), &json!(true))
     );
-    // The work is done: whoever asks again is told, and nothing is done again.
+    // The work is done: the next run prints the answer again without repeating any of it.
     let ended = ended.again(&server.base_url()).args(["--resume-or-start", SESSION, "Do it."]);
     let ended = ended.run().await;
     assert_eq!((ended.code, &ended.result()["result"]), (Some(0), &json!("Done.")), "{ended:?}");
     assert_eq!(server.requests().len(), 4);
 }
 
-/// A run makes room while it works, and never where somebody else is at work.
+/// A run removes old sessions while it works, and never one that is in use.
 #[tokio::test]
-async fn old_sessions_are_cleared_away_beside_the_run() {
+async fn old_sessions_are_removed_during_the_run() {
     let (old, kept) = (SESSION.replace('5', "6"), SESSION.replace('5', "7"));
     let server = serve(task());
     let ended = RunBuilder::against(&server).args(["--session-id", &old, "Do it."]).run().await;

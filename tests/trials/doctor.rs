@@ -1,4 +1,4 @@
-//! The doctor on broken machines: it names what is wrong and how to mend it, in time, and tells no
+//! `doctor` on broken machines: it names each problem and its remedy, in time, and prints no
 //! secret.
 
 use std::fs;
@@ -81,7 +81,7 @@ const UNAUTHORIZED: &str = "HTTP/1.1 401 Unauthorized\r\nconnection: close\r\n\
     {\"type\":\"error\",\"error\":{\"type\":\"authentication_error\",\"message\":\"no\"}}";
 
 #[tokio::test]
-async fn servers_that_are_dead_silent_or_closed_are_named_and_leave_nothing_behind() {
+async fn doctor_names_broken_mcp_servers_and_leaves_no_process() {
     let server = serve(Scenario::new());
     let (guarded, _) = answering(Some(UNAUTHORIZED)).await;
     let trial = doctor(&server.base_url());
@@ -117,7 +117,7 @@ async fn servers_that_are_dead_silent_or_closed_are_named_and_leave_nothing_behi
 }
 
 #[tokio::test]
-async fn a_wrong_key_is_named_by_where_it_comes_from() {
+async fn doctor_names_the_source_of_a_wrong_key() {
     let (closed, _) = answering(Some(UNAUTHORIZED)).await;
     let rejected = "rejects the API key";
     let from_variable = report(&doctor(&closed).run().await);
@@ -144,7 +144,7 @@ async fn a_wrong_key_is_named_by_where_it_comes_from() {
 }
 
 #[tokio::test]
-async fn a_disk_that_is_full_is_named() {
+async fn doctor_names_a_full_disk() {
     let probe = ["-rm", "sh", "-c", "mount -t tmpfs -o size=64k none /mnt"];
     let probe = std::process::Command::new("unshare").args(probe).stderr(Stdio::null()).status();
     if !probe.is_ok_and(|status| status.success()) {
@@ -169,7 +169,7 @@ async fn a_disk_that_is_full_is_named() {
 }
 
 #[tokio::test]
-async fn when_everything_hangs_it_ends_in_time_and_names_what_hangs() {
+async fn doctor_ends_in_time_and_names_every_hanging_check() {
     let (hole, counted) = answering(None).await;
     let trial = doctor("http://model.test").env("HTTP_PROXY", &hole);
     let servers = json!({ "mcpServers": {
@@ -200,14 +200,14 @@ async fn when_everything_hangs_it_ends_in_time_and_names_what_hangs() {
 }
 
 #[tokio::test]
-async fn settings_that_are_a_pipe_are_named_and_nothing_is_made_up_about_the_rest() {
+async fn doctor_names_a_settings_file_that_is_a_pipe() {
     let trial = doctor("http://127.0.0.1:9").args(["--", "--settings", "pipe"]);
     let pipe = trial.work().join("pipe");
     mkfifo(&pipe, Mode::S_IRUSR | Mode::S_IWUSR).expect("a pipe");
     let began = Stopwatch::start();
     let report = report(&trial.run().await);
     tells(&report, "settings", "problem", &["did not end within 9.5 s", "it waits for pipe"]);
-    tells(&report, "settings", "warning", &["not looked at", "credentials"]);
+    tells(&report, "settings", "warning", &["not checked", "credentials"]);
     let findings = report["findings"].as_array().expect("a list");
     for check in ["credentials", "service", "mcp"] {
         assert!(findings.iter().all(|one| one["check"] != check), "{check}: {report:#}");
@@ -219,7 +219,7 @@ async fn settings_that_are_a_pipe_are_named_and_nothing_is_made_up_about_the_res
 }
 
 #[tokio::test]
-async fn offline_nobody_is_asked_and_nothing_is_started() {
+async fn doctor_offline_contacts_no_server_and_starts_no_process() {
     let (service, asked) = answering(None).await;
     let (far, called) = answering(None).await;
     let trial = doctor(&service).without("ANTHROPIC_API_KEY").args(["--offline"]);
@@ -239,13 +239,13 @@ async fn offline_nobody_is_asked_and_nothing_is_started() {
     tells(&report, "mcp", "ok", &["near", "not tried"]);
     tells(&report, "mcp", "ok", &["far", "not tried"]);
     tells(&report, "mcp", "problem", &["gone", "install"]);
-    assert_eq!((*asked.borrow(), *called.borrow()), (0, 0), "somebody was asked");
+    assert_eq!((*asked.borrow(), *called.borrow()), (0, 0), "a server was contacted");
     let exists = |name: &str| ended.work().join(name).exists();
     assert!(!exists("helper") && !exists("server"), "something was started");
 }
 
 #[tokio::test]
-async fn hooks_whose_programs_are_gone_and_failures_of_hooks_are_shown() {
+async fn doctor_shows_missing_hook_programs_and_hook_failures() {
     let server = serve(Scenario::new());
     let trial = doctor(&server.base_url());
     let hook = |command: &str| json!([{ "hooks": [{ "type": "command", "command": command }] }]);
@@ -274,7 +274,7 @@ async fn hooks_whose_programs_are_gone_and_failures_of_hooks_are_shown() {
 }
 
 #[tokio::test]
-async fn a_rule_that_is_none_is_a_problem_before_any_run_has_it() {
+async fn doctor_reports_an_invalid_permission_rule() {
     let server = serve(Scenario::new());
     let trial = doctor(&server.base_url());
     user_settings(&trial, &json!({ "permissions": { "deny": ["Bash("] } }));
@@ -308,7 +308,7 @@ fn full_of_secrets(trial: &RunBuilder) {
 }
 
 #[tokio::test]
-async fn no_secret_is_told_by_doctor_or_config_in_text_or_json() {
+async fn doctor_and_config_print_no_secret_in_text_or_json() {
     let (closed, _) = answering(Some(UNAUTHORIZED)).await;
     for words in [&["doctor"][..], &["doctor", "--json"], &["config"], &["config", "--json"]] {
         let trial = RunBuilder::bare(&format!("{closed}/?key=hush-base-0123456789"));
@@ -333,7 +333,7 @@ async fn no_secret_is_told_by_doctor_or_config_in_text_or_json() {
 }
 
 #[tokio::test]
-async fn text_for_people_is_aligned_and_what_is_wrong_comes_last() {
+async fn doctor_text_is_aligned_with_problems_last() {
     let trial = RunBuilder::bare("http://127.0.0.1:9").args(["doctor"]);
     let ended = trial.run().await;
     let lines: Vec<&str> = ended.stdout.lines().collect();
@@ -347,7 +347,7 @@ async fn text_for_people_is_aligned_and_what_is_wrong_comes_last() {
     assert!(ranks.is_sorted(), "{}", ended.stdout);
     assert!(findings.iter().all(|line| line.as_bytes().get(22) == Some(&b' ')), "{findings:#?}");
     assert!(findings.iter().all(|line| line.as_bytes().get(23) != Some(&b' ')), "{findings:#?}");
-    assert!(!ended.stdout.contains('\u{1b}'), "colours for nobody: {}", ended.stdout);
+    assert!(!ended.stdout.contains('\u{1b}'), "colours without a terminal: {}", ended.stdout);
     let last = lines.last().expect("a line");
     assert!(last.starts_with("not healthy: 1 problem"), "{last}");
 }

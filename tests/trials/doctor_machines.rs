@@ -22,7 +22,7 @@ fn of_check<'a>(report: &'a Value, check: &str) -> Vec<&'a Value> {
 }
 
 #[tokio::test]
-async fn a_configuration_folder_that_is_a_file_is_named() {
+async fn doctor_names_a_configuration_folder_that_is_a_file() {
     let trial = offline();
     let file = trial.work().join("file");
     fs::write(&file, "x").expect("ours");
@@ -32,7 +32,7 @@ async fn a_configuration_folder_that_is_a_file_is_named() {
 }
 
 #[tokio::test]
-async fn without_home_path_and_a_folder_for_temporary_files_each_is_named() {
+async fn doctor_names_missing_home_path_and_temporary_folder() {
     let trial = offline().env("HOME", "/no/such/home").env("PATH", "");
     let lost = report(&trial.env("TMPDIR", "/no/such/folder").run().await);
     tells(&lost, "environment", "warning", &["/no/such/home", "HOME"]);
@@ -44,7 +44,7 @@ async fn without_home_path_and_a_folder_for_temporary_files_each_is_named() {
 }
 
 #[tokio::test]
-async fn a_store_of_ten_thousand_sessions_is_counted_in_time() {
+async fn doctor_counts_ten_thousand_sessions_in_time() {
     let trial = offline();
     let folder = trial.config().join("projects/-work");
     fs::create_dir_all(&folder).expect("ours");
@@ -59,7 +59,7 @@ async fn a_store_of_ten_thousand_sessions_is_counted_in_time() {
 }
 
 #[tokio::test]
-async fn a_huge_crash_log_with_rubbish_in_it_still_tells_of_the_last_failures() {
+async fn doctor_reads_the_last_failures_of_a_huge_corrupt_crash_log() {
     let trial = offline();
     let folder = trial.config().join("hooks/.logs");
     fs::create_dir_all(&folder).expect("ours");
@@ -77,7 +77,7 @@ async fn a_huge_crash_log_with_rubbish_in_it_still_tells_of_the_last_failures() 
     let ended = trial.run().await;
     let report = report(&ended);
     tells(&report, "hook log", "warning", &["at least ", "Stop: ./x77777", "hook-log.jsonl"]);
-    tells(&report, "hook log", "warning", &["3 lines of ", "cannot be understood"]);
+    tells(&report, "hook log", "warning", &["3 lines of ", "cannot be parsed"]);
     assert!(!ended.stdout.contains("hhhhhhhhhh"), "a word was cut: {ended:?}");
 }
 
@@ -87,19 +87,19 @@ fn put(path: &Path, text: &str, mode: u32) {
 }
 
 #[tokio::test]
-async fn each_hook_that_cannot_run_is_named_with_what_is_wrong_with_it() {
+async fn doctor_names_each_unrunnable_hook_with_its_cause() {
     let trial = offline();
     let at = |name: &str| trial.work().join(name);
     put(&at("plain.sh"), "#!/bin/sh\n", 0o644);
     put(&at("windows.sh"), "#!/bin/sh\r\nexit 0\r\n", 0o755);
-    put(&at("nobody.sh"), "#!/no/such/sh\n", 0o755);
+    put(&at("no-shell.sh"), "#!/no/such/sh\n", 0o755);
     put(&at("envless.py"), "#!/usr/bin/env no-such-python-7\n", 0o755);
     put(&at("good.sh"), "#!/usr/bin/env sh\n", 0o755);
     let commands = [
         "\"$CLAUDE_PROJECT_DIR\"/gone.sh --all",
         "X=1 ./plain.sh",
         "./windows.sh",
-        "./nobody.sh",
+        "./no-shell.sh",
         "exec ./envless.py",
         "sh ./windows.sh",
         "no-such-program-7 | cat",
@@ -115,7 +115,7 @@ async fn each_hook_that_cannot_run_is_named_with_what_is_wrong_with_it() {
         &["/work/gone.sh, which is not there", "install"],
         &["./plain.sh, which may not be run", "chmod +x"],
         &["runs ./windows.sh, whose lines end as on Windows"],
-        &["./nobody.sh", "wants /no/such/sh"],
+        &["./no-shell.sh", "wants /no/such/sh"],
         &["./envless.py", "wants no-such-python-7"],
         &["./windows.sh", "sed -i"],
         &["no-such-program-7, which is not there"],
@@ -128,7 +128,7 @@ async fn each_hook_that_cannot_run_is_named_with_what_is_wrong_with_it() {
 }
 
 #[tokio::test]
-async fn a_server_that_talks_rubbish_is_told_from_one_that_is_not_there() {
+async fn doctor_distinguishes_invalid_mcp_output_from_a_missing_server() {
     let server = serve(Scenario::new());
     let trial = doctor(&server.base_url());
     let rubbish = "while :; do echo 'Welcome! <b>not JSON</b>'; sleep 0.2; done";
@@ -145,7 +145,7 @@ async fn a_server_that_talks_rubbish_is_told_from_one_that_is_not_there() {
 }
 
 #[tokio::test]
-async fn variables_that_are_misspelt_are_told_with_the_one_that_is_meant() {
+async fn doctor_suggests_the_name_of_a_misspelt_variable() {
     let trial = offline()
         .env("OUTLAST_CONFIGDIR", "/x")
         .env("ANTHROPIC_APIKEY", "hush-0123456789")
@@ -155,13 +155,14 @@ async fn variables_that_are_misspelt_are_told_with_the_one_that_is_meant() {
     let report = report(&ended);
     let wanted = ["no variable OUTLAST_CONFIGDIR; is OUTLAST_CONFIG_DIR meant?"];
     tells(&report, "environment", "warning", &wanted);
-    tells(&report, "environment", "warning", &["ANTHROPIC_APIKEY; is ANTHROPIC_API_KEY meant?"]);
+    let meant = "ANTHROPIC_APIKEY; did you mean ANTHROPIC_API_KEY?";
+    tells(&report, "environment", "warning", &[meant]);
     let told = ended.stdout.contains("hush") || ended.stdout.contains("VERTEX");
     assert!(!told, "{ended:?}");
 }
 
 #[tokio::test]
-async fn low_limits_and_root_without_questions_are_told() {
+async fn doctor_warns_about_low_limits_and_root_without_permission_prompts() {
     let limited = offline().in_shell("ulimit -n 100; exec \"$@\"").run().await;
     tells(&report(&limited), "ulimit", "warning", &["open files", "only 100", "256"]);
     if Uid::effective().is_root() {
@@ -172,7 +173,7 @@ async fn low_limits_and_root_without_questions_are_told() {
 }
 
 #[tokio::test]
-async fn a_folder_that_runs_no_programs_is_named() {
+async fn doctor_names_a_folder_mounted_noexec() {
     let mount = "mount -t tmpfs -o noexec none /mnt";
     let probe = std::process::Command::new("unshare").args(["-rm", "sh", "-c", mount]).output();
     if !probe.is_ok_and(|output| output.status.success()) {

@@ -50,7 +50,7 @@ fn took(report: &Value) -> Duration {
 }
 
 #[tokio::test]
-async fn a_helper_that_hangs_or_fails_is_blamed_and_not_the_service() {
+async fn doctor_blames_a_failing_key_helper_not_the_service() {
     let (url, asked) = answering(Some("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")).await;
     for (command, what) in [
         ("sleep 1000", "did not end within 7 s"),
@@ -64,7 +64,7 @@ async fn a_helper_that_hangs_or_fails_is_blamed_and_not_the_service() {
         let ended = trial.run().await;
         let report = report(&ended);
         let place = "the API key helper from the setting apiKeyHelper at ";
-        let wanted = [place, "config/settings.json:1", what, "by hand", "was not asked"];
+        let wanted = [place, "config/settings.json:1", what, "by hand", "was not contacted"];
         tells(&report, "credentials", "problem", &wanted);
         assert_eq!(report["problems"], 1, "{command}: {report:#}");
         assert!(took(&report) < Duration::from_secs(20), "{command}: {report:#}");
@@ -74,7 +74,7 @@ async fn a_helper_that_hangs_or_fails_is_blamed_and_not_the_service() {
 }
 
 #[tokio::test]
-async fn each_refusal_is_told_for_what_it_is() {
+async fn doctor_names_the_cause_of_each_refusal() {
     let page = |status: &str| answer(status, "text/html; charset=utf-8", "<title>Log in</title>");
     let money = "Your credit balance is too low to access the API.";
     let moved = "HTTP/1.1 302 Found\r\nlocation: http://portal.test/login?token=hush-0123456789\r\n\
@@ -119,7 +119,7 @@ async fn each_refusal_is_told_for_what_it_is() {
 }
 
 #[tokio::test]
-async fn a_model_that_the_service_does_not_know_is_named_and_the_key_is_not_blamed() {
+async fn doctor_names_an_unknown_model_without_blaming_the_key() {
     let url = service(|request| {
         if request.starts_with("GET /v1/models ") {
             answer("200 OK", "application/json", LIST)
@@ -137,7 +137,7 @@ async fn a_model_that_the_service_does_not_know_is_named_and_the_key_is_not_blam
 }
 
 #[tokio::test]
-async fn every_service_of_the_chain_is_asked_side_by_side_with_its_own_key() {
+async fn doctor_checks_every_endpoint_of_the_chain_with_its_own_key() {
     let primary = service(|_| answer("200 OK", "application/json", LIST));
     let closed = service(|request| {
         let known = request.contains("x-api-key: other-key-0123456789");
@@ -194,7 +194,7 @@ fn trusting(trial: RunBuilder, authority: &str) -> RunBuilder {
 }
 
 #[tokio::test]
-async fn certificates_and_clocks_are_told_apart_over_real_tls() {
+async fn doctor_distinguishes_certificate_and_clock_errors_over_tls() {
     let unknown = report(&doctor(&behind_tls("localhost", 0)).run().await);
     tells(&unknown, "service", "problem", &["TLS", "not trusted", "--ca-file"]);
 
@@ -215,7 +215,7 @@ async fn certificates_and_clocks_are_told_apart_over_real_tls() {
 }
 
 #[tokio::test]
-async fn after_broken_settings_nothing_is_made_up_about_what_they_say() {
+async fn doctor_skips_checks_that_depend_on_broken_settings() {
     let url = service(|_| answer("200 OK", "application/json", LIST));
     let trial = doctor(&url).without("ANTHROPIC_API_KEY");
     let path = trial.config().join("settings.json");

@@ -89,7 +89,7 @@ async fn another_service_takes_over_with_its_own_key() {
 }
 
 #[tokio::test]
-async fn an_entry_without_a_variable_is_asked_without_credentials() {
+async fn a_chain_entry_without_a_key_variable_is_called_without_credentials() {
     let left = "anthropic-ratelimit-requests-remaining";
     let (primary, other) = (
         serve(Scenario::new().status(404).header(left, "7")),
@@ -104,7 +104,7 @@ async fn an_entry_without_a_variable_is_asked_without_credentials() {
 
 /// Every way to give a bearer token, and a header of the user's.
 #[tokio::test]
-async fn bearer_tokens_and_headers_go_where_they_belong() {
+async fn bearer_tokens_and_headers_are_sent_only_to_their_endpoint() {
     for form in ["text", "object"] {
         let (primary, other) =
             (serve(Scenario::new().status(404)), serve(Scenario::new().reply("Done.")));
@@ -131,7 +131,7 @@ async fn bearer_tokens_and_headers_go_where_they_belong() {
 
 /// The same model at two services is two things: signatures, prices and sums.
 #[tokio::test]
-async fn one_model_in_two_places_is_counted_and_signed_apart() {
+async fn one_model_at_two_endpoints_has_separate_costs_and_signatures() {
     let first = Scenario::new()
         .tool("Bash", json!({ "command": "true" }))
         .and_thinking("Only I may read this.")
@@ -157,7 +157,7 @@ async fn one_model_in_two_places_is_counted_and_signed_apart() {
 
 /// No request, no session, one line, exit code 2.
 #[tokio::test]
-async fn a_chain_that_cannot_work_is_refused_before_anything_is_sent() {
+async fn an_invalid_model_chain_is_rejected_before_any_request() {
     let (primary, other) = (serve(Scenario::new().reply("Never.")), serve(Scenario::new()));
     let gone = entry("m", &other, "#NO_SUCH_KEY");
     let free = entry("m", &other, "");
@@ -181,7 +181,7 @@ async fn a_chain_that_cannot_work_is_refused_before_anything_is_sent() {
 
 /// A rehearsal meets the scripted server and nothing of the real ones.
 #[tokio::test]
-async fn a_rehearsal_leaves_the_chain_of_the_users_settings_alone() {
+async fn a_rehearsal_ignores_the_model_chain_of_the_users_settings() {
     let other = serve(Scenario::new().reply("Never."));
     let trial = RunBuilder::bare("http://127.0.0.1:9").args(["rehearse", "hopeless"]);
     let config = trial.work().with_file_name("config");
@@ -195,7 +195,7 @@ async fn a_rehearsal_leaves_the_chain_of_the_users_settings_alone() {
 
 /// A session that was cut off at the other service goes on there, with its sums.
 #[tokio::test]
-async fn a_run_that_had_switched_goes_on_where_it_was() {
+async fn a_resumed_run_continues_at_the_endpoint_that_it_switched_to() {
     let second = Scenario::new()
         .tool("Bash", json!({ "command": "true" }))
         .usage(1000, 100)

@@ -17,7 +17,7 @@ use super::truth::agrees;
 use crate::support::stopwatch::Stopwatch;
 use crate::support::{RunningProcess, RunBuilder, serve, with_time_limit};
 
-/// TRIALS T4.
+/// How long a process may live after its result.
 const SOON: Duration = Duration::from_secs(5);
 
 fn pipe_at(path: &Path) {
@@ -41,7 +41,7 @@ async fn leaves_after_its_result(mut running: RunningProcess) -> i32 {
 }
 
 #[tokio::test]
-async fn an_open_standard_input_does_not_keep_the_process() {
+async fn an_open_standard_input_does_not_delay_the_exit() {
     let server = serve(Scenario::new().reply("Done."));
     let mut running = RunBuilder::against(&server).stdin(Stdio::piped()).args(["go"]).start();
     let _open = running.child.stdin.take();
@@ -49,7 +49,7 @@ async fn an_open_standard_input_does_not_keep_the_process() {
 }
 
 #[tokio::test]
-async fn a_thread_that_hangs_in_a_file_does_not_keep_the_process() {
+async fn a_thread_blocked_on_a_file_does_not_delay_the_exit() {
     let server = serve(Scenario::new());
     let trial = RunBuilder::against(&server).args(["--settings", "pipe", "--max-duration", "1s", "go"]);
     pipe_at(&trial.work().join("pipe"));
@@ -58,7 +58,7 @@ async fn a_thread_that_hangs_in_a_file_does_not_keep_the_process() {
 }
 
 #[tokio::test]
-async fn a_helper_that_hangs_does_not_keep_the_process() {
+async fn a_hanging_helper_does_not_delay_the_exit() {
     let server = serve(Scenario::new());
     let helper = json!({ "apiKeyHelper": "trap '' TERM INT; sleep 1000" });
     let trial = with(RunBuilder::against(&server), &helper).args(["--max-duration", "1s", "go"]);
@@ -67,16 +67,16 @@ async fn a_helper_that_hangs_does_not_keep_the_process() {
 }
 
 #[tokio::test]
-async fn a_daemon_of_a_command_does_not_keep_the_process() {
+async fn a_daemon_of_a_command_does_not_delay_the_exit() {
     let daemon = "(trap '' TERM HUP INT; exec sleep 1000) & echo started";
     let server =
         serve(Scenario::new().tool("Bash", json!({ "command": daemon })).reply("It runs."));
     assert_eq!(leaves_after_its_result(RunBuilder::against(&server).args(["go"]).start()).await, 0);
 }
 
-/// Standard error is a pipe that is full and that nobody reads.
+/// Standard error is a full pipe that is not read.
 #[tokio::test]
-async fn a_silent_reader_of_standard_error_does_not_keep_the_process() {
+async fn a_blocked_standard_error_does_not_delay_the_exit() {
     let server = serve(Scenario::new().reply("Done."));
     let script = "exec \"$@\" 2> full";
     let trial = RunBuilder::against(&server).args(["--log-detail", "go"]).in_shell(script);
@@ -109,12 +109,12 @@ async fn names_its_file(trial: RunBuilder, step: &str, file: &str) {
     let ended = running.end().await;
     assert_eq!(ended.code, Some(2), "{ended:?}");
     let why = agrees(&ended)["errors"][0].as_str().expect("a reason").to_owned();
-    assert!(why.contains(file) && why.contains("a pipe that nobody writes to"), "{why}");
+    assert!(why.contains(file) && why.contains("a pipe without a writer"), "{why}");
 }
 
 /// All at once, since each takes its time. Those of the home folder stand for a disk that hangs.
 #[tokio::test]
-async fn a_file_that_never_comes_is_named_before_it_is_given_up() {
+async fn a_file_that_cannot_be_read_in_time_is_named() {
     let server = serve(Scenario::new());
     let roots = RunBuilder::against(&server);
     let file = roots.work().join("roots.pem");
@@ -141,7 +141,7 @@ async fn a_file_that_never_comes_is_named_before_it_is_given_up() {
 
 /// What a shell puts in the place of a file comes late, and is waited for.
 #[tokio::test]
-async fn a_pipe_that_somebody_writes_to_is_read() {
+async fn a_pipe_with_a_writer_is_read() {
     let server = serve(Scenario::new().reply("Done."));
     let trial = RunBuilder::against(&server).args(["--settings", "pipe", "go"]);
     let pipe = trial.work().join("pipe");
@@ -153,7 +153,7 @@ async fn a_pipe_that_somebody_writes_to_is_read() {
     assert_eq!(agrees(&ended)["result"], "Done.");
 }
 
-/// A heartbeat file that is a pipe has nobody wait for its reader.
+/// Opening a heartbeat file that is a pipe does not block until it has a reader.
 #[tokio::test]
 async fn a_heartbeat_file_that_is_a_pipe_is_refused_at_once() {
     let server = serve(Scenario::new().reply("Done."));

@@ -1,4 +1,4 @@
-//! Trials of fast mode: what it asks for, what it costs, and how it gives way.
+//! Fast mode: its requests, its cost, and its fallback to normal speed.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ fn half_an_hour() -> Value {
 }
 
 #[tokio::test]
-async fn a_short_limit_is_waited_out_and_speed_is_kept() {
+async fn a_short_rate_limit_is_waited_out_in_fast_mode() {
     for (status, wish) in [(429, "19"), (529, "5")] {
         let server = serve(
             Scenario::new()
@@ -70,7 +70,7 @@ async fn a_short_limit_is_waited_out_and_speed_is_kept() {
 }
 
 #[tokio::test]
-async fn a_longer_limit_costs_ten_minutes_of_speed_and_not_a_moment_of_time() {
+async fn a_longer_limit_disables_fast_mode_for_ten_minutes_without_waiting() {
     let scenario = Scenario::new().status(429).header("retry-after", "20");
     let scenario = a_turn(scenario, &half_an_hour());
     let server = serve(scenario.reply("Done.").usage(1000, 100));
@@ -106,11 +106,11 @@ fn fast_again(ended: &FinishedProcess) -> i64 {
 }
 
 #[tokio::test]
-async fn a_shortage_without_a_word_costs_half_an_hour_of_speed() {
+async fn a_shortage_without_retry_after_disables_fast_mode_for_half_an_hour() {
     let shortage = |command: &Value| {
         serve(a_turn(Scenario::new().status(529), command).reply("Done.").usage(1000, 100))
     };
-    // At the world's pace nobody waits for that, but it is said when it is over.
+    // At real speed the cooldown would take too long here, but its end is reported.
     let (server, begun) = (shortage(&json!({ "command": "true" })), second_of_the_day());
     let flags = ["--model", MODEL, "--fast", "Do it."];
     let ended = RunBuilder::against(&server).args(flags).run().await;
@@ -128,7 +128,7 @@ async fn a_shortage_without_a_word_costs_half_an_hour_of_speed() {
 }
 
 #[tokio::test]
-async fn nobody_is_fast_again_before_the_time() {
+async fn fast_mode_is_not_requested_before_its_cooldown_ends() {
     let quick = json!({ "command": "true" });
     let scenario = Scenario::new().status(429).header("retry-after", "20");
     let server = serve(a_turn(a_turn(scenario, &quick), &quick).reply("Done."));
@@ -140,7 +140,7 @@ async fn nobody_is_fast_again_before_the_time() {
 
 /// For the whole session, however short the wait would be, and in the next process too.
 #[tokio::test]
-async fn speed_that_is_not_paid_for_is_not_asked_for_again() {
+async fn fast_mode_is_not_requested_again_after_the_account_lacks_it() {
     let turn = |scenario: Scenario| a_turn(scenario, &half_an_hour());
     let denied = Scenario::new().status(429).header("retry-after", "2");
     let denied = turn(denied.header(DENIED, "out_of_credits"));
@@ -163,9 +163,9 @@ async fn speed_that_is_not_paid_for_is_not_asked_for_again() {
     assert_eq!(speeds(&server), [true, false, false, false]);
 }
 
-/// Nobody should pay for a flag that does nothing, or wonder why nothing is faster.
+/// A flag without effect must cost nothing and must be reported.
 #[tokio::test]
-async fn a_model_without_fast_mode_is_asked_at_its_own_speed_and_that_is_said() {
+async fn a_model_without_fast_mode_runs_at_normal_speed_with_a_warning() {
     let server = serve(Scenario::new().status(429).reply("Done.").usage(1000, 100));
     let ended = trial(&server).args(["--model", "sonnet", "Do it."]).run().await;
     let result = ended.result();
@@ -183,7 +183,7 @@ async fn a_model_without_fast_mode_is_asked_at_its_own_speed_and_that_is_said() 
 
 /// Each model of a chain at the speed that it has, and at its price.
 #[tokio::test]
-async fn the_next_model_is_asked_as_fast_as_it_can_be() {
+async fn the_next_model_uses_fast_mode_if_available() {
     for (chain, expected, cost) in
         [(["opus", "sonnet"], [true, false], 0.015), (["sonnet", "opus"], [false, true], 0.015)]
     {
@@ -211,7 +211,7 @@ async fn the_next_model_is_asked_as_fast_as_it_can_be() {
 
 /// What is set aside for a request is what it can cost at its speed.
 #[tokio::test]
-async fn a_ceiling_counts_the_price_of_speed() {
+async fn a_budget_counts_the_price_of_fast_mode() {
     // Of these two, one charges twice as much for speed and one six times.
     for (model, times) in [("claude-opus-4-8", 2_u64), ("claude-opus-4-6", 6)] {
         let mut caps = Vec::new();

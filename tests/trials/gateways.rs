@@ -1,5 +1,5 @@
-//! Trials of gateways: whatever words a failure comes in, it is met as what it is. And of the
-//! model's helper calls: when they fail, the work goes on.
+//! Gateways: a failure is classified correctly in any wording. And summary requests: when they
+//! fail, the run continues.
 
 use std::fs;
 use std::path::Path;
@@ -38,7 +38,7 @@ fn hasty(server: &RehearsalServer) -> RunBuilder {
 }
 
 #[tokio::test]
-async fn what_passes_is_waited_for_in_whatever_words_it_comes() {
+async fn transient_gateway_errors_are_retried_in_any_wording() {
     let table = [
         ("litellm-500-was-529.json", "server_overload"),
         ("litellm-500-bedrock-throttle.json", "rate_limit"),
@@ -69,7 +69,7 @@ async fn what_passes_is_waited_for_in_whatever_words_it_comes() {
 }
 
 #[tokio::test]
-async fn an_overload_that_a_gateway_quotes_leads_to_the_next_model() {
+async fn an_overload_quoted_by_a_gateway_switches_the_model() {
     let (status, body) = recorded("litellm-500-was-529.json");
     let overloaded = || Scenario::new().status(status).body("application/json", &body);
     let server = serve(overloaded().times(3).reply("Done."));
@@ -91,7 +91,7 @@ async fn an_overload_that_a_gateway_quotes_leads_to_the_next_model() {
 }
 
 #[tokio::test]
-async fn what_cannot_pass_is_not_tried_again_in_whatever_words_it_comes() {
+async fn permanent_gateway_errors_are_not_retried_in_any_wording() {
     let table = [
         ("litellm-500-was-401.json", 77, "invalid_api_key"),
         ("litellm-401.json", 77, "invalid_api_key"),
@@ -115,7 +115,7 @@ async fn what_cannot_pass_is_not_tried_again_in_whatever_words_it_comes() {
 }
 
 #[tokio::test]
-async fn a_shape_that_nobody_knows_is_judged_by_its_status() {
+async fn an_unknown_error_body_is_classified_by_its_status() {
     let shapes =
         ["", "{}", "[]", "null", "\"no\"", "{\"error\":[[]]}", "{\"x\":{\"error\":1}}", "\u{0}"];
     let statuses =
@@ -166,7 +166,7 @@ const OVERFLOWS: [&str; 8] = [
 ];
 
 #[tokio::test]
-async fn an_overflow_in_any_words_is_folded_away_and_the_work_goes_on() {
+async fn an_overflow_in_any_wording_is_folded_and_the_run_continues() {
     for name in OVERFLOWS {
         let (status, body) = overflow(name, "65536");
         let scenario = grown(Scenario::new()).status(status).body("application/json", &body);
@@ -197,7 +197,7 @@ async fn an_overflow_in_any_words_is_folded_away_and_the_work_goes_on() {
 }
 
 #[tokio::test]
-async fn an_overflow_that_nothing_helps_against_ends_with_the_truth() {
+async fn an_overflow_without_mitigation_ends_with_the_correct_error() {
     for name in ["llamacpp-400-context.json", "vllm-400-output.json", "bedrock-400-context.json"] {
         let (status, body) = overflow(name, "65536");
         let always = |scenario: Scenario| scenario.status(status).body("application/json", &body);
@@ -235,7 +235,7 @@ async fn without_a_summary(name: &str, summaries: Scenario) -> (RehearsalServer,
 }
 
 #[tokio::test]
-async fn a_summary_that_fails_does_not_hold_up_the_work() {
+async fn a_failed_summary_does_not_stop_the_run() {
     let cases = [
         ("refused", Scenario::new().status(400).error("invalid_request_error", "no", None)),
         ("declined", Scenario::new().reply("I will not.").stop_reason("refusal")),
@@ -253,7 +253,7 @@ async fn a_summary_that_fails_does_not_hold_up_the_work() {
 }
 
 #[tokio::test]
-async fn a_summary_that_comes_at_the_second_try_is_as_good() {
+async fn a_summary_that_succeeds_on_retry_is_used() {
     let summaries =
         Scenario::new().status(529).reply("Six parts were read, 1000 lines each.").times(5);
     let (server, _ended, result) = without_a_summary("late", summaries).await;

@@ -84,7 +84,7 @@ async fn read_frames(running: &mut RunningProcess, count: usize) -> usize {
 /// value lives.
 async fn open_gate(gate: &Path) -> pipe::Sender {
     loop {
-        // Nobody is told when a pipe gets its reader.
+        // There is no notification when a pipe gets its reader.
         match pipe::OpenOptions::new().open_sender(gate) {
             Ok(sender) => return sender,
             Err(_) => tokio::time::sleep(Duration::from_millis(2)).await,
@@ -191,7 +191,7 @@ fn judge(server: &RehearsalServer, ended: &FinishedProcess, kill: Kill) {
     assert!(lines.windows(2).all(|pair| pair[0] != pair[1]), "{kill:?}: twice: {lines:?}");
     let requests = resumed_requests(server);
     let Some(first) = requests.first() else {
-        // It was done, though it could not say so: that is said now, and nobody is asked.
+        // It was finished but not reported: the resumed run reports it without a request.
         let result = ended.result();
         assert_eq!((ended.code, &result["result"]), (Some(0), &json!("All done.")), "{kill:?}");
         assert_eq!(result["num_turns"], TURNS + 1, "{kill:?}: {result}");
@@ -224,7 +224,7 @@ fn judge(server: &RehearsalServer, ended: &FinishedProcess, kill: Kill) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_anywhere_a_session_goes_on() {
+async fn a_session_killed_at_any_point_resumes() {
     let server = serve(story());
     let mut whole = first_run(&server).start();
     let frames = read_frames(&mut whole, usize::MAX).await;
@@ -286,7 +286,7 @@ async fn a_torn_tail_is_dropped_and_reported() {
 /// A prompt that was cut off goes on with what is left of its limits; one that ended leaves its
 /// successor all of them.
 #[tokio::test]
-async fn limits_count_over_a_kill_and_begin_anew_after_an_end() {
+async fn limits_continue_after_a_kill_and_reset_after_an_end() {
     let server = serve(story());
     let mut running = RunBuilder::against(&server)
         .args(["--session-id", SESSION, "--max-turns", "4", "Do it."])
@@ -310,7 +310,7 @@ async fn limits_count_over_a_kill_and_begin_anew_after_an_end() {
 
 /// A reply of nothing but thinking leaves no message, and is a turn all the same.
 #[tokio::test]
-async fn a_turn_that_left_no_message_counts_over_a_kill() {
+async fn a_turn_without_a_message_counts_after_a_kill() {
     let scenario = Scenario::new()
         .empty()
         .and_thinking("Hm.")
@@ -336,7 +336,7 @@ async fn a_turn_that_left_no_message_counts_over_a_kill() {
 
 /// Fast mode costs more: it is for the process that was asked for it.
 #[tokio::test]
-async fn a_session_is_fast_in_the_processes_that_are_told_to_be() {
+async fn fast_mode_applies_only_to_processes_started_with_it() {
     for (before, after) in [(true, false), (false, true)] {
         let server = serve(story());
         let flags = |fast: bool| if fast { &["--fast"][..] } else { &[] };

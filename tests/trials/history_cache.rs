@@ -1,4 +1,4 @@
-//! Trials of history: what was sent once is sent again to the byte, so that the service finds it
+//! Prompt caching: what was sent once is sent again byte for byte, so that the service finds it
 //! in its cache.
 
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ fn whole(request: &ReceivedRequest) -> String {
 }
 
 #[tokio::test]
-async fn each_request_begins_with_the_one_before() {
+async fn each_request_starts_with_the_bytes_of_the_previous_one() {
     let odd = json!({ "command": "echo '{\"a\": 1.0, \"ü\": \"\\u00e9\"}'; echo \\\\ >&2; false" });
     let scenario = Scenario::new()
         .tool("Bash", json!({ "command": "echo one; echo two" }))

@@ -31,7 +31,7 @@ fn switches(ended: &FinishedProcess) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn after_three_overloads_the_next_model_goes_on_with_the_same_turn() {
+async fn after_three_overloads_the_next_model_continues_the_turn() {
     let scenario = Scenario::new()
         .tool("Bash", json!({ "command": "echo kept" }))
         .and_thinking("Only I may read this.")

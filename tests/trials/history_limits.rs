@@ -1,4 +1,4 @@
-//! Trials of history: replies that hit the output limit, and replies that do not.
+//! Replies that hit the output limit, and replies that do not.
 
 use outlast::rehearsal::{AfterLast, Scenario, RehearsalServer};
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ async fn run(scenario: Scenario) -> (RehearsalServer, FinishedProcess) {
     (server, ended)
 }
 
-/// One larger try, three continuations, and the truth.
+/// One retry with a larger cap, three continuations, and the final error.
 #[track_caller]
 fn assert_exhausted(server: &RehearsalServer, ended: &FinishedProcess) -> Value {
     let result = ended.result();
@@ -33,7 +33,7 @@ fn assert_exhausted(server: &RehearsalServer, ended: &FinishedProcess) -> Value 
 }
 
 #[tokio::test]
-async fn a_tool_call_that_is_always_cut_is_never_run_and_not_for_ever_asked_for() {
+async fn a_tool_call_that_is_always_truncated_never_runs_and_ends_the_run() {
     let input = json!({ "command": "echo ran >> log; echo and this is a long command" });
     let scenario = Scenario::new().tool("Bash", input).cut(30).after(AfterLast::RepeatLast);
     let (server, ended) = run(scenario).await;
@@ -47,7 +47,7 @@ async fn a_tool_call_that_is_always_cut_is_never_run_and_not_for_ever_asked_for(
 
 /// What was cut may parse: a read-only call even starts while the reply streams.
 #[tokio::test]
-async fn a_call_that_the_limit_closed_is_not_trusted() {
+async fn a_tool_call_closed_by_the_output_limit_is_discarded() {
     let scenario = Scenario::new()
         .tool("Write", json!({ "file_path": "half", "content": "Half of" }))
         .stop_reason("max_tokens")
@@ -62,7 +62,7 @@ async fn a_call_that_the_limit_closed_is_not_trusted() {
 }
 
 #[tokio::test]
-async fn text_that_is_always_cut_ends_with_all_of_it_that_came() {
+async fn text_that_is_always_truncated_ends_the_run_with_all_text_received() {
     let scenario = Scenario::new()
         .reply("lost ")
         .stop_reason("max_tokens")
@@ -81,7 +81,7 @@ async fn text_that_is_always_cut_ends_with_all_of_it_that_came() {
 }
 
 #[tokio::test]
-async fn thinking_that_is_always_cut_leaves_nothing_in_the_history() {
+async fn thinking_that_is_always_truncated_is_not_kept_in_the_history() {
     let scenario = Scenario::new()
         .empty()
         .and_thinking("And another thing.")
@@ -94,7 +94,7 @@ async fn thinking_that_is_always_cut_leaves_nothing_in_the_history() {
 }
 
 #[tokio::test]
-async fn a_text_in_pieces_is_one_result() {
+async fn a_continued_text_is_one_result() {
     let scenario = Scenario::new()
         .reply("One two th")
         .stop_reason("max_tokens")
@@ -113,7 +113,7 @@ async fn a_text_in_pieces_is_one_result() {
 
 /// A turn that ends normally gives the next one all its tries back.
 #[tokio::test]
-async fn every_turn_has_its_own_tries() {
+async fn every_turn_has_its_own_truncation_budget() {
     let cut = |scenario: Scenario| scenario.reply("More. ").stop_reason("max_tokens").times(4);
     let turn = |scenario: Scenario| cut(scenario).tool("Bash", json!({ "command": "true" }));
     let scenario = cut(turn(turn(Scenario::new()))).reply("Enough.");
@@ -127,9 +127,9 @@ async fn every_turn_has_its_own_tries() {
     assert_eq!(result["recovery"]["strategies"]["max_output_tokens_recovery"], 9);
 }
 
-/// Nobody nags a model that is done.
+/// A finished model gets no continuation or nudge.
 #[tokio::test]
-async fn an_answer_is_the_end() {
+async fn a_final_answer_ends_the_run_without_a_nudge() {
     let stops = ["end_turn", "stop_sequence"];
     for stop in stops {
         let scenario = Scenario::new()

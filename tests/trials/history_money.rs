@@ -32,7 +32,7 @@ fn dollars(value: &Value) -> f64 {
 /// Whatever a model bills, the ceiling holds: the last calls are smaller, and one that could not
 /// be paid for is not made.
 #[tokio::test]
-async fn a_budget_is_a_ceiling() {
+async fn a_budget_is_never_exceeded() {
     let known: &[&str] = &["--model", "sonnet"];
     let priced: &[&str] = &["--model", "my-model", "--price", "my-model=2/10"];
     for model in [known, priced] {
@@ -60,7 +60,7 @@ async fn a_budget_is_a_ceiling() {
 
 /// A torn attempt costs the input that it reported and the output that came, and the sums agree.
 #[tokio::test]
-async fn attempts_that_broke_cost_what_they_received() {
+async fn broken_attempts_cost_what_they_received() {
     let server = serve(
         Scenario::new()
             .interrupted(ScriptedFaultKind::Close, FaultPosition::Delta)
@@ -84,7 +84,7 @@ async fn attempts_that_broke_cost_what_they_received() {
 /// Resets before a message begins cost nothing, however many there are: the run goes on, and the
 /// numbers agree.
 #[tokio::test]
-async fn four_resets_leave_a_small_budget_as_it_was() {
+async fn four_resets_do_not_use_up_a_small_budget() {
     let resets = Scenario::new().interrupted(ScriptedFaultKind::Reset, FaultPosition::Request).times(2);
     let resets = resets.interrupted(ScriptedFaultKind::Reset, FaultPosition::Headers).times(2);
     let server = serve(resets.reply("Done.").usage(1_000, 100));
@@ -100,7 +100,7 @@ async fn four_resets_leave_a_small_budget_as_it_was() {
 }
 
 #[tokio::test]
-async fn a_ceiling_holds_over_a_kill() {
+async fn a_budget_holds_across_a_kill() {
     const SESSION: &str = "5e551011-0000-4000-8000-000000000005";
     let server = serve(greedy());
     let limit = ["--session-id", SESSION, "--max-budget-usd", "0.40", "Do it."];
@@ -122,7 +122,7 @@ async fn a_ceiling_holds_over_a_kill() {
 }
 
 #[tokio::test]
-async fn a_budget_without_a_price_is_a_mistake() {
+async fn a_budget_without_a_price_is_rejected() {
     let server = serve(greedy());
     let chains: [&[&str]; 2] =
         [&["--model", "my-model"], &["--model", "sonnet", "--fallback-model", "my-model"]];
@@ -136,7 +136,7 @@ async fn a_budget_without_a_price_is_a_mistake() {
 }
 
 #[tokio::test]
-async fn a_budget_that_is_looked_at_afterwards_reserves_nothing() {
+async fn a_budget_checked_afterwards_reserves_nothing() {
     let server = serve(greedy());
     let ended = run(&server, &["--max-budget-usd", "0.10", "--budget-mode", "after"]).await;
     let result = ended.result();
@@ -147,7 +147,7 @@ async fn a_budget_that_is_looked_at_afterwards_reserves_nothing() {
 }
 
 #[tokio::test]
-async fn a_token_budget_asks_for_more_until_it_is_in_vain() {
+async fn a_token_budget_nudges_until_nudges_have_no_effect() {
     let server = serve(Scenario::new().reply("Done.").usage(10, 100).after(AfterLast::RepeatLast));
     let ended = run(&server, &["--token-budget", "500k"]).await;
     let result = ended.result();

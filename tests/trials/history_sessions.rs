@@ -30,7 +30,7 @@ fn files_below(folder: &Path) -> Vec<std::path::PathBuf> {
 }
 
 #[tokio::test]
-async fn a_session_in_use_is_refused_with_a_line_that_says_by_whom() {
+async fn a_session_in_use_is_refused_and_its_owner_named() {
     let scenario = Scenario::new().reply("One.").reply("Two.").fault(ScriptedFaultKind::Stall, FaultPosition::Request);
     let server = serve(scenario.after(AfterLast::RepeatLast));
     let ended = RunBuilder::against(&server).args(["--session-id", SESSION, "One?"]).run().await;
@@ -54,7 +54,7 @@ async fn a_session_in_use_is_refused_with_a_line_that_says_by_whom() {
 }
 
 #[tokio::test]
-async fn a_fork_has_the_words_and_leaves_the_session_alone() {
+async fn a_fork_copies_the_conversation_and_leaves_the_session_unchanged() {
     let server = serve(talk());
     let ended = RunBuilder::against(&server).args(["--session-id", SESSION, "One?"]).run().await;
     let original = journal(&ended.config());
@@ -80,7 +80,7 @@ async fn a_fork_has_the_words_and_leaves_the_session_alone() {
 }
 
 #[tokio::test]
-async fn a_session_id_that_is_none_or_is_taken_is_a_mistake() {
+async fn an_invalid_or_taken_session_id_is_rejected() {
     let server = serve(talk());
     let ended = RunBuilder::against(&server).args(["--session-id", "mine", "One?"]).run().await;
     assert_eq!(ended.code, Some(2), "{ended:?}");
@@ -105,14 +105,14 @@ async fn without_persistence_nothing_is_written() {
     let result = ended.result();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!((&result["durable"], &result["journal"]["state"]), (&json!(false), &json!("off")));
-    assert_eq!(result["warnings"], json!([]), "nobody asked for one");
+    assert_eq!(result["warnings"], json!([]), "no warning is expected");
     assert_eq!(files_below(&ended.config()), Vec::<std::path::PathBuf>::new());
     let ended = ended.again(&server.base_url()).args(["--continue"]).run().await;
     assert_eq!(ended.code, Some(2), "there is nothing to continue: {ended:?}");
 }
 
 #[tokio::test]
-async fn a_folder_that_cannot_be_written_costs_the_journal_and_not_the_run() {
+async fn an_unwritable_folder_loses_the_journal_but_not_the_run() {
     let scenario = Scenario::new().tool("Bash", json!({ "command": "true" })).reply("Done.");
     let server = serve(scenario);
     let trial = RunBuilder::against(&server);
@@ -130,9 +130,9 @@ async fn a_folder_that_cannot_be_written_costs_the_journal_and_not_the_run() {
     assert!(ended.stderr.contains("without a journal"), "{ended:?}");
 }
 
-/// The system ends whoever writes more than it allows, unless that one asks to be told.
+/// The kernel kills a process that exceeds its file size limit, unless it ignores SIGXFSZ.
 #[tokio::test]
-async fn a_limit_on_the_size_of_files_costs_the_journal_and_not_the_run() {
+async fn a_file_size_limit_loses_the_journal_but_not_the_run() {
     let command = json!({ "command": "seq 1 3000" });
     let server = serve(Scenario::new().tool("Bash", command).times(3).reply("Done."));
     let trial = RunBuilder::against(&server);
@@ -155,7 +155,7 @@ async fn a_limit_on_the_size_of_files_costs_the_journal_and_not_the_run() {
 /// The thinking in a history may only go to the model that signed it, even if the process that
 /// changed the model is gone.
 #[tokio::test]
-async fn thinking_does_not_follow_a_session_to_another_model() {
+async fn a_session_resumed_with_another_model_drops_its_thinking() {
     let think = |name: &str| format!("I am {name}.");
     let scenario = Scenario::new()
         .tool("Bash", json!({ "command": "true" }))

@@ -16,7 +16,7 @@ fn told(request: &ReceivedRequest) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn commands_that_hang_elsewhere_do_not_hold_the_run_up() {
+async fn commands_that_would_hang_do_not_block_the_run() {
     let conflict = "git init -q -b main . && git config user.name n && git config user.email e@e \
                     && echo base > f && git add f && git commit -qm base && git checkout -qb side \
                     && echo side > f && git commit -qam side && git checkout -q main \
@@ -49,7 +49,7 @@ async fn commands_that_hang_elsewhere_do_not_hold_the_run_up() {
 }
 
 #[tokio::test]
-async fn what_is_not_allowed_is_denied_told_and_listed() {
+async fn a_call_that_is_not_allowed_is_denied_reported_and_listed() {
     let command = json!({ "command": "echo no > file" });
     let scenario = Scenario::new().tool("Bash", command.clone()).reply("I was not allowed to.");
     let server = serve(scenario);
@@ -60,7 +60,7 @@ async fn what_is_not_allowed_is_denied_told_and_listed() {
     assert!(!ended.work().join("file").exists());
     let results = blocks(&server.requests()[1], "tool_result");
     assert_eq!(results[0]["is_error"], true, "{results:?}");
-    assert!(results[0]["content"].to_string().contains("Nobody is there to ask"), "{results:?}");
+    assert!(results[0]["content"].to_string().contains("cannot ask for permission"), "{results:?}");
     let denials = result["permission_denials"].as_array().expect("a list");
     assert_eq!(denials.len(), 1, "{result}");
     assert_eq!((&denials[0]["tool_name"], &denials[0]["tool_input"]), (&json!("Bash"), &command));
@@ -71,7 +71,7 @@ async fn what_is_not_allowed_is_denied_told_and_listed() {
 }
 
 #[tokio::test]
-async fn a_run_that_is_denied_all_the_way_is_no_success() {
+async fn a_run_with_only_denied_calls_is_not_a_success() {
     let scenario = Scenario::new()
         .tool("Bash", json!({ "command": "echo no > file" }))
         .after(AfterLast::RepeatLast);

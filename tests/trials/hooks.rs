@@ -1,4 +1,4 @@
-//! Hooks against the real binary: what each may do, and each way in which one can fail (T39, T40).
+//! Hooks against the real binary: what each may do, and each way in which one can fail.
 
 use std::path::Path;
 
@@ -54,7 +54,7 @@ fn crashes(ended: &FinishedProcess) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn hooks_are_told_of_everything_and_see_no_credentials() {
+async fn hooks_receive_every_event_and_no_credentials() {
     let server = calling("echo out; touch made");
     let record = r#"cat >> told; echo "$ANTHROPIC_API_KEY$CLAUDE_PROJECT_DIR$CLAUDECODE" >> env"#;
     let events =
@@ -90,7 +90,7 @@ async fn hooks_are_told_of_everything_and_see_no_credentials() {
 }
 
 #[tokio::test]
-async fn a_guard_denies_and_the_model_hears_why() {
+async fn a_hook_denial_tells_the_model_its_reason() {
     let server = calling("touch made");
     let ended = run(&server, &one("PreToolUse", "echo not on a Friday >&2; exit 2")).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -102,7 +102,7 @@ async fn a_guard_denies_and_the_model_hears_why() {
 }
 
 #[tokio::test]
-async fn a_hook_may_allow_what_would_be_asked_but_not_what_a_rule_denies() {
+async fn a_hook_may_allow_an_ask_rule_but_not_override_a_deny_rule() {
     let allow = r#"echo '{"hookSpecificOutput": {"hookEventName": "PreToolUse",
         "permissionDecision": "allow"}}'"#;
     for (rules, made) in [(json!({}), true), (json!({ "deny": ["Bash(touch *)"] }), false)] {
@@ -116,11 +116,11 @@ async fn a_hook_may_allow_what_would_be_asked_but_not_what_a_rule_denies() {
     let server = calling("touch made");
     let mode = ["--permission-mode", "default", "do it"];
     let ended = trial(&server, &json!({})).args(mode).run().await;
-    assert!(!ended.work().join("made").exists(), "without a hook nobody allows it");
+    assert!(!ended.work().join("made").exists(), "without a hook the call is denied");
 }
 
 #[tokio::test]
-async fn a_changed_input_is_checked_and_judged_anew() {
+async fn an_input_changed_by_a_hook_is_validated_and_permission_checked_again() {
     let change = |input: &str| {
         let out = format!(
             r#"{{"hookSpecificOutput": {{"hookEventName": "PreToolUse", "updatedInput": {input}}}}}"#
@@ -143,7 +143,7 @@ async fn a_changed_input_is_checked_and_judged_anew() {
 }
 
 #[tokio::test]
-async fn words_of_hooks_stand_beside_the_prompt_and_the_results() {
+async fn hook_context_is_added_to_the_prompt_and_the_results() {
     let server = calling("false");
     let say = |event: &str, text: &str| {
         json!([{ "hooks": [script(&format!(
@@ -179,7 +179,7 @@ async fn a_prompt_that_a_hook_rejects_is_never_sent() {
 }
 
 #[tokio::test]
-async fn a_hook_around_a_tool_can_stop_the_run() {
+async fn a_tool_hook_can_stop_the_run() {
     for (event, made) in [("PreToolUse", false), ("PostToolUse", true)] {
         let server = calling("touch made");
         let ended =
@@ -194,7 +194,7 @@ async fn a_hook_around_a_tool_can_stop_the_run() {
 }
 
 #[tokio::test]
-async fn every_way_of_failing_counts_as_not_there_and_is_written_down() {
+async fn every_hook_failure_is_ignored_and_logged() {
     let late = json!({ "type": "command", "command": "sleep 60", "timeout": 0.3 });
     let rows = [
         (script("exit 1"), "crash"),
@@ -227,7 +227,7 @@ async fn every_way_of_failing_counts_as_not_there_and_is_written_down() {
 }
 
 #[tokio::test]
-async fn earlier_failures_are_told_when_the_next_session_begins() {
+async fn earlier_hook_failures_are_reported_at_the_next_session_start() {
     let server = serve(Scenario::new().reply("Done.").reply("Done."));
     let first = run(&server, &one("Stop", "exit 1")).await;
     let args = ["--output-format", "json", "again"];
@@ -237,7 +237,7 @@ async fn earlier_failures_are_told_when_the_next_session_begins() {
 }
 
 #[tokio::test]
-async fn fifty_megabytes_of_words_are_cut_and_a_killed_parent_is_no_loss() {
+async fn fifty_megabytes_of_hook_output_are_truncated() {
     let server = calling("touch made");
     let loud = "head -c 50000000 /dev/zero | tr '\\0' x; exit 0";
     let ended = run(&server, &hooks("UserPromptSubmit", &[script(loud)])).await;
@@ -250,7 +250,7 @@ async fn fifty_megabytes_of_words_are_cut_and_a_killed_parent_is_no_loss() {
 }
 
 #[tokio::test]
-async fn a_stop_hook_that_always_blocks_is_overruled_and_told_so() {
+async fn a_stop_hook_that_always_blocks_is_overruled_and_informed() {
     let server = serve(Scenario::new().reply("Done.").reply("Done.").reply("Done."));
     let block = r#"cat >> told; n=$(wc -l < told); echo "try $n" >&2; exit 2"#;
     let ended = run(&server, &one("Stop", block)).await;
@@ -265,7 +265,7 @@ async fn a_stop_hook_that_always_blocks_is_overruled_and_told_so() {
 }
 
 #[tokio::test]
-async fn the_same_objection_twice_ends_it_and_a_well_made_hook_lets_go() {
+async fn the_same_stop_hook_objection_twice_ends_the_run() {
     let server = serve(Scenario::new().reply("Done.").reply("Done."));
     let ended = run(&server, &one("Stop", "echo run the tests >&2; exit 2")).await;
     assert_eq!((ended.code, server.requests().len()), (Some(9), 2), "{ended:?}");
@@ -278,7 +278,7 @@ async fn the_same_objection_twice_ends_it_and_a_well_made_hook_lets_go() {
 }
 
 #[tokio::test]
-async fn an_interrupt_ends_a_hook_at_once_and_the_last_hooks_still_run() {
+async fn an_interrupt_ends_a_hook_at_once_and_end_hooks_still_run() {
     let server = calling("touch made");
     let trial = RunBuilder::against(&server);
     let bell = trial.work().join("bell");
@@ -300,7 +300,7 @@ async fn an_interrupt_ends_a_hook_at_once_and_the_last_hooks_still_run() {
 }
 
 #[tokio::test]
-async fn a_failure_of_the_service_is_told_and_changes_nothing() {
+async fn a_service_failure_is_reported_to_hooks_without_changing_the_outcome() {
     let server = serve(Scenario::new().status(400).error("invalid_request_error", "no", None));
     let settings = json!({ "hooks": {
         "StopFailure": [{ "hooks": [script("cat > told; exit 2")] }],
@@ -313,7 +313,7 @@ async fn a_failure_of_the_service_is_told_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn hooks_that_start_outlast_do_not_go_on_for_ever() {
+async fn hooks_that_start_outlast_do_not_recurse_forever() {
     let server = serve(Scenario::new().reply("Done."));
     for (depth, code) in [("1", 0), ("2", 2)] {
         let trial = RunBuilder::against(&server).env("OUTLAST_HOOK_DEPTH", depth);
@@ -326,7 +326,7 @@ async fn hooks_that_start_outlast_do_not_go_on_for_ever() {
 }
 
 #[tokio::test]
-async fn memory_files_are_told_and_listed_unless_they_are_not_wanted() {
+async fn memory_files_are_loaded_and_listed_unless_disabled() {
     let cases: [(&[&str], &str, bool); 4] = [
         (&[], "0", true),
         (&["--system-prompt", "Mine."], "0", true),

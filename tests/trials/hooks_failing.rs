@@ -1,5 +1,5 @@
-//! Every event and every way in which its hook can end, and a signal during each: one truthful
-//! result, soon, and nothing left behind (T39, T40).
+//! Every event and every way in which its hook can end, and a signal during each: one correct
+//! result, soon, and no process left behind.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::support::{FifoSignal, RunBuilder, is_alive, serve, with_time_limit};
 /// More at once only makes them late.
 const SIDE_BY_SIDE: usize = 3;
 
-/// SPEC 12: all of it within this, from the first signal on.
+/// How long a run may take to end after the first signal.
 const SOON: Duration = Duration::from_secs(4);
 
 /// Those that come up in a run without sub-agents.
@@ -117,7 +117,7 @@ async fn cell(event: &'static str, end: (&'static str, &'static str, bool), clos
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_a_hook_does_the_run_ends_in_one_truthful_result() {
+async fn every_hook_failure_leaves_one_correct_result() {
     let ends = |event| ENDS.map(|end| (event, end));
     let cells = EVENTS.into_iter().flat_map(ends);
     let mut cells: Vec<_> =
@@ -136,7 +136,7 @@ async fn whatever_a_hook_does_the_run_ends_in_one_truthful_result() {
 }
 
 #[tokio::test]
-async fn a_hook_of_any_event_can_stop_the_run_while_there_is_one() {
+async fn a_hook_of_every_event_can_stop_an_active_run() {
     for event in EVENTS {
         let script = r#"echo '{"continue": false, "stopReason": "enough is enough"}'"#;
         let server = stage(event);
@@ -186,7 +186,7 @@ async fn signalled(event: &'static str, signal: Signal) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signal_in_any_hook_ends_the_run_soon_and_leaves_nothing() {
+async fn a_signal_during_any_hook_ends_the_run_without_leftover_processes() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let mut running = JoinSet::new();
         for event in EVENTS {

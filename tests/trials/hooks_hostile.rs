@@ -1,5 +1,5 @@
-//! Hooks that harm what they run in, hooks that use up the time, guards that are none, and those of
-//! sub-agents: one truthful result each.
+//! Hooks that damage their environment, hang or cannot run, also in sub-agents: one correct result
+//! each.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -22,7 +22,7 @@ fn trial(server: &RehearsalServer, settings: &str) -> RunBuilder {
 }
 
 #[tokio::test]
-async fn time_that_runs_out_in_a_hook_names_it() {
+async fn a_deadline_that_passes_in_a_hook_names_the_hook() {
     let server = serve(Scenario::new().tool("Bash", json!({ "command": "touch made" })));
     let mut slow = script("exec sleep 1000");
     slow["failClosed"] = json!(true);
@@ -38,7 +38,7 @@ async fn time_that_runs_out_in_a_hook_names_it() {
 }
 
 #[tokio::test]
-async fn a_sub_agent_begins_with_what_a_hook_tells_it() {
+async fn a_sub_agent_starts_with_the_context_from_its_start_hook() {
     let scenario = Scenario::new()
         .tool("Agent", task("part one"))
         .when(of_root())
@@ -60,7 +60,7 @@ async fn a_sub_agent_begins_with_what_a_hook_tells_it() {
 }
 
 #[tokio::test]
-async fn a_guard_that_could_not_guard_ends_the_run_before_it_begins() {
+async fn a_required_hook_that_cannot_run_prevents_the_run() {
     let mut http = json!({ "type": "prompt", "prompt": "may it?" });
     http["failClosed"] = json!(true);
     for (settings, words) in [
@@ -82,7 +82,7 @@ async fn a_guard_that_could_not_guard_ends_the_run_before_it_begins() {
 }
 
 #[tokio::test]
-async fn what_a_hook_wrote_into_the_journal_is_told_when_the_session_is_to_go_on() {
+async fn a_journal_changed_by_a_hook_is_reported_on_resume() {
     let server =
         serve(Scenario::new().tool("Bash", json!({ "command": "touch made" })).reply("Done."));
     let spoil = r#"path=$(sed 's/.*"transcript_path":"\([^"]*\)".*/\1/'); echo rubbish >> "$path""#;
@@ -97,7 +97,7 @@ async fn what_a_hook_wrote_into_the_journal_is_told_when_the_session_is_to_go_on
 }
 
 #[tokio::test]
-async fn a_hook_that_takes_the_working_folder_away_costs_calls_and_no_run() {
+async fn a_hook_that_removes_the_working_folder_fails_calls_but_not_the_run() {
     let server =
         serve(Scenario::new().tool("Bash", json!({ "command": "echo out" })).reply("Done."));
     let settings = hooks("PreToolUse", &script("rm -rf \"$CLAUDE_PROJECT_DIR\""));
@@ -128,7 +128,7 @@ async fn later_commands_see_what_a_hook_exports_and_no_credential() {
 }
 
 #[tokio::test]
-async fn exports_that_a_shell_cannot_run_are_told_and_cost_nothing() {
+async fn invalid_hook_exports_are_reported_and_otherwise_ignored() {
     let server = serve(Scenario::new().reply("Done."));
     let broken = r#"echo 'export A="never closed' >> "$CLAUDE_ENV_FILE""#;
     let ended = trial(&server, &hooks("SessionStart", &script(broken))).args(["do it"]).run().await;
@@ -138,7 +138,7 @@ async fn exports_that_a_shell_cannot_run_are_told_and_cost_nothing() {
 }
 
 #[tokio::test]
-async fn the_guard_of_the_readme_guards() {
+async fn the_example_hook_of_the_readme_works() {
     let readme = include_str!("../../README.md");
     let blocks: Vec<&str> = readme.split("```").collect();
     let block = |kind: &str, word: &str| {

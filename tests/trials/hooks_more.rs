@@ -42,7 +42,7 @@ fn warnings(ended: &FinishedProcess) -> String {
 }
 
 #[tokio::test]
-async fn a_run_killed_in_its_stop_hooks_asks_them_again_when_it_goes_on() {
+async fn a_run_killed_in_its_stop_hooks_runs_them_again_on_resume() {
     for (then, code, reason) in
         [("exit 0", 0, "completed"), ("echo not yet >&2; exit 2", 9, "stop_hook_blocked")]
     {
@@ -65,7 +65,7 @@ async fn a_run_killed_in_its_stop_hooks_asks_them_again_when_it_goes_on() {
 }
 
 #[tokio::test]
-async fn what_was_agreed_to_and_told_is_not_asked_again() {
+async fn stop_hooks_that_already_agreed_do_not_run_again() {
     let server = serve(Scenario::new().reply("Done."));
     let settings = one("Stop", "echo asked >> asked");
     let ended = trial(&server, &settings).args(["do it"]).run().await;
@@ -77,7 +77,7 @@ async fn what_was_agreed_to_and_told_is_not_asked_again() {
 }
 
 #[tokio::test]
-async fn a_compaction_is_told_of_once_and_can_be_prevented_or_end_the_run() {
+async fn compaction_hooks_run_once_and_can_prevent_it_or_end_the_run() {
     let rows = [
         ("exit 0", [false, false, true, false].as_slice(), Some(0)),
         ("exit 2", &[false, false, false], Some(0)),
@@ -96,7 +96,7 @@ async fn a_compaction_is_told_of_once_and_can_be_prevented_or_end_the_run() {
 }
 
 #[tokio::test]
-async fn after_a_compaction_the_session_starts_anew_for_hooks_and_may_end() {
+async fn session_start_hooks_run_after_a_compaction_and_may_end_the_run() {
     let only = |then: &str| json!({ "hooks": { "SessionStart": [{ "matcher": "compact", "hooks": [script(then)] }] } });
     for (then, code) in [
         ("echo the tide is high", 0),
@@ -118,7 +118,7 @@ async fn after_a_compaction_the_session_starts_anew_for_hooks_and_may_end() {
 }
 
 #[tokio::test]
-async fn no_half_of_a_secret_is_left_where_the_words_of_a_hook_are_cut() {
+async fn truncated_hook_output_does_not_reveal_part_of_a_secret() {
     let across = "x".repeat(30_000 - 8) + "test-key-0123456789 and more.";
     let output = json!({ "hookSpecificOutput": {
         "hookEventName": "PostToolUse", "updatedToolOutput": across,
@@ -133,7 +133,7 @@ async fn no_half_of_a_secret_is_left_where_the_words_of_a_hook_are_cut() {
 }
 
 #[tokio::test]
-async fn a_hook_puts_its_own_words_in_the_place_of_a_result() {
+async fn a_hook_can_replace_a_tool_result() {
     let answer = |output: &str| {
         one(
             "PostToolUse",
@@ -163,7 +163,7 @@ async fn a_hook_puts_its_own_words_in_the_place_of_a_result() {
 }
 
 #[tokio::test]
-async fn who_would_have_to_be_asked_is_notified() {
+async fn a_permission_request_triggers_the_notification_hook() {
     let server = serve(Scenario::new().tool("Bash", json!({ "command": "whoami" })).reply("Done."));
     let mut settings = one("Notification", "cat >> told");
     settings["permissions"] = json!({ "deny": ["Bash(whoami)"] });
@@ -176,7 +176,7 @@ async fn who_would_have_to_be_asked_is_notified() {
 }
 
 #[tokio::test]
-async fn hooks_are_told_of_one_by_one_where_that_is_wanted() {
+async fn hook_events_are_streamed_when_requested() {
     let hooks = |frames: &[Value]| -> Vec<Value> {
         let is_hook =
             |frame: &&Value| frame["subtype"].as_str().is_some_and(|it| it.starts_with("hook_"));
@@ -209,7 +209,7 @@ async fn hooks_are_told_of_one_by_one_where_that_is_wanted() {
 }
 
 #[tokio::test]
-async fn a_rule_that_is_none_is_told_with_its_place() {
+async fn an_invalid_hook_matcher_is_reported_with_its_position() {
     let server = serve(Scenario::new());
     let trial = RunBuilder::against(&server).args(["--settings", "mine.json", "do it"]);
     let text = "{\"hooks\": {\"PreToolUse\": [{\"hooks\": [\n  {\"type\": \"command\",\n   \
@@ -222,7 +222,7 @@ async fn a_rule_that_is_none_is_told_with_its_place() {
 }
 
 #[tokio::test]
-async fn hooks_can_be_switched_off_and_those_of_a_stranger_never_run() {
+async fn hooks_can_be_disabled_and_untrusted_ones_never_run() {
     for (settings, args, ran) in [
         (json!({ "disableAllHooks": true }), &[][..], false),
         (json!({}), &["--trust-project"][..], true),
@@ -243,7 +243,7 @@ async fn hooks_can_be_switched_off_and_those_of_a_stranger_never_run() {
 }
 
 #[tokio::test]
-async fn detached_hooks_that_end_with_the_run_have_not_failed() {
+async fn detached_hooks_that_end_with_the_run_do_not_count_as_failed() {
     let server = serve(Scenario::new().reply("Done.").reply("Done."));
     let mut detached = script("echo $$ > pid; exec sleep 1000");
     detached["async"] = json!(true);
@@ -261,7 +261,7 @@ async fn detached_hooks_that_end_with_the_run_have_not_failed() {
 }
 
 #[tokio::test]
-async fn a_detached_hook_that_fails_is_written_down() {
+async fn a_failed_detached_hook_is_logged() {
     let call = json!({ "command": "until [ -e config ] || grep -q crash ../config/hooks/.logs/*; do sleep 0.05; done" });
     let server = serve(Scenario::new().tool("Bash", call).reply("Done."));
     let mut settings = one("UserPromptSubmit", "exit 3");

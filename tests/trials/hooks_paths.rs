@@ -50,7 +50,7 @@ fn results(ended: &FinishedProcess) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_guard_by_path_catches_a_file_under_every_name_and_no_other() {
+async fn a_path_hook_matches_a_file_under_every_name_and_no_other_file() {
     let read = |path: &str| ("Read", json!({ "file_path": path }));
     let guarded = vec![
         read("secrets/k.txt"),
@@ -82,7 +82,7 @@ async fn a_guard_by_path_catches_a_file_under_every_name_and_no_other() {
 }
 
 #[tokio::test]
-async fn an_input_from_a_hook_may_name_a_path_in_either_form() {
+async fn a_hook_may_replace_a_path_by_a_relative_or_absolute_one() {
     let change = |path: &str| {
         let specific = json!({ "hookEventName": "PreToolUse", "permissionDecision": "allow",
             "updatedInput": { "file_path": path } });

@@ -187,7 +187,7 @@ struct Figures {
     kills: usize,
     /// Summaries that were asked for.
     summaries: usize,
-    /// Effects of which the model was told that nobody knows.
+    /// Effects that were reported to the model as having an unknown outcome.
     unknown: usize,
 }
 
@@ -215,7 +215,7 @@ async fn carry_through(seed: u64, traced: bool) -> Figures {
     let asked = server.requests().len();
     let ended = ended.again(&server.base_url()).args(COMMAND).run().await;
     assert_eq!(ended.result()["result"], "All done.", "{context}: it is said as often as wanted");
-    assert_eq!(server.requests().len(), asked, "{context}: and nobody is asked for it");
+    assert_eq!(server.requests().len(), asked, "{context}: a request was made for it");
     let requests = server.requests();
     let sums_up = |request: &&ReceivedRequest| request.header("x-outlast-source") == Some("compact");
     let summaries = requests.iter().filter(sums_up).count();
@@ -248,7 +248,7 @@ fn told(server: &RehearsalServer) -> (BTreeMap<String, BTreeSet<String>>, BTreeS
 
 /// A scheduler that starts a task twice at the same time has it run once.
 #[tokio::test]
-async fn of_two_that_start_or_resume_at_once_one_runs() {
+async fn only_one_of_two_concurrent_starts_or_resumes_runs() {
     for round in 0..6 {
         let held = Scenario::new().reply("All done.").fault(ScriptedFaultKind::Stall, FaultPosition::Request);
         let server = serve(held.reply("All done.").usage(1000, 100).after(AfterLast::RepeatLast));
@@ -321,7 +321,7 @@ fn judge(server: &RehearsalServer, ended: &FinishedProcess, context: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_two_hundred_times_nothing_is_lost_and_nothing_happens_twice() {
+async fn two_hundred_kills_lose_nothing_and_repeat_no_effect() {
     let traced = can_trace();
     let stories = std::env::var("KILL_STORIES").ok().and_then(|count| count.parse().ok());
     let places = Arc::new(Semaphore::new(AT_ONCE));

@@ -79,7 +79,7 @@ impl Service {
 
     async fn serve(self, mut socket: TcpStream) {
         while let Some(request) = read_request(&mut socket).await {
-            let (headers, granted) = self.meter.lock().expect("nobody panics").take();
+            let (headers, granted) = self.meter.lock().expect("no thread panics").take();
             let turns = request.matches("\"tool_result\"").count();
             let (status, body) = match (granted, turns + 1 < TURNS) {
                 (false, _) => ("429 Too Many Requests", refusal()),
@@ -101,7 +101,7 @@ impl Service {
 
     /// How many requests came, and how many of them were refused.
     fn counts(&self) -> (u64, u64) {
-        let meter = self.meter.lock().expect("nobody panics");
+        let meter = self.meter.lock().expect("no thread panics");
         (meter.requests, meter.refusals)
     }
 }
@@ -149,9 +149,9 @@ fn shared_waits(ended: &FinishedProcess) -> (u64, u64) {
     (count("waits"), count("waited_ms"))
 }
 
-/// T58.
+/// The crowd stays within the limit that it shares.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_that_shares_its_limit_hardly_ever_meets_it() {
+async fn runs_that_share_a_rate_limit_rarely_exceed_it() {
     let (service, ended) = crowd(&[]).await;
     let (requests, refusals) = service.counts();
     let waits: u64 = ended.iter().map(|one| shared_waits(one).0).sum();
@@ -163,7 +163,7 @@ async fn a_crowd_that_shares_its_limit_hardly_ever_meets_it() {
     // All of them had the same to do: the last one waited no longer than that takes.
     let ideal = Duration::from_millis((CROWD * TURNS) as u64 * WINDOW / LIMIT);
     let most = u64::try_from(ideal.as_millis()).expect("it is short") * 2;
-    assert!(longest < Some(most), "somebody starved: {longest:?} ms");
+    assert!(longest < Some(most), "a run starved: {longest:?} ms");
     let (apart, _) = crowd(&["--no-shared-limits"]).await;
     let (all, without) = apart.counts();
     println!("apart: {without} of {all} refused");
@@ -202,16 +202,16 @@ fn state(shared: &Path) -> PathBuf {
 }
 
 #[tokio::test]
-async fn what_one_run_is_told_another_heeds() {
+async fn a_rate_limit_met_by_one_run_delays_another() {
     let (server, shared) = (refuses_once("15"), tempfile::tempdir().expect("a folder"));
     let first = refused(&server, shared.path()).await;
     let mut second = trial(&server, shared.path()).start();
     second.wait_for_stderr("to ask (rate limit shared by other runs)").await;
-    // Killed while others wait for it: it takes nobody along.
+    // Killed while others wait for it: the others go on.
     first.signal(Signal::SIGKILL);
     let ended = second.end().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert_eq!(server.requests().len(), 2, "nobody asked in vain");
+    assert_eq!(server.requests().len(), 2, "a request was refused");
     let (waits, waited) = shared_waits(&ended);
     assert!(waits >= 1 && waited > 500, "{ended:?}");
     let result = ended.result();
@@ -223,7 +223,7 @@ async fn what_one_run_is_told_another_heeds() {
 }
 
 #[tokio::test]
-async fn hosts_are_told_of_the_wait_and_of_no_retry() {
+async fn a_shared_limit_wait_is_reported_as_a_wait_not_as_a_retry() {
     let (server, shared) = (refuses_once("15"), tempfile::tempdir().expect("a folder"));
     let first = refused(&server, shared.path()).await;
     let args = ["--output-format", "stream-json", "--verbose"];
@@ -237,19 +237,19 @@ async fn hosts_are_told_of_the_wait_and_of_no_retry() {
 }
 
 #[tokio::test]
-async fn a_file_ends_no_run() {
+async fn a_damaged_shared_limit_file_never_ends_a_run() {
     // So long that the first run ends over it.
     let (server, shared) = (refuses_once("3600"), tempfile::tempdir().expect("a folder"));
     let first = trial(&server, shared.path()).run().await;
     assert_eq!(first.code, Some(75), "{first:?}");
     assert_eq!(first.result()["errors"][0].as_str().map(str::is_empty), Some(false));
-    // The second is not told to end by anybody but the service.
+    // Only the service tells the second one to end.
     let second = trial(&server, shared.path()).run().await;
     assert_eq!((second.code, shared_waits(&second).0), (Some(0), 0), "{second:?}");
 }
 
 #[tokio::test]
-async fn a_wait_beyond_the_deadline_is_not_begun() {
+async fn a_shared_limit_wait_beyond_the_deadline_is_not_started() {
     let (server, shared) = (refuses_once("500"), tempfile::tempdir().expect("a folder"));
     let first = refused(&server, shared.path()).await;
     let second = trial(&server, shared.path()).args(["--max-duration", "30s"]).run().await;
@@ -258,7 +258,7 @@ async fn a_wait_beyond_the_deadline_is_not_begun() {
 }
 
 #[tokio::test]
-async fn who_does_not_share_does_not_wait() {
+async fn a_run_with_sharing_disabled_does_not_wait() {
     let (server, shared) = (refuses_once("500"), tempfile::tempdir().expect("a folder"));
     let first = refused(&server, shared.path()).await;
     let off = json!({ "sharedLimits": false }).to_string();
@@ -272,9 +272,9 @@ async fn who_does_not_share_does_not_wait() {
     first.signal(Signal::SIGKILL);
 }
 
-/// Everything that can be wrong with a file that says that nobody may ask.
+/// Everything that can be wrong with a shared file that blocks all requests.
 #[tokio::test]
-async fn what_cannot_be_believed_is_not() {
+async fn implausible_shared_limits_are_ignored() {
     let (server, shared) = (refuses_once("500"), tempfile::tempdir().expect("a folder"));
     let first = refused(&server, shared.path()).await;
     first.signal(Signal::SIGKILL);
@@ -330,7 +330,7 @@ async fn goes_on_without(server: &RehearsalServer, shared: &Path, why: &str) {
 
 /// What stops while it holds the lock keeps it.
 #[tokio::test]
-async fn a_stale_lock_holds_nobody_up() {
+async fn a_stale_lock_blocks_no_run() {
     let server = serve(
         Scenario::new()
             .tool("Bash", json!({ "command": "true" }))
@@ -341,7 +341,7 @@ async fn a_stale_lock_holds_nobody_up() {
     let ended = trial(&server, shared.path()).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let file = fs::File::open(state(shared.path())).expect("it can be opened");
-    file.lock().expect("nobody else has it");
+    file.lock().expect("no other process locks it");
     goes_on_without(&server, shared.path(), "another process holds the lock").await;
 }
 
@@ -406,11 +406,11 @@ async fn a_file_that_is_a_link_or_a_pipe_is_left_alone() {
     assert_eq!(fs::read_to_string(&target).expect("it is there"), "mine");
     fs::remove_file(&path).expect("it is ours");
     nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("a pipe can be made");
-    goes_on_without(&server, shared.path(), "not a plain file").await;
+    goes_on_without(&server, shared.path(), "not a regular file").await;
 }
 
 #[tokio::test]
-async fn a_full_disk_costs_nothing_but_the_sharing() {
+async fn a_full_disk_disables_only_limit_sharing() {
     let probe = ["-rm", "sh", "-c", "mount -t tmpfs -o size=16k none /mnt"];
     let probe = std::process::Command::new("unshare").args(probe).stderr(Stdio::null()).status();
     if !probe.is_ok_and(|status| status.success()) {

@@ -71,7 +71,7 @@ fn turn() -> Value {
 
 /// Every token is used up to its last request, and no turn is lost or done twice.
 #[tokio::test]
-async fn a_login_is_renewed_as_often_as_its_tokens_end() {
+async fn a_login_is_refreshed_whenever_its_token_expires() {
     let scenario = (0..5).fold(Scenario::new(), |scenario, _| scenario.tool("Bash", turn()));
     let server = leasing(scenario.reply("Done."), leases(2));
     let ended = logged_in(&server).args(["Do it."]).run().await;
@@ -92,7 +92,7 @@ async fn a_login_is_renewed_as_often_as_its_tokens_end() {
 
 /// An endpoint that is down for a moment is a wait like any other.
 #[tokio::test]
-async fn a_token_endpoint_that_is_down_is_waited_for() {
+async fn a_token_endpoint_outage_is_waited_out() {
     let rules = TokenRules { broken_refreshes: 2, ..leases(1) };
     let server = leasing(Scenario::new().tool("Bash", turn()).reply("Done."), rules);
     let ended = logged_in(&server).args(["Do it."]).run().await;
@@ -104,7 +104,7 @@ async fn a_token_endpoint_that_is_down_is_waited_for() {
 
 /// And when it stays down, another provider's key is none of its business.
 #[tokio::test]
-async fn a_login_that_cannot_be_renewed_leads_elsewhere_and_stays_at_home() {
+async fn a_login_that_cannot_be_refreshed_switches_provider_without_leaking() {
     let rules = TokenRules { broken_refreshes: u64::MAX, ..leases(1) };
     let server = leasing(Scenario::new().tool("Bash", turn()), rules);
     let other = serve(Scenario::new().reply("Done."));
@@ -122,7 +122,7 @@ async fn a_login_that_cannot_be_renewed_leads_elsewhere_and_stays_at_home() {
 /// The limits of a subscription last for hours, so another account is asked at once, and only for
 /// want of one is the end of the limit told.
 #[tokio::test]
-async fn a_subscription_whose_limit_is_reached_leads_elsewhere_at_once() {
+async fn an_exhausted_subscription_switches_to_another_account_at_once() {
     for chain in [true, false] {
         let server = serve(Scenario::new().status(429).header("retry-after", "30"));
         let other = serve(Scenario::new().reply("Done."));
@@ -157,13 +157,13 @@ fn keys(server: &RehearsalServer) -> Vec<String> {
 const OLD: &str = "first-key-1111111111";
 const NEW: &str = "second-key-2222222222";
 
-/// As somebody does who replaces it.
+/// Replaces the key atomically, as a user would.
 fn replace() -> Value {
     json!({ "command": format!("printf {NEW} > key; echo replaced") })
 }
 
 #[tokio::test]
-async fn a_key_that_was_replaced_is_fetched_when_the_old_one_is_rejected() {
+async fn a_rotated_key_is_fetched_when_the_old_one_is_rejected() {
     let server = serve(
         Scenario::new().tool("Bash", replace()).status(401).tool("Bash", turn()).reply("Done."),
     );
@@ -192,7 +192,7 @@ async fn a_key_that_is_rejected_again_is_final() {
 
 /// Whatever was being done comes back when there is a key again.
 #[tokio::test]
-async fn a_summary_whose_key_is_rejected_is_asked_for_again_and_used() {
+async fn a_summary_with_a_rejected_key_is_retried_and_used() {
     let rejected = ScriptedError {
         kind: "authentication_error".to_owned(),
         message: "invalid x-api-key".to_owned(),

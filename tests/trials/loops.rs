@@ -1,5 +1,5 @@
-//! Trials of going in circles: who does the same again and again is told once, then ended. Who
-//! waits, mends and tries again is left alone.
+//! The loop detector: a model that repeats itself is warned once, then the run ends. Polling and
+//! retrying after changes are not affected.
 
 use std::fs;
 
@@ -60,7 +60,7 @@ fn written(trial: RunBuilder, files: &[(&str, &str)]) -> RunBuilder {
 // --- loops ------------------------------------------------------------------------------------
 
 #[tokio::test]
-async fn the_same_with_the_same_outcome_is_told_at_five_and_ended_at_ten() {
+async fn a_repeated_call_is_warned_about_at_five_and_ended_at_ten() {
     let long = "for i in $(seq 1 4000); do echo 'the same line of a long output'; done";
     let edit = json!({ "file_path": "state", "old_string": "not in it", "new_string": "x" });
     let calls = [
@@ -87,7 +87,7 @@ async fn the_same_with_the_same_outcome_is_told_at_five_and_ended_at_ten() {
 }
 
 #[tokio::test]
-async fn what_is_denied_again_and_again_is_a_loop() {
+async fn repeated_denials_are_a_loop() {
     let server = serve(again(10, ("Write", json!({ "file_path": "x", "content": "y" }))));
     let trial = RunBuilder::bare(&server.base_url()).args(["--disallowedTools", "Write", "Go on."]);
     let ended = trial.run().await;
@@ -98,7 +98,7 @@ async fn what_is_denied_again_and_again_is_a_loop() {
 
 /// What is only for people to read does not make it another call.
 #[tokio::test]
-async fn other_words_for_the_same_call_do_not_hide_a_loop() {
+async fn a_changed_description_does_not_hide_a_loop() {
     let scenario = (1..=10).fold(Scenario::new(), |scenario, n| {
         let input =
             json!({ "command": "cat state", "description": format!("Looks, for time {n}") });
@@ -113,7 +113,7 @@ async fn other_words_for_the_same_call_do_not_hide_a_loop() {
 
 /// Here is no failure and no result twice in a row: the file is what comes back.
 #[tokio::test]
-async fn a_file_that_goes_back_and_forth_is_a_loop() {
+async fn alternating_file_contents_are_a_loop() {
     let write = |text: &str| json!({ "file_path": "f", "content": text });
     let scenario = (0..OFTEN / 2).fold(Scenario::new(), |scenario, _| {
         scenario.tool("Write", write("one")).tool("Write", write("two"))
@@ -127,7 +127,7 @@ async fn a_file_that_goes_back_and_forth_is_a_loop() {
 }
 
 #[tokio::test]
-async fn who_heeds_the_note_goes_on() {
+async fn a_model_that_follows_the_loop_warning_continues() {
     let scenario = again(5, bash("cat state"))
         .tool("Bash", json!({ "command": "echo other > state" }))
         .tool("Bash", json!({ "command": "cat state" }))
@@ -140,7 +140,7 @@ async fn who_heeds_the_note_goes_on() {
 }
 
 #[tokio::test]
-async fn whoever_watches_sees_the_note() {
+async fn the_loop_warning_is_reported_to_the_user() {
     let server = serve(again(10, bash("cat state")));
     let trial = written(RunBuilder::against(&server), &[("state", "as ever\n")]);
     let ended = trial.args(["--output-format", "stream-json", "Go on."]).run().await;
@@ -151,7 +151,7 @@ async fn whoever_watches_sees_the_note() {
 }
 
 #[tokio::test]
-async fn the_limits_are_settings_and_0_is_never() {
+async fn loop_limits_are_settings_and_0_disables_them() {
     // settings, calls, where it is told, whether it ends
     let table = [
         (json!({ "loopNoteAt": 2, "loopStopAt": 4 }), 4, Some(3), true),
@@ -174,7 +174,7 @@ async fn the_limits_are_settings_and_0_is_never() {
 
 // --- honest work ------------------------------------------------------------------------------
 
-/// Nobody is told anything, and the run ends well.
+/// No loop warning is sent, and the run succeeds.
 async fn is_left_alone(what: &str, scenario: Scenario, files: &[(&str, &str)]) {
     let server = serve(scenario.reply("Done."));
     let trial = written(RunBuilder::against(&server), files);
@@ -185,7 +185,7 @@ async fn is_left_alone(what: &str, scenario: Scenario, files: &[(&str, &str)]) {
 }
 
 #[tokio::test]
-async fn polling_is_no_loop() {
+async fn polling_is_not_a_loop() {
     let counted = again(OFTEN, bash("echo x >> n; echo \"$(wc -l < n) of 30\""));
     is_left_alone("a changing output", counted, &[]).await;
     let waits = again(OFTEN, bash("sleep 0.01; cat state"));
@@ -197,7 +197,7 @@ async fn polling_is_no_loop() {
 }
 
 #[tokio::test]
-async fn the_same_tests_after_every_edit_are_no_loop() {
+async fn the_same_tests_after_every_edit_are_not_a_loop() {
     let edits = |path: &'static str, test: &'static str| {
         (1..OFTEN).fold(
             Scenario::new().tool("Read", json!({ "file_path": path })),
@@ -222,7 +222,7 @@ async fn the_same_tests_after_every_edit_are_no_loop() {
 
 /// A relative path leads from where the shell stands, not from where the run began.
 #[tokio::test]
-async fn an_edit_is_known_by_the_file_that_was_edited() {
+async fn edits_are_identified_by_the_edited_file() {
     let begin = Scenario::new()
         .tool("Bash", json!({ "command": "cd deep" }))
         .tool("Read", json!({ "file_path": "src.c" }));
@@ -236,7 +236,7 @@ async fn an_edit_is_known_by_the_file_that_was_edited() {
 }
 
 #[tokio::test]
-async fn reading_one_thing_after_the_other_is_no_loop() {
+async fn reading_different_files_is_not_a_loop() {
     let pages = (0..OFTEN).fold(Scenario::new(), |scenario, n| {
         let read = json!({ "file_path": "log", "offset": n * 10 + 1, "limit": 10 });
         scenario.tool("Read", read).tool("Bash", bash(&format!("grep -c {n} log || true")).1)

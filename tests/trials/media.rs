@@ -1,5 +1,5 @@
-//! Trials of poison: pictures, documents, blocks and signatures that the service refuses cost one
-//! refusal, and never the same one twice.
+//! Rejected images, documents, blocks and signatures cost one refusal each, and never the same one
+//! twice.
 
 use std::fs;
 use std::path::Path;
@@ -84,7 +84,7 @@ async fn look(trial: RunBuilder) -> FinishedProcess {
 
 /// Whatever lies in the folder, what is sent is a picture that the service takes, or words.
 #[tokio::test]
-async fn pictures_are_made_to_fit_before_they_are_sent() {
+async fn images_are_scaled_before_they_are_sent() {
     let mut scenario = Scenario::new().rules(media(usual()));
     for name in ["small.png", "wide.png", "cut.png", "empty.png", "lies.png"] {
         scenario = read(scenario, name);
@@ -119,7 +119,7 @@ async fn pictures_are_made_to_fit_before_they_are_sent() {
 
 /// More than twenty, where the service becomes stricter.
 #[tokio::test]
-async fn many_pictures_fit_as_well() {
+async fn many_images_are_scaled_to_the_stricter_limit() {
     let mut scenario = Scenario::new().rules(media(usual())).empty();
     for _ in 0..25 {
         scenario = scenario.and_tool("Read", json!({ "file_path": "wide.png" }));
@@ -137,7 +137,7 @@ async fn many_pictures_fit_as_well() {
 
 /// A service with a limit of its own: the picture at fault becomes words, the others stay.
 #[tokio::test]
-async fn a_picture_that_is_too_large_becomes_words() {
+async fn a_rejected_oversized_image_is_replaced_by_text() {
     let rules = media(MediaRules { image_pixels: Some(100), ..MediaRules::default() });
     let scenario = Scenario::new()
         .rules(rules)
@@ -172,7 +172,7 @@ async fn a_picture_that_is_too_large_becomes_words() {
 
 /// The service names one picture at a time: each becomes words in its turn.
 #[tokio::test]
-async fn pictures_that_are_named_one_by_one_all_become_words() {
+async fn images_rejected_one_by_one_are_all_replaced_by_text() {
     let names = |call: u32| {
         format!(
             "messages.2.content.{call}.tool_result.content.0.image.source.base64: image exceeds 5 \
@@ -203,7 +203,7 @@ async fn pictures_that_are_named_one_by_one_all_become_words() {
 
 /// More pictures than the service takes: the oldest go, as many as it says.
 #[tokio::test]
-async fn pictures_that_are_too_many_go_from_the_oldest_on() {
+async fn excess_images_are_removed_oldest_first() {
     for limit in [1, 5, 24] {
         let rules = media(MediaRules { count: Some(limit), ..MediaRules::default() });
         let mut scenario = Scenario::new().rules(rules).empty();
@@ -230,7 +230,7 @@ async fn pictures_that_are_too_many_go_from_the_oldest_on() {
 
 /// A refusal that names what is not there does not lead to the same request again.
 #[tokio::test]
-async fn a_refusal_of_pictures_where_there_are_only_documents_is_not_provoked_again() {
+async fn an_image_error_without_images_does_not_repeat_the_request() {
     let rules = media(MediaRules { count: Some(1), ..MediaRules::default() });
     let scenario = Scenario::new()
         .rules(rules)
@@ -248,7 +248,7 @@ async fn a_refusal_of_pictures_where_there_are_only_documents_is_not_provoked_ag
 }
 
 #[tokio::test]
-async fn a_document_of_too_many_pages_becomes_words() {
+async fn a_document_with_too_many_pages_is_replaced_by_text() {
     let rules = media(MediaRules { pdf_pages: Some(10), ..MediaRules::default() });
     let scenario = Scenario::new()
         .rules(rules)
@@ -274,7 +274,7 @@ async fn a_document_of_too_many_pages_becomes_words() {
 
 /// Nothing is left to take out: the run says so, after as many requests as there were ways.
 #[tokio::test]
-async fn a_service_that_takes_no_picture_at_all_ends_the_run() {
+async fn a_service_that_rejects_every_image_ends_the_run() {
     let words = "messages.2.content.0.tool_result.content.0.image.source.base64: image exceeds 5 \
                  MB maximum: 5300000 bytes > 5242880 bytes";
     let refuses =
@@ -295,7 +295,7 @@ async fn a_service_that_takes_no_picture_at_all_ends_the_run() {
 
 /// A picture cannot be brought back as text, so nothing stands in its place.
 #[tokio::test]
-async fn a_picture_is_not_brought_back_as_its_caption() {
+async fn a_removed_image_is_not_restored_after_compaction() {
     let scenario = Scenario::new()
         .rules(window(60_000))
         .tool("Read", json!({ "file_path": "wide.png" }))
@@ -327,7 +327,7 @@ fn poison(contains: &str) -> PoisonedBlock {
 
 /// The block that is named goes, and no other. Two of them are two refusals in two places.
 #[tokio::test]
-async fn a_poisoned_block_is_taken_out_alone() {
+async fn only_the_rejected_block_is_removed() {
     let rules = ServerRules { poison: vec![poison("CURSED")], ..ServerRules::default() };
     let echo = |words: &str| json!({ "command": format!("echo {words} >> log; echo {words}") });
     // Only what is printed holds the word: a call that does is healed as well, at its input.
@@ -360,9 +360,9 @@ async fn a_poisoned_block_is_taken_out_alone() {
     assert_eq!(log.lines().count(), 5, "nothing was run again: {log}");
 }
 
-/// What nobody can heal ends the run at the first refusal.
+/// A rejection that cannot be repaired ends the run at the first refusal.
 #[tokio::test]
-async fn a_refusal_that_nothing_can_mend_is_final() {
+async fn a_rejection_that_cannot_be_repaired_is_final() {
     // The task itself; a block that is not there; and no place at all.
     let poisoned = Scenario::new()
         .rules(ServerRules { poison: vec![poison("Look at it.")], ..ServerRules::default() })
@@ -389,7 +389,7 @@ async fn a_refusal_that_nothing_can_mend_is_final() {
 
 /// What a session brings along is healed as well, and stays healed.
 #[tokio::test]
-async fn a_poisoned_session_heals_for_good() {
+async fn a_session_with_a_rejected_block_is_repaired_permanently() {
     let clean = serve(read(Scenario::new(), "odd.txt").reply("Read."));
     let trial = RunBuilder::against(&clean).args(["--session-id", SESSION]);
     fs::write(trial.work().join("odd.txt"), "CURSED words\n").expect("room");
@@ -408,7 +408,7 @@ async fn a_poisoned_session_heals_for_good() {
 
 /// Bytes that are no text are described, not sent.
 #[tokio::test]
-async fn raw_bytes_are_never_sent_as_text_or_as_a_picture() {
+async fn binary_data_is_never_sent_as_text_or_as_an_image() {
     let scenario = Scenario::new()
         .tool("Bash", json!({ "command": "cat raw.bin" }))
         .and_tool("Bash", json!({ "command": "cat raw.bin >&2; exit 1" }))
@@ -476,7 +476,7 @@ async fn expired_signatures_are_stripped_once() {
 
 /// A service that finds fault with thinking where there is none is not argued with.
 #[tokio::test]
-async fn a_signature_that_cannot_be_at_fault_ends_the_run() {
+async fn a_signature_error_without_thinking_ends_the_run() {
     let words = "messages.1.content.0: Invalid `signature` in `thinking` block";
     let scenario = Scenario::new()
         .tool("Bash", json!({ "command": "true" }))
@@ -524,7 +524,7 @@ async fn resumed(server: &RehearsalServer, args: &[&str]) -> (ReceivedRequest, R
 }
 
 #[tokio::test]
-async fn thinking_comes_back_byte_for_byte_after_a_resume() {
+async fn thinking_is_sent_back_byte_for_byte_after_a_resume() {
     let server = serve(Scenario::new().reply("More it is."));
     let (before, after, _) = resumed(&server, &[]).await;
     let (before, after) = (raw_thoughts(&before), raw_thoughts(&after));

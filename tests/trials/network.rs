@@ -1,4 +1,4 @@
-//! Trials of the way to the service: corporate proxies and certificates (T49).
+//! Corporate proxies and certificates.
 
 use std::sync::mpsc::{Sender, channel};
 
@@ -58,7 +58,7 @@ fn failed(ended: &FinishedProcess, code: i32, class: &str) -> String {
 
 /// Every way to name the certificate of a proxy that looks inside.
 #[tokio::test]
-async fn a_proxy_that_looks_inside_is_trusted_when_its_certificate_is_named() {
+async fn an_intercepting_proxy_is_trusted_when_its_certificate_is_given() {
     for way in ["--ca-file", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "settings"] {
         let proxy = proxy(Some(LOGIN));
         let trial = trial(&proxy, "night:hush-hush@");
@@ -80,7 +80,7 @@ async fn a_proxy_that_looks_inside_is_trusted_when_its_certificate_is_named() {
 
 /// The environment of outlast itself may stand in its settings.
 #[tokio::test]
-async fn proxies_of_the_settings_are_taken() {
+async fn proxy_settings_are_used() {
     let proxy = proxy(None);
     let env = serde_json::json!({ "env": { "https_proxy": proxy.address.to_string() } });
     let ended = RunBuilder::at(&format!("https://{HOST}"))
@@ -93,7 +93,7 @@ async fn proxies_of_the_settings_are_taken() {
 
 /// Such proxies hand a stream on when it has ended. Until then there is silence, and heartbeats.
 #[tokio::test]
-async fn a_stream_that_a_proxy_keeps_to_its_end_is_waited_for_with_heartbeats() {
+async fn a_stream_buffered_by_a_proxy_is_waited_for_with_heartbeats() {
     let (proxy, go_on) = holding();
     let settings = r#"{"heartbeatInterval": 0.2}"#;
     let mut run: RunningProcess = trial(&proxy, "")
@@ -112,7 +112,7 @@ async fn a_stream_that_a_proxy_keeps_to_its_end_is_waited_for_with_heartbeats() 
 
 /// And when it keeps it for too long, the timer that cuts it is named, with its flag.
 #[tokio::test]
-async fn a_stream_that_never_comes_is_cut_by_a_timer_with_a_name() {
+async fn a_stream_that_never_starts_is_ended_by_a_named_timer() {
     let (proxy, _never) = holding();
     let flags = ["--first-byte-timeout=300ms", "--max-retries=0", "--ca-file"];
     let ended = trial(&proxy, "").args(flags).args([&authority(), "Say hello."]).run().await;
@@ -123,7 +123,7 @@ async fn a_stream_that_never_comes_is_cut_by_a_timer_with_a_name() {
 }
 
 #[tokio::test]
-async fn an_unknown_certificate_ends_the_run_at_once_and_says_whose_it_is() {
+async fn an_untrusted_certificate_ends_the_run_and_names_its_issuer() {
     let proxy = proxy(None);
     let ended = trial(&proxy, "").args(["Say hello."]).run().await;
     let line = failed(&ended, 1, "ssl_cert_error");
@@ -136,7 +136,7 @@ async fn an_unknown_certificate_ends_the_run_at_once_and_says_whose_it_is() {
 
 /// A machine without certificates of its own, as bare containers are, has those of the binary.
 #[tokio::test]
-async fn without_a_system_store_the_built_in_authorities_are_used_and_added_to() {
+async fn without_a_system_store_built_in_and_extra_certificates_are_used() {
     let empty = tempfile::tempdir().expect("a scratch folder");
     let bare =
         |proxy: &Proxy| trial(proxy, "").env("SSL_CERT_DIR", &empty.path().display().to_string());
@@ -148,7 +148,7 @@ async fn without_a_system_store_the_built_in_authorities_are_used_and_added_to()
 }
 
 #[tokio::test]
-async fn a_login_that_a_proxy_refuses_is_final_and_says_where_to_correct_it() {
+async fn rejected_proxy_credentials_are_final_and_name_the_setting() {
     for (login, words) in [("", "wants a user"), ("night:hush-hush2@", "does not accept the user")]
     {
         let proxy = proxy(Some(LOGIN));
@@ -164,7 +164,7 @@ async fn a_login_that_a_proxy_refuses_is_final_and_says_where_to_correct_it() {
 }
 
 #[tokio::test]
-async fn a_proxy_that_is_not_there_is_named() {
+async fn an_unreachable_proxy_is_named() {
     let (_taken, address) = dead_end();
     let ended = RunBuilder::at(&format!("https://{HOST}"))
         .env("HTTPS_PROXY", &format!("http://night:hush-hush@{address}"))
@@ -175,7 +175,7 @@ async fn a_proxy_that_is_not_there_is_named() {
 }
 
 #[tokio::test]
-async fn mistakes_in_the_way_are_told_before_anything_is_sent() {
+async fn proxy_and_certificate_mistakes_are_reported_before_any_request() {
     let proxy = proxy(None);
     for (name, value, words) in [
         ("HTTPS_PROXY", "ftp://night:hush-hush@h", "the variable HTTPS_PROXY names no proxy"),

@@ -1,5 +1,5 @@
-//! Trial T9: what is not allowed is told, listed and, if it is wanted, the end of the run. And who
-//! can be asked instead.
+//! Denied calls are reported, listed and, if configured, end the run. And the permission prompt
+//! tool.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ fn bash() -> Value {
     json!({ "command": "echo no > file" })
 }
 
-/// A call of each kind of tool that nobody allowed, and how the run is told of that.
+/// A call of each kind of tool that no rule allows, and how the run reports it.
 fn every_kind() -> Vec<(&'static str, Value, Vec<&'static str>)> {
     let deny = |rule| vec!["--disallowed-tools", rule];
     vec![
@@ -57,7 +57,7 @@ fn denials(ended: &FinishedProcess) -> Vec<(String, Value)> {
 }
 
 #[tokio::test]
-async fn a_denial_ends_the_run_if_that_is_wanted_whatever_the_tool() {
+async fn a_denial_of_any_tool_ends_the_run_when_configured() {
     for (tool, input, flags) in every_kind() {
         let server = serve(Scenario::new().tool(tool, input.clone()).reply("Done."));
         let trial = trial(&server);
@@ -78,7 +78,7 @@ async fn a_denial_ends_the_run_if_that_is_wanted_whatever_the_tool() {
 }
 
 #[tokio::test]
-async fn a_denial_is_told_and_listed_otherwise_whatever_the_tool() {
+async fn a_denial_of_any_tool_is_otherwise_reported_and_listed() {
     for (tool, input, flags) in every_kind() {
         let server = serve(Scenario::new().tool(tool, input.clone()).reply("Done."));
         let trial = trial(&server);
@@ -91,7 +91,7 @@ async fn a_denial_is_told_and_listed_otherwise_whatever_the_tool() {
 }
 
 #[tokio::test]
-async fn what_stands_beside_a_denied_call_is_answered_and_not_run() {
+async fn calls_beside_a_run_ending_denial_are_answered_but_not_run() {
     let later = json!({ "command": "touch later" });
     let scenario = Scenario::new().tool("Bash", bash()).and_tool("Bash", later).reply("Done.");
     let server = serve(scenario);
@@ -115,7 +115,7 @@ async fn asked(answer: &str, flags: &[&str]) -> (FinishedProcess, Vec<Value>) {
 }
 
 #[tokio::test]
-async fn a_tool_that_is_asked_may_allow_a_call() {
+async fn the_permission_prompt_tool_may_allow_a_call() {
     let (ended, asked) = asked(r#"{"behavior":"allow"}"#, &[]).await;
     assert_eq!((ended.code, denials(&ended).len()), (Some(0), 0), "{ended:?}");
     assert!(ended.work().join("file").exists());
@@ -125,7 +125,7 @@ async fn a_tool_that_is_asked_may_allow_a_call() {
 }
 
 #[tokio::test]
-async fn a_tool_that_is_asked_may_change_a_call() {
+async fn the_permission_prompt_tool_may_change_a_call() {
     let answer = r#"{"behavior":"allow","updatedInput":{"command":"touch other"}}"#;
     let (ended, _) = asked(answer, &[]).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -133,7 +133,7 @@ async fn a_tool_that_is_asked_may_change_a_call() {
 }
 
 #[tokio::test]
-async fn what_a_changed_call_may_not_do_is_denied() {
+async fn a_changed_call_is_still_subject_to_deny_rules() {
     let odd = [
         (r#"{"behavior":"allow","updatedInput":{"command":"rm -r f"}}"#, "Bash(rm *)"),
         (r#"{"behavior":"allow","updatedInput":{"order":"touch other"}}"#, "does not fit"),
@@ -148,7 +148,7 @@ async fn what_a_changed_call_may_not_do_is_denied() {
 }
 
 #[tokio::test]
-async fn no_clear_leave_is_none_and_the_run_goes_on() {
+async fn an_unclear_permission_answer_is_a_denial_and_the_run_continues() {
     let odd = [
         (r#"{"behavior":"deny","message":"not on a Friday"}"#, "not on a Friday"),
         ("perhaps", "none that outlast knows"),
@@ -164,7 +164,7 @@ async fn no_clear_leave_is_none_and_the_run_goes_on() {
 }
 
 #[tokio::test]
-async fn nobody_is_asked_about_what_is_settled() {
+async fn the_permission_prompt_tool_is_not_asked_when_a_rule_decides() {
     let settled: [(&[&str], bool); 4] = [
         (&["--allowed-tools", "Bash"], true),
         (&["--disallowed-tools", "Bash(echo *)"], false),
@@ -180,7 +180,7 @@ async fn nobody_is_asked_about_what_is_settled() {
 }
 
 #[tokio::test]
-async fn a_tool_that_is_not_there_allows_nothing() {
+async fn a_missing_permission_prompt_tool_denies_every_call() {
     let (ended, asked) =
         asked(r#"{"behavior":"allow"}"#, &["--permission-prompt-tool", "mcp__judge__other"]).await;
     assert_eq!((ended.code, asked.len(), denials(&ended).len()), (Some(0), 0, 1), "{ended:?}");
@@ -188,7 +188,7 @@ async fn a_tool_that_is_not_there_allows_nothing() {
 }
 
 #[tokio::test]
-async fn who_is_asked_may_take_no_longer_than_a_call() {
+async fn the_permission_prompt_tool_has_the_tool_call_timeout() {
     let server = serve(Scenario::new().tool("Bash", bash()).reply("Done."));
     let trial = trial(&server).env("MCP_TOOL_TIMEOUT", "1500");
     let (config, _) = arbiter(&trial, "hang");
@@ -200,7 +200,7 @@ async fn who_is_asked_may_take_no_longer_than_a_call() {
 }
 
 #[tokio::test]
-async fn an_interrupt_ends_the_wait_for_who_is_asked() {
+async fn an_interrupt_ends_the_wait_for_the_permission_prompt_tool() {
     let server = serve(Scenario::new().tool("Bash", bash()).reply("Done."));
     let trial = trial(&server);
     let (config, log) = arbiter(&trial, "hang");
@@ -219,7 +219,7 @@ async fn an_interrupt_ends_the_wait_for_who_is_asked() {
 }
 
 #[tokio::test]
-async fn only_a_servers_tool_can_be_asked() {
+async fn only_an_mcp_tool_can_be_the_permission_prompt_tool() {
     for name in ["stdio", "Bash", "mcp__x", "mcp____y"] {
         let server = serve(Scenario::new().reply("Done."));
         let ended = trial(&server).args(["--permission-prompt-tool", name]).run().await;
@@ -228,7 +228,7 @@ async fn only_a_servers_tool_can_be_asked() {
 }
 
 #[tokio::test]
-async fn a_rule_of_the_user_is_seen_from_the_users_settings() {
+async fn relative_paths_in_user_rules_resolve_from_the_users_settings() {
     for (rule, denied) in [("Read(/f)", false), ("Read(//f)", false), ("Read(f)", true)] {
         let input = json!({ "file_path": "f" });
         let server = serve(Scenario::new().tool("Read", input).reply("Done."));
@@ -251,7 +251,7 @@ async fn a_rule_of_the_user_is_seen_from_the_users_settings() {
 }
 
 #[tokio::test]
-async fn a_repository_may_end_a_run_sooner_and_not_later() {
+async fn repository_settings_may_tighten_but_not_loosen_denial_handling() {
     for (project, user, code) in [("fail", "continue", 9), ("continue", "fail", 9)] {
         let server = serve(Scenario::new().tool("Bash", bash()).reply("Done."));
         let trial = trial(&server);

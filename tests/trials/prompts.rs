@@ -65,7 +65,7 @@ fn names(list: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_repository_of_other_tools_users_is_used_as_it_is() {
+async fn a_repository_configured_for_other_tools_is_used_unchanged() {
     let server = serve(Scenario::new().reply("Fixed."));
     let trial = RunBuilder::bare(&server.base_url()).args(["--output-format", "stream-json"]);
     furnish(&trial.work());
@@ -114,7 +114,7 @@ async fn the_model_reads_a_skill_from_wherever_the_run_works() {
 }
 
 #[tokio::test]
-async fn what_a_command_allows_holds_for_its_run_if_it_is_trusted() {
+async fn allowed_tools_of_a_trusted_slash_command_apply_to_its_run() {
     let touches =
         || Scenario::new().tool("Bash", json!({ "command": "touch made" })).reply("Done.");
     for (trust, prompt, made) in [
@@ -158,7 +158,7 @@ async fn a_command_chooses_the_model_unless_a_flag_does() {
 }
 
 #[tokio::test]
-async fn a_name_that_nothing_is_called_ends_the_run_before_it_begins() {
+async fn an_unknown_slash_command_is_rejected_before_the_run() {
     let rows = [
         ("/fix-isue 1", "did you mean /fix-issue?"),
         ("/zzz", "there are /"),
@@ -195,7 +195,7 @@ async fn a_prompt_that_merely_begins_with_a_slash_is_a_prompt() {
 }
 
 #[tokio::test]
-async fn a_command_may_come_from_standard_input_and_takes_it_for_arguments() {
+async fn a_slash_command_may_come_from_standard_input_with_arguments() {
     let server = serve(Scenario::new().reply("Done."));
     let trial = RunBuilder::bare(&server.base_url()).stdin(Stdio::piped());
     plant(&trial.config(), "commands/explain.md", "Explain this: $ARGUMENTS");
@@ -209,7 +209,7 @@ async fn a_command_may_come_from_standard_input_and_takes_it_for_arguments() {
 }
 
 #[tokio::test]
-async fn a_run_that_is_an_agent_has_its_prompt_and_its_tools() {
+async fn a_run_with_an_agent_flag_has_its_prompt_and_tools() {
     let server = serve(Scenario::new().reply("Reviewed."));
     let trial = RunBuilder::bare(&server.base_url());
     furnish(&trial.work());
@@ -225,7 +225,7 @@ async fn a_run_that_is_an_agent_has_its_prompt_and_its_tools() {
 }
 
 #[tokio::test]
-async fn config_lists_what_there_is_to_call() {
+async fn config_lists_commands_agents_and_skills() {
     let trial = RunBuilder::bare("http://127.0.0.1:9").args(["config", "--json"]);
     furnish(&trial.work());
     plant(&trial.work(), ".claude/agents/broken.md", "---\nname: x\ntools: [Read\n---\n");
@@ -271,7 +271,7 @@ async fn files_that_a_prompt_names_are_shown_beside_it_under_the_rules_for_readi
 }
 
 #[tokio::test]
-async fn what_is_piped_in_names_no_files() {
+async fn file_references_in_piped_input_are_not_expanded() {
     let server = serve(Scenario::new().reply("Done."));
     let trial = RunBuilder::against(&server);
     plant(&trial.work(), "notes.md", "noted\n");
@@ -282,7 +282,7 @@ async fn what_is_piped_in_names_no_files() {
 }
 
 #[tokio::test]
-async fn instructions_of_a_subfolder_join_once_a_file_there_is_worked_on() {
+async fn subfolder_instructions_load_when_a_file_there_is_used() {
     let read = |file: &str| json!({ "file_path": file });
     let scenario = Scenario::new()
         .tool("Read", read("top.txt"))

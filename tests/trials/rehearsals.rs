@@ -6,7 +6,7 @@ use super::time::all;
 use crate::support::RunBuilder;
 
 #[tokio::test]
-async fn every_scenario_ends_as_its_file_says() {
+async fn every_builtin_scenario_ends_as_its_file_expects() {
     all(list().into_iter().map(|listing| async move {
         // It brings a server of its own.
         let trial = RunBuilder::bare("http://127.0.0.1:9").args(["rehearse", &listing.name]);

@@ -27,7 +27,7 @@ fn set_settings(ended: &FinishedProcess, settings: &Value) {
 
 /// However it is resumed, a requirement that never passed is no success.
 #[tokio::test]
-async fn a_failed_requirement_is_required_by_the_printed_command_too() {
+async fn the_printed_resume_command_keeps_a_failed_requirement() {
     let server = serve(Scenario::new().reply("Done.").times(4));
     let requirement = ["--require", "test -e mended", "--session-id", SESSION, "Do it."];
     let ended = RunBuilder::against(&server).args(requirement).run().await;
@@ -50,7 +50,7 @@ async fn a_failed_requirement_is_required_by_the_printed_command_too() {
 
 /// A new prompt gives the model new tries, under the same requirement.
 #[tokio::test]
-async fn a_new_prompt_is_held_to_the_requirement_as_well() {
+async fn a_new_prompt_keeps_the_requirement_of_the_session() {
     let server = serve(Scenario::new().reply("Done.").times(8));
     let requirement = ["--require", "exit 7", "--session-id", SESSION, "Do it."];
     let ended = RunBuilder::against(&server).args(requirement).run().await;
@@ -72,7 +72,7 @@ fn greedy() -> Scenario {
 
 /// Turns and money count over all processes of a prompt; only a flag raises them.
 #[tokio::test]
-async fn limits_that_were_reached_stay_reached_until_a_flag_raises_them() {
+async fn reached_limits_stay_reached_on_resume_until_a_flag_raises_them() {
     for (limit, value, raised, code, name) in [
         ("--max-budget-usd", "0.25", "0.45", 4, "maxBudgetUsd"),
         ("--max-turns", "2", "3", 3, "maxTurns"),
@@ -104,7 +104,7 @@ async fn limits_that_were_reached_stay_reached_until_a_flag_raises_them() {
 }
 
 #[tokio::test]
-async fn a_session_without_a_contract_is_resumed_with_a_warning() {
+async fn a_session_without_recorded_limits_is_resumed_with_a_warning() {
     let server = serve(Scenario::new().reply("Yes.").after(AfterLast::RepeatLast));
     let ended = RunBuilder::against(&server).args(["--session-id", SESSION, "One?"]).run().await;
     let path = journal(&ended.config());
@@ -126,7 +126,7 @@ async fn a_session_without_a_contract_is_resumed_with_a_warning() {
 }
 
 #[tokio::test]
-async fn another_prompt_for_the_same_id_is_refused_and_the_same_is_not() {
+async fn a_session_id_accepts_only_its_own_prompt() {
     let scenario =
         Scenario::new().reply("A is done.").reply("Never.").fault(ScriptedFaultKind::Stall, FaultPosition::Request);
     let server = serve(scenario.after(AfterLast::RepeatLast));
@@ -161,7 +161,7 @@ async fn another_prompt_for_the_same_id_is_refused_and_the_same_is_not() {
 }
 
 #[tokio::test]
-async fn a_damaged_session_goes_on_from_its_last_intact_record_on_request() {
+async fn a_damaged_session_resumes_from_its_last_intact_record_on_request() {
     let scenario = Scenario::new()
         .tool("Bash", json!({ "command": "echo x >> log" }))
         .reply("Done.")

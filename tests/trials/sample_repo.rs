@@ -67,7 +67,7 @@ fn log(ended: &FinishedProcess) -> String {
 }
 
 #[tokio::test]
-async fn trusted_it_has_its_rules_hooks_servers_variables_and_memory() {
+async fn a_trusted_sample_repo_has_all_its_settings() {
     let server = task();
     let flags = ["--trust-project", "--output-format", "stream-json", "--verbose"];
     // The trial's own command is no plain one, so that its rule does not cover all of it.
@@ -83,7 +83,7 @@ async fn trusted_it_has_its_rules_hooks_servers_variables_and_memory() {
     for words in ["A tiny calculator", "Names are whole words", "Adds numbers up", "gets a test"] {
         assert!(system.contains(words), "{words}: {system}");
     }
-    assert!(!system.contains("Nobody needs to see this"), "{system}");
+    assert!(!system.contains("This is not needed"), "{system}");
     let warnings = result["warnings"].to_string();
     assert!(warnings.contains("\\\"voice\\\" (line "), "{warnings}");
     assert!(warnings.contains("permissions.disableAutoMode"), "{warnings}");
@@ -91,7 +91,7 @@ async fn trusted_it_has_its_rules_hooks_servers_variables_and_memory() {
 }
 
 #[tokio::test]
-async fn untrusted_it_runs_as_well_and_only_its_prohibitions_count() {
+async fn an_untrusted_sample_repo_runs_with_only_its_deny_rules() {
     let server = task();
     let flags = ["--output-format", "stream-json", "--verbose", "--permission-mode", "acceptEdits"];
     let flags = [&flags[..], &["--allowedTools", "Bash(python3 *),Bash(echo *)", "Mend it."]];
@@ -109,7 +109,7 @@ async fn untrusted_it_runs_as_well_and_only_its_prohibitions_count() {
 }
 
 #[tokio::test]
-async fn the_doctor_finds_nothing_wrong_with_it() {
+async fn doctor_finds_no_problem_in_the_sample_repo() {
     let server = serve(Scenario::new());
     let flags = ["doctor", "--json", "--", "--trust-project"];
     let ended = in_repository(&server, &flags).run().await;

@@ -42,7 +42,7 @@ fn init(ended: &FinishedProcess) -> Value {
 }
 
 #[tokio::test]
-async fn what_is_in_force_is_said_at_the_start_and_at_the_end() {
+async fn the_sandbox_state_is_reported_at_start_and_end() {
     let bypass = ["--permission-mode", "bypassPermissions"];
     // flags, mode
     let table: [(&[&str], &str); 6] = [
@@ -90,7 +90,7 @@ async fn what_is_in_force_is_said_at_the_start_and_at_the_end() {
 }
 
 #[tokio::test]
-async fn required_begins_only_where_all_of_it_holds() {
+async fn required_sandbox_mode_starts_only_with_full_enforcement() {
     let (home, server) = (home(), serve(commands("cat ~/.ssh/id_x")));
     let ended = trial(&server, home.path()).args(["--sandbox", "required"]).run().await;
     if LandlockSupport::probe().restricts_files() {
@@ -116,7 +116,7 @@ async fn required_begins_only_where_all_of_it_holds() {
 }
 
 #[tokio::test]
-async fn mistakes_are_told_before_anything_is_sent() {
+async fn sandbox_settings_errors_are_reported_before_any_request() {
     let table: [(&[&str], &str); 5] = [
         (&["--sandbox", "strong"], "read-only"),
         (&["--sandbox-network", "perhaps"], "--sandbox-network"),
@@ -132,7 +132,7 @@ async fn mistakes_are_told_before_anything_is_sent() {
 }
 
 #[tokio::test]
-async fn what_the_settings_ask_for_in_vain_is_said() {
+async fn ineffective_sandbox_settings_are_reported() {
     let (home, server) = (home(), serve(commands("true")));
     let settings = r#"{"sandbox": {"enabled": true, "excludedCommands": ["docker"],
         "allowUnsandboxedCommands": true, "network": {"allowedDomains": ["example.org"]}}}"#;

@@ -97,7 +97,7 @@ async fn no_key_of_any_kind_is_printed_or_stored() {
 }
 
 #[tokio::test]
-async fn what_is_masked_goes_on_after_a_resume() {
+async fn redaction_continues_after_a_resume() {
     let server = chatty();
     let ended = trial(&server, "json").run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -116,7 +116,7 @@ async fn what_is_masked_goes_on_after_a_resume() {
 }
 
 #[tokio::test]
-async fn pieces_of_a_reply_hide_what_is_cut_across_them() {
+async fn streamed_chunks_redact_a_secret_split_between_them() {
     let all = everything();
     let server = serve(
         Scenario::new()
@@ -145,7 +145,7 @@ async fn pieces_of_a_reply_hide_what_is_cut_across_them() {
 }
 
 #[tokio::test]
-async fn an_error_that_quotes_keys_is_told_without_them() {
+async fn an_error_that_quotes_keys_is_redacted() {
     let server =
         serve(Scenario::new().status(400).error("invalid_request_error", &everything(), None));
     let flags = ["Do it.", "--result-file", "result.json"];
@@ -157,7 +157,7 @@ async fn an_error_that_quotes_keys_is_told_without_them() {
 }
 
 #[tokio::test]
-async fn a_flag_that_is_mistaken_for_a_place_to_put_a_key_is_not_quoted() {
+async fn a_key_given_as_an_unknown_flag_is_not_printed() {
     let key = ["sk-", "ant-", "api03-0123456789"].concat();
     let server = serve(Scenario::new());
     for value in [key.as_str(), OURS] {
@@ -173,7 +173,7 @@ fn told(request: &ReceivedRequest) -> String {
 }
 
 #[tokio::test]
-async fn commands_show_the_model_no_key_of_ours_and_no_token_of_the_job() {
+async fn commands_hide_the_runs_key_and_the_jobs_token_from_the_model() {
     let checkout = "git init -q . && git config --local http.https://github.com/.extraheader \
                     \"AUTHORIZATION: basic $(printf x-access-token:%s \"$(cat token)\" | base64)\"";
     let look = "env; printenv; tr '\\0' '\\n' < /proc/self/environ; git config -l; \
@@ -216,16 +216,16 @@ async fn commands_show_the_model_no_key_of_ours_and_no_token_of_the_job() {
 }
 
 /// Root may look anywhere, so the run is another user's where we are root.
-const AS_NOBODY: &str = "drop='setpriv --reuid 65534 --regid 65534 --clear-groups'
+const UNPRIVILEGED: &str = "drop='setpriv --reuid 65534 --regid 65534 --clear-groups'
     if [ \"$(id -u)\" = 0 ] && $drop test -x \"$1\" && chown -R 65534:65534 \"$HOME\"; then
         exec $drop \"$@\"
     fi
     exec \"$@\"";
 
 #[tokio::test]
-async fn outlasts_own_memory_is_closed_to_its_user() {
+async fn other_processes_of_the_user_cannot_read_outlasts_memory() {
     let server = serve(Scenario::new().tool("Bash", json!({ "command": "sleep 60" })));
-    let trial = RunBuilder::against(&server).args(["Do it.", "--log-detail"]).in_shell(AS_NOBODY);
+    let trial = RunBuilder::against(&server).args(["Do it.", "--log-detail"]).in_shell(UNPRIVILEGED);
     let mut running = trial.start();
     running.wait_for_stderr("turn 1").await;
     let place = PathBuf::from(format!("/proc/{}/environ", running.pid()));

@@ -29,7 +29,7 @@ use crate::support::stopwatch::Stopwatch;
 use crate::support::tokens::{TokenEndpoint, write_login};
 use crate::support::{FifoSignal, FinishedProcess, RunningProcess, RunBuilder, is_alive, serve, with_time_limit};
 
-/// SPEC 12: all of it within this, from the first signal on.
+/// How long a run may take to end after the first signal.
 const SOON: Duration = Duration::from_secs(4);
 
 /// More at once only makes them late.
@@ -53,7 +53,7 @@ enum Phase {
     Compaction,
     Structured,
     Require,
-    /// The result is being written, and nobody reads it.
+    /// The result is being written to a pipe without a reader.
     Telling,
 }
 
@@ -125,7 +125,7 @@ async fn reading_settings() -> Reached {
     let pipe = trial.work().join("pipe");
     mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
     let running = trial.start();
-    // It opens for whoever writes as soon as somebody reads.
+    // Opening it for writing succeeds as soon as it has a reader.
     let opening = move || std::fs::OpenOptions::new().write(true).open(pipe);
     let writer = with_time_limit("a reader", tokio::task::spawn_blocking(opening)).await;
     let held: Vec<Box<dyn Any + Send>> = vec![Box::new(writer.expect("no panic"))];
@@ -158,7 +158,7 @@ async fn backing_off() -> Reached {
     Reached { running, server, requests: 1, children: Vec::new(), held: Vec::new() }
 }
 
-/// A result that fits no pipe, and that nobody reads.
+/// A result that exceeds a pipe's buffer and is not read.
 async fn telling() -> Reached {
     let server = serve(Scenario::new().reply(&"word ".repeat(60_000)).usage(1_000, 8_000));
     let (reader, writer) = std::io::pipe().expect("a pipe");
@@ -283,7 +283,7 @@ async fn cell(phase: Phase, signal: Signal) -> Duration {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_signal_in_every_phase_ends_in_one_result_soon() {
+async fn every_signal_in_every_phase_yields_one_result_in_time() {
     let usual = [SIGINT, SIGTERM, SIGHUP];
     let everywhere = PHASES.iter().flat_map(|phase| usual.map(|signal| (*phase, signal)));
     let others = EVERY[3..].iter().flat_map(|signal| {
@@ -327,7 +327,7 @@ async fn prepared(script: &str) -> (Reached, PathBuf) {
 }
 
 #[tokio::test]
-async fn what_the_parent_ignores_stays_ignored() {
+async fn signals_ignored_by_the_parent_stay_ignored() {
     for (script, signal) in
         [("trap '' HUP; exec \"$@\"", SIGHUP), ("trap '' INT; exec \"$@\"", SIGINT)]
     {
@@ -343,7 +343,7 @@ async fn what_the_parent_ignores_stays_ignored() {
 
 /// A shell without job control has what it starts by `&` ignore SIGINT, and nothing else.
 #[tokio::test]
-async fn a_background_job_ignores_what_its_shell_says_and_hears_the_rest() {
+async fn a_shell_background_job_ignores_sigint_and_handles_other_signals() {
     // Its process id is there before the run begins.
     let script = "sh -c 'echo $$ > pid; exec \"$@\"' sh \"$@\" & wait $!; exit $?";
     let (Reached { running, held: _held, children, .. }, _) = prepared(script).await;
@@ -361,7 +361,7 @@ async fn a_background_job_ignores_what_its_shell_says_and_hears_the_rest() {
 /// read and before anything is sent, but with a result. Nor does a mask that was left to us hold
 /// signals back for ever.
 #[tokio::test]
-async fn a_signal_that_waits_from_the_first_moment_on_ends_in_a_result() {
+async fn a_signal_pending_at_startup_yields_a_result() {
     let server = serve(Scenario::new().reply("Done."));
     let script = "exec env --block-signal=TERM sh -c 'echo $$ > bell; read -r go < gate; \
                   exec \"$@\"' sh \"$@\"";
@@ -380,7 +380,7 @@ async fn a_signal_that_waits_from_the_first_moment_on_ends_in_a_result() {
 }
 
 #[tokio::test]
-async fn a_run_that_was_stopped_hears_what_came_meanwhile() {
+async fn a_stopped_run_handles_pending_signals_when_continued() {
     let Reached { running, children, held: _held, .. } = working().await;
     running.signal(SIGSTOP);
     let pid = Pid::from_raw(running.pid());
@@ -425,7 +425,7 @@ fn hang_the_run(pid: i32) {
         ptrace::interrupt(thread).expect("it can be held");
         waitpid(thread, Some(WaitPidFlag::__WALL)).expect("it is held");
         tell.send(()).expect("the test waits");
-        // Whoever holds a thread must also see its end.
+        // The tracer of a thread must also reap it.
         while waitpid(thread, Some(WaitPidFlag::__WALL)).is_ok_and(|status| status.pid().is_some())
         {
         }
@@ -433,9 +433,9 @@ fn hang_the_run(pid: i32) {
     told.recv_timeout(Duration::from_mins(4)).expect("it hangs soon");
 }
 
-/// It has said that all went well, in the file, when its thread hangs. Nobody has read that yet.
+/// The thread hangs after the result file reports success, and before any reader has seen it.
 #[tokio::test]
-async fn a_success_that_nobody_heard_of_is_taken_back_even_when_the_run_hangs() {
+async fn an_unread_success_is_retracted_by_a_signal_even_if_the_run_hangs() {
     let Reached { running, held: _held, .. } = telling().await;
     assert_eq!(kept(&running.work())["exit_code"], 0);
     hang_the_run(running.pid());
@@ -461,7 +461,7 @@ enum DeathCause {
     Deadline,
     /// The same while the thread of the run hangs.
     HungDeadline,
-    /// Nobody reads standard output any more.
+    /// The reader of standard output is gone.
     Unread,
     /// Standard error was closed from the start, and a signal comes.
     Mute,
@@ -539,7 +539,7 @@ async fn die(way: &Way) -> String {
         // By then the command must run, even on a busy machine.
         &["--max-duration", "8s"]
     } else if matches!(way.deed, DeathCause::Unread) {
-        // A heartbeat finds out that nobody reads.
+        // A heartbeat detects that the reader is gone.
         &["--output-format=stream-json", "--settings", r#"{"heartbeatInterval": "50ms"}"#]
     } else {
         &[]
@@ -583,7 +583,7 @@ async fn die(way: &Way) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_way_of_dying_ends_in_its_record() {
+async fn every_way_of_dying_is_recorded() {
     let mut page =
         "| way of dying | result | code | seconds | survivors |\n|---|---|---|---|---|\n"
             .to_owned();
@@ -596,7 +596,7 @@ async fn every_way_of_dying_ends_in_its_record() {
 }
 
 #[tokio::test]
-async fn signals_that_mean_nothing_to_a_run_do_not_end_or_stop_it() {
+async fn unhandled_signals_do_not_end_or_stop_a_run() {
     use Signal::{SIGIO, SIGPIPE, SIGPROF, SIGPWR, SIGTTIN, SIGTTOU, SIGVTALRM, SIGWINCH};
     let command = "echo begun > bell; until [ -e go ]; do sleep 0.01; done";
     let scenario = Scenario::new().tool("Bash", json!({ "command": command })).reply("Done.");
@@ -614,8 +614,8 @@ async fn signals_that_mean_nothing_to_a_run_do_not_end_or_stop_it() {
 }
 
 #[tokio::test]
-async fn commands_take_signals_as_usual_whatever_outlast_was_started_with() {
-    // The two beyond 31 are the C library's, and nobody can change what they do.
+async fn commands_have_default_signals_regardless_of_the_inherited_ones() {
+    // The two beyond 31 are reserved by the C library and cannot be changed.
     let look = "ignored=$(awk '/^SigIgn:/ { print $2 }' /proc/self/status); \
                 (( 0x$ignored & 0x7fffffff )) || echo > usual";
     let scenario = Scenario::new().tool("Bash", json!({ "command": look })).reply("Looked.");

@@ -229,7 +229,7 @@ fn look(pid: i32, config: &Path, turn: usize) -> Look {
     }
 }
 
-/// Children that ended and that nobody asked about.
+/// Zombies: children that ended and were not reaped.
 fn zombies(parent: i32) -> usize {
     let is_one = |stat: &str| {
         let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
@@ -269,7 +269,7 @@ fn slope(points: &[(usize, usize)]) -> f64 {
     rise / run
 }
 
-#[expect(clippy::print_stderr, reason = "whoever runs the long one wants to see how it goes")]
+#[expect(clippy::print_stderr, reason = "the long run prints its progress")]
 fn tell(figures: &str) {
     eprintln!("{figures}");
 }
@@ -299,7 +299,7 @@ fn judge(looks: &[Look], task: Task) {
     {
         assert!(most(second, of) <= most(first, of) + 3, "{what} grow: {looks:?}");
     }
-    assert_eq!(most(looks, |look| look.zombies), 0, "children nobody asked about: {looks:?}");
+    assert_eq!(most(looks, |look| look.zombies), 0, "unreaped children: {looks:?}");
     assert!(journal < 16_384, "the journal grows by {journal} bytes a turn");
 }
 
@@ -309,7 +309,7 @@ fn kib(kib: usize) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_long_run_stays_as_small_as_a_short_one() {
+async fn a_long_run_uses_constant_memory_and_disk() {
     let task = task();
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     let base = format!("http://{}", listener.local_addr().expect("the listener is bound"));

@@ -1,4 +1,4 @@
-//! Trials of money (T14) where other recoveries spend it: summaries, other models, lost attempts.
+//! The budget where recoveries spend it: summaries, other models, lost attempts.
 
 use outlast::rehearsal::{
     AfterLast, StepAnswer, ScriptedFaultKind, FaultPosition, ReceivedRequest, ScriptedReply, Scenario, RehearsalServer, ScriptStep, ScriptedToolCall, ScriptedUsage,
@@ -43,7 +43,7 @@ fn strategies(ended: &FinishedProcess) -> Value {
     ended.result()["recovery"]["strategies"].clone()
 }
 
-/// A summary is paid for like everything else, and from the same purse.
+/// A summary is paid for like everything else, and from the same budget.
 #[tokio::test]
 async fn a_summary_is_paid_for_from_the_same_budget() {
     let summary = Scenario::new().reply("What was done so far.").usage(7_000, 300);
@@ -94,7 +94,7 @@ fn greedy(scenario: Scenario) -> Scenario {
 
 /// The next model has prices of its own. What is left is measured by those.
 #[tokio::test]
-async fn a_dearer_model_does_not_lift_the_ceiling() {
+async fn a_more_expensive_model_does_not_raise_the_budget() {
     let mut ends = Vec::new();
     for ceiling in ["0.15", "0.20", "0.25", "0.30", "0.40"] {
         let first = greedy(Scenario::new()).when_model(FIRST).status(529).when_model(FIRST);
@@ -120,7 +120,7 @@ async fn a_dearer_model_does_not_lift_the_ceiling() {
 
 /// What broken attempts cost follows the run to the next model.
 #[tokio::test]
-async fn what_was_lost_with_one_model_is_not_there_for_the_next() {
+async fn spend_on_failed_attempts_counts_for_the_next_model() {
     let torn = || {
         Scenario::new()
             .interrupted(ScriptedFaultKind::Close, FaultPosition::Delta)
@@ -175,7 +175,7 @@ async fn an_unpriced_model_anywhere_in_the_chain_is_refused_when_there_is_a_budg
         }
     }
     assert_eq!((primary.requests().len(), other.requests().len()), (0, 0));
-    // Without a budget nobody has to know what it costs.
+    // Without a budget no price is needed.
     let ended = RunBuilder::against(&primary).args(["--model=model-a", "Do it."]).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let result = ended.result();

@@ -1,4 +1,4 @@
-//! Nothing that a run started lives on when it is over, however either of them ends.
+//! No process that a run started survives it, however the run or the process ends.
 
 use std::fs;
 use std::path::Path;
@@ -96,7 +96,7 @@ fn let_go(running: &RunningProcess) {
 }
 
 #[tokio::test]
-async fn nothing_survives_a_success() {
+async fn no_process_survives_a_successful_run() {
     let unique = unique();
     let running = surrounded(begin(&unique).reply("Done."), &[], &unique).await;
     let pid = running.pid();
@@ -107,7 +107,7 @@ async fn nothing_survives_a_success() {
 }
 
 #[tokio::test]
-async fn nothing_survives_an_error() {
+async fn no_process_survives_a_failed_run() {
     let unique = unique();
     let running = surrounded(begin(&unique).status(400), &[], &unique).await;
     let pid = running.pid();
@@ -118,7 +118,7 @@ async fn nothing_survives_an_error() {
 }
 
 #[tokio::test]
-async fn nothing_survives_the_deadline() {
+async fn no_process_survives_the_deadline() {
     let unique = unique();
     // By then all of them have to be there, even on a busy machine.
     let args = ["--max-duration", "12s"];
@@ -130,7 +130,7 @@ async fn nothing_survives_the_deadline() {
 }
 
 #[tokio::test]
-async fn nothing_survives_a_signal() {
+async fn no_process_survives_a_signal() {
     for (signal, code) in [(SIGTERM, 143), (SIGINT, 130), (SIGHUP, 129)] {
         let unique = unique();
         let running = surrounded(begin(&unique), &[], &unique).await;
@@ -144,20 +144,20 @@ async fn nothing_survives_a_signal() {
 }
 
 #[tokio::test]
-async fn nothing_survives_a_death_without_a_word() {
+async fn no_process_survives_a_sigkill_of_the_run() {
     for signal in [SIGKILL, Signal::SIGABRT, Signal::SIGILL] {
         let unique = unique();
         let running = surrounded(begin(&unique), &[], &unique).await;
         let pid = running.pid();
         running.signal(signal);
         none_left(&unique, pid, signal.as_str()).await;
-        // Nobody holds its output open either.
+        // No process holds its output open either.
         assert_eq!(running.end().await.code, None);
     }
 }
 
 #[tokio::test]
-async fn nothing_survives_the_death_of_a_stopped_keeper_and_its_run() {
+async fn no_process_survives_the_kill_of_a_stopped_supervisor_and_its_run() {
     let unique = unique();
     let running = surrounded(begin(&unique), &[], &unique).await;
     let pid = running.pid();
@@ -181,7 +181,7 @@ fn keepers(run: i32) -> Vec<Pid> {
 }
 
 #[tokio::test]
-async fn a_command_that_kills_its_warden_is_ended_and_the_run_goes_on() {
+async fn a_command_that_kills_its_job_init_is_ended_and_the_run_continues() {
     let unique = unique();
     // Whatever is above the command within its job: first what it left the session for, then all.
     let away = format!("(setsid sleep {unique} > /dev/null 2>&1 &); kill -9 $PPID; sleep {unique}");
@@ -208,7 +208,7 @@ async fn hears(unique: &str, away: &str, next: &str, what: &str) -> [String; 2] 
 }
 
 #[tokio::test]
-async fn a_command_that_kills_the_keeper_gains_nothing() {
+async fn a_command_that_kills_the_supervisor_is_still_ended() {
     let unique = unique();
     // The keeper is the parent of the command's parent.
     let away = format!(
@@ -222,7 +222,7 @@ async fn a_command_that_kills_the_keeper_gains_nothing() {
 }
 
 #[tokio::test]
-async fn with_both_killed_what_keeps_its_environment_is_found_by_its_mark() {
+async fn with_supervisor_and_init_killed_processes_are_found_by_env_tag() {
     let unique = unique();
     let away = format!(
         "(setsid sleep {unique} > /dev/null 2>&1 &); \
@@ -237,7 +237,7 @@ async fn with_both_killed_what_keeps_its_environment_is_found_by_its_mark() {
 }
 
 #[tokio::test]
-async fn with_both_killed_what_clears_its_environment_falls_to_the_run() {
+async fn with_supervisor_and_init_killed_untagged_processes_reparent_to_the_run() {
     let unique = unique();
     let away = format!(
         "(env -i $(command -v setsid) $(command -v sleep) {unique} > /dev/null 2>&1 &); \
@@ -252,7 +252,7 @@ async fn with_both_killed_what_clears_its_environment_falls_to_the_run() {
 }
 
 #[tokio::test]
-async fn what_ran_before_outlives_even_a_run_that_lost_its_keeper() {
+async fn unrelated_processes_survive_a_run_that_lost_its_supervisor() {
     let unique = unique();
     let script = format!("sleep {unique} > /dev/null 2>&1 & echo $! > before; exec \"$@\"");
     let away = "read -r _ _ _ keeper _ < /proc/$PPID/stat; kill -9 $keeper $PPID";
@@ -267,7 +267,7 @@ async fn what_ran_before_outlives_even_a_run_that_lost_its_keeper() {
 }
 
 #[tokio::test]
-async fn a_key_helper_leaves_no_daemon() {
+async fn a_key_helper_cannot_leave_a_daemon() {
     let unique = unique();
     let daemon = format!("(env -i $(command -v setsid) $(command -v sleep) {unique} &); echo key");
     let server = serve(Scenario::new().reply("Done."));
@@ -281,7 +281,7 @@ async fn a_key_helper_leaves_no_daemon() {
 }
 
 #[tokio::test]
-async fn what_was_not_started_by_the_run_lives_on() {
+async fn processes_that_the_run_did_not_start_survive() {
     let unique = unique();
     // It becomes a child of the run's own process.
     let script = format!("sleep {unique} > /dev/null 2>&1 & echo $! > before; exec \"$@\"");
@@ -302,7 +302,7 @@ async fn what_was_not_started_by_the_run_lives_on() {
 }
 
 #[tokio::test]
-async fn what_was_inherited_of_signals_does_not_matter() {
+async fn inherited_signal_dispositions_do_not_prevent_cleanup() {
     let server = serve(
         Scenario::new()
             .tool("Bash", json!({ "command": "trap; grep -E 'Sig(Blk|Ign)' /proc/self/status" }))

@@ -1,5 +1,5 @@
 //! Trials.
-//! Trials of time: whatever falls silent is noticed within a named timer, and given up for a
+//! Timeouts: silence at any stage is detected by a named timer, and the request repeated on a
 //! fresh connection.
 
 use std::time::Duration;
@@ -125,7 +125,7 @@ impl Hole {
 }
 
 #[tokio::test]
-async fn every_black_hole_is_found_by_its_own_timer_and_left_for_a_fresh_connection() {
+async fn every_silent_stage_has_a_timer_and_retries_on_a_new_connection() {
     all(holes().into_iter().map(|hole| async move {
         let server = serve(Scenario::new().interrupted(hole.harm.clone(), hole.place).reply("Through."));
         let watch = Stopwatch::start();
@@ -152,7 +152,7 @@ async fn every_black_hole_is_found_by_its_own_timer_and_left_for_a_fresh_connect
 }
 
 #[tokio::test]
-async fn a_kept_connection_that_went_dead_is_given_up_for_a_fresh_one() {
+async fn a_dead_kept_alive_connection_is_replaced() {
     let dead = [
         (ScriptedFaultKind::Stall, json!({ "api_timeout": 1 }), 1),
         (ScriptedFaultKind::Reset, json!({ "connection_error": 1 }), 0),
@@ -176,7 +176,7 @@ async fn a_kept_connection_that_went_dead_is_given_up_for_a_fresh_one() {
 }
 
 #[tokio::test]
-async fn a_server_that_hangs_up_after_each_stream_costs_nothing() {
+async fn a_server_that_closes_after_each_stream_costs_no_retry() {
     let scenario = Scenario::new()
         .tool("Bash", json!({ "command": "true" }))
         .hangs_up()
@@ -192,7 +192,7 @@ async fn a_server_that_hangs_up_after_each_stream_costs_nothing() {
 }
 
 #[tokio::test]
-async fn a_hole_without_an_end_ends_the_run_with_the_truth() {
+async fn permanent_silence_ends_the_run_with_a_timeout_error() {
     all(holes().into_iter().map(|hole| async move {
         let broken = Scenario::new().interrupted(hole.harm.clone(), hole.place);
         let broken = broken.after(AfterLast::RepeatLast);
@@ -225,7 +225,7 @@ async fn a_hole_without_an_end_ends_the_run_with_the_truth() {
 }
 
 #[tokio::test]
-async fn streams_that_stall_twice_are_followed_by_a_request_without_one() {
+async fn two_stalled_streams_are_followed_by_a_non_streaming_request() {
     let stalls = Scenario::new().interrupted(ScriptedFaultKind::Stall, FaultPosition::Events(2)).after(AfterLast::RepeatLast);
     let server = serve(stalls);
     let timers = ["--stream-idle-timeout", "400ms", "--request-timeout", SOON];
@@ -242,7 +242,7 @@ async fn streams_that_stall_twice_are_followed_by_a_request_without_one() {
 
 /// Some proxies keep every stream to themselves. What they hand on in one piece is good enough.
 #[tokio::test]
-async fn what_does_not_come_as_a_stream_is_got_in_one_piece() {
+async fn a_reply_that_never_streams_is_received_in_one_piece() {
     let stalls = Scenario::new().interrupted(ScriptedFaultKind::Stall, FaultPosition::Events(1)).times(2);
     let whole = StepCondition { stream: Some(false), ..StepCondition::default() };
     let server = serve(stalls.reply("Done.").when(whole));
@@ -256,7 +256,7 @@ async fn what_does_not_come_as_a_stream_is_got_in_one_piece() {
 }
 
 #[tokio::test]
-async fn healthy_work_is_not_cut() {
+async fn slow_but_active_requests_do_not_time_out() {
     // Slow, but never silent for long: each piece resets the timers.
     let words = "Slow and steady wins the race. ".repeat(10);
     let server = serve(Scenario::new().reply(&words).pace(Some(60), millis(100)));
@@ -279,7 +279,7 @@ async fn healthy_work_is_not_cut() {
 }
 
 #[tokio::test]
-async fn a_drip_that_never_makes_an_event_is_no_progress() {
+async fn bytes_that_never_complete_an_event_are_no_progress() {
     let drip = Scenario::new().reply("never").pace(Some(1), millis(100));
     let server = serve(drip.reply("Through."));
     let timers = ["--stream-idle-timeout", "2400ms", "--stream-progress-timeout", SOON];

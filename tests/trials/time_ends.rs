@@ -1,5 +1,5 @@
 //! Trials.
-//! Trials of the end in time: `--max-duration` is kept whatever goes wrong.
+//! Time limits: `--max-duration` is kept whatever goes wrong.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -12,7 +12,7 @@ use super::time::{all, announcements, hasty, millis, took, with};
 use crate::support::stopwatch::Stopwatch;
 use crate::support::{FinishedProcess, RunBuilder, is_alive, serve, with_time_limit};
 
-/// What a run may take beyond its time (SPEC 17).
+/// How much longer than `--max-duration` a run may take.
 const SLACK: Duration = Duration::from_secs(2);
 
 /// What a loaded machine may take to start a process, beside.
@@ -58,7 +58,7 @@ fn endless() -> Vec<(&'static str, Scenario, Make)> {
 }
 
 #[tokio::test]
-async fn the_time_limit_is_kept_whatever_goes_wrong() {
+async fn the_time_limit_is_kept_for_every_fault() {
     all(endless().into_iter().map(|(name, scenario, make)| ends_in_time(name, scenario, make)))
         .await;
 }
@@ -114,7 +114,7 @@ async fn gone(pid: i32) {
 }
 
 #[tokio::test]
-async fn time_runs_out_while_standard_input_is_waited_for() {
+async fn the_deadline_applies_while_standard_input_is_read() {
     let server = serve(Scenario::new().reply("never"));
     let flags = ["--max-duration", "1s", "--stdin", "go"];
     let mut running = RunBuilder::against(&server).stdin(Stdio::piped()).args(flags).start();
@@ -129,7 +129,7 @@ async fn time_runs_out_while_standard_input_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_wait_that_could_only_end_after_the_deadline_is_not_begun() {
+async fn a_wait_beyond_the_deadline_is_not_started() {
     for (name, step) in [
         ("overload", Scenario::new().status(529)),
         ("server error that names a time", Scenario::new().status(503).header("retry-after", "9")),
@@ -150,7 +150,7 @@ async fn a_wait_that_could_only_end_after_the_deadline_is_not_begun() {
 }
 
 #[tokio::test]
-async fn the_model_is_told_to_wrap_up_once_and_not_before_its_time() {
+async fn the_wrap_up_nudge_is_sent_once_and_not_early() {
     let bash =
         |scenario: Scenario, command: &str| scenario.tool("Bash", json!({ "command": command }));
     let usual = outlast::cli::settings::settings();
@@ -175,7 +175,7 @@ async fn the_model_is_told_to_wrap_up_once_and_not_before_its_time() {
 }
 
 #[tokio::test]
-async fn what_was_said_before_time_ran_out_is_kept() {
+async fn text_received_before_the_deadline_is_kept() {
     let scenario = Scenario::new()
         .tool("Bash", json!({ "command": "sleep 1000" }))
         .and_text("Half of the work is done.");
@@ -189,7 +189,7 @@ async fn what_was_said_before_time_ran_out_is_kept() {
 }
 
 #[tokio::test]
-async fn an_overcome_failure_is_not_blamed_for_a_later_deadline() {
+async fn a_recovered_failure_is_not_blamed_for_a_later_deadline() {
     let scenario = Scenario::new().status(529).tool("Bash", json!({ "command": "sleep 1000" }));
     let server = serve(scenario);
     // Until then the command must run, even on a busy machine.

@@ -1,6 +1,5 @@
 //! Trials.
-//! Trials of nobody there: standard input that is open, silent, huge or no text, and no one who
-//! would ever close it.
+//! Unattended standard input: open, silent, huge or not text, and never closed.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -54,7 +53,7 @@ async fn until_first_request(server: &RehearsalServer, trial: RunBuilder) -> (St
 }
 
 #[tokio::test]
-async fn a_prompt_argument_is_not_held_up_by_an_open_pipe() {
+async fn a_prompt_argument_is_not_delayed_by_an_open_pipe() {
     let idle = server();
     let (_, usual, _) = until_first_request(&idle, RunBuilder::against(&idle).args(["go"])).await;
     let server = server();
@@ -72,7 +71,7 @@ async fn a_prompt_argument_is_not_held_up_by_an_open_pipe() {
 }
 
 #[tokio::test]
-async fn whoever_insists_on_standard_input_waits_for_it_but_not_for_ever() {
+async fn requested_standard_input_is_waited_for_within_a_bound() {
     for flags in [&["-"][..], &["--stdin", "go"], &["--stdin"], &["--stdin-timeout", "1s"]] {
         let server = server();
         let timeout = if flags.len() == 2 && flags[0] == "--stdin-timeout" { "1h" } else { "1s" };
@@ -97,7 +96,7 @@ async fn whoever_insists_on_standard_input_waits_for_it_but_not_for_ever() {
 }
 
 #[tokio::test]
-async fn late_input_is_read_by_who_insists_on_it() {
+async fn late_input_is_read_when_standard_input_is_requested() {
     let server = server();
     let trial = RunBuilder::against(&server).args(["--stdin", "go"]).stdin(Stdio::piped());
     let mut running = trial.start();
@@ -143,7 +142,7 @@ async fn a_pipeline_whose_producer_never_ends_is_waited_for_within_the_bound() {
 }
 
 #[tokio::test]
-async fn a_file_is_read_from_its_beginning_and_left_to_the_loop_that_is_reading_it() {
+async fn a_file_on_standard_input_is_read_only_from_offset_zero() {
     let server = server();
     let trial = RunBuilder::against(&server).args(["go"]);
     std::fs::write(trial.work().join("list"), "a\nb\nc\n").expect("a new file");
@@ -162,7 +161,7 @@ async fn a_file_is_read_from_its_beginning_and_left_to_the_loop_that_is_reading_
 }
 
 #[tokio::test]
-async fn standard_input_that_is_refused_is_left_to_others() {
+async fn disabled_standard_input_is_not_consumed() {
     let server = server();
     let trial = RunBuilder::against(&server).args(["--no-stdin", "go"]);
     let ended = trial.in_shell("printf data | { \"$@\"; cat > rest; }").run().await;
@@ -195,7 +194,7 @@ async fn piped_data_follows_the_prompt_as_it_is() {
 const TEN_MEGABYTES: usize = 10 * 1024 * 1024;
 
 #[tokio::test]
-async fn ten_megabytes_are_taken_whole_and_one_byte_more_is_refused() {
+async fn ten_megabytes_of_input_are_accepted_and_one_byte_more_is_refused() {
     let server = server();
     let input = "0123456789abcde\n".repeat(TEN_MEGABYTES / 16);
     let ended = fed(RunBuilder::against(&server).args(["-"]), input.as_bytes()).await;
@@ -210,7 +209,7 @@ async fn ten_megabytes_are_taken_whole_and_one_byte_more_is_refused() {
 }
 
 #[tokio::test]
-async fn what_is_no_text_is_refused_with_its_place() {
+async fn input_that_is_not_utf_8_is_refused_with_its_position() {
     let cases: [(&[&str], &[u8], &[&str]); 6] = [
         (&["-"], b"good\nb\xffd", &["not valid UTF-8", "line 2, byte 7"]),
         (&["go"], b"\xc3", &["not valid UTF-8", "line 1, byte 1"]),
@@ -250,7 +249,7 @@ async fn two_hundred_kilobytes_of_arguments_arrive() {
 }
 
 #[tokio::test]
-async fn an_argument_that_is_no_text_is_refused_with_its_place() {
+async fn an_argument_that_is_not_utf_8_is_refused_with_its_position() {
     let server = server();
     let trial = RunBuilder::against(&server).args([OsStr::from_bytes(b"g\xffo")]);
     let ended = trial.run().await;

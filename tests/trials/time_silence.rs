@@ -1,6 +1,5 @@
 //! Trials.
-//! Trials of silence: whoever watches a run hears from it every half minute, and never without
-//! need.
+//! Heartbeats: a run gives a sign of life every half minute, and never needlessly.
 
 use std::time::SystemTime;
 
@@ -43,7 +42,7 @@ fn slow() -> Vec<(&'static str, Scenario, &'static str)> {
 }
 
 #[tokio::test]
-async fn a_slow_model_and_a_long_tool_are_heard_of_in_every_mode() {
+async fn a_slow_model_and_a_long_tool_emit_heartbeats_in_every_mode() {
     let formats = ["json", "text", "stream-json"];
     let cases = formats.into_iter().flat_map(|format| {
         slow().into_iter().map(move |(name, scenario, start)| (name, scenario, start, format))
@@ -104,7 +103,7 @@ fn touched(ended: &FinishedProcess, name: &str) -> SystemTime {
 }
 
 #[tokio::test]
-async fn many_short_waits_are_no_long_silence() {
+async fn many_short_waits_emit_heartbeats_too() {
     let turns = |scenario: Scenario| {
         (0..9).fold(scenario, |scenario, _| {
             scenario.tool("Bash", json!({ "command": "true" })).delay(seconds(14))
@@ -120,7 +119,7 @@ async fn many_short_waits_are_no_long_silence() {
 }
 
 #[tokio::test]
-async fn money_is_told_as_it_is_spent() {
+async fn progress_reports_the_money_spent() {
     let wait =
         |turn: u32| json!({ "command": format!("until [ -e heard{turn} ]; do sleep 0.02; done") });
     let scenario = Scenario::new().time_scale(SCALE);
@@ -141,7 +140,7 @@ async fn money_is_told_as_it_is_spent() {
 }
 
 #[tokio::test]
-async fn who_waits_for_nothing_says_nothing() {
+async fn a_run_without_waits_emits_no_heartbeats() {
     let scenario = Scenario::new().tool("Bash", json!({ "command": "echo hi" })).reply("Done.");
     for format in ["json", "text", "stream-json"] {
         let server = serve(scenario.clone());
@@ -158,7 +157,7 @@ fn until(line: &str) -> i64 {
 }
 
 #[tokio::test]
-async fn the_wall_clock_passes_at_the_runs_pace() {
+async fn the_wall_clock_is_scaled_with_the_run() {
     const DAY: i64 = 86_400;
 
     let server = serve(Scenario::new().status(529).times(9).reply("Through."));

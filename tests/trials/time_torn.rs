@@ -1,5 +1,5 @@
 //! Trials.
-//! Trials of torn replies: wherever a stream breaks, nothing of it survives, and nothing happens
+//! Broken streams: wherever a stream breaks, nothing of it survives, and nothing happens
 //! twice.
 
 use outlast::model::{ModelClient, Credential, ModelService, StreamProgress, RequestContent};
@@ -114,7 +114,7 @@ fn leaves_no_trace(server: &RehearsalServer, ended: &FinishedProcess, broken: us
 }
 
 #[tokio::test]
-async fn a_stream_that_is_reset_anywhere_leaves_no_trace() {
+async fn a_stream_reset_at_any_byte_leaves_no_trace() {
     let length = length().await;
     let places: Vec<FaultPosition> = (0..length - LAST_EVENT)
         .step_by(STRIDE)
@@ -126,7 +126,7 @@ async fn a_stream_that_is_reset_anywhere_leaves_no_trace() {
 }
 
 #[tokio::test]
-async fn a_stream_that_ends_early_in_any_way_leaves_no_trace() {
+async fn a_stream_truncated_in_any_way_leaves_no_trace() {
     let events: Vec<FaultPosition> = (0..12).map(FaultPosition::Events).chain([FaultPosition::Delta]).collect();
     let overload = ScriptedError {
         kind: "overloaded_error".to_owned(),

@@ -1,5 +1,5 @@
 //! Trials.
-//! Trials of patience: how often, how long and how loudly a run waits for the service.
+//! Retries: how often and how long a run waits for the service, and how it reports each wait.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -74,7 +74,7 @@ fn retried() -> Vec<(String, Scenario, &'static str, i32)> {
 }
 
 #[tokio::test]
-async fn every_retried_failure_makes_one_request_more_than_retries_and_announces_each_wait() {
+async fn n_retries_make_n_plus_one_requests_and_announce_each_wait() {
     let settings = json!({
         "retryFirstDelay": "1ms",
         "retryLongestDelay": "1ms",
@@ -117,7 +117,7 @@ fn is_retried_thrice(name: &str, ended: &FinishedProcess, class: &str) {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_named_and_tried_as_often() {
+async fn an_unreachable_server_is_named_and_retried_as_often() {
     let (_taken, address) = dead_end();
     let host = address.to_string();
     let trial = with(
@@ -134,7 +134,7 @@ async fn a_server_that_is_not_there_is_named_and_tried_as_often() {
 }
 
 #[tokio::test]
-async fn what_cannot_succeed_is_asked_once() {
+async fn a_permanent_failure_is_not_retried() {
     let cases = [(400, 1), (401, 77), (403, 77), (404, 1), (413, 7), (422, 1)];
     for (status, exit) in cases {
         let server = serve(Scenario::new().status(status).after(AfterLast::RepeatLast));
@@ -148,7 +148,7 @@ async fn what_cannot_succeed_is_asked_once() {
 }
 
 #[tokio::test]
-async fn the_servers_own_verdict_on_retrying_wins() {
+async fn the_retry_hint_of_the_server_wins() {
     let told = |status, verdict| Scenario::new().status(status).header("x-should-retry", verdict);
     for status in [400, 403, 404, 413, 422] {
         let server = serve(told(status, "true").after(AfterLast::RepeatLast));
@@ -165,7 +165,7 @@ async fn the_servers_own_verdict_on_retrying_wins() {
 }
 
 #[test]
-fn a_hundred_runs_that_failed_together_do_not_come_back_together() {
+fn jitter_spreads_the_retries_of_a_hundred_runs() {
     let limits = Limits::default();
     let weight = TokenEstimate {
         input: Money::ZERO,
@@ -197,7 +197,7 @@ fn a_hundred_runs_that_failed_together_do_not_come_back_together() {
     assert!(buckets.len() > 20 && densest <= 15, "{densest} of 100 in a tenth of a second");
 }
 
-// --- quota is not a blip ----------------------------------------------------------------------
+// --- exhausted quota --------------------------------------------------------------------------
 
 /// How a service may say that it wants us back only hours from now.
 fn exhausted() -> Vec<(Scenario, Duration)> {
@@ -267,7 +267,7 @@ fn is_out_of_quota(server: &RehearsalServer, ended: &FinishedProcess, wait: Dura
 }
 
 #[tokio::test]
-async fn when_it_may_work_again_does_not_depend_on_how_long_the_end_takes() {
+async fn the_reported_reset_time_does_not_depend_on_slow_end_hooks() {
     let server = serve(Scenario::new().status(429).header("retry-after", "36000"));
     let hook = json!({ "type": "command", "command": "sleep 3", "timeout": 60 });
     let settings = json!({ "hooks": { "SessionEnd": [{ "hooks": [hook] }] } });
@@ -303,7 +303,7 @@ async fn a_short_limit_is_waited_out_in_full() {
 }
 
 #[tokio::test]
-async fn sixty_one_and_six_hundred_seconds_are_honoured_like_any_other() {
+async fn retry_after_of_61_and_600_seconds_is_honoured() {
     for (seconds, unattended) in [("61", "0"), ("600", "0"), ("61", "1"), ("600", "1")] {
         let scenario = Scenario::new().status(429).header("retry-after", seconds);
         let server = serve(scenario.reply("Through."));
@@ -316,7 +316,7 @@ async fn sixty_one_and_six_hundred_seconds_are_honoured_like_any_other() {
 }
 
 #[tokio::test]
-async fn a_subscription_is_told_when_its_limit_ends_instead_of_waiting() {
+async fn a_subscription_limit_ends_the_run_with_its_reset_time() {
     let scenario = Scenario::new().status(429).header("retry-after", "30");
     let server = serve(scenario.after(AfterLast::RepeatLast));
     let trial = with(RunBuilder::against(&server), &json!({ "accountKind": "subscription" }));
@@ -334,7 +334,7 @@ async fn a_subscription_is_told_when_its_limit_ends_instead_of_waiting() {
 const OUTAGE: u32 = 13;
 
 #[tokio::test]
-async fn a_long_overload_ends_a_run_at_its_documented_envelope() {
+async fn a_long_overload_ends_the_run_after_the_documented_time() {
     let server = serve(Scenario::new().status(529).times(OUTAGE).reply("never"));
     let flags = ["--time-scale", "50", "--output-format", "stream-json", "go"];
     let ended = RunBuilder::against(&server).args(UNHURRIED).args(flags).run().await;
@@ -351,7 +351,7 @@ async fn a_long_overload_ends_a_run_at_its_documented_envelope() {
 }
 
 #[tokio::test]
-async fn an_unattended_run_rides_a_long_outage_out_and_shows_that_it_lives() {
+async fn persistent_mode_waits_out_a_long_outage_with_heartbeats() {
     let variables = [("OUTLAST_UNATTENDED_RETRY", "1"), ("CLAUDE_CODE_UNATTENDED_RETRY", "yes")];
     all(variables.into_iter().map(|(variable, value)| async move {
         let server = serve(Scenario::new().status(529).times(OUTAGE).reply("Through."));
@@ -396,7 +396,7 @@ fn beats_steadily(ended: &FinishedProcess, waited: Duration, watch: &Stopwatch) 
 }
 
 #[tokio::test]
-async fn an_unattended_run_keeps_its_time_limit() {
+async fn persistent_mode_keeps_its_time_limit() {
     let server = serve(Scenario::new().status(529).after(AfterLast::RepeatLast));
     let watch = Stopwatch::start();
     let trial = RunBuilder::against(&server).env("OUTLAST_UNATTENDED_RETRY", "on");
@@ -418,7 +418,7 @@ async fn an_unattended_run_keeps_its_time_limit() {
 // --- empty replies ----------------------------------------------------------------------------
 
 #[tokio::test]
-async fn empty_replies_are_asked_for_again_thrice_and_never_kept() {
+async fn empty_replies_are_retried_three_times_and_never_kept() {
     let silences = [
         Scenario::new().empty().times(4),
         Scenario::new().empty().and_thinking("What was asked of me?").times(4),
@@ -465,7 +465,7 @@ async fn a_reply_after_empty_ones_is_an_ordinary_reply() {
 }
 
 #[tokio::test]
-async fn each_wait_is_told_with_its_own_cause() {
+async fn each_wait_is_reported_with_its_own_cause() {
     let server = serve(Scenario::new().status(500).empty().reply("Here I am."));
     let flags = ["--output-format", "stream-json", "go"];
     let ended = hasty(&server).args(flags).run().await;

@@ -31,7 +31,7 @@ fn ids<'a>(lines: &'a [Value], kind: &str) -> Vec<&'a str> {
 }
 
 #[tokio::test]
-async fn messages_have_the_ids_that_they_have_in_the_transcript() {
+async fn output_messages_have_the_ids_of_the_transcript() {
     let scenario = || {
         Scenario::new()
             .tool("Bash", bash("echo one"))
@@ -59,7 +59,7 @@ async fn messages_have_the_ids_that_they_have_in_the_transcript() {
 }
 
 #[tokio::test]
-async fn json_and_verbose_is_one_array_with_the_result_last_however_it_ends() {
+async fn verbose_json_is_one_array_that_ends_with_the_result() {
     let verbose = ["--output-format", "json", "--verbose"];
     let array = |ended: &FinishedProcess| -> Vec<Value> {
         assert!(ended.stdout.ends_with("]\n"), "{ended:?}");
@@ -95,7 +95,7 @@ async fn json_and_verbose_is_one_array_with_the_result_last_however_it_ends() {
 }
 
 #[tokio::test]
-async fn what_a_session_cost_goes_on_in_the_next_run() {
+async fn session_costs_accumulate_across_runs() {
     let id = "0190a1b2-0000-7000-8000-00000000c057";
     let server =
         serve(Scenario::new().reply("One.").usage(100_000, 100).reply("Two.").usage(100_000, 100));

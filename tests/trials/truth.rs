@@ -1,5 +1,5 @@
 //! Trials.
-//! Trials of truth: what is said at the end is what happened, and it is said once.
+//! The final result states what happened, once.
 
 use jiff::Timestamp;
 use outlast::rehearsal::{AfterLast, ScriptedFaultKind, FaultPosition, Scenario, RehearsalServer, builtin, list};
@@ -41,7 +41,7 @@ fn for_ever(scenario: Scenario) -> Service {
     Service::Scripted(serve(scenario.after(AfterLast::RepeatLast)))
 }
 
-fn nobody_listens() -> Service {
+fn unreachable_service() -> Service {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback is there");
     Service::Elsewhere(format!("http://{}", listener.local_addr().expect("bound")))
 }
@@ -131,7 +131,7 @@ const FAILURES: [Failure; 15] = [
         75,
         ("connection_error", 0, "could not be reached"),
     ),
-    of_class("refused", nobody_listens, 75, ("connection_error", 0, "could not be reached")),
+    of_class("refused", unreachable_service, 75, ("connection_error", 0, "could not be reached")),
     of_class(
         "TLS",
         || Service::Elsewhere(plain_server_as_https()),
@@ -279,7 +279,7 @@ pub(super) fn agrees(ended: &FinishedProcess) -> Value {
 }
 
 #[tokio::test]
-async fn every_scenario_that_is_built_in_ends_as_the_list_says() {
+async fn every_builtin_scenario_ends_as_listed() {
     all(list().into_iter().map(|listing| async move {
         let trial = RunBuilder::bare("http://127.0.0.1:9").args(["rehearse", &listing.name]);
         let ended = trial.run().await;
@@ -294,7 +294,7 @@ async fn every_scenario_that_is_built_in_ends_as_the_list_says() {
 }
 
 #[tokio::test]
-async fn trouble_that_passes_does_not_look_like_the_end() {
+async fn a_recovered_failure_is_not_reported_as_final() {
     let server = serve(Scenario::new().status(529).times(2).reply("Done."));
     let trial = RunBuilder::against(&server).args(["do it", "--output-format", "stream-json"]);
     let ended = trial.args(["--time-scale", "100"]).run().await;
@@ -329,7 +329,7 @@ async fn trouble_that_passes_does_not_look_like_the_end() {
 }
 
 #[tokio::test]
-async fn a_final_error_says_what_when_and_how_to_go_on() {
+async fn a_final_error_says_what_failed_when_and_how_to_resume() {
     let server = serve(Scenario::new().status(429).header("retry-after", "3600"));
     let ended = RunBuilder::against(&server).args(["do it"]).run().await;
     let result = agrees(&ended);
@@ -347,7 +347,7 @@ async fn a_final_error_says_what_when_and_how_to_go_on() {
 }
 
 #[tokio::test]
-async fn a_run_that_succeeds_says_so_once_and_nothing_else() {
+async fn a_successful_run_reports_success_once_and_nothing_else() {
     let server = serve(Scenario::new().reply("All done."));
     let ended = RunBuilder::against(&server).args(["do it"]).run().await;
     let result = ended.result();

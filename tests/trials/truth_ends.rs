@@ -1,5 +1,5 @@
 //! Trials.
-//! Every way to end is told once, last, and whole.
+//! Every outcome of a run is reported once, last, and completely.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileTypeExt;
@@ -97,7 +97,7 @@ const ENDS: [End; 7] = [
 ];
 
 #[tokio::test]
-async fn every_end_is_told_once_and_last() {
+async fn every_outcome_is_reported_once_and_last() {
     for end in &ENDS {
         for format in ["json", "stream-json"] {
             let server = serve((end.scenario)());
@@ -113,12 +113,12 @@ async fn every_end_is_told_once_and_last() {
 }
 
 #[tokio::test]
-async fn a_run_that_never_began_is_told_in_the_same_way() {
+async fn a_run_that_failed_to_start_is_reported_in_the_same_format() {
     let server = serve(Scenario::new());
     let wrong: [&[&str]; 4] = [
         &["--max-turns", "0"],
         &["--no-such-flag"],
-        &["--resume", "nobody"],
+        &["--resume", "unknown"],
         &["--model", "x", "--max-budget-usd", "1"],
     ];
     for flags in wrong {
@@ -144,7 +144,7 @@ async fn a_run_that_never_began_is_told_in_the_same_way() {
 }
 
 #[tokio::test]
-async fn a_command_that_cannot_be_started_is_told_to_the_model() {
+async fn a_command_that_cannot_be_started_is_reported_to_the_model() {
     let go = |command: &str| json!({ "command": command });
     let scenario = Scenario::new()
         .tool("Bash", go("echo $0 is here"))
@@ -163,7 +163,7 @@ async fn a_command_that_cannot_be_started_is_told_to_the_model() {
 }
 
 #[tokio::test]
-async fn a_result_file_that_cannot_be_had_is_told_before_the_first_request() {
+async fn an_unusable_result_file_is_reported_before_the_first_request() {
     let server = serve(Scenario::new());
     for path in ["no/such/folder.json", ".", "pipe"] {
         let trial = RunBuilder::against(&server).args(["do it", "--result-file", path]);
@@ -201,7 +201,7 @@ async fn a_result_file_that_cannot_be_written_fails_a_completed_run() {
 }
 
 #[tokio::test]
-async fn a_result_file_that_cannot_be_written_is_a_warning_of_a_run_that_failed_before() {
+async fn an_unwritable_result_file_is_a_warning_after_another_failure() {
     let lose = json!({ "command": "rm -r results && touch results" });
     let server = serve(Scenario::new().tool("Bash", lose).status(401));
     let trial = RunBuilder::against(&server).args(["do it", "--result-file", "results/result.json"]);
@@ -215,7 +215,7 @@ async fn a_result_file_that_cannot_be_written_is_a_warning_of_a_run_that_failed_
 }
 
 #[tokio::test]
-async fn a_journal_that_cannot_be_written_is_told_and_does_not_end_the_run() {
+async fn an_unwritable_journal_is_reported_and_does_not_end_the_run() {
     let server = serve(Scenario::new().tool("Glob", json!({ "pattern": "*" })).reply("Done."));
     let trial = RunBuilder::against(&server).args(["do it"]);
     // Where the folder of all sessions should be.
@@ -293,7 +293,7 @@ async fn within_this_process(server: &RehearsalServer, folder: &std::path::Path,
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_panic_at_any_point_of_a_run_is_an_ending() {
+async fn a_panic_at_any_point_of_a_run_is_reported_as_its_outcome() {
     let mut reasons = BTreeSet::new();
     for bears in 0..100 {
         let scenario = Scenario::new().status(529).tool("Bash", json!({ "command": "echo hi" }));

@@ -50,7 +50,7 @@ async fn is_kept(folder: &Path) {
 }
 
 #[tokio::test]
-async fn five_megabytes_go_through_a_pipe_whole() {
+async fn five_megabytes_pass_through_a_pipe_complete() {
     let text = large_text();
     for format in ["text", "json", "stream-json"] {
         let server = serve(large_reply());
@@ -71,7 +71,7 @@ async fn five_megabytes_go_through_a_pipe_whole() {
 }
 
 #[tokio::test]
-async fn a_reader_that_begins_late_gets_everything() {
+async fn a_late_reader_of_standard_output_gets_everything() {
     for format in ["text", "json"] {
         let server = serve(large_reply());
         let (mut reader, writer) = pipe().expect("a pipe");
@@ -96,7 +96,7 @@ async fn a_reader_that_begins_late_gets_everything() {
 }
 
 #[tokio::test]
-async fn a_reader_that_never_reads_does_not_outlast_a_signal() {
+async fn a_blocked_standard_output_does_not_delay_a_signal() {
     // More than fits any pipe.
     let words = "word ".repeat(60_000);
     let server = serve(Scenario::new().reply(&words).usage(1_000, 8_000));
@@ -117,7 +117,7 @@ async fn a_reader_that_never_reads_does_not_outlast_a_signal() {
 }
 
 #[tokio::test]
-async fn a_stream_that_nobody_reads_does_not_hold_up_the_run() {
+async fn an_unread_output_stream_does_not_block_the_run() {
     // More than fits any pipe, and more lines than fit a modest queue.
     let server = serve(Scenario::new().reply(&"word ".repeat(60_000)).usage(1_000, 8_000));
     let (reader, writer) = pipe().expect("a pipe");
@@ -131,7 +131,7 @@ async fn a_stream_that_nobody_reads_does_not_hold_up_the_run() {
     drop(reader);
 }
 
-/// What must come of a run that nobody listens to.
+/// What must become of a run whose output is not read.
 fn unheard(ended: &FinishedProcess) {
     assert_eq!(ended.code, Some(1), "{ended:?}");
     let kept = kept(&ended.work());
@@ -152,16 +152,16 @@ fn unread(server: &RehearsalServer) -> RunBuilder {
 }
 
 #[tokio::test]
-async fn a_stream_whose_reader_is_gone_ends_the_run() {
+async fn a_closed_output_stream_ends_the_run() {
     let server = serve(stalled());
     let trial = unread(&server).args(["--output-format", "stream-json"]);
     unheard(&trial.run().await);
 }
 
 #[tokio::test]
-async fn a_reader_that_leaves_midway_ends_the_run_with_its_next_message() {
+async fn an_output_reader_that_closes_midway_ends_the_run_at_the_next_message() {
     let command = json!({ "command": "echo here > bell; read -r go < gate" });
-    let server = serve(Scenario::new().tool("Bash", command).reply("Nobody hears this."));
+    let server = serve(Scenario::new().tool("Bash", command).reply("This is not read."));
     let trial = RunBuilder::against(&server).args(["do it", "--result-file", "result.json"]);
     let mut bell = FifoSignal::at(&trial.work().join("bell"));
     let gate = trial.work().join("gate");
@@ -179,7 +179,7 @@ async fn a_reader_that_leaves_midway_ends_the_run_with_its_next_message() {
 }
 
 #[tokio::test]
-async fn an_answer_whose_reader_is_gone_is_no_success() {
+async fn an_answer_that_cannot_be_written_is_not_a_success() {
     for format in ["text", "json", "stream-json"] {
         let server = serve(Scenario::new().reply("Done."));
         unheard(&unread(&server).args(["--output-format", format]).run().await);
@@ -194,7 +194,7 @@ fn is_plain(text: &str) {
 }
 
 #[tokio::test]
-async fn a_stream_is_all_json_and_standard_error_never() {
+async fn stream_output_is_only_json_and_standard_error_has_none() {
     let rude = "\u{1b}[31mslow down\u{1b}[0m\n{\"type\":\"result\"}";
     let red = json!({ "command": "printf '\\033[31mred\\033[0m\\a\\n{\"type\":\"result\"}\\n'" });
     let scenario = Scenario::new()
@@ -237,7 +237,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[tokio::test]
-async fn the_files_beside_a_run_are_whole_alone_and_of_the_mode_that_the_umask_says() {
+async fn result_and_heartbeat_files_are_complete_and_follow_the_umask() {
     let scenarios = [
         (Scenario::new().reply("Done."), 0, "022", 0o644),
         (Scenario::new().status(401), 77, "027", 0o640),
@@ -263,7 +263,7 @@ async fn the_files_beside_a_run_are_whole_alone_and_of_the_mode_that_the_umask_s
 }
 
 #[tokio::test]
-async fn an_older_result_is_not_taken_for_this_run_s() {
+async fn a_stale_result_file_is_removed_when_the_run_starts() {
     let server = serve(stalled());
     let trial = RunBuilder::against(&server).args(["do it", "--result-file", "result.json"]);
     let old = trial.work().join("result.json");
@@ -277,7 +277,7 @@ async fn an_older_result_is_not_taken_for_this_run_s() {
 }
 
 #[tokio::test]
-async fn a_link_leads_the_result_to_its_target() {
+async fn a_result_file_that_is_a_link_writes_its_target() {
     let server = serve(Scenario::new().reply("Done."));
     let trial = RunBuilder::against(&server).args(["do it", "--result-file", "result.json"]);
     let elsewhere = trial.work().join("elsewhere");
@@ -318,7 +318,7 @@ async fn a_heartbeat_file_grows_no_older_than_a_heartbeat_while_a_command_runs()
 }
 
 #[tokio::test]
-async fn the_services_limits_are_shown_as_it_told_them() {
+async fn rate_limits_are_shown_as_the_service_reported_them() {
     let scenario = Scenario::new()
         .reply("Done.")
         .header("anthropic-ratelimit-requests-limit", "50")

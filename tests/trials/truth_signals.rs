@@ -1,5 +1,5 @@
 //! Trials.
-//! Whoever is asked to stop stops: soon, with a result, and with nothing left behind.
+//! A run that receives a signal ends soon, with a result, and with no process left behind.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::truth::agrees;
 use crate::support::stopwatch::Stopwatch;
 use crate::support::{FifoSignal, FinishedProcess, RunningProcess, RunBuilder, is_alive, serve, with_time_limit};
 
-/// SPEC 12: all of it within this, from the first signal on.
+/// How long a run may take to end after the first signal.
 const SOON: Duration = Duration::from_secs(4);
 
 const SIGNALS: [(Signal, i32); 3] = [(SIGINT, 130), (SIGTERM, 143), (SIGHUP, 129)];
@@ -124,7 +124,7 @@ async fn a_signal_while_a_retry_is_awaited_ends_the_run_at_once() {
 }
 
 #[tokio::test]
-async fn a_signal_before_the_first_request_ends_in_a_result() {
+async fn a_signal_before_the_first_request_yields_a_result() {
     let server = serve(Scenario::new());
     let trial = RunBuilder::against(&server).args(["do it", "--settings"]);
     let mut bell = FifoSignal::at(&trial.work().join("bell"));
@@ -139,7 +139,7 @@ async fn a_signal_before_the_first_request_ends_in_a_result() {
 }
 
 #[tokio::test]
-async fn a_signal_while_the_prompt_is_awaited_ends_in_a_result_and_its_file() {
+async fn a_signal_while_the_prompt_is_read_yields_a_result_and_its_file() {
     let server = serve(Scenario::new());
     let often = ["--settings", r#"{"heartbeatInterval": "50ms"}"#];
     let trial = RunBuilder::against(&server).args(often).args(["--result-file", "result.json"]);

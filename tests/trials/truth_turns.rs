@@ -60,7 +60,7 @@ fn asked(server: &RehearsalServer, requests: usize, told_in: &[usize]) {
 }
 
 #[tokio::test]
-async fn tools_side_by_side_count_as_one() {
+async fn concurrent_tools_count_as_one_turn() {
     for turns in [1, 2, 4] {
         let words = |number| format!("Step {number}.");
         let steps = (1..=turns).fold(Scenario::new(), |steps, turn| works(steps, &words(turn)));
@@ -82,7 +82,7 @@ async fn an_answer_in_the_last_turn_is_a_success() {
 }
 
 #[tokio::test]
-async fn attempts_that_failed_do_not_count() {
+async fn failed_attempts_do_not_count_as_turns() {
     let scenario = works(Scenario::new().status(529).times(2), "One.").empty();
     let server = serve(works(scenario.status(500), "Two."));
     let ended = run(&server, 2).await;
@@ -91,7 +91,7 @@ async fn attempts_that_failed_do_not_count() {
 }
 
 #[tokio::test]
-async fn a_reply_that_is_asked_for_again_counts_once_and_its_continuation_counts() {
+async fn a_repeated_reply_counts_once_and_its_continuation_counts_too() {
     let cut = |scenario: Scenario, words| scenario.reply(words).stop_reason("max_tokens");
     // The first is dropped for a larger limit; the second is kept, and goes on in the third.
     let server = serve(cut(cut(cut(Scenario::new(), "Lost."), "Once upon "), "a time"));
@@ -101,7 +101,7 @@ async fn a_reply_that_is_asked_for_again_counts_once_and_its_continuation_counts
 }
 
 #[tokio::test]
-async fn a_paused_turn_that_goes_on_counts() {
+async fn a_continued_paused_turn_counts() {
     let paused = works(Scenario::new(), "Looking.").reply("Wait.").stop_reason("pause_turn");
     let server = serve(paused);
     let ended = run(&server, 2).await;
@@ -110,7 +110,7 @@ async fn a_paused_turn_that_goes_on_counts() {
 }
 
 #[tokio::test]
-async fn replies_before_a_crash_count_after_it() {
+async fn turns_before_a_crash_count_after_resume() {
     // The command waits inside the shell itself, so that nothing outlives both.
     let waits = json!({ "command": "echo here > bell; read -r never < silent" });
     let server = serve(works(Scenario::new(), "One.").tool("Bash", waits).and_text("Two."));
@@ -133,7 +133,7 @@ async fn replies_before_a_crash_count_after_it() {
 }
 
 #[tokio::test]
-async fn no_reply_is_left_when_the_crash_took_the_last() {
+async fn no_turn_is_left_when_the_crash_used_the_last_one() {
     let waits = json!({ "command": "echo here > bell; read -r never < silent" });
     let server = serve(Scenario::new().tool("Bash", waits).and_text("The last."));
     let trial = RunBuilder::against(&server).args(["do it", "--max-turns", "1"]);

@@ -1,4 +1,4 @@
-//! Trials T44 and F12: a checkout that was made to harm whoever runs an agent in it.
+//! An untrusted checkout that tries to attack the user who runs an agent in it.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -21,8 +21,8 @@ fn plant(work: &Path, name: &str, content: &str) {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
 }
 
-/// Lays everything into `work` that makes tools of this kind run something, or talk to somebody
-/// else. `elsewhere` is where that somebody listens.
+/// Puts files into `work` that make agent tools run commands or contact another server.
+/// `elsewhere` is the address of that server.
 fn lay_traps(work: &Path, elsewhere: &str) {
     let trap = format!("touch {}", work.join(PROOF).display());
     let hook = json!([{ "matcher": "*", "hooks": [{ "type": "command", "command": trap }] }]);
@@ -99,13 +99,13 @@ fn listed(frame: &Value, file: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn nothing_of_an_untrusted_checkout_runs_and_the_result_lists_what_was_ignored() {
+async fn an_untrusted_checkout_runs_nothing_and_the_result_lists_ignored_settings() {
     let (server, elsewhere) = (serve(looks_around()), serve(Scenario::new()));
     let ended = visit(&server, &elsewhere, &[]).await;
     let result = agrees(&ended);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(!ended.work().join(PROOF).exists(), "something of the checkout ran: {ended:?}");
-    assert_eq!(elsewhere.requests().len(), 0, "somebody else was asked");
+    assert_eq!(elsewhere.requests().len(), 0, "another server was contacted");
     assert_eq!(server.violations(), Vec::<String>::new());
     for request in server.requests() {
         assert_eq!(request.header("x-api-key"), Some("test-key-0123456789"));
@@ -138,7 +138,7 @@ async fn nothing_of_an_untrusted_checkout_runs_and_the_result_lists_what_was_ign
 }
 
 #[tokio::test]
-async fn a_checkout_that_somebody_vouches_for_gets_what_it_wants() {
+async fn a_trusted_checkout_may_run_its_hooks_and_settings() {
     let (server, elsewhere) = (serve(Scenario::new()), serve(Scenario::new().reply("Done.")));
     let ended = visit(&server, &elsewhere, &["--trust-project", "--no-fallback"]).await;
     assert!(ended.work().join(PROOF).exists(), "its helper ran: {ended:?}");
@@ -150,7 +150,7 @@ async fn a_checkout_that_somebody_vouches_for_gets_what_it_wants() {
 }
 
 #[tokio::test]
-async fn a_file_that_leads_to_a_secret_tells_nothing_of_it() {
+async fn a_link_to_a_secret_does_not_reveal_it() {
     let server = serve(Scenario::new().reply("Done."));
     let trial = RunBuilder::against(&server).args(["hello"]);
     let secret = trial.work().with_file_name("id_rsa");
@@ -188,7 +188,7 @@ async fn a_rehearsal_sees_neither_settings_nor_keys_of_the_user() {
 }
 
 #[tokio::test]
-async fn every_stream_says_which_outlast_this_is() {
+async fn every_stream_reports_the_outlast_version() {
     let server = serve(Scenario::new().reply("Done."));
     let trial = RunBuilder::against(&server).args(["hello", "--output-format", "stream-json"]);
     let ended = trial.run().await;

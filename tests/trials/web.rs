@@ -49,7 +49,7 @@ const OPENED: [&str; 2] = ["--settings", r#"{"webFetchPrivateHosts": ["127.0.0.1
 const FRAMES: [&str; 3] = ["Do it.", "--output-format", "stream-json"];
 
 #[tokio::test]
-async fn a_page_that_is_allowed_and_opened_reaches_the_model() {
+async fn an_allowed_page_reaches_the_model() {
     let (address, asked) = site(PAGE);
     let server = serve(fetches(address));
     let trial = RunBuilder::bare(&server.base_url()).args(FRAMES).args(ALLOWED).args(OPENED);
@@ -63,7 +63,7 @@ async fn a_page_that_is_allowed_and_opened_reaches_the_model() {
 
 /// A page is asked for by a whole reply only: others hear of it, and a torn reply comes again.
 #[tokio::test]
-async fn no_page_is_asked_for_on_behalf_of_a_reply_that_is_thrown_away() {
+async fn a_discarded_reply_fetches_no_page() {
     let (address, asked) = site(PAGE);
     let url = format!("http://{address}/page");
     let torn = Scenario::new().tool("WebFetch", json!({ "url": url, "prompt": "all" }));
@@ -75,7 +75,7 @@ async fn no_page_is_asked_for_on_behalf_of_a_reply_that_is_thrown_away() {
 }
 
 #[tokio::test]
-async fn without_a_rule_nothing_is_asked_and_the_result_lists_it() {
+async fn without_an_allow_rule_a_fetch_is_denied_and_listed_in_the_result() {
     let (address, asked) = site(PAGE);
     let server = serve(fetches(address));
     let ended = RunBuilder::bare(&server.base_url()).args(FRAMES).args(OPENED).run().await;
@@ -86,7 +86,7 @@ async fn without_a_rule_nothing_is_asked_and_the_result_lists_it() {
 }
 
 #[tokio::test]
-async fn this_machine_is_closed_and_no_untrusted_repository_opens_it() {
+async fn loopback_is_blocked_and_an_untrusted_repository_cannot_allow_it() {
     let (address, asked) = site(PAGE);
     let server = serve(fetches(address));
     let trial = RunBuilder::bare(&server.base_url()).args(FRAMES).args(ALLOWED);
@@ -102,7 +102,7 @@ async fn this_machine_is_closed_and_no_untrusted_repository_opens_it() {
 }
 
 #[tokio::test]
-async fn a_page_that_never_ends_holds_no_run_longer_than_its_deadline() {
+async fn an_endless_page_does_not_delay_the_deadline() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
     let address = listener.local_addr().expect("bound");
     let (tell, asked) = mpsc::channel();

@@ -1,4 +1,4 @@
-//! Whom we trust.
+//! TLS certificate verification and additional authorities.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

@@ -1,4 +1,4 @@
-//! What becomes of connections: kept, closed, reset, and which of it counts as what.
+//! Classification of connection faults: kept-alive, closed and reset connections.
 
 use std::time::Duration;
 
@@ -93,11 +93,11 @@ async fn what_is_no_http_is_nonsense() {
 }
 
 #[tokio::test]
-async fn nobody_listening_is_a_connection_error_that_went_nowhere() {
+async fn a_refused_connection_is_a_connect_error_with_nothing_sent() {
     let (_taken, address) = dead_end();
     let url = format!("http://{address}");
     let secret = format!("{}/v1?token=hush", url.replace("//", "//me:hush@"));
-    let fault = ask(&client(&secret), STREAMING).await.expect_err("nobody answers");
+    let fault = ask(&client(&secret), STREAMING).await.expect_err("no server answers");
     assert_eq!(fault.stage, FailureStage::Unsent);
     assert_eq!(classify(&fault).class, ErrorClass::ConnectionError);
     assert!(!fault.detail().contains("hush"), "{fault:?}");
@@ -107,7 +107,7 @@ async fn nobody_listening_is_a_connection_error_that_went_nowhere() {
 }
 
 #[tokio::test]
-async fn a_name_that_does_not_resolve_went_nowhere() {
+async fn an_unresolvable_host_is_a_connect_error_with_nothing_sent() {
     let fault = ask(&client("http://no-such-host.invalid"), STREAMING).await.expect_err("no host");
     assert_eq!(
         (classify(&fault).class, fault.stage),
@@ -214,7 +214,7 @@ async fn every_status_is_one_request_and_one_fault() {
 }
 
 #[tokio::test]
-async fn an_answer_before_the_answer_is_waited_past() {
+async fn informational_responses_are_skipped() {
     let reply = [
         b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\n".to_vec(),
         stream(&text_stream()),

@@ -1,4 +1,4 @@
-//! Who we say we are, and what becomes of a key that is rejected.
+//! Credentials of requests: headers, key helpers, and rejected keys.
 
 use std::time::Duration;
 

@@ -88,7 +88,7 @@ fn a_reset_that_is_only_in_the_text_is_found() {
 }
 
 #[test]
-fn the_verdict_of_the_server_is_read() {
+fn the_should_retry_header_is_parsed() {
     let verdict = |value| parse_retry_hint(&headers(&[("x-should-retry", value)]));
     assert_eq!(verdict("true"), Some(RetryHint::Retry));
     assert_eq!(verdict("False"), Some(RetryHint::Stop));

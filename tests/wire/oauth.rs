@@ -122,10 +122,10 @@ async fn an_expired_login_is_renewed_before_anything_is_sent() {
     assert_eq!(login(&file)["accessToken"], "access-token-1");
     assert_eq!(login(&file)["refreshToken"], "refresh-token-1");
     assert_eq!(login(&file)["scopes"], json!(["user:inference"]));
-    assert_eq!(file["somebodyElse"], json!({ "keep": "this" }));
+    assert_eq!(file["anotherProgram"], json!({ "keep": "this" }));
     let mode = fs::metadata(stage.path()).expect("it is there").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    // The end is known to whoever comes next.
+    // The expiry is stored for the next process.
     ask(&stage.client(), STREAMING).await.expect("a reply");
     assert_eq!(stage.tokens.requests().len(), 1);
     let end = login(&file)["expiresAt"].as_u64().expect("milliseconds");
@@ -160,7 +160,7 @@ async fn a_renewal_ahead_of_time_may_fail_and_is_not_tried_with_every_request() 
 }
 
 #[tokio::test]
-async fn nobody_waits_for_another_process_while_the_token_is_good() {
+async fn a_valid_token_is_used_without_waiting_for_another_process() {
     let stage = OauthFixture::with(30).await;
     let lock = File::create(stage.folder.path().join(".credentials.json.lock")).expect("a file");
     lock.lock().expect("it is free");
@@ -349,7 +349,7 @@ async fn a_lock_that_is_held_too_long_is_named() {
     let lock = File::open(&path).expect("it was just written");
     lock.lock().expect("it is free");
     let client = stage.client_by(|file| file.patience = Duration::from_millis(100));
-    let fault = ask(&client, STREAMING).await.expect_err("somebody else renews");
+    let fault = ask(&client, STREAMING).await.expect_err("another process refreshes the token");
     assert_eq!(classify(&fault).class, ErrorClass::ConnectionError);
     for part in ["another process 4321", ".credentials.json.lock for 0.1 s"] {
         assert!(fault.detail().contains(part), "{fault:?}");
@@ -395,7 +395,7 @@ async fn a_login_that_was_cut_off_while_it_was_overwritten_is_found_again() {
 }
 
 #[tokio::test]
-async fn what_was_cut_off_or_overtaken_is_not_taken_for_a_login() {
+async fn truncated_and_outdated_files_are_not_taken_for_a_login() {
     let overtaken = OauthFixture::with(-1).await;
     let new = overtaken.folder.path().join(".credentials.json.new");
     fs::write(&new, overtaken.text().replace("access-token-0", "overtaken")).expect("a file");
@@ -424,7 +424,7 @@ async fn a_login_behind_a_link_is_renewed_where_it_is() {
 }
 
 #[tokio::test]
-async fn whoever_stops_waiting_does_not_cut_a_renewal_off() {
+async fn a_cancelled_request_does_not_abort_a_token_refresh() {
     let stage = OauthFixture::with(-1).await;
     stage.tokens.hold();
     let client = stage.client();
@@ -433,14 +433,14 @@ async fn whoever_stops_waiting_does_not_cut_a_renewal_off() {
         _ = ask(&client, STREAMING) => panic!("nothing is answered"),
         () = stage.tokens.wait_for_requests(1) => {}
     }
-    // The request is out, and nobody waits for its answer any more.
+    // The request was sent, and its caller has been cancelled.
     stage.tokens.release();
     client.finish_renewal(PATIENCE).await;
     assert_eq!(login(&read_login(stage.folder.path()))["refreshToken"], "refresh-token-1");
 }
 
 #[tokio::test]
-async fn what_cannot_be_renewed_is_left_to_the_service_to_judge() {
+async fn a_token_that_cannot_be_refreshed_is_sent_unchanged() {
     let cases = [
         (json!({ "refreshToken": null }), "holds no refresh token"),
         (json!({ "tokenEndpoint": null }), "OUTLAST_OAUTH_ENDPOINT"),

@@ -1,4 +1,4 @@
-//! What runs that share a rate limit do to a service that has one, in made-up time.
+//! Shared rate limits: simulated runs against a simulated service, in virtual time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -206,7 +206,7 @@ fn runs_that_share_a_limit_hardly_ever_meet_it() {
 }
 
 #[test]
-fn nobody_starves() {
+fn shared_rate_limit_starves_no_run() {
     for (name, service) in services() {
         for seed in 1..6 {
             let outcome = simulate(service, 32, 30, true, seed);
@@ -215,7 +215,7 @@ fn nobody_starves() {
             let last = outcome.ends.iter().max().expect("there are runs") - 5 * MINUTE;
             assert!(last - first < last / 4, "one was served much later than another: {scene}");
             // 32 wait for a place among sixty a minute.
-            assert!(outcome.longest < 4 * MINUTE, "somebody waited for too long: {scene}");
+            assert!(outcome.longest < 4 * MINUTE, "a run waited for too long: {scene}");
         }
     }
 }
@@ -252,7 +252,7 @@ fn waits(leave: ClaimAnswer) -> (u64, u64) {
 
 /// One goes first; the others follow when it was answered, or has been gone for too long.
 #[test]
-fn after_a_refusal_one_finds_out_for_all() {
+fn after_a_rate_limit_one_run_probes_for_all() {
     let blocked = || {
         let mut pace = SharedPace::default();
         let (one, _) = (granted(pace.claim(1_000, asker(1))), granted(pace.claim(1_000, asker(2))));
@@ -282,7 +282,7 @@ fn after_a_refusal_one_finds_out_for_all() {
 }
 
 #[test]
-fn requests_under_way_are_counted_as_gone() {
+fn requests_in_flight_count_against_the_limit() {
     let mut pace = SharedPace::default();
     let grants: Vec<RequestPermit> = (1..=10).map(|id| granted(pace.claim(1_000, asker(id)))).collect();
     let told = HeaderLimits { limit: Some(12), left: 11, resets_in: 60_000 };
@@ -297,7 +297,7 @@ fn requests_under_way_are_counted_as_gone() {
 }
 
 #[test]
-fn who_finds_no_room_at_its_slot_keeps_its_place() {
+fn a_run_without_capacity_at_its_slot_keeps_its_queue_position() {
     let mut pace = SharedPace::default();
     let (one, two) = (granted(pace.claim(1_000, asker(1))), granted(pace.claim(1_000, asker(2))));
     pace.record_success(1_100, one, Some(HeaderLimits { limit: Some(2), left: 1, resets_in: 10_000 }));
@@ -329,7 +329,7 @@ fn refusals_of_requests_that_were_under_way_count_as_one() {
 }
 
 #[test]
-fn who_insists_is_let_go_and_counted() {
+fn an_insisting_request_is_admitted_despite_a_block() {
     let mut pace = SharedPace::default();
     let one = granted(pace.claim(1_000, asker(1)));
     pace.record_refusal(1_100, one, Some(30_000));
@@ -338,7 +338,7 @@ fn who_insists_is_let_go_and_counted() {
 }
 
 #[test]
-fn what_is_old_is_forgotten() {
+fn expired_rate_limit_entries_are_dropped() {
     let mut pace = SharedPace::default();
     let one = granted(pace.claim(1_000, asker(1)));
     granted(pace.claim(1_000, asker(2)));
@@ -371,7 +371,7 @@ fn one_run_probes_for_all_and_the_others_learn_of_it() {
         let leave = pace.claim_probe(now + 20_300, prober(2 + nth));
         assert_eq!(leave, ProbeLeave::Answered { turn }, "one after the other");
     }
-    // Whoever failed after that is not told of it.
+    // A run that failed after that does not get the result.
     let late = Prober { waited: 1_000, ..prober(9) };
     let leave = pace.claim_probe(now + 45_300, late);
     assert_eq!(leave, ProbeLeave::Go);
@@ -422,10 +422,10 @@ fn limiter_events() -> impl Strategy<Value = Vec<(u64, LimiterEvent)>> {
 }
 
 proptest! {
-    /// Whatever happens in whatever order: nobody is let go before the block is over, every wait
+    /// For any order of events: no run is admitted before the block is over, every wait
     /// takes time and is bounded by what is known, and what is written can be believed.
     #[test]
-    fn any_history_keeps_to_its_rules(deeds in limiter_events(), start in 0..u64::MAX / 4) {
+    fn any_event_order_keeps_the_rate_limit_invariants(deeds in limiter_events(), start in 0..u64::MAX / 4) {
         let (mut pace, mut now) = (SharedPace::default(), start);
         let (mut grants, mut slots) = (Vec::new(), [None; 8]);
         for (passed, deed) in deeds {
@@ -435,7 +435,7 @@ proptest! {
                     let own = usize::try_from(id).expect("it is small");
                     let slot = slots[own].filter(|_| waited);
                     let blocked = pace.blocked_until;
-                    match pace.claim(now, Requester { id, jitter: 0.9, slot, skips_wait }) {
+                    match pace.claim(now, Requester { id, jitter: 0.9, slot, skips_wait: insists }) {
                         ClaimAnswer::Go(grant) => {
                             prop_assert!(insists || now >= blocked);
                             (slots[own], grants) = (None, [grants, vec![grant]].concat());

@@ -100,7 +100,7 @@ async fn a_proxy_that_looks_inside_is_trusted_by_its_certificate_alone() {
     let mut endpoint = endpoint(&format!("https://{HOST}"));
     endpoint.proxies = proxies(&[("https_proxy", &proxy.address.to_string())]);
     let fault = ask(&ModelClient::new(endpoint).expect("it is right"), STREAMING).await;
-    let fault = fault.expect_err("nobody vouches for the proxy");
+    let fault = fault.expect_err("the proxy's certificate is not trusted");
     assert_eq!(classify(&fault).class, ErrorClass::SslCertError, "{fault:?}");
     let wanted = format!("model.test:443 through the proxy {}: invalid peer", proxy.address);
     assert!(fault.detail().starts_with(&wanted), "{fault:?}");

@@ -110,7 +110,7 @@ async fn an_error_inside_a_success_is_the_error_it_says() {
 }
 
 #[tokio::test]
-async fn what_is_neither_reply_nor_error_is_nonsense() {
+async fn a_body_that_is_neither_reply_nor_error_is_a_bad_response() {
     let bodies: [(&str, &[u8]); 6] = [
         (JSON, b"{\"choices\":[]}"),
         (JSON, b"{\"type\":\"message\""),
@@ -127,7 +127,7 @@ async fn what_is_neither_reply_nor_error_is_nonsense() {
 
 /// Something on the way answered in place of the service. Its title says what.
 #[tokio::test]
-async fn a_page_is_a_page_whatever_it_is_called() {
+async fn an_html_page_is_detected_regardless_of_content_type() {
     let html = recorded("bodies/nginx-502.html");
     for headers in ["content-type: text/html\r\n", JSON, ""] {
         let fault = fault_of(answer(200, headers, &html)).await;

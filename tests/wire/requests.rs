@@ -62,7 +62,7 @@ fn check(name: &str, found: &str) {
 }
 
 #[test]
-fn requests_are_what_they_were() {
+fn requests_match_the_golden_files() {
     let (tools, messages) = (tools(), conversation());
     let full = RequestContent {
         model: "claude-sonnet-4-5",
@@ -138,7 +138,7 @@ fn attempts_differ_only_behind_the_messages() {
 }
 
 #[test]
-fn a_mark_is_put_only_where_one_may_be() {
+fn cache_markers_are_placed_only_on_valid_blocks() {
     let thinking = Block::Thinking { thinking: "Hm.".into(), signature: "c2ln".into() };
     let messages = [
         Message::user(vec![Block::text("hi")]),

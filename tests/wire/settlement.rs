@@ -1,4 +1,4 @@
-//! What an attempt is charged at: over everything that can arrive of it, and every count.
+//! Charges for an attempt, for every part that can arrive of it, and every usage count.
 
 use outlast::model::assemble::{ReplyAssembly, AssemblyStep};
 use outlast::model::sse::SseParser;

@@ -149,7 +149,7 @@ impl Content {
     }
 }
 
-/// The rule of SPEC 4, said once more and in another way.
+/// Reference implementation: only a reply with a completing stop reason is a success.
 fn expected(kind: StopKind, content: Content) -> ReplyKind {
     use Content::{Call, Nothing, Text, TextAndCall, Thinking};
 
@@ -205,7 +205,7 @@ fn streamed(content: Content, reason: &Value) -> Result<ModelReply, FaultKind> {
 }
 
 #[test]
-fn only_the_reasons_that_say_so_make_an_answer() {
+fn only_completing_stop_reasons_make_an_answer() {
     for (kind, reasons) in REASONS {
         for reason in reasons {
             assert_eq!(StopKind::classify(reason), kind, "{reason}");
@@ -229,7 +229,7 @@ fn only_the_reasons_that_say_so_make_an_answer() {
 }
 
 #[test]
-fn without_a_reason_there_is_no_reply() {
+fn a_reply_without_a_stop_reason_is_incomplete() {
     for reason in [Value::Null, json!(""), json!(" "), json!(5), json!({ "type": "end_turn" })] {
         for content in CONTENTS {
             let piece = in_one_piece(content, &reason);

@@ -298,7 +298,7 @@ fn no_two_tool_calls_share_an_id() {
 }
 
 #[test]
-fn blank_text_is_nothing() {
+fn blank_text_blocks_are_dropped() {
     let answer = reply("blank_text");
     assert!(answer.content.is_empty());
     assert_eq!(answer.stop_reason, "end_turn");
@@ -314,7 +314,7 @@ fn foreign_blocks_are_carried_as_they_came() {
 }
 
 #[test]
-fn what_is_no_reply_has_its_own_class() {
+fn invalid_streams_have_their_own_error_class() {
     let expected = [
         ("error_first", ErrorClass::ServerOverload),
         ("error_midway", ErrorClass::ServerOverload),

@@ -1,8 +1,8 @@
-//! What the end of a sub-agent means for whoever gave it the work. Pure.
+//! Advice on the end of a sub-agent for the agent that started it. Pure.
 
 use crate::recovery::{ErrorClass, StopReason};
 
-/// What the reason means for whoever gave it the work, and what to do about it.
+/// What a stop reason means for the agent that started the sub-agent, and what to do about it.
 pub(super) fn advice(reason: StopReason) -> &'static str {
     match reason {
         StopReason::Completed => "It says that it is done.",
@@ -64,7 +64,7 @@ pub(super) fn advice(reason: StopReason) -> &'static str {
     }
 }
 
-/// The same where the service failed it.
+/// The advice for a failure of the service.
 fn advice_on(class: ErrorClass) -> &'static str {
     match class {
         ErrorClass::ApiTimeout
@@ -108,7 +108,7 @@ fn advice_on(class: ErrorClass) -> &'static str {
     }
 }
 
-/// Whether the same once more may come to another end.
+/// Whether a second attempt may end differently.
 pub(super) fn may_succeed_on_retry(reason: StopReason) -> bool {
     match reason {
         StopReason::MaxTurns
@@ -137,7 +137,7 @@ pub(super) fn may_succeed_on_retry(reason: StopReason) -> bool {
     }
 }
 
-/// Whether the service would say the same to anybody.
+/// Whether the service would refuse any other agent as well.
 fn is_for_good(class: ErrorClass) -> bool {
     matches!(
         class,
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_class_is_met_with_advice_and_a_second_try_only_where_it_may_help() {
+    fn every_error_class_has_advice_and_is_retried_only_where_it_may_help() {
         for class in ErrorClass::ALL {
             let reason = StopReason::ModelError(class);
             assert!(advice(reason).ends_with('.'), "{class}");

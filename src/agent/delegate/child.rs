@@ -1,4 +1,4 @@
-//! One sub-agent, from its place in the line to its report.
+//! One sub-agent, from its wait for a permit to its report.
 
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -36,53 +36,53 @@ pub(super) struct SubagentRun {
     pub(super) stop: InterruptReceiver,
 }
 
-/// What came of it.
+/// The report on a sub-agent that has ended.
 pub(super) struct SubagentReport {
     pub(super) reason: StopReason,
     pub(super) text: String,
-    /// What failed it, in the service's words, or ours.
+    /// The error that failed it, as the service or outlast worded it.
     pub(super) error: Option<String>,
     pub(super) tally: RunStats,
     /// The tools that ran without an error, a line each.
     pub(super) finished: Vec<String>,
-    /// Those that were at work when it ended, and background commands that ended with it.
+    /// Tools that were running when it ended, and background commands that ended with it.
     pub(super) cut: Vec<String>,
-    /// What a hook said that stopped it, or that objects to its end.
+    /// The reason of the hook that stopped it, or that objects to its end.
     pub(super) objection: Option<String>,
 }
 
-/// What a run has to do with the runs around it.
+/// The position of a run among the agents.
 pub(in super::super) struct AgentContext {
     pub(in super::super) registry: Arc<AgentRegistry>,
     pub(in super::super) ledger: SharedLedger,
     pub(in super::super) hooks: Option<Arc<Hooks>>,
-    /// Who it is. `None`: the run itself.
+    /// The sub-agent's identity. `None`: the run itself.
     pub(in super::super) mark: Option<Arc<AgentIdentity>>,
-    /// 0: the run itself.
+    /// The nesting depth. 0: the run itself.
     pub(in super::super) depth: u8,
-    /// A sub-agent's place among those at work.
+    /// A sub-agent's concurrency permit.
     pub(in super::super) permit: Option<ConcurrencyPermit>,
-    /// What the service is told of who asks.
+    /// The query source in requests to the service.
     pub(in super::super) source: Option<String>,
 }
 
 impl AgentContext {
-    /// Lets the run itself start sub-agents. Those have what they were given.
+    /// Lets the main run start sub-agents. Sub-agents keep the toolbox that they were given.
     pub(in super::super) fn offering(&self, toolbox: Toolbox) -> Toolbox {
         let may_start = self.mark.is_none() && self.registry.has_depth();
         if may_start { toolbox.with_agents(&self.registry.definitions) } else { toolbox }
     }
 
-    /// What this run's sub-agents are doing, a line each.
+    /// The current activities of this run's sub-agents, a line each.
     pub(in super::super) fn activities(&self, now: Moment) -> String {
         self.registry.activities(self.mark.as_ref().map(|mark| mark.id.as_str()), now)
     }
 }
 
-/// Runs a sub-agent. Boxed here, since a run may hold a run.
+/// Runs a sub-agent. Boxed, since runs nest.
 pub(super) fn run_boxed(child: SubagentRun) -> Pin<Box<dyn Future<Output = SubagentReport> + Send>> {
     Box::pin(async move {
-        // Conducted or not, it ends: whoever waits for its report waits for nothing else.
+        // A panic becomes a report, too: the parent waits for nothing else.
         catch_panic(Box::pin(run(child))).await.unwrap_or_else(SubagentReport::broken)
     })
 }
@@ -141,7 +141,7 @@ async fn run(child: SubagentRun) -> SubagentReport {
     }
 }
 
-/// Whether it is a background command that was ended with whoever started it.
+/// Whether a background command was ended with the agent that started it.
 fn is_cut(task: &BackgroundTask) -> bool {
     task.kind == BackgroundKind::Command && task.end == Some(BackgroundEnd::RunEnded)
 }
@@ -152,8 +152,7 @@ fn words_of(fault: &crate::recovery::Fault) -> String {
 }
 
 impl SubagentReport {
-    /// Takes the secrets out of texts of which only the beginning is shown: half a secret would not
-    /// be known for what it is.
+    /// Redacts texts before they are shortened: a truncated secret would not be recognised.
     pub(super) fn hide_secrets(&mut self, mask: &Redactor) {
         let reasons = self.tally.denials.iter_mut().map(|denial| &mut denial.reason);
         for text in reasons.chain(&mut self.error).chain([&mut self.text]) {
@@ -170,7 +169,7 @@ impl SubagentReport {
         Self::empty(reason, None)
     }
 
-    /// Of one that panicked, with what it said.
+    /// The report on a sub-agent that panicked, with the message.
     fn broken(why: String) -> Self {
         Self::empty(StopReason::InternalError, Some(why))
     }
@@ -188,7 +187,7 @@ impl SubagentReport {
     }
 }
 
-/// Waits in line.
+/// Waits for a concurrency permit.
 pub(in super::super) async fn take_place(
     seat: &mut ConcurrencyPermit,
     watch: &mut RunMonitor<'_>,
@@ -200,8 +199,8 @@ pub(in super::super) async fn take_place(
     watch.wait_for(&mut vigil, show, seat.acquire()).await
 }
 
-/// The rules of a sub-agent: those of whoever starts it, its own number of turns where that is
-/// lower, and none of what only the run itself is held to.
+/// The limits of a sub-agent: those of its parent, its own number of turns where that is lower, and
+/// none of the checks that only the main run has to pass.
 fn limits(forge: &SubagentSpawner, definition: &AgentDefinition) -> Limits {
     let mut limits = forge.limits;
     limits.budgets.turns = definition.max_turns.into_iter().chain(limits.budgets.turns).min();
@@ -217,14 +216,14 @@ fn limits(forge: &SubagentSpawner, definition: &AgentDefinition) -> Limits {
     limits
 }
 
-/// Which steps of a chain lead to another place.
+/// A bit for each step of a chain that leads to another endpoint.
 fn elsewhere(rungs: &[ModelEndpoint]) -> u32 {
     let apart = |pair: &[ModelEndpoint]| !Arc::<ModelClient>::ptr_eq(&pair[0].client, &pair[1].client);
     let bits = rungs.windows(2).take(32).enumerate().filter(|(_, pair)| apart(pair));
     bits.fold(0, |bits, (step, _)| bits | (1 << step))
 }
 
-/// A sub-agent whose conversation cannot be kept works all the same.
+/// The journal of a sub-agent. A sub-agent whose conversation cannot be stored works all the same.
 fn journal(forge: &SubagentSpawner, task: &AgentTask, limits: &Limits) -> Journal {
     let Some(nest) = &forge.tree.nest else { return Journal::disabled() };
     let newcomer = SubagentHeader {

@@ -1,4 +1,4 @@
-//! From a call to its result: what a sub-agent is made of, and what is told of it.
+//! Starts sub-agents: from a tool call to its result.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -28,15 +28,15 @@ use super::report;
 use super::task::{AgentIdentity, AgentStatus, AgentTask};
 use super::tree::AgentRegistry;
 
-/// What whoever starts sub-agents shares with them.
+/// What a run shares with the sub-agents that it starts.
 #[derive(Clone)]
 pub(in super::super) struct SubagentSpawner {
     pub(in super::super) tree: Arc<AgentRegistry>,
-    /// Who starts them. `None`: the run itself.
+    /// The agent that starts them. `None`: the run itself.
     pub(in super::super) parent: Option<String>,
-    /// How deep they are.
+    /// Their nesting depth.
     pub(in super::super) depth: u8,
-    /// The chain from the model in use on.
+    /// The model chain from the model in use on.
     pub(in super::super) endpoints: Vec<ModelEndpoint>,
     pub(in super::super) limits: Limits,
     pub(in super::super) toolbox: Arc<Toolbox>,
@@ -47,32 +47,32 @@ pub(in super::super) struct SubagentSpawner {
     pub(in super::super) hooks: Option<Arc<Hooks>>,
     pub(in super::super) purse: SharedLedger,
     pub(in super::super) stop_after: Option<Money>,
-    /// What other runs of this host know of rate limits.
+    /// Rate limits that other runs on this host have met.
     pub(in super::super) shared: Option<Arc<SharedLimits>>,
     pub(in super::super) post: UnboundedSender<SubagentEvent>,
 }
 
-/// What comes of a call, once it is awaited.
+/// The pending outcome of a sub-agent call.
 pub(in super::super) type PendingSubagent = Pin<Box<dyn Future<Output = ToolOutcome> + Send>>;
 
-/// What a sub-agent is made of, once for each time it is started.
+/// The specification of a sub-agent, used for each attempt.
 struct SubagentPlan {
     call: AgentCall,
     definition: AgentDefinition,
     endpoints: Vec<ModelEndpoint>,
-    /// The tool call.
+    /// The id of the tool call.
     id: String,
     background: bool,
 }
 
-/// How one ended, and how it is known.
+/// How a sub-agent ended, with its task record.
 struct SubagentOutcome {
     task: AgentTask,
     report: SubagentReport,
 }
 
 impl SubagentSpawner {
-    /// Performs a call. Never fails: whatever happens is an outcome. The sub-agent has its id when
+    /// Performs a call. Never fails: an error is an outcome, too. The sub-agent has its id when
     /// this returns, so that ids follow the order of the calls.
     pub(in super::super) fn perform(self, call: &ToolCall, cancel: CancellationToken) -> PendingSubagent {
         let begun = self.plan(call).and_then(|plan| {
@@ -97,7 +97,7 @@ impl SubagentSpawner {
         self.toolbox.agent_outcome(text, true, detail).await
     }
 
-    /// Decides what the sub-agent is to be.
+    /// Resolves a call into the specification of a sub-agent.
     fn plan(&self, call: &ToolCall) -> Result<SubagentPlan, String> {
         let wanted = AgentCall::parse(&call.input)?;
         let definition = self.tree.kind(&wanted.subagent_type)?.clone();
@@ -105,17 +105,15 @@ impl SubagentSpawner {
         let rungs = self.select_endpoints(&wanted, &definition)?;
         let background = !self.tree.waits_for(&wanted);
         if background && wanted.on_failure == OnFailure::CancelSiblings {
-            return Err(
-                "nobody waits for an agent in the background, so it cannot stop the others \
-                        of its reply: leave out on_failure \"cancel_siblings\", or set \
+            return Err("the run does not wait for an agent in the background, so it cannot stop \
+                        the others of its reply: leave out on_failure \"cancel_siblings\", or set \
                         run_in_background to false"
-                    .to_owned(),
-            );
+                .to_owned());
         }
         Ok(SubagentPlan { call: wanted, definition, endpoints: rungs, id: call.id.clone(), background })
     }
 
-    /// The chain: the model that is wanted first, and then whatever the run falls back to.
+    /// The model chain: the requested model first, then the fallbacks of the run.
     fn select_endpoints(&self, call: &AgentCall, kind: &AgentDefinition) -> Result<Vec<ModelEndpoint>, String> {
         let delegation = &self.tree.delegation;
         let names = [delegation.model.as_ref(), call.model.as_ref(), kind.model.as_ref()];
@@ -139,7 +137,7 @@ impl SubagentSpawner {
         Ok([own].into_iter().chain(self.endpoints.iter().skip(1).cloned()).collect())
     }
 
-    /// Starts it in the background.
+    /// Starts a sub-agent in the background.
     async fn begin(self, plan: SubagentPlan, child: SubagentRun) -> ToolOutcome {
         let task = child.task.clone();
         let AgentIdentity { id, call, kind, description } = task.mark.clone();
@@ -167,7 +165,7 @@ impl SubagentSpawner {
         self.toolbox.agent_outcome(text, false, detail).await
     }
 
-    /// Waits for its end.
+    /// Waits for the end of a sub-agent.
     async fn wait_for_end(&self, plan: &SubagentPlan, child: SubagentRun, cancel: CancellationToken) -> SubagentOutcome {
         let fate = self.follow(child, cancel.clone()).await;
         match self.again(plan, &fate, &cancel) {
@@ -176,7 +174,7 @@ impl SubagentSpawner {
         }
     }
 
-    /// The same sub-agent anew, where that is wanted and may help.
+    /// The same sub-agent once more, where a retry is wanted and may help.
     fn again(&self, plan: &SubagentPlan, fate: &SubagentOutcome, cancel: &CancellationToken) -> Option<SubagentRun> {
         let failed = fate.task.status == AgentStatus::Failed && !cancel.is_cancelled();
         let may_help = may_succeed_on_retry(fate.report.reason);
@@ -186,7 +184,7 @@ impl SubagentSpawner {
         self.child(plan, Some(fate.task.mark.id.clone())).ok()
     }
 
-    /// Makes a sub-agent, and takes it in.
+    /// Creates and registers a sub-agent.
     fn child(&self, plan: &SubagentPlan, retries: Option<String>) -> Result<SubagentRun, String> {
         let kind = &plan.definition;
         let toolbox = self.toolbox.derive_subagent_toolbox(&AgentTools {
@@ -233,11 +231,11 @@ impl SubagentSpawner {
     }
 
     fn emit_task(&self, task: &AgentTask) {
-        // Nobody listens once the run is over.
+        // The receiver is gone once the run is over.
         let _ = self.post.send(SubagentEvent::of(task));
     }
 
-    /// Lets it work until it ends, by itself or because it is told to.
+    /// Lets a sub-agent work until it ends by itself or is cancelled.
     async fn follow(&self, child: SubagentRun, cancel: CancellationToken) -> SubagentOutcome {
         let (mut task, interrupter) = (child.task.clone(), child.interrupter.clone());
         let began = self.clock.now();
@@ -253,7 +251,7 @@ impl SubagentSpawner {
         let stopped =
             matches!(report.reason, StopReason::AbortedStreaming(_) | StopReason::AbortedTools(_));
         if stopped && self.tree.is_alarmed() && !report.tally.denials.is_empty() {
-            // What stopped it is what came of its own call.
+            // The sub-agent was stopped because its own call was denied.
             report.reason = StopReason::Denied;
         }
         task.status = AgentStatus::of(report.reason);

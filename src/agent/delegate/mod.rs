@@ -1,11 +1,11 @@
 //! Sub-agents: a run inside a run.
 //!
 //! ```text
-//! work ─► Forge::perform ─► a place in the line ─► open ─► drive ─► Report ─► the call's result
-//!                             (Tree: who there is, how many, how deep; Purse: one for all)
+//! work ─► Forge::perform ─► a permit ─► open ─► drive ─► Report ─► the call's result
+//!                             (Tree: all sub-agents and their limits; Purse: the shared ledger)
 //! ```
-//! A child has its own conversation, machine, tools and journal. It shares the ledger, the clock,
-//! the deadline, the clients, the servers, the hooks and whatever stops the run.
+//! A sub-agent has its own conversation, machine, tools and journal. It shares the ledger, the
+//! clock, the deadline, the clients, the servers, the hooks and the interrupts of the run.
 
 mod advice;
 mod child;
@@ -28,33 +28,33 @@ pub(super) use relay::SubagentEvent;
 pub use task::{AgentIdentity, AgentStatus, AgentTask};
 pub(super) use tree::AgentRegistry;
 
-/// What sub-agents are given that no call says.
+/// Configuration of sub-agents that no call decides.
 #[derive(Clone)]
 pub struct Delegation {
     pub limits: AgentLimits,
-    /// What stands below every definition's own prompt: the facts of the run, and what people have
-    /// written down for agents.
+    /// Text below every definition's own prompt: the facts of the run, and the instructions that
+    /// users have written for agents.
     pub facts: String,
-    /// The model of all of them, whatever calls and definitions say.
+    /// A model that overrides those of calls and definitions.
     pub model: Option<String>,
-    /// Finds out about a model by its name or alias.
+    /// Looks up a model by its name or alias.
     pub models: ModelLookup,
-    /// Finds the instructions that are kept beside a file.
+    /// Finds the instructions for a file.
     pub folder_notes: FolderNotes,
 }
 
-/// Says what is kept for those who work on a file, in its folder and those between it and the one
-/// of the run. May look at the disk.
+/// Returns the instructions for a file, from its folder and those between it and the run's own. May
+/// read the disk.
 pub type FolderNotes = Arc<dyn Fn(&Path) -> Vec<FolderNote> + Send + Sync>;
 
-/// Instructions that are kept in a file of a folder, or why they are left out.
+/// Instructions in a file of a folder, or why they are left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FolderNote {
     Text { path: PathBuf, text: String },
     Warning(String),
 }
 
-/// Says what is known of a model, or why it cannot be asked.
+/// Returns the facts of a model, or why it cannot be used.
 pub type ModelLookup = Arc<dyn Fn(&str) -> Result<ModelFacts, String> + Send + Sync>;
 
 impl fmt::Debug for Delegation {
@@ -78,14 +78,14 @@ impl Default for Delegation {
     }
 }
 
-/// How many sub-agents there may be (SPEC 16).
+/// Limits on the number of sub-agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AgentLimits {
-    /// How far below the run itself.
+    /// Levels below the run itself.
     pub depth: u8,
-    /// At work at a time. Others wait in line.
+    /// Working at a time. Others wait for a permit.
     pub live: u32,
-    /// In a session, all in all.
+    /// Per session, in total.
     pub total: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Places to work at, for as many sub-agents as the service bears.
+//! Concurrency limiter: as many sub-agents work at a time as the service bears.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -6,7 +6,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::recovery::AimdLimiter;
 
-/// All places of a run. Whoever waits for one is served in order.
+/// The concurrency permits of a run, granted in the order of requests.
 #[derive(Debug)]
 pub(super) struct ConcurrencyLimiter {
     free: Arc<Semaphore>,
@@ -16,7 +16,7 @@ pub(super) struct ConcurrencyLimiter {
 #[derive(Debug)]
 struct LimiterState {
     throng: AimdLimiter,
-    /// Places that nobody gets for now.
+    /// Permits that are withheld for now.
     kept_back: Vec<OwnedSemaphorePermit>,
 }
 
@@ -34,23 +34,23 @@ impl ConcurrencyLimiter {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many may be taken at a time.
+    /// How many permits may be taken at a time.
     pub(super) fn limit(&self) -> u32 {
         self.state().throng.limit()
     }
 
-    /// What a request is to be remembered by that begins now.
+    /// The era to remember for a request that begins now.
     pub(super) fn era(&self) -> u32 {
         self.state().throng.era()
     }
 
-    /// The service was too busy for a request of that era. Returns the limit before and after, if
-    /// it is lower.
+    /// Lowers the limit after a throttled request of that era. Returns the limit before and after,
+    /// if it is lower now.
     pub(super) fn throttled(&self, era: u32) -> Option<(u32, u32)> {
         self.adapt(|throng| throng.throttled(era))
     }
 
-    /// The service answered a request. Returns the new limit, if it is higher.
+    /// Records an answered request. Returns the new limit, if it is higher.
     pub(super) fn answered(&self) -> Option<u32> {
         self.adapt(AimdLimiter::answered).map(|(_, now)| now)
     }
@@ -64,8 +64,8 @@ impl ConcurrencyLimiter {
         (limit != before).then_some((before, limit))
     }
 
-    /// Keeps back as many free places as nobody is to have. Those at work are not sent away: what
-    /// is owed then is kept back as they leave.
+    /// Withholds free permits that are above the limit. Agents at work keep theirs: the rest is
+    /// withheld as they end.
     fn withhold_free_permits(&self, state: &mut LimiterState) {
         let wanted = usize::try_from(state.throng.withheld()).unwrap_or(usize::MAX);
         state.kept_back.truncate(wanted);
@@ -75,7 +75,7 @@ impl ConcurrencyLimiter {
         }
     }
 
-    /// A place, still to be taken.
+    /// A permit that is not taken yet.
     pub(super) fn permit(self: &Arc<Self>) -> ConcurrencyPermit {
         ConcurrencyPermit { places: Arc::clone(self), taken: None }
     }
@@ -89,8 +89,8 @@ impl ConcurrencyLimiter {
     }
 }
 
-/// A sub-agent's place among those at work. One that does nothing but wait for its own sub-agents
-/// leaves it to them: otherwise all could wait for each other.
+/// A sub-agent's concurrency permit. A sub-agent that only waits for its own sub-agents gives it
+/// up: otherwise all could wait for each other.
 pub(in super::super) struct ConcurrencyPermit {
     places: Arc<ConcurrencyLimiter>,
     taken: Option<OwnedSemaphorePermit>,
@@ -103,10 +103,10 @@ impl ConcurrencyPermit {
         }
     }
 
-    /// Waits for a place.
+    /// Waits for a permit.
     pub(in super::super) async fn acquire(&mut self) {
         if self.taken.is_none() {
-            // It is never closed.
+            // The semaphore is never closed.
             self.taken = Arc::clone(&self.places.free).acquire_owned().await.ok();
         }
     }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_left_under_pressure_is_kept_back_and_given_again_later() {
+    fn a_permit_released_while_throttled_is_withheld_until_the_limit_rises() {
         let places = ConcurrencyLimiter::new(4);
         let mut seats: Vec<ConcurrencyPermit> = (0..4).map(|_| places.permit()).collect();
         assert!(seats.iter_mut().all(takes));
@@ -138,7 +138,7 @@ mod tests {
         let mut next = places.permit();
         assert!(!takes(&mut next), "two are at work, and two may be");
         assert_eq!((places.answered(), places.answered()), (None, Some(3)));
-        assert!(takes(&mut next), "a place is free again");
+        assert!(takes(&mut next), "a permit is free again");
         seats.pop();
         assert!(takes(&mut places.permit()));
     }

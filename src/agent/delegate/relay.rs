@@ -1,4 +1,4 @@
-//! How whoever watches the run hears of what sub-agents do.
+//! Forwards the events of sub-agents to the observer of the run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,15 +17,15 @@ use super::super::observer::{Heartbeat, RunNotice, Observer, WaitingFor};
 use super::task::{AgentIdentity, AgentTask};
 use super::tree::AgentRegistry;
 
-/// Something that a sub-agent said, or that is said of one.
+/// An event of a sub-agent, or about one.
 #[derive(Debug)]
 pub(in super::super) struct SubagentEvent {
-    /// Whose it is. `None`: it is about a sub-agent, and nobody's own.
+    /// The sub-agent that reported it. `None`: it is about a sub-agent, and reported by none.
     by: Option<Arc<AgentIdentity>>,
     what: SubagentEventKind,
 }
 
-/// A notice that is kept until it can be told.
+/// An owned notice, kept until it can be reported.
 #[derive(Debug)]
 enum SubagentEventKind {
     Task(Box<AgentTask>),
@@ -82,7 +82,7 @@ impl SubagentEvent {
         Self { by: None, what: SubagentEventKind::Task(Box::new(task.clone())) }
     }
 
-    /// Tells it as a notice.
+    /// Reports it as a notice.
     pub(in super::super) fn emit(&self, hear: &mut dyn FnMut(&RunNotice<'_>)) {
         let by = self.by.as_deref();
         self.what.emit(&mut |notice| match by {
@@ -133,8 +133,8 @@ impl SubagentEventKind {
         }
     }
 
-    /// What is worth being told of a sub-agent. Its waits for the model and for tools are in the
-    /// heartbeats of whoever waits for it.
+    /// Selects the notices of a sub-agent that are forwarded. Its waits for the model and for tools
+    /// appear in the heartbeats of its parent.
     fn of(notice: &RunNotice<'_>) -> Option<Self> {
         Some(match *notice {
             RunNotice::Assistant { message, ids, id, model, stop_reason, usage, request_id } => {
@@ -187,12 +187,12 @@ impl SubagentEventKind {
     }
 }
 
-/// Watches a sub-agent for those who watch the run.
+/// Observes a sub-agent on behalf of the observer of the run.
 pub(super) struct SubagentObserver {
     mark: Arc<AgentIdentity>,
     tree: Arc<AgentRegistry>,
     post: UnboundedSender<SubagentEvent>,
-    /// When its request began, as [`Places`](super::places::Places) count.
+    /// The era of its request, as [`Places`](super::places::Places) count.
     era: u32,
 }
 
@@ -201,7 +201,7 @@ impl SubagentObserver {
         Self { mark, tree, post, era: 0 }
     }
 
-    /// Lets fewer work at a time while the service is too busy, and more once it answers.
+    /// Lowers the concurrency limit while the service throttles, and raises it once it answers.
     fn adapt_concurrency(&mut self, transition: &Transition) {
         let places = self.tree.places();
         let told = match transition.event {
@@ -236,13 +236,13 @@ impl SubagentObserver {
         }
         if let Some(told) = told {
             let what = SubagentEventKind::Remark(format!("agents at work at a time: {told}"));
-            // Nobody listens once the run is over.
+            // The receiver is gone once the run is over.
             let _ = self.post.send(SubagentEvent { by: None, what });
         }
     }
 }
 
-/// Whether the service says that it is asked too much.
+/// Whether an error class means that the service throttles.
 fn is_throttling(class: ErrorClass) -> bool {
     matches!(
         class,
@@ -266,17 +266,17 @@ impl Observer for SubagentObserver {
         if let Some(doing) = activity_of(notice) {
             self.tree.set_activity(&self.mark.id, doing);
         }
-        // What is about another one is nobody's own.
+        // Events about another sub-agent are reported by none.
         let about = matches!(notice, RunNotice::Agent(_) | RunNotice::OfAgent { .. });
         let by = (!about).then(|| Arc::clone(&self.mark));
         if let Some(what) = SubagentEventKind::of(notice) {
-            // Nobody listens once the run is over.
+            // The receiver is gone once the run is over.
             let _ = self.post.send(SubagentEvent { by, what });
         }
     }
 }
 
-/// What a sub-agent does from now on, if that is another thing than before.
+/// The new activity of a sub-agent, if it has changed.
 fn activity_of(notice: &RunNotice<'_>) -> Option<String> {
     Some(match notice {
         RunNotice::Step { transition, .. } => match transition.next.phase {
@@ -302,7 +302,7 @@ fn activity_of(notice: &RunNotice<'_>) -> Option<String> {
         }
         RunNotice::Heartbeat(Heartbeat { waiting_for, .. }) => match waiting_for {
             WaitingFor::Money => "waiting for other agents' calls to be paid".to_owned(),
-            // It waits for a place again, and was said to.
+            // It waits for a permit again, which was reported before.
             WaitingFor::Agents { running: "" } => return None,
             WaitingFor::Agents { running } => {
                 format!("waiting for {}", running.trim_start_matches("- ").replace("\n- ", "; "))

@@ -1,4 +1,4 @@
-//! What is told of a sub-agent to whoever started it.
+//! Reports on a sub-agent for the agent that started it.
 
 use std::fmt::Write as _;
 
@@ -14,28 +14,28 @@ use super::advice::advice;
 use super::child::SubagentReport;
 use super::task::AgentTask;
 
-/// How much of its last words stands in the report of a failure, in characters.
+/// Most characters of its final text in the report of a failure.
 const LAST_WORDS: usize = 4_000;
 
-/// How much of what a hook or a rule said is shown, in characters.
+/// Most characters of a message of a hook or a rule.
 const OBJECTION: usize = 1_000;
 
-/// How much of what went wrong is shown, in characters.
+/// Most characters of an error.
 pub(super) const ERROR: usize = 300;
 
-/// How many calls of a kind are listed: those that were denied, or cut.
+/// Most calls in a list of denied or cut ones.
 const LISTED: usize = 20;
 
-/// The words of one that is done.
+/// The answer of a sub-agent that is done.
 pub(super) fn answer(report: &SubagentReport) -> String {
     if report.text.trim().is_empty() {
-        "(the agent ended without a word)".to_owned()
+        "(the agent ended without any text)".to_owned()
     } else {
         report.text.clone()
     }
 }
 
-/// What one that is not done came to.
+/// The report on a sub-agent that is not done.
 pub(super) fn failure(task: &AgentTask, report: &SubagentReport) -> String {
     let mark = &task.mark;
     let class = class_of(report.reason).map_or_else(String::new, |class| format!(", {class}"));
@@ -46,7 +46,7 @@ pub(super) fn failure(task: &AgentTask, report: &SubagentReport) -> String {
         report.reason.name(),
         advice(report.reason)
     );
-    // A string takes all that is written to it.
+    // Writing to a string cannot fail.
     if let Some(error) = &task.error {
         let _ = write!(text, " What went wrong: {error}.");
     }
@@ -88,13 +88,13 @@ pub(super) fn failure(task: &AgentTask, report: &SubagentReport) -> String {
     text
 }
 
-/// A line for each that was cut off.
+/// A line for each call that was cut off.
 fn unknown(cut: &[String]) -> Vec<String> {
     let line = |call: &String| format!("{call} was running when it ended: outcome unknown");
     bounded(cut.iter().map(line).collect())
 }
 
-/// The first of them, and how many more there are.
+/// The first lines, and how many more there are.
 fn bounded(mut lines: Vec<String>) -> Vec<String> {
     let more = lines.len().saturating_sub(LISTED);
     if more > 0 {
@@ -106,19 +106,19 @@ fn bounded(mut lines: Vec<String>) -> Vec<String> {
 
 fn list(text: &mut String, title: &str, lines: &[String]) {
     if !lines.is_empty() {
-        // A string takes all that is written to it.
+        // Writing to a string cannot fail.
         let _ = write!(text, "\n{title}\n- {}", lines.join("\n- "));
     }
 }
 
-/// The beginning of a text that holds no secret any more, and a sign where there is more.
+/// Shortens a redacted text, with a sign where it was cut.
 pub(super) fn shortened(text: &str, limit: usize) -> String {
     let shown: String = text.chars().take(limit).collect();
     let rest = if shown.len() < text.len() { " [...]" } else { "" };
     format!("{shown}{rest}")
 }
 
-/// What a hook said, where that is why it ended.
+/// The message of the hook that ended it, if one did.
 fn objection(report: &SubagentReport) -> Option<String> {
     let by_hook = matches!(
         report.reason,
@@ -131,7 +131,7 @@ pub(super) fn class_of(reason: StopReason) -> Option<ErrorClass> {
     if let StopReason::ModelError(class) = reason { Some(class) } else { None }
 }
 
-/// What programs see.
+/// The structured result, for programs.
 pub(super) fn detail(task: &AgentTask, text: &str) -> Value {
     json!({
         "status": task.status.name(),
@@ -167,8 +167,8 @@ mod tests {
     use super::*;
     use crate::recovery::Interrupt;
 
-    /// Every reason once, by way of the one before: one that is added does not compile until it is
-    /// here, too.
+    /// Every reason once, each by way of the one before: a new variant does not compile until it is
+    /// listed here.
     fn after(reason: StopReason) -> Option<StopReason> {
         Some(match reason {
             StopReason::Completed => StopReason::MaxTurns,
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_ended_it_the_report_says_what_it_means_and_all_that_is_known() {
+    fn a_failure_report_explains_the_stop_reason_and_lists_all_known_facts() {
         let (mut next, mut seen) = (Some(StopReason::Completed), 0);
         while let Some(reason) = next {
             (next, seen) = (after(reason), seen + 1);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_stays_short_whatever_it_holds() {
+    fn a_failure_report_stays_short_with_long_inputs() {
         let mut long = report(StopReason::MaxTurns);
         long.cut = (0..500).map(|call| format!("Bash `{call}`")).collect();
         long.text = "word ".repeat(100_000);

@@ -1,4 +1,4 @@
-//! What a run does about the sub-agents that it starts.
+//! Sub-agents of a session.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::child::take_place;
 use super::forge::SubagentSpawner;
 
 impl Session<'_> {
-    /// What the sub-agents of this run share with it.
+    /// What this run shares with its sub-agents.
     pub(in super::super) fn forge(&self) -> SubagentSpawner {
         let kin = &self.agent_context;
         SubagentSpawner {
@@ -40,14 +40,14 @@ impl Session<'_> {
             && AgentCall::parse(&call.input).is_ok_and(|call| tree.waits_for(&call))
     }
 
-    /// Leaves this sub-agent's place to those whom it waits for.
+    /// Gives up this sub-agent's permit while it waits for its own sub-agents.
     pub(in super::super) fn release_permit(&mut self) {
         if let Some(seat) = &mut self.agent_context.permit {
             seat.release();
         }
     }
 
-    /// Takes a place again.
+    /// Takes a permit again.
     pub(in super::super) async fn acquire_permit(&mut self) -> Result<(), CancelReason> {
         match &mut self.agent_context.permit {
             Some(seat) => take_place(seat, &mut self.watch).await,

@@ -1,38 +1,38 @@
-//! A sub-agent as those outside see it: who it is, how it stands, and what it took.
+//! A sub-agent as seen from outside: its identity, its status and what it used.
 
 use std::time::Duration;
 
 use crate::journal::PastAgent;
 use crate::recovery::{Money, StopReason};
 
-/// Who a sub-agent is.
+/// The identity of a sub-agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentIdentity {
-    /// What the model, results and files call it: `a1`.
+    /// The id for the model, results and files: `a1`.
     pub id: String,
     /// The tool call that started it.
     pub call: String,
     /// Its definition's name.
     pub kind: String,
-    /// What it is for, in a few words.
+    /// The purpose, in a few words.
     pub description: String,
 }
 
-/// How a sub-agent stands.
+/// The status of a sub-agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AgentStatus {
-    /// In line for a place, or at work.
+    /// Waiting for a permit, or at work.
     Running,
     Completed,
     Failed,
-    /// Somebody stopped it.
+    /// Stopped from outside.
     Stopped,
-    /// The process that it was part of ended first.
+    /// Lost: the process that it was part of ended first.
     Lost,
 }
 
 impl AgentStatus {
-    /// How one stands that has ended.
+    /// The status that follows from a stop reason.
     pub(super) fn of(reason: StopReason) -> Self {
         match reason {
             StopReason::Completed => Self::Completed,
@@ -72,7 +72,7 @@ impl AgentStatus {
     }
 }
 
-/// A sub-agent as those outside see it.
+/// A sub-agent as seen from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentTask {
     pub mark: AgentIdentity,
@@ -80,21 +80,21 @@ pub struct AgentTask {
     pub parent: Option<String>,
     /// 1: started by the run itself.
     pub depth: u8,
-    /// Whether it is one that was started again after a failure, and of which.
+    /// The failed sub-agent that this one retries, if it is a retry.
     pub retries: Option<String>,
     pub background: bool,
     pub prompt: String,
     pub model: String,
-    /// Where its conversation is kept, as `session/subagents/agent-a1`.
+    /// Where its conversation is stored, as `session/subagents/agent-a1`.
     pub session: String,
     pub status: AgentStatus,
     /// Why it ended.
     pub reason: Option<StopReason>,
-    /// What failed it, in the service's words.
+    /// The error that failed it, in the service's words.
     pub error: Option<String>,
     /// Everything that counts against the budget.
     pub cost: Money,
-    /// Part of it of which nobody knows whether it was billed.
+    /// Part of it that may not have been billed.
     pub unsettled: Money,
     pub turns: u32,
     pub tokens: u64,
@@ -104,7 +104,7 @@ pub struct AgentTask {
 }
 
 impl AgentTask {
-    /// One of an earlier process.
+    /// A sub-agent of an earlier process.
     pub(super) fn past(agent: PastAgent, depth: u8, session_id: &str) -> Self {
         let PastAgent { id, call, kind, description, ended, sums, .. } = agent;
         Self {
@@ -129,7 +129,7 @@ impl AgentTask {
         }
     }
 
-    /// The same after the run has ended with it.
+    /// The same after the end of the run has cut it off.
     #[must_use]
     pub fn cut(mut self) -> Self {
         if self.status == AgentStatus::Running {

@@ -1,4 +1,4 @@
-//! All sub-agents of a run, however deep: who there is, and what each is doing.
+//! The registry of a run's sub-agents at every depth, with their current activities.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,11 +18,11 @@ use super::Delegation;
 use super::places::{ConcurrencyLimiter, ConcurrencyPermit};
 use super::task::{AgentIdentity, AgentStatus, AgentTask};
 
-/// All sub-agents, and what they have in common.
+/// The registry of all sub-agents, with what they share.
 pub(in super::super) struct AgentRegistry {
     pub(in super::super) definitions: Vec<AgentDefinition>,
     pub(in super::super) delegation: Delegation,
-    /// What stops the whole run.
+    /// Interrupts of the whole run.
     pub(super) interrupts: InterruptReceiver,
     /// Where journals of sub-agents are kept, if they are.
     pub(super) nest: Option<SubagentJournal>,
@@ -30,13 +30,13 @@ pub(in super::super) struct AgentRegistry {
     places: Arc<ConcurrencyLimiter>,
     roster: Mutex<RegistryState>,
     alarm: watch::Sender<bool>,
-    /// What is known of those of earlier processes, by their ids.
+    /// Reports on sub-agents of earlier processes, by id.
     past_reports: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Default)]
 struct RegistryState {
-    /// How many there were in the session so far.
+    /// Sub-agents that the session has started so far.
     started: u32,
     entries: Vec<AgentRecord>,
     denials: Vec<Denial>,
@@ -91,10 +91,10 @@ impl AgentRegistry {
         self.roster.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The kind of that name.
+    /// The agent definition of that name.
     ///
     /// # Errors
-    /// Which there are, for the model.
+    /// The names that exist, for the model.
     pub(super) fn kind(&self, name: &str) -> Result<&AgentDefinition, String> {
         let found = self.definitions.iter().find(|kind| kind.name == name);
         found.ok_or_else(|| {
@@ -103,22 +103,22 @@ impl AgentRegistry {
         })
     }
 
-    /// Whether whoever makes this call waits for the end of what it starts.
+    /// Whether the agent that makes this call waits for the end of the sub-agent.
     pub(super) fn waits_for(&self, call: &AgentCall) -> bool {
         let in_background = |kind: &AgentDefinition| kind.background;
         let by_kind = || self.kind(&call.subagent_type).is_ok_and(in_background);
         !call.run_in_background.unwrap_or_else(by_kind)
     }
 
-    /// Whether there may be any at all.
+    /// Whether any sub-agents are allowed.
     pub(in super::super) fn has_depth(&self) -> bool {
         self.delegation.limits.depth > 0
     }
 
-    /// Whether another one may be started that deep.
+    /// Checks whether another sub-agent may start at that depth.
     ///
     /// # Errors
-    /// Why not, for the model.
+    /// The reason, for the model.
     pub(super) fn admit(&self, depth: u8) -> Result<(), String> {
         self.admit_to(&self.roster(), depth)
     }
@@ -140,10 +140,10 @@ impl AgentRegistry {
         Ok(())
     }
 
-    /// Takes a new one in. Gives it its id, and the place of its conversation.
+    /// Registers a sub-agent, and assigns its id and the place of its conversation.
     ///
     /// # Errors
-    /// There were too many meanwhile.
+    /// The limit was reached meanwhile.
     pub(super) fn register(&self, mut task: AgentTask, at: Moment) -> Result<AgentTask, String> {
         let mut roster = self.roster();
         self.admit_to(&roster, task.depth)?;
@@ -155,14 +155,14 @@ impl AgentRegistry {
         Ok(task)
     }
 
-    /// Remembers what one is doing.
+    /// Records the current activity of a sub-agent.
     pub(super) fn set_activity(&self, id: &str, doing: String) {
         if let Some(entry) = self.roster().entries.iter_mut().find(|it| it.task.mark.id == id) {
             entry.doing = doing;
         }
     }
 
-    /// Remembers how one ended.
+    /// Records how a sub-agent ended.
     pub(super) fn record_end(&self, task: &AgentTask, denials: Vec<Denial>) {
         let mut roster = self.roster();
         roster.denials.extend(denials);
@@ -172,7 +172,7 @@ impl AgentRegistry {
         }
     }
 
-    /// What those whom `parent` has started are doing, a line each; empty when there are none.
+    /// The activities of the sub-agents that `parent` has started, a line each; empty without any.
     pub(in super::super) fn activities(&self, parent: Option<&str>, now: Moment) -> String {
         let roster = self.roster();
         let running = |entry: &&AgentRecord| {
@@ -184,13 +184,13 @@ impl AgentRegistry {
             let gap = if list.is_empty() { "" } else { "\n" };
             let took = Duration::from_secs(entry.began.until(now).as_secs());
             let took = humantime::format_duration(took);
-            // A string takes all that is written to it.
+            // Writing to a string cannot fail.
             let _ = write!(list, "{gap}- {id} ({kind}) for {took}, {}", entry.doing);
         }
         list
     }
 
-    /// All of them as they are when the run has ended, in the order in which they were started.
+    /// All sub-agents at the end of the run, in the order in which they were started.
     pub(in super::super) fn tasks(&self, purse: &SharedLedger) -> Vec<AgentTask> {
         let roster = self.roster();
         let task = |entry: &AgentRecord| {
@@ -203,19 +203,19 @@ impl AgentRegistry {
         roster.entries.iter().map(task).collect()
     }
 
-    /// Those of an earlier process that it ended before.
+    /// Sub-agents of an earlier process that ended with it.
     pub(in super::super) fn lost(&self) -> Vec<AgentTask> {
         let roster = self.roster();
         let lost = roster.entries.iter().filter(|entry| entry.task.status == AgentStatus::Lost);
         lost.map(|entry| entry.task.clone()).collect()
     }
 
-    /// What is known of one of an earlier process.
+    /// What is known of a sub-agent of an earlier process.
     pub(in super::super) fn known_of(&self, id: &str) -> Option<&str> {
         self.past_reports.get(id).map(String::as_str)
     }
 
-    /// Counts a reply of one that is still at work.
+    /// Counts a reply of a running sub-agent.
     pub(super) fn count_reply(&self, id: &str, tokens: u64, calls: u32) {
         if let Some(entry) = self.roster().entries.iter_mut().find(|it| it.task.mark.id == id) {
             entry.task.turns += 1;
@@ -224,32 +224,32 @@ impl AgentRegistry {
         }
     }
 
-    /// Ends the whole run, since something was not allowed to one.
+    /// Ends the whole run because a call of a sub-agent was denied.
     pub(in super::super) fn raise_alarm(&self) {
         self.alarm.send_replace(true);
     }
 
-    /// Whether it was raised.
+    /// Whether the denial signal was raised.
     pub(in super::super) fn is_alarmed(&self) -> bool {
         *self.alarm.borrow()
     }
 
-    /// What tells the run of it.
+    /// The denial signal for the run.
     pub(in super::super) fn alarm(&self) -> DenialReceiver {
         self.alarm.subscribe()
     }
 
-    /// What was not allowed to them.
+    /// Takes the denials of sub-agents.
     pub(in super::super) fn take_denials(&self) -> Vec<Denial> {
         std::mem::take(&mut self.roster().denials)
     }
 
-    /// A place to work at, still to be taken.
+    /// A concurrency permit that is not taken yet.
     pub(super) fn permit(&self) -> ConcurrencyPermit {
         self.places.permit()
     }
 
-    /// Where those at work are counted.
+    /// The concurrency limiter.
     pub(super) fn places(&self) -> &ConcurrencyLimiter {
         &self.places
     }
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_enter_at_once_are_counted_one_after_the_other() {
+    fn concurrent_registrations_never_exceed_the_limit() {
         const THREADS: u32 = 4;
         for _ in 0..2_000 {
             let (tree, start) = (tree(THREADS / 2), Barrier::new(4));

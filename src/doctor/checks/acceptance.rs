@@ -1,10 +1,10 @@
-//! What the services' answers mean for whoever asks: credential, account, models.
+//! Interprets the services' answers: credential, account, models.
 
 use super::super::facts::service::{ServiceAnswer, ServiceFacts};
 use super::super::finding::{Finding, Severity};
 use crate::recovery::{ErrorClass, Fault, classify};
 
-/// Whether a run would be let in, and whether its models are there.
+/// Reports whether a run would be accepted, and whether its models exist.
 pub(super) fn check_acceptance(service: &ServiceFacts, answer: &ServiceAnswer) -> Vec<Finding> {
     let mut findings = vec![check_admission(service, answer)];
     findings.extend(answer.unknown.iter().map(|(model, words)| {
@@ -20,7 +20,7 @@ pub(super) fn check_acceptance(service: &ServiceFacts, answer: &ServiceAnswer) -
                 "every run ends at once, or goes on with a fallback model"
             },
             "check its spelling in --model, ANTHROPIC_MODEL, \"model\" and \"fallbackModel\"; \
-             clouds and gateways have names of their own, and lists of who may use them",
+             clouds and gateways have their own names and access lists",
         )
     }));
     findings
@@ -33,7 +33,7 @@ fn check_admission(service: &ServiceFacts, answer: &ServiceAnswer) -> Finding {
         None => Finding::ok("acceptance", format!("the service accepts {used}")),
         Some(_) if knock.is_unsupported() && knock.is_web_page => Finding::warning(
             "acceptance",
-            format!("{} answers each question with a web page (HTTP {status})", service.origin),
+            format!("{} answers every request with a web page (HTTP {status})", service.origin),
             "it may not be a Messages API, so that every run would fail",
             "see whether the base URL is right, and what it shows in a browser",
         ),
@@ -66,7 +66,7 @@ fn describe_credential(service: &ServiceFacts) -> String {
     if service.standby { format!("{used} at {}", service.origin) } else { used }
 }
 
-/// A refusal, by what recovery makes of it.
+/// Converts a refusal to a finding, by its error class.
 fn refusal_finding(service: &ServiceFacts, fault: &Fault, status: u16) -> Finding {
     let said = match fault.detail().trim() {
         "" => format!("HTTP {status}"),
@@ -81,7 +81,7 @@ fn refusal_finding(service: &ServiceFacts, fault: &Fault, status: u16) -> Findin
     }
 }
 
-/// What a class of refusals says to somebody who has not begun a run yet.
+/// The consequences and the remedy of a class of refusals.
 struct RefusalMeaning {
     level: Severity,
     what: String,
@@ -120,10 +120,10 @@ impl RefusalMeaning {
 
     fn invalid_request() -> Self {
         Self::problem(
-            "the service calls the simplest request wrong",
+            "the service rejects the simplest request as invalid",
             REFUSED,
             "see whether ANTHROPIC_BASE_URL leads to a Messages API, and whether the headers in \
-             ANTHROPIC_CUSTOM_HEADERS and the betas are ones that it knows",
+             ANTHROPIC_CUSTOM_HEADERS and the betas are supported by it",
         )
     }
 }
@@ -139,7 +139,7 @@ fn meaning(class: ErrorClass, used: &str, service: &ServiceFacts) -> RefusalMean
         ErrorClass::AuthError => RefusalMeaning::problem(
             format!("the service knows {used} and forbids its use"),
             REFUSED,
-            "have the account, the region or the right to the model looked at by whoever owns it",
+            "have the account's owner check the account, the region and the right to the model",
         ),
         ErrorClass::CreditBalanceLow | ErrorClass::QuotaExhausted => RefusalMeaning::problem(
             format!("the account of {used} has no credit left, or has reached its spend limit"),

@@ -1,10 +1,10 @@
-//! Which credentials there are: kinds and sources, and never a value.
+//! Checks credentials: their kinds and sources, never their values.
 
 use super::super::ResolvedConfig;
 use super::super::finding::Finding;
 use super::settings::unread_note;
 
-/// What is used, what is not, and what is missing.
+/// Reports the credential in use, unused ones, and a missing one.
 pub fn check_credentials(known: &ResolvedConfig) -> Vec<Finding> {
     let shown = |(kind, source): &(String, String)| format!("{kind} from {source}");
     let Some((used, others)) = known.credentials.split_first() else {
@@ -12,19 +12,19 @@ pub fn check_credentials(known: &ResolvedConfig) -> Vec<Finding> {
             Finding::warning(
                 "credentials",
                 format!("none in the variables{}", unread_note(known)),
-                "one of these files may name a credential, and nobody can tell",
+                "one of these files may name a credential",
                 "correct the settings first, and ask again",
             )
         } else if known.needs_credential {
             Finding::problem(
                 "credentials",
                 "no credential is set",
-                "the service answers nobody without one, so that no run can begin",
+                "the service requires one, so no run can start",
                 "put an API key in ANTHROPIC_API_KEY or a bearer token in ANTHROPIC_AUTH_TOKEN, or \
                  name another server in ANTHROPIC_BASE_URL",
             )
         } else {
-            Finding::ok("credentials", "none is set; the server is asked without")
+            Finding::ok("credentials", "none is set; requests are sent without one")
         }];
     };
     let others: Vec<String> = others.iter().map(shown).collect();
@@ -38,7 +38,7 @@ pub fn check_credentials(known: &ResolvedConfig) -> Vec<Finding> {
         findings.push(Finding::warning(
             "credentials",
             "the login in use has expired",
-            "it was not tried, because it would have to be renewed for that",
+            "it was not tried, because that would require renewing it",
             "nothing, if the next run renews it; otherwise log in again",
         ));
     }

@@ -1,19 +1,19 @@
-//! Variables: those that nobody reads, and those that are wrong, alone or together.
+//! Checks environment variables: unknown, malformed, or contradictory ones.
 
 use std::ffi::OsStr;
 
 use super::super::ResolvedConfig;
 use super::super::finding::Finding;
 
-/// What there is to say against the variables.
+/// Reports problems of environment variables.
 pub fn check_environment(known: &ResolvedConfig) -> Vec<Finding> {
     let mut findings: Vec<Finding> =
         [credentials(known), proxies(known), check_home_and_path(known), check_unknown_variables(known)].concat();
     if known.bypasses_as_root {
         findings.push(Finding::warning(
             "environment",
-            "outlast runs as root, and asks nobody for permission (bypassPermissions)",
-            "whatever the model does is done with all rights that there are",
+            "outlast runs as root, and without permission checks (bypassPermissions)",
+            "the model's commands run with all rights",
             "run it as a user of its own, or in a container with nothing else in it",
         ));
     }
@@ -23,7 +23,7 @@ pub fn check_environment(known: &ResolvedConfig) -> Vec<Finding> {
     findings
 }
 
-/// A variable's text without spaces around it, unless it has none.
+/// The value of a variable without surrounding spaces, unless it is empty.
 fn get<'a>(known: &'a ResolvedConfig, name: &str) -> Option<&'a str> {
     raw(known, name).map(str::trim).filter(|value| !value.is_empty())
 }
@@ -44,8 +44,8 @@ fn credentials(known: &ResolvedConfig) -> Vec<Finding> {
     if names.into_iter().all(has) {
         findings.push(warning(
             "both ANTHROPIC_API_KEY and ANTHROPIC_AUTH_TOKEN are set",
-            "only the token is used, and it decides who pays",
-            "unset the one that is not meant",
+            "only the token is used, and it decides which account is billed",
+            "unset the unintended one",
         ));
     }
     if has("ANTHROPIC_BASE_URL") && known.credentials.is_empty() && known.broken.is_empty() {
@@ -58,7 +58,7 @@ fn credentials(known: &ResolvedConfig) -> Vec<Finding> {
     findings
 }
 
-/// A key or token that was not pasted as it is. Nothing of it is told.
+/// Reports a malformed key or token, without showing any part of it.
 fn check_credential_format(name: &str, value: &str) -> Option<Finding> {
     let trimmed = value.trim();
     if trimmed.is_empty() {
@@ -72,15 +72,15 @@ fn check_credential_format(name: &str, value: &str) -> Option<Finding> {
     let what = if trimmed.starts_with(quotes) || trimmed.ends_with(quotes) {
         "stands in quotation marks, which are sent too"
     } else if trimmed.to_ascii_lowercase().starts_with("bearer ") {
-        "begins with the word Bearer, which is sent twice then"
+        "begins with the word Bearer, which is then sent twice"
     } else if trimmed.contains(char::is_whitespace) {
         "has a space or a line break inside"
     } else if !trimmed.is_ascii() {
-        "has signs in it that no header can carry"
+        "contains characters that are invalid in a header"
     } else if trimmed.len() < value.len() {
         return Some(warning(
             format!("{name} has a space or a line break at one of its ends"),
-            "outlast takes it away, and other programs that read it do not",
+            "outlast removes it, but other programs that read it do not",
             format!("store the secret of {name} without it, for example with printf %s"),
         ));
     } else {
@@ -89,7 +89,7 @@ fn check_credential_format(name: &str, value: &str) -> Option<Finding> {
     Some(Finding::problem(
         "environment",
         format!("the value of {name} {what}"),
-        "the service does not know such a key",
+        "the service rejects such a key",
         format!("set {name} to the key and nothing else"),
     ))
 }
@@ -105,18 +105,18 @@ fn proxies(known: &ResolvedConfig) -> Vec<Finding> {
             && one != other
         {
             findings.push(warning(
-                format!("{small} and {large} say different things; {small} counts"),
-                "other programs go by the other one",
+                format!("{small} and {large} differ; {small} is used"),
+                "other programs use the other one",
                 format!("set both to the same, or unset {large}"),
             ));
         }
     }
-    // To a CGI program, HTTP_PROXY is what some client's header said.
+    // For a CGI program, HTTP_PROXY comes from a header of the client.
     let is_cgi = raw(known, "REQUEST_METHOD").is_some();
     if is_cgi && has(&"HTTP_PROXY") && !has(&"http_proxy") {
         findings.push(warning(
             "HTTP_PROXY is not used, because REQUEST_METHOD is set",
-            "in a CGI program anybody may set it by a header",
+            "in a CGI program a client can set it with a header",
             "name the proxy in http_proxy, or unset REQUEST_METHOD",
         ));
     }
@@ -134,7 +134,7 @@ fn proxies(known: &ResolvedConfig) -> Vec<Finding> {
     findings
 }
 
-/// Whether an entry of `NO_PROXY` is about this machine.
+/// Whether an entry of `NO_PROXY` covers this machine.
 fn spares_this_machine(entry: &str) -> bool {
     let host = entry.trim().trim_start_matches('.').to_ascii_lowercase();
     host == "*" || ["localhost", "127.", "::1", "[::1]"].iter().any(|one| host.starts_with(one))
@@ -152,20 +152,20 @@ fn check_home_and_path(known: &ResolvedConfig) -> Vec<Finding> {
     if get(known, "PATH").is_none() {
         findings.push(warning(
             "PATH is not set, or is empty",
-            "commands, hooks and servers that are called by their names are not found",
+            "commands, hooks and servers without a path are not found",
             "set PATH, for example to /usr/local/bin:/usr/bin:/bin",
         ));
     }
     findings
 }
 
-/// Variables that nobody reads.
+/// Reports unknown variables that look like ours.
 fn check_unknown_variables(known: &ResolvedConfig) -> Vec<Finding> {
     let told = |(name, meant): &(String, Option<&'static str>)| {
-        let guess = meant.map_or(String::new(), |meant| format!("; is {meant} meant?"));
+        let guess = meant.map_or(String::new(), |meant| format!("; did you mean {meant}?"));
         warning(
             format!("outlast reads no variable {name}{guess}"),
-            "whoever set it counts on something that does not happen",
+            "it has no effect",
             "see ENVIRONMENT in outlast(1) for its spelling, or unset it",
         )
     };

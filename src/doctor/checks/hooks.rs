@@ -1,4 +1,4 @@
-//! Hooks: what is configured, what cannot run, and what failed before.
+//! Checks hooks: the configured ones, those that cannot run, and earlier failures.
 
 use super::super::facts::hooks::{BrokenHook, HookObstacle};
 use super::super::facts::store::HookLog;
@@ -6,7 +6,7 @@ use super::super::finding::{Finding, counted};
 use super::super::{HookLine, ResolvedConfig};
 use super::settings::unread_note;
 
-/// The hooks that are configured, and which of them will not run.
+/// Reports the configured hooks, and those that cannot run.
 pub fn check_hooks(known: &ResolvedConfig, broken: &[BrokenHook]) -> Vec<Finding> {
     let shown = |(event, count): &(String, usize)| format!("{event} {count}");
     let all: Vec<String> = known.hooks.iter().map(shown).collect();
@@ -22,7 +22,7 @@ pub fn check_hooks(known: &ResolvedConfig, broken: &[BrokenHook]) -> Vec<Finding
     let all = all + &unread_note(known);
     let mut findings = vec![Finding::ok("hooks", all).with(known.hook_commands.iter().map(line))];
     findings.extend(known.bad_hooks.iter().map(|bad| {
-        Finding::warning("hooks", bad, "this hook does not run", "correct it, or take it away")
+        Finding::warning("hooks", bad, "this hook does not run", "correct or remove it")
     }));
     findings.extend(broken.iter().map(broken_hook_finding));
     findings
@@ -50,14 +50,14 @@ fn broken_hook_finding(broken: &BrokenHook) -> Finding {
         ),
     };
     let why = if *guard {
-        "it is a guard (failClosed): as it fails, everything that it guards is forbidden"
+        "it is a guard (failClosed): as it fails, everything that it guards is denied"
     } else {
-        "a hook that fails counts as one that is not there: whatever it was to forbid is allowed"
+        "a failed hook is ignored: whatever it would have denied is allowed"
     };
     Finding::problem("hooks", what, why, fix)
 }
 
-/// The hooks that failed in runs before.
+/// Reports the hooks that failed in earlier runs.
 pub fn check_hook_log(log: &HookLog) -> Vec<Finding> {
     let path = log.path.display();
     let mut findings = Vec::new();
@@ -69,8 +69,8 @@ pub fn check_hook_log(log: &HookLog) -> Vec<Finding> {
                 "{at_least}{} of hooks on record, the newest last",
                 counted(log.failures, "failure")
             ),
-            "a hook that fails counts as one that is not there",
-            format!("read {path}, mend the hooks, and delete it"),
+            "a failed hook is ignored",
+            format!("read {path}, fix the hooks, and delete it"),
         );
         findings.push(finding.with(log.last.iter().cloned()));
     }
@@ -78,16 +78,16 @@ pub fn check_hook_log(log: &HookLog) -> Vec<Finding> {
         findings.push(Finding::warning(
             "hook log",
             format!("{path} cannot be read: {why}"),
-            "nobody learns which hooks failed",
-            format!("see what {path} is; if it is no file of yours, take it away"),
+            "failed hooks go unnoticed",
+            format!("see what {path} is, and remove it if it is not your file"),
         ));
     }
     if log.unreadable_lines > 0 {
         findings.push(Finding::warning(
             "hook log",
-            format!("{} of {path} cannot be understood", counted(log.unreadable_lines, "line")),
-            "something else than outlast writes there, or a write was cut off",
-            format!("see what stands in {path}, and delete it"),
+            format!("{} of {path} cannot be parsed", counted(log.unreadable_lines, "line")),
+            "another program writes there, or a write was interrupted",
+            format!("see what is in {path}, and delete it"),
         ));
     }
     if findings.is_empty() {

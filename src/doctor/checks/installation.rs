@@ -1,14 +1,14 @@
-//! Version, path and kind of the installation, what searches, and what shadows the name.
+//! Checks the installation: version, path, kind, search, and shell aliases that shadow the name.
 
 use super::super::DoctorContext;
 use super::super::facts::install::{Installation, InstallKind};
 use super::super::facts::shell::ShadowingAlias;
 use super::super::finding::{Finding, listed};
 
-/// So many installations are named.
+/// The most installations listed in one finding.
 const NAMED_MAX: usize = 8;
 
-/// Version, path, kind of installation, and the others on PATH.
+/// Reports version, path and kind of the installation, and others on PATH.
 pub fn check_installation(scene: &DoctorContext, facts: &Installation) -> Vec<Finding> {
     let mut findings = vec![
         Finding::ok(
@@ -53,7 +53,7 @@ fn check_path(facts: &Installation) -> Finding {
                 listed(&at, NAMED_MAX),
                 wins.display()
             ),
-            "an update of one of them changes nothing for whoever runs another one",
+            "an update of one of them does not change the others",
             format!("keep one, and remove {}", listed(&at[1..], NAMED_MAX)),
         )
         .with(links(facts)),
@@ -63,18 +63,18 @@ fn check_path(facts: &Installation) -> Finding {
     }
 }
 
-/// Where those on PATH lead that are links.
+/// The targets of those on PATH that are links.
 fn links(facts: &Installation) -> impl Iterator<Item = String> {
     let links = facts.on_path.iter().take(NAMED_MAX).filter(|(at, real)| at != real);
     links.map(|(at, real)| format!("{} leads to {}", at.display(), real.display()))
 }
 
-/// Told and never done: outlast does not update itself.
+/// Reports how to update; outlast never updates itself.
 fn check_updates(facts: &Installation) -> Finding {
     let folder = facts.binary.parent().unwrap_or(&facts.binary).display();
     let how = match facts.kind {
-        InstallKind::Development => "build it anew",
-        InstallKind::Cargo => "install it anew with cargo",
+        InstallKind::Development => "rebuild it",
+        InstallKind::Cargo => "reinstall it with cargo",
         InstallKind::NpmLocal | InstallKind::NpmGlobal => "update it with npm",
         InstallKind::Native => "put the new binary in its place",
         InstallKind::Package(_) => "update it with its package manager",
@@ -90,7 +90,7 @@ fn check_updates(facts: &Installation) -> Finding {
     )
 }
 
-/// Searching is built in.
+/// Reports that search is built in.
 pub fn check_search(ripgrep: Option<&str>) -> Vec<Finding> {
     let beside = ripgrep.map_or_else(
         || "no rg on PATH, and none is needed".to_owned(),
@@ -99,7 +99,7 @@ pub fn check_search(ripgrep: Option<&str>) -> Vec<Finding> {
     vec![Finding::ok("search", format!("search is built in; {beside}"))]
 }
 
-/// Shell files that give the name another meaning.
+/// Reports shell files that redefine the name.
 pub fn check_shell(shadows: &[ShadowingAlias]) -> Vec<Finding> {
     let told = |shadow: &ShadowingAlias| {
         let (file, line) = (shadow.file.display(), shadow.line);

@@ -1,4 +1,4 @@
-//! The process, the kernel, and whoever waits for us.
+//! Checks the process, the kernel, and the CI system.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -10,11 +10,11 @@ use super::super::finding::Finding;
 /// A CI system.
 struct CiSystem {
     name: &'static str,
-    /// What gives it away.
+    /// The variable that identifies it.
     variable: &'static str,
-    /// How long nothing may be printed; `None` where nobody minds.
+    /// The longest silence that it accepts; `None` for no limit.
     silence: Option<Duration>,
-    /// What it does about silence, and about time.
+    /// Its limits on silence and on time.
     policy: &'static str,
 }
 
@@ -76,19 +76,19 @@ const SYSTEMS: [CiSystem; 12] = [
     ),
 ];
 
-/// Fewer open files are not enough for a server or two and a few commands.
+/// Fewer open files do not suffice for a few servers and commands.
 const OPEN_FILES_MIN: u64 = 256;
 
-/// Files that may not grow beyond this cut journals and logs off, in bytes.
+/// A lower limit would truncate journals and logs, in bytes.
 const FILE_SIZE_MIN: u64 = 100 << 20;
 
-/// Less address space does not hold the threads and what they read, in bytes.
+/// A smaller address space does not hold the threads and their buffers, in bytes.
 const ADDRESSES_MIN: u64 = 1 << 30;
 
-/// Fewer processes are not enough for a build or a test.
+/// Fewer processes do not suffice for a build or a test.
 const PROCESSES_MIN: u64 = 64;
 
-/// Sandbox, limits, terminals, folders.
+/// Reports sandbox, limits, terminals and folders.
 pub fn check_machine(machine: &MachineFacts) -> Vec<Finding> {
     let mut findings = vec![check_sandbox(machine)];
     findings.extend(check_limits(machine));
@@ -106,7 +106,7 @@ pub fn check_machine(machine: &MachineFacts) -> Vec<Finding> {
         findings.push(Finding::warning(
             "container",
             "outlast is process 1 of its container",
-            "nobody collects what its commands leave behind, and some signals do not reach it",
+            "orphaned processes are not reaped, and some signals do not reach it",
             "start the container with an init (docker run --init), or outlast from a shell in it",
         ));
     }
@@ -148,7 +148,7 @@ fn check_folders(machine: &MachineFacts) -> Vec<Finding> {
     findings
 }
 
-/// Which CI system this is, and whether it bears with a silence of `heartbeat`.
+/// Reports the CI system, and whether it tolerates a silence of `heartbeat`.
 pub fn check_ci(variables: &BTreeMap<OsString, OsString>, heartbeat: Duration) -> Finding {
     let says_yes = |name: &str| {
         let value = variables.get(OsStr::new(name)).map(|value| value.to_ascii_lowercase());
@@ -157,7 +157,7 @@ pub fn check_ci(variables: &BTreeMap<OsString, OsString>, heartbeat: Duration) -
         })
     };
     let seconds = heartbeat.as_secs_f32();
-    let beats = format!("outlast says something at least every {seconds} s while it waits");
+    let beats = format!("outlast prints a line at least every {seconds} s while it waits");
     let Some(system) = SYSTEMS.iter().find(|system| says_yes(system.variable)) else {
         let what = if says_yes("CI") {
             format!("an unknown CI system (CI is set); {beats}")
@@ -172,7 +172,7 @@ pub fn check_ci(variables: &BTreeMap<OsString, OsString>, heartbeat: Duration) -
         return Finding::problem(
             "ci",
             what,
-            "the job is ended while outlast waits, and nobody learns why",
+            "the job is killed while outlast waits, without a reason in its log",
             "shorten the setting heartbeatInterval to 30 s or so",
         );
     }
@@ -184,7 +184,7 @@ fn check_sandbox(machine: &MachineFacts) -> Finding {
     if abi == 0 {
         return Finding::warning(
             "sandbox",
-            "no sandbox: this kernel has no Landlock that works",
+            "no sandbox: this kernel has no working Landlock",
             "commands may write wherever this user may, and read credentials",
             "use Linux 5.13 or later with Landlock turned on and not forbidden by the container, or \
              run in a container or a virtual machine of its own",
@@ -192,11 +192,11 @@ fn check_sandbox(machine: &MachineFacts) -> Finding {
     }
     let tcp = if machine.holds_tcp { "files and TCP" } else { "files" };
     if machine.holds_files {
-        return Finding::ok("sandbox", format!("Landlock, version {abi}, holds {tcp}"));
+        return Finding::ok("sandbox", format!("Landlock, version {abi}, restricts {tcp}"));
     }
     Finding::warning(
         "sandbox",
-        format!("Landlock is only of version {abi}"),
+        format!("Landlock has only version {abi}"),
         "commands can empty files that they may not write to",
         "use Linux 6.2 or later",
     )
@@ -245,8 +245,8 @@ fn check_limits(machine: &MachineFacts) -> Vec<Finding> {
         findings.push(Finding::warning(
             "ulimit",
             format!("ulimit -t (processor time) is {} s", limit.as_secs()),
-            "the system ends the run once it has used so much",
-            "use --max-duration for a limit on time, and lift this one",
+            "the system ends the run once it has used that much",
+            "use --max-duration for a limit on time, and remove this one",
         ));
     }
     if findings.is_empty() {
@@ -255,10 +255,10 @@ fn check_limits(machine: &MachineFacts) -> Vec<Finding> {
     findings
 }
 
-/// Whether commands can be started and looked after.
+/// Reports whether commands can be started and supervised.
 pub fn check_supervisor(failed: Option<&str>) -> Vec<Finding> {
     vec![match failed {
-        None => Finding::ok("commands", "commands can be started, and are looked after"),
+        None => Finding::ok("commands", "commands can be started and supervised"),
         Some(why) => Finding::problem(
             "commands",
             format!("no command can be started: {why}"),

@@ -1,4 +1,4 @@
-//! Judges facts. Nothing is looked at here that was not looked at before.
+//! Checks: pure functions from facts to findings.
 
 mod acceptance;
 pub mod credentials;

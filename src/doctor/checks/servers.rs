@@ -1,4 +1,4 @@
-//! MCP servers: whether each can be had.
+//! Checks MCP servers: whether each can be connected.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -10,17 +10,17 @@ use super::settings::unread_note;
 use crate::mcp::ServerStatus;
 use crate::process::find_program;
 
-const TOOLS_MISSING: &str = "the tools of this server are not there in any run";
+const TOOLS_MISSING: &str = "the tools of this server are missing in every run";
 
-/// Judges each server by its start, or by its looks where nothing was started.
+/// Reports each server by its test start, or by its configuration where none was made.
 pub fn check_servers(known: &ResolvedConfig, scene: &DoctorContext, tried: &[TriedServer]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = known
         .bad_servers
         .iter()
-        .map(|bad| Finding::problem("mcp", bad, TOOLS_MISSING, "correct the entry, or take it away"))
+        .map(|bad| Finding::problem("mcp", bad, TOOLS_MISSING, "correct or remove the entry"))
         .collect();
     if known.run_unavailable {
-        let what = format!("not checked: no run can be put together{}", unread_note(known));
+        let what = format!("not checked: no run can be set up{}", unread_note(known));
         findings.push(Finding::ok("mcp", what));
         return findings;
     }
@@ -71,16 +71,16 @@ fn check_server(server: &ConfiguredServer, tried: Option<&TriedServer>, there: b
         }
         ServerStatus::Disabled => Finding::warning(
             "mcp",
-            about("it is disabled: the names of its tools would be another server's"),
+            about("it is disabled: another server has the same tool name prefix"),
             TOOLS_MISSING,
             format!("rename it in {source}"),
         ),
         ServerStatus::NeedsAuth => Finding::problem(
             "mcp",
-            about(&format!("it wants a login (needs auth): {why}")),
+            about(&format!("it requires a login (needs auth): {why}")),
             TOOLS_MISSING,
             format!(
-                "nobody is there to log in: put a token into the \"headers\" of {name} in {source}, \
+                "a run cannot log in: put a token into the \"headers\" of {name} in {source}, \
                  for example \"Authorization\": \"Bearer ${{TOKEN}}\""
             ),
         ),
@@ -94,8 +94,8 @@ fn remedy(server: &ConfiguredServer) -> String {
     let ConfiguredServer { name, source, how, .. } = server;
     match how {
         ServerTransport::Program(program) => format!(
-            "start {program} by hand with the arguments and variables of {source} and mend what it \
-             says, or take {name} out of {source}; see MCP_TIMEOUT if it is only slow"
+            "start {program} by hand with the arguments and variables of {source} and fix what it \
+             reports, or take {name} out of {source}; see MCP_TIMEOUT if it is only slow"
         ),
         ServerTransport::Address(at) => format!(
             "see whether the server at {at} runs and \"url\" and \"headers\" in {source} are right, \

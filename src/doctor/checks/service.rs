@@ -1,4 +1,5 @@
-//! Whether the services of the chain can be reached: address, name, proxy, certificate, clock.
+//! Checks whether the services of the model chain are reachable: address, name, proxy, certificate,
+//! clock.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,10 +9,10 @@ use super::super::finding::Finding;
 use super::acceptance;
 use crate::recovery::Fault;
 
-/// A clock that differs more breaks logins and certificates sooner or later.
+/// A larger clock difference breaks logins and certificates.
 const SKEW_MAX: Duration = Duration::from_mins(1);
 
-/// Certificate files beside the system's. One that cannot be used is told with the service.
+/// Reports extra certificate files. Unusable ones are reported with the service.
 pub fn trusted_certificates(known: &ResolvedConfig) -> Vec<Finding> {
     let mut files: Vec<String> =
         known.ca_files.iter().map(|file| file.display().to_string()).collect();
@@ -23,7 +24,7 @@ pub fn trusted_certificates(known: &ResolvedConfig) -> Vec<Finding> {
     vec![Finding::ok("certificates", format!("trusted beside the system's: {}", files.join(", ")))]
 }
 
-/// What it means for a run that nothing gets there.
+/// The consequence of an unreachable service for a run.
 fn unreachable_effect(service: &ServiceFacts) -> &'static str {
     if service.standby {
         "a run that falls back to it ends there"
@@ -32,7 +33,7 @@ fn unreachable_effect(service: &ServiceFacts) -> &'static str {
     }
 }
 
-/// Where it is, for people.
+/// The address of a service, for messages.
 fn describe_route(service: &ServiceFacts) -> String {
     let at = if service.standby {
         format!("{} (fallback, for {})", service.origin, service.models.join(", "))
@@ -45,7 +46,7 @@ fn describe_route(service: &ServiceFacts) -> String {
     }
 }
 
-/// Tells apart what can go wrong on the way.
+/// Reports whether a service is reachable, and what went wrong otherwise.
 pub fn check_service(service: &ServiceFacts) -> Vec<Finding> {
     let way = describe_route(service);
     let problem =
@@ -86,7 +87,7 @@ pub fn check_service(service: &ServiceFacts) -> Vec<Finding> {
         ServiceProbe::HelperFailed { why, limit } => vec![helper_finding(service, why, *limit)],
         ServiceProbe::NoCredential(why) => vec![Finding::problem(
             "credentials",
-            format!("no credential could be had for {way}: {why}"),
+            format!("no credential available for {way}: {why}"),
             "requests cannot be signed",
             "log in again, or put an API key in ANTHROPIC_API_KEY",
         )],
@@ -94,7 +95,7 @@ pub fn check_service(service: &ServiceFacts) -> Vec<Finding> {
     }
 }
 
-/// Each kind of distrust has a cure of its own.
+/// The remedy for an untrusted certificate, by its reason.
 fn certificate_remedy(why: &str) -> String {
     let usual = "if a company inspects the traffic, name its certificate authority with --ca-file \
                  or NODE_EXTRA_CA_CERTS";
@@ -113,13 +114,13 @@ fn certificate_remedy(why: &str) -> String {
     }
 }
 
-/// The command is to blame, and nobody was asked.
+/// Reports a failed API key helper; the service was not contacted.
 fn helper_finding(service: &ServiceFacts, why: &str, limit: Duration) -> Finding {
     let source = service.credential.as_ref().map_or("", |(_, source)| source);
     let why = why.strip_prefix("the API key helper ").unwrap_or(why);
     Finding::problem(
         "credentials",
-        format!("the API key helper from {source} {why}; {} was not asked", service.origin),
+        format!("the API key helper from {source} {why}; {} was not contacted", service.origin),
         format!(
             "no request can be signed: a run waits {} s for it, and ends with exit code 77",
             limit.as_secs()
@@ -139,7 +140,7 @@ fn check_answer(service: &ServiceFacts, answer: &ServiceAnswer, way: &str) -> Ve
     if status == 407 {
         return vec![Finding::problem(
             "proxy",
-            format!("the proxy wants another user and password (HTTP 407): {detail}"),
+            format!("the proxy requires another user and password (HTTP 407): {detail}"),
             unreachable_effect(service),
             "put user and password into the variable that names the proxy, as in \
              http://user:password@host:port",
@@ -164,8 +165,8 @@ fn check_clock(theirs: SystemTime, ours: SystemTime, service: &ServiceFacts) -> 
     Finding::warning(
         "clock",
         format!("this machine's clock is {} s {direction} that of {origin}", skew.as_secs()),
-        "certificates and logins are taken for expired or not yet valid, and waits until a moment \
-         that the service names are wrong",
+        "certificates and logins seem expired or not yet valid, and waits until a time \
+         given by the service are wrong",
         "set the clock, for example by NTP",
     )
 }

@@ -1,13 +1,13 @@
-//! Settings files, and the limits that they set.
+//! Checks settings files and the limits that they set.
 
 use super::super::ResolvedConfig;
 use super::super::finding::{Finding, listed};
 
-/// Files, mistakes, what has no effect, and what is in force.
+/// Reports files, mistakes, ignored settings, and the limits in force.
 pub fn check_settings(known: &ResolvedConfig) -> Vec<Finding> {
     let seen = |(path, state): &(String, &str)| format!("{path} ({state})");
     let files = match known.files.len() {
-        0 => "no file is there".to_owned(),
+        0 => "no files".to_owned(),
         1 => "1 file".to_owned(),
         count => format!("{count} files, lowest first"),
     };
@@ -25,8 +25,8 @@ pub fn check_settings(known: &ResolvedConfig) -> Vec<Finding> {
         Finding::warning(
             "settings",
             warning,
-            "what somebody counts on does not happen",
-            "take it away, or see SETTINGS and TRUST in outlast(1)",
+            "it has no effect",
+            "remove it, or see SETTINGS and TRUST in outlast(1)",
         )
     }));
     if !known.ignored.is_empty() {
@@ -43,7 +43,7 @@ pub fn check_settings(known: &ResolvedConfig) -> Vec<Finding> {
         findings.push(Finding::warning(
             "settings",
             "MCP servers and fallback models were not checked",
-            "they are known only when a run can be put together, and with these mistakes none can",
+            "they are known only when a run can be set up, which these mistakes prevent",
             "correct the mistakes first, and ask again",
         ));
     }
@@ -54,7 +54,7 @@ pub fn check_settings(known: &ResolvedConfig) -> Vec<Finding> {
         };
         let usual = known.limits.iter().filter(|(_, _, origin)| origin == "default").count();
         let what = format!(
-            "{} timers and limits, {} of them set by somebody",
+            "{} timers and limits, {} of them changed",
             known.limits.len(),
             known.limits.len() - usual
         );
@@ -63,7 +63,7 @@ pub fn check_settings(known: &ResolvedConfig) -> Vec<Finding> {
     findings
 }
 
-/// What is to be added where files that could not be read may say more.
+/// A note about unreadable files, which may hold more of the same.
 pub(super) fn unread_note(known: &ResolvedConfig) -> String {
     if known.broken.is_empty() {
         return String::new();
@@ -71,15 +71,15 @@ pub(super) fn unread_note(known: &ResolvedConfig) -> String {
     format!("; not checked, because it could not be read: {}", listed(&known.broken, NAMED_MAX))
 }
 
-/// So many files are named.
+/// The most files listed in one finding.
 const NAMED_MAX: usize = 5;
 
-/// Said when nobody knows the settings: what depends on them is not judged.
+/// The finding when the settings could not be read: what depends on them is not checked.
 pub fn settings_unreadable() -> Finding {
     Finding::warning(
         "settings",
-        "credentials, service, hooks and servers were not looked at",
+        "credentials, service, hooks and servers were not checked",
         "they depend on the settings, which could not be read",
-        "mend that first, and ask again",
+        "fix that first, and run doctor again",
     )
 }

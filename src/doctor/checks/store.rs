@@ -1,21 +1,21 @@
-//! The folder of sessions.
+//! Checks the session store.
 
 use super::super::facts::store::SessionStoreFacts;
 use super::super::finding::{Finding, counted};
 
-/// With less room than this a run may end with its disk full, in bytes.
+/// With less space a run may fill the disk, in bytes.
 const ROOM_MIN: u64 = 200 << 20;
 
-/// With less there is hardly room for a journal.
+/// With less space there is hardly room for a journal.
 const ROOM_NONE: u64 = 10 << 20;
 
-/// A disk that takes fewer more files is as good as full.
+/// A disk with fewer free inodes is as good as full.
 const FILES_MIN: u64 = 100;
 
-/// So many sessions that were cut off are named.
+/// The most unfinished sessions listed.
 const NAMED_MAX: usize = 3;
 
-/// Whether sessions can be kept, what there is, and what was cut off.
+/// Reports whether sessions can be stored, how many there are, and unfinished ones.
 pub fn check_store(kept: &SessionStoreFacts) -> Vec<Finding> {
     let mut findings = vec![check_writable(kept)];
     findings.extend(kept.free.map(|free| check_disk_space(kept, free)));
@@ -38,7 +38,7 @@ pub fn check_store(kept: &SessionStoreFacts) -> Vec<Finding> {
         findings.push(Finding::problem(
             "sessions",
             format!("{} left open by a crash: {}", counted(left, "session"), ids.join(", ")),
-            "the runs were cut off before they could say how they ended; their work is half done",
+            "the runs were killed before they had recorded their end; their work is incomplete",
             format!(
                 "go on with outlast --resume {newest}, or delete their files in {}",
                 kept.store.folder.display()
@@ -55,7 +55,7 @@ fn check_writable(kept: &SessionStoreFacts) -> Finding {
         Some(why) => Finding::problem(
             "store",
             format!("sessions cannot be kept in {folder}: {tried}: {why}"),
-            "a run that is cut off cannot be taken up again, and no login can be renewed",
+            "a run that is cut off cannot be resumed, and no login can be renewed",
             format!(
                 "{} or name another folder in OUTLAST_CONFIG_DIR",
                 if kept.is_folder {
@@ -82,14 +82,14 @@ fn check_disk_space(kept: &SessionStoreFacts, free: u64) -> Finding {
     }
 }
 
-/// A disk may be full of files while it has room for bytes.
+/// A disk may have free space and no free inodes.
 fn check_inodes(kept: &SessionStoreFacts, free: u64) -> Option<Finding> {
     let folder = kept.tried.display();
     (free < FILES_MIN).then(|| {
         Finding::problem(
             "disk",
             format!("the disk of {folder} takes only {} more", counted_big(free, "file")),
-            "no journal can be begun once it takes none, though there is room (inodes)",
+            "no journal can be created once it takes none, despite free space (inodes)",
             "remove files on that disk, or name another folder in OUTLAST_CONFIG_DIR",
         )
     })
@@ -99,7 +99,7 @@ fn counted_big(count: u64, what: &str) -> String {
     counted(usize::try_from(count).unwrap_or(usize::MAX), what)
 }
 
-/// Bytes as people say them.
+/// Formats a number of bytes.
 fn format_bytes(bytes: u64) -> String {
     match bytes {
         0..1_000 => format!("{bytes} bytes"),

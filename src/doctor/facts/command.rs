@@ -1,23 +1,23 @@
-//! The first command of a shell script, word for word, as far as it can be told without a shell.
+//! Parses the first command of a shell script, as far as possible without a shell.
 
 use std::iter::Peekable;
 use std::path::Path;
 use std::str::Chars;
 
-/// What is known of the shell that would run it.
+/// The variables and home folder of the shell that would run it.
 pub(super) struct ShellContext<'a> {
     pub(super) value: &'a dyn Fn(&str) -> Option<String>,
     pub(super) home: Option<&'a Path>,
 }
 
-/// The words of the first command, without assignments before it. `None`: only a shell can tell
-/// the word. Empty: only a shell can tell the command.
+/// Returns the words of the first command, without assignments before it. `None`: the word depends
+/// on the shell. Empty: the command depends on the shell.
 pub(super) fn first_command(script: &str, known: &ShellContext<'_>) -> Vec<Option<String>> {
     let mut reader = ShellTokenReader { letters: script.chars().peekable(), known };
     let mut words = Vec::new();
     while let Some(word) = reader.word(words.is_empty()) {
         match assigned(&word.text) {
-            // Then the programs are elsewhere.
+            // A new PATH changes which program is meant.
             Some("PATH") if words.is_empty() => return Vec::new(),
             Some(_) if words.iter().all(|word| word == &Some("env".to_owned())) => {}
             Some(_) | None => words.push(word.is_plain.then_some(word.text)),
@@ -26,7 +26,7 @@ pub(super) fn first_command(script: &str, known: &ShellContext<'_>) -> Vec<Optio
     words
 }
 
-/// The name of the variable that a word sets.
+/// The name of the variable that a word assigns.
 fn assigned(word: &str) -> Option<&str> {
     let (name, _) = word.split_once('=')?;
     let letter = |one: char| one.is_ascii_alphanumeric() || one == '_';
@@ -35,7 +35,7 @@ fn assigned(word: &str) -> Option<&str> {
 
 struct ShellToken {
     text: String,
-    /// Whether the text is what a shell would make of it.
+    /// Whether the text is certain, without shell expansion.
     is_plain: bool,
 }
 
@@ -45,7 +45,7 @@ struct ShellTokenReader<'a> {
 }
 
 impl ShellTokenReader<'_> {
-    /// The next word; none at the end of the command, or where it gets difficult.
+    /// Parses the next word; `None` at the end of the command, or at unsupported syntax.
     fn word(&mut self, is_first: bool) -> Option<ShellToken> {
         self.skip_space(is_first);
         let mut word = ShellToken { text: String::new(), is_plain: true };
@@ -80,7 +80,8 @@ impl ShellTokenReader<'_> {
         begun.then_some(word)
     }
 
-    /// Lines before the first word may be empty or comments; after it, they end the command.
+    /// Skips space. Empty lines and comments before the first word are skipped; after it, a newline
+    /// ends the command.
     fn skip_space(&mut self, is_first: bool) {
         loop {
             match self.letters.peek() {
@@ -129,7 +130,7 @@ impl ShellTokenReader<'_> {
         word.is_plain = false;
     }
 
-    /// What comes after a dollar.
+    /// Parses a variable reference, after the dollar sign.
     fn variable(&mut self, word: &mut ShellToken, quotes: QuoteState) {
         let in_braces = self.letters.next_if_eq(&'{').is_some();
         let mut name = String::new();
@@ -140,7 +141,7 @@ impl ShellTokenReader<'_> {
         }
         let is_whole = !in_braces || self.letters.next_if_eq(&'}').is_some();
         let value = (self.known.value)(&name).filter(|_| is_whole && !name.is_empty());
-        // A shell makes several words of one with spaces, unless it is quoted.
+        // A shell splits an unquoted value with spaces into several words.
         let splits = |value: &String| quotes == QuoteState::None && value.contains(char::is_whitespace);
         match value.filter(|value| !splits(value)) {
             Some(value) => word.text.push_str(&value),

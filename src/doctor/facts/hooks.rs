@@ -1,4 +1,4 @@
-//! Whether the programs of hooks are there, and can be run.
+//! Determines whether the programs of hooks exist and can be run.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -12,53 +12,53 @@ use crate::hooks::HookCommand;
 use crate::process::find_program;
 use crate::secrets::Variables;
 
-/// Words that a shell knows without a program.
+/// Shell builtins and keywords, which need no program.
 const BUILT_IN: [&str; 32] = [
     ".", ":", "[", "[[", "case", "cd", "echo", "eval", "exit", "export", "false", "for",
     "function", "if", "printf", "read", "return", "set", "shift", "source", "test", "trap", "true",
     "type", "ulimit", "umask", "unset", "until", "wait", "while", "{", "!",
 ];
 
-/// Words before another program's name.
+/// Commands whose argument is another command.
 const WRAPPERS: [&str; 5] = ["command", "env", "exec", "nohup", "time"];
 
-/// What runs another file, which comes first among its arguments.
+/// Interpreters, whose first argument is a script.
 const INTERPRETERS: [&str; 10] =
     ["bash", "bun", "dash", "deno", "node", "perl", "python", "python3", "ruby", "sh"];
 
-/// Flags of these that take no word of their own.
+/// Flags of interpreters without a value.
 const FLAGS: [&str; 8] = ["-u", "-B", "-E", "-I", "-S", "-s", "-O", "-x"];
 
-/// How files of these are called where no folder is named.
+/// Extensions of scripts, for names without a folder.
 const ENDINGS: [&str; 8] = ["cjs", "js", "mjs", "pl", "py", "rb", "sh", "ts"];
 
-/// So much of a script is read to see who is to run it, in bytes.
+/// The most bytes read for the `#!` line of a script.
 const SHEBANG_MAX: u64 = 256;
 
-/// What keeps a program from being run.
+/// Why a program cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HookObstacle {
     Missing,
-    /// It may not be run, or is a folder.
+    /// It is not executable, or is a folder.
     NotExecutable,
-    /// What its first line names to run it is not there.
+    /// The interpreter of its `#!` line does not exist.
     NoInterpreter(String),
-    /// Its lines end as on Windows, so that the first one names nobody.
+    /// Its lines end in CR LF, so its `#!` line is not valid.
     CarriageReturn,
 }
 
-/// A hook that will not run.
+/// A hook that cannot run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BrokenHook {
     pub event: &'static str,
     pub program: String,
     pub obstacle: HookObstacle,
     pub source: String,
-    /// Whether its failure forbids what it guards.
+    /// Whether its failure denies what it guards.
     pub guard: bool,
 }
 
-/// Those whose programs are surely not there, or cannot be run.
+/// Finds hooks whose programs certainly do not exist or cannot be run.
 pub fn find_broken_hooks(
     hooks: &[HookLine],
     cwd: &Path,
@@ -79,11 +79,11 @@ pub fn find_broken_hooks(
 #[derive(Debug, PartialEq, Eq)]
 enum NeededFile {
     ToRun(String),
-    /// By a shell, or by another interpreter.
+    /// A script, read by a shell or another interpreter.
     ToRead(String),
 }
 
-/// Where hooks run.
+/// The context in which hooks run.
 struct HookContext<'a> {
     cwd: &'a Path,
     home: Option<&'a Path>,
@@ -91,8 +91,7 @@ struct HookContext<'a> {
 }
 
 impl HookContext<'_> {
-    /// The program of a hook, and the script that it is given, as far as that can be told without
-    /// a shell.
+    /// The program of a hook and its script argument, as far as they are known without a shell.
     fn files(&self, command: &HookCommand) -> Vec<NeededFile> {
         let words: Vec<Option<String>> = match command {
             HookCommand::Program { path, arguments } => {
@@ -107,7 +106,7 @@ impl HookContext<'_> {
             }
         };
         let mut words = words.into_iter().peekable();
-        // `env` takes assignments before its program.
+        // `env` accepts assignments before its program.
         let wraps = |word: &str| WRAPPERS.contains(&word) || is_assignment(word);
         while words.next_if(|word| word.as_deref().is_some_and(wraps)).is_some() {}
         let Some(Some(program)) = words.next() else { return Vec::new() };
@@ -150,7 +149,7 @@ impl HookContext<'_> {
         if !path.is_file() {
             return Some(HookObstacle::Missing);
         }
-        // Other interpreters do not mind.
+        // Other interpreters accept CR LF.
         let is_shell = path.extension().is_some_and(|ending| ending == "sh");
         let line = first_line(&path).filter(|line| is_shell && line.ends_with('\r'));
         line.map(|_| HookObstacle::CarriageReturn)
@@ -203,7 +202,7 @@ fn is_script(word: &str) -> bool {
         && (word.contains('/') || ending.is_some_and(|ending| ENDINGS.contains(&ending)))
 }
 
-/// With the carriage return at its end, if it has one.
+/// Reads the first line, including a carriage return at its end.
 fn first_line(path: &Path) -> Option<String> {
     let mut start = Vec::new();
     File::open(path).ok()?.take(SHEBANG_MAX).read_to_end(&mut start).ok()?;
@@ -216,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_and_scripts_are_told_from_what_only_a_shell_knows() {
+    fn hook_programs_and_scripts_are_found_without_a_shell() {
         let run = |word: &str| NeededFile::ToRun(word.to_owned());
         let read = |word: &str| NeededFile::ToRead(word.to_owned());
         let table = [

@@ -1,4 +1,4 @@
-//! Where this outlast is, what put it there, and which others there are.
+//! Determines where this outlast is, how it was installed, and which others exist.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -10,10 +10,10 @@ use nix::unistd::{AccessFlags, access};
 
 use super::super::DoctorContext;
 
-/// No database of installed packages is read further than this, in bytes.
+/// The most bytes read of a package database.
 const DATABASE_MAX: u64 = 64 << 20;
 
-/// What put a binary where it is.
+/// How a binary was installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstallKind {
     Development,
@@ -21,7 +21,7 @@ pub enum InstallKind {
     NpmLocal,
     NpmGlobal,
     Native,
-    /// A package manager, by its name.
+    /// A package manager, by name.
     Package(&'static str),
 }
 
@@ -38,19 +38,19 @@ impl InstallKind {
     }
 }
 
-/// Where a binary is.
+/// The location of the binary, and others on PATH.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Installation {
-    /// The binary that runs, behind all links.
+    /// The running binary, with links resolved.
     pub binary: PathBuf,
     pub kind: InstallKind,
-    /// Every outlast on PATH, the one that wins first: where PATH finds it, and where it leads.
+    /// Every outlast on PATH in PATH order: the path found, and its resolved target.
     pub on_path: Vec<(PathBuf, PathBuf)>,
     /// Whether its folder can be written to.
     pub writable: bool,
 }
 
-/// Looks for this binary and others.
+/// Finds this binary and others.
 pub fn find_installations(scene: &DoctorContext) -> Installation {
     let exe = std::env::current_exe().unwrap_or_default();
     let binary = fs::canonicalize(&exe).unwrap_or(exe);
@@ -60,7 +60,7 @@ pub fn find_installations(scene: &DoctorContext) -> Installation {
     Installation { kind: installation_kind(&binary, Path::new("/")), binary, on_path, writable }
 }
 
-/// Every outlast that a PATH leads to, each once.
+/// Every distinct outlast on a PATH.
 pub fn all_on(path: &OsStr) -> Vec<(PathBuf, PathBuf)> {
     let mut found: Vec<(PathBuf, PathBuf)> = Vec::new();
     for folder in std::env::split_paths(path).filter(|folder| folder.is_absolute()) {
@@ -75,7 +75,7 @@ pub fn all_on(path: &OsStr) -> Vec<(PathBuf, PathBuf)> {
     found
 }
 
-/// What put `binary` there, by what lies around it and by the lists of packages below `root`.
+/// Determines how `binary` was installed, from its surroundings and package lists below `root`.
 pub fn installation_kind(binary: &Path, root: &Path) -> InstallKind {
     by_folders(binary).or_else(|| by_package(binary, root)).unwrap_or(InstallKind::Native)
 }
@@ -93,7 +93,7 @@ fn by_folders(binary: &Path) -> Option<InstallKind> {
         .collect();
     let has = |name: &str| names.iter().any(|known| known == name);
     let pair = |one: &str, two: &str| names.windows(2).any(|pair| pair[0] == one && pair[1] == two);
-    // Folders of a user may be called like anything: what comes next tells.
+    // A user's folder can have any name, so the next component is checked too.
     let ours = |one: &str| pair(one, "outlast");
     let in_store = names
         .windows(3)
@@ -129,8 +129,8 @@ fn by_folders(binary: &Path) -> Option<InstallKind> {
     installed.then_some(InstallKind::Cargo)
 }
 
-/// Whether cargo has just built it: in the target folder of a package, or in one elsewhere, where
-/// cargo notes which compiler it has seen.
+/// Whether it is a cargo build: in the target folder of a package, or in another target folder,
+/// where cargo keeps `.rustc_info.json`.
 fn is_cargo_build(binary: &Path) -> bool {
     let target = binary.ancestors().find(|folder| folder.ends_with("target"));
     let beside = target.and_then(Path::parent).is_some_and(|at| at.join("Cargo.toml").is_file());
@@ -138,9 +138,9 @@ fn is_cargo_build(binary: &Path) -> bool {
     beside || above.map(|folder| folder.join(".rustc_info.json")).any(|note| note.is_file())
 }
 
-/// Global modules lie in the prefix's `lib`, in npm's own folder on Windows, or in the global
-/// folder of pnpm, yarn or bun, which looks like a project. A project's lie beside its
-/// package.json.
+/// Distinguishes global and local npm modules. Global ones are in the prefix's `lib`, in npm's own
+/// folder on Windows, or in the global folder of pnpm, yarn or bun, which looks like a project.
+/// Local ones are beside the project's package.json.
 fn npm(binary: &Path) -> InstallKind {
     let is_modules = |folder: &&Path| folder.ends_with("node_modules");
     let outermost = binary.ancestors().filter(is_modules).last().and_then(Path::parent);
@@ -159,7 +159,7 @@ fn npm(binary: &Path) -> InstallKind {
 fn by_package(binary: &Path, root: &Path) -> Option<InstallKind> {
     let shown = binary.strip_prefix(root).unwrap_or(binary);
     let name = shown.to_str()?;
-    // Where /bin is /usr/bin, a list may have either.
+    // Where /bin is a link to /usr/bin, a list may have either.
     let names = [Some(name), name.strip_prefix("usr/")];
     let is_it = |line: &str| names.contains(&Some(line.trim_start_matches('/')));
     let lists = |folder: &str, file: fn(&Path) -> Option<PathBuf>| {
@@ -189,7 +189,7 @@ fn by_package(binary: &Path, root: &Path) -> Option<InstallKind> {
     if apk_owns(&String::from_utf8_lossy(&read_start(&root.join("lib/apk/db/installed"))), shown) {
         return Some(InstallKind::Package("apk"));
     }
-    // Names of files are kept as text, each with a zero after it.
+    // RPM databases hold file names as text, terminated by a zero byte.
     let system = shown.starts_with("usr") && !shown.starts_with("usr/local");
     let needle = b"\0outlast\0";
     let rpm = ["var/lib/rpm", "usr/lib/sysimage/rpm"].iter().any(|folder| {
@@ -201,7 +201,7 @@ fn by_package(binary: &Path, root: &Path) -> Option<InstallKind> {
     (system && rpm && about(binary)).then_some(InstallKind::Package("rpm"))
 }
 
-/// The list of apk: `F:` is a folder, and `R:` a file in the folder before it.
+/// Parses apk's list: `F:` is a folder, `R:` a file in the folder before it.
 fn apk_owns(list: &str, binary: &Path) -> bool {
     let mut folder = Path::new("");
     list.lines().any(|line| match line.split_once(':') {
@@ -218,7 +218,7 @@ fn read_start(path: &Path) -> Vec<u8> {
     let mut bytes = Vec::new();
     let is_file = fs::metadata(path).is_ok_and(|facts| facts.is_file());
     if is_file && let Ok(file) = File::open(path) {
-        // What could be read of it counts.
+        // A partial read is good enough.
         let _ = file.take(DATABASE_MAX).read_to_end(&mut bytes);
     }
     bytes

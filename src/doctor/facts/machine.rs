@@ -1,4 +1,4 @@
-//! The process and the kernel: limits, terminals, sandbox.
+//! Reads facts about the process and the kernel: limits, terminals, sandbox.
 
 use std::ffi::OsStr;
 use std::io::{self, IsTerminal};
@@ -13,26 +13,26 @@ use super::super::DoctorContext;
 use crate::process::{Job, Supervisor, LandlockSupport};
 use crate::secrets::Variables;
 
-/// What the process may and has.
+/// Limits and properties of the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineFacts {
-    /// The version of Landlock's interface that works; 0 without.
+    /// The usable Landlock ABI version; 0 without Landlock.
     pub landlock: u32,
     pub holds_files: bool,
     pub holds_tcp: bool,
-    /// Soft limits; `None` where there is none. In bytes, but for the number of open files.
+    /// Soft limits; `None` for unlimited. In bytes, except for the number of open files.
     pub file_size: Option<u64>,
     pub open_files: Option<u64>,
     pub address_space: Option<u64>,
     pub processor: Option<Duration>,
     /// Which of standard input, output and error are terminals.
     pub terminals: [bool; 3],
-    /// How many processes this user may have; no limit for root.
+    /// The process limit of this user; `None` for root.
     pub processes: Option<u64>,
-    /// Whether this is the process that a container began with.
+    /// Whether this is the init process of a container.
     pub is_first: bool,
     pub temporary: TempFolder,
-    /// The home folder, if it is named and not there.
+    /// The home folder, if it is set but does not exist.
     pub missing_home: Option<PathBuf>,
 }
 
@@ -43,16 +43,16 @@ pub struct TempFolder {
     pub trouble: Option<TempFolderProblem>,
 }
 
-/// What is wrong with it.
+/// A problem of the folder for temporary files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TempFolderProblem {
     Missing,
     Unwritable,
-    /// Nothing that lies in it may be run.
+    /// It is mounted `noexec`.
     NoExec,
 }
 
-/// Asks the system.
+/// Reads the facts from the system.
 pub fn read_machine(home: Option<&Path>, variables: &Variables) -> MachineFacts {
     let support = LandlockSupport::probe();
     let limit = |resource| {
@@ -79,7 +79,7 @@ pub fn read_machine(home: Option<&Path>, variables: &Variables) -> MachineFacts 
     }
 }
 
-/// Where commands put what they need for a while.
+/// Checks the folder for temporary files.
 fn temporary(variables: &Variables) -> TempFolder {
     let named = variables.get(OsStr::new("TMPDIR")).filter(|path| !path.is_empty());
     let path = named.map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
@@ -95,7 +95,7 @@ fn temporary(variables: &Variables) -> TempFolder {
     TempFolder { path, trouble }
 }
 
-/// Starts a program that does nothing, as commands are started. Says why it could not.
+/// Starts a trivial command in the way of a run. Returns why it failed, if it did.
 pub async fn start_test_command(scene: &DoctorContext) -> Option<String> {
     let supervisor = Supervisor::with_own_binary();
     let job = Job {
@@ -115,6 +115,6 @@ pub async fn start_test_command(scene: &DoctorContext) -> Option<String> {
     match status {
         Some(status) if status.success() => None,
         Some(status) => Some(format!("/bin/sh ended with {status}")),
-        None => Some("what looks after commands was killed".to_owned()),
+        None => Some("the supervisor process was killed".to_owned()),
     }
 }

@@ -1,4 +1,4 @@
-//! Looks at the machine. Nothing is judged here, and nothing is changed.
+//! Facts: reads the state of the machine, without changing or judging it.
 
 mod command;
 pub mod hooks;

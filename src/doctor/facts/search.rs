@@ -1,4 +1,4 @@
-//! The system's search program, should it have one. Searching itself needs none.
+//! Finds an installed ripgrep, for information: search is built in.
 
 use std::ffi::OsStr;
 
@@ -8,10 +8,10 @@ use tokio::net::unix::pipe::Receiver;
 use super::super::DoctorContext;
 use crate::process::{Job, Supervisor, find_program};
 
-/// The most of its version that is read, in bytes.
+/// The most bytes read of its version output.
 const VERSION_MAX: u64 = 4096;
 
-/// Path and version of ripgrep, where there is one outside of the working folder.
+/// Returns path and version of a ripgrep outside the working folder.
 pub async fn find_ripgrep(scene: &DoctorContext) -> Option<String> {
     let path = scene.variables.get(OsStr::new("PATH"))?;
     let program = find_program(&["rg"], path, &scene.cwd)?;

@@ -1,16 +1,16 @@
-//! Starts the MCP servers as a run would, and ends them again.
+//! Test-starts the MCP servers as a run would, and shuts them down.
 
 use std::time::Duration;
 
 use crate::mcp::{Servers, ServerReport};
 
-/// How long their start may take.
+/// The time limit for their start.
 pub const PATIENCE: Duration = Duration::from_secs(8);
 
-/// How long their end may take. What is left then ends with the process.
+/// The time limit for their shutdown. What is left ends with the process.
 const END_MAX: Duration = Duration::from_millis(1_200);
 
-/// A server after its start.
+/// A server after its test start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TriedServer {
     pub standing: ServerReport,
@@ -18,8 +18,8 @@ pub struct TriedServer {
     pub tools: usize,
 }
 
-/// Tries them, side by side. Nothing is started when nobody is to be asked: what a program does
-/// once it runs is not ours to say.
+/// Starts all servers in parallel. Nothing is started when offline: a server's program may use the
+/// network.
 pub async fn try_servers(servers: &Servers, offline: bool) -> Vec<TriedServer> {
     if offline || servers.is_empty() {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Whether each service of the chain can be reached, and takes us in.
+//! Probes each service of the model chain: connection and credential.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,77 +13,77 @@ use super::super::{ResolvedConfig, ServicePlace};
 use crate::model::{BaseUrl, ModelClient, Credential, ProbeAnswer, Renewal};
 use crate::recovery::{ErrorClass, Fault, FaultKind, classify};
 
-/// How long a connection may take.
+/// The connect timeout.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// How long an answer may take: a second less than the check, so that this is what is told.
+/// The answer timeout: a second less than the check's, so that it is reported first.
 const ANSWER_MAX: Duration = CHECK_MAX.saturating_sub(Duration::from_secs(1));
 
-/// How long a command that prints a key may take. It is no part of asking the service.
+/// The timeout of an API key helper, which runs before the service is contacted.
 const HELPER_MAX: Duration = Duration::from_secs(7);
 
-/// So much later than it should end, asking is given up: then something else hangs.
+/// The extra time before a probe is abandoned because something else hangs.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The code of a fault that such a command is to blame for.
+/// The fault code of a failed API key helper.
 const HELPER_FAILED: &str = "api_key_helper_failed";
 
-/// What came of asking the service.
+/// The outcome of probing a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServiceProbe {
-    /// Nobody was asked.
+    /// Not contacted, due to `--offline`.
     Offline,
-    /// The address or a certificate file makes no sense.
+    /// The address or a certificate file is invalid.
     Unusable(String),
-    /// The proxy that leads there cannot be reached.
+    /// The proxy cannot be reached.
     NoProxy {
         proxy: String,
         why: String,
     },
-    /// The name of the host is not known.
+    /// The host name does not resolve.
     UnknownHost(String),
-    /// The connection was refused, cut, or led nowhere.
+    /// The connection was refused or lost.
     NoConnection(String),
-    /// No connection, or no answer, within so many seconds.
+    /// No connection or no answer within this many seconds.
     TimedOut(u64),
-    /// The certificate is not to be trusted.
+    /// The certificate is not trusted.
     Certificate(String),
-    /// The command that prints a key printed none.
+    /// The API key helper printed no key.
     HelperFailed {
         why: String,
-        /// How long a run waits for it.
+        /// The helper's timeout in a run.
         limit: Duration,
     },
-    /// The credential could not be had to ask with, for another reason.
+    /// No credential is available, for another reason.
     NoCredential(String),
     Answered(ServiceAnswer),
 }
 
-/// What the service said.
+/// The answer of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceAnswer {
-    /// The answer that tells most about the credential.
+    /// The most informative answer about the credential.
     pub probe: ProbeAnswer,
-    /// The models that it does not know, or not for us, with its words.
+    /// The models that it rejects, with its messages.
     pub unknown: Vec<(String, String)>,
 }
 
-/// A service as it was seen.
+/// A service and the outcome of its probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceFacts {
     /// Scheme, host and port.
     pub origin: String,
     pub proxy: Option<String>,
-    /// The models that are asked for there.
+    /// The models that are requested there.
     pub models: Vec<String>,
-    /// Whether it is asked only when another fails.
+    /// Whether it is used only as a fallback.
     pub standby: bool,
-    /// Kind and source of what it is asked with.
+    /// Kind and source of its credential.
     pub credential: Option<(String, String)>,
     pub seen: ServiceProbe,
 }
 
-/// Asks all of them side by side, unless nobody is to be asked, until `until` at the latest.
+/// Probes all services in parallel, unless `offline`, until `until` at the latest.
 pub async fn probe_services(known: &ResolvedConfig, offline: bool, until: Instant) -> Vec<Result<ServiceFacts, Finding>> {
     let mut asking = JoinSet::new();
     for (index, place) in known.endpoints.iter().cloned().enumerate() {
@@ -113,7 +113,7 @@ async fn probe_service(place: ServicePlace, offline: bool, until: Instant) -> Re
         Credential::Helper(command) => {
             let limit = command.limit;
             command.limit = limit.min(HELPER_MAX);
-            // It runs once, and what it prints then is what the service is asked with.
+            // It runs once, and its key is used for all requests.
             command.ttl = command.ttl.max(Duration::from_mins(1));
             limit
         }
@@ -122,7 +122,7 @@ async fn probe_service(place: ServicePlace, offline: bool, until: Instant) -> Re
         }
     };
     let connect = endpoint.timers.connect;
-    // Certificate files are read, which may take for ever.
+    // Reading certificate files may block.
     let client = match bounds::blocking_within_limit("certificates", move || ModelClient::new(endpoint)).await? {
         Ok(client) => Arc::new(client),
         Err(error) => return Ok(ServiceFacts { seen: ServiceProbe::Unusable(error.to_string()), ..service }),
@@ -140,18 +140,18 @@ async fn probe_service(place: ServicePlace, offline: bool, until: Instant) -> Re
     Ok(service)
 }
 
-/// A service that is being asked.
+/// A service that is being probed.
 struct ServiceRequest {
     client: Arc<ModelClient>,
     /// How long a connection may take.
     connect: Duration,
-    /// How long a run waits for the command that prints a key.
+    /// The API key helper's timeout in a run.
     helper: Duration,
     until: Instant,
 }
 
 impl ServiceRequest {
-    /// First whatever has to be there before anybody is asked.
+    /// Checks proxy and credential first, then the service.
     async fn probe(&self, proxy: Option<&str>, models: &[String]) -> ServiceProbe {
         let (closed, renewal) = tokio::join!(unreachable_proxy(proxy), self.client.refresh());
         if let Some((proxy, why)) = closed {
@@ -176,7 +176,7 @@ impl ServiceRequest {
         }
     }
 
-    /// Asks for each model, side by side.
+    /// Requests a token count for each model, in parallel.
     async fn count_tokens(&self, models: &[String]) -> Vec<(String, Result<ProbeAnswer, Box<Fault>>)> {
         let mut counting = JoinSet::new();
         for (index, model) in models.iter().cloned().enumerate() {
@@ -191,7 +191,7 @@ impl ServiceRequest {
         counts.into_iter().map(|(_, model, counted)| (model, counted)).collect()
     }
 
-    /// Which of the answers tells most, and which models nobody knows.
+    /// Selects the most informative answer, and collects the unknown models.
     fn select_answer(&self, list: ProbeAnswer, counts: Vec<(String, Result<ProbeAnswer, Box<Fault>>)>) -> ServiceProbe {
         let (mut unknown, mut telling) = (Vec::new(), None);
         for (model, counted) in counts {
@@ -202,7 +202,7 @@ impl ServiceRequest {
             };
             if let Some(words) = model_rejection(&model, &count) {
                 unknown.push((model, words));
-                // Whoever says so has let us in.
+                // An answer about the model means that the credential was accepted.
                 (count.fault, count.status) = (None, 200);
             }
             let unpaid = count.fault.as_ref().map(|fault| classify(fault).class)
@@ -239,15 +239,15 @@ impl ServiceRequest {
     }
 }
 
-/// What the service says against a model by its name. That it does not know the question, or the
-/// path, is said without one.
+/// The service's message against a model, if it names the model. Errors about an unknown path or
+/// request do not.
 fn model_rejection(model: &str, count: &ProbeAnswer) -> Option<String> {
     let fault = count.fault.as_ref()?;
     let against = classify(fault).class == ErrorClass::InvalidModel;
     (against && fault.detail().contains(model)).then(|| fault.detail().to_owned())
 }
 
-/// The proxy, and why nobody listens there.
+/// Returns the proxy if no connection to it is possible, with the reason.
 async fn unreachable_proxy(proxy: Option<&str>) -> Option<(String, String)> {
     let proxy = proxy?;
     let why = match timeout(CONNECT_MAX, TcpStream::connect(proxy)).await {

@@ -1,10 +1,10 @@
-//! Shell files that give the name `outlast` another meaning. They are read, and never run.
+//! Finds shell startup files that redefine the name `outlast`. They are read, never executed.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-/// Where shells look for aliases, below the home folder.
+/// Startup files of shells, below the home folder.
 const FILES: [&str; 11] = [
     ".bashrc",
     ".bash_profile",
@@ -19,10 +19,10 @@ const FILES: [&str; 11] = [
     ".kshrc",
 ];
 
-/// So much of each file is read, in bytes.
+/// The most bytes read of each file.
 const FILE_MAX: u64 = 1 << 20;
 
-/// What a shell file says of the name.
+/// A redefinition of the name in a shell file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShadowingAlias {
     pub file: PathBuf,
@@ -32,7 +32,7 @@ pub struct ShadowingAlias {
     pub what: &'static str,
 }
 
-/// Looks into the files of the usual shells.
+/// Searches the startup files of common shells.
 pub fn find_shadowing_aliases(home: Option<&Path>, variables: &BTreeMap<OsString, OsString>) -> Vec<ShadowingAlias> {
     let zsh = variables.get(OsStr::new("ZDOTDIR")).map(PathBuf::from);
     let own = home.into_iter().flat_map(|home| FILES.map(|file| home.join(file)));
@@ -53,7 +53,7 @@ pub fn find_shadowing_aliases(home: Option<&Path>, variables: &BTreeMap<OsString
     found
 }
 
-/// The lines that define the name, by number.
+/// Returns the lines that define the name, by number.
 pub fn shadows(text: &str) -> Vec<(usize, &'static str)> {
     let kind = |line: &str| {
         let line = line.trim_start();

@@ -1,4 +1,4 @@
-//! The folder of sessions: whether it takes a file, what it holds, how much room there is.
+//! Facts about the session store: whether it is writable, its content, and free disk space.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -11,32 +11,32 @@ use serde_json::Value;
 use crate::hooks::CrashLog;
 use crate::journal;
 
-/// What is written to see whether that can be done, in bytes: a page, so that a full disk shows.
+/// The size of the test file, in bytes: a whole page, so that a full disk is noticed.
 const PROBE: usize = 4096;
 
-/// What was seen of the folder of sessions.
+/// Facts about the session store.
 #[derive(Clone, Debug)]
 pub struct SessionStoreFacts {
-    /// Where sessions are kept.
+    /// The folder of sessions.
     pub folder: PathBuf,
-    /// Where the file was written: the folder itself, or the one that would be made first.
+    /// Where the test file was written: the folder itself, or its nearest existing parent.
     pub tried: PathBuf,
-    /// Whether that is a folder at all.
+    /// Whether `tried` is a folder.
     pub is_folder: bool,
-    /// Why it could not be written.
+    /// Why the test file could not be written.
     pub unwritable: Option<String>,
     pub store: journal::SessionStore,
-    /// On the disk that it is on, in bytes.
+    /// Free space on its disk, in bytes.
     pub free: Option<u64>,
-    /// How many more files that disk takes; `None` where it sets no limit.
+    /// Free inodes on its disk; `None` if unlimited.
     pub free_files: Option<u64>,
 }
 
-/// Tries to write, and counts.
+/// Writes a test file, and surveys the sessions.
 pub fn inspect_store(config_dir: &Path) -> SessionStoreFacts {
     let store = journal::survey_sessions(config_dir);
     let folder = store.folder.clone();
-    // What is not there yet is made by the first run, in the first folder above that is there.
+    // A missing folder will be created in its nearest existing parent.
     let tried = folder.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
     let tried = tried.to_path_buf();
     let is_folder = tried.is_dir();
@@ -47,11 +47,11 @@ pub fn inspect_store(config_dir: &Path) -> SessionStoreFacts {
     };
     let disk = statvfs(&tried).ok();
     let free_files = disk.filter(|disk| disk.files() > 0).map(|disk| {
-        // Their types are not the same everywhere.
+        // The types differ between platforms.
         u64::try_from(u128::from(disk.files_available())).unwrap_or(u64::MAX)
     });
     let free = disk.map(|disk| {
-        // Their types are not the same everywhere.
+        // The types differ between platforms.
         let bytes = u128::from(disk.blocks_available()) * u128::from(disk.fragment_size());
         u64::try_from(bytes).unwrap_or(u64::MAX)
     });
@@ -67,31 +67,31 @@ fn probe(folder: &Path) -> io::Result<()> {
     written.and(removed)
 }
 
-/// The log of hooks that failed.
+/// The log of failed hooks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HookLog {
     pub path: PathBuf,
     pub failures: usize,
-    /// Lines that tell of no failure.
+    /// Lines that cannot be parsed.
     pub unreadable_lines: usize,
-    /// Whether it is so long that only its end was read.
+    /// Whether only the end of a long log was read.
     pub partial: bool,
-    /// Why nothing of it could be read, though it is there.
+    /// Why it could not be read, if it exists.
     pub unreadable: Option<String>,
-    /// The last few, a line each.
+    /// The last few failures, one line each.
     pub last: Vec<String>,
 }
 
-/// So many failures are shown.
+/// The most failures shown.
 const SHOWN_MAX: usize = 3;
 
-/// Longer words of a failure are cut.
+/// The most characters shown of each text.
 const SHOWN_CHARS: usize = 120;
 
-/// No more of a log's end is read, in bytes.
+/// The most bytes read from the end of the log.
 const LOG_MAX: u64 = 2 << 20;
 
-/// Counts the failures in the log, and reads the last few.
+/// Counts the failures in the log, and returns the last few.
 pub fn hook_log(config_dir: &Path) -> HookLog {
     let path = CrashLog::in_folder(config_dir).path().to_path_buf();
     let (bytes, partial) = match end_of(&path) {
@@ -104,7 +104,7 @@ pub fn hook_log(config_dir: &Path) -> HookLog {
         }
     };
     let text = String::from_utf8_lossy(&bytes).into_owned();
-    // The first line of a part is most probably none.
+    // The first line of a partial read is probably cut.
     let lines = text.lines().skip(usize::from(partial));
     let lines: Vec<&str> = lines.filter(|line| !line.trim().is_empty()).collect();
     let told: Vec<String> = lines.iter().filter_map(|line| format_failure(line)).collect();
@@ -113,7 +113,7 @@ pub fn hook_log(config_dir: &Path) -> HookLog {
     HookLog { path, failures, unreadable_lines: rubbish, partial, unreadable: None, last }
 }
 
-/// The end of a regular file, and whether there is more before it. Waits for nobody.
+/// Reads the end of a regular file without blocking. Returns whether there is more before it.
 fn end_of(path: &Path) -> io::Result<(Vec<u8>, bool)> {
     if !path.metadata()?.is_file() {
         return Err(io::Error::other("it is no regular file"));
@@ -126,7 +126,7 @@ fn end_of(path: &Path) -> io::Result<(Vec<u8>, bool)> {
     Ok((bytes, before > 0))
 }
 
-/// A line of the log, for people; `None` if it tells of no failure.
+/// Formats a line of the log; `None` if it cannot be parsed.
 fn format_failure(line: &str) -> Option<String> {
     let failure: Value = serde_json::from_str(line).ok()?;
     let text = |key: &str| failure[key].as_str().map(shortened);
@@ -135,7 +135,7 @@ fn format_failure(line: &str) -> Option<String> {
     Some(format!("{time} {event}: {command} ({kind}: {detail})"))
 }
 
-/// The words that fit. None is cut in two: half a secret would not be known as one.
+/// Cuts a text between words: half a secret could not be recognised and masked.
 fn shortened(text: &str) -> String {
     let fits = |end: &usize| text[..*end].chars().count() <= SHOWN_CHARS;
     let ends = text.char_indices().filter(|(_, letter)| letter.is_whitespace());

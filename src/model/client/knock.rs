@@ -1,4 +1,4 @@
-//! The cheapest questions that a service answers, to learn whether it takes us in.
+//! Probes a service with requests that cost nothing, to check the connection and the credential.
 
 use std::time::SystemTime;
 
@@ -11,47 +11,46 @@ use crate::model::fault::{fault_of_response, redacted, fault_without_response};
 use crate::model::headers::wall_clock;
 use crate::recovery::{ConnectionChoice, Fault, FaultKind, FailureStage};
 
-/// The most bytes of an answer that are looked at.
+/// Maximum size of a response, in bytes.
 const ANSWER_MAX: usize = 16 * 1024;
 
-/// What a service said to a question that costs nothing.
+/// The response to a probe request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeAnswer {
-    /// Method and path, for people.
+    /// Method and path, for display.
     pub request: &'static str,
     pub status: u16,
-    /// What it said when it refused, or what is wrong with its consent.
+    /// The refusal, or what is wrong with a successful response.
     pub fault: Option<Fault>,
-    /// Whether a web page came, as from a login portal, a firewall or a proxy.
+    /// Whether the response is a web page, for example of a login portal, firewall or proxy.
     pub is_web_page: bool,
-    /// The service's clock and ours when the answer came.
+    /// The service's clock and the local clock when the response arrived.
     pub clocks: Option<(SystemTime, SystemTime)>,
 }
 
 impl ProbeAnswer {
-    /// Whether the service does not know such a question, so that its answer says nothing.
+    /// Whether the service does not support the request, so that its response proves nothing.
     pub fn is_unsupported(&self) -> bool {
         matches!(self.status, 404 | 405 | 501)
     }
 }
 
 impl ModelClient {
-    /// Host and port of the proxy that leads to the service.
+    /// Host and port of the proxy in use.
     pub fn proxy(&self) -> Option<String> {
         self.transport.proxy().map(ToString::to_string)
     }
 
-    /// Asks for the list of models. Spends nothing, and has no limit in time of its own but that
-    /// of connecting.
+    /// Requests the list of models. Costs nothing. Only the connect timeout applies.
     ///
     /// # Errors
-    /// There was no answer, or no credential to ask with.
+    /// The service did not respond, or no credential could be fetched.
     pub async fn list_models(&self) -> Result<ProbeAnswer, Box<Fault>> {
         self.send_probe("GET /v1/models", Request::new(Method::GET, self.sibling_url("models"))).await
     }
 
-    /// Asks how many tokens a word has for `model`, which tells whether the service knows it. As
-    /// [`list_models`](Self::list_models) otherwise.
+    /// Requests the token count of one word for `model`, which tests whether the service knows the
+    /// model. Otherwise like [`list_models`](Self::list_models).
     ///
     /// # Errors
     /// The same.
@@ -62,7 +61,7 @@ impl ModelClient {
         self.send_probe("POST /v1/messages/count_tokens", count).await
     }
 
-    /// The address of another question than for messages.
+    /// The URL of another API path than that for messages.
     fn sibling_url(&self, end: &str) -> Url {
         let mut url = self.url.clone();
         let path = url.path().trim_end_matches("messages").to_owned() + end;

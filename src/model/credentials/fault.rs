@@ -1,9 +1,9 @@
-//! What it means that no credential can be had.
+//! Faults for a credential that is missing or cannot be fetched.
 
 use crate::recovery::{Fault, FaultKind, FailureStage};
 
-/// A credential that cannot be had counts as rejected, though nobody saw it: the cure is the
-/// same, and so is the end. Status 200 stands for no status of failure.
+/// Returns a fault for a missing credential. It is treated like a rejected one, because the remedy
+/// and the exit code are the same. Status 200 marks that no HTTP failure occurred.
 pub(super) fn missing_credential(code: &str, message: String) -> Box<Fault> {
     let kind = FaultKind::Refused {
         status: 200,
@@ -14,7 +14,7 @@ pub(super) fn missing_credential(code: &str, message: String) -> Box<Fault> {
     Box::new(Fault::new(kind, FailureStage::Unsent))
 }
 
-/// Whoever issues or keeps credentials could not be reached: later may be better.
+/// Returns a connection fault: the credential's issuer could not be reached, so a retry may help.
 pub(super) fn issuer_unreachable(detail: String) -> Box<Fault> {
     Box::new(Fault::new(FaultKind::Connection { detail }, FailureStage::Unsent))
 }

@@ -1,4 +1,4 @@
-//! The refresh grant (RFC 6749, section 6): one request, and what came of it.
+//! Performs the OAuth refresh grant (RFC 6749, section 6) in one request.
 
 use std::time::Duration;
 
@@ -18,47 +18,47 @@ use super::fault::{missing_credential, issuer_unreachable};
 use super::login::Login;
 use super::secret::Secret;
 
-/// Name, TCP and TLS.
+/// Timeout of DNS, TCP and TLS together.
 const CONNECT: Duration = Duration::from_secs(10);
-/// The most bytes of an answer that are read. Tokens are a few thousand at most.
+/// Maximum size of a response, in bytes. Tokens have a few thousand at most.
 const ANSWER_MAX: usize = 64 * 1024;
-/// The longest error code that is taken for one.
+/// Longest text that is accepted as an error code.
 const CODE_MAX: usize = 64;
 
-/// What a refresh token bought.
+/// The tokens that the endpoint granted.
 #[derive(Debug)]
 pub(super) struct TokenGrant {
     pub(super) access: Secret,
-    /// In place of the one it was bought with. `None`: that one stays good.
+    /// The new refresh token. `None`: the old one stays valid.
     pub(super) refresh: Option<Secret>,
     pub(super) lifetime: Option<Duration>,
 }
 
-/// How a request's body is written.
+/// The encoding of a request body.
 #[derive(Clone, Copy)]
 enum BodyEncoding {
-    /// As the standard has it.
+    /// As RFC 6749 requires.
     UrlEncoded,
-    /// As some endpoints want it, who then refuse the other one unread.
+    /// As some endpoints require, which reject the form encoding with a 415.
     Json,
 }
 
-/// Everything that one grant needs.
+/// The parameters of one refresh grant.
 #[derive(Debug)]
 pub(super) struct TokenRequest {
     url: Url,
     refresh: Secret,
     client_id: Option<String>,
-    /// What no error may quote.
+    /// The old access token, which no error may quote.
     old_access: Option<Secret>,
     destination: String,
 }
 
 impl TokenRequest {
-    /// Checks that a login can be renewed at all.
+    /// Checks that the login can be renewed.
     ///
     /// # Errors
-    /// What it lacks.
+    /// The login lacks a refresh token or a valid token endpoint.
     pub(super) fn new(login: &Login) -> Result<Self, Box<Fault>> {
         let Some(refresh) = login.refresh.clone() else {
             return Err(not_renewable("it holds no refresh token; log in again"));
@@ -77,11 +77,11 @@ impl TokenRequest {
         Ok(Self { url, refresh, client_id: login.client_id.clone(), old_access: old, destination: to })
     }
 
-    /// Asks for a new access token, within `limit`.
+    /// Requests a new access token, within `limit`.
     ///
     /// # Errors
-    /// The endpoint could not be reached (that may pass), refused (that stays), or answered
-    /// nonsense. No secret is in the text.
+    /// The endpoint could not be reached (temporary), refused (permanent), or sent an invalid
+    /// response. The error text contains no secret.
     pub(super) async fn run(
         &self,
         roots: &[Certificate],
@@ -129,7 +129,7 @@ impl TokenRequest {
         request.send().await.map_err(|error| self.fault_without_response(error))
     }
 
-    /// The request may have reached nobody, so the fault is one that may pass.
+    /// Classifies a request without a response as temporary: it may never have arrived.
     fn fault_without_response(&self, error: reqwest::Error) -> Box<Fault> {
         let fault = fault::fault_without_response(error, &self.destination, FailureStage::Unsent);
         match fault.kind {
@@ -157,7 +157,7 @@ impl TokenRequest {
             match response.chunk().await {
                 Ok(Some(piece)) if body.len() < ANSWER_MAX => body.extend_from_slice(&piece),
                 Ok(_) => break,
-                // Of a refusal, the status is enough.
+                // For a refusal, the status is enough.
                 Err(_) if !status.is_success() => break,
                 Err(error) => return Err(self.fault_without_response(error)),
             }
@@ -178,10 +178,10 @@ impl TokenRequest {
         Err(Box::new(fault))
     }
 
-    /// Reads a success. What it holds is not quoted: it may be a token.
+    /// Parses a successful response. Its content is not quoted: it may be a token.
     fn parse_grant(&self, body: &[u8]) -> Result<TokenGrant, Box<Fault>> {
         let Ok(answer) = serde_json::from_slice::<Map<String, Value>>(body) else {
-            // A login page, say, or a portal's. It spent nothing.
+            // Probably a login page or a captive portal. No token was spent.
             let detail = format!("the answer of {} is no JSON object", self.destination);
             return Err(Box::new(Fault::new(FaultKind::InvalidContent { detail }, FailureStage::Unsent)));
         };
@@ -233,12 +233,13 @@ impl TokenRequest {
     }
 }
 
-/// Whether `address` may be sent a refresh token: https, or this very machine.
+/// Whether `address` may receive a refresh token: https, or a loopback address.
 pub fn is_token_endpoint(address: &str) -> bool {
     parse_token_endpoint(address).is_some()
 }
 
-/// A refresh token never crosses a network in the clear.
+/// Accepts only https and loopback addresses, so that no refresh token crosses a network
+/// unencrypted.
 fn parse_token_endpoint(address: &str) -> Option<Url> {
     let url = Url::parse(address).ok()?;
     let safe = url.scheme() == "https" || (url.scheme() == "http" && is_loopback(&url));

@@ -1,4 +1,4 @@
-//! A command that prints a key.
+//! Runs the `apiKeyHelper` command, which prints an API key.
 
 use std::env;
 use std::io;
@@ -13,27 +13,27 @@ use crate::process::{Job, Supervisor, absolute_path};
 
 use super::secret::Secret;
 
-/// The longest thing that is taken for a key, in bytes.
+/// Maximum size of the printed key, in bytes.
 const PRINTED_MAX: u64 = 64 * 1024;
 
-/// How long output is still read when the command itself is over but others hold its pipe.
+/// How long output is still read after the command has ended while other processes hold its pipe.
 const DRAIN: Duration = Duration::from_millis(200);
 
 const INVALID_OUTPUT: &str = "printed more than one line, or no plain text";
 
-/// A command that prints a key: `apiKeyHelper`.
+/// The `apiKeyHelper` command, which prints an API key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HelperCommand {
-    /// Run by `sh -c`, with nothing on its standard input.
+    /// Run by `sh -c`, with empty standard input.
     pub command: String,
-    /// How long its output is used before it is run again.
+    /// How long a printed key is reused before the command runs again.
     pub ttl: Duration,
-    /// How long it may take.
+    /// Timeout of the command.
     pub limit: Duration,
 }
 
 impl HelperCommand {
-    /// With a life of five minutes, and half a minute to run.
+    /// Creates it with a key lifetime of five minutes and a timeout of 30 seconds.
     pub fn new(command: impl Into<String>) -> Self {
         Self {
             command: command.into(),
@@ -51,7 +51,7 @@ impl HelperCommand {
         match status {
             Some(status) if status.success() => {}
             Some(status) => return Err(format!("failed ({status})")),
-            None => return Err("was killed together with what looked after it".to_owned()),
+            None => return Err("was killed together with its supervisor".to_owned()),
         }
         let secret = Secret::new(&String::from_utf8_lossy(&printed));
         if secret.is_empty() {
@@ -63,8 +63,8 @@ impl HelperCommand {
         Ok(secret)
     }
 
-    /// How the command ended and what it printed, unless that is too much. Dropped before the
-    /// end, it ends the command: a run that ends meanwhile leaves nothing behind.
+    /// Returns the exit status and the output, or `None` if the output is too large. Dropping the
+    /// future kills the command, so that no process outlives the run.
     async fn capture_output(
         &self,
         supervisor: &Supervisor,
@@ -76,7 +76,8 @@ impl HelperCommand {
         let stderr = running.stderr.take().expect("every job has one");
         let stdout = Receiver::from_owned_fd(stdout.into()).map_err(unread)?;
         let mut stderr = Receiver::from_owned_fd(stderr.into()).map_err(unread)?;
-        // Nobody wants it, but whoever writes it must not be stopped by that.
+        // Standard error is discarded, but must be drained so that the command does not block on a
+        // full pipe.
         tokio::spawn(async move { tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await });
         let mut printed = Vec::new();
         let mut exit = std::pin::pin!(running.exit());
@@ -86,11 +87,11 @@ impl HelperCommand {
             tokio::select! {
                 read = &mut reading => match read.map_err(unread)? as u64 {
                     0..=PRINTED_MAX => exit.await,
-                    // Whoever has more to say would wait for us for ever.
+                    // The command may block on its full pipe, so its exit is not awaited.
                     _ => return Ok(None),
                 },
                 status = &mut exit => {
-                    // Something that it started may hold its output, and is not waited for.
+                    // A background process of the command may hold the pipe; it is not awaited.
                     let _ = timeout(DRAIN, reading).await;
                     status
                 }
@@ -101,7 +102,7 @@ impl HelperCommand {
     }
 
     fn job(&self) -> Job {
-        // Nothing of the folder that the run works in stands in for a program.
+        // Programs in the working directory must not replace those in PATH.
         let path = absolute_path(env::var_os("PATH").as_deref());
         Job {
             program: "/bin/sh".into(),

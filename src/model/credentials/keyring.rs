@@ -1,4 +1,4 @@
-//! The credential in use: how a request is signed with it, and how it is got anew.
+//! Provides the credential in use: signs requests with it and fetches a new one.
 
 use std::time::Duration;
 
@@ -19,31 +19,31 @@ use super::login::LoginFile;
 use super::oauth::OAuthLogin;
 use super::secret::Secret;
 
-/// How a request says who sends it.
+/// How a request is authenticated.
 #[derive(Clone, Debug)]
 pub enum Credential {
-    /// Not at all.
+    /// No authentication.
     None,
     /// `x-api-key`.
     ApiKey(Secret),
     /// `authorization: Bearer`.
     Bearer(Secret),
-    /// By what a command prints, in both headers.
+    /// The key printed by a command, sent in both headers.
     Helper(HelperCommand),
-    /// By a login's access token, as a bearer token.
+    /// The access token of a login, sent as a bearer token.
     OAuth(LoginFile),
 }
 
-/// What came of fetching a credential anew.
+/// The result of fetching a new credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Renewal {
-    /// Another one is in use now.
+    /// A different credential is in use now.
     Replaced,
-    /// A command printed the same one again: it vouches for it, and it is worth one more try.
+    /// A command printed the same key again, which confirms it: one more try is worthwhile.
     Confirmed,
-    /// The same one came again, or there is no other. It would be rejected again.
+    /// The credential is unchanged, or cannot be replaced. It would be rejected again.
     Unchanged,
-    /// None could be had, and why. A fault of the connection may pass; any other is final.
+    /// No credential could be fetched. A connection fault may be temporary; any other is permanent.
     Failed(Box<Fault>),
 }
 
@@ -64,7 +64,7 @@ enum ProviderKind {
 #[derive(Debug)]
 struct KeyHelper {
     command: HelperCommand,
-    /// What it printed last. The lock is held while it runs, so that it runs once.
+    /// The last printed key. The lock is held while the command runs, so that it runs once.
     printed: Mutex<Option<CachedKey>>,
     known: KnownSecrets,
     supervisor: Supervisor,
@@ -74,13 +74,14 @@ struct KeyHelper {
 struct CachedKey {
     secret: Secret,
     at: Instant,
-    /// The service rejected it.
+    /// Whether the service rejected the key.
     stale: bool,
 }
 
 impl CredentialProvider {
-    /// Refuses a key that no header can carry. `roots` are trusted beside the system's
-    /// certificates when a login is renewed. What is fetched is added to the endpoint's secrets.
+    /// Returns `None` for a key that cannot be sent in a header. `roots` are trusted besides the
+    /// system's certificates when a login is renewed. Fetched credentials are added to the
+    /// endpoint's secrets.
     pub(crate) fn new(endpoint: ModelService, roots: &[Certificate]) -> Option<Self> {
         let ModelService { credential, proxies, secrets: known, supervisor, .. } = endpoint;
         Some(Self(match credential {
@@ -97,8 +98,9 @@ impl CredentialProvider {
         }))
     }
 
-    /// Adds who we are to a request, and returns what must not be shown. The last step before it
-    /// is sent: a signature may cover all of it. What the request says already stays.
+    /// Authenticates a request and returns the secret to redact. It must be the last step before
+    /// sending, since a signature may cover the whole request. Headers that are already set are
+    /// kept.
     pub(crate) async fn sign(&self, request: &mut Request) -> Result<Option<Secret>, Box<Fault>> {
         let (secret, as_key, as_bearer) = match &self.0 {
             ProviderKind::None => return Ok(None),
@@ -107,7 +109,10 @@ impl CredentialProvider {
             ProviderKind::Helper(helper) => (helper.secret().await?, true, true),
             ProviderKind::OAuth(oauth) => (oauth.token().await?, false, true),
         };
-        let unfit = || missing_credential("unfit_credential", "the credential fits no header".into());
+        let unfit = || {
+            let message = "the credential cannot be sent in a header".to_owned();
+            missing_credential("unfit_credential", message)
+        };
         if as_key {
             let value = secret.header("").ok_or_else(unfit)?;
             request.headers_mut().entry(API_KEY).or_insert(value);
@@ -119,7 +124,8 @@ impl CredentialProvider {
         Ok(Some(secret))
     }
 
-    /// The service rejected this credential: where another one can be had, it is not used again.
+    /// Records that the service rejected this credential: it is not sent again if it can be
+    /// replaced.
     pub(crate) async fn reject(&self, secret: &Secret) {
         match &self.0 {
             ProviderKind::None | ProviderKind::ApiKey(_) | ProviderKind::Bearer(_) => {}
@@ -128,7 +134,7 @@ impl CredentialProvider {
         }
     }
 
-    /// Fetches a credential anew.
+    /// Fetches a new credential.
     pub(crate) async fn refresh(&self) -> Renewal {
         match &self.0 {
             ProviderKind::None | ProviderKind::ApiKey(_) | ProviderKind::Bearer(_) => Renewal::Unchanged,
@@ -137,7 +143,7 @@ impl CredentialProvider {
         }
     }
 
-    /// Waits until nothing is under way that must not be cut off, but no longer than `limit`.
+    /// Waits for a renewal that must not be interrupted, but no longer than `limit`.
     pub(crate) async fn finish_renewal(&self, limit: Duration) {
         match &self.0 {
             ProviderKind::None | ProviderKind::ApiKey(_) | ProviderKind::Bearer(_) | ProviderKind::Helper(_) => {}

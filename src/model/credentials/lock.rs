@@ -1,4 +1,4 @@
-//! One process at a time.
+//! An exclusive file lock between processes.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -8,28 +8,29 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// How often somebody else's lock is looked at.
+/// Polling interval for a lock held by another process.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(25);
 
-/// A lock that was taken. It ends when it is dropped, and with the process, however that ends:
-/// so there is no stale lock, and nobody has to judge whether one is.
+/// An acquired lock. It is released when dropped or when the process ends, however it ends, so
+/// stale locks cannot exist.
 ///
-/// The file stays. Were it removed, one process could lock the old file and another the new one.
+/// The file is never removed: otherwise one process could lock the old file and another the new
+/// one.
 #[derive(Debug)]
 pub(super) struct FileLock {
     _file: File,
 }
 
-/// Why a lock was not taken.
+/// Why a lock could not be acquired.
 #[derive(Debug)]
 pub(super) enum LockError {
-    /// Somebody else holds it: the id of a process, if it says so.
+    /// Another process holds it; its process id, if the file names it.
     Held(Option<u32>),
     Unusable(io::Error),
 }
 
 impl FileLock {
-    /// Takes the lock, and waits for it no longer than `patience`.
+    /// Acquires the lock, waiting no longer than `patience`.
     pub(super) async fn take(path: &Path, patience: Duration) -> Result<Self, LockError> {
         let mut file = OpenOptions::new()
             .read(true)
@@ -50,7 +51,7 @@ impl FileLock {
                 Err(TryLockError::WouldBlock) => sleep(LOCK_POLL_INTERVAL).await,
             }
         }
-        // For those who wait in vain. The lock holds without it.
+        // The process id is only for error messages. The lock holds without it.
         let _ = write_owner(&mut file);
         Ok(Self { _file: file })
     }

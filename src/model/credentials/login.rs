@@ -1,4 +1,4 @@
-//! The login file: what an interactive login left behind, with a token that buys further ones.
+//! Reads the login file that an interactive login left, with its access and refresh tokens.
 
 use std::fs;
 use std::io;
@@ -11,26 +11,26 @@ use super::secret::Secret;
 use super::store::read_replacement;
 use crate::process::reading;
 
-/// The member of the file that holds the login. Other members are other programs'.
+/// The key of the file's object that holds the login. Other keys belong to other programs.
 pub(super) const SECTION: &str = "claudeAiOauth";
 
-/// Where a login is kept, and how it is renewed.
+/// The location of a login, and how it is renewed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoginFile {
     pub path: PathBuf,
-    /// The address of the token endpoint, in place of what the file says.
+    /// The token endpoint, overriding the one in the file.
     pub token_endpoint: Option<String>,
-    /// What the token endpoint knows us by, in place of what the file says.
+    /// The OAuth client id, overriding the one in the file.
     pub client_id: Option<String>,
-    /// How long a renewal may take, connecting included.
+    /// Timeout of a renewal, connecting included.
     pub limit: Duration,
-    /// How long to wait while another process renews. Longer than `limit`: then that one's
-    /// result can be used, whatever it is.
+    /// How long to wait while another process renews. Longer than `limit`, so that the result of
+    /// that renewal can be used.
     pub patience: Duration,
 }
 
 impl LoginFile {
-    /// The login in `folder`, with half a minute for a renewal.
+    /// The login in `folder`, with a renewal timeout of 30 seconds.
     pub fn within(folder: &Path) -> Self {
         Self {
             path: folder.join(".credentials.json"),
@@ -41,16 +41,16 @@ impl LoginFile {
         }
     }
 
-    /// The file's own place, so that everyone who reaches it through a link uses one lock, and
-    /// the link outlives a renewal.
+    /// The file behind symbolic links, so that all processes use the same lock, and the link
+    /// survives a renewal.
     pub(super) fn real_path(&self) -> PathBuf {
         fs::canonicalize(&self.path).unwrap_or_else(|_gone| self.path.clone())
     }
 
-    /// Reads it. `None`: there is no login, or no file.
+    /// Reads the login. `None`: there is no login, or no file.
     ///
     /// # Errors
-    /// [`LoginError`], when it cannot be read or makes no sense.
+    /// [`LoginError`], when the file cannot be read or is invalid.
     pub fn read(&self) -> Result<Option<Login>, LoginError> {
         let login = match Login::read(&self.path) {
             Err(error) => Some(read_replacement(&self.real_path()).ok_or(error)?),
@@ -64,7 +64,7 @@ impl LoginFile {
     }
 }
 
-/// A login file that is of no use.
+/// An unusable login file.
 #[derive(Debug, thiserror::Error)]
 #[error("the login file {}: {trouble}", path.display())]
 pub struct LoginError {
@@ -72,7 +72,7 @@ pub struct LoginError {
     pub trouble: LoginProblem,
 }
 
-/// What is wrong with a login file. Never quotes it.
+/// What is wrong with a login file. Never quotes its content.
 #[derive(Debug, thiserror::Error)]
 pub enum LoginProblem {
     #[error("cannot be read: {0}")]
@@ -86,13 +86,13 @@ pub enum LoginProblem {
 /// A login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Login {
-    /// What requests are signed with. `None`: it has to be fetched first.
+    /// The access token. `None`: it has to be fetched first.
     pub access: Option<Secret>,
-    /// What buys the next one.
+    /// The refresh token.
     pub refresh: Option<Secret>,
-    /// When `access` ends, if that is known.
+    /// When `access` expires, if known.
     pub expires: Option<SystemTime>,
-    /// The kind of subscription that pays.
+    /// The kind of subscription.
     pub subscription: Option<String>,
     pub token_endpoint: Option<String>,
     pub client_id: Option<String>,
@@ -136,14 +136,14 @@ impl Login {
         Ok((login.access.is_some() || login.refresh.is_some()).then_some(login))
     }
 
-    /// Whether the access token is there, and still good for `ahead`.
+    /// Whether there is an access token that stays valid for `ahead`.
     pub(super) fn is_valid_for(&self, now: SystemTime, ahead: Duration) -> bool {
         let good = |end: SystemTime| end.duration_since(now).is_ok_and(|left| left > ahead);
         self.access.is_some() && self.expires.is_none_or(good)
     }
 }
 
-/// What a login file holds. `None`: there is none, or it is empty.
+/// Parses a login file into its JSON object. `None`: there is no file, or it is empty.
 pub(super) fn read_document(path: &Path) -> Result<Option<Map<String, Value>>, LoginProblem> {
     let bytes = match reading::read(path) {
         Ok(bytes) => bytes,
@@ -155,7 +155,7 @@ pub(super) fn read_document(path: &Path) -> Result<Option<Map<String, Value>>, L
     if bytes.is_empty() {
         return Ok(None);
     }
-    // Read as JSON of no special shape: an error about a shape would quote what it found.
+    // Parsed as untyped JSON: an error about a type would quote the content.
     match serde_json::from_slice(bytes) {
         Ok(Value::Object(document)) => Ok(Some(document)),
         Ok(_) => Err(LoginProblem::Broken { line: 1, column: 1 }),
@@ -173,7 +173,7 @@ fn parse_text(section: &Map<String, Value>, member: &'static str) -> Result<Opti
     }
 }
 
-/// Milliseconds since 1970. 0 stands for a moment that nobody knows.
+/// Parses milliseconds since 1970. 0 stands for an unknown time.
 fn parse_expiry(
     section: &Map<String, Value>,
     member: &'static str,

@@ -1,9 +1,9 @@
-//! Who we are to the service. A secret never leaves this module except as a header, in a request
-//! for another one, or in the file that it came from.
+//! Authentication at the model service. A secret leaves this module only as a request header, in a
+//! token request, or in the file that it came from.
 //!
 //! ```text
 //! fixed key or token ───────────────────────────────┐
-//! helper command ── printed, kept for a while ──────┼─► keyring ─► headers of a request
+//! helper command ── printed key, cached ─────────────┼─► keyring ─► headers of a request
 //! login file ── lock ─ read again ─ grant ─ save ───┘      ▲
 //!                                                  rejected by the service
 //! ```

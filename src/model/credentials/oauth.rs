@@ -1,21 +1,21 @@
-//! A login that is renewed: by one process at a time, and once for all of them.
+//! Renews an OAuth login: by one process at a time, once for all processes.
 //!
 //! ```text
 //!            expired, or rejected by the service
 //!                        │
-//!                 take the lock ──── held too long ──► out of reach
+//!                 take the lock ──── timeout ──► temporary fault
 //!                        │
-//!               read the file again ── another token ──► use it
-//!                        │ the same
-//!             make room for the new one
+//!               read the file again ── new token ──► use it
+//!                        │ same token
+//!             create the replacement file
 //!                        │
-//!                 ask for a grant ──── refused ──► no credential
+//!                 refresh grant ──── refused ──► no credential
 //!                        │
-//!         write, sync, put in place ──► use it
+//!         write, sync, rename ──► use it
 //! ```
 //!
-//! From the grant on nothing is cut off by whoever waits for it: the old refresh token may be
-//! spent by then.
+//! From the grant on, cancelling the caller does not cancel the renewal: the old refresh token may
+//! already be spent.
 
 use std::io;
 use std::path::Path;
@@ -39,9 +39,9 @@ use super::login::{Login, LoginError, LoginFile};
 use super::secret::Secret;
 use super::store::{ReplacementFile, complete_replacement, append_suffix};
 
-/// How long before its end a token is renewed: clocks differ, and a request takes time to arrive.
+/// How long before its expiry a token is renewed: clocks differ, and requests take time.
 const MARGIN: Duration = Duration::from_mins(1);
-/// How long a renewal that failed is not tried again while the token is still good.
+/// How long to wait after a failed early renewal, while the token is still valid.
 const EARLY_RENEWAL_PAUSE: Duration = Duration::from_secs(30);
 
 /// A login and its file.
@@ -53,28 +53,28 @@ pub(super) struct OAuthLogin {
     held: Arc<Mutex<LoginState>>,
 }
 
-/// What this process knows of the login.
+/// What this process knows about the login.
 #[derive(Debug, Default)]
 struct LoginState {
     login: Option<Login>,
-    /// An access token that the service did not accept.
+    /// An access token that the service rejected.
     rejected: Option<Secret>,
-    /// A refresh token that buys nothing, and what the endpoint said to it.
+    /// A rejected refresh token, and the endpoint's error.
     refused_grant: Option<(Secret, Box<Fault>)>,
-    /// How long before its end the token in hand is renewed.
+    /// How long before its expiry the current token is renewed.
     margin: Duration,
-    /// No renewal ahead of time before this.
+    /// No early renewal before this time.
     no_early_renewal_before: Option<Instant>,
-    /// What nobody may print or store.
+    /// The secrets to redact.
     known: KnownSecrets,
 }
 
-/// How much a renewal is needed.
+/// Whether and how urgently the token must be renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RenewalNeed {
-    /// The token in hand will do.
+    /// The token stays valid.
     None,
-    /// It will do for now.
+    /// The token is valid but expires soon.
     Soon,
     Now,
 }
@@ -92,7 +92,7 @@ impl OAuthLogin {
         Self { file, roots, proxies, held: Arc::new(Mutex::new(held)) }
     }
 
-    /// The token to send, renewed if it must be.
+    /// Returns the access token, renewed if necessary.
     pub(super) async fn token(&self) -> Result<Secret, Box<Fault>> {
         let mut held = Arc::clone(&self.held).lock_owned().await;
         if held.login.is_none() {
@@ -100,7 +100,7 @@ impl OAuthLogin {
         }
         match held.renewal_need(wall_clock()) {
             RenewalNeed::None => held.access(),
-            // Whoever holds the lock is at it. The next request finds what comes of that.
+            // If another process holds the lock, it is renewing; the next request uses its result.
             RenewalNeed::Soon => {
                 let (mut held, renewed) = self.renew(held, Duration::ZERO).await;
                 if renewed.is_err() {
@@ -116,12 +116,12 @@ impl OAuthLogin {
         }
     }
 
-    /// The service did not accept this token: it is not sent again.
+    /// Records that the service rejected this token: it is not sent again.
     pub(super) async fn reject(&self, token: &Secret) {
         self.held.lock().await.rejected = Some(token.clone());
     }
 
-    /// Gets another token than the one in hand.
+    /// Fetches a different token than the current one.
     pub(super) async fn refresh(&self) -> Renewal {
         let mut held = Arc::clone(&self.held).lock_owned().await;
         if held.login.is_none() {
@@ -140,9 +140,9 @@ impl OAuthLogin {
         }
     }
 
-    /// Waits until no renewal is under way, but no longer than `limit`.
+    /// Waits until no renewal is in progress, but no longer than `limit`.
     pub(super) async fn finish_renewal(&self, limit: Duration) {
-        // If it is still under way then, the next process finds the login as it was.
+        // On a timeout the next process finds the unchanged login.
         let _ = timeout(limit, self.held.lock()).await;
     }
 
@@ -165,7 +165,7 @@ impl OAuthLogin {
         let renewal =
             RenewalInProgress { file, roots: self.roots.clone(), proxies: self.proxies.clone(), lock };
         let Ok(ended) = tokio::spawn(renewal.run(held)).await else {
-            let what = "the renewal of the login broke off".to_owned();
+            let what = "the renewal of the login was aborted".to_owned();
             let held = Arc::clone(&self.held).lock_owned().await;
             return (held, Err(missing_credential("oauth_broke", what)));
         };
@@ -173,7 +173,7 @@ impl OAuthLogin {
     }
 }
 
-/// A renewal under the lock.
+/// A renewal that runs under the lock.
 struct RenewalInProgress {
     file: LoginFile,
     roots: Vec<Certificate>,
@@ -184,7 +184,7 @@ struct RenewalInProgress {
 impl RenewalInProgress {
     async fn run(self, mut held: RenewalGuard) -> (RenewalGuard, Result<(), Box<Fault>>) {
         let result = self.renew(&mut held).await;
-        // Only now: what was put into the file must be there for whoever comes next.
+        // Released only now: the saved file must be visible to the next holder.
         drop(self.lock);
         (held, result)
     }
@@ -224,7 +224,7 @@ impl RenewalInProgress {
             let spent = there.refresh.clone().filter(|_| is_permanent(fault));
             held.refused_grant = spent.map(|token| (token, fault.clone()));
         })?;
-        // Tokens that live shorter than the margin are not renewed with every request.
+        // A token that lives shorter than the margin must not be renewed with every request.
         let margin = grant.lifetime.map_or(MARGIN, |lifetime| MARGIN.min(lifetime / 4));
         let expires = grant.lifetime.and_then(|lifetime| now.checked_add(lifetime));
         let refresh = grant.refresh.or(there.refresh);
@@ -243,7 +243,7 @@ impl LoginState {
         self.no_early_renewal_before = None;
     }
 
-    /// Whether a login has another access token than those that failed us.
+    /// Whether a login has a different access token than the current and the rejected one.
     fn is_different(&self, login: &Login) -> bool {
         let in_hand = self.login.as_ref().and_then(|login| login.access.as_ref());
         login.access.as_ref() != in_hand && login.access != self.rejected
@@ -255,7 +255,7 @@ impl LoginState {
             return RenewalNeed::Now;
         }
         if TokenRequest::new(login).is_err() {
-            // Nothing to be done: let the service judge what there is.
+            // The login cannot be renewed: send the token and let the service decide.
             return RenewalNeed::None;
         }
         let resting = self.no_early_renewal_before.is_some_and(|end| Instant::now() < end);
@@ -276,7 +276,7 @@ impl LoginState {
     }
 }
 
-/// Whether asking again would bring the same answer.
+/// Whether a retry would get the same answer.
 fn is_permanent(fault: &Fault) -> bool {
     matches!(fault.kind, FaultKind::Refused { status: 200, .. })
 }

@@ -1,4 +1,4 @@
-//! A text that is never shown.
+//! A secret that is never displayed.
 
 use std::fmt;
 
@@ -6,22 +6,22 @@ use reqwest::header::HeaderValue;
 
 use crate::secrets::{REDACTED, is_distinctive};
 
-/// A key or token. It is shown as [`REDACTED`].
+/// A key or token, displayed as [`REDACTED`].
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Whitespace around it is dropped: it comes from files and command output.
+    /// Trims surrounding whitespace, since secrets come from files and command output.
     pub fn new(text: &str) -> Self {
         Self(text.trim().to_owned())
     }
 
-    /// The secret itself, for those who must send, store or mask it.
+    /// Returns the secret itself, for sending, storing or redacting it.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// Replaces every occurrence of the secret in `text`, where it can be told from the rest.
+    /// Replaces every occurrence of the secret in `text`, if it is distinctive enough.
     pub fn redact_in(&self, text: &str) -> String {
         if is_distinctive(&self.0) { text.replace(&self.0, REDACTED) } else { text.to_owned() }
     }
@@ -30,12 +30,12 @@ impl Secret {
         self.0.is_empty()
     }
 
-    /// Whether a header can carry it.
+    /// Whether it can be sent in a header.
     pub(super) fn fits_header(&self) -> bool {
         HeaderValue::from_str(&self.0).is_ok()
     }
 
-    /// A header's value that ends in the secret, or `None` when no header can carry it.
+    /// A header value that ends in the secret, or `None` if it cannot be sent in a header.
     pub(super) fn header(&self, scheme: &str) -> Option<HeaderValue> {
         let mut value = HeaderValue::from_str(&format!("{scheme}{}", self.0)).ok()?;
         value.set_sensitive(true);

@@ -1,4 +1,4 @@
-//! Puts a new login into its file so that at every moment one of both is whole on the disk.
+//! Replaces a login file atomically: at any moment the old or the new login is complete on disk.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, Write};
@@ -11,14 +11,14 @@ use serde_json::{Map, Value};
 use super::grant::TokenGrant;
 use super::login::{Login, SECTION, read_document};
 
-/// More than any two tokens take, in bytes.
+/// More bytes than any two tokens take.
 const ROOM: usize = 16 * 1024;
 
-/// The end of a successor's name.
+/// Suffix of the replacement file's name.
 const REPLACEMENT_SUFFIX: &str = ".new";
 
-/// A file that will replace another one. Made before the old token is spent: a folder that cannot
-/// be written to, or a full disk, must not be found out afterwards.
+/// A file that will replace another one. Created before the old token is spent, so that a read-only
+/// folder or a full disk is detected in time.
 #[derive(Debug)]
 pub(super) struct ReplacementFile {
     file: File,
@@ -27,7 +27,7 @@ pub(super) struct ReplacementFile {
 }
 
 impl ReplacementFile {
-    /// Makes it, with room for what will be in it. The caller holds the lock.
+    /// Creates the file and reserves space for its content. The caller holds the lock.
     pub(super) fn prepare(target: &Path) -> io::Result<Self> {
         let before = fs::metadata(target)?;
         let path = append_suffix(target, REPLACEMENT_SUFFIX);
@@ -35,7 +35,7 @@ impl ReplacementFile {
             OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
         file.set_permissions(fs::Permissions::from_mode(0o600))?;
         if file.metadata()?.uid() != before.uid() {
-            // Whoever runs this as root wants to use the login as themselves afterwards.
+            // After a run as root, the owner must still be able to use the login.
             fchown(&file, Some(before.uid()), Some(before.gid()))?;
         }
         let length = usize::try_from(before.len()).unwrap_or_default().saturating_add(ROOM);
@@ -44,9 +44,9 @@ impl ReplacementFile {
         Ok(Self { file, path, target: target.to_owned() })
     }
 
-    /// Writes the login as `grant` makes it, and nothing else of the file changes.
+    /// Writes the login with the tokens of `grant`, keeping all other content of the file.
     pub(super) fn commit(mut self, grant: &TokenGrant, now: SystemTime) -> io::Result<()> {
-        // Read anew: other programs keep other things in the file, and know nothing of our lock.
+        // Read again: other programs store other data in the file and ignore our lock.
         let mut document = read_document(&self.target).ok().flatten().unwrap_or_default();
         let mut section = match document.remove(SECTION) {
             Some(Value::Object(section)) => section,
@@ -63,15 +63,15 @@ impl ReplacementFile {
         replace_file(&self.path, &self.target, &text)
     }
 
-    /// Leaves everything as it was.
+    /// Removes the replacement file and keeps the login unchanged.
     pub(super) fn abandon(self) {
-        // It holds nothing but blanks, and the next one overwrites it.
+        // It holds only blanks, and the next renewal overwrites it.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Finishes what another process was killed in the middle of: a login that was written whole,
-/// but did not get into its place. One that is older than what is there was overtaken.
+/// Completes a replacement that a killed process left unfinished: the new login was written but not
+/// renamed. A replacement file older than the login is ignored.
 pub(super) fn complete_replacement(target: &Path) -> io::Result<()> {
     let path = append_suffix(target, REPLACEMENT_SUFFIX);
     let (Ok(left), Ok(there)) = (fs::metadata(&path), fs::metadata(target)) else { return Ok(()) };
@@ -82,22 +82,22 @@ pub(super) fn complete_replacement(target: &Path) -> io::Result<()> {
     replace_file(&path, target, &fs::read(&path)?)
 }
 
-/// The login that a process which was killed left next to a file that it left broken.
+/// The login in a replacement file that a killed process left next to a broken login file.
 pub(super) fn read_replacement(target: &Path) -> Option<Login> {
     Login::read(&append_suffix(target, REPLACEMENT_SUFFIX)).ok().flatten()
 }
 
 fn replace_file(path: &Path, target: &Path, text: &[u8]) -> io::Result<()> {
     if fs::rename(path, target).is_err() {
-        // A file that is mounted on its own cannot be replaced. The successor stays until it was
-        // overwritten: `adopt` finds it if that is cut off.
+        // A file that is a mount point cannot be replaced. The replacement file stays until the
+        // login is overwritten: `adopt` finds it after an interruption.
         overwrite(target, text)?;
         fs::remove_file(path)?;
     }
     sync_folder(target)
 }
 
-/// A name next to a file's.
+/// Appends `ending` to a file's name.
 pub(super) fn append_suffix(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
@@ -113,7 +113,7 @@ fn write_tokens(section: &mut Map<String, Value>, grant: &TokenGrant, now: Syste
     let milliseconds = end
         .and_then(|end| end.duration_since(UNIX_EPOCH).ok())
         .and_then(|since| u64::try_from(since.as_millis()).ok());
-    // 0: nobody knows.
+    // 0 stands for an unknown time.
     section.insert("expiresAt".to_owned(), milliseconds.unwrap_or(0).into());
 }
 
@@ -125,7 +125,7 @@ fn overwrite(target: &Path, text: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// A rename is on the disk when its folder is.
+/// Syncs the folder, which makes a rename durable.
 fn sync_folder(file: &Path) -> io::Result<()> {
     match file.parent() {
         Some(folder) => File::open(folder)?.sync_all(),

@@ -1,54 +1,55 @@
-//! Who probes a service that is out, and what came of it, for the runs of one host.
+//! Coordinates capacity probes of an overloaded service among the runs of one host.
 //!
-//! Pure, as [`pace`](super::pace). The runs that wait for capacity share one probe: one of them
-//! sends it, and the others look here when it should have been sent. When it was answered, they
-//! return one by one, in the order in which they look.
+//! Pure, like [`pace`](super::pace). The runs that wait for capacity share one probe: one run sends
+//! it, and the others check here when the next one is due. After an answered probe the runs resume
+//! one by one, in the order in which they ask.
 
 use serde::{Deserialize, Serialize};
 
-/// What is known.
+/// The shared probe state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Capacity {
-    /// The probe under way.
+    /// The probe in flight.
     current: Option<Lease>,
-    /// When the latest probe that was sent was sent.
+    /// When the latest probe was sent.
     sent_at: u64,
-    /// When the latest probe that was answered was answered.
+    /// When a probe was last answered.
     answered_at: u64,
-    /// The turn of the next run to return.
+    /// When the next waiting run may resume.
     next_turn: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Lease {
     owner: u64,
-    /// Then the probe counts as lost: its run may have been killed.
+    /// When the probe counts as lost: its run may have been killed.
     expires: u64,
 }
 
-/// A run that would probe.
+/// A run that asks to send a probe.
 #[derive(Clone, Copy, Debug)]
 pub struct Prober {
-    /// Another one for each run.
+    /// Unique for each run.
     pub id: u64,
-    /// Its own part of every jitter, from 0 to below 1.
+    /// The run's own jitter fraction, from 0 to below 1.
     pub jitter: f64,
-    /// How long it has been waiting, in milliseconds. An answer from before that proves nothing.
+    /// How long it has been waiting, in milliseconds. A probe that was answered before this wait
+    /// began proves nothing about it.
     pub waited: u64,
-    /// How often a probe is to be sent, in milliseconds.
+    /// The interval between probes, in milliseconds.
     pub interval: u64,
 }
 
-/// The answer to a run that would probe.
+/// The answer to a run that asks to send a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeLeave {
     Go,
-    /// Another run does; look again then.
+    /// Another run is probing, or the next probe is not due. Check again at `until`.
     Defer {
         until: u64,
     },
-    /// The probe of another run was answered. Ask at `turn`.
+    /// The probe of another run was answered. Send the request at `turn`.
     Answered {
         turn: u64,
     },
@@ -59,17 +60,18 @@ pub enum ProbeLeave {
 pub enum ProbeEnd {
     Answered,
     Failed,
-    /// A rate limit, of which the server says how many milliseconds it lasts.
+    /// A rate limit, with the server's `retry-after` in milliseconds.
     Limited {
         wait: Option<u64>,
     },
 }
 
-/// From one return to the next: no more than twenty a second for each host and limit.
+/// Minimum gap between two resuming runs, in milliseconds: at most twenty requests a second for
+/// each host and limit.
 pub const RETURN_GAP: u64 = 50;
-/// How long a probe may take. Above the time-out of its request.
+/// How long a probe may take, in milliseconds. Longer than the timeout of its request.
 const LEASE_DURATION: u64 = 15_000;
-/// When to look again for what came of a probe that is under way.
+/// How soon to check on a probe of another run that is in flight, in milliseconds.
 const PROBE_POLL_INTERVAL: u64 = 2_000;
 
 impl Capacity {
@@ -85,7 +87,7 @@ impl Capacity {
             let look = now + PROBE_POLL_INTERVAL + fraction_of(PROBE_POLL_INTERVAL / 2, who.jitter);
             return ProbeLeave::Defer { until: look.min(lease.expires + RETURN_GAP) };
         }
-        // A run that is alone comes up to a fifth early, and is not held up.
+        // A run may probe up to 20 % early, so that jitter does not delay a run that is alone.
         let due = self.sent_at + who.interval / 5 * 4;
         if self.sent_at > 0 && now < due {
             return ProbeLeave::Defer { until: due + fraction_of(who.interval / 10, who.jitter) };
@@ -101,19 +103,19 @@ impl Capacity {
         }
         if end == ProbeEnd::Answered {
             self.answered_at = now;
-            // The prober goes first.
+            // The run that sent the probe resumes first.
             self.next_turn = self.next_turn.max(now + RETURN_GAP);
         }
     }
 
-    /// Whether this makes sense at `now`.
+    /// Whether all stored times are plausible at `now`.
     pub(super) fn is_sound(&self, now: u64, future: u64) -> bool {
         let ahead = self.current.as_ref().map_or(0, |lease| lease.expires).max(self.next_turn);
         self.sent_at <= now && self.answered_at <= now && ahead <= now.saturating_add(future)
     }
 }
 
-/// A part of `whole`.
+/// Returns `fraction` of `whole`.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,

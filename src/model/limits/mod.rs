@@ -1,12 +1,13 @@
-//! One rate limit, many runs: what the runs of a host tell each other about it.
+//! Shares rate-limit state among the runs of one host.
 //!
 //! ```text
-//! claim ──► store (a file, locked) ──► pace (pure): go, or wait
-//! answer ─► store ───────────────────► pace: room left, or a block
+//! claim ──► store (a locked file) ───► pace (pure): send, or wait
+//! answer ─► store ───────────────────► pace: requests left, or a block
 //! ```
-//! Only requests are shared, not tokens: nobody knows how many a reply will take. An overload (529)
-//! is not shared either: it speaks of the service, not of the key, and each run backs off from it
-//! by itself, with jitter. What is shared is the probe that notices the end of one.
+//! Only request counts are shared, not token counts: how many tokens a reply will take is unknown
+//! in advance. An overload (529) is not shared either, because it concerns the service and not the
+//! API key: each run backs off by itself, with jitter. Only the probe that detects the end of an
+//! overload is shared.
 
 mod capacity;
 mod name;

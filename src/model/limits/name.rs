@@ -1,5 +1,5 @@
-//! Which runs share a limit: those that ask the same service, with the same key, for models of the
-//! same family.
+//! Names the rate limit of a request. Runs share a limit if they use the same service, the same key
+//! and a model of the same family.
 
 use std::fmt::Write as _;
 
@@ -9,8 +9,7 @@ use sha2::{Digest, Sha256};
 use super::super::credentials::Credential;
 use super::super::endpoint::ModelService;
 
-/// Stands for a service and a key. It is shown to nobody, and no file's name depends on the key
-/// alone.
+/// A hash of a service and a key. It is never displayed, and no file name depends on the key alone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AccountKey([u8; 32]);
 
@@ -23,7 +22,7 @@ impl AccountKey {
             Credential::None => ("none", String::new()),
             Credential::ApiKey(secret) => ("key", secret.reveal().to_owned()),
             Credential::Bearer(secret) => ("bearer", secret.reveal().to_owned()),
-            // What they come to changes; where they come from does not.
+            // The key or token changes; the command or file that it comes from does not.
             Credential::Helper(command) => ("helper", command.command.clone()),
             Credential::OAuth(file) => ("login", file.path.display().to_string()),
         };
@@ -35,7 +34,7 @@ impl AccountKey {
         for piece in ["outlast limits", url.as_str(), kind, &key] {
             add(piece);
         }
-        // A header of the user's own may be what the service goes by.
+        // The service may authenticate by a header that the user configured.
         for (name, value) in &endpoint.extra_headers {
             let name = name.trim().to_ascii_lowercase();
             if ["authorization", "x-api-key", "api-key"].contains(&name.as_str()) {
@@ -46,7 +45,7 @@ impl AccountKey {
         Self(hash.finalize().into())
     }
 
-    /// The name of the limit that a model has.
+    /// Returns the file name of a model's rate limit.
     pub(crate) fn limit_of(self, model: &str) -> String {
         let hash = Sha256::new().chain_update(self.0).chain_update(family(model)).finalize();
         hash.iter().take(16).fold(String::new(), |mut name, byte| {
@@ -56,7 +55,7 @@ impl AccountKey {
     }
 }
 
-/// A model's family: one that is known, or its name without a date.
+/// The model's family: a known one, or the model name without its date.
 fn family(model: &str) -> String {
     let model = model.to_ascii_lowercase();
     if let Some(family) = FAMILIES.iter().find(|family| model.contains(**family)) {
@@ -83,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_belongs_to_a_service_a_key_and_a_family() {
+    fn a_limit_is_named_by_service_key_and_model_family() {
         let key = |key: &str| Credential::ApiKey(Secret::new(key));
         let url = "https://api.example.com";
         let one = limit(url, key("sk-1"), &[], "claude-opus-4-20250514");

@@ -1,67 +1,67 @@
-//! Who may ask next: what the runs of one host know together about one rate limit.
+//! Paces the requests of all runs on one host that share a rate limit.
 //!
 //! Nothing in here performs I/O or reads a clock. All times are milliseconds of a clock that every
 //! process of the host shares.
 //!
 //! ```text
 //!   claim ──► Go ──► (the request) ──► served: room left, a little faster
-//!     │                         └────► refused: nobody asks before its end; half as fast or so
-//!     └─────► Wait until a slot of one's own ──► claim again, with that slot
+//!     │                         └────► refused: no requests until its end; about half the speed
+//!     └─────► Wait until the run's own slot ──► claim again, with that slot
 //! ```
-//! Three things are known, from the safest to the roughest:
-//! - *the block*: a 429 says when to come back. Until then nobody asks. Then one request goes first,
-//!   as a probe; the others follow once it was answered, or has had time enough to be;
-//! - *the room*: headers say how many requests are left of the window. Every request that is let go
-//!   takes one of them, so the runs together do not send more than that. When the window is over,
-//!   the next one is taken to be as large;
-//! - *the gap*: the time from one request to the next. There is none until a limit was met. Then it
-//!   is what uses up a window evenly; where none is told, what the service was seen to take. It
-//!   grows with each further refusal by a quarter at least, shrinks a little with each answer, and
-//!   is forgotten when nobody has to wait any more.
+//! The state has three parts, from the most to the least reliable:
+//! - *the block*: a 429 carries a retry-after. Until then no request is sent. Then one request goes
+//!   first, as a probe; the others follow once it was answered or its lead time is over;
+//! - *the window* (`room`): headers report how many requests are left. Every permitted request
+//!   takes one of them, so the runs together do not exceed the window. The next window is assumed
+//!   to be as large;
+//! - *the gap*: the time between two requests. It is zero until a limit is hit. Then it is the gap
+//!   that uses up a window evenly or, without such headers, the measured rate. Each further refusal
+//!   raises it by at least a quarter, each answer lowers it a little, and it is dropped when no run
+//!   has to wait any more.
 //!
-//! Slots are given out in the order in which they are asked for, one to a run, and whoever finds no
-//! room when its slot comes keeps its place: nobody starves.
-//! A run that is alone on its host is never slowed down by more than a block.
+//! Slots are assigned in the order of the requests, one to a run. A run that finds the window
+//! exhausted at its slot keeps its place, so no run starves. A run that is alone on its host is
+//! only ever delayed by a block.
 
 use serde::{Deserialize, Serialize};
 
 use super::capacity::{Capacity, ProbeEnd, ProbeLeave, Prober, fraction_of};
 
-/// What is known. The default is nothing.
+/// Shared pacing state of one rate limit. The default is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SharedPace {
-    /// Nobody asks before then.
+    /// No request may be sent before then.
     pub blocked_until: u64,
-    /// When the refusal came that says so.
+    /// When the refusal (429) arrived that set the block.
     blocked_at: u64,
-    /// Refusals in a row that did not say when to come back.
+    /// Consecutive refusals without a retry-after.
     streak: u32,
-    /// Whether nobody has been answered since the block.
+    /// Whether no request has been answered since the block.
     unproven: bool,
     probe: Option<RateProbe>,
-    /// How many requests the window still holds, as far as the service tells.
+    /// The remaining requests of the window, as reported by the service.
     pub room: Option<RequestWindow>,
-    /// From one request to the next, in microseconds; 0 while no limit was met.
+    /// Time between two requests, in microseconds; 0 until a limit is hit.
     pub gap_us: u64,
-    /// The first slot that nobody has.
+    /// The first free slot.
     next: u64,
-    /// How many requests were let go, ever.
+    /// How many requests were ever permitted.
     granted: u64,
-    /// The latest of them whose answer told of the room.
+    /// The latest permitted request whose answer reported the window.
     told_by: u64,
-    /// Those that were not answered yet: whose they are, and when they were let go.
+    /// Requests in flight: the id of the run, and when the request was permitted.
     under_way: Vec<(u64, u64)>,
-    /// Answers since `since`: what the gap is measured by.
+    /// Answers since `since`: the basis for measuring the gap.
     served: u32,
     since: u64,
-    /// Who came last, and when it was last somebody else than before.
+    /// The run that claimed last, and when the claiming run last changed.
     last: u64,
     crowded_at: Option<u64>,
-    /// When somebody last had to wait for a slot.
+    /// When a run last had to wait for a slot.
     waited_at: u64,
     touched: u64,
-    /// What probes of a service that was out came to.
+    /// State of the shared capacity probes.
     capacity: Capacity,
 }
 
@@ -69,22 +69,22 @@ pub struct SharedPace {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct RateProbe {
     owner: u64,
-    /// Then it counts as lost: its run may have been killed.
+    /// When the probe counts as lost: its run may have been killed.
     expires: u64,
 }
 
-/// A window of requests.
+/// A rate-limit window for requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestWindow {
     pub limit: Option<u32>,
     pub left: u32,
-    /// When it is full again.
+    /// When the window is full again.
     pub resets: u64,
-    /// How long it is, as far as that was seen.
+    /// The length of the window, as far as it was observed.
     length: u64,
 }
 
-/// What an answer's headers say of requests.
+/// The request limit reported in the headers of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderLimits {
     pub limit: Option<u32>,
@@ -93,16 +93,16 @@ pub struct HeaderLimits {
     pub resets_in: u64,
 }
 
-/// Who asks.
+/// A run that asks to send a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Requester {
-    /// Another one for each run, and never 0.
+    /// Unique for each run, and never 0.
     pub id: u64,
-    /// Its own part of every jitter, from 0 to below 1.
+    /// The run's own jitter fraction, from 0 to below 1.
     pub jitter: f64,
-    /// The slot it waited for.
+    /// The slot that the run waited for.
     pub slot: Option<u64>,
-    /// Whether it waits for nobody any more. It is counted all the same.
+    /// Whether the run sends the request without waiting. The request is counted all the same.
     pub skips_wait: bool,
 }
 
@@ -110,14 +110,14 @@ pub struct Requester {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimAnswer {
     Go(RequestPermit),
-    /// Come again at `until`, and say for which `slot`.
+    /// Claim again at `until`, with this `slot`.
     Wait {
         slot: u64,
         until: u64,
     },
 }
 
-/// A request that was let go.
+/// A permitted request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestPermit {
     owner: u64,
@@ -127,33 +127,33 @@ pub struct RequestPermit {
 
 const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
-/// What is older is not believed: whoever wrote it is long gone.
+/// State older than this is discarded: the run that wrote it has ended.
 const STATE_AGE_MAX: u64 = 5 * MINUTE;
-/// A run is alone if nobody else has asked for so long.
+/// A run is alone if no other run has asked for this long.
 const ALONE_AFTER: u64 = 2 * MINUTE;
-/// How long a probe may take until its headers come.
+/// How long a probe may take until its response headers arrive.
 const PROBE_LIFE: u64 = 10 * SECOND;
-/// How far ahead of the others a probe goes, and how often they look whether it came back.
+/// How far ahead of the other runs a probe goes, and how often they check for its answer.
 const PROBE_LEAD: u64 = SECOND;
-/// A request that has been under way for so long counts as lost, and more of them than this are not
-/// kept in mind.
+/// A request in flight for longer than this counts as lost, and no more of them than
+/// `UNDER_WAY_MAX` are tracked.
 const LOST_AFTER: u64 = MINUTE;
 const UNDER_WAY_MAX: usize = 200;
-/// How far the clocks of a service and of this host may be apart when a window is over.
+/// Tolerated clock difference between service and host at the end of a window.
 const CLOCK_TOLERANCE: u64 = 50;
-/// No slot is given out further ahead; whoever would have to wait longer shares the last one.
+/// No slot is assigned further ahead than this; later runs share the last one.
 const SLOT_AHEAD_MAX: u64 = 10 * MINUTE;
-/// The shortest and longest gaps, and the first one when nothing could be measured.
+/// The shortest and longest gap, and the initial one when no rate could be measured.
 const GAP_MIN_US: u64 = 5_000;
 const GAP_MAX_US: u64 = 60_000_000;
 const GAP_FIRST_US: u64 = 250_000;
-/// A block that is longer than this is about a quota. It says nothing about a rate.
+/// A longer block means a quota, which says nothing about a request rate.
 const RATE_BLOCK_MAX: u64 = 2 * MINUTE;
-/// Nothing that is written down lies further ahead.
+/// No stored time may lie further ahead than this.
 const FUTURE_MAX: u64 = 7 * 24 * 60 * MINUTE;
 
 impl SharedPace {
-    /// May `who` send a request at `now`?
+    /// Asks whether `who` may send a request at `now`.
     pub fn claim(&mut self, now: u64, who: Requester) -> ClaimAnswer {
         self.drop_outdated(now);
         self.touched = now;
@@ -170,7 +170,7 @@ impl SharedPace {
             if room == now {
                 return ClaimAnswer::Go(self.grant(now, who.id));
             }
-            // It keeps its place: those who have later slots come after it.
+            // The run keeps its place: runs with later slots come after it.
             self.waited_at = now;
             let until = room + fraction_of(self.gap_us / 1_000, who.jitter);
             return ClaimAnswer::Wait { slot: room, until };
@@ -185,13 +185,13 @@ impl SharedPace {
             return ClaimAnswer::Go(self.grant(now, who.id));
         }
         self.waited_at = now;
-        // What is paced is spread out already.
+        // Paced requests are spread out already.
         let spread = if paced { self.gap_us / 4_000 } else { SECOND };
         let until = slot + fraction_of(spread.min((slot - now) / 4), who.jitter);
         ClaimAnswer::Wait { slot, until }
     }
 
-    /// The service took the request, and perhaps said what is left.
+    /// Records that the service accepted the request, with the window it reported.
     pub fn record_success(&mut self, now: u64, grant: RequestPermit, told: Option<HeaderLimits>) {
         self.drop_outdated(now);
         self.touched = now;
@@ -200,19 +200,19 @@ impl SharedPace {
         if grant.at > self.blocked_at {
             (self.unproven, self.probe, self.streak) = (false, None, 0);
         }
-        // Half as fast again takes two hundred answers: a limit is met rarely, not all the time.
+        // Doubling the speed takes a few hundred answers: a limit is hit rarely, not all the time.
         self.gap_us -= self.gap_us / 512;
         if let Some(told) = told {
             self.update_window(now, grant, told);
         }
     }
 
-    /// The service refused the request: a 429. `wish` is when it wants us back, in milliseconds.
+    /// Records a 429. `wish` is the server's retry-after, in milliseconds.
     pub fn record_refusal(&mut self, now: u64, grant: RequestPermit, wish: Option<u64>) {
         self.touched = now;
         self.under_way.retain(|(owner, _)| *owner != grant.owner);
         let wish = wish.map(|wait| wait.min(FUTURE_MAX));
-        // Requests that were under way when the first one was refused tell nothing new.
+        // Refusals of requests that were already in flight at the first refusal add no information.
         let known = self.blocked_at > 0 && grant.at <= self.blocked_at;
         if known {
             self.blocked_until = self.blocked_until.max(now + wish.unwrap_or(0));
@@ -227,10 +227,11 @@ impl SharedPace {
             let seen = now.saturating_sub(self.since).min(2 * MINUTE) + wait;
             let even = self.room.and_then(|room| even_gap(room.length, room.limit));
             let measured = match (even, u64::from(self.served)) {
-                // What is told is better than what is seen: that depends on how busy we are.
+                // A reported window is more reliable than the measured rate, which depends on this
+                // host's load.
                 (Some(even), _) => even,
                 (None, 0) => 0,
-                // A little slower than what was too fast.
+                // A little slower than the rate that was too fast.
                 (None, served) => seen * 1_100 / served,
             };
             let slower = self.gap_us + self.gap_us / 4;
@@ -244,8 +245,8 @@ impl SharedPace {
         self.waited_at = now;
     }
 
-    /// May `who` probe the service, which is out, at `now`? A rate limit is never probed before it
-    /// ends.
+    /// Asks whether `who` may send a capacity probe at `now`. A rate limit is never probed before
+    /// it ends.
     pub fn claim_probe(&mut self, now: u64, who: Prober) -> ProbeLeave {
         self.drop_outdated(now);
         self.touched = now;
@@ -259,7 +260,7 @@ impl SharedPace {
         leave
     }
 
-    /// How the probe of the run `id` ended.
+    /// Records how the capacity probe of run `id` ended.
     pub fn record_probe_end(&mut self, now: u64, id: u64, end: ProbeEnd) {
         self.touched = now;
         self.capacity.record_probe_end(now, id, end);
@@ -268,8 +269,8 @@ impl SharedPace {
         }
     }
 
-    /// Whether this makes sense at `now`. What does not was not written by us, or is from before a
-    /// leap of the clock.
+    /// Whether the state is plausible at `now`. Implausible state was written by another program or
+    /// before a jump of the clock.
     pub fn is_sound(&self, now: u64) -> bool {
         let resets = self.room.map_or(0, |room| room.resets);
         let probe = self.probe.as_ref().map_or(0, |probe| probe.expires);
@@ -283,7 +284,7 @@ impl SharedPace {
             && self.capacity.is_sound(now, FUTURE_MAX)
     }
 
-    /// When the first request can go out, if neither the slots of others nor the room mattered.
+    /// The earliest time for the next request, regardless of the window and of other runs' slots.
     fn earliest_request(&self, now: u64, who: u64, crowded: bool) -> u64 {
         let mut earliest = now.max(self.blocked_until);
         if !crowded {
@@ -297,19 +298,19 @@ impl SharedPace {
         earliest
     }
 
-    /// When there is room for a request.
+    /// When the window has room for a request.
     fn window_available_at(&mut self, now: u64) -> u64 {
         let Some(room) = self.room.filter(|room| room.left == 0 && now < room.resets) else {
             return now;
         };
-        // From now on there is a crowd that wants more than there is.
+        // From now on, runs together want more requests than the window holds.
         if let Some(even) = even_gap(room.length, room.limit) {
             self.gap_us = self.gap_us.max(even).clamp(GAP_MIN_US, GAP_MAX_US);
         }
         room.resets
     }
 
-    /// From a slot to the next one. The first after a block is the probe's.
+    /// The distance from a slot to the next one. The first slot after a block belongs to the probe.
     fn slot_distance(&self, slot: u64) -> u64 {
         let gap = (self.gap_us / 1_000).max(1);
         if self.unproven && slot <= self.blocked_until { gap.max(PROBE_LEAD) } else { gap }
@@ -326,7 +327,7 @@ impl SharedPace {
             self.since = now;
         }
         self.granted = self.granted.wrapping_add(1);
-        // A run that asks again has no other request under way.
+        // A run that asks again has no other request in flight.
         self.under_way.retain(|(owner, at)| *owner != who && now.saturating_sub(*at) < LOST_AFTER);
         if self.under_way.len() >= UNDER_WAY_MAX {
             self.under_way.remove(0);
@@ -335,37 +336,37 @@ impl SharedPace {
         RequestPermit { owner: who, number: self.granted, at: now }
     }
 
-    /// What is left of `all`, if none of the requests under way was counted yet.
+    /// What is left of `all` if none of the requests in flight was counted yet.
     fn remaining_after_in_flight(&self, all: u32) -> u32 {
         all.saturating_sub(u32::try_from(self.under_way.len()).unwrap_or(u32::MAX))
     }
 
-    /// Takes in what is left.
+    /// Updates the window from the response headers.
     fn update_window(&mut self, now: u64, grant: RequestPermit, told: HeaderLimits) {
         let resets = now.saturating_add(told.resets_in.saturating_add(CLOCK_TOLERANCE).min(FUTURE_MAX));
         let mut left = self.remaining_after_in_flight(told.left);
-        // Resets are told in whole seconds.
+        // Reset times are reported in whole seconds.
         let same = self.room.filter(|room| room.resets.abs_diff(resets) <= 2 * SECOND);
         let later = self.room.filter(|room| room.resets > resets + 2 * SECOND);
         if later.is_some_and(|room| grant.at < room.resets.saturating_sub(room.length)) {
-            // The answer came late, and is about an earlier window.
+            // The answer arrived late and describes an earlier window.
             return;
         }
         if grant.number >= self.told_by {
             self.told_by = grant.number;
         } else if let Some(room) = same {
-            // It may have been counted before others that were answered already.
+            // The report may predate answers that were already counted.
             left = left.min(room.left);
         }
         let length = same.map_or(0, |room| room.length).max(resets - now);
         self.room = Some(RequestWindow { limit: told.limit, left, resets, length });
-        // What the service tells outranks what was measured: that was slow on a busy machine.
+        // Reported limits override the measured rate, which is too low on a busy host.
         if let Some(even) = even_gap(length, told.limit) {
             self.gap_us = self.gap_us.min(even.max(GAP_MIN_US));
         }
     }
 
-    /// Keeps the measure to the last minute or two.
+    /// Restarts the measurement every minute or two.
     fn restart_measurement(&mut self, now: u64) {
         self.served = self.served.saturating_add(1);
         let span = now.saturating_sub(self.since);
@@ -379,7 +380,7 @@ impl SharedPace {
         self.crowded_at.is_some_and(|then| now.saturating_sub(then) < ALONE_AFTER)
     }
 
-    /// Drops what is too old to go by.
+    /// Drops outdated state.
     fn drop_outdated(&mut self, now: u64) {
         if now >= self.blocked_until && now.saturating_sub(self.touched) > STATE_AGE_MAX {
             *self = Self::default();

@@ -1,4 +1,4 @@
-//! One run's part in what the runs of a host know about rate limits.
+//! Shares the rate-limit state of this run with the other runs of the host.
 
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
@@ -12,52 +12,52 @@ use super::capacity::{ProbeEnd, ProbeLeave, Prober};
 use super::pace::{Requester, RequestPermit, ClaimAnswer, SharedPace, HeaderLimits};
 use super::store::{StateFileProblem, update, prepare_folder};
 
-/// How long a file may take. Far above what the lock may, on a busy machine too; a file system
-/// that hangs is left alone.
+/// Timeout of a file operation. Far above the lock timeout, even on a busy host; a file system that
+/// hangs is given up.
 const FILE_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a lock is waited for: as long as a crowd on a busy machine may need it, and hardly at
-/// all once it was not had in that time, for then its owner has been stopped.
+/// How long to wait for a lock: enough for many runs on a busy host. After one timeout the wait
+/// becomes short, because the lock holder has probably been stopped (SIGSTOP).
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 const LOCK_TIMEOUT_AFTER_FAILURE: Duration = Duration::from_millis(20);
 
-/// How soon to look again when the file could not be asked about a probe.
+/// How soon to retry when the file could not be read for a probe decision.
 const PROBE_RETRY_DELAY: Duration = Duration::from_secs(2);
 
-/// Whether a run may probe, by its own clock.
+/// Whether a run may probe now, with delays instead of clock times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeTurn {
     Go,
-    /// Another run does. Look again after so long.
+    /// Another run is probing. Check again after this time.
     Defer(Duration),
-    /// The probe of another run was answered. Ask after so long.
+    /// The probe of another run was answered. Send the request after this time.
     Answered(Duration),
 }
 
-/// What a run asks before each request, and tells after it.
+/// Claims a slot before each request and records the outcome after it.
 ///
-/// It never fails: without a file that can be used, it lets everything go.
+/// It never fails: without a usable state file it permits every request.
 #[derive(Debug)]
 pub struct SharedLimits {
     folder: Option<PathBuf>,
     id: u64,
-    /// The slot that is waited for, and in which file it was given.
+    /// The slot that this run waits for, and the file that assigned it.
     slot: Option<(PathBuf, u64)>,
-    /// The request under way.
+    /// The request in flight.
     grant: Option<(PathBuf, RequestPermit)>,
-    /// What is being written.
+    /// The write in progress.
     writing: Option<JoinHandle<Result<(), StateFileProblem>>>,
     trouble: Option<StateFileProblem>,
-    /// Whether it was asked for.
+    /// Whether the problem was already reported.
     problem_reported: bool,
-    /// How long the next lock is waited for.
+    /// Timeout of the next lock.
     patience: Duration,
 }
 
-/// What came of work on a file: in time or not, whole or not.
+/// Result of a file operation: timed out, panicked, failed or done.
 type FileOutcome<T> = Result<Result<Result<T, StateFileProblem>, JoinError>, Elapsed>;
 
 impl SharedLimits {
-    /// Takes the first of `folders` that can be used. `seed` is another one for each run.
+    /// Uses the first usable folder of `folders`. `seed` is unique for each run.
     pub fn new(folders: &[PathBuf], seed: u64) -> Self {
         let (folder, trouble) = match prepare_folder(folders) {
             Ok(folder) => (Some(folder), None),
@@ -66,7 +66,7 @@ impl SharedLimits {
         Self { trouble, ..Self::within(folder, seed) }
     }
 
-    /// The part of another run of this process.
+    /// Creates the state for another run in this process.
     #[must_use]
     pub fn for_another_run(&self, seed: u64) -> Self {
         Self::within(self.folder.clone(), seed)
@@ -78,8 +78,8 @@ impl SharedLimits {
         Self { folder, id, slot, grant, writing, trouble, problem_reported: false, patience }
     }
 
-    /// May a request go out, under the limit of this `name`? If not, how long to wait before the
-    /// next try. Whoever `insists` is never told to wait.
+    /// Asks whether a request may be sent under the limit called `name`. If not, returns the time
+    /// to wait before the next try; a request that `insists` never waits.
     pub async fn claim(&mut self, name: &str, insists: bool) -> Option<Duration> {
         self.flush().await;
         self.grant = None;
@@ -101,22 +101,23 @@ impl SharedLimits {
         }
     }
 
-    /// The service took the request. Others learn what is left before the answer is whole.
+    /// Records that the service accepted the request, so that other runs see the remaining window
+    /// before the reply is complete.
     pub fn accepted(&mut self, limits: Option<&RateLimits>) {
         let Some((path, grant)) = self.grant.take() else { return };
         let told = limits.and_then(header_limits);
         self.write(path, move |now, pace| pace.record_success(now, grant, told));
     }
 
-    /// The service refused the request: a 429. `wish` is how long it wants us to stay away.
+    /// Records a 429. `wish` is the server's retry-after.
     pub fn refused(&mut self, wish: Option<Duration>) {
         let Some((path, grant)) = self.grant.take() else { return };
         let wish = wish.map(millis);
         self.write(path, move |now, pace| pace.record_refusal(now, grant, wish));
     }
 
-    /// May this run probe the service, under the limit of this `name`, after it has `waited` for
-    /// capacity? To be followed by [`probe_ended`](Self::probe_ended) if so.
+    /// Asks whether this run may probe the service under the limit called `name`, having `waited`
+    /// for capacity. If so, [`probe_ended`](Self::probe_ended) must follow.
     pub async fn claim_probe(
         &mut self,
         name: &str,
@@ -136,7 +137,7 @@ impl SharedLimits {
         let claiming = spawn_blocking(move || update(&path, patience, claim));
         let after = |now: u64, then: u64| Duration::from_millis(then.saturating_sub(now));
         match self.outcome(claiming).await {
-            // Another run may be at it: none of them is to be sent twice for want of a lock.
+            // Another run may be probing, and a missing lock must not cause a second probe.
             None => ProbeTurn::Defer(PROBE_RETRY_DELAY),
             Some((_, ProbeLeave::Go)) => ProbeTurn::Go,
             Some((now, ProbeLeave::Defer { until })) => ProbeTurn::Defer(after(now, until)),
@@ -144,15 +145,15 @@ impl SharedLimits {
         }
     }
 
-    /// Tells the others how this run's probe ended.
+    /// Records how this run's probe ended.
     pub fn probe_ended(&mut self, name: &str, end: ProbeEnd) {
         let Some(folder) = &self.folder else { return };
         let (path, id) = (folder.join(format!("{name}.json")), self.id);
         self.write(path, move |now, pace| pace.record_probe_end(now, id, end));
     }
 
-    /// Waits, not for long, until what was told is written down.
-    /// Cut off, it can be gone on with.
+    /// Waits briefly until the recorded outcome is written. Cancel-safe: a later call continues the
+    /// wait.
     pub async fn flush(&mut self) {
         if let Some(writing) = &mut self.writing {
             let done = timeout(FILE_TIMEOUT, writing).await;
@@ -161,7 +162,7 @@ impl SharedLimits {
         }
     }
 
-    /// What went wrong first. Told once.
+    /// Returns the first problem, once.
     pub fn take_problem(&mut self) -> Option<StateFileProblem> {
         let trouble = self.trouble.take().filter(|_| !self.problem_reported)?;
         self.problem_reported = true;
@@ -188,7 +189,7 @@ impl SharedLimits {
                 self.patience = LOCK_TIMEOUT_AFTER_FAILURE;
                 trouble
             }
-            // It hangs, or broke: whichever, it will again.
+            // The file system hangs, or the task panicked: do not try again.
             Ok(Err(_)) | Err(_) => {
                 self.folder = None;
                 StateFileProblem::Unresponsive
@@ -199,7 +200,7 @@ impl SharedLimits {
     }
 }
 
-/// What is left of the window of requests, when an answer says so in full.
+/// The remaining request window, if the answer reports it completely.
 fn header_limits(limits: &RateLimits) -> Option<HeaderLimits> {
     let window = limits.windows.iter().find(|window| window.name == "requests")?;
     let left = u32::try_from(window.remaining?).unwrap_or(u32::MAX);
@@ -213,7 +214,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A number from 0 to below 1 that is another one for each run.
+/// A fraction from 0 to below 1, unique for each run.
 fn fraction(seed: u64) -> f64 {
     let top = u32::try_from(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32).unwrap_or(u32::MAX);
     f64::from(top) / (f64::from(u32::MAX) + 1.0)

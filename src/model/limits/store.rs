@@ -1,7 +1,6 @@
-//! The files in which runs tell each other about rate limits: where they are, and how one is
-//! changed by one run at a time.
+//! Stores the shared rate-limit state in files, with one writer at a time.
 //!
-//! Nothing here is needed. Whatever is wrong, a run does without what others know.
+//! These files are optional. On any problem the run continues without shared state.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -16,20 +15,20 @@ use serde::{Deserialize, Serialize};
 use super::super::headers::wall_clock;
 use super::pace::SharedPace;
 
-/// The version of what is written.
+/// Format version of the file.
 const VERSION: u32 = 1;
-/// How often somebody else's lock is looked at.
+/// Polling interval for a lock held by another process.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(2);
-/// No file of ours is longer, in bytes.
+/// Maximum size of a state file, in bytes.
 const FILE_SIZE_MAX: u64 = 16 * 1024;
-/// By how much the wall clock may differ from what it was, in milliseconds, beside what has passed.
+/// Tolerated drift of the wall clock against the uptime, in milliseconds.
 const CLOCK_DRIFT_MAX: u64 = 5_000;
-/// A file that nobody has written to for so long is removed.
+/// A file that was not written for this long is removed.
 const FILE_AGE_MAX: Duration = Duration::from_hours(24);
-/// Files are looked through for old ones up to this many.
+/// How many files are checked for removal.
 const CLEANUP_FILES_MAX: usize = 200;
 
-/// Why nothing is known of other runs.
+/// Why the rate-limit state cannot be shared.
 #[derive(Debug, thiserror::Error)]
 pub enum StateFileProblem {
     #[error("the folder {path} cannot be used: {why}", path = .0.display(), why = .1)]
@@ -40,45 +39,45 @@ pub enum StateFileProblem {
     Busy,
     #[error("the file cannot be used: {0}")]
     File(#[from] io::Error),
-    #[error("the file is not a plain file of this user")]
+    #[error("the file is not a regular file owned by this user")]
     NotRegularFile,
-    #[error("the system does not say how long it has been running")]
+    #[error("cannot read the boot id and the uptime of the system")]
     Clock,
-    #[error("the file system does not answer")]
+    #[error("the file system does not respond")]
     Unresponsive,
 }
 
-/// What a file holds.
+/// The content of a state file.
 #[derive(Debug, Serialize, Deserialize)]
 struct StateRecord {
     v: u32,
-    /// Which start of the system its times are measured from.
+    /// Boot id of the system that the times belong to.
     boot: String,
-    /// When that was by the wall clock, in milliseconds since the Unix epoch. It only changes when
-    /// somebody sets that clock, and then what servers said in its terms is void.
+    /// Wall-clock time of the boot, in milliseconds since the Unix epoch. It changes only when the
+    /// clock is set, which invalidates times that a server named.
     began: u64,
     pace: SharedPace,
 }
 
-/// One state file, for whoever wants to see what there is.
+/// One state file and its parsed state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateFile {
     pub path: PathBuf,
-    /// What it holds; `None` when it is void or cannot be read.
+    /// The state; `None` when it is invalid or cannot be read.
     pub pace: Option<SharedPace>,
-    /// How long nobody may ask any more, by what it says.
+    /// How long the stored block still lasts.
     pub blocked_for: Duration,
 }
 
-/// The folders in which the files may be: `outlast/limits` in the folder for what lives as long as
-/// a login, and else the user's own among the temporary files.
+/// The candidate folders: `outlast/limits` in the runtime folder (`XDG_RUNTIME_DIR`), then a folder
+/// of this user in the temporary folder.
 pub fn folders(runtime: Option<&Path>, temporary: &Path) -> Vec<PathBuf> {
     let own = temporary.join(format!("outlast-{}", geteuid()));
     let runtime = runtime.filter(|path| path.is_absolute()).map(|path| path.join("outlast"));
     runtime.into_iter().chain([own]).map(|folder| folder.join("limits")).collect()
 }
 
-/// The files in the first of `folders` that has any.
+/// The state files in the first of `folders` that has any.
 pub fn state_files(folders: &[PathBuf]) -> Vec<StateFile> {
     let Some(instant) = HostInstant::now() else { return Vec::new() };
     let read = |path: PathBuf| {
@@ -96,10 +95,10 @@ pub fn state_files(folders: &[PathBuf]) -> Vec<StateFile> {
     found.into_iter().find(|files| !files.is_empty()).unwrap_or_default()
 }
 
-/// Makes the first of `folders` ready that can be used, and clears it of what is old.
+/// Creates the first usable folder of `folders` and removes old files from it.
 ///
 /// # Errors
-/// Why the first one cannot be used, if none can.
+/// Why the first folder cannot be used, if none can.
 pub(super) fn prepare_folder(folders: &[PathBuf]) -> Result<PathBuf, StateFileProblem> {
     let mut first = None;
     for folder in folders {
@@ -123,7 +122,7 @@ fn create_folder(folder: &Path) -> Result<(), StateFileProblem> {
     check_ownership(folder)
 }
 
-/// Nobody else may have a hand in it: neither own it, nor be able to put something in its place.
+/// Rejects a folder that another user owns or could replace.
 fn check_ownership(folder: &Path) -> Result<(), StateFileProblem> {
     for (folder, others) in [(Some(folder), 0o077), (folder.parent(), 0o022)] {
         let Some(folder) = folder else { continue };
@@ -144,8 +143,8 @@ fn list_state_files(folder: &Path) -> Vec<PathBuf> {
     entries.filter_map(path).filter(is_ours).collect()
 }
 
-/// Removes files that no run has used for long. A run that has one open meanwhile loses what it
-/// writes there, and no more.
+/// Removes files that no run has used for long. A run that has one open loses only its latest
+/// write.
 fn remove_old_files(folder: &Path) {
     for path in list_state_files(folder) {
         let age = fs::symlink_metadata(&path).and_then(|facts| facts.modified());
@@ -156,11 +155,11 @@ fn remove_old_files(folder: &Path) {
     }
 }
 
-/// Lets `act` see and change what is known, while nobody else does. A lock of somebody else is
-/// waited for no longer than `patience`.
+/// Lets `act` read and change the state under an exclusive lock. Waits for a lock of another
+/// process no longer than `patience`.
 ///
 /// # Errors
-/// Nothing was changed, or nobody will know of it.
+/// Nothing was changed, or the change was not stored.
 pub(super) fn update<T>(
     path: &Path,
     patience: Duration,
@@ -172,7 +171,7 @@ pub(super) fn update<T>(
         .create(true)
         .truncate(false)
         .mode(0o600)
-        // A link would lead elsewhere, and a pipe would make us wait.
+        // A symbolic link would lead elsewhere, and a FIFO would block.
         .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK)
         .open(path)?;
     let facts = file.metadata()?;
@@ -180,7 +179,8 @@ pub(super) fn update<T>(
         return Err(StateFileProblem::NotRegularFile);
     }
     lock(&file, patience)?;
-    // After the lock: whoever held it may have written what would lie ahead of an earlier look.
+    // Taken after the lock, since the previous holder may have written later times than an earlier
+    // reading.
     let instant = HostInstant::now().ok_or(StateFileProblem::Clock)?;
     let mut text = Vec::new();
     (&file).take(FILE_SIZE_MAX).read_to_end(&mut text)?;
@@ -189,15 +189,15 @@ pub(super) fn update<T>(
     let HostInstant { boot, began, .. } = instant;
     let text = serde_json::to_vec(&StateRecord { v: VERSION, boot, began, pace });
     let text = text.map_err(io::Error::from)?;
-    // In place: a file put in its place would have a lock of its own. One that is half written
-    // when its writer is killed is void, which is no worse than none.
+    // Written in place: a renamed file would have a lock of its own. A file that is half written
+    // when its writer is killed is invalid, which is no worse than a missing one.
     file.rewind()?;
     file.write_all(&text)?;
     file.set_len(text.len() as u64)?;
     Ok(outcome)
 }
 
-/// Whoever is killed loses the lock; whoever was stopped keeps it, and is not waited for.
+/// Takes the lock. A killed process loses its lock; a stopped one keeps it, hence the timeout.
 fn lock(file: &File, patience: Duration) -> Result<(), StateFileProblem> {
     let until = tokio::time::Instant::now() + patience;
     loop {
@@ -216,7 +216,7 @@ fn lock(file: &File, patience: Duration) -> Result<(), StateFileProblem> {
 struct HostInstant {
     boot: String,
     began: u64,
-    /// Milliseconds since the system was started, sleep included.
+    /// Milliseconds since boot, including time spent asleep.
     now: u64,
 }
 
@@ -230,8 +230,8 @@ impl HostInstant {
         Some(Self { boot, began, now })
     }
 
-    /// What a file says, if it can be believed: it is of this start of the system, no clock has
-    /// been set since, and it makes sense.
+    /// Parses a state file, if it can be trusted: same boot, no clock change since, plausible
+    /// times.
     fn parse_record(&self, text: &[u8]) -> Option<SharedPace> {
         let record: StateRecord = serde_json::from_slice(text).ok()?;
         let holds = record.v == VERSION

@@ -1,8 +1,8 @@
-//! Scenario files: TOML, read strictly. Whatever is wrong is named with file, line and column.
+//! Parses scenario files: TOML, without unknown keys. Errors name file, line and column.
 //!
 //! ```toml
 //! name = "mine"
-//! summary = "An overload, a torn stream, and a tool call"
+//! summary = "An overload, an interrupted stream, and a tool call"
 //! prompt = "What the agent is asked to do."
 //! args = ["--max-turns", "5"]
 //! time_scale = 20                      # 20 s of the script pass in one second
@@ -32,24 +32,24 @@
 //! requests = 4                         # also: compactions, refreshes, files, absent, stderr
 //! ```
 //!
-//! A step may choose its requests: `when = { model = "m*", stream = true, contains = "text",
-//! source = "compact", fast = true, prompt = "text", system = "text" }`. `source` is the header
+//! A step may select its requests: `when = { model = "m*", stream = true, contains = "text", source
+//! = "compact", fast = true, prompt = "text", system = "text" }`. `source` is the header
 //! `x-outlast-source` (`main`, `compact`, `agent:general-purpose`; `agent:*` for any), `fast` is
-//! `speed = "fast"` in the body, which needs a `fast-mode-` beta. `prompt` must stand in the first
-//! message, which tells sub-agents apart: theirs is the task that they were given.
+//! `speed = "fast"` in the body, which needs a `fast-mode-` beta. `prompt` must occur in the first
+//! message, which identifies sub-agents: theirs is the task they were given.
 //!
-//! What the server insists on is said once for all requests. Whoever asks too much gets the
-//! service's own 400, and a violation only for asking again:
+//! Server rules apply to all requests. A request that exceeds a limit gets the service's own 400;
+//! repeating it is a violation:
 //!
 //! ```toml
 //! [rules]
-//! require_key = "k"                    # the one good credential, in either header
-//! token_limit = 60_000                 # the true window: input, and input with max_tokens
+//! require_key = "k"                    # the only valid credential, in either header
+//! token_limit = 60_000                 # the context window: input, and input with max_tokens
 //! max_output = 64_000                  # the largest max_tokens
 //! signatures = "refuse"                # foreign thinking: 400 and no violation (else "judge")
 //! expire_signatures_after = 3          # requests; then earlier thinking is foreign
 //!
-//! [rules.media]                        # what is not said is not limited
+//! [rules.media]                        # unset limits do not apply
 //! count = 100                          # images and documents in one request
 //! image_bytes = 5_242_880              # of one image's base64
 //! image_pixels = 8000                  # the longer side
@@ -58,30 +58,31 @@
 //!
 //! [[rules.poison]]                     # no block may contain this text or base64
 //! contains = "iVBORw0KGgoBAD"
-//! message = "Could not process image"  # said after the place; has a usual text
+//! message = "Could not process image"  # follows the block's path; has a default
 //!
 //! [rules.tokens]                       # 401 without the newest access token
 //! access = "access"                    # the first; then "access.1", "access.2" ...
-//! refresh = "refresh"                  # likewise, each good once
+//! refresh = "refresh"                  # likewise, each valid once
 //! expire_token_after = 2               # requests
 //! path = "/oauth/token"                # performs the refresh grant, form or JSON
 //! expires_in = 3600                    # seconds, reported
 //! delay = "200ms"                      # before the endpoint answers
-//! broken_refreshes = 1                 # the first so many come to a 503
+//! broken_refreshes = 1                 # how many initial refreshes get a 503
 //! ```
 //!
-//! Requests with the header `x-outlast-source: compact` are answered by `[[compaction]]`, which is
-//! all that a `[[step]]` is and uses none of them up; without any, by the steps.
+//! Requests with the header `x-outlast-source: compact` are answered by `[[compaction]]`, which has
+//! the same keys as `[[step]]` and uses no steps up; without any `[[compaction]]`, the steps answer
+//! them.
 //!
-//! Further servers have scripts of their own. `args`, values of `env` and contents of `files`
-//! may say `{server.backup.url}` and, for the one at the base URL, `{server.main.url}`; `args`
-//! and `env` may say `${cwd}`:
+//! Further servers have their own scripts. `args`, values of `env` and contents of `files` may
+//! contain `{server.backup.url}` and, for the server at the base URL, `{server.main.url}`; `args`
+//! and `env` may contain `${cwd}`:
 //!
 //! ```toml
 //! args = ["--fallback-model", "model-b@{server.backup.url}"]
 //!
 //! [server.backup]                      # also: rules, compaction, after
-//! requests = 1                         # it must get so many, exactly
+//! requests = 1                         # the exact number it must receive
 //! [[server.backup.step]]
 //! text = "Done."
 //! ```
@@ -99,7 +100,7 @@ use super::rules::ServerRules;
 use super::scenario::{AfterLast, Expectation, MAIN, ServerPart, Scenario, ScratchFile, ScriptStep};
 use step::StepTable;
 
-/// Why a scenario file cannot be used.
+/// Why a scenario file is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
     #[error("cannot read scenario {file}: {source}")]
@@ -109,10 +110,10 @@ pub enum ScenarioError {
 }
 
 impl Scenario {
-    /// Reads a scenario file.
+    /// Loads a scenario file.
     ///
     /// # Errors
-    /// The file cannot be read, or says something that a scenario cannot say.
+    /// The file cannot be read or is not a valid scenario.
     pub fn load(path: &Path) -> Result<Self, ScenarioError> {
         let file = path.display().to_string();
         match fs::read_to_string(path) {
@@ -121,10 +122,10 @@ impl Scenario {
         }
     }
 
-    /// Reads a scenario. `file` is what errors call it.
+    /// Parses a scenario. Errors call it `file`.
     ///
     /// # Errors
-    /// The text says something that a scenario cannot say.
+    /// The text is not a valid scenario.
     pub fn parse(text: &str, file: &str) -> Result<Self, ScenarioError> {
         let wrong = |offset: usize, message: String| {
             let before = text.get(..offset).unwrap_or(text);
@@ -144,10 +145,10 @@ impl Scenario {
     }
 }
 
-/// A complaint and where in the text it belongs.
+/// An error message and its byte offset in the text.
 type FileComplaint = (usize, String);
 
-/// A scenario as a file words it.
+/// A scenario as it stands in a file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ScenarioFile {
@@ -176,7 +177,7 @@ struct ScenarioFile {
     expect: Expectation,
 }
 
-/// A further server as a file words it.
+/// A further server as it stands in a file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PartTable {
@@ -282,7 +283,7 @@ fn is_server_name(name: &str) -> bool {
     name != MAIN && !name.is_empty() && name.chars().all(fits)
 }
 
-/// The first server that a text speaks of and that does not exist.
+/// The first server that a text refers to but that is not defined.
 fn unknown_server<'a>(text: &'a str, servers: &BTreeMap<String, ServerPart>) -> Option<&'a str> {
     let rests = text.split("{server.").skip(1);
     let mut names = rests.filter_map(|rest| rest.split_once(".url}").map(|(name, _)| name));

@@ -1,4 +1,4 @@
-//! One step as a file words it.
+//! Parses one step of a scenario file.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::rehearsal::scenario::{
 };
 use crate::rehearsal::span::ScriptedDuration;
 
-/// A step as a file words it: every key of every kind of answer.
+/// A step as it stands in a file, with the keys of every kind of answer.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct StepTable {
@@ -26,13 +26,13 @@ pub(super) struct StepTable {
     stop_reason: Option<String>,
     usage: Option<ScriptedUsage>,
     form: Option<ReplyForm>,
-    // Anything else over HTTP.
+    // Any other HTTP response.
     status: Option<u16>,
     error: Option<ScriptedError>,
     body: Option<String>,
     content_type: Option<String>,
     content_length: Option<usize>,
-    // Not even HTTP.
+    // Bytes that are not HTTP.
     raw: Option<String>,
 
     headers: BTreeMap<String, String>,
@@ -108,10 +108,10 @@ impl StepTable {
     fn take_http(&mut self) -> Result<ScriptedHttp, String> {
         let status = self.status.unwrap_or(200);
         if !(200..600).contains(&status) {
-            return Err(format!("{status} is not the status of an answer"));
+            return Err(format!("{status} is not a valid response status"));
         }
         if self.error.is_some() && self.body.is_some() {
-            return Err("`error` and `body` are two ways to say one thing".to_owned());
+            return Err("`error` and `body` exclude each other".to_owned());
         }
         let mut http = render::error_response(status, self.error.as_ref());
         if let Some(body) = self.body.take() {

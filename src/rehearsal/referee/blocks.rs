@@ -1,11 +1,11 @@
-//! The rules for single blocks.
+//! Validates single content blocks.
 
 use serde_json::Value;
 
 use super::{is_name, is_tool_use_id};
 use crate::rehearsal::sse::{SigningKey, sign_thinking};
 
-/// Judges the content of one message.
+/// Validates the content of one message.
 pub(super) fn message(
     message: &Value,
     role: &str,
@@ -75,7 +75,7 @@ fn block(block: &Value, role: &str, signer: Option<&str>, place: &str, faults: &
     }
 }
 
-/// Judges a text block.
+/// Validates a text block.
 pub(super) fn text(block: &Value, place: &str, faults: &mut Vec<String>) {
     match block["text"].as_str() {
         None => faults.push(format!("{place}.text: Field required")),
@@ -129,7 +129,7 @@ fn tool_result(block: &Value, place: &str, faults: &mut Vec<String>) {
     }
 }
 
-/// Whether a thinking block has a signature of one of these eras.
+/// Whether a thinking block is signed with one of these keys.
 pub(super) fn is_signed(block: &Value, model: &str, eras: &[SigningKey]) -> bool {
     let words = block["thinking"].as_str().unwrap_or_default();
     let signature = block["signature"].as_str();

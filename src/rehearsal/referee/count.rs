@@ -1,20 +1,20 @@
-//! How many tokens a request comes to, so that a limit can be a true one.
+//! Counts the tokens of a request, so that token limits are exact.
 //!
-//! Every name and value in `tools`, `system` and `messages` counts its bytes, and 3.5 of them
-//! make a token. Images count by their size, documents by their pages, cache marks not at all.
+//! All names and values in `tools`, `system` and `messages` count by their bytes, 3.5 bytes per
+//! token. Images count by size, documents by pages, cache breakpoints not at all.
 
 use serde_json::Value;
 
 use super::media;
 use super::walk::{self, PlacedBlock};
 
-/// Tokens of an image whose size cannot be read.
+/// Tokens of an image with an unknown size.
 const UNKNOWN_IMAGE: u64 = 1_600;
-/// No image counts for more: the service scales it down.
+/// Maximum tokens of an image: the service scales larger ones down.
 const IMAGE_MAX: u64 = 1_600;
-/// Pixels that make a token.
+/// Pixels per token.
 const PIXELS_PER_TOKEN: u64 = 750;
-/// Tokens of a document's page.
+/// Tokens per page of a document.
 const PAGE: u64 = 2_000;
 
 /// The tokens of a request.
@@ -32,7 +32,7 @@ fn bytes(value: &Value) -> u64 {
             .iter()
             .map(|(name, value)| match name.as_str() {
                 "cache_control" => 0,
-                // Counted as what it shows.
+                // Media are counted separately.
                 "source" if value["type"] == "base64" => 0,
                 _ => name.len() as u64 + bytes(value),
             })

@@ -1,4 +1,4 @@
-//! What a valid request may still ask too much of.
+//! Checks a valid request against the server's limits.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::rehearsal::connection::RecordedRequest;
 use crate::rehearsal::rules::{PoisonedBlock, ServerRules, Signatures};
 use crate::rehearsal::sse::SigningKey;
 
-/// The first rule that a request meets, in the service's words.
+/// The error message for the first limit that a request exceeds.
 pub(in crate::rehearsal) fn exceeded_limit(
     rules: &ServerRules,
     request: &RecordedRequest,
@@ -65,7 +65,7 @@ fn signatures(rules: &ServerRules, body: &Value, placed: &[PlacedBlock<'_>], era
 
 fn poison(poison: &[PoisonedBlock], placed: &[PlacedBlock<'_>]) -> Option<String> {
     let meets = |placed: &&PlacedBlock<'_>, poison: &PoisonedBlock| match placed.kind() {
-        // What is inside has a place of its own, unless it is plain text.
+        // Inner blocks have a path of their own; a plain text result has none.
         "tool_result" => contains(&placed.block["content"].as_str().into(), &poison.contains),
         _ => contains(placed.block, &poison.contains),
     };

@@ -1,4 +1,4 @@
-//! What images and documents may be, and what they are.
+//! Checks images and documents against the media limits.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,10 +6,10 @@ use base64::engine::general_purpose::STANDARD;
 use super::walk::PlacedBlock;
 use crate::rehearsal::rules::MediaRules;
 
-/// Above so many images the stricter limit holds.
+/// The stricter pixel limit applies above this many images.
 const MANY: usize = 20;
 
-/// The first thing that is too much, in the service's words.
+/// The error message for the first limit that is exceeded.
 pub(super) fn exceeded_limit(rules: &MediaRules, blocks: &[PlacedBlock<'_>]) -> Option<String> {
     if *rules == MediaRules::default() {
         return None;
@@ -74,9 +74,9 @@ fn megabytes(bytes: usize) -> String {
     }
 }
 
-// --- what they are, read as far as it takes ------------------------------------------------------
+// --- Minimal parsers for image and PDF headers ---------------------------------------------------
 
-/// Width and height of a PNG, GIF, WebP or JPEG. `None` when it is none, or broken.
+/// Width and height of a PNG, GIF, WebP or JPEG. `None` for other or invalid data.
 pub(super) fn pixels(data: &str) -> Option<(u32, u32)> {
     let bytes = STANDARD.decode(data).ok()?;
     let two_low = |at: usize| Some(u32::from(u16::from_le_bytes(*array(&bytes, at)?)));
@@ -106,14 +106,14 @@ pub(super) fn pixels(data: &str) -> Option<(u32, u32)> {
     }
 }
 
-/// Goes from segment to segment until one tells the size.
+/// Scans the segments of a JPEG for its size.
 fn jpeg(bytes: &[u8]) -> Option<(u32, u32)> {
     let two = |at: usize| Some(u32::from(u16::from_be_bytes(*array(bytes, at)?)));
     let mut at = 2;
     loop {
         let [0xff, marker] = *array(bytes, at)? else { return None };
         match marker {
-            // Not frames, though their numbers lie among those of frames.
+            // Not frame headers, despite their numbers.
             0xc4 | 0xc8 | 0xcc => {}
             0xc0..=0xcf => return Some((two(at + 7)?, two(at + 5)?)),
             _ => {}
@@ -126,7 +126,7 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
 }
 
-/// The pages of a PDF, at least 1: its page objects, or the largest count it gives.
+/// The number of pages of a PDF, at least 1: its page objects, or the largest count it declares.
 pub(super) fn pages(data: &str) -> usize {
     let bytes = STANDARD.decode(data).unwrap_or_default();
     let text: String = bytes.iter().map(|byte| char::from(*byte)).collect();

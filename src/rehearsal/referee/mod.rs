@@ -1,5 +1,5 @@
-//! Would the real service accept this request? Judged on the raw JSON, by rules of its own: it
-//! shares no code with what it judges.
+//! Validates requests like the real service. It works on the raw JSON and shares no code with the
+//! client that it tests.
 
 mod blocks;
 mod count;
@@ -18,21 +18,21 @@ use super::rules::Signatures;
 pub(super) use count::count;
 pub(super) use limits::exceeded_limit;
 
-/// The largest body the service reads, in bytes.
+/// Maximum size of a request body, in bytes.
 pub(super) const BODY_MAX: usize = 32 * 1024 * 1024;
 const BREAKPOINTS_MAX: usize = 4;
 const THINKING_MIN: u64 = 1_024;
 
-/// Who may have the last word in a request.
+/// Which role may have the last message in a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum LastWord {
     #[default]
     User,
-    /// The last reply was paused, and is wanted back as it was.
+    /// Either role: a paused reply is sent back unchanged.
     AnyRole,
 }
 
-/// Everything wrong with a request, in the order it would be found.
+/// All violations of a request, in the order of the real service.
 pub(super) fn validate(
     request: &RecordedRequest,
     body: &Value,
@@ -77,7 +77,7 @@ pub(super) fn validate(
     faults
 }
 
-/// Whether a request carries this credential, in either of the usual ways.
+/// Whether a request carries this credential, in either header.
 pub(super) fn has_credential(request: &RecordedRequest, key: &str) -> bool {
     let bearer = request.header("authorization").and_then(|value| value.strip_prefix("Bearer "));
     request.header("x-api-key") == Some(key) || bearer == Some(key)
@@ -139,7 +139,7 @@ fn envelope(fields: &Map<String, Value>, faults: &mut Vec<String>) {
     }
 }
 
-/// Fast mode must be asked for in two places.
+/// Fast mode must be requested in the body and in the beta header.
 fn speed(fields: &Map<String, Value>, request: &RecordedRequest, faults: &mut Vec<String>) {
     let Some(speed) = fields.get("speed") else { return };
     let betas = request.header("anthropic-beta").unwrap_or_default();
@@ -165,7 +165,7 @@ fn tools(fields: &Map<String, Value>, faults: &mut Vec<String>) {
         if !names.insert(name) {
             faults.push(format!("tools: Tool names must be unique: `{name}` is there twice"));
         }
-        // The service's own tools have a type and bring their schema along.
+        // The service's own tools have a type and no schema.
         let own = tool.get("type").is_none_or(|kind| kind == "custom");
         if own && tool["input_schema"]["type"] != "object" {
             faults.push(format!("tools.{index}.input_schema.type: must be `object`"));
@@ -173,7 +173,7 @@ fn tools(fields: &Map<String, Value>, faults: &mut Vec<String>) {
     }
 }
 
-/// The strictest of the services that speak this protocol takes no more.
+/// Bedrock, the strictest service with this protocol, accepts no other ids.
 fn is_tool_use_id(id: &str) -> bool {
     is_name(id) && id.len() <= 64
 }
@@ -239,7 +239,7 @@ fn count_breakpoints(value: &Value) -> usize {
             .iter()
             .map(|(key, field)| match key.as_str() {
                 "cache_control" => usize::from(!field.is_null()),
-                // A tool's input is the model's own, whatever it is called.
+                // A tool's input belongs to the model, whatever its field names are.
                 "input" | "input_schema" => 0,
                 _ => count_breakpoints(field),
             })

@@ -1,10 +1,10 @@
-//! Every tool call has exactly one result, in the message right after it.
+//! Checks that every tool call has exactly one result, in the next message.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// Judges calls and results across messages.
+/// Checks calls and results across messages.
 pub(super) fn check_pairing(messages: &[Value], faults: &mut Vec<String>) {
     let mut known = BTreeSet::new();
     let mut open: Vec<&str> = Vec::new();
@@ -23,7 +23,7 @@ pub(super) fn check_pairing(messages: &[Value], faults: &mut Vec<String>) {
     }
 }
 
-/// Judges what `message` says to the calls of the message before it.
+/// Checks the results in `message` for the calls of the previous message.
 fn answers(message: &Value, open: &[&str], place: &str, faults: &mut Vec<String>) {
     let mut answered = BTreeSet::new();
     for id in ids(message, "tool_result", "tool_use_id") {

@@ -1,9 +1,9 @@
-//! Every block of a request's messages, with its place.
+//! Lists every block of a request's messages, with its path.
 
 use serde_json::Value;
 
-/// A block and where it stands: `messages.2.content.0.tool_result.content.1`. A message of plain
-/// text is one, too.
+/// A block and its path: `messages.2.content.0.tool_result.content.1`. A message of plain text
+/// counts as a block.
 pub(super) struct PlacedBlock<'a> {
     pub(super) place: String,
     pub(super) block: &'a Value,
@@ -14,14 +14,14 @@ impl PlacedBlock<'_> {
         self.block["type"].as_str().unwrap_or_default()
     }
 
-    /// The base64 of an image or a document.
+    /// The base64 data of an image or a document.
     pub(super) fn base64(&self) -> Option<&str> {
         let source = &self.block["source"];
         if source["type"] == "base64" { source["data"].as_str() } else { None }
     }
 }
 
-/// In the order in which they stand. A result comes before what is in it.
+/// All blocks in document order. A result precedes its inner blocks.
 pub(super) fn blocks(body: &Value) -> Vec<PlacedBlock<'_>> {
     let mut found = Vec::new();
     for (index, message) in list(&body["messages"]).iter().enumerate() {

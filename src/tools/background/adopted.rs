@@ -1,5 +1,5 @@
-//! Sub-agents in the background: somebody else runs them, and they stand in the same list as
-//! commands.
+//! Background sub-agents, which are listed together with background commands. The `agent` module
+//! runs them.
 
 use std::fmt::Write as _;
 use std::pin::Pin;
@@ -16,31 +16,31 @@ use super::shells::{TaskEntry, TaskTable, BackgroundTasks};
 use super::task::{BackgroundEnd, BackgroundKind, BackgroundTask};
 use super::words;
 
-/// A sub-agent that is to work in the background.
+/// A sub-agent that is to run in the background.
 pub struct BackgroundAgent {
-    /// What the model calls it.
+    /// The id that the model uses.
     pub id: String,
     /// The tool call that starts it.
     pub call: String,
     pub kind: String,
     pub description: String,
-    /// Ends soon once it is told to stop, by the token that it was made with.
+    /// Runs the sub-agent. Ends soon after `stop` is cancelled.
     pub work: Pin<Box<dyn Future<Output = AgentEnded> + Send>>,
     pub stop: CancellationToken,
 }
 
-/// How it ended.
+/// How a background sub-agent ended.
 pub struct AgentEnded {
     pub completed: bool,
-    /// What the model reads about it.
+    /// The final text, for the model.
     pub final_text: String,
 }
 
 impl Toolbox {
-    /// Takes charge of a sub-agent.
+    /// Starts a sub-agent in the background.
     ///
     /// # Errors
-    /// The run is to end.
+    /// The run is ending.
     pub fn start_background_agent(&self, adopted: BackgroundAgent) -> Result<(), String> {
         self.tools.shell.background.adopt(adopted, self.tools.output_limit)
     }
@@ -75,7 +75,7 @@ impl BackgroundTasks {
             let ended = match run_in_task("The sub-agent", work).await {
                 Ok(Some(ended)) => ended,
                 Ok(None) => return,
-                // Nobody else would ever say that it is over.
+                // A panic must be reported as the end, or the sub-agent would seem to run for ever.
                 Err(word) => AgentEnded { completed: false, final_text: word },
             };
             if let Some(shells) = shells.upgrade() {
@@ -104,12 +104,12 @@ impl BackgroundTasks {
 }
 
 impl TaskTable {
-    /// Those that have ended unknown to the model, and what agents among them said.
+    /// Those that have ended unknown to the model, with the final texts of sub-agents.
     pub(super) fn news_text(&self) -> String {
         let mut list = String::new();
         for entry in self.entries.iter().filter(|entry| entry.is_news()) {
             let gap = if list.is_empty() { "" } else { "\n" };
-            // A string takes all that is written to it.
+            // Writing to a string cannot fail.
             let _ = write!(list, "{gap}- {}", words::list_line(&entry.snapshot()));
             for line in entry.final_text.iter().flat_map(|word| word.lines()) {
                 let _ = write!(list, "\n  {line}");
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_agent_that_panics_has_failed() {
+    async fn a_background_agent_that_panics_is_reported_as_failed() {
         let shells = BackgroundTasks::new();
         let mut ends = shells.end_count.subscribe();
         let work = async { panic!("the floor is gone") };
@@ -149,9 +149,9 @@ mod tests {
         assert!(rack.news_text().contains("the floor is gone"), "{}", rack.news_text());
     }
 
-    /// What it holds, above all what it reserved, is settled when it is dropped.
+    /// What it holds, such as budget reservations, is released when it is dropped.
     #[tokio::test]
-    async fn an_agent_that_does_not_end_is_gone_when_the_end_is_over() {
+    async fn a_background_agent_that_does_not_end_is_dropped_at_the_end() {
         let (shells, gone) = (BackgroundTasks::new(), CancellationToken::new());
         let held = gone.clone().drop_guard();
         let work = async move {

@@ -1,11 +1,11 @@
-//! What a background command printed since it was last looked at, in bounded memory.
+//! Buffers the unread output of a background command in bounded memory.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use super::super::capture::HeadAndTail;
 
-/// Filled by the capture of a running command, emptied by whoever looks.
+/// Filled by the capture of a running command, emptied by each read.
 #[derive(Debug)]
 pub(in super::super) struct LiveOutput {
     limit: usize,
@@ -15,13 +15,13 @@ pub(in super::super) struct LiveOutput {
 #[derive(Debug)]
 struct UnreadOutput {
     ends: HeadAndTail,
-    /// The beginning of a character whose end is still to come.
+    /// The first bytes of an incomplete character.
     partial: Vec<u8>,
-    /// Where all that was printed goes, once it is long.
+    /// The file with the complete output, once it is long.
     file: Option<PathBuf>,
 }
 
-/// Output that was not looked at before.
+/// Output that was not read before.
 pub(super) struct NewOutput {
     pub(super) text: String,
     pub(super) file: Option<PathBuf>,
@@ -48,12 +48,13 @@ impl LiveOutput {
         unread.partial = partial.to_vec();
     }
 
-    /// The output is being kept in a file.
+    /// Records that the output is also written to a file.
     pub(in super::super) fn set_file(&self, file: PathBuf) {
         self.unread.lock().unwrap_or_else(PoisonError::into_inner).file = Some(file);
     }
 
-    /// What is new. When nothing more will come, a character that stayed unfinished as well.
+    /// Returns the new output. `over`: the stream has ended, so an incomplete character is
+    /// included.
     pub(super) fn read_new(&self, over: bool) -> NewOutput {
         let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
         if over {
@@ -67,14 +68,14 @@ impl LiveOutput {
         NewOutput { text: ends.show(self.limit, &place), file: unread.file.clone() }
     }
 
-    /// Forgets what nobody has looked at.
+    /// Drops unread output.
     pub(super) fn discard_unread(&self) {
         let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
         unread.ends = HeadAndTail::showing(self.limit);
     }
 }
 
-/// How many bytes at the end begin a character that is not complete.
+/// How many bytes at the end belong to an incomplete character.
 fn incomplete_bytes(bytes: &[u8]) -> usize {
     for back in 1..=bytes.len().min(3) {
         let needed = match bytes[bytes.len() - back] {
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_character_is_shown_when_the_other_half_will_not_come() {
+    fn an_incomplete_character_is_shown_at_the_end_of_output() {
         let live = LiveOutput::new(100);
         live.push(b"end\xe6\xbc");
         assert_eq!(live.read_new(false).text, "end");

@@ -12,20 +12,20 @@ use super::super::input::{BashOutputInput, KillShellInput};
 use super::super::outcome::ToolOutcome;
 use super::shells::{TaskView, BackgroundTasks};
 
-/// How long a stopped command is waited for: its own grace, and what it takes to kill it.
+/// How long to wait for a stopped command: its grace period, and the time to kill it.
 const STOPPING: Duration = Duration::from_secs(4);
 
-/// Reads the regular expression of a look, if it has one.
+/// Compiles the regular expression of the filter, if there is one.
 ///
 /// # Errors
-/// Why it is none, for the model.
+/// Why it is not valid, for the model.
 pub(in super::super) fn compile_filter(input: &BashOutputInput) -> Result<Option<RegexMatcher>, String> {
     let pattern = input.filter.as_deref().filter(|pattern| !pattern.is_empty());
     let matcher = pattern.map(RegexMatcher::new_line_matcher).transpose();
     matcher.map_err(|error| format!("filter is wrong: {error}"))
 }
 
-/// Shows what a command has printed since the last look.
+/// Returns what a command has printed since the last `BashOutput` call.
 pub(in super::super) async fn read_output(
     shells: &BackgroundTasks,
     input: &BashOutputInput,
@@ -79,14 +79,14 @@ fn matching_lines(filter: &RegexMatcher, output: &str) -> String {
     lines
 }
 
-/// Ends a command.
+/// Stops a command.
 pub(in super::super) async fn kill(shells: &BackgroundTasks, input: &KillShellInput) -> ToolOutcome {
     let id = &input.shell_id;
     let was_running = match shells.stop(id) {
         Ok(was_running) => was_running,
         Err(why) => return ToolOutcome::failure(why),
     };
-    // It was found a moment ago, and none is ever taken out.
+    // The id was valid a moment ago, and entries are never removed.
     let _ = tokio::time::timeout(STOPPING, shells.ended(id)).await;
     let (task, how) = match shells.status(id) {
         Ok(stands) => stands,

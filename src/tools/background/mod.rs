@@ -1,6 +1,6 @@
-//! Commands in the background: started by Bash, looked at with `BashOutput`, ended with
-//! `KillShell`. Bounded in number, time, memory and disk, and none outlives the run. Sub-agents in
-//! the background stand beside them, and are looked at and ended alike.
+//! Background tasks: commands started by Bash, read with `BashOutput`, stopped with `KillShell`.
+//! They are bounded in number, time, memory and disk, and none outlives the run. Background
+//! sub-agents share the same table and are stopped alike.
 
 mod adopted;
 mod live;

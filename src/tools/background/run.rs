@@ -1,4 +1,4 @@
-//! What a run asks of its background commands.
+//! The interface of a run to its background tasks.
 
 use std::time::Duration;
 
@@ -8,51 +8,52 @@ use super::super::toolbox::Toolbox;
 use super::task::BackgroundTask;
 
 impl Toolbox {
-    /// How background work stands.
+    /// The state of the background work.
     pub fn background_work(&self) -> WorkStatus {
         self.tools.shell.background.work_state()
     }
 
-    /// Waits until background work brings news, or is over.
+    /// Waits until background work has news, or is finished.
     pub async fn wait_for_background_news(&self) -> WorkStatus {
         self.tools.shell.background.wait_for_news().await
     }
 
-    /// What has ended unknown to the model, a line each. The model is taken to know it from now on.
+    /// Lists the tasks that have ended unknown to the model, and marks them as known.
     pub fn take_background_news(&self) -> Option<String> {
         self.tools.shell.background.take_news()
     }
 
-    /// What is running in the background, a line each; empty when nothing is.
+    /// Lists the running tasks, a line each; empty if there are none.
     pub fn list_running(&self) -> String {
         self.tools.shell.background.running()
     }
 
-    /// Begins and ends of background commands that were not handed out before.
+    /// Start and end events of background tasks since the last call.
     pub fn take_task_events(&self) -> Vec<BackgroundTask> {
         self.tools.shell.background.take_unseen()
     }
 
-    /// Every background command of this process.
+    /// Every background task of this process.
     pub fn background_tasks(&self) -> Vec<BackgroundTask> {
         self.tools.shell.background.tasks()
     }
 
-    /// Says how many background commands earlier processes of the session started: no name is used
-    /// twice.
+    /// Sets the number of tasks that earlier processes of the session started, so that no id is
+    /// used twice.
     pub fn count_tasks_from(&self, earlier: usize) {
         self.tools.shell.background.count_from(earlier);
     }
 
-    /// Asks all background commands to end, and waits for none.
+    /// Requests all background tasks to stop, without waiting.
     pub fn request_stop(&self) {
         self.tools.shell.background.request_stop_all();
     }
 
-    /// Ends all background commands, within `patience` from when they were asked to.
+    /// Stops all background tasks, within `patience` after they were requested to.
     pub async fn stop_and_wait(&self, patience: Duration) {
         if self.tools.shell.background.stop_all(patience).await {
-            // Dropping a command kills it and its group; the hunt finds what has left the group.
+            // Dropping a command kills its process group; this kills processes that have left the
+            // group.
             self.kill_remaining_processes().await;
         }
     }

@@ -1,4 +1,4 @@
-//! The background commands of a run.
+//! The table of background tasks of a run.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -22,33 +22,33 @@ use super::live::LiveOutput;
 use super::task::{BackgroundEnd, BackgroundKind, BackgroundTask};
 use super::words;
 
-/// How many may run at a time.
+/// The maximum number of tasks that run at a time.
 const RUNNING_MAX: usize = 8;
 
-/// How many of those that have ended still have output to look at: the latest.
+/// How many ended tasks keep their unread output: the latest.
 const ENDED_OUTPUTS_KEPT: usize = 16;
 
-/// How much of a command is remembered, in characters.
+/// How much of a command is recorded, in characters.
 const COMMAND_MAX: usize = 200;
 
-/// All of them, those that have ended included.
+/// All background tasks, including those that have ended.
 #[derive(Debug)]
 pub(in super::super) struct BackgroundTasks {
     table: Mutex<TaskTable>,
-    /// Tells of every end.
+    /// Notifies waiters of every end.
     pub(super) end_count: watch::Sender<usize>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct TaskTable {
-    /// How many were started by earlier processes of the session.
+    /// The number of tasks started by earlier processes of the session.
     earlier: usize,
     /// How many of the entries are commands.
     commands: usize,
     pub(super) entries: Vec<TaskEntry>,
-    /// Dropped with this, which ends the commands.
+    /// Dropping this set stops the tasks.
     pub(super) tasks: JoinSet<()>,
-    /// What was not shown to those who watch.
+    /// Events that were not handed to observers yet.
     pub(super) unseen: Vec<BackgroundTask>,
     /// When the run began to end.
     pub(super) closing: Option<Instant>,
@@ -62,11 +62,11 @@ pub(super) struct TaskEntry {
     pub(super) stop: CancellationToken,
     /// Whether the model knows how it ended.
     pub(super) model_knows_end: bool,
-    /// What an agent said last. The model reads it with the news of its end.
+    /// The final text of a sub-agent, which the model reads with the news of its end.
     pub(super) final_text: Option<String>,
 }
 
-/// What is to be run.
+/// What to start.
 pub(in super::super) struct TaskStart<'a> {
     pub(in super::super) call: &'a str,
     pub(in super::super) command: &'a str,
@@ -76,12 +76,12 @@ pub(in super::super) struct TaskStart<'a> {
     pub(in super::super) scratch: Arc<OutputFolder>,
 }
 
-/// What a look at a command shows.
+/// The state and new output of a task.
 pub(in super::super) struct TaskView {
     pub(in super::super) task: BackgroundTask,
-    /// How it stands, as the end of a sentence.
+    /// The state, as a predicate whose subject is the task.
     pub(in super::super) how: String,
-    /// What it printed since the last look.
+    /// The output since the last read.
     pub(in super::super) output: String,
 }
 
@@ -94,12 +94,12 @@ impl BackgroundTasks {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves out the names that earlier processes of the session used.
+    /// Skips the ids that earlier processes of the session used.
     pub(in super::super) fn count_from(&self, earlier: usize) {
         self.rack().earlier = earlier;
     }
 
-    /// Whether another one may be started.
+    /// Checks that another task may be started.
     ///
     /// # Errors
     /// Why not, for the model.
@@ -119,7 +119,7 @@ impl BackgroundTasks {
         ))
     }
 
-    /// Takes charge of a started command. Returns its name.
+    /// Registers a started command. Returns its id.
     pub(in super::super) fn register(self: &Arc<Self>, running: RunningJob, begin: &TaskStart<'_>) -> String {
         let live = Arc::new(LiveOutput::new(begin.output_limit));
         let stop = CancellationToken::new();
@@ -145,7 +145,7 @@ impl BackgroundTasks {
         rack.unseen.push(task.clone());
         let entry = TaskEntry { task, began: Instant::now(), live, stop, model_knows_end: false, final_text: None };
         rack.entries.push(entry);
-        // Those that are over need no place any more.
+        // Reap finished tasks.
         while rack.tasks.try_join_next().is_some() {}
         rack.tasks.spawn(async move {
             let ended = wait_for_end(running, lifetime, &token, &mut capture).await;
@@ -173,10 +173,10 @@ impl BackgroundTasks {
         self.end_count.send_modify(|ends| *ends += 1);
     }
 
-    /// What a command has printed since the last look, and how it stands.
+    /// Returns the output since the last read, and the state of the task.
     ///
     /// # Errors
-    /// There is none of that name; which there are, for the model.
+    /// No task has this id; lists the existing ones, for the model.
     pub(in super::super) fn read_output(&self, id: &str) -> Result<TaskView, String> {
         let mut rack = self.rack();
         let entry = rack.find(id)?;
@@ -188,20 +188,20 @@ impl BackgroundTasks {
         Ok(TaskView { how: words::status_phrase(&task), task, output: look.text })
     }
 
-    /// How a command stands, its output left for a later look.
+    /// Returns the state of a task without consuming its output.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// No task has this id.
     pub(super) fn status(&self, id: &str) -> Result<(BackgroundTask, String), String> {
         let task = self.rack().find(id)?.snapshot();
         let how = words::status_phrase(&task);
         Ok((task, how))
     }
 
-    /// Waits until the command has ended.
+    /// Waits until the task has ended.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// No task has this id.
     pub(in super::super) async fn ended(&self, id: &str) -> Result<(), String> {
         let mut ends = self.end_count.subscribe();
         while self.rack().find(id)?.task.end.is_none() {
@@ -212,23 +212,23 @@ impl BackgroundTasks {
         Ok(())
     }
 
-    /// Asks a command to end. Says whether it was still running.
+    /// Requests a task to stop. Returns whether it was still running.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// No task has this id.
     pub(in super::super) fn stop(&self, id: &str) -> Result<bool, String> {
         let mut rack = self.rack();
         let entry = rack.find(id)?;
         let running = entry.task.end.is_none();
-        // Whoever stops it knows how it ends.
+        // A caller that stops a task knows how it ends, so the end is not news.
         entry.model_knows_end = true;
         entry.stop.cancel();
         Ok(running)
     }
 
-    // --- what the run asks --------------------------------------------------------------------
+    // --- The interface of the run ---
 
-    /// How they stand.
+    /// The state of the background work.
     pub(in super::super) fn work_state(&self) -> WorkStatus {
         let rack = self.rack();
         if rack.entries.iter().any(TaskEntry::is_news) {
@@ -240,7 +240,7 @@ impl BackgroundTasks {
         }
     }
 
-    /// Waits until there is news, or nothing that could bring any.
+    /// Waits until there is news, or no running task that could produce any.
     pub(in super::super) async fn wait_for_news(&self) -> WorkStatus {
         let mut ends = self.end_count.subscribe();
         loop {
@@ -251,7 +251,7 @@ impl BackgroundTasks {
         }
     }
 
-    /// A list of those that have ended unknown to the model, which then knows.
+    /// Lists the tasks that have ended unknown to the model, and marks them as known.
     pub(in super::super) fn take_news(&self) -> Option<String> {
         let mut rack = self.rack();
         let list = rack.news_text();
@@ -263,17 +263,17 @@ impl BackgroundTasks {
         (!list.is_empty()).then(|| list + &more)
     }
 
-    /// A list of those that are running.
+    /// Lists the running tasks.
     pub(in super::super) fn running(&self) -> String {
         self.rack().list(|entry| entry.task.end.is_none())
     }
 
-    /// Begins and ends that were not handed out before, in the order in which they happened.
+    /// Start and end events since the last call, in chronological order.
     pub(in super::super) fn take_unseen(&self) -> Vec<BackgroundTask> {
         std::mem::take(&mut self.rack().unseen)
     }
 
-    /// All of them.
+    /// All tasks.
     pub(in super::super) fn tasks(&self) -> Vec<BackgroundTask> {
         self.rack().entries.iter().map(TaskEntry::snapshot).collect()
     }
@@ -282,7 +282,7 @@ impl BackgroundTasks {
         self.rack().alive().next().is_some()
     }
 
-    /// Asks all of them to end: the run does. Says whether any was running.
+    /// Requests all tasks to stop because the run ends. Returns whether any was running.
     pub(in super::super) fn request_stop_all(&self) -> bool {
         let mut rack = self.rack();
         rack.closing.get_or_insert_with(Instant::now);
@@ -292,8 +292,8 @@ impl BackgroundTasks {
         rack.alive().next().is_some()
     }
 
-    /// Waits until all of them have ended, up to `patience` from when they were asked to. What
-    /// does not end by itself is killed. Says whether that was needed.
+    /// Waits until all tasks have ended, up to `patience` after they were requested to, and kills
+    /// the rest. Returns whether that was necessary.
     pub(in super::super) async fn stop_all(&self, patience: Duration) -> bool {
         if !self.request_stop_all() {
             return false;
@@ -310,7 +310,7 @@ impl BackgroundTasks {
         if tokio::time::timeout_at(until, all).await.is_ok() {
             return false;
         }
-        // Dropping a command kills it, and an agent's books are closed when it is dropped.
+        // Dropping a command kills it, and dropping a sub-agent settles its accounting.
         let tasks = std::mem::take(&mut self.rack().tasks);
         end_tasks(tasks).await;
         let mut rack = self.rack();
@@ -346,7 +346,7 @@ impl TaskTable {
         let mut list = String::new();
         for entry in self.entries.iter().filter(|entry| wanted(entry)) {
             let gap = if list.is_empty() { "" } else { "\n" };
-            // A string takes all that is written to it.
+            // Writing to a string cannot fail.
             let _ = write!(list, "{gap}- {}", words::list_line(&entry.snapshot()));
         }
         list

@@ -1,4 +1,4 @@
-//! A background command as those outside see it.
+//! Background tasks, as results and observers see them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,42 +7,42 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackgroundTask {
     pub kind: BackgroundKind,
-    /// What the model calls it.
+    /// The id that the model uses.
     pub id: String,
     /// The tool call that started it.
     pub call: String,
-    /// Its beginning, when it is long. Of a sub-agent: what kind it is of.
+    /// The command line, possibly truncated; for a sub-agent, its kind.
     pub command: String,
-    /// What the model said that it is for.
+    /// The model's description of the task.
     pub description: Option<String>,
     /// How it ended. `None` while it runs.
     pub end: Option<BackgroundEnd>,
-    /// For how long it ran.
+    /// The running time.
     pub took: Duration,
-    /// As a shell tells it; `None` when it runs, or the system does not tell.
+    /// The exit code as a shell reports it; `None` while it runs, or if it is not available.
     pub exit_code: Option<i32>,
-    /// How much it printed, in bytes. Known once it has ended.
+    /// The size of the output in bytes. Known once it has ended.
     pub output_bytes: u64,
-    /// Where its output is kept, if that is long.
+    /// The file with the output, if that is long.
     pub output_file: Option<PathBuf>,
 }
 
-/// What works in the background.
+/// The kind of a background task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackgroundKind {
     Command,
     Agent,
 }
 
-/// How a background command ended.
+/// How a background task ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackgroundEnd {
-    /// With exit code 0.
+    /// With exit code 0, or a sub-agent's success.
     Completed,
     Failed,
-    /// By `KillShell`.
+    /// Stopped by `KillShell`.
     Killed,
-    /// It reached its longest running time.
+    /// It reached its maximum lifetime.
     TimedOut,
     /// The run ended first.
     RunEnded,
@@ -62,13 +62,13 @@ impl BackgroundEnd {
 }
 
 impl BackgroundTask {
-    /// The same after the run has ended with it.
+    /// Marks a running task as ended together with the run.
     #[must_use]
     pub fn ended_with_run(self) -> Self {
         Self { end: self.end.or(Some(BackgroundEnd::RunEnded)), ..self }
     }
 
-    /// The name of how it stands.
+    /// The name of the current state.
     pub fn status(&self) -> &'static str {
         self.end.map_or("running", BackgroundEnd::name)
     }

@@ -1,4 +1,4 @@
-//! What the model reads about background commands.
+//! Formats background tasks for the model.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::task::{BackgroundEnd, BackgroundKind, BackgroundTask};
 /// How much of a command is quoted, in characters.
 const QUOTED: usize = 120;
 
-/// One command as a line of a list.
+/// One task as a line of a list.
 pub(super) fn list_line(task: &BackgroundTask) -> String {
     let what = match (task.kind, &task.description) {
         (BackgroundKind::Command, _) => quoted(&task.command),
@@ -18,7 +18,7 @@ pub(super) fn list_line(task: &BackgroundTask) -> String {
     format!("{} ({what}) {}", task.id, status_phrase(task))
 }
 
-/// How it stands, as the end of a sentence that begins with its name.
+/// The state, as a predicate whose subject is the task.
 pub(super) fn status_phrase(task: &BackgroundTask) -> String {
     let took = whole_seconds(task.took);
     if task.kind == BackgroundKind::Agent {
@@ -53,7 +53,7 @@ fn quoted(command: &str) -> String {
     format!("`{shown}{rest}`")
 }
 
-/// A duration to the second.
+/// A duration in whole seconds.
 fn whole_seconds(duration: Duration) -> String {
     humantime::format_duration(Duration::from_secs(duration.as_secs())).to_string()
 }

@@ -1,4 +1,4 @@
-//! Reads a picture or a PDF, and says what to do where that cannot be.
+//! Reads an image or a PDF, or explains why it cannot be shown and what to do.
 
 use std::fs;
 use std::io::{self, Read};
@@ -18,13 +18,13 @@ use super::pages::PAGES_MAX;
 use super::pdf::{self, PDF_BYTES_MAX, PdfFlaw};
 use super::picture::{self, PictureFlaw};
 
-/// What is looked at of one file, in bytes. Everything of it is held in memory, some of it twice.
+/// The maximum size of a file, in bytes. All of it is held in memory, some of it twice.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
-/// One file is unpacked at a time, since each may take some hundred megabytes.
+/// Only one file is decoded at a time, since each may take several hundred megabytes.
 static UNPACKING: Mutex<()> = Mutex::new(());
 
-/// A picture or PDF that was opened.
+/// An open image or PDF file.
 pub(in crate::tools) struct MediaFile<'a> {
     pub(in crate::tools) kind: MediaKind,
     pub(in crate::tools) open: fs::File,
@@ -33,7 +33,7 @@ pub(in crate::tools) struct MediaFile<'a> {
     pub(in crate::tools) path: &'a Path,
 }
 
-/// Reads a file; of a PDF, the `pages` that are asked for. Blocks.
+/// Reads a file; of a PDF, the requested `pages`. Blocks.
 pub(in crate::tools) fn read(
     file: MediaFile<'_>,
     pages: Option<&str>,
@@ -64,7 +64,7 @@ pub(in crate::tools) fn read(
     }
 }
 
-/// Makes a block of a picture that did not come from a file. Blocks.
+/// Converts an image that did not come from a file to a block. Blocks.
 ///
 /// # Errors
 /// Why it cannot be shown.
@@ -134,7 +134,7 @@ fn source(media_type: &str, data: &[u8]) -> Value {
     json!({ "type": "base64", "media_type": media_type, "data": STANDARD.encode(data) })
 }
 
-/// Says why a file is not shown, and how to get at what is in it.
+/// Explains why a file cannot be shown, and how to get at its content.
 fn refusal(kind: MediaKind, path: &Path, why: &str) -> String {
     let (path, quoted) = (path.display(), quoted(path));
     match kind {
@@ -176,7 +176,7 @@ fn pdf_flaw(flaw: &PdfFlaw) -> String {
     }
 }
 
-/// A path as a shell reads it.
+/// A path quoted for a shell.
 fn quoted(path: &Path) -> String {
     format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
 }

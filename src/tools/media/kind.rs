@@ -1,10 +1,10 @@
-//! What a file is, by its first bytes; its name may lie.
+//! Detects the type of a file by its first bytes, not by its name.
 
 use std::path::Path;
 
 use image::ImageFormat;
 
-/// What the service takes beside text.
+/// The file types that the model API accepts besides text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tools) enum MediaKind {
     Picture(ImageFormat),
@@ -27,8 +27,8 @@ pub(in crate::tools) fn detect(start: &[u8]) -> Option<MediaKind> {
     }
 }
 
-/// The name of a picture's format that the service does not take. Only for what is no text: some
-/// of these begin with ordinary letters.
+/// The name of an image format that the API does not accept. Call it only for binary files: some of
+/// these formats begin with ordinary letters.
 pub(in crate::tools) fn unsupported_image_format(start: &[u8]) -> Option<&'static str> {
     let brand = start.get(4..12).unwrap_or_default();
     if start.starts_with(b"II*\0") || start.starts_with(b"MM\0*") {
@@ -48,7 +48,7 @@ pub(in crate::tools) fn unsupported_image_format(start: &[u8]) -> Option<&'stati
     }
 }
 
-/// What a file's name promises, if that is something that [`kind`] knows.
+/// The file type that a name promises, if [`kind`] can detect it.
 pub(in crate::tools) fn kind_of_name(path: &Path) -> Option<&'static str> {
     let extension = path.extension()?.to_str()?.to_ascii_lowercase();
     match extension.as_str() {

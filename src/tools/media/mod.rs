@@ -1,5 +1,5 @@
-//! Pictures and PDFs, as the model's service takes them: whole, of a kind and size that it takes,
-//! or not at all. A block that the service refuses would be refused again with every later request.
+//! Prepares images and PDFs for the model API: in an accepted format and size, or not at all. A
+//! block that the API rejects would make every later request fail, too.
 
 mod file;
 mod kind;

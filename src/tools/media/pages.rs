@@ -1,12 +1,12 @@
-//! Which pages of a document are wanted. Pure.
+//! Parses page ranges. Pure.
 
 use std::collections::BTreeSet;
 
-/// How many pages one call may ask for.
+/// How many pages one call may request.
 pub(super) const PAGES_MAX: usize = 20;
 
-/// Picks pages out of `count`, counted from 1. `wanted` is what the model wrote, such as `3`,
-/// `1-5`, `90-` or `1,4-6`; pages past the end of a range that begins before it are not missed.
+/// Selects pages out of `count`, counted from 1. `wanted` comes from the model, such as `3`, `1-5`,
+/// `90-` or `1,4-6`. A range may extend beyond the last page, but not begin there.
 ///
 /// # Errors
 /// What is wrong with it, for the model.
@@ -19,7 +19,7 @@ pub(super) fn select_pages(wanted: &str, count: u32) -> Result<BTreeSet<u32>, St
             return Err(format!("there is no page {first}: it has only {count} pages"));
         }
         let last = last.unwrap_or(count).min(count);
-        // Not a page more than it takes to see that they are too many.
+        // One page over the limit is enough to detect too many.
         picked.extend((first..=last).take(PAGES_MAX + 1));
     }
     if picked.is_empty() {
@@ -43,7 +43,7 @@ fn range(part: &str) -> Option<(u32, Option<u32>)> {
     last.is_none_or(|last| first <= last).then_some((first, last))
 }
 
-/// `1-3, 7`.
+/// Formats pages as `1-3, 7`.
 pub(super) fn format_pages(pages: &BTreeSet<u32>) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for &page in pages {
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_read_as_people_write_them() {
+    fn page_ranges_are_parsed() {
         let table = [
             ("3", "3"),
             (" 1-5 ", "1-5"),

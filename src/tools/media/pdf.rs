@@ -1,4 +1,4 @@
-//! Takes a PDF apart by its pages.
+//! Extracts pages from a PDF.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,19 +8,19 @@ use crate::transcript::visible_pages;
 
 use super::pages::{self, PAGES_MAX};
 
-/// What one call may yield, in bytes. With base64 it is half of what a request may have.
+/// The maximum result of one call, in bytes. In base64 it is half of a request's limit.
 pub(super) const PDF_BYTES_MAX: usize = 12 << 20;
 
-/// What one packed part of the file may unpack to, in bytes.
+/// The maximum decompressed size of one stream of the file, in bytes.
 const UNPACKED_MAX: usize = 32 << 20;
 
-/// A PDF that the service takes.
+/// A PDF that the API accepts.
 #[derive(Debug)]
 pub(super) struct Pdf {
     pub(super) data: Vec<u8>,
     /// How many pages the file has.
     pub(super) count: u32,
-    /// Which of them are shown, if not all.
+    /// The pages that are shown, if not all.
     pub(super) part: Option<String>,
 }
 
@@ -32,20 +32,20 @@ pub(super) enum PdfFlaw {
     },
     Encrypted,
     NoPages,
-    /// More pages than one call may ask for, and none were chosen.
+    /// More pages than one call may request, and none were selected.
     TooManyPages {
         count: u32,
     },
     BadPages {
         why: String,
     },
-    /// The pages that were asked for are too many bytes.
+    /// The selected pages are too large.
     TooManyBytes {
         bytes: usize,
     },
 }
 
-/// Checks a PDF, and takes out of it the pages that are `wanted`.
+/// Checks a PDF, and extracts the pages that are `wanted`.
 pub(super) fn prepare(data: Vec<u8>, wanted: Option<&str>) -> Result<Pdf, PdfFlaw> {
     let mut document = load(&data)?;
     let found = document.get_pages();
@@ -78,7 +78,7 @@ pub(super) fn prepare(data: Vec<u8>, wanted: Option<&str>) -> Result<Pdf, PdfFla
 fn load(data: &[u8]) -> Result<Document, PdfFlaw> {
     let options = LoadOptions::with_max_decompressed_size(UNPACKED_MAX);
     match Document::load_mem_with_options(data, options) {
-        // What opens without a password is still refused by the service.
+        // The API rejects an encrypted file even if it opens without a password.
         Ok(document) if document.trailer.has(b"Encrypt") || document.was_encrypted() => {
             Err(PdfFlaw::Encrypted)
         }
@@ -92,7 +92,7 @@ fn damaged(why: &impl ToString) -> PdfFlaw {
     PdfFlaw::Damaged { why: why.to_string() }
 }
 
-/// Leaves the `picked` pages, and of everything else only what they need.
+/// Removes all pages but `picked`, and everything that only the others need.
 fn keep_only(
     document: &mut Document,
     found: &BTreeMap<u32, ObjectId>,
@@ -104,7 +104,7 @@ fn keep_only(
         found.iter().filter(|(_, id)| !kept.contains(id)).map(|(page, _)| *page).collect();
     document.delete_pages(&others);
     let catalog = document.catalog_mut().map_err(|error| damaged(&error))?;
-    // Bookmarks, form and structure trees speak of all pages, and would keep them in the file.
+    // Bookmarks, forms and structure trees refer to all pages, and would keep them in the file.
     let mut lean = Dictionary::new();
     for key in [b"Type".as_slice(), b"Pages", b"Version", b"OCProperties"] {
         if let Ok(value) = catalog.get(key) {
@@ -122,7 +122,7 @@ fn keep_only(
     Ok(())
 }
 
-/// Writes the document anew, every page in plain sight, and looks whether it can be read.
+/// Writes the document without compressed object streams, and checks that it can be read again.
 fn save_and_check(mut document: Document, pages: usize) -> Result<Vec<u8>, PdfFlaw> {
     let mut data = Vec::new();
     document.save_to(&mut data).map_err(|error| damaged(&error))?;

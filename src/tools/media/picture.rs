@@ -1,5 +1,5 @@
-//! Makes pictures that the service takes: unpacked once, so that no damaged one gets through, and
-//! scaled down if they are too large. Memory is bounded whatever a file claims to be.
+//! Prepares images for the model API: decodes them once, so that damaged ones are detected, and
+//! scales down large ones. Memory is bounded whatever size a file declares.
 
 use std::io::Cursor;
 
@@ -13,28 +13,28 @@ use image::{
     ImageResult, Limits, RgbImage,
 };
 
-/// The longer side, in pixels. The service takes 8,000, but only 2,000 of each picture once a
-/// request holds more than 20; and it scales down what is much larger than this anyway.
+/// The longer side, in pixels. The API accepts 8,000, but only 2,000 for each image in a request
+/// with more than 20, and it scales down much larger ones anyway.
 const SIDE_MAX: u32 = 2_000;
-/// Where a picture is still too many bytes at its full size.
+/// The longer side, for an image that has too many bytes at `SIDE_MAX`.
 const SIDE_LAST: u32 = 1_000;
 
-/// What base64 makes 5 MB of, which is what the service takes for one picture.
+/// The API accepts 5 MB of base64 for one image, which is this many bytes.
 const BYTES_MAX: usize = (5 << 20) / 4 * 3;
 
-/// Unpacked, in bytes: 50 megapixels of four channels.
+/// The maximum decoded size, in bytes: 50 megapixels of four channels.
 const UNPACKED_MAX: u64 = 200 << 20;
 
 const JPEG_QUALITY: u8 = 85;
 
-/// A picture that the service takes.
+/// An image that the API accepts.
 #[derive(Debug)]
 pub(super) struct Picture {
     pub(super) format: ImageFormat,
     pub(super) data: Vec<u8>,
     /// Width and height, in pixels.
     pub(super) size: (u32, u32),
-    /// Those of the file.
+    /// Width and height of the file's image.
     pub(super) full_size: (u32, u32),
     pub(super) is_animated: bool,
 }
@@ -45,15 +45,15 @@ pub(super) enum PictureFlaw {
     Damaged {
         why: String,
     },
-    /// It claims to be more than may be unpacked.
+    /// It declares a larger size than may be decoded.
     TooLarge {
         what: String,
     },
-    /// It is too many bytes even when it is scaled down.
+    /// It has too many bytes even when scaled down.
     Incompressible,
 }
 
-/// Checks a picture, and makes it smaller where it has to be. What fits goes as it is.
+/// Checks an image, and scales it down if needed. An acceptable one is passed on unchanged.
 pub(super) fn prepare(format: ImageFormat, data: Vec<u8>) -> Result<Picture, PictureFlaw> {
     let (mut picture, orientation) = unpack(format, &data)?;
     if format == ImageFormat::Jpeg && is_cut_off(&data) {
@@ -89,7 +89,7 @@ fn unpack(format: ImageFormat, data: &[u8]) -> Result<(DynamicImage, Orientation
     if decoder.total_bytes() > UNPACKED_MAX {
         return Err(PictureFlaw::TooLarge { what: format!("{width}x{height} pixels") });
     }
-    // Which way is up is not worth losing a picture.
+    // Without an orientation the image is still useful.
     let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
     let picture = DynamicImage::from_decoder(decoder).map_err(|error| flaw(&error))?;
     Ok((picture, orientation))
@@ -109,8 +109,8 @@ fn flaw(error: &ImageError) -> PictureFlaw {
     }
 }
 
-/// Whether a JPEG lacks its end, which the decoder makes up for in grey. The marks of its parts
-/// cannot occur within the data of one.
+/// Whether a JPEG is truncated, which the decoder would fill with grey. Markers cannot occur within
+/// its image data.
 fn is_cut_off(data: &[u8]) -> bool {
     let last = |mark: [u8; 2]| data.windows(2).rposition(|window| window == mark);
     let (scan, end) = (last([0xff, 0xda]), last([0xff, 0xd9]));

@@ -1,4 +1,5 @@
-//! Knows common commands: which only look, which tidy files, which could ruin the machine.
+//! Classifies well-known commands: those that only read, those that change files, and removals of
+//! critical folders.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -7,28 +8,28 @@ use super::script::{self, SimpleCommand, ShellWord};
 use super::sed;
 use super::wrapper::{self, IgnorableAssignments};
 
-/// What a well-known command would touch.
+/// What a well-known command accesses.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum KnownCommand<'a> {
-    /// It looks at these paths and changes nothing.
+    /// Reads these paths and changes nothing.
     ReadsFiles(Vec<&'a str>),
-    /// The same, and it reads whatever is in those that are folders, following no links.
+    /// Reads these paths, and the contents of those that are folders, without following links.
     SearchesFolders(Vec<&'a str>),
-    /// It looks at these. In a folder it would read what is in it, and what links there lead to.
+    /// Reads these paths. For a folder it may also read the contents and follow the links in it.
     ReadsFollowingLinks(Vec<&'a str>),
-    /// It moves on to this folder.
+    /// Changes the working directory to this folder.
     ChangesFolder(&'a str),
-    /// It makes, moves or removes these paths.
+    /// Creates, moves or removes these paths.
     ChangesFiles(Vec<&'a str>),
 }
 
-/// Commands that print what they are told, or facts about themselves.
+/// Commands that print their arguments, or facts about themselves.
 const PRINT_COMMANDS: &[&str] = &[
     "echo", "printf", "pwd", "true", "false", "which", "basename", "dirname", "tr", "uname",
     "whoami", "id", "nproc", "seq", "sleep", ":",
 ];
 
-/// Commands that read the files they are given.
+/// Commands that read the files named in their arguments.
 #[rustfmt::skip]
 const READ_COMMANDS: &[&str] = &[
     "[", "cat", "cksum", "cmp", "column", "comm", "cut", "df", "du", "find", "head", "ls", "md5sum",
@@ -40,15 +41,15 @@ const SEARCH_COMMANDS: &[&str] = &["grep", "egrep", "fgrep"];
 
 const CHANGE_COMMANDS: &[&str] = &["mkdir", "touch", "rm", "rmdir", "mv", "cp"];
 
-/// Whether a command makes, moves or removes what its arguments name.
+/// Whether a command creates, moves or removes the paths in its arguments.
 pub(super) fn is_change_command(name: &str) -> bool {
     CHANGE_COMMANDS.contains(&name)
 }
 
-/// Questions to git that it answers without a look at the index or at an object. For anything
-/// else it may run what the repository's own configuration names: a monitor, a filter, a way to
-/// show a difference, a program that checks signatures or fetches what is missing. Only a rule
-/// can tell that the repository is trusted with that.
+/// Git subcommands that read neither the index nor an object. Any other subcommand may run programs
+/// that the repository's configuration names: a file system monitor, a filter, a diff driver, a
+/// signature checker, a fetch of missing objects. Only an explicit rule can declare that repository
+/// trusted.
 const GIT_READ_COMMANDS: [&[&str]; 8] = [
     &["branch", "--show-current"],
     &["remote"],
@@ -60,7 +61,7 @@ const GIT_READ_COMMANDS: [&[&str]; 8] = [
     &["rev-parse", "HEAD"],
 ];
 
-/// What a command is, if it is well known and simple enough to be sure.
+/// Classifies a command, if it is well known and simple enough to be sure.
 pub(super) fn classify(simple: &SimpleCommand) -> Option<KnownCommand<'_>> {
     let words = wrapper::inner_command(&simple.words, IgnorableAssignments::Harmless);
     let (first, rest) = words.split_first()?;
@@ -72,7 +73,7 @@ pub(super) fn classify(simple: &SimpleCommand) -> Option<KnownCommand<'_>> {
         return None;
     }
     if PRINT_COMMANDS.contains(&name) {
-        // What it expands to is only printed.
+        // The expansion is only printed.
         return Some(KnownCommand::ReadsFiles(Vec::new()));
     }
     if rest.iter().any(|word| word.expands) {
@@ -97,8 +98,8 @@ pub(super) fn classify(simple: &SimpleCommand) -> Option<KnownCommand<'_>> {
     }
 }
 
-/// Whether one of these words names something that the shell would run a substitution in, as in
-/// `test -v 'a[$(x)]'`, or may come to be a flag that writes: a pattern fits files of any name.
+/// Whether one of these words may make the shell run a substitution, as in `test -v 'a[$(x)]'`, or
+/// may expand to a flag that writes: a pattern matches files of any name.
 fn may_expand_to_flag(name: &str, rest: &[ShellWord]) -> bool {
     let is_loose = |word: &ShellWord| word.globs && word.plain.starts_with(['*', '?', '[']);
     match name {
@@ -115,20 +116,20 @@ fn reads_files<'a>(words: &[&'a ShellWord]) -> KnownCommand<'a> {
     KnownCommand::ReadsFiles(words.iter().map(|word| word.plain.as_str()).collect())
 }
 
-/// Every word that may be a path. Whether the value of a flag is one is not asked.
+/// Every word that may be a path. Values of flags are included.
 fn path_operands<'a>(line: &FlagLine<'a>) -> Vec<&'a str> {
     line.values.iter().chain(&line.operands).map(|word| word.plain.as_str()).collect()
 }
 
 fn classify_read_command<'a>(name: &str, rest: &'a [ShellWord]) -> Option<KnownCommand<'a>> {
     let line = FlagLine::parse_args(name, rest)?;
-    // What `uniq` is told besides the first file is written to.
+    // `uniq` writes to its second file argument.
     let writes =
         name == "uniq" && (line.operands.len() > 1 || line.operands.iter().any(|word| word.globs));
     (!writes).then(|| KnownCommand::ReadsFiles(path_operands(&line)))
 }
 
-/// `jq` with a program that reads no file of its own choice.
+/// Classifies `jq`, if its program cannot read further files.
 fn classify_jq(rest: &[ShellWord]) -> Option<KnownCommand<'_>> {
     let mut line = FlagLine::parse_args("jq", rest)?;
     let imports = |word: &ShellWord| word.plain.contains("import") || word.plain.contains("include");
@@ -152,7 +153,8 @@ fn classify_search<'a>(name: &str, rest: &'a [ShellWord]) -> Option<KnownCommand
     Some(KnownCommand::SearchesFolders(below))
 }
 
-/// The first word is no path but a program or a pattern, unless the shell makes several of it.
+/// Drops the first operand, which is a program or a pattern and not a path, unless the shell
+/// expands it to several words.
 fn drop_first_operand(line: &mut FlagLine<'_>) {
     if line.operands.first().is_some_and(|word| !word.globs) {
         line.operands.remove(0);
@@ -164,7 +166,7 @@ fn classify_git(rest: &[ShellWord]) -> Option<KnownCommand<'_>> {
     GIT_READ_COMMANDS.iter().any(|look| said().eq(look.iter().copied())).then(|| reads_files(&[]))
 }
 
-/// Whether an exit code of 1 is this command's way to say "no", not a failure.
+/// Whether an exit code of 1 is this command's negative result and not a failure.
 pub(in super::super) fn exit_code_1_is_a_result(command: &str) -> bool {
     let Ok(parts) = script::split(command) else { return false };
     let Some(last) = parts.last() else { return false };
@@ -184,12 +186,12 @@ pub(super) fn base_name(command: &str) -> &str {
     command.rsplit('/').next().unwrap_or(command)
 }
 
-/// What `rm` and `rmdir` are told to remove, if one of them is what these words run.
+/// The paths that `rm` or `rmdir` would remove, if these words run one of them.
 pub(super) fn removals<T: AsRef<str>>(words: &[T]) -> impl Iterator<Item = &str> {
     let removes = |word: &T| matches!(base_name(word.as_ref()), "rm" | "rmdir");
     let suspects = wrapper::candidate_offsets(words);
     let runs = if suspects.len() > 1 {
-        // The words after the first are also the words after any later.
+        // Later occurrences are covered: their arguments are also arguments of the first one.
         words[suspects.clone()].iter().position(removes)
     } else {
         let skipped = |word: &&T| {
@@ -207,19 +209,19 @@ pub(super) fn removals<T: AsRef<str>>(words: &[T]) -> impl Iterator<Item = &str>
     targets.iter().map(AsRef::as_ref).filter(|word| !word.starts_with('-'))
 }
 
-/// Folders that a run must never remove, nor what they are in.
+/// Folders that a run must never remove, and neither their parents.
 #[derive(Clone, Copy)]
 pub(super) struct CriticalFolders<'a> {
     pub(super) home: Option<&'a Path>,
     pub(super) work: [&'a Path; 2],
 }
 
-/// Whether this names, seen from a folder, what a run must never remove.
+/// Whether `target`, resolved against `from`, is or contains a critical folder.
 pub(super) fn is_critical(target: &str, from: &Path, grounds: CriticalFolders<'_>) -> bool {
     let bare = target.trim_matches(['"', '\'']);
     let bare = if bare == "*" { "." } else { bare.strip_suffix("/*").unwrap_or(bare) };
     if bare.starts_with('$') {
-        // Empty, `"$X"/*` is everything; `$HOME` is home.
+        // An unset variable makes `"$X"/*` match everything; `$HOME` is the home folder.
         return target.ends_with(['*', '/']) || matches!(bare, "$HOME" | "${HOME}");
     }
     let path = match (bare, grounds.home) {

@@ -1,4 +1,4 @@
-//! Judges a command line: as a whole, by every way to say it, and part by part.
+//! Checks a command line: as a whole, in every equivalent spelling, and part by part.
 
 use std::path::Path;
 
@@ -17,11 +17,11 @@ use super::shred::{self, FallbackTokens};
 use super::teller;
 use super::wrapper;
 
-/// How many letters of a command a reason shows.
+/// How many characters of a command an error message shows.
 const SHOWN_MAX: usize = 80;
 
-/// Whether each part of a command is known to read and change nothing, wherever it runs. A command
-/// that changes its folder does not count: the next one starts there.
+/// Whether every part of a command is known to read only and to change nothing, in any working
+/// directory. A `cd` does not count as read-only: it changes where the next command runs.
 pub(in super::super) fn only_reads(command: &str) -> bool {
     let effort = WorkBudget::new();
     let scripts = reading::scripts(command, &effort);
@@ -59,7 +59,8 @@ impl Permissions {
                         directory: no rule allows that"
                 .to_string());
         }
-        // Something forbidden may stand in what was not looked at, and nothing is allowed so far.
+        // Parts that were not checked may contain something forbidden, and nothing is allowed so
+        // far.
         if effort.is_exhausted() {
             return Err(WorkBudget::refusal());
         }
@@ -81,7 +82,7 @@ impl Permissions {
         reading.command_lists.iter().try_for_each(|parts| errand().check_allowed(parts))
     }
 
-    /// Deny and ask rules for commands, and what would dodge them.
+    /// Applies the deny and ask rules for commands, including spellings that would evade them.
     fn check_denied_commands(&self, scripts: &[ScriptSource]) -> Result<(), String> {
         let mut rules = self.deny.iter().chain(&self.ask);
         let Some(any) = rules.find(|rule| rule.depends_on_commands()) else { return Ok(()) };
@@ -97,7 +98,7 @@ impl Permissions {
         }
         if scripts.iter().filter(|script| script.runs_for_sure).any(hides_a_name) {
             return Err(format!(
-                "nobody can tell which command this runs before it runs, and the rule `{}` is to \
+                "which command this runs is known only when it runs, and the rule `{}` must \
                  hold: write the command's name out",
                 any.text
             ));
@@ -122,7 +123,7 @@ impl Permissions {
         is_loose && self.tokens_remove_critical_folder(&script.text, cwd, effort)
     }
 
-    /// Whether these words would, standing anywhere there, remove what must never be removed.
+    /// Whether these words, run in one of these folders, would remove a critical folder.
     fn removes_critical_folder<T: AsRef<str>>(
         &self,
         words: &[T],
@@ -138,7 +139,7 @@ impl Permissions {
         })
     }
 
-    /// The same of all that could be a command, standing wherever one could go.
+    /// Whether any run of fallback tokens, taken as a command, would remove a critical folder.
     fn tokens_remove_critical_folder(&self, command: &str, cwd: &Path, effort: &WorkBudget) -> bool {
         let shreds = FallbackTokens::of(command);
         let moves = shreds.pieces().filter_map(|piece| match piece.as_slice() {
@@ -150,7 +151,7 @@ impl Permissions {
     }
 }
 
-/// Whether some part runs what only the shell knows the name of: `$X`, `/bin/r?`.
+/// Whether some part runs a command whose name only the shell can expand: `$X`, `/bin/r?`.
 fn hides_a_name(script: &ScriptSource) -> bool {
     let hidden = script
         .reading
@@ -164,17 +165,17 @@ fn hides_a_name(script: &ScriptSource) -> bool {
             && shreds().iter().any(|words| wrapper::may_hide_a_name(words))
 }
 
-/// One way to say a command, for rules that must not be dodged.
+/// One spelling of a command, for matching against rules.
 struct CommandForm {
     text: String,
-    /// Where it begins, and commands that it may run begin, in their order. Each goes on to the
-    /// end of the text.
+    /// Offsets at which the command, and commands that it may run, begin, in ascending order. Each
+    /// extends to the end of the text.
     starts: Vec<usize>,
 }
 
 impl CommandForm {
     fn new(text: String, mut starts: Vec<usize>) -> Self {
-        // A program is also meant by its name alone.
+        // A rule matches a program by its base name, too.
         let by_name = starts.iter().filter_map(|at| {
             let name = text[*at..].split(' ').next().unwrap_or_default();
             name.rfind('/').map(|slash| at + slash + 1)
@@ -186,7 +187,8 @@ impl CommandForm {
         Self { text, starts }
     }
 
-    /// A command may begin anywhere in a text, with its quotes or without, and end at any sign.
+    /// Assumes that a command may begin anywhere in a text, with or without its quotes, and end at
+    /// any punctuation.
     fn anywhere(text: &str) -> Vec<Self> {
         let bare = text.replace(['\\', '\'', '"'], "");
         let texts = [text, bare.as_str()].into_iter();
@@ -209,7 +211,7 @@ impl CommandForm {
     }
 }
 
-/// All the ways to say the same command.
+/// All the spellings of the same command.
 fn spellings(script: &ScriptSource) -> Vec<CommandForm> {
     let mut forms = vec![CommandForm::new(script.text.trim().to_owned(), vec![0])];
     let parts = || script.reading.command_lists.iter().flatten();
@@ -232,7 +234,7 @@ fn spellings(script: &ScriptSource) -> Vec<CommandForm> {
     forms
 }
 
-/// A command as far as one line has room for it.
+/// A command, truncated to fit in one line.
 fn truncated(command: &str) -> String {
     let mut lines = command.trim().lines();
     let line = lines.next().unwrap_or_default();

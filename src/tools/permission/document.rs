@@ -1,12 +1,13 @@
-//! Takes here-documents out of a script, as far as that can be done for sure.
+//! Removes here-documents from a script, where they can be recognised safely.
 
 use super::script::NotUnderstood;
 
-/// The script without its here-document, if that is only said and may run nothing.
+/// Returns the script without its here-document, if the document is plain data.
 ///
 /// # Errors
-/// It is not plain enough to be sure where it ends, or what it does: there may be one, after plain
-/// words, with a plain name for its end, and no substitution in it unless the name is quoted.
+/// The here-document is not simple enough to be sure where it ends or what it does. Accepted is one
+/// here-document, after plain words, with a plain delimiter, and without substitutions unless the
+/// delimiter is quoted.
 pub(super) fn without_document(script: &str) -> Result<String, NotUnderstood> {
     let unsure = NotUnderstood("it contains an unusual here-document");
     let lone = script.replace("<<<", "\u{1}\u{1}\u{1}");
@@ -38,7 +39,7 @@ pub(super) fn without_document(script: &str) -> Result<String, NotUnderstood> {
     if fine { Ok(format!("{before} {after}\n{left}")) } else { Err(unsure) }
 }
 
-/// Whether nothing is made of a text but that plain variables are put in.
+/// Whether the shell expands nothing in a text but plain variables.
 fn is_plain_data(text: &str) -> bool {
     let mut dollars = text.split('$');
     let first = dollars.next().unwrap_or_default();

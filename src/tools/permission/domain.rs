@@ -1,4 +1,4 @@
-//! Hosts as rules name them: `example.com`, `*.example.com`, `*`.
+//! Host rules: `example.com`, `*.example.com`, `*`.
 
 use reqwest::Url;
 
@@ -6,20 +6,20 @@ use super::super::catalog::BuiltinTool;
 use super::judge::{Permissions, ask_rule_applies, denied_by_rule};
 use super::mode::PermissionMode;
 
-/// Which hosts are meant.
+/// The hosts that a rule covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) enum Domain {
     All,
     Exact(String),
-    /// Every host whose name ends so, and not the one that is called just that.
+    /// Every subdomain of this host, but not the host itself.
     Subdomains(String),
 }
 
 impl Domain {
-    /// Reads what stands behind `domain:`.
+    /// Parses the text behind `domain:`.
     ///
     /// # Errors
-    /// Why it names no host.
+    /// The text is not a valid host.
     pub(in super::super) fn parse(text: &str) -> Result<Self, String> {
         let named = match text.strip_prefix("*.") {
             _ if text == "*" => return Ok(Self::All),
@@ -31,7 +31,7 @@ impl Domain {
         })
     }
 
-    /// Whether `host` is meant, as [`host_of`] writes it.
+    /// Whether the rule covers `host`, which is in the form that [`host_of`] returns.
     pub(in super::super) fn covers(&self, host: &str) -> bool {
         match self {
             Self::All => true,
@@ -43,8 +43,8 @@ impl Domain {
     }
 }
 
-/// The host of an address in the one way to write it: small letters, ASCII, no last dot, numbers
-/// as four decimal ones. So `EXAMPLE.com.`, `xn--…` and `0x7f.1` are no ways around a rule.
+/// The host of an address in canonical form: lower case, ASCII, no trailing dot, IPv4 as four
+/// decimal numbers. So `EXAMPLE.com.`, `xn--…` and `0x7f.1` cannot evade a rule.
 pub(in super::super) fn host_of(url: &Url) -> String {
     url.host_str().unwrap_or_default().trim_end_matches('.').to_owned()
 }
@@ -61,10 +61,11 @@ fn canonical_host(host: &str) -> Option<String> {
 }
 
 impl Permissions {
-    /// Judges a visit to a host. What is there is not ours to know: it takes a rule.
+    /// Checks access to a host. The content of a site is unknown, so access always needs an allow
+    /// rule.
     ///
     /// # Errors
-    /// Why it is not allowed, and how to allow it.
+    /// Why access is not allowed, and how to allow it.
     pub(super) fn check_host(&self, host: &str) -> Result<(), String> {
         let tool = BuiltinTool::WebFetch;
         if let Some(rule) = self.deny.iter().find(|rule| rule.covers_host(host)) {
@@ -90,14 +91,14 @@ impl Permissions {
 mod tests {
     use super::*;
 
-    /// What a rule says of the host of an address.
+    /// Whether a rule covers the host of an address.
     fn covers(rule: &str, address: &str) -> bool {
         let url = Url::parse(address).expect("an address");
         Domain::parse(rule).expect("a rule").covers(&host_of(&url))
     }
 
     #[test]
-    fn a_host_is_the_same_however_it_is_written() {
+    fn equivalent_spellings_of_a_host_match_the_same_rule() {
         for (rule, address) in [
             ("example.com", "https://example.com/a"),
             ("Example.COM.", "http://eXample.com:8080"),
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn another_host_is_another_however_alike_it_looks() {
+    fn similar_looking_hosts_are_not_covered() {
         for (rule, address) in [
             ("good.com", "https://good.com@evil.com/"),
             ("good.com", "https://good.com.evil.com/"),
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_host_is_no_rule() {
+    fn a_domain_rule_without_a_valid_host_is_rejected() {
         for text in ["", "*.", "a b", "example.com:8080", "a/b", "x@y", "*x.com", "a.*", "[::1"] {
             assert!(Domain::parse(text).is_err(), "{text}");
         }

@@ -1,15 +1,16 @@
-//! Counts what it takes to judge one command, so that no command takes long.
+//! Bounds the work spent on checking one command, so that no command can stall the run.
 
 use std::cell::Cell;
 
-/// How many letters may be looked at, each as often as it is: enough for every command that is not
-/// written to be a riddle, and about a second where nothing is optimised.
+/// How many characters may be examined, counted each time they are examined. Enough for any command
+/// that is not deliberately obfuscated, and about one second in a debug build.
 const WORK_MAX: usize = 10_000_000;
 
-/// What judging one command may still take.
+/// The work budget for checking one command.
 ///
-/// Whoever is out of it stops looking, so that nothing that was found is complete any more. That is
-/// safe because it stays so to the end: who judges asks for it after each look, and refuses.
+/// Once it is used up, checks stop early and their findings are incomplete. That is safe because
+/// the budget stays exhausted: the caller tests [`Self::is_spent`] after each check and refuses the
+/// command.
 pub(super) struct WorkBudget {
     left: Cell<Option<usize>>,
 }
@@ -19,21 +20,21 @@ impl WorkBudget {
         Self { left: Cell::new(Some(WORK_MAX)) }
     }
 
-    /// Takes what a look is going to cost, in letters. Whether that was left.
+    /// Charges the cost of a check, in characters. Returns whether the budget covered it.
     #[must_use]
     pub(super) fn charge(&self, letters: usize) -> bool {
         self.left.set(self.left.get().and_then(|left| left.checked_sub(letters)));
         !self.is_exhausted()
     }
 
-    /// What is said of a command that takes more.
+    /// The refusal for a command that exceeds the budget.
     pub(super) fn refusal() -> String {
         "Bash needs a plainer command: this one is too intricate to be checked in a short time. \
          Split it up, or write it to a file and run that"
             .to_string()
     }
 
-    /// Whether something was not looked at.
+    /// Whether the budget was exceeded, so that some checks were skipped.
     pub(super) fn is_exhausted(&self) -> bool {
         self.left.get().is_none()
     }

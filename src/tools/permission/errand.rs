@@ -1,4 +1,4 @@
-//! Judges a command line part by part, and the files it names.
+//! Checks a command line part by part, and the files that it names.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -20,7 +20,7 @@ use super::wrapper::{self, IgnorableAssignments};
 
 type Sure = Result<(), String>;
 
-/// One command line on its way through the rules.
+/// The state of checking one command line against the rules.
 pub(super) struct CommandCheck<'a> {
     permissions: &'a Permissions,
     resolve: &'a dyn Fn(&str, &Path) -> ResolvedPath,
@@ -28,7 +28,7 @@ pub(super) struct CommandCheck<'a> {
     effort: &'a WorkBudget,
 }
 
-/// What it takes to follow a path through one folder, in letters: the system is asked.
+/// The cost of resolving one component of a path, in characters: it takes a system call.
 const PATH_STEP_COST: usize = 40;
 
 impl<'a> CommandCheck<'a> {
@@ -41,7 +41,7 @@ impl<'a> CommandCheck<'a> {
         Self { permissions, resolve, cwd: CwdTracker::new(cwd), effort }
     }
 
-    /// Deny and ask rules for the files that are named.
+    /// Applies the deny and ask rules to the files that are named.
     pub(super) fn check_denied_paths(mut self, scripts: &[ScriptSource]) -> Sure {
         if !self.permissions.forbids_paths() {
             return Ok(());
@@ -63,7 +63,7 @@ impl<'a> CommandCheck<'a> {
         Ok(())
     }
 
-    /// Whatever looks like a file may be one.
+    /// Treats every token that may be a path as one.
     fn check_denied_tokens(&mut self, text: &str) -> Sure {
         let shreds = FallbackTokens::of(text);
         let base = self.cwd.bases().first().cloned().unwrap_or_default();
@@ -110,7 +110,7 @@ impl<'a> CommandCheck<'a> {
         self.for_each_base(path, |place| self.permissions.check_denied(tool, place))
     }
 
-    /// Whether every part of it is allowed: harmless, or by a rule, or by the mode.
+    /// Checks that every part is allowed: as harmless, by a rule, or by the mode.
     pub(super) fn check_allowed(mut self, parts: &[SimpleCommand]) -> Sure {
         for part in parts {
             self.check_part(part)?;
@@ -119,7 +119,7 @@ impl<'a> CommandCheck<'a> {
         Ok(())
     }
 
-    /// Takes note of a part that ran.
+    /// Updates the possible working directories after a part ran.
     fn track_folder(&mut self, part: &SimpleCommand) -> Sure {
         let find = |folder: &str, base: &Path| (self.resolve)(folder, base).real;
         self.cwd.after_part(part, self.effort, find);
@@ -155,7 +155,7 @@ impl<'a> CommandCheck<'a> {
         paths_are_fine.map_err(|why| why.replacen("Read needs", "Bash needs", 1))
     }
 
-    /// Applies `check` to every file that these arguments of a part may mean.
+    /// Applies `check` to every file that these arguments of a part may name.
     fn check_operands(&self, part: &SimpleCommand, paths: &[&str], check: impl Fn(&ResolvedPath) -> Sure) -> Sure {
         let is_flag = |place: &ResolvedPath| {
             place.written.file_name().is_some_and(|name| name.to_string_lossy().starts_with('-'))
@@ -178,7 +178,7 @@ impl<'a> CommandCheck<'a> {
         })
     }
 
-    /// A search through a folder would also read what rules keep from being read there.
+    /// Checks a recursive search: it would also read files below the folder that rules deny.
     fn check_search(&self, place: &ResolvedPath) -> Sure {
         let rules = self.permissions.hiding_below(place);
         let Some(rule) = rules.first() else { return Ok(()) };
@@ -200,7 +200,7 @@ impl<'a> CommandCheck<'a> {
         for path in paths {
             if let Some(rule) = rules.iter().find(|rule| about(rule, &path)) {
                 return Err(format!(
-                    "Bash would read {} in {folder}, of which the rule `{}` speaks. Search with \
+                    "Bash would read {} in {folder}, which the rule `{}` covers. Search with \
                      Grep, which leaves it out",
                     path.display(),
                     rule.text
@@ -234,7 +234,8 @@ impl<'a> CommandCheck<'a> {
     fn has_allow_rule(&self, part: &SimpleCommand) -> bool {
         let inner = wrapper::inner_command(&part.words, IgnorableAssignments::Harmless);
         let forms = [part.text(), script::text(inner)];
-        // What such a command runs stands in its arguments: only the whole of it can be allowed.
+        // Such a command runs what its arguments contain: only a rule for the whole of it can allow
+        // it.
         let open = wrapper::runs_its_arguments(&part.words);
         let doors = teller::exec_args(wrapper::inner_command(&part.words, IgnorableAssignments::All));
         let means = |rule: &PermissionRule| {
@@ -242,7 +243,7 @@ impl<'a> CommandCheck<'a> {
         };
         let fits =
             |rule: &PermissionRule| means(rule) && forms.iter().any(|form| rule.covers_command(form));
-        // A command that is nothing but a redirection is judged by that alone.
+        // A command that consists only of redirections is checked by those alone.
         part.words.is_empty() || self.permissions.allow.iter().any(fits)
     }
 
@@ -262,7 +263,7 @@ impl<'a> CommandCheck<'a> {
         )
     }
 
-    /// Applies `check` to every file that a word may mean.
+    /// Applies `check` to every file that a word may name.
     fn for_each_file_of_word(&self, word: &ShellWord, check: impl Fn(&ResolvedPath) -> Sure) -> Sure {
         let spelt = files::alternatives(word);
         spelt.iter().try_for_each(|path| {
@@ -274,14 +275,14 @@ impl<'a> CommandCheck<'a> {
         })
     }
 
-    /// Applies `check` to every file that fits a pattern, and to the pattern itself: where nothing
-    /// fits, it is a name.
+    /// Applies `check` to every file that matches a pattern, and to the pattern itself: without a
+    /// match the shell passes it on literally.
     fn for_each_match(&self, pattern: &str, check: impl Fn(&ResolvedPath) -> Sure) -> Sure {
         self.for_each_base(pattern, &check)?;
         for base in self.cwd.bases() {
             let Some((paths, looked)) = expand_glob(pattern, base) else {
                 return Err(format!(
-                    "Bash needs permission: `{pattern}` means more files than are looked at"
+                    "Bash needs permission: `{pattern}` matches more files than are checked"
                 ));
             };
             if !self.effort.charge(4 * PATH_STEP_COST * (looked + paths.len())) {
@@ -294,12 +295,13 @@ impl<'a> CommandCheck<'a> {
         Ok(())
     }
 
-    /// Applies `check` to where `path` leads from everywhere that the command may be standing.
+    /// Applies `check` to `path` resolved against every possible working directory.
     fn for_each_base(&self, path: &str, check: impl Fn(&ResolvedPath) -> Result<(), String>) -> Sure {
         self.cwd.bases().iter().try_for_each(|base| {
             let letters = base.as_os_str().len() + path.len();
             let steps = base.components().count() + path.split('/').count();
-            // A rule is held against every folder on the way. What is too long is not opened.
+            // Each rule is matched against every parent folder. A path that is too long is not
+            // resolved.
             if !self.effort.charge(letters + steps * (PATH_STEP_COST + letters.min(PATH_BYTES_MAX) / 16)) {
                 return Err(WorkBudget::refusal());
             }
@@ -319,7 +321,7 @@ fn check_not_folder(place: &ResolvedPath) -> Sure {
     ))
 }
 
-/// A rule that would allow a command like this one.
+/// A rule that would allow this command.
 fn suggestion(part: &SimpleCommand) -> String {
     let simple = |word: &&ShellWord| {
         word.raw == word.plain

@@ -1,5 +1,5 @@
-//! Finds the files that the words of a command name, for rules that must not be dodged: rather too
-//! many than too few.
+//! Finds the files that the words of a command may name, for deny rules. It errs on the side of
+//! finding too many.
 
 use std::collections::BTreeSet;
 
@@ -7,20 +7,20 @@ use super::chores::{self, KnownCommand, base_name};
 use super::script::{SimpleCommand, ShellWord};
 use super::wrapper::{self, IgnorableAssignments};
 
-/// Commands that change what their arguments name.
+/// Commands that change the files named in their arguments.
 #[rustfmt::skip]
 const CHANGE_COMMANDS: &[&str] = &[
     "chattr", "chgrp", "chmod", "chown", "install", "ln", "mkfifo", "mknod", "patch", "rsync",
     "setfacl", "shred", "tee", "truncate", "unlink",
 ];
 
-/// Flags whose value is written to.
+/// Flags whose value is a file that is written.
 const OUTPUT_FLAGS: &[&str] = &["-o", "--output", "--output-document", "-O"];
 
-/// How many words one in braces may stand for.
+/// How many words one brace expansion may produce.
 const ALTERNATIVES_MAX: usize = 64;
 
-/// The words that name what a command changes.
+/// The words that name files which a command changes.
 pub(super) fn changed_files(words: &[ShellWord]) -> Vec<ShellWord> {
     let simple = SimpleCommand { words: words.to_vec(), ..SimpleCommand::default() };
     if let Some(KnownCommand::ChangesFiles(paths)) = chores::classify(&simple) {
@@ -49,10 +49,10 @@ pub(super) fn changed_files(words: &[ShellWord]) -> Vec<ShellWord> {
     found
 }
 
-/// How many flags of one letter may stand before one with a value in the same word.
+/// How many one-letter flags without a value may precede one with a value in the same word.
 const BUNDLED_MAX: usize = 5;
 
-/// The words, and ends of words, that may name a file: `x`, `--file=x`, `if=x`, `@x`, `HEAD:x`,
+/// The words, and suffixes of words, that may name a file: `x`, `--file=x`, `if=x`, `@x`, `HEAD:x`,
 /// `-fx`, `-vfx`, and `-x` behind `--`.
 pub(super) fn named_files(words: &[ShellWord]) -> impl Iterator<Item = ShellWord> {
     let last_flag = words.iter().position(|word| word.plain == "--").unwrap_or(words.len());
@@ -74,7 +74,7 @@ fn word_part(word: &ShellWord, plain: &str) -> ShellWord {
     ShellWord { raw: plain.to_owned(), plain: plain.to_owned(), ..word.clone() }
 }
 
-/// The ways to read a word: `a{b,c}` is `ab` and `ac`, `$PWD/x` and `~+/x` are `./x`.
+/// The expansions of a word: `a{b,c}` gives `ab` and `ac`, `$PWD/x` and `~+/x` give `./x`.
 pub(super) fn alternatives(word: &ShellWord) -> Vec<String> {
     if !word.expands {
         return vec![word.plain.clone()];

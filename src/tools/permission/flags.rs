@@ -1,22 +1,23 @@
-//! Knows the flags with which common commands still do nothing but look, or tidy what they are
-//! told. What is not listed may write, run something, follow links or read what nobody checks.
+//! Lists the flags with which well-known commands still only read, or only change the files in
+//! their arguments. An unlisted flag may write, run a program, follow links or read unchecked
+//! files.
 
 use super::script::ShellWord;
 
 /// The flags of a command that are known to be harmless.
 struct Flags {
-    /// Flags of one letter that take no value.
+    /// One-letter flags without a value.
     letters: &'static str,
-    /// Those that take one.
+    /// One-letter flags with a value.
     valued: &'static str,
-    /// Those whose value is a file, which has to be a word of its own.
+    /// One-letter flags whose value is a file and must be a separate word.
     files: &'static str,
-    /// Flags of one word: `x`, or `x=` with a value, or `x?` with one that may be left out. Short
-    /// forms of them are not known: some of them mean another flag elsewhere.
+    /// Long flags: `x`, or `x=` with a value, or `x?` with an optional value. Abbreviations are not
+    /// accepted: some mean a different flag in another implementation.
     words: &'static [&'static str],
 }
 
-/// The arguments of a command, all of whose flags are harmless.
+/// The parsed arguments of a command, all of whose flags are harmless.
 #[derive(Default)]
 pub(super) struct FlagLine<'a> {
     pub(super) operands: Vec<&'a ShellWord>,
@@ -26,7 +27,7 @@ pub(super) struct FlagLine<'a> {
     words: Vec<&'a str>,
 }
 
-/// What has to follow a flag.
+/// What a flag expects in the next word.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FlagValue {
     Nothing,
@@ -35,7 +36,7 @@ enum FlagValue {
 }
 
 impl<'a> FlagLine<'a> {
-    /// Reads what stands behind a command's name. `None` where not all of it is known.
+    /// Parses a command's arguments. Returns `None` if a flag is unknown.
     pub(super) fn parse_args(name: &str, rest: &'a [ShellWord]) -> Option<Self> {
         let flags = match name {
             "find" => return Self::parse_expression(rest, FIND_TESTS, FIND_COMPARISONS),
@@ -46,7 +47,7 @@ impl<'a> FlagLine<'a> {
         let mut words = rest.iter();
         while let Some(word) = words.next() {
             if word.plain == "--" {
-                // A rule speaks of a file by its name, but a flag of that name is not one.
+                // Even if a rule names a file like this word, a flag of that name is not a file.
                 line.operands.extend(words.by_ref());
                 let is_plain = |word: &&ShellWord| !is_flag(&word.plain);
                 return line.operands.iter().all(is_plain).then_some(line);
@@ -66,7 +67,7 @@ impl<'a> FlagLine<'a> {
         Some(line)
     }
 
-    /// The same of an expression of tests, in which each is one word.
+    /// Parses the arguments of `find` or `test`, in which each test is one word.
     fn parse_expression(rest: &'a [ShellWord], alone: &[&str], valued: &[&str]) -> Option<Self> {
         let mut line = Self::default();
         let mut words = rest.iter();
@@ -86,7 +87,7 @@ impl<'a> FlagLine<'a> {
         Some(line)
     }
 
-    /// Whether a flag was given, by its letter or by its word.
+    /// Whether a flag was given, in its short or its long form.
     pub(super) fn has(&self, letter: char, word: &str) -> bool {
         self.letters.contains(&letter) || self.words.contains(&word)
     }
@@ -118,7 +119,8 @@ impl<'a> FlagLine<'a> {
         Some(FlagValue::Nothing)
     }
 
-    /// A pattern of the shell would become several words, of which only the first is the value.
+    /// Rejects a shell pattern: it would become several words, of which only the first is the
+    /// value.
     fn take_value(&mut self, value: &'a ShellWord, next: FlagValue) -> Option<()> {
         let is_number = next == FlagValue::Value && is_number(&value.plain);
         (!value.globs && (is_number || !is_flag(&value.plain))).then(|| self.values.push(value))
@@ -129,7 +131,7 @@ fn is_flag(word: &str) -> bool {
     word.starts_with('-') && word != "-"
 }
 
-/// Whether it is a negative number, perhaps with a unit.
+/// Whether the word is a negative number, possibly with a unit.
 fn is_number(word: &str) -> bool {
     word.strip_prefix('-')
         .is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
@@ -165,7 +167,7 @@ fn flags_of(name: &str) -> Option<Flags> {
 
 type FlagRow = (&'static str, &'static str, &'static str, &'static [&'static str]);
 
-/// Commands that tell of files and folders. None of these follows links below a folder.
+/// Commands that report on files and folders. None of these follows links below a folder.
 #[rustfmt::skip]
 fn file_info_flags(name: &str) -> Option<FlagRow> {
     Some(match name {
@@ -197,7 +199,7 @@ fn file_info_flags(name: &str) -> Option<FlagRow> {
             "canonicalize", "canonicalize-existing", "canonicalize-missing", "no-newline", "quiet",
             "silent", "verbose", "zero",
         ]),
-        // `c` reads the names of more files from a file.
+        // `-c` reads the names of more files from a file.
         "md5sum" | "sha1sum" | "sha256sum" => ("btz", "", "", &["binary", "tag", "text", "zero"]),
         "cksum" => ("z", "al", "", &[
             "algorithm=", "base64", "length=", "raw", "tag", "untagged", "zero",
@@ -206,7 +208,7 @@ fn file_info_flags(name: &str) -> Option<FlagRow> {
     })
 }
 
-/// Commands that show lines, or parts of them.
+/// Commands that print lines, or parts of them.
 #[rustfmt::skip]
 fn line_flags(name: &str) -> Option<FlagRow> {
     Some(match name {
@@ -244,7 +246,7 @@ fn line_flags(name: &str) -> Option<FlagRow> {
             "join-output", "monochrome-output", "null-input", "raw-input", "raw-output",
             "raw-output0", "seq", "slurp", "sort-keys", "stream", "tab", "unbuffered",
         ]),
-        // `R` follows the links that it meets, `f` reads patterns from a file.
+        // `-R` follows links that it encounters, `-f` reads patterns from a file.
         "grep" | "egrep" | "fgrep" => ("0123456789EFGHILPTUZabchilnoqrsvwxyz", "ABCem", "f", &[
             "after-context=", "basic-regexp", "before-context=", "binary", "binary-files=",
             "byte-offset", "color?", "colour?", "context=", "count", "exclude-dir=", "exclude=",
@@ -292,8 +294,8 @@ fn compare_flags(name: &str) -> Option<FlagRow> {
     })
 }
 
-/// Commands that make, move or remove files. `cp -L` and `-H` read what links lead to, and `-t`
-/// names a folder where nobody looks for one.
+/// Commands that create, move or remove files. Left out: `cp -L` and `-H` read the targets of
+/// links, and `-t` names the destination in the value of a flag.
 #[rustfmt::skip]
 fn file_change_flags(name: &str) -> Option<FlagRow> {
     Some(match name {

@@ -1,4 +1,4 @@
-//! Knows where a command line may be standing after each of its parts.
+//! Tracks the possible working directories after each part of a command line.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -7,16 +7,15 @@ use super::chores::{self, KnownCommand};
 use super::effort::WorkBudget;
 use super::script::{Separator, SimpleCommand};
 
-/// How many folders are kept in mind. Each `cd` of which nobody knows whether it succeeded may
-/// double them.
+/// How many folders are tracked. Each `cd` that may or may not succeed can double them.
 const BASES_MAX: usize = 64;
 
-/// Where it may be standing.
+/// The possible working directories.
 #[derive(Clone, Debug)]
 pub(super) struct CwdTracker {
-    /// After `cd x; …` nobody knows whether `cd` succeeded.
+    /// After `cd x; …` it is unknown whether `cd` succeeded.
     bases: Vec<PathBuf>,
-    /// Where it stands if a `cd` in this chain of `&&` has failed.
+    /// The folders in which the command continues if a `cd` in this chain of `&&` has failed.
     bases_if_cd_failed: Vec<PathBuf>,
     separator_before: Separator,
     is_lost_track: bool,
@@ -32,7 +31,7 @@ impl CwdTracker {
         }
     }
 
-    /// It may stand in any of these.
+    /// Starts with each of these folders as a possible working directory.
     pub(super) fn anywhere(bases: impl Iterator<Item = PathBuf>) -> Self {
         let mut kept = BTreeSet::new();
         for base in bases {
@@ -50,13 +49,13 @@ impl CwdTracker {
         &self.bases
     }
 
-    /// Whether it changed folders more often than anybody kept in mind. It may stand anywhere then,
-    /// and not only in the folders that are still known.
+    /// Whether there were more folder changes than are tracked. The working directory may then be
+    /// any folder, not only one of those still listed.
     pub(super) fn is_lost(&self) -> bool {
         self.is_lost_track
     }
 
-    /// Takes note of a part that ran. `find` tells where a path leads, seen from a folder.
+    /// Records a part that ran. `find` resolves a path against a folder.
     pub(super) fn after_part(
         &mut self,
         part: &SimpleCommand,
@@ -68,13 +67,13 @@ impl CwdTracker {
         }
         let chore = chores::classify(part);
         if let Some(KnownCommand::ChangesFolder(folder)) = chore {
-            // They are sorted, too.
+            // The cost includes sorting them.
             if !effort.charge(8 * self.path_lengths(folder)) {
                 self.is_lost_track = true;
                 return;
             }
             let moved: Vec<PathBuf> = self.bases.iter().map(|base| find(folder, base)).collect();
-            // In a pipe it moves only itself.
+            // In a pipe, `cd` affects only its own process.
             if part.then == Separator::And && self.separator_before != Separator::Pipe {
                 self.bases_if_cd_failed.append(&mut self.bases);
             }
@@ -90,7 +89,7 @@ impl CwdTracker {
         }
     }
 
-    /// How long the paths are that this one makes, seen from everywhere.
+    /// The total length of `path` resolved against every possible working directory.
     pub(super) fn path_lengths(&self, path: &str) -> usize {
         self.bases.iter().map(|base| base.as_os_str().len() + path.len() + 1).sum()
     }
@@ -103,7 +102,8 @@ impl CwdTracker {
             list.truncate(BASES_MAX);
         }
         if self.is_lost_track {
-            // Those who ask heed that, and need no folder but to say what means the same in each.
+            // Callers test `is_lost` first, and use the remaining folder only to resolve paths
+            // whose meaning does not depend on it.
             self.bases.truncate(1);
             self.bases_if_cd_failed.clear();
         }

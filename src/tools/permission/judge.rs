@@ -1,4 +1,4 @@
-//! Judges one call by the rules and the mode.
+//! Checks one tool call against the rules and the permission mode.
 
 use std::path::{Path, PathBuf};
 
@@ -12,23 +12,23 @@ use super::mode::PermissionMode;
 use super::paths::is_protected;
 use super::rule::{RuleList, PermissionRule};
 
-/// What a call would do.
+/// The access that a tool call requests.
 pub(in super::super) enum Access<'a> {
-    /// Nothing outside outlast's memory.
+    /// Changes nothing outside the memory of outlast.
     Nothing,
     Read(ResolvedPath),
     Change(ResolvedPath),
-    /// A visit to this host, as [`super::host_of`] writes it.
+    /// Access to this host, in the form that [`super::host_of`] returns.
     Host(String),
     Command {
         command: &'a str,
         cwd: &'a Path,
-        /// Tells where a path leads, seen from a folder.
+        /// Resolves a path against a folder.
         find: &'a dyn Fn(&str, &Path) -> ResolvedPath,
     },
 }
 
-/// The rules and the mode of a run.
+/// The permission rules and the permission mode of a run.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Permissions {
     pub(super) mode: PermissionMode,
@@ -37,20 +37,20 @@ pub(in super::super) struct Permissions {
     pub(super) deny: Vec<PermissionRule>,
     pub(super) cwd: PathBuf,
     pub(super) home: Option<PathBuf>,
-    /// What no rule opens that does not name it.
+    /// Paths that only a rule which names them can open.
     secrets: DeniedPlaces,
     pub(super) critical: CriticalPaths,
 }
 
-/// Whether the folders that a machine or a run stands on may be removed.
+/// Whether a command may remove critical folders (system, home, working directories).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CriticalPaths {
     Denied,
-    /// Whoever was asked said so.
+    /// The user confirmed the removal when asked.
     Confirmed,
 }
 
-/// A rule that is none.
+/// A permission rule that could not be parsed.
 pub(in super::super) struct BadRule {
     pub(in super::super) rule: String,
     pub(in super::super) why: String,
@@ -87,33 +87,33 @@ impl Permissions {
         Ok(permissions)
     }
 
-    /// Keeps these from the file tools too.
+    /// Denies these paths to the file tools, too.
     pub(in super::super) fn with_protected_paths(self, secrets: DeniedPlaces) -> Self {
         Self { secrets, ..self }
     }
 
-    /// Whether a rule takes the tool away altogether: the model is not even told of it.
+    /// Whether a rule removes the tool entirely, so that it is not offered to the model.
     pub(in super::super) fn removes(&self, tool: BuiltinTool) -> bool {
         self.deny.iter().any(|rule| rule.covers_whole_tool(tool))
     }
 
-    /// The same for a tool that is not built in.
+    /// Like [`Self::removes`], for a tool that is not built in.
     pub(in super::super) fn removes_external(&self, name: &str) -> bool {
         self.external_denial(name).is_some()
     }
 
-    /// Why a tool that is not built in is taken away altogether, if it is.
+    /// Why a tool that is not built in is removed entirely, if it is.
     pub(in super::super) fn external_denial(&self, name: &str) -> Option<String> {
         let rule = self.deny.iter().find(|rule| rule.covers_external(name))?;
         Some(denied_by_rule(name, "", rule))
     }
 
-    /// Judges a call of a tool that is not built in. Nobody knows what it does, so it takes a rule
-    /// that names it, or its server, or a hook's word. What only reads, so says somebody who is
-    /// trusted, may be used while planning.
+    /// Checks a call of an external tool. Its effects are unknown, so the call needs a rule that
+    /// names the tool or its server, or the approval of a hook. A tool that a trusted source
+    /// declares read-only may be used in plan mode.
     ///
     /// # Errors
-    /// Why it is not allowed, and how to allow it.
+    /// Why the call is not allowed, and how to allow it.
     pub(in super::super) fn check_external(
         &self,
         name: &str,
@@ -145,25 +145,25 @@ impl Permissions {
         }
     }
 
-    /// Whether one rule is about a tool that is not built in. One that is no rule is about all.
+    /// Whether a rule covers an external tool. A rule that does not parse covers every tool.
     pub(in super::super) fn rule_covers_external(&self, rule: &str, name: &str) -> bool {
         PermissionRule::parse(rule, RuleList::Deny, &self.cwd, self.home.as_deref())
             .map_or(true, |rule| rule.covers_external(name))
     }
 
-    /// The rule that keeps sub-agents of a kind from being started, or those of every kind.
+    /// The rule that forbids starting sub-agents of this kind, or of every kind.
     pub(in super::super) fn forbids_agents(&self, kind: Option<&str>) -> Option<&str> {
         let mut rules = self.deny.iter().chain(&self.ask);
         rules.find(|rule| rule.covers_agents(kind)).map(|rule| rule.text.as_str())
     }
 
-    /// Whether a search must not show this file.
+    /// Whether a search must hide this file.
     pub(in super::super) fn hides(&self, tool: BuiltinTool, path: &Path) -> bool {
         let mut rules = self.deny.iter().chain(&self.ask);
         rules.any(|rule| rule.covers_path(tool, path)) || self.is_secret(tool, path)
     }
 
-    /// The rules that may keep a search from showing something below a folder.
+    /// The rules that may hide something below a folder from a search.
     pub(super) fn hiding_below(&self, folder: &ResolvedPath) -> Vec<&PermissionRule> {
         let reaches = |rule: &&PermissionRule| {
             let mut seen = [&folder.written, &folder.real].into_iter();
@@ -172,15 +172,15 @@ impl Permissions {
         self.deny.iter().chain(&self.ask).filter(reaches).collect()
     }
 
-    /// Whether credentials or the like are kept here. A rule must name them to open them.
+    /// Whether the path is a protected credential location. Only a rule that names it opens it.
     fn is_secret(&self, tool: BuiltinTool, path: &Path) -> bool {
         self.secrets.hides(path) && !self.allow.iter().any(|rule| rule.covers_path(tool, path))
     }
 
-    /// Judges a call. What a hook allows needs no other leave, and keeps to every rule.
+    /// Checks a call. A hook's approval replaces an allow rule, but does not override a deny rule.
     ///
     /// # Errors
-    /// Why it is not allowed, and how to allow it.
+    /// Why the call is not allowed, and how to allow it.
     pub(in super::super) fn check_call(
         &self,
         tool: BuiltinTool,
@@ -195,8 +195,8 @@ impl Permissions {
         }
     }
 
-    /// What nobody can allow: the rules that deny, what is kept to the user, and every change where
-    /// the run only plans.
+    /// The limits that no approval lifts: deny rules, credential locations, and every change in
+    /// plan mode.
     fn limits_only(&self) -> Self {
         let mode = match self.mode {
             PermissionMode::Plan => PermissionMode::Plan,
@@ -208,7 +208,7 @@ impl Permissions {
         Self { mode, ask: Vec::new(), critical: CriticalPaths::Confirmed, ..self.clone() }
     }
 
-    /// The same with a rule for all of a tool.
+    /// A copy with an allow rule for every use of a tool.
     fn with_allow_rule(&self, tool: BuiltinTool) -> Self {
         let mut allow = self.allow.clone();
         let rule = PermissionRule::parse(tool.name(), RuleList::Allow, &self.cwd, self.home.as_deref());
@@ -216,10 +216,10 @@ impl Permissions {
         Self { allow, ..self.clone() }
     }
 
-    /// Checks a call against one rule and nothing else.
+    /// Checks a call against one rule only.
     ///
     /// # Errors
-    /// The rule speaks of it, or nobody can tell.
+    /// The rule covers the call, or that cannot be determined.
     pub(in super::super) fn check_against_rule(
         &self,
         rule: &str,
@@ -261,7 +261,7 @@ impl Permissions {
         }
     }
 
-    /// Deny and ask rules, which no mode overrules.
+    /// Applies the deny and ask rules, which no mode overrides.
     pub(super) fn check_denied(&self, tool: BuiltinTool, place: &ResolvedPath) -> Result<(), String> {
         let is_link = place.written != place.real;
         let about = |rule: &&PermissionRule| {
@@ -277,7 +277,7 @@ impl Permissions {
         if self.is_secret(tool, &place.real) {
             let path = place.real.display();
             return Err(format!(
-                "{path} holds credentials, or what else the sandbox keeps to the user: allow it \
+                "{path} holds credentials or other data that the sandbox protects: allow it \
                  with --allowedTools '{}(/{path})', or in sandbox.filesystem.allowRead",
                 tool.name()
             ));
@@ -285,7 +285,7 @@ impl Permissions {
         Ok(())
     }
 
-    /// The same of a folder with all that is in it.
+    /// Applies the deny and ask rules to a folder with all of its contents.
     pub(super) fn check_folder_denied(&self, tool: BuiltinTool, place: &ResolvedPath) -> Result<(), String> {
         self.check_denied(tool, place)?;
         let within = |path: &Path| path.join("everything");
@@ -293,13 +293,13 @@ impl Permissions {
         self.check_denied(tool, &ResolvedPath { written, real, ..place.clone() })
     }
 
-    /// Whether there is any path that [`Self::forbidden`] forbids.
+    /// Whether [`Self::forbidden`] can forbid any path at all.
     pub(super) fn forbids_paths(&self) -> bool {
         !self.secrets.hides_nothing() || self.deny.iter().chain(&self.ask).any(PermissionRule::depends_on_paths)
     }
 
     fn allows(&self, tool: BuiltinTool, place: &ResolvedPath) -> bool {
-        // A link has to be allowed, and so has what it leads to.
+        // Both a link and its target have to be allowed.
         let about = |path: &Path| self.allow.iter().any(|rule| rule.covers_path(tool, path));
         self.allow.iter().any(|rule| rule.covers_whole_tool(tool))
             || about(&place.real) && about(&place.written)
@@ -351,19 +351,19 @@ impl Permissions {
     }
 }
 
-/// That a deny rule speaks of something, perhaps `to` a tool.
+/// The message for a call that a deny rule covers, with `to` naming the tool or empty.
 pub(super) fn denied_by_rule(what: &str, to: &str, rule: &PermissionRule) -> String {
     format!(
-        "{what} is denied{to} by the rule `{}`: it is allowed only where that is no deny rule",
+        "{what} is denied{to} by the rule `{}`: no mode or allow rule overrides it",
         rule.text
     )
 }
 
-/// That an ask rule speaks of something.
+/// The message for a call that an ask rule covers.
 pub(super) fn ask_rule_applies(what: &str, rule: &PermissionRule) -> String {
     format!(
-        "{what} must be asked about by the rule `{}`: take that out of the ask rules, or say who \
-         answers with --permission-prompt-tool",
+        "{what} must be asked about by the rule `{}`: remove it from the ask rules, or name a tool \
+         that answers with --permission-prompt-tool",
         rule.text
     )
 }

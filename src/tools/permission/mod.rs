@@ -1,8 +1,8 @@
-//! Decides whether a call is allowed. Where paths lead is found out before, or asked for.
+//! Decides whether a tool call is allowed.
 //!
-//! Deny rules come first, then ask rules, then the mode and the allow rules; how specific a rule
-//! is does not matter. Nobody is there to ask, so to ask is to deny, with a reason that says how
-//! to allow it.
+//! Deny rules come first, then ask rules, then the mode and the allow rules; how specific a rule is
+//! does not matter. An unattended run has no user to ask, so an ask rule denies, with a reason that
+//! says how to allow the call. Paths are resolved by the caller, or through a callback.
 
 mod chores;
 mod command;

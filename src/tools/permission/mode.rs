@@ -1,6 +1,6 @@
-//! How much is allowed without a rule.
+//! Permission modes: what a run may do without a rule.
 
-/// What a run may do where no rule says.
+/// What a run may do where no rule applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PermissionMode {
     /// Reading inside the working directories, and harmless commands.
@@ -10,14 +10,14 @@ pub enum PermissionMode {
     AcceptEdits,
     /// Nothing that changes anything, whatever the rules allow.
     Plan,
-    /// Everything that no deny or ask rule names.
+    /// Everything that no deny or ask rule covers.
     BypassPermissions,
-    /// As `Default`; what would be asked is denied, even with somebody to ask.
+    /// As `Default`, but what an ask rule covers is denied even if the run can ask the user.
     DontAsk,
 }
 
 impl PermissionMode {
-    /// Every mode by the name it has on the command line.
+    /// Every mode with its name on the command line.
     pub const NAMES: [(&'static str, Self); 6] = [
         ("default", Self::Default),
         ("manual", Self::Default),
@@ -41,7 +41,7 @@ impl PermissionMode {
         }
     }
 
-    /// The other mode, unless it allows more than this one.
+    /// Returns `other`, unless it allows more than this mode.
     #[must_use]
     pub fn restricted_to(self, other: Self) -> Self {
         if other.permissiveness() <= self.permissiveness() { other } else { self }

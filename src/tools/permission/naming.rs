@@ -1,11 +1,11 @@
-//! Knows the names of tools that a rule may speak of.
+//! Validates the tool names in permission rules.
 
 use super::super::agents::is_agent_tool;
 use super::super::catalog::{BuiltinTool, built_in_names};
 use super::rule::wildcard;
 
-/// Tools of other clients that read the same settings. A rule about one means nothing here, and
-/// nobody mistyped it.
+/// Tools of other clients that read the same settings files. A rule for one has no effect here, but
+/// is not a typo.
 #[rustfmt::skip]
 const OTHER_CLIENT_TOOLS: [&str; 38] = [
     "AskUserQuestion", "CronCreate", "CronDelete", "CronList", "EnterPlanMode", "EnterWorktree",
@@ -17,24 +17,23 @@ const OTHER_CLIENT_TOOLS: [&str; 38] = [
     "WaitForMcpServers", "WebSearch", "Workflow",
 ];
 
-/// What stands before the name of a server.
+/// The prefix of MCP tool names.
 const MCP: &str = "mcp__";
 
-/// What the name in a rule means.
+/// What the tool name in a rule refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToolName<'a> {
-    /// A tool that there is, or one of another client.
+    /// A built-in tool, or one of another client.
     Known,
-    /// A tool of an MCP server, or all of them: what stands behind `mcp__`.
+    /// A tool of an MCP server, or all of them: the text behind `mcp__`.
     McpServer(&'a str),
-    /// It differs from a name that there is in nothing but small and capital letters, or in how
-    /// that begins. This is the name.
+    /// A known name, but for capitalisation or a mistyped prefix; holds the correct name.
     Misspelled(String),
-    /// There is no such tool.
+    /// Unknown tool.
     Unknown(&'a str),
 }
 
-/// Tells what the name in a rule means.
+/// Classifies the tool name in a rule.
 pub fn classify_tool_name(rule: &str) -> ToolName<'_> {
     let name = rule.split_once('(').map_or(rule, |(name, _)| name).trim();
     if let Some(rest) = name.strip_prefix(MCP) {

@@ -10,7 +10,7 @@ use super::rule::RuleList;
 #[derive(Clone, Debug)]
 pub(super) struct PathPattern {
     root: PathBuf,
-    /// What all paths that fit begin with, or lie on the way to.
+    /// The literal prefix of all matching paths; matches lie below it or on the way to it.
     literal_prefix: PathBuf,
     pattern: Gitignore,
 }
@@ -54,14 +54,14 @@ impl PathPattern {
         Ok(Self { root: root.to_path_buf(), literal_prefix: begin, pattern })
     }
 
-    /// Whether something that is in this folder, at any depth, may fit.
+    /// Whether something below this folder, at any depth, may match.
     pub(super) fn reaches_below(&self, folder: &Path) -> bool {
         self.literal_prefix.starts_with(folder) || folder.starts_with(&self.literal_prefix)
     }
 
     pub(super) fn matches(&self, path: &Path) -> bool {
-        // To look through all parents takes a time that grows with the square of the length. No
-        // rule has to forbid what cannot be opened.
+        // Matching every parent folder takes quadratic time in the length. A path that is too long
+        // to be opened needs no rule.
         if path.as_os_str().len() > PATH_BYTES_MAX {
             return false;
         }
@@ -69,13 +69,13 @@ impl PathPattern {
         if inner.as_os_str().is_empty() {
             return false;
         }
-        // A pattern that ends with a slash means a folder; the path itself may be one.
+        // A pattern with a trailing slash matches only folders; the path itself may be one.
         self.pattern.matched_path_or_any_parents(inner, false).is_ignore()
             || self.pattern.matched(inner, true).is_ignore()
     }
 }
 
-/// Splits `../x` and `.` into the folder that they are seen from, and the rest.
+/// Splits `../x` and `.` into the base folder and the rest.
 fn resolve_parent_prefix<'a>(spec: &'a str, cwd: &'a Path) -> Option<(&'a Path, &'a str)> {
     let (mut root, mut rest, mut climbs) = (cwd, spec, false);
     loop {
@@ -136,7 +136,7 @@ const PROTECTED_FILES: &[&str] = &[
     "bunfig.toml",
 ];
 
-/// Whether a change here could make another program run something.
+/// Whether a change to this path could make another program run code.
 pub(super) fn is_protected(path: &Path) -> bool {
     let named = |names: &[&str], part: &std::ffi::OsStr| {
         part.to_str().is_some_and(|part| names.iter().any(|name| part.eq_ignore_ascii_case(name)))

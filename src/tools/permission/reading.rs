@@ -1,4 +1,4 @@
-//! Reads a command and all the scripts in its words.
+//! Parses a command and all the scripts in its words.
 
 use std::collections::HashMap;
 
@@ -7,15 +7,15 @@ use super::script::{self, Separator, SimpleCommand, NotUnderstood, ShellWord};
 use super::tree;
 use super::wrapper::{self, IgnorableAssignments};
 
-/// What a command line is made of, as far as that is sure.
+/// A parsed command line, as far as parsing is certain.
 pub(super) struct ParsedCommand {
-    /// The lists of its parts by everyone who could take it apart, once if they agree. There are
-    /// two readers because each may be wrong: every list has to be allowed, and none denied.
+    /// The commands found by each parser; one list if both agree. There are two parsers because
+    /// each may be wrong: every list must be allowed, and none denied.
     pub(super) command_lists: Vec<Vec<SimpleCommand>>,
-    /// Why nothing can be allowed part by part.
+    /// Why the parts of the command cannot be allowed one by one.
     pub(super) uncertainty: Option<NotUnderstood>,
-    /// Whether our own splitter found more in it than plain commands. Then all that could be a
-    /// command counts as one for the rules that forbid.
+    /// Whether our own splitter found more than plain commands. Deny rules then apply to everything
+    /// in it that could be a command.
     pub(super) is_compound: bool,
 }
 
@@ -24,15 +24,15 @@ impl ParsedCommand {
         let (own, parsed) = (script::split(command), tree::split(command));
         let (is_compound, uncertainty) = (own.is_err(), parsed.as_ref().err().copied());
         let command_lists = match (own, parsed) {
-            // Only our own knows what runs after which.
+            // Only our own splitter knows the separators between commands.
             (Ok(own), Ok(parsed)) if are_same(&own, &parsed) => vec![own],
             (own, parsed) => own.into_iter().chain(parsed).collect(),
         };
-        Self { commanuncertaintyts, doubt, is_compound }
+        Self { command_lists, uncertainty, is_compound }
     }
 }
 
-/// Whether two lists of parts differ at most in how the parts follow each other.
+/// Whether two lists of commands differ at most in their separators.
 fn are_same(one: &[SimpleCommand], other: &[SimpleCommand]) -> bool {
     let commands = |parts: &[SimpleCommand]| -> Vec<SimpleCommand> {
         parts.iter().map(|part| SimpleCommand { then: Separator::Unconditional, ..part.clone() }).collect()
@@ -40,19 +40,19 @@ fn are_same(one: &[SimpleCommand], other: &[SimpleCommand]) -> bool {
     commands(one) == commands(other)
 }
 
-/// A command line, or a script in words of one.
+/// A command line, or a script inside one of its words.
 pub(super) struct ScriptSource {
     pub(super) text: String,
     pub(super) reading: ParsedCommand,
-    /// Whether it surely runs. Of others only somebody who is to be dodged by nobody thinks so.
+    /// Whether it is certain to run. Other texts are checked only against deny and ask rules.
     pub(super) runs_for_sure: bool,
 }
 
-/// What it takes to read a letter of a script, in letters that are only looked at.
+/// The cost of parsing one character, in units of one examined character.
 const PARSE_COST: usize = 100;
 
-/// A command line, and after it every script in its words, in words of these, and so on. They get
-/// shorter all the time; the same text is read once, and `effort` bounds the rest.
+/// Returns a command line and every script in its words, recursively. Each script is shorter than
+/// the text that contains it, a repeated text is parsed once, and `effort` bounds the rest.
 pub(super) fn scripts(command: &str, effort: &WorkBudget) -> Vec<ScriptSource> {
     let script = |text: String, told: bool| ScriptSource { reading: ParsedCommand::of(&text), text, runs_for_sure: told };
     let mut found = vec![script(command.to_owned(), true)];
@@ -74,11 +74,11 @@ pub(super) fn scripts(command: &str, effort: &WorkBudget) -> Vec<ScriptSource> {
     found
 }
 
-/// The scripts in words of a script, and whether they run.
+/// The scripts in the words of a script, and whether they run.
 fn nested_scripts(outer: &ScriptSource, effort: &WorkBudget) -> Vec<(String, bool)> {
     let mut found = Vec::new();
     let mut look = |words: &[ShellWord], told: bool| {
-        // Each may be made of all words up to the last.
+        // Each may consist of all words up to the last.
         let letters = || words.iter().map(|word| 8 + word.plain.len()).sum();
         if wrapper::may_contain_script(words) && effort.charge(letters()) {
             found.extend(wrapper::script_within(words).map(|text| (text, told)));

@@ -1,4 +1,4 @@
-//! Rules as people write them: `Bash`, `Bash(cargo test *)`, `Edit(src/**)`.
+//! Permission rules: `Bash`, `Bash(cargo test *)`, `Edit(src/**)`.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::super::catalog::BuiltinTool;
 use super::domain::Domain;
 use super::paths::PathPattern;
 
-/// Which list a rule stands in.
+/// The list that a rule belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum RuleList {
     Allow,
@@ -19,7 +19,7 @@ pub(in super::super) enum RuleList {
 
 #[derive(Clone, Debug)]
 pub(super) struct PermissionRule {
-    /// As it was written, for messages.
+    /// The rule as the user wrote it, for messages.
     pub(super) text: String,
     tool: String,
     list: RuleList,
@@ -32,13 +32,13 @@ enum RuleScope {
     Command(String),
     Path(PathPattern),
     Host(Domain),
-    /// A field of the input, and what it is.
+    /// An input field, and its required value.
     Field(String, String),
-    /// A tool that is not built in: kept, and never matched here.
+    /// A tool that is not built in: kept, but never matched here.
     External,
 }
 
-/// Splits a list of rules at commas and blanks, but not inside parentheses.
+/// Splits a list of rules at commas and blanks outside parentheses.
 pub fn split_rules(list: &str) -> Vec<String> {
     let mut rules = Vec::new();
     let mut rule = String::new();
@@ -61,24 +61,24 @@ pub fn split_rules(list: &str) -> Vec<String> {
     rules
 }
 
-/// Reads a rule that denies or asks, to see whether it is one.
+/// Validates a deny or ask rule.
 ///
 /// # Errors
-/// Why it is no rule.
+/// Why the text is not a valid rule.
 pub fn check_restriction(text: &str, cwd: &Path, home: Option<&Path>) -> Result<(), String> {
     PermissionRule::parse(text, RuleList::Deny, cwd, home).map(drop)
 }
 
-/// The same for a rule that allows something.
+/// Validates an allow rule.
 ///
 /// # Errors
-/// Why it is no rule.
+/// Why the text is not a valid rule.
 pub fn check_allowance(text: &str, cwd: &Path, home: Option<&Path>) -> Result<(), String> {
     PermissionRule::parse(text, RuleList::Allow, cwd, home).map(drop)
 }
 
-/// A rule of a settings file elsewhere, as it is written where the run works: there `/x` means a
-/// path below the file's own folder.
+/// Rewrites a rule from a settings file in another folder: there, `/x` is a path below the file's
+/// own folder.
 pub fn anchor_rule(text: &str, root: &Path) -> String {
     let Some((tool, spec)) = text.split_once('(') else { return text.to_owned() };
     let takes_paths = match BuiltinTool::named(tool.trim()) {
@@ -95,7 +95,7 @@ pub fn anchor_rule(text: &str, root: &Path) -> String {
     }
 }
 
-/// A path that is to mean itself in a pattern.
+/// Escapes a path so that, as a pattern, it matches only itself.
 fn escaped(path: &str) -> String {
     let special = |letter: char| "*?[]{}\\!#".contains(letter);
     path.chars().fold(String::new(), |mut escaped, letter| {
@@ -106,10 +106,10 @@ fn escaped(path: &str) -> String {
 }
 
 impl PermissionRule {
-    /// Reads a rule. Relative paths are seen from `cwd`.
+    /// Parses a rule. Relative paths are resolved against `cwd`.
     ///
     /// # Errors
-    /// Why it is no rule.
+    /// Why the text is not a valid rule.
     pub(super) fn parse(
         text: &str,
         list: RuleList,
@@ -167,8 +167,8 @@ impl PermissionRule {
         }
     }
 
-    /// Whether this rule is about all of a tool's calls. To deny `Edit` takes `Edit` away and
-    /// leaves `Write`; to allow it allows every way to edit.
+    /// Whether this rule covers every call of a tool. Denying `Edit` removes `Edit` but not
+    /// `Write`; allowing it allows every editing tool.
     pub(super) fn covers_whole_tool(&self, tool: BuiltinTool) -> bool {
         if !matches!(self.scope, RuleScope::Everything) {
             return false;
@@ -179,9 +179,9 @@ impl PermissionRule {
         }
     }
 
-    /// Whether this rule is about a tool that is not built in: it names the tool, or its server as
-    /// `mcp__server`. To allow, a wildcard must stand behind a server's whole name. What only
-    /// speaks of some calls of a tool denies them all, and allows none.
+    /// Whether this rule covers an external tool: it names the tool, or its server as
+    /// `mcp__server`. An allow rule may use a wildcard only after a complete server name. A rule
+    /// for some calls of a tool denies all of them, and allows none.
     pub(super) fn covers_external(&self, name: &str) -> bool {
         let whole = matches!(self.scope, RuleScope::Everything);
         let of_server = name.strip_prefix(&self.tool).is_some_and(|rest| rest.starts_with("__"))
@@ -197,7 +197,7 @@ impl PermissionRule {
         }
     }
 
-    /// Whether this rule is about sub-agents: of every kind, or of one, as in `Agent(Explore)`.
+    /// Whether this rule covers sub-agents: of every kind, or of one, as in `Agent(Explore)`.
     pub(super) fn covers_agents(&self, kind: Option<&str>) -> bool {
         if !is_agent_tool(&self.tool) && self.tool != "*" {
             return false;
@@ -210,18 +210,18 @@ impl PermissionRule {
         }
     }
 
-    /// Whether this rule is about a path that `tool` touches.
+    /// Whether this rule covers a path that `tool` accesses.
     pub(super) fn covers_path(&self, tool: BuiltinTool, path: &Path) -> bool {
         let RuleScope::Path(pattern) = &self.scope else { return false };
         let named = self.names(tool);
-        // What may not be read may not be overwritten unseen either.
+        // A file that must not be read must not be overwritten either.
         let unseen = self.list != RuleList::Allow
             && self.tool == BuiltinTool::Read.name()
             && matches!(tool, BuiltinTool::Write | BuiltinTool::Edit);
         (named || unseen) && pattern.matches(path)
     }
 
-    /// Whether this rule may be about a path below a folder that `tool` touches.
+    /// Whether this rule may cover a path below a folder that `tool` accesses.
     pub(super) fn reaches_below(&self, tool: BuiltinTool, folder: &Path) -> bool {
         let RuleScope::Path(pattern) = &self.scope else { return false };
         self.names(tool) && pattern.reaches_below(folder)
@@ -242,8 +242,7 @@ impl PermissionRule {
         }
     }
 
-    /// Whether this rule is about what begins at one of these places of a text, in their order, and
-    /// goes on to its end.
+    /// Whether this rule covers a suffix of the text that begins at one of these ascending offsets.
     pub(super) fn covers_suffix(&self, text: &str, starts: &[usize]) -> bool {
         match &self.scope {
             RuleScope::Command(pattern) => {
@@ -258,7 +257,7 @@ impl PermissionRule {
         }
     }
 
-    /// Whether this rule is about a host, as [`super::host_of`] writes it.
+    /// Whether this rule covers a host, in the form that [`super::host_of`] returns.
     pub(super) fn covers_host(&self, host: &str) -> bool {
         match &self.scope {
             RuleScope::Host(domain) => domain.covers(host),
@@ -270,19 +269,19 @@ impl PermissionRule {
         }
     }
 
-    /// Whether this rule names one command and no others.
+    /// Whether this rule matches exactly one command line.
     pub(super) fn is_exact(&self) -> bool {
         matches!(&self.scope, RuleScope::Command(pattern) if !pattern.contains('*'))
     }
 
-    /// Whether a word stands in this rule before its first wildcard.
+    /// Whether a word occurs in this rule before its first wildcard.
     pub(super) fn spells_out(&self, word: &str) -> bool {
         let RuleScope::Command(pattern) = &self.scope else { return false };
         let head = pattern.split('*').next().unwrap_or_default();
         head.split(' ').any(|spelt| spelt == word)
     }
 
-    /// Whether this rule is about a field of this input.
+    /// Whether this rule covers a field of this input.
     pub(super) fn covers_input(&self, tool: BuiltinTool, input: &Value) -> bool {
         let RuleScope::Field(field, value) = &self.scope else { return false };
         let told = input.get(field).map(|told| match told {
@@ -296,12 +295,12 @@ impl PermissionRule {
         self.tool == tool.name() && told.is_some_and(|told| wildcard(value, &told))
     }
 
-    /// Whether this rule tells paths apart.
+    /// Whether this rule depends on paths.
     pub(super) fn depends_on_paths(&self) -> bool {
         matches!(self.scope, RuleScope::Path(_))
     }
 
-    /// Whether this rule tells commands apart.
+    /// Whether this rule depends on commands.
     pub(super) fn depends_on_commands(&self) -> bool {
         matches!(self.scope, RuleScope::Command(_))
     }
@@ -325,8 +324,8 @@ impl PermissionRule {
     }
 }
 
-/// What `run_in_background:true` names: a field of the tool's input. Commands and paths have
-/// patterns of their own, and `timeout:*` is a command.
+/// Parses `run_in_background:true` as an input field and its value. Commands and paths have their
+/// own patterns, and `timeout:*` is a command.
 fn field<'a>(tool: &str, spec: &'a str) -> Option<(&'a str, &'a str)> {
     let (name, value) = spec.split_once(':')?;
     let has_pattern =
@@ -335,7 +334,7 @@ fn field<'a>(tool: &str, spec: &'a str) -> Option<(&'a str, &'a str)> {
     (!has_pattern && schema["properties"].get(name).is_some()).then_some((name, value))
 }
 
-/// `*` stands for anything; ` *` at the end for nothing, or a blank and anything.
+/// `*` matches anything; a trailing ` *` matches nothing, or a blank followed by anything.
 fn matches_command(pattern: &str, command: &str) -> bool {
     match pattern.strip_suffix(" *") {
         Some(prefix) => wildcard(prefix, command) || wildcard(pattern, command),
@@ -343,19 +342,19 @@ fn matches_command(pattern: &str, command: &str) -> bool {
     }
 }
 
-/// Whether what begins at one of these places of a text fits a pattern.
+/// Whether a suffix that begins at one of these offsets matches a pattern.
 fn matches_suffix(pattern: &str, text: &str, starts: &[usize]) -> bool {
     let mut rests = starts.iter().filter_map(|at| text.get(*at..));
     match pattern.split_once('*') {
         None => rests.any(|rest| rest == pattern),
-        // The star can stand for all that lies between this one and any later one that fits.
+        // The wildcard can cover the text between this offset and any later one that matches.
         Some((begin, _)) => {
             rests.find(|rest| rest.starts_with(begin)).is_some_and(|rest| wildcard(pattern, rest))
         }
     }
 }
 
-/// Whether `text` fits `pattern`, in which `*` stands for anything.
+/// Whether `text` matches `pattern`, in which `*` matches anything.
 pub(super) fn wildcard(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut at, mut seen) = (0, 0);

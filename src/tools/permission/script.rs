@@ -1,18 +1,19 @@
-//! Takes a plain shell command apart, as far as that can be done for sure.
+//! Splits a plain shell command into simple commands, where that is certain.
 //!
-//! This is no shell parser. It knows quotes, the operators between simple commands, and
-//! redirections; at anything else it says that it is unsure, and `tree` has a parser look.
+//! This is not a full shell parser. It handles quotes, the operators between simple commands, and
+//! redirections. For anything else it returns [`Unsure`], and `tree` parses the command with a
+//! grammar.
 
 /// A word of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ShellWord {
-    /// As it was written.
+    /// As written, with quotes.
     pub(super) raw: String,
-    /// Without its quotes.
+    /// With quotes removed.
     pub(super) plain: String,
-    /// It depends on a variable, or on what the shell makes of it.
+    /// Depends on a variable or on another expansion.
     pub(super) expands: bool,
-    /// It has `*`, `?` or `[` outside quotes.
+    /// Contains `*`, `?` or `[` outside quotes.
     pub(super) globs: bool,
 }
 
@@ -26,22 +27,22 @@ pub(super) struct SimpleCommand {
     pub(super) then: Separator,
 }
 
-/// What stands between a command and the next.
+/// The separator between a command and the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Separator {
     /// The next runs only if this one succeeds.
     And,
     Pipe,
-    /// The next runs anyway, or only if this one fails.
+    /// The next runs in any case, or only if this one fails.
     #[default]
     Unconditional,
 }
 
-/// Why a command could not be taken apart.
+/// Why a command could not be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NotUnderstood(pub(super) &'static str);
 
-/// What is longer is not looked at.
+/// Longer commands are not parsed.
 pub(super) const LETTERS_MAX: usize = 10_000;
 
 const KEYWORDS: &[&str] = &[
@@ -69,9 +70,9 @@ pub(super) fn split(command: &str) -> Result<Vec<SimpleCommand>, NotUnderstood> 
     Ok(lexer.commands)
 }
 
-/// What one word written like this means, if it is one.
+/// The word that this text is as an argument, if it is exactly one word.
 pub(super) fn single_word(raw: &str) -> Option<ShellWord> {
-    // Keywords mean nothing after a first word.
+    // Keywords are not special after the first word.
     let parts = split(&format!(": {raw}")).ok()?;
     let [SimpleCommand { words, writes, reads, .. }] = parts.as_slice() else { return None };
     let [_, word] = words.as_slice() else { return None };
@@ -97,7 +98,7 @@ pub(super) fn is_assignment(word: &str) -> bool {
 enum RedirectTarget {
     Write,
     Read,
-    /// Another stream, or a string.
+    /// Another stream, or a here-string.
     Harmless,
     /// A stream if it is a number or `-`, else a file.
     StreamOrFile,
@@ -108,7 +109,7 @@ struct Lexer {
     at: usize,
     word: Option<ShellWord>,
     simple: SimpleCommand,
-    /// What the next word is, after a redirection.
+    /// The kind of redirection that the next word is the target of.
     target: Option<RedirectTarget>,
     commands: Vec<SimpleCommand>,
 }
@@ -292,11 +293,11 @@ impl Lexer {
         let foreign_home = word.raw.starts_with('~')
             && !matches!(&word.raw[1..], "")
             && !word.raw.starts_with("~/");
-        // `.*` may mean `..`, and `~name` somebody's home.
+        // `.*` may mean `..`, and `~name` is another user's home.
         word.expands |= (word.globs && word.plain.split('/').any(hidden)) || foreign_home;
         match self.target.take() {
             None => {
-                // `time` is a keyword itself, after which others may come.
+                // `time` is a keyword itself, and another keyword may follow it.
                 let mut before = self.simple.words.iter();
                 let is_first = before.all(|word| matches!(word.raw.as_str(), "time" | "-p" | "--"));
                 if is_first && KEYWORDS.contains(&word.raw.as_str()) {
@@ -333,7 +334,7 @@ enum QuoteKind {
 }
 
 impl SimpleCommand {
-    /// The command as written, blanks made one and redirections left out.
+    /// The command as written, with blanks normalised and redirections left out.
     pub(super) fn text(&self) -> String {
         text(&self.words)
     }
@@ -348,14 +349,14 @@ pub(super) fn plain(words: &[ShellWord]) -> String {
 }
 
 impl AsRef<str> for ShellWord {
-    /// Without its quotes.
+    /// The word with its quotes removed.
     fn as_ref(&self) -> &str {
         &self.plain
     }
 }
 
 impl ShellWord {
-    /// Whether it sets a variable for the command that follows.
+    /// The variable that the word sets for the command that follows, if it is an assignment.
     pub(super) fn assigns(&self) -> Option<&str> {
         let (name, _) = self.raw.split_once('=')?;
         let name = name.strip_suffix('+').unwrap_or(name);

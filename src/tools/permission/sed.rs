@@ -1,5 +1,4 @@
-//! Knows the scripts of `sed` that do nothing but change the text: others run commands or write
-//! files of their own.
+//! Recognises `sed` scripts that only edit text: others run commands or write further files.
 
 use super::script::ShellWord;
 
@@ -12,7 +11,7 @@ pub(super) fn sed_files(rest: &[ShellWord]) -> Option<Vec<&str>> {
         match text {
             "-e" | "-ne" => scripts.push(words.next().filter(|script| !script.globs)?),
             "-n" | "-i" | "-E" | "-r" | "-s" | "-z" | "-ni" | "-Ei" | "-En" | "-nE" => {}
-            // A pattern may come to be any flag.
+            // A pattern may expand to any flag.
             _ if text.starts_with('-') || word.globs && text.starts_with(['*', '?', '[']) => {
                 return None;
             }
@@ -20,7 +19,7 @@ pub(super) fn sed_files(rest: &[ShellWord]) -> Option<Vec<&str>> {
         }
     }
     if scripts.is_empty() {
-        // Only where no flag brings one, wherever that stands, the first word is the script.
+        // The first word is the script, unless a flag supplies one.
         let first = (!others.is_empty()).then(|| others.remove(0));
         scripts.push(first.filter(|script| !script.globs)?);
     }

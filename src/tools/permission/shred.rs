@@ -1,18 +1,18 @@
-//! Cuts up commands that cannot be taken apart for sure: for rules that must not be dodged, where
-//! too many pieces are better than too few.
+//! Splits commands that cannot be parsed reliably into fallback tokens, for deny rules. It errs on
+//! the side of too many tokens.
 
-/// Keywords that a command comes right after.
+/// Keywords that a command directly follows.
 const OPENERS: &[&str] = &["if", "then", "else", "elif", "while", "until", "do", "!", "{"];
 
-/// Whether a command may come right after a word.
+/// Whether a command may directly follow a word.
 pub(super) fn is_opener(word: &str) -> bool {
     OPENERS.contains(&word)
 }
 
-/// What is left of a command when it is cut at everything that could begin another, with quotes
-/// and without.
+/// The pieces of a command that is split at every character that could begin another command, both
+/// with quotes and without.
 pub(super) struct FallbackTokens {
-    /// The ways to write it that differ.
+    /// The distinct spellings of the command.
     texts: Vec<String>,
 }
 
@@ -42,13 +42,13 @@ impl FallbackTokens {
     }
 }
 
-/// Without the ends of lines that go on in the next. In a comment they are ends nevertheless: who
-/// does not know what is a comment has to look at both.
+/// Joins continued lines. In a comment a backslash does not continue the line, so callers check the
+/// text both with and without joining.
 fn join_lines(command: &str) -> String {
     command.replace("\\\n", "")
 }
 
-/// The pieces that begin where the shell looks for a command. Quotes are not looked at.
+/// The pieces that begin where the shell expects a command. Quotes are ignored.
 pub(super) fn commands(command: &str) -> Vec<Vec<String>> {
     let joined = join_lines(command);
     let mut pieces = command_pieces(command);
@@ -61,23 +61,23 @@ pub(super) fn commands(command: &str) -> Vec<Vec<String>> {
 fn command_pieces(command: &str) -> Vec<Vec<String>> {
     let (mut pieces, mut piece) = (Vec::new(), String::new());
     let mut begins = true;
-    // What each open parenthesis began: a substitution is a part of a word, which goes on after it.
+    // What each open parenthesis began: a substitution is part of a word, which continues after it.
     let mut substitutes: Vec<bool> = Vec::new();
     let mut ticks = false;
-    // The patterns of a `case` end with a parenthesis that nothing opened.
+    // The patterns of a `case` end with an unmatched closing parenthesis.
     let has_patterns = command.contains("case");
     let mut letters = command.chars().peekable();
     while let Some(letter) = letters.next() {
         let next_begins = match letter {
             ';' | '|' | '&' | '\n' => true,
-            // As in `function f { x; }`; anything else in braces is a part of a word.
+            // As in `function f { x; }`; any other brace is part of a word.
             '{' if letters.peek().is_some_and(|next| next.is_whitespace()) => true,
             '(' => {
                 substitutes.push(piece.ends_with(['$', '<', '>']));
                 true
             }
             ')' => !substitutes.pop().unwrap_or(false) || has_patterns,
-            // One within another. Whether it begins or ends there is not looked into.
+            // A nested substitution. Whether it begins or ends here does not matter.
             '`' if piece.ends_with('\\') => true,
             '`' => {
                 ticks = !ticks;

@@ -1,14 +1,14 @@
-//! Knows programs that run what an argument, a variable or their input tells them.
+//! Recognises programs that execute an argument, a variable or their input.
 //!
-//! Nobody can know them all, nor find in a program of another language what it puts together. What
-//! is said plainly is found; the sandbox holds the rest.
+//! The list cannot be complete, nor can a command that a program assembles at run time be found.
+//! Commands that appear literally are found; the sandbox contains the rest.
 
 use super::chores::base_name;
 use super::script::ShellWord;
 use super::sed;
 use super::wrapper;
 
-/// Programs whose arguments are, or hold, a command or a script.
+/// Programs whose arguments are, or contain, a command or a script.
 #[rustfmt::skip]
 const EXEC_PROGRAMS: &[&str] = &[
     "alias", "ash", "at", "awk", "batch", "bind", "bunx", "bwrap", "caffeinate", "capsh", "cgexec",
@@ -22,7 +22,7 @@ const EXEC_PROGRAMS: &[&str] = &[
     "unbuffer", "uvx", "valgrind", "watchexec", "winpty", "wsl", "xvfb-run",
 ];
 
-/// Programs that do so with a word that begins like one of these.
+/// Programs that take a command in a word that begins like one of these.
 #[rustfmt::skip]
 const EXEC_FLAGS: &[(&[&str], &[&str])] = &[
     (&["bsdtar", "gtar", "tar"], &[
@@ -44,10 +44,10 @@ const EXEC_FLAGS: &[(&[&str], &[&str])] = &[
     (&["zip"], &["-TT", "--unzip"]),
 ];
 
-/// Of these programs, flags of one letter that take such a word, wherever in a bundle they stand.
+/// One-letter flags of these programs that take a command, at any position in a bundle of flags.
 const BUNDLED: &[(&str, char)] = &[("env", 'S'), ("rsync", 'e'), ("tar", 'I'), ("tar", 'F')];
 
-/// Languages that take a program as an argument.
+/// Interpreters that take a program as an argument.
 const LANGUAGES: &[&str] = &[
     "bun",
     "deno",
@@ -64,8 +64,8 @@ const LANGUAGES: &[&str] = &[
     "tclsh",
 ];
 
-/// Programs that run another after one of these words, and mean something else by the same words
-/// before it.
+/// Programs that run another program named after one of these words; before it, the same words mean
+/// something else.
 const EXEC_KEYWORDS: &[(&[&str], &[&str])] = &[
     (&["docker", "podman", "nerdctl"], &["run", "exec"]),
     (&["kubectl", "oc"], &["run", "exec", "debug"]),
@@ -96,7 +96,7 @@ const GIT_HARMLESS: &[&str] = &[
     "user.",
 ];
 
-/// Variables that name what another program runs.
+/// Variables that name a program which another program runs.
 const VARIABLES: &[&str] = &[
     "BASH_ENV",
     "BROWSER",
@@ -126,7 +126,7 @@ const VARIABLES: &[&str] = &[
 const VARIABLE_ENDS: &[&str] =
     &["_ASKPASS", "_COMMAND", "_EDITOR", "_LINKER", "_PAGER", "_RSH", "_RUNNER", "_WRAPPER"];
 
-/// Whether what these words run may be told what to run in one of them, so that a command may stand
+/// Whether the program that these words run may execute one of them, so that a command may begin
 /// anywhere in any of them.
 pub(super) fn may_execute_argument(words: &[ShellWord]) -> bool {
     if words.iter().filter_map(ShellWord::assigns).any(names_a_program) {
@@ -134,7 +134,7 @@ pub(super) fn may_execute_argument(words: &[ShellWord]) -> bool {
     }
     let suspects = wrapper::candidate_offsets(words);
     if suspects.len() > 1 {
-        // Whose flags which are takes too long to find out where there may be many.
+        // With many candidates, telling the flags of each apart would take too long.
         return words[suspects].iter().any(|word| {
             let is_bundle = word.plain.starts_with('-') && !word.plain.starts_with("--");
             let splits = is_bundle && word.plain.contains('S') || word.plain.starts_with("--split");
@@ -153,7 +153,7 @@ pub(super) fn may_execute_argument(words: &[ShellWord]) -> bool {
         || name == "git" && rest.iter().any(|word| word.plain == "config")
 }
 
-/// Whether these words run what they read: a script, or the words of one, that another part of the
+/// Whether these words execute their input: a script, or arguments, that another part of the
 /// command may write.
 pub(super) fn may_read_a_script(words: &[ShellWord]) -> bool {
     let words = wrapper::inner_command(words, wrapper::IgnorableAssignments::All);
@@ -173,8 +173,8 @@ pub(super) fn may_read_a_script(words: &[ShellWord]) -> bool {
     }
 }
 
-/// The words through which a program that does something else is told to run another: a rule that
-/// allows the program does not mean that.
+/// The arguments through which a program executes another one. A rule that allows the program does
+/// not cover that.
 pub(super) fn exec_args(words: &[ShellWord]) -> Vec<&ShellWord> {
     let Some((first, rest)) = words.split_first() else { return Vec::new() };
     let name = base_name(&first.plain);
@@ -235,7 +235,7 @@ fn git_exec_args(rest: &[ShellWord]) -> Vec<&ShellWord> {
             "foreach" => rest.iter().any(|word| word.plain == "submodule"),
             text => begins.iter().any(|begin| text.starts_with(begin)),
         };
-        // What a commit says, or a file is called, opens nothing.
+        // A commit message or a file name executes nothing.
         let is_value = at > verb
             && word.plain.contains(char::is_whitespace)
             && !word.plain.starts_with(['-', 'e']);
@@ -259,7 +259,7 @@ fn is_language(name: &str) -> bool {
     LANGUAGES.contains(&bare)
 }
 
-/// `-c`, `-e`, `-ne`, `--eval`: the program follows, or is part of it.
+/// `-c`, `-e`, `-ne`, `--eval`: the program text follows, or is part of the flag.
 fn is_program_flag(flag: &str) -> bool {
     let long = ["--eval", "--print", "--command", "--execute", "--run"];
     match flag.strip_prefix('-') {
@@ -279,16 +279,16 @@ fn names_a_program(variable: &str) -> bool {
         || VARIABLE_ENDS.iter().any(|end| variable.ends_with(end))
 }
 
-/// More flags of one letter are hardly written in one word.
+/// Longer bundles of one-letter flags are not recognised.
 const BUNDLE_MAX: usize = 4;
 
-/// Where a command could begin in a text of any language: at each word, and after each sign. Each
-/// goes on to the end.
+/// Offsets at which a command could begin in a text of any language: each word, and the text after
+/// each punctuation mark. Each command extends to the end.
 pub(super) fn command_offsets(text: &str) -> Vec<usize> {
     let mut found = vec![0];
     let signs = |letter: char| letter.is_whitespace() || "'\"`()[]{}<>;|&!=,:@+/$".contains(letter);
     found.extend(text.match_indices(signs).map(|(at, sign)| at + sign.len()));
-    // What stands right behind flags of one letter is the value of the last.
+    // The text right after one-letter flags is the value of the last one.
     let bytes = text.as_bytes();
     let is_flag = |at: &&usize| bytes.get(**at) == Some(&b'-');
     let values = |dash: &usize| {
@@ -302,7 +302,7 @@ pub(super) fn command_offsets(text: &str) -> Vec<usize> {
     found
 }
 
-/// What lies between the signs of a text.
+/// The texts between punctuation marks.
 pub(super) fn snippets(text: &str) -> impl Iterator<Item = &str> {
     let signs = |letter: char| "'\"`()[]{}<>;|&!=,\n".contains(letter);
     text.split(signs).map(str::trim).filter(|snippet| !snippet.is_empty())

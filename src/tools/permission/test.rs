@@ -1,16 +1,17 @@
-//! Knows the tests in brackets that do no more than look or compare.
+//! Recognises bracket tests that only read or compare.
 
 use super::script::{self, SimpleCommand, NotUnderstood, ShellWord};
 
 const ODD: NotUnderstood = NotUnderstood("it has an unusual test");
 
-/// The words of the command that `[ -f x ]` or `[[ -f x ]]` is like. None where it only compares.
+/// The equivalent command of `[ -f x ]` or `[[ -f x ]]`, as words. `None` if the test only
+/// compares.
 ///
 /// # Errors
-/// It may do more: a comparison of numbers makes what substitutions stand in their subscripts.
+/// The test may run code: a numeric comparison evaluates substitutions in subscripts.
 pub(super) fn words(text: &str) -> Result<Vec<ShellWord>, NotUnderstood> {
     let within = text.strip_prefix("[[").and_then(|rest| rest.strip_suffix("]]"));
-    // Keywords mean nothing after a first word.
+    // Keywords are not special after the first word.
     let told = within.map_or_else(|| text.to_owned(), |within| format!("test {within}"));
     let parts = script::split(&told)?;
     let [SimpleCommand { words, writes, reads, .. }] = parts.as_slice() else { return Err(ODD) };

@@ -1,9 +1,9 @@
-//! Takes compound commands apart with a shell grammar: loops, choices, groups, substitutions.
+//! Splits compound commands with a shell grammar: loops, conditionals, groups, substitutions.
 //!
-//! The grammar is not trusted with what it may read otherwise than bash does. Every kind of node
-//! that may stand in a tree is listed here, every letter of the text must belong to one, and what
-//! is left over, unknown or unusual is unsure. Nothing here recurses: a command may nest as deep
-//! as it likes.
+//! The grammar may parse some texts differently from bash. So every kind of node that may occur is
+//! listed here, every character of the text must belong to a node, and anything left over, unknown
+//! or unusual makes the result [`Unsure`]. The traversal does not recurse, so deep nesting cannot
+//! overflow the stack.
 
 use std::ops::ControlFlow;
 
@@ -14,10 +14,10 @@ use super::script::{self, LETTERS_MAX, SimpleCommand, NotUnderstood, ShellWord};
 use super::test;
 
 /// How often the parser may report progress, each time after a hundred of its steps: about ten
-/// times as often as the longest plain command takes.
+/// times what the longest plain command needs.
 const REPORTS_MAX: u32 = 5_000;
-/// How many of the signs may stand in a command of which many, where it is no shell, take the
-/// parser a time that grows with their square, and that it reports nothing of.
+/// How many such characters a command may contain. On text that is not shell, the parser takes
+/// quadratic time for them, without reporting progress.
 const SIGNS_MAX: usize = 400;
 
 const INTRICATE: NotUnderstood = NotUnderstood("it is too intricate to be checked");
@@ -28,7 +28,7 @@ const REDIRECTION: NotUnderstood = NotUnderstood("it has an unusual redirection"
 
 type WordCertainty = Result<(), NotUnderstood>;
 
-/// What holds others, and nothing besides that matters.
+/// Nodes that only group other nodes.
 const GROUP_NODES: &[&str] = &[
     "program",
     "list",
@@ -55,7 +55,7 @@ const GROUP_NODES: &[&str] = &[
     "brace_expression",
 ];
 
-/// What stands for itself.
+/// Nodes that have a meaning of their own.
 const LEAF_NODES: &[&str] = &[
     "word",
     "number",
@@ -67,7 +67,7 @@ const LEAF_NODES: &[&str] = &[
     "file_descriptor",
 ];
 
-/// Keywords and signs, wherever the grammar has them.
+/// Keywords and punctuation of the grammar.
 const SIGNS: &[&str] = &[
     "\n", ";", ";;", ";&", ";;&", "&", "&&", "|", "||", "|&", "!", "(", ")", "{", "}", "$(", "<(",
     ">(", "`", "\"", "$", "${", "=", "==", "=~", "+=", "..", "<", ">", ">>", ">|", "&>", "&>>",
@@ -76,10 +76,10 @@ const SIGNS: &[&str] = &[
     "local", "readonly", "unset",
 ];
 
-/// What is a command with words of its own.
+/// Nodes that are commands with words.
 const COMMANDS: &[&str] = &["command", "declaration_command", "unset_command"];
 
-/// What a plain expansion in braces is made of.
+/// Nodes of a plain expansion in braces.
 const EXPANSION: &[&str] = &[
     "${",
     "}",
@@ -96,17 +96,17 @@ const EXPANSION: &[&str] = &[
     "command_substitution",
 ];
 
-/// Every simple command that may run, in the order of the text. Which of them runs after which is
-/// not told.
+/// Returns every simple command that may run, in the order of the text. The separators between them
+/// are not determined.
 ///
 /// # Errors
-/// Nobody can tell for sure.
+/// The command cannot be parsed reliably.
 pub(super) fn split(command: &str) -> Result<Vec<SimpleCommand>, NotUnderstood> {
     if command.len() > LETTERS_MAX {
         return Err(NotUnderstood("it is too long to be checked"));
     }
     let script = without_document(command)?;
-    // Bash joins lines before it looks at anything else, and the grammar does not.
+    // Bash joins continued lines before parsing, and the grammar does not.
     let joins = script.match_indices("\\\n").map(|(at, _)| &script[..at]);
     if joins.into_iter().any(|before| !before.is_empty() && !before.ends_with([' ', '\t', '\n'])) {
         return Err(NotUnderstood("it joins lines in a word"));
@@ -138,11 +138,11 @@ struct TreeWalk<'a> {
     script: &'a str,
     ancestors: Vec<Node<'a>>,
     done: Vec<SimpleCommand>,
-    /// Up to where the text belongs to nodes that were seen.
+    /// The end of the text that belongs to visited nodes.
     read: usize,
 }
 
-/// Whether to look at what a node is made of.
+/// Whether to visit the children of a node.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WalkNext {
     Inside,
@@ -168,7 +168,7 @@ impl<'a> TreeWalk<'a> {
         }
     }
 
-    /// Notes that the text is read up to the end of a node, and that nothing was left out.
+    /// Marks the text as covered up to the end of a node, and checks that there was no gap.
     fn mark_covered(&mut self, node: Node<'a>) -> WordCertainty {
         let skipped = self.script.get(self.read..node.start_byte()).ok_or(UNREADABLE)?;
         if !skipped.replace("\\\n", "").trim_matches([' ', '\t', '\n']).is_empty() {
@@ -218,8 +218,8 @@ impl<'a> TreeWalk<'a> {
         }
     }
 
-    /// The value of a variable is a sum too, and may hold a subscript with a substitution: only
-    /// numbers are safe.
+    /// Checks an arithmetic expression. The value of a variable is evaluated as one too, and may
+    /// contain a subscript with a substitution, so only numbers are safe.
     fn check_arithmetic(&mut self, node: Node<'a>) -> Result<WalkNext, NotUnderstood> {
         let sum = self.text(node).trim_start_matches('$');
         let safe =
@@ -234,7 +234,7 @@ impl<'a> TreeWalk<'a> {
         Ok(WalkNext::Past)
     }
 
-    /// A variable that is set and stays so, for no command.
+    /// An assignment on its own, not for one command.
     fn add_assignment(&mut self, node: Node<'a>) {
         let is_part = |parent: &Node<'_>| COMMANDS.contains(&parent.kind());
         if !self.ancestors.last().is_some_and(is_part) {
@@ -250,7 +250,7 @@ impl<'a> TreeWalk<'a> {
             if matches!(child.kind(), "file_redirect" | "herestring_redirect") {
                 self.redirect(child, &mut simple)?;
             } else if end == Some(child.start_byte()) {
-                // To bash they are one.
+                // For bash they are one word.
                 return Err(UNREADABLE);
             } else {
                 simple.words.push(self.word(child));
@@ -266,7 +266,7 @@ impl<'a> TreeWalk<'a> {
         Ok(())
     }
 
-    /// Where a command is redirected to by what it stands in.
+    /// The redirections of a command that it inherits from the enclosing nodes.
     fn enclosing_redirections(&self, node: Node<'a>) -> Result<SimpleCommand, NotUnderstood> {
         let mut simple = SimpleCommand::default();
         let Some(parent) = self.ancestors.last() else { return Ok(simple) };
@@ -279,8 +279,8 @@ impl<'a> TreeWalk<'a> {
         Ok(simple)
     }
 
-    /// A redirection of something that is no simple command, as a command of its own. Those of
-    /// simple commands are theirs.
+    /// Records a redirection of a compound command as a command of its own. Those of a simple
+    /// command belong to it.
     fn redirect_alone(&mut self, node: Node<'a>) -> Result<WalkNext, NotUnderstood> {
         let is_owned = self.ancestors.last().is_some_and(|parent| {
             let first = parent.child(0).map(|first| first.kind());
@@ -322,8 +322,8 @@ impl<'a> TreeWalk<'a> {
         Ok(())
     }
 
-    /// Reads a word as the splitter of plain commands does; what that does not know can only be a
-    /// word that expands.
+    /// Parses a word with the splitter of plain commands; a word that it rejects is treated as one
+    /// that expands.
     fn word(&self, node: Node<'a>) -> ShellWord {
         let raw = self.text(node);
         script::single_word(raw).unwrap_or_else(|| ShellWord {
@@ -334,7 +334,7 @@ impl<'a> TreeWalk<'a> {
         })
     }
 
-    /// What the grammar made nothing of, bash may make something of.
+    /// Text that the grammar ignores may mean something to bash.
     fn check_leaf(&self, node: Node<'a>) -> WordCertainty {
         let text = self.text(node);
         let literal = matches!(node.kind(), "raw_string" | "special_variable_name");
@@ -347,7 +347,7 @@ impl<'a> TreeWalk<'a> {
         Err(UNUSUAL)
     }
 
-    /// To bash, what begins inside of a word is no comment.
+    /// For bash, `#` within a word does not begin a comment.
     fn check_comment(&self, node: Node<'a>) -> WordCertainty {
         let before = &self.script[..node.start_byte()];
         let begins =
@@ -355,20 +355,20 @@ impl<'a> TreeWalk<'a> {
         if begins { Ok(()) } else { Err(UNREADABLE) }
     }
 
-    /// Backslashes between backquotes are read twice.
+    /// Backslashes between backquotes are interpreted twice.
     fn check_backquotes(&self, node: Node<'a>) -> WordCertainty {
         let text = self.text(node);
         if text.starts_with('`') && text.contains('\\') { Err(UNUSUAL) } else { Ok(()) }
     }
 
-    /// Variables that programs heed have names in capitals.
+    /// Rejects loop variables with upper-case names, which programs may read.
     fn check_loop(&mut self, node: Node<'a>) -> WordCertainty {
         let name = node.child_by_field_name("variable").map_or("", |name| self.text(name));
         let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
         if !name.bytes().all(fits) || name.contains("proxy") {
-            return Err(NotUnderstood("it sets a variable that programs may heed"));
+            return Err(NotUnderstood("it sets a variable that programs may read"));
         }
-        // What it goes through may be files, which are looked at like the arguments of a command.
+        // The values of the loop may be files, which are checked like arguments of a command.
         let values = node.children_by_field_name("value", &mut node.walk()).collect::<Vec<_>>();
         let mut words = vec![ShellWord { raw: ":".into(), plain: ":".into(), ..ShellWord::default() }];
         words.extend(values.into_iter().map(|value| self.word(value)));
@@ -376,9 +376,9 @@ impl<'a> TreeWalk<'a> {
         self.check_folder(node)
     }
 
-    /// What runs again runs from where it left off.
+    /// A body that runs again starts in the folder in which it ended.
     fn check_folder(&self, node: Node<'a>) -> WordCertainty {
-        // Too many are better than too few.
+        // A substring match errs on the side of finding too many.
         let moves = ["cd", "pushd", "popd"].iter().any(|name| self.text(node).contains(name));
         if moves { Err(NotUnderstood("it changes folders in a loop or function")) } else { Ok(()) }
     }

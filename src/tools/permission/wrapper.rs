@@ -1,4 +1,4 @@
-//! Finds the command inside commands that only run another.
+//! Finds the inner command of commands that run another one.
 
 use std::ops::Range;
 
@@ -23,18 +23,18 @@ const HARMLESS_VARIABLES: &[&str] = &[
     "TZ",
 ];
 
-/// Commands that run another, which stands somewhere among their arguments.
+/// Commands that run another command from among their arguments.
 const RUNNERS: &[&str] = &[
     "builtin", "busybox", "chroot", "command", "coproc", "doas", "env", "exec", "find", "flock",
     "ionice", "nice", "nohup", "parallel", "setsid", "stdbuf", "strace", "sudo", "time", "timeout",
     "unshare", "watch", "xargs",
 ];
 
-/// Commands that run what they are told in words.
+/// Commands that execute a script in their arguments.
 const SHELLS: &[&str] = &["bash", "dash", "eval", "ksh", "sh", "trap", "zsh"];
 
-/// Commands that take names of variables, and make the substitutions in the subscript of one
-/// however it was quoted.
+/// Builtins that take names of variables, and perform the substitutions in a subscript even if it
+/// is quoted.
 const SUBSCRIPT_BUILTINS: &[&str] = &[
     "[",
     "declare",
@@ -62,7 +62,7 @@ fn runs_another(name: &str) -> bool {
     RUNNERS.contains(&name) || SHELLS.contains(&name)
 }
 
-/// Whether these words hand their arguments on as a command, in a way that is not looked into.
+/// Whether these words execute their arguments as a command in a way that is not analysed.
 pub(super) fn runs_its_arguments(words: &[ShellWord]) -> bool {
     let words = inner_command(words, IgnorableAssignments::All);
     let Some((first, rest)) = words.split_first() else { return false };
@@ -77,9 +77,9 @@ pub(super) fn runs_its_arguments(words: &[ShellWord]) -> bool {
     }
 }
 
-/// Where every command begins that these words may run, whatever flags come before it: for rules
-/// that must not be dodged. Each goes on to the last word: to look at all the words of each takes
-/// a time that grows with the square of their number.
+/// The range of offsets at which a command that these words run may begin, whatever flags precede
+/// it: for deny rules. Each command extends to the last word. Checking all the words of each would
+/// take quadratic time.
 pub(super) fn candidate_offsets<T: AsRef<str>>(words: &[T]) -> Range<usize> {
     let is_setting = |word: &&T| script::is_assignment(word.as_ref());
     let first = words.iter().take_while(is_setting).count();
@@ -90,7 +90,7 @@ pub(super) fn candidate_offsets<T: AsRef<str>>(words: &[T]) -> Range<usize> {
     }
 }
 
-/// Options of git that come before its subcommand and take the next word.
+/// Options of git that precede its subcommand and take the next word.
 const GIT_VALUED: &[&str] = &[
     "-C",
     "-c",
@@ -102,8 +102,8 @@ const GIT_VALUED: &[&str] = &[
     "--work-tree",
 ];
 
-/// The words of a git command without the options before its subcommand, if it has any:
-/// `git -C . push` is a `git push` to a rule.
+/// The words of a git command without the options before its subcommand, if it has any: rules treat
+/// `git -C . push` as `git push`.
 pub(super) fn without_git_options<T: AsRef<str>>(words: &[T]) -> Option<Vec<&str>> {
     let git = words.iter().position(|word| base_name(word.as_ref()) == "git")? + 1;
     let mut at = git;
@@ -114,8 +114,8 @@ pub(super) fn without_git_options<T: AsRef<str>>(words: &[T]) -> Option<Vec<&str
     Some(words[..git].iter().chain(rest).map(AsRef::as_ref).collect())
 }
 
-/// Whether only the shell knows the name of what these words run: `$X`, `/bin/r?`. `is_hidden`
-/// tells of a word whether only the shell knows it.
+/// Whether the name of the command that these words run is only known to the shell: `$X`,
+/// `/bin/r?`. `is_hidden` makes that decision for one word.
 pub(super) fn hides_a_name<T: AsRef<str>>(words: &[T], is_hidden: impl Fn(&T) -> bool) -> bool {
     let by_find = |pair: &[T]| {
         matches!(pair[0].as_ref(), "-exec" | "-execdir" | "-ok" | "-okdir") && is_hidden(&pair[1])
@@ -147,12 +147,12 @@ pub(super) fn hides_a_name<T: AsRef<str>>(words: &[T], is_hidden: impl Fn(&T) ->
     false
 }
 
-/// The same of words that were cut out of a command, where scripts in quotes are just words.
+/// Like [`hides_a_name`], for fallback tokens, in which quoted scripts are plain words.
 pub(super) fn may_hide_a_name(words: &[String]) -> bool {
     let is_hidden = |word: &String| word.contains(['$', '*', '?', '[']) && word != "[[";
     let last_hidden = words.iter().rposition(is_hidden);
     let last_flag = words.iter().rposition(|word| word.starts_with('-') && word.ends_with('c'));
-    // A shell, or what is one in itself, that is told a script.
+    // A shell, or a command that acts as one, with a script as an argument.
     let is_told = |at: usize| {
         let name = base_name(&words[at]);
         let has_script = matches!(name, "eval" | "trap") || last_flag > Some(at);
@@ -161,7 +161,7 @@ pub(super) fn may_hide_a_name(words: &[String]) -> bool {
     hides_a_name(words, is_hidden) || candidate_offsets(words).any(is_told)
 }
 
-/// Which settings of variables may be overlooked.
+/// Which variable assignments are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IgnorableAssignments {
     Harmless,
@@ -200,14 +200,14 @@ fn is_flag(word: Option<&ShellWord>) -> bool {
     word.is_some_and(|word| word.raw.starts_with('-'))
 }
 
-/// Whether these words may be a command that [`script_within`] looks into.
+/// Whether these words may be a command that [`script_within`] recognises.
 pub(super) fn may_contain_script(words: &[ShellWord]) -> bool {
     let name = words.first().map_or("", |first| base_name(&first.plain));
     SHELLS.contains(&name) || SUBSCRIPT_BUILTINS.contains(&name)
 }
 
-/// The script inside `sh -c '…'`, `eval …`, `trap '…' EXIT` or `test -v 'a[$(…)]'`. Always
-/// shorter than what it is in.
+/// The script inside `sh -c '…'`, `eval …`, `trap '…' EXIT` or `test -v 'a[$(…)]'`. Always shorter
+/// than the command that contains it.
 pub(super) fn script_within(words: &[ShellWord]) -> Option<String> {
     let (first, rest) = words.split_first()?;
     match base_name(&first.plain) {

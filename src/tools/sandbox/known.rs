@@ -1,10 +1,10 @@
-//! Where credentials lie, where tools keep what they can fetch again, and which devices are for
-//! everybody.
+//! Well-known paths: credentials, tool caches, temporary folders, and devices that any program may
+//! use.
 
-/// What commands and file tools have no business with, seen from the home folder.
+/// Credential locations that commands and file tools may not access, relative to the home folder.
 ///
-/// `.npmrc`, `.gradle/gradle.properties` and `.m2/settings.xml` may hold tokens too, but their
-/// tools do not start when they cannot read them.
+/// `.npmrc`, `.gradle/gradle.properties` and `.m2/settings.xml` may contain tokens too, but their
+/// tools do not start if they cannot read them.
 pub(super) const CREDENTIALS: &[&str] = &[
     ".ssh",
     ".aws",
@@ -42,7 +42,7 @@ pub(super) const CREDENTIALS: &[&str] = &[
     ".gemini/oauth_creds.json",
 ];
 
-/// The same, seen from `XDG_CONFIG_HOME`.
+/// Credential locations relative to `XDG_CONFIG_HOME`.
 pub(super) const CONFIG_CREDENTIALS: &[&str] = &[
     "gcloud",
     "gh",
@@ -61,7 +61,7 @@ pub(super) const CONFIG_CREDENTIALS: &[&str] = &[
     "microsoft-edge",
 ];
 
-/// The same for the whole machine.
+/// System-wide credential locations.
 pub(super) const SYSTEM_CREDENTIALS: &[&str] = &[
     "/etc/shadow",
     "/etc/shadow-",
@@ -71,7 +71,7 @@ pub(super) const SYSTEM_CREDENTIALS: &[&str] = &[
     "/var/run/secrets/kubernetes.io",
 ];
 
-/// Caches, seen from the home folder.
+/// Caches, relative to the home folder.
 pub(super) const CACHES: &[&str] = &[
     ".npm",
     ".yarn",
@@ -100,7 +100,7 @@ pub(super) const CACHES: &[&str] = &[
     ".vscode-test",
 ];
 
-/// Caches that a variable names.
+/// Caches named by a variable.
 pub(super) const CACHE_VARIABLES: &[&str] = &[
     "CARGO_TARGET_DIR",
     "CARGO_BUILD_BUILD_DIR",
@@ -124,10 +124,10 @@ pub(super) const CACHE_VARIABLES: &[&str] = &[
     "PLAYWRIGHT_BROWSERS_PATH",
 ];
 
-/// Folders for passing things.
+/// Temporary folders.
 pub(super) const TEMPORARY: &[&str] = &["/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue"];
 
-/// Devices that any program may use: the usual ones, terminals, and what computes.
+/// Devices that any program may use: the standard ones, terminals, and GPUs.
 pub(super) const DEVICES: &[&str] = &[
     "/dev/null",
     "/dev/zero",
@@ -142,8 +142,8 @@ pub(super) const DEVICES: &[&str] = &[
     "/dev/kvm",
 ];
 
-/// Further ones begin with this.
+/// The prefix of further GPU devices.
 pub(super) const DEVICE_PREFIX: &str = "nvidia";
 
-/// Ways around every file: the memory of the machine.
+/// Devices that expose memory, and with it every file.
 pub(super) const MEMORY: &[&str] = &["/dev/mem", "/dev/kmem", "/dev/port"];

@@ -1,10 +1,9 @@
-//! The sandbox of commands: what they may write, what they may not read, and whether the kernel
-//! holds them to it.
+//! The sandbox for commands: what they may write, what they may not read, and how far the kernel
+//! enforces it.
 //!
-//! Which paths that are is decided in [`policy`]; the kernel's part is in `process`. Landlock
-//! cannot take a part out of a folder that it grants, so a credential inside a folder that
-//! commands write to stays readable. It is then named, in the result and in a warning, and with
-//! `required` the run does not begin.
+//! [`policy`] decides the paths; `process` applies them with Landlock. Landlock cannot exclude a
+//! path from a folder that it grants, so a credential inside a writable folder stays readable. It
+//! is then listed in the result and in a warning, and with `required` the run does not start.
 
 mod known;
 mod policy;
@@ -24,49 +23,49 @@ pub(super) use secrets::DeniedPlaces;
 pub(super) use surroundings::SandboxContext;
 pub use surroundings::is_sandbox_path;
 
-/// How far commands are fenced in.
+/// How far commands are restricted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SandboxMode {
     Off,
-    /// They write to the working tree, allowed folders, temporary folders and tool caches.
+    /// Commands may write to the working tree, allowed folders, temporary folders and tool caches.
     #[default]
     Workspace,
-    /// They write to temporary folders only.
+    /// Commands may write to temporary folders only.
     ReadOnly,
-    /// As `Workspace`, and the run does not begin unless all of it holds.
+    /// Like `Workspace`, but the run does not start unless all of it is enforced.
     Required,
 }
 
-/// What the user said about the sandbox. Paths are absolute, from the home folder (`~/`), or seen
-/// from where the run works.
+/// The user's settings for the sandbox. Paths are absolute, relative to the home folder (`~/`), or
+/// relative to the working directory.
 #[derive(Clone, Debug, Default)]
 pub struct SandboxSettings {
     pub mode: SandboxMode,
-    /// Commands are to have no network.
+    /// Commands have no network.
     pub no_network: bool,
     pub allow_write: Vec<String>,
     pub deny_write: Vec<String>,
     pub allow_read: Vec<String>,
     pub deny_read: Vec<String>,
-    /// Where outlast keeps settings, logins and sessions: not for commands.
+    /// The folder with outlast's settings, logins and sessions, which commands may not access.
     pub config_dir: Option<PathBuf>,
 }
 
-/// The sandbox as it really is, for the init message and the result.
+/// The effective sandbox, for the init message and the result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SandboxState {
-    /// What was wanted.
+    /// The requested mode.
     pub mode: SandboxMode,
-    /// What the kernel holds of it.
+    /// How much of it the kernel enforces.
     pub enforced: Enforced,
-    /// The version of the kernel's Landlock; 0: none that works.
+    /// The version of the kernel's Landlock; 0 if it is not available.
     pub abi: u32,
-    /// Whether commands have TCP: `open` or `no_tcp`.
+    /// Whether commands can use TCP: `open` or `no_tcp`.
     pub network: &'static str,
     /// Whether commands can signal processes that they did not start: `open` or `own_only`.
     pub signals: &'static str,
-    /// What should be denied and is not, because it is inside of a folder that is granted.
+    /// Paths that should be denied but are not, because they are inside a granted folder.
     pub exposed: Vec<PathBuf>,
 }
 
@@ -84,16 +83,16 @@ pub(super) struct Sandbox {
     policy: Arc<SandboxPolicy>,
     state: SandboxState,
     kernel: LandlockSupport,
-    /// What is worth a warning.
+    /// What the warning says, if there is one.
     warning: Option<String>,
     caches: Once,
 }
 
 impl Sandbox {
-    /// Decides, and asks the kernel. Changes nothing.
+    /// Creates the policy and queries the kernel. Changes nothing.
     ///
     /// # Errors
-    /// A path that cannot be used, or that the sandbox is required and does not hold.
+    /// A path cannot be used, or the sandbox is required but not enforced.
     pub(super) fn new(
         settings: &SandboxSettings,
         around: &SandboxContext<'_>,
@@ -119,7 +118,7 @@ impl Sandbox {
         }
         let on = wanted && works;
         let closed = on && settings.no_network && kernel.restricts_tcp();
-        // What only lies among temporary things is told in the result, not shouted.
+        // Exposure in temporary folders only is reported in the result, without a warning.
         let told = !works || !holds || policy.exposes_in_tree();
         let doubts = gap.filter(|_| told).map(|gap| format!("the sandbox does not hold: {gap}"));
         let state = SandboxState {
@@ -137,7 +136,8 @@ impl Sandbox {
         &self.state
     }
 
-    /// What the file tools are held to as well, whatever the kernel can. Nothing when it is off.
+    /// The restrictions that also apply to file tools, with or without kernel support. Empty if the
+    /// sandbox is off.
     pub(super) fn secrets(&self) -> DeniedPlaces {
         match self.state.mode {
             SandboxMode::Off => DeniedPlaces::default(),
@@ -155,13 +155,13 @@ impl Sandbox {
         self.state.enforced != Enforced::None
     }
 
-    /// What the next command may touch, from how the file system is now. `None` when nothing holds
-    /// it back. Blocks.
+    /// The rules for the next command, from the current file system. `None` if it is not
+    /// restricted. Blocks.
     pub(super) fn command_rules(&self) -> Option<LandlockPolicy> {
         if !self.is_on() {
             return None;
         }
-        // A tool that could not make its cache would fail, and in a fresh home there is none.
+        // A tool that cannot create its cache fails, and a fresh home folder has none.
         self.caches.call_once(|| self.policy.make_caches());
         Some(LandlockPolicy { rules: self.policy.grants(), network: self.network() })
     }
@@ -173,14 +173,13 @@ impl Sandbox {
         }
     }
 
-    /// Whether the kernel can hold a command to reading. The mode does not matter: a command that
-    /// only reads loses nothing by it.
+    /// Whether the kernel can restrict a command to reading. Independent of the mode, as a
+    /// read-only command loses nothing by it.
     pub(super) fn can_hold_readers(&self) -> bool {
         self.kernel.restricts_files()
     }
 
-    /// What a command may touch that only reads. `None` where the kernel cannot hold it to that.
-    /// Blocks.
+    /// The rules for a read-only command. `None` if the kernel cannot enforce them. Blocks.
     pub(super) fn reading_rules(&self) -> Option<LandlockPolicy> {
         if !self.can_hold_readers() {
             return None;
@@ -190,12 +189,12 @@ impl Sandbox {
         Some(LandlockPolicy { rules: grants, network: self.network() })
     }
 
-    /// A temporary folder for commands, where the usual one is not for them.
+    /// A temporary folder for commands, if they may not use the default one.
     pub(super) fn own_temp(&self) -> Option<&Path> {
         self.policy.own_temp().filter(|_| self.is_on())
     }
 
-    /// What the model is told before it runs anything.
+    /// The description of the sandbox for the model.
     pub(super) fn model_description(&self) -> Option<String> {
         self.is_on().then(|| {
             let network =
@@ -208,7 +207,7 @@ impl Sandbox {
         })
     }
 
-    /// What to tell the model of a command that failed, if the sandbox may be why.
+    /// A hint for the model after a failed command, if the sandbox may be the cause.
     pub(super) fn hint(&self, stderr: &str) -> Option<String> {
         (self.is_on() && looks_denied(stderr)).then(|| {
             format!(
@@ -221,7 +220,7 @@ impl Sandbox {
     }
 }
 
-/// What is amiss, and what to do about it.
+/// What is not enforced, and the remedy.
 fn describe_gap(kernel: LandlockSupport, no_network: bool, exposed: &[PathBuf]) -> String {
     if kernel.abi == 0 {
         return "this kernel or container has no working Landlock".to_string();
@@ -247,7 +246,7 @@ fn describe_gap(kernel: LandlockSupport, no_network: bool, exposed: &[PathBuf]) 
     )
 }
 
-/// Whether a program complains of what the sandbox answers.
+/// Whether the output of a program contains an error that the sandbox can cause.
 fn looks_denied(stderr: &str) -> bool {
     let stderr = stderr.to_lowercase();
     let words = ["permission denied", "operation not permitted", "eacces", "eperm", "exdev"];

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_checkout_caches_and_scratch_may_be_written_and_nothing_beside() {
+    fn policy_grants_writing_to_checkout_caches_and_scratch_only() {
         let ground = Ground::new();
         let roots = ground.made(SandboxSettings::default()).roots;
         for name in ["repo", "home/.cache", "config/scratch", "home/.npm"] {
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn read_only_leaves_temporary_folders_alone_to_be_written() {
+    fn read_only_policy_grants_writing_to_temporary_folders_only() {
         let ground = Ground::new();
         let mode = SandboxMode::ReadOnly;
         let policy = ground.made(SandboxSettings { mode, ..SandboxSettings::default() });
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_denied_to_writers_is_no_root_even_if_it_is_allowed() {
+    fn deny_write_overrides_allow_write() {
         let ground = Ground::new();
         let beside = ground.at("beside").display().to_string();
         let settings = SandboxSettings {
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn grants_go_around_what_is_denied() {
+    fn read_grants_exclude_denied_paths() {
         let ground = Ground::new();
         let mut grants = Vec::new();
         let denied = [ground.at("home/.ssh"), ground.at("home/.netrc")];
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_and_a_home_that_is_not_there_are_mistakes() {
+    fn policy_rejects_patterns_and_a_missing_home_folder() {
         let ground = Ground::new();
         for path in ["~/*.txt", "", "a[b]", "x?"] {
             let settings =
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_written_to_is_granted_whole_and_not_listed() {
+    fn a_writable_folder_is_granted_whole_without_listing_it() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
         for name in ["keys", "one", "two"] {

@@ -1,4 +1,4 @@
-//! Finds the git repository that a folder is part of, and where its data really is.
+//! Finds the git repository of a folder, and the location of its data.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 
 use super::super::places::resolve;
 
-/// How much of a small file of git's is read, in bytes.
+/// How much of a small git file is read, in bytes.
 const POINTER_BYTES_MAX: u64 = 64 << 10;
 
 /// A working tree.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Repository {
-    /// The top of it.
+    /// The top folder.
     pub(super) top: PathBuf,
-    /// Where its data is, if that is elsewhere: a linked working tree, a submodule.
+    /// The git directory, if it is elsewhere: for a linked working tree or a submodule.
     pub(super) data: Option<PathBuf>,
 }
 
-/// Finds the working tree around `cwd`, which is a real path. None where that would be the home
-/// folder, or a folder around it, unless the run works right there.
+/// Finds the working tree around `cwd`, a real path. `None` if it would be the home folder or a
+/// parent of it, unless that is the working directory itself.
 pub(super) fn find_repository(cwd: &Path, home: Option<&Path>) -> Option<Repository> {
     let top = cwd.ancestors().find(|folder| fs::symlink_metadata(folder.join(".git")).is_ok())?;
     let whole = top.parent().is_none() || home.is_some_and(|home| home.starts_with(top));
@@ -29,14 +29,14 @@ pub(super) fn find_repository(cwd: &Path, home: Option<&Path>) -> Option<Reposit
     Some(Repository { top: top.to_path_buf(), data: git_dir(top) })
 }
 
-/// A repository of somebody else's around ours is not ours to write to.
+/// A parent repository of another user must not become writable.
 fn same_owner(top: &Path, cwd: &Path) -> bool {
     let owner = |path: &Path| fs::metadata(path).map(|facts| facts.uid()).ok();
     owner(top).is_some() && owner(top) == owner(cwd)
 }
 
-/// Follows a `.git` that is a file. A checkout may hold any such file, so the place that it names
-/// is only believed if it names this working tree in turn.
+/// Follows a `.git` file. A checkout may contain any such file, so its target is only trusted if it
+/// refers back to this working tree.
 fn git_dir(top: &Path) -> Option<PathBuf> {
     let pointer = read_small_file(&top.join(".git"))?;
     let named = pointer.strip_prefix("gitdir:")?.trim();
@@ -44,7 +44,7 @@ fn git_dir(top: &Path) -> Option<PathBuf> {
     worktree_git_dir(top, &place).or_else(|| submodule_git_dir(top, &place))
 }
 
-/// `git worktree add`: the data is that of the repository that this tree was added to.
+/// For `git worktree add`: the data of the repository to which this tree was added.
 fn worktree_git_dir(top: &Path, place: &Path) -> Option<PathBuf> {
     let back = read_small_file(&place.join("gitdir"))?;
     let common = resolve(&place.join(read_small_file(&place.join("commondir"))?.trim()));

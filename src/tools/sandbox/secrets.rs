@@ -1,25 +1,25 @@
-//! Places that nobody but the user may look into, for commands and file tools alike.
+//! Protected paths, for commands and file tools alike.
 
 use std::path::{Path, PathBuf};
 
-/// Denied places, and what is allowed within them. The deepest one decides.
+/// Denied paths, and exceptions within them. The deepest entry decides.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct DeniedPlaces {
     pub(super) denied: Vec<PathBuf>,
     pub(super) allowed: Vec<PathBuf>,
-    /// Places that are not to be written to.
+    /// Write-protected paths.
     pub(super) write_protected: Vec<PathBuf>,
-    /// Nothing at all is to be written to.
+    /// Nothing may be written.
     pub(super) read_only: bool,
 }
 
 impl DeniedPlaces {
-    /// Whether no path is in a denied place.
+    /// Whether no path is denied.
     pub(in super::super) fn hides_nothing(&self) -> bool {
         self.denied.is_empty()
     }
 
-    /// Whether a path is in a denied place.
+    /// Whether a path is in a denied location.
     pub(in super::super) fn hides(&self, path: &Path) -> bool {
         let deepest = |places: &[PathBuf]| {
             let around = places.iter().filter(|place| path.starts_with(place));
@@ -31,7 +31,7 @@ impl DeniedPlaces {
         }
     }
 
-    /// Whether a path must not be changed, and why.
+    /// Why a path must not be changed, if it must not.
     pub(in super::super) fn write_denial(&self, path: &Path) -> Option<&'static str> {
         if self.read_only {
             Some("nothing may be changed (--sandbox read-only)")

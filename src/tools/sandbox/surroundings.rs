@@ -1,5 +1,5 @@
-//! What is around a run: its repository, its user's home, caches, credentials. Looks at the file
-//! system, and says where things are; what follows from that is said in `policy`.
+//! Locates the repository, home folder, caches and credentials of a run. Reads the file system;
+//! `policy` decides what is granted.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::known::{
 };
 use super::repository;
 
-/// What the sandbox is made from, beside what the user said.
+/// The context of a sandbox, besides the user's settings.
 pub(in super::super) struct SandboxContext<'a> {
     pub(in super::super) cwd: &'a Path,
     pub(in super::super) home: Option<&'a Path>,
@@ -28,7 +28,7 @@ impl SandboxContext<'_> {
         found.map(|(_, value)| value.as_os_str())
     }
 
-    /// A folder that a variable names, unless that is next to everything.
+    /// The folder that a variable names, unless it is close to the root.
     fn folder(&self, name: &str) -> Option<PathBuf> {
         let path = resolve(Path::new(self.variable(name).filter(|_| self.is_absolute(name))?));
         let whole = self.home.is_some_and(|home| resolve(home).starts_with(&path));
@@ -43,7 +43,7 @@ impl SandboxContext<'_> {
         self.home.map(|home| resolve(&home.join(name)))
     }
 
-    /// Reads a path of the settings.
+    /// Resolves a path of the settings.
     pub(super) fn resolve_setting_path(&self, text: &str) -> Result<PathBuf, String> {
         let bare = without_wildcard_end(text);
         if !is_sandbox_path(text) {
@@ -63,7 +63,7 @@ impl SandboxContext<'_> {
         Ok(resolve(&path))
     }
 
-    /// Where the run works: its folders, the repository around it, and where its data is.
+    /// The working folders, the repository around them, and its git directory.
     pub(super) fn tree(&self) -> Vec<PathBuf> {
         let cwd = resolve(self.cwd);
         let home = self.home.map(resolve);
@@ -95,7 +95,7 @@ impl SandboxContext<'_> {
         self.folder("CARGO_HOME").or_else(|| self.home_path(".cargo"))
     }
 
-    /// Caches, there or not.
+    /// Caches, whether or not they exist.
     pub(super) fn caches(&self) -> Vec<PathBuf> {
         let mut caches: Vec<PathBuf> =
             CACHE_VARIABLES.iter().filter_map(|name| self.folder(name)).collect();
@@ -109,7 +109,7 @@ impl SandboxContext<'_> {
         caches
     }
 
-    /// Caches without which an installed tool does nothing.
+    /// Caches that installed tools cannot work without.
     pub(super) fn wanted_caches(&self) -> Vec<PathBuf> {
         let path = self.variable("PATH");
         let installed = |program: &str| which::which_in(program, path, self.cwd).is_ok();
@@ -127,9 +127,9 @@ impl SandboxContext<'_> {
         wanted
     }
 
-    /// Where credentials may lie, there or not: as written, and where that leads.
+    /// Credential locations, whether or not they exist: as written, and with links resolved.
     pub(super) fn credentials(&self, config_dir: Option<&Path>) -> Vec<PathBuf> {
-        // Some programs ask the system for the home folder, whatever the variable says.
+        // Some programs take the home folder from the user database, whatever `HOME` says.
         let system = User::from_uid(Uid::current()).ok().flatten().map(|user| user.dir);
         let homes = self.home.map(Path::to_path_buf).into_iter().chain(system);
         let mut places = Vec::new();
@@ -140,7 +140,7 @@ impl SandboxContext<'_> {
                 places.extend(CONFIG_CREDENTIALS.iter().map(|name| config.join(name)));
             }
         }
-        // The rest is spared a long list when the system denies it anyway.
+        // System paths that file permissions deny anyway are left out, to keep the list short.
         let readable = |path: &&&str| access(**path, AccessFlags::R_OK).is_ok();
         places.extend(SYSTEM_CREDENTIALS.iter().filter(readable).map(PathBuf::from));
         places.extend(config_dir.map(|folder| self.cwd.join(folder)));
@@ -150,13 +150,13 @@ impl SandboxContext<'_> {
         places
     }
 }
-/// Whether a path of the settings is one that the sandbox takes, and no pattern.
+/// Whether a path of the settings is one that the sandbox accepts, and not a pattern.
 pub fn is_sandbox_path(text: &str) -> bool {
     let bare = without_wildcard_end(text);
     !bare.contains(['*', '?', '[', '\0']) && !bare.is_empty()
 }
 
-/// A folder, however it is written that all in it is meant.
+/// Strips `/**` and similar endings, which mean the whole folder.
 fn without_wildcard_end(text: &str) -> &str {
     text.strip_suffix("/**").or_else(|| text.strip_suffix("/*")).unwrap_or(text)
 }

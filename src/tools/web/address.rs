@@ -1,8 +1,8 @@
-//! Which addresses belong to the open internet. Pure.
+//! Classifies IP addresses as public or private. Pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Networks that are none of the open internet's, and what they are.
+/// IPv4 networks that are not on the public internet, with descriptions.
 const PRIVATE_V4: [(Ipv4Addr, u32, &str); 15] = [
     (Ipv4Addr::UNSPECIFIED, 8, "this host"),
     (Ipv4Addr::new(10, 0, 0, 0), 8, "a private network"),
@@ -21,14 +21,14 @@ const PRIVATE_V4: [(Ipv4Addr, u32, &str); 15] = [
     (Ipv4Addr::new(240, 0, 0, 0), 4, "a reserved network"),
 ];
 
-/// The same among the addresses that could be global.
+/// The same for IPv6, within the range of global addresses.
 const PRIVATE_V6: [(Ipv6Addr, u32, &str); 3] = [
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23, "a reserved network"),
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32, "a network for documentation"),
     (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20, "a network for documentation"),
 ];
 
-/// What is at an address, unless it is the open internet.
+/// The description of a private network, if the address is in one.
 pub(super) fn private_network(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(address) => private_v4(address),
@@ -63,8 +63,7 @@ fn private_v6(address: Ipv6Addr) -> Option<&'static str> {
     found.map(|(_, _, what)| *what)
 }
 
-/// The address of version 4 that one of version 6 leads to: mapped, compatible, through NAT64 or
-/// through 6to4.
+/// The IPv4 address embedded in an IPv6 address: mapped, compatible, NAT64 or 6to4.
 fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let joined = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
     match address.segments() {
@@ -85,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_inside_is_private_in_every_way_to_write_it() {
+    fn private_addresses_are_recognised_in_every_notation() {
         for address in [
             "0.0.0.0",
             "0.1.2.3",

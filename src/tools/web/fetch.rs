@@ -1,4 +1,4 @@
-//! Gets a page: one request, and a few more where the same site sends us on.
+//! Fetches a page, following redirects within the same site.
 
 use std::error::Error;
 use std::time::Duration;
@@ -10,46 +10,46 @@ use tokio::time::{Instant, timeout_at};
 use super::guard::Private;
 use super::target::{is_same_site, parse_url};
 
-/// How often the same site may send us on.
+/// The maximum number of redirects within a site.
 const REDIRECTS_MAX: usize = 8;
-/// How much of a page is read, in bytes, unpacked.
+/// How much of a page is read, in bytes after decompression.
 pub(super) const BODY_BYTES_MAX: usize = 10 << 20;
-/// How much of the page beside an error is read, in bytes.
+/// How much of the body of an error response is read, in bytes.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
-const USER_AGENT: &str = concat!("outlast/", env!("CARGO_PKG_VERSION"), " (WebFetch)");
-const ACCEPT: &str = "text/markdown, text/html;q=0.9, application/xhtml+xml;q=0.9, text/*;q=0.8, \
+const USER_AGENT_VALUE: &str = concat!("outlast/", env!("CARGO_PKG_VERSION"), " (WebFetch)");
+const ACCEPT_VALUE: &str = "text/markdown, text/html;q=0.9, application/xhtml+xml;q=0.9, text/*;q=0.8, \
      application/json;q=0.8, */*;q=0.5";
 
-/// What came of asking for a page.
+/// The result of fetching a URL.
 #[derive(Debug)]
 pub(super) enum FetchResult {
     Page(FetchedPage),
-    /// The page is at another site, which nobody has allowed yet.
+    /// A redirect to another site, which needs permission of its own.
     OtherSite {
         status: StatusCode,
         to: Url,
     },
 }
 
-/// A page as it came.
+/// A fetched page.
 #[derive(Debug)]
 pub(super) struct FetchedPage {
-    /// Where it was in the end.
+    /// The URL after redirects.
     pub(super) url: Url,
     pub(super) status: StatusCode,
-    /// What it is said to be.
+    /// The declared content type.
     pub(super) content_type: Option<String>,
     pub(super) retry_after: Option<String>,
     pub(super) body: Vec<u8>,
-    /// There was more of it than is read.
+    /// The body was longer than the limit.
     pub(super) is_cut: bool,
 }
 
-/// Asks for `url` until there is a page. `send` sends one request.
+/// Fetches `url`, following redirects. `send` sends one request.
 ///
 /// # Errors
-/// Why there is none, for the model.
+/// Why there is no page, for the model.
 pub(super) async fn get<S, F>(url: Url, timeout: Duration, send: S) -> Result<FetchResult, String>
 where
     S: Fn(Url) -> F,
@@ -72,16 +72,16 @@ where
     Err(format!("the site sent us on more than {REDIRECTS_MAX} times, last to {url}"))
 }
 
-/// One request, with nothing in it of ours but a name.
+/// Sends one request, which identifies only the user agent.
 ///
 /// # Errors
-/// Why there is no answer.
+/// Why there is no response.
 pub(super) async fn send(client: &reqwest::Client, url: Url) -> Result<Response, String> {
-    let request = client.get(url).header(USER_AGENT, USER_AGENT).header(ACCEPT, ACCEPT);
+    let request = client.get(url).header(USER_AGENT, USER_AGENT_VALUE).header(ACCEPT, ACCEPT_VALUE);
     request.send().await.map_err(|error| explain(&error))
 }
 
-/// Where an answer sends us.
+/// The target of a redirect.
 fn redirect_target(response: &Response, from: &Url) -> Result<Option<Url>, String> {
     let status = response.status().as_u16();
     let Some(place) =
@@ -135,7 +135,7 @@ async fn read_body(
     Ok(FetchedPage { url, status, content_type, retry_after, body, is_cut })
 }
 
-/// What went wrong, from the inside out, and without the library's own wrapping.
+/// The innermost causes of an error, without the library's wrapping.
 fn explain(error: &reqwest::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| (*cause).source());
     let mut innermost = None;

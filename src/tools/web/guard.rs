@@ -1,7 +1,7 @@
-//! Keeps the model from what only this machine and its neighbours may reach.
+//! Keeps the model from hosts that only this machine and its neighbours can reach.
 //!
-//! What counts is where a name leads at the moment of connecting: the addresses that pass here are
-//! the very ones that are connected to, so that no second look-up can lead elsewhere.
+//! The check applies to the addresses that the client then connects to, so a second DNS answer (DNS
+//! rebinding) cannot evade it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use super::super::permission::host_of;
 use super::address::private_network;
 
-/// A host that is not on the open internet.
+/// A host that is not on the public internet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{host} is at {place}, which is not fetched from unless the setting webFetchPrivateHosts \
@@ -23,7 +23,7 @@ pub(super) struct Private {
     place: String,
 }
 
-/// Looks names up as the machine does.
+/// The system's resolver.
 pub(super) struct SystemResolver;
 
 impl Resolve for SystemResolver {
@@ -36,7 +36,7 @@ impl Resolve for SystemResolver {
     }
 }
 
-/// Leaves only addresses of the open internet.
+/// A resolver that passes only public addresses.
 pub(super) struct AddressGuard(pub(super) Arc<dyn Resolve>);
 
 impl Resolve for AddressGuard {
@@ -69,10 +69,10 @@ fn private_host(host: &str, address: IpAddr, what: &str) -> Private {
     Private { host: host.to_owned(), place: format!("{address}, {what}") }
 }
 
-/// Checks a host that is written as an address, which nobody looks up.
+/// Checks a host written as an IP address, which is not resolved.
 ///
 /// # Errors
-/// It is none of the open internet's.
+/// The address is not public.
 pub(super) fn check_literal(url: &Url) -> Result<(), Private> {
     let host = host_of(url);
     let bare = host.trim_start_matches('[').trim_end_matches(']');
@@ -82,10 +82,10 @@ pub(super) fn check_literal(url: &Url) -> Result<(), Private> {
     }
 }
 
-/// Checks a name that somebody else looks up: only what it says of itself can be judged.
+/// Checks a host name that the proxy resolves: only the name itself can be checked.
 ///
 /// # Errors
-/// It means this machine.
+/// The name refers to this machine.
 pub(super) fn check_name(url: &Url) -> Result<(), Private> {
     let host = host_of(url);
     let own = host == "localhost" || host.ends_with(".localhost");
@@ -99,12 +99,12 @@ mod tests {
 
     use super::*;
 
-    /// Answers with one list after another, as a name does whose owner means ill.
+    /// Returns different addresses for each lookup, like a rebinding attacker.
     struct Rebinding(Mutex<Vec<Vec<&'static str>>>);
 
     impl Resolve for Rebinding {
         fn resolve(&self, _name: Name) -> Resolving {
-            let answer = self.0.lock().expect("nobody panics with it").remove(0);
+            let answer = self.0.lock().expect("no test thread panics while holding it").remove(0);
             let parse = |address: &str| SocketAddr::new(address.parse().expect("an address"), 0);
             let found: Vec<SocketAddr> = answer.into_iter().map(parse).collect();
             Box::pin(async move { Ok(Box::new(found.into_iter()) as Addrs) })

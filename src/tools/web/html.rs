@@ -1,4 +1,4 @@
-//! Makes Markdown of a page, whatever the page is like.
+//! Converts HTML to Markdown with bounded time, memory and depth.
 
 use std::rc::Rc;
 use std::thread;
@@ -13,20 +13,20 @@ use tokio_util::sync::CancellationToken;
 
 use super::sink::{HtmlTree, parse_bounded};
 
-/// No honest page takes longer.
+/// The time limit for one conversion.
 const CONVERSION_TIMEOUT: Duration = Duration::from_secs(20);
-/// Conversions at once: what goes on after its time was up counts as well.
+/// The limit on simultaneous conversions, including those that timed out but still run.
 const CONVERSIONS_MAX: usize = 4;
-/// The converter calls itself for each level of a page, so deeper ones are laid flat.
+/// The converter is recursive, so deeper levels are flattened.
 const LEVELS_MAX: usize = 200;
-/// Enough for so many levels of an unoptimized build. What is not used is not taken.
+/// Enough for that many levels in a debug build. Unused stack costs no memory.
 const STACK_BYTES: usize = 64 << 20;
 
-/// What is for machines.
+/// Elements without text for readers.
 const SKIPPED: [&str; 8] =
     ["script", "style", "template", "svg", "iframe", "object", "canvas", "head"];
 
-/// A page that can be read.
+/// A page as Markdown.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ConvertedPage {
     pub(super) text: String,
@@ -35,7 +35,7 @@ pub(super) struct ConvertedPage {
     pub(super) cut: Option<&'static str>,
 }
 
-/// Converts pages, a few at once.
+/// Converts pages, a few at a time.
 #[derive(Debug)]
 pub(super) struct PageConverter(std::sync::Arc<Semaphore>);
 
@@ -46,10 +46,11 @@ impl Default for PageConverter {
 }
 
 impl PageConverter {
-    /// Converts a page on a thread of its own, which is left behind when it takes too long or the
-    /// run ends.
+    /// Converts a page on its own thread, which is left behind if it takes too long or the run
+    /// ends.
     ///
     /// # Errors
+    /// Why there is no text.
     /// Why there is no text.
     pub(super) async fn convert(&self, html: String) -> Result<ConvertedPage, String> {
         let stop = CancellationToken::new();
@@ -58,7 +59,7 @@ impl PageConverter {
             let permit = std::sync::Arc::clone(&self.0).acquire_owned().await;
             let (tell, told) = oneshot::channel();
             let body = move || {
-                // Nobody may be there to listen any more.
+                // The receiver may have been dropped.
                 let _ = tell.send(to_markdown(&html, &stop));
                 drop(permit);
             };
@@ -85,7 +86,7 @@ fn to_markdown(html: &str, stop: &CancellationToken) -> ConvertedPage {
     ConvertedPage { text, title, cut }
 }
 
-/// Puts all that lies too deep side by side, as text only.
+/// Replaces elements that are nested too deep by their text.
 fn flatten_deep_elements(document: &Handle) {
     let mut open = vec![(Rc::clone(document), 0)];
     while let Some((node, level)) = open.pop() {
@@ -100,7 +101,7 @@ fn flatten_deep_elements(document: &Handle) {
     }
 }
 
-/// All text below a node, in order.
+/// All text below a node, in document order.
 fn text_within(node: &Handle) -> String {
     let mut text = String::new();
     let mut open = vec![Rc::clone(node)];
@@ -123,7 +124,7 @@ fn text_within(node: &Handle) -> String {
     text
 }
 
-/// What the page calls itself.
+/// The title of the page.
 fn title(document: &Handle) -> Option<String> {
     let mut place = Rc::clone(document);
     for tag in ["html", "head", "title"] {
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_becomes_markdown_without_what_is_for_machines() {
+    async fn a_page_becomes_markdown_without_scripts_and_styles() {
         let page = "<!doctype html><html><head><title>A \n page</title><style>p{}</style></head>\
                     <body><h1>Head</h1><script>alert(1)</script><p>One <b>two</b> \
                     <a href=\"/x\">three</a>.</p><ul><li>a<li>b</ul><noscript>plain</noscript>\
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_that_is_nothing_but_depth_costs_neither_the_stack_nor_the_day() {
+    async fn a_deeply_nested_page_neither_overflows_the_stack_nor_times_out() {
         for tag in ["<div>", "<b>", "<table><td>", "<svg><g>", "<template>", "<object>"] {
             let page = convert(format!("<p>first</p>{}", tag.repeat((1 << 20) / tag.len()))).await;
             assert!(page.text.contains("first"), "{tag}");
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_that_grows_by_what_it_leaves_open_is_cut() {
+    async fn a_page_with_unclosed_elements_is_truncated() {
         let open =
             (0..400).fold(String::new(), |open, number| open + &format!("<font color={number}>"));
         let page = convert(format!("{open}{}", "<p>x".repeat(500_000))).await;
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn as_many_siblings_as_there_may_be_are_converted_in_time() {
+    async fn the_maximum_number_of_siblings_is_converted_in_time() {
         let page = convert("<b>x</b>".repeat(99_000)).await;
         assert!(page.text.contains("xxx"));
         let page = convert("<!---->".repeat(200_000)).await;

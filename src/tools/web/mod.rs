@@ -1,5 +1,5 @@
-//! Fetches pages of the web for the model: without anybody's credentials, from the open internet
-//! only, and never more of them than can be read.
+//! The WebFetch tool: fetches pages from the public internet, without credentials, up to a size
+//! limit.
 
 mod address;
 mod fetch;

@@ -1,24 +1,24 @@
-//! What a page is, and its text. Pure.
+//! Determines the type of a page, and decodes its text. Pure.
 
 use encoding_rs::{Encoding, UTF_8};
 
 use super::super::media::{MediaKind, detect};
 use super::super::text;
 
-/// How far into a page it is looked for what it says of its own encoding, in bytes.
+/// How far into a page its encoding declaration is searched, in bytes.
 const PREAMBLE: usize = 1024;
 
-/// What can be done with a page.
+/// How a page can be handled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PageKind {
     Html,
     Text,
-    /// What Read can show: its name.
+    /// A file type that Read can show, by name.
     File(&'static str),
     Other,
 }
 
-/// Tells by what it is said to be, and where that says nothing by how it begins.
+/// Classifies a page by its content type, or if that is unspecific, by its first bytes.
 pub(super) fn page_type(content_type: Option<&str>, body: &[u8]) -> PageKind {
     match detect(body) {
         Some(MediaKind::Pdf) => return PageKind::File("PDF"),
@@ -65,13 +65,13 @@ fn starts_like_html(body: &[u8]) -> bool {
     start.starts_with("<!doctype html") || start.starts_with("<html")
 }
 
-/// The text of a page in the encoding that it has: by its first bytes, by what the server says,
-/// by what it says itself. Otherwise UTF-8.
+/// Decodes the text of a page: by its byte order mark, the server's charset, or the page's own
+/// declaration; otherwise as UTF-8.
 pub(super) fn decode(content_type: Option<&str>, body: &[u8]) -> String {
     let by_server = content_type.and_then(charset);
     let by_itself = || {
         let start = String::from_utf8_lossy(&body[..body.len().min(PREAMBLE)]).to_ascii_lowercase();
-        // A page that says so in letters of one byte has no letters of two.
+        // A declaration in single-byte letters rules out UTF-16.
         let named = charset(&start)?;
         Some(if named == encoding_rs::UTF_16LE || named == encoding_rs::UTF_16BE {
             UTF_8
@@ -80,7 +80,7 @@ pub(super) fn decode(content_type: Option<&str>, body: &[u8]) -> String {
         })
     };
     let encoding = by_server.or_else(by_itself).unwrap_or(UTF_8);
-    // A byte order mark outranks it.
+    // A byte order mark takes precedence.
     let (text, _, _) = encoding.decode(body);
     text.into_owned()
 }
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_what_it_is_said_to_be_and_a_file_by_its_first_bytes() {
+    fn page_type_follows_content_type_and_file_type_the_first_bytes() {
         for (said, body, nature) in [
             (Some("text/html; charset=utf-8"), "x", PageKind::Html),
             (Some("TEXT/HTML"), "x", PageKind::Html),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_are_read_in_the_encoding_that_is_named_first() {
+    fn decoding_uses_the_encoding_with_the_highest_precedence() {
         for (said, body, text) in [
             (Some("text/html; charset=ISO-8859-1"), &b"caf\xe9"[..], "café"),
             (Some("text/html; charset=\"windows-1252\""), b"\x80", "€"),

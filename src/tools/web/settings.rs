@@ -1,4 +1,4 @@
-//! What fetching is done with.
+//! Settings of the WebFetch tool.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,25 +7,24 @@ use std::time::Duration;
 use reqwest::Url;
 use reqwest::dns::Resolve;
 
-/// Makes the client that asks for an address. It looks names up with what it is given, unless a
-/// proxy does that.
+/// Creates the HTTP client with the given resolver, which is not used behind a proxy.
 pub type MakeClient =
     Arc<dyn Fn(&Url, Arc<dyn Resolve>) -> Result<WebClient, String> + Send + Sync>;
 
-/// A client that follows no redirect, and repeats nothing.
+/// An HTTP client that follows no redirects and does not retry.
 #[derive(Clone, Debug)]
 pub struct WebClient {
     pub http: reqwest::Client,
-    /// Whether a proxy looks names up, so that nobody here sees where they lead.
+    /// Whether a proxy resolves names, so that addresses cannot be checked here.
     pub is_proxied: bool,
 }
 
-/// How the web is reached.
+/// How pages are fetched.
 #[derive(Clone)]
 pub struct WebSettings {
-    /// How long a page may take, with all redirects.
+    /// The time limit for a page, including redirects.
     pub timeout: Duration,
-    /// Hosts that may be at private addresses: `localhost`, `*.corp.example`, `*`.
+    /// Hosts that may have private addresses: `localhost`, `*.corp.example`, `*`.
     pub private_hosts: Vec<String>,
     pub client: MakeClient,
 }

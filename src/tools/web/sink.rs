@@ -1,8 +1,7 @@
-//! A tree of a page that cannot grow without end.
+//! Parses HTML into a tree of bounded size.
 //!
-//! The rules for broken HTML let a page of some bytes grow into a tree of any size, and take a
-//! time that grows with the square of its depth. So a page is fed in small pieces, and between
-//! them it is seen how far it has come.
+//! The error recovery of HTML lets a small page grow into a tree of any size, and takes quadratic
+//! time in its depth. So a page is parsed in small chunks, and the limits are checked between them.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -15,11 +14,11 @@ use html5ever::{Attribute, ExpandedName, ParseOpts, QualName, parse_document};
 use markup5ever_rcdom::{Handle, NodeData, RcDom};
 use tokio_util::sync::CancellationToken;
 
-/// Elements and comments of a page beyond these are left out.
+/// The maximum number of elements and comments of a page.
 const NODES_MAX: usize = 100_000;
-/// How deep the elements of a page may lie. Browsers stop at about as many.
+/// The maximum nesting depth of a page, about the same as in browsers.
 const DEPTH_MAX: usize = 512;
-/// How many bytes are fed at once.
+/// How many bytes are parsed between checks.
 const CHUNK_BYTES: usize = 1024;
 
 /// A page as a tree.
@@ -29,10 +28,10 @@ pub(super) struct HtmlTree {
     pub(super) cut: Option<&'static str>,
 }
 
-/// Reads a page.
+/// Parses a page.
 pub(super) fn parse_bounded(html: &str, stop: &CancellationToken) -> HtmlTree {
     let options = ParseOpts {
-        // What a page says to those without scripts is for us.
+        // Content of `<noscript>` is for readers without scripts.
         tree_builder: TreeBuilderOpts { scripting_enabled: false, ..TreeBuilderOpts::default() },
         ..ParseOpts::default()
     };
@@ -49,11 +48,11 @@ pub(super) fn parse_bounded(html: &str, stop: &CancellationToken) -> HtmlTree {
     HtmlTree { document: parser.finish().document, cut }
 }
 
-/// A tree that knows how large it is.
+/// A tree builder that tracks the size of its tree.
 struct HtmlSink {
     tree: RcDom,
     nodes: Cell<usize>,
-    /// Where something was last added.
+    /// The parent of the last added node.
     last: RefCell<Option<Handle>>,
 }
 
@@ -64,7 +63,7 @@ impl Default for HtmlSink {
 }
 
 impl HtmlSink {
-    /// What there is too much of.
+    /// The limit that is exceeded, if any.
     fn exceeded_limit(&self, stop: &CancellationToken) -> Option<&'static str> {
         if stop.is_cancelled() {
             Some("the run ends")
@@ -100,7 +99,7 @@ impl TreeSink for HtmlSink {
         self.tree
     }
 
-    /// Nearly every page has some, and nobody asks for them.
+    /// Most pages have parse errors; they are ignored.
     fn parse_error(&self, _msg: Cow<'static, str>) {}
 
     fn get_document(&self) -> Handle {

@@ -1,13 +1,13 @@
-//! Which addresses are fetched at all. Pure.
+//! Validates URLs for WebFetch. Pure.
 
 use reqwest::Url;
 
 use super::super::permission::host_of;
 
-/// No honest address is longer, in bytes.
+/// The maximum length of a URL, in bytes.
 const URL_BYTES_MAX: usize = 8192;
 
-/// Reads an address as the model writes it.
+/// Parses a URL as the model writes it.
 ///
 /// # Errors
 /// Why it is not fetched.
@@ -31,8 +31,8 @@ pub(super) fn parse_url(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// Whether whoever was asked for `from` is asked for `to` as well: the same host and port, or
-/// from http to https where both are as usual. Never from https to http.
+/// Whether a permission for `from` also covers a redirect to `to`: the same host and port, or an
+/// upgrade from http to https on the default ports. Never from https to http.
 pub(super) fn is_same_site(from: &Url, to: &Url) -> bool {
     let same_port = from.port_or_known_default() == to.port_or_known_default();
     let secured = from.scheme() == "http" && to.scheme() == "https";
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_whole_addresses_of_the_web_are_fetched() {
+    fn only_absolute_http_urls_are_accepted() {
         for text in [
             "",
             "example.com",
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_site_is_a_host_at_a_port_and_may_become_secure() {
+    fn same_site_means_same_host_and_port_or_upgrade_to_https() {
         let same = |from: &str, to: &str| {
             is_same_site(&Url::parse(from).unwrap(), &Url::parse(to).unwrap())
         };

@@ -1,4 +1,4 @@
-//! What can be told from the calls themselves, without a model: to-dos, files, failures.
+//! Collects facts from the tool calls, without a model: to-dos, files, failures.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -9,8 +9,8 @@ use super::super::excerpt::{excerpt, one_line};
 use super::CutPoint;
 use super::rebuild::RESTORED_FILES;
 
-/// Bounds of the facts, so that no number of compactions lets them grow: files and failures by
-/// count, texts in bytes. A path longer than Linux knows is none.
+/// Limits of the facts, so that repeated compactions cannot grow them: files and failures by count,
+/// texts in bytes. Longer paths are invalid on Linux.
 const FILES_MAX: usize = 60;
 const FAILURES_MAX: usize = 4;
 const FAILURE_MAX: usize = 500;
@@ -21,11 +21,11 @@ const PATH_MAX: usize = 4_096;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct WorkFacts {
-    /// In the model's order.
+    /// Open to-dos in the model's order.
     pub(super) open_todos: Vec<TodoFact>,
-    /// Touched last, last.
+    /// The most recently used file is last.
     pub(super) files: Vec<FileFact>,
-    /// Failed last, last.
+    /// The latest failure is last.
     pub(super) last_failures: Vec<FailedCall>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct FileFact {
     state: FileState,
 }
 
-/// What was done to a file. A change is not forgotten because the file was read after it.
+/// How a file was used. Reading a file does not reset an earlier change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum FileState {
@@ -61,7 +61,7 @@ impl WorkFacts {
         serde_json::from_str(text).unwrap_or_default()
     }
 
-    /// `None` when there is nothing to say.
+    /// Returns the facts as JSON; `None` when there are none.
     pub(super) fn to_json(&self) -> Option<String> {
         if *self == Self::default() {
             return None;
@@ -69,7 +69,7 @@ impl WorkFacts {
         serde_json::to_string_pretty(self).ok()
     }
 
-    /// Adds what `older` tells. To-dos that are written anew in `kept` are seen there.
+    /// Adds the facts of `older`. To-dos that are rewritten in `kept` are dropped.
     pub(super) fn with_facts_of(mut self, older: &[Message], kept: &[Message]) -> Self {
         for dealing in tool_exchanges(older) {
             if dealing.is_error {
@@ -102,13 +102,15 @@ impl WorkFacts {
         };
         self.files.push(FileFact { path: path.to_owned(), state });
         if self.files.len() > FILES_MAX {
-            // What was only read can be found again; what was changed should be known.
+            // Drop files that were only read before changed ones, which the model should know
+            // about.
             let read = self.files.iter().position(|file| file.state == FileState::Read);
             self.files.remove(read.unwrap_or(0));
         }
     }
 
-    /// Drops what matters least, until it takes at most `limit` bytes. Open to-dos stay.
+    /// Drops the least important facts until the rest takes at most `limit` bytes. Open to-dos
+    /// stay.
     pub(super) fn shrink_to(mut self, limit: usize) -> Self {
         while self.to_json().is_some_and(|text| text.len() > limit) {
             let read = self.files.iter().position(|file| file.state == FileState::Read);
@@ -152,19 +154,19 @@ fn file_of_call<'a>(dealing: &ToolExchange<'a>) -> Option<(&'a str, FileState)> 
     (1..=PATH_MAX).contains(&path.len()).then_some((path, state))
 }
 
-/// A file whose content a compaction takes away, and which part of it the model had seen.
+/// A file whose content a compaction removes, and the part of it that the model saw.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadFile {
-    /// As the model wrote it.
+    /// The path as the model wrote it.
     pub path: String,
-    /// The first line, as the call gave it. `None` for the beginning.
+    /// The first line, from the call. `None` for the beginning.
     pub offset: Option<u64>,
-    /// How many lines. `None` for as many as the tool gives.
+    /// The number of lines. `None` for the tool's default.
     pub limit: Option<u64>,
 }
 
-/// The files that were read or changed last before the cut, and that the kept part does not show
-/// again: the latest first, at most [`RESTORED_FILES`].
+/// The files most recently read or changed before the cut that the kept part does not show: the
+/// latest first, at most [`RESTORED_FILES`].
 pub fn recently_read(messages: &[Message], cut: &CutPoint) -> Vec<ReadFile> {
     let fine = |dealing: &ToolExchange<'_>| !dealing.is_error;
     let shown = |path: &str| {

@@ -1,14 +1,14 @@
-//! Compaction: the older part of a conversation becomes a summary, and what a summary must not
-//! lose is carried over word for word.
+//! Compaction: replaces the older part of a conversation by a summary, and carries over verbatim
+//! what a summary must not lose.
 //!
 //! ```text
 //!  task | older rounds ................ | latest rounds      plan   where to cut
 //!        `--- render --> the model ---.                       render what the model summarises
-//!  root: task, later words, summary, facts, files | latest    rebuild
+//!  root: task, later texts, summary, facts, files | latest    rebuild
 //! ```
 //!
-//! The model only writes the summary. Everything else in the root is mechanical, and holds
-//! whatever the model writes.
+//! The model writes only the summary. The rest of the root message is built by the program, so it
+//! is correct even if the summary is not.
 
 mod facts;
 mod plan;

@@ -1,15 +1,15 @@
-//! Where a conversation is cut.
+//! Plans where a compaction cuts the conversation.
 
 use super::super::measure::ContentSize;
 use super::super::{TokenDensity, Message, Role};
 use super::root::ConversationRoot;
 
-/// An older part smaller than this, in tokens, is not worth a call: the frame around its summary
-/// takes a third of it.
+/// Minimum size of the older part, in tokens. For less, a compaction is not worth a call: the text
+/// around the summary takes a third of it.
 const OLDER_MIN: u64 = 1_000;
 
-/// Where a conversation is cut, for the messages that it was planned with. What follows the cut
-/// begins with a reply of the model's, so that no call is parted from its result.
+/// The cut of a conversation, valid for the messages it was planned with. The kept part begins with
+/// a model reply, so that no call is separated from its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CutPoint {
     from: usize,
@@ -18,12 +18,12 @@ pub struct CutPoint {
 }
 
 impl CutPoint {
-    /// What is to be summarised, the task included.
+    /// The messages to summarise, including the task.
     pub fn older<'a>(&self, messages: &'a [Message]) -> &'a [Message] {
         &messages[..self.from.min(messages.len())]
     }
 
-    /// What stays whole.
+    /// The messages that are kept unchanged.
     pub fn kept<'a>(&self, messages: &'a [Message]) -> &'a [Message] {
         &messages[self.from.min(messages.len())..]
     }
@@ -33,13 +33,13 @@ impl CutPoint {
     }
 }
 
-/// Cuts `messages` so that the latest rounds, at most a quarter of `room` or of what there is,
-/// stay whole; the very last always does. `room` is the number of tokens that messages may have:
-/// the threshold less the system prompt and the tools.
+/// Cuts `messages` so that the latest rounds, at most a quarter of `room` or of the total, are
+/// kept; the very last round always is. `room` is the number of tokens for messages: the threshold
+/// minus the system prompt and tools.
 ///
-/// `None` when what came before is not worth a summary. Then only [`super::shrink`] can help.
+/// `None` when the older part is not worth a summary. Then only [`super::shrink`] can help.
 pub fn plan(messages: &[Message], room: u64, density: TokenDensity) -> Option<CutPoint> {
-    // Each message is measured once: this is asked before every request when room is short.
+    // Each message is measured once: this runs before every request when the window is nearly full.
     let sizes: Vec<ContentSize> = messages.iter().map(|message| ContentSize::of(&message.content)).collect();
     let guess =
         |part: &[ContentSize]| part.iter().copied().fold(ContentSize::default(), ContentSize::plus).estimate_tokens(density);

@@ -1,4 +1,4 @@
-//! The conversation as it is after a compaction.
+//! Rebuilds the conversation after a compaction.
 
 use std::collections::VecDeque;
 use std::slice;
@@ -10,52 +10,49 @@ use super::CutPoint;
 use super::root::ConversationRoot;
 use super::shrink::cut_results;
 
-/// How many files come back after a compaction. A model works on a handful at a time; more would
-/// refill the window that was just emptied.
+/// How many files are restored after a compaction. A model works with a few files at a time; more
+/// would refill the window.
 pub const RESTORED_FILES: usize = 5;
-/// What one file and all files may take, in tokens; and the share of the room that they may
-/// take in a small window.
+/// Token limits for one file and for all files, and the share of the room that they may take in a
+/// small window.
 const RESTORED_EACH: u64 = 5_000;
 const RESTORED_ALL: u64 = 25_000;
 const RESTORED_SHARE: u64 = 8;
-/// Less of a file than this, in tokens, tells nothing.
+/// Minimum size of a restored file, in tokens.
 const RESTORED_LEAST: u64 = 300;
-/// The share of the room that the task may take before its middle is cut, and that what was said
-/// later may take before the oldest of it goes. The task alone filling the window is the one
-/// case in which its words are touched.
+/// The shares of the room for the task and for later user messages. A larger task loses its middle,
+/// and the oldest later messages are dropped. Otherwise the task is never changed.
 const TASK_SHARE: u64 = 2;
 const LATER_SHARE: u64 = 8;
 const NO_SUMMARY: &str = "(There is none.)";
-/// What a section takes besides its text, in bytes: its mark, and what the service wraps around
-/// two blocks.
+/// Overhead of a section, in bytes: its marker, and what the service adds around two blocks.
 const SECTION: u64 = 400;
 
-/// What the shell brings to a compaction.
+/// The inputs of a compaction that the caller provides.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CompactionInputs<'a> {
     /// Files read again from disk, in the order of [`super::recently_read`].
     pub restored: &'a [RestoredFile],
-    /// Texts in the user's messages that are not the user's: the nudges.
+    /// Texts in the user's messages that this program wrote: the nudges.
     pub own_texts: &'a [&'a str],
 }
 
-/// A file as it is now.
+/// The current content of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoredFile {
     pub path: String,
     pub content: String,
 }
 
-/// How much of one file is worth reading again, in bytes.
+/// How much of one file should be read again, in bytes.
 pub fn restored_bytes(cut: &CutPoint) -> u64 {
     cut.density.bytes(RESTORED_EACH.min(cut.room / RESTORED_SHARE))
 }
 
-/// Puts a root message in the place of the older part: the task word for word, what was said to
-/// the model later, `summary`, the facts, the files; then the kept rounds as they were. What it
-/// adds takes no more than what it takes away; for that, the files are cut first, then the
-/// summary. Should all of it exceed three quarters of the room, the results of the kept rounds are
-/// cut too: who compacts down to the brim has to compact again after the next turn.
+/// Replaces the older part by a root message: the task verbatim, later user messages, `summary`,
+/// the facts, the files; then the kept rounds. The root never exceeds the part it replaces; if
+/// necessary, first the files are cut, then the summary. If all of it exceeds three quarters of the
+/// room, the results of the kept rounds are cut too: otherwise the next turn would compact again.
 pub fn rebuild(
     mut messages: Vec<Message>,
     cut: &CutPoint,
@@ -71,7 +68,7 @@ pub fn rebuild(
     messages
 }
 
-/// The root in the place of `older`, filled in the order of what matters most.
+/// Builds the root for `older`, most important parts first.
 fn build_root(
     older: &[Message],
     kept: &[Message],
@@ -120,7 +117,7 @@ fn shorten_task(task: &mut [Block], cut: &CutPoint) {
     }
 }
 
-/// What was said to the model in messages that answer no call.
+/// The user texts in messages that answer no call.
 fn later_texts(rounds: &[Message]) -> impl Iterator<Item = String> {
     let said = rounds.iter().filter(|message| {
         let answers = |block: &Block| matches!(block, Block::ToolResult { .. });
@@ -129,8 +126,8 @@ fn later_texts(rounds: &[Message]) -> impl Iterator<Item = String> {
     said.flat_map(|message| message.content.iter().filter_map(text_of)).map(str::to_owned)
 }
 
-/// The newest of `texts` that take at most `limit` bytes; of one that is alone too long, its
-/// ends.
+/// The newest of `texts` that fit in `limit` bytes; a single text that is too long is truncated in
+/// its middle.
 fn newest_within(texts: Vec<String>, limit: usize) -> Vec<String> {
     let mut left = limit;
     let mut kept = VecDeque::new();
@@ -147,7 +144,7 @@ fn newest_within(texts: Vec<String>, limit: usize) -> Vec<String> {
     kept.into()
 }
 
-/// As many files as fit in `left` tokens, each cut to its share.
+/// The files that fit in `left` tokens, each cut to its share.
 fn restore_files(files: &[RestoredFile], left: u64, cut: &CutPoint) -> Vec<String> {
     let mut left = left.min(RESTORED_ALL).min(cut.room / RESTORED_SHARE);
     let mut texts = Vec::new();

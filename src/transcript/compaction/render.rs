@@ -1,25 +1,25 @@
-//! The older part of a conversation as plain text, for the model that summarises it.
+//! Renders the older part of a conversation as plain text for the summary request.
 
 use super::super::dealings::{label, placeholder, text_of};
 use super::super::excerpt::{EXCERPT_MIN, excerpt, fair_share, shrink_until_fits};
 use super::super::{Block, TokenDensity, Message, Role};
 use super::root::ConversationRoot;
 
-/// How often the oldest rounds may be dropped because the service still finds the text too long.
+/// How often the oldest rounds may be dropped because the service rejects the text as too long.
 pub const DROPS_MAX: u8 = 3;
 
-/// One thing that was said or done.
+/// One text, call or result.
 struct RenderedPiece {
     heading: String,
     body: String,
     kind: PieceKind,
 }
 
-/// What is cut first: traffic, then words.
+/// The kind of a piece: calls and results are cut before text.
 #[derive(Clone, Copy, PartialEq)]
 enum PieceKind {
     Text,
-    /// What tools were given and gave.
+    /// Tool calls and results.
     ToolTraffic,
 }
 
@@ -28,15 +28,15 @@ impl RenderedPiece {
         Self { heading: heading.to_owned(), body: body.into(), kind: PieceKind::Text }
     }
 
-    /// What it takes besides its body: the heading and the line ends around it.
+    /// The length beside the body: the heading and line ends.
     fn frame(&self) -> usize {
         self.heading.len() + "# \n\n\n".len()
     }
 }
 
-/// `older` as plain text of at most `room` tokens, whatever it holds: without thinking and
-/// without media. `drops` is how often the service has refused it as too long: each time a
-/// quarter of the rounds, from the oldest on, and a quarter of the text are left out.
+/// Renders `older` in at most `room` tokens, without thinking and media. `drops` is how often the
+/// service rejected it as too long: each time a quarter of the rounds, oldest first, and a quarter
+/// of the text are left out.
 pub fn render(older: &[Message], room: u64, density: TokenDensity, drops: u8) -> String {
     let drops = usize::from(drops.min(DROPS_MAX));
     shrink_until_fits(room, density, |limit| render_at_most(limit, older, drops))
@@ -57,7 +57,7 @@ fn render_at_most(limit: usize, older: &[Message], drops: usize) -> String {
     fit_pieces(pieces, first_round, dropped > 0, limit)
 }
 
-/// What the conversation opens with, and its rounds.
+/// The opening pieces, and the rounds.
 fn pieces(older: &[Message]) -> (Vec<RenderedPiece>, Vec<Vec<RenderedPiece>>) {
     let root = ConversationRoot::parse(older);
     let task: Vec<String> = root.task.iter().filter_map(plain).collect();
@@ -120,8 +120,8 @@ fn piece(role: Role, block: &Block, before: &[Block]) -> Option<RenderedPiece> {
     })
 }
 
-/// Cuts bodies, traffic first, until all fits; where that is not enough, leaves out what is
-/// oldest after the opening.
+/// Cuts bodies, calls and results first, until all fits; if necessary, drops the oldest pieces
+/// after the opening.
 fn fit_pieces(mut pieces: Vec<RenderedPiece>, first_round: usize, gap: bool, limit: usize) -> String {
     const GAP: &str = "(Earlier rounds are left out.)";
     let frames: usize = pieces.iter().map(RenderedPiece::frame).sum();
@@ -151,7 +151,7 @@ fn fit_pieces(mut pieces: Vec<RenderedPiece>, first_round: usize, gap: bool, lim
     excerpt(&text, limit)
 }
 
-/// Cuts the bodies of a kind so that all bodies together take at most `room` bytes.
+/// Cuts the bodies of one kind so that all bodies together take at most `room` bytes.
 fn cut_bodies(pieces: &mut [RenderedPiece], kind: PieceKind, room: usize) {
     let length = |piece: &RenderedPiece| u64::try_from(piece.body.len()).unwrap_or(u64::MAX);
     let others = pieces.iter().filter(|piece| piece.kind != kind);

@@ -1,7 +1,7 @@
-//! The first message of a compacted conversation: what it is made of, and how it is read again.
+//! The root message: the first message of a compacted conversation, and how it is parsed again.
 //!
-//! Its parts are blocks of their own between marks that are always the same, so that the next
-//! compaction finds the task as it was and nothing nests.
+//! Its parts are separate blocks between fixed markers, so that the next compaction finds the
+//! original task and summaries do not nest.
 
 use std::slice;
 
@@ -20,24 +20,24 @@ const FILES: &str = "[outlast] Files worked on lately, as they are now:";
 const CONTINUE: &str = "[outlast] The latest messages follow as they were. Go on with the task from \
                      there. Do not start over, and do not repeat what is done.";
 
-/// What the first messages of a conversation hold.
+/// The parsed content of a root message.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct ConversationRoot {
     pub(super) task: Vec<Block>,
-    /// What the user said later, oldest first.
+    /// Later user messages, oldest first.
     pub(super) later: Vec<String>,
     pub(super) summary: String,
     pub(super) facts: WorkFacts,
-    /// Files with what they hold, as one text each.
+    /// File contents, one text each.
     pub(super) files: Vec<String>,
 }
 
-/// Whether a compaction made this message.
+/// Whether this is a root message made by a compaction.
 pub(in super::super) fn is_root(message: &Message) -> bool {
     message.role == Role::User && message.content.first().and_then(text_of) == Some(TASK)
 }
 
-/// Which part a block belongs to.
+/// The section of a root message.
 #[derive(Clone, Copy, PartialEq)]
 enum RootPart {
     Task,
@@ -45,7 +45,7 @@ enum RootPart {
     Summary,
     Facts,
     Files,
-    /// What was added to the message after it was made.
+    /// Blocks added to the message after the compaction.
     Added,
 }
 
@@ -63,7 +63,7 @@ impl RootPart {
 }
 
 impl ConversationRoot {
-    /// Reads the first message. One that no compaction made is the task.
+    /// Parses the first message. Without a compaction it is the task.
     pub(super) fn parse(messages: &[Message]) -> Self {
         let Some(first) = messages.first().filter(|first| first.role == Role::User) else {
             return Self::default();
@@ -89,7 +89,7 @@ impl ConversationRoot {
         root
     }
 
-    /// Everything but the task's own blocks.
+    /// All blocks except the task's own.
     pub(super) fn all_but_task(&self) -> Vec<Block> {
         let mut content = vec![Block::text(TASK)];
         let mut section = |mark: &str, texts: &[String]| {

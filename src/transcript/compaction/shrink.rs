@@ -1,12 +1,12 @@
-//! Cuts tool results down when even the latest round is too large for the window.
+//! Shrinks tool results when even the latest round exceeds the window.
 
 use super::super::dealings::{placeholder, text_of};
 use super::super::excerpt::{EXCERPT_MIN, excerpt_within, fair_share};
 use super::super::{Block, TokenDensity, Message, Role};
 
 /// Cuts the results of the last round so that it takes at most half of `room` tokens, as far as
-/// results can give that: small ones stay whole, large ones lose their middle. For a round that
-/// no summary can help. Returns about how many tokens were freed; 0 when nothing was changed.
+/// possible: small results stay whole, large ones lose their middle. Used when a summary cannot
+/// help. Returns roughly how many tokens were freed; 0 when nothing was changed.
 pub fn shrink(messages: &mut [Message], room: u64, density: TokenDensity) -> u64 {
     let start = last_round(messages);
     let round = &mut messages[start..];
@@ -20,21 +20,21 @@ pub fn can_shrink(messages: &[Message], room: u64, density: TokenDensity) -> boo
     plan_cuts(&messages[last_round(messages)..], room / 2, density).is_some()
 }
 
-/// Where the last round starts: with the model's last word.
+/// The start of the last round: the last model reply.
 fn last_round(messages: &[Message]) -> usize {
     let last = messages.iter().rposition(|message| message.role == Role::Assistant);
     last.unwrap_or(messages.len())
 }
 
-/// What makes a round small enough.
+/// The cuts that make a round small enough.
 struct RoundShrink {
-    /// The most that one text may take, in tokens.
+    /// The maximum for one text, in tokens.
     share: u64,
     without_media: bool,
 }
 
-/// Cuts the results in `messages` until all of it takes at most `limit` tokens, or until they
-/// cannot be cut any more.
+/// Cuts the results in `messages` until all of it takes at most `limit` tokens, or cannot be cut
+/// further.
 pub(super) fn cut_results(messages: &mut [Message], limit: u64, density: TokenDensity) {
     let Some(RoundShrink { share, without_media }) = plan_cuts(messages, limit, density) else {
         return;
@@ -54,7 +54,7 @@ pub(super) fn cut_results(messages: &mut [Message], limit: u64, density: TokenDe
     }
 }
 
-/// `None` when nothing has to be cut, or nothing can be.
+/// `None` when no cut is necessary or possible.
 fn plan_cuts(messages: &[Message], limit: u64, density: TokenDensity) -> Option<RoundShrink> {
     let all = density.of(messages);
     if all <= limit {

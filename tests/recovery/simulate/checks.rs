@@ -1,6 +1,6 @@
-//! What an outsider sees of a run, and what must never happen in one.
+//! Invariants of a run, checked only on what is visible from outside.
 //!
-//! Nothing here asks the machine what it remembers: it looks at requests, answers and the clock.
+//! The checks use requests, replies and the clock, never the state of the machine itself.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(super) struct Sent {
     fast: bool,
 }
 
-/// What an outsider counts.
+/// Counters of what is visible from outside.
 #[derive(Default)]
 pub(super) struct Seen {
     pub(super) requests: u64,
@@ -102,7 +102,7 @@ struct Streams {
     whole: u8,
 }
 
-/// SPEC 4: after two broken streams the next attempt does not stream, nor do ten more turns.
+/// After two broken streams the next attempt does not stream, nor do ten more turns.
 const TORN: u8 = 2;
 const WHOLE: u8 = 11;
 
@@ -205,7 +205,7 @@ fn is_final(class: ErrorClass) -> bool {
     )
 }
 
-/// Whether an endpoint that answered well before refuses as it hardly can mean it.
+/// Whether an endpoint that succeeded before refuses in an unexpected way.
 fn is_odd(failure: Failure) -> bool {
     let foreign = failure.body == ErrorBody::Foreign && is_final(failure.class);
     foreign && failure.standing == Standing::Proven
@@ -433,7 +433,7 @@ impl Simulation {
         }
         if matches!(step.event, Event::ToolsDone(_)) {
             let pause = self.limits.fallback_return;
-            let pause = pause.unwrap_or_else(|| panic!("seed {seed}: nobody asked for a way back"));
+            let pause = pause.unwrap_or_else(|| panic!("seed {seed}: no return is configured"));
             let earliest = models.switched.map(|moment| moment.after(pause));
             assert!(earliest <= Some(self.now), "seed {seed}: tried again too soon");
             assert_eq!(to, 0, "seed {seed}: only the preferred model is tried again");
@@ -492,7 +492,7 @@ impl Simulation {
         }
     }
 
-    /// What is due is compacted, and nothing else.
+    /// Compaction happens exactly when it is due.
     fn check_automatic_compaction(&mut self, weight: TokenEstimate, crowded: bool, action: Action) {
         let seed = self.seed;
         let working = self.limits.auto_compact && self.seen.forgone < self.limits.budgets.failed_compactions;
@@ -525,7 +525,7 @@ impl Simulation {
         }
     }
 
-    /// Every cure of a turn, as often as it may be.
+    /// Every mitigation of a turn stays within its budget.
     fn check_mitigations(&mut self, step: &Transition) {
         let (seed, full) = (self.seed, self.limits.budgets);
         let turn = &mut self.seen.turn;
@@ -618,7 +618,7 @@ impl Simulation {
         let seed = self.seed;
         let pace = &mut self.seen.speed;
         if ask.fast {
-            assert!(self.limits.fast.is_some(), "seed {seed}: nobody asked for fast mode");
+            assert!(self.limits.fast.is_some(), "seed {seed}: fast mode is not configured");
             assert!(!pace.denied, "seed {seed}: fast mode was denied");
             assert!(self.now >= pace.cooling, "seed {seed}: fast while cooling down");
         }
@@ -742,7 +742,7 @@ impl Simulation {
         assert!(reason != StopReason::Deadline || !early || asked, "seed {seed}: {reason:?} early");
     }
 
-    /// Nothing is complete that was not said, delivered or accepted as asked.
+    /// A run is complete only with a reply that was delivered and accepted as requested.
     fn check_completion(&self, event: Event) {
         let (seed, limits) = (self.seed, &self.limits);
         let said = if limits.requirement {

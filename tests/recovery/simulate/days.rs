@@ -1,4 +1,4 @@
-//! What kinds of days there are, what rules runs have on them, and what services do.
+//! The simulated scenarios: the limits of their runs and the behaviour of their services.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::super::{failure, limits, failure_at_stage, secs, failure_with_retry_a
 use super::RandomSource;
 use super::world::Simulation;
 
-/// What kind of day it is. Dice alone never make a long outage.
+/// The kind of scenario. Independent random events alone never make a long outage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ServiceScenario {
     /// Two calls in five fail, each in its own way.
@@ -43,7 +43,7 @@ pub(super) enum ServiceScenario {
     Refilling,
     /// One round of tools is all that the window holds; summaries do not help.
     Stuffed,
-    /// The window is smaller than anybody believes.
+    /// The window is smaller than configured.
     Misjudged,
     /// Summaries are empty, refused, too long to ask for, or no summaries.
     NoSummaries,
@@ -61,7 +61,7 @@ pub(super) enum ServiceScenario {
     FastIsShort,
     /// The work is not accepted at once.
     Demanding,
-    /// The model goes in circles.
+    /// The model repeats itself.
     Spiralling,
     /// Something on the way answers in place of the service now and then: a page instead of an
     /// error, a redirection, a rejected credential that was good and is good.

@@ -98,7 +98,7 @@ impl Fleet {
         self.queue.push(Reverse((at, number, client)));
     }
 
-    /// Lives through the outage and its end, until every client has its answer.
+    /// Simulates the outage and its end, until every client has its reply.
     fn play(mut self) -> Figures {
         while let Some(Reverse((at, number, client))) = self.queue.pop() {
             assert!(at < OUTAGE + 15 * MINUTE, "client {client} does not come back");
@@ -205,7 +205,7 @@ fn latest_return(clients: usize, hosts: usize) -> u64 {
 }
 
 #[test]
-fn a_fleet_notices_the_end_of_an_outage_and_does_not_feed_it() {
+fn many_runs_notice_the_end_of_an_outage_without_adding_load_to_it() {
     let mut table = "clients  hosts  probes  requests/min  probes/min  median back  last back  \
                      most requests/s after\n"
         .to_owned();

@@ -62,7 +62,7 @@ impl RandomSource {
     }
 }
 
-/// Lives through a day on which `tape` decides what happens, for as long as it lasts.
+/// Simulates one run in which `tape` decides what happens, until the tape ends.
 pub(super) fn simulate_run(tape: &[u8]) {
     let (mut dice, tape) = (RandomSource::new(7), tape.get(..4_096).unwrap_or(tape));
     dice.tape = tape.iter().rev().copied().collect();
@@ -73,7 +73,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Everything that came of many runs.
+/// The results of many runs.
 #[derive(Default)]
 struct Tally {
     ends: BTreeMap<(ServiceScenario, &'static str), u32>,
@@ -130,7 +130,7 @@ impl Tally {
         assert!(never.is_empty(), "no run needed {never:?}");
     }
 
-    /// Whether the recoveries help: these days leave a way out, and most runs find it.
+    /// Whether recovery helps: these scenarios are recoverable, and most runs succeed.
     fn check_success_rate(&self) {
         let lost = [
             (ServiceScenario::Refilling, "prompt_too_long"),
@@ -191,7 +191,7 @@ const PLANS: [&str; 30] = [
 ];
 
 #[test]
-fn no_day_hangs_hurries_silences_or_overcharges_a_run() {
+fn no_simulated_service_makes_a_run_hang_rush_go_silent_or_overspend() {
     let seeds = match number("SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("SEEDS").unwrap_or(16_000),

@@ -1,4 +1,4 @@
-//! What is recorded of recoveries, against what an outsider counts.
+//! Compares the recovery log with counts made from outside.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

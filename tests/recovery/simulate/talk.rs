@@ -7,7 +7,7 @@ use outlast::recovery::{HistoryEdit, ReplyDisposition, CallPurpose, AvailableMit
 pub(super) struct Conversation {
     /// Instructions, tools, the task.
     head: u32,
-    /// What became of the rounds that were summed up.
+    /// The summary of the rounds that were compacted.
     summary: u32,
     /// Rounds that a summary could replace.
     old: u32,

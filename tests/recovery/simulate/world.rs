@@ -1,4 +1,4 @@
-//! A whole world around one run: it performs what the machine says, and time passes.
+//! A simulated environment of one run: it performs the actions and advances the clock.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! When an answer is the end, and when it is not: effort, schema, requirement, going in circles.
+//! Acceptance of an answer: stop hooks, effort, schema, requirement, loop detection.
 
 use outlast::recovery::{
     Action, Budgets, StopHookDecision, ErrorClass, Event, ReplyDisposition, Interrupt, Limits, Nudge, LoopStatus,
@@ -37,7 +37,7 @@ fn hooked() -> Limits {
 }
 
 #[test]
-fn stop_hooks_are_heard_before_effort_is_asked_for_and_the_requirement_is_checked() {
+fn stop_hooks_run_before_effort_nudges_and_the_requirement_check() {
     let rules = Limits { effort: Some(10_000), requirement: true, ..hooked() };
     let story = Story::begin(rules).then(answer(10));
     assert_eq!((story.last(), story.transition().edit.reply), (Action::RunStopHooks, ReplyDisposition::Keep));
@@ -49,7 +49,7 @@ fn stop_hooks_are_heard_before_effort_is_asked_for_and_the_requirement_is_checke
 }
 
 #[test]
-fn a_stop_hook_sends_the_model_back_twice_and_is_overruled_at_its_third_pass() {
+fn a_stop_hook_may_block_twice_and_is_overruled_the_third_time() {
     let mut story = Story::begin(hooked()).then(ANSWER);
     for _ in 0..2 {
         story = story.then(BLOCK);
@@ -69,7 +69,7 @@ fn a_stop_hook_sends_the_model_back_twice_and_is_overruled_at_its_third_pass() {
 }
 
 #[test]
-fn the_same_objection_twice_in_a_row_is_the_end() {
+fn the_same_stop_hook_objection_twice_in_a_row_ends_the_run() {
     let again = Event::Consulted(StopHookDecision::BlockAgain);
     let story = Story::begin(hooked()).then(ANSWER).then(BLOCK).then(ANSWER);
     story.then(again).ends_as(StopReason::StopHookBlocked);
@@ -78,7 +78,7 @@ fn the_same_objection_twice_in_a_row_is_the_end() {
 }
 
 #[test]
-fn another_stop_has_its_objections_anew() {
+fn a_later_stop_has_a_fresh_budget_of_objections() {
     let rules = Limits { requirement: true, ..hooked() };
     let mut story = Story::begin(rules).then(ANSWER);
     for _ in 0..2 {
@@ -89,7 +89,7 @@ fn another_stop_has_its_objections_anew() {
 }
 
 #[test]
-fn stop_hooks_are_not_waited_for_after_the_end_and_can_be_cut() {
+fn stop_hooks_end_with_the_deadline_or_an_interrupt() {
     let cut = Story::begin(hooked()).then(ANSWER).then(SIGTERM);
     cut.ends_as(StopReason::AbortedTools(Interrupt::Sigterm));
     let late = Story::begin(hooked()).then(ANSWER).then(Event::DeadlinePassed);
@@ -99,7 +99,7 @@ fn stop_hooks_are_not_waited_for_after_the_end_and_can_be_cut() {
 // --- the requirement ----------------------------------------------------------------------------
 
 #[test]
-fn an_answer_is_checked_and_what_passes_is_done() {
+fn an_answer_that_passes_the_requirement_ends_the_run() {
     let story = Story::begin(requiring()).then(ANSWER);
     assert_eq!((story.last(), story.transition().edit.reply), (Action::RunRequirement, ReplyDisposition::Keep));
     assert_eq!(story.transition().plan, None);
@@ -107,12 +107,12 @@ fn an_answer_is_checked_and_what_passes_is_done() {
 }
 
 #[test]
-fn without_a_requirement_nothing_is_checked() {
+fn without_a_requirement_no_check_runs() {
     Story::begin(limits()).then(ANSWER).ends_as(StopReason::Completed);
 }
 
 #[test]
-fn what_does_not_pass_goes_back_to_the_model_three_times() {
+fn a_failed_requirement_check_goes_back_to_the_model_three_times() {
     let mut story = Story::begin(requiring()).then(ANSWER);
     for nudge in [Nudge::Unmet, Nudge::UnmetAgain, Nudge::UnmetLast] {
         story = story.then(FAILED);
@@ -134,12 +134,12 @@ fn what_does_not_pass_goes_back_to_the_model_three_times() {
 }
 
 #[test]
-fn a_model_told_that_it_is_not_done_takes_a_turn_and_knows_of_its_last() {
+fn amending_after_a_failed_check_takes_a_turn_and_announces_the_last() {
     let story = Story::begin(turns(1, requiring())).then(ANSWER).then(FAILED);
     story.ends_as(StopReason::MaxTurns);
     let told = story.transition();
     assert_eq!(told.plan, Some(RecoveryPlan::Stop(StopReason::MaxTurns)));
-    assert_eq!((told.edit.say, told.edit.notice), (None, None), "nobody is left to tell");
+    assert_eq!((told.edit.say, told.edit.notice), (None, None), "no request follows");
     let story = Story::begin(turns(2, requiring())).then(ANSWER).then(FAILED);
     let edit = story.decision().edit;
     assert_eq!((edit.say, edit.notice), (Some(Nudge::Unmet), Some(Nudge::LastTurn)));
@@ -147,7 +147,7 @@ fn a_model_told_that_it_is_not_done_takes_a_turn_and_knows_of_its_last() {
 }
 
 #[test]
-fn a_check_ends_with_the_deadline_and_with_an_interrupt() {
+fn a_requirement_check_ends_with_the_deadline_or_an_interrupt() {
     let rules = Limits { deadline: Some(after(60)), ..requiring() };
     let checking = || Story::begin(rules).then(ANSWER);
     checking().then(Event::DeadlinePassed).ends_as(StopReason::Deadline);
@@ -161,14 +161,14 @@ fn a_check_ends_with_the_deadline_and_with_an_interrupt() {
 }
 
 #[test]
-fn only_a_check_that_runs_has_an_outcome() {
+fn a_check_outcome_is_rejected_unless_a_check_is_running() {
     for story in [Story::begin(requiring()), Story::begin(requiring()).then(TOOL_CALLS)] {
         assert!(story.run.step(story.now, PASSED, &story.limits).is_err());
     }
 }
 
 #[test]
-fn what_is_told_of_a_failed_check_is_told_once() {
+fn a_failed_check_is_reported_to_the_model_once() {
     let story = Story::begin(requiring()).then(ANSWER).then(FAILED);
     let story = story.fails(ErrorClass::ServerError).wakes().then(TOOL_CALLS).then(TOOLS_DONE);
     let said = story.told.iter().filter(|step| step.edit.say == Some(Nudge::Unmet)).count();
@@ -176,13 +176,13 @@ fn what_is_told_of_a_failed_check_is_told_once() {
 }
 
 #[test]
-fn a_refusal_is_not_checked() {
+fn a_model_refusal_skips_the_requirement_check() {
     let story = Story::begin(requiring()).then(Event::Replied(ReplyKind::Refusal));
     story.ends_as(StopReason::Refusal);
 }
 
 #[test]
-fn each_failed_check_is_told_in_other_words_and_the_last_one_as_such() {
+fn each_failed_check_has_its_own_message_and_the_last_says_so() {
     use Nudge::{Unmet, UnmetAgain, UnmetLast};
     for (amendments, nudges) in [
         (1, vec![Unmet]),
@@ -201,7 +201,7 @@ fn each_failed_check_is_told_in_other_words_and_the_last_one_as_such() {
 }
 
 #[test]
-fn the_number_of_amendments_is_the_settings() {
+fn the_setting_bounds_the_number_of_amendments() {
     let budgets = Budgets { requirement_tries: 0, ..Budgets::DEFAULT };
     let story = Story::begin(Limits { budgets, ..requiring() }).then(ANSWER).then(FAILED);
     story.ends_as(StopReason::RequirementFailed);
@@ -210,14 +210,14 @@ fn the_number_of_amendments_is_the_settings() {
 // --- the schema ---------------------------------------------------------------------------------
 
 #[test]
-fn an_answer_that_was_delivered_as_asked_is_done_without_another_request() {
+fn a_valid_structured_answer_ends_the_run_without_another_request() {
     let story = Story::begin(structured()).then(TOOL_CALLS).then(Event::Delivered);
     story.ends_as(StopReason::Completed);
     assert_eq!(story.requests(), 1);
 }
 
 #[test]
-fn a_text_where_structure_was_asked_for_is_answered_with_a_nudge() {
+fn a_plain_text_instead_of_a_structured_answer_gets_a_nudge() {
     let story = Story::begin(structured()).then(ANSWER);
     let decision = story.decision();
     assert_eq!(decision.plan, Some(RecoveryPlan::Restructure));
@@ -227,7 +227,7 @@ fn a_text_where_structure_was_asked_for_is_answered_with_a_nudge() {
 }
 
 #[test]
-fn a_misfit_is_answered_by_its_tool_result_and_by_nobody_else() {
+fn an_invalid_structured_answer_gets_only_its_tool_result() {
     let story = Story::begin(structured()).then(TOOL_CALLS).then(Event::SchemaMismatch);
     let decision = story.decision();
     assert_eq!(decision.plan, Some(RecoveryPlan::Restructure));
@@ -235,7 +235,7 @@ fn a_misfit_is_answered_by_its_tool_result_and_by_nobody_else() {
 }
 
 #[test]
-fn five_tries_at_structure_are_all_whatever_their_kind() {
+fn a_structured_answer_has_five_tries_of_any_kind() {
     let mut story = Story::begin(structured());
     for nth in 0..4 {
         let misfit = nth % 2 == 0;
@@ -257,7 +257,7 @@ fn five_tries_at_structure_are_all_whatever_their_kind() {
 }
 
 #[test]
-fn no_try_at_structure_goes_past_the_last_turn() {
+fn a_structured_answer_is_not_retried_past_the_last_turn() {
     for (event, reply) in [(ANSWER, ReplyDisposition::Keep), (TOOL_CALLS, ReplyDisposition::Absent)] {
         let story = Story::begin(turns(1, structured())).then(event);
         let story = if event == TOOL_CALLS { story.then(Event::SchemaMismatch) } else { story };
@@ -269,7 +269,7 @@ fn no_try_at_structure_goes_past_the_last_turn() {
 }
 
 #[test]
-fn what_was_delivered_is_checked_when_there_is_a_requirement_too() {
+fn a_structured_answer_must_pass_the_requirement_too() {
     let rules = Limits { requirement: true, ..structured() };
     let story = Story::begin(rules).then(TOOL_CALLS).then(Event::Delivered);
     assert_eq!(story.last(), Action::RunRequirement);
@@ -282,7 +282,7 @@ fn what_was_delivered_is_checked_when_there_is_a_requirement_too() {
 }
 
 #[test]
-fn tools_that_deliver_nothing_are_ordinary_tools() {
+fn calls_of_other_tools_do_not_count_as_structured_answers() {
     let story = Story::begin(structured()).then(TOOL_CALLS).then(TOOLS_DONE);
     assert_eq!((story.decision().plan, story.requests()), (None, 2));
 }
@@ -290,7 +290,7 @@ fn tools_that_deliver_nothing_are_ordinary_tools() {
 // --- effort comes first -------------------------------------------------------------------------
 
 #[test]
-fn more_effort_is_asked_for_before_anything_is_checked() {
+fn effort_nudges_precede_the_requirement_check() {
     let rules = Limits { effort: Some(10_000), ..requiring() };
     let story = Story::begin(rules).then(answer(1_000));
     assert_eq!(story.decision().plan, Some(RecoveryPlan::Nudge));
@@ -300,7 +300,7 @@ fn more_effort_is_asked_for_before_anything_is_checked() {
 }
 
 #[test]
-fn effort_that_does_not_come_does_not_stand_in_for_the_check() {
+fn unsuccessful_effort_nudges_do_not_replace_the_requirement_check() {
     let rules = Limits { effort: Some(1_000_000), ..requiring() };
     let mut story = Story::begin(rules);
     for _ in 0..3 {
@@ -314,14 +314,14 @@ fn effort_that_does_not_come_does_not_stand_in_for_the_check() {
 }
 
 #[test]
-fn in_the_last_turn_effort_is_not_asked_for_but_the_check_is_made() {
+fn the_last_turn_skips_effort_nudges_but_runs_the_check() {
     let rules = Limits { effort: Some(10_000), ..turns(1, requiring()) };
     let story = Story::begin(rules).then(answer(10));
     assert_eq!(story.last(), Action::RunRequirement);
 }
 
 #[test]
-fn what_was_delivered_too_soon_is_nudged_on() {
+fn a_structured_answer_below_the_token_budget_gets_an_effort_nudge() {
     let rules = Limits { effort: Some(10_000), ..structured() };
     let calls = Event::Replied(ReplyKind::ToolCalls { tokens: 100 });
     let story = Story::begin(rules).then(calls).then(Event::Delivered);
@@ -333,17 +333,17 @@ fn what_was_delivered_too_soon_is_nudged_on() {
 }
 
 #[test]
-fn a_text_where_structure_was_asked_for_is_no_end_to_nudge_about() {
+fn a_text_without_the_structured_answer_gets_no_effort_nudge() {
     let rules = Limits { effort: Some(10_000), ..structured() };
     let story = Story::begin(rules).then(answer(10));
     assert_eq!(story.decision().plan, Some(RecoveryPlan::Restructure));
     assert_eq!(story.run.budgets.nudges, 3);
 }
 
-// --- going in circles ---------------------------------------------------------------------------
+// --- loop detection -----------------------------------------------------------------------------
 
 #[test]
-fn the_same_steps_again_are_told_of_besides_everything_else() {
+fn a_loop_warning_is_added_to_the_other_messages() {
     let repeating = Event::ToolsDone(LoopStatus::Repeating);
     let story = Story::begin(limits()).then(TOOL_CALLS).then(repeating);
     let edit = story.decision().edit;
@@ -358,14 +358,14 @@ fn the_same_steps_again_are_told_of_besides_everything_else() {
 }
 
 #[test]
-fn going_on_the_same_in_spite_of_the_note_is_the_end() {
+fn a_loop_that_continues_after_the_warning_ends_the_run() {
     let story = Story::begin(limits()).then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Stuck));
     story.ends_as(StopReason::Stalled);
     assert_eq!(story.requests(), 1);
 }
 
 #[test]
-fn a_note_that_nobody_reads_is_not_written() {
+fn a_loop_warning_is_not_written_when_no_request_follows() {
     let story = Story::begin(turns(1, limits())).then(TOOL_CALLS);
     let story = story.then(Event::ToolsDone(LoopStatus::Repeating));
     story.ends_as(StopReason::MaxTurns);
@@ -373,7 +373,7 @@ fn a_note_that_nobody_reads_is_not_written() {
 }
 
 #[test]
-fn a_run_that_is_stuck_and_out_of_turns_is_stalled() {
+fn a_looping_run_without_turns_left_ends_as_stalled() {
     let rules = with_budgets(Budgets { turns: Some(1), ..Budgets::DEFAULT });
     let story = Story::begin(rules).then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Stuck));
     story.ends_as(StopReason::Stalled);

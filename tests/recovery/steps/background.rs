@@ -1,4 +1,4 @@
-//! The model is done, and background work is not.
+//! Background work that is still running when the model has finished.
 
 use outlast::recovery::{
     Action, Budgets, Event, ReplyDisposition, Interrupt, Limits, Moment, Nudge, Phase, RecoveryPlan, ReplyKind,
@@ -24,7 +24,7 @@ fn awaits(story: &Story) -> Moment {
 }
 
 #[test]
-fn the_run_waits_and_what_came_of_the_work_is_told_in_a_new_turn() {
+fn the_run_waits_for_background_work_and_reports_it_in_a_new_turn() {
     let story = Story::begin(working()).then(EARLY);
     assert_eq!(awaits(&story), after(30), "then it is time to ask");
     assert_eq!(story.run.phase, Phase::Awaiting { until: after(600) });
@@ -37,7 +37,7 @@ fn the_run_waits_and_what_came_of_the_work_is_told_in_a_new_turn() {
 }
 
 #[test]
-fn work_that_brings_no_news_is_asked_about_once_and_then_waited_for() {
+fn the_model_is_asked_once_about_silent_background_work() {
     let story = Story::begin(working()).then(EARLY).at(after(30)).then(ALIVE);
     let decision = story.decision();
     assert_eq!(decision.plan, Some(RecoveryPlan::Report));
@@ -48,7 +48,7 @@ fn work_that_brings_no_news_is_asked_about_once_and_then_waited_for() {
 }
 
 #[test]
-fn after_news_there_may_be_something_new_to_ask_about() {
+fn new_background_output_allows_asking_the_model_again() {
     let story = Story::begin(working()).then(EARLY).at(after(30)).then(ALIVE);
     let story = story.then(EARLY).at(after(40)).then(NEWS);
     assert_eq!(story.decision().edit.say, Some(Nudge::WorkEnded));
@@ -60,7 +60,7 @@ fn after_news_there_may_be_something_new_to_ask_about() {
 }
 
 #[test]
-fn work_that_turns_out_to_be_over_holds_nothing_up() {
+fn finished_background_work_does_not_delay_the_end() {
     Story::begin(working()).then(EARLY).then(OVER).ends_as(StopReason::Completed);
     let requiring = Limits { requirement: true, ..working() };
     let story = Story::begin(requiring).then(EARLY).then(OVER);
@@ -68,7 +68,7 @@ fn work_that_turns_out_to_be_over_holds_nothing_up() {
 }
 
 #[test]
-fn on_the_last_turn_it_is_waited_for_and_nothing_is_asked() {
+fn the_last_turn_waits_for_background_work_without_asking() {
     let budgets = Budgets { turns: Some(1), ..working().budgets };
     let story = Story::begin(Limits { budgets, ..working() }).then(EARLY);
     assert_eq!(awaits(&story), after(600));
@@ -76,7 +76,7 @@ fn on_the_last_turn_it_is_waited_for_and_nothing_is_asked() {
 }
 
 #[test]
-fn the_deadline_bounds_the_wait() {
+fn the_deadline_bounds_the_wait_for_background_work() {
     let rules = Limits { deadline: Some(after(20)), ..working() };
     let story = Story::begin(rules).then(EARLY);
     assert_eq!(awaits(&story), after(20));
@@ -87,7 +87,7 @@ fn the_deadline_bounds_the_wait() {
 }
 
 #[test]
-fn an_answer_that_must_have_a_shape_is_asked_for_before_anything_is_waited_for() {
+fn a_structured_answer_is_requested_before_background_work_is_waited_for() {
     let budgets = Budgets { schema_tries: 1, ..working().budgets };
     let story = Story::begin(Limits { structured: true, budgets, ..working() }).then(EARLY);
     assert_eq!(story.decision().edit.say, Some(Nudge::UseStructuredOutput));
@@ -98,7 +98,7 @@ fn an_answer_that_must_have_a_shape_is_asked_for_before_anything_is_waited_for()
 }
 
 #[test]
-fn an_interrupt_ends_the_wait() {
+fn an_interrupt_ends_the_wait_for_background_work() {
     let by = Interrupt::Sigint;
     let story = Story::begin(working()).then(EARLY).then(Event::Interrupted(by));
     story.ends_as(StopReason::AbortedTools(by));

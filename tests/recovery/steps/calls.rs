@@ -1,4 +1,4 @@
-//! Calls that fail: retries, connections, torn streams, credentials, the server's own verdict.
+//! Failed calls: retries, connections, broken streams, credentials, retry hints of the server.
 
 use outlast::recovery::{
     Action, Budgets, ConnectionChoice, CutKind, ErrorClass, Event, Failure, ReplyDisposition, Limits, ReplyMode, LoopStatus, Pause,
@@ -20,7 +20,7 @@ const COUNTED: [ErrorClass; 7] = [
 ];
 
 #[test]
-fn ten_retries_are_eleven_requests_for_every_class() {
+fn ten_retries_are_eleven_requests_for_every_failure_class() {
     for class in COUNTED {
         let story = Story::begin(limits()).fails_and_waits(class, 10).fails(class);
         assert_eq!(story.requests(), 11, "{class}");
@@ -30,7 +30,7 @@ fn ten_retries_are_eleven_requests_for_every_class() {
 }
 
 #[test]
-fn every_pause_says_which_retry_of_how_many_follows() {
+fn every_pause_reports_which_retry_of_how_many_follows() {
     let mut story = Story::begin(limits());
     for retry in 1..=10 {
         story = story.fails(ErrorClass::ServerError);
@@ -50,7 +50,7 @@ fn a_pause_is_named_after_the_failure_that_caused_it() {
 }
 
 #[test]
-fn an_answered_call_renews_the_retries() {
+fn a_successful_call_resets_the_retry_count() {
     let story = Story::begin(limits()).fails_and_waits(ErrorClass::ServerError, 4);
     assert_eq!(story.run.budgets.retries, 6);
     let story = story.then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Fresh));
@@ -59,13 +59,13 @@ fn an_answered_call_renews_the_retries() {
 }
 
 #[test]
-fn a_failed_reply_leaves_no_trace() {
+fn a_failed_reply_is_discarded_completely() {
     let story = Story::begin(limits()).fails(ErrorClass::StreamStalled);
     assert_eq!(story.transition().edit.reply, ReplyDisposition::Drop);
 }
 
 #[test]
-fn a_connection_that_had_gone_stale_is_replaced_at_once() {
+fn a_stale_connection_is_replaced_without_a_pause() {
     let stale = failure_at_stage(ErrorClass::ConnectionError, FailureStage::StaleConnection);
     let story = Story::begin(limits()).then(Event::Failed(stale));
     assert!(story.retried_without_pause());
@@ -75,7 +75,7 @@ fn a_connection_that_had_gone_stale_is_replaced_at_once() {
 }
 
 #[test]
-fn a_stale_connection_is_replaced_at_once_after_other_failures_too() {
+fn a_stale_connection_is_replaced_without_a_pause_after_other_failures() {
     let stale = failure_at_stage(ErrorClass::ConnectionError, FailureStage::StaleConnection);
     let story = Story::begin(limits()).fails_and_waits(ErrorClass::ServerOverload, 1);
     assert_eq!(story.asked().connection, ConnectionChoice::Pooled);
@@ -83,7 +83,7 @@ fn a_stale_connection_is_replaced_at_once_after_other_failures_too() {
 }
 
 #[test]
-fn a_fresh_connection_cannot_have_gone_stale() {
+fn a_reset_of_a_fresh_connection_is_not_treated_as_stale() {
     let stale = failure_at_stage(ErrorClass::ConnectionError, FailureStage::StaleConnection);
     let story = Story::begin(limits()).then(Event::Failed(stale)).then(Event::Failed(stale));
     assert!(!story.retried_without_pause());
@@ -92,7 +92,7 @@ fn a_fresh_connection_cannot_have_gone_stale() {
 }
 
 #[test]
-fn a_stale_connection_does_not_outrun_the_servers_word() {
+fn a_stale_connection_retry_still_waits_for_retry_after() {
     let stale =
         Failure { stage: FailureStage::StaleConnection, ..failure_with_retry_after(ErrorClass::ConnectionError, secs(5)) };
     let story = Story::begin(limits()).then(Event::Failed(stale));
@@ -101,7 +101,7 @@ fn a_stale_connection_does_not_outrun_the_servers_word() {
 }
 
 #[test]
-fn whatever_may_have_died_is_not_reused() {
+fn a_connection_that_may_be_dead_is_not_reused() {
     let dead = [
         (ErrorClass::ApiTimeout, FailureStage::Unsent),
         (ErrorClass::ApiTimeout, FailureStage::Status),
@@ -128,7 +128,7 @@ fn torn_after_a_block() -> Event {
 }
 
 #[test]
-fn two_broken_streams_end_streaming_however_far_they_came() {
+fn two_broken_streams_in_a_row_disable_streaming() {
     let stalled = Event::Failed(failure_at_stage(ErrorClass::StreamStalled, FailureStage::Block));
     let senseless = Event::Failed(failure_at_stage(ErrorClass::BadResponse, FailureStage::Stream));
     let late = Event::Failed(failure_at_stage(ErrorClass::ApiTimeout, FailureStage::Block));
@@ -153,7 +153,7 @@ fn takes_a_turn(story: Story) -> Story {
 }
 
 #[test]
-fn the_next_ten_turns_do_not_stream_either_and_then_one_probes() {
+fn streaming_stays_off_for_ten_turns_and_is_then_probed() {
     let mut story = without_streaming(limits());
     for turn in 1..=10 {
         story = takes_a_turn(story);
@@ -173,7 +173,7 @@ fn the_next_ten_turns_do_not_stream_either_and_then_one_probes() {
 }
 
 #[test]
-fn a_turn_that_takes_several_requests_counts_once() {
+fn several_requests_of_one_turn_count_once_towards_the_streaming_pause() {
     let cut = Event::Replied(ReplyKind::CutShort(CutKind::Text));
     let rules = Limits { whole_turns: 1, ..limits() };
     let story = without_streaming(rules).then(Event::Replied(ReplyKind::Empty)).wakes().then(cut);
@@ -184,7 +184,7 @@ fn a_turn_that_takes_several_requests_counts_once() {
 }
 
 #[test]
-fn a_new_process_streams_again() {
+fn a_resumed_run_streams_again() {
     let story = without_streaming(limits());
     let next = Story::unasked(limits()).goes_on_from(&story);
     assert_eq!(next.asked().mode, ReplyMode::Streaming);
@@ -192,7 +192,7 @@ fn a_new_process_streams_again() {
 }
 
 #[test]
-fn a_call_without_streaming_asks_for_no_more_than_fits_its_time() {
+fn a_non_streaming_call_caps_its_output_to_fit_its_timeout() {
     let cut = Event::Replied(ReplyKind::CutShort(CutKind::Text));
     let story = Story::begin(limits()).then(cut);
     assert_eq!(story.asked().cap, 64_000);
@@ -213,7 +213,7 @@ fn only_streams_that_break_in_a_row_count() {
 }
 
 #[test]
-fn a_call_without_streaming_that_breaks_itself_is_not_the_cure() {
+fn a_non_streaming_call_that_times_out_returns_to_streaming() {
     let whole = || Story::begin(limits()).then(torn()).wakes().then(torn()).wakes();
     let story = whole().fails(ErrorClass::ApiTimeout).wakes();
     assert_eq!(story.asked().mode, ReplyMode::Streaming);
@@ -222,10 +222,10 @@ fn a_call_without_streaming_that_breaks_itself_is_not_the_cure() {
     assert_eq!(story.asked().mode, ReplyMode::Whole, "an overload says nothing about the mode");
 }
 
-// --- the server's own verdict ---------------------------------------------------------------
+// --- retry hints of the server --------------------------------------------------------------
 
 #[test]
-fn a_server_that_says_stop_is_not_asked_the_same_again() {
+fn a_server_that_rules_out_retries_does_not_get_the_same_request_again() {
     for class in COUNTED {
         let story = Story::begin(limits()).then(Event::Failed(failure_with_retry_hint(class, RetryHint::Stop)));
         story.ends_as(StopReason::ModelError(class));
@@ -234,7 +234,7 @@ fn a_server_that_says_stop_is_not_asked_the_same_again() {
 }
 
 #[test]
-fn a_server_that_says_stop_may_still_be_asked_for_another_model_or_with_another_key() {
+fn a_server_that_rules_out_retries_may_still_get_another_model_or_key() {
     let fallback = with_budgets(Budgets { switches: 1, ..Budgets::DEFAULT });
     for class in [ErrorClass::ServerError, ErrorClass::ServerOverload, ErrorClass::InvalidModel] {
         let story = Story::begin(fallback).then(Event::Failed(failure_with_retry_hint(class, RetryHint::Stop)));
@@ -245,7 +245,7 @@ fn a_server_that_says_stop_may_still_be_asked_for_another_model_or_with_another_
 }
 
 #[test]
-fn a_server_that_says_retry_is_asked_again_whatever_the_class() {
+fn a_retry_hint_of_the_server_outranks_the_failure_class() {
     let classes = [
         ErrorClass::InvalidRequest,
         ErrorClass::PromptTooLong,
@@ -270,7 +270,7 @@ fn a_server_that_says_retry_is_asked_again_whatever_the_class() {
 }
 
 #[test]
-fn no_server_talks_us_into_spending_what_is_not_there() {
+fn a_retry_hint_cannot_exceed_a_budget() {
     let broke = failure_with_retry_hint(ErrorClass::CreditBalanceLow, RetryHint::Retry);
     let story = Story::begin(limits()).then(Event::Failed(broke));
     story.ends_as(StopReason::ModelError(ErrorClass::CreditBalanceLow));
@@ -279,7 +279,7 @@ fn no_server_talks_us_into_spending_what_is_not_there() {
 // --- credentials ------------------------------------------------------------------------------
 
 #[test]
-fn a_rejected_key_is_refreshed_once_and_its_second_rejection_is_final() {
+fn a_rejected_credential_is_refreshed_once_then_final() {
     for class in [ErrorClass::InvalidApiKey, ErrorClass::TokenRevoked] {
         let story = Story::begin(limits()).fails(class);
         assert_eq!(story.last(), Action::Refresh);
@@ -291,7 +291,7 @@ fn a_rejected_key_is_refreshed_once_and_its_second_rejection_is_final() {
 }
 
 #[test]
-fn a_key_that_worked_again_may_be_refreshed_again() {
+fn a_credential_may_be_refreshed_again_after_a_success() {
     let story = Story::begin(limits()).fails(ErrorClass::InvalidApiKey).then(Event::Refreshed);
     let story =
         story.then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Fresh)).fails(ErrorClass::InvalidApiKey);
@@ -299,13 +299,13 @@ fn a_key_that_worked_again_may_be_refreshed_again() {
 }
 
 #[test]
-fn a_key_that_may_not_do_this_is_not_refreshed() {
+fn a_permission_error_does_not_refresh_the_credential() {
     let story = Story::begin(limits()).fails(ErrorClass::AuthError);
     story.ends_as(StopReason::ModelError(ErrorClass::AuthError));
 }
 
 #[test]
-fn a_refresh_that_fails_is_retried_and_no_model_is_blamed() {
+fn a_failed_credential_refresh_is_retried_without_switching_models() {
     let rules = with_budgets(Budgets { switches: 1, retries: 3, ..Budgets::DEFAULT });
     for class in [ErrorClass::ServerError, ErrorClass::ServerOverload] {
         let mut story = Story::begin(rules).fails(ErrorClass::InvalidApiKey);
@@ -320,7 +320,7 @@ fn a_refresh_that_fails_is_retried_and_no_model_is_blamed() {
 }
 
 #[test]
-fn a_refresh_that_is_rejected_is_final() {
+fn a_rejected_credential_refresh_is_final() {
     let rules = with_budgets(Budgets { refreshes: 2, ..Budgets::DEFAULT });
     let story = Story::begin(rules).fails(ErrorClass::InvalidApiKey);
     let story = story.fails(ErrorClass::InvalidApiKey);
@@ -328,7 +328,7 @@ fn a_refresh_that_is_rejected_is_final() {
 }
 
 #[test]
-fn a_rejection_that_asks_for_time_gets_it_under_its_own_name() {
+fn an_authentication_failure_with_retry_after_is_waited_out_as_such() {
     let rejected = failure_with_retry_after(ErrorClass::InvalidApiKey, secs(20));
     let story = Story::begin(limits()).then(Event::Failed(rejected));
     assert!(story.pause_millis() >= 20_000);
@@ -342,7 +342,7 @@ fn a_rejection_that_asks_for_time_gets_it_under_its_own_name() {
 // --- the bucket ---------------------------------------------------------------------------------
 
 #[test]
-fn retries_are_paid_from_the_bucket_and_timeouts_cost_double() {
+fn retries_draw_from_the_token_bucket_and_timeouts_cost_double() {
     let story = Story::begin(limits()).fails_and_waits(ErrorClass::ServerError, 1);
     assert_eq!(story.run.budgets.bucket, 495);
     let story = story.fails_and_waits(ErrorClass::ApiTimeout, 1);
@@ -352,7 +352,7 @@ fn retries_are_paid_from_the_bucket_and_timeouts_cost_double() {
 }
 
 #[test]
-fn only_a_success_at_the_first_try_fills_the_bucket() {
+fn only_a_first_attempt_success_refills_the_token_bucket() {
     let story = Story::begin(limits()).fails_and_waits(ErrorClass::ServerError, 2);
     let story = story.then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Fresh));
     assert_eq!(story.run.budgets.bucket, 490, "this one took three tries");
@@ -365,7 +365,7 @@ fn only_a_success_at_the_first_try_fills_the_bucket() {
 }
 
 #[test]
-fn an_empty_bucket_fails_fast() {
+fn an_empty_token_bucket_fails_fast() {
     let rules = with_budgets(Budgets { bucket: 9, ..Budgets::DEFAULT });
     let story = Story::begin(rules).fails(ErrorClass::ApiTimeout);
     story.ends_as(StopReason::ModelError(ErrorClass::ApiTimeout));
@@ -378,7 +378,7 @@ fn an_empty_bucket_fails_fast() {
 // --- a run taken up again -------------------------------------------------------------------
 
 #[test]
-fn a_resumed_run_has_its_retries_back_but_not_its_turns_and_models() {
+fn a_resumed_run_regains_retries_but_not_turns_or_models() {
     let full = Budgets { turns: Some(5), switches: 1, retries: 4, ..Budgets::DEFAULT };
     let rules = with_budgets(full);
     let overloaded = Event::Failed(failure_with_retry_after(ErrorClass::ServerOverload, secs(300)));
@@ -395,14 +395,14 @@ fn a_resumed_run_has_its_retries_back_but_not_its_turns_and_models() {
 }
 
 #[test]
-fn a_resumed_run_may_refresh_its_key_again() {
+fn a_resumed_run_may_refresh_its_credential_again() {
     let story = Story::begin(limits()).fails(ErrorClass::InvalidApiKey);
     let story = Story::resume(story.run.resumed(), limits()).fails(ErrorClass::InvalidApiKey);
     assert_eq!(story.last(), Action::Refresh);
 }
 
 #[test]
-fn nothing_happens_to_a_run_that_is_over() {
+fn a_finished_run_rejects_every_event() {
     let story = Story::begin(limits()).then(ANSWER);
     let late = Event::Failed(failure(ErrorClass::ServerError));
     assert!(story.run.step(story.now, late, &story.limits).is_err());

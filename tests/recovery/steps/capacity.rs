@@ -22,7 +22,7 @@ fn quota_exhausted() -> StopReason {
 const CROWDED: [ErrorClass; 2] = [ErrorClass::RateLimit, ErrorClass::ServerOverload];
 
 #[test]
-fn a_short_wish_is_waited_out_in_full() {
+fn a_short_retry_after_is_waited_out_in_full() {
     for class in CROWDED {
         for seconds in [1, 59, 61, 600] {
             let asked = Event::Failed(failure_with_retry_after(class, secs(seconds)));
@@ -36,7 +36,7 @@ fn a_short_wish_is_waited_out_in_full() {
 }
 
 #[test]
-fn a_wish_beyond_our_patience_is_quota_and_ends_the_run_at_once() {
+fn a_retry_after_beyond_patience_ends_the_run_as_quota() {
     for class in CROWDED {
         let story = Story::begin(limits()).then(Event::Failed(failure_with_retry_after(class, secs(601))));
         story.ends_as(quota_exhausted());
@@ -45,7 +45,7 @@ fn a_wish_beyond_our_patience_is_quota_and_ends_the_run_at_once() {
 }
 
 #[test]
-fn a_wish_beyond_the_deadline_is_quota_too() {
+fn a_retry_after_beyond_the_deadline_is_quota_too() {
     let rules = Limits { deadline: Some(after(60)), ..limits() };
     for class in CROWDED {
         for seconds in [60, 61] {
@@ -56,7 +56,7 @@ fn a_wish_beyond_the_deadline_is_quota_too() {
 }
 
 #[test]
-fn jitter_does_not_miss_a_deadline_that_the_wish_leaves_room_for() {
+fn jitter_never_pushes_a_retry_after_past_the_deadline() {
     let rules = Limits { deadline: Some(after(60)), ..limits() };
     let asked = Event::Failed(failure_with_retry_after(ErrorClass::RateLimit, Duration::from_millis(59_990)));
     let story = Story::begin(rules).then(asked);
@@ -65,7 +65,7 @@ fn jitter_does_not_miss_a_deadline_that_the_wish_leaves_room_for() {
 }
 
 #[test]
-fn quota_leaves_nothing_but_the_next_model() {
+fn an_exhausted_quota_can_only_switch_the_model() {
     let rules = with_budgets(Budgets { switches: 1, ..Budgets::DEFAULT });
     let far = failure_with_retry_after(ErrorClass::ServerOverload, secs(3_600));
     let story = Story::begin(limits()).fails_and_waits(ErrorClass::ServerOverload, 2);
@@ -80,7 +80,7 @@ fn quota_leaves_nothing_but_the_next_model() {
 }
 
 #[test]
-fn other_failures_that_ask_for_too_much_end_under_their_own_name() {
+fn other_failures_with_a_long_retry_after_keep_their_own_class() {
     let far = Event::Failed(failure_with_retry_after(ErrorClass::ServerError, secs(601)));
     let story = Story::begin(limits()).then(far);
     story.ends_as(StopReason::ModelError(ErrorClass::ServerError));
@@ -93,7 +93,7 @@ fn other_failures_that_ask_for_too_much_end_under_their_own_name() {
 }
 
 #[test]
-fn no_wish_means_the_ladder_and_so_does_a_wish_for_nothing() {
+fn a_missing_or_zero_retry_after_uses_the_backoff() {
     for asked in [failure(ErrorClass::RateLimit), failure_with_retry_after(ErrorClass::RateLimit, Duration::ZERO)] {
         let story = Story::begin(limits()).then(Event::Failed(asked));
         assert!((500..=625).contains(&story.pause_millis()), "{}", story.pause_millis());
@@ -101,7 +101,7 @@ fn no_wish_means_the_ladder_and_so_does_a_wish_for_nothing() {
 }
 
 #[test]
-fn a_subscription_is_not_retried_on_its_limit() {
+fn a_subscription_limit_is_not_retried() {
     let rules = Limits { account: AccountKind::Subscription, ..limits() };
     let limited = ErrorClass::RateLimit;
     let asked = failure_with_retry_after(limited, secs(30));
@@ -115,11 +115,11 @@ fn a_subscription_is_not_retried_on_its_limit() {
     let rules = Limits { account: AccountKind::Enterprise, ..limits() };
     assert_eq!(Story::begin(rules).fails(limited).pause().retry, 1);
     let rules = Limits { account: AccountKind::Subscription, ..persistent(Persistence::Capacity) };
-    assert_eq!(Story::begin(rules).fails(limited).pause().of, None, "whoever waits, waits");
+    assert_eq!(Story::begin(rules).fails(limited).pause().of, None, "a wait without a count");
 }
 
 #[test]
-fn background_work_drops_out_of_a_crowd_at_once() {
+fn background_requests_are_not_retried_on_overload() {
     for persistence in [Persistence::Off, Persistence::Capacity, Persistence::All] {
         let rules = Limits { source: QuerySource::Background, ..persistent(persistence) };
         let overloaded = ErrorClass::ServerOverload;
@@ -137,7 +137,7 @@ fn background_work_drops_out_of_a_crowd_at_once() {
 // --- persistent mode --------------------------------------------------------------------------
 
 #[test]
-fn an_overload_of_a_day_is_sat_out() {
+fn persistent_mode_waits_out_an_overload_of_a_day() {
     let mut story = Story::begin(persistent(Persistence::Capacity));
     let mut longest = 0;
     while story.now < after(86_400) {
@@ -153,7 +153,7 @@ fn an_overload_of_a_day_is_sat_out() {
 }
 
 #[test]
-fn waiting_without_a_count_doubles_from_half_a_second() {
+fn persistent_backoff_doubles_from_half_a_second() {
     let mut story = Story::begin(persistent(Persistence::Capacity));
     for nth in 0..10 {
         story = story.fails(ErrorClass::RateLimit);
@@ -166,7 +166,7 @@ fn waiting_without_a_count_doubles_from_half_a_second() {
 }
 
 #[test]
-fn what_is_not_capacity_is_counted_unless_everything_is_waited_out() {
+fn non_capacity_failures_are_counted_unless_all_are_waited_out() {
     let classes = [
         ErrorClass::ServerError,
         ErrorClass::ConnectionError,
@@ -184,7 +184,7 @@ fn what_is_not_capacity_is_counted_unless_everything_is_waited_out() {
 }
 
 #[test]
-fn patience_is_six_hours_when_nobody_counts() {
+fn persistent_mode_has_a_patience_of_six_hours() {
     let rules = persistent(Persistence::Capacity);
     let six_hours = secs(6 * 3_600);
     let story = Story::begin(rules).then(Event::Failed(failure_with_retry_after(ErrorClass::RateLimit, six_hours)));
@@ -194,7 +194,7 @@ fn patience_is_six_hours_when_nobody_counts() {
 }
 
 #[test]
-fn a_reset_is_kept_to_the_moment_when_we_wait_for_capacity_anyway() {
+fn persistent_mode_waits_exactly_until_the_reset() {
     let reset = Failure {
         retry_after: Some(RetryAfter { wait: secs(1_000), source: RetryAfterSource::Reset }),
         ..failure(ErrorClass::RateLimit)
@@ -207,7 +207,7 @@ fn a_reset_is_kept_to_the_moment_when_we_wait_for_capacity_anyway() {
 }
 
 #[test]
-fn a_long_wait_beats_its_heart() {
+fn a_long_wait_emits_heartbeats() {
     let hour = failure_with_retry_after(ErrorClass::RateLimit, secs(3_600));
     let mut story = Story::begin(persistent(Persistence::Capacity)).then(Event::Failed(hour));
     let mut beats = 0;
@@ -220,7 +220,7 @@ fn a_long_wait_beats_its_heart() {
 }
 
 #[test]
-fn waking_early_is_not_waking() {
+fn waking_early_does_not_end_a_wait() {
     let story = Story::begin(limits()).fails(ErrorClass::ServerError);
     let Action::Wait { until } = story.last() else { panic!("{:?}", story.last()) };
     let early = story.at(Moment::from_millis(until.as_millis() - 1)).then(Event::WaitEnded);
@@ -229,7 +229,7 @@ fn waking_early_is_not_waking() {
 }
 
 #[test]
-fn an_empty_bucket_lengthens_the_wait_of_those_who_do_not_give_up() {
+fn an_empty_token_bucket_lengthens_persistent_waits() {
     let budgets = Budgets { bucket: 5, ..Budgets::DEFAULT };
     let rules = Limits { budgets, ..persistent(Persistence::Capacity) };
     let limited = Event::Failed(failure_with_retry_after(ErrorClass::RateLimit, secs(2)));
@@ -244,7 +244,7 @@ fn an_empty_bucket_lengthens_the_wait_of_those_who_do_not_give_up() {
 }
 
 #[test]
-fn the_last_tokens_of_the_bucket_buy_an_ordinary_wait() {
+fn the_last_bucket_tokens_pay_for_an_ordinary_wait() {
     let budgets = Budgets { bucket: 5, ..Budgets::DEFAULT };
     let rules = Limits { budgets, ..persistent(Persistence::Capacity) };
     let story = Story::begin(rules).fails(ErrorClass::ServerError);
@@ -253,7 +253,7 @@ fn the_last_tokens_of_the_bucket_buy_an_ordinary_wait() {
 }
 
 #[test]
-fn capacity_that_comes_back_renews_the_ladder() {
+fn restored_capacity_resets_the_backoff() {
     let story = Story::begin(persistent(Persistence::Capacity));
     let story = story.fails_and_waits(ErrorClass::ServerOverload, 12);
     let story = story
@@ -265,7 +265,7 @@ fn capacity_that_comes_back_renews_the_ladder() {
 }
 
 #[test]
-fn not_even_the_patient_wait_past_the_deadline() {
+fn persistent_mode_does_not_wait_past_the_deadline() {
     let rules = Limits { deadline: Some(after(600)), ..persistent(Persistence::All) };
     let mut story = Story::begin(rules).fails(ErrorClass::ServerOverload);
     while matches!(story.last(), Action::Wait { .. }) {

@@ -1,4 +1,4 @@
-//! The chain of models: who is asked next, and the way back to the preferred one.
+//! The model chain: switching to the next model, and returning to the preferred one.
 
 use outlast::recovery::{
     Action, Budgets, CutKind, ErrorClass, Event, Failure, FastMode, Limits, ReplyMode, Nudge, LoopStatus, CallPurpose,
@@ -40,10 +40,10 @@ fn away(limits: Limits) -> Story {
     story
 }
 
-// --- who is asked next --------------------------------------------------------------------------
+// --- switching ----------------------------------------------------------------------------------
 
 #[test]
-fn what_a_model_is_to_blame_for_changes_it_once_and_what_it_is_not_does_not() {
+fn only_failures_caused_by_the_model_switch_to_the_next_one() {
     let far = |class| failure_with_retry_after(class, secs(3_600));
     let advancing = [
         ("no such model", failure(ErrorClass::InvalidModel), 0),
@@ -88,7 +88,7 @@ fn what_a_model_is_to_blame_for_changes_it_once_and_what_it_is_not_does_not() {
 }
 
 #[test]
-fn one_overload_does_not_change_the_model() {
+fn one_overload_does_not_switch_the_model() {
     let mut story = Story::begin(chain(1));
     for _ in 0..5 {
         story = story.fails_and_waits(OVERLOAD, 2).takes_a_turn();
@@ -97,7 +97,7 @@ fn one_overload_does_not_change_the_model() {
 }
 
 #[test]
-fn without_a_chain_nobody_else_is_asked() {
+fn without_a_model_chain_no_other_model_is_called() {
     let classes = [OVERLOAD, ErrorClass::ServerError, ErrorClass::InvalidModel];
     for class in classes {
         let story = Story::begin(chain(0)).then(Event::Failed(failure_with_retry_hint(class, RetryHint::Stop)));
@@ -106,7 +106,7 @@ fn without_a_chain_nobody_else_is_asked() {
 }
 
 #[test]
-fn each_step_of_the_chain_is_its_own_address() {
+fn models_in_the_chain_may_have_different_endpoints() {
     let dead = Event::Failed(failure_with_retry_hint(ErrorClass::ConnectionError, RetryHint::Stop));
     let end = StopReason::ModelError(ErrorClass::ConnectionError);
     let near_then_far = Limits { endpoint_changes: 0b10, ..chain(2) };
@@ -121,7 +121,7 @@ fn each_step_of_the_chain_is_its_own_address() {
 }
 
 #[test]
-fn a_credential_that_cannot_be_fetched_leaves_only_who_needs_another() {
+fn a_failed_credential_fetch_skips_models_that_share_the_credential() {
     for class in [ErrorClass::ServerError, ErrorClass::RateLimit, ErrorClass::InvalidModel] {
         let refreshing = |rules| Story::begin(rules).fails(ErrorClass::InvalidApiKey);
         let stop = Event::Failed(failure_with_retry_hint(class, RetryHint::Stop));
@@ -133,7 +133,7 @@ fn a_credential_that_cannot_be_fetched_leaves_only_who_needs_another() {
 }
 
 #[test]
-fn a_new_model_may_refresh_its_own_credential() {
+fn the_next_model_may_refresh_its_own_credential() {
     let rules = Limits { endpoint_changes: 0b1, ..chain(1) };
     let rejected = ErrorClass::InvalidApiKey;
     let story = Story::begin(rules).fails(rejected).then(Event::Refreshed).fails(rejected);
@@ -143,7 +143,7 @@ fn a_new_model_may_refresh_its_own_credential() {
 }
 
 #[test]
-fn a_new_model_streams_whatever_the_last_ones_streams_were_like() {
+fn the_next_endpoint_streams_even_after_broken_streams_elsewhere() {
     let rules = Limits { endpoint_changes: 0b1, ..chain(1) };
     let torn = Failure { stage: FailureStage::Stream, ..failure(ErrorClass::ConnectionError) };
     let story = Story::begin(rules).then(Event::Failed(torn)).wakes();
@@ -154,7 +154,7 @@ fn a_new_model_streams_whatever_the_last_ones_streams_were_like() {
 }
 
 #[test]
-fn another_model_at_the_same_place_does_not_stream_either() {
+fn another_model_at_the_same_endpoint_does_not_stream_either() {
     let torn = Failure { stage: FailureStage::Block, ..failure(ErrorClass::ConnectionError) };
     let whole = |rules| {
         let story = Story::begin(rules).then(Event::Failed(torn)).wakes();
@@ -169,10 +169,10 @@ fn another_model_at_the_same_place_does_not_stream_either() {
     assert_eq!((story.asked().rung, story.asked().mode), (2, ReplyMode::Streaming));
 }
 
-// --- and the way back ---------------------------------------------------------------------------
+// --- returning ----------------------------------------------------------------------------------
 
 #[test]
-fn nobody_goes_back_unless_told_to() {
+fn without_the_setting_a_run_never_returns_to_the_preferred_model() {
     let story = away(chain(1)).later(86_400).takes_a_turn();
     assert_eq!(story.asked().rung, 1);
 }
@@ -192,7 +192,7 @@ fn the_preferred_model_is_tried_again_after_ten_minutes_and_at_a_turn() {
 }
 
 #[test]
-fn the_preferred_model_that_answers_is_kept() {
+fn the_preferred_model_is_kept_when_it_replies() {
     let story = away(returning(1)).later(TEN_MINUTES).takes_a_turn();
     let mut story = story.takes_a_turn();
     for _ in 0..3 {
@@ -206,7 +206,7 @@ fn the_preferred_model_that_answers_is_kept() {
 }
 
 #[test]
-fn the_preferred_model_that_still_fails_is_left_at_once() {
+fn the_preferred_model_is_left_at_once_when_it_still_fails() {
     let failures = [
         failure(OVERLOAD),
         failure(ErrorClass::ServerError),
@@ -238,7 +238,7 @@ fn the_preferred_model_that_still_fails_is_left_at_once() {
 }
 
 #[test]
-fn the_preferred_model_that_says_nothing_is_left_as_well() {
+fn the_preferred_model_is_left_after_an_empty_reply() {
     let story = away(returning(1)).later(TEN_MINUTES).takes_a_turn();
     let story = story.then(Event::Replied(ReplyKind::Empty));
     assert_eq!((story.asked().rung, story.retried_without_pause()), (1, true));
@@ -248,7 +248,7 @@ fn the_preferred_model_that_says_nothing_is_left_as_well() {
 }
 
 #[test]
-fn any_answer_of_the_preferred_model_shows_that_it_is_back() {
+fn any_reply_of_the_preferred_model_counts_as_its_return() {
     let replies = [
         ReplyKind::CutShort(CutKind::Text),
         ReplyKind::CutShort(CutKind::Thinking),
@@ -263,7 +263,7 @@ fn any_answer_of_the_preferred_model_shows_that_it_is_back() {
 }
 
 #[test]
-fn a_request_that_the_preferred_model_refuses_is_mended_there() {
+fn a_request_refused_by_the_preferred_model_is_repaired_there() {
     let story = away(returning(1)).later(TEN_MINUTES).takes_a_turn();
     let refused = Failure { mitigations: ANYTHING, ..failure(ErrorClass::InvalidRequest) };
     let story = story.then(Event::Failed(refused));
@@ -273,7 +273,7 @@ fn a_request_that_the_preferred_model_refuses_is_mended_there() {
 }
 
 #[test]
-fn a_summary_on_the_way_back_is_a_try_like_any_other() {
+fn a_summary_request_can_try_the_preferred_model_again() {
     let remedies = AvailableMitigations { rounds: true, ..AvailableMitigations::NONE };
     let crowded = TokenEstimate { size: 190_000, window: 200_000, mitigations: remedies, ..FREE };
     let back = || away(returning(1)).later(TEN_MINUTES).measure_with(crowded).takes_a_turn();
@@ -287,7 +287,7 @@ fn a_summary_on_the_way_back_is_a_try_like_any_other() {
 }
 
 #[test]
-fn fast_mode_that_is_short_on_the_way_back_is_left_before_the_model_is() {
+fn a_fast_mode_shortage_drops_fast_mode_before_the_preferred_model() {
     let rules = Limits { fast: Some(FastMode::default()), ..returning(1) };
     let story = away(rules).later(TEN_MINUTES).takes_a_turn().fails(ErrorClass::RateLimit);
     assert_eq!((story.asked().rung, story.asked().fast), (0, false));
@@ -296,7 +296,7 @@ fn fast_mode_that_is_short_on_the_way_back_is_left_before_the_model_is() {
 }
 
 #[test]
-fn what_led_away_may_lead_away_once_more_down_the_whole_chain() {
+fn after_a_return_the_whole_model_chain_is_available_again() {
     let story = away(returning(2)).later(TEN_MINUTES).takes_a_turn().takes_a_turn();
     let story = story.fails(ErrorClass::InvalidModel);
     assert_eq!(story.asked().rung, 1);
@@ -307,14 +307,14 @@ fn what_led_away_may_lead_away_once_more_down_the_whole_chain() {
 }
 
 #[test]
-fn a_try_that_failed_leaves_the_rest_of_the_chain() {
+fn a_failed_return_leaves_the_rest_of_the_model_chain_available() {
     let story = away(returning(2)).later(TEN_MINUTES).takes_a_turn().fails(OVERLOAD);
     assert_eq!(story.asked().rung, 1);
     assert_eq!(story.fails(ErrorClass::InvalidModel).asked().rung, 2);
 }
 
 #[test]
-fn the_tries_of_a_session_are_counted() {
+fn returns_to_the_preferred_model_have_a_budget() {
     let budgets = Budgets { probes: 3, switches: 1, ..Budgets::DEFAULT };
     let mut story = away(Limits { budgets, ..returning(1) });
     for _ in 0..3 {
@@ -330,7 +330,7 @@ fn the_tries_of_a_session_are_counted() {
 }
 
 #[test]
-fn a_run_taken_up_again_goes_on_where_it_was_and_goes_back_at_its_first_turn() {
+fn a_resumed_run_keeps_its_model_and_returns_at_its_first_turn() {
     let story = away(returning(1)).later(60).takes_a_turn();
     let story = Story::unasked(returning(1)).goes_on_from(&story);
     assert_eq!(story.asked().rung, 1, "the call that was cut off is made where it was made");
@@ -342,7 +342,7 @@ fn a_run_taken_up_again_goes_on_where_it_was_and_goes_back_at_its_first_turn() {
 }
 
 #[test]
-fn the_last_turn_and_the_deadline_are_no_time_to_go_back() {
+fn the_preferred_model_is_not_retried_in_the_last_turn_or_at_the_deadline() {
     let budgets = Budgets { turns: Some(2), switches: 1, ..Budgets::DEFAULT };
     let story = away(Limits { budgets, ..returning(1) }).later(TEN_MINUTES);
     assert_eq!(story.takes_a_turn().asked().rung, 0, "one turn is left");
@@ -357,7 +357,7 @@ fn the_last_turn_and_the_deadline_are_no_time_to_go_back() {
 }
 
 #[test]
-fn going_back_and_stepping_back_can_meet() {
+fn a_return_can_coincide_with_another_recovery() {
     let story = away(returning(1)).then(TOOL_CALLS).later(TEN_MINUTES);
     let story = story.then(Event::ToolsDone(LoopStatus::Repeating));
     let decision = story.decision();
@@ -366,7 +366,7 @@ fn going_back_and_stepping_back_can_meet() {
 }
 
 #[test]
-fn the_old_models_wish_does_not_hold_up_the_way_back() {
+fn retry_after_of_the_old_model_does_not_delay_the_return() {
     let story = away(returning(1)).later(TEN_MINUTES);
     let story = story.then(Event::Failed(failure_with_retry_after(ErrorClass::ServerError, secs(30)))).wakes();
     let story = story.takes_a_turn();

@@ -43,7 +43,7 @@ impl Story {
     /// The summary comes, and what the conversation weighs with it.
     #[track_caller]
     fn sums_up(self, weight: TokenEstimate) -> Self {
-        assert_ne!(self.asked().purpose, CallPurpose::Reply, "nobody asked for a summary");
+        assert_ne!(self.asked().purpose, CallPurpose::Reply, "no summary was requested");
         self.measure_with(weight).then(ANSWER)
     }
 
@@ -57,7 +57,7 @@ impl Story {
 // --- ahead of need ----------------------------------------------------------------------------
 
 #[test]
-fn a_conversation_is_compacted_at_its_threshold_and_not_a_token_before() {
+fn compaction_starts_exactly_at_the_token_threshold() {
     begin(TokenEstimate { size: THRESHOLD - 1, ..CROWDED }, limits()).asks_for(CallPurpose::Reply);
     let story = begin(CROWDED, limits());
     story.asks_for(AHEAD);
@@ -69,7 +69,7 @@ fn a_conversation_is_compacted_at_its_threshold_and_not_a_token_before() {
 }
 
 #[test]
-fn the_threshold_follows_the_models_limits_and_the_headroom() {
+fn the_compaction_threshold_follows_model_limits_and_headroom() {
     let at = |weight: TokenEstimate, size, rules| begin(TokenEstimate { size, ..weight }, rules).asked().purpose;
     let terse = TokenEstimate { ceiling: 4_096, ..ROOMY };
     assert_eq!(at(terse, 182_903, limits()), CallPurpose::Reply);
@@ -88,7 +88,7 @@ fn the_threshold_follows_the_models_limits_and_the_headroom() {
 }
 
 #[test]
-fn compaction_ahead_of_need_is_checked_after_every_tool_batch_and_costs_no_turn() {
+fn automatic_compaction_is_checked_after_tool_batches_and_costs_no_turn() {
     let rules = with_budgets(Budgets { turns: Some(3), ..Budgets::DEFAULT });
     let story = begin(ROOMY, rules).works(ROOMY).works(CROWDED);
     story.asks_for(AHEAD);
@@ -98,21 +98,21 @@ fn compaction_ahead_of_need_is_checked_after_every_tool_batch_and_costs_no_turn(
 }
 
 #[test]
-fn nothing_is_compacted_when_told_not_to_or_when_there_is_nothing_old() {
+fn compaction_needs_to_be_enabled_and_to_have_old_messages() {
     begin(CROWDED, Limits { auto_compact: false, ..limits() }).asks_for(CallPurpose::Reply);
     let fresh = TokenEstimate { mitigations: FOLDS, ..CROWDED };
     begin(fresh, limits()).asks_for(CallPurpose::Reply);
 }
 
 #[test]
-fn a_call_that_failed_already_is_not_the_moment_to_compact() {
+fn automatic_compaction_does_not_start_after_a_failed_call() {
     let story = begin(ROOMY, limits()).measure_with(CROWDED).fails(ErrorClass::ServerError).wakes();
     story.asks_for(CallPurpose::Reply);
     story.works(CROWDED).asks_for(AHEAD);
 }
 
 #[test]
-fn a_turn_compacts_ahead_only_once() {
+fn automatic_compaction_runs_once_per_turn() {
     let cut = Event::Replied(ReplyKind::CutShort(CutKind::Text));
     let story = begin(CROWDED, limits()).sums_up(CROWDED);
     story.asks_for(CallPurpose::Reply);
@@ -122,7 +122,7 @@ fn a_turn_compacts_ahead_only_once() {
 }
 
 #[test]
-fn three_summaries_in_a_row_that_do_not_come_switch_compaction_off() {
+fn three_failed_summaries_in_a_row_disable_compaction() {
     let mut story = begin(CROWDED, limits());
     for nth in 1..=3 {
         story.asks_for(AHEAD);
@@ -141,7 +141,7 @@ fn three_summaries_in_a_row_that_do_not_come_switch_compaction_off() {
 }
 
 #[test]
-fn a_summary_that_comes_closes_the_breaker_again() {
+fn a_successful_summary_resets_the_compaction_circuit_breaker() {
     let in_vain = |story: Story| story.then(Event::Replied(ReplyKind::Refusal)).works(CROWDED);
     let story = in_vain(in_vain(begin(CROWDED, limits())));
     assert_eq!(story.run.budgets.failed_compactions, 1);
@@ -153,7 +153,7 @@ fn a_summary_that_comes_closes_the_breaker_again() {
 }
 
 #[test]
-fn two_compactions_in_a_row_that_bring_nothing_end_the_run() {
+fn two_ineffective_compactions_in_a_row_end_the_run() {
     let story = begin(CROWDED, limits()).sums_up(CROWDED);
     story.asks_for(CallPurpose::Reply);
     let story = story.works(CROWDED).sums_up(CROWDED);
@@ -162,14 +162,14 @@ fn two_compactions_in_a_row_that_bring_nothing_end_the_run() {
 }
 
 #[test]
-fn two_in_the_same_turn_are_in_a_row_too() {
+fn two_ineffective_compactions_in_one_turn_count_as_consecutive() {
     let story = begin(CROWDED, limits()).sums_up(CROWDED).then(overflow(ROUNDS));
     story.asks_for(LATE);
     story.sums_up(CROWDED).ends_as(StopReason::PromptTooLong);
 }
 
 #[test]
-fn one_that_helped_starts_the_row_anew() {
+fn an_effective_compaction_resets_the_ineffective_count() {
     let story = begin(CROWDED, limits()).sums_up(CROWDED).works(CROWDED).sums_up(ROOMY);
     assert_eq!(story.run.useless_compactions, 0);
     let story = story.works(CROWDED).sums_up(CROWDED);
@@ -178,7 +178,7 @@ fn one_that_helped_starts_the_row_anew() {
 }
 
 #[test]
-fn a_compaction_is_judged_once_and_by_the_first_request_after_it() {
+fn a_compaction_is_measured_once_by_the_first_request_after_it() {
     let cut = Event::Replied(ReplyKind::CutShort(CutKind::Text));
     let story = begin(CROWDED, limits()).sums_up(CROWDED);
     let story = story.fails(ErrorClass::ServerError).wakes().then(cut).then(cut);
@@ -187,7 +187,7 @@ fn a_compaction_is_judged_once_and_by_the_first_request_after_it() {
 }
 
 #[test]
-fn a_run_taken_up_again_is_not_condemned_for_what_brought_nothing() {
+fn a_resumed_run_starts_with_no_ineffective_compactions() {
     let story = begin(CROWDED, limits()).sums_up(CROWDED).works(CROWDED).sums_up(CROWDED);
     let story = Story { weight: ROOMY, ..Story::unasked(limits()) }.goes_on_from(&story);
     story.asks_for(CallPurpose::Reply);
@@ -196,7 +196,7 @@ fn a_run_taken_up_again_is_not_condemned_for_what_brought_nothing() {
 }
 
 #[test]
-fn a_run_killed_while_it_made_room_makes_room_in_its_next_process() {
+fn a_run_killed_during_compaction_compacts_after_resume() {
     let both = AvailableMitigations { folds: true, ..ROUNDS };
     let story = begin(ROOMY, limits()).then(overflow(both)).then(overflow(ROUNDS));
     story.asks_for(LATE);
@@ -209,7 +209,7 @@ fn a_run_killed_while_it_made_room_makes_room_in_its_next_process() {
 }
 
 #[test]
-fn eight_compactions_are_all_there_are() {
+fn a_run_has_a_budget_of_eight_compactions() {
     let mut story = begin(ROOMY, limits());
     for _ in 0..8 {
         story = story.works(CROWDED);
@@ -230,7 +230,7 @@ fn eight_compactions_are_all_there_are() {
 // --- after an overflow ------------------------------------------------------------------------
 
 #[test]
-fn folds_are_committed_before_a_summary_is_asked_for_and_never_twice_a_turn() {
+fn folding_precedes_a_summary_and_happens_once_per_turn() {
     let both = AvailableMitigations { folds: true, ..ROUNDS };
     let story = begin(ROOMY, limits()).then(overflow(both));
     let decision = story.decision();
@@ -246,7 +246,7 @@ fn folds_are_committed_before_a_summary_is_asked_for_and_never_twice_a_turn() {
 }
 
 #[test]
-fn an_overflow_is_compacted_once_a_turn() {
+fn an_overflow_is_compacted_once_per_turn() {
     let story = begin(ROOMY, limits()).then(overflow(ROUNDS));
     assert_eq!(story.asks_for(LATE).attempt, 1);
     let story = story.sums_up(ROOMY);
@@ -259,7 +259,7 @@ fn an_overflow_is_compacted_once_a_turn() {
 }
 
 #[test]
-fn input_and_output_that_do_not_fit_together_are_met_with_a_smaller_cap_once_a_turn() {
+fn an_input_plus_output_overflow_lowers_the_output_cap_once_per_turn() {
     let output = AvailableMitigations { output: true, ..AvailableMitigations::NONE };
     let all = AvailableMitigations { output: true, folds: true, ..ROUNDS };
     let story = begin(ROOMY, limits());
@@ -277,7 +277,7 @@ fn input_and_output_that_do_not_fit_together_are_met_with_a_smaller_cap_once_a_t
 }
 
 #[test]
-fn a_summary_that_is_too_long_with_its_output_asks_for_less_of_it_first() {
+fn an_overflowing_summary_request_first_lowers_its_output_cap() {
     let refused = || overflow(AvailableMitigations { output: true, ..ROUNDS });
     let story = begin(CROWDED, limits()).then(refused());
     assert_eq!(story.decision().plan, Some(RecoveryPlan::LowerCap));
@@ -287,7 +287,7 @@ fn a_summary_that_is_too_long_with_its_output_asks_for_less_of_it_first() {
 }
 
 #[test]
-fn a_cut_or_empty_reply_does_not_end_a_turn() {
+fn a_truncated_or_empty_reply_does_not_end_a_turn() {
     let story = begin(ROOMY, limits()).then(overflow(ROUNDS)).sums_up(ROOMY);
     let story = story.then(Event::Replied(ReplyKind::CutShort(CutKind::Text)));
     let story = story.then(Event::Replied(ReplyKind::Empty)).wakes();
@@ -295,7 +295,7 @@ fn a_cut_or_empty_reply_does_not_end_a_turn() {
 }
 
 #[test]
-fn an_overflow_that_nothing_can_mend_ends_the_run_at_once() {
+fn an_overflow_without_any_mitigation_ends_the_run_at_once() {
     for class in [ErrorClass::PromptTooLong, ErrorClass::RequestTooLarge] {
         let story = begin(ROOMY, limits()).fails(class);
         story.ends_as(StopReason::PromptTooLong);
@@ -304,13 +304,13 @@ fn an_overflow_that_nothing_can_mend_ends_the_run_at_once() {
 }
 
 #[test]
-fn an_overflow_is_mended_where_nothing_is_compacted_ahead() {
+fn an_overflow_is_compacted_even_if_automatic_compaction_is_off() {
     let rules = Limits { auto_compact: false, ..limits() };
     begin(FULL, rules).then(overflow(ROUNDS)).asks_for(LATE);
 }
 
 #[test]
-fn a_summary_for_an_overflow_is_not_followed_by_one_ahead_of_need() {
+fn overflow_compaction_is_not_followed_by_automatic_compaction() {
     let story = begin(ROOMY, limits()).then(overflow(ROUNDS)).sums_up(CROWDED);
     story.asks_for(CallPurpose::Reply);
     assert_eq!(story.times(RecoveryPlan::Compact), 0);
@@ -319,7 +319,7 @@ fn a_summary_for_an_overflow_is_not_followed_by_one_ahead_of_need() {
 // --- a summary that does not fit, or does not come ----------------------------------------------
 
 #[test]
-fn a_summarising_request_sheds_its_oldest_rounds_three_times() {
+fn a_summary_request_drops_its_oldest_rounds_up_to_three_times() {
     for (start, end) in [(begin(CROWDED, limits()), AHEAD), (late(), LATE)] {
         let mut story = start;
         for _ in 0..3 {
@@ -344,14 +344,14 @@ fn late() -> Story {
 }
 
 #[test]
-fn a_summarising_request_without_rounds_is_not_trimmed() {
+fn a_summary_request_without_old_rounds_is_not_trimmed() {
     let story = begin(CROWDED, limits()).then(overflow(FOLDS));
     assert_eq!(story.decision().plan, Some(RecoveryPlan::SkipCompaction));
     late().then(overflow(FOLDS)).ends_as(StopReason::PromptTooLong);
 }
 
 #[test]
-fn every_summary_may_shed_rounds_anew() {
+fn every_summary_request_has_its_own_trim_budget() {
     let story = late().then(overflow(ROUNDS)).then(overflow(ROUNDS)).sums_up(ROOMY).works(ROOMY);
     let mut story = story.then(overflow(ROUNDS));
     for _ in 0..3 {
@@ -361,7 +361,7 @@ fn every_summary_may_shed_rounds_anew() {
 }
 
 #[test]
-fn a_summary_refused_for_its_content_is_forgone_ahead_of_need_and_final_after_an_overflow() {
+fn a_refused_summary_is_skipped_if_automatic_and_final_after_overflow() {
     let classes = [
         ErrorClass::InvalidRequest,
         ErrorClass::ToolUseMismatch,
@@ -382,7 +382,7 @@ fn a_summary_refused_for_its_content_is_forgone_ahead_of_need_and_final_after_an
 }
 
 #[test]
-fn a_cut_summary_counts_and_one_that_is_none_does_not() {
+fn a_truncated_summary_is_used_and_an_empty_one_is_not() {
     for reply in [ReplyKind::Answer { tokens: 0 }, ReplyKind::CutShort(CutKind::Text)] {
         let story = begin(CROWDED, limits()).measure_with(ROOMY).then(Event::Replied(reply));
         assert_eq!(story.decision().edit.reply, ReplyDisposition::Summary, "{reply:?}");
@@ -409,7 +409,7 @@ fn a_cut_summary_counts_and_one_that_is_none_does_not() {
 }
 
 #[test]
-fn what_a_summary_says_counts_towards_no_effort() {
+fn summary_tokens_do_not_count_towards_the_token_budget() {
     let rules = Limits { effort: Some(1_000), ..limits() };
     let story = begin(CROWDED, rules).measure_with(ROOMY);
     let story = story.then(Event::Replied(ReplyKind::Answer { tokens: 5_000 }));
@@ -420,7 +420,7 @@ fn what_a_summary_says_counts_towards_no_effort() {
 // --- a summary is a call like any other ---------------------------------------------------------
 
 #[test]
-fn a_service_that_fails_a_summary_is_met_with_the_ordinary_ladder() {
+fn a_failed_summary_request_uses_the_ordinary_backoff() {
     for (start, purpose) in [(begin(CROWDED, limits()), AHEAD), (late(), LATE)] {
         let mut story = start;
         for retry in 1..=10 {
@@ -436,13 +436,13 @@ fn a_service_that_fails_a_summary_is_met_with_the_ordinary_ladder() {
 }
 
 #[test]
-fn a_summary_that_came_renews_what_its_reply_may_spend_on_retries() {
+fn a_successful_summary_resets_the_retries_of_its_reply() {
     let story = begin(CROWDED, limits()).fails_and_waits(ErrorClass::ServerError, 9).sums_up(ROOMY);
     assert_eq!((story.asked().attempt, story.run.budgets.retries), (1, 10));
 }
 
 #[test]
-fn a_credential_is_refreshed_for_a_summary_that_is_then_asked_for() {
+fn a_summary_request_may_refresh_the_credential() {
     for (start, purpose) in [(begin(CROWDED, limits()), AHEAD), (late(), LATE)] {
         let story = start.fails(ErrorClass::InvalidApiKey);
         assert_eq!(story.last(), Action::Refresh);
@@ -455,7 +455,7 @@ fn a_credential_is_refreshed_for_a_summary_that_is_then_asked_for() {
 }
 
 #[test]
-fn the_next_model_is_asked_for_the_summary_that_the_last_one_did_not_give() {
+fn a_failed_summary_is_requested_from_the_next_model() {
     let rules = with_budgets(Budgets { switches: 1, ..Budgets::DEFAULT });
     let crowd = |story: Story| {
         story.fails_and_waits(ErrorClass::ServerOverload, 2).fails(ErrorClass::ServerOverload)
@@ -468,7 +468,7 @@ fn the_next_model_is_asked_for_the_summary_that_the_last_one_did_not_give() {
 }
 
 #[test]
-fn a_summary_is_interrupted_and_ends_with_the_deadline_like_any_call() {
+fn a_summary_request_ends_with_the_deadline_or_an_interrupt() {
     let by = Interrupt::Sigint;
     let rules = Limits { deadline: Some(after(60)), ..limits() };
     begin(CROWDED, rules).then(Event::Interrupted(by)).ends_as(StopReason::AbortedStreaming(by));
@@ -487,14 +487,14 @@ fn a_summary_is_interrupted_and_ends_with_the_deadline_like_any_call() {
 }
 
 #[test]
-fn a_torn_summary_is_asked_for_in_one_piece() {
+fn a_summary_is_requested_without_streaming_after_broken_streams() {
     let torn = Event::Failed(failure_at_stage(ErrorClass::ConnectionError, FailureStage::Stream));
     let story = begin(CROWDED, limits()).then(torn).wakes().then(torn).wakes();
     assert_eq!((story.asks_for(AHEAD).mode, story.asked().cap), (ReplyMode::Whole, 8_192));
 }
 
 #[test]
-fn what_is_another_request_waits_for_the_servers_word_all_the_same() {
+fn a_changed_request_still_waits_for_retry_after() {
     let asking = |class, remedies| Event::Failed(Failure { mitigations: remedies, ..failure_with_retry_after(class, secs(30)) });
     let too_long = ErrorClass::PromptTooLong;
     let stories = [
@@ -518,7 +518,7 @@ fn what_is_another_request_waits_for_the_servers_word_all_the_same() {
 // --- what cannot be sent ------------------------------------------------------------------------
 
 #[test]
-fn a_full_window_blocks_only_where_nothing_can_act() {
+fn a_full_window_ends_the_run_only_without_mitigations() {
     let off = Limits { auto_compact: false, ..limits() };
     let bare = TokenEstimate { mitigations: AvailableMitigations::NONE, ..FULL };
     let blocked = begin(bare, off);
@@ -542,7 +542,7 @@ fn a_full_window_blocks_only_where_nothing_can_act() {
 }
 
 #[test]
-fn a_reply_is_given_no_more_room_than_the_window_has() {
+fn the_output_cap_never_exceeds_the_room_left_in_the_window() {
     let cap = |size| begin(TokenEstimate { size, mitigations: AvailableMitigations::NONE, ..FULL }, limits()).asked().cap;
     assert_eq!(cap(191_808), 8_192);
     assert_eq!(cap(191_809), 8_191);
@@ -552,7 +552,7 @@ fn a_reply_is_given_no_more_room_than_the_window_has() {
 }
 
 #[test]
-fn a_larger_cap_that_the_window_has_no_room_for_is_not_asked_for() {
+fn a_larger_output_cap_is_not_tried_without_room_in_the_window() {
     let cut = Event::Replied(ReplyKind::CutShort(CutKind::Text));
     let tight = TokenEstimate { size: 191_808, mitigations: AvailableMitigations::NONE, ..FULL };
     let story = begin(tight, limits()).then(cut);
@@ -570,7 +570,7 @@ fn priced(left: u64, weight: TokenEstimate) -> TokenEstimate {
 }
 
 #[test]
-fn a_summary_has_a_cap_of_its_own_which_money_and_the_model_lower() {
+fn the_summary_output_cap_is_lowered_by_budget_and_model() {
     let mut rules = limits();
     rules.caps.summary = 3_000;
     let cap = |weight| begin(weight, rules).asks_for(AHEAD).cap;
@@ -581,7 +581,7 @@ fn a_summary_has_a_cap_of_its_own_which_money_and_the_model_lower() {
 }
 
 #[test]
-fn a_summary_that_cannot_be_paid_for_is_forgone_ahead_of_need() {
+fn an_unaffordable_automatic_summary_is_skipped() {
     let rich = priced(100_000, CROWDED);
     let story = Story::unasked(limits()).just(Event::Begin).just(Event::Estimated(rich));
     let story = story.measure_with(priced(5_000, CROWDED)).just(Event::Estimated(priced(1_123, CROWDED)));
@@ -592,7 +592,7 @@ fn a_summary_that_cannot_be_paid_for_is_forgone_ahead_of_need() {
 }
 
 #[test]
-fn a_summary_forgone_for_want_of_money_leaves_no_failures_to_the_reply() {
+fn a_summary_skipped_for_budget_does_not_reduce_the_replys_retries() {
     let story = begin(priced(5_000, CROWDED), limits()).fails(ErrorClass::ServerError).wakes();
     let story = story.fails(ErrorClass::ServerError);
     let story = story.measure_with(priced(1_000, CROWDED)).wakes();
@@ -605,7 +605,7 @@ fn a_summary_forgone_for_want_of_money_leaves_no_failures_to_the_reply() {
 }
 
 #[test]
-fn a_summary_after_an_overflow_that_cannot_be_paid_for_is_the_end_of_the_money() {
+fn an_unaffordable_overflow_summary_ends_the_run_for_budget() {
     let story = begin(priced(100_000, ROOMY), limits()).just(overflow(ROUNDS));
     let story = story.just(Event::Estimated(priced(1_123, ROOMY)));
     story.ends_as(StopReason::MaxBudgetUsd);

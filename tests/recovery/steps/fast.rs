@@ -1,4 +1,4 @@
-//! Fast mode, and what it meets shortages with.
+//! Fast mode, and its recovery from rate limits and overloads.
 
 use outlast::recovery::{
     Action, Budgets, ErrorClass, Event, Failure, Fast, FastMode, Limits, Moment, LoopStatus, Persistence,
@@ -29,7 +29,7 @@ impl Story {
 }
 
 #[test]
-fn fast_mode_is_asked_for_only_where_it_was_asked_for() {
+fn fast_mode_is_requested_only_when_enabled() {
     assert!(Story::begin(fast()).asked().fast);
     let story = Story::begin(limits());
     assert!(!story.asked().fast);
@@ -37,7 +37,7 @@ fn fast_mode_is_asked_for_only_where_it_was_asked_for() {
 }
 
 #[test]
-fn a_short_wish_is_waited_out_at_full_speed() {
+fn a_short_retry_after_is_waited_out_in_fast_mode() {
     for class in SHORTAGES {
         let asked = Event::Failed(failure_with_retry_after(class, std::time::Duration::from_millis(19_999)));
         let story = Story::begin(fast()).then(asked);
@@ -49,7 +49,7 @@ fn a_short_wish_is_waited_out_at_full_speed() {
 }
 
 #[test]
-fn a_longer_wish_goes_on_at_normal_speed_at_once() {
+fn a_longer_retry_after_switches_to_normal_speed_at_once() {
     for class in SHORTAGES {
         for (wish, spell) in [(20, 600), (599, 600), (601, 601), (7_200, 7_200)] {
             let story = Story::begin(fast()).then(Event::Failed(failure_with_retry_after(class, secs(wish))));
@@ -62,7 +62,7 @@ fn a_longer_wish_goes_on_at_normal_speed_at_once() {
 }
 
 #[test]
-fn a_shortage_without_a_word_cools_down_for_half_an_hour() {
+fn a_shortage_without_retry_after_disables_fast_mode_for_half_an_hour() {
     for class in SHORTAGES {
         let story = Story::begin(fast()).fails(class);
         story.cools_until(HALF_AN_HOUR);
@@ -72,7 +72,7 @@ fn a_shortage_without_a_word_cools_down_for_half_an_hour() {
 }
 
 #[test]
-fn a_shortage_of_fast_mode_is_no_overload_of_the_model() {
+fn a_fast_mode_shortage_does_not_count_as_an_overload() {
     let budgets = Budgets { switches: 1, ..Budgets::DEFAULT };
     let story = Story::begin(Limits { budgets, ..fast() }).fails(ErrorClass::ServerOverload);
     let story = story.fails_and_waits(ErrorClass::ServerOverload, 2);
@@ -81,7 +81,7 @@ fn a_shortage_of_fast_mode_is_no_overload_of_the_model() {
 }
 
 #[test]
-fn shortages_at_normal_speed_are_met_as_ever() {
+fn shortages_at_normal_speed_use_the_ordinary_recovery() {
     let story = Story::begin(fast()).fails(ErrorClass::RateLimit).fails(ErrorClass::RateLimit);
     assert_eq!((story.pause().retry, story.pause().of), (1, Some(10)));
     let story = story.wakes();
@@ -91,7 +91,7 @@ fn shortages_at_normal_speed_are_met_as_ever() {
 }
 
 #[test]
-fn fast_mode_comes_back_at_a_turn_and_not_within_one() {
+fn fast_mode_returns_only_at_the_start_of_a_turn() {
     let story = Story::begin(fast()).fails(ErrorClass::RateLimit).at(after(HALF_AN_HOUR - 1));
     let story = story.takes_a_turn();
     assert!(!story.asked().fast, "not a second early");
@@ -103,7 +103,7 @@ fn fast_mode_comes_back_at_a_turn_and_not_within_one() {
 }
 
 #[test]
-fn other_failures_leave_the_speed_alone() {
+fn other_failures_do_not_change_fast_mode() {
     let others = [
         ErrorClass::ServerError,
         ErrorClass::ApiTimeout,
@@ -119,7 +119,7 @@ fn other_failures_leave_the_speed_alone() {
 }
 
 #[test]
-fn a_service_that_denies_fast_mode_is_not_asked_for_it_again() {
+fn fast_mode_is_not_requested_again_after_the_service_denies_it() {
     for class in SHORTAGES {
         let story = Story::begin(fast()).then(Event::Failed(denied(class)));
         assert_eq!(story.decision().plan, Some(RecoveryPlan::DisableFastMode));
@@ -137,7 +137,7 @@ fn a_service_that_denies_fast_mode_is_not_asked_for_it_again() {
 }
 
 #[test]
-fn eight_spells_are_enough_and_then_fast_mode_is_left() {
+fn fast_mode_is_abandoned_after_eight_cooldowns() {
     let mut story = Story::begin(fast());
     for nth in 1..=8 {
         story = story.fails(ErrorClass::RateLimit);
@@ -152,7 +152,7 @@ fn eight_spells_are_enough_and_then_fast_mode_is_left() {
 }
 
 #[test]
-fn whoever_was_cooling_down_asks_anew_in_a_new_process() {
+fn a_resumed_run_requests_fast_mode_again_despite_a_cooldown() {
     let story = Story::begin(fast()).fails(ErrorClass::RateLimit);
     let story = Story::unasked(fast()).goes_on_from(&story);
     assert!(story.asked().fast, "moments begin anew");
@@ -160,7 +160,7 @@ fn whoever_was_cooling_down_asks_anew_in_a_new_process() {
 }
 
 #[test]
-fn a_verdict_on_fast_mode_concerns_fast_mode_only() {
+fn a_retry_hint_for_fast_mode_does_not_affect_normal_speed() {
     let stop = Failure { retry_hint: Some(RetryHint::Stop), ..failure(ErrorClass::RateLimit) };
     let story = Story::begin(fast()).then(Event::Failed(stop));
     story.cools_until(HALF_AN_HOUR);
@@ -168,7 +168,7 @@ fn a_verdict_on_fast_mode_concerns_fast_mode_only() {
 }
 
 #[test]
-fn the_patient_cool_down_as_well() {
+fn fast_mode_cools_down_in_persistent_mode_too() {
     let persistence = Persistence::All;
     let rules = Limits { persistence, max_retry_wait: persistence.max_retry_wait(), ..fast() };
     let reset = RetryAfter { wait: secs(1_000), source: RetryAfterSource::Reset };
@@ -177,7 +177,7 @@ fn the_patient_cool_down_as_well() {
 }
 
 #[test]
-fn a_short_wish_that_there_is_no_time_for_goes_on_at_normal_speed() {
+fn a_short_retry_after_past_the_deadline_switches_to_normal_speed() {
     let asked = Event::Failed(failure_with_retry_after(ErrorClass::RateLimit, secs(15)));
     let rushed = Limits { deadline: Some(after(10)), ..fast() };
     Story::begin(rushed).then(asked).cools_until(600);
@@ -186,7 +186,7 @@ fn a_short_wish_that_there_is_no_time_for_goes_on_at_normal_speed() {
 }
 
 #[test]
-fn patience_and_spells_are_settings() {
+fn fast_mode_patience_and_cooldown_count_are_settings() {
     let rules = FastMode { patience: secs(5), cool_down: secs(60), unknown: secs(120) };
     let rules = Limits { fast: Some(rules), ..limits() };
     let after_wish =
@@ -197,7 +197,7 @@ fn patience_and_spells_are_settings() {
 }
 
 #[test]
-fn a_summary_slows_down_and_is_still_asked_for() {
+fn a_summary_request_falls_back_to_normal_speed() {
     let remedies = AvailableMitigations { rounds: true, ..AvailableMitigations::NONE };
     let crowded = TokenEstimate { size: 190_000, window: 200_000, mitigations: remedies, ..FREE };
     let overflow = Failure { mitigations: remedies, ..failure(ErrorClass::PromptTooLong) };
@@ -220,7 +220,7 @@ fn a_summary_slows_down_and_is_still_asked_for() {
 }
 
 #[test]
-fn a_credential_that_is_hard_to_get_has_nothing_to_do_with_speed() {
+fn a_failed_credential_refresh_does_not_change_fast_mode() {
     for class in SHORTAGES {
         for failed in [failure(class), denied(class)] {
             let story = Story::begin(fast()).fails(ErrorClass::InvalidApiKey);
@@ -234,14 +234,14 @@ fn a_credential_that_is_hard_to_get_has_nothing_to_do_with_speed() {
 }
 
 #[test]
-fn nothing_is_slowed_down_after_the_deadline() {
+fn fast_mode_does_not_cool_down_after_the_deadline() {
     let rules = Limits { deadline: Some(after(60)), ..fast() };
     let story = Story::begin(rules).at(after(60)).fails(ErrorClass::RateLimit);
     story.ends_as(StopReason::Deadline);
 }
 
 #[test]
-fn the_next_model_is_asked_at_the_speed_that_the_run_has() {
+fn the_next_model_inherits_the_speed_of_the_run() {
     let budgets = Budgets { switches: 1, ..Budgets::DEFAULT };
     let rules = Limits { fast: Some(FastMode::default()), ..with_budgets(budgets) };
     let story = Story::begin(rules).fails(ErrorClass::InvalidModel);

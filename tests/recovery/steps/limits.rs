@@ -53,7 +53,7 @@ fn a_failed_attempt_costs_no_turn() {
 // --- time -------------------------------------------------------------------------------------
 
 #[test]
-fn the_model_is_told_once_to_wrap_up() {
+fn the_wrap_up_nudge_is_sent_once() {
     let rules = Limits { wrap_up: Some(after(90)), deadline: Some(after(100)), ..limits() };
     let story =
         Story::begin(rules).at(after(89)).then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Fresh));
@@ -65,7 +65,7 @@ fn the_model_is_told_once_to_wrap_up() {
 }
 
 #[test]
-fn a_run_taken_up_again_is_told_to_wrap_up_in_its_own_time() {
+fn a_resumed_run_gets_its_own_wrap_up_nudge() {
     let rules = Limits { wrap_up: Some(after(90)), ..limits() };
     let story = Story::begin(rules).at(after(90)).takes_a_turn();
     assert_eq!(story.decision().edit.notice, Some(Nudge::WrapUp));
@@ -76,13 +76,13 @@ fn a_run_taken_up_again_is_told_to_wrap_up_in_its_own_time() {
 }
 
 #[test]
-fn the_last_turn_outranks_wrapping_up() {
+fn the_last_turn_nudge_outranks_the_wrap_up_nudge() {
     let story = Story::begin(Limits { wrap_up: Some(after(0)), ..turns(1) });
     assert_eq!(story.decision().edit.notice, Some(Nudge::LastTurn));
 }
 
 #[test]
-fn a_wait_that_could_only_end_past_the_deadline_is_not_begun() {
+fn a_wait_past_the_deadline_is_not_started() {
     let rules = Limits { deadline: Some(after(60)), ..limits() };
     let mut story = Story::begin(rules).fails(ErrorClass::ServerError);
     while matches!(story.last(), Action::Wait { .. }) {
@@ -95,7 +95,7 @@ fn a_wait_that_could_only_end_past_the_deadline_is_not_begun() {
 }
 
 #[test]
-fn a_wait_that_ends_with_the_deadline_is_not_begun_either() {
+fn a_wait_that_ends_exactly_at_the_deadline_is_not_started() {
     let free = Story::begin(limits()).fails(ErrorClass::ServerError);
     let ends = Moment::from_millis(free.pause_millis());
     let rules = |deadline| Limits { deadline: Some(deadline), ..limits() };
@@ -105,7 +105,7 @@ fn a_wait_that_ends_with_the_deadline_is_not_begun_either() {
 }
 
 #[test]
-fn an_answer_that_comes_after_the_deadline_is_an_answer() {
+fn a_reply_after_the_deadline_is_still_used() {
     let rules = Limits { deadline: Some(after(60)), ..limits() };
     let story = Story::begin(rules).at(after(61)).then(ANSWER);
     story.ends_as(StopReason::Completed);
@@ -113,7 +113,7 @@ fn an_answer_that_comes_after_the_deadline_is_an_answer() {
 }
 
 #[test]
-fn nothing_is_begun_at_or_after_the_deadline() {
+fn no_call_starts_at_or_after_the_deadline() {
     let rules = Limits { deadline: Some(after(60)), ..limits() };
     let late = after(60);
     Story::unasked(rules).at(late).then(Event::Begin).ends_as(StopReason::Deadline);
@@ -177,7 +177,7 @@ fn cap(weight: TokenEstimate) -> u32 {
 }
 
 #[test]
-fn the_output_cap_shrinks_to_what_money_allows_and_no_further_than_its_floor() {
+fn the_budget_lowers_the_output_cap_down_to_its_floor() {
     assert_eq!(cap(weight(100_000)), 8_192);
     assert_eq!(cap(weight(8_292)), 8_192);
     assert_eq!(cap(weight(8_291)), 8_191);
@@ -194,14 +194,14 @@ fn the_output_cap_never_exceeds_the_models_own() {
 }
 
 #[test]
-fn a_model_that_says_little_needs_little_money() {
+fn a_model_with_a_small_output_limit_needs_a_small_reservation() {
     assert_eq!(cap(TokenEstimate { ceiling: 512, ..weight(612) }), 512);
     let short = TokenEstimate { ceiling: 512, ..weight(611) };
     assert_eq!(weighed(short), Action::Finish(StopReason::MaxBudgetUsd));
 }
 
 #[test]
-fn every_attempt_is_weighed_again() {
+fn every_attempt_is_measured_again() {
     let story = Story::unasked(limits()).measure_with(weight(10_000)).then(Event::Begin);
     let story = story.measure_with(weight(1_000)).fails(ErrorClass::ServerError).wakes();
     story.ends_as(StopReason::MaxBudgetUsd);

@@ -1,4 +1,4 @@
-//! Requests that are refused for what is in them.
+//! Requests that are rejected for their content: media and invalid blocks.
 
 use outlast::recovery::{
     AccountKind, Action, Budgets, ErrorClass, Event, Failure, ReplyDisposition, Limits, Persistence, CallPurpose,
@@ -24,7 +24,7 @@ fn refusal(class: ErrorClass, remedies: AvailableMitigations) -> Event {
 // --- media --------------------------------------------------------------------------------------
 
 #[test]
-fn media_that_are_too_large_are_stripped_once_and_the_request_made_again() {
+fn oversized_media_are_stripped_once_and_the_request_repeated() {
     for class in TOO_LARGE {
         let story = Story::begin(limits()).then(refusal(class, MEDIA));
         let decision = story.decision();
@@ -40,7 +40,7 @@ fn media_that_are_too_large_are_stripped_once_and_the_request_made_again() {
 }
 
 #[test]
-fn media_that_are_named_one_by_one_go_one_by_one() {
+fn media_named_one_by_one_are_stripped_one_by_one() {
     let named = AvailableMitigations { block: true, ..MEDIA };
     for class in TOO_LARGE {
         let mut story = Story::begin(limits()).then(refusal(class, named));
@@ -57,7 +57,7 @@ fn media_that_are_named_one_by_one_go_one_by_one() {
 }
 
 #[test]
-fn the_next_turn_may_strip_again() {
+fn every_turn_has_its_own_media_strip() {
     let story = Story::begin(limits()).then(refusal(ErrorClass::ImageTooLarge, MEDIA));
     let story = story.then(TOOL_CALLS).then(TOOLS_DONE);
     let story = story.then(refusal(ErrorClass::PdfTooLarge, MEDIA));
@@ -66,7 +66,7 @@ fn the_next_turn_may_strip_again() {
 }
 
 #[test]
-fn where_there_is_nothing_to_strip_media_are_the_end() {
+fn a_media_error_without_media_to_strip_ends_the_run() {
     let others = AvailableMitigations { media: false, ..ANYTHING };
     for class in TOO_LARGE {
         let story = Story::begin(limits()).then(refusal(class, others));
@@ -76,7 +76,7 @@ fn where_there_is_nothing_to_strip_media_are_the_end() {
 }
 
 #[test]
-fn a_request_of_too_many_bytes_is_stripped_then_drained_then_summed_up() {
+fn a_request_over_the_byte_limit_is_stripped_then_folded_then_compacted() {
     let refused = || refusal(ErrorClass::RequestTooLarge, ANYTHING);
     let story = Story::begin(limits()).then(refused());
     assert_eq!(story.decision().edit.trim, Some(Trim::Media));
@@ -90,15 +90,15 @@ fn a_request_of_too_many_bytes_is_stripped_then_drained_then_summed_up() {
 }
 
 #[test]
-fn media_are_no_cure_for_a_context_that_is_full() {
+fn a_context_overflow_does_not_strip_media() {
     let story = Story::begin(limits()).then(refusal(ErrorClass::PromptTooLong, MEDIA));
     story.ends_as(StopReason::PromptTooLong);
 }
 
-// --- poisoned blocks ----------------------------------------------------------------------------
+// --- rejected blocks ----------------------------------------------------------------------------
 
 #[test]
-fn a_poisoned_history_heals_block_by_block_up_to_eight() {
+fn rejected_blocks_are_repaired_one_by_one_up_to_eight() {
     for class in POISONED {
         let mut story = Story::begin(limits());
         for _ in 0..8 {
@@ -121,7 +121,7 @@ fn eight_times(class: ErrorClass) -> Story {
 }
 
 #[test]
-fn a_turn_that_ended_renews_the_repairs() {
+fn a_finished_turn_resets_the_repair_budget() {
     let story = eight_times(ErrorClass::InvalidRequest).then(TOOL_CALLS).then(TOOLS_DONE);
     assert_eq!(story.run.budgets.block_repairs, 8);
     let story = story.then(refusal(ErrorClass::ToolUseMismatch, BLOCK));
@@ -129,7 +129,7 @@ fn a_turn_that_ended_renews_the_repairs() {
 }
 
 #[test]
-fn a_run_taken_up_again_may_strip_and_repair_anew() {
+fn a_resumed_run_may_strip_and_repair_again() {
     let image = refusal(ErrorClass::ImageTooLarge, MEDIA);
     let story = eight_times(ErrorClass::InvalidRequest).then(image);
     let left = story.run.budgets;
@@ -142,7 +142,7 @@ fn a_run_taken_up_again_may_strip_and_repair_anew() {
 }
 
 #[test]
-fn the_same_400_is_never_provoked_twice() {
+fn a_request_rejected_with_400_is_never_sent_again() {
     let others = AvailableMitigations { block: false, thinking: false, ..ANYTHING };
     for class in POISONED {
         let story = Story::begin(limits()).then(refusal(class, others));
@@ -152,7 +152,7 @@ fn the_same_400_is_never_provoked_twice() {
 }
 
 #[test]
-fn neither_patience_nor_another_model_repeats_a_refused_request() {
+fn neither_persistence_nor_fallback_repeats_a_rejected_request() {
     let chain = Budgets { switches: 2, ..Budgets::DEFAULT };
     let rules = [
         Limits { persistence: Persistence::All, ..limits() },
@@ -176,10 +176,10 @@ fn neither_patience_nor_another_model_repeats_a_refused_request() {
     }
 }
 
-// --- the server's own verdict -------------------------------------------------------------------
+// --- retry hints of the server ------------------------------------------------------------------
 
 #[test]
-fn a_server_that_forbids_a_retry_does_not_forbid_another_request() {
+fn a_no_retry_hint_does_not_forbid_a_repaired_request() {
     let cases = [
         (ErrorClass::ImageTooLarge, MEDIA, Trim::Media),
         (ErrorClass::InvalidRequest, BLOCK, Trim::Block),
@@ -196,7 +196,7 @@ fn a_server_that_forbids_a_retry_does_not_forbid_another_request() {
 }
 
 #[test]
-fn a_server_that_asks_for_a_retry_gets_the_cure_first() {
+fn a_retry_hint_does_not_skip_the_repair() {
     let cases = [
         (ErrorClass::PdfTooLarge, MEDIA, RecoveryPlan::Strip),
         (ErrorClass::ToolUseMismatch, BLOCK, RecoveryPlan::RepairBlock),
@@ -214,7 +214,7 @@ fn a_server_that_asks_for_a_retry_gets_the_cure_first() {
 }
 
 #[test]
-fn a_repaired_request_that_the_server_wants_later_comes_later() {
+fn a_repaired_request_waits_for_retry_after() {
     let refused = failure_with_retry_after(ErrorClass::InvalidRequest, secs(20));
     let story = Story::begin(limits()).then(Event::Failed(Failure { mitigations: BLOCK, ..refused }));
     assert_eq!(story.transition().edit.trim, Some(Trim::Block), "but is repaired at once");
@@ -226,7 +226,7 @@ fn a_repaired_request_that_the_server_wants_later_comes_later() {
 }
 
 #[test]
-fn failures_before_a_repair_do_not_lengthen_the_waits_after_it() {
+fn a_repair_resets_the_backoff() {
     let story = Story::begin(limits()).fails_and_waits(ErrorClass::ServerError, 5);
     let story = story.then(refusal(ErrorClass::InvalidRequest, BLOCK));
     assert_eq!(story.asked().attempt, 1);

@@ -1,4 +1,4 @@
-//! One recovery path per test, told as the story it is.
+//! One recovery path per test, as a sequence of events.
 
 mod acceptance;
 mod background;

@@ -46,7 +46,7 @@ impl Story {
 }
 
 #[test]
-fn a_probe_that_fails_changes_nothing_about_the_wait() {
+fn a_failed_probe_does_not_change_the_wait() {
     let story = Story::in_a_long_wait(persistent());
     let (began, until, before) = (story.now, story.paused_until(), story.run);
     let mut story = story;
@@ -70,7 +70,7 @@ fn a_probe_that_fails_changes_nothing_about_the_wait() {
 }
 
 #[test]
-fn a_probe_that_is_answered_ends_the_wait() {
+fn a_successful_probe_ends_the_wait() {
     let story = Story::in_a_long_wait(persistent()).until_a_probe();
     let probed_at = story.now;
     let story = story.probed(Probed::Answered).wakes();
@@ -82,7 +82,7 @@ fn a_probe_that_is_answered_ends_the_wait() {
 }
 
 #[test]
-fn what_another_run_found_is_used_at_its_turn_and_costs_no_probe() {
+fn a_recovery_seen_by_another_run_ends_the_wait_without_a_probe() {
     let story = Story::in_a_long_wait(persistent()).until_a_probe();
     let full = story.run.budgets.capacity_probes + 1;
     let (turn, until) = (story.now.after(secs(7)), story.paused_until());
@@ -102,7 +102,7 @@ fn what_another_run_found_is_used_at_its_turn_and_costs_no_probe() {
 }
 
 #[test]
-fn a_turn_after_the_back_off_is_not_waited_for() {
+fn a_staggered_start_later_than_the_backoff_is_ignored() {
     let story = Story::in_a_long_wait(persistent()).until_a_probe();
     let until = story.paused_until();
     let turn = until.after(secs(100));
@@ -111,7 +111,7 @@ fn a_turn_after_the_back_off_is_not_waited_for() {
 }
 
 #[test]
-fn a_service_that_answers_probes_and_refuses_requests_is_left_alone() {
+fn probing_stops_when_probes_succeed_but_requests_fail() {
     let mut story = Story::in_a_long_wait(persistent());
     for early in 1..=3 {
         story = story.until_a_probe().probed(Probed::Answered).wakes().fails(OVERLOAD);
@@ -124,7 +124,7 @@ fn a_service_that_answers_probes_and_refuses_requests_is_left_alone() {
 }
 
 #[test]
-fn there_are_no_probes_where_nothing_is_waited_out() {
+fn probes_are_sent_only_while_capacity_is_waited_for() {
     for wait in [33, 300] {
         let rules =
             Limits { backoff: Backoff { first: secs(wait), longest: secs(wait) }, ..limits() };
@@ -139,7 +139,7 @@ fn there_are_no_probes_where_nothing_is_waited_out() {
 }
 
 #[test]
-fn what_the_server_names_is_never_probed_before() {
+fn probes_are_never_sent_before_retry_after() {
     for class in [ErrorClass::RateLimit, OVERLOAD] {
         let story = Story::begin(persistent()).then(Event::Failed(failure_with_retry_after(class, secs(200))));
         let story = story.wakes();
@@ -162,7 +162,7 @@ fn what_the_server_names_is_never_probed_before() {
 
 /// Every class, and a server that rules retries out.
 #[test]
-fn a_probe_counts_as_what_it_says_of_the_service() {
+fn a_probe_result_is_classified_by_what_it_shows_about_the_service() {
     let refused = |story: &Story| story.run.budgets.capacity_probes == 0;
     for class in ErrorClass::ALL {
         let story = Story::in_a_long_wait(persistent()).until_a_probe();
@@ -203,7 +203,7 @@ fn a_probe_counts_as_what_it_says_of_the_service() {
 }
 
 #[test]
-fn a_probe_is_cut_off_as_any_other_wait() {
+fn a_probe_ends_with_the_deadline_or_an_interrupt() {
     let by = Interrupt::Sigterm;
     let story = Story::in_a_long_wait(persistent()).until_a_probe();
     story.then(Event::Interrupted(by)).ends_as(StopReason::AbortedStreaming(by));
@@ -213,7 +213,7 @@ fn a_probe_is_cut_off_as_any_other_wait() {
 }
 
 #[test]
-fn money_that_is_short_leaves_the_wait_as_it_is() {
+fn an_unaffordable_probe_leaves_the_wait_unchanged() {
     let story = Story::in_a_long_wait(persistent()).until_a_probe();
     let until = story.paused_until();
     let story = story.probed(Probed::Unaffordable).wakes();

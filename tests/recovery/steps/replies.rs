@@ -12,7 +12,7 @@ const EMPTY: Event = Event::Replied(ReplyKind::Empty);
 const PAUSED: Event = Event::Replied(ReplyKind::Paused);
 
 #[test]
-fn a_plain_answer_ends_the_run() {
+fn a_reply_without_tool_calls_ends_the_run() {
     let story = Story::begin(limits()).then(ANSWER);
     story.ends_as(StopReason::Completed);
     assert_eq!(story.transition().edit.reply, ReplyDisposition::Keep);
@@ -30,14 +30,14 @@ fn tools_run_and_the_model_is_asked_again() {
 }
 
 #[test]
-fn a_refusal_is_the_result() {
+fn a_model_refusal_is_the_result_of_the_run() {
     let story = Story::begin(limits()).then(Event::Replied(ReplyKind::Refusal));
     story.ends_as(StopReason::Refusal);
     assert_eq!(story.transition().edit.reply, ReplyDisposition::Keep);
 }
 
 #[test]
-fn a_hook_stops_the_run_after_its_tools() {
+fn a_hook_can_stop_the_run_after_its_tools() {
     let story = Story::begin(limits()).then(TOOL_CALLS).then(Event::HookStopped);
     story.ends_as(StopReason::HookStopped);
     let story = Story::begin(limits()).then(TOOL_CALLS).then(Event::Denied);
@@ -47,7 +47,7 @@ fn a_hook_stops_the_run_after_its_tools() {
 // --- the output limit ---------------------------------------------------------------------------
 
 #[test]
-fn a_truncated_reply_is_first_asked_for_again_with_more_room() {
+fn a_truncated_reply_is_first_retried_with_a_larger_output_cap() {
     let rules = with_budgets(Budgets { turns: Some(1), ..Budgets::DEFAULT });
     let story = Story::begin(rules);
     assert_eq!(story.asked().cap, 8_192);
@@ -61,7 +61,7 @@ fn a_truncated_reply_is_first_asked_for_again_with_more_room() {
 }
 
 #[test]
-fn a_reply_truncated_for_ever_gets_three_continuations() {
+fn a_reply_that_is_always_truncated_gets_three_continuations() {
     let mut story = Story::begin(limits()).then(CUT);
     for _ in 0..3 {
         story = story.then(CUT);
@@ -77,7 +77,7 @@ fn a_reply_truncated_for_ever_gets_three_continuations() {
 }
 
 #[test]
-fn a_turn_that_ends_renews_what_the_next_may_spend_on_truncation() {
+fn a_finished_turn_resets_the_truncation_budget() {
     for _ in 0..2 {
         let story = Story::begin(limits()).then(CUT).then(CUT).then(TOOL_CALLS);
         let story = story.then(Event::ToolsDone(LoopStatus::Fresh));
@@ -88,7 +88,7 @@ fn a_turn_that_ends_renews_what_the_next_may_spend_on_truncation() {
 }
 
 #[test]
-fn each_kind_of_cut_has_its_own_continuation() {
+fn each_kind_of_truncation_has_its_own_continuation() {
     let rules = with_budgets(Budgets { escalations: 0, ..Budgets::DEFAULT });
     for cut in [CutKind::Text, CutKind::ToolCall, CutKind::Thinking] {
         let story = Story::begin(rules).then(Event::Replied(ReplyKind::CutShort(cut)));
@@ -97,7 +97,7 @@ fn each_kind_of_cut_has_its_own_continuation() {
 }
 
 #[test]
-fn more_room_is_not_asked_for_where_there_is_none() {
+fn the_output_cap_is_not_raised_above_the_models_maximum() {
     let small = TokenEstimate { ceiling: 8_192, ..FREE };
     let begin = |weight| {
         let story = Story::unasked(limits()).measure_with(weight).then(Event::Begin);
@@ -114,7 +114,7 @@ fn more_room_is_not_asked_for_where_there_is_none() {
 }
 
 #[test]
-fn a_continuation_is_a_turn_and_the_last_one_says_so() {
+fn a_continuation_counts_as_a_turn_and_the_last_one_says_so() {
     let rules = |turns| {
         let turns = Some(turns);
         with_budgets(Budgets { turns, escalations: 0, ..Budgets::DEFAULT })
@@ -134,7 +134,7 @@ fn a_continuation_is_a_turn_and_the_last_one_says_so() {
 }
 
 #[test]
-fn a_truncated_reply_that_comes_late_is_kept() {
+fn a_truncated_reply_after_the_deadline_is_kept() {
     let rules = Limits { deadline: Some(after(10)), ..limits() };
     let story = Story::begin(rules).at(after(10)).then(CUT);
     story.ends_as(StopReason::Deadline);
@@ -144,7 +144,7 @@ fn a_truncated_reply_that_comes_late_is_kept() {
 // --- nothing at all -----------------------------------------------------------------------------
 
 #[test]
-fn an_empty_reply_is_asked_for_three_times_more_with_pauses() {
+fn an_empty_reply_is_retried_three_times_with_pauses() {
     let mut story = Story::begin(limits());
     for retry in 1..=3 {
         story = story.then(EMPTY);
@@ -162,7 +162,7 @@ fn an_empty_reply_is_asked_for_three_times_more_with_pauses() {
 }
 
 #[test]
-fn empty_replies_and_failures_do_not_renew_each_other() {
+fn empty_replies_and_failures_do_not_reset_each_others_budgets() {
     let mut story = Story::begin(limits());
     for _ in 0..3 {
         story = story.fails_and_waits(ErrorClass::ServerError, 1).then(EMPTY).wakes();
@@ -173,7 +173,7 @@ fn empty_replies_and_failures_do_not_renew_each_other() {
 }
 
 #[test]
-fn an_empty_reply_costs_no_turn_and_a_full_one_renews_its_budget() {
+fn an_empty_reply_costs_no_turn_and_a_full_one_resets_its_budget() {
     let rules = with_budgets(Budgets { turns: Some(2), ..Budgets::DEFAULT });
     let story = Story::begin(rules).then(EMPTY).wakes().then(EMPTY).wakes();
     assert_eq!(story.run.budgets.turns, Some(1));
@@ -203,7 +203,7 @@ fn incomplete(why: Incomplete) -> Event {
 }
 
 #[test]
-fn an_incomplete_reply_is_asked_for_again_and_then_the_model_is_told_twice() {
+fn an_incomplete_reply_is_retried_and_then_nudged_twice() {
     for why in LACKS {
         let story = Story::begin(limits()).then(incomplete(why));
         assert_eq!(story.transition().edit.reply, ReplyDisposition::Drop, "{why:?}");
@@ -224,7 +224,7 @@ fn an_incomplete_reply_is_asked_for_again_and_then_the_model_is_told_twice() {
 }
 
 #[test]
-fn an_incomplete_reply_never_completes_a_run_whatever_is_left() {
+fn an_incomplete_reply_never_completes_a_run_whatever_budget_is_left() {
     let turns = Some(1);
     for budgets in [
         Budgets { incomplete_retries: 0, completions: 0, ..Budgets::DEFAULT },
@@ -245,7 +245,7 @@ fn an_incomplete_reply_never_completes_a_run_whatever_is_left() {
 }
 
 #[test]
-fn a_whole_reply_renews_what_the_next_incomplete_one_may_spend() {
+fn a_complete_reply_resets_the_budget_for_incomplete_ones() {
     let cut_off = incomplete(Incomplete::BrokenOff);
     let story = Story::begin(limits()).then(cut_off).wakes().then(cut_off);
     let story = story.then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Fresh));
@@ -254,14 +254,14 @@ fn a_whole_reply_renews_what_the_next_incomplete_one_may_spend() {
 }
 
 #[test]
-fn incomplete_replies_and_failures_do_not_renew_each_other() {
+fn incomplete_replies_and_failures_do_not_reset_each_others_budgets() {
     let story = Story::begin(limits()).fails_and_waits(ErrorClass::ServerError, 3);
     let story = story.then(incomplete(Incomplete::Filtered)).wakes();
     assert_eq!((story.run.budgets.retries, story.asked().attempt), (7, 5));
 }
 
 #[test]
-fn an_incomplete_reply_that_comes_late_is_kept() {
+fn an_incomplete_reply_after_the_deadline_is_kept() {
     let rules = Limits { deadline: Some(after(10)), ..limits() };
     let story = Story::begin(rules).at(after(10)).then(incomplete(Incomplete::BrokenOff));
     story.ends_as(StopReason::Deadline);
@@ -271,7 +271,7 @@ fn an_incomplete_reply_that_comes_late_is_kept() {
 // --- a long turn, paused by the service ---------------------------------------------------------
 
 #[test]
-fn a_paused_turn_goes_on_eight_times_with_nothing_said() {
+fn a_paused_turn_is_continued_eight_times_without_a_message() {
     let mut story = Story::begin(limits());
     for _ in 0..8 {
         story = story.then(PAUSED);
@@ -286,7 +286,7 @@ fn a_paused_turn_goes_on_eight_times_with_nothing_said() {
 }
 
 #[test]
-fn a_turn_that_ends_renews_how_often_the_next_may_pause() {
+fn a_finished_turn_resets_the_pause_budget() {
     let pause_often = |mut story: Story| {
         for _ in 0..8 {
             story = story.then(PAUSED);
@@ -299,7 +299,7 @@ fn a_turn_that_ends_renews_how_often_the_next_may_pause() {
 }
 
 #[test]
-fn a_paused_turn_is_paid_for_like_any_other() {
+fn a_paused_turn_is_charged_like_any_other() {
     let rules = with_budgets(Budgets { turns: Some(2), ..Budgets::DEFAULT });
     let story = Story::begin(rules).then(PAUSED);
     assert_eq!(story.decision().edit.say, None, "the service wants the conversation as it was");
@@ -319,7 +319,7 @@ fn answer(tokens: u32) -> Event {
 }
 
 #[test]
-fn a_run_that_ends_far_below_its_token_budget_is_nudged_on() {
+fn a_run_that_ends_far_below_its_token_budget_gets_an_effort_nudge() {
     let story = Story::begin(effort(10_000)).then(answer(8_999));
     let decision = story.decision();
     assert_eq!(decision.plan, Some(RecoveryPlan::Nudge));
@@ -336,7 +336,7 @@ fn tool_calls_count_towards_the_token_budget() {
 }
 
 #[test]
-fn three_nudges_in_vain_are_enough() {
+fn effort_nudges_stop_after_three_without_effect() {
     let mut story = Story::begin(effort(1_000_000)).then(answer(5_000));
     for _ in 0..3 {
         assert_eq!(story.decision().edit.say, Some(Nudge::MoreEffort));
@@ -346,7 +346,7 @@ fn three_nudges_in_vain_are_enough() {
 }
 
 #[test]
-fn a_nudge_that_helped_earns_three_more() {
+fn a_successful_effort_nudge_allows_three_more() {
     let mut story = Story::begin(effort(1_000_000)).then(answer(5_000));
     story = story.then(answer(10)).then(answer(10)).then(answer(500));
     for _ in 0..3 {
@@ -357,7 +357,7 @@ fn a_nudge_that_helped_earns_three_more() {
 }
 
 #[test]
-fn the_number_of_nudges_is_the_settings() {
+fn the_setting_bounds_the_number_of_effort_nudges() {
     let budgets = Budgets { nudges: 1, ..Budgets::DEFAULT };
     let rules = Limits { budgets, ..effort(1_000_000) };
     let story = Story::begin(rules).then(answer(5_000)).then(answer(5_000));
@@ -365,7 +365,7 @@ fn the_number_of_nudges_is_the_settings() {
 }
 
 #[test]
-fn an_answer_is_not_put_at_risk_for_more_effort() {
+fn an_effort_nudge_is_not_sent_when_it_could_lose_the_answer() {
     let turns = Some(2);
     let last = Limits { budgets: Budgets { turns, ..Budgets::DEFAULT }, ..effort(9_000) };
     Story::begin(last).then(ANSWER).ends_as(StopReason::Completed);
@@ -376,6 +376,6 @@ fn an_answer_is_not_put_at_risk_for_more_effort() {
 }
 
 #[test]
-fn without_a_token_budget_nobody_nags() {
+fn without_a_token_budget_there_are_no_effort_nudges() {
     Story::begin(limits()).then(answer(0)).ends_as(StopReason::Completed);
 }

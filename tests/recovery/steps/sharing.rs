@@ -17,7 +17,7 @@ fn held(until: Moment) -> Event {
 }
 
 #[test]
-fn what_others_met_is_waited_out_and_costs_no_try() {
+fn a_limit_met_by_other_runs_is_waited_out_without_using_a_retry() {
     let story = Story::begin(sharing(3));
     assert!(story.asked().may_wait_for_shared_limit);
     let story = story.then(held(after(40)));
@@ -34,7 +34,7 @@ fn what_others_met_is_waited_out_and_costs_no_try() {
 }
 
 #[test]
-fn nobody_is_waited_for_beyond_the_deadline_or_for_too_long() {
+fn a_shared_limit_wait_never_exceeds_the_deadline_or_its_cap() {
     let soon = Limits { deadline: Some(after(30)), ..sharing(3) };
     for (rules, until) in [(soon, after(30)), (sharing(3), after(601))] {
         let story = Story::begin(rules).then(held(until));
@@ -46,7 +46,7 @@ fn nobody_is_waited_for_beyond_the_deadline_or_for_too_long() {
 }
 
 #[test]
-fn waits_for_others_are_bounded_together() {
+fn shared_limit_waits_have_a_common_budget() {
     let story = Story::begin(sharing(9)).then(held(after(400))).wakes();
     assert!(story.asked().may_wait_for_shared_limit);
     let story = story.then(held(after(601)));
@@ -63,24 +63,24 @@ fn waits_for_others_are_bounded_together() {
     }
     assert!(!story.asked().may_wait_for_shared_limit);
     let (run, rules, now) = (story.run, sharing(3), story.now);
-    assert!(run.step(now, held(after(9)), &rules).is_err(), "nobody holds back who insists");
+    assert!(run.step(now, held(after(9)), &rules).is_err(), "the budget for waits is used up");
 }
 
 #[test]
-fn a_moment_that_has_passed_is_waited_for_all_the_same() {
+fn a_shared_limit_in_the_past_still_produces_a_wait() {
     let story = Story::begin(sharing(1)).then(held(Moment::default()));
     assert_eq!(story.pause_millis(), 1);
 }
 
 #[test]
-fn such_a_wait_ends_as_any_other() {
+fn an_interrupt_ends_a_shared_limit_wait() {
     let story = Story::begin(sharing(3)).then(held(after(40)));
     let by = Interrupt::Sigterm;
     story.then(Event::Interrupted(by)).ends_as(StopReason::AbortedStreaming(by));
 }
 
 #[test]
-fn what_was_not_sent_is_not_counted() {
+fn a_request_held_back_by_a_shared_limit_is_not_counted() {
     let rules = sharing(3);
     let mut chronicle = RecoveryLog::default();
     let mut run = Run::new(7, &rules);

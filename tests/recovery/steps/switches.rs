@@ -14,7 +14,7 @@ fn fallbacks(switches: u8) -> Limits {
 const OVERLOAD: ErrorClass = ErrorClass::ServerOverload;
 
 #[test]
-fn the_third_overload_in_a_row_changes_the_model() {
+fn the_third_overload_in_a_row_switches_the_model() {
     for persistence in [Persistence::Off, Persistence::Capacity, Persistence::All] {
         let rules = Limits { persistence, ..fallbacks(1) };
         let story = Story::begin(rules).fails_and_waits(OVERLOAD, 2);
@@ -28,7 +28,7 @@ fn the_third_overload_in_a_row_changes_the_model() {
 }
 
 #[test]
-fn only_overloads_in_a_row_change_the_model() {
+fn only_consecutive_overloads_switch_the_model() {
     let story = Story::begin(fallbacks(1)).fails_and_waits(OVERLOAD, 2);
     let story = story.fails_and_waits(ErrorClass::ServerError, 1).fails_and_waits(OVERLOAD, 2);
     assert_eq!(story.asked().rung, 0);
@@ -40,7 +40,7 @@ fn only_overloads_in_a_row_change_the_model() {
 }
 
 #[test]
-fn each_model_of_the_chain_is_tried_once_and_the_last_to_the_end() {
+fn each_model_is_tried_once_and_the_last_keeps_all_its_retries() {
     let mut story = Story::begin(fallbacks(2));
     for rung in 1..=2 {
         story = story.fails_and_waits(OVERLOAD, 2).fails(OVERLOAD);
@@ -52,14 +52,14 @@ fn each_model_of_the_chain_is_tried_once_and_the_last_to_the_end() {
 }
 
 #[test]
-fn without_a_fallback_the_ladder_goes_on_to_its_end() {
+fn without_a_fallback_all_retries_are_used() {
     let story = Story::begin(limits()).fails_and_waits(OVERLOAD, 10).fails(OVERLOAD);
     story.ends_as(StopReason::ModelError(ErrorClass::Repeated529));
     assert_eq!(story.requests(), 11);
 }
 
 #[test]
-fn one_overload_is_not_repeated() {
+fn a_single_overload_is_not_reported_as_repeated() {
     let rules = with_budgets(Budgets { retries: 0, ..Budgets::DEFAULT });
     Story::begin(rules).fails(OVERLOAD).ends_as(StopReason::ModelError(OVERLOAD));
     let rules = with_budgets(Budgets { retries: 1, ..Budgets::DEFAULT });
@@ -68,7 +68,7 @@ fn one_overload_is_not_repeated() {
 }
 
 #[test]
-fn the_overload_limit_gives_up_at_the_third() {
+fn the_overload_limit_ends_the_run_at_the_third() {
     let rules = Limits { overload_limit: Some(3), ..limits() };
     let story = Story::begin(rules).fails_and_waits(OVERLOAD, 2).fails(OVERLOAD);
     story.ends_as(StopReason::ModelError(ErrorClass::Repeated529));
@@ -76,7 +76,7 @@ fn the_overload_limit_gives_up_at_the_third() {
 }
 
 #[test]
-fn the_overload_limit_does_not_give_up_while_a_model_is_left() {
+fn the_overload_limit_does_not_end_the_run_while_a_model_is_left() {
     for limit in [1, 2, 3] {
         let rules = Limits { overload_limit: Some(limit), ..fallbacks(1) };
         let before = usize::from(limit) - 1;
@@ -94,13 +94,13 @@ fn an_overload_limit_above_the_switch_is_counted_to_its_end() {
 }
 
 #[test]
-fn those_who_wait_without_a_count_do_not_count_overloads() {
+fn persistent_mode_does_not_count_overloads() {
     let rules = Limits { overload_limit: Some(3), persistence: Persistence::Capacity, ..limits() };
     assert_eq!(Story::begin(rules).fails_and_waits(OVERLOAD, 20).requests(), 21);
 }
 
 #[test]
-fn a_service_that_stays_broken_changes_the_model_when_its_retries_are_spent() {
+fn a_persistent_server_error_switches_the_model_after_all_retries() {
     let story = Story::begin(fallbacks(1)).fails_and_waits(ErrorClass::ServerError, 10);
     assert_eq!(story.asked().rung, 0);
     let story = story.fails(ErrorClass::ServerError);
@@ -111,14 +111,14 @@ fn a_service_that_stays_broken_changes_the_model_when_its_retries_are_spent() {
 }
 
 #[test]
-fn overloads_that_outlast_a_short_ladder_change_the_model() {
+fn overloads_switch_the_model_when_few_retries_are_spent() {
     let rules = with_budgets(Budgets { retries: 1, switches: 1, ..Budgets::DEFAULT });
     let story = Story::begin(rules).fails_and_waits(OVERLOAD, 1).fails(OVERLOAD);
     assert_eq!(story.asked().rung, 1);
 }
 
 #[test]
-fn a_model_that_does_not_exist_is_replaced_without_a_retry() {
+fn an_unknown_model_is_replaced_without_a_retry() {
     let story = Story::begin(fallbacks(1)).fails(ErrorClass::InvalidModel);
     assert_eq!((story.asked().rung, story.requests()), (1, 2));
     let story = story.fails(ErrorClass::InvalidModel);
@@ -126,7 +126,7 @@ fn a_model_that_does_not_exist_is_replaced_without_a_retry() {
 }
 
 #[test]
-fn a_new_model_owes_nothing_to_the_old_ones_wish() {
+fn the_next_model_ignores_retry_after_of_the_previous_one() {
     let asked = Event::Failed(failure_with_retry_after(OVERLOAD, secs(300)));
     let story = Story::begin(fallbacks(1)).then(asked).wakes().then(asked).wakes();
     let story = story.then(asked);
@@ -137,14 +137,14 @@ fn a_new_model_owes_nothing_to_the_old_ones_wish() {
 }
 
 #[test]
-fn a_far_wish_that_is_no_quota_leaves_the_next_model() {
+fn a_retry_after_beyond_patience_switches_to_the_next_model() {
     let far = Event::Failed(failure_with_retry_after(ErrorClass::ServerError, secs(3_600)));
     let story = Story::begin(fallbacks(1)).then(far);
     assert_eq!(story.asked().rung, 1);
 }
 
 #[test]
-fn what_is_wrong_with_an_address_changes_the_model_only_for_one_elsewhere() {
+fn an_endpoint_failure_switches_only_to_a_model_at_another_endpoint() {
     let classes = [
         ErrorClass::BadResponse,
         ErrorClass::ApiTimeout,
@@ -165,7 +165,7 @@ fn what_is_wrong_with_an_address_changes_the_model_only_for_one_elsewhere() {
 }
 
 #[test]
-fn what_is_wrong_with_an_account_changes_the_model_only_for_one_elsewhere() {
+fn an_account_failure_switches_only_to_a_model_at_another_endpoint() {
     let away = Limits { endpoint_changes: 0b1, ..fallbacks(1) };
     for class in [ErrorClass::CreditBalanceLow, ErrorClass::SslCertError] {
         let story = Story::begin(away).fails(class);
@@ -185,7 +185,7 @@ fn what_is_wrong_with_an_account_changes_the_model_only_for_one_elsewhere() {
 }
 
 #[test]
-fn a_limit_that_does_not_pass_changes_the_model() {
+fn a_persistent_rate_limit_switches_the_model() {
     let limited = ErrorClass::RateLimit;
     let story = Story::begin(fallbacks(1)).fails_and_waits(limited, 10).fails(limited);
     assert_eq!((story.asked().rung, story.requests()), (1, 12));
