@@ -7,23 +7,23 @@ use tokio::sync::mpsc;
 
 use crate::hooks::HookEvent;
 use crate::model::limits::SharedLimits;
-use crate::model::{ModelReply, StreamProgress, RequestContent, Renewal, StopKind, classify_reply};
+use crate::model::{ModelReply, Renewal, RequestContent, StopKind, StreamProgress, classify_reply};
 use crate::recovery::{
-    ModelCall, ErrorClass, Event, Failure, Fault, FaultKind, Incomplete, Moment, Money, CallPurpose, FailureStage,
-    ReplyKind, SUMMARISE, classify,
+    CallPurpose, ErrorClass, Event, Failure, FailureStage, Fault, FaultKind, Incomplete, ModelCall,
+    Moment, Money, ReplyKind, SUMMARISE, classify,
 };
 use crate::transcript::{
     Block, History, Message, Usage, history_violations, lacks_thinking, repair, violations,
 };
 
-use super::books::CallCost;
+use super::accounting::CallCost;
 use super::conversation::knows_call;
+use super::emitted_blocks::ToldBlocks;
 use super::observer::{RunNotice, WaitingFor};
+use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
 use super::session::Session;
 use super::setup::ModelEndpoint;
 use super::sharing::accepted;
-use super::told::ToldBlocks;
-use super::watch::{CancelReason, WaitTimer, RunMonitor};
 
 /// How a call ended.
 enum AttemptOutcome {
@@ -121,7 +121,8 @@ impl Session<'_> {
             summary_prompt(model, messages, fast)
         } else {
             let (system, tools) = (self.system.as_str(), self.definitions.as_slice());
-            let (messages, source) = (self.history.messages(), self.agent_context.source.as_deref());
+            let (messages, source) =
+                (self.history.messages(), self.agent_context.source.as_deref());
             RequestContent { model, system, tools, messages, thinking, fast, source }
         };
         let (sender, mut progress) = mpsc::unbounded_channel();
@@ -156,7 +157,9 @@ impl Session<'_> {
                     forward_progress(step, streams, &mut self.watch, &mut self.shared);
                 }
                 Ok(AfterAttempt::Over(result)) => break result.into(),
-                Err(cut @ (CancelReason::Interrupt(_) | CancelReason::Denial)) => break AttemptOutcome::Cut(cut),
+                Err(cut @ (CancelReason::Interrupt(_) | CancelReason::Denial)) => {
+                    break AttemptOutcome::Cut(cut);
+                }
                 // A complete answer is kept even if the deadline was noticed first.
                 Err(cut @ CancelReason::Deadline) => {
                     break tokio::select! {
@@ -234,7 +237,8 @@ impl Session<'_> {
         if !contradicted {
             self.learn_window(&fault, ask.purpose);
         }
-        let (remedies, standing) = (self.mitigations(&fault, ask), self.endpoint().client.standing());
+        let (remedies, standing) =
+            (self.mitigations(&fault, ask), self.endpoint().client.standing());
         let failure = Failure { mitigations: remedies, standing, contradicted, ..classify(&fault) };
         self.keep_fault(fault);
         self.share_rate_limit(failure).await;
@@ -273,7 +277,11 @@ impl Session<'_> {
             CallCost::Whole(settled) => {
                 self.journal.spend(settled.counted, &settled.usage, label);
                 if settled.uncounted > Money::ZERO {
-                    self.journal.spend_upper_bound(Some(settled.uncounted), &Usage::default(), label);
+                    self.journal.spend_upper_bound(
+                        Some(settled.uncounted),
+                        &Usage::default(),
+                        label,
+                    );
                 }
             }
             CallCost::Broken(settled) => {
@@ -366,7 +374,12 @@ fn incomplete_reply_fault(answer: &ModelReply, why: Incomplete) -> Fault {
 const LONGEST_REASON: usize = 60;
 
 /// Emits a completed block before the stream event that ends it.
-fn emit_block(step: &StreamProgress, told: &mut ToldBlocks, history: &History, watch: &mut RunMonitor<'_>) {
+fn emit_block(
+    step: &StreamProgress,
+    told: &mut ToldBlocks,
+    history: &History,
+    watch: &mut RunMonitor<'_>,
+) {
     let StreamProgress::Block { block, .. } = step else { return };
     if let Some((block, id)) = told.add(block, history.messages()) {
         watch.emit(&RunNotice::Block { block, id });

@@ -4,15 +4,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::recovery::{Event, Interrupt, Moment, Nudge, ReplyKind, StopReason, WORK_GONE, WorkStatus};
+use crate::recovery::{
+    Event, Interrupt, Moment, Nudge, ReplyKind, StopReason, WORK_GONE, WorkStatus,
+};
 use crate::tools::{BackgroundKind, BackgroundTask, STARTED_IN_BACKGROUND, is_agent_tool};
 use crate::transcript::{Block, Message};
 
 use super::conversation::text_of;
-use super::cut::{CANCEL_GRACE, LATE_CANCEL_GRACE};
 use super::observer::{RunNotice, WaitingFor};
+use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
 use super::session::Session;
-use super::watch::{CancelReason, WaitTimer, RunMonitor};
+use super::shutdown::{CANCEL_GRACE, LATE_CANCEL_GRACE};
 
 impl Session<'_> {
     /// Adjusts the event for a finished model to background work that is running or unreported.
@@ -55,7 +57,12 @@ impl Session<'_> {
         let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
             let running = toolbox.list_running();
             let left = watch.clock.now().until(until);
-            watch.emit_heartbeat_until(vigil, WaitingFor::Work { running: &running }, figures, left);
+            watch.emit_heartbeat_until(
+                vigil,
+                WaitingFor::Work { running: &running },
+                figures,
+                left,
+            );
         };
         match self.watch.wait_for(&mut vigil, show, news).await {
             Ok(work) => Event::BackgroundWaited(work),

@@ -7,21 +7,22 @@ use std::time::Duration;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::model::{ModelReply, Bounds};
+use crate::model::{Bounds, ModelReply};
 use crate::recovery::{
-    ModelCall, ErrorClass, Fault, Money, Nudge, RejectedContent, CallPurpose, AvailableMitigations, SUMMARISE, LoopDetector, Trim,
-    TokenEstimate, classify,
+    AvailableMitigations, CallPurpose, ErrorClass, Fault, LoopDetector, ModelCall, Money, Nudge,
+    RejectedContent, SUMMARISE, TokenEstimate, Trim, classify,
 };
 use crate::tools::{ToolOutcome, Toolbox};
 use crate::transcript::compaction::{
     self, CompactionInputs, CutPoint, DROPS_MAX, ReadFile, RestoredFile, restored_bytes,
 };
 use crate::transcript::{
-    Block, RejectedBlock, Contributor, History, Message, BlockPath, StripTarget, ToolCall, collapse, can_repair_rejected,
-    fixed_bytes, has_media, repair_rejected, largest_parts, strip_media, strip_thinking,
+    Block, BlockPath, Contributor, History, Message, RejectedBlock, StripTarget, ToolCall,
+    can_repair_rejected, fixed_bytes, folding, has_media, largest_parts, repair_rejected,
+    strip_media, strip_thinking,
 };
 
-use super::books::WorstCaseCost;
+use super::accounting::WorstCaseCost;
 use super::conversation::text_of;
 use super::observer::RunNotice;
 use super::session::Session;
@@ -126,7 +127,7 @@ impl Session<'_> {
     /// The mitigations that could make room.
     fn room_mitigations(&self) -> AvailableMitigations {
         let messages = self.history.messages();
-        let folds = collapse::has_foldable(messages) || self.can_shrink();
+        let folds = folding::has_foldable(messages) || self.can_shrink();
         AvailableMitigations { folds, rounds: self.cut().is_some(), ..AvailableMitigations::NONE }
     }
 
@@ -142,20 +143,30 @@ impl Session<'_> {
         match ask.purpose {
             CallPurpose::Summary(_) => {
                 let drops = self.summarising.as_ref().map_or(0, |summary| summary.drops);
-                AvailableMitigations { rounds: drops < DROPS_MAX, output, ..AvailableMitigations::NONE }
+                AvailableMitigations {
+                    rounds: drops < DROPS_MAX,
+                    output,
+                    ..AvailableMitigations::NONE
+                }
             }
             CallPurpose::Reply => {
                 let messages = self.history.messages();
-                let block = fault
-                    .rejected_content()
-                    .is_some_and(|poison| can_repair_rejected(messages, rejected_path(fault), repair_reason(poison)));
+                let block = fault.rejected_content().is_some_and(|poison| {
+                    can_repair_rejected(messages, rejected_path(fault), repair_reason(poison))
+                });
                 let makers = self.room_mitigations();
                 // Lowering the output cap does not help above the compaction threshold.
                 let crowded = self.history.estimate() >= self.threshold();
                 let output = output && (!crowded || makers == AvailableMitigations::NONE);
                 let asks = self.thinking_for(self.endpoint()).is_some();
                 let thinking = asks && fault.is_about_asking_for_thinking();
-                AvailableMitigations { media: has_media(messages), block, output, thinking, ..makers }
+                AvailableMitigations {
+                    media: has_media(messages),
+                    block,
+                    output,
+                    thinking,
+                    ..makers
+                }
             }
         }
     }
@@ -278,7 +289,8 @@ impl Session<'_> {
         let Some(summarising) = self.summarising.take() else { return };
         let (Some(answer), Some(cut)) = (summarising.answer, summarising.cut) else { return };
         let before = self.history.estimate();
-        let carried = CompactionInputs { restored: &summarising.restored, own_texts: &Nudge::TEXTS };
+        let carried =
+            CompactionInputs { restored: &summarising.restored, own_texts: &Nudge::TEXTS };
         let summary = text_of(&answer.content);
         self.edit_history(|messages| {
             let whole = std::mem::take(messages);
@@ -319,9 +331,9 @@ impl Session<'_> {
     fn fold(&mut self) {
         let (room, density) = (self.room(), self.history.density());
         self.edit_history(|messages| {
-            let folds = collapse::foldable(messages);
+            let folds = folding::foldable(messages);
             let none = folds.is_empty();
-            collapse::apply_folds(messages, folds);
+            folding::apply_folds(messages, folds);
             // Truncation was promised where there was nothing to fold.
             if none || density.of(messages) > room {
                 compaction::shrink(messages, room, density);
@@ -372,7 +384,9 @@ fn which_media(fault: &Fault) -> StripTarget {
     match (classify(fault).class, rejected_path(fault)) {
         (ErrorClass::RequestTooLarge, _) => StripTarget::DownTo { bytes: MEDIA_LEFT },
         (ErrorClass::ImageTooLarge, _) if most.is_some() || fault.detail().contains("many") => {
-            StripTarget::ImagesBut { newest: most.map_or(IMAGES_LEFT, |most| most.min(IMAGES_LEFT)) }
+            StripTarget::ImagesBut {
+                newest: most.map_or(IMAGES_LEFT, |most| most.min(IMAGES_LEFT)),
+            }
         }
         (_, Some(spot)) => StripTarget::At(spot),
         (ErrorClass::PdfTooLarge, None) => StripTarget::Documents,

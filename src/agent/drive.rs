@@ -1,6 +1,6 @@
 //! The run loop: performs the machine's actions and feeds it the resulting events.
 
-use crate::recovery::{Action, InvalidEvent, Event, Limits, Moment, Run, StopReason, Transition};
+use crate::recovery::{Action, Event, InvalidEvent, Limits, Moment, Run, StopReason, Transition};
 
 /// Everything a run needs from outside itself.
 pub trait World {

@@ -10,16 +10,16 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::hooks::{self, HookEvent, HookProgress, Hooks, HookDecision};
-use crate::recovery::{StopHookDecision, HOOK_SAYS, CompactionTrigger};
+use crate::hooks::{self, HookDecision, HookEvent, HookProgress, Hooks};
+use crate::recovery::{CompactionTrigger, HOOK_SAYS, StopHookDecision};
 use crate::secrets::Redactor;
 use crate::transcript::{Block, ToolCall};
 
-use super::cut::cancel_grace;
 use super::observer::{RunNotice, WaitingFor};
+use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
 use super::session::Session;
 use super::setup::HookStats;
-use super::watch::{CancelReason, WaitTimer, RunMonitor};
+use super::shutdown::cancel_grace;
 
 /// The hooks of a run, with the state of their answers.
 #[derive(Debug, Default)]
@@ -91,7 +91,11 @@ impl HookState {
     }
 
     /// Records the objection of Stop hooks after `tool_calls` tool calls.
-    pub(super) fn record_objection(&mut self, words: Option<String>, tool_calls: u32) -> StopHookDecision {
+    pub(super) fn record_objection(
+        &mut self,
+        words: Option<String>,
+        tool_calls: u32,
+    ) -> StopHookDecision {
         self.has_objection = words.is_some();
         self.tally.why.clone_from(&words);
         let objection = words.map(|words| StopObjection { words, tool_calls });
@@ -125,9 +129,9 @@ impl HookState {
     pub(super) fn record_compaction(&mut self) {
         self.compaction = match self.compaction {
             CompactionStage::Begun(CompactionTrigger::Threshold) => CompactionStage::Done,
-            CompactionStage::No | CompactionStage::Begun(CompactionTrigger::Overflow) | CompactionStage::Done => {
-                CompactionStage::No
-            }
+            CompactionStage::No
+            | CompactionStage::Begun(CompactionTrigger::Overflow)
+            | CompactionStage::Done => CompactionStage::No,
         };
     }
 
@@ -177,7 +181,10 @@ impl Session<'_> {
     }
 
     /// Runs the hooks of an event.
-    pub(super) async fn run_hooks(&mut self, matter: HookInput) -> Result<HookDecision, CancelReason> {
+    pub(super) async fn run_hooks(
+        &mut self,
+        matter: HookInput,
+    ) -> Result<HookDecision, CancelReason> {
         let event = matter.occasion.event;
         let mut verdicts = self.run_hooks_for_all(event, vec![matter]).await?;
         Ok(verdicts.pop().unwrap_or_default())
@@ -219,7 +226,10 @@ impl Session<'_> {
                     let in_time = timeout(cancel_grace(cut), ended).await.is_ok();
                     self.hook_state.tally.waited += began.until(self.watch.clock.now());
                     self.emit_hook_events();
-                    verdicts.iter().flatten().for_each(|verdict| self.record_verdict(event, verdict));
+                    verdicts
+                        .iter()
+                        .flatten()
+                        .for_each(|verdict| self.record_verdict(event, verdict));
                     if !in_time {
                         self.note_cut(event, "one that did not end by itself");
                     }
@@ -229,7 +239,8 @@ impl Session<'_> {
         }
         self.hook_state.tally.waited += began.until(self.watch.clock.now());
         let hooks = self.hook_state.hooks.clone();
-        let break_down = || hooks.as_ref().map(|hooks| hooks.decision_after_crash(event)).unwrap_or_default();
+        let break_down =
+            || hooks.as_ref().map(|hooks| hooks.decision_after_crash(event)).unwrap_or_default();
         let verdicts: Vec<HookDecision> =
             verdicts.into_iter().map(|verdict| verdict.unwrap_or_else(break_down)).collect();
         for verdict in &verdicts {
@@ -265,8 +276,7 @@ impl Session<'_> {
 
     /// Reports the pending events of single hooks.
     pub(super) fn emit_hook_events(&mut self) {
-        while let Some(news) = self.hook_state.news.as_mut().and_then(|news| news.try_recv().ok())
-        {
+        while let Some(news) = self.hook_state.news.as_mut().and_then(|news| news.try_recv().ok()) {
             self.watch.emit(&RunNotice::Hook(&news));
         }
     }
@@ -374,7 +384,11 @@ mod tests {
             (say("lint fails"), 1, StopHookDecision::Block),
         ];
         for (words, tool_calls, wanted) in story {
-            assert_eq!(hooks.record_objection(words.clone(), tool_calls), wanted, "{words:?} {tool_calls}");
+            assert_eq!(
+                hooks.record_objection(words.clone(), tool_calls),
+                wanted,
+                "{words:?} {tool_calls}"
+            );
             assert_eq!(hooks.has_objection, words.is_some());
         }
     }

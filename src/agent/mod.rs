@@ -6,46 +6,50 @@
 //!          └──────────────────────── event ─────────────────────────┘
 //! ```
 
-mod accept;
+mod acceptance;
+mod accounting;
 mod ask;
 mod background;
-mod books;
+mod capacity_probe;
 mod clock;
 mod context;
 mod conversation;
-mod cut;
 mod delegate;
 mod drive;
-mod early;
+mod early_tools;
+mod emitted_blocks;
 mod failed_checks;
-mod folders;
-mod guard;
+mod final_text;
+mod folder_instructions;
 mod hooks;
-mod moments;
+mod lifecycle_hooks;
 mod observer;
-mod petition;
-mod probing;
-mod purse;
+mod permission_prompt;
 mod run;
+mod run_monitor;
 mod servers;
 mod session;
 mod setup;
+mod shared_ledger;
 mod sharing;
+mod shutdown;
 mod signals;
-mod told;
-mod turns;
-mod watch;
-mod words;
-mod work;
+mod tool_batches;
+mod tool_hooks;
+mod turn_lock;
 
-pub use crate::journal::{JournalHealth as JournalHealth, ModelSpan};
+pub use crate::journal::{JournalHealth, ModelSpan};
 pub use background::has_lost_work;
 pub use clock::Clock;
 pub use delegate::{
-    AgentLimits, AgentIdentity, AgentStatus, AgentTask, Delegation, FolderNote, FolderNotes, ModelLookup,
+    AgentIdentity, AgentLimits, AgentStatus, AgentTask, Delegation, FolderNote, FolderNotes,
+    ModelLookup,
 };
 pub use drive::{World, drive};
-pub use observer::{Heartbeat, Init, RunNotice, Observer, WaitingFor};
+pub use observer::{Heartbeat, Init, Observer, RunNotice, WaitingFor};
 pub use run::run;
-pub use setup::{ResumedState, Denial, RunOutcome, HookStats, ModelStats, ModelEndpoint, Setup, RunStats, ToolStats};
-pub use signals::{InterruptSender, InterruptReceiver, interrupt};
+pub use setup::{
+    Denial, HookStats, ModelEndpoint, ModelStats, ResumedState, RunOutcome, RunStats, Setup,
+    ToolStats,
+};
+pub use signals::{InterruptReceiver, InterruptSender, interrupt};

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::delegate::{AgentIdentity, AgentTask};
 use crate::hooks::HookProgress;
 use crate::mcp::ServerReport;
-use crate::recovery::{RecoveryRecord, Fault, Moment, Money, Pause, Transition};
+use crate::recovery::{Fault, Moment, Money, Pause, RecoveryRecord, Transition};
 use crate::tools::{BackgroundTask, SandboxState};
 use crate::transcript::{Block, Message, Usage};
 

@@ -9,26 +9,26 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use crate::recovery::{InvalidEvent, Event, Limits, Phase, Run, StopReason};
+use crate::recovery::{Event, InvalidEvent, Limits, Phase, Run, StopReason};
 use crate::tools::{GENERAL_PURPOSE, Toolbox};
 use crate::transcript::{Block, History, fixed_bytes};
 
-use super::books::Accounting;
+use super::accounting::Accounting;
 use super::delegate::{AgentContext, AgentRegistry};
 use super::drive::drive;
-use super::early::EarlyTools;
+use super::early_tools::EarlyTools;
+use super::emitted_blocks::ToldBlocks;
 use super::failed_checks::FailedChecks;
+use super::final_text::FinalText;
 use super::hooks::HookState;
-use super::observer::{Init, RunNotice, Observer};
-use super::purse::{SharedLedger, join};
+use super::observer::{Init, Observer, RunNotice};
+use super::run_monitor::RunMonitor;
 use super::servers::{Finished, with_mcp_tools};
 use super::session::Session;
-use super::setup::{RunOutcome, ModelEndpoint, Setup};
+use super::setup::{ModelEndpoint, RunOutcome, Setup};
+use super::shared_ledger::{SharedLedger, join};
 use super::signals::InterruptReceiver;
-use super::told::ToldBlocks;
-use super::watch::RunMonitor;
-use super::words::FinalText;
-use super::work::SIDE_BY_SIDE;
+use super::tool_batches::SIDE_BY_SIDE;
 
 /// Time limit at the end of a run for work that serves other runs only: a login that is being
 /// renewed, a notice of a rate limit.
@@ -40,7 +40,11 @@ const LATE_SETTLE_LIMIT: Duration = Duration::from_millis(300);
 /// Runs a task to its end. Failures of the model, tools, hooks and servers become an [`Ending`],
 /// and so does a panic of the run itself; a panic during setup or while the outcome is built is the
 /// caller's to catch. No process that tools have started is left when it returns or is dropped.
-pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: InterruptReceiver) -> RunOutcome {
+pub async fn run(
+    setup: Setup,
+    observer: &mut dyn Observer,
+    interrupts: InterruptReceiver,
+) -> RunOutcome {
     let limits = setup.limits;
     let clock = setup.clock;
     setup.servers.start();
@@ -94,7 +98,9 @@ async fn settle_shared_work(session: &mut Session<'_>) {
 }
 
 /// Flattens a panic or an invalid event into the text of an internal error.
-fn flatten_result(driven: Result<Result<StopReason, InvalidEvent>, String>) -> Result<StopReason, String> {
+fn flatten_result(
+    driven: Result<Result<StopReason, InvalidEvent>, String>,
+) -> Result<StopReason, String> {
     driven.and_then(|ended| ended.map_err(|breach| breach.to_string()))
 }
 
@@ -135,7 +141,14 @@ fn agent_context(setup: &mut Setup, interrupts: InterruptReceiver) -> AgentConte
     let nest = setup.journal.subagent_journals();
     let past = std::mem::take(&mut setup.resumed.agents);
     AgentContext {
-        registry: AgentRegistry::new(definitions, delegation, interrupts, nest, &setup.session_id, past),
+        registry: AgentRegistry::new(
+            definitions,
+            delegation,
+            interrupts,
+            nest,
+            &setup.session_id,
+            past,
+        ),
         ledger: SharedLedger::new(setup.ledger),
         hooks: setup.hooks.take().map(Arc::new),
         mark: None,
@@ -202,7 +215,11 @@ fn init(setup: &Setup) -> Init {
     }
 }
 
-pub(super) fn open(setup: Setup, watch: RunMonitor<'_>, kin: AgentContext) -> (Session<'_>, Vec<Block>) {
+pub(super) fn open(
+    setup: Setup,
+    watch: RunMonitor<'_>,
+    kin: AgentContext,
+) -> (Session<'_>, Vec<Block>) {
     let toolbox = kin.offering(with_mcp_tools(setup.toolbox, &setup.servers));
     let definitions = toolbox.all_definitions();
     let fixed = fixed_bytes(&setup.system, &definitions);

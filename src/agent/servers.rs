@@ -8,14 +8,16 @@ use jsonschema::Validator;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::mcp::{CallPermission, ContentPart, Servers, ServerReport, ServerStatus, tool_name_prefix};
+use crate::mcp::{
+    CallPermission, ContentPart, ServerReport, ServerStatus, Servers, tool_name_prefix,
+};
 use crate::recovery::{SERVERS_NEWS, StopReason};
 use crate::tools::{AGENT, ExternalResult, ExternalTools, Permission as LeaveTaken, TASK, Toolbox};
 use crate::transcript::{Block, ToolCall, ToolDefinition, fixed_bytes};
 
 use super::observer::{Init, RunNotice, WaitingFor};
+use super::run_monitor::{ProgressSnapshot, RunMonitor, WaitTimer};
 use super::session::Session;
-use super::watch::{ProgressSnapshot, WaitTimer, RunMonitor};
 
 /// Time after which a wait for starting servers is reported with their names.
 const FIRST_SIGN: Duration = Duration::from_secs(2);
@@ -86,7 +88,8 @@ impl ExternalTools for McpToolProvider {
     ) -> Pin<Box<dyn Future<Output = ExternalResult> + Send + 'a>> {
         Box::pin(async move {
             let reply = self.0.call(&call.name, &call.input, &cancel).await;
-            let mut brought = ExternalResult { is_error: reply.is_error, ..ExternalResult::default() };
+            let mut brought =
+                ExternalResult { is_error: reply.is_error, ..ExternalResult::default() };
             for piece in reply.parts {
                 match piece {
                     ContentPart::Block(block) => brought.blocks.push(block),
@@ -125,7 +128,12 @@ impl Session<'_> {
         let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
             let names = servers.starting().join(", ");
             let left = limit.saturating_sub(began.elapsed());
-            watch.emit_heartbeat_until(vigil, WaitingFor::Servers { names: &names }, ProgressSnapshot::none(), left);
+            watch.emit_heartbeat_until(
+                vigil,
+                WaitingFor::Servers { names: &names },
+                ProgressSnapshot::none(),
+                left,
+            );
         };
         if self.watch.wait_for(&mut vigil, show, settled).await.is_err() {
             // The next wait will see the cut, too.
@@ -158,7 +166,8 @@ impl Session<'_> {
         }
         self.system.push_str(PENDING);
         for name in &self.awaited_servers {
-            let line = format!("\n- {name}: its tools' names begin with {}", tool_name_prefix(name));
+            let line =
+                format!("\n- {name}: its tools' names begin with {}", tool_name_prefix(name));
             self.system.push_str(&line);
         }
         self.history.set_fixed_bytes(fixed_bytes(&self.system, &self.definitions));

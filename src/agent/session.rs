@@ -5,31 +5,33 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-use crate::journal::{JournalHealth, Journal, MessageMeta};
+use crate::journal::{Journal, JournalHealth, MessageMeta};
 use crate::mcp::Servers;
 use crate::model::limits::SharedLimits;
-use crate::model::{ModelReply, MalformedCall};
+use crate::model::{MalformedCall, ModelReply};
 use crate::recovery::{
-    Action, RecoveryRecord, Event, ReplyDisposition, Fault, Limits, Moment, Money, Nudge, Pause, CallPurpose, ReplyKind,
-    LoopDetector, StopReason, Transition,
+    Action, CallPurpose, Event, Fault, Limits, LoopDetector, Moment, Money, Nudge, Pause,
+    RecoveryRecord, ReplyDisposition, ReplyKind, StopReason, Transition,
 };
 use crate::secrets::KnownSecrets;
 use crate::tools::Toolbox;
-use crate::transcript::{Block, History, Message, Role, ToolDefinition, describe_unknown_outcome, strip_thinking};
+use crate::transcript::{
+    Block, History, Message, Role, ToolDefinition, describe_unknown_outcome, strip_thinking,
+};
 
-use super::books::Accounting;
+use super::accounting::Accounting;
 use super::context::SummaryInProgress;
 use super::conversation::{is_unsigned_thinking, open_calls, says_something, synthetic, text_of};
 use super::delegate::AgentContext;
 use super::drive::World;
-use super::early::EarlyTools;
+use super::early_tools::EarlyTools;
+use super::emitted_blocks::ToldBlocks;
 use super::failed_checks::FailedChecks;
+use super::final_text::FinalText;
 use super::hooks::HookState;
 use super::observer::{Heartbeat, RunNotice, WaitingFor};
+use super::run_monitor::{ProgressSnapshot, RunMonitor, WaitTimer};
 use super::setup::ModelEndpoint;
-use super::told::ToldBlocks;
-use super::watch::{ProgressSnapshot, WaitTimer, RunMonitor};
-use super::words::FinalText;
 
 /// A run in progress: the state that the machine's actions work on.
 #[expect(clippy::struct_excessive_bools, reason = "independent flags")]
@@ -110,7 +112,11 @@ pub(super) struct AnnouncedWait {
 }
 
 /// Reports that a retry wait goes on.
-pub(super) fn emit_wait_heartbeat(watch: &mut RunMonitor<'_>, waiting: Option<AnnouncedWait>, figures: ProgressSnapshot) {
+pub(super) fn emit_wait_heartbeat(
+    watch: &mut RunMonitor<'_>,
+    waiting: Option<AnnouncedWait>,
+    figures: ProgressSnapshot,
+) {
     let Some(AnnouncedWait { pause, since, until }) = waiting else { return };
     let now = watch.clock.now();
     let elapsed = since.until(now);
@@ -156,16 +162,18 @@ impl World for Session<'_> {
             self.accounting.turn = None;
         }
         match action {
-            Action::Estimate { purpose, fast, .. } => match self.run_post_compaction_hooks(purpose).await {
-                Ok(()) => {
-                    self.join_tools();
-                    if purpose == CallPurpose::Reply {
-                        self.tell_of_late_servers();
+            Action::Estimate { purpose, fast, .. } => {
+                match self.run_post_compaction_hooks(purpose).await {
+                    Ok(()) => {
+                        self.join_tools();
+                        if purpose == CallPurpose::Reply {
+                            self.tell_of_late_servers();
+                        }
+                        self.estimate_in_turn(purpose, fast).await
                     }
-                    self.estimate_in_turn(purpose, fast).await
+                    Err(event) => event,
                 }
-                Err(event) => event,
-            },
+            }
             Action::Ask(ask) => self.ask(ask).await,
             Action::Refresh => self.refresh().await,
             Action::RunTools => self.run_tools().await,
@@ -368,7 +376,9 @@ impl Session<'_> {
         let (clock, waiting, figures) = (self.watch.clock, self.waiting, self.progress());
         let mut vigil = self.watch.begin();
         let woke = clock.sleep_until(until);
-        let show = |watch: &mut RunMonitor<'_>, _: &WaitTimer| emit_wait_heartbeat(watch, waiting, figures);
+        let show = |watch: &mut RunMonitor<'_>, _: &WaitTimer| {
+            emit_wait_heartbeat(watch, waiting, figures)
+        };
         match self.watch.wait_for(&mut vigil, show, woke).await {
             Ok(()) => Event::WaitEnded,
             Err(cut) => cut.into(),

@@ -7,11 +7,11 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::hooks::Hooks;
-use crate::journal::{JournalHealth as JournalHealth, Journal, ModelSpan, PastAgent};
+use crate::journal::{Journal, JournalHealth, ModelSpan, PastAgent};
 use crate::mcp::{self, Servers};
 use crate::model::limits::SharedLimits;
 use crate::model::{ModelClient, ModelFacts, RateLimits};
-use crate::recovery::{RecoveryLog, Fault, Ledger, Limits, Money, Run, LoopDetector, StopReason};
+use crate::recovery::{Fault, Ledger, Limits, LoopDetector, Money, RecoveryLog, Run, StopReason};
 use crate::secrets::KnownSecrets;
 use crate::tools::{Acceptance, AgentDefinition, BackgroundTask, Toolbox};
 use crate::transcript::{Block, Contributor, Message, Usage};

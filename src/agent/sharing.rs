@@ -2,18 +2,21 @@
 
 use crate::model::RateLimits;
 use crate::model::limits::SharedLimits;
-use crate::recovery::{ModelCall, ErrorClass, Failure, Moment};
+use crate::recovery::{ErrorClass, Failure, ModelCall, Moment};
 
 use super::observer::{RunNotice, WaitingFor};
+use super::run_monitor::{CancelReason, ProgressSnapshot, RunMonitor, WaitTimer};
 use super::session::Session;
-use super::watch::{CancelReason, ProgressSnapshot, WaitTimer, RunMonitor};
 
 impl Session<'_> {
     /// Until when a request has to wait for a rate limit of other runs, if it has to.
     ///
     /// # Errors
     /// The run was cut off meanwhile.
-    pub(super) async fn shared_limit_until(&mut self, ask: &ModelCall) -> Result<Option<Moment>, CancelReason> {
+    pub(super) async fn shared_limit_until(
+        &mut self,
+        ask: &ModelCall,
+    ) -> Result<Option<Moment>, CancelReason> {
         let rung = self.endpoint_at(ask.rung);
         let (name, label) = (rung.client.limit_of(&rung.facts.name), rung.label.clone());
         let figures = self.progress();

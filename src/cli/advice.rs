@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use crate::agent::RunOutcome;
 use crate::recovery::{
-    ErrorClass, Fault, FaultKind, Interrupt, Money, FailureStage, RetryHint, StopReason, Timer, classify,
+    ErrorClass, FailureStage, Fault, FaultKind, Interrupt, Money, RetryHint, StopReason, Timer,
+    classify,
 };
 
 use super::classes::CLASSES;

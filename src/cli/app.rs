@@ -15,7 +15,7 @@ use crate::process::forbid_dumps;
 use crate::secrets::{KnownSecrets, Redactor};
 use crate::tools::secret_values;
 
-use super::args::{self, OutputFormat, CliRequest, RequestedOutput};
+use super::args::{self, CliRequest, OutputFormat, RequestedOutput};
 use super::config;
 use super::doctor;
 use super::environment::Variables;
@@ -24,8 +24,8 @@ use super::panics;
 use super::rehearse;
 use super::run::{self, ProcessContext};
 use super::signals::{self, SignalState};
-use super::testament::{WatchdogReason, ExitWatchdog};
-use super::usage::{UsageErrorKind, UsageError};
+use super::testament::{ExitWatchdog, WatchdogReason};
+use super::usage::{UsageError, UsageErrorKind};
 
 /// The stack of the thread that the run is on: as much as a first thread has.
 const STACK: usize = 8 << 20;
@@ -52,7 +52,12 @@ pub fn main() -> ExitCode {
 }
 
 /// Starts the thread of the run, and waits for it as long as it may take.
-fn watched(runtime: &Runtime, signals: &SignalState, raw: Vec<OsString>, wanted: &Arc<RequestedOutput>) -> u8 {
+fn watched(
+    runtime: &Runtime,
+    signals: &SignalState,
+    raw: Vec<OsString>,
+    wanted: &Arc<RequestedOutput>,
+) -> u8 {
     let told = Arc::clone(wanted);
     let testament = ExitWatchdog::new(Box::new(move |why| {
         refuse(&never_begun(why), &told);
@@ -75,7 +80,9 @@ fn watched(runtime: &Runtime, signals: &SignalState, raw: Vec<OsString>, wanted:
 fn never_begun(why: WatchdogReason) -> UsageError {
     match why {
         WatchdogReason::Asked(interrupt) => run::interrupted(interrupt),
-        WatchdogReason::Late => UsageError::of(UsageErrorKind::Late, "time ran out before the run began"),
+        WatchdogReason::Late => {
+            UsageError::of(UsageErrorKind::Late, "time ran out before the run began")
+        }
         WatchdogReason::Broken => broken(),
     }
 }
@@ -90,7 +97,12 @@ fn no_thread(error: &io::Error) -> UsageError {
 }
 
 /// Does it. `None`: the last words were said, and nothing may be added.
-fn act(raw: Vec<OsString>, wanted: &RequestedOutput, signals: &SignalState, last: &ExitWatchdog) -> Option<u8> {
+fn act(
+    raw: Vec<OsString>,
+    wanted: &RequestedOutput,
+    signals: &SignalState,
+    last: &ExitWatchdog,
+) -> Option<u8> {
     let error = match panics::caught(|| obey(raw, signals, last)) {
         Some(Ok(code)) => return Some(code),
         Some(Err(error)) => error,
@@ -163,7 +175,8 @@ fn refuse(error: &UsageError, wanted: &RequestedOutput) -> u8 {
     // cannot be written may be the very mistake that is told.
     let keeping = wanted.result_file.clone().map(|path| {
         let object = object.clone();
-        thread::Builder::new().spawn(move || write_result_file(&path, &object, ResultRetention::Synced))
+        thread::Builder::new()
+            .spawn(move || write_result_file(&path, &object, ResultRetention::Synced))
     });
     match wanted.format {
         OutputFormat::Text => {}

@@ -10,9 +10,9 @@ use uuid::Uuid;
 use crate::agent::{Clock, Delegation, FolderNote, FolderNotes, ModelEndpoint, Setup};
 use crate::hooks::{CrashLog, HookEnvironment, Hooks};
 use crate::journal::Damage;
-use crate::mcp::{Servers, ServerEnvironment};
+use crate::mcp::{ServerEnvironment, Servers};
 use crate::model::limits::SharedLimits;
-use crate::model::{self, ModelClient, ModelFacts, Secret, RequestTimers};
+use crate::model::{self, ModelClient, ModelFacts, RequestTimers, Secret};
 use crate::process::Supervisor;
 use crate::recovery::{FastMode, Ledger, Limits, Money};
 use crate::secrets::{KnownSecrets, Redactor};
@@ -24,8 +24,10 @@ use super::delegation::delegation;
 use super::environment;
 use super::memory::{Memory, MemoryFile, MemorySearch};
 use super::output::Resumption;
-use super::session::{SessionHistory, FoundSession, Task};
-use super::settings::{ModelChain, CredentialSource, EndpointSettings, ChainEntry, FilePrice, Settings};
+use super::session::{FoundSession, SessionHistory, Task};
+use super::settings::{
+    ChainEntry, CredentialSource, EndpointSettings, FilePrice, ModelChain, Settings,
+};
 use super::system::{EnvironmentFacts, brief, compose, demand, remember};
 use super::toolset::{bad_tools, prepare_scratch, scratch, tool_settings};
 use super::usage::UsageError;
@@ -214,7 +216,8 @@ fn rungs(
     for place in endpoints {
         let (secrets, supervisor) = (secrets.clone(), supervisor.clone());
         let endpoint = model::ModelService { secrets, supervisor, ..endpoint(place, clock) };
-        let client = ModelClient::new(endpoint).map_err(|error| UsageError::new(error.to_string()))?;
+        let client =
+            ModelClient::new(endpoint).map_err(|error| UsageError::new(error.to_string()))?;
         clients.push(Arc::new(client));
     }
     let rung = |(link, facts): (&ChainEntry, ModelFacts)| ModelEndpoint {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::doctor::CHECK_MAX;
-use crate::process::reading;
+use crate::process::file_reads;
 use crate::secrets::{KnownSecrets, Redactor};
 
 use super::args::{self, ConfigArgs};
@@ -15,7 +15,7 @@ use super::output::one_line;
 use super::prompts::PromptLibrary;
 use super::run::{ProcessContext, interrupted};
 use super::settings::{self, FileState, SettingsFile, SettingsSurvey};
-use super::usage::{UsageErrorKind, UsageError};
+use super::usage::{UsageError, UsageErrorKind};
 use super::version::SCHEMA_VERSION;
 
 /// Prints them. The exit code is 2 when a run would not begin with them.
@@ -46,7 +46,7 @@ pub(super) async fn config(args: ConfigArgs, world: ProcessContext) -> Result<u8
 }
 
 fn late() -> UsageError {
-    let file = reading::oldest_pending_read();
+    let file = file_reads::oldest_pending_read();
     let file = file.map_or("a file".to_owned(), |path| path.display().to_string());
     let seconds = CHECK_MAX.as_secs_f32();
     UsageError::new(format!(
@@ -87,8 +87,7 @@ fn named(library: &PromptLibrary) -> Vec<(&'static str, &str, &str)> {
 
 fn object(survey: &SettingsSurvey) -> Value {
     let setting = |one: &settings::EffectiveValue| json!({ "name": one.name, "value": one.value, "origin": one.origin });
-    let ignored =
-        |one: &settings::IgnoredSetting| json!({ "file": one.file, "key": one.key, "why": one.why });
+    let ignored = |one: &settings::IgnoredSetting| json!({ "file": one.file, "key": one.key, "why": one.why });
     let file = |file: &SettingsFile| json!({ "path": file.path, "state": file.state.words() });
     let definition = |(kind, name, file): (&str, &str, &str)| json!({ "kind": kind, "name": name, "file": file });
     let foreign = survey.foreign.iter().map(|(key, place)| json!({ "key": key, "place": place }));

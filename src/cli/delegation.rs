@@ -15,7 +15,11 @@ use super::system::EnvironmentFacts;
 const MODEL: &str = "CLAUDE_CODE_SUBAGENT_MODEL";
 
 /// What sub-agents of a run are given.
-pub(super) fn delegation(settings: &Settings, facts: &EnvironmentFacts<'_>, memory: &Memory) -> Delegation {
+pub(super) fn delegation(
+    settings: &Settings,
+    facts: &EnvironmentFacts<'_>,
+    memory: &Memory,
+) -> Delegation {
     let model = text(settings, MODEL);
     let words = memory.prompt().unwrap_or_default();
     let more = settings.agent_words.as_deref().unwrap_or_default();

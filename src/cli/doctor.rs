@@ -9,9 +9,11 @@ use std::sync::Arc;
 use nix::unistd::Uid;
 use serde_json::Value;
 
-use crate::doctor::{self, HookLine, ServerTransport, ResolvedConfig, DoctorContext, ConfiguredServer};
+use crate::doctor::{
+    self, ConfiguredServer, DoctorContext, HookLine, ResolvedConfig, ServerTransport,
+};
 use crate::hooks::{HookHandler, HookSettings};
-use crate::mcp::{ServerConfig, ServerAddress, Servers, McpTimers};
+use crate::mcp::{McpTimers, ServerAddress, ServerConfig, Servers};
 use crate::model::{BaseUrl, HelperCommand};
 use crate::secrets::{KnownSecrets, Redactor};
 
@@ -253,9 +255,9 @@ fn servers(settings: &Settings) -> Vec<ConfiguredServer> {
     let server = |config: &ServerConfig| {
         let how = match &config.place {
             ServerAddress::Program { command, .. } => ServerTransport::Program(command.clone()),
-            ServerAddress::Http { url, .. } => {
-                ServerTransport::Address(BaseUrl::parse(url).map_or("an address".to_owned(), |at| at.origin()))
-            }
+            ServerAddress::Http { url, .. } => ServerTransport::Address(
+                BaseUrl::parse(url).map_or("an address".to_owned(), |at| at.origin()),
+            ),
         };
         let source = settings.mcp.places.get(&config.name).cloned().unwrap_or_default();
         ConfiguredServer { name: config.name.clone(), source, how, disabled: config.disabled }

@@ -169,7 +169,11 @@ fn parse(yaml: &str) -> Result<FrontMatter, FrontMatterError> {
         let told = error.without_snippet().to_string();
         let why = told.lines().next().unwrap_or_default();
         // The first line of the file is the one with the hyphens.
-        FrontMatterError { line: line + 1, column, why: without_place(why).chars().take(160).collect() }
+        FrontMatterError {
+            line: line + 1,
+            column,
+            why: without_place(why).chars().take(160).collect(),
+        }
     })
 }
 

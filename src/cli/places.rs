@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use super::assemble;
-use super::settings::{CredentialSource, EndpointSettings, ChainEntry, Settings, SettingsSurvey};
+use super::settings::{ChainEntry, CredentialSource, EndpointSettings, Settings, SettingsSurvey};
 use crate::agent::Clock;
 use crate::doctor::{ResolvedConfig, ServicePlace};
 use crate::model::{self, Secret};
@@ -23,7 +23,8 @@ pub(super) fn all_places(known: &mut ResolvedConfig, settings: &Settings, secret
     let first = known.credentials.first();
     let mut places = Vec::with_capacity(chain.endpoints.len());
     for (index, endpoint) in chain.endpoints.iter().enumerate() {
-        let links: Vec<&ChainEntry> = chain.links.iter().filter(|link| link.endpoint == index).collect();
+        let links: Vec<&ChainEntry> =
+            chain.links.iter().filter(|link| link.endpoint == index).collect();
         let variable = links.iter().find_map(|link| Some(link.label.split_once('#')?.1));
         let credential = match (&endpoint.credential, variable) {
             (CredentialSource::Absent, _) => None,

@@ -124,7 +124,11 @@ struct InputWait<'a, F: FnMut(Waited)> {
 }
 
 impl<F: FnMut(Waited)> InputWait<'_, F> {
-    async fn next(&mut self, pieces: &mut Pieces, patience: Duration) -> Result<InputStep, UsageError> {
+    async fn next(
+        &mut self,
+        pieces: &mut Pieces,
+        patience: Duration,
+    ) -> Result<InputStep, UsageError> {
         let end = Instant::now() + patience;
         loop {
             let left = end.saturating_duration_since(Instant::now());

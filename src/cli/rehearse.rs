@@ -6,12 +6,12 @@ use std::io;
 use std::path::Path;
 
 use crate::rehearsal::{
-    ScenarioListing, ServerOptions, ObservedOutcome, Scenario, ScratchFolder, RehearsalServer, builtin, list as builtin_scenarios,
-    verify,
+    ObservedOutcome, RehearsalServer, Scenario, ScenarioListing, ScratchFolder, ServerOptions,
+    builtin, list as builtin_scenarios, verify,
 };
 
 use super::app::print;
-use super::args::{self, RehearseArgs, CliRequest, RunArgs};
+use super::args::{self, CliRequest, RehearseArgs, RunArgs};
 use super::run::ProcessContext;
 use super::usage::UsageError;
 
@@ -79,7 +79,10 @@ fn prepare(args: &RehearseArgs) -> Result<RehearsalAction, UsageError> {
 ///
 /// # Errors
 /// It could not be begun.
-pub(super) async fn rehearse(args: &RehearseArgs, mut world: ProcessContext) -> Result<u8, UsageError> {
+pub(super) async fn rehearse(
+    args: &RehearseArgs,
+    mut world: ProcessContext,
+) -> Result<u8, UsageError> {
     match prepare(args)? {
         RehearsalAction::Print(text) => print(&text),
         RehearsalAction::Serve(stage) => {

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, interval_at};
 
-use crate::agent::{self, Clock, RunOutcome, Observer, Setup};
+use crate::agent::{self, Clock, Observer, RunOutcome, Setup};
 use crate::journal::delete_old_sessions;
 use crate::process::die_with_parent;
 use crate::recovery::{Interrupt, StopReason};
@@ -20,8 +20,8 @@ use super::assemble::{assemble, doubts_of_speed};
 use super::environment::{self, Variables};
 use super::mentions;
 use super::output::{
-    StatusLine, PipeFraming, ProgressLines, Capabilities, PipeSender, HeartbeatFile, Resumption, StreamJson, RunObservers, SnapshotRecorder,
-    framed_pipe, one_line, pipe, remove_result_file,
+    Capabilities, HeartbeatFile, PipeFraming, PipeSender, ProgressLines, Resumption, RunObservers,
+    SnapshotRecorder, StatusLine, StreamJson, framed_pipe, one_line, pipe, remove_result_file,
 };
 use super::panics;
 use super::prompt::{self, GatheredPrompt, Waited};
@@ -32,7 +32,7 @@ use super::signals::SignalState;
 use super::startup::StartupSteps;
 use super::stdin;
 use super::testament::ExitWatchdog;
-use super::usage::{UsageErrorKind, UsageError};
+use super::usage::{UsageError, UsageErrorKind};
 use super::wall::{WallTime, passed, span};
 
 /// How long a run may take to end by itself once it was asked to. Together with the writing of
@@ -61,7 +61,11 @@ pub(super) type ExitCheck<'a> = &'a dyn Fn(u8, &str) -> Vec<String>;
 ///
 /// # Errors
 /// It could not be begun.
-pub(super) async fn run(args: &RunArgs, world: ProcessContext, judge: ExitCheck<'_>) -> Result<u8, UsageError> {
+pub(super) async fn run(
+    args: &RunArgs,
+    world: ProcessContext,
+    judge: ExitCheck<'_>,
+) -> Result<u8, UsageError> {
     if environment::is_ci(&world.variables) {
         // A cancelled job often signals nothing but the shell that started us.
         die_with_parent();
@@ -100,7 +104,8 @@ async fn prepare_and_begin(
             testament.expect_end(end);
         }
     }
-    let job = RunJob { settings: Arc::new(settings), clock, scale, limit, signals, testament, shared };
+    let job =
+        RunJob { settings: Arc::new(settings), clock, scale, limit, signals, testament, shared };
     let mut job = job;
     let GatheredPrompt { prompt: given, unused } = job.prompt().await?;
     if let Some(unused) = unused {
@@ -184,7 +189,8 @@ impl RunJob {
         let (project, session) = (cwd.display().to_string(), self.settings.session_id());
         let placeholders =
             Placeholders { project: &project, session: &session, ..Placeholders::default() };
-        let Some(called) = ExpandedCommand::by(&given, &self.settings.library, placeholders)? else {
+        let Some(called) = ExpandedCommand::by(&given, &self.settings.library, placeholders)?
+        else {
             // What is piped in names nothing: a diff is full of such words.
             let names = self.settings.prompt.argument.clone().unwrap_or_else(|| given.clone());
             return Ok((self, Task { prompt: given.clone(), given, names }));
@@ -364,8 +370,11 @@ impl RunJob {
     fn people(&self) -> Box<dyn Observer> {
         let output = &self.settings.output;
         let clock = self.clock;
-        let lines =
-            ProgressLines::new(self.shared.voice.clone(), move || WallTime::by(&clock), output.log_detail);
+        let lines = ProgressLines::new(
+            self.shared.voice.clone(),
+            move || WallTime::by(&clock),
+            output.log_detail,
+        );
         if io::stderr().is_terminal() && !output.plain {
             Box::new(StatusLine::new(lines, self.scale))
         } else {

@@ -2,18 +2,18 @@
 
 use std::path::PathBuf;
 
-use crate::agent::{self, ResumedState, ModelStats, ModelEndpoint, RunStats};
+use crate::agent::{self, ModelEndpoint, ModelStats, ResumedState, RunStats};
 use crate::journal::{
-    CarryOver, Damage, FirstPrompt, LockedSession, Journal, JournalError, ProcessOpening, SessionFolder, RestoredSession, SessionId,
-    prompt_title, latest, read_session,
+    CarryOver, Damage, FirstPrompt, Journal, JournalError, LockedSession, ProcessOpening,
+    RestoredSession, SessionFolder, SessionId, latest, prompt_title, read_session,
 };
 use crate::model;
-use crate::recovery::{Fast, Limits, Moment, Money, Run, LoopDetector, StopReason};
+use crate::recovery::{Fast, Limits, LoopDetector, Moment, Money, Run, StopReason};
 use crate::secrets::REDACTED;
 use crate::transcript::{Block, Role, strip_thinking};
 
-use super::settings::{Settings, SessionStart};
-use super::usage::{UsageErrorKind, UsageError};
+use super::settings::{SessionStart, Settings};
+use super::usage::{UsageError, UsageErrorKind};
 use super::version::VERSION;
 
 /// What the run is asked to do.
@@ -132,7 +132,8 @@ impl FoundSession {
                 (id(fresh)?, SessionOrigin::Forked(Box::new(restored)))
             }
             None if settings.persist => {
-                let held = LockedSession::lock_and_read(&place, &source, on_damage).map_err(refused)?;
+                let held =
+                    LockedSession::lock_and_read(&place, &source, on_damage).map_err(refused)?;
                 (source, SessionOrigin::Resumed(Box::new(held)))
             }
             None => {
@@ -183,7 +184,9 @@ impl FoundSession {
                 let session = Self { prompted, ..Self::new(id, place, kind, first) };
                 session.prepared(if prompted { "" } else { &task.prompt }, settings)
             }
-            Err(JournalError::Unknown { .. }) => Ok(Self::new(id, place, SessionOrigin::New, first)),
+            Err(JournalError::Unknown { .. }) => {
+                Ok(Self::new(id, place, SessionOrigin::New, first))
+            }
             Err(error) => Err(refused(error)),
         }
     }
@@ -292,16 +295,23 @@ impl FoundSession {
         match &self.kind {
             SessionOrigin::Resumed(held) if was_cut_off(held.restored()) => CarryOver::On,
             SessionOrigin::Resumed(_) | SessionOrigin::Recalled(_)
-                if self.speech == PromptText::Nothing && self.restored().is_some_and(is_reopened) =>
+                if self.speech == PromptText::Nothing
+                    && self.restored().is_some_and(is_reopened) =>
             {
                 CarryOver::On
             }
-            SessionOrigin::New | SessionOrigin::Resumed(_) | SessionOrigin::Forked(_) | SessionOrigin::Recalled(_)
+            SessionOrigin::New
+            | SessionOrigin::Resumed(_)
+            | SessionOrigin::Forked(_)
+            | SessionOrigin::Recalled(_)
                 if self.rest == RemainingWork::Asking =>
             {
                 CarryOver::Fresh
             }
-            SessionOrigin::New | SessionOrigin::Resumed(_) | SessionOrigin::Forked(_) | SessionOrigin::Recalled(_) => CarryOver::On,
+            SessionOrigin::New
+            | SessionOrigin::Resumed(_)
+            | SessionOrigin::Forked(_)
+            | SessionOrigin::Recalled(_) => CarryOver::On,
         }
     }
 
@@ -342,7 +352,9 @@ impl FoundSession {
                 let forked = Journal::fork(&self.place, &self.id, &opening, &source);
                 (begun(forked)?, Some(*source))
             }
-            SessionOrigin::Forked(source) | SessionOrigin::Recalled(source) => (Journal::disabled(), Some(*source)),
+            SessionOrigin::Forked(source) | SessionOrigin::Recalled(source) => {
+                (Journal::disabled(), Some(*source))
+            }
         };
         let legacy = restored.map(|restored| inherit(restored, carry, limits));
         let mut legacy = legacy.unwrap_or_default();
@@ -487,8 +499,12 @@ impl Settings {
     /// The id of the session that a run belongs to; empty where there is none to continue.
     pub(super) fn session_id(&self) -> String {
         match &self.session {
-            SessionStart::New { session_id } | SessionStart::ResumeOrStart { session_id } => session_id.clone(),
-            SessionStart::Resume { session_id, fork } => fork.as_ref().unwrap_or(session_id).clone(),
+            SessionStart::New { session_id } | SessionStart::ResumeOrStart { session_id } => {
+                session_id.clone()
+            }
+            SessionStart::Resume { session_id, fork } => {
+                fork.as_ref().unwrap_or(session_id).clone()
+            }
             SessionStart::Continue { fork: Some(fresh) } => fresh.clone(),
             SessionStart::Continue { fork: None } => {
                 let newest = latest(&SessionFolder::new(&self.config_dir, &self.cwd));

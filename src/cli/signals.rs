@@ -12,7 +12,7 @@ use tokio::signal::unix::{self, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::agent::{self, InterruptSender, InterruptReceiver};
+use crate::agent::{self, InterruptReceiver, InterruptSender};
 use crate::process::is_ignored;
 use crate::recovery::Interrupt;
 

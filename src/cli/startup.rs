@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use crate::process::reading;
+use crate::process::file_reads;
 
 use super::output::{PipeSender, one_line};
 use super::panics;
 use super::run::interrupted;
 use super::signals::SignalState;
-use super::usage::{UsageErrorKind, UsageError};
+use super::usage::{UsageError, UsageErrorKind};
 use super::wall::{passed, span};
 
 /// How long a step may take: a file that is read may be a pipe without a writer.
@@ -30,7 +30,11 @@ pub(super) struct StartupSteps<'a> {
 
 impl<'a> StartupSteps<'a> {
     /// `all` is how long the whole run may take.
-    pub(super) fn new(signals: &'a SignalState, voice: &'a PipeSender, all: Option<Duration>) -> Self {
+    pub(super) fn new(
+        signals: &'a SignalState,
+        voice: &'a PipeSender,
+        all: Option<Duration>,
+    ) -> Self {
         let shortest = Duration::from_secs(1);
         let limit = all.map_or(LONGEST, |all| all.clamp(shortest, LONGEST));
         Self { signals, voice, limit }
@@ -63,7 +67,7 @@ impl<'a> StartupSteps<'a> {
     }
 
     fn still_at(&self, name: &str, began: Instant) {
-        let file = reading::oldest_pending_read()
+        let file = file_reads::oldest_pending_read()
             .map_or_else(String::new, |path| format!(" (reading {})", path.display()));
         let line = format!(
             "still {name}{file}, {} so far, {} left",
@@ -75,7 +79,7 @@ impl<'a> StartupSteps<'a> {
 
     fn too_long(&self, name: &str) -> UsageError {
         let limit = span(self.limit);
-        UsageError::new(match reading::oldest_pending_read() {
+        UsageError::new(match file_reads::oldest_pending_read() {
             Some(path) => format!(
                 "{name} took longer than {limit}: {} could not be read; see whether it is a pipe \
                  without a writer, or on a disk that hangs",

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::process::reading;
+use crate::process::file_reads;
 use crate::recovery::{Limits, Moment, Money};
 use crate::tools::STRUCTURED_OUTPUT;
 
@@ -158,7 +158,7 @@ fn git(cwd: &Path) -> String {
 /// What a small file of git's begins with. The repository may be anybody's, and so may the file.
 fn first_line(path: &Path) -> Option<String> {
     const LARGEST: u64 = 4096;
-    let text = String::from_utf8(reading::read_regular(path, LARGEST).ok()?).ok()?;
+    let text = String::from_utf8(file_reads::read_regular(path, LARGEST).ok()?).ok()?;
     let line = text.lines().next().unwrap_or_default().trim();
     (!line.chars().any(char::is_control)).then(|| line.to_owned())
 }

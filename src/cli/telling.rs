@@ -14,11 +14,11 @@ use crate::recovery::{Interrupt, StopReason};
 
 use super::args::OutputFormat;
 use super::output::{
-    PipeDrain, ResultRetention, PipeSender, ResultReport, StreamJson, RunObservers, SnapshotRecorder, one_line, remove_result_file,
-    stage_result_file,
+    PipeDrain, PipeSender, ResultReport, ResultRetention, RunObservers, SnapshotRecorder,
+    StreamJson, one_line, remove_result_file, stage_result_file,
 };
 use super::panics;
-use super::run::{RunJob, ResultSubject, stopped};
+use super::run::{ResultSubject, RunJob, stopped};
 use super::testament::{WatchdogOutput, WatchdogReason};
 use super::toolset::passing_folder;
 use super::wall::WallTime;
@@ -36,7 +36,12 @@ const NOT_YET: &str = "the result file could not be written in time: its disk ha
 
 impl RunJob {
     /// What to say when the run itself no longer can: its thread hangs.
-    pub(super) fn last_words(&self, witness: SnapshotRecorder, subject: &ResultSubject, out: &PipeSender) -> WatchdogOutput {
+    pub(super) fn last_words(
+        &self,
+        witness: SnapshotRecorder,
+        subject: &ResultSubject,
+        out: &PipeSender,
+    ) -> WatchdogOutput {
         let (job, subject, out) = (self.clone(), subject.clone(), out.clone());
         Box::new(move |why| {
             let reason = match why {
@@ -121,7 +126,9 @@ impl RunJob {
                 warnings.push(why);
                 ending
             }
-            Err(why) => RunOutcome { reason: StopReason::OutputFailed, broken: Some(why), ..ending },
+            Err(why) => {
+                RunOutcome { reason: StopReason::OutputFailed, broken: Some(why), ..ending }
+            }
         };
         let report = self.report(&ending, subject, (&uuid, &now), &warnings);
         if !report.verdict().is_error() {

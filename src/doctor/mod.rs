@@ -8,11 +8,11 @@
 //! facts. Nothing is changed except for a test file in the session folder, which is removed again.
 //! MCP servers that the user configured are started and shut down.
 
-mod bounds;
 pub mod checks;
 pub mod facts;
 mod finding;
 mod render;
+mod time_limits;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,17 +20,17 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-pub use bounds::CHECK_MAX;
-pub use finding::{Finding, Severity, DoctorReport};
+pub use finding::{DoctorReport, Finding, Severity};
 pub use render::{json, text};
+pub use time_limits::CHECK_MAX;
 
 use crate::hooks::HookCommand;
 use crate::mcp::Servers;
 use crate::model;
 use crate::secrets::Variables;
-use bounds::blocking_within_limit;
 use checks::{credentials, hooks, installation, machine, servers, settings, store};
 use facts::{install, service};
+use time_limits::blocking_within_limit;
 
 /// The environment of the process.
 #[derive(Clone, Debug)]
@@ -142,30 +142,36 @@ pub enum ServerTransport {
 }
 
 /// Runs all checks. `know` reads the settings.
-pub async fn run_checks(scene: &DoctorContext, know: impl FnOnce() -> ResolvedConfig + Send + 'static) -> DoctorReport {
+pub async fn run_checks(
+    scene: &DoctorContext,
+    know: impl FnOnce() -> ResolvedConfig + Send + 'static,
+) -> DoctorReport {
     let began = Instant::now();
     let one = scene.clone();
     let shell = blocking_within_limit("shell", {
         let (home, variables) = (scene.home.clone(), scene.variables.clone());
         move || facts::shell::find_shadowing_aliases(home.as_deref(), &variables)
     });
-    let until = began + bounds::TOTAL_MAX;
+    let until = began + time_limits::TOTAL_MAX;
     let around = (scene.home.clone(), scene.variables.clone());
     let (of_settings, install, search, shell, kept, machine, log, keeper) = tokio::join!(
         check_configuration(scene, until, know),
         blocking_within_limit("installation", move || install::find_installations(&one)),
-        bounds::within_limit("search", facts::search::find_ripgrep(scene)),
+        time_limits::within_limit("search", facts::search::find_ripgrep(scene)),
         shell,
         blocking_within_limit("sessions", {
             let config = scene.config_dir.clone();
             move || facts::store::inspect_store(&config)
         }),
-        blocking_within_limit("machine", move || facts::machine::read_machine(around.0.as_deref(), &around.1)),
+        blocking_within_limit("machine", move || facts::machine::read_machine(
+            around.0.as_deref(),
+            &around.1
+        )),
         blocking_within_limit("hook log", {
             let config = scene.config_dir.clone();
             move || facts::store::hook_log(&config)
         }),
-        bounds::within_limit("keeper", facts::machine::start_test_command(scene)),
+        time_limits::within_limit("keeper", facts::machine::start_test_command(scene)),
     );
     let findings = [
         unwrap_findings(install.map(|facts| installation::check_installation(scene, &facts))),
@@ -201,7 +207,10 @@ async fn check_configuration(
     };
     let (services, tried, broken) = tokio::join!(
         service::probe_services(&known, scene.offline, until),
-        bounds::within_limit("mcp", facts::servers::try_servers(&known.mcp_servers, scene.offline)),
+        time_limits::within_limit(
+            "mcp",
+            facts::servers::try_servers(&known.mcp_servers, scene.offline)
+        ),
         blocking_within_limit("hooks", {
             let (lines, cwd) = (known.hook_commands.clone(), scene.cwd.clone());
             let (home, variables) = (scene.home.clone(), known.variables.clone());

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::finding::{Finding, Severity, DoctorReport, counted};
+use super::finding::{DoctorReport, Finding, Severity, counted};
 
 /// Renders text, with the worst findings last, where the user sees them.
 pub fn text(report: &DoctorReport) -> String {

@@ -175,13 +175,14 @@ impl HookSettings {
         place: &str,
         source: &str,
     ) -> Result<(), BadHook> {
-        let group = HookGroup::deserialize(group).map_err(|error| bad_hook(place, &error.to_string()))?;
+        let group =
+            HookGroup::deserialize(group).map_err(|error| bad_hook(place, &error.to_string()))?;
         let matcher = HookMatcher::parse(group.matcher.as_deref().unwrap_or_default())
             .map_err(|why| bad_hook(&format!("{place}.matcher"), &why))?;
         for (index, entry) in group.hooks.iter().enumerate() {
             let place = format!("{place}.hooks[{index}]");
-            let entry =
-                HookEntry::deserialize(entry).map_err(|error| bad_hook(&place, &error.to_string()))?;
+            let entry = HookEntry::deserialize(entry)
+                .map_err(|error| bad_hook(&place, &error.to_string()))?;
             if let Some(key) = entry.others.keys().find(|key| means_fail_closed(key)) {
                 let why = format!("there is no key \"{key}\"; did you mean \"failClosed\"?");
                 return Err(bad_hook(&place, &why));

@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::process::{Job, Supervisor};
 
-use super::answer::HookEnd;
-use super::follow::run_hook;
+use super::hook_process::run_hook;
+use super::result::HookEnd;
 
 /// The variable that names the file.
 pub(super) const VARIABLE: &str = "CLAUDE_ENV_FILE";

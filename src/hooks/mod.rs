@@ -8,25 +8,25 @@
 //!
 //! A hook that fails is ignored, unless it is a guard (`failClosed`).
 
-mod answer;
+mod background;
 mod config;
-mod crash;
+mod crash_log;
+mod decision;
+mod environment;
 mod event;
 mod exports;
-mod follow;
+mod hook_process;
 mod matcher;
-mod news;
 mod output;
-mod release;
+mod progress;
+mod result;
 mod run;
-mod scene;
-mod verdict;
 
-pub use answer::{HookFailure, HookFailureKind, HookPermission};
-pub use config::{BadHook, HookHandler, HookCommand, HookSettings, SkippedHook};
-pub use crash::CrashLog;
+pub use config::{BadHook, HookCommand, HookHandler, HookSettings, SkippedHook};
+pub use crash_log::CrashLog;
+pub use decision::HookDecision;
+pub use environment::HookEnvironment;
 pub use event::{HookEvent, ObjectionUse, is_unsupported as is_foreign_event};
-pub use news::{HookProgress, HookOutcome, HookFinished};
-pub use run::{Hooks, HookOccasion};
-pub use scene::HookEnvironment;
-pub use verdict::HookDecision;
+pub use progress::{HookFinished, HookOutcome, HookProgress};
+pub use result::{HookFailure, HookFailureKind, HookPermission};
+pub use run::{HookOccasion, Hooks};

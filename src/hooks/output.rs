@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use crate::secrets::Redactor;
 
-use super::answer::{HookPermission, HookOutput, truncate};
 use super::event::{HookEvent, ObjectionUse};
+use super::result::{HookOutput, HookPermission, truncate};
 
 /// The most positions of a text at which JSON is searched for.
 const ANSWERS_MAX: usize = 100;
@@ -45,7 +45,11 @@ struct HookSpecificOutput {
 ///
 /// # Errors
 /// Why it is not valid hook output.
-pub(super) fn parse_output(event: HookEvent, text: &str, mask: &Redactor) -> Result<HookOutput, String> {
+pub(super) fn parse_output(
+    event: HookEvent,
+    text: &str,
+    mask: &Redactor,
+) -> Result<HookOutput, String> {
     let clipped = |text: &str| truncate(text, mask);
     let output: HookJson = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let reason = output.reason.as_deref().map(&clipped);

@@ -11,15 +11,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::process::Job;
 
-use super::answer::{HookEnd, HookFailure, HookRun, HookOutput, interpret_result};
-use super::config::{HookHandler, HookCommand};
-use super::crash::CrashLog;
+use super::config::{HookCommand, HookHandler};
+use super::crash_log::CrashLog;
+use super::decision::HookDecision;
+use super::environment::HookEnvironment;
 use super::event::HookEvent;
 use super::exports::{ExportFile, VARIABLE, evaluate_exports};
-use super::follow::{Awaited, Following, run_hook};
-use super::news::{HookProgress, HookReporter};
-use super::scene::HookEnvironment;
-use super::verdict::HookDecision;
+use super::hook_process::{Awaited, Following, run_hook};
+use super::progress::{HookProgress, HookReporter};
+use super::result::{HookEnd, HookFailure, HookOutput, HookRun, interpret_result};
 
 /// An event with its subject and fields.
 #[derive(Clone, Debug)]
@@ -110,7 +110,9 @@ impl Hooks {
     /// The hooks that apply to the run, or to this sub-agent.
     fn applicable_hooks(&self) -> impl Iterator<Item = &HookHandler> {
         let kind = self.agent_type();
-        self.handlers.iter().filter(move |it| it.agent_type.is_none() || it.agent_type.as_deref() == kind)
+        self.handlers
+            .iter()
+            .filter(move |it| it.agent_type.is_none() || it.agent_type.as_deref() == kind)
     }
 
     /// Whether the event occurs for the run, or for a sub-agent.
@@ -140,7 +142,8 @@ impl Hooks {
         let input = self.input(occasion);
         let file = offers_exports(occasion).then(ExportFile::create);
         let path = file.as_ref().and_then(|file| file.as_ref().ok()).map(ExportFile::path);
-        let performances = self.run_parallel(&handlers, (&occasion.subject, &input), path, cancel).await;
+        let performances =
+            self.run_parallel(&handlers, (&occasion.subject, &input), path, cancel).await;
         if cancel.is_cancelled() {
             // The hooks are not at fault, and the result is no longer needed.
             return cancelled_decision(&handlers, &performances);
@@ -205,7 +208,8 @@ impl Hooks {
         cancel: &CancellationToken,
     ) -> Result<Vec<(String, String)>, String> {
         let supervisor = self.environment.supervisor.clone();
-        evaluate_exports(text, (shell, &self.environment.cwd), environment, supervisor, cancel).await
+        evaluate_exports(text, (shell, &self.environment.cwd), environment, supervisor, cancel)
+            .await
     }
 
     /// The decision when outlast itself crashed before the hooks had run: guards deny.
@@ -218,7 +222,12 @@ impl Hooks {
     }
 
     /// Handles a failed hook: it is ignored, unless it is a guard.
-    fn handle_failure(&self, handler: &HookHandler, mishap: HookFailure, verdict: &mut HookDecision) {
+    fn handle_failure(
+        &self,
+        handler: &HookHandler,
+        mishap: HookFailure,
+        verdict: &mut HookDecision,
+    ) {
         if handler.is_guard() {
             let why = format!(
                 "the guard `{}` failed ({}), so the action is denied",
@@ -231,7 +240,12 @@ impl Hooks {
     }
 
     /// Records a failure in the crash log and in the decision.
-    fn record_failure(&self, handler: &HookHandler, mishap: HookFailure, verdict: &mut HookDecision) {
+    fn record_failure(
+        &self,
+        handler: &HookHandler,
+        mishap: HookFailure,
+        verdict: &mut HookDecision,
+    ) {
         self.environment.log_failure(handler, &mishap);
         verdict.failures.push((handler.command.line(), mishap));
     }

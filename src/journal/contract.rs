@@ -111,7 +111,8 @@ pub(super) fn find_terms(path: &Path, bytes: &[u8]) -> Result<Terms, JournalErro
     for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
         let head = &line[..line.len().min(HEAD_BYTES)];
         let has = |mark: &[u8]| head.windows(mark.len()).any(|window| window == mark);
-        if !has(OURS) || !(has(CONTRACT) || has(PROMPT)) || check_seal(line) != LineChecksum::Intact {
+        if !has(OURS) || !(has(CONTRACT) || has(PROMPT)) || check_seal(line) != LineChecksum::Intact
+        {
             continue;
         }
         let record = serde_json::from_slice::<JournalRecord>(line).map_err(|error| {

@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 use crate::transcript::{Block, ToolCall, describe_unknown_outcome};
 
 use super::entry::JournalRecord;
-use super::place::sync_folders;
 use super::reader::{self, JournalContents, JournalEntry};
+use super::session_folder::sync_folders;
 
 /// What to do about a file that is damaged before its last line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,7 +74,10 @@ impl Rest {
     pub(super) fn spending_records(&self) -> impl Iterator<Item = &JournalRecord> {
         let records = self.entries.iter().filter_map(|entry| match entry {
             JournalEntry::Record(record) => Some(record.as_ref()),
-            JournalEntry::Message(_) | JournalEntry::Link { .. } | JournalEntry::UnreadTransition | JournalEntry::Other => None,
+            JournalEntry::Message(_)
+            | JournalEntry::Link { .. }
+            | JournalEntry::UnreadTransition
+            | JournalEntry::Other => None,
         });
         records.filter(|record| matches!(record, JournalRecord::Spend { .. }))
     }
@@ -108,7 +111,11 @@ impl Rest {
                     && seen.insert(id.as_str())
                 {
                     let (id, name) = (id.clone(), name.clone());
-                    calls.push(describe_unknown_outcome(&ToolCall { id, name, input: input.clone() }));
+                    calls.push(describe_unknown_outcome(&ToolCall {
+                        id,
+                        name,
+                        input: input.clone(),
+                    }));
                 }
             }
         }

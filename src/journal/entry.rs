@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::recovery::{ToolCallRecord, RecoveryRecord, Limits, Money, StopReason, Transition};
-use crate::transcript::{Block, Message, HistoryRepair, Role, ToolCall, Usage};
+use crate::recovery::{Limits, Money, RecoveryRecord, StopReason, ToolCallRecord, Transition};
+use crate::transcript::{Block, HistoryRepair, Message, Role, ToolCall, Usage};
 
 use super::contract::{Contract, FirstPrompt};
 use super::damage::Damage;
@@ -262,5 +262,9 @@ pub(super) fn check_seal(line: &[u8]) -> LineChecksum {
     let (member, digits) = unclosed.split_at(end);
     let Some(body) = member.strip_suffix(CRC_MEMBER) else { return LineChecksum::Absent };
     let found = crc32c::crc32c_append(crc32c::crc32c(body), b"}");
-    if format!("{found:08x}").as_bytes() == digits { LineChecksum::Intact } else { LineChecksum::Broken }
+    if format!("{found:08x}").as_bytes() == digits {
+        LineChecksum::Intact
+    } else {
+        LineChecksum::Broken
+    }
 }

@@ -9,19 +9,19 @@ use std::time::SystemTime;
 
 use uuid::Uuid;
 
-use crate::recovery::{ToolCallRecord, RecoveryRecord, Money, StopReason, Transition};
-use crate::transcript::{Block, Message, HistoryRepair, Role, ToolCall, Usage};
+use crate::recovery::{Money, RecoveryRecord, StopReason, ToolCallRecord, Transition};
+use crate::transcript::{Block, HistoryRepair, Message, Role, ToolCall, Usage};
 
 use super::contract::Terms;
 use super::damage::Damage;
 use super::entry::{
-    MessageLine, MessageMeta, OUR_TYPE, OpenRecord, ProcessOpening, JournalRecord, RecordLine, ToolStarted, VERSION, WireMessage,
-    seal,
+    JournalRecord, MessageLine, MessageMeta, OUR_TYPE, OpenRecord, ProcessOpening, RecordLine,
+    ToolStarted, VERSION, WireMessage, seal,
 };
-use super::place::{host_name, sync_folders};
 use super::redact::Redaction;
 use super::restore::RestoredSession;
-use super::writer::{Sync, JournalWriter};
+use super::session_folder::{host_name, sync_folders};
+use super::writer::{JournalWriter, Sync};
 use super::{JournalError, SessionFolder, SessionId, resume};
 
 /// Writes a run's journal. No method fails, panics or waits for anything but the disk: after the
@@ -99,9 +99,17 @@ impl Journal {
     /// # Errors
     /// [`JournalError::Unwritable`], after which a run may continue without a journal;
     /// [`JournalError::Exists`] and [`JournalError::Locked`], after which it must not.
-    pub fn create(place: &SessionFolder, id: &SessionId, opening: &ProcessOpening) -> Result<Self, JournalError> {
+    pub fn create(
+        place: &SessionFolder,
+        id: &SessionId,
+        opening: &ProcessOpening,
+    ) -> Result<Self, JournalError> {
         let mut journal = Self::begin(place, id, opening)?;
-        journal.open(opening, &Terms::default(), JournalStart { epoch: 1, ..JournalStart::default() });
+        journal.open(
+            opening,
+            &Terms::default(),
+            JournalStart { epoch: 1, ..JournalStart::default() },
+        );
         journal.remove_if_lost()
     }
 
@@ -130,7 +138,11 @@ impl Journal {
         journal.remove_if_lost()
     }
 
-    fn begin(place: &SessionFolder, id: &SessionId, opening: &ProcessOpening) -> Result<Self, JournalError> {
+    fn begin(
+        place: &SessionFolder,
+        id: &SessionId,
+        opening: &ProcessOpening,
+    ) -> Result<Self, JournalError> {
         let path = place.file(id);
         let unwritable = |cause| JournalError::Unwritable { path: path.clone(), cause };
         let folder = place.folder();
@@ -155,7 +167,12 @@ impl Journal {
     }
 
     /// Continues writing after what `writer` holds.
-    pub(super) fn on_writer(writer: JournalWriter, place: &SessionFolder, id: &SessionId, opening: &ProcessOpening) -> Self {
+    pub(super) fn on_writer(
+        writer: JournalWriter,
+        place: &SessionFolder,
+        id: &SessionId,
+        opening: &ProcessOpening,
+    ) -> Self {
         Self {
             sink: JournalSink::File(writer),
             session: id.to_string(),
@@ -326,7 +343,12 @@ impl Journal {
     }
 
     /// Records the process that writes from here on, and its contract unless `known` has the same.
-    pub(super) fn open(&mut self, opening: &ProcessOpening, known: &Terms, beginning: JournalStart) {
+    pub(super) fn open(
+        &mut self,
+        opening: &ProcessOpening,
+        known: &Terms,
+        beginning: JournalStart,
+    ) {
         let JournalStart { epoch, dropped, damage, forked_from } = beginning;
         self.epoch = epoch;
         let open = OpenRecord {

@@ -10,32 +10,32 @@
 //!                                                       ▲ synced       outcome ▲ synced
 //! ```
 
-mod agents;
+mod cleanup;
 mod contract;
 mod damage;
 mod entry;
 mod error;
 mod log;
-mod pairs;
-mod place;
 mod reader;
 mod redact;
 mod restore;
 mod resume;
+mod session_folder;
 mod store;
-mod sums;
-mod upkeep;
+mod subagents;
+mod tool_results;
+mod totals;
 mod writer;
 
-pub use agents::{SubagentJournal, SubagentHeader, PastAgent};
+pub use cleanup::{CleanupReport, delete_old_sessions};
 pub use contract::{Contract, FirstPrompt, Kept, Terms, prompt_title, read_terms};
 pub use damage::{Damage, OnDamage};
 pub use entry::{CarryOver, MessageMeta, ProcessOpening};
-pub use error::{LockHolder, JournalError};
-pub use log::{JournalHealth, Journal};
-pub use place::{SessionFolder, SessionId, latest};
+pub use error::{JournalError, LockHolder};
+pub use log::{Journal, JournalHealth};
 pub use restore::RestoredSession;
 pub use resume::{LockedSession, read_session};
-pub use store::{UnfinishedSession as OpenSession, SessionStore, survey_sessions};
-pub use sums::{ModelSpan, ModelTotals, SessionTotals};
-pub use upkeep::{CleanupReport, delete_old_sessions};
+pub use session_folder::{SessionFolder, SessionId, latest};
+pub use store::{SessionStore, UnfinishedSession as OpenSession, survey_sessions};
+pub use subagents::{PastAgent, SubagentHeader, SubagentJournal};
+pub use totals::{ModelSpan, ModelTotals, SessionTotals};

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::transcript::{Message, Role};
 
-use super::entry::{OUR_TYPE, JournalRecord, LineChecksum, VERSION, check_seal};
+use super::entry::{JournalRecord, LineChecksum, OUR_TYPE, VERSION, check_seal};
 
 /// The parsed contents of a file.
 #[derive(Debug, Default)]
@@ -147,7 +147,8 @@ impl Begun {
     /// Drops the lines of a reply whose last ones were never written: all of it is torn.
     fn drop_incomplete(self, contents: &mut JournalContents) {
         contents.entries.truncate(self.entries);
-        (contents.intact_bytes, contents.seq, contents.lacks_newline) = (self.whole, self.seq, false);
+        (contents.intact_bytes, contents.seq, contents.lacks_newline) =
+            (self.whole, self.seq, false);
         contents.torn_lines = contents.torn_lines.max(1);
     }
 }
@@ -175,7 +176,10 @@ pub(super) fn last_open_record(bytes: &[u8]) -> Option<super::entry::OpenRecord>
             | JournalRecord::Window { .. }
             | JournalRecord::End { .. } => None,
         },
-        JournalEntry::Message(_) | JournalEntry::Link { .. } | JournalEntry::UnreadTransition | JournalEntry::Other => None,
+        JournalEntry::Message(_)
+        | JournalEntry::Link { .. }
+        | JournalEntry::UnreadTransition
+        | JournalEntry::Other => None,
     })
 }
 
@@ -231,8 +235,8 @@ fn parse(line: &[u8]) -> Result<ParsedLine, RefusalReason> {
     if seal == LineChecksum::Broken {
         return Err(damaged("its checksum is wrong"));
     }
-    let mut value: Value =
-        serde_json::from_slice(line).map_err(|error| RefusalReason::Damaged(format!("not JSON: {error}")))?;
+    let mut value: Value = serde_json::from_slice(line)
+        .map_err(|error| RefusalReason::Damaged(format!("not JSON: {error}")))?;
     let mut head = LineHead::deserialize(&value).map_err(|_error| damaged("not a record"))?;
     if seal == LineChecksum::Absent && head.forked_from.is_some() {
         head.seq = None;
@@ -241,7 +245,9 @@ fn parse(line: &[u8]) -> Result<ParsedLine, RefusalReason> {
         (LineChecksum::Intact, Some(seq)) => Some(seq),
         (LineChecksum::Absent, None) => None,
         (LineChecksum::Intact, None) => return Err(damaged("it has no number")),
-        (LineChecksum::Absent | LineChecksum::Broken, _) => return Err(damaged("its checksum is missing")),
+        (LineChecksum::Absent | LineChecksum::Broken, _) => {
+            return Err(damaged("its checksum is missing"));
+        }
     };
     let entry = match head.kind.as_deref() {
         Some(OUR_TYPE) => our_record(&head, &value)?,
@@ -315,7 +321,8 @@ fn normalize_block(mut block: Value) -> Value {
         && let Some(content) = block.get_mut("content")
     {
         let inner = content.take();
-        *content = if inner.is_null() { Value::Array(Vec::new()) } else { normalize_content(inner) };
+        *content =
+            if inner.is_null() { Value::Array(Vec::new()) } else { normalize_content(inner) };
     }
     block
 }

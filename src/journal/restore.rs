@@ -8,20 +8,22 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::recovery::{
-    RecoveryLog, ReplyDisposition, Limits, Moment, Money, Run, LoopDetector, StopReason, Transition,
+    Limits, LoopDetector, Moment, Money, RecoveryLog, ReplyDisposition, Run, StopReason, Transition,
 };
 use crate::transcript::{
-    Block, Message, HistoryRepair, Role, answer_calls, repair_history, strip_thinking,
+    Block, HistoryRepair, Message, Role, answer_calls, repair_history, strip_thinking,
 };
 
 use super::SessionId;
-use super::agents::{self, PastAgent};
 use super::contract::Terms;
 use super::damage::{Damage, Rest};
-use super::entry::{CarryOver, OpenRecord, JournalRecord};
-use super::pairs::{answers_of, call_ids, interrupted_answer, results_off_chain, merge_branch_results};
+use super::entry::{CarryOver, JournalRecord, OpenRecord};
 use super::reader::{JournalContents, JournalEntry, MessageEntry};
-use super::sums::{SessionTotals, finish_reason, is_check_pending, worst_case};
+use super::subagents::{self, PastAgent};
+use super::tool_results::{
+    answers_of, call_ids, interrupted_answer, merge_branch_results, results_off_chain,
+};
+use super::totals::{SessionTotals, finish_reason, is_check_pending, worst_case};
 
 /// A session as restored from its file.
 #[derive(Clone, Debug)]
@@ -119,7 +121,7 @@ pub(super) fn restore(
         rest.is_some() || !ours.contains(id) || story.intents.contains_key(id)
     };
     let outcome = |id: &str| interrupted_answer(story.intents.get(id), unknown(id));
-    let tell = |id: &str| agents::describe_call(agents, id, outcome(id));
+    let tell = |id: &str| subagents::describe_call(agents, id, outcome(id));
     let open = answer_calls(&mut messages, tell);
     let unknown_outcomes = open.iter().filter(|id| unknown(id)).count();
     let answers = answers_of(&messages, &open);
@@ -127,8 +129,8 @@ pub(super) fn restore(
     if let Some(rest) = rest {
         append_to_user(&mut messages, rest.note_to_model());
     }
-    agents::add_spending(agents, &mut story.session, 0);
-    agents::add_spending(agents, &mut story.prompt, story.prompt_epoch);
+    subagents::add_spending(agents, &mut story.session, 0);
+    subagents::add_spending(agents, &mut story.prompt, story.prompt_epoch);
     let asked = story.charged.take().or(story.opened.as_ref().map(|open| open.model.clone()));
     let asked = asked.unwrap_or_else(|| "unknown".to_owned());
     story.prompt.add_in_flight(story.in_flight, &asked);

@@ -11,7 +11,6 @@ use serde_json::Value;
 use crate::recovery::Money;
 use crate::transcript::{Message, Usage};
 
-use super::agents::read_subagents;
 use super::contract::{self, Terms};
 use super::damage::{OnDamage, Rest};
 use super::entry::{MessageMeta, ProcessOpening};
@@ -19,8 +18,9 @@ use super::error::LockHolder;
 use super::log::JournalStart;
 use super::reader::{self, JournalContents, RefusalReason};
 use super::restore::{RestoreRemarks, restore};
+use super::subagents::read_subagents;
 use super::writer::JournalWriter;
-use super::{Journal, JournalError, SessionFolder, RestoredSession, SessionId};
+use super::{Journal, JournalError, RestoredSession, SessionFolder, SessionId};
 
 /// How often to try a lock, and the pause in between. A killed holder may have left the lock to a
 /// child for a moment, and a search for unfinished sessions takes it briefly.
@@ -54,7 +54,11 @@ struct SessionEnd {
 ///
 /// # Errors
 /// When the session is unknown, unreadable, damaged or newer than this program.
-pub fn read_session(place: &SessionFolder, id: &SessionId, on_damage: OnDamage) -> Result<RestoredSession, JournalError> {
+pub fn read_session(
+    place: &SessionFolder,
+    id: &SessionId,
+    on_damage: OnDamage,
+) -> Result<RestoredSession, JournalError> {
     let path = place.find(id)?;
     let unreadable = |cause| JournalError::Unreadable { path: path.clone(), cause };
     let bytes = std::fs::read(&path).map_err(unreadable)?;
@@ -76,7 +80,11 @@ impl LockedSession {
     ///
     /// # Errors
     /// As for [`read`], and [`JournalError::Locked`] when another process has it.
-    pub fn lock_and_read(place: &SessionFolder, id: &SessionId, on_damage: OnDamage) -> Result<Self, JournalError> {
+    pub fn lock_and_read(
+        place: &SessionFolder,
+        id: &SessionId,
+        on_damage: OnDamage,
+    ) -> Result<Self, JournalError> {
         let path = place.find(id)?;
         let unreadable = |cause| JournalError::Unreadable { path: path.clone(), cause };
         let (mut file, unwritable) = open(&path).map_err(unreadable)?;
@@ -89,8 +97,13 @@ impl LockedSession {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(unreadable)?;
         let Understood { contents, rest, terms } = parse_file(id, &path, &bytes, on_damage)?;
-        let end = SessionEnd { whole: contents.intact_bytes, seq: contents.seq, unended: contents.lacks_newline };
-        let (restored, loose) = restore(id.clone(), contents, rest.as_ref(), &read_subagents(&path));
+        let end = SessionEnd {
+            whole: contents.intact_bytes,
+            seq: contents.seq,
+            unended: contents.lacks_newline,
+        };
+        let (restored, loose) =
+            restore(id.clone(), contents, rest.as_ref(), &read_subagents(&path));
         let restored = RestoredSession { terms, ..restored };
         Ok(Self { restored, remarks: loose, rest, file, path, end, unwritable })
     }
@@ -101,7 +114,11 @@ impl LockedSession {
 
     /// Continues writing: cuts off the torn end, and records the answers to interrupted calls. If
     /// the file cannot be written, the journal reports itself lost and the run may continue.
-    pub fn open(self, place: &SessionFolder, opening: &ProcessOpening) -> (Journal, RestoredSession) {
+    pub fn open(
+        self,
+        place: &SessionFolder,
+        opening: &ProcessOpening,
+    ) -> (Journal, RestoredSession) {
         let Self { mut restored, remarks: loose, rest, file, path, end, unwritable } = self;
         let kept = match (unwritable, &rest) {
             (Some(cause), _) => Err(cause),
@@ -169,7 +186,9 @@ fn parse_file(
             let (contents, rest) = Rest::split(bytes, &refusal, what)?;
             Ok((contents, Some(rest)))
         }
-        (RefusalReason::Damaged(_), OnDamage::Refuse) | (RefusalReason::Newer(_), _) => Err(refusal),
+        (RefusalReason::Damaged(_), OnDamage::Refuse) | (RefusalReason::Newer(_), _) => {
+            Err(refusal)
+        }
     });
     let (contents, rest) = read.map_err(|refusal| {
         let (id, path, line) = (id.clone(), path.to_owned(), refusal.line);

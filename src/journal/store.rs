@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
 use super::SessionId;
-use super::place::entries;
 use super::reader::is_ended;
+use super::session_folder::entries;
 
 /// The limits of files and of time for a survey.
 const FILES_MAX: usize = 20_000;

@@ -83,7 +83,9 @@ impl JournalWriter {
 mod tests {
     use serde_json::Value;
 
-    use crate::journal::{CarryOver, JournalHealth, Journal, MessageMeta, ProcessOpening, SessionFolder, SessionId};
+    use crate::journal::{
+        CarryOver, Journal, JournalHealth, MessageMeta, ProcessOpening, SessionFolder, SessionId,
+    };
     use crate::recovery::{Limits, Money, StopReason};
     use crate::transcript::{Block, Message, ToolCall, Usage};
 
@@ -119,7 +121,8 @@ mod tests {
             redact: Vec::new(),
         };
         let place = SessionFolder::new(Path::new("/nowhere"), Path::new("/"));
-        let mut journal = Journal::on_writer(device("/dev/null"), &place, &SessionId::generate(), &opening);
+        let mut journal =
+            Journal::on_writer(device("/dev/null"), &place, &SessionId::generate(), &opening);
         tell(&mut journal);
         journal.health() != JournalHealth::Durable
     }

@@ -8,10 +8,10 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use super::call_error::{CallError, classify_call_error};
+use super::connection::ConnectionHandle;
 use super::content::CallReply;
-use super::link::ConnectionHandle;
-use super::member::ServerTask;
-use super::miss::{CallError, classify_call_error};
+use super::server_task::ServerTask;
 use super::servers::McpTimers;
 use super::state::{ConnectionLoss, ServerStatus};
 
@@ -110,7 +110,10 @@ impl ServerTask {
     }
 
     /// Returns the connection, waiting a while for a reconnect.
-    async fn wait_for_connection(&self, cancel: &CancellationToken) -> Result<(ConnectionHandle, u64), String> {
+    async fn wait_for_connection(
+        &self,
+        cancel: &CancellationToken,
+    ) -> Result<(ConnectionHandle, u64), String> {
         let mut watch = self.watch();
         let end = Instant::now() + RECONNECT_WAIT;
         loop {
@@ -155,7 +158,8 @@ async fn send_request(
     cancel: &CancellationToken,
 ) -> Result<Value, CallFailure> {
     let sent = line.send(request).await;
-    let (mut handle, progress) = sent.map_err(|error| CallFailure::Failed(classify_call_error(&error, &line.mask)))?;
+    let (mut handle, progress) =
+        sent.map_err(|error| CallFailure::Failed(classify_call_error(&error, &line.mask)))?;
     let (id, token) = (handle.id.clone(), handle.progress_token.0.clone());
     let start = Instant::now();
     let latest = start + max.max(limit);

@@ -198,9 +198,11 @@ mod tests {
     fn every_tool_result_becomes_non_empty_content() {
         let nothing = CallReply::from_call_result(&json!({ "content": [] }));
         assert_eq!(nothing.parts, [text("(the tool returned nothing)")]);
-        let blank = CallReply::from_call_result(&json!({ "content": [{ "type": "text", "text": " \n" }] }));
+        let blank =
+            CallReply::from_call_result(&json!({ "content": [{ "type": "text", "text": " \n" }] }));
         assert_eq!(blank, nothing, "the API rejects blank text");
-        let structured = CallReply::from_call_result(&json!({ "content": [], "structuredContent": { "n": 1 } }));
+        let structured =
+            CallReply::from_call_result(&json!({ "content": [], "structuredContent": { "n": 1 } }));
         assert_eq!(structured.parts, [text(r#"{"n":1}"#)]);
         let failed = CallReply::from_call_result(&json!({ "content": [], "isError": true }));
         assert!(failed.is_error);
@@ -231,7 +233,9 @@ mod tests {
         }
         let long = CallReply::from_call_result(&json!({ "foo": "x".repeat(10_000) }));
         assert!(format!("{long:?}").len() < 1_000, "bounded");
-        let asks = CallReply::from_call_result(&json!({ "resultType": "input_required", "inputRequests": {} }));
+        let asks = CallReply::from_call_result(
+            &json!({ "resultType": "input_required", "inputRequests": {} }),
+        );
         assert!(asks.is_error && format!("{asks:?}").contains("asks for more input"));
     }
 

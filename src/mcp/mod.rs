@@ -9,24 +9,24 @@
 //!                                                      └─ HTTP: the client that was given
 //! ```
 
+mod call_error;
 mod calls;
+mod client_handler;
 mod config;
+mod connection;
 mod content;
-mod ear;
-mod link;
-mod member;
-mod miss;
-mod offer;
-mod quote;
-mod refs;
+mod remote_tool;
 mod resources;
+mod sanitize;
 mod schema;
+mod schema_refs;
+mod server_task;
 mod servers;
 mod state;
 mod stdio;
 
-pub use config::{ServerConfig, ServerAddress, expand};
-pub use content::{ContentPart, CallReply};
-pub use offer::tool_name_prefix;
-pub use servers::{CallPermission, HttpClientFactory, Servers, ServerEnvironment, McpTimers};
-pub use state::{ServerReport, ServerStatus, McpStats};
+pub use config::{ServerAddress, ServerConfig, expand};
+pub use content::{CallReply, ContentPart};
+pub use remote_tool::tool_name_prefix;
+pub use servers::{CallPermission, HttpClientFactory, McpTimers, ServerEnvironment, Servers};
+pub use state::{McpStats, ServerReport, ServerStatus};

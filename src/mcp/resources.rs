@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use crate::transcript::ToolDefinition;
 
 use super::content::CallReply;
-use super::member::ServerTask;
-use super::offer::{RemoteTool, tool_name_prefix};
+use super::remote_tool::{RemoteTool, tool_name_prefix};
+use super::server_task::ServerTask;
 use super::servers::{CallPermission, Servers};
 use super::state::ServerStatus;
 
@@ -89,7 +89,8 @@ impl Servers {
         if tool == LIST {
             return CallPermission::NotNeeded;
         }
-        let name = format!("{}{READ}", tool_name_prefix(input["server"].as_str().unwrap_or_default()));
+        let name =
+            format!("{}{READ}", tool_name_prefix(input["server"].as_str().unwrap_or_default()));
         CallPermission::Rule { name, reads_only: true }
     }
 
@@ -125,7 +126,11 @@ impl Servers {
         }
     }
 
-    async fn list_resources(&self, members: &[&Arc<ServerTask>], cancel: &CancellationToken) -> CallReply {
+    async fn list_resources(
+        &self,
+        members: &[&Arc<ServerTask>],
+        cancel: &CancellationToken,
+    ) -> CallReply {
         let (mut lines, mut failures) = (Vec::new(), Vec::new());
         for member in members {
             let name = &member.config.name;

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::refs;
+use super::schema_refs;
 
 /// The largest schema that is passed on, in bytes.
 const LARGEST: usize = 64 << 10;
@@ -59,7 +59,7 @@ pub(super) fn prepare_schema(schema: &Value) -> Result<Value, &'static str> {
     if !jsonschema::draft202012::meta::is_valid(&schema) {
         return Err("its input schema is not valid JSON Schema (draft 2020-12)");
     }
-    refs::check(&schema, &|name| VALUES.contains(&name))?;
+    schema_refs::check(&schema, &|name| VALUES.contains(&name))?;
     Ok(schema)
 }
 

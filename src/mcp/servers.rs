@@ -20,9 +20,9 @@ use crate::transcript::ToolDefinition;
 
 use super::config::ServerConfig;
 use super::content::CallReply;
-use super::member::ServerTask;
-use super::offer::{RemoteTool, tool_name_prefix};
-use super::state::{ServerReport, ServerStatus, McpStats};
+use super::remote_tool::{RemoteTool, tool_name_prefix};
+use super::server_task::ServerTask;
+use super::state::{McpStats, ServerReport, ServerStatus};
 
 /// Creates the HTTP client for an address, or returns why it cannot.
 pub type HttpClientFactory = dyn Fn(&str) -> Result<reqwest::Client, String> + Send + Sync;
@@ -205,7 +205,8 @@ impl Servers {
                     "the MCP server {:?} is required and {}{why}",
                     standing.name,
                     match standing.status {
-                        ServerStatus::Pending | ServerStatus::Connected => "did not connect in time",
+                        ServerStatus::Pending | ServerStatus::Connected =>
+                            "did not connect in time",
                         ServerStatus::NeedsAuth => "requires a login",
                         ServerStatus::Failed => "cannot be connected",
                         ServerStatus::Disabled => "disabled",
@@ -324,7 +325,8 @@ impl Servers {
         if self.has_tool(tool) {
             return None;
         }
-        let of = |member: &&Arc<ServerTask>| tool.starts_with(&tool_name_prefix(&member.config.name));
+        let of =
+            |member: &&Arc<ServerTask>| tool.starts_with(&tool_name_prefix(&member.config.name));
         // Of servers named `a` and `a__b` the longer match wins.
         let member = self.members.iter().filter(of).max_by_key(|it| it.config.name.len())?;
         let ServerReport { name, status, why } = member.report();
@@ -368,7 +370,8 @@ impl Servers {
                 self.call_resource_tool(tool, input, cancel).await
             }
             None => CallReply::error(
-                self.explain_missing_tool(tool).unwrap_or_else(|| format!("No such tool available: {tool}")),
+                self.explain_missing_tool(tool)
+                    .unwrap_or_else(|| format!("No such tool available: {tool}")),
             ),
         };
         if reply.is_error {

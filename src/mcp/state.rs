@@ -80,7 +80,11 @@ pub(super) struct ReconnectBackoff {
 impl ReconnectBackoff {
     /// Records a loss after the connection had lasted for `held`. Returns the wait before the next
     /// attempt, or `None` to give up.
-    pub(super) fn record_loss(&mut self, loss: &ConnectionLoss, held: Duration) -> Option<Duration> {
+    pub(super) fn record_loss(
+        &mut self,
+        loss: &ConnectionLoss,
+        held: Duration,
+    ) -> Option<Duration> {
         if held >= STABLE_AFTER {
             self.failures = 0;
         }
@@ -127,8 +131,14 @@ mod tests {
     #[test]
     fn an_expired_mcp_session_is_renewed_at_once_but_only_once() {
         let mut backoff = ReconnectBackoff::default();
-        assert_eq!(backoff.record_loss(&ConnectionLoss::Expired, Duration::ZERO), Some(Duration::ZERO));
-        assert_eq!(backoff.record_loss(&ConnectionLoss::Expired, Duration::ZERO), Some(Duration::from_secs(2)));
+        assert_eq!(
+            backoff.record_loss(&ConnectionLoss::Expired, Duration::ZERO),
+            Some(Duration::ZERO)
+        );
+        assert_eq!(
+            backoff.record_loss(&ConnectionLoss::Expired, Duration::ZERO),
+            Some(Duration::from_secs(2))
+        );
         let refused = ConnectionLoss::NeedsAuth("401".to_owned());
         assert_eq!(ReconnectBackoff::default().record_loss(&refused, Duration::ZERO), None);
     }

@@ -17,7 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use crate::process::{Job, RunningJob, Supervisor};
 use crate::secrets::Redactor;
 
-use super::quote::{sanitize_start, sanitize_end};
+use super::sanitize::{sanitize_end, sanitize_start};
 
 /// The longest message, in bytes. A longer one ends the connection.
 const LONGEST_LINE: usize = 32 << 20;
@@ -53,7 +53,10 @@ impl ServerProcess {
     ///
     /// # Errors
     /// The system refuses.
-    pub(super) async fn start(supervisor: &Supervisor, job: &Job) -> io::Result<(Self, StdioTransport)> {
+    pub(super) async fn start(
+        supervisor: &Supervisor,
+        job: &Job,
+    ) -> io::Result<(Self, StdioTransport)> {
         let mut running = supervisor.start(job).await?;
         let missing = || io::Error::other("it has no pipes");
         let stdin = ChildStdin::from_std(running.stdin.take().ok_or_else(missing)?)?;
@@ -294,7 +297,8 @@ mod tests {
     async fn unread_messages_of_a_server_stop_the_reader() {
         let (mut server, stdout) = duplex(1 << 10);
         let (_running, is_over) = watch::channel(());
-        let mut pipes = StdioTransport::new(tokio::io::sink(), stdout, ServerOutput::default(), is_over);
+        let mut pipes =
+            StdioTransport::new(tokio::io::sink(), stdout, ServerOutput::default(), is_over);
         let params = json!({ "level": "info", "data": "x".repeat(4 << 20) });
         let news = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": params });
         let line = format!("{news}\n");

@@ -67,7 +67,7 @@ pub fn parse_message(body: &[u8]) -> Result<ModelReply, FaultKind> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     let value: Value = serde_json::from_slice(body)
         .map_err(|error| invalid_response(format!("the body is not JSON ({error})")))?;
-    if let Some(refusal) = super::refusal::parse_error(&value, 200) {
+    if let Some(refusal) = super::error_body::parse_error(&value, 200) {
         return Err(refusal);
     }
     let Some(blocks) = value["content"].as_array() else {
@@ -165,7 +165,9 @@ pub(super) fn complete_tool_use(id: String, name: &str, input: Value) -> Complet
         Value::Null => {
             CompletedBlock::Whole(Block::ToolUse { id, name: name.to_owned(), input: json!({}) })
         }
-        Value::Object(_) => CompletedBlock::Whole(Block::ToolUse { id, name: name.to_owned(), input }),
+        Value::Object(_) => {
+            CompletedBlock::Whole(Block::ToolUse { id, name: name.to_owned(), input })
+        }
         Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
             malformed(name, not_an_object(&input.to_string()))
         }
@@ -208,7 +210,10 @@ pub(super) struct Settled {
 /// Keeps complete blocks. Drops tool calls that may be truncated, depending on the stop reason.
 pub(super) fn keep_trusted_blocks(mut sealed: Vec<CompletedBlock>, stop_reason: &str) -> Settled {
     let is_call = |one: &CompletedBlock| {
-        matches!(one, CompletedBlock::Malformed { .. } | CompletedBlock::Whole(Block::ToolUse { .. }))
+        matches!(
+            one,
+            CompletedBlock::Malformed { .. } | CompletedBlock::Whole(Block::ToolUse { .. })
+        )
     };
     let before = sealed.len();
     match StopKind::classify(stop_reason).trusted_calls() {

@@ -8,10 +8,10 @@ use crate::recovery::FaultKind;
 use crate::transcript::Block;
 
 use super::answer::{
-    ModelReply, StreamProgress, CompletedBlock, Settled, ToolIds, invalid_response, complete_tool_use, keep_trusted_blocks, stated_reason,
-    text_of,
+    CompletedBlock, ModelReply, Settled, StreamProgress, ToolIds, complete_tool_use,
+    invalid_response, keep_trusted_blocks, stated_reason, text_of,
 };
-use super::refusal::parse_error;
+use super::error_body::parse_error;
 use super::settlement::Received;
 use super::sse::SseEvent;
 
@@ -76,9 +76,12 @@ impl ReplyAssembly {
 
     /// Whether at least one content block is complete.
     pub fn has_block(&self) -> bool {
-        self.slots
-            .values()
-            .any(|slot| matches!(slot, BlockSlot::Closed(CompletedBlock::Whole(_) | CompletedBlock::Malformed { .. })))
+        self.slots.values().any(|slot| {
+            matches!(
+                slot,
+                BlockSlot::Closed(CompletedBlock::Whole(_) | CompletedBlock::Malformed { .. })
+            )
+        })
     }
 
     /// Whether the reply is complete except for the last event: all blocks ended, and stop reason
@@ -126,15 +129,17 @@ impl ReplyAssembly {
         let before = self.written;
         match kind {
             "error" => {
-                return Err(parse_error(&value, 200)
-                    .unwrap_or_else(|| invalid_response("an error event says nothing".to_owned())));
+                return Err(parse_error(&value, 200).unwrap_or_else(|| {
+                    invalid_response("an error event says nothing".to_owned())
+                }));
             }
             "message_start" => self.start(&value["message"])?,
             "content_block_start" => self.open(&value)?,
             "content_block_delta" => self.append_delta(&value)?,
             "message_delta" => {
                 self.received().report_final(&value["usage"]);
-                self.has_final_count |= value["usage"]["output_tokens"].as_u64().is_some_and(|n| n > 0);
+                self.has_final_count |=
+                    value["usage"]["output_tokens"].as_u64().is_some_and(|n| n > 0);
                 if let Some(reason) = stated_reason(&value["delta"]["stop_reason"]) {
                     self.stop_reason = Some(reason.to_owned());
                 }
@@ -172,7 +177,8 @@ impl ReplyAssembly {
             BlockSlot::Closed(sealed) => Some(sealed),
             BlockSlot::Open(_) => None,
         });
-        let Settled { content, cut_tool_call, malformed } = keep_trusted_blocks(sealed.collect(), &stop_reason);
+        let Settled { content, cut_tool_call, malformed } =
+            keep_trusted_blocks(sealed.collect(), &stop_reason);
         Ok(ModelReply {
             id: self.id,
             model: self.model,
@@ -249,8 +255,12 @@ impl ReplyAssembly {
             ) => (json, &delta["partial_json"]),
             (
                 Some("text_delta" | "thinking_delta" | "signature_delta" | "input_json_delta"),
-                GrowingBlock::Text(_) | GrowingBlock::Thinking { .. } | GrowingBlock::ToolUse { .. },
-            ) => return Err(invalid_response(format!("content of another kind for block {index}"))),
+                GrowingBlock::Text(_)
+                | GrowingBlock::Thinking { .. }
+                | GrowingBlock::ToolUse { .. },
+            ) => {
+                return Err(invalid_response(format!("content of another kind for block {index}")));
+            }
             _ => return Ok(()),
         };
         let piece = piece.as_str().unwrap_or_default();

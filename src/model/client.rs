@@ -1,6 +1,6 @@
 //! A client of one endpoint.
 
-mod knock;
+mod probe;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -9,19 +9,21 @@ use std::time::Duration;
 use reqwest::Url;
 use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
-use crate::recovery::{ModelCall, ErrorClass, Fault, FaultKind, CallPurpose, FailureStage, Standing, classify};
+use crate::recovery::{
+    CallPurpose, ErrorClass, FailureStage, Fault, FaultKind, ModelCall, Standing, classify,
+};
 
 use super::answer::{ModelReply, StreamProgress};
+use super::attempt::Attempt;
 use super::credentials::{CredentialProvider, Renewal, Secret};
-use super::endpoint::{ModelService, EndpointError, RequestTimers, host};
-use super::exchange::Attempt;
+use super::endpoint::{EndpointError, ModelService, RequestTimers, host};
 use super::fault::redacted;
 use super::headers::RateLimits;
 use super::limits::AccountKey;
 use super::request::{FAST_BETA, RequestContent, build_body};
 use super::transport::{HttpTransport, read_roots};
 
-pub use knock::ProbeAnswer;
+pub use probe::ProbeAnswer;
 
 /// A client of one endpoint.
 #[derive(Debug)]
@@ -53,7 +55,16 @@ impl ModelClient {
         let transport = HttpTransport::new(&url, timers, roots, &proxies).following_redirects();
         let limits = Mutex::new(None);
         let proven = AtomicBool::new(false);
-        Ok(Self { url, headers, keyring, timers, transport, limits, account, has_succeeded: proven })
+        Ok(Self {
+            url,
+            headers,
+            keyring,
+            timers,
+            transport,
+            limits,
+            account,
+            has_succeeded: proven,
+        })
     }
 
     /// Makes one attempt at one request. At most one request is sent; a redirection within the
@@ -110,7 +121,11 @@ impl ModelClient {
 
     /// Whether the endpoint has answered this process successfully.
     pub fn standing(&self) -> Standing {
-        if self.has_succeeded.load(Ordering::Relaxed) { Standing::Proven } else { Standing::Untried }
+        if self.has_succeeded.load(Ordering::Relaxed) {
+            Standing::Proven
+        } else {
+            Standing::Untried
+        }
     }
 
     /// The rate limits that the latest response reported.

@@ -7,11 +7,11 @@ use std::time::SystemTime;
 use reqwest::header::{HeaderMap, LOCATION};
 use serde_json::Value;
 
-use crate::recovery::{ErrorBody, Fault, FaultKind, FailureStage, Timer};
+use crate::recovery::{ErrorBody, FailureStage, Fault, FaultKind, Timer};
 
 use super::credentials::Secret;
-use super::headers::{request_id, parse_retry_hint, header_text, parse_retry_after};
-use super::refusal::parse_error;
+use super::error_body::parse_error;
+use super::headers::{header_text, parse_retry_after, parse_retry_hint, request_id};
 
 /// Maximum length of a kept error message, in bytes. Some gateways include a stack trace.
 const MESSAGE_LIMIT: usize = 2_000;
@@ -34,7 +34,8 @@ pub fn fault_of_response(status: u16, headers: &HeaderMap, body: &[u8], now: Sys
     fault.retry_after = parse_retry_after(headers, status, fault.detail(), now);
     fault.retry_hint = parse_retry_hint(headers);
     fault.request_id = request_id(headers).or_else(|| header_text(headers, "x-amzn-requestid"));
-    fault.overage_disabled = header_text(headers, "anthropic-ratelimit-unified-overage-disabled-reason");
+    fault.overage_disabled =
+        header_text(headers, "anthropic-ratelimit-unified-overage-disabled-reason");
     fault
 }
 
@@ -88,7 +89,11 @@ const PROXY_AUTH_REQUIRED: &str = "proxy authorization required";
 
 /// Converts an error without a response. `reach` is the stage of an established connection. `to` is
 /// displayed in place of the URL, which may hold credentials.
-pub(super) fn fault_without_response(error: reqwest::Error, to: &str, reach: FailureStage) -> Fault {
+pub(super) fn fault_without_response(
+    error: reqwest::Error,
+    to: &str,
+    reach: FailureStage,
+) -> Fault {
     let error = error.without_url();
     let detail = if error.is_connect() {
         format!("no connection to {to}: {}", error_chain(&error))

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use reqwest::header::HeaderMap;
 use serde::Serialize;
 
-use crate::recovery::{RetryHint, RetryAfter, RetryAfterSource};
+use crate::recovery::{RetryAfter, RetryAfterSource, RetryHint};
 
 /// The service's rate limits, as its last response reported them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -74,7 +74,12 @@ impl RateWindow {
 
 /// Returns when the server wants a retry: `retry-after-ms`, then `retry-after`, then, for a 429,
 /// the reset of the exhausted limit. Zero, negative, past or invalid values are ignored.
-pub fn parse_retry_after(headers: &HeaderMap, status: u16, message: &str, now: SystemTime) -> Option<RetryAfter> {
+pub fn parse_retry_after(
+    headers: &HeaderMap,
+    status: u16,
+    message: &str,
+    now: SystemTime,
+) -> Option<RetryAfter> {
     let asked = header_text(headers, "retry-after-ms")
         .and_then(|millis| positive(millis.parse::<f64>().ok()? / 1e3))
         .or_else(|| parse_retry_after_value(&header_text(headers, "retry-after")?, now));
@@ -118,7 +123,9 @@ pub(super) fn header_text(headers: &HeaderMap, name: &str) -> Option<String> {
 fn parse_retry_after_value(value: &str, now: SystemTime) -> Option<Duration> {
     match value.parse::<f64>() {
         Ok(seconds) => positive(seconds),
-        Err(_) => httpdate::parse_http_date(value).ok()?.duration_since(now).ok().filter(is_nonzero),
+        Err(_) => {
+            httpdate::parse_http_date(value).ok()?.duration_since(now).ok().filter(is_nonzero)
+        }
     }
 }
 

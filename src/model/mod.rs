@@ -9,30 +9,32 @@
 
 pub mod answer;
 pub mod assemble;
+mod attempt;
 mod client;
 pub mod credentials;
 mod endpoint;
-mod exchange;
+mod error_body;
 pub mod fault;
 pub mod headers;
 pub mod limits;
 pub mod prices;
 mod proxies;
-mod refusal;
 pub mod request;
 pub mod settlement;
 pub mod sse;
 pub mod stop_reason;
 mod transport;
 
-pub use answer::{ModelReply, MalformedCall, StreamProgress};
+pub use answer::{MalformedCall, ModelReply, StreamProgress};
 pub use client::{ModelClient, ProbeAnswer};
 pub use credentials::{
     Credential, HelperCommand, Login, LoginError, LoginFile, Renewal, Secret, is_token_endpoint,
 };
-pub use endpoint::{BaseUrl, ModelService, EndpointError, RequestTimers};
+pub use endpoint::{BaseUrl, EndpointError, ModelService, RequestTimers};
 pub use headers::RateLimits;
-pub use prices::{ModelFacts, Prices, ShortPrompt, cost, model_facts, price_list_date, resolve_alias};
+pub use prices::{
+    ModelFacts, Prices, ShortPrompt, cost, model_facts, price_list_date, resolve_alias,
+};
 pub use proxies::{BadProxy, Proxies, Proxy};
 pub use request::RequestContent;
 pub use settlement::{Bounds, Counts, OutputCount, Received, Settlement, settle};

@@ -98,7 +98,9 @@ fn entry_matches(entry: &str, host: &str) -> bool {
     if let Ok(address) = host.parse::<IpAddr>() {
         return entry.split_once('/').is_some_and(|(network, bits)| {
             let network: Option<IpAddr> = network.parse().ok();
-            network.zip(bits.parse().ok()).is_some_and(|(net, bits)| is_in_network(address, net, bits))
+            network
+                .zip(bits.parse().ok())
+                .is_some_and(|(net, bits)| is_in_network(address, net, bits))
         });
     }
     let domain = entry.trim_start_matches('*').trim_start_matches('.');

@@ -35,7 +35,11 @@ pub(super) const FAST_BETA: &str = "fast-mode-2026-02-01";
 ///
 /// # Errors
 /// The prompt cannot be represented as JSON.
-pub fn build_body(prompt: &RequestContent<'_>, cap: u32, mode: ReplyMode) -> serde_json::Result<Vec<u8>> {
+pub fn build_body(
+    prompt: &RequestContent<'_>,
+    cap: u32,
+    mode: ReplyMode,
+) -> serde_json::Result<Vec<u8>> {
     let mut body = fields(prompt, cap, mode)?;
     if prompt.fast {
         body.insert("speed".to_owned(), json!("fast"));
@@ -43,7 +47,11 @@ pub fn build_body(prompt: &RequestContent<'_>, cap: u32, mode: ReplyMode) -> ser
     serde_json::to_vec(&body)
 }
 
-fn fields(prompt: &RequestContent<'_>, cap: u32, mode: ReplyMode) -> serde_json::Result<Map<String, Value>> {
+fn fields(
+    prompt: &RequestContent<'_>,
+    cap: u32,
+    mode: ReplyMode,
+) -> serde_json::Result<Map<String, Value>> {
     let mut body = Map::new();
     body.insert("model".to_owned(), json!(prompt.model));
     if !prompt.tools.is_empty() {
@@ -61,7 +69,9 @@ fn fields(prompt: &RequestContent<'_>, cap: u32, mode: ReplyMode) -> serde_json:
     body.insert("messages".to_owned(), messages(prompt.messages)?);
     body.insert("max_tokens".to_owned(), json!(cap));
     body.insert("stream".to_owned(), json!(mode == ReplyMode::Streaming));
-    if let Some(thinking) = prompt.thinking.and_then(|budget| thinking_field(prompt.model, budget, cap)) {
+    if let Some(thinking) =
+        prompt.thinking.and_then(|budget| thinking_field(prompt.model, budget, cap))
+    {
         body.insert("thinking".to_owned(), thinking);
     }
     Ok(body)

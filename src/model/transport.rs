@@ -13,7 +13,7 @@ use reqwest::{Certificate, ClientBuilder, Url};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::process::reading;
+use crate::process::file_reads;
 use crate::recovery::ConnectionChoice;
 
 use super::endpoint::RequestTimers;
@@ -246,7 +246,7 @@ pub(super) fn read_roots(files: &[PathBuf]) -> Result<Vec<Certificate>, (PathBuf
 }
 
 fn read_bundle(file: &Path) -> Result<Vec<Certificate>, String> {
-    let bytes = reading::read(file).map_err(|error| error.to_string())?;
+    let bytes = file_reads::read(file).map_err(|error| error.to_string())?;
     let found = Certificate::from_pem_bundle(&bytes).map_err(|error| error.to_string())?;
     if found.is_empty() { Err("it holds no PEM certificate".to_owned()) } else { Ok(found) }
 }

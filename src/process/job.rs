@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-use super::fence::LandlockPolicy;
+use super::landlock_policy::LandlockPolicy;
 
 /// A program to start, with every attribute given: nothing is inherited.
 #[derive(Clone, Debug)]

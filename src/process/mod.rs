@@ -23,32 +23,34 @@
 //!
 //! Outside Linux there are no subreapers: orphans are lost there.
 
-mod ear;
-mod fence;
+mod env_tag;
+pub mod file_reads;
 mod job;
-mod keeper;
-mod mark;
+mod job_init;
+mod landlock_policy;
 mod orphans;
-mod own;
+mod own_process;
 mod pipes;
 mod programs;
-pub mod reading;
-mod running;
+mod running_job;
+mod signal_waiter;
 mod signals;
 #[cfg(target_os = "linux")]
 mod stat;
 mod supervisor;
+mod supervisor_handle;
 mod tree;
-mod warden;
 mod wire;
 
-pub use fence::{PathAccess, LandlockRuleset, LandlockPolicy, PathRule, NetworkAccess, LandlockSupport};
 pub use job::Job;
-pub use keeper::run_supervisor_if_requested;
+pub use landlock_policy::{
+    LandlockPolicy, LandlockRuleset, LandlockSupport, NetworkAccess, PathAccess, PathRule,
+};
 pub use orphans::inherit_orphans;
-pub use own::{die_with_parent, exit_without_cleanup, forbid_dumps};
+pub use own_process::{die_with_parent, exit_without_cleanup, forbid_dumps};
 pub use pipes::{Kinship, PipeWriters, WriteEnd, pipe_writers, writers_of_stdin};
 pub use programs::{absolute_path, find_program};
-pub use running::RunningJob;
-pub use signals::{reset_inherited_signals, is_ignored};
-pub use supervisor::Supervisor;
+pub use running_job::RunningJob;
+pub use signals::{is_ignored, reset_inherited_signals};
+pub use supervisor::run_supervisor_if_requested;
+pub use supervisor_handle::Supervisor;

@@ -48,8 +48,8 @@ pub fn pipe_writers(seen: impl IntoIterator<Item = (Kinship, WriteEnd)>) -> Pipe
             (Kinship::Group | Kinship::Unrelated, WriteEnd::Open) => return PipeWriters::Peer,
             (Kinship::SelfOrAncestor, WriteEnd::Open) => found = PipeWriters::Ancestor,
             (Kinship::Group, WriteEnd::Unlisted) => may_be_peer = true,
-            (Kinship::SelfOrAncestor | Kinship::Unrelated, WriteEnd::Unlisted) | (_, WriteEnd::Absent) => {
-            }
+            (Kinship::SelfOrAncestor | Kinship::Unrelated, WriteEnd::Unlisted)
+            | (_, WriteEnd::Absent) => {}
         }
     }
     if found == PipeWriters::Hidden && may_be_peer { PipeWriters::Peer } else { found }

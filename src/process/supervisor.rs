@@ -1,264 +1,130 @@
-//! Starts programs through the supervisor process, and kills what is left of them.
+//! The supervisor process: forks a job init process for each job, and kills whatever is left when
+//! outlast is gone.
 
 use std::collections::HashSet;
 use std::env;
-use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use tokio::io::AsyncWriteExt;
-use tokio::net::UnixStream as Socket;
+use nix::unistd::{ForkResult, Pid, dup2_stdin, fork, setsid};
 
-use super::job::{ProcessSpec, Job};
-use super::keeper;
-use super::mark::{TAG_VARIABLE, kill_tagged};
-use super::orphans::kill_orphans;
-use super::running::{JobPipes, RunningJob, read_report};
+use super::job_init;
+use super::signal_waiter::SignalWaiter;
+use super::signals;
+use super::tree::{self, ChildChange};
 use super::wire::{self, JobReport};
 
-/// How long starting a program may take on an overloaded machine.
-const START_MAX: Duration = Duration::from_secs(20);
+/// The argument that makes this binary a supervisor process. The process id of the parent follows
+/// it, for people who read a process list.
+pub(super) const SUPERVISOR_ARGUMENT: &str = "__keeper";
 
-/// How long to wait until everything that is left has ended.
-const CLOSE_MAX: Duration = Duration::from_secs(1);
+/// The limit for killing what is left. Only processes that hang in the kernel take longer.
+const ENDING_MAX: Duration = Duration::from_secs(10);
 
-/// How many supervisor processes a run may lose before it gives up starting another.
-const LOSSES_MAX: u32 = 10;
+/// How often the remains of a killed job init process are searched for, and the pause in between.
+const ORPHAN_SEARCHES: u32 = 200;
+const ORPHAN_SEARCH_PAUSE: Duration = Duration::from_millis(10);
 
-/// Starts programs, and makes sure that none of them outlives the run. Clones share their state.
-#[derive(Clone, Debug)]
-pub struct Supervisor(Arc<SupervisorInner>);
-
-#[derive(Debug)]
-struct SupervisorInner {
-    /// The outlast binary to start. `None`: the one of this process.
-    binary: Option<PathBuf>,
-    /// The tag in the environment of everything that is started.
-    tag: String,
-    state: Mutex<SupervisorState>,
-}
-
-#[derive(Debug, Default)]
-struct SupervisorState {
-    process: Option<SupervisorProcess>,
-    /// How many supervisor processes were killed.
-    lost_supervisors: u32,
-}
-
-#[derive(Debug)]
-struct SupervisorProcess {
-    child: Child,
-    socket: UnixStream,
-}
-
-/// Why a job could not be started.
-enum SpawnFailure {
-    /// Its supervisor or job init process is gone.
-    Lost,
-    Refused(io::Error),
-}
-
-impl From<io::Error> for SpawnFailure {
-    fn from(error: io::Error) -> Self {
-        Self::Refused(error)
+/// Runs the supervisor process if the command line asks for it, until it is no longer needed. Must
+/// be called before anything else: the supervisor forks, so it must stay single-threaded.
+pub fn run_supervisor_if_requested() -> Option<ExitCode> {
+    let mut arguments = env::args_os().skip(1);
+    if arguments.next()? != SUPERVISOR_ARGUMENT || arguments.len() != 1 {
+        return None;
     }
+    // The error cannot be reported: standard error does not belong to the supervisor.
+    Some(if run_supervisor().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-impl Supervisor {
-    /// Uses this process's own binary as supervisor. Starts nothing yet.
-    pub fn with_own_binary() -> Self {
-        Self::new(None)
-    }
-
-    /// Uses this outlast binary as supervisor, for programs that use outlast as a library.
-    pub fn with_binary(binary: &Path) -> Self {
-        Self::new(Some(binary.to_path_buf()))
-    }
-
-    fn new(binary: Option<PathBuf>) -> Self {
-        let mark = uuid::Uuid::new_v4().simple().to_string();
-        Self(Arc::new(SupervisorInner { binary, tag: mark, state: Mutex::default() }))
-    }
-
-    /// Starts the supervisor process ahead of the first job.
-    pub fn start_supervisor(&self) {
-        let mut state = self.0.state();
-        if state.process.is_none() {
-            // If this fails, the first job tries again and reports the error.
-            state.process = SupervisorProcess::start(self.0.binary.as_deref()).ok();
+fn run_supervisor() -> io::Result<()> {
+    let line = UnixStream::from(detach_from_parent()?);
+    let ear = SignalWaiter::new()?;
+    let (mut wardens, mut hunts) = (HashSet::new(), 0);
+    loop {
+        let ordered = ear.wait_readable(&line, (hunts > 0).then_some(ORPHAN_SEARCH_PAUSE));
+        if reap_children(&mut wardens) {
+            hunts = ORPHAN_SEARCHES;
         }
-    }
-
-    /// Starts a program.
-    ///
-    /// # Errors
-    /// The system refuses, or no supervisor process can be started.
-    pub async fn start(&self, job: &Job) -> io::Result<RunningJob> {
-        let errand = ProcessSpec::new(job, (TAG_VARIABLE, &self.0.tag));
-        let errand = serde_json::to_vec(&errand)?;
-        for _ in 0..2 {
-            let beginning = tokio::time::timeout(START_MAX, self.try_start(&errand, job.input));
-            match beginning.await.map_err(|_| io::ErrorKind::TimedOut)? {
-                Ok(running) => return Ok(running),
-                Err(SpawnFailure::Refused(error)) => return Err(error),
-                Err(SpawnFailure::Lost) => {}
+        if hunts > 0 {
+            hunts = if tree::kill_descendants(&wardens).is_empty() { 0 } else { hunts - 1 };
+        }
+        if !ordered {
+            continue;
+        }
+        let Some(control) = receive_job_socket(&line) else { break };
+        // SAFETY: this process has one thread, so the child may call anything.
+        match unsafe { fork() } {
+            Ok(ForkResult::Child) => {
+                // An open copy here would hide the end of the supervisor from outlast.
+                drop((line, ear));
+                return job_init::run_job(&control);
             }
-        }
-        Err(io::Error::other("the process that looks after commands was killed"))
-    }
-
-    async fn try_start(&self, errand: &[u8], input: bool) -> Result<RunningJob, SpawnFailure> {
-        let (pipes, descriptors) = JobPipes::create(input)?;
-        let (control, theirs) = UnixStream::pair()?;
-        self.0.request_job_init(&theirs)?;
-        drop(theirs);
-        control.set_nonblocking(true)?;
-        let mut socket = Socket::from_std(control.try_clone()?)?;
-        let length = u32::try_from(errand.len()).unwrap_or(u32::MAX).to_le_bytes();
-        let sent = wire::send(&control, &length, &descriptors);
-        drop(descriptors);
-        // If it cannot be sent, the report read next says why.
-        if sent.is_ok() {
-            let _ = socket.write_all(errand).await;
-        }
-        match read_report(&mut socket).await {
-            Ok(JobReport::Started) => Ok(RunningJob::new(control, socket, pipes)),
-            Ok(JobReport::StartFailed(errno)) => {
-                Err(SpawnFailure::Refused(io::Error::from_raw_os_error(errno)))
-            }
-            Ok(JobReport::Exited(_) | JobReport::LeftoversEnded(_) | JobReport::AllEnded(_)) | Err(_) => {
-                Err(SpawnFailure::Lost)
-            }
+            Ok(ForkResult::Parent { child }) => drop(wardens.insert(child)),
+            Err(errno) => job_init::send_report(&control, JobReport::StartFailed(errno as i32)),
         }
     }
-
-    /// Kills everything that was started and still runs. Returns the number of processes. Blocks
-    /// for a second at most; what takes longer continues by itself. A job that is started
-    /// afterwards gets a new supervisor process.
-    pub fn close(&self) -> u32 {
-        self.0.close()
-    }
+    let mut ended = tree::kill_until_gone(ENDING_MAX, &ear, || tree::reap(|_| ()));
+    ended.retain(|process| !wardens.contains(process));
+    job_init::send_report(
+        &line,
+        JobReport::AllEnded(i32::try_from(ended.len()).unwrap_or(i32::MAX)),
+    );
+    Ok(())
 }
 
-impl SupervisorInner {
-    fn state(&self) -> MutexGuard<'_, SupervisorState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+/// Closes everything that was inherited from outlast except the socket to it, which is returned.
+fn detach_from_parent() -> io::Result<OwnedFd> {
+    // An inherited pipe would stay open for its reader after outlast has ended.
+    let inherited = fs::read_dir("/proc/self/fd").map_or(Vec::new(), |entries| {
+        let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<i32>().ok();
+        entries.flatten().filter_map(number).filter(|number| *number > 2).collect()
+    });
+    for descriptor in inherited {
+        // One of them belonged to the folder listing, and is closed already.
+        let _ = nix::unistd::close(descriptor);
     }
-
-    /// Requests a job init process for this socket, from a new supervisor if need be.
-    fn request_job_init(&self, socket: &UnixStream) -> io::Result<()> {
-        let mut state = self.state();
-        loop {
-            let keeper = match state.process.take() {
-                Some(keeper) => keeper,
-                None if state.lost_supervisors < LOSSES_MAX => SupervisorProcess::start(self.binary.as_deref())?,
-                None => {
-                    return Err(io::Error::other(
-                        "the process that looks after commands is killed again and again",
-                    ));
-                }
-            };
-            keeper.resume();
-            if wire::send(&keeper.socket, &[wire::JOB], &[socket]).is_ok() {
-                state.process = Some(keeper);
-                return Ok(());
-            }
-            keeper.reap();
-            state.lost_supervisors += 1;
-        }
+    let line = io::stdin().as_fd().try_clone_to_owned()?;
+    dup2_stdin(fs::File::open("/dev/null")?)?;
+    // The process may already lead a group, if a shell started it; then it stays there.
+    let _ = setsid();
+    env::set_current_dir("/")?;
+    signals::restore_default(Signal::SIGCHLD)?;
+    #[cfg(target_os = "linux")]
+    {
+        use nix::sys::prctl;
+        // Keeps `pkill outlast` from killing the supervisor too.
+        prctl::set_name(c"keeper")?;
+        prctl::set_child_subreaper(true)?;
+        // A stopped supervisor must continue when outlast ends.
+        prctl::set_pdeathsig(Signal::SIGCONT)?;
     }
-
-    fn close(&self) -> u32 {
-        let (keeper, lost) = {
-            let mut state = self.state();
-            (state.process.take(), state.lost_supervisors)
-        };
-        let slow = keeper.as_ref().and_then(SupervisorProcess::pid);
-        let (ended, whole) = keeper.map_or((0, true), SupervisorProcess::shut_down);
-        if lost == 0 && whole {
-            return ended;
-        }
-        // The orphans of a killed supervisor were inherited, or have escaped unless they carry the
-        // tag.
-        // The lock is held so that no new supervisor starts meanwhile and is taken for an orphan.
-        let state = self.state();
-        let successor = state.process.as_ref().and_then(SupervisorProcess::pid);
-        let spared: HashSet<Pid> = slow.into_iter().chain(successor).collect();
-        ended + kill_orphans(&spared) + kill_tagged(&self.tag)
-    }
+    Ok(line)
 }
 
-impl Drop for SupervisorInner {
-    fn drop(&mut self) {
-        self.close();
-    }
-}
-
-impl SupervisorProcess {
-    fn start(binary: Option<&Path>) -> io::Result<Self> {
-        let (line, theirs) = UnixStream::pair()?;
-        line.set_read_timeout(Some(CLOSE_MAX))?;
-        let child = Command::new(binary.map_or_else(own_binary, |path| Ok(path.to_path_buf()))?)
-            .arg0("keeper")
-            .arg(keeper::SUPERVISOR_ARGUMENT)
-            .arg(std::process::id().to_string())
-            .env_clear()
-            .stdin(OwnedFd::from(theirs))
-            // Inheriting stdout would keep the reader's pipe open.
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(|error| supervisor_start_error(&error))?;
-        Ok(Self { child, socket: line })
-    }
-
-    fn pid(&self) -> Option<Pid> {
-        i32::try_from(self.child.id()).ok().map(Pid::from_raw)
-    }
-
-    /// Continues the process if it was stopped.
-    fn resume(&self) {
-        if let Some(pid) = self.pid() {
-            let _ = kill(pid, Signal::SIGCONT);
+/// Reaps children. Returns whether a job init process may have left something behind.
+fn reap_children(wardens: &mut HashSet<Pid>) -> bool {
+    let mut left = false;
+    tree::reap(|change| match change {
+        // A child that is no job init process is an orphan of one, and may have left orphans too.
+        ChildChange::Ended(child, status) => left |= !wardens.remove(&child) || status != 0,
+        ChildChange::Stopped(child) => {
+            // A command can stop its job init process, so that one is continued.
+            let _ = kill(child, Signal::SIGCONT);
         }
-    }
-
-    /// Makes it end everything. Returns the number of processes, and whether it answered.
-    fn shut_down(mut self) -> (u32, bool) {
-        self.resume();
-        let mut report = [0; JobReport::BYTES];
-        let ended =
-            self.socket.write_all(&[wire::END]).and_then(|()| self.socket.read_exact(&mut report));
-        match (ended, JobReport::decode(report)) {
-            (Ok(()), Some(JobReport::AllEnded(count))) => {
-                self.reap();
-                (u32::try_from(count).unwrap_or(0), true)
-            }
-            (Ok(()) | Err(_), _) => (0, false),
-        }
-    }
-
-    /// Waits for a supervisor that is gone, or about to be.
-    fn reap(self) {
-        let Self { mut child, socket: line } = self;
-        drop(line);
-        let _ = child.wait();
-    }
+    });
+    left
 }
 
-/// The running binary, even if its file was replaced meanwhile.
-fn own_binary() -> io::Result<PathBuf> {
-    let link = Path::new("/proc/self/exe");
-    if link.exists() { Ok(link.to_path_buf()) } else { env::current_exe() }
-}
-
-fn supervisor_start_error(error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("outlast cannot start itself to look after it: {error}"))
+/// Receives the socket of the next job. `None` at the end.
+fn receive_job_socket(line: &UnixStream) -> Option<UnixStream> {
+    let mut order = [0];
+    match wire::receive(line, &mut order) {
+        Ok((1, mut descriptors)) if order == [wire::JOB] => descriptors.pop().map(UnixStream::from),
+        Ok(_) | Err(_) => None,
+    }
 }

@@ -9,7 +9,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid};
 use tokio::time::Instant;
 
-use super::ear::SignalWaiter;
+use super::signal_waiter::SignalWaiter;
 #[cfg(target_os = "linux")]
 use super::stat;
 
@@ -78,7 +78,11 @@ pub(super) fn kill_descendants(spared: &HashSet<Pid>) -> HashSet<Pid> {
 /// Kills until no child is left, or `limit` has passed: processes that hang in the kernel or belong
 /// to another user cannot be waited for. `reap` returns whether a child is left. Returns what was
 /// killed.
-pub(super) fn kill_until_gone(limit: Duration, ear: &SignalWaiter, mut reap: impl FnMut() -> bool) -> HashSet<Pid> {
+pub(super) fn kill_until_gone(
+    limit: Duration,
+    ear: &SignalWaiter,
+    mut reap: impl FnMut() -> bool,
+) -> HashSet<Pid> {
     let end = Instant::now() + limit;
     let mut killed = HashSet::new();
     while reap() && Instant::now() < end {

@@ -1,7 +1,7 @@
 //! Decides whether an answer ends the run: Stop hooks, token budget, schema, requirement.
 
-use super::event::{Action, StopHookDecision, ReplyDisposition, Nudge};
-use super::machine::{StepOutcome, StepContext};
+use super::event::{Action, Nudge, ReplyDisposition, StopHookDecision};
+use super::machine::{StepContext, StepOutcome};
 use super::state::{Phase, Run};
 use super::{RecoveryPlan, SetbackKind, StopReason};
 
@@ -41,7 +41,11 @@ impl Run {
 
     /// Applies the decision of the Stop hooks. A repeated objection without new work is not
     /// reported again.
-    pub(super) fn consulted(self, counsel: StopHookDecision, scene: StepContext<'_>) -> StepOutcome {
+    pub(super) fn consulted(
+        self,
+        counsel: StopHookDecision,
+        scene: StepContext<'_>,
+    ) -> StepOutcome {
         match counsel {
             StopHookDecision::Pass => {
                 let budgets = self.budgets.renewed_by_consent(&scene.limits.budgets);
@@ -106,7 +110,8 @@ impl Run {
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason)
         } else {
-            let nudge = unmet(run.budgets.requirement_tries, scene.limits.budgets.requirement_tries);
+            let nudge =
+                unmet(run.budgets.requirement_tries, scene.limits.budgets.requirement_tries);
             run.next_turn(scene).saying(nudge)
         };
         outcome.by(chosen)

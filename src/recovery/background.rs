@@ -5,7 +5,7 @@
 //! tell a build from a forgotten server.
 
 use super::event::{Action, Nudge, WorkStatus};
-use super::machine::{StepOutcome, StepContext};
+use super::machine::{StepContext, StepOutcome};
 use super::state::{Phase, Run};
 use super::{Moment, RecoveryPlan, SetbackKind, StopReason};
 
@@ -23,10 +23,17 @@ impl Run {
     }
 
     /// Handles news of background work, or the end of the wait.
-    pub(super) fn worked(self, until: Moment, work: WorkStatus, scene: StepContext<'_>) -> StepOutcome {
+    pub(super) fn worked(
+        self,
+        until: Moment,
+        work: WorkStatus,
+        scene: StepContext<'_>,
+    ) -> StepOutcome {
         match work {
             WorkStatus::Over => Self { asked_about_work: false, ..self }.done(scene),
-            WorkStatus::Unreported => Self { asked_about_work: false, ..self }.report(Nudge::WorkEnded, scene),
+            WorkStatus::Unreported => {
+                Self { asked_about_work: false, ..self }.report(Nudge::WorkEnded, scene)
+            }
             WorkStatus::StillRunning if scene.at < until && self.may_ask(scene) => {
                 Self { asked_about_work: true, ..self }.report(Nudge::StillRunning, scene)
             }

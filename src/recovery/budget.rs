@@ -244,7 +244,9 @@ impl Budgets {
                 self.compactions = self.compactions.checked_sub(1)?;
             }
             Budget::Trim => self.trims = self.trims.checked_sub(1)?,
-            Budget::FailedCompaction => self.failed_compactions = self.failed_compactions.checked_sub(1)?,
+            Budget::FailedCompaction => {
+                self.failed_compactions = self.failed_compactions.checked_sub(1)?
+            }
             Budget::SmallerCap => self.smaller_caps = self.smaller_caps.checked_sub(1)?,
             Budget::Strip => self.strips = self.strips.checked_sub(1)?,
             Budget::BlockRepair => self.block_repairs = self.block_repairs.checked_sub(1)?,
@@ -256,10 +258,14 @@ impl Budgets {
             Budget::CoolDown => self.cool_downs = self.cool_downs.checked_sub(1)?,
             Budget::FastMode => self.fast_mode = self.fast_mode.checked_sub(1)?,
             Budget::SchemaTry => self.schema_tries = self.schema_tries.checked_sub(1)?,
-            Budget::RequirementTry => self.requirement_tries = self.requirement_tries.checked_sub(1)?,
+            Budget::RequirementTry => {
+                self.requirement_tries = self.requirement_tries.checked_sub(1)?
+            }
             Budget::Report => self.reports = self.reports.checked_sub(1)?,
             Budget::Objection => self.objections = self.objections.checked_sub(1)?,
-            Budget::SharedLimitWait => self.shared_limit_waits = self.shared_limit_waits.checked_sub(1)?,
+            Budget::SharedLimitWait => {
+                self.shared_limit_waits = self.shared_limit_waits.checked_sub(1)?
+            }
             Budget::CapacityProbe => {
                 self.capacity_probes = self.capacity_probes.checked_sub(1)?;
             }
@@ -345,8 +351,14 @@ impl Budgets {
     #[must_use]
     pub(super) fn renewed_by_switch(self, full: &Self) -> Self {
         let (retries, refreshes, holds) = (full.retries, full.refreshes, full.shared_limit_waits);
-        Self { retries, refreshes, shared_limit_waits: holds, odd_refusals: full.odd_refusals, ..self }
-            .renewed_by_another_wait(full)
+        Self {
+            retries,
+            refreshes,
+            shared_limit_waits: holds,
+            odd_refusals: full.odd_refusals,
+            ..self
+        }
+        .renewed_by_another_wait(full)
     }
 
     /// Renews what leads away from the preferred model, which is tried again. Bounded by the

@@ -1,14 +1,17 @@
 //! Classifies faults: from what the transport saw to what it means for recovery.
 
-use super::{ErrorClass, Failure, Fault, FaultKind, AvailableMitigations, Standing, Timer};
+use super::{AvailableMitigations, ErrorClass, Failure, Fault, FaultKind, Standing, Timer};
 
 /// Classifies a fault. Total: every fault has exactly one meaning. The caller adds the state of the
 /// endpoint.
 pub fn classify(fault: &Fault) -> Failure {
     let class = match &fault.kind {
-        FaultKind::Refused { status, label, code, message } => {
-            classify_refusal(*status, &strip_decoration(label), &strip_decoration(code), &message.to_ascii_lowercase())
-        }
+        FaultKind::Refused { status, label, code, message } => classify_refusal(
+            *status,
+            &strip_decoration(label),
+            &strip_decoration(code),
+            &message.to_ascii_lowercase(),
+        ),
         FaultKind::Timeout { timer } => match timer {
             Timer::Connect | Timer::FirstByte | Timer::Reply | Timer::Whole => {
                 ErrorClass::ApiTimeout

@@ -1,9 +1,11 @@
 //! Keeps the conversation within the context window.
 
-use super::event::{CutKind, ReplyDisposition, CompactionTrigger, CallPurpose, ReplyKind, TokenEstimate};
-use super::machine::{StepOutcome, StepContext};
+use super::event::{
+    CallPurpose, CompactionTrigger, CutKind, ReplyDisposition, ReplyKind, TokenEstimate,
+};
+use super::machine::{StepContext, StepOutcome};
 use super::state::{Call, Compaction, Run};
-use super::{Budget, Limits, RecoveryPlan, AvailableMitigations, SetbackKind, StopReason};
+use super::{AvailableMitigations, Budget, Limits, RecoveryPlan, SetbackKind, StopReason};
 
 /// Consecutive compactions without effect after which no further one is tried.
 pub(super) const USELESS_MAX: u8 = 2;
@@ -79,7 +81,9 @@ impl Run {
     ) -> StepOutcome {
         let run = self.settle(scene);
         match reply {
-            ReplyKind::Answer { .. } | ReplyKind::Early { .. } | ReplyKind::CutShort(CutKind::Text) => {
+            ReplyKind::Answer { .. }
+            | ReplyKind::Early { .. }
+            | ReplyKind::CutShort(CutKind::Text) => {
                 let budgets = run.budgets.renewed_by_summary(&scene.limits.budgets);
                 let run = Self { budgets, compaction: Compaction::Done, ..run };
                 run.call(Call::Ask(CallPurpose::Reply), scene).with(ReplyDisposition::Summary)
@@ -89,12 +93,18 @@ impl Run {
             | ReplyKind::Incomplete(_)
             | ReplyKind::Refusal
             | ReplyKind::Empty
-            | ReplyKind::Paused => run.without_summary(occasion, scene).with(ReplyDisposition::Drop),
+            | ReplyKind::Paused => {
+                run.without_summary(occasion, scene).with(ReplyDisposition::Drop)
+            }
         }
     }
 
     /// Handles a summary that did not come, or that cannot be paid for.
-    pub(super) fn without_summary(self, occasion: CompactionTrigger, scene: StepContext<'_>) -> StepOutcome {
+    pub(super) fn without_summary(
+        self,
+        occasion: CompactionTrigger,
+        scene: StepContext<'_>,
+    ) -> StepOutcome {
         let (run, chosen) = self.choose_plan(SetbackKind::NoSummary(occasion), scene);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason)

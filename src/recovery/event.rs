@@ -4,7 +4,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::state::{Phase, Run};
-use super::{Failure, Interrupt, Limits, Moment, Money, LoopStatus, RecoveryPlan, AvailableMitigations, StopReason};
+use super::{
+    AvailableMitigations, Failure, Interrupt, Limits, LoopStatus, Moment, Money, RecoveryPlan,
+    StopReason,
+};
 
 /// An event that the shell reports to the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -172,7 +172,9 @@ impl Failure {
     pub(super) fn normalized_for(self, connection: ConnectionChoice) -> Self {
         let wish = self.retry_after.filter(|wish| !wish.wait.is_zero());
         let reach = match (self.stage, connection) {
-            (FailureStage::StaleConnection, ConnectionChoice::Fresh) => FailureStage::FreshConnection,
+            (FailureStage::StaleConnection, ConnectionChoice::Fresh) => {
+                FailureStage::FreshConnection
+            }
             (reach, ConnectionChoice::Fresh | ConnectionChoice::Pooled) => reach,
         };
         Self { retry_after: wish, stage: reach, ..self }
@@ -254,9 +256,10 @@ impl Failure {
     pub(super) fn has_streamed(self) -> bool {
         match self.stage {
             FailureStage::Stream | FailureStage::Block => true,
-            FailureStage::Unsent | FailureStage::StaleConnection | FailureStage::FreshConnection | FailureStage::Status => {
-                false
-            }
+            FailureStage::Unsent
+            | FailureStage::StaleConnection
+            | FailureStage::FreshConnection
+            | FailureStage::Status => false,
         }
     }
 
@@ -264,7 +267,10 @@ impl Failure {
     /// unknown, so it counts as dead.
     pub(super) fn suspects_connection(self) -> bool {
         match self.stage {
-            FailureStage::StaleConnection | FailureStage::FreshConnection | FailureStage::Stream | FailureStage::Block => true,
+            FailureStage::StaleConnection
+            | FailureStage::FreshConnection
+            | FailureStage::Stream
+            | FailureStage::Block => true,
             FailureStage::Unsent | FailureStage::Status => self.is_connection_failure(),
         }
     }

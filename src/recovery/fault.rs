@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{FailureStage, RetryHint, RetryAfter};
+use super::{FailureStage, RetryAfter, RetryHint};
 
 /// A failed call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,7 +106,15 @@ impl Fault {
             | FaultKind::Unsendable { .. } => ErrorBody::None,
         };
         let (request_id, overage_disabled) = (None, None);
-        Self { kind, body, stage, retry_after: None, retry_hint: None, request_id, overage_disabled }
+        Self {
+            kind,
+            body,
+            stage,
+            retry_after: None,
+            retry_hint: None,
+            request_id,
+            overage_disabled,
+        }
     }
 
     /// The HTTP status, if the service sent an error status.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Budgets, Backoff, Moment, LoopLimits};
+use super::{Backoff, Budgets, LoopLimits, Moment};
 
 /// The rules of a run: fixed at the start, written to the journal, never read from the environment
 /// again. Every one can be set.
@@ -210,7 +210,10 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             budgets: Budgets::DEFAULT,
-            backoff: Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(32) },
+            backoff: Backoff {
+                first: Duration::from_millis(500),
+                longest: Duration::from_secs(32),
+            },
             longest_capacity_wait: Duration::from_mins(5),
             probe_interval: probe_interval(),
             max_retry_wait: Persistence::Off.max_retry_wait(),

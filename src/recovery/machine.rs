@@ -1,13 +1,15 @@
 //! The state machine: one event in, one transition out.
 
+use super::capacity_probe::CapacityWait;
 use super::context::USELESS_MAX;
 use super::event::{
-    Action, ModelCall, InvalidEvent, ConnectionChoice, HistoryEdit, Event, ReplyDisposition, ReplyMode, CompactionTrigger, CallPurpose, Transition, Trim,
-    TokenEstimate,
+    Action, CallPurpose, CompactionTrigger, ConnectionChoice, Event, HistoryEdit, InvalidEvent,
+    ModelCall, ReplyDisposition, ReplyMode, TokenEstimate, Transition, Trim,
 };
-use super::probing::CapacityWait;
 use super::state::{Call, Cap, Compaction, Fast, Pause, Phase, Run};
-use super::{Budget, Limits, Moment, Nudge, LoopStatus, RecoveryPlan, SetbackKind, StopReason, plan};
+use super::{
+    Budget, Limits, LoopStatus, Moment, Nudge, RecoveryPlan, SetbackKind, StopReason, plan,
+};
 
 /// Upper bound of the failure count: the back-off has long reached its cap.
 pub(super) const FAILURES_MAX: u8 = 30;
@@ -69,7 +71,12 @@ impl Run {
     ///
     /// # Errors
     /// A [`Breach`] when the event is not one that the phase waits for.
-    pub fn step(self, at: Moment, event: Event, limits: &Limits) -> Result<Transition, InvalidEvent> {
+    pub fn step(
+        self,
+        at: Moment,
+        event: Event,
+        limits: &Limits,
+    ) -> Result<Transition, InvalidEvent> {
         let scene = StepContext { at, limits };
         let StepOutcome { run: next, plan, edit, action } = match (self.phase, event) {
             (Phase::Stopped(_), _) => return Err(InvalidEvent { phase: self.phase, event }),
@@ -87,7 +94,9 @@ impl Run {
             (Phase::Working, Event::ToolsDone(pace)) => self.tools_done(pace, scene),
             (Phase::Working, Event::Delivered) => self.done(scene),
             (Phase::Working, Event::DeliveredEarly) => self.await_work(scene),
-            (Phase::Awaiting { until }, Event::BackgroundWaited(work)) => self.worked(until, work, scene),
+            (Phase::Awaiting { until }, Event::BackgroundWaited(work)) => {
+                self.worked(until, work, scene)
+            }
             (Phase::Working, Event::SchemaMismatch) => self.restructure(None, scene),
             (
                 Phase::Ready
@@ -98,9 +107,10 @@ impl Run {
                 | Phase::RunningRequirement,
                 Event::HookStopped,
             ) => self.stop(StopReason::HookStopped),
-            (Phase::Calling(Call::Ask(CallPurpose::Summary(occasion))), Event::SummaryPrevented) => {
-                self.without_summary(occasion, scene)
-            }
+            (
+                Phase::Calling(Call::Ask(CallPurpose::Summary(occasion))),
+                Event::SummaryPrevented,
+            ) => self.without_summary(occasion, scene),
             (Phase::RunningStopHooks, Event::Consulted(counsel)) => self.consulted(counsel, scene),
             (Phase::RunningRequirement, Event::Checked { passed }) => self.checked(passed, scene),
             (Phase::Estimating(CallPurpose::Reply), Event::Estimated(weight)) => {
@@ -119,7 +129,9 @@ impl Run {
                 self.call(Call::Ask(purpose), scene)
             }
             (Phase::Calling(call), Event::Failed(failure)) => self.recover(call, failure, scene),
-            (Phase::Calling(call @ Call::Ask(_)), Event::SharedLimitMet { until }) if self.may_wait_for_shared_limit() => {
+            (Phase::Calling(call @ Call::Ask(_)), Event::SharedLimitMet { until })
+                if self.may_wait_for_shared_limit() =>
+            {
                 self.wait_for_shared_limit(until, call, scene)
             }
             (Phase::Pausing { until, why, then, probe_at }, Event::WaitEnded) => {
@@ -200,7 +212,12 @@ impl Run {
     }
 
     /// Makes the call if its worst case fits the budget, with a smaller output cap if need be.
-    pub(super) fn ask(self, purpose: CallPurpose, weight: TokenEstimate, scene: StepContext<'_>) -> StepOutcome {
+    pub(super) fn ask(
+        self,
+        purpose: CallPurpose,
+        weight: TokenEstimate,
+        scene: StepContext<'_>,
+    ) -> StepOutcome {
         if scene.is_late() {
             return self.stop(StopReason::Deadline);
         }
@@ -272,7 +289,11 @@ impl Run {
     // --- helpers ---------------------------------------------------------------------------------
 
     /// Chooses a recovery plan and pays for it.
-    pub(super) fn choose_plan(self, setback: SetbackKind, scene: StepContext<'_>) -> (Self, RecoveryPlan) {
+    pub(super) fn choose_plan(
+        self,
+        setback: SetbackKind,
+        scene: StepContext<'_>,
+    ) -> (Self, RecoveryPlan) {
         let chosen = plan(setback, &self, scene.at, scene.limits);
         let budgets = chosen.price().and_then(|price| self.budgets.spend(price));
         (Self { budgets: budgets.unwrap_or(self.budgets), ..self }, chosen)
@@ -313,7 +334,8 @@ impl Run {
 
     /// Whether compaction has stopped helping and is off.
     pub fn gave_up_compacting(self) -> bool {
-        self.useless_compactions >= USELESS_MAX && self.phase == Phase::Stopped(StopReason::PromptTooLong)
+        self.useless_compactions >= USELESS_MAX
+            && self.phase == Phase::Stopped(StopReason::PromptTooLong)
     }
 
     /// Whether the current turn does without streaming.

@@ -9,55 +9,59 @@
 //! ```
 
 mod acceptance;
+mod aimd_limiter;
 mod background;
 mod backoff;
 mod budget;
-mod chain;
-mod chronicle;
+mod capacity_probe;
 mod classify;
 mod context;
-mod cures;
-mod deed;
-mod episode;
 mod event;
 mod failure;
+mod failure_transitions;
 mod fault;
 mod limits;
+mod loop_detector;
 mod machine;
+mod model_chain;
 mod moment;
 mod money;
 mod nudges;
 mod plan;
-mod probing;
+mod recovery_log;
+mod recovery_record;
+mod recovery_table;
+mod refusal_wording;
 mod resume;
-mod setbacks;
-mod sharing;
-mod spiral;
+mod shared_limits;
 mod state;
 mod stop;
-mod throng;
-mod words;
+mod tool_call_record;
 
+pub use aimd_limiter::AimdLimiter;
 pub use backoff::Backoff;
 pub use budget::{Budget, Budgets};
-pub use chronicle::{RecoveryLog, RecoveryTotals};
 pub use classify::classify;
-pub use cures::plan;
-pub use deed::{ToolCallRecord, Fingerprint, CallEffect, is_wait};
-pub use episode::{RecoveryCounts, RecoveryRecord};
 pub use event::{
-    Action, ModelCall, InvalidEvent, ConnectionChoice, StopHookDecision, CutKind, HistoryEdit, Event, ReplyDisposition, Incomplete, ReplyMode, Nudge,
-    CompactionTrigger, Probed, CallPurpose, ReplyKind, Transition, Trim, TokenEstimate, WorkStatus,
+    Action, CallPurpose, CompactionTrigger, ConnectionChoice, CutKind, Event, HistoryEdit,
+    Incomplete, InvalidEvent, ModelCall, Nudge, Probed, ReplyDisposition, ReplyKind, ReplyMode,
+    StopHookDecision, TokenEstimate, Transition, Trim, WorkStatus,
 };
-pub use failure::{ErrorClass, Failure, FailureStage, AvailableMitigations, RetryHint, Standing, RetryAfter, RetryAfterSource};
+pub use failure::{
+    AvailableMitigations, ErrorClass, Failure, FailureStage, RetryAfter, RetryAfterSource,
+    RetryHint, Standing,
+};
 pub use fault::{ErrorBody, Fault, FaultKind, Timer};
-pub use limits::{AccountKind, OutputCaps, FastMode, Limits, Persistence, QuerySource, WorkWait};
+pub use limits::{AccountKind, FastMode, Limits, OutputCaps, Persistence, QuerySource, WorkWait};
+pub use loop_detector::{LoopDetector, LoopLimits, LoopStatus};
 pub use moment::Moment;
 pub use money::{Ledger, Money, Reservation};
 pub use nudges::{HOOK_SAYS, SERVERS_NEWS, SUMMARISE, WORK_GONE};
 pub use plan::{RecoveryPlan, SetbackKind};
-pub use spiral::{LoopStatus, LoopDetector, LoopLimits};
+pub use recovery_log::{RecoveryLog, RecoveryTotals};
+pub use recovery_record::{RecoveryCounts, RecoveryRecord};
+pub use recovery_table::plan;
+pub use refusal_wording::{BlockIndex, RejectedContent};
 pub use state::{Call, Cap, Compaction, Fast, Pause, Phase, Run};
 pub use stop::{Interrupt, StopReason};
-pub use throng::AimdLimiter;
-pub use words::{BlockIndex, RejectedContent};
+pub use tool_call_record::{CallEffect, Fingerprint, ToolCallRecord, is_wait};

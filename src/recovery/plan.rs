@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Budget, Failure, CompactionTrigger, StopReason};
+use super::{Budget, CompactionTrigger, Failure, StopReason};
 
 /// Something that keeps a run from simply continuing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -31,8 +31,15 @@ impl Run {
     #[must_use]
     pub fn reopened(self, limits: &Limits) -> Self {
         let fresh = Self::new(self.seed, limits);
-        let Budgets { turns, nudges, schema_tries, requirement_tries: amendments, reports, objections, .. } =
-            self.budgets;
+        let Budgets {
+            turns,
+            nudges,
+            schema_tries,
+            requirement_tries: amendments,
+            reports,
+            objections,
+            ..
+        } = self.budgets;
         let budgets = Budgets {
             turns,
             nudges,
@@ -49,6 +56,10 @@ impl Run {
     /// A run whose answer only waits for the Stop hooks or the command of `--require`.
     #[must_use]
     pub fn awaiting_acceptance(self, limits: &Limits) -> Self {
-        self.enter(if limits.stop_hooks { Phase::RunningStopHooks } else { Phase::RunningRequirement })
+        self.enter(if limits.stop_hooks {
+            Phase::RunningStopHooks
+        } else {
+            Phase::RunningRequirement
+        })
     }
 }

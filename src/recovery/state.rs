@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::event::{ConnectionChoice, CallPurpose};
+use super::event::{CallPurpose, ConnectionChoice};
 use super::{Budgets, ErrorClass, Moment, StopReason};
 
 /// The complete state of a run: cheap to copy, and stored in the journal.
@@ -112,7 +112,10 @@ impl Phase {
     /// then ends as interrupted at work, not while streaming.
     pub fn is_at_work(self) -> bool {
         match self {
-            Self::Working | Self::RunningStopHooks | Self::RunningRequirement | Self::Awaiting { .. } => true,
+            Self::Working
+            | Self::RunningStopHooks
+            | Self::RunningRequirement
+            | Self::Awaiting { .. } => true,
             Self::Ready
             | Self::Estimating(_)
             | Self::Calling(_)

@@ -11,8 +11,9 @@ use serde_json::Value;
 use super::render;
 use super::rules::ServerRules;
 use super::scenario::{
-    AfterLast, StepAnswer, ScriptedError, Expectation, ScriptedFault, ReplyForm, ScriptedFaultKind, ScriptedHttp, SendPace, ServerPart, FaultPosition, ScriptedReply, Scenario,
-    ScratchFile, ScriptStep, ScriptedToolCall, ScriptedUsage, StepCondition,
+    AfterLast, Expectation, FaultPosition, ReplyForm, Scenario, ScratchFile, ScriptStep,
+    ScriptedError, ScriptedFault, ScriptedFaultKind, ScriptedHttp, ScriptedReply, ScriptedToolCall,
+    ScriptedUsage, SendPace, ServerPart, StepAnswer, StepCondition,
 };
 
 impl Default for Scenario {
@@ -102,7 +103,12 @@ impl Scenario {
     #[must_use]
     pub fn and_tool(self, name: &str, input: Value) -> Self {
         self.on_reply(|reply| {
-            reply.tools.push(ScriptedToolCall { name: name.to_owned(), input, id: None, cut: None });
+            reply.tools.push(ScriptedToolCall {
+                name: name.to_owned(),
+                input,
+                id: None,
+                cut: None,
+            });
         })
     }
 

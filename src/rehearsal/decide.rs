@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use super::connection::{ServerConnection, RecordedRequest};
-use super::referee::{self, BODY_MAX, LastWord};
+use super::connection::{RecordedRequest, ServerConnection};
 use super::render;
-use super::scenario::{StepAnswer, ScriptedError, ScriptedHttp, ServerPart, ScriptStep};
-use super::script::{RequestTraits, ScriptLine, ReceivedRequest, ScriptState};
-use super::sse::{SigningKey, ReplyContext, ResolvedReply};
-use super::stage::SharedState;
+use super::request_validator::{self, BODY_MAX, LastWord};
+use super::scenario::{ScriptStep, ScriptedError, ScriptedHttp, ServerPart, StepAnswer};
+use super::script::{ReceivedRequest, RequestTraits, ScriptLine, ScriptState};
+use super::shared_state::SharedState;
+use super::sse::{ReplyContext, ResolvedReply, SigningKey};
 
 /// The request's number, the step that answers it, and the reply with whether it is streamed.
 type Decision = (usize, ScriptStep, Option<(ResolvedReply, bool)>);
@@ -24,7 +24,11 @@ struct RequestCase<'a> {
 }
 
 /// Records a request and decides how it is answered.
-pub(super) fn decide(connection: &ServerConnection, request: &RecordedRequest, stage: &SharedState) -> Decision {
+pub(super) fn decide(
+    connection: &ServerConnection,
+    request: &RecordedRequest,
+    stage: &SharedState,
+) -> Decision {
     let body: Value = serde_json::from_slice(&request.body).unwrap_or(Value::Null);
     let mut script = stage.script();
     let number = script.recorded.len() + 1;
@@ -41,8 +45,11 @@ pub(super) fn decide(connection: &ServerConnection, request: &RecordedRequest, s
         aborted_by_client: false,
     });
     let expired = stage.part.rules.expire_signatures_after;
-    let era =
-        if expired.is_some_and(|after| number as u64 > after) { SigningKey::Second } else { SigningKey::First };
+    let era = if expired.is_some_and(|after| number as u64 > after) {
+        SigningKey::Second
+    } else {
+        SigningKey::First
+    };
     let asked = RequestTraits { request, body: &body };
     let case = RequestCase { part: &stage.part, asked, line, number, era };
     let step = answer(&mut script, &case);
@@ -132,7 +139,7 @@ impl From<ScriptedHttp> for RequestObjection {
 fn find_objection(script: &mut ScriptState, case: &RequestCase<'_>) -> Option<RequestObjection> {
     let (rules, RequestTraits { request, body }) = (&case.part.rules, &case.asked);
     if let Some(key) = &rules.require_key
-        && !referee::has_credential(request, key)
+        && !request_validator::has_credential(request, key)
     {
         return Some(render::error_response(401, None).into());
     }
@@ -142,13 +149,13 @@ fn find_objection(script: &mut ScriptState, case: &RequestCase<'_>) -> Option<Re
         return Some(http.into());
     }
     let track = script.track(case.line);
-    let mut faults = referee::validate(request, body, track.last_word, rules.signatures);
+    let mut faults = request_validator::validate(request, body, track.last_word, rules.signatures);
     if track.refusal.forbids(body) {
         faults.push("the same request was refused with a 400 just before".to_owned());
     }
     let rule = match faults.first() {
         Some(_) => None,
-        None => referee::exceeded_limit(rules, request, body, case.era),
+        None => request_validator::exceeded_limit(rules, request, body, case.era),
     };
     let again = rule.as_ref().filter(|rule| track.refusal.has_message(rule));
     faults.extend(again.map(|rule| format!("the same 400 was provoked again: {rule}")));
@@ -157,7 +164,9 @@ fn find_objection(script: &mut ScriptState, case: &RequestCase<'_>) -> Option<Re
         .extend(faults.iter().map(|fault| format!("request {}: {fault}", case.number)));
     match (rule, faults.first()) {
         (Some(rule), _) => Some(RequestObjection { http: invalid(&rule), rule: Some(rule) }),
-        (None, Some(_)) if request.body.len() > BODY_MAX => Some(render::error_response(413, None).into()),
+        (None, Some(_)) if request.body.len() > BODY_MAX => {
+            Some(render::error_response(413, None).into())
+        }
         (None, Some(fault)) => Some(invalid(fault).into()),
         (None, None) => None,
     }
@@ -165,5 +174,8 @@ fn find_objection(script: &mut ScriptState, case: &RequestCase<'_>) -> Option<Re
 
 pub(super) fn invalid(message: &str) -> ScriptedHttp {
     let kind = "invalid_request_error".to_owned();
-    render::error_response(400, Some(&ScriptedError { kind, message: message.to_owned(), code: None }))
+    render::error_response(
+        400,
+        Some(&ScriptedError { kind, message: message.to_owned(), code: None }),
+    )
 }

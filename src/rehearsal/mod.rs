@@ -13,30 +13,31 @@ mod builtin;
 mod connection;
 mod decide;
 mod file;
-mod grants;
 mod play;
-mod referee;
-mod refusal;
 mod render;
+mod repeat_check;
+mod request_validator;
 mod rules;
 mod scenario;
 mod scratch;
 mod script;
+mod scripted_duration;
 mod server;
-mod span;
+mod shared_state;
 mod sse;
-mod stage;
+mod token_grants;
 mod verdict;
 
 pub use builtin::{ScenarioListing, builtin, list};
 pub use file::ScenarioError;
-pub use grants::TokenGrants;
 pub use rules::{MediaRules, PoisonedBlock, ServerRules, Signatures, TokenRules};
 pub use scenario::{
-    AfterLast, StepAnswer, ScriptedError, Expectation, ScriptedFault, ReplyForm, ScriptedFaultKind, ScriptedHttp, MAIN, SendPace, ServerPart, FaultPosition, ScriptedReply,
-    Scenario, ScratchFile, ScriptStep, ScriptedToolCall, ScriptedUsage, StepCondition,
+    AfterLast, Expectation, FaultPosition, MAIN, ReplyForm, Scenario, ScratchFile, ScriptStep,
+    ScriptedError, ScriptedFault, ScriptedFaultKind, ScriptedHttp, ScriptedReply, ScriptedToolCall,
+    ScriptedUsage, SendPace, ServerPart, StepAnswer, StepCondition,
 };
 pub use scratch::ScratchFolder;
-pub use script::{ScriptLine, ReceivedRequest};
-pub use server::{ServerOptions, RehearsalServer};
+pub use script::{ReceivedRequest, ScriptLine};
+pub use server::{RehearsalServer, ServerOptions};
+pub use token_grants::TokenGrants;
 pub use verdict::{ObservedOutcome, verify};

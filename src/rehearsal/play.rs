@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::connection::{ClientState, ServerConnection};
 use super::render::{self, Framing, RenderedResponse};
-use super::scenario::{ScriptedFault, ScriptedFaultKind, SendPace, FaultPosition, ScriptStep};
+use super::scenario::{FaultPosition, ScriptStep, ScriptedFault, ScriptedFaultKind, SendPace};
 use super::sse;
 
 /// What became of a connection after a response.
@@ -43,7 +43,11 @@ impl SendOptions {
 }
 
 /// Plays a step that answers a connection instead of a request.
-pub(super) async fn play_at_accept(connection: ServerConnection, fault: &ScriptedFault, tempo: TimeScale) {
+pub(super) async fn play_at_accept(
+    connection: ServerConnection,
+    fault: &ScriptedFault,
+    tempo: TimeScale,
+) {
     let manner = SendOptions { framing: Framing::Bare, keep_alive: false, tempo };
     inject_fault(connection, fault, manner).await;
 }
@@ -106,7 +110,9 @@ fn offset(place: FaultPosition, take: &RenderedResponse) -> Option<usize> {
     let offset = match place {
         FaultPosition::Accept | FaultPosition::Request | FaultPosition::HalfHead => return None,
         FaultPosition::Headers => 0,
-        FaultPosition::Events(count) if is_stream => length(&take.pieces[..count.min(take.pieces.len())]),
+        FaultPosition::Events(count) if is_stream => {
+            length(&take.pieces[..count.min(take.pieces.len())])
+        }
         FaultPosition::Events(_) => whole / 2,
         FaultPosition::Bytes(count) => count.min(whole),
         FaultPosition::Delta => {
@@ -144,7 +150,12 @@ fn split(units: Vec<Vec<u8>>, offset: usize) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
 }
 
 /// Writes body bytes in their framing, with pauses.
-async fn write_body(connection: &mut ServerConnection, units: &[Vec<u8>], pace: SendPace, manner: SendOptions) -> ClientState {
+async fn write_body(
+    connection: &mut ServerConnection,
+    units: &[Vec<u8>],
+    pace: SendPace,
+    manner: SendOptions,
+) -> ClientState {
     let pause = manner.tempo.to_real_time(pace.pause);
     for (number, unit) in units.iter().enumerate() {
         if number > 0 && connection.wait_silently(pause).await == ClientState::Gone {
@@ -166,7 +177,11 @@ fn framed(framing: Framing, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Injects the fault that ends a response.
-async fn inject_fault(mut connection: ServerConnection, fault: &ScriptedFault, manner: SendOptions) -> ConnectionFate {
+async fn inject_fault(
+    mut connection: ServerConnection,
+    fault: &ScriptedFault,
+    manner: SendOptions,
+) -> ConnectionFate {
     match &fault.harm {
         ScriptedFaultKind::Reset => {
             connection.reset();
@@ -188,7 +203,8 @@ async fn inject_fault(mut connection: ServerConnection, fault: &ScriptedFault, m
                 let pause = (*every).max(Duration::from_millis(1)).min(left);
                 left -= pause;
                 if connection.write(&ping).await == ClientState::Gone
-                    || connection.wait_silently(manner.tempo.to_real_time(pause)).await == ClientState::Gone
+                    || connection.wait_silently(manner.tempo.to_real_time(pause)).await
+                        == ClientState::Gone
                 {
                     return ConnectionFate::Abandoned;
                 }
@@ -217,7 +233,9 @@ async fn hold_ended(connection: ServerConnection, client: ClientState) -> Connec
 
 /// Ends the body as its framing requires, and closes the connection if necessary.
 async fn end(mut connection: ServerConnection, manner: SendOptions) -> ConnectionFate {
-    if manner.framing == Framing::Chunked && connection.write(b"0\r\n\r\n").await == ClientState::Gone {
+    if manner.framing == Framing::Chunked
+        && connection.write(b"0\r\n\r\n").await == ClientState::Gone
+    {
         return ConnectionFate::Abandoned;
     }
     if manner.keep_alive {

@@ -4,7 +4,9 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::scenario::{StepAnswer, ScriptedError, ReplyForm, ScriptedFaultKind, ScriptedHttp, ScriptStep};
+use super::scenario::{
+    ReplyForm, ScriptStep, ScriptedError, ScriptedFaultKind, ScriptedHttp, StepAnswer,
+};
 use super::sse::{self, ResolvedReply};
 
 /// A response, ready to be sent.
@@ -140,7 +142,14 @@ pub(super) fn without_streaming(mut step: ScriptStep) -> ScriptStep {
             step.fault = None;
         }
         Some(harm @ ScriptedFaultKind::Pings { .. }) => *harm = ScriptedFaultKind::Stall,
-        Some(ScriptedFaultKind::Reset | ScriptedFaultKind::Close | ScriptedFaultKind::End | ScriptedFaultKind::Stall | ScriptedFaultKind::Insert(_)) | None => {}
+        Some(
+            ScriptedFaultKind::Reset
+            | ScriptedFaultKind::Close
+            | ScriptedFaultKind::End
+            | ScriptedFaultKind::Stall
+            | ScriptedFaultKind::Insert(_),
+        )
+        | None => {}
     }
     step
 }

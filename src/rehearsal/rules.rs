@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::span;
+use super::scripted_duration;
 
 /// A valid request that exceeds a limit is refused, as by the real service, without a violation.
 /// Repeating the refused request, or provoking the same refusal with another one, is a violation.
@@ -87,7 +87,7 @@ pub struct TokenRules {
     #[serde(default = "lifetime")]
     pub expires_in: u64,
     /// Delay of the endpoint's responses, in the script's time.
-    #[serde(default, deserialize_with = "span::duration")]
+    #[serde(default, deserialize_with = "scripted_duration::duration")]
     pub delay: Duration,
     /// How many initial refreshes get a 503.
     #[serde(default)]

@@ -7,11 +7,13 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::connection::RecordedRequest;
-use super::grants::TokenGrants;
-use super::referee::{LastWord, count};
-use super::refusal::LastRefusal;
-use super::scenario::{AfterLast, StepAnswer, ScriptedFault, ServerPart, FaultPosition, ScriptStep, StepCondition};
+use super::repeat_check::LastRefusal;
+use super::request_validator::{LastWord, count};
+use super::scenario::{
+    AfterLast, FaultPosition, ScriptStep, ScriptedFault, ServerPart, StepAnswer, StepCondition,
+};
 use super::sse::Tokens;
+use super::token_grants::TokenGrants;
 
 /// A request for a model reply, as received.
 #[derive(Clone, Debug)]
@@ -114,7 +116,12 @@ impl ScriptPosition {
     }
 
     /// Takes the step that answers a request.
-    fn next(&mut self, steps: &[ScriptStep], after: AfterLast, asked: &RequestTraits<'_>) -> Option<usize> {
+    fn next(
+        &mut self,
+        steps: &[ScriptStep],
+        after: AfterLast,
+        asked: &RequestTraits<'_>,
+    ) -> Option<usize> {
         let fits = |step: &ScriptStep| at_accept(step).is_none() && asked.fits(&step.when);
         let find = |left: &[u32]| (0..steps.len()).find(|at| left[*at] > 0 && fits(&steps[*at]));
         let next = match (find(&self.left), after) {
@@ -131,7 +138,12 @@ impl ScriptPosition {
     }
 
     /// The step that would answer a request now.
-    fn peek(&self, steps: &[ScriptStep], after: AfterLast, asked: &RequestTraits<'_>) -> Option<usize> {
+    fn peek(
+        &self,
+        steps: &[ScriptStep],
+        after: AfterLast,
+        asked: &RequestTraits<'_>,
+    ) -> Option<usize> {
         let fits = |at: &usize| asked.fits_model(&steps[*at].when);
         let next = (0..steps.len()).filter(fits).find(|at| self.left[*at] > 0);
         next.or_else(|| match after {
@@ -177,12 +189,21 @@ impl ScriptState {
     }
 
     /// Takes the step that answers a request.
-    pub(super) fn next(&mut self, part: &ServerPart, line: ScriptLine, asked: &RequestTraits<'_>) -> Option<usize> {
+    pub(super) fn next(
+        &mut self,
+        part: &ServerPart,
+        line: ScriptLine,
+        asked: &RequestTraits<'_>,
+    ) -> Option<usize> {
         self.track(line).next(line.steps(part), part.after, asked)
     }
 
     /// The refusal that answers a capacity probe: that of the next request, if any.
-    pub(super) fn probe_refusal(&mut self, part: &ServerPart, asked: &RequestTraits<'_>) -> Option<ScriptStep> {
+    pub(super) fn probe_refusal(
+        &mut self,
+        part: &ServerPart,
+        asked: &RequestTraits<'_>,
+    ) -> Option<ScriptStep> {
         self.probes += 1;
         let step = &part.steps[self.steps.peek(&part.steps, part.after, asked)?];
         match &step.answer {
@@ -193,7 +214,8 @@ impl ScriptState {
 
     /// The number of scripted answers that were not requested.
     pub(super) fn unrequested_answers(&self, part: &ServerPart) -> usize {
-        self.steps.unrequested_answers(&part.steps) + self.compactions.unrequested_answers(&part.compactions)
+        self.steps.unrequested_answers(&part.steps)
+            + self.compactions.unrequested_answers(&part.compactions)
     }
 
     /// Counts a request's tokens, split as by the prompt cache. The output is the output cap.

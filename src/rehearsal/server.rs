@@ -9,11 +9,11 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::grants::TokenGrants;
 use super::play::TimeScale;
-use super::scenario::{MAIN, ServerPart, Scenario};
+use super::scenario::{MAIN, Scenario, ServerPart};
 use super::script::{ReceivedRequest, ScriptState};
-use super::stage::{SharedState, accept};
+use super::shared_state::{SharedState, accept};
+use super::token_grants::TokenGrants;
 
 /// Options of a server.
 #[derive(Clone, Debug, Default)]
@@ -54,7 +54,11 @@ impl RehearsalServer {
         Ok(main)
     }
 
-    fn listen(scenario: &Arc<Scenario>, part: ServerPart, options: &ServerOptions) -> io::Result<Self> {
+    fn listen(
+        scenario: &Arc<Scenario>,
+        part: ServerPart,
+        options: &ServerOptions,
+    ) -> io::Result<Self> {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, options.port))?;
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener)?;

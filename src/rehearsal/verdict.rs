@@ -18,7 +18,11 @@ pub struct ObservedOutcome<'a> {
 }
 
 /// All differences from what `scenario` expects, one sentence each. Empty if the rehearsal passed.
-pub fn verify(scenario: &Scenario, outcome: &ObservedOutcome<'_>, server: &RehearsalServer) -> Vec<String> {
+pub fn verify(
+    scenario: &Scenario,
+    outcome: &ObservedOutcome<'_>,
+    server: &RehearsalServer,
+) -> Vec<String> {
     let expect = &scenario.expect;
     let mut faults = Vec::new();
     if let Some(exit) = expect.exit.filter(|exit| *exit != outcome.exit) {
@@ -43,7 +47,8 @@ pub fn verify(scenario: &Scenario, outcome: &ObservedOutcome<'_>, server: &Rehea
         }
     }
     let requests = server.requests();
-    let compactions = requests.iter().filter(|request| request.line == ScriptLine::Compaction).count();
+    let compactions =
+        requests.iter().filter(|request| request.line == ScriptLine::Compaction).count();
     let refreshes = usize::try_from(server.grants().granted).unwrap_or(usize::MAX);
     let mut compare = |found: usize, wanted: Option<usize>, what: &str| {
         if let Some(wanted) = wanted.filter(|wanted| *wanted != found) {

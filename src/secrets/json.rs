@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::mask::Redactor;
+use super::redactor::Redactor;
 
 /// Values that belong to the format. A secret equal to one of these words is not worth protecting,
 /// and redacting it would make the line unreadable.
@@ -40,7 +40,8 @@ const OPAQUE_FIELDS: [&str; 13] = [
 ];
 
 /// Free-form values from models, commands and users: no name inside them counts as opaque.
-const FREE_FORM_FIELDS: [&str; 4] = ["input", "tool_use_result", "toolUseResult", "structured_output"];
+const FREE_FORM_FIELDS: [&str; 4] =
+    ["input", "tool_use_result", "toolUseResult", "structured_output"];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum JsonZone {
@@ -79,7 +80,8 @@ fn walk_members(mask: &Redactor, members: &mut Map<String, Value>, zone: JsonZon
                 *text = hidden;
             }
         } else {
-            let inside = if FREE_FORM_FIELDS.contains(&name.as_str()) { JsonZone::Free } else { zone };
+            let inside =
+                if FREE_FORM_FIELDS.contains(&name.as_str()) { JsonZone::Free } else { zone };
             walk(mask, value, inside);
         }
     }

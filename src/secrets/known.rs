@@ -89,10 +89,12 @@ pub(super) struct ValueLookup {
 
 impl ValueLookup {
     fn of(values: &[String]) -> Self {
-        let mut encodings: Vec<Vec<u8>> = values.iter().flat_map(|value| encodings_of(value)).collect();
+        let mut encodings: Vec<Vec<u8>> =
+            values.iter().flat_map(|value| encodings_of(value)).collect();
         encodings.sort_unstable_by(|one, other| other.len().cmp(&one.len()).then(one.cmp(other)));
         encodings.dedup();
-        let finder = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&encodings);
+        let finder =
+            AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&encodings);
         // Building fails only for gigabytes of secrets.
         Self { finder: finder.ok().filter(|_| !encodings.is_empty()), encodings }
     }

@@ -12,19 +12,19 @@
 //! into the file.
 
 mod distinctive;
-mod fit;
 mod json;
 mod known;
-mod mask;
-mod pass;
-mod shapes;
+mod matcher;
+mod patterns;
+mod redactor;
 mod stream;
+mod stream_pass;
 mod variables;
 
 pub use distinctive::{is_distinctive, is_placeholder};
 pub use known::KnownSecrets;
-pub use mask::Redactor;
-pub use shapes::{PASSWORD_IN_URL, KEY_PATTERNS, KeyPattern};
+pub use patterns::{KEY_PATTERNS, KeyPattern, PASSWORD_IN_URL};
+pub use redactor::Redactor;
 pub use stream::StreamRedactor;
 pub use variables::Variables;
 

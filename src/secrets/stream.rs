@@ -1,7 +1,7 @@
 //! Redacts text that arrives in pieces.
 
-use super::mask::Redactor;
-use super::pass::{KeyFinder, StreamPass, ValueFinder};
+use super::redactor::Redactor;
+use super::stream_pass::{KeyFinder, StreamPass, ValueFinder};
 
 /// Redacts secrets even if they are split between pieces. Only text that could be the beginning of
 /// a secret is held back, at most 32 KiB.

@@ -7,9 +7,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::transcript::ToolDefinition;
 
-use super::require::{RequirementCheck, Requirement, RequirementState, RequirementReport};
+use super::requirement::{Requirement, RequirementCheck, RequirementReport, RequirementState};
 use super::settings::{BadSettings, ToolSettings};
-use super::structured::{StructuredAnswers, Delivery, OtherCalls, STRUCTURED_OUTPUT};
+use super::structured::{Delivery, OtherCalls, STRUCTURED_OUTPUT, StructuredAnswers};
 use super::toolbox::Toolbox;
 
 /// The results of the acceptance criteria, for the result of the run.

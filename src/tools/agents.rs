@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::transcript::{Block, ToolCall, ToolDefinition};
 
-use super::foreign::{ExternalResult, into_outcome_within};
+use super::external::{ExternalResult, into_outcome_within};
 use super::outcome::{ToolOutcome, ToolRefusal};
 use super::permission::PermissionMode;
 use super::structured::STRUCTURED_OUTPUT;
@@ -267,8 +267,13 @@ impl Toolbox {
     pub async fn agent_outcome(&self, text: String, is_error: bool, detail: Value) -> ToolOutcome {
         // Redact before truncating, or half a secret could remain.
         let text = self.mask.redact(&text);
-        let brought = ExternalResult { blocks: vec![Block::text(text)], is_error, ..ExternalResult::default() };
-        let mut outcome = into_outcome_within(brought, self.tools.output_limit, self.tools.shell.scratch()).await;
+        let brought = ExternalResult {
+            blocks: vec![Block::text(text)],
+            is_error,
+            ..ExternalResult::default()
+        };
+        let mut outcome =
+            into_outcome_within(brought, self.tools.output_limit, self.tools.shell.scratch()).await;
         outcome.detail = detail;
         self.redacted(outcome)
     }

@@ -12,9 +12,9 @@ use crate::transcript::{Block, ToolCall};
 use super::Toolbox;
 use super::catalog::BuiltinTool;
 use super::input::{self, ReadInput, ToolRequest};
-use super::outcome::{ToolOutcome, GrantSource};
+use super::outcome::{GrantSource, ToolOutcome};
+use super::paths::ResolvedPath;
 use super::permission::Access;
-use super::places::ResolvedPath;
 use super::read;
 
 /// How many names of a folder are shown.
@@ -46,7 +46,8 @@ impl Toolbox {
         let base = self.tools.shell.cwd();
         let place = self.tools.places.resolve(path, &base);
         let (input, deed) = (json!({ "file_path": path }), Access::Read(place.clone()));
-        let judged = self.tools.permissions.check_call(BuiltinTool::Read, &input, &deed, GrantSource::Rules);
+        let judged =
+            self.tools.permissions.check_call(BuiltinTool::Read, &input, &deed, GrantSource::Rules);
         judged.map_err(NotAttached::Refused)?;
         let metadata = fs::metadata(&place.real).map_err(|error| {
             if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {

@@ -12,7 +12,7 @@ use tokio::io::AsyncWriteExt;
 use crate::secrets::KnownSecrets;
 
 use super::background::LiveOutput;
-use super::sieve::{OutputRedactor, RedactedOutput};
+use super::output_redactor::{OutputRedactor, RedactedOutput};
 use super::text;
 
 /// How much of one command's output is kept on disk, in bytes.
@@ -227,7 +227,11 @@ impl OutputCapture {
         self.spill = match std::mem::replace(&mut self.spill, SpillFile::Short(Vec::new())) {
             SpillFile::Short(mut all) => {
                 all.extend_from_slice(bytes);
-                if all.len() > self.limit { self.begin_file(&all).await } else { SpillFile::Short(all) }
+                if all.len() > self.limit {
+                    self.begin_file(&all).await
+                } else {
+                    SpillFile::Short(all)
+                }
             }
             SpillFile::File { path, file, written } => self.add(path, file, written, bytes).await,
             SpillFile::Full { path, file } => SpillFile::Full { path, file },

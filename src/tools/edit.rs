@@ -8,11 +8,11 @@ use nix::fcntl::OFlag;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use super::files_read::FilesRead;
 use super::input::EditInput;
 use super::outcome::ToolOutcome;
-use super::places::{ResolvedPath, open_real};
-use super::read::{missing_message, check_regular};
-use super::seen::FilesRead;
+use super::paths::{ResolvedPath, open_real};
+use super::read::{check_regular, missing_message};
 use super::text;
 use super::write::{record_written, replace_atomically};
 

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::sync::{Mutex, PoisonError};
 
 use crate::process::absolute_path;
-use crate::secrets::{Redactor, PASSWORD_IN_URL, is_distinctive};
+use crate::secrets::{PASSWORD_IN_URL, Redactor, is_distinctive};
 
 /// Which of outlast's own variables a command inherits. Never the model's credentials.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,7 +101,10 @@ impl EnvRules<'_> {
         }
         let scrubs = self.policy == ChildEnvironment::Scrub && !self.passes(name);
         let beside = self.drops_git_settings && is_git_setting(name);
-        scrubs && (beside || looks_secret(name, value) || contains_credential(value, &self.secret_values))
+        scrubs
+            && (beside
+                || looks_secret(name, value)
+                || contains_credential(value, &self.secret_values))
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::input::GlobInput;
 use super::outcome::ToolOutcome;
-use super::places::display_path;
+use super::paths::display_path;
 use super::walk::{SearchBounds, SearchScope, files};
 
 const FILES_MAX: usize = 100;
@@ -47,7 +47,12 @@ pub(super) fn compile(input: &GlobInput) -> Result<GlobMatcher, String> {
 }
 
 /// Runs the search. Blocks.
-pub(super) fn run(matcher: &GlobMatcher, scope: SearchScope, base: &Path, bounds: &SearchBounds) -> ToolOutcome {
+pub(super) fn run(
+    matcher: &GlobMatcher,
+    scope: SearchScope,
+    base: &Path,
+    bounds: &SearchBounds,
+) -> ToolOutcome {
     let root = scope.root.clone();
     if !root.is_dir() {
         return ToolOutcome::failure(format!("{} is not a folder", root.display()));
@@ -86,5 +91,8 @@ pub(super) fn run(matcher: &GlobMatcher, scope: SearchScope, base: &Path, bounds
     }
     text.extend(bounds.skipped_note());
     let truncated = total > found.len();
-    ToolOutcome::text(text, json!({ "filenames": found, "numFiles": total, "truncated": truncated }))
+    ToolOutcome::text(
+        text,
+        json!({ "filenames": found, "numFiles": total, "truncated": truncated }),
+    )
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::input::{GrepInput, GrepMode};
 use super::outcome::ToolOutcome;
-use super::places::{open_regular, display_path};
+use super::paths::{display_path, open_regular};
 use super::text;
 use super::walk::{SearchBounds, SearchScope, files};
 

@@ -129,12 +129,16 @@ pub(super) struct TodoInput {
 /// Which fields are wrong and what was expected, in a text for the model.
 pub(super) fn parse(tool: BuiltinTool, input: &Value) -> Result<ToolRequest, String> {
     let input = normalize(input);
-    let faults: Vec<String> =
-        validator(tool).iter_errors(&input).take(5).map(|fault| describe_fault(tool, &fault)).collect();
+    let faults: Vec<String> = validator(tool)
+        .iter_errors(&input)
+        .take(5)
+        .map(|fault| describe_fault(tool, &fault))
+        .collect();
     if !faults.is_empty() {
         return Err(format!("InputValidationError: {}: {}", tool.name(), faults.join("; ")));
     }
-    deserialize(tool, input).map_err(|fault| format!("InputValidationError: {}: {fault}", tool.name()))
+    deserialize(tool, input)
+        .map_err(|fault| format!("InputValidationError: {}: {fault}", tool.name()))
 }
 
 fn deserialize(tool: BuiltinTool, input: Value) -> Result<ToolRequest, serde_json::Error> {

@@ -11,35 +11,35 @@ mod background;
 mod capture;
 mod catalog;
 mod command;
-mod contain;
 mod edit;
 mod environment;
-mod foreign;
+mod external;
+mod files_read;
+mod final_cwd;
 mod glob;
 mod grep;
 mod input;
 mod media;
 mod notebook;
 mod outcome;
+mod output_redactor;
+mod panic_guard;
+mod paths;
 mod permission;
-mod places;
 mod read;
 mod references;
-mod require;
+mod requirement;
 mod sandbox;
 mod schema;
-mod seen;
 mod settings;
 mod shell;
-mod sieve;
 mod structured;
 mod text;
 mod todo;
 mod toolbox;
-mod upkeep;
+mod toolbox_setup;
 mod walk;
 mod web;
-mod whereabouts;
 mod write;
 
 pub use acceptance::Acceptance;
@@ -47,16 +47,17 @@ pub use agents::{
     AGENT, AgentCall, AgentDefinition, AgentTools, GENERAL_PURPOSE, OnFailure, TASK, is_agent_tool,
 };
 pub use attach::{LineRange, NotAttached};
-pub use background::{BackgroundAgent, AgentEnded, BackgroundEnd, BackgroundKind, BackgroundTask};
+pub use background::{AgentEnded, BackgroundAgent, BackgroundEnd, BackgroundKind, BackgroundTask};
 pub use catalog::built_in_names;
-pub use contain::end_tasks;
 pub use environment::{ChildEnvironment, hook_environment, secret_values};
-pub use foreign::{ExternalResult, ExternalTools, Permission};
-pub use outcome::{Effect, ToolOutcome, ToolRefusal, GrantSource};
+pub use external::{ExternalResult, ExternalTools, Permission};
+pub use outcome::{Effect, GrantSource, ToolOutcome, ToolRefusal};
+pub use panic_guard::end_tasks;
 pub use permission::{
-    ToolName, PermissionMode, anchor_rule, check_allowance, check_restriction, classify_tool_name, split_rules,
+    PermissionMode, ToolName, anchor_rule, check_allowance, check_restriction, classify_tool_name,
+    split_rules,
 };
-pub use require::{RequirementCheck, RequirementEnd, Requirement, RequirementReport};
+pub use requirement::{Requirement, RequirementCheck, RequirementEnd, RequirementReport};
 pub use sandbox::{Enforced, SandboxMode, SandboxSettings, SandboxState, is_sandbox_path};
 pub use schema::{AnswerSchema, BadSchema, SCHEMA_BYTES_MAX};
 pub use settings::{BadSettings, Offered, OnDenied, ToolSettings};

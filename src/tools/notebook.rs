@@ -26,7 +26,9 @@ pub(super) fn read(file: File, path: &Path) -> ToolOutcome {
         Ok(notebook) => notebook,
         Err(error) => {
             let path = path.display();
-            return ToolOutcome::failure(format!("{path} is no notebook that can be read: {error}"));
+            return ToolOutcome::failure(format!(
+                "{path} is no notebook that can be read: {error}"
+            ));
         }
     };
     let cells = notebook["cells"].as_array().map_or(&[][..], Vec::as_slice);

@@ -9,12 +9,12 @@ use nix::fcntl::OFlag;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use super::files_read::FilesRead;
 use super::input::ReadInput;
 use super::media;
 use super::notebook;
 use super::outcome::ToolOutcome;
-use super::places::{ResolvedPath, open_real, display_path};
-use super::seen::FilesRead;
+use super::paths::{ResolvedPath, display_path, open_real};
 use super::text;
 
 const LINES_DEFAULT: u64 = 2_000;
@@ -203,7 +203,12 @@ impl ShownFile {
     }
 }
 
-fn show_lines(input: &ReadInput, file: File, place: &ResolvedPath, cancel: &CancellationToken) -> ToolOutcome {
+fn show_lines(
+    input: &ReadInput,
+    file: File,
+    place: &ResolvedPath,
+    cancel: &CancellationToken,
+) -> ToolOutcome {
     let path = place.written.display();
     let first = input.offset.unwrap_or(1).max(1);
     let limit = input.limit.unwrap_or(LINES_DEFAULT);

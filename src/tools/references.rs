@@ -61,7 +61,11 @@ pub(super) fn check(schema: &Value) -> Result<(), BadSchema> {
     Ok(())
 }
 
-fn collect_references<'a>(schema: &'a Value, pointer: &mut String, found: &mut Vec<SymlinkReference<'a>>) {
+fn collect_references<'a>(
+    schema: &'a Value,
+    pointer: &mut String,
+    found: &mut Vec<SymlinkReference<'a>>,
+) {
     let mut below = |name: &str, value: &'a Value, found: &mut Vec<SymlinkReference<'a>>| {
         let length = pointer.len();
         pointer.push('/');

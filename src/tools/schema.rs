@@ -143,7 +143,9 @@ impl AnswerSchema {
             (SchemaForm::Wrapped, Some(answer)) => (answer, "/answer"),
             // Some models omit the wrapping; an answer that satisfies the original schema is
             // accepted.
-            (SchemaForm::Wrapped, None) if self.0.validator.is_valid(input) => return Ok(input.clone()),
+            (SchemaForm::Wrapped, None) if self.0.validator.is_valid(input) => {
+                return Ok(input.clone());
+            }
             (SchemaForm::Wrapped, None) => {
                 return Err(vec![format!(
                     "the input must be an object with the one field `{FIELD}`, which holds the \

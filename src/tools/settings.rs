@@ -11,7 +11,7 @@ use super::agents::is_agent_tool;
 use super::catalog::BuiltinTool;
 use super::environment::ChildEnvironment;
 use super::permission::PermissionMode;
-use super::require::Requirement;
+use super::requirement::Requirement;
 use super::sandbox::SandboxSettings;
 use super::schema::AnswerSchema;
 use super::web::WebSettings;

@@ -16,16 +16,16 @@ use tokio_util::sync::CancellationToken;
 use crate::process::{Job, RunningJob, Supervisor, find_program};
 use crate::transcript::Block;
 
-use super::background::{TaskStart, BackgroundTasks};
-use super::capture::{OutputCapture, CapturedOutput, OutputFolder};
+use super::background::{BackgroundTasks, TaskStart};
+use super::capture::{CapturedOutput, OutputCapture, OutputFolder};
 use super::command::{CommandEnd, EndedCommand, wait_for_end};
 use super::environment::CommandEnv;
+use super::final_cwd::{CwdReport, FinalCwd};
 use super::input::BashInput;
 use super::outcome::ToolOutcome;
+use super::paths::WorkFolders;
 use super::permission;
-use super::places::WorkFolders;
 use super::sandbox::Sandbox;
-use super::whereabouts::{CwdReport, FinalCwd};
 
 /// The kernel takes no argument longer than 128 KiB.
 const COMMAND_BYTES_MAX: usize = 120_000;
@@ -170,7 +170,12 @@ impl ShellSession {
     }
 
     /// Starts a command in the background. `call` is the id of the tool call.
-    pub(super) async fn start_in_background(&self, call: &str, input: &BashInput, places: &WorkFolders) -> ToolOutcome {
+    pub(super) async fn start_in_background(
+        &self,
+        call: &str,
+        input: &BashInput,
+        places: &WorkFolders,
+    ) -> ToolOutcome {
         if let Err(why) = self.background.check_capacity() {
             return ToolOutcome::failure(why);
         }

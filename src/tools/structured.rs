@@ -76,7 +76,11 @@ impl StructuredAnswers {
 
     /// Validates the input of a call, and stores it if it is valid. Blocks: a schema may be slow to
     /// check. A cancelled call has no effect.
-    pub(super) fn validate_and_store(&self, input: &Value, stop: &CancellationToken) -> ToolOutcome {
+    pub(super) fn validate_and_store(
+        &self,
+        input: &Value,
+        stop: &CancellationToken,
+    ) -> ToolOutcome {
         let read = self.schema.extract_answer(input);
         if stop.is_cancelled() {
             return ToolOutcome::interrupted();

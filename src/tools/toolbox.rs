@@ -12,21 +12,23 @@ use super::acceptance::AcceptanceDemands;
 use super::background;
 use super::capture::OutputFolder;
 use super::catalog::BuiltinTool;
-use super::contain::{run_change, run_guarded, run_read};
 use super::edit;
-use super::foreign::ExternalTools;
+use super::external::ExternalTools;
+use super::files_read::FilesRead;
 use super::glob;
 use super::grep;
 use super::input::{self, ToolRequest};
-use super::outcome::{Effect, ToolOutcome, ToolRefusal, GrantSource};
+use super::outcome::{Effect, GrantSource, ToolOutcome, ToolRefusal};
+use super::panic_guard::{run_change, run_guarded, run_read};
+use super::paths::{PATH_BYTES_MAX, ResolvedPath, WorkFolders, resolve};
 use super::permission::{Access, Permissions};
-use super::places::{PATH_BYTES_MAX, ResolvedPath, WorkFolders, resolve};
 use super::read;
-use super::seen::FilesRead;
 use super::settings::{BadSettings, ToolSettings};
-use super::shell::{ShellSession, ShellParts};
+use super::shell::{ShellParts, ShellSession};
 use super::todo::TodoList;
-use super::upkeep::{environment, not_removed_by_rules, offered_tools, build_permissions, sandbox};
+use super::toolbox_setup::{
+    build_permissions, environment, not_removed_by_rules, offered_tools, sandbox,
+};
 use super::walk::{self, SearchBounds, SearchScope};
 use super::web::{self, WebFetcher};
 use super::write;
@@ -82,14 +84,16 @@ impl Toolbox {
         if let Some(path) = roots.iter().find(|root| !root.is_dir()) {
             return Err(BadSettings::NoFolder { path: path.clone() });
         }
-        let places = WorkFolders::new(&roots, &settings.scratch, home).with_readable(&settings.readable);
+        let places =
+            WorkFolders::new(&roots, &settings.scratch, home).with_readable(&settings.readable);
         let home = places.home.as_deref();
         let permissions = build_permissions(settings, places.cwd(), home)?;
         let sandbox = sandbox(settings, &roots, home)?;
         let permissions = permissions.with_protected_paths(sandbox.secrets());
         let demands = AcceptanceDemands::new(settings)?;
         let offered = offered_tools(&settings.offered)?;
-        let told = |tool: &BuiltinTool| tool.define(settings, sandbox.model_description().as_deref());
+        let told =
+            |tool: &BuiltinTool| tool.define(settings, sandbox.model_description().as_deref());
         let there = |tool: &&BuiltinTool| **tool != BuiltinTool::WebFetch || settings.reaches_web();
         let left = not_removed_by_rules(&offered, &permissions);
         let definitions = left.iter().filter(there).map(told).chain(demands.define()).collect();
@@ -164,7 +168,11 @@ impl Toolbox {
     /// # Errors
     /// The refusal for the model.
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
-    pub fn admit_with_source(&self, call: &ToolCall, warrant: GrantSource) -> Result<(), ToolRefusal> {
+    pub fn admit_with_source(
+        &self,
+        call: &ToolCall,
+        warrant: GrantSource,
+    ) -> Result<(), ToolRefusal> {
         // An answer is validated when it is stored; validating it here would not be counted.
         if self.tools.acceptance.answers(&call.name).is_some() {
             return Ok(());
@@ -224,7 +232,8 @@ impl Toolbox {
         }
         let (kit, name, call) = (Arc::clone(&self.tools), call.name.clone(), call.clone());
         let outcome =
-            run_guarded(&name, async move { kit.recheck_and_run(&call, warrant, cancel).await }).await;
+            run_guarded(&name, async move { kit.recheck_and_run(&call, warrant, cancel).await })
+                .await;
         self.redacted(outcome)
     }
 
@@ -244,8 +253,9 @@ impl Toolbox {
 impl ToolSet {
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     fn admit(&self, call: &ToolCall, warrant: GrantSource) -> Result<ValidatedCall, ToolRefusal> {
-        let judge =
-            |tool: BuiltinTool, deed: &Access<'_>| self.permissions.check_call(tool, &call.input, deed, warrant);
+        let judge = |tool: BuiltinTool, deed: &Access<'_>| {
+            self.permissions.check_call(tool, &call.input, deed, warrant)
+        };
         self.validate(call, &judge)
     }
 
@@ -266,14 +276,20 @@ impl ToolSet {
     }
 
     fn rule_covers(&self, rule: &str, call: &ToolCall) -> bool {
-        let judge =
-            |tool: BuiltinTool, deed: &Access<'_>| self.permissions.check_against_rule(rule, tool, &call.input, deed);
+        let judge = |tool: BuiltinTool, deed: &Access<'_>| {
+            self.permissions.check_against_rule(rule, tool, &call.input, deed)
+        };
         self.validate(call, &judge).is_err()
     }
 
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
-    fn validate(&self, call: &ToolCall, judge: PermissionCheck<'_>) -> Result<ValidatedCall, ToolRefusal> {
-        let Some(tool) = BuiltinTool::named(&call.name).filter(|tool| self.offered.contains(tool)) else {
+    fn validate(
+        &self,
+        call: &ToolCall,
+        judge: PermissionCheck<'_>,
+    ) -> Result<ValidatedCall, ToolRefusal> {
+        let Some(tool) = BuiltinTool::named(&call.name).filter(|tool| self.offered.contains(tool))
+        else {
             return Err(ToolRefusal::invalid(format!("No such tool available: {}", call.name)));
         };
         let request = input::parse(tool, &call.input).map_err(ToolRefusal::invalid)?;
@@ -285,15 +301,18 @@ impl ToolSet {
             (ToolRequest::Bash(bash), _) => {
                 Access::Command { command: &bash.command, cwd: &cwd, find: &find }
             }
-            (ToolRequest::Write(_) | ToolRequest::Edit(_), Some(place)) => Access::Change(place.clone()),
+            (ToolRequest::Write(_) | ToolRequest::Edit(_), Some(place)) => {
+                Access::Change(place.clone())
+            }
             (ToolRequest::Read(_) | ToolRequest::Glob(_) | ToolRequest::Grep(_), Some(place)) => {
                 Access::Read(place.clone())
             }
             (ToolRequest::WebFetch(fetch), _) => web::requested_access(self.web.as_ref(), fetch)?,
             (_, None)
-            | (ToolRequest::TodoWrite(_) | ToolRequest::BashOutput(_) | ToolRequest::KillShell(_), _) => {
-                Access::Nothing
-            }
+            | (
+                ToolRequest::TodoWrite(_) | ToolRequest::BashOutput(_) | ToolRequest::KillShell(_),
+                _,
+            ) => Access::Nothing,
         };
         judge(tool, &deed).map_err(ToolRefusal::denied)?;
         Ok(ValidatedCall { request, place })
@@ -349,9 +368,13 @@ impl ToolSet {
                 ToolRequest::BashOutput(look) => {
                     background::read_output(&self.shell.background, &look, &cancel).await
                 }
-                ToolRequest::KillShell(which) => background::kill(&self.shell.background, &which).await,
+                ToolRequest::KillShell(which) => {
+                    background::kill(&self.shell.background, &which).await
+                }
                 ToolRequest::TodoWrite(todo) => self.todos.replace(todo),
-                ToolRequest::WebFetch(fetch) => web::fetch(self.web.as_ref(), &fetch, &cancel).await,
+                ToolRequest::WebFetch(fetch) => {
+                    web::fetch(self.web.as_ref(), &fetch, &cancel).await
+                }
                 ToolRequest::Read(_)
                 | ToolRequest::Write(_)
                 | ToolRequest::Edit(_)
@@ -368,7 +391,12 @@ impl ToolSet {
     }
 
     /// Runs the part of a call that accesses files. Blocks.
-    fn run_file_tool(self: Arc<Self>, request: ToolRequest, place: &ResolvedPath, stop: &CancellationToken) -> ToolOutcome {
+    fn run_file_tool(
+        self: Arc<Self>,
+        request: ToolRequest,
+        place: &ResolvedPath,
+        stop: &CancellationToken,
+    ) -> ToolOutcome {
         let base = self.shell.cwd();
         match request {
             ToolRequest::Read(read) => read::run(&read, place, &base, &self.seen, stop),
@@ -384,8 +412,12 @@ impl ToolSet {
                 }
             }
             ToolRequest::Grep(input) => {
-                let scope =
-                    self.scope(BuiltinTool::Grep, place, input.glob.as_deref(), input.kind.as_deref());
+                let scope = self.scope(
+                    BuiltinTool::Grep,
+                    place,
+                    input.glob.as_deref(),
+                    input.kind.as_deref(),
+                );
                 match (grep::compile(&input), scope) {
                     (Ok(matcher), Ok(scope)) => {
                         let bounds = SearchBounds::new(stop);

@@ -91,7 +91,8 @@ pub(super) fn find_types(name: &str) -> Result<Types, String> {
 /// The regular files of a scope, in the order of their names.
 pub(super) fn files(scope: SearchScope, bounds: SearchBounds) -> impl Iterator<Item = DirEntry> {
     let SearchScope { root, globs, types, hides } = scope;
-    let (here, above) = (has_readable_ignore_files(&root), root.ancestors().skip(1).all(has_readable_ignore_files));
+    let (here, above) =
+        (has_readable_ignore_files(&root), root.ancestors().skip(1).all(has_readable_ignore_files));
     let passed = Arc::clone(&bounds.passed);
     let mut builder = WalkBuilder::new(root);
     builder

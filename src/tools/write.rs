@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use super::files_read::FilesRead;
 use super::input::WriteInput;
 use super::outcome::ToolOutcome;
-use super::places::{OPEN_FOLDER_FLAGS, ResolvedPath, open_real};
+use super::paths::{OPEN_FOLDER_FLAGS, ResolvedPath, open_real};
 use super::read::check_regular;
-use super::seen::FilesRead;
 
 /// Writes a file. Blocks.
 pub(super) fn run(
@@ -27,7 +27,9 @@ pub(super) fn run(
         Ok(existing) => existing,
         Err(why) => return ToolOutcome::failure(why),
     };
-    if let Err(error) = replace_atomically(&place.real, input.content.as_bytes(), existing.as_ref(), cancel) {
+    if let Err(error) =
+        replace_atomically(&place.real, input.content.as_bytes(), existing.as_ref(), cancel)
+    {
         return ToolOutcome::failure(format!("cannot write {path}: {error}"));
     }
     record_written(place, seen);
@@ -40,7 +42,10 @@ pub(super) fn run(
 }
 
 /// The metadata of the existing file, if the model may overwrite it.
-fn overwritable_metadata(place: &ResolvedPath, seen: &FilesRead) -> Result<Option<Metadata>, String> {
+fn overwritable_metadata(
+    place: &ResolvedPath,
+    seen: &FilesRead,
+) -> Result<Option<Metadata>, String> {
     let path = place.written.display();
     match fs::metadata(&place.real) {
         Ok(metadata) => {

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::compaction::is_root;
-use super::dealings::{tool_exchanges, text_of};
 use super::excerpt::one_line;
 use super::measure::fixed_bytes;
-use super::{Block, TokenDensity, Message, Role, ToolDefinition};
+use super::tool_exchanges::{text_of, tool_exchanges};
+use super::{Block, Message, Role, TokenDensity, ToolDefinition};
 
 /// A part of a request, worded to follow "the largest part is".
 #[derive(Clone, Debug, PartialEq, Eq)]

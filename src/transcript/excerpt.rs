@@ -32,7 +32,11 @@ pub(super) fn excerpt_within(text: &str, room: u64, density: TokenDensity) -> St
 
 /// Calls `make` with decreasing byte limits until its text has at most `room` tokens: the density
 /// of a text is known only when it exists.
-pub(super) fn shrink_until_fits(room: u64, density: TokenDensity, make: impl Fn(usize) -> String) -> String {
+pub(super) fn shrink_until_fits(
+    room: u64,
+    density: TokenDensity,
+    make: impl Fn(usize) -> String,
+) -> String {
     const TRIES: usize = 4;
     let whole = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
     let most = density.bytes(room);

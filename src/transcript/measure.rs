@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::weigh::weight;
+use super::token_estimate::weight;
 use super::{Block, Message, ToolDefinition, Usage, media};
 
 /// Bytes that the service may add around a block: markers, field names, the role.
@@ -226,8 +226,11 @@ impl Meter {
         self.total = self.total.plus(size);
         let wrapped =
             u64::try_from(blocks.len()).unwrap_or(u64::MAX).saturating_mul(BLOCK_OVERHEAD);
-        let exact =
-            ContentSize { bytes: 0, weight: 0, tokens: usage.output_tokens.saturating_add(wrapped) };
+        let exact = ContentSize {
+            bytes: 0,
+            weight: 0,
+            tokens: usage.output_tokens.saturating_add(wrapped),
+        };
         let known = self.counted.is_some() && usage.output_tokens > 0;
         self.since = self.since.plus(if known { exact } else { size });
     }

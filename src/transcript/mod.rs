@@ -1,29 +1,35 @@
 //! The conversation: its messages, their validity, their size, and how to shrink them. Pure: no
 //! I/O, no clock.
 
-pub mod collapse;
+mod block_repair;
 pub mod compaction;
 mod contributors;
-mod dealings;
 mod excerpt;
 mod finished;
-mod heal;
+pub mod folding;
 mod measure;
 mod media;
 mod message;
 mod repair;
+mod token_estimate;
+mod tool_exchanges;
 mod validity;
-mod weigh;
 
+pub use block_repair::{
+    RejectedBlock, RepairOutcome, can_repair_rejected, lacks_thinking, repair_rejected,
+};
 pub use contributors::{Contributor, largest_parts};
-pub use finished::{succeeded_calls, describe_unknown_outcome, unanswered_calls};
-pub use heal::{RejectedBlock, RepairOutcome, can_repair_rejected, repair_rejected, lacks_thinking};
-pub use measure::{TokenDensity, History, Meter, min_tokens, fixed_bytes};
+pub use finished::{describe_unknown_outcome, succeeded_calls, unanswered_calls};
+pub use measure::{History, Meter, TokenDensity, fixed_bytes, min_tokens};
 pub use media::{
-    Medium, BlockPath, StripTarget, StrippedMedia, has_media, media_bytes, strip_media, visible_pages,
+    BlockPath, Medium, StripTarget, StrippedMedia, has_media, media_bytes, strip_media,
+    visible_pages,
 };
 pub use message::{Block, Message, Role, ToolCall, ToolDefinition, Usage};
 pub use repair::{
-    RepairStep, OUTCOME_UNKNOWN, HistoryRepair, answer_calls, last_text, repair, repair_history, strip_thinking,
+    HistoryRepair, OUTCOME_UNKNOWN, RepairStep, answer_calls, last_text, repair, repair_history,
+    strip_thinking,
 };
-pub use validity::{BlockFlaw, HistoryRule, Violation, history_violations, is_portable_id, violations};
+pub use validity::{
+    BlockFlaw, HistoryRule, Violation, history_violations, is_portable_id, violations,
+};

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::validity::{
-    BlockFlaw, ID_MAX, NAME_MAX, calls, history_violations, inner_result_flaw, flaws,
+    BlockFlaw, ID_MAX, NAME_MAX, calls, flaws, history_violations, inner_result_flaw,
     is_name_letter, is_portable_id, is_thinking, results, violations,
 };
 use super::{Block, Message, Role};
@@ -116,7 +116,8 @@ pub fn repair_history(
         return (messages, Vec::new());
     }
     let taken = messages.iter().flat_map(calls).map(str::to_owned).collect();
-    let mut mender = RepairWalk { unanswered_text: tell, taken, used: HashSet::new(), repairs: Vec::new() };
+    let mut mender =
+        RepairWalk { unanswered_text: tell, taken, used: HashSet::new(), repairs: Vec::new() };
     let cleaned = mender.repair_blocks(messages);
     let joined = mender.join_same_roles(cleaned);
     let trimmed = mender.trim_thinking(joined);
@@ -208,8 +209,10 @@ impl<F: Fn(&str) -> String> RepairWalk<F> {
     fn repair_blocks(&mut self, messages: Vec<Message>) -> Vec<PlacedMessage> {
         let mut kept = Vec::with_capacity(messages.len());
         for (at, Message { role, content }) in messages.into_iter().enumerate() {
-            let content: Vec<Block> =
-                content.into_iter().filter_map(|block| self.repair_block(at, role, block)).collect();
+            let content: Vec<Block> = content
+                .into_iter()
+                .filter_map(|block| self.repair_block(at, role, block))
+                .collect();
             if content.is_empty() {
                 self.record(at, RepairStep::DroppedMessage);
             } else {

@@ -143,7 +143,11 @@ fn check_calls<'a>(
     }
 }
 
-fn check_results(message: &Message, before: Option<&Message>, report: &mut impl FnMut(HistoryRule)) {
+fn check_results(
+    message: &Message,
+    before: Option<&Message>,
+    report: &mut impl FnMut(HistoryRule),
+) {
     let mut open: HashMap<&str, bool> = before
         .filter(|before| before.role == Role::Assistant)
         .into_iter()

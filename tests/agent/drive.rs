@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use outlast::agent::{World, drive};
 use outlast::recovery::{
-    Action, InvalidEvent, StopHookDecision, ErrorClass, Event, Failure, Interrupt, Limits, Moment, Money, LoopStatus,
-    Phase, AvailableMitigations, ReplyKind, Run, StopReason, Transition, TokenEstimate, RetryAfter, RetryAfterSource, WorkStatus,
+    Action, AvailableMitigations, ErrorClass, Event, Failure, Interrupt, InvalidEvent, Limits,
+    LoopStatus, Moment, Money, Phase, ReplyKind, RetryAfter, RetryAfterSource, Run,
+    StopHookDecision, StopReason, TokenEstimate, Transition, WorkStatus,
 };
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -190,7 +191,8 @@ async fn an_event_that_does_not_fit_the_pending_action_is_invalid() {
     let mut world = Scripted::new(&[Event::ToolsDone(LoopStatus::Fresh)], interrupt);
     let limits = limits();
     let reason = drive(begin(&limits), Event::Begin, &limits, &mut world).await;
-    let Err(InvalidEvent { phase: Phase::Calling(_), event: Event::ToolsDone(LoopStatus::Fresh) }) = reason
+    let Err(InvalidEvent { phase: Phase::Calling(_), event: Event::ToolsDone(LoopStatus::Fresh) }) =
+        reason
     else {
         panic!("{reason:?}");
     };

@@ -48,7 +48,11 @@ impl FileLeases {
     }
 
     /// Waits until this many files are wanted. `false` when that does not happen in time.
-    pub(super) async fn wait_for_blocked_readers(&mut self, count: usize, within: Duration) -> bool {
+    pub(super) async fn wait_for_blocked_readers(
+        &mut self,
+        count: usize,
+        within: Duration,
+    ) -> bool {
         let waiting = async {
             while self.count_blocked_readers() < count {
                 self.news.recv().await;

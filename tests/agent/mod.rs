@@ -1,14 +1,14 @@
 //! The agent shell: its driver on paused time, and whole runs at library level.
 
-mod accepting;
-mod counting;
-mod delegating;
+mod acceptance_checks;
+mod context_windows;
 mod drive;
 mod lease;
-mod notices;
 mod probing;
+mod run_events;
+mod run_fixture;
 mod sending;
-mod sharing;
-mod stage;
+mod shared_limit_file;
+mod subagents;
 mod tools;
-mod windows;
+mod usage_charges;

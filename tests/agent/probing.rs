@@ -4,14 +4,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outlast::model::limits::SharedLimits;
-use outlast::model::{ModelClient, Credential, ModelService, Secret};
+use outlast::model::{Credential, ModelClient, ModelService, Secret};
 use outlast::recovery::{Backoff, Limits, Persistence, StopReason};
 use outlast::rehearsal::Scenario;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::stage::{RunFixture, ObservedEvent};
+use super::run_fixture::{ObservedEvent, RunFixture};
 use crate::support::stopwatch::Stopwatch;
 use crate::support::wire::read_request;
 
@@ -88,7 +88,8 @@ fn patient(limits: &mut Limits) {
 fn playing(url: &str, folder: &std::path::Path, seed: u64) -> RunFixture {
     let mut play = RunFixture::of(Scenario::new().reply("Never asked for.")).limits(patient);
     let credential = Credential::ApiKey(Secret::new("test-key-0123456789"));
-    let client = ModelClient::new(ModelService::new(url, credential)).expect("the address is right");
+    let client =
+        ModelClient::new(ModelService::new(url, credential)).expect("the address is right");
     play.setup.endpoints[0].client = Arc::new(client);
     play.setup.shared = Some(SharedLimits::new(&[folder.to_owned()], seed));
     play

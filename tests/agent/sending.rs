@@ -1,10 +1,10 @@
 //! Nothing invalid is ever sent, whatever the model says.
 
 use outlast::recovery::{ErrorClass, StopReason};
-use outlast::rehearsal::{AfterLast, StepAnswer, Scenario, ScriptStep};
+use outlast::rehearsal::{AfterLast, Scenario, ScriptStep, StepAnswer};
 use serde_json::{Value, json};
 
-use super::stage::{RunFixture, FinishedRun, ObservedEvent, messages};
+use super::run_fixture::{FinishedRun, ObservedEvent, RunFixture, messages};
 
 /// A model that numbers its calls anew in each reply, and that calls twice by one name.
 #[tokio::test]
@@ -222,8 +222,10 @@ async fn unknown_tools_and_invalid_tool_input_are_reported_to_the_model() {
 
 #[tokio::test]
 async fn a_paused_turn_is_sent_back_unchanged_and_only_so_often() {
-    let scenario =
-        Scenario::new().reply("Still at it.").stop_reason("pause_turn").after(AfterLast::RepeatLast);
+    let scenario = Scenario::new()
+        .reply("Still at it.")
+        .stop_reason("pause_turn")
+        .after(AfterLast::RepeatLast);
     let played = RunFixture::of(scenario).run().await;
     assert_eq!(played.ending.reason, StopReason::ModelError(ErrorClass::BadResponse));
     let requests = played.server.requests();
@@ -301,13 +303,16 @@ async fn thinking_is_sent_only_to_the_model_that_signed_it() {
 /// A reply that breaks in the middle is asked for again, and no word of it is kept.
 #[tokio::test]
 async fn no_part_of_a_broken_reply_is_sent_back() {
-    use outlast::rehearsal::{ScriptedFaultKind, FaultPosition};
+    use outlast::rehearsal::{FaultPosition, ScriptedFaultKind};
 
     let mut broken = ScriptStep::new(StepAnswer::Reply(outlast::rehearsal::ScriptedReply {
         text: Some("These words are lost.".to_owned()),
         ..Default::default()
     }));
-    broken.fault = Some(outlast::rehearsal::ScriptedFault::new(ScriptedFaultKind::Reset, FaultPosition::Delta));
+    broken.fault = Some(outlast::rehearsal::ScriptedFault::new(
+        ScriptedFaultKind::Reset,
+        FaultPosition::Delta,
+    ));
     let scenario = Scenario::new()
         .tool("Bash", json!({ "command": "echo once >> log" }))
         .step(broken)

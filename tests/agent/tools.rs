@@ -11,11 +11,11 @@ use outlast::agent::interrupt;
 use outlast::journal::{self, Journal, OnDamage, SessionId};
 use outlast::process::LandlockSupport;
 use outlast::recovery::{Action, Interrupt, StopReason};
-use outlast::rehearsal::{ScriptedFaultKind, FaultPosition, Scenario};
+use outlast::rehearsal::{FaultPosition, Scenario, ScriptedFaultKind};
 use serde_json::{Value, json};
 
 use super::lease::FileLeases;
-use super::stage::{RunFixture, ObservedEvent, opening};
+use super::run_fixture::{ObservedEvent, RunFixture, opening};
 
 /// How long something that must not happen is watched for.
 const NEVER: Duration = Duration::from_millis(300);
@@ -81,9 +81,17 @@ async fn at_most_ten_read_only_tools_run_side_by_side() {
     let play = RunFixture::of(searching(&names).reply("Done."));
     let mut leases = FileLeases::on(play.folder.path(), &names);
     let playing = play.start();
-    assert!(leases.wait_for_blocked_readers(10, SOON).await, "ten run: {}", leases.count_blocked_readers());
+    assert!(
+        leases.wait_for_blocked_readers(10, SOON).await,
+        "ten run: {}",
+        leases.count_blocked_readers()
+    );
     playing.record.wait_for(runs_tools).await;
-    assert!(!leases.wait_for_blocked_readers(11, NEVER).await, "the others wait: {}", leases.count_blocked_readers());
+    assert!(
+        !leases.wait_for_blocked_readers(11, NEVER).await,
+        "the others wait: {}",
+        leases.count_blocked_readers()
+    );
     for index in 0..names.len() {
         leases.wait_for(index).await;
         leases.let_reader_through(index).await;
@@ -235,8 +243,9 @@ async fn an_interrupt_keeps_finished_tool_results_and_fills_in_the_others() {
     leases.let_reader_through(0).await;
     leases.wait_for(1).await;
     let finished = || {
-        let said =
-            journal::read_session(&place, &id, OnDamage::Refuse).expect("the journal is whole").messages;
+        let said = journal::read_session(&place, &id, OnDamage::Refuse)
+            .expect("the journal is whole")
+            .messages;
         serde_json::to_string(&said).expect("messages are JSON").contains("1:file00")
     };
     // The journal sends no notification when it grows, so it is polled, with a time limit.

@@ -2,7 +2,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use super::binary::{ProcessResult, BinaryFixture};
+use super::binary_fixture::{BinaryFixture, ProcessResult};
 
 fn check(args: &[&str], ended: &ProcessResult, parts: &[&str]) {
     let line = ended.line();

@@ -10,7 +10,7 @@ use nix::unistd::{Uid, mkfifo};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::binary::BinaryFixture;
+use super::binary_fixture::BinaryFixture;
 
 const USER: &str = "home/.outlast/settings.json";
 

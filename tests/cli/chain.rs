@@ -7,7 +7,7 @@ use outlast::cli::args::{self, CliRequest};
 use outlast::cli::settings::{self, CredentialSource, Settings};
 use outlast::model::HelperCommand;
 
-use super::binary::BinaryFixture;
+use super::binary_fixture::BinaryFixture;
 
 const KEY: &str = "primary-key-0123456789";
 const OTHER: &str = "other-key-0123456789";

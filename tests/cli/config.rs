@@ -74,7 +74,8 @@ async fn each_value_comes_with_the_flag_variable_or_line_that_won() {
 
 #[tokio::test]
 async fn config_text_output_has_a_line_per_value_and_mistakes_last() {
-    let trial = RunBuilder::bare("http://h.test").args(["config"]).env("MAX_THINKING_TOKENS", "many");
+    let trial =
+        RunBuilder::bare("http://h.test").args(["config"]).env("MAX_THINKING_TOKENS", "many");
     let ended = trial.run().await;
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(ended.stdout.contains("\nconnectTimeout = 15s  (default)\n"), "{}", ended.stdout);

@@ -10,7 +10,7 @@ use outlast::cli::settings::{self, Settings};
 use outlast::journal::{Contract, Kept, Terms};
 use serde_json::{Value, json};
 
-use super::binary::BinaryFixture;
+use super::binary_fixture::BinaryFixture;
 
 /// What every command line of these tests has.
 const ALWAYS: [&str; 4] = [

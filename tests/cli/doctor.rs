@@ -87,7 +87,12 @@ async fn doctor_reports_a_healthy_machine_and_changes_nothing() {
     has_finding(&report, "installation", "ok", &["(development)"]);
     has_finding(&report, "credentials", "ok", &["API key from the variable ANTHROPIC_API_KEY"]);
     has_finding(&report, "acceptance", "ok", &["accepts the API key"]);
-    has_finding(&report, "limits", "ok", &["connectTimeout 15s", "bashTimeout 2m00s", "MCP_TIMEOUT 30s"]);
+    has_finding(
+        &report,
+        "limits",
+        "ok",
+        &["connectTimeout 15s", "bashTimeout 2m00s", "MCP_TIMEOUT 30s"],
+    );
     for check in ["search", "hooks", "mcp", "store", "sessions", "commands", "ci", "disk"] {
         has_finding(&report, check, "ok", &[]);
     }
@@ -247,7 +252,12 @@ async fn doctor_reports_interrupted_sessions_but_not_finished_ones() {
     let report = parse_report(&doctor.run().await);
     has_finding(&report, "sessions", "ok", &["2 sessions"]);
     let id = "0190a0a0-0000-7000-8000-000000000000";
-    has_finding(&report, "sessions", "problem", &["1 session left open by a crash", id, "--resume"]);
+    has_finding(
+        &report,
+        "sessions",
+        "problem",
+        &["1 session left open by a crash", id, "--resume"],
+    );
     assert_eq!(report["problems"], 1, "{report:#}");
 }
 

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
-use outlast::agent::{Heartbeat, RunNotice, Observer, WaitingFor};
+use outlast::agent::{Heartbeat, Observer, RunNotice, WaitingFor};
 use outlast::cli::output::ProgressLines;
 use outlast::cli::wall::{WallTime, passed, span};
-use outlast::recovery::{RecoveryRecord, ErrorClass, Fault, FaultKind, Moment, Money, Pause, FailureStage};
+use outlast::recovery::{
+    ErrorClass, FailureStage, Fault, FaultKind, Moment, Money, Pause, RecoveryRecord,
+};
 
-use super::pipes::written;
+use super::result_writer::written;
 use super::streams::saved;
 
 fn clock() -> WallTime {
@@ -44,7 +46,13 @@ fn overloaded() -> Fault {
 fn begins(pause: Pause, seconds: u64, fault: Option<&Fault>) -> RunNotice<'_> {
     let now = Moment::from_millis(5_000);
     let spent = Money::from_pico_dollars(4_000_000_000);
-    RunNotice::WaitBegins { pause, until: now.after(Duration::from_secs(seconds)), now, fault, spent }
+    RunNotice::WaitBegins {
+        pause,
+        until: now.after(Duration::from_secs(seconds)),
+        now,
+        fault,
+        spent,
+    }
 }
 
 fn heartbeat(waiting_for: WaitingFor<'_>, ends_in: Option<u64>) -> RunNotice<'_> {

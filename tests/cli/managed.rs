@@ -5,11 +5,15 @@ use std::path::PathBuf;
 use outlast::cli::args::{self, CliRequest};
 use outlast::cli::settings::{self, CredentialSource, Settings, SettingsSurvey};
 
-use super::binary::BinaryFixture;
+use super::binary_fixture::BinaryFixture;
 
 const PATHS: [&str; 2] = ["etc/claude-code/managed.json", "etc/outlast/managed.json"];
 
-fn load_settings(world: &BinaryFixture, flags: &[&str], variables: &[(&str, &str)]) -> Result<Settings, String> {
+fn load_settings(
+    world: &BinaryFixture,
+    flags: &[&str],
+    variables: &[(&str, &str)],
+) -> Result<Settings, String> {
     let words: Vec<String> = ["hi"].iter().chain(flags).map(ToString::to_string).collect();
     let CliRequest::Run(args) = args::parse(&words).map_err(|error| error.to_string())? else {
         panic!("a run");
@@ -242,7 +246,10 @@ fn managed_settings_outrank_every_flag() {
     for flag in flags {
         let name = |row: &(&'static str, _)| row.0.trim_start_matches('-').split('=').next();
         let ruled = MANAGED_FLAGS.iter().any(|row| name(row) == Some(flag));
-        assert!(ruled != UNMANAGED_FLAGS.contains(&flag), "--{flag}: does it say something about a setting?");
+        assert!(
+            ruled != UNMANAGED_FLAGS.contains(&flag),
+            "--{flag}: does it say something about a setting?"
+        );
     }
 }
 
@@ -322,7 +329,8 @@ fn managed_settings_can_allow_only_managed_hooks_and_permissions() {
 
 #[test]
 fn a_broken_managed_file_stops_every_run_and_a_missing_one_does_not() {
-    let error = load_settings(&world("{\n  \"model\": }"), &["--setting-sources="], &[]).unwrap_err();
+    let error =
+        load_settings(&world("{\n  \"model\": }"), &["--setting-sources="], &[]).unwrap_err();
     assert!(error.contains("managed.json:2:12: not valid JSON"), "{error}");
     load_settings(&BinaryFixture::new(), &[], &[]).expect("there is none");
 }

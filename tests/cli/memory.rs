@@ -95,8 +95,8 @@ fn disabled_memory_sources_are_not_read() {
     assert_eq!(read(|search| MemorySearch { own: &[], ..search }), ["project", "local"]);
     assert_eq!(read(|search| MemorySearch { project: false, ..search }), ["user", "local"]);
     assert_eq!(read(|search| MemorySearch { local: false, ..search }), ["user", "project"]);
-    let nothing =
-        home.search(|search| MemorySearch { own: &[], project: false, local: false, ..search }.read());
+    let nothing = home
+        .search(|search| MemorySearch { own: &[], project: false, local: false, ..search }.read());
     assert_eq!(nothing.prompt(), None);
 }
 

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use outlast::rehearsal::{AfterLast, ServerRules, Scenario, RehearsalServer};
+use outlast::rehearsal::{AfterLast, RehearsalServer, Scenario, ServerRules};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::tokens::{TokenEndpoint, write_login, read_login};
-use crate::support::{FinishedProcess, RunningProcess, RunBuilder, serve, with_time_limit};
+use crate::support::tokens::{TokenEndpoint, read_login, write_login};
+use crate::support::{FinishedProcess, RunBuilder, RunningProcess, serve, with_time_limit};
 
 /// More processes than usually run on one host, and than this one has processors.
 const CROWD: usize = 16;
@@ -79,7 +79,8 @@ async fn crowd(seconds: i64) {
     let server = model("access-token-1");
     // All are there before the first has its answer.
     tokens.hold();
-    let runs: Vec<RunningProcess> = (0..CROWD).map(|_| trial(&server, folder.path()).start()).collect();
+    let runs: Vec<RunningProcess> =
+        (0..CROWD).map(|_| trial(&server, folder.path()).start()).collect();
     tokens.wait_for_requests(1).await;
     if seconds > 0 {
         with_time_limit("a rejection for each", server.wait_for_request(CROWD)).await;
@@ -168,7 +169,8 @@ async fn a_short_outage_of_the_token_endpoint_is_retried() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_login_ends_the_run_and_says_why() {
     let (tokens, folder) = login(3600).await;
-    tokens.answer_with(400, r#"{"error":"invalid_grant","error_description":"for refresh-token-0"}"#);
+    tokens
+        .answer_with(400, r#"{"error":"invalid_grant","error_description":"for refresh-token-0"}"#);
     let server = model("access-token-1");
     let ended = trial(&server, folder.path()).run().await;
     assert_eq!(ended.code, Some(77), "{ended:?}");

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
-use outlast::cli::prompts::{PromptLibrary, LibrarySearch};
+use outlast::cli::prompts::{LibrarySearch, PromptLibrary};
 use outlast::hooks::HookEvent;
 use outlast::tools::{AgentDefinition, PermissionMode};
 use tempfile::TempDir;
@@ -142,7 +142,10 @@ fn agent_hooks_apply_only_if_trusted_and_only_to_that_agent() {
             continue;
         }
         let [hook] = &of_kind[..] else { panic!("{of_kind:?}") };
-        assert_eq!((hook.agent_type.as_deref(), hook.event), (Some("careful"), HookEvent::SubagentStop));
+        assert_eq!(
+            (hook.agent_type.as_deref(), hook.event),
+            (Some("careful"), HookEvent::SubagentStop)
+        );
         let [warning] = &library.warnings[..] else { panic!("{:?}", library.warnings) };
         assert!(warning.contains("hooks.PreToolUse[0].hooks[0]"), "{warning}");
         let role = library.agents[0].definition.clone();

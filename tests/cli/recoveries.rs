@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use outlast::rehearsal::{ScriptedFaultKind, FaultPosition, Scenario};
+use outlast::rehearsal::{FaultPosition, Scenario, ScriptedFaultKind};
 use serde_json::{Value, json};
 
-use super::binary::{ProcessResult, BinaryFixture};
+use super::binary_fixture::{BinaryFixture, ProcessResult};
 use crate::support::{RunBuilder, serve};
 
 const SESSION: &str = "5e551011-0000-4000-8000-00000000000a";

@@ -9,7 +9,7 @@ use outlast::recovery::StopReason;
 use outlast::rehearsal::Scenario;
 use outlast::tools::{Acceptance, Requirement, RequirementReport};
 
-use super::binary::BinaryFixture;
+use super::binary_fixture::BinaryFixture;
 use super::results::{ending, object};
 use super::settings::resolve;
 use crate::support::{RunBuilder, serve};

@@ -5,17 +5,19 @@ use std::time::Duration;
 
 use jiff::tz::{TimeZone, offset};
 use outlast::agent::{
-    Denial, RunOutcome, HookStats, JournalHealth, ModelSpan, ModelStats, RunStats, ToolStats,
+    Denial, HookStats, JournalHealth, ModelSpan, ModelStats, RunOutcome, RunStats, ToolStats,
 };
 use outlast::cli::output::{
-    ResultRetention, ResultReport, Resumption, refused, shrink, stage_result_file, write_result_file,
+    ResultReport, ResultRetention, Resumption, refused, shrink, stage_result_file,
+    write_result_file,
 };
 use outlast::cli::usage::UsageError;
 use outlast::cli::wall::WallTime;
 use outlast::cli::{advice, exit};
 use outlast::recovery::{
-    RecoveryLog, ErrorClass, Event, Failure, Fault, FaultKind, Interrupt, Limits, Moment, Money,
-    FailureStage, AvailableMitigations, ReplyKind, RetryHint, Run, StopReason, Timer, TokenEstimate, classify,
+    AvailableMitigations, ErrorClass, Event, Failure, FailureStage, Fault, FaultKind, Interrupt,
+    Limits, Moment, Money, RecoveryLog, ReplyKind, RetryHint, Run, StopReason, Timer,
+    TokenEstimate, classify,
 };
 use outlast::tools::{Acceptance, Enforced, SandboxMode, SandboxState};
 use outlast::transcript::Usage;
@@ -245,8 +247,14 @@ fn failures() -> Vec<(&'static str, RunOutcome)> {
         ),
         ("invalid-api-key", failed(ErrorClass::InvalidApiKey, refusal(401, "invalid x-api-key"))),
         ("invalid-model", failed(ErrorClass::InvalidModel, refusal(404, "model: nonesuch"))),
-        ("stream-stalled", failed(ErrorClass::StreamStalled, Fault::new(stalled, FailureStage::Stream))),
-        ("connection-error", failed(ErrorClass::ConnectionError, Fault::new(torn, FailureStage::Unsent))),
+        (
+            "stream-stalled",
+            failed(ErrorClass::StreamStalled, Fault::new(stalled, FailureStage::Stream)),
+        ),
+        (
+            "connection-error",
+            failed(ErrorClass::ConnectionError, Fault::new(torn, FailureStage::Unsent)),
+        ),
         (
             "prompt-too-long",
             RunOutcome {
@@ -372,7 +380,8 @@ fn an_error_counts_only_the_attempts_that_were_made() {
     let line = explained(&failed(ErrorClass::ServerError, ruled_out));
     assert!(line.contains("x-should-retry: false") && !line.contains("attempts"), "{line}");
     let broke = Event::Failed(Failure::of(ErrorClass::ServerError));
-    let stopped = Failure { retry_hint: Some(RetryHint::Stop), ..Failure::of(ErrorClass::ServerError) };
+    let stopped =
+        Failure { retry_hint: Some(RetryHint::Stop), ..Failure::of(ErrorClass::ServerError) };
     let mut twice = once;
     twice.tally.recovery = recoveries(&[
         (0, Event::Begin),
@@ -423,7 +432,10 @@ fn a_staged_result_that_is_not_published_changes_nothing() {
     let path = folder.path().join("result.json");
     drop(stage_result_file(&path, "{}", ResultRetention::AtOnce).unwrap());
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-    stage_result_file(&path, "{}", ResultRetention::AtOnce).unwrap().publish(ResultRetention::AtOnce).unwrap();
+    stage_result_file(&path, "{}", ResultRetention::AtOnce)
+        .unwrap()
+        .publish(ResultRetention::AtOnce)
+        .unwrap();
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}\n");
 }
 

@@ -7,7 +7,7 @@ use outlast::rehearsal::Scenario;
 use outlast::tools::Acceptance;
 use serde_json::{Value, json};
 
-use super::binary::BinaryFixture;
+use super::binary_fixture::BinaryFixture;
 use super::results::{ending, object};
 use super::settings::resolve;
 use crate::support::{RunBuilder, serve};

@@ -9,7 +9,7 @@ use outlast::cli::settings::{self, CredentialSource, Settings};
 use outlast::model::HelperCommand;
 use outlast::recovery::{Money, Persistence};
 
-use super::binary::BinaryFixture;
+use super::binary_fixture::BinaryFixture;
 
 /// What flags, variables and `~/.outlast/settings.json` come to.
 pub(super) fn resolve(
@@ -85,7 +85,8 @@ fn every_mistake_has_file_line_and_column() {
 
 #[test]
 fn a_file_that_is_not_utf_8_says_where() {
-    let world = BinaryFixture::new().file("home/.outlast/settings.json", b"{\n \"model\": \"\xff\"}");
+    let world =
+        BinaryFixture::new().file("home/.outlast/settings.json", b"{\n \"model\": \"\xff\"}");
     let ended = world.run(&["run", "hi"]);
     assert_eq!(ended.code, 2);
     assert!(ended.line().contains("settings.json:2:12: not valid UTF-8"), "{}", ended.line());
@@ -371,7 +372,10 @@ fn credentials_are_found_in_order_and_never_shown() {
     assert_eq!(settings.endpoint.credential, CredentialSource::Bearer("a-token".to_owned()));
     assert!(!format!("{:?}", settings.endpoint.credential).contains("a-token"));
     let helper = resolve(&["hi"], &both, r#"{"apiKeyHelper": "pass show key"}"#).unwrap();
-    assert_eq!(helper.endpoint.credential, CredentialSource::Helper(HelperCommand::new("pass show key")));
+    assert_eq!(
+        helper.endpoint.credential,
+        CredentialSource::Helper(HelperCommand::new("pass show key"))
+    );
     let from_file = resolve(&["hi"], &[], r#"{"env": {"ANTHROPIC_API_KEY": "other"}}"#).unwrap();
     assert_eq!(from_file.endpoint.credential, CredentialSource::ApiKey("other".to_owned()));
 }

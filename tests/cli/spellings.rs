@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use outlast::cli::args::{self, OutputFormat, PermissionMode, CliRequest, RunArgs};
+use outlast::cli::args::{self, CliRequest, OutputFormat, PermissionMode, RunArgs};
 use outlast::cli::version;
 
-use super::binary::BinaryFixture;
+use super::binary_fixture::BinaryFixture;
 
 use crate::support::stopwatch::Stopwatch;
 

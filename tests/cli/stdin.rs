@@ -13,7 +13,7 @@ use outlast::process::PipeWriters;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::binary::{ProcessResult, BinaryFixture, terminate, terminate_after_start};
+use super::binary_fixture::{BinaryFixture, ProcessResult, terminate, terminate_after_start};
 
 const PATIENCE: Duration = Duration::from_mins(10);
 const HEARTBEAT: Duration = Duration::from_secs(30);

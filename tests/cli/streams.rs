@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use outlast::agent::{Heartbeat, Init, RunNotice, Observer, WaitingFor};
+use outlast::agent::{Heartbeat, Init, Observer, RunNotice, WaitingFor};
 use outlast::cli::output::StreamJson;
 use outlast::recovery::{
-    RecoveryRecord, ErrorClass, Fault, FaultKind, Moment, Money, Pause, FailureStage, StopReason,
+    ErrorClass, FailureStage, Fault, FaultKind, Moment, Money, Pause, RecoveryRecord, StopReason,
 };
 use outlast::transcript::{Block, Message, Usage};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::golden;
-use super::pipes::written;
+use super::result_writer::written;
 use super::results::fenced;
 
 fn init() -> Init {
@@ -140,7 +140,11 @@ async fn stream_messages_match_the_golden_file() {
                 usage: Usage { input_tokens: 10, output_tokens: 5, ..Usage::default() },
                 request_id: Some("req_012"),
             },
-            RunNotice::User { message: &results, details: &[json!({ "stdout": "a.txt" })], ids: &[] },
+            RunNotice::User {
+                message: &results,
+                details: &[json!({ "stdout": "a.txt" })],
+                ids: &[],
+            },
             RunNotice::ModelSwitched { from: "model-a", to: "model-b" },
             RunNotice::RecoveryEnds(&saved()),
             RunNotice::Denied { tool: "Bash", id: "toolu_2", reason: "not allowed" },
@@ -154,9 +158,11 @@ async fn stream_messages_match_the_golden_file() {
 #[tokio::test]
 async fn init_comes_first_and_the_result_last_with_one_session_id_between() {
     let init = init();
-    let messages =
-        messages(false, &[RunNotice::Warning("early"), RunNotice::Init(&init), RunNotice::Warning("late")])
-            .await;
+    let messages = messages(
+        false,
+        &[RunNotice::Warning("early"), RunNotice::Init(&init), RunNotice::Warning("late")],
+    )
+    .await;
     assert_eq!(messages[0]["subtype"], "init");
     assert_eq!(messages.last().unwrap()["type"], "result");
     for message in &messages[..messages.len() - 1] {

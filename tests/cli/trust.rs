@@ -16,7 +16,7 @@ use outlast::cli::wall::WallTime;
 use outlast::recovery::Limits;
 use sha2::{Digest, Sha256};
 
-use super::binary::BinaryFixture;
+use super::binary_fixture::BinaryFixture;
 
 const PROJECT: &str = ".claude/settings.json";
 
@@ -155,7 +155,8 @@ fn only_the_deny_rules_of_an_untrusted_repository_apply() {
         "defaultMode": "dontAsk"}}"#;
     let user = r#"{"permissions": {"disableBypassPermissionsMode": "disable",
         "defaultMode": "plan"}}"#;
-    let world = BinaryFixture::new().file(PROJECT_FILE, weaker).file("home/.outlast/settings.json", user);
+    let world =
+        BinaryFixture::new().file(PROJECT_FILE, weaker).file("home/.outlast/settings.json", user);
     assert_eq!(at_work(&world, &[]).tools.mode.name(), "plan");
     let bypass = ["--dangerously-skip-permissions"];
     assert!(resolve(&world, &world.work(), &bypass, &[]).is_err(), "the user's own word holds");
@@ -164,7 +165,8 @@ fn only_the_deny_rules_of_an_untrusted_repository_apply() {
 #[test]
 fn deny_rules_of_an_untrusted_repository_cause_no_warning() {
     let calm = r#"{"$schema": "x", "permissions": {"deny": ["WebFetch"], "allow": []}, "env": {}}"#;
-    let world = BinaryFixture::new().file("work/.claude/settings.json", calm).file("work/.mcp.json", "{}");
+    let world =
+        BinaryFixture::new().file("work/.claude/settings.json", calm).file("work/.mcp.json", "{}");
     let settings = at_work(&world, &[]);
     assert_eq!((settings.ignored, settings.warnings), (Vec::new(), Vec::new()));
     assert_eq!(settings.tools.deny, ["WebFetch"]);
@@ -253,7 +255,8 @@ fn servers_of_a_repository_are_listed() {
 fn servers_in_a_repository_s_settings_are_the_repository_s() {
     let servers = r#"{"mcpServers": {"theirs": {"command": "x"}, "off": {"command": "x"}}}"#;
     let user = r#"{"mcpServers": {"mine": {"command": "x"}}, "disabledMcpjsonServers": ["off"]}"#;
-    let world = BinaryFixture::new().file(PROJECT_FILE, servers).file("home/.outlast/settings.json", user);
+    let world =
+        BinaryFixture::new().file(PROJECT_FILE, servers).file("home/.outlast/settings.json", user);
     let untrusted = at_work(&world, &[]);
     assert_eq!(keys(&untrusted), ["mcpServers"]);
     let trusted = at_work(&world, &["--trust-project"]);
@@ -272,7 +275,8 @@ fn servers_in_a_repository_s_settings_are_the_repository_s() {
 fn a_permission_rule_records_its_file_and_line() {
     let rules = "{\"permissions\": {\n \"deny\": [\"Bash(\", \"WebFetch\",\n  \"Frob\"]}}";
     let user = r#"{"permissions": {"deny": ["Read(/x)"]}}"#;
-    let world = BinaryFixture::new().file(PROJECT_FILE, rules).file("home/.outlast/settings.json", user);
+    let world =
+        BinaryFixture::new().file(PROJECT_FILE, rules).file("home/.outlast/settings.json", user);
     let tools = at_work(&world, &["--disallowedTools", "Glob"]).tools;
     let place = |index: usize| tools.place_of(&tools.deny[index]);
     assert!(place(0).is_some_and(|at| at.ends_with(".outlast/settings.json:1:27")), "{tools:?}");
@@ -484,7 +488,8 @@ fn links_within_the_repository_are_followed_and_dangling_links_are_ignored() {
 #[test]
 fn overlong_lists_of_a_repository_are_truncated() {
     let names: Vec<String> = (0..5_000).map(|n| format!("\"{}{n}\": 1", "x".repeat(90))).collect();
-    let world = BinaryFixture::new().file("work/.claude/settings.json", format!("{{{}}}", names.join(",")));
+    let world =
+        BinaryFixture::new().file("work/.claude/settings.json", format!("{{{}}}", names.join(",")));
     let settings = at_work(&world, &[]);
     assert_eq!(settings.ignored.len(), 101);
     assert_eq!(settings.ignored[100].why, "4900 more are not listed");
@@ -511,8 +516,10 @@ fn hostile_git_files_do_not_extend_trust() {
         make(&folder.path().join(".git"));
         let now = WallTime { at: jiff::Timestamp::UNIX_EPOCH, zone: jiff::tz::TimeZone::UTC };
         let limits = Limits::default();
-        let text =
-            compose(&SystemPrompt::default(), &EnvironmentFacts::new(folder.path(), &[], &now, &limits, None));
+        let text = compose(
+            &SystemPrompt::default(),
+            &EnvironmentFacts::new(folder.path(), &[], &now, &limits, None),
+        );
         assert!(text.contains(wanted) && text.len() < 4_000, "{text}");
     }
 }

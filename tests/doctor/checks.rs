@@ -7,19 +7,20 @@ use outlast::doctor::checks::{
     credentials, environment, hooks, installation, machine, servers, service, settings, store,
 };
 use outlast::doctor::facts::hooks::{BrokenHook, HookObstacle};
-use outlast::doctor::facts::install::{Installation, InstallKind};
-use outlast::doctor::facts::machine::{TempFolder, MachineFacts, TempFolderProblem};
+use outlast::doctor::facts::install::{InstallKind, Installation};
+use outlast::doctor::facts::machine::{MachineFacts, TempFolder, TempFolderProblem};
 use outlast::doctor::facts::servers::TriedServer;
-use outlast::doctor::facts::service::{ServiceAnswer, ServiceProbe, ServiceFacts};
+use outlast::doctor::facts::service::{ServiceAnswer, ServiceFacts, ServiceProbe};
 use outlast::doctor::facts::shell::shadows;
 use outlast::doctor::facts::store::{HookLog, SessionStoreFacts};
 use outlast::doctor::{
-    Finding, ServerTransport, ResolvedConfig, Severity, ServicePlace, DoctorReport, DoctorContext, ConfiguredServer as Listed, json, text,
+    ConfiguredServer as Listed, DoctorContext, DoctorReport, Finding, ResolvedConfig,
+    ServerTransport, ServicePlace, Severity, json, text,
 };
 use outlast::journal::SessionStore;
 use outlast::mcp::{ServerReport, ServerStatus};
 use outlast::model::{Credential, ModelService, ProbeAnswer};
-use outlast::recovery::{Fault, FaultKind, FailureStage};
+use outlast::recovery::{FailureStage, Fault, FaultKind};
 use outlast::secrets::Variables;
 
 /// Names with values.
@@ -75,7 +76,11 @@ fn doctor_reports_which_outlast_is_first_on_path() {
     };
     let judge = |facts: &Installation| installation::check_installation(&scene(&[]), facts);
     is_fine(&judge(&install(&["/a/outlast"], true)));
-    has_single_finding(&judge(&install(&[], true)), Severity::Warning, &["no outlast is on PATH", "/a/outlast"]);
+    has_single_finding(
+        &judge(&install(&[], true)),
+        Severity::Warning,
+        &["no outlast is on PATH", "/a/outlast"],
+    );
     let three = judge(&install(&["/a/outlast", "/b/outlast", "/c/outlast"], true));
     let wanted = ["3 installations", "/a/outlast wins", "remove /b/outlast, /c/outlast"];
     has_single_finding(&three, Severity::Problem, &wanted);
@@ -84,8 +89,16 @@ fn doctor_reports_which_outlast_is_first_on_path() {
     has_single_finding(&other, Severity::Problem, &wanted);
     let many: Vec<String> = (0..12).map(|n| format!("/{n}/outlast")).collect();
     let many: Vec<&str> = std::iter::once("/a/outlast").chain(many.iter().map(|n| &**n)).collect();
-    has_single_finding(&judge(&install(&many, true)), Severity::Problem, &["13 installations", "and 5 more"]);
-    has_single_finding(&judge(&install(&["/a/outlast"], false)), Severity::Warning, &["cannot be written", "/a"]);
+    has_single_finding(
+        &judge(&install(&many, true)),
+        Severity::Problem,
+        &["13 installations", "and 5 more"],
+    );
+    has_single_finding(
+        &judge(&install(&["/a/outlast"], false)),
+        Severity::Warning,
+        &["cannot be written", "/a"],
+    );
 }
 
 #[test]
@@ -94,19 +107,43 @@ fn doctor_reports_contradicting_variables() {
     let path = ("PATH", "/bin");
     is_fine(&environment::check_environment(&known(&[home, path])));
     let both = [home, path, ("ANTHROPIC_API_KEY", "k"), ("ANTHROPIC_AUTH_TOKEN", "t")];
-    has_single_finding(&environment::check_environment(&known(&both)), Severity::Warning, &["only the token is used"]);
+    has_single_finding(
+        &environment::check_environment(&known(&both)),
+        Severity::Warning,
+        &["only the token is used"],
+    );
     let url = known(&[home, path, ("ANTHROPIC_BASE_URL", "http://h")]);
-    has_single_finding(&environment::check_environment(&url), Severity::Warning, &["ANTHROPIC_BASE_URL", "no credential"]);
+    has_single_finding(
+        &environment::check_environment(&url),
+        Severity::Warning,
+        &["ANTHROPIC_BASE_URL", "no credential"],
+    );
     let keyed = ResolvedConfig { credentials: vec![("API key".into(), "X".into())], ..url };
     is_fine(&environment::check_environment(&keyed));
     let proxy = [home, path, ("https_proxy", "http://p")];
-    has_single_finding(&environment::check_environment(&known(&proxy)), Severity::Warning, &["https_proxy", "127.0.0.1,::1"]);
+    has_single_finding(
+        &environment::check_environment(&known(&proxy)),
+        Severity::Warning,
+        &["https_proxy", "127.0.0.1,::1"],
+    );
     let spared = [home, path, ("HTTPS_PROXY", "http://p"), ("NO_PROXY", "corp, 127.0.0.1")];
     is_fine(&environment::check_environment(&known(&spared)));
-    has_single_finding(&environment::check_environment(&known(&[path])), Severity::Warning, &["HOME is not set"]);
-    has_single_finding(&environment::check_environment(&known(&[home])), Severity::Warning, &["PATH is not set"]);
+    has_single_finding(
+        &environment::check_environment(&known(&[path])),
+        Severity::Warning,
+        &["HOME is not set"],
+    );
+    has_single_finding(
+        &environment::check_environment(&known(&[home])),
+        Severity::Warning,
+        &["PATH is not set"],
+    );
     let root = ResolvedConfig { bypasses_as_root: true, ..known(&[home, path]) };
-    has_single_finding(&environment::check_environment(&root), Severity::Warning, &["as root", "bypassPermissions"]);
+    has_single_finding(
+        &environment::check_environment(&root),
+        Severity::Warning,
+        &["as root", "bypassPermissions"],
+    );
 }
 
 #[test]
@@ -126,7 +163,11 @@ fn doctor_suggests_a_specific_fix_for_every_service_failure() {
     let rows: [(ServiceProbe, Severity, &[&str]); 26] = [
         (seen(portal), Severity::Problem, &["a web page came", "not the service", "login page"]),
         (seen(firewall), Severity::Problem, &["Blocked", "403", "not the service", "firewall"]),
-        (ServiceProbe::Unusable(why()), Severity::Problem, &["because", "correct ANTHROPIC_BASE_URL"]),
+        (
+            ServiceProbe::Unusable(why()),
+            Severity::Problem,
+            &["because", "correct ANTHROPIC_BASE_URL"],
+        ),
         (
             ServiceProbe::NoProxy { proxy: "p:1".into(), why: why() },
             Severity::Problem,
@@ -152,7 +193,11 @@ fn doctor_suggests_a_specific_fix_for_every_service_failure() {
             &["the API key helper from the variable K did not end within 7 s", "30 s", "by hand"],
         ),
         (ServiceProbe::NoCredential(why()), Severity::Problem, &["because", "log in again"]),
-        (answered(407, "x", None), Severity::Problem, &["the proxy requires", "http://user:password"]),
+        (
+            answered(407, "x", None),
+            Severity::Problem,
+            &["the proxy requires", "http://user:password"],
+        ),
         (
             answered(401, "words", None),
             Severity::Problem,
@@ -170,7 +215,11 @@ fn doctor_suggests_a_specific_fix_for_every_service_failure() {
         (answered(413, "large", None), Severity::Problem, &["413", "client_max_body_size"]),
         (answered(429, "words", None), Severity::Warning, &["accepts", "rate limit", "429"]),
         (answered(500, "words", None), Severity::Warning, &["in trouble", "500"]),
-        (answered(529, "words", None), Severity::Warning, &["overloaded", "529", "--fallback-model"]),
+        (
+            answered(529, "words", None),
+            Severity::Warning,
+            &["overloaded", "529", "--fallback-model"],
+        ),
         (
             answered(302, "redirected to http://x", None),
             Severity::Problem,
@@ -262,9 +311,17 @@ fn clocks(ahead: u64) -> (SystemTime, SystemTime) {
 fn doctor_reports_a_missing_credential_only_where_one_is_required() {
     is_fine(&credentials::check_credentials(&ResolvedConfig::default()));
     let wanted = ResolvedConfig { needs_credential: true, ..ResolvedConfig::default() };
-    has_single_finding(&credentials::check_credentials(&wanted), Severity::Problem, &["no credential", "ANTHROPIC_API_KEY"]);
+    has_single_finding(
+        &credentials::check_credentials(&wanted),
+        Severity::Problem,
+        &["no credential", "ANTHROPIC_API_KEY"],
+    );
     let unread = ResolvedConfig { broken: vec!["/s.json".into()], ..wanted.clone() };
-    has_single_finding(&credentials::check_credentials(&unread), Severity::Warning, &["not checked", "/s.json"]);
+    has_single_finding(
+        &credentials::check_credentials(&unread),
+        Severity::Warning,
+        &["not checked", "/s.json"],
+    );
     let two = vec![("login".into(), "F".into()), ("API key".into(), "K".into())];
     let place = ServicePlace {
         endpoint: ModelService::new("http://h", Credential::None),
@@ -281,10 +338,22 @@ fn doctor_reports_a_missing_credential_only_where_one_is_required() {
 
 #[test]
 fn doctor_reports_mistakes_ignored_settings_and_failed_hooks() {
-    let mistake = ResolvedConfig { mistakes: vec!["/s.json:2:3: wrong".into()], ..ResolvedConfig::default() };
-    has_single_finding(&settings::check_settings(&mistake), Severity::Problem, &["/s.json:2:3: wrong", "exit code 2"]);
-    let ignored = ResolvedConfig { ignored: vec![".claude/settings.json env.X".into()], ..ResolvedConfig::default() };
-    has_single_finding(&settings::check_settings(&ignored), Severity::Warning, &["env.X", "--trust-project"]);
+    let mistake =
+        ResolvedConfig { mistakes: vec!["/s.json:2:3: wrong".into()], ..ResolvedConfig::default() };
+    has_single_finding(
+        &settings::check_settings(&mistake),
+        Severity::Problem,
+        &["/s.json:2:3: wrong", "exit code 2"],
+    );
+    let ignored = ResolvedConfig {
+        ignored: vec![".claude/settings.json env.X".into()],
+        ..ResolvedConfig::default()
+    };
+    has_single_finding(
+        &settings::check_settings(&ignored),
+        Severity::Warning,
+        &["env.X", "--trust-project"],
+    );
     let last = vec!["yesterday Stop: ./x (exit: 3)".to_owned()];
     let log = |failures| HookLog {
         path: "/c/log".into(),
@@ -293,10 +362,18 @@ fn doctor_reports_mistakes_ignored_settings_and_failed_hooks() {
         ..HookLog::default()
     };
     is_fine(&hooks::check_hook_log(&log(0)));
-    has_single_finding(&hooks::check_hook_log(&log(7)), Severity::Warning, &["7 failures", "/c/log", "yesterday Stop"]);
+    has_single_finding(
+        &hooks::check_hook_log(&log(7)),
+        Severity::Warning,
+        &["7 failures", "/c/log", "yesterday Stop"],
+    );
     has_single_finding(&hooks::check_hook_log(&log(1)), Severity::Warning, &["1 failure of"]);
     let rubbish = HookLog { unreadable_lines: 2, ..log(0) };
-    has_single_finding(&hooks::check_hook_log(&rubbish), Severity::Warning, &["2 lines of /c/log", "delete it"]);
+    has_single_finding(
+        &hooks::check_hook_log(&rubbish),
+        Severity::Warning,
+        &["2 lines of /c/log", "delete it"],
+    );
     let strange = vec![("OUTLAST_CONFIG_DIRR".to_owned(), Some("OUTLAST_CONFIG_DIR"))];
     let strange =
         ResolvedConfig { unknown_variables: strange, ..known(&[("HOME", "/h"), ("PATH", "/bin")]) };
@@ -309,9 +386,15 @@ fn doctor_reports_mistakes_ignored_settings_and_failed_hooks() {
 
 #[test]
 fn doctor_checks_an_mcp_server_by_starting_it_or_by_its_configuration() {
-    let server = |how: ServerTransport| Listed { name: "s".into(), source: "F".into(), how, disabled: false };
+    let server = |how: ServerTransport| Listed {
+        name: "s".into(),
+        source: "F".into(),
+        how,
+        disabled: false,
+    };
     let judge = |how: ServerTransport, tried: Option<(ServerStatus, Option<&str>)>| {
-        let known = ResolvedConfig { servers: vec![server(how)], ..known(&[("PATH", "/usr/bin:/bin")]) };
+        let known =
+            ResolvedConfig { servers: vec![server(how)], ..known(&[("PATH", "/usr/bin:/bin")]) };
         let tried = tried.map(|(status, why)| TriedServer {
             standing: ServerReport { name: "s".into(), status, why: why.map(Into::into) },
             tools: 3,
@@ -322,8 +405,14 @@ fn doctor_checks_an_mcp_server_by_starting_it_or_by_its_configuration() {
     let far = || ServerTransport::Address("https://h".to_owned());
     let rows: [(Vec<Finding>, &[&str]); 6] = [
         (judge(program("no-such-77"), None), &["no-such-77 is not there", "install", "F"]),
-        (judge(program("/no/such"), Some((ServerStatus::Failed, Some("x")))), &["/no/such is not there"]),
-        (judge(program("sh"), Some((ServerStatus::Failed, Some("boom")))), &["boom", "sh by hand", "F"]),
+        (
+            judge(program("/no/such"), Some((ServerStatus::Failed, Some("x")))),
+            &["/no/such is not there"],
+        ),
+        (
+            judge(program("sh"), Some((ServerStatus::Failed, Some("boom")))),
+            &["boom", "sh by hand", "F"],
+        ),
         (judge(program("sh"), Some((ServerStatus::Pending, None))), &["not answer within 8 s"]),
         (judge(far(), Some((ServerStatus::NeedsAuth, Some("401")))), &["login", "headers", "F"]),
         (judge(far(), Some((ServerStatus::Failed, Some("404")))), &["404", "https://h", "\"url\""]),
@@ -336,8 +425,13 @@ fn doctor_checks_an_mcp_server_by_starting_it_or_by_its_configuration() {
     for fine in [connected, judge(far(), None), judge(program("sh"), None)] {
         is_fine(&fine);
     }
-    let left_out = ResolvedConfig { bad_servers: vec!["F: no good".into()], ..ResolvedConfig::default() };
-    has_single_finding(&servers::check_servers(&left_out, &scene(&[]), &[]), Severity::Problem, &["F: no good"]);
+    let left_out =
+        ResolvedConfig { bad_servers: vec!["F: no good".into()], ..ResolvedConfig::default() };
+    has_single_finding(
+        &servers::check_servers(&left_out, &scene(&[]), &[]),
+        Severity::Problem,
+        &["F: no good"],
+    );
 }
 
 #[test]
@@ -352,19 +446,40 @@ fn doctor_reports_an_unwritable_state_folder_and_low_disk_space() {
         free_files: Some(100),
     };
     is_fine(&store::check_store(&kept(None, 1 << 30)));
-    has_single_finding(&store::check_store(&kept(None, 50 << 20)), Severity::Warning, &["52 MB", "make room"]);
-    has_single_finding(&store::check_store(&kept(None, 1 << 20)), Severity::Problem, &["1 MB", "make room"]);
+    has_single_finding(
+        &store::check_store(&kept(None, 50 << 20)),
+        Severity::Warning,
+        &["52 MB", "make room"],
+    );
+    has_single_finding(
+        &store::check_store(&kept(None, 1 << 20)),
+        Severity::Problem,
+        &["1 MB", "make room"],
+    );
     let no_inodes = SessionStoreFacts { free_files: Some(0), ..kept(None, 1 << 30) };
-    has_single_finding(&store::check_store(&no_inodes), Severity::Problem, &["only 0 files more", "inodes"]);
+    has_single_finding(
+        &store::check_store(&no_inodes),
+        Severity::Problem,
+        &["only 0 files more", "inodes"],
+    );
     let a_file = SessionStoreFacts { is_folder: false, ..kept(Some("it is a file"), 1 << 30) };
-    has_single_finding(&store::check_store(&a_file), Severity::Problem, &["it is a file", "move the file /c away"]);
+    has_single_finding(
+        &store::check_store(&a_file),
+        Severity::Problem,
+        &["it is a file", "move the file /c away"],
+    );
     let full = kept(Some("No space left on device"), 1 << 30);
-    has_single_finding(&store::check_store(&full), Severity::Problem, &["No space left", "OUTLAST_CONFIG_DIR"]);
+    has_single_finding(
+        &store::check_store(&full),
+        Severity::Problem,
+        &["No space left", "OUTLAST_CONFIG_DIR"],
+    );
 }
 
 #[test]
 fn doctor_reports_process_limits_and_a_missing_sandbox() {
-    let good = MachineFacts { landlock: 6, holds_files: true, holds_tcp: true, ..MachineFacts::default() };
+    let good =
+        MachineFacts { landlock: 6, holds_files: true, holds_tcp: true, ..MachineFacts::default() };
     let judge = |machine: MachineFacts| machine::check_machine(&machine);
     is_fine(&judge(good.clone()));
     let temporary = |trouble| TempFolder { path: "/t".into(), trouble: Some(trouble) };
@@ -376,7 +491,10 @@ fn doctor_reports_process_limits_and_a_missing_sandbox() {
         (MachineFacts { address_space: Some(1), ..good.clone() }, &["ulimit -v"]),
         (MachineFacts { processes: Some(63), ..good.clone() }, &["ulimit -u", "63", "64"]),
         (MachineFacts { is_first: true, ..good.clone() }, &["process 1", "--init"]),
-        (MachineFacts { missing_home: Some("/nowhere".into()), ..good.clone() }, &["/nowhere", "HOME"]),
+        (
+            MachineFacts { missing_home: Some("/nowhere".into()), ..good.clone() },
+            &["/nowhere", "HOME"],
+        ),
         (
             MachineFacts { temporary: temporary(TempFolderProblem::NoExec), ..good.clone() },
             &["/t", "noexec", "TMPDIR"],
@@ -387,7 +505,9 @@ fn doctor_reports_process_limits_and_a_missing_sandbox() {
         has_single_finding(&judge(machine), Severity::Warning, words);
     }
     is_fine(&judge(MachineFacts { open_files: Some(256), ..good.clone() }));
-    for (trouble, word) in [(TempFolderProblem::Missing, "not there"), (TempFolderProblem::Unwritable, "written")] {
+    for (trouble, word) in
+        [(TempFolderProblem::Missing, "not there"), (TempFolderProblem::Unwritable, "written")]
+    {
         let machine = MachineFacts { temporary: temporary(trouble), ..good.clone() };
         has_single_finding(&judge(machine), Severity::Problem, &["/t", word, "TMPDIR"]);
     }
@@ -422,9 +542,14 @@ fn doctor_reports_the_ci_system_and_its_output_timeout() {
 
 #[test]
 fn doctor_reports_a_heartbeat_slower_than_the_ci_output_timeout() {
-    let of = |minutes, pairs: Pairs| machine::check_ci(&variables(pairs), Duration::from_mins(minutes));
+    let of =
+        |minutes, pairs: Pairs| machine::check_ci(&variables(pairs), Duration::from_mins(minutes));
     let circle: Pairs = &[("CIRCLECI", "true")];
-    has_single_finding(&[of(10, circle)], Severity::Problem, &["600 s", "10 minutes", "heartbeatInterval"]);
+    has_single_finding(
+        &[of(10, circle)],
+        Severity::Problem,
+        &["600 s", "10 minutes", "heartbeatInterval"],
+    );
     is_fine(&[of(9, circle), of(10, &[("GITHUB_ACTIONS", "true")])]);
 }
 
@@ -444,7 +569,11 @@ fn doctor_reports_hooks_that_cannot_run_with_the_reason() {
     for (obstacle, words) in rows {
         has_single_finding(&judge(obstacle, false), Severity::Problem, words);
     }
-    has_single_finding(&judge(HookObstacle::Missing, true), Severity::Problem, &["a guard", "is denied"]);
+    has_single_finding(
+        &judge(HookObstacle::Missing, true),
+        Severity::Problem,
+        &["a guard", "is denied"],
+    );
 }
 
 #[test]
@@ -475,9 +604,17 @@ fn doctor_reports_contradicting_and_unused_proxies() {
     };
     let local = ("NO_PROXY", "localhost");
     let two = [("https_proxy", "http://a"), ("HTTPS_PROXY", "http://b"), local];
-    has_single_finding(&judge(&two), Severity::Warning, &["https_proxy and HTTPS_PROXY", "https_proxy is used"]);
+    has_single_finding(
+        &judge(&two),
+        Severity::Warning,
+        &["https_proxy and HTTPS_PROXY", "https_proxy is used"],
+    );
     let cgi = [("HTTP_PROXY", "http://a"), ("REQUEST_METHOD", "GET"), local];
-    has_single_finding(&judge(&cgi), Severity::Warning, &["HTTP_PROXY is not used", "REQUEST_METHOD"]);
+    has_single_finding(
+        &judge(&cgi),
+        Severity::Warning,
+        &["HTTP_PROXY is not used", "REQUEST_METHOD"],
+    );
     for spared in
         ["localhost", ".localhost,x", "127.0.0.0/8", "x ::1", "[::1]:80", "*", "LOCALHOST"]
     {

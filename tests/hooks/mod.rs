@@ -1,5 +1,5 @@
 //! Hooks: configuration and execution.
 
 mod config;
-mod hostile;
+mod hostile_hooks;
 mod run;

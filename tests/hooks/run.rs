@@ -6,9 +6,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use outlast::hooks::HookFailureKind::{self, Crash, Missing, InvalidOutput};
+use outlast::hooks::HookFailureKind::{self, Crash, InvalidOutput, Missing};
 use outlast::hooks::{
-    CrashLog, HookEvent, HookEnvironment, HookSettings, Hooks, HookOccasion, HookPermission, HookDecision,
+    CrashLog, HookDecision, HookEnvironment, HookEvent, HookOccasion, HookPermission, HookSettings,
+    Hooks,
 };
 use outlast::secrets::KnownSecrets;
 use serde_json::{Map, Value, json};
@@ -139,7 +140,8 @@ async fn a_failed_non_blocking_hook_is_logged_and_ignored() {
             script("printf '\\377\\376{'"),
         ])
         .await;
-    let kinds: Vec<HookFailureKind> = verdict.failures.iter().map(|(_, mishap)| mishap.kind).collect();
+    let kinds: Vec<HookFailureKind> =
+        verdict.failures.iter().map(|(_, mishap)| mishap.kind).collect();
     assert_eq!(kinds, [Crash, Crash, InvalidOutput, Missing, Missing, InvalidOutput]);
     assert_eq!((verdict.denial(), &verdict.permission, &verdict.halt), (None, &None, &None));
     let log = stage.log();
@@ -202,7 +204,8 @@ async fn a_run_that_ends_does_not_wait_for_its_hooks() {
     let hooks = stage.hooks(&json!({ "Stop": [{ "hooks": [script("sleep 1000")] }] }));
     let cancel = CancellationToken::new();
     cancel.cancel();
-    let occasion = HookOccasion { event: HookEvent::Stop, subject: String::new(), fields: Map::new() };
+    let occasion =
+        HookOccasion { event: HookEvent::Stop, subject: String::new(), fields: Map::new() };
     let began = Stopwatch::start();
     hooks.run(&occasion, &|_| true, &cancel).await;
     began.assert_within(Duration::from_secs(5), "the end of the hooks");
@@ -217,7 +220,8 @@ async fn endless_output_and_unread_input_of_a_hook_do_no_harm() {
         script("exec 0<&-; head -c 5000000 /dev/zero | tr '\\0' 'y'; exit 2"),
         script("cat > /dev/null; echo heard >&2; exit 2"),
     ] }] }));
-    let occasion = HookOccasion { event: HookEvent::PreToolUse, subject: "Bash".to_owned(), fields };
+    let occasion =
+        HookOccasion { event: HookEvent::PreToolUse, subject: "Bash".to_owned(), fields };
     let verdict = hooks.run(&occasion, &|_| true, &CancellationToken::new()).await;
     let why = verdict.denial().unwrap_or_default();
     assert!(why.contains("heard") && why.len() < 30_000, "{} bytes", why.len());
@@ -251,7 +255,8 @@ async fn hook_output_counts_even_if_it_is_delivered_late() {
         pipe.write_all(br#"{"decision": "block", "reason": "no"}"#).expect("the pipe has a reader");
     };
     let (verdict, ()) =
-        with_time_limit("the hook", async { tokio::join!(stage.before_bash(&entries), slow) }).await;
+        with_time_limit("the hook", async { tokio::join!(stage.before_bash(&entries), slow) })
+            .await;
     assert_eq!(verdict.denial(), Some("no"), "{verdict:?}");
 }
 
@@ -344,7 +349,10 @@ async fn a_subagent_runs_subagent_stop_hooks_and_no_session_hooks() {
     let hooks = stage.hooks(&Value::Object(Map::from_iter(groups)));
     assert_eq!(hooks.stop_event(), HookEvent::Stop);
     let theirs = hooks.for_agent("agent-7", "Explore", "/sessions/agent-7.jsonl".into());
-    assert_eq!((theirs.stop_event(), theirs.agent_type()), (HookEvent::SubagentStop, Some("Explore")));
+    assert_eq!(
+        (theirs.stop_event(), theirs.agent_type()),
+        (HookEvent::SubagentStop, Some("Explore"))
+    );
     for event in HookEvent::ALL {
         let own = matches!(
             event,

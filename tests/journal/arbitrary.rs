@@ -1,11 +1,11 @@
 //! Generated journals: any bytes, and records with any content and valid checksums.
 
-use outlast::journal::{LockedSession, JournalError, MessageMeta, OnDamage, RestoredSession};
+use outlast::journal::{JournalError, LockedSession, MessageMeta, OnDamage, RestoredSession};
 use outlast::transcript::{HistoryRule, violations};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-use super::story::{Sandbox, opening, tell, user};
+use super::session_fixture::{Sandbox, opening, tell, user};
 
 /// A finished session without its checksums and numbers, line by line.
 fn lines() -> Vec<String> {
@@ -114,7 +114,8 @@ fn apply(lines: &mut Vec<String>, change: &Change) {
 
 fn assert_sendable(restored: &RestoredSession) {
     for violation in violations(&restored.messages) {
-        let open_ended = matches!(violation.rule, HistoryRule::AssistantCloses | HistoryRule::NothingSaid);
+        let open_ended =
+            matches!(violation.rule, HistoryRule::AssistantCloses | HistoryRule::NothingSaid);
         assert!(open_ended, "{violation:?}");
     }
 }
@@ -134,7 +135,8 @@ fn assert_read_or_refused(bytes: &[u8]) {
         Err(other) => panic!("{other}"),
         Ok(restored) => {
             assert_sendable(&restored);
-            let taken = LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::Refuse).expect("it was read");
+            let taken = LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::Refuse)
+                .expect("it was read");
             let (mut journal, restored) = taken.open(&sandbox.place, &opening());
             assert_sendable(&restored);
             journal.message(&user("go on"), &MessageMeta::default());

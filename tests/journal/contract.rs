@@ -1,12 +1,13 @@
 //! How a session was started: its contract and its first prompt, as its journal keeps them.
 
 use outlast::journal::{
-    Contract, FirstPrompt, LockedSession, Journal, JournalError, MessageMeta, OnDamage, ProcessOpening, SessionId, read_terms,
+    Contract, FirstPrompt, Journal, JournalError, LockedSession, MessageMeta, OnDamage,
+    ProcessOpening, SessionId, read_terms,
 };
 use serde_json::{Value, json};
 
 use super::arbitrary::add_checksums;
-use super::story::{Sandbox, opening, says, user};
+use super::session_fixture::{Sandbox, opening, says, user};
 
 const SECRET: &str = "correct-horse-battery";
 
@@ -46,7 +47,8 @@ fn the_first_contract_and_the_last_and_the_first_prompt_are_kept() {
     let mut journal =
         Journal::create(&sandbox.place, &id, &starting(&first, "Fix it.")).expect("created");
     // What looks like a record within a message is none.
-    journal.message(&user(r#"{"type":"outlast","v":1,"kind":"contract"}"#), &MessageMeta::default());
+    journal
+        .message(&user(r#"{"type":"outlast","v":1,"kind":"contract"}"#), &MessageMeta::default());
     drop(journal);
     resume(&sandbox, &id, &starting(&first, "More."));
     assert_eq!(contracts_in(&sandbox, &id), 1, "what is the same is not written again");

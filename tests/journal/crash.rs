@@ -6,11 +6,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use outlast::journal::{LockedSession, Journal, MessageMeta, OnDamage, SessionFolder, SessionId};
-use outlast::transcript::{Block, Message, HistoryRule, violations};
+use outlast::journal::{Journal, LockedSession, MessageMeta, OnDamage, SessionFolder, SessionId};
+use outlast::transcript::{Block, HistoryRule, Message, violations};
 use serde_json::Value;
 
-use super::story::{call, calls, opening, reply, result, user};
+use super::session_fixture::{call, calls, opening, reply, result, user};
 
 const FOLDER: &str = "OUTLAST_TEST_CRASH";
 const SESSION: &str = "crash";
@@ -68,8 +68,8 @@ fn a_session_killed_anywhere_resumes_without_repeating_effects() {
     let (place, id) = (place(folder.path()), SessionId::parse(SESSION).expect("a name"));
     for round in 1..=12_usize {
         kill_after(folder.path(), 1 + round * 7 % 23);
-        let restored =
-            LockedSession::lock_and_read(&place, &id, OnDamage::Refuse).expect("the lock died with its holder");
+        let restored = LockedSession::lock_and_read(&place, &id, OnDamage::Refuse)
+            .expect("the lock died with its holder");
         let restored = restored.restored();
         assert!(restored.unknown_outcomes <= 1 && restored.dropped_records <= 1, "{restored:?}");
         for violation in violations(&restored.messages) {

@@ -4,14 +4,14 @@
 use std::fs;
 
 use outlast::journal::{
-    Contract, FirstPrompt, LockedSession, Journal, JournalError, MessageMeta, OnDamage, ProcessOpening, RestoredSession,
-    SessionId,
+    Contract, FirstPrompt, Journal, JournalError, LockedSession, MessageMeta, OnDamage,
+    ProcessOpening, RestoredSession, SessionId,
 };
 use outlast::recovery::{Event, Money, StopReason};
-use outlast::transcript::{Block, OUTCOME_UNKNOWN, Role, HistoryRule, violations};
+use outlast::transcript::{Block, HistoryRule, OUTCOME_UNKNOWN, Role, violations};
 use serde_json::{Value, json};
 
-use super::story::{
+use super::session_fixture::{
     MODEL, Sandbox, call, calls, cents, opening, reply, result, says, steps, usage, user,
 };
 
@@ -88,7 +88,8 @@ fn answers(restored: &RestoredSession, id: &str) -> Vec<String> {
 /// Asserts the invariants of a session that is resumed in spite of damage.
 fn assert_goes_on(restored: &RestoredSession, before: &RestoredSession, context: &str) {
     for violation in violations(&restored.messages) {
-        let open_ended = matches!(violation.rule, HistoryRule::AssistantCloses | HistoryRule::NothingSaid);
+        let open_ended =
+            matches!(violation.rule, HistoryRule::AssistantCloses | HistoryRule::NothingSaid);
         assert!(open_ended, "{context}: {violation:?}");
     }
     let said = texts(restored);
@@ -117,7 +118,8 @@ fn damage_at_any_record_is_refused_unless_resumed_to_last_intact() {
         for (how, damaged) in damages(&whole, index) {
             let context = format!("{how} in line {}", index + 1);
             let id = sandbox.with_file(&damaged);
-            let error = LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::Refuse).expect_err("damaged");
+            let error = LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::Refuse)
+                .expect_err("damaged");
             let hint = error.hint();
             assert!(hint.contains(&format!("--resume {id} --to-last-intact")), "{hint}");
             let JournalError::Damaged { line, .. } = error else { panic!("{context}: {error}") };
@@ -125,8 +127,8 @@ fn damage_at_any_record_is_refused_unless_resumed_to_last_intact() {
             assert_eq!(sandbox.bytes(&id), damaged, "{context}: refused and left as it was");
 
             let before = sandbox.read(&sandbox.with_file(&joined(&whole[..index])));
-            let held =
-                LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::UseIntactPart).expect("it goes on");
+            let held = LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::UseIntactPart)
+                .expect("it goes on");
             assert_eq!(sandbox.bytes(&id), damaged, "{context}: nothing changes before it opens");
             let (mut journal, restored) = held.open(&sandbox.place, &starting());
             assert_goes_on(&restored, &before, &context);
@@ -164,7 +166,8 @@ fn spending_after_the_damage_counts() {
     for index in 0..whole.len() - 1 {
         let [(_, damaged), ..] = damages(&whole, index);
         let id = sandbox.with_file(&damaged);
-        let held = LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::UseIntactPart).expect("it goes on");
+        let held = LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::UseIntactPart)
+            .expect("it goes on");
         let (journal, restored) = held.open(&sandbox.place, &starting());
         drop(journal);
         let lost = if is_spend(&whole[index]) { cents(2) } else { Money::ZERO };
@@ -203,7 +206,8 @@ fn each_damaged_tail_is_saved_in_its_own_file() {
     let mut kept = Vec::new();
     for _ in 0..2 {
         fs::write(sandbox.file(&id), &damaged).expect("written");
-        let held = LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::UseIntactPart).expect("it goes on");
+        let held = LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::UseIntactPart)
+            .expect("it goes on");
         let (_journal, restored) = held.open(&sandbox.place, &starting());
         kept.push(restored.damage.and_then(|damage| damage.kept_in).expect("it is kept"));
     }

@@ -4,9 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use outlast::journal::{JournalHealth, Journal, JournalError, MessageMeta, OnDamage, SessionFolder, SessionId};
+use outlast::journal::{
+    Journal, JournalError, JournalHealth, MessageMeta, OnDamage, SessionFolder, SessionId,
+};
 
-use super::story::{Sandbox, calls, opening, reply, result, tell, user};
+use super::session_fixture::{Sandbox, calls, opening, reply, result, tell, user};
 
 const FOLDER: &str = "OUTLAST_TEST_FULL_DISK";
 
@@ -72,8 +74,8 @@ fn a_full_disk_stops_the_journal_but_not_the_run() {
     assert!(said.contains("lost as it should be"), "{said}");
     let id = SessionId::parse("full").expect("a name");
     let place = SessionFolder::new(&sandbox.root.path().join("config"), sandbox.root.path());
-    let restored =
-        outlast::journal::read_session(&place, &id, OnDamage::Refuse).expect("what was written is whole");
+    let restored = outlast::journal::read_session(&place, &id, OnDamage::Refuse)
+        .expect("what was written is whole");
     assert_eq!(restored.dropped_records, 0);
     assert!(restored.messages.len() > 4);
 }

@@ -1,16 +1,16 @@
 //! Journal: sessions on disk, their recovery and cleanup.
 
 mod arbitrary;
+mod cleanup;
 mod contract;
+mod conversation_rewrites;
 mod crash;
 mod damaged;
 mod disk;
-mod foreign;
+mod foreign_sessions;
 mod owner;
-mod places;
 mod recoveries;
 mod restored;
-mod rewritten;
-mod story;
+mod session_files;
+mod session_fixture;
 mod torn;
-mod upkeep;

@@ -5,21 +5,25 @@ use std::io::Write;
 use std::sync::Barrier;
 use std::thread;
 
-use outlast::journal::{JournalHealth, LockedSession, Journal, JournalError, MessageMeta, OnDamage, SessionId};
+use outlast::journal::{
+    Journal, JournalError, JournalHealth, LockedSession, MessageMeta, OnDamage, SessionId,
+};
 
-use super::story::{Sandbox, opening, reply, says, tell, user};
+use super::session_fixture::{Sandbox, opening, reply, says, tell, user};
 
 #[test]
 fn a_session_in_use_is_refused_and_says_by_whom() {
     let sandbox = Sandbox::new();
     let (id, journal) = sandbox.create();
-    let error = LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::Refuse).expect_err("in use");
+    let error =
+        LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::Refuse).expect_err("in use");
     let JournalError::Locked { holder: Some(holder), .. } = &error else { panic!("{error}") };
     assert_eq!(holder.pid, std::process::id());
     assert!(error.to_string().contains(&format!("by process {} on ", holder.pid)), "{error}");
     assert!(error.to_string().contains(&holder.since), "{error}");
     drop(journal);
-    let held = LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::Refuse).expect("free again");
+    let held =
+        LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::Refuse).expect("free again");
     assert!(
         LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::Refuse).is_err(),
         "reading it for a resume is using it"
@@ -42,7 +46,9 @@ fn a_briefly_locked_session_is_opened_after_the_lock_is_released() {
         targets.filter(|target| *target == sandbox.file(&id)).count()
     };
     thread::scope(|scope| {
-        let taking = scope.spawn(|| LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::Refuse).map(drop));
+        let taking = scope.spawn(|| {
+            LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::Refuse).map(drop)
+        });
         while opened() < 2 && !taking.is_finished() {
             thread::yield_now();
         }

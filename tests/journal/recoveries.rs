@@ -3,16 +3,18 @@
 use std::fs;
 
 use outlast::journal::{
-    CarryOver, LockedSession, Journal, MessageMeta, ModelSpan, OnDamage, ProcessOpening, RestoredSession, SessionId,
+    CarryOver, Journal, LockedSession, MessageMeta, ModelSpan, OnDamage, ProcessOpening,
+    RestoredSession, SessionId,
 };
 use outlast::recovery::{
-    RecoveryLog, ToolCallRecord, ErrorBody, ErrorClass, Event, Failure, ReplyDisposition, Limits, Moment, CallEffect, LoopStatus,
-    FailureStage, AvailableMitigations, ReplyKind, Run, LoopDetector, Standing, StopReason,
+    AvailableMitigations, CallEffect, ErrorBody, ErrorClass, Event, Failure, FailureStage, Limits,
+    LoopDetector, LoopStatus, Moment, RecoveryLog, ReplyDisposition, ReplyKind, Run, Standing,
+    StopReason, ToolCallRecord,
 };
 use outlast::transcript::Usage;
 use serde_json::Value;
 
-use super::story::{
+use super::session_fixture::{
     MODEL, Sandbox, TOOL_CALLS, calls, cents, opening, reply, says, tell, usage, user, weighed,
 };
 
@@ -96,7 +98,10 @@ fn waited_out(sandbox: &Sandbox) -> (SessionId, Journal, RecordedRun) {
     let (id, mut journal) = sandbox.create();
     let mut live = RecordedRun::begin();
     journal.message(&user("go"), &MessageMeta::default());
-    live.record_events(&mut journal, &[Event::Begin, weighed(), OVERLOAD, Event::WaitEnded, weighed()]);
+    live.record_events(
+        &mut journal,
+        &[Event::Begin, weighed(), OVERLOAD, Event::WaitEnded, weighed()],
+    );
     (id, journal, live)
 }
 
@@ -240,7 +245,10 @@ fn the_memory_of_the_loop_detector_and_learned_windows_come_back() {
     journal.message(&user("and now"), &MessageMeta::default());
     drop(journal);
     let restored = sandbox.read(&id);
-    assert_eq!((restored.loop_detector, &restored.windows[..]), (LoopDetector::default(), &windows[..]));
+    assert_eq!(
+        (restored.loop_detector, &restored.windows[..]),
+        (LoopDetector::default(), &windows[..])
+    );
 }
 
 /// Whether a prompt is done is told by its end, and where that is missing, by the last word.

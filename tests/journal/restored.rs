@@ -3,14 +3,15 @@
 use std::fs;
 
 use outlast::journal::{
-    CarryOver, JournalHealth, LockedSession, Journal, MessageMeta, ModelSpan, ModelTotals, OnDamage, ProcessOpening, SessionId, SessionTotals,
+    CarryOver, Journal, JournalHealth, LockedSession, MessageMeta, ModelSpan, ModelTotals,
+    OnDamage, ProcessOpening, SessionId, SessionTotals,
 };
 use outlast::recovery::{Event, Limits, Money, StopReason};
 use outlast::transcript::{Block, Message, OUTCOME_UNKNOWN, Usage, violations};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::story::{
+use super::session_fixture::{
     MODEL, Sandbox, TOOL_CALLS, call, calls, cents, opening, reply, result, says, steps, tell,
     usage, user, weighed,
 };
@@ -31,7 +32,14 @@ fn a_finished_run_comes_back_as_it_was() {
     let sum = Usage { input_tokens: 200, output_tokens: 14, ..Usage::default() };
     let by_model = vec![ModelTotals { model: MODEL.to_owned(), usage: sum, cost: Some(cents(5)) }];
     let models = vec![ModelSpan { model: MODEL.to_owned(), from_turn: 1 }];
-    let sums = SessionTotals { turns: 2, spent: cents(5), usage: sum, by_model, models, ..SessionTotals::default() };
+    let sums = SessionTotals {
+        turns: 2,
+        spent: cents(5),
+        usage: sum,
+        by_model,
+        models,
+        ..SessionTotals::default()
+    };
     assert_eq!((&restored.prompt, &restored.session), (&sums, &sums));
     assert_eq!(restored.in_flight, Money::ZERO);
     assert_eq!((restored.dropped_records, restored.unknown_outcomes), (0, 0));
@@ -203,7 +211,8 @@ fn secrets_never_reach_the_disk() {
     let opening = ProcessOpening { redact: redact.collect(), ..opening() };
     let mut journal = Journal::create(&sandbox.place, &id, &opening).expect("created");
     let nested = json!({ "log": json!({ "key": secrets[0] }).to_string() }).to_string();
-    journal.message(&user(&format!("use {} or none {nested}", secrets[1])), &MessageMeta::default());
+    journal
+        .message(&user(&format!("use {} or none {nested}", secrets[1])), &MessageMeta::default());
     let input = json!({ secrets[1]: { "type": secrets[0] } });
     let name = "Bash".to_owned();
     let reply_with_key =

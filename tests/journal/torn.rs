@@ -5,10 +5,12 @@ use std::os::unix::fs::FileExt;
 
 use outlast::journal::{JournalError, MessageMeta, OnDamage, RestoredSession, SessionId};
 use outlast::recovery::{Event, StopReason};
-use outlast::transcript::{Message, HistoryRule, violations};
+use outlast::transcript::{HistoryRule, Message, violations};
 use serde_json::Value;
 
-use super::story::{MODEL, Sandbox, call, calls, cents, reply, result, says, steps, usage, user};
+use super::session_fixture::{
+    MODEL, Sandbox, call, calls, cents, reply, result, says, steps, usage, user,
+};
 
 /// A session with a line of every kind, as bytes: short, since it is read once for each of them.
 fn recorded(sandbox: &Sandbox) -> Vec<u8> {
@@ -40,7 +42,8 @@ fn ends_of_records(bytes: &[u8]) -> Vec<usize> {
 
 fn assert_sendable(restored: &RestoredSession, context: &str) {
     for violation in violations(&restored.messages) {
-        let open_ended = matches!(violation.rule, HistoryRule::AssistantCloses | HistoryRule::NothingSaid);
+        let open_ended =
+            matches!(violation.rule, HistoryRule::AssistantCloses | HistoryRule::NothingSaid);
         assert!(open_ended, "{context}: {violation:?}");
     }
 }
@@ -176,8 +179,8 @@ fn damage_before_the_last_line_is_refused_with_its_place() {
     // The end of the last line but one is left out: without it, both are one torn line.
     for at in 0..ends[ends.len() - 2] {
         file.write_all_at(&[bytes[at] ^ 1 << (at % 8)], at as u64).expect("written");
-        let error =
-            outlast::journal::read_session(&sandbox.place, &id, OnDamage::Refuse).expect_err("damaged");
+        let error = outlast::journal::read_session(&sandbox.place, &id, OnDamage::Refuse)
+            .expect_err("damaged");
         let JournalError::Damaged { line, .. } = error else { panic!("byte {at}: {error}") };
         assert_eq!(line, 1 + ends.iter().filter(|end| **end < at).count(), "byte {at}");
         file.write_all_at(&bytes[at..=at], at as u64).expect("written");
@@ -193,8 +196,8 @@ fn a_line_that_is_missing_is_damage() {
         let mut left = lines.clone();
         left.remove(missing);
         let id = sandbox.with_file(&left.concat());
-        let error =
-            outlast::journal::read_session(&sandbox.place, &id, OnDamage::Refuse).expect_err("a gap");
+        let error = outlast::journal::read_session(&sandbox.place, &id, OnDamage::Refuse)
+            .expect_err("a gap");
         let text = error.to_string();
         assert!(text.contains(&format!("line {}: ", missing + 1)), "{text}");
         assert!(text.contains(&format!("record {} follows", missing + 2)), "{text}");
@@ -219,6 +222,7 @@ fn a_journal_of_a_later_version_is_left_to_it() {
     let id = sandbox.with_file(
         b"{\"type\":\"outlast\",\"v\":2,\"kind\":\"open\"}\n{\"type\":\"user\",\"uuid\":\"u\"}\n",
     );
-    let error = outlast::journal::read_session(&sandbox.place, &id, OnDamage::Refuse).expect_err("newer");
+    let error =
+        outlast::journal::read_session(&sandbox.place, &id, OnDamage::Refuse).expect_err("newer");
     assert!(matches!(error, JournalError::Newer { line: 1, .. }), "{error}");
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast::mcp::{ContentPart, ServerStatus, McpTimers};
+use outlast::mcp::{ContentPart, McpTimers, ServerStatus};
 use outlast::transcript::Block;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -100,7 +100,8 @@ async fn an_interrupt_ends_a_call_at_once_and_the_server_hears_of_it() {
         bench.wait_for_log("call hang").await;
         cancel.cancel();
     };
-    let (reply, ()) = with_time_limit("the end", Box::pin(async { tokio::join!(call, stop) })).await;
+    let (reply, ()) =
+        with_time_limit("the end", Box::pin(async { tokio::join!(call, stop) })).await;
     assert!(reply.is_error && words(&reply).contains("Interrupted"), "{reply:?}");
     bench.wait_for_log("notifications/cancelled").await;
 }
@@ -164,7 +165,10 @@ async fn resources_are_listed_and_read() {
     let reply = bench.servers.call("ReadMcpResource", &read("test", "x://notes"), &cancel).await;
     assert_eq!(words(&reply), "[x://notes]\nread it");
     let blob = bench.servers.call("ReadMcpResource", &read("test", "x://blob"), &cancel).await;
-    assert!(matches!(&blob.parts[..], [ContentPart::Data { bytes, .. }] if bytes == b"hi"), "{blob:?}");
+    assert!(
+        matches!(&blob.parts[..], [ContentPart::Data { bytes, .. }] if bytes == b"hi"),
+        "{blob:?}"
+    );
     for (server, uri) in [("other", "x://notes"), ("test", "x://none")] {
         let reply = bench.servers.call("ReadMcpResource", &read(server, uri), &cancel).await;
         assert!(reply.is_error, "{reply:?}");

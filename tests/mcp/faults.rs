@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use outlast::mcp::{ServerStatus, McpTimers};
+use outlast::mcp::{McpTimers, ServerStatus};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -33,14 +33,26 @@ async fn a_call_that_http_fails_is_told_in_one_plain_line() {
         ("429", vec!["HTTP 429"], ServerStatus::Connected),
         ("400", vec!["HTTP 400", "it said: what was that"], ServerStatus::Connected),
         ("403", vec!["HTTP 403", "not from there"], ServerStatus::Connected),
-        ("307", vec!["HTTP 307 Temporary Redirect, which is not followed"], ServerStatus::Connected),
-        ("401", vec!["it requires a login (HTTP 401)", "go on without it"], ServerStatus::NeedsAuth),
+        (
+            "307",
+            vec!["HTTP 307 Temporary Redirect, which is not followed"],
+            ServerStatus::Connected,
+        ),
+        (
+            "401",
+            vec!["it requires a login (HTTP 401)", "go on without it"],
+            ServerStatus::NeedsAuth,
+        ),
         ("oauth", vec!["an OAuth login (HTTP 401)", "go on without it"], ServerStatus::NeedsAuth),
         ("scope", vec!["the token has no permission for this"], ServerStatus::NeedsAuth),
         ("page", vec!["it answered with text/html", doubt], ServerStatus::Connected),
         ("words", vec!["no message of the protocol", doubt], ServerStatus::Connected),
         ("large", vec!["larger than 16 MiB", doubt], ServerStatus::Connected),
-        ("torn", vec!["the connection broke before it had answered", doubt], ServerStatus::Connected),
+        (
+            "torn",
+            vec!["the connection broke before it had answered", doubt],
+            ServerStatus::Connected,
+        ),
         ("cut", vec!["before it answered", doubt], ServerStatus::Connected),
     ];
     for (kind, wanted, status) in table {
@@ -93,7 +105,11 @@ async fn a_start_that_http_fails_is_told_in_one_plain_line() {
     ];
     for (kind, wanted, status) in table {
         let http = http(&format!("initialize:{kind}")).await;
-        with_time_limit("the first attempt", http.bench.servers.wait_for_first_attempts(Duration::from_mins(1))).await;
+        with_time_limit(
+            "the first attempt",
+            http.bench.servers.wait_for_first_attempts(Duration::from_mins(1)),
+        )
+        .await;
         let (why, standing) = (unavailable_reason(&http.bench), &http.bench.servers.reports()[0]);
         assert!(why.contains(wanted), "{kind}: {why}");
         is_plain(&why, kind);
@@ -103,7 +119,9 @@ async fn a_start_that_http_fails_is_told_in_one_plain_line() {
         let next = match status {
             ServerStatus::Pending => "next attempt in 1 s",
             ServerStatus::NeedsAuth => "run cannot log in: renew the token in its \"headers\"",
-            ServerStatus::Failed | ServerStatus::Connected | ServerStatus::Disabled => "it is given up",
+            ServerStatus::Failed | ServerStatus::Connected | ServerStatus::Disabled => {
+                "it is given up"
+            }
         };
         assert!(news.contains(next), "{kind}: {news}");
         assert_eq!(news.lines().count(), 1, "{kind}: {news}");
@@ -114,7 +132,11 @@ async fn a_start_that_http_fails_is_told_in_one_plain_line() {
 async fn a_secret_that_a_server_shouts_is_hidden_even_where_its_words_are_cut() {
     let shout = format!("{}{SECRET}", "x".repeat(265));
     let bench = McpFixture::of(&["crash", &shout]);
-    with_time_limit("the first attempt", bench.servers.wait_for_first_attempts(Duration::from_mins(1))).await;
+    with_time_limit(
+        "the first attempt",
+        bench.servers.wait_for_first_attempts(Duration::from_mins(1)),
+    )
+    .await;
     let why = unavailable_reason(&bench);
     assert!(why.contains("xxx[redacted]") && !why.contains("correct"), "{why}");
 }
@@ -129,8 +151,7 @@ async fn a_server_that_is_not_there_any_more_is_told_in_plain_words() {
     assert!(reply.is_error && words(&reply).contains("was lost while the call"), "{reply:?}");
     is_plain(&words(&reply), "down");
     with_time_limit("the news", async {
-        while !bench.servers.reports()[0].why.as_ref().is_some_and(|why| why.contains("listens"))
-        {
+        while !bench.servers.reports()[0].why.as_ref().is_some_and(|why| why.contains("listens")) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     })
@@ -255,7 +276,11 @@ async fn a_tool_that_is_not_there_is_explained_by_how_its_server_stands() {
     ];
     for (mode, wanted) in table {
         let bench = McpFixture::of(mode);
-        with_time_limit("the first attempt", bench.servers.wait_for_first_attempts(Duration::from_mins(1))).await;
+        with_time_limit(
+            "the first attempt",
+            bench.servers.wait_for_first_attempts(Duration::from_mins(1)),
+        )
+        .await;
         let told = words(&bench.call("nope", "").await);
         assert!(told.contains(wanted), "{mode:?}: {told}");
         assert_eq!(bench.servers.explain_missing_tool("mcp__other__nope"), None);
@@ -269,7 +294,8 @@ async fn a_tool_that_is_not_there_is_explained_by_how_its_server_stands() {
     gone.bench.wait_for_status(ServerStatus::Failed).await;
     let told = words(&gone.bench.call("echo", "").await);
     assert!(told.contains("Go on without it") && told.contains("HTTP 404"), "{told}");
-    let disabled = McpFixture::with(&["well"], McpTimers::default(), |config, _| config.disabled = true);
+    let disabled =
+        McpFixture::with(&["well"], McpTimers::default(), |config, _| config.disabled = true);
     assert!(words(&disabled.call("echo", "").await).contains("is disabled"));
 }
 
@@ -288,8 +314,16 @@ async fn a_server_that_knows_no_handshake_is_talked_to_without() {
         assert_eq!(words(&bench.call("echo", code).await), format!("echo: {code}"));
     }
     let bench = McpFixture::of(&["stateless", "-32603"]);
-    with_time_limit("the first attempt", bench.servers.wait_for_first_attempts(Duration::from_mins(1))).await;
-    assert!(unavailable_reason(&bench).contains("did not start up: there is no handshake"), "{}", unavailable_reason(&bench));
+    with_time_limit(
+        "the first attempt",
+        bench.servers.wait_for_first_attempts(Duration::from_mins(1)),
+    )
+    .await;
+    assert!(
+        unavailable_reason(&bench).contains("did not start up: there is no handshake"),
+        "{}",
+        unavailable_reason(&bench)
+    );
     assert_eq!(bench.log().matches("server/discover").count(), 0, "{}", bench.log());
 }
 

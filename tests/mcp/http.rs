@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Stdio;
 
-use outlast::mcp::{ServerConfig, ServerAddress, Servers, ServerStatus};
+use outlast::mcp::{ServerAddress, ServerConfig, ServerStatus, Servers};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -86,7 +86,14 @@ async fn an_mcp_server_that_requires_a_login_is_contacted_once() {
     let http_closed = http("login").await;
     let closed = &http_closed.bench;
     closed.wait_for_status(ServerStatus::NeedsAuth).await;
-    assert!(closed.servers.wait_until_connected(&[]).await.expect_err("no login").contains("requires a login"));
+    assert!(
+        closed
+            .servers
+            .wait_until_connected(&[])
+            .await
+            .expect_err("no login")
+            .contains("requires a login")
+    );
     assert_eq!(closed.log().lines().count(), 1, "no second attempt: {}", closed.log());
     let http = http("revoked").await;
     let bench = http.bench.ready().await;

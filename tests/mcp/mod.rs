@@ -2,17 +2,20 @@
 
 mod calls;
 mod configs;
-mod ends;
 mod faults;
 mod http;
 mod runs;
+mod server_messages;
+mod shutdown;
 mod starts;
-mod waits;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use outlast::mcp::{ServerConfig, ContentPart, ServerAddress, CallReply, Servers, ServerStatus, ServerEnvironment, McpTimers};
+use outlast::mcp::{
+    CallReply, ContentPart, McpTimers, ServerAddress, ServerConfig, ServerEnvironment,
+    ServerStatus, Servers,
+};
 use outlast::secrets::{KnownSecrets, Redactor};
 use outlast::transcript::Block;
 use serde_json::{Value, json};
@@ -77,7 +80,11 @@ impl McpFixture {
         Self::with(mode, long_timers(), |_, _| {})
     }
 
-    fn with(mode: &[&str], timers: McpTimers, change: impl FnOnce(&mut ServerConfig, &Path)) -> Self {
+    fn with(
+        mode: &[&str],
+        timers: McpTimers,
+        change: impl FnOnce(&mut ServerConfig, &Path),
+    ) -> Self {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let mut config = program("test", mode, &folder.path().join("log"));
         change(&mut config, folder.path());
@@ -101,7 +108,9 @@ impl McpFixture {
     }
 
     async fn ready(self) -> Self {
-        with_time_limit("the server", self.servers.wait_until_connected(&[])).await.expect("it starts");
+        with_time_limit("the server", self.servers.wait_until_connected(&[]))
+            .await
+            .expect("it starts");
         self
     }
 

@@ -5,12 +5,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use outlast::rehearsal::{Scenario, RehearsalServer};
+use outlast::rehearsal::{RehearsalServer, Scenario};
 use serde_json::{Value, json};
 
 use super::script;
 use crate::support::stopwatch::Stopwatch;
-use crate::support::{FinishedProcess, RunningProcess, RunBuilder, is_alive, serve, with_time_limit};
+use crate::support::{
+    FinishedProcess, RunBuilder, RunningProcess, is_alive, serve, with_time_limit,
+};
 
 /// A configuration of one server named `test`.
 fn config(arguments: &[&str], more: &Value) -> String {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outlast::mcp::{ServerAddress, Servers, ServerStatus, McpTimers};
+use outlast::mcp::{McpTimers, ServerAddress, ServerStatus, Servers};
 
 use super::{McpFixture, long_timers, program, server_environment, unavailable_reason, words};
 use crate::support::stopwatch::Stopwatch;
@@ -24,10 +24,18 @@ async fn a_slow_mcp_server_does_not_delay_the_run_and_joins_later() {
 #[tokio::test]
 async fn a_server_that_crashes_says_why_and_is_tried_again() {
     let bench = McpFixture::of(&["crash"]);
-    with_time_limit("the first attempt", bench.servers.wait_for_first_attempts(Duration::from_mins(4))).await;
+    with_time_limit(
+        "the first attempt",
+        bench.servers.wait_for_first_attempts(Duration::from_mins(4)),
+    )
+    .await;
     let standing = &bench.servers.reports()[0];
     assert_eq!(standing.status, ServerStatus::Pending);
-    assert!(unavailable_reason(&bench).contains("cannot find my config"), "{}", unavailable_reason(&bench));
+    assert!(
+        unavailable_reason(&bench).contains("cannot find my config"),
+        "{}",
+        unavailable_reason(&bench)
+    );
     with_time_limit("the second attempt", async {
         while bench.log().matches("start ").count() < 2 {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -43,12 +51,15 @@ async fn a_program_that_is_not_there_is_given_up_at_once() {
         let (command, arguments) = ("no-such-server".to_owned(), Vec::new());
         config.place = ServerAddress::Program { command, arguments, variables };
     });
-    let missing = with_time_limit("the verdict", bench.servers.wait_until_connected(&[])).await.expect_err("not there");
+    let missing = with_time_limit("the verdict", bench.servers.wait_until_connected(&[]))
+        .await
+        .expect_err("not there");
     assert!(missing.contains("no-such-server") && missing.contains("PATH"), "{missing}");
     assert_eq!(bench.servers.reports()[0].status, ServerStatus::Failed);
     let reply = bench.call("echo", "").await;
     assert!(reply.is_error, "{reply:?}");
-    let unknown = bench.servers.wait_until_connected(&["other".to_owned()]).await.expect_err("unknown");
+    let unknown =
+        bench.servers.wait_until_connected(&["other".to_owned()]).await.expect_err("unknown");
     assert!(unknown.contains("not configured"), "{unknown}");
 }
 
@@ -57,10 +68,20 @@ async fn a_server_that_never_answers_is_waited_for_no_longer_than_its_start_may_
     let short = Duration::from_millis(300);
     let timers = McpTimers { wait: short, start: short, ..McpTimers::default() };
     let bench = McpFixture::with(&["never"], timers, |_, _| {});
-    let late = with_time_limit("the verdict", bench.servers.wait_until_connected(&[])).await.expect_err("it is late");
+    let late = with_time_limit("the verdict", bench.servers.wait_until_connected(&[]))
+        .await
+        .expect_err("it is late");
     assert!(late.contains("did not connect in time"), "{late}");
-    with_time_limit("the first attempt", bench.servers.wait_for_first_attempts(Duration::from_mins(4))).await;
-    assert!(unavailable_reason(&bench).contains("did not answer within 0.3 s"), "{}", unavailable_reason(&bench));
+    with_time_limit(
+        "the first attempt",
+        bench.servers.wait_for_first_attempts(Duration::from_mins(4)),
+    )
+    .await;
+    assert!(
+        unavailable_reason(&bench).contains("did not answer within 0.3 s"),
+        "{}",
+        unavailable_reason(&bench)
+    );
 }
 
 #[tokio::test]
@@ -68,15 +89,25 @@ async fn garbage_on_an_mcp_connection_is_skipped_up_to_a_limit() {
     let bench = McpFixture::of(&["garbage"]).ready().await;
     assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
     let endless = McpFixture::of(&["yes"]);
-    with_time_limit("the first attempt", endless.servers.wait_for_first_attempts(Duration::from_mins(4))).await;
-    assert!(unavailable_reason(&endless).contains("prints lines that are not messages"), "{}", unavailable_reason(&endless));
+    with_time_limit(
+        "the first attempt",
+        endless.servers.wait_for_first_attempts(Duration::from_mins(4)),
+    )
+    .await;
+    assert!(
+        unavailable_reason(&endless).contains("prints lines that are not messages"),
+        "{}",
+        unavailable_reason(&endless)
+    );
 }
 
 #[tokio::test]
 async fn one_bad_tool_does_not_take_the_others_with_it() {
     let bench = McpFixture::of(&["badtool"]).ready().await;
     assert!(bench.servers.has_tool("mcp__test__echo"));
-    assert!(!bench.servers.has_tool("mcp__test__bad") && !bench.servers.has_tool("mcp__test__worse"));
+    assert!(
+        !bench.servers.has_tool("mcp__test__bad") && !bench.servers.has_tool("mcp__test__worse")
+    );
     let news = bench.servers.take_warnings().join("\n");
     assert!(news.contains("\"bad\" is left out") && news.contains("\"worse\""), "{news}");
 }
@@ -90,9 +121,14 @@ async fn servers_start_side_by_side_and_of_two_alike_the_first_counts() {
     configs[2].disabled = true;
     let servers = Servers::new(configs, server_environment(folder.path()), long_timers());
     servers.start();
-    with_time_limit("the servers", servers.wait_until_connected(&["a b".to_owned()])).await.expect("it starts");
+    with_time_limit("the servers", servers.wait_until_connected(&["a b".to_owned()]))
+        .await
+        .expect("it starts");
     let standings: Vec<ServerStatus> = servers.reports().iter().map(|one| one.status).collect();
-    assert_eq!(standings, [ServerStatus::Connected, ServerStatus::Disabled, ServerStatus::Disabled]);
+    assert_eq!(
+        standings,
+        [ServerStatus::Connected, ServerStatus::Disabled, ServerStatus::Disabled]
+    );
     assert!(servers.has_tool("mcp__a_b__echo"));
     assert!(servers.take_warnings()[0].contains("\"a_b\""));
 }

@@ -1,7 +1,8 @@
 //! Classification of statuses, error bodies and transport errors.
 
 use outlast::recovery::{
-    ErrorClass, Failure, Fault, FaultKind, FailureStage, RetryHint, Timer, RetryAfter, RetryAfterSource, classify,
+    ErrorClass, Failure, FailureStage, Fault, FaultKind, RetryAfter, RetryAfterSource, RetryHint,
+    Timer, classify,
 };
 
 use super::{Story, limits, secs};
@@ -62,7 +63,10 @@ fn a_spend_limit_is_never_retried_whatever_the_status() {
         for code in ["enforced_spend_limit_reached", "contract_spend_limit_reached"] {
             let reached = classify(&refused(status, "rate_limit_error", code, "rate limited"));
             assert_eq!(reached.class, ErrorClass::CreditBalanceLow, "{status}");
-            assert!(!is_retried(Failure { retry_hint: Some(RetryHint::Retry), ..reached }), "{status}");
+            assert!(
+                !is_retried(Failure { retry_hint: Some(RetryHint::Retry), ..reached }),
+                "{status}"
+            );
         }
     }
 }
@@ -100,7 +104,13 @@ fn classify_passes_on_retry_after_and_the_retry_hint() {
     let stage = FailureStage::Status;
     assert_eq!(
         classify(&fault),
-        Failure { retry_after, retry_hint, stage, body: fault.body, ..Failure::of(ErrorClass::RateLimit) }
+        Failure {
+            retry_after,
+            retry_hint,
+            stage,
+            body: fault.body,
+            ..Failure::of(ErrorClass::RateLimit)
+        }
     );
 }
 

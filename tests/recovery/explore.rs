@@ -5,13 +5,17 @@ use std::mem::discriminant;
 use std::time::Duration;
 
 use outlast::recovery::{
-    AccountKind, Action, InvalidEvent, Budget, Budgets, Call, OutputCaps, StopHookDecision, CutKind, ErrorBody, ErrorClass,
-    Event, Failure, Fast, FastMode, ReplyDisposition, Incomplete, Interrupt, Limits, Moment, Money, LoopStatus,
-    Pause, Persistence, Phase, Probed, CallPurpose, FailureStage, RecoveryPlan, ReplyKind, RetryHint, Run, QuerySource,
-    Standing, StopReason, Transition, TokenEstimate, WorkStatus,
+    AccountKind, Action, Budget, Budgets, Call, CallPurpose, CutKind, ErrorBody, ErrorClass, Event,
+    Failure, FailureStage, Fast, FastMode, Incomplete, Interrupt, InvalidEvent, Limits, LoopStatus,
+    Moment, Money, OutputCaps, Pause, Persistence, Phase, Probed, QuerySource, RecoveryPlan,
+    ReplyDisposition, ReplyKind, RetryHint, Run, Standing, StopHookDecision, StopReason,
+    TokenEstimate, Transition, WorkStatus,
 };
 
-use super::{ANYTHING, FREE, NOTHING, after, failure, limits, failure_at_stage, failure_with_retry_hint, secs, failure_with_retry_after};
+use super::{
+    ANYTHING, FREE, NOTHING, after, failure, failure_at_stage, failure_with_retry_after,
+    failure_with_retry_hint, limits, secs,
+};
 
 /// One of everything that failures and replies need.
 fn small() -> Limits {
@@ -123,7 +127,8 @@ fn sharing() -> Limits {
 
 /// A service that is out is probed, and the shortest wait is long enough for it.
 fn probing() -> Limits {
-    let budgets = Budgets { turns: Some(2), switches: 1, refreshes: 1, shared_limit_waits: 1, ..NOTHING };
+    let budgets =
+        Budgets { turns: Some(2), switches: 1, refreshes: 1, shared_limit_waits: 1, ..NOTHING };
     let budgets = Budgets { capacity_probes: 1, early_returns: 1, ..budgets };
     let probe_interval = Some(Duration::from_millis(100));
     Limits { budgets, probe_interval, persistence: Persistence::All, ..small() }
@@ -263,7 +268,11 @@ fn every_event() -> Vec<Event> {
 fn every_failure() -> Vec<Failure> {
     let mut all = Vec::new();
     for class in ErrorClass::ALL {
-        all.extend([failure(class), failure_with_retry_hint(class, RetryHint::Retry), failure_with_retry_hint(class, RetryHint::Stop)]);
+        all.extend([
+            failure(class),
+            failure_with_retry_hint(class, RetryHint::Retry),
+            failure_with_retry_hint(class, RetryHint::Stop),
+        ]);
     }
     let refusals = [
         ErrorClass::PromptTooLong,
@@ -283,11 +292,19 @@ fn every_failure() -> Vec<Failure> {
     all.extend([
         Failure { contradicted: true, ..too_long },
         Failure { contradicted: true, mitigations: ANYTHING, ..too_long },
-        Failure { contradicted: true, ..failure_with_retry_hint(ErrorClass::PromptTooLong, RetryHint::Stop) },
+        Failure {
+            contradicted: true,
+            ..failure_with_retry_hint(ErrorClass::PromptTooLong, RetryHint::Stop)
+        },
         failure_at_stage(ErrorClass::ConnectionError, FailureStage::Block),
         failure_at_stage(ErrorClass::StreamStalled, FailureStage::Block),
     ]);
-    let reaches = [FailureStage::Unsent, FailureStage::StaleConnection, FailureStage::FreshConnection, FailureStage::Stream];
+    let reaches = [
+        FailureStage::Unsent,
+        FailureStage::StaleConnection,
+        FailureStage::FreshConnection,
+        FailureStage::Stream,
+    ];
     for reach in reaches {
         let classes = [ErrorClass::ConnectionError, ErrorClass::ServerOverload];
         all.extend(classes.map(|class| failure_at_stage(class, reach)));
@@ -300,7 +317,10 @@ fn every_failure() -> Vec<Failure> {
     ];
     for wait in [Duration::ZERO, secs(5), secs(3_600)] {
         all.extend(asking.map(|class| failure_with_retry_after(class, wait)));
-        all.extend(refusals.map(|class| Failure { mitigations: ANYTHING, ..failure_with_retry_after(class, wait) }));
+        all.extend(refusals.map(|class| Failure {
+            mitigations: ANYTHING,
+            ..failure_with_retry_after(class, wait)
+        }));
         let stale = failure_with_retry_after(ErrorClass::ConnectionError, wait);
         all.push(Failure { stage: FailureStage::StaleConnection, ..stale });
     }
@@ -341,7 +361,9 @@ fn fits(run: Run, event: Event) -> bool {
                 | Phase::RunningStopHooks
                 | Phase::RunningRequirement
         ),
-        Event::SummaryPrevented => matches!(phase, Phase::Calling(Call::Ask(CallPurpose::Summary(_)))),
+        Event::SummaryPrevented => {
+            matches!(phase, Phase::Calling(Call::Ask(CallPurpose::Summary(_))))
+        }
         Event::Consulted(_) => phase == Phase::RunningStopHooks,
         Event::BackgroundWaited(_) => matches!(phase, Phase::Awaiting { .. }),
         Event::Checked { .. } => phase == Phase::RunningRequirement,
@@ -396,7 +418,16 @@ fn without_times(run: Run, now: Moment) -> Run {
     };
     let failures = run.failures.min(1);
     let yields_until = Moment::default().after(secs(600));
-    Run { phase, may_escalate, not_before, shared_wait_until: yields_until, preferred_model_after: away_until, fast, failures, ..run }
+    Run {
+        phase,
+        may_escalate,
+        not_before,
+        shared_wait_until: yields_until,
+        preferred_model_after: away_until,
+        fast,
+        failures,
+        ..run
+    }
 }
 
 #[derive(Default)]
@@ -559,7 +590,10 @@ fn ends_as(run: Run, event: Event) -> Option<StopReason> {
         Event::Interrupted(by)
             if matches!(
                 run.phase,
-                Phase::Working | Phase::RunningStopHooks | Phase::RunningRequirement | Phase::Awaiting { .. }
+                Phase::Working
+                    | Phase::RunningStopHooks
+                    | Phase::RunningRequirement
+                    | Phase::Awaiting { .. }
             ) =>
         {
             Some(StopReason::AbortedTools(by))
@@ -603,7 +637,10 @@ fn check(run: Run, step: &Transition, limits: &Limits) {
     assert!(told, "a message without a request: {step:?}");
     let summarising = matches!(run.phase, Phase::Calling(Call::Ask(CallPurpose::Summary(_))));
     assert!(summarising || step.edit.reply != ReplyDisposition::Summary, "{step:?}");
-    assert!(!summarising || step.edit.reply != ReplyDisposition::Keep, "a summary among the replies: {step:?}");
+    assert!(
+        !summarising || step.edit.reply != ReplyDisposition::Keep,
+        "a summary among the replies: {step:?}"
+    );
     check_rejected_request_not_repeated(step);
     if step.action == Action::Finish(StopReason::BlockingLimit) {
         assert!(!limits.auto_compact || run.budgets.failed_compactions == 0, "{step:?}");
@@ -646,7 +683,11 @@ fn check_rejected_request_not_repeated(step: &Transition) {
     let another = step.edit.trim.is_some()
         || matches!(
             step.plan,
-            Some(RecoveryPlan::CompactReactively | RecoveryPlan::SkipCompaction | RecoveryPlan::LowerCap)
+            Some(
+                RecoveryPlan::CompactReactively
+                    | RecoveryPlan::SkipCompaction
+                    | RecoveryPlan::LowerCap
+            )
         )
         || (failure.contradicted && step.plan == Some(RecoveryPlan::RetryOverflow));
     assert!(!refused || ends || told_to || another || foreign, "the same request again: {step:?}");

@@ -1,25 +1,25 @@
 //! The recovery core, tested without a network, a clock, or a runtime.
 
 pub(crate) mod arbitrary;
-mod chronicle;
 mod classify;
+mod error_text;
 mod explore;
+mod loop_detector;
 mod money;
 mod nudges;
-mod odd_refusals;
+mod recovery_log;
 mod simulate;
-mod spiral;
 mod steps;
 mod table;
+mod unexpected_refusals;
 mod waits;
-mod words;
 
 use std::time::Duration;
 
 use outlast::recovery::{
-    Action, ModelCall, Budgets, ErrorClass, Event, Failure, Limits, Moment, Money, LoopStatus, Phase, Probed,
-    FailureStage, RecoveryPlan, AvailableMitigations, ReplyKind, RetryHint, Run, StopReason, Transition, TokenEstimate, RetryAfter,
-    RetryAfterSource,
+    Action, AvailableMitigations, Budgets, ErrorClass, Event, Failure, FailureStage, Limits,
+    LoopStatus, ModelCall, Moment, Money, Phase, Probed, RecoveryPlan, ReplyKind, RetryAfter,
+    RetryAfterSource, RetryHint, Run, StopReason, TokenEstimate, Transition,
 };
 
 /// The default limits.
@@ -36,7 +36,10 @@ fn failure(class: ErrorClass) -> Failure {
 }
 
 fn failure_with_retry_after(class: ErrorClass, wait: Duration) -> Failure {
-    Failure { retry_after: Some(RetryAfter { wait, source: RetryAfterSource::RetryAfter }), ..failure(class) }
+    Failure {
+        retry_after: Some(RetryAfter { wait, source: RetryAfterSource::RetryAfter }),
+        ..failure(class)
+    }
 }
 
 fn failure_with_retry_hint(class: ErrorClass, ruling: RetryHint) -> Failure {
@@ -101,8 +104,14 @@ const TOOL_CALLS: Event = Event::Replied(ReplyKind::ToolCalls { tokens: 100 });
 const TOOLS_DONE: Event = Event::ToolsDone(LoopStatus::Fresh);
 
 /// A conversation that nothing can be taken out of is the exception.
-const ANYTHING: AvailableMitigations =
-    AvailableMitigations { folds: true, rounds: true, media: true, block: true, output: true, thinking: true };
+const ANYTHING: AvailableMitigations = AvailableMitigations {
+    folds: true,
+    rounds: true,
+    media: true,
+    block: true,
+    output: true,
+    thinking: true,
+};
 
 /// Plays events and keeps every transition. Time moves only by waiting, or when told to.
 struct Story {

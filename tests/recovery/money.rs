@@ -1,8 +1,8 @@
 //! Money, and the ledger that keeps a ceiling.
 
 use outlast::recovery::{
-    Action, Event, ReplyDisposition, Ledger, Moment, Money, LoopStatus, Phase, CallPurpose, AvailableMitigations, Run, StopReason,
-    TokenEstimate,
+    Action, AvailableMitigations, CallPurpose, Event, Ledger, LoopStatus, Moment, Money, Phase,
+    ReplyDisposition, Run, StopReason, TokenEstimate,
 };
 
 use super::{ANSWER, FREE, TOOL_CALLS, limits};

@@ -51,7 +51,10 @@ const MUST: [(Nudge, &[&str]); 19] = [
             "out of reach",
         ],
     ),
-    (Nudge::StopHookObjection, &["not accepted yet", "objects", "words below", "whole answer", "out of reach"]),
+    (
+        Nudge::StopHookObjection,
+        &["not accepted yet", "objects", "words below", "whole answer", "out of reach"],
+    ),
     (Nudge::WorkEnded, &["has ended", "below", "BashOutput", "failed", "whole answer"]),
     (
         Nudge::StillRunning,

@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use outlast::recovery::{
-    AccountKind, Budgets, Call, ErrorBody, ErrorClass, Failure, Fast, FastMode, Limits, Moment,
-    CompactionTrigger, Persistence, Phase, CallPurpose, RecoveryPlan, AvailableMitigations, RetryHint, Run, SetbackKind, QuerySource,
-    Standing, StopReason, RetryAfter, RetryAfterSource, plan,
+    AccountKind, AvailableMitigations, Budgets, Call, CallPurpose, CompactionTrigger, ErrorBody,
+    ErrorClass, Failure, Fast, FastMode, Limits, Moment, Persistence, Phase, QuerySource,
+    RecoveryPlan, RetryAfter, RetryAfterSource, RetryHint, Run, SetbackKind, Standing, StopReason,
+    plan,
 };
 
 use super::{ANYTHING, NOTHING, after, failure, limits, secs};
@@ -162,11 +163,17 @@ fn in_every_mode() -> String {
 
 fn by_what_the_server_says() -> String {
     fn wishing(failure: Failure, wait: Duration) -> Failure {
-        Failure { retry_after: Some(RetryAfter { wait, source: RetryAfterSource::RetryAfter }), ..failure }
+        Failure {
+            retry_after: Some(RetryAfter { wait, source: RetryAfterSource::RetryAfter }),
+            ..failure
+        }
     }
     let rulings = [
         Case::after("retry", |failure| Failure { retry_hint: Some(RetryHint::Retry), ..failure }),
-        Case::after("do not retry", |failure| Failure { retry_hint: Some(RetryHint::Stop), ..failure }),
+        Case::after("do not retry", |failure| Failure {
+            retry_hint: Some(RetryHint::Stop),
+            ..failure
+        }),
     ];
     let short = Limits { deadline: Some(after(60)), ..limits() };
     let past = |failure| wishing(failure, secs(90));

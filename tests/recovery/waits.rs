@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outlast::recovery::{
-    Budgets, Call, ErrorClass, Event, Failure, FastMode, Backoff, Limits, Moment, Persistence,
-    Phase, RetryHint, Run, RetryAfter, RetryAfterSource,
+    Backoff, Budgets, Call, ErrorClass, Event, Failure, FastMode, Limits, Moment, Persistence,
+    Phase, RetryAfter, RetryAfterSource, RetryHint, Run,
 };
 
-use super::{ANYTHING, FREE, failure, limits, secs, failure_with_retry_after};
+use super::{ANYTHING, FREE, failure, failure_with_retry_after, limits, secs};
 
 /// The milliseconds of the pause that follows when the call at hand fails as told, after
 /// `earlier` failures.
@@ -67,7 +67,8 @@ fn retry_after_is_never_shortened_and_replaces_the_backoff() {
     let millis = [1, 999, 1_000, 1_001, 29_999, 59_000, 61_000, 600_000];
     for seed in 0..200 {
         for wish in millis {
-            let asked = failure_with_retry_after(ErrorClass::RateLimit, Duration::from_millis(wish));
+            let asked =
+                failure_with_retry_after(ErrorClass::RateLimit, Duration::from_millis(wish));
             let wait = pause(seed, 6, asked, &limits());
             let most = wish + (wish / 4).min(10_000) + 1;
             assert!((wish..=most).contains(&wait), "seed {seed}: {wait} ms for {wish} ms");
@@ -78,7 +79,8 @@ fn retry_after_is_never_shortened_and_replaces_the_backoff() {
 #[test]
 fn a_fractional_millisecond_is_rounded_up() {
     let rules = Limits { persistence: Persistence::Capacity, ..limits() };
-    let wish = RetryAfter { wait: Duration::from_micros(1_500_001), source: RetryAfterSource::Reset };
+    let wish =
+        RetryAfter { wait: Duration::from_micros(1_500_001), source: RetryAfterSource::Reset };
     let reset = Failure { retry_after: Some(wish), ..failure(ErrorClass::RateLimit) };
     assert_eq!(pause(7, 0, reset, &rules), 1_501);
 }
@@ -97,7 +99,8 @@ fn extreme_durations_do_not_overflow() {
 #[test]
 fn a_call_that_always_fails_ends_within_its_budgets() {
     let budgets = Budgets { switches: 2, ..Budgets::DEFAULT };
-    let rules = Limits { budgets, endpoint_changes: 0b11, fast: Some(FastMode::default()), ..limits() };
+    let rules =
+        Limits { budgets, endpoint_changes: 0b11, fast: Some(FastMode::default()), ..limits() };
     // Each of the three models: one attempt, ten retries, one attempt after a refresh. Besides:
     // eight spells at normal speed (one, since no turn begins); a smaller cap, a drain, a strip and
     // eight repairs; one summary, with its retries and three trims, and one reply after it.
@@ -201,7 +204,11 @@ fn any_failure(dice: u64) -> Failure {
         ErrorClass::PromptTooLong,
     ];
     let class = classes[usize::try_from(dice % 10).expect("below ten")];
-    let asked = if dice & 8 == 0 { failure(class) } else { failure_with_retry_after(class, secs(dice % 600 + 1)) };
+    let asked = if dice & 8 == 0 {
+        failure(class)
+    } else {
+        failure_with_retry_after(class, secs(dice % 600 + 1))
+    };
     let ruling = (failure(class) == asked || dice & 16 == 0).then_some(RetryHint::Retry);
     Failure { retry_hint: ruling, mitigations: ANYTHING, ..asked }
 }

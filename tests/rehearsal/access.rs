@@ -1,6 +1,8 @@
 //! Access tokens that expire, and the endpoint that renews them.
 
-use outlast::rehearsal::{AfterLast, Expectation, TokenGrants, ServerRules, Scenario, RehearsalServer, TokenRules, verify};
+use outlast::rehearsal::{
+    AfterLast, Expectation, RehearsalServer, Scenario, ServerRules, TokenGrants, TokenRules, verify,
+};
 use outlast::rehearsal::{ObservedOutcome, ScratchFolder};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
@@ -110,7 +112,8 @@ async fn sixteen_concurrent_refreshes_get_different_tokens() {
     let expect = Expectation { refreshes: Some(1), ..Expectation::default() };
     let scenario = server.scenario().clone().expect(expect);
     let scratch = ScratchFolder::create(&scenario).unwrap();
-    let outcome = ObservedOutcome { exit: 0, terminal_reason: None, folder: scratch.path(), stderr: None };
+    let outcome =
+        ObservedOutcome { exit: 0, terminal_reason: None, folder: scratch.path(), stderr: None };
     let faults = verify(&scenario, &outcome, &server);
     assert!(!faults.iter().any(|fault| fault.contains("tokens granted")), "{faults:?}");
 }

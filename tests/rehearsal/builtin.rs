@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use outlast::rehearsal::{StepAnswer, Scenario, ScratchFolder, ScriptedToolCall, builtin, list};
+use outlast::rehearsal::{Scenario, ScratchFolder, ScriptedToolCall, StepAnswer, builtin, list};
 
 const NAMES: &[&str] = &[
     "hello",

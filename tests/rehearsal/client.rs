@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use outlast::rehearsal::{ServerOptions, Scenario, RehearsalServer};
+use outlast::rehearsal::{RehearsalServer, Scenario, ServerOptions};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -22,7 +22,8 @@ pub(super) enum End {
 }
 
 pub(super) fn start(scenario: Scenario) -> RehearsalServer {
-    let options = ServerOptions { cwd: Some(PathBuf::from("/scratch")), ..ServerOptions::default() };
+    let options =
+        ServerOptions { cwd: Some(PathBuf::from("/scratch")), ..ServerOptions::default() };
     RehearsalServer::start(scenario, options).expect("a free port on loopback")
 }
 
@@ -139,7 +140,11 @@ pub(super) async fn respond(server: &RehearsalServer, body: &Value) -> Response 
 }
 
 /// As [`respond`], with further header lines.
-pub(super) async fn respond_to(server: &RehearsalServer, body: &Value, headers: &[&str]) -> Response {
+pub(super) async fn respond_to(
+    server: &RehearsalServer,
+    body: &Value,
+    headers: &[&str],
+) -> Response {
     let mut stream = connect(server).await;
     let headers = [headers, &["connection: close"]].concat();
     stream.write_all(&post(body, &headers)).await.expect("writable");

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use outlast::rehearsal::{ScriptedError, ScriptedFaultKind, FaultPosition, Scenario};
+use outlast::rehearsal::{FaultPosition, Scenario, ScriptedError, ScriptedFaultKind};
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
@@ -118,14 +118,23 @@ const DELTA: &str = "\"type\":\"text_delta\"";
 #[tokio::test]
 async fn a_connection_can_close_before_the_first_byte() {
     for after in [FaultPosition::Accept, FaultPosition::Request] {
-        assert_eq!(broken(ScriptedFaultKind::Reset, after).await, (String::new(), End::Reset), "{after:?}");
+        assert_eq!(
+            broken(ScriptedFaultKind::Reset, after).await,
+            (String::new(), End::Reset),
+            "{after:?}"
+        );
     }
-    assert_eq!(broken(ScriptedFaultKind::Close, FaultPosition::Request).await, (String::new(), End::Closed));
+    assert_eq!(
+        broken(ScriptedFaultKind::Close, FaultPosition::Request).await,
+        (String::new(), End::Closed)
+    );
 }
 
 #[tokio::test]
 async fn a_connection_can_close_after_the_headers() {
-    for (harm, expected) in [(ScriptedFaultKind::Reset, End::Reset), (ScriptedFaultKind::Close, End::Closed)] {
+    for (harm, expected) in
+        [(ScriptedFaultKind::Reset, End::Reset), (ScriptedFaultKind::Close, End::Closed)]
+    {
         let (wire, end) = broken(harm, FaultPosition::Headers).await;
         assert!(wire.ends_with("\r\n\r\n"), "{wire}");
         assert_eq!(end, expected);
@@ -143,7 +152,8 @@ async fn a_connection_can_close_within_the_headers() {
 #[tokio::test]
 async fn stream_faults_apply_to_non_streaming_requests_in_their_own_form() {
     let error = |kind: &str| {
-        let error = ScriptedError { kind: kind.to_owned(), message: "Sorry".to_owned(), code: None };
+        let error =
+            ScriptedError { kind: kind.to_owned(), message: "Sorry".to_owned(), code: None };
         Scenario::new().interrupted(ScriptedFaultKind::Error(error), FaultPosition::Events(3))
     };
     for (kind, status) in [("overloaded_error", 529), ("api_error", 500), ("odd_error", 500)] {
@@ -152,7 +162,10 @@ async fn stream_faults_apply_to_non_streaming_requests_in_their_own_form() {
         assert_eq!(response.json()["error"]["type"], kind);
     }
     let pings = Scenario::new()
-        .interrupted(ScriptedFaultKind::Pings { every: Duration::from_secs(1) }, FaultPosition::Headers)
+        .interrupted(
+            ScriptedFaultKind::Pings { every: Duration::from_secs(1) },
+            FaultPosition::Headers,
+        )
         .hold(Duration::from_mins(1))
         .time_scale(10_000.0);
     let (wire, _) = exchange(&start(pings), &unstreamed()).await;
@@ -161,7 +174,9 @@ async fn stream_faults_apply_to_non_streaming_requests_in_their_own_form() {
 
 #[tokio::test]
 async fn a_stream_can_break_after_a_number_of_events() {
-    for (harm, expected) in [(ScriptedFaultKind::Reset, End::Reset), (ScriptedFaultKind::Close, End::Closed)] {
+    for (harm, expected) in
+        [(ScriptedFaultKind::Reset, End::Reset), (ScriptedFaultKind::Close, End::Closed)]
+    {
         let (wire, end) = broken(harm, FaultPosition::Events(3)).await;
         assert_eq!(wire.matches("event: ").count(), 3);
         assert!(wire.ends_with("{\"type\":\"ping\"}\n\n\r\n"), "{wire}");
@@ -195,7 +210,8 @@ async fn a_stream_can_break_in_the_middle_of_a_tool_call() {
 #[tokio::test]
 async fn a_json_answer_breaks_in_its_middle() {
     for after in [FaultPosition::Delta, FaultPosition::Events(1)] {
-        let server = start(Scenario::new().interrupted(ScriptedFaultKind::Close, after).and_text("Whole."));
+        let server =
+            start(Scenario::new().interrupted(ScriptedFaultKind::Close, after).and_text("Whole."));
         let (wire, end) = exchange(&server, &unstreamed()).await;
         let (head, body) = wire.split_once("\r\n\r\n").unwrap();
         let announced: usize =
@@ -216,7 +232,9 @@ async fn a_stream_can_end_early_with_a_valid_final_chunk() {
 
 #[tokio::test]
 async fn a_stream_that_ends_early_keeps_its_connection_alive() {
-    let scenario = Scenario::new().interrupted(ScriptedFaultKind::End, FaultPosition::Events(1)).reply("Again.");
+    let scenario = Scenario::new()
+        .interrupted(ScriptedFaultKind::End, FaultPosition::Events(1))
+        .reply("Again.");
     let server = start(scenario);
     let mut stream = connect(&server).await;
     stream.write_all(&post(&ask(), &[])).await.unwrap();
@@ -228,7 +246,11 @@ async fn a_stream_that_ends_early_keeps_its_connection_alive() {
 
 #[tokio::test]
 async fn a_body_shorter_than_its_length_closes_the_connection() {
-    let server = start(Scenario::new().interrupted(ScriptedFaultKind::End, FaultPosition::Delta).and_text("Whole."));
+    let server = start(
+        Scenario::new()
+            .interrupted(ScriptedFaultKind::End, FaultPosition::Delta)
+            .and_text("Whole."),
+    );
     let mut stream = connect(&server).await;
     stream.write_all(&post(&unstreamed(), &[])).await.unwrap();
     assert_eq!(read_all(&mut stream).await.1, End::Closed);
@@ -249,8 +271,11 @@ async fn a_step_header_replaces_the_default_one() {
 
 #[tokio::test]
 async fn a_stall_lasts_until_the_client_disconnects() {
-    for (after, last) in [(FaultPosition::Headers, "\r\n\r\n"), (FaultPosition::Events(4), "\r\n")] {
-        let server = start(Scenario::new().interrupted(ScriptedFaultKind::Stall, after).and_text("One two three."));
+    for (after, last) in [(FaultPosition::Headers, "\r\n\r\n"), (FaultPosition::Events(4), "\r\n")]
+    {
+        let server = start(
+            Scenario::new().interrupted(ScriptedFaultKind::Stall, after).and_text("One two three."),
+        );
         let mut stream = connect(&server).await;
         stream.write_all(&post(&ask(), &[])).await.unwrap();
         let wire = read_until(&mut stream, last).await;
@@ -264,7 +289,9 @@ async fn a_stall_lasts_until_the_client_disconnects() {
 
 #[tokio::test]
 async fn a_stall_after_accept_applies_to_a_connection_not_a_request() {
-    let scenario = Scenario::new().interrupted(ScriptedFaultKind::Stall, FaultPosition::Accept).reply("Hello.");
+    let scenario = Scenario::new()
+        .interrupted(ScriptedFaultKind::Stall, FaultPosition::Accept)
+        .reply("Hello.");
     let server = start(scenario);
     let mut stream = connect(&server).await;
     stream.write_all(&post(&ask(), &[])).await.unwrap();
@@ -287,7 +314,10 @@ async fn a_bounded_stall_ends_in_a_closed_connection() {
 #[tokio::test]
 async fn pings_continue_until_the_hold_ends() {
     let scenario = Scenario::new()
-        .interrupted(ScriptedFaultKind::Pings { every: Duration::from_secs(10) }, FaultPosition::Events(2))
+        .interrupted(
+            ScriptedFaultKind::Pings { every: Duration::from_secs(10) },
+            FaultPosition::Events(2),
+        )
         .hold(Duration::from_secs(45))
         .time_scale(1_000.0);
     let (wire, end) = exchange(&start(scenario), &ask()).await;
@@ -316,7 +346,11 @@ async fn a_stream_can_carry_an_error() {
 
 #[tokio::test]
 async fn garbage_can_be_sent_between_events() {
-    let (wire, _) = broken(ScriptedFaultKind::Insert(b"data: {not json\n\n".to_vec()), FaultPosition::Events(3)).await;
+    let (wire, _) = broken(
+        ScriptedFaultKind::Insert(b"data: {not json\n\n".to_vec()),
+        FaultPosition::Events(3),
+    )
+    .await;
     let body = parse(&wire).body;
     let (before, after) = body.split_once("data: {not json\n\n").expect("it is there");
     assert!(before.ends_with("{\"type\":\"ping\"}\n\n"));
@@ -325,7 +359,8 @@ async fn garbage_can_be_sent_between_events() {
 
 #[tokio::test]
 async fn bytes_before_the_headers_make_the_response_invalid() {
-    let (wire, _) = broken(ScriptedFaultKind::Insert(b"oops".to_vec()), FaultPosition::Request).await;
+    let (wire, _) =
+        broken(ScriptedFaultKind::Insert(b"oops".to_vec()), FaultPosition::Request).await;
     assert!(wire.starts_with("oopsHTTP/1.1 200 OK\r\n"));
 }
 
@@ -343,7 +378,8 @@ async fn a_body_can_trickle_byte_by_byte() {
 
 #[tokio::test]
 async fn a_shut_down_server_drops_its_connections_and_keeps_its_record() {
-    let mut server = start(Scenario::new().interrupted(ScriptedFaultKind::Stall, FaultPosition::Headers));
+    let mut server =
+        start(Scenario::new().interrupted(ScriptedFaultKind::Stall, FaultPosition::Headers));
     let mut stream = connect(&server).await;
     stream.write_all(&post(&ask(), &[])).await.unwrap();
     read_until(&mut stream, "\r\n\r\n").await;

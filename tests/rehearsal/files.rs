@@ -4,8 +4,9 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use outlast::rehearsal::{
-    AfterLast, ScriptedError, Expectation, ReplyForm, ScriptedFaultKind, MediaRules, FaultPosition, PoisonedBlock, ServerRules, Scenario, ScenarioError,
-    ScratchFolder, Signatures, TokenRules, StepCondition,
+    AfterLast, Expectation, FaultPosition, MediaRules, PoisonedBlock, ReplyForm, Scenario,
+    ScenarioError, ScratchFolder, ScriptedError, ScriptedFaultKind, ServerRules, Signatures,
+    StepCondition, TokenRules,
 };
 use serde_json::json;
 
@@ -209,7 +210,10 @@ fn a_scenario_file_equals_the_same_scenario_from_the_builder() {
         .and_text("Torn.")
         .interrupted(ScriptedFaultKind::Stall, FaultPosition::Accept)
         .hold(Duration::from_mins(10))
-        .interrupted(ScriptedFaultKind::Pings { every: Duration::from_secs(3) }, FaultPosition::Bytes(7))
+        .interrupted(
+            ScriptedFaultKind::Pings { every: Duration::from_secs(3) },
+            FaultPosition::Bytes(7),
+        )
         .hold(Duration::from_mins(1))
         .interrupted(ScriptedFaultKind::Insert(b"!".to_vec()), FaultPosition::Delta)
         .interrupted(ScriptedFaultKind::End, FaultPosition::Headers)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outlast::rehearsal::{ReplyForm, ScriptedFaultKind, FaultPosition, Scenario};
+use outlast::rehearsal::{FaultPosition, ReplyForm, Scenario, ScriptedFaultKind};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 

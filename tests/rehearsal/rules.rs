@@ -4,7 +4,10 @@ use std::num::NonZeroU64;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use outlast::rehearsal::{AfterLast, MediaRules, ServerOptions, PoisonedBlock, ServerRules, Scenario, RehearsalServer, Signatures};
+use outlast::rehearsal::{
+    AfterLast, MediaRules, PoisonedBlock, RehearsalServer, Scenario, ServerOptions, ServerRules,
+    Signatures,
+};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
@@ -264,7 +267,8 @@ async fn image_dimensions_are_read_from_every_format() {
 // --- blocks --------------------------------------------------------------------------------------
 
 fn poisoned(contains: &str, message: Option<&str>) -> RehearsalServer {
-    let poison = PoisonedBlock { contains: contains.to_owned(), message: message.map(str::to_owned) };
+    let poison =
+        PoisonedBlock { contains: contains.to_owned(), message: message.map(str::to_owned) };
     serve(ServerRules { poison: vec![poison], ..ServerRules::default() })
 }
 
@@ -361,7 +365,8 @@ async fn foreign_thinking_is_refused_and_a_violation_only_with_one_model() {
 
 #[tokio::test]
 async fn signatures_can_expire() {
-    let server = thinker(ServerRules { expire_signatures_after: Some(2), ..ServerRules::default() });
+    let server =
+        thinker(ServerRules { expire_signatures_after: Some(2), ..ServerRules::default() });
     let old = thinking_comes_back(&server).await;
     assert_eq!(respond(&server, &old).await.status, 200);
     assert_eq!(complaint(&server, &old).await, BADLY_SIGNED);
@@ -431,7 +436,8 @@ fn a_server_cannot_start_without_a_port() {
     runtime.block_on(async {
         let taken = serve(ServerRules::default());
         let options = ServerOptions { port: taken.port(), ..ServerOptions::default() };
-        RehearsalServer::start(Scenario::new().reply("No."), options).expect_err("the port is taken");
+        RehearsalServer::start(Scenario::new().reply("No."), options)
+            .expect_err("the port is taken");
     });
 }
 

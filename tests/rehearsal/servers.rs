@@ -3,7 +3,8 @@
 use std::fs;
 
 use outlast::rehearsal::{
-    AfterLast, Expectation, ScriptLine, MAIN, ObservedOutcome, ServerRules, Scenario, ScratchFolder, StepCondition, verify,
+    AfterLast, Expectation, MAIN, ObservedOutcome, Scenario, ScratchFolder, ScriptLine,
+    ServerRules, StepCondition, verify,
 };
 use serde_json::json;
 
@@ -59,7 +60,8 @@ async fn an_expected_compaction_that_is_missing_fails_the_scenario() {
     respond(&server, &ask()).await;
     assert_eq!(server.unrequested_answers(), 1);
     let folder = tempfile::tempdir().unwrap();
-    let outcome = ObservedOutcome { exit: 0, terminal_reason: None, folder: folder.path(), stderr: None };
+    let outcome =
+        ObservedOutcome { exit: 0, terminal_reason: None, folder: folder.path(), stderr: None };
     let expect = Expectation { compactions: Some(1), refreshes: Some(2), ..Expectation::default() };
     assert_eq!(
         verify(&script.expect(expect), &outcome, &server),
@@ -119,7 +121,8 @@ async fn every_server_has_its_own_script_and_rules() {
     assert_eq!(respond(&server, &ask()).await.status, 529);
     assert_eq!(respond(other, &ask()).await.status, 401);
     let folder = tempfile::tempdir().unwrap();
-    let outcome = ObservedOutcome { exit: 0, terminal_reason: None, folder: folder.path(), stderr: None };
+    let outcome =
+        ObservedOutcome { exit: 0, terminal_reason: None, folder: folder.path(), stderr: None };
     assert_eq!(
         verify(&scenario, &outcome, &server),
         ["1 requests to b instead of 2", "one answer of the script was never requested"]

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use outlast::rehearsal::{AfterLast, Expectation, ObservedOutcome, ServerRules, Scenario, ScratchFolder, StepCondition, verify};
+use outlast::rehearsal::{
+    AfterLast, Expectation, ObservedOutcome, Scenario, ScratchFolder, ServerRules, StepCondition,
+    verify,
+};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
@@ -89,7 +92,11 @@ async fn a_wrong_key_is_refused_without_consuming_a_script_step() {
 
 #[tokio::test]
 async fn a_model_with_a_small_window_refuses_with_its_limit() {
-    let rules = ServerRules { context_window: Some(1_000), max_output: Some(2_000), ..ServerRules::default() };
+    let rules = ServerRules {
+        context_window: Some(1_000),
+        max_output: Some(2_000),
+        ..ServerRules::default()
+    };
     let server = start(Scenario::new().reply("Fits.").rules(rules));
     let refusal = async |change: fn(&mut Value)| {
         let mut body = ask();
@@ -178,8 +185,12 @@ async fn a_verdict_lists_every_unmet_expectation() {
     let mut twisted = ask();
     twisted["max_tokens"] = json!(0);
     respond(&server, &twisted).await;
-    let bad =
-        ObservedOutcome { exit: 75, terminal_reason: Some("model_error"), stderr: Some("nothing"), ..good };
+    let bad = ObservedOutcome {
+        exit: 75,
+        terminal_reason: Some("model_error"),
+        stderr: Some("nothing"),
+        ..good
+    };
     let faults = verify(&scenario, &bad, &server).join("\n");
     for fault in [
         "exit code 75 instead of 0",
@@ -196,8 +207,9 @@ async fn a_verdict_lists_every_unmet_expectation() {
     }
     assert_eq!(faults.lines().count(), 9, "{faults}");
 
-    let scenario =
-        Scenario::new().reply("One.").expect(Expectation { exit: Some(0), ..Expectation::default() });
+    let scenario = Scenario::new()
+        .reply("One.")
+        .expect(Expectation { exit: Some(0), ..Expectation::default() });
     let server = start(scenario.clone());
     respond(&server, &ask()).await;
     assert_eq!(verify(&scenario, &good, &server), Vec::<String>::new());

@@ -1,9 +1,9 @@
 //! Redaction of secrets in whole texts, in JSON and in streams.
 
-mod corpora;
 mod examples;
+mod false_positives;
 mod json;
-mod shapes;
+mod patterns;
 mod streams;
 
 pub(crate) use examples::examples;

@@ -13,7 +13,8 @@ fn in_pieces(mask: &Redactor, pieces: &[&str]) -> String {
 
 #[test]
 fn a_key_split_between_chunks_is_redacted() {
-    let mask = Redactor::new(KnownSecrets::new(["the-value-in-use-42", "the-value-in-use-42-and-on"]));
+    let mask =
+        Redactor::new(KnownSecrets::new(["the-value-in-use-42", "the-value-in-use-42-and-on"]));
     let values = ["the-value-in-use-42", "the-value-in-use-42-and-on", "the-value-in-use-4x"];
     let keys = examples().into_iter().map(|example| example.text);
     for key in keys.chain(values.map(str::to_owned)) {

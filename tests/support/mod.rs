@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
 use outlast::process::Supervisor;
-use outlast::rehearsal::{ServerOptions, Scenario, RehearsalServer};
+use outlast::rehearsal::{RehearsalServer, Scenario, ServerOptions};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines};

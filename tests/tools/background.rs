@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use outlast::recovery::WorkStatus;
-use outlast::tools::{BackgroundEnd, Offered, ToolOutcome, PermissionMode, ToolRefusal};
+use outlast::tools::{BackgroundEnd, Offered, PermissionMode, ToolOutcome, ToolRefusal};
 use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -69,7 +69,11 @@ async fn background_output_is_read_in_pieces_and_its_end_is_reported() {
     let ended = end_of(&bench, "bash_1").await;
     assert_eq!(ended.detail["status"], "failed", "{ended:?}");
     assert_eq!((&ended.detail["stdout"], &ended.detail["exitCode"]), (&json!("two"), &json!(3)));
-    assert_eq!(bench.toolbox.background_work(), WorkStatus::Over, "the end was already reported: {ended:?}");
+    assert_eq!(
+        bench.toolbox.background_work(),
+        WorkStatus::Over,
+        "the end was already reported: {ended:?}"
+    );
 }
 
 #[tokio::test]
@@ -126,7 +130,11 @@ async fn stopping_a_background_command_ends_all_its_processes() {
     for pid in pids {
         assert_gone(&pid).await;
     }
-    assert_eq!(bench.toolbox.background_work(), WorkStatus::Over, "a stopped task is not reported again");
+    assert_eq!(
+        bench.toolbox.background_work(),
+        WorkStatus::Over,
+        "a stopped task is not reported again"
+    );
     assert!(text(&kill(&bench, "bash_1").await).contains("was not running any more"));
 }
 

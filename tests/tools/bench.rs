@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use outlast::tools::{ToolOutcome, PermissionMode, ToolSettings, Toolbox};
+use outlast::tools::{PermissionMode, ToolOutcome, ToolSettings, Toolbox};
 use outlast::transcript::{Block, ToolCall};
 use serde_json::{Value, json};
 use tempfile::TempDir;

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use outlast::process::LandlockSupport;
 use outlast::tools::split_rules;
 use outlast::tools::{
-    BadSettings, Effect, Offered, PermissionMode, ToolRefusal, SandboxMode, ToolSettings, Toolbox,
+    BadSettings, Effect, Offered, PermissionMode, SandboxMode, ToolRefusal, ToolSettings, Toolbox,
 };
 use serde_json::{Value, json};
 

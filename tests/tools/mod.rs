@@ -1,5 +1,6 @@
 //! The tools, on real files and with real processes.
 
+mod adversarial_commands;
 mod background;
 mod bash;
 mod bench;
@@ -12,7 +13,6 @@ mod media;
 mod paths;
 mod pdfs;
 mod permission;
-mod permission_riddles;
 mod permission_table;
 mod reading;
 mod require;

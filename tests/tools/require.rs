@@ -4,7 +4,8 @@ use std::fs;
 use std::time::Duration;
 
 use outlast::tools::{
-    BadSettings, RequirementCheck, RequirementEnd, PermissionMode, Requirement, ToolSettings, Toolbox,
+    BadSettings, PermissionMode, Requirement, RequirementCheck, RequirementEnd, ToolSettings,
+    Toolbox,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -139,7 +140,11 @@ async fn a_requirement_that_cannot_be_started_fails_with_its_reason() {
     fs::remove_dir(&bench.cwd).expect("it is empty");
     let check = check(&bench).await;
     assert!(!check.passed() && check.exit_code().is_none(), "{check:?}");
-    assert!(check.end_phrase().starts_with("could not be run: failed to start"), "{}", check.end_phrase());
+    assert!(
+        check.end_phrase().starts_with("could not be run: failed to start"),
+        "{}",
+        check.end_phrase()
+    );
     assert!(check.end_phrase().contains("does not exist"), "{}", check.end_phrase());
     assert!(!bench.toolbox.acceptance().requirement.expect("it was tried").passed);
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use outlast::process::LandlockSupport;
 use outlast::tools::{
-    BadSettings, Enforced, ToolOutcome, PermissionMode, SandboxMode, ToolSettings, Toolbox,
+    BadSettings, Enforced, PermissionMode, SandboxMode, ToolOutcome, ToolSettings, Toolbox,
 };
 use outlast::transcript::ToolCall;
 use serde_json::{Value, json};
@@ -504,7 +504,11 @@ async fn the_requirement_command_is_sandboxed_too() {
         let command = format!("echo gone > '{}/file'", root.join("outside").display());
         settings.requirement = Some(outlast::tools::Requirement { command, timeout: PATIENCE });
     });
-    let check = fenced.toolbox.run_requirement(CancellationToken::new()).await.expect("a command must pass");
+    let check = fenced
+        .toolbox
+        .run_requirement(CancellationToken::new())
+        .await
+        .expect("a command must pass");
     assert_eq!(check.passed(), !fenced.holds(), "{check:?}");
 }
 

@@ -45,8 +45,15 @@ async fn a_valid_structured_answer_is_kept_and_accepted_once() {
     assert!(!outcome.is_error, "{outcome:?}");
     assert_eq!(outcome.detail, json!({ "structured_output": answer }));
     assert_eq!(bench.toolbox.acceptance().structured_output, None, "not before it is settled");
-    assert_eq!(bench.toolbox.settle_answers(OtherCalls::Succeeded), Delivery::Answer(answer.clone()));
-    assert_eq!(bench.toolbox.settle_answers(OtherCalls::Succeeded), Delivery::Nothing, "it was taken");
+    assert_eq!(
+        bench.toolbox.settle_answers(OtherCalls::Succeeded),
+        Delivery::Answer(answer.clone())
+    );
+    assert_eq!(
+        bench.toolbox.settle_answers(OtherCalls::Succeeded),
+        Delivery::Nothing,
+        "it was taken"
+    );
     let acceptance = bench.toolbox.acceptance();
     assert_eq!(acceptance.structured_output, Some(answer));
     assert_eq!(acceptance.schema_attempts, Some(1));
@@ -67,7 +74,11 @@ async fn a_schema_violation_names_every_path_and_what_was_expected() {
         assert_fails_with(&outcome, part);
     }
     assert_eq!(bench.toolbox.settle_answers(OtherCalls::Succeeded), Delivery::Invalid);
-    assert_eq!(bench.toolbox.settle_answers(OtherCalls::Succeeded), Delivery::Nothing, "a misfit counts once");
+    assert_eq!(
+        bench.toolbox.settle_answers(OtherCalls::Succeeded),
+        Delivery::Nothing,
+        "a misfit counts once"
+    );
     assert_eq!(bench.toolbox.acceptance().schema_attempts, Some(1));
     assert_eq!(bench.toolbox.acceptance().structured_output, None);
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use outlast::model::{Proxies, RequestTimers, web_client};
 use outlast::tools::{
-    Effect, MakeClient, ToolOutcome, PermissionMode, ToolRefusal, ToolSettings, WebClient, WebSettings,
+    Effect, MakeClient, PermissionMode, ToolOutcome, ToolRefusal, ToolSettings, WebClient,
+    WebSettings,
 };
 use rustls::StreamOwned;
 use serde_json::json;
@@ -370,6 +371,8 @@ fn without_network_access_fetch_is_not_offered() {
     assert!(!offers(&closed));
     let fetch = call("WebFetch", json!({ "url": "https://example.com/" }));
     let refused = closed.toolbox.admit(&fetch).unwrap_err();
-    assert!(matches!(&refused, ToolRefusal::Denied { reason, .. } if reason.contains("no network")));
+    assert!(
+        matches!(&refused, ToolRefusal::Denied { reason, .. } if reason.contains("no network"))
+    );
     assert_eq!(closed.toolbox.effect(&fetch), Effect::Network);
 }

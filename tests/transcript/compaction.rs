@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use outlast::transcript::compaction::{
-    CompactionInputs, CutPoint, DROPS_MAX, RestoredFile, can_shrink, plan, rebuild, recently_read, render,
-    restored_bytes, shrink,
+    CompactionInputs, CutPoint, DROPS_MAX, RestoredFile, can_shrink, plan, rebuild, recently_read,
+    render, restored_bytes, shrink,
 };
-use outlast::transcript::{Block, TokenDensity, Message, Role, violations};
+use outlast::transcript::{Block, Message, Role, TokenDensity, violations};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -184,7 +184,8 @@ fn compaction_keeps_later_user_messages_but_not_nudges() {
     let nudge = "Go on, says the nudge.\n\nAnd what follows it.";
     messages.splice(13..13, [says("stopping here"), user(nudge)]);
     let cut = plan(&messages, 25_000, USUAL).expect("there is an older part");
-    let carried = CompactionInputs { own_texts: &["Go on, says the nudge."], ..CompactionInputs::default() };
+    let carried =
+        CompactionInputs { own_texts: &["Go on, says the nudge."], ..CompactionInputs::default() };
     let after = rebuild(messages, &cut, "so far", &carried);
     assert!(after[0].content.contains(&Block::text("second task")), "{:?}", after[0]);
     assert!(!all_text(&after[0]).contains("says the nudge"));

@@ -1,8 +1,8 @@
 //! Stripping of media, one by one or all together.
 
 use outlast::transcript::{
-    Block, Medium, Message, Role, BlockPath, StripTarget, StrippedMedia, has_media, media_bytes, strip_media,
-    violations, visible_pages,
+    Block, BlockPath, Medium, Message, Role, StripTarget, StrippedMedia, has_media, media_bytes,
+    strip_media, violations, visible_pages,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -200,8 +200,9 @@ fn any_strip() -> impl Strategy<Value = StripTarget> {
         Just(StripTarget::Documents),
         (0..3_usize).prop_map(|newest| StripTarget::ImagesBut { newest }),
         (0..200_u64).prop_map(|bytes| StripTarget::DownTo { bytes }),
-        (0..8_usize, proptest::option::of(0..5_usize), inner)
-            .prop_map(|(message, block, inner)| StripTarget::At(BlockPath { message, block, inner })),
+        (0..8_usize, proptest::option::of(0..5_usize), inner).prop_map(
+            |(message, block, inner)| StripTarget::At(BlockPath { message, block, inner })
+        ),
     ]
 }
 

@@ -1,11 +1,11 @@
 //! See the module of the same name.
 
 pub(crate) mod arbitrary;
-mod collapse;
+mod block_repair;
 mod compaction;
 mod contributors;
-mod heal;
-mod measure;
+mod folding;
 mod media;
 mod repair;
+mod token_estimate;
 mod validity;

@@ -1,8 +1,8 @@
 //! Repair of message lists: any list becomes valid, and a valid one is unchanged.
 
 use outlast::transcript::{
-    Block, RepairStep, Message, OUTCOME_UNKNOWN, HistoryRepair, Role, HistoryRule, answer_calls, last_text, repair,
-    repair_history, strip_thinking, violations,
+    Block, HistoryRepair, HistoryRule, Message, OUTCOME_UNKNOWN, RepairStep, Role, answer_calls,
+    last_text, repair, repair_history, strip_thinking, violations,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -82,7 +82,10 @@ proptest! {
 fn an_interrupted_tool_call_gets_a_result_of_unknown_outcome() {
     let (messages, repairs) = repair(vec![ask(), Message::assistant(vec![call("a")])]);
     assert_eq!(messages[2], Message::user(vec![answer("a", OUTCOME_UNKNOWN, true)]));
-    assert_eq!(repairs, [HistoryRepair { at: 2, mend: RepairStep::Answered { id: "a".to_owned() } }]);
+    assert_eq!(
+        repairs,
+        [HistoryRepair { at: 2, mend: RepairStep::Answered { id: "a".to_owned() } }]
+    );
 }
 
 #[test]

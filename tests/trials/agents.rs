@@ -2,18 +2,25 @@
 
 use std::time::Duration;
 
-use outlast::rehearsal::{AfterLast, ScriptedFaultKind, FaultPosition, ReceivedRequest, Scenario, RehearsalServer, StepCondition};
+use outlast::rehearsal::{
+    AfterLast, FaultPosition, ReceivedRequest, RehearsalServer, Scenario, ScriptedFaultKind,
+    StepCondition,
+};
 use serde_json::{Value, json};
 
-use super::demands::{asked, fails_as};
-use super::history::blocks;
-use super::time::{messages, with};
-use super::truth::agrees;
+use super::outcomes::agrees;
+use super::requirements::{asked, fails_as};
+use super::resume_after_kill::blocks;
+use super::timeouts::{messages, with};
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// For requests of sub-agents whose task contains a text.
 pub(super) fn of_agent(task: &str) -> StepCondition {
-    StepCondition { source: Some("agent:*".to_owned()), prompt: Some(task.to_owned()), ..StepCondition::default() }
+    StepCondition {
+        source: Some("agent:*".to_owned()),
+        prompt: Some(task.to_owned()),
+        ..StepCondition::default()
+    }
 }
 
 /// For requests of the run itself.
@@ -112,7 +119,10 @@ async fn an_agent_that_fails_returns_its_finished_work() {
         (Scenario::new().status(401), "invalid_api_key", "401"),
         (Scenario::new().status(529).times(3), "repeated_529", "529"),
         (
-            Scenario::new().reply("torn").fault(ScriptedFaultKind::Reset, FaultPosition::Events(3)).times(3),
+            Scenario::new()
+                .reply("torn")
+                .fault(ScriptedFaultKind::Reset, FaultPosition::Events(3))
+                .times(3),
             "connection_error",
             "",
         ),
@@ -128,7 +138,8 @@ async fn an_agent_that_fails_returns_its_finished_work() {
         for step in failure.main.steps {
             scenario = scenario.step(step).when(of_agent("the part"));
         }
-        let server = serve(scenario.reply("It failed.").when(of_root()).after(AfterLast::RepeatLast));
+        let server =
+            serve(scenario.reply("It failed.").when(of_root()).after(AfterLast::RepeatLast));
         let args = ["--max-retries", "2"];
         let trial = with(go(&server).args(args), &json!({ "retryFirstDelay": "1ms" }));
         let ended = trial.run().await;

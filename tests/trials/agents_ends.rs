@@ -9,9 +9,9 @@ use outlast::rehearsal::{AfterLast, Scenario};
 use serde_json::json;
 
 use super::agents::{of_agent, of_root, requests, results, task};
-use super::demands::{asked, fails_as, told};
-use super::time::{messages, with};
-use super::truth::agrees;
+use super::outcomes::agrees;
+use super::requirements::{asked, fails_as, told};
+use super::timeouts::{messages, with};
 use crate::support::stopwatch::Stopwatch;
 use crate::support::{FifoSignal, RunBuilder, is_alive, serve};
 
@@ -116,7 +116,8 @@ async fn a_background_agent_that_does_not_end_is_stopped_and_named() {
         .when(of_agent("never"))
         .delay(Duration::from_mins(5));
     let server = serve(scenario);
-    let trial = with(RunBuilder::against(&server), &json!({ "backgroundWait": "4s" })).args(["Go."]);
+    let trial =
+        with(RunBuilder::against(&server), &json!({ "backgroundWait": "4s" })).args(["Go."]);
     let ended = trial.run().await;
     let result = fails_as(&ended, 9, "background_pending");
     assert!(result["errors"][0].as_str().is_some_and(|why| why.contains("a1")), "{result}");
@@ -204,7 +205,8 @@ async fn a_failed_agent_does_not_reveal_part_of_a_secret() {
         .reply("I see.")
         .when(of_root());
     let server = serve(scenario);
-    let ended = RunBuilder::against(&server).args(["--output-format", "stream-json", "Go."]).run().await;
+    let ended =
+        RunBuilder::against(&server).args(["--output-format", "stream-json", "Go."]).run().await;
     let result = agrees(&ended);
     assert_eq!(result["agents"][0]["status"], "failed", "{result}");
     let told = requests(&server, "main").pop().expect("it asked").body.to_string();

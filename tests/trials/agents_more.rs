@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
-use outlast::rehearsal::{Scenario, RehearsalServer};
+use outlast::rehearsal::{RehearsalServer, Scenario};
 use serde_json::{Value, json};
 
 use super::agents::{of_agent, of_root, requests, results, task};
-use super::demands::fails_as;
-use super::time::{messages, with};
-use super::truth::agrees;
+use super::outcomes::agrees;
+use super::requirements::fails_as;
+use super::timeouts::{messages, with};
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 fn go(server: &RehearsalServer) -> RunBuilder {

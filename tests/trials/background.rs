@@ -12,11 +12,13 @@ use outlast::rehearsal::{AfterLast, Scenario};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::demands::{asked, fails_as, told};
-use super::time::{messages, with};
-use super::truth::agrees;
+use super::outcomes::agrees;
+use super::requirements::{asked, fails_as, told};
+use super::timeouts::{messages, with};
 use crate::support::stopwatch::Stopwatch;
-use crate::support::{FifoSignal, FinishedProcess, RunningProcess, RunBuilder, is_alive, serve, with_time_limit};
+use crate::support::{
+    FifoSignal, FinishedProcess, RunBuilder, RunningProcess, is_alive, serve, with_time_limit,
+};
 
 fn begins(scenario: Scenario, command: &str) -> Scenario {
     scenario.tool("Bash", json!({ "command": command, "run_in_background": true }))
@@ -95,7 +97,8 @@ async fn the_model_is_asked_about_a_forgotten_background_server() {
         .tool("KillShell", json!({ "shell_id": "bash_1" }))
         .reply("Stopped, done.");
     let server = serve(scenario);
-    let trial = with(RunBuilder::against(&server), &json!({ "backgroundWait": "12s" })).args(["Go."]);
+    let trial =
+        with(RunBuilder::against(&server), &json!({ "backgroundWait": "12s" })).args(["Go."]);
     let mut bell = FifoSignal::at(&trial.work().join("bell"));
     let running = trial.start();
     let server_pid = pid(&bell.wait_for_line().await);
@@ -115,7 +118,8 @@ async fn the_model_is_asked_about_a_forgotten_background_server() {
 async fn a_background_server_that_keeps_running_ends_the_run_as_pending() {
     let scenario = begins(Scenario::new(), SERVER).reply("Started.").reply("I leave it running.");
     let server = serve(scenario);
-    let trial = with(RunBuilder::against(&server), &json!({ "backgroundWait": "6s" })).args(["Go."]);
+    let trial =
+        with(RunBuilder::against(&server), &json!({ "backgroundWait": "6s" })).args(["Go."]);
     let mut bell = FifoSignal::at(&trial.work().join("bell"));
     let running = trial.start();
     let server_pid = pid(&bell.wait_for_line().await);

@@ -5,7 +5,7 @@
 use std::process::Stdio;
 
 use nix::sys::signal::Signal::{self, SIGINT, SIGKILL, SIGTERM};
-use outlast::rehearsal::{ScriptedFaultKind, FaultPosition, Scenario, RehearsalServer};
+use outlast::rehearsal::{FaultPosition, RehearsalServer, Scenario, ScriptedFaultKind};
 use serde_json::Value;
 
 use crate::support::{FinishedProcess, RunBuilder, serve, with_time_limit};
@@ -15,7 +15,8 @@ const SEQUENCE: [Signal; 2] = [SIGINT, SIGTERM];
 
 /// A step that is cancelled in the middle of a request.
 async fn cancelled(step: &str, signals: &[Signal]) -> (FinishedProcess, RehearsalServer) {
-    let server = serve(Scenario::new().interrupted(ScriptedFaultKind::Stall, FaultPosition::Events(4)));
+    let server =
+        serve(Scenario::new().interrupted(ScriptedFaultKind::Stall, FaultPosition::Events(4)));
     let trial = RunBuilder::against(&server).args(["do it", "--result-file", "result.json"]);
     std::fs::write(trial.work().join("step.sh"), step).expect("a new file");
     let trial = trial.env("GITHUB_ACTIONS", "true").env("CI", "true").stdin(Stdio::null());

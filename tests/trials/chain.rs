@@ -1,11 +1,13 @@
 //! The model chain: what switches the model, what does not, and the return to the preferred one.
 
 use nix::sys::signal::Signal;
-use outlast::rehearsal::{AfterLast, ScriptedFaultKind, FaultPosition, ReceivedRequest, Scenario, RehearsalServer};
+use outlast::rehearsal::{
+    AfterLast, FaultPosition, ReceivedRequest, RehearsalServer, Scenario, ScriptedFaultKind,
+};
 use serde_json::{Value, json};
 
-use super::history::messages as conversation;
-use super::time::{all, hasty, messages, with};
+use super::resume_after_kill::messages as conversation;
+use super::timeouts::{all, hasty, messages, with};
 use crate::support::wire::dead_end;
 use crate::support::{FinishedProcess, RunBuilder, serve, with_time_limit};
 
@@ -246,7 +248,11 @@ async fn an_unreachable_provider_is_left_for_another() {
 async fn a_silent_provider_is_left_for_another() {
     let silences = [
         (FaultPosition::Request, ["--first-byte-timeout=3s", "--max-retries=1"], "api_timeout"),
-        (FaultPosition::Events(1), ["--stream-idle-timeout=3s", "--max-retries=1"], "stream_stalled"),
+        (
+            FaultPosition::Events(1),
+            ["--stream-idle-timeout=3s", "--max-retries=1"],
+            "stream_stalled",
+        ),
     ];
     all(silences.map(|(place, flags, class)| async move {
         let primary = serve(Scenario::new().interrupted(ScriptedFaultKind::Stall, place).times(2));
@@ -431,7 +437,8 @@ async fn after_a_switch_and_resume_no_model_gets_thinking_of_another() {
     let other = serve(second);
     let label = at(SECOND, &other);
     let flags = ["--output-format=stream-json", "--fallback-model", &label];
-    let run = RunBuilder::against(&primary).env("NIGHT_KEY", NIGHT_KEY).args(flags).args(["Do it."]);
+    let run =
+        RunBuilder::against(&primary).env("NIGHT_KEY", NIGHT_KEY).args(flags).args(["Do it."]);
     let run = run.start();
     with_time_limit("the second turn there", other.wait_for_request(2)).await;
     run.signal(Signal::SIGKILL);

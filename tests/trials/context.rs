@@ -4,11 +4,13 @@
 use std::fs;
 use std::num::NonZeroU64;
 
-use outlast::rehearsal::{AfterLast, ScriptLine, ReceivedRequest, ServerRules, Scenario, RehearsalServer};
+use outlast::rehearsal::{
+    AfterLast, ReceivedRequest, RehearsalServer, Scenario, ScriptLine, ServerRules,
+};
 use serde_json::{Value, json};
 
-use super::history::{blocks, messages};
-use super::time::messages as frames;
+use super::resume_after_kill::{blocks, messages};
+use super::timeouts::messages as frames;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 pub(super) const SUMMARY: &str = "Read so far: nothing but numbered lines. Next: go on reading.";
@@ -310,7 +312,8 @@ fn assert_names(ended: &FinishedProcess, reason: &str, culprit: &str) -> String 
 /// The floor lies above the threshold: two summaries show that, and a third is not paid for.
 #[tokio::test]
 async fn ineffective_compaction_ends_the_run() {
-    let scenario = reading(Scenario::new().rules(window(60_000)), 1, 90).after(AfterLast::RepeatLast);
+    let scenario =
+        reading(Scenario::new().rules(window(60_000)), 1, 90).after(AfterLast::RepeatLast);
     let server = serve(summing_up(scenario));
     let trial = RunBuilder::against(&server);
     let rules = "Rule: every line of this is to be kept in mind at all times.\n".repeat(2_200);

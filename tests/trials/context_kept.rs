@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use outlast::model::{cost, model_facts};
-use outlast::rehearsal::{ScriptedFaultKind, FaultPosition, ReceivedRequest, Scenario, RehearsalServer};
+use outlast::rehearsal::{
+    FaultPosition, ReceivedRequest, RehearsalServer, Scenario, ScriptedFaultKind,
+};
 use outlast::transcript::Usage;
 use serde_json::{Value, json};
 
@@ -14,10 +16,10 @@ use super::context::{
     SUMMARY, after_summaries, assert_clean, assert_paired, assert_read, reading, refused, strategy,
     summing_requests, summing_up, texts, window,
 };
-use super::history::{journal, messages};
-use super::time::{UNHURRIED, messages as frames, with};
+use super::resume_after_kill::{journal, messages};
+use super::timeouts::{UNHURRIED, messages as frames, with};
 use crate::support::stopwatch::Stopwatch;
-use crate::support::{FinishedProcess, RunningProcess, RunBuilder, serve, with_time_limit};
+use crate::support::{FinishedProcess, RunBuilder, RunningProcess, serve, with_time_limit};
 
 const SESSION: &str = "5e551011-0000-4000-8000-0000000000c0";
 const KNOWN: [&str; 2] = ["--context-window", "60000"];
@@ -239,7 +241,11 @@ async fn until_asked(server: &RehearsalServer, number: usize) {
 }
 
 fn stalled() -> Scenario {
-    slow(Scenario::new().interrupted(ScriptedFaultKind::Stall, FaultPosition::Events(4)).reply(SUMMARY))
+    slow(
+        Scenario::new()
+            .interrupted(ScriptedFaultKind::Stall, FaultPosition::Events(4))
+            .reply(SUMMARY),
+    )
 }
 
 fn begin(server: &RehearsalServer) -> RunningProcess {
@@ -271,7 +277,11 @@ enum Restored {
 }
 
 /// Takes the session up, and looks at the first request of it.
-async fn goes_on(server: &RehearsalServer, ended: FinishedProcess, expected: Restored) -> ReceivedRequest {
+async fn goes_on(
+    server: &RehearsalServer,
+    ended: FinishedProcess,
+    expected: Restored,
+) -> ReceivedRequest {
     let before = server.requests().len();
     let args = ["--resume", SESSION];
     let ended = ended.again(&server.base_url()).args(KNOWN).args(args).run().await;

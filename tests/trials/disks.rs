@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
-use outlast::rehearsal::{AfterLast, Scenario, RehearsalServer};
+use outlast::rehearsal::{AfterLast, RehearsalServer, Scenario};
 use serde_json::{Value, json};
 
 use super::kills::can_trace;
@@ -39,7 +39,12 @@ fn effects(ended: &FinishedProcess) -> usize {
 
 /// Runs the task with one kind of call on its journal failing from the `number`-th on. Returns
 /// the calls on the journal that were seen too.
-async fn failing(server: &RehearsalServer, call: &str, error: &str, number: usize) -> (FinishedProcess, String) {
+async fn failing(
+    server: &RehearsalServer,
+    call: &str,
+    error: &str,
+    number: usize,
+) -> (FinishedProcess, String) {
     let trial = RunBuilder::against(server).args(["--session-id", SESSION, "Do it."]);
     let folder = fs::canonicalize(trial.work()).expect("it is there").display().to_string();
     let plain: String =

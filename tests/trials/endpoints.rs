@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use outlast::rehearsal::{ReceivedRequest, Scenario, RehearsalServer};
+use outlast::rehearsal::{ReceivedRequest, RehearsalServer, Scenario};
 use serde_json::json;
 
 use crate::support::{FinishedProcess, RunBuilder, serve, with_time_limit};
@@ -209,7 +209,8 @@ async fn a_resumed_run_continues_at_the_endpoint_that_it_switched_to() {
         "--context-window=opus=50k".to_owned(),
         format!("--fallback-model={}", entry("opus", &other, "#NIGHT_KEY")),
     ];
-    let run = RunBuilder::against(&primary).env("NIGHT_KEY", NIGHT_KEY).args(&flags).args(["Do it."]);
+    let run =
+        RunBuilder::against(&primary).env("NIGHT_KEY", NIGHT_KEY).args(&flags).args(["Do it."]);
     let run = run.start();
     with_time_limit("the second turn", other.wait_for_request(2)).await;
     run.signal(Signal::SIGKILL);

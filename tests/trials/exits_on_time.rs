@@ -12,10 +12,10 @@ use outlast::rehearsal::Scenario;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
-use super::time::with;
-use super::truth::agrees;
+use super::outcomes::agrees;
+use super::timeouts::with;
 use crate::support::stopwatch::Stopwatch;
-use crate::support::{RunningProcess, RunBuilder, serve, with_time_limit};
+use crate::support::{RunBuilder, RunningProcess, serve, with_time_limit};
 
 /// How long a process may live after its result.
 const SOON: Duration = Duration::from_secs(5);
@@ -28,9 +28,11 @@ fn pipe_at(path: &Path) {
 async fn leaves_after_its_result(mut running: RunningProcess) -> i32 {
     let stdout = running.child.stdout.take().expect("a pipe");
     let mut lines = BufReader::new(stdout).lines();
-    let line = with_time_limit("the result", lines.next_line()).await.expect("readable").expect("a line");
+    let line =
+        with_time_limit("the result", lines.next_line()).await.expect("readable").expect("a line");
     let told = Stopwatch::start();
-    let status = with_time_limit("the end", running.child.wait()).await.expect("it can be waited for");
+    let status =
+        with_time_limit("the end", running.child.wait()).await.expect("it can be waited for");
     told.assert_within(SOON, "from the result to the end");
     let result: serde_json::Value = serde_json::from_str(&line).expect("one object");
     assert_eq!(result["type"], "result");
@@ -51,7 +53,8 @@ async fn an_open_standard_input_does_not_delay_the_exit() {
 #[tokio::test]
 async fn a_thread_blocked_on_a_file_does_not_delay_the_exit() {
     let server = serve(Scenario::new());
-    let trial = RunBuilder::against(&server).args(["--settings", "pipe", "--max-duration", "1s", "go"]);
+    let trial =
+        RunBuilder::against(&server).args(["--settings", "pipe", "--max-duration", "1s", "go"]);
     pipe_at(&trial.work().join("pipe"));
     assert_eq!(leaves_after_its_result(trial.start()).await, 2);
     assert_eq!(server.requests().len(), 0);

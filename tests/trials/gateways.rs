@@ -4,13 +4,13 @@
 use std::fs;
 use std::path::Path;
 
-use outlast::rehearsal::{AfterLast, ReplyForm, ReceivedRequest, Scenario, RehearsalServer};
+use outlast::rehearsal::{AfterLast, ReceivedRequest, RehearsalServer, ReplyForm, Scenario};
 use serde_json::{Value, json};
 
-use super::demands::fails_as;
-use super::history::blocks;
-use super::time::with;
-use super::truth::agrees;
+use super::outcomes::agrees;
+use super::requirements::fails_as;
+use super::resume_after_kill::blocks;
+use super::timeouts::with;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// A body that a gateway sent, and the status it came with.
@@ -34,7 +34,10 @@ fn plays(scenario: Scenario, name: &str) -> Scenario {
 
 /// A run that tries again at once.
 fn hasty(server: &RehearsalServer) -> RunBuilder {
-    with(RunBuilder::against(server), &json!({ "retryFirstDelay": "1ms", "retryLongestDelay": "1ms" }))
+    with(
+        RunBuilder::against(server),
+        &json!({ "retryFirstDelay": "1ms", "retryLongestDelay": "1ms" }),
+    )
 }
 
 #[tokio::test]
@@ -216,7 +219,10 @@ async fn an_overflow_without_mitigation_ends_with_the_correct_error() {
 // --- helper calls -----------------------------------------------------------------------------
 
 /// A conversation that is compacted ahead of need; the summary fails.
-async fn without_a_summary(name: &str, summaries: Scenario) -> (RehearsalServer, FinishedProcess, Value) {
+async fn without_a_summary(
+    name: &str,
+    summaries: Scenario,
+) -> (RehearsalServer, FinishedProcess, Value) {
     let scenario = grown(Scenario::new()).reply("6000 lines.").compactions(summaries);
     let server = serve(scenario);
     let trial = hasty(&server).args([

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use nix::sys::signal::Signal;
-use outlast::rehearsal::{Scenario, RehearsalServer};
+use outlast::rehearsal::{RehearsalServer, Scenario};
 use serde_json::{Value, json};
 
 use super::spending::{CROWDED, crowding, summaries};

@@ -5,15 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::sync::Arc;
 
-use outlast::rehearsal::{AfterLast, ScriptedFaultKind, FaultPosition, ReceivedRequest, Scenario, RehearsalServer};
+use outlast::rehearsal::{
+    AfterLast, FaultPosition, ReceivedRequest, RehearsalServer, Scenario, ScriptedFaultKind,
+};
 use outlast::transcript::OUTCOME_UNKNOWN;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::history::blocks;
-use crate::support::{FinishedProcess, RunningProcess, RunBuilder, serve, with_time_limit};
+use super::resume_after_kill::blocks;
+use crate::support::{FinishedProcess, RunBuilder, RunningProcess, serve, with_time_limit};
 
 const SESSION: &str = "5e551011-0000-4000-8000-00000000dead";
 const TURNS: usize = 7;
@@ -217,7 +219,8 @@ async fn carry_through(seed: u64, traced: bool) -> Figures {
     assert_eq!(ended.result()["result"], "All done.", "{context}: it is said as often as wanted");
     assert_eq!(server.requests().len(), asked, "{context}: a request was made for it");
     let requests = server.requests();
-    let sums_up = |request: &&ReceivedRequest| request.header("x-outlast-source") == Some("compact");
+    let sums_up =
+        |request: &&ReceivedRequest| request.header("x-outlast-source") == Some("compact");
     let summaries = requests.iter().filter(sums_up).count();
     let is_unknown =
         |texts: &&BTreeSet<String>| texts.iter().any(|it| it.contains(OUTCOME_UNKNOWN));
@@ -250,7 +253,9 @@ fn told(server: &RehearsalServer) -> (BTreeMap<String, BTreeSet<String>>, BTreeS
 #[tokio::test]
 async fn only_one_of_two_concurrent_starts_or_resumes_runs() {
     for round in 0..6 {
-        let held = Scenario::new().reply("All done.").fault(ScriptedFaultKind::Stall, FaultPosition::Request);
+        let held = Scenario::new()
+            .reply("All done.")
+            .fault(ScriptedFaultKind::Stall, FaultPosition::Request);
         let server = serve(held.reply("All done.").usage(1000, 100).after(AfterLast::RepeatLast));
         let first = RunBuilder::against(&server).args(COMMAND);
         let second = first.in_same_folders(&server).args(COMMAND);

@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::Signal;
-use outlast::rehearsal::{AfterLast, Scenario, RehearsalServer};
+use outlast::rehearsal::{AfterLast, RehearsalServer, Scenario};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::support::wire::read_request;
-use crate::support::{FinishedProcess, RunningProcess, RunBuilder, serve, with_time_limit};
+use crate::support::{FinishedProcess, RunBuilder, RunningProcess, serve, with_time_limit};
 
 const CROWD: usize = 32;
 /// How many replies each run needs.

@@ -2,12 +2,15 @@
 
 use std::path::Path;
 
-use outlast::rehearsal::{ScriptedError, ScriptedFaultKind, FaultPosition, ReceivedRequest, ServerRules, Scenario, RehearsalServer, TokenRules};
+use outlast::rehearsal::{
+    FaultPosition, ReceivedRequest, RehearsalServer, Scenario, ScriptedError, ScriptedFaultKind,
+    ServerRules, TokenRules,
+};
 use serde_json::{Value, json};
 
 use super::spending::{CROWDED, crowding, summaries};
-use super::time::hasty;
-use crate::support::tokens::{write_login, read_login};
+use super::timeouts::hasty;
+use crate::support::tokens::{read_login, write_login};
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 fn bearers(server: &RehearsalServer) -> Vec<String> {
@@ -150,7 +153,8 @@ fn rotating(trial: RunBuilder) -> RunBuilder {
 }
 
 fn keys(server: &RehearsalServer) -> Vec<String> {
-    let key = |request: &ReceivedRequest| request.header("x-api-key").unwrap_or_default().to_owned();
+    let key =
+        |request: &ReceivedRequest| request.header("x-api-key").unwrap_or_default().to_owned();
     server.requests().iter().map(key).collect()
 }
 
@@ -199,12 +203,14 @@ async fn a_summary_with_a_rejected_key_is_retried_and_used() {
         code: None,
     };
     let refused = Scenario::new().status(401);
-    let within_a_stream = Scenario::new().interrupted(ScriptedFaultKind::Error(rejected), FaultPosition::Events(0));
+    let within_a_stream =
+        Scenario::new().interrupted(ScriptedFaultKind::Error(rejected), FaultPosition::Events(0));
     for refusal in [refused, within_a_stream] {
         let server = serve(
             crowding(replace()).compactions(refusal.reply("What was done so far.").usage(100, 10)),
         );
-        let ended = rotating(RunBuilder::against(&server)).args(CROWDED).args(["Do it."]).run().await;
+        let ended =
+            rotating(RunBuilder::against(&server)).args(CROWDED).args(["Do it."]).run().await;
         let result = ended.result();
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert_eq!(server.violations(), [""; 0]);

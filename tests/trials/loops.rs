@@ -4,13 +4,13 @@
 use std::fs;
 
 use outlast::recovery::Nudge;
-use outlast::rehearsal::{ReceivedRequest, Scenario, RehearsalServer};
+use outlast::rehearsal::{ReceivedRequest, RehearsalServer, Scenario};
 use serde_json::{Value, json};
 
-use super::demands::{asked, fails_as};
-use super::history::messages;
-use super::time::with;
-use super::truth::agrees;
+use super::outcomes::agrees;
+use super::requirements::{asked, fails_as};
+use super::resume_after_kill::messages;
+use super::timeouts::with;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// More often than any loop may go on.

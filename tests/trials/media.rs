@@ -9,14 +9,15 @@ use base64::engine::general_purpose::STANDARD;
 use image::{ImageFormat, Rgb, RgbImage};
 use lopdf::{Document, Object, dictionary};
 use outlast::rehearsal::{
-    AfterLast, MediaRules, PoisonedBlock, ReceivedRequest, ServerRules, Scenario, RehearsalServer, Signatures,
+    AfterLast, MediaRules, PoisonedBlock, ReceivedRequest, RehearsalServer, Scenario, ServerRules,
+    Signatures,
 };
 use serde_json::{Value, json};
 
 use super::context::{
     assert_clean, part, refused, strategy, summing_requests, summing_up, texts, window,
 };
-use super::history::{blocks, messages};
+use super::resume_after_kill::{blocks, messages};
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 const SESSION: &str = "5e551011-0000-4000-8000-0000000000ed";
@@ -511,7 +512,10 @@ fn raw_thoughts(request: &ReceivedRequest) -> Vec<String> {
     starts.map(|(at, _)| raw[at..=at + raw[at..].find('}').expect("it ends")].to_owned()).collect()
 }
 
-async fn resumed(server: &RehearsalServer, args: &[&str]) -> (ReceivedRequest, ReceivedRequest, FinishedProcess) {
+async fn resumed(
+    server: &RehearsalServer,
+    args: &[&str],
+) -> (ReceivedRequest, ReceivedRequest, FinishedProcess) {
     let first = serve(thinking_twice());
     let ended = look(RunBuilder::against(&first).args(["--session-id", SESSION])).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -569,7 +573,8 @@ async fn a_compaction_drops_all_thinking_and_keeps_what_comes_after() {
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert_clean(&server, &ended);
         let requests = server.requests();
-        let is_summary = |request: &ReceivedRequest| request.header("x-outlast-source") == Some("compact");
+        let is_summary =
+            |request: &ReceivedRequest| request.header("x-outlast-source") == Some("compact");
         let at = requests.iter().position(is_summary).expect("it was compacted");
         assert!(!thoughts(&requests[at - 1]).is_empty());
         assert!(

@@ -4,9 +4,9 @@ use std::sync::mpsc::{Sender, channel};
 
 use serde_json::Value;
 
-use crate::support::proxy::{HOST, ProxyBehavior, Proxy};
+use crate::support::proxy::{HOST, Proxy, ProxyBehavior};
 use crate::support::wire::{dead_end, tls};
-use crate::support::{FinishedProcess, RunningProcess, RunBuilder, with_time_limit};
+use crate::support::{FinishedProcess, RunBuilder, RunningProcess, with_time_limit};
 
 const LOGIN: &str = "basic bmlnahq6ahvzac1odxno";
 const SECRET: &str = "hush-hush";

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use nix::sys::signal::Signal;
-use outlast::rehearsal::{Scenario, RehearsalServer};
+use outlast::rehearsal::{RehearsalServer, Scenario};
 use serde_json::{Value, json};
 
 use crate::support::{FinishedProcess, RunBuilder, serve, with_time_limit};

@@ -2,7 +2,7 @@
 
 use outlast::rehearsal::list;
 
-use super::time::all;
+use super::timeouts::all;
 use crate::support::RunBuilder;
 
 #[tokio::test]

@@ -3,12 +3,15 @@
 
 use std::fs;
 
-use outlast::rehearsal::{AfterLast, StepAnswer, ScriptedFaultKind, FaultPosition, ScriptedReply, Scenario, ScriptStep, ScriptedToolCall, ScriptedUsage};
+use outlast::rehearsal::{
+    AfterLast, FaultPosition, Scenario, ScriptStep, ScriptedFaultKind, ScriptedReply,
+    ScriptedToolCall, ScriptedUsage, StepAnswer,
+};
 use serde_json::{Value, json};
 
-use super::demands::{asked, fails_as};
-use super::history::journal;
-use super::truth::agrees;
+use super::outcomes::agrees;
+use super::requirements::{asked, fails_as};
+use super::resume_after_kill::journal;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 const SESSION: &str = "5e551011-0000-4000-8000-00000000000a";
@@ -63,8 +66,12 @@ async fn a_new_prompt_keeps_the_requirement_of_the_session() {
 
 /// A model that uses up every token it is given, and calls a tool.
 fn greedy() -> Scenario {
-    let tool =
-        ScriptedToolCall { name: "Bash".to_owned(), input: json!({ "command": "true" }), id: None, cut: None };
+    let tool = ScriptedToolCall {
+        name: "Bash".to_owned(),
+        input: json!({ "command": "true" }),
+        id: None,
+        cut: None,
+    };
     let usage = ScriptedUsage { output_tokens: Some(u64::MAX), ..ScriptedUsage::default() };
     let reply = ScriptedReply { tools: vec![tool], usage, ..ScriptedReply::default() };
     Scenario::new().step(ScriptStep::new(StepAnswer::Reply(reply))).after(AfterLast::RepeatLast)
@@ -127,8 +134,10 @@ async fn a_session_without_recorded_limits_is_resumed_with_a_warning() {
 
 #[tokio::test]
 async fn a_session_id_accepts_only_its_own_prompt() {
-    let scenario =
-        Scenario::new().reply("A is done.").reply("Never.").fault(ScriptedFaultKind::Stall, FaultPosition::Request);
+    let scenario = Scenario::new()
+        .reply("A is done.")
+        .reply("Never.")
+        .fault(ScriptedFaultKind::Stall, FaultPosition::Request);
     let server = serve(scenario.after(AfterLast::RepeatLast));
     let args = |prompt| ["--resume-or-start", SESSION, prompt];
     let ended = RunBuilder::against(&server).args(args("task A\nand more")).run().await;

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use outlast::rehearsal::{Scenario, RehearsalServer};
+use outlast::rehearsal::{RehearsalServer, Scenario};
 use serde_json::{Value, json};
 
 use crate::support::{FinishedProcess, RunBuilder, serve};

@@ -4,11 +4,11 @@ use std::fs;
 use std::path::Path;
 
 use outlast::process::LandlockSupport;
-use outlast::rehearsal::{Scenario, RehearsalServer};
+use outlast::rehearsal::{RehearsalServer, Scenario};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::truth::agrees;
+use super::outcomes::agrees;
 use crate::support::{FinishedProcess, RunBuilder, non_temporary_folder, serve};
 
 /// Runs one command, then says that it is done.

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use outlast::rehearsal::{ReceivedRequest, Scenario, RehearsalServer};
+use outlast::rehearsal::{ReceivedRequest, RehearsalServer, Scenario};
 use outlast::secrets::REDACTED;
 use serde_json::{Value, json};
 
@@ -79,7 +79,8 @@ fn chatty() -> RehearsalServer {
 
 fn trial(server: &RehearsalServer, format: &str) -> RunBuilder {
     let files = ["--result-file", "result.json", "--heartbeat-file", "alive"];
-    let trial = RunBuilder::against(server).args(["Do it.", "--output-format", format, "--log-detail"]);
+    let trial =
+        RunBuilder::against(server).args(["Do it.", "--output-format", format, "--log-detail"]);
     fs::write(trial.work().join("leak"), everything()).expect("a file");
     trial.args(files).env("CI_TOKEN", JOBS)
 }
@@ -225,7 +226,8 @@ const UNPRIVILEGED: &str = "drop='setpriv --reuid 65534 --regid 65534 --clear-gr
 #[tokio::test]
 async fn other_processes_of_the_user_cannot_read_outlasts_memory() {
     let server = serve(Scenario::new().tool("Bash", json!({ "command": "sleep 60" })));
-    let trial = RunBuilder::against(&server).args(["Do it.", "--log-detail"]).in_shell(UNPRIVILEGED);
+    let trial =
+        RunBuilder::against(&server).args(["Do it.", "--log-detail"]).in_shell(UNPRIVILEGED);
     let mut running = trial.start();
     running.wait_for_stderr("turn 1").await;
     let place = PathBuf::from(format!("/proc/{}/environ", running.pid()));

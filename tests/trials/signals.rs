@@ -18,16 +18,18 @@ use nix::sys::signal::Signal::{
 use nix::sys::signal::killpg;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::{Pid, mkfifo};
-use outlast::rehearsal::{ScriptedFaultKind, FaultPosition, Scenario, RehearsalServer};
+use outlast::rehearsal::{FaultPosition, RehearsalServer, Scenario, ScriptedFaultKind};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use super::outcomes::agrees;
 use super::spending::{CROWDED, crowding};
-use super::time::with;
-use super::truth::agrees;
+use super::timeouts::with;
 use crate::support::stopwatch::Stopwatch;
 use crate::support::tokens::{TokenEndpoint, write_login};
-use crate::support::{FifoSignal, FinishedProcess, RunningProcess, RunBuilder, is_alive, serve, with_time_limit};
+use crate::support::{
+    FifoSignal, FinishedProcess, RunBuilder, RunningProcess, is_alive, serve, with_time_limit,
+};
 
 /// How long a run may take to end after the first signal.
 const SOON: Duration = Duration::from_secs(4);
@@ -188,7 +190,9 @@ async fn reach(phase: Phase) -> Reached {
             asking(scenario, &CROWDED, 3).await
         }
         Phase::Structured => {
-            let scenario = Scenario::new().reply("Two.").interrupted(ScriptedFaultKind::Stall, FaultPosition::Events(4));
+            let scenario = Scenario::new()
+                .reply("Two.")
+                .interrupted(ScriptedFaultKind::Stall, FaultPosition::Events(4));
             asking(scenario, &["--json-schema", r#"{"type":"object"}"#], 2).await
         }
         Phase::Require => ringing(Scenario::new().reply("Done."), &["--require", COMMAND], 1).await,
@@ -529,7 +533,9 @@ async fn doom(deed: DeathCause, running: &mut RunningProcess, bell: &mut FifoSig
 /// One way of dying, as a row of the table.
 async fn die(way: &Way) -> String {
     let command = match (way.deed, way.code) {
-        (DeathCause::Twice, _) => "trap 'echo told > bell' TERM; echo $$ > bell; sleep 1000 & wait; wait",
+        (DeathCause::Twice, _) => {
+            "trap 'echo told > bell' TERM; echo $$ > bell; sleep 1000 & wait; wait"
+        }
         (_, None) | (DeathCause::Hung(_) | DeathCause::HungDeadline, _) => PLAIN,
         _ => COMMAND,
     };

@@ -1,12 +1,13 @@
 //! The budget where recoveries spend it: summaries, other models, lost attempts.
 
 use outlast::rehearsal::{
-    AfterLast, StepAnswer, ScriptedFaultKind, FaultPosition, ReceivedRequest, ScriptedReply, Scenario, RehearsalServer, ScriptStep, ScriptedToolCall, ScriptedUsage,
+    AfterLast, FaultPosition, ReceivedRequest, RehearsalServer, Scenario, ScriptStep,
+    ScriptedFaultKind, ScriptedReply, ScriptedToolCall, ScriptedUsage, StepAnswer,
 };
 use serde_json::{Value, json};
 
 use super::chain::{FIRST, SECOND};
-use super::time::hasty;
+use super::timeouts::hasty;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// A window that the second reply of [`crowding`] fills by half.
@@ -27,7 +28,8 @@ pub(super) fn crowding(second: Value) -> Scenario {
 
 /// Which requests were for a summary.
 pub(super) fn summaries(server: &RehearsalServer) -> Vec<bool> {
-    let is_summary = |request: &ReceivedRequest| request.header("x-outlast-source") == Some("compact");
+    let is_summary =
+        |request: &ReceivedRequest| request.header("x-outlast-source") == Some("compact");
     server.requests().iter().map(is_summary).collect()
 }
 
@@ -89,7 +91,11 @@ async fn a_budget_too_small_for_a_summary_goes_on_without_one() {
 fn greedy(scenario: Scenario) -> Scenario {
     let tool = ScriptedToolCall { name: "Bash".to_owned(), input: quick(), id: None, cut: None };
     let usage = ScriptedUsage { output_tokens: Some(u64::MAX), ..ScriptedUsage::default() };
-    scenario.step(ScriptStep::new(StepAnswer::Reply(ScriptedReply { tools: vec![tool], usage, ..ScriptedReply::default() })))
+    scenario.step(ScriptStep::new(StepAnswer::Reply(ScriptedReply {
+        tools: vec![tool],
+        usage,
+        ..ScriptedReply::default()
+    })))
 }
 
 /// The next model has prices of its own. What is left is measured by those.

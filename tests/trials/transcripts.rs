@@ -2,10 +2,10 @@
 //! itself.
 
 use nix::sys::signal::Signal;
-use outlast::rehearsal::{ScriptedFaultKind, FaultPosition, Scenario};
+use outlast::rehearsal::{FaultPosition, Scenario, ScriptedFaultKind};
 use serde_json::{Value, json};
 
-use super::truth::agrees;
+use super::outcomes::agrees;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 fn bash(command: &str) -> Value {
@@ -86,7 +86,8 @@ async fn verbose_json_is_one_array_that_ends_with_the_result() {
         RunBuilder::against(&server).args(verbose).args(["--max-turns", "0", "do it"]).run().await;
     assert_eq!((ended.code, array(&ended).len()), (Some(2), 1));
 
-    let server = serve(Scenario::new().interrupted(ScriptedFaultKind::Stall, FaultPosition::Events(4)));
+    let server =
+        serve(Scenario::new().interrupted(ScriptedFaultKind::Stall, FaultPosition::Events(4)));
     let running = RunBuilder::against(&server).args(verbose).args(["do it"]).start();
     server.wait_for_request(1).await;
     running.signal(Signal::SIGTERM);

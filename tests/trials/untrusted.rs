@@ -4,10 +4,10 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use outlast::rehearsal::{Scenario, RehearsalServer};
+use outlast::rehearsal::{RehearsalServer, Scenario};
 use serde_json::{Value, json};
 
-use super::truth::agrees;
+use super::outcomes::agrees;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// Written by whatever of the checkout runs.
@@ -82,7 +82,11 @@ fn looks_around() -> Scenario {
 }
 
 /// Runs in a hostile checkout with a `PATH` that leads into it.
-async fn visit(server: &RehearsalServer, elsewhere: &RehearsalServer, flags: &[&str]) -> FinishedProcess {
+async fn visit(
+    server: &RehearsalServer,
+    elsewhere: &RehearsalServer,
+    flags: &[&str],
+) -> FinishedProcess {
     let outer = std::env::var("PATH").unwrap_or_default();
     let trial = RunBuilder::bare(&server.base_url())
         .env("PATH", &format!(".:node_modules/.bin::{outer}:"))

@@ -5,10 +5,10 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 
-use outlast::rehearsal::{ScriptedFaultKind, FaultPosition, Scenario};
+use outlast::rehearsal::{FaultPosition, Scenario, ScriptedFaultKind};
 use serde_json::{Value, json};
 
-use super::truth::agrees;
+use super::outcomes::agrees;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// A site on loopback: its address, and how often it was asked. Its thread ends with the process.
@@ -67,7 +67,8 @@ async fn a_discarded_reply_fetches_no_page() {
     let (address, asked) = site(PAGE);
     let url = format!("http://{address}/page");
     let torn = Scenario::new().tool("WebFetch", json!({ "url": url, "prompt": "all" }));
-    let server = serve(torn.fault(ScriptedFaultKind::Stall, FaultPosition::Events(7)).reply("Done."));
+    let server =
+        serve(torn.fault(ScriptedFaultKind::Stall, FaultPosition::Events(7)).reply("Done."));
     let trial = RunBuilder::bare(&server.base_url()).args(FRAMES).args(ALLOWED).args(OPENED);
     let ended = trial.args(["--stream-idle-timeout", "2s"]).run().await;
     assert_eq!((ended.code, server.requests().len()), (Some(0), 2), "{ended:?}");

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use outlast::model::answer::parse_message;
 use outlast::model::fault::fault_of_response;
-use outlast::recovery::{ErrorClass, Fault, BlockIndex, RejectedContent, classify};
+use outlast::recovery::{BlockIndex, ErrorClass, Fault, RejectedContent, classify};
 use proptest::prelude::*;
 use reqwest::header::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
@@ -261,7 +261,11 @@ type At = (usize, Option<usize>, Option<usize>);
 /// What a recorded refusal finds wrong with the conversation, and where.
 const EXPECTED_POISONS: &[(&str, Option<RejectedContent>, Option<At>)] = &[
     ("bedrock-400-quoted-pdf.json", Some(RejectedContent::Media), Some((0, Some(1), None))),
-    ("bedrock-400-quoted-signature.json", Some(RejectedContent::Thinking), Some((1, Some(0), None))),
+    (
+        "bedrock-400-quoted-signature.json",
+        Some(RejectedContent::Thinking),
+        Some((1, Some(0), None)),
+    ),
     ("bedrock-400-tool-pair.json", Some(RejectedContent::Pairs), Some((2, None, None))),
     ("hub-400-signature.json", Some(RejectedContent::Thinking), Some((1, Some(0), None))),
     ("litellm-400-image.json", Some(RejectedContent::Media), Some((0, Some(1), None))),
@@ -276,14 +280,26 @@ const EXPECTED_POISONS: &[(&str, Option<RejectedContent>, Option<At>)] = &[
     ("official-400-other.json", None, None),
     ("official-400-pdf-broken.json", Some(RejectedContent::Media), Some((4, Some(0), None))),
     ("official-400-pdf-pages.json", Some(RejectedContent::Media), Some((38, Some(0), None))),
-    ("official-400-signature-bound.json", Some(RejectedContent::Thinking), Some((1, Some(0), None))),
-    ("official-400-thinking-changed.json", Some(RejectedContent::Thinking), Some((5, Some(1), None))),
+    (
+        "official-400-signature-bound.json",
+        Some(RejectedContent::Thinking),
+        Some((1, Some(0), None)),
+    ),
+    (
+        "official-400-thinking-changed.json",
+        Some(RejectedContent::Thinking),
+        Some((5, Some(1), None)),
+    ),
     ("official-400-thinking-missing.json", None, Some((129, Some(0), None))),
     ("official-400-tool-orphan.json", Some(RejectedContent::Pairs), Some((48, Some(1), None))),
     ("official-401.json", None, None),
     ("official-429.json", None, None),
     ("openrouter-400-quoted-image.json", Some(RejectedContent::Media), Some((2, Some(1), None))),
-    ("openrouter-400-quoted-tool-orphan.json", Some(RejectedContent::Pairs), Some((12, Some(0), None))),
+    (
+        "openrouter-400-quoted-tool-orphan.json",
+        Some(RejectedContent::Pairs),
+        Some((12, Some(0), None)),
+    ),
     ("vertex-400-quoted-signature.json", Some(RejectedContent::Thinking), Some((5, Some(0), None))),
     ("vllm-422.json", Some(RejectedContent::Block), Some((3, Some(1), None))),
 ];
@@ -378,8 +394,10 @@ fn every_class_that_a_service_can_say_was_said_by_the_api_and_by_a_gateway() {
 #[test]
 fn a_throttle_of_a_cloud_is_never_taken_for_anything_else() {
     let clouds = ["bedrock-429", "vertex-429", "litellm-429-bedrock", "litellm-429-vertex"];
-    let throttles: Vec<_> =
-        EXPECTED_CLASSES.iter().filter(|row| clouds.iter().any(|cloud| row.0.starts_with(cloud))).collect();
+    let throttles: Vec<_> = EXPECTED_CLASSES
+        .iter()
+        .filter(|row| clouds.iter().any(|cloud| row.0.starts_with(cloud)))
+        .collect();
     assert!(throttles.len() >= 10, "{throttles:?}");
     for (name, class) in throttles {
         let known = matches!(class, ErrorClass::RateLimit | ErrorClass::ServerOverload);
@@ -408,7 +426,11 @@ fn a_poisoned_conversation_is_told_by_what_is_wrong_and_where() {
     for (name, poison, place) in EXPECTED_POISONS {
         let fault = fault(name);
         let place = place.map(|(message, block, inner)| BlockIndex { message, block, inner });
-        assert_eq!((fault.rejected_content(), fault.rejected_block()), (*poison, place), "{name}: {fault:?}");
+        assert_eq!(
+            (fault.rejected_content(), fault.rejected_block()),
+            (*poison, place),
+            "{name}: {fault:?}"
+        );
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::thread::JoinHandle;
 
 use outlast::model::{ModelClient, ModelService};
-use outlast::recovery::{ModelCall, ErrorClass, FailureStage, classify};
+use outlast::recovery::{ErrorClass, FailureStage, ModelCall, classify};
 use rustls::StreamOwned;
 
 use super::server::stream;
@@ -29,7 +29,10 @@ pub(super) fn serve_once(reply: Vec<u8>) -> (String, JoinHandle<()>) {
     (format!("https://localhost:{port}"), serving)
 }
 
-async fn class_of(asked: ModelCall, set: fn(&mut ModelService)) -> Option<(ErrorClass, FailureStage)> {
+async fn class_of(
+    asked: ModelCall,
+    set: fn(&mut ModelService),
+) -> Option<(ErrorClass, FailureStage)> {
     let (url, serving) = serve_once(stream(&recorded("streams/text.sse")));
     let mut endpoint = endpoint(&url);
     set(&mut endpoint);

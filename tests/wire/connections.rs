@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outlast::model::StreamProgress;
-use outlast::recovery::{ErrorClass, Fault, FaultKind, FailureStage, classify};
+use outlast::recovery::{ErrorClass, FailureStage, Fault, FaultKind, classify};
 
 use super::server::{Act, Server, answer, chunk, stream, stream_part};
 use super::{FRESH, STREAMING, WHOLE, ask, ask_watched, client, recorded};

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use outlast::model::{ModelClient, Credential, ModelService, EndpointError, HelperCommand, Renewal, Secret};
+use outlast::model::{
+    Credential, EndpointError, HelperCommand, ModelClient, ModelService, Renewal, Secret,
+};
 use outlast::recovery::{ErrorClass, FailureStage, classify};
 
 use crate::support::supervisor;

@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use outlast::model::fault::fault_of_response;
-use outlast::model::headers::{RateLimits, parse_retry_hint, parse_retry_after};
-use outlast::recovery::{RetryHint, RetryAfter, RetryAfterSource};
+use outlast::model::headers::{RateLimits, parse_retry_after, parse_retry_hint};
+use outlast::recovery::{RetryAfter, RetryAfterSource, RetryHint};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::recorded;
@@ -73,7 +73,11 @@ fn a_rate_limit_waits_for_its_reset() {
         ("anthropic-ratelimit-input-tokens-remaining", "17"),
         ("anthropic-ratelimit-input-tokens-reset", "2026-11-21T21:00:59Z"),
     ];
-    assert_eq!(parsed_retry_after(429, &minute), Some((30.0, Reset)), "the last of those that ran out");
+    assert_eq!(
+        parsed_retry_after(429, &minute),
+        Some((30.0, Reset)),
+        "the last of those that ran out"
+    );
     let past = [("anthropic-ratelimit-unified-reset", "1795294800")];
     assert_eq!(parsed_retry_after(429, &past), None);
     let both = [unified[0], ("retry-after", "5")];
@@ -82,7 +86,8 @@ fn a_rate_limit_waits_for_its_reset() {
 
 #[test]
 fn a_reset_that_is_only_in_the_text_is_found() {
-    let fault = fault_of_response(429, &HeaderMap::new(), &recorded("bodies/litellm-429-key.json"), now());
+    let fault =
+        fault_of_response(429, &HeaderMap::new(), &recorded("bodies/litellm-429-key.json"), now());
     let wait = Duration::from_secs(8 * 60 + 23);
     assert_eq!(fault.retry_after, Some(RetryAfter { wait, source: RetryAfterSource::Reset }));
 }

@@ -6,13 +6,13 @@ mod connections;
 mod credentials;
 mod headers;
 mod oauth;
-mod pace;
 mod prices;
 mod proxies;
 mod replies;
 mod requests;
 mod server;
 mod settlement;
+mod shared_limits;
 mod stop_reasons;
 mod streams;
 mod timers;
@@ -20,8 +20,11 @@ mod timers;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use outlast::model::{ModelReply, ModelClient, Credential, ModelService, StreamProgress, RequestContent, Secret, RequestTimers};
-use outlast::recovery::{ModelCall, ConnectionChoice, Fault, ReplyMode, CallPurpose};
+use outlast::model::{
+    Credential, ModelClient, ModelReply, ModelService, RequestContent, RequestTimers, Secret,
+    StreamProgress,
+};
+use outlast::recovery::{CallPurpose, ConnectionChoice, Fault, ModelCall, ReplyMode};
 use outlast::transcript::{Block, Message};
 
 /// Longer than anything here takes, however busy the machine is.
@@ -49,7 +52,8 @@ fn recorded(path: &str) -> Vec<u8> {
 }
 
 fn endpoint(url: &str) -> ModelService {
-    let mut endpoint = ModelService::new(url, Credential::ApiKey(Secret::new("sk-test-8301746295")));
+    let mut endpoint =
+        ModelService::new(url, Credential::ApiKey(Secret::new("sk-test-8301746295")));
     let long = PATIENCE;
     endpoint.timers = RequestTimers {
         connect: long,

@@ -5,14 +5,14 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use outlast::model::{ModelClient, Credential, ModelService, LoginFile, Renewal};
-use outlast::recovery::{ErrorClass, Fault, FailureStage, classify};
+use outlast::model::{Credential, LoginFile, ModelClient, ModelService, Renewal};
+use outlast::recovery::{ErrorClass, FailureStage, Fault, classify};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::server::{Act, Server, answer, stream};
 use super::{PATIENCE, STREAMING, ask, data, endpoint, recorded};
-use crate::support::tokens::{TokenEndpoint, write_login, read_login};
+use crate::support::tokens::{TokenEndpoint, read_login, write_login};
 
 /// A model that answers everyone, a token endpoint, and a login on the disk.
 struct OauthFixture {
@@ -25,7 +25,8 @@ impl OauthFixture {
     /// With a login that ends after so many seconds.
     async fn with(seconds: i64) -> Self {
         let model = Server::answering(stream(&recorded("streams/text.sse"))).await;
-        let (tokens, folder) = (TokenEndpoint::start().await, tempfile::tempdir().expect("a folder"));
+        let (tokens, folder) =
+            (TokenEndpoint::start().await, tempfile::tempdir().expect("a folder"));
         write_login(folder.path(), &tokens.login(seconds));
         Self { model, tokens, folder }
     }
@@ -294,7 +295,8 @@ async fn each_failure_of_the_endpoint_has_its_class() {
 
 #[tokio::test]
 async fn an_endpoint_that_cannot_be_reached_is_a_fault_of_the_connection() {
-    let stage = OauthFixture::with(-1).await.change(json!({ "tokenEndpoint": "http://127.0.0.1:9/" }));
+    let stage =
+        OauthFixture::with(-1).await.change(json!({ "tokenEndpoint": "http://127.0.0.1:9/" }));
     let fault = stage.fails().await;
     assert_eq!(classify(&fault).class, ErrorClass::ConnectionError);
     assert!(fault.detail().contains("the token endpoint at 127.0.0.1:9"), "{fault:?}");
@@ -460,7 +462,8 @@ async fn a_token_that_cannot_be_refreshed_is_sent_unchanged() {
 
 #[tokio::test]
 async fn the_settings_outrank_the_file() {
-    let stage = OauthFixture::with(-1).await.change(json!({ "tokenEndpoint": "http://127.0.0.1:9/" }));
+    let stage =
+        OauthFixture::with(-1).await.change(json!({ "tokenEndpoint": "http://127.0.0.1:9/" }));
     let client = stage.client_by(|file| {
         file.token_endpoint = Some(stage.tokens.url.clone());
         file.client_id = Some("a&b".to_owned());

@@ -52,7 +52,10 @@ fn a_dated_name_is_its_model_and_a_longer_one_is_not() {
     let dated = model_facts("claude-haiku-4-5-20251001");
     assert_eq!(dated.name, "claude-haiku-4-5-20251001");
     assert_eq!(dated.prices, model_facts("claude-haiku-4-5").prices);
-    assert_eq!(model_facts("claude-sonnet-4-5-latest").prices, model_facts("claude-sonnet-4-5").prices);
+    assert_eq!(
+        model_facts("claude-sonnet-4-5-latest").prices,
+        model_facts("claude-sonnet-4-5").prices
+    );
     // claude-opus-5 is the beginning of claude-opus-5-5's name, and costs something else.
     assert_ne!(model_facts("claude-opus-5-5").prices, model_facts("claude-opus-5").prices);
     for unknown in ["claude-opus-5-9", "claude-opus-5x", "claude-opus-5-2026010", "gpt"] {

@@ -1,11 +1,11 @@
 //! Proxies: which one is taken to where, what it is told, and what its failures are called.
 
 use outlast::model::{ModelClient, ModelService, Proxies};
-use outlast::recovery::{ErrorClass, Fault, FailureStage, classify};
+use outlast::recovery::{ErrorClass, FailureStage, Fault, classify};
 
 use super::server::{Server, stream};
 use super::{FRESH, STREAMING, ask, endpoint, recorded};
-use crate::support::proxy::{HOST, ProxyBehavior, Proxy};
+use crate::support::proxy::{HOST, Proxy, ProxyBehavior};
 use crate::support::wire::{dead_end, tls};
 
 /// `user:pass word` as the header has it.

@@ -1,6 +1,6 @@
 //! What comes where a stream or a JSON reply was expected, over a real socket.
 
-use outlast::recovery::{ErrorClass, Fault, FaultKind, FailureStage, classify};
+use outlast::recovery::{ErrorClass, FailureStage, Fault, FaultKind, classify};
 use outlast::transcript::Block;
 use serde_json::json;
 

@@ -75,7 +75,8 @@ fn requests_match_the_golden_files() {
     };
     check("full", &sent(&full));
     check("adaptive", &sent(&RequestContent { model: "claude-sonnet-5-5", ..full }));
-    let bare = RequestContent { system: "", tools: &[], messages: &messages[..1], thinking: None, ..full };
+    let bare =
+        RequestContent { system: "", tools: &[], messages: &messages[..1], thinking: None, ..full };
     check("bare", &sent(&bare));
 }
 

@@ -1,8 +1,10 @@
 //! Charges for an attempt, for every part that can arrive of it, and every usage count.
 
-use outlast::model::assemble::{ReplyAssembly, AssemblyStep};
+use outlast::model::assemble::{AssemblyStep, ReplyAssembly};
 use outlast::model::sse::SseParser;
-use outlast::model::{Bounds, Counts, OutputCount, Prices, StreamProgress, Received, model_facts, settle};
+use outlast::model::{
+    Bounds, Counts, OutputCount, Prices, Received, StreamProgress, model_facts, settle,
+};
 use outlast::recovery::Money;
 use outlast::transcript::{Block, Usage};
 use serde_json::{Value, json};

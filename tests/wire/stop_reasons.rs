@@ -159,11 +159,15 @@ fn expected(kind: StopKind, content: Content) -> ReplyKind {
         (StopKind::OutputLimit | StopKind::ContextLimit, Text | TextAndCall) => {
             ReplyKind::CutShort(CutKind::Text)
         }
-        (StopKind::OutputLimit | StopKind::ContextLimit, Call) => ReplyKind::CutShort(CutKind::ToolCall),
+        (StopKind::OutputLimit | StopKind::ContextLimit, Call) => {
+            ReplyKind::CutShort(CutKind::ToolCall)
+        }
         (StopKind::OutputLimit | StopKind::ContextLimit, Thinking | Nothing) => {
             ReplyKind::CutShort(CutKind::Thinking)
         }
-        (StopKind::Filtered, Text | Call | TextAndCall) => ReplyKind::Incomplete(Incomplete::Filtered),
+        (StopKind::Filtered, Text | Call | TextAndCall) => {
+            ReplyKind::Incomplete(Incomplete::Filtered)
+        }
         (StopKind::BrokenOff, Text | Call | TextAndCall) => {
             ReplyKind::Incomplete(Incomplete::BrokenOff)
         }
@@ -215,7 +219,8 @@ fn only_completing_stop_reasons_make_an_answer() {
                     let answer = answer.unwrap_or_else(|kind| panic!("{reason}: {kind:?}"));
                     let reply = classify_reply(&answer);
                     assert_eq!(reply, expected(kind, content), "{reason} with {content:?}");
-                    let answered = matches!(reply, ReplyKind::Answer { .. } | ReplyKind::Early { .. });
+                    let answered =
+                        matches!(reply, ReplyKind::Answer { .. } | ReplyKind::Early { .. });
                     let complete = ["end_turn", "stop_sequence"].contains(reason);
                     assert_eq!(
                         answered,

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use outlast::model::assemble::{ReplyAssembly, AssemblyStep};
+use outlast::model::assemble::{AssemblyStep, ReplyAssembly};
 use outlast::model::sse::SseEvent;
 use outlast::model::{ModelClient, ModelService, RequestTimers};
-use outlast::recovery::{ModelCall, ErrorClass, Fault, FaultKind, FailureStage, Timer, classify};
+use outlast::recovery::{ErrorClass, FailureStage, Fault, FaultKind, ModelCall, Timer, classify};
 
 use super::server::{Act, STREAM_HEAD, Server, answer, chunk, stream, stream_part};
 use super::{STREAMING, WHOLE, ask, endpoint, recorded};
@@ -15,7 +15,11 @@ const SHORT: Duration = Duration::from_millis(80);
 const LONGER: Duration = Duration::from_secs(3);
 const PING: &[u8] = b"event: ping\ndata: {\"type\":\"ping\"}\n\n";
 
-async fn timeout_of(script: Vec<Act>, asked: ModelCall, set: fn(&mut RequestTimers)) -> (Fault, Server) {
+async fn timeout_of(
+    script: Vec<Act>,
+    asked: ModelCall,
+    set: fn(&mut RequestTimers),
+) -> (Fault, Server) {
     let server = Server::start(vec![script]).await;
     let mut endpoint = endpoint(&server.url);
     set(&mut endpoint.timers);
@@ -73,7 +77,9 @@ async fn a_kept_connection_that_falls_silent_is_not_used_again() {
 
 #[tokio::test]
 async fn silence_within_a_stream_is_a_stall() {
-    for (events, reach) in [(first_event(), FailureStage::Stream), (part_of_a_block(), FailureStage::Stream)] {
+    for (events, reach) in
+        [(first_event(), FailureStage::Stream), (part_of_a_block(), FailureStage::Stream)]
+    {
         let script = vec![Act::Read, Act::Send(stream_part(&events)), Act::Hang];
         let (fault, _) = timeout_of(script, STREAMING, |timers| timers.idle = LONGER / 3).await;
         expect(&fault, Timer::StreamIdle, reach, ErrorClass::StreamStalled);
@@ -148,7 +154,11 @@ async fn every_kind_of_content_is_progress() {
         });
         assembly.process_event(&frame(&start), &mut |_| {}).expect("a block begins");
         let before = assembly.written();
-        assert_eq!(assembly.process_event(&frame(&delta), &mut |_| {}), Ok(AssemblyStep::Content), "{delta}");
+        assert_eq!(
+            assembly.process_event(&frame(&delta), &mut |_| {}),
+            Ok(AssemblyStep::Content),
+            "{delta}"
+        );
         let signs = delta.contains("signature");
         assert_eq!(assembly.written() - before, u64::from(!signs), "{delta}");
     }
@@ -241,7 +251,8 @@ async fn a_handshake_that_hangs_is_a_connect_timeout() {
     let server = Server::start(vec![vec![Act::Hang]]).await;
     let mut endpoint: ModelService = endpoint(&server.url.replace("http://", "https://"));
     endpoint.timers.connect = SHORT;
-    let fault = ask(&ModelClient::new(endpoint).expect("right"), STREAMING).await.expect_err("silence");
+    let fault =
+        ask(&ModelClient::new(endpoint).expect("right"), STREAMING).await.expect_err("silence");
     expect(&fault, Timer::Connect, FailureStage::Unsent, ErrorClass::ApiTimeout);
 }
 

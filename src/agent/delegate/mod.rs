@@ -8,14 +8,14 @@
 //! clock, the deadline, the clients, the servers, the hooks and the interrupts of the run.
 
 mod advice;
-mod child;
-mod forge;
-mod places;
-mod relay;
+mod concurrency;
+mod registry;
 mod report;
 mod session;
+mod spawner;
+mod subagent_observer;
+mod subagent_run;
 mod task;
-mod tree;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -23,10 +23,10 @@ use std::sync::Arc;
 
 use crate::model::ModelFacts;
 
-pub(super) use child::AgentContext;
-pub(super) use relay::SubagentEvent;
+pub(super) use registry::AgentRegistry;
+pub(super) use subagent_observer::SubagentEvent;
+pub(super) use subagent_run::AgentContext;
 pub use task::{AgentIdentity, AgentStatus, AgentTask};
-pub(super) use tree::AgentRegistry;
 
 /// Configuration of sub-agents that no call decides.
 #[derive(Clone)]

@@ -11,7 +11,7 @@ use crate::transcript::Block;
 use super::super::conversation;
 use super::super::setup::Denial;
 use super::advice::advice;
-use super::child::SubagentReport;
+use super::subagent_run::SubagentReport;
 use super::task::AgentTask;
 
 /// Most characters of its final text in the report of a failure.

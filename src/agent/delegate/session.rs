@@ -5,10 +5,10 @@ use std::sync::Arc;
 use crate::tools::{AgentCall, is_agent_tool};
 use crate::transcript::ToolCall;
 
+use super::super::run_monitor::CancelReason;
 use super::super::session::Session;
-use super::super::watch::CancelReason;
-use super::child::take_place;
-use super::forge::SubagentSpawner;
+use super::spawner::SubagentSpawner;
+use super::subagent_run::take_place;
 
 impl Session<'_> {
     /// What this run shares with its sub-agents.
@@ -18,7 +18,9 @@ impl Session<'_> {
             tree: Arc::clone(&kin.registry),
             parent: kin.mark.as_ref().map(|mark| mark.id.clone()),
             depth: kin.depth.saturating_add(1),
-            endpoints: self.endpoints[usize::from(self.model_index).min(self.endpoints.len() - 1)..].to_vec(),
+            endpoints: self.endpoints
+                [usize::from(self.model_index).min(self.endpoints.len() - 1)..]
+                .to_vec(),
             limits: self.limits,
             toolbox: Arc::clone(&self.toolbox),
             servers: Arc::clone(&self.servers),

@@ -5,10 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::cli::front_matter;
-use crate::process::reading;
+use crate::process::file_reads;
 
 use super::imports::{ImportPiece, pieces};
-use super::{Memory, MemoryFile, MemoryOrigin, ConditionalMemory};
+use super::{ConditionalMemory, Memory, MemoryFile, MemoryOrigin};
 
 /// The names of memory files, in each folder.
 const NAMES: [&str; 3] = ["CLAUDE.md", ".claude/CLAUDE.md", "AGENTS.md"];
@@ -111,11 +111,19 @@ impl MemorySearch<'_> {
     fn leads(&self) -> Vec<MemoryCandidate> {
         let mut leads = Vec::new();
         if let Some(path) = self.machine {
-            leads.push(MemoryCandidate { path: path.to_owned(), origin: MemoryOrigin::Machine, bound: None });
+            leads.push(MemoryCandidate {
+                path: path.to_owned(),
+                origin: MemoryOrigin::Machine,
+                bound: None,
+            });
         }
         for folder in self.own.iter().rev() {
             for name in ["CLAUDE.md", "AGENTS.md"] {
-                leads.push(MemoryCandidate { path: folder.join(name), origin: MemoryOrigin::User, bound: None });
+                leads.push(MemoryCandidate {
+                    path: folder.join(name),
+                    origin: MemoryOrigin::User,
+                    bound: None,
+                });
             }
         }
         let root = self.project_root();
@@ -243,6 +251,6 @@ impl MemoryReader<'_> {
 
 /// Reads a regular file of text.
 fn read_text(path: &Path) -> io::Result<String> {
-    let bytes = reading::read_regular(path, FILE_BYTES_MAX)?;
+    let bytes = file_reads::read_regular(path, FILE_BYTES_MAX)?;
     String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8"))
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use tokio::time::Instant;
 
-use crate::agent::{Heartbeat, RunNotice, Observer, WaitingFor};
+use crate::agent::{Heartbeat, Observer, RunNotice, WaitingFor};
 use crate::cli::wall::{passed, span};
 use crate::recovery::{Money, Pause};
 use crate::transcript::Block;

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::agent::{AgentIdentity, AgentStatus, Heartbeat, RunNotice, Observer, WaitingFor};
+use crate::agent::{AgentIdentity, AgentStatus, Heartbeat, Observer, RunNotice, WaitingFor};
 use crate::cli::wall::{WallTime, passed, span};
 use crate::recovery::{
-    RecoveryCounts, RecoveryRecord, ErrorClass, Event, Fast, Fault, Pause, RecoveryPlan, ReplyKind, Transition,
+    ErrorClass, Event, Fast, Fault, Pause, RecoveryCounts, RecoveryPlan, RecoveryRecord, ReplyKind,
+    Transition,
 };
 use crate::transcript::{Block, Message};
 
@@ -38,11 +39,19 @@ pub struct ProgressLines {
 
 impl ProgressLines {
     /// `clock` says what the time is on the wall.
-    pub fn new(out: PipeSender, clock: impl Fn() -> WallTime + Send + Sync + 'static, verbose: bool) -> Self {
+    pub fn new(
+        out: PipeSender,
+        clock: impl Fn() -> WallTime + Send + Sync + 'static,
+        verbose: bool,
+    ) -> Self {
         Self::with(out, Arc::new(clock), verbose)
     }
 
-    fn with(out: PipeSender, clock: Arc<dyn Fn() -> WallTime + Send + Sync>, verbose: bool) -> Self {
+    fn with(
+        out: PipeSender,
+        clock: Arc<dyn Fn() -> WallTime + Send + Sync>,
+        verbose: bool,
+    ) -> Self {
         Self {
             out,
             clock,

@@ -21,14 +21,14 @@ pub use offers::Capabilities;
 pub use pipe::{PipeDrain, PipeFraming, PipeSender, framed_pipe, pipe};
 pub use probe::HeartbeatFile;
 pub use result::{
-    ResultRetention, ResultReport, Resumption, StagedResult, refused, remove_result_file, stage_result_file,
-    write_result_file,
+    ResultReport, ResultRetention, Resumption, StagedResult, refused, remove_result_file,
+    stage_result_file, write_result_file,
 };
 pub use shrink::shrink;
 pub use stream_json::StreamJson;
 pub use witness::SnapshotRecorder;
 
-use crate::agent::{RunNotice, Observer};
+use crate::agent::{Observer, RunNotice};
 
 /// Everybody who watches a run.
 pub struct RunObservers {

@@ -90,7 +90,8 @@ pub fn framed_pipe(
     let (tell, done) = oneshot::channel();
     let broken: Box<dyn FnOnce() + Send> = Box::new(broken);
     let broken = Mutex::new(Some(broken));
-    let backlog = PipeBacklog { bytes: AtomicUsize::new(0), closed: AtomicBool::new(false), broken };
+    let backlog =
+        PipeBacklog { bytes: AtomicUsize::new(0), closed: AtomicBool::new(false), broken };
     let backlog = Arc::new(backlog);
     let waiting = Arc::clone(&backlog);
     thread::spawn(move || {

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-use crate::agent::{RunNotice, Observer};
+use crate::agent::{Observer, RunNotice};
 
 /// More often than this is of no use to anyone.
 const SELDOM: Duration = Duration::from_secs(1);

@@ -9,7 +9,7 @@ use anyhow::Context;
 use serde_json::{Map, Value, json};
 use tempfile::NamedTempFile;
 
-use crate::agent::{RunOutcome, HookStats, JournalHealth, ModelStats, RunStats};
+use crate::agent::{HookStats, JournalHealth, ModelStats, RunOutcome, RunStats};
 use crate::cli::advice;
 use crate::cli::exit::{self, ExitStatus};
 use crate::cli::settings::{ContractChange, IgnoredSetting};
@@ -17,7 +17,7 @@ use crate::cli::usage::UsageError;
 use crate::cli::version::{COMMIT, SCHEMA_VERSION, VERSION};
 use crate::cli::wall::{WallTime, instant};
 use crate::journal::Damage;
-use crate::recovery::{RecoveryCounts, RecoveryRecord, Money, StopReason};
+use crate::recovery::{Money, RecoveryCounts, RecoveryRecord, StopReason};
 use crate::tools::{Acceptance, SandboxState};
 use crate::transcript::Usage;
 
@@ -402,7 +402,11 @@ pub struct StagedResult {
 ///
 /// # Errors
 /// It could not be written, and at which step.
-pub fn stage_result_file(path: &Path, line: &str, how: ResultRetention) -> anyhow::Result<StagedResult> {
+pub fn stage_result_file(
+    path: &Path,
+    line: &str,
+    how: ResultRetention,
+) -> anyhow::Result<StagedResult> {
     let place = place_of(path)?;
     let folder = match place.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),

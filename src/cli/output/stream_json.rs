@@ -7,7 +7,7 @@ use jiff::{Timestamp, Unit};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-use crate::agent::{AgentIdentity, Heartbeat, Init, RunNotice, Observer, WaitingFor};
+use crate::agent::{AgentIdentity, Heartbeat, Init, Observer, RunNotice, WaitingFor};
 use crate::cli::settings::IgnoredSetting;
 use crate::cli::version::{COMMIT, SCHEMA_VERSION, VERSION};
 use crate::hooks::{HookEvent, HookProgress};
@@ -66,7 +66,8 @@ impl StreamJson {
     pub const LONGEST: usize = 1_000_000;
 
     pub fn new(out: PipeSender, session_id: &str, partial_messages: bool) -> Self {
-        let (session_id, deltas) = (session_id.to_owned(), partial_messages.then(BlockDeltas::default));
+        let (session_id, deltas) =
+            (session_id.to_owned(), partial_messages.then(BlockDeltas::default));
         let (ignored, held, offers) = (Vec::new(), Vec::new(), Capabilities::default());
         let (tells_hooks, tells_agents, begun, within) = (false, false, false, None);
         Self {

@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::agent::{AgentTask, RunOutcome, HookStats, JournalHealth, RunNotice, Observer, RunStats};
+use crate::agent::{
+    AgentTask, HookStats, JournalHealth, Observer, RunNotice, RunOutcome, RunStats,
+};
 use crate::mcp;
 use crate::recovery::{Fault, Moment, Money, Phase, StopReason};
 use crate::tools::{Acceptance, BackgroundTask};
@@ -149,7 +151,7 @@ fn text_of(blocks: &[Block]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::recovery::{Event, Interrupt, Limits, CallPurpose, Run, Transition};
+    use crate::recovery::{CallPurpose, Event, Interrupt, Limits, Run, Transition};
 
     use super::*;
 

@@ -8,11 +8,11 @@ use serde_json::Value;
 
 use crate::hooks::{HookSettings, SkippedHook};
 use crate::mcp::tool_name_prefix;
-use crate::process::reading;
+use crate::process::file_reads;
 use crate::tools::{AgentDefinition, GENERAL_PURPOSE, PermissionMode};
 
 use super::folders::PromptFile;
-use super::library::{LibraryEntry, PromptLibrary, NamedAgent};
+use super::library::{LibraryEntry, NamedAgent, PromptLibrary};
 use crate::cli::front_matter::{self, FrontMatter};
 use crate::cli::usage::UsageError;
 
@@ -207,7 +207,7 @@ pub(in crate::cli) fn of_flag(given: &str) -> Result<(Vec<NamedAgent>, Vec<Strin
         let wrong = |why: String| {
             UsageError::new(format!("--agents {given}: {why}; give JSON, or a file of it"))
         };
-        let bytes = reading::read_bounded(Path::new(given), FLAG_BYTES_MAX)
+        let bytes = file_reads::read_bounded(Path::new(given), FLAG_BYTES_MAX)
             .map_err(|error| wrong(format!("cannot be read: {error}")))?;
         let text = String::from_utf8(bytes).map_err(|_| wrong("it is not UTF-8".to_owned()))?;
         (given.to_owned(), text)

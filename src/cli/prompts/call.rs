@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::commands::{PromptCommand, is_name};
-use super::fill::{Placeholders, ExpansionTooLong, fill, holds_commands};
+use super::fill::{ExpansionTooLong, Placeholders, fill, holds_commands};
 use super::library::PromptLibrary;
 use crate::cli::nearness::distance;
 use crate::cli::settings::IgnoredSetting;

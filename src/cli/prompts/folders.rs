@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::process::reading;
+use crate::process::file_reads;
 
 use super::library::LibrarySearch;
 
@@ -114,7 +114,13 @@ impl<'a> PromptFinder<'a> {
         sheets
     }
 
-    fn read(&mut self, place: &PromptFolder, root: &Path, shown: &str, path: PathBuf) -> Option<PromptFile> {
+    fn read(
+        &mut self,
+        place: &PromptFolder,
+        root: &Path,
+        shown: &str,
+        path: PathBuf,
+    ) -> Option<PromptFile> {
         let relative = path.strip_prefix(root).unwrap_or(&path).to_owned();
         let shown = format!("{shown}{}", relative.display());
         match self.text(place, &path) {
@@ -141,7 +147,7 @@ impl<'a> PromptFinder<'a> {
             return Err("it leads out of the project, which is not trusted".to_owned());
         }
         let bytes =
-            reading::read_regular(&real, FILE_BYTES_MAX).map_err(|error| error.to_string())?;
+            file_reads::read_regular(&real, FILE_BYTES_MAX).map_err(|error| error.to_string())?;
         self.bytes += bytes.len();
         if self.bytes > ALL_BYTES_MAX {
             let most = ALL_BYTES_MAX >> 20;

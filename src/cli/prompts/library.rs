@@ -8,8 +8,8 @@ use crate::hooks::HookHandler;
 use crate::tools::AgentDefinition;
 
 use super::agents;
-use super::commands::{self, PromptCommand, CommandKind};
-use super::folders::{PromptFinder, PromptFile};
+use super::commands::{self, CommandKind, PromptCommand};
+use super::folders::{PromptFile, PromptFinder};
 use crate::cli::front_matter::{self, FrontMatter};
 use crate::cli::settings::IgnoredSetting;
 
@@ -184,7 +184,8 @@ impl PromptLibrary {
         for agent in &mut self.agents {
             let mut room = PRELOADED_MAX;
             for name in std::mem::take(&mut agent.skills) {
-                let is_it = |skill: &&PromptCommand| skill.kind == CommandKind::Skill && skill.name == name;
+                let is_it =
+                    |skill: &&PromptCommand| skill.kind == CommandKind::Skill && skill.name == name;
                 let text = self.commands.iter().find(is_it).map(preloaded);
                 let Some(text) = text.filter(|text| text.len() <= room) else {
                     let why = "there is none, or it is too long to be read in advance";
@@ -225,7 +226,9 @@ impl PromptLibrary {
 
     /// The skills that the model is told of.
     pub fn skills(&self) -> impl Iterator<Item = &PromptCommand> {
-        self.commands.iter().filter(|command| command.kind == CommandKind::Skill && command.for_model)
+        self.commands
+            .iter()
+            .filter(|command| command.kind == CommandKind::Skill && command.for_model)
     }
 
     /// The folders of skills, which the model may read whole. Not those that hold more than a

@@ -17,8 +17,8 @@ mod fill;
 mod folders;
 mod library;
 
-pub use commands::{PromptCommand, CommandKind};
-pub use library::{PromptLibrary, NamedAgent, LibrarySearch, SkillFolder};
+pub use commands::{CommandKind, PromptCommand};
+pub use library::{LibrarySearch, NamedAgent, PromptLibrary, SkillFolder};
 
 pub(super) use agents::of_flag as agents_of_flag;
 pub(super) use call::ExpandedCommand;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 
-use super::entry::{ModelEntryList, ModelEntry, KeyVariable};
+use super::entry::{KeyVariable, ModelEntry, ModelEntryList};
 use super::layer::FileSettings;
 use super::windows::ContextWindows;
 use super::{CredentialSource, DEFAULTS, EndpointSettings};
@@ -181,7 +181,9 @@ impl ChainSources<'_> {
         let ModelEntryList(entries) = ModelEntryList::parse(&self.args.fallback_model)
             .map_err(|why| ChainOrigin::Flag.error(&format!("{why}; see outlast(1)")))?;
         if entries.is_empty() {
-            return Err(ChainOrigin::Flag.error("it names no model; name one, or use --no-fallback"));
+            return Err(
+                ChainOrigin::Flag.error("it names no model; name one, or use --no-fallback")
+            );
         }
         Ok((ChainOrigin::Flag, entries))
     }
@@ -267,7 +269,8 @@ impl<'a> ChainBuilder<'a> {
         let name = name.trim();
         let model = resolve_alias(self.aliases.get(name).map_or(name, String::as_str)).to_owned();
         let label = model.clone() + place;
-        let mut link = ChainEntry { name: name.to_owned(), model, label, endpoint, context_window: None };
+        let mut link =
+            ChainEntry { name: name.to_owned(), model, label, endpoint, context_window: None };
         link.context_window = self.chain.windows.of(&link, said);
         link
     }

@@ -79,7 +79,10 @@ impl fmt::Debug for CredentialSource {
 
 /// Names the variables of credentials that are set and empty, where there is no other credential:
 /// a job without access to its secret looks like this.
-pub(super) fn empty_variables(credential: &CredentialSource, variables: &Variables) -> Option<String> {
+pub(super) fn empty_variables(
+    credential: &CredentialSource,
+    variables: &Variables,
+) -> Option<String> {
     if *credential != CredentialSource::Absent {
         return None;
     }

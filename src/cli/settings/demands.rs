@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::layer::FileSettings;
 use super::rules::time;
-use super::{DEFAULTS, AcceptanceSettings, schema};
+use super::{AcceptanceSettings, DEFAULTS, schema};
 use crate::cli::args::AcceptanceArgs;
 use crate::cli::environment::ProcessEnv;
 use crate::cli::usage::UsageError;

@@ -260,7 +260,10 @@ impl<'de> Deserialize<'de> for ModelEntryList {
             fn visit_str<E: de::Error>(self, text: &str) -> Result<ModelEntryList, E> {
                 ModelEntryList::parse(&[text]).map_err(E::custom)
             }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<ModelEntryList, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(
+                self,
+                mut items: A,
+            ) -> Result<ModelEntryList, A::Error> {
                 let mut entries = Vec::new();
                 while let Some(entry) = items.next_element()? {
                     entries.push(entry);

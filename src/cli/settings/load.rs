@@ -12,7 +12,7 @@ use super::sandbox;
 use crate::cli::usage::UsageError;
 use crate::cli::values;
 use crate::hooks::{HookSettings, SkippedHook};
-use crate::process::reading;
+use crate::process::file_reads;
 use crate::tools::anchor_rule;
 
 /// No settings file is larger, in bytes.
@@ -195,7 +195,7 @@ fn typed(value: &Value) -> FileSettings {
 /// What is wrong with it, one line each.
 pub(super) fn file(path: &Path) -> Result<Option<ParsedSettings>, Vec<String>> {
     let shown = path.display().to_string();
-    match reading::read_regular(path, LARGEST) {
+    match file_reads::read_regular(path, LARGEST) {
         Ok(bytes) => content(&shown, bytes).map(Some),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(None),
@@ -214,7 +214,7 @@ pub(super) fn flag(given: &str) -> Result<ParsedSettings, Vec<String>> {
     if given.trim_start().starts_with('{') {
         return text("--settings", given);
     }
-    let bytes = reading::read_bounded(Path::new(given), LARGEST).map_err(|error| {
+    let bytes = file_reads::read_bounded(Path::new(given), LARGEST).map_err(|error| {
         vec![format!("{given}: cannot be read: {error}; name a readable settings file")]
     })?;
     content(given, bytes)

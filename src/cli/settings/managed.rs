@@ -49,7 +49,12 @@ impl ManagedSettings {
     }
 
     /// Takes away flags and variables about what is decided already.
-    pub(super) fn outrank(&self, args: &mut RunArgs, given: &mut GivenFlags, variables: &mut Variables) {
+    pub(super) fn outrank(
+        &self,
+        args: &mut RunArgs,
+        given: &mut GivenFlags,
+        variables: &mut Variables,
+    ) {
         for file in &self.files {
             let members = file.value.as_object().into_iter().flatten();
             for (key, value) in members {

@@ -41,7 +41,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use chain::{ModelChain, ChainEntry};
+pub use chain::{ChainEntry, ModelChain};
 pub use contract::ContractChange;
 pub use credential::CredentialSource;
 pub use layer::{FilePrice, UnattendedRetry};
@@ -55,7 +55,7 @@ use crate::cli::args::{BudgetMode, ChildEnv, OnDenied, OutputFormat, PermissionM
 use crate::cli::environment::Variables;
 use crate::cli::prompts::PromptLibrary;
 use crate::cli::stdin::{Need, StdinWish};
-use crate::hooks::{HookHandler, HookEvent};
+use crate::hooks::{HookEvent, HookHandler};
 use crate::journal::{OnDamage, Terms};
 use crate::model::{BaseUrl, Proxies};
 use crate::recovery::{Limits, Money};

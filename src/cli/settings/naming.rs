@@ -154,7 +154,10 @@ fn serverless(rules: &ToolRules, servers: &McpServers) -> Vec<String> {
             .map(|known| (distance(server, &known.name), known))
             .min_by_key(|(far, _)| *far);
         let hint = near.filter(|(far, _)| *far <= 2).map_or(String::new(), |(_, known)| {
-            format!("; did you mean \"{}\"?", mcp::tool_name_prefix(&known.name).trim_end_matches('_'))
+            format!(
+                "; did you mean \"{}\"?",
+                mcp::tool_name_prefix(&known.name).trim_end_matches('_')
+            )
         });
         told.push(format!(
             "the {list} rule \"{rule}\" names no MCP server of this run, and has no effect{hint}"

@@ -1,7 +1,7 @@
 //! Values of settings that have the right shape and make no sense all the same.
 
 use super::entry::SMALLEST_WINDOW;
-use super::layer::{FileSettings, FilePrice};
+use super::layer::{FilePrice, FileSettings};
 use super::rules::time;
 use super::windows::WindowSizes;
 use crate::cli::values;

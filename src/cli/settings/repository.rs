@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::load::FORBIDS_BYPASS;
 use super::strange;
 use super::trust::{Trust, root};
-use crate::process::reading;
+use crate::process::file_reads;
 use crate::tools::{check_restriction, is_sandbox_path};
 
 /// Where the servers of a repository are named.
@@ -54,10 +54,12 @@ pub(super) enum RepositoryFile {
 /// Reads a file of the repository. Links out of it are followed only in what is trusted.
 pub(super) fn read(cwd: &Path, file: &str, trust: &Trust) -> RepositoryFile {
     let read = find(cwd, file, *trust == Trust::Full);
-    match read.and_then(|path| reading::read_regular(&path, LARGEST)) {
+    match read.and_then(|path| file_reads::read_regular(&path, LARGEST)) {
         Ok(content) => RepositoryFile::Content(content),
         Err(error) if is_absent(&error) => RepositoryFile::Nothing,
-        Err(error) if error.kind() == io::ErrorKind::Other => RepositoryFile::Unusable(error.to_string()),
+        Err(error) if error.kind() == io::ErrorKind::Other => {
+            RepositoryFile::Unusable(error.to_string())
+        }
         Err(error) => RepositoryFile::Unusable(format!("it cannot be read ({})", error.kind())),
     }
 }

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::chain::{self, ModelChain};
 use super::contract::Held;
 use super::credential::{self, credential};
-use super::layer::{FileSettings, FilePermissions};
+use super::layer::{FilePermissions, FileSettings};
 use super::managed::{self, ManagedSettings};
 use super::naming;
 use super::prices::prices;
@@ -15,8 +15,8 @@ use super::repository::RulePaths;
 use super::rules::{self, time};
 use super::sources::{SettingsSources, read_all};
 use super::{
-    CredentialSource, DEFAULTS, EndpointSettings, OutputSettings, PromptSource, Settings, SessionStart, ToolRules, demands,
-    prompt_tool, roster, sandbox, servers, system,
+    CredentialSource, DEFAULTS, EndpointSettings, OutputSettings, PromptSource, SessionStart,
+    Settings, ToolRules, demands, prompt_tool, roster, sandbox, servers, system,
 };
 use crate::cli::args::{InputFormat, ModelArgs, OutputFormat, PermissionMode, RunArgs, ToolArgs};
 use crate::cli::environment::{self, ProcessEnv, Variables};
@@ -406,7 +406,11 @@ fn budget(args: &RunArgs, file: &FileSettings) -> Option<Money> {
     args.limits.max_budget_usd.or(file.max_budget_usd.and_then(Money::from_dollars))
 }
 
-fn thinking(args: &RunArgs, env: &ProcessEnv, file: &FileSettings) -> Result<Option<u32>, UsageError> {
+fn thinking(
+    args: &RunArgs,
+    env: &ProcessEnv,
+    file: &FileSettings,
+) -> Result<Option<u32>, UsageError> {
     let tokens =
         args.model.max_thinking_tokens.or(env.max_thinking_tokens).or(file.max_thinking_tokens);
     let wanted = match args.model.thinking.as_deref() {

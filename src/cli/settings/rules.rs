@@ -7,7 +7,7 @@ use crate::cli::args::{LimitArgs, RunArgs};
 use crate::cli::environment::ProcessEnv;
 use crate::recovery::{AccountKind, Backoff, Limits, Moment, Persistence, WorkWait};
 
-use super::layer::{ConfiguredAccount, FileSettings, DurationValue, UnattendedRetry};
+use super::layer::{ConfiguredAccount, DurationValue, FileSettings, UnattendedRetry};
 use super::{DEFAULTS, EndpointSettings};
 use crate::cli::args::ModelArgs;
 use crate::cli::settings::CredentialSource;

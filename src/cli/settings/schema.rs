@@ -9,7 +9,7 @@ use super::load::utf8;
 use super::locate::{self, JsonPaths};
 use super::mistakes::bare;
 use crate::cli::usage::UsageError;
-use crate::process::reading;
+use crate::process::file_reads;
 use crate::tools::{AnswerSchema, SCHEMA_BYTES_MAX};
 
 const FLAG: &str = "--json-schema";
@@ -47,7 +47,7 @@ fn is_json(text: &str) -> bool {
 /// Reads a file, or what a shell hands over in place of one, as far as it may be of use.
 fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     // White space is allowed for: it does not count for the schema itself.
-    reading::read_bounded(path, 4 * SCHEMA_BYTES_MAX as u64)
+    file_reads::read_bounded(path, 4 * SCHEMA_BYTES_MAX as u64)
 }
 
 /// `what` is what has to be corrected when it is no JSON.

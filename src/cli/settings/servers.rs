@@ -15,8 +15,8 @@ use crate::cli::args::McpArgs;
 use crate::cli::environment::{ProcessEnv, Variables};
 use crate::cli::nearness::distance;
 use crate::cli::usage::UsageError;
-use crate::mcp::{self, ServerConfig, ServerAddress, McpTimers};
-use crate::process::reading;
+use crate::mcp::{self, McpTimers, ServerAddress, ServerConfig};
+use crate::process::file_reads;
 use crate::tools::secret_values;
 
 /// The servers of a run.
@@ -195,7 +195,7 @@ pub(super) fn of_flag(given: &str) -> Result<Vec<NamedServer>, UsageError> {
     if given.trim_start().starts_with('{') {
         return parse("--mcp-config", given, ServerAuthor::Flag);
     }
-    let bytes = reading::read_bounded(Path::new(given), LARGEST).map_err(|error| {
+    let bytes = file_reads::read_bounded(Path::new(given), LARGEST).map_err(|error| {
         UsageError::new(format!("--mcp-config {given}: cannot be read: {error}; name a file"))
     })?;
     content(given, bytes, ServerAuthor::Flag)

@@ -9,13 +9,13 @@ use super::load::{self, LoadedSettings, ParsedSettings};
 use super::managed::ManagedSettings;
 use super::naming;
 use super::origins::Provenance;
-use super::repository::{RepositoryFile, IgnoredSettings, MCP_FILE, RulePaths, read};
-use super::servers::{self, ServerAuthor, NamedServer};
+use super::repository::{IgnoredSettings, MCP_FILE, RepositoryFile, RulePaths, read};
+use super::servers::{self, NamedServer, ServerAuthor};
 use super::trust::Trust;
 use super::{IgnoredSetting, MemorySources};
 use crate::cli::args::RunArgs;
 use crate::cli::environment::{self, Variables};
-use crate::cli::prompts::{PromptLibrary, LibrarySearch};
+use crate::cli::prompts::{LibrarySearch, PromptLibrary};
 use crate::cli::usage::UsageError;
 
 /// Files of a repository, lowest first.
@@ -105,7 +105,8 @@ pub(super) fn read_all(
     managed: &[PathBuf],
     held: Held<'_>,
 ) -> SettingsSources {
-    let mut reading = SourceReader { strict: args.mcp.strict_mcp_config, ..SourceReader::default() };
+    let mut reading =
+        SourceReader { strict: args.mcp.strict_mcp_config, ..SourceReader::default() };
     let session = &args.session;
     let vouches = environment::trusts_project(variables);
     let vouches = session.trust_project || reading.take(vouches).unwrap_or_default();
@@ -199,7 +200,11 @@ impl SourceReader {
         self.note(shown.to_owned(), load::flag(given).map(Some))
     }
 
-    fn note(&mut self, path: String, read: Result<Option<ParsedSettings>, Vec<String>>) -> Option<ParsedSettings> {
+    fn note(
+        &mut self,
+        path: String,
+        read: Result<Option<ParsedSettings>, Vec<String>>,
+    ) -> Option<ParsedSettings> {
         let (state, parsed) = match read {
             Ok(None) => (FileState::Absent, None),
             Ok(Some(parsed)) => (FileState::Used, Some(parsed)),
@@ -295,7 +300,12 @@ impl SourceReader {
         self.loaded = std::mem::take(&mut self.loaded).lay(parsed);
     }
 
-    fn end(mut self, managed: ManagedSettings, memory: MemorySources, library: PromptLibrary) -> SettingsSources {
+    fn end(
+        mut self,
+        managed: ManagedSettings,
+        memory: MemorySources,
+        library: PromptLibrary,
+    ) -> SettingsSources {
         for parsed in &managed.files {
             self.origins.add_file(parsed);
             self.servers.extend(servers::of_settings(parsed, ServerAuthor::Managed));

@@ -14,7 +14,7 @@ use super::{CredentialSource, DEFAULTS, EndpointSettings, IgnoredSetting};
 use super::{roster, rules, servers};
 use crate::cli::args::{GivenFlags, RunArgs};
 use crate::cli::environment::{self, ProcessEnv, VARIABLES, Variables};
-use crate::cli::prompts::{PromptLibrary, NamedAgent};
+use crate::cli::prompts::{NamedAgent, PromptLibrary};
 use crate::recovery::Limits;
 use crate::tools::AgentDefinition;
 
@@ -50,7 +50,12 @@ pub struct SettingsSurvey {
 }
 
 /// Looks at all of it. Reads files, changes nothing, and stops at no mistake.
-pub fn survey(args: &RunArgs, given: &GivenFlags, variables: &Variables, cwd: &Path) -> SettingsSurvey {
+pub fn survey(
+    args: &RunArgs,
+    given: &GivenFlags,
+    variables: &Variables,
+    cwd: &Path,
+) -> SettingsSurvey {
     survey_under(&managed::files(), args, given, variables, cwd)
 }
 
@@ -64,7 +69,8 @@ pub fn survey_under(
 ) -> SettingsSurvey {
     let config_dir = environment::config_dir(variables);
     let sources = read_all(args, variables, &config_dir, cwd, managed, Held::default());
-    let SettingsSources { loaded, managed, files, mut mistakes, ignored, mut origins, .. } = sources;
+    let SettingsSources { loaded, managed, files, mut mistakes, ignored, mut origins, .. } =
+        sources;
     let (mut library, servers) = (sources.library, sources.servers);
     let file = loaded.layer();
     let mut all = variables.clone();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::SystemPrompt;
 use crate::cli::args::ModelArgs;
 use crate::cli::usage::UsageError;
-use crate::process::reading;
+use crate::process::file_reads;
 
 /// Reads it from the flags, and from the files that they name.
 ///
@@ -14,7 +14,7 @@ use crate::process::reading;
 pub(super) fn read(model: &ModelArgs) -> Result<SystemPrompt, UsageError> {
     let either = |text: &Option<String>, flag: &str, file: &Option<PathBuf>| match (text, file) {
         (Some(text), _) => Ok(Some(text.clone())),
-        (None, Some(path)) => reading::read_to_string(path).map(Some).map_err(|error| {
+        (None, Some(path)) => file_reads::read_to_string(path).map(Some).map_err(|error| {
             UsageError::new(format!(
                 "{flag} {}: cannot be read: {error}; name a readable text file",
                 path.display()

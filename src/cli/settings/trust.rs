@@ -152,7 +152,8 @@ impl<'de> Deserialize<'de> for TrustedProject {
                 f.write_str("a folder, or an object with \"path\" and \"sha256\"")
             }
             fn visit_str<E: de::Error>(self, path: &str) -> Result<TrustedProject, E> {
-                let sheet = TrustEntryFields { path: Some(path.to_owned()), ..TrustEntryFields::default() };
+                let sheet =
+                    TrustEntryFields { path: Some(path.to_owned()), ..TrustEntryFields::default() };
                 TrustedProject::of(sheet).map_err(E::custom)
             }
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<TrustedProject, A::Error> {

@@ -73,7 +73,8 @@ fn refusal_finding(service: &ServiceFacts, fault: &Fault, status: u16) -> Findin
         words => format!("HTTP {status}: {words}"),
     };
     let class = classify(fault).class;
-    let RefusalMeaning { level, what, why, fix } = meaning(class, &describe_credential(service), service);
+    let RefusalMeaning { level, what, why, fix } =
+        meaning(class, &describe_credential(service), service);
     let what = format!("{what} ({said})");
     match level {
         Severity::Ok | Severity::Warning => Finding::warning("acceptance", what, why, fix),
@@ -158,7 +159,9 @@ fn meaning(class: ErrorClass, used: &str, service: &ServiceFacts) -> RefusalMean
         ErrorClass::ServerError
         | ErrorClass::ApiTimeout
         | ErrorClass::StreamStalled
-        | ErrorClass::ConnectionError => RefusalMeaning::service_trouble("the service is in trouble"),
+        | ErrorClass::ConnectionError => {
+            RefusalMeaning::service_trouble("the service is in trouble")
+        }
         ErrorClass::RequestTooLarge | ErrorClass::PromptTooLong => RefusalMeaning::problem(
             "even a request of a few bytes is called too large",
             REFUSED,

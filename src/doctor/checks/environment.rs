@@ -7,8 +7,13 @@ use super::super::finding::Finding;
 
 /// Reports problems of environment variables.
 pub fn check_environment(known: &ResolvedConfig) -> Vec<Finding> {
-    let mut findings: Vec<Finding> =
-        [credentials(known), proxies(known), check_home_and_path(known), check_unknown_variables(known)].concat();
+    let mut findings: Vec<Finding> = [
+        credentials(known),
+        proxies(known),
+        check_home_and_path(known),
+        check_unknown_variables(known),
+    ]
+    .concat();
     if known.bypasses_as_root {
         findings.push(Finding::warning(
             "environment",
@@ -39,8 +44,10 @@ fn warning(what: impl Into<String>, why: &str, fix: impl AsRef<str>) -> Finding 
 fn credentials(known: &ResolvedConfig) -> Vec<Finding> {
     let has = |name: &str| get(known, name).is_some();
     let names = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"];
-    let mut findings: Vec<Finding> =
-        names.into_iter().filter_map(|name| check_credential_format(name, raw(known, name)?)).collect();
+    let mut findings: Vec<Finding> = names
+        .into_iter()
+        .filter_map(|name| check_credential_format(name, raw(known, name)?))
+        .collect();
     if names.into_iter().all(has) {
         findings.push(warning(
             "both ANTHROPIC_API_KEY and ANTHROPIC_AUTH_TOKEN are set",

@@ -1,7 +1,7 @@
 //! Checks the installation: version, path, kind, search, and shell aliases that shadow the name.
 
 use super::super::DoctorContext;
-use super::super::facts::install::{Installation, InstallKind};
+use super::super::facts::install::{InstallKind, Installation};
 use super::super::facts::shell::ShadowingAlias;
 use super::super::finding::{Finding, listed};
 

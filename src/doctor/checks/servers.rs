@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::super::facts::servers::{PATIENCE, TriedServer};
 use super::super::finding::{Finding, counted};
-use super::super::{ServerTransport, ResolvedConfig, DoctorContext, ConfiguredServer};
+use super::super::{ConfiguredServer, DoctorContext, ResolvedConfig, ServerTransport};
 use super::settings::unread_note;
 use crate::mcp::ServerStatus;
 use crate::process::find_program;
@@ -13,7 +13,11 @@ use crate::process::find_program;
 const TOOLS_MISSING: &str = "the tools of this server are missing in every run";
 
 /// Reports each server by its test start, or by its configuration where none was made.
-pub fn check_servers(known: &ResolvedConfig, scene: &DoctorContext, tried: &[TriedServer]) -> Vec<Finding> {
+pub fn check_servers(
+    known: &ResolvedConfig,
+    scene: &DoctorContext,
+    tried: &[TriedServer],
+) -> Vec<Finding> {
     let mut findings: Vec<Finding> = known
         .bad_servers
         .iter()

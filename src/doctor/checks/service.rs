@@ -4,7 +4,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::super::ResolvedConfig;
-use super::super::facts::service::{ServiceAnswer, ServiceProbe, ServiceFacts};
+use super::super::facts::service::{ServiceAnswer, ServiceFacts, ServiceProbe};
 use super::super::finding::Finding;
 use super::acceptance;
 use crate::recovery::Fault;
@@ -49,10 +49,13 @@ fn describe_route(service: &ServiceFacts) -> String {
 /// Reports whether a service is reachable, and what went wrong otherwise.
 pub fn check_service(service: &ServiceFacts) -> Vec<Finding> {
     let way = describe_route(service);
-    let problem =
-        |what: String, fix: &str| vec![Finding::problem("service", what, unreachable_effect(service), fix)];
+    let problem = |what: String, fix: &str| {
+        vec![Finding::problem("service", what, unreachable_effect(service), fix)]
+    };
     match &service.seen {
-        ServiceProbe::Offline => vec![Finding::ok("service", format!("{way}, not asked (--offline)"))],
+        ServiceProbe::Offline => {
+            vec![Finding::ok("service", format!("{way}, not asked (--offline)"))]
+        }
         ServiceProbe::Unusable(why) => problem(
             format!("the service cannot be asked: {why}"),
             "correct ANTHROPIC_BASE_URL, the certificate file or the header that is named",

@@ -142,7 +142,8 @@ impl ShellTokenReader<'_> {
         let is_whole = !in_braces || self.letters.next_if_eq(&'}').is_some();
         let value = (self.known.value)(&name).filter(|_| is_whole && !name.is_empty());
         // A shell splits an unquoted value with spaces into several words.
-        let splits = |value: &String| quotes == QuoteState::None && value.contains(char::is_whitespace);
+        let splits =
+            |value: &String| quotes == QuoteState::None && value.contains(char::is_whitespace);
         match value.filter(|value| !splits(value)) {
             Some(value) => word.text.push_str(&value),
             None => word.is_plain = false,

@@ -244,8 +244,11 @@ mod tests {
             ("", vec![]),
         ];
         let variables = Variables::default();
-        let ground =
-            HookContext { cwd: Path::new("/w"), home: Some(Path::new("/h")), variables: &variables };
+        let ground = HookContext {
+            cwd: Path::new("/w"),
+            home: Some(Path::new("/h")),
+            variables: &variables,
+        };
         for (script, wanted) in table {
             let command = HookCommand::Script(script.to_owned());
             assert_eq!(ground.files(&command), wanted, "{script}");

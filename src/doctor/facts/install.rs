@@ -153,7 +153,11 @@ fn npm(binary: &Path) -> InstallKind {
         return InstallKind::NpmGlobal;
     }
     let prefix = owner.ends_with("lib") || owner.ends_with("npm");
-    if prefix && !owner.join("package.json").is_file() { InstallKind::NpmGlobal } else { InstallKind::NpmLocal }
+    if prefix && !owner.join("package.json").is_file() {
+        InstallKind::NpmGlobal
+    } else {
+        InstallKind::NpmLocal
+    }
 }
 
 fn by_package(binary: &Path, root: &Path) -> Option<InstallKind> {

@@ -10,7 +10,7 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{AccessFlags, Uid, access};
 
 use super::super::DoctorContext;
-use crate::process::{Job, Supervisor, LandlockSupport};
+use crate::process::{Job, LandlockSupport, Supervisor};
 use crate::secrets::Variables;
 
 /// Limits and properties of the process.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::mcp::{Servers, ServerReport};
+use crate::mcp::{ServerReport, Servers};
 
 /// The time limit for their start.
 pub const PATIENCE: Duration = Duration::from_secs(8);

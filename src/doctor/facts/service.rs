@@ -7,10 +7,10 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::super::bounds::{self, CHECK_MAX};
 use super::super::finding::Finding;
+use super::super::time_limits::{self, CHECK_MAX};
 use super::super::{ResolvedConfig, ServicePlace};
-use crate::model::{BaseUrl, ModelClient, Credential, ProbeAnswer, Renewal};
+use crate::model::{BaseUrl, Credential, ModelClient, ProbeAnswer, Renewal};
 use crate::recovery::{ErrorClass, Fault, FaultKind, classify};
 
 /// The connect timeout.
@@ -84,12 +84,16 @@ pub struct ServiceFacts {
 }
 
 /// Probes all services in parallel, unless `offline`, until `until` at the latest.
-pub async fn probe_services(known: &ResolvedConfig, offline: bool, until: Instant) -> Vec<Result<ServiceFacts, Finding>> {
+pub async fn probe_services(
+    known: &ResolvedConfig,
+    offline: bool,
+    until: Instant,
+) -> Vec<Result<ServiceFacts, Finding>> {
     let mut asking = JoinSet::new();
     for (index, place) in known.endpoints.iter().cloned().enumerate() {
         asking.spawn(async move {
             let seen = timeout_at(until + GRACE, probe_service(place, offline, until)).await;
-            let late = bounds::late_finding("service");
+            let late = time_limits::late_finding("service");
             (index, seen.unwrap_or(Err(late)))
         });
     }
@@ -102,12 +106,23 @@ pub async fn probe_services(known: &ResolvedConfig, offline: bool, until: Instan
     services
 }
 
-async fn probe_service(place: ServicePlace, offline: bool, until: Instant) -> Result<ServiceFacts, Finding> {
-    let ServicePlace { mut endpoint, models, credential, is_fallback: standby, login_expired } = place;
+async fn probe_service(
+    place: ServicePlace,
+    offline: bool,
+    until: Instant,
+) -> Result<ServiceFacts, Finding> {
+    let ServicePlace { mut endpoint, models, credential, is_fallback: standby, login_expired } =
+        place;
     let address = BaseUrl::parse(&endpoint.base_url);
     let origin = address.map(|address| address.origin()).unwrap_or_default();
-    let mut service =
-        ServiceFacts { origin, proxy: None, models, standby, credential, seen: ServiceProbe::Offline };
+    let mut service = ServiceFacts {
+        origin,
+        proxy: None,
+        models,
+        standby,
+        credential,
+        seen: ServiceProbe::Offline,
+    };
     endpoint.timers.connect = endpoint.timers.connect.min(CONNECT_MAX);
     let helper = match &mut endpoint.credential {
         Credential::Helper(command) => {
@@ -123,17 +138,23 @@ async fn probe_service(place: ServicePlace, offline: bool, until: Instant) -> Re
     };
     let connect = endpoint.timers.connect;
     // Reading certificate files may block.
-    let client = match bounds::blocking_within_limit("certificates", move || ModelClient::new(endpoint)).await? {
+    let client = match time_limits::blocking_within_limit("certificates", move || {
+        ModelClient::new(endpoint)
+    })
+    .await?
+    {
         Ok(client) => Arc::new(client),
-        Err(error) => return Ok(ServiceFacts { seen: ServiceProbe::Unusable(error.to_string()), ..service }),
+        Err(error) => {
+            return Ok(ServiceFacts { seen: ServiceProbe::Unusable(error.to_string()), ..service });
+        }
     };
     service.proxy = client.proxy();
     if !offline {
         let asked = ServiceRequest { client, connect, helper, until };
         service.seen = match service.proxy.as_deref() {
-            _ if login_expired => {
-                ServiceProbe::NoCredential("the login has expired; the next run renews it".to_owned())
-            }
+            _ if login_expired => ServiceProbe::NoCredential(
+                "the login has expired; the next run renews it".to_owned(),
+            ),
             proxy => asked.probe(proxy, &service.models).await,
         };
     }
@@ -169,15 +190,22 @@ impl ServiceRequest {
                 ServiceProbe::Answered(ServiceAnswer { probe: list, unknown: Vec::new() })
             }
             Ok(Ok(list)) => match timeout_at(until, self.count_tokens(models)).await {
-                Err(_) if list.is_unsupported() => ServiceProbe::TimedOut(until.duration_since(begin).as_secs()),
-                Err(_) => ServiceProbe::Answered(ServiceAnswer { probe: list, unknown: Vec::new() }),
+                Err(_) if list.is_unsupported() => {
+                    ServiceProbe::TimedOut(until.duration_since(begin).as_secs())
+                }
+                Err(_) => {
+                    ServiceProbe::Answered(ServiceAnswer { probe: list, unknown: Vec::new() })
+                }
                 Ok(counts) => self.select_answer(list, counts),
             },
         }
     }
 
     /// Requests a token count for each model, in parallel.
-    async fn count_tokens(&self, models: &[String]) -> Vec<(String, Result<ProbeAnswer, Box<Fault>>)> {
+    async fn count_tokens(
+        &self,
+        models: &[String],
+    ) -> Vec<(String, Result<ProbeAnswer, Box<Fault>>)> {
         let mut counting = JoinSet::new();
         for (index, model) in models.iter().cloned().enumerate() {
             let client = Arc::clone(&self.client);
@@ -192,12 +220,18 @@ impl ServiceRequest {
     }
 
     /// Selects the most informative answer, and collects the unknown models.
-    fn select_answer(&self, list: ProbeAnswer, counts: Vec<(String, Result<ProbeAnswer, Box<Fault>>)>) -> ServiceProbe {
+    fn select_answer(
+        &self,
+        list: ProbeAnswer,
+        counts: Vec<(String, Result<ProbeAnswer, Box<Fault>>)>,
+    ) -> ServiceProbe {
         let (mut unknown, mut telling) = (Vec::new(), None);
         for (model, counted) in counts {
             let mut count = match counted {
                 Ok(count) => count,
-                Err(fault) if list.is_unsupported() && telling.is_none() => return self.outcome_of_fault(&fault),
+                Err(fault) if list.is_unsupported() && telling.is_none() => {
+                    return self.outcome_of_fault(&fault);
+                }
                 Err(_) => continue,
             };
             if let Some(words) = model_rejection(&model, &count) {
@@ -223,14 +257,17 @@ impl ServiceRequest {
             FaultKind::Refused { status: 407, .. } => {
                 let fault = Some(fault.clone());
                 let (asked, status, page) = ("CONNECT", 407, false);
-                let knock = ProbeAnswer { request: asked, status, fault, is_web_page: page, clocks: None };
+                let knock =
+                    ProbeAnswer { request: asked, status, fault, is_web_page: page, clocks: None };
                 ServiceProbe::Answered(ServiceAnswer { probe: knock, unknown: Vec::new() })
             }
             FaultKind::Refused { code, .. } if code == HELPER_FAILED => {
                 ServiceProbe::HelperFailed { why: detail, limit: self.helper }
             }
             FaultKind::Refused { .. } => ServiceProbe::NoCredential(detail),
-            FaultKind::Connection { .. } if detail.contains("dns error") => ServiceProbe::UnknownHost(detail),
+            FaultKind::Connection { .. } if detail.contains("dns error") => {
+                ServiceProbe::UnknownHost(detail)
+            }
             FaultKind::Connection { .. }
             | FaultKind::TornStream { .. }
             | FaultKind::InvalidContent { .. }

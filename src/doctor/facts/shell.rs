@@ -33,7 +33,10 @@ pub struct ShadowingAlias {
 }
 
 /// Searches the startup files of common shells.
-pub fn find_shadowing_aliases(home: Option<&Path>, variables: &BTreeMap<OsString, OsString>) -> Vec<ShadowingAlias> {
+pub fn find_shadowing_aliases(
+    home: Option<&Path>,
+    variables: &BTreeMap<OsString, OsString>,
+) -> Vec<ShadowingAlias> {
     let zsh = variables.get(OsStr::new("ZDOTDIR")).map(PathBuf::from);
     let own = home.into_iter().flat_map(|home| FILES.map(|file| home.join(file)));
     let files: Vec<PathBuf> = own.chain(zsh.map(|folder| folder.join(".zshrc"))).collect();
@@ -42,7 +45,7 @@ pub fn find_shadowing_aliases(home: Option<&Path>, variables: &BTreeMap<OsString
         if !file.is_file() {
             continue;
         }
-        let Ok(bytes) = crate::process::reading::read_bounded(&file, FILE_MAX) else { continue };
+        let Ok(bytes) = crate::process::file_reads::read_bounded(&file, FILE_MAX) else { continue };
         let text = String::from_utf8_lossy(&bytes).into_owned();
         found.extend(shadows(&text).into_iter().map(|(line, what)| ShadowingAlias {
             file: file.clone(),

@@ -1,6 +1,6 @@
 //! Faults for a credential that is missing or cannot be fetched.
 
-use crate::recovery::{Fault, FaultKind, FailureStage};
+use crate::recovery::{FailureStage, Fault, FaultKind};
 
 /// Returns a fault for a missing credential. It is treated like a rejected one, because the remedy
 /// and the exit code are the same. Status 200 marks that no HTTP failure occurred.

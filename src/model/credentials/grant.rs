@@ -7,14 +7,14 @@ use reqwest::{Certificate, Client, Response, StatusCode, Url};
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
-use crate::recovery::{ConnectionChoice, Fault, FaultKind, FailureStage};
+use crate::recovery::{ConnectionChoice, FailureStage, Fault, FaultKind};
 
 use super::super::endpoint::{RequestTimers, host};
 use super::super::fault;
 use super::super::headers::wall_clock;
 use super::super::proxies::{Proxies, is_loopback};
 use super::super::transport::HttpTransport;
-use super::fault::{missing_credential, issuer_unreachable};
+use super::fault::{issuer_unreachable, missing_credential};
 use super::login::Login;
 use super::secret::Secret;
 
@@ -74,7 +74,13 @@ impl TokenRequest {
         };
         let to = format!("the token endpoint at {}", host(&url));
         let old = login.access.clone();
-        Ok(Self { url, refresh, client_id: login.client_id.clone(), old_access: old, destination: to })
+        Ok(Self {
+            url,
+            refresh,
+            client_id: login.client_id.clone(),
+            old_access: old,
+            destination: to,
+        })
     }
 
     /// Requests a new access token, within `limit`.
@@ -135,7 +141,10 @@ impl TokenRequest {
         match fault.kind {
             FaultKind::Timeout { .. } => {
                 let limit = CONNECT.as_secs();
-                issuer_unreachable(format!("no connection to {} within {limit} s", self.destination))
+                issuer_unreachable(format!(
+                    "no connection to {} within {limit} s",
+                    self.destination
+                ))
             }
             FaultKind::Connection { ref detail } if !detail.contains(&self.destination) => {
                 issuer_unreachable(format!("{}: {detail}", self.destination))
@@ -183,19 +192,24 @@ impl TokenRequest {
         let Ok(answer) = serde_json::from_slice::<Map<String, Value>>(body) else {
             // Probably a login page or a captive portal. No token was spent.
             let detail = format!("the answer of {} is no JSON object", self.destination);
-            return Err(Box::new(Fault::new(FaultKind::InvalidContent { detail }, FailureStage::Unsent)));
+            return Err(Box::new(Fault::new(
+                FaultKind::InvalidContent { detail },
+                FailureStage::Unsent,
+            )));
         };
         let token = |name: &str| {
             let secret = Secret::new(answer.get(name)?.as_str()?);
             (!secret.is_empty() && secret.fits_header()).then_some(secret)
         };
         let Some(access) = token("access_token") else {
-            let message = format!("the answer of {} holds no usable access token", self.destination);
+            let message =
+                format!("the answer of {} holds no usable access token", self.destination);
             return Err(missing_credential("oauth_nonsense", message));
         };
         let kind = answer.get("token_type").and_then(Value::as_str).unwrap_or("bearer");
         if !kind.eq_ignore_ascii_case("bearer") {
-            let message = format!("{} gives out tokens that are not bearer tokens", self.destination);
+            let message =
+                format!("{} gives out tokens that are not bearer tokens", self.destination);
             return Err(missing_credential("oauth_nonsense", message));
         }
         let seconds = answer.get("expires_in").and_then(|value| match value {
@@ -222,8 +236,10 @@ impl TokenRequest {
         }
         let status = status.as_u16();
         let advice = if is_code { "log in again" } else { "check its address, or log in again" };
-        let message =
-            format!("{} does not renew the login (HTTP {status}{said}); {advice}", self.destination);
+        let message = format!(
+            "{} does not renew the login (HTTP {status}{said}); {advice}",
+            self.destination
+        );
         missing_credential(code, message)
     }
 

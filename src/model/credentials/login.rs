@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::secret::Secret;
 use super::store::read_replacement;
-use crate::process::reading;
+use crate::process::file_reads;
 
 /// The key of the file's object that holds the login. Other keys belong to other programs.
 pub(super) const SECTION: &str = "claudeAiOauth";
@@ -145,7 +145,7 @@ impl Login {
 
 /// Parses a login file into its JSON object. `None`: there is no file, or it is empty.
 pub(super) fn read_document(path: &Path) -> Result<Option<Map<String, Value>>, LoginProblem> {
-    let bytes = match reading::read(path) {
+    let bytes = match file_reads::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(None),
@@ -163,7 +163,10 @@ pub(super) fn read_document(path: &Path) -> Result<Option<Map<String, Value>>, L
     }
 }
 
-fn parse_text(section: &Map<String, Value>, member: &'static str) -> Result<Option<String>, LoginProblem> {
+fn parse_text(
+    section: &Map<String, Value>,
+    member: &'static str,
+) -> Result<Option<String>, LoginProblem> {
     match section.get(member) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.trim().to_owned()).filter(|it| !it.is_empty())),

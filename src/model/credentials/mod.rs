@@ -11,16 +11,16 @@
 mod fault;
 mod grant;
 mod helper;
-mod keyring;
 mod lock;
 mod login;
 mod oauth;
+mod provider;
 mod secret;
 mod store;
 
 pub use grant::is_token_endpoint;
 pub use helper::HelperCommand;
-pub(super) use keyring::CredentialProvider;
-pub use keyring::{Credential, Renewal};
 pub use login::{Login, LoginError, LoginFile};
+pub(super) use provider::CredentialProvider;
+pub use provider::{Credential, Renewal};
 pub use secret::Secret;

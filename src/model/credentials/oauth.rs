@@ -31,13 +31,13 @@ use crate::secrets::KnownSecrets;
 
 use super::super::headers::wall_clock;
 use super::super::proxies::Proxies;
-use super::fault::{missing_credential, issuer_unreachable};
+use super::fault::{issuer_unreachable, missing_credential};
 use super::grant::TokenRequest;
-use super::keyring::Renewal;
 use super::lock::{FileLock, LockError};
 use super::login::{Login, LoginError, LoginFile};
+use super::provider::Renewal;
 use super::secret::Secret;
-use super::store::{ReplacementFile, complete_replacement, append_suffix};
+use super::store::{ReplacementFile, append_suffix, complete_replacement};
 
 /// How long before its expiry a token is renewed: clocks differ, and requests take time.
 const MARGIN: Duration = Duration::from_mins(1);
@@ -149,12 +149,19 @@ impl OAuthLogin {
     fn read_login(&self) -> Result<Login, Box<Fault>> {
         let gone = || {
             let path = self.file.path.display();
-            missing_credential("oauth_no_login", format!("there is no login in {path}; log in again"))
+            missing_credential(
+                "oauth_no_login",
+                format!("there is no login in {path}; log in again"),
+            )
         };
         self.file.read().map_err(|error| unreadable_login(&error))?.ok_or_else(gone)
     }
 
-    async fn renew(&self, held: RenewalGuard, patience: Duration) -> (RenewalGuard, Result<(), Box<Fault>>) {
+    async fn renew(
+        &self,
+        held: RenewalGuard,
+        patience: Duration,
+    ) -> (RenewalGuard, Result<(), Box<Fault>>) {
         let path = self.file.real_path();
         let lock_path = append_suffix(&path, ".lock");
         let lock = match FileLock::take(&lock_path, patience).await {
@@ -162,8 +169,12 @@ impl OAuthLogin {
             Err(error) => return (held, Err(lock_fault(&error, &lock_path, patience))),
         };
         let file = LoginFile { path, ..self.file.clone() };
-        let renewal =
-            RenewalInProgress { file, roots: self.roots.clone(), proxies: self.proxies.clone(), lock };
+        let renewal = RenewalInProgress {
+            file,
+            roots: self.roots.clone(),
+            proxies: self.proxies.clone(),
+            lock,
+        };
         let Ok(ended) = tokio::spawn(renewal.run(held)).await else {
             let what = "the renewal of the login was aborted".to_owned();
             let held = Arc::clone(&self.held).lock_owned().await;
@@ -191,7 +202,8 @@ impl RenewalInProgress {
 
     async fn renew(&self, held: &mut LoginState) -> Result<(), Box<Fault>> {
         let path = &self.file.path;
-        complete_replacement(path).map_err(|error| unsaved_login("cannot be renewed", path, &error))?;
+        complete_replacement(path)
+            .map_err(|error| unsaved_login("cannot be renewed", path, &error))?;
         let there = self.file.read().map_err(|error| unreadable_login(&error))?;
         let Some(there) = there else {
             let what = format!("there is no login in {} any more; log in again", path.display());

@@ -9,15 +9,15 @@
 //! API key: each run backs off by itself, with jitter. Only the probe that detects the end of an
 //! overload is shared.
 
+mod account_key;
 mod capacity;
-mod name;
 pub mod pace;
 mod share;
 mod store;
 
 pub use capacity::{ProbeEnd, ProbeLeave, Prober, RETURN_GAP};
-pub use pace::{Requester, RequestPermit, ClaimAnswer, SharedPace, RequestWindow, HeaderLimits};
+pub use pace::{ClaimAnswer, HeaderLimits, RequestPermit, RequestWindow, Requester, SharedPace};
 pub use share::{ProbeTurn, SharedLimits};
 pub use store::{StateFile, StateFileProblem, folders, state_files};
 
-pub(super) use name::AccountKey;
+pub(super) use account_key::AccountKey;

@@ -251,7 +251,9 @@ impl SharedPace {
         self.drop_outdated(now);
         self.touched = now;
         if now < self.blocked_until {
-            return ProbeLeave::Defer { until: self.blocked_until + fraction_of(SECOND, who.jitter) };
+            return ProbeLeave::Defer {
+                until: self.blocked_until + fraction_of(SECOND, who.jitter),
+            };
         }
         let leave = self.capacity.claim_probe(now, who);
         if let (ProbeLeave::Go, Some(room)) = (leave, &mut self.room) {
@@ -343,7 +345,8 @@ impl SharedPace {
 
     /// Updates the window from the response headers.
     fn update_window(&mut self, now: u64, grant: RequestPermit, told: HeaderLimits) {
-        let resets = now.saturating_add(told.resets_in.saturating_add(CLOCK_TOLERANCE).min(FUTURE_MAX));
+        let resets =
+            now.saturating_add(told.resets_in.saturating_add(CLOCK_TOLERANCE).min(FUTURE_MAX));
         let mut left = self.remaining_after_in_flight(told.left);
         // Reset times are reported in whole seconds.
         let same = self.room.filter(|room| room.resets.abs_diff(resets) <= 2 * SECOND);
@@ -390,7 +393,10 @@ impl SharedPace {
         }
         if let Some(room) = self.room.filter(|room| room.resets <= now) {
             let resets = room.resets + room.length;
-            let full = room.limit.filter(|_| now < resets).map(|limit| self.remaining_after_in_flight(limit));
+            let full = room
+                .limit
+                .filter(|_| now < resets)
+                .map(|limit| self.remaining_after_in_flight(limit));
             self.room = full.map(|left| RequestWindow { left, resets, ..room });
         }
     }

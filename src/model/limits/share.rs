@@ -9,8 +9,8 @@ use tokio::time::timeout;
 
 use super::super::headers::{RateLimits, wall_clock};
 use super::capacity::{ProbeEnd, ProbeLeave, Prober};
-use super::pace::{Requester, RequestPermit, ClaimAnswer, SharedPace, HeaderLimits};
-use super::store::{StateFileProblem, update, prepare_folder};
+use super::pace::{ClaimAnswer, HeaderLimits, RequestPermit, Requester, SharedPace};
+use super::store::{StateFileProblem, prepare_folder, update};
 
 /// Timeout of a file operation. Far above the lock timeout, even on a busy host; a file system that
 /// hangs is given up.

@@ -97,7 +97,9 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::rules::ServerRules;
-use super::scenario::{AfterLast, Expectation, MAIN, ServerPart, Scenario, ScratchFile, ScriptStep};
+use super::scenario::{
+    AfterLast, Expectation, MAIN, Scenario, ScratchFile, ScriptStep, ServerPart,
+};
 use step::StepTable;
 
 /// Why a scenario file is invalid.

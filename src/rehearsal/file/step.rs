@@ -7,9 +7,11 @@ use serde::Deserialize;
 
 use crate::rehearsal::render;
 use crate::rehearsal::scenario::{
-    StepAnswer, ScriptedError, ScriptedFault, ReplyForm, ScriptedFaultKind, ScriptedHttp, SendPace, FaultPosition, ScriptedReply, ScriptStep, ScriptedToolCall, ScriptedUsage, StepCondition,
+    FaultPosition, ReplyForm, ScriptStep, ScriptedError, ScriptedFault, ScriptedFaultKind,
+    ScriptedHttp, ScriptedReply, ScriptedToolCall, ScriptedUsage, SendPace, StepAnswer,
+    StepCondition,
 };
-use crate::rehearsal::span::ScriptedDuration;
+use crate::rehearsal::scripted_duration::ScriptedDuration;
 
 /// A step as it stands in a file, with the keys of every kind of answer.
 #[derive(Default, Deserialize)]
@@ -95,7 +97,9 @@ impl StepTable {
                 Err("`raw` is all that is sent: it has no `fault` and no `headers`".to_owned())
             }
             (false, false, Some(raw)) => Ok(StepAnswer::Raw(raw.into_bytes())),
-            (false, false, None) if self.fault.is_some() => Ok(StepAnswer::Reply(ScriptedReply::interrupted_default())),
+            (false, false, None) if self.fault.is_some() => {
+                Ok(StepAnswer::Reply(ScriptedReply::interrupted_default()))
+            }
             (false, false, None) => Err("a step needs an answer: `text`, `thinking`, `tool`, \
                  `empty = true`, `status`, `body`, `raw` or `fault`"
                 .to_owned()),
@@ -160,9 +164,14 @@ impl FaultTable {
         belongs(self.error.is_some(), "error", &[AnswerKind::Error], "`error`")?;
         belongs(self.bytes.is_some(), "bytes", &[AnswerKind::Insert], "`insert`")?;
         let (begun, speaks) = match self.after {
-            FaultPosition::Accept | FaultPosition::Request => (false, self.after == FaultPosition::Request),
+            FaultPosition::Accept | FaultPosition::Request => {
+                (false, self.after == FaultPosition::Request)
+            }
             FaultPosition::HalfHead => (false, false),
-            FaultPosition::Headers | FaultPosition::Events(_) | FaultPosition::Bytes(_) | FaultPosition::Delta => (true, true),
+            FaultPosition::Headers
+            | FaultPosition::Events(_)
+            | FaultPosition::Bytes(_)
+            | FaultPosition::Delta => (true, true),
         };
         let harm = match self.kind {
             AnswerKind::Reset => ScriptedFaultKind::Reset,
@@ -177,14 +186,20 @@ impl FaultTable {
                 );
             }
             AnswerKind::End => ScriptedFaultKind::End,
-            AnswerKind::Pings => {
-                ScriptedFaultKind::Pings { every: self.every.unwrap_or(ScriptedDuration(Duration::from_secs(15))).0 }
+            AnswerKind::Pings => ScriptedFaultKind::Pings {
+                every: self.every.unwrap_or(ScriptedDuration(Duration::from_secs(15))).0,
+            },
+            AnswerKind::Error => {
+                ScriptedFaultKind::Error(self.error.unwrap_or_else(render::overloaded))
             }
-            AnswerKind::Error => ScriptedFaultKind::Error(self.error.unwrap_or_else(render::overloaded)),
             AnswerKind::Insert => ScriptedFaultKind::Insert(
                 self.bytes.ok_or("a fault of kind `insert` needs `bytes`")?.into_bytes(),
             ),
         };
-        Ok(ScriptedFault { harm, after: self.after, hold: self.hold.map_or(ScriptedFault::HOLD, |hold| hold.0) })
+        Ok(ScriptedFault {
+            harm,
+            after: self.after,
+            hold: self.hold.map_or(ScriptedFault::HOLD, |hold| hold.0),
+        })
     }
 }

@@ -2,16 +2,16 @@
 //! They are bounded in number, time, memory and disk, and none outlives the run. Background
 //! sub-agents share the same table and are stopped alike.
 
-mod adopted;
-mod live;
-mod looks;
-mod run;
-mod shells;
+mod background_agents;
+mod background_tools;
+mod descriptions;
+mod live_output;
+mod run_interface;
 mod task;
-mod words;
+mod tasks;
 
-pub use adopted::{BackgroundAgent, AgentEnded};
-pub(super) use live::LiveOutput;
-pub(super) use looks::{compile_filter, kill, read_output};
-pub(super) use shells::{TaskStart, BackgroundTasks};
+pub use background_agents::{AgentEnded, BackgroundAgent};
+pub(super) use background_tools::{compile_filter, kill, read_output};
+pub(super) use live_output::LiveOutput;
 pub use task::{BackgroundEnd, BackgroundKind, BackgroundTask};
+pub(super) use tasks::{BackgroundTasks, TaskStart};

@@ -50,7 +50,9 @@ pub(in crate::tools) fn read(
     }
     let data = match read_all(file.open) {
         Ok(data) => data,
-        Err(error) => return ToolOutcome::failure(format!("cannot read {}: {error}", path.display())),
+        Err(error) => {
+            return ToolOutcome::failure(format!("cannot read {}: {error}", path.display()));
+        }
     };
     match kind {
         MediaKind::Picture(format) => match picture::prepare(format, data) {

@@ -7,5 +7,5 @@ mod pages;
 mod pdf;
 mod picture;
 
-pub(super) use file::{MediaFile, read, image_block};
-pub(super) use kind::{MediaKind, unsupported_image_format, detect, kind_of_name};
+pub(super) use file::{MediaFile, image_block, read};
+pub(super) use kind::{MediaKind, detect, kind_of_name, unsupported_image_format};

@@ -54,7 +54,9 @@ pub(super) fn prepare(data: Vec<u8>, wanted: Option<&str>) -> Result<Pdf, PdfFla
         return Err(PdfFlaw::NoPages);
     }
     let picked = match wanted.filter(|wanted| !wanted.trim().is_empty()) {
-        Some(wanted) => pages::select_pages(wanted, count).map_err(|why| PdfFlaw::BadPages { why })?,
+        Some(wanted) => {
+            pages::select_pages(wanted, count).map_err(|why| PdfFlaw::BadPages { why })?
+        }
         None if found.len() > PAGES_MAX => return Err(PdfFlaw::TooManyPages { count }),
         None => (1..=count).collect(),
     };

@@ -3,18 +3,18 @@
 use std::path::Path;
 
 use super::super::catalog::BuiltinTool;
-use super::super::places::ResolvedPath;
-use super::chores::{self, KnownCommand, CriticalFolders};
-use super::effort::WorkBudget;
-use super::errand::CommandCheck;
-use super::footing::CwdTracker;
-use super::judge::{CriticalPaths, Permissions, ask_rule_applies, denied_by_rule};
+use super::super::paths::ResolvedPath;
+use super::call_check::{CriticalPaths, Permissions, ask_rule_applies, denied_by_rule};
+use super::command_check::CommandCheck;
+use super::cwd_tracker::CwdTracker;
+use super::exec_programs;
+use super::fallback_tokens::{self, FallbackTokens};
+use super::known_commands::{self, CriticalFolders, KnownCommand};
 use super::mode::PermissionMode;
-use super::reading::{self, ScriptSource};
 use super::rule::PermissionRule;
-use super::script::{self, SimpleCommand, NotUnderstood, ShellWord};
-use super::shred::{self, FallbackTokens};
-use super::teller;
+use super::shell_parse::{self, ScriptSource};
+use super::splitter::{self, NotUnderstood, ShellWord, SimpleCommand};
+use super::work_budget::WorkBudget;
 use super::wrapper;
 
 /// How many characters of a command an error message shows.
@@ -24,14 +24,20 @@ const SHOWN_MAX: usize = 80;
 /// directory. A `cd` does not count as read-only: it changes where the next command runs.
 pub(in super::super) fn only_reads(command: &str) -> bool {
     let effort = WorkBudget::new();
-    let scripts = reading::scripts(command, &effort);
+    let scripts = shell_parse::scripts(command, &effort);
     let Some(ScriptSource { reading, .. }) = scripts.first() else { return false };
     let is_plain = |word: &ShellWord| word.plain == "/dev/null";
     let reads = |part: &SimpleCommand| {
         part.writes.iter().all(is_plain)
-            && match chores::classify(part) {
-                Some(KnownCommand::ReadsFiles(_) | KnownCommand::SearchesFolders(_) | KnownCommand::ReadsFollowingLinks(_)) => true,
-                Some(KnownCommand::ChangesFolder(_) | KnownCommand::ChangesFiles(_)) | None => false,
+            && match known_commands::classify(part) {
+                Some(
+                    KnownCommand::ReadsFiles(_)
+                    | KnownCommand::SearchesFolders(_)
+                    | KnownCommand::ReadsFollowingLinks(_),
+                ) => true,
+                Some(KnownCommand::ChangesFolder(_) | KnownCommand::ChangesFiles(_)) | None => {
+                    false
+                }
             }
     };
     !effort.is_exhausted()
@@ -48,12 +54,16 @@ impl Permissions {
         find: &dyn Fn(&str, &Path) -> ResolvedPath,
     ) -> Result<(), String> {
         let effort = WorkBudget::new();
-        let scripts = reading::scripts(command, &effort);
-        let Some(ScriptSource { reading, .. }) = scripts.first() else { return Err(WorkBudget::refusal()) };
+        let scripts = shell_parse::scripts(command, &effort);
+        let Some(ScriptSource { reading, .. }) = scripts.first() else {
+            return Err(WorkBudget::refusal());
+        };
         self.check_denied_commands(&scripts)?;
         let errand = || CommandCheck::new(self, find, cwd, &effort);
         errand().check_denied_paths(&scripts)?;
-        let ruinous = || scripts.iter().any(|script| self.script_removes_critical_folder(script, cwd, &effort));
+        let ruinous = || {
+            scripts.iter().any(|script| self.script_removes_critical_folder(script, cwd, &effort))
+        };
         if self.critical == CriticalPaths::Denied && ruinous() {
             return Err("Bash may not remove a system folder, the home folder or the working \
                         directory: no rule allows that"
@@ -68,7 +78,8 @@ impl Permissions {
             return Ok(());
         }
         let all = self.allow.iter().any(|rule| {
-            rule.covers_whole_tool(BuiltinTool::Bash) || rule.covers_command(command) && !has_wildcard(rule)
+            rule.covers_whole_tool(BuiltinTool::Bash)
+                || rule.covers_command(command) && !has_wildcard(rule)
         });
         if all && self.mode != PermissionMode::Plan {
             return Ok(());
@@ -87,8 +98,9 @@ impl Permissions {
         let mut rules = self.deny.iter().chain(&self.ask);
         let Some(any) = rules.find(|rule| rule.depends_on_commands()) else { return Ok(()) };
         let forms: Vec<CommandForm> = scripts.iter().flat_map(spellings).collect();
-        let about =
-            |rule: &&PermissionRule| forms.iter().any(|form| rule.covers_suffix(&form.text, &form.starts));
+        let about = |rule: &&PermissionRule| {
+            forms.iter().any(|form| rule.covers_suffix(&form.text, &form.starts))
+        };
         if let Some(rule) = self.deny.iter().find(about) {
             let command = scripts.first().map_or("", |script| script.text.as_str());
             return Err(denied_by_rule(&truncated(command), "", rule));
@@ -106,20 +118,26 @@ impl Permissions {
         Ok(())
     }
 
-    fn script_removes_critical_folder(&self, script: &ScriptSource, cwd: &Path, effort: &WorkBudget) -> bool {
+    fn script_removes_critical_folder(
+        &self,
+        script: &ScriptSource,
+        cwd: &Path,
+        effort: &WorkBudget,
+    ) -> bool {
         for parts in &script.reading.command_lists {
             let mut footing = CwdTracker::new(cwd);
             for part in parts {
                 if self.removes_critical_folder(&part.words, &footing, cwd, effort) {
                     return true;
                 }
-                let find = |folder: &str, base: &Path| chores::normalize(&base.join(folder));
+                let find =
+                    |folder: &str, base: &Path| known_commands::normalize(&base.join(folder));
                 footing.after_part(part, effort, find);
             }
         }
         let parts = || script.reading.command_lists.iter().flatten();
         let is_loose = script.reading.is_compound
-            || parts().any(|part| teller::may_read_a_script(&part.words));
+            || parts().any(|part| exec_programs::may_read_a_script(&part.words));
         is_loose && self.tokens_remove_critical_folder(&script.text, cwd, effort)
     }
 
@@ -132,18 +150,26 @@ impl Permissions {
         effort: &WorkBudget,
     ) -> bool {
         let grounds = CriticalFolders { home: self.home.as_deref(), work: [cwd, &self.cwd] };
-        chores::removals(words).any(|target| {
+        known_commands::removals(words).any(|target| {
             footing.is_lost() && !target.starts_with('/')
                 || effort.charge(footing.path_lengths(target))
-                    && footing.bases().iter().any(|base| chores::is_critical(target, base, grounds))
+                    && footing
+                        .bases()
+                        .iter()
+                        .any(|base| known_commands::is_critical(target, base, grounds))
         })
     }
 
     /// Whether any run of fallback tokens, taken as a command, would remove a critical folder.
-    fn tokens_remove_critical_folder(&self, command: &str, cwd: &Path, effort: &WorkBudget) -> bool {
+    fn tokens_remove_critical_folder(
+        &self,
+        command: &str,
+        cwd: &Path,
+        effort: &WorkBudget,
+    ) -> bool {
         let shreds = FallbackTokens::of(command);
         let moves = shreds.pieces().filter_map(|piece| match piece.as_slice() {
-            ["cd", folder, ..] => Some(chores::normalize(&cwd.join(folder))),
+            ["cd", folder, ..] => Some(known_commands::normalize(&cwd.join(folder))),
             _ => None,
         });
         let footing = CwdTracker::anywhere(std::iter::once(cwd.to_path_buf()).chain(moves));
@@ -159,7 +185,7 @@ fn hides_a_name(script: &ScriptSource) -> bool {
         .iter()
         .flatten()
         .any(|part| wrapper::hides_a_name(&part.words, |word| word.expands || word.globs));
-    let shreds = || shred::commands(&script.text);
+    let shreds = || fallback_tokens::commands(&script.text);
     hidden
         || script.reading.is_compound
             && shreds().iter().any(|words| wrapper::may_hide_a_name(words))
@@ -192,8 +218,12 @@ impl CommandForm {
     fn anywhere(text: &str) -> Vec<Self> {
         let bare = text.replace(['\\', '\'', '"'], "");
         let texts = [text, bare.as_str()].into_iter();
-        let texts = texts.flat_map(|text| std::iter::once(text).chain(teller::snippets(text)));
-        let form = |text: &str| Self { text: text.to_owned(), starts: teller::command_offsets(text) };
+        let texts =
+            texts.flat_map(|text| std::iter::once(text).chain(exec_programs::snippets(text)));
+        let form = |text: &str| Self {
+            text: text.to_owned(),
+            starts: exec_programs::command_offsets(text),
+        };
         texts.map(form).collect()
     }
 
@@ -217,12 +247,13 @@ fn spellings(script: &ScriptSource) -> Vec<CommandForm> {
     let parts = || script.reading.command_lists.iter().flatten();
     for part in parts() {
         forms.extend([CommandForm::new(part.text(), vec![0]), CommandForm::of(&part.words)]);
-        forms.extend(wrapper::without_git_options(&part.words).map(|words| CommandForm::of(&words)));
-        if teller::may_execute_argument(&part.words) {
-            forms.extend(CommandForm::anywhere(&script::plain(&part.words)));
+        forms
+            .extend(wrapper::without_git_options(&part.words).map(|words| CommandForm::of(&words)));
+        if exec_programs::may_execute_argument(&part.words) {
+            forms.extend(CommandForm::anywhere(&splitter::plain(&part.words)));
         }
     }
-    if parts().any(|part| teller::may_read_a_script(&part.words)) {
+    if parts().any(|part| exec_programs::may_read_a_script(&part.words)) {
         forms.extend(CommandForm::anywhere(&script.text));
     }
     if script.reading.is_compound {

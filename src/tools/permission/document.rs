@@ -1,6 +1,6 @@
 //! Removes here-documents from a script, where they can be recognised safely.
 
-use super::script::NotUnderstood;
+use super::splitter::NotUnderstood;
 
 /// Returns the script without its here-document, if the document is plain data.
 ///

@@ -3,7 +3,7 @@
 use reqwest::Url;
 
 use super::super::catalog::BuiltinTool;
-use super::judge::{Permissions, ask_rule_applies, denied_by_rule};
+use super::call_check::{Permissions, ask_rule_applies, denied_by_rule};
 use super::mode::PermissionMode;
 
 /// The hosts that a rule covers.

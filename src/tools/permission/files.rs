@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use super::chores::{self, KnownCommand, base_name};
-use super::script::{SimpleCommand, ShellWord};
+use super::known_commands::{self, KnownCommand, base_name};
+use super::splitter::{ShellWord, SimpleCommand};
 use super::wrapper::{self, IgnorableAssignments};
 
 /// Commands that change the files named in their arguments.
@@ -23,7 +23,7 @@ const ALTERNATIVES_MAX: usize = 64;
 /// The words that name files which a command changes.
 pub(super) fn changed_files(words: &[ShellWord]) -> Vec<ShellWord> {
     let simple = SimpleCommand { words: words.to_vec(), ..SimpleCommand::default() };
-    if let Some(KnownCommand::ChangesFiles(paths)) = chores::classify(&simple) {
+    if let Some(KnownCommand::ChangesFiles(paths)) = known_commands::classify(&simple) {
         let paths: BTreeSet<&str> = paths.into_iter().collect();
         let is_path = |word: &&ShellWord| paths.contains(word.plain.as_str());
         return words.iter().filter(is_path).cloned().collect();
@@ -31,7 +31,7 @@ pub(super) fn changed_files(words: &[ShellWord]) -> Vec<ShellWord> {
     let words = wrapper::inner_command(words, IgnorableAssignments::All);
     let Some((first, rest)) = words.split_first() else { return Vec::new() };
     let name = base_name(&first.plain);
-    let tidies = chores::is_change_command(name) || CHANGE_COMMANDS.contains(&name);
+    let tidies = known_commands::is_change_command(name) || CHANGE_COMMANDS.contains(&name);
     let mut found = Vec::new();
     for (at, word) in rest.iter().enumerate() {
         let is_flag = word.plain.starts_with('-');

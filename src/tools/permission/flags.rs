@@ -2,7 +2,7 @@
 //! their arguments. An unlisted flag may write, run a program, follow links or read unchecked
 //! files.
 
-use super::script::ShellWord;
+use super::splitter::ShellWord;
 
 /// The flags of a command that are known to be harmless.
 struct Flags {

@@ -4,34 +4,34 @@
 //! does not matter. An unattended run has no user to ask, so an ask rule denies, with a reason that
 //! says how to allow the call. Paths are resolved by the caller, or through a callback.
 
-mod chores;
+mod bracket_test;
+mod call_check;
 mod command;
+mod command_check;
+mod cwd_tracker;
 mod document;
 mod domain;
-mod effort;
-mod errand;
+mod exec_programs;
+mod fallback_tokens;
 mod files;
 mod flags;
-mod footing;
-mod judge;
+mod grammar;
+mod known_commands;
 mod mode;
-mod naming;
 mod paths;
-mod reading;
 mod rule;
-mod script;
 mod sed;
-mod shred;
-mod teller;
-mod test;
-mod tree;
+mod shell_parse;
+mod splitter;
+mod tool_name;
+mod work_budget;
 mod wrapper;
 
-pub(super) use chores::exit_code_1_is_a_result;
+pub(super) use call_check::{Access, Permissions};
 pub(super) use command::only_reads;
 pub(super) use domain::{Domain, host_of};
-pub(super) use judge::{Access, Permissions};
+pub(super) use known_commands::exit_code_1_is_a_result;
 pub use mode::PermissionMode;
-pub use naming::{ToolName, classify_tool_name};
 pub(super) use rule::RuleList;
 pub use rule::{anchor_rule, check_allowance, check_restriction, split_rules};
+pub use tool_name::{ToolName, classify_tool_name};

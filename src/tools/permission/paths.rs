@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
-use super::super::places::PATH_BYTES_MAX;
+use super::super::paths::PATH_BYTES_MAX;
 use super::rule::RuleList;
 
 #[derive(Clone, Debug)]

@@ -82,9 +82,19 @@ pub fn check_allowance(text: &str, cwd: &Path, home: Option<&Path>) -> Result<()
 pub fn anchor_rule(text: &str, root: &Path) -> String {
     let Some((tool, spec)) = text.split_once('(') else { return text.to_owned() };
     let takes_paths = match BuiltinTool::named(tool.trim()) {
-        Some(BuiltinTool::Read | BuiltinTool::Write | BuiltinTool::Edit | BuiltinTool::Glob | BuiltinTool::Grep) => true,
         Some(
-            BuiltinTool::Bash | BuiltinTool::BashOutput | BuiltinTool::KillShell | BuiltinTool::TodoWrite | BuiltinTool::WebFetch,
+            BuiltinTool::Read
+            | BuiltinTool::Write
+            | BuiltinTool::Edit
+            | BuiltinTool::Glob
+            | BuiltinTool::Grep,
+        ) => true,
+        Some(
+            BuiltinTool::Bash
+            | BuiltinTool::BashOutput
+            | BuiltinTool::KillShell
+            | BuiltinTool::TodoWrite
+            | BuiltinTool::WebFetch,
         )
         | None => false,
     };
@@ -153,9 +163,13 @@ impl PermissionRule {
                 Some(prefix) => format!("{prefix} *"),
                 None => spec.to_string(),
             })),
-            Some(BuiltinTool::Read | BuiltinTool::Write | BuiltinTool::Edit | BuiltinTool::Glob | BuiltinTool::Grep) => {
-                PathPattern::compile(spec, list, cwd, home).map(RuleScope::Path)
-            }
+            Some(
+                BuiltinTool::Read
+                | BuiltinTool::Write
+                | BuiltinTool::Edit
+                | BuiltinTool::Glob
+                | BuiltinTool::Grep,
+            ) => PathPattern::compile(spec, list, cwd, home).map(RuleScope::Path),
             Some(BuiltinTool::WebFetch) => match spec.strip_prefix("domain:") {
                 Some(host) => Domain::parse(host.trim()).map(RuleScope::Host),
                 None => Err("write it like WebFetch(domain:example.com)".to_string()),
@@ -247,7 +261,9 @@ impl PermissionRule {
         match &self.scope {
             RuleScope::Command(pattern) => {
                 let bare = pattern.strip_suffix(" *");
-                bare.into_iter().chain([pattern.as_str()]).any(|one| matches_suffix(one, text, starts))
+                bare.into_iter()
+                    .chain([pattern.as_str()])
+                    .any(|one| matches_suffix(one, text, starts))
             }
             RuleScope::Everything
             | RuleScope::Path(_)

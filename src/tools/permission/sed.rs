@@ -1,6 +1,6 @@
 //! Recognises `sed` scripts that only edit text: others run commands or write further files.
 
-use super::script::ShellWord;
+use super::splitter::ShellWord;
 
 /// The files that a plain `sed` reads and, with `-i`, changes.
 pub(super) fn sed_files(rest: &[ShellWord]) -> Option<Vec<&str>> {

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use super::chores::base_name;
-use super::script::{self, ShellWord};
-use super::shred::is_opener;
+use super::fallback_tokens::is_opener;
+use super::known_commands::base_name;
+use super::splitter::{self, ShellWord};
 
 /// Variables that change how a command reports, not what it does.
 const HARMLESS_VARIABLES: &[&str] = &[
@@ -81,7 +81,7 @@ pub(super) fn runs_its_arguments(words: &[ShellWord]) -> bool {
 /// it: for deny rules. Each command extends to the last word. Checking all the words of each would
 /// take quadratic time.
 pub(super) fn candidate_offsets<T: AsRef<str>>(words: &[T]) -> Range<usize> {
-    let is_setting = |word: &&T| script::is_assignment(word.as_ref());
+    let is_setting = |word: &&T| splitter::is_assignment(word.as_ref());
     let first = words.iter().take_while(is_setting).count();
     match words.get(first) {
         Some(name) if runs_another(base_name(name.as_ref())) => first..words.len(),
@@ -126,7 +126,7 @@ pub(super) fn hides_a_name<T: AsRef<str>>(words: &[T], is_hidden: impl Fn(&T) ->
     let (mut runs_another, mut after_flag) = (false, false);
     for word in words {
         let text = word.as_ref();
-        if script::is_assignment(text) {
+        if splitter::is_assignment(text) {
             continue;
         }
         if text != "[" && is_hidden(word) {
@@ -169,7 +169,10 @@ pub(super) enum IgnorableAssignments {
 }
 
 /// The command inside `timeout 5 …`, `nohup …`, `NO_COLOR=1 …` and the like.
-pub(super) fn inner_command(mut words: &[ShellWord], overlook: IgnorableAssignments) -> &[ShellWord] {
+pub(super) fn inner_command(
+    mut words: &[ShellWord],
+    overlook: IgnorableAssignments,
+) -> &[ShellWord] {
     loop {
         let Some(first) = words.first() else { return words };
         let skipped = match (first.assigns(), first.raw.as_str()) {
@@ -211,7 +214,7 @@ pub(super) fn may_contain_script(words: &[ShellWord]) -> bool {
 pub(super) fn script_within(words: &[ShellWord]) -> Option<String> {
     let (first, rest) = words.split_first()?;
     match base_name(&first.plain) {
-        "eval" => Some(script::plain(rest)),
+        "eval" => Some(splitter::plain(rest)),
         "trap" => {
             rest.iter().find(|word| !word.raw.starts_with('-')).map(|word| word.plain.clone())
         }
@@ -222,7 +225,7 @@ pub(super) fn script_within(words: &[ShellWord]) -> Option<String> {
             rest.get(at + 1).map(|word| word.plain.clone())
         }
         name if SUBSCRIPT_BUILTINS.contains(&name) => {
-            Some(script::plain(rest)).filter(|text| text.contains("$(") || text.contains('`'))
+            Some(splitter::plain(rest)).filter(|text| text.contains("$(") || text.contains('`'))
         }
         _ => None,
     }

@@ -5,23 +5,23 @@
 //! path from a folder that it grants, so a credential inside a writable folder stays readable. It
 //! is then listed in the result and in a warning, and with `required` the run does not start.
 
-mod known;
+mod context;
+mod denied_paths;
+mod known_paths;
 mod policy;
 mod repository;
-mod secrets;
-mod surroundings;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 
 use serde::Serialize;
 
-use crate::process::{LandlockPolicy, NetworkAccess, LandlockSupport};
+use crate::process::{LandlockPolicy, LandlockSupport, NetworkAccess};
 
+pub(super) use context::SandboxContext;
+pub use context::is_sandbox_path;
+pub(super) use denied_paths::DeniedPlaces;
 use policy::{PolicyInputs, SandboxPolicy, grants_to_read_all};
-pub(super) use secrets::DeniedPlaces;
-pub(super) use surroundings::SandboxContext;
-pub use surroundings::is_sandbox_path;
 
 /// How far commands are restricted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -101,7 +101,11 @@ impl Sandbox {
         Self::with_kernel_support(policy, settings, LandlockSupport::probe())
     }
 
-    fn with_kernel_support(policy: SandboxPolicy, settings: &SandboxSettings, kernel: LandlockSupport) -> Result<Self, String> {
+    fn with_kernel_support(
+        policy: SandboxPolicy,
+        settings: &SandboxSettings,
+        kernel: LandlockSupport,
+    ) -> Result<Self, String> {
         let mode = settings.mode;
         let (wanted, works) = (mode != SandboxMode::Off, kernel.abi > 0);
         let exposed = if wanted { policy.exposed() } else { Vec::new() };

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use crate::process::{PathAccess, PathRule};
 
-use super::super::places::resolve;
-use super::known::{DEVICE_PREFIX, DEVICES, MEMORY};
-use super::secrets::DeniedPlaces;
-use super::surroundings::SandboxContext;
+use super::super::paths::resolve;
+use super::context::SandboxContext;
+use super::denied_paths::DeniedPlaces;
+use super::known_paths::{DEVICE_PREFIX, DEVICES, MEMORY};
 use super::{SandboxMode, SandboxSettings};
 
 /// What a policy is made from.
@@ -41,7 +41,10 @@ impl SandboxPolicy {
     pub(super) fn new(inputs: &PolicyInputs<'_>) -> Result<Self, String> {
         let PolicyInputs { settings, around } = *inputs;
         let listed = |paths: &[String]| {
-            paths.iter().map(|path| around.resolve_setting_path(path)).collect::<Result<Vec<_>, _>>()
+            paths
+                .iter()
+                .map(|path| around.resolve_setting_path(path))
+                .collect::<Result<Vec<_>, _>>()
         };
         let (allow_write, deny_write) =
             (listed(&settings.allow_write)?, listed(&settings.deny_write)?);
@@ -90,8 +93,12 @@ impl SandboxPolicy {
         let within = |place: &&PathBuf| self.roots.iter().any(|root| place.starts_with(root));
         let there = |place: &&PathBuf| fs::symlink_metadata(place).is_ok();
         let read = self.secrets.denied.iter().filter(|place| self.secrets.hides(place));
-        let mut exposed: Vec<PathBuf> =
-            read.chain(&self.secrets.write_protected).filter(within).filter(there).cloned().collect();
+        let mut exposed: Vec<PathBuf> = read
+            .chain(&self.secrets.write_protected)
+            .filter(within)
+            .filter(there)
+            .cloned()
+            .collect();
         exposed.sort();
         exposed.dedup();
         exposed
@@ -146,7 +153,8 @@ impl SandboxPolicy {
     /// Makes the caches of installed tools, and the temporary folder. What cannot be made is done
     /// without.
     pub(super) fn make_caches(&self) {
-        for folder in self.tool_caches.iter().filter(|folder| fs::symlink_metadata(folder).is_err()) {
+        for folder in self.tool_caches.iter().filter(|folder| fs::symlink_metadata(folder).is_err())
+        {
             let _ = fs::DirBuilder::new().recursive(true).mode(0o755).create(folder);
         }
         if let Some(folder) = &self.own_temp {
@@ -224,7 +232,7 @@ mod tests {
 
     use tempfile::TempDir;
 
-    use super::super::known::TEMPORARY;
+    use super::super::known_paths::TEMPORARY;
     use super::*;
 
     /// A home, a repository and a folder beside it. All of them are among temporary things, so
@@ -370,7 +378,8 @@ mod tests {
             fs::write(root.join(name), "").unwrap();
         }
         let secrets = DeniedPlaces { denied: vec![root.join("keys")], ..DeniedPlaces::default() };
-        let policy = SandboxPolicy { roots: vec![root.clone()], secrets, ..SandboxPolicy::default() };
+        let policy =
+            SandboxPolicy { roots: vec![root.clone()], secrets, ..SandboxPolicy::default() };
         let grants = policy.grants();
         assert!(grants.contains(&PathRule::new(&root, PathAccess::Change)));
         assert!(grants.iter().all(|grant| grant.path.parent() != Some(root.as_path())));
@@ -378,8 +387,9 @@ mod tests {
         let policy = SandboxPolicy { roots: Vec::new(), ..policy };
         let grants = policy.grants();
         assert!(grants.contains(&PathRule::new(root.join("one"), PathAccess::Read)));
-        assert!(grants.iter().all(
-            |grant| !root.join("keys").starts_with(&grant.path) || grant.access == PathAccess::List
-        ));
+        assert!(
+            grants.iter().all(|grant| !root.join("keys").starts_with(&grant.path)
+                || grant.access == PathAccess::List)
+        );
     }
 }

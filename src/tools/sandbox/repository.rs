@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::super::places::resolve;
+use super::super::paths::resolve;
 
 /// How much of a small git file is read, in bytes.
 const POINTER_BYTES_MAX: u64 = 64 << 10;

@@ -7,8 +7,8 @@ use reqwest::header::{ACCEPT, CONTENT_TYPE, LOCATION, RETRY_AFTER, USER_AGENT};
 use reqwest::{Response, StatusCode, Url};
 use tokio::time::{Instant, timeout_at};
 
-use super::guard::Private;
-use super::target::{is_same_site, parse_url};
+use super::address_guard::Private;
+use super::url_check::{is_same_site, parse_url};
 
 /// The maximum number of redirects within a site.
 const REDIRECTS_MAX: usize = 8;

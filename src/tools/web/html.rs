@@ -11,7 +11,7 @@ use markup5ever_rcdom::{Handle, Node, NodeData};
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::sink::{HtmlTree, parse_bounded};
+use super::bounded_tree::{HtmlTree, parse_bounded};
 
 /// The time limit for one conversion.
 const CONVERSION_TIMEOUT: Duration = Duration::from_secs(20);
@@ -68,7 +68,9 @@ impl PageConverter {
             told.await.map_err(|_| "the converter failed on it".to_owned())
         };
         let end = tokio::time::timeout(CONVERSION_TIMEOUT, work).await;
-        end.unwrap_or_else(|_| Err(format!("that takes longer than {}s", CONVERSION_TIMEOUT.as_secs())))
+        end.unwrap_or_else(|_| {
+            Err(format!("that takes longer than {}s", CONVERSION_TIMEOUT.as_secs()))
+        })
     }
 }
 

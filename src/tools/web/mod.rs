@@ -2,14 +2,14 @@
 //! limit.
 
 mod address;
+mod address_guard;
+mod bounded_tree;
 mod fetch;
-mod guard;
 mod html;
 mod page;
 mod settings;
-mod sink;
-mod target;
-mod visit;
+mod url_check;
+mod web_fetch;
 
 pub use settings::{MakeClient, WebClient, WebSettings};
-pub(super) use visit::{WebFetcher, requested_access, fetch};
+pub(super) use web_fetch::{WebFetcher, fetch, requested_access};

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::super::Message;
-use super::super::dealings::{ToolExchange, tool_exchanges};
 use super::super::excerpt::{excerpt, one_line};
+use super::super::tool_exchanges::{ToolExchange, tool_exchanges};
 use super::CutPoint;
 use super::rebuild::RESTORED_FILES;
 

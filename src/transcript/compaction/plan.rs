@@ -1,7 +1,7 @@
 //! Plans where a compaction cuts the conversation.
 
 use super::super::measure::ContentSize;
-use super::super::{TokenDensity, Message, Role};
+use super::super::{Message, Role, TokenDensity};
 use super::root::ConversationRoot;
 
 /// Minimum size of the older part, in tokens. For less, a compaction is not worth a call: the text
@@ -40,9 +40,14 @@ impl CutPoint {
 /// `None` when the older part is not worth a summary. Then only [`super::shrink`] can help.
 pub fn plan(messages: &[Message], room: u64, density: TokenDensity) -> Option<CutPoint> {
     // Each message is measured once: this runs before every request when the window is nearly full.
-    let sizes: Vec<ContentSize> = messages.iter().map(|message| ContentSize::of(&message.content)).collect();
-    let guess =
-        |part: &[ContentSize]| part.iter().copied().fold(ContentSize::default(), ContentSize::plus).estimate_tokens(density);
+    let sizes: Vec<ContentSize> =
+        messages.iter().map(|message| ContentSize::of(&message.content)).collect();
+    let guess = |part: &[ContentSize]| {
+        part.iter()
+            .copied()
+            .fold(ContentSize::default(), ContentSize::plus)
+            .estimate_tokens(density)
+    };
     let budget = room.min(guess(&sizes)) / 4;
     let starts = messages.iter().enumerate().filter(|(_, m)| m.role == Role::Assistant);
     let mut from = messages.len();

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::slice;
 
-use super::super::dealings::text_of;
 use super::super::excerpt::{EXCERPT_MIN, excerpt, excerpt_within, fair_share};
+use super::super::tool_exchanges::text_of;
 use super::super::{Block, Message, Role};
 use super::CutPoint;
 use super::root::ConversationRoot;
@@ -83,7 +83,10 @@ fn build_root(
     root.later.extend(later_texts(&older[1.min(older.len())..]));
     root.later.retain(|text| !carried.own_texts.iter().any(|own| text.starts_with(own)));
     root.later = newest_within(root.later, saturating_usize(density.bytes(cut.room / LATER_SHARE)));
-    root.facts = root.facts.with_facts_of(older, kept).shrink_to(saturating_usize(density.bytes(taken_away / 2)));
+    root.facts = root
+        .facts
+        .with_facts_of(older, kept)
+        .shrink_to(saturating_usize(density.bytes(taken_away / 2)));
     root.summary.clear();
     root.files.clear();
     let frame = density.tokens(SECTION);

@@ -1,8 +1,8 @@
 //! Renders the older part of a conversation as plain text for the summary request.
 
-use super::super::dealings::{label, placeholder, text_of};
 use super::super::excerpt::{EXCERPT_MIN, excerpt, fair_share, shrink_until_fits};
-use super::super::{Block, TokenDensity, Message, Role};
+use super::super::tool_exchanges::{label, placeholder, text_of};
+use super::super::{Block, Message, Role, TokenDensity};
 use super::root::ConversationRoot;
 
 /// How often the oldest rounds may be dropped because the service rejects the text as too long.
@@ -122,7 +122,12 @@ fn piece(role: Role, block: &Block, before: &[Block]) -> Option<RenderedPiece> {
 
 /// Cuts bodies, calls and results first, until all fits; if necessary, drops the oldest pieces
 /// after the opening.
-fn fit_pieces(mut pieces: Vec<RenderedPiece>, first_round: usize, gap: bool, limit: usize) -> String {
+fn fit_pieces(
+    mut pieces: Vec<RenderedPiece>,
+    first_round: usize,
+    gap: bool,
+    limit: usize,
+) -> String {
     const GAP: &str = "(Earlier rounds are left out.)";
     let frames: usize = pieces.iter().map(RenderedPiece::frame).sum();
     let least = |piece: &RenderedPiece| piece.frame() + piece.body.len().min(EXCERPT_MIN);

@@ -5,7 +5,7 @@
 
 use std::slice;
 
-use super::super::dealings::text_of;
+use super::super::tool_exchanges::text_of;
 use super::super::{Block, Message, Role};
 use super::facts::WorkFacts;
 

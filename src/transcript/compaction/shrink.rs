@@ -1,8 +1,8 @@
 //! Shrinks tool results when even the latest round exceeds the window.
 
-use super::super::dealings::{placeholder, text_of};
 use super::super::excerpt::{EXCERPT_MIN, excerpt_within, fair_share};
-use super::super::{Block, TokenDensity, Message, Role};
+use super::super::tool_exchanges::{placeholder, text_of};
+use super::super::{Block, Message, Role, TokenDensity};
 
 /// Cuts the results of the last round so that it takes at most half of `room` tokens, as far as
 /// possible: small results stay whole, large ones lose their middle. Used when a summary cannot

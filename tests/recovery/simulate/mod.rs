@@ -2,20 +2,20 @@
 //!
 //! `SEEDS=1000000` runs more; `SEED=17` runs one.
 
-mod checks;
-mod days;
-mod fleet;
+mod conversation;
+mod environment;
+mod invariants;
+mod many_runs;
 mod records;
-mod talk;
-mod world;
+mod scenarios;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use outlast::recovery::{Moment, StopReason};
 
-use days::{DAYS, ServiceScenario};
-use world::Simulation;
+use environment::Simulation;
+use scenarios::{DAYS, ServiceScenario};
 
 /// Draws everything from one seed, so that a failure is replayed by its number.
 struct RandomSource {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use outlast::recovery::{
-    Action, RecoveryLog, RecoveryRecord, Event, ReplyDisposition, Moment, Money, Probed, RecoveryPlan, ReplyKind,
-    StopReason, Transition,
+    Action, Event, Moment, Money, Probed, RecoveryLog, RecoveryPlan, RecoveryRecord,
+    ReplyDisposition, ReplyKind, StopReason, Transition,
 };
 
 #[derive(Default)]

@@ -1,8 +1,8 @@
 //! Acceptance of an answer: stop hooks, effort, schema, requirement, loop detection.
 
 use outlast::recovery::{
-    Action, Budgets, StopHookDecision, ErrorClass, Event, ReplyDisposition, Interrupt, Limits, Nudge, LoopStatus,
-    RecoveryPlan, ReplyKind, StopReason,
+    Action, Budgets, ErrorClass, Event, Interrupt, Limits, LoopStatus, Nudge, RecoveryPlan,
+    ReplyDisposition, ReplyKind, StopHookDecision, StopReason,
 };
 
 use super::super::{ANSWER, Story, TOOL_CALLS, TOOLS_DONE, after, limits, with_budgets};
@@ -40,7 +40,10 @@ fn hooked() -> Limits {
 fn stop_hooks_run_before_effort_nudges_and_the_requirement_check() {
     let rules = Limits { effort: Some(10_000), requirement: true, ..hooked() };
     let story = Story::begin(rules).then(answer(10));
-    assert_eq!((story.last(), story.transition().edit.reply), (Action::RunStopHooks, ReplyDisposition::Keep));
+    assert_eq!(
+        (story.last(), story.transition().edit.reply),
+        (Action::RunStopHooks, ReplyDisposition::Keep)
+    );
     let story = story.then(PASS);
     assert_eq!(story.decision().edit.say, Some(Nudge::MoreEffort));
     let story = story.then(answer(9_990)).then(PASS);
@@ -55,7 +58,10 @@ fn a_stop_hook_may_block_twice_and_is_overruled_the_third_time() {
         story = story.then(BLOCK);
         let decision = story.decision();
         assert_eq!(decision.plan, Some(RecoveryPlan::RetryStopHook));
-        assert_eq!((decision.edit.say, decision.edit.reply), (Some(Nudge::StopHookObjection), ReplyDisposition::Absent));
+        assert_eq!(
+            (decision.edit.say, decision.edit.reply),
+            (Some(Nudge::StopHookObjection), ReplyDisposition::Absent)
+        );
         story = story.then(TOOL_CALLS).then(TOOLS_DONE).then(ANSWER);
         assert_eq!(story.last(), Action::RunStopHooks);
     }
@@ -101,7 +107,10 @@ fn stop_hooks_end_with_the_deadline_or_an_interrupt() {
 #[test]
 fn an_answer_that_passes_the_requirement_ends_the_run() {
     let story = Story::begin(requiring()).then(ANSWER);
-    assert_eq!((story.last(), story.transition().edit.reply), (Action::RunRequirement, ReplyDisposition::Keep));
+    assert_eq!(
+        (story.last(), story.transition().edit.reply),
+        (Action::RunRequirement, ReplyDisposition::Keep)
+    );
     assert_eq!(story.transition().plan, None);
     story.then(PASSED).ends_as(StopReason::Completed);
 }
@@ -118,7 +127,10 @@ fn a_failed_requirement_check_goes_back_to_the_model_three_times() {
         story = story.then(FAILED);
         let decision = story.decision();
         assert_eq!(decision.plan, Some(RecoveryPlan::RetryRequirement));
-        assert_eq!((decision.edit.say, decision.edit.reply), (Some(nudge), ReplyDisposition::Absent));
+        assert_eq!(
+            (decision.edit.say, decision.edit.reply),
+            (Some(nudge), ReplyDisposition::Absent)
+        );
         story = story.then(TOOL_CALLS).then(TOOLS_DONE).then(ANSWER);
         assert_eq!(story.last(), Action::RunRequirement);
     }
@@ -239,8 +251,11 @@ fn a_structured_answer_has_five_tries_of_any_kind() {
     let mut story = Story::begin(structured());
     for nth in 0..4 {
         let misfit = nth % 2 == 0;
-        story =
-            if misfit { story.then(TOOL_CALLS).then(Event::SchemaMismatch) } else { story.then(ANSWER) };
+        story = if misfit {
+            story.then(TOOL_CALLS).then(Event::SchemaMismatch)
+        } else {
+            story.then(ANSWER)
+        };
         assert!(matches!(story.last(), Action::Ask(_)), "try {nth}");
         story = story.then(TOOL_CALLS).then(TOOLS_DONE);
     }
@@ -258,7 +273,8 @@ fn a_structured_answer_has_five_tries_of_any_kind() {
 
 #[test]
 fn a_structured_answer_is_not_retried_past_the_last_turn() {
-    for (event, reply) in [(ANSWER, ReplyDisposition::Keep), (TOOL_CALLS, ReplyDisposition::Absent)] {
+    for (event, reply) in [(ANSWER, ReplyDisposition::Keep), (TOOL_CALLS, ReplyDisposition::Absent)]
+    {
         let story = Story::begin(turns(1, structured())).then(event);
         let story = if event == TOOL_CALLS { story.then(Event::SchemaMismatch) } else { story };
         story.ends_as(StopReason::MaxTurns);
@@ -295,7 +311,10 @@ fn effort_nudges_precede_the_requirement_check() {
     let story = Story::begin(rules).then(answer(1_000));
     assert_eq!(story.decision().plan, Some(RecoveryPlan::Nudge));
     let story = story.then(answer(8_000));
-    assert_eq!((story.last(), story.transition().edit.reply), (Action::RunRequirement, ReplyDisposition::Keep));
+    assert_eq!(
+        (story.last(), story.transition().edit.reply),
+        (Action::RunRequirement, ReplyDisposition::Keep)
+    );
     story.then(PASSED).ends_as(StopReason::Completed);
 }
 
@@ -327,7 +346,10 @@ fn a_structured_answer_below_the_token_budget_gets_an_effort_nudge() {
     let story = Story::begin(rules).then(calls).then(Event::Delivered);
     let decision = story.decision();
     assert_eq!(decision.plan, Some(RecoveryPlan::Nudge));
-    assert_eq!((decision.edit.say, decision.edit.reply), (Some(Nudge::MoreEffort), ReplyDisposition::Absent));
+    assert_eq!(
+        (decision.edit.say, decision.edit.reply),
+        (Some(Nudge::MoreEffort), ReplyDisposition::Absent)
+    );
     let calls = Event::Replied(ReplyKind::ToolCalls { tokens: 9_000 });
     story.then(calls).then(Event::Delivered).ends_as(StopReason::Completed);
 }

@@ -1,8 +1,8 @@
 //! Background work that is still running when the model has finished.
 
 use outlast::recovery::{
-    Action, Budgets, Event, ReplyDisposition, Interrupt, Limits, Moment, Nudge, Phase, RecoveryPlan, ReplyKind,
-    StopReason, WorkStatus, WorkWait,
+    Action, Budgets, Event, Interrupt, Limits, Moment, Nudge, Phase, RecoveryPlan,
+    ReplyDisposition, ReplyKind, StopReason, WorkStatus, WorkWait,
 };
 
 use super::super::{ANSWER, Story, after, limits, secs};
@@ -32,7 +32,10 @@ fn the_run_waits_for_background_work_and_reports_it_in_a_new_turn() {
     let story = story.at(after(12)).then(NEWS);
     let decision = story.decision();
     assert_eq!(decision.plan, Some(RecoveryPlan::Report));
-    assert_eq!((decision.edit.say, decision.edit.reply), (Some(Nudge::WorkEnded), ReplyDisposition::Absent));
+    assert_eq!(
+        (decision.edit.say, decision.edit.reply),
+        (Some(Nudge::WorkEnded), ReplyDisposition::Absent)
+    );
     story.then(ANSWER).ends_as(StopReason::Completed);
 }
 

@@ -1,12 +1,13 @@
 //! Failed calls: retries, connections, broken streams, credentials, retry hints of the server.
 
 use outlast::recovery::{
-    Action, Budgets, ConnectionChoice, CutKind, ErrorClass, Event, Failure, ReplyDisposition, Limits, ReplyMode, LoopStatus, Pause,
-    FailureStage, RecoveryPlan, ReplyKind, RetryHint, StopReason,
+    Action, Budgets, ConnectionChoice, CutKind, ErrorClass, Event, Failure, FailureStage, Limits,
+    LoopStatus, Pause, RecoveryPlan, ReplyDisposition, ReplyKind, ReplyMode, RetryHint, StopReason,
 };
 
 use super::super::{
-    ANSWER, Story, TOOL_CALLS, failure, limits, failure_at_stage, failure_with_retry_hint, secs, failure_with_retry_after, with_budgets,
+    ANSWER, Story, TOOL_CALLS, failure, failure_at_stage, failure_with_retry_after,
+    failure_with_retry_hint, limits, secs, with_budgets,
 };
 
 const COUNTED: [ErrorClass; 7] = [
@@ -93,8 +94,10 @@ fn a_reset_of_a_fresh_connection_is_not_treated_as_stale() {
 
 #[test]
 fn a_stale_connection_retry_still_waits_for_retry_after() {
-    let stale =
-        Failure { stage: FailureStage::StaleConnection, ..failure_with_retry_after(ErrorClass::ConnectionError, secs(5)) };
+    let stale = Failure {
+        stage: FailureStage::StaleConnection,
+        ..failure_with_retry_after(ErrorClass::ConnectionError, secs(5))
+    };
     let story = Story::begin(limits()).then(Event::Failed(stale));
     assert!(story.pause_millis() >= 5_000);
     assert_eq!(story.pause(), Pause { class: ErrorClass::ConnectionError, retry: 1, of: Some(10) });
@@ -110,7 +113,8 @@ fn a_connection_that_may_be_dead_is_not_reused() {
         (ErrorClass::ServerOverload, FailureStage::Stream),
     ];
     for (class, reach) in dead {
-        let story = Story::begin(limits()).then(Event::Failed(failure_at_stage(class, reach))).wakes();
+        let story =
+            Story::begin(limits()).then(Event::Failed(failure_at_stage(class, reach))).wakes();
         assert_eq!(story.asked().connection, ConnectionChoice::Fresh, "{class} {reach:?}");
         let story = story.then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Fresh));
         assert_eq!(story.asked().connection, ConnectionChoice::Pooled, "{class} {reach:?}");
@@ -202,14 +206,20 @@ fn a_non_streaming_call_caps_its_output_to_fit_its_timeout() {
 
 #[test]
 fn only_streams_that_break_in_a_row_count() {
-    let overloaded = Event::Failed(failure_at_stage(ErrorClass::ServerOverload, FailureStage::Stream));
+    let overloaded =
+        Event::Failed(failure_at_stage(ErrorClass::ServerOverload, FailureStage::Stream));
     let story = Story::begin(limits()).then(torn()).wakes().then(overloaded).wakes();
     assert_eq!(story.then(torn()).wakes().asked().mode, ReplyMode::Streaming, "that stream worked");
     let held = takes_a_turn(Story::begin(limits()).then(torn()).wakes());
     assert_eq!(held.then(torn()).wakes().asked().mode, ReplyMode::Streaming, "that stream held");
-    let unreached = Event::Failed(failure_at_stage(ErrorClass::ConnectionError, FailureStage::Unsent));
+    let unreached =
+        Event::Failed(failure_at_stage(ErrorClass::ConnectionError, FailureStage::Unsent));
     let story = Story::begin(limits()).then(torn()).wakes().then(unreached).wakes();
-    assert_eq!(story.then(torn()).wakes().asked().mode, ReplyMode::Whole, "there was no stream between");
+    assert_eq!(
+        story.then(torn()).wakes().asked().mode,
+        ReplyMode::Whole,
+        "there was no stream between"
+    );
 }
 
 #[test]
@@ -227,7 +237,8 @@ fn a_non_streaming_call_that_times_out_returns_to_streaming() {
 #[test]
 fn a_server_that_rules_out_retries_does_not_get_the_same_request_again() {
     for class in COUNTED {
-        let story = Story::begin(limits()).then(Event::Failed(failure_with_retry_hint(class, RetryHint::Stop)));
+        let story = Story::begin(limits())
+            .then(Event::Failed(failure_with_retry_hint(class, RetryHint::Stop)));
         story.ends_as(StopReason::ModelError(class));
         assert_eq!(story.requests(), 1, "{class}");
     }
@@ -237,7 +248,8 @@ fn a_server_that_rules_out_retries_does_not_get_the_same_request_again() {
 fn a_server_that_rules_out_retries_may_still_get_another_model_or_key() {
     let fallback = with_budgets(Budgets { switches: 1, ..Budgets::DEFAULT });
     for class in [ErrorClass::ServerError, ErrorClass::ServerOverload, ErrorClass::InvalidModel] {
-        let story = Story::begin(fallback).then(Event::Failed(failure_with_retry_hint(class, RetryHint::Stop)));
+        let story = Story::begin(fallback)
+            .then(Event::Failed(failure_with_retry_hint(class, RetryHint::Stop)));
         assert_eq!(story.asked().rung, 1, "{class}");
     }
     let rejected = failure_with_retry_hint(ErrorClass::InvalidApiKey, RetryHint::Stop);
@@ -293,8 +305,10 @@ fn a_rejected_credential_is_refreshed_once_then_final() {
 #[test]
 fn a_credential_may_be_refreshed_again_after_a_success() {
     let story = Story::begin(limits()).fails(ErrorClass::InvalidApiKey).then(Event::Refreshed);
-    let story =
-        story.then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Fresh)).fails(ErrorClass::InvalidApiKey);
+    let story = story
+        .then(TOOL_CALLS)
+        .then(Event::ToolsDone(LoopStatus::Fresh))
+        .fails(ErrorClass::InvalidApiKey);
     assert_eq!(story.last(), Action::Refresh);
 }
 

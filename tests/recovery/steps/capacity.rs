@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use outlast::recovery::{
-    AccountKind, Action, Budgets, ErrorClass, Event, Failure, Limits, Moment, LoopStatus, Pause, Persistence,
-    RetryHint, QuerySource, StopReason, RetryAfter, RetryAfterSource,
+    AccountKind, Action, Budgets, ErrorClass, Event, Failure, Limits, LoopStatus, Moment, Pause,
+    Persistence, QuerySource, RetryAfter, RetryAfterSource, RetryHint, StopReason,
 };
 
 use super::super::{
-    ANSWER, Story, TOOL_CALLS, after, failure, limits, failure_with_retry_hint, secs, failure_with_retry_after, with_budgets,
+    ANSWER, Story, TOOL_CALLS, after, failure, failure_with_retry_after, failure_with_retry_hint,
+    limits, secs, with_budgets,
 };
 
 fn persistent(persistence: Persistence) -> Limits {
@@ -38,7 +39,8 @@ fn a_short_retry_after_is_waited_out_in_full() {
 #[test]
 fn a_retry_after_beyond_patience_ends_the_run_as_quota() {
     for class in CROWDED {
-        let story = Story::begin(limits()).then(Event::Failed(failure_with_retry_after(class, secs(601))));
+        let story =
+            Story::begin(limits()).then(Event::Failed(failure_with_retry_after(class, secs(601))));
         story.ends_as(quota_exhausted());
         assert_eq!((story.requests(), story.now), (1, Moment::default()));
     }
@@ -49,7 +51,8 @@ fn a_retry_after_beyond_the_deadline_is_quota_too() {
     let rules = Limits { deadline: Some(after(60)), ..limits() };
     for class in CROWDED {
         for seconds in [60, 61] {
-            let story = Story::begin(rules).then(Event::Failed(failure_with_retry_after(class, secs(seconds))));
+            let story = Story::begin(rules)
+                .then(Event::Failed(failure_with_retry_after(class, secs(seconds))));
             story.ends_as(quota_exhausted());
         }
     }
@@ -58,7 +61,10 @@ fn a_retry_after_beyond_the_deadline_is_quota_too() {
 #[test]
 fn jitter_never_pushes_a_retry_after_past_the_deadline() {
     let rules = Limits { deadline: Some(after(60)), ..limits() };
-    let asked = Event::Failed(failure_with_retry_after(ErrorClass::RateLimit, Duration::from_millis(59_990)));
+    let asked = Event::Failed(failure_with_retry_after(
+        ErrorClass::RateLimit,
+        Duration::from_millis(59_990),
+    ));
     let story = Story::begin(rules).then(asked);
     assert!((59_990..60_000).contains(&story.pause_millis()), "{}", story.pause_millis());
     assert_eq!(story.wakes().requests(), 2);
@@ -73,7 +79,11 @@ fn an_exhausted_quota_can_only_switch_the_model() {
     let told = Failure { retry_hint: Some(RetryHint::Retry), ..far };
     Story::begin(limits()).then(Event::Failed(told)).ends_as(quota_exhausted());
     let story = Story::begin(rules).then(Event::Failed(told));
-    assert_eq!((story.asked().rung, story.retried_without_pause()), (1, true), "another has its own");
+    assert_eq!(
+        (story.asked().rung, story.retried_without_pause()),
+        (1, true),
+        "another has its own"
+    );
     story.then(Event::Failed(far)).ends_as(quota_exhausted());
     let background = Limits { source: QuerySource::Background, ..limits() };
     Story::begin(background).then(Event::Failed(far)).ends_as(quota_exhausted());
@@ -94,7 +104,10 @@ fn other_failures_with_a_long_retry_after_keep_their_own_class() {
 
 #[test]
 fn a_missing_or_zero_retry_after_uses_the_backoff() {
-    for asked in [failure(ErrorClass::RateLimit), failure_with_retry_after(ErrorClass::RateLimit, Duration::ZERO)] {
+    for asked in [
+        failure(ErrorClass::RateLimit),
+        failure_with_retry_after(ErrorClass::RateLimit, Duration::ZERO),
+    ] {
         let story = Story::begin(limits()).then(Event::Failed(asked));
         assert!((500..=625).contains(&story.pause_millis()), "{}", story.pause_millis());
     }
@@ -187,7 +200,8 @@ fn non_capacity_failures_are_counted_unless_all_are_waited_out() {
 fn persistent_mode_has_a_patience_of_six_hours() {
     let rules = persistent(Persistence::Capacity);
     let six_hours = secs(6 * 3_600);
-    let story = Story::begin(rules).then(Event::Failed(failure_with_retry_after(ErrorClass::RateLimit, six_hours)));
+    let story = Story::begin(rules)
+        .then(Event::Failed(failure_with_retry_after(ErrorClass::RateLimit, six_hours)));
     assert!(story.pause_millis() >= 21_600_000);
     let more = failure_with_retry_after(ErrorClass::RateLimit, six_hours + secs(1));
     Story::begin(rules).then(Event::Failed(more)).ends_as(quota_exhausted());

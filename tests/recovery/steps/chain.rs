@@ -1,13 +1,14 @@
 //! The model chain: switching to the next model, and returning to the preferred one.
 
 use outlast::recovery::{
-    Action, Budgets, CutKind, ErrorClass, Event, Failure, FastMode, Limits, ReplyMode, Nudge, LoopStatus, CallPurpose,
-    FailureStage, RecoveryPlan, AvailableMitigations, ReplyKind, RetryHint, StopReason, Trim, TokenEstimate,
+    Action, AvailableMitigations, Budgets, CallPurpose, CutKind, ErrorClass, Event, Failure,
+    FailureStage, FastMode, Limits, LoopStatus, Nudge, RecoveryPlan, ReplyKind, ReplyMode,
+    RetryHint, StopReason, TokenEstimate, Trim,
 };
 
 use super::super::{
-    ANSWER, ANYTHING, FREE, Story, TOOL_CALLS, TOOLS_DONE, after, failure, failure_with_retry_hint, secs, failure_with_retry_after,
-    with_budgets,
+    ANSWER, ANYTHING, FREE, Story, TOOL_CALLS, TOOLS_DONE, after, failure,
+    failure_with_retry_after, failure_with_retry_hint, secs, with_budgets,
 };
 
 const OVERLOAD: ErrorClass = ErrorClass::ServerOverload;
@@ -54,7 +55,11 @@ fn only_failures_caused_by_the_model_switch_to_the_next_one() {
         ("quota", far(ErrorClass::RateLimit), 0),
         ("quota, worded as an overload", far(OVERLOAD), 0),
         ("broken for long", far(ErrorClass::ServerError), 0),
-        ("not to be asked again", failure_with_retry_hint(ErrorClass::ServerError, RetryHint::Stop), 0),
+        (
+            "not to be asked again",
+            failure_with_retry_hint(ErrorClass::ServerError, RetryHint::Stop),
+            0,
+        ),
     ];
     for (what, failed, patience) in advancing {
         let event = Event::Failed(failed);
@@ -100,7 +105,8 @@ fn one_overload_does_not_switch_the_model() {
 fn without_a_model_chain_no_other_model_is_called() {
     let classes = [OVERLOAD, ErrorClass::ServerError, ErrorClass::InvalidModel];
     for class in classes {
-        let story = Story::begin(chain(0)).then(Event::Failed(failure_with_retry_hint(class, RetryHint::Stop)));
+        let story = Story::begin(chain(0))
+            .then(Event::Failed(failure_with_retry_hint(class, RetryHint::Stop)));
         assert_eq!(story.last(), Action::Finish(StopReason::ModelError(class)));
     }
 }
@@ -368,7 +374,9 @@ fn a_return_can_coincide_with_another_recovery() {
 #[test]
 fn retry_after_of_the_old_model_does_not_delay_the_return() {
     let story = away(returning(1)).later(TEN_MINUTES);
-    let story = story.then(Event::Failed(failure_with_retry_after(ErrorClass::ServerError, secs(30)))).wakes();
+    let story = story
+        .then(Event::Failed(failure_with_retry_after(ErrorClass::ServerError, secs(30))))
+        .wakes();
     let story = story.takes_a_turn();
     assert_eq!((story.asked().rung, story.retried_without_pause()), (0, true));
 }

@@ -1,20 +1,24 @@
 //! A conversation that fills its window.
 
 use outlast::recovery::{
-    Action, ModelCall, Budgets, CutKind, ErrorClass, Event, Failure, ReplyDisposition, Interrupt, Limits, ReplyMode, Money,
-    CompactionTrigger, CallPurpose, FailureStage, RecoveryPlan, AvailableMitigations, ReplyKind, RetryHint, StopReason, Trim, TokenEstimate,
+    Action, AvailableMitigations, Budgets, CallPurpose, CompactionTrigger, CutKind, ErrorClass,
+    Event, Failure, FailureStage, Interrupt, Limits, ModelCall, Money, RecoveryPlan,
+    ReplyDisposition, ReplyKind, ReplyMode, RetryHint, StopReason, TokenEstimate, Trim,
 };
 
 use super::super::{
-    ANSWER, ANYTHING, FREE, Story, TOOL_CALLS, TOOLS_DONE, after, failure, limits, failure_at_stage, secs,
-    failure_with_retry_after, with_budgets,
+    ANSWER, ANYTHING, FREE, Story, TOOL_CALLS, TOOLS_DONE, after, failure, failure_at_stage,
+    failure_with_retry_after, limits, secs, with_budgets,
 };
 
 /// 200,000 tokens less 8,192 for the reply and 13,000 of headroom.
 const THRESHOLD: u32 = 178_808;
-const ROUNDS: AvailableMitigations = AvailableMitigations { rounds: true, ..AvailableMitigations::NONE };
-const FOLDS: AvailableMitigations = AvailableMitigations { folds: true, ..AvailableMitigations::NONE };
-const ROOMY: TokenEstimate = TokenEstimate { size: 20_000, window: 200_000, mitigations: ROUNDS, ..FREE };
+const ROUNDS: AvailableMitigations =
+    AvailableMitigations { rounds: true, ..AvailableMitigations::NONE };
+const FOLDS: AvailableMitigations =
+    AvailableMitigations { folds: true, ..AvailableMitigations::NONE };
+const ROOMY: TokenEstimate =
+    TokenEstimate { size: 20_000, window: 200_000, mitigations: ROUNDS, ..FREE };
 const CROWDED: TokenEstimate = TokenEstimate { size: THRESHOLD, ..ROOMY };
 const FULL: TokenEstimate = TokenEstimate { size: 200_000, ..ROOMY };
 
@@ -70,7 +74,9 @@ fn compaction_starts_exactly_at_the_token_threshold() {
 
 #[test]
 fn the_compaction_threshold_follows_model_limits_and_headroom() {
-    let at = |weight: TokenEstimate, size, rules| begin(TokenEstimate { size, ..weight }, rules).asked().purpose;
+    let at = |weight: TokenEstimate, size, rules| {
+        begin(TokenEstimate { size, ..weight }, rules).asked().purpose
+    };
     let terse = TokenEstimate { ceiling: 4_096, ..ROOMY };
     assert_eq!(at(terse, 182_903, limits()), CallPurpose::Reply);
     assert_eq!(at(terse, 182_904, limits()), AHEAD);
@@ -235,7 +241,10 @@ fn folding_precedes_a_summary_and_happens_once_per_turn() {
     let story = begin(ROOMY, limits()).then(overflow(both));
     let decision = story.decision();
     assert_eq!(decision.plan, Some(RecoveryPlan::CommitFolds));
-    assert_eq!((decision.edit.trim, decision.edit.reply), (Some(Trim::Folds), ReplyDisposition::Drop));
+    assert_eq!(
+        (decision.edit.trim, decision.edit.reply),
+        (Some(Trim::Folds), ReplyDisposition::Drop)
+    );
     assert_eq!((story.asked().attempt, story.retried_without_pause()), (1, true));
     let story = story.then(overflow(both));
     assert_eq!(story.decision().plan, Some(RecoveryPlan::CompactReactively));
@@ -475,7 +484,11 @@ fn a_summary_request_ends_with_the_deadline_or_an_interrupt() {
     begin(CROWDED, rules).then(Event::DeadlinePassed).ends_as(StopReason::Deadline);
     let story = begin(CROWDED, rules).at(after(60)).sums_up(ROOMY);
     story.ends_as(StopReason::Deadline);
-    assert_eq!(story.transition().edit.reply, ReplyDisposition::Summary, "it is not lost on who resumes");
+    assert_eq!(
+        story.transition().edit.reply,
+        ReplyDisposition::Summary,
+        "it is not lost on who resumes"
+    );
     begin(CROWDED, rules)
         .at(after(60))
         .fails(ErrorClass::InvalidRequest)
@@ -495,7 +508,12 @@ fn a_summary_is_requested_without_streaming_after_broken_streams() {
 
 #[test]
 fn a_changed_request_still_waits_for_retry_after() {
-    let asking = |class, remedies| Event::Failed(Failure { mitigations: remedies, ..failure_with_retry_after(class, secs(30)) });
+    let asking = |class, remedies| {
+        Event::Failed(Failure {
+            mitigations: remedies,
+            ..failure_with_retry_after(class, secs(30))
+        })
+    };
     let too_long = ErrorClass::PromptTooLong;
     let stories = [
         begin(ROOMY, limits()).then(asking(too_long, FOLDS)),
@@ -508,10 +526,16 @@ fn a_changed_request_still_waits_for_retry_after() {
         let before = story.requests();
         assert_eq!(story.wakes().requests(), before + 1);
     }
-    let far = Event::Failed(Failure { mitigations: ANYTHING, ..failure_with_retry_after(too_long, secs(601)) });
+    let far = Event::Failed(Failure {
+        mitigations: ANYTHING,
+        ..failure_with_retry_after(too_long, secs(601))
+    });
     begin(ROOMY, limits()).then(far).ends_as(StopReason::PromptTooLong);
     let rules = Limits { deadline: Some(after(300)), ..limits() };
-    let later = Event::Failed(Failure { mitigations: ANYTHING, ..failure_with_retry_after(too_long, secs(400)) });
+    let later = Event::Failed(Failure {
+        mitigations: ANYTHING,
+        ..failure_with_retry_after(too_long, secs(400))
+    });
     begin(ROOMY, rules).then(later).ends_as(StopReason::Deadline);
 }
 
@@ -543,7 +567,11 @@ fn a_full_window_ends_the_run_only_without_mitigations() {
 
 #[test]
 fn the_output_cap_never_exceeds_the_room_left_in_the_window() {
-    let cap = |size| begin(TokenEstimate { size, mitigations: AvailableMitigations::NONE, ..FULL }, limits()).asked().cap;
+    let cap = |size| {
+        begin(TokenEstimate { size, mitigations: AvailableMitigations::NONE, ..FULL }, limits())
+            .asked()
+            .cap
+    };
     assert_eq!(cap(191_808), 8_192);
     assert_eq!(cap(191_809), 8_191);
     assert_eq!(cap(198_976), 1_024);
@@ -584,10 +612,14 @@ fn the_summary_output_cap_is_lowered_by_budget_and_model() {
 fn an_unaffordable_automatic_summary_is_skipped() {
     let rich = priced(100_000, CROWDED);
     let story = Story::unasked(limits()).just(Event::Begin).just(Event::Estimated(rich));
-    let story = story.measure_with(priced(5_000, CROWDED)).just(Event::Estimated(priced(1_123, CROWDED)));
+    let story =
+        story.measure_with(priced(5_000, CROWDED)).just(Event::Estimated(priced(1_123, CROWDED)));
     assert_eq!(story.transition().plan, Some(RecoveryPlan::SkipCompaction));
     let story = story.just(Event::Estimated(priced(5_000, CROWDED)));
-    assert_eq!((story.asks_for(CallPurpose::Reply).cap, story.run.budgets.failed_compactions), (4_900, 2));
+    assert_eq!(
+        (story.asks_for(CallPurpose::Reply).cap, story.run.budgets.failed_compactions),
+        (4_900, 2)
+    );
     begin(priced(1_123, CROWDED), limits()).ends_as(StopReason::MaxBudgetUsd);
 }
 
@@ -599,7 +631,8 @@ fn a_summary_skipped_for_budget_does_not_reduce_the_replys_retries() {
     story.ends_as(StopReason::MaxBudgetUsd);
     let story = begin(priced(5_000, CROWDED), limits()).fails(ErrorClass::ServerError);
     let Action::Wait { until } = story.last() else { panic!("{:?}", story.last()) };
-    let story = story.at(until).just(Event::WaitEnded).just(Event::Estimated(priced(1_000, CROWDED)));
+    let story =
+        story.at(until).just(Event::WaitEnded).just(Event::Estimated(priced(1_000, CROWDED)));
     let story = story.just(Event::Estimated(priced(5_000, CROWDED)));
     assert_eq!(story.asks_for(CallPurpose::Reply).attempt, 1);
 }

@@ -1,12 +1,14 @@
 //! Fast mode, and its recovery from rate limits and overloads.
 
 use outlast::recovery::{
-    Action, Budgets, ErrorClass, Event, Failure, Fast, FastMode, Limits, Moment, LoopStatus, Persistence,
-    CallPurpose, RecoveryPlan, AvailableMitigations, RetryHint, StopReason, TokenEstimate, RetryAfter, RetryAfterSource,
+    Action, AvailableMitigations, Budgets, CallPurpose, ErrorClass, Event, Failure, Fast, FastMode,
+    Limits, LoopStatus, Moment, Persistence, RecoveryPlan, RetryAfter, RetryAfterSource, RetryHint,
+    StopReason, TokenEstimate,
 };
 
 use super::super::{
-    ANSWER, FREE, Story, TOOL_CALLS, after, failure, limits, secs, failure_with_retry_after, with_budgets,
+    ANSWER, FREE, Story, TOOL_CALLS, after, failure, failure_with_retry_after, limits, secs,
+    with_budgets,
 };
 
 const SHORTAGES: [ErrorClass; 2] = [ErrorClass::RateLimit, ErrorClass::ServerOverload];
@@ -39,7 +41,10 @@ fn fast_mode_is_requested_only_when_enabled() {
 #[test]
 fn a_short_retry_after_is_waited_out_in_fast_mode() {
     for class in SHORTAGES {
-        let asked = Event::Failed(failure_with_retry_after(class, std::time::Duration::from_millis(19_999)));
+        let asked = Event::Failed(failure_with_retry_after(
+            class,
+            std::time::Duration::from_millis(19_999),
+        ));
         let story = Story::begin(fast()).then(asked);
         assert!(story.pause_millis() >= 19_999);
         assert_eq!(story.pause().retry, 1, "{class}");
@@ -52,7 +57,8 @@ fn a_short_retry_after_is_waited_out_in_fast_mode() {
 fn a_longer_retry_after_switches_to_normal_speed_at_once() {
     for class in SHORTAGES {
         for (wish, spell) in [(20, 600), (599, 600), (601, 601), (7_200, 7_200)] {
-            let story = Story::begin(fast()).then(Event::Failed(failure_with_retry_after(class, secs(wish))));
+            let story = Story::begin(fast())
+                .then(Event::Failed(failure_with_retry_after(class, secs(wish))));
             assert_eq!(story.decision().plan, Some(RecoveryPlan::CoolDown), "{class}");
             assert!(story.retried_without_pause());
             story.cools_until(spell);
@@ -129,7 +135,8 @@ fn fast_mode_is_not_requested_again_after_the_service_denies_it() {
         let story = Story::unasked(fast()).goes_on_from(&story);
         assert!(!story.asked().fast, "not even by the next process");
     }
-    let short = Failure { fast_denied: true, ..failure_with_retry_after(ErrorClass::RateLimit, secs(2)) };
+    let short =
+        Failure { fast_denied: true, ..failure_with_retry_after(ErrorClass::RateLimit, secs(2)) };
     let story = Story::begin(fast()).then(Event::Failed(short));
     assert_eq!(story.run.fast, Fast::Off, "a short wish does not bring it back");
     let plain = Story::begin(limits()).then(Event::Failed(denied(ErrorClass::RateLimit)));
@@ -189,8 +196,10 @@ fn a_short_retry_after_past_the_deadline_switches_to_normal_speed() {
 fn fast_mode_patience_and_cooldown_count_are_settings() {
     let rules = FastMode { patience: secs(5), cool_down: secs(60), unknown: secs(120) };
     let rules = Limits { fast: Some(rules), ..limits() };
-    let after_wish =
-        |wish| Story::begin(rules).then(Event::Failed(failure_with_retry_after(ErrorClass::RateLimit, secs(wish))));
+    let after_wish = |wish| {
+        Story::begin(rules)
+            .then(Event::Failed(failure_with_retry_after(ErrorClass::RateLimit, secs(wish))))
+    };
     assert!(after_wish(4).is_pausing());
     after_wish(5).cools_until(60);
     Story::begin(rules).fails(ErrorClass::RateLimit).cools_until(120);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use outlast::recovery::{
-    Action, Budgets, ErrorClass, Event, ReplyDisposition, Interrupt, Limits, Moment, Money, Nudge, LoopStatus,
-    RecoveryPlan, AvailableMitigations, StopReason, TokenEstimate,
+    Action, AvailableMitigations, Budgets, ErrorClass, Event, Interrupt, Limits, LoopStatus,
+    Moment, Money, Nudge, RecoveryPlan, ReplyDisposition, StopReason, TokenEstimate,
 };
 
 use super::super::{ANSWER, FREE, Story, TOOL_CALLS, after, limits, with_budgets};
@@ -55,8 +55,10 @@ fn a_failed_attempt_costs_no_turn() {
 #[test]
 fn the_wrap_up_nudge_is_sent_once() {
     let rules = Limits { wrap_up: Some(after(90)), deadline: Some(after(100)), ..limits() };
-    let story =
-        Story::begin(rules).at(after(89)).then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Fresh));
+    let story = Story::begin(rules)
+        .at(after(89))
+        .then(TOOL_CALLS)
+        .then(Event::ToolsDone(LoopStatus::Fresh));
     assert_eq!(story.decision().edit.notice, None);
     let story = story.at(after(90)).then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Fresh));
     assert_eq!(story.decision().edit.notice, Some(Nudge::WrapUp));
@@ -125,7 +127,8 @@ fn no_call_starts_at_or_after_the_deadline() {
     let story = Story::begin(rules).at(late).then(TOOL_CALLS);
     story.ends_as(StopReason::Deadline);
     assert_eq!(story.transition().edit.reply, ReplyDisposition::Keep);
-    let story = Story::begin(rules).then(TOOL_CALLS).at(late).then(Event::ToolsDone(LoopStatus::Fresh));
+    let story =
+        Story::begin(rules).then(TOOL_CALLS).at(late).then(Event::ToolsDone(LoopStatus::Fresh));
     story.ends_as(StopReason::Deadline);
     let story = Story::begin(rules).fails(ErrorClass::InvalidApiKey).at(late);
     story.then(Event::Refreshed).ends_as(StopReason::Deadline);

@@ -1,18 +1,22 @@
 //! Requests that are rejected for their content: media and invalid blocks.
 
 use outlast::recovery::{
-    AccountKind, Action, Budgets, ErrorClass, Event, Failure, ReplyDisposition, Limits, Persistence, CallPurpose,
-    RecoveryPlan, AvailableMitigations, RetryHint, StopReason, Trim,
+    AccountKind, Action, AvailableMitigations, Budgets, CallPurpose, ErrorClass, Event, Failure,
+    Limits, Persistence, RecoveryPlan, ReplyDisposition, RetryHint, StopReason, Trim,
 };
 
 use super::super::{
-    ANSWER, ANYTHING, Story, TOOL_CALLS, TOOLS_DONE, failure, limits, secs, failure_with_retry_after, with_budgets,
+    ANSWER, ANYTHING, Story, TOOL_CALLS, TOOLS_DONE, failure, failure_with_retry_after, limits,
+    secs, with_budgets,
 };
 
-const MEDIA: AvailableMitigations = AvailableMitigations { media: true, ..AvailableMitigations::NONE };
-const BLOCK: AvailableMitigations = AvailableMitigations { block: true, ..AvailableMitigations::NONE };
+const MEDIA: AvailableMitigations =
+    AvailableMitigations { media: true, ..AvailableMitigations::NONE };
+const BLOCK: AvailableMitigations =
+    AvailableMitigations { block: true, ..AvailableMitigations::NONE };
 
-const FOLDS: AvailableMitigations = AvailableMitigations { folds: true, ..AvailableMitigations::NONE };
+const FOLDS: AvailableMitigations =
+    AvailableMitigations { folds: true, ..AvailableMitigations::NONE };
 
 const TOO_LARGE: [ErrorClass; 2] = [ErrorClass::ImageTooLarge, ErrorClass::PdfTooLarge];
 const POISONED: [ErrorClass; 2] = [ErrorClass::InvalidRequest, ErrorClass::ToolUseMismatch];
@@ -29,7 +33,10 @@ fn oversized_media_are_stripped_once_and_the_request_repeated() {
         let story = Story::begin(limits()).then(refusal(class, MEDIA));
         let decision = story.decision();
         assert_eq!(decision.plan, Some(RecoveryPlan::Strip), "{class}");
-        assert_eq!((decision.edit.trim, decision.edit.reply), (Some(Trim::Media), ReplyDisposition::Drop));
+        assert_eq!(
+            (decision.edit.trim, decision.edit.reply),
+            (Some(Trim::Media), ReplyDisposition::Drop)
+        );
         assert_eq!((story.asked().attempt, story.asked().purpose), (1, CallPurpose::Reply));
         assert!(story.retried_without_pause());
         assert_eq!(story.run.budgets.retries, 10, "another request is no retry");
@@ -105,7 +112,10 @@ fn rejected_blocks_are_repaired_one_by_one_up_to_eight() {
             story = story.then(refusal(class, BLOCK));
             let decision = story.decision();
             assert_eq!(decision.plan, Some(RecoveryPlan::RepairBlock), "{class}");
-            assert_eq!((decision.edit.trim, decision.edit.reply), (Some(Trim::Block), ReplyDisposition::Drop));
+            assert_eq!(
+                (decision.edit.trim, decision.edit.reply),
+                (Some(Trim::Block), ReplyDisposition::Drop)
+            );
             assert_eq!((story.asked().attempt, story.run.budgets.retries), (1, 10));
         }
         let healed = Story { told: story.told.clone(), ..story };
@@ -186,7 +196,8 @@ fn a_no_retry_hint_does_not_forbid_a_repaired_request() {
         (ErrorClass::PromptTooLong, FOLDS, Trim::Folds),
     ];
     for (class, remedies, trim) in cases {
-        let refused = Failure { retry_hint: Some(RetryHint::Stop), mitigations: remedies, ..failure(class) };
+        let refused =
+            Failure { retry_hint: Some(RetryHint::Stop), mitigations: remedies, ..failure(class) };
         let story = Story::begin(limits()).then(Event::Failed(refused));
         assert_eq!(story.decision().edit.trim, Some(trim), "{class}");
         let none = Failure { mitigations: AvailableMitigations::NONE, ..refused };
@@ -204,7 +215,8 @@ fn a_retry_hint_does_not_skip_the_repair() {
         (ErrorClass::RequestTooLarge, FOLDS, RecoveryPlan::CommitFolds),
     ];
     for (class, remedies, cure) in cases {
-        let told = Failure { retry_hint: Some(RetryHint::Retry), mitigations: remedies, ..failure(class) };
+        let told =
+            Failure { retry_hint: Some(RetryHint::Retry), mitigations: remedies, ..failure(class) };
         let story = Story::begin(limits()).then(Event::Failed(told));
         assert_eq!(story.decision().plan, Some(cure));
         let none = Failure { mitigations: AvailableMitigations::NONE, ..told };
@@ -216,11 +228,15 @@ fn a_retry_hint_does_not_skip_the_repair() {
 #[test]
 fn a_repaired_request_waits_for_retry_after() {
     let refused = failure_with_retry_after(ErrorClass::InvalidRequest, secs(20));
-    let story = Story::begin(limits()).then(Event::Failed(Failure { mitigations: BLOCK, ..refused }));
+    let story =
+        Story::begin(limits()).then(Event::Failed(Failure { mitigations: BLOCK, ..refused }));
     assert_eq!(story.transition().edit.trim, Some(Trim::Block), "but is repaired at once");
     assert!(story.pause_millis() >= 20_000);
     assert_eq!((story.pause().class, story.pause().of), (ErrorClass::InvalidRequest, None));
-    let far = Failure { mitigations: BLOCK, ..failure_with_retry_after(ErrorClass::InvalidRequest, secs(601)) };
+    let far = Failure {
+        mitigations: BLOCK,
+        ..failure_with_retry_after(ErrorClass::InvalidRequest, secs(601))
+    };
     let story = Story::begin(limits()).then(Event::Failed(far));
     story.ends_as(StopReason::ModelError(ErrorClass::InvalidRequest));
 }

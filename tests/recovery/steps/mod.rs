@@ -49,7 +49,9 @@ impl Story {
     fn retried_without_pause(&self) -> bool {
         match self.last() {
             Action::Ask(_) => matches!(self.decision().action, Action::Estimate { .. }),
-            Action::Refresh | Action::RunTools | Action::RunStopHooks | Action::RunRequirement => true,
+            Action::Refresh | Action::RunTools | Action::RunStopHooks | Action::RunRequirement => {
+                true
+            }
             Action::Estimate { .. }
             | Action::AwaitWork { .. }
             | Action::Wait { .. }

@@ -1,12 +1,13 @@
 //! Probes that notice the service's return while a run waits for capacity.
 
 use outlast::recovery::{
-    Action, Budgets, RecoveryLog, ErrorClass, Event, Interrupt, Backoff, Limits, Moment, Persistence,
-    Phase, Probed, RecoveryPlan, RetryHint, StopReason,
+    Action, Backoff, Budgets, ErrorClass, Event, Interrupt, Limits, Moment, Persistence, Phase,
+    Probed, RecoveryLog, RecoveryPlan, RetryHint, StopReason,
 };
 
 use super::super::{
-    ANSWER, Story, TOOL_CALLS, TOOLS_DONE, after, failure, limits, failure_with_retry_hint, secs, failure_with_retry_after,
+    ANSWER, Story, TOOL_CALLS, TOOLS_DONE, after, failure, failure_with_retry_after,
+    failure_with_retry_hint, limits, secs,
 };
 
 const OVERLOAD: ErrorClass = ErrorClass::ServerOverload;
@@ -141,7 +142,8 @@ fn probes_are_sent_only_while_capacity_is_waited_for() {
 #[test]
 fn probes_are_never_sent_before_retry_after() {
     for class in [ErrorClass::RateLimit, OVERLOAD] {
-        let story = Story::begin(persistent()).then(Event::Failed(failure_with_retry_after(class, secs(200))));
+        let story = Story::begin(persistent())
+            .then(Event::Failed(failure_with_retry_after(class, secs(200))));
         let story = story.wakes();
         assert_eq!(story.times(RecoveryPlan::Probe), 0, "{class}");
     }
@@ -156,7 +158,8 @@ fn probes_are_never_sent_before_retry_after() {
     assert_eq!(sooner.paused_until(), until, "requests keep to the back-off");
     assert!(sooner.until_a_probe().now >= now.after(secs(60)));
     let story = Story::in_a_long_wait(persistent()).until_a_probe();
-    let far = story.probed(Probed::Failed(failure_with_retry_after(ErrorClass::RateLimit, secs(7 * 3_600))));
+    let far = story
+        .probed(Probed::Failed(failure_with_retry_after(ErrorClass::RateLimit, secs(7 * 3_600))));
     far.ends_as(StopReason::ModelError(ErrorClass::QuotaExhausted));
 }
 

@@ -1,8 +1,8 @@
 //! Replies that are not simply an answer: cut, empty, paused, or less than was asked for.
 
 use outlast::recovery::{
-    Action, Budgets, CutKind, ErrorClass, Event, ReplyDisposition, Incomplete, Limits, Money, Nudge, LoopStatus, Pause,
-    RecoveryPlan, ReplyKind, StopReason, TokenEstimate,
+    Action, Budgets, CutKind, ErrorClass, Event, Incomplete, Limits, LoopStatus, Money, Nudge,
+    Pause, RecoveryPlan, ReplyDisposition, ReplyKind, StopReason, TokenEstimate,
 };
 
 use super::super::{ANSWER, FREE, Story, TOOL_CALLS, after, limits, with_budgets};
@@ -22,7 +22,10 @@ fn a_reply_without_tool_calls_ends_the_run() {
 #[test]
 fn tools_run_and_the_model_is_asked_again() {
     let story = Story::begin(limits()).then(TOOL_CALLS);
-    assert_eq!((story.last(), story.transition().edit.reply), (Action::RunTools, ReplyDisposition::Keep));
+    assert_eq!(
+        (story.last(), story.transition().edit.reply),
+        (Action::RunTools, ReplyDisposition::Keep)
+    );
     let story = story.then(Event::ToolsDone(LoopStatus::Fresh));
     assert_eq!(story.requests(), 2);
     assert_eq!(story.decision().edit.say, None);
@@ -293,8 +296,9 @@ fn a_finished_turn_resets_the_pause_budget() {
         }
         story
     };
-    let story =
-        pause_often(Story::begin(limits())).then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Fresh));
+    let story = pause_often(Story::begin(limits()))
+        .then(TOOL_CALLS)
+        .then(Event::ToolsDone(LoopStatus::Fresh));
     assert_eq!(pause_often(story).requests(), 1 + 8 + 1 + 8);
 }
 
@@ -323,7 +327,10 @@ fn a_run_that_ends_far_below_its_token_budget_gets_an_effort_nudge() {
     let story = Story::begin(effort(10_000)).then(answer(8_999));
     let decision = story.decision();
     assert_eq!(decision.plan, Some(RecoveryPlan::Nudge));
-    assert_eq!((decision.edit.reply, decision.edit.say), (ReplyDisposition::Keep, Some(Nudge::MoreEffort)));
+    assert_eq!(
+        (decision.edit.reply, decision.edit.say),
+        (ReplyDisposition::Keep, Some(Nudge::MoreEffort))
+    );
     let story = Story::begin(effort(10_000)).then(answer(9_000));
     story.ends_as(StopReason::Completed);
 }

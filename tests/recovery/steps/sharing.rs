@@ -1,7 +1,7 @@
 //! Rate limits that other runs of the host have met.
 
 use outlast::recovery::{
-    Budgets, RecoveryLog, ErrorClass, Event, Interrupt, Limits, Moment, Pause, Run, StopReason,
+    Budgets, ErrorClass, Event, Interrupt, Limits, Moment, Pause, RecoveryLog, Run, StopReason,
 };
 
 use super::super::{ANSWER, Story, TOOL_CALLS, TOOLS_DONE, after, limits, secs, with_budgets};
@@ -90,7 +90,10 @@ fn a_request_held_back_by_a_shared_limit_is_not_counted() {
         run = step.next;
     }
     let totals = chronicle.totals();
-    assert_eq!((totals.requests, totals.shared_limit_waits, totals.shared_limit_waited), (1, 1, secs(40)));
+    assert_eq!(
+        (totals.requests, totals.shared_limit_waits, totals.shared_limit_waited),
+        (1, 1, secs(40))
+    );
     assert_eq!(totals.waited, secs(40));
     assert_eq!(chronicle.records().len(), 0);
     assert_eq!(run.budgets.shared_limit_waits, 3);

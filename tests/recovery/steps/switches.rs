@@ -5,7 +5,9 @@ use outlast::recovery::{
     StopReason,
 };
 
-use super::super::{ANSWER, Story, TOOL_CALLS, failure, limits, secs, failure_with_retry_after, with_budgets};
+use super::super::{
+    ANSWER, Story, TOOL_CALLS, failure, failure_with_retry_after, limits, secs, with_budgets,
+};
 
 fn fallbacks(switches: u8) -> Limits {
     with_budgets(Budgets { switches, ..Budgets::DEFAULT })
@@ -34,8 +36,10 @@ fn only_consecutive_overloads_switch_the_model() {
     assert_eq!(story.asked().rung, 0);
     assert_eq!(story.fails(OVERLOAD).asked().rung, 1);
     let story = Story::begin(fallbacks(1)).fails_and_waits(OVERLOAD, 2);
-    let story =
-        story.then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Fresh)).fails_and_waits(OVERLOAD, 2);
+    let story = story
+        .then(TOOL_CALLS)
+        .then(Event::ToolsDone(LoopStatus::Fresh))
+        .fails_and_waits(OVERLOAD, 2);
     assert_eq!(story.asked().rung, 0, "an answer ends a row");
 }
 

@@ -1,0 +1,160 @@
+//! Accepts or rejects the work: the command of `--require`, the structured answer, the loop
+//! detector.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::process::file_reads::read_regular;
+use crate::recovery::{CallEffect, Event, Fingerprint, ToolCallRecord, is_wait};
+use crate::tools::{Delivery, OtherCalls, STRUCTURED_OUTPUT};
+use crate::transcript::{Block, ToolCall};
+
+use super::observer::WaitingFor;
+use super::session::Session;
+
+/// Largest file whose content is hashed, in bytes. A larger one is compared by size and time.
+const FILE_MAX: u64 = 8_000_000;
+
+/// Time limit for hashing a file. A file that takes longer counts as changed.
+const LOOK_MAX: Duration = Duration::from_secs(1);
+
+/// A tool call with its result.
+pub(super) struct CompletedCall<'a> {
+    pub(super) call: &'a ToolCall,
+    pub(super) result: &'a Block,
+    /// The structured result, for programs.
+    pub(super) detail: &'a Value,
+}
+
+impl Session<'_> {
+    /// Turns the results of a batch of tool calls into the next event.
+    pub(super) async fn finish_batch(&mut self, batch: &[CompletedCall<'_>]) -> Event {
+        let others = |done: &&CompletedCall<'_>| done.call.name != STRUCTURED_OUTPUT;
+        let failed = batch.iter().filter(others).any(|done| is_error(done.result));
+        let others = if failed { OtherCalls::Failed } else { OtherCalls::Succeeded };
+        match self.toolbox.settle_answers(others) {
+            Delivery::Answer(_) => return self.check_background_work(Event::Delivered),
+            Delivery::Invalid => return Event::SchemaMismatch,
+            Delivery::Nothing => {}
+        }
+        let mut deeds = Vec::with_capacity(batch.len());
+        for done in batch {
+            let nature = match (self.call_effect(done), written_file(done)) {
+                (CallEffect::Changed, Some(path)) => {
+                    edit_effect(path).await.unwrap_or(CallEffect::Changed)
+                }
+                (nature, _) => nature,
+            };
+            deeds.push(call_record(done, nature));
+        }
+        self.journal.tool_calls(&deeds);
+        Event::ToolsDone(self.loop_detector.observe(&deeds, self.limits.loops))
+    }
+
+    /// Classifies the effect of a call, as far as possible without reading the file it has written.
+    fn call_effect(&self, done: &CompletedCall<'_>) -> CallEffect {
+        let ToolCall { name, input, .. } = done.call;
+        let command = input.get("command").and_then(Value::as_str);
+        if is_wait(name, command) {
+            CallEffect::Waited
+        } else if is_error(done.result) {
+            CallEffect::Failed
+        } else if self.toolbox.effect(done.call).changes_nothing() || name == "TodoWrite" {
+            CallEffect::ReadOnly
+        } else {
+            CallEffect::Changed
+        }
+    }
+
+    /// Runs the command of `--require`.
+    pub(super) async fn check(&mut self) -> Event {
+        let cancel = CancellationToken::new();
+        let toolbox = Arc::clone(&self.toolbox);
+        let checking = Box::pin(toolbox.run_requirement(cancel.clone()));
+        let waiting_for = WaitingFor::Tool { name: "--require", id: "" };
+        let check = match self.run_cancellable(waiting_for, &cancel, checking).await {
+            Ok(Some(check)) => check,
+            Ok(None) => {
+                return self.internal_error("a `--require` check was planned without a command");
+            }
+            Err(cut) => return cut.into(),
+        };
+        let passed = check.passed();
+        if !passed {
+            let most = u32::from(self.limits.budgets.requirement_tries) + 1;
+            let verified = self.toolbox.acceptance().requirement;
+            let attempt = verified.map_or(1, |verified| verified.attempts);
+            self.failed_checks.take_in(&check, (attempt, most), self.history.messages());
+        }
+        Event::Checked { passed }
+    }
+}
+
+/// An edit of a file, with a fingerprint of its current content.
+async fn edit_effect(path: &Path) -> Option<CallEffect> {
+    let file = Fingerprint::of(&[path.as_os_str().as_encoded_bytes()]);
+    Some(CallEffect::Edited { file, now: content_fingerprint(path).await? })
+}
+
+fn call_record(done: &CompletedCall<'_>, nature: CallEffect) -> ToolCallRecord {
+    let ToolCall { name, input, .. } = done.call;
+    let mut arguments = input.clone();
+    if let Some(arguments) = arguments.as_object_mut() {
+        // Prose for people, which a model may vary while it repeats the same call.
+        arguments.shift_remove("description");
+    }
+    ToolCallRecord::new(
+        name,
+        arguments.to_string().as_bytes(),
+        comparable_text(done).as_bytes(),
+        nature,
+    )
+}
+
+/// The file that a call has written, as its tool says.
+fn written_file<'a>(done: &CompletedCall<'a>) -> Option<&'a Path> {
+    done.detail["filePath"].as_str().map(Path::new)
+}
+
+/// Fingerprints a file's content. Regular files only: reading anything else could block.
+async fn content_fingerprint(path: &Path) -> Option<Fingerprint> {
+    let path = path.to_owned();
+    let looking = tokio::task::spawn_blocking(move || fingerprint_file(&path));
+    tokio::time::timeout(LOOK_MAX, looking).await.ok()?.ok()?
+}
+
+fn fingerprint_file(path: &Path) -> Option<Fingerprint> {
+    let facts = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+    if facts.len() > FILE_MAX {
+        let time = format!("{:?}", facts.modified().ok());
+        return Some(Fingerprint::of(&[&facts.len().to_le_bytes(), time.as_bytes()]));
+    }
+    // A background command may change its type or size meanwhile.
+    Some(Fingerprint::of(&[&read_regular(path, FILE_MAX).ok()?]))
+}
+
+fn is_error(result: &Block) -> bool {
+    matches!(result, Block::ToolResult { is_error: true, .. })
+}
+
+/// The text of a result, for comparison. The file that holds a long output and a background command
+/// get new names each time.
+fn comparable_text(done: &CompletedCall<'_>) -> String {
+    let Block::ToolResult { content, .. } = done.result else { return String::new() };
+    let word = |block: &Block| {
+        if let Block::Text { text } = block {
+            text.clone()
+        } else {
+            serde_json::to_string(block).unwrap_or_default()
+        }
+    };
+    let text = content.iter().map(word).collect::<Vec<_>>().join("\n");
+    let names = ["output_file", "backgroundTaskId"].into_iter();
+    names
+        .filter_map(|name| done.detail[name].as_str())
+        .fold(text, |text, name| text.replace(name, ""))
+}

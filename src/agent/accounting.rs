@@ -1,0 +1,223 @@
+//! Accounting: what the run has cost and done so far.
+
+use crate::model::{Bounds, Counts, ModelReply, Prices, Received, Settlement, settle};
+use crate::recovery::{Money, Reservation};
+use crate::transcript::ToolCall;
+
+use super::setup::{Denial, ModelEndpoint, RunStats};
+use super::shared_ledger::{ReservationTurn, SharedLedger, bill};
+
+/// The shared ledger, the totals, and the reservation for the current call.
+pub(super) struct Accounting {
+    /// Shared with sub-agents.
+    pub(super) ledger: SharedLedger,
+    pub(super) tally: RunStats,
+    /// Held from estimating a call until its reservation.
+    pub(super) turn: Option<ReservationTurn>,
+    /// The sub-agent whose accounts these are. `None`: the run itself.
+    agent: Option<String>,
+    /// `--budget-mode after`: stop once this much is spent, without reserving.
+    stop_after: Option<Money>,
+    reserved: Option<Reserved>,
+    told: Told,
+}
+
+/// The most that a call can cost.
+#[derive(Clone)]
+pub(super) struct WorstCaseCost {
+    pub(super) bounds: Bounds,
+    pub(super) prices: Option<Prices>,
+    pub(super) endpoint: ModelEndpoint,
+}
+
+impl WorstCaseCost {
+    pub(super) fn sum(&self) -> Money {
+        self.bounds.worst_case(self.prices.as_ref())
+    }
+}
+
+/// The reservation for the current call.
+struct Reserved {
+    reservation: Reservation,
+    worst: WorstCaseCost,
+    /// What the call has received so far. `None`: no message has begun.
+    received: Option<Received>,
+}
+
+/// Warnings about costs that were already given: each is given once.
+#[derive(Debug, Default)]
+struct Told {
+    uncounted: bool,
+    impossible: bool,
+    unpriced: bool,
+}
+
+/// The cost of a call, by how it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CallCost {
+    /// Nothing was received.
+    Nothing,
+    /// A whole reply.
+    Whole(Settlement),
+    /// A reply that broke off. How much of it was billed only the service knows.
+    Broken(Settlement),
+}
+
+impl Accounting {
+    pub(super) fn new(
+        ledger: SharedLedger,
+        agent: Option<String>,
+        after: Option<Money>,
+        tally: RunStats,
+    ) -> Self {
+        Self {
+            ledger,
+            tally,
+            turn: None,
+            agent,
+            stop_after: after,
+            reserved: None,
+            told: Told::default(),
+        }
+    }
+
+    /// Whether the next call has to wait for its turn to reserve.
+    pub(super) fn is_bounded(&self) -> bool {
+        self.stop_after.is_none() && self.ledger.ledger().ceiling().is_some()
+    }
+
+    pub(super) fn stop_after(&self) -> Option<Money> {
+        self.stop_after
+    }
+
+    /// What the next call may cost at most; `None` when there is no ceiling.
+    pub(super) fn left(&self) -> Option<Money> {
+        match self.stop_after {
+            Some(limit) if self.ledger.ledger().spent() >= limit => Some(Money::ZERO),
+            Some(_) => None,
+            None => self.ledger.ledger().left(),
+        }
+    }
+
+    pub(super) fn ceiling(&self) -> Option<Money> {
+        self.stop_after.or(self.ledger.ledger().ceiling())
+    }
+
+    /// Reserves the worst case of a call. `false` when it does not fit.
+    pub(super) fn reserve(&mut self, worst: WorstCaseCost) -> bool {
+        let reserved = self.ledger.reserve(worst.sum());
+        self.reserved = reserved.map(|reservation| Reserved { reservation, worst, received: None });
+        self.turn = None;
+        self.reserved.is_some()
+    }
+
+    /// Records what the current call has received so far.
+    pub(super) fn receive(&mut self, received: Received) {
+        if let Some(reserved) = &mut self.reserved {
+            reserved.received = Some(received);
+        }
+    }
+
+    /// Settles an answered call: its cost is known, as far as the service counted it.
+    pub(super) fn settle(&mut self, answer: &ModelReply) -> CallCost {
+        self.receive(Received::whole(answer.usage, answer.counts, &answer.content));
+        self.close(CallCost::Whole)
+    }
+
+    /// Settles a call that ended without an answer. It costs what it received.
+    pub(super) fn settle_broken(&mut self) -> CallCost {
+        self.close(CallCost::Broken)
+    }
+
+    fn close(&mut self, end: fn(Settlement) -> CallCost) -> CallCost {
+        let Some(Reserved { reservation, worst, received }) = self.reserved.take() else {
+            return CallCost::Nothing;
+        };
+        let Some(received) = received else {
+            self.ledger.settle(reservation, Money::ZERO, Money::ZERO);
+            return CallCost::Nothing;
+        };
+        let settled = settle(worst.prices.as_ref(), &worst.bounds, &received);
+        let cost = end(settled);
+        let (certain, upper_bound) = cost.parts();
+        self.ledger.settle(reservation, certain, upper_bound);
+        self.tally.usage += settled.usage;
+        self.tally.clamped += u32::from(settled.counts == Counts::Impossible);
+        let tokens = settled.usage.input() + settled.usage.output_tokens;
+        self.tally.recovery.record_cost(certain + upper_bound, tokens);
+        bill(&mut self.tally.by_model, &worst.endpoint, settled.usage, settled.total());
+        if let Some(agent) = &self.agent {
+            self.ledger.bill_agent(agent, &worst.endpoint, &settled, (certain, upper_bound));
+        }
+        cost
+    }
+
+    /// Warnings about the cost of a call, each given once.
+    pub(super) fn remarks(&mut self, cost: &CallCost, label: &str) -> Vec<String> {
+        let settled = match cost {
+            CallCost::Nothing => return Vec::new(),
+            CallCost::Whole(settled) | CallCost::Broken(settled) => settled,
+        };
+        let mut remarks = Vec::new();
+        let mut once = |told: &mut bool, applies: bool, remark: String| {
+            if applies && !std::mem::replace(told, true) {
+                remarks.push(remark);
+            }
+        };
+        let Told { uncounted, impossible, unpriced } = &mut self.told;
+        once(
+            unpriced,
+            settled.counted.is_none(),
+            format!(
+                "no price is known for the model {label}, so the cost of this run is not known; \
+                 give one with --price {label}=IN/OUT (US dollars per million tokens)"
+            ),
+        );
+        once(
+            impossible,
+            settled.counts == Counts::Impossible,
+            format!(
+                "{label} reports impossible token counts (negative, or more than the request \
+                 allowed): they are cut to what is possible"
+            ),
+        );
+        let whole = matches!(cost, CallCost::Whole(_));
+        once(
+            uncounted,
+            whole && settled.uncounted > Money::ZERO,
+            format!(
+                "{label} does not count all tokens of its replies: what it does not count is \
+                 charged at the most that it can cost"
+            ),
+        );
+        remarks
+    }
+
+    pub(super) fn count_denial(&mut self, call: &ToolCall, reason: &str) {
+        self.tally.tools.denied += 1;
+        self.tally.denials.push(Denial {
+            tool_name: call.name.clone(),
+            tool_use_id: call.id.clone(),
+            tool_input: call.input.clone(),
+            reason: reason.to_owned(),
+        });
+    }
+}
+
+impl CallCost {
+    /// What was certainly billed, and the most that may have been billed beyond that.
+    pub(super) fn parts(&self) -> (Money, Money) {
+        match self {
+            Self::Nothing => (Money::ZERO, Money::ZERO),
+            Self::Whole(settled) => (settled.counted.unwrap_or_default(), settled.uncounted),
+            Self::Broken(settled) => (Money::ZERO, settled.total().unwrap_or_default()),
+        }
+    }
+}
+
+impl Drop for Accounting {
+    /// A run that is dropped during a call is charged for what the call received.
+    fn drop(&mut self) {
+        self.settle_broken();
+    }
+}

@@ -1,0 +1,289 @@
+//! The registry of a run's sub-agents at every depth, with their current activities.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::journal::{PastAgent, SubagentJournal};
+use crate::recovery::Moment;
+use crate::tools::{AgentCall, AgentDefinition};
+
+use super::super::setup::Denial;
+use super::super::shared_ledger::SharedLedger;
+use super::super::signals::{DenialReceiver, InterruptReceiver};
+use super::Delegation;
+use super::concurrency::{ConcurrencyLimiter, ConcurrencyPermit};
+use super::task::{AgentIdentity, AgentStatus, AgentTask};
+
+/// The registry of all sub-agents, with what they share.
+pub(in super::super) struct AgentRegistry {
+    pub(in super::super) definitions: Vec<AgentDefinition>,
+    pub(in super::super) delegation: Delegation,
+    /// Interrupts of the whole run.
+    pub(super) interrupts: InterruptReceiver,
+    /// Where journals of sub-agents are kept, if they are.
+    pub(super) nest: Option<SubagentJournal>,
+    session_id: String,
+    places: Arc<ConcurrencyLimiter>,
+    roster: Mutex<RegistryState>,
+    alarm: watch::Sender<bool>,
+    /// Reports on sub-agents of earlier processes, by id.
+    past_reports: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Default)]
+struct RegistryState {
+    /// Sub-agents that the session has started so far.
+    started: u32,
+    entries: Vec<AgentRecord>,
+    denials: Vec<Denial>,
+}
+
+#[derive(Debug)]
+struct AgentRecord {
+    task: AgentTask,
+    began: Moment,
+    doing: String,
+}
+
+impl AgentRegistry {
+    pub(in super::super) fn new(
+        definitions: Vec<AgentDefinition>,
+        delegation: Delegation,
+        interrupts: InterruptReceiver,
+        nest: Option<SubagentJournal>,
+        session_id: &str,
+        past: Vec<PastAgent>,
+    ) -> Arc<Self> {
+        let mut kinds = vec![AgentDefinition::general_purpose()];
+        for definition in definitions {
+            kinds.retain(|known| known.name != definition.name);
+            kinds.push(definition);
+        }
+        let places = ConcurrencyLimiter::new(delegation.limits.live);
+        let started = nest.as_ref().map_or(0, SubagentJournal::highest_number);
+        let mut entries: Vec<AgentRecord> = Vec::new();
+        let mut untold = BTreeMap::new();
+        for agent in past {
+            let above = entries.iter().find(|it| Some(&it.task.mark.id) == agent.parent.as_ref());
+            let depth = above.map_or(0, |above| above.task.depth).saturating_add(1);
+            untold.insert(agent.id.clone(), agent.describe());
+            let task = AgentTask::past(agent, depth, session_id);
+            entries.push(AgentRecord { task, began: Moment::default(), doing: String::new() });
+        }
+        Arc::new(Self {
+            definitions: kinds,
+            delegation,
+            interrupts,
+            nest,
+            session_id: session_id.to_owned(),
+            places,
+            roster: Mutex::new(RegistryState { started, entries, ..RegistryState::default() }),
+            past_reports: untold,
+            alarm: watch::channel(false).0,
+        })
+    }
+
+    fn roster(&self) -> MutexGuard<'_, RegistryState> {
+        self.roster.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The agent definition of that name.
+    ///
+    /// # Errors
+    /// The names that exist, for the model.
+    pub(super) fn kind(&self, name: &str) -> Result<&AgentDefinition, String> {
+        let found = self.definitions.iter().find(|kind| kind.name == name);
+        found.ok_or_else(|| {
+            let names: Vec<&str> = self.definitions.iter().map(|kind| kind.name.as_str()).collect();
+            format!("there is no agent {name:?}; there are: {}", names.join(", "))
+        })
+    }
+
+    /// Whether the agent that makes this call waits for the end of the sub-agent.
+    pub(super) fn waits_for(&self, call: &AgentCall) -> bool {
+        let in_background = |kind: &AgentDefinition| kind.background;
+        let by_kind = || self.kind(&call.subagent_type).is_ok_and(in_background);
+        !call.run_in_background.unwrap_or_else(by_kind)
+    }
+
+    /// Whether any sub-agents are allowed.
+    pub(in super::super) fn has_depth(&self) -> bool {
+        self.delegation.limits.depth > 0
+    }
+
+    /// Checks whether another sub-agent may start at that depth.
+    ///
+    /// # Errors
+    /// The reason, for the model.
+    pub(super) fn admit(&self, depth: u8) -> Result<(), String> {
+        self.admit_to(&self.roster(), depth)
+    }
+
+    fn admit_to(&self, roster: &RegistryState, depth: u8) -> Result<(), String> {
+        let limits = self.delegation.limits;
+        if depth > limits.depth {
+            return Err(format!(
+                "agents may be nested {} deep, and this one is at the limit: do the work yourself",
+                limits.depth
+            ));
+        }
+        if roster.started >= limits.total {
+            return Err(format!(
+                "a session may start {} agents, and all of them were started: do the work yourself",
+                limits.total
+            ));
+        }
+        Ok(())
+    }
+
+    /// Registers a sub-agent, and assigns its id and the place of its conversation.
+    ///
+    /// # Errors
+    /// The limit was reached meanwhile.
+    pub(super) fn register(&self, mut task: AgentTask, at: Moment) -> Result<AgentTask, String> {
+        let mut roster = self.roster();
+        self.admit_to(&roster, task.depth)?;
+        roster.started += 1;
+        task.mark.id = format!("a{}", roster.started);
+        task.session = format!("{}/subagents/agent-{}", self.session_id, task.mark.id);
+        let doing = "starting".to_owned();
+        roster.entries.push(AgentRecord { task: task.clone(), began: at, doing });
+        Ok(task)
+    }
+
+    /// Records the current activity of a sub-agent.
+    pub(super) fn set_activity(&self, id: &str, doing: String) {
+        if let Some(entry) = self.roster().entries.iter_mut().find(|it| it.task.mark.id == id) {
+            entry.doing = doing;
+        }
+    }
+
+    /// Records how a sub-agent ended.
+    pub(super) fn record_end(&self, task: &AgentTask, denials: Vec<Denial>) {
+        let mut roster = self.roster();
+        roster.denials.extend(denials);
+        let entry = roster.entries.iter_mut().find(|it| it.task.mark.id == task.mark.id);
+        if let Some(entry) = entry {
+            entry.task = task.clone();
+        }
+    }
+
+    /// The activities of the sub-agents that `parent` has started, a line each; empty without any.
+    pub(in super::super) fn activities(&self, parent: Option<&str>, now: Moment) -> String {
+        let roster = self.roster();
+        let running = |entry: &&AgentRecord| {
+            entry.task.status == AgentStatus::Running && entry.task.parent.as_deref() == parent
+        };
+        let mut list = String::new();
+        for entry in roster.entries.iter().filter(running) {
+            let AgentIdentity { id, kind, .. } = &entry.task.mark;
+            let gap = if list.is_empty() { "" } else { "\n" };
+            let took = Duration::from_secs(entry.began.until(now).as_secs());
+            let took = humantime::format_duration(took);
+            // Writing to a string cannot fail.
+            let _ = write!(list, "{gap}- {id} ({kind}) for {took}, {}", entry.doing);
+        }
+        list
+    }
+
+    /// All sub-agents at the end of the run, in the order in which they were started.
+    pub(in super::super) fn tasks(&self, purse: &SharedLedger) -> Vec<AgentTask> {
+        let roster = self.roster();
+        let task = |entry: &AgentRecord| {
+            let mut task = entry.task.clone().cut();
+            if let Some(account) = purse.account(&task.mark.id) {
+                (task.cost, task.unsettled) = account;
+            }
+            task
+        };
+        roster.entries.iter().map(task).collect()
+    }
+
+    /// Sub-agents of an earlier process that ended with it.
+    pub(in super::super) fn lost(&self) -> Vec<AgentTask> {
+        let roster = self.roster();
+        let lost = roster.entries.iter().filter(|entry| entry.task.status == AgentStatus::Lost);
+        lost.map(|entry| entry.task.clone()).collect()
+    }
+
+    /// What is known of a sub-agent of an earlier process.
+    pub(in super::super) fn known_of(&self, id: &str) -> Option<&str> {
+        self.past_reports.get(id).map(String::as_str)
+    }
+
+    /// Counts a reply of a running sub-agent.
+    pub(super) fn count_reply(&self, id: &str, tokens: u64, calls: u32) {
+        if let Some(entry) = self.roster().entries.iter_mut().find(|it| it.task.mark.id == id) {
+            entry.task.turns += 1;
+            entry.task.tokens += tokens;
+            entry.task.tool_calls += calls;
+        }
+    }
+
+    /// Ends the whole run because a call of a sub-agent was denied.
+    pub(in super::super) fn raise_alarm(&self) {
+        self.alarm.send_replace(true);
+    }
+
+    /// Whether the denial signal was raised.
+    pub(in super::super) fn is_alarmed(&self) -> bool {
+        *self.alarm.borrow()
+    }
+
+    /// The denial signal for the run.
+    pub(in super::super) fn alarm(&self) -> DenialReceiver {
+        self.alarm.subscribe()
+    }
+
+    /// Takes the denials of sub-agents.
+    pub(in super::super) fn take_denials(&self) -> Vec<Denial> {
+        std::mem::take(&mut self.roster().denials)
+    }
+
+    /// A concurrency permit that is not taken yet.
+    pub(super) fn permit(&self) -> ConcurrencyPermit {
+        self.places.permit()
+    }
+
+    /// The concurrency limiter.
+    pub(super) fn places(&self) -> &ConcurrencyLimiter {
+        &self.places
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
+    use super::super::AgentLimits;
+    use super::*;
+
+    fn tree(total: u32) -> Arc<AgentRegistry> {
+        let limits = AgentLimits { total, ..AgentLimits::default() };
+        let delegation = Delegation { limits, ..Delegation::default() };
+        AgentRegistry::new(Vec::new(), delegation, watch::channel(None).1, None, "s", Vec::new())
+    }
+
+    #[test]
+    fn concurrent_registrations_never_exceed_the_limit() {
+        const THREADS: u32 = 4;
+        for _ in 0..2_000 {
+            let (tree, start) = (tree(THREADS / 2), Barrier::new(4));
+            let enter = || {
+                let task = AgentTask::past(PastAgent::default(), 1, "s");
+                start.wait();
+                tree.register(task, Moment::default()).is_ok()
+            };
+            let entered: u32 = thread::scope(|scope| {
+                let all: Vec<_> = (0..THREADS).map(|_| scope.spawn(enter)).collect();
+                all.into_iter().map(|one| u32::from(one.join().expect("it never panics"))).sum()
+            });
+            assert_eq!(entered, THREADS / 2);
+        }
+    }
+}

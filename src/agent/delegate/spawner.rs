@@ -1,0 +1,308 @@
+//! Starts sub-agents: from a tool call to its result.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::sync::{mpsc::UnboundedSender, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::hooks::Hooks;
+use crate::mcp::Servers;
+use crate::model::limits::SharedLimits;
+use crate::recovery::{Interrupt, Limits, Money, StopReason};
+use crate::secrets::{KnownSecrets, Redactor};
+use crate::tools::{
+    AgentCall, AgentDefinition, AgentEnded, AgentTools, BackgroundAgent, OnFailure, ToolOutcome,
+    Toolbox,
+};
+use crate::transcript::ToolCall;
+
+use super::super::clock::Clock;
+use super::super::setup::ModelEndpoint;
+use super::super::shared_ledger::SharedLedger;
+use super::super::signals::interrupt;
+use super::advice::may_succeed_on_retry;
+use super::registry::AgentRegistry;
+use super::report;
+use super::subagent_observer::SubagentEvent;
+use super::subagent_run::{SubagentReport, SubagentRun, run_boxed};
+use super::task::{AgentIdentity, AgentStatus, AgentTask};
+
+/// What a run shares with the sub-agents that it starts.
+#[derive(Clone)]
+pub(in super::super) struct SubagentSpawner {
+    pub(in super::super) tree: Arc<AgentRegistry>,
+    /// The agent that starts them. `None`: the run itself.
+    pub(in super::super) parent: Option<String>,
+    /// Their nesting depth.
+    pub(in super::super) depth: u8,
+    /// The model chain from the model in use on.
+    pub(in super::super) endpoints: Vec<ModelEndpoint>,
+    pub(in super::super) limits: Limits,
+    pub(in super::super) toolbox: Arc<Toolbox>,
+    pub(in super::super) servers: Arc<Servers>,
+    pub(in super::super) thinking: Option<u32>,
+    pub(in super::super) clock: Clock,
+    pub(in super::super) secrets: KnownSecrets,
+    pub(in super::super) hooks: Option<Arc<Hooks>>,
+    pub(in super::super) purse: SharedLedger,
+    pub(in super::super) stop_after: Option<Money>,
+    /// Rate limits that other runs on this host have met.
+    pub(in super::super) shared: Option<Arc<SharedLimits>>,
+    pub(in super::super) post: UnboundedSender<SubagentEvent>,
+}
+
+/// The pending outcome of a sub-agent call.
+pub(in super::super) type PendingSubagent = Pin<Box<dyn Future<Output = ToolOutcome> + Send>>;
+
+/// The specification of a sub-agent, used for each attempt.
+struct SubagentPlan {
+    call: AgentCall,
+    definition: AgentDefinition,
+    endpoints: Vec<ModelEndpoint>,
+    /// The id of the tool call.
+    id: String,
+    background: bool,
+}
+
+/// How a sub-agent ended, with its task record.
+struct SubagentOutcome {
+    task: AgentTask,
+    report: SubagentReport,
+}
+
+impl SubagentSpawner {
+    /// Performs a call. Never fails: an error is an outcome, too. The sub-agent has its id when
+    /// this returns, so that ids follow the order of the calls.
+    pub(in super::super) fn perform(
+        self,
+        call: &ToolCall,
+        cancel: CancellationToken,
+    ) -> PendingSubagent {
+        let begun = self.plan(call).and_then(|plan| {
+            let child = self.child(&plan, None)?;
+            Ok((plan, child))
+        });
+        Box::pin(async move {
+            match begun {
+                Ok((plan, child)) if plan.background => self.begin(plan, child).await,
+                Ok((plan, child)) => {
+                    let fate = self.wait_for_end(&plan, child, cancel).await;
+                    self.outcome(&fate).await
+                }
+                Err(why) => self.refused(&why).await,
+            }
+        })
+    }
+
+    async fn refused(&self, why: &str) -> ToolOutcome {
+        let text = format!("<tool_use_error>{why}</tool_use_error>");
+        let detail = Value::String(format!("Error: {why}"));
+        self.toolbox.agent_outcome(text, true, detail).await
+    }
+
+    /// Resolves a call into the specification of a sub-agent.
+    fn plan(&self, call: &ToolCall) -> Result<SubagentPlan, String> {
+        let wanted = AgentCall::parse(&call.input)?;
+        let definition = self.tree.kind(&wanted.subagent_type)?.clone();
+        self.tree.admit(self.depth)?;
+        let rungs = self.select_endpoints(&wanted, &definition)?;
+        let background = !self.tree.waits_for(&wanted);
+        if background && wanted.on_failure == OnFailure::CancelSiblings {
+            return Err("the run does not wait for an agent in the background, so it cannot stop \
+                        the others of its reply: leave out on_failure \"cancel_siblings\", or set \
+                        run_in_background to false"
+                .to_owned());
+        }
+        Ok(SubagentPlan {
+            call: wanted,
+            definition,
+            endpoints: rungs,
+            id: call.id.clone(),
+            background,
+        })
+    }
+
+    /// The model chain: the requested model first, then the fallbacks of the run.
+    fn select_endpoints(
+        &self,
+        call: &AgentCall,
+        kind: &AgentDefinition,
+    ) -> Result<Vec<ModelEndpoint>, String> {
+        let delegation = &self.tree.delegation;
+        let names = [delegation.model.as_ref(), call.model.as_ref(), kind.model.as_ref()];
+        let name = names.into_iter().flatten().find(|name| !name.trim().is_empty());
+        let Some(name) = name.filter(|name| *name != "inherit") else {
+            return Ok(self.endpoints.clone());
+        };
+        let facts = (delegation.models)(name)?;
+        if let Some(known) = self.endpoints.iter().position(|rung| rung.facts.name == facts.name) {
+            return Ok(self.endpoints[known..].to_vec());
+        }
+        let bounded = self.stop_after.is_some() || self.purse.ledger().ceiling().is_some();
+        if bounded && facts.prices.is_none() {
+            return Err(format!(
+                "no price is known for the model {name:?}, so no budget can be kept with it: \
+                 leave the model out"
+            ));
+        }
+        let client = Arc::clone(&self.endpoints[0].client);
+        let own = ModelEndpoint { label: facts.name.clone(), facts, client };
+        Ok([own].into_iter().chain(self.endpoints.iter().skip(1).cloned()).collect())
+    }
+
+    /// Starts a sub-agent in the background.
+    async fn begin(self, plan: SubagentPlan, child: SubagentRun) -> ToolOutcome {
+        let task = child.task.clone();
+        let AgentIdentity { id, call, kind, description } = task.mark.clone();
+        let stop = CancellationToken::new();
+        let (forge, token) = (self.clone(), stop.clone());
+        let work = Box::pin(async move {
+            let mut fate = forge.follow(child, token.clone()).await;
+            if let Some(again) = forge.again(&plan, &fate, &token) {
+                fate = forge.follow(again, token).await;
+            }
+            let completed = fate.task.status == AgentStatus::Completed;
+            let outcome = forge.outcome(&fate).await;
+            AgentEnded { completed, final_text: report::text_of(&outcome) }
+        });
+        let adopted = BackgroundAgent { id: id.clone(), call, kind, description, work, stop };
+        if let Err(why) = self.toolbox.start_background_agent(adopted) {
+            return self.refused(&why).await;
+        }
+        let text = format!(
+            "{}{id}. You are told when it ends. BashOutput shows how it stands, and KillShell \
+             stops it.",
+            crate::tools::STARTED_IN_BACKGROUND
+        );
+        let detail = json!({ "status": "async_launched", "agentId": id });
+        self.toolbox.agent_outcome(text, false, detail).await
+    }
+
+    /// Waits for the end of a sub-agent.
+    async fn wait_for_end(
+        &self,
+        plan: &SubagentPlan,
+        child: SubagentRun,
+        cancel: CancellationToken,
+    ) -> SubagentOutcome {
+        let fate = self.follow(child, cancel.clone()).await;
+        match self.again(plan, &fate, &cancel) {
+            Some(again) => self.follow(again, cancel).await,
+            None => fate,
+        }
+    }
+
+    /// The same sub-agent once more, where a retry is wanted and may help.
+    fn again(
+        &self,
+        plan: &SubagentPlan,
+        fate: &SubagentOutcome,
+        cancel: &CancellationToken,
+    ) -> Option<SubagentRun> {
+        let failed = fate.task.status == AgentStatus::Failed && !cancel.is_cancelled();
+        let may_help = may_succeed_on_retry(fate.report.reason);
+        if plan.call.on_failure != OnFailure::RetryOnce || !failed || !may_help {
+            return None;
+        }
+        self.child(plan, Some(fate.task.mark.id.clone())).ok()
+    }
+
+    /// Creates and registers a sub-agent.
+    fn child(&self, plan: &SubagentPlan, retries: Option<String>) -> Result<SubagentRun, String> {
+        let kind = &plan.definition;
+        let toolbox = self.toolbox.derive_subagent_toolbox(&AgentTools {
+            only: kind.tools.clone(),
+            excluded: kind.disallowed_tools.clone(),
+            mode: kind.permission_mode,
+            servers: kind.servers.clone(),
+        })?;
+        let toolbox = if self.depth < self.tree.delegation.limits.depth {
+            toolbox.with_agents(&self.tree.definitions)
+        } else {
+            toolbox
+        };
+        let task = AgentTask {
+            mark: AgentIdentity {
+                id: String::new(),
+                call: plan.id.clone(),
+                kind: kind.name.clone(),
+                description: plan.call.description.clone(),
+            },
+            parent: self.parent.clone(),
+            depth: self.depth,
+            retries,
+            background: plan.background,
+            prompt: plan.call.prompt.clone(),
+            model: plan.endpoints[0].label.clone(),
+            session: String::new(),
+            status: AgentStatus::Running,
+            reason: None,
+            error: None,
+            cost: Money::ZERO,
+            unsettled: Money::ZERO,
+            turns: 0,
+            tokens: 0,
+            tool_calls: 0,
+            requests: 0,
+            took: std::time::Duration::ZERO,
+        };
+        let task = self.tree.register(task, self.clock.now())?;
+        let (interrupter, stop) = watch::channel(None);
+        self.emit_task(&task);
+        let forge = Self { endpoints: plan.endpoints.clone(), ..self.clone() };
+        Ok(SubagentRun { forge, task, definition: kind.clone(), toolbox, interrupter, stop })
+    }
+
+    fn emit_task(&self, task: &AgentTask) {
+        // The receiver is gone once the run is over.
+        let _ = self.post.send(SubagentEvent::of(task));
+    }
+
+    /// Lets a sub-agent work until it ends by itself or is cancelled.
+    async fn follow(&self, child: SubagentRun, cancel: CancellationToken) -> SubagentOutcome {
+        let (mut task, interrupter) = (child.task.clone(), child.interrupter.clone());
+        let began = self.clock.now();
+        let mut work = run_boxed(child);
+        let mut report = tokio::select! {
+            biased;
+            report = &mut work => report,
+            () = cancel.cancelled() => {
+                interrupt(&interrupter, Interrupt::Sigterm);
+                work.await
+            }
+        };
+        let stopped =
+            matches!(report.reason, StopReason::AbortedStreaming(_) | StopReason::AbortedTools(_));
+        if stopped && self.tree.is_alarmed() && !report.tally.denials.is_empty() {
+            // The sub-agent was stopped because its own call was denied.
+            report.reason = StopReason::Denied;
+        }
+        task.status = AgentStatus::of(report.reason);
+        task.reason = Some(report.reason);
+        if task.status != AgentStatus::Completed {
+            report.hide_secrets(&Redactor::new(self.secrets.clone()));
+        }
+        task.error = report.error.as_ref().map(|error| report::shortened(error, report::ERROR));
+        (task.cost, task.unsettled) = self.purse.account(&task.mark.id).unwrap_or_default();
+        task.turns = report.tally.turns;
+        task.tokens = report.tally.usage.input() + report.tally.usage.output_tokens;
+        task.tool_calls = report.tally.tools.calls;
+        task.requests = report.tally.recovery.totals().requests;
+        task.took = began.until(self.clock.now());
+        self.tree.record_end(&task, report.tally.denials.clone());
+        self.emit_task(&task);
+        SubagentOutcome { task, report }
+    }
+
+    async fn outcome(&self, fate: &SubagentOutcome) -> ToolOutcome {
+        let SubagentOutcome { task, report } = fate;
+        let completed = task.status == AgentStatus::Completed;
+        let text = if completed { report::answer(report) } else { report::failure(task, report) };
+        let detail = report::detail(task, &text);
+        let text =
+            if completed { text } else { format!("<tool_use_error>{text}</tool_use_error>") };
+        self.toolbox.agent_outcome(text, !completed, detail).await
+    }
+}

@@ -1,0 +1,73 @@
+//! Read-only tools that start while the reply still streams.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::tools::{Effect, ToolOutcome, Toolbox};
+use crate::transcript::{Block, ToolCall};
+
+/// Tools that were started before the end of their reply. If the reply breaks, they are discarded:
+/// they are read-only, so nothing has changed.
+#[derive(Debug)]
+pub(super) struct EarlyTools {
+    /// Concurrency permits, shared with the tools that start after the reply.
+    places: Arc<Semaphore>,
+    running: HashMap<String, (CancellationToken, JoinHandle<ToolOutcome>)>,
+    /// Whether a call that changes something was seen: later calls might depend on it.
+    held: bool,
+}
+
+impl EarlyTools {
+    pub(super) fn new(places: Arc<Semaphore>) -> Self {
+        Self { places, running: HashMap::new(), held: false }
+    }
+
+    /// Starts the call in a completed block, if it may start early.
+    pub(super) fn consider(&mut self, block: &Block, toolbox: &Arc<Toolbox>) {
+        let Block::ToolUse { id, name, input } = block else { return };
+        let call = ToolCall { id: id.clone(), name: name.clone(), input: input.clone() };
+        let effect = toolbox.effect(&call);
+        self.held |= effect == Effect::Changes;
+        if self.held || effect != Effect::ReadOnly || toolbox.admit(&call).is_err() {
+            return;
+        }
+        let cancel = CancellationToken::new();
+        let task = {
+            let (toolbox, cancel) = (Arc::clone(toolbox), cancel.clone());
+            let places = Arc::clone(&self.places);
+            tokio::spawn(async move {
+                let _place = places.acquire().await;
+                toolbox.run(&call, cancel).await
+            })
+        };
+        self.running.insert(id.clone(), (cancel, task));
+    }
+
+    /// Hands over the task of a call that was started early.
+    pub(super) fn take(
+        &mut self,
+        id: &str,
+    ) -> Option<(CancellationToken, JoinHandle<ToolOutcome>)> {
+        self.running.remove(id)
+    }
+
+    /// Renames a started call whose id was replaced.
+    pub(super) fn rename(&mut self, from: &str, to: &str) {
+        if let Some(task) = self.running.remove(from) {
+            self.running.insert(to.to_owned(), task);
+        }
+    }
+
+    /// Discards everything that was started for a reply.
+    pub(super) fn discard(&mut self) {
+        self.held = false;
+        for (_, (cancel, task)) in self.running.drain() {
+            cancel.cancel();
+            task.abort();
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! Lifecycle hooks: events of the session rather than of a tool.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::hooks::HookEvent;
+use crate::recovery::{CallPurpose, CompactionTrigger, Event, StopHookDecision, StopReason};
+use crate::secrets::Redactor;
+use crate::transcript::Block;
+
+use super::conversation::text_of;
+use super::hooks::{CompactionStage, HookInput};
+use super::observer::{RunNotice, WaitingFor};
+use super::run_monitor::CancelReason;
+use super::session::Session;
+
+/// Time limit for all hooks of a session's end after an interrupt: the process has four seconds for
+/// everything.
+const LAST_INTERRUPTED: Duration = Duration::from_secs(2);
+
+/// The same after the deadline, with two seconds for everything.
+const LAST_LATE: Duration = Duration::from_secs(1);
+
+impl Session<'_> {
+    /// Runs the hooks for the start of the session and for the prompt, and adds the prompt.
+    ///
+    /// # Errors
+    /// The event with which the run ends instead.
+    pub(super) async fn begin(&mut self, prompt: Vec<Block>, goes_on: bool) -> Result<(), Event> {
+        let source = if goes_on { "resume" } else { "startup" };
+        let mut blocks = self.session_starts(source).await?;
+        if !prompt.is_empty() {
+            // Files that the prompt names follow it, in blocks of their own.
+            let text = text_of(&prompt[..1]);
+            let event = HookEvent::UserPromptSubmit;
+            let matter = HookInput::of(event, "", json!({ "prompt": text }));
+            let verdict = self.run_hooks(matter).await.map_err(Event::from)?;
+            if let Some(why) = verdict.halt.as_ref().or(verdict.objection.as_ref()) {
+                self.halt(event, why);
+                return Err(Event::HookStopped);
+            }
+            blocks.extend(self.hook_blocks(&verdict));
+            let hidden = verdict.hides_prompt && !blocks.is_empty();
+            let prompt = if hidden { Vec::new() } else { prompt };
+            self.add_prompt(prompt.into_iter().chain(blocks).collect());
+        } else if !blocks.is_empty() && self.waits_for_model() {
+            self.add_user_message(blocks, &[]);
+        }
+        Ok(())
+    }
+
+    async fn session_starts(&mut self, source: &str) -> Result<Vec<Block>, Event> {
+        let event = self.hook_state.opening();
+        let matter = if event == HookEvent::SubagentStart {
+            HookInput::of(event, self.hook_state.kind(), json!({}))
+        } else {
+            let model = self.endpoint().label.clone();
+            HookInput::of(event, source, json!({ "source": source, "model": model }))
+        };
+        let verdict = self.run_hooks(matter).await.map_err(Event::from)?;
+        if let Some(why) = &verdict.halt {
+            self.halt(event, why);
+            return Err(Event::HookStopped);
+        }
+        match &verdict.exports {
+            Some(Ok(text)) => self.take_exports(event, text).await?,
+            Some(Err(why)) => self.forgo_exports(why),
+            None => {}
+        }
+        Ok(self.hook_blocks(&verdict))
+    }
+
+    /// Passes the variables that hooks have exported on to later commands.
+    async fn take_exports(&mut self, event: HookEvent, text: &str) -> Result<(), CancelReason> {
+        let Some(hooks) = self.hook_state.hooks.clone() else { return Ok(()) };
+        let (toolbox, cancel) = (Arc::clone(&self.toolbox), CancellationToken::new());
+        let reading = hooks.exports(text, toolbox.shell(), toolbox.environment(), &cancel);
+        let waiting_for = WaitingFor::Hook { event: event.name() };
+        let exports = match self.run_cancellable(waiting_for, &cancel, reading).await? {
+            Ok(exports) => exports,
+            Err(why) => {
+                self.forgo_exports(&why);
+                return Ok(());
+            }
+        };
+        let mask = Redactor::new(self.secrets.clone());
+        let (open, secret): (Vec<_>, Vec<_>) =
+            exports.into_iter().partition(|(_, value)| mask.redact(value) == *value);
+        let mut kept: Vec<String> = secret.into_iter().map(|(name, _)| name).collect();
+        kept.extend(toolbox.adopt_exports(open));
+        if !kept.is_empty() {
+            let why = format!("{}: no command sees credentials of the run", kept.join(", "));
+            self.forgo_exports(&why);
+        }
+        Ok(())
+    }
+
+    fn forgo_exports(&mut self, why: &str) {
+        let why = self.hook_words(why);
+        let warning = format!("what a hook wrote to CLAUDE_ENV_FILE has no effect: {why}");
+        self.watch.emit(&RunNotice::Warning(&warning));
+    }
+
+    /// Runs the session hooks after a compaction, since the context that they add may be gone.
+    ///
+    /// # Errors
+    /// The event with which the run ends instead.
+    pub(super) async fn run_post_compaction_hooks(
+        &mut self,
+        purpose: CallPurpose,
+    ) -> Result<(), Event> {
+        if purpose != CallPurpose::Reply {
+            return Ok(());
+        }
+        let compaction = std::mem::take(&mut self.hook_state.compaction);
+        // A sub-agent has only one start.
+        if compaction != CompactionStage::Done
+            || self.hook_state.opening() != HookEvent::SessionStart
+        {
+            return Ok(());
+        }
+        let blocks = self.session_starts("compact").await?;
+        if !blocks.is_empty() {
+            self.add_user_message(blocks, &[]);
+        }
+        Ok(())
+    }
+
+    /// Runs the PreCompact hooks once before a compaction.
+    ///
+    /// # Errors
+    /// The event that results instead: a hook objects, or wants the run to end.
+    pub(super) async fn before_compaction(&mut self, why: CompactionTrigger) -> Result<(), Event> {
+        if matches!(self.hook_state.compaction, CompactionStage::Begun(_)) {
+            self.hook_state.compaction = CompactionStage::Begun(why);
+            return Ok(());
+        }
+        let event = HookEvent::PreCompact;
+        let fields = json!({ "trigger": "auto", "custom_instructions": "" });
+        let verdict = self.run_hooks(HookInput::of(event, "auto", fields)).await?;
+        if let Some(why) = &verdict.halt {
+            self.halt(event, why);
+            return Err(Event::HookStopped);
+        }
+        if let Some(why) = &verdict.objection {
+            let warning = format!(
+                "a PreCompact hook objects, so the conversation is not compacted: {}",
+                self.hook_words(why)
+            );
+            self.watch.emit(&RunNotice::Warning(&warning));
+            return Err(Event::SummaryPrevented);
+        }
+        self.hook_state.compaction = CompactionStage::Begun(why);
+        Ok(())
+    }
+
+    /// Runs the Stop hooks.
+    pub(super) async fn run_stop_hooks(&mut self) -> Event {
+        let event = self.hook_state.closing();
+        let fields = json!({
+            "stop_hook_active": self.hook_state.has_objection,
+            "last_assistant_message": self.final_text.text,
+            "background_tasks": self.running(),
+            "session_crons": [],
+        });
+        let kind = self.hook_state.kind().to_owned();
+        let verdict = match self.run_hooks(HookInput::of(event, &kind, fields)).await {
+            Ok(verdict) => verdict,
+            Err(cut) => return cut.into(),
+        };
+        if let Some(why) = &verdict.halt {
+            self.halt(event, why);
+            return Event::Consulted(StopHookDecision::Halt);
+        }
+        let words: Vec<&String> = verdict.objection.iter().chain(&verdict.context).collect();
+        let words = words.into_iter().map(|text| self.hook_words(text)).collect::<Vec<_>>();
+        let said = (!words.is_empty()).then(|| words.join("\n\n"));
+        let tool_calls = self.accounting.tally.tools.calls;
+        Event::Consulted(self.hook_state.record_objection(said, tool_calls))
+    }
+
+    /// The background commands that are running.
+    fn running(&self) -> Vec<Value> {
+        let tasks = self.toolbox.background_tasks().into_iter().filter(|task| task.end.is_none());
+        let told = tasks.map(|task| {
+            json!({
+                "id": task.id,
+                "type": "shell",
+                "status": "running",
+                "description": task.description,
+                "command": task.command,
+            })
+        });
+        told.collect()
+    }
+
+    /// Runs the Notification hooks: the user has to act.
+    pub(super) async fn notify(&mut self, kind: &str, message: &str) -> Result<(), CancelReason> {
+        let event = HookEvent::Notification;
+        let fields = json!({ "message": message, "title": "outlast", "notification_type": kind });
+        let verdict = self.run_hooks(HookInput::of(event, kind, fields)).await?;
+        if let Some(why) = &verdict.halt {
+            self.halt(event, why);
+        }
+        let blocks = self.hook_blocks(&verdict);
+        self.hook_state.asides.extend(blocks);
+        Ok(())
+    }
+
+    /// Runs the hooks for the end of the session. Their answers do not change the end, and they get
+    /// no more time than the end may take.
+    pub(super) async fn run_end_hooks(&mut self, reason: StopReason) {
+        if let Some(error) = stop_failure_error(reason) {
+            let details = self.fault.as_ref().map(|fault| fault.detail().to_owned());
+            let fields = json!({
+                "error": error,
+                "error_details": details,
+                "last_assistant_message": self.final_text.text,
+            });
+            let _ = self.run_hooks(HookInput::of(HookEvent::StopFailure, error, fields)).await;
+        }
+        let matter = HookInput::of(HookEvent::SessionEnd, "other", json!({ "reason": "other" }));
+        let Some((since, cut)) = self.watch.cut() else {
+            let _ = self.run_hooks(matter).await;
+            return;
+        };
+        let most = match cut {
+            CancelReason::Interrupt(_) => LAST_INTERRUPTED,
+            CancelReason::Deadline | CancelReason::Denial => LAST_LATE,
+        };
+        self.run_hooks_until(matter, since + most).await;
+    }
+
+    /// Runs hooks until `end` at most.
+    async fn run_hooks_until(&mut self, matter: HookInput, end: Instant) {
+        let event = matter.occasion.event;
+        if !self.hook_state.listen_to(event) || Instant::now() >= end {
+            return;
+        }
+        let cancel = CancellationToken::new();
+        let mut telling = self.start_telling(vec![matter], &cancel);
+        match tokio::time::timeout_at(end, telling.join_next()).await {
+            Ok(Some(Ok((_, verdict)))) => self.record_verdict(event, &verdict),
+            // No call is left that a hook could deny.
+            Ok(Some(Err(_)) | None) => {}
+            Err(_) => self.note_cut(event, "one that took longer than the end of the run may"),
+        }
+        drop(telling);
+        self.emit_hook_events();
+    }
+}
+
+/// The error for hooks of `StopFailure`, if the service failed the run.
+fn stop_failure_error(reason: StopReason) -> Option<&'static str> {
+    match reason {
+        StopReason::ModelError(class) => Some(class.name()),
+        StopReason::PromptTooLong | StopReason::ImageError | StopReason::MaxOutputTokens => {
+            Some(reason.name())
+        }
+        StopReason::Completed
+        | StopReason::MaxTurns
+        | StopReason::MaxBudgetUsd
+        | StopReason::Deadline
+        | StopReason::AbortedStreaming(_)
+        | StopReason::AbortedTools(_)
+        | StopReason::HookStopped
+        | StopReason::Denied
+        | StopReason::StopHookPrevented
+        | StopReason::StopHookBlocked
+        | StopReason::BlockingLimit
+        | StopReason::EmptyResponse
+        | StopReason::Refusal
+        | StopReason::Stalled
+        | StopReason::BackgroundPending
+        | StopReason::RequirementFailed
+        | StopReason::StructuredOutputRetryExhausted
+        | StopReason::OutputFailed
+        | StopReason::InternalError => None,
+    }
+}

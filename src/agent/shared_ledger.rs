@@ -1,0 +1,162 @@
+//! The ledger shared by a run and its sub-agents.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{OwnedMutexGuard, watch};
+
+use crate::model::Settlement;
+use crate::recovery::{Ledger, Money, Reservation};
+use crate::transcript::Usage;
+
+use super::setup::{ModelEndpoint, ModelStats};
+
+/// The ledger shared by a run and its sub-agents: each model call is reserved and settled here.
+/// Clones share the same ledger.
+#[derive(Clone, Debug)]
+pub(super) struct SharedLedger(Arc<LedgerState>);
+
+#[derive(Debug)]
+struct LedgerState {
+    sums: Mutex<SpendTotals>,
+    /// Signals that something was settled.
+    settled: watch::Sender<u64>,
+    /// Held between estimating a call and reserving for it, where there is a ceiling, so that no
+    /// other agent's call comes in between.
+    turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+#[derive(Debug)]
+struct SpendTotals {
+    ledger: Ledger,
+    /// Calls under way for which something is reserved.
+    reservations: u32,
+    /// What sub-agents used and spent, by model.
+    of_agents: Vec<ModelStats>,
+    /// What each spent, and how much of that is not settled.
+    accounts: BTreeMap<String, (Money, Money)>,
+}
+
+/// The right to reserve next.
+pub(super) type ReservationTurn = OwnedMutexGuard<()>;
+
+impl SharedLedger {
+    pub(super) fn new(ledger: Ledger) -> Self {
+        let (of_agents, accounts) = (Vec::new(), BTreeMap::new());
+        let sums = SpendTotals { ledger, reservations: 0, of_agents, accounts };
+        Self(Arc::new(LedgerState {
+            sums: Mutex::new(sums),
+            settled: watch::channel(0).0,
+            turn: Arc::default(),
+        }))
+    }
+
+    fn sums(&self) -> MutexGuard<'_, SpendTotals> {
+        self.0.sums.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn ledger(&self) -> Ledger {
+        self.sums().ledger
+    }
+
+    /// Waits until no other agent is between estimating and reserving.
+    pub(super) async fn turn(&self) -> ReservationTurn {
+        Arc::clone(&self.0.turn).lock_owned().await
+    }
+
+    pub(super) fn has_reservations(&self) -> bool {
+        self.sums().reservations > 0
+    }
+
+    /// Subscribes to settlements.
+    pub(super) fn settlements(&self) -> watch::Receiver<u64> {
+        self.0.settled.subscribe()
+    }
+
+    pub(super) fn reserve(&self, worst: Money) -> Option<Reservation> {
+        let mut sums = self.sums();
+        let reserved = sums.ledger.reserve(worst)?;
+        sums.reservations += 1;
+        Some(reserved)
+    }
+
+    /// `uncounted` is what the call may have cost beyond `cost`.
+    pub(super) fn settle(&self, reservation: Reservation, cost: Money, uncounted: Money) {
+        self.close(|ledger| {
+            ledger.settle(reservation, cost);
+            ledger.charge_uncounted(uncounted);
+        });
+    }
+
+    fn close(&self, close: impl FnOnce(&mut Ledger)) {
+        let mut sums = self.sums();
+        sums.reservations = sums.reservations.saturating_sub(1);
+        close(&mut sums.ledger);
+        drop(sums);
+        self.0.settled.send_modify(|count| *count += 1);
+    }
+
+    /// Records what a call of a sub-agent used and its charge: what was certainly billed, and the
+    /// most that may have been billed beyond that.
+    pub(super) fn bill_agent(
+        &self,
+        id: &str,
+        rung: &ModelEndpoint,
+        settled: &Settlement,
+        (certain, upper_bound): (Money, Money),
+    ) {
+        let mut sums = self.sums();
+        bill(&mut sums.of_agents, rung, settled.usage, settled.total());
+        let account = sums.accounts.entry(id.to_owned()).or_default();
+        *account = (account.0 + certain + upper_bound, account.1 + upper_bound);
+    }
+
+    /// What a sub-agent spent so far, and how much of that is not settled.
+    pub(super) fn account(&self, id: &str) -> Option<(Money, Money)> {
+        self.sums().accounts.get(id).copied()
+    }
+
+    pub(super) fn of_agents(&self) -> Vec<ModelStats> {
+        self.sums().of_agents.clone()
+    }
+}
+
+/// Adds usage to a model's line.
+pub(super) fn bill(
+    lines: &mut Vec<ModelStats>,
+    rung: &ModelEndpoint,
+    usage: Usage,
+    cost: Option<Money>,
+) {
+    let model = &rung.facts;
+    let line = lines.iter().position(|line| line.model == rung.label).unwrap_or_else(|| {
+        lines.push(ModelStats {
+            model: rung.label.clone(),
+            usage: Usage::default(),
+            cost: Some(Money::ZERO),
+            context_window: model.context_window,
+            max_output: model.max_output,
+        });
+        lines.len() - 1
+    });
+    lines[line].usage += usage;
+    lines[line].cost = both(lines[line].cost, cost);
+}
+
+/// Merges the per-model lines of two accounts.
+pub(super) fn join(lines: &mut Vec<ModelStats>, more: Vec<ModelStats>) {
+    for one in more {
+        match lines.iter_mut().find(|line| line.model == one.model) {
+            Some(line) => {
+                line.usage += one.usage;
+                line.cost = both(line.cost, one.cost);
+            }
+            None => lines.push(one),
+        }
+    }
+}
+
+/// Adds two costs. The sum is known only if both are.
+fn both(one: Option<Money>, other: Option<Money>) -> Option<Money> {
+    one.zip(other).map(|(one, other)| one + other)
+}

@@ -1,0 +1,458 @@
+//! Runs the tools of a reply, and pairs each call with exactly one result.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::recovery::Event;
+use crate::tools::{
+    AgentCall, GrantSource, OnDenied, OnFailure, ToolOutcome, ToolRefusal, Toolbox, end_tasks,
+    is_agent_tool,
+};
+use crate::transcript::{Block, ToolCall, describe_unknown_outcome};
+
+use super::acceptance::CompletedCall;
+use super::conversation::{open_calls, synthetic};
+use super::observer::{RunNotice, WaitingFor};
+use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
+use super::session::Session;
+use super::shutdown::cancel_grace;
+use super::tool_hooks::{ExecutedTool, ReplacedResult};
+
+/// Read-only tools that run in parallel.
+pub(super) const SIDE_BY_SIDE: usize = 10;
+
+/// A call that may run, with its index in its batch.
+type Admitted = (usize, ToolCall, GrantSource);
+
+/// The slot for one result.
+struct ResultSlot {
+    call: ToolCall,
+    /// The call as the model wrote it, and its input with an absolute path.
+    asked: (ToolCall, Value),
+    result: Option<(Block, Value)>,
+    /// Whether it was started.
+    began: bool,
+    /// How long it took, if it was run.
+    took: Option<Duration>,
+}
+
+impl ResultSlot {
+    fn of(call: ToolCall) -> Self {
+        let asked = (call.clone(), call.input.clone());
+        Self { call, asked, result: None, began: false, took: None }
+    }
+
+    /// Makes the path of the call absolute, so that hooks, rules and the tool see the same file,
+    /// even if a command changes the directory.
+    fn resolve(&mut self, toolbox: &Toolbox) {
+        self.call = toolbox.with_absolute_path(&self.call);
+        self.asked.1 = self.call.input.clone();
+    }
+
+    /// Whether a hook or the permission prompt has changed the call.
+    fn is_changed(&self) -> bool {
+        self.call.input != self.asked.1
+    }
+
+    /// The call as it is listed: in the model's own form, unless it was changed.
+    fn listed(&self) -> &ToolCall {
+        if self.is_changed() { &self.call } else { &self.asked.0 }
+    }
+
+    fn done(&self) -> Option<CompletedCall<'_>> {
+        let (result, detail) = self.result.as_ref()?;
+        Some(CompletedCall { call: &self.call, result, detail })
+    }
+
+    fn is_agent_at_work(&self) -> bool {
+        self.result.is_none() && is_agent_tool(&self.call.name)
+    }
+
+    /// Whether the other sub-agents of its reply are stopped when this one fails.
+    fn cancels_siblings(&self) -> bool {
+        let policy = AgentCall::parse(&self.call.input).map(|call| call.on_failure);
+        is_agent_tool(&self.call.name) && policy == Ok(OnFailure::CancelSiblings)
+    }
+
+    /// The call, if it succeeded.
+    fn succeeded(&self) -> Option<&ToolCall> {
+        let (Block::ToolResult { is_error: false, .. }, _) = self.result.as_ref()? else {
+            return None;
+        };
+        Some(&self.call)
+    }
+
+    fn ran(&self) -> Option<ExecutedTool<'_>> {
+        let (result, detail) = self.result.as_ref()?;
+        Some(ExecutedTool { call: &self.call, result, detail, took: self.took? })
+    }
+}
+
+impl Session<'_> {
+    /// Runs what the last reply asked for and answers every call.
+    pub(super) async fn run_tools(&mut self) -> Event {
+        let calls = open_calls(self.history.messages());
+        let mut slots: Vec<ResultSlot> = calls.into_iter().map(ResultSlot::of).collect();
+        let mut cut = None;
+        let mut next = 0;
+        let goes_on = |it: &Self| it.hook_state.halt.is_none() && !it.fails_for_denial();
+        while next < slots.len() && cut.is_none() && goes_on(self) {
+            let end = self.batch_end(&slots, next);
+            cut = self.run_batch(&mut slots[next..end]).await;
+            next = end;
+        }
+        self.early.discard();
+        let event = match cut {
+            Some(cut) => cut.into(),
+            None if self.hook_state.halt.is_some() => Event::HookStopped,
+            None if self.fails_for_denial() => Event::Denied,
+            None => {
+                self.finish_batch(&slots.iter().filter_map(ResultSlot::done).collect::<Vec<_>>())
+                    .await
+            }
+        };
+        if cut.is_none() {
+            let done: Vec<&ToolCall> = slots.iter().filter_map(ResultSlot::succeeded).collect();
+            self.add_folder_notes(&done).await;
+        }
+        // News goes along where a turn follows, and is kept for later where none does.
+        let news = if matches!(event, Event::ToolsDone(_)) { self.work_news() } else { None };
+        self.answer_all(slots, cut, news);
+        event
+    }
+
+    /// Whether a call of the run or of a sub-agent was denied in this process, and the run must end
+    /// because of it.
+    fn fails_for_denial(&self) -> bool {
+        let is_root = self.agent_context.mark.is_none();
+        (self.denied && self.toolbox.on_denied() == OnDenied::Fail)
+            || (is_root && self.agent_context.registry.is_alarmed())
+    }
+
+    /// Where the batch that starts at `start` ends: read-only calls run in parallel, and so do
+    /// sub-agents; all others run alone and in order.
+    fn batch_end(&self, slots: &[ResultSlot], start: usize) -> usize {
+        let beside = |slot: &&ResultSlot| self.runs_beside_others(&slot.call);
+        start + slots[start..].iter().take_while(beside).count().max(1)
+    }
+
+    fn runs_beside_others(&self, call: &ToolCall) -> bool {
+        is_agent_tool(&call.name) || self.toolbox.can_run_in_parallel(call)
+    }
+
+    /// Runs a batch, with its hooks before and after. Returns early, with nothing left running,
+    /// when the run was cut.
+    async fn run_batch(&mut self, batch: &mut [ResultSlot]) -> Option<CancelReason> {
+        for slot in batch.iter_mut() {
+            slot.resolve(&self.toolbox);
+        }
+        let calls: Vec<&ToolCall> = batch.iter().map(|slot| &slot.call).collect();
+        let verdicts = match self.before_tools(&calls).await {
+            Ok(verdicts) => verdicts,
+            Err(cut) => return Some(cut),
+        };
+        let (mut admitted, mut unasked) = (Vec::new(), Vec::<String>::new());
+        for (index, (slot, verdict)) in batch.iter_mut().zip(verdicts).enumerate() {
+            let decided = match self.admit(&mut slot.call, &verdict) {
+                Err(refusal) => self.prompt_for_permission(&mut slot.call, &verdict, refusal).await,
+                Ok(warrant) => Ok(Ok(warrant)),
+            };
+            let decided = match decided {
+                Ok(decided) => decided,
+                Err(cut) => return Some(cut),
+            };
+            match decided {
+                Ok(warrant) => admitted.push((index, slot.call.clone(), warrant)),
+                Err(refusal) => {
+                    if let (ToolRefusal::Denied { reason, .. }, true) = (&refusal, verdict.allows())
+                    {
+                        unasked.push(reason.clone());
+                    }
+                    let refused = self.refuse(slot, refusal);
+                    slot.result = Some(refused);
+                }
+            }
+        }
+        for message in unasked {
+            if let Err(cut) = self.notify("permission_prompt", &message).await {
+                return Some(cut);
+            }
+        }
+        if self.fails_for_denial() {
+            return None;
+        }
+        let waits = admitted.iter().any(|(_, call, _)| self.waits_for(call));
+        if waits {
+            self.release_permit();
+        }
+        for group in self.groups(admitted) {
+            if let Some(cut) = self.run_admitted(batch, group).await {
+                return Some(cut);
+            }
+        }
+        if waits && let Err(cut) = self.acquire_permit().await {
+            return Some(cut);
+        }
+        let ran: Vec<ExecutedTool<'_>> = batch.iter().filter_map(ResultSlot::ran).collect();
+        match self.after_tools(&ran).await {
+            Ok(replaced) => {
+                for ReplacedResult { id, result, detail } in replaced {
+                    if let Some(slot) = batch.iter_mut().find(|slot| slot.call.id == id) {
+                        slot.result = Some((result, detail));
+                    }
+                }
+                None
+            }
+            Err(cut) => Some(cut),
+        }
+    }
+
+    /// Splits admitted calls into groups that run in parallel: a hook may have changed a call into
+    /// one that has to run alone.
+    fn groups(&self, admitted: Vec<Admitted>) -> Vec<Vec<Admitted>> {
+        let mut groups: Vec<Vec<Admitted>> = Vec::new();
+        let mut joins = false;
+        for one in admitted {
+            let beside = self.runs_beside_others(&one.1);
+            match groups.last_mut().filter(|_| joins && beside) {
+                Some(group) => group.push(one),
+                None => groups.push(vec![one]),
+            }
+            joins = beside;
+        }
+        groups
+    }
+
+    /// Writes the calls that are about to run to the journal, and reports inputs that a hook or the
+    /// permission prompt has changed.
+    fn journal_intent(&mut self, batch: &[ResultSlot], admitted: &[Admitted]) {
+        let calls: Vec<(ToolCall, bool)> =
+            admitted.iter().map(|(at, call, _)| (call.clone(), batch[*at].is_changed())).collect();
+        self.journal.intent(&calls);
+        for (call, _) in calls.iter().filter(|(_, changed)| *changed) {
+            let remark = format!("{} runs with a changed input: {}", call.name, call.input);
+            self.watch.emit(&RunNotice::Remark(&remark));
+        }
+    }
+
+    async fn run_admitted(
+        &mut self,
+        batch: &mut [ResultSlot],
+        admitted: Vec<Admitted>,
+    ) -> Option<CancelReason> {
+        let cancel = CancellationToken::new();
+        let (finish, mut finished) = mpsc::unbounded_channel();
+        // The intent is on the disk before the effect.
+        self.journal_intent(batch, &admitted);
+        let began = Instant::now();
+        let mut tasks = JoinSet::new();
+        // Cancels the remaining sub-agents of a batch, and nothing else of it.
+        let siblings = cancel.child_token();
+        for (index, call, warrant) in admitted {
+            batch[index].began = true;
+            let stops = if is_agent_tool(&call.name) { &siblings } else { &cancel };
+            tasks.spawn(self.start((index, call, warrant), stops, finish.clone()));
+        }
+        drop(finish);
+        let mut vigil = self.watch.begin();
+        loop {
+            match self.next_finished(batch, &mut finished, &mut vigil).await {
+                Ok(Some((index, outcome))) => {
+                    let slot: &mut ResultSlot = &mut batch[index];
+                    slot.took = Some(began.elapsed());
+                    if outcome.is_error && slot.cancels_siblings() {
+                        siblings.cancel();
+                    }
+                    let finished = self.finish(slot, outcome);
+                    slot.result = Some(finished);
+                }
+                Ok(None) => return None,
+                Err(cut) => {
+                    cancel.cancel();
+                    self.start_shutdown(cut);
+                    for (index, outcome) in
+                        drain_cancelled(&self.toolbox, cut, tasks, finished).await
+                    {
+                        let slot: &mut ResultSlot = &mut batch[index];
+                        let finished = self.finish(slot, outcome);
+                        slot.result = Some(finished);
+                    }
+                    return Some(cut);
+                }
+            }
+        }
+    }
+
+    /// Waits for the next call of a batch to end. `None`: all have ended.
+    async fn next_finished(
+        &mut self,
+        batch: &[ResultSlot],
+        finished: &mut mpsc::UnboundedReceiver<(usize, ToolOutcome)>,
+        vigil: &mut WaitTimer,
+    ) -> Result<Option<(usize, ToolOutcome)>, CancelReason> {
+        let (figures, kin) = (self.turn_progress(), &self.agent_context);
+        let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
+            if batch.iter().any(ResultSlot::is_agent_at_work) {
+                let running = kin.activities(watch.clock.now());
+                watch.emit_heartbeat(
+                    vigil,
+                    WaitingFor::Agents { running: &running },
+                    figures,
+                    None,
+                );
+            } else if let Some(slot) = batch.iter().find(|slot| slot.result.is_none()) {
+                let waiting_for = WaitingFor::Tool { name: &slot.call.name, id: &slot.call.id };
+                watch.emit_heartbeat(vigil, waiting_for, figures, None);
+            }
+        };
+        self.watch.wait_for(vigil, show, finished.recv()).await
+    }
+
+    /// The work of one call, to be spawned.
+    fn start(
+        &mut self,
+        (index, call, warrant): Admitted,
+        cancel: &CancellationToken,
+        finish: mpsc::UnboundedSender<(usize, ToolOutcome)>,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        self.accounting.tally.tools.calls += 1;
+        let early = self.early.take(&call.id);
+        let delegated =
+            is_agent_tool(&call.name).then(|| self.forge().perform(&call, cancel.clone()));
+        let toolbox = Arc::clone(&self.toolbox);
+        let (cancel, places) = (cancel.clone(), Arc::clone(&self.places));
+        async move {
+            let outcome = if let Some(delegated) = delegated {
+                Some(delegated.await)
+            } else if let Some((token, mut task)) = early {
+                tokio::select! {
+                    biased;
+                    () = cancel.cancelled() => { token.cancel(); (&mut task).await.ok() }
+                    outcome = &mut task => outcome.ok(),
+                }
+            } else {
+                let _place = places.acquire().await;
+                Some(toolbox.run_with_source(&call, warrant, cancel).await)
+            };
+            if let Some(outcome) = outcome {
+                // The receiver is gone once the batch was cut.
+                let _ = finish.send((index, outcome));
+            }
+        }
+    }
+
+    fn finish(&mut self, slot: &ResultSlot, outcome: ToolOutcome) -> (Block, Value) {
+        if let Some(reason) = &outcome.denied {
+            self.note_denial(slot, reason);
+        } else if outcome.is_error {
+            self.accounting.tally.tools.failed += 1;
+        }
+        let block = Block::ToolResult {
+            tool_use_id: slot.call.id.clone(),
+            content: outcome.content,
+            is_error: outcome.is_error,
+        };
+        self.journal.outcome(&block, &outcome.detail);
+        (block, outcome.detail)
+    }
+
+    fn refuse(&mut self, slot: &ResultSlot, refusal: ToolRefusal) -> (Block, Value) {
+        self.accounting.tally.tools.calls += 1;
+        let outcome = match refusal {
+            ToolRefusal::Invalid(outcome) => {
+                self.accounting.tally.tools.failed += 1;
+                outcome
+            }
+            ToolRefusal::Denied { outcome, reason } => {
+                self.note_denial(slot, &reason);
+                outcome
+            }
+        };
+        let block = Block::ToolResult {
+            tool_use_id: slot.call.id.clone(),
+            content: outcome.content,
+            is_error: true,
+        };
+        (block, outcome.detail)
+    }
+
+    fn note_denial(&mut self, slot: &ResultSlot, reason: &str) {
+        let call = slot.listed();
+        self.denied = true;
+        if self.agent_context.mark.is_some() && self.fails_for_denial() {
+            self.agent_context.registry.raise_alarm();
+        }
+        self.accounting.count_denial(call, reason);
+        self.watch.emit(&RunNotice::Denied { tool: &call.name, id: &call.id, reason });
+    }
+
+    /// Sends the results back in the order the model asked for them.
+    fn answer_all(
+        &mut self,
+        slots: Vec<ResultSlot>,
+        cut: Option<CancelReason>,
+        news: Option<Block>,
+    ) {
+        let missing = match cut {
+            Some(CancelReason::Interrupt(_)) => "Interrupted by user",
+            Some(CancelReason::Deadline) => "Cut off: the time limit of this run was reached",
+            Some(CancelReason::Denial) => "Cut off: a call of a sub-agent was denied",
+            None if self.hook_state.halt.is_some() => "Not run: a hook stopped the run",
+            None if self.fails_for_denial() => "Not run: an earlier call was denied",
+            None => "The tool broke down without a result",
+        };
+        let (mut blocks, details): (Vec<Block>, Vec<Value>) = slots
+            .into_iter()
+            .map(|slot| {
+                slot.result.unwrap_or_else(|| {
+                    self.accounting.tally.tools.abandoned += 1;
+                    self.accounting
+                        .tally
+                        .cut
+                        .extend(slot.began.then(|| describe_unknown_outcome(&slot.call)));
+                    (synthetic(slot.call.id, missing), Value::String(format!("Error: {missing}")))
+                })
+            })
+            .unzip();
+        blocks.append(&mut self.hook_state.asides);
+        blocks.extend(news);
+        if !blocks.is_empty() {
+            self.add_user_message(blocks, &details);
+        }
+        if std::mem::take(&mut self.hook_state.replaced) {
+            // The journal knows the results as they came from the tools.
+            self.journal.rewrite(self.history.messages());
+        }
+    }
+}
+
+/// Waits until cancelled tools have ended, and kills those that do not end. Returns the outcomes of
+/// those that finished their work, so that the model learns of it.
+async fn drain_cancelled(
+    toolbox: &Toolbox,
+    cut: CancelReason,
+    tasks: JoinSet<()>,
+    mut finished: mpsc::UnboundedReceiver<(usize, ToolOutcome)>,
+) -> Vec<(usize, ToolOutcome)> {
+    let mut done = Vec::new();
+    let ended = async {
+        while let Some((index, outcome)) = finished.recv().await {
+            // A sub-agent that was stopped reports how far it came.
+            if !outcome.is_error || outcome.detail["agentId"].is_string() {
+                done.push((index, outcome));
+            }
+        }
+    };
+    if tokio::time::timeout(cancel_grace(cut), ended).await.is_err() {
+        // Dropping a command kills its process group; the hunt finds what has left the group.
+        end_tasks(tasks).await;
+        toolbox.kill_remaining_processes().await;
+    }
+    done
+}

@@ -1,0 +1,238 @@
+//! Tool hooks: what hooks deny, change and add before and after tool calls.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use crate::hooks::{HookDecision, HookEvent, HookPermission};
+use crate::model::MalformedCall;
+use crate::secrets::Redactor;
+use crate::tools::{GrantSource, ToolRefusal};
+use crate::transcript::{Block, ToolCall};
+
+use super::conversation::text_of;
+use super::hooks::HookInput;
+use super::observer::RunNotice;
+use super::run_monitor::CancelReason;
+use super::session::Session;
+
+/// Most characters of a result that a hook has replaced, as for a tool's own.
+const OUTPUT_MAX: usize = 30_000;
+
+/// A tool that ran, for the hooks that run afterwards.
+pub(super) struct ExecutedTool<'a> {
+    pub(super) call: &'a ToolCall,
+    pub(super) result: &'a Block,
+    pub(super) detail: &'a Value,
+    pub(super) took: Duration,
+}
+
+/// A replacement of a result by a hook.
+pub(super) struct ReplacedResult {
+    pub(super) id: String,
+    pub(super) result: Block,
+    pub(super) detail: Value,
+}
+
+/// The answer to a call whose arguments cannot be used.
+fn refusal_of_malformed(malformed: &[MalformedCall], call: &ToolCall) -> Option<ToolRefusal> {
+    let problem = &malformed.iter().find(|one| one.id == call.id)?.problem;
+    Some(ToolRefusal::of_malformed_call(&call.name, problem))
+}
+
+impl Session<'_> {
+    /// Runs the hooks before tools. Returns a verdict for each call, in their order.
+    pub(super) async fn before_tools(
+        &mut self,
+        calls: &[&ToolCall],
+    ) -> Result<Vec<HookDecision>, CancelReason> {
+        let event = HookEvent::PreToolUse;
+        let mut verdicts = vec![HookDecision::default(); calls.len()];
+        if !self.hook_state.listen_to(event) {
+            return Ok(verdicts);
+        }
+        // Hooks do not see malformed calls.
+        let (malformed, toolbox) = (&self.malformed, &self.toolbox);
+        let fits = |call: &ToolCall| {
+            refusal_of_malformed(malformed, call).is_none()
+                && !matches!(toolbox.admit(call), Err(ToolRefusal::Invalid(_)))
+        };
+        let fitting: Vec<usize> = (0..calls.len()).filter(|&index| fits(calls[index])).collect();
+        // A hook that guards a file guards it under each of its names, as permission rules do.
+        let linked: Vec<(usize, ToolCall)> = fitting
+            .iter()
+            .filter_map(|&index| Some((index, self.toolbox.with_real_path(calls[index])?)))
+            .collect();
+        let matter = |call: &ToolCall| HookInput::about(event, call, Map::new());
+        let named = fitting.iter().map(|&index| matter(calls[index]));
+        let matters = named.chain(linked.iter().map(|(_, call)| matter(call))).collect();
+        let mut told = self.run_hooks_for_all(event, matters).await?.into_iter();
+        for (index, verdict) in fitting.into_iter().zip(told.by_ref()) {
+            verdicts[index] = verdict;
+        }
+        for ((index, _), verdict) in linked.into_iter().zip(told) {
+            verdicts[index].restrict(verdict);
+        }
+        Ok(verdicts)
+    }
+
+    /// Decides on a call by the hooks' verdicts and by the rules, which no hook overrides. A
+    /// changed input is checked as if the model had chosen it.
+    #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
+    pub(super) fn admit(
+        &mut self,
+        call: &mut ToolCall,
+        verdict: &HookDecision,
+    ) -> Result<GrantSource, ToolRefusal> {
+        if let Some(refusal) = refusal_of_malformed(&self.malformed, call) {
+            return Err(refusal);
+        }
+        for text in &verdict.context {
+            let block = self.hook_block(text);
+            self.hook_state.asides.push(block);
+        }
+        if let Some(why) = &verdict.halt {
+            self.halt(HookEvent::PreToolUse, why);
+            let why = self.hook_words(why);
+            return Err(ToolRefusal::by_hook(&format!(
+                "A hook stopped the run before this call: {why}"
+            )));
+        }
+        if let Some(why) = verdict.denial() {
+            let why = self.hook_words(why);
+            return Err(ToolRefusal::by_hook(&format!("A hook does not allow this: {why}")));
+        }
+        if let Some(input) = &verdict.input {
+            call.input = input.clone();
+            *call = self.toolbox.with_absolute_path(call);
+        }
+        let warrant = match &verdict.permission {
+            Some((HookPermission::Allow, _)) => GrantSource::Hook,
+            Some((HookPermission::Ask | HookPermission::Deny, why)) => {
+                let why = self.hook_words(why);
+                return Err(ToolRefusal::by_hook(&format!(
+                    "A hook wants this to be asked about: {why}"
+                )));
+            }
+            None => GrantSource::Rules,
+        };
+        self.toolbox.admit_with_source(call, warrant).map(|()| warrant)
+    }
+
+    /// Runs the hooks after tools. Their output is added beside the results, or replaces some.
+    pub(super) async fn after_tools(
+        &mut self,
+        ran: &[ExecutedTool<'_>],
+    ) -> Result<Vec<ReplacedResult>, CancelReason> {
+        let mut replaced = Vec::new();
+        for (event, failed) in
+            [(HookEvent::PostToolUse, false), (HookEvent::PostToolUseFailure, true)]
+        {
+            let is_of_it = |ran: &&ExecutedTool<'_>| is_error(ran.result) == failed;
+            let told: Vec<&ExecutedTool<'_>> = ran.iter().filter(is_of_it).collect();
+            let matters: Vec<HookInput> = told.iter().map(|ran| afterwards(event, ran)).collect();
+            if matters.is_empty() {
+                continue;
+            }
+            let verdicts = self.run_hooks_for_all(event, matters).await?;
+            for (ran, verdict) in told.into_iter().zip(verdicts) {
+                if let (HookEvent::PostToolUse, Some(output)) = (event, &verdict.output) {
+                    replaced.extend(self.replace(ran, output));
+                }
+                if let Some(why) = &verdict.halt {
+                    self.halt(event, why);
+                }
+                for text in verdict.objection.iter().chain(&verdict.context) {
+                    let block = self.hook_block(text);
+                    self.hook_state.asides.push(block);
+                }
+            }
+        }
+        self.hook_state.replaced |= !replaced.is_empty();
+        Ok(replaced)
+    }
+
+    /// Replaces the result of a tool by the output of a hook, if it has the same shape.
+    fn replace(&mut self, ran: &ExecutedTool<'_>, output: &Value) -> Option<ReplacedResult> {
+        let id = ran.call.id.clone();
+        let Some((text, mut detail)) = in_place_of(ran.detail, output) else {
+            let warning = format!(
+                "ignored the updatedToolOutput of a hook: its structure is not that of a {} result",
+                ran.call.name
+            );
+            self.watch.emit(&RunNotice::Warning(&warning));
+            return None;
+        };
+        Redactor::for_model(self.secrets.clone()).redact_json(&mut detail);
+        let content = vec![Block::text(bounded(&self.hook_words(&text)))];
+        let result = Block::ToolResult { tool_use_id: id.clone(), content, is_error: false };
+        Some(ReplacedResult { id, result, detail })
+    }
+}
+
+/// The text and the structured result of an output that replaces `known`: text, some of the same
+/// fields, or text blocks. `None` for anything else.
+fn in_place_of(known: &Value, output: &Value) -> Option<(String, Value)> {
+    match (known, output) {
+        (_, Value::String(text)) => Some((text.clone(), output.clone())),
+        (Value::Object(known), Value::Object(given)) => {
+            let mut fields = known.clone();
+            let mut count = 0;
+            for (name, place) in &mut fields {
+                let Some(value) = given.get(name) else { continue };
+                let empty = value.is_null() || place.is_null();
+                if !empty && std::mem::discriminant(value) != std::mem::discriminant(place) {
+                    return None;
+                }
+                count += 1;
+                value.clone_into(place);
+            }
+            (count > 0).then(|| (words_of(&fields), Value::Object(fields)))
+        }
+        (Value::Array(_), Value::Array(blocks)) => {
+            let texts = blocks.iter().map(|block| block.get("text").and_then(Value::as_str));
+            let texts: Vec<&str> = texts.collect::<Option<_>>()?;
+            Some((texts.join("\n"), output.clone()))
+        }
+        (_, _) => None,
+    }
+}
+
+/// The text of a structured result: what a command printed, or the whole result.
+fn words_of(fields: &Map<String, Value>) -> String {
+    let streams = ["stdout", "stderr"].map(|name| fields.get(name).and_then(Value::as_str));
+    if streams.iter().all(Option::is_none) {
+        return Value::Object(fields.clone()).to_string();
+    }
+    let said = streams.into_iter().flatten().map(str::trim_end).filter(|text| !text.is_empty());
+    said.collect::<Vec<_>>().join("\n")
+}
+
+/// Limits a redacted text to the length of a tool result.
+fn bounded(text: &str) -> String {
+    match text.char_indices().nth(OUTPUT_MAX) {
+        Some((end, _)) => format!("{} [… cut after {OUTPUT_MAX} characters]", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+fn afterwards(event: HookEvent, ran: &ExecutedTool<'_>) -> HookInput {
+    let millis = u64::try_from(ran.took.as_millis()).unwrap_or(u64::MAX);
+    let mut more = Map::from_iter([("duration_ms".to_owned(), json!(millis))]);
+    if event == HookEvent::PostToolUse {
+        more.insert("tool_response".to_owned(), ran.detail.clone());
+    } else {
+        let Block::ToolResult { content, .. } = ran.result else {
+            return HookInput::about(event, ran.call, more);
+        };
+        let text = text_of(content);
+        let bare = text.trim_start_matches("<tool_use_error>");
+        more.insert("error".to_owned(), json!(bare.trim_end_matches("</tool_use_error>")));
+        more.insert("is_interrupt".to_owned(), json!(false));
+    }
+    HookInput::about(event, ran.call, more)
+}
+
+fn is_error(result: &Block) -> bool {
+    matches!(result, Block::ToolResult { is_error: true, .. })
+}

@@ -1,0 +1,181 @@
+//! Combines the decisions of all hooks of one event. Pure.
+
+use serde_json::Value;
+
+use super::result::{HookFailure, HookOutput, HookPermission};
+
+/// The combined decision of the hooks of one event, in the order of the settings.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HookDecision {
+    /// How many hooks ran.
+    pub ran: u32,
+    /// The whole run must stop, for this reason.
+    pub halt: Option<String>,
+    /// A hook blocked the event, for this reason.
+    pub objection: Option<String>,
+    /// The strictest permission for the tool call, with the reasons of the hooks that returned it.
+    pub permission: Option<(HookPermission, String)>,
+    /// Replaces the tool call's input.
+    pub input: Option<Value>,
+    /// Replaces the tool's output.
+    pub output: Option<Value>,
+    /// For the model.
+    pub context: Vec<String>,
+    /// For the user.
+    pub messages: Vec<String>,
+    /// Whether the user's prompt is left out, in favour of the hooks' context.
+    pub hides_prompt: bool,
+    /// Hooks that failed, by their command lines.
+    pub failures: Vec<(String, HookFailure)>,
+    /// What they wrote for a shell to export, or why that is ignored.
+    pub exports: Option<Result<String, String>>,
+    /// Hooks that were cancelled with the run, by their command lines.
+    pub cancelled: Vec<String>,
+}
+
+impl HookDecision {
+    /// Adds the decision of one hook. Of several: deny beats ask, ask beats allow, and a later
+    /// input replaces an earlier one.
+    pub(super) fn add(&mut self, say: HookOutput) {
+        let HookOutput {
+            stop_run: halt,
+            objection,
+            permission,
+            input,
+            output,
+            context,
+            message,
+            hides_prompt,
+        } = say;
+        append_reason(&mut self.halt, halt);
+        append_reason(&mut self.objection, objection);
+        if let Some((word, why)) = permission {
+            match &mut self.permission {
+                Some((known, _)) if *known > word => {}
+                Some((known, reasons)) if *known == word => {
+                    let mut joined = Some(std::mem::take(reasons));
+                    append_reason(&mut joined, Some(why));
+                    *reasons = joined.unwrap_or_default();
+                }
+                Some(_) | None => self.permission = Some((word, why)),
+            }
+        }
+        self.input = input.or(self.input.take());
+        self.output = output.or(self.output.take());
+        self.context.extend(context);
+        self.messages.extend(message);
+        self.hides_prompt |= hides_prompt;
+    }
+
+    /// Adds the hooks' decision on the same call under another tool name: it can only deny.
+    pub fn restrict(&mut self, other: Self) {
+        append_reason(&mut self.halt, other.halt);
+        append_reason(&mut self.objection, other.objection);
+        if let Some((HookPermission::Ask | HookPermission::Deny, _)) = other.permission {
+            self.add(HookOutput { permission: other.permission, ..HookOutput::default() });
+        }
+    }
+
+    /// The reason why a tool call is denied, if it is.
+    pub fn denial(&self) -> Option<&str> {
+        let denied = self.permission.as_ref().filter(|(word, _)| *word == HookPermission::Deny);
+        self.objection.as_deref().or(denied.map(|(_, why)| why.as_str()))
+    }
+
+    /// Whether no hook blocks the tool call.
+    pub fn allows(&self) -> bool {
+        let asks = self.permission.as_ref().is_some_and(|(word, _)| *word == HookPermission::Ask);
+        self.halt.is_none() && self.denial().is_none() && !asks
+    }
+}
+
+/// Appends a reason on its own line, unless it is already there.
+fn append_reason(all: &mut Option<String>, more: Option<String>) {
+    let Some(more) = more else { return };
+    match all {
+        Some(all) if more.is_empty() || all.lines().any(|line| line == more) => {}
+        Some(all) if all.is_empty() => *all = more,
+        Some(all) => {
+            all.push('\n');
+            all.push_str(&more);
+        }
+        None => *all = Some(more),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn word(word: HookPermission, why: &str) -> HookOutput {
+        HookOutput { permission: Some((word, why.to_owned())), ..HookOutput::default() }
+    }
+
+    #[test]
+    fn the_strictest_hook_permission_wins_in_any_order() {
+        use HookPermission::{Allow, Ask, Deny};
+        let orders =
+            [[Allow, Ask, Deny], [Deny, Ask, Allow], [Ask, Deny, Allow], [Deny, Allow, Ask]];
+        for order in orders {
+            let mut verdict = HookDecision::default();
+            for one in order {
+                verdict.add(word(one, &format!("{one:?}")));
+            }
+            assert_eq!(verdict.permission, Some((Deny, "Deny".to_owned())), "{order:?}");
+            assert_eq!(verdict.denial(), Some("Deny"));
+        }
+        let mut verdict = HookDecision::default();
+        verdict.add(word(Allow, "a"));
+        verdict.add(word(Ask, "b"));
+        assert_eq!((verdict.permission.clone(), verdict.denial()), (Some((Ask, "b".into())), None));
+    }
+
+    #[test]
+    fn hook_decision_keeps_each_reason_once() {
+        let mut verdict = HookDecision::default();
+        for why in ["one", "two", "one", ""] {
+            verdict.add(word(HookPermission::Deny, why));
+            verdict.add(HookOutput { objection: Some(why.to_owned()), ..HookOutput::default() });
+        }
+        assert_eq!(verdict.permission, Some((HookPermission::Deny, "one\ntwo".to_owned())));
+        assert_eq!(verdict.denial(), Some("one\ntwo"));
+    }
+
+    #[test]
+    fn a_later_hook_input_wins_and_a_silent_hook_changes_nothing() {
+        let mut verdict = HookDecision::default();
+        for input in [Some(json!({ "a": 1 })), Some(json!({ "a": 2 })), None] {
+            verdict.add(HookOutput { input, ..HookOutput::default() });
+        }
+        assert_eq!(verdict.input, Some(json!({ "a": 2 })));
+    }
+
+    #[test]
+    fn a_hook_decision_for_an_alias_can_only_deny() {
+        let mut verdict = HookDecision::default();
+        let mut other = HookDecision::default();
+        other.add(HookOutput {
+            input: Some(json!({ "a": 1 })),
+            context: Some("words".to_owned()),
+            ..word(HookPermission::Allow, "go on")
+        });
+        verdict.restrict(other);
+        assert_eq!(verdict, HookDecision::default());
+        let mut other = HookDecision::default();
+        other.add(word(HookPermission::Deny, "no"));
+        other.add(HookOutput { objection: Some("never".to_owned()), ..HookOutput::default() });
+        verdict.restrict(other);
+        assert_eq!(verdict.denial(), Some("never"));
+        assert_eq!(verdict.permission, Some((HookPermission::Deny, "no".to_owned())));
+    }
+
+    #[test]
+    fn continue_false_stops_the_run_even_without_a_reason() {
+        let mut verdict = HookDecision::default();
+        verdict.add(HookOutput { stop_run: Some(String::new()), ..HookOutput::default() });
+        verdict.add(HookOutput::default());
+        assert_eq!(verdict.halt.as_deref(), Some(""));
+    }
+}

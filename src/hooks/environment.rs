@@ -1,0 +1,42 @@
+//! The environment that hooks run in.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use crate::process::Supervisor;
+use crate::secrets::{KnownSecrets, Redactor};
+
+use super::config::HookHandler;
+use super::crash_log::CrashLog;
+use super::result::HookFailure;
+
+/// What all hooks of a run have in common: input fields, environment, supervisor.
+#[derive(Clone, Debug)]
+pub struct HookEnvironment {
+    pub session_id: String,
+    /// The session's journal, whether or not it is written.
+    pub transcript: PathBuf,
+    pub cwd: PathBuf,
+    pub permission_mode: String,
+    /// The complete environment of a hook.
+    pub environment: Vec<(OsString, OsString)>,
+    pub log: CrashLog,
+    /// Secrets to mask in the log.
+    pub secrets: KnownSecrets,
+    /// Runs scripts.
+    pub shell: PathBuf,
+    /// Starts hooks, and kills their descendants when they end.
+    pub supervisor: Supervisor,
+}
+
+impl HookEnvironment {
+    /// Logs a failed hook. Errors are ignored: the result reports the failure as well.
+    pub(super) fn log_failure(&self, handler: &HookHandler, mishap: &HookFailure) {
+        let _ = self.log.add(handler, mishap, &self.session_id, &self.mask());
+    }
+
+    /// Masks secrets in printed or stored texts.
+    pub(super) fn mask(&self) -> Redactor {
+        Redactor::new(self.secrets.clone())
+    }
+}

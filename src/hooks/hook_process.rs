@@ -1,0 +1,201 @@
+//! Runs one hook process, from its start to its end.
+
+use std::os::unix::process::ExitStatusExt;
+use std::pin::Pin;
+use std::process::ExitStatus;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::pipe::{Receiver, Sender};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::process::{Job, RunningJob, Supervisor};
+
+use super::background::{Opening, Release};
+use super::result::{HookEnd, HookRun};
+
+/// The most bytes kept of each output stream of a hook; the rest is discarded.
+const STREAM_BYTES_MAX: usize = 10_000_000;
+
+const CHUNK: usize = 16 << 10;
+
+/// How long to read the remaining output after a hook has ended by itself. None of its processes is
+/// left to hold the pipes, so only a busy machine takes this long.
+const DRAIN_MAX: Duration = Duration::from_secs(2);
+
+/// The same when the hook was killed and its output does not count.
+const KILLED_DRAIN_MAX: Duration = Duration::from_millis(200);
+
+/// How long a hook has to end after SIGTERM.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// Runs one hook until it ends.
+pub(super) async fn run_hook(
+    supervisor: Supervisor,
+    job: Job,
+    input: Vec<u8>,
+    limit: Duration,
+    cancel: CancellationToken,
+) -> HookRun {
+    match Following::begin(&supervisor, &job, input, limit).await {
+        Ok(following) => following.finish(&cancel).await,
+        Err(performance) => performance,
+    }
+}
+
+/// A running hook: its input and output are piped, and its time is limited.
+pub(super) struct Following {
+    running: RunningJob,
+    exit: Pin<Box<dyn Future<Output = Option<ExitStatus>> + Send>>,
+    streams: JoinSet<()>,
+    out: StreamTail,
+    err: StreamTail,
+    /// The deadline.
+    end: Instant,
+}
+
+/// The outcome of waiting for a hook.
+pub(super) enum Awaited {
+    Ended(HookRun),
+    /// It asked to run on in the background, so its output decides nothing.
+    Released(Box<Following>),
+}
+
+impl Following {
+    /// Starts a hook.
+    ///
+    /// # Errors
+    /// It cannot be started; the result then.
+    pub(super) async fn begin(
+        supervisor: &Supervisor,
+        job: &Job,
+        input: Vec<u8>,
+        limit: Duration,
+    ) -> Result<Self, HookRun> {
+        let started = supervisor.start(job).await;
+        let mut running = started
+            .map_err(|error| HookRun::of(HookEnd::Failed(format!("cannot be started: {error}"))))?;
+        let stdin = running.stdin.take().and_then(|pipe| Sender::from_owned_fd(pipe.into()).ok());
+        let stdout =
+            running.stdout.take().and_then(|pipe| Receiver::from_owned_fd(pipe.into()).ok());
+        let stderr =
+            running.stderr.take().and_then(|pipe| Receiver::from_owned_fd(pipe.into()).ok());
+        let (out, err) = (StreamTail::default(), StreamTail::default());
+        let mut streams = JoinSet::new();
+        streams.spawn(async move {
+            if let Some(mut stdin) = stdin {
+                // A hook that does not read its input has ended, or ignores it.
+                let _ = stdin.write_all(&input).await;
+            }
+        });
+        streams.spawn(out.clone().read_all(stdout));
+        streams.spawn(err.clone().read_all(stderr));
+        let exit = Box::pin(running.exit());
+        Ok(Self { running, exit, streams, out, err, end: Instant::now() + limit })
+    }
+
+    /// Waits until the hook ends, or asks to run on in the background.
+    pub(super) async fn wait(mut self, cancel: &CancellationToken) -> Awaited {
+        let ended = tokio::select! {
+            biased;
+            status = &mut self.exit => Ok(ended(status)),
+            () = cancel.cancelled() => Err(HookEnd::Cancelled),
+            release = self.out.wait_for_background_request() => {
+                if let Some(limit) = release.limit {
+                    self.end = Instant::now() + limit;
+                }
+                return Awaited::Released(Box::new(self));
+            }
+            () = tokio::time::sleep_until(self.end) => Err(HookEnd::TimedOut),
+        };
+        Awaited::Ended(self.collect_output(ended).await)
+    }
+
+    /// Waits until the hook ends, even if it asks to run in the background.
+    pub(super) async fn finish(mut self, cancel: &CancellationToken) -> HookRun {
+        let ended = tokio::select! {
+            biased;
+            status = &mut self.exit => Ok(ended(status)),
+            () = cancel.cancelled() => Err(HookEnd::Cancelled),
+            () = tokio::time::sleep_until(self.end) => Err(HookEnd::TimedOut),
+        };
+        self.collect_output(ended).await
+    }
+
+    /// Returns the output so far.
+    pub(super) fn output_so_far(&self, end: HookEnd) -> HookRun {
+        HookRun { end, stdout: self.out.text(), stderr: self.err.text() }
+    }
+
+    /// Kills a hook that has not ended by itself, and reads the remaining output.
+    async fn collect_output(mut self, ended: Result<HookEnd, HookEnd>) -> HookRun {
+        if ended.is_err() {
+            self.running.terminate();
+            let _ = tokio::time::timeout(GRACE, self.exit).await;
+        }
+        // Leftover processes would hold the pipes open.
+        self.running.end_leftovers().await;
+        let drained = async { while self.streams.join_next().await.is_some() {} };
+        let patience = if ended.is_ok() { DRAIN_MAX } else { KILLED_DRAIN_MAX };
+        let _ = tokio::time::timeout(patience, drained).await;
+        let end = ended.unwrap_or_else(|end| end);
+        HookRun { end, stdout: self.out.text(), stderr: self.err.text() }
+    }
+}
+
+/// The beginning of an output stream, as read so far.
+#[derive(Clone, Debug, Default)]
+struct StreamTail {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    grown: Arc<Notify>,
+}
+
+impl StreamTail {
+    /// Reads to the end, keeping the first [`HEARD_MAX`] bytes.
+    async fn read_all(self, pipe: Option<Receiver>) {
+        let Some(mut pipe) = pipe else { return };
+        let mut chunk = vec![0; CHUNK];
+        // A read error ends the stream.
+        while let Ok(count @ 1..) = pipe.read(&mut chunk).await {
+            {
+                let mut heard = self.bytes();
+                let room = STREAM_BYTES_MAX.saturating_sub(heard.len()).min(count);
+                heard.extend_from_slice(&chunk[..room]);
+            }
+            self.grown.notify_one();
+        }
+    }
+
+    fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes()).into_owned()
+    }
+
+    /// Waits until the output begins with a request to run in the background; never returns if it
+    /// begins with anything else. Cancel-safe.
+    async fn wait_for_background_request(&self) -> Release {
+        loop {
+            let begun = Opening::classify(&self.bytes());
+            match begun {
+                Opening::Release(release) => return release,
+                Opening::Other => std::future::pending::<()>().await,
+                Opening::Incomplete => self.grown.notified().await,
+            }
+        }
+    }
+}
+
+fn ended(status: Option<ExitStatus>) -> HookEnd {
+    match status.map(|status| (status.code(), status.signal())) {
+        Some((Some(code), _)) => HookEnd::Exited(code),
+        Some((None, Some(signal))) => HookEnd::Killed { signal },
+        Some((None, None)) | None => HookEnd::Failed("its exit code is unknown".to_owned()),
+    }
+}

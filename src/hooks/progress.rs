@@ -1,0 +1,123 @@
+//! Progress reports about single hooks: start, and end with the outcome.
+
+use tokio::sync::mpsc::UnboundedSender;
+use uuid::Uuid;
+
+use crate::secrets::{KnownSecrets, Redactor};
+
+use super::event::HookEvent;
+use super::result::{HookEnd, HookRun, truncate};
+
+/// The start or the end of a hook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HookProgress {
+    /// Unique to this hook run; the same in both reports.
+    pub id: String,
+    pub event: HookEvent,
+    /// The event and its subject: `PreToolUse:Bash`.
+    pub name: String,
+    /// How it ended; `None` in the first report.
+    pub finished: Option<HookFinished>,
+}
+
+/// How a hook ended, with masked secrets and limited length.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HookFinished {
+    pub stdout: String,
+    pub stderr: String,
+    pub exit_code: Option<i32>,
+    pub outcome: HookOutcome,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HookOutcome {
+    Success,
+    Error,
+    /// The run was cancelled while it ran.
+    Cancelled,
+}
+
+impl HookOutcome {
+    /// The name in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Error => "error",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// Reports one hook: sends the start at once, and the end exactly once.
+pub(super) struct HookReporter {
+    news: HookProgress,
+    receiver: Option<UnboundedSender<HookProgress>>,
+    mask: Redactor,
+    is_finished: bool,
+}
+
+impl HookReporter {
+    pub(super) fn begin(
+        event: HookEvent,
+        subject: &str,
+        witness: Option<UnboundedSender<HookProgress>>,
+        secrets: &KnownSecrets,
+    ) -> Self {
+        let name = if subject.is_empty() {
+            event.name().to_owned()
+        } else {
+            format!("{}:{subject}", event.name())
+        };
+        let news = HookProgress { id: Uuid::new_v4().to_string(), event, name, finished: None };
+        let report = Self {
+            news,
+            receiver: witness,
+            mask: Redactor::new(secrets.clone()),
+            is_finished: false,
+        };
+        report.send(report.news.clone());
+        report
+    }
+
+    pub(super) fn end(mut self, performance: &HookRun, cancelled: bool) {
+        let exit_code = match performance.end {
+            HookEnd::Exited(code) => Some(code),
+            HookEnd::Killed { .. }
+            | HookEnd::TimedOut
+            | HookEnd::Cancelled
+            | HookEnd::Released
+            | HookEnd::Crashed
+            | HookEnd::Failed(_) => None,
+        };
+        let outcome = match exit_code {
+            _ if cancelled => HookOutcome::Cancelled,
+            None if performance.end == HookEnd::Released => HookOutcome::Success,
+            Some(0) => HookOutcome::Success,
+            Some(_) | None => HookOutcome::Error,
+        };
+        let words = |text: &str| self.mask.redact(&truncate(text, &self.mask));
+        let (stdout, stderr) = (words(&performance.stdout), words(&performance.stderr));
+        self.is_finished = true;
+        let over = Some(HookFinished { stdout, stderr, exit_code, outcome });
+        self.send(HookProgress { finished: over, ..self.news.clone() });
+    }
+
+    fn send(&self, news: HookProgress) {
+        if let Some(witness) = &self.receiver {
+            // The receiver is gone once the run is over.
+            let _ = witness.send(news);
+        }
+    }
+}
+
+impl Drop for HookReporter {
+    /// A report that is dropped without an end belongs to a cancelled hook.
+    fn drop(&mut self) {
+        if !self.is_finished {
+            let (stdout, stderr) = (String::new(), String::new());
+            let outcome = HookOutcome::Cancelled;
+            let over = Some(HookFinished { stdout, stderr, exit_code: None, outcome });
+            self.send(HookProgress { finished: over, ..self.news.clone() });
+        }
+    }
+}

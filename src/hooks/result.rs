@@ -1,0 +1,453 @@
+//! Interprets the result of one hook: its exit code and its output. Pure.
+
+use serde_json::Value;
+
+use crate::secrets::Redactor;
+
+use super::background::Opening;
+use super::event::{HookEvent, ObjectionUse};
+use super::output::{has_misplaced_json, parse_output};
+
+/// The most characters of any text that a hook returns.
+const TEXT_MAX: usize = 10_000;
+
+/// The most characters of the description of a hook's failure.
+const DETAIL_MAX: usize = 300;
+
+/// How a hook's process ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum HookEnd {
+    Exited(i32),
+    Killed {
+        signal: i32,
+    },
+    /// It exceeded its timeout and was ended.
+    TimedOut,
+    /// It was ended because the run was cancelled. The hook itself is not at fault.
+    Cancelled,
+    /// It runs on in the background.
+    Released,
+    /// A bug in outlast itself: its task panicked.
+    Crashed,
+    /// Why it could not be started or waited for.
+    Failed(String),
+}
+
+/// The complete result of one hook process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct HookRun {
+    pub(super) end: HookEnd,
+    pub(super) stdout: String,
+    pub(super) stderr: String,
+}
+
+impl HookRun {
+    /// A result without any output.
+    pub(super) fn of(end: HookEnd) -> Self {
+        Self { end, stdout: String::new(), stderr: String::new() }
+    }
+
+    /// Whether it asked to run on in the background, so that its output decides nothing. A hook
+    /// that asked and ended at once is treated the same: which of the two is observed depends on
+    /// timing.
+    pub(super) fn runs_in_background(&self) -> bool {
+        matches!(Opening::classify(self.stdout.as_bytes()), Opening::Release(_))
+    }
+}
+
+/// The decision that a hook returned.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct HookOutput {
+    /// `continue: false`, and why.
+    pub(super) stop_run: Option<String>,
+    /// It objects, and why.
+    pub(super) objection: Option<String>,
+    pub(super) permission: Option<(HookPermission, String)>,
+    pub(super) input: Option<Value>,
+    pub(super) output: Option<Value>,
+    /// For the model.
+    pub(super) context: Option<String>,
+    /// For the user.
+    pub(super) message: Option<String>,
+    pub(super) hides_prompt: bool,
+}
+
+impl HookOutput {
+    /// Fills in reasons that the hook did not give; `who` names the hook.
+    #[must_use]
+    pub(super) fn with_default_reasons(mut self, who: impl Fn() -> String) -> Self {
+        if let Some(why) = self.objection.as_mut().filter(|why| why.trim().is_empty()) {
+            *why = format!("{} objects, and gives no reason", who());
+        }
+        if let Some((HookPermission::Deny | HookPermission::Ask, why)) = &mut self.permission
+            && why.trim().is_empty()
+        {
+            *why = format!("{} gives no reason", who());
+        }
+        if let Some(why) = self.stop_run.as_mut().filter(|why| why.trim().is_empty()) {
+            *why = format!("{} stops the run, and gives no reason", who());
+        }
+        self
+    }
+}
+
+/// A hook's decision about a tool call. Later variants override earlier ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HookPermission {
+    Allow,
+    Ask,
+    Deny,
+}
+
+/// Why a hook counts as failed, and so is ignored unless it is fail-closed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HookFailure {
+    pub kind: HookFailureKind,
+    pub detail: String,
+}
+
+impl HookFailure {
+    /// A bug in outlast, for which the hook is not at fault.
+    pub(super) fn internal() -> Self {
+        let detail = "outlast crashed while handling it, which is a bug in outlast".to_owned();
+        Self { kind: HookFailureKind::Crash, detail }
+    }
+
+    /// A fail-closed hook asked to run in the background, where it cannot deny anything.
+    pub(super) fn background_guard() -> Self {
+        let detail = "it asks to run on in the background (async), where no guard can forbid \
+                      anything";
+        Self { kind: HookFailureKind::InvalidOutput, detail: detail.to_owned() }
+    }
+
+    /// It cannot be determined whether the hook applies to what happened.
+    pub(super) fn matcher_failed(why: String) -> Self {
+        Self { kind: HookFailureKind::MatcherFailed, detail: why }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HookFailureKind {
+    /// It ended with an exit code without a meaning, or was killed.
+    Crash,
+    TimedOut,
+    /// Its output is not valid hook output.
+    InvalidOutput,
+    /// It could not be started.
+    Missing,
+    /// Its matcher failed with an error.
+    MatcherFailed,
+}
+
+impl HookFailureKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Crash => "crash",
+            Self::TimedOut => "timeout",
+            Self::InvalidOutput => "rubbish",
+            Self::Missing => "missing",
+            Self::MatcherFailed => "astray",
+        }
+    }
+}
+
+/// The exit codes with which a shell reports a missing program.
+const NOT_FOUND: [i32; 2] = [126, 127];
+
+/// Converts a hook's result to its decision. Secrets are masked by `mask` in texts that are cut.
+///
+/// # Errors
+/// Why the hook counts as failed.
+pub(super) fn interpret_result(
+    event: HookEvent,
+    hook: &HookRun,
+    mask: &Redactor,
+) -> Result<HookOutput, HookFailure> {
+    let mishap = |kind, what: &str| Err(failure(kind, what, hook, mask));
+    let code = match &hook.end {
+        HookEnd::Exited(code) => *code,
+        HookEnd::Killed { signal } => {
+            return mishap(HookFailureKind::Crash, &format!("killed by signal {signal}"));
+        }
+        HookEnd::Cancelled => return mishap(HookFailureKind::Crash, "was ended with the run"),
+        HookEnd::Released => return Ok(HookOutput::default()),
+        HookEnd::Crashed => return Err(HookFailure::internal()),
+        HookEnd::TimedOut => return mishap(HookFailureKind::TimedOut, "took too long"),
+        HookEnd::Failed(why) => return mishap(HookFailureKind::Missing, why),
+    };
+    // Some programs begin their output with a byte order mark.
+    let out = hook.stdout.trim_start_matches('\u{feff}').trim();
+    let spoken = out.starts_with('{').then(|| parse_output(event, out, mask));
+    match (code, spoken) {
+        (2, spoken) => {
+            let why = || truncate(hook.stderr.trim(), mask);
+            Ok(block_decision(event, spoken.and_then(Result::ok), why))
+        }
+        (_, Some(Ok(say))) => Ok(say),
+        (0, Some(Err(why))) => mishap(HookFailureKind::InvalidOutput, &why),
+        (0, None) if out.contains(char::REPLACEMENT_CHARACTER) => {
+            mishap(HookFailureKind::InvalidOutput, "what it printed is no text")
+        }
+        (0, None) if has_misplaced_json(event, out) => {
+            let why = "what it printed has JSON in it, and does not begin with it";
+            mishap(HookFailureKind::InvalidOutput, why)
+        }
+        (0, None) => {
+            let is_heard = event.takes_plain_text() && !out.is_empty();
+            Ok(HookOutput {
+                context: is_heard.then(|| truncate(out, mask)),
+                ..HookOutput::default()
+            })
+        }
+        (code, None | Some(Err(_))) => {
+            let missing = NOT_FOUND.contains(&code);
+            let kind = if missing { HookFailureKind::Missing } else { HookFailureKind::Crash };
+            mishap(kind, &format!("exit code {code}"))
+        }
+    }
+}
+
+/// Handles exit code 2: it always blocks; JSON output can only add the reason.
+fn block_decision(
+    event: HookEvent,
+    spoken: Option<HookOutput>,
+    written: impl FnOnce() -> String,
+) -> HookOutput {
+    let spoken = spoken.unwrap_or_default();
+    let denied = spoken.permission.filter(|(permission, _)| *permission == HookPermission::Deny);
+    let why = spoken.objection.or(denied.map(|(_, why)| why)).filter(|why| !why.is_empty());
+    let why = why.unwrap_or_else(written);
+    let heard = event.objection() != ObjectionUse::Ignored;
+    HookOutput {
+        stop_run: spoken.stop_run,
+        objection: heard.then_some(why),
+        message: spoken.message,
+        ..HookOutput::default()
+    }
+}
+
+fn failure(kind: HookFailureKind, what: &str, hook: &HookRun, mask: &Redactor) -> HookFailure {
+    let first = |text: &str| {
+        let text = mask.redact(text.trim());
+        text.lines().next().unwrap_or_default().chars().take(DETAIL_MAX).collect::<String>()
+    };
+    let (what, said) = (first(what), first(&hook.stderr));
+    let detail = if said.is_empty() { what } else { format!("{what}: {said}") };
+    HookFailure { kind, detail }
+}
+
+/// Cuts a text that is too long. Secrets are masked before a cut, since half a secret could not be
+/// recognised later; an uncut text is masked by its readers.
+pub(super) fn truncate(text: &str, mask: &Redactor) -> String {
+    if text.chars().nth(TEXT_MAX).is_none() {
+        return text.to_owned();
+    }
+    let text = mask.redact(text);
+    match text.char_indices().nth(TEXT_MAX) {
+        Some((end, _)) => format!("{} [… cut after {TEXT_MAX} characters]", &text[..end]),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::secrets::KnownSecrets;
+
+    use super::*;
+
+    fn performed(code: i32, out: &str, err: &str) -> HookRun {
+        HookRun { end: HookEnd::Exited(code), stdout: out.to_owned(), stderr: err.to_owned() }
+    }
+
+    fn judged(event: HookEvent, hook: &HookRun) -> Result<HookOutput, HookFailure> {
+        interpret_result(event, hook, &Redactor::new(KnownSecrets::new(["open-sesame-7"])))
+    }
+
+    fn said(event: HookEvent, code: i32, out: &str, err: &str) -> HookOutput {
+        judged(event, &performed(code, out, err)).unwrap()
+    }
+
+    fn failed(event: HookEvent, code: i32, out: &str) -> HookFailureKind {
+        judged(event, &performed(code, out, "")).unwrap_err().kind
+    }
+
+    #[test]
+    fn a_silent_successful_hook_decides_nothing() {
+        for event in HookEvent::ALL {
+            assert_eq!(said(event, 0, "", "noise"), HookOutput::default());
+            assert_eq!(said(event, 0, "{}", ""), HookOutput::default());
+        }
+    }
+
+    #[test]
+    fn plain_hook_output_becomes_context_for_session_start_and_prompt_events_only() {
+        for event in HookEvent::ALL {
+            let heard = matches!(event, HookEvent::SessionStart | HookEvent::UserPromptSubmit);
+            assert_eq!(said(event, 0, " mind the gap\n", "").context.is_some(), heard, "{event:?}");
+        }
+        let say = said(HookEvent::SessionStart, 0, " mind the gap\n", "");
+        assert_eq!(say.context.as_deref(), Some("mind the gap"));
+    }
+
+    #[test]
+    fn hook_exit_code_two_blocks_with_stderr_as_the_reason() {
+        for event in HookEvent::ALL {
+            let say = said(event, 2, "", "not on a Friday\n");
+            let heard = event.objection() != ObjectionUse::Ignored;
+            assert_eq!(say.objection.as_deref(), heard.then_some("not on a Friday"), "{event:?}");
+        }
+    }
+
+    #[test]
+    fn a_hook_decision_without_a_reason_names_the_hook() {
+        let specific = |decision: &str, why: &str| {
+            let specific = format!(
+                r#""hookEventName": "PreToolUse", "permissionDecision": "{decision}"{why}"#
+            );
+            format!(r#"{{"hookSpecificOutput": {{{specific}}}}}"#)
+        };
+        let event = HookEvent::PreToolUse;
+        let rows = [
+            (said(event, 2, "", ""), "the guard objects, and gives no reason"),
+            (said(event, 0, r#"{"decision": "block"}"#, ""), "the guard objects, and gives no"),
+            (said(event, 0, r#"{"decision": "block", "reason": " "}"#, ""), "the guard objects"),
+            (said(event, 0, &specific("deny", ""), ""), "the guard gives no reason"),
+            (said(event, 0, &specific("ask", ""), ""), "the guard gives no reason"),
+            (said(event, 0, r#"{"continue": false}"#, ""), "the guard stops the run, and gives no"),
+            (said(event, 2, "", "no"), "no"),
+            (said(event, 0, &specific("deny", r#", "permissionDecisionReason": "no""#), ""), "no"),
+        ];
+        for (say, wanted) in rows {
+            let say = say.with_default_reasons(|| "the guard".to_owned());
+            let permission = say.permission.map(|(_, why)| why);
+            let words = say.objection.or(permission).or(say.stop_run).unwrap();
+            assert!(words.starts_with(wanted), "{words}");
+        }
+        let allow = said(event, 0, &specific("allow", ""), "")
+            .with_default_reasons(|| "the guard".to_owned());
+        assert_eq!(allow.permission, Some((HookPermission::Allow, String::new())));
+    }
+
+    #[test]
+    fn hook_json_cannot_revoke_exit_code_two_but_can_give_the_reason() {
+        let allow = r#"{"hookSpecificOutput": {"hookEventName": "PreToolUse",
+            "permissionDecision": "allow", "updatedInput": {"command": "true"}}}"#;
+        let say = said(HookEvent::PreToolUse, 2, allow, "no");
+        assert_eq!(say.objection.as_deref(), Some("no"));
+        assert_eq!((say.permission, say.input), (None, None));
+        let why = r#"{"decision": "block", "reason": "because"}"#;
+        assert_eq!(said(HookEvent::Stop, 2, why, "no").objection.as_deref(), Some("because"));
+    }
+
+    #[test]
+    fn other_hook_exit_codes_are_crashes_unless_json_decides() {
+        let block = r#"{"decision": "block", "reason": "because"}"#;
+        assert!(said(HookEvent::PreToolUse, 1, block, "").objection.is_some());
+        assert_eq!(failed(HookEvent::PreToolUse, 1, ""), HookFailureKind::Crash);
+        assert_eq!(failed(HookEvent::PreToolUse, 1, "{ oops"), HookFailureKind::Crash);
+        assert_eq!(failed(HookEvent::PreToolUse, 127, ""), HookFailureKind::Missing);
+        assert_eq!(failed(HookEvent::PreToolUse, 126, ""), HookFailureKind::Missing);
+        let killed = HookRun {
+            end: HookEnd::Killed { signal: 9 },
+            stdout: String::new(),
+            stderr: "last words\nmore".to_owned(),
+        };
+        let mishap = judged(HookEvent::Stop, &killed).unwrap_err();
+        assert_eq!(mishap.detail, "killed by signal 9: last words");
+        let late = HookRun { end: HookEnd::TimedOut, ..killed };
+        assert_eq!(judged(HookEvent::Stop, &late).unwrap_err().kind, HookFailureKind::TimedOut);
+    }
+
+    #[test]
+    fn invalid_hook_output_is_reported_as_rubbish() {
+        for out in [
+            "{ oops",
+            r#"{"decision": "perhaps"}"#,
+            r#"{"decision": 7}"#,
+            r#"{"hookSpecificOutput": {"hookEventName": "Stop"}}"#,
+            r#"{"hookSpecificOutput": {"permissionDecision": "deny"}}"#,
+            r#"{"hookSpecificOutput": {"hookEventName": "PreToolUse",
+                "permissionDecision": "never"}}"#,
+            r#"{"hookSpecificOutput": {"hookEventName": "PreToolUse", "updatedInput": "x"}}"#,
+        ] {
+            assert_eq!(
+                failed(HookEvent::PreToolUse, 0, out),
+                HookFailureKind::InvalidOutput,
+                "{out}"
+            );
+        }
+    }
+
+    #[test]
+    fn plain_hook_output_is_consent_unless_it_contains_the_start_of_json() {
+        let deny = r#"{"decision": "block"}"#;
+        let rows = [
+            ("all is well".to_owned(), false, false),
+            ("braces { in } a line".to_owned(), false, false),
+            (format!("loading\n{deny}"), true, true),
+            (format!("loading\n  {deny}\n"), true, true),
+            ("loading\n{ \"decision\": ".to_owned(), true, false),
+            ("fn main()\n{\n}".to_owned(), true, false),
+            (format!("[{deny}]"), true, false),
+            ("[info] all is well".to_owned(), false, false),
+        ];
+        for (out, guard, start) in rows {
+            for (event, rubbish) in
+                [(HookEvent::PreToolUse, guard), (HookEvent::SessionStart, start)]
+            {
+                let is = judged(event, &performed(0, &out, "")).is_err();
+                assert_eq!(is, rubbish, "{event:?}: {out}");
+            }
+        }
+        assert!(said(HookEvent::PreToolUse, 0, &format!("\u{feff}{deny}"), "").objection.is_some());
+    }
+
+    #[test]
+    fn one_hook_json_object_carries_all_decisions() {
+        let out = r#"{"continue": false, "stopReason": "enough", "systemMessage": "hello",
+            "decision": "approve", "suppressOutput": true, "unknown": [1],
+            "hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "deny",
+            "permissionDecisionReason": "no", "updatedInput": {"command": "true"},
+            "additionalContext": "by the way"}}"#;
+        let expected = HookOutput {
+            stop_run: Some("enough".to_owned()),
+            objection: None,
+            permission: Some((HookPermission::Deny, "no".to_owned())),
+            input: Some(serde_json::json!({ "command": "true" })),
+            output: None,
+            context: Some("by the way".to_owned()),
+            message: Some("hello".to_owned()),
+            hides_prompt: false,
+        };
+        assert_eq!(said(HookEvent::PreToolUse, 0, out, ""), expected);
+    }
+
+    #[test]
+    fn long_hook_texts_are_cut() {
+        let say = said(HookEvent::PreToolUse, 2, "", &"é".repeat(20_000));
+        let words = say.objection.unwrap();
+        assert!(words.chars().count() < 10_050 && words.ends_with("characters]"));
+    }
+
+    #[test]
+    fn a_secret_at_the_cut_of_a_hook_text_is_masked_whole() {
+        let across =
+            |most: usize| format!("{}open-sesame-7{}", "é".repeat(most - 6), "e".repeat(most));
+        let long = across(10_000);
+        let texts = [
+            said(HookEvent::Stop, 2, "", &long).objection,
+            said(HookEvent::SessionStart, 0, &long, "").context,
+            said(HookEvent::Stop, 0, &format!(r#"{{"systemMessage": "{long}"}}"#), "").message,
+        ];
+        let crash = judged(HookEvent::Stop, &performed(1, "", &across(300))).unwrap_err();
+        let decision = format!(r#"{{"decision": "{}"}}"#, across(278));
+        let rubbish = judged(HookEvent::Stop, &performed(0, &decision, "")).unwrap_err();
+        assert_eq!(rubbish.kind, HookFailureKind::InvalidOutput);
+        for text in texts.into_iter().flatten().chain([crash.detail, rubbish.detail]) {
+            let end: String = text.chars().skip(270).filter(|one| *one != 'é').collect();
+            assert!(!text.contains("open") && end.contains("[reda"), "{end}");
+        }
+        let short = said(HookEvent::Stop, 2, "", "open-sesame-7").objection;
+        assert_eq!(short.as_deref(), Some("open-sesame-7"), "readers mask uncut texts");
+    }
+}

@@ -1,0 +1,151 @@
+//! Deletes old sessions, so that the disk of a long-lived machine does not fill up.
+//!
+//! Deletes only what is certainly ours, old and not in use: another program may share the folder,
+//! and its sessions are left alone. Files that cannot be classified stay.
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use tokio::time::Instant;
+
+use super::SessionId;
+use super::damage::is_rest_name;
+use super::entry::{LineChecksum, check_seal};
+use super::session_folder::entries;
+
+/// The most sessions deleted by one run, which limits the damage of a wrong clock or setting.
+const REMOVED_MAX: usize = 100;
+/// The most files examined by one run.
+const FILES_MAX: usize = 20_000;
+/// The time limit of one cleanup.
+const TIME_MAX: Duration = Duration::from_secs(2);
+/// The longest first line that is examined.
+const LINE_MAX: u64 = 1 << 20;
+
+/// What a cleanup deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CleanupReport {
+    pub sessions: usize,
+    /// Tool outputs stored in files of their own.
+    pub outputs: usize,
+}
+
+/// Deletes sessions of any working directory last written before `before`, with the outputs stored
+/// beside them. Never fails: what cannot be deleted stays.
+pub fn delete_old_sessions(config_dir: &Path, before: SystemTime) -> CleanupReport {
+    let (began, mut looked, mut cleared) = (Instant::now(), 0, CleanupReport::default());
+    for folder in entries(&config_dir.join("projects")) {
+        for path in entries(&folder) {
+            looked += 1;
+            let enough = cleared.sessions >= REMOVED_MAX || looked > FILES_MAX;
+            if enough || began.elapsed() > TIME_MAX {
+                return cleared;
+            }
+            let Some((id, is_file)) = session_of(&path) else { continue };
+            if is_file {
+                cleared.add(delete_session(&path, &folder.join(id.as_str()), before));
+            } else if !folder.join(format!("{id}.jsonl")).exists() {
+                cleared.outputs += delete_outputs(&path, before);
+            }
+        }
+    }
+    cleared
+}
+
+impl CleanupReport {
+    fn add(&mut self, more: Option<usize>) {
+        if let Some(outputs) = more {
+            self.sessions += 1;
+            self.outputs += outputs;
+        }
+    }
+}
+
+/// The session that an entry of a project folder belongs to, and whether it is its journal.
+/// Symbolic links are not ours.
+fn session_of(path: &Path) -> Option<(SessionId, bool)> {
+    let (name, facts) = (path.file_name()?.to_str()?, fs::symlink_metadata(path).ok()?);
+    let id = match name.strip_suffix(".jsonl") {
+        Some(id) if facts.is_file() => id,
+        None if facts.is_dir() => name,
+        Some(_) | None => return None,
+    };
+    uuid::Uuid::try_parse(id).ok()?;
+    Some((SessionId::parse(id)?, facts.is_file()))
+}
+
+/// Deletes a session. Returns the number of outputs deleted with it; `None` if it stays.
+fn delete_session(path: &Path, beside: &Path, before: SystemTime) -> Option<usize> {
+    if !is_old(&fs::symlink_metadata(path).ok()?, before) {
+        return None;
+    }
+    let no_links = nix::libc::O_NOFOLLOW;
+    let file = OpenOptions::new().read(true).custom_flags(no_links).open(path).ok()?;
+    // A process that works on the session holds the lock; others have to wait until it is gone.
+    file.try_lock().ok()?;
+    if !is_old(&file.metadata().ok()?, before) || !is_ours(&file) {
+        return None;
+    }
+    let outputs = delete_outputs(beside, before);
+    fs::remove_file(path).ok()?;
+    Some(outputs)
+}
+
+fn is_old(facts: &Metadata, before: SystemTime) -> bool {
+    facts.is_file() && facts.modified().is_ok_and(|then| then < before)
+}
+
+/// Whether the first line has our checksum. A session started by another program stays, even if
+/// outlast wrote to it later.
+fn is_ours(file: &File) -> bool {
+    let mut line = Vec::new();
+    let read = BufReader::new(file.take(LINE_MAX)).read_until(b'\n', &mut line);
+    read.is_ok() && check_seal(line.strip_suffix(b"\n").unwrap_or(&line)) == LineChecksum::Intact
+}
+
+/// Deletes the stored outputs of a session and the journals of its sub-agents, and its folder if
+/// that is empty then.
+fn delete_outputs(session: &Path, before: SystemTime) -> usize {
+    let outputs = delete_files(&session.join("tool-results"), is_output_name, before);
+    delete_files(&session.join("subagents"), is_agent_name, before);
+    delete_files(session, is_rest_name, before);
+    // Fails if the folder is not empty.
+    let _another_programs = fs::remove_dir(session);
+    outputs
+}
+
+fn delete_files(folder: &Path, is_ours: fn(&str) -> bool, before: SystemTime) -> usize {
+    if !fs::symlink_metadata(folder).is_ok_and(|facts| facts.is_dir()) {
+        return 0;
+    }
+    let is_old_one = |path: &Path| {
+        let named = path.file_name().and_then(|name| name.to_str()).is_some_and(is_ours);
+        named && fs::symlink_metadata(path).is_ok_and(|facts| is_old(&facts, before))
+    };
+    let old = entries(folder).into_iter().filter(|path| is_old_one(path));
+    let removed = old.filter(|path| fs::remove_file(path).is_ok()).count();
+    // Fails if the folder is not empty.
+    let _another_programs = fs::remove_dir(folder);
+    removed
+}
+
+/// Sub-agents are named `a1`, `a2` and so on.
+fn is_agent_name(name: &str) -> bool {
+    let bare = name.strip_suffix(".meta.json").or_else(|| name.strip_suffix(".jsonl"));
+    let number = bare.and_then(|bare| bare.strip_prefix("agent-a"));
+    number.is_some_and(|it| !it.is_empty() && it.bytes().all(|one| one.is_ascii_digit()))
+}
+
+/// Outputs are named `kind-number-hex`.
+fn is_output_name(name: &str) -> bool {
+    let parts: Vec<&str> = name.split('-').collect();
+    let [kind, number, unique] = parts[..] else { return false };
+    let all =
+        |part: &str, fits: fn(&u8) -> bool| !part.is_empty() && part.as_bytes().iter().all(fits);
+    all(kind, u8::is_ascii_lowercase)
+        && all(number, u8::is_ascii_digit)
+        && all(unique, u8::is_ascii_hexdigit)
+}

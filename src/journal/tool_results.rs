@@ -1,0 +1,96 @@
+//! Matches tool results to tool calls.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::Value;
+
+use crate::transcript::{Block, Message, OUTCOME_UNKNOWN, Role};
+
+use super::reader::MessageEntry;
+
+/// The sort key of a block: results come first, in the order of their calls.
+pub(super) fn sort_key(block: &Block, order: &[String]) -> usize {
+    let id = result_id(block);
+    let place = id.and_then(|id| order.iter().position(|call| call == id));
+    place.unwrap_or(if id.is_some() { order.len() } else { order.len() + 1 })
+}
+
+/// The answers to `open` calls in the last message.
+pub(super) fn answers_of(messages: &[Message], open: &[String]) -> Vec<Block> {
+    let last = messages.last().filter(|last| last.role == Role::User);
+    let blocks = last.into_iter().flat_map(|last| &last.content);
+    let is_answer =
+        |block: &&Block| result_id(block).is_some_and(|id| open.iter().any(|open| open == id));
+    blocks.filter(is_answer).cloned().collect()
+}
+
+/// Adds results on side branches to the messages that answer their calls. Each message comes with
+/// its number of lines: the blocks of a single line keep their order.
+pub(super) fn merge_branch_results(
+    messages: Vec<(Message, usize)>,
+    mut on_branches: HashMap<String, Block>,
+) -> Vec<Message> {
+    let mut joined: Vec<Message> = Vec::with_capacity(messages.len());
+    for (mut message, mut lines) in messages {
+        let before = joined.last().filter(|before| before.role == Role::Assistant);
+        let order: Vec<String> = before.into_iter().flat_map(call_ids).map(str::to_owned).collect();
+        for id in order.iter().filter(|_| message.role == Role::User) {
+            message.content.extend(on_branches.remove(id.as_str()));
+            lines += 1;
+        }
+        if lines > 1 && message.role == Role::User {
+            message.content.sort_by_key(|block| sort_key(block, &order));
+        }
+        joined.push(message);
+    }
+    joined
+}
+
+/// The ids of the calls in a message.
+pub(super) fn call_ids(message: &Message) -> impl Iterator<Item = &str> {
+    message.content.iter().filter_map(|block| {
+        if let Block::ToolUse { id, .. } = block { Some(id.as_str()) } else { None }
+    })
+}
+
+/// The id of the call that a block answers.
+fn result_id(block: &Block) -> Option<&str> {
+    if let Block::ToolResult { tool_use_id, .. } = block { Some(tool_use_id) } else { None }
+}
+
+/// Results that are not on the chain, by call id.
+pub(super) fn results_off_chain(
+    all: &[MessageEntry],
+    chain: &[&MessageEntry],
+) -> HashMap<String, Block> {
+    let within: HashSet<&str> =
+        chain.iter().flat_map(|said| &said.message.content).filter_map(result_id).collect();
+    let mut beside = HashMap::new();
+    for block in all.iter().flat_map(|said| &said.message.content) {
+        if let Some(id) = result_id(block).filter(|id| !within.contains(id)) {
+            beside.insert(id.to_owned(), block.clone());
+        }
+    }
+    beside
+}
+
+impl MessageEntry {
+    /// Whether the reply ended normally.
+    pub(super) fn ended_normally(&self) -> bool {
+        matches!(self.stop_reason.as_deref(), Some("end_turn" | "stop_sequence"))
+    }
+}
+
+/// The answer to a call that was never started.
+const NOT_STARTED: &str = "not started: the run was cut off before this ran";
+
+/// The answer to an interrupted call. `intent`: the record of its start, with the input if that was
+/// changed.
+pub(super) fn interrupted_answer(intent: Option<&Option<Value>>, unknown: bool) -> String {
+    match intent.map(Option::as_ref) {
+        Some(Some(input)) => format!("{OUTCOME_UNKNOWN}. It ran with a changed input: {input}"),
+        Some(None) => OUTCOME_UNKNOWN.to_owned(),
+        None if unknown => OUTCOME_UNKNOWN.to_owned(),
+        None => NOT_STARTED.to_owned(),
+    }
+}

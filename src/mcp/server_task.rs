@@ -1,0 +1,350 @@
+//! The task of one server: it keeps the server connected.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use super::call_error::CallError;
+use super::config::{ServerAddress, ServerConfig};
+use super::connection::{self, Connection, ConnectionHandle, ServerInfo};
+use super::remote_tool::{RemoteTool, convert_tools};
+use super::sanitize::sanitize_start;
+use super::servers::{McpTimers, ServerEnvironment};
+use super::state::{ConnectionLoss, ReconnectBackoff, ServerReport, ServerStatus};
+
+/// The shortest interval between two listings of a server's tools.
+const LISTING_PAUSE: Duration = Duration::from_secs(1);
+
+/// The most warnings about a server's tools.
+const TOOL_WARNINGS_MAX: usize = 100;
+
+/// One server of a run.
+pub(super) struct ServerTask {
+    pub(super) config: ServerConfig,
+    state: watch::Sender<ServerState>,
+    /// A call timed out, so the connection must be checked.
+    check_requested: Notify,
+    /// The loss that a call detected: an expired session, or a required login.
+    loss: Mutex<Option<ConnectionLoss>>,
+    lost: Notify,
+    pub(super) reconnects: AtomicU32,
+    warnings: Mutex<Vec<String>>,
+    /// Warnings already given about its tools, so that a new listing does not repeat them.
+    tool_warnings: Mutex<HashSet<String>>,
+}
+
+/// The current state of a server.
+#[derive(Clone)]
+pub(super) struct ServerState {
+    pub(super) status: ServerStatus,
+    pub(super) why: Option<String>,
+    /// Whether the first attempt to connect is over.
+    pub(super) attempted: bool,
+    pub(super) connection: Option<ConnectionHandle>,
+    /// Counts connections. A late failure of a call must not affect a later connection.
+    pub(super) epoch: u64,
+    /// The tools as last listed, also while it is disconnected.
+    pub(super) tools: Arc<Vec<Arc<RemoteTool>>>,
+    /// The last handshake information.
+    pub(super) about: Arc<ServerInfo>,
+}
+
+impl ServerTask {
+    pub(super) fn new(config: ServerConfig) -> Self {
+        let status = if config.disabled { ServerStatus::Disabled } else { ServerStatus::Pending };
+        let state = ServerState {
+            status,
+            why: None,
+            attempted: config.disabled,
+            connection: None,
+            epoch: 0,
+            tools: Arc::default(),
+            about: Arc::default(),
+        };
+        Self {
+            config,
+            state: watch::Sender::new(state),
+            check_requested: Notify::new(),
+            loss: Mutex::default(),
+            lost: Notify::new(),
+            reconnects: AtomicU32::new(0),
+            warnings: Mutex::default(),
+            tool_warnings: Mutex::default(),
+        }
+    }
+
+    pub(super) fn watch(&self) -> watch::Receiver<ServerState> {
+        self.state.subscribe()
+    }
+
+    /// The tools of the current or last connection.
+    pub(super) fn tools(&self) -> Arc<Vec<Arc<RemoteTool>>> {
+        Arc::clone(&self.state.borrow().tools)
+    }
+
+    /// The handshake information of the current or last connection.
+    pub(super) fn about(&self) -> Arc<ServerInfo> {
+        Arc::clone(&self.state.borrow().about)
+    }
+
+    pub(super) fn report(&self) -> ServerReport {
+        let state = self.state.borrow();
+        let (name, status) = (self.config.name.clone(), state.status);
+        let why = state.why.clone().filter(|_| status != ServerStatus::Connected);
+        ServerReport { name, status, why }
+    }
+
+    /// Takes the pending warnings about it.
+    pub(super) fn take_warnings(&self) -> Vec<String> {
+        std::mem::take(&mut *self.warnings.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn warn(&self, what: &str) {
+        let line = format!("MCP server {:?}: {what}", self.config.name);
+        let mut news = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        // Repeated warnings are kept once.
+        if !news.contains(&line) && news.len() < 100 {
+            news.push(line);
+        }
+    }
+
+    /// Adds a warning about one of its tools, once.
+    pub(super) fn warn_once(&self, what: &str) {
+        let mut known = self.tool_warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() < TOOL_WARNINGS_MAX && known.insert(what.to_owned()) {
+            self.warn(what);
+        }
+    }
+
+    /// Requests a check of the connection, since a call was not answered in time.
+    pub(super) fn request_check(&self) {
+        self.check_requested.notify_one();
+    }
+
+    /// Marks a connection as unusable, as detected by a call.
+    pub(super) fn mark_lost(&self, epoch: u64, loss: ConnectionLoss) {
+        // Later calls must not use the same connection.
+        let is_news = self.state.send_if_modified(|state| {
+            let current = state.epoch == epoch && state.connection.take().is_some();
+            if current {
+                (state.status, state.why) = match &loss {
+                    ConnectionLoss::NeedsAuth(why) => (ServerStatus::NeedsAuth, Some(why.clone())),
+                    ConnectionLoss::Transient(_)
+                    | ConnectionLoss::Permanent(_)
+                    | ConnectionLoss::Expired => (ServerStatus::Pending, None),
+                };
+            }
+            current
+        });
+        if !is_news {
+            return;
+        }
+        *self.loss.lock().unwrap_or_else(PoisonError::into_inner) = Some(loss);
+        self.lost.notify_one();
+    }
+
+    /// Runs the server: connects, and reconnects after losses, until `stop` or the last attempt.
+    pub(super) async fn run(
+        self: Arc<Self>,
+        around: Arc<ServerEnvironment>,
+        timers: McpTimers,
+        stop: CancellationToken,
+    ) {
+        let mut backoff = ReconnectBackoff::default();
+        let mut again = false;
+        loop {
+            let connecting = self.connect(&around, timers);
+            let connected = tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                connected = connecting => connected,
+            };
+            let (loss, held) = match connected {
+                Ok(link) => {
+                    if std::mem::replace(&mut again, true) {
+                        self.reconnects.fetch_add(1, Ordering::Relaxed);
+                        self.warn("connected again");
+                    }
+                    let since = Instant::now();
+                    let Some(loss) = self.watch_connection(&link, timers.wait, &stop).await else {
+                        link.close(timers.end).await;
+                        return;
+                    };
+                    link.close(timers.end).await;
+                    (loss, since.elapsed())
+                }
+                Err(loss) => (loss, Duration::ZERO),
+            };
+            let Some(wait) = self.record_loss(loss, backoff_of(&mut backoff, held)) else { return };
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+
+    /// Connects and lists the tools.
+    async fn connect(
+        &self,
+        around: &ServerEnvironment,
+        timers: McpTimers,
+    ) -> Result<Connection, ConnectionLoss> {
+        let patience = match self.config.place {
+            ServerAddress::Program { .. } => timers.start,
+            ServerAddress::Http { .. } => timers.wait,
+        };
+        let end = Instant::now() + patience;
+        let link = connection::connect(&self.config, around, patience).await?;
+        let wire = link.handle();
+        let about = wire.server_info();
+        let listed = match timeout_at(end, wire.list_tools()).await {
+            // A server that declares no tools need not implement `tools/list`.
+            Ok(Err(CallError::Refused(_))) if !about.has_tools => Ok(Ok(Vec::new())),
+            listed => listed,
+        };
+        let why = match listed {
+            Ok(Ok(listed)) => {
+                self.set_tools(&listed);
+                self.replace_loss(None);
+                let about = Arc::new(about);
+                self.state.send_modify(|state| {
+                    state.about = about;
+                    (state.status, state.why) = (ServerStatus::Connected, None);
+                    (state.attempted, state.connection) = (true, Some(wire));
+                    state.epoch += 1;
+                });
+                return Ok(link);
+            }
+            Ok(Err(CallError::NeedsAuth(why))) => return Err(ConnectionLoss::NeedsAuth(why)),
+            Ok(Err(CallError::Refused(why) | CallError::Ambiguous(why) | CallError::Lost(why))) => {
+                format!("it does not list its tools: {}", sanitize_start(&why, &around.mask))
+            }
+            Ok(Err(CallError::Expired)) => {
+                "it forgot the session before listing its tools".to_owned()
+            }
+            Err(_) => format!("it did not list its tools within {} s", patience.as_secs_f32()),
+        };
+        Err(ConnectionLoss::Transient(link.with_last_output(&why)))
+    }
+
+    fn replace_loss(&self, loss: Option<ConnectionLoss>) -> Option<ConnectionLoss> {
+        std::mem::replace(&mut *self.loss.lock().unwrap_or_else(PoisonError::into_inner), loss)
+    }
+
+    fn set_tools(&self, listed: &[serde_json::Value]) {
+        let (offers, complaints) = convert_tools(&self.config.name, listed);
+        for complaint in complaints {
+            self.warn_once(&format!("the tool {complaint}"));
+        }
+        self.state.send_modify(|state| {
+            let is_same = state.tools.iter().map(Arc::as_ref).eq(&offers);
+            if !is_same {
+                state.tools = Arc::new(offers.into_iter().map(Arc::new).collect());
+            }
+        });
+    }
+
+    /// Watches a connection until it is lost. `None`: until `stop`.
+    async fn watch_connection(
+        &self,
+        link: &Connection,
+        patience: Duration,
+        stop: &CancellationToken,
+    ) -> Option<ConnectionLoss> {
+        let wire = link.handle();
+        let (mut is_stale, mut next_listing) = (false, Instant::now());
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return None,
+                () = wire.closed() => {
+                    return Some(ConnectionLoss::Transient(link.with_last_output("it ended, or hung up")));
+                }
+                () = self.lost.notified() => {
+                    match self.replace_loss(None) {
+                        Some(ConnectionLoss::Transient(why)) => {
+                            return Some(ConnectionLoss::Transient(link.with_last_output(&why)));
+                        }
+                        Some(loss) => return Some(loss),
+                        None => {}
+                    }
+                }
+                () = self.check_requested.notified() => {
+                    let alive = tokio::select! {
+                        () = stop.cancelled() => return None,
+                        alive = wire.is_alive() => alive,
+                    };
+                    if !alive {
+                        return Some(ConnectionLoss::Transient(link.with_last_output("it does not answer any more")));
+                    }
+                }
+                () = link.wait_for_tool_change(), if !is_stale => is_stale = true,
+                () = sleep_until(next_listing), if is_stale => {
+                    is_stale = false;
+                    let listing = tokio::time::timeout(patience, wire.list_tools());
+                    let listed = tokio::select! {
+                        () = stop.cancelled() => return None,
+                        listed = listing => listed,
+                    };
+                    // If it fails, the known tools stay.
+                    if let Ok(Ok(listed)) = listed {
+                        self.set_tools(&listed);
+                    }
+                    next_listing = Instant::now() + LISTING_PAUSE;
+                }
+            }
+        }
+    }
+
+    /// Records a loss. Returns the wait before the next attempt, if there is one.
+    fn record_loss(
+        &self,
+        loss: ConnectionLoss,
+        next: impl FnOnce(&ConnectionLoss) -> Option<Duration>,
+    ) -> Option<Duration> {
+        let wait = next(&loss);
+        let (status, why) = match (loss, wait) {
+            (ConnectionLoss::NeedsAuth(why), _) => (ServerStatus::NeedsAuth, why),
+            (ConnectionLoss::Expired, Some(_)) => {
+                (ServerStatus::Pending, "its session is being renewed".to_owned())
+            }
+            (ConnectionLoss::Expired, None) => {
+                (ServerStatus::Failed, "its sessions keep expiring".to_owned())
+            }
+            (ConnectionLoss::Transient(why) | ConnectionLoss::Permanent(why), None) => {
+                (ServerStatus::Failed, why)
+            }
+            (ConnectionLoss::Transient(why) | ConnectionLoss::Permanent(why), Some(_)) => {
+                (ServerStatus::Pending, why)
+            }
+        };
+        self.warn(&match (status, wait) {
+            (ServerStatus::Pending, Some(wait)) => {
+                format!("{why}; next attempt in {} s", wait.as_secs())
+            }
+            (ServerStatus::NeedsAuth, _) => format!(
+                "{why}, and an unattended run cannot log in: {}; its tools cannot be used",
+                self.config.place.login_advice()
+            ),
+            (_, _) => format!("{why}; it is given up, and the run goes on without it"),
+        });
+        self.state.send_modify(|state| {
+            (state.status, state.why) = (status, Some(why));
+            (state.attempted, state.connection) = (true, None);
+        });
+        wait
+    }
+}
+
+fn backoff_of(
+    backoff: &mut ReconnectBackoff,
+    held: Duration,
+) -> impl FnOnce(&ConnectionLoss) -> Option<Duration> + '_ {
+    move |loss| backoff.record_loss(loss, held)
+}

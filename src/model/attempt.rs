@@ -1,0 +1,396 @@
+//! Makes one HTTP attempt, under all timers, and reads the response.
+
+use std::time::Duration;
+
+use reqwest::{Request, Response};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::recovery::{FailureStage, Fault, FaultKind, ModelCall, ReplyMode, Timer};
+
+use super::answer::{ModelReply, StreamProgress, invalid_response, parse_message, parse_received};
+use super::assemble::{AssemblyStep, ReplyAssembly};
+use super::endpoint::RequestTimers;
+use super::fault::{
+    body_text, fault_of_response, fault_without_response, torn_body, truncate_message,
+};
+use super::headers::{RateLimits, request_id, wall_clock};
+use super::sse::SseParser;
+use super::transport::ConnectionMade;
+
+/// How much of an error's body is read, and for how long.
+const ERROR_LIMIT: usize = 64 * 1024;
+const ERROR_TIME: Duration = Duration::from_secs(5);
+/// Maximum size of a reply, in bytes. Far above any output limit, and below any memory limit.
+const REPLY_LIMIT: usize = 64 * 1024 * 1024;
+/// How long to wait for the end of the stream after its last event. Only a connection whose stream
+/// was read to the end can be reused.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
+/// How long to wait for the last event when everything else of the reply arrived.
+const LAST_EVENT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum average bytes per token in a whole reply. Real tokens have three to five; runs of white
+/// space have more.
+const TOKEN_BYTES: u64 = 32;
+/// Extra bytes per reply, so that a small output cap leaves room for a few long tokens.
+const REPLY_MARGIN: u64 = 64 * 1024;
+
+/// One attempt in progress.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    mode: ReplyMode,
+    /// The output cap, in tokens.
+    cap: u32,
+    timers: RequestTimers,
+    /// The host, for display.
+    destination: String,
+    began: Instant,
+    first_byte: Duration,
+    dialled: ConnectionMade,
+    limits: Option<RateLimits>,
+    request_id: Option<String>,
+}
+
+impl Attempt {
+    pub(super) fn begin(
+        timers: &RequestTimers,
+        ask: &ModelCall,
+        request_bytes: usize,
+        destination: String,
+    ) -> Self {
+        Self {
+            mode: ask.mode,
+            cap: ask.cap,
+            timers: *timers,
+            destination,
+            began: Instant::now(),
+            first_byte: timers.first_byte_for(request_bytes),
+            dialled: ConnectionMade::default(),
+            limits: None,
+            request_id: None,
+        }
+    }
+
+    /// The rate limits in the response headers, whatever the status was.
+    pub(super) fn rate_limits(&mut self) -> Option<RateLimits> {
+        self.limits.take()
+    }
+
+    pub(super) async fn run(
+        &mut self,
+        http: &reqwest::Client,
+        request: Request,
+        progress: &mut (dyn FnMut(StreamProgress) + Send),
+    ) -> Result<ModelReply, Fault> {
+        let result = match self.mode {
+            ReplyMode::Streaming => self.send_and_read(http, request, progress).await,
+            ReplyMode::Whole => {
+                let limit = self.timers.whole;
+                match timeout(limit, self.send_and_read(http, request, progress)).await {
+                    Ok(result) => result,
+                    Err(_) => {
+                        Err(Fault::new(timed_out(Timer::Whole), self.stage_without_response()))
+                    }
+                }
+            }
+        };
+        result.map_err(|mut fault| {
+            fault.request_id = fault.request_id.or(self.request_id.take());
+            fault
+        })
+    }
+
+    async fn send_and_read(
+        &mut self,
+        http: &reqwest::Client,
+        request: Request,
+        progress: &mut (dyn FnMut(StreamProgress) + Send),
+    ) -> Result<ModelReply, Fault> {
+        let response = self.send(http, request).await?;
+        self.limits = RateLimits::parse(response.headers());
+        self.request_id = request_id(response.headers());
+        if !response.status().is_success() {
+            return Err(read_error_response(response).await);
+        }
+        progress(StreamProgress::Accepted(self.limits.clone()));
+        let mut answer = self.read_reply(response, progress).await?;
+        answer.request_id = self.request_id.take();
+        Ok(answer)
+    }
+
+    async fn send(&self, http: &reqwest::Client, request: Request) -> Result<Response, Fault> {
+        let sending = self.dialled.track(http.execute(request));
+        let result = match self.mode {
+            ReplyMode::Whole => Ok(sending.await),
+            ReplyMode::Streaming => timeout_at(self.began + self.first_byte, sending).await,
+        };
+        match result {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) => {
+                Err(fault_without_response(error, &self.destination, self.stage_without_response()))
+            }
+            Err(_) => Err(Fault::new(timed_out(Timer::FirstByte), self.stage_without_response())),
+        }
+    }
+
+    fn stage_without_response(&self) -> FailureStage {
+        if self.dialled.was_made() {
+            FailureStage::FreshConnection
+        } else {
+            FailureStage::StaleConnection
+        }
+    }
+
+    /// Reads a streamed or whole reply: the response format may differ from the request.
+    async fn read_reply(
+        &self,
+        response: Response,
+        progress: &mut (dyn FnMut(StreamProgress) + Send),
+    ) -> Result<ModelReply, Fault> {
+        let mut body = TimedBody::new(self, response);
+        let broken = |kind| match self.mode {
+            ReplyMode::Streaming => Fault::new(kind, FailureStage::Stream),
+            ReplyMode::Whole => Fault::new(kind, FailureStage::Status),
+        };
+        let senseless = |kind| Fault::new(kind, FailureStage::Status);
+        let first = loop {
+            // Skips a byte-order mark and blank lines.
+            if let Some(byte) = body.read_ahead.iter().find(|byte| !is_padding(**byte)) {
+                break *byte;
+            }
+            let piece = body.next(progress).await.map_err(broken)?;
+            let piece = piece.ok_or_else(|| match self.mode {
+                ReplyMode::Streaming => {
+                    broken(torn_stream("the stream ended before its first event"))
+                }
+                ReplyMode::Whole => senseless(invalid_response("the body is empty".to_owned())),
+            })?;
+            body.read_ahead.extend_from_slice(&piece);
+        };
+        match first {
+            b'{' | b'[' => {
+                while let Some(piece) = body.next(progress).await.map_err(broken)? {
+                    body.read_ahead.extend_from_slice(&piece);
+                }
+                if let Some(received) = parse_received(&body.read_ahead) {
+                    progress(StreamProgress::Received(received));
+                }
+                parse_message(&body.read_ahead).map_err(senseless)
+            }
+            b'<' => {
+                let detail = format!("the body is {}", self.read_page(body, progress).await);
+                Err(senseless(FaultKind::HtmlPage { detail }))
+            }
+            _ => self.read_stream(body, progress).await,
+        }
+    }
+
+    /// The title of an HTML page that came instead of a reply. Reads as much as arrives in time.
+    async fn read_page(
+        &self,
+        mut body: TimedBody<'_>,
+        progress: &mut (dyn FnMut(StreamProgress) + Send),
+    ) -> String {
+        let reading = async {
+            while body.read_ahead.len() < ERROR_LIMIT
+                && let Ok(Some(piece)) = body.next(progress).await
+            {
+                body.read_ahead.extend_from_slice(&piece);
+            }
+        };
+        // A slow or truncated page is still reported as a page.
+        let _ = timeout(ERROR_TIME, reading).await;
+        truncate_message(body_text(&body.read_ahead))
+    }
+
+    async fn read_stream(
+        &self,
+        mut body: TimedBody<'_>,
+        progress: &mut (dyn FnMut(StreamProgress) + Send),
+    ) -> Result<ModelReply, Fault> {
+        let mut frames = SseParser::default();
+        let mut assembly = ReplyAssembly::default();
+        let mut first_token = None;
+        let mut piece = std::mem::take(&mut body.read_ahead);
+        loop {
+            let mut ready = Vec::new();
+            let pushed = frames.push(&piece, &mut ready);
+            for frame in ready {
+                match assembly
+                    .process_event(&frame, progress)
+                    .map_err(|kind| fault_at_stage(&assembly, kind))?
+                {
+                    AssemblyStep::Idle => {}
+                    AssemblyStep::Content => body.record_progress(),
+                    AssemblyStep::Last => {
+                        body.drain().await;
+                        return finish(assembly, first_token).map_err(|fault| *fault);
+                    }
+                }
+                if assembly.has_begun() {
+                    first_token.get_or_insert_with(|| self.began.elapsed());
+                }
+            }
+            pushed
+                .map_err(|error| fault_at_stage(&assembly, invalid_response(error.to_string())))?;
+            if assembly.written() > self.max_reply_bytes() {
+                return Err(fault_at_stage(&assembly, self.too_long()));
+            }
+            if assembly.is_whole() {
+                body.start_last_event_timer();
+            }
+            piece = match body.next(progress).await {
+                Ok(Some(bytes)) => bytes,
+                // The reply is complete without the missing event.
+                Ok(None) | Err(_) if assembly.is_whole() => {
+                    return finish(assembly, first_token).map_err(|fault| *fault);
+                }
+                Ok(None) => {
+                    let torn = torn_stream("the stream ended before its last event");
+                    return Err(fault_at_stage(&assembly, torn));
+                }
+                Err(kind) => return Err(fault_at_stage(&assembly, kind)),
+            };
+        }
+    }
+
+    /// The maximum number of bytes that the model can have written within its output cap.
+    fn max_reply_bytes(&self) -> u64 {
+        u64::from(self.cap) * TOKEN_BYTES + REPLY_MARGIN
+    }
+
+    fn too_long(&self) -> FaultKind {
+        let (bytes, cap) = (self.max_reply_bytes(), self.cap);
+        invalid_response(format!(
+            "the reply has more than {bytes} bytes, although the output cap is {cap} tokens"
+        ))
+    }
+}
+
+fn finish(
+    assembly: ReplyAssembly,
+    first_token: Option<Duration>,
+) -> Result<ModelReply, Box<Fault>> {
+    let reach = failure_stage(&assembly);
+    let answer = assembly.finish().map_err(|kind| Box::new(Fault::new(kind, reach)))?;
+    Ok(ModelReply { first_token, ..answer })
+}
+
+fn failure_stage(assembly: &ReplyAssembly) -> FailureStage {
+    if assembly.has_block() { FailureStage::Block } else { FailureStage::Stream }
+}
+
+fn fault_at_stage(assembly: &ReplyAssembly, kind: FaultKind) -> Fault {
+    Fault::new(kind, failure_stage(assembly))
+}
+
+fn torn_stream(detail: &str) -> FaultKind {
+    FaultKind::TornStream { detail: detail.to_owned() }
+}
+
+/// A response body, read under the timers.
+struct TimedBody<'a> {
+    exchange: &'a Attempt,
+    response: Response,
+    /// Bytes read ahead.
+    read_ahead: Vec<u8>,
+    received: usize,
+    last_byte: Option<Instant>,
+    last_progress: Instant,
+    /// Since when only the last event is missing.
+    whole_since: Option<Instant>,
+}
+
+impl<'a> TimedBody<'a> {
+    fn new(exchange: &'a Attempt, response: Response) -> Self {
+        Self {
+            exchange,
+            response,
+            read_ahead: Vec::new(),
+            received: 0,
+            last_byte: None,
+            last_progress: Instant::now(),
+            whole_since: None,
+        }
+    }
+
+    fn record_progress(&mut self) {
+        self.last_progress = Instant::now();
+    }
+
+    fn start_last_event_timer(&mut self) {
+        self.whole_since.get_or_insert_with(Instant::now);
+    }
+
+    /// The next bytes, or `None` at the end.
+    async fn next(
+        &mut self,
+        progress: &mut (dyn FnMut(StreamProgress) + Send),
+    ) -> Result<Option<Vec<u8>>, FaultKind> {
+        let chunk = match self.deadline() {
+            None => self.response.chunk().await,
+            Some((deadline, timer)) => match timeout_at(deadline, self.response.chunk()).await {
+                Ok(chunk) => chunk,
+                Err(_) => return Err(timed_out(timer)),
+            },
+        };
+        let Some(bytes) = chunk.map_err(torn_body)? else { return Ok(None) };
+        self.last_byte = Some(Instant::now());
+        self.received += bytes.len();
+        if self.received > REPLY_LIMIT {
+            return Err(invalid_response(format!("the reply has more than {REPLY_LIMIT} bytes")));
+        }
+        progress(StreamProgress::Bytes(bytes.len()));
+        Ok(Some(bytes.into()))
+    }
+
+    /// The timer that expires next. A request without streaming has only one for the whole.
+    fn deadline(&self) -> Option<(Instant, Timer)> {
+        if self.exchange.mode == ReplyMode::Whole {
+            return None;
+        }
+        let timers = &self.exchange.timers;
+        let silence = match self.last_byte {
+            None => (self.exchange.began + self.exchange.first_byte, Timer::FirstByte),
+            Some(last) => (last + timers.idle, Timer::StreamIdle),
+        };
+        let no_content = (self.last_progress + timers.progress, Timer::StreamProgress);
+        let in_all = (self.exchange.began + timers.reply_for(self.exchange.cap), Timer::Reply);
+        let last_event =
+            self.whole_since.map(|since| (since + LAST_EVENT_TIMEOUT, Timer::StreamIdle));
+        [Some(silence), Some(no_content), Some(in_all), last_event]
+            .into_iter()
+            .flatten()
+            .min_by_key(|(deadline, _)| *deadline)
+    }
+
+    /// Reads to the end of the stream, so that the connection can be reused.
+    async fn drain(&mut self) {
+        let rest = async { while let Ok(Some(_)) = self.response.chunk().await {} };
+        // On a timeout the connection is closed; the reply is complete anyway.
+        let _ = timeout(DRAIN_TIMEOUT, rest).await;
+    }
+}
+
+/// Reads an error response, as much as arrives in time.
+async fn read_error_response(mut response: Response) -> Fault {
+    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    let mut body = Vec::new();
+    let reading = async {
+        while body.len() < ERROR_LIMIT
+            && let Ok(Some(piece)) = response.chunk().await
+        {
+            body.extend_from_slice(&piece);
+        }
+    };
+    // The status is valid even if the body is slow or truncated.
+    let _ = timeout(ERROR_TIME, reading).await;
+    body.truncate(ERROR_LIMIT);
+    fault_of_response(status, &headers, &body, wall_clock())
+}
+
+fn is_padding(byte: u8) -> bool {
+    byte.is_ascii_whitespace() || matches!(byte, 0xef | 0xbb | 0xbf)
+}
+
+fn timed_out(timer: Timer) -> FaultKind {
+    FaultKind::Timeout { timer }
+}

@@ -1,0 +1,205 @@
+//! Provides the credential in use: signs requests with it and fetches a new one.
+
+use std::time::Duration;
+
+use reqwest::Certificate;
+use reqwest::Request;
+use reqwest::header::AUTHORIZATION;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::process::Supervisor;
+use crate::recovery::Fault;
+use crate::secrets::KnownSecrets;
+
+use super::super::endpoint::ModelService;
+use super::fault::missing_credential;
+use super::helper::HelperCommand;
+use super::login::LoginFile;
+use super::oauth::OAuthLogin;
+use super::secret::Secret;
+
+/// How a request is authenticated.
+#[derive(Clone, Debug)]
+pub enum Credential {
+    /// No authentication.
+    None,
+    /// `x-api-key`.
+    ApiKey(Secret),
+    /// `authorization: Bearer`.
+    Bearer(Secret),
+    /// The key printed by a command, sent in both headers.
+    Helper(HelperCommand),
+    /// The access token of a login, sent as a bearer token.
+    OAuth(LoginFile),
+}
+
+/// The result of fetching a new credential.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Renewal {
+    /// A different credential is in use now.
+    Replaced,
+    /// A command printed the same key again, which confirms it: one more try is worthwhile.
+    Confirmed,
+    /// The credential is unchanged, or cannot be replaced. It would be rejected again.
+    Unchanged,
+    /// No credential could be fetched. A connection fault may be temporary; any other is permanent.
+    Failed(Box<Fault>),
+}
+
+const API_KEY: &str = "x-api-key";
+
+#[derive(Debug)]
+pub(crate) struct CredentialProvider(ProviderKind);
+
+#[derive(Debug)]
+enum ProviderKind {
+    None,
+    ApiKey(Secret),
+    Bearer(Secret),
+    Helper(KeyHelper),
+    OAuth(Box<OAuthLogin>),
+}
+
+#[derive(Debug)]
+struct KeyHelper {
+    command: HelperCommand,
+    /// The last printed key. The lock is held while the command runs, so that it runs once.
+    printed: Mutex<Option<CachedKey>>,
+    known: KnownSecrets,
+    supervisor: Supervisor,
+}
+
+#[derive(Debug)]
+struct CachedKey {
+    secret: Secret,
+    at: Instant,
+    /// Whether the service rejected the key.
+    stale: bool,
+}
+
+impl CredentialProvider {
+    /// Returns `None` for a key that cannot be sent in a header. `roots` are trusted besides the
+    /// system's certificates when a login is renewed. Fetched credentials are added to the
+    /// endpoint's secrets.
+    pub(crate) fn new(endpoint: ModelService, roots: &[Certificate]) -> Option<Self> {
+        let ModelService { credential, proxies, secrets: known, supervisor, .. } = endpoint;
+        Some(Self(match credential {
+            Credential::None => ProviderKind::None,
+            Credential::ApiKey(secret) if secret.fits_header() => ProviderKind::ApiKey(secret),
+            Credential::Bearer(secret) if secret.fits_header() => ProviderKind::Bearer(secret),
+            Credential::ApiKey(_) | Credential::Bearer(_) => return None,
+            Credential::Helper(command) => ProviderKind::Helper(KeyHelper {
+                command,
+                printed: Mutex::new(None),
+                known,
+                supervisor,
+            }),
+            Credential::OAuth(file) => {
+                ProviderKind::OAuth(Box::new(OAuthLogin::new(file, roots.to_vec(), proxies, known)))
+            }
+        }))
+    }
+
+    /// Authenticates a request and returns the secret to redact. It must be the last step before
+    /// sending, since a signature may cover the whole request. Headers that are already set are
+    /// kept.
+    pub(crate) async fn sign(&self, request: &mut Request) -> Result<Option<Secret>, Box<Fault>> {
+        let (secret, as_key, as_bearer) = match &self.0 {
+            ProviderKind::None => return Ok(None),
+            ProviderKind::ApiKey(secret) => (secret.clone(), true, false),
+            ProviderKind::Bearer(secret) => (secret.clone(), false, true),
+            ProviderKind::Helper(helper) => (helper.secret().await?, true, true),
+            ProviderKind::OAuth(oauth) => (oauth.token().await?, false, true),
+        };
+        let unfit = || {
+            let message = "the credential cannot be sent in a header".to_owned();
+            missing_credential("unfit_credential", message)
+        };
+        if as_key {
+            let value = secret.header("").ok_or_else(unfit)?;
+            request.headers_mut().entry(API_KEY).or_insert(value);
+        }
+        if as_bearer {
+            let value = secret.header("Bearer ").ok_or_else(unfit)?;
+            request.headers_mut().entry(AUTHORIZATION).or_insert(value);
+        }
+        Ok(Some(secret))
+    }
+
+    /// Records that the service rejected this credential: it is not sent again if it can be
+    /// replaced.
+    pub(crate) async fn reject(&self, secret: &Secret) {
+        match &self.0 {
+            ProviderKind::None | ProviderKind::ApiKey(_) | ProviderKind::Bearer(_) => {}
+            ProviderKind::Helper(helper) => helper.reject(secret).await,
+            ProviderKind::OAuth(oauth) => oauth.reject(secret).await,
+        }
+    }
+
+    /// Fetches a new credential.
+    pub(crate) async fn refresh(&self) -> Renewal {
+        match &self.0 {
+            ProviderKind::None | ProviderKind::ApiKey(_) | ProviderKind::Bearer(_) => {
+                Renewal::Unchanged
+            }
+            ProviderKind::Helper(helper) => helper.refresh().await,
+            ProviderKind::OAuth(oauth) => oauth.refresh().await,
+        }
+    }
+
+    /// Waits for a renewal that must not be interrupted, but no longer than `limit`.
+    pub(crate) async fn finish_renewal(&self, limit: Duration) {
+        match &self.0 {
+            ProviderKind::None
+            | ProviderKind::ApiKey(_)
+            | ProviderKind::Bearer(_)
+            | ProviderKind::Helper(_) => {}
+            ProviderKind::OAuth(oauth) => oauth.finish_renewal(limit).await,
+        }
+    }
+}
+
+impl KeyHelper {
+    async fn secret(&self) -> Result<Secret, Box<Fault>> {
+        let mut printed = self.printed.lock().await;
+        if let Some(printed) = &*printed
+            && !printed.stale
+            && printed.at.elapsed() < self.command.ttl
+        {
+            return Ok(printed.secret.clone());
+        }
+        let secret = self.run().await?;
+        *printed = Some(CachedKey { secret: secret.clone(), at: Instant::now(), stale: false });
+        Ok(secret)
+    }
+
+    async fn reject(&self, secret: &Secret) {
+        if let Some(printed) = self.printed.lock().await.as_mut()
+            && printed.secret == *secret
+        {
+            printed.stale = true;
+        }
+    }
+
+    async fn refresh(&self) -> Renewal {
+        let mut printed = self.printed.lock().await;
+        let before = printed.take().map(|printed| printed.secret);
+        let secret = match self.run().await {
+            Ok(secret) => secret,
+            Err(fault) => return Renewal::Failed(fault),
+        };
+        let same = before.as_ref() == Some(&secret);
+        *printed = Some(CachedKey { secret, at: Instant::now(), stale: false });
+        if same { Renewal::Confirmed } else { Renewal::Replaced }
+    }
+
+    async fn run(&self) -> Result<Secret, Box<Fault>> {
+        let failed = |reason: String| {
+            missing_credential("api_key_helper_failed", format!("the API key helper {reason}"))
+        };
+        let secret = self.command.run(&self.supervisor).await.map_err(failed)?;
+        self.known.add(secret.reveal());
+        Ok(secret)
+    }
+}

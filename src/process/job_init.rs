@@ -1,0 +1,176 @@
+//! The job init process: starts the command of one job, and ends all its descendants.
+
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+use nix::unistd::{Pid, getpid, getppid, setsid};
+use tokio::time::Instant;
+
+use super::job::ProcessSpec;
+use super::landlock_policy::{LandlockPolicy, LandlockRuleset};
+use super::signal_waiter::SignalWaiter;
+use super::signals;
+use super::tree::{self, ChildChange};
+use super::wire::{self, JobReport};
+
+/// How long leftover processes of a command have to end by themselves.
+const LEFTOVER_GRACE: Duration = Duration::from_millis(100);
+
+/// How long outlast waits for the death of killed processes.
+const KILLING_MAX: Duration = Duration::from_secs(1);
+
+/// The same when outlast does not wait.
+const ENDING_MAX: Duration = Duration::from_secs(10);
+
+/// The OOM score of a command: it is killed before outlast when memory runs out.
+#[cfg(target_os = "linux")]
+const OUT_OF_MEMORY_SCORE: i32 = 300;
+
+/// Runs one job to its end. Called in a process of its own, forked by the supervisor.
+///
+/// # Errors
+/// Processes may be left.
+pub(super) fn run_job(control: &UnixStream) -> io::Result<()> {
+    match start_command(control) {
+        Ok((ear, leader)) => {
+            send_report(control, JobReport::Started);
+            JobInit { control, signals: ear, leader }.run()
+        }
+        Err(error) => {
+            let errno = error.raw_os_error().unwrap_or(Errno::EINVAL as i32);
+            send_report(control, JobReport::StartFailed(errno));
+            Ok(())
+        }
+    }
+}
+
+/// Sends a report to outlast. If outlast is gone, the next read of the socket fails.
+pub(super) fn send_report(mut socket: &UnixStream, report: JobReport) {
+    let _ = socket.write_all(&report.encode());
+}
+
+fn start_command(mut control: &UnixStream) -> io::Result<(SignalWaiter, Pid)> {
+    // Signals to the supervisor's group must not reach this job.
+    setsid()?;
+    #[cfg(target_os = "linux")]
+    nix::sys::prctl::set_child_subreaper(true)?;
+    let ear = SignalWaiter::new()?;
+    let mut length = [0; 4];
+    let (count, descriptors) = wire::receive(control, &mut length)?;
+    let length = usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX);
+    if count != 4 || length > wire::SPEC_BYTES_MAX {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut errand = vec![0; length];
+    control.read_exact(&mut errand)?;
+    let mut errand: ProcessSpec = serde_json::from_slice(&errand)?;
+    let barrier = errand.landlock.take().as_ref().map(LandlockPolicy::build).transpose()?;
+    let child = spawn(errand.command(), descriptors, barrier)?;
+    Ok((ear, Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?)))
+}
+
+/// Starts the command. The descriptors are its stdout, its stderr, and its stdin if it has one.
+/// Landlock restricts the command only: the job init process must be able to signal all
+/// descendants.
+fn spawn(
+    mut command: Command,
+    descriptors: Vec<OwnedFd>,
+    barrier: Option<LandlockRuleset>,
+) -> io::Result<Child> {
+    let mut descriptors = descriptors.into_iter().map(Stdio::from);
+    let (Some(output), Some(errors)) = (descriptors.next(), descriptors.next()) else {
+        return Err(io::ErrorKind::InvalidData.into());
+    };
+    command.stdout(output).stderr(errors);
+    command.stdin(descriptors.next().unwrap_or_else(Stdio::null));
+    let warden = getpid();
+    // SAFETY: the forking process has one thread, so its child may call anything.
+    unsafe { command.pre_exec(move || prepare_exec(warden, barrier.as_ref())) };
+    command.spawn()
+}
+
+/// Prepares the forked process, right before it executes the command.
+fn prepare_exec(warden: Pid, barrier: Option<&LandlockRuleset>) -> io::Result<()> {
+    setsid()?;
+    signals::reset_all_signals()?;
+    #[cfg(target_os = "linux")]
+    {
+        const SCORE: &str = "/proc/self/oom_score_adj";
+        let score = std::fs::read_to_string(SCORE).ok().and_then(|score| score.trim().parse().ok());
+        if score.is_some_and(|score: i32| score < OUT_OF_MEMORY_SCORE) {
+            // Some systems do not let a process raise its own score.
+            let _ = std::fs::write(SCORE, OUT_OF_MEMORY_SCORE.to_string());
+        }
+        nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+    }
+    // If the job init process died before the death signal was set, the command must not run.
+    if getppid() != warden {
+        return Err(Errno::ESRCH.into());
+    }
+    barrier.map_or(Ok(()), LandlockRuleset::restrict_self)
+}
+
+struct JobInit<'a> {
+    control: &'a UnixStream,
+    signals: SignalWaiter,
+    /// The command.
+    leader: Pid,
+}
+
+impl JobInit<'_> {
+    fn run(&self) -> io::Result<()> {
+        loop {
+            let ordered = self.signals.wait_readable(self.control, None);
+            self.reap();
+            if !ordered {
+                continue;
+            }
+            let mut order = [0];
+            let mut control = self.control;
+            // An unreadable order means that outlast is gone.
+            let order = control.read_exact(&mut order).ok().map(|()| order[0]);
+            match order {
+                Some(wire::TERMINATE) => tree::signal_descendants(Signal::SIGTERM),
+                Some(wire::KILL) => self.end_all(KILLING_MAX),
+                Some(wire::SWEEP) => self.end_leftovers(),
+                Some(_) | None => break,
+            }
+        }
+        self.end_all(ENDING_MAX);
+        if self.reap() { Err(io::ErrorKind::ResourceBusy.into()) } else { Ok(()) }
+    }
+
+    /// Ends what the command left behind, and reports whether there was anything.
+    fn end_leftovers(&self) {
+        let left = self.reap();
+        if left {
+            tree::signal_descendants(Signal::SIGTERM);
+            let end = Instant::now() + LEFTOVER_GRACE;
+            while self.reap() && Instant::now() < end {
+                self.signals.wait_for_child(end - Instant::now());
+            }
+            self.end_all(KILLING_MAX);
+        }
+        send_report(self.control, JobReport::LeftoversEnded(left));
+    }
+
+    fn end_all(&self, limit: Duration) {
+        tree::kill_until_gone(limit, &self.signals, || self.reap());
+    }
+
+    /// Reaps children. Returns whether any is left.
+    fn reap(&self) -> bool {
+        tree::reap(|change| match change {
+            ChildChange::Ended(child, status) if child == self.leader => {
+                send_report(self.control, JobReport::Exited(status));
+            }
+            ChildChange::Ended(..) | ChildChange::Stopped(_) => {}
+        })
+    }
+}

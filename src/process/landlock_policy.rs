@@ -1,0 +1,295 @@
+//! Landlock policy: which files and which network a program may use, as serializable data, and its
+//! enforcement by the kernel.
+//!
+//! Landlock only ever allows: whatever is not granted is denied to the program and to all of its
+//! descendants, for as long as they live. It cannot exclude a part of a granted folder.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use serde::{Deserialize, Serialize};
+
+/// Everything that a program may access.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LandlockPolicy {
+    /// Paths that do not exist, and symbolic links, grant nothing.
+    pub rules: Vec<PathRule>,
+    pub network: NetworkAccess,
+}
+
+/// One file, or a folder and everything below it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathRule {
+    #[serde(with = "bytes")]
+    pub path: PathBuf,
+    pub access: PathAccess,
+}
+
+impl PathRule {
+    pub fn new(path: impl Into<PathBuf>, access: PathAccess) -> Self {
+        Self { path: path.into(), access }
+    }
+}
+
+/// The access that a rule grants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum PathAccess {
+    /// List folders.
+    List,
+    /// Read and execute files.
+    Read,
+    /// Use a device: read, write, ioctl.
+    Use,
+    /// Everything but making device files.
+    Change,
+}
+
+/// Whether TCP may be used. Landlock does not restrict other protocols.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NetworkAccess {
+    #[default]
+    Open,
+    /// Neither connect nor listen over TCP.
+    NoTcp,
+}
+
+/// What this kernel's Landlock can enforce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LandlockSupport {
+    /// The Landlock ABI version; 0 if Landlock is missing or does not work.
+    pub abi: u32,
+}
+
+impl LandlockSupport {
+    /// Asks the kernel, and verifies it in a trial thread: inside a container Landlock may be
+    /// reported and yet be forbidden. The result is cached.
+    pub fn probe() -> Self {
+        static KNOWN: OnceLock<LandlockSupport> = OnceLock::new();
+        *KNOWN.get_or_init(|| {
+            let abi = kernel::abi();
+            // Only the trial thread is restricted, and it ends right away.
+            let tried = || {
+                std::thread::Builder::new().spawn(|| verify_enforcement().is_ok_and(|holds| holds))
+            };
+            let works = abi > 0 && tried().is_ok_and(|trial| trial.join().unwrap_or(false));
+            Self { abi: if works { abi } else { 0 } }
+        })
+    }
+
+    /// Whether all file access is restricted: since ABI 3 that includes truncation.
+    pub fn restricts_files(self) -> bool {
+        self.abi >= 3
+    }
+
+    pub fn restricts_tcp(self) -> bool {
+        self.abi >= 4
+    }
+
+    /// Whether processes outside the sandbox are out of reach of signals and abstract sockets.
+    pub fn restricts_signals(self) -> bool {
+        self.abi >= 6
+    }
+}
+
+/// Whether a thread without any grant is really denied access.
+fn verify_enforcement() -> io::Result<bool> {
+    LandlockPolicy::default().build()?.restrict_self()?;
+    let looked = std::fs::read_dir("/");
+    Ok(looked.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied))
+}
+
+/// A Landlock ruleset that is ready to be enforced.
+#[derive(Debug)]
+pub struct LandlockRuleset(kernel::Ruleset);
+
+impl LandlockPolicy {
+    /// Creates the ruleset: the part that cannot be done between fork and exec.
+    ///
+    /// # Errors
+    /// When the kernel refuses: then the program must not be started.
+    pub fn build(&self) -> io::Result<LandlockRuleset> {
+        kernel::build(self).map(LandlockRuleset)
+    }
+}
+
+impl LandlockRuleset {
+    /// Restricts the calling thread and what it executes, irrevocably. Makes a few system calls and
+    /// does not allocate, so it may run between fork and exec.
+    ///
+    /// # Errors
+    /// When the kernel refuses: then nothing must be run.
+    pub fn restrict_self(&self) -> io::Result<()> {
+        kernel::enter(&self.0)
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod kernel {
+    use std::fs::{File, OpenOptions};
+    use std::os::fd::{AsRawFd, OwnedFd};
+    use std::os::unix::fs::OpenOptionsExt;
+
+    use landlock::{
+        ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath,
+        Ruleset as Plan, RulesetAttr, RulesetCreatedAttr, RulesetError, Scope, make_bitflags,
+    };
+    use nix::libc;
+
+    use super::{LandlockPolicy, NetworkAccess, Path, PathAccess, PathRule, io};
+
+    pub(super) type Ruleset = OwnedFd;
+
+    /// The newest ABI that has been tested. Rights that later ABIs add are not requested.
+    const TESTED: ABI = ABI::V7;
+
+    /// Flag that queries the ABI version instead of creating a ruleset.
+    const VERSION: libc::c_ulong = 1;
+
+    /// Capabilities with which root bypasses Landlock: they read other processes' memory and
+    /// environment, open files by handle, and access disks and the kernel. From linux/capability.h:
+    /// `DAC_READ_SEARCH`, `SYS_MODULE`, `SYS_RAWIO`, `SYS_PTRACE`, `SYS_ADMIN`, `SYS_BOOT`,
+    /// `MKNOD`, `PERFMON`, `BPF`.
+    const BYPASS_CAPABILITIES: [libc::c_ulong; 9] = [2, 16, 17, 19, 21, 22, 27, 38, 39];
+
+    pub(super) fn abi() -> u32 {
+        let none = std::ptr::null::<libc::c_void>();
+        // SAFETY: with this flag the call accesses no memory and creates nothing.
+        let abi = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, none, 0, VERSION) };
+        u32::try_from(abi).unwrap_or(0)
+    }
+
+    pub(super) fn build(fence: &LandlockPolicy) -> io::Result<Ruleset> {
+        // One after the other: opening all of them at once could exceed the descriptor limit.
+        let rules = fence.rules.iter().filter_map(open_rule).map(|(file, access)| {
+            Ok::<_, RulesetError>(
+                // Rights that apply to folders only are dropped for files.
+                PathBeneath::new(file, access).set_compatibility(CompatLevel::BestEffort),
+            )
+        });
+        let made = base_ruleset(fence.network).and_then(|plan| plan.create()?.add_rules(rules));
+        let ruleset: Option<OwnedFd> = made.map_err(io::Error::other)?.into();
+        ruleset.ok_or_else(|| io::ErrorKind::Unsupported.into())
+    }
+
+    fn base_ruleset(network: NetworkAccess) -> Result<Plan, RulesetError> {
+        let plan = Plan::default()
+            .handle_access(AccessFs::from_all(TESTED))?
+            .scope(Scope::from_all(TESTED))?;
+        match network {
+            NetworkAccess::Open => Ok(plan),
+            NetworkAccess::NoTcp => plan.handle_access(AccessNet::from_all(TESTED)),
+        }
+    }
+
+    fn open_rule(grant: &PathRule) -> Option<(File, BitFlags<AccessFs>)> {
+        Some((open_path(&grant.path).ok()?, rights(grant.access)))
+    }
+
+    /// Opens a path without following links: a link would grant access to its target.
+    fn open_path(path: &Path) -> io::Result<File> {
+        OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_NOFOLLOW).open(path)
+    }
+
+    fn rights(access: PathAccess) -> BitFlags<AccessFs> {
+        let special = make_bitflags!(AccessFs::{MakeChar | MakeBlock});
+        match access {
+            PathAccess::List => AccessFs::ReadDir.into(),
+            PathAccess::Read => make_bitflags!(AccessFs::{ReadFile | Execute}),
+            PathAccess::Use => {
+                make_bitflags!(AccessFs::{ReadFile | WriteFile | Truncate | IoctlDev})
+            }
+            PathAccess::Change => AccessFs::from_all(TESTED) & !special,
+        }
+    }
+
+    pub(super) fn enter(ruleset: &Ruleset) -> io::Result<()> {
+        for capability in BYPASS_CAPABILITIES {
+            // SAFETY: the call takes two numbers. Without root there is nothing to drop, and a
+            // failure changes nothing.
+            unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
+        }
+        nix::sys::prctl::set_no_new_privs()?;
+        let flags: libc::c_ulong = 0;
+        let fd = ruleset.as_raw_fd();
+        // SAFETY: the call takes a descriptor that lives as long as `ruleset`, and no memory.
+        match unsafe { libc::syscall(libc::SYS_landlock_restrict_self, fd, flags) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod kernel {
+    use super::{LandlockPolicy, io};
+
+    #[derive(Debug)]
+    pub(super) enum Ruleset {}
+
+    pub(super) fn abi() -> u32 {
+        0
+    }
+
+    pub(super) fn build(_: &LandlockPolicy) -> io::Result<Ruleset> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(super) fn enter(ruleset: &Ruleset) -> io::Result<()> {
+        match *ruleset {}
+    }
+}
+
+/// Serializes paths without loss: not every path is UTF-8.
+mod bytes {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::{Path, PathBuf};
+
+    #[derive(Deserialize, Serialize)]
+    #[serde(untagged)]
+    enum Name {
+        Text(String),
+        Bytes(Vec<u8>),
+    }
+
+    pub(super) fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+        match path.to_str() {
+            Some(text) => Name::Text(text.to_owned()),
+            None => Name::Bytes(path.as_os_str().as_bytes().to_vec()),
+        }
+        .serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
+        Name::deserialize(from).map(|name| match name {
+            Name::Text(text) => text.into(),
+            Name::Bytes(bytes) => OsString::from_vec(bytes).into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+
+    #[test]
+    fn a_landlock_policy_survives_serialization() {
+        let odd = OsStr::from_bytes(b"/not \xff text");
+        let accesses = [PathAccess::List, PathAccess::Read, PathAccess::Use, PathAccess::Change];
+        for network in [NetworkAccess::Open, NetworkAccess::NoTcp] {
+            let named = accesses.map(|access| PathRule::new("/a \u{1f600} \"b\"", access));
+            let grants = named.into_iter().chain([PathRule::new(odd, PathAccess::Read)]).collect();
+            let fence = LandlockPolicy { rules: grants, network };
+            let told = serde_json::to_vec(&fence).expect("it is plain data");
+            let heard: LandlockPolicy = serde_json::from_slice(&told).expect("it was just written");
+            assert_eq!(heard, fence);
+        }
+    }
+}

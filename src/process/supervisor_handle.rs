@@ -1,0 +1,265 @@
+//! Starts programs through the supervisor process, and kills what is left of them.
+
+use std::collections::HashSet;
+use std::env;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream as Socket;
+
+use super::env_tag::{TAG_VARIABLE, kill_tagged};
+use super::job::{Job, ProcessSpec};
+use super::orphans::kill_orphans;
+use super::running_job::{JobPipes, RunningJob, read_report};
+use super::supervisor;
+use super::wire::{self, JobReport};
+
+/// How long starting a program may take on an overloaded machine.
+const START_MAX: Duration = Duration::from_secs(20);
+
+/// How long to wait until everything that is left has ended.
+const CLOSE_MAX: Duration = Duration::from_secs(1);
+
+/// How many supervisor processes a run may lose before it gives up starting another.
+const LOSSES_MAX: u32 = 10;
+
+/// Starts programs, and makes sure that none of them outlives the run. Clones share their state.
+#[derive(Clone, Debug)]
+pub struct Supervisor(Arc<SupervisorInner>);
+
+#[derive(Debug)]
+struct SupervisorInner {
+    /// The outlast binary to start. `None`: the one of this process.
+    binary: Option<PathBuf>,
+    /// The tag in the environment of everything that is started.
+    tag: String,
+    state: Mutex<SupervisorState>,
+}
+
+#[derive(Debug, Default)]
+struct SupervisorState {
+    process: Option<SupervisorProcess>,
+    /// How many supervisor processes were killed.
+    lost_supervisors: u32,
+}
+
+#[derive(Debug)]
+struct SupervisorProcess {
+    child: Child,
+    socket: UnixStream,
+}
+
+/// Why a job could not be started.
+enum SpawnFailure {
+    /// Its supervisor or job init process is gone.
+    Lost,
+    Refused(io::Error),
+}
+
+impl From<io::Error> for SpawnFailure {
+    fn from(error: io::Error) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl Supervisor {
+    /// Uses this process's own binary as supervisor. Starts nothing yet.
+    pub fn with_own_binary() -> Self {
+        Self::new(None)
+    }
+
+    /// Uses this outlast binary as supervisor, for programs that use outlast as a library.
+    pub fn with_binary(binary: &Path) -> Self {
+        Self::new(Some(binary.to_path_buf()))
+    }
+
+    fn new(binary: Option<PathBuf>) -> Self {
+        let mark = uuid::Uuid::new_v4().simple().to_string();
+        Self(Arc::new(SupervisorInner { binary, tag: mark, state: Mutex::default() }))
+    }
+
+    /// Starts the supervisor process ahead of the first job.
+    pub fn start_supervisor(&self) {
+        let mut state = self.0.state();
+        if state.process.is_none() {
+            // If this fails, the first job tries again and reports the error.
+            state.process = SupervisorProcess::start(self.0.binary.as_deref()).ok();
+        }
+    }
+
+    /// Starts a program.
+    ///
+    /// # Errors
+    /// The system refuses, or no supervisor process can be started.
+    pub async fn start(&self, job: &Job) -> io::Result<RunningJob> {
+        let errand = ProcessSpec::new(job, (TAG_VARIABLE, &self.0.tag));
+        let errand = serde_json::to_vec(&errand)?;
+        for _ in 0..2 {
+            let beginning = tokio::time::timeout(START_MAX, self.try_start(&errand, job.input));
+            match beginning.await.map_err(|_| io::ErrorKind::TimedOut)? {
+                Ok(running) => return Ok(running),
+                Err(SpawnFailure::Refused(error)) => return Err(error),
+                Err(SpawnFailure::Lost) => {}
+            }
+        }
+        Err(io::Error::other("the process that looks after commands was killed"))
+    }
+
+    async fn try_start(&self, errand: &[u8], input: bool) -> Result<RunningJob, SpawnFailure> {
+        let (pipes, descriptors) = JobPipes::create(input)?;
+        let (control, theirs) = UnixStream::pair()?;
+        self.0.request_job_init(&theirs)?;
+        drop(theirs);
+        control.set_nonblocking(true)?;
+        let mut socket = Socket::from_std(control.try_clone()?)?;
+        let length = u32::try_from(errand.len()).unwrap_or(u32::MAX).to_le_bytes();
+        let sent = wire::send(&control, &length, &descriptors);
+        drop(descriptors);
+        // If it cannot be sent, the report read next says why.
+        if sent.is_ok() {
+            let _ = socket.write_all(errand).await;
+        }
+        match read_report(&mut socket).await {
+            Ok(JobReport::Started) => Ok(RunningJob::new(control, socket, pipes)),
+            Ok(JobReport::StartFailed(errno)) => {
+                Err(SpawnFailure::Refused(io::Error::from_raw_os_error(errno)))
+            }
+            Ok(JobReport::Exited(_) | JobReport::LeftoversEnded(_) | JobReport::AllEnded(_))
+            | Err(_) => Err(SpawnFailure::Lost),
+        }
+    }
+
+    /// Kills everything that was started and still runs. Returns the number of processes. Blocks
+    /// for a second at most; what takes longer continues by itself. A job that is started
+    /// afterwards gets a new supervisor process.
+    pub fn close(&self) -> u32 {
+        self.0.close()
+    }
+}
+
+impl SupervisorInner {
+    fn state(&self) -> MutexGuard<'_, SupervisorState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Requests a job init process for this socket, from a new supervisor if need be.
+    fn request_job_init(&self, socket: &UnixStream) -> io::Result<()> {
+        let mut state = self.state();
+        loop {
+            let keeper = match state.process.take() {
+                Some(keeper) => keeper,
+                None if state.lost_supervisors < LOSSES_MAX => {
+                    SupervisorProcess::start(self.binary.as_deref())?
+                }
+                None => {
+                    return Err(io::Error::other(
+                        "the process that looks after commands is killed again and again",
+                    ));
+                }
+            };
+            keeper.resume();
+            if wire::send(&keeper.socket, &[wire::JOB], &[socket]).is_ok() {
+                state.process = Some(keeper);
+                return Ok(());
+            }
+            keeper.reap();
+            state.lost_supervisors += 1;
+        }
+    }
+
+    fn close(&self) -> u32 {
+        let (keeper, lost) = {
+            let mut state = self.state();
+            (state.process.take(), state.lost_supervisors)
+        };
+        let slow = keeper.as_ref().and_then(SupervisorProcess::pid);
+        let (ended, whole) = keeper.map_or((0, true), SupervisorProcess::shut_down);
+        if lost == 0 && whole {
+            return ended;
+        }
+        // The orphans of a killed supervisor were inherited, or have escaped unless they carry the
+        // tag.
+        // The lock is held so that no new supervisor starts meanwhile and is taken for an orphan.
+        let state = self.state();
+        let successor = state.process.as_ref().and_then(SupervisorProcess::pid);
+        let spared: HashSet<Pid> = slow.into_iter().chain(successor).collect();
+        ended + kill_orphans(&spared) + kill_tagged(&self.tag)
+    }
+}
+
+impl Drop for SupervisorInner {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl SupervisorProcess {
+    fn start(binary: Option<&Path>) -> io::Result<Self> {
+        let (line, theirs) = UnixStream::pair()?;
+        line.set_read_timeout(Some(CLOSE_MAX))?;
+        let child = Command::new(binary.map_or_else(own_binary, |path| Ok(path.to_path_buf()))?)
+            .arg0("keeper")
+            .arg(supervisor::SUPERVISOR_ARGUMENT)
+            .arg(std::process::id().to_string())
+            .env_clear()
+            .stdin(OwnedFd::from(theirs))
+            // Inheriting stdout would keep the reader's pipe open.
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| supervisor_start_error(&error))?;
+        Ok(Self { child, socket: line })
+    }
+
+    fn pid(&self) -> Option<Pid> {
+        i32::try_from(self.child.id()).ok().map(Pid::from_raw)
+    }
+
+    /// Continues the process if it was stopped.
+    fn resume(&self) {
+        if let Some(pid) = self.pid() {
+            let _ = kill(pid, Signal::SIGCONT);
+        }
+    }
+
+    /// Makes it end everything. Returns the number of processes, and whether it answered.
+    fn shut_down(mut self) -> (u32, bool) {
+        self.resume();
+        let mut report = [0; JobReport::BYTES];
+        let ended =
+            self.socket.write_all(&[wire::END]).and_then(|()| self.socket.read_exact(&mut report));
+        match (ended, JobReport::decode(report)) {
+            (Ok(()), Some(JobReport::AllEnded(count))) => {
+                self.reap();
+                (u32::try_from(count).unwrap_or(0), true)
+            }
+            (Ok(()) | Err(_), _) => (0, false),
+        }
+    }
+
+    /// Waits for a supervisor that is gone, or about to be.
+    fn reap(self) {
+        let Self { mut child, socket: line } = self;
+        drop(line);
+        let _ = child.wait();
+    }
+}
+
+/// The running binary, even if its file was replaced meanwhile.
+fn own_binary() -> io::Result<PathBuf> {
+    let link = Path::new("/proc/self/exe");
+    if link.exists() { Ok(link.to_path_buf()) } else { env::current_exe() }
+}
+
+fn supervisor_start_error(error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("outlast cannot start itself to look after it: {error}"))
+}

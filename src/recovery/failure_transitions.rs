@@ -1,0 +1,372 @@
+//! Transitions for replies and failures: every recovery path, in one place.
+
+use super::backoff::retry_after_jitter;
+use super::event::{
+    Action, CallPurpose, CompactionTrigger, ConnectionChoice, CutKind, Incomplete,
+    ReplyDisposition, ReplyKind, Trim,
+};
+use super::machine::{FAILURES_MAX, StepContext, StepOutcome};
+use super::recovery_table::retry_cost;
+use super::state::{Call, Cap, Fast, Pause, Phase, Run};
+use super::{
+    Backoff, Budgets, ErrorClass, Failure, Limits, Moment, Nudge, Persistence, RecoveryPlan,
+    SetbackKind, StopReason,
+};
+
+impl Run {
+    pub(super) fn handle_reply(self, reply: ReplyKind, scene: StepContext<'_>) -> StepOutcome {
+        match reply {
+            ReplyKind::Answer { tokens } => self
+                .settle(scene)
+                .record_reply_ended(scene)
+                .count_output_tokens(tokens, scene)
+                .answer(scene),
+            ReplyKind::Early { tokens } => self
+                .settle(scene)
+                .record_reply_ended(scene)
+                .count_output_tokens(tokens, scene)
+                .answer_early(scene),
+            ReplyKind::ToolCalls { tokens } => self
+                .settle(scene)
+                .record_reply_ended(scene)
+                .count_output_tokens(tokens, scene)
+                .work(scene),
+            ReplyKind::Refusal => {
+                self.settle(scene).stop(StopReason::Refusal).with(ReplyDisposition::Keep)
+            }
+            ReplyKind::CutShort(cut) => self.settle(scene).recover_cut_reply(cut, scene),
+            ReplyKind::Incomplete(why) => {
+                self.count_unusable_reply(scene).recover_incomplete_reply(why, scene)
+            }
+            ReplyKind::Paused => self.settle(scene).resume(scene),
+            ReplyKind::Empty => self.count_unusable_reply(scene).ask_again(scene),
+        }
+    }
+
+    fn work(self, scene: StepContext<'_>) -> StepOutcome {
+        if scene.is_late() {
+            return self.stop(StopReason::Deadline).with(ReplyDisposition::Keep);
+        }
+        self.enter(Phase::Working).doing(Action::RunTools).with(ReplyDisposition::Keep)
+    }
+
+    /// Recovers from a reply that hit the output limit.
+    fn recover_cut_reply(self, cut: CutKind, scene: StepContext<'_>) -> StepOutcome {
+        if scene.is_late() {
+            return self.stop(StopReason::Deadline).with(ReplyDisposition::Keep);
+        }
+        let (run, chosen) = self.choose_plan(SetbackKind::CutShort, scene);
+        let outcome = if let RecoveryPlan::Stop(reason) = chosen {
+            run.stop(reason).with(ReplyDisposition::Keep)
+        } else if chosen == RecoveryPlan::Escalate {
+            let run = Self { cap: Cap::Escalated, ..run };
+            run.call(Call::Ask(CallPurpose::Reply), scene).with(ReplyDisposition::Drop)
+        } else {
+            run.continue_reply(cut, scene).with(ReplyDisposition::Keep)
+        };
+        outcome.by(chosen)
+    }
+
+    fn continue_reply(self, cut: CutKind, scene: StepContext<'_>) -> StepOutcome {
+        match self.afford_reply(scene) {
+            Err(reason) => self.stop(reason),
+            Ok(run) if run.is_last_reply() => {
+                run.call(Call::Ask(CallPurpose::Reply), scene).saying(Nudge::ContinueLast)
+            }
+            Ok(run) => run.call(Call::Ask(CallPurpose::Reply), scene).saying(Nudge::Continue(cut)),
+        }
+    }
+
+    /// Continues a paused turn. The service requires an unchanged conversation, so no nudge is
+    /// added, not even that this is the last reply.
+    fn resume(self, scene: StepContext<'_>) -> StepOutcome {
+        let (run, chosen) = self.choose_plan(SetbackKind::Paused, scene);
+        let outcome = if let RecoveryPlan::Stop(reason) = chosen {
+            run.stop(reason)
+        } else {
+            match run.afford_reply(scene) {
+                Err(reason) => run.stop(reason),
+                Ok(run) => run.call(Call::Ask(CallPurpose::Reply), scene),
+            }
+        };
+        outcome.with(ReplyDisposition::Keep).by(chosen)
+    }
+
+    /// Recovers from a reply that may be incomplete. The same request may bring a better one; after
+    /// that, the model is told.
+    fn recover_incomplete_reply(self, why: Incomplete, scene: StepContext<'_>) -> StepOutcome {
+        if scene.is_late() {
+            return self.stop(StopReason::Deadline).with(ReplyDisposition::Keep);
+        }
+        let (run, chosen) = self.choose_plan(SetbackKind::Incomplete, scene);
+        let outcome = if let RecoveryPlan::Stop(reason) = chosen {
+            run.stop(reason).with(ReplyDisposition::Keep)
+        } else if chosen == RecoveryPlan::SwitchModel {
+            run.change_model(scene)
+                .call(Call::Ask(CallPurpose::Reply), scene)
+                .with(ReplyDisposition::Drop)
+        } else if chosen == RecoveryPlan::RequestCompletion {
+            Self { failures: 0, ..run }.request_completion(why, scene).with(ReplyDisposition::Keep)
+        } else {
+            let full = scene.limits.budgets.incomplete_retries;
+            let retry = full.saturating_sub(run.budgets.incomplete_retries);
+            let why = Pause { class: ErrorClass::BadResponse, retry, of: Some(full) };
+            let until = scene.at.after(scene.limits.backoff.pause(run.seed, retry));
+            run.call_from(until, why, Call::Ask(CallPurpose::Reply), scene)
+                .with(ReplyDisposition::Drop)
+        };
+        outcome.by(chosen)
+    }
+
+    fn request_completion(self, why: Incomplete, scene: StepContext<'_>) -> StepOutcome {
+        match self.afford_reply(scene) {
+            Err(reason) => self.stop(reason),
+            Ok(run) => run.call(Call::Ask(CallPurpose::Reply), scene).saying(Nudge::Complete(why)),
+        }
+    }
+
+    /// Counts an unusable reply as a failed attempt over a working connection.
+    fn count_unusable_reply(self, scene: StepContext<'_>) -> Self {
+        Self {
+            failures: self.failures.saturating_add(1).min(FAILURES_MAX),
+            ..self.record_service_reached(scene)
+        }
+    }
+
+    fn ask_again(self, scene: StepContext<'_>) -> StepOutcome {
+        let (run, chosen) = self.choose_plan(SetbackKind::Empty, scene);
+        let outcome = if let RecoveryPlan::Stop(reason) = chosen {
+            run.stop(reason)
+        } else if chosen == RecoveryPlan::SwitchModel {
+            run.change_model(scene).call(Call::Ask(CallPurpose::Reply), scene)
+        } else {
+            let full = scene.limits.budgets.empty_replies;
+            let retry = full.saturating_sub(run.budgets.empty_replies);
+            let why = Pause { class: ErrorClass::EmptyResponse, retry, of: Some(full) };
+            let until = scene.at.after(scene.limits.backoff.pause(run.seed, retry));
+            run.call_from(until, why, Call::Ask(CallPurpose::Reply), scene)
+        };
+        outcome.with(ReplyDisposition::Drop).by(chosen)
+    }
+
+    // --- failures --------------------------------------------------------------------------------
+
+    pub(super) fn recover(
+        self,
+        call: Call,
+        failure: Failure,
+        scene: StepContext<'_>,
+    ) -> StepOutcome {
+        let failure = failure.normalized_for(self.connection);
+        let counted = self.count(call, failure, scene);
+        let (run, chosen) = counted.choose_plan(SetbackKind::Failed(failure), scene);
+        let outcome = match chosen {
+            RecoveryPlan::Stop(reason) => run.stop(reason),
+            RecoveryPlan::SwitchModel => {
+                run.change_model(scene).call(Call::Ask(call.purpose()), scene)
+            }
+            RecoveryPlan::Refresh => {
+                let why = run.nth_refresh(failure, scene);
+                run.call_from(scene.at, why, Call::Refresh(call.purpose()), scene)
+            }
+            RecoveryPlan::RetryAtOnce { .. } => {
+                run.call_from(scene.at, run.nth_retry(failure, scene), call, scene)
+            }
+            RecoveryPlan::Retry { tokens } => {
+                let until = run.back_off(scene.limits.backoff, tokens, failure, scene);
+                run.call_from(until, run.nth_retry(failure, scene), call, scene)
+            }
+            RecoveryPlan::RetryOddRefusal => {
+                // A credential that could not be refreshed is used as it is.
+                let until = run.back_off(scene.limits.backoff, 1, failure, scene);
+                let why = run.nth_odd_refusal(failure, scene);
+                run.call_from(until, why, Call::Ask(call.purpose()), scene)
+            }
+            RecoveryPlan::WaitForCapacity => run.wait_for_capacity(call, failure, scene),
+            RecoveryPlan::CommitFolds => {
+                run.retry_changed_request(failure, call, scene).trimming(Trim::Folds)
+            }
+            RecoveryPlan::LowerCap => run.retry_changed_request(failure, call, scene),
+            RecoveryPlan::Strip => {
+                run.retry_changed_request(failure, call, scene).trimming(Trim::Media)
+            }
+            RecoveryPlan::RepairBlock => {
+                run.retry_changed_request(failure, call, scene).trimming(Trim::Block)
+            }
+            RecoveryPlan::DropThinking => {
+                run.retry_changed_request(failure, call, scene).trimming(Trim::ThinkingParameter)
+            }
+            RecoveryPlan::RetryOverflow => {
+                let why = Pause { class: failure.class, retry: 1, of: Some(1) };
+                let pause = scene.limits.backoff.pause(run.seed, 1);
+                run.call_from(scene.at.after(pause), why, call, scene)
+            }
+            RecoveryPlan::Trim => {
+                run.retry_changed_request(failure, call, scene).trimming(Trim::OldestRounds)
+            }
+            RecoveryPlan::CompactReactively => {
+                let call = Call::Ask(CallPurpose::Summary(CompactionTrigger::Overflow));
+                run.compacting(scene).retry_changed_request(failure, call, scene)
+            }
+            RecoveryPlan::SkipCompaction => run.skip_compaction().retry_changed_request(
+                failure,
+                Call::Ask(CallPurpose::Reply),
+                scene,
+            ),
+            RecoveryPlan::CoolDown => run.cool_down(self, failure, call.purpose(), scene),
+            RecoveryPlan::DisableFastMode => run.slow_down(Fast::Off, self, call.purpose(), scene),
+            // These plans are for replies or waits. One that was planned for a failure is a bug of
+            // outlast.
+            RecoveryPlan::Probe
+            | RecoveryPlan::ReturnEarly
+            | RecoveryPlan::Compact
+            | RecoveryPlan::ReturnToPreferredModel
+            | RecoveryPlan::Restructure
+            | RecoveryPlan::RetryRequirement
+            | RecoveryPlan::RetryStopHook
+            | RecoveryPlan::Report
+            | RecoveryPlan::Escalate
+            | RecoveryPlan::Continue
+            | RecoveryPlan::AskAgain
+            | RecoveryPlan::RetryIncomplete
+            | RecoveryPlan::RequestCompletion
+            | RecoveryPlan::Resume
+            | RecoveryPlan::Nudge => run.stop(StopReason::InternalError),
+        };
+        outcome.with(ReplyDisposition::Drop).by(chosen)
+    }
+
+    /// Makes another request, which has not been refused yet.
+    fn retry_changed_request(
+        self,
+        failure: Failure,
+        call: Call,
+        scene: StepContext<'_>,
+    ) -> StepOutcome {
+        let why = Pause { class: failure.class, retry: 1, of: None };
+        Self { failures: 0, ..self }.call_from(scene.at, why, call, scene)
+    }
+
+    /// Waits without a count, and pays from the bucket as far as it lasts.
+    fn wait_for_capacity(
+        self,
+        call: Call,
+        failure: Failure,
+        scene: StepContext<'_>,
+    ) -> StepOutcome {
+        let paid = self.budgets.bucket.checked_sub(retry_cost(failure.class));
+        let budgets = Budgets { bucket: paid.unwrap_or(self.budgets.bucket), ..self.budgets };
+        let run = Self { budgets, ..self };
+        let why = Pause { class: failure.class, retry: run.failures, of: None };
+        let tokens = paid.map_or(0, |_| retry_cost(failure.class));
+        let longest = scene.limits.longest_capacity_wait;
+        let ladder = Backoff { longest, ..scene.limits.backoff };
+        let outcome = run.call_from(run.back_off(ladder, tokens, failure, scene), why, call, scene);
+        outcome.probing_from(run.first_probe(call, scene), scene)
+    }
+
+    /// When to call again: the server's retry-after outranks the back-off, and an empty bucket
+    /// outranks both.
+    fn back_off(
+        self,
+        ladder: Backoff,
+        tokens: u16,
+        failure: Failure,
+        scene: StepContext<'_>,
+    ) -> Moment {
+        let longest = scene.limits.longest_capacity_wait;
+        let pause = if tokens == 0 {
+            Backoff { first: longest, longest }.pause(self.seed, self.failures)
+        } else if failure.retry_after.is_some() {
+            return scene.at;
+        } else {
+            ladder.pause(self.seed, self.failures)
+        };
+        scene.at.after(pause)
+    }
+
+    fn nth_retry(self, failure: Failure, scene: StepContext<'_>) -> Pause {
+        let full = scene.limits.budgets.retries;
+        let retry = full.saturating_sub(self.budgets.retries);
+        Pause { class: failure.class, retry, of: Some(full) }
+    }
+
+    fn nth_odd_refusal(self, failure: Failure, scene: StepContext<'_>) -> Pause {
+        let full = scene.limits.budgets.odd_refusals;
+        let retry = full.saturating_sub(self.budgets.odd_refusals);
+        Pause { class: failure.class, retry, of: Some(full) }
+    }
+
+    fn nth_refresh(self, failure: Failure, scene: StepContext<'_>) -> Pause {
+        let full = scene.limits.budgets.refreshes;
+        let retry = full.saturating_sub(self.budgets.refreshes);
+        Pause { class: failure.class, retry, of: Some(full) }
+    }
+
+    fn count(self, call: Call, failure: Failure, scene: StepContext<'_>) -> Self {
+        let failures = self.failures.saturating_add(1).min(FAILURES_MAX);
+        let allowed = allowed_from(failure, self.seed, failures, scene);
+        let suspect = failure.suspects_connection();
+        let run = Self {
+            failures,
+            connection: if suspect { ConnectionChoice::Fresh } else { ConnectionChoice::Pooled },
+            not_before: self.not_before.max(allowed),
+            ..self
+        };
+        match call {
+            Call::Ask(_) => {
+                let overloads = self.count_overloads(failure, scene.limits);
+                Self { overloads, ..run.count_torn(failure, scene.limits) }
+            }
+            Call::Refresh(_) => run,
+        }
+    }
+
+    /// Counts overloads, up to the largest number that matters.
+    fn count_overloads(self, failure: Failure, limits: &Limits) -> u8 {
+        if failure.class != ErrorClass::ServerOverload {
+            return 0;
+        }
+        let patience = limits.overloads_per_switch.max(limits.overload_limit.unwrap_or(0)).max(2);
+        self.overloads.saturating_add(1).min(patience)
+    }
+
+    /// Counts broken streams. Enough of them in a row, however far each came, and this turn and the
+    /// next ones do without. If a call without streaming breaks, too, the next one streams again,
+    /// and one more torn stream is then enough.
+    fn count_torn(self, failure: Failure, limits: &Limits) -> Self {
+        if self.avoids_streaming(limits) {
+            let whole_turns =
+                if failure.is_connection_failure() { 0 } else { self.unstreamed_turns };
+            return Self { unstreamed_turns: whole_turns, ..self };
+        }
+        if !failure.has_streamed() {
+            return self;
+        }
+        let torn = if failure.is_broken_stream() { self.torn_streams.saturating_add(1) } else { 0 };
+        if torn == 0 || torn < limits.torn_streams_per_whole {
+            return Self { torn_streams: torn, ..self };
+        }
+        // The current turn counts as well.
+        let whole_turns = limits.whole_turns.saturating_add(1);
+        Self {
+            torn_streams: limits.torn_streams_per_whole.saturating_sub(1),
+            unstreamed_turns: whole_turns,
+            ..self
+        }
+    }
+}
+
+/// When the server allows the next call. Jitter is added to its retry-after, but must not miss a
+/// deadline that the retry-after itself leaves room for.
+pub(super) fn allowed_from(failure: Failure, seed: u64, nth: u8, scene: StepContext<'_>) -> Moment {
+    let Some(wish) = failure.retry_after else { return Moment::default() };
+    let exactly = scene.limits.persistence != Persistence::Off;
+    let polite = scene.at.after(retry_after_jitter(seed, nth, wish, exactly));
+    match scene.limits.deadline {
+        Some(deadline) if scene.at.after(wish.wait) < deadline => {
+            polite.min(deadline.just_before())
+        }
+        Some(_) | None => polite,
+    }
+}

@@ -1,0 +1,256 @@
+//! The loop detector: finds repeated calls without new results.
+//!
+//! It compares fingerprints, not text. A repetition counts in full only when nothing changed in
+//! between:
+//!
+//! ```text
+//! since the last time ...                          this time counts
+//! a file reached a new state                       not at all: counting restarts
+//! another change was made for the first time       not at all, unless it failed
+//! the model waited                                 a twentieth: that is polling
+//! a new result was seen                            half
+//! none of these                                    in full
+//! ```
+//!
+//! At `soft` full repetitions the model is told to step back; at `hard` the run is stuck.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+use super::tool_call_record::{CallEffect, Fingerprint, ToolCallRecord};
+
+/// The thresholds of the loop detector, in full repetitions of one thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LoopLimits {
+    /// The model is told. At least 2: one occurrence is no repetition.
+    pub soft: u32,
+    /// The run ends. Always beyond `soft`.
+    pub hard: u32,
+}
+
+impl Default for LoopLimits {
+    fn default() -> Self {
+        Self { soft: 5, hard: 10 }
+    }
+}
+
+impl LoopLimits {
+    fn soft(self) -> u64 {
+        u64::from(self.soft.max(2)) * FULL
+    }
+
+    fn hard(self) -> u64 {
+        (u64::from(self.hard) * FULL).max(self.soft() + FULL)
+    }
+}
+
+/// The verdict of the loop detector.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum LoopStatus {
+    #[default]
+    Fresh,
+    /// A loop has begun. Reported once for each.
+    Repeating,
+    /// The loop continued after it was reported.
+    Stuck,
+}
+
+/// The weight of a full repetition, in units of the smallest one.
+const FULL: u64 = 40;
+const HALF: u64 = FULL / 2;
+const POLL: u64 = FULL / 20;
+
+/// How many different things are watched for repetition at a time.
+const WATCHED: usize = 48;
+/// Loops that begin within so many batches of each other count as one.
+const SAME_ONSET: u64 = 4;
+/// How many calls, results and file states are remembered.
+const KNOWN: usize = 512;
+
+/// Counts of progress so far, which make a repetition lighter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct ProgressCounts {
+    /// Files that reached a new state.
+    made: u64,
+    /// Other changes that were not made before.
+    changed: u64,
+    /// Results that were not seen before.
+    learned: u64,
+    waited: u64,
+}
+
+/// A thing that may be repeating.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct RepetitionTrace {
+    circle: RepetitionKind,
+    key: Fingerprint,
+    tool: Fingerprint,
+    weight: u64,
+    /// The batch it was last seen in.
+    batch: u64,
+    /// The progress counts at that time.
+    progress: ProgressCounts,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RepetitionKind {
+    /// The same call with the same result.
+    Call,
+    /// The same failure of a tool, whatever it was called with.
+    Failure,
+    /// A file that returns to an earlier state.
+    Return,
+}
+
+/// The state of the loop detector. Its size is bounded, however long the run.
+///
+/// Start with a new one after a compaction: a model may legitimately repeat calls whose results it
+/// has forgotten.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoopDetector {
+    batch: u64,
+    progress: ProgressCounts,
+    /// The most recent last.
+    traces: VecDeque<RepetitionTrace>,
+    calls: KnownFingerprints,
+    results: KnownFingerprints,
+    states: KnownFingerprints,
+    /// The batch of the latest loop, or of its start.
+    looped: Option<u64>,
+}
+
+impl LoopDetector {
+    /// Records the tool calls of one reply, in the order in which they ran.
+    pub fn observe(&mut self, batch: &[ToolCallRecord], limits: LoopLimits) -> LoopStatus {
+        self.batch += 1;
+        let mut pace = LoopStatus::Fresh;
+        for deed in batch {
+            let circle = self.repetition_of(deed);
+            let (before, after) =
+                circle.map_or((0, 0), |(_, key)| self.take_trace_weights(deed, key));
+            pace = pace.max(self.loop_status(before, after, limits));
+            self.record_progress(deed);
+            if let Some((circle, key)) = circle {
+                let (tool, batch, progress) = (deed.tool, self.batch, self.progress);
+                let trace = RepetitionTrace { circle, key, tool, weight: after, batch, progress };
+                self.traces.push_back(trace);
+            }
+        }
+        pace
+    }
+
+    /// The kind of repetition that a call may be part of, with its key.
+    fn repetition_of(&self, deed: &ToolCallRecord) -> Option<(RepetitionKind, Fingerprint)> {
+        match deed.effect {
+            CallEffect::Changed | CallEffect::ReadOnly | CallEffect::Waited => {
+                Some((RepetitionKind::Call, deed.call.with(deed.result)))
+            }
+            CallEffect::Failed => Some((RepetitionKind::Failure, deed.tool.with(deed.result))),
+            CallEffect::Edited { file, now } => {
+                self.states.contains(file.with(now)).then_some((RepetitionKind::Return, file))
+            }
+        }
+    }
+
+    /// Removes the trace of a call and returns its weight without and with the call.
+    fn take_trace_weights(&mut self, deed: &ToolCallRecord, key: Fingerprint) -> (u64, u64) {
+        let place = self.traces.iter().position(|trace| trace.key == key);
+        let found = match place {
+            Some(place) => self.traces.remove(place),
+            None if self.traces.len() == WATCHED => {
+                self.traces.pop_front();
+                None
+            }
+            None => None,
+        };
+        let once = if deed.effect == CallEffect::Waited { POLL } else { FULL };
+        let Some(trace) = found.filter(|trace| !self.moved_on(trace)) else { return (0, once) };
+        // Calls of one reply were made before the results of the others were known.
+        let more = if trace.batch == self.batch { 0 } else { self.repetition_weight(&trace, deed) };
+        (trace.weight, trace.weight + more)
+    }
+
+    /// Whether so much has changed that a repetition is legitimate.
+    fn moved_on(&self, trace: &RepetitionTrace) -> bool {
+        let (then, now) = (trace.progress, self.progress);
+        // A failure is over when its tool succeeds with something new: see `learn`.
+        now.made > then.made || (trace.circle == RepetitionKind::Call && now.changed > then.changed)
+    }
+
+    /// The weight of one more repetition.
+    fn repetition_weight(&self, trace: &RepetitionTrace, deed: &ToolCallRecord) -> u64 {
+        let (then, now) = (trace.progress, self.progress);
+        let waited = deed.effect == CallEffect::Waited || now.waited > then.waited;
+        let other = trace.circle == RepetitionKind::Failure && !self.calls.contains(deed.call);
+        let news = now.learned > then.learned || now.changed > then.changed;
+        match trace.circle {
+            RepetitionKind::Call | RepetitionKind::Failure if waited => POLL,
+            RepetitionKind::Call | RepetitionKind::Failure | RepetitionKind::Return
+                if other || news =>
+            {
+                HALF
+            }
+            RepetitionKind::Call | RepetitionKind::Failure | RepetitionKind::Return => FULL,
+        }
+    }
+
+    fn loop_status(&mut self, before: u64, after: u64, limits: LoopLimits) -> LoopStatus {
+        if after < limits.soft() {
+            return LoopStatus::Fresh;
+        }
+        let told = self.looped.is_some_and(|last| self.batch - last <= SAME_ONSET);
+        self.looped = Some(self.batch);
+        if before >= limits.soft() {
+            return if after >= limits.hard() { LoopStatus::Stuck } else { LoopStatus::Fresh };
+        }
+        // The calls of one loop reach the limit one after the other: that is one onset.
+        if told { LoopStatus::Fresh } else { LoopStatus::Repeating }
+    }
+
+    /// Remembers a call, and updates the progress counts.
+    fn record_progress(&mut self, deed: &ToolCallRecord) {
+        let new_call = self.calls.add(deed.call);
+        let new_result = self.results.add(deed.result);
+        let progress = &mut self.progress;
+        match deed.effect {
+            CallEffect::Failed => return,
+            CallEffect::Edited { file, now } => {
+                progress.made += u64::from(self.states.add(file.with(now)));
+            }
+            CallEffect::Changed => progress.changed += u64::from(new_call),
+            CallEffect::Waited => progress.waited += 1,
+            CallEffect::ReadOnly => {}
+        }
+        progress.learned += u64::from(new_result);
+        if new_call || new_result {
+            let over =
+                |it: &RepetitionTrace| it.circle == RepetitionKind::Failure && it.tool == deed.tool;
+            self.traces.retain(|trace| !over(trace));
+        }
+    }
+}
+
+/// Fingerprints that were seen, the last [`KNOWN`] of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct KnownFingerprints(VecDeque<Fingerprint>);
+
+impl KnownFingerprints {
+    fn contains(&self, mark: Fingerprint) -> bool {
+        self.0.contains(&mark)
+    }
+
+    /// Adds a fingerprint. Returns whether it is new.
+    fn add(&mut self, mark: Fingerprint) -> bool {
+        let place = self.0.iter().position(|known| *known == mark);
+        let old = place.and_then(|place| self.0.remove(place));
+        if self.0.len() == KNOWN {
+            self.0.pop_front();
+        }
+        self.0.push_back(mark);
+        old.is_none()
+    }
+}

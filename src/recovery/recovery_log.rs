@@ -1,0 +1,332 @@
+//! The recovery log: what each recovery tried, took and cost, folded from the steps of a run.
+//!
+//! A recovery begins with the first setback that has a remedy. It collects what was tried, how long
+//! that took and what it cost, and ends in one of two ways: the goal was reached (*saved*), or the
+//! run ended first (*lost*), for whatever reason.
+//!
+//! ```text
+//! setback ─► retry, switch, compact … ─► a complete reply, or the summary         saved
+//!            nudge, restructure       ─► an accepted answer                       saved
+//!            answer the objection     ─► no Stop hook objects                     saved
+//!            retry the requirement    ─► the command passes                       saved
+//!                                     └► the run ends                             lost
+//! ```
+//! A call has one recovery at a time: setbacks during it are added to it. The same holds for the
+//! schema, the token budget, the Stop hooks and the acceptance of an answer, each beside the calls
+//! that are made for it.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::time::Duration;
+
+use super::recovery_record::{RecoveryCounts, RecoveryGoal, RecoveryRecord, setback};
+use super::{
+    Action, Event, Moment, Money, RecoveryPlan, ReplyDisposition, ReplyKind, StopHookDecision,
+    StopReason, Transition,
+};
+
+/// How many recoveries are kept in full: the latest.
+const MAX_RECORDS: usize = 100;
+
+/// The recoveries of a run: open ones, finished ones, and totals.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryLog {
+    totals: RecoveryTotals,
+    open: Vec<OpenRecovery>,
+    over: VecDeque<RecoveryRecord>,
+    /// When the current pause began, and whether it is for a shared rate limit.
+    pausing: Option<(Moment, bool)>,
+    /// When the last step was taken.
+    now: Moment,
+    /// The cost of the last call, until it is known which recovery it belongs to.
+    bill: RecoveryBill,
+}
+
+/// Totals over all recoveries, open ones included.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryTotals {
+    /// Requests to the model, failed ones included.
+    pub requests: u32,
+    /// Failed calls with a recovery plan, by class.
+    pub retries_by_class: RecoveryCounts,
+    /// Recovery plans, by name.
+    pub strategies: RecoveryCounts,
+    /// Spent in pauses that are over.
+    pub waited: Duration,
+    /// Pauses for a rate limit that other runs on this host had met.
+    pub shared_limit_waits: u32,
+    /// The part of `waited` spent in those.
+    pub shared_limit_waited: Duration,
+    /// Probes for capacity that were sent. They are among the requests.
+    pub probes: u32,
+    /// What they cost.
+    pub probes_cost: Money,
+    /// Summaries that replaced an older part of the conversation.
+    pub compactions: u32,
+    /// Changes from one model to another because of a failure.
+    pub fallbacks: u32,
+    pub saved: u32,
+    pub lost: u32,
+    /// Recoveries that are no longer kept in full.
+    pub forgotten: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct RecoveryBill {
+    cost: Money,
+    tokens: u64,
+}
+
+/// A recovery in progress.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct OpenRecovery {
+    goal: RecoveryGoal,
+    /// When it began, or when this process resumed it.
+    since: Moment,
+    /// What is known of it so far.
+    record: RecoveryRecord,
+}
+
+impl RecoveryLog {
+    pub fn totals(&self) -> &RecoveryTotals {
+        &self.totals
+    }
+
+    /// The latest finished recoveries, oldest first.
+    pub fn records(&self) -> impl ExactSizeIterator<Item = &RecoveryRecord> {
+        self.over.iter()
+    }
+
+    /// Records the cost of a call. Called before the step that the call leads to.
+    pub fn record_cost(&mut self, cost: Money, tokens: u64) {
+        self.bill.cost += cost;
+        self.bill.tokens = self.bill.tokens.saturating_add(tokens);
+    }
+
+    /// Records a step. `turns` counts the replies in the history, that of this step included.
+    /// Returns the recoveries that it ends.
+    pub fn observe(&mut self, step: &Transition, turns: u32) -> Vec<RecoveryRecord> {
+        self.advance_clock(step);
+        self.count(step);
+        let bill = mem::take(&mut self.bill);
+        if matches!(step.event, Event::Probed(_)) {
+            self.totals.probes_cost += bill.cost;
+        }
+        let kept = step.edit.reply == ReplyDisposition::Keep;
+        if kept {
+            // The summary itself was wanted, unless an earlier request for it had failed.
+            charge(self.open.iter_mut().rfind(|open| !open.goal.is_of_a_call()), bill);
+        }
+        if let Some(class) = setback(step) {
+            self.record_setback(class, step, turns);
+        } else if let (Some(RecoveryPlan::ReturnEarly), Some(open)) =
+            (step.plan, self.open_call_recovery())
+        {
+            RecoveryPlan::ReturnEarly.name().clone_into(&mut open.record.strategy);
+            open.record.strategies.add(RecoveryPlan::ReturnEarly.name());
+        }
+        if !kept {
+            charge(self.open_call_recovery(), bill);
+        }
+        if let (Action::Ask(_), Some(open)) = (step.action, self.open_call_recovery()) {
+            open.record.attempts = open.record.attempts.saturating_add(1);
+        }
+        if let (Event::SharedLimitMet { .. }, Some(open)) = (step.event, self.open_call_recovery())
+        {
+            open.record.attempts = open.record.attempts.saturating_sub(1);
+        }
+        let open = mem::take(&mut self.open);
+        let (came, rest) = open.into_iter().partition(|open| open.has_come(step));
+        self.open = rest;
+        let mut ended = self.close(came, None);
+        if let Action::Finish(reason) = step.action {
+            ended.extend(self.end(step.at, reason));
+        }
+        ended
+    }
+
+    /// Records the end of the run, whether or not a step reported it. Returns the recoveries that
+    /// this ends.
+    pub fn end(&mut self, at: Moment, reason: StopReason) -> Vec<RecoveryRecord> {
+        self.now = at;
+        self.stop_waiting();
+        let lost = mem::take(&mut self.open);
+        self.close(lost, Some(reason))
+    }
+
+    /// The log in a new process, in which time starts again. Open recoveries stay open.
+    #[must_use]
+    pub fn resumed(mut self) -> Self {
+        self.stop_waiting();
+        for open in &mut self.open {
+            open.record.took += open.since.until(self.now);
+            open.since = Moment::default();
+        }
+        Self { now: Moment::default(), ..self }
+    }
+
+    fn advance_clock(&mut self, step: &Transition) {
+        self.now = step.at;
+        if let Some((_, why)) = step.next.phase.pause() {
+            self.pausing.get_or_insert((step.at, why.is_for_others()));
+        } else {
+            self.stop_waiting();
+        }
+    }
+
+    fn stop_waiting(&mut self) {
+        let Some((since, for_others)) = self.pausing.take() else { return };
+        let waited = since.until(self.now);
+        self.totals.waited += waited;
+        if for_others {
+            self.totals.shared_limit_waits += 1;
+            self.totals.shared_limit_waited += waited;
+        }
+        if let Some(open) = self.open_call_recovery() {
+            open.record.waited += waited;
+        }
+    }
+
+    fn count(&mut self, step: &Transition) {
+        let totals = &mut self.totals;
+        let probing = u32::from(matches!(step.action, Action::Probe { .. }));
+        totals.requests += probing + u32::from(matches!(step.action, Action::Ask(_)));
+        totals.probes += probing;
+        // A request that was not sent was counted when it was planned.
+        let unsent = u32::from(step.event.says_unsent_probe());
+        totals.probes -= unsent.min(totals.probes);
+        let unsent = unsent + u32::from(matches!(step.event, Event::SharedLimitMet { .. }));
+        totals.requests -= unsent.min(totals.requests);
+        totals.compactions += u32::from(step.edit.reply == ReplyDisposition::Summary);
+        // Probes have a count of their own: not every due probe is sent.
+        let uncounted =
+            |plan: &RecoveryPlan| matches!(plan, RecoveryPlan::Stop(_) | RecoveryPlan::Probe);
+        let Some(plan) = step.plan.filter(|plan| !uncounted(plan)) else {
+            return;
+        };
+        totals.strategies.add(plan.name());
+        totals.fallbacks += u32::from(plan == RecoveryPlan::SwitchModel);
+        if let (
+            Event::Failed(_) | Event::Replied(ReplyKind::Empty | ReplyKind::Incomplete(_)),
+            Some(class),
+        ) = (step.event, setback(step))
+        {
+            totals.retries_by_class.add(class);
+        }
+    }
+
+    fn open_call_recovery(&mut self) -> Option<&mut OpenRecovery> {
+        self.open.iter_mut().find(|open| open.goal.is_of_a_call())
+    }
+
+    /// Records a setback. Without a remedy, and without an open recovery, it is none.
+    fn record_setback(&mut self, class: &'static str, step: &Transition, turns: u32) {
+        let goal = RecoveryGoal::of(step);
+        let of_a_call = goal.is_of_a_call();
+        let cure = step.plan.filter(|plan| !matches!(plan, RecoveryPlan::Stop(_)));
+        let same =
+            |open: &OpenRecovery| open.goal == goal || (of_a_call && open.goal.is_of_a_call());
+        let at = match (self.open.iter().position(same), cure) {
+            (Some(at), _) => at,
+            (None, None) => return,
+            (None, Some(_)) => {
+                let next = of_a_call && step.edit.reply != ReplyDisposition::Keep;
+                let turn = turns.saturating_add(u32::from(next));
+                let episode =
+                    RecoveryRecord { class: class.to_owned(), turn, ..RecoveryRecord::default() };
+                self.open.push(OpenRecovery { goal, since: step.at, record: episode });
+                self.open.len() - 1
+            }
+        };
+        let open = &mut self.open[at];
+        // A call counts when it is made, but the one that began the recovery was made before.
+        let judged = match (step.event, of_a_call) {
+            (_, false) => true,
+            (Event::Failed(_) | Event::Replied(_), true) => open.record.attempts == 0,
+            (_, true) => false,
+        };
+        let episode = &mut open.record;
+        episode.attempts = episode.attempts.saturating_add(u32::from(judged));
+        episode.setbacks.add(class);
+        let Some(cure) = cure else { return };
+        if cure == RecoveryPlan::SkipCompaction {
+            open.goal = RecoveryGoal::Reply;
+        }
+        cure.name().clone_into(&mut episode.strategy);
+        episode.strategies.add(cure.name());
+        if let Some(transition) = cure.transition() {
+            episode.transition = Some(transition.to_owned());
+        }
+    }
+
+    fn close(
+        &mut self,
+        ending: Vec<OpenRecovery>,
+        lost_to: Option<StopReason>,
+    ) -> Vec<RecoveryRecord> {
+        let mut ended = Vec::with_capacity(ending.len());
+        for OpenRecovery { goal, since, record: mut episode } in ending {
+            // The successful judgement is the last one.
+            let judged = lost_to.is_none() && !goal.is_of_a_call();
+            episode.attempts = episode.attempts.saturating_add(u32::from(judged));
+            episode.took += since.until(self.now);
+            episode.saved = lost_to.is_none();
+            episode.lost_to = lost_to.map(|reason| reason.name().to_owned());
+            match lost_to {
+                None => self.totals.saved += 1,
+                Some(_) => self.totals.lost += 1,
+            }
+            if self.over.len() == MAX_RECORDS {
+                self.over.pop_front();
+                self.totals.forgotten += 1;
+            }
+            self.over.push_back(episode.clone());
+            ended.push(episode);
+        }
+        ended
+    }
+}
+
+impl OpenRecovery {
+    /// Whether a step reaches the goal.
+    fn has_come(&self, step: &Transition) -> bool {
+        let answered = matches!(
+            step.event,
+            Event::Replied(ReplyKind::Answer { .. } | ReplyKind::Early { .. })
+        );
+        let whole = step.edit.reply == ReplyDisposition::Keep
+            && (answered
+                || matches!(
+                    step.event,
+                    Event::Replied(ReplyKind::ToolCalls { .. } | ReplyKind::Refusal)
+                ));
+        let taken = step.plan.is_none()
+            && matches!(
+                step.action,
+                Action::RunRequirement | Action::Finish(StopReason::Completed)
+            );
+        match self.goal {
+            RecoveryGoal::Summary => step.edit.reply == ReplyDisposition::Summary || whole,
+            RecoveryGoal::Reply => whole,
+            RecoveryGoal::Shape => matches!(step.event, Event::Delivered | Event::DeliveredEarly),
+            RecoveryGoal::Effort => {
+                let heard = matches!(
+                    step.event,
+                    Event::Delivered
+                        | Event::BackgroundWaited(_)
+                        | Event::Consulted(StopHookDecision::Pass)
+                );
+                (answered || heard) && taken
+            }
+            RecoveryGoal::Consent => step.event == Event::Consulted(StopHookDecision::Pass),
+            RecoveryGoal::Acceptance => step.event == Event::Checked { passed: true },
+        }
+    }
+}
+
+fn charge(open: Option<&mut OpenRecovery>, bill: RecoveryBill) {
+    if let Some(open) = open {
+        open.record.cost += bill.cost;
+        open.record.tokens = open.record.tokens.saturating_add(bill.tokens);
+    }
+}

@@ -1,0 +1,214 @@
+//! Recovery records: one recovery from its first setback to its end, for results and journals.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize, Serializer};
+
+use super::{Event, Money, Probed, RecoveryPlan, ReplyKind, StopHookDecision, Transition};
+
+/// A finished recovery. All setbacks of a call belong to one, until a whole reply comes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecoveryRecord {
+    /// What went wrong first: an error class, or the name of another setback.
+    pub class: String,
+    /// Everything that went wrong, the setback that ended the run included.
+    pub setbacks: RecoveryCounts,
+    /// What was tried last.
+    pub strategy: String,
+    /// Everything that was tried.
+    pub strategies: RecoveryCounts,
+    /// Why the loop continued, when the last strategies have such a name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transition: Option<String>,
+    /// The turn in which it began.
+    pub turn: u32,
+    /// Requests made for the call, the first one included; for an answer or a command that must be
+    /// accepted, how often it was judged.
+    pub attempts: u32,
+    /// Spent in pauses.
+    #[serde(rename = "waited_ms", with = "millis")]
+    pub waited: Duration,
+    /// From the first setback to the end.
+    #[serde(rename = "took_ms", with = "millis")]
+    pub took: Duration,
+    /// Input and output tokens of what was paid for beside the wanted reply.
+    pub tokens: u64,
+    /// What that cost, in pico-dollars. No call is charged to two recoveries.
+    pub cost: Money,
+    /// Whether the goal was reached.
+    pub saved: bool,
+    /// The stop reason of the run, if it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_to: Option<String>,
+}
+
+/// How often each of several things happened, in the order in which they first did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "BTreeMap<String, u32>")]
+pub struct RecoveryCounts(Vec<(String, u32)>);
+
+impl RecoveryCounts {
+    pub(super) fn add(&mut self, name: &str) {
+        match self.0.iter_mut().find(|(known, _)| known == name) {
+            Some((_, times)) => *times = times.saturating_add(1),
+            None => self.0.push((name.to_owned(), 1)),
+        }
+    }
+
+    /// How often `name` happened.
+    pub fn of(&self, name: &str) -> u32 {
+        self.iter().find(|(known, _)| *known == name).map_or(0, |(_, times)| times)
+    }
+
+    pub fn sum(&self) -> u32 {
+        self.iter().map(|(_, times)| times).sum()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.0.iter().map(|(name, times)| (name.as_str(), *times))
+    }
+}
+
+impl From<BTreeMap<String, u32>> for RecoveryCounts {
+    fn from(map: BTreeMap<String, u32>) -> Self {
+        Self(map.into_iter().collect())
+    }
+}
+
+impl Serialize for RecoveryCounts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
+}
+
+mod millis {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        Ok(Duration::from_millis(u64::deserialize(from)?))
+    }
+}
+
+/// The goal of a recovery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RecoveryGoal {
+    /// Room in the window, ahead of need.
+    Summary,
+    /// A whole reply.
+    Reply,
+    /// An answer that fits its schema.
+    Shape,
+    /// An answer with enough effort behind it.
+    Effort,
+    /// An answer that no Stop hook objects to.
+    Consent,
+    /// A command that passes.
+    Acceptance,
+}
+
+impl RecoveryGoal {
+    /// Whether one call can reach it, rather than one or several turns.
+    pub(super) fn is_of_a_call(self) -> bool {
+        match self {
+            Self::Summary | Self::Reply => true,
+            Self::Shape | Self::Effort | Self::Consent | Self::Acceptance => false,
+        }
+    }
+
+    /// The goal that the setback of a step concerns.
+    pub(super) fn of(step: &Transition) -> Self {
+        match (step.plan, step.event) {
+            (Some(RecoveryPlan::Compact), _) => Self::Summary,
+            (Some(RecoveryPlan::Nudge), _) | (_, Event::Consulted(StopHookDecision::Pass)) => {
+                Self::Effort
+            }
+            (Some(RecoveryPlan::Restructure), _)
+            | (
+                _,
+                Event::SchemaMismatch
+                | Event::Replied(ReplyKind::Answer { .. } | ReplyKind::Early { .. }),
+            ) => Self::Shape,
+            (Some(RecoveryPlan::RetryStopHook), _) | (_, Event::Consulted(_)) => Self::Consent,
+            (Some(RecoveryPlan::RetryRequirement), _) | (_, Event::Checked { .. }) => {
+                Self::Acceptance
+            }
+            (
+                _,
+                Event::Begin
+                | Event::Estimated(_)
+                | Event::Replied(_)
+                | Event::Failed(_)
+                | Event::ToolsDone(_)
+                | Event::Delivered
+                | Event::DeliveredEarly
+                | Event::BackgroundWaited(_)
+                | Event::HookStopped
+                | Event::SummaryPrevented
+                | Event::Denied
+                | Event::Refreshed
+                | Event::SharedLimitMet { .. }
+                | Event::WaitEnded
+                | Event::Probed(_)
+                | Event::Interrupted(_)
+                | Event::DeadlinePassed
+                | Event::InternalError,
+            ) => Self::Reply,
+        }
+    }
+}
+
+/// The name of the setback that a step planned a recovery for.
+pub(super) fn setback(step: &Transition) -> Option<&'static str> {
+    let plan = step.plan?;
+    match step.event {
+        Event::Failed(failure) => Some(failure.class.name()),
+        // Most probes change nothing: their failure was counted when the wait began.
+        Event::Probed(Probed::Failed(failure)) if plan != RecoveryPlan::ReturnEarly => {
+            Some(failure.class.name())
+        }
+        Event::Replied(_) if plan == RecoveryPlan::SkipCompaction => Some("no_summary"),
+        Event::Replied(ReplyKind::CutShort(_)) => Some("max_output_tokens"),
+        Event::Replied(ReplyKind::Empty) => Some("empty_response"),
+        Event::Replied(ReplyKind::Incomplete(_)) => Some("incomplete_response"),
+        Event::Replied(ReplyKind::Paused) => Some("pause_turn"),
+        Event::Replied(ReplyKind::Answer { .. })
+        | Event::Delivered
+        | Event::BackgroundWaited(_)
+            if plan == RecoveryPlan::Nudge =>
+        {
+            Some("token_budget")
+        }
+        Event::Consulted(StopHookDecision::Pass) => Some("token_budget"),
+        Event::Replied(ReplyKind::Answer { .. } | ReplyKind::Early { .. })
+        | Event::SchemaMismatch => Some("structured_output"),
+        Event::Replied(ReplyKind::ToolCalls { .. } | ReplyKind::Refusal) => Some("no_summary"),
+        Event::Estimated(_) if plan == RecoveryPlan::Compact => Some("context_window"),
+        Event::Estimated(_) | Event::SummaryPrevented => Some("no_summary"),
+        Event::ToolsDone(_) if plan == RecoveryPlan::ReturnToPreferredModel => {
+            Some("on_fallback_model")
+        }
+        Event::Checked { .. } => Some("requirement"),
+        Event::Consulted(_) => Some("stop_hook"),
+        Event::Begin
+        | Event::ToolsDone(_)
+        | Event::Delivered
+        | Event::DeliveredEarly
+        | Event::BackgroundWaited(_)
+        | Event::HookStopped
+        | Event::Denied
+        | Event::Refreshed
+        | Event::SharedLimitMet { .. }
+        | Event::WaitEnded
+        | Event::Probed(_)
+        | Event::Interrupted(_)
+        | Event::DeadlinePassed
+        | Event::InternalError => None,
+    }
+}

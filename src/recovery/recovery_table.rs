@@ -1,0 +1,322 @@
+//! The recovery table: the plans for each setback, in the order in which they are tried.
+
+use std::time::Duration;
+
+use super::{
+    AccountKind, Call, CallPurpose, CompactionTrigger, ErrorClass, Failure, FailureStage, Fast,
+    Limits, Moment, Persistence, Phase, QuerySource, RecoveryPlan, RetryHint, Run, SetbackKind,
+    StopReason,
+};
+
+/// Picks the first plan that can be paid for.
+///
+/// `run` has already counted this setback. Every list ends with an end of the run.
+pub fn plan(setback: SetbackKind, run: &Run, at: Moment, limits: &Limits) -> RecoveryPlan {
+    use RecoveryPlan as P;
+
+    let (cures, end): (&[P], StopReason) = match setback {
+        SetbackKind::Failed(failure) => return plan_for_failure(failure, run, at, limits),
+        SetbackKind::CutShort if run.may_escalate => {
+            (&[P::Escalate, P::Continue], StopReason::MaxOutputTokens)
+        }
+        SetbackKind::CutShort => (&[P::Continue], StopReason::MaxOutputTokens),
+        SetbackKind::Empty if run.fallback_from.is_some() => {
+            (&[P::SwitchModel, P::AskAgain], StopReason::EmptyResponse)
+        }
+        SetbackKind::Empty => (&[P::AskAgain], StopReason::EmptyResponse),
+        SetbackKind::Incomplete if run.fallback_from.is_some() => {
+            (&[P::SwitchModel, P::RetryIncomplete, P::RequestCompletion], INCOMPLETE)
+        }
+        SetbackKind::Incomplete => (&[P::RetryIncomplete, P::RequestCompletion], INCOMPLETE),
+        SetbackKind::Paused => (&[P::Resume], StopReason::ModelError(ErrorClass::BadResponse)),
+        SetbackKind::Idle if has_room_for_effort(run, at, limits) => {
+            (&[P::Nudge], StopReason::Completed)
+        }
+        SetbackKind::Idle => (&[], StopReason::Completed),
+        SetbackKind::Crowded => (&[P::Compact], StopReason::PromptTooLong),
+        SetbackKind::NoSummary(CompactionTrigger::Threshold) => {
+            (&[P::SkipCompaction], StopReason::PromptTooLong)
+        }
+        SetbackKind::NoSummary(CompactionTrigger::Overflow) => (&[], StopReason::PromptTooLong),
+        SetbackKind::Unstructured => {
+            (&[P::Restructure], StopReason::StructuredOutputRetryExhausted)
+        }
+        SetbackKind::Unmet => (&[P::RetryRequirement], StopReason::RequirementFailed),
+        SetbackKind::Objected => (&[P::RetryStopHook], StopReason::StopHookBlocked),
+        SetbackKind::Unreported => (&[P::Report], StopReason::BackgroundPending),
+        // Without a budget for early returns, a probe's answer would be useless.
+        SetbackKind::ProbeDue if run.budgets.early_returns > 0 => {
+            (&[P::Probe, P::WaitForCapacity], StopReason::InternalError)
+        }
+        SetbackKind::ProbeDue => (&[P::WaitForCapacity], StopReason::InternalError),
+        SetbackKind::CapacityBack => {
+            (&[P::ReturnEarly, P::WaitForCapacity], StopReason::InternalError)
+        }
+    };
+    let affordable = cures.iter().copied().find(|&cure| can_pay(run, cure));
+    affordable.unwrap_or(P::Stop(end))
+}
+
+/// The Messages API does not allow a reply that never becomes complete.
+const INCOMPLETE: StopReason = StopReason::ModelError(ErrorClass::BadResponse);
+
+fn can_pay(run: &Run, cure: RecoveryPlan) -> bool {
+    cure.price().is_none_or(|price| run.budgets.spend(price).is_some())
+}
+
+/// Whether the model may be nudged to more effort. A finished answer is not put at risk for it when
+/// the model is about to be told to wrap up, or gave its last reply.
+fn has_room_for_effort(run: &Run, at: Moment, limits: &Limits) -> bool {
+    let late = limits.deadline.is_some_and(|deadline| at >= deadline);
+    // The reply to a nudge may be plain text, which costs a schema try.
+    let may_fail = limits.structured && run.budgets.schema_tries == 0;
+    !late
+        && !may_fail
+        && !run.should_wrap_up(at, limits)
+        && run.budgets.turns.is_none_or(|left| left > 1)
+}
+
+fn plan_for_failure(failure: Failure, run: &Run, at: Moment, limits: &Limits) -> RecoveryPlan {
+    let distance = distance(failure, at, limits);
+    let payable = |&cure: &RecoveryPlan| {
+        can_pay(run, cure) && !(cure.repeats() && failure.retry_hint == Some(RetryHint::Stop))
+    };
+    let shortage = matches!(failure.class, ErrorClass::RateLimit | ErrorClass::ServerOverload);
+    // Normal speed may have the capacity that fast mode lacks.
+    let slower = shortage.then(|| plan_normal_speed(failure, distance, run, limits)).flatten();
+    let elsewhere = switch_back(failure, run);
+    let first =
+        slower.or(elsewhere).or(retry_implausible_overflow(failure, distance)).filter(payable);
+    if let Some(cure) = first {
+        return cure;
+    }
+    if shortage && distance != RetryDistance::Near {
+        let end = StopReason::ModelError(ErrorClass::QuotaExhausted);
+        return switch(run, limits).filter(payable).unwrap_or(RecoveryPlan::Stop(end));
+    }
+    let cures = plans_for_class(failure, run, limits).into_iter().flatten();
+    let cures = with_odd_retry(cures.collect(), failure).into_iter().filter(payable);
+    // Plans that ask the same model, or refresh a key for it, respect its retry-after.
+    let may_wait = |cure: &RecoveryPlan| *cure != RecoveryPlan::SwitchModel;
+    let waits_only = cures.clone().any(|cure| may_wait(&cure));
+    let reachable = |cure: &RecoveryPlan| distance == RetryDistance::Near || !may_wait(cure);
+    let end = match distance {
+        RetryDistance::PastDeadline if waits_only => StopReason::Deadline,
+        RetryDistance::PastDeadline | RetryDistance::Near | RetryDistance::TooFar => {
+            stop_reason(failure, run)
+        }
+    };
+    cures.into_iter().find(reachable).unwrap_or(RecoveryPlan::Stop(end))
+}
+
+/// Normal speed instead of fast mode, unless the wait is so short that the prompt cache outlives
+/// it. Not for a credential refresh, which has no speed.
+fn plan_normal_speed(
+    failure: Failure,
+    distance: RetryDistance,
+    run: &Run,
+    limits: &Limits,
+) -> Option<RecoveryPlan> {
+    let rules = limits.fast.filter(|_| run.fast == Fast::On && !is_refreshing(run))?;
+    if failure.fast_denied {
+        return Some(RecoveryPlan::DisableFastMode);
+    }
+    let within_patience = failure.retry_after.is_some_and(|wish| wish.wait < rules.patience);
+    let short = within_patience && distance == RetryDistance::Near;
+    match (short, can_pay(run, RecoveryPlan::CoolDown)) {
+        (true, _) => None,
+        (false, true) => Some(RecoveryPlan::CoolDown),
+        (false, false) => Some(RecoveryPlan::DisableFastMode),
+    }
+}
+
+/// Switches back at once when the preferred model, which was only tried again, still fails.
+fn switch_back(failure: Failure, run: &Run) -> Option<RecoveryPlan> {
+    (run.fallback_from.is_some() && !failure.is_request_failure())
+        .then_some(RecoveryPlan::SwitchModel)
+}
+
+/// Repeats a small request that was refused as too long, before anything is removed from it: some
+/// gateways report this for requests that they lost, or count the tokens of another one.
+fn retry_implausible_overflow(failure: Failure, distance: RetryDistance) -> Option<RecoveryPlan> {
+    let too_long = failure.class == ErrorClass::PromptTooLong && failure.contradicted;
+    (too_long && distance == RetryDistance::Near).then_some(RecoveryPlan::RetryOverflow)
+}
+
+/// The plans for each class, best first.
+fn plans_for_class(failure: Failure, run: &Run, limits: &Limits) -> [Option<RecoveryPlan>; 4] {
+    use ErrorClass as C;
+    use RecoveryPlan as P;
+
+    let wait = Some(P::WaitForCapacity);
+    let retry = Some(P::Retry { tokens: price_of_retry(failure.class, run, limits) });
+    let counted_unless = |persistent: bool| if persistent { wait } else { retry };
+    let for_all = counted_unless(limits.persistence == Persistence::All);
+    let for_capacity = counted_unless(limits.persistence != Persistence::Off);
+    let sit_out = within_overload_limit(run, limits).and(for_capacity);
+    // The server's retry hint overrides the class, but not the account kind or the query source:
+    // its `true` also comes with limits that last for hours, and to many clients at once.
+    let if_told_to = if failure.retry_hint == Some(RetryHint::Retry) { retry } else { None };
+    let switch = switch(run, limits);
+    let switch_away = switch.filter(|_| limits.next_has_other_endpoint(run.model_index));
+    let refresh = if is_refreshing(run) { None } else { Some(P::Refresh) };
+    if failure.is_request_failure()
+        && let Some(occasion) = summarising(run)
+    {
+        return plans_for_summary(failure, occasion);
+    }
+    let lower = failure.mitigations.output.then_some(P::LowerCap);
+    let drain = failure.mitigations.folds.then_some(P::CommitFolds);
+    let compact = failure.mitigations.rounds.then_some(P::CompactReactively);
+    let strip = failure.mitigations.media.then_some(P::Strip);
+    let heal = failure.mitigations.block.then_some(P::RepairBlock);
+    let unthinking = failure.mitigations.thinking.then_some(P::DropThinking);
+    match failure.class {
+        C::ConnectionError => [retry_stale_connection(failure), for_all, switch_away, None],
+        C::ApiTimeout | C::StreamStalled => [for_all, switch_away, None, None],
+        C::ServerError => [for_all, switch, None, None],
+        C::BadResponse => [retry, switch_away, None, None],
+        C::RateLimit => match (limits.account, limits.persistence) {
+            (AccountKind::Subscription, Persistence::Off) => [switch, None, None, None],
+            (AccountKind::Subscription, Persistence::Capacity | Persistence::All)
+            | (AccountKind::ApiKey | AccountKind::Enterprise, _) => {
+                [for_capacity, switch, None, None]
+            }
+        },
+        C::ServerOverload => match limits.source {
+            QuerySource::Background => [None; 4],
+            QuerySource::Foreground if run.overloads >= limits.overloads_per_switch => {
+                [switch, sit_out, None, None]
+            }
+            QuerySource::Foreground => [sit_out, switch, None, None],
+        },
+        C::InvalidModel => [if_told_to, switch, None, None],
+        C::InvalidApiKey | C::TokenRevoked => [refresh, if_told_to, switch_away, None],
+        // Another model may accept the same credential.
+        C::AuthError => [if_told_to, switch, None, None],
+        C::CreditBalanceLow | C::SslCertError => [switch_away, None, None, None],
+        C::PromptTooLong => [lower, drain, compact, if_told_to],
+        C::RequestTooLarge => [strip, drain, compact, if_told_to],
+        // Services name one oversized document at a time: the others are removed as blocks.
+        C::PdfTooLarge | C::ImageTooLarge => [strip, strip.and(heal), if_told_to, None],
+        C::ToolUseMismatch | C::InvalidRequest => [heal, unthinking, if_told_to, None],
+        C::Unknown => [if_told_to, None, None, None],
+        // Classes made by outlast, not by a server.
+        C::Aborted | C::Refusal | C::EmptyResponse | C::Repeated529 | C::QuotaExhausted => {
+            [None; 4]
+        }
+    }
+}
+
+/// Adds one more attempt where a proven endpoint refuses in an odd way: after plans that repair the
+/// request or the credential, and before a model switch.
+fn with_odd_retry(mut cures: Vec<RecoveryPlan>, failure: Failure) -> Vec<RecoveryPlan> {
+    if failure.is_odd_refusal() && failure.retry_hint.is_none() {
+        let switch = cures.iter().position(|cure| *cure == RecoveryPlan::SwitchModel);
+        cures.insert(switch.unwrap_or(cures.len()), RecoveryPlan::RetryOddRefusal);
+    }
+    cures
+}
+
+/// Retries at once after a kept-alive connection died before any byte of the answer: that says
+/// nothing about the service.
+fn retry_stale_connection(failure: Failure) -> Option<RecoveryPlan> {
+    let stale = failure.stage == FailureStage::StaleConnection;
+    stale.then_some(RecoveryPlan::RetryAtOnce { tokens: retry_cost(failure.class) })
+}
+
+/// Plans for a refused summarising request: a smaller one, or none if it can wait.
+fn plans_for_summary(failure: Failure, occasion: CompactionTrigger) -> [Option<RecoveryPlan>; 4] {
+    let lower = failure.class == ErrorClass::PromptTooLong && failure.mitigations.output;
+    let trim = failure.is_overflow() && failure.mitigations.rounds;
+    let forgo = occasion == CompactionTrigger::Threshold;
+    [
+        lower.then_some(RecoveryPlan::LowerCap),
+        trim.then_some(RecoveryPlan::Trim),
+        forgo.then_some(RecoveryPlan::SkipCompaction),
+        None,
+    ]
+}
+
+/// The next model, if there is one. While a credential is being fetched, a model at the same
+/// endpoint does not help.
+fn switch(run: &Run, limits: &Limits) -> Option<RecoveryPlan> {
+    let next = run.model_index < limits.budgets.switches;
+    let helps = !is_refreshing(run) || limits.next_has_other_endpoint(run.model_index);
+    (next && helps).then_some(RecoveryPlan::SwitchModel)
+}
+
+fn is_refreshing(run: &Run) -> bool {
+    matches!(run.phase, Phase::Calling(Call::Refresh(_)))
+}
+
+/// Why the current call asks for a summary, if it does.
+fn summarising(run: &Run) -> Option<CompactionTrigger> {
+    match run.phase {
+        Phase::Calling(call) => match call.purpose() {
+            CallPurpose::Summary(occasion) => Some(occasion),
+            CallPurpose::Reply => None,
+        },
+        Phase::Ready
+        | Phase::Estimating(_)
+        | Phase::Working
+        | Phase::RunningStopHooks
+        | Phase::RunningRequirement
+        | Phase::Awaiting { .. }
+        | Phase::Pausing { .. }
+        | Phase::Probing { .. }
+        | Phase::Stopped(_) => None,
+    }
+}
+
+/// `Some` while the run may wait out further overloads. Persistent mode does not count them.
+fn within_overload_limit(run: &Run, limits: &Limits) -> Option<()> {
+    let given_up = limits.persistence == Persistence::Off
+        && limits.overload_limit.is_some_and(|limit| run.overloads >= limit);
+    if given_up { None } else { Some(()) }
+}
+
+/// The retry cost, in bucket tokens: a timeout has already cost more than most failures.
+pub(super) fn retry_cost(class: ErrorClass) -> u16 {
+    if matches!(class, ErrorClass::ApiTimeout | ErrorClass::StreamStalled) { 10 } else { 5 }
+}
+
+/// An empty bucket forbids a retry; in persistent mode it lengthens the wait instead.
+fn price_of_retry(class: ErrorClass, run: &Run, limits: &Limits) -> u16 {
+    let toll = retry_cost(class);
+    let empty = run.budgets.bucket < toll;
+    if empty && limits.persistence != Persistence::Off { 0 } else { toll }
+}
+
+/// How far away the server's retry-after is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum RetryDistance {
+    /// Within the allowed wait.
+    Near,
+    /// Within the allowed wait, but past the deadline of the run.
+    PastDeadline,
+    /// Beyond the allowed wait.
+    TooFar,
+}
+
+pub(super) fn distance(failure: Failure, at: Moment, limits: &Limits) -> RetryDistance {
+    let wait = failure.retry_after.map_or(Duration::ZERO, |wish| wish.wait);
+    if wait > limits.max_retry_wait {
+        RetryDistance::TooFar
+    } else if !wait.is_zero() && limits.deadline.is_some_and(|end| at.after(wait) >= end) {
+        RetryDistance::PastDeadline
+    } else {
+        RetryDistance::Near
+    }
+}
+
+/// The stop reason for a failure. Repeated overloads have a class of their own.
+fn stop_reason(failure: Failure, run: &Run) -> StopReason {
+    if failure.class == ErrorClass::ServerOverload && run.overloads > 1 {
+        return StopReason::ModelError(ErrorClass::Repeated529);
+    }
+    if failure.is_request_failure() && summarising(run).is_some() {
+        return StopReason::PromptTooLong;
+    }
+    StopReason::from_class(failure.class)
+}

@@ -1,0 +1,45 @@
+//! Waits for rate limits that other runs on the same host have met.
+
+use std::time::Duration;
+
+use super::machine::{StepContext, StepOutcome};
+use super::state::{Call, Pause, Phase, Run};
+use super::{Budget, Budgets, ErrorClass, Moment};
+
+impl Run {
+    /// Whether a request may be held back for a shared rate limit.
+    pub(super) fn may_wait_for_shared_limit(self) -> bool {
+        self.budgets.shared_limit_waits > 0
+    }
+
+    /// Waits until the shared rate limit has passed.
+    ///
+    /// The limit comes from a file, and a file must neither end a run nor delay it for ever: all
+    /// such waits of a call together are no longer than one for the service itself may be, nor too
+    /// many, and none goes beyond the deadline. After that, requests ignore shared limits until one
+    /// is answered.
+    pub(super) fn wait_for_shared_limit(
+        self,
+        until: Moment,
+        call: Call,
+        scene: StepContext<'_>,
+    ) -> StepOutcome {
+        let first = self.budgets.shared_limit_waits == scene.limits.budgets.shared_limit_waits;
+        let patience = scene.at.after(scene.limits.max_retry_wait);
+        let yields_until = if first { patience } else { self.shared_wait_until };
+        let late = scene.limits.deadline.is_some_and(|deadline| until >= deadline);
+        if late || until > yields_until {
+            let budgets = Budgets { shared_limit_waits: 0, ..self.budgets };
+            return Self { budgets, ..self }.call(call, scene);
+        }
+        let budgets = self.budgets.spend(Budget::SharedLimitWait).unwrap_or(self.budgets);
+        let run = Self { budgets, shared_wait_until: yields_until, ..self };
+        let why = Pause { class: ErrorClass::RateLimit, retry: 0, of: None };
+        // A moment in the past would loop without a wait.
+        let until = until.max(scene.at.after(SHORTEST));
+        run.enter(Phase::Pausing { until, why, then: call, probe_at: None }).wait(until, scene)
+    }
+}
+
+/// The shortest wait.
+const SHORTEST: Duration = Duration::from_millis(1);

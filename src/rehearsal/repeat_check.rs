@@ -1,0 +1,60 @@
+//! Detects repeated requests after a 400. A rejected request must not be sent again, except once
+//! for a small request that a script rejects as too long.
+
+use serde_json::Value;
+
+/// The request that was last answered with a 400, if any.
+#[derive(Debug, Default)]
+pub(super) struct LastRefusal(Option<RefusedRequest>);
+
+#[derive(Debug)]
+struct RefusedRequest {
+    body: Value,
+    /// The rule that rejected it. `None` for a script, which may reject several requests alike.
+    rule: Option<String>,
+    repeat: Repeat,
+}
+
+/// Whether a rejected request may be repeated unchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Repeat {
+    Never,
+    Once,
+}
+
+impl LastRefusal {
+    /// Records that `body` was answered with a 400 with the message `words`, not marked as
+    /// retryable.
+    pub(super) fn note(&mut self, body: &Value, rule: Option<String>, words: &str) {
+        let body = comparable_request(body);
+        let known = self.0.as_ref().is_some_and(|refused| refused.body == body);
+        let doubtful = rule.is_none() && !known && words.contains("too long");
+        let repeat = if doubtful { Repeat::Once } else { Repeat::Never };
+        self.0 = Some(RefusedRequest { body, rule, repeat });
+    }
+
+    pub(super) fn forget(&mut self) {
+        self.0 = None;
+    }
+
+    /// Whether the same request was rejected and may not be repeated.
+    pub(super) fn forbids(&self, body: &Value) -> bool {
+        self.0.as_ref().is_some_and(|refused| {
+            refused.repeat == Repeat::Never && refused.body == comparable_request(body)
+        })
+    }
+
+    /// Whether the last rejection has the same message.
+    pub(super) fn has_message(&self, message: &str) -> bool {
+        self.0.as_ref().is_some_and(|refused| refused.rule.as_deref() == Some(message))
+    }
+}
+
+/// A request without fields that do not affect its validity.
+fn comparable_request(body: &Value) -> Value {
+    let mut body = body.clone();
+    if let Some(fields) = body.as_object_mut() {
+        fields.remove("stream");
+    }
+    body
+}

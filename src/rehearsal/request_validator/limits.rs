@@ -1,0 +1,96 @@
+//! Checks a valid request against the server's limits.
+
+use serde_json::Value;
+
+use super::walk::{self, PlacedBlock};
+use super::{blocks, count, media};
+use crate::rehearsal::connection::RecordedRequest;
+use crate::rehearsal::rules::{PoisonedBlock, ServerRules, Signatures};
+use crate::rehearsal::sse::SigningKey;
+
+/// The error message for the first limit that a request exceeds.
+pub(in crate::rehearsal) fn exceeded_limit(
+    rules: &ServerRules,
+    request: &RecordedRequest,
+    body: &Value,
+    era: SigningKey,
+) -> Option<String> {
+    let placed = walk::blocks(body);
+    output(rules, body)
+        .or_else(|| signatures(rules, body, &placed, era))
+        .or_else(|| poison(&rules.poison, &placed))
+        .or_else(|| media::exceeded_limit(&rules.media, &placed))
+        .or_else(|| window(rules, request, body))
+}
+
+fn output(rules: &ServerRules, body: &Value) -> Option<String> {
+    let wanted = body["max_tokens"].as_u64().unwrap_or_default();
+    rules.max_output.filter(|limit| wanted > *limit).map(|limit| {
+        format!(
+            "max_tokens: {wanted} > {limit}, which is the maximum allowed number of output tokens"
+        )
+    })
+}
+
+fn window(rules: &ServerRules, request: &RecordedRequest, body: &Value) -> Option<String> {
+    let too_long = |tokens: u64, limit: u64| {
+        Some(format!("prompt is too long: {tokens} tokens > {limit} maximum"))
+    };
+    let tokens = (request.body.len() as u64).div_ceil(4);
+    if let Some(limit) = rules.context_window.filter(|limit| tokens > *limit) {
+        return too_long(tokens, limit);
+    }
+    let (limit, tokens) = (rules.token_limit?.get(), count::count(body));
+    if tokens > limit {
+        return too_long(tokens, limit);
+    }
+    let wanted = body["max_tokens"].as_u64().unwrap_or_default();
+    (tokens.saturating_add(wanted) > limit).then(|| {
+        format!(
+            "input length and `max_tokens` exceed context limit: {tokens} + {wanted} > {limit}, \
+             decrease input length or `max_tokens` and try again"
+        )
+    })
+}
+
+fn signatures(
+    rules: &ServerRules,
+    body: &Value,
+    placed: &[PlacedBlock<'_>],
+    era: SigningKey,
+) -> Option<String> {
+    if rules.signatures == Signatures::Judge && rules.expire_signatures_after.is_none() {
+        return None;
+    }
+    let model = body["model"].as_str().unwrap_or_default();
+    let mut thinking = placed.iter().filter(|placed| placed.kind() == "thinking");
+    let foreign = thinking.find(|placed| !blocks::is_signed(placed.block, model, &[era]))?;
+    Some(blocks::badly_signed(&foreign.place))
+}
+
+fn poison(poison: &[PoisonedBlock], placed: &[PlacedBlock<'_>]) -> Option<String> {
+    let meets = |placed: &&PlacedBlock<'_>, poison: &PoisonedBlock| match placed.kind() {
+        // Inner blocks have a path of their own; a plain text result has none.
+        "tool_result" => contains(&placed.block["content"].as_str().into(), &poison.contains),
+        _ => contains(placed.block, &poison.contains),
+    };
+    poison.iter().find_map(|poison| {
+        let found = placed.iter().find(|placed| meets(placed, poison))?;
+        let (field, usual) = match found.kind() {
+            "image" => (".image.source.base64.data", "Could not process image"),
+            "document" => (".pdf.source.base64.data", "The PDF specified was not valid."),
+            _ => ("", "the content of this block cannot be processed"),
+        };
+        let message = poison.message.as_deref().unwrap_or(usual);
+        Some(format!("{}{field}: {message}", found.place))
+    })
+}
+
+fn contains(value: &Value, wanted: &str) -> bool {
+    match value {
+        Value::String(text) => text.contains(wanted),
+        Value::Array(items) => items.iter().any(|item| contains(item, wanted)),
+        Value::Object(fields) => fields.values().any(|field| contains(field, wanted)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}

@@ -1,0 +1,411 @@
+//! Patterns for the API keys and tokens of well-known services.
+//!
+//! Each pattern is strict enough to exclude hashes, ids, checksums, base64 and ordinary words.
+
+use super::matcher::ShapePart;
+use ShapePart::{Run, Until, Word};
+
+const ANY: usize = usize::MAX;
+
+/// The pattern of one kind of key.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyPattern {
+    pub name: &'static str,
+    /// The possible prefixes.
+    pub prefixes: &'static [&'static str],
+    pub(super) rest: &'static [ShapePart],
+    pub(super) redacts: RedactedPart,
+    pub(super) before: LeftContext,
+    /// A final check that excludes ordinary words.
+    pub(super) is_key: fn(&[u8]) -> bool,
+    /// Whether CI systems leave such tokens in a checkout, where the model would find them.
+    pub in_checkouts: bool,
+}
+
+/// Which part of a match is secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RedactedPart {
+    All,
+    /// Only this part. The rest identifies the kind of key.
+    Part(usize),
+}
+
+/// Which bytes may precede a match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LeftContext {
+    Anything,
+    /// Not a letter or digit.
+    Gap,
+    /// Not a letter, digit or underscore.
+    Edge,
+    /// Like `Edge`, and not a hyphen.
+    WideEdge,
+    Digit,
+}
+
+impl KeyPattern {
+    /// A token that is recognised by its prefix.
+    const fn token(
+        name: &'static str,
+        prefixes: &'static [&'static str],
+        rest: &'static [ShapePart],
+    ) -> Self {
+        Self {
+            name,
+            prefixes,
+            rest,
+            redacts: RedactedPart::All,
+            before: LeftContext::Edge,
+            is_key: anything,
+            in_checkouts: false,
+        }
+    }
+
+    /// A value that is recognised by the text before it.
+    const fn value(
+        name: &'static str,
+        begins: &'static [&'static str],
+        rest: &'static [ShapePart],
+        part: usize,
+    ) -> Self {
+        let token = Self::token(name, begins, rest);
+        Self { redacts: RedactedPart::Part(part), before: LeftContext::Gap, ..token }
+    }
+
+    const fn only_if(self, is_key: fn(&[u8]) -> bool) -> Self {
+        Self { is_key, ..self }
+    }
+
+    const fn after(self, before: LeftContext) -> Self {
+        Self { before, ..self }
+    }
+
+    const fn in_checkouts(self) -> Self {
+        Self { in_checkouts: true, ..self }
+    }
+}
+
+/// The name of the pattern for a user and password in a URL.
+pub const PASSWORD_IN_URL: &str = "password in an address";
+
+/// All known patterns.
+pub static KEY_PATTERNS: &[KeyPattern] = &[
+    // Models.
+    KeyPattern::token("Anthropic key", &["sk-ant-"], &[Run(url_safe, 8, ANY)]),
+    KeyPattern::token(
+        "OpenAI project key",
+        &["sk-proj-", "sk-svcacct-", "sk-admin-", "sk-or-v1-"],
+        &[Run(url_safe, 20, ANY)],
+    )
+    .after(LeftContext::WideEdge),
+    KeyPattern::token("OpenAI key", &["sk-"], &[Run(alnum, 32, 64)])
+        .after(LeftContext::WideEdge)
+        .only_if(mixed),
+    KeyPattern::token("Hugging Face token", &["hf_", "api_org_"], &[Run(alnum, 30, 40)])
+        .only_if(mixed_case),
+    KeyPattern::token(
+        "Groq, xAI or Perplexity key",
+        &["gsk_", "xai-", "pplx-"],
+        &[Run(alnum, 40, 120)],
+    ),
+    KeyPattern::token("Replicate token", &["r8_"], &[Run(alnum, 37, 40)]),
+    // Forges.
+    KeyPattern::token("GitHub token", &["ghp_", "gho_", "ghu_", "ghr_"], &[Run(word, 36, ANY)]),
+    KeyPattern::token("GitHub job token", &["ghs_"], &[Run(dotted, 36, ANY)]).in_checkouts(),
+    KeyPattern::token("GitHub fine-grained token", &["github_pat_"], &[Run(word, 40, ANY)]),
+    KeyPattern::token(
+        "GitLab token",
+        &["glpat-", "gldt-", "glrt-", "glptt-", "glft-", "glsoat-", "glimt-", "glagent-"],
+        &[Run(dotted, 20, ANY)],
+    ),
+    KeyPattern::token("GitLab job token", &["glcbt-"], &[Run(dotted, 20, ANY)]).in_checkouts(),
+    KeyPattern::token("Atlassian token", &["ATATT3", "ATCTT3"], &[Run(base64ish, 60, ANY)]),
+    // Clouds.
+    KeyPattern::token(
+        "AWS access key id",
+        &["AKIA", "ASIA", "ABIA", "ACCA"],
+        &[Run(upper, 16, 16)],
+    )
+    .only_if(any_digit),
+    KeyPattern::value(
+        "AWS secret access key",
+        AWS_SECRETS,
+        &[Run(separator, 1, 16), Run(base64, 40, 40)],
+        1,
+    ),
+    KeyPattern::value(
+        "AWS session token",
+        AWS_TOKENS,
+        &[Run(separator, 1, 16), Run(base64, 100, ANY)],
+        1,
+    ),
+    KeyPattern::token("Google API key", &["AIza"], &[Run(url_safe, 35, 35)]),
+    KeyPattern::token("Google OAuth token", &["ya29."], &[Run(dotted, 20, ANY)]),
+    KeyPattern::token("Google OAuth secret", &["GOCSPX-"], &[Run(url_safe, 28, 28)]),
+    KeyPattern::value("Azure storage key", &["AccountKey="], &[Run(base64, 86, 88)], 0),
+    KeyPattern::value("Azure access key", &["SharedAccessKey="], &[Run(base64, 43, 44)], 0),
+    KeyPattern::value("signed address", &["&sig=", "?sig="], &[Run(percent, 43, 128)], 0)
+        .after(LeftContext::Anything)
+        .only_if(any_digit),
+    KeyPattern::token(
+        "DigitalOcean token",
+        &["dop_v1_", "doo_v1_", "dor_v1_"],
+        &[Run(hex, 64, 64)],
+    ),
+    KeyPattern::token("Databricks token", &["dapi"], &[Run(hex, 32, 32)]).only_if(any_digit),
+    KeyPattern::token("Vault token", &["hvs.", "hvb.", "hvr."], &[Run(url_safe, 24, ANY)]),
+    KeyPattern::token(
+        "Doppler token",
+        &["dp.pt.", "dp.st.", "dp.ct.", "dp.sa."],
+        &[Run(dotted, 40, ANY)],
+    ),
+    KeyPattern::token("Pulumi token", &["pul-"], &[Run(hex, 40, 40)]),
+    // Packages.
+    KeyPattern::token("npm token", &["npm_"], &[Run(alnum, 36, 36)]),
+    KeyPattern::token("PyPI token", &["pypi-"], &[Run(url_safe, 50, ANY)]),
+    KeyPattern::value(
+        "npm registry token",
+        &["_authToken=", "_auth="],
+        &[Run(base64ish, 16, ANY)],
+        0,
+    )
+    .after(LeftContext::Anything),
+    KeyPattern::token("RubyGems key", &["rubygems_"], &[Run(hex, 48, 48)]),
+    KeyPattern::token("Docker Hub token", &["dckr_pat_", "dckr_oat_"], &[Run(url_safe, 27, ANY)]),
+    KeyPattern::token("crates.io token", &["cio"], &[Run(alnum, 32, 32)]).only_if(mixed),
+    // Messages and payments.
+    KeyPattern::token(
+        "Slack token",
+        &["xoxa-", "xoxb-", "xoxc-", "xoxd-", "xoxe-", "xoxe.", "xoxp-", "xoxr-", "xoxs-", "xapp-"],
+        &[Run(dotted, 10, ANY)],
+    )
+    .only_if(any_digit),
+    KeyPattern::value(
+        "Slack webhook",
+        &["hooks.slack.com/services/", "hooks.slack.com/workflows/"],
+        &[Run(path, 20, ANY)],
+        0,
+    ),
+    KeyPattern::value(
+        "Discord webhook",
+        &["discord.com/api/webhooks/", "discordapp.com/api/webhooks/"],
+        &[Run(path, 60, ANY)],
+        0,
+    ),
+    KeyPattern::token("Telegram bot token", &[":AA"], &[Run(url_safe, 33, 33)])
+        .after(LeftContext::Digit),
+    KeyPattern::token(
+        "Stripe key",
+        &["sk_live_", "rk_live_", "sk_test_", "rk_test_"],
+        &[Run(alnum, 16, ANY)],
+    ),
+    KeyPattern::token("webhook secret", &["whsec_"], &[Run(base64, 24, ANY)]),
+    KeyPattern::token(
+        "SendGrid key",
+        &["SG."],
+        &[Run(url_safe, 16, 64), Word("."), Run(url_safe, 32, 64)],
+    ),
+    KeyPattern::token("Twilio key", &["SK"], &[Run(hex, 32, 32)]).only_if(any_digit),
+    KeyPattern::token("Mailgun key", &["key-"], &[Run(hex, 32, 32)])
+        .after(LeftContext::WideEdge)
+        .only_if(any_digit),
+    KeyPattern::token(
+        "Shopify token",
+        &["shpat_", "shpca_", "shppa_", "shpss_"],
+        &[Run(hex, 32, 32)],
+    ),
+    KeyPattern::token("Square token", &["sq0atp-", "sq0csp-"], &[Run(url_safe, 22, ANY)]),
+    // Tools.
+    KeyPattern::token("Linear key", &["lin_api_", "lin_oauth_"], &[Run(alnum, 32, ANY)]),
+    KeyPattern::token("Notion token", &["ntn_"], &[Run(alnum, 40, ANY)]),
+    KeyPattern::token("Figma token", &["figd_"], &[Run(url_safe, 40, ANY)]),
+    KeyPattern::token("Postman key", &["PMAK-"], &[Run(url_safe, 59, 59)]),
+    KeyPattern::token("New Relic key", &["NRAK-"], &[Run(alnum, 27, 27)]),
+    KeyPattern::token("Grafana token", &["glsa_", "glc_"], &[Run(base64ish, 32, ANY)]),
+    KeyPattern::token("Sentry token", &["sntrys_", "sntryu_"], &[Run(base64ish, 60, ANY)]),
+    KeyPattern::token("Supabase token", &["sbp_"], &[Run(hex, 40, 40)]),
+    KeyPattern::token("age key", &["AGE-SECRET-KEY-1"], &[Run(upper, 58, 58)]),
+    // Usable by any service.
+    KeyPattern::token(
+        "JSON web token",
+        &["eyJ"],
+        &[
+            Run(url_safe, 10, ANY),
+            Word(".eyJ"),
+            Run(url_safe, 10, ANY),
+            Word("."),
+            Run(url_safe, 10, ANY),
+        ],
+    ),
+    KeyPattern::value("private key", PRIVATE_KEYS, &[Until("-----END", pem)], 0)
+        .after(LeftContext::Anything),
+    KeyPattern::value(
+        "SSH2 private key",
+        &["---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----"],
+        &[Until("---- END", pem)],
+        0,
+    )
+    .after(LeftContext::Anything),
+    KeyPattern::value(
+        "checkout header",
+        &[
+            "AUTHORIZATION: basic ",
+            "AUTHORIZATION: bearer ",
+            "AUTHORIZATION: Basic ",
+            "AUTHORIZATION: Bearer ",
+        ],
+        &[Run(base64ish, 8, ANY)],
+        0,
+    )
+    .in_checkouts(),
+    KeyPattern::value(
+        "bearer token",
+        &["Bearer ", "bearer ", "BEARER "],
+        &[Run(base64ish, 16, ANY)],
+        0,
+    )
+    .after(LeftContext::Edge)
+    .only_if(any_digit),
+    KeyPattern::value(
+        "basic credentials",
+        &["Basic ", "basic ", "BASIC "],
+        &[Run(base64, 12, ANY)],
+        0,
+    )
+    .after(LeftContext::Edge)
+    .only_if(mixed),
+    KeyPattern::value(
+        "key header",
+        KEY_HEADERS,
+        &[Run(separator, 1, 8), Run(base64ish, 16, ANY)],
+        1,
+    )
+    .only_if(any_digit),
+    KeyPattern::value(
+        "CI password in an address",
+        &["x-access-token:", "gitlab-ci-token:"],
+        &[Run(password, 4, ANY), Word("@")],
+        0,
+    )
+    .in_checkouts(),
+    KeyPattern::value(
+        PASSWORD_IN_URL,
+        &["://"],
+        &[Run(user, 0, 128), Word(":"), Run(password, 1, 512), Word("@")],
+        2,
+    )
+    .after(LeftContext::Anything)
+    .only_if(is_not_placeholder),
+];
+
+const AWS_SECRETS: &[&str] = &[
+    "aws_secret_access_key",
+    "AWS_SECRET_ACCESS_KEY",
+    "aws_secret_key",
+    "AWS_SECRET_KEY",
+    "SecretAccessKey",
+    "secretAccessKey",
+    "secret_access_key",
+];
+const AWS_TOKENS: &[&str] =
+    &["aws_session_token", "AWS_SESSION_TOKEN", "SessionToken", "sessionToken"];
+const KEY_HEADERS: &[&str] = &[
+    "x-api-key",
+    "X-Api-Key",
+    "X-API-Key",
+    "X-API-KEY",
+    "PRIVATE-TOKEN",
+    "Private-Token",
+    "JOB-TOKEN",
+];
+const PRIVATE_KEYS: &[&str] = &[
+    "-----BEGIN PRIVATE KEY-----",
+    "-----BEGIN ENCRYPTED PRIVATE KEY-----",
+    "-----BEGIN RSA PRIVATE KEY-----",
+    "-----BEGIN EC PRIVATE KEY-----",
+    "-----BEGIN DSA PRIVATE KEY-----",
+    "-----BEGIN OPENSSH PRIVATE KEY-----",
+    "-----BEGIN PGP PRIVATE KEY BLOCK-----",
+];
+
+fn alnum(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+}
+
+fn upper(byte: u8) -> bool {
+    byte.is_ascii_uppercase() || byte.is_ascii_digit()
+}
+
+fn hex(byte: u8) -> bool {
+    byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte)
+}
+
+fn word(byte: u8) -> bool {
+    alnum(byte) || byte == b'_'
+}
+
+/// URL-safe base64.
+fn url_safe(byte: u8) -> bool {
+    word(byte) || byte == b'-'
+}
+
+fn dotted(byte: u8) -> bool {
+    url_safe(byte) || byte == b'.'
+}
+
+fn base64(byte: u8) -> bool {
+    alnum(byte) || b"+/=".contains(&byte)
+}
+
+fn base64ish(byte: u8) -> bool {
+    dotted(byte) || b"+/=~".contains(&byte)
+}
+
+fn percent(byte: u8) -> bool {
+    base64ish(byte) || byte == b'%'
+}
+
+fn path(byte: u8) -> bool {
+    url_safe(byte) || byte == b'/'
+}
+
+/// Characters between a name and its value, as in `"name": "value"`.
+fn separator(byte: u8) -> bool {
+    b" \t\"'`:=>,\\".contains(&byte)
+}
+
+fn user(byte: u8) -> bool {
+    dotted(byte) || b"%+~!$&*".contains(&byte)
+}
+
+fn password(byte: u8) -> bool {
+    byte.is_ascii_graphic() && !b"@/\"'`\\<>[]{}()|^#?:".contains(&byte)
+}
+
+/// A PEM block, also with line ends escaped for JSON.
+fn pem(byte: u8) -> bool {
+    base64(byte) || b" \t\r\n\\".contains(&byte)
+}
+
+fn anything(_: &[u8]) -> bool {
+    true
+}
+
+fn any_digit(key: &[u8]) -> bool {
+    key.iter().any(u8::is_ascii_digit)
+}
+
+fn mixed_case(key: &[u8]) -> bool {
+    key.iter().any(u8::is_ascii_uppercase) && key.iter().any(u8::is_ascii_lowercase)
+}
+
+fn mixed(key: &[u8]) -> bool {
+    mixed_case(key) && (any_digit(key) || key.contains(&b'='))
+}
+
+/// `$PASSWORD`, `%s`, `password` and `***` are placeholders, not passwords.
+fn is_not_placeholder(password: &[u8]) -> bool {
+    let is_place = matches!(password.first(), Some(b'$' | b'%'))
+        || ["password", "pass"].iter().any(|word| password.eq_ignore_ascii_case(word.as_bytes()));
+    !is_place && password.iter().any(|byte| *byte != b'*')
+}

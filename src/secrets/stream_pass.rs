@@ -1,0 +1,164 @@
+//! Redacts text that arrives in pieces, in one pass, and holds back undecided text.
+
+use super::REDACTED;
+use super::known::ValueLookup;
+use super::matcher::{BLOCK_MAX, MatchResult, ShapePart, match_pattern};
+use super::redactor::PrefixMatcher;
+
+/// How much text is held back, in bytes. Longer text that could still become a key is released; a
+/// detected key is redacted however long it is.
+const HELD_BACK_MAX: usize = 2 * BLOCK_MAX;
+
+/// Searches for secrets of one kind.
+pub(super) trait SecretFinder {
+    /// The first match in `text` at or after `from`.
+    fn find(&self, text: &PassText<'_>, from: usize) -> FoundSecret;
+}
+
+/// The available text.
+pub(super) struct PassText<'a> {
+    pub(super) data: &'a [u8],
+    /// The two bytes before the text.
+    before: [u8; 2],
+    /// Whether the text is complete.
+    last: bool,
+}
+
+impl<'a> PassText<'a> {
+    /// A complete text.
+    pub(super) fn whole(data: &'a [u8]) -> Self {
+        Self { data, before: [0; 2], last: true }
+    }
+
+    /// The two bytes before a position, the nearer one last; 0 where there is none.
+    pub(super) fn before(&self, place: usize) -> [u8; 2] {
+        match place {
+            0 => self.before,
+            1 => [self.before[1], self.data[0]],
+            _ => [self.data[place - 2], self.data[place - 1]],
+        }
+    }
+}
+
+/// The first match in a text.
+#[derive(Debug)]
+pub(super) enum FoundSecret {
+    /// No secret.
+    NotFound,
+    /// A secret may begin here, but the text ends too early to decide.
+    Undecided(usize),
+    Hide {
+        from: usize,
+        to: usize,
+        /// What else belongs to the secret, if it may continue.
+        more: Option<ShapePart>,
+    },
+}
+
+/// The state that a pass keeps between pieces.
+#[derive(Debug, Default)]
+pub(super) struct StreamPass {
+    held: Vec<u8>,
+    before: [u8; 2],
+    /// The rest of a key that is too long to be held back.
+    open_key: Option<ShapePart>,
+}
+
+impl StreamPass {
+    /// Processes a piece and returns the text that can be released: all of it if it is the `last`
+    /// one.
+    pub(super) fn take(&mut self, piece: &[u8], finder: &impl SecretFinder, last: bool) -> Vec<u8> {
+        let mut data = std::mem::take(&mut self.held);
+        data.extend_from_slice(piece);
+        let text = PassText { data: &data, before: self.before, last };
+        let mut shown = Vec::with_capacity(data.len());
+        let mut at = self.skip_key_rest(&data);
+        loop {
+            match finder.find(&text, at) {
+                FoundSecret::NotFound => {
+                    shown.extend_from_slice(&data[at..]);
+                    at = data.len();
+                    break;
+                }
+                FoundSecret::Undecided(from) => {
+                    shown.extend_from_slice(&data[at..from]);
+                    at = from;
+                    break;
+                }
+                FoundSecret::Hide { from, to, more } => {
+                    shown.extend_from_slice(&data[at..from]);
+                    shown.extend_from_slice(REDACTED.as_bytes());
+                    at = to;
+                    self.open_key = more;
+                }
+            }
+        }
+        self.before = text.before(at);
+        self.held = data.split_off(at);
+        shown
+    }
+
+    /// How many bytes of `data` belong to a key whose beginning was already redacted.
+    fn skip_key_rest(&mut self, data: &[u8]) -> usize {
+        let Some(part) = self.open_key else { return 0 };
+        let end = data.iter().position(|&byte| !part.can_continue_with(byte));
+        if end.is_some() {
+            self.open_key = None;
+        }
+        end.unwrap_or(data.len())
+    }
+}
+
+/// Finds known secret values.
+pub(super) struct ValueFinder<'a>(pub(super) &'a ValueLookup);
+
+impl SecretFinder for ValueFinder<'_> {
+    fn find(&self, text: &PassText<'_>, from: usize) -> FoundSecret {
+        let found = self.0.find(text.data, from);
+        let unsure = if text.last { None } else { self.0.partial_match(text.data, from) };
+        match (found, unsure) {
+            (Some((start, _)), Some(place)) if place <= start => FoundSecret::Undecided(place),
+            (Some((from, to)), _) => FoundSecret::Hide { from, to, more: None },
+            (None, Some(place)) => FoundSecret::Undecided(place),
+            (None, None) => FoundSecret::NotFound,
+        }
+    }
+}
+
+/// Finds text that matches a key pattern.
+pub(super) struct KeyFinder(pub(super) &'static PrefixMatcher);
+
+impl SecretFinder for KeyFinder {
+    fn find(&self, text: &PassText<'_>, from: usize) -> FoundSecret {
+        let data = text.data;
+        let unsure = if text.last { None } else { self.0.partial_match(text, from) };
+        let mut at = from;
+        while let Some((start, candidates)) = self.0.find(data, at) {
+            if unsure.is_some_and(|place| place <= start) {
+                break;
+            }
+            let mut could = false;
+            for (shape, begin) in candidates {
+                if !shape.may_follow(text.before(start)) {
+                    continue;
+                }
+                let patient = !text.last && data.len() - start <= HELD_BACK_MAX;
+                match match_pattern(shape, &data[start..], *begin, text.last) {
+                    MatchResult::NoMatch => {}
+                    MatchResult::Undecided => could |= patient,
+                    MatchResult::Match { open: true, .. } if patient => could = true,
+                    MatchResult::Match { hidden, open } => {
+                        let more = shape.rest.last().copied().filter(|_| open);
+                        let (from, to) = (start + hidden.start, start + hidden.end);
+                        return FoundSecret::Hide { from, to, more };
+                    }
+                }
+            }
+            if could {
+                return FoundSecret::Undecided(start);
+            }
+            at = start + 1;
+        }
+        unsure.map_or(FoundSecret::NotFound, FoundSecret::Undecided)
+    }
+}

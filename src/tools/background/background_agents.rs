@@ -1,0 +1,177 @@
+//! Background sub-agents, which are listed together with background commands. The `agent` module
+//! runs them.
+
+use std::fmt::Write as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::super::panic_guard::run_in_task;
+use super::super::toolbox::Toolbox;
+use super::descriptions;
+use super::live_output::LiveOutput;
+use super::task::{BackgroundEnd, BackgroundKind, BackgroundTask};
+use super::tasks::{BackgroundTasks, TaskEntry, TaskTable};
+
+/// A sub-agent that is to run in the background.
+pub struct BackgroundAgent {
+    /// The id that the model uses.
+    pub id: String,
+    /// The tool call that starts it.
+    pub call: String,
+    pub kind: String,
+    pub description: String,
+    /// Runs the sub-agent. Ends soon after `stop` is cancelled.
+    pub work: Pin<Box<dyn Future<Output = AgentEnded> + Send>>,
+    pub stop: CancellationToken,
+}
+
+/// How a background sub-agent ended.
+pub struct AgentEnded {
+    pub completed: bool,
+    /// The final text, for the model.
+    pub final_text: String,
+}
+
+impl Toolbox {
+    /// Starts a sub-agent in the background.
+    ///
+    /// # Errors
+    /// The run is ending.
+    pub fn start_background_agent(&self, adopted: BackgroundAgent) -> Result<(), String> {
+        self.tools.shell.background.adopt(adopted, self.tools.output_limit)
+    }
+}
+
+impl BackgroundTasks {
+    fn adopt(
+        self: &Arc<Self>,
+        adopted: BackgroundAgent,
+        output_limit: usize,
+    ) -> Result<(), String> {
+        let BackgroundAgent { id, call, kind, description, work, stop } = adopted;
+        let shells = Arc::downgrade(self);
+        let mut rack = self.rack();
+        if rack.closing.is_some() {
+            return Err("the run is to end".to_string());
+        }
+        let (index, live) = (rack.entries.len(), Arc::new(LiveOutput::new(output_limit)));
+        let task = BackgroundTask {
+            kind: BackgroundKind::Agent,
+            id,
+            call,
+            command: kind,
+            description: Some(description),
+            end: None,
+            took: Duration::ZERO,
+            exit_code: None,
+            output_bytes: 0,
+            output_file: None,
+        };
+        rack.unseen.push(task.clone());
+        let began = Instant::now();
+        rack.entries.push(TaskEntry {
+            task,
+            began,
+            live,
+            stop,
+            model_knows_end: false,
+            final_text: None,
+        });
+        while rack.tasks.try_join_next().is_some() {}
+        rack.tasks.spawn(async move {
+            let ended = match run_in_task("The sub-agent", work).await {
+                Ok(Some(ended)) => ended,
+                Ok(None) => return,
+                // A panic must be reported as the end, or the sub-agent would seem to run for ever.
+                Err(word) => AgentEnded { completed: false, final_text: word },
+            };
+            if let Some(shells) = shells.upgrade() {
+                shells.record_agent_end(index, ended);
+            }
+        });
+        Ok(())
+    }
+
+    fn record_agent_end(&self, index: usize, ended: AgentEnded) {
+        let mut rack = self.rack();
+        let closing = rack.closing.is_some();
+        let stopped = rack.entries[index].stop.is_cancelled();
+        let end = match (ended.completed, stopped) {
+            (true, _) => BackgroundEnd::Completed,
+            (false, true) if closing => BackgroundEnd::RunEnded,
+            (false, true) => BackgroundEnd::Killed,
+            (false, false) => BackgroundEnd::Failed,
+        };
+        rack.entries[index].live.push(ended.final_text.as_bytes());
+        rack.entries[index].final_text = Some(ended.final_text);
+        rack.record_end(index, end, None, None);
+        drop(rack);
+        self.end_count.send_modify(|ends| *ends += 1);
+    }
+}
+
+impl TaskTable {
+    /// Those that have ended unknown to the model, with the final texts of sub-agents.
+    pub(super) fn news_text(&self) -> String {
+        let mut list = String::new();
+        for entry in self.entries.iter().filter(|entry| entry.is_news()) {
+            let gap = if list.is_empty() { "" } else { "\n" };
+            // Writing to a string cannot fail.
+            let _ = write!(list, "{gap}- {}", descriptions::list_line(&entry.snapshot()));
+            for line in entry.final_text.iter().flat_map(|word| word.lines()) {
+                let _ = write!(list, "\n  {line}");
+            }
+        }
+        list
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_util::sync::DropGuard;
+
+    use super::*;
+
+    fn adopted(work: impl Future<Output = AgentEnded> + Send + 'static) -> BackgroundAgent {
+        BackgroundAgent {
+            id: "agent_1".to_owned(),
+            call: "toolu_1".to_owned(),
+            kind: "general-purpose".to_owned(),
+            description: "look".to_owned(),
+            work: Box::pin(work),
+            stop: CancellationToken::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_background_agent_that_panics_is_reported_as_failed() {
+        let shells = BackgroundTasks::new();
+        let mut ends = shells.end_count.subscribe();
+        let work = async { panic!("the floor is gone") };
+        shells.adopt(adopted(work), 1_000).expect("nothing is to end");
+        let told = tokio::time::timeout(Duration::from_secs(20), ends.changed()).await;
+        assert!(told.is_ok(), "it runs for ever");
+        let rack = shells.rack();
+        assert_eq!(rack.entries[0].task.end, Some(BackgroundEnd::Failed));
+        assert!(rack.news_text().contains("the floor is gone"), "{}", rack.news_text());
+    }
+
+    /// What it holds, such as budget reservations, is released when it is dropped.
+    #[tokio::test]
+    async fn a_background_agent_that_does_not_end_is_dropped_at_the_end() {
+        let (shells, gone) = (BackgroundTasks::new(), CancellationToken::new());
+        let held = gone.clone().drop_guard();
+        let work = async move {
+            let _held: DropGuard = held;
+            std::future::pending().await
+        };
+        shells.adopt(adopted(work), 1_000).expect("nothing is to end");
+        tokio::task::yield_now().await;
+        assert!(shells.stop_all(Duration::ZERO).await, "it had to be cut");
+        assert!(gone.is_cancelled(), "it is still there");
+    }
+}

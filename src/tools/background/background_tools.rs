@@ -1,0 +1,108 @@
+//! The tools `BashOutput` and `KillShell`.
+
+use std::time::Duration;
+
+use grep_regex::RegexMatcher;
+use grep_searcher::Searcher;
+use grep_searcher::sinks::Lossy;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::super::input::{BashOutputInput, KillShellInput};
+use super::super::outcome::ToolOutcome;
+use super::tasks::{BackgroundTasks, TaskView};
+
+/// How long to wait for a stopped command: its grace period, and the time to kill it.
+const STOPPING: Duration = Duration::from_secs(4);
+
+/// Compiles the regular expression of the filter, if there is one.
+///
+/// # Errors
+/// Why it is not valid, for the model.
+pub(in super::super) fn compile_filter(
+    input: &BashOutputInput,
+) -> Result<Option<RegexMatcher>, String> {
+    let pattern = input.filter.as_deref().filter(|pattern| !pattern.is_empty());
+    let matcher = pattern.map(RegexMatcher::new_line_matcher).transpose();
+    matcher.map_err(|error| format!("filter is wrong: {error}"))
+}
+
+/// Returns what a command has printed since the last `BashOutput` call.
+pub(in super::super) async fn read_output(
+    shells: &BackgroundTasks,
+    input: &BashOutputInput,
+    cancel: &CancellationToken,
+) -> ToolOutcome {
+    if let Some(patience) = input.timeout.map(Duration::from_millis) {
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => return ToolOutcome::interrupted(),
+            ended = shells.ended(&input.bash_id) => if let Err(why) = ended {
+                return ToolOutcome::failure(why);
+            },
+            () = tokio::time::sleep(patience) => {}
+        }
+    }
+    let filter = match compile_filter(input) {
+        Ok(filter) => filter,
+        Err(why) => return ToolOutcome::failure(why),
+    };
+    let TaskView { task, how, output } = match shells.read_output(&input.bash_id) {
+        Ok(seen) => seen,
+        Err(why) => return ToolOutcome::failure(why),
+    };
+    let shown = filter.map_or_else(|| output.clone(), |filter| matching_lines(&filter, &output));
+    let shown = match shown.trim_end_matches('\n') {
+        "" if output.is_empty() => "(no new output)",
+        "" => "(nothing new matches the filter)",
+        shown => shown,
+    };
+    let text = format!("{} {how}.\n{shown}", task.id);
+    let detail = json!({
+        "shellId": task.id,
+        "command": task.command,
+        "status": task.status(),
+        "exitCode": task.exit_code,
+        "stdout": shown,
+        "output_file": task.output_file,
+    });
+    ToolOutcome::text(text, detail)
+}
+
+/// The lines that match.
+fn matching_lines(filter: &RegexMatcher, output: &str) -> String {
+    let mut lines = String::new();
+    let sink = Lossy(|_, line| {
+        lines.push_str(line);
+        Ok(true)
+    });
+    // Only the sink could fail, and it does not.
+    let _ = Searcher::new().search_slice(filter, output.as_bytes(), sink);
+    lines
+}
+
+/// Stops a command.
+pub(in super::super) async fn kill(
+    shells: &BackgroundTasks,
+    input: &KillShellInput,
+) -> ToolOutcome {
+    let id = &input.shell_id;
+    let was_running = match shells.stop(id) {
+        Ok(was_running) => was_running,
+        Err(why) => return ToolOutcome::failure(why),
+    };
+    // The id was valid a moment ago, and entries are never removed.
+    let _ = tokio::time::timeout(STOPPING, shells.ended(id)).await;
+    let (task, how) = match shells.status(id) {
+        Ok(stands) => stands,
+        Err(why) => return ToolOutcome::failure(why),
+    };
+    let detail = json!({ "shell_id": id, "command": task.command, "status": task.status() });
+    match (was_running, task.end) {
+        (true, None) => ToolOutcome::failure(format!("{id} could not be stopped: it {how}")),
+        (true, Some(_)) => ToolOutcome::text(format!("{id} {how}."), detail),
+        (false, _) => {
+            ToolOutcome::text(format!("{id} was not running any more: it {how}."), detail)
+        }
+    }
+}

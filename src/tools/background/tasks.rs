@@ -1,0 +1,403 @@
+//! The table of background tasks of a run.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::process::RunningJob;
+use crate::recovery::WorkStatus;
+
+use super::super::capture::{CapturedOutput, OutputCapture, OutputFolder};
+use super::super::command::{CommandEnd, EndedCommand, wait_for_end};
+use super::super::panic_guard::end_tasks;
+use super::super::text;
+use super::descriptions;
+use super::live_output::LiveOutput;
+use super::task::{BackgroundEnd, BackgroundKind, BackgroundTask};
+
+/// The maximum number of tasks that run at a time.
+const RUNNING_MAX: usize = 8;
+
+/// How many ended tasks keep their unread output: the latest.
+const ENDED_OUTPUTS_KEPT: usize = 16;
+
+/// How much of a command is recorded, in characters.
+const COMMAND_MAX: usize = 200;
+
+/// All background tasks, including those that have ended.
+#[derive(Debug)]
+pub(in super::super) struct BackgroundTasks {
+    table: Mutex<TaskTable>,
+    /// Notifies waiters of every end.
+    pub(super) end_count: watch::Sender<usize>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct TaskTable {
+    /// The number of tasks started by earlier processes of the session.
+    earlier: usize,
+    /// How many of the entries are commands.
+    commands: usize,
+    pub(super) entries: Vec<TaskEntry>,
+    /// Dropping this set stops the tasks.
+    pub(super) tasks: JoinSet<()>,
+    /// Events that were not handed to observers yet.
+    pub(super) unseen: Vec<BackgroundTask>,
+    /// When the run began to end.
+    pub(super) closing: Option<Instant>,
+}
+
+#[derive(Debug)]
+pub(super) struct TaskEntry {
+    pub(super) task: BackgroundTask,
+    pub(super) began: Instant,
+    pub(super) live: Arc<LiveOutput>,
+    pub(super) stop: CancellationToken,
+    /// Whether the model knows how it ended.
+    pub(super) model_knows_end: bool,
+    /// The final text of a sub-agent, which the model reads with the news of its end.
+    pub(super) final_text: Option<String>,
+}
+
+/// What to start.
+pub(in super::super) struct TaskStart<'a> {
+    pub(in super::super) call: &'a str,
+    pub(in super::super) command: &'a str,
+    pub(in super::super) description: Option<&'a str>,
+    pub(in super::super) lifetime: Duration,
+    pub(in super::super) output_limit: usize,
+    pub(in super::super) scratch: Arc<OutputFolder>,
+}
+
+/// The state and new output of a task.
+pub(in super::super) struct TaskView {
+    pub(in super::super) task: BackgroundTask,
+    /// The state, as a predicate whose subject is the task.
+    pub(in super::super) how: String,
+    /// The output since the last read.
+    pub(in super::super) output: String,
+}
+
+impl BackgroundTasks {
+    pub(in super::super) fn new() -> Arc<Self> {
+        Arc::new(Self { table: Mutex::default(), end_count: watch::channel(0).0 })
+    }
+
+    pub(super) fn rack(&self) -> MutexGuard<'_, TaskTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Skips the ids that earlier processes of the session used.
+    pub(in super::super) fn count_from(&self, earlier: usize) {
+        self.rack().earlier = earlier;
+    }
+
+    /// Checks that another task may be started.
+    ///
+    /// # Errors
+    /// Why not, for the model.
+    pub(in super::super) fn check_capacity(&self) -> Result<(), String> {
+        let rack = self.rack();
+        if rack.closing.is_some() {
+            return Err("the run is to end".to_string());
+        }
+        let is_command = |entry: &&TaskEntry| entry.task.kind == BackgroundKind::Command;
+        if rack.alive().filter(is_command).count() < RUNNING_MAX {
+            return Ok(());
+        }
+        let list = rack.list(|entry| entry.task.end.is_none() && is_command(&entry));
+        Err(format!(
+            "{RUNNING_MAX} background commands are running already, and no more may. Stop one \
+             with KillShell first:\n{list}"
+        ))
+    }
+
+    /// Registers a started command. Returns its id.
+    pub(in super::super) fn register(
+        self: &Arc<Self>,
+        running: RunningJob,
+        begin: &TaskStart<'_>,
+    ) -> String {
+        let live = Arc::new(LiveOutput::new(begin.output_limit));
+        let stop = CancellationToken::new();
+        let mut capture = OutputCapture::new(begin.output_limit, Arc::clone(&begin.scratch));
+        capture.with_live_output(Arc::clone(&live));
+        let (shells, token, lifetime) = (Arc::downgrade(self), stop.clone(), begin.lifetime);
+        let mut rack = self.rack();
+        let index = rack.entries.len();
+        rack.commands += 1;
+        let id = format!("bash_{}", rack.earlier + rack.commands);
+        let task = BackgroundTask {
+            kind: BackgroundKind::Command,
+            id: id.clone(),
+            call: begin.call.to_string(),
+            command: text::truncated(begin.command, COMMAND_MAX).to_string(),
+            description: begin.description.map(ToString::to_string),
+            end: None,
+            took: Duration::ZERO,
+            exit_code: None,
+            output_bytes: 0,
+            output_file: None,
+        };
+        rack.unseen.push(task.clone());
+        let entry = TaskEntry {
+            task,
+            began: Instant::now(),
+            live,
+            stop,
+            model_knows_end: false,
+            final_text: None,
+        };
+        rack.entries.push(entry);
+        // Reap finished tasks.
+        while rack.tasks.try_join_next().is_some() {}
+        rack.tasks.spawn(async move {
+            let ended = wait_for_end(running, lifetime, &token, &mut capture).await;
+            let captured = capture.finish().await;
+            if let Some(shells) = shells.upgrade() {
+                shells.record_command_end(index, &ended, captured);
+            }
+        });
+        id
+    }
+
+    fn record_command_end(&self, index: usize, ended: &EndedCommand, captured: CapturedOutput) {
+        let mut rack = self.rack();
+        let closing = rack.closing.is_some();
+        let code = ended.status.map(super::super::shell::exit_code);
+        let end = match (ended.cause, code) {
+            (CommandEnd::Exited, Some(0)) => BackgroundEnd::Completed,
+            (CommandEnd::Exited, _) => BackgroundEnd::Failed,
+            (CommandEnd::TimedOut, _) => BackgroundEnd::TimedOut,
+            (CommandEnd::Cancelled, _) if closing => BackgroundEnd::RunEnded,
+            (CommandEnd::Cancelled, _) => BackgroundEnd::Killed,
+        };
+        rack.record_end(index, end, ended.status, Some(captured));
+        drop(rack);
+        self.end_count.send_modify(|ends| *ends += 1);
+    }
+
+    /// Returns the output since the last read, and the state of the task.
+    ///
+    /// # Errors
+    /// No task has this id; lists the existing ones, for the model.
+    pub(in super::super) fn read_output(&self, id: &str) -> Result<TaskView, String> {
+        let mut rack = self.rack();
+        let entry = rack.find(id)?;
+        let over = entry.task.end.is_some();
+        entry.model_knows_end |= over;
+        let look = entry.live.read_new(over);
+        let mut task = entry.snapshot();
+        task.output_file = task.output_file.or(look.file);
+        Ok(TaskView { how: descriptions::status_phrase(&task), task, output: look.text })
+    }
+
+    /// Returns the state of a task without consuming its output.
+    ///
+    /// # Errors
+    /// No task has this id.
+    pub(super) fn status(&self, id: &str) -> Result<(BackgroundTask, String), String> {
+        let task = self.rack().find(id)?.snapshot();
+        let how = descriptions::status_phrase(&task);
+        Ok((task, how))
+    }
+
+    /// Waits until the task has ended.
+    ///
+    /// # Errors
+    /// No task has this id.
+    pub(in super::super) async fn ended(&self, id: &str) -> Result<(), String> {
+        let mut ends = self.end_count.subscribe();
+        while self.rack().find(id)?.task.end.is_none() {
+            if ends.changed().await.is_err() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Requests a task to stop. Returns whether it was still running.
+    ///
+    /// # Errors
+    /// No task has this id.
+    pub(in super::super) fn stop(&self, id: &str) -> Result<bool, String> {
+        let mut rack = self.rack();
+        let entry = rack.find(id)?;
+        let running = entry.task.end.is_none();
+        // A caller that stops a task knows how it ends, so the end is not news.
+        entry.model_knows_end = true;
+        entry.stop.cancel();
+        Ok(running)
+    }
+
+    // --- The interface of the run ---
+
+    /// The state of the background work.
+    pub(in super::super) fn work_state(&self) -> WorkStatus {
+        let rack = self.rack();
+        if rack.entries.iter().any(TaskEntry::is_news) {
+            WorkStatus::Unreported
+        } else if rack.alive().next().is_some() {
+            WorkStatus::StillRunning
+        } else {
+            WorkStatus::Over
+        }
+    }
+
+    /// Waits until there is news, or no running task that could produce any.
+    pub(in super::super) async fn wait_for_news(&self) -> WorkStatus {
+        let mut ends = self.end_count.subscribe();
+        loop {
+            let stand = self.work_state();
+            if stand != WorkStatus::StillRunning || ends.changed().await.is_err() {
+                return stand;
+            }
+        }
+    }
+
+    /// Lists the tasks that have ended unknown to the model, and marks them as known.
+    pub(in super::super) fn take_news(&self) -> Option<String> {
+        let mut rack = self.rack();
+        let list = rack.news_text();
+        for entry in &mut rack.entries {
+            entry.model_knows_end |= entry.is_news();
+        }
+        let running = rack.list(|entry| entry.task.end.is_none());
+        let more = if running.is_empty() { running } else { format!("\nStill going:\n{running}") };
+        (!list.is_empty()).then(|| list + &more)
+    }
+
+    /// Lists the running tasks.
+    pub(in super::super) fn running(&self) -> String {
+        self.rack().list(|entry| entry.task.end.is_none())
+    }
+
+    /// Start and end events since the last call, in chronological order.
+    pub(in super::super) fn take_unseen(&self) -> Vec<BackgroundTask> {
+        std::mem::take(&mut self.rack().unseen)
+    }
+
+    /// All tasks.
+    pub(in super::super) fn tasks(&self) -> Vec<BackgroundTask> {
+        self.rack().entries.iter().map(TaskEntry::snapshot).collect()
+    }
+
+    fn is_working(&self) -> bool {
+        self.rack().alive().next().is_some()
+    }
+
+    /// Requests all tasks to stop because the run ends. Returns whether any was running.
+    pub(in super::super) fn request_stop_all(&self) -> bool {
+        let mut rack = self.rack();
+        rack.closing.get_or_insert_with(Instant::now);
+        for entry in rack.alive() {
+            entry.stop.cancel();
+        }
+        rack.alive().next().is_some()
+    }
+
+    /// Waits until all tasks have ended, up to `patience` after they were requested to, and kills
+    /// the rest. Returns whether that was necessary.
+    pub(in super::super) async fn stop_all(&self, patience: Duration) -> bool {
+        if !self.request_stop_all() {
+            return false;
+        }
+        let until = self.rack().closing.map_or_else(Instant::now, |since| since + patience);
+        let mut ends = self.end_count.subscribe();
+        let all = async {
+            while self.is_working() {
+                if ends.changed().await.is_err() {
+                    break;
+                }
+            }
+        };
+        if tokio::time::timeout_at(until, all).await.is_ok() {
+            return false;
+        }
+        // Dropping a command kills it, and dropping a sub-agent settles its accounting.
+        let tasks = std::mem::take(&mut self.rack().tasks);
+        end_tasks(tasks).await;
+        let mut rack = self.rack();
+        for index in 0..rack.entries.len() {
+            if rack.entries[index].task.end.is_none() {
+                rack.record_end(index, BackgroundEnd::RunEnded, None, None);
+            }
+        }
+        true
+    }
+}
+
+impl TaskTable {
+    pub(super) fn alive(&self) -> impl Iterator<Item = &TaskEntry> {
+        self.entries.iter().filter(|entry| entry.task.end.is_none())
+    }
+
+    fn find(&mut self, id: &str) -> Result<&mut TaskEntry, String> {
+        let place = self.entries.iter().position(|entry| entry.task.id == id);
+        match place {
+            Some(place) => Ok(&mut self.entries[place]),
+            None if self.entries.is_empty() => {
+                Err(format!("there is no background command {id:?}: none was started"))
+            }
+            None => Err(format!(
+                "there is no background command {id:?}; there are:\n{}",
+                self.list(|_| true)
+            )),
+        }
+    }
+
+    fn list(&self, wanted: impl Fn(&TaskEntry) -> bool) -> String {
+        let mut list = String::new();
+        for entry in self.entries.iter().filter(|entry| wanted(entry)) {
+            let gap = if list.is_empty() { "" } else { "\n" };
+            // Writing to a string cannot fail.
+            let _ = write!(list, "{gap}- {}", descriptions::list_line(&entry.snapshot()));
+        }
+        list
+    }
+
+    pub(super) fn record_end(
+        &mut self,
+        index: usize,
+        end: BackgroundEnd,
+        status: Option<ExitStatus>,
+        captured: Option<CapturedOutput>,
+    ) {
+        let entry = &mut self.entries[index];
+        if entry.task.end.is_some() {
+            return;
+        }
+        entry.task.took = entry.began.elapsed();
+        entry.task.end = Some(end);
+        entry.task.exit_code = status.map(super::super::shell::exit_code);
+        let (bytes, file): (u64, Option<PathBuf>) =
+            captured.map_or((0, None), |captured| (captured.bytes, captured.file));
+        (entry.task.output_bytes, entry.task.output_file) = (bytes, file);
+        self.unseen.push(entry.task.clone());
+        let ended = self.entries.iter().rev().filter(|entry| entry.task.end.is_some());
+        for entry in ended.skip(ENDED_OUTPUTS_KEPT) {
+            entry.live.discard_unread();
+        }
+    }
+}
+
+impl TaskEntry {
+    pub(super) fn is_news(&self) -> bool {
+        self.task.end.is_some() && !self.model_knows_end
+    }
+
+    pub(super) fn snapshot(&self) -> BackgroundTask {
+        let mut task = self.task.clone();
+        if task.end.is_none() {
+            task.took = self.began.elapsed();
+        }
+        task
+    }
+}

@@ -1,0 +1,89 @@
+//! Determines the folder in which a command ended.
+//!
+//! The shell writes its folder to a file in the scratch folder. The command can replace that file
+//! by a link to a secret, by a pipe or by a device, and outlast is not sandboxed as the command is.
+//! So it never opens the name again, and reads only the file that it created before the command
+//! began.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::fs::File;
+use tokio::io::AsyncReadExt;
+
+use super::capture::OutputFolder;
+use super::paths::{PATH_BYTES_MAX, resolve};
+
+/// How long checking the folder may take. Longer only if its disk hangs.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The file to which a shell writes its final folder.
+#[derive(Debug)]
+pub(super) struct FinalCwd {
+    path: PathBuf,
+    file: File,
+}
+
+/// The content of that file.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum CwdReport {
+    /// Empty, as for a command that replaced its shell.
+    Nothing,
+    /// An existing folder, with links resolved.
+    Folder(PathBuf),
+    /// Not a folder, or not accessible.
+    Invalid,
+}
+
+impl FinalCwd {
+    /// Creates the file. Call it before the command starts: later the scratch folder may contain
+    /// anything.
+    ///
+    /// # Errors
+    /// The file cannot be created.
+    pub(super) async fn create(scratch: &OutputFolder) -> io::Result<Self> {
+        let (path, file) = scratch.create("cwd").await?;
+        Ok(Self { path, file })
+    }
+
+    /// The shell code that writes the folder on exit.
+    pub(super) fn trap(&self) -> String {
+        let path = self.path.display().to_string().replace('\'', "'\\''");
+        let saving = format!("{{ pwd -P >| '{path}'; }} 2> /dev/null").replace('\'', "'\\''");
+        format!("trap '{saving}' EXIT\n")
+    }
+
+    /// Reads the file after the command has ended.
+    pub(super) async fn read(self) -> CwdReport {
+        let Self { path, file } = self;
+        let looking = async {
+            let _ = tokio::fs::remove_file(&path).await;
+            let mut said = Vec::new();
+            // A path and its line end, and one more byte to detect a longer content.
+            let most = PATH_BYTES_MAX as u64 + 2;
+            if file.take(most).read_to_end(&mut said).await.is_err() {
+                return CwdReport::Invalid;
+            }
+            tokio::task::spawn_blocking(move || parse_folder(said))
+                .await
+                .unwrap_or(CwdReport::Invalid)
+        };
+        tokio::time::timeout(CHECK_TIMEOUT, looking).await.unwrap_or(CwdReport::Invalid)
+    }
+}
+
+/// Parses the content and checks that the folder exists. Accesses the file system.
+fn parse_folder(mut said: Vec<u8>) -> CwdReport {
+    if said.is_empty() {
+        return CwdReport::Nothing;
+    }
+    said.pop_if(|last| *last == b'\n');
+    let folder = PathBuf::from(OsString::from_vec(said));
+    if folder.as_os_str().len() > PATH_BYTES_MAX || !folder.is_absolute() || !folder.is_dir() {
+        return CwdReport::Invalid;
+    }
+    CwdReport::Folder(resolve(&folder))
+}

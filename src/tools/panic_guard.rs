@@ -1,0 +1,165 @@
+//! Isolates a running tool from the run: panics, and work that does not end.
+
+use std::any::Any;
+use std::time::Duration;
+
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::outcome::ToolOutcome;
+
+/// How long a file change in progress is awaited after cancellation.
+const CHANGE_GRACE: Duration = Duration::from_secs(2);
+
+/// Runs read-only work on a blocking thread. Cancellation does not wait for it.
+pub(super) async fn run_read<W>(cancel: CancellationToken, work: W) -> ToolOutcome
+where
+    W: FnOnce(&CancellationToken) -> ToolOutcome + Send + 'static,
+{
+    let stop = cancel.child_token();
+    let _stops_when_dropped = stop.clone().drop_guard();
+    let mut tasks = JoinSet::new();
+    tasks.spawn_blocking(move || work(&stop));
+    tokio::select! {
+        biased;
+        () = cancel.cancelled() => ToolOutcome::interrupted(),
+        done = tasks.join_next() => join_outcome(done),
+    }
+}
+
+/// Runs work that changes files on a blocking thread. Cancellation waits for it, because its effect
+/// must be known. The work itself checks the token before it commits.
+pub(super) async fn run_change<W>(cancel: CancellationToken, work: W) -> ToolOutcome
+where
+    W: FnOnce(&CancellationToken) -> ToolOutcome + Send + 'static,
+{
+    let stop = cancel.clone();
+    let mut tasks = JoinSet::new();
+    tasks.spawn_blocking(move || work(&stop));
+    let patience = async {
+        cancel.cancelled().await;
+        tokio::time::sleep(CHANGE_GRACE).await;
+    };
+    tokio::select! {
+        biased;
+        done = tasks.join_next() => join_outcome(done),
+        () = patience => {
+            ToolOutcome::failure("Interrupted by user; whether the file was changed is unknown")
+        }
+    }
+}
+
+fn join_outcome(done: Option<Result<ToolOutcome, JoinError>>) -> ToolOutcome {
+    match done {
+        Some(Ok(outcome)) => outcome,
+        Some(Err(error)) => match error.try_into_panic() {
+            // Propagate to the handler that catches all panics.
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => ToolOutcome::interrupted(),
+        },
+        None => ToolOutcome::interrupted(),
+    }
+}
+
+/// Runs a tool and turns its panic into an outcome. Dropping the future aborts the tool.
+pub(super) async fn run_guarded(
+    name: &str,
+    tool: impl Future<Output = ToolOutcome> + Send + 'static,
+) -> ToolOutcome {
+    match run_in_task(name, tool).await {
+        Ok(Some(outcome)) => outcome,
+        Ok(None) => ToolOutcome::interrupted(),
+        Err(why) => ToolOutcome::failure(why),
+    }
+}
+
+/// Runs work in its own task. Returns `None` if the process is about to end. Dropping the future
+/// aborts the task.
+///
+/// # Errors
+/// The panic message, as a full sentence.
+pub(super) async fn run_in_task<T: Send + 'static>(
+    name: &str,
+    work: impl Future<Output = T> + Send + 'static,
+) -> Result<Option<T>, String> {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(work);
+    match tasks.join_next().await {
+        Some(Ok(done)) => Ok(Some(done)),
+        Some(Err(error)) => error.try_into_panic().map_or(Ok(None), |panic| {
+            Err(format!(
+                "{name} failed from a defect in outlast: {}",
+                panic_message(panic.as_ref())
+            ))
+        }),
+        None => Ok(None),
+    }
+}
+
+/// How long an aborted task may take to end.
+const ABORTING: Duration = Duration::from_millis(300);
+
+/// Aborts tasks and drops what they hold. A task that blocks its thread cannot be aborted and is
+/// left behind, so that it does not delay the end of the run.
+pub async fn end_tasks<T: 'static>(mut tasks: JoinSet<T>) {
+    tasks.abort_all();
+    let gone = async { while tasks.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(ABORTING, gone).await;
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("it does not say why")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_in_a_tool_becomes_an_outcome() {
+        let here = run_guarded("Bash", async { panic!("the floor is {}", "gone") }).await;
+        let below =
+            run_guarded("Read", run_read(CancellationToken::new(), |_| panic!("deep"))).await;
+        let beside =
+            run_guarded("Edit", run_change(CancellationToken::new(), |_| panic!("wide"))).await;
+        for (outcome, text) in [(here, "the floor is gone"), (below, "deep"), (beside, "wide")] {
+            assert!(outcome.is_error);
+            assert!(outcome.detail.as_str().unwrap().contains(text), "{outcome:?}");
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_task_that_blocks_its_thread_is_left_behind() {
+        let (start, started) = tokio::sync::oneshot::channel();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let _ = start.send(());
+            // Simulates a disk that does not respond, no longer than the test needs to notice.
+            let _ = released.recv_timeout(Duration::from_secs(20));
+        });
+        started.await.unwrap();
+        let ending = tokio::time::timeout(Duration::from_secs(10), end_tasks(tasks)).await;
+        drop(release);
+        assert!(ending.is_ok(), "the end waited for it");
+    }
+
+    #[tokio::test]
+    async fn read_only_work_is_abandoned_on_cancellation() {
+        let cancel = CancellationToken::new();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let stuck = run_read(cancel.clone(), move |stop| {
+            cancel.cancel();
+            assert!(stop.is_cancelled());
+            // Simulates a disk that does not respond.
+            let _ = released.recv();
+            ToolOutcome::text("at last", serde_json::Value::Null)
+        });
+        assert_eq!(stuck.await, ToolOutcome::interrupted());
+        drop(release);
+    }
+}

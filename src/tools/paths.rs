@@ -1,0 +1,379 @@
+//! Resolves paths, and safely opens files whose path may change meanwhile.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+use nix::fcntl::OFlag;
+
+/// The folders that the run may work in.
+#[derive(Debug)]
+pub(super) struct WorkFolders {
+    /// The first is the working directory. All are real paths.
+    roots: Vec<PathBuf>,
+    /// The folder for long outputs. Reading there needs no permission.
+    scratch: PathBuf,
+    /// Folders with instructions for the model. Reading there needs no permission.
+    readable: Vec<PathBuf>,
+    pub(super) home: Option<PathBuf>,
+}
+
+/// A path in a call: as written, and with symbolic links resolved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ResolvedPath {
+    /// Absolute, without `.` and `..`, symbolic links as written.
+    pub(super) written: PathBuf,
+    /// Without symbolic links. The end of it may not exist yet.
+    pub(super) real: PathBuf,
+    pub(super) scope: PathScope,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PathScope {
+    /// In a folder that the run may work in.
+    Inside,
+    /// In the session's folder for long outputs, or in another read-only folder.
+    Scratch,
+    Outside,
+}
+
+/// The kernel's limit on symbolic links in a path.
+const LINKS_MAX: u32 = 40;
+
+/// The maximum number of files that are matched against a pattern.
+const GLOB_FILES_MAX: usize = 10_000;
+
+/// The longest path, in bytes, that the system can open.
+pub(super) const PATH_BYTES_MAX: usize = 4_096;
+
+impl WorkFolders {
+    pub(super) fn new(roots: &[PathBuf], scratch: &Path, home: Option<PathBuf>) -> Self {
+        let roots = roots.iter().map(|root| resolve(root)).collect();
+        Self { roots, scratch: resolve(scratch), readable: Vec::new(), home }
+    }
+
+    /// Adds further folders in which reading needs no permission.
+    pub(super) fn with_readable(self, folders: &[PathBuf]) -> Self {
+        Self { readable: folders.iter().map(|folder| resolve(folder)).collect(), ..self }
+    }
+
+    pub(super) fn cwd(&self) -> &Path {
+        self.roots.first().map_or(Path::new("/"), PathBuf::as_path)
+    }
+
+    /// Resolves `path` against `base`.
+    pub(super) fn resolve(&self, path: &str, base: &Path) -> ResolvedPath {
+        let joined = base.join(self.expand(path));
+        let real = resolve(&joined);
+        let standing = if self.contains(&real) {
+            PathScope::Inside
+        } else if self.is_free_to_read(&real) {
+            PathScope::Scratch
+        } else {
+            PathScope::Outside
+        };
+        ResolvedPath { written: normalize_lexically(&joined), real, scope: standing }
+    }
+
+    /// Makes a path absolute, resolved against `base`: `~`, `.` and `..` are removed and links are
+    /// kept as written. The result is the file that the tool itself would open.
+    pub(super) fn absolute(&self, path: &str, base: &Path) -> PathBuf {
+        let mut made = PathBuf::from("/");
+        for part in components(&base.join(self.expand(path))) {
+            if part != ".." {
+                made.push(part);
+                continue;
+            }
+            // Behind a link, `..` is the parent of the link's target and not of the link.
+            if fs::symlink_metadata(&made).is_ok_and(|facts| facts.is_symlink()) {
+                made = resolve(&made);
+            }
+            made.pop();
+        }
+        made
+    }
+
+    pub(super) fn contains(&self, real: &Path) -> bool {
+        self.roots.iter().any(|root| real.starts_with(root))
+    }
+
+    fn is_free_to_read(&self, real: &Path) -> bool {
+        [&self.scratch].into_iter().chain(&self.readable).any(|folder| real.starts_with(folder))
+    }
+
+    fn expand(&self, path: &str) -> PathBuf {
+        match (&self.home, path.strip_prefix('~')) {
+            (Some(home), Some("")) => home.clone(),
+            (Some(home), Some(rest)) if rest.starts_with('/') => {
+                home.join(rest.trim_start_matches('/'))
+            }
+            (_, _) => PathBuf::from(path),
+        }
+    }
+}
+
+/// The flags to open a folder only as a reference for later lookups.
+#[cfg(target_os = "linux")]
+pub(super) const OPEN_FOLDER_FLAGS: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY);
+#[cfg(not(target_os = "linux"))]
+pub(super) const HOLD: OFlag = OFlag::O_DIRECTORY;
+
+/// Resolves every link of an absolute path, even if its end does not exist: a dangling link
+/// resolves to its target.
+pub(super) fn resolve(path: &Path) -> PathBuf {
+    let mut ahead = components(path);
+    let mut real = PathBuf::from("/");
+    let mut links = 0;
+    while let Some(part) = ahead.pop_front() {
+        if part == ".." {
+            real.pop();
+            continue;
+        }
+        real.push(&part);
+        if real.as_os_str().len() > PATH_BYTES_MAX {
+            continue;
+        }
+        match fs::read_link(&real) {
+            Ok(target) if links < LINKS_MAX => {
+                links += 1;
+                real.pop();
+                if target.is_absolute() {
+                    real = PathBuf::from("/");
+                }
+                let mut target = components(&target);
+                target.append(&mut ahead);
+                ahead = target;
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+    real
+}
+
+/// The flags to open a path only to determine its type.
+#[cfg(target_os = "linux")]
+const OPEN_PATH_FLAGS: OFlag = OFlag::O_PATH;
+
+/// Opens a regular file at a real path for reading. It never blocks on a named pipe, but may wait
+/// for a lease on the file, which the kernel breaks after a timeout.
+///
+/// # Errors
+/// As for [`open_real`]; also if the path is not a regular file.
+pub(super) fn open_regular(path: &Path) -> io::Result<File> {
+    let regular = |file: &File| {
+        let is_file = file.metadata()?.is_file();
+        if is_file { Ok(()) } else { Err(io::Error::other("it is no regular file")) }
+    };
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::fd::AsRawFd;
+
+        let held = open_real(path, OPEN_PATH_FLAGS)?;
+        regular(&held)?;
+        // Reopen exactly the file that was checked.
+        let opened = File::open(format!("/proc/self/fd/{}", held.as_raw_fd()));
+        if opened.as_ref().is_ok_and(|file| regular(file).is_ok()) {
+            return opened;
+        }
+    }
+    let file = open_real(path, OFlag::O_RDONLY)?;
+    regular(&file)?;
+    Ok(file)
+}
+
+/// Opens a real path without blocking and without following links. Since the permission check a
+/// command may have replaced a folder on the path, or the file, by a link.
+///
+/// # Errors
+/// System errors; also if a link is in the path.
+pub(super) fn open_real(path: &Path, flags: OFlag) -> io::Result<File> {
+    // `O_PATH` cannot be combined with the flags for reading.
+    #[cfg(target_os = "linux")]
+    let looks = flags.contains(OPEN_PATH_FLAGS);
+    #[cfg(not(target_os = "linux"))]
+    let looks = flags == OPEN_FOLDER_FLAGS;
+    let patience = if looks { OFlag::empty() } else { OFlag::O_NONBLOCK | OFlag::O_NOCTTY };
+    let flags = flags | patience | OFlag::O_CLOEXEC;
+    #[cfg(target_os = "linux")]
+    {
+        use nix::errno::Errno;
+        use nix::fcntl::{AT_FDCWD, OpenHow, ResolveFlag, openat2};
+
+        let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
+        match openat2(AT_FDCWD, path, how) {
+            Ok(opened) => return Ok(opened.into()),
+            // An old kernel, or a container that forbids what it does not know.
+            Err(Errno::ENOSYS | Errno::EPERM) => {}
+            Err(Errno::ELOOP) => return Err(io::Error::other("a link has taken its place")),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    let opened = nix::fcntl::open(path, flags | OFlag::O_NOFOLLOW, nix::sys::stat::Mode::empty());
+    Ok(opened?.into())
+}
+
+fn components(path: &Path) -> VecDeque<OsString> {
+    path.components()
+        .filter_map(|component| match component {
+            Component::Normal(part) => Some(part.to_os_string()),
+            Component::ParentDir => Some(OsString::from("..")),
+            Component::Prefix(_) | Component::RootDir | Component::CurDir => None,
+        })
+        .collect()
+}
+
+/// Removes `.` and `..` lexically, without accessing the file system.
+fn normalize_lexically(path: &Path) -> PathBuf {
+    let mut made = PathBuf::from("/");
+    for part in components(path) {
+        if part == ".." {
+            made.pop();
+        } else {
+            made.push(part);
+        }
+    }
+    made
+}
+
+/// Returns the paths that match a shell pattern, relative to `base`, and how many files were
+/// examined. `?` and `[…]` match any character here, to err on the side of finding too many. `None`
+/// if there are more files than the limit.
+pub(super) fn expand_glob(pattern: &str, base: &Path) -> Option<(Vec<String>, usize)> {
+    let begin = if pattern.starts_with('/') { "/" } else { "" };
+    let (mut found, mut looked) = (vec![begin.to_owned()], 0);
+    for part in pattern.split('/').filter(|part| !part.is_empty()) {
+        if !part.contains(['*', '?', '[']) {
+            for path in &mut found {
+                path.push_str(part);
+                path.push('/');
+            }
+            continue;
+        }
+        let pattern = parse_loosely(part);
+        let mut next = Vec::new();
+        for folder in found {
+            looked += 1;
+            let Ok(entries) = fs::read_dir(base.join(&folder)) else { continue };
+            for entry in entries.filter_map(Result::ok) {
+                looked += 1;
+                if looked > GLOB_FILES_MAX {
+                    return None;
+                }
+                let name = entry.file_name().to_string_lossy().into_owned();
+                let is_shown = !name.starts_with('.') || part.starts_with('.');
+                if is_shown && matches_pattern(&pattern, &name.chars().collect::<Vec<_>>()) {
+                    next.push(format!("{folder}{name}/"));
+                }
+            }
+        }
+        found = next;
+    }
+    let paths = found.into_iter().map(|path| path.trim_end_matches('/').to_owned());
+    Some((paths.collect(), looked))
+}
+
+/// Lists everything below a folder, relative to it; links are not followed. `None` if there are
+/// more files than the limit.
+pub(super) fn list_recursive(folder: &Path) -> Option<Vec<PathBuf>> {
+    let (mut found, mut open) = (Vec::new(), vec![PathBuf::new()]);
+    while let Some(inner) = open.pop() {
+        let Ok(entries) = fs::read_dir(folder.join(&inner)) else { continue };
+        for entry in entries.filter_map(Result::ok) {
+            if found.len() >= GLOB_FILES_MAX {
+                return None;
+            }
+            let path = inner.join(entry.file_name());
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                open.push(path.clone());
+            }
+            found.push(path);
+        }
+    }
+    Some(found)
+}
+
+/// What one element of a pattern matches.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PatternSign {
+    Is(char),
+    One,
+    Any,
+}
+
+/// Parses a pattern loosely: brackets may contain quotes or a class such as `[[:alpha:]]`, so from
+/// there on anything matches.
+fn parse_loosely(part: &str) -> Vec<PatternSign> {
+    let known = part.split_once('[').filter(|(_, rest)| rest.contains(']'));
+    let signs = known.map_or(part, |(begin, _)| begin).chars().map(|letter| match letter {
+        '*' => PatternSign::Any,
+        '?' => PatternSign::One,
+        letter => PatternSign::Is(letter),
+    });
+    signs.chain(known.map(|_| PatternSign::Any)).collect()
+}
+
+fn matches_pattern(pattern: &[PatternSign], name: &[char]) -> bool {
+    let (mut at, mut seen) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while seen < name.len() {
+        match pattern.get(at) {
+            Some(PatternSign::Any) => {
+                star = Some((at, seen));
+                at += 1;
+            }
+            Some(PatternSign::One) => (at, seen) = (at + 1, seen + 1),
+            Some(PatternSign::Is(letter)) if *letter == name[seen] => {
+                (at, seen) = (at + 1, seen + 1)
+            }
+            Some(PatternSign::Is(_)) | None => {
+                let Some((back, from)) = star else { return false };
+                (at, seen) = (back + 1, from + 1);
+                star = Some((back, from + 1));
+            }
+        }
+    }
+    pattern[at..].iter().all(|sign| *sign == PatternSign::Any)
+}
+
+/// The path as shown to the model: relative to the working directory if it is below it.
+pub(super) fn display_path(path: &Path, base: &Path) -> String {
+    match path.strip_prefix(base) {
+        Ok(rest) if rest.as_os_str().is_empty() => ".".to_string(),
+        Ok(rest) => rest.display().to_string(),
+        Err(_) => path.display().to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::fs::symlink;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use nix::sys::stat::Mode;
+
+    use super::*;
+
+    #[test]
+    fn only_a_regular_file_is_opened_and_a_pipe_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        fs::write(folder.join("file"), "words").unwrap();
+        symlink("file", folder.join("link")).unwrap();
+        fs::create_dir(folder.join("sub")).unwrap();
+        symlink(&folder, folder.join("sub/up")).unwrap();
+        nix::unistd::mkfifo(&folder.join("pipe"), Mode::S_IRWXU).unwrap();
+        let mut read = String::new();
+        open_regular(&folder.join("file")).unwrap().read_to_string(&mut read).unwrap();
+        assert_eq!(read, "words");
+        for other in ["link", "sub", "sub/up/file", "none"] {
+            assert!(open_regular(&folder.join(other)).is_err(), "{other}");
+        }
+        let (tell, told) = mpsc::channel();
+        std::thread::spawn(move || tell.send(open_regular(&folder.join("pipe")).is_err()));
+        assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(true));
+    }
+}

@@ -1,0 +1,399 @@
+//! Checks one tool call against the rules and the permission mode.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::super::catalog::BuiltinTool;
+use super::super::outcome::GrantSource;
+use super::super::paths::{PathScope, ResolvedPath};
+use super::super::sandbox::DeniedPlaces;
+use super::mode::PermissionMode;
+use super::paths::is_protected;
+use super::rule::{PermissionRule, RuleList};
+
+/// The access that a tool call requests.
+pub(in super::super) enum Access<'a> {
+    /// Changes nothing outside the memory of outlast.
+    Nothing,
+    Read(ResolvedPath),
+    Change(ResolvedPath),
+    /// Access to this host, in the form that [`super::host_of`] returns.
+    Host(String),
+    Command {
+        command: &'a str,
+        cwd: &'a Path,
+        /// Resolves a path against a folder.
+        find: &'a dyn Fn(&str, &Path) -> ResolvedPath,
+    },
+}
+
+/// The permission rules and the permission mode of a run.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Permissions {
+    pub(super) mode: PermissionMode,
+    pub(super) allow: Vec<PermissionRule>,
+    pub(super) ask: Vec<PermissionRule>,
+    pub(super) deny: Vec<PermissionRule>,
+    pub(super) cwd: PathBuf,
+    pub(super) home: Option<PathBuf>,
+    /// Paths that only a rule which names them can open.
+    secrets: DeniedPlaces,
+    pub(super) critical: CriticalPaths,
+}
+
+/// Whether a command may remove critical folders (system, home, working directories).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CriticalPaths {
+    Denied,
+    /// The user confirmed the removal when asked.
+    Confirmed,
+}
+
+/// A permission rule that could not be parsed.
+pub(in super::super) struct BadRule {
+    pub(in super::super) rule: String,
+    pub(in super::super) why: String,
+}
+
+impl Permissions {
+    pub(in super::super) fn new(
+        mode: PermissionMode,
+        lists: [(RuleList, &[String]); 3],
+        cwd: &Path,
+        home: Option<&Path>,
+    ) -> Result<Self, BadRule> {
+        let mut permissions = Self {
+            mode,
+            allow: Vec::new(),
+            ask: Vec::new(),
+            deny: Vec::new(),
+            cwd: cwd.to_path_buf(),
+            home: home.map(Path::to_path_buf),
+            secrets: DeniedPlaces::default(),
+            critical: CriticalPaths::Denied,
+        };
+        for (list, texts) in lists {
+            for text in texts {
+                let rule = PermissionRule::parse(text, list, cwd, home)
+                    .map_err(|why| BadRule { rule: text.clone(), why })?;
+                match list {
+                    RuleList::Allow => permissions.allow.push(rule),
+                    RuleList::Ask => permissions.ask.push(rule),
+                    RuleList::Deny => permissions.deny.push(rule),
+                }
+            }
+        }
+        Ok(permissions)
+    }
+
+    /// Denies these paths to the file tools, too.
+    pub(in super::super) fn with_protected_paths(self, secrets: DeniedPlaces) -> Self {
+        Self { secrets, ..self }
+    }
+
+    /// Whether a rule removes the tool entirely, so that it is not offered to the model.
+    pub(in super::super) fn removes(&self, tool: BuiltinTool) -> bool {
+        self.deny.iter().any(|rule| rule.covers_whole_tool(tool))
+    }
+
+    /// Like [`Self::removes`], for a tool that is not built in.
+    pub(in super::super) fn removes_external(&self, name: &str) -> bool {
+        self.external_denial(name).is_some()
+    }
+
+    /// Why a tool that is not built in is removed entirely, if it is.
+    pub(in super::super) fn external_denial(&self, name: &str) -> Option<String> {
+        let rule = self.deny.iter().find(|rule| rule.covers_external(name))?;
+        Some(denied_by_rule(name, "", rule))
+    }
+
+    /// Checks a call of an external tool. Its effects are unknown, so the call needs a rule that
+    /// names the tool or its server, or the approval of a hook. A tool that a trusted source
+    /// declares read-only may be used in plan mode.
+    ///
+    /// # Errors
+    /// Why the call is not allowed, and how to allow it.
+    pub(in super::super) fn check_external(
+        &self,
+        name: &str,
+        reads_only: bool,
+        warrant: GrantSource,
+    ) -> Result<(), String> {
+        if let Some(why) = self.external_denial(name) {
+            return Err(why);
+        }
+        let asking = self.ask.iter().find(|rule| rule.covers_external(name));
+        if let Some(rule) = asking.filter(|_| warrant != GrantSource::Prompt) {
+            return Err(ask_rule_applies(name, rule));
+        }
+        match self.mode {
+            PermissionMode::BypassPermissions => Ok(()),
+            PermissionMode::Plan if !reads_only => Err(format!(
+                "{name} may change something, and the run only plans (--permission-mode plan)"
+            )),
+            PermissionMode::Plan
+            | PermissionMode::Default
+            | PermissionMode::AcceptEdits
+            | PermissionMode::DontAsk => {
+                let allowed = self.allow.iter().any(|rule| rule.covers_external(name));
+                if allowed || warrant != GrantSource::Rules {
+                    return Ok(());
+                }
+                Err(format!("{name} needs permission: allow it with --allowedTools '{name}'"))
+            }
+        }
+    }
+
+    /// Whether a rule covers an external tool. A rule that does not parse covers every tool.
+    pub(in super::super) fn rule_covers_external(&self, rule: &str, name: &str) -> bool {
+        PermissionRule::parse(rule, RuleList::Deny, &self.cwd, self.home.as_deref())
+            .map_or(true, |rule| rule.covers_external(name))
+    }
+
+    /// The rule that forbids starting sub-agents of this kind, or of every kind.
+    pub(in super::super) fn forbids_agents(&self, kind: Option<&str>) -> Option<&str> {
+        let mut rules = self.deny.iter().chain(&self.ask);
+        rules.find(|rule| rule.covers_agents(kind)).map(|rule| rule.text.as_str())
+    }
+
+    /// Whether a search must hide this file.
+    pub(in super::super) fn hides(&self, tool: BuiltinTool, path: &Path) -> bool {
+        let mut rules = self.deny.iter().chain(&self.ask);
+        rules.any(|rule| rule.covers_path(tool, path)) || self.is_secret(tool, path)
+    }
+
+    /// The rules that may hide something below a folder from a search.
+    pub(super) fn hiding_below(&self, folder: &ResolvedPath) -> Vec<&PermissionRule> {
+        let reaches = |rule: &&PermissionRule| {
+            let mut seen = [&folder.written, &folder.real].into_iter();
+            seen.any(|folder| rule.reaches_below(BuiltinTool::Grep, folder))
+        };
+        self.deny.iter().chain(&self.ask).filter(reaches).collect()
+    }
+
+    /// Whether the path is a protected credential location. Only a rule that names it opens it.
+    fn is_secret(&self, tool: BuiltinTool, path: &Path) -> bool {
+        self.secrets.hides(path) && !self.allow.iter().any(|rule| rule.covers_path(tool, path))
+    }
+
+    /// Checks a call. A hook's approval replaces an allow rule, but does not override a deny rule.
+    ///
+    /// # Errors
+    /// Why the call is not allowed, and how to allow it.
+    pub(in super::super) fn check_call(
+        &self,
+        tool: BuiltinTool,
+        input: &Value,
+        deed: &Access<'_>,
+        warrant: GrantSource,
+    ) -> Result<(), String> {
+        match warrant {
+            GrantSource::Rules => self.check_by_rules(tool, input, deed),
+            GrantSource::Hook => self.with_allow_rule(tool).check_by_rules(tool, input, deed),
+            GrantSource::Prompt => self.limits_only().check_by_rules(tool, input, deed),
+        }
+    }
+
+    /// The limits that no approval lifts: deny rules, credential locations, and every change in
+    /// plan mode.
+    fn limits_only(&self) -> Self {
+        let mode = match self.mode {
+            PermissionMode::Plan => PermissionMode::Plan,
+            PermissionMode::Default
+            | PermissionMode::AcceptEdits
+            | PermissionMode::DontAsk
+            | PermissionMode::BypassPermissions => PermissionMode::BypassPermissions,
+        };
+        Self { mode, ask: Vec::new(), critical: CriticalPaths::Confirmed, ..self.clone() }
+    }
+
+    /// A copy with an allow rule for every use of a tool.
+    fn with_allow_rule(&self, tool: BuiltinTool) -> Self {
+        let mut allow = self.allow.clone();
+        let rule =
+            PermissionRule::parse(tool.name(), RuleList::Allow, &self.cwd, self.home.as_deref());
+        allow.extend(rule);
+        Self { allow, ..self.clone() }
+    }
+
+    /// Checks a call against one rule only.
+    ///
+    /// # Errors
+    /// The rule covers the call, or that cannot be determined.
+    pub(in super::super) fn check_against_rule(
+        &self,
+        rule: &str,
+        tool: BuiltinTool,
+        input: &Value,
+        deed: &Access<'_>,
+    ) -> Result<(), String> {
+        let rule = PermissionRule::parse(rule, RuleList::Deny, &self.cwd, self.home.as_deref())?;
+        let alone = Self {
+            mode: PermissionMode::BypassPermissions,
+            allow: Vec::new(),
+            ask: Vec::new(),
+            deny: vec![rule],
+            secrets: DeniedPlaces::default(),
+            ..self.clone()
+        };
+        alone.check_by_rules(tool, input, deed)
+    }
+
+    fn check_by_rules(
+        &self,
+        tool: BuiltinTool,
+        input: &Value,
+        deed: &Access<'_>,
+    ) -> Result<(), String> {
+        if let Some(rule) = self.deny.iter().find(|rule| rule.covers_whole_tool(tool)) {
+            return Err(denied_by_rule(tool.name(), "", rule));
+        }
+        if let Some(rule) = self.ask.iter().find(|rule| rule.covers_whole_tool(tool)) {
+            return Err(ask_rule_applies(tool.name(), rule));
+        }
+        if let Some(rule) = self.deny.iter().find(|rule| rule.covers_input(tool, input)) {
+            return Err(denied_by_rule("this call", "", rule));
+        }
+        if let Some(rule) = self.ask.iter().find(|rule| rule.covers_input(tool, input)) {
+            return Err(ask_rule_applies(tool.name(), rule));
+        }
+        match deed {
+            Access::Nothing => Ok(()),
+            Access::Read(place) => self.check_read(tool, place),
+            Access::Change(place) => self.check_change(tool, place),
+            Access::Host(host) => self.check_host(host),
+            Access::Command { command, cwd, find } => self.check_command(command, cwd, find),
+        }
+    }
+
+    /// Applies the deny and ask rules, which no mode overrides.
+    pub(super) fn check_denied(
+        &self,
+        tool: BuiltinTool,
+        place: &ResolvedPath,
+    ) -> Result<(), String> {
+        let is_link = place.written != place.real;
+        let about = |rule: &&PermissionRule| {
+            rule.covers_path(tool, &place.written) || is_link && rule.covers_path(tool, &place.real)
+        };
+        if let Some(rule) = self.deny.iter().find(about) {
+            let path = place.written.display();
+            return Err(denied_by_rule(&path.to_string(), &format!(" to {}", tool.name()), rule));
+        }
+        if let Some(rule) = self.ask.iter().find(about) {
+            return Err(ask_rule_applies(tool.name(), rule));
+        }
+        if self.is_secret(tool, &place.real) {
+            let path = place.real.display();
+            return Err(format!(
+                "{path} holds credentials or other data that the sandbox protects: allow it \
+                 with --allowedTools '{}(/{path})', or in sandbox.filesystem.allowRead",
+                tool.name()
+            ));
+        }
+        Ok(())
+    }
+
+    /// Applies the deny and ask rules to a folder with all of its contents.
+    pub(super) fn check_folder_denied(
+        &self,
+        tool: BuiltinTool,
+        place: &ResolvedPath,
+    ) -> Result<(), String> {
+        self.check_denied(tool, place)?;
+        let within = |path: &Path| path.join("everything");
+        let (written, real) = (within(&place.written), within(&place.real));
+        self.check_denied(tool, &ResolvedPath { written, real, ..place.clone() })
+    }
+
+    /// Whether [`Self::forbidden`] can forbid any path at all.
+    pub(super) fn forbids_paths(&self) -> bool {
+        !self.secrets.hides_nothing()
+            || self.deny.iter().chain(&self.ask).any(PermissionRule::depends_on_paths)
+    }
+
+    fn allows(&self, tool: BuiltinTool, place: &ResolvedPath) -> bool {
+        // Both a link and its target have to be allowed.
+        let about = |path: &Path| self.allow.iter().any(|rule| rule.covers_path(tool, path));
+        self.allow.iter().any(|rule| rule.covers_whole_tool(tool))
+            || about(&place.real) && about(&place.written)
+    }
+
+    pub(super) fn check_read(&self, tool: BuiltinTool, place: &ResolvedPath) -> Result<(), String> {
+        self.check_denied(tool, place)?;
+        let free = place.scope != PathScope::Outside
+            || self.mode == PermissionMode::BypassPermissions
+            || self.allows(tool, place);
+        if free { Ok(()) } else { Err(outside_working_folders(tool, place)) }
+    }
+
+    pub(super) fn check_change(
+        &self,
+        tool: BuiltinTool,
+        place: &ResolvedPath,
+    ) -> Result<(), String> {
+        self.check_denied(tool, place)?;
+        let path = place.written.display();
+        if let Some(why) = self.secrets.write_denial(&place.real) {
+            return Err(format!("{path} cannot be changed: {why}"));
+        }
+        match self.mode {
+            PermissionMode::BypassPermissions => return Ok(()),
+            PermissionMode::Plan => {
+                return Err(format!(
+                    "{path} cannot be changed: the run only plans (--permission-mode plan)"
+                ));
+            }
+            PermissionMode::Default | PermissionMode::AcceptEdits | PermissionMode::DontAsk => {}
+        }
+        if is_protected(&place.written) || is_protected(&place.real) {
+            return Err(format!(
+                "{path} is protected, because it decides what other programs run: only \
+                 --permission-mode bypassPermissions may change it"
+            ));
+        }
+        let accepted = self.mode == PermissionMode::AcceptEdits && place.scope == PathScope::Inside;
+        if accepted || self.allows(tool, place) {
+            Ok(())
+        } else if place.scope == PathScope::Inside {
+            Err(format!(
+                "{} needs permission for {path}: allow it with --permission-mode acceptEdits, or \
+                 --allowedTools '{}'",
+                tool.name(),
+                tool.name()
+            ))
+        } else {
+            Err(outside_working_folders(tool, place))
+        }
+    }
+}
+
+/// The message for a call that a deny rule covers, with `to` naming the tool or empty.
+pub(super) fn denied_by_rule(what: &str, to: &str, rule: &PermissionRule) -> String {
+    format!("{what} is denied{to} by the rule `{}`: no mode or allow rule overrides it", rule.text)
+}
+
+/// The message for a call that an ask rule covers.
+pub(super) fn ask_rule_applies(what: &str, rule: &PermissionRule) -> String {
+    format!(
+        "{what} must be asked about by the rule `{}`: remove it from the ask rules, or name a tool \
+         that answers with --permission-prompt-tool",
+        rule.text
+    )
+}
+
+fn outside_working_folders(tool: BuiltinTool, place: &ResolvedPath) -> String {
+    let path = place.written.display();
+    let leads = if place.real == place.written {
+        String::new()
+    } else {
+        format!(" leads to {} and", place.real.display())
+    };
+    let folder = place.real.parent().unwrap_or(&place.real).display();
+    format!(
+        "{} needs permission: {path}{leads} is outside the working directories. Add them with \
+         --add-dir '{folder}'",
+        tool.name()
+    )
+}

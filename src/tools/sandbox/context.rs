@@ -1,0 +1,162 @@
+//! Locates the repository, home folder, caches and credentials of a run. Reads the file system;
+//! `policy` decides what is granted.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use nix::unistd::{AccessFlags, Uid, User, access};
+
+use super::super::paths::resolve;
+use super::known_paths::{
+    CACHE_VARIABLES, CACHES, CONFIG_CREDENTIALS, CREDENTIALS, SYSTEM_CREDENTIALS, TEMPORARY,
+};
+use super::repository;
+
+/// The context of a sandbox, besides the user's settings.
+pub(in super::super) struct SandboxContext<'a> {
+    pub(in super::super) cwd: &'a Path,
+    pub(in super::super) home: Option<&'a Path>,
+    /// Further folders that the run may work in.
+    pub(in super::super) folders: &'a [PathBuf],
+    pub(in super::super) scratch: &'a Path,
+    pub(in super::super) environment: &'a [(OsString, OsString)],
+}
+
+impl SandboxContext<'_> {
+    fn variable(&self, wanted: &str) -> Option<&OsStr> {
+        let found = self.environment.iter().rev().find(|(name, _)| name == wanted);
+        found.map(|(_, value)| value.as_os_str())
+    }
+
+    /// The folder that a variable names, unless it is close to the root.
+    fn folder(&self, name: &str) -> Option<PathBuf> {
+        let path = resolve(Path::new(self.variable(name).filter(|_| self.is_absolute(name))?));
+        let whole = self.home.is_some_and(|home| resolve(home).starts_with(&path));
+        (!whole && path.parent().is_some()).then_some(path)
+    }
+
+    fn is_absolute(&self, name: &str) -> bool {
+        self.variable(name).is_some_and(|value| Path::new(value).is_absolute())
+    }
+
+    fn home_path(&self, name: &str) -> Option<PathBuf> {
+        self.home.map(|home| resolve(&home.join(name)))
+    }
+
+    /// Resolves a path of the settings.
+    pub(super) fn resolve_setting_path(&self, text: &str) -> Result<PathBuf, String> {
+        let bare = without_wildcard_end(text);
+        if !is_sandbox_path(text) {
+            return Err(format!(
+                "sandbox.filesystem: {text:?} is a pattern; the sandbox takes folders and files"
+            ));
+        }
+        let path = match (bare.strip_prefix('~'), self.home) {
+            (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with('/') => {
+                home.join(rest.trim_start_matches('/'))
+            }
+            (Some(rest), None) if rest.is_empty() || rest.starts_with('/') => {
+                return Err(format!("sandbox.filesystem: {text:?}: there is no home folder"));
+            }
+            (_, _) => self.cwd.join(bare),
+        };
+        Ok(resolve(&path))
+    }
+
+    /// The working folders, the repository around them, and its git directory.
+    pub(super) fn tree(&self) -> Vec<PathBuf> {
+        let cwd = resolve(self.cwd);
+        let home = self.home.map(resolve);
+        let mut tree = vec![];
+        if let Some(found) = repository::find_repository(&cwd, home.as_deref()) {
+            tree.push(found.top);
+            tree.extend(found.data);
+        }
+        if !tree.iter().any(|folder| cwd.starts_with(folder)) {
+            tree.insert(0, cwd);
+        }
+        for folder in self.folders.iter().map(|folder| resolve(folder)) {
+            if !tree.iter().any(|there| folder.starts_with(there)) {
+                tree.push(folder);
+            }
+        }
+        tree
+    }
+
+    pub(super) fn temporary_folders(&self) -> Vec<PathBuf> {
+        let usual = TEMPORARY.iter().map(|path| resolve(Path::new(path)));
+        let mut all: Vec<PathBuf> = self.folder("TMPDIR").into_iter().chain(usual).collect();
+        all.sort();
+        all.dedup();
+        all
+    }
+
+    fn cargo_home(&self) -> Option<PathBuf> {
+        self.folder("CARGO_HOME").or_else(|| self.home_path(".cargo"))
+    }
+
+    /// Caches, whether or not they exist.
+    pub(super) fn caches(&self) -> Vec<PathBuf> {
+        let mut caches: Vec<PathBuf> =
+            CACHE_VARIABLES.iter().filter_map(|name| self.folder(name)).collect();
+        caches.extend(CACHES.iter().filter_map(|name| self.home_path(name)));
+        caches.extend(self.folder("XDG_CACHE_HOME").or_else(|| self.home_path(".cache")));
+        let cargo = ["registry", "git", ".package-cache", ".package-cache-mutate"];
+        let cargo_home = self.cargo_home();
+        caches.extend(cargo_home.iter().flat_map(|home| cargo.map(|name| home.join(name))));
+        let go = self.folder("GOPATH").or_else(|| self.home_path("go"));
+        caches.extend(go.map(|go| go.join("pkg")));
+        caches
+    }
+
+    /// Caches that installed tools cannot work without.
+    pub(super) fn wanted_caches(&self) -> Vec<PathBuf> {
+        let path = self.variable("PATH");
+        let installed = |program: &str| which::which_in(program, path, self.cwd).is_ok();
+        let is_home = self.home.is_some_and(Path::is_dir);
+        let mut wanted = Vec::new();
+        if !is_home {
+            return wanted;
+        }
+        wanted.extend(self.folder("XDG_CACHE_HOME").or_else(|| self.home_path(".cache")));
+        if let Some(cargo) = self.cargo_home().filter(|_| installed("cargo")) {
+            wanted.extend([cargo.join("registry"), cargo.join("git")]);
+        }
+        wanted.extend(self.home_path(".npm").filter(|_| installed("npm")));
+        wanted.extend(self.home_path("go/pkg").filter(|_| installed("go")));
+        wanted
+    }
+
+    /// Credential locations, whether or not they exist: as written, and with links resolved.
+    pub(super) fn credentials(&self, config_dir: Option<&Path>) -> Vec<PathBuf> {
+        // Some programs take the home folder from the user database, whatever `HOME` says.
+        let system = User::from_uid(Uid::current()).ok().flatten().map(|user| user.dir);
+        let homes = self.home.map(Path::to_path_buf).into_iter().chain(system);
+        let mut places = Vec::new();
+        for home in homes.filter(|home| home.is_absolute()) {
+            places.extend(CREDENTIALS.iter().map(|name| home.join(name)));
+            let config = self.folder("XDG_CONFIG_HOME");
+            for config in config.into_iter().chain([home.join(".config")]) {
+                places.extend(CONFIG_CREDENTIALS.iter().map(|name| config.join(name)));
+            }
+        }
+        // System paths that file permissions deny anyway are left out, to keep the list short.
+        let readable = |path: &&&str| access(**path, AccessFlags::R_OK).is_ok();
+        places.extend(SYSTEM_CREDENTIALS.iter().filter(readable).map(PathBuf::from));
+        places.extend(config_dir.map(|folder| self.cwd.join(folder)));
+        places.extend(places.iter().map(|place| resolve(place)).collect::<Vec<_>>());
+        places.sort();
+        places.dedup();
+        places
+    }
+}
+/// Whether a path of the settings is one that the sandbox accepts, and not a pattern.
+pub fn is_sandbox_path(text: &str) -> bool {
+    let bare = without_wildcard_end(text);
+    !bare.contains(['*', '?', '[', '\0']) && !bare.is_empty()
+}
+
+/// Strips `/**` and similar endings, which mean the whole folder.
+fn without_wildcard_end(text: &str) -> &str {
+    text.strip_suffix("/**").or_else(|| text.strip_suffix("/*")).unwrap_or(text)
+}

@@ -1,0 +1,153 @@
+//! Keeps the model from hosts that only this machine and its neighbours can reach.
+//!
+//! The check applies to the addresses that the client then connects to, so a second DNS answer (DNS
+//! rebinding) cannot evade it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use reqwest::Url;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+
+use super::super::permission::host_of;
+use super::address::private_network;
+
+/// A host that is not on the public internet.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{host} is at {place}, which is not fetched from unless the setting webFetchPrivateHosts \
+     names the host"
+)]
+pub(super) struct Private {
+    host: String,
+    place: String,
+}
+
+/// The system's resolver.
+pub(super) struct SystemResolver;
+
+impl Resolve for SystemResolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        let host = name.as_str().to_owned();
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((host.as_str(), 0)).await?;
+            Ok(Box::new(found.collect::<Vec<_>>().into_iter()) as Addrs)
+        })
+    }
+}
+
+/// A resolver that passes only public addresses.
+pub(super) struct AddressGuard(pub(super) Arc<dyn Resolve>);
+
+impl Resolve for AddressGuard {
+    fn resolve(&self, name: Name) -> Resolving {
+        let host = name.as_str().to_owned();
+        let looked_up = self.0.resolve(name);
+        Box::pin(async move {
+            let found = filter_public(&host, looked_up.await?)?;
+            Ok(Box::new(found.into_iter()) as Addrs)
+        })
+    }
+}
+
+fn filter_public(host: &str, found: Addrs) -> Result<Vec<SocketAddr>, Private> {
+    let mut hidden = None;
+    let mut open = Vec::new();
+    for address in found {
+        match private_network(address.ip()) {
+            Some(what) => hidden = Some((address.ip(), what)),
+            None => open.push(address),
+        }
+    }
+    match hidden {
+        Some((address, what)) if open.is_empty() => Err(private_host(host, address, what)),
+        Some(_) | None => Ok(open),
+    }
+}
+
+fn private_host(host: &str, address: IpAddr, what: &str) -> Private {
+    Private { host: host.to_owned(), place: format!("{address}, {what}") }
+}
+
+/// Checks a host written as an IP address, which is not resolved.
+///
+/// # Errors
+/// The address is not public.
+pub(super) fn check_literal(url: &Url) -> Result<(), Private> {
+    let host = host_of(url);
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    match bare.parse::<IpAddr>().ok().and_then(|address| Some((address, private_network(address)?)))
+    {
+        Some((address, what)) => Err(private_host(&host, address, what)),
+        None => Ok(()),
+    }
+}
+
+/// Checks a host name that the proxy resolves: only the name itself can be checked.
+///
+/// # Errors
+/// The name refers to this machine.
+pub(super) fn check_name(url: &Url) -> Result<(), Private> {
+    let host = host_of(url);
+    let own = host == "localhost" || host.ends_with(".localhost");
+    if own { Err(Private { place: "this machine".to_owned(), host }) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::str::FromStr;
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// Returns different addresses for each lookup, like a rebinding attacker.
+    struct Rebinding(Mutex<Vec<Vec<&'static str>>>);
+
+    impl Resolve for Rebinding {
+        fn resolve(&self, _name: Name) -> Resolving {
+            let answer = self.0.lock().expect("no test thread panics while holding it").remove(0);
+            let parse = |address: &str| SocketAddr::new(address.parse().expect("an address"), 0);
+            let found: Vec<SocketAddr> = answer.into_iter().map(parse).collect();
+            Box::pin(async move { Ok(Box::new(found.into_iter()) as Addrs) })
+        }
+    }
+
+    async fn ask(guard: &AddressGuard) -> Result<Vec<String>, String> {
+        let name = Name::from_str("evil.example").expect("a name");
+        let found = guard.resolve(name).await.map_err(|error| error.to_string())?;
+        Ok(found.map(|address| address.ip().to_string()).collect())
+    }
+
+    #[tokio::test]
+    async fn each_look_up_is_checked_and_private_addresses_are_left_out() {
+        let answers = vec![vec!["8.8.8.8"], vec!["127.0.0.1"], vec!["10.0.0.1", "1.1.1.1"]];
+        let guard = AddressGuard(Arc::new(Rebinding(Mutex::new(answers))));
+        assert_eq!(ask(&guard).await, Ok(vec!["8.8.8.8".to_owned()]));
+        let refused = ask(&guard).await.unwrap_err();
+        assert!(refused.contains("evil.example is at 127.0.0.1, this machine"), "{refused}");
+        assert_eq!(ask(&guard).await, Ok(vec!["1.1.1.1".to_owned()]));
+    }
+
+    #[test]
+    fn an_address_is_seen_through_in_every_spelling() {
+        for host in [
+            "127.0.0.1",
+            "2130706433",
+            "0x7f000001",
+            "0177.0.0.1",
+            "127.1",
+            "[::1]",
+            "0",
+            "[::ffff:7f00:1]",
+            "169.254.169.254",
+            "0xa9fea9fe",
+            "127.0.0.1.",
+            "127。0。0。1",
+        ] {
+            let url = Url::parse(&format!("http://{host}/")).expect("an address");
+            assert!(check_literal(&url).is_err(), "{host}");
+        }
+        let open = Url::parse("http://8.8.8.8/").expect("an address");
+        assert_eq!(check_literal(&open), Ok(()));
+    }
+}

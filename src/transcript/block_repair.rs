@@ -1,0 +1,334 @@
+//! Removes content that the service rejects, and nothing else.
+//!
+//! The repair is chosen first, without changing anything, so that recovery can ask for it
+//! beforehand. Every repair removes its cause permanently, so the same rejection cannot repeat for
+//! ever.
+
+use std::collections::HashMap;
+use std::mem;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::media::{is_replacement_text, strip_one};
+use super::validity::{calls, is_thinking, violations};
+use super::{Block, BlockPath, Message, Role, repair, strip_thinking};
+
+/// The content that the service rejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RejectedBlock {
+    /// An image or a document.
+    Media,
+    /// Thinking that the model did not sign.
+    Thinking,
+    /// Tool calls and results that do not match.
+    Pairs,
+    /// The block at the reported position, for any other reason.
+    Block,
+}
+
+/// The repair that was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "healed")]
+pub enum RepairOutcome {
+    /// Images and documents were replaced by a note.
+    MediaRemoved { blocks: usize },
+    /// All thinking was removed.
+    ThinkingStripped,
+    /// Violations of our own rules were repaired.
+    Repaired { mends: usize },
+    /// Calls and their results were converted to plain text.
+    PairsUntied { calls: usize },
+    /// A block was replaced by a note.
+    BlockReplaced,
+    /// A tool call's input was emptied.
+    InputEmptied,
+}
+
+/// The beginning of every note, so that no note is replaced by another. The notes for media are in
+/// `media.rs`.
+const NOTE: &str = "[Taken out by outlast: ";
+const BLOCK_NOTE: &str = "[Taken out by outlast: content that the service could not take. What \
+    is needed of it must be found out again.]";
+/// How much of a call's input is kept as text, in bytes.
+const INPUT_WORDS: usize = 1_000;
+
+/// Whether [`heal`] would change anything.
+pub fn can_repair_rejected(
+    messages: &[Message],
+    spot: Option<BlockPath>,
+    complaint: RejectedBlock,
+) -> bool {
+    choose_repair(messages, spot, complaint).is_some()
+}
+
+/// Removes the rejected content. A valid list stays valid. Returns the repair, or `None` if none is
+/// possible; then nothing was changed.
+pub fn repair_rejected(
+    messages: &mut Vec<Message>,
+    spot: Option<BlockPath>,
+    complaint: RejectedBlock,
+) -> Option<RepairOutcome> {
+    Some(match choose_repair(messages, spot, complaint)? {
+        BlockRepair::Repair => {
+            let (repaired, repairs) = repair(mem::take(messages));
+            *messages = repaired;
+            RepairOutcome::Repaired { mends: repairs.len() }
+        }
+        BlockRepair::Strip => {
+            strip_thinking(messages);
+            RepairOutcome::ThinkingStripped
+        }
+        BlockRepair::Untie(at) => RepairOutcome::PairsUntied { calls: calls_to_text(messages, at) },
+        BlockRepair::Empty { message, block } => {
+            if let Block::ToolUse { input, .. } = &mut messages[message].content[block] {
+                *input = json!({});
+            }
+            RepairOutcome::InputEmptied
+        }
+        BlockRepair::Remove(spots) => {
+            let blocks = spots.len();
+            for spot in spots {
+                replace(messages, spot);
+            }
+            RepairOutcome::MediaRemoved { blocks }
+        }
+        BlockRepair::Replace(spots) => {
+            for spot in spots {
+                replace(messages, spot);
+            }
+            RepairOutcome::BlockReplaced
+        }
+    })
+}
+
+/// Whether the model is in the middle of tool calls, and no reply since the last user text contains
+/// thinking. Models with a thinking budget require it there: once it was removed, thinking must
+/// stay off until the calls are over.
+pub fn lacks_thinking(messages: &[Message]) -> bool {
+    let answers = |block: &Block| matches!(block, Block::ToolResult { .. });
+    let is_prompt =
+        |message: &Message| message.role == Role::User && !message.content.iter().any(answers);
+    let begins = messages.iter().rposition(is_prompt).map_or(0, |at| at + 1);
+    let replies = messages[begins..].iter().filter(|message| message.role == Role::Assistant);
+    let calls = replies.clone().next_back().is_some_and(|reply| calls(reply).next().is_some());
+    calls && !replies.into_iter().any(|reply| reply.content.iter().any(is_thinking))
+}
+
+/// A repair that is known to change something. Every position in it exists.
+enum BlockRepair {
+    Repair,
+    Strip,
+    /// The calls of the message with this index, and their results.
+    Untie(usize),
+    /// The input of a call.
+    Empty {
+        message: usize,
+        block: usize,
+    },
+    Remove(Vec<BlockPath>),
+    Replace(Vec<BlockPath>),
+}
+
+fn choose_repair(
+    messages: &[Message],
+    spot: Option<BlockPath>,
+    complaint: RejectedBlock,
+) -> Option<BlockRepair> {
+    match complaint {
+        RejectedBlock::Media => repair_of_media(messages, spot).map(BlockRepair::Remove),
+        RejectedBlock::Thinking => has_thinking(messages).then_some(BlockRepair::Strip),
+        // Our own validity rules find the likeliest cause, wherever the service reported it.
+        RejectedBlock::Pairs | RejectedBlock::Block if !violations(messages).is_empty() => {
+            Some(BlockRepair::Repair)
+        }
+        RejectedBlock::Pairs => repair_of_pairs(messages, spot?),
+        RejectedBlock::Block => repair_of_block(messages, spot?),
+    }
+}
+
+fn has_thinking(messages: &[Message]) -> bool {
+    messages.iter().flat_map(|message| &message.content).any(is_thinking)
+}
+
+/// The media at the reported position; without a position or media there, the media that were not
+/// sent before, and finally all. Even if the reported position is wrong, the service is right about
+/// the kind of content.
+fn repair_of_media(messages: &[Message], spot: Option<BlockPath>) -> Option<Vec<BlockPath>> {
+    if let Some(spot) = spot
+        && let Some(message) = messages.get(spot.message)
+    {
+        let block = spot.block.and_then(|at| message.content.get(at));
+        if block.is_some_and(|block| is_our_note(block, spot.inner)) {
+            return None;
+        }
+        let here = media_in(spot.message, message);
+        let exact: Vec<BlockPath> = here.iter().filter(|one| spot.covers(one)).copied().collect();
+        let wider = |one: &&BlockPath| spot.block.is_some_and(|block| one.block == Some(block));
+        let around: Vec<BlockPath> = here.iter().filter(wider).copied().collect();
+        let found = [exact, around, here].into_iter().find(|found| !found.is_empty());
+        if found.is_some() {
+            return found;
+        }
+    }
+    let sent = messages.iter().rposition(|message| message.role == Role::Assistant).unwrap_or(0);
+    let all: Vec<BlockPath> =
+        messages.iter().enumerate().flat_map(|(at, message)| media_in(at, message)).collect();
+    let new: Vec<BlockPath> = all.iter().filter(|spot| spot.message >= sent).copied().collect();
+    [new, all].into_iter().find(|found| !found.is_empty())
+}
+
+impl BlockPath {
+    /// Whether `other` is at this position, as far as it is known.
+    fn covers(self, other: &Self) -> bool {
+        self.message == other.message
+            && self.block.is_none_or(|block| other.block == Some(block))
+            && self.inner.is_none_or(|inner| other.inner == Some(inner))
+    }
+}
+
+fn media_in(message: usize, holder: &Message) -> Vec<BlockPath> {
+    let mut found = Vec::new();
+    for (at, block) in holder.content.iter().enumerate() {
+        let here = BlockPath { message, block: Some(at), inner: None };
+        if is_media(block) {
+            found.push(here);
+        }
+        let Block::ToolResult { content, .. } = block else { continue };
+        let media = content.iter().enumerate().filter(|(_, block)| is_media(block));
+        found.extend(media.map(|(inner, _)| BlockPath { inner: Some(inner), ..here }));
+    }
+    found
+}
+
+fn is_media(block: &Block) -> bool {
+    matches!(block, Block::Image { .. } | Block::Document { .. })
+}
+
+/// Whether the block is a note of ours.
+fn is_our_note(block: &Block, inner: Option<usize>) -> bool {
+    match block {
+        Block::Text { text } => text.starts_with(NOTE) || is_replacement_text(text),
+        Block::ToolResult { content, .. } => match inner {
+            Some(inner) => content.get(inner).is_some_and(|block| is_our_note(block, None)),
+            None => content.len() == 1 && is_our_note(&content[0], None),
+        },
+        Block::Thinking { .. }
+        | Block::RedactedThinking { .. }
+        | Block::ToolUse { .. }
+        | Block::Image { .. }
+        | Block::Document { .. }
+        | Block::Other(_) => false,
+    }
+}
+
+/// If the service finds mismatched calls that our rules accept, they are converted to text.
+fn repair_of_pairs(messages: &[Message], spot: BlockPath) -> Option<BlockRepair> {
+    let message = messages.get(spot.message)?;
+    let foreign = spot.block.and_then(|at| message.content.get(at));
+    if matches!(foreign, Some(Block::Other(_))) {
+        return repair_of_block(messages, spot);
+    }
+    let asked = match message.role {
+        Role::Assistant => spot.message,
+        Role::User => spot.message.checked_sub(1)?,
+    };
+    calls(&messages[asked]).next().map(|_| BlockRepair::Untie(asked))
+}
+
+/// The repair of one block, whatever is wrong with it.
+fn repair_of_block(messages: &[Message], spot: BlockPath) -> Option<BlockRepair> {
+    let message = messages.get(spot.message)?;
+    let at = match spot.block {
+        Some(at) => at,
+        // In a message of one block the position is unambiguous.
+        None => (message.content.len() == 1).then_some(0)?,
+    };
+    let block = message.content.get(at)?;
+    let parts = if let Block::ToolResult { content, .. } = block { content.len() } else { 0 };
+    let inner = spot.inner.filter(|inner| *inner < parts);
+    let here = BlockPath { message: spot.message, block: Some(at), inner };
+    if is_our_note(block, inner) {
+        return None;
+    }
+    match block {
+        // The user's text is the task and is never removed.
+        Block::Text { .. } if message.role == Role::User => None,
+        Block::Text { .. } => Some(BlockRepair::Replace(vec![here])),
+        Block::Thinking { .. } | Block::RedactedThinking { .. } => Some(BlockRepair::Strip),
+        Block::ToolUse { input, .. } => {
+            let empty = input.as_object().is_some_and(serde_json::Map::is_empty);
+            (!empty).then_some(BlockRepair::Empty { message: spot.message, block: at })
+        }
+        Block::ToolResult { .. } => Some(BlockRepair::Replace(vec![here])),
+        Block::Image { .. } | Block::Document { .. } => Some(BlockRepair::Remove(vec![here])),
+        Block::Other(value) => {
+            Some(BlockRepair::Replace(related_blocks(spot.message, message, at, value)))
+        }
+    }
+}
+
+/// The positions of an unknown block and of those that belong to it: a server-side call and its
+/// result.
+fn related_blocks(message: usize, holder: &Message, at: usize, value: &Value) -> Vec<BlockPath> {
+    let id = |value: &Value| {
+        let id = value.get("tool_use_id").or_else(|| value.get("id"));
+        id.and_then(Value::as_str).map(str::to_owned)
+    };
+    let wanted = id(value);
+    let belongs = |(other, block): &(usize, &Block)| {
+        let Block::Other(theirs) = block else { return false };
+        *other == at || (wanted.is_some() && id(theirs) == wanted)
+    };
+    let blocks = holder.content.iter().enumerate().filter(belongs);
+    blocks.map(|(block, _)| BlockPath { message, block: Some(block), inner: None }).collect()
+}
+
+/// Replaces a block by a note. A tool result stays one, so that its call stays answered.
+fn replace(messages: &mut [Message], spot: BlockPath) {
+    if strip_one(messages, spot) {
+        return;
+    }
+    let block = spot.block.and_then(|at| messages.get_mut(spot.message)?.content.get_mut(at));
+    let Some(block) = block else { return };
+    let note = Block::text(BLOCK_NOTE);
+    if let Block::ToolResult { content, .. } = block {
+        match spot.inner.and_then(|inner| content.get_mut(inner)) {
+            Some(inner) => *inner = note,
+            None => *content = vec![note],
+        }
+    } else {
+        *block = note;
+    }
+}
+
+/// Converts the calls of a message and their results to text. Returns the number of calls.
+fn calls_to_text(messages: &mut [Message], asked: usize) -> usize {
+    let mut names = HashMap::new();
+    for block in &mut messages[asked].content {
+        let Block::ToolUse { id, name, input } = block else { continue };
+        let mut words = input.to_string();
+        words.truncate(words.floor_char_boundary(INPUT_WORDS));
+        let text = Block::text(format!("(I called the tool {name} with {words}.)"));
+        names.insert(mem::take(id), mem::take(name));
+        *block = text;
+    }
+    if let Some(answers) = messages.get_mut(asked + 1) {
+        let blocks = mem::take(&mut answers.content);
+        answers.content =
+            blocks.into_iter().flat_map(|block| result_to_text(block, &names)).collect();
+    }
+    names.len()
+}
+
+/// Converts a result of one of the named calls to text; other blocks are kept.
+fn result_to_text(block: Block, names: &HashMap<String, String>) -> Vec<Block> {
+    let Block::ToolResult { tool_use_id, content, is_error } = block else { return vec![block] };
+    let Some(name) = names.get(&tool_use_id) else {
+        return vec![Block::ToolResult { tool_use_id, content, is_error }];
+    };
+    let outcome = if is_error { "failed" } else { "answered" };
+    let opening = Block::text(format!("(The tool {name} {outcome}:)"));
+    std::iter::once(opening).chain(content).collect()
+}

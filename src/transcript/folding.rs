@@ -1,0 +1,151 @@
+//! Folds old tool results: replaces each by a short note, without a model.
+//!
+//! Folding is possible at any time and costs nothing. Only results are folded: the model's text,
+//! calls and thinking are kept, and every call keeps its result.
+
+use super::excerpt::{beginning, one_line};
+use super::measure::ContentSize;
+use super::tool_exchanges::{ToolExchange, tool_exchanges};
+use super::{Block, Message, Role, TokenDensity};
+
+/// How many of the latest rounds of tool calls stay unfolded: the model is still using them.
+const ROUNDS_KEPT: usize = 3;
+/// Minimum size of a folded result, in tokens. It is larger than any fold, so that nothing is
+/// folded twice.
+const RESULT_MIN: u64 = 800;
+/// How much a fold shows of each end of a result: lines, and bytes per line.
+const LINES_SHOWN: usize = 3;
+const LINE_MAX: usize = 160;
+
+/// A result that can be folded, with its replacement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fold {
+    /// Index of the message, and of the block in it.
+    at: (usize, usize),
+    id: String,
+    brief: String,
+    /// Sizes of the current content and of the fold.
+    whole: ContentSize,
+    folded: ContentSize,
+}
+
+/// All results that can be folded now, oldest first.
+pub fn foldable(messages: &[Message]) -> Vec<Fold> {
+    folds(messages).collect()
+}
+
+/// Whether any result can be folded. Stops at the first one.
+pub fn has_foldable(messages: &[Message]) -> bool {
+    folds(messages).next().is_some()
+}
+
+fn folds(messages: &[Message]) -> impl Iterator<Item = Fold> {
+    let recent = first_recent(messages);
+    let old = tool_exchanges(messages).take_while(move |dealing| dealing.at.0 < recent);
+    old.filter_map(|dealing| fold(&dealing))
+}
+
+/// The number of tokens that `folds` would free.
+pub fn saved_tokens(folds: &[Fold], density: TokenDensity) -> u64 {
+    let sum = |size: fn(&Fold) -> ContentSize| {
+        folds
+            .iter()
+            .map(size)
+            .fold(ContentSize::default(), ContentSize::plus)
+            .estimate_tokens(density)
+    };
+    sum(|fold| fold.whole).saturating_sub(sum(|fold| fold.folded))
+}
+
+/// Applies the folds. A fold whose result has moved is skipped.
+pub fn apply_folds(messages: &mut [Message], folds: Vec<Fold>) {
+    for fold in folds {
+        let (message, block) = fold.at;
+        let place = messages.get_mut(message).and_then(|message| message.content.get_mut(block));
+        match place {
+            Some(Block::ToolResult { tool_use_id, content, .. }) if *tool_use_id == fold.id => {
+                *content = vec![Block::text(fold.brief)];
+            }
+            Some(_) | None => {}
+        }
+    }
+}
+
+/// The index of the first message that is not folded.
+fn first_recent(messages: &[Message]) -> usize {
+    let calls = |message: &Message| {
+        message.role == Role::Assistant
+            && message.content.iter().any(|block| matches!(block, Block::ToolUse { .. }))
+    };
+    let mut rounds = messages.iter().enumerate().rev().filter(|(_, message)| calls(message));
+    rounds.nth(ROUNDS_KEPT - 1).map_or(0, |(at, _)| at)
+}
+
+fn fold(dealing: &ToolExchange<'_>) -> Option<Fold> {
+    let whole = ContentSize::of(dealing.content);
+    if whole.estimate_tokens(TokenDensity::USUAL) < RESULT_MIN {
+        return None;
+    }
+    let brief = fold_text(dealing);
+    let folded = ContentSize::of([&Block::text(brief.as_str())]);
+    Some(Fold { at: dealing.at, id: dealing.id.to_owned(), brief, whole, folded })
+}
+
+fn fold_text(dealing: &ToolExchange<'_>) -> String {
+    let text = dealing.text();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let mut parts = vec![format!(
+        "[Folded to save room: {}: {}{}]",
+        dealing.call_label(),
+        size_note(dealing, &text),
+        outcome_note(dealing, &lines),
+    )];
+    let show = |line: &&str| beginning(line, LINE_MAX).to_owned();
+    if lines.len() <= 2 * LINES_SHOWN {
+        parts.extend(lines.iter().map(show));
+    } else {
+        let last = lines.len() - LINES_SHOWN;
+        parts.extend(lines[..LINES_SHOWN].iter().map(show));
+        parts.push("[...]".to_owned());
+        parts.extend(lines[last..].iter().map(show));
+    }
+    parts.push(format!("[{}]", reload_hint(dealing.name)));
+    parts.join("\n")
+}
+
+/// The original size, in words.
+fn size_note(dealing: &ToolExchange<'_>, text: &str) -> String {
+    let others = dealing.content.iter().filter(|block| !matches!(block, Block::Text { .. }));
+    let text =
+        (!text.is_empty()).then(|| format!("{} bytes, {} lines", text.len(), text.lines().count()));
+    let others = match others.count() {
+        0 => None,
+        1 => Some("1 image or document".to_owned()),
+        many => Some(format!("{many} images or documents")),
+    };
+    text.into_iter().chain(others).collect::<Vec<_>>().join(", ")
+}
+
+/// The outcome of the call. Bash output begins with the exit code unless that is 0.
+fn outcome_note(dealing: &ToolExchange<'_>, lines: &[&str]) -> String {
+    let first = lines.first().copied().unwrap_or_default();
+    if first.starts_with("Exit code ") {
+        format!(", {}", one_line(first, 60).replacen("Exit", "exit", 1))
+    } else if dealing.is_error {
+        ", failed".to_owned()
+    } else if dealing.name == "Bash" {
+        ", exit code 0".to_owned()
+    } else {
+        String::new()
+    }
+}
+
+/// How the model can get the complete result again.
+fn reload_hint(tool: &str) -> &'static str {
+    match tool {
+        "Read" => "To see it whole, read it again.",
+        "Glob" | "Grep" => "To see it whole, search again.",
+        "Bash" => "To see it whole, run it again, if running it twice does no harm.",
+        _ => "To see it whole, call the tool again, if calling it twice does no harm.",
+    }
+}

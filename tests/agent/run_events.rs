@@ -1,0 +1,172 @@
+//! Events that an observer of a run receives, and their order.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use outlast::agent::{self, Observer, RunNotice, interrupt};
+use outlast::journal::{Journal, OnDamage, SessionFolder, SessionId, read_session};
+use outlast::recovery::{Action, Backoff, Interrupt, StopReason};
+use outlast::rehearsal::Scenario;
+use outlast::transcript::history_violations;
+use serde_json::json;
+use tokio::sync::watch;
+
+use super::run_fixture::{ObservedEvent, RunFixture, opening};
+
+use crate::support::stopwatch::Stopwatch;
+
+fn count(said: &[ObservedEvent], wanted: impl Fn(&ObservedEvent) -> bool) -> usize {
+    said.iter().filter(|said| wanted(said)).count()
+}
+
+#[tokio::test]
+async fn observer_sees_each_wait_start_and_end_once() {
+    let scenario = Scenario::new()
+        .status(529)
+        .times(2)
+        .status(503)
+        .tool("Bash", json!({ "command": "true" }))
+        .status(429)
+        .reply("Done.");
+    // Several heartbeats to a wait, so that its pieces could be taken for waits.
+    let play = RunFixture::of(scenario).limits(|limits| {
+        limits.heartbeat = Duration::from_millis(60);
+        limits.backoff =
+            Backoff { first: Duration::from_millis(300), longest: limits.heartbeat * 10 };
+    });
+    let played = play.run().await;
+    assert_eq!(played.ending.reason, StopReason::Completed);
+    let expected = [
+        "init",
+        "wait server_overload 1 of Some(10)",
+        "waited server_overload 1 of Some(10)",
+        "wait server_overload 2 of Some(10)",
+        "waited server_overload 2 of Some(10)",
+        "wait server_error 3 of Some(10)",
+        "waited server_error 3 of Some(10)",
+        "assistant",
+        "user",
+        "wait rate_limit 1 of Some(10)",
+        "waited rate_limit 1 of Some(10)",
+        "assistant",
+    ];
+    assert_eq!(played.trace(), expected);
+    let beats = count(
+        &played.said,
+        |said| matches!(said, ObservedEvent::Heartbeat(what) if what.starts_with("retry after")),
+    );
+    assert!(beats >= 4, "a wait of 300 ms has pieces of 60 ms: {beats}");
+    let announced: Duration = played.ending.tally.recovery.totals().waited;
+    assert!(
+        announced >= Duration::from_millis(300 * 2 + 600),
+        "waits are summed up: {announced:?}"
+    );
+    played.assert_no_warnings_or_repairs();
+}
+
+#[tokio::test]
+async fn observer_receives_steps_in_order_and_the_run_end_last() {
+    let scenario = Scenario::new().status(500).tool("Glob", json!({ "pattern": "*" })).reply("Ok.");
+    let played = RunFixture::of(scenario).run().await;
+    let steps = played
+        .said
+        .iter()
+        .filter_map(|said| if let ObservedEvent::Step(step) = said { Some(step) } else { None });
+    let steps: Vec<_> = steps.collect();
+    let asks = steps.iter().filter(|step| matches!(step.action, Action::Ask(_))).count();
+    assert_eq!(asks, played.server.requests().len(), "each request was decided, and told, before");
+    assert!(steps.windows(2).all(|pair| pair[0].at <= pair[1].at));
+    let last = steps.last().map(|step| step.action);
+    assert_eq!(last, Some(Action::Finish(StopReason::Completed)));
+    assert_eq!(played.said.first(), Some(&ObservedEvent::Init));
+    assert!(matches!(played.said.last(), Some(ObservedEvent::Step(_))));
+}
+
+#[tokio::test]
+async fn slow_model_calls_and_slow_tools_emit_heartbeats() {
+    let scenario = Scenario::new()
+        .tool("Bash", json!({ "command": "sleep 2" }))
+        .delay(Duration::from_secs(2))
+        .reply("Done.");
+    let play =
+        RunFixture::of(scenario).limits(|limits| limits.heartbeat = Duration::from_millis(100));
+    let played = play.run().await;
+    for wanted in ["model claude-sonnet-5-5", "tool Bash"] {
+        let beats =
+            count(&played.said, |said| *said == ObservedEvent::Heartbeat(wanted.to_owned()));
+        assert!(beats >= 3, "{wanted}: {beats}");
+    }
+}
+
+#[tokio::test]
+async fn an_interrupt_during_a_wait_ends_it_and_the_run() {
+    let scenario = Scenario::new().status(429).header("retry-after", "300").reply("Never.");
+    let playing = RunFixture::of(scenario).start();
+    playing.record.wait_for(|said| matches!(said, ObservedEvent::WaitBegins(_))).await;
+    let began = Stopwatch::start();
+    interrupt(&playing.interrupter, Interrupt::Sigint);
+    let played = playing.end().await;
+    began.assert_within(Duration::from_secs(1), "the end");
+    assert_eq!(played.ending.reason, StopReason::AbortedStreaming(Interrupt::Sigint));
+    assert_eq!(count(&played.said, |said| matches!(said, ObservedEvent::WaitEnds(_))), 1);
+    assert_eq!(played.server.requests().len(), 1);
+}
+
+/// Panics at the notice of this number, and at every one that follows.
+struct PanickingObserver {
+    left: usize,
+    asked: Arc<Mutex<usize>>,
+}
+
+impl Observer for PanickingObserver {
+    fn observe(&mut self, _notice: &RunNotice<'_>) {
+        if self.left == 0 {
+            *self.asked.lock().expect("it is not held") += 1;
+            panic!("the observer fell over");
+        }
+        self.left -= 1;
+    }
+}
+
+/// Wherever the observer panics, the run ends, reports it, and leaves a journal that can be
+/// resumed.
+#[tokio::test]
+async fn a_panicking_observer_ends_the_run_without_a_panic() {
+    for left in 0.. {
+        let scenario =
+            Scenario::new().status(500).tool("Bash", json!({ "command": "true" })).reply("Done.");
+        let mut play = RunFixture::of(scenario);
+        let place = SessionFolder::new(&play.folder.path().join("config"), play.folder.path());
+        let id = SessionId::generate();
+        play.setup.journal = Journal::create(&place, &id, &opening()).expect("it can be made");
+        let asked = Arc::new(Mutex::new(0));
+        let mut observer = PanickingObserver { left, asked: Arc::clone(&asked) };
+        let (_stays, interrupts) = watch::channel(None);
+        let ending = Box::pin(agent::run(play.setup, &mut observer, interrupts)).await;
+        if ending.reason == StopReason::Completed {
+            assert!(left > 12, "every notice was tried: {left}");
+            return;
+        }
+        assert_eq!(ending.reason, StopReason::InternalError, "at notice {left}");
+        assert_eq!(ending.broken.as_deref(), Some("the observer fell over"), "at notice {left}");
+        assert_eq!(*asked.lock().expect("it is not held"), 1, "who fell over is left alone");
+        let restored = read_session(&place, &id, OnDamage::Refuse).expect("the journal is whole");
+        assert_eq!(restored.ended, Some(StopReason::InternalError), "at notice {left}");
+        assert_eq!(restored.repairs, [], "at notice {left}");
+        assert_eq!(history_violations(&restored.messages), [], "at notice {left}");
+    }
+}
+
+#[tokio::test]
+async fn a_journal_write_failure_is_reported_once() {
+    let scenario = Scenario::new().tool("Bash", json!({ "command": "true" })).reply("Done.");
+    let mut play = RunFixture::of(scenario);
+    play.setup.journal = Journal::unwritable("the disk is full");
+    let played = play.run().await;
+    assert_eq!(played.ending.reason, StopReason::Completed);
+    let trace = played.trace();
+    let warnings: Vec<_> = trace.iter().filter(|word| word.starts_with("warning")).collect();
+    assert_eq!(warnings.len(), 1, "{trace:?}");
+    assert!(warnings[0].contains("the disk is full"), "{warnings:?}");
+    assert!(warnings[0] == &trace[1], "before anything is sent: {trace:?}");
+}

@@ -1,0 +1,313 @@
+//! Whole runs at library level: a rehearsal server, real tools and a recording observer.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use outlast::agent::{
+    self, Clock, Delegation, InterruptSender, ModelEndpoint, Observer, ResumedState, RunNotice,
+    RunOutcome, Setup, WaitingFor,
+};
+use outlast::journal::{CarryOver, Journal, ProcessOpening};
+use outlast::model::{self, Credential, ModelClient, ModelService, Secret};
+use outlast::recovery::{Backoff, Ledger, Limits, Transition};
+use outlast::rehearsal::{ReceivedRequest, RehearsalServer, Scenario};
+use outlast::secrets::KnownSecrets;
+use outlast::tools::{PermissionMode, ToolSettings, Toolbox};
+use outlast::transcript::Block;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::support::{serve, supervisor};
+
+/// No run may take longer.
+const BOUND: Duration = Duration::from_mins(4);
+
+/// What was observed, in a form that can be kept.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum ObservedEvent {
+    Init,
+    Step(Box<Transition>),
+    /// The class, the retry, and of how many.
+    WaitBegins(String),
+    WaitEnds(String),
+    Heartbeat(String),
+    Assistant(Vec<Block>),
+    User(Vec<Block>),
+    Switched(String),
+    Compacted,
+    Denied(String),
+    Warning(String),
+    HookSays(String),
+}
+
+impl ObservedEvent {
+    fn of(notice: &RunNotice<'_>) -> Option<Self> {
+        Some(match notice {
+            RunNotice::Init(_) => Self::Init,
+            RunNotice::Step { transition, .. } => Self::Step(Box::new(**transition)),
+            RunNotice::WaitBegins { pause, .. } => {
+                Self::WaitBegins(format!("{} {} of {:?}", pause.class, pause.retry, pause.of))
+            }
+            RunNotice::WaitEnds { pause, .. } => {
+                Self::WaitEnds(format!("{} {} of {:?}", pause.class, pause.retry, pause.of))
+            }
+            RunNotice::Heartbeat(heartbeat) => Self::Heartbeat(match heartbeat.waiting_for {
+                WaitingFor::Retry(pause) => format!("retry after {}", pause.class),
+                WaitingFor::Model(name) => format!("model {name}"),
+                WaitingFor::Tool { name, .. } => format!("tool {name}"),
+                WaitingFor::Hook { event } => format!("hook {event}"),
+                WaitingFor::Work { running } => format!("work {running}"),
+                WaitingFor::Agents { running } => format!("agents {running}"),
+                WaitingFor::Money => "money".to_owned(),
+                WaitingFor::Servers { names } => format!("servers {names}"),
+            }),
+            RunNotice::StreamEvent(_)
+            | RunNotice::Block { .. }
+            | RunNotice::BlocksDropped { .. }
+            | RunNotice::RecoveryEnds(_)
+            | RunNotice::Task(_)
+            | RunNotice::Agent(_)
+            | RunNotice::OfAgent { .. }
+            | RunNotice::Hook(_) => return None,
+            RunNotice::Assistant { message, .. } => Self::Assistant(message.content.clone()),
+            RunNotice::User { message, .. } => Self::User(message.content.clone()),
+            RunNotice::Compacted { .. } => Self::Compacted,
+            RunNotice::ModelSwitched { from, to } => Self::Switched(format!("{from} to {to}")),
+            RunNotice::Denied { tool, .. } => Self::Denied((*tool).to_owned()),
+            RunNotice::HookSays { text, .. } => Self::HookSays((*text).to_owned()),
+            RunNotice::Remark(_) => return None,
+            RunNotice::Warning(text) => Self::Warning((*text).to_owned()),
+        })
+    }
+}
+
+/// The record of a run. Clones share it.
+#[derive(Clone, Debug)]
+pub(super) struct EventRecord {
+    said: Arc<Mutex<Vec<ObservedEvent>>>,
+    news: watch::Sender<()>,
+}
+
+impl EventRecord {
+    pub(super) fn all(&self) -> Vec<ObservedEvent> {
+        self.said.lock().expect("no panic while writing").clone()
+    }
+
+    /// Waits until something was said.
+    pub(super) async fn wait_for(&self, wanted: impl Fn(&ObservedEvent) -> bool) {
+        let mut news = self.news.subscribe();
+        let heard = async {
+            while !self.all().iter().any(&wanted) {
+                let _ = news.changed().await;
+            }
+        };
+        tokio::time::timeout(BOUND, heard).await.expect("it is said in time");
+    }
+}
+
+impl Observer for EventRecord {
+    fn observe(&mut self, notice: &RunNotice<'_>) {
+        self.said.lock().expect("no panic while writing").extend(ObservedEvent::of(notice));
+        self.news.send_replace(());
+    }
+}
+
+/// A run that is being put together.
+pub(super) struct RunFixture {
+    pub(super) setup: Setup,
+    pub(super) server: RehearsalServer,
+    pub(super) folder: TempDir,
+}
+
+impl RunFixture {
+    /// Every tool is allowed, and retries come fast.
+    pub(super) fn of(scenario: Scenario) -> Self {
+        let server = serve(scenario);
+        let folder = tempfile::tempdir().expect("a scratch folder can be made");
+        let credential = Credential::ApiKey(Secret::new("test-key-0123456789"));
+        let client = ModelClient::new(ModelService::new(server.base_url(), credential));
+        let setup = Setup {
+            session_id: "01234567-89ab-cdef-0123-456789abcdef".to_owned(),
+            prompt: vec![Block::text("Do it.")],
+            system: "Be brief.".to_owned(),
+            cwd: folder.path().to_owned(),
+            endpoints: vec![model_endpoint(
+                "sonnet",
+                Arc::new(client.expect("the address is right")),
+            )],
+            toolbox: toolbox(&folder),
+            servers: Arc::default(),
+            limits: Limits {
+                backoff: Backoff {
+                    first: Duration::from_millis(2),
+                    longest: Duration::from_secs(1),
+                },
+                ..Limits::default()
+            },
+            ledger: Ledger::new(None),
+            clock: Clock::start(1.0),
+            seed: 1,
+            permission_mode: "bypassPermissions".to_owned(),
+            api_key_source: "ANTHROPIC_API_KEY".to_owned(),
+            thinking: None,
+            stream_events: false,
+            stop_after: None,
+            shared: None,
+            journal: Journal::disabled(),
+            secrets: KnownSecrets::default(),
+            hooks: None,
+            memory_files: Vec::new(),
+            warnings: Vec::new(),
+            resumed: ResumedState::default(),
+            agents: Vec::new(),
+            delegation: Delegation::default(),
+        };
+        Self { setup, server, folder }
+    }
+
+    pub(super) fn limits(mut self, change: impl FnOnce(&mut Limits)) -> Self {
+        change(&mut self.setup.limits);
+        self
+    }
+
+    /// The chain of models.
+    pub(super) fn models(mut self, names: &[&str]) -> Self {
+        let client = Arc::clone(&self.setup.endpoints[0].client);
+        self.setup.endpoints =
+            names.iter().map(|name| model_endpoint(name, Arc::clone(&client))).collect();
+        let switches = u8::try_from(names.len() - 1).expect("a short chain");
+        self.limits(|limits| limits.budgets.switches = switches)
+    }
+
+    pub(super) fn start(self) -> RunningFixture {
+        let Self { setup, server, folder } = self;
+        let record = EventRecord { said: Arc::default(), news: watch::Sender::new(()) };
+        let (interrupter, interrupts) = watch::channel(None);
+        let mut observer = record.clone();
+        let run =
+            tokio::spawn(
+                async move { Box::pin(agent::run(setup, &mut observer, interrupts)).await },
+            );
+        RunningFixture { run, record, interrupter, server, folder }
+    }
+
+    pub(super) async fn run(self) -> FinishedRun {
+        self.start().end().await
+    }
+}
+
+/// A run under way.
+pub(super) struct RunningFixture {
+    run: JoinHandle<RunOutcome>,
+    pub(super) record: EventRecord,
+    pub(super) interrupter: InterruptSender,
+    pub(super) server: RehearsalServer,
+    pub(super) folder: TempDir,
+}
+
+impl RunningFixture {
+    pub(super) async fn end(self) -> FinishedRun {
+        let Self { run, record, server, folder, interrupter: _stays } = self;
+        let ending = tokio::time::timeout(BOUND, run).await.expect("the run ends in time");
+        let ending = ending.expect("a run never panics");
+        FinishedRun { ending, said: record.all(), server, folder }
+    }
+}
+
+/// A run that ended.
+pub(super) struct FinishedRun {
+    pub(super) ending: RunOutcome,
+    pub(super) said: Vec<ObservedEvent>,
+    pub(super) server: RehearsalServer,
+    pub(super) folder: TempDir,
+}
+
+impl FinishedRun {
+    /// What was said beside steps and heartbeats, a word each.
+    pub(super) fn trace(&self) -> Vec<String> {
+        let word = |said: &ObservedEvent| match said {
+            ObservedEvent::Step(_) | ObservedEvent::Heartbeat(_) => None,
+            ObservedEvent::Init => Some("init".to_owned()),
+            ObservedEvent::WaitBegins(what) => Some(format!("wait {what}")),
+            ObservedEvent::WaitEnds(what) => Some(format!("waited {what}")),
+            ObservedEvent::Assistant(_) => Some("assistant".to_owned()),
+            ObservedEvent::User(_) => Some("user".to_owned()),
+            ObservedEvent::Switched(what) => Some(format!("switched {what}")),
+            ObservedEvent::Compacted => Some("compacted".to_owned()),
+            ObservedEvent::Denied(tool) => Some(format!("denied {tool}")),
+            ObservedEvent::Warning(text) => Some(format!("warning {text}")),
+            ObservedEvent::HookSays(text) => Some(format!("hook says {text}")),
+        };
+        self.said.iter().filter_map(word).collect()
+    }
+
+    /// Asserts that the server rejected nothing, nothing was repaired and no warning was emitted.
+    #[track_caller]
+    pub(super) fn assert_no_warnings_or_repairs(&self) {
+        assert_eq!(self.server.violations(), [""; 0]);
+        assert_eq!(self.ending.tally.repairs, 0, "{:?}", self.trace());
+        assert!(
+            !self.said.iter().any(|said| matches!(said, ObservedEvent::Warning(_))),
+            "{:?}",
+            self.said
+        );
+    }
+
+    /// The messages of the request of this number, counted from 1.
+    pub(super) fn messages(&self, number: usize) -> Vec<Value> {
+        messages(&self.server.requests()[number - 1])
+    }
+
+    /// Every tool result that went to the model, as `(is_error, text)`, in the order it was sent.
+    pub(super) fn results(&self) -> Vec<(bool, String)> {
+        let blocks = self.said.iter().flat_map(|said| {
+            if let ObservedEvent::User(blocks) = said { blocks.as_slice() } else { &[] }
+        });
+        blocks.filter_map(result).collect()
+    }
+}
+
+fn result(block: &Block) -> Option<(bool, String)> {
+    let Block::ToolResult { content, is_error, .. } = block else { return None };
+    let text = |block: &Block| {
+        if let Block::Text { text } = block { text.clone() } else { format!("{block:?}") }
+    };
+    Some((*is_error, content.iter().map(text).collect()))
+}
+
+/// The messages of a request.
+pub(super) fn messages(request: &ReceivedRequest) -> Vec<Value> {
+    request.body["messages"].as_array().cloned().unwrap_or_default()
+}
+
+/// What a journal of these runs begins with.
+pub(super) fn opening() -> ProcessOpening {
+    ProcessOpening {
+        version: "0.0.0".to_owned(),
+        model: "sonnet".to_owned(),
+        permission_mode: "bypassPermissions".to_owned(),
+        limits: Limits::default(),
+        carry: CarryOver::Fresh,
+        required_servers: Vec::new(),
+        contract: None,
+        prompt: None,
+        redact: Vec::new(),
+    }
+}
+
+/// A model at the server of the run.
+fn model_endpoint(name: &str, client: Arc<ModelClient>) -> ModelEndpoint {
+    let facts = model::model_facts(name);
+    ModelEndpoint { label: facts.name.clone(), facts, client }
+}
+
+fn toolbox(folder: &TempDir) -> Toolbox {
+    let scratch = folder.path().join(".scratch");
+    let mut settings = ToolSettings::new(folder.path(), &scratch, "session");
+    settings.supervisor = supervisor();
+    settings.mode = PermissionMode::BypassPermissions;
+    settings.environment = std::env::vars_os().filter(|(name, _)| name == "PATH").collect();
+    Toolbox::new(&settings).expect("the settings are right")
+}

@@ -1,0 +1,90 @@
+//! Whole runs of the real binary against the server inside it, in every format.
+
+use serde_json::Value;
+
+use super::binary_fixture::{BinaryFixture, ProcessResult};
+
+/// Scenario, exit code.
+const ENDS: [(&str, i32); 6] = [
+    ("hello", 0),
+    ("outage", 0),
+    ("endless", 3),
+    ("hopeless", 75),
+    ("bad-key", 77),
+    ("refusal", 1),
+];
+
+fn rehearse(scenario: &str, format: &str) -> (ProcessResult, Value) {
+    let world = BinaryFixture::new();
+    let args = ["rehearse", scenario, "--", "--output-format", format, "--result-file"];
+    let kept = world.home().join("result.json");
+    let output = world.command(&args).arg(&kept).output().expect("outlast starts");
+    let kept = std::fs::read_to_string(kept).expect("a result is kept");
+    (ProcessResult::of(&output), serde_json::from_str(&kept).expect("the kept result is JSON"))
+}
+
+fn tells_the_end(scenario: &str, format: &str, code: i32) {
+    let (ended, kept) = rehearse(scenario, format);
+    assert_eq!(ended.code, code, "{scenario} {format}: {}", ended.stderr);
+    assert_eq!(kept["exit_code"], code, "{scenario} {format}");
+    assert_eq!(kept["is_error"], code != 0, "{scenario} {format}");
+    if format == "text" {
+        let words = kept["result"].as_str().map(|text| text.to_owned() + "\n");
+        assert_eq!(ended.stdout, words.unwrap_or_default(), "{scenario}");
+    } else {
+        assert_eq!(ended.result(), kept, "{scenario} {format}");
+    }
+    let reason = ended.stderr.contains(kept["errors"][0].as_str().unwrap_or("outlast"));
+    assert!(reason || code == 0, "{scenario} {format}: {}", ended.stderr);
+}
+
+#[test]
+fn every_output_format_reports_the_same_outcome() {
+    std::thread::scope(|threads| {
+        for (scenario, code) in ENDS {
+            for format in ["text", "json", "stream-json"] {
+                threads.spawn(move || tells_the_end(scenario, format, code));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_run_without_failures_leaves_stderr_empty() {
+    for format in ["text", "json", "stream-json"] {
+        assert_eq!(rehearse("hello", format).0.stderr, "");
+    }
+}
+
+#[test]
+fn a_stream_begins_with_init_and_ends_with_its_one_result() {
+    let (ended, _) = rehearse("outage", "stream-json");
+    let messages: Vec<Value> =
+        ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(messages[0]["subtype"], "init");
+    assert_eq!(messages.last().unwrap()["type"], "result");
+    let session = &messages[0]["session_id"];
+    for message in &messages {
+        assert_eq!(&message["session_id"], session, "{message}");
+        assert!(message["uuid"].is_string(), "{message}");
+    }
+    let retries = messages.iter().filter(|message| message["subtype"] == "api_retry").count();
+    assert!(retries > 0);
+}
+
+#[test]
+fn a_success_whose_stdout_is_closed_is_reported_as_a_failure() {
+    let world = BinaryFixture::new();
+    let kept = world.home().join("result.json");
+    let mut child = world
+        .command(&["rehearse", "hello", "--", "--result-file"])
+        .arg(&kept)
+        .spawn()
+        .expect("outlast starts");
+    drop(child.stdout.take());
+    let ended = ProcessResult::of(&child.wait_with_output().unwrap());
+    let kept: Value = serde_json::from_str(&std::fs::read_to_string(kept).unwrap()).unwrap();
+    assert_eq!((ended.code, &kept["exit_code"], &kept["is_error"]), (1, &1.into(), &true.into()));
+    assert!(kept["partial_result"].is_string(), "the words are not lost: {kept}");
+    assert!(ended.line().contains("standard output"), "{}", ended.stderr);
+}

@@ -1,0 +1,128 @@
+//! Where sessions lie, and who may read them.
+
+use std::fs::{self, File, FileTimes};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::time::{Duration, SystemTime};
+
+use outlast::journal::{
+    Journal, JournalError, MessageMeta, OnDamage, SessionFolder, SessionId, latest,
+};
+
+use super::session_fixture::{Sandbox, opening, tell, user};
+
+fn mode(path: &std::path::Path) -> u32 {
+    fs::metadata(path).expect("there").permissions().mode() & 0o777
+}
+
+#[test]
+fn journal_files_are_readable_only_by_their_owner() {
+    let sandbox = Sandbox::new();
+    let (id, _journal) = sandbox.create();
+    assert_eq!(mode(&sandbox.file(&id)), 0o600);
+    for folder in sandbox.place.folder().ancestors().take(3) {
+        assert_eq!(mode(folder), 0o700, "{}", folder.display());
+    }
+}
+
+#[test]
+fn continue_selects_the_newest_session_of_the_folder() {
+    let sandbox = Sandbox::new();
+    assert_eq!(latest(&sandbox.place).expect("readable"), None);
+    let age = |id: &SessionId, seconds| {
+        let time = SystemTime::now() - Duration::from_secs(seconds);
+        let file = File::options().append(true).open(sandbox.file(id)).expect("there");
+        file.set_times(FileTimes::new().set_modified(time)).expect("set");
+    };
+    let told = || {
+        let (id, mut journal) = sandbox.create();
+        tell(&mut journal);
+        id
+    };
+    let (newer, older) = (told(), told());
+    age(&newer, 50);
+    age(&older, 100);
+    let (silent, journal) = sandbox.create();
+    drop(journal);
+    fs::write(sandbox.place.folder().join("notes.txt"), "\"type\":\"user\"").expect("written");
+    let elsewhere = SessionFolder::new(&sandbox.root.path().join("config"), sandbox.root.path());
+    let mut other =
+        Journal::create(&elsewhere, &SessionId::generate(), &opening()).expect("created");
+    other.message(&user("elsewhere"), &MessageMeta::default());
+    assert_eq!(latest(&sandbox.place).expect("readable"), Some(newer), "{silent} said nothing");
+    age(&older, 10);
+    assert_eq!(latest(&sandbox.place).expect("readable"), Some(older.clone()));
+}
+
+#[test]
+fn a_session_from_the_future_is_not_the_newest() {
+    let sandbox = Sandbox::new();
+    let told = |time| {
+        let (id, mut journal) = sandbox.create();
+        tell(&mut journal);
+        let file = File::options().append(true).open(sandbox.file(&id)).expect("there");
+        file.set_times(FileTimes::new().set_modified(time)).expect("set");
+        id
+    };
+    let now = SystemTime::now();
+    let misdated = told(now + Duration::from_hours(24));
+    assert_eq!(latest(&sandbox.place).expect("readable"), Some(misdated));
+    told(now - Duration::from_hours(24));
+    // Another machine's clock may be a little ahead.
+    let newest = told(now + Duration::from_mins(1));
+    assert_eq!(latest(&sandbox.place).expect("readable"), Some(newest));
+}
+
+#[test]
+fn a_session_is_found_from_any_folder_and_through_any_link() {
+    let sandbox = Sandbox::new();
+    let (id, mut journal) = sandbox.create();
+    let messages = tell(&mut journal);
+    let config = sandbox.root.path().join("config");
+    let elsewhere = SessionFolder::new(&config, sandbox.root.path());
+    assert_eq!(
+        outlast::journal::read_session(&elsewhere, &id, OnDamage::Refuse).expect("found").messages,
+        messages
+    );
+    let link = sandbox.root.path().join("link");
+    symlink(sandbox.place.cwd(), &link).expect("linked");
+    assert_eq!(latest(&SessionFolder::new(&config, &link)).expect("readable"), Some(id));
+}
+
+#[test]
+fn an_unknown_session_is_an_error_that_says_where_it_was_looked_for() {
+    let sandbox = Sandbox::new();
+    let id = SessionId::parse("absent").expect("a name");
+    let error =
+        outlast::journal::read_session(&sandbox.place, &id, OnDamage::Refuse).expect_err("unknown");
+    assert!(matches!(error, JournalError::Unknown { .. }));
+    let text = error.to_string();
+    assert!(text.contains("absent") && text.contains("config/projects"), "{text}");
+}
+
+#[test]
+fn an_id_that_is_taken_is_not_used_again() {
+    let sandbox = Sandbox::new();
+    let (id, mut journal) = sandbox.create();
+    tell(&mut journal);
+    drop(journal);
+    let before = sandbox.bytes(&id);
+    let error = Journal::create(&sandbox.place, &id, &opening()).expect_err("taken");
+    assert!(matches!(error, JournalError::Exists { .. }), "{error}");
+    assert_eq!(sandbox.bytes(&id), before);
+}
+
+#[test]
+fn a_long_folder_name_written_by_another_program_is_found() {
+    let sandbox = Sandbox::new();
+    let cwd = sandbox.root.path().join("a/".repeat(120));
+    fs::create_dir_all(&cwd).expect("made");
+    let config = sandbox.root.path().join("config");
+    let place = SessionFolder::new(&config, &cwd);
+    let id = SessionId::generate();
+    let mut journal = Journal::create(&place, &id, &opening()).expect("created");
+    tell(&mut journal);
+    let ours = place.folder();
+    let name = ours.file_name().and_then(|name| name.to_str()).expect("a name");
+    fs::rename(&ours, ours.with_file_name(format!("{}-theirs", &name[..200]))).expect("renamed");
+    assert_eq!(latest(&place).expect("readable"), Some(id));
+}

@@ -1,0 +1,126 @@
+//! Key patterns: each matches its keys anywhere in a text, and no similar text.
+
+use std::collections::BTreeSet;
+
+use outlast::secrets::{KEY_PATTERNS, KnownSecrets, REDACTED, Redactor};
+
+use super::examples;
+
+fn mask() -> Redactor {
+    Redactor::default()
+}
+
+#[test]
+fn every_key_pattern_has_an_example_and_is_redacted_anywhere() {
+    let shown: BTreeSet<&str> = examples().iter().map(|example| example.name).collect();
+    let known: BTreeSet<&str> = KEY_PATTERNS.iter().map(|shape| shape.name).collect();
+    assert_eq!(shown, known, "each shape has its example");
+    assert!(known.len() >= 20);
+    for example in examples() {
+        for (before, after) in [
+            ("", ""),
+            ("the key is ", ", keep it"),
+            ("\"", "\""),
+            ("{\\\"key\\\": \\\"", "\\\"}"),
+            ("line\\n", "\\nline"),
+            ("KEY=", "\nNEXT=1"),
+            ("\u{1b}[01;31m", "\u{1b}[m"),
+            ("größe: ", " – und mehr"),
+        ] {
+            let before = if example.name == "Telegram bot token" { "" } else { before };
+            let text = format!("{before}{}{after}", example.text);
+            let hidden = mask().redact(&text);
+            assert!(!hidden.contains(&example.secret), "{}: {hidden}", example.name);
+            assert!(hidden.contains(REDACTED), "{}: {hidden}", example.name);
+            assert!(hidden.starts_with(before) && hidden.ends_with(after), "{hidden}");
+            assert_eq!(mask().redact(&hidden), hidden, "what is hidden stays as it is");
+        }
+        assert!(Redactor::detect_key_kind(example.text.as_bytes()).is_some(), "{}", example.name);
+    }
+}
+
+#[test]
+fn the_text_that_introduces_a_secret_is_kept() {
+    for example in examples().iter().filter(|example| example.text != example.secret) {
+        let hidden = mask().redact(&example.text);
+        let (before, after) = example.text.split_once(&example.secret).expect("it is in there");
+        let block = example.name.ends_with("private key");
+        let (before, after) =
+            if block { (before.trim_end(), after.trim_start()) } else { (before, after) };
+        assert_eq!(hidden, format!("{before}{REDACTED}{after}"), "{}", example.name);
+    }
+}
+
+#[test]
+fn a_key_in_json_across_lines_or_truncated_is_redacted() {
+    for example in examples().iter().filter(|example| example.name == "private key") {
+        let json = serde_json::Value::from(example.text.as_str()).to_string();
+        let line = example.secret.lines().next().expect("a line");
+        let hidden = mask().redact(&json);
+        assert!(!hidden.contains(line), "{hidden}");
+        assert!(serde_json::from_str::<String>(&hidden).is_ok(), "{hidden}");
+        let (torn, _) = example.text.split_at(example.text.len() / 2);
+        assert!(!mask().redact(torn).contains(line), "{torn}");
+    }
+}
+
+#[test]
+fn a_preceding_letter_or_a_wrong_length_is_not_a_key() {
+    for example in examples().iter().filter(|example| example.text == example.secret) {
+        let text = format!("x{}", example.text);
+        let inner = Redactor::detect_key_kind(text.as_bytes());
+        assert!(inner.is_none(), "{text} is taken for a {inner:?}");
+    }
+    for short in ["AKIA", "ghp_", "sk-", "SK", "eyJ", "npm_config_registry", "sk-ant-", "hf_"] {
+        assert_eq!(mask().redact(short), short);
+    }
+}
+
+#[test]
+fn known_secret_values_are_redacted_in_every_encoding() {
+    let value = "p\"q\\r+s/t=uvw xyz-0123456789";
+    let known = KnownSecrets::new([value]);
+    let mask = Redactor::new(known.clone());
+    let json = serde_json::Value::from(value).to_string();
+    let twice = serde_json::Value::from(json.as_str()).to_string();
+    let address = "p%22q%5Cr%2Bs%2Ft%3Duvw%20xyz-0123456789";
+    for form in [value, json.trim_matches('"'), twice.trim_matches('"'), address] {
+        let hidden = mask.redact(&format!("see {form} there"));
+        assert!(!hidden.contains("uvw"), "{form}: {hidden}");
+    }
+    // As `user:token` in a header, whatever the user's name.
+    for user in ["", "a", "ab", "abc"] {
+        let text = base64(&format!("{user}:{value}!"));
+        let hidden = mask.redact(&format!("x={text}"));
+        assert!(hidden.contains(REDACTED) && hidden.len() < text.len(), "{hidden}");
+    }
+    assert!(!format!("{known:?}").contains("0123456789"));
+}
+
+fn base64(text: &str) -> String {
+    use base64::Engine;
+    base64::engine::general_purpose::STANDARD.encode(text)
+}
+
+#[test]
+fn a_short_value_is_not_redacted_and_a_longer_one_is_redacted_whole() {
+    let known = KnownSecrets::new(["short", "long-secret", "long-secret-and-more"]);
+    let mask = Redactor::new(known.clone());
+    assert_eq!(
+        mask.redact("short long-secret long-secret-and-more"),
+        "short [redacted] [redacted]"
+    );
+    known.add(" learnt-on-the-way\n");
+    assert_eq!(mask.redact("learnt-on-the-way."), "[redacted].");
+}
+
+#[test]
+fn the_model_sees_keys_in_files_but_not_those_of_the_run_or_the_job() {
+    let mask = Redactor::for_model(KnownSecrets::new(["our-own-key-0123456789"]));
+    assert_eq!(mask.redact("our-own-key-0123456789"), REDACTED);
+    for example in examples() {
+        let hidden = mask.redact(&example.text);
+        let in_checkouts = KEY_PATTERNS.iter().any(|s| s.name == example.name && s.in_checkouts);
+        assert_eq!(hidden != example.text, in_checkouts, "{}: {hidden}", example.name);
+    }
+}

@@ -1,0 +1,173 @@
+//! Trials of history: what a run has spent, what it may still spend, and that it says so.
+
+use outlast::rehearsal::{
+    AfterLast, FaultPosition, RehearsalServer, Scenario, ScriptStep, ScriptedFaultKind,
+    ScriptedReply, ScriptedToolCall, ScriptedUsage, StepAnswer,
+};
+use serde_json::{Value, json};
+
+use crate::support::{FinishedProcess, RunBuilder, serve};
+
+/// A model that uses up every token it is given, and calls a tool.
+fn greedy() -> Scenario {
+    let tool = ScriptedToolCall {
+        name: "Bash".to_owned(),
+        input: json!({ "command": "true" }),
+        id: None,
+        cut: None,
+    };
+    let usage = ScriptedUsage { output_tokens: Some(u64::MAX), ..ScriptedUsage::default() };
+    let reply = ScriptedReply { tools: vec![tool], usage, ..ScriptedReply::default() };
+    Scenario::new().step(ScriptStep::new(StepAnswer::Reply(reply))).after(AfterLast::RepeatLast)
+}
+
+fn caps(server: &RehearsalServer) -> Vec<u64> {
+    let cap = |request: &outlast::rehearsal::ReceivedRequest| request.body["max_tokens"].as_u64();
+    server.requests().iter().filter_map(cap).collect()
+}
+
+async fn run(server: &RehearsalServer, args: &[&str]) -> FinishedProcess {
+    let ended = RunBuilder::against(server).args(args).args(["Do it."]).run().await;
+    assert_eq!(server.violations(), [""; 0], "{ended:?}");
+    ended
+}
+
+fn dollars(value: &Value) -> f64 {
+    value.as_f64().unwrap_or(f64::NAN)
+}
+
+/// Whatever a model bills, the ceiling holds: the last calls are smaller, and one that could not
+/// be paid for is not made.
+#[tokio::test]
+async fn a_budget_is_never_exceeded() {
+    let known: &[&str] = &["--model", "sonnet"];
+    let priced: &[&str] = &["--model", "my-model", "--price", "my-model=2/10"];
+    for model in [known, priced] {
+        for ceiling in ["0.33", "0.15", "0.05"] {
+            let server = serve(greedy());
+            let ended = run(&server, &[model, &["--max-budget-usd", ceiling]].concat()).await;
+            let result = ended.result();
+            assert_eq!(ended.code, Some(4), "{ended:?}");
+            assert_eq!(result["terminal_reason"], "max_budget_usd");
+            let limit: f64 = ceiling.parse().expect("it is a number");
+            let spent = dollars(&result["budget"]["spent_usd"]);
+            assert!(spent <= limit, "{spent} of {ceiling}: {result}");
+            assert_eq!(result["budget"]["ceiling_usd"], limit);
+            assert_eq!(result["total_cost_usd"], result["budget"]["spent_usd"]);
+            assert_eq!(result["budget"]["unsettled_usd"], 0.0);
+            let caps = caps(&server);
+            assert!(caps.iter().all(|cap| (1_024..=8_192).contains(cap)), "{caps:?}");
+            assert!(caps.last().is_some_and(|last| *last < 8_192), "the last one shrank: {caps:?}");
+            // 1,024 tokens of output would have cost a cent, and input is a few more at most.
+            assert!(limit - spent < 0.08, "it did not give up early: {spent} of {ceiling}");
+            assert_eq!(ended.stderr.matches("budget").count(), 2, "{ended:?}");
+        }
+    }
+}
+
+/// A torn attempt costs the input that it reported and the output that came, and the sums agree.
+#[tokio::test]
+async fn broken_attempts_cost_what_they_received() {
+    let server = serve(
+        Scenario::new()
+            .interrupted(ScriptedFaultKind::Close, FaultPosition::Delta)
+            .and_text("Torn here.")
+            .times(2)
+            .reply("Done.")
+            .usage(1000, 100),
+    );
+    let ended = run(&server, &["--max-budget-usd", "5", "--output-format", "json"]).await;
+    let result = ended.result();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let budget = &result["budget"];
+    assert_eq!(result["total_cost_usd"], budget["spent_usd"]);
+    assert_eq!(result["modelUsage"]["claude-sonnet-5-5"]["costUSD"], budget["spent_usd"]);
+    let unsettled = dollars(&budget["unsettled_usd"]);
+    assert!(unsettled > 0.0 && unsettled < 0.1, "far less than was reserved: {budget}");
+    let sum = unsettled + 0.003;
+    assert!((dollars(&budget["spent_usd"]) - sum).abs() < 1e-9, "{budget}");
+}
+
+/// Resets before a message begins cost nothing, however many there are: the run goes on, and the
+/// numbers agree.
+#[tokio::test]
+async fn four_resets_do_not_use_up_a_small_budget() {
+    let resets =
+        Scenario::new().interrupted(ScriptedFaultKind::Reset, FaultPosition::Request).times(2);
+    let resets = resets.interrupted(ScriptedFaultKind::Reset, FaultPosition::Headers).times(2);
+    let server = serve(resets.reply("Done.").usage(1_000, 100));
+    let ended = run(&server, &["--max-budget-usd", "1"]).await;
+    let result = ended.result();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(server.requests().len(), 5);
+    assert_eq!(result["total_cost_usd"], 0.003);
+    assert_eq!(result["modelUsage"]["claude-sonnet-5-5"]["costUSD"], 0.003);
+    let budget = &result["budget"];
+    assert_eq!((&budget["spent_usd"], &budget["unsettled_usd"]), (&json!(0.003), &json!(0.0)));
+    assert_eq!(budget["ceiling_usd"], 1.0);
+}
+
+#[tokio::test]
+async fn a_budget_holds_across_a_kill() {
+    const SESSION: &str = "5e551011-0000-4000-8000-000000000005";
+    let server = serve(greedy());
+    let limit = ["--session-id", SESSION, "--max-budget-usd", "0.40", "Do it."];
+    let mut running = RunBuilder::against(&server).args(limit).start();
+    server.wait_for_request(3).await;
+    running.child.start_kill().expect("it can be killed");
+    let ended = running.end().await;
+    let ended = ended
+        .again(&server.base_url())
+        .args(["--resume", SESSION, "--max-budget-usd", "0.40"])
+        .run()
+        .await;
+    let result = ended.result();
+    assert_eq!(ended.code, Some(4), "{ended:?}");
+    assert!(dollars(&result["budget"]["spent_usd"]) <= 0.40, "{result}");
+    let billed = |cap: u64| u32::try_from(cap).map_or(f64::NAN, f64::from) * 10e-6;
+    let output: f64 = caps(&server).into_iter().map(billed).sum();
+    assert!(output <= 0.40, "all that was billed, by both: {output}");
+}
+
+#[tokio::test]
+async fn a_budget_without_a_price_is_rejected() {
+    let server = serve(greedy());
+    let chains: [&[&str]; 2] =
+        [&["--model", "my-model"], &["--model", "sonnet", "--fallback-model", "my-model"]];
+    for chain in chains {
+        let ended = run(&server, &[chain, &["--max-budget-usd", "1"]].concat()).await;
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(ended.stderr.contains("my-model") && ended.stderr.contains("--price"), "{ended:?}");
+        assert_eq!(ended.result()["is_error"], true);
+    }
+    assert_eq!(server.requests().len(), 0);
+}
+
+#[tokio::test]
+async fn a_budget_checked_afterwards_reserves_nothing() {
+    let server = serve(greedy());
+    let ended = run(&server, &["--max-budget-usd", "0.10", "--budget-mode", "after"]).await;
+    let result = ended.result();
+    assert_eq!(ended.code, Some(4), "{ended:?}");
+    assert_eq!(caps(&server), [8_192, 8_192], "the second reply went past it");
+    assert!(dollars(&result["total_cost_usd"]) > 0.16, "{result}");
+    assert_eq!(result["budget"]["ceiling_usd"], 0.10);
+}
+
+#[tokio::test]
+async fn a_token_budget_nudges_until_nudges_have_no_effect() {
+    let server = serve(Scenario::new().reply("Done.").usage(10, 100).after(AfterLast::RepeatLast));
+    let ended = run(&server, &["--token-budget", "500k"]).await;
+    let result = ended.result();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(server.requests().len(), 4, "three nudges brought nothing");
+    assert_eq!(result["recovery"]["strategies"]["budget_continuation"], 3);
+    assert_eq!(result["result"], "Done.");
+
+    // 600 tokens a reply are worth a nudge, up to nine tenths of 5,000.
+    let server = serve(Scenario::new().reply("More.").usage(10, 600).after(AfterLast::RepeatLast));
+    let ended = run(&server, &["--token-budget", "5k"]).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(server.requests().len(), 8);
+    assert_eq!(ended.result()["recovery"]["strategies"]["budget_continuation"], 7);
+}

@@ -1,0 +1,203 @@
+//! Trials of history: which session a run goes on with, who may have it, and what is kept.
+
+use std::fs;
+use std::path::Path;
+
+use outlast::rehearsal::{AfterLast, FaultPosition, Scenario, ScriptedFaultKind};
+use serde_json::{Value, json};
+
+use super::resume_after_kill::{blocks, journal, messages};
+use crate::support::{RunBuilder, serve, with_time_limit};
+
+const SESSION: &str = "5e551011-0000-4000-8000-000000000002";
+const OTHER: &str = "5e551011-0000-4000-8000-000000000003";
+
+fn talk() -> Scenario {
+    Scenario::new().reply("Yes.").after(AfterLast::RepeatLast)
+}
+
+/// Everything the user said in a request.
+fn said(messages: &[Value]) -> Vec<&str> {
+    let users = messages.iter().filter(|message| message["role"] == "user");
+    let blocks = users.filter_map(|message| message["content"].as_array()).flatten();
+    blocks.filter_map(|block| block["text"].as_str()).collect()
+}
+
+fn files_below(folder: &Path) -> Vec<std::path::PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let paths = entries.map(|entry| entry.expect("readable").path());
+    paths.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
+}
+
+#[tokio::test]
+async fn a_session_in_use_is_refused_and_its_owner_named() {
+    let scenario = Scenario::new()
+        .reply("One.")
+        .reply("Two.")
+        .fault(ScriptedFaultKind::Stall, FaultPosition::Request);
+    let server = serve(scenario.after(AfterLast::RepeatLast));
+    let ended = RunBuilder::against(&server).args(["--session-id", SESSION, "One?"]).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let config = ended.config();
+    let first = ended.again(&server.base_url()).args(["--resume", SESSION, "Two?"]).start();
+    server.wait_for_request(2).await;
+    let second = RunBuilder::against(&server)
+        .env("OUTLAST_CONFIG_DIR", &config.display().to_string())
+        .args(["--resume", SESSION, "Three?"])
+        .run()
+        .await;
+    let result = second.result();
+    assert_eq!(second.code, Some(75), "{second:?}");
+    assert_eq!(result["retryable"], true, "later makes sense: {result}");
+    let line = second.stderr.trim_end();
+    assert_eq!(line.lines().count(), 1, "{line}");
+    assert!(line.contains(SESSION) && line.contains(&format!("process {}", first.pid())), "{line}");
+    assert_eq!(server.requests().len(), 2, "nothing was sent");
+    drop(first);
+}
+
+#[tokio::test]
+async fn a_fork_copies_the_conversation_and_leaves_the_session_unchanged() {
+    let server = serve(talk());
+    let ended = RunBuilder::against(&server).args(["--session-id", SESSION, "One?"]).run().await;
+    let original = journal(&ended.config());
+    let before = fs::read(&original).expect("it is there");
+    let ended = ended
+        .again(&server.base_url())
+        .args(["--resume", SESSION, "--fork-session", "--session-id", OTHER, "Two?"])
+        .run()
+        .await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(ended.result()["session_id"], OTHER);
+    assert_eq!(fs::read(&original).expect("it is still there"), before);
+    let ended = ended.again(&server.base_url()).args(["--resume", OTHER, "Three?"]).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let last = messages(server.requests().last().expect("there were some"));
+    assert_eq!(said(&last), ["One?", "Two?", "Three?"]);
+    // Without an id of one's own, a fork gets a fresh one.
+    let ended =
+        ended.again(&server.base_url()).args(["--continue", "--fork-session", "Four?"]).run().await;
+    let id = ended.result()["session_id"].clone();
+    assert!(id != SESSION && id != OTHER, "{id}");
+    assert_eq!(server.violations(), [""; 0]);
+}
+
+#[tokio::test]
+async fn an_invalid_or_taken_session_id_is_rejected() {
+    let server = serve(talk());
+    let ended = RunBuilder::against(&server).args(["--session-id", "mine", "One?"]).run().await;
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("--session-id") && ended.stderr.contains("UUID"), "{ended:?}");
+    assert_eq!(files_below(&ended.config()), Vec::<std::path::PathBuf>::new());
+    let ended = ended.again(&server.base_url()).args(["--session-id", SESSION, "One?"]).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let ended = ended.again(&server.base_url()).args(["--session-id", SESSION, "Two?"]).run().await;
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("exists already"), "{ended:?}");
+    let ended = ended.again(&server.base_url()).args(["--resume", OTHER, "Two?"]).run().await;
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains(&format!("no session {OTHER}")), "{ended:?}");
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn without_persistence_nothing_is_written() {
+    let scenario = Scenario::new().tool("Bash", json!({ "command": "true" })).reply("Done.");
+    let server = serve(scenario);
+    let ended =
+        RunBuilder::against(&server).args(["--no-session-persistence", "Do it."]).run().await;
+    let result = ended.result();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!((&result["durable"], &result["journal"]["state"]), (&json!(false), &json!("off")));
+    assert_eq!(result["warnings"], json!([]), "no warning is expected");
+    assert_eq!(files_below(&ended.config()), Vec::<std::path::PathBuf>::new());
+    let ended = ended.again(&server.base_url()).args(["--continue"]).run().await;
+    assert_eq!(ended.code, Some(2), "there is nothing to continue: {ended:?}");
+}
+
+#[tokio::test]
+async fn an_unwritable_folder_loses_the_journal_but_not_the_run() {
+    let scenario = Scenario::new().tool("Bash", json!({ "command": "true" })).reply("Done.");
+    let server = serve(scenario);
+    let trial = RunBuilder::against(&server);
+    // A file where the folder should be keeps even root from writing there.
+    let blocked = trial.work().join("file");
+    fs::write(&blocked, "").expect("the folder is ours");
+    let config = blocked.join("config").display().to_string();
+    let ended = trial.env("OUTLAST_CONFIG_DIR", &config).args(["Do it."]).run().await;
+    let result = ended.result();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(result["result"], "Done.");
+    assert_eq!((&result["durable"], &result["journal"]["state"]), (&json!(false), &json!("lost")));
+    assert_eq!(result["warnings"].as_array().map(Vec::len), Some(1), "{result}");
+    assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
+    assert!(ended.stderr.contains("without a journal"), "{ended:?}");
+}
+
+/// The kernel kills a process that exceeds its file size limit, unless it ignores SIGXFSZ.
+#[tokio::test]
+async fn a_file_size_limit_loses_the_journal_but_not_the_run() {
+    let command = json!({ "command": "seq 1 3000" });
+    let server = serve(Scenario::new().tool("Bash", command).times(3).reply("Done."));
+    let trial = RunBuilder::against(&server);
+    let limited = format!("ulimit -f 16; exec '{}' \"$@\"", env!("CARGO_BIN_EXE_outlast"));
+    let mut shell = tokio::process::Command::new("sh");
+    shell.args(["-c", &limited, "sh", "--permission-mode", "bypassPermissions", "Do it."]);
+    shell
+        .current_dir(trial.work())
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    shell.env("OUTLAST_CONFIG_DIR", trial.work().join("config"));
+    shell.env("ANTHROPIC_BASE_URL", server.base_url()).stdin(std::process::Stdio::null());
+    let ended = with_time_limit("the end of a run", shell.kill_on_drop(true).output()).await;
+    let ended = ended.expect("there is a shell");
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    let result: Value = serde_json::from_slice(&ended.stdout).expect("a result");
+    assert_eq!((&result["result"], &result["journal"]["state"]), (&json!("Done."), &json!("lost")));
+}
+
+/// The thinking in a history may only go to the model that signed it, even if the process that
+/// changed the model is gone.
+#[tokio::test]
+async fn a_session_resumed_with_another_model_drops_its_thinking() {
+    let think = |name: &str| format!("I am {name}.");
+    let scenario = Scenario::new()
+        .tool("Bash", json!({ "command": "true" }))
+        .and_thinking(&think("sonnet"))
+        .status(529)
+        .times(3)
+        .tool("Bash", json!({ "command": "true" }))
+        .and_thinking(&think("opus"))
+        .fault(ScriptedFaultKind::Stall, FaultPosition::Request)
+        .tool("Bash", json!({ "command": "true" }))
+        .and_thinking(&think("opus"))
+        .reply("Done.")
+        .reply("Done again.");
+    let server = serve(scenario);
+    let chain = ["--model", "sonnet", "--fallback-model", "opus"];
+    let mut running =
+        RunBuilder::against(&server).args(chain).args(["--session-id", SESSION, "Go."]).start();
+    // Killed between the switch and the other model's first reply.
+    let fifth = with_time_limit("the fifth request", server.wait_for_request(5)).await;
+    assert_eq!(fifth.model(), "claude-opus-5-5");
+    running.child.start_kill().expect("it can be killed");
+    let ended = running.end().await;
+    let ended = ended.again(&server.base_url()).args(chain).args(["--resume", SESSION]).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let models: Vec<String> =
+        server.requests().iter().skip(5).map(|request| request.model().to_owned()).collect();
+    assert_eq!(models, ["claude-opus-5-5", "claude-opus-5-5"], "the switch is not forgotten");
+    // A new prompt begins with the preferred model again.
+    let ended = ended
+        .again(&server.base_url())
+        .args(chain)
+        .args(["--resume", SESSION, "More."])
+        .run()
+        .await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let requests = server.requests();
+    let last = requests.last().expect("there were some");
+    assert_eq!(last.model(), "claude-sonnet-5-5");
+    assert_eq!(blocks(last, "thinking"), Vec::<Value>::new());
+    assert_eq!(server.violations(), [""; 0], "no signature was refused");
+}
