@@ -5,6 +5,7 @@ mod cli;
 mod doctor;
 mod hooks;
 mod journal;
+mod manual;
 mod mcp;
 mod recovery;
 mod rehearsal;

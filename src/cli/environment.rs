@@ -32,6 +32,7 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ("ANTHROPIC_DEFAULT_OPUS_MODEL", "What the alias opus stands for."),
     ("ANTHROPIC_DEFAULT_SONNET_MODEL", "What the alias sonnet stands for."),
     ("ANTHROPIC_DEFAULT_HAIKU_MODEL", "What the alias haiku stands for."),
+    ("CLAUDE_CODE_SUBAGENT_MODEL", "The model of all sub-agents."),
     ("API_TIMEOUT_MS", "The same as --request-timeout, in milliseconds."),
     ("BASH_DEFAULT_TIMEOUT_MS", "The setting bashTimeout, in milliseconds."),
     ("BASH_MAX_TIMEOUT_MS", "The setting bashMaxTimeout, in milliseconds."),
@@ -100,7 +101,7 @@ pub const FILES: [(&str, &str); 7] = [
         ".claude/settings.json, .outlast/settings.json, .claude/settings.local.json, \
          .outlast/settings.local.json",
         "Settings of the repository in whose folder outlast works, lowest first. Used as far as \
-         it is trusted; see TRUST.",
+         it is trusted; see outlast-security(7).",
     ),
     (
         "~/.outlast/projects/",

@@ -21,7 +21,7 @@ pub(super) const INTERRUPTS: [Interrupt; 9] = [
 ];
 
 /// Every reason there is. The match breaks the build when one is added and not listed.
-pub(super) fn every_reason() -> Vec<StopReason> {
+pub(crate) fn every_reason() -> Vec<StopReason> {
     let mut reasons = vec![
         StopReason::Completed,
         StopReason::MaxTurns,

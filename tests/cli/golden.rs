@@ -6,7 +6,7 @@ use std::path::Path;
 use outlast::cli::version;
 
 /// Compares with the committed file, or rewrites it when `UPDATE=1` is set.
-pub(super) fn compare(path: &str, found: &str) {
+pub(crate) fn compare(path: &str, found: &str) {
     let commit = |between: &str, name: &str| format!("\"outlast_commit\"{between}\"{name}\"");
     let found = [":", ": "].iter().fold(found.to_owned(), |text, between| {
         text.replace(&commit(between, version::COMMIT), &commit(between, "COMMIT"))

@@ -12,7 +12,7 @@ use outlast::recovery::{Money, Persistence};
 use super::binary_fixture::BinaryFixture;
 
 /// What flags, variables and `~/.outlast/settings.json` come to.
-pub(super) fn resolve(
+pub(crate) fn resolve(
     flags: &[&str],
     variables: &[(&str, &str)],
     user: &str,

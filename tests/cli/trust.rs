@@ -101,7 +101,9 @@ fn an_untrusted_repository_can_only_add_denials() {
     assert_eq!(keys(&settings), wanted);
     assert!(settings.ignored.iter().all(|one| one.file == PROJECT && !one.why.is_empty()));
     let [warning] = &settings.warnings[..] else { panic!("{:?}", settings.warnings) };
-    for part in [".claude/settings.json (apiKeyHelper, env.", "and 3 more", "TRUST in outlast(1)"] {
+    for part in
+        [".claude/settings.json (apiKeyHelper, env.", "and 3 more", "see outlast-security(7)"]
+    {
         assert!(warning.contains(part), "{part:?} in {warning}");
     }
     assert!(!warning.contains("evil.test") && !format!("{:?}", settings.ignored).contains("evil"));

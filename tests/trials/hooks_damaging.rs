@@ -138,9 +138,9 @@ async fn invalid_hook_exports_are_reported_and_otherwise_ignored() {
 }
 
 #[tokio::test]
-async fn the_example_hook_of_the_readme_works() {
-    let readme = include_str!("../../README.md");
-    let blocks: Vec<&str> = readme.split("```").collect();
+async fn the_example_hook_of_the_manual_works() {
+    let page = include_str!("../../man/outlast-hooks.7.md");
+    let blocks: Vec<&str> = page.split("```").collect();
     let block = |kind: &str, word: &str| {
         let found = blocks.iter().find(|block| block.starts_with(kind) && block.contains(word));
         found.unwrap_or_else(|| panic!("no {kind} with {word}"))[kind.len()..].trim_start()

@@ -25,7 +25,7 @@ use super::version;
     name = "outlast",
     about = "Runs a task to its end with a tool-using model, and says truthfully how it ended.",
     override_usage = "outlast [run] [OPTIONS] [PROMPT]\n       outlast rehearse [SCENARIO] [-- OPTIONS]\n       outlast doctor [--json] [--offline]\n       outlast config [--json] [-- OPTIONS]",
-    after_help = "Settings, environment, exit codes: outlast(1).",
+    after_help = "Exit codes, environment: outlast(1). Settings: outlast-settings(5).",
     disable_version_flag = true,
     disable_help_flag = true,
     args_conflicts_with_subcommands = true,

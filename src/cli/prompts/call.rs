@@ -143,7 +143,7 @@ fn of(
         let fields = command.withheld.join(" and ");
         let file = &command.file;
         warnings.push(format!(
-            "{file}: {fields} ignored, the repository is not trusted; see TRUST in outlast(1)"
+            "{file}: {fields} ignored, the repository is not trusted; see outlast-security(7)"
         ));
     }
     let ignored = command.withheld.iter().map(|field| IgnoredSetting {

@@ -179,7 +179,7 @@ impl ChainSources<'_> {
             return Ok((ChainOrigin::Settings, self.file.fallback_model.0.clone()));
         }
         let ModelEntryList(entries) = ModelEntryList::parse(&self.args.fallback_model)
-            .map_err(|why| ChainOrigin::Flag.error(&format!("{why}; see outlast(1)")))?;
+            .map_err(|why| ChainOrigin::Flag.error(&format!("{why}; see outlast-recovery(7)")))?;
         if entries.is_empty() {
             return Err(
                 ChainOrigin::Flag.error("it names no model; name one, or use --no-fallback")

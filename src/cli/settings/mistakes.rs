@@ -235,8 +235,8 @@ impl MistakeSearch<'_> {
             let Some(meant) = near.filter(|_| !is_known) else { return true };
             let at = self.places.start(self.places.nearest(["hooks", event]));
             let why = format!(
-                "\"hooks.{event}\": there is no such event; did you mean \"{meant}\"?; see HOOKS \
-                 in outlast(1)"
+                "\"hooks.{event}\": there is no such event; did you mean \"{meant}\"?; see \
+                 outlast-hooks(7)"
             );
             self.found.push((at, why));
             false
@@ -253,7 +253,7 @@ impl MistakeSearch<'_> {
             if why.starts_with("invalid type: string") {
                 why = "a text is in the place of something else";
             }
-            let why = format!("\"{place}\": {why}; see HOOKS in outlast(1)");
+            let why = format!("\"{place}\": {why}; see outlast-hooks(7)");
             self.found.push((self.places.start(at), why));
             if self.found.len() > HOOKS_MAX || !heal(&mut hooks, &keys) {
                 break;
@@ -340,7 +340,7 @@ fn complaint(why: &str, path: &[&str]) -> String {
         (Some(takes), 1) if !why.starts_with("missing") && !why.starts_with("unknown field") => {
             format!("\"{name}\" takes {takes}; found {found}")
         }
-        (Some(_), _) => format!("\"{name}\": {said}; see SETTINGS in outlast(1)"),
-        (None, _) => format!("{said}; see SETTINGS in outlast(1)"),
+        (Some(_), _) => format!("\"{name}\": {said}; see outlast-settings(5)"),
+        (None, _) => format!("{said}; see outlast-settings(5)"),
     }
 }

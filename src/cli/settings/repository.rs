@@ -300,7 +300,7 @@ fn line(ignored: &[IgnoredSetting]) -> String {
         format!("{file} ({}{more})", of_it[..of_it.len().min(MOST_SHOWN)].join(", "))
     });
     format!(
-        "ignored settings of this repository: {}; see TRUST in outlast(1)",
+        "ignored settings of this repository: {}; see outlast-security(7)",
         parts.collect::<Vec<_>>().join(", ")
     )
 }

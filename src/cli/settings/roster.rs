@@ -73,7 +73,7 @@ fn choose(
     let near = known.min_by_key(|agent| distance(name, &agent.name));
     let hint = match near {
         Some(near) => format!("the nearest is {:?}", near.name),
-        None => "there are none; see AGENTS in outlast(1)".to_owned(),
+        None => "there are none; see outlast-agents(7)".to_owned(),
     };
     Err(UsageError::new(format!("{place}: there is no agent {name:?}: {hint}")))
 }

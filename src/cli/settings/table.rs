@@ -38,7 +38,7 @@ const SHAPES: &[(&str, &str, &str)] = &[
     ("agent", "the name of an agent", "Work as an agent of this kind, as with --agent."),
     ("fallbackModel", "a list of models, MODEL@URL#KEY_VARIABLE or objects with \"model\" and \
         perhaps \"baseUrl\", \"apiKeyEnv\" or \"authTokenEnv\", \"headers\", \"contextWindow\"; or \
-        one text with commas", "Models to fall back to, best first; see FALLBACK."),
+        one text with commas", "Models to fall back to, best first; see outlast-recovery(7)."),
     ("fallbackReturn", BOOL, "After a while, try the first model again."),
     ("fast", BOOL, "Ask for fast answers where the service has them."),
     ("prices", "an object of models, each with \"input\" and \"output\" and perhaps \"cacheRead\" \
@@ -48,17 +48,17 @@ const SHAPES: &[(&str, &str, &str)] = &[
         \"defaultMode\" and \"disableBypassPermissionsMode\"", "What tools may do without asking \
         anyone. What would be asked is denied: nobody is there."),
     ("onDenied", "\"continue\" or \"fail\"", "Whether a tool call that is denied ends the run."),
-    ("hooks", "an object of events, as in HOOKS", "Programs that are told what happens and have a \
+    ("hooks", "an object of events, as in outlast-hooks(7)", "Programs that are told what happens and have a \
         say in it. Those of all files run."),
     ("disableAllHooks", BOOL, "Run no hooks."),
     ("allowManagedHooksOnly", BOOL, "Run no hooks but those of managed settings. Only there."),
     ("allowManagedPermissionRulesOnly", BOOL, "Rules that allow something count in managed \
         settings only, and not even as flags. Only there."),
     ("trustedProjects", "a list of folders, or of objects with \"path\", \"sha256\" or both", "Repositories \
-        whose own settings are used; see TRUST. Never read from a repository."),
+        whose own settings are used; see outlast-security(7). Never read from a repository."),
     ("mcpServers", "an object of servers, each with \"command\", \"args\" and \"env\", or with \
         \"type\": \"http\", \"url\" and \"headers\", and perhaps \"timeout\"", "Servers whose \
-        tools the model is offered; see MCP."),
+        tools the model is offered; see outlast-mcp(7)."),
     ("maxTurns", COUNT, "Stop after so many model replies."),
     ("maxBudgetUsd", "a number of US dollars above 0", "Never spend more than this."),
     ("budgetMode", "\"ceiling\" or \"after\"", "Whether the budget is a ceiling, or looked at \
@@ -133,7 +133,7 @@ const SHAPES: &[(&str, &str, &str)] = &[
     ("webFetchPrivateHosts", NAMES, "Hosts that WebFetch may reach at addresses that are not of the \
         open internet: localhost, *.corp.example, 10.0.0.7, or * for all."),
     ("maxAgentDepth", "a whole number from 0 to 255, 0 for none", "How deep sub-agents may be \
-        nested; see SUB-AGENTS."),
+        nested; see outlast-agents(7)."),
     ("maxLiveAgents", "a whole number from 1 to 65535", "How many sub-agents may be at work at a \
         time. Others wait in line."),
     ("maxAgents", TIMES, "How many sub-agents a session may start."),
@@ -141,7 +141,7 @@ const SHAPES: &[(&str, &str, &str)] = &[
     ("sandbox", "an object with \"mode\" (\"off\", \"workspace\", \"read-only\" or \"required\"; or \
         \"enabled\" and \"failIfUnavailable\"), \"filesystem\" (lists of paths: \"allowWrite\", \
         \"denyWrite\", \"allowRead\", \"denyRead\") and \"network\" (with \"enabled\")", "What \
-        commands may touch; see SANDBOX."),
+        commands may touch; see outlast-security(7)."),
     ("childEnv", "\"scrub\", \"inherit\" or \"allowlist\"", "Which variables commands see."),
     ("passEnv", NAMES, "Variables that commands see in any case."),
     ("cleanupPeriodDays", "a whole number of days, or 0 for ever", "How long a session is kept after \

@@ -18,7 +18,7 @@ pub fn check_settings(known: &ResolvedConfig) -> Vec<Finding> {
             "settings",
             mistake,
             "every run ends with exit code 2 before anything is sent",
-            "correct it there; outlast(1) lists every setting and variable",
+            "correct it there; outlast-settings(5) lists every setting, outlast(1) every variable",
         )
     }));
     findings.extend(known.warnings.iter().map(|warning| {
@@ -26,7 +26,7 @@ pub fn check_settings(known: &ResolvedConfig) -> Vec<Finding> {
             "settings",
             warning,
             "it has no effect",
-            "remove it, or see SETTINGS and TRUST in outlast(1)",
+            "remove it, or see outlast-settings(5) and outlast-security(7)",
         )
     }));
     if !known.ignored.is_empty() {
