@@ -1,4 +1,4 @@
-//! Notes which commit outlast is built from, where that can be known.
+//! Records the commit that outlast is built from, where git can tell it.
 
 use std::env;
 use std::path::Path;
@@ -8,22 +8,22 @@ fn main() {
     let root = env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
     let commit = commit(&root).unwrap_or_else(|| "unknown".to_owned());
     tell(&format!("rustc-env=OUTLAST_COMMIT={commit}"));
-    // What the binary is made of, and where git notes that the commit is another.
+    // The inputs of the binary, and the files that git changes with each commit.
     for path in ["src", "Cargo.toml", "Cargo.lock"] {
         tell(&format!("rerun-if-changed={root}/{path}"));
     }
     for name in ["HEAD", "logs/HEAD", "packed-refs"] {
         let path = git(&root, &["rev-parse", "--git-path", name]).unwrap_or_default();
         let path = Path::new(&root).join(path);
-        // Cargo takes a file that is not there for one that has changed.
+        // Cargo treats a missing file as changed, which would rebuild every time.
         if path.is_file() {
             tell(&format!("rerun-if-changed={}", path.display()));
         }
     }
 }
 
-/// The short name of the commit, with `-dirty` when what the binary is made of differs from it.
-/// `None` without git, or in a copy of the sources that happens to lie in another repository.
+/// Returns the short commit id, with `-dirty` when the inputs of the binary differ from it. `None`
+/// without git, or in a copy of the sources that happens to lie in another repository.
 fn commit(root: &str) -> Option<String> {
     let top = git(root, &["rev-parse", "--show-toplevel"])?;
     if Path::new(&top).canonicalize().ok()? != Path::new(root).canonicalize().ok()? {
@@ -35,7 +35,8 @@ fn commit(root: &str) -> Option<String> {
     Some(name + dirty)
 }
 
-/// What git prints. It writes nothing, and runs nothing that the repository names.
+/// Returns the output of git, run so that it writes nothing and executes nothing that the
+/// repository configures.
 fn git(root: &str, args: &[&str]) -> Option<String> {
     let safe = ["--no-optional-locks", "-c", "core.fsmonitor=false"];
     let output = Command::new("git").args(safe).args(args).current_dir(root).output().ok()?;
@@ -43,7 +44,7 @@ fn git(root: &str, args: &[&str]) -> Option<String> {
     output.status.success().then(|| text.trim().to_owned())
 }
 
-/// This is how cargo is told.
+/// Prints an instruction to cargo.
 fn tell(what: &str) {
     println!("cargo::{what}");
 }

@@ -1,4 +1,4 @@
-//! outlast runs a tool-using language model through a task with nobody watching.
+//! outlast runs a tool-using language model through a task unattended.
 //!
 //! Layers, top first; each may use only those below it:
 //!

@@ -1,4 +1,4 @@
-//! Parses, runs, exits.
+//! Entry point: runs the command line and returns its exit code.
 
 use std::process::ExitCode;
 

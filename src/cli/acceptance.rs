@@ -1,13 +1,13 @@
-//! What to say of a run that did its work, and whose work was not accepted.
+//! Messages for runs that finished but whose result was not accepted.
 
 use crate::agent::RunOutcome;
 use crate::tools::BackgroundEnd;
 
-/// The command that must pass did not.
+/// Explains that the `--require` command failed.
 pub fn requirement_failed(ending: &RunOutcome) -> (String, &'static str) {
     const ADVICE: &str = "The end of its output is in requirement.output of the result; \
                           --require-timeout gives it more time.";
-    // As shells tell it. Nothing that the model does to the work mends that.
+    // Exit codes of the shell: a mistake in the command itself, which the model cannot correct.
     const NOT_FOUND: &str = "That exit code means that the command, or one in it, was not found: \
                              correct --require, or the PATH of this job.";
     const NOT_EXECUTABLE: &str = "That exit code means that the command, or one in it, was found \
@@ -33,7 +33,7 @@ pub fn requirement_failed(ending: &RunOutcome) -> (String, &'static str) {
     (what, advice)
 }
 
-/// The model was done, and what it had started was not.
+/// Explains that background commands were still running when the model had finished.
 pub fn background_pending(ending: &RunOutcome) -> (String, &'static str) {
     const ADVICE: &str = "Raise the setting backgroundWait or --max-duration, or say in the prompt \
                           what is to be stopped before the end.";
@@ -41,7 +41,7 @@ pub fn background_pending(ending: &RunOutcome) -> (String, &'static str) {
     let cut: Vec<String> =
         cut.map(|task| format!("{} ({:?})", task.id, shortened(&task.command))).collect();
     let what = if cut.is_empty() {
-        "the model was done, and could not be told any more what came of its background commands"
+        "the model was done, and could not be told any more how its background commands ended"
             .to_owned()
     } else {
         format!(
@@ -52,8 +52,8 @@ pub fn background_pending(ending: &RunOutcome) -> (String, &'static str) {
     (what, ADVICE)
 }
 
-/// No answer came in the shape that was asked for.
-pub fn no_answer(ending: &RunOutcome) -> (String, &'static str) {
+/// Explains that no structured output matched the schema.
+pub fn schema_not_met(ending: &RunOutcome) -> (String, &'static str) {
     let what = match ending.acceptance.schema_attempts {
         Some(0) | None => {
             "no structured output came: the model never called the tool for it".to_owned()

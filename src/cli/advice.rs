@@ -1,4 +1,4 @@
-//! What happened and what to do next, for someone who reads it in a CI log tomorrow.
+//! Error messages for a failed run: what happened and what to do next, written for a CI log.
 
 use std::fmt::Write as _;
 
@@ -8,18 +8,18 @@ use crate::recovery::{
     classify,
 };
 
-use super::classes::CLASSES;
-use super::wall::{self, WallTime};
+use super::error_classes::CLASSES;
+use super::timestamps::{self, WallTime};
 
-/// Why a run did not succeed. One line each; empty when it did.
+/// Explains why a run failed, one line each; empty when it succeeded.
 pub fn explain(ending: &RunOutcome, now: &WallTime) -> Vec<String> {
-    let Some((what, advice)) = words(ending) else { return Vec::new() };
+    let Some((what, advice)) = describe(ending) else { return Vec::new() };
     let mut line = what + &attempts(ending);
     if let Some(fault) = &ending.fault {
-        line.push_str(&particulars(fault));
+        line.push_str(&fault_details(fault));
     }
-    if let Some(at) = ending.retry_at.and_then(wall::instant) {
-        let _ = write!(line, ". It may work again at {}", now.both(at));
+    if let Some(at) = ending.retry_at.and_then(timestamps::from_unix_seconds) {
+        let _ = write!(line, ". It may work again at {}", now.local_and_relative(at));
     }
     if !advice.is_empty() {
         line.push_str(". ");
@@ -29,8 +29,8 @@ pub fn explain(ending: &RunOutcome, now: &WallTime) -> Vec<String> {
     vec![line.join(" ")]
 }
 
-/// How often the call was made before the run gave up, and whether the service ruled a retry out.
-/// Empty where it was made once.
+/// Describes the number of attempts, and whether the server ruled out a retry. Empty after a single
+/// attempt.
 fn attempts(ending: &RunOutcome) -> String {
     let StopReason::ModelError(class) = ending.reason else { return String::new() };
     let mut lost = ending.tally.recovery.records().filter(|one| one.lost_to.is_some());
@@ -44,8 +44,9 @@ fn attempts(ending: &RunOutcome) -> String {
     said
 }
 
-/// Status, the service's own words and the request id, as far as there are any.
-fn particulars(fault: &Fault) -> String {
+/// Describes the fault: HTTP status, the server's error message and the request id, as far as
+/// known.
+fn fault_details(fault: &Fault) -> String {
     let mut said = Vec::new();
     if let Some(status) = fault.status() {
         said.push(format!("HTTP {status}"));
@@ -54,7 +55,7 @@ fn particulars(fault: &Fault) -> String {
     if !detail.is_empty() {
         said.push(match fault.kind {
             FaultKind::Refused { .. } => format!("{:?}", shortened(detail)),
-            FaultKind::Timeout { timer } => format!("{detail}, see {}", flag(timer)),
+            FaultKind::Timeout { timer } => format!("{detail}, see {}", timer_flag(timer)),
             FaultKind::Connection { .. }
             | FaultKind::Certificate { .. }
             | FaultKind::TornStream { .. }
@@ -69,8 +70,8 @@ fn particulars(fault: &Fault) -> String {
     if said.is_empty() { String::new() } else { format!(" ({})", said.join(", ")) }
 }
 
-/// The flag that sets a timer.
-fn flag(timer: Timer) -> &'static str {
+/// Returns the flag that sets a timer.
+fn timer_flag(timer: Timer) -> &'static str {
     match timer {
         Timer::Connect => "--connect-timeout",
         Timer::FirstByte => "--first-byte-timeout",
@@ -90,8 +91,8 @@ fn shortened(text: &str) -> String {
     short
 }
 
-/// The class of a run's last failure, or of its end.
-pub(super) fn class_of(ending: &RunOutcome) -> Option<ErrorClass> {
+/// Returns the error class of the last failure, or of the stop reason.
+pub(super) fn error_class(ending: &RunOutcome) -> Option<ErrorClass> {
     match ending.reason {
         StopReason::ModelError(class) => Some(class),
         StopReason::EmptyResponse => Some(ErrorClass::EmptyResponse),
@@ -118,14 +119,14 @@ pub(super) fn class_of(ending: &RunOutcome) -> Option<ErrorClass> {
     }
 }
 
-fn late(ending: &RunOutcome) -> String {
+fn deadline_message(ending: &RunOutcome) -> String {
     match ending.hooks.cut.as_slice() {
         [] => "time ran out".to_owned(),
         cut => format!("time ran out, and hooks were cut off with the run: {}", cut.join("; ")),
     }
 }
 
-fn words(ending: &RunOutcome) -> Option<(String, &'static str)> {
+fn describe(ending: &RunOutcome) -> Option<(String, &'static str)> {
     let turns = ending.tally.turns;
     let (what, advice) = match ending.reason {
         StopReason::Completed => return None,
@@ -133,7 +134,7 @@ fn words(ending: &RunOutcome) -> Option<(String, &'static str)> {
             (format!("the turn limit was reached after {turns} replies"), "Raise --max-turns.")
         }
         StopReason::MaxBudgetUsd => (budget(ending), "Raise --max-budget-usd."),
-        StopReason::Deadline => (late(ending), "Raise --max-duration."),
+        StopReason::Deadline => (deadline_message(ending), "Raise --max-duration."),
         StopReason::AbortedStreaming(by) => aborted(by, "while the model was answering"),
         StopReason::AbortedTools(by) => aborted(by, "while tools were running"),
         StopReason::HookStopped => (by_hook("a hook stopped the run", ending), ""),
@@ -145,62 +146,62 @@ fn words(ending: &RunOutcome) -> Option<(String, &'static str)> {
             by_hook("a Stop hook kept objecting to the end of the work", ending),
             "Do what it asks for, or let the hook pass when stop_hook_active is true.",
         ),
-        StopReason::BlockingLimit => full(ending),
+        StopReason::BlockingLimit => context_full(ending),
         StopReason::Stalled => (
             "the model repeated the same steps with the same outcome".to_owned(),
             "Look at its last steps, and say in the prompt what stood in its way.",
         ),
         StopReason::BackgroundPending => super::acceptance::background_pending(ending),
         StopReason::RequirementFailed => super::acceptance::requirement_failed(ending),
-        StopReason::StructuredOutputRetryExhausted => super::acceptance::no_answer(ending),
+        StopReason::StructuredOutputRetryExhausted => super::acceptance::schema_not_met(ending),
         StopReason::MaxOutputTokens => (
             "the reply did not fit the output limit, in several pieces either".to_owned(),
             "Raise --max-output-tokens, or ask for smaller steps.",
         ),
-        StopReason::OutputFailed => unwritten(ending),
-        StopReason::InternalError => broke(ending),
+        StopReason::OutputFailed => output_failed(ending),
+        StopReason::InternalError => internal_error(ending),
         StopReason::PromptTooLong => {
-            let class = class_of(ending).unwrap_or(ErrorClass::PromptTooLong);
-            let (what, advice) = of_class(class);
+            let class = error_class(ending).unwrap_or(ErrorClass::PromptTooLong);
+            let (what, advice) = class_advice(class);
             let why = if ending.thrashed { "; compaction no longer helps" } else { "" };
             (format!("{what}{why}{}", largest(ending)), advice)
         }
         StopReason::ImageError => {
-            let class = class_of(ending).unwrap_or(ErrorClass::ImageTooLarge);
-            return Some(owned(of_class(class)));
+            let class = error_class(ending).unwrap_or(ErrorClass::ImageTooLarge);
+            return Some(owned(class_advice(class)));
         }
-        StopReason::EmptyResponse => return Some(owned(of_class(ErrorClass::EmptyResponse))),
-        StopReason::Refusal => return Some(owned(of_class(ErrorClass::Refusal))),
+        StopReason::EmptyResponse => return Some(owned(class_advice(ErrorClass::EmptyResponse))),
+        StopReason::Refusal => return Some(owned(class_advice(ErrorClass::Refusal))),
         // The fault says which proxy, and which variable to correct.
         StopReason::ModelError(_)
             if ending.fault.as_ref().is_some_and(|fault| fault.status() == Some(407)) =>
         {
             ("a proxy on the way refused the request".to_owned(), "")
         }
-        StopReason::ModelError(class) => return Some(owned(of_call(class, ending))),
+        StopReason::ModelError(class) => return Some(owned(call_advice(class, ending))),
     };
     Some((what, advice))
 }
 
-fn full(ending: &RunOutcome) -> (String, &'static str) {
+fn context_full(ending: &RunOutcome) -> (String, &'static str) {
     let what = "the conversation fills the context window, and compacting it is switched off";
     (format!("{what}{}", largest(ending)), "Allow compaction, or split the task.")
 }
 
-fn unwritten(ending: &RunOutcome) -> (String, &'static str) {
+fn output_failed(ending: &RunOutcome) -> (String, &'static str) {
     let what = ending.broken.as_deref().unwrap_or("the result file could not be written");
     let advice = "The model's answer is in partial_result and in the session. Make room there, or \
                   name another --result-file.";
     (format!("the task was completed, but {what}"), advice)
 }
 
-fn broke(ending: &RunOutcome) -> (String, &'static str) {
+fn internal_error(ending: &RunOutcome) -> (String, &'static str) {
     let what = ending.broken.as_deref().unwrap_or("no details are known");
     let advice = "Please report this with the journal of the session.";
     (format!("outlast itself broke: {what}"), advice)
 }
 
-/// Which tools the run was not allowed to use, each once.
+/// Lists the tools whose calls were denied, each once.
 fn denied(ending: &RunOutcome) -> String {
     let mut names: Vec<&str> =
         ending.tally.denials.iter().map(|denial| denial.tool_name.as_str()).collect();
@@ -209,16 +210,16 @@ fn denied(ending: &RunOutcome) -> String {
     format!("a tool call was denied ({}), and --on-denied fail holds", names.join(", "))
 }
 
-fn of_call(class: ErrorClass, ending: &RunOutcome) -> (&'static str, &'static str) {
-    ending.fault.as_ref().and_then(unfetched).unwrap_or_else(|| of_class(class))
+fn call_advice(class: ErrorClass, ending: &RunOutcome) -> (&'static str, &'static str) {
+    ending.fault.as_ref().and_then(missing_credential).unwrap_or_else(|| class_advice(class))
 }
 
-/// A credential that could not be had: then no service has rejected any. A login's fault says
-/// itself what to do.
-fn unfetched(fault: &Fault) -> Option<(&'static str, &'static str)> {
+/// Explains a credential that could not be obtained, so that no request was sent. A fault of an
+/// OAuth login carries its own advice.
+fn missing_credential(fault: &Fault) -> Option<(&'static str, &'static str)> {
     let FaultKind::Refused { label, code, .. } = &fault.kind else { return None };
-    let nobody_asked = fault.stage == FailureStage::Unsent && label == "authentication_error";
-    nobody_asked.then(|| {
+    let was_not_sent = fault.stage == FailureStage::Unsent && label == "authentication_error";
+    was_not_sent.then(|| {
         let helper = code == "api_key_helper_failed";
         let advice = if helper {
             "Run the command of --api-key-helper, or of the setting apiKeyHelper, as this job's \
@@ -240,7 +241,7 @@ fn by_hook(what: &str, ending: &RunOutcome) -> String {
 fn aborted(by: Interrupt, when: &str) -> (String, &'static str) {
     match by {
         Interrupt::StdoutClosed => (
-            "nobody reads standard output any more, so the result could not be told there"
+            "standard output is no longer read, so the result could not be delivered there"
                 .to_owned(),
             "Keep its reader alive, or write to a file.",
         ),
@@ -257,7 +258,7 @@ fn aborted(by: Interrupt, when: &str) -> (String, &'static str) {
     }
 }
 
-/// What takes up the room, largest first.
+/// Lists the largest parts of the conversation, largest first.
 fn largest(ending: &RunOutcome) -> String {
     let parts: Vec<String> = ending
         .contributors
@@ -299,12 +300,12 @@ pub(super) fn cause(interrupt: Interrupt) -> &'static str {
         Interrupt::Sigusr2 => "ended by SIGUSR2",
         Interrupt::Sigalrm => "ended by SIGALRM",
         Interrupt::Sigxcpu => "ended by SIGXCPU",
-        Interrupt::StdoutClosed => "nobody reads standard output any more",
+        Interrupt::StdoutClosed => "standard output is no longer read",
     }
 }
 
-/// What a class of failure means, and what to do about it.
-pub fn of_class(class: ErrorClass) -> (&'static str, &'static str) {
+/// Returns what an error class means, and what to do about it.
+pub fn class_advice(class: ErrorClass) -> (&'static str, &'static str) {
     CLASSES
         .iter()
         .find(|row| row.0 == class)

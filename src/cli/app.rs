@@ -1,4 +1,4 @@
-//! From the process's arguments to its exit code.
+//! Top level of the program: from the arguments to the exit code.
 
 use std::env;
 use std::ffi::OsString;
@@ -19,40 +19,40 @@ use super::args::{self, CliRequest, OutputFormat, RequestedOutput};
 use super::config;
 use super::doctor;
 use super::environment::Variables;
-use super::output::{ResultRetention, refused, write_result_file};
+use super::exit_watchdog::{ExitWatchdog, WatchdogReason};
+use super::output::{ResultRetention, usage_error_result, write_result_file};
 use super::panics;
 use super::rehearse;
 use super::run::{self, ProcessContext};
 use super::signals::{self, SignalState};
-use super::testament::{ExitWatchdog, WatchdogReason};
 use super::usage::{UsageError, UsageErrorKind};
 
-/// The stack of the thread that the run is on: as much as a first thread has.
+/// Stack size of the run's thread: the usual size of a main thread.
 const STACK: usize = 8 << 20;
 
-/// Does what the command line says. Whatever happens, there is exactly one result.
+/// Executes the command line. Exactly one result is written, whatever happens.
 ///
-/// The first thread only listens to signals and watches over the run, which is on another: should
-/// that hang, the first one still says how it ended.
+/// The main thread only handles signals and runs the exit watchdog. The run is on another thread:
+/// if that one hangs, the main thread still writes the result.
 pub fn main() -> ExitCode {
-    // Before all else: whoever ends us from here on gets a result.
+    // First of all: from here on a signal leads to a result.
     let listening = signals::listen();
-    panics::keep();
+    panics::record_panics();
     forbid_dumps();
     let raw: Vec<OsString> = env::args_os().skip(1).collect();
-    let wanted = Arc::new(RequestedOutput::of(&raw));
+    let wanted = Arc::new(RequestedOutput::scan(&raw));
     let code = match listening {
-        Ok((runtime, signals)) => watched(&runtime, &signals, raw, &wanted),
+        Ok((runtime, signals)) => run_with_watchdog(&runtime, &signals, raw, &wanted),
         Err(error) => {
             let what = format!("signals cannot be received: {error}");
-            refuse(&UsageError::of(UsageErrorKind::Internal, what), &wanted)
+            report_usage_error(&UsageError::of(UsageErrorKind::Internal, what), &wanted)
         }
     };
     ExitCode::from(code)
 }
 
-/// Starts the thread of the run, and waits for it as long as it may take.
-fn watched(
+/// Starts the run's thread, and waits for it within the limits of the exit watchdog.
+fn run_with_watchdog(
     runtime: &Runtime,
     signals: &SignalState,
     raw: Vec<OsString>,
@@ -60,35 +60,35 @@ fn watched(
 ) -> u8 {
     let told = Arc::clone(wanted);
     let testament = ExitWatchdog::new(Box::new(move |why| {
-        refuse(&never_begun(why), &told);
+        report_usage_error(&not_started_error(why), &told);
     }));
     let (tell, outcome) = oneshot::channel();
     let (heard, last, asked) = (signals.clone(), testament.clone(), Arc::clone(wanted));
     let run = move || {
-        if let Some(code) = act(raw, &asked, &heard, &last) {
-            // Nobody waits for it any more when it took too long.
+        if let Some(code) = run_guarded(raw, &asked, &heard, &last) {
+            // The receiver is gone if the watchdog has given up on the run.
             let _ = tell.send(code);
         }
     };
     match thread::Builder::new().name("run".to_owned()).stack_size(STACK).spawn(run) {
         Ok(_) => testament.watch(runtime, signals, outcome),
-        Err(error) => refuse(&no_thread(&error), wanted),
+        Err(error) => report_usage_error(&no_thread(&error), wanted),
     }
 }
 
-/// Why a run that says nothing came to nothing.
-fn never_begun(why: WatchdogReason) -> UsageError {
+/// Returns the error for a run that ended before it could begin.
+fn not_started_error(why: WatchdogReason) -> UsageError {
     match why {
         WatchdogReason::Asked(interrupt) => run::interrupted(interrupt),
         WatchdogReason::Late => {
             UsageError::of(UsageErrorKind::Late, "time ran out before the run began")
         }
-        WatchdogReason::Broken => broken(),
+        WatchdogReason::Broken => panic_error(),
     }
 }
 
-fn broken() -> UsageError {
-    let what = format!("outlast itself broke: {}; please report this", panics::last());
+fn panic_error() -> UsageError {
+    let what = format!("outlast itself broke: {}; please report this", panics::last_message());
     UsageError::of(UsageErrorKind::Internal, what)
 }
 
@@ -96,54 +96,62 @@ fn no_thread(error: &io::Error) -> UsageError {
     UsageError::of(UsageErrorKind::Internal, format!("no thread could be started: {error}"))
 }
 
-/// Does it. `None`: the last words were said, and nothing may be added.
-fn act(
+/// Executes the command. `None`: the exit watchdog has written the result, and nothing may follow
+/// it.
+fn run_guarded(
     raw: Vec<OsString>,
     wanted: &RequestedOutput,
     signals: &SignalState,
     last: &ExitWatchdog,
 ) -> Option<u8> {
-    let error = match panics::caught(|| obey(raw, signals, last)) {
+    let error = match panics::catch(|| dispatch(raw, signals, last)) {
         Some(Ok(code)) => return Some(code),
         Some(Err(error)) => error,
-        None => broken(),
+        None => panic_error(),
     };
     let code = error.verdict().exit_code();
-    last.speak(code).then(|| refuse(&error, wanted))
+    last.claim(code).then(|| report_usage_error(&error, wanted))
 }
 
-fn obey(raw: Vec<OsString>, signals: &SignalState, last: &ExitWatchdog) -> Result<u8, UsageError> {
+fn dispatch(
+    raw: Vec<OsString>,
+    signals: &SignalState,
+    last: &ExitWatchdog,
+) -> Result<u8, UsageError> {
     match args::parse_process(&args::from_os(raw)?)? {
         CliRequest::Print(text) => {
             print(&text);
             Ok(0)
         }
         CliRequest::Run(args) => {
-            let world = world(signals, last)?;
+            let world = process_context(signals, last)?;
             with_runtime(run::run(&args, world, &|_, _| Vec::new()))
         }
         CliRequest::Rehearse(args) => {
-            let world = world(signals, last)?;
+            let world = process_context(signals, last)?;
             with_runtime(rehearse::rehearse(&args, world))
         }
         CliRequest::Doctor(args) => {
-            let world = world(signals, last)?;
+            let world = process_context(signals, last)?;
             with_runtime(doctor::doctor(&args, world))
         }
         CliRequest::Config(args) => {
-            let world = world(signals, last)?;
+            let world = process_context(signals, last)?;
             with_runtime(config::config(args, world))
         }
     }
 }
 
-/// What is read from the process, once.
-fn world(signals: &SignalState, last: &ExitWatchdog) -> Result<ProcessContext, UsageError> {
+/// Reads the environment, the working folder and the other facts of the process, once.
+fn process_context(
+    signals: &SignalState,
+    last: &ExitWatchdog,
+) -> Result<ProcessContext, UsageError> {
     let variables: Variables = env::vars_os().collect();
     let cwd = env::current_dir().map_err(|error| {
         UsageError::new(format!("the working folder cannot be read: {error}; change to another"))
     })?;
-    Ok(ProcessContext { variables, cwd, signals: signals.clone(), testament: last.clone() })
+    Ok(ProcessContext { variables, cwd, signals: signals.clone(), exit_watchdog: last.clone() })
 }
 
 fn with_runtime(work: impl Future<Output = Result<u8, UsageError>>) -> Result<u8, UsageError> {
@@ -153,26 +161,25 @@ fn with_runtime(work: impl Future<Output = Result<u8, UsageError>>) -> Result<u8
         .build()
         .map_err(|error| no_thread(&error))?;
     let ended = runtime.block_on(work);
-    // A thread that still reads standard input must not keep the process.
+    // A thread that is blocked reading standard input must not keep the process alive.
     runtime.shutdown_background();
     ended
 }
 
-/// Prints what was asked for. A reader that has gone has seen enough.
+/// Prints to standard output. A closed pipe is no error.
 pub(super) fn print(text: &str) {
     let mut stdout = io::stdout().lock();
     let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
 }
 
-/// Says why nothing was begun: an object for programs, and a line for people, who may not be
-/// there to read it.
-fn refuse(error: &UsageError, wanted: &RequestedOutput) -> u8 {
+/// Reports a usage error: a result object on standard output, and a line on standard error.
+fn report_usage_error(error: &UsageError, wanted: &RequestedOutput) -> u8 {
     let mask = Redactor::new(KnownSecrets::new(secret_values(&env::vars_os().collect())));
-    let mut object = refused(error, "", &Uuid::new_v4().to_string());
+    let mut object = usage_error_result(error, "", &Uuid::new_v4().to_string());
     mask.redact_json(&mut object);
     let object = object.to_string();
-    // Neither a reader who does not read nor a disk that hangs holds the other up. That the file
-    // cannot be written may be the very mistake that is told.
+    // The file is written on its own thread, so that a blocked reader and a hanging disk do not
+    // delay each other. Its error is dropped: it may be the very mistake that is reported.
     let keeping = wanted.result_file.clone().map(|path| {
         let object = object.clone();
         thread::Builder::new()

@@ -1,4 +1,4 @@
-//! From what was decided to what runs.
+//! Builds the parts of a run from the settings.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -20,7 +20,6 @@ use crate::tools::{Toolbox, hook_environment};
 use crate::transcript::Block;
 
 use super::args::BudgetMode;
-use super::delegation::delegation;
 use super::environment;
 use super::memory::{Memory, MemoryFile, MemorySearch};
 use super::output::Resumption;
@@ -28,14 +27,15 @@ use super::session::{FoundSession, SessionHistory, Task};
 use super::settings::{
     ChainEntry, CredentialSource, EndpointSettings, FilePrice, ModelChain, Settings,
 };
-use super::system::{EnvironmentFacts, brief, compose, demand, remember};
-use super::toolset::{bad_tools, prepare_scratch, scratch, tool_settings};
+use super::subagent_setup::subagent_setup;
+use super::system::{EnvironmentFacts, add_acceptance_checks, add_memory, add_skills, compose};
+use super::timestamps::WallTime;
+use super::tool_setup::{prepare_scratch, scratch, tool_settings, tool_settings_error};
 use super::usage::UsageError;
 use super::values::price_of_one;
-use super::wall::WallTime;
 
-/// Puts a run together. The session's journal is opened last: whatever is wrong with the rest,
-/// nothing has changed by then.
+/// Builds a run. The journal is opened last, so that an error in anything else leaves the disk
+/// unchanged.
 ///
 /// # Errors
 /// A budget without a price, a bad rule, an address or certificate that cannot be used, or a
@@ -49,33 +49,34 @@ pub(super) fn assemble(
 ) -> Result<(Setup, Resumption), UsageError> {
     let models = models(settings)?;
     let session = FoundSession::find(settings, task)?;
-    let settings = &Settings { limits: session.left_of(&settings.limits), ..settings.clone() };
+    let settings =
+        &Settings { limits: session.remaining_limits(&settings.limits), ..settings.clone() };
     let (dirs, bounds) = (&settings.tools.directories, &settings.limits);
     let here = EnvironmentFacts::new(&settings.cwd, dirs, now, bounds, settings.budget);
     let memory = memory(settings);
-    let system = brief(compose(&settings.system, &here), settings.briefing());
-    let system = demand(remember(system, &memory), &settings.demands);
-    let notes = folder_notes(settings);
-    let delegation = Delegation { folder_notes: notes, ..delegation(settings, &here, &memory) };
+    let system = add_skills(compose(&settings.system, &here), settings.briefing());
+    let system = add_acceptance_checks(add_memory(system, &memory), &settings.demands);
+    let notes = folder_instructions(settings);
+    let delegation = Delegation { folder_notes: notes, ..subagent_setup(settings, &here, &memory) };
     let supervisor = Supervisor::with_own_binary();
-    let rungs = rungs(settings, models, clock, secrets, &supervisor)?;
-    let prompt = session.unsaid(&task.prompt);
-    let doubts = session.doubts();
+    let rungs = model_endpoints(settings, models, clock, secrets, &supervisor)?;
+    let prompt = session.remaining_prompt(&task.prompt);
+    let doubts = session.unknown_start_warning();
     let kept = (scratch(settings, &session), session.id());
     let tools = tool_settings(settings, kept, secrets, &supervisor);
-    let toolbox = Toolbox::new(&tools).map_err(bad_tools)?;
+    let toolbox = Toolbox::new(&tools).map_err(tool_settings_error)?;
     let required = session.required_servers(settings);
     let servers = Arc::new(servers(settings, &toolbox, &supervisor).with_required(required));
     let (limits, session_id) = (limits(settings, &rungs), session.id());
     let (journal, mut legacy) = session.open(settings, &limits, &rungs[0].label)?;
-    legacy.fit_to(&rungs);
-    let damaged = legacy.damage.as_ref().map(words_of_damage);
+    legacy.adapt_to_chain(&rungs);
+    let damaged = legacy.damage.as_ref().map(describe_damage);
     let resumption =
         Resumption { changes: settings.contract_changes(), damage: legacy.damage.take() };
     let hooks = hooks(settings, &session_id, journal.path(), secrets, &supervisor);
     let stop_after = settings.budget.filter(|_| settings.budget_mode == BudgetMode::After);
     let seed = Uuid::new_v4().as_u64_pair().0;
-    // Last, so that no mistake in the settings leaves it behind.
+    // Last, so that an error in the settings does not leave the folder behind.
     prepare_scratch(settings, &tools.scratch)?;
     let setup = Setup {
         session_id,
@@ -107,8 +108,8 @@ pub(super) fn assemble(
     Ok((setup, resumption))
 }
 
-/// Where a session's file was damaged, and what became of the rest, in one line.
-fn words_of_damage(damage: &Damage) -> String {
+/// Describes where a session file was damaged, and what became of the rest, in one line.
+fn describe_damage(damage: &Damage) -> String {
     let Damage { line, what, dropped_records, kept_in } = damage;
     let kept = match kept_in {
         Some(path) => format!("they are kept in {}", path.display()),
@@ -128,16 +129,16 @@ fn ledger(settings: &Settings, legacy: &SessionHistory) -> Ledger {
 }
 
 fn models(settings: &Settings) -> Result<Vec<ModelFacts>, UsageError> {
-    settings.chain.links.iter().map(|link| facts(link, settings)).collect()
+    settings.chain.links.iter().map(|link| model_facts(link, settings)).collect()
 }
 
-/// What people have written down for agents, read anew for each process.
+/// Reads the memory files (CLAUDE.md, AGENTS.md), once for each process.
 fn memory(settings: &Settings) -> Memory {
     search_memory(settings, None)
 }
 
-/// The same of what is kept in folders below the working one, for a file that is worked on.
-fn folder_notes(settings: &Settings) -> FolderNotes {
+/// Reads the memory files of folders below the working one, for a file that the model works on.
+fn folder_instructions(settings: &Settings) -> FolderNotes {
     let settings = settings.clone();
     Arc::new(move |file: &Path| {
         let found = search_memory(&settings, Some(file));
@@ -147,7 +148,7 @@ fn folder_notes(settings: &Settings) -> FolderNotes {
     })
 }
 
-/// What is kept for the run, or beside a file.
+/// Searches the memory files of the run, or those beside a file.
 fn search_memory(settings: &Settings, file: Option<&Path>) -> Memory {
     let Some(sources) = settings.memory else { return Memory::default() };
     let home = environment::home(&settings.variables);
@@ -163,11 +164,11 @@ fn search_memory(settings: &Settings, file: Option<&Path>) -> Memory {
     };
     match file {
         None => search.read(),
-        Some(file) => search.beside(file),
+        Some(file) => search.read_for_file(file),
     }
 }
 
-/// Where whoever keeps a machine writes down what holds for all runs on it.
+/// The memory file of the administrator, for every run on this machine.
 const MACHINE_MEMORY: &str = "/etc/claude-code/CLAUDE.md";
 
 /// The user's hooks, and what they are run with.
@@ -203,8 +204,8 @@ fn hooks(
     Hooks::new(settings.hooks.clone(), scene)
 }
 
-/// The chain, with one client for each endpoint.
-fn rungs(
+/// Builds the model chain, with one client for each endpoint.
+fn model_endpoints(
     settings: &Settings,
     models: Vec<ModelFacts>,
     clock: Clock,
@@ -228,9 +229,8 @@ fn rungs(
     Ok(links.iter().zip(models).map(rung).collect())
 }
 
-/// What there is to say of fast mode before it is asked for: whoever pays for speed wants to know
-/// where there is none.
-pub(super) fn doubts_of_speed(settings: &Settings, rungs: &[ModelEndpoint]) -> Option<String> {
+/// Warns about models of the chain that have no fast mode.
+pub(super) fn fast_mode_warning(settings: &Settings, rungs: &[ModelEndpoint]) -> Option<String> {
     let slow = rungs.iter().filter(|rung| rung.facts.fast.is_none());
     let slow: Vec<&str> = slow.map(|rung| rung.label.as_str()).collect();
     (settings.fast && !slow.is_empty()).then(|| {
@@ -240,8 +240,12 @@ pub(super) fn doubts_of_speed(settings: &Settings, rungs: &[ModelEndpoint]) -> O
     })
 }
 
-/// What is known about a model: its name, what it holds and what it costs, the user's word first.
-pub(super) fn facts(link: &ChainEntry, settings: &Settings) -> Result<ModelFacts, UsageError> {
+/// Returns a model's name, context window and prices; the user's settings outrank the built-in
+/// ones.
+pub(super) fn model_facts(
+    link: &ChainEntry,
+    settings: &Settings,
+) -> Result<ModelFacts, UsageError> {
     let mut known = model::model_facts(&link.model);
     if let Some(window) = link.context_window {
         known = known.with_context_window(window);
@@ -271,15 +275,15 @@ pub(super) fn prices(price: &FilePrice) -> Result<model::Prices, UsageError> {
     Ok(model::Prices {
         input,
         output: one(price.output)?,
-        // Not known to cost more anywhere.
+        // No server is known to charge more for cached input.
         cache_read: price.cache_read.map_or(Ok(input), one)?,
         cache_write: price.cache_write.map_or(Ok(input + quarter), one)?,
         short_prompt: None,
     })
 }
 
-/// Where the model is. Rehearsed time passes for its timers as well, but not for connecting: no
-/// scenario plays that, and on a busy machine it would be cut for no reason but the pace.
+/// Converts the endpoint settings. Scaled time (rehearsals) applies to its timers, but not to the
+/// connect timeout: no scenario tests that, and a busy machine would exceed it for no other reason.
 pub(super) fn endpoint(endpoint: &EndpointSettings, clock: Clock) -> model::ModelService {
     let credential = match &endpoint.credential {
         CredentialSource::ApiKey(key) => model::Credential::ApiKey(Secret::new(key)),
@@ -305,11 +309,11 @@ pub(super) fn endpoint(endpoint: &EndpointSettings, clock: Clock) -> model::Mode
     }
 }
 
-/// What the machine decides by, with what only the whole of the settings can say.
+/// Returns the limits of the recovery state machine, with those that depend on several settings.
 fn limits(settings: &Settings, rungs: &[ModelEndpoint]) -> Limits {
     let mut limits = settings.limits;
     if !settings.chain.can_change_credentials() {
-        // What cannot change is not fetched anew.
+        // A credential that cannot change is never fetched again.
         limits.budgets.refreshes = 0;
     }
     let demands = &settings.demands;
@@ -320,17 +324,17 @@ fn limits(settings: &Settings, rungs: &[ModelEndpoint]) -> Limits {
     limits.budgets.requirement_tries = demands.require_retries;
     limits.auto_compact = settings.auto_compact;
     limits.compact_at = settings.compact_at.map(per_mille);
-    limits.endpoint_changes = settings.chain.elsewhere();
+    limits.endpoint_changes = settings.chain.endpoint_changes();
     limits.fallback_return = settings.fallback_return.then_some(FALLBACK_RETURN);
     let has_fast = rungs.iter().any(|rung| rung.facts.fast.is_some());
     limits.fast = (settings.fast && has_fast).then(FastMode::default);
     limits
 }
 
-/// How long after a switch the first model is tried again (SPEC 7).
+/// How long after a fallback the first model is tried again.
 const FALLBACK_RETURN: Duration = Duration::from_mins(10);
 
-/// A part of the whole, above 0 and at most 1.
+/// Converts a fraction above 0 and at most 1.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -340,8 +344,8 @@ fn per_mille(part: f64) -> u16 {
     (part.clamp(0.001, 1.0) * 1_000.0).round() as u16
 }
 
-/// The servers, which see what commands see and talk over the same kind of connection as the
-/// model's client.
+/// Starts the MCP servers, which see the same environment as commands and use the same TLS and
+/// proxy settings as the model's client.
 pub(super) fn servers(settings: &Settings, toolbox: &Toolbox, supervisor: &Supervisor) -> Servers {
     let first = &settings.endpoint;
     let (ca_files, proxies) = (first.ca_files.clone(), first.proxies.clone());
@@ -361,7 +365,8 @@ pub(super) fn servers(settings: &Settings, toolbox: &Toolbox, supervisor: &Super
     Servers::new(settings.mcp.servers.clone(), around, settings.mcp.timers)
 }
 
-/// What other runs know of rate limits. Those know nothing of rehearsed time.
+/// Opens the rate-limit state shared with other runs. Not with scaled time, which those do not
+/// know.
 fn shared_limits(settings: &Settings, clock: Clock, seed: u64) -> Option<SharedLimits> {
     (settings.shared_limits && clock.is_real_time())
         .then(|| SharedLimits::new(&environment::limit_folders(&settings.variables), seed))

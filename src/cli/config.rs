@@ -10,7 +10,7 @@ use crate::process::file_reads;
 use crate::secrets::{KnownSecrets, Redactor};
 
 use super::args::{self, ConfigArgs};
-use super::doctor::{say, shown};
+use super::doctor::{print_report, shown};
 use super::output::one_line;
 use super::prompts::PromptLibrary;
 use super::run::{ProcessContext, interrupted};
@@ -18,10 +18,10 @@ use super::settings::{self, FileState, SettingsFile, SettingsSurvey};
 use super::usage::{UsageError, UsageErrorKind};
 use super::version::SCHEMA_VERSION;
 
-/// Prints them. The exit code is 2 when a run would not begin with them.
+/// Prints the settings. The exit code is 2 when a run would not begin with them.
 ///
 /// # Errors
-/// The flags after `--` are wrong, or somebody interrupted.
+/// The flags after `--` are wrong, or a signal came.
 pub(super) async fn config(args: ConfigArgs, world: ProcessContext) -> Result<u8, UsageError> {
     let (run, given) = args::run_flags(&args.flags)?;
     let ProcessContext { variables, cwd, signals, .. } = world;
@@ -38,9 +38,9 @@ pub(super) async fn config(args: ConfigArgs, world: ProcessContext) -> Result<u8
     if args.json {
         let mut object = object(&survey);
         mask.redact_json(&mut object);
-        say(&format!("{object}\n"))?;
+        print_report(&format!("{object}\n"))?;
     } else {
-        say(&mask.redact(&text(&survey)))?;
+        print_report(&mask.redact(&text(&survey)))?;
     }
     Ok(if survey.mistakes.is_empty() { 0 } else { 2 })
 }
@@ -62,7 +62,7 @@ fn text(survey: &SettingsSurvey) -> String {
         let _ = writeln!(text, "{} = {value}  ({})", one.name, one_line(&one.origin));
     }
     for file in survey.files.iter().filter(|file| file.state != FileState::Absent) {
-        let _ = writeln!(text, "file: {}  ({})", one_line(&file.path), file.state.words());
+        let _ = writeln!(text, "file: {}  ({})", one_line(&file.path), file.state.describe());
     }
     for (kind, name, file) in named(&survey.library) {
         let _ = writeln!(text, "{kind}: {}  ({})", one_line(name), one_line(file));
@@ -78,7 +78,7 @@ fn text(survey: &SettingsSurvey) -> String {
     text
 }
 
-/// What there is to call by name, and where it is.
+/// Lists agents, commands and skills by name, and their files.
 fn named(library: &PromptLibrary) -> Vec<(&'static str, &str, &str)> {
     let agents = library.agents.iter().map(|it| ("agent", &it.definition.name, &it.file));
     let commands = library.commands.iter().map(|it| (it.kind.word(), &it.name, &it.file));
@@ -88,7 +88,7 @@ fn named(library: &PromptLibrary) -> Vec<(&'static str, &str, &str)> {
 fn object(survey: &SettingsSurvey) -> Value {
     let setting = |one: &settings::EffectiveValue| json!({ "name": one.name, "value": one.value, "origin": one.origin });
     let ignored = |one: &settings::IgnoredSetting| json!({ "file": one.file, "key": one.key, "why": one.why });
-    let file = |file: &SettingsFile| json!({ "path": file.path, "state": file.state.words() });
+    let file = |file: &SettingsFile| json!({ "path": file.path, "state": file.state.describe() });
     let definition = |(kind, name, file): (&str, &str, &str)| json!({ "kind": kind, "name": name, "file": file });
     let foreign = survey.foreign.iter().map(|(key, place)| json!({ "key": key, "place": place }));
     json!({

@@ -1,4 +1,4 @@
-//! `outlast doctor`: what the settings come to, told to the doctor, and the report.
+//! `outlast doctor`: resolves the settings, runs the checks, and prints the report.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -18,16 +18,16 @@ use crate::model::{BaseUrl, HelperCommand};
 use crate::secrets::{KnownSecrets, Redactor};
 
 use super::args::{self, DoctorArgs, PermissionMode};
+use super::dry_run::dry_run;
+use super::edit_distance::distance;
 use super::environment::{self, VARIABLES};
-use super::nearness::distance;
-use super::places::{all_places, first_place};
-use super::preview::preview;
+use super::model_endpoints::{add_endpoints, first_endpoint};
 use super::run::{ProcessContext, interrupted};
 use super::settings::{self, FileState, Settings, SettingsFile, SettingsSurvey};
+use super::timestamps::format_duration;
 use super::usage::UsageError;
 use super::values;
 use super::version::{COMMIT, SCHEMA_VERSION, VERSION};
-use super::wall::span;
 
 /// The limits that are shown beside all durations, by their names in settings.
 const SHOWN: [&str; 6] =
@@ -36,7 +36,7 @@ const SHOWN: [&str; 6] =
 /// Examines this machine and prints the report. The exit code is 1 if there are problems.
 ///
 /// # Errors
-/// The flags after `--` are wrong, or somebody interrupted.
+/// The flags after `--` are wrong, or a signal came.
 pub(super) async fn doctor(args: &DoctorArgs, world: ProcessContext) -> Result<u8, UsageError> {
     let (run, given) = args::run_flags(&args.flags)?;
     let ProcessContext { variables, cwd, signals, .. } = world;
@@ -57,8 +57,8 @@ pub(super) async fn doctor(args: &DoctorArgs, world: ProcessContext) -> Result<u
         for secret in survey.secrets() {
             learned.add(&secret);
         }
-        let preview = preview(&run, &variables, &cwd, &learned);
-        known(survey, preview, &learned)
+        let preview = dry_run(&run, &variables, &cwd, &learned);
+        doctor_input(survey, preview, &learned)
     };
     let report = tokio::select! {
         biased;
@@ -75,35 +75,35 @@ pub(super) async fn doctor(args: &DoctorArgs, world: ProcessContext) -> Result<u
     } else {
         mask.redact(&doctor::text(&report))
     };
-    say(&text)?;
+    print_report(&text)?;
     Ok(u8::from(!report.is_healthy()))
 }
 
-/// Prints a report, which somebody is to read.
+/// Prints a report. Unlike for other output, a closed pipe is an error.
 ///
 /// # Errors
 /// It could not be written.
-pub(super) fn say(text: &str) -> Result<(), UsageError> {
+pub(super) fn print_report(text: &str) -> Result<(), UsageError> {
     let mut stdout = io::stdout().lock();
     let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
     written.map_err(|error| UsageError::new(format!("standard output cannot be written: {error}")))
 }
 
-/// The survey as the doctor needs it, and the run as it would be.
-fn known(
+/// Converts the survey for the doctor, and adds the run as it would be.
+fn doctor_input(
     survey: SettingsSurvey,
     preview: Result<(Settings, Servers), UsageError>,
     secrets: &KnownSecrets,
 ) -> ResolvedConfig {
     let (hooks, bad_hooks, hook_commands) = hooks(&survey.files);
     let files = survey.files.iter().filter(|file| file.state != FileState::Absent);
-    let files = files.map(|file| (file.path.clone(), file.state.words())).collect();
+    let files = files.map(|file| (file.path.clone(), file.state.describe())).collect();
     let ignored = survey.ignored.iter().map(|one| {
         let key = one.key.as_ref().map_or(String::new(), |key| format!(" {key}"));
         format!("{}{key} ({})", one.file, one.why)
     });
-    let places = Vec::from_iter((!survey.selects_cloud).then(|| first_place(&survey, secrets)));
-    let strange_variables = strange_variables(&survey);
+    let places = Vec::from_iter((!survey.selects_cloud).then(|| first_endpoint(&survey, secrets)));
+    let strange_variables = unknown_variables(&survey);
     let off = survey.effective.iter().find(|one| one.name == "disableAllHooks");
     let hooks_off = off.is_some_and(|one| one.value == true);
     let mut known = ResolvedConfig {
@@ -136,7 +136,7 @@ fn known(
         ..ResolvedConfig::default()
     };
     match preview {
-        Ok((settings, start)) => take_in(&mut known, settings, start, secrets),
+        Ok((settings, start)) => add_run_findings(&mut known, settings, start, secrets),
         Err(error) => {
             known.run_unavailable = true;
             for line in error.lines() {
@@ -149,35 +149,40 @@ fn known(
     known
 }
 
-/// Adds what shows only when a run is put together.
-fn take_in(known: &mut ResolvedConfig, settings: Settings, start: Servers, secrets: &KnownSecrets) {
+/// Adds the errors that appear only when a run is built.
+fn add_run_findings(
+    known: &mut ResolvedConfig,
+    settings: Settings,
+    start: Servers,
+    secrets: &KnownSecrets,
+) {
     known.bypasses_as_root =
         settings.tools.mode == PermissionMode::BypassPermissions && Uid::effective().is_root();
     known.heartbeat = settings.limits.heartbeat;
-    all_places(known, &settings, secrets);
+    add_endpoints(known, &settings, secrets);
     known.servers = servers(&settings);
     known.mcp_servers = Arc::new(start);
-    // The survey has looked at the files, and only at them.
+    // The survey covers the files only.
     known.bad_servers = settings.mcp.complaints;
     for line in settings.warnings {
         let apart =
-            known.bad_servers.contains(&line) || settings.ignored_line.as_ref() == Some(&line);
+            known.bad_servers.contains(&line) || settings.ignored_warning.as_ref() == Some(&line);
         if !apart && !known.warnings.contains(&line) {
             known.warnings.push(line);
         }
     }
 }
 
-/// Files of which nobody knows what they say.
+/// Lists the settings files that cannot be parsed.
 fn broken(files: &[SettingsFile]) -> Vec<String> {
     let broken = files.iter().filter(|file| file.state == FileState::Broken);
     broken.map(|file| file.path.clone()).collect()
 }
 
-/// Variables that are nobody's, each with the one that may be meant: those that begin like ours,
-/// and those of the service that are a letter or two off.
-fn strange_variables(survey: &SettingsSurvey) -> Vec<(String, Option<&'static str>)> {
-    let ours = survey.strange_variables.iter().map(|name| (name.clone(), near(name)));
+/// Returns unknown variables, each with the known one that may be meant: names with a prefix of
+/// ours, and names within edit distance two of a service variable.
+fn unknown_variables(survey: &SettingsSurvey) -> Vec<(String, Option<&'static str>)> {
+    let ours = survey.unknown_variables.iter().map(|name| (name.clone(), closest_variable(name)));
     let known =
         |name: &str| VARIABLES.iter().any(|(names, _)| names.split(", ").any(|it| it == name));
     let names = survey.variables.keys().filter_map(|name| name.to_str());
@@ -185,19 +190,19 @@ fn strange_variables(survey: &SettingsSurvey) -> Vec<(String, Option<&'static st
         let like = ["ANTHROPIC_", "ANTRHOPIC_", "ANTROPIC_", "CLAUDE_CODE_"];
         like.iter().any(|like| name.starts_with(like)) && !known(name)
     });
-    let theirs = theirs.filter_map(|name| Some((name.to_owned(), Some(near(name)?))));
+    let theirs = theirs.filter_map(|name| Some((name.to_owned(), Some(closest_variable(name)?))));
     ours.chain(theirs).collect()
 }
 
-/// The variable that differs from this one by a sign or two.
-fn near(name: &str) -> Option<&'static str> {
+/// Returns the known variable within edit distance two of this name.
+fn closest_variable(name: &str) -> Option<&'static str> {
     let plain = |name: &str| name.replace(['_', '-'], "").to_ascii_lowercase();
     let names = VARIABLES.iter().flat_map(|(names, _)| names.split(", "));
     let near = names.map(|known| (distance(&plain(name), &plain(known)), known)).min();
     near.filter(|(distance, _)| *distance <= 2).map(|(_, known)| known)
 }
 
-/// Every timer and limit in force, with its origin.
+/// Lists every timer and limit in force, with its provenance.
 fn limits(survey: &SettingsSurvey) -> Vec<(String, String, String)> {
     let timers = settings::settings().into_iter().filter(|one| one.takes.starts_with("a duration"));
     let timers: Vec<&str> = timers.map(|one| one.name).collect();
@@ -217,7 +222,7 @@ fn limits(survey: &SettingsSurvey) -> Vec<(String, String, String)> {
         let said = survey.variables.get(OsStr::new(name)).and_then(|text| text.to_str());
         let said = said.and_then(|text| values::millis(text.trim()).ok());
         let origin = if said.is_some() { format!("env {name}") } else { "default".to_owned() };
-        (name.to_owned(), span(said.unwrap_or(usual)), origin)
+        (name.to_owned(), format_duration(said.unwrap_or(usual)), origin)
     });
     limits.chain(by_variable).collect()
 }
@@ -231,11 +236,12 @@ pub(super) fn shown(value: &Value) -> String {
     }
 }
 
-/// How many hooks there are for each event, which will not run, and what the others run.
+/// Counts the hooks of each event, and lists those that will not run and the commands of the
+/// others.
 fn hooks(files: &[SettingsFile]) -> (Vec<(String, usize)>, Vec<String>, Vec<HookLine>) {
     let (mut counts, mut bad, mut lines) = (BTreeMap::new(), Vec::new(), Vec::new());
     for file in files.iter().filter(|file| !file.hooks.is_null()) {
-        // What makes no sense in it is told as a mistake of the settings.
+        // An invalid hook is reported with the mistakes of the settings.
         let Ok(hooks) = HookSettings::parse(&file.hooks, &file.path) else { continue };
         for handler in hooks.handlers {
             let event = handler.event.name();
@@ -249,8 +255,8 @@ fn hooks(files: &[SettingsFile]) -> (Vec<(String, usize)>, Vec<String>, Vec<Hook
     (counts.into_iter().collect(), bad, lines)
 }
 
-/// The servers of a run. Of commands only the program is told, of addresses only whose they are:
-/// the rest may hold secrets.
+/// Lists the MCP servers. Only the program of a command and the origin of an address are shown: the
+/// rest may hold secrets.
 fn servers(settings: &Settings) -> Vec<ConfiguredServer> {
     let server = |config: &ServerConfig| {
         let how = match &config.place {

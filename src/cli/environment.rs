@@ -85,7 +85,7 @@ pub const VARIABLES: &[(&str, &str)] = &[
 pub const FILES: [(&str, &str); 7] = [
     (
         "/etc/claude-code/managed-settings.json, /etc/outlast/managed-settings.json",
-        "Settings of whoever keeps the machine. They outrank everything, flags and variables too; \
+        "Settings of the administrator. They outrank everything, flags and variables too; \
          a mistake in them ends outlast. On macOS they are below /Library/Application Support, in \
          ClaudeCode and in outlast.",
     ),
@@ -116,7 +116,7 @@ pub const FILES: [(&str, &str); 7] = [
     ("--result-file, --heartbeat-file", "Written where you say."),
 ];
 
-/// What the environment says. `None`: nothing, or an empty text.
+/// The environment, parsed. `None`: not set, or empty.
 #[derive(Clone, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a variable of its own")]
 pub struct ProcessEnv {
@@ -129,7 +129,7 @@ pub struct ProcessEnv {
     pub custom_headers: Vec<(String, String)>,
     pub ca_files: Vec<PathBuf>,
     pub model: Option<String>,
-    /// What the aliases stand for.
+    /// The models that the aliases stand for.
     pub aliases: BTreeMap<String, String>,
     pub request_timeout: Option<Duration>,
     pub bash_timeout: Option<Duration>,
@@ -138,7 +138,7 @@ pub struct ProcessEnv {
     pub tool_result_chars: Option<NonZeroU32>,
     pub mcp_wait: Option<Duration>,
     pub mcp_start: Option<Duration>,
-    /// At which objection in a row of Stop hooks the run ends.
+    /// The run ends after this many blocks in a row by Stop hooks.
     pub stop_block_cap: Option<NonZeroU8>,
     pub mcp_call: Option<Duration>,
     pub mcp_result_tokens: Option<NonZeroU32>,
@@ -147,7 +147,7 @@ pub struct ProcessEnv {
     pub max_turns: Option<NonZeroU32>,
     pub stream_idle_timeout: Option<Duration>,
     pub max_thinking_tokens: Option<u32>,
-    /// Answers that may fail to fit a schema.
+    /// How many answers may fail the schema.
     pub schema_tries: Option<u8>,
     pub unattended: Option<UnattendedRetry>,
     pub no_shared_limits: bool,
@@ -156,19 +156,19 @@ pub struct ProcessEnv {
     /// A part of the context window, above 0 and at most 1.
     pub compact_at: Option<f64>,
     pub proxies: Proxies,
-    /// No colours and no cursor movements, please.
+    /// Whether colours and cursor movements are off.
     pub plain: bool,
 }
 
 pub use crate::secrets::Variables;
 
-/// Whether this is a job of a CI system, which may end the shell that started us and nothing else.
+/// Returns whether this is a CI job. A cancelled one may kill only the shell that started outlast.
 pub(super) fn is_ci(variables: &Variables) -> bool {
-    ["CI", "GITHUB_ACTIONS"].iter().any(|name| says_yes(variables, name))
+    ["CI", "GITHUB_ACTIONS"].iter().any(|name| is_enabled(variables, name))
 }
 
-/// Whether a variable is set to anything but a no.
-fn says_yes(variables: &Variables, name: &str) -> bool {
+/// Returns whether a variable is set to something other than a false value.
+fn is_enabled(variables: &Variables, name: &str) -> bool {
     let value = variables.get(OsStr::new(name)).map(|value| value.to_ascii_lowercase());
     value.is_some_and(|value| {
         let no = ["", "0", "false", "no", "off"];
@@ -183,13 +183,14 @@ const CLOUDS: [(&str, &str); 3] = [
     ("CLAUDE_CODE_USE_FOUNDRY", "Microsoft Foundry"),
 ];
 
-/// Refuses to send anything while a variable selects a cloud, whatever else is configured: every
-/// other service would be one that the user did not select.
+/// Rejects variables that select a cloud service: any other service would be one that the user did
+/// not select.
 ///
 /// # Errors
 /// The cloud, and what works today.
 pub(super) fn check_cloud(variables: &Variables) -> Result<(), UsageError> {
-    let Some((variable, cloud)) = CLOUDS.iter().find(|(name, _)| says_yes(variables, name)) else {
+    let Some((variable, cloud)) = CLOUDS.iter().find(|(name, _)| is_enabled(variables, name))
+    else {
         return Ok(());
     };
     Err(UsageError::new(format!(
@@ -227,7 +228,7 @@ pub(super) fn hook_depth(variables: &Variables) -> Result<u8, UsageError> {
     }
 }
 
-/// The user's home folder. Where the environment names none, the system knows it mostly.
+/// Returns the user's home folder, from the environment or the user database.
 pub(super) fn home(variables: &Variables) -> Option<PathBuf> {
     let named = variables.get(OsStr::new("HOME")).filter(|value| !value.is_empty());
     let listed = || User::from_uid(Uid::current()).ok().flatten().map(|user| user.dir);
@@ -236,7 +237,7 @@ pub(super) fn home(variables: &Variables) -> Option<PathBuf> {
 
 /// The folder of settings and sessions: needed before the settings, which may change the rest.
 ///
-/// Where nobody knows a home, it is a folder that cannot be: the run goes on and keeps nothing.
+/// Without a home folder it is a path that cannot exist: the run goes on and keeps nothing.
 pub(super) fn config_dir(variables: &Variables) -> PathBuf {
     let path = |name: &str| {
         variables.get(&OsString::from(name)).filter(|value| !value.is_empty()).map(PathBuf::from)
@@ -246,8 +247,8 @@ pub(super) fn config_dir(variables: &Variables) -> PathBuf {
     })
 }
 
-/// The folders of the user's own agents, commands and skills, the one that counts more first:
-/// outlast's, and the one that other tools of the family share.
+/// Returns the folders of the user's own agents, commands and skills, highest precedence first:
+/// outlast's own folder, then the one shared with other tools.
 pub(super) fn own_folders(variables: &Variables) -> Vec<PathBuf> {
     let moved = variables.get(OsStr::new("CLAUDE_CONFIG_DIR")).filter(|value| !value.is_empty());
     let shared = || home(variables).map(|home| home.join(".claude"));
@@ -261,10 +262,11 @@ pub(super) fn limit_folders(variables: &Variables) -> Vec<PathBuf> {
     limits::folders(runtime, &std::env::temp_dir())
 }
 
-/// The alias that stands for one model while planning and for another while working.
+/// The alias that stands for one model in plan mode and for another otherwise.
 pub const PLANNING_ALIAS: &str = "opusplan";
 
-/// The alias that [`PLANNING_ALIAS`] stands for in a run of this mode, which no run changes.
+/// Returns the alias that [`PLANNING_ALIAS`] stands for in this mode; the mode does not change
+/// during a run.
 pub fn planning_model(mode: PermissionMode) -> &'static str {
     match mode {
         PermissionMode::Plan => "opus",
@@ -276,20 +278,20 @@ pub fn planning_model(mode: PermissionMode) -> &'static str {
 }
 
 impl ProcessEnv {
-    /// The same, with a model for [`PLANNING_ALIAS`].
+    /// Returns the environment with a model for [`PLANNING_ALIAS`].
     #[must_use]
-    pub fn planning(mut self, mode: PermissionMode) -> Self {
+    pub fn with_planning_model(mut self, mode: PermissionMode) -> Self {
         let stands_for = planning_model(mode);
         let model = self.aliases.get(stands_for).map_or(stands_for, String::as_str).to_owned();
         self.aliases.insert(PLANNING_ALIAS.to_owned(), model);
         self
     }
 
-    /// Reads it.
+    /// Parses the variables.
     ///
     /// # Errors
     /// The first variable whose value makes no sense.
-    pub(super) fn read(variables: &Variables) -> Result<Self, UsageError> {
+    pub(super) fn parse(variables: &Variables) -> Result<Self, UsageError> {
         let vars = EnvReader(variables);
         let alias = |name: &str, variable| Some((name.to_owned(), vars.text(variable).ok()??));
         Ok(Self {
@@ -384,7 +386,7 @@ impl EnvReader<'_> {
         }
     }
 
-    /// What is no text names no proxy, and so is seen as such.
+    /// Invalid UTF-8 is replaced, so that the value is rejected as a proxy address.
     fn proxies(&self) -> Result<Proxies, UsageError> {
         let value = |name: &str| {
             let value = self.0.get(OsStr::new(name))?;

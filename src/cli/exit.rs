@@ -1,4 +1,4 @@
-//! What the process ends with: one table, from which the man page prints.
+//! Exit codes: the one table, which the man page prints.
 
 use crate::recovery::{ErrorClass, Interrupt, StopReason};
 
@@ -28,7 +28,7 @@ pub const MEANINGS: [(u8, &str); 20] = [
     (
         FAILED,
         "The run failed: the service refused the request for good, the model declined, \
-              nobody reads standard output, the result file could not be written, or outlast broke.",
+              standard output was not read, the result file could not be written, or outlast broke.",
     ),
     (USAGE, "A mistake in the command line, the settings or the input. Nothing was sent."),
     (MAX_TURNS, "The turn limit was reached."),
@@ -59,7 +59,7 @@ pub const MEANINGS: [(u8, &str); 20] = [
     (SIGXCPU, "Ended by SIGXCPU: the processor time of ulimit -t was used up."),
 ];
 
-/// What a run came to. There is no way to say "failed, with exit code 0", nor the reverse.
+/// The outcome of a run as an exit status. A failure with exit code 0 cannot be expressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitStatus {
     Success,
@@ -98,14 +98,14 @@ impl ExitStatus {
         self != Self::Success
     }
 
-    /// Whether doing the same again later may well succeed.
+    /// Returns whether the same run may succeed later.
     pub fn is_temporary(self) -> bool {
         self.exit_code() == TEMPORARY
     }
 }
 
-/// The table: what each reason to stop comes to.
-pub fn verdict(reason: StopReason) -> ExitStatus {
+/// Maps a stop reason to the exit status.
+pub fn exit_status(reason: StopReason) -> ExitStatus {
     match reason {
         StopReason::Completed => ExitStatus::Success,
         StopReason::MaxTurns => {
@@ -123,7 +123,7 @@ pub fn verdict(reason: StopReason) -> ExitStatus {
         | StopReason::PromptTooLong
         | StopReason::MaxOutputTokens
         | StopReason::ImageError => ExitStatus::failure(CONTEXT),
-        StopReason::ModelError(class) => ExitStatus::failure(failed(class)),
+        StopReason::ModelError(class) => ExitStatus::failure(failure_code(class)),
         StopReason::EmptyResponse | StopReason::Stalled => ExitStatus::failure(NO_PROGRESS),
         StopReason::RequirementFailed
         | StopReason::StopHookBlocked
@@ -139,8 +139,8 @@ pub fn verdict(reason: StopReason) -> ExitStatus {
     }
 }
 
-/// The code for a failure of each class.
-fn failed(class: ErrorClass) -> u8 {
+/// Returns the exit code for an error class.
+fn failure_code(class: ErrorClass) -> u8 {
     match class {
         ErrorClass::ApiTimeout
         | ErrorClass::StreamStalled
@@ -168,8 +168,8 @@ fn failed(class: ErrorClass) -> u8 {
     }
 }
 
-/// The code for an end that was asked for. A closed standard output is no signal: it is a run that
-/// could not tell anyone what came of it.
+/// Returns the exit code for an interrupt. An unread standard output is not a signal but a failure:
+/// the result could not be delivered.
 pub(super) fn interrupted(interrupt: Interrupt) -> u8 {
     match interrupt {
         Interrupt::Sigint => SIGINT,

@@ -1,4 +1,4 @@
-//! The block of YAML that a Markdown file may begin with, as people really write it. Pure.
+//! Parser for YAML front matter of Markdown files, lenient about what is common. Pure.
 //!
 //! ```text
 //! ---
@@ -9,8 +9,8 @@
 //! You look for bugs...
 //! ```
 //!
-//! The description above is no YAML, since there is a colon in it; other tools take it all the
-//! same. So what does not parse is read once more with its plain values in quotes.
+//! The description above is invalid YAML because of its colon, but other tools accept it. Text that
+//! does not parse is therefore parsed again with its plain values quoted.
 
 use std::fmt::Write as _;
 
@@ -18,17 +18,17 @@ use serde_json::{Map, Value};
 
 use super::values;
 
-/// No front matter is longer, in bytes: people write a few lines.
+/// The maximum size of front matter, in bytes.
 const LONGEST: usize = 64 << 10;
 
-/// Names of what is always a text, as they are looked up.
+/// Normalised names of the fields that are always text.
 const TEXTS: [&str; 4] = ["argumenthint", "description", "name", "whentouse"];
 
-/// What front matter says, by name. Names are the same in `kebab-case` and in `camelCase`.
+/// The fields of front matter. `kebab-case` and `camelCase` name the same field.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct FrontMatter(Map<String, Value>);
 
-/// Where in a file its front matter cannot be read, and why.
+/// A parse error in front matter, with its position in the file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: its front matter is no YAML: {why}")]
 pub(super) struct FrontMatterError {
@@ -37,7 +37,7 @@ pub(super) struct FrontMatterError {
     pub(super) why: String,
 }
 
-/// What a text's front matter says. `None`: it has none.
+/// Parses the front matter of a text. `None`: it has none.
 ///
 /// # Errors
 /// It is no list of names with values.
@@ -79,12 +79,12 @@ impl FrontMatter {
         parse(yaml).or_else(|mistake| parse(&with_quotes(yaml)).map_err(|_| mistake))
     }
 
-    /// Takes values as JSON has them.
+    /// Wraps a JSON object.
     pub(super) fn of(fields: Map<String, Value>) -> Self {
         Self(fields.into_iter().map(|(name, value)| (plain(&name), value)).collect())
     }
 
-    /// Whatever is there.
+    /// Returns a field's raw value.
     pub(super) fn value(&self, name: &str) -> Option<&Value> {
         self.get(name)
     }
@@ -97,13 +97,13 @@ impl FrontMatter {
         self.get(name).is_some()
     }
 
-    /// A text, or what can be written as one. Without the blanks around it; never empty.
+    /// Returns a field as trimmed, non-empty text; scalars are converted.
     pub(super) fn text(&self, name: &str) -> Option<String> {
         let text = match self.get(name)? {
             Value::String(text) => text.trim().to_owned(),
             Value::Number(number) => number.to_string(),
             Value::Bool(flag) => flag.to_string(),
-            // `[file] [pattern]` in brackets is how people hint at arguments.
+            // `[file] [pattern]`: a common notation for argument hints.
             Value::Array(items) => {
                 let words: Vec<&str> = items.iter().filter_map(Value::as_str).collect();
                 format!("[{}]", words.join(", "))
@@ -113,7 +113,7 @@ impl FrontMatter {
         Some(text).filter(|text| !text.is_empty())
     }
 
-    /// A list, or one text with commas or blanks between its items.
+    /// Returns a field that is a list, or a text with commas or spaces between the items.
     pub(super) fn words(&self, name: &str) -> Option<Vec<String>> {
         match self.get(name)? {
             Value::String(text) if text.trim().is_empty() => None,
@@ -126,7 +126,7 @@ impl FrontMatter {
         }
     }
 
-    /// Whether it is there and holds something else than texts.
+    /// Returns whether a field is present and holds anything but text.
     pub(super) fn holds_more_than_texts(&self, name: &str) -> bool {
         match self.get(name) {
             Some(Value::Array(items)) => !items.iter().all(Value::is_string),
@@ -177,18 +177,18 @@ fn parse(yaml: &str) -> Result<FrontMatter, FrontMatterError> {
     })
 }
 
-/// The complaint alone: the parser says the place as well, seen from the front matter.
+/// Strips the position from a parser message: it is relative to the front matter.
 fn without_place(why: &str) -> &str {
     let why = why.split(" at line ").next().unwrap_or(why);
     why.trim_start_matches("error: ").trim_end_matches([':', ' '])
 }
 
-/// A name as it is looked up.
+/// Normalises a field name for look-up.
 fn plain(name: &str) -> String {
     name.chars().filter(|letter| !"-_".contains(*letter)).flat_map(char::to_lowercase).collect()
 }
 
-/// The same YAML with every plain value of the outermost names in quotes.
+/// Quotes every plain value of the top-level fields.
 fn with_quotes(yaml: &str) -> String {
     let mut quoted = String::with_capacity(yaml.len() + 64);
     let mut lines = yaml.lines().peekable();
@@ -210,7 +210,7 @@ fn with_quotes(yaml: &str) -> String {
     quoted
 }
 
-/// The name and the value of a line, if that is neither quoted nor a list nor a block.
+/// Splits a line into name and value, if the value is neither quoted nor a list nor a block.
 fn plain_value(line: &str) -> Option<(&str, &str)> {
     let (name, value) = line.split_once(':')?;
     let is_name = |name: &str| {
@@ -218,7 +218,7 @@ fn plain_value(line: &str) -> Option<(&str, &str)> {
             && name.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_".contains(letter))
     };
     let value = value.strip_prefix([' ', '\t'])?.trim();
-    // What is no list in YAML's eyes may be one to people: `[file] [pattern]`.
+    // `[file] [pattern]` looks like a list but is text.
     let is_text = TEXTS.contains(&plain(name).as_str());
     let stands = value.is_empty()
         || value.starts_with(['"', '\'', '|', '>'])
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_write_is_read_whether_it_is_yaml_or_not() {
+    fn front_matter_accepts_common_text_that_is_not_yaml() {
         let rows = [
             ("description: Plain words", "Plain words"),
             ("description: \"Quoted: words\"", "Quoted: words"),
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_lists_or_texts_with_commas() {
+    fn front_matter_lists_may_be_comma_separated_text() {
         for yaml in [
             "allowed-tools: Read, Bash(git log:*)",
             "allowedTools: [Read, 'Bash(git log:*)']",
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_taken_apart_whatever_its_lines_end_with() {
+    fn front_matter_is_split_off_for_any_line_ending() {
         for (text, front, rest) in [
             ("---\na: b\n---\nbody", true, "body"),
             ("\u{feff}---\r\na: b\r\n---\r\nbody", true, "body"),
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_has_a_place() {
+    fn front_matter_errors_have_a_position() {
         let mistake = fields("---\nname: x\ntools: [Read, Grep\n---\n").expect_err("it is open");
         assert!(mistake.line >= 3 && mistake.column >= 1, "{mistake}");
         assert!(!mistake.to_string().contains('\n') && !mistake.why.is_empty(), "{mistake}");

@@ -1,4 +1,4 @@
-//! Files that a prompt names with `@path`: shown to the model beside it, as Read would show them.
+//! Expands `@path` mentions in a prompt: adds the files as the Read tool would show them.
 
 use crate::agent::Setup;
 use crate::tools::{LineRange, NotAttached};
@@ -9,8 +9,7 @@ use super::memory::references;
 /// How many files are shown.
 const FILES_MAX: usize = 20;
 
-/// How long they may be together, in bytes as the model is sent them. More would crowd out the
-/// task.
+/// The maximum total size, in bytes as sent to the model. More would crowd out the task.
 const BYTES_MAX: usize = 2 << 20;
 
 /// A file that a prompt names.
@@ -21,7 +20,8 @@ struct Mention<'a> {
     lines: Option<LineRange>,
 }
 
-/// Adds to the prompt what the files hold that `text` names. What cannot be shown is a warning.
+/// Adds the content of the files that `text` mentions to the prompt. Unreadable ones become
+/// warnings.
 pub(super) fn attach(setup: &mut Setup, text: &str) {
     if setup.prompt.is_empty() {
         return;
@@ -47,7 +47,7 @@ pub(super) fn attach(setup: &mut Setup, text: &str) {
                 }
                 format!("the files together are longer than {} MB", BYTES_MAX >> 20)
             }
-            // A word that names no file and looks like none is a word.
+            // `@word` without a file of this name, a dot or a slash is ordinary text.
             Err(NotAttached::Missing) if !path.contains(['/', '.']) => continue,
             Err(NotAttached::Missing) => "there is no such file".to_owned(),
             Err(NotAttached::Refused(why)) => why,
@@ -57,7 +57,7 @@ pub(super) fn attach(setup: &mut Setup, text: &str) {
     }
 }
 
-/// What a file holds, with its name before it.
+/// Returns a file's content, preceded by its name.
 fn presented(written: &str, mut blocks: Vec<Block>) -> Vec<Block> {
     let head = format!("{written}, which the prompt names, reads:\n\n");
     match blocks.first_mut() {
@@ -79,7 +79,7 @@ fn mentions(text: &str) -> Vec<Mention<'_>> {
     mentions
 }
 
-/// A path, and the lines that `#L10-20` behind it means.
+/// Splits a mention into a path and the line range of a suffix such as `#L10-20`.
 fn split(path: &str) -> (&str, Option<LineRange>) {
     let lines = |range: &str| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_that_begin_with_an_at_sign_outside_of_code_name_files() {
+    fn mentions_are_at_words_outside_of_code() {
         let rows: [(&str, &[&str]); 8] = [
             ("Fix @src/a.rs, and (see) @Makefile.", &["src/a.rs", "Makefile"]),
             ("mail me@example.org or a@b, @ alone", &[]),
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_a_file_may_be_named() {
+    fn mentions_may_have_line_ranges() {
         let range = |first, last| Some(LineRange { first, last });
         for (path, expected) in [
             ("a.rs#L3", ("a.rs", range(3, 3))),

@@ -1,5 +1,5 @@
-//! Words in, words out: the command line, the environment and the settings files become a run;
-//! what becomes of the run becomes a result, lines for people, and an exit code.
+//! The command-line interface: turns the command line, the environment and the settings files into
+//! a run, and the outcome of the run into a result, progress lines and an exit code.
 //!
 //! ```text
 //! argv ─args─┐
@@ -13,37 +13,37 @@ pub mod advice;
 mod app;
 pub mod args;
 mod assemble;
-mod classes;
 mod config;
-mod delegation;
 mod doctor;
+mod dry_run;
+mod edit_distance;
 pub mod environment;
+mod error_classes;
 pub mod exit;
+mod exit_watchdog;
 mod front_matter;
 pub mod memory;
 mod mentions;
-mod nearness;
+mod model_endpoints;
 pub mod output;
 mod panics;
-mod places;
-mod preview;
 pub mod prompt;
 pub mod prompts;
 mod rehearse;
+mod result_writer;
 mod run;
 mod session;
 pub mod settings;
 mod signals;
 mod startup;
 pub mod stdin;
+mod subagent_setup;
 pub mod system;
-mod telling;
-mod testament;
-mod toolset;
+pub mod timestamps;
+mod tool_setup;
 pub mod usage;
 mod values;
 pub mod version;
-pub mod wall;
 mod web;
 
 pub use app::main;

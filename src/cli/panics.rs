@@ -1,4 +1,4 @@
-//! A panic is a bug of ours, and still ends in a result.
+//! Panic handling: a panic is a bug in outlast, and still leads to a result.
 
 use std::future::{Future, poll_fn};
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo, catch_unwind};
@@ -7,16 +7,16 @@ use std::sync::{Mutex, PoisonError};
 
 static LAST: Mutex<Option<String>> = Mutex::new(None);
 
-/// From now on a panic prints nothing; what it said is kept.
-pub(super) fn keep() {
+/// Installs a panic hook that records the message instead of printing it.
+pub(super) fn record_panics() {
     panic::set_hook(Box::new(|info| {
         let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
         *last = Some(describe(info));
     }));
 }
 
-/// What the last panic said.
-pub(super) fn last() -> String {
+/// Returns the message of the last panic.
+pub(super) fn last_message() -> String {
     let last = LAST.lock().unwrap_or_else(PoisonError::into_inner).take();
     last.unwrap_or_else(|| "a panic without a message".to_owned())
 }
@@ -30,12 +30,12 @@ fn describe(info: &PanicHookInfo<'_>) -> String {
 }
 
 /// Runs something that may panic. `None` when it did.
-pub(super) fn caught<T>(run: impl FnOnce() -> T) -> Option<T> {
+pub(super) fn catch<T>(run: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(run)).ok()
 }
 
 /// Awaits something that may panic. `None` when it did.
-pub(super) async fn caught_async<T>(future: impl Future<Output = T>) -> Option<T> {
+pub(super) async fn catch_async<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     poll_fn(move |context| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
         Ok(poll) => poll.map(Some),

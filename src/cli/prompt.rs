@@ -6,13 +6,13 @@ use tokio::time::{Instant, timeout};
 
 use super::settings::PromptSource;
 use super::stdin::{Need, Pieces, ReadPlan, StdinWish};
+use super::timestamps::format_duration;
 use super::usage::UsageError;
-use super::wall::span;
 
 /// The most that standard input may hold, in bytes.
 pub const LARGEST: usize = 10 * 1024 * 1024;
 
-/// What came of looking for a prompt.
+/// The prompt, and whether standard input was left unread.
 #[derive(Debug, PartialEq, Eq)]
 pub struct GatheredPrompt {
     /// Empty only when the source allows it.
@@ -24,9 +24,9 @@ pub struct GatheredPrompt {
 /// Why standard input was left unread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unused {
-    /// It is open, and brought nothing within this time.
+    /// It is open, but sent no data within this time.
     Silent(Duration),
-    /// It is a file that another program has read in part.
+    /// It is a file that another process has partly read.
     InUse,
 }
 
@@ -37,7 +37,7 @@ impl Unused {
             Self::Silent(waited) => format!(
                 "standard input is open but brought nothing for {}, so it is left unread (--stdin \
                  waits for it, --no-stdin says that this is meant)",
-                span(waited)
+                format_duration(waited)
             ),
             Self::InUse => "standard input is a file that another program has read in part, so \
                             the rest is left unread (--stdin reads it, --no-stdin says that this \
@@ -51,12 +51,12 @@ impl Unused {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waited {
     pub so_far: Duration,
-    /// How long it may go on bringing nothing.
+    /// How long it may stay silent from now on.
     pub left: Duration,
 }
 
-/// Puts the prompt together (SPEC 19): the argument, and what is read of standard input behind it.
-/// `still_waiting` is told at every heartbeat how long standard input is waited for.
+/// Builds the prompt: the argument, followed by standard input. `still_waiting` is called at every
+/// heartbeat of the wait.
 ///
 /// # Errors
 /// There is no prompt, or it cannot be one.
@@ -200,7 +200,7 @@ fn silent(patience: Duration) -> UsageError {
     UsageError::new(format!(
         "standard input stayed silent for {} and did not end; close it, redirect it from a file or \
          /dev/null, or raise --stdin-timeout",
-        span(patience)
+        format_duration(patience)
     ))
 }
 

@@ -15,7 +15,7 @@ use super::args::{self, CliRequest, RehearseArgs, RunArgs};
 use super::run::ProcessContext;
 use super::usage::UsageError;
 
-/// The key that rehearsals send. It opens nothing.
+/// The API key that rehearsals send. It is not valid anywhere.
 const KEY: &str = "rehearsal-key";
 
 /// The scenario when none is named.
@@ -27,7 +27,7 @@ struct RehearsalRun {
     scratch: ScratchFolder,
 }
 
-/// What to do about a rehearsal.
+/// The action that the arguments of a rehearsal ask for.
 enum RehearsalAction {
     /// Print this and end well.
     Print(String),
@@ -36,7 +36,7 @@ enum RehearsalAction {
     Run(Box<RunArgs>, RehearsalRun),
 }
 
-/// Reads what was asked for and sets the stage.
+/// Parses the arguments and starts the scenario's server.
 ///
 /// # Errors
 /// There is no such scenario, or the flags after `--` are wrong.
@@ -44,16 +44,16 @@ fn prepare(args: &RehearseArgs) -> Result<RehearsalAction, UsageError> {
     if args.list {
         return Ok(RehearsalAction::Print(list()));
     }
-    // A mistake in the flags is told before anything is set up.
+    // Errors in the flags are reported before the setup.
     args::parse(&args.flags)?;
-    let stage = RehearsalRun::set(args)?;
+    let stage = RehearsalRun::start(args)?;
     if args.serve {
         return Ok(RehearsalAction::Serve(stage));
     }
     let scenario = stage.server.scenario();
     let scale = format!("--time-scale={}", scenario.time_scale);
-    // A rehearsal leaves nothing behind, and the user's settings may lead to real services, or
-    // fetch a real key. Who wants them nevertheless says so after `--`.
+    // A rehearsal leaves nothing behind. The user's settings are ignored unless asked for after
+    // `--`: they may lead to real services, or fetch a real key.
     let alone = ["--no-session-persistence", "--setting-sources=", "--no-shared-limits"];
     let alone = alone.map(str::to_owned);
     let begin = [vec!["run".to_owned(), scale], alone.to_vec()].concat();
@@ -64,7 +64,7 @@ fn prepare(args: &RehearseArgs) -> Result<RehearsalAction, UsageError> {
             if run.prompt.is_none() && !run.output.stdin {
                 run.prompt = Some(scenario.prompt.clone());
             }
-            // A flag that is empty outranks a setting.
+            // An empty flag outranks the setting.
             run.model.api_key_helper.get_or_insert_default();
             run.model.no_fallback |= run.model.fallback_model.is_empty();
             Ok(RehearsalAction::Run(run, stage))
@@ -90,14 +90,14 @@ pub(super) async fn rehearse(
             for (name, server) in stage.server.others() {
                 print(&format!("{name} {}\n", server.base_url()));
             }
-            // A signal is how serving ends well.
+            // A signal is the normal end of serving.
             world.signals.first().await;
             return Ok(0);
         }
         RehearsalAction::Run(run, stage) => {
-            stage.dress(&mut world);
+            stage.redirect(&mut world);
             let own_flags = !args.flags.is_empty();
-            let judge = |code: u8, reason: &str| stage.judge(code, reason, own_flags);
+            let judge = |code: u8, reason: &str| stage.check(code, reason, own_flags);
             return Box::pin(super::run::run(&run, world, &judge)).await;
         }
     }
@@ -105,8 +105,8 @@ pub(super) async fn rehearse(
 }
 
 impl RehearsalRun {
-    /// Lays out the scenario's files and starts its server.
-    fn set(args: &RehearseArgs) -> Result<Self, UsageError> {
+    /// Creates the scenario's files and starts its server.
+    fn start(args: &RehearseArgs) -> Result<Self, UsageError> {
         let scenario = find(args.scenario.as_deref().unwrap_or(DEFAULT))?;
         let broken = |what: &str, error: io::Error| {
             UsageError::new(format!("{what} could not be had for the rehearsal: {error}"))
@@ -124,8 +124,8 @@ impl RehearsalRun {
         Ok(Self { server, scratch })
     }
 
-    /// Leads a run onto the stage: it finds the scripted server, and nothing of the real one.
-    fn dress(&self, world: &mut ProcessContext) {
+    /// Points a run at the scripted server, and removes the variables of the real service.
+    fn redirect(&self, world: &mut ProcessContext) {
         for name in [
             "ANTHROPIC_AUTH_TOKEN",
             "ANTHROPIC_CUSTOM_HEADERS",
@@ -147,9 +147,9 @@ impl RehearsalRun {
         world.cwd = self.scratch.path().to_path_buf();
     }
 
-    /// What was wrong with the run, as the scenario has it. Flags of the user's own may change
-    /// how a run ends, so then only what the server saw is judged.
-    fn judge(&self, code: u8, reason: &str, own_flags: bool) -> Vec<String> {
+    /// Returns the deviations from what the scenario expects. Flags of the user may change how a
+    /// run ends, so then only the requests are checked.
+    fn check(&self, code: u8, reason: &str, own_flags: bool) -> Vec<String> {
         if own_flags {
             return self.server.violations();
         }

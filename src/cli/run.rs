@@ -16,8 +16,9 @@ use crate::tools::SandboxState;
 
 use super::advice;
 use super::args::{OutputFormat, RunArgs};
-use super::assemble::{assemble, doubts_of_speed};
+use super::assemble::{assemble, fast_mode_warning};
 use super::environment::{self, Variables};
+use super::exit_watchdog::ExitWatchdog;
 use super::mentions;
 use super::output::{
     Capabilities, HeartbeatFile, PipeFraming, PipeSender, ProgressLines, Resumption, RunObservers,
@@ -31,33 +32,32 @@ use super::settings::{self, Settings};
 use super::signals::SignalState;
 use super::startup::StartupSteps;
 use super::stdin;
-use super::testament::ExitWatchdog;
+use super::timestamps::{WallTime, format_duration, format_elapsed};
 use super::usage::{UsageError, UsageErrorKind};
-use super::wall::{WallTime, passed, span};
 
-/// How long a run may take to end by itself once it was asked to. Together with the writing of
-/// the result this stays below four seconds.
+/// How long a run may take to end after an interrupt. Together with writing the result this stays
+/// below four seconds.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// How long required servers are waited for in silence.
-const MOMENT: Duration = Duration::from_secs(2);
+/// How long the wait for required MCP servers may stay silent.
+const QUIET_SERVER_WAIT: Duration = Duration::from_secs(2);
 
-/// How long standard error is waited for, where nothing is worth waiting long for.
-const SLOW_PERSON: Duration = Duration::from_secs(1);
+/// How long a slow reader of standard error is waited for.
+const STDERR_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What the process was started with.
 pub(super) struct ProcessContext {
     pub variables: Variables,
     pub cwd: PathBuf,
     pub signals: SignalState,
-    /// What is said should the run hang.
-    pub testament: ExitWatchdog,
+    /// Writes the result if the run hangs.
+    pub exit_watchdog: ExitWatchdog,
 }
 
-/// Judges a run from outside: given its exit code and terminal reason, what was wrong with it.
+/// Checks a run from outside: returns what was wrong, given its exit code and terminal reason.
 pub(super) type ExitCheck<'a> = &'a dyn Fn(u8, &str) -> Vec<String>;
 
-/// Runs a task. Once it has begun there is a result, whatever happens.
+/// Runs a task. Once the run has begun, a result is always written.
 ///
 /// # Errors
 /// It could not be begun.
@@ -67,17 +67,17 @@ pub(super) async fn run(
     judge: ExitCheck<'_>,
 ) -> Result<u8, UsageError> {
     if environment::is_ci(&world.variables) {
-        // A cancelled job often signals nothing but the shell that started us.
+        // A cancelled CI job often signals only the shell that started outlast.
         die_with_parent();
     }
-    // The secrets become known with the settings.
+    // Filled when the settings are resolved.
     let secrets = KnownSecrets::default();
     let mask = Arc::new(Redactor::new(secrets.clone()));
     let (voice, voice_drain) = pipe(io::stderr(), Arc::clone(&mask), || {});
-    let shared = SharedOutput { secrets, mask, voice };
+    let shared = SharedOutput { secrets, mask, stderr: voice };
     let ended = Box::pin(prepare_and_begin(args, world, shared, judge)).await;
-    // Nobody may be reading; the exit code says it all.
-    let _ = voice_drain.finish(SLOW_PERSON).await;
+    // Standard error may not be read; the exit code is enough.
+    let _ = voice_drain.finish(STDERR_PATIENCE).await;
     ended
 }
 
@@ -89,10 +89,10 @@ async fn prepare_and_begin(
 ) -> Result<u8, UsageError> {
     let scale = args.timers.time_scale.unwrap_or(1.0);
     let clock = Clock::start(scale);
-    let ProcessContext { variables, cwd, signals, testament } = world;
+    let ProcessContext { variables, cwd, signals, exit_watchdog: testament } = world;
     let limit = args.limits.max_duration;
     let (wanted, around) = (args.clone(), (variables.clone(), cwd.clone()));
-    let settings = StartupSteps::new(&signals, &shared.voice, limit)
+    let settings = StartupSteps::new(&signals, &shared.stderr, limit)
         .step("reading the settings", move || settings::resolve(&wanted, variables, cwd))
         .await?;
     for secret in settings.secrets() {
@@ -101,7 +101,7 @@ async fn prepare_and_begin(
     if let Some(deadline) = settings.limits.deadline {
         let left = clock.real(clock.now().until(deadline));
         if let Some(end) = Instant::now().checked_add(left) {
-            testament.expect_end(end);
+            testament.set_deadline(end);
         }
     }
     let job =
@@ -111,11 +111,11 @@ async fn prepare_and_begin(
     if let Some(unused) = unused {
         Arc::make_mut(&mut job.settings).warnings.push(unused.warning());
     }
-    let (job, task) = job.heed(given, args, around).await?;
+    let (job, task) = job.expand_command(given, args, around).await?;
     job.begin(task, judge).await
 }
 
-/// How what standard output carries stands together.
+/// Returns how messages on standard output are framed.
 fn framing(output: &settings::OutputSettings) -> PipeFraming {
     if output.verbose && output.format == OutputFormat::Json {
         PipeFraming::Array
@@ -124,8 +124,8 @@ fn framing(output: &settings::OutputSettings) -> PipeFraming {
     }
 }
 
-/// What there is to call by name.
-fn offers(settings: &Settings) -> Capabilities {
+/// Returns the names of commands, skills and agents.
+fn capabilities(settings: &Settings) -> Capabilities {
     let library = &settings.library;
     Capabilities {
         commands: library.callable().map(|command| command.name.clone()).collect(),
@@ -139,7 +139,7 @@ pub(super) fn interrupted(interrupt: Interrupt) -> UsageError {
     UsageError::of(UsageErrorKind::Interrupted(interrupt), what)
 }
 
-/// What a result says beside how the run ended.
+/// The fields of a result that do not depend on how the run ended.
 #[derive(Clone)]
 pub(super) struct ResultSubject {
     pub session_id: String,
@@ -147,8 +147,8 @@ pub(super) struct ResultSubject {
     pub resumption: Resumption,
 }
 
-/// How a run ended that was stopped.
-pub(super) fn stopped(witness: &SnapshotRecorder, by: Interrupt) -> StopReason {
+/// Returns the stop reason of an interrupted run.
+pub(super) fn interrupted_reason(witness: &SnapshotRecorder, by: Interrupt) -> StopReason {
     if witness.is_working() {
         StopReason::AbortedTools(by)
     } else {
@@ -156,13 +156,13 @@ pub(super) fn stopped(witness: &SnapshotRecorder, by: Interrupt) -> StopReason {
     }
 }
 
-/// What all who say something share.
+/// What all writers of output share.
 #[derive(Clone)]
 pub(super) struct SharedOutput {
     pub secrets: KnownSecrets,
     pub mask: Arc<Redactor>,
     /// Standard error.
-    pub voice: PipeSender,
+    pub stderr: PipeSender,
 }
 
 /// One run.
@@ -179,8 +179,8 @@ pub(super) struct RunJob {
 }
 
 impl RunJob {
-    /// Does what a command says with whose name the prompt begins.
-    async fn heed(
+    /// Expands the command that the prompt begins with, if any.
+    async fn expand_command(
         mut self,
         given: String,
         args: &RunArgs,
@@ -189,21 +189,21 @@ impl RunJob {
         let (project, session) = (cwd.display().to_string(), self.settings.session_id());
         let placeholders =
             Placeholders { project: &project, session: &session, ..Placeholders::default() };
-        let Some(called) = ExpandedCommand::by(&given, &self.settings.library, placeholders)?
+        let Some(called) = ExpandedCommand::expand(&given, &self.settings.library, placeholders)?
         else {
-            // What is piped in names nothing: a diff is full of such words.
+            // Standard input is not searched for mentions: a diff is full of such words.
             let names = self.settings.prompt.argument.clone().unwrap_or_else(|| given.clone());
             return Ok((self, Task { prompt: given.clone(), given, names }));
         };
         let home = environment::home(&variables);
-        let called = called.vetted(&cwd, home.as_deref());
+        let called = called.with_valid_rules(&cwd, home.as_deref());
         let mut settings = Settings::clone(&self.settings);
         if called.model.is_some() || !called.grants.is_empty() {
             let mut wanted = args.clone();
             wanted.model.model = wanted.model.model.or(called.model);
             wanted.tools.allowed_tools.extend(called.grants);
             let session = settings.session;
-            settings = StartupSteps::new(&self.signals, &self.shared.voice, self.limit)
+            settings = StartupSteps::new(&self.signals, &self.shared.stderr, self.limit)
                 .step("reading the settings", move || settings::resolve(&wanted, variables, cwd))
                 .await?;
             settings.session = session;
@@ -219,7 +219,7 @@ impl RunJob {
         let settings = &self.settings;
         let job = self.clone();
         let (setup, resumption, probe) =
-            StartupSteps::new(&self.signals, &self.shared.voice, self.limit)
+            StartupSteps::new(&self.signals, &self.shared.stderr, self.limit)
                 .step("opening the session", move || job.open(&task))
                 .await?;
         self.require_servers(&setup).await?;
@@ -234,45 +234,50 @@ impl RunJob {
             let stream = StreamJson::new(out.clone(), &subject.session_id, partial);
             match framing {
                 PipeFraming::Lines => stream,
-                PipeFraming::Array => stream.of_any_length(),
+                PipeFraming::Array => stream.without_length_limit(),
             }
         };
         let streams = settings.output.format == OutputFormat::StreamJson;
         let programs = (streams || framing == PipeFraming::Array)
             .then(stream)
-            .map(|programs| programs.ignoring(&settings.ignored).offering(offers(settings)))
-            .map(|programs| programs.telling_hooks(settings.output.hook_events))
-            .map(|programs| programs.telling_agents(settings.output.subagent_text));
+            .map(|programs| {
+                programs
+                    .with_ignored_settings(&settings.ignored)
+                    .with_capabilities(capabilities(settings))
+            })
+            .map(|programs| programs.with_hook_events(settings.output.hook_events))
+            .map(|programs| programs.with_subagent_text(settings.output.subagent_text));
         let witness = SnapshotRecorder::default();
-        self.testament.rewrite(self.last_words(witness.clone(), &subject, &out));
-        let mut watchers = RunObservers { witness, people: self.people(), programs, probe };
-        let doubts = doubts_of_speed(settings, &setup.endpoints);
+        self.testament.replace_writer(self.watchdog_writer(witness.clone(), &subject, &out));
+        let mut watchers =
+            RunObservers { witness, people: self.progress_observer(), programs, probe };
+        let doubts = fast_mode_warning(settings, &setup.endpoints);
         let unfenced = setup.toolbox.sandbox_warning().map(ToOwned::to_owned);
         let warnings = settings.warnings.iter().chain(&setup.warnings);
         for warning in warnings.chain(&doubts).chain(&unfenced) {
             watchers.observe(&agent::RunNotice::Warning(warning));
         }
-        let mut ending = self.conduct(setup, &mut watchers).await;
+        let mut ending = self.run_agent(setup, &mut watchers).await;
         let reason = ending.reason;
-        let faults = judge(super::exit::verdict(reason).exit_code(), reason.name());
+        let faults = judge(super::exit::exit_status(reason).exit_code(), reason.name());
         if !faults.is_empty() {
             ending.reason = StopReason::InternalError;
             ending.broken = Some(faults.join("; "));
         }
-        Ok(self.finish(ending, &subject, watchers, &out, drain).await)
+        Ok(self.deliver_result(ending, &subject, watchers, &out, drain).await)
     }
 
-    /// Starts the servers, and waits for those without which the run is not to begin.
+    /// Starts the MCP servers, and waits for the required ones.
     async fn require_servers(&self, setup: &Setup) -> Result<(), UsageError> {
         setup.servers.start();
         let Some(names) = setup.servers.required() else { return Ok(()) };
         let (began, limit) = (Instant::now(), self.settings.mcp.timers.wait);
         let missing = || setup.servers.missing(names).join(", ");
         let heartbeat = self.settings.limits.heartbeat.max(Duration::from_millis(1));
-        // Who waits longer than a moment is told for whom and how long, and again with each beat.
-        let mut beats = interval_at(began + heartbeat.min(MOMENT), heartbeat);
+        // A longer wait is reported with names and times, and again at each heartbeat.
+        let mut beats = interval_at(began + heartbeat.min(QUIET_SERVER_WAIT), heartbeat);
         let found = setup.servers.wait_until_connected(names);
-        let late = self.late();
+        let late = self.wait_until_time_limit();
         tokio::pin!(found, late);
         loop {
             tokio::select! {
@@ -294,24 +299,24 @@ impl RunJob {
                     let line = format!(
                         "waiting for required MCP servers ({}), {} so far, {} left",
                         missing(),
-                        passed(began.elapsed()),
-                        span(limit.saturating_sub(began.elapsed()))
+                        format_elapsed(began.elapsed()),
+                        format_duration(limit.saturating_sub(began.elapsed()))
                     );
-                    self.shared.voice.offer(&format!("outlast: {}", one_line(&line)));
+                    self.shared.stderr.offer(&format!("outlast: {}", one_line(&line)));
                 }
             }
         }
     }
 
-    /// Waits until the time for the whole run is over.
-    async fn late(&self) {
+    /// Waits until the run's time limit has passed.
+    async fn wait_until_time_limit(&self) {
         match self.settings.limits.deadline {
             Some(deadline) => self.clock.sleep_until(deadline).await,
             None => std::future::pending().await,
         }
     }
 
-    /// Makes room, beside the run and without holding it up.
+    /// Deletes old sessions in the background.
     fn clear_old_sessions(&self) {
         let (settings, now) = (&self.settings, SystemTime::now());
         let before = settings.keep_sessions.and_then(|kept| now.checked_sub(kept));
@@ -320,9 +325,9 @@ impl RunJob {
         drop(tokio::task::spawn_blocking(move || delete_old_sessions(&folder, before)));
     }
 
-    /// Puts the run together. May block.
+    /// Builds the run. May block.
     fn open(&self, task: &Task) -> Result<(Setup, Resumption, Option<HeartbeatFile>), UsageError> {
-        let (settings, now) = (&self.settings, WallTime::by(&self.clock));
+        let (settings, now) = (&self.settings, WallTime::from_clock(&self.clock));
         let secrets = &self.shared.secrets;
         let (mut setup, resumption) = assemble(settings, task, self.clock, &now, secrets)?;
         mentions::attach(&mut setup, &task.names);
@@ -332,7 +337,8 @@ impl RunJob {
                 UsageError::new(format!("--result-file {path}: {error}; name another"))
             })?;
         }
-        let probe = settings.output.heartbeat_file.as_deref().map(HeartbeatFile::begin).transpose();
+        let probe =
+            settings.output.heartbeat_file.as_deref().map(HeartbeatFile::create).transpose();
         let probe = probe.map_err(|error| {
             UsageError::new(format!("--heartbeat-file cannot be written: {error}; name another"))
         })?;
@@ -342,37 +348,37 @@ impl RunJob {
     /// Reads the prompt, and what standard input adds to it.
     async fn prompt(&self) -> Result<GatheredPrompt, UsageError> {
         let heard = |waited: Waited| {
-            self.shared.voice.offer(&format!(
+            self.shared.stderr.offer(&format!(
                 "outlast: waiting for standard input, {} so far, {} left",
-                passed(waited.so_far),
-                span(waited.left)
+                format_elapsed(waited.so_far),
+                format_duration(waited.left)
             ));
         };
         let source = &self.settings.prompt;
-        let kind = StartupSteps::new(&self.signals, &self.shared.voice, self.limit)
-            .step("looking at standard input", || Ok(stdin::kind()))
+        let kind = StartupSteps::new(&self.signals, &self.shared.stderr, self.limit)
+            .step("looking at standard input", || Ok(stdin::detect_kind()))
             .await?;
         let plan = stdin::plan(kind, source.stdin, source.need());
         let heartbeat = self.settings.limits.heartbeat;
         tokio::select! {
             biased;
             interrupt = self.signals.first() => Err(interrupted(interrupt)),
-            () = self.late() => {
+            () = self.wait_until_time_limit() => {
                 let what = "time ran out while standard input was waited for; close it, or raise \
                             --max-duration";
                 Err(UsageError::of(UsageErrorKind::Late, what))
             }
-            gathered = prompt::gather(source, plan, stdin::read, heartbeat, heard) => gathered,
+            gathered = prompt::gather(source, plan, stdin::start_reading, heartbeat, heard) => gathered,
         }
     }
 
-    /// Who tells people what goes on: a bar on a terminal, lines anywhere else.
-    fn people(&self) -> Box<dyn Observer> {
+    /// Returns the observer for standard error: a bar on a terminal, lines otherwise.
+    fn progress_observer(&self) -> Box<dyn Observer> {
         let output = &self.settings.output;
         let clock = self.clock;
         let lines = ProgressLines::new(
-            self.shared.voice.clone(),
-            move || WallTime::by(&clock),
+            self.shared.stderr.clone(),
+            move || WallTime::from_clock(&clock),
             output.log_detail,
         );
         if io::stderr().is_terminal() && !output.plain {
@@ -382,36 +388,40 @@ impl RunJob {
         }
     }
 
-    /// Runs the agent, and answers for it when it cannot: after a panic, after a second SIGINT,
-    /// and when it does not end in time.
-    async fn conduct(&self, setup: Setup, watchers: &mut RunObservers) -> RunOutcome {
+    /// Runs the agent, and returns a substitute ending after a panic, after a second SIGINT, and
+    /// when the run does not end in time.
+    async fn run_agent(&self, setup: Setup, watchers: &mut RunObservers) -> RunOutcome {
         let witness = watchers.witness.clone();
         let run = Box::pin(agent::run(setup, watchers, self.signals.interrupts()));
-        let run = panics::caught_async(run);
+        let run = panics::catch_async(run);
         let reason = tokio::select! {
             biased;
             ended = run => match ended {
                 Some(ending) => return ending,
                 None => StopReason::InternalError,
             },
-            interrupt = self.overdue() => stopped(&witness, interrupt),
+            interrupt = self.wait_until_overdue() => interrupted_reason(&witness, interrupt),
         };
-        self.as_seen(&witness, reason)
+        self.ending_from_snapshot(&witness, reason)
     }
 
-    /// How the run ended, as far as it was seen.
-    pub(super) fn as_seen(&self, witness: &SnapshotRecorder, reason: StopReason) -> RunOutcome {
+    /// Returns the ending from the last recorded state.
+    pub(super) fn ending_from_snapshot(
+        &self,
+        witness: &SnapshotRecorder,
+        reason: StopReason,
+    ) -> RunOutcome {
         let mut ending = witness.ending(reason, self.settings.persist);
         ending.tally.duration = self.clock.elapsed();
         ending.budget = self.settings.budget;
         if reason == StopReason::InternalError {
-            ending.broken = Some(panics::last());
+            ending.broken = Some(panics::last_message());
         }
         ending
     }
 
-    /// Waits until the run should have ended on request, or was told twice.
-    async fn overdue(&self) -> Interrupt {
+    /// Waits until an interrupted run has used up its grace period, or a second SIGINT came.
+    async fn wait_until_overdue(&self) -> Interrupt {
         let interrupt = self.signals.first().await;
         tokio::select! {
             () = tokio::time::sleep(GRACE) => {}

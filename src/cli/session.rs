@@ -1,4 +1,4 @@
-//! Which session a run belongs to, and what it brings along.
+//! Finds the session of a run, and restores its state.
 
 use std::path::PathBuf;
 
@@ -32,31 +32,31 @@ pub(super) struct FoundSession {
     id: SessionId,
     place: SessionFolder,
     kind: SessionOrigin,
-    /// Whether its prompt is in it already.
-    prompted: bool,
-    /// What there is to do without a prompt.
+    /// Whether the session already holds the prompt.
+    has_prompt: bool,
+    /// The work that is left without a new prompt.
     rest: RemainingWork,
-    /// The prompt that it is started with, unless it has one.
+    /// The prompt to record as the session's first, unless it has one.
     first: FirstPrompt,
-    /// Whether something new is said to the model.
+    /// Whether a new message is sent to the model.
     speech: PromptText,
 }
 
-/// Whether a run that goes on has a prompt of its own.
+/// Whether a resumed run has a new prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PromptText {
     NewPrompt,
     Nothing,
 }
 
-/// What a session still has to do when nobody says anything new.
+/// The work that a session has left without a new prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RemainingWork {
-    /// The model is to be asked.
-    Asking,
-    /// Nothing but the hooks of Stop and the command of `--require`.
-    Judging,
-    /// Nothing: it was completed, and how it ended is said once more.
+    /// A model reply is due.
+    ModelReply,
+    /// Only the Stop hooks and the `--require` command.
+    AcceptanceChecks,
+    /// Nothing: it was completed, and its result is reported again.
     Nothing,
 }
 
@@ -64,28 +64,28 @@ enum SessionOrigin {
     New,
     Resumed(Box<LockedSession>),
     Forked(Box<RestoredSession>),
-    /// Read, but not to be written: nothing is kept.
-    Recalled(Box<RestoredSession>),
+    /// Restored read-only: no journal is kept.
+    ReadOnly(Box<RestoredSession>),
 }
 
-/// What is taken over from an earlier process.
+/// State taken over from an earlier process of the session.
 #[derive(Default)]
 pub(super) struct SessionHistory {
     pub(super) carried: ResumedState,
-    /// What counts against the budget already.
+    /// The cost that already counts against the budget.
     pub(super) spent: Money,
-    /// Part of it of which nobody knows whether it was billed.
+    /// The part of it that may not have been billed.
     pub(super) unsettled: Money,
     /// Where the session's file was damaged.
     pub(super) damage: Option<Damage>,
-    /// The model that signed the thinking in the messages.
+    /// The model that signed the thinking blocks of the messages.
     model: Option<String>,
 }
 
 impl SessionHistory {
-    /// Leaves out thinking that was signed by another model of `chain` than the one that will be
-    /// asked first, and looks up what the chain knows of the models used before.
-    pub(super) fn fit_to(&mut self, chain: &[ModelEndpoint]) {
+    /// Drops thinking blocks that were signed by another model of `chain` than the first one, and
+    /// looks up the previously used models in the chain.
+    pub(super) fn adapt_to_chain(&mut self, chain: &[ModelEndpoint]) {
         let rung = self.carried.run.map_or(0, |run| usize::from(run.model_index));
         let asked = chain.get(rung).or(chain.last());
         if self.model.as_deref().is_some_and(|before| asked.is_none_or(|it| it.label != before)) {
@@ -128,25 +128,25 @@ impl FoundSession {
         };
         let (id, kind) = match fork {
             Some(fresh) => {
-                let restored = read_session(&place, &source, on_damage).map_err(refused)?;
+                let restored = read_session(&place, &source, on_damage).map_err(journal_error)?;
                 (id(fresh)?, SessionOrigin::Forked(Box::new(restored)))
             }
             None if settings.persist => {
-                let held =
-                    LockedSession::lock_and_read(&place, &source, on_damage).map_err(refused)?;
+                let held = LockedSession::lock_and_read(&place, &source, on_damage)
+                    .map_err(journal_error)?;
                 (source, SessionOrigin::Resumed(Box::new(held)))
             }
             None => {
-                let restored = read_session(&place, &source, on_damage).map_err(refused)?;
-                (source, SessionOrigin::Recalled(Box::new(restored)))
+                let restored = read_session(&place, &source, on_damage).map_err(journal_error)?;
+                (source, SessionOrigin::ReadOnly(Box::new(restored)))
             }
         };
         Self::new(id, place, kind, first).prepared(&task.prompt, settings)
     }
 
     fn new(id: SessionId, place: SessionFolder, kind: SessionOrigin, first: FirstPrompt) -> Self {
-        let (rest, speech) = (RemainingWork::Asking, PromptText::NewPrompt);
-        Self { id, place, kind, prompted: false, rest, first, speech }
+        let (rest, speech) = (RemainingWork::ModelReply, PromptText::NewPrompt);
+        Self { id, place, kind, has_prompt: false, rest, first, speech }
     }
 
     /// Checks that the session is still what it was when the settings were read: another process
@@ -159,8 +159,8 @@ impl FoundSession {
         Err(UsageError::of(UsageErrorKind::Busy, what))
     }
 
-    /// One that may be there, may be under way in another process, and may have to be begun. The
-    /// prompt is the same each time, so one that is not empty has it.
+    /// Resumes the session, or starts it if it does not exist; another process may hold it. The
+    /// prompt is the same each time, so a non-empty session already has the prompt.
     fn resume_or_start(
         id: SessionId,
         place: SessionFolder,
@@ -181,17 +181,17 @@ impl FoundSession {
                     return Err(another_prompt(&id, &prompt_title(&known), &first.beginning));
                 }
                 let kind = SessionOrigin::Resumed(Box::new(held));
-                let session = Self { prompted, ..Self::new(id, place, kind, first) };
+                let session = Self { has_prompt: prompted, ..Self::new(id, place, kind, first) };
                 session.prepared(if prompted { "" } else { &task.prompt }, settings)
             }
             Err(JournalError::Unknown { .. }) => {
                 Ok(Self::new(id, place, SessionOrigin::New, first))
             }
-            Err(error) => Err(refused(error)),
+            Err(error) => Err(journal_error(error)),
         }
     }
 
-    /// Sees what there is to do.
+    /// Determines the remaining work.
     fn prepared(mut self, prompt: &str, settings: &Settings) -> Result<Self, UsageError> {
         if prompt.is_empty() {
             self.rest = self.rest(settings)?;
@@ -200,42 +200,42 @@ impl FoundSession {
         Ok(self)
     }
 
-    /// What of the prompt is still to be said.
-    pub(super) fn unsaid<'a>(&self, prompt: &'a str) -> &'a str {
-        if self.prompted { "" } else { prompt }
+    /// Returns the prompt, or nothing if the session already has it.
+    pub(super) fn remaining_prompt<'a>(&self, prompt: &'a str) -> &'a str {
+        if self.has_prompt { "" } else { prompt }
     }
 
     pub(super) fn id(&self) -> String {
         self.id.to_string()
     }
 
-    /// Where the session keeps what is too long for its journal.
+    /// Returns the folder for output that is too long for the journal.
     pub(super) fn folder(&self) -> PathBuf {
         self.place.folder().join(self.id.as_str())
     }
 
-    /// What is left to do without a prompt. An answer in a shape was not kept apart from the
-    /// conversation, so the model is asked for it once more where it did not come to its end.
+    /// Returns the work that is left without a new prompt. Structured output is not stored apart
+    /// from the conversation, so an unfinished run asks the model for it again.
     fn rest(&self, settings: &Settings) -> Result<RemainingWork, UsageError> {
         let demands = &settings.demands;
-        let Some(restored) = self.restored() else { return Ok(RemainingWork::Asking) };
+        let Some(restored) = self.restored() else { return Ok(RemainingWork::ModelReply) };
         let unanswered = restored.messages.last().is_some_and(|last| last.role == Role::User);
         if unanswered || agent::has_lost_work(&restored.messages) {
-            return Ok(RemainingWork::Asking);
+            return Ok(RemainingWork::ModelReply);
         }
         let (forked, demanded) = (matches!(self.kind, SessionOrigin::Forked(_)), restored.limits);
         let shaped = demands.schema.is_some() || demanded.is_some_and(|then| then.structured);
         if !forked && !shaped && !restored.messages.is_empty() {
             let (done, run) = (restored.finished, restored.run);
-            // What the hooks of Stop say to an end that was told already is told as well.
+            // The decision of the Stop hooks on a reported end was reported too.
             let rejected = is_rejected(restored.ended);
             let untold = restored.ended.is_none() || restored.check_pending || rejected;
             let consults = settings.asks_hooks_to_stop() && untold;
             if demands.requirement.is_some() || consults {
                 if (done || restored.check_pending || rejected) && run.is_some() {
-                    return Ok(RemainingWork::Judging);
+                    return Ok(RemainingWork::AcceptanceChecks);
                 }
-            // Without the command that it was begun with, nobody knows whether it is done.
+            // Without its `--require` command it is unknown whether the session is done.
             } else if done
                 && (restored.ended.is_some() || !demanded.is_some_and(|it| it.requirement))
             {
@@ -252,19 +252,18 @@ impl FoundSession {
         match &self.kind {
             SessionOrigin::New => None,
             SessionOrigin::Resumed(held) => Some(held.restored()),
-            SessionOrigin::Forked(restored) | SessionOrigin::Recalled(restored) => Some(restored),
+            SessionOrigin::Forked(restored) | SessionOrigin::ReadOnly(restored) => Some(restored),
         }
     }
 
-    /// The servers without which nothing is to be done: those that the flags name, or otherwise
-    /// those of the process before.
+    /// Returns the required MCP servers: those of the flags, or else those of the previous process.
     pub(super) fn required_servers(&self, settings: &Settings) -> Vec<String> {
         let carried = || self.restored().map(|restored| restored.required_servers.clone());
         settings.mcp.required.clone().or_else(carried).unwrap_or_default()
     }
 
-    /// What is said of a session whose journal does not tell how it was started.
-    pub(super) fn doubts(&self) -> Option<String> {
+    /// Warns about a session whose journal does not record how it was started.
+    pub(super) fn unknown_start_warning(&self) -> Option<String> {
         let restored = self.restored().filter(|it| it.terms.contract.is_none());
         restored.filter(|restored| !restored.messages.is_empty()).map(|restored| {
             format!(
@@ -275,8 +274,8 @@ impl FoundSession {
         })
     }
 
-    /// The same limits, less the time that the prompt has had already.
-    pub(super) fn left_of(&self, limits: &Limits) -> Limits {
+    /// Returns the limits, less the time that the prompt has already used.
+    pub(super) fn remaining_limits(&self, limits: &Limits) -> Limits {
         let worked = self.restored().filter(|_| self.carry() == CarryOver::On);
         let Some(worked) = worked.map(|restored| restored.worked) else { return *limits };
         let left = |end: Moment| {
@@ -285,8 +284,8 @@ impl FoundSession {
         Limits { deadline: limits.deadline.map(left), wrap_up: limits.wrap_up.map(left), ..*limits }
     }
 
-    /// Whether turns, money and time of the prompt before count towards what follows: where it was
-    /// cut off, and where it ended without success and nothing new is said.
+    /// Returns whether turns, money and time of the previous prompt count on: if it was
+    /// interrupted, or failed and there is no new prompt.
     fn carry(&self) -> CarryOver {
         let was_cut_off = |it: &RestoredSession| it.ended.is_none() && it.run.is_some();
         let is_reopened = |it: &RestoredSession| {
@@ -294,7 +293,7 @@ impl FoundSession {
         };
         match &self.kind {
             SessionOrigin::Resumed(held) if was_cut_off(held.restored()) => CarryOver::On,
-            SessionOrigin::Resumed(_) | SessionOrigin::Recalled(_)
+            SessionOrigin::Resumed(_) | SessionOrigin::ReadOnly(_)
                 if self.speech == PromptText::Nothing
                     && self.restored().is_some_and(is_reopened) =>
             {
@@ -303,15 +302,15 @@ impl FoundSession {
             SessionOrigin::New
             | SessionOrigin::Resumed(_)
             | SessionOrigin::Forked(_)
-            | SessionOrigin::Recalled(_)
-                if self.rest == RemainingWork::Asking =>
+            | SessionOrigin::ReadOnly(_)
+                if self.rest == RemainingWork::ModelReply =>
             {
                 CarryOver::Fresh
             }
             SessionOrigin::New
             | SessionOrigin::Resumed(_)
             | SessionOrigin::Forked(_)
-            | SessionOrigin::Recalled(_) => CarryOver::On,
+            | SessionOrigin::ReadOnly(_) => CarryOver::On,
         }
     }
 
@@ -352,25 +351,25 @@ impl FoundSession {
                 let forked = Journal::fork(&self.place, &self.id, &opening, &source);
                 (begun(forked)?, Some(*source))
             }
-            SessionOrigin::Forked(source) | SessionOrigin::Recalled(source) => {
+            SessionOrigin::Forked(source) | SessionOrigin::ReadOnly(source) => {
                 (Journal::disabled(), Some(*source))
             }
         };
-        let legacy = restored.map(|restored| inherit(restored, carry, limits));
+        let legacy = restored.map(|restored| resumed_state(restored, carry, limits));
         let mut legacy = legacy.unwrap_or_default();
         if !goes_on {
-            // What its source cost is told there.
+            // The cost of a forked session is reported by its source.
             legacy.carried.cost_before = Money::ZERO;
         }
-        legacy.carried.awaits_acceptance = self.rest == RemainingWork::Judging;
+        legacy.carried.awaits_acceptance = self.rest == RemainingWork::AcceptanceChecks;
         legacy.carried.finished = self.rest == RemainingWork::Nothing;
         Ok((journal, legacy))
     }
 }
 
-/// What of a restored session goes on. The counters of a prompt that was cut off do; a new prompt
-/// begins with nothing spent.
-fn inherit(restored: RestoredSession, carry: CarryOver, limits: &Limits) -> SessionHistory {
+/// Returns the state that a resumed run starts with. The counters of an interrupted prompt
+/// continue; a new prompt starts at zero.
+fn resumed_state(restored: RestoredSession, carry: CarryOver, limits: &Limits) -> SessionHistory {
     let mut tally = RunStats {
         unknown_outcomes: restored.unknown_outcomes,
         dropped_records: restored.dropped_records,
@@ -394,7 +393,7 @@ fn inherit(restored: RestoredSession, carry: CarryOver, limits: &Limits) -> Sess
             spiral = restored.loop_detector;
         }
         let run_before = restored.run.map(|run| if is_over { run.reopened(limits) } else { run });
-        run = run_before.map(|run| within(run, done.turns, limits));
+        run = run_before.map(|run| apply_limits(run, done.turns, limits));
     }
     let carried = ResumedState {
         messages: restored.messages,
@@ -409,12 +408,12 @@ fn inherit(restored: RestoredSession, carry: CarryOver, limits: &Limits) -> Sess
     SessionHistory { carried, spent, unsettled, damage: restored.damage, model: restored.signed_by }
 }
 
-/// A run that goes on under the limits of this process, less what was used up before.
-fn within(run: Run, turns: u32, limits: &Limits) -> Run {
+/// Applies the limits of this process to a restored run, less what was used before.
+fn apply_limits(run: Run, turns: u32, limits: &Limits) -> Run {
     let mut run = Run { model_index: run.model_index.min(limits.budgets.switches), ..run };
     run.budgets.turns = limits.budgets.turns.map(|all| all.saturating_sub(turns));
     run.budgets.refreshes = limits.budgets.refreshes;
-    // Asked for by this process or not at all; given up once, it stays given up.
+    // Fast mode must be requested by this process; once given up, it stays off.
     let fast = limits.fast.is_some() && run.budgets.fast_mode > 0;
     run.fast = if fast { Fast::On } else { Fast::Off };
     run
@@ -431,12 +430,12 @@ fn tally_of(sum: crate::journal::ModelTotals) -> ModelStats {
     }
 }
 
-/// Whether a prompt ended because its answer was not accepted: what decides that may decide anew.
+/// Returns whether a prompt ended because its result was not accepted: the check is repeated.
 fn is_rejected(ended: Option<StopReason>) -> bool {
     matches!(ended, Some(StopReason::RequirementFailed | StopReason::StopHookBlocked))
 }
 
-/// The text of the first message of a session.
+/// Returns the text of a session's first message.
 fn first_words(restored: &RestoredSession) -> Option<String> {
     let first = restored.messages.first().filter(|first| first.role == Role::User)?;
     first
@@ -445,8 +444,8 @@ fn first_words(restored: &RestoredSession) -> Option<String> {
         .find_map(|block| if let Block::Text { text } = block { Some(text.clone()) } else { None })
 }
 
-/// Whether a session that does not say what it was started with may have had this prompt. What a
-/// journal has was masked, and summed up perhaps.
+/// Returns whether a session without a recorded first prompt may have had this one. The journal
+/// holds redacted and possibly compacted text.
 fn is_prompt_of(known: &str, task: &Task) -> bool {
     let known = known.trim();
     let same = |prompt: &str| known.starts_with(prompt.trim());
@@ -474,7 +473,7 @@ fn id(name: &str) -> Result<SessionId, UsageError> {
 }
 
 fn newest(place: &SessionFolder) -> Result<SessionId, UsageError> {
-    latest(place).map_err(refused)?.ok_or_else(|| {
+    latest(place).map_err(journal_error)?.ok_or_else(|| {
         UsageError::new(format!(
             "there is no session to continue in {}; start one by giving only a prompt",
             place.cwd().display()
@@ -483,8 +482,7 @@ fn newest(place: &SessionFolder) -> Result<SessionId, UsageError> {
 }
 
 impl SessionStart {
-    /// A session that is there although it was not a moment ago is being started by another
-    /// process, where that may be.
+    /// With resume-or-start, a session that has just appeared is being started by another process.
     fn meaning(&self, error: JournalError) -> JournalError {
         match (self, error) {
             (Self::ResumeOrStart { .. }, JournalError::Exists { id, .. }) => {
@@ -496,7 +494,7 @@ impl SessionStart {
 }
 
 impl Settings {
-    /// The id of the session that a run belongs to; empty where there is none to continue.
+    /// Returns the id of the run's session; empty if there is none to continue.
     pub(super) fn session_id(&self) -> String {
         match &self.session {
             SessionStart::New { session_id } | SessionStart::ResumeOrStart { session_id } => {
@@ -514,16 +512,16 @@ impl Settings {
     }
 }
 
-/// A journal that cannot be written is no reason not to run.
+/// Turns a journal write error into a run without a journal.
 fn begun(journal: Result<Journal, JournalError>) -> Result<Journal, UsageError> {
     match journal {
         Err(error @ JournalError::Unwritable { .. }) => Ok(Journal::unwritable(error.to_string())),
-        other => other.map_err(refused),
+        other => other.map_err(journal_error),
     }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the shape that map_err asks for")]
-fn refused(error: JournalError) -> UsageError {
+fn journal_error(error: JournalError) -> UsageError {
     let line = format!("{error}; {}", error.hint());
     match error {
         JournalError::Locked { .. } => UsageError::of(UsageErrorKind::Busy, line),

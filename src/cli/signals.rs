@@ -1,7 +1,7 @@
-//! What asks a run to end, and who asks twice.
+//! Signal handling: the first interrupt, and a second SIGINT.
 //!
-//! Signals are listened to on the first thread, which does nothing else: the kernel prefers it,
-//! so that a signal is heard even while the thread of the run hangs in the kernel.
+//! Signals are handled on the main thread, which does nothing else: the kernel prefers it, so that
+//! a signal is handled even while the run's thread is blocked in the kernel.
 
 use std::io;
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::agent::{self, InterruptReceiver, InterruptSender};
 use crate::process::is_ignored;
 use crate::recovery::Interrupt;
 
-/// The signals that would end the process without a word if nobody listened, as far as they are
-/// meant to end it: Slurm warns with SIGUSR1, a limit of processor time with SIGXCPU.
+/// Handled signals: those that ask a process to end, and would end it without a result by default.
+/// Slurm warns with SIGUSR1, a limit of processor time with SIGXCPU.
 const ENDING: [(Signal, Interrupt); 8] = [
     (Signal::SIGINT, Interrupt::Sigint),
     (Signal::SIGTERM, Interrupt::Sigterm),
@@ -29,22 +29,22 @@ const ENDING: [(Signal, Interrupt); 8] = [
     (Signal::SIGXCPU, Interrupt::Sigxcpu),
 ];
 
-/// A second SIGINT within this time means: now.
-const AGAIN: Duration = Duration::from_secs(3);
+/// A second SIGINT within this time ends the run at once.
+const SECOND_SIGINT_WITHIN: Duration = Duration::from_secs(3);
 
-/// How long after the first interrupt a slow reader is waited for: all must be over within four
-/// seconds (SPEC 12), and there may be a result to be rewritten.
+/// How long after the first interrupt a slow reader is waited for: the process must end within four
+/// seconds, and the result may have to be rewritten.
 const PATIENCE: Duration = Duration::from_millis(2500);
 
-/// How long a reader gets in any case.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+/// The minimum time for a reader of standard output.
+const READER_TIME_MIN: Duration = Duration::from_millis(200);
 
-/// When after the first interrupt, and after the second SIGINT, the process must be over. A
-/// moment less than what is promised: it takes time to say so.
-const OVER: Duration = Duration::from_millis(3200);
-const OVER_AT_ONCE: Duration = Duration::from_millis(270);
+/// How long after the first interrupt, and after the second SIGINT, the watchdog ends the process.
+/// Less than the documented time, since writing the result takes some.
+const EXIT_LIMIT: Duration = Duration::from_millis(3200);
+const EXIT_LIMIT_AFTER_SECOND: Duration = Duration::from_millis(270);
 
-/// The first interrupt, and whether it was meant even more seriously.
+/// The first interrupt, and a second SIGINT.
 #[derive(Clone)]
 pub(super) struct SignalState {
     first: InterruptSender,
@@ -54,16 +54,15 @@ pub(super) struct SignalState {
     again: watch::Receiver<Option<Instant>>,
 }
 
-/// Takes over the signals that end a run, from now on. They arrive as long as the returned
-/// runtime runs something.
+/// Installs the signal handlers. Signals are received while the returned runtime runs something.
 ///
-/// What whoever started us has ignored stays ignored: `nohup`, or a job in the background.
+/// Signals that the parent has ignored stay ignored: `nohup`, or a background job of a shell.
 ///
 /// # Errors
-/// The system does not let us.
+/// The handlers cannot be installed.
 pub(super) fn listen() -> io::Result<(Runtime, SignalState)> {
-    // Until somebody listens, they wait. Nor is anything kept blocked that was blocked before:
-    // neither we nor our commands could be asked to end.
+    // Signals stay pending until the handlers are installed. Inherited blocks are cleared as well:
+    // neither outlast nor its commands could be ended.
     let _ = SigSet::all().thread_block();
     let listening = install();
     let _ = SigSet::empty().thread_set_mask();
@@ -76,18 +75,18 @@ fn install() -> io::Result<(Runtime, SignalState)> {
     let first = InterruptSender::new(None);
     let (insist, again) = watch::channel(None);
     let (note, since) = watch::channel(None);
-    // Once it is listened to, a file that grows beyond `ulimit -f` is an error of the write, and
-    // not the end of the process.
+    // With a handler for SIGXFSZ, a file beyond `ulimit -f` is a write error instead of the end of
+    // the process.
     drop(signal(SignalKind::from_raw(Signal::SIGXFSZ as i32))?);
     for (signal, meaning) in ENDING {
         if is_ignored(signal) {
             continue;
         }
         let incoming = unix::signal(SignalKind::from_raw(signal as i32))?;
-        runtime.spawn(hear(incoming, meaning, first.clone()));
+        runtime.spawn(forward(incoming, meaning, first.clone()));
         if signal == Signal::SIGINT {
             let presses = unix::signal(SignalKind::interrupt())?;
-            runtime.spawn(count(presses, insist.clone()));
+            runtime.spawn(detect_second_sigint(presses, insist.clone()));
         }
     }
     let mut interrupts = first.subscribe();
@@ -96,7 +95,7 @@ fn install() -> io::Result<(Runtime, SignalState)> {
         if interrupts.wait_for(Option::is_some).await.is_ok() {
             note.send_replace(Some(Instant::now()));
         }
-        // A sender that is gone would look like news.
+        // A dropped sender would look like a change.
         note.closed().await;
     });
     // The same for this one, which has no sender where SIGINT is ignored.
@@ -105,18 +104,18 @@ fn install() -> io::Result<(Runtime, SignalState)> {
     Ok((runtime, SignalState { first, since, again }))
 }
 
-async fn hear(mut incoming: unix::Signal, meaning: Interrupt, first: InterruptSender) {
+async fn forward(mut incoming: unix::Signal, meaning: Interrupt, first: InterruptSender) {
     while incoming.recv().await.is_some() {
         agent::interrupt(&first, meaning);
     }
 }
 
-/// Notes the second of two SIGINT that are close together.
-async fn count(mut presses: unix::Signal, insist: watch::Sender<Option<Instant>>) {
+/// Records the second of two SIGINT that are close together.
+async fn detect_second_sigint(mut presses: unix::Signal, insist: watch::Sender<Option<Instant>>) {
     let mut last: Option<Instant> = None;
     while presses.recv().await.is_some() {
         let now = Instant::now();
-        let soon = last.is_some_and(|last| now.duration_since(last) < AGAIN);
+        let soon = last.is_some_and(|last| now.duration_since(last) < SECOND_SIGINT_WITHIN);
         insist.send_if_modified(|again| soon && again.is_none() && again.replace(now).is_none());
         last = Some(now);
     }
@@ -127,7 +126,7 @@ impl SignalState {
         self.first.subscribe()
     }
 
-    /// What a broken standard output does.
+    /// Returns the callback for a broken standard output.
     pub(super) fn stdout_closes(&self) -> impl FnOnce() + Send + 'static {
         let first = self.first.clone();
         move || agent::interrupt(&first, Interrupt::StdoutClosed)
@@ -135,34 +134,39 @@ impl SignalState {
 
     /// Waits for the first interrupt.
     pub(super) async fn first(&self) -> Interrupt {
-        come(self.first.subscribe()).await
+        next_value(self.first.subscribe()).await
     }
 
-    /// What asked first, if anything did.
-    pub(super) fn asked(&self) -> Option<Interrupt> {
+    /// Returns the first interrupt, if any.
+    pub(super) fn interrupt(&self) -> Option<Interrupt> {
         *self.first.borrow()
     }
 
-    /// Waits until whoever asked for an end must not be kept waiting any longer.
-    pub(super) async fn out_of_patience(&self) {
-        let end = come(self.since.clone()).await + PATIENCE;
+    /// Waits until the patience with a slow reader after an interrupt is used up.
+    pub(super) async fn reader_patience(&self) {
+        let end = next_value(self.since.clone()).await + PATIENCE;
         tokio::select! {
             () = tokio::time::sleep_until(end) => {}
             () = self.second() => {}
         }
-        tokio::time::sleep(LAST_WORDS).await;
+        tokio::time::sleep(READER_TIME_MIN).await;
     }
 
     /// Waits for a second SIGINT.
     pub(super) async fn second(&self) {
-        come(self.again.clone()).await;
+        next_value(self.again.clone()).await;
     }
 
-    /// Waits until all should have been over.
+    /// Waits until the process should have ended after an interrupt.
     pub(super) async fn overdue(&self) -> Interrupt {
-        let late = async { tokio::time::sleep_until(come(self.since.clone()).await + OVER).await };
+        let late = async {
+            tokio::time::sleep_until(next_value(self.since.clone()).await + EXIT_LIMIT).await
+        };
         let again = async {
-            tokio::time::sleep_until(come(self.again.clone()).await + OVER_AT_ONCE).await;
+            tokio::time::sleep_until(
+                next_value(self.again.clone()).await + EXIT_LIMIT_AFTER_SECOND,
+            )
+            .await;
         };
         tokio::select! {
             () = late => {}
@@ -172,8 +176,8 @@ impl SignalState {
     }
 }
 
-/// Waits for a value; for ever, when nobody can send one any more.
-async fn come<T: Copy>(mut values: watch::Receiver<Option<T>>) -> T {
+/// Waits for a value; for ever if the sender is gone.
+async fn next_value<T: Copy>(mut values: watch::Receiver<Option<T>>) -> T {
     if let Ok(value) = values.wait_for(Option::is_some).await
         && let Some(value) = *value
     {

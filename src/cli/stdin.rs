@@ -12,17 +12,17 @@ use tokio::sync::mpsc;
 
 use crate::process::{PipeWriters, writers_of_stdin};
 
-/// How long a pipe that only ancestors hold open has to bring something: a parent that pipes the
-/// prompt in writes at once, and a CI runner never.
+/// How long to wait for data in a pipe that only ancestor processes hold open: a parent that pipes
+/// the prompt in writes at once, a CI runner never writes.
 pub const ANCESTOR_GRACE: Duration = Duration::from_secs(1);
 
-/// The same where the writers cannot be seen.
+/// How long to wait if the writers of the pipe cannot be determined.
 pub const HIDDEN_GRACE: Duration = Duration::from_secs(3);
 
-/// How often the reading thread looks whether its data is still wanted.
-const GLANCE_MS: u16 = 100;
+/// How often the reading thread checks whether the receiver is still there.
+const POLL_MS: u16 = 100;
 
-/// Standard input as it comes: pieces, then nothing.
+/// Standard input in chunks; closed at the end of input.
 pub type Pieces = mpsc::Receiver<io::Result<Vec<u8>>>;
 
 /// What standard input is.
@@ -31,20 +31,20 @@ pub enum StdinKind {
     Terminal,
     /// `/dev/null`.
     Null,
-    /// A regular file, of which so many bytes are read already and so many are left.
+    /// A regular file: how many bytes were already read, and how many are left.
     File {
         read: u64,
         left: u64,
     },
     Pipe(PipeWriters),
-    /// A socket or a device: nothing is known of its other end.
+    /// A socket or a device, whose writers are unknown.
     Other,
 }
 
 /// What the user wants of standard input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum StdinWish {
-    /// It is read if it is meant for this run, as far as that can be seen.
+    /// It is read if it appears to be meant for this run.
     #[default]
     Auto,
     /// It is read to its end.
@@ -71,13 +71,13 @@ pub enum ReadPlan {
     IfWithin(Duration),
     /// It is not touched.
     Leave,
-    /// The same, and it holds something that is not used.
+    /// It is not touched, although it holds data, which is not used.
     LeaveInUse,
     /// It was needed, and cannot be the prompt.
     Unavailable,
 }
 
-/// Decides whether standard input is read, and how long it is waited for (SPEC 19).
+/// Decides whether standard input is read, and how long it is waited for.
 pub fn plan(kind: StdinKind, wish: StdinWish, need: Need) -> ReadPlan {
     match (wish, need) {
         (StdinWish::Refuse, Need::Required) => ReadPlan::Unavailable,
@@ -92,7 +92,8 @@ pub fn plan(kind: StdinKind, wish: StdinWish, need: Need) -> ReadPlan {
             StdinKind::Terminal | StdinKind::Null => ReadPlan::Leave,
             StdinKind::File { read: 0, .. } => ReadPlan::ToEnd,
             StdinKind::File { left: 0, .. } => ReadPlan::Leave,
-            // A loop of the shell reads it line by line.
+            // A partly read file, as in a shell loop: `while read line; do outlast ...; done <
+            // file`.
             StdinKind::File { .. } => ReadPlan::LeaveInUse,
             StdinKind::Pipe(PipeWriters::Gone | PipeWriters::Peer) => ReadPlan::ToEnd,
             StdinKind::Pipe(PipeWriters::Ancestor) => ReadPlan::IfWithin(ANCESTOR_GRACE),
@@ -104,7 +105,7 @@ pub fn plan(kind: StdinKind, wish: StdinWish, need: Need) -> ReadPlan {
 }
 
 /// Finds out what standard input is. May block for as long as reading `/proc` takes.
-pub fn kind() -> StdinKind {
+pub fn detect_kind() -> StdinKind {
     if io::stdin().is_terminal() {
         return StdinKind::Terminal;
     }
@@ -125,14 +126,14 @@ pub fn kind() -> StdinKind {
     }
 }
 
-/// The same open file, with the same offset, by a descriptor of our own.
+/// Duplicates the descriptor: the same open file with the same offset.
 fn duplicate() -> io::Result<File> {
     io::stdin().as_fd().try_clone_to_owned().map(File::from)
 }
 
-/// Starts reading standard input on a thread of its own. Nothing is taken out of it once the
-/// receiver is dropped, so that data which is left unread stays there for other programs.
-pub fn read() -> Pieces {
+/// Starts reading standard input on its own thread. Once the receiver is dropped nothing more is
+/// read, so that unread data stays available to other programs.
+pub fn start_reading() -> Pieces {
     let (send, pieces) = mpsc::channel(4);
     thread::spawn(move || {
         let mut stdin = match duplicate() {
@@ -166,9 +167,9 @@ pub fn read() -> Pieces {
 /// Waits a moment for data, the end or an error.
 fn is_ready(stdin: &File) -> bool {
     let mut polled = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
-    match poll(&mut polled, PollTimeout::from(GLANCE_MS)) {
+    match poll(&mut polled, PollTimeout::from(POLL_MS)) {
         Ok(ready) => ready > 0,
-        // What is wrong with it shows when it is read.
+        // The read returns the error.
         Err(error) => error != nix::Error::EINTR,
     }
 }

@@ -1,4 +1,4 @@
-//! The system prompt: our words or the user's, and the facts of the run.
+//! The system prompt: the built-in one or the user's, and the facts of the run.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -10,17 +10,17 @@ use crate::tools::STRUCTURED_OUTPUT;
 
 use super::memory::Memory;
 use super::settings::{AcceptanceSettings, SystemPrompt};
-use super::wall::{WallTime, span};
+use super::timestamps::{WallTime, format_duration};
 
-const OURS: &str = include_str!("system_prompt.md");
+const BUILT_IN_PROMPT: &str = include_str!("system_prompt.md");
 
-/// What the model is told about where it is. Taken once, so that the text stays the same to the
-/// byte for as long as the session lasts: the service caches it.
+/// Facts about the environment of the run for the model. Collected once, so that the text stays
+/// identical byte for byte: the server caches the prompt.
 #[derive(Clone, Debug)]
 pub struct EnvironmentFacts<'a> {
     pub cwd: &'a Path,
     pub directories: &'a [PathBuf],
-    /// `2026-11-21`: no time of day, which would be old at the second turn.
+    /// `2026-11-21`: without the time of day, which would be outdated at the second turn.
     pub date: String,
     pub limits: &'a Limits,
     pub budget: Option<Money>,
@@ -66,7 +66,9 @@ impl<'a> EnvironmentFacts<'a> {
             None => "money not counted".to_owned(),
         };
         let time = match self.limits.deadline {
-            Some(deadline) => span(Moment::default().until(deadline).max(Duration::from_secs(1))),
+            Some(deadline) => {
+                format_duration(Moment::default().until(deadline).max(Duration::from_secs(1)))
+            }
             None => "no deadline".to_owned(),
         };
         format!("{turns}, {money}, {time}")
@@ -77,7 +79,11 @@ impl<'a> EnvironmentFacts<'a> {
 pub fn compose(prompt: &SystemPrompt, facts: &EnvironmentFacts<'_>) -> String {
     let mut text = match &prompt.replaced {
         Some(own) => own.clone(),
-        None => prompt.role.as_deref().unwrap_or(OURS).trim_end().to_owned() + "\n" + &facts.text(),
+        None => {
+            prompt.role.as_deref().unwrap_or(BUILT_IN_PROMPT).trim_end().to_owned()
+                + "\n"
+                + &facts.text()
+        }
     };
     if let Some(more) = &prompt.appended {
         if !text.is_empty() {
@@ -88,8 +94,8 @@ pub fn compose(prompt: &SystemPrompt, facts: &EnvironmentFacts<'_>) -> String {
     text
 }
 
-/// Adds what the model is told of skills.
-pub fn brief(mut text: String, briefing: Option<String>) -> String {
+/// Adds the list of skills.
+pub fn add_skills(mut text: String, briefing: Option<String>) -> String {
     if let Some(briefing) = briefing {
         if !text.is_empty() {
             text.push_str(if text.ends_with('\n') { "\n" } else { "\n\n" });
@@ -99,8 +105,8 @@ pub fn brief(mut text: String, briefing: Option<String>) -> String {
     text
 }
 
-/// Adds what people have written down for agents.
-pub fn remember(mut text: String, memory: &Memory) -> String {
+/// Adds the memory files.
+pub fn add_memory(mut text: String, memory: &Memory) -> String {
     if let Some(words) = memory.prompt() {
         if !text.is_empty() {
             text.push_str(if text.ends_with('\n') { "\n" } else { "\n\n" });
@@ -110,8 +116,8 @@ pub fn remember(mut text: String, memory: &Memory) -> String {
     text
 }
 
-/// Adds what the run must come up with, to any prompt: the model cannot guess it.
-pub fn demand(mut text: String, demands: &AcceptanceSettings) -> String {
+/// Adds the acceptance checks to any prompt: the model cannot guess them.
+pub fn add_acceptance_checks(mut text: String, demands: &AcceptanceSettings) -> String {
     let mut add = |sentence: &str| {
         if !text.is_empty() {
             text.push_str(if text.ends_with('\n') { "\n" } else { "\n\n" });
@@ -134,8 +140,8 @@ pub fn demand(mut text: String, demands: &AcceptanceSettings) -> String {
     text
 }
 
-/// What git says about a folder, read from its files: starting git would cost more than all else
-/// that happens before the first request.
+/// Describes the git repository of a folder, read from its files: starting git would take longer
+/// than all else before the first request.
 fn git(cwd: &Path) -> String {
     let Some((root, dot_git)) =
         cwd.ancestors().map(|folder| (folder, folder.join(".git"))).find(|(_, path)| path.exists())
@@ -155,7 +161,8 @@ fn git(cwd: &Path) -> String {
     }
 }
 
-/// What a small file of git's begins with. The repository may be anybody's, and so may the file.
+/// Returns the first line of a small git file. The repository is untrusted, so the file may be
+/// large or special.
 fn first_line(path: &Path) -> Option<String> {
     const LARGEST: u64 = 4096;
     let text = String::from_utf8(file_reads::read_regular(path, LARGEST).ok()?).ok()?;

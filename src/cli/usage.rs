@@ -1,4 +1,4 @@
-//! What stops a run before it begins.
+//! Usage errors: what stops a run before it begins.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use crate::recovery::{ErrorClass, Interrupt, StopReason};
 
 use super::exit::{self, ExitStatus};
 
-/// Why no run was begun: one line that says what, where and how to mend it.
+/// An error that stops a run before it begins: one line with what, where and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageError {
     message: String,
@@ -24,7 +24,7 @@ pub(super) enum UsageErrorKind {
     Interrupted(Interrupt),
     /// Time ran out before there was anything to begin with.
     Late,
-    /// Somebody else works on the session: later is better.
+    /// Another process works on the session: try later.
     Busy,
     /// A server that the run needs cannot be had.
     McpUnavailable,

@@ -1,4 +1,4 @@
-//! How numbers, durations, money and lists are written, on the command line and in settings.
+//! Parsers for numbers, durations, money and lists on the command line and in settings.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -111,7 +111,7 @@ pub(super) fn retries(text: &str) -> Result<u8, String> {
     }
 }
 
-/// How many seconds of the run pass in one of the world.
+/// Parses the time scale: how many seconds of the run pass in one real second.
 pub(super) fn time_scale(text: &str) -> Result<f64, String> {
     match text.trim().parse::<f64>() {
         Ok(scale) if (0.001..=1e6).contains(&scale) => Ok(scale),

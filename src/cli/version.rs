@@ -1,10 +1,9 @@
-//! Which outlast this is.
+//! Version and commit of this binary.
 
 /// `N.N.N`.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The commit it was built from, with `-dirty` when the sources were others; `unknown` where
-/// there was no telling.
+/// The commit it was built from, with `-dirty` if the sources differed; `unknown` without git.
 pub const COMMIT: &str = env!("OUTLAST_COMMIT");
 
 /// The version of the result object and of the messages of `stream-json`. Grows when a field

@@ -1,4 +1,4 @@
-//! How the run reaches the web.
+//! Settings of the web tools.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use crate::tools::{MakeClient, WebClient, WebSettings};
 
 use super::settings::Settings;
 
-/// How pages are fetched: over the same kind of connection as the model's client, and with
-/// nothing of its credentials.
+/// Returns the settings for fetching pages: TLS and proxies as for the model's client, without its
+/// credentials.
 pub(super) fn settings(settings: &Settings) -> WebSettings {
     let first = &settings.endpoint;
     let (ca_files, proxies) = (first.ca_files.clone(), first.proxies.clone());
@@ -26,5 +26,5 @@ pub(super) fn settings(settings: &Settings) -> WebSettings {
     }
 }
 
-/// How long connecting to a page's server may take: the model has other pages.
+/// The connect timeout for web pages; short, since the model can try another page.
 const WEB_CONNECT: Duration = Duration::from_secs(10);

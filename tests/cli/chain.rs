@@ -165,16 +165,16 @@ fn each_fallback_says_whether_it_uses_another_endpoint() {
          far@https://far.example#OTHER_KEY,far2@https://far.example#OTHER_KEY,back",
     )
     .expect("they are right");
-    assert_eq!(settings.chain.elsewhere(), 0b101_0010);
-    assert_eq!(chain("second").expect("right").chain.elsewhere(), 0);
+    assert_eq!(settings.chain.endpoint_changes(), 0b101_0010);
+    assert_eq!(chain("second").expect("right").chain.endpoint_changes(), 0);
     let hosts = "a@https://x.example#OTHER_KEY,b@https://y.example#OTHER_KEY";
-    assert_eq!(chain(hosts).expect("right").chain.elsewhere(), 0b11);
+    assert_eq!(chain(hosts).expect("right").chain.endpoint_changes(), 0b11);
     let accounts = "a@https://x.example#OTHER_KEY,b@https://x.example";
-    assert_eq!(chain(accounts).expect("right").chain.elsewhere(), 0b11);
+    assert_eq!(chain(accounts).expect("right").chain.endpoint_changes(), 0b11);
     let customers = r#"{"model": "m", "fallbackModel": ["a@https://x.example",
         {"model": "b", "baseUrl": "https://x.example", "headers": {"X-Customer": "2"}}]}"#;
-    assert_eq!(resolve(&[], customers).expect("right").chain.elsewhere(), 0b11);
-    assert_eq!(chain("second@http://127.0.0.1:1").expect("right").chain.elsewhere(), 1);
+    assert_eq!(resolve(&[], customers).expect("right").chain.endpoint_changes(), 0b11);
+    assert_eq!(chain("second@http://127.0.0.1:1").expect("right").chain.endpoint_changes(), 1);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use outlast::cli::exit::{MEANINGS, verdict};
+use outlast::cli::exit::{MEANINGS, exit_status};
 use outlast::recovery::{ErrorClass, Interrupt, StopReason};
 
 use super::golden;
@@ -81,7 +81,7 @@ pub(crate) fn every_reason() -> Vec<StopReason> {
 fn the_exit_code_table_matches_the_golden_file() {
     let mut table = String::new();
     for reason in every_reason() {
-        let verdict = verdict(reason);
+        let verdict = exit_status(reason);
         let row = format!(
             "{:<42} {:>3}  {:<24} {}{}",
             format!("{reason:?}"),
@@ -98,7 +98,7 @@ fn the_exit_code_table_matches_the_golden_file() {
 #[test]
 fn exit_0_success_and_no_error_are_the_same_thing() {
     for reason in every_reason() {
-        let verdict = verdict(reason);
+        let verdict = exit_status(reason);
         let zero = verdict.exit_code() == 0;
         assert_eq!(zero, verdict.subtype() == "success", "{reason:?}");
         assert_eq!(zero, !verdict.is_error(), "{reason:?}");
@@ -112,6 +112,6 @@ fn every_possible_exit_code_is_in_the_manual_once() {
     let distinct: BTreeSet<u8> = documented.iter().copied().collect();
     assert_eq!(distinct.len(), documented.len());
     for reason in every_reason() {
-        assert!(distinct.contains(&verdict(reason).exit_code()), "{reason:?}");
+        assert!(distinct.contains(&exit_status(reason).exit_code()), "{reason:?}");
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 use outlast::agent::{Heartbeat, Observer, RunNotice, WaitingFor};
 use outlast::cli::output::ProgressLines;
-use outlast::cli::wall::{WallTime, passed, span};
+use outlast::cli::timestamps::{WallTime, format_duration, format_elapsed};
 use outlast::recovery::{
     ErrorClass, FailureStage, Fault, FaultKind, Moment, Money, Pause, RecoveryRecord,
 };
@@ -165,7 +165,7 @@ fn durations_are_rounded_up_and_readable() {
         (90_000_000, "1d01h"),
     ];
     for (millis, shown) in cases {
-        assert_eq!(span(Duration::from_millis(millis)), shown);
+        assert_eq!(format_duration(Duration::from_millis(millis)), shown);
     }
-    assert_eq!(passed(Duration::from_millis(30_900)), "30s");
+    assert_eq!(format_elapsed(Duration::from_millis(30_900)), "30s");
 }

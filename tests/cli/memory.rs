@@ -197,7 +197,7 @@ fn memory_files_in_subfolders_are_found_with_the_trust_of_the_project() {
         .write("code/project/a/b/AGENTS.md", "b @../../../../outside.md")
         .write("code/project/a/b/CLAUDE.local.md", "local")
         .write("code/project/c/CLAUDE.md", "c");
-    let beside = |file: &str| home.search(|search| search.beside(&home.path(file)));
+    let beside = |file: &str| home.search(|search| search.read_for_file(&home.path(file)));
     let texts = |file: &str| -> Vec<String> {
         beside(file).files.into_iter().map(|file| file.text).collect()
     };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outlast::agent::RunOutcome;
 use outlast::cli::acceptance::requirement_failed;
-use outlast::cli::system::demand;
+use outlast::cli::system::add_acceptance_checks;
 use outlast::recovery::StopReason;
 use outlast::rehearsal::Scenario;
 use outlast::tools::{Acceptance, Requirement, RequirementReport};
@@ -79,13 +79,13 @@ async fn the_model_knows_the_command_from_the_first_request_on() {
 fn required_command_and_schema_instructions_follow_the_prompt_separately() {
     let flags = ["--require", "true", "--json-schema", "{}", "hi"];
     let demands = resolve(&flags, &[], "{}").expect("good settings").demands;
-    let text = demand("Mine.".to_owned(), &demands);
+    let text = add_acceptance_checks("Mine.".to_owned(), &demands);
     let parts: Vec<&str> = text.split("\n\n").collect();
     assert_eq!(parts.len(), 3, "{text}");
     assert_eq!(parts[0], "Mine.");
     assert!(parts[1].ends_with(":\ntrue") && parts[2].contains("StructuredOutput"), "{text}");
     let none = resolve(&["hi"], &[], "{}").expect("good settings").demands;
-    assert_eq!(demand("Mine.".to_owned(), &none), "Mine.");
+    assert_eq!(add_acceptance_checks("Mine.".to_owned(), &none), "Mine.");
 }
 
 fn verified(attempts: u32, passed: bool, exit_code: Option<i32>, how: Option<&str>) -> RunOutcome {

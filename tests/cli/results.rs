@@ -8,11 +8,11 @@ use outlast::agent::{
     Denial, HookStats, JournalHealth, ModelSpan, ModelStats, RunOutcome, RunStats, ToolStats,
 };
 use outlast::cli::output::{
-    ResultReport, ResultRetention, Resumption, refused, shrink, stage_result_file,
+    ResultReport, ResultRetention, Resumption, shrink, stage_result_file, usage_error_result,
     write_result_file,
 };
+use outlast::cli::timestamps::WallTime;
 use outlast::cli::usage::UsageError;
-use outlast::cli::wall::WallTime;
 use outlast::cli::{advice, exit};
 use outlast::recovery::{
     AvailableMitigations, ErrorClass, Event, Failure, FailureStage, Fault, FaultKind, Interrupt,
@@ -280,7 +280,7 @@ fn results_match_the_golden_files() {
         golden::compare(&format!("tests/cli/golden/results/{name}.json"), &pretty);
     }
     let error = UsageError::new("unknown flag --max-turn; did you mean --max-turns?");
-    let refused = refused(&error, "", "00000000-0000-4000-8000-000000000002");
+    let refused = usage_error_result(&error, "", "00000000-0000-4000-8000-000000000002");
     let pretty = serde_json::to_string_pretty(&refused).unwrap() + "\n";
     golden::compare("tests/cli/golden/results/usage-error.json", &pretty);
 }
@@ -294,7 +294,7 @@ fn exit_code_subtype_and_is_error_agree_for_every_outcome() {
         assert_eq!(success, object["exit_code"] == 0, "{reason:?}");
         assert_eq!(success, object.get("result").is_some(), "{reason:?}");
         assert_eq!(success, object.get("errors").is_none(), "{reason:?}");
-        assert_eq!(object["exit_code"], exit::verdict(reason).exit_code());
+        assert_eq!(object["exit_code"], exit::exit_status(reason).exit_code());
         assert_eq!(object["terminal_reason"], reason.name());
         assert_eq!(object["num_turns"], 3);
     }
@@ -351,7 +351,7 @@ fn denials_are_listed_in_full() {
 #[test]
 fn advice_requires_no_interactive_action() {
     for class in ErrorClass::ALL {
-        let (what, advice) = advice::of_class(class);
+        let (what, advice) = advice::class_advice(class);
         assert!(!what.is_empty() && what.starts_with(char::is_lowercase), "{class}: {what}");
         assert!(!what.ends_with('.'), "{class}: {what}");
         assert!(advice.is_empty() || advice.ends_with(['.', 'F', 't', 'g']), "{class}: {advice}");

@@ -1,7 +1,7 @@
 //! `--json-schema`, from the flag to the first request, and from the answer to the result.
 
 use outlast::agent::RunOutcome;
-use outlast::cli::acceptance::no_answer;
+use outlast::cli::acceptance::schema_not_met;
 use outlast::recovery::StopReason;
 use outlast::rehearsal::Scenario;
 use outlast::tools::Acceptance;
@@ -201,7 +201,7 @@ fn without_a_schema_the_result_has_no_schema_fields() {
 
 #[test]
 fn a_missing_answer_and_an_invalid_answer_are_reported_differently() {
-    let told = |attempts| no_answer(&answered(StopReason::MaxTurns, None, attempts)).0;
+    let told = |attempts| schema_not_met(&answered(StopReason::MaxTurns, None, attempts)).0;
     assert!(told(Some(0)).contains("never called"));
     assert!(told(Some(1)).contains("the one answer did not fit"));
     assert!(told(Some(5)).contains("none of 5 answers"));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 use outlast::cli::settings::SystemPrompt;
 use outlast::cli::system::{EnvironmentFacts, compose};
-use outlast::cli::wall::WallTime;
+use outlast::cli::timestamps::WallTime;
 use outlast::recovery::{Limits, Moment, Money};
 
 fn at(instant: &str) -> WallTime {

@@ -12,7 +12,7 @@ use nix::unistd::mkfifo;
 use outlast::cli::args::{self, CliRequest};
 use outlast::cli::settings::{self, CredentialSource, IgnoredSetting, Settings, SystemPrompt};
 use outlast::cli::system::{EnvironmentFacts, compose};
-use outlast::cli::wall::WallTime;
+use outlast::cli::timestamps::WallTime;
 use outlast::recovery::Limits;
 use sha2::{Digest, Sha256};
 

@@ -166,7 +166,7 @@ async fn a_failed_blocking_hook_denies_the_call() {
         guard["failClosed"] = json!(true);
         let verdict = stage.before_bash(&[guard]).await;
         let why = verdict.denial().unwrap_or_default();
-        assert!(why.contains("forbidden") && why.contains(failing), "{failing}: {why:?}");
+        assert!(why.contains("is denied") && why.contains(failing), "{failing}: {why:?}");
     }
     let mut fine = script("exit 0");
     fine["failClosed"] = json!(true);
@@ -319,7 +319,7 @@ async fn a_blocking_hook_that_goes_to_the_background_denies_the_call() {
         guard["failClosed"] = json!(true);
         let verdict = stage.before_bash(&[guard]).await;
         let why = verdict.denial().unwrap_or_default();
-        assert!(why.contains("forbidden") && why.contains("(async)"), "{then}: {why:?}");
+        assert!(why.contains("is denied") && why.contains("(async)"), "{then}: {why:?}");
     }
 }
 

@@ -96,7 +96,7 @@ fn every_end_of_a_run_is_in_the_table_with_its_exit_code() {
         {
             continue;
         }
-        let code = exit::verdict(reason).exit_code().to_string();
+        let code = exit::exit_status(reason).exit_code().to_string();
         let is_of_reason = |line: &&str| {
             let mut cells = line.split('|').skip(1);
             let has_name = |cell: &str| cell.split('`').any(|name| name == reason.name());

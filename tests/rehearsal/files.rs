@@ -307,7 +307,7 @@ const WRONG_STEPS: &[(&str, usize, usize, &str)] = &[
     ("empty = true\ntext = \"x\"", 3, 1, "no room for content"),
     ("raw = \"x\"\nfault = { kind = \"reset\", after = \"headers\" }", 3, 1, "`raw` is all"),
     ("status = 42", 3, 1, "42 is not a valid response status"),
-    ("error = { type = \"a\", message = \"b\" }\nbody = \"\"", 3, 1, "two ways"),
+    ("error = { type = \"a\", message = \"b\" }\nbody = \"\"", 3, 1, "exclude each other"),
     ("fault = { kind = \"bang\", after = \"headers\" }", 4, 18, "unknown variant `bang`"),
     ("fault = { kind = \"reset\", after = \"lunch\" }", 4, 35, "unknown variant `lunch`"),
     ("fault = { kind = \"reset\" }", 4, 9, "missing field `after`"),

@@ -153,7 +153,7 @@ async fn doctor_suggests_the_name_of_a_misspelt_variable() {
         .env("CLAUDE_CODE_MAX_RETRY", "3");
     let ended = trial.run().await;
     let report = report(&ended);
-    let wanted = ["no variable OUTLAST_CONFIGDIR; is OUTLAST_CONFIG_DIR meant?"];
+    let wanted = ["no variable OUTLAST_CONFIGDIR; did you mean OUTLAST_CONFIG_DIR?"];
     tells(&report, "environment", "warning", &wanted);
     let meant = "ANTHROPIC_APIKEY; did you mean ANTHROPIC_API_KEY?";
     tells(&report, "environment", "warning", &[meant]);

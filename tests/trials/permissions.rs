@@ -151,7 +151,7 @@ async fn a_changed_call_is_still_subject_to_deny_rules() {
 async fn an_unclear_permission_answer_is_a_denial_and_the_run_continues() {
     let odd = [
         (r#"{"behavior":"deny","message":"not on a Friday"}"#, "not on a Friday"),
-        ("perhaps", "none that outlast knows"),
+        ("perhaps", "has no known format"),
         ("die", "failed"),
         ("fail", "failed: fail"),
     ];

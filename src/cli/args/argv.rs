@@ -1,4 +1,4 @@
-//! Evens out the spellings before the parser proper sees them.
+//! Normalises the command line before it is parsed.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use super::OutputFormat;
 use crate::cli::usage::UsageError;
 
-/// Flags whose value is a list of tool rules, and may be spread over several words.
+/// Flags whose value is a list of tool rules, which may be several arguments.
 const RULE_LISTS: [&str; 3] = ["--allowed-tools", "--disallowed-tools", "--tools"];
 
-/// What a word must name to be taken as one more rule of such a list, and not as the prompt.
+/// Tool names: an argument that begins with one continues such a list, and is not the prompt.
 const TOOL_NAMES: [&str; 20] = [
     "Agent",
     "AskUserQuestion",
@@ -57,8 +57,8 @@ fn shortened(text: &str) -> String {
     if short.len() < text.len() { short + "..." } else { short }
 }
 
-/// How a command line wants to be told of the end, as far as one can tell before it is known to be
-/// right: a mistake in it must be told in the way that was wanted.
+/// The requested output format and result file, scanned before the command line is validated, so
+/// that an error in it is reported in the requested way.
 #[derive(Debug, Default)]
 pub(in crate::cli) struct RequestedOutput {
     pub(in crate::cli) format: OutputFormat,
@@ -68,11 +68,11 @@ pub(in crate::cli) struct RequestedOutput {
 }
 
 impl RequestedOutput {
-    pub(in crate::cli) fn of(raw: &[OsString]) -> Self {
+    pub(in crate::cli) fn scan(raw: &[OsString]) -> Self {
         let mut wanted = Self::default();
         let mut words = raw.iter().map(|word| word.to_string_lossy()).peekable();
         if words.peek().is_some_and(|word| word == "doctor" || word == "config") {
-            // Their reports are no results.
+            // Their reports are not results.
             return Self { format: OutputFormat::Text, ..wanted };
         }
         let rehearsing = words.peek().is_some_and(|word| word == "rehearse");
@@ -169,8 +169,8 @@ fn is_rule(word: &str) -> bool {
         })
 }
 
-/// Flags of the same family of tools that mean something outlast does not do yet. Taking them and
-/// doing nothing would be a lie; calling them unknown would send people looking for a typo.
+/// Flags of related tools that outlast does not support. Ignoring them would be wrong, and calling
+/// them unknown would suggest a typo.
 const UNSUPPORTED: [&str; 14] = [
     "--bare",
     "--betas",

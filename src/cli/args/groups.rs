@@ -1,5 +1,5 @@
-//! The flags, by what they are about. The shape of each value is checked here; files are opened
-//! and choices weighed later.
+//! The flags in groups. The syntax of each value is checked here; files are read and settings are
+//! resolved later.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ pub enum OutputFormat {
 pub enum InputFormat {
     #[default]
     Text,
-    /// Known, so that it is refused in words of its own, and not offered.
+    /// Known, so that it is rejected with its own message, but not listed.
     #[value(hide = true)]
     StreamJson,
 }
@@ -37,7 +37,7 @@ pub enum BudgetMode {
     /// No call is made that could cost more than is left.
     #[default]
     Ceiling,
-    /// What was spent is looked at after each reply.
+    /// The cost is checked after each reply.
     After,
 }
 
@@ -106,14 +106,14 @@ pub enum SandboxMode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SandboxNetwork {
     On,
-    /// No TCP, to this machine's own ports neither. UDP and local sockets stay.
+    /// No TCP, not even to local ports. UDP and Unix sockets still work.
     Off,
 }
 
 #[derive(Clone, Debug, Default, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct OutputArgs {
-    /// Accepted for compatibility: outlast never asks anyone
+    /// Accepted for compatibility: outlast never asks questions
     #[arg(short = 'p', long)]
     pub print: bool,
     /// What standard output carries

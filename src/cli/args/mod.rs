@@ -1,8 +1,8 @@
-//! The command line, typed. What it means is decided in [`settings`](super::settings).
+//! The command line, parsed. [`settings`](super::settings) resolves what it means.
 
 mod argv;
 mod groups;
-mod mistakes;
+mod parse_errors;
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub use groups::{
 use super::usage::UsageError;
 use super::version;
 
-/// Runs a task to its end with a tool-using model, nobody watching.
+/// Runs a task to its end with a tool-using model, unattended.
 #[derive(Debug, Parser)]
 #[command(
     name = "outlast",
@@ -52,7 +52,7 @@ enum Command {
     Run(Box<RunArgs>),
     /// Run against a scripted model server with faults: no key, no cost
     Rehearse(RehearseArgs),
-    /// Look for whatever would keep a run from working, and say how to mend it
+    /// Check this machine for what would prevent a run, and report remedies
     Doctor(DoctorArgs),
     /// Print the settings in force, each with where it comes from
     Config(ConfigArgs),
@@ -114,7 +114,7 @@ pub struct DoctorArgs {
     /// One JSON object instead of text
     #[arg(long)]
     pub json: bool,
-    /// Ask nobody on the network
+    /// Make no network requests
     #[arg(long)]
     pub offline: bool,
     /// Flags of `outlast run` that are to be looked at as well, after `--`
@@ -133,7 +133,7 @@ pub struct ConfigArgs {
     pub flags: Vec<String>,
 }
 
-/// What was asked for.
+/// The parsed command.
 #[derive(Debug)]
 pub enum CliRequest {
     /// Print this and end well.
@@ -147,7 +147,7 @@ pub enum CliRequest {
 /// Flags as they were given: the parser's name of each, and its values.
 pub type GivenFlags = BTreeMap<String, Vec<String>>;
 
-/// Reads the flags of a run that is only to be looked at.
+/// Parses the flags of a run for `doctor` and `config`.
 ///
 /// # Errors
 /// One line for the first mistake in them.
@@ -178,11 +178,10 @@ pub fn run_flags(words: &[String]) -> Result<(Box<RunArgs>, GivenFlags), UsageEr
 /// Reads the command line of the process, without the program's name.
 ///
 /// # Errors
-/// One line for the first mistake in it. A single word that is no command is one: it may be a
-/// mistyped command, and is no prompt.
+/// One line for the first mistake in it. A single word that is not a command is a mistake.
 pub fn parse_process(words: &[String]) -> Result<CliRequest, UsageError> {
     if let [word] = words {
-        mistakes::check_single_word(word, &command())?;
+        parse_errors::check_single_word(word, &command())?;
     }
     parse(words)
 }
@@ -205,11 +204,11 @@ pub fn parse(words: &[String]) -> Result<CliRequest, UsageError> {
         Ok(Cli { command: Some(Command::Doctor(doctor)), .. }) => Ok(CliRequest::Doctor(doctor)),
         Ok(Cli { command: Some(Command::Config(config)), .. }) => Ok(CliRequest::Config(config)),
         Ok(Cli { command: None, run, .. }) => Ok(CliRequest::Run(Box::new(run))),
-        Err(error) => mistakes::explain(&error),
+        Err(error) => parse_errors::explain(&error),
     }
 }
 
-/// The command line as a value, for the man page.
+/// Returns the clap command, for the man page.
 pub fn command() -> clap::Command {
     Cli::command()
 }

@@ -1,4 +1,4 @@
-//! What a memory file says to readers other than people: comments left out, imports found. Pure.
+//! Parser for memory files: strips comments and finds `@path` imports. Pure.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ pub(super) enum ImportPiece<'a> {
     },
 }
 
-/// Takes a Markdown text apart. Comments are left out; nothing within code is an import.
+/// Splits a Markdown text into text and imports. Comments are left out; code holds no imports.
 pub(super) fn pieces(text: &str) -> Vec<ImportPiece<'_>> {
     let body = front_matter::body(text);
     let MarkdownState { comments, code } = marks(body);
@@ -31,10 +31,10 @@ pub(super) fn pieces(text: &str) -> Vec<ImportPiece<'_>> {
     pieces
 }
 
-/// No more words of a text are taken for references.
+/// The maximum number of references in a text.
 const REFERENCES_MAX: usize = 1_000;
 
-/// The words of a text that begin with `@` outside of code, without what ends a sentence.
+/// Returns the words that begin with `@` outside of code, without trailing punctuation.
 pub(in crate::cli) fn references(text: &str) -> Vec<&str> {
     let mut words = words(text, 0..text.len());
     words.truncate(REFERENCES_MAX);
@@ -70,7 +70,7 @@ fn marks(text: &str) -> MarkdownState {
     marks
 }
 
-/// A block of HTML that is a comment and nothing else.
+/// Returns the range of an HTML block that is only a comment.
 fn comment(text: &str, range: Range<usize>) -> Option<Range<usize>> {
     let html = text.get(range.clone())?.trim();
     (html.starts_with("<!--") && html.ends_with("-->")).then_some(range)
@@ -101,13 +101,13 @@ fn push_text<'a>(text: &'a str, pieces: &mut Vec<ImportPiece<'a>>) {
     }
 }
 
-/// Words that begin with `@` and look like a path: no address, no name of a person.
+/// Finds words that begin with `@` and look like a path, not like an e-mail address or a user name.
 fn imports(text: &str, within: Range<usize>) -> Vec<Range<usize>> {
     let is_path = |range: &Range<usize>| text[range.clone()].contains(['/', '.']);
     words(text, within).into_iter().filter(is_path).collect()
 }
 
-/// Words that begin with `@`, without what ends a sentence.
+/// Finds words that begin with `@`, without trailing punctuation.
 fn words(text: &str, within: Range<usize>) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut at = within.start;
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_begins_with_an_at_sign_and_looks_like_a_path_is_an_import() {
+    fn at_words_that_look_like_paths_are_memory_imports() {
         let rows: [(&str, &[&str]); 9] = [
             ("see @docs/style.md and @README.md.", &["docs/style.md", "README.md"]),
             ("@~/own.md\n- @../up.md, @/etc/x", &["~/own.md", "../up.md", "/etc/x"]),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_front_matter_are_left_out_and_all_else_is_kept() {
+    fn memory_files_lose_comments_and_front_matter_only() {
         assert_eq!(told("a\n\n<!-- b\n\nc -->\n\nd `<!-- e -->`"), "a\n\n\nd `<!-- e -->`");
         assert_eq!(told("---\npaths: x\n---\nbody"), "body");
         assert_eq!(told("---\nno end"), "---\nno end");

@@ -1,4 +1,4 @@
-//! Memory files: what people write down for agents in `CLAUDE.md` and `AGENTS.md`.
+//! Memory files: standing instructions for agents in `CLAUDE.md` and `AGENTS.md`.
 
 mod imports;
 mod search;
@@ -13,8 +13,8 @@ pub use search::MemorySearch;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     pub files: Vec<MemoryFile>,
-    /// Those that are for some files only.
-    pub waiting: Vec<ConditionalMemory>,
+    /// Rules that apply to some files only.
+    pub conditional: Vec<ConditionalMemory>,
     /// What was left out, and why. For people.
     pub warnings: Vec<String>,
 }
@@ -27,7 +27,7 @@ pub struct MemoryFile {
     pub text: String,
 }
 
-/// A file of instructions that counts once a file is worked on that it is for.
+/// A memory file that applies once the model works on a matching file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConditionalMemory {
     pub path: PathBuf,
@@ -38,7 +38,7 @@ pub struct ConditionalMemory {
 /// Who wrote a memory file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryOrigin {
-    /// Whoever keeps this machine.
+    /// The administrator of this machine.
     Machine,
     /// The user, for all projects.
     User,
@@ -60,7 +60,7 @@ impl MemoryOrigin {
 }
 
 impl Memory {
-    /// What the model is told, if there is anything to tell.
+    /// Returns the section for the system prompt, if there are memory files.
     pub fn prompt(&self) -> Option<String> {
         let mut text = String::new();
         if !self.files.is_empty() {
@@ -80,11 +80,11 @@ impl Memory {
                 file.text.trim()
             );
         }
-        if !self.waiting.is_empty() {
+        if !self.conditional.is_empty() {
             text += "\nInstructions for some files only. Before you read or change a file that fits \
                 one of these, read what is kept for it, and follow it:\n";
         }
-        for ConditionalMemory { path, paths } in &self.waiting {
+        for ConditionalMemory { path, paths } in &self.conditional {
             let _ = writeln!(text, "- {}: {}", paths.join(", "), path.display());
         }
         Some(text).filter(|text| !text.is_empty())

@@ -1,4 +1,4 @@
-//! Where memory files are, and how far they are believed.
+//! Finds memory files, within the limits of trust in the project.
 
 use std::collections::HashSet;
 use std::io;
@@ -13,7 +13,7 @@ use super::{ConditionalMemory, Memory, MemoryFile, MemoryOrigin};
 /// The names of memory files, in each folder.
 const NAMES: [&str; 3] = ["CLAUDE.md", ".claude/CLAUDE.md", "AGENTS.md"];
 
-/// The name of the user's own one for a project.
+/// The name of the user's own memory file for a project.
 const LOCAL_NAME: &str = "CLAUDE.local.md";
 
 /// Further instructions of a project, one file a subject.
@@ -31,21 +31,21 @@ const DEPTH_MAX: usize = 4;
 /// How many files are read in all.
 const FILES_MAX: usize = 200;
 
-/// How many patterns of a rule are told.
+/// The maximum number of patterns of a rule.
 const PATTERNS_MAX: usize = 20;
 
-/// Where to look, and how far to believe what is found.
+/// Where to search, and which files are trusted.
 #[derive(Clone, Copy, Debug)]
 pub struct MemorySearch<'a> {
-    /// The file of whoever keeps this machine.
+    /// The memory file of this machine's administrator.
     pub machine: Option<&'a Path>,
-    /// The user's own folders, the one that counts more first; none if they do not count.
+    /// The user's own folders, highest precedence first; empty if they are not read.
     pub own: &'a [PathBuf],
     pub home: Option<&'a Path>,
     pub cwd: &'a Path,
-    /// Whether the files of the project count.
+    /// Whether the project's files are read.
     pub project: bool,
-    /// Whether the user's own files for the project count.
+    /// Whether the user's own files for the project are read.
     pub local: bool,
     /// Whether the project may import files from outside of it.
     pub trusted: bool,
@@ -70,7 +70,7 @@ struct MemoryReader<'a> {
 impl MemorySearch<'_> {
     /// Reads all memory files there are. What cannot be read is left out, with a warning.
     pub fn read(&self) -> Memory {
-        self.follow(self.leads())
+        self.follow(self.candidates())
     }
 
     fn follow(&self, leads: Vec<MemoryCandidate>) -> Memory {
@@ -88,12 +88,12 @@ impl MemorySearch<'_> {
                 files.push(MemoryFile { path, origin, text });
             }
         }
-        Memory { files, waiting: reader.waiting, warnings: reader.warnings }
+        Memory { files, conditional: reader.waiting, warnings: reader.warnings }
     }
 
-    /// Reads the files of the project that are kept for `file` in folders below the working one,
-    /// each on its own: what stands in more than one place is told with each.
-    pub fn beside(&self, file: &Path) -> Memory {
+    /// Reads the project's memory files in the folders between the working folder and `file`, each
+    /// on its own: an import of several files is repeated.
+    pub fn read_for_file(&self, file: &Path) -> Memory {
         let Some(folder) = file.parent().filter(|folder| folder.starts_with(self.cwd)) else {
             return Memory::default();
         };
@@ -102,13 +102,13 @@ impl MemorySearch<'_> {
         folders.reverse();
         let (root, mut leads) = (self.project_root(), Vec::new());
         for folder in folders {
-            self.lead_to(folder, &root, &mut leads);
+            self.add_candidates(folder, &root, &mut leads);
         }
         self.follow(leads)
     }
 
     /// Every file that may be there, the most general first.
-    fn leads(&self) -> Vec<MemoryCandidate> {
+    fn candidates(&self) -> Vec<MemoryCandidate> {
         let mut leads = Vec::new();
         if let Some(path) = self.machine {
             leads.push(MemoryCandidate {
@@ -130,14 +130,14 @@ impl MemorySearch<'_> {
         let mut folders: Vec<&Path> = self.cwd.ancestors().collect();
         folders.reverse();
         for folder in folders {
-            self.lead_to(folder, &root, &mut leads);
+            self.add_candidates(folder, &root, &mut leads);
         }
         leads
     }
 
     /// The files of one folder.
-    fn lead_to(&self, folder: &Path, root: &Path, leads: &mut Vec<MemoryCandidate>) {
-        // What lies above the project is not the project's, and yet not to lead anywhere.
+    fn add_candidates(&self, folder: &Path, root: &Path, leads: &mut Vec<MemoryCandidate>) {
+        // Files above the project may not lead out of their own folder.
         let bound = if folder.starts_with(root) { root } else { folder };
         let bound = (!self.trusted).then(|| bound.to_owned());
         if self.project {
@@ -150,7 +150,7 @@ impl MemorySearch<'_> {
         }
         if self.local {
             let path = folder.join(LOCAL_NAME);
-            // A checkout may bring a file of this name along.
+            // A checkout may contain a file of this name.
             leads.push(MemoryCandidate { path, origin: MemoryOrigin::Local, bound });
         }
     }
@@ -197,7 +197,8 @@ impl MemoryReader<'_> {
                 return None;
             }
         };
-        // Such a rule waits for a file that it is for: the model is told where it is.
+        // A rule with patterns is not included: the model gets its path, to read it when a file
+        // matches.
         let paths = if depth == 0 && is_rule(path) { self.paths(path, &text) } else { None };
         if let Some(paths) = paths {
             self.waiting.push(ConditionalMemory { path: path.to_owned(), paths });
@@ -218,7 +219,7 @@ impl MemoryReader<'_> {
                     let target = self.resolve(path, folder);
                     let text =
                         (depth < DEPTH_MAX).then(|| self.read(&target, bound, depth + 1)).flatten();
-                    // A word that names no file is a word.
+                    // A word that names no file stays text.
                     told.push_str(text.as_deref().map_or(written, str::trim));
                 }
             }
@@ -226,7 +227,7 @@ impl MemoryReader<'_> {
         Some(told)
     }
 
-    /// The patterns of the files that a rule is for. `None`: it is for all.
+    /// Returns the file patterns of a rule. `None`: it applies to all files.
     fn paths(&mut self, path: &Path, text: &str) -> Option<Vec<String>> {
         let fields = front_matter::fields(text).inspect_err(|mistake| {
             self.warnings.push(format!("{}:{mistake}; the rest of it counts", path.display()));

@@ -1,4 +1,4 @@
-//! Sub-agents and background commands, as results and streams show them.
+//! Serialises sub-agents and background commands for results and streams.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::tools::{BackgroundEnd, BackgroundKind, BackgroundTask};
 
 use super::result::millis;
 
-/// A sub-agent in a result.
+/// Serialises a sub-agent for the result.
 pub(super) fn agent(task: &AgentTask) -> Value {
     let class = match task.reason {
         Some(StopReason::ModelError(class)) => Some(class.name()),
@@ -39,7 +39,7 @@ pub(super) fn agent(task: &AgentTask) -> Value {
     })
 }
 
-/// What consumers are told of an end, be it a sub-agent's or a background command's.
+/// How a sub-agent or a background command ended, for consumers of the stream.
 #[derive(Clone, Copy)]
 enum TaskOutcome {
     Completed,
@@ -50,7 +50,7 @@ enum TaskOutcome {
 impl TaskOutcome {
     /// The frames of it: subtype and fields. The notification is completed by the status.
     fn frames(self, mut notification: Value) -> Vec<(&'static str, Value)> {
-        // The same is called otherwise in an update.
+        // Updates and notifications use different names for the same status.
         let (update, status) = match self {
             Self::Completed => ("completed", "completed"),
             Self::Failed => ("failed", "failed"),
@@ -155,7 +155,7 @@ pub(super) fn line(task: &AgentTask) -> String {
     }
 }
 
-/// Why it ended, as far as anybody knows.
+/// Returns why it ended, as far as known.
 fn why(task: &AgentTask) -> &'static str {
     let unknown = if task.status == AgentStatus::Lost { "its process ended" } else { "cut off" };
     task.reason.map_or(unknown, StopReason::name)

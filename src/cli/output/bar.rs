@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use tokio::time::Instant;
 
 use crate::agent::{Heartbeat, Observer, RunNotice, WaitingFor};
-use crate::cli::wall::{passed, span};
+use crate::cli::timestamps::{format_duration, format_elapsed};
 use crate::recovery::{Money, Pause};
 use crate::transcript::Block;
 
@@ -16,12 +16,12 @@ use super::ProgressLines;
 const REDRAW: Duration = Duration::from_millis(250);
 const CELLS: u32 = 20;
 
-/// Shows people what goes on.
+/// Shows the progress of a run on a terminal.
 pub struct StatusLine {
     drawn: ProgressBar,
     view: Arc<Mutex<ProgressView>>,
     lines: ProgressLines,
-    /// How many seconds of the run pass in one of the world.
+    /// How many seconds of the run pass in one real second.
     scale: f64,
 }
 
@@ -30,7 +30,7 @@ pub struct StatusLine {
 struct ProgressView {
     doing: String,
     since: Instant,
-    /// A wait that ends: how long it is in all.
+    /// The total length of a wait with a known end.
     wait: Option<Duration>,
     turn: u32,
     spent: Money,
@@ -42,9 +42,13 @@ impl ProgressView {
         let elapsed = now.duration_since(self.since).mul_f64(self.scale);
         let time = match self.wait {
             Some(wait) => {
-                format!("{} {} left", gauge(elapsed, wait), span(wait.saturating_sub(elapsed)))
+                format!(
+                    "{} {} left",
+                    gauge(elapsed, wait),
+                    format_duration(wait.saturating_sub(elapsed))
+                )
             }
-            None => passed(elapsed),
+            None => format_elapsed(elapsed),
         };
         format!("turn {}, {}: {time}, {} spent", self.turn, self.doing, self.spent)
     }
@@ -58,7 +62,7 @@ fn gauge(elapsed: Duration, whole: Duration) -> String {
 }
 
 impl StatusLine {
-    /// Draws on standard error. What `lines` would say is printed above the bar.
+    /// Draws on standard error. The output of `lines` is printed above the bar.
     pub fn new(lines: ProgressLines, scale: f64) -> Self {
         let view = Arc::new(Mutex::new(ProgressView {
             doing: "starting".to_owned(),
@@ -129,7 +133,7 @@ impl Observer for StatusLine {
     fn observe(&mut self, notice: &RunNotice<'_>) {
         let line = self.lines.line(notice);
         match notice {
-            // The bar itself is the sign of life.
+            // The bar itself shows that the run is alive.
             RunNotice::Heartbeat(heartbeat) => return self.heartbeat(heartbeat),
             RunNotice::WaitBegins { pause, until, now, .. } => {
                 self.show(retry(*pause), Duration::ZERO, Some(now.until(*until)));

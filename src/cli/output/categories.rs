@@ -1,8 +1,8 @@
-//! What hosts call the classes of failures.
+//! Maps error classes to the category names that hosts use.
 
 use crate::recovery::ErrorClass;
 
-/// The class in the words that hosts know.
+/// Returns the category name that hosts know.
 pub(super) fn category(class: ErrorClass) -> &'static str {
     match class {
         ErrorClass::InvalidApiKey | ErrorClass::TokenRevoked | ErrorClass::AuthError => {

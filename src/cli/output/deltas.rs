@@ -1,4 +1,4 @@
-//! The pieces of a reply as they come in, without secrets that are cut across them.
+//! Redacts streamed deltas, including secrets that are split across several of them.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::secrets::StreamRedactor;
 
 use super::PipeSender;
 
-/// The kinds of pieces that carry text, and the member that it is in.
+/// The delta types that carry text, and the field that holds it.
 const TEXTS: [(&str, &str); 3] =
     [("text_delta", "text"), ("thinking_delta", "thinking"), ("input_json_delta", "partial_json")];
 
@@ -27,12 +27,12 @@ struct OpenBlock {
 }
 
 impl BlockDeltas {
-    /// What to show for an event of the model's stream. What could still become a secret is held
-    /// back until more comes, or the block ends.
+    /// Returns the redacted events to emit for a stream event. Text that may be the start of a
+    /// secret is held back until more arrives, or the block ends.
     pub(super) fn masked(&mut self, event: &Value, out: &PipeSender) -> Vec<Value> {
         let index = event["index"].as_u64().unwrap_or_default();
         match event["type"].as_str() {
-            // What a torn reply left open belongs to nobody.
+            // Drops blocks that an interrupted reply left open.
             Some("message_start") => self.open.clear(),
             Some("content_block_stop") => {
                 let rest = self.open.remove(&index).and_then(|open| open.finish(index));
@@ -50,7 +50,7 @@ impl BlockDeltas {
         let Some((kind, member)) = known else { return vec![event.clone()] };
         let Some(text) = delta[member].as_str() else { return vec![event.clone()] };
         let mut events = Vec::new();
-        // Blocks do not change their kind; if one does, its texts are not one text.
+        // A block should not change its type; if it does, its texts are kept apart.
         if self.open.get(&index).is_some_and(|open| open.kind != kind) {
             events.extend(self.open.remove(&index).and_then(|open| open.finish(index)));
         }

@@ -1,4 +1,4 @@
-//! Lines on standard error: plain, greppable, and none when there is nothing to say.
+//! Progress lines on standard error: plain and greppable.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::agent::{AgentIdentity, AgentStatus, Heartbeat, Observer, RunNotice, WaitingFor};
-use crate::cli::wall::{WallTime, passed, span};
+use crate::cli::timestamps::{WallTime, format_duration, format_elapsed};
 use crate::recovery::{
     ErrorClass, Event, Fast, Fault, Pause, RecoveryCounts, RecoveryPlan, RecoveryRecord, ReplyKind,
     Transition,
@@ -20,20 +20,20 @@ use super::agents;
 /// What every line begins with.
 const PREFIX: &str = "outlast: ";
 
-/// Tells people what goes on.
+/// Writes progress lines to standard error.
 pub struct ProgressLines {
     out: PipeSender,
     clock: Arc<dyn Fn() -> WallTime + Send + Sync>,
     verbose: bool,
     turns: u32,
     waited: Duration,
-    /// When the wait at hand ends, as its announcement had it: its heartbeats say the same.
+    /// When the current wait ends, as announced, so that its heartbeats agree.
     end: Option<Timestamp>,
     /// What the last failure was.
     failed: Option<ErrorClass>,
     /// Whether the last step was to try the preferred model again.
     returning: bool,
-    /// What is remembered of sub-agents, by id.
+    /// The state of each sub-agent, by id.
     agents: BTreeMap<String, ProgressLines>,
 }
 
@@ -73,7 +73,7 @@ impl ProgressLines {
         Some(format!("agent {} ({}): {line}", agent.id, agent.kind))
     }
 
-    /// The line for something that happened, if it deserves one.
+    /// Formats an event as a line, if it is worth reporting.
     pub(super) fn line(&mut self, notice: &RunNotice<'_>) -> Option<String> {
         match *notice {
             RunNotice::WaitBegins { pause, until, now, fault, spent } => {
@@ -82,10 +82,10 @@ impl ProgressLines {
                 let end = *self.end.insert(now.after(wait));
                 Some(format!(
                     "waiting {} {}, until {}{}, {spent} spent",
-                    span(wait),
+                    format_duration(wait),
                     purpose(pause, fault),
-                    now.wall(end),
-                    so_far(self.waited),
+                    now.clock_time(end),
+                    total_wait(self.waited),
                 ))
             }
             RunNotice::WaitEnds { waited, .. } => {
@@ -131,7 +131,7 @@ impl ProgressLines {
         }
     }
 
-    /// What a step changes for whoever waits or pays.
+    /// Formats a transition that affects waiting time or cost.
     fn step(&mut self, transition: &Transition, fault: Option<&Fault>) -> Option<String> {
         if let Event::Failed(failure) = transition.event {
             self.failed = Some(failure.class);
@@ -143,7 +143,7 @@ impl ProgressLines {
         match (plan, transition.next.fast) {
             (RecoveryPlan::CoolDown, Fast::Cooling { until }) => {
                 let now = (self.clock)();
-                let end = now.wall(now.after(transition.at.until(until)));
+                let end = now.clock_time(now.after(transition.at.until(until)));
                 Some(format!("going on at normal speed{}, fast again after {end}", self.cause()))
             }
             (RecoveryPlan::DisableFastMode, _) => {
@@ -179,19 +179,19 @@ impl ProgressLines {
                 let end = heartbeat.ends_in.map_or_else(String::new, |left| {
                     let now = (self.clock)();
                     let end = self.end.unwrap_or_else(|| now.after(left));
-                    format!(", {} left, until {}", span(left), now.wall(end))
+                    format!(", {} left, until {}", format_duration(left), now.clock_time(end))
                 });
-                // The wait at hand is in it, and not in ours: that one is told when it ends.
-                let waited = so_far(heartbeat.waited_in_all);
+                // The total includes the current wait; the announced one does not.
+                let waited = total_wait(heartbeat.waited_in_all);
                 format!("waiting {}{end}{waited}, {spent} spent", purpose(pause, None))
             }
             WaitingFor::Model(model) => {
                 let silence = heartbeat.since_last_byte.map_or_else(String::new, |silence| {
-                    format!(", last byte {} ago", passed(silence))
+                    format!(", last byte {} ago", format_elapsed(silence))
                 });
                 format!(
                     "waiting for {model} to answer, {} so far{silence}, turn {turn}, {spent} spent",
-                    passed(*elapsed)
+                    format_elapsed(*elapsed)
                 )
             }
             WaitingFor::Work { running } => {
@@ -200,56 +200,56 @@ impl ProgressLines {
                 format!(
                     "waiting for background commands to end, {} so far, {} left, turn {turn}, \
                      {spent} spent: {list}",
-                    passed(*elapsed),
-                    span(left)
+                    format_elapsed(*elapsed),
+                    format_duration(left)
                 )
             }
             WaitingFor::Agents { running } => format!(
                 "waiting for agents, {} so far, turn {turn}, {spent} spent: {}",
-                passed(*elapsed),
+                format_elapsed(*elapsed),
                 running.trim_start_matches("- ").replace("\n- ", "; ")
             ),
-            WaitingFor::Servers { names } => for_servers(names, heartbeat),
+            WaitingFor::Servers { names } => server_wait(names, heartbeat),
             WaitingFor::Money => format!(
                 "waiting until other agents' calls are paid and the budget has room, {} so far, \
                  turn {turn}, {spent} spent",
-                passed(*elapsed)
+                format_elapsed(*elapsed)
             ),
             WaitingFor::Hook { event } => {
                 format!(
                     "running {event} hooks, {} so far, turn {turn}, {spent} spent",
-                    passed(*elapsed)
+                    format_elapsed(*elapsed)
                 )
             }
             WaitingFor::Tool { name, id } => {
                 let end = heartbeat
                     .ends_in
-                    .map_or_else(String::new, |left| format!(", {} left", span(left)));
+                    .map_or_else(String::new, |left| format!(", {} left", format_duration(left)));
                 format!(
                     "running {name} ({id}), {} so far{end}, turn {turn}, {spent} spent",
-                    passed(*elapsed)
+                    format_elapsed(*elapsed)
                 )
             }
         }
     }
 
-    /// A line as it may be shown.
+    /// Redacts a line and removes control characters.
     pub(super) fn printable(&self, line: &str) -> String {
-        self.out.hide(&one_line(line))
+        self.out.redact(&one_line(line))
     }
 }
 
-/// What the first request waits for.
-fn for_servers(names: &str, heartbeat: &Heartbeat<'_>) -> String {
+/// Formats the wait for MCP servers before the first request.
+fn server_wait(names: &str, heartbeat: &Heartbeat<'_>) -> String {
     format!(
         "waiting for MCP servers ({names}), {} so far, {} left until the run begins without them",
-        passed(heartbeat.elapsed),
-        span(heartbeat.ends_in.unwrap_or_default())
+        format_elapsed(heartbeat.elapsed),
+        format_duration(heartbeat.ends_in.unwrap_or_default())
     )
 }
 
-fn so_far(waited: Duration) -> String {
-    format!(", waited {} so far", passed(waited))
+fn total_wait(waited: Duration) -> String {
+    format!(", waited {} so far", format_elapsed(waited))
 }
 
 impl Observer for ProgressLines {
@@ -260,7 +260,7 @@ impl Observer for ProgressLines {
     }
 }
 
-/// What came from elsewhere may hold anything; a line of ours is one line, without colours.
+/// Sanitises untrusted text to a single line without terminal control sequences.
 pub fn one_line(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
@@ -280,7 +280,7 @@ fn purpose(pause: Pause, fault: Option<&Fault>) -> String {
     }
 }
 
-/// How a recovery went.
+/// Formats the outcome of a recovery.
 fn recovery(episode: &RecoveryRecord) -> String {
     let RecoveryRecord { class, attempts, waited, cost, .. } = episode;
     let outcome = match &episode.lost_to {
@@ -288,7 +288,10 @@ fn recovery(episode: &RecoveryRecord) -> String {
         Some(reason) => format!("did not recover from {class} before the end ({reason})"),
     };
     let tried = named(&episode.strategies);
-    format!("{outcome}: {tried}; attempts {attempts}, waited {}, cost {cost}", passed(*waited))
+    format!(
+        "{outcome}: {tried}; attempts {attempts}, waited {}, cost {cost}",
+        format_elapsed(*waited)
+    )
 }
 
 fn named(counts: &RecoveryCounts) -> String {

@@ -1,36 +1,36 @@
-//! What a run says while it goes on and when it is over: standard output for programs, standard
-//! error for people, files for whoever looks later.
+//! Output of a run: messages and the result on standard output, progress on standard error, result
+//! and heartbeat files.
 
 mod agents;
 mod bar;
+mod capabilities;
 mod categories;
 mod deltas;
+mod heartbeat_file;
 mod lines;
-mod offers;
 mod pipe;
-mod probe;
+mod progress_snapshot;
 mod result;
 mod servers;
 mod shrink;
 mod stream_json;
-mod witness;
 
 pub use bar::StatusLine;
+pub use capabilities::Capabilities;
+pub use heartbeat_file::HeartbeatFile;
 pub use lines::{ProgressLines, one_line};
-pub use offers::Capabilities;
 pub use pipe::{PipeDrain, PipeFraming, PipeSender, framed_pipe, pipe};
-pub use probe::HeartbeatFile;
+pub use progress_snapshot::SnapshotRecorder;
 pub use result::{
-    ResultReport, ResultRetention, Resumption, StagedResult, refused, remove_result_file,
-    stage_result_file, write_result_file,
+    ResultReport, ResultRetention, Resumption, StagedResult, remove_result_file, stage_result_file,
+    usage_error_result, write_result_file,
 };
 pub use shrink::shrink;
 pub use stream_json::StreamJson;
-pub use witness::SnapshotRecorder;
 
 use crate::agent::{Observer, RunNotice};
 
-/// Everybody who watches a run.
+/// All observers of a run.
 pub struct RunObservers {
     pub witness: SnapshotRecorder,
     /// Lines, or a bar on a terminal.

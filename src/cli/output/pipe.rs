@@ -1,4 +1,4 @@
-//! Writing lines without waiting for whoever reads them.
+//! Non-blocking line output: a slow reader does not delay the run.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,21 +14,20 @@ use crate::secrets::{Redactor, StreamRedactor};
 
 use super::shrink;
 
-/// How many bytes may wait for a slow reader of what must be told. A reader further behind than
-/// this is as good as gone.
+/// How many bytes of required output may be queued. A reader further behind counts as gone.
 const BACKLOG: usize = 64 << 20;
 
-/// And of what may be left out.
+/// How many bytes of optional output may be queued.
 const SMALL_BACKLOG: usize = 1 << 20;
 
 enum PipeJob {
     Line(String),
-    /// A line after which nothing comes.
+    /// The final line.
     Last(String),
     End,
 }
 
-/// How what is written stands together.
+/// How messages are framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PipeFraming {
     /// A line each.
@@ -37,7 +36,7 @@ pub enum PipeFraming {
     Array,
 }
 
-/// Where lines go in.
+/// The sender of lines.
 #[derive(Clone)]
 pub struct PipeSender {
     jobs: Sender<PipeJob>,
@@ -45,7 +44,7 @@ pub struct PipeSender {
     backlog: Arc<PipeBacklog>,
 }
 
-/// Where one learns that they have all come out.
+/// Waits until all lines were written.
 pub struct PipeDrain {
     jobs: Sender<PipeJob>,
     done: oneshot::Receiver<io::Result<()>>,
@@ -56,7 +55,7 @@ struct PipeBacklog {
     bytes: AtomicUsize,
     /// Whether the last line was queued.
     closed: AtomicBool,
-    /// Who is to be told, once, that nobody reads.
+    /// Called once when the reader is gone.
     broken: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
@@ -99,7 +98,7 @@ pub fn framed_pipe(
         if written.is_err() {
             waiting.give_up();
         }
-        // Nobody may be listening any more.
+        // The receiver may be gone.
         let _ = tell.send(written);
     });
     (PipeSender { jobs: jobs.clone(), mask, backlog }, PipeDrain { jobs, done })
@@ -160,11 +159,11 @@ impl<S: Write> Framed<S> {
 
 impl PipeSender {
     /// The text without secrets.
-    pub(super) fn hide(&self, text: &str) -> String {
+    pub(super) fn redact(&self, text: &str) -> String {
         self.mask.redact(text)
     }
 
-    /// Queues a line. Never waits: a run must stay able to end, whoever reads.
+    /// Queues a line. Never blocks: a run must be able to end regardless of the reader.
     pub fn send(&self, line: &str) {
         if self.queue(line) > BACKLOG {
             self.backlog.give_up();
@@ -179,7 +178,7 @@ impl PipeSender {
         }
     }
 
-    /// Queues an object after which there is nothing, whoever else goes on sending.
+    /// Queues the final object; later messages of other senders are dropped.
     pub fn send_last(&self, object: Value, longest: Option<usize>) {
         let _ = self.enqueue(self.masked(object, longest), PipeJob::Last);
         self.backlog.closed.store(true, Ordering::SeqCst);
@@ -223,7 +222,7 @@ impl PipeSender {
         let line = masked + "\n";
         let bytes = line.len();
         let before = self.backlog.bytes.fetch_add(bytes, Ordering::Relaxed);
-        // The error says that the sink broke, which has been told where it matters.
+        // The error means that the sink failed, which was already reported.
         let _ = self.jobs.send(job(line));
         before + bytes
     }

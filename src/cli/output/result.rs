@@ -1,4 +1,4 @@
-//! The result object: one truthful record of how a run ended.
+//! The result object: how a run ended.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
@@ -13,9 +13,9 @@ use crate::agent::{HookStats, JournalHealth, ModelStats, RunOutcome, RunStats};
 use crate::cli::advice;
 use crate::cli::exit::{self, ExitStatus};
 use crate::cli::settings::{ContractChange, IgnoredSetting};
+use crate::cli::timestamps::{WallTime, from_unix_seconds};
 use crate::cli::usage::UsageError;
 use crate::cli::version::{COMMIT, SCHEMA_VERSION, VERSION};
-use crate::cli::wall::{WallTime, instant};
 use crate::journal::Damage;
 use crate::recovery::{Money, RecoveryCounts, RecoveryRecord, StopReason};
 use crate::tools::{Acceptance, SandboxState};
@@ -24,7 +24,7 @@ use crate::transcript::Usage;
 use super::agents;
 use super::servers::servers;
 
-/// What is different in a run that goes on with a session.
+/// The result fields of a resumed session.
 #[derive(Clone, Debug, Default)]
 pub struct Resumption {
     /// Against the contract that the session was started with.
@@ -33,7 +33,7 @@ pub struct Resumption {
     pub damage: Option<Damage>,
 }
 
-/// Everything that the result of a run is made of.
+/// All inputs of the result object.
 #[derive(Clone, Copy, Debug)]
 pub struct ResultReport<'a> {
     pub ending: &'a RunOutcome,
@@ -48,7 +48,7 @@ pub struct ResultReport<'a> {
 
 impl ResultReport<'_> {
     pub fn verdict(&self) -> ExitStatus {
-        exit::verdict(self.ending.reason)
+        exit::exit_status(self.ending.reason)
     }
 
     /// Why it failed, a line each; empty when it did not.
@@ -63,13 +63,13 @@ impl ResultReport<'_> {
         if self.verdict().is_error() { output.lines().collect() } else { Vec::new() }
     }
 
-    /// What the run answered: in the shape that was asked for, or else the model's last words.
+    /// Returns the structured output, or else the model's final text.
     pub fn answer(&self) -> String {
         let answer = self.ending.acceptance.structured_output.as_ref();
         answer.map_or_else(|| self.ending.text.clone(), ToString::to_string)
     }
 
-    /// The command line that goes on where the run ended, if it ended early and can be resumed.
+    /// Returns the command that resumes the run, if it ended early and can be resumed.
     pub fn resume_command(&self) -> Option<String> {
         let unfinished = self.verdict().is_error() && self.ending.reason != StopReason::Refusal;
         (unfinished && self.ending.journal == JournalHealth::Durable)
@@ -79,7 +79,7 @@ impl ResultReport<'_> {
     /// The object.
     pub fn object(&self) -> Value {
         let (ending, verdict) = (self.ending, self.verdict());
-        let mut object = head(verdict, self.session_id, self.uuid);
+        let mut object = common_fields(verdict, self.session_id, self.uuid);
         if verdict.is_error() {
             let partial = self.answer();
             if !partial.is_empty() {
@@ -92,7 +92,7 @@ impl ResultReport<'_> {
                 object.insert("structured_output".to_owned(), answer.clone());
             }
         }
-        object.extend(demanded(&ending.acceptance));
+        object.extend(acceptance_fields(&ending.acceptance));
         let resume = self
             .resume_command()
             .map(|command| json!({ "session_id": self.session_id, "command": command }));
@@ -136,7 +136,7 @@ impl ResultReport<'_> {
     }
 }
 
-/// What hooks did, and which of them were ended with the run.
+/// Serialises the hook statistics, and the hooks that were killed with the run.
 fn hooks(tally: &HookStats) -> Value {
     let mut hooks = json!({
         "ran": tally.ran,
@@ -158,16 +158,16 @@ fn why(ending: &RunOutcome, verdict: ExitStatus) -> Value {
         "terminal_reason": ending.reason.name(),
         "stop_reason": ending.stop_reason,
         "api_error_status": fault.and_then(crate::recovery::Fault::status),
-        "api_error_class": advice::class_of(ending).map(crate::recovery::ErrorClass::name),
+        "api_error_class": advice::error_class(ending).map(crate::recovery::ErrorClass::name),
         "retryable": verdict.is_temporary(),
-        "retry_at": ending.retry_at.and_then(instant).map(|at| at.to_string()),
+        "retry_at": ending.retry_at.and_then(from_unix_seconds).map(|at| at.to_string()),
         "request_id": fault.and_then(|fault| fault.request_id.clone()),
     })
 }
 
-/// The object for a run that never began.
-pub fn refused(error: &UsageError, session_id: &str, uuid: &str) -> Value {
-    let mut object = head(error.verdict(), session_id, uuid);
+/// Returns the result object for a run that did not begin.
+pub fn usage_error_result(error: &UsageError, session_id: &str, uuid: &str) -> Value {
+    let mut object = common_fields(error.verdict(), session_id, uuid);
     extend(
         &mut object,
         json!({
@@ -188,8 +188,9 @@ pub fn refused(error: &UsageError, session_id: &str, uuid: &str) -> Value {
     Value::Object(object)
 }
 
-/// What every result begins with. The three that must agree are written here, together.
-fn head(verdict: ExitStatus, session_id: &str, uuid: &str) -> Map<String, Value> {
+/// Returns the common fields of every result. Subtype, is_error and exit code are set together, so
+/// that they agree.
+fn common_fields(verdict: ExitStatus, session_id: &str, uuid: &str) -> Map<String, Value> {
     let mut object = Map::new();
     extend(
         &mut object,
@@ -214,7 +215,7 @@ fn extend(object: &mut Map<String, Value>, more: Value) {
     }
 }
 
-/// What the repository's own settings wanted, and did not get.
+/// Serialises the ignored settings of the repository.
 pub(super) fn ignored(ignored: &[IgnoredSetting]) -> Vec<Value> {
     let value = |one: &IgnoredSetting| json!({ "file": one.file, "key": one.key, "why": one.why });
     ignored.iter().map(value).collect()
@@ -253,8 +254,8 @@ fn sums(tally: &RunStats, spent: Option<Money>) -> Value {
     })
 }
 
-/// How often what was demanded was checked, and what came of it.
-fn demanded(acceptance: &Acceptance) -> Map<String, Value> {
+/// Serialises how often the acceptance checks ran, and their outcome.
+fn acceptance_fields(acceptance: &Acceptance) -> Map<String, Value> {
     let mut fields = Map::new();
     if let Some(attempts) = acceptance.schema_attempts {
         fields.insert("schema_attempts".to_owned(), json!(attempts));
@@ -274,8 +275,8 @@ fn demanded(acceptance: &Acceptance) -> Map<String, Value> {
     fields
 }
 
-/// Sums over all that was done against setbacks, who answered in which turn, and the latest
-/// recoveries one by one.
+/// Serialises the recovery totals, which model answered from which turn on, and the latest
+/// recoveries.
 fn recovery(tally: &RunStats) -> Value {
     let totals = tally.recovery.totals();
     let models =
@@ -299,7 +300,7 @@ fn recovery(tally: &RunStats) -> Value {
     })
 }
 
-/// One recovery that is over.
+/// Serialises a finished recovery.
 pub(super) fn record(episode: &RecoveryRecord) -> Value {
     json!({
         "class": episode.class,
@@ -347,7 +348,7 @@ fn by_model(tally: &ModelStats) -> (String, Value) {
     (tally.model.clone(), value)
 }
 
-/// A term of the session's contract that is not what it was.
+/// Serialises a changed term of the session's contract.
 fn change(change: &ContractChange) -> Value {
     json!({ "name": change.name, "was": change.was, "now": change.now })
 }
@@ -373,16 +374,16 @@ pub(super) fn millis(duration: std::time::Duration) -> u64 {
 /// The mode of an output file, from which the umask is taken.
 const MODE_BEFORE_UMASK: u32 = 0o666;
 
-/// How a result is kept.
+/// How the result file is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultRetention {
-    /// On the disk, once it is written.
+    /// Synced to the disk.
     Synced,
     /// Without waiting for the disk, which may hang.
     AtOnce,
 }
 
-/// Writes the result beside its place and moves it there, so that no reader ever sees half of it.
+/// Writes the result file atomically: to a temporary file beside it, then renamed.
 ///
 /// # Errors
 /// It could not be written, and at which step; an older file is then still whole.
@@ -390,7 +391,7 @@ pub fn write_result_file(path: &Path, line: &str, how: ResultRetention) -> anyho
     stage_result_file(path, line, how)?.publish(how)
 }
 
-/// A result that is written beside its place, and is removed again unless it is published.
+/// A result in a temporary file beside its place, which is removed unless it is published.
 #[derive(Debug)]
 pub struct StagedResult {
     file: NamedTempFile,
@@ -442,7 +443,7 @@ impl StagedResult {
     }
 }
 
-/// Takes an older result away, so that nobody takes it for this run's while there is none.
+/// Removes an older result file, so that it is not mistaken for this run's.
 ///
 /// # Errors
 /// It cannot be taken away.
@@ -453,10 +454,10 @@ pub fn remove_result_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Where the result goes: a link's target, there or not, and not the link.
+/// Returns the path to write: the target of a symbolic link, existing or not.
 fn place_of(path: &Path) -> io::Result<PathBuf> {
     match fs::metadata(path) {
-        // A device would be replaced by a file, for everyone.
+        // Renaming would replace a device by a file.
         Ok(facts) if !facts.is_file() => Err(io::Error::other("it is no regular file")),
         Ok(_) => fs::canonicalize(path),
         Err(_) => match fs::read_link(path) {

@@ -1,10 +1,10 @@
-//! Servers of the Model Context Protocol, as programs are told of them.
+//! Serialises MCP servers for results and streams.
 
 use serde_json::{Value, json};
 
 use crate::mcp;
 
-/// What came of the servers.
+/// Serialises the outcome of all MCP servers.
 pub(super) fn servers(tally: &mcp::McpStats) -> Value {
     json!({
         "servers": tally.servers.iter().map(server).collect::<Vec<_>>(),

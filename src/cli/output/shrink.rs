@@ -1,4 +1,4 @@
-//! Keeps messages below what their readers can take.
+//! Shortens messages to the size limit of their readers.
 
 use serde_json::Value;
 

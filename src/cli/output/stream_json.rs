@@ -16,32 +16,32 @@ use crate::transcript::{Block, Message, Usage};
 
 use super::PipeSender;
 use super::agents;
+use super::capabilities::Capabilities;
 use super::categories::category;
 use super::deltas::BlockDeltas;
-use super::offers::Capabilities;
 use super::result::{ignored, millis, record};
 use super::servers::server;
 
-/// The version of the reference whose messages these are like: hosts compare it before they talk.
-const SPOKEN_VERSION: &str = "2.1.248";
+/// The version of the reference tool whose messages these follow: hosts compare it.
+const REFERENCE_VERSION: &str = "2.1.248";
 
-/// Turns what happens into messages.
+/// Converts run events to messages.
 pub struct StreamJson {
     out: PipeSender,
     session_id: String,
     /// Those of partial messages, where they were asked for.
     deltas: Option<BlockDeltas>,
-    /// What the repository's own settings wanted, and did not get.
+    /// The ignored settings of the repository.
     ignored: Vec<IgnoredSetting>,
     offers: Capabilities,
-    /// Whether every hook is told of, and not only those of a session's start.
-    tells_hooks: bool,
-    /// Whether what sub-agents say and think is told, and not only what they do.
-    tells_agents: bool,
-    /// Whether the init message is out. Until then everything else waits: it comes first.
+    /// Whether all hooks are reported, not only SessionStart hooks.
+    reports_hooks: bool,
+    /// Whether text and thinking of sub-agents are reported, not only their tool calls.
+    reports_subagent_text: bool,
+    /// Whether the init message was sent. It comes first, so all other messages wait for it.
     begun: bool,
     held: Vec<Value>,
-    /// The sub-agent that what is told now is about.
+    /// The sub-agent that the current messages are about.
     within: Option<AgentIdentity>,
     /// How long a message may be, in bytes.
     longest: Option<usize>,
@@ -50,34 +50,34 @@ pub struct StreamJson {
     cost_before: Money,
 }
 
-/// The reply that streams in, where raw events are told.
+/// The streamed reply in progress, if raw events are reported.
 #[derive(Default)]
 struct ReplyStream {
-    /// What its first event says of it.
+    /// The message of its first event.
     start: Value,
     /// A complete block, until the event that ends it comes.
     block: Option<(Value, Uuid)>,
-    /// The blocks that were told.
+    /// The blocks that were sent.
     told: HashSet<Uuid>,
 }
 
 impl StreamJson {
-    /// A line that is longer makes the Python SDK give up.
+    /// The line limit of the Python SDK.
     pub const LONGEST: usize = 1_000_000;
 
     pub fn new(out: PipeSender, session_id: &str, partial_messages: bool) -> Self {
         let (session_id, deltas) =
             (session_id.to_owned(), partial_messages.then(BlockDeltas::default));
         let (ignored, held, offers) = (Vec::new(), Vec::new(), Capabilities::default());
-        let (tells_hooks, tells_agents, begun, within) = (false, false, false, None);
+        let (reports_hooks, reports_subagent_text, begun, within) = (false, false, false, None);
         Self {
             out,
             session_id,
             deltas,
             ignored,
             offers,
-            tells_hooks,
-            tells_agents,
+            reports_hooks,
+            reports_subagent_text,
             begun,
             held,
             within,
@@ -87,33 +87,33 @@ impl StreamJson {
         }
     }
 
-    /// Tells messages of any length: they are no lines that a reader has to hold.
+    /// Removes the length limit, for messages that are not lines.
     #[must_use]
-    pub fn of_any_length(self) -> Self {
+    pub fn without_length_limit(self) -> Self {
         Self { longest: None, ..self }
     }
 
-    /// Tells of every hook, where that was asked for.
+    /// Reports every hook, if asked for.
     #[must_use]
-    pub fn telling_hooks(self, tells_hooks: bool) -> Self {
-        Self { tells_hooks, ..self }
+    pub fn with_hook_events(self, tells_hooks: bool) -> Self {
+        Self { reports_hooks: tells_hooks, ..self }
     }
 
-    /// Tells what sub-agents say and think, where that was asked for.
+    /// Reports text and thinking of sub-agents, if asked for.
     #[must_use]
-    pub fn telling_agents(self, tells_agents: bool) -> Self {
-        Self { tells_agents, ..self }
+    pub fn with_subagent_text(self, tells_agents: bool) -> Self {
+        Self { reports_subagent_text: tells_agents, ..self }
     }
 
-    /// Tells in the init message what of the repository's settings is ignored.
+    /// Adds the ignored settings of the repository to the init message.
     #[must_use]
-    pub fn ignoring(self, ignored: &[IgnoredSetting]) -> Self {
+    pub fn with_ignored_settings(self, ignored: &[IgnoredSetting]) -> Self {
         Self { ignored: ignored.to_vec(), ..self }
     }
 
-    /// Tells in the init message what there is to call by name.
+    /// Adds commands, skills and agents to the init message.
     #[must_use]
-    pub fn offering(self, offers: Capabilities) -> Self {
+    pub fn with_capabilities(self, offers: Capabilities) -> Self {
         Self { offers, ..self }
     }
 
@@ -167,7 +167,7 @@ impl StreamJson {
                 "permissionMode": init.permission_mode,
                 "slash_commands": self.offers.commands,
                 "apiKeySource": init.api_key_source,
-                "claude_code_version": SPOKEN_VERSION,
+                "claude_code_version": REFERENCE_VERSION,
                 "outlast_version": VERSION,
                 "outlast_commit": COMMIT,
                 "schema_version": SCHEMA_VERSION,
@@ -196,7 +196,7 @@ impl StreamJson {
         self.system("informational", json!({ "content": text, "level": level }));
     }
 
-    /// A message of the conversation, under the id that its part has in the transcript.
+    /// Emits a message of the conversation, with the id of its part in the transcript.
     fn said(&mut self, kind: &str, id: Uuid, mut fields: Value) {
         let now = Timestamp::now().round(Unit::Millisecond);
         fields["timestamp"] = json!(now.ok().map(|now| now.to_string()));
@@ -214,7 +214,7 @@ impl StreamJson {
         self.emit(frame, id);
     }
 
-    /// An event of the model's stream. The block that it ends is told before it.
+    /// Emits a raw stream event, after the block that it completes.
     fn stream_event(&mut self, event: &Value) {
         let Some(deltas) = &mut self.deltas else { return };
         if event["type"] == "message_start" {
@@ -267,8 +267,8 @@ impl StreamJson {
             if self.stream.told.remove(&id) {
                 continue;
             }
-            // What a sub-agent does is told; what it says goes to whoever started it.
-            let told = self.tells_agents || matches!(block, Block::ToolUse { .. });
+            // Tool calls of a sub-agent are reported; its text goes to the agent that started it.
+            let told = self.reports_subagent_text || matches!(block, Block::ToolUse { .. });
             if self.within.is_some() && !told {
                 continue;
             }
@@ -370,7 +370,7 @@ impl StreamJson {
 
     /// A hook begins, or is over.
     fn hook(&mut self, news: &HookProgress) {
-        if !self.tells_hooks && news.event != HookEvent::SessionStart {
+        if !self.reports_hooks && news.event != HookEvent::SessionStart {
             return;
         }
         let mut fields = json!({
@@ -387,7 +387,7 @@ impl StreamJson {
         self.system("hook_response", fields);
     }
 
-    /// A recovery that is not a wait: those are told by `api_retry`.
+    /// Emits a recovery that is not a wait; waits are emitted by `api_retry`.
     fn recovery(&mut self, plan: RecoveryPlan, fault: Option<&Fault>) {
         if !plan.is_reported_elsewhere() {
             let mut fields = json!({

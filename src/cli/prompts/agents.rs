@@ -1,4 +1,4 @@
-//! Kinds of sub-agents: from files, and from `--agents`.
+//! Sub-agent definitions: from files, and from `--agents`.
 
 use std::fmt;
 use std::path::Path;
@@ -16,25 +16,25 @@ use super::library::{LibraryEntry, NamedAgent, PromptLibrary};
 use crate::cli::front_matter::{self, FrontMatter};
 use crate::cli::usage::UsageError;
 
-/// No name is longer, in characters: the model has to say it.
+/// The maximum length of a name, in characters: the model has to repeat it.
 const NAME_MAX: usize = 64;
 
-/// How much of a description counts, in characters. The model reads all of them.
+/// The maximum length of a description, in characters. The model reads all of them.
 const DESCRIPTION_MAX: usize = 4_000;
 
 /// The largest file that `--agents` may name, in bytes.
 const FLAG_BYTES_MAX: u64 = 4 << 20;
 
-/// Fields that other tools know and this one does nothing about.
+/// Fields of other tools that have no effect here.
 const WITHOUT_EFFECT: [&str; 4] = ["memory", "effort", "isolation", "initialPrompt"];
 
-/// What nobody but the user may say: it widens rights, or what is spent.
-const FOR_THE_TRUSTED: [&str; 4] = ["permissionMode", "hooks", "mcpServers", "model"];
+/// Fields that only trusted files may set: they extend rights or cost.
+const TRUSTED_ONLY: [&str; 4] = ["permissionMode", "hooks", "mcpServers", "model"];
 
-/// What the kind that a file defines is called.
+/// Returns the name of the agent that a file defines.
 ///
 /// # Errors
-/// Why the file defines none. `None`: it does not look as if it wanted to.
+/// Why the file defines none. `None`: it is not meant to, as a README.
 pub(super) fn name(sheet: &PromptFile, fields: &FrontMatter) -> Result<String, Option<String>> {
     let stem = sheet.relative.file_stem().unwrap_or_default();
     if stem.eq_ignore_ascii_case("readme") && !fields.has("name") {
@@ -57,11 +57,11 @@ fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Takes in the kind that a file defines.
-pub(super) fn read(entry: &LibraryEntry, library: &mut PromptLibrary) {
+/// Adds the agent that a file defines to the library.
+pub(super) fn add_agent(entry: &LibraryEntry, library: &mut PromptLibrary) {
     let LibraryEntry { sheet, fields, name } = entry;
     if !sheet.trusted && name == GENERAL_PURPOSE {
-        // Calls that name no kind mean this one.
+        // Calls without an agent type use this one.
         return library.withhold(
             sheet,
             None,
@@ -73,14 +73,14 @@ pub(super) fn read(entry: &LibraryEntry, library: &mut PromptLibrary) {
         let harmless = |field: &str| {
             field == "model" && fields.text(field).is_some_and(|model| model == "inherit")
         };
-        let withheld = FOR_THE_TRUSTED.iter().filter(|field| fields.has(field) && !harmless(field));
+        let withheld = TRUSTED_ONLY.iter().filter(|field| fields.has(field) && !harmless(field));
         for field in withheld {
             library.withhold(sheet, Some(field), "the repository is not trusted");
         }
         (definition.permission_mode, definition.model) = (None, None);
         definition.servers = None;
     }
-    let told = |field: &&&str| sheet.trusted || !FOR_THE_TRUSTED.contains(*field);
+    let told = |field: &&&str| sheet.trusted || !TRUSTED_ONLY.contains(*field);
     let idle = WITHOUT_EFFECT.iter().filter(|field| fields.has(field)).filter(told).copied();
     library.warnings.extend(without_effect(&sheet.shown, &idle.collect::<Vec<_>>()));
     if sheet.trusted {
@@ -116,7 +116,7 @@ fn define(name: &str, fields: &FrontMatter, prompt: &str) -> AgentDefinition {
     }
 }
 
-/// Tools by name, each once: what a rule in parentheses says is for rules to say.
+/// Returns the tool names, each once, without rules in parentheses.
 fn names(tools: Vec<String>) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for tool in tools {
@@ -135,7 +135,7 @@ fn without_effect(file: &str, fields: &[&str]) -> Option<String> {
     })
 }
 
-/// The hooks of this kind alone.
+/// Returns the hooks of this agent.
 ///
 /// # Errors
 /// What is wrong with them.
@@ -149,7 +149,7 @@ fn skipped(file: &str, skipped: &SkippedHook) -> String {
     format!("{file}: {}: {}, no effect", skipped.place, skipped.why)
 }
 
-/// Servers that are not only named.
+/// Warns about inline MCP server definitions, which are not supported.
 fn inline_servers(file: &str, fields: &FrontMatter) -> Option<String> {
     fields.holds_more_than_texts("mcpServers").then(|| {
         format!(
@@ -159,7 +159,7 @@ fn inline_servers(file: &str, fields: &FrontMatter) -> Option<String> {
     })
 }
 
-/// Values that make no sense.
+/// Warns about invalid values.
 fn odd(file: &str, fields: &FrontMatter) -> Option<String> {
     let mode = fields.text("permissionMode");
     let bad_mode = mode.is_some_and(|mode| PermissionMode::parse(&mode).is_none());
@@ -169,7 +169,7 @@ fn odd(file: &str, fields: &FrontMatter) -> Option<String> {
     (!bad.is_empty()).then(|| format!("{file}: {} makes no sense, no effect", bad.join(" and ")))
 }
 
-/// The members of an object, in order, those of the same name included.
+/// The members of an object in order, duplicates included.
 struct OrderedMembers(Vec<(String, Value)>);
 
 impl<'de> Deserialize<'de> for OrderedMembers {
@@ -199,8 +199,10 @@ impl<'de> Deserialize<'de> for OrderedMembers {
 /// Reads the value of `--agents`: JSON, or a file of it.
 ///
 /// # Errors
-/// What is wrong with it: the user gave it for this very run.
-pub(in crate::cli) fn of_flag(given: &str) -> Result<(Vec<NamedAgent>, Vec<String>), UsageError> {
+/// What is wrong with it: unlike in files, a mistake is a hard error.
+pub(in crate::cli) fn parse_flag(
+    given: &str,
+) -> Result<(Vec<NamedAgent>, Vec<String>), UsageError> {
     let (place, text) = if given.trim_start().starts_with('{') {
         ("--agents".to_owned(), given.to_owned())
     } else {

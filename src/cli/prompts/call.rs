@@ -1,17 +1,17 @@
-//! A prompt that begins with the name of a command.
+//! Expands a prompt that begins with the name of a command.
 
 use std::path::Path;
 
 use super::commands::{PromptCommand, is_name};
 use super::fill::{ExpansionTooLong, Placeholders, fill, holds_commands};
 use super::library::PromptLibrary;
-use crate::cli::nearness::distance;
+use crate::cli::edit_distance::distance;
 use crate::cli::settings::IgnoredSetting;
 use crate::cli::usage::UsageError;
 use crate::tools::check_restriction;
 
-/// Commands of people's own terminals, which mean nothing where nobody sits.
-const OF_TERMINALS: [&str; 20] = [
+/// Built-in commands of interactive tools, which mean nothing in an unattended run.
+const INTERACTIVE_COMMANDS: [&str; 20] = [
     "agents",
     "clear",
     "compact",
@@ -37,33 +37,33 @@ const OF_TERMINALS: [&str; 20] = [
 /// How many names an error lists.
 const NAMES_MAX: usize = 5;
 
-/// What a command makes of a prompt.
+/// A prompt with its command expanded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli) struct ExpandedCommand {
-    /// Instead of what was written.
+    /// The expanded prompt.
     pub(in crate::cli) prompt: String,
-    /// What is allowed for this run.
+    /// Permission rules granted for this run.
     pub(in crate::cli) grants: Vec<String>,
     pub(in crate::cli) model: Option<String>,
     /// Where it is defined.
     pub(in crate::cli) file: String,
-    /// What of it has no effect, for people.
+    /// Warnings about parts without effect.
     pub(in crate::cli) warnings: Vec<String>,
-    /// The same, because the repository is not trusted.
+    /// Parts ignored because the repository is not trusted.
     pub(in crate::cli) ignored: Vec<IgnoredSetting>,
 }
 
 impl ExpandedCommand {
-    /// Sees whether a prompt calls a command. `None`: it is a prompt like any other.
+    /// Expands a prompt that calls a command. `None`: it is an ordinary prompt.
     ///
     /// # Errors
     /// It looks like a call, and there is no such command.
-    pub(in crate::cli) fn by(
+    pub(in crate::cli) fn expand(
         prompt: &str,
         library: &PromptLibrary,
         placeholders: Placeholders<'_>,
     ) -> Result<Option<Self>, UsageError> {
-        let call = name_of(prompt).filter(|_| library.takes_calls);
+        let call = name_of(prompt).filter(|_| library.accepts_calls);
         let Some((name, arguments)) = call else { return Ok(None) };
         match find(name, library) {
             Some(command) => of(command, arguments, placeholders).map(Some),
@@ -74,8 +74,8 @@ impl ExpandedCommand {
 }
 
 impl ExpandedCommand {
-    /// Without what it allows in words that are no rule, which is told.
-    pub(in crate::cli) fn vetted(mut self, cwd: &Path, home: Option<&Path>) -> Self {
+    /// Removes invalid permission rules, with a warning each.
+    pub(in crate::cli) fn with_valid_rules(mut self, cwd: &Path, home: Option<&Path>) -> Self {
         for rule in std::mem::take(&mut self.grants) {
             match check_restriction(&rule, cwd, home) {
                 Ok(()) => self.grants.push(rule),
@@ -88,7 +88,7 @@ impl ExpandedCommand {
     }
 }
 
-/// What stands after the slash at the very beginning, and what follows it.
+/// Splits a prompt into the name after the leading slash and the arguments.
 fn name_of(prompt: &str) -> Option<(&str, &str)> {
     let rest = prompt.trim_start().strip_prefix('/')?;
     let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
@@ -96,14 +96,14 @@ fn name_of(prompt: &str) -> Option<(&str, &str)> {
     is_name(name).then(|| (name, arguments.trim()))
 }
 
-/// A path (`/tmp is full`), a file's name, a number: no one would call a command that.
+/// Returns whether a name is a path (`/tmp is full`), a file name or a number, and no command.
 fn is_something_else(name: &str) -> bool {
     !name.starts_with(char::is_alphabetic)
         || name.contains('.')
         || Path::new("/").join(name).symlink_metadata().is_ok()
 }
 
-/// The command of this name; else the one that is called so without its folders.
+/// Finds the command of this name, or else of this name without its folders.
 fn find<'a>(name: &str, library: &'a PromptLibrary) -> Option<&'a PromptCommand> {
     let last = |command: &PromptCommand| command.name.rsplit(':').next() == Some(name);
     let best = |fits: &dyn Fn(&PromptCommand) -> bool| {
@@ -136,7 +136,7 @@ fn of(
             "{}: commands like !`this` are not run before the model reads them; it may run them",
             command.file
         ));
-        prompt += "\n\n(Where this text has !`a command`, nobody has run it. Run those whose \
+        prompt += "\n\n(Where this text has !`a command`, it has not been run. Run those whose \
                    output you need.)";
     }
     if !command.withheld.is_empty() {
@@ -167,8 +167,8 @@ fn unknown(name: &str, library: &PromptLibrary) -> String {
                 out, and see --no-auto-compact and the setting compactAt"
             .to_owned();
     }
-    if OF_TERMINALS.contains(&name) {
-        return format!("/{name} is for a terminal with somebody at it; outlast does not have it");
+    if INTERACTIVE_COMMANDS.contains(&name) {
+        return format!("/{name} is for interactive use; outlast does not have it");
     }
     let mut near: Vec<(usize, &str)> = library
         .callable()
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_begins_with_a_slash_and_a_name_and_nothing_else_does() {
+    fn only_a_slash_and_a_name_call_a_command() {
         for (prompt, expected) in [
             ("/review", Some(("review", ""))),
             ("  /git:commit  all of it\nnow ", Some(("git:commit", "all of it\nnow"))),

@@ -6,38 +6,38 @@ use super::folders::PromptFile;
 use super::library::{LibraryEntry, PromptLibrary};
 use crate::cli::front_matter;
 
-/// How much of a text's first line serves as its description, in characters.
+/// The maximum length of a description taken from the first line of the text, in characters.
 const DESCRIPTION_MAX: usize = 200;
 
-/// What a name may hold beside letters and digits.
+/// Characters allowed in a name besides letters and digits.
 const MARKS: &str = "_-.:";
 
 /// A prompt that is called by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PromptCommand {
-    /// As it is called, the folders that it is in before it: `git:commit`.
+    /// The name, preceded by its folders: `git:commit`.
     pub name: String,
     pub kind: CommandKind,
     /// One line, never empty.
     pub description: String,
-    /// Which arguments it wants, in the words of whoever wrote it.
+    /// The argument hint, as its author wrote it.
     pub hint: Option<String>,
     pub path: PathBuf,
-    /// The file, as people are told of it.
+    /// The file, for messages.
     pub file: String,
     pub body: String,
-    /// What it allows for the run that calls it. Nothing if it is not trusted.
+    /// Permission rules for the run that calls it. Empty if it is not trusted.
     pub grants: Vec<String>,
     /// The model of such a run.
     pub model: Option<String>,
-    /// What it says of these two, and does not get.
+    /// Which of these two fields were withheld.
     pub withheld: Vec<&'static str>,
     pub trusted: bool,
-    /// Whether a prompt may begin with it.
-    pub for_people: bool,
-    /// Whether the model may take it up by itself.
-    pub for_model: bool,
-    /// Of several that fit a name, the one with the lowest counts.
+    /// Whether a prompt may call it.
+    pub user_callable: bool,
+    /// Whether the model may use it by itself.
+    pub model_callable: bool,
+    /// Of several with the same name, the lowest rank wins.
     pub(super) rank: usize,
 }
 
@@ -48,7 +48,7 @@ pub enum CommandKind {
 }
 
 impl CommandKind {
-    /// What people call it.
+    /// Returns the word for messages.
     pub fn word(self) -> &'static str {
         match self {
             Self::Skill => "skill",
@@ -57,7 +57,7 @@ impl CommandKind {
     }
 }
 
-/// What a command's file is called as.
+/// Returns the name of the command that a file defines.
 ///
 /// # Errors
 /// Why it is not called at all.
@@ -73,7 +73,7 @@ pub(super) fn command_name(sheet: &PromptFile) -> Result<String, Option<String>>
     parts.map(|parts| parts.join(":")).ok_or_else(|| Some(NO_NAME.to_owned()))
 }
 
-/// What a skill's file is called as: the folder's name, which its front matter only repeats.
+/// Returns the name of a skill: that of its folder, which its front matter only repeats.
 ///
 /// # Errors
 /// Why it is not called at all.
@@ -85,14 +85,14 @@ pub(super) fn skill_name(sheet: &PromptFile) -> Result<String, Option<String>> {
 
 const NO_NAME: &str = "its name holds other signs than letters, digits, hyphens and dots";
 
-/// Whether this could be called.
+/// Returns whether this is a valid name.
 pub(super) fn is_name(text: &str) -> bool {
     text.starts_with(char::is_alphanumeric)
         && text.chars().all(|letter| letter.is_alphanumeric() || MARKS.contains(letter))
 }
 
-/// Takes in what a file holds.
-pub(super) fn read(entry: &LibraryEntry, kind: CommandKind, library: &mut PromptLibrary) {
+/// Adds the command or skill that a file defines to the library.
+pub(super) fn add_command(entry: &LibraryEntry, kind: CommandKind, library: &mut PromptLibrary) {
     let LibraryEntry { sheet, fields, name } = entry;
     let body = front_matter::body(&sheet.text).trim().to_owned();
     if body.is_empty() {
@@ -118,8 +118,8 @@ pub(super) fn read(entry: &LibraryEntry, kind: CommandKind, library: &mut Prompt
         grants: if sheet.trusted { grants } else { Vec::new() },
         model: model.filter(|_| sheet.trusted),
         trusted: sheet.trusted,
-        for_people: fields.flag("user-invocable").unwrap_or(true),
-        for_model: !fields.flag("disable-model-invocation").unwrap_or_default(),
+        user_callable: fields.flag("user-invocable").unwrap_or(true),
+        model_callable: !fields.flag("disable-model-invocation").unwrap_or_default(),
         rank: sheet.rank,
     });
 }

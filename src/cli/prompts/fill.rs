@@ -1,13 +1,13 @@
-//! Puts the words of a call into a command's text. Pure.
+//! Substitutes arguments and placeholders in the text of a command. Pure.
 
-/// How long the text may get, in bytes: a little more than standard input may bring.
+/// The maximum length of the expanded text, in bytes: a little more than standard input.
 const LONGEST: usize = 12 << 20;
 
-/// What the text becomes longer than.
+/// The expanded text is longer than the limit.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ExpansionTooLong;
 
-/// The values that a text may name beside the arguments.
+/// The values of placeholders other than the arguments.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::cli) struct Placeholders<'a> {
     /// `${CLAUDE_SKILL_DIR}`: the folder of the file.
@@ -32,7 +32,7 @@ impl Placeholders<'_> {
 
 /// Replaces `$ARGUMENTS` by all that follows the name, `$0`, `$1` and `$ARGUMENTS[0]` by single
 /// words of it, counted from 0 (quotes hold words together), and the placeholders by their values.
-/// Where the text has no place for arguments, they are added at its end.
+/// If the text has no placeholder for arguments, they are appended.
 pub(super) fn fill(
     text: &str,
     arguments: &str,
@@ -87,7 +87,7 @@ fn index_in_brackets(text: &str) -> Option<(usize, &str)> {
     Some((digits.parse().ok().filter(|_| is_number)?, after))
 }
 
-/// The words, where quotes hold words together.
+/// Splits arguments into words, with quotes as in a shell.
 fn words(arguments: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_of_the_call_are_put_where_the_text_has_a_place_for_them() {
+    fn arguments_replace_the_placeholders_of_a_command() {
         let rows = [
             ("Fix $ARGUMENTS now", "a b", "Fix a b now"),
             ("$0 then $1, $2.", "a 'b c'", "a then b c, ."),
@@ -148,14 +148,14 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_would_grow_without_end_is_refused() {
+    fn command_text_beyond_the_limit_is_rejected() {
         let text = "$ARGUMENTS ".repeat(20_000);
         let long = "x".repeat(1 << 20);
         assert_eq!(fill(&text, &long, Placeholders::default()), Err(ExpansionTooLong));
     }
 
     #[test]
-    fn commands_in_a_text_are_seen() {
+    fn shell_commands_in_command_text_are_detected() {
         for (text, expected) in [
             ("- Status: !`git status`", true),
             ("!`ls`", true),

@@ -1,4 +1,4 @@
-//! Where definitions are, and how far what is found there is read and believed.
+//! Finds files of agents, commands and skills, within limits of size and trust.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use crate::process::file_reads;
 
 use super::library::LibrarySearch;
 
-/// The folders of a project that are looked into, the one that counts more first.
+/// The searched folders of a project, highest precedence first.
 const NAMES: [&str; 2] = [".outlast", ".claude"];
 
 /// No file is read further, in bytes.
@@ -19,7 +19,7 @@ const ALL_BYTES_MAX: usize = 8 << 20;
 /// How many files of one kind are read.
 const FILES_MAX: usize = 500;
 
-/// How many entries of a folder are looked at, in all of its depth.
+/// How many entries of a folder tree are visited.
 const ENTRIES_MAX: usize = 2_000;
 
 /// How deep folders may lie within folders.
@@ -28,12 +28,12 @@ const DEPTH_MAX: usize = 8;
 /// A folder that holds `agents`, `commands` and `skills`.
 struct PromptFolder {
     folder: PathBuf,
-    /// As people are told of it, with a slash at its end.
+    /// The name for messages, with a slash at its end.
     shown: String,
-    /// What must not be led out of. `None`: it may lead anywhere.
+    /// The folder that links may not lead out of. `None`: no restriction.
     bound: Option<PathBuf>,
     whose: FolderOwner,
-    /// How far it is away from the working folder.
+    /// Its distance from the working folder.
     distance: usize,
 }
 
@@ -47,13 +47,13 @@ enum FolderOwner {
 #[derive(Clone, Debug)]
 pub(super) struct PromptFile {
     pub(super) path: PathBuf,
-    /// As people are told of it.
+    /// The name for messages.
     pub(super) shown: String,
-    /// Seen from the folder of its kind.
+    /// The path relative to the folder of its kind.
     pub(super) relative: PathBuf,
     pub(super) text: String,
     pub(super) trusted: bool,
-    /// Of several that are called the same, the one with the lowest counts.
+    /// Of several with the same name, the lowest rank wins.
     pub(super) rank: usize,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct PromptFinder<'a> {
 
 impl<'a> PromptFinder<'a> {
     pub(super) fn new(search: &'a LibrarySearch<'a>) -> Self {
-        Self { search, shelves: shelves(search), bytes: 0, warnings: Vec::new() }
+        Self { search, shelves: search_folders(search), bytes: 0, warnings: Vec::new() }
     }
 
     /// The Markdown files below the folders of this name.
@@ -125,11 +125,11 @@ impl<'a> PromptFinder<'a> {
         let shown = format!("{shown}{}", relative.display());
         match self.text(place, &path) {
             Ok((trusted, text)) => {
-                // What is not trusted never takes the place of the user's own.
+                // An untrusted file never replaces one of the user's own.
                 let rank = match (place.whose, trusted) {
                     (FolderOwner::Project, true) => place.distance,
-                    (FolderOwner::User, _) => USERS + place.distance,
-                    (FolderOwner::Project, false) => STRANGERS + place.distance,
+                    (FolderOwner::User, _) => USER_RANK + place.distance,
+                    (FolderOwner::Project, false) => UNTRUSTED_RANK + place.distance,
                 };
                 Some(PromptFile { path, shown, relative, text, trusted, rank })
             }
@@ -164,16 +164,16 @@ impl<'a> PromptFinder<'a> {
 }
 
 /// The ranks of the user's own files begin here.
-const USERS: usize = 1 << 16;
+const USER_RANK: usize = 1 << 16;
 
-/// And here those of a project that nobody vouches for.
-const STRANGERS: usize = 1 << 17;
+/// The ranks of untrusted project files begin here.
+const UNTRUSTED_RANK: usize = 1 << 17;
 
-/// Where to look, in the order in which it counts.
-fn shelves(search: &LibrarySearch<'_>) -> Vec<PromptFolder> {
+/// Returns the folders to search, highest precedence first.
+fn search_folders(search: &LibrarySearch<'_>) -> Vec<PromptFolder> {
     let mut shelves: Vec<PromptFolder> = Vec::new();
     let mut add = |shelf: PromptFolder| {
-        // A home folder may be the project as well: what is the user's stays the user's.
+        // The home folder may be the project as well: the user's own folders keep their rank.
         let real = |shelf: &PromptFolder| shelf.folder.canonicalize().ok();
         if let Some(place) = real(&shelf)
             && !shelves.iter().any(|known| real(known).as_ref() == Some(&place))
@@ -215,7 +215,7 @@ fn markdown(root: &Path, bound: Option<&Path>, warnings: &mut Vec<String>) -> Ve
     let bound = bound.map(Path::to_path_buf);
     let stays = move |entry: &ignore::DirEntry| {
         let Some(bound) = bound.as_ref().filter(|_| entry.path_is_symlink()) else { return true };
-        // A file that leads out is named when it is read.
+        // A link that leads out is reported when it is read.
         entry.path().is_file()
             || entry.path().canonicalize().is_ok_and(|real| real.starts_with(bound))
     };

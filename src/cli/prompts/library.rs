@@ -1,4 +1,4 @@
-//! Everything that was found, and which of several of the same name counts.
+//! The library of agents, commands and skills, with precedence between equal names.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,18 +13,18 @@ use super::folders::{PromptFile, PromptFinder};
 use crate::cli::front_matter::{self, FrontMatter};
 use crate::cli::settings::IgnoredSetting;
 
-/// Where to look, and how far to believe what is found.
+/// Where to search, and which files are trusted.
 pub struct LibrarySearch<'a> {
     pub cwd: &'a Path,
-    /// The user's own folders, the one that counts more first. None where they do not count.
+    /// The user's own folders, highest precedence first; empty if they are not read.
     pub own: Vec<PathBuf>,
-    /// Whether the files of the project count.
+    /// Whether the project's files are read.
     pub project: bool,
     /// Whether a file of the project with this content is trusted.
     pub trusts: &'a dyn Fn(&[u8]) -> bool,
-    /// Whether the project may lead out of itself.
+    /// Whether links of the project may lead out of it.
     pub anywhere: bool,
-    /// Whether commands and skills count.
+    /// Whether commands and skills are read.
     pub commands: bool,
 }
 
@@ -32,13 +32,13 @@ pub struct LibrarySearch<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct PromptLibrary {
     /// Whether a prompt may call commands at all.
-    pub takes_calls: bool,
+    pub accepts_calls: bool,
     pub agents: Vec<NamedAgent>,
     /// Commands and skills.
     pub commands: Vec<PromptCommand>,
     /// What was left out, and why. For people.
     pub warnings: Vec<String>,
-    /// What files of a project that is not trusted say, and do not get.
+    /// Fields of untrusted project files that were withheld.
     pub withheld: Vec<IgnoredSetting>,
 }
 
@@ -46,11 +46,11 @@ pub struct PromptLibrary {
 #[derive(Clone, Debug)]
 pub struct NamedAgent {
     pub definition: AgentDefinition,
-    /// As people are told of it.
+    /// The file, for messages.
     pub file: String,
-    /// What it is to have read from the start, by name.
+    /// The skills that are preloaded into its prompt, by name.
     pub skills: Vec<String>,
-    /// The hooks of this kind alone.
+    /// The hooks of this agent.
     pub hooks: Vec<HookHandler>,
 }
 
@@ -63,44 +63,49 @@ pub struct SkillFolder {
 }
 
 impl SkillFolder {
-    /// Those of whoever is trusted, as a sandbox takes them.
-    pub fn opened(folders: &[Self]) -> Vec<String> {
+    /// Returns the trusted folders, as the sandbox takes them.
+    pub fn trusted_paths(folders: &[Self]) -> Vec<String> {
         let trusted = folders.iter().filter(|folder| folder.trusted);
         let paths = trusted.filter_map(|folder| Some(folder.path.to_str()?.to_owned()));
-        // It would refuse a pattern.
+        // The sandbox rejects wildcard patterns.
         paths.filter(|path| !path.contains(['*', '?', '['])).collect()
     }
 }
 
-/// How long the list of skills may be that the model is told of, in bytes.
+/// The maximum length of the list of skills for the model, in bytes.
 const LIST_MAX: usize = 8_000;
 
-/// How many files are complained of. A checkout may be full of broken ones.
+/// The maximum number of warnings. A checkout may hold many invalid files.
 const WARNINGS_MAX: usize = 20;
 
-/// How long the skills may be together that an agent has read from the start, in bytes.
+/// The maximum total length of the preloaded skills of an agent, in bytes.
 const PRELOADED_MAX: usize = 100_000;
 
-/// How much of a skill's description is told, in characters.
+/// The maximum length of a skill's description in the list, in characters.
 const DESCRIPTION_MAX: usize = 400;
 
 impl LibrarySearch<'_> {
     /// Reads everything there is. What cannot be read is left out, with a warning.
     pub fn read(&self) -> PromptLibrary {
-        let mut library = PromptLibrary { takes_calls: self.commands, ..PromptLibrary::default() };
+        let mut library =
+            PromptLibrary { accepts_calls: self.commands, ..PromptLibrary::default() };
         let mut finder = PromptFinder::new(self);
-        for sheet in counting(finder.files("agents"), &mut library, agents::name) {
-            agents::read(&sheet, &mut library);
+        for sheet in select_entries(finder.files("agents"), &mut library, agents::name) {
+            agents::add_agent(&sheet, &mut library);
         }
         if self.commands {
-            // A skill counts more than a command of its name.
+            // A skill has precedence over a command of the same name.
             let skills = finder.skills("skills");
-            for sheet in counting(skills, &mut library, |sheet, _| commands::skill_name(sheet)) {
-                commands::read(&sheet, CommandKind::Skill, &mut library);
+            for sheet in
+                select_entries(skills, &mut library, |sheet, _| commands::skill_name(sheet))
+            {
+                commands::add_command(&sheet, CommandKind::Skill, &mut library);
             }
             let files = finder.files("commands");
-            for sheet in counting(files, &mut library, |sheet, _| commands::command_name(sheet)) {
-                commands::read(&sheet, CommandKind::Command, &mut library);
+            for sheet in
+                select_entries(files, &mut library, |sheet, _| commands::command_name(sheet))
+            {
+                commands::add_command(&sheet, CommandKind::Command, &mut library);
             }
         }
         library.warnings.extend(finder.warnings);
@@ -121,7 +126,7 @@ pub(super) struct LibraryEntry {
 }
 
 /// Reads the front matter of all files, and keeps one for each name.
-fn counting(
+fn select_entries(
     sheets: Vec<PromptFile>,
     library: &mut PromptLibrary,
     name: impl Fn(&PromptFile, &FrontMatter) -> Result<String, Option<String>>,
@@ -160,7 +165,7 @@ fn counting(
                 known
             }
         };
-        library.shadowed(&lost, kept.get(&name));
+        library.warn_shadowed(&lost, kept.get(&name));
     }
     kept.into_values().collect()
 }
@@ -171,7 +176,7 @@ impl PromptLibrary {
         self.agents.iter().map(|agent| agent.definition.clone()).collect()
     }
 
-    /// The hooks of all kinds, and of the one that the run itself is.
+    /// Returns the hooks of all agents, including the one that the run itself is.
     pub fn hooks(&self, role: Option<&AgentDefinition>) -> Vec<HookHandler> {
         let is_role = |agent: &&NamedAgent| Some(&agent.definition.name) == role.map(|it| &it.name);
         let all = self.agents.iter().flat_map(|agent| agent.hooks.clone());
@@ -179,7 +184,7 @@ impl PromptLibrary {
         all.chain(own.map(HookHandler::for_main_agent)).collect()
     }
 
-    /// Puts the skills that agents are to have read into their prompts.
+    /// Inserts preloaded skills into the prompts of agents.
     pub fn preload(&mut self) {
         for agent in &mut self.agents {
             let mut room = PRELOADED_MAX;
@@ -200,8 +205,8 @@ impl PromptLibrary {
         }
     }
 
-    /// Says that a file does not count, where nobody would expect that.
-    fn shadowed(&mut self, lost: &LibraryEntry, by: Option<&LibraryEntry>) {
+    /// Warns that a file is shadowed by another of the same name, unless that is expected.
+    fn warn_shadowed(&mut self, lost: &LibraryEntry, by: Option<&LibraryEntry>) {
         let Some(by) = by else { return };
         let (file, other, name) = (&lost.sheet.shown, &by.sheet.shown, &lost.name);
         if lost.sheet.rank == by.sheet.rank {
@@ -219,16 +224,16 @@ impl PromptLibrary {
         });
     }
 
-    /// The names of everything that a prompt may begin with.
+    /// Returns the commands and skills that a prompt may call.
     pub fn callable(&self) -> impl Iterator<Item = &PromptCommand> {
-        self.commands.iter().filter(|command| command.for_people)
+        self.commands.iter().filter(|command| command.user_callable)
     }
 
-    /// The skills that the model is told of.
+    /// Returns the skills that are listed for the model.
     pub fn skills(&self) -> impl Iterator<Item = &PromptCommand> {
         self.commands
             .iter()
-            .filter(|command| command.kind == CommandKind::Skill && command.for_model)
+            .filter(|command| command.kind == CommandKind::Skill && command.model_callable)
     }
 
     /// The folders of skills, which the model may read whole. Not those that hold more than a
@@ -247,7 +252,7 @@ impl PromptLibrary {
         skills.filter_map(folder).collect()
     }
 
-    /// What the model is told of skills, if there are any.
+    /// Returns the list of skills for the system prompt, if there are any.
     pub fn briefing(&self) -> Option<String> {
         let mut text = String::from(
             "Skills: instructions for certain tasks, each in a file. When a task is what one is \
@@ -278,7 +283,7 @@ fn preloaded(skill: &PromptCommand) -> String {
     format!("\n\nThe skill {}, whose files are in {folder}:\n\n{body}", skill.name)
 }
 
-/// Whether no link leads from the folders around the working one to this folder below them.
+/// Returns whether no symbolic link is on the way to this folder.
 fn is_plain(folder: &Path, cwd: &Path) -> bool {
     cwd.ancestors().any(|around| {
         let (Ok(below), Ok(real)) = (folder.strip_prefix(around), around.canonicalize()) else {

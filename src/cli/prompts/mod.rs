@@ -1,5 +1,4 @@
-//! What people keep in their repositories and folders for a model: kinds of sub-agents, commands,
-//! skills.
+//! Prompt files of repositories and of the user: agents, commands and skills.
 //!
 //! ```text
 //! .claude/agents/**.md           a kind of sub-agent
@@ -7,8 +6,8 @@
 //! .claude/skills/NAME/SKILL.md   the same, and the model is told that it is there
 //! ```
 //!
-//! The same in `.outlast`, and in the user's own folders. None of it runs anything, and what a
-//! repository that is not trusted keeps gives no right and chooses no model.
+//! The same in `.outlast`, and in the user's own folders. Reading them executes nothing, and files
+//! of an untrusted repository cannot grant permissions or choose a model.
 
 mod agents;
 mod call;
@@ -20,6 +19,6 @@ mod library;
 pub use commands::{CommandKind, PromptCommand};
 pub use library::{LibrarySearch, NamedAgent, PromptLibrary, SkillFolder};
 
-pub(super) use agents::of_flag as agents_of_flag;
+pub(super) use agents::parse_flag as agents_of_flag;
 pub(super) use call::ExpandedCommand;
 pub(super) use fill::Placeholders;

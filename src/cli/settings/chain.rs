@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 
+use super::context_windows::ContextWindows;
 use super::entry::{KeyVariable, ModelEntry, ModelEntryList};
-use super::layer::FileSettings;
-use super::windows::ContextWindows;
+use super::file_settings::FileSettings;
 use super::{CredentialSource, DEFAULTS, EndpointSettings};
 use crate::cli::args::ModelArgs;
 use crate::cli::environment::{ProcessEnv, Variables};
@@ -43,7 +43,7 @@ pub struct ChainEntry {
     pub label: String,
     /// Index of its endpoint.
     pub endpoint: usize,
-    /// In tokens, where somebody said so.
+    /// In tokens, if configured.
     pub context_window: Option<u32>,
 }
 
@@ -57,12 +57,12 @@ impl ChainEntry {
 }
 
 impl ModelChain {
-    /// Bit `i` is set when link `i + 1` is elsewhere than link `i`: another host, or the same with
-    /// another account. What has befallen the one endpoint says nothing of the other.
-    pub fn elsewhere(&self) -> u32 {
+    /// Returns a bit set: bit `i` is set if link `i + 1` is at another host or account than link
+    /// `i`, so that failures of one endpoint say nothing about the other.
+    pub fn endpoint_changes(&self) -> u32 {
         let place = |link: &ChainEntry| &self.endpoints[link.endpoint];
         let steps = self.links.windows(2).enumerate().take(LONGEST);
-        let moves = steps.filter(|(_, pair)| is_elsewhere(place(&pair[0]), place(&pair[1])));
+        let moves = steps.filter(|(_, pair)| is_other_endpoint(place(&pair[0]), place(&pair[1])));
         moves.fold(0, |bits, (step, _)| bits | 1 << step)
     }
 
@@ -76,8 +76,8 @@ impl ModelChain {
         is_secret(name)
     }
 
-    /// Complaints about prices and sizes that flags give to models which nobody will ask.
-    pub(super) fn strangers(&self, args: &ModelArgs) -> Vec<String> {
+    /// Warns about `--price` and `--context-window` of models that are not in the chain.
+    pub(super) fn unknown_model_warnings(&self, args: &ModelArgs) -> Vec<String> {
         let is_known = |name: &str| self.links.iter().any(|link| link.keys().contains(&name));
         let labels: Vec<&str> = self.links.iter().map(|link| link.label.as_str()).collect();
         let flags = [("--price", &args.price), ("--context-window", &args.context_window)];
@@ -95,7 +95,7 @@ impl ModelChain {
         named.filter(|(_, name)| !is_known(name)).map(complain).collect()
     }
 
-    /// What must not be printed, of any endpoint.
+    /// Returns the secrets of all endpoints.
     pub fn secrets(&self) -> impl Iterator<Item = String> {
         let credentials = self.endpoints.iter().flat_map(|endpoint| endpoint.credential.secrets());
         let headers = self.endpoints.iter().flat_map(|endpoint| &endpoint.headers);
@@ -111,7 +111,7 @@ impl ModelChain {
     }
 }
 
-fn is_elsewhere(one: &EndpointSettings, other: &EndpointSettings) -> bool {
+fn is_other_endpoint(one: &EndpointSettings, other: &EndpointSettings) -> bool {
     origin(&one.base_url) != origin(&other.base_url)
         || one.credential != other.credential
         || one.headers != other.headers
@@ -121,13 +121,13 @@ fn origin(base_url: &str) -> Option<String> {
     BaseUrl::parse(base_url).ok().map(|address| address.origin())
 }
 
-/// Whether a header of this name says who we are.
+/// Returns whether a header of this name carries credentials.
 fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     ["authorization", "key", "token", "secret", "cookie"].iter().any(|word| name.contains(word))
 }
 
-/// Everything a chain is made from.
+/// The inputs of a model chain.
 pub(super) struct ChainSources<'a> {
     pub(super) args: &'a ModelArgs,
     pub(super) env: &'a ProcessEnv,

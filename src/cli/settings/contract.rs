@@ -1,5 +1,5 @@
-//! The contract of a session: the limits, demands and rules that it was started under, and that
-//! hold when it is resumed.
+//! The contract of a session: the limits, acceptance checks and permission rules that it was
+//! started with, and that apply when it is resumed.
 //!
 //! When a session is resumed, managed files outrank flags, flags (`--settings` among them) outrank
 //! the contract, and the contract outranks the environment and the settings files. Files can only
@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use serde_json::{Map, Value, json};
 
 use super::chain::ModelChain;
-use super::layer::FilePrice;
+use super::file_settings::FilePrice;
 use super::load::LoadedSettings;
 use super::managed::ManagedSettings;
 use super::{Settings, ToolRules};
@@ -24,7 +24,7 @@ use crate::tools::SandboxMode;
 /// The version of the terms. A higher one is refused.
 const VERSION: u32 = 1;
 
-/// A term of the contract that is not what it was.
+/// A term of the contract that has changed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContractChange {
     pub name: &'static str,
@@ -32,7 +32,7 @@ pub struct ContractChange {
     pub now: Value,
 }
 
-/// How a term holds when the session is resumed.
+/// How a term is applied when the session is resumed.
 #[derive(Clone, Copy)]
 enum Hold {
     /// In place of what the settings files and the environment say.
@@ -45,13 +45,13 @@ enum Hold {
     Apart,
 }
 
-/// What becomes of a term whose value held a secret, which no journal has.
+/// What happens to a term whose value held a secret, which the journal does not store.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Loss {
     /// The session is not resumed before the term is given again.
     Refused,
-    /// What is left of it holds, and a warning says so.
-    Told,
+    /// The rest of it is applied, with a warning.
+    Warned,
     /// The settings files are read for it again.
     ReadAgain,
 }
@@ -65,7 +65,7 @@ struct Term {
 }
 
 const fn setting(name: &'static str, value: fn(&Settings) -> Value) -> Term {
-    Term { name, value, hold: Hold::Setting, loss: Loss::Told }
+    Term { name, value, hold: Hold::Setting, loss: Loss::Warned }
 }
 
 const fn prohibition(name: &'static str, value: fn(&Settings) -> Value) -> Term {
@@ -108,7 +108,7 @@ const TERMS: [Term; 37] = [
             let names = Some(texts(value)).filter(|names| !names.is_empty());
             args.tools.tools.get_or_insert_with(|| names.unwrap_or_else(empty));
         }),
-        loss: Loss::Told,
+        loss: Loss::Warned,
     },
     setting("permissions.defaultMode", |all| json!(all.tools.mode.name())),
     setting("permissions.allow", |all| list(&all.tools.allow)),
@@ -122,7 +122,7 @@ const TERMS: [Term; 37] = [
             let tool = &mut args.tools.permission_prompt_tool;
             *tool = tool.take().or_else(|| value.as_str().map(str::to_owned));
         }),
-        loss: Loss::Told,
+        loss: Loss::Warned,
     },
     setting("onDenied", |all| name(&all.tools.on_denied)),
     setting("sandbox.mode", |all| json!(sandbox_mode(&all.tools))),
@@ -138,7 +138,7 @@ const TERMS: [Term; 37] = [
         name: "mcpRequired",
         value: |all| list(all.mcp.required.as_deref().unwrap_or_default()),
         hold: Hold::Apart,
-        loss: Loss::Told,
+        loss: Loss::Warned,
     },
     setting("maxAgentDepth", |all| json!(all.agent_limits.depth)),
     setting("maxLiveAgents", |all| json!(all.agent_limits.live)),
@@ -162,7 +162,7 @@ impl Settings {
     fn changes_of(&self, contract: &Contract) -> Vec<ContractChange> {
         let change = |term: &Term| {
             let (was, now) = (contract.terms.get(term.name)?.clone(), (term.value)(self));
-            // What was taken out of it is not known any more.
+            // The redacted part is unknown.
             let is_lost = contract.redacted.iter().any(|lost| lost == term.name);
             let is_same = was == now || (is_lost && term.loss == Loss::ReadAgain);
             (!is_same).then_some(ContractChange { name: term.name, was, now })
@@ -170,18 +170,18 @@ impl Settings {
         TERMS.iter().filter_map(change).collect()
     }
 
-    /// Lays the terms over what was read that hold apart from the rest, and says what this command
-    /// line and the managed files changed.
+    /// Applies the terms that neither files nor flags carry, and warns about what this command line
+    /// and the managed files changed.
     ///
     /// # Errors
-    /// A term is lost without which the session must not go on.
-    pub(super) fn hold(mut self, held: Held<'_>) -> Result<Self, UsageError> {
+    /// A required term was lost by redaction.
+    pub(super) fn apply(mut self, held: Held<'_>) -> Result<Self, UsageError> {
         let Some(contract) = held.0 else { return Ok(self) };
         if let Some(required) = contract.terms.get("mcpRequired") {
             self.mcp.required.get_or_insert_with(|| texts(required));
         }
         for term in &TERMS {
-            self.mind_loss(term, contract)?;
+            self.check_loss(term, contract)?;
         }
         let changes = self.changes_of(contract);
         if !changes.is_empty() {
@@ -192,7 +192,7 @@ impl Settings {
         Ok(self)
     }
 
-    fn mind_loss(&mut self, term: &Term, contract: &Contract) -> Result<(), UsageError> {
+    fn check_loss(&mut self, term: &Term, contract: &Contract) -> Result<(), UsageError> {
         let was = contract.terms.get(term.name);
         let is_lost = contract.redacted.iter().any(|name| name == term.name);
         let is_as_it_was = was == Some(&(term.value)(self));
@@ -202,7 +202,7 @@ impl Settings {
                  its flag or with --settings",
                 term.name
             ))),
-            Loss::Told if is_lost && is_as_it_was => {
+            Loss::Warned if is_lost && is_as_it_was => {
                 self.warnings.push(format!(
                     "the session's {:?} is in force without the secrets in it, which the journal \
                      does not keep",
@@ -210,13 +210,13 @@ impl Settings {
                 ));
                 Ok(())
             }
-            Loss::Refused | Loss::Told | Loss::ReadAgain => Ok(()),
+            Loss::Refused | Loss::Warned | Loss::ReadAgain => Ok(()),
         }
     }
 }
 
 impl ContractChange {
-    /// One clause for people.
+    /// Formats the change for messages.
     fn words(&self) -> String {
         let Self { name, was, now } = self;
         format!("{name} was {}, is {}", shown(was), shown(now))
@@ -241,7 +241,7 @@ impl<'a> Held<'a> {
     /// Takes the contract that was in force last.
     ///
     /// # Errors
-    /// A later version of this program wrote it.
+    /// It was written by a later version of outlast.
     pub(super) fn of(terms: &'a Terms) -> Result<Self, UsageError> {
         let latest = terms.contract.as_ref().map(|Kept { latest, .. }| latest);
         if latest.is_some_and(|contract| contract.version > VERSION) {
@@ -251,8 +251,8 @@ impl<'a> Held<'a> {
         }
         let held = Self(latest);
         let mut alone = LoadedSettings::default();
-        held.over_files(&mut alone);
-        if !alone.is_sound() {
+        held.merge_into_files(&mut alone);
+        if !alone.is_valid() {
             return Err(UsageError::new(
                 "the session's contract makes no sense; start a new session",
             ));
@@ -273,7 +273,7 @@ impl<'a> Held<'a> {
     }
 
     /// Lays the contract over the settings files that were read so far.
-    pub(super) fn over_files(self, loaded: &mut LoadedSettings) {
+    pub(super) fn merge_into_files(self, loaded: &mut LoadedSettings) {
         let lost = |name: &str| {
             let redacted = self.0.map_or(&[][..], |contract| &contract.redacted);
             redacted.iter().any(|lost| lost == name)
@@ -289,7 +289,7 @@ impl<'a> Held<'a> {
     }
 
     /// Adds the flags of the first command line that have no setting.
-    pub(super) fn over_flags(self, args: &RunArgs) -> RunArgs {
+    pub(super) fn merge_into_flags(self, args: &RunArgs) -> RunArgs {
         let mut args = args.clone();
         for (term, value) in self.terms().filter(|(_, value)| !value.is_null()) {
             match term.hold {
@@ -300,8 +300,9 @@ impl<'a> Held<'a> {
         args
     }
 
-    /// Takes away what the environment says of the contract. Managed files may set variables.
-    pub(super) fn over_environment(self, env: &mut ProcessEnv, managed: &ManagedSettings) {
+    /// Removes what the contract determines from the environment, except for variables of managed
+    /// files.
+    pub(super) fn remove_from_environment(self, env: &mut ProcessEnv, managed: &ManagedSettings) {
         if !self.is_there() {
             return;
         }
@@ -328,7 +329,7 @@ fn texts(value: &Value) -> Vec<String> {
     items.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// A list without what comes again: files, flags and the contract may say the same.
+/// Removes duplicates: files, flags and the contract may hold the same items.
 fn list(items: &[String]) -> Value {
     let mut seen: Vec<&String> = Vec::new();
     for item in items {
@@ -369,7 +370,7 @@ fn sandbox_mode(tools: &ToolRules) -> &'static str {
     }
 }
 
-/// A model to fall back to as a settings file has it. Of a header that may be a secret, nothing.
+/// Serialises a fallback model as in a settings file, without headers that may be secret.
 fn fallback(entry: &super::entry::ModelEntry) -> Value {
     let (kind, key) = match &entry.key {
         None => ("apiKeyEnv", None),

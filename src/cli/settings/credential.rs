@@ -1,10 +1,10 @@
-//! Which credential is used, and who pays for it.
+//! Selects the credential, and determines the kind of account.
 
 use std::ffi::OsStr;
 use std::fmt;
 use std::path::Path;
 
-use super::layer::FileSettings;
+use super::file_settings::FileSettings;
 use crate::cli::args::ModelArgs;
 use crate::cli::environment::{ProcessEnv, Variables};
 use crate::cli::usage::UsageError;
@@ -12,24 +12,24 @@ use crate::model::{HelperCommand, Login, LoginFile, Secret, is_token_endpoint};
 use crate::recovery::AccountKind;
 use crate::secrets::{is_distinctive, is_placeholder};
 
-/// What proves who we are. Never shown.
+/// The credential of an endpoint. Never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub enum CredentialSource {
     ApiKey(String),
     Bearer(String),
-    /// What this command prints.
+    /// A helper command that prints it.
     Helper(HelperCommand),
     /// A login that is renewed, as it was found.
     OAuth {
         file: LoginFile,
         login: Box<Login>,
     },
-    /// The server wants none.
+    /// The server needs none.
     Absent,
 }
 
 impl CredentialSource {
-    /// Where it came from, as the init message has it.
+    /// Returns its provenance for the init message.
     pub fn source(&self) -> &'static str {
         match self {
             Self::ApiKey(_) => "ANTHROPIC_API_KEY",
@@ -40,7 +40,7 @@ impl CredentialSource {
         }
     }
 
-    /// What must not be printed.
+    /// Returns its secrets.
     pub fn secrets(&self) -> Vec<&str> {
         match self {
             Self::ApiKey(secret) | Self::Bearer(secret) => vec![secret],
@@ -52,7 +52,7 @@ impl CredentialSource {
         }
     }
 
-    /// Whether there is a way to get another one when it is rejected.
+    /// Returns whether it can be replaced when the server rejects it.
     pub fn can_change(&self) -> bool {
         match self {
             Self::Helper(_) | Self::OAuth { .. } => true,
@@ -60,7 +60,7 @@ impl CredentialSource {
         }
     }
 
-    /// Who pays, as far as the credential tells.
+    /// Returns the kind of account, as far as the credential shows it.
     pub fn account(&self) -> AccountKind {
         let Self::OAuth { login, .. } = self else { return AccountKind::ApiKey };
         match login.subscription.as_deref() {
@@ -77,8 +77,8 @@ impl fmt::Debug for CredentialSource {
     }
 }
 
-/// Names the variables of credentials that are set and empty, where there is no other credential:
-/// a job without access to its secret looks like this.
+/// Warns about credential variables that are set but empty, if there is no other credential:
+/// typical of a CI job without access to its secret.
 pub(super) fn empty_variables(
     credential: &CredentialSource,
     variables: &Variables,
@@ -99,8 +99,7 @@ pub(super) fn empty_variables(
     }
 }
 
-/// The warning that a credential is too short to be masked. Placeholders need none: they open
-/// nothing.
+/// Warns that a credential is too short to be redacted. Not for placeholders, which are no secrets.
 pub(super) fn unmasked(credential: &CredentialSource) -> Option<String> {
     let is_short = |secret: &&str| !is_distinctive(secret) && !is_placeholder(secret);
     credential.secrets().iter().any(is_short).then(|| {
@@ -115,7 +114,7 @@ pub(super) fn unmasked(credential: &CredentialSource) -> Option<String> {
 /// Finds the credential: a command, a token, a key, a login, in this order.
 ///
 /// # Errors
-/// There is a login file, nothing better, and no sense in it.
+/// The login file is invalid, and there is no better credential.
 pub(super) fn credential(
     args: &ModelArgs,
     env: &ProcessEnv,

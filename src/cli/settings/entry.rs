@@ -1,4 +1,4 @@
-//! How an entry of the chain of models is written.
+//! Parser for entries of the model chain.
 //!
 //! ```text
 //! haiku                                       at the primary's address, with its credentials
@@ -8,8 +8,8 @@
 //! opus@https://gate.example#bearer:GATE_TOKEN the same with a bearer token
 //! ```
 //!
-//! An entry names the variable that holds a secret, and never the secret itself. Whoever writes a
-//! secret there by mistake does not see it again in an error message.
+//! An entry names the variable that holds a secret, and never the secret itself. A secret written
+//! there by mistake is not repeated in an error message.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +22,7 @@ use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 use crate::cli::values;
 use crate::model::BaseUrl;
 
-/// The smallest context window that a run can be had in, in tokens.
+/// The smallest context window that a run can work with, in tokens.
 pub(super) const SMALLEST_WINDOW: u32 = 1024;
 
 /// A model, and where it is.
@@ -72,8 +72,8 @@ impl KeyVariable {
         }
     }
 
-    /// The name for people. One that is not written like most variables may be a key that was put
-    /// there by mistake.
+    /// Returns the name for messages. An unusual name may be a key given by mistake, and is not
+    /// shown.
     pub(super) fn shown(&self) -> String {
         let name = self.name();
         if name.bytes().any(|byte| byte.is_ascii_lowercase()) {
@@ -85,7 +85,7 @@ impl KeyVariable {
 }
 
 impl ModelEntry {
-    /// Reads one as flags and lists have it.
+    /// Parses an entry of a flag or list.
     ///
     /// # Errors
     /// What is wrong with it, after the model's name if there is one.
@@ -141,15 +141,14 @@ impl ModelEntry {
     }
 }
 
-/// Whether what follows an `@` is the version of a model, as in `claude@20260131`: some services
-/// name models so.
+/// Returns whether the text after an `@` is a model version, as in `claude@20260131`.
 fn is_version(text: &str) -> bool {
     let is_number = text.starts_with(|first: char| first.is_ascii_digit())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
     is_number || ["default", "latest"].contains(&text)
 }
 
-/// A base URL in its one spelling.
+/// Normalises a base URL.
 fn base_of(text: &str) -> Result<String, String> {
     let address = BaseUrl::parse(text).map_err(|error| error.to_string())?;
     if address.has_credentials_or_query() {

@@ -1,49 +1,49 @@
-//! Reads settings files, and lays them over each other.
+//! Loads settings files, and merges them by precedence.
 
 use std::io;
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::layer::FileSettings;
+use super::file_settings::FileSettings;
 use super::locate::{self, JsonPaths};
-use super::mistakes::{self, ValidSettings};
 use super::sandbox;
+use super::validation::{self, ValidSettings};
 use crate::cli::usage::UsageError;
 use crate::cli::values;
 use crate::hooks::{HookSettings, SkippedHook};
 use crate::process::file_reads;
 use crate::tools::anchor_rule;
 
-/// No settings file is larger, in bytes.
-const LARGEST: u64 = 1 << 20;
+/// The maximum size of a settings file, in bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// One text of settings, without mistakes.
+/// A valid settings file, parsed.
 #[derive(Clone, Debug)]
 pub(super) struct ParsedSettings {
     /// The file's, for messages.
     pub name: String,
     pub value: Value,
-    /// As it was written, to find places in it.
+    /// The original text, to locate positions.
     pub text: String,
-    /// What should be said about it.
+    /// Warnings about it.
     pub warnings: Vec<String>,
-    /// Where each permission rule stands, by the rule.
+    /// The position of each permission rule, by the rule.
     pub rules: Vec<(String, String)>,
 }
 
 impl ParsedSettings {
-    /// What a text comes to, as far as it is used.
+    /// Keeps the parts of a text that are used.
     pub(super) fn new(name: String, value: Value, text: String) -> Self {
         let rules = rules(&name, &text);
         Self { name, value, text, warnings: Vec::new(), rules }
     }
 
     pub(super) fn layer(&self) -> FileSettings {
-        typed(&self.value)
+        deserialise(&self.value)
     }
 
-    /// The same with its path rules as seen from the folder that it is in.
+    /// Resolves relative path rules against the folder of the file.
     pub(super) fn anchored(mut self, root: &Path) -> Self {
         for list in RULES {
             let pointer = format!("/permissions/{list}");
@@ -61,15 +61,15 @@ impl ParsedSettings {
     }
 }
 
-/// The value of `disableBypassPermissionsMode` that has a meaning.
+/// The one effective value of `disableBypassPermissionsMode`.
 pub(super) const FORBIDS_BYPASS: &str = "disable";
 
 /// The lists of permission rules.
 const RULES: [&str; 3] = ["allow", "ask", "deny"];
 
-/// Every rule of a text, and where it stands.
+/// Returns every permission rule of a text, with its position.
 fn rules(name: &str, text: &str) -> Vec<(String, String)> {
-    let places = JsonPaths::of(text);
+    let places = JsonPaths::scan(text);
     let mut found = Vec::new();
     for list in RULES {
         let outer = places.nearest(["permissions", list]);
@@ -83,21 +83,21 @@ fn rules(name: &str, text: &str) -> Vec<(String, String)> {
     found
 }
 
-/// Settings that were read: the merged values, and what should be said about them.
+/// The merged settings, with warnings.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LoadedSettings {
     merged: Value,
     pub hooks: HookSettings,
     pub warnings: Vec<String>,
-    /// Where each permission rule stands, by the rule; the last counts.
+    /// The position of each permission rule, by the rule; the last one wins.
     pub rules: Vec<(String, String)>,
-    /// The file that forbids `bypassPermissions`, if one does; the last that says so counts.
+    /// The last file that forbids `bypassPermissions`, if any.
     pub forbids_bypass: Option<String>,
 }
 
 impl LoadedSettings {
-    /// Lays one text over what was read so far.
-    pub(super) fn lay(mut self, parsed: ParsedSettings) -> Self {
+    /// Merges a file over those before.
+    pub(super) fn merge_file(mut self, parsed: ParsedSettings) -> Self {
         let layer = parsed.layer();
         let ParsedSettings { name, mut value, warnings, rules, .. } = parsed;
         self.warnings.extend(warnings);
@@ -117,19 +117,18 @@ impl LoadedSettings {
                  effect"
             ));
         }
-        spell_out(&mut value);
-        sandbox::spell_as_mode(&self.merged, &mut value);
+        split_lists(&mut value);
+        sandbox::normalise_mode(&self.merged, &mut value);
         self.merged = merge(self.merged, value);
         self
     }
 
-    /// Takes away all hooks that were read so far.
-    pub(super) fn forget_hooks(&mut self) {
+    /// Drops all hooks so far.
+    pub(super) fn drop_hooks(&mut self) {
         self.hooks = HookSettings::default();
     }
 
-    /// Puts a value in place of whatever was read so far under a name with dots. `null` takes it
-    /// away.
+    /// Replaces the value of a dotted name. `null` removes it.
     pub(super) fn replace(&mut self, name: &str, value: &Value) {
         let (members, last) = self.members_above(name);
         members.remove(last);
@@ -138,11 +137,11 @@ impl LoadedSettings {
         }
     }
 
-    /// Adds items to a list that was read so far.
+    /// Adds items to a list.
     pub(super) fn add(&mut self, name: &str, items: &Value) {
         let (members, last) = self.members_above(name);
         let below = members.remove(last).unwrap_or(Value::Null);
-        // What the contract says comes first, so that it is the same again each time.
+        // The items of the contract come first, so that the order is stable.
         let all = if below.is_null() { items.clone() } else { merge(items.clone(), below) };
         members.insert(last.to_owned(), all);
     }
@@ -157,26 +156,26 @@ impl LoadedSettings {
         (object(value), last)
     }
 
-    /// Takes away all rules so far that allow something.
-    pub(super) fn forget_leave(&mut self) {
+    /// Drops all allow rules so far.
+    pub(super) fn drop_allow_rules(&mut self) {
         if let Some(permissions) = self.merged.get_mut("permissions").and_then(Value::as_object_mut)
         {
             permissions.remove("allow");
         }
     }
 
-    /// Whether every value has its shape.
-    pub(super) fn is_sound(&self) -> bool {
+    /// Returns whether every value has the expected type.
+    pub(super) fn is_valid(&self) -> bool {
         self.merged.is_null() || serde_json::from_value::<FileSettings>(self.merged.clone()).is_ok()
     }
 
-    /// What all files come to.
+    /// Returns the merged settings, typed.
     pub(super) fn layer(&self) -> FileSettings {
-        typed(&self.merged)
+        deserialise(&self.merged)
     }
 }
 
-/// A value as an object, which it becomes if it is none.
+/// Returns a value as an object, replacing any other type.
 fn object(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());
@@ -184,19 +183,19 @@ fn object(value: &mut Value) -> &mut Map<String, Value> {
     value.as_object_mut().expect("it was made an object")
 }
 
-fn typed(value: &Value) -> FileSettings {
+fn deserialise(value: &Value) -> FileSettings {
     let value = if value.is_null() { Value::Object(Map::new()) } else { value.clone() };
     serde_json::from_value(value).expect("every file had the right shape, and merging keeps shapes")
 }
 
-/// Reads one file. A missing one says nothing. Nobody is waited for.
+/// Reads one file. `None`: it is missing. Does not block on a pipe.
 ///
 /// # Errors
 /// What is wrong with it, one line each.
-pub(super) fn file(path: &Path) -> Result<Option<ParsedSettings>, Vec<String>> {
+pub(super) fn read_file(path: &Path) -> Result<Option<ParsedSettings>, Vec<String>> {
     let shown = path.display().to_string();
-    match file_reads::read_regular(path, LARGEST) {
-        Ok(bytes) => content(&shown, bytes).map(Some),
+    match file_reads::read_regular(path, FILE_BYTES_MAX) {
+        Ok(bytes) => parse_bytes(&shown, bytes).map(Some),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(None),
         Err(error) => Err(vec![format!(
@@ -210,32 +209,32 @@ pub(super) fn file(path: &Path) -> Result<Option<ParsedSettings>, Vec<String>> {
 ///
 /// # Errors
 /// What is wrong with it, one line each.
-pub(super) fn flag(given: &str) -> Result<ParsedSettings, Vec<String>> {
+pub(super) fn parse_flag(given: &str) -> Result<ParsedSettings, Vec<String>> {
     if given.trim_start().starts_with('{') {
         return text("--settings", given);
     }
-    let bytes = file_reads::read_bounded(Path::new(given), LARGEST).map_err(|error| {
+    let bytes = file_reads::read_bounded(Path::new(given), FILE_BYTES_MAX).map_err(|error| {
         vec![format!("{given}: cannot be read: {error}; name a readable settings file")]
     })?;
-    content(given, bytes)
+    parse_bytes(given, bytes)
 }
 
 /// Reads the content of a file.
 ///
 /// # Errors
 /// What is wrong with it, one line each.
-pub(super) fn content(name: &str, bytes: Vec<u8>) -> Result<ParsedSettings, Vec<String>> {
+pub(super) fn parse_bytes(name: &str, bytes: Vec<u8>) -> Result<ParsedSettings, Vec<String>> {
     let decoded = utf8(name, bytes).map_err(|error| vec![error.to_string()])?;
     text(name, &decoded)
 }
 
 fn text(name: &str, text: &str) -> Result<ParsedSettings, Vec<String>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let ValidSettings { value, warnings } = mistakes::check(name, text)?;
+    let ValidSettings { value, warnings } = validation::check(name, text)?;
     Ok(ParsedSettings { warnings, ..ParsedSettings::new(name.to_owned(), value, text.to_owned()) })
 }
 
-pub(super) fn says_something(value: &Value) -> bool {
+pub(super) fn is_meaningful(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,
         Value::Object(map) => !map.is_empty(),
@@ -248,7 +247,7 @@ pub(super) fn says_something(value: &Value) -> bool {
 /// Reads a text.
 ///
 /// # Errors
-/// Where it is none.
+/// The position of the first invalid byte.
 pub(super) fn utf8(name: &str, bytes: Vec<u8>) -> Result<String, UsageError> {
     let wide = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);
     String::from_utf8(bytes).map_err(|error| {
@@ -260,13 +259,13 @@ pub(super) fn utf8(name: &str, bytes: Vec<u8>) -> Result<String, UsageError> {
     })
 }
 
-/// The hooks of one text, which was found without mistakes.
+/// Returns the hooks of a valid text.
 fn hooks(value: &Value, name: &str) -> Option<HookSettings> {
     value.get("hooks").and_then(|hooks| HookSettings::parse(hooks, name).ok())
 }
 
-/// Writes lists that are one text with commas as lists, which can be joined.
-fn spell_out(value: &mut Value) {
+/// Converts comma-separated texts to lists, which can be merged.
+fn split_lists(value: &mut Value) {
     for key in ["fallbackModel", "passEnv", "webFetchPrivateHosts"] {
         let Some(list) = value.get_mut(key) else { continue };
         if let Some(text) = list.as_str() {
@@ -275,7 +274,7 @@ fn spell_out(value: &mut Value) {
     }
 }
 
-/// Lays one value over another: objects merge, lists are joined, anything else is replaced.
+/// Merges two values: objects are merged, lists concatenated, anything else replaced.
 fn merge(under: Value, over: Value) -> Value {
     match (under, over) {
         (Value::Object(mut under), Value::Object(over)) => {

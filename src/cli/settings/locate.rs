@@ -1,4 +1,4 @@
-//! Where in a JSON text something stands, so that a complaint can point at it.
+//! Positions of values in a JSON text, for error messages.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -6,8 +6,8 @@ use std::ops::Range;
 /// A value of a JSON text, and its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct JsonPath {
-    /// The object or list that it is in. `None`: it is all of the text.
-    pub within: Option<usize>,
+    /// The containing object or list. `None`: it is the root.
+    pub parent: Option<usize>,
     /// Its key there, or its index.
     pub key: String,
     /// Where its key begins, or the value itself when it is an item of a list.
@@ -24,19 +24,19 @@ pub(super) struct JsonPaths<'a> {
     lines: Vec<usize>,
     /// The first value of each key, by what it is in.
     known: HashMap<(usize, String), usize>,
-    /// Keys that an object has already: where first, and where again.
+    /// Duplicate keys: first and second position.
     pub repeated: Vec<(usize, usize)>,
 }
 
 impl<'a> JsonPaths<'a> {
-    pub(super) fn of(text: &'a str) -> Self {
+    pub(super) fn scan(text: &'a str) -> Self {
         let mut scan = JsonScanner { text: text.as_bytes(), at: 0, found: Vec::new() };
         let start = scan.skip_space();
         let _ = scan.value((None, String::new()), start, 0);
         let all = scan.found;
         let (mut known, mut repeated) = (HashMap::new(), Vec::new());
         for (index, place) in all.iter().enumerate() {
-            let Some(within) = place.within else { continue };
+            let Some(within) = place.parent else { continue };
             let first = *known.entry((within, place.key.clone())).or_insert(index);
             if first != index {
                 repeated.push((first, index));
@@ -55,14 +55,14 @@ impl<'a> JsonPaths<'a> {
         let end = self.get(index).map_or(0, |place| place.value.end);
         let inner = self.all.iter().enumerate().skip(index + 1);
         let inner = inner.take_while(move |(_, place)| place.start < end);
-        inner.filter(move |(_, place)| place.within == Some(index)).map(|(child, _)| child)
+        inner.filter(move |(_, place)| place.parent == Some(index)).map(|(child, _)| child)
     }
 
     /// The keys that lead to a value.
     pub(super) fn path(&self, index: usize) -> Vec<&str> {
         let mut path = Vec::new();
         let mut place = self.get(index);
-        while let Some(JsonPath { within: Some(outer), key, .. }) = place {
+        while let Some(JsonPath { parent: Some(outer), key, .. }) = place {
             path.push(key.as_str());
             place = self.get(*outer);
         }
@@ -70,7 +70,7 @@ impl<'a> JsonPaths<'a> {
         path
     }
 
-    /// The value that these keys lead to, or as far as they lead.
+    /// Returns the value at this path, or its deepest existing ancestor.
     pub(super) fn nearest<'k>(&self, path: impl IntoIterator<Item = &'k str>) -> usize {
         let mut at = 0;
         for key in path {
@@ -160,7 +160,7 @@ impl JsonScanner<'_> {
     ) -> Option<()> {
         let begin = self.skip_space();
         let index = self.found.len();
-        self.found.push(JsonPath { within, key, start, value: begin..self.text.len() });
+        self.found.push(JsonPath { parent: within, key, start, value: begin..self.text.len() });
         match self.peek()? {
             _ if depth > DEEPEST => return None,
             b'{' => self.members(index, depth)?,

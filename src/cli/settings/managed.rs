@@ -1,14 +1,14 @@
-//! The settings of whoever keeps the machine. They outrank everything else: a flag or a variable
-//! that says otherwise has no effect.
+//! Managed settings, written by the administrator of the machine. They outrank everything else: a
+//! flag or a variable that contradicts them has no effect.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use serde_json::Value;
 
-use super::layer::FileSettings;
+use super::file_settings::FileSettings;
 use super::load::{LoadedSettings, ParsedSettings};
-use super::origins::{BY_FLAG, BY_VARIABLE};
+use super::provenance::{BY_FLAG, BY_VARIABLE};
 use super::table::{self, snake};
 use crate::cli::args::{GivenFlags, RunArgs};
 use crate::cli::environment::Variables;
@@ -30,26 +30,26 @@ pub(super) fn files() -> Vec<PathBuf> {
     MANAGED_FILES.iter().map(PathBuf::from).collect()
 }
 
-/// What managed files say.
+/// The content of the managed files.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ManagedSettings {
     pub(super) files: Vec<ParsedSettings>,
 }
 
 impl ManagedSettings {
-    /// Lays them over everything that was read so far.
-    pub(super) fn lay_over(&self, mut loaded: LoadedSettings) -> LoadedSettings {
-        if self.says("allowManagedHooksOnly") {
-            loaded.forget_hooks();
+    /// Merges them over everything else.
+    pub(super) fn merge_over(&self, mut loaded: LoadedSettings) -> LoadedSettings {
+        if self.is_true("allowManagedHooksOnly") {
+            loaded.drop_hooks();
         }
-        if self.says("allowManagedPermissionRulesOnly") {
-            loaded.forget_leave();
+        if self.is_true("allowManagedPermissionRulesOnly") {
+            loaded.drop_allow_rules();
         }
-        self.files.iter().cloned().fold(loaded, LoadedSettings::lay)
+        self.files.iter().cloned().fold(loaded, LoadedSettings::merge_file)
     }
 
-    /// Takes away flags and variables about what is decided already.
-    pub(super) fn outrank(
+    /// Removes flags and variables for settings that the managed files set.
+    pub(super) fn remove_outranked(
         &self,
         args: &mut RunArgs,
         given: &mut GivenFlags,
@@ -61,7 +61,7 @@ impl ManagedSettings {
                 self.decide(key, value, args, given, variables);
             }
         }
-        if self.says("allowManagedPermissionRulesOnly") {
+        if self.is_true("allowManagedPermissionRulesOnly") {
             args.tools.allowed_tools.clear();
             given.remove("allowed_tools");
         }
@@ -94,13 +94,13 @@ impl ManagedSettings {
             for flag in flags(name).chain(others.map(|row| row.2.to_owned())) {
                 given.remove(&flag);
             }
-            withdraw(name, args);
-            withdraw_timer(name, args);
+            clear_flag(name, args);
+            clear_timer_flag(name, args);
         }
     }
 
-    /// Adds what the files say to the variables, and takes away what has no say any more.
-    pub(super) fn settle(
+    /// Adds the variables of the files, and removes those that are outranked.
+    pub(super) fn apply_variables(
         &self,
         args: &RunArgs,
         file: &FileSettings,
@@ -109,23 +109,27 @@ impl ManagedSettings {
         let own = file.env.iter().map(|(name, value)| (name.into(), value.into()));
         variables.extend(own);
         let mut args = args.clone();
-        self.outrank(&mut args, &mut GivenFlags::new(), variables);
+        self.remove_outranked(&mut args, &mut GivenFlags::new(), variables);
         args
     }
 
-    /// The hooks that run. Where somebody wants none, those of managed files are left.
-    pub(super) fn choose(&self, hooks: Vec<HookHandler>, off: Option<bool>) -> Vec<HookHandler> {
-        if off != Some(true) && !self.says("allowManagedHooksOnly") {
+    /// Selects the hooks that run. Hooks of managed files run even if the user disables hooks.
+    pub(super) fn select_hooks(
+        &self,
+        hooks: Vec<HookHandler>,
+        off: Option<bool>,
+    ) -> Vec<HookHandler> {
+        if off != Some(true) && !self.is_true("allowManagedHooksOnly") {
             return hooks;
         }
-        if self.says("disableAllHooks") {
+        if self.is_true("disableAllHooks") {
             return Vec::new();
         }
         let own = |hook: &HookHandler| self.files.iter().any(|file| file.name == hook.source);
         hooks.into_iter().filter(own).collect()
     }
 
-    fn says(&self, key: &str) -> bool {
+    fn is_true(&self, key: &str) -> bool {
         let last = self.files.iter().rev().find_map(|file| file.value.get(key));
         last.and_then(Value::as_bool) == Some(true)
     }
@@ -136,7 +140,7 @@ impl ManagedSettings {
     }
 }
 
-/// What else says something about a setting: a variable, and a flag. Either may be nothing.
+/// The variable and the flag of a setting with other names. Either may be empty.
 const OTHERS: [(&str, &str, &str); 8] = [
     ("autoCompactEnabled", "DISABLE_AUTO_COMPACT", "no_auto_compact"),
     ("compactAt", "CLAUDE_AUTOCOMPACT_PCT_OVERRIDE", ""),
@@ -150,7 +154,7 @@ const OTHERS: [(&str, &str, &str); 8] = [
 
 /// The flags about a setting, as the parser calls them.
 fn flags(setting: &str) -> impl Iterator<Item = String> {
-    // Lists of rules and folders are joined, whoever wrote them.
+    // Lists of rules and folders are concatenated across all sources.
     let joined =
         ["permissions.allow", "permissions.deny", "permissions.additionalDirectories", "passEnv"];
     let joined = joined.contains(&setting);
@@ -162,8 +166,8 @@ fn flags(setting: &str) -> impl Iterator<Item = String> {
     own.into_iter().chain(BY_FLAG.iter().filter(about).map(|row| row.1.to_owned()))
 }
 
-/// Makes a flag as if it had not been given.
-fn withdraw(setting: &str, args: &mut RunArgs) {
+/// Removes a flag.
+fn clear_flag(setting: &str, args: &mut RunArgs) {
     let RunArgs { limits, acceptance, model, tools, prompts, .. } = args;
     match setting {
         "agent" => prompts.agent = None,
@@ -207,7 +211,7 @@ fn withdraw(setting: &str, args: &mut RunArgs) {
 }
 
 /// The same for timers.
-fn withdraw_timer(setting: &str, args: &mut RunArgs) {
+fn clear_timer_flag(setting: &str, args: &mut RunArgs) {
     let timers = &mut args.timers;
     match setting {
         "connectTimeout" => timers.connect_timeout = None,

@@ -1,40 +1,40 @@
-//! What the flags, the environment and the settings files come to.
+//! Settings: the flags, the environment and the settings files, resolved.
 //!
 //! Managed files outrank everything. Flags outrank the environment, the environment outranks
 //! `--settings`, and that outranks the files: the repository's over the user's, as far as the
 //! repository is trusted. Everything is read once, here, and never again.
 
+mod acceptance_checks;
+mod agent_list;
 mod chain;
+mod context_windows;
 mod contract;
 mod credential;
-mod demands;
 mod entry;
-mod layer;
+mod file_settings;
 mod load;
 mod locate;
 mod managed;
-mod mistakes;
-mod naming;
-mod origins;
+mod normalise;
 mod prices;
 mod prompt_tool;
+mod provenance;
 mod ranges;
+mod redact;
 mod repository;
 mod resolve;
-mod roster;
-mod rules;
+mod rule_names;
+mod run_limits;
 mod sandbox;
 mod schema;
 mod servers;
 mod sources;
-mod strange;
 mod survey;
 mod system;
 mod table;
 mod trust;
-mod typed;
-mod veil;
-mod windows;
+mod unknown_keys;
+mod validation;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -44,7 +44,7 @@ use std::time::Duration;
 pub use chain::{ChainEntry, ModelChain};
 pub use contract::ContractChange;
 pub use credential::CredentialSource;
-pub use layer::{FilePrice, UnattendedRetry};
+pub use file_settings::{FilePrice, UnattendedRetry};
 pub use managed::MANAGED_FILES;
 pub use repository::IgnoredSetting;
 pub use servers::McpServers;
@@ -112,20 +112,20 @@ pub(super) const DEFAULTS: Defaults = Defaults {
     cleanup_period_days: 30,
 };
 
-/// Everything a run is to be, decided.
+/// All settings of a run, resolved.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct Settings {
     pub output: OutputSettings,
     pub prompt: PromptSource,
     pub session: SessionStart,
-    /// What becomes of a session to resume whose file is damaged.
+    /// What to do if the file of the session to resume is damaged.
     pub on_damage: OnDamage,
     /// How the session to resume was started. Empty for a new one.
     pub terms: Terms,
     /// Whether a journal is kept.
     pub persist: bool,
-    /// How long sessions are kept that nobody goes on with; `None`: for ever.
+    /// How long unused sessions are kept; `None`: for ever.
     pub keep_sessions: Option<Duration>,
     /// Where settings and sessions live.
     pub config_dir: PathBuf,
@@ -138,10 +138,10 @@ pub struct Settings {
     pub fast: bool,
     /// Whether the older part of a conversation is summarised before it gets too long.
     pub auto_compact: bool,
-    /// The part of the context window after which that is done, above 0 and at most 1, where
-    /// somebody said so.
+    /// The fraction of the context window at which compaction starts, above 0 and at most 1, if
+    /// configured.
     pub compact_at: Option<f64>,
-    /// Whether runs of one host tell each other about rate limits.
+    /// Whether runs of one host share rate-limit state.
     pub shared_limits: bool,
     /// By model; the empty name is for every model that has no entry of its own.
     pub prices: BTreeMap<String, FilePrice>,
@@ -155,7 +155,7 @@ pub struct Settings {
     pub system: SystemPrompt,
     pub tools: ToolRules,
     pub mcp: McpServers,
-    /// The agent that the run itself is to be, by its name.
+    /// The agent that the run itself works as, by name.
     pub agent: Option<String>,
     /// The kinds of sub-agents beside the one that is built in, by name.
     pub agents: Vec<AgentDefinition>,
@@ -164,25 +164,25 @@ pub struct Settings {
     pub demands: AcceptanceSettings,
     /// How many sub-agents there may be.
     pub agent_limits: AgentLimits,
-    /// What is added to the system prompt of each.
-    pub agent_words: Option<String>,
-    /// The user's own programs that have a say.
+    /// Text added to the system prompt of each sub-agent.
+    pub subagent_prompt: Option<String>,
+    /// The configured hooks.
     pub hooks: Vec<HookHandler>,
-    /// How many hooks this process is within.
+    /// The nesting depth of hooks that started this process.
     pub hook_depth: u8,
-    /// Whose memory files are read. `None`: nobody's.
+    /// The sources of memory files. `None`: no memory files are read.
     pub memory: Option<MemorySources>,
     /// The environment, with what the settings add to it.
     pub variables: Variables,
     pub warnings: Vec<String>,
-    /// What the repository's own settings wanted, and did not get.
+    /// Settings of the repository that were ignored.
     pub ignored: Vec<IgnoredSetting>,
     /// The same in one line, which is among the warnings too.
-    pub ignored_line: Option<String>,
+    pub ignored_warning: Option<String>,
 }
 
 impl Settings {
-    /// What must not be printed or stored, as far as it is known before the run.
+    /// Returns the secrets known before the run, to be redacted.
     pub fn secrets(&self) -> Vec<String> {
         let of_variables = secret_values(&self.variables);
         self.chain.secrets().chain(of_variables).chain(self.mcp.secrets()).collect()
@@ -194,19 +194,19 @@ impl Settings {
     }
 }
 
-/// Who is told what.
+/// Output settings.
 #[derive(Clone, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct OutputSettings {
     pub format: OutputFormat,
     /// With `json`: every message, and not only the result.
     pub verbose: bool,
-    /// Whether every turn and tool is told of on standard error.
+    /// Whether every turn and tool call is logged on standard error.
     pub log_detail: bool,
     pub partial_messages: bool,
-    /// Whether each hook that begins and ends is told of.
+    /// Whether begin and end of each hook are reported.
     pub hook_events: bool,
-    /// Whether what sub-agents say and think is told.
+    /// Whether text and thinking of sub-agents are reported.
     pub subagent_text: bool,
     pub result_file: Option<PathBuf>,
     pub heartbeat_file: Option<PathBuf>,
@@ -243,7 +243,7 @@ pub enum SessionStart {
         session_id: String,
         fork: Option<String>,
     },
-    /// For whoever may have started it before, and may even now.
+    /// Resume if it exists, which another process may hold even now; start it otherwise.
     ResumeOrStart {
         session_id: String,
     },
@@ -288,25 +288,25 @@ impl fmt::Debug for EndpointSettings {
 /// The system prompt, before the facts of the run are added.
 #[derive(Clone, Debug, Default)]
 pub struct SystemPrompt {
-    /// Instead of ours, and of the facts.
+    /// Replaces the built-in prompt and the facts.
     pub replaced: Option<String>,
-    /// Instead of ours: that of the agent which the run is.
+    /// Replaces the built-in prompt: that of the agent that the run works as.
     pub role: Option<String>,
     pub appended: Option<String>,
 }
 
-/// Whose memory files are read.
+/// The sources of memory files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "any of them, and none, makes sense")]
 pub struct MemorySources {
     pub user: bool,
     pub project: bool,
     pub local: bool,
-    /// Whether the project may have files from outside of it read.
+    /// Whether memory files of the project may import files from outside of it.
     pub trusted: bool,
 }
 
-/// What the run must come up with before it is a success.
+/// Acceptance checks: what the run must deliver to succeed.
 #[derive(Clone, Debug)]
 pub struct AcceptanceSettings {
     pub schema: Option<AnswerSchema>,
@@ -325,14 +325,14 @@ pub struct ToolRules {
     pub allow: Vec<String>,
     pub ask: Vec<String>,
     pub deny: Vec<String>,
-    /// Where rules of files stand, by the rule: `FILE:LINE:COLUMN`.
+    /// Positions of rules in files, by the rule: `FILE:LINE:COLUMN`.
     pub places: BTreeMap<String, String>,
     pub mode: PermissionMode,
     pub on_denied: OnDenied,
-    /// The MCP tool that is asked about what the rules leave open.
+    /// The MCP tool that decides what the permission rules leave open.
     pub prompt_tool: Option<String>,
     pub directories: Vec<PathBuf>,
-    /// How far commands are fenced in.
+    /// The sandbox of commands.
     pub sandbox: SandboxSettings,
     pub child_env: ChildEnv,
     pub pass_env: Vec<String>,
@@ -350,13 +350,13 @@ pub struct ToolRules {
 }
 
 impl ToolRules {
-    /// Where a rule stands: `FILE:LINE:COLUMN`. `None`: no file says it.
+    /// Returns the position of a rule, `FILE:LINE:COLUMN`. `None`: it is not from a file.
     pub fn place_of(&self, rule: &str) -> Option<&str> {
         self.places.get(rule).map(String::as_str)
     }
 }
 
-pub use origins::EffectiveValue;
-pub use resolve::{resolve, resolve_held, resolve_under};
+pub use provenance::EffectiveValue;
+pub use resolve::{resolve, resolve_resumed, resolve_with_managed};
 pub use sources::{FileState, SettingsFile};
-pub use survey::{SettingsSurvey, survey, survey_under};
+pub use survey::{SettingsSurvey, survey, survey_with_managed};

@@ -1,8 +1,8 @@
-//! What models cost, as flags and files say it.
+//! Prices of models, from flags and files.
 
 use std::collections::BTreeMap;
 
-use super::layer::FilePrice;
+use super::file_settings::FilePrice;
 use crate::cli::usage::UsageError;
 use crate::cli::values;
 

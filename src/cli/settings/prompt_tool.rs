@@ -3,11 +3,11 @@
 use crate::cli::args::ToolArgs;
 use crate::cli::usage::UsageError;
 
-/// The tool that is asked about permissions, if there is one.
+/// Returns the permission prompt tool, if one is set.
 ///
 /// # Errors
-/// It cannot be one.
-pub(super) fn read(flags: &ToolArgs) -> Result<Option<String>, UsageError> {
+/// The name is not that of an MCP tool.
+pub(super) fn resolve(flags: &ToolArgs) -> Result<Option<String>, UsageError> {
     let Some(name) = &flags.permission_prompt_tool else { return Ok(None) };
     let parts = name.strip_prefix("mcp__").and_then(|rest| rest.split_once("__"));
     match parts {

@@ -1,17 +1,17 @@
-//! Values of settings that have the right shape and make no sense all the same.
+//! Range checks: values of settings with the right type that are invalid.
 
+use super::context_windows::WindowSizes;
 use super::entry::SMALLEST_WINDOW;
-use super::layer::{FilePrice, FileSettings};
-use super::rules::time;
-use super::windows::WindowSizes;
+use super::file_settings::{FilePrice, FileSettings};
+use super::run_limits::time;
 use crate::cli::values;
 use crate::model::SHORTEST_PROBING;
 
-/// What is wrong with one value: the keys that lead to it, and why.
+/// An invalid value: its path, and the reason.
 type RangeError = (Vec<String>, String);
 
-/// Everything that the shape of a value alone does not say.
-pub(super) fn misfits(layer: &FileSettings) -> Vec<RangeError> {
+/// Returns all values that are out of range.
+pub(super) fn out_of_range(layer: &FileSettings) -> Vec<RangeError> {
     let alone = single(layer).into_iter().map(|(key, why)| (vec![key.to_owned()], why.to_owned()));
     let mut found: Vec<RangeError> = alone.collect();
     if let Some(entry) = layer.fallback_model.repeated() {
@@ -29,7 +29,7 @@ pub(super) fn misfits(layer: &FileSettings) -> Vec<RangeError> {
     found
 }
 
-/// Those that are one number.
+/// Returns those that are a single number.
 fn single(layer: &FileSettings) -> Vec<(&'static str, &'static str)> {
     let is_part = |part: f64| part > 0.0 && part <= 1.0;
     let part = "must be above 0 and at most 1";

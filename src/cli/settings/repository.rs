@@ -1,8 +1,8 @@
-//! The settings files of a repository, which may be anybody's work.
+//! Reads settings files of a repository, which are untrusted input.
 //!
-//! Whoever sends a pull request can put anything there: a pipe, a device, a gigabyte, a link to a
-//! private key. So nothing is followed out of the repository, nothing large or odd is read, and
-//! nothing of what a file holds is ever said but the names of its settings.
+//! A pull request can put anything there: a pipe, a device, a gigabyte, a link to a private key. So
+//! links out of the repository are not followed, large and special files are not read, and messages
+//! quote only the names of settings, never their values.
 
 use std::fs;
 use std::io;
@@ -11,39 +11,39 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use super::load::FORBIDS_BYPASS;
-use super::strange;
 use super::trust::{Trust, root};
+use super::unknown_keys;
 use crate::process::file_reads;
 use crate::tools::{check_restriction, is_sandbox_path};
 
-/// Where the servers of a repository are named.
+/// The file of a repository's MCP servers.
 pub(super) const MCP_FILE: &str = ".mcp.json";
 
 /// No settings file is larger, in bytes.
 const LARGEST: u64 = 1 << 20;
 
-/// Longer names of settings are cut: they are somebody's, too.
+/// Longer names of settings are cut, since they are untrusted too.
 const LONGEST_NAME: usize = 64;
 
 /// More are counted, and not listed.
 const MOST_LISTED: usize = 100;
 
-/// Rules of an untrusted repository beyond these are ignored: each call is held against them all.
+/// Further rules of an untrusted repository are ignored: each call is matched against all rules.
 const MOST_RULES: usize = 1000;
 
 const UNTRUSTED: &str = "the repository is not trusted";
 
-/// Something in a settings file of the repository that has no effect.
+/// An ignored setting of the repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IgnoredSetting {
-    /// Seen from the working folder.
+    /// The path relative to the working folder.
     pub file: String,
-    /// The name of the setting, and never its value. `None`: all of the file.
+    /// The name of the setting, never its value. `None`: the whole file.
     pub key: Option<String>,
     pub why: String,
 }
 
-/// A file of the repository, as far as it can be used.
+/// The result of reading a file of the repository.
 pub(super) enum RepositoryFile {
     Nothing,
     Content(Vec<u8>),
@@ -51,8 +51,8 @@ pub(super) enum RepositoryFile {
     Unusable(String),
 }
 
-/// Reads a file of the repository. Links out of it are followed only in what is trusted.
-pub(super) fn read(cwd: &Path, file: &str, trust: &Trust) -> RepositoryFile {
+/// Reads a file of the repository. Links out of it are followed only if it is trusted.
+pub(super) fn read_file(cwd: &Path, file: &str, trust: &Trust) -> RepositoryFile {
     let read = find(cwd, file, *trust == Trust::Full);
     match read.and_then(|path| file_reads::read_regular(&path, LARGEST)) {
         Ok(content) => RepositoryFile::Content(content),
@@ -77,7 +77,7 @@ fn find(cwd: &Path, file: &str, anywhere: bool) -> io::Result<PathBuf> {
     }
 }
 
-/// What is ignored of a repository's files.
+/// The ignored settings of a repository's files.
 #[derive(Debug, Default)]
 pub(super) struct IgnoredSettings {
     listed: Vec<IgnoredSetting>,
@@ -101,8 +101,14 @@ impl IgnoredSettings {
         }
     }
 
-    /// Takes what only narrows rights out of a file that is not trusted, and lists the rest.
-    pub(super) fn narrow(&mut self, file: &str, content: &[u8], paths: &RulePaths<'_>) -> Value {
+    /// Returns the settings of an untrusted file that only restrict rights, and records the rest as
+    /// ignored.
+    pub(super) fn strip_untrusted(
+        &mut self,
+        file: &str,
+        content: &[u8],
+        paths: &RulePaths<'_>,
+    ) -> Value {
         let mut narrow = Map::new();
         let Some(settings) = self.object(file, content) else { return Value::Object(narrow) };
         for (key, value) in settings.iter().filter(|(_, value)| !is_nothing(value)) {
@@ -120,28 +126,28 @@ impl IgnoredSettings {
                     let kept = self.sandbox(file, sandbox);
                     narrow.insert("sandbox".to_owned(), Value::Object(kept));
                 }
-                // That ends a run sooner, and allows nothing.
+                // This only ends a run sooner.
                 ("onDenied", Value::String(what)) if what == "fail" => {
                     narrow.insert(key.clone(), value.clone());
                 }
-                ("trustedProjects", _) => self.key(file, key, SELF_TRUST),
-                // Nobody's settings of this name have an effect.
-                (key, _) if strange::is_foreign(key) => {}
+                ("trustedProjects", _) => self.key(file, key, NO_SELF_TRUST),
+                // Settings of this name have no effect in any file.
+                (key, _) if unknown_keys::is_foreign(key) => {}
                 (key, _) => self.key(file, key, UNTRUSTED),
             }
         }
         Value::Object(narrow)
     }
 
-    /// Takes away what not even a trusted repository may say.
-    pub(super) fn curb(&mut self, file: &str, settings: &mut Value) {
+    /// Removes settings that not even a trusted repository may set.
+    pub(super) fn strip_never_trusted(&mut self, file: &str, settings: &mut Value) {
         let Some(members) = settings.as_object_mut() else { return };
         if members.remove("trustedProjects").is_some() {
-            self.key(file, "trustedProjects", SELF_TRUST);
+            self.key(file, "trustedProjects", NO_SELF_TRUST);
         }
     }
 
-    /// Lists what agents and commands would like to do.
+    /// Records the withheld fields of agents and commands.
     pub(super) fn definitions(&mut self, withheld: &[IgnoredSetting]) {
         for IgnoredSetting { file, key, why } in withheld {
             match key {
@@ -151,7 +157,7 @@ impl IgnoredSettings {
         }
     }
 
-    /// Lists the servers that a repository would like to start.
+    /// Records the MCP servers of an untrusted repository.
     pub(super) fn servers(&mut self, content: &[u8], why: &str) {
         let Some(settings) = self.object(MCP_FILE, content) else { return };
         match settings.get("mcpServers") {
@@ -188,7 +194,7 @@ impl IgnoredSettings {
                 ("disableBypassPermissionsMode", Value::String(word)) if word == FORBIDS_BYPASS => {
                     kept.insert(key.clone(), value.clone());
                 }
-                // It allows less than every other mode, whatever the user's own settings say.
+                // Plan mode is more restrictive than every other mode.
                 ("defaultMode", Value::String(mode)) if mode == "plan" => {
                     kept.insert(key.clone(), value.clone());
                 }
@@ -238,8 +244,8 @@ impl IgnoredSettings {
         None
     }
 
-    /// All of it, and a line about it for people. Without one when there is nothing.
-    pub(super) fn told(mut self) -> (Vec<IgnoredSetting>, Option<String>) {
+    /// Returns the ignored settings, and a warning line if there are any.
+    pub(super) fn into_report(mut self) -> (Vec<IgnoredSetting>, Option<String>) {
         if self.more > 0 {
             let why = format!("{} more are not listed", self.more);
             self.listed.push(IgnoredSetting { file: "...".to_owned(), key: None, why });
@@ -249,9 +255,9 @@ impl IgnoredSettings {
     }
 }
 
-const SELF_TRUST: &str = "no repository can vouch for one";
+const NO_SELF_TRUST: &str = "no repository can vouch for one";
 
-/// What rules are seen from.
+/// The folders that relative rules are resolved against.
 pub(super) struct RulePaths<'a> {
     pub(super) cwd: &'a Path,
     pub(super) home: Option<&'a Path>,
@@ -273,7 +279,7 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-/// A name as it may stand in a log: short, and of letters that no terminal obeys.
+/// Returns a name safe for logs: short, and without control characters.
 fn printable(name: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "._-$".contains(letter);
     let mut letters = name.chars().map(|letter| if plain(letter) { letter } else { '?' });
@@ -284,7 +290,7 @@ fn printable(name: &str) -> String {
     short
 }
 
-/// The files, and in parentheses what of them is ignored.
+/// Formats the files, with the ignored settings in parentheses.
 fn line(ignored: &[IgnoredSetting]) -> String {
     const MOST_SHOWN: usize = 8;
     let mut files: Vec<&str> = ignored.iter().map(|one| one.file.as_str()).collect();

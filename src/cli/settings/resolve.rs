@@ -1,4 +1,4 @@
-//! Flags, environment and files, weighed.
+//! Resolves flags, environment and files to the settings of a run.
 
 use std::path::{Path, PathBuf};
 
@@ -7,16 +7,16 @@ use uuid::Uuid;
 use super::chain::{self, ModelChain};
 use super::contract::Held;
 use super::credential::{self, credential};
-use super::layer::{FilePermissions, FileSettings};
+use super::file_settings::{FilePermissions, FileSettings};
 use super::managed::{self, ManagedSettings};
-use super::naming;
 use super::prices::prices;
 use super::repository::RulePaths;
-use super::rules::{self, time};
+use super::rule_names;
+use super::run_limits::{self, time};
 use super::sources::{SettingsSources, read_all};
 use super::{
     CredentialSource, DEFAULTS, EndpointSettings, OutputSettings, PromptSource, SessionStart,
-    Settings, ToolRules, demands, prompt_tool, roster, sandbox, servers, system,
+    Settings, ToolRules, acceptance_checks, agent_list, prompt_tool, sandbox, servers, system,
 };
 use crate::cli::args::{InputFormat, ModelArgs, OutputFormat, PermissionMode, RunArgs, ToolArgs};
 use crate::cli::environment::{self, ProcessEnv, Variables};
@@ -30,7 +30,7 @@ use crate::model::BaseUrl;
 use crate::recovery::{Limits, Money};
 use crate::tools::AgentDefinition;
 
-/// Decides what a run is to be. Reads files, changes nothing.
+/// Resolves the settings of a run. Reads files, changes nothing.
 ///
 /// # Errors
 /// The first mistake found, wherever it is.
@@ -41,8 +41,8 @@ pub fn resolve(
 ) -> Result<Settings, UsageError> {
     check_input(args)?;
     let variables = variables.into();
-    let terms = known_terms(args, &variables, &cwd);
-    let settings = resolve_held(&managed::files(), args, variables, cwd, &terms)?;
+    let terms = read_terms(args, &variables, &cwd);
+    let settings = resolve_resumed(&managed::files(), args, variables, cwd, &terms)?;
     check_credential(&settings)?;
     Ok(settings)
 }
@@ -51,20 +51,20 @@ pub fn resolve(
 ///
 /// # Errors
 /// The first mistake found, wherever it is.
-pub fn resolve_under(
+pub fn resolve_with_managed(
     managed: &[PathBuf],
     args: &RunArgs,
     variables: Variables,
     cwd: PathBuf,
 ) -> Result<Settings, UsageError> {
-    resolve_held(managed, args, variables, cwd, &Terms::default())
+    resolve_resumed(managed, args, variables, cwd, &Terms::default())
 }
 
 /// The same for a session that was started under `terms`.
 ///
 /// # Errors
 /// The first mistake found, wherever it is.
-pub fn resolve_held(
+pub fn resolve_resumed(
     managed: &[PathBuf],
     args: &RunArgs,
     mut variables: Variables,
@@ -73,30 +73,35 @@ pub fn resolve_held(
 ) -> Result<Settings, UsageError> {
     let held = Held::of(terms)?;
     let config_dir = environment::config_dir(&variables);
-    let sources = read_all(args, &variables, &config_dir, &cwd, managed, held).sound()?;
+    let sources = read_all(args, &variables, &config_dir, &cwd, managed, held).into_valid()?;
     let SettingsSources { loaded, managed, ignored, memory, servers, mut library, .. } = sources;
     let file = loaded.layer();
     let taken = (held, managed.clone());
-    let (args, role) = &outranked(args, taken, &file, &mut library, &mut variables)?;
+    let (args, role) = &effective_flags(args, taken, &file, &mut library, &mut variables)?;
     environment::check_cloud(&variables)?;
     let mode = permission_mode(&args.tools, &file.permissions);
     let (mut env, home) =
-        (ProcessEnv::read(&variables)?.planning(mode), environment::home(&variables));
-    held.over_environment(&mut env, &managed);
+        (ProcessEnv::parse(&variables)?.with_planning_model(mode), environment::home(&variables));
+    held.remove_from_environment(&mut env, &managed);
     let endpoint = endpoint(args, &env, &file, &config_dir)?;
     let chain = chain(&args.model, &env, &file, &variables, &endpoint)?;
-    let mut warnings = remarks(loaded.warnings, &chain, &args.model, &mut library);
+    let mut warnings = collect_warnings(loaded.warnings, &chain, &args.model, &mut library);
     warnings.extend(credential::empty_variables(&endpoint.credential, &variables));
     warnings.extend(credential::unmasked(&endpoint.credential));
-    let mcp = servers::read(&args.mcp, &env, &file, servers, &variables, &mut warnings);
+    let mcp = servers::resolve(&args.mcp, &env, &file, servers, &variables, &mut warnings);
     servers::check_named(&mcp, args.tools.permission_prompt_tool.as_deref())?;
     let limits = limits(args, &env, &file, (&chain, &endpoint), role.as_ref());
     let tools = tools((args, &env, &file), (loaded.rules, loaded.forbids_bypass))?;
-    warnings.extend(naming::of_run(&args.tools, &tools, &mcp)?);
-    warnings.extend(sandbox::lifted_by_bypass(&args.tools, &file.sandbox, tools.mode));
+    warnings.extend(rule_names::check_run_rules(&args.tools, &tools, &mcp)?);
+    warnings.extend(sandbox::bypass_warning(&args.tools, &file.sandbox, tools.mode));
     let paths = RulePaths { cwd: &cwd, home: home.as_deref() };
-    let (system, tools) =
-        roster::cast(role.clone(), system::read(&args.model)?, tools, &mcp, &paths)?;
+    let (system, tools) = agent_list::apply_prompt_and_tools(
+        role.clone(),
+        system::resolve(&args.model)?,
+        tools,
+        &mcp,
+        &paths,
+    )?;
     let settings = Settings {
         output: output(args, &env)?,
         prompt: prompt(args, &file),
@@ -104,7 +109,7 @@ pub fn resolve_held(
         on_damage: on_damage(args),
         terms: terms.clone(),
         persist: !args.session.no_session_persistence,
-        keep_sessions: rules::keep_sessions(&file),
+        keep_sessions: run_limits::keep_sessions(&file),
         limits,
         chain,
         fallback_return: args.model.fallback_return || file.fallback_return.unwrap_or_default(),
@@ -124,9 +129,9 @@ pub fn resolve_held(
         agent: role.as_ref().map(|role| role.name.clone()),
         agents: library.definitions(),
         library,
-        demands: demands::read(&args.acceptance, &env, &file, &cwd)?,
-        agent_limits: rules::agents(&file),
-        agent_words: args.model.append_subagent_system_prompt.clone(),
+        demands: acceptance_checks::resolve(&args.acceptance, &env, &file, &cwd)?,
+        agent_limits: run_limits::agents(&file),
+        subagent_prompt: args.model.append_subagent_system_prompt.clone(),
         hook_depth: environment::hook_depth(&variables)?,
         memory: Some(memory).filter(|_| !args.session.no_memory && !env.no_memory),
         variables,
@@ -134,23 +139,29 @@ pub fn resolve_held(
         cwd,
         warnings,
         ignored,
-        ignored_line: sources.ignored_line,
+        ignored_warning: sources.ignored_line,
     };
-    settings.hold(held)
+    settings.apply(held)
 }
 
-/// What there is to say of the files that were read, and of names that nothing has.
-fn remarks(
+/// Warnings about settings files and unknown names.
+fn collect_warnings(
     of_files: Vec<String>,
     chain: &ModelChain,
     flags: &ModelArgs,
     library: &mut PromptLibrary,
 ) -> Vec<String> {
-    let of_agents = naming::of_agents(&library.definitions());
-    [of_files, chain.strangers(flags), std::mem::take(&mut library.warnings), of_agents].concat()
+    let of_agents = rule_names::check_agent_tools(&library.definitions());
+    [
+        of_files,
+        chain.unknown_model_warnings(flags),
+        std::mem::take(&mut library.warnings),
+        of_agents,
+    ]
+    .concat()
 }
 
-/// The hooks of the settings and those of agents, as far as they are wanted.
+/// Returns the hooks of the settings and of agents, unless disabled.
 fn hooks(
     managed: &ManagedSettings,
     of_files: HookSettings,
@@ -158,26 +169,25 @@ fn hooks(
     role: Option<&AgentDefinition>,
     file: &FileSettings,
 ) -> Vec<HookHandler> {
-    managed.choose([of_files.handlers, library.hooks(role)].concat(), file.disable_all_hooks)
+    managed.select_hooks([of_files.handlers, library.hooks(role)].concat(), file.disable_all_hooks)
 }
 
-/// The flags that count, and the agent that the run is to be. What it wants is outranked as flags
-/// are.
-fn outranked(
+/// Returns the effective flags, and the agent that the run works as. Managed settings outrank both.
+fn effective_flags(
     args: &RunArgs,
     (held, managed): (Held<'_>, ManagedSettings),
     file: &FileSettings,
     library: &mut PromptLibrary,
     variables: &mut Variables,
 ) -> Result<(RunArgs, Option<AgentDefinition>), UsageError> {
-    let args = managed.settle(&held.over_flags(args), file, variables);
-    // The agent of the first command line has had its say: it is in the contract.
+    let args = managed.apply_variables(&held.merge_into_flags(args), file, variables);
+    // The agent of the first command line is part of the contract.
     if held.is_there() && args.prompts.agent.is_none() {
-        let role = roster::muster_again(&args, file, library)?;
+        let role = agent_list::load_for_resume(&args, file, library)?;
         return Ok((args, role));
     }
-    let role = roster::muster(&args, file, library)?;
-    Ok((managed.settle(&roster::dressed(&args, role.as_ref()), file, variables), role))
+    let role = agent_list::load(&args, file, library)?;
+    Ok((managed.apply_variables(&agent_list::apply(&args, role.as_ref()), file, variables), role))
 }
 
 fn endpoint(
@@ -187,7 +197,7 @@ fn endpoint(
     config_dir: &Path,
 ) -> Result<EndpointSettings, UsageError> {
     let credential = credential(&args.model, env, file, config_dir)?;
-    let endpoint = rules::endpoint(args, env, file, credential);
+    let endpoint = run_limits::endpoint(args, env, file, credential);
     check_url(&endpoint.base_url)?;
     Ok(endpoint)
 }
@@ -220,11 +230,11 @@ fn limits(
     role: Option<&AgentDefinition>,
 ) -> Limits {
     let switches = chain.links.len() - 1;
-    let mut limits = rules::limits(&args.limits, &args.model, env, file, switches);
+    let mut limits = run_limits::limits(&args.limits, &args.model, env, file, switches);
     if file.account_kind.is_none() {
         limits.account = endpoint.credential.account();
     }
-    roster::bound(role, &args.limits, &mut limits);
+    agent_list::apply_turn_limit(role, &args.limits, &mut limits);
     limits
 }
 
@@ -305,7 +315,7 @@ fn output(args: &RunArgs, env: &ProcessEnv) -> Result<OutputSettings, UsageError
     })
 }
 
-/// Whether a file could be written there, found out without writing one.
+/// Checks whether a file can be written there, without writing it.
 fn check_writable(flag: &str, path: &Path) -> Result<(), UsageError> {
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -376,9 +386,8 @@ fn start(args: &RunArgs) -> Result<SessionStart, UsageError> {
     }
 }
 
-/// How the session that the flags name was started, as far as it can be read. Why it cannot is
-/// said when it is opened.
-fn known_terms(args: &RunArgs, variables: &Variables, cwd: &Path) -> Terms {
+/// Reads how the session to resume was started. Errors are reported later, when it is opened.
+fn read_terms(args: &RunArgs, variables: &Variables, cwd: &Path) -> Terms {
     let Ok(start) = start(args) else { return Terms::default() };
     let place = SessionFolder::new(&environment::config_dir(variables), cwd);
     let id = match start {
@@ -472,10 +481,10 @@ fn tools(
         deny: joined(&permissions.deny, &values::list(&flags.disallowed_tools)),
         mode,
         places: places.into_iter().collect(),
-        prompt_tool: prompt_tool::read(flags)?,
+        prompt_tool: prompt_tool::resolve(flags)?,
         on_denied: flags.on_denied.or(file.on_denied).unwrap_or_default(),
         directories,
-        sandbox: sandbox::read(flags, &file.sandbox, mode)?,
+        sandbox: sandbox::resolve(flags, &file.sandbox, mode)?,
         child_env: flags.child_env.or(file.child_env).unwrap_or_default(),
         pass_env: joined(&file.pass_env.0, &values::list(&flags.pass_env)),
         bash_timeout,

@@ -1,20 +1,20 @@
-//! What is decided about the sandbox of commands.
+//! Resolves the sandbox of commands.
 
 use clap::ValueEnum;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::layer::FileSandbox;
+use super::file_settings::FileSandbox;
 use crate::cli::args::{PermissionMode, SandboxMode, SandboxNetwork, ToolArgs};
 use crate::cli::usage::UsageError;
 use crate::tools::{self, SandboxSettings};
 
-/// Weighs the flags and the files. Whoever lifts every permission means the sandbox too, unless
-/// somebody says otherwise.
+/// Resolves flags and files. `bypassPermissions` switches the sandbox off too, unless a flag or
+/// file says otherwise.
 ///
 /// # Errors
 /// Flags that contradict each other.
-pub(super) fn read(
+pub(super) fn resolve(
     flags: &ToolArgs,
     file: &FileSandbox,
     mode: PermissionMode,
@@ -49,7 +49,7 @@ pub(super) fn read(
 
 /// The warning that bypassing permissions switched the sandbox off, where neither a flag nor a file
 /// says what the sandbox is to be.
-pub(super) fn lifted_by_bypass(
+pub(super) fn bypass_warning(
     flags: &ToolArgs,
     file: &FileSandbox,
     mode: PermissionMode,
@@ -62,11 +62,11 @@ pub(super) fn lifted_by_bypass(
     })
 }
 
-/// Writes what a file says in any of the three ways as one: its `mode`. So whoever is laid over
-/// another outranks it, however the two spell it.
+/// Converts the three forms of the setting to one, `mode`, so that a file outranks another
+/// regardless of the form.
 ///
-/// `below` is what the files below come to.
-pub(super) fn spell_as_mode(below: &Value, file: &mut Value) {
+/// `below` is the merged value of the files below.
+pub(super) fn normalise_mode(below: &Value, file: &mut Value) {
     let below = below["sandbox"].get("mode").and_then(|mode| SandboxMode::deserialize(mode).ok());
     let Some(members) = file.get_mut("sandbox").and_then(Value::as_object_mut) else { return };
     let said = SandboxSource::deserialize(&Value::Object(members.clone())).unwrap_or_default();
@@ -78,13 +78,13 @@ pub(super) fn spell_as_mode(below: &Value, file: &mut Value) {
     }
 }
 
-/// The key that says the mode in a file, as it was written.
+/// Returns the key that sets the mode in a file.
 pub(super) fn key_of_mode(file: &Value) -> &'static str {
     let keys = ["mode", "failIfUnavailable", "enabled"];
     keys.into_iter().find(|key| file["sandbox"].get(key).is_some()).unwrap_or("mode")
 }
 
-/// Where a file says which sandbox there is to be.
+/// The three forms of the sandbox mode in a file.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct SandboxSource {
@@ -94,8 +94,8 @@ struct SandboxSource {
 }
 
 impl SandboxSource {
-    /// What this comes to over what is said below. To switch on what is on already, perhaps a
-    /// stricter one, changes nothing.
+    /// Returns the mode, given the one below. `enabled` does not change a sandbox that is on
+    /// already, which may be a stricter one.
     fn over(&self, below: Option<SandboxMode>) -> Option<SandboxMode> {
         let on = below.filter(|mode| *mode != SandboxMode::Off);
         let yielding = on.filter(|mode| *mode != SandboxMode::Required);

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::load::utf8;
 use super::locate::{self, JsonPaths};
-use super::mistakes::bare;
+use super::validation::without_position;
 use crate::cli::usage::UsageError;
 use crate::process::file_reads;
 use crate::tools::{AnswerSchema, SCHEMA_BYTES_MAX};
@@ -19,7 +19,7 @@ const FLAG: &str = "--json-schema";
 ///
 /// # Errors
 /// What is wrong with it, and where.
-pub(super) fn read(given: &str, cwd: &Path) -> Result<AnswerSchema, UsageError> {
+pub(super) fn parse_flag(given: &str, cwd: &Path) -> Result<AnswerSchema, UsageError> {
     let trimmed = given.trim();
     if trimmed.is_empty() {
         return Err(UsageError::new(format!(
@@ -39,14 +39,14 @@ pub(super) fn read(given: &str, cwd: &Path) -> Result<AnswerSchema, UsageError> 
     check(name, &utf8(name, bytes)?, "the file")
 }
 
-/// Whether somebody meant this as JSON rather than as a name.
+/// Returns whether a text is meant as JSON rather than as a file name.
 fn is_json(text: &str) -> bool {
     text.starts_with(['{', '[', '"']) || serde_json::from_str::<Value>(text).is_ok()
 }
 
-/// Reads a file, or what a shell hands over in place of one, as far as it may be of use.
+/// Reads a file, or a pipe of a shell's process substitution, up to the size limit.
 fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    // White space is allowed for: it does not count for the schema itself.
+    // Leaves room for white space, which does not count for the limit of the schema.
     file_reads::read_bounded(path, 4 * SCHEMA_BYTES_MAX as u64)
 }
 
@@ -59,7 +59,10 @@ fn check(name: &str, text: &str, what: &str) -> Result<AnswerSchema, UsageError>
     };
     let schema: Value = serde_json::from_str(text).map_err(|error| {
         let at = here(locate::offset(text, error.line(), error.column()));
-        UsageError::new(format!("{at}: not valid JSON: {}; correct {what}", bare(&error)))
+        UsageError::new(format!(
+            "{at}: not valid JSON: {}; correct {what}",
+            without_position(&error)
+        ))
     })?;
     AnswerSchema::new(schema).map_err(|bad| {
         let keys: Vec<String> = bad
@@ -68,7 +71,7 @@ fn check(name: &str, text: &str, what: &str) -> Result<AnswerSchema, UsageError>
             .skip(1)
             .map(|key| key.replace("~1", "/").replace("~0", "~"))
             .collect();
-        let places = JsonPaths::of(text);
+        let places = JsonPaths::scan(text);
         let (line, column) = places.value(places.nearest(keys.iter().map(String::as_str)));
         let at = format!("{name}:{line}:{column}");
         let pointer = if bad.pointer.is_empty() { "the schema" } else { &bad.pointer };

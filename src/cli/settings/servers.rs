@@ -1,4 +1,4 @@
-//! Which servers of the Model Context Protocol a run is to have, and who says so.
+//! Resolves the MCP servers of a run, with their sources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -6,14 +6,14 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::layer::FileSettings;
+use super::file_settings::FileSettings;
 use super::load::{ParsedSettings, utf8};
 use super::locate::JsonPaths;
-use super::mistakes;
-use super::veil;
+use super::redact;
+use super::validation;
 use crate::cli::args::McpArgs;
+use crate::cli::edit_distance::distance;
 use crate::cli::environment::{ProcessEnv, Variables};
-use crate::cli::nearness::distance;
 use crate::cli::usage::UsageError;
 use crate::mcp::{self, McpTimers, ServerAddress, ServerConfig};
 use crate::process::file_reads;
@@ -23,12 +23,12 @@ use crate::tools::secret_values;
 #[derive(Clone, Debug, Default)]
 pub struct McpServers {
     pub servers: Vec<ServerConfig>,
-    /// The run does not begin without these; `all` is every one. `None`: nobody said.
+    /// Servers that the run requires; `all` is every one. `None`: not set.
     pub required: Option<Vec<String>>,
     /// Entries that were left out: their names, and why.
     pub skipped: Vec<(String, String)>,
     pub timers: McpTimers,
-    /// Who names each server: a file and the line, or a flag.
+    /// The source of each server: a file and line, or a flag.
     pub places: BTreeMap<String, String>,
     /// What is wrong with some of them. It is among the warnings too.
     pub complaints: Vec<String>,
@@ -37,7 +37,7 @@ pub struct McpServers {
 }
 
 impl McpServers {
-    /// What must not be printed or stored of the configuration.
+    /// Returns the secrets of the configuration, to be redacted.
     pub(super) fn secrets(&self) -> impl Iterator<Item = String> {
         self.servers.iter().flat_map(|server| match &server.place {
             ServerAddress::Program { variables, .. } => {
@@ -54,8 +54,8 @@ impl McpServers {
     }
 }
 
-/// What of an address may be a secret: user, password, what follows the path, and what looks like
-/// no name in the path. Errors of the network quote addresses.
+/// Returns the parts of a URL that may be secret: user, password, query, fragment, and path
+/// segments that look like tokens. Network errors quote URLs.
 fn secret_parts(url: &str) -> impl Iterator<Item = &str> {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let (user, rest) = rest.split_once('@').unwrap_or(("", rest));
@@ -68,13 +68,14 @@ fn secret_parts(url: &str) -> impl Iterator<Item = &str> {
     values.filter(|value| value.len() >= SECRET_BYTES_MIN).chain(path)
 }
 
-/// A longer part of a path that has digits is rather a secret than a name.
+/// A path segment with digits of at least this length is treated as a secret.
 const CODE_BYTES_MIN: usize = 20;
 
-/// A shorter word of a header is no secret: `Bearer`, `application/json`.
+/// Shorter words of a header are not secret: `Bearer`, `application/json`.
 const SECRET_BYTES_MIN: usize = 12;
 
-/// Who names a server. Of two entries of a name the later kind counts, all of it.
+/// The source of a server. Of two servers of the same name the one of the later source wins
+/// entirely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ServerAuthor {
     /// The user's own settings.
@@ -87,7 +88,7 @@ pub(super) enum ServerAuthor {
     Settings,
     /// `--mcp-config`.
     Flag,
-    /// Whoever keeps the machine.
+    /// The administrator of the machine.
     Managed,
 }
 
@@ -97,7 +98,7 @@ impl ServerAuthor {
     }
 }
 
-/// A server as somebody names it.
+/// A server of one source.
 #[derive(Clone, Debug)]
 pub(super) struct NamedServer {
     pub name: String,
@@ -108,11 +109,11 @@ pub(super) struct NamedServer {
     column: usize,
 }
 
-/// The servers of a settings file, which was found without mistakes.
-pub(super) fn of_settings(parsed: &ParsedSettings, author: ServerAuthor) -> Vec<NamedServer> {
+/// Returns the servers of a valid settings file.
+pub(super) fn from_settings(parsed: &ParsedSettings, author: ServerAuthor) -> Vec<NamedServer> {
     let servers = parsed.value.get("mcpServers").and_then(Value::as_object);
     servers.map_or_else(Vec::new, |servers| {
-        named(&parsed.name, &JsonPaths::of(&parsed.text), servers, author)
+        named(&parsed.name, &JsonPaths::scan(&parsed.text), servers, author)
     })
 }
 
@@ -134,7 +135,7 @@ fn named(
 ///
 /// # Errors
 /// It is no JSON, or holds no servers, and where.
-pub(super) fn content(
+pub(super) fn parse_bytes(
     name: &str,
     bytes: Vec<u8>,
     author: ServerAuthor,
@@ -145,8 +146,8 @@ pub(super) fn content(
 fn parse(name: &str, text: &str, author: ServerAuthor) -> Result<Vec<NamedServer>, UsageError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let value: Value = serde_json::from_str(text)
-        .map_err(|error| UsageError::new(mistakes::no_json(name, text, &error)))?;
-    let places = JsonPaths::of(text);
+        .map_err(|error| UsageError::new(validation::syntax_error(name, text, &error)))?;
+    let places = JsonPaths::scan(text);
     let wrong = |index: usize, why: &str| {
         let (line, column) = places.value(index);
         UsageError::new(format!("{name}:{line}:{column}: {why}"))
@@ -191,25 +192,24 @@ fn parse(name: &str, text: &str, author: ServerAuthor) -> Result<Vec<NamedServer
 ///
 /// # Errors
 /// It cannot be read, or is wrong, and where.
-pub(super) fn of_flag(given: &str) -> Result<Vec<NamedServer>, UsageError> {
+pub(super) fn parse_flag(given: &str) -> Result<Vec<NamedServer>, UsageError> {
     if given.trim_start().starts_with('{') {
         return parse("--mcp-config", given, ServerAuthor::Flag);
     }
     let bytes = file_reads::read_bounded(Path::new(given), LARGEST).map_err(|error| {
         UsageError::new(format!("--mcp-config {given}: cannot be read: {error}; name a file"))
     })?;
-    content(given, bytes, ServerAuthor::Flag)
+    parse_bytes(given, bytes, ServerAuthor::Flag)
 }
 
-/// Mistyped no further than this, the key that holds servers is still that key.
+/// The maximum edit distance of a mistyped `mcpServers` key.
 const TYPO_MAX: usize = 3;
 
-/// No file of servers is larger, in bytes. Some hold much else.
+/// The maximum size of a file of servers, in bytes. Some hold much other data.
 const LARGEST: u64 = 64 << 20;
 
-/// Decides which servers there are. An entry that is no good is left out, and is told of in
-/// `warnings`.
-pub(super) fn read(
+/// Resolves the servers. An invalid entry is left out, with a warning.
+pub(super) fn resolve(
     args: &McpArgs,
     env: &ProcessEnv,
     file: &FileSettings,
@@ -239,16 +239,16 @@ pub(super) fn read(
                     ));
                 }
                 places.insert(name.clone(), place);
-                shown.insert(name.clone(), veil::server(&entry, config.disabled));
+                shown.insert(name.clone(), redact::redacted_server(&entry, config.disabled));
                 found.insert(name, config);
             }
             Err(why) => {
-                // Nor does one of the same name that counts less come back.
+                // A server of the same name with lower precedence is removed as well.
                 found.remove(&name);
                 shown.remove(&name);
-                // Whoever wants none of this name need not say what it would be.
+                // A disabled entry needs no further fields.
                 if entry["disabled"] == true {
-                    shown.insert(name.clone(), veil::server(&entry, true));
+                    shown.insert(name.clone(), redact::redacted_server(&entry, true));
                 } else {
                     let at = format!("{place}:{column}");
                     warnings.push(format!("{at}: the MCP server {name:?} is left out: {why}"));
@@ -264,17 +264,17 @@ pub(super) fn read(
     let start = env.mcp_start.unwrap_or(defaults.start).max(wait);
     let timers = McpTimers { wait, start, call, ..defaults };
     let mut servers: Vec<ServerConfig> = found.into_values().collect();
-    // Of two whose tools would have the same names the first is used.
+    // Of two servers with the same tool prefix the first is used.
     servers.sort_by_key(|server| !ruling.contains(&server.name));
     let complaints = warnings.iter().skip(told).cloned().collect();
     let required = required(args);
     McpServers { servers, required, skipped, timers, places, complaints, shown }
 }
 
-/// Whether the servers are there without which a run makes no sense.
+/// Checks that the required servers exist.
 ///
 /// # Errors
-/// One is not, and which there are.
+/// A missing server, and the known ones.
 pub(super) fn check_named(mcp: &McpServers, asked: Option<&str>) -> Result<(), UsageError> {
     let there: Vec<&str> = mcp.servers.iter().map(|server| server.name.as_str()).collect();
     let known = || match there.as_slice() {
@@ -297,7 +297,7 @@ pub(super) fn check_named(mcp: &McpServers, asked: Option<&str>) -> Result<(), U
     }
 }
 
-/// The servers that `--mcp-required` names. `none` takes back what a session was begun with.
+/// Returns the servers of `--mcp-required`. `none` removes those that the session was started with.
 fn required(args: &McpArgs) -> Option<Vec<String>> {
     let names = crate::cli::values::list(&args.mcp_required);
     match names.as_slice() {
@@ -307,10 +307,10 @@ fn required(args: &McpArgs) -> Option<Vec<String>> {
     }
 }
 
-/// What the settings say of a repository's servers.
+/// The approval settings for a repository's servers.
 struct ServerApproval {
     disabled: Vec<String>,
-    /// The only ones, if somebody said that not all of them are wanted.
+    /// The only approved servers, if they are restricted.
     enabled: Option<Vec<String>>,
 }
 

@@ -1,4 +1,4 @@
-//! Which settings files are read, and in which order they lie over each other.
+//! Reads the settings files in order of precedence.
 
 use std::path::{Path, PathBuf};
 
@@ -7,9 +7,9 @@ use serde_json::Value;
 use super::contract::Held;
 use super::load::{self, LoadedSettings, ParsedSettings};
 use super::managed::ManagedSettings;
-use super::naming;
-use super::origins::Provenance;
-use super::repository::{IgnoredSettings, MCP_FILE, RepositoryFile, RulePaths, read};
+use super::provenance::Provenance;
+use super::repository::{IgnoredSettings, MCP_FILE, RepositoryFile, RulePaths, read_file};
+use super::rule_names;
 use super::servers::{self, NamedServer, ServerAuthor};
 use super::trust::Trust;
 use super::{IgnoredSetting, MemorySources};
@@ -31,7 +31,7 @@ const OF_THE_REPOSITORY: [(&str, &str); 4] = [
 pub enum FileState {
     Absent,
     Used,
-    /// Only what forbids is used: nobody vouches for the repository.
+    /// Only restrictions are used: the repository is not trusted.
     Untrusted,
     /// It has a mistake, and a run would not begin.
     Broken,
@@ -40,8 +40,8 @@ pub enum FileState {
 }
 
 impl FileState {
-    /// For people.
-    pub fn words(self) -> &'static str {
+    /// Returns the state for messages.
+    pub fn describe(self) -> &'static str {
         match self {
             Self::Absent => "absent",
             Self::Used => "used",
@@ -61,18 +61,18 @@ pub struct SettingsFile {
     pub hooks: Value,
 }
 
-/// What was read. What has a mistake is left out of all but the mistakes.
+/// All sources read. Invalid files contribute only their mistakes.
 pub(super) struct SettingsSources {
     /// The lowest first.
     pub(super) files: Vec<SettingsFile>,
     pub(super) loaded: LoadedSettings,
-    /// Each keeps a run from beginning.
+    /// Mistakes that prevent a run.
     pub(super) mistakes: Vec<String>,
     pub(super) ignored: Vec<IgnoredSetting>,
-    /// The same for people, if there is anything. It is among the warnings of `loaded`.
+    /// The same as a warning line, if any; also among the warnings of `loaded`.
     pub(super) ignored_line: Option<String>,
     pub(super) memory: MemorySources,
-    /// What whoever keeps the machine says. It is in `loaded` already.
+    /// The managed settings, already merged into `loaded`.
     pub(super) managed: ManagedSettings,
     pub(super) servers: Vec<NamedServer>,
     /// Agents, commands and skills.
@@ -82,11 +82,11 @@ pub(super) struct SettingsSources {
 }
 
 impl SettingsSources {
-    /// The same, if a run can begin with it.
+    /// Returns the sources if they have no mistakes.
     ///
     /// # Errors
     /// All mistakes.
-    pub(super) fn sound(self) -> Result<Self, UsageError> {
+    pub(super) fn into_valid(self) -> Result<Self, UsageError> {
         match UsageError::all(&self.mistakes) {
             Some(error) => Err(error),
             None => Ok(self),
@@ -94,9 +94,8 @@ impl SettingsSources {
     }
 }
 
-/// Reads the user's files, what flags name, and the repository's as far as it is trusted: because
-/// somebody vouches for it for this run, or because the user's own settings name it. Stops at no
-/// mistake.
+/// Reads the files of the user, of flags and of the repository as far as it is trusted, by a flag
+/// or variable of this run or by the user's own settings. Collects all mistakes.
 pub(super) fn read_all(
     args: &RunArgs,
     variables: &Variables,
@@ -115,9 +114,14 @@ pub(super) fn read_all(
     let wanted = reading.take(named(session.setting_sources.as_deref())).unwrap_or_default();
     let wants = |source: &str| wanted.contains(&source);
 
-    let ruling: Vec<ParsedSettings> = managed.iter().filter_map(|path| reading.own(path)).collect();
+    let ruling: Vec<ParsedSettings> =
+        managed.iter().filter_map(|path| reading.read_user_file(path)).collect();
     let ruling_files = std::mem::take(&mut reading.files);
-    let user = if wants("user") { reading.own(&config_dir.join("settings.json")) } else { None };
+    let user = if wants("user") {
+        reading.read_user_file(&config_dir.join("settings.json"))
+    } else {
+        None
+    };
     reading.foreign(home.as_deref(), config_dir);
     let below = std::mem::take(&mut reading.files);
     let flag = session.settings.as_deref().and_then(|given| reading.flag(given));
@@ -128,7 +132,7 @@ pub(super) fn read_all(
     let trust = if vouches { Trust::Full } else { Trust::of(&trusted, cwd, paths.home) };
 
     if let Some(parsed) = user {
-        reading.lay(parsed.anchored(config_dir), ServerAuthor::User);
+        reading.merge(parsed.anchored(config_dir), ServerAuthor::User);
     }
     for (_, file) in OF_THE_REPOSITORY.iter().filter(|(source, _)| wants(source)) {
         reading.repository(file, &paths, &trust);
@@ -137,12 +141,12 @@ pub(super) fn read_all(
         reading.project_servers(cwd, &trust);
     }
     reading.files.extend(above);
-    held.over_files(&mut reading.loaded);
+    held.merge_into_files(&mut reading.loaded);
     if let Some(parsed) = flag {
-        reading.lay(parsed, ServerAuthor::Settings);
+        reading.merge(parsed, ServerAuthor::Settings);
     }
     for given in &args.mcp.mcp_config {
-        let servers = servers::of_flag(given);
+        let servers = servers::parse_flag(given);
         let servers = reading.take(servers).unwrap_or_default();
         reading.servers.extend(servers);
     }
@@ -156,7 +160,7 @@ pub(super) fn read_all(
     let own = if memory.user { environment::own_folders(variables) } else { Vec::new() };
     let library = library(own, memory, cwd, &trust, !args.prompts.disable_slash_commands);
     reading.leavings.definitions(&library.withheld);
-    reading.end(ManagedSettings { files: ruling }, memory, library)
+    reading.into_sources(ManagedSettings { files: ruling }, memory, library)
 }
 
 /// Agents, commands and skills.
@@ -190,17 +194,17 @@ impl SourceReader {
         read.map_err(|error| self.mistakes.push(error.to_string())).ok()
     }
 
-    fn own(&mut self, path: &Path) -> Option<ParsedSettings> {
-        self.note(path.display().to_string(), load::file(path))
+    fn read_user_file(&mut self, path: &Path) -> Option<ParsedSettings> {
+        self.add_file(path.display().to_string(), load::read_file(path))
     }
 
     fn flag(&mut self, given: &str) -> Option<ParsedSettings> {
         let inline = given.trim_start().starts_with('{');
         let shown = if inline { "--settings" } else { given };
-        self.note(shown.to_owned(), load::flag(given).map(Some))
+        self.add_file(shown.to_owned(), load::parse_flag(given).map(Some))
     }
 
-    fn note(
+    fn add_file(
         &mut self,
         path: String,
         read: Result<Option<ParsedSettings>, Vec<String>>,
@@ -218,7 +222,7 @@ impl SourceReader {
         parsed
     }
 
-    /// Notes the settings of another tool of the family, which people expect to count.
+    /// Notes the settings of a related tool, which a user may expect to apply.
     fn foreign(&mut self, home: Option<&Path>, config_dir: &Path) {
         let Some(home) = home else { return };
         let path = home.join(".claude/settings.json");
@@ -231,20 +235,20 @@ impl SourceReader {
 
     fn repository(&mut self, file: &str, paths: &RulePaths<'_>, trust: &Trust) {
         let name = paths.cwd.join(file).display().to_string();
-        let (read, trusted) = match read(paths.cwd, file, trust) {
+        let (read, trusted) = match read_file(paths.cwd, file, trust) {
             RepositoryFile::Nothing => (Ok(None), true),
             RepositoryFile::Content(content) if trust.covers(&content) => {
-                let read = load::content(&name, content).map(|mut parsed| {
-                    self.leavings.curb(file, &mut parsed.value);
+                let read = load::parse_bytes(&name, content).map(|mut parsed| {
+                    self.leavings.strip_never_trusted(file, &mut parsed.value);
                     Some(parsed)
                 });
                 (read, true)
             }
             RepositoryFile::Content(content) => {
-                let value = self.leavings.narrow(file, &content, paths);
+                let value = self.leavings.strip_untrusted(file, &content, paths);
                 let text = String::from_utf8_lossy(&content);
                 let text = text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned();
-                let warnings = Vec::from_iter(naming::misnamed_by_others(&name, &text));
+                let warnings = Vec::from_iter(rule_names::untrusted_rule_warning(&name, &text));
                 let parsed = ParsedSettings::new(name.clone(), value, text);
                 (Ok(Some(ParsedSettings { warnings, ..parsed })), false)
             }
@@ -256,9 +260,9 @@ impl SourceReader {
                 (Ok(None), false)
             }
         };
-        let laid = self.note(name, read);
+        let laid = self.add_file(name, read);
         if let Some(parsed) = laid {
-            self.lay(parsed, ServerAuthor::ProjectSettings);
+            self.merge(parsed, ServerAuthor::ProjectSettings);
         }
         if let Some(last) = self.files.last_mut().filter(|_| !trusted) {
             last.state = FileState::Untrusted;
@@ -268,10 +272,10 @@ impl SourceReader {
     /// Reads the servers of the repository, if it is trusted with any.
     fn project_servers(&mut self, cwd: &Path, trust: &Trust) {
         let name = cwd.join(MCP_FILE).display().to_string();
-        let state = match read(cwd, MCP_FILE, trust) {
+        let state = match read_file(cwd, MCP_FILE, trust) {
             RepositoryFile::Nothing => FileState::Absent,
             RepositoryFile::Content(content) if trust.covers(&content) => {
-                let servers = servers::content(&name, content, ServerAuthor::Project);
+                let servers = servers::parse_bytes(&name, content, ServerAuthor::Project);
                 match self.take(servers) {
                     Some(servers) => {
                         self.servers.extend(servers);
@@ -292,15 +296,15 @@ impl SourceReader {
         self.files.push(SettingsFile { path: name, state, hooks: Value::Null });
     }
 
-    fn lay(&mut self, parsed: ParsedSettings, author: ServerAuthor) {
+    fn merge(&mut self, parsed: ParsedSettings, author: ServerAuthor) {
         if !self.strict {
-            self.servers.extend(servers::of_settings(&parsed, author));
+            self.servers.extend(servers::from_settings(&parsed, author));
         }
         self.origins.add_file(&parsed);
-        self.loaded = std::mem::take(&mut self.loaded).lay(parsed);
+        self.loaded = std::mem::take(&mut self.loaded).merge_file(parsed);
     }
 
-    fn end(
+    fn into_sources(
         mut self,
         managed: ManagedSettings,
         memory: MemorySources,
@@ -308,10 +312,10 @@ impl SourceReader {
     ) -> SettingsSources {
         for parsed in &managed.files {
             self.origins.add_file(parsed);
-            self.servers.extend(servers::of_settings(parsed, ServerAuthor::Managed));
+            self.servers.extend(servers::from_settings(parsed, ServerAuthor::Managed));
         }
-        let mut loaded = managed.lay_over(self.loaded);
-        let (ignored, line) = self.leavings.told();
+        let mut loaded = managed.merge_over(self.loaded);
+        let (ignored, line) = self.leavings.into_report();
         loaded.warnings.extend(line.clone());
         SettingsSources {
             files: self.files,

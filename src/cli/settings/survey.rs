@@ -1,32 +1,32 @@
-//! The settings as a doctor looks at them: every source, and every mistake in any of them.
+//! Survey of the settings for `doctor` and `config`: every source, and every mistake.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use super::contract::Held;
 use super::credential::credential;
-use super::layer::FileSettings;
+use super::file_settings::FileSettings;
 use super::managed;
-use super::origins::EffectiveValue;
+use super::provenance::EffectiveValue;
 use super::resolve::permission_mode;
 use super::sources::{SettingsFile, SettingsSources, read_all};
 use super::{CredentialSource, DEFAULTS, EndpointSettings, IgnoredSetting};
-use super::{roster, rules, servers};
+use super::{agent_list, run_limits, servers};
 use crate::cli::args::{GivenFlags, RunArgs};
 use crate::cli::environment::{self, ProcessEnv, VARIABLES, Variables};
 use crate::cli::prompts::{NamedAgent, PromptLibrary};
 use crate::recovery::Limits;
 use crate::tools::AgentDefinition;
 
-/// Everything there is to say about the settings. What has a mistake is left out of the rest.
+/// All facts about the settings. Invalid files contribute only their mistakes.
 #[derive(Clone, Debug)]
 pub struct SettingsSurvey {
     pub config_dir: PathBuf,
     pub files: Vec<SettingsFile>,
-    /// Each would keep a run from beginning.
+    /// Mistakes that prevent a run.
     pub mistakes: Vec<String>,
     pub warnings: Vec<String>,
-    /// Those of them that tell what is listed elsewhere too: servers, and what is ignored.
+    /// Those of them that are listed elsewhere too: servers, and ignored settings.
     pub listed_apart: Vec<String>,
     pub ignored: Vec<IgnoredSetting>,
     /// The environment, with what the settings add to it.
@@ -34,9 +34,9 @@ pub struct SettingsSurvey {
     pub endpoint: EndpointSettings,
     /// Every credential that there is, the one in use first: its kind, and its source.
     pub credentials: Vec<(&'static str, String)>,
-    /// Whether the service is one that surely wants a credential.
+    /// Whether the server is known to require a credential.
     pub needs_credential: bool,
-    /// Whether a variable selects the service of a cloud: then no service is asked.
+    /// Whether a variable selects a cloud service: then no request is made.
     pub selects_cloud: bool,
     pub model: String,
     pub limits: Limits,
@@ -45,22 +45,22 @@ pub struct SettingsSurvey {
     pub foreign: Vec<(String, String)>,
     /// Agents, commands and skills.
     pub library: PromptLibrary,
-    /// Variables whose names begin like ours, and that nobody reads.
-    pub strange_variables: Vec<String>,
+    /// Unknown variables with a prefix of ours.
+    pub unknown_variables: Vec<String>,
 }
 
-/// Looks at all of it. Reads files, changes nothing, and stops at no mistake.
+/// Surveys the settings. Reads files, changes nothing, and collects all mistakes.
 pub fn survey(
     args: &RunArgs,
     given: &GivenFlags,
     variables: &Variables,
     cwd: &Path,
 ) -> SettingsSurvey {
-    survey_under(&managed::files(), args, given, variables, cwd)
+    survey_with_managed(&managed::files(), args, given, variables, cwd)
 }
 
 /// The same with these managed files.
-pub fn survey_under(
+pub fn survey_with_managed(
     managed: &[PathBuf],
     args: &RunArgs,
     given: &GivenFlags,
@@ -76,25 +76,25 @@ pub fn survey_under(
     let mut all = variables.clone();
     all.extend(file.env.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))));
     let (mut args, given) = (args.clone(), &mut given.clone());
-    managed.outrank(&mut args, given, &mut all);
+    managed.remove_outranked(&mut args, given, &mut all);
     let role = role(&args, &file, &mut library, &mut mistakes);
-    args = roster::dressed(&args, role.as_ref());
-    managed.outrank(&mut args, given, &mut all);
+    args = agent_list::apply(&args, role.as_ref());
+    managed.remove_outranked(&mut args, given, &mut all);
     let args = &args;
     let env = environment_of(&all, &mut mistakes);
     let set_at = |name: &str| origins.set_at(name, variables, &all).map(ToOwned::to_owned);
     let found = credentials(args, &env, &file, &config_dir, &set_at);
-    let found = found_at(found, origins.place_of("apiKeyHelper"));
+    let found = with_position(found, origins.place_of("apiKeyHelper"));
     let credential = credential(&args.model, &env, &file, &config_dir).unwrap_or_else(|error| {
         mistakes.push(error.to_string());
         CredentialSource::Absent
     });
-    let endpoint = rules::endpoint(args, &env, &file, credential);
-    let env = env.planning(permission_mode(&args.tools, &file.permissions));
+    let endpoint = run_limits::endpoint(args, &env, &file, credential);
+    let env = env.with_planning_model(permission_mode(&args.tools, &file.permissions));
     let model = args.model.model.clone().or(env.model.clone()).or(file.model.clone());
     let model = model.map(|name| env.aliases.get(name.trim()).cloned().unwrap_or(name));
     let mut warnings = [loaded.warnings, std::mem::take(&mut library.warnings)].concat();
-    let mcp = servers::read(&args.mcp, &env, &file, servers, &all, &mut warnings);
+    let mcp = servers::resolve(&args.mcp, &env, &file, servers, &all, &mut warnings);
     let listed_apart = sources.ignored_line.into_iter().chain(mcp.complaints.clone()).collect();
     origins.add_servers(mcp);
     origins.add_environment(variables, &all);
@@ -106,10 +106,10 @@ pub fn survey_under(
     }
     origins.add_flags(given);
     SettingsSurvey {
-        foreign: origins.take_foreign(),
+        foreign: origins.take_unsupported(),
         needs_credential: endpoint.base_url == DEFAULTS.base_url && !selects_cloud,
         selects_cloud,
-        strange_variables: strange_variables(&all),
+        unknown_variables: unknown_variables(&all),
         effective: origins.effective(&endpoint, &limits, &config_dir, &found, &all),
         limits,
         warnings,
@@ -126,14 +126,14 @@ pub fn survey_under(
     }
 }
 
-/// The agent that the run is to be, if it is to be one that there is.
+/// Returns the agent that the run works as, if it exists.
 fn role(
     args: &RunArgs,
     file: &FileSettings,
     library: &mut PromptLibrary,
     mistakes: &mut Vec<String>,
 ) -> Option<AgentDefinition> {
-    let role = roster::muster(args, file, library);
+    let role = agent_list::load(args, file, library);
     role.unwrap_or_else(|error| {
         mistakes.push(error.to_string());
         None
@@ -147,16 +147,16 @@ fn limits(
     endpoint: &EndpointSettings,
     role: Option<&AgentDefinition>,
 ) -> Limits {
-    let mut limits = rules::limits(&args.limits, &args.model, env, file, 0);
+    let mut limits = run_limits::limits(&args.limits, &args.model, env, file, 0);
     if file.account_kind.is_none() {
         limits.account = endpoint.credential.account();
     }
-    roster::bound(role, &args.limits, &mut limits);
+    agent_list::apply_turn_limit(role, &args.limits, &mut limits);
     limits
 }
 
 impl SettingsSurvey {
-    /// What must not be printed.
+    /// Returns the secrets, to be redacted.
     pub fn secrets(&self) -> Vec<String> {
         let mut secrets = crate::tools::secret_values(&self.variables);
         secrets.extend(self.endpoint.credential.secrets().into_iter().map(str::to_owned));
@@ -167,25 +167,25 @@ impl SettingsSurvey {
     }
 }
 
-/// The environment without the variables that make no sense, each of which is a mistake.
+/// Parses the environment without its invalid variables, each of which is a mistake.
 fn environment_of(variables: &Variables, mistakes: &mut Vec<String>) -> ProcessEnv {
     let mut good = variables.clone();
     let names = VARIABLES.iter().flat_map(|(names, _)| names.split(", "));
     for name in names.flat_map(|name| [name.to_owned(), name.to_ascii_lowercase()]) {
         let Some(value) = variables.get(OsStr::new(&name)) else { continue };
         let alone = Variables::from_iter([(OsString::from(&name), value.clone())]);
-        let read = ProcessEnv::read(&alone).map(drop);
+        let read = ProcessEnv::parse(&alone).map(drop);
         let read = read.and_then(|()| environment::trusts_project(&alone).map(drop));
         if let Err(error) = read {
             mistakes.push(error.to_string());
             good.remove(OsStr::new(&name));
         }
     }
-    ProcessEnv::read(&good).unwrap_or_default()
+    ProcessEnv::parse(&good).unwrap_or_default()
 }
 
-/// Names that begin like ours and are not.
-fn strange_variables(all: &Variables) -> Vec<String> {
+/// Returns unknown variables with a prefix of ours.
+fn unknown_variables(all: &Variables) -> Vec<String> {
     let known =
         |name: &str| VARIABLES.iter().any(|(names, _)| names.split(", ").any(|it| it == name));
     let names = all.keys().filter_map(|name| name.to_str());
@@ -194,7 +194,7 @@ fn strange_variables(all: &Variables) -> Vec<String> {
 }
 
 /// The same with the place of the command, where a file names it.
-fn found_at(
+fn with_position(
     found: Vec<(&'static str, String)>,
     helper: Option<&str>,
 ) -> Vec<(&'static str, String)> {

@@ -1,4 +1,4 @@
-//! The user's own words for the system prompt.
+//! The user's system prompt.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::process::file_reads;
 ///
 /// # Errors
 /// A file that cannot be read.
-pub(super) fn read(model: &ModelArgs) -> Result<SystemPrompt, UsageError> {
+pub(super) fn resolve(model: &ModelArgs) -> Result<SystemPrompt, UsageError> {
     let either = |text: &Option<String>, flag: &str, file: &Option<PathBuf>| match (text, file) {
         (Some(text), _) => Ok(Some(text.clone())),
         (None, Some(path)) => file_reads::read_to_string(path).map(Some).map_err(|error| {

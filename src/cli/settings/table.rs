@@ -1,17 +1,17 @@
-//! Every setting: what it takes, what it is without you, and what it does. The man page prints
-//! this, and error messages quote it.
+//! The table of settings: type, default and meaning. The man page prints it, and error messages
+//! quote it.
 
 use crate::agent::AgentLimits;
 use crate::recovery::Limits;
 
 use super::{DEFAULTS, Defaults};
-use crate::cli::wall::span;
+use crate::cli::timestamps::format_duration;
 
 /// One key of a settings file.
 #[derive(Clone, Debug)]
 pub struct SettingRow {
     pub name: &'static str,
-    /// What its value may be, as the end of "it takes".
+    /// The allowed values, as the end of the sentence "it takes".
     pub takes: &'static str,
     pub default: String,
     pub meaning: &'static str,
@@ -45,8 +45,8 @@ const SHAPES: &[(&str, &str, &str)] = &[
         and \"cacheWrite\", in US dollars per million tokens", "What models cost."),
     ("env", "an object of texts or numbers", "Variables for outlast itself and for the commands it runs."),
     ("permissions", "an object with \"allow\", \"ask\", \"deny\", \"additionalDirectories\", \
-        \"defaultMode\" and \"disableBypassPermissionsMode\"", "What tools may do without asking \
-        anyone. What would be asked is denied: nobody is there."),
+        \"defaultMode\" and \"disableBypassPermissionsMode\"", "What tools may do without asking. \
+        What would be asked is denied."),
     ("onDenied", "\"continue\" or \"fail\"", "Whether a tool call that is denied ends the run."),
     ("hooks", "an object of events, as in outlast-hooks(7)", "Programs that are told what happens and have a \
         say in it. Those of all files run."),
@@ -95,7 +95,7 @@ const SHAPES: &[(&str, &str, &str)] = &[
     ("tornStreamsPerWhole", UP_TO_255, "Broken streams in a row before asking without streaming."),
     ("emptyReplyRetries", UP_TO_255, "Further tries after a reply that said nothing."),
     ("pausedTurnResumptions", UP_TO_255, "How often a reply that the service paused is resumed."),
-    ("sharedLimits", BOOL, "Tell other runs on this host about rate limits, and heed what they tell."),
+    ("sharedLimits", BOOL, "Share rate-limit state with other runs on this host."),
     ("accountKind", "\"apiKey\", \"enterprise\" or \"subscription\"", "Who pays. A rate limit of a \
         subscription is not retried: it lasts for hours."),
     ("heartbeatInterval", DURATION, "The longest silence on standard error while waiting."),
@@ -158,7 +158,7 @@ pub(super) fn takes(name: &str) -> Option<&'static str> {
     SHAPES.iter().find(|shape| shape.0 == name).map(|shape| shape.1)
 }
 
-/// A name as the parser has it, if it is a flag's too.
+/// Converts a setting's name to that of its flag in the parser.
 pub(super) fn snake(camel: &str) -> String {
     let mut snake = String::new();
     for letter in camel.chars() {
@@ -178,7 +178,7 @@ pub fn settings() -> Vec<SettingRow> {
         .collect()
 }
 
-/// The value a setting has when nobody says anything, read from where it is really kept.
+/// Returns the default of a setting, read from where it is defined.
 fn default(name: &str) -> String {
     let limits = Limits::default();
     limit_default(name, &limits)
@@ -193,18 +193,18 @@ fn limit_default(name: &str, limits: &Limits) -> Option<String> {
         "loopNoteAt" => limits.loops.soft.to_string(),
         "loopStopAt" => limits.loops.hard.to_string(),
         "maxRetries" => budgets.retries.to_string(),
-        "maxRetryWait" => span(limits.max_retry_wait),
-        "backgroundWait" => span(limits.background.most),
+        "maxRetryWait" => format_duration(limits.max_retry_wait),
+        "backgroundWait" => format_duration(limits.background.most),
         "retryFirstDelay" => format!("{}ms", limits.backoff.first.as_millis()),
-        "retryLongestDelay" => span(limits.backoff.longest),
+        "retryLongestDelay" => format_duration(limits.backoff.longest),
         "retryQuota" => budgets.bucket.to_string(),
-        "unattendedLongestDelay" => span(limits.longest_capacity_wait),
-        "capacityProbeInterval" => span(limits.probe_interval?),
+        "unattendedLongestDelay" => format_duration(limits.longest_capacity_wait),
+        "capacityProbeInterval" => format_duration(limits.probe_interval?),
         "overloadsPerFallback" => limits.overloads_per_switch.to_string(),
         "tornStreamsPerWhole" => limits.torn_streams_per_whole.to_string(),
         "emptyReplyRetries" => budgets.empty_replies.to_string(),
         "pausedTurnResumptions" => budgets.resumptions.to_string(),
-        "heartbeatInterval" => span(limits.heartbeat),
+        "heartbeatInterval" => format_duration(limits.heartbeat),
         "maxOutputTokens" => limits.caps.first.to_string(),
         "escalatedOutputTokens" => limits.caps.escalated.to_string(),
         "wholeOutputTokens" => limits.caps.whole.to_string(),
@@ -218,7 +218,7 @@ fn limit_default(name: &str, limits: &Limits) -> Option<String> {
 fn other_default(name: &str, defaults: &Defaults) -> Option<String> {
     Some(match name {
         "model" => defaults.model.to_owned(),
-        "requireTimeout" => span(defaults.require_timeout),
+        "requireTimeout" => format_duration(defaults.require_timeout),
         "requireRetries" => defaults.require_retries.to_string(),
         "schemaTries" => defaults.schema_tries.to_string(),
         "budgetMode" => "ceiling".to_owned(),
@@ -227,18 +227,18 @@ fn other_default(name: &str, defaults: &Defaults) -> Option<String> {
         "wrapUpAt" => defaults.wrap_up_at.to_string(),
         "unattendedRetry" => "off".to_owned(),
         "accountKind" => "what a login says, else apiKey".to_owned(),
-        "connectTimeout" => span(defaults.connect),
-        "firstByteTimeout" => span(defaults.first_byte),
-        "streamIdleTimeout" => span(defaults.stream_idle),
-        "streamProgressTimeout" => span(defaults.stream_progress),
-        "replyTimeout" => span(defaults.reply),
-        "requestTimeout" => span(defaults.whole),
-        "deadPathTimeout" => span(defaults.dead_path),
-        "stdinTimeout" => span(defaults.stdin),
-        "bashTimeout" => span(defaults.bash),
-        "bashMaxTimeout" => span(defaults.bash_max),
-        "backgroundLifetime" => span(defaults.background_lifetime),
-        "webFetchTimeout" => span(defaults.web_fetch),
+        "connectTimeout" => format_duration(defaults.connect),
+        "firstByteTimeout" => format_duration(defaults.first_byte),
+        "streamIdleTimeout" => format_duration(defaults.stream_idle),
+        "streamProgressTimeout" => format_duration(defaults.stream_progress),
+        "replyTimeout" => format_duration(defaults.reply),
+        "requestTimeout" => format_duration(defaults.whole),
+        "deadPathTimeout" => format_duration(defaults.dead_path),
+        "stdinTimeout" => format_duration(defaults.stdin),
+        "bashTimeout" => format_duration(defaults.bash),
+        "bashMaxTimeout" => format_duration(defaults.bash_max),
+        "backgroundLifetime" => format_duration(defaults.background_lifetime),
+        "webFetchTimeout" => format_duration(defaults.web_fetch),
         "maxToolResultChars" => defaults.tool_result_chars.to_string(),
         "sandbox" => "workspace; off with bypassPermissions".to_owned(),
         "childEnv" => "scrub".to_owned(),

@@ -1,4 +1,4 @@
-//! Which repositories the user trusts with settings of their own.
+//! Which repositories the user trusts.
 
 use std::fmt::{self, Write as _};
 use std::fs;
@@ -28,8 +28,7 @@ pub(super) enum Trust {
 }
 
 impl Trust {
-    /// Looks for the entries that speak of `cwd` or of the root of its repository. Where these
-    /// really are decides, whatever links lead there.
+    /// Finds the entries for `cwd` or the root of its repository. Links are resolved first.
     pub(super) fn of(entries: &[TrustedProject], cwd: &Path, home: Option<&Path>) -> Self {
         let places: Vec<PathBuf> =
             fs::canonicalize(cwd).map_or_else(|_| Vec::new(), |cwd| vec![root(&cwd), cwd]);
@@ -74,7 +73,7 @@ fn is_about(path: &str, places: &[PathBuf], home: Option<&Path>) -> bool {
         (Some(rest), Some(home)) => home.join(rest.trim_start_matches('/')),
         (Some(_), None) => return false,
     };
-    // The part without wildcards may lead over links, as the place itself may.
+    // The part without wildcards may contain links, and is resolved too.
     let plain: PathBuf = path.components().take_while(|part| !is_wild(part)).collect();
     let wild: PathBuf = path.components().skip_while(|part| !is_wild(part)).collect();
     let Ok(plain) = fs::canonicalize(plain) else { return false };
@@ -95,7 +94,7 @@ fn glob(pattern: &str) -> Result<Glob, globset::Error> {
     GlobBuilder::new(pattern).literal_separator(true).build()
 }
 
-/// As a file words an entry.
+/// An entry as an object in a file.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct TrustEntryFields {

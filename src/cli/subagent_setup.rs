@@ -1,4 +1,4 @@
-//! What sub-agents are given: the facts of the run, and what is known of models.
+//! The setup of sub-agents: the facts of the run, and the known models.
 
 use std::sync::Arc;
 
@@ -11,18 +11,18 @@ use super::memory::Memory;
 use super::settings::Settings;
 use super::system::EnvironmentFacts;
 
-/// The variable that names the model of all sub-agents, whatever calls and definitions say.
+/// The variable that names the model of all sub-agents; outranks calls and definitions.
 const MODEL: &str = "CLAUDE_CODE_SUBAGENT_MODEL";
 
-/// What sub-agents of a run are given.
-pub(super) fn delegation(
+/// Builds the setup of a run's sub-agents.
+pub(super) fn subagent_setup(
     settings: &Settings,
     facts: &EnvironmentFacts<'_>,
     memory: &Memory,
 ) -> Delegation {
     let model = text(settings, MODEL);
     let words = memory.prompt().unwrap_or_default();
-    let more = settings.agent_words.as_deref().unwrap_or_default();
+    let more = settings.subagent_prompt.as_deref().unwrap_or_default();
     let parts = [facts.text().trim(), words.trim_end(), more.trim()].map(ToOwned::to_owned);
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     Delegation {
@@ -56,7 +56,8 @@ fn models(settings: &Settings) -> ModelLookup {
         let name = name.trim();
         let own_one = aliases.iter().find(|(alias, _)| alias == name);
         let model = resolve_alias(own_one.map_or(name, |(_, full)| full));
-        // As with the models of the chain, the empty name is for all that have none of their own.
+        // As in the model chain, the empty name stands for all models without an entry of their
+        // own.
         let names = [name, model, ""];
         let mut facts = crate::model::model_facts(model);
         if let Some(window) = windows.of_model(&names) {

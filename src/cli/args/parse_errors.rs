@@ -1,4 +1,4 @@
-//! The parser's complaints, in one line each.
+//! Converts the parser's errors to one line each.
 
 use std::error::Error as _;
 
@@ -6,12 +6,12 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
 use super::CliRequest;
-use crate::cli::nearness::distance;
+use crate::cli::edit_distance::distance;
 use crate::cli::usage::UsageError;
 
 const SEE_HELP: &str = "see outlast --help";
 
-/// Turns what the parser returned instead of arguments into what to do about it.
+/// Converts a parser error to a request (help, version) or a usage error.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the parser may learn to complain of more")]
 pub(super) fn explain(error: &Error) -> Result<CliRequest, UsageError> {
     match error.kind() {
@@ -41,12 +41,12 @@ pub(super) fn explain(error: &Error) -> Result<CliRequest, UsageError> {
     }
 }
 
-/// Refuses a word that stands alone and is no command: a model would be paid to guess what a
-/// mistyped command means. Words that are clearly none pass: flags, `-`, `/NAME`, more than one
-/// word in quotes, and text in scripts that put no spaces between words.
+/// Rejects a single word that is not a command: it may be a mistyped command, and running it as a
+/// prompt costs money. Flags, `-`, `/NAME`, several words in quotes, and text in scripts without
+/// spaces pass.
 ///
 /// # Errors
-/// The commands that are meant perhaps, and how to give such a prompt.
+/// Names the commands that may be meant, and how to pass such a prompt.
 pub(super) fn check_single_word(word: &str, cli: &Command) -> Result<(), UsageError> {
     let is_other = word.is_empty()
         || word.starts_with(['-', '/'])
@@ -114,11 +114,11 @@ fn wrong_choice(error: &Error) -> UsageError {
 fn wrong_value(error: &Error) -> UsageError {
     let why = error.source().map_or_else(|| first_line(error), ToString::to_string);
     let value = said(error, ContextKind::InvalidValue);
-    UsageError::new(format!("{}: {:?} {}", flag_of(error), shortened(&value), plain(&why)))
+    UsageError::new(format!("{}: {:?} {}", flag_of(error), shortened(&value), with_verb(&why)))
 }
 
-/// A number's own parser complains without a verb; ours continue the sentence.
-fn plain(why: &str) -> String {
+/// Completes the message of a number parser, which has no verb; our own continue the sentence.
+fn with_verb(why: &str) -> String {
     match why.split_whitespace().next() {
         Some("must" | "is") => why.to_owned(),
         Some(_) | None => format!("is not valid: {why}"),

@@ -1,8 +1,8 @@
-//! What a run offers beside its tools, and what it was asked to offer and cannot.
+//! Capabilities for the init message: commands, skills, agents, and MCP servers left out.
 
 use serde_json::{Value, json};
 
-/// The names of what there is to call by name.
+/// The names of commands, skills and agents.
 #[derive(Clone, Debug, Default)]
 pub struct Capabilities {
     pub commands: Vec<String>,
@@ -12,7 +12,7 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// The servers that were left out, as hosts are told of them.
+    /// Serialises the servers that were left out, for hosts.
     pub(super) fn server_errors(&self) -> Vec<Value> {
         let skipped = self.skipped_servers.iter();
         skipped

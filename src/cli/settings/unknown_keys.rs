@@ -1,17 +1,16 @@
-//! Keys of settings files that mean nothing to us: other tools' own, later versions', and typing
-//! mistakes.
+//! Unknown keys of settings files: those of other tools, of later versions, and typos.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::layer::FileSettings;
-use super::load::says_something;
+use super::file_settings::FileSettings;
+use super::load::is_meaningful;
 use super::locate::JsonPaths;
 use super::table;
-use crate::cli::nearness::distance;
+use crate::cli::edit_distance::distance;
 
-/// Keys of the same family of tools that mean nothing to us, and do no harm when left alone.
+/// Keys of related tools that outlast ignores.
 #[rustfmt::skip]
 const FOREIGN: [&str; 48] = [
     "$schema", "agent", "alwaysThinkingEnabled", "attribution", "autoMemoryEnabled",
@@ -28,31 +27,30 @@ const FOREIGN: [&str; 48] = [
     "terminalProgressBarEnabled", "theme", "verbose", "voiceEnabled",
 ];
 
-/// Of those, the ones that would change what a run does, or how it may ask the service: to leave
-/// them out without a word would let people take them for obeyed.
+/// Ignored keys that would change what a run does: ignoring them silently would suggest that they
+/// apply.
 #[rustfmt::skip]
-const UNHEEDED: [&str; 12] = [
+const UNSUPPORTED: [&str; 12] = [
     "alwaysThinkingEnabled", "awsAuthRefresh", "awsCredentialExport", "claudeMdExcludes",
     "effortLevel", "enabledPlugins", "forceLoginMethod", "gcpAuthRefresh", "language",
     "outputStyle", "respectGitignore", "skillOverrides",
 ];
 
-/// What such a key says where it asks for nothing that outlast does not do anyway.
-fn is_usual(key: &str, value: &Value) -> bool {
+/// Returns whether such a key has a value that matches what outlast does anyway.
+fn is_default_behaviour(key: &str, value: &Value) -> bool {
     match (key, value) {
         ("outputStyle", Value::String(style)) => style.trim().eq_ignore_ascii_case("default"),
         ("respectGitignore", value) => value == true,
-        (_, value) => !says_something(value),
+        (_, value) => !is_meaningful(value),
     }
 }
 
-/// Of those, the ones that say which servers of a repository are wanted.
+/// Ignored keys that approve MCP servers of a repository.
 const APPROVALS: [&str; 3] =
     ["disabledMcpjsonServers", "enableAllProjectMcpServers", "enabledMcpjsonServers"];
 
-/// Keys that hold a run back, or that it falls back to. Whoever mistypes one must not get a run
-/// without it.
-const GUARDS: [&str; 19] = [
+/// Keys that restrict a run, or provide its fallbacks. A typo in these keys is a hard error.
+const RESTRICTING: [&str; 19] = [
     "budgetMode",
     "childEnv",
     "disableAllHooks",
@@ -74,8 +72,8 @@ const GUARDS: [&str; 19] = [
     "sandbox.mode",
 ];
 
-/// Keys inside of settings, by the way that leads there.
-const INSIDE: [&str; 14] = [
+/// Known nested keys, by their path.
+const NESTED: [&str; 14] = [
     "permissions.additionalDirectories",
     "permissions.allow",
     "permissions.ask",
@@ -92,7 +90,7 @@ const INSIDE: [&str; 14] = [
     "sandbox.mode",
 ];
 
-/// Mistyped no further than this, a word is still the word.
+/// The maximum edit distance of a typo.
 const TYPO_MAX: usize = 2;
 
 /// More are counted, and not named.
@@ -101,7 +99,7 @@ const NAMED_MAX: usize = 8;
 /// Longer names are cut, in characters.
 const NAME_MAX: usize = 64;
 
-/// Whether a key belongs to another tool, and means nothing to us.
+/// Returns whether a key belongs to another tool and has no effect here.
 pub(super) fn is_foreign(key: &str) -> bool {
     FOREIGN.contains(&key)
 }
@@ -111,27 +109,32 @@ pub(super) fn is_ours(key: &str) -> bool {
     APPROVALS.contains(&key) || table::names().any(|name| name == key)
 }
 
-/// The keys of a text that nobody knows.
+/// The unknown keys of a settings file.
 pub(super) struct UnknownKeys {
-    /// Where, and what: a key is one letter or two away from one of the [`GUARDS`].
+    /// Position and message of each key that is a likely typo of one of the [`GUARDS`].
     pub mistyped: Vec<(usize, String)>,
     /// A line about the others, and one about keys of other tools, if there are any.
     pub told: Vec<String>,
 }
 
 /// One line about keys of other tools that outlast does not act on.
-fn unheeded(name: &str, layer: &FileSettings, places: &JsonPaths<'_>) -> Option<String> {
+fn unsupported_warning(name: &str, layer: &FileSettings, places: &JsonPaths<'_>) -> Option<String> {
     let keys = layer.others.iter();
-    let keys =
-        keys.filter(|(key, value)| UNHEEDED.contains(&key.as_str()) && !is_usual(key, value));
+    let keys = keys.filter(|(key, value)| {
+        UNSUPPORTED.contains(&key.as_str()) && !is_default_behaviour(key, value)
+    });
     let place = |key: &str| format!("\"{key}\" (line {})", places.line(places.nearest([key])));
     let listed: Vec<String> = keys.map(|(key, _)| place(key)).collect();
     let list = listed.join(", ");
     (!listed.is_empty()).then(|| format!("{name}: outlast does not act on these settings: {list}"))
 }
 
-/// Looks for them.
-pub(super) fn strangers(name: &str, layer: &FileSettings, places: &JsonPaths<'_>) -> UnknownKeys {
+/// Finds the unknown keys of a settings file.
+pub(super) fn find_unknown_keys(
+    name: &str,
+    layer: &FileSettings,
+    places: &JsonPaths<'_>,
+) -> UnknownKeys {
     let levels: [(&[&str], &BTreeMap<String, Value>); 4] = [
         (&[], &layer.others),
         (&["permissions"], &layer.permissions.others),
@@ -144,7 +147,7 @@ pub(super) fn strangers(name: &str, layer: &FileSettings, places: &JsonPaths<'_>
             let path: Vec<&str> = outer.iter().copied().chain([key.as_str()]).collect();
             let (at, path) = (places.nearest(path.iter().copied()), path.join("."));
             match nearest(&path) {
-                Some((distance, near)) if distance <= TYPO_MAX && GUARDS.contains(&near) => {
+                Some((distance, near)) if distance <= TYPO_MAX && RESTRICTING.contains(&near) => {
                     let path = short(&path);
                     let why = format!("unknown setting \"{path}\"; did you mean \"{near}\"?");
                     mistyped.push((at, why));
@@ -165,10 +168,13 @@ pub(super) fn strangers(name: &str, layer: &FileSettings, places: &JsonPaths<'_>
         if others.len() == 1 { ("setting", "has") } else { ("settings", "have") };
     let told = format!("{name}: unknown {settings} {have} no effect: {list}");
     let told = (!others.is_empty()).then_some(told);
-    UnknownKeys { mistyped, told: told.into_iter().chain(unheeded(name, layer, places)).collect() }
+    UnknownKeys {
+        mistyped,
+        told: told.into_iter().chain(unsupported_warning(name, layer, places)).collect(),
+    }
 }
 
-/// A name as a line can hold it.
+/// Shortens a name for a message.
 fn short(path: &str) -> String {
     let mut letters = path.chars();
     let mut short: String = letters.by_ref().take(NAME_MAX).collect();
@@ -178,10 +184,10 @@ fn short(path: &str) -> String {
     short
 }
 
-/// The known key that differs least, if it differs little, and by how many letters.
+/// Returns the known key with the smallest edit distance, if it is a likely typo.
 fn nearest(path: &str) -> Option<(usize, &'static str)> {
     let nested = path.contains('.');
-    let known = table::names().filter(|_| !nested).chain(INSIDE.into_iter().filter(|_| nested));
+    let known = table::names().filter(|_| !nested).chain(NESTED.into_iter().filter(|_| nested));
     let bound = |name: &str| {
         let last = name.rsplit('.').next().unwrap_or(name);
         last.len().div_ceil(4).max(1)

@@ -1,4 +1,4 @@
-//! Remembers enough of a run to say how it ended when the run itself no longer can.
+//! Records a snapshot of a run's progress, for the result of a run that hangs or panics.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,7 +10,7 @@ use crate::recovery::{Fault, Moment, Money, Phase, StopReason};
 use crate::tools::{Acceptance, BackgroundTask};
 use crate::transcript::Block;
 
-/// What was seen of a run. Clones share it.
+/// The recorded snapshot of a run. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct SnapshotRecorder(Arc<Mutex<RecordedSnapshot>>);
 
@@ -33,7 +33,7 @@ struct RecordedSnapshot {
 
 impl SnapshotRecorder {
     fn seen(&self) -> MutexGuard<'_, RecordedSnapshot> {
-        // What a panicking thread left behind is still the best there is.
+        // The state left by a panicking thread is still the best available.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -47,13 +47,13 @@ impl SnapshotRecorder {
         self.seen().warnings.clone()
     }
 
-    /// Whether tools were running when it was last looked.
+    /// Returns whether tools were running at the last event.
     pub fn is_working(&self) -> bool {
         self.seen().working
     }
 
-    /// The ending as far as it was seen. `persists` says whether a journal was asked for: there is
-    /// one from the init message on.
+    /// Returns the ending as far as recorded. `persists` says whether a journal was requested; it
+    /// exists from the init message on.
     pub fn ending(&self, reason: StopReason, persists: bool) -> RunOutcome {
         let seen = self.seen();
         let mut tally = seen.tally.clone();
@@ -78,7 +78,7 @@ impl SnapshotRecorder {
             broken: None,
             acceptance: Acceptance::default(),
             hooks: HookStats::default(),
-            // What was still running goes with the run.
+            // What was still running ends with the run.
             servers: mcp::McpStats::default(),
             agents: seen.agents.iter().map(|task| task.clone().cut()).collect(),
             tasks: seen.tasks.iter().map(|task| task.clone().ended_with_run()).collect(),
@@ -155,9 +155,9 @@ mod tests {
 
     use super::*;
 
-    /// What the witness says of a run that hangs is what the machine would have said.
+    /// The recorder agrees with the state machine on whether a hanging run was using tools.
     #[test]
-    fn a_run_is_at_work_for_the_witness_when_it_is_for_the_machine() {
+    fn the_snapshot_reports_running_tools_exactly_when_the_state_machine_does() {
         let (limits, at, by) = (Limits::default(), Moment::default(), Interrupt::Sigterm);
         let begun = Run::new(1, &limits).step(at, Event::Begin, &limits).unwrap();
         let phases = [

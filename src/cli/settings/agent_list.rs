@@ -1,24 +1,24 @@
-//! Which kinds of agents there are, and what becomes of a run that is to be one of them.
+//! Loads the agent definitions, and applies the one that the run works as.
 
 use crate::cli::args::{LimitArgs, PermissionMode, RunArgs};
+use crate::cli::edit_distance::distance;
 use crate::cli::environment;
-use crate::cli::nearness::distance;
 use crate::cli::prompts::{PromptLibrary, SkillFolder, agents_of_flag};
 use crate::cli::usage::UsageError;
 use crate::mcp;
 use crate::recovery::Limits;
 use crate::tools::{self, AgentDefinition, built_in_names, check_restriction};
 
-use super::layer::FileSettings;
-use super::naming::{BadRuleName, misnomer};
+use super::file_settings::FileSettings;
 use super::repository::RulePaths;
+use super::rule_names::{BadRuleName, check_rule_name};
 use super::{McpServers, Settings, SystemPrompt, ToolRules};
 
-/// Lays the agents of `--agents` over those of files, and takes the one that the run is to be.
+/// Merges the agents of `--agents` over those of files, and returns the one that the run works as.
 ///
 /// # Errors
 /// A mistake in `--agents`, or there is no agent of the name.
-pub(super) fn muster(
+pub(super) fn load(
     args: &RunArgs,
     file: &FileSettings,
     library: &mut PromptLibrary,
@@ -27,12 +27,11 @@ pub(super) fn muster(
     choose(args, file, library)
 }
 
-/// The same for a session that is resumed. The agent that it was started as may be gone: its tools
-/// and rules are in the contract.
+/// The same for a resumed session. Its agent may be gone; the tools and rules are in the contract.
 ///
 /// # Errors
 /// A mistake in `--agents`.
-pub(super) fn muster_again(
+pub(super) fn load_for_resume(
     args: &RunArgs,
     file: &FileSettings,
     library: &mut PromptLibrary,
@@ -79,7 +78,7 @@ fn choose(
 }
 
 impl Settings {
-    /// What the model is told of skills, if it can read them.
+    /// Returns the list of skills for the model, if it can read them.
     pub(in crate::cli) fn briefing(&self) -> Option<String> {
         let reads = |only: &Vec<String>| only.iter().any(|name| name == "Read");
         self.library.briefing().filter(|_| self.tools.only.as_ref().is_none_or(reads))
@@ -92,9 +91,9 @@ impl Settings {
     }
 }
 
-/// The same flags for a run that is an agent: its model and its permission mode count where no
-/// flag names one. Those of an agent that nobody vouches for were taken away when it was read.
-pub(super) fn dressed(args: &RunArgs, role: Option<&AgentDefinition>) -> RunArgs {
+/// Applies model and permission mode of the run's agent, unless flags name them. An untrusted agent
+/// has none: they were removed when it was read.
+pub(super) fn apply(args: &RunArgs, role: Option<&AgentDefinition>) -> RunArgs {
     let mut args = args.clone();
     let Some(role) = role else { return args };
     if let Some(model) = &role.model {
@@ -117,9 +116,13 @@ fn mode(mode: tools::PermissionMode) -> PermissionMode {
     }
 }
 
-/// Ends a run that is an agent after as many replies as the agent may make, unless a flag says how
-/// many. It never gets more than the settings give.
-pub(super) fn bound(role: Option<&AgentDefinition>, flags: &LimitArgs, limits: &mut Limits) {
+/// Applies the turn limit of the run's agent, unless a flag sets one. It never exceeds the limit of
+/// the settings.
+pub(super) fn apply_turn_limit(
+    role: Option<&AgentDefinition>,
+    flags: &LimitArgs,
+    limits: &mut Limits,
+) {
     let Some(own) = role.and_then(|role| role.max_turns) else { return };
     if flags.max_turns.is_none() {
         let turns = limits.budgets.turns.map_or(own, |turns| turns.min(own));
@@ -127,11 +130,11 @@ pub(super) fn bound(role: Option<&AgentDefinition>, flags: &LimitArgs, limits: &
     }
 }
 
-/// Gives a run the prompt and the tools of an agent, as far as no flag says otherwise.
+/// Applies prompt and tools of the run's agent, unless flags say otherwise.
 ///
 /// # Errors
-/// It has no tool that there is.
-pub(super) fn cast(
+/// None of its tools exists.
+pub(super) fn apply_prompt_and_tools(
     role: Option<AgentDefinition>,
     mut system: SystemPrompt,
     mut tools: ToolRules,
@@ -147,7 +150,7 @@ pub(super) fn cast(
             role.name
         )));
     }
-    let near = |rule: &&String| misnomer(rule).filter(|misnomer| misnomer.is_near);
+    let near = |rule: &&String| check_rule_name(rule).filter(|misnomer| misnomer.is_near);
     if let Some((rule, BadRuleName { why, .. })) =
         role.disallowed_tools.iter().find_map(|rule| Some((rule, near(&rule)?)))
     {

@@ -1,4 +1,4 @@
-//! From what was said to the rules of the run: every limit in one place.
+//! Builds the limits of a run from flags, environment and files.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use crate::cli::args::{LimitArgs, RunArgs};
 use crate::cli::environment::ProcessEnv;
 use crate::recovery::{AccountKind, Backoff, Limits, Moment, Persistence, WorkWait};
 
-use super::layer::{ConfiguredAccount, DurationValue, FileSettings, UnattendedRetry};
+use super::file_settings::{ConfiguredAccount, DurationValue, FileSettings, UnattendedRetry};
 use super::{DEFAULTS, EndpointSettings};
 use crate::cli::args::ModelArgs;
 use crate::cli::settings::CredentialSource;
 
-/// The machine's rules.
+/// Returns the limits of the recovery state machine.
 pub(super) fn limits(
     args: &LimitArgs,
     model: &ModelArgs,
@@ -31,7 +31,7 @@ pub(super) fn limits(
     set(&mut budgets.resumptions, file.paused_turn_resumptions);
     set(&mut budgets.compactions, model.max_compactions.or(file.max_compactions));
     set(&mut budgets.nudges, file.token_budget_nudges);
-    // The last of them ends the run, and the others send the model back.
+    // The last block ends the run; the earlier ones send the model back to work.
     set(&mut budgets.objections, env.stop_block_cap.map(|cap| cap.get() - 1));
     set(&mut limits.overloads_per_switch, file.overloads_per_fallback);
     set(&mut limits.torn_streams_per_whole, file.torn_streams_per_whole);
@@ -50,7 +50,7 @@ pub(super) fn limits(
     if let Some(first) =
         model.max_output_tokens.or(env.max_output_tokens).or(file.max_output_tokens)
     {
-        // Whoever names a cap means it: only the default one is raised when it proves too small.
+        // An explicit cap is final: only the default one is raised when it proves too small.
         caps.first = first.into();
         limits.budgets.escalations = 0;
     }
@@ -60,7 +60,7 @@ pub(super) fn limits(
     limits
 }
 
-/// Everything that has to do with time.
+/// Sets the timers and waits.
 fn waits(limits: &mut Limits, args: &LimitArgs, env: &ProcessEnv, file: &FileSettings) {
     let unattended = env.unattended.or(file.unattended_retry);
     limits.persistence = match unattended {

@@ -1,11 +1,11 @@
-//! How much two words look like each other, for whoever mistyped one. Pure.
+//! Edit distance between words, for "did you mean" hints. Pure.
 
-/// How many letters must be added, dropped, changed or swapped with the next to turn one word into
-/// the other.
+/// Returns the Damerau-Levenshtein distance: insertions, deletions, substitutions and swaps of
+/// neighbours.
 pub(super) fn distance(one: &str, other: &str) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let first: Vec<usize> = (0..=other.len()).collect();
-    // What the words cost up to the letter before the last, and up to the last.
+    // The rows of the table before the last one, and the last one.
     let (mut before, mut row) = (first.clone(), first);
     for (line, letter) in one.iter().enumerate() {
         let mut next = vec![line + 1];
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_as_far_apart_as_they_look() {
+    fn edit_distance_counts_edits_and_swaps() {
         for (one, other, far) in [
             ("review", "review", 0),
             ("reviw", "review", 1),

@@ -1,4 +1,4 @@
-//! Where each value comes from that is in force.
+//! Provenance: where each value in force comes from.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -8,17 +8,17 @@ use serde_json::{Value, json};
 
 use super::load::ParsedSettings;
 use super::locate::JsonPaths;
+use super::normalise;
+use super::redact::redacted;
 use super::sandbox;
-use super::strange::is_ours;
 use super::table::{settings, snake};
-use super::typed;
-use super::veil::veiled;
+use super::unknown_keys::is_ours;
 use super::{DEFAULTS, EndpointSettings, McpServers};
 use crate::cli::args::{GivenFlags, PermissionMode, RunArgs};
 use crate::cli::environment::Variables;
 use crate::cli::prompts::NamedAgent;
+use crate::cli::timestamps::format_duration;
 use crate::cli::values;
-use crate::cli::wall::span;
 use crate::model::BaseUrl;
 use crate::recovery::{AccountKind, Limits};
 use crate::tools;
@@ -26,14 +26,14 @@ use crate::tools;
 /// One value in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EffectiveValue {
-    /// As in a settings file; what is inside of an object has dots.
+    /// The name as in a settings file; dots for members of objects.
     pub name: String,
     pub value: Value,
     /// A flag, a variable, files with lines, or `default`.
     pub origin: String,
 }
 
-/// Settings that a variable may say too, and the variables, the one that counts most first.
+/// Settings that a variable can set too, and the variables, highest precedence first.
 pub(super) const BY_VARIABLE: [(&str, &[&str]); 15] = [
     ("model", &["ANTHROPIC_MODEL"]),
     ("oauthEndpoint", &["OUTLAST_OAUTH_ENDPOINT"]),
@@ -55,7 +55,7 @@ pub(super) const BY_VARIABLE: [(&str, &[&str]); 15] = [
     ),
 ];
 
-/// Flags whose names say something else than their setting's, as the parser calls them.
+/// Flags with other names than their settings, as the parser calls them.
 pub(super) const BY_FLAG: [(&str, &str); 9] = [
     ("prices", "price"),
     ("permissions.allow", "allowed_tools"),
@@ -75,9 +75,9 @@ pub(super) struct Provenance {
 }
 
 impl Provenance {
-    /// Lays the values of a file over those of the files before.
+    /// Merges the values of a file over those of earlier files.
     pub(super) fn add_file(&mut self, parsed: &ParsedSettings) {
-        let places = JsonPaths::of(&parsed.text);
+        let places = JsonPaths::scan(&parsed.text);
         let origin = |path: &[String]| {
             let index = match path {
                 [outer, inner] if outer == "sandbox" && inner == "mode" => {
@@ -90,22 +90,22 @@ impl Provenance {
         };
         let below = self.values.get("sandbox.mode").map(|(mode, _)| mode);
         let mut value = parsed.value.clone();
-        sandbox::spell_as_mode(&json!({ "sandbox": { "mode": below } }), &mut value);
+        sandbox::normalise_mode(&json!({ "sandbox": { "mode": below } }), &mut value);
         let mut leaves = Vec::new();
-        walk(&value, &mut Vec::new(), &mut leaves);
+        collect_leaves(&value, &mut Vec::new(), &mut leaves);
         for (path, value) in leaves {
             let origin = origin(&path);
             if path.first().is_some_and(|key| key == "mcpServers") {
-                // Those of all places are added together.
+                // Lists of all sources are concatenated.
             } else if path.first().is_some_and(|key| !is_ours(key)) {
                 self.foreign.push((path[..1].join("."), origin));
             } else {
-                self.lay(&path.join("."), value.clone(), origin);
+                self.merge(&path.join("."), value.clone(), origin);
             }
         }
     }
 
-    /// Adds the servers there are, each with who names it.
+    /// Adds the MCP servers, each with its source.
     pub(super) fn add_servers(&mut self, mcp: McpServers) {
         for (name, server) in mcp.shown {
             let origin = mcp.places.get(&name).cloned().unwrap_or_default();
@@ -113,7 +113,7 @@ impl Provenance {
         }
     }
 
-    fn lay(&mut self, name: &str, value: Value, origin: String) {
+    fn merge(&mut self, name: &str, value: Value, origin: String) {
         let inside = format!("{name}.");
         let below = self.values.range(inside.clone()..);
         let below: Vec<String> = below
@@ -137,7 +137,8 @@ impl Provenance {
         }
     }
 
-    /// Lays what variables say over the files. `outer` are those that we were started with.
+    /// Merges the variables over the files. `outer` is the environment that outlast was started
+    /// with.
     pub(super) fn add_environment(&mut self, outer: &Variables, all: &Variables) {
         let text = |name: &str| {
             let text = all.get(OsStr::new(name))?.to_str()?.trim();
@@ -147,7 +148,7 @@ impl Provenance {
             let said = names.iter().find_map(|name| Some((*name, text(name)?)));
             if let Some((name, text)) = said {
                 let origin = self.of_variable(name, outer, all);
-                self.replace(setting, meant(name, &text), origin);
+                self.replace(setting, parse_variable(name, &text), origin);
             }
         }
         let yes = |text: &str| ["1", "true", "yes", "on"].contains(&&*text.to_ascii_lowercase());
@@ -175,7 +176,7 @@ impl Provenance {
         }
     }
 
-    /// A variable, and the file that sets it where one does.
+    /// Formats a variable as provenance, with the file that sets it, if any.
     fn of_variable(&self, name: &str, outer: &Variables, all: &Variables) -> String {
         match self.set_at(name, outer, all) {
             Some(file) => format!("env {name}, set at {file}"),
@@ -183,7 +184,7 @@ impl Provenance {
         }
     }
 
-    /// Where a file sets a variable to what it is, unless it was so before.
+    /// Returns the file that sets a variable, unless it was inherited with this value.
     pub(super) fn set_at(&self, name: &str, outer: &Variables, all: &Variables) -> Option<&str> {
         let own = outer.get(OsStr::new(name)) == all.get(OsStr::new(name));
         self.place_of(&format!("env.{name}")).filter(|_| !own)
@@ -198,7 +199,7 @@ impl Provenance {
         self.values.insert(name.to_owned(), (value, origin));
     }
 
-    /// Lays flags over everything.
+    /// Merges the flags over everything else.
     pub(super) fn add_flags(&mut self, given: &GivenFlags) {
         for setting in settings() {
             self.flag(setting.name, &snake(setting.name), given);
@@ -219,7 +220,7 @@ impl Provenance {
         let thinking = given.get("thinking").and_then(|modes| modes.last());
         let tokens = match thinking.map(String::as_str) {
             Some("disabled") => Some(0),
-            Some(_) if !self.says("maxThinkingTokens") => Some(DEFAULTS.thinking),
+            Some(_) if !self.is_set("maxThinkingTokens") => Some(DEFAULTS.thinking),
             Some(_) | None => None,
         };
         if let Some(tokens) = tokens {
@@ -237,22 +238,22 @@ impl Provenance {
             (_, [one]) if setting != "fallbackModel" => one.as_str().into(),
             (_, texts) => list(texts),
         };
-        // What flags allow is added to what the files say.
+        // Lists of flags are added to those of files.
         let adds = setting.starts_with("permissions.") || setting == "passEnv";
         if adds && value.is_array() {
-            self.lay(setting, value, named(flag));
+            self.merge(setting, value, named(flag));
         } else {
             self.replace(setting, value, named(flag));
         }
     }
 
-    pub(super) fn take_foreign(&mut self) -> Vec<(String, String)> {
+    pub(super) fn take_unsupported(&mut self) -> Vec<(String, String)> {
         self.foreign.dedup();
         std::mem::take(&mut self.foreign)
     }
 
-    /// Lays what the agent says that the run is over all but flags, as far as `args` and `limits`
-    /// have it from there.
+    /// Merges the settings of the agent that the run works as, as far as `args` and `limits` use
+    /// them; flags outrank them.
     pub(super) fn add_role(&mut self, role: &NamedAgent, args: &RunArgs, limits: &Limits) {
         let NamedAgent { definition: role, file, .. } = role;
         let origin = format!("the agent {} ({file})", role.name);
@@ -270,7 +271,7 @@ impl Provenance {
         }
     }
 
-    /// Everything in force, defaults included. What may be secret is left out.
+    /// Returns all values in force, defaults included, without what may be secret.
     pub(super) fn effective(
         mut self,
         endpoint: &EndpointSettings,
@@ -291,20 +292,20 @@ impl Provenance {
         self.replace("credential", format!("{kind} (not shown)").into(), source);
         self.derive(limits);
         for setting in settings() {
-            if !self.says(setting.name) {
-                let value = typed::default(setting.name, &setting.default);
+            if !self.is_set(setting.name) {
+                let value = normalise::default(setting.name, &setting.default);
                 self.replace(setting.name, value, DEFAULT.to_owned());
             }
         }
         let shown = |(name, (value, origin)): (String, (Value, String))| {
-            let value = veiled(&name, typed::of(&name, value), all);
+            let value = redacted(&name, normalise::normalised(&name, value), all);
             EffectiveValue { name, value, origin }
         };
         self.values.into_iter().map(shown).collect()
     }
 
-    /// Whether anybody says anything about a setting, or a part of it.
-    fn says(&self, name: &str) -> bool {
+    /// Returns whether a setting, or a part of it, is set by any source.
+    fn is_set(&self, name: &str) -> bool {
         let inside = format!("{name}.");
         let next = self.values.range(inside.clone()..).next();
         self.values.contains_key(name) || next.is_some_and(|(next, _)| next.starts_with(&inside))
@@ -312,12 +313,12 @@ impl Provenance {
 
     /// Adds the defaults that depend on something else.
     fn derive(&mut self, limits: &Limits) {
-        if !self.says("permissions.defaultMode") {
+        if !self.is_set("permissions.defaultMode") {
             self.replace("permissions.defaultMode", "default".into(), DEFAULT.to_owned());
         }
         let mode = self.values.get("permissions.defaultMode");
         let bypass = mode.is_some_and(|(mode, _)| mode == "bypassPermissions");
-        if !self.says("sandbox.mode") {
+        if !self.is_set("sandbox.mode") {
             let fence = if bypass { "off" } else { "workspace" };
             self.replace("sandbox.mode", fence.into(), DEFAULT.to_owned());
         }
@@ -328,9 +329,9 @@ impl Provenance {
         };
         for (name, value) in [
             ("accountKind", account.to_owned()),
-            ("maxRetryWait", typed::duration(limits.max_retry_wait)),
+            ("maxRetryWait", normalise::duration(limits.max_retry_wait)),
         ] {
-            if !self.says(name) {
+            if !self.is_set(name) {
                 self.replace(name, value.into(), DEFAULT.to_owned());
             }
         }
@@ -342,13 +343,17 @@ const DEFAULT: &str = "default";
 const CONFIG: [&str; 2] = ["OUTLAST_CONFIG_DIR", "CLAUDE_CONFIG_DIR"];
 
 /// The leaves of a value: whatever is no object, or an empty one.
-fn walk<'a>(value: &'a Value, path: &mut Vec<String>, leaves: &mut Vec<(Vec<String>, &'a Value)>) {
+fn collect_leaves<'a>(
+    value: &'a Value,
+    path: &mut Vec<String>,
+    leaves: &mut Vec<(Vec<String>, &'a Value)>,
+) {
     match value {
-        // Hooks are listed by doctor, and what they run is nobody's setting.
+        // Hooks are listed by doctor, and are not shown as settings.
         Value::Object(members) if !members.is_empty() && path.first().is_none_or(is_setting) => {
             for (key, inner) in members {
                 path.push(key.clone());
-                walk(inner, path, leaves);
+                collect_leaves(inner, path, leaves);
                 path.pop();
             }
         }
@@ -365,10 +370,10 @@ fn is_setting(key: &String) -> bool {
     key != "hooks" && key != "mcpServers" && is_ours(key)
 }
 
-/// What a variable's text means.
-fn meant(name: &str, text: &str) -> Value {
+/// Parses the text of a variable.
+fn parse_variable(name: &str, text: &str) -> Value {
     match (name.ends_with("_MS"), values::millis(text)) {
-        (true, Ok(duration)) => span(duration).into(),
+        (true, Ok(duration)) => format_duration(duration).into(),
         (true, Err(_)) | (false, _) => text.into(),
     }
 }
@@ -383,7 +388,7 @@ mod tests {
     use crate::cli::environment::VARIABLES;
 
     #[test]
-    fn every_flag_and_variable_of_the_tables_is_there() {
+    fn provenance_tables_name_existing_flags_and_variables() {
         let command = crate::cli::args::command();
         let ids: Vec<&str> = command.get_arguments().map(|one| one.get_id().as_str()).collect();
         for (setting, flag) in BY_FLAG {

@@ -1,4 +1,4 @@
-//! What a settings file may hold, and the shape of each value.
+//! The schema of a settings file.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,14 +10,14 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde_json::Value;
 
+use super::context_windows::WindowSizes;
 use super::entry::ModelEntryList;
-use super::load::says_something;
+use super::load::is_meaningful;
 use super::trust::TrustedProject;
-use super::windows::WindowSizes;
 use crate::cli::args::{BudgetMode, ChildEnv, OnDenied, PermissionMode, SandboxMode};
 use crate::cli::values;
 
-/// One settings file, or several merged. `None` and empty mean: not said here.
+/// One settings file, or several merged. `None` and empty: not set here.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct FileSettings {
@@ -37,17 +37,17 @@ pub(super) struct FileSettings {
     #[serde(deserialize_with = "variables")]
     pub env: BTreeMap<String, String>,
     pub permissions: FilePermissions,
-    /// Read apart: those of all files count.
+    /// Parsed separately, since those of all files apply.
     #[serde(rename = "hooks")]
     pub _hooks: Option<Value>,
     pub disable_all_hooks: Option<bool>,
-    /// These two count in managed files only, where they are looked for before.
+    /// These two apply in managed files only, and were already read from there.
     #[serde(rename = "allowManagedHooksOnly")]
     pub _managed_hooks: Option<bool>,
     #[serde(rename = "allowManagedPermissionRulesOnly")]
     pub _managed_rules: Option<bool>,
     pub trusted_projects: Vec<TrustedProject>,
-    /// Read apart: who wrote one decides what it may do.
+    /// Parsed separately: rights depend on the source of the server.
     #[serde(rename = "mcpServers")]
     pub _servers: BTreeMap<String, Value>,
 
@@ -116,7 +116,7 @@ pub(super) struct FileSettings {
     pub cleanup_period_days: Option<u32>,
     pub pass_env: NameList,
 
-    /// Keys that mean nothing to us. Judged after reading, by name.
+    /// Unknown keys, checked by name after parsing.
     #[serde(flatten)]
     pub others: BTreeMap<String, Value>,
 }
@@ -134,19 +134,19 @@ pub(super) struct FilePermissions {
     pub others: BTreeMap<String, Value>,
 }
 
-/// What commands may touch. Some keys of the same family of tools ask for what is not there.
+/// The sandbox of commands. Some keys of related tools are not supported.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct FileSandbox {
     pub mode: Option<SandboxMode>,
-    /// Other ways to say the mode; the files are merged with the mode alone.
+    /// Alternative forms of the mode; converted to the mode before files are merged.
     #[serde(rename = "enabled")]
     pub _enabled: Option<bool>,
     #[serde(rename = "failIfUnavailable")]
     pub _fail_if_unavailable: Option<bool>,
     pub filesystem: FileSandboxPaths,
     pub network: FileSandboxNetwork,
-    /// No command is ever run outside of the sandbox because the model asks for it.
+    /// The model can never request to run a command outside of the sandbox.
     #[serde(rename = "allowUnsandboxedCommands")]
     pub _unsandboxed: Option<bool>,
     pub auto_allow_bash_if_sandboxed: Option<Value>,
@@ -173,13 +173,13 @@ pub(super) struct FileSandboxPaths {
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct FileSandboxNetwork {
     pub enabled: Option<bool>,
-    /// Domains, ports and sockets: Landlock does not know them.
+    /// Domains, ports and sockets, which Landlock cannot restrict.
     #[serde(flatten)]
     pub others: BTreeMap<String, Value>,
 }
 
 impl FileSandbox {
-    /// Keys that are asked for and have no effect.
+    /// Returns the requested keys that have no effect.
     pub(super) fn unsupported(&self) -> Vec<String> {
         let own = [
             ("autoAllowBashIfSandboxed", &self.auto_allow_bash_if_sandboxed),
@@ -188,8 +188,8 @@ impl FileSandbox {
             ("enableWeakerNestedSandbox", &self.weaker_when_nested),
         ];
         let own = own.iter().filter_map(|(key, value)| Some((*key, value.as_ref()?)));
-        let own = own.filter(|(_, value)| says_something(value)).map(|(key, _)| key.to_owned());
-        let network = self.network.others.iter().filter(|(_, value)| says_something(value));
+        let own = own.filter(|(_, value)| is_meaningful(value)).map(|(key, _)| key.to_owned());
+        let network = self.network.others.iter().filter(|(_, value)| is_meaningful(value));
         own.chain(network.map(|(key, _)| format!("network.{key}"))).collect()
     }
 }
@@ -251,7 +251,7 @@ impl<'de> Deserialize<'de> for DurationValue {
     }
 }
 
-/// Variables. A number, `true` and `false` are taken for their text.
+/// Parses variables; numbers and booleans become text.
 fn variables<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, String>, D::Error> {

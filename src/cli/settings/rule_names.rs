@@ -1,40 +1,40 @@
-//! Rules that name no tool that there is: they can never match.
+//! Checks the tool names in permission rules: a rule with an unknown name never matches.
 //!
-//! Whoever mistypes a rule that holds a run back must not get a run without it. Of others it is
-//! enough to hear.
+//! A likely typo in a rule that restricts the run is a hard error; other unknown names are
+//! warnings.
 
 use serde_json::Value;
 
 use super::locate::JsonPaths;
 use super::{McpServers, ToolRules};
 use crate::cli::args::ToolArgs;
-use crate::cli::nearness::distance;
+use crate::cli::edit_distance::distance;
 use crate::cli::usage::UsageError;
 use crate::cli::values;
 use crate::mcp;
 use crate::tools::{AgentDefinition, ToolName, built_in_names, classify_tool_name};
 
-/// More are not named.
+/// The maximum number of names in a warning.
 const NAMED_MAX: usize = 8;
 
 /// What is wrong with the name in a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BadRuleName {
-    /// In words, after the place and the rule.
+    /// The message after the position and the rule.
     pub(super) why: String,
-    /// Whether it is next to a name that there is.
+    /// Whether it is a likely typo of a known name.
     pub(super) is_near: bool,
 }
 
-/// Whether a rule is there to hold the run back.
+/// Whether a rule restricts the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RulePurpose {
     Restricts,
     Allows,
 }
 
-/// What is wrong with the name in a rule, if there is something.
-pub(super) fn misnomer(rule: &str) -> Option<BadRuleName> {
+/// Checks the tool name of a rule.
+pub(super) fn check_rule_name(rule: &str) -> Option<BadRuleName> {
     let name = match classify_tool_name(rule) {
         ToolName::Known | ToolName::McpServer(_) => return None,
         ToolName::Misspelled(meant) => {
@@ -57,21 +57,21 @@ pub(super) fn misnomer(rule: &str) -> Option<BadRuleName> {
     })
 }
 
-/// What there is to say of the rules of a text that nobody vouches for: nothing of what it holds is
-/// said, and no mistake in it ends the run.
-pub(super) fn misnamed_by_others(file: &str, text: &str) -> Option<String> {
+/// Warns about unknown tool names in an untrusted file. Its content is not quoted, and a mistake in
+/// it does not end the run.
+pub(super) fn untrusted_rule_warning(file: &str, text: &str) -> Option<String> {
     let settings: Value = serde_json::from_str(text).ok()?;
     let mut strange = Vec::new();
     for list in ["deny", "ask"] {
         let rules = settings["permissions"][list].as_array().into_iter().flatten();
         for (index, rule) in rules.enumerate() {
-            if rule.as_str().is_some_and(|rule| misnomer(rule).is_some()) {
+            if rule.as_str().is_some_and(|rule| check_rule_name(rule).is_some()) {
                 strange.push((list, index.to_string()));
             }
         }
     }
     let (list, index) = strange.first()?;
-    let places = JsonPaths::of(text);
+    let places = JsonPaths::scan(text);
     let (line, column) = places.start(places.nearest(["permissions", list, index]));
     let more = match strange.len() - 1 {
         0 => String::new(),
@@ -81,29 +81,30 @@ pub(super) fn misnamed_by_others(file: &str, text: &str) -> Option<String> {
     Some(format!("{file}:{line}:{column}: {first}{more} names no tool, and has no effect"))
 }
 
-/// What is to be said of the rules of flags that name no tool, and of any that hold the tools of a
-/// server back which there is not.
+/// Warns about rules of flags with an unknown tool, and about all restricting rules for an MCP
+/// server that does not exist.
 ///
 /// # Errors
-/// A rule of a flag that holds the run back is next to the name of a tool.
-pub(super) fn of_run(
+/// A restricting rule of a flag is a likely typo of a tool name.
+pub(super) fn check_run_rules(
     flags: &ToolArgs,
     rules: &ToolRules,
     servers: &McpServers,
 ) -> Result<Vec<String>, UsageError> {
-    let denied = of_flag("--disallowedTools", &flags.disallowed_tools, RulePurpose::Restricts)?;
-    let allowed = of_flag("--allowedTools", &flags.allowed_tools, RulePurpose::Allows)?;
-    Ok([denied, allowed, serverless(rules, servers)].concat())
+    let denied =
+        check_flag_rules("--disallowedTools", &flags.disallowed_tools, RulePurpose::Restricts)?;
+    let allowed = check_flag_rules("--allowedTools", &flags.allowed_tools, RulePurpose::Allows)?;
+    Ok([denied, allowed, missing_server_warnings(rules, servers)].concat())
 }
 
-/// What is to be said of the tools that agents are given or denied, and that there are not.
-pub(super) fn of_agents(agents: &[AgentDefinition]) -> Vec<String> {
+/// Warns about unknown tools that agents are given or denied.
+pub(super) fn check_agent_tools(agents: &[AgentDefinition]) -> Vec<String> {
     let mut told = Vec::new();
     for agent in agents {
         let given = agent.tools.iter().flatten().map(|rule| ("tools", rule));
         let denied = agent.disallowed_tools.iter().map(|rule| ("disallowedTools", rule));
         for (list, rule) in given.chain(denied) {
-            if let Some(BadRuleName { why, .. }) = misnomer(rule) {
+            if let Some(BadRuleName { why, .. }) = check_rule_name(rule) {
                 told.push(format!("the agent {:?}: \"{rule}\" of {list} {why}", agent.name));
             }
         }
@@ -112,10 +113,14 @@ pub(super) fn of_agents(agents: &[AgentDefinition]) -> Vec<String> {
     told
 }
 
-fn of_flag(flag: &str, given: &[String], purpose: RulePurpose) -> Result<Vec<String>, UsageError> {
+fn check_flag_rules(
+    flag: &str,
+    given: &[String],
+    purpose: RulePurpose,
+) -> Result<Vec<String>, UsageError> {
     let mut told = Vec::new();
     for rule in &values::list(given) {
-        let Some(BadRuleName { why, is_near }) = misnomer(rule) else { continue };
+        let Some(BadRuleName { why, is_near }) = check_rule_name(rule) else { continue };
         let said = format!("{flag}: the rule \"{rule}\" {why}");
         if is_near && purpose == RulePurpose::Restricts {
             return Err(UsageError::new(said));
@@ -126,7 +131,7 @@ fn of_flag(flag: &str, given: &[String], purpose: RulePurpose) -> Result<Vec<Str
     Ok(told)
 }
 
-fn serverless(rules: &ToolRules, servers: &McpServers) -> Vec<String> {
+fn missing_server_warnings(rules: &ToolRules, servers: &McpServers) -> Vec<String> {
     let known: Vec<String> =
         servers.servers.iter().map(|server| mcp::tool_name_prefix(&server.name)).collect();
     let lists = [("deny", &rules.deny), ("ask", &rules.ask)];
@@ -142,7 +147,7 @@ fn serverless(rules: &ToolRules, servers: &McpServers) -> Vec<String> {
                 || prefix.trim_end_matches('_') == head.trim_end_matches('_')
                 || is_open && prefix.starts_with(&head)
         };
-        // A pattern that leaves the server open is about those that may come.
+        // A wildcard for the server may match servers that are added later.
         let names_none = is_open && !head["mcp__".len()..].contains("__");
         if names_none || known.iter().any(fits) {
             continue;

@@ -1,8 +1,8 @@
-//! The table of failures: what each class means, and what to do about it.
+//! The table of error classes: what each class means, and what to do about it.
 
 use crate::recovery::ErrorClass;
 
-/// Class, what happened, what to do next: for someone who reads it in a CI log tomorrow.
+/// Class, what happened, what to do next: written for a CI log.
 pub(super) const CLASSES: [(ErrorClass, &str, &str); 25] = [
     (ErrorClass::Aborted, "the request was cut off on demand", ""),
     (

@@ -1,4 +1,4 @@
-//! From what was decided to the tools of a run.
+//! Builds the tools of a run from the settings.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -67,8 +67,9 @@ pub(super) fn tool_settings(
         supervisor: supervisor.clone(),
         sandbox: SandboxSettings {
             config_dir: Some(settings.config_dir.clone()),
-            // The user's own skills may lie where the user's secrets do.
-            allow_read: [rules.sandbox.allow_read.clone(), SkillFolder::opened(&skills)].concat(),
+            // The user's own skills may be in folders that are otherwise not readable.
+            allow_read: [rules.sandbox.allow_read.clone(), SkillFolder::trusted_paths(&skills)]
+                .concat(),
             ..rules.sandbox.clone()
         },
         web: Some(web::settings(settings)),
@@ -85,29 +86,31 @@ fn mode(mode: PermissionMode) -> tools::PermissionMode {
     }
 }
 
-/// Where long output goes: beside the session, or among other passing things when none is kept.
+/// Returns the folder for long output: beside the session, or a temporary one if no session is
+/// kept.
 pub(super) fn scratch(settings: &Settings, session: &FoundSession) -> PathBuf {
     if settings.persist {
         session.folder().join("tool-results")
     } else {
-        passing_folder(&session.id())
+        temporary_folder(&session.id())
     }
 }
 
-/// Where the long output of a run goes that keeps nothing. It goes with the run.
-pub(super) fn passing_folder(session_id: &str) -> PathBuf {
+/// Returns the temporary folder for long output of a run without a session. It is removed with the
+/// run.
+pub(super) fn temporary_folder(session_id: &str) -> PathBuf {
     std::env::temp_dir().join(format!("outlast-{session_id}"))
 }
 
-/// What of a mode is about others than the owner.
+/// The permission bits of group and others.
 const OTHERS: u32 = 0o077;
 
-/// Makes the folder of a run that keeps nothing. It lies where everybody may make folders, and its
-/// name can be known beforehand: one that somebody else made would let them read and replace what
-/// is kept in it. Where none can be made nothing is kept.
+/// Creates the temporary folder of a run without a session. Its parent is world-writable and its
+/// name is predictable: a folder that another user created would let them read and replace its
+/// content. If it cannot be created, no output is kept.
 ///
 /// # Errors
-/// It is there, and not this user's alone.
+/// It exists, and is not private to this user.
 pub(super) fn prepare_scratch(settings: &Settings, folder: &Path) -> Result<(), UsageError> {
     if settings.persist {
         return Ok(());
@@ -125,7 +128,7 @@ pub(super) fn prepare_scratch(settings: &Settings, folder: &Path) -> Result<(), 
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the shape that map_err asks for")]
-pub(super) fn bad_tools(error: BadSettings) -> UsageError {
+pub(super) fn tool_settings_error(error: BadSettings) -> UsageError {
     UsageError::new(match error {
         BadSettings::NoFolder { .. } => format!("{error}; correct --add-dir"),
         BadSettings::Rule { .. } => format!("{error}; correct it in the flags or settings"),

@@ -1,20 +1,20 @@
-//! What a run must come up with before it is a success.
+//! Acceptance checks: what a run must deliver to succeed.
 
 use std::path::Path;
 
-use super::layer::FileSettings;
-use super::rules::time;
+use super::file_settings::FileSettings;
+use super::run_limits::time;
 use super::{AcceptanceSettings, DEFAULTS, schema};
 use crate::cli::args::AcceptanceArgs;
 use crate::cli::environment::ProcessEnv;
 use crate::cli::usage::UsageError;
 use crate::tools::Requirement;
 
-/// Weighs the flags, the environment and the files.
+/// Resolves the acceptance checks from flags, environment and files.
 ///
 /// # Errors
-/// A command that is none, or a schema that cannot be used.
-pub(super) fn read(
+/// An empty command, or an invalid schema.
+pub(super) fn resolve(
     flags: &AcceptanceArgs,
     env: &ProcessEnv,
     file: &FileSettings,
@@ -32,7 +32,11 @@ pub(super) fn read(
     let timeout = flags.require_timeout.or(time(file.require_timeout));
     let tries = env.schema_tries.or(file.schema_tries.map(u8::from));
     Ok(AcceptanceSettings {
-        schema: flags.json_schema.as_ref().map(|given| schema::read(given, cwd)).transpose()?,
+        schema: flags
+            .json_schema
+            .as_ref()
+            .map(|given| schema::parse_flag(given, cwd))
+            .transpose()?,
         schema_tries: tries.unwrap_or(DEFAULTS.schema_tries).max(1),
         requirement: command.map(|command| Requirement {
             command: command.clone(),

@@ -10,10 +10,10 @@ use tokio::time::Instant;
 
 use crate::agent::{Observer, RunNotice};
 
-/// More often than this is of no use to anyone.
-const SELDOM: Duration = Duration::from_secs(1);
+/// The minimum interval between updates.
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Touches a file with every sign of life.
+/// Updates the time of a file with every event of the run.
 pub struct HeartbeatFile {
     file: File,
     touched: Instant,
@@ -24,7 +24,7 @@ impl HeartbeatFile {
     ///
     /// # Errors
     /// It cannot be made or written.
-    pub fn begin(path: &Path) -> io::Result<Self> {
+    pub fn create(path: &Path) -> io::Result<Self> {
         // A pipe would make us wait for its reader.
         let file = OpenOptions::new()
             .create(true)
@@ -38,9 +38,9 @@ impl HeartbeatFile {
 
 impl Observer for HeartbeatFile {
     fn observe(&mut self, _: &RunNotice<'_>) {
-        if self.touched.elapsed() >= SELDOM {
+        if self.touched.elapsed() >= MIN_INTERVAL {
             self.touched = Instant::now();
-            // A probe that finds an old file acts on it; there is nobody else to tell.
+            // An error shows as an old file, which the liveness probe detects.
             let _ = self.file.set_modified(SystemTime::now());
         }
     }

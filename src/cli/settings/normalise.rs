@@ -1,17 +1,17 @@
-//! Values of settings as JSON has them, whoever wrote them: a flag and a variable are text, and a
-//! file may write a duration in two ways.
+//! Normalises values of settings to JSON: flags and variables are text, and files may write a
+//! duration in two ways.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::table;
+use crate::cli::timestamps::format_duration;
 use crate::cli::values;
-use crate::cli::wall::span;
 
-/// The value of a setting in its one spelling: numbers are numbers, lists are lists, durations are
-/// texts such as `1m30s`. What makes no sense stays as it is.
-pub(super) fn of(name: &str, value: Value) -> Value {
+/// Normalises a value: numbers are numbers, lists are lists, durations are text such as `1m30s`.
+/// Invalid values stay as they are.
+pub(super) fn normalised(name: &str, value: Value) -> Value {
     let Some(takes) = table::takes(name) else { return value };
     match &value {
         Value::Number(seconds) if takes.starts_with("a duration") => {
@@ -24,15 +24,15 @@ pub(super) fn of(name: &str, value: Value) -> Value {
     }
 }
 
-/// The value that a setting has when nobody says anything. `Null`: it has none.
+/// Returns the default of a setting as JSON. `Null`: it has none.
 pub(super) fn default(name: &str, default: &str) -> Value {
-    if default == "none" { Value::Null } else { of(name, default.into()) }
+    if default == "none" { Value::Null } else { normalised(name, default.into()) }
 }
 
-/// A duration, to the millisecond where it is no whole number of seconds.
+/// Formats a duration, in milliseconds if it is not a whole number of seconds.
 pub(super) fn duration(time: Duration) -> String {
     match time.subsec_millis() {
-        0 => span(time),
+        0 => format_duration(time),
         _ => format!("{}ms", time.as_millis()),
     }
 }
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_has_one_spelling() {
+    fn setting_values_are_normalised() {
         let rows = [
             ("maxRetries", json!("4"), json!(4)),
             ("tokenBudget", json!("500k"), json!(500_000)),
@@ -82,7 +82,7 @@ mod tests {
             ("permissions.defaultMode", json!("7"), json!("7")),
         ];
         for (name, value, wanted) in rows {
-            assert_eq!(of(name, value), wanted, "{name}");
+            assert_eq!(normalised(name, value), wanted, "{name}");
         }
         assert_eq!(default("maxTurns", "none"), Value::Null);
         assert_eq!(default("maxRetries", "10"), json!(10));

@@ -1,4 +1,4 @@
-//! What is left of settings when they are shown: nothing that may be secret.
+//! Redacts settings for display.
 
 use std::ffi::OsStr;
 
@@ -9,8 +9,8 @@ use crate::model::BaseUrl;
 
 const NOT_SHOWN: &str = "(not shown)";
 
-/// A value without what may be secret: of variables, only our own plain ones are shown.
-pub(super) fn veiled(name: &str, value: Value, all: &Variables) -> Value {
+/// Redacts a value: of variables, only known harmless ones are shown.
+pub(super) fn redacted(name: &str, value: Value, all: &Variables) -> Value {
     if let Some(variable) = name.strip_prefix("env.") {
         let plain = VARIABLES.iter().any(|(known, _)| *known == variable);
         let secret = ["KEY", "TOKEN", "HEADER", "PROXY", "URL", "ENDPOINT"];
@@ -21,14 +21,14 @@ pub(super) fn veiled(name: &str, value: Value, all: &Variables) -> Value {
     match (name, value) {
         ("apiKeyHelper", value) if !value.is_null() => "(a command, not shown)".into(),
         ("hooks", Value::Object(events)) => events.into_iter().map(|(event, _)| event).collect(),
-        // Those are veiled where they are read.
+        // Servers are redacted where they are read.
         (name, value) if name.starts_with("mcpServers.") => value,
         (_, value) => without_headers(value),
     }
 }
 
-/// An address without what may be secret in it.
-fn address(text: &str) -> Value {
+/// Redacts a URL.
+fn redacted_url(text: &str) -> Value {
     BaseUrl::parse(text).map_or_else(|_| NOT_SHOWN.into(), |address| address.base().into())
 }
 
@@ -42,17 +42,17 @@ fn without_headers(value: Value) -> Value {
             };
             Value::Object(members.into_iter().map(veil).collect::<Map<_, _>>())
         }
-        Value::String(text) if text.starts_with("http") => address(&text),
+        Value::String(text) if text.starts_with("http") => redacted_url(&text),
         other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => other,
     }
 }
 
-/// Of a server only what it is, and not what it is told.
-pub(super) fn server(entry: &Value, disabled: bool) -> Value {
+/// Redacts a server entry: only type, program and timeout are shown.
+pub(super) fn redacted_server(entry: &Value, disabled: bool) -> Value {
     let part = |(key, value): (&String, &Value)| {
         let value = match key.as_str() {
             "type" | "command" | "timeout" => value.clone(),
-            "url" => origin(value.as_str().unwrap_or_default()),
+            "url" => url_origin(value.as_str().unwrap_or_default()),
             _ => NOT_SHOWN.into(),
         };
         (key.clone(), value)
@@ -66,7 +66,7 @@ pub(super) fn server(entry: &Value, disabled: bool) -> Value {
     shown.into()
 }
 
-/// Whose an address is. Its path may be a secret.
-fn origin(text: &str) -> Value {
+/// Returns the origin of a URL, since its path may be secret.
+fn url_origin(text: &str) -> Value {
     BaseUrl::parse(text).map_or_else(|_| NOT_SHOWN.into(), |address| address.origin().into())
 }

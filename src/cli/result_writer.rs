@@ -1,5 +1,5 @@
-//! Tells everybody how a run ended: once, and truthfully even when nobody reads, when a disk hangs,
-//! and when the run itself does.
+//! Writes the result of a run exactly once, to standard output, the result file and standard error;
+//! correctly even if standard output is not read, a disk hangs, or the run hangs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,30 +13,30 @@ use crate::agent::RunOutcome;
 use crate::recovery::{Interrupt, StopReason};
 
 use super::args::OutputFormat;
+use super::exit_watchdog::{WatchdogOutput, WatchdogReason};
 use super::output::{
     PipeDrain, PipeSender, ResultReport, ResultRetention, RunObservers, SnapshotRecorder,
     StreamJson, one_line, remove_result_file, stage_result_file,
 };
 use super::panics;
-use super::run::{ResultSubject, RunJob, stopped};
-use super::testament::{WatchdogOutput, WatchdogReason};
-use super::toolset::passing_folder;
-use super::wall::WallTime;
+use super::run::{ResultSubject, RunJob, interrupted_reason};
+use super::timestamps::WallTime;
+use super::tool_setup::temporary_folder;
 
 /// How long a slow reader of standard output may take to read the result.
 const SLOW_READER: Duration = Duration::from_secs(30);
 
-/// How long a slow disk may take to keep the result.
+/// How long a slow disk may take to write the result file.
 const SLOW_DISK: Duration = Duration::from_secs(5);
 
-/// How often it is looked whether all has been written.
-const GLANCE: Duration = Duration::from_millis(2);
+/// The interval of checks whether all output has been written.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-const NOT_YET: &str = "the result file could not be written in time: its disk hangs";
+const RESULT_FILE_TIMEOUT: &str = "the result file could not be written in time: its disk hangs";
 
 impl RunJob {
-    /// What to say when the run itself no longer can: its thread hangs.
-    pub(super) fn last_words(
+    /// Returns the writer of the result for a run whose thread hangs.
+    pub(super) fn watchdog_writer(
         &self,
         witness: SnapshotRecorder,
         subject: &ResultSubject,
@@ -45,14 +45,14 @@ impl RunJob {
         let (job, subject, out) = (self.clone(), subject.clone(), out.clone());
         Box::new(move |why| {
             let reason = match why {
-                WatchdogReason::Asked(interrupt) => stopped(&witness, interrupt),
+                WatchdogReason::Asked(interrupt) => interrupted_reason(&witness, interrupt),
                 WatchdogReason::Late => StopReason::Deadline,
                 WatchdogReason::Broken => StopReason::InternalError,
             };
-            let ending = job.as_seen(&witness, reason);
+            let ending = job.ending_from_snapshot(&witness, reason);
             let mut warnings = witness.warnings();
             warnings.push("the run hung, and was left behind".to_owned());
-            let (uuid, now) = (Uuid::new_v4().to_string(), WallTime::by(&job.clock));
+            let (uuid, now) = (Uuid::new_v4().to_string(), WallTime::from_clock(&job.clock));
             let report = job.report(&ending, &subject, (&uuid, &now), &warnings);
             let object = report.object();
             match job.settings.output.format {
@@ -63,19 +63,19 @@ impl RunJob {
                 }
             }
             for line in report.errors().iter().chain(&warnings) {
-                job.shared.voice.send(&format!("outlast: {}", one_line(line)));
+                job.shared.stderr.send(&format!("outlast: {}", one_line(line)));
             }
-            // Whether that worked is told to nobody: there is no time.
-            let _ = job.keep(&object, ResultRetention::AtOnce, &Claim::default());
-            while !(out.is_idle() && job.shared.voice.is_idle()) {
-                thread::sleep(GLANCE);
+            // An error is dropped: there is no time left to report it.
+            let _ = job.write_result(&object, ResultRetention::AtOnce, &Claim::default());
+            while !(out.is_idle() && job.shared.stderr.is_idle()) {
+                thread::sleep(POLL_INTERVAL);
             }
         })
     }
 
-    /// Takes back what the result file says of a success, should the process end before anybody
-    /// has heard of it. No result at all is better than one that is not true.
-    fn denial(
+    /// Returns the writer that replaces a success in the result file, if the process ends before
+    /// the success was delivered. No result is better than a wrong one.
+    fn success_replacement(
         &self,
         ending: RunOutcome,
         subject: &ResultSubject,
@@ -93,14 +93,14 @@ impl RunJob {
                 WatchdogReason::Late | WatchdogReason::Broken => Interrupt::StdoutClosed,
             };
             let lost = RunOutcome { reason: StopReason::AbortedStreaming(by), ..ending };
-            let now = WallTime::by(&job.clock);
+            let now = WallTime::from_clock(&job.clock);
             let report = job.report(&lost, &subject, (&uuid, &now), &warnings);
-            let _ = job.keep(&report.object(), ResultRetention::AtOnce, &Claim::default());
+            let _ = job.write_result(&report.object(), ResultRetention::AtOnce, &Claim::default());
         })
     }
 
-    /// Tells everybody how it ended. The process ends with what the result says.
-    pub(super) async fn finish(
+    /// Writes the result everywhere, and returns the exit code that agrees with it.
+    pub(super) async fn deliver_result(
         &self,
         ending: RunOutcome,
         subject: &ResultSubject,
@@ -110,19 +110,20 @@ impl RunJob {
     ) -> u8 {
         let RunObservers { witness, people, programs, .. } = watchers;
         if !self.settings.persist {
-            // Mostly there is none.
-            let _none = std::fs::remove_dir_all(passing_folder(&subject.session_id));
+            // The folder usually does not exist.
+            let _none = std::fs::remove_dir_all(temporary_folder(&subject.session_id));
         }
-        // Takes the bar off the terminal.
+        // Removes the progress bar from the terminal.
         drop(people);
-        let (uuid, now) = (Uuid::new_v4().to_string(), WallTime::by(&self.clock));
+        let (uuid, now) = (Uuid::new_v4().to_string(), WallTime::from_clock(&self.clock));
         let mut warnings = witness.warnings();
         let report = self.report(&ending, subject, (&uuid, &now), &warnings);
-        // The file comes first: no slow reader delays it.
-        let ending = match self.keep_soon(report.object(), ResultRetention::Synced).await {
+        // The file comes first, so that a slow reader does not delay it.
+        let ending = match self.write_result_in_time(report.object(), ResultRetention::Synced).await
+        {
             Ok(()) => ending,
             Err(why) if report.verdict().is_error() => {
-                self.shared.voice.send(&format!("outlast: warning: {}", one_line(&why)));
+                self.shared.stderr.send(&format!("outlast: warning: {}", one_line(&why)));
                 warnings.push(why);
                 ending
             }
@@ -132,40 +133,45 @@ impl RunJob {
         };
         let report = self.report(&ending, subject, (&uuid, &now), &warnings);
         if !report.verdict().is_error() {
-            self.testament.deny_by(self.denial(ending.clone(), subject, &uuid, &warnings));
+            self.testament.set_success_replacement(self.success_replacement(
+                ending.clone(),
+                subject,
+                &uuid,
+                &warnings,
+            ));
         }
-        if !self.testament.speak(report.verdict().exit_code()) {
-            // The last words were said, and the process is about to end.
+        if !self.testament.claim(report.verdict().exit_code()) {
+            // The exit watchdog has written the result, and the process is about to end.
             std::future::pending::<()>().await;
         }
-        self.answer(&report, programs, out);
-        let heard = self.heard(drain).await;
-        // A success that nobody was told of is none.
-        let unheard = self.signals.asked().unwrap_or(Interrupt::StdoutClosed);
+        self.write_stdout(&report, programs, out);
+        let heard = self.wait_for_reader(drain).await;
+        // A success that was not delivered counts as a failure.
+        let unheard = self.signals.interrupt().unwrap_or(Interrupt::StdoutClosed);
         let reason = StopReason::AbortedStreaming(unheard);
         let lost = RunOutcome { reason, ..ending.clone() };
         let report = if heard || report.verdict().is_error() {
             report
         } else {
             let report = ResultReport { ending: &lost, ..report };
-            // What was wrong with the file was said before, and whoever asked for the end does not
-            // wait for a disk.
-            let _ = self.keep_soon(report.object(), ResultRetention::AtOnce).await;
+            // Errors of the file were already reported, and an interrupted run does not wait for a
+            // disk.
+            let _ = self.write_result_in_time(report.object(), ResultRetention::AtOnce).await;
             report
         };
-        self.testament.told(report.verdict().exit_code());
+        self.testament.mark_delivered(report.verdict().exit_code());
         for error in report.errors() {
-            self.shared.voice.send(&format!("outlast: {}", one_line(&error)));
+            self.shared.stderr.send(&format!("outlast: {}", one_line(&error)));
         }
         let output = report.requirement_output();
         if !output.is_empty() {
-            self.shared.voice.send("outlast: the required command printed, at its end:");
+            self.shared.stderr.send("outlast: the required command printed, at its end:");
         }
         for line in output {
-            self.shared.voice.send(&format!("outlast: | {}", one_line(line)));
+            self.shared.stderr.send(&format!("outlast: | {}", one_line(line)));
         }
         if let Some(command) = report.resume_command() {
-            self.shared.voice.send(&format!("outlast: to go on where it ended: {command}"));
+            self.shared.stderr.send(&format!("outlast: to go on where it ended: {command}"));
         }
         report.verdict().exit_code()
     }
@@ -182,8 +188,13 @@ impl RunJob {
         ResultReport { ending, session_id, uuid, now, warnings, sandbox, resumption, ignored }
     }
 
-    /// Standard output's share of the end.
-    fn answer(&self, report: &ResultReport<'_>, programs: Option<StreamJson>, out: &PipeSender) {
+    /// Writes the result to standard output.
+    fn write_stdout(
+        &self,
+        report: &ResultReport<'_>,
+        programs: Option<StreamJson>,
+        out: &PipeSender,
+    ) {
         match (self.settings.output.format, programs) {
             (OutputFormat::Text, _) => {
                 if !report.verdict().is_error() {
@@ -199,49 +210,58 @@ impl RunJob {
         }
     }
 
-    /// Waits until standard output has been read. Whether it was.
-    async fn heard(&self, drain: PipeDrain) -> bool {
+    /// Waits until standard output has been read, and returns whether it was.
+    async fn wait_for_reader(&self, drain: PipeDrain) -> bool {
         tokio::select! {
             biased;
             drained = drain.finish(SLOW_READER) => drained.is_ok(),
-            () = self.signals.out_of_patience() => false,
+            () = self.signals.reader_patience() => false,
         }
     }
 
-    /// Keeps the result, on a disk that takes it within a short time.
-    async fn keep_soon(&self, object: Value, how: ResultRetention) -> Result<(), String> {
+    /// Writes the result file, within a time limit for slow disks.
+    async fn write_result_in_time(
+        &self,
+        object: Value,
+        how: ResultRetention,
+    ) -> Result<(), String> {
         if self.settings.output.result_file.is_none() {
             return Ok(());
         }
         let (job, claim) = (self.clone(), Claim::default());
         let writer = claim.clone();
-        let keeping = tokio::task::spawn_blocking(move || job.keep(&object, how, &writer));
+        let keeping = tokio::task::spawn_blocking(move || job.write_result(&object, how, &writer));
         let hurry = async {
             match how {
-                ResultRetention::Synced => self.signals.out_of_patience().await,
-                // All that is left to do: it has what time there is.
+                ResultRetention::Synced => self.signals.reader_patience().await,
+                // Nothing else is left to do, so it may use the remaining time.
                 ResultRetention::AtOnce => std::future::pending().await,
             }
         };
         tokio::select! {
             biased;
-            kept = keeping => return kept.unwrap_or_else(|_| Err(panics::last())),
+            kept = keeping => return kept.unwrap_or_else(|_| Err(panics::last_message())),
             () = hurry => {}
             () = tokio::time::sleep(SLOW_DISK) => {}
         }
-        // What is told from here on says that there is no file.
+        // From here on the result reports that there is no file.
         claim.take();
-        Err(NOT_YET.to_owned())
+        Err(RESULT_FILE_TIMEOUT.to_owned())
     }
 
     /// Writes the result file, unless its place was claimed meanwhile.
-    fn keep(&self, object: &Value, how: ResultRetention, claim: &Claim) -> Result<(), String> {
+    fn write_result(
+        &self,
+        object: &Value,
+        how: ResultRetention,
+        claim: &Claim,
+    ) -> Result<(), String> {
         let Some(path) = &self.settings.output.result_file else { return Ok(()) };
         let mut object = object.clone();
         self.shared.mask.redact_json(&mut object);
         let staged = stage_result_file(path, &object.to_string(), how);
         let written = staged.and_then(|staged| {
-            anyhow::ensure!(claim.take(), NOT_YET);
+            anyhow::ensure!(claim.take(), RESULT_FILE_TIMEOUT);
             staged.publish(how)
         });
         written.map_err(|error| {
@@ -250,13 +270,13 @@ impl RunJob {
     }
 }
 
-/// Which of two threads decides about the result file: the writer, which moves it to its place, or
-/// the one that waited for it too long and reports that there is none. Clones share it.
+/// Decides a race about the result file between the writer, which moves it to its place, and the
+/// waiting thread, which reports that there is none after the time limit. Clones share it.
 #[derive(Clone, Debug, Default)]
 struct Claim(Arc<AtomicBool>);
 
 impl Claim {
-    /// Takes the decision. `false`: it was taken before.
+    /// Claims the file. `false`: it was already claimed.
     fn take(&self) -> bool {
         !self.0.swap(true, Ordering::AcqRel)
     }

@@ -1,13 +1,13 @@
-//! A run that is put together and not begun: what is wrong with it shows, and nothing changes.
+//! Dry run: builds a run without starting it, to find errors without changing anything.
 
 use std::path::Path;
 
 use uuid::Uuid;
 
-use super::assemble::{facts, servers};
+use super::assemble::{model_facts, servers};
 use super::environment::Variables;
 use super::settings::{self, Settings};
-use super::toolset::{bad_tools, passing_folder, tool_settings};
+use super::tool_setup::{temporary_folder, tool_settings, tool_settings_error};
 use super::usage::UsageError;
 use crate::cli::args::RunArgs;
 use crate::mcp::Servers;
@@ -15,28 +15,29 @@ use crate::process::Supervisor;
 use crate::secrets::KnownSecrets;
 use crate::tools::Toolbox;
 
-/// The settings of such a run, and its servers, none of which is started.
+/// Returns the settings of the run, and its MCP servers, not started.
 ///
 /// # Errors
-/// Why the run could not begin. That there is no credential is no reason here.
-pub(super) fn preview(
+/// Why the run could not begin. A missing credential is not an error here.
+pub(super) fn dry_run(
     args: &RunArgs,
     variables: &Variables,
     cwd: &Path,
     secrets: &KnownSecrets,
 ) -> Result<(Settings, Servers), UsageError> {
     let managed = settings::MANAGED_FILES.map(Into::into);
-    let settings = settings::resolve_under(&managed, args, variables.clone(), cwd.to_path_buf())?;
+    let settings =
+        settings::resolve_with_managed(&managed, args, variables.clone(), cwd.to_path_buf())?;
     for secret in settings.secrets() {
         secrets.add(&secret);
     }
     for link in &settings.chain.links {
-        facts(link, &settings)?;
+        model_facts(link, &settings)?;
     }
     let id = Uuid::new_v4().to_string();
     let supervisor = Supervisor::with_own_binary();
-    let tools = tool_settings(&settings, (passing_folder(&id), id), secrets, &supervisor);
-    let toolbox = Toolbox::new(&tools).map_err(bad_tools)?;
+    let tools = tool_settings(&settings, (temporary_folder(&id), id), secrets, &supervisor);
+    let toolbox = Toolbox::new(&tools).map_err(tool_settings_error)?;
     let servers = servers(&settings, &toolbox, &supervisor);
     Ok((settings, servers))
 }

@@ -1,4 +1,4 @@
-//! Where the models of a run are, as the doctor asks there.
+//! The endpoints of a run's models, for the doctor's checks.
 
 use std::time::SystemTime;
 
@@ -9,16 +9,20 @@ use crate::doctor::{ResolvedConfig, ServicePlace};
 use crate::model::{self, Secret};
 use crate::secrets::KnownSecrets;
 
-/// The preferred model's place, which is known even where no run can be put together.
-pub(super) fn first_place(survey: &SettingsSurvey, secrets: &KnownSecrets) -> ServicePlace {
+/// Returns the first model's endpoint, which is known even if the run cannot be built.
+pub(super) fn first_endpoint(survey: &SettingsSurvey, secrets: &KnownSecrets) -> ServicePlace {
     let models = vec![model::resolve_alias(&survey.model).to_owned()];
     let credential = survey.credentials.first();
     let credential = credential.map(|(kind, source)| ((*kind).to_owned(), source.clone()));
-    place(&survey.endpoint, models, credential, secrets)
+    probe_target(&survey.endpoint, models, credential, secrets)
 }
 
-/// Adds the places of the other models, and the models to each.
-pub(super) fn all_places(known: &mut ResolvedConfig, settings: &Settings, secrets: &KnownSecrets) {
+/// Adds the endpoints of the other models, and the models to each.
+pub(super) fn add_endpoints(
+    known: &mut ResolvedConfig,
+    settings: &Settings,
+    secrets: &KnownSecrets,
+) {
     let chain = &settings.chain;
     let first = known.credentials.first();
     let mut places = Vec::with_capacity(chain.endpoints.len());
@@ -29,24 +33,26 @@ pub(super) fn all_places(known: &mut ResolvedConfig, settings: &Settings, secret
         let credential = match (&endpoint.credential, variable) {
             (CredentialSource::Absent, _) => None,
             (CredentialSource::Bearer(_), Some(name)) => {
-                Some(("bearer token".to_owned(), format!("the variable {}", bare(name))))
+                Some(("bearer token".to_owned(), format!("the variable {}", variable_name(name))))
             }
-            (_, Some(name)) => Some(("API key".to_owned(), format!("the variable {}", bare(name)))),
+            (_, Some(name)) => {
+                Some(("API key".to_owned(), format!("the variable {}", variable_name(name))))
+            }
             (_, None) => first.cloned(),
         };
         let models = links.iter().map(|link| link.model.clone()).collect();
-        let place = place(endpoint, models, credential, secrets);
+        let place = probe_target(endpoint, models, credential, secrets);
         places.push(ServicePlace { is_fallback: index > 0, ..place });
     }
     known.endpoints = places;
 }
 
-fn bare(name: &str) -> &str {
+fn variable_name(name: &str) -> &str {
     name.strip_prefix("bearer:").unwrap_or(name)
 }
 
-/// A login is used as it stands: to renew it would change it.
-fn place(
+/// An OAuth login is used without renewal: the doctor changes nothing.
+fn probe_target(
     at: &EndpointSettings,
     models: Vec<String>,
     credential: Option<(String, String)>,

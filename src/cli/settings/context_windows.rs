@@ -1,4 +1,4 @@
-//! How much fits into the models' context windows, where somebody says so.
+//! Configured context windows of models.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use serde::Deserialize;
 
 use super::chain::ChainEntry;
 use super::entry::SMALLEST_WINDOW;
-use super::layer::FileSettings;
+use super::file_settings::FileSettings;
 use crate::cli::usage::UsageError;
 use crate::cli::values;
 
-/// What a settings file says: one number for every model, or a number for each, in tokens.
+/// The setting `contextWindow`: one number for every model, or one for each, in tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "something else")]
 pub(super) enum WindowSizes {
@@ -19,7 +19,7 @@ pub(super) enum WindowSizes {
 }
 
 impl WindowSizes {
-    /// The models whose size is no context window; `None` stands for every model.
+    /// Returns the models with too small a context window; `None` stands for every model.
     pub(super) fn too_small(&self) -> Vec<Option<&str>> {
         let small = |size: u32| size < SMALLEST_WINDOW;
         match self {
@@ -40,7 +40,7 @@ pub(in crate::cli) struct ContextWindows {
 }
 
 impl ContextWindows {
-    /// Reads them.
+    /// Merges the sizes of flags and files.
     ///
     /// # Errors
     /// The first `--context-window` that is none.

@@ -1,29 +1,28 @@
-//! Everything that is wrong with a text of settings: not only the first of it, and each with its
-//! place.
+//! Validates settings files: reports every mistake, with its position.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::layer::FileSettings;
+use super::file_settings::FileSettings;
 use super::locate::{self, JsonPaths};
-use super::naming::{self, BadRuleName};
-use super::strange::{self, UnknownKeys};
+use super::rule_names::{self, BadRuleName};
+use super::unknown_keys::{self, UnknownKeys};
 use super::{ranges, table};
-use crate::cli::nearness::distance;
+use crate::cli::edit_distance::distance;
 use crate::hooks::{BadHook, HookEvent, HookSettings, is_foreign_event};
 use crate::tools::{check_allowance, check_restriction};
 
-/// More are counted, and not told.
+/// Further mistakes are only counted.
 const TOLD_MAX: usize = 20;
 
-/// What is wrong in these is not quoted: it may be a key.
+/// Values of these settings are not quoted in errors: they may hold secrets.
 const MAY_BE_SECRET: [&str; 4] = ["apiKeyHelper", "env", "hooks", "mcpServers"];
 
-/// A text of settings without mistakes.
+/// A valid settings text.
 pub(super) struct ValidSettings {
     pub value: Value,
-    /// What is to be said of it all the same.
+    /// Warnings about it.
     pub warnings: Vec<String>,
 }
 
@@ -33,8 +32,8 @@ pub(super) struct ValidSettings {
 /// What is wrong, one line each, in the order of the text. Never none.
 pub(super) fn check(name: &str, text: &str) -> Result<ValidSettings, Vec<String>> {
     let value: Value =
-        serde_json::from_str(text).map_err(|error| vec![no_json(name, text, &error)])?;
-    let places = JsonPaths::of(text);
+        serde_json::from_str(text).map_err(|error| vec![syntax_error(name, text, &error)])?;
+    let places = JsonPaths::scan(text);
     if !value.is_object() {
         let (line, column) = places.value(0);
         return Err(vec![format!(
@@ -44,14 +43,14 @@ pub(super) fn check(name: &str, text: &str) -> Result<ValidSettings, Vec<String>
     let mut search = MistakeSearch {
         text,
         places: &places,
-        misshapen: Vec::new(),
+        type_errors: Vec::new(),
         found: Vec::new(),
         remarks: Vec::new(),
     };
-    search.repetitions();
-    search.shapes(0);
+    search.find_duplicate_keys();
+    search.find_type_errors(0);
     let layer = search.layer(&value);
-    let UnknownKeys { mistyped, told } = strange::strangers(name, &layer, &places);
+    let UnknownKeys { mistyped, told } = unknown_keys::find_unknown_keys(name, &layer, &places);
     for (index, why) in mistyped {
         search.found.push((places.start(index), why));
     }
@@ -63,7 +62,7 @@ pub(super) fn check(name: &str, text: &str) -> Result<ValidSettings, Vec<String>
     let remarks = std::mem::take(&mut search.remarks).into_iter();
     let remark = |((line, column), why)| format!("{name}:{line}:{column}: {why}");
     let remarks = remarks.take(TOLD_MAX).map(remark);
-    match search.told(name) {
+    match search.sorted_mistakes(name) {
         mistakes if mistakes.is_empty() => {
             Ok(ValidSettings { value, warnings: told.into_iter().chain(remarks).collect() })
         }
@@ -71,12 +70,12 @@ pub(super) fn check(name: &str, text: &str) -> Result<ValidSettings, Vec<String>
     }
 }
 
-/// Why a text is no JSON. Comments are what people most often expect of it.
-pub(super) fn no_json(name: &str, text: &str, error: &serde_json::Error) -> String {
+/// Explains a JSON syntax error, with a hint for comments.
+pub(super) fn syntax_error(name: &str, text: &str, error: &serde_json::Error) -> String {
     let at = locate::offset(text, error.line(), error.column());
     let (line, column) = locate::line_and_column(text, at);
     let rest = text.get(at..).unwrap_or_default();
-    let why = match bare(error) {
+    let why = match without_position(error) {
         _ if text.trim().is_empty() => "the file is empty; write {}, or take it away".to_owned(),
         _ if rest.starts_with("//") || rest.starts_with("/*") || rest.starts_with('#') => {
             "there are no comments in JSON; take this one out".to_owned()
@@ -88,28 +87,28 @@ pub(super) fn no_json(name: &str, text: &str, error: &serde_json::Error) -> Stri
 }
 
 /// An error of `serde_json` without the position at its end.
-pub(super) fn bare(error: &serde_json::Error) -> String {
+pub(super) fn without_position(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.split(" at line ").next().unwrap_or_default().to_owned()
 }
 
-/// What a value is that may be of two kinds, and is of neither.
+/// Stands for the type of a value that matches neither of two allowed ones.
 pub(super) const NEITHER: &str = "something else";
 
 /// A text being searched for mistakes.
 struct MistakeSearch<'a> {
     text: &'a str,
     places: &'a JsonPaths<'a>,
-    /// Values that have not the shape of settings.
-    misshapen: Vec<usize>,
+    /// Values of the wrong type.
+    type_errors: Vec<usize>,
     /// Line and column, and what is wrong there.
     found: Vec<((usize, usize), String)>,
-    /// The same of what is no mistake.
+    /// The same for warnings.
     remarks: Vec<((usize, usize), String)>,
 }
 
 impl MistakeSearch<'_> {
-    fn repetitions(&mut self) {
+    fn find_duplicate_keys(&mut self) {
         for (first, again) in &self.places.repeated {
             let path = self.places.path(*again).join(".");
             let line = self.places.line(*first);
@@ -120,32 +119,32 @@ impl MistakeSearch<'_> {
         }
     }
 
-    /// Looks for the smallest parts of a value that have not the shape of settings.
-    fn shapes(&mut self, index: usize) {
+    /// Finds the innermost values of the wrong type.
+    fn find_type_errors(&mut self, index: usize) {
         let Some(place) = self.places.get(index) else { return };
         let value = self.text.get(place.value.clone()).unwrap_or_default();
-        let Some(why) = self.misfit(index, value) else { return };
-        let before = self.misshapen.len();
-        // What does not even fit without its parts is wrong by itself.
+        let Some(why) = self.type_error(index, value) else { return };
+        let before = self.type_errors.len();
+        // A value that does not fit even when emptied is itself wrong.
         let hollow = if value.starts_with('{') { "{}" } else { "[]" };
         let parts = value.starts_with(['{', '[']) && (index == 0 || why != NEITHER);
-        if parts && (value == hollow || self.misfit(index, hollow).as_ref() != Some(&why)) {
+        if parts && (value == hollow || self.type_error(index, hollow).as_ref() != Some(&why)) {
             for child in self.places.children(index) {
-                self.shapes(child);
+                self.find_type_errors(child);
             }
         }
-        if self.misshapen.len() == before {
-            self.misshapen.push(index);
-            let complaint = complaint(&why, &self.places.path(index));
+        if self.type_errors.len() == before {
+            self.type_errors.push(index);
+            let complaint = format_mistake(&why, &self.places.path(index));
             self.found.push((self.places.value(index), complaint));
         }
     }
 
-    /// Why this does not fit in the place of a value, all alone within what is around that.
-    fn misfit(&self, index: usize, value: &str) -> Option<String> {
+    /// Returns the type error of a value, parsed within its otherwise empty parents.
+    fn type_error(&self, index: usize, value: &str) -> Option<String> {
         let (mut before, mut after) = (String::new(), String::new());
         let mut inner = self.places.get(index)?;
-        while let Some(outer) = inner.within.and_then(|outer| self.places.get(outer)) {
+        while let Some(outer) = inner.parent.and_then(|outer| self.places.get(outer)) {
             if self.text.as_bytes().get(outer.value.start) == Some(&b'{') {
                 before = format!("{{{}:{before}", Value::from(inner.key.as_str()));
                 after.push('}');
@@ -158,18 +157,18 @@ impl MistakeSearch<'_> {
         let end = before.len() + value.len();
         let alone = before + value + &after;
         let error = serde_json::from_str::<FileSettings>(&alone).err()?;
-        let why = bare(&error);
-        // What is missing around it stands beside it in the text.
+        let why = without_position(&error);
+        // Errors after it are about its emptied parents.
         let beside = locate::offset(&alone, error.line(), error.column()) >= end;
         let aside = why.starts_with("missing field") && beside;
-        // What is there twice is told already.
+        // Duplicates were already reported.
         (!aside && !why.starts_with("duplicate field")).then_some(why)
     }
 
-    /// The settings without what is misshapen.
+    /// Returns the settings without the wrongly typed values.
     fn layer(&self, value: &Value) -> FileSettings {
         let mut rest = value.clone();
-        for index in self.misshapen.iter().rev() {
+        for index in self.type_errors.iter().rev() {
             let mut path = self.places.path(*index);
             // The rest of what it is deeper within may not stand without it.
             path.truncate(2);
@@ -193,14 +192,14 @@ impl MistakeSearch<'_> {
     }
 
     fn ranges(&mut self, layer: &FileSettings) {
-        for (path, why) in ranges::misfits(layer) {
+        for (path, why) in ranges::out_of_range(layer) {
             let at = self.places.nearest(path.iter().map(String::as_str));
             let key = path.first().map_or("", String::as_str);
             self.found.push((self.places.value(at), format!("\"{key}\" {why}")));
         }
     }
 
-    /// Whether it is a rule does not depend on where it is seen from.
+    /// The syntax of a rule does not depend on its folder.
     fn rules(&mut self, value: &Value) {
         let root = Path::new("/");
         for list in ["allow", "ask", "deny"] {
@@ -213,9 +212,10 @@ impl MistakeSearch<'_> {
                 if let Err(why) = read(rule, root, Some(root)) {
                     let why = format!("\"permissions.{list}\": `{rule}` is no rule: {why}");
                     self.found.push((at, why));
-                } else if let Some(BadRuleName { why, is_near }) = naming::misnomer(rule) {
+                } else if let Some(BadRuleName { why, is_near }) = rule_names::check_rule_name(rule)
+                {
                     let why = format!("the rule \"{rule}\" of permissions.{list} {why}");
-                    // Whoever mistypes what holds a run back must not get a run without it.
+                    // A typo in a rule that restricts the run is a hard error.
                     let restricts = list != "allow";
                     let told =
                         if is_near && restricts { &mut self.found } else { &mut self.remarks };
@@ -225,7 +225,7 @@ impl MistakeSearch<'_> {
         }
     }
 
-    /// Takes events out that are nearly one of ours.
+    /// Removes and reports events that are probably mistyped.
     fn events(&mut self, hooks: &mut Value) {
         let Some(events) = hooks.as_object_mut() else { return };
         events.retain(|event, _| {
@@ -243,7 +243,7 @@ impl MistakeSearch<'_> {
         });
     }
 
-    /// Reads hooks again and again, each time without what was wrong in them.
+    /// Parses hooks repeatedly, each time without the mistakes found so far.
     fn hooks(&mut self, mut hooks: Value) {
         self.events(&mut hooks);
         while let Err(BadHook { place, why }) = read_hooks(&hooks) {
@@ -255,14 +255,14 @@ impl MistakeSearch<'_> {
             }
             let why = format!("\"{place}\": {why}; see outlast-hooks(7)");
             self.found.push((self.places.start(at), why));
-            if self.found.len() > HOOKS_MAX || !heal(&mut hooks, &keys) {
+            if self.found.len() > HOOKS_MAX || !remove_invalid_part(&mut hooks, &keys) {
                 break;
             }
         }
     }
 
-    /// All of it, in the order of the text.
-    fn told(mut self, name: &str) -> Vec<String> {
+    /// Returns all mistakes in the order of the text.
+    fn sorted_mistakes(mut self, name: &str) -> Vec<String> {
         self.found.sort();
         let more = self.found.len().saturating_sub(TOLD_MAX);
         let line = |((line, column), why)| format!("{name}:{line}:{column}: {why}");
@@ -274,10 +274,10 @@ impl MistakeSearch<'_> {
     }
 }
 
-/// Mistyped no further than this, an event is still the event. All that there are differ by more.
+/// The maximum edit distance of a mistyped event. Known events differ by more.
 const EVENT_TYPO_MAX: usize = 2;
 
-/// Whether a word is another one, but for a letter or two and their cases.
+/// Returns whether a word is a likely typo of another.
 fn is_mistyped(word: &str, meant: &str) -> bool {
     distance(&word.to_lowercase(), &meant.to_lowercase()) <= EVENT_TYPO_MAX
 }
@@ -285,7 +285,7 @@ fn is_mistyped(word: &str, meant: &str) -> bool {
 /// Mistakes in hooks beyond these are not looked for: each is found by reading all hooks again.
 const HOOKS_MAX: usize = 100;
 
-/// Reads hooks, and looks at what only the tools know to be wrong.
+/// Parses hooks, and checks their permission rules.
 fn read_hooks(value: &Value) -> Result<HookSettings, BadHook> {
     let hooks = HookSettings::parse(value, "")?;
     let root = Path::new("/");
@@ -295,7 +295,9 @@ fn read_hooks(value: &Value) -> Result<HookSettings, BadHook> {
             let why = format!("`{rule}` is no permission rule: {why}");
             return Err(BadHook { place: format!("{}.if", handler.place), why });
         }
-        if let Some(misnomer) = naming::misnomer(rule).filter(|misnomer| misnomer.is_near) {
+        if let Some(misnomer) =
+            rule_names::check_rule_name(rule).filter(|misnomer| misnomer.is_near)
+        {
             let why = format!("`{rule}` {}", misnomer.why);
             return Err(BadHook { place: format!("{}.if", handler.place), why });
         }
@@ -303,9 +305,8 @@ fn read_hooks(value: &Value) -> Result<HookSettings, BadHook> {
     Ok(hooks)
 }
 
-/// Takes out of hooks what was wrong there, so that the rest can be read. False: there is nothing
-/// that could be.
-fn heal(hooks: &mut Value, keys: &[&str]) -> bool {
+/// Removes an invalid part of hooks, so that the rest can be parsed. `false`: nothing to remove.
+fn remove_invalid_part(hooks: &mut Value, keys: &[&str]) -> bool {
     let pointer = |depth: usize| format!("/{}", keys[1..depth].join("/"));
     let harmless = match keys.len() {
         0 | 1 => return false,
@@ -327,8 +328,8 @@ fn heal(hooks: &mut Value, keys: &[&str]) -> bool {
     }
 }
 
-/// What is wrong with the value that these keys lead to.
-fn complaint(why: &str, path: &[&str]) -> String {
+/// Formats the mistake at this path.
+fn format_mistake(why: &str, path: &[&str]) -> String {
     let (name, key) = (path.join("."), path.first().copied().unwrap_or_default());
     let said = why.trim_start_matches("invalid type: ").trim_start_matches("invalid value: ");
     let mut found = said.split(", expected").next().unwrap_or_default();

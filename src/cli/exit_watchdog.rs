@@ -1,0 +1,227 @@
+//! Exit watchdog: ensures that the result of a run is written exactly once, even if the run hangs.
+//!
+//! ```text
+//!            speak                    told
+//! Silent ───────────► Speaking(code) ──────► Told(code)
+//!    │ execute              │ execute
+//!    │                      └────────► an undelivered success is replaced by a failure
+//!    └───────────────► the watchdog writes the result in place of the run
+//! ```
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::process;
+use crate::recovery::Interrupt;
+
+use super::exit;
+use super::signals::SignalState;
+
+/// How long writing the result may take: the time for a slow reader, and a margin.
+const WRITE_LIMIT: Duration = Duration::from_secs(35);
+
+/// How long the process may go on after the result was written.
+const EXIT_LIMIT: Duration = Duration::from_secs(4);
+
+/// How long after its deadline a run may take to report that time ran out.
+const DEADLINE_TOLERANCE: Duration = Duration::from_millis(3200);
+
+/// How long writing the result may take once the process should have ended.
+const FINAL_WRITE_LIMIT: Duration = Duration::from_millis(700);
+
+/// Why the watchdog stops waiting for the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WatchdogReason {
+    Asked(Interrupt),
+    /// Its time ran out.
+    Late,
+    /// It ended or hung without a result.
+    Broken,
+}
+
+impl WatchdogReason {
+    /// Returns the exit code.
+    fn exit_code(self) -> u8 {
+        match self {
+            Self::Asked(interrupt) => exit::interrupted(interrupt),
+            Self::Late => exit::DEADLINE,
+            Self::Broken => exit::FAILED,
+        }
+    }
+}
+
+/// Writes the result if the run cannot. It may block.
+pub(super) type WatchdogOutput = Box<dyn FnOnce(WatchdogReason) + Send>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WatchdogStage {
+    Pending,
+    /// The result is being written, with this exit code.
+    Writing(u8),
+    /// The result was delivered.
+    Delivered(u8),
+}
+
+/// Guards that the result is written exactly once, by the run or by the watchdog. Clones share it.
+#[derive(Clone)]
+pub(super) struct ExitWatchdog {
+    writer: Arc<Mutex<Option<WatchdogOutput>>>,
+    /// Replaces a success that was not delivered.
+    success_replacement: Arc<Mutex<Option<WatchdogOutput>>>,
+    stage: watch::Sender<WatchdogStage>,
+    deadline: watch::Sender<Option<Instant>>,
+}
+
+impl ExitWatchdog {
+    pub(super) fn new(words: WatchdogOutput) -> Self {
+        Self {
+            writer: Arc::new(Mutex::new(Some(words))),
+            success_replacement: Arc::default(),
+            stage: watch::Sender::new(WatchdogStage::Pending),
+            deadline: watch::Sender::new(None),
+        }
+    }
+
+    fn words(&self) -> MutexGuard<'_, Option<WatchdogOutput>> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn denial(&self) -> MutexGuard<'_, Option<WatchdogOutput>> {
+        self.success_replacement.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the writer that replaces a success in the result file if it is not delivered.
+    pub(super) fn set_success_replacement(&self, denial: WatchdogOutput) {
+        *self.denial() = Some(denial);
+    }
+
+    /// Replaces the watchdog's result writer, unless the result was already claimed.
+    pub(super) fn replace_writer(&self, words: WatchdogOutput) {
+        let mut kept = self.words();
+        if kept.is_some() {
+            *kept = Some(words);
+        }
+    }
+
+    /// Sets the deadline of the run.
+    pub(super) fn set_deadline(&self, deadline: Instant) {
+        self.deadline.send_replace(Some(deadline));
+    }
+
+    /// Claims the right to write the result. `false`: the watchdog has written it, and nothing may
+    /// follow.
+    pub(super) fn claim(&self, code: u8) -> bool {
+        let may_speak = self.words().take().is_some();
+        if may_speak {
+            self.stage.send_replace(WatchdogStage::Writing(code));
+        }
+        may_speak
+    }
+
+    /// Records that the result was delivered, or cannot be.
+    pub(super) fn mark_delivered(&self, code: u8) {
+        self.stage.send_replace(WatchdogStage::Delivered(code));
+    }
+
+    /// Waits on the main thread for the end of the run, and returns the exit code. If the run is
+    /// overdue, writes the result in its place and ends the process.
+    pub(super) fn watch(
+        &self,
+        runtime: &Runtime,
+        signals: &SignalState,
+        mut outcome: oneshot::Receiver<u8>,
+    ) -> u8 {
+        runtime.block_on(async {
+            let overdue = tokio::select! {
+                biased;
+                code = &mut outcome => match code {
+                    Ok(code) => return code,
+                    Err(_) => WatchdogReason::Broken,
+                },
+                overdue = self.overdue(signals) => overdue,
+            };
+            if *self.stage.borrow() != WatchdogStage::Pending
+                && let Ok(Ok(code)) = tokio::time::timeout(FINAL_WRITE_LIMIT, &mut outcome).await
+            {
+                return code;
+            }
+            process::exit_without_cleanup(self.write_in_place_of_run(overdue))
+        })
+    }
+
+    async fn overdue(&self, signals: &SignalState) -> WatchdogReason {
+        tokio::select! {
+            interrupt = signals.overdue() => WatchdogReason::Asked(interrupt),
+            () = self.wait_until_late() => WatchdogReason::Late,
+            () = self.wait_until_stuck() => WatchdogReason::Broken,
+        }
+    }
+
+    /// Waits until the deadline has passed by the tolerance without a result.
+    async fn wait_until_late(&self) {
+        let mut deadlines = self.deadline.subscribe();
+        // The sender is ours.
+        let deadline = match deadlines.wait_for(Option::is_some).await.map(|deadline| *deadline) {
+            Ok(Some(deadline)) => deadline,
+            Ok(None) | Err(_) => std::future::pending().await,
+        };
+        sleep_until(deadline + DEADLINE_TOLERANCE).await;
+        if *self.stage.borrow() != WatchdogStage::Pending {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Waits until the process lingers after the delivered result, or the delivery takes too long.
+    async fn wait_until_stuck(&self) {
+        let mut stages = self.stage.subscribe();
+        // The sender is ours.
+        let _ = stages.wait_for(|stage| *stage != WatchdogStage::Pending).await;
+        tokio::select! {
+            () = sleep(WRITE_LIMIT) => {}
+            () = async {
+                let _ = stages.wait_for(|stage| matches!(stage, WatchdogStage::Delivered(_))).await;
+                sleep(EXIT_LIMIT).await;
+            } => {}
+        }
+    }
+
+    /// Writes the result if the run has not, and returns the exit code.
+    fn write_in_place_of_run(&self, overdue: WatchdogReason) -> u8 {
+        let words = self.words().take();
+        let stage = *self.stage.borrow();
+        match (words, stage) {
+            (Some(words), _) => {
+                run_writer(words, overdue);
+                overdue.exit_code()
+            }
+            (None, WatchdogStage::Delivered(code)) => code,
+            // A success that was not delivered counts as a failure.
+            (None, WatchdogStage::Writing(0) | WatchdogStage::Pending) => {
+                let denial = self.denial().take();
+                if let Some(denial) = denial {
+                    run_writer(denial, overdue);
+                }
+                overdue.exit_code()
+            }
+            (None, WatchdogStage::Writing(code)) => code,
+        }
+    }
+}
+
+/// Runs a result writer on its own thread, within a short time limit.
+fn run_writer(words: WatchdogOutput, overdue: WatchdogReason) {
+    let (done, said) = mpsc::channel();
+    let speaker = thread::Builder::new().spawn(move || {
+        words(overdue);
+        // The receiver is gone after the time limit.
+        let _ = done.send(());
+    });
+    if speaker.is_ok() {
+        let _ = said.recv_timeout(FINAL_WRITE_LIMIT);
+    }
+}
