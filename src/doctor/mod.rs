@@ -154,7 +154,7 @@ pub async fn run_checks(
     });
     let until = began + time_limits::TOTAL_MAX;
     let around = (scene.home.clone(), scene.variables.clone());
-    let (of_settings, install, search, shell, kept, machine, log, keeper) = tokio::join!(
+    let (of_settings, install, search, shell, kept, machine, log, supervisor) = tokio::join!(
         check_configuration(scene, until, know),
         blocking_within_limit("installation", move || install::find_installations(&one)),
         time_limits::within_limit("search", facts::search::find_ripgrep(scene)),
@@ -171,7 +171,7 @@ pub async fn run_checks(
             let config = scene.config_dir.clone();
             move || facts::store::hook_log(&config)
         }),
-        time_limits::within_limit("keeper", facts::machine::start_test_command(scene)),
+        time_limits::within_limit("commands", facts::machine::start_test_command(scene)),
     );
     let findings = [
         unwrap_findings(install.map(|facts| installation::check_installation(scene, &facts))),
@@ -180,7 +180,7 @@ pub async fn run_checks(
         of_settings,
         unwrap_findings(log.map(|log| hooks::check_hook_log(&log))),
         unwrap_findings(kept.map(|facts| store::check_store(&facts))),
-        unwrap_findings(keeper.map(|failed| machine::check_supervisor(failed.as_deref()))),
+        unwrap_findings(supervisor.map(|failed| machine::check_supervisor(failed.as_deref()))),
         unwrap_findings(machine.map(|facts| machine::check_machine(&facts))),
     ];
     DoctorReport { findings: findings.concat(), took: began.elapsed().min(Duration::from_hours(1)) }

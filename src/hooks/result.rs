@@ -144,9 +144,9 @@ impl HookFailureKind {
         match self {
             Self::Crash => "crash",
             Self::TimedOut => "timeout",
-            Self::InvalidOutput => "rubbish",
+            Self::InvalidOutput => "invalid_output",
             Self::Missing => "missing",
-            Self::MatcherFailed => "astray",
+            Self::MatcherFailed => "matcher_failed",
         }
     }
 }

@@ -136,7 +136,7 @@ pub(super) fn find_terms(path: &Path, bytes: &[u8]) -> Result<Terms, JournalErro
             | JournalRecord::Repair { .. }
             | JournalRecord::Rewrite { .. }
             | JournalRecord::Recovery(_)
-            | JournalRecord::Deeds { .. }
+            | JournalRecord::ToolCalls { .. }
             | JournalRecord::Window { .. }
             | JournalRecord::End { .. } => {}
         }

@@ -100,8 +100,8 @@ pub(super) enum JournalRecord {
     /// the state machine.
     Recovery(Box<RecoveryRecord>),
     /// The tool calls of one reply, for the loop detector.
-    Deeds {
-        deeds: Vec<ToolCallRecord>,
+    ToolCalls {
+        calls: Vec<ToolCallRecord>,
     },
     /// A model's context window, as learned from an error.
     Window {

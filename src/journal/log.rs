@@ -328,7 +328,7 @@ impl Journal {
     /// Appends the tool calls of a reply, for the loop detector of the next process.
     pub fn tool_calls(&mut self, deeds: &[ToolCallRecord]) {
         if !deeds.is_empty() {
-            self.record(&JournalRecord::Deeds { deeds: deeds.to_vec() }, Sync::Later);
+            self.record(&JournalRecord::ToolCalls { calls: deeds.to_vec() }, Sync::Later);
         }
     }
 

@@ -172,7 +172,7 @@ pub(super) fn last_open_record(bytes: &[u8]) -> Option<super::entry::OpenRecord>
             | JournalRecord::Repair { .. }
             | JournalRecord::Rewrite { .. }
             | JournalRecord::Recovery(_)
-            | JournalRecord::Deeds { .. }
+            | JournalRecord::ToolCalls { .. }
             | JournalRecord::Window { .. }
             | JournalRecord::End { .. } => None,
         },

@@ -307,7 +307,7 @@ impl SessionReplay {
             | JournalRecord::Prompt(_)
             | JournalRecord::Repair { .. }
             | JournalRecord::Recovery(_) => {}
-            JournalRecord::Deeds { deeds } => {
+            JournalRecord::ToolCalls { calls: deeds } => {
                 let limits = self.opened.as_ref().map(|open| open.limits.loops);
                 self.loop_detector.observe(&deeds, limits.unwrap_or_default());
             }

@@ -310,7 +310,7 @@ impl PastAgent {
             | JournalRecord::Repair { .. }
             | JournalRecord::Rewrite { .. }
             | JournalRecord::Recovery(_)
-            | JournalRecord::Deeds { .. }
+            | JournalRecord::ToolCalls { .. }
             | JournalRecord::Window { .. } => return in_flight,
         }
         Money::ZERO

@@ -89,14 +89,14 @@ fn spawn(
     };
     command.stdout(output).stderr(errors);
     command.stdin(descriptors.next().unwrap_or_else(Stdio::null));
-    let warden = getpid();
+    let job_init = getpid();
     // SAFETY: the forking process has one thread, so its child may call anything.
-    unsafe { command.pre_exec(move || prepare_exec(warden, barrier.as_ref())) };
+    unsafe { command.pre_exec(move || prepare_exec(job_init, barrier.as_ref())) };
     command.spawn()
 }
 
 /// Prepares the forked process, right before it executes the command.
-fn prepare_exec(warden: Pid, barrier: Option<&LandlockRuleset>) -> io::Result<()> {
+fn prepare_exec(job_init: Pid, barrier: Option<&LandlockRuleset>) -> io::Result<()> {
     setsid()?;
     signals::reset_all_signals()?;
     #[cfg(target_os = "linux")]
@@ -110,7 +110,7 @@ fn prepare_exec(warden: Pid, barrier: Option<&LandlockRuleset>) -> io::Result<()
         nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
     }
     // If the job init process died before the death signal was set, the command must not run.
-    if getppid() != warden {
+    if getppid() != job_init {
         return Err(Errno::ESRCH.into());
     }
     barrier.map_or(Ok(()), LandlockRuleset::restrict_self)

@@ -1,8 +1,8 @@
 //! Starts and ends other programs, and makes the system calls that no other module may make.
 //!
-//! All of the crate's `unsafe` is in this module, which `tests/tidy.rs` checks: in `keeper` and
-//! `warden` to fork, in `wire` to own received descriptors, in `fence` to call Landlock, in
-//! `signals` and `own` for this process itself.
+//! All of the crate's `unsafe` is in this module, which `tests/tidy.rs` checks: in `supervisor` and
+//! `job_init` to fork, in `wire` to own received descriptors, in `landlock_policy` to call Landlock, in
+//! `signals` and `own_process` for this process itself.
 //!
 //! No program that outlast starts leaves anything running, whatever it does to escape and however
 //! outlast itself ends. So outlast forks nothing itself. It starts this same binary once more as a

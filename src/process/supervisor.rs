@@ -21,7 +21,7 @@ use super::wire::{self, JobReport};
 
 /// The argument that makes this binary a supervisor process. The process id of the parent follows
 /// it, for people who read a process list.
-pub(super) const SUPERVISOR_ARGUMENT: &str = "__keeper";
+pub(super) const SUPERVISOR_ARGUMENT: &str = "__supervisor";
 
 /// The limit for killing what is left. Only processes that hang in the kernel take longer.
 const ENDING_MAX: Duration = Duration::from_secs(10);
@@ -44,14 +44,14 @@ pub fn run_supervisor_if_requested() -> Option<ExitCode> {
 fn run_supervisor() -> io::Result<()> {
     let line = UnixStream::from(detach_from_parent()?);
     let ear = SignalWaiter::new()?;
-    let (mut wardens, mut hunts) = (HashSet::new(), 0);
+    let (mut job_inits, mut hunts) = (HashSet::new(), 0);
     loop {
         let ordered = ear.wait_readable(&line, (hunts > 0).then_some(ORPHAN_SEARCH_PAUSE));
-        if reap_children(&mut wardens) {
+        if reap_children(&mut job_inits) {
             hunts = ORPHAN_SEARCHES;
         }
         if hunts > 0 {
-            hunts = if tree::kill_descendants(&wardens).is_empty() { 0 } else { hunts - 1 };
+            hunts = if tree::kill_descendants(&job_inits).is_empty() { 0 } else { hunts - 1 };
         }
         if !ordered {
             continue;
@@ -64,12 +64,12 @@ fn run_supervisor() -> io::Result<()> {
                 drop((line, ear));
                 return job_init::run_job(&control);
             }
-            Ok(ForkResult::Parent { child }) => drop(wardens.insert(child)),
+            Ok(ForkResult::Parent { child }) => drop(job_inits.insert(child)),
             Err(errno) => job_init::send_report(&control, JobReport::StartFailed(errno as i32)),
         }
     }
     let mut ended = tree::kill_until_gone(ENDING_MAX, &ear, || tree::reap(|_| ()));
-    ended.retain(|process| !wardens.contains(process));
+    ended.retain(|process| !job_inits.contains(process));
     job_init::send_report(
         &line,
         JobReport::AllEnded(i32::try_from(ended.len()).unwrap_or(i32::MAX)),
@@ -98,7 +98,7 @@ fn detach_from_parent() -> io::Result<OwnedFd> {
     {
         use nix::sys::prctl;
         // Keeps `pkill outlast` from killing the supervisor too.
-        prctl::set_name(c"keeper")?;
+        prctl::set_name(c"supervisor")?;
         prctl::set_child_subreaper(true)?;
         // A stopped supervisor must continue when outlast ends.
         prctl::set_pdeathsig(Signal::SIGCONT)?;
@@ -107,11 +107,11 @@ fn detach_from_parent() -> io::Result<OwnedFd> {
 }
 
 /// Reaps children. Returns whether a job init process may have left something behind.
-fn reap_children(wardens: &mut HashSet<Pid>) -> bool {
+fn reap_children(job_inits: &mut HashSet<Pid>) -> bool {
     let mut left = false;
     tree::reap(|change| match change {
         // A child that is no job init process is an orphan of one, and may have left orphans too.
-        ChildChange::Ended(child, status) => left |= !wardens.remove(&child) || status != 0,
+        ChildChange::Ended(child, status) => left |= !job_inits.remove(&child) || status != 0,
         ChildChange::Stopped(child) => {
             // A command can stop its job init process, so that one is continued.
             let _ = kill(child, Signal::SIGCONT);

@@ -155,8 +155,8 @@ impl SupervisorInner {
     fn request_job_init(&self, socket: &UnixStream) -> io::Result<()> {
         let mut state = self.state();
         loop {
-            let keeper = match state.process.take() {
-                Some(keeper) => keeper,
+            let supervisor = match state.process.take() {
+                Some(supervisor) => supervisor,
                 None if state.lost_supervisors < LOSSES_MAX => {
                     SupervisorProcess::start(self.binary.as_deref())?
                 }
@@ -166,23 +166,23 @@ impl SupervisorInner {
                     ));
                 }
             };
-            keeper.resume();
-            if wire::send(&keeper.socket, &[wire::JOB], &[socket]).is_ok() {
-                state.process = Some(keeper);
+            supervisor.resume();
+            if wire::send(&supervisor.socket, &[wire::JOB], &[socket]).is_ok() {
+                state.process = Some(supervisor);
                 return Ok(());
             }
-            keeper.reap();
+            supervisor.reap();
             state.lost_supervisors += 1;
         }
     }
 
     fn close(&self) -> u32 {
-        let (keeper, lost) = {
+        let (supervisor, lost) = {
             let mut state = self.state();
             (state.process.take(), state.lost_supervisors)
         };
-        let slow = keeper.as_ref().and_then(SupervisorProcess::pid);
-        let (ended, whole) = keeper.map_or((0, true), SupervisorProcess::shut_down);
+        let slow = supervisor.as_ref().and_then(SupervisorProcess::pid);
+        let (ended, whole) = supervisor.map_or((0, true), SupervisorProcess::shut_down);
         if lost == 0 && whole {
             return ended;
         }
@@ -207,7 +207,7 @@ impl SupervisorProcess {
         let (line, theirs) = UnixStream::pair()?;
         line.set_read_timeout(Some(CLOSE_MAX))?;
         let child = Command::new(binary.map_or_else(own_binary, |path| Ok(path.to_path_buf()))?)
-            .arg0("keeper")
+            .arg0("supervisor")
             .arg(supervisor::SUPERVISOR_ARGUMENT)
             .arg(std::process::id().to_string())
             .env_clear()

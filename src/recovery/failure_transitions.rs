@@ -196,11 +196,7 @@ impl Run {
             RecoveryPlan::DropThinking => {
                 run.retry_changed_request(failure, call, scene).trimming(Trim::ThinkingParameter)
             }
-            RecoveryPlan::RetryOverflow => {
-                let why = Pause { class: failure.class, retry: 1, of: Some(1) };
-                let pause = scene.limits.backoff.pause(run.seed, 1);
-                run.call_from(scene.at.after(pause), why, call, scene)
-            }
+            RecoveryPlan::RetryOverflow => run.retry_overflow(call, failure, scene),
             RecoveryPlan::Trim => {
                 run.retry_changed_request(failure, call, scene).trimming(Trim::OldestRounds)
             }
@@ -234,6 +230,13 @@ impl Run {
             | RecoveryPlan::Nudge => run.stop(StopReason::InternalError),
         };
         outcome.with(ReplyDisposition::Drop).by(chosen)
+    }
+
+    /// Repeats, after a pause, a request that was refused as too long although it is short.
+    fn retry_overflow(self, call: Call, failure: Failure, scene: StepContext<'_>) -> StepOutcome {
+        let why = Pause { class: failure.class, retry: 1, of: Some(1) };
+        let pause = scene.limits.backoff.pause(self.seed, 1);
+        self.call_from(scene.at.after(pause), why, call, scene)
     }
 
     /// Makes another request, which has not been refused yet.

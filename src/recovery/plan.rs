@@ -180,7 +180,7 @@ impl RecoveryPlan {
             Self::Resume => "resume_paused_turn",
             Self::Nudge => "budget_continuation",
             Self::Compact => "auto_compact",
-            Self::SkipCompaction => "compact_forgone",
+            Self::SkipCompaction => "compact_skipped",
             Self::CommitFolds => "collapse_drain_retry",
             Self::CompactReactively => "reactive_compact_retry",
             Self::Trim => "compact_trim_retry",

@@ -216,8 +216,8 @@ impl Scenario {
     }
 
     #[must_use]
-    pub fn hangs_up(self) -> Self {
-        self.on_step(|step| step.hangs_up = true)
+    pub fn closes_early(self) -> Self {
+        self.on_step(|step| step.closes_early = true)
     }
 
     /// Only matches requests to this model.

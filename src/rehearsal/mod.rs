@@ -30,7 +30,7 @@ mod verdict;
 
 pub use builtin::{ScenarioListing, builtin, list};
 pub use file::ScenarioError;
-pub use rules::{MediaRules, PoisonedBlock, ServerRules, Signatures, TokenRules};
+pub use rules::{MediaRules, RejectedContent, ServerRules, Signatures, TokenRules};
 pub use scenario::{
     AfterLast, Expectation, FaultPosition, MAIN, ReplyForm, Scenario, ScratchFile, ScriptStep,
     ScriptedError, ScriptedFault, ScriptedFaultKind, ScriptedHttp, ScriptedReply, ScriptedToolCall,

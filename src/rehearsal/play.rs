@@ -63,7 +63,7 @@ pub(super) async fn play(
         return ConnectionFate::Abandoned;
     }
     let fault = step.fault.as_ref();
-    let keep_alive = take.keep_alive && !step.hangs_up;
+    let keep_alive = take.keep_alive && !step.closes_early;
     let manner = SendOptions { framing: take.framing, keep_alive, tempo };
     if let Some(fault) = fault.filter(|fault| fault.after == FaultPosition::Request) {
         let ScriptedFaultKind::Insert(bytes) = &fault.harm else {

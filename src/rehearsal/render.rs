@@ -78,7 +78,7 @@ pub(super) fn render(step: &ScriptStep, at: &RenderContext<'_>) -> RenderedRespo
             headers.push(("content-length".to_owned(), length.to_string()));
         }
     }
-    if step.hangs_up {
+    if step.closes_early {
         headers.push(("keep-alive".to_owned(), "timeout=5, max=100".to_owned()));
     } else if !at.keep_alive {
         headers.push(("connection".to_owned(), "close".to_owned()));

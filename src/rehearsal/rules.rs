@@ -26,7 +26,7 @@ pub struct ServerRules {
     pub max_output: Option<u64>,
     pub media: MediaRules,
     /// Content that no block may contain.
-    pub poison: Vec<PoisonedBlock>,
+    pub rejected_content: Vec<RejectedContent>,
     pub signatures: Signatures,
     /// After this many requests, signatures of earlier thinking are refused, as after a change of
     /// the account.
@@ -63,7 +63,7 @@ pub struct MediaRules {
 /// Content that makes the service refuse a request.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PoisonedBlock {
+pub struct RejectedContent {
     /// Text of a block, or base64.
     pub contains: String,
     /// The error message after the block's path; the default depends on the block's kind.
@@ -91,7 +91,7 @@ pub struct TokenRules {
     pub delay: Duration,
     /// How many initial refreshes get a 503.
     #[serde(default)]
-    pub broken_refreshes: u64,
+    pub failing_refreshes: u64,
 }
 
 fn token_path() -> String {
@@ -111,7 +111,7 @@ impl TokenRules {
             path: token_path(),
             expires_in: lifetime(),
             delay: Duration::ZERO,
-            broken_refreshes: 0,
+            failing_refreshes: 0,
         }
     }
 }

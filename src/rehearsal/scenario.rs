@@ -115,7 +115,7 @@ pub struct ScriptStep {
     pub pace: SendPace,
     pub fault: Option<ScriptedFault>,
     /// Closes the connection afterwards although the headers announce keep-alive.
-    pub hangs_up: bool,
+    pub closes_early: bool,
 }
 
 impl ScriptStep {
@@ -128,7 +128,7 @@ impl ScriptStep {
             headers: Vec::new(),
             pace: SendPace::default(),
             fault: None,
-            hangs_up: false,
+            closes_early: false,
         }
     }
 }

@@ -47,7 +47,7 @@ impl TokenGrants {
         request: &RecordedRequest,
     ) -> ScriptedHttp {
         self.asked += 1;
-        if self.asked <= rules.broken_refreshes {
+        if self.asked <= rules.failing_refreshes {
             return render::error_response(503, None);
         }
         if field(request, "grant_type").as_deref() != Some("refresh_token") {

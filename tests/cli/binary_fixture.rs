@@ -10,6 +10,8 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::support::signals::hear_signals;
+
 /// A private home and working folder, and an environment with a key in it.
 pub(super) struct BinaryFixture {
     folder: TempDir,
@@ -98,6 +100,7 @@ impl BinaryFixture {
     }
 
     pub(super) fn command(&self, args: &[&str]) -> Command {
+        hear_signals();
         let mut command = Command::new(env!("CARGO_BIN_EXE_outlast"));
         command
             .args(args)

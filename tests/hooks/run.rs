@@ -251,7 +251,6 @@ async fn hook_output_counts_even_if_it_is_delivered_late() {
         while is_alive(hook.parse().expect("a pid")) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        tokio::time::sleep(Duration::from_millis(400)).await;
         pipe.write_all(br#"{"decision": "block", "reason": "no"}"#).expect("the pipe has a reader");
     };
     let (verdict, ()) =

@@ -151,7 +151,11 @@ async fn a_server_that_is_not_there_any_more_is_told_in_plain_words() {
     assert!(reply.is_error && words(&reply).contains("was lost while the call"), "{reply:?}");
     is_plain(&words(&reply), "down");
     with_time_limit("the news", async {
-        while !bench.servers.reports()[0].why.as_ref().is_some_and(|why| why.contains("listens")) {
+        while !bench.servers.reports()[0]
+            .why
+            .as_ref()
+            .is_some_and(|why| why.contains("connection refused"))
+        {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     })

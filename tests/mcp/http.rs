@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
-use super::{McpFixture, long_timers, script, server_environment, words};
+use super::{McpFixture, long_timers, python, script, server_environment, words};
 use crate::support::with_time_limit;
 
 /// A server over HTTP, and the process that it is.
@@ -20,7 +20,7 @@ pub(super) struct Http {
 }
 
 async fn serve(mode: &str, folder: &Path) -> (Child, String) {
-    let mut child = Command::new("python3")
+    let mut child = Command::new(python())
         .arg(script())
         .args(["http", mode])
         .env("SERVER_LOG", folder.join("log"))

@@ -10,6 +10,7 @@ mod shutdown;
 mod starts;
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use outlast::mcp::{
@@ -32,6 +33,17 @@ pub(crate) fn script() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp/server.py")
 }
 
+/// The interpreter itself: what PATH has may be a script of a version manager, which costs more
+/// than all that a test asks of the server.
+pub(crate) fn python() -> &'static str {
+    static PYTHON: OnceLock<String> = OnceLock::new();
+    PYTHON.get_or_init(|| {
+        let ask = ["-c", "import sys; print(sys.executable, end='')"];
+        let told = std::process::Command::new("python3").args(ask).output();
+        String::from_utf8(told.expect("python is there").stdout).expect("a path")
+    })
+}
+
 /// Servers that are being tried, and a folder for what they leave.
 struct McpFixture {
     servers: Servers,
@@ -50,7 +62,7 @@ fn program(name: &str, arguments: &[&str], log: &Path) -> ServerConfig {
     ServerConfig {
         name: name.to_owned(),
         place: ServerAddress::Program {
-            command: "python3".to_owned(),
+            command: python().to_owned(),
             arguments: [script].into_iter().chain(arguments).collect(),
             variables: [("SERVER_LOG".to_owned(), log.display().to_string())].into(),
         },

@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use outlast::rehearsal::{RehearsalServer, Scenario};
 use serde_json::{Value, json};
 
-use super::script;
+use super::{python, script};
 use crate::support::stopwatch::Stopwatch;
 use crate::support::{
     FinishedProcess, RunBuilder, RunningProcess, is_alive, serve, with_time_limit,
@@ -18,7 +18,7 @@ use crate::support::{
 fn config(arguments: &[&str], more: &Value) -> String {
     let script = script().display().to_string();
     let arguments: Vec<&str> = [script.as_str()].iter().chain(arguments).copied().collect();
-    let mut entry = json!({ "command": "python3", "args": arguments });
+    let mut entry = json!({ "command": python(), "args": arguments });
     entry.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
     json!({ "mcpServers": { "test": entry } }).to_string()
 }

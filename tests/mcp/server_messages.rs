@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::runs::{calls, succeeded, told, trial};
-use super::script;
+use super::{python, script};
 use crate::support::{RunBuilder, serve};
 
 #[tokio::test]
@@ -118,7 +118,7 @@ async fn a_late_call_is_told_on_standard_error_and_in_the_result() {
 #[tokio::test]
 async fn two_servers_that_would_have_a_tool_of_one_name_do_not_spoil_the_request() {
     let server = serve(Scenario::new().reply("Done."));
-    let entry = |name: &str| json!({ "command": "python3", "args": [script(), "named", name] });
+    let entry = |name: &str| json!({ "command": python(), "args": [script(), "named", name] });
     let servers = json!({ "mcpServers": { "a": entry("b__c"), "a__b": entry("c") } });
     let trial = RunBuilder::against(&server).args(["go", "--mcp-required=all", "--mcp-config"]);
     let ended = trial.args([servers.to_string()]).run().await;

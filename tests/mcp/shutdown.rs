@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use outlast::rehearsal::{RehearsalServer, Scenario};
 use serde_json::json;
 
-use super::script;
+use super::{python, script};
 use crate::support::stopwatch::Stopwatch;
 use crate::support::{RunBuilder, RunningProcess, is_alive, serve, with_time_limit};
 
@@ -72,7 +72,7 @@ fn start(phase: Phase, flags: &[&str]) -> Started {
     let trial = RunBuilder::against(&server);
     let (log, mark) = (trial.work().join("log"), trial.work().join("mark"));
     let entry = json!({
-        "command": "python3",
+        "command": python(),
         "args": [script(), phase.mode(), mark],
         "env": { "SERVER_LOG": log },
     });

@@ -4,6 +4,7 @@ pub(crate) mod arbitrary;
 mod classify;
 mod error_text;
 mod explore;
+mod explored_limits;
 mod loop_detector;
 mod money;
 mod nudges;

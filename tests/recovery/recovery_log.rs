@@ -254,7 +254,7 @@ fn a_skipped_summary_is_recorded_as_saved_by_the_reply() {
     let told = told(&story);
     assert_eq!(told.chronicle.totals().compactions, 0);
     let episode = told.only();
-    assert_eq!(tried(&episode), [("auto_compact", 1), ("compact_forgone", 1)]);
+    assert_eq!(tried(&episode), [("auto_compact", 1), ("compact_skipped", 1)]);
     assert_eq!(episode.setbacks.of("no_summary"), 1);
     assert_eq!((episode.attempts, episode.tokens, episode.saved), (2, 2, true));
 }

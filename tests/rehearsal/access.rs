@@ -90,7 +90,7 @@ async fn the_refresh_grant_issues_new_access_and_refresh_tokens() {
 async fn the_token_endpoint_can_be_moved_broken_or_strict() {
     let server = serve(|tokens| {
         tokens.path = "/t".to_owned();
-        tokens.broken_refreshes = 1;
+        tokens.failing_refreshes = 1;
         tokens.expires_in = 7;
     });
     assert_eq!(renew(&server, "/oauth/token", FORM).await.status, 404);

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use outlast::rehearsal::{
-    AfterLast, Expectation, FaultPosition, MediaRules, PoisonedBlock, ReplyForm, Scenario,
+    AfterLast, Expectation, FaultPosition, MediaRules, RejectedContent, ReplyForm, Scenario,
     ScenarioError, ScratchFolder, ScriptedError, ScriptedFaultKind, ServerRules, Signatures,
     StepCondition, TokenRules,
 };
@@ -27,7 +27,7 @@ max_output = 8
 signatures = "refuse"
 expire_signatures_after = 3
 media = { count = 1, image_bytes = 2, image_pixels = 3, many_images_pixels = 4, pdf_pages = 5 }
-poison = [{ contains = "a" }, { contains = "b", message = "c" }]
+rejected_content = [{ contains = "a" }, { contains = "b", message = "c" }]
 
 [rules.tokens]
 access = "a"
@@ -36,7 +36,7 @@ expire_token_after = 2
 path = "/t"
 expires_in = 9
 delay = "20ms"
-broken_refreshes = 1
+failing_refreshes = 1
 
 [files]
 "deep/run.sh" = { content = "exit 0\n", mode = 0o755 }
@@ -77,7 +77,7 @@ thinking = "Hm."
 stop_reason = "max_tokens"
 usage = { input_tokens = 1, output_tokens = 2, cache_creation_input_tokens = 0, cache_read_input_tokens = 0 }
 form = "llama.cpp"
-hangs_up = true
+closes_early = true
 chunk = 3
 pause = "20ms"
 tool = [
@@ -124,10 +124,10 @@ fn strict() -> ServerRules {
         path: "/t".to_owned(),
         expires_in: 9,
         delay: Duration::from_millis(20),
-        broken_refreshes: 1,
+        failing_refreshes: 1,
         ..TokenRules::new("a", "r")
     };
-    let poison = |contains: &str, message: Option<&str>| PoisonedBlock {
+    let poison = |contains: &str, message: Option<&str>| RejectedContent {
         contains: contains.to_owned(),
         message: message.map(str::to_owned),
     };
@@ -144,7 +144,7 @@ fn strict() -> ServerRules {
             many_images_pixels: Some(4),
             pdf_pages: Some(5),
         },
-        poison: vec![poison("a", None), poison("b", Some("c"))],
+        rejected_content: vec![poison("a", None), poison("b", Some("c"))],
         signatures: Signatures::Refuse,
         expire_signatures_after: Some(3),
     }
@@ -197,7 +197,7 @@ fn a_scenario_file_equals_the_same_scenario_from_the_builder() {
         .and_thinking("Hm.")
         .usage(1, 2)
         .form(ReplyForm::LlamaCpp)
-        .hangs_up()
+        .closes_early()
         .pace(Some(3), Duration::from_millis(20))
         .and_tool("Bash", json!({ "command": "ls" }))
         .id("same")
@@ -257,7 +257,12 @@ const WRONG: &[(&str, usize, usize, &str)] = &[
     ("name = \"x\"\nsummary = \"s\"\n[expect]\nexitcode = 1\n", 4, 1, "unknown field `exitcode`"),
     ("name = \"x\"\nsummary = \"s\"\n[rules]\ntoken_limit = 0\n", 4, 15, "nonzero"),
     ("name = \"x\"\nsummary = \"s\"\n[rules.media]\nimages = 1\n", 4, 1, "unknown field `images`"),
-    ("name = \"x\"\nsummary = \"s\"\n[[rules.poison]]\nmessage = \"\"\n", 3, 1, "missing field"),
+    (
+        "name = \"x\"\nsummary = \"s\"\n[[rules.rejected_content]]\nmessage = \"\"\n",
+        3,
+        1,
+        "missing field",
+    ),
     (
         "name = \"x\"\nsummary = \"s\"\n[rules.tokens]\naccess = \"a\"\nrefresh = \"r\"\ndelay = 3\n",
         6,

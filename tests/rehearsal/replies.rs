@@ -117,7 +117,7 @@ async fn the_llama_cpp_form_streams_differently_and_closes_the_connection() {
         .reply("Hi.")
         .and_tool("Bash", json!({ "command": "ls" }))
         .form(ReplyForm::LlamaCpp)
-        .hangs_up();
+        .closes_early();
     let server = start(scenario);
     let mut stream = connect(&server).await;
     stream.write_all(&post(&ask(), &[])).await.unwrap();

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use outlast::rehearsal::{
-    AfterLast, MediaRules, PoisonedBlock, RehearsalServer, Scenario, ServerOptions, ServerRules,
+    AfterLast, MediaRules, RehearsalServer, RejectedContent, Scenario, ServerOptions, ServerRules,
     Signatures,
 };
 use serde_json::{Value, json};
@@ -268,8 +268,8 @@ async fn image_dimensions_are_read_from_every_format() {
 
 fn poisoned(contains: &str, message: Option<&str>) -> RehearsalServer {
     let poison =
-        PoisonedBlock { contains: contains.to_owned(), message: message.map(str::to_owned) };
-    serve(ServerRules { poison: vec![poison], ..ServerRules::default() })
+        RejectedContent { contains: contains.to_owned(), message: message.map(str::to_owned) };
+    serve(ServerRules { rejected_content: vec![poison], ..ServerRules::default() })
 }
 
 #[tokio::test]

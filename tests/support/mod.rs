@@ -1,6 +1,8 @@
 //! The real binary against a real server: what every trial begins with.
 
 pub(crate) mod proxy;
+pub(crate) mod rotation;
+pub(crate) mod signals;
 pub(crate) mod stopwatch;
 pub(crate) mod tokens;
 pub(crate) mod wire;
@@ -31,6 +33,7 @@ pub(crate) fn serve(scenario: Scenario) -> RehearsalServer {
 
 /// What starts commands where the library runs in the test's own process.
 pub(crate) fn supervisor() -> Supervisor {
+    signals::hear_signals();
     Supervisor::with_binary(Path::new(env!("CARGO_BIN_EXE_outlast")))
 }
 
@@ -53,6 +56,7 @@ impl RunBuilder {
 
     /// With no flags of its own, for other commands than `run`.
     pub(crate) fn bare(base_url: &str) -> Self {
+        signals::hear_signals();
         let folder = tempfile::tempdir().expect("a scratch folder can be made");
         let work = folder.path().join("work");
         std::fs::create_dir(&work).expect("a folder can be made");

@@ -17,7 +17,7 @@ async fn a_command_leads_its_own_session_without_a_terminal() {
 
 #[tokio::test]
 async fn a_command_has_default_signals_and_a_raised_oom_score() {
-    // The runtime of Rust ignores SIGPIPE, here and in the keeper.
+    // The runtime of Rust ignores SIGPIPE, here and in the supervisor.
     let own = fs::read_to_string("/proc/self/status").unwrap();
     let ignored = |status: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();

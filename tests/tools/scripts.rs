@@ -233,7 +233,7 @@ fn every_command_that_bash_runs_was_found_by_the_permission_check() {
     let admits = |bench: &Bench, script: &str| {
         bench.toolbox.admit(&call("Bash", json!({ "command": script }))).is_ok()
     };
-    let cases = std::env::var("CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(400);
+    let cases = std::env::var("CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(100);
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let told = TestRunner::new(config).run(&script(), |script| {
         let all = [&denying, &allowing, &harmless].map(|bench| admits(bench, &script));

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::agents::{of_root, requests, results};
 use super::outcomes::agrees;
 use super::timeouts::{messages, with};
-use crate::mcp::script;
+use crate::mcp::{python, script};
 use crate::support::{RunBuilder, serve};
 
 fn of_kind(kind: &str) -> StepCondition {
@@ -120,7 +120,7 @@ async fn an_agent_type_and_its_sub_agents_have_the_servers_that_it_names() {
         (
             name.to_owned(),
             json!({
-                "command": "python3", "args": [script(), "well"],
+                "command": python(), "args": [script(), "well"],
             }),
         )
     };

@@ -1,4 +1,4 @@
-//! Trials of a crowd: 64 runs at once on one state folder, some of them killed.
+//! Trials of a crowd: 16 runs at once on one state folder, some of them killed. `CROWD=64` takes more.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,10 +11,11 @@ use outlast::rehearsal::{AfterLast, RehearsalServer, Scenario, ServerRules};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use crate::support::rotation::number;
 use crate::support::tokens::TokenEndpoint;
 use crate::support::{FinishedProcess, RunBuilder, serve, with_time_limit};
 
-const CROWD: usize = 64;
+const CROWD: usize = 16;
 /// Every so many-th is killed.
 const KILLED: usize = 3;
 
@@ -95,6 +96,7 @@ async fn wave(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixty_four_runs_on_one_state_folder_lose_and_corrupt_nothing() {
+    let crowd = number("CROWD").map_or(CROWD, |crowd| usize::try_from(crowd).expect("a few"));
     let folder = tempfile::tempdir().expect("a folder");
     let (home, config) = (folder.path(), folder.path().join("config"));
     for made in [home.join("work"), config.clone()] {
@@ -104,12 +106,12 @@ async fn sixty_four_runs_on_one_state_folder_lose_and_corrupt_nothing() {
     let tokens = TokenEndpoint::start().await;
     let login = config.join(".credentials.json");
     fs::write(&login, tokens.login(-1).to_string()).expect("written");
-    let servers = Arc::new((0..2 * CROWD).map(task).collect::<Vec<_>>());
-    let fresh = (0..CROWD).map(|number| (number, number.is_multiple_of(KILLED)));
+    let servers = Arc::new((0..2 * crowd).map(task).collect::<Vec<_>>());
+    let fresh = (0..crowd).map(|number| (number, number.is_multiple_of(KILLED)));
     let dead = wave(&servers, home, fresh).await;
-    assert!(dead.len() >= CROWD / KILLED / 2, "killed: {dead:?}");
+    assert!(dead.len() >= crowd / KILLED / 2, "killed: {dead:?}");
     // On a warm folder: those that were killed, and as many new ones as make it a crowd again.
-    let others = CROWD..2 * CROWD - dead.len();
+    let others = crowd..2 * crowd - dead.len();
     let again = dead.iter().map(|number| (*number, false));
     let killed = |number: usize| (number, number.is_multiple_of(KILLED));
     let dead = wave(&servers, home, again.chain(others.clone().map(killed))).await;

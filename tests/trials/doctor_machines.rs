@@ -9,7 +9,7 @@ use outlast::rehearsal::Scenario;
 use serde_json::{Value, json};
 
 use super::doctor::{doctor, report, tells, user_settings};
-use crate::mcp::script;
+use crate::mcp::{python, script};
 use crate::support::{RunBuilder, serve};
 
 fn offline() -> RunBuilder {
@@ -136,7 +136,7 @@ async fn doctor_distinguishes_invalid_mcp_output_from_a_missing_server() {
         &trial,
         &json!({ "mcpServers": {
             "babbler": { "command": "sh", "args": ["-c", rubbish] },
-            "well": { "command": "python3", "args": [script(), "well"] },
+            "well": { "command": python(), "args": [script(), "well"] },
         } }),
     );
     let report = report(&trial.run().await);

@@ -250,7 +250,7 @@ async fn a_failed_summary_does_not_stop_the_run() {
     ];
     for (name, failing) in cases {
         let (server, ended, result) = without_a_summary(name, failing.times(20)).await;
-        let forgone = result["recovery"]["strategies"]["compact_forgone"].as_u64();
+        let forgone = result["recovery"]["strategies"]["compact_skipped"].as_u64();
         assert!(forgone.is_some_and(|times| times >= 1), "{name}: {result}");
         assert_eq!(result["recovery"]["strategies"].get("retry"), None, "{name}");
         assert!(!ended.work().join("never").exists(), "{name}");
@@ -263,7 +263,7 @@ async fn a_summary_that_succeeds_on_retry_is_used() {
     let summaries =
         Scenario::new().status(529).reply("Six parts were read, 1000 lines each.").times(5);
     let (server, _ended, result) = without_a_summary("late", summaries).await;
-    assert_eq!(result["recovery"]["strategies"].get("compact_forgone"), None, "{result}");
+    assert_eq!(result["recovery"]["strategies"].get("compact_skipped"), None, "{result}");
     let compacted = result["recovery"]["strategies"]["auto_compact"].as_u64();
     assert!(compacted.is_some_and(|times| times >= 1), "{result}");
     let requests = server.requests();

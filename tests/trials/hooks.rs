@@ -199,7 +199,7 @@ async fn every_hook_failure_is_ignored_and_logged() {
     let rows = [
         (script("exit 1"), "crash"),
         (script("kill -9 $$"), "crash"),
-        (script("echo '{ oops'"), "rubbish"),
+        (script("echo '{ oops'"), "invalid_output"),
         (script("no-such-program-of-mine"), "missing"),
         (json!({ "type": "command", "command": "/no/such", "args": [] }), "missing"),
         (late, "timeout"),

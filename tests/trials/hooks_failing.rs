@@ -39,7 +39,7 @@ const ENDS: [(&str, &str, bool); 10] = [
     ("exit 1", "exit 1", true),
     ("a signal", "kill -9 $$", true),
     ("a hang", "exec sleep 1000", true),
-    ("rubbish", "echo '{ \"decision\": '", true),
+    ("invalid_output", "echo '{ \"decision\": '", true),
     ("much JSON", MUCH, false),
     ("no UTF-8", r"printf '\377\376\300 words'", true),
     ("no program", "./no-such-program", true),
@@ -109,7 +109,7 @@ async fn cell(event: &'static str, end: (&'static str, &'static str, bool), clos
         "PreToolUse" => assert_eq!(ended.work().join("made").exists(), !prevents, "{of}"),
         "PostToolUse" => assert!(ended.work().join("made").exists(), "{of}"),
         "PreCompact" => {
-            let forgone = result["recovery"]["strategies"]["compact_forgone"].is_number();
+            let forgone = result["recovery"]["strategies"]["compact_skipped"].is_number();
             assert_eq!(forgone, prevents, "{of}: {result}");
         }
         _anything => {}

@@ -96,7 +96,7 @@ async fn a_login_is_refreshed_whenever_its_token_expires() {
 /// An endpoint that is down for a moment is a wait like any other.
 #[tokio::test]
 async fn a_token_endpoint_outage_is_waited_out() {
-    let rules = TokenRules { broken_refreshes: 2, ..leases(1) };
+    let rules = TokenRules { failing_refreshes: 2, ..leases(1) };
     let server = leasing(Scenario::new().tool("Bash", turn()).reply("Done."), rules);
     let ended = logged_in(&server).args(["Do it."]).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -108,7 +108,7 @@ async fn a_token_endpoint_outage_is_waited_out() {
 /// And when it stays down, another provider's key is none of its business.
 #[tokio::test]
 async fn a_login_that_cannot_be_refreshed_switches_provider_without_leaking() {
-    let rules = TokenRules { broken_refreshes: u64::MAX, ..leases(1) };
+    let rules = TokenRules { failing_refreshes: u64::MAX, ..leases(1) };
     let server = leasing(Scenario::new().tool("Bash", turn()), rules);
     let other = serve(Scenario::new().reply("Done."));
     let label = format!("model-b@{}#NIGHT_KEY", other.base_url());

@@ -9,8 +9,8 @@ use base64::engine::general_purpose::STANDARD;
 use image::{ImageFormat, Rgb, RgbImage};
 use lopdf::{Document, Object, dictionary};
 use outlast::rehearsal::{
-    AfterLast, MediaRules, PoisonedBlock, ReceivedRequest, RehearsalServer, Scenario, ServerRules,
-    Signatures,
+    AfterLast, MediaRules, ReceivedRequest, RehearsalServer, RejectedContent, Scenario,
+    ServerRules, Signatures,
 };
 use serde_json::{Value, json};
 
@@ -322,14 +322,14 @@ async fn a_removed_image_is_not_restored_after_compaction() {
 
 // --- blocks that the service cannot read ---------------------------------------------------------
 
-fn poison(contains: &str) -> PoisonedBlock {
-    PoisonedBlock { contains: contains.to_owned(), message: None }
+fn poison(contains: &str) -> RejectedContent {
+    RejectedContent { contains: contains.to_owned(), message: None }
 }
 
 /// The block that is named goes, and no other. Two of them are two refusals in two places.
 #[tokio::test]
 async fn only_the_rejected_block_is_removed() {
-    let rules = ServerRules { poison: vec![poison("CURSED")], ..ServerRules::default() };
+    let rules = ServerRules { rejected_content: vec![poison("CURSED")], ..ServerRules::default() };
     let echo = |words: &str| json!({ "command": format!("echo {words} >> log; echo {words}") });
     // Only what is printed holds the word: a call that does is healed as well, at its input.
     let cursed = json!({ "command": "echo one >> log; printf 'CUR%s\\n' SED" });
@@ -366,7 +366,10 @@ async fn only_the_rejected_block_is_removed() {
 async fn a_rejection_that_cannot_be_repaired_is_final() {
     // The task itself; a block that is not there; and no place at all.
     let poisoned = Scenario::new()
-        .rules(ServerRules { poison: vec![poison("Look at it.")], ..ServerRules::default() })
+        .rules(ServerRules {
+            rejected_content: vec![poison("Look at it.")],
+            ..ServerRules::default()
+        })
         .reply("Never said.");
     let refuses = |words: &str| {
         Scenario::new()
@@ -396,7 +399,7 @@ async fn a_session_with_a_rejected_block_is_repaired_permanently() {
     fs::write(trial.work().join("odd.txt"), "CURSED words\n").expect("room");
     let ended = look(trial).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    let rules = ServerRules { poison: vec![poison("CURSED")], ..ServerRules::default() };
+    let rules = ServerRules { rejected_content: vec![poison("CURSED")], ..ServerRules::default() };
     let strict = serve(Scenario::new().rules(rules).reply("Healed.").reply("Still healed."));
     let again = |prompt| ["--resume", SESSION, prompt];
     let ended = ended.again(&strict.base_url()).args(again("And now?")).run().await;

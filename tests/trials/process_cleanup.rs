@@ -12,6 +12,7 @@ use nix::unistd::Pid;
 use outlast::rehearsal::Scenario;
 use serde_json::json;
 
+use crate::support::rotation::rotating_part;
 use crate::support::stopwatch::Stopwatch;
 use crate::support::{FifoSignal, RunBuilder, RunningProcess, is_alive, serve, with_time_limit};
 
@@ -55,11 +56,11 @@ fn living(unique: &str) -> Vec<String> {
         .collect()
 }
 
-/// Waits until there are no processes with `unique` on their command line, nor this run's keeper.
+/// Waits until there are no processes with `unique` on their command line, nor this run's supervisor.
 async fn none_left(unique: &str, run: i32, what: &str) {
-    let (begun, keeper) = (Stopwatch::start(), format!("__keeper {run} "));
+    let (begun, supervisor) = (Stopwatch::start(), format!("__supervisor {run} "));
     loop {
-        let left = [living(unique), living(&keeper)].concat();
+        let left = [living(unique), living(&supervisor)].concat();
         if left.is_empty() {
             return;
         }
@@ -68,7 +69,7 @@ async fn none_left(unique: &str, run: i32, what: &str) {
             SOON,
             format_args!("{count} after {what}: {:?}", &left[..count.min(20)]),
         );
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -83,7 +84,7 @@ async fn surrounded(scenario: Scenario, args: &[&str], unique: &str) -> RunningP
     bell.wait_for_line().await;
     with_time_limit("a hundred of them", async {
         while living(unique).len() < 100 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     })
     .await;
@@ -134,7 +135,7 @@ async fn no_process_survives_the_deadline() {
 
 #[tokio::test]
 async fn no_process_survives_a_signal() {
-    for (signal, code) in [(SIGTERM, 143), (SIGINT, 130), (SIGHUP, 129)] {
+    for (signal, code) in rotating_part([(SIGTERM, 143), (SIGINT, 130), (SIGHUP, 129)], 3) {
         let unique = unique();
         let running = surrounded(begin(&unique), &[], &unique).await;
         let (pid, asked) = (running.pid(), Stopwatch::start());
@@ -148,7 +149,7 @@ async fn no_process_survives_a_signal() {
 
 #[tokio::test]
 async fn no_process_survives_a_sigkill_of_the_run() {
-    for signal in [SIGKILL, Signal::SIGABRT, Signal::SIGILL] {
+    for signal in rotating_part([SIGKILL, Signal::SIGABRT, Signal::SIGILL], 3) {
         let unique = unique();
         let running = surrounded(begin(&unique), &[], &unique).await;
         let pid = running.pid();
@@ -164,16 +165,16 @@ async fn no_process_survives_the_kill_of_a_stopped_supervisor_and_its_run() {
     let unique = unique();
     let running = surrounded(begin(&unique), &[], &unique).await;
     let pid = running.pid();
-    for keeper in keepers(pid) {
-        kill(keeper, Signal::SIGSTOP).expect("it lives");
+    for supervisor in supervisors(pid) {
+        kill(supervisor, Signal::SIGSTOP).expect("it lives");
     }
     running.signal(SIGKILL);
-    none_left(&unique, pid, "the death of a stopped keeper").await;
+    none_left(&unique, pid, "the death of a stopped supervisor").await;
 }
 
-/// The keeper of a run, and its wardens.
-fn keepers(run: i32) -> Vec<Pid> {
-    let wanted = format!("keeper\0__keeper\0{run}\0");
+/// The supervisor of a run, and its job_inits.
+fn supervisors(run: i32) -> Vec<Pid> {
+    let wanted = format!("supervisor\0__supervisor\0{run}\0");
     let pids = fs::read_dir("/proc").expect("Linux").flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let ours = |pid: &i32| {
@@ -189,7 +190,7 @@ async fn a_command_that_kills_its_job_init_is_ended_and_the_run_continues() {
     // Whatever is above the command within its job: first what it left the session for, then all.
     let away = format!("(setsid sleep {unique} > /dev/null 2>&1 &); kill -9 $PPID; sleep {unique}");
     let next = "echo still $((6000 + 1))";
-    let told = hears(&unique, &away, next, "a warden's death").await;
+    let told = hears(&unique, &away, next, "a job_init's death").await;
     assert!(told[0].contains("Exit code unknown"), "{}", told[0]);
     assert!(told[1].contains("still 6001"), "{}", told[1]);
 }
@@ -213,13 +214,13 @@ async fn hears(unique: &str, away: &str, next: &str, what: &str) -> [String; 2] 
 #[tokio::test]
 async fn a_command_that_kills_the_supervisor_is_still_ended() {
     let unique = unique();
-    // The keeper is the parent of the command's parent.
+    // The supervisor is the parent of the command's parent.
     let away = format!(
         "(setsid sleep {unique} > /dev/null 2>&1 &); \
-         read -r _ _ _ keeper _ < /proc/$PPID/stat; kill -9 $keeper; echo killed $((6000 + 1))"
+         read -r _ _ _ supervisor _ < /proc/$PPID/stat; kill -9 $supervisor; echo killed $((6000 + 1))"
     );
     let next = format!("(setsid sleep {unique} &); echo here $((6000 + 2))");
-    let told = hears(&unique, &away, &next, "a keeper's death").await;
+    let told = hears(&unique, &away, &next, "a supervisor's death").await;
     assert!(told[0].contains("killed 6001"), "{}", told[0]);
     assert!(told[1].contains("here 6002"), "{}", told[1]);
 }
@@ -229,7 +230,7 @@ async fn with_supervisor_and_init_killed_processes_are_found_by_env_tag() {
     let unique = unique();
     let away = format!(
         "(setsid sleep {unique} > /dev/null 2>&1 &); \
-         read -r _ _ _ keeper _ < /proc/$PPID/stat; kill -9 $keeper $PPID"
+         read -r _ _ _ supervisor _ < /proc/$PPID/stat; kill -9 $supervisor $PPID"
     );
     let server = serve(Scenario::new().tool("Bash", json!({ "command": away })).reply("Done."));
     let running = RunBuilder::against(&server).args(["do it"]).start();
@@ -244,7 +245,7 @@ async fn with_supervisor_and_init_killed_untagged_processes_reparent_to_the_run(
     let unique = unique();
     let away = format!(
         "(env -i $(command -v setsid) $(command -v sleep) {unique} > /dev/null 2>&1 &); \
-         read -r _ _ _ keeper _ < /proc/$PPID/stat; kill -9 $keeper $PPID"
+         read -r _ _ _ supervisor _ < /proc/$PPID/stat; kill -9 $supervisor $PPID"
     );
     let server = serve(Scenario::new().tool("Bash", json!({ "command": away })).reply("Done."));
     let running = RunBuilder::against(&server).args(["do it", "--sandbox", "off"]).start();
@@ -258,7 +259,7 @@ async fn with_supervisor_and_init_killed_untagged_processes_reparent_to_the_run(
 async fn unrelated_processes_survive_a_run_that_lost_its_supervisor() {
     let unique = unique();
     let script = format!("sleep {unique} > /dev/null 2>&1 & echo $! > before; exec \"$@\"");
-    let away = "read -r _ _ _ keeper _ < /proc/$PPID/stat; kill -9 $keeper $PPID";
+    let away = "read -r _ _ _ supervisor _ < /proc/$PPID/stat; kill -9 $supervisor $PPID";
     let server = serve(Scenario::new().tool("Bash", json!({ "command": away })).reply("Done."));
     let trial = RunBuilder::against(&server).args(["do it", "--sandbox", "off"]);
     let ended = trial.in_shell(&script).run().await;

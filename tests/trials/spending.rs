@@ -83,7 +83,7 @@ async fn a_budget_too_small_for_a_summary_goes_on_without_one() {
     let ended = trial.args(["--max-budget-usd=0.0975", "Do it."]).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!(summaries(&server), [false; 3]);
-    assert_eq!(strategies(&ended), json!({ "auto_compact": 1, "compact_forgone": 1 }));
+    assert_eq!(strategies(&ended), json!({ "auto_compact": 1, "compact_skipped": 1 }));
     assert!(dollars(&ended.result()["budget"]["spent_usd"]) <= 0.0975);
 }
 

@@ -186,11 +186,11 @@ async fn a_dead_kept_alive_connection_is_replaced() {
 async fn a_server_that_closes_after_each_stream_costs_no_retry() {
     let scenario = Scenario::new()
         .tool("Bash", json!({ "command": "true" }))
-        .hangs_up()
+        .closes_early()
         .tool("Bash", json!({ "command": "true" }))
-        .hangs_up()
+        .closes_early()
         .reply("Through.")
-        .hangs_up();
+        .closes_early();
     let server = serve(scenario);
     let ended = hasty(&server).args(["go"]).run().await;
     assert_eq!(ended.result()["result"], "Through.");

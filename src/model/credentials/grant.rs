@@ -204,13 +204,13 @@ impl TokenRequest {
         let Some(access) = token("access_token") else {
             let message =
                 format!("the answer of {} holds no usable access token", self.destination);
-            return Err(missing_credential("oauth_nonsense", message));
+            return Err(missing_credential("oauth_invalid_response", message));
         };
         let kind = answer.get("token_type").and_then(Value::as_str).unwrap_or("bearer");
         if !kind.eq_ignore_ascii_case("bearer") {
             let message =
                 format!("{} gives out tokens that are not bearer tokens", self.destination);
-            return Err(missing_credential("oauth_nonsense", message));
+            return Err(missing_credential("oauth_invalid_response", message));
         }
         let seconds = answer.get("expires_in").and_then(|value| match value {
             Value::String(text) => text.trim().parse().ok(),

@@ -178,7 +178,7 @@ impl OAuthLogin {
         let Ok(ended) = tokio::spawn(renewal.run(held)).await else {
             let what = "the renewal of the login was aborted".to_owned();
             let held = Arc::clone(&self.held).lock_owned().await;
-            return (held, Err(missing_credential("oauth_broke", what)));
+            return (held, Err(missing_credential("oauth_renewal_failed", what)));
         };
         ended
     }
@@ -300,7 +300,7 @@ fn unreadable_login(error: &LoginError) -> Box<Fault> {
 fn unsaved_login(what: &str, path: &Path, error: &io::Error) -> Box<Fault> {
     let path = path.display();
     let message = format!("the login {what} could not be saved in {path}: {error}");
-    missing_credential("oauth_unsaved", message)
+    missing_credential("oauth_not_saved", message)
 }
 
 fn lock_fault(error: &LockError, path: &Path, patience: Duration) -> Box<Fault> {
@@ -315,7 +315,7 @@ fn lock_fault(error: &LockError, path: &Path, patience: Duration) -> Box<Fault> 
             ))
         }
         LockError::Unusable(error) => missing_credential(
-            "oauth_unsaved",
+            "oauth_not_saved",
             format!("the login cannot be renewed, since {path} cannot be locked: {error}"),
         ),
     }

@@ -114,7 +114,7 @@ impl CredentialProvider {
         };
         let unfit = || {
             let message = "the credential cannot be sent in a header".to_owned();
-            missing_credential("unfit_credential", message)
+            missing_credential("invalid_credential", message)
         };
         if as_key {
             let value = secret.header("").ok_or_else(unfit)?;

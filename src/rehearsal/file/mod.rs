@@ -56,7 +56,7 @@
 //! many_images_pixels = 2000            # the same above 20 images
 //! pdf_pages = 100                      # of all documents
 //!
-//! [[rules.poison]]                     # no block may contain this text or base64
+//! [[rules.rejected_content]]                     # no block may contain this text or base64
 //! contains = "iVBORw0KGgoBAD"
 //! message = "Could not process image"  # follows the block's path; has a default
 //!
@@ -67,7 +67,7 @@
 //! path = "/oauth/token"                # performs the refresh grant, form or JSON
 //! expires_in = 3600                    # seconds, reported
 //! delay = "200ms"                      # before the endpoint answers
-//! broken_refreshes = 1                 # how many initial refreshes get a 503
+//! failing_refreshes = 1                 # how many initial refreshes get a 503
 //! ```
 //!
 //! Requests with the header `x-outlast-source: compact` are answered by `[[compaction]]`, which has

@@ -41,7 +41,7 @@ pub(super) struct StepTable {
     chunk: Option<usize>,
     pause: ScriptedDuration,
     fault: Option<FaultTable>,
-    hangs_up: bool,
+    closes_early: bool,
 }
 
 impl StepTable {
@@ -63,7 +63,7 @@ impl StepTable {
             headers: self.headers.into_iter().collect(),
             pace: SendPace { chunk: self.chunk, pause: self.pause.0 },
             fault,
-            hangs_up: self.hangs_up,
+            closes_early: self.closes_early,
         })
     }
 

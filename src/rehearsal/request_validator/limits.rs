@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::walk::{self, PlacedBlock};
 use super::{blocks, count, media};
 use crate::rehearsal::connection::RecordedRequest;
-use crate::rehearsal::rules::{PoisonedBlock, ServerRules, Signatures};
+use crate::rehearsal::rules::{RejectedContent, ServerRules, Signatures};
 use crate::rehearsal::sse::SigningKey;
 
 /// The error message for the first limit that a request exceeds.
@@ -18,7 +18,7 @@ pub(in crate::rehearsal) fn exceeded_limit(
     let placed = walk::blocks(body);
     output(rules, body)
         .or_else(|| signatures(rules, body, &placed, era))
-        .or_else(|| poison(&rules.poison, &placed))
+        .or_else(|| rejected_content(&rules.rejected_content, &placed))
         .or_else(|| media::exceeded_limit(&rules.media, &placed))
         .or_else(|| window(rules, request, body))
 }
@@ -68,13 +68,13 @@ fn signatures(
     Some(blocks::badly_signed(&foreign.place))
 }
 
-fn poison(poison: &[PoisonedBlock], placed: &[PlacedBlock<'_>]) -> Option<String> {
-    let meets = |placed: &&PlacedBlock<'_>, poison: &PoisonedBlock| match placed.kind() {
+fn rejected_content(rules: &[RejectedContent], placed: &[PlacedBlock<'_>]) -> Option<String> {
+    let meets = |placed: &&PlacedBlock<'_>, poison: &RejectedContent| match placed.kind() {
         // Inner blocks have a path of their own; a plain text result has none.
         "tool_result" => contains(&placed.block["content"].as_str().into(), &poison.contains),
         _ => contains(placed.block, &poison.contains),
     };
-    poison.iter().find_map(|poison| {
+    rules.iter().find_map(|poison| {
         let found = placed.iter().find(|placed| meets(placed, poison))?;
         let (field, usual) = match found.kind() {
             "image" => (".image.source.base64.data", "Could not process image"),

@@ -172,7 +172,7 @@ const PLANS: [&str; 30] = [
     "resume_paused_turn",
     "budget_continuation",
     "auto_compact",
-    "compact_forgone",
+    "compact_skipped",
     "collapse_drain_retry",
     "reactive_compact_retry",
     "compact_trim_retry",

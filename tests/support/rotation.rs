@@ -1,0 +1,37 @@
+//! Long tables and stories, of which every run takes a part: another one each day, and all of them
+//! in `ci/nightly`.
+
+use std::fmt::Debug;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// An environment variable that says how much to do, or where to begin.
+pub(crate) fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Which part it is: `ROTATION`, or else the number of days since 1970.
+pub(crate) fn rotation() -> u64 {
+    let day =
+        || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs() / 86_400);
+    number("ROTATION").unwrap_or_else(day)
+}
+
+/// The first seed of a story that takes `count` of them in each run.
+#[expect(clippy::print_stdout, reason = "a test that fails shows what repeats it")]
+pub(crate) fn first_seed(count: u64) -> u64 {
+    let first = rotation() * count;
+    println!("seeds from {first} on; ROTATION={} repeats them", rotation());
+    first
+}
+
+/// Every `parts`th of the items, from one that rotates on. `FULL=1` takes all of them.
+#[expect(clippy::print_stdout, reason = "a test that fails shows what repeats it")]
+pub(crate) fn rotating_part<T: Debug>(items: impl IntoIterator<Item = T>, parts: usize) -> Vec<T> {
+    if number("FULL").is_some_and(|full| full > 0) {
+        return items.into_iter().collect();
+    }
+    let first = usize::try_from(rotation() % parts as u64).expect("it is below a usize");
+    let part: Vec<T> = items.into_iter().skip(first).step_by(parts).collect();
+    println!("one of {parts} parts, which ROTATION={} repeats: {part:?}", rotation());
+    part
+}
