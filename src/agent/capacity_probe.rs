@@ -161,7 +161,7 @@ impl Session<'_> {
         let (waiting, figures) = (self.waiting, self.progress());
         let mut vigil = self.watch.begin();
         let show = |watch: &mut RunMonitor<'_>, _: &WaitTimer| {
-            emit_wait_heartbeat(watch, waiting, figures)
+            emit_wait_heartbeat(watch, waiting, figures);
         };
         self.watch.wait_for(&mut vigil, show, part).await
     }

@@ -130,7 +130,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Runs the PreCompact hooks once before a compaction.
+    /// Runs the `PreCompact` hooks once before a compaction.
     ///
     /// # Errors
     /// The event that results instead: a hook objects, or wants the run to end.

@@ -377,7 +377,7 @@ impl Session<'_> {
         let mut vigil = self.watch.begin();
         let woke = clock.sleep_until(until);
         let show = |watch: &mut RunMonitor<'_>, _: &WaitTimer| {
-            emit_wait_heartbeat(watch, waiting, figures)
+            emit_wait_heartbeat(watch, waiting, figures);
         };
         match self.watch.wait_for(&mut vigil, show, woke).await {
             Ok(()) => Event::WaitEnded,

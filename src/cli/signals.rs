@@ -160,7 +160,7 @@ impl SignalState {
     /// Waits until the process should have ended after an interrupt.
     pub(super) async fn overdue(&self) -> Interrupt {
         let late = async {
-            tokio::time::sleep_until(next_value(self.since.clone()).await + EXIT_LIMIT).await
+            tokio::time::sleep_until(next_value(self.since.clone()).await + EXIT_LIMIT).await;
         };
         let again = async {
             tokio::time::sleep_until(

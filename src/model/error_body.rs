@@ -7,7 +7,7 @@ use crate::recovery::FaultKind;
 
 use super::fault::truncate_message;
 
-/// Returns the error that a JSON value reports, if any. Understands the official envelope, OpenAI's
+/// Returns the error that a JSON value reports, if any. Understands the official envelope, `OpenAI`'s
 /// format that most gateways use, Google's, the flat ones of llama.cpp streams and of Bedrock, and
 /// any of them nested in another: gateways forward upstream errors.
 pub(super) fn parse_error(value: &Value, status: u16) -> Option<FaultKind> {

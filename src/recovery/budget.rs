@@ -245,7 +245,7 @@ impl Budgets {
             }
             Budget::Trim => self.trims = self.trims.checked_sub(1)?,
             Budget::FailedCompaction => {
-                self.failed_compactions = self.failed_compactions.checked_sub(1)?
+                self.failed_compactions = self.failed_compactions.checked_sub(1)?;
             }
             Budget::SmallerCap => self.smaller_caps = self.smaller_caps.checked_sub(1)?,
             Budget::Strip => self.strips = self.strips.checked_sub(1)?,
@@ -259,12 +259,12 @@ impl Budgets {
             Budget::FastMode => self.fast_mode = self.fast_mode.checked_sub(1)?,
             Budget::SchemaTry => self.schema_tries = self.schema_tries.checked_sub(1)?,
             Budget::RequirementTry => {
-                self.requirement_tries = self.requirement_tries.checked_sub(1)?
+                self.requirement_tries = self.requirement_tries.checked_sub(1)?;
             }
             Budget::Report => self.reports = self.reports.checked_sub(1)?,
             Budget::Objection => self.objections = self.objections.checked_sub(1)?,
             Budget::SharedLimitWait => {
-                self.shared_limit_waits = self.shared_limit_waits.checked_sub(1)?
+                self.shared_limit_waits = self.shared_limit_waits.checked_sub(1)?;
             }
             Budget::CapacityProbe => {
                 self.capacity_probes = self.capacity_probes.checked_sub(1)?;

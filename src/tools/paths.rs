@@ -325,7 +325,7 @@ fn matches_pattern(pattern: &[PatternSign], name: &[char]) -> bool {
             }
             Some(PatternSign::One) => (at, seen) = (at + 1, seen + 1),
             Some(PatternSign::Is(letter)) if *letter == name[seen] => {
-                (at, seen) = (at + 1, seen + 1)
+                (at, seen) = (at + 1, seen + 1);
             }
             Some(PatternSign::Is(_)) | None => {
                 let Some((back, from)) = star else { return false };

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use outlast::recovery::{
     Action, Budget, Budgets, Call, CallPurpose, CutKind, ErrorBody, ErrorClass, Event, Failure,
-    FailureStage, Fast, FastMode, Incomplete, Interrupt, InvalidEvent, Limits, LoopStatus, Moment,
-    Money, Pause, Persistence, Phase, Probed, RecoveryPlan, ReplyDisposition, ReplyKind, RetryHint,
-    Run, Standing, StopHookDecision, StopReason, TokenEstimate, Transition, WorkStatus,
+    FailureStage, Fast, Incomplete, Interrupt, InvalidEvent, Limits, LoopStatus, Moment, Money,
+    Pause, Persistence, Phase, Probed, RecoveryPlan, ReplyDisposition, ReplyKind, RetryHint, Run,
+    Standing, StopHookDecision, StopReason, TokenEstimate, Transition, WorkStatus,
 };
 
-use super::explored_limits::settings;
+use super::explored_limits::{failing, replying, settings, small};
 use super::{
     ANYTHING, FREE, after, failure, failure_at_stage, failure_with_retry_after,
-    failure_with_retry_hint, limits, secs,
+    failure_with_retry_hint, secs,
 };
 
 fn every_event() -> Vec<Event> {

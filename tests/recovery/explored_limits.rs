@@ -9,7 +9,7 @@ use outlast::recovery::{
 use super::{NOTHING, limits, secs};
 
 /// One of everything that failures and replies need.
-fn small() -> Limits {
+pub(super) fn small() -> Limits {
     let budgets = Budgets {
         turns: Some(1),
         retries: 1,
@@ -29,14 +29,14 @@ fn small() -> Limits {
 }
 
 /// More of what failures need, and nothing of what replies do.
-fn failing() -> Limits {
+pub(super) fn failing() -> Limits {
     let budgets =
         Budgets { turns: Some(2), retries: 2, bucket: 12, switches: 1, refreshes: 1, ..NOTHING };
     Limits { budgets, ..small() }
 }
 
 /// More of what replies need, and nothing of what failures do.
-fn replying() -> Limits {
+pub(super) fn replying() -> Limits {
     let budgets = Budgets {
         turns: Some(4),
         retries: 0,

@@ -172,7 +172,7 @@ async fn no_process_survives_the_kill_of_a_stopped_supervisor_and_its_run() {
     none_left(&unique, pid, "the death of a stopped supervisor").await;
 }
 
-/// The supervisor of a run, and its job_inits.
+/// The supervisor of a run, and its `job_inits`.
 fn supervisors(run: i32) -> Vec<Pid> {
     let wanted = format!("supervisor\0__supervisor\0{run}\0");
     let pids = fs::read_dir("/proc").expect("Linux").flatten();

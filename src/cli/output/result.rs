@@ -188,7 +188,7 @@ pub fn usage_error_result(error: &UsageError, session_id: &str, uuid: &str) -> V
     Value::Object(object)
 }
 
-/// Returns the common fields of every result. Subtype, is_error and exit code are set together, so
+/// Returns the common fields of every result. Subtype, `is_error` and exit code are set together, so
 /// that they agree.
 fn common_fields(verdict: ExitStatus, session_id: &str, uuid: &str) -> Map<String, Value> {
     let mut object = Map::new();

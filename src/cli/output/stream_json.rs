@@ -34,7 +34,7 @@ pub struct StreamJson {
     /// The ignored settings of the repository.
     ignored: Vec<IgnoredSetting>,
     offers: Capabilities,
-    /// Whether all hooks are reported, not only SessionStart hooks.
+    /// Whether all hooks are reported, not only `SessionStart` hooks.
     reports_hooks: bool,
     /// Whether text and thinking of sub-agents are reported, not only their tool calls.
     reports_subagent_text: bool,

@@ -311,7 +311,7 @@ impl Lexer {
             Some(RedirectTarget::StreamOrFile)
                 if word.raw == "-" || word.raw.bytes().all(|byte| byte.is_ascii_digit()) => {}
             Some(RedirectTarget::Write | RedirectTarget::StreamOrFile) => {
-                self.simple.writes.push(word)
+                self.simple.writes.push(word);
             }
             Some(RedirectTarget::Read) => self.simple.reads.push(word),
         }

@@ -1,4 +1,4 @@
-//! The WebFetch tool: fetches pages from the public internet, without credentials, up to a size
+//! The `WebFetch` tool: fetches pages from the public internet, without credentials, up to a size
 //! limit.
 
 mod address;

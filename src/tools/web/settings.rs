@@ -1,4 +1,4 @@
-//! Settings of the WebFetch tool.
+//! Settings of the `WebFetch` tool.
 
 use std::fmt;
 use std::sync::Arc;

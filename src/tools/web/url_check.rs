@@ -1,4 +1,4 @@
-//! Validates URLs for WebFetch. Pure.
+//! Validates URLs for `WebFetch`. Pure.
 
 use reqwest::Url;
 

@@ -1,4 +1,4 @@
-//! Runs one WebFetch call and formats its result.
+//! Runs one `WebFetch` call and formats its result.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -47,7 +47,7 @@ struct PageText {
     notes: Vec<String>,
 }
 
-/// The access that a WebFetch call requests.
+/// The access that a `WebFetch` call requests.
 ///
 /// # Errors
 /// There is no network, or the URL is not valid.
