@@ -115,7 +115,7 @@ impl Session<'_> {
         Init { tools, agents, servers: self.servers.reports(), ..init }
     }
 
-    /// Waits for servers to start, up to [`Servers::patience`], and reports those that did not.
+    /// Waits for servers to start, up to [`Servers::start_wait`], and reports those that did not.
     async fn await_servers(&mut self) {
         if self.servers.is_empty() {
             return;

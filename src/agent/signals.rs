@@ -7,7 +7,7 @@ use crate::recovery::Interrupt;
 /// Receives interrupts: the first value wins.
 pub type InterruptReceiver = watch::Receiver<Option<Interrupt>>;
 
-/// The other end of [`Interrupts`].
+/// The other end of [`InterruptReceiver`].
 pub type InterruptSender = watch::Sender<Option<Interrupt>>;
 
 /// Signals that a call of a sub-agent was denied and the run must end.

@@ -45,7 +45,7 @@ pub(super) async fn blocking_within_limit<T: Send + 'static>(
     }
 }
 
-/// Like [`late`], naming the file that is being read.
+/// Like [`late_finding`], naming the file that is being read.
 fn stuck_finding(name: &str) -> Finding {
     let finding = late_finding(name);
     let Some(path) = file_reads::oldest_pending_read() else { return finding };

@@ -155,7 +155,7 @@ struct StreamTail {
 }
 
 impl StreamTail {
-    /// Reads to the end, keeping the first [`HEARD_MAX`] bytes.
+    /// Reads to the end, keeping the first [`STREAM_BYTES_MAX`] bytes.
     async fn read_all(self, pipe: Option<Receiver>) {
         let Some(mut pipe) = pipe else { return };
         let mut chunk = vec![0; CHUNK];

@@ -25,7 +25,7 @@ use super::writer::{JournalWriter, Sync};
 use super::{JournalError, SessionFolder, SessionId, resume};
 
 /// Writes a run's journal. No method fails, panics or waits for anything but the disk: after the
-/// first failure the journal is [`Health::Lost`] and everything else is a no-op.
+/// first failure the journal is [`JournalHealth::Lost`] and everything else is a no-op.
 #[derive(Debug)]
 pub struct Journal {
     pub(super) sink: JournalSink,

@@ -79,7 +79,7 @@ impl LockedSession {
     /// Locks and reads a session of any working directory.
     ///
     /// # Errors
-    /// As for [`read`], and [`JournalError::Locked`] when another process has it.
+    /// As for [`read_session`], and [`JournalError::Locked`] when another process has it.
     pub fn lock_and_read(
         place: &SessionFolder,
         id: &SessionId,

@@ -140,7 +140,7 @@ impl Servers {
         Self { required, ..self }
     }
 
-    /// The servers to wait for with [`Self::require`], if any are required.
+    /// The servers to wait for with [`Self::wait_until_connected`], if any are required.
     pub fn required(&self) -> Option<&[String]> {
         match self.required.as_slice() {
             [] => None,

@@ -313,7 +313,7 @@ pub struct ModelCall {
     pub attempt: u8,
     /// Whether fast mode is asked for.
     pub fast: bool,
-    /// Whether it may be [held](Event::Held). Not once such a wait has reached its limit.
+    /// Whether it may be [held](Event::SharedLimitMet). Not once such a wait has reached its limit.
     #[serde(default)]
     pub may_wait_for_shared_limit: bool,
 }

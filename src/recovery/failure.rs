@@ -81,7 +81,7 @@ pub struct RetryAfter {
     pub source: RetryAfterSource,
 }
 
-/// Where a [`Wish`] was read from.
+/// Where a [`RetryAfter`] was read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RetryAfterSource {

@@ -70,7 +70,7 @@ impl Run {
     /// Advances the run by one event.
     ///
     /// # Errors
-    /// A [`Breach`] when the event is not one that the phase waits for.
+    /// A [`InvalidEvent`] when the event is not one that the phase waits for.
     pub fn step(
         self,
         at: Moment,

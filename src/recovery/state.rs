@@ -191,7 +191,7 @@ pub enum Compaction {
 pub struct Pause {
     pub class: ErrorClass,
     /// The number of the next retry, counted from 1. 0 when the wait is for a rate limit that
-    /// [other runs](crate::recovery::Event::Held) have met.
+    /// [other runs](crate::recovery::Event::SharedLimitMet) have met.
     pub retry: u8,
     /// The number of retries allowed; `None` when they are not counted.
     pub of: Option<u8>,

@@ -18,7 +18,7 @@ pub struct ServerRules {
     pub tokens: Option<TokenRules>,
     /// Maximum number of tokens, at four bytes each of the whole body. A longer request gets a 400.
     pub context_window: Option<u64>,
-    /// The model's context window, in tokens as the server counts them (see `referee/count.rs`).
+    /// The model's context window, in tokens as the server counts them (see `request_validator/count.rs`).
     /// Input, and input with `max_tokens`, must fit; replies and the `count_tokens` endpoint report
     /// the same count.
     pub token_limit: Option<NonZeroU64>,

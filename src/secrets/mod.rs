@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! known values ──► KnownSecrets ─┐
-//! key patterns ─────► SHAPES ────┴─► Mask ─┬─► whole texts, JSON
-//!                                          └─► Stream: text that arrives in pieces
+//! KEY_PATTERNS ──────────────────┴─► Redactor ─┬─► whole texts, JSON
+//!                                              └─► StreamRedactor: text that arrives in pieces
 //! ```
 //!
-//! All output and stored text goes through [`Mask::new`]. Text sent to the model goes through
-//! [`Mask::toward_model`], which redacts only known values and the tokens that CI systems leave in
+//! All output and stored text goes through [`Redactor::new`]. Text sent to the model goes through
+//! [`Redactor::for_model`], which redacts only known values and the tokens that CI systems leave in
 //! a checkout: a model that edits `config.py` must see its keys, or it would write the placeholder
 //! into the file.
 

@@ -30,12 +30,12 @@ impl StreamRedactor {
         shown
     }
 
-    /// As [`Stream::push`], for text.
+    /// As [`StreamRedactor::push`], for text.
     pub fn push_text(&mut self, piece: &str) -> String {
         text(&self.push(piece.as_bytes()))
     }
 
-    /// As [`Stream::finish`], for text.
+    /// As [`StreamRedactor::finish`], for text.
     pub fn finish_text(&mut self) -> String {
         text(&self.finish())
     }

@@ -1,7 +1,7 @@
 //! The tools that the model can call, and their permissions.
 //!
 //! A call goes through [`Toolbox::admit`], which checks that the tool exists, that the input is
-//! valid and that the call is allowed. Then [`Toolbox::run`] always yields an [`Outcome`], even if
+//! valid and that the call is allowed. Then [`Toolbox::run`] always yields an [`ToolOutcome`], even if
 //! the tool fails, hangs or panics.
 
 mod acceptance;

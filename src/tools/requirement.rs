@@ -130,7 +130,7 @@ pub struct RequirementReport {
     pub passed: bool,
     /// Of the last check.
     pub exit_code: Option<i32>,
-    /// How the last check ended, as in [`Check::how`].
+    /// How the last check ended, as in [`RequirementCheck::end_phrase`].
     pub how: Option<String>,
     /// The end of the output of the last check, if it failed.
     pub output: String,

@@ -54,7 +54,7 @@ impl Toolbox {
         let _ = tokio::task::spawn_blocking(move || supervisor.close()).await;
     }
 
-    /// Like [`Self::kill_leftovers`], outside async code. Blocks for at most a second.
+    /// Like [`Self::kill_remaining_processes`], outside async code. Blocks for at most a second.
     pub fn kill_remaining_processes_blocking(&self) {
         self.tools.shell.supervisor().close();
     }

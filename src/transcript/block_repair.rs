@@ -54,7 +54,7 @@ const BLOCK_NOTE: &str = "[Taken out by outlast: content that the service could 
 /// How much of a call's input is kept as text, in bytes.
 const INPUT_WORDS: usize = 1_000;
 
-/// Whether [`heal`] would change anything.
+/// Whether [`repair_rejected`] would change anything.
 pub fn can_repair_rejected(
     messages: &[Message],
     spot: Option<BlockPath>,

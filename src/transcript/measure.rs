@@ -128,7 +128,7 @@ impl History {
 }
 
 /// The arithmetic of a [`History`], for callers that keep the messages themselves. Every change
-/// except [`Meter::added`] must be reported with [`Meter::edited`].
+/// except [`Meter::record_appended`] must be reported with [`Meter::record_edit`].
 #[derive(Clone, Copy, Debug)]
 pub struct Meter {
     fixed: ContentSize,
@@ -220,7 +220,7 @@ impl Meter {
         self.density = density.clamp(least, TokenDensity::HIGHEST);
     }
 
-    /// Records that the reply of `usage` was appended. Must follow [`Meter::replied`].
+    /// Records that the reply of `usage` was appended. Must follow [`Meter::record_usage`].
     pub fn record_kept_reply(&mut self, blocks: &[Block], usage: &Usage) {
         let size = ContentSize::of(blocks);
         self.total = self.total.plus(size);

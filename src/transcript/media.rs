@@ -97,7 +97,7 @@ pub struct StrippedMedia {
     pub file: Option<String>,
 }
 
-/// Whether [`Strip::All`] would remove anything.
+/// Whether [`StripTarget::All`] would remove anything.
 pub fn has_media(messages: &[Message]) -> bool {
     let blocks = user_messages(messages).flat_map(|(_, message)| &message.content);
     blocks.flat_map(inner_blocks).any(|(_, block)| media_kind(block).is_some())

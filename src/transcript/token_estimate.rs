@@ -29,7 +29,7 @@ const TOKEN: u64 = 1_000;
 /// White space, which is often part of the next token.
 const BLANK: u64 = 700;
 /// The weight of ten tokens, in bytes of ordinary text; a tenth more than
-/// [`Density::USUAL`](super::Density::USUAL) assumes.
+/// [`TokenDensity::USUAL`](super::TokenDensity::USUAL) assumes.
 const WEIGHT_OF_TEN: u64 = 33;
 
 /// Maximum weight per byte: a token covers at least one byte.

@@ -192,7 +192,7 @@ pub(super) struct SubagentObserver {
     mark: Arc<AgentIdentity>,
     tree: Arc<AgentRegistry>,
     post: UnboundedSender<SubagentEvent>,
-    /// The era of its request, as [`Places`](super::places::Places) count.
+    /// The era of its request, as [`ConcurrencyLimiter`](super::concurrency::ConcurrencyLimiter) count.
     era: u32,
 }
 

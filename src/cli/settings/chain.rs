@@ -12,7 +12,7 @@ use crate::cli::environment::{ProcessEnv, Variables};
 use crate::cli::usage::UsageError;
 use crate::model::{BaseUrl, resolve_alias};
 
-/// The most models a chain may have: [`Chain::elsewhere`] has a bit for each step.
+/// The most models a chain may have: [`ModelChain::endpoint_changes`] has a bit for each step.
 const LONGEST: usize = 32;
 
 /// The models in the order in which they are asked, and where they are.

@@ -111,7 +111,7 @@ pub(super) fn is_ours(key: &str) -> bool {
 
 /// The unknown keys of a settings file.
 pub(super) struct UnknownKeys {
-    /// Position and message of each key that is a likely typo of one of the [`GUARDS`].
+    /// Position and message of each key that is a likely typo of one of the [`RESTRICTING`].
     pub mistyped: Vec<(usize, String)>,
     /// A line about the others, and one about keys of other tools, if there are any.
     pub told: Vec<String>,

@@ -307,7 +307,7 @@ impl Permissions {
         self.check_denied(tool, &ResolvedPath { written, real, ..place.clone() })
     }
 
-    /// Whether [`Self::forbidden`] can forbid any path at all.
+    /// Whether [`Self::check_denied`] can forbid any path at all.
     pub(super) fn forbids_paths(&self) -> bool {
         !self.secrets.hides_nothing()
             || self.deny.iter().chain(&self.ask).any(PermissionRule::depends_on_paths)

@@ -2,7 +2,7 @@
 //!
 //! The grammar may parse some texts differently from bash. So every kind of node that may occur is
 //! listed here, every character of the text must belong to a node, and anything left over, unknown
-//! or unusual makes the result [`Unsure`]. The traversal does not recurse, so deep nesting cannot
+//! or unusual makes the result [`NotUnderstood`]. The traversal does not recurse, so deep nesting cannot
 //! overflow the stack.
 
 use std::ops::ControlFlow;

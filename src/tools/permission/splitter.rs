@@ -1,7 +1,7 @@
 //! Splits a plain shell command into simple commands, where that is certain.
 //!
 //! This is not a full shell parser. It handles quotes, the operators between simple commands, and
-//! redirections. For anything else it returns [`Unsure`], and `tree` parses the command with a
+//! redirections. For anything else it returns [`NotUnderstood`], and `tree` parses the command with a
 //! grammar.
 
 /// A word of a command.

@@ -9,7 +9,7 @@ const WORK_MAX: usize = 10_000_000;
 /// The work budget for checking one command.
 ///
 /// Once it is used up, checks stop early and their findings are incomplete. That is safe because
-/// the budget stays exhausted: the caller tests [`Self::is_spent`] after each check and refuses the
+/// the budget stays exhausted: the caller tests [`Self::is_exhausted`] after each check and refuses the
 /// command.
 pub(super) struct WorkBudget {
     left: Cell<Option<usize>>,
