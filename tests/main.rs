@@ -6,6 +6,7 @@ mod doctor;
 mod hooks;
 mod journal;
 mod manual;
+mod map;
 mod mcp;
 mod recovery;
 mod rehearsal;
