@@ -327,7 +327,7 @@ fn judge(server: &RehearsalServer, ended: &FinishedProcess, context: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_hundred_kills_lose_nothing_and_repeat_no_effect() {
+async fn random_kills_lose_nothing_and_repeat_no_effect() {
     let traced = can_trace();
     let stories = number("KILL_STORIES").unwrap_or(STORIES);
     let first = first_seed(stories);
@@ -346,8 +346,9 @@ async fn two_hundred_kills_lose_nothing_and_repeat_no_effect() {
         all.summaries += figures.summaries;
         all.unknown += figures.unknown;
     }
-    // Two hundred kills in 52 stories, and as many as that in fewer or more.
+    // 52 stories have about 190 kills, 50 summaries and 30 unknown outcomes: half of that is
+    // required, since a few stories differ much from the mean.
     let share = |count: u64| usize::try_from(count * stories / 52).expect("it is below a usize");
-    let enough = all.kills >= share(200) && all.summaries >= share(20) && all.unknown >= share(5);
+    let enough = all.kills >= share(100) && all.summaries >= share(20) && all.unknown >= share(7);
     assert!(enough, "too easy from seed {first} on: {all:?}");
 }

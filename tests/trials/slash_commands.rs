@@ -164,7 +164,7 @@ async fn an_unknown_slash_command_is_rejected_before_the_run() {
         ("/fix-isue 1", "did you mean /fix-issue?"),
         ("/zzz", "there are /"),
         ("/compact now", "summarises a conversation by itself"),
-        ("/login", "for a terminal"),
+        ("/login", "for interactive use"),
     ];
     for (prompt, expected) in rows {
         let server = serve(Scenario::new().reply("Never."));
