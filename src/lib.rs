@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! cli ─► doctor ─► rehearsal ─► agent ─► model · tools · mcp · hooks · journal ─►
-//!     process ─► the pure ones: recovery · secrets · transcript
+//!     process ─► the pure ones: recovery · secrets · transcript ─► types
 //! ```
 
 pub mod cli;
@@ -26,3 +26,5 @@ pub mod process;
 pub mod recovery;
 pub mod secrets;
 pub mod transcript;
+
+pub mod types;

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 /// Top-level modules, lowest layer first. A module may use only modules of lower layers: not its
 /// siblings, and nothing above.
-const LAYERS: [&[&str]; 7] = [
+const LAYERS: [&[&str]; 8] = [
+    &["types"],
     &["recovery", "secrets", "transcript"],
     &["process"],
     &["model", "tools", "mcp", "hooks", "journal"],
@@ -17,7 +18,7 @@ const LAYERS: [&[&str]; 7] = [
 ];
 
 /// Modules that must stay free of clocks, chance, and the outside world.
-const PURE: [&str; 3] = ["recovery", "secrets", "transcript"];
+const PURE: [&str; 4] = ["recovery", "secrets", "transcript", "types"];
 const IMPURE_NAMES: [&str; 9] =
     ["tokio", "reqwest", "nix", "rand", "tempfile", "Instant", "SystemTime", "async", "await"];
 const IMPURE_PATHS: [&str; 6] =

@@ -8,7 +8,6 @@ use crate::recovery::{
     classify,
 };
 
-use super::error_classes::CLASSES;
 use super::timestamps::{self, WallTime};
 
 /// Explains why a run failed, one line each; empty when it succeeded.
@@ -128,38 +127,32 @@ fn deadline_message(ending: &RunOutcome) -> String {
 
 fn describe(ending: &RunOutcome) -> Option<(String, &'static str)> {
     let turns = ending.tally.turns;
+    let hint = ending.reason.info().hint;
     let (what, advice) = match ending.reason {
         StopReason::Completed => return None,
-        StopReason::MaxTurns => {
-            (format!("the turn limit was reached after {turns} replies"), "Raise --max-turns.")
-        }
-        StopReason::MaxBudgetUsd => (budget(ending), "Raise --max-budget-usd."),
-        StopReason::Deadline => (deadline_message(ending), "Raise --max-duration."),
+        StopReason::MaxTurns => (format!("the turn limit was reached after {turns} replies"), hint),
+        StopReason::MaxBudgetUsd => (budget(ending), hint),
+        StopReason::Deadline => (deadline_message(ending), hint),
         StopReason::AbortedStreaming(by) => aborted(by, "while the model was answering"),
         StopReason::AbortedTools(by) => aborted(by, "while tools were running"),
-        StopReason::HookStopped => (by_hook("a hook stopped the run", ending), ""),
-        StopReason::Denied => {
-            (denied(ending), "Allow it by a rule, or run with --on-denied continue.")
+        StopReason::HookStopped => (by_hook("a hook stopped the run", ending), hint),
+        StopReason::Denied => (denied(ending), hint),
+        StopReason::StopHookPrevented => (by_hook("a Stop hook ended the run", ending), hint),
+        StopReason::StopHookBlocked => {
+            (by_hook("a Stop hook kept objecting to the end of the work", ending), hint)
         }
-        StopReason::StopHookPrevented => (by_hook("a Stop hook ended the run", ending), ""),
-        StopReason::StopHookBlocked => (
-            by_hook("a Stop hook kept objecting to the end of the work", ending),
-            "Do what it asks for, or let the hook pass when stop_hook_active is true.",
-        ),
-        StopReason::BlockingLimit => context_full(ending),
-        StopReason::Stalled => (
-            "the model repeated the same steps with the same outcome".to_owned(),
-            "Look at its last steps, and say in the prompt what stood in its way.",
-        ),
+        StopReason::BlockingLimit => (context_full(ending), hint),
+        StopReason::Stalled => {
+            ("the model repeated the same steps with the same outcome".to_owned(), hint)
+        }
         StopReason::BackgroundPending => super::acceptance::background_pending(ending),
         StopReason::RequirementFailed => super::acceptance::requirement_failed(ending),
         StopReason::StructuredOutputRetryExhausted => super::acceptance::schema_not_met(ending),
-        StopReason::MaxOutputTokens => (
-            "the reply did not fit the output limit, in several pieces either".to_owned(),
-            "Raise --max-output-tokens, or ask for smaller steps.",
-        ),
-        StopReason::OutputFailed => output_failed(ending),
-        StopReason::InternalError => internal_error(ending),
+        StopReason::MaxOutputTokens => {
+            ("the reply did not fit the output limit, in several pieces either".to_owned(), hint)
+        }
+        StopReason::OutputFailed => (output_failed(ending), hint),
+        StopReason::InternalError => (internal_error(ending), hint),
         StopReason::PromptTooLong => {
             let class = error_class(ending).unwrap_or(ErrorClass::PromptTooLong);
             let (what, advice) = class_advice(class);
@@ -183,22 +176,19 @@ fn describe(ending: &RunOutcome) -> Option<(String, &'static str)> {
     Some((what, advice))
 }
 
-fn context_full(ending: &RunOutcome) -> (String, &'static str) {
+fn context_full(ending: &RunOutcome) -> String {
     let what = "the conversation fills the context window, and compacting it is switched off";
-    (format!("{what}{}", largest(ending)), "Allow compaction, or split the task.")
+    format!("{what}{}", largest(ending))
 }
 
-fn output_failed(ending: &RunOutcome) -> (String, &'static str) {
+fn output_failed(ending: &RunOutcome) -> String {
     let what = ending.broken.as_deref().unwrap_or("the result file could not be written");
-    let advice = "The model's answer is in partial_result and in the session. Make room there, or \
-                  name another --result-file.";
-    (format!("the task was completed, but {what}"), advice)
+    format!("the task was completed, but {what}")
 }
 
-fn internal_error(ending: &RunOutcome) -> (String, &'static str) {
+fn internal_error(ending: &RunOutcome) -> String {
     let what = ending.broken.as_deref().unwrap_or("no details are known");
-    let advice = "Please report this with the journal of the session.";
-    (format!("outlast itself broke: {what}"), advice)
+    format!("outlast itself broke: {what}")
 }
 
 /// Lists the tools whose calls were denied, each once.
@@ -246,7 +236,7 @@ fn aborted(by: Interrupt, when: &str) -> (String, &'static str) {
             "Keep its reader alive, or write to a file.",
         ),
         Interrupt::Sigxcpu => {
-            (format!("{} {when}", cause(by)), "Raise the limit of processor time (ulimit -t).")
+            (format!("{} {when}", by.cause()), "Raise the limit of processor time (ulimit -t).")
         }
         Interrupt::Sigint
         | Interrupt::Sigterm
@@ -254,7 +244,7 @@ fn aborted(by: Interrupt, when: &str) -> (String, &'static str) {
         | Interrupt::Sigquit
         | Interrupt::Sigusr1
         | Interrupt::Sigusr2
-        | Interrupt::Sigalrm => (format!("{} {when}", cause(by)), ""),
+        | Interrupt::Sigalrm => (format!("{} {when}", by.cause()), ""),
     }
 }
 
@@ -290,25 +280,8 @@ fn budget(ending: &RunOutcome) -> String {
     }
 }
 
-pub(super) fn cause(interrupt: Interrupt) -> &'static str {
-    match interrupt {
-        Interrupt::Sigint => "interrupted by SIGINT",
-        Interrupt::Sigterm => "ended by SIGTERM",
-        Interrupt::Sighup => "ended by SIGHUP",
-        Interrupt::Sigquit => "ended by SIGQUIT",
-        Interrupt::Sigusr1 => "ended by SIGUSR1",
-        Interrupt::Sigusr2 => "ended by SIGUSR2",
-        Interrupt::Sigalrm => "ended by SIGALRM",
-        Interrupt::Sigxcpu => "ended by SIGXCPU",
-        Interrupt::StdoutClosed => "standard output is no longer read",
-    }
-}
-
 /// Returns what an error class means, and what to do about it.
 pub fn class_advice(class: ErrorClass) -> (&'static str, &'static str) {
-    CLASSES
-        .iter()
-        .find(|row| row.0 == class)
-        .map(|row| (row.1, row.2))
-        .expect("a test looks every class up")
+    let info = class.info();
+    (info.meaning, info.hint)
 }

@@ -19,8 +19,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::process;
 use crate::recovery::Interrupt;
 
-use super::exit;
 use super::signals::SignalState;
+use crate::types::exit_code;
 
 /// How long writing the result may take: the time for a slow reader, and a margin.
 const WRITE_LIMIT: Duration = Duration::from_secs(35);
@@ -48,9 +48,9 @@ impl WatchdogReason {
     /// Returns the exit code.
     fn exit_code(self) -> u8 {
         match self {
-            Self::Asked(interrupt) => exit::interrupted(interrupt),
-            Self::Late => exit::DEADLINE,
-            Self::Broken => exit::FAILED,
+            Self::Asked(interrupt) => interrupt.exit_code(),
+            Self::Late => exit_code::DEADLINE,
+            Self::Broken => exit_code::FAILED,
         }
     }
 }

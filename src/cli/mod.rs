@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! argv ─args─┐
-//! env ───────┼─settings─► Settings ─assemble─► Setup ─agent::run─► Ending ─exit─► code
-//! files ─────┘                                           │            └─output─► result
+//! env ───────┼─settings─► Settings ─assemble─► Setup ─agent::run─► RunOutcome ─exit─► code
+//! files ─────┘                                           │                └─output─► result
 //!                                                        └─output─► heartbeats, messages
 //! ```
 
@@ -18,7 +18,6 @@ mod doctor;
 mod dry_run;
 mod edit_distance;
 pub mod environment;
-mod error_classes;
 pub mod exit;
 mod exit_watchdog;
 mod front_matter;

@@ -14,7 +14,6 @@ use crate::recovery::{Interrupt, StopReason};
 use crate::secrets::{KnownSecrets, Redactor};
 use crate::tools::SandboxState;
 
-use super::advice;
 use super::args::{OutputFormat, RunArgs};
 use super::assemble::{assemble, fast_mode_warning};
 use super::environment::{self, Variables};
@@ -135,7 +134,7 @@ fn capabilities(settings: &Settings) -> Capabilities {
 }
 
 pub(super) fn interrupted(interrupt: Interrupt) -> UsageError {
-    let what = format!("{} before the run began", advice::cause(interrupt));
+    let what = format!("{} before the run began", interrupt.cause());
     UsageError::of(UsageErrorKind::Interrupted(interrupt), what)
 }
 

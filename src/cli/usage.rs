@@ -4,7 +4,8 @@ use std::fmt;
 
 use crate::recovery::{ErrorClass, Interrupt, StopReason};
 
-use super::exit::{self, ExitStatus};
+use super::exit::ExitStatus;
+use crate::types::exit_code;
 
 /// An error that stops a run before it begins: one line with what, where and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,12 +63,12 @@ impl UsageError {
     /// What the process ends with.
     pub fn verdict(&self) -> ExitStatus {
         ExitStatus::failure(match self.cause {
-            UsageErrorKind::Usage => exit::USAGE,
-            UsageErrorKind::Credentials => exit::CREDENTIALS,
-            UsageErrorKind::Busy => exit::TEMPORARY,
-            UsageErrorKind::Interrupted(interrupt) => exit::interrupted(interrupt),
-            UsageErrorKind::Late => exit::DEADLINE,
-            UsageErrorKind::McpUnavailable | UsageErrorKind::Internal => exit::FAILED,
+            UsageErrorKind::Usage => exit_code::USAGE,
+            UsageErrorKind::Credentials => exit_code::CREDENTIALS,
+            UsageErrorKind::Busy => exit_code::TEMPORARY,
+            UsageErrorKind::Interrupted(interrupt) => interrupt.exit_code(),
+            UsageErrorKind::Late => exit_code::DEADLINE,
+            UsageErrorKind::McpUnavailable | UsageErrorKind::Internal => exit_code::FAILED,
         })
     }
 

@@ -22,9 +22,8 @@ use super::failure_transitions::allowed_from;
 use super::machine::{StepContext, StepOutcome};
 use super::recovery_table::{RetryDistance, distance};
 use super::state::{Call, Pause, Phase, Run};
-use super::{
-    Budgets, ErrorClass, Failure, Limits, Moment, RecoveryPlan, RetryHint, SetbackKind, StopReason,
-};
+use super::{Budgets, Failure, Limits, Moment, RecoveryPlan, RetryHint, SetbackKind, StopReason};
+use crate::types::ProbeFinding;
 
 /// A wait for capacity.
 #[derive(Clone, Copy)]
@@ -32,17 +31,6 @@ pub(super) struct CapacityWait {
     pub(super) until: Moment,
     pub(super) why: Pause,
     pub(super) then: Call,
-}
-
-/// What the failure of a probe shows about the service.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ProbeFinding {
-    /// It still has no capacity, as far as can be told.
-    StillOut,
-    /// It answers requests again but refuses this credential: the real request handles that.
-    Answers,
-    /// It refuses probes as such, so they show nothing here.
-    RefusesProbes,
 }
 
 impl Run {
@@ -176,30 +164,5 @@ fn classify_probe_failure(failure: Failure) -> ProbeFinding {
     if failure.retry_hint == Some(RetryHint::Stop) {
         return ProbeFinding::RefusesProbes;
     }
-    match failure.class {
-        ErrorClass::ApiTimeout
-        | ErrorClass::StreamStalled
-        | ErrorClass::ConnectionError
-        | ErrorClass::SslCertError
-        | ErrorClass::RateLimit
-        | ErrorClass::ServerOverload
-        | ErrorClass::Repeated529
-        | ErrorClass::ServerError
-        | ErrorClass::BadResponse
-        | ErrorClass::EmptyResponse
-        | ErrorClass::QuotaExhausted => ProbeFinding::StillOut,
-        ErrorClass::InvalidApiKey | ErrorClass::TokenRevoked => ProbeFinding::Answers,
-        ErrorClass::Aborted
-        | ErrorClass::PromptTooLong
-        | ErrorClass::RequestTooLarge
-        | ErrorClass::PdfTooLarge
-        | ErrorClass::ImageTooLarge
-        | ErrorClass::ToolUseMismatch
-        | ErrorClass::InvalidModel
-        | ErrorClass::CreditBalanceLow
-        | ErrorClass::AuthError
-        | ErrorClass::InvalidRequest
-        | ErrorClass::Refusal
-        | ErrorClass::Unknown => ProbeFinding::RefusesProbes,
-    }
+    failure.class.info().probe
 }

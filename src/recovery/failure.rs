@@ -1,11 +1,10 @@
 //! Classified failures of model calls, with everything that the recovery table needs.
 
-use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ConnectionChoice, ErrorBody};
+use super::{ConnectionChoice, ErrorBody, ErrorClass};
 
 /// A classified failure of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -273,123 +272,5 @@ impl Failure {
             | FailureStage::Block => true,
             FailureStage::Unsent | FailureStage::Status => self.is_connection_failure(),
         }
-    }
-}
-
-/// Every way a call can fail. A new class breaks the build until [`plan`](super::plan()) handles
-/// it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ErrorClass {
-    /// The run was told to stop.
-    Aborted,
-    /// A timer for connecting, the first byte or the whole call ran out.
-    ApiTimeout,
-    /// A stream fell silent, or brought nothing but pings.
-    StreamStalled,
-    /// DNS, refused, reset, broken pipe, unexpected end.
-    ConnectionError,
-    /// The server's certificate was not accepted.
-    SslCertError,
-    /// 429: too many requests.
-    RateLimit,
-    /// 529: the service has no capacity.
-    ServerOverload,
-    /// 529 until the retries ran out.
-    Repeated529,
-    /// 5xx, 408, 409: the service broke.
-    ServerError,
-    /// The conversation does not fit the context window.
-    PromptTooLong,
-    /// 413: the request has too many bytes.
-    RequestTooLarge,
-    PdfTooLarge,
-    ImageTooLarge,
-    /// A `tool_use` without its `tool_result`, or the other way round.
-    ToolUseMismatch,
-    /// The model does not exist for this account.
-    InvalidModel,
-    /// No credit, or a spend limit was reached.
-    CreditBalanceLow,
-    InvalidApiKey,
-    TokenRevoked,
-    /// The credentials are fine but may not do this.
-    AuthError,
-    /// The request is wrong and will stay wrong.
-    InvalidRequest,
-    Refusal,
-    /// A 200 whose content could not be parsed.
-    BadResponse,
-    /// A 200 that ended normally without content.
-    EmptyResponse,
-    /// A rate limit that resets too late to wait for.
-    QuotaExhausted,
-    Unknown,
-}
-
-impl ErrorClass {
-    pub const ALL: [Self; 25] = [
-        Self::Aborted,
-        Self::ApiTimeout,
-        Self::StreamStalled,
-        Self::ConnectionError,
-        Self::SslCertError,
-        Self::RateLimit,
-        Self::ServerOverload,
-        Self::Repeated529,
-        Self::ServerError,
-        Self::PromptTooLong,
-        Self::RequestTooLarge,
-        Self::PdfTooLarge,
-        Self::ImageTooLarge,
-        Self::ToolUseMismatch,
-        Self::InvalidModel,
-        Self::CreditBalanceLow,
-        Self::InvalidApiKey,
-        Self::TokenRevoked,
-        Self::AuthError,
-        Self::InvalidRequest,
-        Self::Refusal,
-        Self::BadResponse,
-        Self::EmptyResponse,
-        Self::QuotaExhausted,
-        Self::Unknown,
-    ];
-
-    /// The name used in results, events and documentation.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Aborted => "aborted",
-            Self::ApiTimeout => "api_timeout",
-            Self::StreamStalled => "stream_stalled",
-            Self::ConnectionError => "connection_error",
-            Self::SslCertError => "ssl_cert_error",
-            Self::RateLimit => "rate_limit",
-            Self::ServerOverload => "server_overload",
-            Self::Repeated529 => "repeated_529",
-            Self::ServerError => "server_error",
-            Self::PromptTooLong => "prompt_too_long",
-            Self::RequestTooLarge => "request_too_large",
-            Self::PdfTooLarge => "pdf_too_large",
-            Self::ImageTooLarge => "image_too_large",
-            Self::ToolUseMismatch => "tool_use_mismatch",
-            Self::InvalidModel => "invalid_model",
-            Self::CreditBalanceLow => "credit_balance_low",
-            Self::InvalidApiKey => "invalid_api_key",
-            Self::TokenRevoked => "token_revoked",
-            Self::AuthError => "auth_error",
-            Self::InvalidRequest => "invalid_request",
-            Self::Refusal => "refusal",
-            Self::BadResponse => "bad_response",
-            Self::EmptyResponse => "empty_response",
-            Self::QuotaExhausted => "quota_exhausted",
-            Self::Unknown => "unknown",
-        }
-    }
-}
-
-impl fmt::Display for ErrorClass {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }

@@ -35,9 +35,9 @@ mod refusal_wording;
 mod resume;
 mod shared_limits;
 mod state;
-mod stop;
 mod tool_call_record;
 
+pub use crate::types::{ErrorClass, Interrupt, StopReason};
 pub use aimd_limiter::AimdLimiter;
 pub use backoff::Backoff;
 pub use budget::{Budget, Budgets};
@@ -48,8 +48,7 @@ pub use event::{
     StopHookDecision, TokenEstimate, Transition, Trim, WorkStatus,
 };
 pub use failure::{
-    AvailableMitigations, ErrorClass, Failure, FailureStage, RetryAfter, RetryAfterSource,
-    RetryHint, Standing,
+    AvailableMitigations, Failure, FailureStage, RetryAfter, RetryAfterSource, RetryHint, Standing,
 };
 pub use fault::{ErrorBody, Fault, FaultKind, Timer};
 pub use limits::{AccountKind, FastMode, Limits, OutputCaps, Persistence, QuerySource, WorkWait};
@@ -63,5 +62,4 @@ pub use recovery_record::{RecoveryCounts, RecoveryRecord};
 pub use recovery_table::plan;
 pub use refusal_wording::{BlockIndex, RejectedContent};
 pub use state::{Call, Cap, Compaction, Fast, Pause, Phase, Run};
-pub use stop::{Interrupt, StopReason};
 pub use tool_call_record::{CallEffect, Fingerprint, ToolCallRecord, is_wait};

@@ -7,7 +7,6 @@
 //! A sub-agent has its own conversation, machine, tools and journal. It shares the ledger, the
 //! clock, the deadline, the clients, the servers, the hooks and the interrupts of the run.
 
-mod advice;
 mod concurrency;
 mod registry;
 mod report;

@@ -10,7 +10,6 @@ use crate::transcript::Block;
 
 use super::super::conversation;
 use super::super::setup::Denial;
-use super::advice::advice;
 use super::subagent_run::SubagentReport;
 use super::task::AgentTask;
 
@@ -44,7 +43,7 @@ pub(super) fn failure(task: &AgentTask, report: &SubagentReport) -> String {
         mark.id,
         mark.kind,
         report.reason.name(),
-        advice(report.reason)
+        report.reason.info().subagent_advice
     );
     // Writing to a string cannot fail.
     if let Some(error) = &task.error {
@@ -252,7 +251,7 @@ mod tests {
             let by_hook = reason.name().contains("hook");
             for part in [
                 &format!("Stop reason: {}", reason.name()),
-                advice(reason),
+                reason.info().subagent_advice,
                 "Bash: the rule Bash(rm *) denies it",
                 "- Bash: make",
                 "Bash `make test` was running when it ended: outcome unknown",
@@ -261,7 +260,8 @@ mod tests {
                 assert!(text.contains(part), "{reason:?}: no {part:?} in {text}");
             }
             assert_eq!(text.contains("the changelog is missing"), by_hook, "{reason:?}: {text}");
-            assert!(advice(reason).ends_with('.') && advice(reason).len() > 20, "{reason:?}");
+            let advice = reason.info().subagent_advice;
+            assert!(advice.ends_with('.') && advice.len() > 20, "{reason:?}");
         }
         assert_eq!(seen, 23);
     }

@@ -22,7 +22,6 @@ use super::super::clock::Clock;
 use super::super::setup::ModelEndpoint;
 use super::super::shared_ledger::SharedLedger;
 use super::super::signals::interrupt;
-use super::advice::may_succeed_on_retry;
 use super::registry::AgentRegistry;
 use super::report;
 use super::subagent_observer::SubagentEvent;
@@ -202,7 +201,7 @@ impl SubagentSpawner {
         cancel: &CancellationToken,
     ) -> Option<SubagentRun> {
         let failed = fate.task.status == AgentStatus::Failed && !cancel.is_cancelled();
-        let may_help = may_succeed_on_retry(fate.report.reason);
+        let may_help = fate.report.reason.info().subagent_may_retry;
         if plan.call.on_failure != OnFailure::RetryOnce || !failed || !may_help {
             return None;
         }

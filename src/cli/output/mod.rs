@@ -4,7 +4,6 @@
 mod agents;
 mod bar;
 mod capabilities;
-mod categories;
 mod deltas;
 mod heartbeat_file;
 mod lines;

@@ -17,7 +17,6 @@ use crate::transcript::{Block, Message, Usage};
 use super::PipeSender;
 use super::agents;
 use super::capabilities::Capabilities;
-use super::categories::category;
 use super::deltas::BlockDeltas;
 use super::result::{ignored, millis, record};
 use super::servers::server;
@@ -325,7 +324,7 @@ impl StreamJson {
             "max_retries": pause.of,
             "retry_delay_ms": delay_ms,
             "error_status": fault.and_then(Fault::status),
-            "error": category(pause.class),
+            "error": pause.class.info().category,
             "error_class": pause.class.name(),
             "request_id": fault.and_then(|fault| fault.request_id.as_deref()),
         });

@@ -1,0 +1,59 @@
+//! The exit codes, and what each means.
+
+pub const SUCCESS: u8 = 0;
+pub const FAILED: u8 = 1;
+pub const USAGE: u8 = 2;
+pub const MAX_TURNS: u8 = 3;
+pub const MAX_BUDGET: u8 = 4;
+pub const DEADLINE: u8 = 5;
+pub const HOOK: u8 = 6;
+pub const CONTEXT: u8 = 7;
+pub const NO_PROGRESS: u8 = 8;
+pub const NOT_ACCEPTED: u8 = 9;
+pub const TEMPORARY: u8 = 75;
+pub const CREDENTIALS: u8 = 77;
+pub const SIGHUP: u8 = 129;
+pub const SIGINT: u8 = 130;
+pub const SIGQUIT: u8 = 131;
+pub const SIGUSR1: u8 = 138;
+pub const SIGUSR2: u8 = 140;
+pub const SIGALRM: u8 = 142;
+pub const SIGTERM: u8 = 143;
+pub const SIGXCPU: u8 = 152;
+
+/// Every exit code and what it means, as the manual has it.
+pub const MEANINGS: [(u8, &str); 20] = [
+    (SUCCESS, "The task was completed."),
+    (
+        FAILED,
+        "The run failed: the service refused the request for good, the model declined, \
+         standard output was not read, the result file could not be written, or outlast broke.",
+    ),
+    (USAGE, "A mistake in the command line, the settings or the input. Nothing was sent."),
+    (MAX_TURNS, "The turn limit was reached."),
+    (MAX_BUDGET, "The money was spent, or the next request could not be paid for."),
+    (DEADLINE, "Time ran out, or a wait could only have ended after the deadline."),
+    (HOOK, "A hook stopped the run."),
+    (CONTEXT, "The conversation, a reply or a file is too large."),
+    (NO_PROGRESS, "The model kept answering nothing, or repeated itself without end."),
+    (
+        NOT_ACCEPTED,
+        "The work was not accepted: a required command did not pass, a Stop hook kept objecting, \
+         no answer had the shape that was asked for, background commands did not end in time, or a \
+         tool call was denied under --on-denied fail.",
+    ),
+    (
+        TEMPORARY,
+        "Temporary: overload, rate limit, quota, network. Trying later makes sense; the result \
+         says when, and how to go on.",
+    ),
+    (CREDENTIALS, "The credentials are missing or were rejected."),
+    (SIGHUP, "Ended by SIGHUP."),
+    (SIGINT, "Ended by SIGINT."),
+    (SIGQUIT, "Ended by SIGQUIT."),
+    (SIGUSR1, "Ended by SIGUSR1."),
+    (SIGUSR2, "Ended by SIGUSR2."),
+    (SIGALRM, "Ended by SIGALRM."),
+    (SIGTERM, "Ended by SIGTERM."),
+    (SIGXCPU, "Ended by SIGXCPU: the processor time of ulimit -t was used up."),
+];

@@ -1,0 +1,407 @@
+//! Why a run ended, and the table of what is known about each reason.
+
+use serde::{Deserialize, Serialize};
+
+use super::{ErrorClass, exit_code};
+
+/// The one reason a run ended. The exit code follows from it alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    Completed,
+    MaxTurns,
+    MaxBudgetUsd,
+    Deadline,
+    AbortedStreaming(Interrupt),
+    AbortedTools(Interrupt),
+    HookStopped,
+    /// A tool call was denied, and the run ends on denials.
+    Denied,
+    /// A Stop hook ended the run.
+    StopHookPrevented,
+    /// A Stop hook kept objecting past its bound.
+    StopHookBlocked,
+    /// The context is full and nothing may be taken out of it.
+    BlockingLimit,
+    PromptTooLong,
+    MaxOutputTokens,
+    ImageError,
+    /// Any other failure after its recoveries ran out.
+    ModelError(ErrorClass),
+    EmptyResponse,
+    Refusal,
+    /// The loop detector's hard limit.
+    Stalled,
+    /// Background work was cut after the longest allowed wait.
+    BackgroundPending,
+    /// The command of `--require` never passed.
+    RequirementFailed,
+    /// No reply fitted the schema.
+    StructuredOutputRetryExhausted,
+    /// The work was done, and the file for its result could not be written.
+    OutputFailed,
+    /// A panic or a broken rule in outlast itself.
+    InternalError,
+}
+
+/// What interrupted the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Interrupt {
+    Sigint,
+    Sigterm,
+    Sighup,
+    Sigquit,
+    Sigusr1,
+    Sigusr2,
+    Sigalrm,
+    Sigxcpu,
+    /// The reader of standard output is gone.
+    StdoutClosed,
+}
+
+/// What is known about a stop reason: its row in the table.
+#[derive(Clone, Copy, Debug)]
+pub struct StopReasonInfo {
+    /// The `terminal_reason` of the result.
+    pub name: &'static str,
+    pub exit_code: u8,
+    /// The `subtype` of the result.
+    pub subtype: &'static str,
+    /// What the user can do; empty where there is nothing, or where it depends on the run.
+    pub hint: &'static str,
+    /// What it means for the agent that started a sub-agent which ended so, and what to do.
+    pub subagent_advice: &'static str,
+    /// Whether a second sub-agent may end differently.
+    pub subagent_may_retry: bool,
+}
+
+impl StopReason {
+    pub const fn info(self) -> StopReasonInfo {
+        match self {
+            Self::Completed => COMPLETED,
+            Self::MaxTurns => MAX_TURNS,
+            Self::MaxBudgetUsd => MAX_BUDGET_USD,
+            Self::Deadline => DEADLINE,
+            Self::AbortedStreaming(by) => {
+                StopReasonInfo { exit_code: by.exit_code(), ..ABORTED_STREAMING }
+            }
+            Self::AbortedTools(by) => StopReasonInfo { exit_code: by.exit_code(), ..ABORTED_TOOLS },
+            Self::HookStopped => HOOK_STOPPED,
+            Self::Denied => DENIED,
+            Self::StopHookPrevented => STOP_HOOK_PREVENTED,
+            Self::StopHookBlocked => STOP_HOOK_BLOCKED,
+            Self::BlockingLimit => BLOCKING_LIMIT,
+            Self::PromptTooLong => PROMPT_TOO_LONG,
+            Self::MaxOutputTokens => MAX_OUTPUT_TOKENS,
+            Self::ImageError => IMAGE_ERROR,
+            Self::ModelError(class) => {
+                let class = class.info();
+                StopReasonInfo {
+                    exit_code: class.exit_code,
+                    subagent_advice: class.outlook.advice(),
+                    subagent_may_retry: class.outlook.may_succeed_on_retry(),
+                    ..MODEL_ERROR
+                }
+            }
+            Self::EmptyResponse => EMPTY_RESPONSE,
+            Self::Refusal => REFUSAL,
+            Self::Stalled => STALLED,
+            Self::BackgroundPending => BACKGROUND_PENDING,
+            Self::RequirementFailed => REQUIREMENT_FAILED,
+            Self::StructuredOutputRetryExhausted => STRUCTURED_OUTPUT_RETRY_EXHAUSTED,
+            Self::OutputFailed => OUTPUT_FAILED,
+            Self::InternalError => INTERNAL_ERROR,
+        }
+    }
+
+    /// The `terminal_reason` of the result.
+    pub const fn name(self) -> &'static str {
+        self.info().name
+    }
+
+    /// The stop reason for a failure that cannot be recovered from.
+    pub fn from_class(class: ErrorClass) -> Self {
+        match class {
+            ErrorClass::PromptTooLong | ErrorClass::RequestTooLarge => Self::PromptTooLong,
+            ErrorClass::PdfTooLarge | ErrorClass::ImageTooLarge => Self::ImageError,
+            ErrorClass::EmptyResponse => Self::EmptyResponse,
+            ErrorClass::Refusal => Self::Refusal,
+            ErrorClass::Aborted
+            | ErrorClass::ApiTimeout
+            | ErrorClass::StreamStalled
+            | ErrorClass::ConnectionError
+            | ErrorClass::SslCertError
+            | ErrorClass::RateLimit
+            | ErrorClass::ServerOverload
+            | ErrorClass::Repeated529
+            | ErrorClass::ServerError
+            | ErrorClass::ToolUseMismatch
+            | ErrorClass::InvalidModel
+            | ErrorClass::CreditBalanceLow
+            | ErrorClass::InvalidApiKey
+            | ErrorClass::TokenRevoked
+            | ErrorClass::AuthError
+            | ErrorClass::InvalidRequest
+            | ErrorClass::BadResponse
+            | ErrorClass::QuotaExhausted
+            | ErrorClass::Unknown => Self::ModelError(class),
+        }
+    }
+}
+
+impl Interrupt {
+    /// A closed standard output is no signal: it is a run that could not deliver its result.
+    pub const fn exit_code(self) -> u8 {
+        match self {
+            Self::Sigint => exit_code::SIGINT,
+            Self::Sigterm => exit_code::SIGTERM,
+            Self::Sighup => exit_code::SIGHUP,
+            Self::Sigquit => exit_code::SIGQUIT,
+            Self::Sigusr1 => exit_code::SIGUSR1,
+            Self::Sigusr2 => exit_code::SIGUSR2,
+            Self::Sigalrm => exit_code::SIGALRM,
+            Self::Sigxcpu => exit_code::SIGXCPU,
+            Self::StdoutClosed => exit_code::FAILED,
+        }
+    }
+
+    pub const fn cause(self) -> &'static str {
+        match self {
+            Self::Sigint => "interrupted by SIGINT",
+            Self::Sigterm => "ended by SIGTERM",
+            Self::Sighup => "ended by SIGHUP",
+            Self::Sigquit => "ended by SIGQUIT",
+            Self::Sigusr1 => "ended by SIGUSR1",
+            Self::Sigusr2 => "ended by SIGUSR2",
+            Self::Sigalrm => "ended by SIGALRM",
+            Self::Sigxcpu => "ended by SIGXCPU",
+            Self::StdoutClosed => "standard output is no longer read",
+        }
+    }
+}
+
+const SUCCEEDED: &str = "success";
+const FAILED_WORKING: &str = "error_during_execution";
+
+const COMPLETED: StopReasonInfo = StopReasonInfo {
+    name: "completed",
+    exit_code: exit_code::SUCCESS,
+    subtype: SUCCEEDED,
+    hint: "",
+    subagent_advice: "It says that it is done.",
+    subagent_may_retry: false,
+};
+
+const MAX_TURNS: StopReasonInfo = StopReasonInfo {
+    name: "max_turns",
+    exit_code: exit_code::MAX_TURNS,
+    subtype: "error_max_turns",
+    hint: "Raise --max-turns.",
+    subagent_advice: "It used up the replies that it may give: what is left is another, smaller \
+                      part.",
+    subagent_may_retry: true,
+};
+
+const MAX_BUDGET_USD: StopReasonInfo = StopReasonInfo {
+    name: "max_budget_usd",
+    exit_code: exit_code::MAX_BUDGET,
+    subtype: "error_max_budget_usd",
+    hint: "Raise --max-budget-usd.",
+    subagent_advice: "The money of the whole run is spent or promised: no other agent can be paid \
+                      for either, so end the work with what there is.",
+    subagent_may_retry: false,
+};
+
+const DEADLINE: StopReasonInfo = StopReasonInfo {
+    name: "deadline",
+    exit_code: exit_code::DEADLINE,
+    subtype: FAILED_WORKING,
+    hint: "Raise --max-duration.",
+    subagent_advice: "The time of the whole run is up: end the work with what there is.",
+    subagent_may_retry: false,
+};
+
+const ABORTED_STREAMING: StopReasonInfo = StopReasonInfo {
+    name: "aborted_streaming",
+    exit_code: exit_code::FAILED,
+    subtype: FAILED_WORKING,
+    hint: "",
+    subagent_advice: "It was told to stop and did not fail by itself.",
+    subagent_may_retry: false,
+};
+
+const ABORTED_TOOLS: StopReasonInfo = StopReasonInfo {
+    name: "aborted_tools",
+    exit_code: exit_code::FAILED,
+    subtype: FAILED_WORKING,
+    hint: "",
+    subagent_advice: "It was told to stop and did not fail by itself.",
+    subagent_may_retry: false,
+};
+
+const HOOK_STOPPED: StopReasonInfo = StopReasonInfo {
+    name: "hook_stopped",
+    exit_code: exit_code::HOOK,
+    subtype: FAILED_WORKING,
+    hint: "",
+    subagent_advice: "A hook of the user stopped it, and will stop the same again: go another way, \
+                      or say what the hook said.",
+    subagent_may_retry: false,
+};
+
+const DENIED: StopReasonInfo = StopReasonInfo {
+    name: "denied",
+    exit_code: exit_code::NOT_ACCEPTED,
+    subtype: FAILED_WORKING,
+    hint: "Allow it by a rule, or run with --on-denied continue.",
+    subagent_advice: "A tool call of it was denied, and a denied call ends this run: do not try to \
+                      get around it.",
+    subagent_may_retry: false,
+};
+
+const STOP_HOOK_PREVENTED: StopReasonInfo = StopReasonInfo {
+    name: "stop_hook_prevented",
+    exit_code: exit_code::HOOK,
+    subtype: FAILED_WORKING,
+    hint: "",
+    subagent_advice: "A hook of the user stopped it, and will stop the same again: go another way, \
+                      or say what the hook said.",
+    subagent_may_retry: false,
+};
+
+const STOP_HOOK_BLOCKED: StopReasonInfo = StopReasonInfo {
+    name: "stop_hook_blocked",
+    exit_code: exit_code::NOT_ACCEPTED,
+    subtype: FAILED_WORKING,
+    hint: "Do what it asks for, or let the hook pass when stop_hook_active is true.",
+    subagent_advice: "A hook of the user kept objecting to its end, so its work is not accepted: \
+                      what the hook wants is still to be done.",
+    subagent_may_retry: true,
+};
+
+const BLOCKING_LIMIT: StopReasonInfo = StopReasonInfo {
+    name: "blocking_limit",
+    exit_code: exit_code::CONTEXT,
+    subtype: FAILED_WORKING,
+    hint: "Allow compaction, or split the task.",
+    subagent_advice: "Its conversation became too long for the model: split the task, and have \
+                      large files read in parts.",
+    subagent_may_retry: true,
+};
+
+const PROMPT_TOO_LONG: StopReasonInfo = StopReasonInfo {
+    name: "prompt_too_long",
+    exit_code: exit_code::CONTEXT,
+    subtype: FAILED_WORKING,
+    hint: "",
+    subagent_advice: "Its conversation became too long for the model: split the task, and have \
+                      large files read in parts.",
+    subagent_may_retry: true,
+};
+
+const MAX_OUTPUT_TOKENS: StopReasonInfo = StopReasonInfo {
+    name: "max_output_tokens",
+    exit_code: exit_code::CONTEXT,
+    subtype: FAILED_WORKING,
+    hint: "Raise --max-output-tokens, or ask for smaller steps.",
+    subagent_advice: "What it wanted to say at once was too long: ask for less, or have it written \
+                      to a file in pieces.",
+    subagent_may_retry: true,
+};
+
+const IMAGE_ERROR: StopReasonInfo = StopReasonInfo {
+    name: "image_error",
+    exit_code: exit_code::CONTEXT,
+    subtype: FAILED_WORKING,
+    hint: "",
+    subagent_advice: "An image or document that it looked at is too large: have a smaller one \
+                      made, or its text extracted.",
+    subagent_may_retry: true,
+};
+
+const MODEL_ERROR: StopReasonInfo = StopReasonInfo {
+    name: "model_error",
+    exit_code: exit_code::FAILED,
+    subtype: FAILED_WORKING,
+    hint: "",
+    subagent_advice: "",
+    subagent_may_retry: false,
+};
+
+const EMPTY_RESPONSE: StopReasonInfo = StopReasonInfo {
+    name: "empty_response",
+    exit_code: exit_code::NO_PROGRESS,
+    subtype: FAILED_WORKING,
+    hint: "",
+    subagent_advice: "The model kept answering nothing: put the task in other words, or do it \
+                      yourself.",
+    subagent_may_retry: true,
+};
+
+const REFUSAL: StopReasonInfo = StopReasonInfo {
+    name: "refusal",
+    exit_code: exit_code::FAILED,
+    subtype: FAILED_WORKING,
+    hint: "",
+    subagent_advice: "The model declined, and will decline the same again. Why stands below, if it \
+                      said so.",
+    subagent_may_retry: false,
+};
+
+const STALLED: StopReasonInfo = StopReasonInfo {
+    name: "stalled",
+    exit_code: exit_code::NO_PROGRESS,
+    subtype: FAILED_WORKING,
+    hint: "Look at its last steps, and say in the prompt what stood in its way.",
+    subagent_advice: "It did the same again and again: say what to do differently, or do it \
+                      yourself.",
+    subagent_may_retry: true,
+};
+
+const BACKGROUND_PENDING: StopReasonInfo = StopReasonInfo {
+    name: "background_pending",
+    exit_code: exit_code::NOT_ACCEPTED,
+    subtype: FAILED_WORKING,
+    hint: "",
+    subagent_advice: "It was done, but what it had started in the background was not, and was \
+                      stopped.",
+    subagent_may_retry: true,
+};
+
+const REQUIREMENT_FAILED: StopReasonInfo = StopReasonInfo {
+    name: "requirement_failed",
+    exit_code: exit_code::NOT_ACCEPTED,
+    subtype: FAILED_WORKING,
+    hint: "",
+    subagent_advice: "What it came to is not what was asked for.",
+    subagent_may_retry: true,
+};
+
+const STRUCTURED_OUTPUT_RETRY_EXHAUSTED: StopReasonInfo = StopReasonInfo {
+    name: "structured_output_retry_exhausted",
+    exit_code: exit_code::NOT_ACCEPTED,
+    subtype: "error_max_structured_output_retries",
+    hint: "",
+    subagent_advice: "What it came to is not what was asked for.",
+    subagent_may_retry: true,
+};
+
+const OUTPUT_FAILED: StopReasonInfo = StopReasonInfo {
+    name: "output_failed",
+    exit_code: exit_code::FAILED,
+    subtype: FAILED_WORKING,
+    hint: "The model's answer is in partial_result and in the session. Make room there, or name \
+           another --result-file.",
+    subagent_advice: "The file for its result could not be written.",
+    subagent_may_retry: true,
+};
+
+const INTERNAL_ERROR: StopReasonInfo = StopReasonInfo {
+    name: "internal_error",
+    exit_code: exit_code::FAILED,
+    subtype: FAILED_WORKING,
+    hint: "Please report this with the journal of the session.",
+    subagent_advice: "A fault of outlast ended it, and not the task: it may go well once more.",
+    subagent_may_retry: true,
+};
