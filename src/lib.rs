@@ -15,6 +15,8 @@ pub mod rehearsal;
 
 pub mod agent;
 
+pub mod config;
+
 pub mod hooks;
 pub mod journal;
 pub mod mcp;

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 
 /// Top-level modules, lowest layer first. A module may use only modules of lower layers: not its
 /// siblings, and nothing above.
-const LAYERS: [&[&str]; 8] = [
+const LAYERS: [&[&str]; 9] = [
     &["types"],
     &["recovery", "secrets", "transcript"],
     &["process"],
     &["model", "tools", "mcp", "hooks", "journal"],
+    &["config"],
     &["agent"],
     &["rehearsal"],
     &["doctor"],

@@ -39,11 +39,11 @@ mod tool_hooks;
 mod turn_lock;
 
 pub use crate::journal::{JournalHealth, ModelSpan};
+pub use crate::types::AgentLimits;
 pub use background::has_lost_work;
 pub use clock::Clock;
 pub use delegate::{
-    AgentIdentity, AgentLimits, AgentStatus, AgentTask, Delegation, FolderNote, FolderNotes,
-    ModelLookup,
+    AgentIdentity, AgentStatus, AgentTask, Delegation, FolderNote, FolderNotes, ModelLookup,
 };
 pub use drive::{World, drive};
 pub use observer::{Heartbeat, Init, Observer, RunNotice, WaitingFor};

@@ -18,7 +18,6 @@ use crate::tools::secret_values;
 use super::args::{self, CliRequest, OutputFormat, RequestedOutput};
 use super::config;
 use super::doctor;
-use super::environment::Variables;
 use super::exit_watchdog::{ExitWatchdog, WatchdogReason};
 use super::output::{ResultRetention, usage_error_result, write_result_file};
 use super::panics;
@@ -26,6 +25,7 @@ use super::rehearse;
 use super::run::{self, ProcessContext};
 use super::signals::{self, SignalState};
 use super::usage::{UsageError, UsageErrorKind};
+use crate::config::environment::Variables;
 
 /// Stack size of the run's thread: the usual size of a main thread.
 const STACK: usize = 8 << 20;

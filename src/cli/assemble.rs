@@ -19,20 +19,19 @@ use crate::secrets::{KnownSecrets, Redactor};
 use crate::tools::{Toolbox, hook_environment};
 use crate::transcript::Block;
 
-use super::args::BudgetMode;
-use super::environment;
 use super::memory::{Memory, MemoryFile, MemorySearch};
 use super::output::Resumption;
 use super::session::{FoundSession, SessionHistory, Task};
-use super::settings::{
-    ChainEntry, CredentialSource, EndpointSettings, FilePrice, ModelChain, Settings,
-};
+use super::settings::{ChainEntry, CredentialSource, EndpointSettings, ModelChain, Settings};
 use super::subagent_setup::subagent_setup;
 use super::system::{EnvironmentFacts, add_acceptance_checks, add_memory, add_skills, compose};
 use super::timestamps::WallTime;
 use super::tool_setup::{prepare_scratch, scratch, tool_settings, tool_settings_error};
 use super::usage::UsageError;
-use super::values::price_of_one;
+use crate::config::environment;
+use crate::config::kinds::BudgetMode;
+use crate::config::models::FilePrice;
+use crate::config::values::price_of_one;
 
 /// Builds a run. The journal is opened last, so that an error in anything else leaves the disk
 /// unchanged.

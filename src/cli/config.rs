@@ -1,10 +1,13 @@
-//! `outlast config`: the settings in force, each with where it comes from.
+//! `outlast config`: the settings in force, each with where it comes from; or their schema.
 
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use crate::config::fold::EffectiveValue;
+use crate::config::repository::IgnoredSetting;
+use crate::config::schema;
 use crate::doctor::CHECK_MAX;
 use crate::process::file_reads;
 use crate::secrets::{KnownSecrets, Redactor};
@@ -23,10 +26,13 @@ use super::version::SCHEMA_VERSION;
 /// # Errors
 /// The flags after `--` are wrong, or a signal came.
 pub(super) async fn config(args: ConfigArgs, world: ProcessContext) -> Result<u8, UsageError> {
-    let (run, given) = args::run_flags(&args.flags)?;
+    if args.schema {
+        print_report(&format!("{:#}\n", schema::schema()))?;
+        return Ok(0);
+    }
+    let run = args::run_flags(&args.flags)?;
     let ProcessContext { variables, cwd, signals, .. } = world;
-    let working =
-        tokio::task::spawn_blocking(move || settings::survey(&run, &given, &variables, &cwd));
+    let working = tokio::task::spawn_blocking(move || settings::survey(&run, &variables, &cwd));
     let survey = tokio::select! {
         biased;
         interrupt = signals.first() => return Err(interrupted(interrupt)),
@@ -86,8 +92,9 @@ fn named(library: &PromptLibrary) -> Vec<(&'static str, &str, &str)> {
 }
 
 fn object(survey: &SettingsSurvey) -> Value {
-    let setting = |one: &settings::EffectiveValue| json!({ "name": one.name, "value": one.value, "origin": one.origin });
-    let ignored = |one: &settings::IgnoredSetting| json!({ "file": one.file, "key": one.key, "why": one.why });
+    let setting = |one: &EffectiveValue| json!({ "name": one.name, "value": one.value, "origin": one.origin });
+    let ignored =
+        |one: &IgnoredSetting| json!({ "file": one.file, "key": one.key, "why": one.why });
     let file = |file: &SettingsFile| json!({ "path": file.path, "state": file.state.describe() });
     let definition = |(kind, name, file): (&str, &str, &str)| json!({ "kind": kind, "name": name, "file": file });
     let foreign = survey.foreign.iter().map(|(key, place)| json!({ "key": key, "place": place }));

@@ -17,17 +17,19 @@ use crate::mcp::{McpTimers, ServerAddress, ServerConfig, Servers};
 use crate::model::{BaseUrl, HelperCommand};
 use crate::secrets::{KnownSecrets, Redactor};
 
-use super::args::{self, DoctorArgs, PermissionMode};
+use super::args::{self, DoctorArgs};
 use super::dry_run::dry_run;
-use super::edit_distance::distance;
-use super::environment::{self, VARIABLES};
 use super::model_endpoints::{add_endpoints, first_endpoint};
 use super::run::{ProcessContext, interrupted};
 use super::settings::{self, FileState, Settings, SettingsFile, SettingsSurvey};
 use super::timestamps::format_duration;
 use super::usage::UsageError;
-use super::values;
 use super::version::{COMMIT, SCHEMA_VERSION, VERSION};
+use crate::config::environment::{self, variable_names};
+use crate::config::registry;
+use crate::config::values;
+use crate::types::PermissionMode;
+use strsim::osa_distance;
 
 /// The limits that are shown beside all durations, by their names in settings.
 const SHOWN: [&str; 6] =
@@ -38,7 +40,7 @@ const SHOWN: [&str; 6] =
 /// # Errors
 /// The flags after `--` are wrong, or a signal came.
 pub(super) async fn doctor(args: &DoctorArgs, world: ProcessContext) -> Result<u8, UsageError> {
-    let (run, given) = args::run_flags(&args.flags)?;
+    let run = args::run_flags(&args.flags)?;
     let ProcessContext { variables, cwd, signals, .. } = world;
     let scene = DoctorContext {
         version: VERSION,
@@ -53,7 +55,7 @@ pub(super) async fn doctor(args: &DoctorArgs, world: ProcessContext) -> Result<u
     let secrets = KnownSecrets::new(crate::tools::secret_values(&variables));
     let learned = secrets.clone();
     let know = move || {
-        let survey = settings::survey(&run, &given, &variables, &cwd);
+        let survey = settings::survey(&run, &variables, &cwd);
         for secret in survey.secrets() {
             learned.add(&secret);
         }
@@ -183,8 +185,7 @@ fn broken(files: &[SettingsFile]) -> Vec<String> {
 /// ours, and names within edit distance two of a service variable.
 fn unknown_variables(survey: &SettingsSurvey) -> Vec<(String, Option<&'static str>)> {
     let ours = survey.unknown_variables.iter().map(|name| (name.clone(), closest_variable(name)));
-    let known =
-        |name: &str| VARIABLES.iter().any(|(names, _)| names.split(", ").any(|it| it == name));
+    let known = |name: &str| variable_names().any(|known| known == name);
     let names = survey.variables.keys().filter_map(|name| name.to_str());
     let theirs = names.filter(|name| {
         let like = ["ANTHROPIC_", "ANTRHOPIC_", "ANTROPIC_", "CLAUDE_CODE_"];
@@ -197,16 +198,15 @@ fn unknown_variables(survey: &SettingsSurvey) -> Vec<(String, Option<&'static st
 /// Returns the known variable within edit distance two of this name.
 fn closest_variable(name: &str) -> Option<&'static str> {
     let plain = |name: &str| name.replace(['_', '-'], "").to_ascii_lowercase();
-    let names = VARIABLES.iter().flat_map(|(names, _)| names.split(", "));
-    let near = names.map(|known| (distance(&plain(name), &plain(known)), known)).min();
+    let near =
+        variable_names().map(|known| (osa_distance(&plain(name), &plain(known)), known)).min();
     near.filter(|(distance, _)| *distance <= 2).map(|(_, known)| known)
 }
 
 /// Lists every timer and limit in force, with its provenance.
 fn limits(survey: &SettingsSurvey) -> Vec<(String, String, String)> {
-    let timers = settings::settings().into_iter().filter(|one| one.takes.starts_with("a duration"));
-    let timers: Vec<&str> = timers.map(|one| one.name).collect();
-    let wanted = |name: &str| timers.contains(&name) || SHOWN.contains(&name);
+    let is_timer = |name: &str| registry::find(name).is_some_and(|setting| setting.is_duration);
+    let wanted = |name: &str| is_timer(name) || SHOWN.contains(&name);
     let limits = survey.effective.iter().filter(|one| wanted(&one.name));
     let limits = limits.map(|one| (one.name.clone(), shown(&one.value), one.origin.clone()));
     // These have a variable and no setting.

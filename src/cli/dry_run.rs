@@ -5,11 +5,12 @@ use std::path::Path;
 use uuid::Uuid;
 
 use super::assemble::{model_facts, servers};
-use super::environment::Variables;
 use super::settings::{self, Settings};
 use super::tool_setup::{temporary_folder, tool_settings, tool_settings_error};
 use super::usage::UsageError;
 use crate::cli::args::RunArgs;
+use crate::config::environment::Variables;
+use crate::config::managed;
 use crate::mcp::Servers;
 use crate::process::Supervisor;
 use crate::secrets::KnownSecrets;
@@ -25,9 +26,8 @@ pub(super) fn dry_run(
     cwd: &Path,
     secrets: &KnownSecrets,
 ) -> Result<(Settings, Servers), UsageError> {
-    let managed = settings::MANAGED_FILES.map(Into::into);
-    let settings =
-        settings::resolve_with_managed(&managed, args, variables.clone(), cwd.to_path_buf())?;
+    let managed = managed::files();
+    let settings = settings::resolve_with_managed(&managed, args, variables, cwd.to_path_buf())?;
     for secret in settings.secrets() {
         secrets.add(&secret);
     }

@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-use super::values;
+use crate::config::values;
 
 /// The maximum size of front matter, in bytes.
 const LONGEST: usize = 64 << 10;

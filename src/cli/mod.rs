@@ -16,8 +16,6 @@ mod assemble;
 mod config;
 mod doctor;
 mod dry_run;
-mod edit_distance;
-pub mod environment;
 pub mod exit;
 mod exit_watchdog;
 mod front_matter;
@@ -41,7 +39,6 @@ pub mod system;
 pub mod timestamps;
 mod tool_setup;
 pub mod usage;
-mod values;
 pub mod version;
 mod web;
 

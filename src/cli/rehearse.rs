@@ -65,8 +65,10 @@ fn prepare(args: &RehearseArgs) -> Result<RehearsalAction, UsageError> {
                 run.prompt = Some(scenario.prompt.clone());
             }
             // An empty flag outranks the setting.
-            run.model.api_key_helper.get_or_insert_default();
-            run.model.no_fallback |= run.model.fallback_model.is_empty();
+            run.flags.give_default("api-key-helper", "");
+            if !run.flags.has("fallback-model") {
+                run.flags.give_default("no-fallback", "true");
+            }
             Ok(RehearsalAction::Run(run, stage))
         }
         CliRequest::Rehearse(_) | CliRequest::Doctor(_) | CliRequest::Config(_) => {

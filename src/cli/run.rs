@@ -16,7 +16,6 @@ use crate::tools::SandboxState;
 
 use super::args::{OutputFormat, RunArgs};
 use super::assemble::{assemble, fast_mode_warning};
-use super::environment::{self, Variables};
 use super::exit_watchdog::ExitWatchdog;
 use super::mentions;
 use super::output::{
@@ -33,6 +32,8 @@ use super::startup::StartupSteps;
 use super::stdin;
 use super::timestamps::{WallTime, format_duration, format_elapsed};
 use super::usage::{UsageError, UsageErrorKind};
+use crate::config::environment::{self, Variables};
+use crate::config::values;
 
 /// How long a run may take to end after an interrupt. Together with writing the result this stays
 /// below four seconds.
@@ -89,7 +90,8 @@ async fn prepare_and_begin(
     let scale = args.timers.time_scale.unwrap_or(1.0);
     let clock = Clock::start(scale);
     let ProcessContext { variables, cwd, signals, exit_watchdog: testament } = world;
-    let limit = args.limits.max_duration;
+    let limit = args.flags.texts("max-duration").last();
+    let limit = limit.and_then(|limit| values::duration(limit).ok());
     let (wanted, around) = (args.clone(), (variables.clone(), cwd.clone()));
     let settings = StartupSteps::new(&signals, &shared.stderr, limit)
         .step("reading the settings", move || settings::resolve(&wanted, variables, cwd))
@@ -199,8 +201,10 @@ impl RunJob {
         let mut settings = Settings::clone(&self.settings);
         if called.model.is_some() || !called.grants.is_empty() {
             let mut wanted = args.clone();
-            wanted.model.model = wanted.model.model.or(called.model);
-            wanted.tools.allowed_tools.extend(called.grants);
+            if let Some(model) = &called.model {
+                wanted.flags.give_default("model", model);
+            }
+            wanted.flags.extend("allowed-tools", called.grants);
             let session = settings.session;
             settings = StartupSteps::new(&self.signals, &self.shared.stderr, self.limit)
                 .step("reading the settings", move || settings::resolve(&wanted, variables, cwd))

@@ -6,10 +6,10 @@ use crate::agent::{Delegation, ModelLookup};
 use crate::model::resolve_alias;
 
 use super::assemble::prices;
-use super::environment::{PLANNING_ALIAS, planning_model};
 use super::memory::Memory;
 use super::settings::Settings;
 use super::system::EnvironmentFacts;
+use crate::config::environment::{PLANNING_ALIAS, planning_model};
 
 /// The variable that names the model of all sub-agents; outranks calls and definitions.
 const MODEL: &str = "CLAUDE_CODE_SUBAGENT_MODEL";

@@ -6,6 +6,7 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::agent::Clock;
+pub use crate::config::{format_duration, format_elapsed};
 
 /// The current time and time zone.
 #[derive(Clone, Debug)]
@@ -45,26 +46,6 @@ impl WallTime {
             Ok(wait @ 1..) => format!("{local}, in {}", format_duration(Duration::from_secs(wait))),
             Ok(_) | Err(_) => format!("{local}, now past"),
         }
-    }
-}
-
-/// A duration as people say it: `2m10s`, `45s`, `3h05m`. The seconds are rounded up, so that what
-/// is left is never shown as nothing.
-pub fn format_duration(duration: Duration) -> String {
-    format_seconds(duration.as_secs() + u64::from(duration.subsec_nanos() > 0))
-}
-
-/// The same for time that has passed: what is not over yet does not count.
-pub fn format_elapsed(duration: Duration) -> String {
-    format_seconds(duration.as_secs())
-}
-
-fn format_seconds(seconds: u64) -> String {
-    match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
-        (0, 0, 0, seconds) => format!("{seconds}s"),
-        (0, 0, minutes, seconds) => format!("{minutes}m{seconds:02}s"),
-        (0, hours, minutes, _) => format!("{hours}h{minutes:02}m"),
-        (days, hours, _, _) => format!("{days}d{hours:02}h"),
     }
 }
 

@@ -8,15 +8,14 @@ use nix::unistd::geteuid;
 
 use crate::process::Supervisor;
 use crate::secrets::KnownSecrets;
-use crate::tools::{self, BadSettings, ChildEnvironment, Offered, SandboxSettings, ToolSettings};
+use crate::tools::{BadSettings, Offered, SandboxSettings, ToolSettings};
 
-use super::args::{ChildEnv, OnDenied, PermissionMode};
-use super::environment;
 use super::prompts::SkillFolder;
 use super::session::FoundSession;
 use super::settings::Settings;
 use super::usage::UsageError;
 use super::web;
+use crate::config::environment;
 
 /// The settings of the tools, with the folder of long output and the session's id.
 pub(super) fn tool_settings(
@@ -33,11 +32,8 @@ pub(super) fn tool_settings(
         additional_dirs: rules.directories.clone(),
         readable: skills.iter().map(|skill| skill.path.clone()).collect(),
         offered: rules.only.clone().map_or(Offered::All, Offered::Only),
-        mode: mode(rules.mode),
-        on_denied: match rules.on_denied {
-            OnDenied::Continue => tools::OnDenied::Continue,
-            OnDenied::Fail => tools::OnDenied::Fail,
-        },
+        mode: rules.mode,
+        on_denied: rules.on_denied,
         prompt_tool: rules.prompt_tool.clone(),
         allow: rules.allow.clone(),
         deny: rules.deny.clone(),
@@ -52,11 +48,7 @@ pub(super) fn tool_settings(
             .iter()
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect(),
-        child_environment: match rules.child_env {
-            ChildEnv::Scrub => ChildEnvironment::Scrub,
-            ChildEnv::Inherit => ChildEnvironment::Inherit,
-            ChildEnv::Allowlist => ChildEnvironment::Allowlist,
-        },
+        child_environment: rules.child_env,
         pass_env: rules.pass_env.clone(),
         credentials: settings.chain.key_variables.clone(),
         secrets: secrets.clone(),
@@ -73,16 +65,6 @@ pub(super) fn tool_settings(
             ..rules.sandbox.clone()
         },
         web: Some(web::settings(settings)),
-    }
-}
-
-fn mode(mode: PermissionMode) -> tools::PermissionMode {
-    match mode {
-        PermissionMode::Default => tools::PermissionMode::Default,
-        PermissionMode::AcceptEdits => tools::PermissionMode::AcceptEdits,
-        PermissionMode::Plan => tools::PermissionMode::Plan,
-        PermissionMode::DontAsk => tools::PermissionMode::DontAsk,
-        PermissionMode::BypassPermissions => tools::PermissionMode::BypassPermissions,
     }
 }
 

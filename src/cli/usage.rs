@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::config::ConfigError;
 use crate::recovery::{ErrorClass, Interrupt, StopReason};
 
 use super::exit::ExitStatus;
@@ -96,6 +97,12 @@ impl UsageError {
             | UsageErrorKind::McpUnavailable
             | UsageErrorKind::Internal => None,
         }
+    }
+}
+
+impl From<ConfigError> for UsageError {
+    fn from(error: ConfigError) -> Self {
+        Self::new(error.to_string())
     }
 }
 

@@ -8,9 +8,9 @@ use crate::transcript::{Block, ToolCall, ToolDefinition};
 
 use super::external::{ExternalResult, into_outcome_within};
 use super::outcome::{ToolOutcome, ToolRefusal};
-use super::permission::PermissionMode;
 use super::structured::STRUCTURED_OUTPUT;
 use super::toolbox::Toolbox;
+use crate::types::PermissionMode;
 
 /// The tool's name for the model.
 pub const AGENT: &str = "Agent";

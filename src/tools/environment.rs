@@ -6,29 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::process::absolute_path;
 use crate::secrets::{PASSWORD_IN_URL, Redactor, is_distinctive};
-
-/// Which of outlast's own variables a command inherits. Never the model's credentials.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ChildEnvironment {
-    /// All but names that look like secrets.
-    #[default]
-    Scrub,
-    Inherit,
-    /// Only essential variables, and those passed by name.
-    Allowlist,
-}
-
-impl ChildEnvironment {
-    /// Reads a `--child-env` value.
-    pub fn parse(value: &str) -> Option<Self> {
-        match value {
-            "scrub" => Some(Self::Scrub),
-            "inherit" => Some(Self::Inherit),
-            "allowlist" => Some(Self::Allowlist),
-            _ => None,
-        }
-    }
-}
+use crate::types::ChildEnvironment;
 
 /// The environment for commands, and what was left out.
 #[derive(Debug)]

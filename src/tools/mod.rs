@@ -42,6 +42,7 @@ mod walk;
 mod web;
 mod write;
 
+pub use crate::types::{ChildEnvironment, OnDenied, PermissionMode, SandboxMode};
 pub use acceptance::Acceptance;
 pub use agents::{
     AGENT, AgentCall, AgentDefinition, AgentTools, GENERAL_PURPOSE, OnFailure, TASK, is_agent_tool,
@@ -49,18 +50,17 @@ pub use agents::{
 pub use attach::{LineRange, NotAttached};
 pub use background::{AgentEnded, BackgroundAgent, BackgroundEnd, BackgroundKind, BackgroundTask};
 pub use catalog::built_in_names;
-pub use environment::{ChildEnvironment, hook_environment, secret_values};
+pub use environment::{hook_environment, secret_values};
 pub use external::{ExternalResult, ExternalTools, Permission};
 pub use outcome::{Effect, GrantSource, ToolOutcome, ToolRefusal};
 pub use panic_guard::end_tasks;
 pub use permission::{
-    PermissionMode, ToolName, anchor_rule, check_allowance, check_restriction, classify_tool_name,
-    split_rules,
+    ToolName, anchor_rule, check_allowance, check_restriction, classify_tool_name, split_rules,
 };
 pub use requirement::{Requirement, RequirementCheck, RequirementEnd, RequirementReport};
-pub use sandbox::{Enforced, SandboxMode, SandboxSettings, SandboxState, is_sandbox_path};
+pub use sandbox::{Enforced, SandboxSettings, SandboxState, is_sandbox_path};
 pub use schema::{AnswerSchema, BadSchema, SCHEMA_BYTES_MAX};
-pub use settings::{BadSettings, Offered, OnDenied, ToolSettings};
+pub use settings::{BadSettings, Offered, ToolSettings};
 pub use shell::STARTED_IN_BACKGROUND;
 pub use structured::{Delivery, OtherCalls, STRUCTURED_OUTPUT};
 pub use toolbox::Toolbox;

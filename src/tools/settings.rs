@@ -9,12 +9,11 @@ use crate::secrets::KnownSecrets;
 
 use super::agents::is_agent_tool;
 use super::catalog::BuiltinTool;
-use super::environment::ChildEnvironment;
-use super::permission::PermissionMode;
 use super::requirement::Requirement;
 use super::sandbox::SandboxSettings;
 use super::schema::AnswerSchema;
 use super::web::WebSettings;
+use crate::types::{ChildEnvironment, OnDenied, PermissionMode};
 
 /// Which built-in tools the model is offered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,16 +64,6 @@ impl Offered {
         let both = names.iter().filter(built_in).filter(|name| has(name));
         Ok(Self::Only(both.cloned().collect()))
     }
-}
-
-/// What happens to a run when a call is denied.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnDenied {
-    /// The model receives the denial and continues.
-    #[default]
-    Continue,
-    /// The run ends.
-    Fail,
 }
 
 /// The configuration of the tools for one run and host.

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use super::agents::is_agent_tool;
 use super::catalog::BuiltinTool;
 use super::environment::CommandEnv;
-use super::permission::{PermissionMode, Permissions, RuleList};
+use super::permission::{Permissions, RuleList};
 use super::sandbox::{Sandbox, SandboxContext, SandboxState};
-use super::settings::{BadSettings, Offered, OnDenied, ToolSettings};
+use super::settings::{BadSettings, Offered, ToolSettings};
 use super::toolbox::Toolbox;
+use crate::types::{OnDenied, PermissionMode};
 
 impl Toolbox {
     /// Names of variables that are hidden from commands because they are, or look like, secrets.

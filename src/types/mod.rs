@@ -2,8 +2,12 @@
 
 pub mod exit_code;
 
+mod agent_limits;
 mod error_class;
+mod modes;
 mod stop_reason;
 
+pub use agent_limits::AgentLimits;
 pub use error_class::{ErrorClass, ErrorClassInfo, ProbeFinding, SubagentOutlook};
+pub use modes::{ChildEnvironment, OnDenied, PermissionMode, SandboxMode};
 pub use stop_reason::{Interrupt, StopReason, StopReasonInfo};

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use outlast::cli::settings;
+use outlast::config::registry;
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::settings::resolve;
 
 static NAMES: LazyLock<Vec<&'static str>> =
-    LazyLock::new(|| settings::names().chain(["hooks", "$schema", "nonsense"]).collect());
+    LazyLock::new(|| registry::names().chain(["hooks", "$schema", "nonsense"]).collect());
 
 fn leaf() -> impl Strategy<Value = Value> {
     let odd = select(vec![

@@ -249,7 +249,7 @@ fn invalid_fallback_settings_are_reported_with_file_and_line() {
         ("{\"fallbackModel\": [\"a\", \"a\"]}", "1:19: \"fallbackModel\" has \"a\" twice"),
         ("{\"contextWindow\": \"big\"}", "1:19: \"contextWindow\" takes a number of tokens"),
         ("{\"contextWindow\": {\"a\": 5}}", "1:25: \"contextWindow\" must be at least 1024"),
-        ("{\"compactAt\": 0}", "1:15: \"compactAt\" must be above 0 and at most 1"),
+        ("{\"compactAt\": 0}", "1:15: \"compactAt\" takes a number above 0 and at most 1"),
         ("{\"fast\": \"yes\"}", "1:10: \"fast\" takes true or false"),
     ] {
         let error = resolve(&[], text).expect_err(text);

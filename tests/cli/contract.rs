@@ -40,7 +40,7 @@ fn held(
     all.insert("SECOND_KEY".into(), "another-key".into());
     let managed: Vec<PathBuf> =
         managed.map(|_| world.home().join("../managed.json")).into_iter().collect();
-    settings::resolve_resumed(&managed, &args, all.into(), world.work(), &terms)
+    settings::resolve_resumed(&managed, &args, &all.into(), world.work(), &terms)
         .map_err(|error| error.to_string())
 }
 

@@ -19,7 +19,7 @@ fn load_settings(
         panic!("a run");
     };
     let variables = environment(world, variables);
-    settings::resolve_with_managed(&managed(world), &args, variables, world.work())
+    settings::resolve_with_managed(&managed(world), &args, &variables, world.work())
         .map_err(|error| error.to_string())
 }
 
@@ -35,9 +35,9 @@ fn environment(world: &BinaryFixture, more: &[(&str, &str)]) -> outlast::secrets
 
 fn survey(world: &BinaryFixture, flags: &[&str], variables: &[(&str, &str)]) -> SettingsSurvey {
     let words: Vec<String> = flags.iter().map(ToString::to_string).collect();
-    let (args, given) = args::run_flags(&words).expect("flags");
+    let args = args::run_flags(&words).expect("flags");
     let variables = environment(world, variables);
-    settings::survey_with_managed(&managed(world), &args, &given, &variables, &world.work())
+    settings::survey_with_managed(&managed(world), &args, &variables, &world.work())
 }
 
 /// A machine with these managed settings, and user settings that contradict them.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use outlast::cli::args::{self, CliRequest};
 use outlast::cli::settings::{self, CredentialSource, Settings};
+use outlast::config::registry;
 use outlast::model::HelperCommand;
 use outlast::recovery::{Money, Persistence};
 
@@ -64,11 +65,20 @@ fn every_mistake_has_file_line_and_column() {
         ("[1]", "1:1: settings are a JSON object"),
         ("{\"permissions\": {\"allow\": [\"Read\", 7]}}", "1:36: \"permissions.allow.1\": integer"),
         ("{\"maxDuration\": \"soon\"}", "1:17: \"maxDuration\" takes a duration"),
-        ("{\"maxBudgetUsd\": -1}", "1:18: \"maxBudgetUsd\" must be above 0"),
-        ("{\"wrapUpAt\": 1.5}", "1:14: \"wrapUpAt\" must be above 0 and at most 1"),
+        (
+            "{\"maxBudgetUsd\": -1}",
+            "1:18: \"maxBudgetUsd\" takes a number of US dollars above 0; found -1",
+        ),
+        (
+            "{\"wrapUpAt\": 1.5}",
+            "1:14: \"wrapUpAt\" takes a number above 0 and at most 1; found 1.5",
+        ),
         ("{\"prices\": {\"m\": {\"input\": -3, \"output\": 1}}}", "1:18: \"prices\" has no price"),
         ("{\"maxTurns\": 1, \"maxTurns\": 2}", "1:17: duplicate key \"maxTurns\""),
-        ("{\"maxThinkingTokens\": 9}", "1:23: \"maxThinkingTokens\" must be 0, or at least 1024"),
+        (
+            "{\"maxThinkingTokens\": 9}",
+            "1:23: \"maxThinkingTokens\" takes 0, or a whole number of tokens, at least 1024",
+        ),
         ("{\"budgetMode\": \"never\"}", "1:16: \"budgetMode\" takes \"ceiling\" or \"after\""),
     ];
     for (text, wanted) in cases {
@@ -381,27 +391,23 @@ fn credentials_are_found_in_order_and_never_shown() {
 }
 
 #[test]
-fn every_setting_in_the_table_is_parsed_and_described() {
-    let settings = settings::settings();
-    assert!(settings.len() > 40);
-    for setting in &settings {
-        let wrong = format!("{{\"{}\": {{\"\": [[]]}}}}", setting.name);
-        let said = match resolve(&["hi"], &[], &wrong) {
+fn every_setting_is_checked_described_and_has_a_default_of_its_own_kind() {
+    for setting in registry::settings() {
+        let path = setting.path();
+        let wrong = serde_json::json!({ "": [[]] });
+        let wrong = path.iter().rev().fold(wrong, |inner, key| serde_json::json!({ key: inner }));
+        let said = match resolve(&["hi"], &[], &wrong.to_string()) {
             // An unknown hook event may be one that another program supports.
             Ok(settings) => settings.warnings.concat(),
             Err(error) => error,
         };
-        assert!(!said.is_empty(), "{}", setting.name);
-        let unknown = format!("unknown setting \"{}\"", setting.name);
-        assert!(!said.contains(&unknown), "{said}");
-        assert!(!said.contains(&format!("\"{}\" (line", setting.name)), "{said}");
-        assert!(setting.meaning.ends_with('.'), "{}", setting.name);
-        assert!(!setting.takes.is_empty());
-    }
-    let names: Vec<&str> = settings::names().collect();
-    for name in ["streamIdleTimeout", "maxRetries", "maxOutputTokens", "bashTimeout"] {
-        let setting = settings.iter().find(|setting| setting.name == name).unwrap();
-        assert_ne!(setting.default, "none", "{name}");
-        assert!(names.contains(&name));
+        let subject = if setting.key == "mcpServers" { "MCP server" } else { setting.key };
+        assert!(said.contains(subject), "{setting:?}: {said}");
+        assert!(!said.contains("unknown setting"), "{said}");
+        assert!(setting.meaning.ends_with('.'), "{setting:?}");
+        if !setting.default.is_null() {
+            let default = setting.from_json(&setting.default.to_string());
+            assert_eq!(default.ok().as_ref(), Some(&setting.default), "{setting:?}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use outlast::cli::args::{self, CliRequest, OutputFormat, PermissionMode, RunArgs};
+use outlast::cli::args::{self, CliRequest, OutputFormat, RunArgs};
 use outlast::cli::version;
 
 use super::binary_fixture::BinaryFixture;
@@ -27,8 +27,8 @@ fn flags_have_two_spellings_and_two_forms() {
         &["-p", "--max-turns", "3", "--allowed-tools=Read", "--", "hi"],
     ] {
         let run = parse(words);
-        assert_eq!(run.limits.max_turns.map(u32::from), Some(3), "{words:?}");
-        assert_eq!(run.tools.allowed_tools, ["Read"], "{words:?}");
+        assert_eq!(run.flags.texts("max-turns"), ["3"], "{words:?}");
+        assert_eq!(run.flags.texts("allowed-tools"), ["Read"], "{words:?}");
         assert_eq!(run.prompt.as_deref(), Some("hi"), "{words:?}");
     }
 }
@@ -71,26 +71,26 @@ fn arguments_sent_by_the_python_sdk_are_accepted() {
     assert_eq!(run.model.system_prompt.as_deref(), Some(""));
     assert_eq!(run.tools.tools.as_deref(), Some(&[String::new()][..]));
     assert_eq!(run.session.setting_sources.as_deref(), Some(""));
-    assert_eq!(run.tools.add_dir.len(), 2);
-    assert_eq!(run.tools.permission_mode, Some(PermissionMode::BypassPermissions));
+    assert_eq!(run.flags.texts("add-dir").len(), 2);
+    assert_eq!(run.flags.texts("permission-mode"), ["bypassPermissions"]);
     assert_eq!(run.prompt.as_deref(), Some("hi"));
 }
 
 #[test]
 fn a_list_of_rules_ends_where_the_prompt_begins() {
     let run = parse(&["--allowedTools", "Read", "Bash(git log:*)", "mcp__a__b", "Fix the bug"]);
-    assert_eq!(run.tools.allowed_tools, ["Read,Bash(git log:*),mcp__a__b"]);
+    assert_eq!(run.flags.texts("allowed-tools"), ["Read,Bash(git log:*),mcp__a__b"]);
     assert_eq!(run.prompt.as_deref(), Some("Fix the bug"));
     let run = parse(&["--allowedTools", "Read", "Fix", "--verbose"]);
     assert_eq!(run.prompt.as_deref(), Some("Fix"));
     let run = parse(&["--allowedTools", "Read", "--allowed-tools=Grep", "hi"]);
-    assert_eq!(run.tools.allowed_tools, ["Read", "Grep"]);
+    assert_eq!(run.flags.texts("allowed-tools"), ["Read", "Grep"]);
 }
 
 #[test]
 fn the_last_of_two_contradicting_flags_counts() {
     let run = parse(&["--max-turns", "3", "--max-turns=5", "-p", "-p", "hi"]);
-    assert_eq!(run.limits.max_turns.map(u32::from), Some(5));
+    assert_eq!(run.flags.texts("max-turns").last().map(String::as_str), Some("5"));
 }
 
 #[test]

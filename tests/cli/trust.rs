@@ -10,9 +10,10 @@ use std::path::Path;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use outlast::cli::args::{self, CliRequest};
-use outlast::cli::settings::{self, CredentialSource, IgnoredSetting, Settings, SystemPrompt};
+use outlast::cli::settings::{self, CredentialSource, Settings, SystemPrompt};
 use outlast::cli::system::{EnvironmentFacts, compose};
 use outlast::cli::timestamps::WallTime;
+use outlast::config::repository::IgnoredSetting;
 use outlast::recovery::Limits;
 use sha2::{Digest, Sha256};
 
@@ -134,7 +135,7 @@ fn only_the_deny_rules_of_an_untrusted_repository_apply() {
     assert_eq!(tools.deny, denied);
     assert_eq!(tools.ask, ["Write", "Bash(git push *)"]);
     assert_eq!(tools.mode.name(), "plan");
-    assert_eq!(tools.on_denied, outlast::cli::args::OnDenied::Fail);
+    assert_eq!(tools.on_denied, outlast::types::OnDenied::Fail);
     assert_eq!(tools.sandbox.deny_read, ["~/.ssh", "keys/**"]);
     assert_eq!(tools.sandbox.deny_write, ["/srv"]);
     assert!(tools.sandbox.allow_read.is_empty() && tools.sandbox.allow_write.is_empty());

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use outlast::cli::{args, environment, exit};
+use outlast::cli::{args, exit};
+use outlast::config::environment;
 use outlast::hooks::HookEvent;
 use outlast::recovery::{ErrorClass, StopReason};
 
@@ -55,7 +56,7 @@ fn every_flag_that_is_named_is_one() {
 
 #[test]
 fn every_variable_that_is_named_is_read_or_set() {
-    let read = environment::VARIABLES.iter().flat_map(|(names, _)| names.split(", "));
+    let read = environment::variable_names();
     let known: BTreeSet<&str> = read.chain(GIVEN).collect();
     let letters = |one: char| one.is_ascii_alphanumeric() || one == '_';
     let prefixes = ["ANTHROPIC_", "CLAUDE_", "MCP_", "OUTLAST_"];

@@ -4,7 +4,8 @@
 use std::fmt::Write;
 
 use clap::Arg;
-use outlast::cli::{args, environment, exit, settings};
+use outlast::cli::{args, exit};
+use outlast::config::{environment, registry};
 use outlast::rehearsal;
 
 use super::pages::PAGES;
@@ -42,8 +43,8 @@ fn table(name: &str) -> String {
                 exit::MEANINGS.iter().map(|(code, text)| vec![format!("`{code}`"), prose(text)]);
             rows_of(&["code", "meaning"], rows)
         }
-        "environment" => rows_of(&["variable", "meaning"], pairs(environment::VARIABLES)),
-        "files" => rows_of(&["file", "meaning"], pairs(&environment::FILES)),
+        "environment" => rows_of(&["variable", "meaning"], pairs(environment::variables())),
+        "files" => rows_of(&["file", "meaning"], pairs(environment::FILES)),
         "settings" => all_settings(),
         "scenarios" => scenarios(),
         other => panic!("there is no table {other:?}"),
@@ -59,9 +60,10 @@ fn rows_of(headings: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> St
 }
 
 /// Rows of names, several of which may stand before one text.
-fn pairs(entries: &[(&str, &str)]) -> Vec<Vec<String>> {
+fn pairs<T: AsRef<str>>(entries: impl IntoIterator<Item = (T, T)>) -> Vec<Vec<String>> {
     let names = |names: &str| names.split(", ").map(code).collect::<Vec<_>>().join(", ");
-    entries.iter().map(|(name, text)| vec![names(name), prose(text)]).collect()
+    let row = |(name, text): (T, T)| vec![names(name.as_ref()), prose(text.as_ref())];
+    entries.into_iter().map(row).collect()
 }
 
 fn code(text: &str) -> String {
@@ -131,12 +133,11 @@ fn meaning(argument: &Arg) -> String {
 }
 
 fn all_settings() -> String {
-    let row = |setting: settings::SettingRow| {
-        let default =
-            if setting.default == "none" { String::new() } else { code(&setting.default) };
-        vec![code(setting.name), prose(setting.meaning), prose(setting.takes), default]
+    let row = |setting: &registry::Setting| {
+        let default = setting.shown_default().map(|default| code(&default)).unwrap_or_default();
+        vec![code(setting.key), prose(&setting.meaning), prose(&setting.takes), default]
     };
-    let rows = settings::settings().into_iter().map(row);
+    let rows = registry::settings().iter().map(row);
     rows_of(&["setting", "meaning", "Takes", "Default"], rows)
 }
 

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use clap::ValueEnum as _;
 use outlast::process::LandlockSupport;
 use outlast::tools::split_rules;
 use outlast::tools::{
@@ -288,8 +289,8 @@ fn rule_lists_are_split_outside_parentheses() {
 
 #[test]
 fn permission_modes_are_parsed_and_displayed() {
-    for (name, mode) in PermissionMode::NAMES {
-        assert_eq!(PermissionMode::parse(name), Some(mode));
+    for mode in PermissionMode::value_variants() {
+        assert_eq!(PermissionMode::parse(mode.name()), Some(*mode));
     }
     assert_eq!(PermissionMode::parse("manual"), Some(PermissionMode::Default));
     assert_eq!(PermissionMode::parse("yolo"), None);

@@ -171,9 +171,8 @@ async fn a_wait_beyond_the_deadline_is_not_started() {
 async fn the_wrap_up_nudge_is_sent_once_and_not_early() {
     let bash =
         |scenario: Scenario, command: &str| scenario.tool("Bash", json!({ "command": command }));
-    let usual = outlast::cli::settings::settings();
-    let usual = usual.iter().find(|setting| setting.name == "wrapUpAt").expect("a setting");
-    assert_eq!(usual.default, "0.9");
+    let usual = outlast::config::Config::default().wrap_up_at;
+    assert_eq!(usual, outlast::config::kinds::Fraction::NINE_TENTHS);
     // Moved, so that a busy machine has time left after it.
     let early = json!({ "wrapUpAt": 0.1 });
     let server =

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::model::ModelFacts;
+use crate::types::AgentLimits;
 
 pub(super) use registry::AgentRegistry;
 pub(super) use subagent_observer::SubagentEvent;
@@ -74,22 +75,5 @@ impl Default for Delegation {
             models: Arc::new(|name| Ok(crate::model::model_facts(name))),
             folder_notes: Arc::new(|_| Vec::new()),
         }
-    }
-}
-
-/// Limits on the number of sub-agents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AgentLimits {
-    /// Levels below the run itself.
-    pub depth: u8,
-    /// Working at a time. Others wait for a permit.
-    pub live: u32,
-    /// Per session, in total.
-    pub total: u32,
-}
-
-impl Default for AgentLimits {
-    fn default() -> Self {
-        Self { depth: 3, live: 8, total: 64 }
     }
 }

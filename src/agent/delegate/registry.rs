@@ -260,8 +260,8 @@ mod tests {
     use std::sync::Barrier;
     use std::thread;
 
-    use super::super::AgentLimits;
     use super::*;
+    use crate::types::AgentLimits;
 
     fn tree(total: u32) -> Arc<AgentRegistry> {
         let limits = AgentLimits { total, ..AgentLimits::default() };

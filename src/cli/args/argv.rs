@@ -159,7 +159,7 @@ fn kebab(flag: &str) -> String {
 
 /// Whether every item of a word is a tool's name, perhaps with a rule in parentheses.
 fn is_rule(word: &str) -> bool {
-    let items = crate::cli::values::list(&[word]);
+    let items = crate::config::values::list(&[word]);
     !items.is_empty()
         && items.iter().all(|item| {
             let name = item.split('(').next().unwrap_or_default();

@@ -4,27 +4,24 @@ mod argv;
 mod groups;
 mod parse_errors;
 
-use std::collections::BTreeMap;
-
-use clap::parser::ValueSource;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 
 pub(super) use argv::{RequestedOutput, from_os};
 pub use groups::{
-    AcceptanceArgs, BudgetMode, ChildEnv, InputFormat, LimitArgs, McpArgs, ModelArgs, NetworkArgs,
-    OnDenied, OutputArgs, OutputFormat, PermissionMode, PromptArgs, SandboxMode, SandboxNetwork,
-    SessionArgs, TimerArgs, ToolArgs,
+    AcceptanceArgs, InputFormat, McpArgs, ModelArgs, NetworkArgs, OutputArgs, OutputFormat,
+    PromptArgs, SessionArgs, TimerArgs, ToolArgs,
 };
 
 use super::usage::UsageError;
 use super::version;
+use crate::config::flags::SettingFlags;
 
 /// Runs a task to its end with a tool-using model, unattended.
 #[derive(Debug, Parser)]
 #[command(
     name = "outlast",
     about = "Runs a task to its end with a tool-using model, and says truthfully how it ended.",
-    override_usage = "outlast [run] [OPTIONS] [PROMPT]\n       outlast rehearse [SCENARIO] [-- OPTIONS]\n       outlast doctor [--json] [--offline]\n       outlast config [--json] [-- OPTIONS]",
+    override_usage = "outlast [run] [OPTIONS] [PROMPT]\n       outlast rehearse [SCENARIO] [-- OPTIONS]\n       outlast doctor [--json] [--offline]\n       outlast config [--json | --schema] [-- OPTIONS]",
     after_help = "Exit codes, environment: outlast(1). Settings: outlast-settings(5).",
     disable_version_flag = true,
     disable_help_flag = true,
@@ -68,8 +65,8 @@ pub struct RunArgs {
     pub prompt: Option<String>,
     #[command(flatten, next_help_heading = "Output")]
     pub output: OutputArgs,
-    #[command(flatten, next_help_heading = "Limits")]
-    pub limits: LimitArgs,
+    #[command(flatten)]
+    pub flags: SettingFlags,
     #[command(flatten, next_help_heading = "Acceptance")]
     pub acceptance: AcceptanceArgs,
     #[command(flatten, next_help_heading = "Model")]
@@ -128,6 +125,9 @@ pub struct ConfigArgs {
     /// One JSON object instead of text
     #[arg(long)]
     pub json: bool,
+    /// Print the JSON Schema of a settings file, for editors
+    #[arg(long, conflicts_with_all = ["json", "flags"])]
+    pub schema: bool,
     /// Flags of `outlast run` that outrank the rest, after `--`
     #[arg(last = true, value_name = "OPTIONS")]
     pub flags: Vec<String>,
@@ -144,35 +144,17 @@ pub enum CliRequest {
     Config(ConfigArgs),
 }
 
-/// Flags as they were given: the parser's name of each, and its values.
-pub type GivenFlags = BTreeMap<String, Vec<String>>;
-
 /// Parses the flags of a run for `doctor` and `config`.
 ///
 /// # Errors
 /// One line for the first mistake in them.
-pub fn run_flags(words: &[String]) -> Result<(Box<RunArgs>, GivenFlags), UsageError> {
+pub fn run_flags(words: &[String]) -> Result<Box<RunArgs>, UsageError> {
     let CliRequest::Run(args) = parse(words)? else {
         return Err(UsageError::new(
             "after -- there may be flags of outlast run, and nothing else",
         ));
     };
-    let words = argv::normalise(words)?;
-    let named = std::iter::once("outlast".to_owned()).chain(words);
-    let Ok(matches) = Cli::command().try_get_matches_from(named) else {
-        return Ok((args, GivenFlags::new()));
-    };
-    let matches = matches.subcommand_matches("run").unwrap_or(&matches);
-    let mut given = GivenFlags::new();
-    for id in matches.ids().map(clap::Id::as_str) {
-        if matches.value_source(id) != Some(ValueSource::CommandLine) {
-            continue;
-        }
-        let values = matches.try_get_raw(id).ok().flatten();
-        let values = values.into_iter().flatten();
-        given.insert(id.to_owned(), values.map(|one| one.to_string_lossy().into()).collect());
-    }
-    Ok((args, given))
+    Ok(args)
 }
 
 /// Reads the command line of the process, without the program's name.

@@ -6,8 +6,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
 use super::CliRequest;
-use crate::cli::edit_distance::distance;
 use crate::cli::usage::UsageError;
+use strsim::osa_distance;
 
 const SEE_HELP: &str = "see outlast --help";
 
@@ -57,7 +57,7 @@ pub(super) fn check_single_word(word: &str, cli: &Command) -> Result<(), UsageEr
         return Ok(());
     }
     let lower = word.to_ascii_lowercase();
-    let is_near = |name: &&&str| distance(&lower, name) <= name.len().div_ceil(4).min(2);
+    let is_near = |name: &&&str| osa_distance(&lower, name) <= name.len().div_ceil(4).min(2);
     let near: Vec<&str> = names.iter().filter(is_near).copied().collect();
     let hint = if near.is_empty() {
         format!("the commands are {}.", names.join(", "))

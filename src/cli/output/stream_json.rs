@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use crate::agent::{AgentIdentity, Heartbeat, Init, Observer, RunNotice, WaitingFor};
-use crate::cli::settings::IgnoredSetting;
 use crate::cli::version::{COMMIT, SCHEMA_VERSION, VERSION};
+use crate::config::repository::IgnoredSetting;
 use crate::hooks::{HookEvent, HookProgress};
 use crate::recovery::{Fault, Money, Pause, RecoveryPlan, classify};
 use crate::transcript::{Block, Message, Usage};

@@ -5,10 +5,10 @@ use std::path::Path;
 use super::commands::{PromptCommand, is_name};
 use super::fill::{ExpansionTooLong, Placeholders, fill, holds_commands};
 use super::library::PromptLibrary;
-use crate::cli::edit_distance::distance;
-use crate::cli::settings::IgnoredSetting;
 use crate::cli::usage::UsageError;
+use crate::config::repository::IgnoredSetting;
 use crate::tools::check_restriction;
+use strsim::osa_distance;
 
 /// Built-in commands of interactive tools, which mean nothing in an unattended run.
 const INTERACTIVE_COMMANDS: [&str; 20] = [
@@ -172,7 +172,7 @@ fn unknown(name: &str, library: &PromptLibrary) -> String {
     }
     let mut near: Vec<(usize, &str)> = library
         .callable()
-        .map(|command| (distance(name, &command.name), command.name.as_str()))
+        .map(|command| (osa_distance(name, &command.name), command.name.as_str()))
         .collect();
     near.sort_unstable();
     near.dedup_by_key(|(_, name)| *name);

@@ -11,7 +11,7 @@ use super::agents;
 use super::commands::{self, CommandKind, PromptCommand};
 use super::folders::{PromptFile, PromptFinder};
 use crate::cli::front_matter::{self, FrontMatter};
-use crate::cli::settings::IgnoredSetting;
+use crate::config::repository::IgnoredSetting;
 
 /// Where to search, and which files are trusted.
 pub struct LibrarySearch<'a> {

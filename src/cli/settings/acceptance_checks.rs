@@ -2,46 +2,38 @@
 
 use std::path::Path;
 
-use super::file_settings::FileSettings;
-use super::run_limits::time;
-use super::{AcceptanceSettings, DEFAULTS, schema};
-use crate::cli::args::AcceptanceArgs;
-use crate::cli::environment::ProcessEnv;
+use super::{AcceptanceSettings, schema};
+use crate::cli::args::RunArgs;
 use crate::cli::usage::UsageError;
+use crate::config::Config;
 use crate::tools::Requirement;
 
-/// Resolves the acceptance checks from flags, environment and files.
+/// Resolves the acceptance checks.
 ///
 /// # Errors
 /// An empty command, or an invalid schema.
 pub(super) fn resolve(
-    flags: &AcceptanceArgs,
-    env: &ProcessEnv,
-    file: &FileSettings,
+    args: &RunArgs,
+    config: &Config,
     cwd: &Path,
 ) -> Result<AcceptanceSettings, UsageError> {
-    let command = flags.require.as_ref().or(file.require.as_ref());
+    let command = config.require.as_ref();
     if command.is_some_and(|command| command.trim().is_empty()) {
         return Err(UsageError::new(
             "--require (or the setting \"require\") is empty; give a command, or leave it out",
         ));
     }
-    if flags.require_timeout.is_some() && command.is_none() {
+    if args.flags.has("require-timeout") && command.is_none() {
         return Err(UsageError::new("--require-timeout needs --require; add it"));
     }
-    let timeout = flags.require_timeout.or(time(file.require_timeout));
-    let tries = env.schema_tries.or(file.schema_tries.map(u8::from));
+    let schema = args.acceptance.json_schema.as_ref();
     Ok(AcceptanceSettings {
-        schema: flags
-            .json_schema
-            .as_ref()
-            .map(|given| schema::parse_flag(given, cwd))
-            .transpose()?,
-        schema_tries: tries.unwrap_or(DEFAULTS.schema_tries).max(1),
+        schema: schema.map(|given| schema::parse_flag(given, cwd)).transpose()?,
+        schema_tries: config.schema_tries.get(),
         requirement: command.map(|command| Requirement {
             command: command.clone(),
-            timeout: timeout.unwrap_or(DEFAULTS.require_timeout),
+            timeout: config.require_timeout.0,
         }),
-        require_retries: file.require_retries.unwrap_or(DEFAULTS.require_retries),
+        require_retries: config.require_retries,
     })
 }

@@ -1,30 +1,34 @@
 //! Loads the agent definitions, and applies the one that the run works as.
 
-use crate::cli::args::{LimitArgs, PermissionMode, RunArgs};
-use crate::cli::edit_distance::distance;
-use crate::cli::environment;
+use std::num::NonZeroU32;
+
+use serde_json::json;
+use strsim::osa_distance;
+
+use super::{McpServers, Settings, SystemPrompt, ToolRules};
+use crate::cli::args::RunArgs;
 use crate::cli::prompts::{PromptLibrary, SkillFolder, agents_of_flag};
 use crate::cli::usage::UsageError;
+use crate::config::environment;
+use crate::config::fold::Fold;
+use crate::config::registry;
+use crate::config::repository::RulePaths;
+use crate::config::rule_names::{BadRuleName, check_rule_name};
 use crate::mcp;
-use crate::recovery::Limits;
-use crate::tools::{self, AgentDefinition, built_in_names, check_restriction};
+use crate::tools::{AgentDefinition, built_in_names, check_restriction};
 
-use super::file_settings::FileSettings;
-use super::repository::RulePaths;
-use super::rule_names::{BadRuleName, check_rule_name};
-use super::{McpServers, Settings, SystemPrompt, ToolRules};
-
-/// Merges the agents of `--agents` over those of files, and returns the one that the run works as.
+/// Merges the agents of `--agents` over those of files, and returns the one that the run works as:
+/// `agent` is its name, and what says it.
 ///
 /// # Errors
 /// A mistake in `--agents`, or there is no agent of the name.
 pub(super) fn load(
     args: &RunArgs,
-    file: &FileSettings,
+    agent: Option<(&str, &str)>,
     library: &mut PromptLibrary,
 ) -> Result<Option<AgentDefinition>, UsageError> {
     define(args, library)?;
-    choose(args, file, library)
+    choose(agent, library)
 }
 
 /// The same for a resumed session. Its agent may be gone; the tools and rules are in the contract.
@@ -33,11 +37,11 @@ pub(super) fn load(
 /// A mistake in `--agents`.
 pub(super) fn load_for_resume(
     args: &RunArgs,
-    file: &FileSettings,
+    agent: Option<(&str, &str)>,
     library: &mut PromptLibrary,
 ) -> Result<Option<AgentDefinition>, UsageError> {
     define(args, library)?;
-    Ok(choose(args, file, library).unwrap_or_else(|error| {
+    Ok(choose(agent, library).unwrap_or_else(|error| {
         library.warnings.push(format!("{error}; its tools and rules hold, without its prompt"));
         None
     }))
@@ -56,20 +60,15 @@ fn define(args: &RunArgs, library: &mut PromptLibrary) -> Result<(), UsageError>
 }
 
 fn choose(
-    args: &RunArgs,
-    file: &FileSettings,
+    agent: Option<(&str, &str)>,
     library: &PromptLibrary,
 ) -> Result<Option<AgentDefinition>, UsageError> {
-    let (place, name) = match (&args.prompts.agent, &file.agent) {
-        (Some(name), _) => ("--agent", name),
-        (None, Some(name)) => ("the setting agent", name),
-        (None, None) => return Ok(None),
-    };
+    let Some((place, name)) = agent else { return Ok(None) };
     let known = library.agents.iter().map(|agent| &agent.definition);
     if let Some(agent) = known.clone().find(|agent| agent.name == name.trim()) {
         return Ok(Some(agent.clone()));
     }
-    let near = known.min_by_key(|agent| distance(name, &agent.name));
+    let near = known.min_by_key(|agent| osa_distance(name, &agent.name));
     let hint = match near {
         Some(near) => format!("the nearest is {:?}", near.name),
         None => "there are none; see outlast-agents(7)".to_owned(),
@@ -91,42 +90,26 @@ impl Settings {
     }
 }
 
-/// Applies model and permission mode of the run's agent, unless flags name them. An untrusted agent
-/// has none: they were removed when it was read.
-pub(super) fn apply(args: &RunArgs, role: Option<&AgentDefinition>) -> RunArgs {
-    let mut args = args.clone();
-    let Some(role) = role else { return args };
-    if let Some(model) = &role.model {
-        args.model.model.get_or_insert_with(|| model.clone());
-    }
-    let tools = &mut args.tools;
-    if tools.permission_mode.is_none() && !tools.dangerously_skip_permissions {
-        tools.permission_mode = role.permission_mode.map(mode);
-    }
-    args
-}
-
-fn mode(mode: tools::PermissionMode) -> PermissionMode {
-    match mode {
-        tools::PermissionMode::Default => PermissionMode::Default,
-        tools::PermissionMode::AcceptEdits => PermissionMode::AcceptEdits,
-        tools::PermissionMode::Plan => PermissionMode::Plan,
-        tools::PermissionMode::DontAsk => PermissionMode::DontAsk,
-        tools::PermissionMode::BypassPermissions => PermissionMode::BypassPermissions,
-    }
-}
-
-/// Applies the turn limit of the run's agent, unless a flag sets one. It never exceeds the limit of
-/// the settings.
-pub(super) fn apply_turn_limit(
-    role: Option<&AgentDefinition>,
-    flags: &LimitArgs,
-    limits: &mut Limits,
+/// Adds model, permission mode and turn limit of the run's agent, as far as it `may_set` them. An
+/// untrusted agent has none: they were removed when it was read. Its turn limit never exceeds `most`.
+pub(super) fn add_to(
+    fold: &mut Fold,
+    role: &AgentDefinition,
+    file: &str,
+    may_set: impl Fn(&str) -> bool,
+    most: Option<NonZeroU32>,
 ) {
-    let Some(own) = role.and_then(|role| role.max_turns) else { return };
-    if flags.max_turns.is_none() {
-        let turns = limits.budgets.turns.map_or(own, |turns| turns.min(own));
-        limits.budgets.turns = Some(turns);
+    let turns = role.max_turns.filter(|own| most.is_none_or(|most| *own < most.get()));
+    let own = [
+        ("model", role.model.as_ref().map(|model| json!(model))),
+        ("permissions.defaultMode", role.permission_mode.map(|mode| json!(mode))),
+        ("maxTurns", turns.map(|turns| json!(turns))),
+    ];
+    for (key, value) in own {
+        let is_barred = key != "maxTurns" && !may_set(key);
+        if let (Some(setting), Some(value), false) = (registry::find(key), value, is_barred) {
+            fold.replace(setting, value, &format!("the agent {} ({file})", role.name));
+        }
     }
 }
 

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 
 use super::context_windows::ContextWindows;
-use super::entry::{KeyVariable, ModelEntry, ModelEntryList};
-use super::file_settings::FileSettings;
-use super::{CredentialSource, DEFAULTS, EndpointSettings};
-use crate::cli::args::ModelArgs;
-use crate::cli::environment::{ProcessEnv, Variables};
+use super::{CredentialSource, EndpointSettings};
 use crate::cli::usage::UsageError;
+use crate::config::Config;
+use crate::config::environment::Variables;
+use crate::config::model_entry::{KeyVariable, ModelEntry, ModelEntryList};
+use crate::config::settings::BASE_URL;
 use crate::model::{BaseUrl, resolve_alias};
 
 /// The most models a chain may have: [`ModelChain::endpoint_changes`] has a bit for each step.
@@ -76,19 +76,17 @@ impl ModelChain {
         is_secret(name)
     }
 
-    /// Warns about `--price` and `--context-window` of models that are not in the chain.
-    pub(super) fn unknown_model_warnings(&self, args: &ModelArgs) -> Vec<String> {
+    /// Warns about models that are not in the chain, in the texts of flags such as `price`.
+    pub(super) fn unknown_model_warnings(&self, flags: &[(&str, &[String])]) -> Vec<String> {
         let is_known = |name: &str| self.links.iter().any(|link| link.keys().contains(&name));
         let labels: Vec<&str> = self.links.iter().map(|link| link.label.as_str()).collect();
-        let flags = [("--price", &args.price), ("--context-window", &args.context_window)];
-        let values = flags
-            .into_iter()
-            .flat_map(|(flag, values)| values.iter().map(move |value| (flag, value)));
+        let values =
+            flags.iter().flat_map(|(flag, values)| values.iter().map(move |value| (flag, value)));
         let named =
             values.filter_map(|(flag, value)| Some((flag, value.rsplit_once('=')?.0.trim())));
         let complain = |(flag, name)| {
             format!(
-                "{flag}: {name:?} is no model of this run and has no effect; there are {}",
+                "--{flag}: {name:?} is no model of this run and has no effect; there are {}",
                 labels.join(", ")
             )
         };
@@ -129,9 +127,12 @@ fn is_secret(name: &str) -> bool {
 
 /// The inputs of a model chain.
 pub(super) struct ChainSources<'a> {
-    pub(super) args: &'a ModelArgs,
-    pub(super) env: &'a ProcessEnv,
-    pub(super) file: &'a FileSettings,
+    pub(super) config: &'a Config,
+    /// Whether a flag names the entries.
+    pub(super) is_flag: bool,
+    pub(super) windows: &'a ContextWindows,
+    /// The models that the aliases stand for.
+    pub(super) aliases: &'a BTreeMap<String, String>,
     pub(super) variables: &'a Variables,
     /// Where the first model is.
     pub(super) primary: EndpointSettings,
@@ -143,10 +144,13 @@ impl ChainSources<'_> {
     /// # Errors
     /// The first entry that makes no sense, comes twice, or has no key where it names one.
     pub(super) fn chain(self) -> Result<ModelChain, UsageError> {
-        let windows = ContextWindows::new(&self.args.context_window, self.file)?;
-        let (origin, entries) = self.entries()?;
-        let mut building = ChainBuilder::begin(&self, windows);
-        for entry in &entries {
+        let origin = if self.is_flag { ChainOrigin::Flag } else { ChainOrigin::Settings };
+        let ModelEntryList(entries) = &self.config.fallback_model;
+        if self.is_flag && entries.is_empty() {
+            return Err(origin.error("it names no model; name one, or use --no-fallback"));
+        }
+        let mut building = ChainBuilder::begin(&self, self.windows.clone());
+        for entry in entries {
             let link = building.link(entry).map_err(|why| origin.error(&why))?;
             let same = |known: &ChainEntry| known.label == link.label;
             match building.chain.links.iter().position(same) {
@@ -168,32 +172,6 @@ impl ChainSources<'_> {
             return Err(origin.error(&format!("a chain has at most {LONGEST} models")));
         }
         Ok(chain)
-    }
-
-    /// The entries behind the primary, and who wrote them.
-    fn entries(&self) -> Result<(ChainOrigin, Vec<ModelEntry>), UsageError> {
-        if self.args.no_fallback {
-            return Ok((ChainOrigin::Flag, Vec::new()));
-        }
-        if self.args.fallback_model.is_empty() {
-            return Ok((ChainOrigin::Settings, self.file.fallback_model.0.clone()));
-        }
-        let ModelEntryList(entries) = ModelEntryList::parse(&self.args.fallback_model)
-            .map_err(|why| ChainOrigin::Flag.error(&format!("{why}; see outlast-recovery(7)")))?;
-        if entries.is_empty() {
-            return Err(
-                ChainOrigin::Flag.error("it names no model; name one, or use --no-fallback")
-            );
-        }
-        Ok((ChainOrigin::Flag, entries))
-    }
-
-    fn first_model(&self) -> String {
-        let named = |name: &Option<String>| name.clone().filter(|name| !name.trim().is_empty());
-        named(&self.args.model)
-            .or_else(|| named(&self.env.model))
-            .or_else(|| named(&self.file.model))
-            .unwrap_or_else(|| DEFAULTS.model.to_owned())
     }
 }
 
@@ -233,13 +211,13 @@ impl<'a> ChainBuilder<'a> {
             windows,
         };
         let mut building = Self {
-            aliases: &sources.env.aliases,
+            aliases: sources.aliases,
             variables: sources.variables,
             origin: address.as_ref().map(BaseUrl::origin),
             base: address.as_ref().map(BaseUrl::base),
             chain,
         };
-        let first = building.named(&sources.first_model(), "", 0, None);
+        let first = building.named(&sources.config.model, "", 0, None);
         building.chain.links.push(first);
         building
     }
@@ -291,7 +269,7 @@ impl<'a> ChainBuilder<'a> {
                 self.credential(key)?
             }
             None if home => primary.credential.clone(),
-            None if origin(base) == origin(DEFAULTS.base_url) => {
+            None if origin(base) == origin(BASE_URL) => {
                 return Err(format!(
                     "{:?}: {base} wants a key; name the variable that holds it, as in \
                      {}@{base}#KEY_VARIABLE",

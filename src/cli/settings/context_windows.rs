@@ -2,38 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
-
 use super::chain::ChainEntry;
-use super::entry::SMALLEST_WINDOW;
-use super::file_settings::FileSettings;
-use crate::cli::usage::UsageError;
-use crate::cli::values;
-
-/// The setting `contextWindow`: one number for every model, or one for each, in tokens.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(untagged, expecting = "something else")]
-pub(super) enum WindowSizes {
-    Every(u32),
-    ByModel(BTreeMap<String, u32>),
-}
-
-impl WindowSizes {
-    /// Returns the models with too small a context window; `None` stands for every model.
-    pub(super) fn too_small(&self) -> Vec<Option<&str>> {
-        let small = |size: u32| size < SMALLEST_WINDOW;
-        match self {
-            Self::Every(size) => Some(None).filter(|_| small(*size)).into_iter().collect(),
-            Self::ByModel(sizes) => {
-                let models = sizes.iter().filter(|(_, size)| small(**size));
-                models.map(|(model, _)| Some(model.as_str())).collect()
-            }
-        }
-    }
-}
+use crate::config::models::WindowSizes;
 
 /// The sizes that flags and files name, by model. The empty name is for every model.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(in crate::cli) struct ContextWindows {
     flags: BTreeMap<String, u32>,
     file: BTreeMap<String, u32>,
@@ -41,17 +14,10 @@ pub(in crate::cli) struct ContextWindows {
 
 impl ContextWindows {
     /// Merges the sizes of flags and files.
-    ///
-    /// # Errors
-    /// The first `--context-window` that is none.
-    pub(super) fn new(flags: &[String], file: &FileSettings) -> Result<Self, UsageError> {
-        let file = match &file.context_window {
-            Some(WindowSizes::Every(size)) => BTreeMap::from([(String::new(), *size)]),
-            Some(WindowSizes::ByModel(sizes)) => sizes.clone(),
-            None => BTreeMap::new(),
-        };
-        let flags = flags.iter().map(|flag| one(flag)).collect::<Result<_, _>>()?;
-        Ok(Self { flags, file })
+    pub(super) fn new(flags: Option<&WindowSizes>, files: Option<&WindowSizes>) -> Self {
+        let by_model =
+            |sizes: Option<&WindowSizes>| sizes.map(WindowSizes::by_model).unwrap_or_default();
+        Self { flags: by_model(flags), file: by_model(files) }
     }
 
     /// The size for a link whose own entry says `said`: flags outrank that, and that the files.
@@ -74,16 +40,4 @@ impl ContextWindows {
 
 fn find(sizes: &BTreeMap<String, u32>, names: &[&str]) -> Option<u32> {
     names.iter().find_map(|name| sizes.get(*name)).copied()
-}
-
-fn one(flag: &str) -> Result<(String, u32), UsageError> {
-    let (model, size) = flag.rsplit_once('=').unwrap_or(("", flag));
-    let size = values::tokens(size).map(u32::from).ok().filter(|size| *size >= SMALLEST_WINDOW);
-    let size = size.ok_or_else(|| {
-        UsageError::new(format!(
-            "--context-window: {flag:?} is no context window; write it like 200k or my-model=32k, \
-             and at least {SMALLEST_WINDOW}"
-        ))
-    })?;
-    Ok((model.trim().to_owned(), size))
 }

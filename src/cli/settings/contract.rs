@@ -8,18 +8,17 @@
 use clap::ValueEnum;
 use serde_json::{Map, Value, json};
 
+use super::Settings;
 use super::chain::ModelChain;
-use super::file_settings::FilePrice;
-use super::load::LoadedSettings;
-use super::managed::ManagedSettings;
-use super::{Settings, ToolRules};
 use crate::cli::args::RunArgs;
-use crate::cli::environment::ProcessEnv;
 use crate::cli::usage::UsageError;
+use crate::config::fold::Fold;
+use crate::config::model_entry::{KeyVariable, ModelEntry};
+use crate::config::models::FilePrice;
+use crate::config::registry;
 use crate::journal::{Contract, Kept, Terms};
 use crate::recovery::{Moment, Money};
 use crate::secrets::REDACTED;
-use crate::tools::SandboxMode;
 
 /// The version of the terms. A higher one is refused.
 const VERSION: u32 = 1;
@@ -125,7 +124,7 @@ const TERMS: [Term; 37] = [
         loss: Loss::Warned,
     },
     setting("onDenied", |all| name(&all.tools.on_denied)),
-    setting("sandbox.mode", |all| json!(sandbox_mode(&all.tools))),
+    setting("sandbox.mode", |all| json!(all.tools.sandbox.mode)),
     setting("sandbox.network.enabled", |all| json!(!all.tools.sandbox.no_network)),
     setting("sandbox.filesystem.allowWrite", |all| list(&all.tools.sandbox.allow_write)),
     setting("sandbox.filesystem.allowRead", |all| list(&all.tools.sandbox.allow_read)),
@@ -250,9 +249,9 @@ impl<'a> Held<'a> {
             ));
         }
         let held = Self(latest);
-        let mut alone = LoadedSettings::default();
+        let mut alone = Fold::default();
         held.merge_into_files(&mut alone);
-        if !alone.is_valid() {
+        if alone.config().is_err() {
             return Err(UsageError::new(
                 "the session's contract makes no sense; start a new session",
             ));
@@ -273,16 +272,18 @@ impl<'a> Held<'a> {
     }
 
     /// Lays the contract over the settings files that were read so far.
-    pub(super) fn merge_into_files(self, loaded: &mut LoadedSettings) {
+    pub(super) fn merge_into_files(self, fold: &mut Fold) {
         let lost = |name: &str| {
             let redacted = self.0.map_or(&[][..], |contract| &contract.redacted);
             redacted.iter().any(|lost| lost == name)
         };
         for (term, value) in self.terms() {
+            let Some(setting) = registry::find(term.name) else { continue };
             match term.hold {
                 Hold::Setting if term.loss == Loss::ReadAgain && lost(term.name) => {}
-                Hold::Setting => loaded.replace(term.name, value),
-                Hold::Prohibition => loaded.add(term.name, value),
+                Hold::Setting if value.is_null() => fold.forget(term.name),
+                Hold::Setting => fold.replace(setting, value.clone(), ORIGIN),
+                Hold::Prohibition => fold.prepend(setting, value.clone(), ORIGIN),
                 Hold::Flag(_) | Hold::Apart => {}
             }
         }
@@ -300,24 +301,14 @@ impl<'a> Held<'a> {
         args
     }
 
-    /// Removes what the contract determines from the environment, except for variables of managed
-    /// files.
-    pub(super) fn remove_from_environment(self, env: &mut ProcessEnv, managed: &ManagedSettings) {
-        if !self.is_there() {
-            return;
-        }
-        let ProcessEnv { model, max_turns, schema_tries, .. } = env;
-        if !managed.sets("ANTHROPIC_MODEL") {
-            *model = None;
-        }
-        if !managed.sets("CLAUDE_CODE_MAX_TURNS") {
-            *max_turns = None;
-        }
-        if !managed.sets("MAX_STRUCTURED_OUTPUT_RETRIES") {
-            *schema_tries = None;
-        }
+    /// Whether the contract says what a setting is, so that no variable does.
+    pub(super) fn holds(self, key: &str) -> bool {
+        self.is_there() && TERMS.iter().any(|term| term.name == key)
     }
 }
+
+/// Where values of the contract are from.
+const ORIGIN: &str = "the session's contract";
 
 fn name(value: &impl ValueEnum) -> Value {
     let value = value.to_possible_value();
@@ -361,21 +352,12 @@ fn directories(all: &Settings) -> Value {
     list(&paths)
 }
 
-fn sandbox_mode(tools: &ToolRules) -> &'static str {
-    match tools.sandbox.mode {
-        SandboxMode::Off => "off",
-        SandboxMode::Workspace => "workspace",
-        SandboxMode::ReadOnly => "read-only",
-        SandboxMode::Required => "required",
-    }
-}
-
 /// Serialises a fallback model as in a settings file, without headers that may be secret.
-fn fallback(entry: &super::entry::ModelEntry) -> Value {
+fn fallback(entry: &ModelEntry) -> Value {
     let (kind, key) = match &entry.key {
         None => ("apiKeyEnv", None),
-        Some(super::entry::KeyVariable::ApiKey(name)) => ("apiKeyEnv", Some(name)),
-        Some(super::entry::KeyVariable::Bearer(name)) => ("authTokenEnv", Some(name)),
+        Some(KeyVariable::ApiKey(name)) => ("apiKeyEnv", Some(name)),
+        Some(KeyVariable::Bearer(name)) => ("authTokenEnv", Some(name)),
     };
     let mut object = Map::new();
     object.insert("model".to_owned(), json!(entry.model));

@@ -4,10 +4,9 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::path::Path;
 
-use super::file_settings::FileSettings;
-use crate::cli::args::ModelArgs;
-use crate::cli::environment::{ProcessEnv, Variables};
 use crate::cli::usage::UsageError;
+use crate::config::Config;
+use crate::config::environment::{ProcessEnv, Variables};
 use crate::model::{HelperCommand, Login, LoginFile, Secret, is_token_endpoint};
 use crate::recovery::AccountKind;
 use crate::secrets::{is_distinctive, is_placeholder};
@@ -116,14 +115,12 @@ pub(super) fn unmasked(credential: &CredentialSource) -> Option<String> {
 /// # Errors
 /// The login file is invalid, and there is no better credential.
 pub(super) fn credential(
-    args: &ModelArgs,
+    config: &Config,
     env: &ProcessEnv,
-    file: &FileSettings,
     config_dir: &Path,
 ) -> Result<CredentialSource, UsageError> {
     let said = |command: &&String| !command.trim().is_empty();
-    let helper = args.api_key_helper.as_ref().or(file.api_key_helper.as_ref());
-    if let Some(command) = helper.filter(said) {
+    if let Some(command) = config.api_key_helper.as_ref().filter(said) {
         let usual = HelperCommand::new(command);
         let ttl = env.api_key_helper_ttl.unwrap_or(usual.ttl);
         return Ok(CredentialSource::Helper(HelperCommand { ttl, ..usual }));
@@ -135,8 +132,8 @@ pub(super) fn credential(
         return Ok(CredentialSource::ApiKey(key.clone()));
     }
     let file = LoginFile {
-        token_endpoint: env.oauth_endpoint.clone().or_else(|| file.oauth_endpoint.clone()),
-        client_id: env.oauth_client_id.clone().or_else(|| file.oauth_client_id.clone()),
+        token_endpoint: config.oauth_endpoint.clone(),
+        client_id: config.oauth_client_id.clone(),
         ..LoginFile::within(config_dir)
     };
     let login = file.read().map_err(|error| {

@@ -1,8 +1,5 @@
-//! Settings: the flags, the environment and the settings files, resolved.
-//!
-//! Managed files outrank everything. Flags outrank the environment, the environment outranks
-//! `--settings`, and that outranks the files: the repository's over the user's, as far as the
-//! repository is trusted. Everything is read once, here, and never again.
+//! The settings of a run, resolved from flags, the environment and the settings files, which
+//! [`config`](crate::config) folds. Everything is read once, here, and never again.
 
 mod acceptance_checks;
 mod agent_list;
@@ -10,18 +7,8 @@ mod chain;
 mod context_windows;
 mod contract;
 mod credential;
-mod entry;
-mod file_settings;
-mod load;
-mod locate;
-mod managed;
-mod normalise;
-mod prices;
+mod inputs;
 mod prompt_tool;
-mod provenance;
-mod ranges;
-mod redact;
-mod repository;
 mod resolve;
 mod rule_names;
 mod run_limits;
@@ -31,10 +18,6 @@ mod servers;
 mod sources;
 mod survey;
 mod system;
-mod table;
-mod trust;
-mod unknown_keys;
-mod validation;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -44,73 +27,24 @@ use std::time::Duration;
 pub use chain::{ChainEntry, ModelChain};
 pub use contract::ContractChange;
 pub use credential::CredentialSource;
-pub use file_settings::{FilePrice, UnattendedRetry};
-pub use managed::MANAGED_FILES;
-pub use repository::IgnoredSetting;
+pub use resolve::{resolve, resolve_resumed, resolve_with_managed};
 pub use servers::McpServers;
-pub use table::{SettingRow, names, settings};
+pub use sources::{FileState, SettingsFile};
+pub use survey::{SettingsSurvey, survey, survey_with_managed};
 
-use crate::agent::AgentLimits;
-use crate::cli::args::{BudgetMode, ChildEnv, OnDenied, OutputFormat, PermissionMode};
-use crate::cli::environment::Variables;
+use crate::cli::args::OutputFormat;
 use crate::cli::prompts::PromptLibrary;
 use crate::cli::stdin::{Need, StdinWish};
+use crate::config::environment::Variables;
+use crate::config::kinds::BudgetMode;
+use crate::config::models::FilePrice;
+use crate::config::repository::IgnoredSetting;
 use crate::hooks::{HookEvent, HookHandler};
 use crate::journal::{OnDamage, Terms};
 use crate::model::{BaseUrl, Proxies};
 use crate::recovery::{Limits, Money};
 use crate::tools::{AgentDefinition, AnswerSchema, Requirement, SandboxSettings, secret_values};
-
-/// The one table of defaults that are not [`Limits`]'.
-pub(super) struct Defaults {
-    pub model: &'static str,
-    pub base_url: &'static str,
-    pub wrap_up_at: f64,
-    pub connect: Duration,
-    pub first_byte: Duration,
-    pub stream_idle: Duration,
-    pub stream_progress: Duration,
-    pub reply: Duration,
-    pub whole: Duration,
-    pub dead_path: Duration,
-    pub stdin: Duration,
-    pub bash: Duration,
-    pub bash_max: Duration,
-    pub background_lifetime: Duration,
-    pub web_fetch: Duration,
-    pub tool_result_chars: u32,
-    pub thinking: u32,
-    pub max_retry_wait_unattended: Duration,
-    pub require_timeout: Duration,
-    pub require_retries: u8,
-    pub schema_tries: u8,
-    pub cleanup_period_days: u32,
-}
-
-pub(super) const DEFAULTS: Defaults = Defaults {
-    model: "sonnet",
-    base_url: "https://api.anthropic.com",
-    wrap_up_at: 0.9,
-    connect: Duration::from_secs(15),
-    first_byte: Duration::from_mins(3),
-    stream_idle: Duration::from_mins(2),
-    stream_progress: Duration::from_mins(5),
-    reply: Duration::from_hours(1),
-    whole: Duration::from_mins(10),
-    dead_path: Duration::from_secs(55),
-    stdin: Duration::from_mins(10),
-    bash: Duration::from_mins(2),
-    bash_max: Duration::from_mins(10),
-    background_lifetime: Duration::from_hours(1),
-    web_fetch: Duration::from_mins(1),
-    tool_result_chars: 30_000,
-    thinking: 10_000,
-    max_retry_wait_unattended: Duration::from_hours(6),
-    require_timeout: Duration::from_mins(10),
-    require_retries: 3,
-    schema_tries: 5,
-    cleanup_period_days: 30,
-};
+use crate::types::{AgentLimits, ChildEnvironment, OnDenied, PermissionMode};
 
 /// All settings of a run, resolved.
 #[derive(Clone, Debug)]
@@ -334,7 +268,7 @@ pub struct ToolRules {
     pub directories: Vec<PathBuf>,
     /// The sandbox of commands.
     pub sandbox: SandboxSettings,
-    pub child_env: ChildEnv,
+    pub child_env: ChildEnvironment,
     pub pass_env: Vec<String>,
     pub bash_timeout: Duration,
     pub bash_max_timeout: Duration,
@@ -355,8 +289,3 @@ impl ToolRules {
         self.places.get(rule).map(String::as_str)
     }
 }
-
-pub use provenance::EffectiveValue;
-pub use resolve::{resolve, resolve_resumed, resolve_with_managed};
-pub use sources::{FileState, SettingsFile};
-pub use survey::{SettingsSurvey, survey, survey_with_managed};

@@ -4,31 +4,27 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-use super::chain::{self, ModelChain};
+use super::chain::{ChainSources, ModelChain};
 use super::contract::Held;
 use super::credential::{self, credential};
-use super::file_settings::{FilePermissions, FileSettings};
-use super::managed::{self, ManagedSettings};
-use super::prices::prices;
-use super::repository::RulePaths;
-use super::rule_names;
-use super::run_limits::{self, time};
-use super::sources::{SettingsSources, read_all};
+use super::inputs::Inputs;
 use super::{
-    CredentialSource, DEFAULTS, EndpointSettings, OutputSettings, PromptSource, SessionStart,
-    Settings, ToolRules, acceptance_checks, agent_list, prompt_tool, sandbox, servers, system,
+    CredentialSource, EndpointSettings, OutputSettings, PromptSource, SessionStart, Settings,
+    ToolRules, acceptance_checks, agent_list, prompt_tool, rule_names, run_limits, sandbox,
+    servers, system,
 };
-use crate::cli::args::{InputFormat, ModelArgs, OutputFormat, PermissionMode, RunArgs, ToolArgs};
-use crate::cli::environment::{self, ProcessEnv, Variables};
-use crate::cli::prompts::PromptLibrary;
+use crate::cli::args::{InputFormat, OutputFormat, RunArgs};
 use crate::cli::stdin::StdinWish;
 use crate::cli::usage::UsageError;
-use crate::cli::values;
-use crate::hooks::{HookHandler, HookSettings};
+use crate::config::environment::{self, ProcessEnv, Variables};
+use crate::config::kinds::{Dollars, Fraction};
+use crate::config::repository::RulePaths;
+use crate::config::settings::BASE_URL;
+use crate::config::{Config, managed, values};
+use crate::hooks::HookHandler;
 use crate::journal::{self, OnDamage, SessionFolder, SessionId, Terms};
 use crate::model::BaseUrl;
-use crate::recovery::{Limits, Money};
-use crate::tools::AgentDefinition;
+use crate::types::PermissionMode;
 
 /// Resolves the settings of a run. Reads files, changes nothing.
 ///
@@ -42,7 +38,7 @@ pub fn resolve(
     check_input(args)?;
     let variables = variables.into();
     let terms = read_terms(args, &variables, &cwd);
-    let settings = resolve_resumed(&managed::files(), args, variables, cwd, &terms)?;
+    let settings = resolve_resumed(&managed::files(), args, &variables, cwd, &terms)?;
     check_credential(&settings)?;
     Ok(settings)
 }
@@ -54,7 +50,7 @@ pub fn resolve(
 pub fn resolve_with_managed(
     managed: &[PathBuf],
     args: &RunArgs,
-    variables: Variables,
+    variables: &Variables,
     cwd: PathBuf,
 ) -> Result<Settings, UsageError> {
     resolve_resumed(managed, args, variables, cwd, &Terms::default())
@@ -67,175 +63,122 @@ pub fn resolve_with_managed(
 pub fn resolve_resumed(
     managed: &[PathBuf],
     args: &RunArgs,
-    mut variables: Variables,
+    variables: &Variables,
     cwd: PathBuf,
     terms: &Terms,
 ) -> Result<Settings, UsageError> {
     let held = Held::of(terms)?;
-    let config_dir = environment::config_dir(&variables);
-    let sources = read_all(args, &variables, &config_dir, &cwd, managed, held).into_valid()?;
-    let SettingsSources { loaded, managed, ignored, memory, servers, mut library, .. } = sources;
-    let file = loaded.layer();
-    let taken = (held, managed.clone());
-    let (args, role) = &effective_flags(args, taken, &file, &mut library, &mut variables)?;
-    environment::check_cloud(&variables)?;
-    let mode = permission_mode(&args.tools, &file.permissions);
-    let (mut env, home) =
-        (ProcessEnv::parse(&variables)?.with_planning_model(mode), environment::home(&variables));
-    held.remove_from_environment(&mut env, &managed);
-    let endpoint = endpoint(args, &env, &file, &config_dir)?;
-    let chain = chain(&args.model, &env, &file, &variables, &endpoint)?;
-    let mut warnings = collect_warnings(loaded.warnings, &chain, &args.model, &mut library);
-    warnings.extend(credential::empty_variables(&endpoint.credential, &variables));
+    let mut inputs = Inputs::read(args, variables, &cwd, managed, held);
+    if let Some(error) = UsageError::all(&inputs.mistakes) {
+        return Err(error);
+    }
+    environment::check_cloud(&inputs.variables)?;
+    let mut warnings = std::mem::take(&mut inputs.fold.warnings);
+    let of_library = std::mem::take(&mut inputs.sources.library.warnings);
+    let named = std::mem::take(&mut inputs.sources.servers);
+    let Inputs { args, config, env, variables, config_dir, role, .. } = &inputs;
+    let endpoint = endpoint(args, env, config, config_dir)?;
+    let chain = chain(&inputs, &endpoint)?;
+    warnings.extend(unknown_models(&inputs, &chain));
+    warnings.extend(of_library);
+    warnings.extend(rule_names::check_agent_tools(&inputs.sources.library.definitions()));
+    warnings.extend(credential::empty_variables(&endpoint.credential, variables));
     warnings.extend(credential::unmasked(&endpoint.credential));
-    let mcp = servers::resolve(&args.mcp, &env, &file, servers, &variables, &mut warnings);
+    let mcp = servers::resolve(&args.mcp, env, config, named, variables, &mut warnings);
     servers::check_named(&mcp, args.tools.permission_prompt_tool.as_deref())?;
-    let limits = limits(args, &env, &file, (&chain, &endpoint), role.as_ref());
-    let tools = tools((args, &env, &file), (loaded.rules, loaded.forbids_bypass))?;
-    warnings.extend(rule_names::check_run_rules(&args.tools, &tools, &mcp)?);
-    warnings.extend(sandbox::bypass_warning(&args.tools, &file.sandbox, tools.mode));
+    let account = endpoint.credential.account();
+    let limits = run_limits::limits(config, env, chain.links.len() - 1, account);
+    let tools = tools(&inputs)?;
+    warnings.extend(rule_names::check_run_rules(&args.flags, &tools, &mcp)?);
+    warnings.extend(sandbox::bypass_warning(config));
+    let home = environment::home(variables);
     let paths = RulePaths { cwd: &cwd, home: home.as_deref() };
-    let (system, tools) = agent_list::apply_prompt_and_tools(
-        role.clone(),
-        system::resolve(&args.model)?,
-        tools,
-        &mcp,
-        &paths,
-    )?;
+    let system = system::resolve(&args.model)?;
+    let (system, tools) =
+        agent_list::apply_prompt_and_tools(role.clone(), system, tools, &mcp, &paths)?;
+    let memory = Some(inputs.sources.memory);
     let settings = Settings {
-        output: output(args, &env)?,
-        prompt: prompt(args, &file),
+        output: output(args, env)?,
+        prompt: prompt(args, config),
         session: start(args)?,
         on_damage: on_damage(args),
         terms: terms.clone(),
         persist: !args.session.no_session_persistence,
-        keep_sessions: run_limits::keep_sessions(&file),
+        keep_sessions: run_limits::keep_sessions(config),
         limits,
         chain,
-        fallback_return: args.model.fallback_return || file.fallback_return.unwrap_or_default(),
-        fast: args.model.fast || file.fast.unwrap_or_default(),
-        auto_compact: compacts(args, &env, &file),
-        shared_limits: shares_limits(args, &env, &file),
-        compact_at: env.compact_at.or(file.compact_at),
-        prices: prices(&args.model.price, file.prices.clone())?,
+        fallback_return: config.fallback_return,
+        fast: config.fast,
+        auto_compact: config.auto_compact_enabled,
+        shared_limits: config.shared_limits,
+        compact_at: config.compact_at.map(Fraction::get),
+        prices: config.prices.0.clone(),
         endpoint,
-        budget: budget(args, &file),
-        budget_mode: args.limits.budget_mode.or(file.budget_mode).unwrap_or_default(),
-        thinking: thinking(args, &env, &file)?,
+        budget: config.max_budget_usd.map(|Dollars(budget)| budget),
+        budget_mode: config.budget_mode,
+        thinking: config.max_thinking_tokens.map(|it| it.0).filter(|tokens| *tokens > 0),
         system,
         tools,
         mcp,
-        hooks: hooks(&managed, loaded.hooks, &library, role.as_ref(), &file),
+        hooks: hooks(&inputs),
         agent: role.as_ref().map(|role| role.name.clone()),
-        agents: library.definitions(),
-        library,
-        demands: acceptance_checks::resolve(&args.acceptance, &env, &file, &cwd)?,
-        agent_limits: run_limits::agents(&file),
+        agents: inputs.sources.library.definitions(),
+        demands: acceptance_checks::resolve(args, config, &cwd)?,
+        agent_limits: run_limits::agents(config),
         subagent_prompt: args.model.append_subagent_system_prompt.clone(),
-        hook_depth: environment::hook_depth(&variables)?,
-        memory: Some(memory).filter(|_| !args.session.no_memory && !env.no_memory),
-        variables,
-        config_dir,
+        hook_depth: environment::hook_depth(variables)?,
+        memory: memory.filter(|_| !args.session.no_memory && !env.no_memory),
+        config_dir: inputs.config_dir.clone(),
         cwd,
         warnings,
-        ignored,
-        ignored_warning: sources.ignored_line,
+        ignored: inputs.sources.ignored,
+        ignored_warning: inputs.sources.ignored_line,
+        library: inputs.sources.library,
+        variables: inputs.variables,
     };
     settings.apply(held)
 }
 
-/// Warnings about settings files and unknown names.
-fn collect_warnings(
-    of_files: Vec<String>,
-    chain: &ModelChain,
-    flags: &ModelArgs,
-    library: &mut PromptLibrary,
-) -> Vec<String> {
-    let of_agents = rule_names::check_agent_tools(&library.definitions());
-    [
-        of_files,
-        chain.unknown_model_warnings(flags),
-        std::mem::take(&mut library.warnings),
-        of_agents,
-    ]
-    .concat()
+/// Warns about models that flags name and that are not in the chain.
+fn unknown_models(inputs: &Inputs, chain: &ModelChain) -> Vec<String> {
+    let by_model = [("prices", "price"), ("contextWindow", "context-window")];
+    let managed = &inputs.sources.managed;
+    let in_force = by_model.into_iter().filter(|(key, _)| !managed.determines_key(key));
+    let texts: Vec<_> = in_force.map(|(_, flag)| (flag, inputs.args.flags.texts(flag))).collect();
+    chain.unknown_model_warnings(&texts)
 }
 
 /// Returns the hooks of the settings and of agents, unless disabled.
-fn hooks(
-    managed: &ManagedSettings,
-    of_files: HookSettings,
-    library: &PromptLibrary,
-    role: Option<&AgentDefinition>,
-    file: &FileSettings,
-) -> Vec<HookHandler> {
-    managed.select_hooks([of_files.handlers, library.hooks(role)].concat(), file.disable_all_hooks)
-}
-
-/// Returns the effective flags, and the agent that the run works as. Managed settings outrank both.
-fn effective_flags(
-    args: &RunArgs,
-    (held, managed): (Held<'_>, ManagedSettings),
-    file: &FileSettings,
-    library: &mut PromptLibrary,
-    variables: &mut Variables,
-) -> Result<(RunArgs, Option<AgentDefinition>), UsageError> {
-    let args = managed.apply_variables(&held.merge_into_flags(args), file, variables);
-    // The agent of the first command line is part of the contract.
-    if held.is_there() && args.prompts.agent.is_none() {
-        let role = agent_list::load_for_resume(&args, file, library)?;
-        return Ok((args, role));
-    }
-    let role = agent_list::load(&args, file, library)?;
-    Ok((managed.apply_variables(&agent_list::apply(&args, role.as_ref()), file, variables), role))
+fn hooks(inputs: &Inputs) -> Vec<HookHandler> {
+    let of_agents = inputs.sources.library.hooks(inputs.role.as_ref());
+    let all = [inputs.fold.hooks.handlers.clone(), of_agents].concat();
+    inputs.sources.managed.select_hooks(all, inputs.config.disable_all_hooks)
 }
 
 fn endpoint(
     args: &RunArgs,
     env: &ProcessEnv,
-    file: &FileSettings,
+    config: &Config,
     config_dir: &Path,
 ) -> Result<EndpointSettings, UsageError> {
-    let credential = credential(&args.model, env, file, config_dir)?;
-    let endpoint = run_limits::endpoint(args, env, file, credential);
+    let credential = credential(config, env, config_dir)?;
+    let endpoint = run_limits::endpoint(args, env, config, credential);
     check_url(&endpoint.base_url)?;
     Ok(endpoint)
 }
 
-fn compacts(args: &RunArgs, env: &ProcessEnv, file: &FileSettings) -> bool {
-    let barred = args.model.no_auto_compact || env.no_auto_compact;
-    !barred && file.auto_compact_enabled.unwrap_or(true)
-}
-
-fn shares_limits(args: &RunArgs, env: &ProcessEnv, file: &FileSettings) -> bool {
-    let barred = args.limits.no_shared_limits || env.no_shared_limits;
-    !barred && file.shared_limits.unwrap_or(true)
-}
-
-fn chain(
-    args: &ModelArgs,
-    env: &ProcessEnv,
-    file: &FileSettings,
-    variables: &Variables,
-    first: &EndpointSettings,
-) -> Result<chain::ModelChain, UsageError> {
-    chain::ChainSources { args, env, file, variables, primary: first.clone() }.chain()
-}
-
-fn limits(
-    args: &RunArgs,
-    env: &ProcessEnv,
-    file: &FileSettings,
-    (chain, endpoint): (&chain::ModelChain, &EndpointSettings),
-    role: Option<&AgentDefinition>,
-) -> Limits {
-    let switches = chain.links.len() - 1;
-    let mut limits = run_limits::limits(&args.limits, &args.model, env, file, switches);
-    if file.account_kind.is_none() {
-        limits.account = endpoint.credential.account();
-    }
-    agent_list::apply_turn_limit(role, &args.limits, &mut limits);
-    limits
+fn chain(inputs: &Inputs, primary: &EndpointSettings) -> Result<ModelChain, UsageError> {
+    let Inputs { args, config, windows, variables, env, sources, .. } = inputs;
+    let is_determined = sources.managed.determines_key("fallbackModel");
+    let chain = ChainSources {
+        config,
+        is_flag: args.flags.has("fallback-model") && !is_determined,
+        windows,
+        aliases: &env.aliases,
+        variables,
+        primary: primary.clone(),
+    };
+    chain.chain()
 }
 
 fn check_input(args: &RunArgs) -> Result<(), UsageError> {
@@ -251,9 +194,10 @@ fn check_input(args: &RunArgs) -> Result<(), UsageError> {
              out",
         ));
     }
-    let tools = &args.tools;
-    if let Some(mode @ (PermissionMode::Plan | PermissionMode::DontAsk)) = tools.permission_mode
-        && tools.dangerously_skip_permissions
+    let mode = args.flags.texts("permission-mode").last();
+    let mode = mode.and_then(|mode| PermissionMode::parse(mode));
+    if let Some(mode @ (PermissionMode::Plan | PermissionMode::DontAsk)) = mode
+        && args.flags.has("dangerously-skip-permissions")
     {
         return Err(UsageError::new(format!(
             "--permission-mode {} and --dangerously-skip-permissions contradict each other; leave \
@@ -266,7 +210,7 @@ fn check_input(args: &RunArgs) -> Result<(), UsageError> {
 
 fn check_credential(settings: &Settings) -> Result<(), UsageError> {
     let Settings { endpoint, variables, .. } = settings;
-    if endpoint.credential == CredentialSource::Absent && endpoint.base_url == DEFAULTS.base_url {
+    if endpoint.credential == CredentialSource::Absent && endpoint.base_url == BASE_URL {
         let empty = credential::empty_variables(&endpoint.credential, variables);
         let empty = empty.map_or(String::new(), |empty| format!(" ({empty})"));
         return Err(UsageError::credentials(format!(
@@ -341,7 +285,7 @@ fn check_writable(flag: &str, path: &Path) -> Result<(), UsageError> {
     })
 }
 
-fn prompt(args: &RunArgs, file: &FileSettings) -> PromptSource {
+fn prompt(args: &RunArgs, config: &Config) -> PromptSource {
     let dash = args.prompt.as_deref() == Some("-");
     PromptSource {
         argument: args.prompt.clone().filter(|_| !dash),
@@ -351,7 +295,7 @@ fn prompt(args: &RunArgs, file: &FileSettings) -> PromptSource {
             (false, false) => StdinWish::Auto,
         },
         may_be_empty: args.session.go_on || args.session.resume.is_some(),
-        patience: args.timers.stdin_timeout.or(time(file.stdin_timeout)).unwrap_or(DEFAULTS.stdin),
+        patience: config.stdin_timeout.0,
     }
 }
 
@@ -411,91 +355,42 @@ fn uuid(flag: &str, id: &str) -> Result<String, UsageError> {
     })
 }
 
-fn budget(args: &RunArgs, file: &FileSettings) -> Option<Money> {
-    args.limits.max_budget_usd.or(file.max_budget_usd.and_then(Money::from_dollars))
-}
-
-fn thinking(
-    args: &RunArgs,
-    env: &ProcessEnv,
-    file: &FileSettings,
-) -> Result<Option<u32>, UsageError> {
-    let tokens =
-        args.model.max_thinking_tokens.or(env.max_thinking_tokens).or(file.max_thinking_tokens);
-    let wanted = match args.model.thinking.as_deref() {
-        Some("disabled") => None,
-        Some(_) => Some(tokens.unwrap_or(DEFAULTS.thinking)),
-        None => tokens,
-    };
-    match wanted {
-        Some(1..1024) => Err(UsageError::new(
-            "--max-thinking-tokens (or MAX_THINKING_TOKENS) must be 0, or at least 1024",
-        )),
-        Some(0) | None => Ok(None),
-        Some(tokens) => Ok(Some(tokens)),
-    }
-}
-
-/// The permission mode that the run begins in, and stays in.
-pub(super) fn permission_mode(flags: &ToolArgs, permissions: &FilePermissions) -> PermissionMode {
-    if flags.dangerously_skip_permissions {
-        PermissionMode::BypassPermissions
-    } else {
-        flags.permission_mode.or(permissions.default_mode).unwrap_or_default()
-    }
-}
-
-/// `places` says where each rule stands, and `forbids_bypass` which file forbids
-/// `bypassPermissions`.
-fn tools(
-    (args, env, file): (&RunArgs, &ProcessEnv, &FileSettings),
-    (places, forbids_bypass): (Vec<(String, String)>, Option<String>),
-) -> Result<ToolRules, UsageError> {
-    let (flags, permissions) = (&args.tools, &file.permissions);
-    let mode = permission_mode(flags, permissions);
-    if let (PermissionMode::BypassPermissions, Some(file)) = (mode, forbids_bypass) {
+fn tools(inputs: &Inputs) -> Result<ToolRules, UsageError> {
+    let Inputs { args, config, env, fold, .. } = inputs;
+    let mode = config.permission_mode;
+    if let (PermissionMode::BypassPermissions, Some(file)) = (mode, &fold.forbids_bypass) {
         return Err(UsageError::new(format!(
             "the settings forbid bypassPermissions ({file}: disableBypassPermissionsMode); allow \
              tools by rules instead"
         )));
     }
-    let mut directories = flags.add_dir.clone();
-    if let Some(missing) = directories.iter().find(|path| !path.is_dir()) {
+    let given = args.flags.texts("add-dir").iter().map(PathBuf::from);
+    if let Some(missing) = given.clone().find(|path| !path.is_dir()) {
         return Err(UsageError::new(format!(
             "--add-dir {}: is not a folder; name one that exists",
             missing.display()
         )));
     }
-    directories.extend(permissions.additional_directories.iter().cloned());
-    let joined = |first: &[String], second: &[String]| [first, second].concat();
-    let bash_timeout = env.bash_timeout.or(time(file.bash_timeout)).unwrap_or(DEFAULTS.bash);
-    let only = flags.tools.as_ref().map(|names| values::list(names));
-    let result_chars = env
-        .tool_result_chars
-        .or(file.max_tool_result_chars)
-        .map_or(DEFAULTS.tool_result_chars, u32::from);
+    let only = args.tools.tools.as_ref().map(|names| values::list(names));
+    let result_chars = config.max_tool_result_chars.get();
     Ok(ToolRules {
         only: only.filter(|names| names.iter().all(|name| name != "default")),
-        allow: joined(&permissions.allow, &values::list(&flags.allowed_tools)),
-        ask: permissions.ask.clone(),
-        deny: joined(&permissions.deny, &values::list(&flags.disallowed_tools)),
+        allow: config.allow.0.clone(),
+        ask: config.ask.0.clone(),
+        deny: config.deny.0.clone(),
         mode,
-        places: places.into_iter().collect(),
-        prompt_tool: prompt_tool::resolve(flags)?,
-        on_denied: flags.on_denied.or(file.on_denied).unwrap_or_default(),
-        directories,
-        sandbox: sandbox::resolve(flags, &file.sandbox, mode)?,
-        child_env: flags.child_env.or(file.child_env).unwrap_or_default(),
-        pass_env: joined(&file.pass_env.0, &values::list(&flags.pass_env)),
-        bash_timeout,
-        bash_max_timeout: env
-            .bash_max_timeout
-            .or(time(file.bash_max_timeout))
-            .unwrap_or(DEFAULTS.bash_max)
-            .max(bash_timeout),
-        background_lifetime: time(file.background_lifetime).unwrap_or(DEFAULTS.background_lifetime),
-        web_timeout: time(file.web_fetch_timeout).unwrap_or(DEFAULTS.web_fetch),
-        web_private_hosts: file.web_fetch_private_hosts.0.clone(),
+        places: fold.rules.iter().cloned().collect(),
+        prompt_tool: prompt_tool::resolve(&args.tools)?,
+        on_denied: config.on_denied,
+        directories: config.additional_directories.0.clone(),
+        sandbox: sandbox::resolve(config, &args.flags)?,
+        child_env: config.child_env,
+        pass_env: config.pass_env.0.clone(),
+        bash_timeout: config.bash_timeout.0,
+        bash_max_timeout: config.bash_max_timeout.0.max(config.bash_timeout.0),
+        background_lifetime: config.background_lifetime.0,
+        web_timeout: config.web_fetch_timeout.0,
+        web_private_hosts: config.web_fetch_private_hosts.0.clone(),
         result_chars,
         mcp_result_chars: env
             .mcp_result_tokens

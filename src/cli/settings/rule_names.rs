@@ -1,30 +1,17 @@
-//! Checks the tool names in permission rules: a rule with an unknown name never matches.
-//!
-//! A likely typo in a rule that restricts the run is a hard error; other unknown names are
-//! warnings.
+//! Checks the tool names in the rules of flags and agents, and the servers that rules name.
 
-use serde_json::Value;
+use strsim::osa_distance;
 
-use super::locate::JsonPaths;
 use super::{McpServers, ToolRules};
-use crate::cli::args::ToolArgs;
-use crate::cli::edit_distance::distance;
 use crate::cli::usage::UsageError;
-use crate::cli::values;
+use crate::config::flags::SettingFlags;
+use crate::config::rule_names::{BadRuleName, check_rule_name};
+use crate::config::values;
 use crate::mcp;
-use crate::tools::{AgentDefinition, ToolName, built_in_names, classify_tool_name};
+use crate::tools::{AgentDefinition, ToolName, classify_tool_name};
 
 /// The maximum number of names in a warning.
 const NAMED_MAX: usize = 8;
-
-/// What is wrong with the name in a rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct BadRuleName {
-    /// The message after the position and the rule.
-    pub(super) why: String,
-    /// Whether it is a likely typo of a known name.
-    pub(super) is_near: bool,
-}
 
 /// Whether a rule restricts the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,67 +20,23 @@ enum RulePurpose {
     Allows,
 }
 
-/// Checks the tool name of a rule.
-pub(super) fn check_rule_name(rule: &str) -> Option<BadRuleName> {
-    let name = match classify_tool_name(rule) {
-        ToolName::Known | ToolName::McpServer(_) => return None,
-        ToolName::Misspelled(meant) => {
-            let why = format!("names no tool; did you mean \"{meant}\"?");
-            return Some(BadRuleName { why, is_near: true });
-        }
-        ToolName::Unknown(name) => name.to_lowercase(),
-    };
-    let known = built_in_names().into_iter();
-    let near = known.map(|tool| (distance(&name, &tool.to_lowercase()), tool)).min();
-    let near = near.filter(|(distance, tool)| *distance <= tool.len().div_ceil(4).min(2));
-    Some(match near {
-        Some((_, tool)) => {
-            BadRuleName { why: format!("names no tool; did you mean \"{tool}\"?"), is_near: true }
-        }
-        None => BadRuleName {
-            why: "names no tool of this version of outlast, and has no effect".to_owned(),
-            is_near: false,
-        },
-    })
-}
-
-/// Warns about unknown tool names in an untrusted file. Its content is not quoted, and a mistake in
-/// it does not end the run.
-pub(super) fn untrusted_rule_warning(file: &str, text: &str) -> Option<String> {
-    let settings: Value = serde_json::from_str(text).ok()?;
-    let mut strange = Vec::new();
-    for list in ["deny", "ask"] {
-        let rules = settings["permissions"][list].as_array().into_iter().flatten();
-        for (index, rule) in rules.enumerate() {
-            if rule.as_str().is_some_and(|rule| check_rule_name(rule).is_some()) {
-                strange.push((list, index.to_string()));
-            }
-        }
-    }
-    let (list, index) = strange.first()?;
-    let places = JsonPaths::scan(text);
-    let (line, column) = places.start(places.nearest(["permissions", list, index]));
-    let more = match strange.len() - 1 {
-        0 => String::new(),
-        more => format!(" (and {more} more)"),
-    };
-    let first = format!("permissions.{list}[{index}]");
-    Some(format!("{file}:{line}:{column}: {first}{more} names no tool, and has no effect"))
-}
-
 /// Warns about rules of flags with an unknown tool, and about all restricting rules for an MCP
 /// server that does not exist.
 ///
 /// # Errors
 /// A restricting rule of a flag is a likely typo of a tool name.
 pub(super) fn check_run_rules(
-    flags: &ToolArgs,
+    flags: &SettingFlags,
     rules: &ToolRules,
     servers: &McpServers,
 ) -> Result<Vec<String>, UsageError> {
-    let denied =
-        check_flag_rules("--disallowedTools", &flags.disallowed_tools, RulePurpose::Restricts)?;
-    let allowed = check_flag_rules("--allowedTools", &flags.allowed_tools, RulePurpose::Allows)?;
+    let denied = check_flag_rules(
+        "--disallowedTools",
+        flags.texts("disallowed-tools"),
+        RulePurpose::Restricts,
+    )?;
+    let allowed =
+        check_flag_rules("--allowedTools", flags.texts("allowed-tools"), RulePurpose::Allows)?;
     Ok([denied, allowed, missing_server_warnings(rules, servers)].concat())
 }
 
@@ -156,7 +99,7 @@ fn missing_server_warnings(rules: &ToolRules, servers: &McpServers) -> Vec<Strin
         let near = servers
             .servers
             .iter()
-            .map(|known| (distance(server, &known.name), known))
+            .map(|known| (osa_distance(server, &known.name), known))
             .min_by_key(|(far, _)| *far);
         let hint = near.filter(|(far, _)| *far <= 2).map_or(String::new(), |(_, known)| {
             format!(

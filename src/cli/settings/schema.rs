@@ -5,10 +5,10 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::load::utf8;
-use super::locate::{self, JsonPaths};
-use super::validation::without_position;
 use crate::cli::usage::UsageError;
+use crate::config::file::utf8;
+use crate::config::spans::{self, JsonPaths};
+use crate::config::without_position;
 use crate::process::file_reads;
 use crate::tools::{AnswerSchema, SCHEMA_BYTES_MAX};
 
@@ -54,11 +54,11 @@ fn read_file(path: &Path) -> io::Result<Vec<u8>> {
 fn check(name: &str, text: &str, what: &str) -> Result<AnswerSchema, UsageError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let here = |at: usize| {
-        let (line, column) = locate::line_and_column(text, at);
+        let (line, column) = spans::line_and_column(text, at);
         format!("{name}:{line}:{column}")
     };
     let schema: Value = serde_json::from_str(text).map_err(|error| {
-        let at = here(locate::offset(text, error.line(), error.column()));
+        let at = here(spans::offset(text, error.line(), error.column()));
         UsageError::new(format!(
             "{at}: not valid JSON: {}; correct {what}",
             without_position(&error)

@@ -5,16 +5,14 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use serde_json::{Map, Value};
+use strsim::osa_distance;
 
-use super::file_settings::FileSettings;
-use super::load::{ParsedSettings, utf8};
-use super::locate::JsonPaths;
-use super::redact;
-use super::validation;
 use crate::cli::args::McpArgs;
-use crate::cli::edit_distance::distance;
-use crate::cli::environment::{ProcessEnv, Variables};
 use crate::cli::usage::UsageError;
+use crate::config::environment::{ProcessEnv, Variables};
+use crate::config::file::{ParsedSettings, utf8};
+use crate::config::spans::JsonPaths;
+use crate::config::{Config, redact, syntax_error, values};
 use crate::mcp::{self, McpTimers, ServerAddress, ServerConfig};
 use crate::process::file_reads;
 use crate::tools::secret_values;
@@ -146,7 +144,7 @@ pub(super) fn parse_bytes(
 fn parse(name: &str, text: &str, author: ServerAuthor) -> Result<Vec<NamedServer>, UsageError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let value: Value = serde_json::from_str(text)
-        .map_err(|error| UsageError::new(validation::syntax_error(name, text, &error)))?;
+        .map_err(|error| UsageError::new(syntax_error(name, text, &error)))?;
     let places = JsonPaths::scan(text);
     let wrong = |index: usize, why: &str| {
         let (line, column) = places.value(index);
@@ -174,7 +172,7 @@ fn parse(name: &str, text: &str, author: ServerAuthor) -> Result<Vec<NamedServer
     }
     match members.get("mcpServers") {
         Some(Value::Object(servers)) => Ok(named(name, &places, servers, author)),
-        None => match members.keys().find(|key| distance(key, "mcpServers") <= TYPO_MAX) {
+        None => match members.keys().find(|key| osa_distance(key, "mcpServers") <= TYPO_MAX) {
             Some(key) => Err(wrong(
                 places.nearest([key.as_str()]),
                 &format!("\"{key}\" holds no servers; did you mean \"mcpServers\"?"),
@@ -212,13 +210,13 @@ const LARGEST: u64 = 64 << 20;
 pub(super) fn resolve(
     args: &McpArgs,
     env: &ProcessEnv,
-    file: &FileSettings,
+    config: &Config,
     mut named: Vec<NamedServer>,
     variables: &Variables,
     warnings: &mut Vec<String>,
 ) -> McpServers {
     let told = warnings.len();
-    let approval = ServerApproval::of(file);
+    let approval = ServerApproval::of(config);
     named.sort_by_key(|server| server.author);
     let ruling = named.iter().filter(|server| server.author == ServerAuthor::Managed);
     let ruling: BTreeSet<String> = ruling.map(|server| server.name.clone()).collect();
@@ -299,7 +297,7 @@ pub(super) fn check_named(mcp: &McpServers, asked: Option<&str>) -> Result<(), U
 
 /// Returns the servers of `--mcp-required`. `none` removes those that the session was started with.
 fn required(args: &McpArgs) -> Option<Vec<String>> {
-    let names = crate::cli::values::list(&args.mcp_required);
+    let names = values::list(&args.mcp_required);
     match names.as_slice() {
         [] => None,
         [none] if none == "none" => Some(Vec::new()),
@@ -315,15 +313,9 @@ struct ServerApproval {
 }
 
 impl ServerApproval {
-    fn of(file: &FileSettings) -> Self {
-        let names = |key: &str| -> Vec<String> {
-            let listed = file.others.get(key).and_then(Value::as_array);
-            let texts = listed.into_iter().flatten().filter_map(Value::as_str);
-            texts.map(ToOwned::to_owned).collect()
-        };
-        let all = file.others.get("enableAllProjectMcpServers").and_then(Value::as_bool);
-        let enabled = (all == Some(false)).then(|| names("enabledMcpjsonServers"));
-        Self { disabled: names("disabledMcpjsonServers"), enabled }
+    fn of(config: &Config) -> Self {
+        let enabled = (!config.all_project_servers).then(|| config.enabled_servers.0.clone());
+        Self { disabled: config.disabled_servers.0.clone(), enabled }
     }
 
     fn admits(&self, name: &str) -> bool {

@@ -4,19 +4,21 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::MemorySources;
 use super::contract::Held;
-use super::load::{self, LoadedSettings, ParsedSettings};
-use super::managed::ManagedSettings;
-use super::provenance::Provenance;
-use super::repository::{IgnoredSettings, MCP_FILE, RepositoryFile, RulePaths, read_file};
-use super::rule_names;
 use super::servers::{self, NamedServer, ServerAuthor};
-use super::trust::Trust;
-use super::{IgnoredSetting, MemorySources};
 use crate::cli::args::RunArgs;
-use crate::cli::environment::{self, Variables};
 use crate::cli::prompts::{LibrarySearch, PromptLibrary};
 use crate::cli::usage::UsageError;
+use crate::config::environment::{self, Variables};
+use crate::config::file::{self, ParsedSettings};
+use crate::config::fold::Fold;
+use crate::config::managed::ManagedSettings;
+use crate::config::repository::{
+    IgnoredSetting, IgnoredSettings, MCP_FILE, RepositoryFile, RulePaths, read_file,
+};
+use crate::config::rule_names;
+use crate::config::trust::{Trust, TrustedProjects};
 
 /// Files of a repository, lowest first.
 const OF_THE_REPOSITORY: [(&str, &str); 4] = [
@@ -65,33 +67,19 @@ pub struct SettingsFile {
 pub(super) struct SettingsSources {
     /// The lowest first.
     pub(super) files: Vec<SettingsFile>,
-    pub(super) loaded: LoadedSettings,
+    /// What all files come to, the managed ones among them.
+    pub(super) fold: Fold,
     /// Mistakes that prevent a run.
     pub(super) mistakes: Vec<String>,
     pub(super) ignored: Vec<IgnoredSetting>,
-    /// The same as a warning line, if any; also among the warnings of `loaded`.
+    /// The same as a warning line, if any; also among the warnings of `fold`.
     pub(super) ignored_line: Option<String>,
     pub(super) memory: MemorySources,
-    /// The managed settings, already merged into `loaded`.
+    /// The managed settings, already part of `fold`.
     pub(super) managed: ManagedSettings,
     pub(super) servers: Vec<NamedServer>,
     /// Agents, commands and skills.
     pub(super) library: PromptLibrary,
-    /// Where each value is from.
-    pub(super) origins: Provenance,
-}
-
-impl SettingsSources {
-    /// Returns the sources if they have no mistakes.
-    ///
-    /// # Errors
-    /// All mistakes.
-    pub(super) fn into_valid(self) -> Result<Self, UsageError> {
-        match UsageError::all(&self.mistakes) {
-            Some(error) => Err(error),
-            None => Ok(self),
-        }
-    }
 }
 
 /// Reads the files of the user, of flags and of the repository as far as it is trusted, by a flag
@@ -108,6 +96,7 @@ pub(super) fn read_all(
         SourceReader { strict: args.mcp.strict_mcp_config, ..SourceReader::default() };
     let session = &args.session;
     let vouches = environment::trusts_project(variables);
+    let vouches = vouches.map_err(UsageError::from);
     let vouches = session.trust_project || reading.take(vouches).unwrap_or_default();
     let home = environment::home(variables);
     let paths = RulePaths { cwd, home: home.as_deref() };
@@ -128,11 +117,12 @@ pub(super) fn read_all(
     let above = std::mem::replace(&mut reading.files, below);
 
     let own = [&user, &flag].into_iter().flatten().chain(&ruling);
-    let trusted: Vec<_> = own.flat_map(|parsed| parsed.layer().trusted_projects).collect();
+    let trusted = own.filter_map(|parsed| parsed.get::<TrustedProjects>("trustedProjects"));
+    let trusted: Vec<_> = trusted.flat_map(|TrustedProjects(projects)| projects).collect();
     let trust = if vouches { Trust::Full } else { Trust::of(&trusted, cwd, paths.home) };
 
     if let Some(parsed) = user {
-        reading.merge(parsed.anchored(config_dir), ServerAuthor::User);
+        reading.merge(&parsed.anchored(config_dir), ServerAuthor::User);
     }
     for (_, file) in OF_THE_REPOSITORY.iter().filter(|(source, _)| wants(source)) {
         reading.repository(file, &paths, &trust);
@@ -141,9 +131,9 @@ pub(super) fn read_all(
         reading.project_servers(cwd, &trust);
     }
     reading.files.extend(above);
-    held.merge_into_files(&mut reading.loaded);
+    held.merge_into_files(&mut reading.fold);
     if let Some(parsed) = flag {
-        reading.merge(parsed, ServerAuthor::Settings);
+        reading.merge(&parsed, ServerAuthor::Settings);
     }
     for given in &args.mcp.mcp_config {
         let servers = servers::parse_flag(given);
@@ -180,11 +170,10 @@ fn library(
 #[derive(Default)]
 struct SourceReader {
     files: Vec<SettingsFile>,
-    loaded: LoadedSettings,
+    fold: Fold,
     mistakes: Vec<String>,
     leavings: IgnoredSettings,
     servers: Vec<NamedServer>,
-    origins: Provenance,
     /// Only servers that flags name count.
     strict: bool,
 }
@@ -195,13 +184,13 @@ impl SourceReader {
     }
 
     fn read_user_file(&mut self, path: &Path) -> Option<ParsedSettings> {
-        self.add_file(path.display().to_string(), load::read_file(path))
+        self.add_file(path.display().to_string(), file::read_file(path))
     }
 
     fn flag(&mut self, given: &str) -> Option<ParsedSettings> {
         let inline = given.trim_start().starts_with('{');
         let shown = if inline { "--settings" } else { given };
-        self.add_file(shown.to_owned(), load::parse_flag(given).map(Some))
+        self.add_file(shown.to_owned(), file::parse_flag(given).map(Some))
     }
 
     fn add_file(
@@ -233,36 +222,37 @@ impl SourceReader {
         }
     }
 
-    fn repository(&mut self, file: &str, paths: &RulePaths<'_>, trust: &Trust) {
-        let name = paths.cwd.join(file).display().to_string();
-        let (read, trusted) = match read_file(paths.cwd, file, trust) {
+    fn repository(&mut self, path: &str, paths: &RulePaths<'_>, trust: &Trust) {
+        let name = paths.cwd.join(path).display().to_string();
+        let (read, trusted) = match read_file(paths.cwd, path, trust) {
             RepositoryFile::Nothing => (Ok(None), true),
             RepositoryFile::Content(content) if trust.covers(&content) => {
-                let read = load::parse_bytes(&name, content).map(|mut parsed| {
-                    self.leavings.strip_never_trusted(file, &mut parsed.value);
+                let read = file::parse_bytes(&name, content).map(|mut parsed| {
+                    self.leavings.strip_never_trusted(path, &mut parsed);
                     Some(parsed)
                 });
                 (read, true)
             }
             RepositoryFile::Content(content) => {
-                let value = self.leavings.strip_untrusted(file, &content, paths);
+                let value = self.leavings.strip_untrusted(path, &content, paths);
                 let text = String::from_utf8_lossy(&content);
                 let text = text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned();
                 let warnings = Vec::from_iter(rule_names::untrusted_rule_warning(&name, &text));
-                let parsed = ParsedSettings::new(name.clone(), value, text);
-                (Ok(Some(ParsedSettings { warnings, ..parsed })), false)
+                let mut parsed = ParsedSettings::new(name.clone(), value, text);
+                parsed.warnings = warnings;
+                (Ok(Some(parsed)), false)
             }
             RepositoryFile::Unusable(why) if *trust == Trust::Full => {
                 (Err(vec![format!("{name}: {why}; correct it, or take it away")]), true)
             }
             RepositoryFile::Unusable(why) => {
-                self.leavings.file(file, &why);
+                self.leavings.file(path, &why);
                 (Ok(None), false)
             }
         };
         let laid = self.add_file(name, read);
         if let Some(parsed) = laid {
-            self.merge(parsed, ServerAuthor::ProjectSettings);
+            self.merge(&parsed, ServerAuthor::ProjectSettings);
         }
         if let Some(last) = self.files.last_mut().filter(|_| !trusted) {
             last.state = FileState::Untrusted;
@@ -296,12 +286,11 @@ impl SourceReader {
         self.files.push(SettingsFile { path: name, state, hooks: Value::Null });
     }
 
-    fn merge(&mut self, parsed: ParsedSettings, author: ServerAuthor) {
+    fn merge(&mut self, parsed: &ParsedSettings, author: ServerAuthor) {
         if !self.strict {
-            self.servers.extend(servers::from_settings(&parsed, author));
+            self.servers.extend(servers::from_settings(parsed, author));
         }
-        self.origins.add_file(&parsed);
-        self.loaded = std::mem::take(&mut self.loaded).merge_file(parsed);
+        self.fold.add_file(parsed);
     }
 
     fn into_sources(
@@ -311,15 +300,14 @@ impl SourceReader {
         library: PromptLibrary,
     ) -> SettingsSources {
         for parsed in &managed.files {
-            self.origins.add_file(parsed);
             self.servers.extend(servers::from_settings(parsed, ServerAuthor::Managed));
         }
-        let mut loaded = managed.merge_over(self.loaded);
+        managed.add_to(&mut self.fold);
         let (ignored, line) = self.leavings.into_report();
-        loaded.warnings.extend(line.clone());
+        self.fold.warnings.extend(line.clone());
         SettingsSources {
             files: self.files,
-            loaded,
+            fold: self.fold,
             mistakes: self.mistakes,
             ignored,
             ignored_line: line,
@@ -327,7 +315,6 @@ impl SourceReader {
             managed,
             servers: self.servers,
             library,
-            origins: self.origins,
         }
     }
 }

@@ -1,22 +1,25 @@
 //! Survey of the settings for `doctor` and `config`: every source, and every mistake.
 
-use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
 
 use super::contract::Held;
 use super::credential::credential;
-use super::file_settings::FileSettings;
-use super::managed;
-use super::provenance::EffectiveValue;
-use super::resolve::permission_mode;
-use super::sources::{SettingsFile, SettingsSources, read_all};
-use super::{CredentialSource, DEFAULTS, EndpointSettings, IgnoredSetting};
-use super::{agent_list, run_limits, servers};
-use crate::cli::args::{GivenFlags, RunArgs};
-use crate::cli::environment::{self, ProcessEnv, VARIABLES, Variables};
-use crate::cli::prompts::{NamedAgent, PromptLibrary};
-use crate::recovery::Limits;
-use crate::tools::AgentDefinition;
+use super::inputs::Inputs;
+use super::sources::{SettingsFile, SettingsSources};
+use super::{CredentialSource, EndpointSettings, McpServers, run_limits, servers};
+use crate::cli::args::RunArgs;
+use crate::cli::prompts::PromptLibrary;
+use crate::config::environment::{self, Variables, config_dir_variable, variable_names};
+use crate::config::fold::{DEFAULT, EffectiveValue, variable_origin};
+use crate::config::kinds::{AccountChoice, Span};
+use crate::config::managed;
+use crate::config::repository::IgnoredSetting;
+use crate::config::settings::BASE_URL;
+use crate::model::BaseUrl;
+use crate::recovery::{AccountKind, Limits};
+use crate::types::{PermissionMode, SandboxMode};
 
 /// All facts about the settings. Invalid files contribute only their mistakes.
 #[derive(Clone, Debug)]
@@ -50,109 +53,106 @@ pub struct SettingsSurvey {
 }
 
 /// Surveys the settings. Reads files, changes nothing, and collects all mistakes.
-pub fn survey(
-    args: &RunArgs,
-    given: &GivenFlags,
-    variables: &Variables,
-    cwd: &Path,
-) -> SettingsSurvey {
-    survey_with_managed(&managed::files(), args, given, variables, cwd)
+pub fn survey(args: &RunArgs, variables: &Variables, cwd: &Path) -> SettingsSurvey {
+    survey_with_managed(&managed::files(), args, variables, cwd)
 }
 
 /// The same with these managed files.
 pub fn survey_with_managed(
     managed: &[PathBuf],
     args: &RunArgs,
-    given: &GivenFlags,
     variables: &Variables,
     cwd: &Path,
 ) -> SettingsSurvey {
-    let config_dir = environment::config_dir(variables);
-    let sources = read_all(args, variables, &config_dir, cwd, managed, Held::default());
-    let SettingsSources { loaded, managed, files, mut mistakes, ignored, mut origins, .. } =
-        sources;
-    let (mut library, servers) = (sources.library, sources.servers);
-    let file = loaded.layer();
-    let mut all = variables.clone();
-    all.extend(file.env.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))));
-    let (mut args, given) = (args.clone(), &mut given.clone());
-    managed.remove_outranked(&mut args, given, &mut all);
-    let role = role(&args, &file, &mut library, &mut mistakes);
-    args = agent_list::apply(&args, role.as_ref());
-    managed.remove_outranked(&mut args, given, &mut all);
-    let args = &args;
-    let env = environment_of(&all, &mut mistakes);
-    let set_at = |name: &str| origins.set_at(name, variables, &all).map(ToOwned::to_owned);
-    let found = credentials(args, &env, &file, &config_dir, &set_at);
-    let found = with_position(found, origins.place_of("apiKeyHelper"));
-    let credential = credential(&args.model, &env, &file, &config_dir).unwrap_or_else(|error| {
-        mistakes.push(error.to_string());
+    let mut inputs = Inputs::read(args, variables, cwd, managed, Held::default());
+    let found = credentials(&inputs, variables);
+    let credential = credential(&inputs.config, &inputs.env, &inputs.config_dir);
+    let credential = credential.unwrap_or_else(|error| {
+        inputs.mistakes.push(error.to_string());
         CredentialSource::Absent
     });
-    let endpoint = run_limits::endpoint(args, &env, &file, credential);
-    let env = env.with_planning_model(permission_mode(&args.tools, &file.permissions));
-    let model = args.model.model.clone().or(env.model.clone()).or(file.model.clone());
-    let model = model.map(|name| env.aliases.get(name.trim()).cloned().unwrap_or(name));
-    let mut warnings = [loaded.warnings, std::mem::take(&mut library.warnings)].concat();
-    let mcp = servers::resolve(&args.mcp, &env, &file, servers, &all, &mut warnings);
-    let listed_apart = sources.ignored_line.into_iter().chain(mcp.complaints.clone()).collect();
-    origins.add_servers(mcp);
-    origins.add_environment(variables, &all);
-    let limits = limits(args, &env, &file, &endpoint, role.as_ref());
-    let selects_cloud = environment::check_cloud(&all).is_err();
-    let own = |agent: &&NamedAgent| role.as_ref() == Some(&agent.definition);
-    if let Some(role) = library.agents.iter().find(own) {
-        origins.add_role(role, args, &limits);
-    }
-    origins.add_flags(given);
+    let mut warnings = std::mem::take(&mut inputs.fold.warnings);
+    warnings.append(&mut inputs.sources.library.warnings);
+    let named = std::mem::take(&mut inputs.sources.servers);
+    let ignored_line = inputs.sources.ignored_line.take().into_iter();
+    let Inputs { args, config, env, .. } = &inputs;
+    let endpoint = run_limits::endpoint(args, env, config, credential);
+    let mcp = servers::resolve(&args.mcp, env, config, named, &inputs.variables, &mut warnings);
+    let limits = run_limits::limits(config, env, 0, endpoint.credential.account());
+    let selects_cloud = environment::check_cloud(&inputs.variables).is_err();
+    let model = env.aliases.get(config.model.trim()).unwrap_or(&config.model).clone();
+    let effective = effective(&inputs, variables, &endpoint, &limits, &found, &mcp);
+    let SettingsSources { files, ignored, library, .. } = inputs.sources;
     SettingsSurvey {
-        foreign: origins.take_unsupported(),
-        needs_credential: endpoint.base_url == DEFAULTS.base_url && !selects_cloud,
+        foreign: inputs.fold.foreign,
+        needs_credential: endpoint.base_url == BASE_URL && !selects_cloud,
         selects_cloud,
-        unknown_variables: unknown_variables(&all),
-        effective: origins.effective(&endpoint, &limits, &config_dir, &found, &all),
+        unknown_variables: unknown_variables(&inputs.variables),
+        effective,
         limits,
         warnings,
-        listed_apart,
+        listed_apart: ignored_line.chain(mcp.complaints).collect(),
         credentials: found,
-        model: model.unwrap_or_else(|| DEFAULTS.model.to_owned()),
-        variables: all,
-        config_dir,
+        model,
+        variables: inputs.variables,
+        config_dir: inputs.config_dir,
         files,
-        mistakes,
+        mistakes: inputs.mistakes,
         ignored,
         endpoint,
         library,
     }
 }
 
-/// Returns the agent that the run works as, if it exists.
-fn role(
-    args: &RunArgs,
-    file: &FileSettings,
-    library: &mut PromptLibrary,
-    mistakes: &mut Vec<String>,
-) -> Option<AgentDefinition> {
-    let role = agent_list::load(args, file, library);
-    role.unwrap_or_else(|error| {
-        mistakes.push(error.to_string());
-        None
-    })
-}
-
-fn limits(
-    args: &RunArgs,
-    env: &ProcessEnv,
-    file: &FileSettings,
+/// All values in force: the settings, the servers, and what has a variable or a flag and no setting.
+fn effective(
+    inputs: &Inputs,
+    outer: &Variables,
     endpoint: &EndpointSettings,
-    role: Option<&AgentDefinition>,
-) -> Limits {
-    let mut limits = run_limits::limits(&args.limits, &args.model, env, file, 0);
-    if file.account_kind.is_none() {
-        limits.account = endpoint.credential.account();
+    limits: &Limits,
+    credentials: &[(&'static str, String)],
+    mcp: &McpServers,
+) -> Vec<EffectiveValue> {
+    let Inputs { fold, config, variables: all, args, .. } = inputs;
+    let account = match limits.account {
+        AccountKind::ApiKey => AccountChoice::ApiKey,
+        AccountKind::Enterprise => AccountChoice::Enterprise,
+        AccountKind::Subscription => AccountChoice::Subscription,
+    };
+    let bypass = config.permission_mode == PermissionMode::BypassPermissions;
+    let sandbox = if bypass { SandboxMode::Off } else { SandboxMode::Workspace };
+    let derived = [
+        ("accountKind", json!(account)),
+        ("maxRetryWait", json!(Span(limits.max_retry_wait))),
+        ("sandbox.mode", json!(sandbox)),
+    ];
+    let mut effective = fold.effective(&derived, all);
+    let mut add = |name: &str, value: Value, origin: &str| {
+        let (name, origin) = (name.to_owned(), origin.to_owned());
+        effective.push(EffectiveValue { name, value, origin });
+    };
+    for (name, server) in &mcp.shown {
+        let origin = mcp.places.get(name).map_or("", String::as_str);
+        add(&format!("mcpServers.{name}"), server.clone(), origin);
     }
-    agent_list::apply_turn_limit(role, &args.limits, &mut limits);
-    limits
+    let from = |variable: Option<&str>| match variable {
+        Some(name) => variable_origin(name, fold.set_at(name, outer, all)),
+        None => DEFAULT.to_owned(),
+    };
+    let url = BaseUrl::parse(&endpoint.base_url).map(|address| address.base());
+    let url = url.unwrap_or_else(|_| "(no address)".to_owned());
+    add("baseUrl", url.into(), &from(inputs.env.base_url.as_ref().map(|_| "ANTHROPIC_BASE_URL")));
+    let folder = inputs.config_dir.display().to_string();
+    add("configDir", folder.into(), &from(config_dir_variable(outer)));
+    let (kind, source) = credentials.first().map_or(("none", DEFAULT), |(kind, it)| (kind, it));
+    add("credential", format!("{kind} (not shown)").into(), source);
+    if let Some(tools) = &args.tools.tools {
+        add("tools", json!(tools), "--tools");
+    }
+    if !args.network.ca_file.is_empty() {
+        add("caFiles", json!(args.network.ca_file), "--ca-file");
+    }
+    effective
 }
 
 impl SettingsSurvey {
@@ -167,65 +167,31 @@ impl SettingsSurvey {
     }
 }
 
-/// Parses the environment without its invalid variables, each of which is a mistake.
-fn environment_of(variables: &Variables, mistakes: &mut Vec<String>) -> ProcessEnv {
-    let mut good = variables.clone();
-    let names = VARIABLES.iter().flat_map(|(names, _)| names.split(", "));
-    for name in names.flat_map(|name| [name.to_owned(), name.to_ascii_lowercase()]) {
-        let Some(value) = variables.get(OsStr::new(&name)) else { continue };
-        let alone = Variables::from_iter([(OsString::from(&name), value.clone())]);
-        let read = ProcessEnv::parse(&alone).map(drop);
-        let read = read.and_then(|()| environment::trusts_project(&alone).map(drop));
-        if let Err(error) = read {
-            mistakes.push(error.to_string());
-            good.remove(OsStr::new(&name));
-        }
-    }
-    ProcessEnv::parse(&good).unwrap_or_default()
-}
-
 /// Returns unknown variables with a prefix of ours.
 fn unknown_variables(all: &Variables) -> Vec<String> {
-    let known =
-        |name: &str| VARIABLES.iter().any(|(names, _)| names.split(", ").any(|it| it == name));
+    let known = |name: &str| variable_names().any(|known| known == name);
     let names = all.keys().filter_map(|name| name.to_str());
     let strange = names.filter(|name| name.starts_with("OUTLAST_") && !known(name));
     strange.map(ToOwned::to_owned).collect()
 }
 
-/// The same with the place of the command, where a file names it.
-fn with_position(
-    found: Vec<(&'static str, String)>,
-    helper: Option<&str>,
-) -> Vec<(&'static str, String)> {
-    let place = |(kind, source): (&'static str, String)| match helper {
-        Some(place) if source == HELPER => (kind, format!("{source} at {place}")),
-        Some(_) | None => (kind, source),
-    };
-    found.into_iter().map(place).collect()
-}
-
-const HELPER: &str = "the setting apiKeyHelper";
-
-/// Every credential, in the order in which they outrank each other.
-fn credentials(
-    args: &RunArgs,
-    env: &ProcessEnv,
-    file: &FileSettings,
-    config_dir: &Path,
-    set_at: &dyn Fn(&str) -> Option<String>,
-) -> Vec<(&'static str, String)> {
-    let said =
-        |command: &Option<String>| command.as_ref().is_some_and(|one| !one.trim().is_empty());
-    let variable = |name: &str| match set_at(name) {
+/// Every credential, in the order in which they outrank each other: its kind, and its source.
+fn credentials(inputs: &Inputs, outer: &Variables) -> Vec<(&'static str, String)> {
+    let Inputs { config, env, fold, variables, .. } = inputs;
+    let variable = |name: &str| match fold.set_at(name, outer, variables) {
         Some(place) => format!("the variable {name}, set at {place}"),
         None => format!("the variable {name}"),
     };
     let mut found = Vec::new();
-    if said(&args.model.api_key_helper) {
-        found.push(("API key helper", "--api-key-helper".to_owned()));
-    } else if args.model.api_key_helper.is_none() && said(&file.api_key_helper) {
-        found.push(("API key helper", HELPER.to_owned()));
+    let helper = config.api_key_helper.as_ref().filter(|command| !command.trim().is_empty());
+    if let (Some(_), Some(origin)) = (helper, fold.origin(&["apiKeyHelper"])) {
+        let is_managed = inputs.sources.managed.determines_key("apiKeyHelper");
+        let source = if inputs.args.flags.has("api-key-helper") && !is_managed {
+            origin.to_owned()
+        } else {
+            format!("the setting apiKeyHelper at {origin}")
+        };
+        found.push(("API key helper", source));
     }
     if env.auth_token.is_some() {
         found.push(("bearer token", variable("ANTHROPIC_AUTH_TOKEN")));
@@ -233,7 +199,7 @@ fn credentials(
     if env.api_key.is_some() {
         found.push(("API key", variable("ANTHROPIC_API_KEY")));
     }
-    let login = crate::model::LoginFile::within(config_dir);
+    let login = crate::model::LoginFile::within(&inputs.config_dir);
     if matches!(login.read(), Ok(Some(_))) {
         found.push(("login", login.path.display().to_string()));
     }

@@ -8,9 +8,9 @@ use super::super::catalog::BuiltinTool;
 use super::super::outcome::GrantSource;
 use super::super::paths::{PathScope, ResolvedPath};
 use super::super::sandbox::DeniedPlaces;
-use super::mode::PermissionMode;
 use super::paths::is_protected;
 use super::rule::{PermissionRule, RuleList};
+use crate::types::PermissionMode;
 
 /// The access that a tool call requests.
 pub(in super::super) enum Access<'a> {

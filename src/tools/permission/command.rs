@@ -10,12 +10,12 @@ use super::cwd_tracker::CwdTracker;
 use super::exec_programs;
 use super::fallback_tokens::{self, FallbackTokens};
 use super::known_commands::{self, CriticalFolders, KnownCommand};
-use super::mode::PermissionMode;
 use super::rule::PermissionRule;
 use super::shell_parse::{self, ScriptSource};
 use super::splitter::{self, NotUnderstood, ShellWord, SimpleCommand};
 use super::work_budget::WorkBudget;
 use super::wrapper;
+use crate::types::PermissionMode;
 
 /// How many characters of a command an error message shows.
 const SHOWN_MAX: usize = 80;

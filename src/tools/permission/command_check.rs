@@ -11,12 +11,12 @@ use super::exec_programs;
 use super::fallback_tokens::FallbackTokens;
 use super::files;
 use super::known_commands::{self, KnownCommand};
-use super::mode::PermissionMode;
 use super::rule::PermissionRule;
 use super::shell_parse::ScriptSource;
 use super::splitter::{self, ShellWord, SimpleCommand};
 use super::work_budget::WorkBudget;
 use super::wrapper::{self, IgnorableAssignments};
+use crate::types::PermissionMode;
 
 type Sure = Result<(), String>;
 

@@ -4,7 +4,7 @@ use reqwest::Url;
 
 use super::super::catalog::BuiltinTool;
 use super::call_check::{Permissions, ask_rule_applies, denied_by_rule};
-use super::mode::PermissionMode;
+use crate::types::PermissionMode;
 
 /// The hosts that a rule covers.
 #[derive(Clone, Debug, PartialEq, Eq)]

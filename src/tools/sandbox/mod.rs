@@ -17,25 +17,12 @@ use std::sync::{Arc, Once};
 use serde::Serialize;
 
 use crate::process::{LandlockPolicy, LandlockSupport, NetworkAccess};
+use crate::types::SandboxMode;
 
 pub(super) use context::SandboxContext;
 pub use context::is_sandbox_path;
 pub(super) use denied_paths::DeniedPlaces;
 use policy::{PolicyInputs, SandboxPolicy, grants_to_read_all};
-
-/// How far commands are restricted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SandboxMode {
-    Off,
-    /// Commands may write to the working tree, allowed folders, temporary folders and tool caches.
-    #[default]
-    Workspace,
-    /// Commands may write to temporary folders only.
-    ReadOnly,
-    /// Like `Workspace`, but the run does not start unless all of it is enforced.
-    Required,
-}
 
 /// The user's settings for the sandbox. Paths are absolute, relative to the home folder (`~/`), or
 /// relative to the working directory.

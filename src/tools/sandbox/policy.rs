@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use crate::process::{PathAccess, PathRule};
 
 use super::super::paths::resolve;
+use super::SandboxSettings;
 use super::context::SandboxContext;
 use super::denied_paths::DeniedPlaces;
 use super::known_paths::{DEVICE_PREFIX, DEVICES, MEMORY};
-use super::{SandboxMode, SandboxSettings};
+use crate::types::SandboxMode;
 
 /// What a policy is made from.
 pub(super) struct PolicyInputs<'a> {

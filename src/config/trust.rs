@@ -1,27 +1,63 @@
 //! Which repositories the user trusts.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use globset::{Glob, GlobBuilder};
-use serde::Deserialize;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::kinds::SettingValue;
+
 /// An entry of the setting `trustedProjects`: a folder, the content of a file, or both.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TrustedProject {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TrustedProject {
     /// Absolute, or below `~`; perhaps with wildcards.
+    #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<String>,
     /// SHA-256 of the files that are trusted, in small letters. Empty: all of them are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     sha256: Vec<String>,
+}
+
+/// The setting `trustedProjects`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct TrustedProjects(pub Vec<TrustedProject>);
+
+impl SettingValue for TrustedProjects {
+    fn takes() -> Cow<'static, str> {
+        "a list of folders, or of objects with \"path\", \"sha256\" or both".into()
+    }
+
+    fn from_texts(texts: &[String]) -> Result<Self, String> {
+        let folder = |path: &String| {
+            let fields = TrustEntryFields { path: Some(path.clone()), ..Default::default() };
+            TrustedProject::of(fields)
+        };
+        texts.iter().map(folder).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl JsonSchema for TrustedProject {
+    fn schema_name() -> Cow<'static, str> {
+        "TrustedProject".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let object = generator.subschema_for::<TrustEntryFields>();
+        json_schema!({ "anyOf": [{ "type": "string" }, object] })
+    }
 }
 
 /// How far a repository's settings files are trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Trust {
+pub enum Trust {
     Full,
     /// Only files with one of these contents.
     Files(Vec<String>),
@@ -29,7 +65,7 @@ pub(super) enum Trust {
 
 impl Trust {
     /// Finds the entries for `cwd` or the root of its repository. Links are resolved first.
-    pub(super) fn of(entries: &[TrustedProject], cwd: &Path, home: Option<&Path>) -> Self {
+    pub fn of(entries: &[TrustedProject], cwd: &Path, home: Option<&Path>) -> Self {
         let places: Vec<PathBuf> =
             fs::canonicalize(cwd).map_or_else(|_| Vec::new(), |cwd| vec![root(&cwd), cwd]);
         let about = |entry: &&TrustedProject| match &entry.path {
@@ -47,7 +83,7 @@ impl Trust {
     }
 
     /// Whether a file with this content is trusted.
-    pub(super) fn covers(&self, content: &[u8]) -> bool {
+    pub fn covers(&self, content: &[u8]) -> bool {
         match self {
             Self::Full => true,
             Self::Files(known) => {
@@ -62,7 +98,7 @@ impl Trust {
 }
 
 /// The root of the repository that a folder belongs to; the folder itself if it is in none.
-pub(super) fn root(folder: &Path) -> PathBuf {
+pub fn root(folder: &Path) -> PathBuf {
     let has_git = |folder: &&Path| folder.join(".git").symlink_metadata().is_ok();
     folder.ancestors().find(has_git).unwrap_or(folder).to_path_buf()
 }
@@ -95,7 +131,7 @@ fn glob(pattern: &str) -> Result<Glob, globset::Error> {
 }
 
 /// An entry as an object in a file.
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 struct TrustEntryFields {
     path: Option<String>,
@@ -103,7 +139,7 @@ struct TrustEntryFields {
 }
 
 /// One digest, or a list.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(untagged)]
 enum Digests {
     One(String),

@@ -1,5 +1,6 @@
 //! The environment, read once.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::num::{NonZeroU8, NonZeroU32};
@@ -8,35 +9,27 @@ use std::time::Duration;
 
 use nix::unistd::{Uid, User};
 
-use super::args::PermissionMode;
-use super::settings::UnattendedRetry;
-use super::usage::UsageError;
-use super::values;
+use super::registry::settings;
+use super::{ConfigError, values};
 use crate::model::{Proxies, limits};
+use crate::types::PermissionMode;
 
-/// Every variable that is read, and what for, as the manual has it.
+/// Variables that set no setting, and what they are for, as the manual has it.
 #[rustfmt::skip]
-pub const VARIABLES: &[(&str, &str)] = &[
+const OTHERS: &[(&str, &str)] = &[
     ("ANTHROPIC_API_KEY", "The API key."),
     ("ANTHROPIC_AUTH_TOKEN", "A bearer token; outranks the API key."),
     ("CLAUDE_CODE_API_KEY_HELPER_TTL_MS", "How long a key that a command printed is used, in \
         milliseconds; 300000 when not set."),
-    ("OUTLAST_OAUTH_ENDPOINT", "The setting oauthEndpoint."),
-    ("OUTLAST_OAUTH_CLIENT_ID", "The setting oauthClientId."),
     ("ANTHROPIC_BASE_URL", "Where the Messages API is."),
     ("CLAUDE_CODE_USE_BEDROCK, CLAUDE_CODE_USE_VERTEX, CLAUDE_CODE_USE_FOUNDRY", "Select the service \
         of a cloud, which outlast does not speak to directly: no run begins while one is set. A \
         gateway to it works, by ANTHROPIC_BASE_URL."),
     ("ANTHROPIC_CUSTOM_HEADERS", "Further headers for each request, one \"Name: value\" a line."),
-    ("ANTHROPIC_MODEL", "The model, unless --model names one."),
     ("ANTHROPIC_DEFAULT_OPUS_MODEL", "What the alias opus stands for."),
     ("ANTHROPIC_DEFAULT_SONNET_MODEL", "What the alias sonnet stands for."),
     ("ANTHROPIC_DEFAULT_HAIKU_MODEL", "What the alias haiku stands for."),
     ("CLAUDE_CODE_SUBAGENT_MODEL", "The model of all sub-agents."),
-    ("API_TIMEOUT_MS", "The same as --request-timeout, in milliseconds."),
-    ("BASH_DEFAULT_TIMEOUT_MS", "The setting bashTimeout, in milliseconds."),
-    ("BASH_MAX_TIMEOUT_MS", "The setting bashMaxTimeout, in milliseconds."),
-    ("CLAUDE_CODE_PRINT_BG_WAIT_CEILING_MS", "The setting backgroundWait, in milliseconds."),
     ("MCP_TIMEOUT", "How long a run waits for MCP servers that start, in milliseconds; 30000 when \
         not set. Those that are not there by then join later."),
     ("OUTLAST_MCP_START_TIMEOUT", "How long the start of an MCP server that is a program may take, \
@@ -45,25 +38,11 @@ pub const VARIABLES: &[(&str, &str)] = &[
         milliseconds; 600000 when not set. A server's own timeout outranks it."),
     ("MAX_MCP_OUTPUT_TOKENS", "How much of such a call's result the model sees, in tokens of four \
         characters; without it, as much as of other results."),
-    ("BASH_MAX_OUTPUT_LENGTH", "The setting maxToolResultChars."),
-    ("CLAUDE_CODE_MAX_OUTPUT_TOKENS", "The same as --max-output-tokens."),
-    ("CLAUDE_CODE_MAX_RETRIES", "The same as --max-retries."),
-    ("CLAUDE_CODE_MAX_TURNS", "The same as --max-turns."),
-    ("CLAUDE_STREAM_IDLE_TIMEOUT_MS", "The same as --stream-idle-timeout, in milliseconds."),
-    ("MAX_STRUCTURED_OUTPUT_RETRIES", "The setting schemaTries."),
     ("CLAUDE_CODE_STOP_HOOK_BLOCK_CAP", "At which objection in a row of Stop hooks the run ends as \
         stop_hook_blocked; 3 when not set."),
-    ("MAX_THINKING_TOKENS", "The same as --max-thinking-tokens."),
-    ("OUTLAST_UNATTENDED_RETRY", "1, true, yes or on: wait out overloads and rate limits without \
-        counting. all: lost connections and server errors too."),
-    ("CLAUDE_CODE_UNATTENDED_RETRY", "Read when OUTLAST_UNATTENDED_RETRY is not set."),
-    ("CLAUDE_CODE_RETRY_WATCHDOG", "Read when neither of these two is set."),
     ("OUTLAST_TRUST_PROJECT", "1, true, yes or on: the same as --trust-project."),
     ("OUTLAST_CONFIG_DIR", "Where settings and sessions are kept, instead of ~/.outlast."),
     ("CLAUDE_CONFIG_DIR", "Read when OUTLAST_CONFIG_DIR is not set."),
-    ("OUTLAST_NO_SHARED_LIMITS", "1, true, yes or on: the same as --no-shared-limits."),
-    ("DISABLE_AUTO_COMPACT", "1, true, yes or on: the same as --no-auto-compact."),
-    ("CLAUDE_AUTOCOMPACT_PCT_OVERRIDE", "The setting compactAt, in per cent."),
     ("CLAUDE_CODE_DISABLE_CLAUDE_MDS", "1, true, yes or on: the same as --no-memory."),
     ("OUTLAST_HOOK_DEPTH", "Set for hooks, so that a hook whose outlast runs hooks that start \
         outlast ends there."),
@@ -80,6 +59,21 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ("NO_COLOR, TERM=dumb", "No progress bar, even on a terminal."),
     ("TZ", "The time zone of the times shown."),
 ];
+
+/// Every variable that is read, and what for, as the manual has it. Several names may stand before
+/// one text.
+pub fn variables() -> impl Iterator<Item = (Cow<'static, str>, Cow<'static, str>)> {
+    let others = OTHERS.iter().map(|(names, text)| ((*names).into(), (*text).into()));
+    let of_settings = super::variables::documentation().into_iter();
+    others.chain(of_settings.map(|(name, text)| (name.into(), text.into())))
+}
+
+/// The names of all variables that are read.
+pub fn variable_names() -> impl Iterator<Item = &'static str> {
+    let others = OTHERS.iter().flat_map(|(names, _)| names.split(", "));
+    let of_settings = settings().iter().flat_map(|setting| &setting.variables);
+    others.chain(of_settings.map(|variable| variable.name))
+}
 
 /// Every file that is read or written, and what for, as the manual has it.
 pub const FILES: [(&str, &str); 7] = [
@@ -118,43 +112,22 @@ pub const FILES: [(&str, &str); 7] = [
 
 /// The environment, parsed. `None`: not set, or empty.
 #[derive(Clone, Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a variable of its own")]
 pub struct ProcessEnv {
     pub api_key: Option<String>,
     pub auth_token: Option<String>,
     pub api_key_helper_ttl: Option<Duration>,
-    pub oauth_endpoint: Option<String>,
-    pub oauth_client_id: Option<String>,
     pub base_url: Option<String>,
     pub custom_headers: Vec<(String, String)>,
     pub ca_files: Vec<PathBuf>,
-    pub model: Option<String>,
     /// The models that the aliases stand for.
     pub aliases: BTreeMap<String, String>,
-    pub request_timeout: Option<Duration>,
-    pub bash_timeout: Option<Duration>,
-    pub bash_max_timeout: Option<Duration>,
-    pub background_wait: Option<Duration>,
-    pub tool_result_chars: Option<NonZeroU32>,
     pub mcp_wait: Option<Duration>,
     pub mcp_start: Option<Duration>,
     /// The run ends after this many blocks in a row by Stop hooks.
     pub stop_block_cap: Option<NonZeroU8>,
     pub mcp_call: Option<Duration>,
     pub mcp_result_tokens: Option<NonZeroU32>,
-    pub max_output_tokens: Option<NonZeroU32>,
-    pub max_retries: Option<u8>,
-    pub max_turns: Option<NonZeroU32>,
-    pub stream_idle_timeout: Option<Duration>,
-    pub max_thinking_tokens: Option<u32>,
-    /// How many answers may fail the schema.
-    pub schema_tries: Option<u8>,
-    pub unattended: Option<UnattendedRetry>,
-    pub no_shared_limits: bool,
-    pub no_auto_compact: bool,
     pub no_memory: bool,
-    /// A part of the context window, above 0 and at most 1.
-    pub compact_at: Option<f64>,
     pub proxies: Proxies,
     /// Whether colours and cursor movements are off.
     pub plain: bool,
@@ -163,7 +136,7 @@ pub struct ProcessEnv {
 pub use crate::secrets::Variables;
 
 /// Returns whether this is a CI job. A cancelled one may kill only the shell that started outlast.
-pub(super) fn is_ci(variables: &Variables) -> bool {
+pub fn is_ci(variables: &Variables) -> bool {
     ["CI", "GITHUB_ACTIONS"].iter().any(|name| is_enabled(variables, name))
 }
 
@@ -188,12 +161,12 @@ const CLOUDS: [(&str, &str); 3] = [
 ///
 /// # Errors
 /// The cloud, and what works today.
-pub(super) fn check_cloud(variables: &Variables) -> Result<(), UsageError> {
+pub fn check_cloud(variables: &Variables) -> Result<(), ConfigError> {
     let Some((variable, cloud)) = CLOUDS.iter().find(|(name, _)| is_enabled(variables, name))
     else {
         return Ok(());
     };
-    Err(UsageError::new(format!(
+    Err(ConfigError::new(format!(
         "{variable} selects {cloud}, which this version of outlast does not speak to directly; \
          unset it, and name a gateway to {cloud} that has the Messages API in ANTHROPIC_BASE_URL, \
          which is not used while {variable} is set"
@@ -205,23 +178,23 @@ pub(super) fn check_cloud(variables: &Variables) -> Result<(), UsageError> {
 ///
 /// # Errors
 /// The value makes no sense.
-pub(super) fn trusts_project(variables: &Variables) -> Result<bool, UsageError> {
+pub fn trusts_project(variables: &Variables) -> Result<bool, ConfigError> {
     EnvReader(variables).flag("OUTLAST_TRUST_PROJECT")
 }
 
 /// The variable that counts the hooks that a process is within.
-pub(super) const HOOK_DEPTH: &str = "OUTLAST_HOOK_DEPTH";
+pub const HOOK_DEPTH: &str = "OUTLAST_HOOK_DEPTH";
 
 /// How many hooks this process is within.
 ///
 /// # Errors
 /// It is one too many: hooks that start outlast, whose hooks start outlast, never end.
-pub(super) fn hook_depth(variables: &Variables) -> Result<u8, UsageError> {
+pub fn hook_depth(variables: &Variables) -> Result<u8, ConfigError> {
     let depth = EnvReader(variables)
         .parsed(HOOK_DEPTH, |text| text.parse().map_err(|_| "must be a whole number".to_owned()))?;
     match depth.unwrap_or(0) {
         depth @ 0..=1 => Ok(depth),
-        _ => Err(UsageError::new(
+        _ => Err(ConfigError::new(
             "this outlast was started by a hook of an outlast that a hook started; end the \
              recursion with disableAllHooks in the settings of the inner one",
         )),
@@ -229,27 +202,35 @@ pub(super) fn hook_depth(variables: &Variables) -> Result<u8, UsageError> {
 }
 
 /// Returns the user's home folder, from the environment or the user database.
-pub(super) fn home(variables: &Variables) -> Option<PathBuf> {
+pub fn home(variables: &Variables) -> Option<PathBuf> {
     let named = variables.get(OsStr::new("HOME")).filter(|value| !value.is_empty());
     let listed = || User::from_uid(Uid::current()).ok().flatten().map(|user| user.dir);
     named.map(PathBuf::from).or_else(listed)
 }
 
+/// Variables that name the folder of settings and sessions; the first one that is set counts.
+const CONFIG_DIR: [&str; 2] = ["OUTLAST_CONFIG_DIR", "CLAUDE_CONFIG_DIR"];
+
+/// The variable that names the folder of settings and sessions, if one does.
+pub fn config_dir_variable(variables: &Variables) -> Option<&'static str> {
+    let is_set = |name: &&str| variables.get(OsStr::new(name)).is_some_and(|it| !it.is_empty());
+    CONFIG_DIR.into_iter().find(is_set)
+}
+
 /// The folder of settings and sessions: needed before the settings, which may change the rest.
 ///
 /// Without a home folder it is a path that cannot exist: the run goes on and keeps nothing.
-pub(super) fn config_dir(variables: &Variables) -> PathBuf {
-    let path = |name: &str| {
-        variables.get(&OsString::from(name)).filter(|value| !value.is_empty()).map(PathBuf::from)
-    };
-    path("OUTLAST_CONFIG_DIR").or_else(|| path("CLAUDE_CONFIG_DIR")).unwrap_or_else(|| {
-        home(variables).unwrap_or_else(|| PathBuf::from("/dev/null")).join(".outlast")
-    })
+pub fn config_dir(variables: &Variables) -> PathBuf {
+    let named = config_dir_variable(variables).and_then(|name| variables.get(OsStr::new(name)));
+    named.map_or_else(
+        || home(variables).unwrap_or_else(|| PathBuf::from("/dev/null")).join(".outlast"),
+        PathBuf::from,
+    )
 }
 
 /// Returns the folders of the user's own agents, commands and skills, highest precedence first:
 /// outlast's own folder, then the one shared with other tools.
-pub(super) fn own_folders(variables: &Variables) -> Vec<PathBuf> {
+pub fn own_folders(variables: &Variables) -> Vec<PathBuf> {
     let moved = variables.get(OsStr::new("CLAUDE_CONFIG_DIR")).filter(|value| !value.is_empty());
     let shared = || home(variables).map(|home| home.join(".claude"));
     let shared = moved.map(PathBuf::from).or_else(shared);
@@ -257,7 +238,7 @@ pub(super) fn own_folders(variables: &Variables) -> Vec<PathBuf> {
 }
 
 /// Where runs of this host tell each other about rate limits, the best place first.
-pub(super) fn limit_folders(variables: &Variables) -> Vec<PathBuf> {
+pub fn limit_folders(variables: &Variables) -> Vec<PathBuf> {
     let runtime = variables.get(OsStr::new("XDG_RUNTIME_DIR")).map(Path::new);
     limits::folders(runtime, &std::env::temp_dir())
 }
@@ -291,15 +272,13 @@ impl ProcessEnv {
     ///
     /// # Errors
     /// The first variable whose value makes no sense.
-    pub(super) fn parse(variables: &Variables) -> Result<Self, UsageError> {
+    pub fn parse(variables: &Variables) -> Result<Self, ConfigError> {
         let vars = EnvReader(variables);
         let alias = |name: &str, variable| Some((name.to_owned(), vars.text(variable).ok()??));
         Ok(Self {
             api_key: vars.text("ANTHROPIC_API_KEY")?,
             auth_token: vars.text("ANTHROPIC_AUTH_TOKEN")?,
             api_key_helper_ttl: vars.parsed("CLAUDE_CODE_API_KEY_HELPER_TTL_MS", values::millis)?,
-            oauth_endpoint: vars.text("OUTLAST_OAUTH_ENDPOINT")?,
-            oauth_client_id: vars.text("OUTLAST_OAUTH_CLIENT_ID")?,
             base_url: vars.text("ANTHROPIC_BASE_URL")?,
             custom_headers: vars.headers("ANTHROPIC_CUSTOM_HEADERS")?,
             ca_files: ["SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"]
@@ -308,7 +287,6 @@ impl ProcessEnv {
                 .filter(|path| !path.is_empty())
                 .map(PathBuf::from)
                 .collect(),
-            model: vars.text("ANTHROPIC_MODEL")?,
             aliases: [
                 alias("opus", "ANTHROPIC_DEFAULT_OPUS_MODEL"),
                 alias("sonnet", "ANTHROPIC_DEFAULT_SONNET_MODEL"),
@@ -317,11 +295,6 @@ impl ProcessEnv {
             .into_iter()
             .flatten()
             .collect(),
-            request_timeout: vars.parsed("API_TIMEOUT_MS", values::millis)?,
-            bash_timeout: vars.parsed("BASH_DEFAULT_TIMEOUT_MS", values::millis)?,
-            bash_max_timeout: vars.parsed("BASH_MAX_TIMEOUT_MS", values::millis)?,
-            background_wait: vars.parsed("CLAUDE_CODE_PRINT_BG_WAIT_CEILING_MS", values::millis)?,
-            tool_result_chars: vars.parsed("BASH_MAX_OUTPUT_LENGTH", values::count)?,
             mcp_wait: vars.parsed("MCP_TIMEOUT", values::millis)?,
             mcp_start: vars.parsed("OUTLAST_MCP_START_TIMEOUT", values::millis)?,
             mcp_call: vars.parsed("MCP_TOOL_TIMEOUT", values::millis)?,
@@ -329,19 +302,7 @@ impl ProcessEnv {
                 text.parse().map_err(|_| "must be a whole number from 1 to 255".to_owned())
             })?,
             mcp_result_tokens: vars.parsed("MAX_MCP_OUTPUT_TOKENS", values::count)?,
-            max_output_tokens: vars.parsed("CLAUDE_CODE_MAX_OUTPUT_TOKENS", values::count)?,
-            max_retries: vars.parsed("CLAUDE_CODE_MAX_RETRIES", values::retries)?,
-            max_turns: vars.parsed("CLAUDE_CODE_MAX_TURNS", values::count)?,
-            stream_idle_timeout: vars.parsed("CLAUDE_STREAM_IDLE_TIMEOUT_MS", values::millis)?,
-            max_thinking_tokens: vars.parsed("MAX_THINKING_TOKENS", |text| {
-                text.parse().map_err(|_| "must be a whole number".to_owned())
-            })?,
-            schema_tries: vars.parsed("MAX_STRUCTURED_OUTPUT_RETRIES", values::retries)?,
-            unattended: vars.unattended()?,
             no_memory: vars.flag("CLAUDE_CODE_DISABLE_CLAUDE_MDS")?,
-            no_shared_limits: vars.flag("OUTLAST_NO_SHARED_LIMITS")?,
-            no_auto_compact: vars.flag("DISABLE_AUTO_COMPACT")?,
-            compact_at: vars.parsed("CLAUDE_AUTOCOMPACT_PCT_OVERRIDE", values::per_cent)?,
             proxies: vars.proxies()?,
             plain: vars.text("NO_COLOR")?.is_some()
                 || vars.text("TERM")?.is_some_and(|term| term == "dumb"),
@@ -352,12 +313,12 @@ impl ProcessEnv {
 struct EnvReader<'a>(&'a Variables);
 
 impl EnvReader<'_> {
-    fn text(&self, name: &str) -> Result<Option<String>, UsageError> {
+    fn text(&self, name: &str) -> Result<Option<String>, ConfigError> {
         match self.0.get(&OsString::from(name)) {
             None => Ok(None),
             Some(value) => match value.to_str() {
                 Some(text) => Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty())),
-                None => Err(UsageError::new(format!(
+                None => Err(ConfigError::new(format!(
                     "the variable {name} is not valid UTF-8; set it to text"
                 ))),
             },
@@ -368,34 +329,27 @@ impl EnvReader<'_> {
         &self,
         name: &str,
         parse: impl Fn(&str) -> Result<T, String>,
-    ) -> Result<Option<T>, UsageError> {
+    ) -> Result<Option<T>, ConfigError> {
         let Some(text) = self.text(name)? else { return Ok(None) };
         parse(&text)
             .map(Some)
-            .map_err(|why| UsageError::new(format!("the variable {name}: {text:?} {why}")))
+            .map_err(|why| ConfigError::new(format!("the variable {name}: {text:?} {why}")))
     }
 
-    fn flag(&self, name: &str) -> Result<bool, UsageError> {
-        let Some(text) = self.text(name)? else { return Ok(false) };
-        match text.to_ascii_lowercase().as_str() {
-            "1" | "true" | "yes" | "on" => Ok(true),
-            "0" | "false" | "no" | "off" => Ok(false),
-            _ => Err(UsageError::new(format!(
-                "the variable {name}: {text:?} is none of 1, true, yes, on, 0, false, no, off"
-            ))),
-        }
+    fn flag(&self, name: &str) -> Result<bool, ConfigError> {
+        self.parsed(name, values::yes_or_no).map(Option::unwrap_or_default)
     }
 
     /// Invalid UTF-8 is replaced, so that the value is rejected as a proxy address.
-    fn proxies(&self) -> Result<Proxies, UsageError> {
+    fn proxies(&self) -> Result<Proxies, ConfigError> {
         let value = |name: &str| {
             let value = self.0.get(OsStr::new(name))?;
             Some(value.to_string_lossy().into_owned())
         };
-        Proxies::from_variables(value).map_err(|error| UsageError::new(error.to_string()))
+        Proxies::from_variables(value).map_err(|error| ConfigError::new(error.to_string()))
     }
 
-    fn headers(&self, name: &str) -> Result<Vec<(String, String)>, UsageError> {
+    fn headers(&self, name: &str) -> Result<Vec<(String, String)>, ConfigError> {
         let text = self.text(name)?.unwrap_or_default();
         text.lines()
             .filter(|line| !line.trim().is_empty())
@@ -403,31 +357,11 @@ impl EnvReader<'_> {
                 Some((key, value)) if is_header_name(key.trim()) => {
                     Ok((key.trim().to_owned(), value.trim().to_owned()))
                 }
-                Some(_) | None => Err(UsageError::new(format!(
+                Some(_) | None => Err(ConfigError::new(format!(
                     "the variable {name}: a line is no header; write Name: value, one a line"
                 ))),
             })
             .collect()
-    }
-
-    fn unattended(&self) -> Result<Option<UnattendedRetry>, UsageError> {
-        for name in [
-            "OUTLAST_UNATTENDED_RETRY",
-            "CLAUDE_CODE_UNATTENDED_RETRY",
-            "CLAUDE_CODE_RETRY_WATCHDOG",
-        ] {
-            let Some(text) = self.text(name)? else { continue };
-            return match text.to_ascii_lowercase().as_str() {
-                "1" | "true" | "yes" | "on" => Ok(Some(UnattendedRetry::On)),
-                "all" => Ok(Some(UnattendedRetry::All)),
-                "0" | "false" | "no" | "off" => Ok(Some(UnattendedRetry::Off)),
-                _ => Err(UsageError::new(format!(
-                    "the variable {name}: {text:?} is none of 1, true, yes, on, all, 0, false, \
-                     no, off"
-                ))),
-            };
-        }
-        Ok(None)
     }
 }
 

@@ -11,37 +11,40 @@
 //! An entry names the variable that holds a secret, and never the secret itself. A secret written
 //! there by mistake is not repeated in an error message.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU32;
 
-use serde::Deserialize;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
 
-use crate::cli::values;
+use super::kinds::{FlagForm, SettingValue};
+use super::values;
 use crate::model::BaseUrl;
 
 /// The smallest context window that a run can work with, in tokens.
-pub(super) const SMALLEST_WINDOW: u32 = 1024;
+pub const SMALLEST_WINDOW: u32 = 1024;
 
 /// A model, and where it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ModelEntry {
+pub struct ModelEntry {
     /// A name or an alias.
-    pub(super) model: String,
+    pub model: String,
     /// `None`: where the primary model is.
-    pub(super) base_url: Option<String>,
+    pub base_url: Option<String>,
     /// `None`: the primary's credentials at the primary's origin, and none anywhere else.
-    pub(super) key: Option<KeyVariable>,
-    pub(super) headers: BTreeMap<String, String>,
+    pub key: Option<KeyVariable>,
+    pub headers: BTreeMap<String, String>,
     /// In tokens.
-    pub(super) context_window: Option<NonZeroU32>,
+    pub context_window: Option<NonZeroU32>,
 }
 
 /// The variable that holds a credential, and what kind it is of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum KeyVariable {
+pub enum KeyVariable {
     ApiKey(String),
     Bearer(String),
 }
@@ -66,7 +69,7 @@ impl KeyVariable {
             .to_owned())
     }
 
-    pub(super) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         match self {
             Self::ApiKey(name) | Self::Bearer(name) => name,
         }
@@ -74,7 +77,7 @@ impl KeyVariable {
 
     /// Returns the name for messages. An unusual name may be a key given by mistake, and is not
     /// shown.
-    pub(super) fn shown(&self) -> String {
+    pub fn shown(&self) -> String {
         let name = self.name();
         if name.bytes().any(|byte| byte.is_ascii_lowercase()) {
             format!("{}...", name.chars().take(4).collect::<String>())
@@ -89,7 +92,7 @@ impl ModelEntry {
     ///
     /// # Errors
     /// What is wrong with it, after the model's name if there is one.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         let (place, key) = match text.split_once('#') {
             Some((place, key)) => (place, Some(key)),
             None => (text, None),
@@ -160,16 +163,52 @@ fn base_of(text: &str) -> Result<String, String> {
 }
 
 /// The same as an object of a settings file.
-#[derive(Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct ModelEntryObject {
     model: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     base_url: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     api_key_env: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     auth_token_env: Option<String>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     headers: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     context_window: Option<NonZeroU32>,
+}
+
+impl From<&ModelEntry> for ModelEntryObject {
+    fn from(entry: &ModelEntry) -> Self {
+        let key = entry.key.clone();
+        let (api_key_env, auth_token_env) = match key {
+            None => (None, None),
+            Some(KeyVariable::ApiKey(name)) => (Some(name), None),
+            Some(KeyVariable::Bearer(name)) => (None, Some(name)),
+        };
+        let ModelEntry { model, base_url, headers, context_window, .. } = entry.clone();
+        Self { model, base_url, api_key_env, auth_token_env, headers, context_window }
+    }
+}
+
+impl Serialize for ModelEntry {
+    /// As the text of a flag, as far as that can express it.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if !self.headers.is_empty() || self.context_window.is_some() {
+            return ModelEntryObject::from(self).serialize(serializer);
+        }
+        let mut text = self.model.clone();
+        if let Some(base_url) = &self.base_url {
+            text = format!("{text}@{base_url}");
+        }
+        match &self.key {
+            Some(KeyVariable::ApiKey(name)) => text = format!("{text}#{name}"),
+            Some(KeyVariable::Bearer(name)) => text = format!("{text}#bearer:{name}"),
+            None => {}
+        }
+        serializer.serialize_str(&text)
+    }
 }
 
 impl TryFrom<ModelEntryObject> for ModelEntry {
@@ -219,25 +258,52 @@ impl<'de> Deserialize<'de> for ModelEntry {
 }
 
 /// The entries of a settings file: a list, or one text with commas between them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ModelEntryList(pub Vec<ModelEntry>);
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ModelEntryList(pub Vec<ModelEntry>);
+
+impl SettingValue for ModelEntryList {
+    const FLAG: FlagForm = FlagForm::Repeated;
+
+    fn takes() -> Cow<'static, str> {
+        "a list of models, MODEL@URL#KEY_VARIABLE or objects with \"model\" and perhaps \
+         \"baseUrl\", \"apiKeyEnv\" or \"authTokenEnv\", \"headers\", \"contextWindow\"; or one \
+         text with commas"
+            .into()
+    }
+
+    fn from_texts(texts: &[String]) -> Result<Self, String> {
+        Self::parse(texts)
+    }
+}
+
+impl JsonSchema for ModelEntryList {
+    fn schema_name() -> Cow<'static, str> {
+        "ModelEntryList".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let object = generator.subschema_for::<ModelEntryObject>();
+        json_schema!({
+            "type": ["string", "array"],
+            "items": { "anyOf": [{ "type": "string" }, object] },
+        })
+    }
+}
 
 impl ModelEntryList {
     /// Reads what flags say.
     ///
     /// # Errors
     /// What is wrong with the first that is wrong.
-    pub(super) fn parse<S: AsRef<str>>(texts: &[S]) -> Result<Self, String> {
+    pub fn parse<S: AsRef<str>>(texts: &[S]) -> Result<Self, String> {
         let entries: Result<_, _> =
             values::list(texts).iter().map(|text| ModelEntry::parse(text)).collect();
         entries.map(Self)
     }
-}
 
-impl ModelEntryList {
     /// An entry that comes twice. Those of several files are joined, so this is asked of each file
     /// by itself.
-    pub(super) fn repeated(&self) -> Option<&ModelEntry> {
+    pub fn repeated(&self) -> Option<&ModelEntry> {
         let place =
             |entry: &ModelEntry| (entry.model.clone(), entry.base_url.clone(), entry.key.clone());
         let mut entries = self.0.iter().enumerate();

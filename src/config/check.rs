@@ -2,28 +2,37 @@
 
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use strsim::osa_distance;
 
-use super::file_settings::FileSettings;
-use super::locate::{self, JsonPaths};
+use super::model_entry::{ModelEntryList, SMALLEST_WINDOW};
+use super::models::{PriceMap, WindowSizes};
+use super::registry::{self, Setting};
 use super::rule_names::{self, BadRuleName};
-use super::unknown_keys::{self, UnknownKeys};
-use super::{ranges, table};
-use crate::cli::edit_distance::distance;
+use super::spans::{self, JsonPaths};
+use super::unknown_keys::{self, UnknownKey, UnknownKeys};
 use crate::hooks::{BadHook, HookEvent, HookSettings, is_foreign_event};
 use crate::tools::{check_allowance, check_restriction};
 
 /// Further mistakes are only counted.
 const TOLD_MAX: usize = 20;
 
-/// Values of these settings are not quoted in errors: they may hold secrets.
-const MAY_BE_SECRET: [&str; 4] = ["apiKeyHelper", "env", "hooks", "mcpServers"];
-
 /// A valid settings text.
 pub(super) struct ValidSettings {
+    /// As it is written.
     pub value: Value,
+    /// What it assigns, in canonical form.
+    pub values: Vec<FileValue>,
     /// Warnings about it.
     pub warnings: Vec<String>,
+}
+
+/// A value that a file assigns to a setting.
+#[derive(Clone, Debug)]
+pub(super) struct FileValue {
+    pub(super) setting: &'static Setting,
+    pub(super) value: Value,
 }
 
 /// Checks a text for syntax, shape, unknown keys, and values that make no sense.
@@ -43,37 +52,53 @@ pub(super) fn check(name: &str, text: &str) -> Result<ValidSettings, Vec<String>
     let mut search = MistakeSearch {
         text,
         places: &places,
-        type_errors: Vec::new(),
+        values: Vec::new(),
+        unknown: Vec::new(),
         found: Vec::new(),
         remarks: Vec::new(),
     };
     search.find_duplicate_keys();
-    search.find_type_errors(0);
-    let layer = search.layer(&value);
-    let UnknownKeys { mistyped, told } = unknown_keys::find_unknown_keys(name, &layer, &places);
+    search.read_group(0, "");
+    let unknown = std::mem::take(&mut search.unknown);
+    let UnknownKeys { mistyped, told } = unknown_keys::judge(name, &unknown, &places);
     for (index, why) in mistyped {
         search.found.push((places.start(index), why));
     }
-    search.ranges(&layer);
+    search.ranges();
     search.rules(&value);
-    if let Some(hooks) = value.get("hooks") {
+    if let Some(hooks) = value.get("hooks").filter(|hooks| !hooks.is_null()) {
         search.hooks(hooks.clone());
     }
     let remarks = std::mem::take(&mut search.remarks).into_iter();
     let remark = |((line, column), why)| format!("{name}:{line}:{column}: {why}");
     let remarks = remarks.take(TOLD_MAX).map(remark);
+    let values = std::mem::take(&mut search.values);
     match search.sorted_mistakes(name) {
         mistakes if mistakes.is_empty() => {
-            Ok(ValidSettings { value, warnings: told.into_iter().chain(remarks).collect() })
+            Ok(ValidSettings { value, values, warnings: told.into_iter().chain(remarks).collect() })
         }
         mistakes => Err(mistakes),
     }
 }
 
+/// Reads the values of a JSON object that was checked in another way. Leaves out what is wrong.
+pub(super) fn values_of(value: &Value) -> Vec<FileValue> {
+    let mut values = Vec::new();
+    for setting in registry::settings() {
+        let inner = value.pointer(&format!("/{}", setting.key.replace('.', "/")));
+        let is_set = |inner: &&Value| !inner.is_null() || !setting.is_nullable();
+        let Some(inner) = inner.filter(is_set) else { continue };
+        if let Ok(value) = setting.from_json(&inner.to_string()) {
+            values.push(FileValue { setting, value });
+        }
+    }
+    values
+}
+
 /// Explains a JSON syntax error, with a hint for comments.
-pub(super) fn syntax_error(name: &str, text: &str, error: &serde_json::Error) -> String {
-    let at = locate::offset(text, error.line(), error.column());
-    let (line, column) = locate::line_and_column(text, at);
+pub fn syntax_error(name: &str, text: &str, error: &serde_json::Error) -> String {
+    let at = spans::offset(text, error.line(), error.column());
+    let (line, column) = spans::line_and_column(text, at);
     let rest = text.get(at..).unwrap_or_default();
     let why = match without_position(error) {
         _ if text.trim().is_empty() => "the file is empty; write {}, or take it away".to_owned(),
@@ -87,7 +112,7 @@ pub(super) fn syntax_error(name: &str, text: &str, error: &serde_json::Error) ->
 }
 
 /// An error of `serde_json` without the position at its end.
-pub(super) fn without_position(error: &serde_json::Error) -> String {
+pub fn without_position(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.split(" at line ").next().unwrap_or_default().to_owned()
 }
@@ -99,8 +124,9 @@ pub(super) const NEITHER: &str = "something else";
 struct MistakeSearch<'a> {
     text: &'a str,
     places: &'a JsonPaths<'a>,
-    /// Values of the wrong type.
-    type_errors: Vec<usize>,
+    /// What the file assigns, as far as it is right.
+    values: Vec<FileValue>,
+    unknown: Vec<UnknownKey>,
     /// Line and column, and what is wrong there.
     found: Vec<((usize, usize), String)>,
     /// The same for warnings.
@@ -119,32 +145,85 @@ impl MistakeSearch<'_> {
         }
     }
 
-    /// Finds the innermost values of the wrong type.
-    fn find_type_errors(&mut self, index: usize) {
-        let Some(place) = self.places.get(index) else { return };
-        let value = self.text.get(place.value.clone()).unwrap_or_default();
-        let Some(why) = self.type_error(index, value) else { return };
-        let before = self.type_errors.len();
-        // A value that does not fit even when emptied is itself wrong.
-        let hollow = if value.starts_with('{') { "{}" } else { "[]" };
-        let parts = value.starts_with(['{', '[']) && (index == 0 || why != NEITHER);
-        if parts && (value == hollow || self.type_error(index, hollow).as_ref() != Some(&why)) {
-            for child in self.places.children(index) {
-                self.find_type_errors(child);
+    fn text_of(&self, index: usize) -> &str {
+        let place = self.places.get(index);
+        place.and_then(|place| self.text.get(place.value.clone())).unwrap_or_default()
+    }
+
+    /// Reads an object of settings: the whole file, or a part of it whose key is `prefix`.
+    fn read_group(&mut self, index: usize, prefix: &str) {
+        for child in self.places.children(index).collect::<Vec<_>>() {
+            let Some(place) = self.places.get(child) else { continue };
+            let key = format!("{prefix}{}", place.key);
+            if let Some(setting) = registry::find(&key) {
+                if self.text_of(child) != "null" || !setting.is_nullable() {
+                    self.read_setting(setting, child);
+                }
+            } else if !registry::is_group(&key) {
+                let value = serde_json::from_str(self.text_of(child)).unwrap_or_default();
+                self.unknown.push(UnknownKey { index: child, path: key, value });
+            } else if let Err(error) = serde_json::from_str::<Map<_, Value>>(self.text_of(child)) {
+                self.found.push((
+                    self.places.value(child),
+                    format_mistake(&without_position(&error), &key, &key, false),
+                ));
+            } else {
+                self.read_group(child, &format!("{key}."));
             }
-        }
-        if self.type_errors.len() == before {
-            self.type_errors.push(index);
-            let complaint = format_mistake(&why, &self.places.path(index));
-            self.found.push((self.places.value(index), complaint));
         }
     }
 
-    /// Returns the type error of a value, parsed within its otherwise empty parents.
-    fn type_error(&self, index: usize, value: &str) -> Option<String> {
+    fn read_setting(&mut self, setting: &'static Setting, index: usize) {
+        let value = setting.from_json(self.text_of(index)).unwrap_or_else(|_| {
+            self.find_type_errors(setting, index, index);
+            // What is right of it may still be out of range.
+            let members = self.places.children(index).filter_map(|child| {
+                let key = Value::from(self.places.get(child)?.key.as_str());
+                let alone = format!("{{{key}:{}}}", self.text_of(child));
+                setting.from_json(&alone).ok()?.as_object().cloned()
+            });
+            members.flatten().collect::<Map<_, _>>().into()
+        });
+        self.values.push(FileValue { setting, value });
+    }
+
+    /// Finds the innermost values of the wrong type within the value of a setting, at `root`.
+    /// Returns whether there are any.
+    fn find_type_errors(&mut self, setting: &Setting, root: usize, index: usize) -> bool {
+        let value = self.text_of(index).to_owned();
+        let Some(why) = self.type_error(setting, root, index, &value) else { return false };
+        // A value that does not fit even when emptied is itself wrong.
+        let hollow = if value.starts_with('{') { "{}" } else { "[]" };
+        let parts = value.starts_with(['{', '[']) && why != NEITHER;
+        let is_hollow_wrong = || self.type_error(setting, root, index, hollow);
+        let mut found = false;
+        if parts && (value == hollow || is_hollow_wrong().as_ref() != Some(&why)) {
+            for child in self.places.children(index).collect::<Vec<_>>() {
+                found |= self.find_type_errors(setting, root, child);
+            }
+        }
+        if !found {
+            let path = self.places.path(index).join(".");
+            let complaint = format_mistake(&why, &path, setting.key, setting.is_secret);
+            self.found.push((self.places.value(index), complaint));
+        }
+        true
+    }
+
+    /// Returns the type error of a value, read within its otherwise empty parents up to `root`.
+    fn type_error(
+        &self,
+        setting: &Setting,
+        root: usize,
+        index: usize,
+        value: &str,
+    ) -> Option<String> {
         let (mut before, mut after) = (String::new(), String::new());
-        let mut inner = self.places.get(index)?;
-        while let Some(outer) = inner.parent.and_then(|outer| self.places.get(outer)) {
+        let mut at = index;
+        while at != root {
+            let inner = self.places.get(at)?;
+            at = inner.parent?;
+            let outer = self.places.get(at)?;
             if self.text.as_bytes().get(outer.value.start) == Some(&b'{') {
                 before = format!("{{{}:{before}", Value::from(inner.key.as_str()));
                 after.push('}');
@@ -152,47 +231,50 @@ impl MistakeSearch<'_> {
                 before.insert(0, '[');
                 after.push(']');
             }
-            inner = outer;
         }
         let end = before.len() + value.len();
         let alone = before + value + &after;
-        let error = serde_json::from_str::<FileSettings>(&alone).err()?;
+        let error = setting.from_json(&alone).err()?;
         let why = without_position(&error);
         // Errors after it are about its emptied parents.
-        let beside = locate::offset(&alone, error.line(), error.column()) >= end;
+        let beside = spans::offset(&alone, error.line(), error.column()) >= end;
         let aside = why.starts_with("missing field") && beside;
         // Duplicates were already reported.
         (!aside && !why.starts_with("duplicate field")).then_some(why)
     }
 
-    /// Returns the settings without the wrongly typed values.
-    fn layer(&self, value: &Value) -> FileSettings {
-        let mut rest = value.clone();
-        for index in self.type_errors.iter().rev() {
-            let mut path = self.places.path(*index);
-            // The rest of what it is deeper within may not stand without it.
-            path.truncate(2);
-            let Some((key, outer)) = path.split_last() else { return FileSettings::default() };
-            let outer = outer.iter().try_fold(&mut rest, |value, key| match value {
-                Value::Object(members) => members.get_mut(*key),
-                Value::Array(items) => items.get_mut(key.parse::<usize>().ok()?),
-                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
-            });
-            match outer {
-                Some(Value::Object(members)) => drop(members.remove(*key)),
-                Some(Value::Array(items)) => {
-                    let index = key.parse().ok().filter(|index| *index < items.len());
-                    drop(index.map(|index: usize| items.remove(index)));
+    /// Values with the right type that make no sense.
+    fn ranges(&mut self) {
+        let mut wrong: Vec<(Vec<String>, String)> = Vec::new();
+        for FileValue { setting, value } in &self.values {
+            let own = |why: String| (setting.path(), why);
+            let of = |model: &str, why| ([setting.path(), vec![model.to_owned()]].concat(), why);
+            match setting.key {
+                "fallbackModel" => {
+                    let list = ModelEntryList::deserialize(value).unwrap_or_default();
+                    let again = list.repeated().map(|entry| &entry.model);
+                    wrong.extend(again.map(|it| own(format!("has {it:?} twice; name it once"))));
                 }
-                Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) | None => {
+                "contextWindow" => {
+                    let why = format!("must be at least {SMALLEST_WINDOW} tokens");
+                    let sizes = WindowSizes::deserialize(value).ok();
+                    for model in sizes.iter().flat_map(WindowSizes::too_small) {
+                        wrong.push(
+                            model.map_or_else(|| own(why.clone()), |model| of(model, why.clone())),
+                        );
+                    }
                 }
+                "prices" => {
+                    let prices = PriceMap::deserialize(value).unwrap_or_default();
+                    wrong.extend(prices.unpayable().map(|model| {
+                        let what = "has no price in US dollars per million tokens for";
+                        of(model, format!("{what} {model:?}"))
+                    }));
+                }
+                _ => {}
             }
         }
-        serde_json::from_value(rest).unwrap_or_default()
-    }
-
-    fn ranges(&mut self, layer: &FileSettings) {
-        for (path, why) in ranges::out_of_range(layer) {
+        for (path, why) in wrong {
             let at = self.places.nearest(path.iter().map(String::as_str));
             let key = path.first().map_or("", String::as_str);
             self.found.push((self.places.value(at), format!("\"{key}\" {why}")));
@@ -247,7 +329,7 @@ impl MistakeSearch<'_> {
     fn hooks(&mut self, mut hooks: Value) {
         self.events(&mut hooks);
         while let Err(BadHook { place, why }) = read_hooks(&hooks) {
-            let keys: Vec<&str> = locate::keys(&place).collect();
+            let keys: Vec<&str> = spans::keys(&place).collect();
             let at = self.places.nearest(keys.iter().copied());
             let mut why = why.as_str();
             if why.starts_with("invalid type: string") {
@@ -279,7 +361,7 @@ const EVENT_TYPO_MAX: usize = 2;
 
 /// Returns whether a word is a likely typo of another.
 fn is_mistyped(word: &str, meant: &str) -> bool {
-    distance(&word.to_lowercase(), &meant.to_lowercase()) <= EVENT_TYPO_MAX
+    osa_distance(&word.to_lowercase(), &meant.to_lowercase()) <= EVENT_TYPO_MAX
 }
 
 /// Mistakes in hooks beyond these are not looked for: each is found by reading all hooks again.
@@ -328,20 +410,20 @@ fn remove_invalid_part(hooks: &mut Value, keys: &[&str]) -> bool {
     }
 }
 
-/// Formats the mistake at this path.
-fn format_mistake(why: &str, path: &[&str]) -> String {
-    let (name, key) = (path.join("."), path.first().copied().unwrap_or_default());
+/// Formats the mistake at a path in the value of a setting.
+fn format_mistake(why: &str, path: &str, key: &str, is_secret: bool) -> String {
     let said = why.trim_start_matches("invalid type: ").trim_start_matches("invalid value: ");
     let mut found = said.split(", expected").next().unwrap_or_default();
     let mut said = said;
-    if MAY_BE_SECRET.contains(&key) && found.starts_with("string") {
+    if is_secret && found.starts_with("string") {
         (found, said) = ("a text", "a text is in the place of something else");
     }
-    match (table::takes(key), path.len()) {
-        (Some(takes), 1) if !why.starts_with("missing") && !why.starts_with("unknown field") => {
-            format!("\"{name}\" takes {takes}; found {found}")
+    match registry::takes(key) {
+        Some(takes)
+            if path == key && !why.starts_with("missing") && !why.starts_with("unknown field") =>
+        {
+            format!("\"{path}\" takes {takes}; found {found}")
         }
-        (Some(_), _) => format!("\"{name}\": {said}; see outlast-settings(5)"),
-        (None, _) => format!("{said}; see outlast-settings(5)"),
+        Some(_) | None => format!("\"{path}\": {said}; see outlast-settings(5)"),
     }
 }

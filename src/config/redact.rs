@@ -4,15 +4,16 @@ use std::ffi::OsStr;
 
 use serde_json::{Map, Value};
 
-use crate::cli::environment::{VARIABLES, Variables};
+use super::environment::variable_names;
 use crate::model::BaseUrl;
+use crate::secrets::Variables;
 
 const NOT_SHOWN: &str = "(not shown)";
 
 /// Redacts a value: of variables, only known harmless ones are shown.
-pub(super) fn redacted(name: &str, value: Value, all: &Variables) -> Value {
+pub fn redacted(name: &str, value: Value, all: &Variables) -> Value {
     if let Some(variable) = name.strip_prefix("env.") {
-        let plain = VARIABLES.iter().any(|(known, _)| *known == variable);
+        let plain = variable_names().any(|known| known == variable);
         let secret = ["KEY", "TOKEN", "HEADER", "PROXY", "URL", "ENDPOINT"];
         let secret = secret.iter().any(|word| variable.contains(word));
         let known = all.contains_key(OsStr::new(variable));
@@ -48,7 +49,7 @@ fn without_headers(value: Value) -> Value {
 }
 
 /// Redacts a server entry: only type, program and timeout are shown.
-pub(super) fn redacted_server(entry: &Value, disabled: bool) -> Value {
+pub fn redacted_server(entry: &Value, disabled: bool) -> Value {
     let part = |(key, value): (&String, &Value)| {
         let value = match key.as_str() {
             "type" | "command" | "timeout" => value.clone(),

@@ -10,14 +10,15 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use super::load::FORBIDS_BYPASS;
+use super::file::ParsedSettings;
+use super::registry::{self, Untrusted};
 use super::trust::{Trust, root};
 use super::unknown_keys;
 use crate::process::file_reads;
 use crate::tools::{check_restriction, is_sandbox_path};
 
 /// The file of a repository's MCP servers.
-pub(super) const MCP_FILE: &str = ".mcp.json";
+pub const MCP_FILE: &str = ".mcp.json";
 
 /// No settings file is larger, in bytes.
 const LARGEST: u64 = 1 << 20;
@@ -44,7 +45,7 @@ pub struct IgnoredSetting {
 }
 
 /// The result of reading a file of the repository.
-pub(super) enum RepositoryFile {
+pub enum RepositoryFile {
     Nothing,
     Content(Vec<u8>),
     /// Why it cannot.
@@ -52,7 +53,7 @@ pub(super) enum RepositoryFile {
 }
 
 /// Reads a file of the repository. Links out of it are followed only if it is trusted.
-pub(super) fn read_file(cwd: &Path, file: &str, trust: &Trust) -> RepositoryFile {
+pub fn read_file(cwd: &Path, file: &str, trust: &Trust) -> RepositoryFile {
     let read = find(cwd, file, *trust == Trust::Full);
     match read.and_then(|path| file_reads::read_regular(&path, LARGEST)) {
         Ok(content) => RepositoryFile::Content(content),
@@ -79,13 +80,13 @@ fn find(cwd: &Path, file: &str, anywhere: bool) -> io::Result<PathBuf> {
 
 /// The ignored settings of a repository's files.
 #[derive(Debug, Default)]
-pub(super) struct IgnoredSettings {
+pub struct IgnoredSettings {
     listed: Vec<IgnoredSetting>,
     more: usize,
 }
 
 impl IgnoredSettings {
-    pub(super) fn file(&mut self, file: &str, why: &str) {
+    pub fn file(&mut self, file: &str, why: &str) {
         self.push(file, None, why);
     }
 
@@ -103,52 +104,83 @@ impl IgnoredSettings {
 
     /// Returns the settings of an untrusted file that only restrict rights, and records the rest as
     /// ignored.
-    pub(super) fn strip_untrusted(
+    pub fn strip_untrusted(&mut self, file: &str, content: &[u8], paths: &RulePaths<'_>) -> Value {
+        let Some(settings) = self.object(file, content) else { return Value::Object(Map::new()) };
+        Value::Object(self.restricting(file, "", &settings, paths))
+    }
+
+    /// Returns what of an object of settings only restricts rights. `prefix` is its name.
+    fn restricting(
         &mut self,
         file: &str,
-        content: &[u8],
+        prefix: &str,
+        settings: &Map<String, Value>,
         paths: &RulePaths<'_>,
-    ) -> Value {
-        let mut narrow = Map::new();
-        let Some(settings) = self.object(file, content) else { return Value::Object(narrow) };
-        for (key, value) in settings.iter().filter(|(_, value)| !is_nothing(value)) {
-            match (key.as_str(), value) {
-                ("permissions", Value::Object(permissions)) => {
-                    let kept = self.permissions(file, permissions, paths);
-                    narrow.insert("permissions".to_owned(), Value::Object(kept));
+    ) -> Map<String, Value> {
+        let mut kept = Map::new();
+        for (name, value) in settings.iter().filter(|(_, value)| !is_nothing(value)) {
+            let key = format!("{prefix}{name}");
+            let untrusted = registry::find(&key).map(|setting| setting.untrusted);
+            match (untrusted, value) {
+                (None, Value::Object(members)) if registry::is_group(&key) => {
+                    let inner = self.restricting(file, &format!("{key}."), members, paths);
+                    kept.insert(name.clone(), Value::Object(inner));
                 }
-                ("env" | "hooks", Value::Object(members)) => {
-                    for name in members.keys() {
-                        self.key(file, &format!("{key}.{name}"), UNTRUSTED);
+                // Settings of this name have no effect in any file.
+                (None, _) if unknown_keys::is_foreign(&key) => {}
+                (Some(Untrusted::Rules), Value::Array(rules)) => {
+                    let is_good = |rule: &&str| paths.takes(rule);
+                    let good = self.select(file, &key, rules, is_good, "rules");
+                    kept.insert(name.clone(), good);
+                }
+                (Some(Untrusted::Rules), _) => self.key(file, &key, "it is no list of rules"),
+                (Some(Untrusted::Paths), Value::Array(paths)) => {
+                    let is_good = |path: &&str| is_sandbox_path(path);
+                    let good = self.select(file, &key, paths, is_good, "plain paths");
+                    kept.insert(name.clone(), good);
+                }
+                (Some(Untrusted::Only(word)), Value::String(text)) if text == word => {
+                    kept.insert(name.clone(), value.clone());
+                }
+                (Some(_), Value::Object(members)) if ["env", "hooks"].contains(&key.as_str()) => {
+                    for inner in members.keys() {
+                        self.key(file, &format!("{key}.{inner}"), UNTRUSTED);
                     }
                 }
-                ("sandbox", Value::Object(sandbox)) => {
-                    let kept = self.sandbox(file, sandbox);
-                    narrow.insert("sandbox".to_owned(), Value::Object(kept));
-                }
-                // This only ends a run sooner.
-                ("onDenied", Value::String(what)) if what == "fail" => {
-                    narrow.insert(key.clone(), value.clone());
-                }
-                ("trustedProjects", _) => self.key(file, key, NO_SELF_TRUST),
-                // Settings of this name have no effect in any file.
-                (key, _) if unknown_keys::is_foreign(key) => {}
-                (key, _) => self.key(file, key, UNTRUSTED),
+                (Some(_), _) if key == TRUSTED_PROJECTS => self.key(file, &key, NO_SELF_TRUST),
+                (Some(_) | None, _) => self.key(file, &key, UNTRUSTED),
             }
         }
-        Value::Object(narrow)
+        kept
+    }
+
+    /// Returns the good items of a list, and records how many are not.
+    fn select(
+        &mut self,
+        file: &str,
+        key: &str,
+        items: &[Value],
+        is_good: impl Fn(&&str) -> bool,
+        what: &str,
+    ) -> Value {
+        let texts = items.iter().filter_map(Value::as_str).take(MOST_RULES);
+        let good: Vec<&str> = texts.filter(is_good).collect();
+        if good.len() < items.len() {
+            let bad = items.len() - good.len();
+            self.key(file, key, &format!("{bad} of it are no {what}"));
+        }
+        json!(good)
     }
 
     /// Removes settings that not even a trusted repository may set.
-    pub(super) fn strip_never_trusted(&mut self, file: &str, settings: &mut Value) {
-        let Some(members) = settings.as_object_mut() else { return };
-        if members.remove("trustedProjects").is_some() {
-            self.key(file, "trustedProjects", NO_SELF_TRUST);
+    pub fn strip_never_trusted(&mut self, file: &str, parsed: &mut ParsedSettings) {
+        if parsed.remove(TRUSTED_PROJECTS) {
+            self.key(file, TRUSTED_PROJECTS, NO_SELF_TRUST);
         }
     }
 
     /// Records the withheld fields of agents and commands.
-    pub(super) fn definitions(&mut self, withheld: &[IgnoredSetting]) {
+    pub fn definitions(&mut self, withheld: &[IgnoredSetting]) {
         for IgnoredSetting { file, key, why } in withheld {
             match key {
                 Some(key) => self.key(file, key, why),
@@ -158,7 +190,7 @@ impl IgnoredSettings {
     }
 
     /// Records the MCP servers of an untrusted repository.
-    pub(super) fn servers(&mut self, content: &[u8], why: &str) {
+    pub fn servers(&mut self, content: &[u8], why: &str) {
         let Some(settings) = self.object(MCP_FILE, content) else { return };
         match settings.get("mcpServers") {
             Some(Value::Object(servers)) => {
@@ -169,68 +201,6 @@ impl IgnoredSettings {
             Some(_) => self.key(MCP_FILE, "mcpServers", why),
             None => {}
         }
-    }
-
-    fn permissions(
-        &mut self,
-        file: &str,
-        permissions: &Map<String, Value>,
-        paths: &RulePaths<'_>,
-    ) -> Map<String, Value> {
-        let mut kept = Map::new();
-        for (key, value) in permissions.iter().filter(|(_, value)| !is_nothing(value)) {
-            let shown = format!("permissions.{key}");
-            match (key.as_str(), value) {
-                ("deny" | "ask", Value::Array(rules)) => {
-                    let texts = rules.iter().filter_map(Value::as_str).take(MOST_RULES);
-                    let good: Vec<&str> = texts.filter(|rule| paths.takes(rule)).collect();
-                    if good.len() < rules.len() {
-                        let bad = rules.len() - good.len();
-                        self.key(file, &shown, &format!("{bad} of it are no rules"));
-                    }
-                    kept.insert(key.clone(), json!(good));
-                }
-                ("deny" | "ask", _) => self.key(file, &shown, "it is no list of rules"),
-                ("disableBypassPermissionsMode", Value::String(word)) if word == FORBIDS_BYPASS => {
-                    kept.insert(key.clone(), value.clone());
-                }
-                // Plan mode is more restrictive than every other mode.
-                ("defaultMode", Value::String(mode)) if mode == "plan" => {
-                    kept.insert(key.clone(), value.clone());
-                }
-                _ => self.key(file, &shown, UNTRUSTED),
-            }
-        }
-        kept
-    }
-
-    /// What commands must not read or write.
-    fn sandbox(&mut self, file: &str, sandbox: &Map<String, Value>) -> Map<String, Value> {
-        let mut kept = Map::new();
-        for (key, value) in sandbox.iter().filter(|(_, value)| !is_nothing(value)) {
-            let Value::Object(members) = value else {
-                self.key(file, &format!("sandbox.{key}"), UNTRUSTED);
-                continue;
-            };
-            let mut inner = Map::new();
-            for (name, value) in members.iter().filter(|(_, value)| !is_nothing(value)) {
-                let shown = format!("sandbox.{key}.{name}");
-                match (key.as_str(), name.as_str(), value) {
-                    ("filesystem", "denyRead" | "denyWrite", Value::Array(paths)) => {
-                        let texts = paths.iter().filter_map(Value::as_str).take(MOST_RULES);
-                        let good: Vec<&str> = texts.filter(|path| is_sandbox_path(path)).collect();
-                        if good.len() < paths.len() {
-                            let bad = paths.len() - good.len();
-                            self.key(file, &shown, &format!("{bad} of it are no plain paths"));
-                        }
-                        inner.insert(name.clone(), json!(good));
-                    }
-                    _ => self.key(file, &shown, UNTRUSTED),
-                }
-            }
-            kept.insert(key.clone(), Value::Object(inner));
-        }
-        kept
     }
 
     fn object(&mut self, file: &str, content: &[u8]) -> Option<Map<String, Value>> {
@@ -245,7 +215,7 @@ impl IgnoredSettings {
     }
 
     /// Returns the ignored settings, and a warning line if there are any.
-    pub(super) fn into_report(mut self) -> (Vec<IgnoredSetting>, Option<String>) {
+    pub fn into_report(mut self) -> (Vec<IgnoredSetting>, Option<String>) {
         if self.more > 0 {
             let why = format!("{} more are not listed", self.more);
             self.listed.push(IgnoredSetting { file: "...".to_owned(), key: None, why });
@@ -255,12 +225,14 @@ impl IgnoredSettings {
     }
 }
 
+const TRUSTED_PROJECTS: &str = "trustedProjects";
+
 const NO_SELF_TRUST: &str = "no repository can vouch for one";
 
 /// The folders that relative rules are resolved against.
-pub(super) struct RulePaths<'a> {
-    pub(super) cwd: &'a Path,
-    pub(super) home: Option<&'a Path>,
+pub struct RulePaths<'a> {
+    pub cwd: &'a Path,
+    pub home: Option<&'a Path>,
 }
 
 impl RulePaths<'_> {

@@ -1,4 +1,4 @@
-//! Parsers for numbers, durations, money and lists on the command line and in settings.
+//! Parsers for numbers, durations, money and lists in flags, variables and settings files.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -14,7 +14,7 @@ const TOKENS_PER_PRICE: f64 = 1e6;
 const LONGEST: Duration = Duration::from_hours(24 * 3650);
 
 /// A duration above zero: `90s`, `45m`, `1h30m`; a bare number is seconds.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let parsed = match text.parse::<f64>() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
@@ -29,7 +29,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// How long a connection may show no sign of life: long enough to be probed in.
-pub(super) fn dead_path(text: &str) -> Result<Duration, String> {
+pub fn dead_path(text: &str) -> Result<Duration, String> {
     let time = duration(text)?;
     if time < SHORTEST_PROBING {
         return Err(format!("must be at least {}s", SHORTEST_PROBING.as_secs()));
@@ -38,7 +38,7 @@ pub(super) fn dead_path(text: &str) -> Result<Duration, String> {
 }
 
 /// A duration in whole milliseconds, as `API_TIMEOUT_MS` and its like have it.
-pub(super) fn millis(text: &str) -> Result<Duration, String> {
+pub fn millis(text: &str) -> Result<Duration, String> {
     match text.trim().parse::<u64>() {
         Ok(0) => Err("must be above 0".to_owned()),
         Ok(millis) if Duration::from_millis(millis) <= LONGEST => Ok(Duration::from_millis(millis)),
@@ -47,7 +47,7 @@ pub(super) fn millis(text: &str) -> Result<Duration, String> {
 }
 
 /// Dollars above zero.
-pub(super) fn dollars(text: &str) -> Result<Money, String> {
+pub fn dollars(text: &str) -> Result<Money, String> {
     let amount: f64 = text
         .trim()
         .trim_start_matches('$')
@@ -60,14 +60,14 @@ pub(super) fn dollars(text: &str) -> Result<Money, String> {
 }
 
 /// The price of a million tokens as the price of one. Zero is a price: a model may be free.
-pub(super) fn price_of_one(dollars_per_million: f64) -> Result<Money, String> {
+pub fn price_of_one(dollars_per_million: f64) -> Result<Money, String> {
     Money::from_dollars(dollars_per_million / TOKENS_PER_PRICE)
         .filter(|_| dollars_per_million < TOKENS_PER_PRICE)
         .ok_or_else(|| "is not a price in US dollars per million tokens".to_owned())
 }
 
 /// A count of tokens above zero: `8192`, `500k`, `1.5m`.
-pub(super) fn tokens(text: &str) -> Result<NonZeroU32, String> {
+pub fn tokens(text: &str) -> Result<NonZeroU32, String> {
     let text = text.trim().to_ascii_lowercase();
     let (digits, unit) = match (text.strip_suffix('k'), text.strip_suffix('m')) {
         (Some(digits), _) => (digits, 1e3),
@@ -90,8 +90,20 @@ pub(super) fn tokens(text: &str) -> Result<NonZeroU32, String> {
     }
 }
 
+/// A yes or a no, in any spelling that is usual in variables.
+///
+/// # Errors
+/// It is neither.
+pub fn yes_or_no(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "true" | "yes" | "on" => Ok(true),
+        "0" | "false" | "no" | "off" => Ok(false),
+        _ => Err("is none of 1, true, yes, on, 0, false, no, off".to_owned()),
+    }
+}
+
 /// A part of a whole, from per cent.
-pub(super) fn per_cent(text: &str) -> Result<f64, String> {
+pub fn per_cent(text: &str) -> Result<f64, String> {
     match text.trim().trim_end_matches('%').parse::<f64>() {
         Ok(part) if part > 0.0 && part <= 100.0 => Ok(part / 100.0),
         Ok(_) | Err(_) => Err("must be a number above 0 and at most 100".to_owned()),
@@ -99,12 +111,12 @@ pub(super) fn per_cent(text: &str) -> Result<f64, String> {
 }
 
 /// A whole number, at least 1.
-pub(super) fn count(text: &str) -> Result<NonZeroU32, String> {
+pub fn count(text: &str) -> Result<NonZeroU32, String> {
     text.trim().parse().map_err(|_| "must be a whole number, at least 1".to_owned())
 }
 
 /// How often to try again: 0 to 100.
-pub(super) fn retries(text: &str) -> Result<u8, String> {
+pub fn retries(text: &str) -> Result<u8, String> {
     match text.trim().parse::<u8>() {
         Ok(retries @ 0..=100) => Ok(retries),
         Ok(_) | Err(_) => Err("must be a whole number from 0 to 100".to_owned()),
@@ -112,7 +124,7 @@ pub(super) fn retries(text: &str) -> Result<u8, String> {
 }
 
 /// Parses the time scale: how many seconds of the run pass in one real second.
-pub(super) fn time_scale(text: &str) -> Result<f64, String> {
+pub fn time_scale(text: &str) -> Result<f64, String> {
     match text.trim().parse::<f64>() {
         Ok(scale) if (0.001..=1e6).contains(&scale) => Ok(scale),
         Ok(_) | Err(_) => Err("must be a number from 0.001 to 1000000".to_owned()),
@@ -120,7 +132,7 @@ pub(super) fn time_scale(text: &str) -> Result<f64, String> {
 }
 
 /// Splits a list at commas and spaces, but not inside parentheses: `Read, Bash(git log:*)` are two.
-pub(super) fn list<S: AsRef<str>>(values: &[S]) -> Vec<String> {
+pub fn list<S: AsRef<str>>(values: &[S]) -> Vec<String> {
     let mut items = Vec::new();
     for value in values {
         let mut item = String::new();
@@ -141,4 +153,24 @@ pub(super) fn list<S: AsRef<str>>(values: &[S]) -> Vec<String> {
     }
     items.retain(|item| !item.trim().is_empty());
     items
+}
+
+/// A duration as people say it: `2m10s`, `45s`, `3h05m`. The seconds are rounded up, so that what
+/// is left is never shown as nothing.
+pub fn format_duration(duration: Duration) -> String {
+    format_seconds(duration.as_secs() + u64::from(duration.subsec_nanos() > 0))
+}
+
+/// The same for time that has passed: what is not over yet does not count.
+pub fn format_elapsed(duration: Duration) -> String {
+    format_seconds(duration.as_secs())
+}
+
+fn format_seconds(seconds: u64) -> String {
+    match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
+        (0, 0, 0, seconds) => format!("{seconds}s"),
+        (0, 0, minutes, seconds) => format!("{minutes}m{seconds:02}s"),
+        (0, hours, minutes, _) => format!("{hours}h{minutes:02}m"),
+        (days, hours, _, _) => format!("{days}d{hours:02}h"),
+    }
 }

@@ -1,0 +1,154 @@
+//! Everything that decides about a run, read and folded once: flags, variables and files, and the
+//! agent that the run works as.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use super::agent_list;
+use super::context_windows::ContextWindows;
+use super::contract::Held;
+use super::sources::{SettingsSources, read_all};
+use crate::cli::args::RunArgs;
+use crate::cli::prompts::PromptLibrary;
+use crate::config::Config;
+use crate::config::environment::{ProcessEnv, Variables, config_dir, variable_names};
+use crate::config::fold::Fold;
+use crate::config::variables;
+use crate::tools::AgentDefinition;
+
+/// What was read. Invalid sources contribute only their mistakes.
+pub(super) struct Inputs {
+    /// The flags that are no settings, those of the session's contract among them.
+    pub(super) args: RunArgs,
+    /// The settings in force.
+    pub(super) config: Config,
+    /// The same, with where each is from.
+    pub(super) fold: Fold,
+    /// The environment, with what the settings add to it.
+    pub(super) variables: Variables,
+    pub(super) env: ProcessEnv,
+    pub(super) config_dir: PathBuf,
+    pub(super) sources: SettingsSources,
+    /// The agent that the run works as, if it exists.
+    pub(super) role: Option<AgentDefinition>,
+    pub(super) windows: ContextWindows,
+    /// Mistakes that prevent a run.
+    pub(super) mistakes: Vec<String>,
+}
+
+impl Inputs {
+    /// Reads everything. Changes nothing, and collects all mistakes.
+    pub(super) fn read(
+        args: &RunArgs,
+        outer: &Variables,
+        cwd: &Path,
+        managed: &[PathBuf],
+        held: Held<'_>,
+    ) -> Self {
+        let args = held.merge_into_flags(args);
+        let config_dir = config_dir(outer);
+        let mut sources = read_all(&args, outer, &config_dir, cwd, managed, held);
+        let mut mistakes = std::mem::take(&mut sources.mistakes);
+        let mut fold = std::mem::take(&mut sources.fold);
+        let of_files = config(&fold, &mut mistakes);
+        let mut all = outer.clone();
+        let own = of_files.env.0.iter();
+        all.extend(own.map(|(name, value)| (OsString::from(name), OsString::from(&value.0))));
+        add_variables(&mut fold, outer, &all, &sources, held, &mut mistakes);
+        let flags = args.flags.values(&mut mistakes).into_iter();
+        let flags: Vec<_> = flags.filter(|flag| sources.managed.admits_flag(flag)).collect();
+        let windows = flags.iter().find(|flag| flag.setting.key == "contextWindow");
+        let windows = windows.and_then(|flag| serde_json::from_value(flag.value.clone()).ok());
+        let windows = ContextWindows::new(windows.as_ref(), of_files.context_window.as_ref());
+
+        let agent = flags.iter().find(|flag| flag.setting.key == "agent");
+        let agent = agent.and_then(|flag| flag.value.as_str()).map(|name| ("--agent", name));
+        // The agent of the first command line is part of the contract.
+        let is_kept = held.is_there() && agent.is_none();
+        let of_file = || of_files.agent.as_deref().map(|name| ("the setting agent", name));
+        let agent = agent.or_else(of_file);
+        let role = role(&args, agent, is_kept, &mut sources.library, &mut mistakes);
+        if let Some(role) = &role {
+            let file = file_of(role, &sources.library);
+            let managed = |key: &str| sources.managed.determines_key(key);
+            let may_set = |key: &str| !is_kept && !managed(key);
+            let config = config(&fold, &mut mistakes);
+            agent_list::add_to(&mut fold, role, &file, may_set, config.max_turns);
+        }
+        for flag in flags {
+            fold.add_flag(flag);
+        }
+        let thinking = args.flags.thinking(fold.is_set("maxThinkingTokens"));
+        if let Some(thinking) = thinking.filter(|it| sources.managed.admits_flag(it)) {
+            fold.add_flag(thinking);
+        }
+        let config = config(&fold, &mut mistakes);
+        let env = environment_of(&all, &mut mistakes).with_planning_model(config.permission_mode);
+        let variables = all;
+        Self { args, config, fold, variables, env, config_dir, sources, role, windows, mistakes }
+    }
+}
+
+/// The settings so far. Without those that are invalid, which is a mistake of its own.
+fn config(fold: &Fold, mistakes: &mut Vec<String>) -> Config {
+    fold.config().unwrap_or_else(|error| {
+        mistakes.push(error.to_string());
+        Config::default()
+    })
+}
+
+/// Adds the variables that neither the contract nor the managed files outrank.
+fn add_variables(
+    fold: &mut Fold,
+    outer: &Variables,
+    all: &Variables,
+    sources: &SettingsSources,
+    held: Held<'_>,
+    mistakes: &mut Vec<String>,
+) {
+    for assigned in variables::read(all, mistakes) {
+        let is_managed = sources.managed.sets(assigned.variable);
+        let is_held = held.holds(assigned.setting.key) && !is_managed;
+        if sources.managed.admits_variable(&assigned) && !is_held {
+            let file = fold.set_at(assigned.variable, outer, all).map(ToOwned::to_owned);
+            fold.add_variable(assigned, file.as_deref());
+        }
+    }
+}
+
+fn role(
+    args: &RunArgs,
+    agent: Option<(&str, &str)>,
+    is_kept: bool,
+    library: &mut PromptLibrary,
+    mistakes: &mut Vec<String>,
+) -> Option<AgentDefinition> {
+    let load = if is_kept { agent_list::load_for_resume } else { agent_list::load };
+    load(args, agent, library).unwrap_or_else(|error| {
+        mistakes.push(error.to_string());
+        None
+    })
+}
+
+/// The file that defines an agent.
+fn file_of(role: &AgentDefinition, library: &PromptLibrary) -> String {
+    let own = library.agents.iter().find(|agent| agent.definition == *role);
+    own.map(|agent| agent.file.clone()).unwrap_or_default()
+}
+
+/// Parses the environment without its invalid variables, each of which is a mistake.
+fn environment_of(variables: &Variables, mistakes: &mut Vec<String>) -> ProcessEnv {
+    if let Ok(env) = ProcessEnv::parse(variables) {
+        return env;
+    }
+    let mut good = variables.clone();
+    for name in variable_names().flat_map(|name| [name.to_owned(), name.to_ascii_lowercase()]) {
+        let Some(value) = variables.get(OsStr::new(&name)) else { continue };
+        let alone = Variables::from_iter([(OsString::from(&name), value.clone())]);
+        if let Err(error) = ProcessEnv::parse(&alone) {
+            mistakes.push(error.to_string());
+            good.remove(OsStr::new(&name));
+        }
+    }
+    ProcessEnv::parse(&good).unwrap_or_default()
+}

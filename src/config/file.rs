@@ -1,0 +1,159 @@
+//! Reads settings files.
+
+use std::io;
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::ConfigError;
+use super::check::{self, FileValue, ValidSettings};
+use super::spans::{self, JsonPaths};
+use crate::process::file_reads;
+use crate::tools::anchor_rule;
+
+/// The maximum size of a settings file, in bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// A valid settings file, parsed.
+#[derive(Clone, Debug)]
+pub struct ParsedSettings {
+    /// The file's, for messages.
+    pub name: String,
+    /// As it is written.
+    pub value: Value,
+    /// What it assigns, in canonical form.
+    pub(super) values: Vec<FileValue>,
+    /// The original text, to locate positions.
+    pub text: String,
+    /// Warnings about it.
+    pub warnings: Vec<String>,
+    /// The position of each permission rule, by the rule.
+    pub rules: Vec<(String, String)>,
+}
+
+impl ParsedSettings {
+    /// Keeps the parts of a text that are used.
+    pub fn new(name: String, value: Value, text: String) -> Self {
+        let (rules, values) = (rules(&name, &text), check::values_of(&value));
+        Self { name, value, values, text, warnings: Vec::new(), rules }
+    }
+
+    /// Returns the value of a setting, if the file has one.
+    pub fn get<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
+        let found = self.values.iter().find(|value| value.setting.key == key)?;
+        serde_json::from_value(found.value.clone()).ok()
+    }
+
+    /// Whether the file assigns a value to a setting.
+    pub(super) fn assigns(&self, key: &str) -> bool {
+        self.values.iter().any(|value| value.setting.key == key)
+    }
+
+    /// Removes a setting.
+    pub(super) fn remove(&mut self, key: &str) -> bool {
+        let before = self.values.len();
+        self.values.retain(|value| value.setting.key != key);
+        self.values.len() < before
+    }
+
+    /// Resolves relative path rules against the folder of the file.
+    #[must_use]
+    pub fn anchored(mut self, root: &Path) -> Self {
+        let lists = RULES.map(|list| format!("permissions.{list}"));
+        let own = self.values.iter_mut();
+        for list in own.filter(|value| lists.iter().any(|list| list == value.setting.key)) {
+            for rule in list.value.as_array_mut().into_iter().flatten() {
+                if let Some(text) = rule.as_str() {
+                    *rule = Value::String(anchor_rule(text, root));
+                }
+            }
+        }
+        for (rule, _) in &mut self.rules {
+            *rule = anchor_rule(rule, root);
+        }
+        self
+    }
+}
+
+/// The lists of permission rules.
+const RULES: [&str; 3] = ["allow", "ask", "deny"];
+
+/// Returns every permission rule of a text, with its position.
+fn rules(name: &str, text: &str) -> Vec<(String, String)> {
+    let places = JsonPaths::scan(text);
+    let mut found = Vec::new();
+    for list in RULES {
+        let outer = places.nearest(["permissions", list]);
+        for index in places.children(outer).filter(|_| places.path(outer).len() == 2) {
+            let written = places.get(index).and_then(|place| text.get(place.value.clone()));
+            let rule = written.and_then(|written| serde_json::from_str::<String>(written).ok());
+            let (line, column) = places.start(index);
+            found.extend(rule.map(|rule| (rule, format!("{name}:{line}:{column}"))));
+        }
+    }
+    found
+}
+
+/// Reads one file. `None`: it is missing. Does not block on a pipe.
+///
+/// # Errors
+/// What is wrong with it, one line each.
+pub fn read_file(path: &Path) -> Result<Option<ParsedSettings>, Vec<String>> {
+    let shown = path.display().to_string();
+    match file_reads::read_regular(path, FILE_BYTES_MAX) {
+        Ok(bytes) => parse_bytes(&shown, bytes).map(Some),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(None),
+        Err(error) => Err(vec![format!(
+            "{shown}: cannot be read: {error}; make it a readable file, or take it away"
+        )]),
+    }
+}
+
+/// Reads what `--settings` names: JSON when it begins like it, otherwise a file, or a pipe, that
+/// must be there.
+///
+/// # Errors
+/// What is wrong with it, one line each.
+pub fn parse_flag(given: &str) -> Result<ParsedSettings, Vec<String>> {
+    if given.trim_start().starts_with('{') {
+        return text("--settings", given);
+    }
+    let bytes = file_reads::read_bounded(Path::new(given), FILE_BYTES_MAX).map_err(|error| {
+        vec![format!("{given}: cannot be read: {error}; name a readable settings file")]
+    })?;
+    parse_bytes(given, bytes)
+}
+
+/// Reads the content of a file.
+///
+/// # Errors
+/// What is wrong with it, one line each.
+pub fn parse_bytes(name: &str, bytes: Vec<u8>) -> Result<ParsedSettings, Vec<String>> {
+    let decoded = utf8(name, bytes).map_err(|error| vec![error.to_string()])?;
+    text(name, &decoded)
+}
+
+fn text(name: &str, text: &str) -> Result<ParsedSettings, Vec<String>> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let ValidSettings { value, values, warnings } = check::check(name, text)?;
+    let rules = rules(name, text);
+    let (name, text) = (name.to_owned(), text.to_owned());
+    Ok(ParsedSettings { name, value, values, text, warnings, rules })
+}
+
+/// Reads a text.
+///
+/// # Errors
+/// The position of the first invalid byte.
+pub fn utf8(name: &str, bytes: Vec<u8>) -> Result<String, ConfigError> {
+    let wide = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let before = String::from_utf8_lossy(error.as_bytes().get(..at).unwrap_or_default());
+        let (line, column) = spans::line_and_column(&before, before.len());
+        let what = if wide { "this is UTF-16, and not UTF-8" } else { "not valid UTF-8" };
+        ConfigError::new(format!("{name}:{line}:{column}: {what}; save the file as UTF-8"))
+    })
+}

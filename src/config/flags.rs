@@ -1,0 +1,212 @@
+//! The flags of settings, made from the registry, and the values that they assign.
+
+use std::collections::BTreeMap;
+
+use clap::builder::{PossibleValuesParser, ValueParser};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
+use serde_json::{Value, json};
+
+use super::kinds::FlagForm;
+use super::registry::{Setting, SettingFlag, find, settings};
+use super::settings::{LIMITS, MODEL, THINKING_TOKENS, TOOLS};
+use crate::types::PermissionMode;
+
+/// A flag that assigns one value to a setting that has a flag of its own, or none.
+struct Shorthand {
+    long: &'static str,
+    heading: &'static str,
+    help: &'static str,
+    key: &'static str,
+    value: fn() -> Value,
+}
+
+const SHORTHANDS: [Shorthand; 4] = [
+    Shorthand {
+        long: "no-fallback",
+        heading: MODEL,
+        help: "Fall back to nothing, whatever the settings say",
+        key: "fallbackModel",
+        value: || json!([]),
+    },
+    Shorthand {
+        long: "no-auto-compact",
+        heading: MODEL,
+        help: "Never summarise the conversation before it gets too long",
+        key: "autoCompactEnabled",
+        value: || json!(false),
+    },
+    Shorthand {
+        long: "no-shared-limits",
+        heading: LIMITS,
+        help: "Do not share rate-limit state with other runs on this host",
+        key: "sharedLimits",
+        value: || json!(false),
+    },
+    Shorthand {
+        long: "dangerously-skip-permissions",
+        heading: TOOLS,
+        help: "The same as --permission-mode bypassPermissions",
+        key: "permissions.defaultMode",
+        value: || json!(PermissionMode::BypassPermissions),
+    },
+];
+
+/// Whether and how much the model thinks first; it depends on `maxThinkingTokens`.
+const THINKING: &str = "thinking";
+
+/// The flags of settings that were given, by the names of the flags.
+#[derive(Clone, Debug, Default)]
+pub struct SettingFlags {
+    given: BTreeMap<&'static str, Vec<String>>,
+}
+
+/// A value that a flag assigns to a setting.
+#[derive(Clone, Debug)]
+pub struct FlagValue {
+    pub setting: &'static Setting,
+    /// Without the dashes.
+    pub flag: &'static str,
+    pub value: Value,
+}
+
+impl SettingFlags {
+    /// Returns the texts that were given with a flag.
+    pub fn texts(&self, flag: &str) -> &[String] {
+        self.given.get(flag).map_or(&[], Vec::as_slice)
+    }
+
+    pub fn has(&self, flag: &str) -> bool {
+        self.given.contains_key(flag)
+    }
+
+    /// Adds a flag, unless it was given.
+    pub fn give_default(&mut self, flag: &'static str, text: &str) {
+        self.given.entry(flag).or_insert_with(|| vec![text.to_owned()]);
+    }
+
+    /// Adds to the values that were given with a flag.
+    pub fn extend(&mut self, flag: &'static str, texts: impl IntoIterator<Item = String>) {
+        let mut texts = texts.into_iter().peekable();
+        if texts.peek().is_some() {
+            self.given.entry(flag).or_default().extend(texts);
+        }
+    }
+
+    /// Reads one flag of a setting.
+    ///
+    /// # Errors
+    /// What is wrong with it, after the name of the flag.
+    fn read(&self, setting: &'static Setting) -> Result<Option<FlagValue>, String> {
+        let Some(SettingFlag { long, .. }) = setting.flag else { return Ok(None) };
+        let Some(texts) = self.given.get(long) else { return Ok(None) };
+        let value = setting.from_texts(texts).map_err(|why| format!("--{long}: {why}"))?;
+        Ok(Some(FlagValue { setting, flag: long, value }))
+    }
+
+    /// Returns the values of all flags, in the order in which they outrank each other. Collects
+    /// what is wrong with them.
+    pub fn values(&self, mistakes: &mut Vec<String>) -> Vec<FlagValue> {
+        let mut values = Vec::new();
+        for setting in settings() {
+            match self.read(setting) {
+                Ok(value) => values.extend(value),
+                Err(mistake) => mistakes.push(mistake),
+            }
+        }
+        for shorthand in SHORTHANDS.iter().filter(|shorthand| self.has(shorthand.long)) {
+            values.extend(find(shorthand.key).map(|setting| FlagValue {
+                setting,
+                flag: shorthand.long,
+                value: (shorthand.value)(),
+            }));
+        }
+        values
+    }
+
+    /// The budget for thinking that `--thinking` means, where `is_set` says whether one is set.
+    pub fn thinking(&self, is_set: bool) -> Option<FlagValue> {
+        let tokens = match self.texts(THINKING).last()?.as_str() {
+            "disabled" => 0,
+            _ if is_set => return None,
+            _ => THINKING_TOKENS,
+        };
+        let setting = find("maxThinkingTokens")?;
+        Some(FlagValue { setting, flag: THINKING, value: tokens.into() })
+    }
+}
+
+impl Args for SettingFlags {
+    fn augment_args(command: Command) -> Command {
+        let own = settings().iter().filter_map(argument);
+        let short = SHORTHANDS.iter().map(|shorthand| {
+            let flag = Arg::new(shorthand.long).long(shorthand.long).action(ArgAction::SetTrue);
+            let flag = flag.help(shorthand.help).help_heading(shorthand.heading);
+            if shorthand.long == "no-fallback" {
+                flag.conflicts_with("fallback-model")
+            } else {
+                flag
+            }
+        });
+        let thinking = Arg::new(THINKING)
+            .long(THINKING)
+            .value_name("MODE")
+            .value_parser(["enabled", "adaptive", "disabled"])
+            .hide_possible_values(true)
+            .help("Let the model think first: enabled, adaptive or disabled")
+            .help_heading(MODEL);
+        command.args(own).args(short).arg(thinking)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+/// The flag of a setting, as the parser has it.
+fn argument(setting: &'static Setting) -> Option<Arg> {
+    let SettingFlag { long, alias, value_name, heading } = setting.flag?;
+    let flag = Arg::new(long)
+        .long(long)
+        .alias(alias.unwrap_or(long))
+        .help(first_part(&setting.meaning))
+        .help_heading(heading);
+    if setting.form() == FlagForm::Switch {
+        return Some(flag.action(ArgAction::SetTrue));
+    }
+    let flag = flag.value_name(value_name);
+    if setting.form() == FlagForm::Repeated {
+        return Some(flag.action(ArgAction::Append).allow_negative_numbers(true));
+    }
+    let choices = setting.choices();
+    Some(if choices.is_empty() {
+        let read = |text: &str| setting.from_texts(&[text.to_owned()]).map(|_| text.to_owned());
+        flag.value_parser(ValueParser::new(read)).allow_negative_numbers(true)
+    } else {
+        flag.value_parser(PossibleValuesParser::new(choices))
+    })
+}
+
+/// What is said of a setting in the help: up to the first semicolon or the end of the sentence.
+fn first_part(meaning: &str) -> String {
+    let end = [meaning.find("; "), meaning.find(". ")].into_iter().flatten().min();
+    meaning[..end.unwrap_or(meaning.len())].trim_end_matches('.').to_owned()
+}
+
+impl FromArgMatches for SettingFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let own = settings().iter().filter_map(|setting| setting.flag).map(|flag| flag.long);
+        let all = own.chain(SHORTHANDS.iter().map(|it| it.long)).chain([THINKING]);
+        let is_given = |long: &&str| matches.value_source(long) == Some(ValueSource::CommandLine);
+        let texts = |long: &str| {
+            let raw = matches.try_get_raw(long).ok().flatten().into_iter().flatten();
+            raw.map(|text| text.to_string_lossy().into_owned()).collect()
+        };
+        Ok(Self { given: all.filter(is_given).map(|long| (long, texts(long))).collect() })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        self.given.extend(Self::from_arg_matches(matches)?.given);
+        Ok(())
+    }
+}

@@ -1,0 +1,583 @@
+//! Kinds of settings: each states what it takes, and reads itself from the text of a flag or a
+//! variable and from the JSON of a file.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{self, DeserializeOwned, Deserializer, SeqAccess, Unexpected, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value;
+
+use super::values;
+use crate::model::SHORTEST_PROBING;
+use crate::recovery::Money;
+use crate::types::{ChildEnvironment, OnDenied, PermissionMode, SandboxMode};
+
+/// How the flag of a setting is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlagForm {
+    /// With one value; of several the last one counts.
+    Value,
+    /// With a value, any number of times.
+    Repeated,
+    /// Without a value: it means `true`.
+    Switch,
+}
+
+/// The type of a setting's value.
+pub trait SettingValue: Serialize + DeserializeOwned + JsonSchema {
+    const FLAG: FlagForm = FlagForm::Value;
+    const IS_DURATION: bool = false;
+
+    /// The allowed values, as the end of the sentence "it takes".
+    fn takes() -> Cow<'static, str>;
+
+    /// Reads the values of a flag; there is at least one.
+    ///
+    /// # Errors
+    /// What is wrong with a value, as the end of a sentence that quotes it.
+    fn from_texts(texts: &[String]) -> Result<Self, String>;
+
+    /// The values that the parser of flags lists. Empty: it cannot list them.
+    fn choices() -> Vec<PossibleValue> {
+        Vec::new()
+    }
+}
+
+/// Reads the last value of a flag.
+fn last<T>(texts: &[String], read: impl Fn(&str) -> Result<T, String>) -> Result<T, String> {
+    read(texts.last().map_or("", String::as_str))
+}
+
+/// Reads a number; the error is the parser's own.
+fn number<T: std::str::FromStr<Err: fmt::Display>>(text: &str) -> Result<T, String> {
+    text.trim().parse().map_err(|error: T::Err| error.to_string())
+}
+
+impl<T: SettingValue> SettingValue for Option<T> {
+    const FLAG: FlagForm = T::FLAG;
+    const IS_DURATION: bool = T::IS_DURATION;
+
+    fn takes() -> Cow<'static, str> {
+        T::takes()
+    }
+
+    fn from_texts(texts: &[String]) -> Result<Self, String> {
+        T::from_texts(texts).map(Some)
+    }
+
+    fn choices() -> Vec<PossibleValue> {
+        T::choices()
+    }
+}
+
+/// Kinds that need no more than words and a parser of one text.
+macro_rules! plain_kinds {
+    ($($kind:ty: $takes:expr, $read:expr;)+) => {$(
+        impl SettingValue for $kind {
+            fn takes() -> Cow<'static, str> {
+                $takes.into()
+            }
+
+            fn from_texts(texts: &[String]) -> Result<Self, String> {
+                last(texts, $read)
+            }
+        }
+    )+};
+}
+
+plain_kinds! {
+    String: "a text", |text| Ok(text.to_owned());
+    u8: "a whole number from 0 to 255", number;
+    u16: "a whole number from 0 to 65535", number;
+    u32: "a whole number", number;
+    NonZeroU8: "a whole number from 1 to 255", number;
+    NonZeroU16: "a whole number from 1 to 65535", number;
+    NonZeroU32: "a whole number, at least 1", values::count;
+    Times: "a whole number, or 0 for never", |text| number(text).map(Times);
+    Retries: "a whole number from 0 to 100", |text| values::retries(text).map(Retries);
+    Tokens: "a whole number of tokens, at least 1", |text| values::tokens(text).map(Tokens);
+    ThinkingTokens: "0, or a whole number of tokens, at least 1024", ThinkingTokens::parse;
+    Fraction: "a number above 0 and at most 1", |text| number(text).and_then(Fraction::new);
+    Dollars: "a number of US dollars above 0", |text| values::dollars(text).map(Dollars);
+    Value: "an object", |text| serde_json::from_str(text).map_err(|error| error.to_string());
+}
+
+impl SettingValue for bool {
+    const FLAG: FlagForm = FlagForm::Switch;
+
+    fn takes() -> Cow<'static, str> {
+        "true or false".into()
+    }
+
+    fn from_texts(_: &[String]) -> Result<Self, String> {
+        Ok(true)
+    }
+}
+
+/// Whether there is a network: `true` in files, `on` as a flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct NetworkSwitch(pub bool);
+
+impl SettingValue for NetworkSwitch {
+    fn takes() -> Cow<'static, str> {
+        bool::takes()
+    }
+
+    fn from_texts(texts: &[String]) -> Result<Self, String> {
+        last(texts, |text| Ok(Self(text == "on")))
+    }
+
+    fn choices() -> Vec<PossibleValue> {
+        vec![PossibleValue::new("on"), PossibleValue::new("off")]
+    }
+}
+
+/// Kinds that are one of some names.
+macro_rules! choices {
+    ($($kind:ty),+) => {$(
+        impl SettingValue for $kind {
+            fn takes() -> Cow<'static, str> {
+                let names = Self::choices();
+                let mut names: Vec<String> =
+                    names.iter().map(|choice| format!("{:?}", choice.get_name())).collect();
+                let last = names.pop().unwrap_or_default();
+                format!("{} or {last}", names.join(", ")).into()
+            }
+
+            fn from_texts(texts: &[String]) -> Result<Self, String> {
+                last(texts, |text| Self::from_str(text, false))
+            }
+
+            fn choices() -> Vec<PossibleValue> {
+                let all = Self::value_variants().iter();
+                all.filter_map(ValueEnum::to_possible_value).collect()
+            }
+        }
+    )+};
+}
+
+choices!(
+    AccountChoice,
+    BudgetMode,
+    ChildEnvironment,
+    OnDenied,
+    PermissionMode,
+    SandboxMode,
+    UnattendedRetry
+);
+
+/// When the budget is checked.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "camelCase")]
+pub enum BudgetMode {
+    /// No call is made that could cost more than is left.
+    #[default]
+    Ceiling,
+    /// The cost is checked after each reply.
+    After,
+}
+
+/// Which failures are waited out without a count.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "camelCase")]
+pub enum UnattendedRetry {
+    /// None.
+    #[default]
+    Off,
+    /// Overloads and rate limits.
+    On,
+    /// Lost connections and server errors too.
+    All,
+}
+
+/// The kind of account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[value(rename_all = "camelCase")]
+pub enum AccountChoice {
+    ApiKey,
+    Enterprise,
+    Subscription,
+}
+
+/// A number of times; 0 means never.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Times(pub u32);
+
+impl Times {
+    /// Returns it as a limit: never is the highest.
+    pub fn or_never(self) -> u32 {
+        if self.0 == 0 { u32::MAX } else { self.0 }
+    }
+}
+
+/// How often a request is tried again, from 0 to 100.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Retries(pub u8);
+
+/// A number of tokens above zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Tokens(pub NonZeroU32);
+
+impl Tokens {
+    pub const fn new(tokens: u32) -> Self {
+        match NonZeroU32::new(tokens) {
+            Some(tokens) => Self(tokens),
+            None => Self(NonZeroU32::MIN),
+        }
+    }
+
+    pub fn get(self) -> u32 {
+        self.0.get()
+    }
+}
+
+/// A budget for thinking, in tokens: none, or at least 1024, which the service requires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ThinkingTokens(pub u32);
+
+impl ThinkingTokens {
+    /// Reads the text of a flag or a variable.
+    ///
+    /// # Errors
+    /// It is no such number.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let tokens = text.trim().parse().ok().filter(|tokens| !(1..1024).contains(tokens));
+        tokens.map(Self).ok_or_else(|| "must be 0, or at least 1024".to_owned())
+    }
+}
+
+/// A part of a whole, above 0 and at most 1.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize)]
+pub struct Fraction(f64);
+
+impl Fraction {
+    pub const NINE_TENTHS: Self = Self(0.9);
+
+    /// # Errors
+    /// The number is out of range.
+    pub fn new(part: f64) -> Result<Self, String> {
+        let is_part = part > 0.0 && part <= 1.0;
+        is_part.then_some(Self(part)).ok_or_else(|| "must be above 0 and at most 1".to_owned())
+    }
+
+    pub fn get(self) -> f64 {
+        self.0
+    }
+}
+
+/// An amount of US dollars above zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dollars(pub Money);
+
+impl Serialize for Dollars {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.0.as_dollars())
+    }
+}
+
+/// Kinds of numbers with a range: how they are read from JSON, and their schema.
+macro_rules! ranges {
+    ($($kind:ty: $base:ty, $read:expr, $schema:tt;)+) => {$(
+        impl<'de> Deserialize<'de> for $kind {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let read: fn($base) -> Option<$kind> = $read;
+                let number = <$base>::deserialize(deserializer)?;
+                read(number).ok_or_else(|| {
+                    let found = Unexpected::Other(&number.to_string()).to_string();
+                    de::Error::custom(format!("invalid value: {found}, expected {}", Self::takes()))
+                })
+            }
+        }
+
+        impl JsonSchema for $kind {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($kind).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!($schema)
+            }
+        }
+    )+};
+}
+
+ranges! {
+    Retries: u8, |times| (times <= 100).then_some(Retries(times)),
+        { "type": "integer", "minimum": 0, "maximum": 100 };
+    ThinkingTokens: u32, |tokens| (!(1..1024).contains(&tokens)).then_some(ThinkingTokens(tokens)),
+        { "type": "integer", "anyOf": [{ "const": 0 }, { "minimum": 1024 }] };
+    Fraction: f64, |part| Fraction::new(part).ok(),
+        { "type": "number", "exclusiveMinimum": 0, "maximum": 1 };
+    Dollars: f64, |usd| values::dollars(&usd.to_string()).ok().map(Dollars),
+        { "type": "number", "exclusiveMinimum": 0 };
+}
+
+/// A duration above zero: `"90s"`, `"1h30m"`, or a number of seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span(pub Duration);
+
+const DURATION: &str = "a duration such as \"90s\" or \"1h30m\", or a number of seconds";
+
+impl SettingValue for Span {
+    const IS_DURATION: bool = true;
+
+    fn takes() -> Cow<'static, str> {
+        DURATION.into()
+    }
+
+    fn from_texts(texts: &[String]) -> Result<Self, String> {
+        last(texts, values::duration).map(Span)
+    }
+}
+
+/// How long a connection may show no sign of life: long enough to be probed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeadPathSpan(pub Duration);
+
+impl SettingValue for DeadPathSpan {
+    const IS_DURATION: bool = true;
+
+    fn takes() -> Cow<'static, str> {
+        format!("{DURATION}; at least {}s", SHORTEST_PROBING.as_secs()).into()
+    }
+
+    fn from_texts(texts: &[String]) -> Result<Self, String> {
+        last(texts, values::dead_path).map(DeadPathSpan)
+    }
+}
+
+/// Kinds of durations: texts and numbers in JSON.
+macro_rules! durations {
+    ($($kind:ident: $read:expr;)+) => {$(
+        impl Serialize for $kind {
+            /// As short as it can be without a loss.
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&exact_duration(self.0))
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $kind {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = deserializer.deserialize_any(Scalar("a duration"))?;
+                $read(&text).map($kind).map_err(|why| de::Error::custom(format!("{text:?} {why}")))
+            }
+        }
+
+        impl JsonSchema for $kind {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($kind).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({ "type": ["string", "number"], "exclusiveMinimum": 0 })
+            }
+        }
+    )+};
+}
+
+durations! {
+    Span: values::duration;
+    DeadPathSpan: values::dead_path;
+}
+
+/// Formats a duration as people say it if that loses nothing, otherwise in its smallest unit.
+fn exact_duration(duration: Duration) -> String {
+    let text = values::format_duration(duration);
+    if values::duration(&text) == Ok(duration) {
+        text
+    } else if duration.subsec_nanos() == 0 {
+        format!("{}s", duration.as_secs())
+    } else if duration.subsec_nanos().is_multiple_of(1_000_000) {
+        format!("{}ms", duration.as_millis())
+    } else {
+        humantime::format_duration(duration).to_string()
+    }
+}
+
+/// Reads a text, or a number or boolean as its text. Holds what is expected.
+struct Scalar(&'static str);
+
+impl Visitor<'_> for Scalar {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<String, E> {
+        Ok(text.to_owned())
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<String, E> {
+        Ok(value.to_string())
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<String, E> {
+        Ok(number.to_string())
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<String, E> {
+        Ok(number.to_string())
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<String, E> {
+        Ok(number.to_string())
+    }
+}
+
+/// Variables by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct VariableMap(pub BTreeMap<String, VariableText>);
+
+/// The text of a variable; a file may give a number or a boolean instead.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct VariableText(pub String);
+
+impl<'de> Deserialize<'de> for VariableText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Scalar("a text, a number, true or false")).map(Self)
+    }
+}
+
+impl JsonSchema for VariableText {
+    fn schema_name() -> Cow<'static, str> {
+        "VariableText".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["string", "number", "boolean"] })
+    }
+}
+
+impl SettingValue for VariableMap {
+    fn takes() -> Cow<'static, str> {
+        "an object of texts or numbers".into()
+    }
+
+    fn from_texts(texts: &[String]) -> Result<Self, String> {
+        last(texts, |text| serde_json::from_str(text).map_err(|error| error.to_string()))
+    }
+}
+
+/// Names: a list, or one text with commas between them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NameList(pub Vec<String>);
+
+impl SettingValue for NameList {
+    const FLAG: FlagForm = FlagForm::Repeated;
+
+    fn takes() -> Cow<'static, str> {
+        "a name, or a list of names".into()
+    }
+
+    fn from_texts(texts: &[String]) -> Result<Self, String> {
+        Ok(Self(values::list(texts)))
+    }
+}
+
+impl JsonSchema for NameList {
+    fn schema_name() -> Cow<'static, str> {
+        "NameList".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["string", "array"], "items": { "type": "string" } })
+    }
+}
+
+impl<'de> Deserialize<'de> for NameList {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TextOrList).map(Self)
+    }
+}
+
+/// Reads a list of texts, or one text with commas.
+struct TextOrList;
+
+impl<'de> Visitor<'de> for TextOrList {
+    type Value = Vec<String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name or a list of names")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Vec<String>, E> {
+        Ok(values::list(&[text]))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<String>, A::Error> {
+        let mut names = Vec::new();
+        while let Some(item) = items.next_element::<String>()? {
+            names.push(item);
+        }
+        Ok(names)
+    }
+}
+
+/// Texts: permission rules, or paths that rules of the sandbox are about.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct TextList(pub Vec<String>);
+
+impl SettingValue for TextList {
+    const FLAG: FlagForm = FlagForm::Repeated;
+
+    fn takes() -> Cow<'static, str> {
+        "a list of texts".into()
+    }
+
+    fn from_texts(texts: &[String]) -> Result<Self, String> {
+        Ok(Self(values::list(texts)))
+    }
+}
+
+/// Folders.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct FolderList(pub Vec<PathBuf>);
+
+impl SettingValue for FolderList {
+    const FLAG: FlagForm = FlagForm::Repeated;
+
+    fn takes() -> Cow<'static, str> {
+        "a list of folders".into()
+    }
+
+    fn from_texts(texts: &[String]) -> Result<Self, String> {
+        Ok(Self(texts.iter().map(PathBuf::from).collect()))
+    }
+}
+
+/// MCP servers by name, as they are written.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct ServerMap(pub BTreeMap<String, Value>);
+
+impl SettingValue for ServerMap {
+    fn takes() -> Cow<'static, str> {
+        "an object of servers, each with \"command\", \"args\" and \"env\", or with \"type\": \
+         \"http\", \"url\" and \"headers\", and perhaps \"timeout\""
+            .into()
+    }
+
+    fn from_texts(texts: &[String]) -> Result<Self, String> {
+        last(texts, |text| serde_json::from_str(text).map_err(|error| error.to_string()))
+    }
+}

@@ -1,0 +1,97 @@
+//! Managed settings, written by the administrator of the machine. They outrank everything else: a
+//! flag or a variable that contradicts them has no effect.
+
+use std::path::PathBuf;
+
+use super::file::ParsedSettings;
+use super::flags::FlagValue;
+use super::fold::Fold;
+use super::registry::{self, Setting};
+use super::variables::VariableValue;
+use crate::hooks::{HookHandler, HookSettings};
+
+/// Where they are, lowest first.
+#[cfg(target_os = "macos")]
+pub const MANAGED_FILES: [&str; 2] = [
+    "/Library/Application Support/ClaudeCode/managed-settings.json",
+    "/Library/Application Support/outlast/managed-settings.json",
+];
+/// Where they are, lowest first.
+#[cfg(not(target_os = "macos"))]
+pub const MANAGED_FILES: [&str; 2] =
+    ["/etc/claude-code/managed-settings.json", "/etc/outlast/managed-settings.json"];
+
+/// The files of this machine.
+pub fn files() -> Vec<PathBuf> {
+    MANAGED_FILES.iter().map(PathBuf::from).collect()
+}
+
+/// The content of the managed files.
+#[derive(Clone, Debug, Default)]
+pub struct ManagedSettings {
+    pub files: Vec<ParsedSettings>,
+}
+
+impl ManagedSettings {
+    /// Merges them over all other files.
+    pub fn add_to(&self, fold: &mut Fold) {
+        if self.is_true("allowManagedHooksOnly") {
+            fold.hooks = HookSettings::default();
+        }
+        if self.is_true(RULES_ONLY) {
+            fold.forget("permissions.allow");
+        }
+        for file in &self.files {
+            fold.add_file(file);
+        }
+    }
+
+    /// Whether a variable counts beside them. One that they set themselves does.
+    pub fn admits_variable(&self, assigned: &VariableValue) -> bool {
+        !self.determines(assigned.setting) || self.sets(assigned.variable)
+    }
+
+    /// Whether a flag counts beside them.
+    pub fn admits_flag(&self, assigned: &FlagValue) -> bool {
+        let is_barred = assigned.setting.key == "permissions.allow" && self.is_true(RULES_ONLY);
+        !self.determines(assigned.setting) && !is_barred
+    }
+
+    /// Whether other sources have no say in the setting of this key.
+    pub fn determines_key(&self, key: &str) -> bool {
+        registry::find(key).is_some_and(|setting| self.determines(setting))
+    }
+
+    /// The same for a setting. Lists that all sources add to are joined.
+    fn determines(&self, setting: &Setting) -> bool {
+        let is_joined = setting.is_joined && setting.default.is_array();
+        let assigns =
+            |key: &str, form_of: Option<&str>| key == setting.key || form_of == Some(setting.key);
+        let values = self.files.iter().flat_map(|file| &file.values);
+        !is_joined && values.into_iter().any(|it| assigns(it.setting.key, it.setting.form_of))
+    }
+
+    /// Selects the hooks that run. Hooks of managed files run even if the user disables hooks.
+    pub fn select_hooks(&self, hooks: Vec<HookHandler>, off: Option<bool>) -> Vec<HookHandler> {
+        if off != Some(true) && !self.is_true("allowManagedHooksOnly") {
+            return hooks;
+        }
+        if self.is_true("disableAllHooks") {
+            return Vec::new();
+        }
+        let own = |hook: &HookHandler| self.files.iter().any(|file| file.name == hook.source);
+        hooks.into_iter().filter(own).collect()
+    }
+
+    fn is_true(&self, key: &str) -> bool {
+        self.files.iter().rev().find_map(|file| file.get::<bool>(key)) == Some(true)
+    }
+
+    /// Whether a managed file sets a variable.
+    pub fn sets(&self, variable: &str) -> bool {
+        self.files.iter().any(|file| file.value["env"].get(variable).is_some())
+    }
+}
+
+/// Allow rules count in managed files only.
+const RULES_ONLY: &str = "allowManagedPermissionRulesOnly";

@@ -1,0 +1,55 @@
+//! Settings: one registry of all there are, read from files, variables and flags, and folded to the
+//! values in force, each with where it comes from.
+//!
+//! ```text
+//! settings (rows) ─► registry ─► flags · variables · file ─► fold ─► Config, provenance
+//! ```
+//! Managed files outrank everything. Flags outrank variables, variables outrank `--settings`, and
+//! that outranks the files: the repository's over the user's, as far as the repository is trusted.
+
+pub mod environment;
+pub mod file;
+pub mod flags;
+pub mod fold;
+pub mod kinds;
+pub mod managed;
+pub mod model_entry;
+pub mod models;
+pub mod redact;
+pub mod registry;
+pub mod repository;
+pub mod rule_names;
+pub mod schema;
+pub mod settings;
+pub mod spans;
+pub mod trust;
+pub mod values;
+pub mod variables;
+
+mod check;
+mod sandbox_mode;
+mod unknown_keys;
+
+use std::fmt;
+
+pub use check::{syntax_error, without_position};
+pub use settings::Config;
+pub use values::{format_duration, format_elapsed};
+
+/// What is wrong with a setting, and where, in one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError(String);
+
+impl ConfigError {
+    pub fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ConfigError {}

@@ -1,0 +1,139 @@
+//! Settings by model: prices and context windows.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::kinds::{FlagForm, SettingValue};
+use super::model_entry::SMALLEST_WINDOW;
+use super::values;
+
+/// US dollars per million tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct FilePrice {
+    #[schemars(range(min = 0.0))]
+    pub input: f64,
+    #[schemars(range(min = 0.0))]
+    pub output: f64,
+    #[schemars(range(min = 0.0))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_read: Option<f64>,
+    #[schemars(range(min = 0.0))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_write: Option<f64>,
+}
+
+impl FilePrice {
+    fn is_payable(&self) -> bool {
+        let parts = [Some(self.input), Some(self.output), self.cache_read, self.cache_write];
+        parts.into_iter().flatten().all(|part| values::price_of_one(part).is_ok())
+    }
+
+    /// Reads `IN/OUT` or `IN/OUT/CACHE-READ/CACHE-WRITE`.
+    fn parse(text: &str) -> Option<Self> {
+        let amounts = text.split('/').map(|amount| amount.trim().parse().ok());
+        let amounts: Vec<f64> = amounts.collect::<Option<_>>()?;
+        let (input, output, cache_read, cache_write) = match amounts[..] {
+            [input, output] => (input, output, None, None),
+            [input, output, read, write] => (input, output, Some(read), Some(write)),
+            _ => return None,
+        };
+        Some(Self { input, output, cache_read, cache_write }).filter(Self::is_payable)
+    }
+}
+
+/// Prices by model; the empty name is for every model that has no entry of its own.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct PriceMap(pub BTreeMap<String, FilePrice>);
+
+impl PriceMap {
+    /// Returns the models whose price is none.
+    pub fn unpayable(&self) -> impl Iterator<Item = &str> {
+        let wrong = self.0.iter().filter(|(_, price)| !price.is_payable());
+        wrong.map(|(model, _)| model.as_str())
+    }
+}
+
+impl SettingValue for PriceMap {
+    const FLAG: FlagForm = FlagForm::Repeated;
+
+    fn takes() -> Cow<'static, str> {
+        "an object of models, each with \"input\" and \"output\" and perhaps \"cacheRead\" and \
+         \"cacheWrite\", in US dollars per million tokens"
+            .into()
+    }
+
+    fn from_texts(texts: &[String]) -> Result<Self, String> {
+        let one = |text: &String| {
+            let (model, amounts) = text.rsplit_once('=').unwrap_or(("", text));
+            let price = FilePrice::parse(amounts).ok_or_else(|| {
+                format!(
+                    "{text:?} is no price; write [MODEL=]IN/OUT[/CACHE-READ/CACHE-WRITE] in US \
+                     dollars per million tokens, for example my-model=3/15"
+                )
+            })?;
+            Ok((model.trim().to_owned(), price))
+        };
+        texts.iter().map(one).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+/// The setting `contextWindow`: one number for every model, or one for each, in tokens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "something else")]
+pub enum WindowSizes {
+    Every(#[schemars(range(min = 1024))] u32),
+    ByModel(
+        #[schemars(extend("additionalProperties" = { "type": "integer", "minimum": 1024 }))]
+        BTreeMap<String, u32>,
+    ),
+}
+
+impl WindowSizes {
+    /// Returns the models with too small a context window; `None` stands for every model.
+    pub fn too_small(&self) -> Vec<Option<&str>> {
+        let small = |size: u32| size < SMALLEST_WINDOW;
+        match self {
+            Self::Every(size) => Some(None).filter(|_| small(*size)).into_iter().collect(),
+            Self::ByModel(sizes) => {
+                let models = sizes.iter().filter(|(_, size)| small(**size));
+                models.map(|(model, _)| Some(model.as_str())).collect()
+            }
+        }
+    }
+
+    /// Returns the sizes by model; the empty name is for every model.
+    pub fn by_model(&self) -> BTreeMap<String, u32> {
+        match self {
+            Self::Every(size) => BTreeMap::from([(String::new(), *size)]),
+            Self::ByModel(sizes) => sizes.clone(),
+        }
+    }
+}
+
+impl SettingValue for WindowSizes {
+    const FLAG: FlagForm = FlagForm::Repeated;
+
+    fn takes() -> Cow<'static, str> {
+        "a number of tokens, at least 1024, or an object of such by model".into()
+    }
+
+    fn from_texts(texts: &[String]) -> Result<Self, String> {
+        let one = |text: &String| {
+            let (model, size) = text.rsplit_once('=').unwrap_or(("", text));
+            let size = values::tokens(size).map(u32::from).ok();
+            let size = size.filter(|size| *size >= SMALLEST_WINDOW).ok_or_else(|| {
+                format!(
+                    "{text:?} is no context window; write it like 200k or my-model=32k, and at \
+                     least {SMALLEST_WINDOW}"
+                )
+            })?;
+            Ok((model.trim().to_owned(), size))
+        };
+        texts.iter().map(one).collect::<Result<_, _>>().map(Self::ByModel)
+    }
+}

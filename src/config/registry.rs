@@ -1,0 +1,301 @@
+//! The registry: everything that is known about a setting, in one row. Flags, variables, files, the
+//! manual, the JSON Schema, hints and checks read it. The rows are in [`settings`](super::settings).
+
+use std::fmt;
+use std::sync::LazyLock;
+
+use clap::builder::PossibleValue;
+use schemars::{Schema, SchemaGenerator};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::kinds::{FlagForm, SettingValue};
+use super::settings::Config;
+
+/// All settings, in the order in which the manual lists them.
+static ROWS: LazyLock<Vec<Setting>> = LazyLock::new(Config::rows);
+
+/// Settings are in these objects of a file: the name, and what it takes.
+const GROUPS: [(&str, &str); 4] = [
+    (
+        "permissions",
+        "an object with \"allow\", \"ask\", \"deny\", \"additionalDirectories\", \"defaultMode\" \
+         and \"disableBypassPermissionsMode\"",
+    ),
+    (
+        "sandbox",
+        "an object with \"mode\" (\"off\", \"workspace\", \"read-only\" or \"required\"; or \
+         \"enabled\" and \"failIfUnavailable\"), \"filesystem\" (lists of paths: \"allowWrite\", \
+         \"denyWrite\", \"allowRead\", \"denyRead\") and \"network\" (with \"enabled\")",
+    ),
+    (
+        "sandbox.filesystem",
+        "an object with \"allowWrite\", \"denyWrite\", \"allowRead\" and \"denyRead\"",
+    ),
+    ("sandbox.network", "an object with \"enabled\""),
+];
+
+/// One setting.
+#[expect(clippy::struct_excessive_bools, reason = "each is a mark of its own")]
+pub struct Setting {
+    /// Its name in a file; dots for members of objects: `sandbox.mode`.
+    pub key: &'static str,
+    /// A sentence, or several.
+    pub meaning: String,
+    /// The allowed values, as the end of the sentence "it takes".
+    pub takes: String,
+    /// Null: none.
+    pub default: Value,
+    /// What the manual says of a default that depends on something else.
+    default_words: Option<&'static str>,
+    pub flag: Option<SettingFlag>,
+    /// The first one that is set counts.
+    pub variables: Vec<SettingVariable>,
+    /// What of it counts in a repository that is not trusted.
+    pub untrusted: Untrusted,
+    /// Whether a mistyped name of it is an error instead of a warning, because it restricts a run
+    /// or provides its fallbacks.
+    pub is_critical: bool,
+    /// Whether its value may be a secret, which messages do not quote.
+    pub is_secret: bool,
+    /// Whether flags add to the lists of files, instead of replacing them.
+    pub is_joined: bool,
+    pub is_duration: bool,
+    /// The setting that it is another form of.
+    pub form_of: Option<&'static str>,
+    form: FlagForm,
+    choices: fn() -> Vec<PossibleValue>,
+    from_texts: fn(&[String]) -> Result<Value, String>,
+    from_json: fn(&str) -> Result<Value, serde_json::Error>,
+    schema: fn(&mut SchemaGenerator) -> Schema,
+}
+
+/// The flag of a setting.
+#[derive(Clone, Copy, Debug)]
+pub struct SettingFlag {
+    /// Without the dashes.
+    pub long: &'static str,
+    pub alias: Option<&'static str>,
+    pub value_name: &'static str,
+    /// The heading in the help.
+    pub heading: &'static str,
+}
+
+/// A variable that sets a setting.
+#[derive(Clone, Copy, Debug)]
+pub struct SettingVariable {
+    pub name: &'static str,
+    /// What is said of its value after "The setting NAME"; may be empty.
+    pub unit: &'static str,
+    pub read: VariableReader,
+}
+
+/// Reads the text of a variable. `None`: it sets nothing.
+pub type VariableReader = fn(&str) -> Result<Option<Value>, String>;
+
+/// What of a setting counts in a repository that is not trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Untrusted {
+    Ignored,
+    /// The permission rules in it: they only forbid.
+    Rules,
+    /// The paths in it: they only forbid.
+    Paths,
+    /// This value, which only forbids.
+    Only(&'static str),
+}
+
+impl Setting {
+    pub(super) fn new<T: SettingValue>(
+        key: &'static str,
+        meaning: &[&'static str],
+        default: &T,
+    ) -> Self {
+        Self {
+            key,
+            meaning: meaning.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" "),
+            takes: T::takes().into_owned(),
+            default: json!(default),
+            default_words: None,
+            flag: None,
+            variables: Vec::new(),
+            untrusted: Untrusted::Ignored,
+            is_critical: false,
+            is_secret: false,
+            is_joined: false,
+            is_duration: T::IS_DURATION,
+            form_of: None,
+            form: T::FLAG,
+            choices: T::choices,
+            from_texts: |texts| T::from_texts(texts).map(|value| json!(value)),
+            from_json: |text| serde_json::from_str::<T>(text).map(|value| json!(value)),
+            schema: SchemaGenerator::subschema_for::<T>,
+        }
+    }
+
+    pub(super) fn flag(
+        mut self,
+        long: &'static str,
+        value_name: &'static str,
+        heading: &'static str,
+    ) -> Self {
+        self.flag = Some(SettingFlag { long, alias: None, value_name, heading });
+        self
+    }
+
+    pub(super) fn alias(mut self, alias: &'static str) -> Self {
+        if let Some(flag) = &mut self.flag {
+            flag.alias = Some(alias);
+        }
+        self
+    }
+
+    pub(super) fn variable(
+        mut self,
+        name: &'static str,
+        unit: &'static str,
+        read: VariableReader,
+    ) -> Self {
+        self.variables.push(SettingVariable { name, unit, read });
+        self
+    }
+
+    pub(super) fn takes(mut self, words: &str) -> Self {
+        words.clone_into(&mut self.takes);
+        self
+    }
+
+    /// A default that the field does not have, because code asks whether the setting is set.
+    pub(super) fn shown_as(mut self, default: impl Serialize) -> Self {
+        self.default = json!(default);
+        self
+    }
+
+    pub(super) fn default_words(mut self, words: &'static str) -> Self {
+        self.default_words = Some(words);
+        self
+    }
+
+    pub(super) fn form_of(mut self, key: &'static str) -> Self {
+        self.form_of = Some(key);
+        self
+    }
+
+    pub(super) fn untrusted(mut self, untrusted: Untrusted) -> Self {
+        self.untrusted = untrusted;
+        self
+    }
+
+    pub(super) fn critical(mut self) -> Self {
+        self.is_critical = true;
+        self
+    }
+
+    pub(super) fn secret(mut self) -> Self {
+        self.is_secret = true;
+        self
+    }
+
+    pub(super) fn joined(mut self) -> Self {
+        self.is_joined = true;
+        self
+    }
+
+    /// The names of the objects that it is in, and its own.
+    pub fn path(&self) -> Vec<String> {
+        self.key.split('.').map(str::to_owned).collect()
+    }
+
+    /// Whether `null` in a file means that the setting is not set there.
+    pub(super) fn is_nullable(&self) -> bool {
+        !self.default.is_array() && !self.default.is_object()
+    }
+
+    /// The default for people. `None`: there is none.
+    pub fn shown_default(&self) -> Option<String> {
+        let text = match &self.default {
+            Value::Null => None,
+            Value::Array(items) if items.is_empty() => None,
+            Value::Object(members) if members.is_empty() => None,
+            Value::String(text) => Some(text.clone()),
+            other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+                Some(other.to_string())
+            }
+        };
+        self.default_words.map(str::to_owned).or(text)
+    }
+
+    /// Reads the values of its flag as the JSON of a file.
+    ///
+    /// # Errors
+    /// What is wrong with a value, as the end of a sentence that quotes it.
+    pub fn from_texts(&self, texts: &[String]) -> Result<Value, String> {
+        (self.from_texts)(texts)
+    }
+
+    /// Reads JSON, and returns it in its one canonical form.
+    ///
+    /// # Errors
+    /// It is not what the setting takes.
+    pub fn from_json(&self, text: &str) -> Result<Value, serde_json::Error> {
+        (self.from_json)(text)
+    }
+
+    /// The JSON Schema of its value.
+    pub(super) fn schema(&self, generator: &mut SchemaGenerator) -> Value {
+        (self.schema)(generator).to_value()
+    }
+
+    pub fn form(&self) -> FlagForm {
+        self.form
+    }
+
+    /// The values that the parser of flags lists. Empty: it cannot list them.
+    pub fn choices(&self) -> Vec<PossibleValue> {
+        (self.choices)()
+    }
+}
+
+impl fmt::Debug for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.key)
+    }
+}
+
+/// All settings.
+pub fn settings() -> &'static [Setting] {
+    &ROWS
+}
+
+/// Returns the setting of this key.
+pub fn find(key: &str) -> Option<&'static Setting> {
+    settings().iter().find(|setting| setting.key == key)
+}
+
+/// The names that the top level of a settings file may have.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    let groups = GROUPS.iter().map(|(name, _)| *name);
+    groups.chain(settings().iter().map(|setting| setting.key)).filter(|name| !name.contains('.'))
+}
+
+/// Whether an object of settings has this name: `sandbox.network`.
+pub(super) fn is_group(key: &str) -> bool {
+    GROUPS.iter().any(|(name, _)| *name == key)
+}
+
+/// All names below the top level.
+pub(super) fn nested_names() -> impl Iterator<Item = &'static str> {
+    let groups = GROUPS.iter().map(|(name, _)| *name);
+    groups.chain(settings().iter().map(|setting| setting.key)).filter(|name| name.contains('.'))
+}
+
+/// What a setting, or an object of settings, takes.
+pub(super) fn takes(key: &str) -> Option<&'static str> {
+    let group = || GROUPS.iter().find(|(name, _)| *name == key).map(|(_, takes)| *takes);
+    find(key).map(|setting| setting.takes.as_str()).or_else(group)
+}
+
+/// Whether a mistyped name of this setting, or object of settings, is an error.
+pub(super) fn is_critical(key: &str) -> bool {
+    ["permissions", "sandbox"].contains(&key) || find(key).is_some_and(|it| it.is_critical)
+}

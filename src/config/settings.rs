@@ -1,0 +1,472 @@
+//! Every setting, one row each. To add one, add its row here and use its field of [`Config`].
+//!
+//! A row is the meaning, the field, its kind, its default and its key in a settings file; then, as
+//! far as it has them, its flag, its variables and its marks. See [`Setting`] for what each says.
+
+use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::kinds::{
+    AccountChoice, BudgetMode, DeadPathSpan, Dollars, FolderList, Fraction, NameList,
+    NetworkSwitch, Retries, ServerMap, Span, TextList, ThinkingTokens, Times, Tokens,
+    UnattendedRetry, VariableMap,
+};
+use super::model_entry::ModelEntryList;
+use super::models::{PriceMap, WindowSizes};
+use super::registry::{Setting, Untrusted};
+use super::trust::TrustedProjects;
+use super::variables::{count, millis, no, per_cent, retries, text, thinking, tries, unattended};
+use crate::recovery::Limits;
+use crate::types::{AgentLimits, ChildEnvironment, OnDenied, PermissionMode, SandboxMode};
+
+/// The headings of flags in the help.
+pub const LIMITS: &str = "Limits";
+pub const ACCEPTANCE: &str = "Acceptance";
+pub const MODEL: &str = "Model";
+pub const TOOLS: &str = "Tools and permissions";
+pub const PROMPTS: &str = "Agents, commands and skills";
+pub const TIMERS: &str = "Timers";
+
+/// Where the service is, unless a variable says otherwise.
+pub const BASE_URL: &str = "https://api.anthropic.com";
+
+/// The one value of `permissions.disableBypassPermissionsMode` that has an effect.
+pub const FORBIDS_BYPASS: &str = "disable";
+
+/// The budget of `--thinking enabled`, in tokens.
+pub const THINKING_TOKENS: u32 = 10_000;
+
+macro_rules! settings {
+    ($(
+        $(#[doc = $meaning:literal])+
+        $field:ident: $kind:ty = $default:expr, $key:literal
+            $(.$mark:ident($($argument:expr),*))*;
+    )+) => {
+        /// The settings in force, by name.
+        #[derive(Clone)]
+        #[expect(clippy::doc_markdown, reason = "the comments are printed as plain text")]
+        pub struct Config {
+            $($(#[doc = $meaning])+ pub $field: $kind,)+
+        }
+
+        impl Default for Config {
+            fn default() -> Self {
+                Self { $($field: $default,)+ }
+            }
+        }
+
+        impl Config {
+            pub(super) fn rows() -> Vec<Setting> {
+                let defaults = Self::default();
+                vec![$(
+                    Setting::new($key, &[$($meaning),+], &defaults.$field)
+                        $(.$mark($($argument),*))*
+                ),+]
+            }
+
+            /// Assigns the value of a setting.
+            ///
+            /// # Errors
+            /// It is not what the setting takes.
+            pub(super) fn assign(&mut self, key: &str, value: Value) -> serde_json::Result<()> {
+                match key {
+                    $($key => self.$field = serde_json::from_value(value)?,)+
+                    _ => {}
+                }
+                Ok(())
+            }
+        }
+    };
+}
+
+fn limits() -> Limits {
+    Limits::default()
+}
+
+fn agents() -> AgentLimits {
+    AgentLimits::default()
+}
+
+fn live_agents() -> NonZeroU16 {
+    let live = u16::try_from(agents().live).unwrap_or(u16::MAX);
+    NonZeroU16::new(live).unwrap_or(NonZeroU16::MIN)
+}
+
+const fn seconds(seconds: u64) -> Span {
+    Span(Duration::from_secs(seconds))
+}
+
+settings! {
+    /// A command that prints the API key; outranks the environment.
+    api_key_helper: Option<String> = None, "apiKeyHelper"
+        .flag("api-key-helper", "COMMAND", MODEL).secret();
+
+    /// The token endpoint at which a login is renewed; outranks the login file.
+    oauth_endpoint: Option<String> = None, "oauthEndpoint"
+        .takes("an https:// address").variable("OUTLAST_OAUTH_ENDPOINT", "", text);
+
+    /// What the token endpoint knows outlast by; outranks the login file.
+    oauth_client_id: Option<String> = None, "oauthClientId"
+        .variable("OUTLAST_OAUTH_CLIENT_ID", "", text);
+
+    /// The model, or an alias of one.
+    model: String = "sonnet".to_owned(), "model"
+        .flag("model", "MODEL", MODEL).variable("ANTHROPIC_MODEL", "", text);
+
+    /// Work as an agent of this kind: with its prompt, its tools and its model.
+    agent: Option<String> = None, "agent"
+        .takes("the name of an agent").flag("agent", "NAME", PROMPTS);
+
+    /// Models to fall back to, best first; elsewhere: MODEL@URL#VARIABLE. See outlast-recovery(7).
+    fallback_model: ModelEntryList = ModelEntryList::default(), "fallbackModel"
+        .flag("fallback-model", "A,B", MODEL).critical();
+
+    /// After a while, try the first model again.
+    fallback_return: bool = false, "fallbackReturn"
+        .flag("fallback-return", "", MODEL);
+
+    /// Ask for fast answers where the service has them.
+    fast: bool = false, "fast"
+        .flag("fast", "", MODEL);
+
+    /// What models cost, in US dollars per million tokens; as a flag also
+    /// [MODEL=]IN/OUT/CACHE-READ/CACHE-WRITE.
+    prices: PriceMap = PriceMap::default(), "prices"
+        .flag("price", "[MODEL=]IN/OUT", MODEL).joined();
+
+    /// Variables for outlast itself and for the commands it runs.
+    env: VariableMap = VariableMap::default(), "env"
+        .secret();
+
+    /// Tools and calls that need no further leave: Read,Bash(git log:*).
+    allow: TextList = TextList::default(), "permissions.allow"
+        .takes("a list of permission rules").flag("allowed-tools", "RULES", TOOLS).joined();
+
+    /// Tools and calls that a user would be asked about. outlast asks no user: they are denied.
+    ask: TextList = TextList::default(), "permissions.ask"
+        .takes("a list of permission rules").critical().untrusted(Untrusted::Rules);
+
+    /// Tools and calls that are refused.
+    deny: TextList = TextList::default(), "permissions.deny"
+        .takes("a list of permission rules").flag("disallowed-tools", "RULES", TOOLS)
+        .joined().critical().untrusted(Untrusted::Rules);
+
+    /// A further folder to work in; may be repeated.
+    additional_directories: FolderList = FolderList::default(), "permissions.additionalDirectories"
+        .flag("add-dir", "DIR", TOOLS).joined();
+
+    /// What is allowed without a rule.
+    permission_mode: PermissionMode = PermissionMode::Default, "permissions.defaultMode"
+        .flag("permission-mode", "MODE", TOOLS).critical().untrusted(Untrusted::Only("plan"));
+
+    /// Forbids the permission mode bypassPermissions.
+    disable_bypass: Option<String> = None, "permissions.disableBypassPermissionsMode"
+        .takes("\"disable\"").critical().untrusted(Untrusted::Only(FORBIDS_BYPASS));
+
+    /// What becomes of the run when a tool call is denied.
+    on_denied: OnDenied = OnDenied::Continue, "onDenied"
+        .flag("on-denied", "WHAT", TOOLS).untrusted(Untrusted::Only("fail"));
+
+    /// Programs that are told what happens and have a say in it. Those of all files run.
+    hooks: Option<Value> = None, "hooks"
+        .takes("an object of events, as in outlast-hooks(7)").secret().critical();
+
+    /// Run no hooks.
+    disable_all_hooks: Option<bool> = None, "disableAllHooks"
+        .critical();
+
+    /// Run no hooks but those of managed settings. Only there.
+    managed_hooks_only: Option<bool> = None, "allowManagedHooksOnly";
+
+    /// Rules that allow something count in managed settings only, and not even as flags. Only
+    /// there.
+    managed_rules_only: Option<bool> = None, "allowManagedPermissionRulesOnly";
+
+    /// Repositories whose own settings are used; see outlast-security(7). Never read from a
+    /// repository.
+    trusted_projects: TrustedProjects = TrustedProjects::default(), "trustedProjects";
+
+    /// Servers whose tools the model is offered; see outlast-mcp(7).
+    mcp_servers: ServerMap = ServerMap::default(), "mcpServers"
+        .secret();
+
+    /// Servers of a repository that are not used.
+    disabled_servers: TextList = TextList::default(), "disabledMcpjsonServers"
+        .takes("a list of names");
+
+    /// Servers of a repository that are used where enableAllProjectMcpServers is false.
+    enabled_servers: TextList = TextList::default(), "enabledMcpjsonServers"
+        .takes("a list of names");
+
+    /// Whether all servers of a trusted repository are used.
+    all_project_servers: bool = true, "enableAllProjectMcpServers";
+
+    /// Stop after so many model replies.
+    max_turns: Option<NonZeroU32> = None, "maxTurns"
+        .flag("max-turns", "N", LIMITS).variable("CLAUDE_CODE_MAX_TURNS", "", count).critical();
+
+    /// Never spend more than this.
+    max_budget_usd: Option<Dollars> = None, "maxBudgetUsd"
+        .flag("max-budget-usd", "USD", LIMITS).critical();
+
+    /// Whether the budget is a ceiling, or looked at after each reply.
+    budget_mode: BudgetMode = BudgetMode::Ceiling, "budgetMode"
+        .flag("budget-mode", "MODE", LIMITS).critical();
+
+    /// End in time, whatever goes wrong: 45m, 1h30m.
+    max_duration: Option<Span> = None, "maxDuration"
+        .flag("max-duration", "TIME", LIMITS).alias("deadline").critical();
+
+    /// The part of the time after which the model is told to wrap up.
+    wrap_up_at: Fraction = Fraction::NINE_TENTHS, "wrapUpAt";
+
+    /// Go on until about so many output tokens are spent: 500k.
+    token_budget: Option<Tokens> = None, "tokenBudget"
+        .flag("token-budget", "TOKENS", LIMITS);
+
+    /// Nudges in a row that may bring almost nothing.
+    token_budget_nudges: u8 = limits().budgets.nudges, "tokenBudgetNudges";
+
+    /// A command that must pass when the model is done; without it, the run is no success.
+    require: Option<String> = None, "require"
+        .flag("require", "COMMAND", ACCEPTANCE).critical();
+
+    /// How long that command may take.
+    require_timeout: Span = seconds(600), "requireTimeout"
+        .flag("require-timeout", "TIME", ACCEPTANCE);
+
+    /// How often a failure of that command goes back to the model.
+    require_retries: u8 = 3, "requireRetries";
+
+    /// Answers that may fail to fit --json-schema before the run ends.
+    schema_tries: NonZeroU8 = const { NonZeroU8::new(5).expect("it is not 0") }, "schemaTries"
+        .variable("MAX_STRUCTURED_OUTPUT_RETRIES", "", tries);
+
+    /// How often the same may come to the same, with nothing new in between, before the model is
+    /// told to take another way.
+    loop_note_at: Times = Times(limits().loops.soft), "loopNoteAt";
+
+    /// The same for the end of the run as stalled, which never comes before the model was told.
+    loop_stop_at: Times = Times(limits().loops.hard), "loopStopAt";
+
+    /// Tries after the first one, for each request.
+    max_retries: Retries = Retries(limits().budgets.retries), "maxRetries"
+        .flag("max-retries", "N", LIMITS).variable("CLAUDE_CODE_MAX_RETRIES", "", retries);
+
+    /// End instead of waiting longer than this for the service; 6h in unattended mode.
+    max_retry_wait: Option<Span> = None, "maxRetryWait"
+        .flag("max-retry-wait", "TIME", LIMITS).shown_as(Span(limits().max_retry_wait));
+
+    /// The first pause; each further one is twice as long.
+    retry_first_delay: Span = Span(limits().backoff.first), "retryFirstDelay";
+
+    /// The longest pause of that ladder.
+    retry_longest_delay: Span = Span(limits().backoff.longest), "retryLongestDelay";
+
+    /// Tokens of the run's retry bucket: a retry takes 5, one after a time-out 10, an untroubled
+    /// request gives 1 back.
+    retry_quota: u16 = limits().budgets.bucket, "retryQuota";
+
+    /// Wait out overloads and rate limits without counting; with "all", lost connections and server
+    /// errors too.
+    unattended_retry: UnattendedRetry = UnattendedRetry::Off, "unattendedRetry"
+        .variable("OUTLAST_UNATTENDED_RETRY", "also as 1, true or yes", unattended)
+        .variable("CLAUDE_CODE_UNATTENDED_RETRY", "", unattended)
+        .variable("CLAUDE_CODE_RETRY_WATCHDOG", "", unattended);
+
+    /// The longest pause between tries in unattended mode.
+    unattended_longest_delay: Span = Span(limits().longest_capacity_wait), "unattendedLongestDelay";
+
+    /// Interrupt such a pause by requests for one token, which show whether the service is back.
+    capacity_probes: bool = true, "capacityProbes";
+
+    /// How often.
+    capacity_probe_interval: Span = Span(limits().probe_interval.unwrap_or_default()),
+        "capacityProbeInterval";
+
+    /// Give up at so many overloads in a row.
+    overload_limit: Option<u8> = None, "overloadLimit";
+
+    /// Overloads in a row before the next model is tried.
+    overloads_per_fallback: u8 = limits().overloads_per_switch, "overloadsPerFallback";
+
+    /// Broken streams in a row before asking without streaming.
+    torn_streams_per_whole: u8 = limits().torn_streams_per_whole, "tornStreamsPerWhole";
+
+    /// Further tries after a reply that said nothing.
+    empty_reply_retries: u8 = limits().budgets.empty_replies, "emptyReplyRetries";
+
+    /// How often a reply that the service paused is resumed.
+    paused_turn_resumptions: u8 = limits().budgets.resumptions, "pausedTurnResumptions";
+
+    /// Share rate-limit state with other runs on this host.
+    shared_limits: bool = true, "sharedLimits"
+        .variable("OUTLAST_NO_SHARED_LIMITS", "false where it is 1, true, yes or on", no);
+
+    /// Who pays. A rate limit of a subscription is not retried: it lasts for hours.
+    account_kind: Option<AccountChoice> = None, "accountKind"
+        .default_words("what a login says, else apiKey");
+
+    /// The longest silence on standard error while waiting.
+    heartbeat_interval: Span = Span(limits().heartbeat), "heartbeatInterval";
+
+    /// How long connecting may take.
+    connect_timeout: Span = seconds(15), "connectTimeout"
+        .flag("connect-timeout", "TIME", TIMERS);
+
+    /// How long the first byte of an answer may take.
+    first_byte_timeout: Span = seconds(180), "firstByteTimeout"
+        .flag("first-byte-timeout", "TIME", TIMERS);
+
+    /// Cut a stream that brings no byte for so long.
+    stream_idle_timeout: Span = seconds(120), "streamIdleTimeout"
+        .flag("stream-idle-timeout", "TIME", TIMERS)
+        .variable("CLAUDE_STREAM_IDLE_TIMEOUT_MS", "in milliseconds", millis);
+
+    /// Cut a stream that brings no content for so long: pings, unknown events and empty pieces are
+    /// none.
+    stream_progress_timeout: Span = seconds(300), "streamProgressTimeout"
+        .flag("stream-progress-timeout", "TIME", TIMERS);
+
+    /// How long an answer that is streamed may take in all, for every 16,000 tokens that it may
+    /// hold.
+    reply_timeout: Span = seconds(3600), "replyTimeout"
+        .flag("reply-timeout", "TIME", TIMERS);
+
+    /// How long an answer that is not streamed may take.
+    request_timeout: Span = seconds(600), "requestTimeout"
+        .flag("request-timeout", "TIME", TIMERS)
+        .variable("API_TIMEOUT_MS", "in milliseconds", millis);
+
+    /// How long a connection may show no sign of life, probes included, before it counts as lost;
+    /// at least 11s.
+    dead_path_timeout: DeadPathSpan = DeadPathSpan(Duration::from_secs(55)), "deadPathTimeout"
+        .flag("dead-path-timeout", "TIME", TIMERS);
+
+    /// How long standard input may stay silent once it is waited for.
+    stdin_timeout: Span = seconds(600), "stdinTimeout"
+        .flag("stdin-timeout", "TIME", TIMERS);
+
+    /// How many tokens a reply may hold.
+    max_output_tokens: Option<Tokens> = None, "maxOutputTokens"
+        .flag("max-output-tokens", "N", MODEL)
+        .variable("CLAUDE_CODE_MAX_OUTPUT_TOKENS", "", count).shown_as(limits().caps.first);
+
+    /// The cap of the second try after a reply was cut off.
+    escalated_output_tokens: Tokens = Tokens::new(limits().caps.escalated), "escalatedOutputTokens";
+
+    /// The cap of a reply that is not streamed.
+    whole_output_tokens: Tokens = Tokens::new(limits().caps.whole), "wholeOutputTokens";
+
+    /// A request that money allows fewer than this is not made.
+    min_output_tokens: Tokens = Tokens::new(limits().caps.floor), "minOutputTokens";
+
+    /// How often the model is asked to go on where it was cut off.
+    output_continuations: u8 = limits().budgets.continuations, "outputContinuations";
+
+    /// How much fits into the models' context windows.
+    context_window: Option<WindowSizes> = None, "contextWindow"
+        .flag("context-window", "[MODEL=]TOKENS", MODEL).joined();
+
+    /// Summarise the older part of a conversation before it gets too long.
+    auto_compact_enabled: bool = true, "autoCompactEnabled"
+        .variable("DISABLE_AUTO_COMPACT", "false where it is 1, true, yes or on", no);
+
+    /// The part of the context window after which that is done, if it is sooner than it would be by
+    /// itself.
+    compact_at: Option<Fraction> = None, "compactAt"
+        .variable("CLAUDE_AUTOCOMPACT_PCT_OVERRIDE", "in per cent", per_cent);
+
+    /// How often a session's conversation may be summarised.
+    max_compactions: u8 = limits().budgets.compactions, "maxCompactions"
+        .flag("max-compactions", "N", MODEL);
+
+    /// How many tokens of thinking a reply may hold; 0 for none.
+    max_thinking_tokens: Option<ThinkingTokens> = None, "maxThinkingTokens"
+        .flag("max-thinking-tokens", "N", MODEL).variable("MAX_THINKING_TOKENS", "", thinking);
+
+    /// How long a command may run when the model names no time.
+    bash_timeout: Span = seconds(120), "bashTimeout"
+        .variable("BASH_DEFAULT_TIMEOUT_MS", "in milliseconds", millis);
+
+    /// The longest time that the model may name.
+    bash_max_timeout: Span = seconds(600), "bashMaxTimeout"
+        .variable("BASH_MAX_TIMEOUT_MS", "in milliseconds", millis);
+
+    /// How long a background command may run.
+    background_lifetime: Span = seconds(3600), "backgroundLifetime";
+
+    /// How long background commands are waited for once the model is done.
+    background_wait: Span = Span(limits().background.most), "backgroundWait"
+        .variable("CLAUDE_CODE_PRINT_BG_WAIT_CEILING_MS", "in milliseconds", millis);
+
+    /// How long fetching a page may take, with all redirects.
+    web_fetch_timeout: Span = seconds(60), "webFetchTimeout";
+
+    /// Hosts that the tool WebFetch may reach at addresses that are not of the open internet: localhost,
+    /// *.corp.example, 10.0.0.7, or * for all.
+    web_fetch_private_hosts: NameList = NameList::default(), "webFetchPrivateHosts";
+
+    /// How deep sub-agents may be nested, 0 for none; see outlast-agents(7).
+    max_agent_depth: u8 = agents().depth, "maxAgentDepth";
+
+    /// How many sub-agents may be at work at a time. Others wait in line.
+    max_live_agents: NonZeroU16 = live_agents(), "maxLiveAgents";
+
+    /// How many sub-agents a session may start.
+    max_agents: u32 = agents().total, "maxAgents"
+        .takes("a whole number, or 0 for never");
+
+    /// Longer results are cut in the middle, and kept in a file.
+    max_tool_result_chars: NonZeroU32 = const { NonZeroU32::new(30_000).expect("it is not 0") },
+        "maxToolResultChars"
+        .variable("BASH_MAX_OUTPUT_LENGTH", "", count);
+
+    /// What commands may touch; off by itself with bypassPermissions. See outlast-security(7).
+    sandbox_mode: Option<SandboxMode> = None, "sandbox.mode"
+        .flag("sandbox", "MODE", TOOLS).critical()
+        .default_words("workspace; off with bypassPermissions");
+
+    /// Another way to say sandbox.mode: whether there is a sandbox.
+    sandbox_enabled: Option<bool> = None, "sandbox.enabled"
+        .form_of("sandbox.mode");
+
+    /// Another way to say sandbox.mode: true is required.
+    sandbox_required: Option<bool> = None, "sandbox.failIfUnavailable"
+        .critical().form_of("sandbox.mode");
+
+    /// Paths that commands may write to, beside those of the mode.
+    allow_write: TextList = TextList::default(), "sandbox.filesystem.allowWrite"
+        .takes("a list of paths");
+
+    /// Paths that commands may not write to.
+    deny_write: TextList = TextList::default(), "sandbox.filesystem.denyWrite"
+        .takes("a list of paths").critical().untrusted(Untrusted::Paths);
+
+    /// Paths that commands may read, though a rule of outlast says otherwise.
+    allow_read: TextList = TextList::default(), "sandbox.filesystem.allowRead"
+        .takes("a list of paths");
+
+    /// Paths that commands may not read.
+    deny_read: TextList = TextList::default(), "sandbox.filesystem.denyRead"
+        .takes("a list of paths").critical().untrusted(Untrusted::Paths);
+
+    /// Whether sandboxed commands have TCP. UDP and Unix sockets work in any case.
+    sandbox_network: NetworkSwitch = NetworkSwitch(true), "sandbox.network.enabled"
+        .flag("sandbox-network", "ON|OFF", TOOLS);
+
+    /// Which variables commands see.
+    child_env: ChildEnvironment = ChildEnvironment::Scrub, "childEnv"
+        .flag("child-env", "MODE", TOOLS).critical();
+
+    /// A variable that commands see in any case; may be repeated.
+    pass_env: NameList = NameList::default(), "passEnv"
+        .flag("pass-env", "NAME", TOOLS).joined();
+
+    /// How long a session is kept after it was last written to, in days, 0 for ever; each run
+    /// removes a few older ones.
+    cleanup_period_days: u32 = 30, "cleanupPeriodDays"
+        .takes("a whole number of days, or 0 for ever");
+}

@@ -1,0 +1,186 @@
+//! Unknown keys of settings files: those of other tools, of later versions, and typos.
+
+use serde_json::Value;
+use strsim::osa_distance;
+
+use super::registry;
+use super::spans::JsonPaths;
+
+/// Keys of related tools that outlast ignores.
+#[rustfmt::skip]
+const FOREIGN: [&str; 44] = [
+    "$schema", "alwaysThinkingEnabled", "attribution", "autoMemoryEnabled",
+    "autoScrollEnabled", "autoUpdates", "autoUpdatesChannel", "awsAuthRefresh",
+    "awsCredentialExport", "claudeMdExcludes", "companyAnnouncements", 
+    "editorMode", "effortLevel",
+    "enabledPlugins", "extraKnownMarketplaces", "feedbackSurveyRate", "fileSuggestion",
+    "forceLoginMethod", "gcpAuthRefresh", "includeCoAuthoredBy", "includeGitInstructions",
+    "language", "outputStyle", "plansDirectory", "pluginConfigs", "preferredNotifChannel",
+    "prefersReducedMotion", "prUrlTemplate", "respectGitignore", "showThinkingSummaries",
+    "showTurnDuration", "skillOverrides", "skipDangerousModePermissionPrompt",
+    "spinnerTipsEnabled", "spinnerTipsOverride", "spinnerVerbs", "statusLine",
+    "subagentStatusLine", "syntaxHighlightingDisabled", "teammateMode",
+    "terminalProgressBarEnabled", "theme", "verbose", "voiceEnabled",
+];
+
+/// Ignored keys that would change what a run does: ignoring them silently would suggest that they
+/// apply.
+#[rustfmt::skip]
+const UNSUPPORTED: [&str; 12] = [
+    "alwaysThinkingEnabled", "awsAuthRefresh", "awsCredentialExport", "claudeMdExcludes",
+    "effortLevel", "enabledPlugins", "forceLoginMethod", "gcpAuthRefresh", "language",
+    "outputStyle", "respectGitignore", "skillOverrides",
+];
+
+/// Returns whether such a key has a value that matches what outlast does anyway.
+fn is_default_behaviour(key: &str, value: &Value) -> bool {
+    match (key, value) {
+        ("outputStyle", Value::String(style)) => style.trim().eq_ignore_ascii_case("default"),
+        ("respectGitignore", value) => value == true,
+        (_, value) => !is_meaningful(value),
+    }
+}
+
+/// Keys of the sandbox that related tools have, and outlast has not.
+const SANDBOX: [&str; 4] = [
+    "sandbox.autoAllowBashIfSandboxed",
+    "sandbox.enableWeakerNestedSandbox",
+    "sandbox.excludedCommands",
+    "sandbox.ignoreViolations",
+];
+
+/// The model can never request to run a command outside of the sandbox.
+const NEVER_UNSANDBOXED: &str = "sandbox.allowUnsandboxedCommands";
+
+/// The maximum edit distance of a typo.
+const TYPO_MAX: usize = 2;
+
+/// More are counted, and not named.
+const NAMED_MAX: usize = 8;
+
+/// Longer names are cut, in characters.
+const NAME_MAX: usize = 64;
+
+/// Returns whether a key belongs to another tool and has no effect here.
+pub(super) fn is_foreign(key: &str) -> bool {
+    FOREIGN.contains(&key)
+}
+
+/// A key of a settings file that is no setting.
+#[derive(Clone, Debug)]
+pub(super) struct UnknownKey {
+    /// The index of its value.
+    pub index: usize,
+    /// Its name, with those of the objects that it is in.
+    pub path: String,
+    pub value: Value,
+}
+
+/// What is said of the unknown keys of a settings file.
+pub(super) struct UnknownKeys {
+    /// Position and message of each key that is a likely typo of a critical one.
+    pub mistyped: Vec<(usize, String)>,
+    /// A line about the others, one about keys of other tools, and one for each key of the sandbox
+    /// that has no effect.
+    pub told: Vec<String>,
+}
+
+/// One line about keys of other tools that outlast does not act on.
+fn unsupported_warning(name: &str, keys: &[UnknownKey], places: &JsonPaths<'_>) -> Option<String> {
+    let is_relied_on = |key: &&UnknownKey| {
+        UNSUPPORTED.contains(&key.path.as_str()) && !is_default_behaviour(&key.path, &key.value)
+    };
+    let place = |key: &UnknownKey| format!("\"{}\" (line {})", key.path, places.line(key.index));
+    let listed: Vec<String> = keys.iter().filter(is_relied_on).map(place).collect();
+    let list = listed.join(", ");
+    (!listed.is_empty()).then(|| format!("{name}: outlast does not act on these settings: {list}"))
+}
+
+/// Whether a key asks for something of the sandbox that outlast has not: domains, ports and sockets
+/// among it, which Landlock cannot restrict.
+fn is_of_the_sandbox(path: &str) -> bool {
+    SANDBOX.contains(&path) || path.starts_with("sandbox.network.")
+}
+
+/// Judges the unknown keys of a settings file.
+pub(super) fn judge(name: &str, keys: &[UnknownKey], places: &JsonPaths<'_>) -> UnknownKeys {
+    let (mut mistyped, mut others, mut sandbox) = (Vec::new(), Vec::new(), Vec::new());
+    for UnknownKey { index, path, value } in keys {
+        if is_foreign(path) || path == NEVER_UNSANDBOXED {
+            continue;
+        }
+        if is_of_the_sandbox(path) {
+            if is_meaningful(value) {
+                sandbox.push(format!(
+                    "{name}: \"{path}\" is not supported by this version of outlast and has no \
+                     effect"
+                ));
+            }
+            continue;
+        }
+        match nearest(path) {
+            Some((distance, near)) if distance <= TYPO_MAX && registry::is_critical(near) => {
+                let path = short(path);
+                let why = format!("unknown setting \"{path}\"; did you mean \"{near}\"?");
+                mistyped.push((*index, why));
+            }
+            near => others.push((*index, path.clone(), near.map(|(_, near)| near))),
+        }
+    }
+    others.sort();
+    let known = others.iter().take(NAMED_MAX).map(|(at, path, near)| {
+        let guess = near.map_or(String::new(), |near| format!("; did you mean \"{near}\"?"));
+        format!("\"{}\" (line {}{guess})", short(path), places.line(*at))
+    });
+    let more = others.len().saturating_sub(NAMED_MAX);
+    let more = (more > 0).then(|| format!("{more} more"));
+    let list = known.chain(more).collect::<Vec<_>>().join(", ");
+    let (settings, have) =
+        if others.len() == 1 { ("setting", "has") } else { ("settings", "have") };
+    let told = format!("{name}: unknown {settings} {have} no effect: {list}");
+    let told = (!others.is_empty()).then_some(told);
+    UnknownKeys {
+        mistyped,
+        told: told
+            .into_iter()
+            .chain(unsupported_warning(name, keys, places))
+            .chain(sandbox)
+            .collect(),
+    }
+}
+
+/// Shortens a name for a message.
+fn short(path: &str) -> String {
+    let mut letters = path.chars();
+    let mut short: String = letters.by_ref().take(NAME_MAX).collect();
+    if letters.next().is_some() {
+        short.push_str("...");
+    }
+    short
+}
+
+/// Returns the known key with the smallest edit distance, if it is a likely typo.
+fn nearest(path: &str) -> Option<(usize, &'static str)> {
+    let nested = path.contains('.');
+    let known = registry::names().filter(|_| !nested);
+    let known = known.chain(registry::nested_names().filter(|_| nested));
+    let bound = |name: &str| {
+        let last = name.rsplit('.').next().unwrap_or(name);
+        last.len().div_ceil(4).max(1)
+    };
+    let like = known.filter(|name| name.len().abs_diff(path.chars().count()) <= bound(name));
+    like.map(|name| (osa_distance(&path.to_lowercase(), &name.to_lowercase()), name))
+        .filter(|(distance, name)| *distance <= bound(name))
+        .min()
+}
+
+/// Whether a value asks for something.
+fn is_meaningful(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::Object(map) => !map.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::String(text) => !text.is_empty(),
+        Value::Bool(true) | Value::Number(_) => true,
+    }
+}

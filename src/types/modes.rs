@@ -1,0 +1,108 @@
+//! Modes of a run that several layers share: permissions and the sandbox. Their names on the
+//! command line and in settings files are derived.
+
+use clap::ValueEnum;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What a run may do where no permission rule applies.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize, Serialize, JsonSchema,
+)]
+#[serde(rename_all = "camelCase")]
+#[value(rename_all = "camelCase")]
+pub enum PermissionMode {
+    // The comments are for readers of the code: a doc comment would be printed in the help.
+    // Reading inside the working directories, and harmless commands.
+    #[default]
+    #[value(alias = "manual")]
+    #[serde(alias = "manual")]
+    Default,
+    // Also changing files inside the working directories.
+    AcceptEdits,
+    // Nothing that changes anything, whatever the rules allow.
+    Plan,
+    // As `Default`, but what an ask rule covers is denied even if the run can ask the user.
+    DontAsk,
+    // Everything that no deny or ask rule covers.
+    BypassPermissions,
+}
+
+impl PermissionMode {
+    /// Returns the mode of this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::from_str(name, false).ok()
+    }
+
+    /// Its name on the command line, in settings files and in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::AcceptEdits => "acceptEdits",
+            Self::Plan => "plan",
+            Self::DontAsk => "dontAsk",
+            Self::BypassPermissions => "bypassPermissions",
+        }
+    }
+
+    /// Returns `other`, unless it allows more than this mode.
+    #[must_use]
+    pub fn restricted_to(self, other: Self) -> Self {
+        if other.permissiveness() <= self.permissiveness() { other } else { self }
+    }
+
+    fn permissiveness(self) -> u8 {
+        match self {
+            Self::Plan => 0,
+            Self::DontAsk => 1,
+            Self::Default => 2,
+            Self::AcceptEdits => 3,
+            Self::BypassPermissions => 4,
+        }
+    }
+}
+
+/// How far commands are restricted.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize, Serialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum SandboxMode {
+    /// Commands may do what outlast may.
+    Off,
+    /// They write to the working tree, --add-dir folders, temporary folders and tool caches.
+    #[default]
+    Workspace,
+    /// They write to temporary folders only.
+    ReadOnly,
+    /// As workspace, and nothing is begun if the kernel cannot hold all of it.
+    Required,
+}
+
+/// What a denied tool call does to the run.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "camelCase")]
+pub enum OnDenied {
+    /// The model is told, and makes the best of it.
+    #[default]
+    Continue,
+    /// The run ends.
+    Fail,
+}
+
+/// Which variables commands see.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "camelCase")]
+pub enum ChildEnvironment {
+    /// Everything but what looks like a secret.
+    #[default]
+    Scrub,
+    /// Everything.
+    Inherit,
+    /// Only what `--pass-env` names, and what every command needs.
+    Allowlist,
+}
