@@ -379,6 +379,10 @@ settings! {
     compact_at: Option<Fraction> = None, "compactAt"
         .variable("CLAUDE_AUTOCOMPACT_PCT_OVERRIDE", "in per cent", per_cent);
 
+    /// Free room in the context window, beside that of a reply, below which that is done. Small
+    /// windows have less.
+    compact_headroom: Tokens = Tokens::new(limits().headroom), "compactHeadroom";
+
     /// How often a session's conversation may be summarised.
     max_compactions: u8 = limits().budgets.compactions, "maxCompactions"
         .flag("max-compactions", "N", MODEL);

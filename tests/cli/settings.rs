@@ -292,6 +292,13 @@ fn the_number_of_compactions_is_a_flag_and_a_setting() {
 }
 
 #[test]
+fn the_headroom_of_compaction_is_a_setting() {
+    let begins_at =
+        |file: &str| resolve(&["hi"], &[], file).unwrap().limits.crowded_from(200_000, 8_192, 0);
+    assert_eq!(begins_at("{}") - begins_at(r#"{"compactHeadroom": 14000}"#), 1_000);
+}
+
+#[test]
 fn the_unattended_flag_is_read_in_every_spelling() {
     for (value, wanted) in [
         ("1", Persistence::Capacity),

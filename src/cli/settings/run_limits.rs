@@ -47,6 +47,7 @@ pub(super) fn limits(
             hard: config.loop_stop_at.or_never(),
         },
         overload_limit: config.overload_limit,
+        headroom: config.compact_headroom.get(),
         effort: config.token_budget.map(Tokens::get),
         account: match config.account_kind {
             None => account,
