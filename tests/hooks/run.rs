@@ -246,7 +246,13 @@ async fn hook_output_counts_even_if_it_is_delivered_late() {
     let slow = async {
         let hook = bell.wait_for_line().await;
         let pipe = format!("/proc/{hook}/fd/1");
-        let mut pipe = fs::OpenOptions::new().write(true).open(pipe).expect("its pipe");
+        // For a moment the bell is the standard output of the shell.
+        let is_pipe =
+            || fs::read_link(&pipe).is_ok_and(|it| it.to_string_lossy().starts_with("pipe:"));
+        while !is_pipe() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let mut pipe = fs::OpenOptions::new().write(true).open(&pipe).expect("its pipe");
         fs::write(stage.cwd().join("go"), "").expect("written");
         while is_alive(hook.parse().expect("a pid")) {
             tokio::time::sleep(Duration::from_millis(5)).await;

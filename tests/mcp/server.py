@@ -290,9 +290,10 @@ def serve_http():
             self.send_response(code)
             for name, value in {"Content-Length": str(len(body)), **headers}.items():
                 self.send_header(name, value)
+            # Without the header, the client may send its next request into the closing connection.
+            self.send_header("Connection", "close")
             self.end_headers()
             self.wfile.write(body)
-            self.close_connection = True
 
         def do_POST(self):
             message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -1,8 +1,12 @@
-//! Parses the first command of a shell script, as far as possible without a shell.
+//! The first command of a shell script, as far as it is known without running a shell.
 
-use std::iter::Peekable;
 use std::path::Path;
-use std::str::Chars;
+
+use tree_sitter::{Node, Parser};
+
+/// Longer scripts are not parsed, in bytes: the time that the parser takes may grow faster than
+/// they do.
+const SCRIPT_BYTES_MAX: usize = 16 << 10;
 
 /// The variables and home folder of the shell that would run it.
 pub(super) struct ShellContext<'a> {
@@ -13,146 +17,116 @@ pub(super) struct ShellContext<'a> {
 /// Returns the words of the first command, without assignments before it. `None`: the word depends
 /// on the shell. Empty: the command depends on the shell.
 pub(super) fn first_command(script: &str, known: &ShellContext<'_>) -> Vec<Option<String>> {
-    let mut reader = ShellTokenReader { letters: script.chars().peekable(), known };
-    let mut words = Vec::new();
-    while let Some(word) = reader.word(words.is_empty()) {
-        match assigned(&word.text) {
+    let mut parser = Parser::new();
+    let is_ready = parser.set_language(&tree_sitter_bash::LANGUAGE.into()).is_ok();
+    let parsed = (is_ready && script.len() <= SCRIPT_BYTES_MAX).then(|| parser.parse(script, None));
+    let Some(tree) = parsed.flatten().filter(|tree| !tree.root_node().has_error()) else {
+        return Vec::new();
+    };
+    let Some(command) = first_simple_command(tree.root_node()) else { return Vec::new() };
+    let reader = WordReader { script, known };
+    let mut words: Vec<Option<String>> = Vec::new();
+    for node in command.named_children(&mut command.walk()) {
+        let text = &script[node.byte_range()];
+        match node.kind() {
             // A new PATH changes which program is meant.
-            Some("PATH") if words.is_empty() => return Vec::new(),
-            Some(_) if words.iter().all(|word| word == &Some("env".to_owned())) => {}
-            Some(_) | None => words.push(word.is_plain.then_some(word.text)),
+            "variable_assignment" if text.starts_with("PATH=") => return Vec::new(),
+            "variable_assignment" => {}
+            kind if kind.ends_with("redirect") => break,
+            _ if is_assignment(text) && words.iter().all(|it| it.as_deref() == Some("env")) => {}
+            _ => words.push(reader.word(node)),
         }
     }
     words
 }
 
-/// The name of the variable that a word assigns.
-fn assigned(word: &str) -> Option<&str> {
-    let (name, _) = word.split_once('=')?;
+/// The first simple command that the shell runs, if it is known which one that is.
+fn first_simple_command(node: Node<'_>) -> Option<Node<'_>> {
+    match node.kind() {
+        "command" => Some(node),
+        "program" | "list" | "pipeline" | "redirected_statement" => {
+            let mut walk = node.walk();
+            let mut parts = node.named_children(&mut walk);
+            parts.find(|part| part.kind() != "comment").and_then(first_simple_command)
+        }
+        _ => None,
+    }
+}
+
+/// Whether a word assigns a variable.
+fn is_assignment(word: &str) -> bool {
     let letter = |one: char| one.is_ascii_alphanumeric() || one == '_';
-    (!name.is_empty() && name.chars().all(letter)).then_some(name)
+    word.split_once('=').is_some_and(|(name, _)| !name.is_empty() && name.chars().all(letter))
 }
 
-struct ShellToken {
-    text: String,
-    /// Whether the text is certain, without shell expansion.
-    is_plain: bool,
-}
-
-struct ShellTokenReader<'a> {
-    letters: Peekable<Chars<'a>>,
+struct WordReader<'a> {
+    script: &'a str,
     known: &'a ShellContext<'a>,
 }
 
-impl ShellTokenReader<'_> {
-    /// Parses the next word; `None` at the end of the command, or at unsupported syntax.
-    fn word(&mut self, is_first: bool) -> Option<ShellToken> {
-        self.skip_space(is_first);
-        let mut word = ShellToken { text: String::new(), is_plain: true };
-        let mut begun = false;
-        while let Some(letter) = self.letters.peek().copied() {
-            if letter.is_whitespace() || ";&|<>()".contains(letter) {
-                break;
+impl WordReader<'_> {
+    /// The text of a word; `None` where it depends on the shell.
+    fn word(&self, node: Node<'_>) -> Option<String> {
+        let text = &self.script[node.byte_range()];
+        match node.kind() {
+            "word" => self.plain(text, is_first_of_word(node)),
+            "number" => Some(text.to_owned()),
+            "raw_string" => Some(text.trim_matches('\'').to_owned()),
+            "string_content" => Some(unescaped(text, |letter| "\"\\$`".contains(letter))),
+            "simple_expansion" | "expansion" => self.variable(node),
+            "command_name" | "string" | "concatenation" => {
+                let mut walk = node.walk();
+                node.named_children(&mut walk).map(|part| self.word(part)).collect()
             }
-            self.letters.next();
-            match letter {
-                '\'' => self.quoted(&mut word),
-                '"' => self.double_quoted(&mut word),
-                '\\' => match self.letters.next() {
-                    Some('\n') => continue,
-                    escaped => word.text.extend(escaped),
-                },
-                '$' => self.variable(&mut word, QuoteState::None),
-                '~' if !begun && self.letters.peek().is_none_or(|next| *next == '/') => {
-                    match self.known.home {
-                        Some(home) => word.text.push_str(&home.display().to_string()),
-                        None => word.is_plain = false,
-                    }
-                }
-                '`' | '*' | '?' | '[' | '{' if letter != '[' || begun => {
-                    word.is_plain = false;
-                    word.text.push(letter);
-                }
-                _ => word.text.push(letter),
-            }
-            begun = true;
-        }
-        begun.then_some(word)
-    }
-
-    /// Skips space. Empty lines and comments before the first word are skipped; after it, a newline
-    /// ends the command.
-    fn skip_space(&mut self, is_first: bool) {
-        loop {
-            match self.letters.peek() {
-                Some('\n') if !is_first => return,
-                Some(letter) if letter.is_whitespace() => {
-                    self.letters.next();
-                }
-                Some('\\') => {
-                    let mut ahead = self.letters.clone();
-                    ahead.next();
-                    if ahead.next() != Some('\n') {
-                        return;
-                    }
-                    self.letters = ahead;
-                }
-                Some('#') => while self.letters.next_if(|letter| *letter != '\n').is_some() {},
-                Some(_) | None => return,
-            }
+            _ => None,
         }
     }
 
-    fn quoted(&mut self, word: &mut ShellToken) {
-        for letter in self.letters.by_ref() {
-            if letter == '\'' {
-                return;
+    fn plain(&self, text: &str, is_first: bool) -> Option<String> {
+        let home = text.strip_prefix('~').filter(|rest| is_first && is_below(rest));
+        match home {
+            Some(rest) => {
+                Some(format!("{}{}", self.known.home?.display(), self.plain(rest, false)?))
             }
-            word.text.push(letter);
+            None if text.contains(['*', '?', '[', '{', '`']) && text != "[" => None,
+            None => Some(unescaped(text, |_| true)),
         }
-        word.is_plain = false;
     }
 
-    fn double_quoted(&mut self, word: &mut ShellToken) {
-        while let Some(letter) = self.letters.next() {
-            match letter {
-                '"' => return,
-                '$' => self.variable(word, QuoteState::Double),
-                '`' => word.is_plain = false,
-                '\\' => match self.letters.next() {
-                    Some(letter) if "\"\\$`".contains(letter) => word.text.push(letter),
-                    Some(letter) => word.text.extend(['\\', letter]),
-                    None => {}
-                },
-                _ => word.text.push(letter),
-            }
-        }
-        word.is_plain = false;
-    }
-
-    /// Parses a variable reference, after the dollar sign.
-    fn variable(&mut self, word: &mut ShellToken, quotes: QuoteState) {
-        let in_braces = self.letters.next_if_eq(&'{').is_some();
-        let mut name = String::new();
-        while let Some(letter) =
-            self.letters.next_if(|letter| letter.is_ascii_alphanumeric() || *letter == '_')
-        {
-            name.push(letter);
-        }
-        let is_whole = !in_braces || self.letters.next_if_eq(&'}').is_some();
-        let value = (self.known.value)(&name).filter(|_| is_whole && !name.is_empty());
+    /// The value of a variable that is named and nothing else.
+    fn variable(&self, node: Node<'_>) -> Option<String> {
+        let text = &self.script[node.byte_range()];
+        let name = text.trim_start_matches(['$', '{']).trim_end_matches('}');
+        let letter = |one: char| one.is_ascii_alphanumeric() || one == '_';
+        let value =
+            Some(name).filter(|name| name.chars().all(letter)).and_then(self.known.value)?;
         // A shell splits an unquoted value with spaces into several words.
-        let splits =
-            |value: &String| quotes == QuoteState::None && value.contains(char::is_whitespace);
-        match value.filter(|value| !splits(value)) {
-            Some(value) => word.text.push_str(&value),
-            None => word.is_plain = false,
-        }
+        let is_quoted = node.parent().is_some_and(|parent| parent.kind() == "string");
+        (is_quoted || !value.contains(char::is_whitespace)).then_some(value)
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum QuoteState {
-    None,
-    Double,
+/// Whether what follows a tilde is nothing, or a path below the home folder.
+fn is_below(rest: &str) -> bool {
+    rest.is_empty() || rest.starts_with('/')
+}
+
+/// Whether a part stands at the beginning of its word.
+fn is_first_of_word(part: Node<'_>) -> bool {
+    let outer = part.parent().filter(|parent| parent.kind() == "concatenation");
+    outer.is_none_or(|outer| outer.start_byte() == part.start_byte())
+}
+
+/// Removes backslashes before letters that they escape, and continued lines.
+fn unescaped(text: &str, is_escaped: impl Fn(char) -> bool) -> String {
+    let mut plain = String::new();
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        match (letter, letters.clone().next()) {
+            ('\\', Some('\n')) => drop(letters.next()),
+            ('\\', Some(escaped)) if is_escaped(escaped) => plain.extend(letters.next()),
+            _ => plain.push(letter),
+        }
+    }
+    plain
 }
