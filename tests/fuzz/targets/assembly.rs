@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 
 use libfuzzer_sys::fuzz_target;
-use outlast::model::answer::read_whole;
-use outlast::model::assemble::{Assembly, Step};
-use outlast::model::sse::{Frame, Frames};
-use outlast::model::{Answer, Progress};
+use outlast::model::answer::parse_message;
+use outlast::model::assemble::{AssemblyStep, ReplyAssembly};
+use outlast::model::sse::{SseEvent, SseParser};
+use outlast::model::{ModelReply, StreamProgress};
 use outlast::transcript::Block;
 use outlast_fuzz::Tape;
 use serde_json::{Value, json};
@@ -56,7 +56,7 @@ fn event(tape: &mut Tape<'_>) -> Value {
     })
 }
 
-fn check(answer: &Answer) {
+fn check(answer: &ModelReply) {
     let mut ids = BTreeSet::new();
     for block in &answer.content {
         match block {
@@ -75,20 +75,20 @@ fn check(answer: &Answer) {
     }
 }
 
-fn assemble(frames: &[Frame]) {
-    let (mut assembly, mut over, mut whole) = (Assembly::default(), false, BTreeSet::new());
+fn assemble(frames: &[SseEvent]) {
+    let (mut assembly, mut over, mut whole) = (ReplyAssembly::default(), false, BTreeSet::new());
     for frame in frames {
         let told = &mut |progress| {
-            if let Progress::Block { index, .. } = progress {
+            if let StreamProgress::Block { index, .. } = progress {
                 assert!(whole.insert(index), "block {index} is told of twice");
             }
         };
-        match assembly.take(frame, told) {
-            Ok(Step::Last) => {
+        match assembly.process_event(frame, told) {
+            Ok(AssemblyStep::Last) => {
                 over = true;
                 break;
             }
-            Ok(Step::Idle | Step::Content) => {}
+            Ok(AssemblyStep::Idle | AssemblyStep::Content) => {}
             Err(_) => return,
         }
     }
@@ -103,12 +103,12 @@ fuzz_target!(|data: &[u8]| {
     let Some((mode, rest)) = data.split_first() else { return };
     match mode % 3 {
         0 => {
-            let (mut frames, mut ready) = (Frames::default(), Vec::new());
+            let (mut frames, mut ready) = (SseParser::default(), Vec::new());
             frames.push(rest, &mut ready).expect("no input is as large as the limit");
             assemble(&ready);
         }
         1 => {
-            if let Ok(answer) = read_whole(rest) {
+            if let Ok(answer) = parse_message(rest) {
                 check(&answer);
             }
         }
@@ -116,7 +116,7 @@ fuzz_target!(|data: &[u8]| {
             let mut tape = Tape(rest);
             let mut frames = Vec::new();
             while !tape.is_over() {
-                frames.push(Frame { event: String::new(), data: event(&mut tape).to_string() });
+                frames.push(SseEvent { event: String::new(), data: event(&mut tape).to_string() });
             }
             assemble(&frames);
         }

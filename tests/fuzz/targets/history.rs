@@ -3,8 +3,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use outlast::transcript::{
-    Block, Complaint, History, Message, Role, collapse, curable, heal, largest, repair,
-    repair_history, strip_thinking, violations,
+    Block, History, Message, RejectedBlock, Role, can_repair_rejected, folding, largest_parts,
+    repair, repair_history, repair_rejected, strip_thinking, violations,
 };
 use outlast_fuzz::Tape;
 use serde_json::{Value, json};
@@ -58,15 +58,16 @@ fuzz_target!(|data: &[u8]| {
     let mut history = History::new(messages.clone(), 100);
     assert!(history.estimate() <= history.upper_bound());
     history.edit(|messages| {
-        let folds = collapse::staged(messages);
-        collapse::commit(messages, folds);
+        let folds = folding::foldable(messages);
+        folding::apply_folds(messages, folds);
         strip_thinking(messages);
     });
-    let _ = largest(&messages, "", &[], history.density(), 5);
-    let complaints = [Complaint::Media, Complaint::Thinking, Complaint::Pairs, Complaint::Block];
+    let _ = largest_parts(&messages, "", &[], history.density(), 5);
+    let complaints =
+        [RejectedBlock::Media, RejectedBlock::Thinking, RejectedBlock::Pairs, RejectedBlock::Block];
     let complaint = complaints[usize::from(*mode >> 1) % complaints.len()];
     let mut cured = repaired;
-    let promised = curable(&cured, None, complaint);
-    assert_eq!(heal(&mut cured, None, complaint).is_some(), promised);
+    let promised = can_repair_rejected(&cured, None, complaint);
+    assert_eq!(repair_rejected(&mut cured, None, complaint).is_some(), promised);
     assert_eq!(violations(&cured), []);
 });

@@ -4,7 +4,7 @@
 use std::cell::OnceCell;
 
 use libfuzzer_sys::fuzz_target;
-use outlast::tools::{AnswerSchema, PermissionMode, Refusal, Toolbox};
+use outlast::tools::{AnswerSchema, PermissionMode, ToolRefusal, Toolbox};
 use outlast::transcript::ToolCall;
 use outlast_fuzz::{Tape, toolbox};
 use serde_json::Value;
@@ -26,7 +26,8 @@ fuzz_target!(|data: &[u8]| {
     let call = ToolCall { id: "toolu_1".to_owned(), name, input };
     TOOLS.with(|tools| {
         let tools = tools.get_or_init(|| toolbox(PermissionMode::AcceptEdits, &[], &[]));
-        if let Err(Refusal::Invalid(outcome) | Refusal::Denied { outcome, .. }) = tools.admit(&call)
+        if let Err(ToolRefusal::Invalid(outcome) | ToolRefusal::Denied { outcome, .. }) =
+            tools.admit(&call)
         {
             assert!(outcome.is_error && !outcome.content.is_empty(), "{outcome:?}");
         }

@@ -8,17 +8,19 @@ use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
 use outlast::journal::{
-    Carry, Held, JournalError, Meta, Opening, Place, Restored, SessionId, read, OnDamage};
+    CarryOver, JournalError, LockedSession, MessageMeta, OnDamage, ProcessOpening, RestoredSession,
+    SessionFolder, SessionId, read_session,
+};
 use outlast::recovery::Limits;
-use outlast::transcript::{Block, Message, Rule, violations};
+use outlast::transcript::{Block, HistoryRule, Message, violations};
 use outlast_fuzz::{folder, work};
 
 const ID: &str = "5e551011-0000-4000-8000-00000000f022";
 
-fn place() -> &'static (Place, SessionId, PathBuf) {
-    static PLACE: OnceLock<(Place, SessionId, PathBuf)> = OnceLock::new();
+fn place() -> &'static (SessionFolder, SessionId, PathBuf) {
+    static PLACE: OnceLock<(SessionFolder, SessionId, PathBuf)> = OnceLock::new();
     PLACE.get_or_init(|| {
-        let place = Place::new(&folder().join("config"), &work());
+        let place = SessionFolder::new(&folder().join("config"), &work());
         fs::create_dir_all(place.folder()).expect("a folder can be made");
         let file = place.folder().join(format!("{ID}.jsonl"));
         (place, SessionId::parse(ID).expect("a name"), file)
@@ -47,20 +49,21 @@ fn sealed(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-fn check(restored: &Restored) {
+fn check(restored: &RestoredSession) {
     for violation in violations(&restored.messages) {
-        let open_ended = matches!(violation.rule, Rule::AssistantCloses | Rule::NothingSaid);
+        let open_ended =
+            matches!(violation.rule, HistoryRule::AssistantCloses | HistoryRule::NothingSaid);
         assert!(open_ended, "{violation:?}");
     }
 }
 
-fn opening() -> Opening {
-    Opening {
+fn opening() -> ProcessOpening {
+    ProcessOpening {
         version: "0.1.0".to_owned(),
         model: "m".to_owned(),
         permission_mode: "default".to_owned(),
         limits: Limits::default(),
-        carry: Carry::On,
+        carry: CarryOver::On,
         required_servers: Vec::new(),
         contract: None,
         prompt: None,
@@ -73,7 +76,7 @@ fuzz_target!(|data: &[u8]| {
     let (place, id, file) = place();
     let bytes = if mode & 1 == 0 { rest.to_vec() } else { sealed(rest) };
     fs::write(file, &bytes).expect("there is room");
-    let restored = match read(place, id) {
+    let restored = match read_session(place, id, OnDamage::Refuse) {
         Ok(restored) => restored,
         Err(JournalError::Damaged { .. } | JournalError::Newer { .. }) => return,
         Err(other) => panic!("{other}"),
@@ -82,11 +85,13 @@ fuzz_target!(|data: &[u8]| {
     if mode & 2 == 0 {
         return;
     }
-    let (mut journal, resumed) = Held::take(place, id, OnDamage::Refuse).expect("readable").open(place, &opening());
+    let (mut journal, resumed) = LockedSession::lock_and_read(place, id, OnDamage::Refuse)
+        .expect("readable")
+        .open(place, &opening());
     check(&resumed);
-    journal.message(&Message::user(vec![Block::text("go on")]), &Meta::default());
+    journal.message(&Message::user(vec![Block::text("go on")]), &MessageMeta::default());
     drop(journal);
-    let again = read(place, id).expect("what was written on can be read");
+    let again = read_session(place, id, OnDamage::Refuse).expect("what was written on can be read");
     check(&again);
     assert_eq!(again.dropped_records, 0, "the torn end is gone");
 });

@@ -3,12 +3,12 @@
 
 use std::time::{Duration, SystemTime};
 
-use http::{HeaderMap, HeaderName, HeaderValue};
 use libfuzzer_sys::fuzz_target;
 use outlast::model::RateLimits;
-use outlast::model::fault::refused;
+use outlast::model::fault::fault_of_response;
 use outlast::recovery::{ErrorClass, classify};
 use outlast_fuzz::Tape;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 const HEADERS: [&str; 10] = [
     "retry-after",
@@ -28,14 +28,14 @@ fuzz_target!(|data: &[u8]| {
     let status = 100 + (u16::from(tape.byte()) << 1 | u16::from(tape.byte() & 1)) % 500;
     let mut headers = HeaderMap::new();
     for _ in 0..tape.below(4) {
-        let name = HeaderName::from_static(tape.pick(&HEADERS));
+        let name = HeaderName::from_static(*tape.pick(&HEADERS));
         if let Ok(value) = HeaderValue::from_bytes(tape.take(40)) {
             headers.insert(name, value);
         }
     }
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
-    let _ = RateLimits::read(&headers);
-    let fault = refused(status, &headers, tape.0, now);
+    let _ = RateLimits::parse(&headers);
+    let fault = fault_of_response(status, &headers, tape.0, now);
     let failure = classify(&fault);
     assert!(ErrorClass::ALL.contains(&failure.class));
     assert!(fault.detail().len() < 4_096, "an error text without end");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use libfuzzer_sys::fuzz_target;
-use outlast::cli::args::{self, Request};
+use outlast::cli::args::{self, CliRequest};
 use outlast::cli::settings;
 use outlast_fuzz::{Tape, folder, work};
 
@@ -28,7 +28,7 @@ const VARIABLES: [&str; 14] = [
 
 fn resolve(words: &[&str], variables: BTreeMap<OsString, OsString>) {
     let words: Vec<String> = words.iter().map(ToString::to_string).collect();
-    let Ok(Request::Run(args)) = args::parse(&words) else { return };
+    let Ok(CliRequest::Run(args)) = args::parse(&words) else { return };
     match settings::resolve(&args, variables, work()) {
         Ok(settings) => {
             assert!(!settings.chain.links.is_empty(), "a run needs a model");

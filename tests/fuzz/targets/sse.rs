@@ -2,10 +2,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use outlast::model::sse::{Frame, Frames};
+use outlast::model::sse::{SseEvent, SseParser};
 
-fn frames<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Frame> {
-    let (mut frames, mut ready) = (Frames::default(), Vec::new());
+fn frames<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<SseEvent> {
+    let (mut frames, mut ready) = (SseParser::default(), Vec::new());
     for piece in pieces {
         frames.push(piece, &mut ready).expect("no input is as large as the limit");
     }

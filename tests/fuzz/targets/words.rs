@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use outlast::journal::SessionId;
-use outlast::model::{Address, cost, facts, resolve_alias};
+use outlast::model::{BaseUrl, cost, model_facts, resolve_alias};
 use outlast::rehearsal::Scenario;
 use outlast::tools::split_rules;
 use outlast::transcript::Usage;
@@ -13,7 +13,7 @@ fuzz_target!(|data: &[u8]| {
     let text = String::from_utf8_lossy(rest);
     match mode % 4 {
         0 => {
-            let known = facts(resolve_alias(&text));
+            let known = model_facts(resolve_alias(&text));
             if let Some(prices) = known.prices_at(mode & 4 == 0) {
                 let most = u64::MAX;
                 let usage = Usage {
@@ -26,9 +26,9 @@ fuzz_target!(|data: &[u8]| {
             }
         }
         1 => {
-            if let Ok(address) = Address::parse(&text) {
+            if let Ok(address) = BaseUrl::parse(&text) {
                 let base = address.base();
-                let again = Address::parse(&base).expect("its own spelling is an address");
+                let again = BaseUrl::parse(&base).expect("its own spelling is an address");
                 assert_eq!(again.base(), base, "one address, one spelling");
             }
         }
