@@ -21,6 +21,7 @@ pub(super) struct Http {
 
 async fn serve(mode: &str, folder: &Path) -> (Child, String) {
     let mut child = Command::new(python())
+        .arg("-S")
         .arg(script())
         .args(["http", mode])
         .env("SERVER_LOG", folder.join("log"))

@@ -34,7 +34,8 @@ pub(crate) fn script() -> PathBuf {
 }
 
 /// The interpreter itself: what PATH has may be a script of a version manager, which costs more
-/// than all that a test asks of the server.
+/// than all that a test asks of the server. For the same reason it is started with `-S`: no package
+/// of the site is needed.
 pub(crate) fn python() -> &'static str {
     static PYTHON: OnceLock<String> = OnceLock::new();
     PYTHON.get_or_init(|| {
@@ -63,7 +64,7 @@ fn program(name: &str, arguments: &[&str], log: &Path) -> ServerConfig {
         name: name.to_owned(),
         place: ServerAddress::Program {
             command: python().to_owned(),
-            arguments: [script].into_iter().chain(arguments).collect(),
+            arguments: ["-S".to_owned(), script].into_iter().chain(arguments).collect(),
             variables: [("SERVER_LOG".to_owned(), log.display().to_string())].into(),
         },
         timeout: None,

@@ -17,7 +17,7 @@ use crate::support::{
 /// A configuration of one server named `test`.
 fn config(arguments: &[&str], more: &Value) -> String {
     let script = script().display().to_string();
-    let arguments: Vec<&str> = [script.as_str()].iter().chain(arguments).copied().collect();
+    let arguments: Vec<&str> = ["-S", script.as_str()].iter().chain(arguments).copied().collect();
     let mut entry = json!({ "command": python(), "args": arguments });
     entry.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
     json!({ "mcpServers": { "test": entry } }).to_string()

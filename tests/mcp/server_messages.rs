@@ -118,7 +118,8 @@ async fn a_late_call_is_told_on_standard_error_and_in_the_result() {
 #[tokio::test]
 async fn two_servers_that_would_have_a_tool_of_one_name_do_not_spoil_the_request() {
     let server = serve(Scenario::new().reply("Done."));
-    let entry = |name: &str| json!({ "command": python(), "args": [script(), "named", name] });
+    let entry =
+        |name: &str| json!({ "command": python(), "args": ["-S", script(), "named", name] });
     let servers = json!({ "mcpServers": { "a": entry("b__c"), "a__b": entry("c") } });
     let trial = RunBuilder::against(&server).args(["go", "--mcp-required=all", "--mcp-config"]);
     let ended = trial.args([servers.to_string()]).run().await;

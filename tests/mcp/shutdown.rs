@@ -73,7 +73,7 @@ fn start(phase: Phase, flags: &[&str]) -> Started {
     let (log, mark) = (trial.work().join("log"), trial.work().join("mark"));
     let entry = json!({
         "command": python(),
-        "args": [script(), phase.mode(), mark],
+        "args": ["-S", script(), phase.mode(), mark],
         "env": { "SERVER_LOG": log },
     });
     let config = json!({ "mcpServers": { "test": entry } }).to_string();

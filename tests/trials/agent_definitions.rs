@@ -120,7 +120,7 @@ async fn an_agent_type_and_its_sub_agents_have_the_servers_that_it_names() {
         (
             name.to_owned(),
             json!({
-                "command": python(), "args": [script(), "well"],
+                "command": python(), "args": ["-S", script(), "well"],
             }),
         )
     };

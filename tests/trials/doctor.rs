@@ -85,7 +85,7 @@ async fn doctor_names_broken_mcp_servers_and_leaves_no_process() {
     let server = serve(Scenario::new());
     let (guarded, _) = answering(Some(UNAUTHORIZED)).await;
     let trial = doctor(&server.base_url());
-    let program = |mode: &str| json!({ "command": python(), "args": [script(), mode] });
+    let program = |mode: &str| json!({ "command": python(), "args": ["-S", script(), mode] });
     let pid = trial.work().join("pid");
     let silent = format!("echo $$ > '{}'; exec sleep 1000", pid.display());
     user_settings(

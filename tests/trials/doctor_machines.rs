@@ -136,7 +136,7 @@ async fn doctor_distinguishes_invalid_mcp_output_from_a_missing_server() {
         &trial,
         &json!({ "mcpServers": {
             "babbler": { "command": "sh", "args": ["-c", rubbish] },
-            "well": { "command": python(), "args": [script(), "well"] },
+            "well": { "command": python(), "args": ["-S", script(), "well"] },
         } }),
     );
     let report = report(&trial.run().await);

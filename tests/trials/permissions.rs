@@ -37,7 +37,7 @@ fn every_kind() -> Vec<(&'static str, Value, Vec<&'static str>)> {
 fn arbiter(trial: &RunBuilder, answer: &str) -> (String, PathBuf) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/arbiter.py");
     let log = trial.work().parent().expect("it is in a folder").join("asked");
-    let server = json!({ "command": crate::mcp::python(), "args": [script, answer, log] });
+    let server = json!({ "command": crate::mcp::python(), "args": ["-S", script, answer, log] });
     (json!({ "mcpServers": { "judge": server } }).to_string(), log)
 }
 
