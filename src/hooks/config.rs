@@ -178,7 +178,7 @@ impl HookSettings {
         let group =
             HookGroup::deserialize(group).map_err(|error| bad_hook(place, &error.to_string()))?;
         let matcher = HookMatcher::parse(group.matcher.as_deref().unwrap_or_default())
-            .map_err(|why| bad_hook(&format!("{place}.matcher"), &why))?;
+            .map_err(|why| bad_hook(&format!("{place}.matcher"), &why.to_string()))?;
         for (index, entry) in group.hooks.iter().enumerate() {
             let place = format!("{place}.hooks[{index}]");
             let entry = HookEntry::deserialize(entry)

@@ -5,6 +5,15 @@ use fancy_regex::{Regex, RegexBuilder};
 /// The backtracking limit of a pattern.
 const BACKTRACKS_MAX: usize = 100_000;
 
+/// Why a matcher cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum MatcherError {
+    #[error("is no regular expression: {0}")]
+    Invalid(String),
+    #[error("its matcher failed: {0}")]
+    Failed(String),
+}
+
 /// The `matcher` of a group of hooks.
 #[derive(Clone, Debug)]
 pub(super) enum HookMatcher {
@@ -21,7 +30,7 @@ impl HookMatcher {
     ///
     /// # Errors
     /// Why the regular expression is invalid.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(super) fn parse(text: &str) -> Result<Self, MatcherError> {
         let is_name = |one: char| one.is_ascii_alphanumeric() || "_- ,|".contains(one);
         if text.is_empty() || text == "*" {
             Ok(Self::All)
@@ -32,7 +41,7 @@ impl HookMatcher {
             let built = RegexBuilder::new(text).backtrack_limit(BACKTRACKS_MAX).build();
             built
                 .map(|regex| Self::Pattern(Box::new(regex)))
-                .map_err(|error| format!("is no regular expression: {error}"))
+                .map_err(|error| MatcherError::Invalid(error.to_string()))
         }
     }
 
@@ -40,12 +49,12 @@ impl HookMatcher {
     ///
     /// # Errors
     /// The pattern exceeded its backtracking limit; the subject may be chosen to cause that.
-    pub(super) fn matches(&self, subject: &str) -> Result<bool, String> {
+    pub(super) fn matches(&self, subject: &str) -> Result<bool, MatcherError> {
         match self {
             Self::All => Ok(true),
             Self::Names(names) => Ok(names.iter().any(|name| name == subject)),
             Self::Pattern(regex) => {
-                regex.is_match(subject).map_err(|error| format!("its matcher failed: {error}"))
+                regex.is_match(subject).map_err(|error| MatcherError::Failed(error.to_string()))
             }
         }
     }

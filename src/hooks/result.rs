@@ -6,6 +6,7 @@ use crate::secrets::Redactor;
 
 use super::background::Opening;
 use super::event::{HookEvent, ObjectionUse};
+use super::matcher::MatcherError;
 use super::output::{has_misplaced_json, parse_output};
 
 /// The most characters of any text that a hook returns.
@@ -121,8 +122,8 @@ impl HookFailure {
     }
 
     /// It cannot be determined whether the hook applies to what happened.
-    pub(super) fn matcher_failed(why: String) -> Self {
-        Self { kind: HookFailureKind::MatcherFailed, detail: why }
+    pub(super) fn matcher_failed(why: &MatcherError) -> Self {
+        Self { kind: HookFailureKind::MatcherFailed, detail: why.to_string() }
     }
 }
 

@@ -190,7 +190,7 @@ impl Hooks {
                 concerned.push(handler);
             }
             if let Err(why) = matches {
-                self.record_failure(handler, HookFailure::matcher_failed(why), verdict);
+                self.record_failure(handler, HookFailure::matcher_failed(&why), verdict);
             }
         }
         concerned

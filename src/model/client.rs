@@ -83,7 +83,10 @@ impl ModelClient {
         let mut exchange = Attempt::begin(&self.timers, ask, bytes, self.describe_route());
         let result = match self.transport.client(ask.connection) {
             Ok(http) => exchange.run(http, request, progress).await,
-            Err(detail) => Err(Fault::new(FaultKind::Certificate { detail }, FailureStage::Unsent)),
+            Err(error) => {
+                let detail = error.to_string();
+                Err(Fault::new(FaultKind::Certificate { detail }, FailureStage::Unsent))
+            }
         };
         if let Some(limits) = exchange.rate_limits() {
             *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = Some(limits);

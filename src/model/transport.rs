@@ -31,8 +31,19 @@ const POOL_IDLE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct HttpTransport {
     config: ClientConfig,
-    pooled: OnceLock<Result<reqwest::Client, String>>,
-    fresh: OnceLock<Result<reqwest::Client, String>>,
+    pooled: OnceLock<Result<reqwest::Client, HttpClientError>>,
+    fresh: OnceLock<Result<reqwest::Client, HttpClientError>>,
+}
+
+/// Why an HTTP client cannot be built.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum HttpClientError {
+    #[error("{0}")]
+    InvalidUrl(String),
+    #[error("{} cannot be used: {why}", file.display())]
+    Certificate { file: PathBuf, why: String },
+    #[error("cannot set up TLS: {0}")]
+    Tls(String),
 }
 
 #[derive(Debug)]
@@ -127,20 +138,23 @@ impl HttpTransport {
     ///
     /// # Errors
     /// TLS cannot be set up.
-    pub(super) fn client(&self, connection: ConnectionChoice) -> Result<&reqwest::Client, String> {
+    pub(super) fn client(
+        &self,
+        connection: ConnectionChoice,
+    ) -> Result<&reqwest::Client, HttpClientError> {
         let slot = match connection {
             ConnectionChoice::Pooled => &self.pooled,
             ConnectionChoice::Fresh => &self.fresh,
         };
-        slot.get_or_init(|| self.config.build(connection)).as_ref().map_err(String::clone)
+        slot.get_or_init(|| self.config.build(connection)).as_ref().map_err(HttpClientError::clone)
     }
 }
 
 impl ClientConfig {
-    fn build(&self, connection: ConnectionChoice) -> Result<reqwest::Client, String> {
+    fn build(&self, connection: ConnectionChoice) -> Result<reqwest::Client, HttpClientError> {
         // An error means that the same provider is already installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let told = |error: reqwest::Error| format!("cannot set up TLS: {error}");
+        let told = |error: reqwest::Error| HttpClientError::Tls(error.to_string());
         let proxy = self.proxy.as_ref().map(Proxy::to_reqwest).transpose().map_err(told)?;
         let builder = || {
             // The proxy was selected already; the client must not select one itself.
@@ -205,10 +219,10 @@ pub fn http_client(
     timers: RequestTimers,
     ca_files: &[PathBuf],
     proxies: &Proxies,
-) -> Result<reqwest::Client, String> {
-    let url = Url::parse(url).map_err(|error| error.to_string())?;
-    let roots = read_roots(ca_files)
-        .map_err(|(file, why)| format!("{} cannot be used: {why}", file.display()))?;
+) -> Result<reqwest::Client, HttpClientError> {
+    let url = Url::parse(url).map_err(|error| HttpClientError::InvalidUrl(error.to_string()))?;
+    let roots =
+        read_roots(ca_files).map_err(|(file, why)| HttpClientError::Certificate { file, why })?;
     HttpTransport::new(&url, timers, roots, proxies).client(ConnectionChoice::Pooled).cloned()
 }
 
@@ -223,9 +237,9 @@ pub fn web_client(
     ca_files: &[PathBuf],
     proxies: &Proxies,
     names: Arc<dyn Resolve>,
-) -> Result<(reqwest::Client, bool), String> {
-    let roots = read_roots(ca_files)
-        .map_err(|(file, why)| format!("{} cannot be used: {why}", file.display()))?;
+) -> Result<(reqwest::Client, bool), HttpClientError> {
+    let roots =
+        read_roots(ca_files).map_err(|(file, why)| HttpClientError::Certificate { file, why })?;
     let mut transport = HttpTransport::new(url, timers, roots, proxies);
     let is_proxied = transport.proxy().is_some();
     // The proxy itself may be on a private network.

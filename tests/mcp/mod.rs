@@ -83,6 +83,7 @@ fn server_environment(folder: &Path) -> ServerEnvironment {
         http: Box::new(|url| {
             let timers = outlast::model::RequestTimers::default();
             outlast::model::http_client(url, timers, &[], &outlast::model::Proxies::default())
+                .map_err(|error| error.to_string())
         }),
     }
 }

@@ -30,6 +30,7 @@ fn web_by(proxies: Proxies, timeout: Duration, private_hosts: &[&str]) -> WebSet
     let client: MakeClient = Arc::new(move |url, names| {
         let made = web_client(url, RequestTimers::default(), &[], &proxies, names);
         made.map(|(http, is_proxied)| WebClient { http, is_proxied })
+            .map_err(|error| error.to_string())
     });
     let private_hosts = private_hosts.iter().map(ToString::to_string).collect();
     WebSettings { timeout, private_hosts, client }

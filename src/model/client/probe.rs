@@ -79,7 +79,8 @@ impl ModelClient {
         let secret = self.keyring.sign(&mut request).await?;
         let hidden =
             |fault: Fault| Box::new(redacted(self.attribute_to_proxy(fault), secret.as_ref()));
-        let http = self.transport.client(ConnectionChoice::Fresh).map_err(|detail| {
+        let http = self.transport.client(ConnectionChoice::Fresh).map_err(|error| {
+            let detail = error.to_string();
             hidden(Fault::new(FaultKind::Certificate { detail }, FailureStage::Unsent))
         })?;
         let sent = http.execute(request).await;

@@ -96,7 +96,8 @@ impl TokenRequest {
     ) -> Result<TokenGrant, Box<Fault>> {
         let timers = RequestTimers { connect: CONNECT.min(limit), ..RequestTimers::default() };
         let transport = HttpTransport::new(&self.url, timers, roots.to_vec(), proxies);
-        let http = transport.client(ConnectionChoice::Fresh).map_err(|detail| {
+        let http = transport.client(ConnectionChoice::Fresh).map_err(|error| {
+            let detail = error.to_string();
             Box::new(Fault::new(FaultKind::Certificate { detail }, FailureStage::Unsent))
         })?;
         let asking = async {
