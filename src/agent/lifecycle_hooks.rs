@@ -68,7 +68,7 @@ impl Session<'_> {
         }
         match &verdict.exports {
             Some(Ok(text)) => self.take_exports(event, text).await?,
-            Some(Err(why)) => self.forgo_exports(why),
+            Some(Err(why)) => self.forgo_exports(&why.to_string()),
             None => {}
         }
         Ok(self.hook_blocks(&verdict))
@@ -83,7 +83,7 @@ impl Session<'_> {
         let exports = match self.run_cancellable(waiting_for, &cancel, reading).await? {
             Ok(exports) => exports,
             Err(why) => {
-                self.forgo_exports(&why);
+                self.forgo_exports(&why.to_string());
                 return Ok(());
             }
         };

@@ -351,7 +351,7 @@ pub(super) fn servers(settings: &Settings, toolbox: &Toolbox, supervisor: &Super
     let (connect, dead_path) = (first.connect, first.dead_path);
     let http = move |url: &str| {
         let timers = RequestTimers { connect, dead_path, ..RequestTimers::default() };
-        model::http_client(url, timers, &ca_files, &proxies).map_err(|error| error.to_string())
+        model::http_client(url, timers, &ca_files, &proxies).map_err(Into::into)
     };
     let around = ServerEnvironment {
         cwd: settings.cwd.clone(),

@@ -17,8 +17,7 @@ pub(super) fn settings(settings: &Settings) -> WebSettings {
     let timers = RequestTimers { connect, dead_path: first.dead_path, ..RequestTimers::default() };
     let client: MakeClient = Arc::new(move |url, names| {
         let made = model::web_client(url, timers, &ca_files, &proxies, names);
-        made.map(|(http, is_proxied)| WebClient { http, is_proxied })
-            .map_err(|error| error.to_string())
+        made.map(|(http, is_proxied)| WebClient { http, is_proxied }).map_err(Into::into)
     });
     WebSettings {
         timeout: settings.tools.web_timeout,

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::exports::ExportError;
 use super::result::{HookFailure, HookOutput, HookPermission};
 
 /// The combined decision of the hooks of one event, in the order of the settings.
@@ -28,7 +29,7 @@ pub struct HookDecision {
     /// Hooks that failed, by their command lines.
     pub failures: Vec<(String, HookFailure)>,
     /// What they wrote for a shell to export, or why that is ignored.
-    pub exports: Option<Result<String, String>>,
+    pub exports: Option<Result<String, ExportError>>,
     /// Hooks that were cancelled with the run, by their command lines.
     pub cancelled: Vec<String>,
 }

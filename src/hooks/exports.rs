@@ -30,6 +30,19 @@ const SCRIPT: &str = "eval \"$(cat)\n:\" > /dev/null || exit 1; exec /usr/bin/en
 /// Variables that every shell sets for itself.
 const SHELL_VARIABLES: [&str; 5] = ["_", "OLDPWD", "PWD", "SHLVL", VARIABLE];
 
+/// Why exported variables cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExportError {
+    #[error("it cannot be made: {0}")]
+    NotMade(String),
+    #[error("it cannot be read: {0}")]
+    Unreadable(String),
+    #[error("it was replaced, or is larger than {BYTES_MAX} bytes")]
+    ReplacedOrTooLarge,
+    #[error("the shell that ran it failed: {0}")]
+    ShellFailed(String),
+}
+
 /// A file for the hooks of one event. Only this user can read or write it, and it is deleted before
 /// any command of the model runs.
 pub(super) struct ExportFile(TempPath);
@@ -47,11 +60,11 @@ impl ExportFile {
     ///
     /// # Errors
     /// Why the content cannot be used.
-    pub(super) fn read(&self) -> Result<String, String> {
-        let broken = |error: io::Error| format!("it cannot be read: {error}");
+    pub(super) fn read(&self) -> Result<String, ExportError> {
+        let broken = |error: io::Error| ExportError::Unreadable(error.to_string());
         let facts = self.0.symlink_metadata().map_err(broken)?;
         if !facts.is_file() || facts.len() > BYTES_MAX {
-            return Err(format!("it was replaced, or is larger than {BYTES_MAX} bytes"));
+            return Err(ExportError::ReplacedOrTooLarge);
         }
         let mut text = String::new();
         let file = std::fs::File::open(&self.0).map_err(broken)?;
@@ -70,7 +83,7 @@ pub(super) async fn evaluate_exports(
     environment: &[(OsString, OsString)],
     supervisor: Supervisor,
     cancel: &CancellationToken,
-) -> Result<Vec<(String, String)>, String> {
+) -> Result<Vec<(String, String)>, ExportError> {
     let job = Job {
         program: shell.to_path_buf(),
         arguments: ["-c", SCRIPT].map(OsString::from).to_vec(),
@@ -83,7 +96,7 @@ pub(super) async fn evaluate_exports(
     let done = run_hook(supervisor, job, input, SHELL_TIMEOUT, cancel.child_token()).await;
     if done.end != HookEnd::Exited(0) || done.stdout.is_empty() {
         let said = done.stderr.lines().next().unwrap_or("no message on stderr");
-        return Err(format!("the shell that ran it failed: {said}"));
+        return Err(ExportError::ShellFailed(said.to_owned()));
     }
     let known = |name: &str, value: &str| {
         let last = environment.iter().rev().find(|(known, _)| known == name);

@@ -27,6 +27,7 @@ pub use crash_log::CrashLog;
 pub use decision::HookDecision;
 pub use environment::HookEnvironment;
 pub use event::{HookEvent, ObjectionUse, is_unsupported as is_foreign_event};
+pub use exports::ExportError;
 pub use progress::{HookFinished, HookOutcome, HookProgress};
 pub use result::{HookFailure, HookFailureKind, HookPermission};
 pub use run::{HookOccasion, Hooks};

@@ -16,7 +16,7 @@ use super::crash_log::CrashLog;
 use super::decision::HookDecision;
 use super::environment::HookEnvironment;
 use super::event::HookEvent;
-use super::exports::{ExportFile, VARIABLE, evaluate_exports};
+use super::exports::{ExportError, ExportFile, VARIABLE, evaluate_exports};
 use super::hook_process::{Awaited, Following, run_hook};
 use super::progress::{HookProgress, HookReporter};
 use super::result::{HookEnd, HookFailure, HookOutput, HookRun, interpret_result};
@@ -166,7 +166,7 @@ impl Hooks {
         verdict.exports = file.and_then(|file| match file.map(|file| file.read()) {
             Ok(Ok(text)) if text.trim().is_empty() => None,
             Ok(read) => Some(read),
-            Err(error) => Some(Err(format!("it cannot be made: {error}"))),
+            Err(error) => Some(Err(ExportError::NotMade(error.to_string()))),
         });
         verdict
     }
@@ -206,7 +206,7 @@ impl Hooks {
         shell: &Path,
         environment: &[(OsString, OsString)],
         cancel: &CancellationToken,
-    ) -> Result<Vec<(String, String)>, String> {
+    ) -> Result<Vec<(String, String)>, ExportError> {
         let supervisor = self.environment.supervisor.clone();
         evaluate_exports(text, (shell, &self.environment.cwd), environment, supervisor, cancel)
             .await

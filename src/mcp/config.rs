@@ -67,19 +67,57 @@ impl ServerAddress {
     }
 }
 
+/// What is wrong with an entry. It holds no value: that may be a secret.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ServerConfigError {
+    #[error("it is not an object")]
+    NoObject,
+    #[error("it has no \"command\"")]
+    NoCommand,
+    #[error("it has a \"url\" but not \"type\": \"http\"; add that")]
+    NotHttp,
+    #[error(
+        "the transport {0:?} is not supported; if the server speaks streamable HTTP too, use \
+         \"type\": \"http\" with that \"url\""
+    )]
+    OldTransport(String),
+    #[error("its \"type\" must be \"stdio\" or \"http\"")]
+    UnknownType,
+    #[error("its \"timeout\" must be a number of milliseconds above 0")]
+    Timeout,
+    #[error("a server's name has 1 to {LONGEST_NAME} characters")]
+    NameLength,
+    #[error("its name holds control characters")]
+    NameControls,
+    #[error("its \"{key}\" holds a NUL character")]
+    HoldsNul { key: &'static str },
+    #[error("its \"{key}\" is no text")]
+    NoText { key: &'static str },
+    #[error("its \"{key}\" is no list of texts")]
+    NoTexts { key: &'static str },
+    #[error("its \"{key}\" is no object of texts")]
+    NoPairs { key: &'static str },
+    #[error("its \"{key}\" has a name that cannot be one")]
+    PairName { key: &'static str },
+    #[error("it has no \"url\"")]
+    NoUrl,
+    #[error("its \"url\" is no http:// or https:// address")]
+    InvalidUrl,
+}
+
 impl ServerConfig {
     /// Parses one entry of `mcpServers`. `lookup` returns the variables that values refer to.
     /// Variables that are not set stay as written, and their names are returned.
     ///
     /// # Errors
-    /// What is wrong with it. The text contains no value: it may be a secret.
+    /// What is wrong with it.
     pub fn parse(
         name: &str,
         entry: &Value,
         lookup: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<(Self, Vec<String>), String> {
+    ) -> Result<(Self, Vec<String>), ServerConfigError> {
         check_name(name)?;
-        let entry = entry.as_object().ok_or("it is not an object")?;
+        let entry = entry.as_object().ok_or(ServerConfigError::NoObject)?;
         let mut reader = ConfigReader { entry, lookup, unset: Vec::new() };
         let kind = reader.text("type")?;
         let place = match (kind.as_deref(), entry.contains_key("url")) {
@@ -91,26 +129,23 @@ impl ServerConfig {
                 command: reader
                     .text("command")?
                     .filter(|command| !command.trim().is_empty())
-                    .ok_or("it has no \"command\"")?,
+                    .ok_or(ServerConfigError::NoCommand)?,
                 arguments: reader.texts("args")?,
                 variables: reader.pairs("env")?,
             },
             (None | Some("stdio"), true) => {
-                return Err("it has a \"url\" but not \"type\": \"http\"; add that".to_owned());
+                return Err(ServerConfigError::NotHttp);
             }
             (Some(old @ ("sse" | "ws")), _) => {
-                return Err(format!(
-                    "the transport {old:?} is not supported; if the server speaks streamable HTTP \
-                     too, use \"type\": \"http\" with that \"url\""
-                ));
+                return Err(ServerConfigError::OldTransport(old.to_owned()));
             }
-            (Some(_), _) => return Err("its \"type\" must be \"stdio\" or \"http\"".to_owned()),
+            (Some(_), _) => return Err(ServerConfigError::UnknownType),
         };
         let timeout = match entry.get("timeout") {
             None | Some(Value::Null) => None,
             Some(value) => {
                 let millis = value.as_u64().filter(|millis| *millis > 0);
-                Some(millis.ok_or("its \"timeout\" must be a number of milliseconds above 0")?)
+                Some(millis.ok_or(ServerConfigError::Timeout)?)
             }
         };
         let disabled = entry.get("disabled").and_then(Value::as_bool).unwrap_or(false);
@@ -120,12 +155,12 @@ impl ServerConfig {
     }
 }
 
-fn check_name(name: &str) -> Result<(), String> {
+fn check_name(name: &str) -> Result<(), ServerConfigError> {
     if name.is_empty() || name.chars().count() > LONGEST_NAME {
-        return Err(format!("a server's name has 1 to {LONGEST_NAME} characters"));
+        return Err(ServerConfigError::NameLength);
     }
     if name.chars().any(char::is_control) {
-        return Err("its name holds control characters".to_owned());
+        return Err(ServerConfigError::NameControls);
     }
     Ok(())
 }
@@ -141,37 +176,37 @@ impl ConfigReader<'_> {
         expand(text, self.lookup, &mut self.unset)
     }
 
-    fn text(&mut self, key: &str) -> Result<Option<String>, String> {
+    fn text(&mut self, key: &'static str) -> Result<Option<String>, ServerConfigError> {
         match self.entry.get(key) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => {
                 let text = self.expanded(text);
                 if text.contains('\0') {
-                    return Err(format!("its \"{key}\" holds a NUL character"));
+                    return Err(ServerConfigError::HoldsNul { key });
                 }
                 Ok(Some(text))
             }
-            Some(_) => Err(format!("its \"{key}\" is no text")),
+            Some(_) => Err(ServerConfigError::NoText { key }),
         }
     }
 
-    fn texts(&mut self, key: &str) -> Result<Vec<String>, String> {
+    fn texts(&mut self, key: &'static str) -> Result<Vec<String>, ServerConfigError> {
         let items = match self.entry.get(key) {
             None | Some(Value::Null) => return Ok(Vec::new()),
             Some(Value::Array(items)) => items,
-            Some(_) => return Err(format!("its \"{key}\" is no list of texts")),
+            Some(_) => return Err(ServerConfigError::NoTexts { key }),
         };
         let mut texts = Vec::with_capacity(items.len());
         for item in items {
             let text = item.as_str().filter(|text| !text.contains('\0'));
-            let text = text.ok_or_else(|| format!("its \"{key}\" is no list of texts"))?;
+            let text = text.ok_or(ServerConfigError::NoTexts { key })?;
             texts.push(self.expanded(text));
         }
         Ok(texts)
     }
 
-    fn pairs(&mut self, key: &str) -> Result<BTreeMap<String, String>, String> {
-        let wrong = || format!("its \"{key}\" is no object of texts");
+    fn pairs(&mut self, key: &'static str) -> Result<BTreeMap<String, String>, ServerConfigError> {
+        let wrong = || ServerConfigError::NoPairs { key };
         let members = match self.entry.get(key) {
             None | Some(Value::Null) => return Ok(BTreeMap::new()),
             Some(Value::Object(members)) => members,
@@ -188,22 +223,18 @@ impl ConfigReader<'_> {
                 }
             };
             if name.is_empty() || name.contains(['=', '\0']) {
-                return Err(format!("its \"{key}\" has a name that cannot be one"));
+                return Err(ServerConfigError::PairName { key });
             }
             pairs.insert(name.clone(), value);
         }
         Ok(pairs)
     }
 
-    fn address(&mut self) -> Result<String, String> {
-        let url = self.text("url")?.ok_or("it has no \"url\"")?;
+    fn address(&mut self) -> Result<String, ServerConfigError> {
+        let url = self.text("url")?.ok_or(ServerConfigError::NoUrl)?;
         let is_address = reqwest::Url::parse(&url)
             .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.host_str().is_some());
-        if is_address {
-            Ok(url)
-        } else {
-            Err("its \"url\" is no http:// or https:// address".into())
-        }
+        if is_address { Ok(url) } else { Err(ServerConfigError::InvalidUrl) }
     }
 }
 

@@ -224,7 +224,8 @@ fn transport(
     headers: &[(String, String)],
     around: &ServerEnvironment,
 ) -> Result<StreamableHttpClientTransport<reqwest::Client>, ConnectionLoss> {
-    let client = (around.http)(url).map_err(ConnectionLoss::Permanent)?;
+    let client =
+        (around.http)(url).map_err(|error| ConnectionLoss::Permanent(error.to_string()))?;
     let mut custom = HeaderMap::new();
     for (name, value) in headers {
         let pair = HeaderName::try_from(name).ok().zip(HeaderValue::try_from(value).ok());

@@ -16,6 +16,7 @@ mod config;
 mod connection;
 mod content;
 mod remote_tool;
+mod required;
 mod resources;
 mod sanitize;
 mod schema;
@@ -25,8 +26,11 @@ mod servers;
 mod state;
 mod stdio;
 
-pub use config::{ServerAddress, ServerConfig, expand};
+pub use config::{ServerAddress, ServerConfig, ServerConfigError, expand};
 pub use content::{CallReply, ContentPart};
 pub use remote_tool::tool_name_prefix;
-pub use servers::{CallPermission, HttpClientFactory, McpTimers, ServerEnvironment, Servers};
+pub use required::RequiredServerError;
+pub use servers::{
+    CallPermission, HttpClientFactory, HttpClientFailure, McpTimers, ServerEnvironment, Servers,
+};
 pub use state::{McpStats, ServerReport, ServerStatus};

@@ -21,11 +21,16 @@ use crate::transcript::ToolDefinition;
 use super::config::ServerConfig;
 use super::content::CallReply;
 use super::remote_tool::{RemoteTool, tool_name_prefix};
+use super::required::RequiredServerError;
 use super::server_task::ServerTask;
 use super::state::{McpStats, ServerReport, ServerStatus};
 
+/// Why no HTTP client can be made; its type belongs to the HTTP client's module.
+pub type HttpClientFailure = Box<dyn std::error::Error + Send + Sync>;
+
 /// Creates the HTTP client for an address, or returns why it cannot.
-pub type HttpClientFactory = dyn Fn(&str) -> Result<reqwest::Client, String> + Send + Sync;
+pub type HttpClientFactory =
+    dyn Fn(&str) -> Result<reqwest::Client, HttpClientFailure> + Send + Sync;
 
 /// The environment that servers are started in.
 pub struct ServerEnvironment {
@@ -187,11 +192,11 @@ impl Servers {
     ///
     /// # Errors
     /// Which server is not connected, and why.
-    pub async fn wait_until_connected(&self, names: &[String]) -> Result<(), String> {
+    pub async fn wait_until_connected(&self, names: &[String]) -> Result<(), RequiredServerError> {
         let unknown =
             |name: &&String| !self.members.iter().any(|member| member.config.name == **name);
         if let Some(name) = names.iter().find(unknown) {
-            return Err(format!("the MCP server {name:?} is required but not configured"));
+            return Err(RequiredServerError::NotConfigured { name: name.clone() });
         }
         let end = Instant::now() + self.timers.wait;
         for member in self.selected(names) {
@@ -200,18 +205,8 @@ impl Servers {
             let _ = timeout_at(end, over).await;
             let standing = member.report();
             if standing.status != ServerStatus::Connected {
-                let why = standing.why.map_or_else(String::new, |why| format!(": {why}"));
-                return Err(format!(
-                    "the MCP server {:?} is required and {}{why}",
-                    standing.name,
-                    match standing.status {
-                        ServerStatus::Pending | ServerStatus::Connected =>
-                            "did not connect in time",
-                        ServerStatus::NeedsAuth => "requires a login",
-                        ServerStatus::Failed => "cannot be connected",
-                        ServerStatus::Disabled => "disabled",
-                    }
-                ));
+                let ServerReport { name, status, why, .. } = standing;
+                return Err(RequiredServerError::NotConnected { name, status, why });
             }
         }
         Ok(())

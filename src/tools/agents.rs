@@ -8,6 +8,7 @@ use crate::transcript::{Block, ToolCall, ToolDefinition};
 
 use super::external::{ExternalResult, into_outcome_within};
 use super::outcome::{ToolOutcome, ToolRefusal};
+use super::settings::BadSettings;
 use super::structured::STRUCTURED_OUTPUT;
 use super::toolbox::Toolbox;
 use crate::types::PermissionMode;
@@ -98,6 +99,17 @@ pub struct AgentCall {
     pub on_failure: OnFailure,
 }
 
+/// What is wrong with the input of a call, for the model.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AgentCallError {
+    #[error("InputValidationError: {AGENT}: {0}")]
+    InvalidField(String),
+    #[error(
+        "InputValidationError: {AGENT}: the field `prompt` is empty: say what the agent is to do"
+    )]
+    EmptyPrompt,
+}
+
 fn general_purpose() -> String {
     GENERAL_PURPOSE.to_owned()
 }
@@ -107,16 +119,15 @@ impl AgentCall {
     ///
     /// # Errors
     /// What is wrong with it, for the model.
-    pub fn parse(input: &Value) -> Result<Self, String> {
+    pub fn parse(input: &Value) -> Result<Self, AgentCallError> {
         let mut input = input.clone();
         if let Some(fields) = input.as_object_mut() {
             fields.retain(|_, value| !value.is_null());
         }
-        let wrong = |why: &str| format!("InputValidationError: {AGENT}: {why}");
-        let call: Self =
-            serde_json::from_value(input).map_err(|error| wrong(&error.to_string()))?;
+        let call: Self = serde_json::from_value(input)
+            .map_err(|error| AgentCallError::InvalidField(error.to_string()))?;
         if call.prompt.trim().is_empty() {
-            return Err(wrong("the field `prompt` is empty: say what the agent is to do"));
+            return Err(AgentCallError::EmptyPrompt);
         }
         Ok(call)
     }
@@ -164,6 +175,15 @@ fn define(kinds: &[AgentDefinition]) -> ToolDefinition {
             "additionalProperties": false,
         }),
     }
+}
+
+/// Why a sub-agent cannot have any tools.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubagentToolsError {
+    #[error("none of its tools exists here ({})", names.join(", "))]
+    NoneExists { names: Vec<String> },
+    #[error(transparent)]
+    BadSettings(#[from] BadSettings),
 }
 
 /// The tools of a sub-agent.
@@ -217,7 +237,8 @@ impl Toolbox {
 
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     pub(super) fn admit_agent(&self, call: &ToolCall) -> Result<(), ToolRefusal> {
-        let wanted = AgentCall::parse(&call.input).map_err(ToolRefusal::invalid)?;
+        let wanted = AgentCall::parse(&call.input)
+            .map_err(|error| ToolRefusal::invalid(error.to_string()))?;
         let permissions = &self.tools.permissions;
         let denied = permissions
             .forbids_agents(None)
@@ -236,7 +257,9 @@ impl Toolbox {
     ///
     /// # Errors
     /// Why it cannot have any tools.
-    pub fn derive_subagent_toolbox(&self, wanted: &AgentTools) -> Result<Self, String> {
+    pub fn derive_subagent_toolbox(&self, wanted: &AgentTools) -> Result<Self, SubagentToolsError> {
+        let none_exists =
+            |names: &[String]| SubagentToolsError::NoneExists { names: names.to_vec() };
         let mut settings = self.settings.clone();
         settings.answer = None;
         settings.requirement = None;
@@ -245,9 +268,10 @@ impl Toolbox {
         }
         settings.deny.extend(wanted.excluded.iter().cloned());
         if let Some(names) = &wanted.only {
-            settings.offered = settings.offered.intersection(names)?;
+            let offered = settings.offered.intersection(names);
+            settings.offered = offered.ok_or_else(|| none_exists(names))?;
         }
-        let mut derived = Self::new(&settings).map_err(|bad| bad.to_string())?;
+        let mut derived = Self::new(&settings)?;
         derived.foreign.clone_from(&self.foreign);
         derived.only_foreign.clone_from(&self.only_foreign);
         derived.only_foreign.extend(wanted.allowed_external());
@@ -255,11 +279,7 @@ impl Toolbox {
         let names = wanted.only.as_deref().unwrap_or_default();
         let has_some =
             !derived.all_definitions().is_empty() || derived.settings.offered.names_agents();
-        if names.is_empty() || has_some {
-            Ok(derived)
-        } else {
-            Err(format!("none of its tools exists here ({})", names.join(", ")))
-        }
+        if names.is_empty() || has_some { Ok(derived) } else { Err(none_exists(names)) }
     }
 
     /// Prepares a sub-agent's final text for the model: secrets are redacted, and long text is

@@ -45,17 +45,21 @@ mod write;
 pub use crate::types::{ChildEnvironment, OnDenied, PermissionMode, SandboxMode};
 pub use acceptance::Acceptance;
 pub use agents::{
-    AGENT, AgentCall, AgentDefinition, AgentTools, GENERAL_PURPOSE, OnFailure, TASK, is_agent_tool,
+    AGENT, AgentCall, AgentCallError, AgentDefinition, AgentTools, GENERAL_PURPOSE, OnFailure,
+    SubagentToolsError, TASK, is_agent_tool,
 };
 pub use attach::{LineRange, NotAttached};
-pub use background::{AgentEnded, BackgroundAgent, BackgroundEnd, BackgroundKind, BackgroundTask};
+pub use background::{
+    AgentEnded, BackgroundAgent, BackgroundClosed, BackgroundEnd, BackgroundKind, BackgroundTask,
+};
 pub use catalog::built_in_names;
 pub use environment::{hook_environment, secret_values};
 pub use external::{ExternalResult, ExternalTools, Permission};
 pub use outcome::{Effect, GrantSource, ToolOutcome, ToolRefusal};
 pub use panic_guard::end_tasks;
 pub use permission::{
-    ToolName, anchor_rule, check_allowance, check_restriction, classify_tool_name, split_rules,
+    RuleError, ToolName, anchor_rule, check_allowance, check_restriction, classify_tool_name,
+    split_rules,
 };
 pub use requirement::{Requirement, RequirementCheck, RequirementEnd, RequirementReport};
 pub use sandbox::{Enforced, SandboxSettings, SandboxState, is_sandbox_path};
@@ -64,4 +68,4 @@ pub use settings::{BadSettings, Offered, ToolSettings};
 pub use shell::STARTED_IN_BACKGROUND;
 pub use structured::{Delivery, OtherCalls, STRUCTURED_OUTPUT};
 pub use toolbox::Toolbox;
-pub use web::{MakeClient, WebClient, WebSettings};
+pub use web::{MakeClient, WebClient, WebClientError, WebSettings};

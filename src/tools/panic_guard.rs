@@ -69,28 +69,34 @@ pub(super) async fn run_guarded(
     match run_in_task(name, tool).await {
         Ok(Some(outcome)) => outcome,
         Ok(None) => ToolOutcome::interrupted(),
-        Err(why) => ToolOutcome::failure(why),
+        Err(panicked) => ToolOutcome::failure(panicked.to_string()),
     }
+}
+
+/// A panic of guarded work.
+#[derive(Debug, thiserror::Error)]
+#[error("{name} failed from a defect in outlast: {message}")]
+pub(super) struct WorkPanicked {
+    name: String,
+    message: String,
 }
 
 /// Runs work in its own task. Returns `None` if the process is about to end. Dropping the future
 /// aborts the task.
 ///
 /// # Errors
-/// The panic message, as a full sentence.
+/// The work panicked.
 pub(super) async fn run_in_task<T: Send + 'static>(
     name: &str,
     work: impl Future<Output = T> + Send + 'static,
-) -> Result<Option<T>, String> {
+) -> Result<Option<T>, WorkPanicked> {
     let mut tasks = JoinSet::new();
     tasks.spawn(work);
     match tasks.join_next().await {
         Some(Ok(done)) => Ok(Some(done)),
         Some(Err(error)) => error.try_into_panic().map_or(Ok(None), |panic| {
-            Err(format!(
-                "{name} failed from a defect in outlast: {}",
-                panic_message(panic.as_ref())
-            ))
+            let message = panic_message(panic.as_ref()).to_owned();
+            Err(WorkPanicked { name: name.to_owned(), message })
         }),
         None => Ok(None),
     }

@@ -9,6 +9,7 @@ use crate::secrets::KnownSecrets;
 
 use super::agents::is_agent_tool;
 use super::catalog::BuiltinTool;
+use super::permission::RuleError;
 use super::requirement::Requirement;
 use super::sandbox::SandboxSettings;
 use super::schema::AnswerSchema;
@@ -43,16 +44,14 @@ impl Offered {
         }
     }
 
-    /// The intersection with `names`. Names of tools that are not built in are ignored.
-    ///
-    /// # Errors
-    /// None of the names is a tool.
-    pub(super) fn intersection(&self, names: &[String]) -> Result<Self, String> {
+    /// The intersection with `names`, or `None` if none of them is a tool. Names of tools that are
+    /// not built in are ignored.
+    pub(super) fn intersection(&self, names: &[String]) -> Option<Self> {
         let is_known = |name: &&String| {
             BuiltinTool::named(name).is_some() || is_agent_tool(name) || name.starts_with("mcp__")
         };
         if !names.is_empty() && !names.iter().any(|name| is_known(&name)) {
-            return Err(format!("none of its tools exists here ({})", names.join(", ")));
+            return None;
         }
         let has = |name: &str| match self {
             Self::All => true,
@@ -62,7 +61,7 @@ impl Offered {
         };
         let built_in = |name: &&String| BuiltinTool::named(name).is_some() || is_agent_tool(name);
         let both = names.iter().filter(built_in).filter(|name| has(name));
-        Ok(Self::Only(both.cloned().collect()))
+        Some(Self::Only(both.cloned().collect()))
     }
 }
 
@@ -166,7 +165,7 @@ impl ToolSettings {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadSettings {
     #[error("bad permission rule `{rule}`: {why}")]
-    Rule { rule: String, why: String },
+    Rule { rule: String, why: RuleError },
     #[error("no such folder: {}", path.display())]
     NoFolder { path: PathBuf },
     #[error("no such built-in tool: `{name}` (there are {known})")]
@@ -176,5 +175,5 @@ pub enum BadSettings {
     #[error("{why}")]
     Sandbox { why: String },
     #[error("bad entry of webFetchPrivateHosts: {why}")]
-    Web { why: String },
+    Web { why: RuleError },
 }

@@ -93,6 +93,7 @@ async fn an_mcp_server_that_requires_a_login_is_contacted_once() {
             .wait_until_connected(&[])
             .await
             .expect_err("no login")
+            .to_string()
             .contains("requires a login")
     );
     assert_eq!(closed.log().lines().count(), 1, "no second attempt: {}", closed.log());

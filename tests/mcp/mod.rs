@@ -83,7 +83,7 @@ fn server_environment(folder: &Path) -> ServerEnvironment {
         http: Box::new(|url| {
             let timers = outlast::model::RequestTimers::default();
             outlast::model::http_client(url, timers, &[], &outlast::model::Proxies::default())
-                .map_err(|error| error.to_string())
+                .map_err(Into::into)
         }),
     }
 }
@@ -159,5 +159,5 @@ fn unavailable_reason(bench: &McpFixture) -> String {
 
 fn entry(value: &Value) -> Result<(ServerConfig, Vec<String>), String> {
     let lookup = |name: &str| (name == "TOKEN").then(|| "abc".to_owned());
-    ServerConfig::parse("srv", value, &lookup)
+    ServerConfig::parse("srv", value, &lookup).map_err(|error| error.to_string())
 }

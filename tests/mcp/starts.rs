@@ -53,13 +53,15 @@ async fn a_program_that_is_not_there_is_given_up_at_once() {
     });
     let missing = with_time_limit("the verdict", bench.servers.wait_until_connected(&[]))
         .await
-        .expect_err("not there");
+        .expect_err("not there")
+        .to_string();
     assert!(missing.contains("no-such-server") && missing.contains("PATH"), "{missing}");
     assert_eq!(bench.servers.reports()[0].status, ServerStatus::Failed);
     let reply = bench.call("echo", "").await;
     assert!(reply.is_error, "{reply:?}");
     let unknown =
         bench.servers.wait_until_connected(&["other".to_owned()]).await.expect_err("unknown");
+    let unknown = unknown.to_string();
     assert!(unknown.contains("not configured"), "{unknown}");
 }
 
@@ -70,7 +72,8 @@ async fn a_server_that_never_answers_is_waited_for_no_longer_than_its_start_may_
     let bench = McpFixture::with(&["never"], timers, |_, _| {});
     let late = with_time_limit("the verdict", bench.servers.wait_until_connected(&[]))
         .await
-        .expect_err("it is late");
+        .expect_err("it is late")
+        .to_string();
     assert!(late.contains("did not connect in time"), "{late}");
     with_time_limit(
         "the first attempt",

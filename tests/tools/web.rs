@@ -29,8 +29,7 @@ fn web(timeout: Duration, private_hosts: &[&str]) -> WebSettings {
 fn web_by(proxies: Proxies, timeout: Duration, private_hosts: &[&str]) -> WebSettings {
     let client: MakeClient = Arc::new(move |url, names| {
         let made = web_client(url, RequestTimers::default(), &[], &proxies, names);
-        made.map(|(http, is_proxied)| WebClient { http, is_proxied })
-            .map_err(|error| error.to_string())
+        made.map(|(http, is_proxied)| WebClient { http, is_proxied }).map_err(Into::into)
     });
     let private_hosts = private_hosts.iter().map(ToString::to_string).collect();
     WebSettings { timeout, private_hosts, client }

@@ -103,7 +103,7 @@ impl SubagentSpawner {
 
     /// Resolves a call into the specification of a sub-agent.
     fn plan(&self, call: &ToolCall) -> Result<SubagentPlan, String> {
-        let wanted = AgentCall::parse(&call.input)?;
+        let wanted = AgentCall::parse(&call.input).map_err(|error| error.to_string())?;
         let definition = self.tree.kind(&wanted.subagent_type)?.clone();
         self.tree.admit(self.depth)?;
         let rungs = self.select_endpoints(&wanted, &definition)?;
@@ -168,7 +168,7 @@ impl SubagentSpawner {
         });
         let adopted = BackgroundAgent { id: id.clone(), call, kind, description, work, stop };
         if let Err(why) = self.toolbox.start_background_agent(adopted) {
-            return self.refused(&why).await;
+            return self.refused(&why.to_string()).await;
         }
         let text = format!(
             "{}{id}. You are told when it ends. BashOutput shows how it stands, and KillShell \
@@ -211,12 +211,14 @@ impl SubagentSpawner {
     /// Creates and registers a sub-agent.
     fn child(&self, plan: &SubagentPlan, retries: Option<String>) -> Result<SubagentRun, String> {
         let kind = &plan.definition;
-        let toolbox = self.toolbox.derive_subagent_toolbox(&AgentTools {
+        let wanted = AgentTools {
             only: kind.tools.clone(),
             excluded: kind.disallowed_tools.clone(),
             mode: kind.permission_mode,
             servers: kind.servers.clone(),
-        })?;
+        };
+        let derived = self.toolbox.derive_subagent_toolbox(&wanted);
+        let toolbox = derived.map_err(|error| error.to_string())?;
         let toolbox = if self.depth < self.tree.delegation.limits.depth {
             toolbox.with_agents(&self.tree.definitions)
         } else {

@@ -19,7 +19,24 @@ const PRINTED_MAX: u64 = 64 * 1024;
 /// How long output is still read after the command has ended while other processes hold its pipe.
 const DRAIN: Duration = Duration::from_millis(200);
 
-const INVALID_OUTPUT: &str = "printed more than one line, or no plain text";
+/// Why the command printed no key.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HelperError {
+    #[error("did not end within {} s", .0.as_secs_f32())]
+    TimedOut(Duration),
+    #[error("failed ({0})")]
+    Failed(ExitStatus),
+    #[error("was killed together with its supervisor")]
+    Killed,
+    #[error("printed nothing")]
+    NoOutput,
+    #[error("printed more than one line, or no plain text")]
+    InvalidOutput,
+    #[error("cannot be started: {0}")]
+    NotStarted(String),
+    #[error("cannot be read: {0}")]
+    Unreadable(io::Error),
+}
 
 /// The `apiKeyHelper` command, which prints an API key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,23 +59,23 @@ impl HelperCommand {
         }
     }
 
-    pub(super) async fn run(&self, supervisor: &Supervisor) -> Result<Secret, String> {
+    pub(super) async fn run(&self, supervisor: &Supervisor) -> Result<Secret, HelperError> {
         let ended = match timeout(self.limit, self.capture_output(supervisor)).await {
             Ok(ended) => ended?,
-            Err(_) => return Err(format!("did not end within {} s", self.limit.as_secs_f32())),
+            Err(_) => return Err(HelperError::TimedOut(self.limit)),
         };
-        let Some((status, printed)) = ended else { return Err(INVALID_OUTPUT.to_owned()) };
+        let Some((status, printed)) = ended else { return Err(HelperError::InvalidOutput) };
         match status {
             Some(status) if status.success() => {}
-            Some(status) => return Err(format!("failed ({status})")),
-            None => return Err("was killed together with its supervisor".to_owned()),
+            Some(status) => return Err(HelperError::Failed(status)),
+            None => return Err(HelperError::Killed),
         }
         let secret = Secret::new(&String::from_utf8_lossy(&printed));
         if secret.is_empty() {
-            return Err("printed nothing".to_owned());
+            return Err(HelperError::NoOutput);
         }
         if !secret.fits_header() {
-            return Err(INVALID_OUTPUT.to_owned());
+            return Err(HelperError::InvalidOutput);
         }
         Ok(secret)
     }
@@ -68,10 +85,10 @@ impl HelperCommand {
     async fn capture_output(
         &self,
         supervisor: &Supervisor,
-    ) -> Result<Option<(Option<ExitStatus>, Vec<u8>)>, String> {
-        let unread = |error: io::Error| format!("cannot be read: {error}");
+    ) -> Result<Option<(Option<ExitStatus>, Vec<u8>)>, HelperError> {
+        let unread = HelperError::Unreadable;
         let started = supervisor.start(&self.job()).await;
-        let mut running = started.map_err(|error| format!("cannot be started: {error}"))?;
+        let mut running = started.map_err(|error| HelperError::NotStarted(error.to_string()))?;
         let stdout = running.stdout.take().expect("every job has one");
         let stderr = running.stderr.take().expect("every job has one");
         let stdout = Receiver::from_owned_fd(stdout.into()).map_err(unread)?;

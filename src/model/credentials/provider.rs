@@ -14,7 +14,7 @@ use crate::secrets::KnownSecrets;
 
 use super::super::endpoint::ModelService;
 use super::fault::missing_credential;
-use super::helper::HelperCommand;
+use super::helper::{HelperCommand, HelperError};
 use super::login::LoginFile;
 use super::oauth::OAuthLogin;
 use super::secret::Secret;
@@ -195,7 +195,7 @@ impl KeyHelper {
     }
 
     async fn run(&self) -> Result<Secret, Box<Fault>> {
-        let failed = |reason: String| {
+        let failed = |reason: HelperError| {
             missing_credential("api_key_helper_failed", format!("the API key helper {reason}"))
         };
         let secret = self.command.run(&self.supervisor).await.map_err(failed)?;

@@ -29,6 +29,11 @@ pub struct BackgroundAgent {
     pub stop: CancellationToken,
 }
 
+/// No background work can be started any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the run is to end")]
+pub struct BackgroundClosed;
+
 /// How a background sub-agent ended.
 pub struct AgentEnded {
     pub completed: bool,
@@ -41,7 +46,7 @@ impl Toolbox {
     ///
     /// # Errors
     /// The run is ending.
-    pub fn start_background_agent(&self, adopted: BackgroundAgent) -> Result<(), String> {
+    pub fn start_background_agent(&self, adopted: BackgroundAgent) -> Result<(), BackgroundClosed> {
         self.tools.shell.background.adopt(adopted, self.tools.output_limit)
     }
 }
@@ -51,12 +56,12 @@ impl BackgroundTasks {
         self: &Arc<Self>,
         adopted: BackgroundAgent,
         output_limit: usize,
-    ) -> Result<(), String> {
+    ) -> Result<(), BackgroundClosed> {
         let BackgroundAgent { id, call, kind, description, work, stop } = adopted;
         let shells = Arc::downgrade(self);
         let mut rack = self.rack();
         if rack.closing.is_some() {
-            return Err("the run is to end".to_string());
+            return Err(BackgroundClosed);
         }
         let (index, live) = (rack.entries.len(), Arc::new(LiveOutput::new(output_limit)));
         let task = BackgroundTask {
@@ -87,7 +92,7 @@ impl BackgroundTasks {
                 Ok(Some(ended)) => ended,
                 Ok(None) => return,
                 // A panic must be reported as the end, or the sub-agent would seem to run for ever.
-                Err(word) => AgentEnded { completed: false, final_text: word },
+                Err(panicked) => AgentEnded { completed: false, final_text: panicked.to_string() },
             };
             if let Some(shells) = shells.upgrade() {
                 shells.record_agent_end(index, ended);

@@ -10,7 +10,7 @@ mod run_interface;
 mod task;
 mod tasks;
 
-pub use background_agents::{AgentEnded, BackgroundAgent};
+pub use background_agents::{AgentEnded, BackgroundAgent, BackgroundClosed};
 pub(super) use background_tools::{compile_filter, kill, read_output};
 pub(super) use live_output::LiveOutput;
 pub use task::{BackgroundEnd, BackgroundKind, BackgroundTask};

@@ -10,6 +10,7 @@ use super::super::paths::{PathScope, ResolvedPath};
 use super::super::sandbox::DeniedPlaces;
 use super::paths::is_protected;
 use super::rule::{PermissionRule, RuleList};
+use super::rule_error::RuleError;
 use crate::types::PermissionMode;
 
 /// The access that a tool call requests.
@@ -53,7 +54,7 @@ pub(super) enum CriticalPaths {
 /// A permission rule that could not be parsed.
 pub(in super::super) struct BadRule {
     pub(in super::super) rule: String,
-    pub(in super::super) why: String,
+    pub(in super::super) why: RuleError,
 }
 
 impl Permissions {
@@ -228,7 +229,8 @@ impl Permissions {
         input: &Value,
         deed: &Access<'_>,
     ) -> Result<(), String> {
-        let rule = PermissionRule::parse(rule, RuleList::Deny, &self.cwd, self.home.as_deref())?;
+        let rule = PermissionRule::parse(rule, RuleList::Deny, &self.cwd, self.home.as_deref())
+            .map_err(|why| why.to_string())?;
         let alone = Self {
             mode: PermissionMode::BypassPermissions,
             allow: Vec::new(),

@@ -4,6 +4,7 @@ use reqwest::Url;
 
 use super::super::catalog::BuiltinTool;
 use super::call_check::{Permissions, ask_rule_applies, denied_by_rule};
+use super::rule_error::RuleError;
 use crate::types::PermissionMode;
 
 /// The hosts that a rule covers.
@@ -20,15 +21,13 @@ impl Domain {
     ///
     /// # Errors
     /// The text is not a valid host.
-    pub(in super::super) fn parse(text: &str) -> Result<Self, String> {
+    pub(in super::super) fn parse(text: &str) -> Result<Self, RuleError> {
         let named = match text.strip_prefix("*.") {
             _ if text == "*" => return Ok(Self::All),
             Some(parent) => canonical_host(parent).map(Self::Subdomains),
             None => canonical_host(text).map(Self::Exact),
         };
-        named.ok_or_else(|| {
-            format!("`{text}` is no host; write example.com, *.example.com or *, without a port")
-        })
+        named.ok_or_else(|| RuleError::Host(text.to_owned()))
     }
 
     /// Whether the rule covers `host`, which is in the form that [`host_of`] returns.

@@ -6,6 +6,7 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use super::super::paths::PATH_BYTES_MAX;
 use super::rule::RuleList;
+use super::rule_error::RuleError;
 
 #[derive(Clone, Debug)]
 pub(super) struct PathPattern {
@@ -23,34 +24,33 @@ impl PathPattern {
         list: RuleList,
         cwd: &Path,
         home: Option<&Path>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, RuleError> {
         let (root, pattern) = if let Some(rest) = spec.strip_prefix("//") {
             (Path::new("/"), format!("/{rest}"))
         } else if let Some(rest) = spec.strip_prefix("~/").or((spec == "~").then_some("")) {
-            (home.ok_or("there is no home folder")?, format!("/{rest}"))
+            (home.ok_or(RuleError::NoHome)?, format!("/{rest}"))
         } else if let Some((root, rest)) = resolve_parent_prefix(spec, cwd) {
             (root, format!("/{rest}"))
         } else if let Some(rest) = spec.strip_prefix("./").or_else(|| spec.strip_prefix('/')) {
             (cwd, format!("/{rest}"))
         } else if spec.starts_with(['!', '#']) {
-            return Err("a path pattern cannot begin with `!` or `#`".to_string());
+            return Err(RuleError::PatternStart);
         } else if list == RuleList::Allow {
             (cwd, spec.to_string())
         } else {
             (Path::new("/"), format!("**/{spec}"))
         };
         if pattern.split('/').any(|part| part == "..") {
-            return Err("in a path pattern `..` can only come first".to_string());
+            return Err(RuleError::ParentInside);
         }
         let pattern = if pattern == "/" { "/**".to_string() } else { pattern };
         let is_name = |part: &&str| !part.contains(['*', '?', '[', '{', '\\']);
         let mut begin = root.to_path_buf();
         begin.extend(pattern.split('/').take_while(is_name).filter(|part| !part.is_empty()));
         let mut builder = GitignoreBuilder::new(root);
-        let added = builder.add_line(None, &pattern).map(|_| ());
-        added.map_err(|error| format!("its path pattern is wrong: {error}"))?;
-        let pattern =
-            builder.build().map_err(|error| format!("its path pattern is wrong: {error}"))?;
+        let wrong = |error: ignore::Error| RuleError::Pattern(error.to_string());
+        builder.add_line(None, &pattern).map_err(wrong)?;
+        let pattern = builder.build().map_err(wrong)?;
         Ok(Self { root: root.to_path_buf(), literal_prefix: begin, pattern })
     }
 

@@ -8,6 +8,7 @@ use super::super::agents::is_agent_tool;
 use super::super::catalog::BuiltinTool;
 use super::domain::Domain;
 use super::paths::PathPattern;
+use super::rule_error::RuleError;
 
 /// The list that a rule belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +66,7 @@ pub fn split_rules(list: &str) -> Vec<String> {
 ///
 /// # Errors
 /// Why the text is not a valid rule.
-pub fn check_restriction(text: &str, cwd: &Path, home: Option<&Path>) -> Result<(), String> {
+pub fn check_restriction(text: &str, cwd: &Path, home: Option<&Path>) -> Result<(), RuleError> {
     PermissionRule::parse(text, RuleList::Deny, cwd, home).map(drop)
 }
 
@@ -73,7 +74,7 @@ pub fn check_restriction(text: &str, cwd: &Path, home: Option<&Path>) -> Result<
 ///
 /// # Errors
 /// Why the text is not a valid rule.
-pub fn check_allowance(text: &str, cwd: &Path, home: Option<&Path>) -> Result<(), String> {
+pub fn check_allowance(text: &str, cwd: &Path, home: Option<&Path>) -> Result<(), RuleError> {
     PermissionRule::parse(text, RuleList::Allow, cwd, home).map(drop)
 }
 
@@ -125,21 +126,21 @@ impl PermissionRule {
         list: RuleList,
         cwd: &Path,
         home: Option<&Path>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, RuleError> {
         let text = text.trim();
         let (tool, spec) = match text.split_once('(') {
             None => (text, None),
             Some((tool, rest)) => {
-                let spec = rest.strip_suffix(')').ok_or("its parenthesis is not closed")?;
+                let spec = rest.strip_suffix(')').ok_or(RuleError::Unclosed)?;
                 (tool.trim(), Some(spec.trim()).filter(|spec| !matches!(*spec, "" | "*")))
             }
         };
         if tool.is_empty() {
-            return Err("it names no tool".to_string());
+            return Err(RuleError::NoTool);
         }
         let odd = |letter: char| !(letter.is_alphanumeric() || "_-*:.".contains(letter));
         if tool.contains(odd) {
-            return Err(format!("`{tool}` is no tool name"));
+            return Err(RuleError::ToolName(tool.to_string()));
         }
         let scope = match spec {
             None => RuleScope::Everything,
@@ -154,7 +155,7 @@ impl PermissionRule {
         list: RuleList,
         cwd: &Path,
         home: Option<&Path>,
-    ) -> Result<RuleScope, String> {
+    ) -> Result<RuleScope, RuleError> {
         if let Some((field, value)) = field(tool, spec).filter(|_| list != RuleList::Allow) {
             return Ok(RuleScope::Field(field.to_string(), value.to_string()));
         }
@@ -172,10 +173,10 @@ impl PermissionRule {
             ) => PathPattern::compile(spec, list, cwd, home).map(RuleScope::Path),
             Some(BuiltinTool::WebFetch) => match spec.strip_prefix("domain:") {
                 Some(host) => Domain::parse(host.trim()).map(RuleScope::Host),
-                None => Err("write it like WebFetch(domain:example.com)".to_string()),
+                None => Err(RuleError::NoDomain),
             },
             Some(BuiltinTool::TodoWrite | BuiltinTool::BashOutput | BuiltinTool::KillShell) => {
-                Err(format!("{tool} rules take no pattern"))
+                Err(RuleError::TakesNoPattern { tool: tool.to_string() })
             }
             None => Ok(RuleScope::External),
         }

@@ -11,5 +11,5 @@ mod settings;
 mod url_check;
 mod web_fetch;
 
-pub use settings::{MakeClient, WebClient, WebSettings};
+pub use settings::{MakeClient, WebClient, WebClientError, WebSettings};
 pub(super) use web_fetch::{WebFetcher, fetch, requested_access};

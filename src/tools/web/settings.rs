@@ -7,9 +7,12 @@ use std::time::Duration;
 use reqwest::Url;
 use reqwest::dns::Resolve;
 
+/// Why no HTTP client can be made; its type belongs to the HTTP client's module.
+pub type WebClientError = Box<dyn std::error::Error + Send + Sync>;
+
 /// Creates the HTTP client with the given resolver, which is not used behind a proxy.
 pub type MakeClient =
-    Arc<dyn Fn(&Url, Arc<dyn Resolve>) -> Result<WebClient, String> + Send + Sync>;
+    Arc<dyn Fn(&Url, Arc<dyn Resolve>) -> Result<WebClient, WebClientError> + Send + Sync>;
 
 /// An HTTP client that follows no redirects and does not retry.
 #[derive(Clone, Debug)]

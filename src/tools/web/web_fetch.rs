@@ -133,7 +133,7 @@ impl WebFetcher {
         } else {
             Arc::new(AddressGuard(Arc::new(SystemResolver)))
         };
-        let client = (self.settings.client)(&url, names)?;
+        let client = (self.settings.client)(&url, names).map_err(|error| error.to_string())?;
         if !is_open {
             check_literal(&url).map_err(|private| private.to_string())?;
         }

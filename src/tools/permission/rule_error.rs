@@ -1,0 +1,26 @@
+//! Why a text is not a permission rule.
+
+/// Why a text is not a permission rule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RuleError {
+    #[error("its parenthesis is not closed")]
+    Unclosed,
+    #[error("it names no tool")]
+    NoTool,
+    #[error("`{0}` is no tool name")]
+    ToolName(String),
+    #[error("write it like WebFetch(domain:example.com)")]
+    NoDomain,
+    #[error("{tool} rules take no pattern")]
+    TakesNoPattern { tool: String },
+    #[error("`{0}` is no host; write example.com, *.example.com or *, without a port")]
+    Host(String),
+    #[error("there is no home folder")]
+    NoHome,
+    #[error("a path pattern cannot begin with `!` or `#`")]
+    PatternStart,
+    #[error("in a path pattern `..` can only come first")]
+    ParentInside,
+    #[error("its path pattern is wrong: {0}")]
+    Pattern(String),
+}
