@@ -65,7 +65,7 @@ pub use requirement::{Requirement, RequirementCheck, RequirementEnd, Requirement
 pub use sandbox::{Enforced, SandboxSettings, SandboxState, is_sandbox_path};
 pub use schema::{AnswerSchema, BadSchema, SCHEMA_BYTES_MAX};
 pub use settings::{BadSettings, Offered, ToolSettings};
-pub use shell::STARTED_IN_BACKGROUND;
+pub use shell::{InvalidCommand, STARTED_IN_BACKGROUND};
 pub use structured::{Delivery, OtherCalls, STRUCTURED_OUTPUT};
 pub use toolbox::Toolbox;
 pub use web::{MakeClient, WebClient, WebClientError, WebSettings};

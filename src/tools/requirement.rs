@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::command::{CommandEnd, EndedCommand};
-use super::shell::{self, ShellSession};
+use super::shell::{self, InvalidCommand, ShellSession};
 
 /// How much of the output of a failed check is in the result.
 const TAIL_LINES_MAX: usize = 20;
@@ -139,7 +139,7 @@ pub struct RequirementReport {
 impl RequirementState {
     /// # Errors
     /// Why the command cannot be run by a shell.
-    pub(super) fn new(requirement: Requirement) -> Result<Self, String> {
+    pub(super) fn new(requirement: Requirement) -> Result<Self, InvalidCommand> {
         shell::check_command(&requirement.command)?;
         let verified = Mutex::new(RequirementReport {
             command: requirement.command.clone(),

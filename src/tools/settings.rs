@@ -13,6 +13,7 @@ use super::permission::RuleError;
 use super::requirement::Requirement;
 use super::sandbox::SandboxSettings;
 use super::schema::AnswerSchema;
+use super::shell::InvalidCommand;
 use super::web::WebSettings;
 use crate::types::{ChildEnvironment, OnDenied, PermissionMode};
 
@@ -171,7 +172,7 @@ pub enum BadSettings {
     #[error("no such built-in tool: `{name}` (there are {known})")]
     Tool { name: String, known: String },
     #[error("the command that must pass cannot be run: {why}")]
-    Requirement { why: String },
+    Requirement { why: InvalidCommand },
     #[error("{why}")]
     Sandbox { why: String },
     #[error("bad entry of webFetchPrivateHosts: {why}")]

@@ -120,7 +120,7 @@ impl ShellSession {
     }
 
     pub(super) fn check(&self, input: &BashInput) -> Result<(), String> {
-        check_command(&input.command)?;
+        check_command(&input.command).map_err(|why| why.to_string())?;
         let most =
             if input.run_in_background { self.lifetime } else { self.timeout_max }.as_millis();
         if input.timeout.is_some_and(|timeout| u128::from(timeout) > most) {
@@ -177,7 +177,7 @@ impl ShellSession {
         places: &WorkFolders,
     ) -> ToolOutcome {
         if let Err(why) = self.background.check_capacity() {
-            return ToolOutcome::failure(why);
+            return ToolOutcome::failure(why.to_string());
         }
         let mut notes = Vec::new();
         let cwd = self.usable_cwd(places, &mut notes);
@@ -330,21 +330,31 @@ impl ShellSession {
     }
 }
 
+/// Why no shell could run a command.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidCommand {
+    #[error("the command is empty")]
+    Empty,
+    #[error("the command contains a NUL character")]
+    ContainsNul,
+    #[error(
+        "the command is {bytes} bytes long; at most {COMMAND_BYTES_MAX}. Write it to a file and \
+         run that."
+    )]
+    TooLong { bytes: usize },
+}
+
 /// Rejects a command that no shell could run.
 ///
 /// # Errors
 /// What is wrong with the command.
-pub(super) fn check_command(command: &str) -> Result<(), String> {
+pub(super) fn check_command(command: &str) -> Result<(), InvalidCommand> {
     if command.trim().is_empty() {
-        Err("the command is empty".to_string())
+        Err(InvalidCommand::Empty)
     } else if command.contains('\0') {
-        Err("the command contains a NUL character".to_string())
+        Err(InvalidCommand::ContainsNul)
     } else if command.len() > COMMAND_BYTES_MAX {
-        Err(format!(
-            "the command is {} bytes long; at most {COMMAND_BYTES_MAX}. Write it to a file and \
-             run that.",
-            command.len()
-        ))
+        Err(InvalidCommand::TooLong { bytes: command.len() })
     } else {
         Ok(())
     }

@@ -69,6 +69,8 @@ pub struct ErrorClassInfo {
     pub exit_code: u8,
     pub probe: ProbeFinding,
     pub outlook: SubagentOutlook,
+    /// Whether the service throttles, so that fewer requests at a time may pass.
+    pub is_throttling: bool,
     /// What happened.
     pub meaning: &'static str,
     /// What to do next, for a reader of a CI log; may be empty.
@@ -175,6 +177,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
         exit_code: exit_code::FAILED,
         probe: ProbeFinding::RefusesProbes,
         outlook: SubagentOutlook::Busy,
+        is_throttling: false,
         meaning: "the request was cut off on demand",
         hint: "",
     },
@@ -185,6 +188,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
         exit_code: exit_code::TEMPORARY,
         probe: ProbeFinding::StillOut,
         outlook: SubagentOutlook::Busy,
+        is_throttling: false,
         meaning: "the service did not answer in time",
         hint: "Try again later. If a proxy or gateway is slow by design, raise \
                --first-byte-timeout or --request-timeout.",
@@ -196,6 +200,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
         exit_code: exit_code::TEMPORARY,
         probe: ProbeFinding::StillOut,
         outlook: SubagentOutlook::Busy,
+        is_throttling: false,
         meaning: "the service's answer stalled midway",
         hint: "Try again later. If long silences are normal for this server, raise \
                --stream-idle-timeout or --stream-progress-timeout.",
@@ -207,6 +212,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
         exit_code: exit_code::TEMPORARY,
         probe: ProbeFinding::StillOut,
         outlook: SubagentOutlook::Busy,
+        is_throttling: false,
         meaning: "the service could not be reached, or broke the connection",
         hint: "Check ANTHROPIC_BASE_URL, DNS, proxy variables and the runner's network; then try \
                again.",
@@ -218,6 +224,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
         exit_code: exit_code::FAILED,
         probe: ProbeFinding::StillOut,
         outlook: SubagentOutlook::Locked,
+        is_throttling: false,
         meaning: "the server's certificate was not accepted",
         hint: "If a corporate proxy replaces certificates, name its CA file with --ca-file or in \
                NODE_EXTRA_CA_CERTS; check the machine's clock too.",
@@ -229,6 +236,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
         exit_code: exit_code::TEMPORARY,
         probe: ProbeFinding::StillOut,
         outlook: SubagentOutlook::Busy,
+        is_throttling: true,
         meaning: "the service says that this account asks too often",
         hint: "Try again later, run fewer jobs at once, have the account's limits raised, or set \
                OUTLAST_UNATTENDED_RETRY=1 to wait as long as it takes.",
@@ -240,6 +248,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
         exit_code: exit_code::TEMPORARY,
         probe: ProbeFinding::StillOut,
         outlook: SubagentOutlook::Busy,
+        is_throttling: true,
         meaning: "the service is overloaded",
         hint: "Try again later, name another model with --fallback-model, or set \
                OUTLAST_UNATTENDED_RETRY=1 to wait as long as it takes.",
@@ -251,6 +260,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
         exit_code: exit_code::TEMPORARY,
         probe: ProbeFinding::StillOut,
         outlook: SubagentOutlook::Busy,
+        is_throttling: true,
         meaning: "the service stayed overloaded through every retry",
         hint: "Try again later, name another model with --fallback-model, or set \
                OUTLAST_UNATTENDED_RETRY=1 to wait as long as it takes.",
@@ -262,6 +272,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
         exit_code: exit_code::TEMPORARY,
         probe: ProbeFinding::StillOut,
         outlook: SubagentOutlook::Busy,
+        is_throttling: false,
         meaning: "the service failed",
         hint: "Try again later; quote the request id if it persists.",
     },
@@ -272,6 +283,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
         exit_code: exit_code::CONTEXT,
         probe: ProbeFinding::RefusesProbes,
         outlook: SubagentOutlook::Refused,
+        is_throttling: false,
         meaning: "the conversation does not fit the model's context window",
         hint: "Give the task in smaller parts, or name files and line ranges instead of pasting \
                text.",
@@ -283,6 +295,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
         exit_code: exit_code::CONTEXT,
         probe: ProbeFinding::RefusesProbes,
         outlook: SubagentOutlook::Refused,
+        is_throttling: false,
         meaning: "the request has more bytes than the service takes",
         hint: "Give the task in smaller parts; keep large files on disk and name them. If a proxy \
                refuses it, raise its body limit (nginx: client_max_body_size).",
@@ -294,6 +307,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
         exit_code: exit_code::CONTEXT,
         probe: ProbeFinding::RefusesProbes,
         outlook: SubagentOutlook::Refused,
+        is_throttling: false,
         meaning: "a PDF is too large for the service",
         hint: "Extract its text and name that instead, for example with: pdftotext -layout \
                FILE.pdf FILE.txt",
@@ -305,6 +319,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
         exit_code: exit_code::CONTEXT,
         probe: ProbeFinding::RefusesProbes,
         outlook: SubagentOutlook::Refused,
+        is_throttling: false,
         meaning: "an image is too large for the service",
         hint: "Scale it down first, for example with: magick FILE -resize 1500x1500 SMALL.png",
     },
@@ -315,6 +330,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
         exit_code: exit_code::FAILED,
         probe: ProbeFinding::RefusesProbes,
         outlook: SubagentOutlook::Refused,
+        is_throttling: false,
         meaning: "the service found tool calls and results that do not belong together",
         hint: "Begin a new session; if it happens again, please report it with the journal.",
     },
@@ -325,6 +341,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
         exit_code: exit_code::FAILED,
         probe: ProbeFinding::RefusesProbes,
         outlook: SubagentOutlook::UnknownModel,
+        is_throttling: false,
         meaning: "the service does not know this model, or this account may not use it",
         hint: "Check the spelling in --model, ANTHROPIC_MODEL and settings; clouds and gateways \
                have names of their own for models, and lists of who may use them.",
@@ -336,6 +353,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
         exit_code: exit_code::FAILED,
         probe: ProbeFinding::RefusesProbes,
         outlook: SubagentOutlook::UsedUp,
+        is_throttling: false,
         meaning: "the account has no credit left, or has reached its spend limit",
         hint: "Add credit or raise the limit in the console of the service or gateway; until then \
                no retry helps.",
@@ -347,6 +365,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
         exit_code: exit_code::CREDENTIALS,
         probe: ProbeFinding::Answers,
         outlook: SubagentOutlook::Locked,
+        is_throttling: false,
         meaning: "the service rejected the credential",
         hint: "Check that the job's secret is set and current: ANTHROPIC_API_KEY, or \
                ANTHROPIC_AUTH_TOKEN for a bearer token.",
@@ -358,6 +377,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
         exit_code: exit_code::CREDENTIALS,
         probe: ProbeFinding::Answers,
         outlook: SubagentOutlook::Locked,
+        is_throttling: false,
         meaning: "the credential was revoked, or has expired",
         hint: "Make a new one and store it as the job's secret; one that lives shorter than the \
                job is best fetched by an API key helper.",
@@ -369,6 +389,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
         exit_code: exit_code::CREDENTIALS,
         probe: ProbeFinding::RefusesProbes,
         outlook: SubagentOutlook::Locked,
+        is_throttling: false,
         meaning: "the credential is valid but may not do this",
         hint: "Ask for access to this model or workspace, or use another credential.",
     },
@@ -379,6 +400,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
         exit_code: exit_code::FAILED,
         probe: ProbeFinding::RefusesProbes,
         outlook: SubagentOutlook::Refused,
+        is_throttling: false,
         meaning: "the service calls the request wrong, so sending it again cannot help",
         hint: "Check that the server at ANTHROPIC_BASE_URL speaks the Messages API for this model; \
                if its words name a message, a new session begins without it.",
@@ -390,6 +412,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
         exit_code: exit_code::FAILED,
         probe: ProbeFinding::RefusesProbes,
         outlook: SubagentOutlook::Refused,
+        is_throttling: false,
         meaning: "the model declined the task",
         hint: "Its words are in partial_result; say more about the purpose, or change the task.",
     },
@@ -400,6 +423,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
         exit_code: exit_code::FAILED,
         probe: ProbeFinding::StillOut,
         outlook: SubagentOutlook::Busy,
+        is_throttling: false,
         meaning: "the answers made no sense: not what the Messages API returns",
         hint: "Check that ANTHROPIC_BASE_URL points at an API and not at a web page or a login \
                portal; a gateway there must keep the stop reasons of the Messages API.",
@@ -411,6 +435,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
         exit_code: exit_code::NO_PROGRESS,
         probe: ProbeFinding::StillOut,
         outlook: SubagentOutlook::Busy,
+        is_throttling: false,
         meaning: "the model kept answering nothing",
         hint: "Try again, or try another model.",
     },
@@ -421,6 +446,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
         exit_code: exit_code::TEMPORARY,
         probe: ProbeFinding::StillOut,
         outlook: SubagentOutlook::UsedUp,
+        is_throttling: true,
         meaning: "the quota is used up, and does not come back soon enough to wait for",
         hint: "Schedule the next attempt for then, raise --max-retry-wait, or use another account.",
     },
@@ -431,6 +457,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
         exit_code: exit_code::FAILED,
         probe: ProbeFinding::RefusesProbes,
         outlook: SubagentOutlook::Refused,
+        is_throttling: false,
         meaning: "the service answered in a way that outlast does not know",
         hint: "Check ANTHROPIC_BASE_URL; if it is right, please report this.",
     },

@@ -1,5 +1,7 @@
 //! Why a run ended, and the table of what is known about each reason.
 
+use std::iter::successors;
+
 use serde::{Deserialize, Serialize};
 
 use super::{ErrorClass, exit_code};
@@ -77,6 +79,44 @@ pub struct StopReasonInfo {
 }
 
 impl StopReason {
+    /// Every reason, with every cause.
+    pub fn all() -> impl Iterator<Item = Self> {
+        successors(Some(Self::Completed), |reason| reason.successor())
+    }
+
+    /// The next reason of [`Self::all`]. A new one breaks the build until it has its place.
+    fn successor(self) -> Option<Self> {
+        Some(match self {
+            Self::Completed => Self::MaxTurns,
+            Self::MaxTurns => Self::MaxBudgetUsd,
+            Self::MaxBudgetUsd => Self::Deadline,
+            Self::Deadline => Self::HookStopped,
+            Self::HookStopped => Self::Denied,
+            Self::Denied => Self::StopHookPrevented,
+            Self::StopHookPrevented => Self::StopHookBlocked,
+            Self::StopHookBlocked => Self::BlockingLimit,
+            Self::BlockingLimit => Self::Stalled,
+            Self::Stalled => Self::BackgroundPending,
+            Self::BackgroundPending => Self::RequirementFailed,
+            Self::RequirementFailed => Self::StructuredOutputRetryExhausted,
+            Self::StructuredOutputRetryExhausted => Self::PromptTooLong,
+            Self::PromptTooLong => Self::MaxOutputTokens,
+            Self::MaxOutputTokens => Self::ImageError,
+            Self::ImageError => Self::EmptyResponse,
+            Self::EmptyResponse => Self::Refusal,
+            Self::Refusal => Self::OutputFailed,
+            Self::OutputFailed => Self::InternalError,
+            Self::InternalError => Self::AbortedStreaming(Interrupt::Sigint),
+            Self::AbortedStreaming(by) => {
+                by.successor().map_or(Self::AbortedTools(Interrupt::Sigint), Self::AbortedStreaming)
+            }
+            Self::AbortedTools(by) => {
+                by.successor().map_or(Self::ModelError(ErrorClass::ALL[0]), Self::AbortedTools)
+            }
+            Self::ModelError(class) => Self::ModelError(*ErrorClass::ALL.get(class as usize + 1)?),
+        })
+    }
+
     pub const fn info(self) -> StopReasonInfo {
         match self {
             Self::Completed => COMPLETED,
@@ -151,6 +191,20 @@ impl StopReason {
 }
 
 impl Interrupt {
+    fn successor(self) -> Option<Self> {
+        Some(match self {
+            Self::Sigint => Self::Sigterm,
+            Self::Sigterm => Self::Sighup,
+            Self::Sighup => Self::Sigquit,
+            Self::Sigquit => Self::Sigusr1,
+            Self::Sigusr1 => Self::Sigusr2,
+            Self::Sigusr2 => Self::Sigalrm,
+            Self::Sigalrm => Self::Sigxcpu,
+            Self::Sigxcpu => Self::StdoutClosed,
+            Self::StdoutClosed => return None,
+        })
+    }
+
     /// A closed standard output is no signal: it is a run that could not deliver its result.
     pub const fn exit_code(self) -> u8 {
         match self {

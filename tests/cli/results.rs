@@ -23,7 +23,6 @@ use outlast::tools::{Acceptance, Enforced, SandboxMode, SandboxState};
 use outlast::transcript::Usage;
 use serde_json::{Value, json};
 
-use super::exits::every_reason;
 use super::golden;
 
 fn now() -> WallTime {
@@ -287,7 +286,7 @@ fn results_match_the_golden_files() {
 
 #[test]
 fn exit_code_subtype_and_is_error_agree_for_every_outcome() {
-    for reason in every_reason() {
+    for reason in StopReason::all() {
         let object = object(&ending(reason));
         let success = object["subtype"] == "success";
         assert_eq!(success, object["is_error"] == false, "{reason:?}");

@@ -9,7 +9,6 @@ use outlast::hooks::HookEvent;
 use outlast::recovery::{ErrorClass, StopReason};
 
 use super::pages::{documents, read};
-use crate::cli::exits::every_reason;
 
 /// Flags of other programs.
 const FOREIGN: [&str; 2] = ["--path", "--bench"];
@@ -92,7 +91,7 @@ fn every_class_of_failure_is_in_the_table() {
 #[test]
 fn every_end_of_a_run_is_in_the_table_with_its_exit_code() {
     let page = read("man/outlast-result.7.md");
-    for reason in every_reason() {
+    for reason in StopReason::all() {
         if matches!(reason, StopReason::ModelError(class) if StopReason::from_class(class) != reason)
         {
             continue;

@@ -8,9 +8,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use uuid::Uuid;
 
 use crate::hooks::HookProgress;
-use crate::recovery::{
-    Action, ErrorClass, Event, Failure, Fault, Moment, Money, Pause, Phase, Transition,
-};
+use crate::recovery::{Action, Event, Failure, Fault, Moment, Money, Pause, Phase, Transition};
 use crate::transcript::{Block, Message, Usage};
 
 use super::super::observer::{Heartbeat, Observer, RunNotice, WaitingFor};
@@ -209,7 +207,7 @@ impl SubagentObserver {
     fn adapt_concurrency(&mut self, transition: &Transition) {
         let places = self.tree.places();
         let told = match transition.event {
-            Event::Failed(Failure { class, .. }) if is_throttling(class) => {
+            Event::Failed(Failure { class, .. }) if class.info().is_throttling => {
                 let limits = places.throttled(self.era);
                 limits.map(|(before, now)| format!("{now} instead of {before} ({class})"))
             }
@@ -244,17 +242,6 @@ impl SubagentObserver {
             let _ = self.post.send(SubagentEvent { by: None, what });
         }
     }
-}
-
-/// Whether an error class means that the service throttles.
-fn is_throttling(class: ErrorClass) -> bool {
-    matches!(
-        class,
-        ErrorClass::RateLimit
-            | ErrorClass::ServerOverload
-            | ErrorClass::Repeated529
-            | ErrorClass::QuotaExhausted
-    )
 }
 
 impl Observer for SubagentObserver {

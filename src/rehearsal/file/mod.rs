@@ -88,6 +88,7 @@
 //! ```
 
 mod step;
+mod step_error;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -209,7 +210,7 @@ impl PartTable {
 fn steps(sheets: Vec<Spanned<StepTable>>) -> Result<Vec<ScriptStep>, FileComplaint> {
     let step = |sheet: Spanned<StepTable>| {
         let offset = sheet.span().start;
-        sheet.into_inner().into_step().map_err(|message| (offset, message))
+        sheet.into_inner().into_step().map_err(|error| (offset, error.to_string()))
     };
     sheets.into_iter().map(step).collect()
 }

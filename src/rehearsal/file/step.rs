@@ -13,6 +13,8 @@ use crate::rehearsal::scenario::{
 };
 use crate::rehearsal::scripted_duration::ScriptedDuration;
 
+use super::step_error::StepError;
+
 /// A step as it stands in a file, with the keys of every kind of answer.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -45,13 +47,13 @@ pub(super) struct StepTable {
 }
 
 impl StepTable {
-    pub(super) fn into_step(mut self) -> Result<ScriptStep, String> {
+    pub(super) fn into_step(mut self) -> Result<ScriptStep, StepError> {
         let repeat = self.repeat.unwrap_or(1);
         if repeat == 0 {
-            return Err("`repeat` must be at least 1".to_owned());
+            return Err(StepError::Zero { key: "repeat" });
         }
         if self.chunk == Some(0) {
-            return Err("`chunk` must be at least 1".to_owned());
+            return Err(StepError::Zero { key: "chunk" });
         }
         let answer = self.take_answer()?;
         let fault = self.fault.map(FaultTable::into_fault).transpose()?;
@@ -67,7 +69,7 @@ impl StepTable {
         })
     }
 
-    fn take_answer(&mut self) -> Result<StepAnswer, String> {
+    fn take_answer(&mut self) -> Result<StepAnswer, StepError> {
         let has_content = self.text.is_some() || self.thinking.is_some() || !self.tool.is_empty();
         let describes_reply =
             self.stop_reason.is_some() || self.usage.is_some() || self.form.is_some();
@@ -78,12 +80,8 @@ impl StepTable {
             || self.content_type.is_some()
             || self.content_length.is_some();
         match (replies, refuses, self.raw.take()) {
-            (true, false, None) if self.empty && has_content => {
-                Err("`empty = true` leaves no room for content".to_owned())
-            }
-            (true, false, None) if !self.empty && !has_content => {
-                Err("a reply needs `text`, `thinking` or `tool`, or `empty = true`".to_owned())
-            }
+            (true, false, None) if self.empty && has_content => Err(StepError::EmptyWithContent),
+            (true, false, None) if !self.empty && !has_content => Err(StepError::NoContent),
             (true, false, None) => Ok(StepAnswer::Reply(ScriptedReply {
                 thinking: self.thinking.take(),
                 text: self.text.take(),
@@ -94,28 +92,24 @@ impl StepTable {
             })),
             (false, true, None) => self.take_http().map(StepAnswer::Http),
             (false, false, Some(_)) if self.fault.is_some() || !self.headers.is_empty() => {
-                Err("`raw` is all that is sent: it has no `fault` and no `headers`".to_owned())
+                Err(StepError::RawWithOthers)
             }
             (false, false, Some(raw)) => Ok(StepAnswer::Raw(raw.into_bytes())),
             (false, false, None) if self.fault.is_some() => {
                 Ok(StepAnswer::Reply(ScriptedReply::interrupted_default()))
             }
-            (false, false, None) => Err("a step needs an answer: `text`, `thinking`, `tool`, \
-                 `empty = true`, `status`, `body`, `raw` or `fault`"
-                .to_owned()),
-            (_, _, _) => Err("a step is one answer: a reply (`text`, `thinking`, `tool`, \
-                 `stop_reason`, `usage`, `form`), or `status` and what belongs to it, or `raw`"
-                .to_owned()),
+            (false, false, None) => Err(StepError::NoAnswer),
+            (_, _, _) => Err(StepError::SeveralAnswers),
         }
     }
 
-    fn take_http(&mut self) -> Result<ScriptedHttp, String> {
+    fn take_http(&mut self) -> Result<ScriptedHttp, StepError> {
         let status = self.status.unwrap_or(200);
         if !(200..600).contains(&status) {
-            return Err(format!("{status} is not a valid response status"));
+            return Err(StepError::Status(status));
         }
         if self.error.is_some() && self.body.is_some() {
-            return Err("`error` and `body` exclude each other".to_owned());
+            return Err(StepError::ErrorAndBody);
         }
         let mut http = render::error_response(status, self.error.as_ref());
         if let Some(body) = self.body.take() {
@@ -153,10 +147,10 @@ enum AnswerKind {
 }
 
 impl FaultTable {
-    fn into_fault(self) -> Result<ScriptedFault, String> {
-        let belongs = |given: bool, key: &str, kinds: &[AnswerKind], names: &str| {
+    fn into_fault(self) -> Result<ScriptedFault, StepError> {
+        let belongs = |given: bool, key, kinds: &[AnswerKind], names| {
             let fits = !given || kinds.contains(&self.kind);
-            if fits { Ok(()) } else { Err(format!("`{key}` belongs to a fault of kind {names}")) }
+            if fits { Ok(()) } else { Err(StepError::KeyOfOtherFault { key, kinds: names }) }
         };
         let holding = &[AnswerKind::Stall, AnswerKind::Pings];
         belongs(self.hold.is_some(), "hold", holding, "`stall` or `pings`")?;
@@ -178,12 +172,10 @@ impl FaultTable {
             AnswerKind::Close => ScriptedFaultKind::Close,
             AnswerKind::Stall => ScriptedFaultKind::Stall,
             AnswerKind::End | AnswerKind::Pings | AnswerKind::Error if !begun => {
-                return Err("this fault can only come after `headers`, or later".to_owned());
+                return Err(StepError::BeforeHeaders);
             }
             AnswerKind::Insert if !speaks => {
-                return Err(
-                    "this fault can only come after `request`, `headers` or later".to_owned()
-                );
+                return Err(StepError::BeforeRequest);
             }
             AnswerKind::End => ScriptedFaultKind::End,
             AnswerKind::Pings => ScriptedFaultKind::Pings {
@@ -192,9 +184,9 @@ impl FaultTable {
             AnswerKind::Error => {
                 ScriptedFaultKind::Error(self.error.unwrap_or_else(render::overloaded))
             }
-            AnswerKind::Insert => ScriptedFaultKind::Insert(
-                self.bytes.ok_or("a fault of kind `insert` needs `bytes`")?.into_bytes(),
-            ),
+            AnswerKind::Insert => {
+                ScriptedFaultKind::Insert(self.bytes.ok_or(StepError::InsertsNothing)?.into_bytes())
+            }
         };
         Ok(ScriptedFault {
             harm,

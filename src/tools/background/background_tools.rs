@@ -38,7 +38,7 @@ pub(in super::super) async fn read_output(
             biased;
             () = cancel.cancelled() => return ToolOutcome::interrupted(),
             ended = shells.ended(&input.bash_id) => if let Err(why) = ended {
-                return ToolOutcome::failure(why);
+                return ToolOutcome::failure(why.to_string());
             },
             () = tokio::time::sleep(patience) => {}
         }
@@ -49,7 +49,7 @@ pub(in super::super) async fn read_output(
     };
     let TaskView { task, how, output } = match shells.read_output(&input.bash_id) {
         Ok(seen) => seen,
-        Err(why) => return ToolOutcome::failure(why),
+        Err(why) => return ToolOutcome::failure(why.to_string()),
     };
     let shown = filter.map_or_else(|| output.clone(), |filter| matching_lines(&filter, &output));
     let shown = match shown.trim_end_matches('\n') {
@@ -89,13 +89,13 @@ pub(in super::super) async fn kill(
     let id = &input.shell_id;
     let was_running = match shells.stop(id) {
         Ok(was_running) => was_running,
-        Err(why) => return ToolOutcome::failure(why),
+        Err(why) => return ToolOutcome::failure(why.to_string()),
     };
     // The id was valid a moment ago, and entries are never removed.
     let _ = tokio::time::timeout(STOPPING, shells.ended(id)).await;
     let (task, how) = match shells.status(id) {
         Ok(stands) => stands,
-        Err(why) => return ToolOutcome::failure(why),
+        Err(why) => return ToolOutcome::failure(why.to_string()),
     };
     let detail = json!({ "shell_id": id, "command": task.command, "status": task.status() });
     match (was_running, task.end) {

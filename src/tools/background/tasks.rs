@@ -25,6 +25,27 @@ use super::task::{BackgroundEnd, BackgroundKind, BackgroundTask};
 /// The maximum number of tasks that run at a time.
 const RUNNING_MAX: usize = 8;
 
+/// Why no further background command can be started, for the model.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(in super::super) enum CapacityError {
+    #[error("the run is to end")]
+    Closed,
+    #[error(
+        "{RUNNING_MAX} background commands are running already, and no more may. Stop one with \
+         KillShell first:\n{running}"
+    )]
+    Full { running: String },
+}
+
+/// No task has this id. Lists the existing ones, for the model.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(in super::super) enum UnknownTask {
+    #[error("there is no background command {id:?}: none was started")]
+    NoneStarted { id: String },
+    #[error("there is no background command {id:?}; there are:\n{known}")]
+    Among { id: String, known: String },
+}
+
 /// How many ended tasks keep their unread output: the latest.
 const ENDED_OUTPUTS_KEPT: usize = 16;
 
@@ -103,20 +124,17 @@ impl BackgroundTasks {
     ///
     /// # Errors
     /// Why not, for the model.
-    pub(in super::super) fn check_capacity(&self) -> Result<(), String> {
+    pub(in super::super) fn check_capacity(&self) -> Result<(), CapacityError> {
         let rack = self.rack();
         if rack.closing.is_some() {
-            return Err("the run is to end".to_string());
+            return Err(CapacityError::Closed);
         }
         let is_command = |entry: &&TaskEntry| entry.task.kind == BackgroundKind::Command;
         if rack.alive().filter(is_command).count() < RUNNING_MAX {
             return Ok(());
         }
         let list = rack.list(|entry| entry.task.end.is_none() && is_command(&entry));
-        Err(format!(
-            "{RUNNING_MAX} background commands are running already, and no more may. Stop one \
-             with KillShell first:\n{list}"
-        ))
+        Err(CapacityError::Full { running: list })
     }
 
     /// Registers a started command. Returns its id.
@@ -188,7 +206,7 @@ impl BackgroundTasks {
     ///
     /// # Errors
     /// No task has this id; lists the existing ones, for the model.
-    pub(in super::super) fn read_output(&self, id: &str) -> Result<TaskView, String> {
+    pub(in super::super) fn read_output(&self, id: &str) -> Result<TaskView, UnknownTask> {
         let mut rack = self.rack();
         let entry = rack.find(id)?;
         let over = entry.task.end.is_some();
@@ -203,7 +221,7 @@ impl BackgroundTasks {
     ///
     /// # Errors
     /// No task has this id.
-    pub(super) fn status(&self, id: &str) -> Result<(BackgroundTask, String), String> {
+    pub(super) fn status(&self, id: &str) -> Result<(BackgroundTask, String), UnknownTask> {
         let task = self.rack().find(id)?.snapshot();
         let how = descriptions::status_phrase(&task);
         Ok((task, how))
@@ -213,7 +231,7 @@ impl BackgroundTasks {
     ///
     /// # Errors
     /// No task has this id.
-    pub(in super::super) async fn ended(&self, id: &str) -> Result<(), String> {
+    pub(in super::super) async fn ended(&self, id: &str) -> Result<(), UnknownTask> {
         let mut ends = self.end_count.subscribe();
         while self.rack().find(id)?.task.end.is_none() {
             if ends.changed().await.is_err() {
@@ -227,7 +245,7 @@ impl BackgroundTasks {
     ///
     /// # Errors
     /// No task has this id.
-    pub(in super::super) fn stop(&self, id: &str) -> Result<bool, String> {
+    pub(in super::super) fn stop(&self, id: &str) -> Result<bool, UnknownTask> {
         let mut rack = self.rack();
         let entry = rack.find(id)?;
         let running = entry.task.end.is_none();
@@ -339,17 +357,12 @@ impl TaskTable {
         self.entries.iter().filter(|entry| entry.task.end.is_none())
     }
 
-    fn find(&mut self, id: &str) -> Result<&mut TaskEntry, String> {
+    fn find(&mut self, id: &str) -> Result<&mut TaskEntry, UnknownTask> {
         let place = self.entries.iter().position(|entry| entry.task.id == id);
         match place {
             Some(place) => Ok(&mut self.entries[place]),
-            None if self.entries.is_empty() => {
-                Err(format!("there is no background command {id:?}: none was started"))
-            }
-            None => Err(format!(
-                "there is no background command {id:?}; there are:\n{}",
-                self.list(|_| true)
-            )),
+            None if self.entries.is_empty() => Err(UnknownTask::NoneStarted { id: id.to_owned() }),
+            None => Err(UnknownTask::Among { id: id.to_owned(), known: self.list(|_| true) }),
         }
     }
 

@@ -1,0 +1,36 @@
+//! Why a step of a scenario file is invalid.
+
+/// Why a step of a scenario file is invalid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum StepError {
+    #[error("`{key}` must be at least 1")]
+    Zero { key: &'static str },
+    #[error("`empty = true` leaves no room for content")]
+    EmptyWithContent,
+    #[error("a reply needs `text`, `thinking` or `tool`, or `empty = true`")]
+    NoContent,
+    #[error("`raw` is all that is sent: it has no `fault` and no `headers`")]
+    RawWithOthers,
+    #[error(
+        "a step needs an answer: `text`, `thinking`, `tool`, `empty = true`, `status`, `body`, \
+         `raw` or `fault`"
+    )]
+    NoAnswer,
+    #[error(
+        "a step is one answer: a reply (`text`, `thinking`, `tool`, `stop_reason`, `usage`, \
+         `form`), or `status` and what belongs to it, or `raw`"
+    )]
+    SeveralAnswers,
+    #[error("{0} is not a valid response status")]
+    Status(u16),
+    #[error("`error` and `body` exclude each other")]
+    ErrorAndBody,
+    #[error("`{key}` belongs to a fault of kind {kinds}")]
+    KeyOfOtherFault { key: &'static str, kinds: &'static str },
+    #[error("this fault can only come after `headers`, or later")]
+    BeforeHeaders,
+    #[error("this fault can only come after `request`, `headers` or later")]
+    BeforeRequest,
+    #[error("a fault of kind `insert` needs `bytes`")]
+    InsertsNothing,
+}
