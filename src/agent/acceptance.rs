@@ -13,7 +13,7 @@ use crate::recovery::{CallEffect, Event, Fingerprint, ToolCallRecord, is_wait};
 use crate::tools::{Delivery, OtherCalls, STRUCTURED_OUTPUT};
 use crate::transcript::{Block, ToolCall};
 
-use super::observer::WaitingFor;
+use super::run_event::WaitingFor;
 use super::session::Session;
 
 /// Largest file whose content is hashed, in bytes. A larger one is compared by size and time.
@@ -75,7 +75,7 @@ impl Session<'_> {
         let cancel = CancellationToken::new();
         let toolbox = Arc::clone(&self.toolbox);
         let checking = Box::pin(toolbox.run_requirement(cancel.clone()));
-        let waiting_for = WaitingFor::Tool { name: "--require", id: "" };
+        let waiting_for = WaitingFor::Tool { name: "--require".to_owned(), id: String::new() };
         let check = match self.run_cancellable(waiting_for, &cancel, checking).await {
             Ok(Some(check)) => check,
             Ok(None) => {

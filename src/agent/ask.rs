@@ -19,7 +19,7 @@ use crate::transcript::{
 use super::accounting::CallCost;
 use super::conversation::knows_call;
 use super::emitted_blocks::ToldBlocks;
-use super::observer::{RunNotice, WaitingFor};
+use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
 use super::session::Session;
 use super::setup::ModelEndpoint;
@@ -99,7 +99,7 @@ impl Session<'_> {
         let changes: Vec<String> = repairs.iter().map(ToString::to_string).collect();
         let changes = changes.join("; ");
         let warning = format!("repaired the conversation before sending it: {changes}");
-        self.watch.emit(&RunNotice::Warning(&warning));
+        self.watch.emit(RunEvent::Warning(warning));
     }
 
     /// The thinking budget for the next reply.
@@ -139,7 +139,12 @@ impl Session<'_> {
         let end = loop {
             let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
                 let silence = last_byte.map(|then| then.until(watch.clock.now()));
-                watch.emit_heartbeat(vigil, WaitingFor::Model(&rung.label), figures, silence);
+                watch.emit_heartbeat(
+                    vigil,
+                    WaitingFor::Model(rung.label.clone()),
+                    figures,
+                    silence,
+                );
             };
             let next = next_step(&mut progress, call.as_mut());
             match self.watch.wait_for(&mut vigil, show, next).await {
@@ -289,7 +294,7 @@ impl Session<'_> {
             }
         }
         for remark in self.accounting.remarks(&cost, label) {
-            self.watch.emit(&RunNotice::Warning(&remark));
+            self.watch.emit(RunEvent::Warning(remark));
         }
     }
 
@@ -299,7 +304,7 @@ impl Session<'_> {
         let client = Arc::clone(&self.endpoint().client);
         let refreshing = client.refresh();
         let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
-            watch.emit_heartbeat(vigil, WaitingFor::Model("credentials"), figures, None);
+            watch.emit_heartbeat(vigil, WaitingFor::Model("credentials".to_owned()), figures, None);
         };
         let renewal = match self.watch.wait_for(&mut vigil, show, refreshing).await {
             Ok(renewal) => renewal,
@@ -382,7 +387,7 @@ fn emit_block(
 ) {
     let StreamProgress::Block { block, .. } = step else { return };
     if let Some((block, id)) = told.add(block, history.messages()) {
-        watch.emit(&RunNotice::Block { block, id });
+        watch.emit(RunEvent::Block { block, id });
     }
 }
 
@@ -394,7 +399,7 @@ fn forward_progress(
     shared: &mut Option<SharedLimits>,
 ) {
     match step {
-        StreamProgress::Event(event) if streams => watch.emit(&RunNotice::StreamEvent(&event)),
+        StreamProgress::Event(event) if streams => watch.emit(RunEvent::StreamEvent(event)),
         StreamProgress::Accepted(limits) => accepted(shared, limits.as_ref()),
         StreamProgress::Block { .. }
         | StreamProgress::Bytes(_)

@@ -11,7 +11,7 @@ use crate::tools::{BackgroundKind, BackgroundTask, STARTED_IN_BACKGROUND, is_age
 use crate::transcript::{Block, Message};
 
 use super::conversation::text_of;
-use super::observer::{RunNotice, WaitingFor};
+use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
 use super::session::Session;
 use super::shutdown::{CANCEL_GRACE, LATE_CANCEL_GRACE};
@@ -57,12 +57,7 @@ impl Session<'_> {
         let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
             let running = toolbox.list_running();
             let left = watch.clock.now().until(until);
-            watch.emit_heartbeat_until(
-                vigil,
-                WaitingFor::Work { running: &running },
-                figures,
-                left,
-            );
+            watch.emit_heartbeat_until(vigil, WaitingFor::Work { running }, figures, left);
         };
         match self.watch.wait_for(&mut vigil, show, news).await {
             Ok(work) => Event::BackgroundWaited(work),
@@ -103,7 +98,7 @@ impl Session<'_> {
     pub(super) fn show_tasks(&mut self) {
         let commands = |task: &BackgroundTask| task.kind == BackgroundKind::Command;
         for task in self.toolbox.take_task_events().into_iter().filter(commands) {
-            self.watch.emit(&RunNotice::Task(&task));
+            self.watch.emit(RunEvent::Task(Box::new(task)));
         }
     }
 
@@ -132,7 +127,7 @@ impl Session<'_> {
             | Interrupt::StdoutClosed => "",
         };
         let warning = format!("background commands are being stopped: {list}{again}");
-        self.watch.emit(&RunNotice::Warning(&warning));
+        self.watch.emit(RunEvent::Warning(warning));
     }
 
     /// Ends background commands. What the model does not know of them is recorded, for a resumed
@@ -156,20 +151,20 @@ impl Session<'_> {
         if reason != StopReason::Completed
             && let Some(news) = self.toolbox.take_background_news()
         {
-            self.add_user_message(vec![Block::text(join_list(WORK_GONE, &news))], &[]);
+            self.add_user_message(vec![Block::text(join_list(WORK_GONE, &news))], Vec::new());
         }
     }
 
     /// Tells the model of a resumed session which commands were lost with an earlier process.
     pub(super) fn report_lost_work(&mut self) {
         for agent in self.agent_context.registry.lost() {
-            self.watch.emit(&RunNotice::Agent(&agent));
+            self.watch.emit(RunEvent::Agent(Box::new(agent)));
         }
         let past = BackgroundHistory::of(self.history.messages());
         self.toolbox.count_tasks_from(past.started);
         if !past.lost.is_empty() {
             let list = past.list(&|id| self.agent_context.registry.known_of(id));
-            self.add_user_message(vec![Block::text(join_list(WORK_GONE, &list))], &[]);
+            self.add_user_message(vec![Block::text(join_list(WORK_GONE, &list))], Vec::new());
         }
     }
 }

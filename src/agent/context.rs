@@ -24,7 +24,7 @@ use crate::transcript::{
 
 use super::accounting::WorstCaseCost;
 use super::conversation::text_of;
-use super::observer::RunNotice;
+use super::run_event::RunEvent;
 use super::session::Session;
 
 /// Largest summarising request, as a fraction of the room in the window: the size of its text is an
@@ -300,7 +300,7 @@ impl Session<'_> {
         // After a compaction, a model may legitimately repeat calls whose results it has forgotten.
         self.loop_detector = LoopDetector::default();
         self.hook_state.record_compaction();
-        self.watch.emit(&RunNotice::Compacted { before, after });
+        self.watch.emit(RunEvent::Compacted { before, after });
     }
 
     /// Drops the cached summarising request: another model may have another window.

@@ -1,5 +1,7 @@
 //! Blocks that are reported while a reply streams, each under the id of its line in the transcript.
 
+use std::sync::Arc;
+
 use uuid::Uuid;
 
 use crate::transcript::{Block, Message};
@@ -9,14 +11,14 @@ use super::conversation::{is_unsigned_thinking, knows_call};
 /// The blocks of the streaming reply that were reported.
 #[derive(Debug, Default)]
 pub(super) struct ToldBlocks {
-    blocks: Vec<(Block, Uuid)>,
+    blocks: Vec<(Arc<Block>, Uuid)>,
     /// Calls that were given another id: the old one and the new one.
     renamed: Vec<(String, String)>,
 }
 
 impl ToldBlocks {
     /// Records a block as it will enter the history, with its id. `None`: it will not enter it.
-    pub(super) fn add(&mut self, block: &Block, history: &[Message]) -> Option<(&Block, Uuid)> {
+    pub(super) fn add(&mut self, block: &Block, history: &[Message]) -> Option<(Arc<Block>, Uuid)> {
         if is_unsigned_thinking(block) {
             return None;
         }
@@ -27,8 +29,9 @@ impl ToldBlocks {
             let new = fresh_call_id();
             self.renamed.push((std::mem::replace(id, new.clone()), new));
         }
-        self.blocks.push((block, Uuid::new_v4()));
-        self.blocks.last().map(|(block, id)| (block, *id))
+        let (block, id) = (Arc::new(block), Uuid::new_v4());
+        self.blocks.push((Arc::clone(&block), id));
+        Some((block, id))
     }
 
     /// The new id of a call whose own id was used before.
@@ -41,7 +44,7 @@ impl ToldBlocks {
     /// blocks that are not in the reply stay recorded.
     pub(super) fn ids_of(&mut self, reply: &[Block]) -> Vec<Uuid> {
         let mut id = |block: &Block| {
-            let told = self.blocks.iter().position(|(told, _)| told == block);
+            let told = self.blocks.iter().position(|(told, _)| **told == *block);
             told.map_or_else(Uuid::new_v4, |at| self.blocks.remove(at).1)
         };
         reply.iter().map(&mut id).collect()

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::transcript::{Block, ToolCall};
 
 use super::delegate::FolderNote;
-use super::observer::RunNotice;
+use super::run_event::RunEvent;
 use super::session::Session;
 
 /// Time limit for reading the instructions. A file beside them was just read or written.
@@ -29,7 +29,7 @@ impl Session<'_> {
         });
         let Ok(Ok(notes)) = tokio::time::timeout(PATIENCE, found).await else {
             let warning = "folder instructions were not read: the disk did not answer in time";
-            return self.watch.emit(&RunNotice::Warning(warning));
+            return self.watch.emit(RunEvent::Warning(warning.to_owned()));
         };
         for note in notes {
             let known = match &note {
@@ -49,7 +49,7 @@ impl Session<'_> {
                         self.hook_state.asides.push(Block::text(text));
                     }
                 }
-                FolderNote::Warning(warning) => self.watch.emit(&RunNotice::Warning(&warning)),
+                FolderNote::Warning(warning) => self.watch.emit(RunEvent::Warning(warning)),
             }
         }
     }

@@ -15,7 +15,7 @@ use crate::recovery::{CompactionTrigger, HOOK_SAYS, StopHookDecision};
 use crate::secrets::Redactor;
 use crate::transcript::{Block, ToolCall};
 
-use super::observer::{RunNotice, WaitingFor};
+use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
 use super::session::Session;
 use super::setup::HookStats;
@@ -176,7 +176,7 @@ impl Session<'_> {
                 "hooks have failed {times} in this run or earlier ones, and were ignored: \
                  see {path}, and delete it once they are fixed"
             );
-            self.watch.emit(&RunNotice::Warning(&warning));
+            self.watch.emit(RunEvent::Warning(warning));
         }
     }
 
@@ -205,12 +205,12 @@ impl Session<'_> {
         let mut vigil = self.watch.begin();
         let figures = self.turn_progress();
         let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
-            watch.emit_heartbeat(vigil, WaitingFor::Hook { event: event.name() }, figures, None);
+            watch.emit_heartbeat(vigil, WaitingFor::Hook { event }, figures, None);
         };
         loop {
             let next = next_word(&mut self.hook_state.news, &mut telling);
             match self.watch.wait_for(&mut vigil, show, next).await {
-                Ok(HookSignal::News(news)) => self.watch.emit(&RunNotice::Hook(&news)),
+                Ok(HookSignal::News(news)) => self.watch.emit(RunEvent::Hook(Box::new(news))),
                 Ok(HookSignal::Told(told)) => verdicts[told.0] = Some(told.1),
                 Ok(HookSignal::Lost) => {}
                 Ok(HookSignal::Silence) => break,
@@ -277,7 +277,7 @@ impl Session<'_> {
     /// Reports the pending events of single hooks.
     pub(super) fn emit_hook_events(&mut self) {
         while let Some(news) = self.hook_state.news.as_mut().and_then(|news| news.try_recv().ok()) {
-            self.watch.emit(&RunNotice::Hook(&news));
+            self.watch.emit(RunEvent::Hook(Box::new(news)));
         }
     }
 
@@ -295,14 +295,14 @@ impl Session<'_> {
                     event.name(),
                     mishap.detail
                 );
-                self.watch.emit(&RunNotice::Warning(&warning));
+                self.watch.emit(RunEvent::Warning(warning));
             }
         }
         for command in &verdict.cancelled {
             self.note_cut(event, command);
         }
         for text in &verdict.messages {
-            self.watch.emit(&RunNotice::HookSays { event: event.name(), text });
+            self.watch.emit(RunEvent::HookSays { event, text: text.clone() });
         }
     }
 

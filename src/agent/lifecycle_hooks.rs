@@ -14,7 +14,7 @@ use crate::transcript::Block;
 
 use super::conversation::text_of;
 use super::hooks::{CompactionStage, HookInput};
-use super::observer::{RunNotice, WaitingFor};
+use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::CancelReason;
 use super::session::Session;
 
@@ -48,7 +48,7 @@ impl Session<'_> {
             let prompt = if hidden { Vec::new() } else { prompt };
             self.add_prompt(prompt.into_iter().chain(blocks).collect());
         } else if !blocks.is_empty() && self.waits_for_model() {
-            self.add_user_message(blocks, &[]);
+            self.add_user_message(blocks, Vec::new());
         }
         Ok(())
     }
@@ -79,7 +79,7 @@ impl Session<'_> {
         let Some(hooks) = self.hook_state.hooks.clone() else { return Ok(()) };
         let (toolbox, cancel) = (Arc::clone(&self.toolbox), CancellationToken::new());
         let reading = hooks.exports(text, toolbox.shell(), toolbox.environment(), &cancel);
-        let waiting_for = WaitingFor::Hook { event: event.name() };
+        let waiting_for = WaitingFor::Hook { event };
         let exports = match self.run_cancellable(waiting_for, &cancel, reading).await? {
             Ok(exports) => exports,
             Err(why) => {
@@ -102,7 +102,7 @@ impl Session<'_> {
     fn forgo_exports(&mut self, why: &str) {
         let why = self.hook_words(why);
         let warning = format!("what a hook wrote to CLAUDE_ENV_FILE has no effect: {why}");
-        self.watch.emit(&RunNotice::Warning(&warning));
+        self.watch.emit(RunEvent::Warning(warning));
     }
 
     /// Runs the session hooks after a compaction, since the context that they add may be gone.
@@ -125,7 +125,7 @@ impl Session<'_> {
         }
         let blocks = self.session_starts("compact").await?;
         if !blocks.is_empty() {
-            self.add_user_message(blocks, &[]);
+            self.add_user_message(blocks, Vec::new());
         }
         Ok(())
     }
@@ -151,7 +151,7 @@ impl Session<'_> {
                 "a PreCompact hook objects, so the conversation is not compacted: {}",
                 self.hook_words(why)
             );
-            self.watch.emit(&RunNotice::Warning(&warning));
+            self.watch.emit(RunEvent::Warning(warning));
             return Err(Event::SummaryPrevented);
         }
         self.hook_state.compaction = CompactionStage::Begun(why);

@@ -23,9 +23,9 @@ mod final_text;
 mod folder_instructions;
 mod hooks;
 mod lifecycle_hooks;
-mod observer;
 mod permission_prompt;
 mod run;
+mod run_event;
 mod run_monitor;
 mod servers;
 mod session;
@@ -46,8 +46,8 @@ pub use delegate::{
     AgentIdentity, AgentStatus, AgentTask, Delegation, FolderNote, FolderNotes, ModelLookup,
 };
 pub use drive::{World, drive};
-pub use observer::{Heartbeat, Init, Observer, RunNotice, WaitingFor};
 pub use run::run;
+pub use run_event::{Heartbeat, Init, Observer, RunEvent, WaitingFor};
 pub use setup::{
     Denial, HookStats, ModelEndpoint, ModelStats, ResumedState, RunOutcome, RunStats, Setup,
     ToolStats,

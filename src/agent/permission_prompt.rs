@@ -10,7 +10,7 @@ use crate::mcp::{CallReply, ContentPart};
 use crate::tools::{GrantSource, ToolRefusal};
 use crate::transcript::{Block, ToolCall};
 
-use super::observer::WaitingFor;
+use super::run_event::WaitingFor;
 use super::run_monitor::CancelReason;
 use super::session::Session;
 
@@ -75,7 +75,7 @@ impl Session<'_> {
             "tool_use_id": call.id,
         });
         let (servers, cancel) = (Arc::clone(&self.servers), CancellationToken::new());
-        let waiting_for = WaitingFor::Tool { name: tool, id: &call.id };
+        let waiting_for = WaitingFor::Tool { name: tool.to_owned(), id: call.id.clone() };
         let asking = servers.call(tool, &question, &cancel);
         self.run_cancellable(waiting_for, &cancel, asking).await
     }

@@ -21,7 +21,7 @@ use super::emitted_blocks::ToldBlocks;
 use super::failed_checks::FailedChecks;
 use super::final_text::FinalText;
 use super::hooks::HookState;
-use super::observer::{Init, Observer, RunNotice};
+use super::run_event::{Init, Observer, RunEvent};
 use super::run_monitor::RunMonitor;
 use super::servers::{Finished, with_mcp_tools};
 use super::session::Session;
@@ -60,13 +60,13 @@ pub async fn run(
     let state = if finished { Finished::Yes } else { Finished::No };
     let init = session.complete(init, state).await;
     let driven = if finished {
-        session.watch.emit(&RunNotice::Init(&init));
+        session.watch.emit(RunEvent::Init(Box::new(init)));
         Ok(Ok(StopReason::Completed))
     } else {
         let toolbox = Arc::clone(&session.toolbox);
         // In parallel with the first request, which takes longer.
         drop(tokio::task::spawn_blocking(move || toolbox.prepare()));
-        catch_panic(Box::pin(drive_session(&mut session, &init, prompt, machine, &limits))).await
+        catch_panic(Box::pin(drive_session(&mut session, init, prompt, machine, &limits))).await
     };
     let broken = flatten_result(driven);
     let reason = *broken.as_ref().unwrap_or(&StopReason::InternalError);
@@ -166,12 +166,12 @@ fn machine(setup: &Setup) -> Run {
 
 async fn drive_session(
     session: &mut Session<'_>,
-    init: &Init,
+    init: Init,
     prompt: Vec<Block>,
     machine: Run,
     limits: &Limits,
 ) -> Result<StopReason, InvalidEvent> {
-    session.watch.emit(&RunNotice::Init(init));
+    session.watch.emit(RunEvent::Init(Box::new(init)));
     session.report_crash_log();
     session.report_lost_work();
     let goes_on = session.is_resumed;

@@ -8,8 +8,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use crate::recovery::{Event, Interrupt, Moment, Money};
 
 use super::clock::Clock;
-use super::delegate::SubagentEvent;
-use super::observer::{Heartbeat, Observer, RunNotice, WaitingFor};
+use super::run_event::{Heartbeat, Observer, RunEvent, WaitingFor};
 use super::signals::{DenialReceiver, InterruptReceiver, interrupted};
 
 /// Monitors a run: holds its observer, and watches for whatever can cut it off.
@@ -24,8 +23,8 @@ pub(super) struct RunMonitor<'a> {
     deadline: Option<Moment>,
     heartbeat: Duration,
     /// Events of sub-agents, and the sender for them.
-    inbox: UnboundedReceiver<SubagentEvent>,
-    pub(super) post: UnboundedSender<SubagentEvent>,
+    inbox: UnboundedReceiver<RunEvent>,
+    pub(super) post: UnboundedSender<RunEvent>,
     /// Whether the observer panicked. It is not called again, so that the run can end.
     observer_panicked: bool,
     /// When something was last reported. Silence is measured from there, and not from the start of
@@ -179,7 +178,7 @@ impl<'a> RunMonitor<'a> {
                 () = alarmed(&mut self.alarm) => CancelReason::Denial,
                 () = &mut passed => CancelReason::Deadline,
                 Some(said) = self.inbox.recv() => {
-                    self.pass_on(&said);
+                    self.observe(&said);
                     continue;
                 }
                 _ = vigil.ticks.tick() => return WaitInterrupt::Heartbeat,
@@ -202,7 +201,7 @@ impl<'a> RunMonitor<'a> {
     pub(super) fn emit_heartbeat(
         &mut self,
         vigil: &WaitTimer,
-        waiting_for: WaitingFor<'_>,
+        waiting_for: WaitingFor,
         figures: ProgressSnapshot,
         since_last_byte: Option<Duration>,
     ) {
@@ -213,7 +212,7 @@ impl<'a> RunMonitor<'a> {
     pub(super) fn emit_heartbeat_until(
         &mut self,
         vigil: &WaitTimer,
-        waiting_for: WaitingFor<'_>,
+        waiting_for: WaitingFor,
         figures: ProgressSnapshot,
         left: Duration,
     ) {
@@ -223,7 +222,7 @@ impl<'a> RunMonitor<'a> {
     fn show(
         &mut self,
         vigil: &WaitTimer,
-        waiting_for: WaitingFor<'_>,
+        waiting_for: WaitingFor,
         figures: ProgressSnapshot,
         (ends_in, since_last_byte): (Option<Duration>, Option<Duration>),
     ) {
@@ -236,28 +235,23 @@ impl<'a> RunMonitor<'a> {
             spent: figures.spent,
             since_last_byte,
         };
-        self.emit(&RunNotice::Heartbeat(heartbeat));
+        self.emit(RunEvent::Heartbeat(heartbeat));
     }
 
-    /// Forwards an event of a sub-agent to the observer.
-    fn pass_on(&mut self, said: &SubagentEvent) {
-        said.emit(&mut |notice| self.observe(notice));
-    }
-
-    pub(super) fn emit(&mut self, notice: &RunNotice<'_>) {
+    pub(super) fn emit(&mut self, event: RunEvent) {
         // Queued events of sub-agents are older, so they are reported first.
         while let Ok(said) = self.inbox.try_recv() {
-            self.pass_on(&said);
+            self.observe(&said);
         }
-        if matches!(notice, RunNotice::WaitBegins { .. } | RunNotice::Heartbeat(_)) {
+        if matches!(event, RunEvent::WaitBegins { .. } | RunEvent::Heartbeat(_)) {
             self.last_emitted = Instant::now();
         }
-        self.observe(notice);
+        self.observe(&event);
     }
 
-    fn observe(&mut self, notice: &RunNotice<'_>) {
+    fn observe(&mut self, event: &RunEvent) {
         if !std::mem::replace(&mut self.observer_panicked, true) {
-            self.observer.observe(notice);
+            self.observer.observe(event);
             self.observer_panicked = false;
         }
     }

@@ -15,7 +15,7 @@ use crate::recovery::{SERVERS_NEWS, StopReason};
 use crate::tools::{AGENT, ExternalResult, ExternalTools, Permission as LeaveTaken, TASK, Toolbox};
 use crate::transcript::{Block, ToolCall, ToolDefinition, fixed_bytes};
 
-use super::observer::{Init, RunNotice, WaitingFor};
+use super::run_event::{Init, RunEvent, WaitingFor};
 use super::run_monitor::{ProgressSnapshot, RunMonitor, WaitTimer};
 use super::session::Session;
 
@@ -130,7 +130,7 @@ impl Session<'_> {
             let left = limit.saturating_sub(began.elapsed());
             watch.emit_heartbeat_until(
                 vigil,
-                WaitingFor::Servers { names: &names },
+                WaitingFor::Servers { names },
                 ProgressSnapshot::none(),
                 left,
             );
@@ -153,7 +153,7 @@ impl Session<'_> {
                 "the run begins without MCP servers that are still starting ({starting}): their \
                  tools join later; see MCP_TIMEOUT"
             );
-            self.watch.emit(&RunNotice::Warning(&line));
+            self.watch.emit(RunEvent::Warning(line));
         }
     }
 
@@ -198,10 +198,10 @@ impl Session<'_> {
             text.push_str(INSTRUCTIONS);
             text.push_str(&instructions);
         }
-        for line in &lines {
-            self.watch.emit(&RunNotice::Remark(line));
+        for line in lines {
+            self.watch.emit(RunEvent::Remark(line));
         }
-        self.add_user_message(vec![Block::text(text)], &[]);
+        self.add_user_message(vec![Block::text(text)], Vec::new());
     }
 
     /// Adds the tools that servers offer by now, and reports the servers' warnings.
@@ -210,7 +210,7 @@ impl Session<'_> {
             return;
         }
         for line in self.servers.take_warnings() {
-            self.watch.emit(&RunNotice::Warning(&line));
+            self.watch.emit(RunEvent::Warning(line));
         }
         let definitions = self.toolbox.all_definitions();
         if definitions != self.definitions {
@@ -245,12 +245,12 @@ impl Session<'_> {
     /// Warns of servers that never connected, so that the gap is visible.
     fn warn_of_missing(&mut self) {
         for line in self.servers.take_warnings() {
-            self.watch.emit(&RunNotice::Warning(&line));
+            self.watch.emit(RunEvent::Warning(line));
         }
         for standing in self.servers.reports() {
             if standing.status == ServerStatus::Pending {
                 let line = format!("MCP server {:?} was not connected at the end", standing.name);
-                self.watch.emit(&RunNotice::Warning(&line));
+                self.watch.emit(RunEvent::Warning(line));
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use crate::journal::{Journal, JournalHealth, MessageMeta};
@@ -29,7 +30,7 @@ use super::emitted_blocks::ToldBlocks;
 use super::failed_checks::FailedChecks;
 use super::final_text::FinalText;
 use super::hooks::HookState;
-use super::observer::{Heartbeat, RunNotice, WaitingFor};
+use super::run_event::{Heartbeat, RunEvent, WaitingFor};
 use super::run_monitor::{ProgressSnapshot, RunMonitor, WaitTimer};
 use super::setup::ModelEndpoint;
 
@@ -120,7 +121,7 @@ pub(super) fn emit_wait_heartbeat(
     let Some(AnnouncedWait { pause, since, until }) = waiting else { return };
     let now = watch.clock.now();
     let elapsed = since.until(now);
-    watch.emit(&RunNotice::Heartbeat(Heartbeat {
+    watch.emit(RunEvent::Heartbeat(Heartbeat {
         waiting_for: WaitingFor::Retry(pause),
         elapsed,
         ends_in: Some(now.until(until)),
@@ -145,7 +146,10 @@ impl World for Session<'_> {
         self.journal.recoveries(&ended);
         self.report_journal_loss();
         let fault = matches!(transition.event, Event::Failed(_)).then_some(self.fault.as_ref());
-        self.watch.emit(&RunNotice::Step { transition, fault: fault.flatten() });
+        self.watch.emit(RunEvent::Step {
+            transition: Box::new(*transition),
+            fault: fault.flatten().cloned().map(Box::new),
+        });
         if transition.next.model_index != self.model_index {
             self.switch_model(transition.next.model_index);
         }
@@ -154,7 +158,7 @@ impl World for Session<'_> {
         }
         self.thrashed = transition.next.gave_up_compacting();
         self.follow_wait(transition);
-        self.tell_recoveries(&ended);
+        self.tell_recoveries(ended);
     }
 
     async fn perform(&mut self, action: Action) -> Event {
@@ -226,8 +230,8 @@ impl Session<'_> {
         }
         let ids = self.emitted_blocks.ids_of(&answer.content);
         self.drop_emitted_blocks();
-        let message = Message::assistant(answer.content);
-        self.history.push_reply(message.clone(), &answer.usage);
+        let message = Arc::new(Message::assistant(answer.content));
+        self.history.push_reply(Message::clone(&message), &answer.usage);
         self.journal.message(
             &message,
             &MessageMeta {
@@ -240,14 +244,14 @@ impl Session<'_> {
                 ids: &ids,
             },
         );
-        self.watch.emit(&RunNotice::Assistant {
-            message: &message,
-            ids: &ids,
-            id: &answer.id,
-            model: &answer.model,
-            stop_reason: Some(&answer.stop_reason),
+        self.watch.emit(RunEvent::Assistant {
+            message,
+            ids,
+            id: answer.id,
+            model: answer.model,
+            stop_reason: Some(answer.stop_reason),
             usage: answer.usage,
-            request_id: answer.request_id.as_deref(),
+            request_id: answer.request_id,
         });
     }
 
@@ -255,7 +259,7 @@ impl Session<'_> {
     pub(super) fn drop_emitted_blocks(&mut self) {
         let ids = self.emitted_blocks.forget();
         if !ids.is_empty() {
-            self.watch.emit(&RunNotice::BlocksDropped { ids: &ids });
+            self.watch.emit(RunEvent::BlocksDropped { ids });
         }
     }
 
@@ -291,7 +295,7 @@ impl Session<'_> {
             Some(report) => format!("{}\n\n{report}", nudge.text()),
             None => nudge.text().to_owned(),
         };
-        self.add_user_message(vec![Block::text(text)], &[]);
+        self.add_user_message(vec![Block::text(text)], Vec::new());
     }
 
     /// Whether the model has to reply next.
@@ -307,12 +311,12 @@ impl Session<'_> {
     }
 
     /// Adds a user message to the history.
-    pub(super) fn add_user_message(&mut self, blocks: Vec<Block>, details: &[serde_json::Value]) {
+    pub(super) fn add_user_message(&mut self, blocks: Vec<Block>, details: Vec<Value>) {
         self.paused = false;
-        let message = Message::user(blocks);
-        self.history.push(message.clone());
+        let message = Arc::new(Message::user(blocks));
+        self.history.push(Message::clone(&message));
         let ids = self.journal.message(&message, &MessageMeta::default());
-        self.watch.emit(&RunNotice::User { message: &message, details, ids: &ids });
+        self.watch.emit(RunEvent::User { message, details, ids });
     }
 
     /// Switches to another model. It did not sign the thinking in the history, which is removed.
@@ -323,7 +327,7 @@ impl Session<'_> {
         self.history.edit(strip_thinking);
         self.thinking_stripped = true;
         self.forget_summary_request();
-        self.watch.emit(&RunNotice::ModelSwitched { from: &from, to: &to });
+        self.watch.emit(RunEvent::ModelSwitched { from, to });
     }
 
     /// The model in use. The chain is never empty and the machine never goes past its end; a wrong
@@ -337,9 +341,9 @@ impl Session<'_> {
         &self.endpoints[usize::from(rung).min(last)]
     }
 
-    fn tell_recoveries(&mut self, ended: &[RecoveryRecord]) {
+    fn tell_recoveries(&mut self, ended: Vec<RecoveryRecord>) {
         for episode in ended {
-            self.watch.emit(&RunNotice::RecoveryEnds(episode));
+            self.watch.emit(RunEvent::RecoveryEnds(Box::new(episode)));
         }
     }
 
@@ -357,17 +361,12 @@ impl Session<'_> {
             }
             self.waiting = None;
             let waited = waiting.since.until(transition.at);
-            self.watch.emit(&RunNotice::WaitEnds { pause: waiting.pause, waited });
+            self.watch.emit(RunEvent::WaitEnds { pause: waiting.pause, waited });
         }
         let Some((until, pause)) = paused else { return };
         self.waiting = Some(AnnouncedWait { pause, since: transition.at, until });
-        self.watch.emit(&RunNotice::WaitBegins {
-            pause,
-            until,
-            now: transition.at,
-            fault: self.fault.as_ref(),
-            spent: self.progress().spent,
-        });
+        let (fault, spent) = (self.fault.clone().map(Box::new), self.progress().spent);
+        self.watch.emit(RunEvent::WaitBegins { pause, until, now: transition.at, fault, spent });
     }
 
     /// Waits until `until`, or until the run is cut off. The machine cuts long waits into pieces no
@@ -415,14 +414,14 @@ impl Session<'_> {
                 format!("Not run: the run ended first ({}).", reason.name())
             };
             let results = open.into_iter().map(|call| synthetic(call.id, &text)).collect();
-            self.add_user_message(results, &[]);
+            self.add_user_message(results, Vec::new());
         }
         self.record_cut_work(reason);
         let ended = self.accounting.tally.recovery.end(self.watch.clock.now(), reason);
         self.journal.recoveries(&ended);
         self.journal.end(reason);
         self.report_journal_loss();
-        self.tell_recoveries(&ended);
+        self.tell_recoveries(ended);
     }
 
     /// Adds secrets that were fetched meanwhile to the journal's redaction.
@@ -438,7 +437,7 @@ impl Session<'_> {
         let JournalHealth::Lost(why) = self.journal.health() else { return };
         if !std::mem::replace(&mut self.journal_loss_reported, true) {
             let warning = format!("the run goes on without a journal and cannot be resumed: {why}");
-            self.watch.emit(&RunNotice::Warning(&warning));
+            self.watch.emit(RunEvent::Warning(warning));
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::model::RateLimits;
 use crate::model::limits::SharedLimits;
 use crate::recovery::{ErrorClass, Failure, ModelCall, Moment};
 
-use super::observer::{RunNotice, WaitingFor};
+use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, ProgressSnapshot, RunMonitor, WaitTimer};
 use super::session::Session;
 
@@ -46,7 +46,7 @@ impl Session<'_> {
             return;
         };
         let remark = format!("rate limits are not shared with other runs: {trouble}");
-        self.watch.emit(&RunNotice::Remark(&remark));
+        self.watch.emit(RunEvent::Remark(remark));
     }
 }
 
@@ -59,7 +59,7 @@ async fn unless_cut<T>(
 ) -> Result<T, CancelReason> {
     let mut vigil = watch.begin();
     let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
-        watch.emit_heartbeat(vigil, WaitingFor::Model(model), figures, None);
+        watch.emit_heartbeat(vigil, WaitingFor::Model(model.to_owned()), figures, None);
     };
     watch.wait_for(&mut vigil, show, file).await
 }

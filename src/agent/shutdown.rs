@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::observer::WaitingFor;
+use super::run_event::WaitingFor;
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
 use super::session::Session;
 
@@ -28,7 +28,7 @@ impl Session<'_> {
     /// off. Work that takes too long is ended by dropping it.
     pub(super) async fn run_cancellable<T>(
         &mut self,
-        waiting_for: WaitingFor<'_>,
+        waiting_for: WaitingFor,
         cancel: &CancellationToken,
         work: impl Future<Output = T>,
     ) -> Result<T, CancelReason> {
@@ -36,7 +36,7 @@ impl Session<'_> {
         let mut vigil = self.watch.begin();
         let figures = self.turn_progress();
         let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
-            watch.emit_heartbeat(vigil, waiting_for, figures, None);
+            watch.emit_heartbeat(vigil, waiting_for.clone(), figures, None);
         };
         let cut = match self.watch.wait_for(&mut vigil, show, work.as_mut()).await {
             Ok(done) => return Ok(done),

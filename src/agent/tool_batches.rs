@@ -18,7 +18,7 @@ use crate::transcript::{Block, ToolCall, describe_unknown_outcome};
 
 use super::acceptance::CompletedCall;
 use super::conversation::{open_calls, synthetic};
-use super::observer::{RunNotice, WaitingFor};
+use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
 use super::session::Session;
 use super::shutdown::cancel_grace;
@@ -237,7 +237,7 @@ impl Session<'_> {
         self.journal.intent(&calls);
         for (call, _) in calls.iter().filter(|(_, changed)| *changed) {
             let remark = format!("{} runs with a changed input: {}", call.name, call.input);
-            self.watch.emit(&RunNotice::Remark(&remark));
+            self.watch.emit(RunEvent::Remark(remark));
         }
     }
 
@@ -300,14 +300,10 @@ impl Session<'_> {
         let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
             if batch.iter().any(ResultSlot::is_agent_at_work) {
                 let running = kin.activities(watch.clock.now());
-                watch.emit_heartbeat(
-                    vigil,
-                    WaitingFor::Agents { running: &running },
-                    figures,
-                    None,
-                );
+                watch.emit_heartbeat(vigil, WaitingFor::Agents { running }, figures, None);
             } else if let Some(slot) = batch.iter().find(|slot| slot.result.is_none()) {
-                let waiting_for = WaitingFor::Tool { name: &slot.call.name, id: &slot.call.id };
+                let ToolCall { name, id, .. } = slot.call.clone();
+                let waiting_for = WaitingFor::Tool { name, id };
                 watch.emit_heartbeat(vigil, waiting_for, figures, None);
             }
         };
@@ -389,7 +385,8 @@ impl Session<'_> {
             self.agent_context.registry.raise_alarm();
         }
         self.accounting.count_denial(call, reason);
-        self.watch.emit(&RunNotice::Denied { tool: &call.name, id: &call.id, reason });
+        let ToolCall { name: tool, id, .. } = call.clone();
+        self.watch.emit(RunEvent::Denied { tool, id, reason: reason.to_owned() });
     }
 
     /// Sends the results back in the order the model asked for them.
@@ -423,7 +420,7 @@ impl Session<'_> {
         blocks.append(&mut self.hook_state.asides);
         blocks.extend(news);
         if !blocks.is_empty() {
-            self.add_user_message(blocks, &details);
+            self.add_user_message(blocks, details);
         }
         if std::mem::take(&mut self.hook_state.replaced) {
             // The journal knows the results as they came from the tools.

@@ -12,7 +12,7 @@ use crate::transcript::{Block, ToolCall};
 
 use super::conversation::text_of;
 use super::hooks::HookInput;
-use super::observer::RunNotice;
+use super::run_event::RunEvent;
 use super::run_monitor::CancelReason;
 use super::session::Session;
 
@@ -160,7 +160,7 @@ impl Session<'_> {
                 "ignored the updatedToolOutput of a hook: its structure is not that of a {} result",
                 ran.call.name
             );
-            self.watch.emit(&RunNotice::Warning(&warning));
+            self.watch.emit(RunEvent::Warning(warning));
             return None;
         };
         Redactor::for_model(self.secrets.clone()).redact_json(&mut detail);

@@ -2,7 +2,7 @@
 
 use crate::recovery::{CallPurpose, Event};
 
-use super::observer::WaitingFor;
+use super::run_event::WaitingFor;
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
 use super::session::Session;
 

@@ -258,7 +258,7 @@ impl RunJob {
         let unfenced = setup.toolbox.sandbox_warning().map(ToOwned::to_owned);
         let warnings = settings.warnings.iter().chain(&setup.warnings);
         for warning in warnings.chain(&doubts).chain(&unfenced) {
-            watchers.observe(&agent::RunNotice::Warning(warning));
+            watchers.observe(&agent::RunEvent::Warning(warning.clone()));
         }
         let mut ending = self.run_agent(setup, &mut watchers).await;
         let reason = ending.reason;

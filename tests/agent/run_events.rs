@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outlast::agent::{self, Observer, RunNotice, interrupt};
+use outlast::agent::{self, Observer, RunEvent, interrupt};
 use outlast::journal::{Journal, OnDamage, SessionFolder, SessionId, read_session};
 use outlast::recovery::{Action, Backoff, Interrupt, StopReason};
 use outlast::rehearsal::Scenario;
@@ -119,7 +119,7 @@ struct PanickingObserver {
 }
 
 impl Observer for PanickingObserver {
-    fn observe(&mut self, _notice: &RunNotice<'_>) {
+    fn observe(&mut self, _event: &RunEvent) {
         if self.left == 0 {
             *self.asked.lock().expect("it is not held") += 1;
             panic!("the observer fell over");

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outlast::agent::{
-    self, Clock, Delegation, InterruptSender, ModelEndpoint, Observer, ResumedState, RunNotice,
+    self, Clock, Delegation, InterruptSender, ModelEndpoint, Observer, ResumedState, RunEvent,
     RunOutcome, Setup, WaitingFor,
 };
 use outlast::journal::{CarryOver, Journal, ProcessOpening};
@@ -43,42 +43,42 @@ pub(super) enum ObservedEvent {
 }
 
 impl ObservedEvent {
-    fn of(notice: &RunNotice<'_>) -> Option<Self> {
-        Some(match notice {
-            RunNotice::Init(_) => Self::Init,
-            RunNotice::Step { transition, .. } => Self::Step(Box::new(**transition)),
-            RunNotice::WaitBegins { pause, .. } => {
+    fn of(event: &RunEvent) -> Option<Self> {
+        Some(match event {
+            RunEvent::Init(_) => Self::Init,
+            RunEvent::Step { transition, .. } => Self::Step(transition.clone()),
+            RunEvent::WaitBegins { pause, .. } => {
                 Self::WaitBegins(format!("{} {} of {:?}", pause.class, pause.retry, pause.of))
             }
-            RunNotice::WaitEnds { pause, .. } => {
+            RunEvent::WaitEnds { pause, .. } => {
                 Self::WaitEnds(format!("{} {} of {:?}", pause.class, pause.retry, pause.of))
             }
-            RunNotice::Heartbeat(heartbeat) => Self::Heartbeat(match heartbeat.waiting_for {
+            RunEvent::Heartbeat(heartbeat) => Self::Heartbeat(match &heartbeat.waiting_for {
                 WaitingFor::Retry(pause) => format!("retry after {}", pause.class),
                 WaitingFor::Model(name) => format!("model {name}"),
                 WaitingFor::Tool { name, .. } => format!("tool {name}"),
-                WaitingFor::Hook { event } => format!("hook {event}"),
+                WaitingFor::Hook { event } => format!("hook {}", event.name()),
                 WaitingFor::Work { running } => format!("work {running}"),
                 WaitingFor::Agents { running } => format!("agents {running}"),
                 WaitingFor::Money => "money".to_owned(),
                 WaitingFor::Servers { names } => format!("servers {names}"),
             }),
-            RunNotice::StreamEvent(_)
-            | RunNotice::Block { .. }
-            | RunNotice::BlocksDropped { .. }
-            | RunNotice::RecoveryEnds(_)
-            | RunNotice::Task(_)
-            | RunNotice::Agent(_)
-            | RunNotice::OfAgent { .. }
-            | RunNotice::Hook(_) => return None,
-            RunNotice::Assistant { message, .. } => Self::Assistant(message.content.clone()),
-            RunNotice::User { message, .. } => Self::User(message.content.clone()),
-            RunNotice::Compacted { .. } => Self::Compacted,
-            RunNotice::ModelSwitched { from, to } => Self::Switched(format!("{from} to {to}")),
-            RunNotice::Denied { tool, .. } => Self::Denied((*tool).to_owned()),
-            RunNotice::HookSays { text, .. } => Self::HookSays((*text).to_owned()),
-            RunNotice::Remark(_) => return None,
-            RunNotice::Warning(text) => Self::Warning((*text).to_owned()),
+            RunEvent::StreamEvent(_)
+            | RunEvent::Block { .. }
+            | RunEvent::BlocksDropped { .. }
+            | RunEvent::RecoveryEnds(_)
+            | RunEvent::Task(_)
+            | RunEvent::Agent(_)
+            | RunEvent::OfAgent { .. }
+            | RunEvent::Hook(_) => return None,
+            RunEvent::Assistant { message, .. } => Self::Assistant(message.content.clone()),
+            RunEvent::User { message, .. } => Self::User(message.content.clone()),
+            RunEvent::Compacted { .. } => Self::Compacted,
+            RunEvent::ModelSwitched { from, to } => Self::Switched(format!("{from} to {to}")),
+            RunEvent::Denied { tool, .. } => Self::Denied(tool.clone()),
+            RunEvent::HookSays { text, .. } => Self::HookSays(text.clone()),
+            RunEvent::Remark(_) => return None,
+            RunEvent::Warning(text) => Self::Warning(text.clone()),
         })
     }
 }
@@ -108,8 +108,8 @@ impl EventRecord {
 }
 
 impl Observer for EventRecord {
-    fn observe(&mut self, notice: &RunNotice<'_>) {
-        self.said.lock().expect("no panic while writing").extend(ObservedEvent::of(notice));
+    fn observe(&mut self, event: &RunEvent) {
+        self.said.lock().expect("no panic while writing").extend(ObservedEvent::of(event));
         self.news.send_replace(());
     }
 }

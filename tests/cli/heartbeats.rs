@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
-use outlast::agent::{Heartbeat, Observer, RunNotice, WaitingFor};
+use outlast::agent::{Heartbeat, Observer, RunEvent, WaitingFor};
 use outlast::cli::output::ProgressLines;
 use outlast::cli::timestamps::{WallTime, format_duration, format_elapsed};
 use outlast::recovery::{
@@ -17,15 +17,15 @@ fn clock() -> WallTime {
     WallTime { at: "2026-11-21T14:00:01Z".parse().expect("an instant"), zone: TimeZone::UTC }
 }
 
-async fn lines(notices: &[RunNotice<'_>]) -> String {
-    told(notices, false).await
+async fn lines(events: &[RunEvent]) -> String {
+    told(events, false).await
 }
 
-async fn told(notices: &[RunNotice<'_>], verbose: bool) -> String {
+async fn told(events: &[RunEvent], verbose: bool) -> String {
     written(|out| {
         let mut lines = ProgressLines::new(out, clock, verbose);
-        for notice in notices {
-            lines.observe(notice);
+        for event in events {
+            lines.observe(event);
         }
     })
     .await
@@ -43,20 +43,20 @@ fn overloaded() -> Fault {
     Fault::new(kind, FailureStage::Status)
 }
 
-fn begins(pause: Pause, seconds: u64, fault: Option<&Fault>) -> RunNotice<'_> {
+fn begins(pause: Pause, seconds: u64, fault: Option<Fault>) -> RunEvent {
     let now = Moment::from_millis(5_000);
     let spent = Money::from_pico_dollars(4_000_000_000);
-    RunNotice::WaitBegins {
+    RunEvent::WaitBegins {
         pause,
         until: now.after(Duration::from_secs(seconds)),
         now,
-        fault,
+        fault: fault.map(Box::new),
         spent,
     }
 }
 
-fn heartbeat(waiting_for: WaitingFor<'_>, ends_in: Option<u64>) -> RunNotice<'_> {
-    RunNotice::Heartbeat(Heartbeat {
+fn heartbeat(waiting_for: WaitingFor, ends_in: Option<u64>) -> RunEvent {
+    RunEvent::Heartbeat(Heartbeat {
         waiting_for,
         elapsed: Duration::from_secs(30),
         ends_in: ends_in.map(Duration::from_secs),
@@ -71,11 +71,11 @@ fn heartbeat(waiting_for: WaitingFor<'_>, ends_in: Option<u64>) -> RunNotice<'_>
 async fn a_wait_is_announced_with_class_attempt_and_end() {
     let fault = overloaded();
     let text = lines(&[
-        begins(OVERLOAD, 130, Some(&fault)),
+        begins(OVERLOAD, 130, Some(fault)),
         heartbeat(WaitingFor::Retry(OVERLOAD), Some(100)),
-        RunNotice::WaitEnds { pause: OVERLOAD, waited: Duration::from_secs(130) },
+        RunEvent::WaitEnds { pause: OVERLOAD, waited: Duration::from_secs(130) },
         begins(Pause { retry: 5, ..OVERLOAD }, 32, None),
-        RunNotice::WaitEnds { pause: OVERLOAD, waited: Duration::from_secs(32) },
+        RunEvent::WaitEnds { pause: OVERLOAD, waited: Duration::from_secs(32) },
         begins(Pause { retry: 6, ..OVERLOAD }, 5, None),
     ])
     .await;
@@ -98,8 +98,8 @@ async fn a_heartbeat_reports_the_pending_work_its_duration_and_the_cost() {
     let text = lines(&[
         heartbeat(WaitingFor::Retry(OVERLOAD), Some(100)),
         heartbeat(WaitingFor::Retry(uncounted), Some(6 * 3600 + 11 * 3600)),
-        heartbeat(WaitingFor::Model("model-a"), None),
-        heartbeat(WaitingFor::Tool { name: "Bash", id: "toolu_1" }, Some(90)),
+        heartbeat(WaitingFor::Model("model-a".to_owned()), None),
+        heartbeat(WaitingFor::Tool { name: "Bash".to_owned(), id: "toolu_1".to_owned() }, Some(90)),
     ])
     .await;
     assert_eq!(
@@ -117,9 +117,13 @@ async fn a_heartbeat_reports_the_pending_work_its_duration_and_the_cost() {
 #[tokio::test]
 async fn warnings_are_one_plain_line_each() {
     let text = lines(&[
-        RunNotice::Warning("first\n\u{1b}[31msecond"),
-        RunNotice::Denied { tool: "Bash", id: "toolu_1", reason: "git push is not allowed" },
-        RunNotice::ModelSwitched { from: "model-a", to: "model-b" },
+        RunEvent::Warning("first\n\u{1b}[31msecond".to_owned()),
+        RunEvent::Denied {
+            tool: "Bash".to_owned(),
+            id: "toolu_1".to_owned(),
+            reason: "git push is not allowed".to_owned(),
+        },
+        RunEvent::ModelSwitched { from: "model-a".to_owned(), to: "model-b".to_owned() },
     ])
     .await;
     assert_eq!(
@@ -135,7 +139,7 @@ async fn verbose_output_reports_the_outcome_of_each_recovery() {
     let saved = saved();
     let lost_to = Some("deadline".to_owned());
     let lost = RecoveryRecord { saved: false, lost_to, ..saved.clone() };
-    let notices = [RunNotice::RecoveryEnds(&saved), RunNotice::RecoveryEnds(&lost)];
+    let notices = [saved, lost].map(|record| RunEvent::RecoveryEnds(Box::new(record)));
     assert_eq!(lines(&notices).await, "");
     assert_eq!(
         told(&notices, true).await,
@@ -148,7 +152,7 @@ async fn verbose_output_reports_the_outcome_of_each_recovery() {
 #[tokio::test]
 async fn a_run_without_failures_prints_nothing_on_stderr() {
     let event = serde_json::json!({ "type": "message_start" });
-    let text = lines(&[RunNotice::StreamEvent(&event)]).await;
+    let text = lines(&[RunEvent::StreamEvent(event)]).await;
     assert_eq!(text, "");
 }
 

@@ -1,8 +1,9 @@
 //! `stream-json`, message by message.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use outlast::agent::{Heartbeat, Init, Observer, RunNotice, WaitingFor};
+use outlast::agent::{Heartbeat, Init, Observer, RunEvent, WaitingFor};
 use outlast::cli::output::StreamJson;
 use outlast::recovery::{
     ErrorClass, FailureStage, Fault, FaultKind, Moment, Money, Pause, RecoveryRecord, StopReason,
@@ -45,11 +46,11 @@ fn overloaded() -> Fault {
 const PAUSE: Pause = Pause { class: ErrorClass::ServerOverload, retry: 1, of: Some(10) };
 
 /// Runs notices through a stream and returns its messages.
-async fn told(partial: bool, notices: &[RunNotice<'_>]) -> Vec<Value> {
+async fn told(partial: bool, events: &[RunEvent]) -> Vec<Value> {
     let text = written(|out| {
         let mut stream = StreamJson::new(out, "not-yet-known", partial);
-        for notice in notices {
-            stream.observe(notice);
+        for event in events {
+            stream.observe(event);
         }
         stream.finish(json!({ "type": "result", "subtype": "success" }));
     })
@@ -58,8 +59,8 @@ async fn told(partial: bool, notices: &[RunNotice<'_>]) -> Vec<Value> {
 }
 
 /// The same, with every uuid and time made the same.
-async fn messages(partial: bool, notices: &[RunNotice<'_>]) -> Vec<Value> {
-    let mut messages = told(partial, notices).await;
+async fn messages(partial: bool, events: &[RunEvent]) -> Vec<Value> {
+    let mut messages = told(partial, events).await;
     for message in messages.iter_mut().filter(|message| message["type"] != "result") {
         let uuid = message["uuid"].as_str().expect("every message has a uuid");
         assert_eq!(uuid.len(), 36);
@@ -119,35 +120,39 @@ async fn stream_messages_match_the_golden_file() {
     let messages = messages(
         true,
         &[
-            RunNotice::Warning("said before the beginning"),
-            RunNotice::Init(&init),
-            RunNotice::WaitBegins {
+            RunEvent::Warning("said before the beginning".to_owned()),
+            RunEvent::Init(Box::new(init.clone())),
+            RunEvent::WaitBegins {
                 pause: PAUSE,
                 until: Moment::from_millis(33_000),
                 now,
-                fault: Some(&fault),
+                fault: Some(Box::new(fault)),
                 spent: Money::ZERO,
             },
-            RunNotice::Heartbeat(heartbeat),
-            RunNotice::WaitEnds { pause: PAUSE, waited: Duration::from_secs(32) },
-            RunNotice::StreamEvent(&event),
-            RunNotice::Assistant {
-                message: &reply,
-                ids: &[],
-                id: "msg_1",
-                model: "model-a",
-                stop_reason: Some("tool_use"),
+            RunEvent::Heartbeat(heartbeat),
+            RunEvent::WaitEnds { pause: PAUSE, waited: Duration::from_secs(32) },
+            RunEvent::StreamEvent(event),
+            RunEvent::Assistant {
+                message: Arc::new(reply),
+                ids: Vec::new(),
+                id: "msg_1".to_owned(),
+                model: "model-a".to_owned(),
+                stop_reason: Some("tool_use".to_owned()),
                 usage: Usage { input_tokens: 10, output_tokens: 5, ..Usage::default() },
-                request_id: Some("req_012"),
+                request_id: Some("req_012".to_owned()),
             },
-            RunNotice::User {
-                message: &results,
-                details: &[json!({ "stdout": "a.txt" })],
-                ids: &[],
+            RunEvent::User {
+                message: Arc::new(results),
+                details: vec![json!({ "stdout": "a.txt" })],
+                ids: Vec::new(),
             },
-            RunNotice::ModelSwitched { from: "model-a", to: "model-b" },
-            RunNotice::RecoveryEnds(&saved()),
-            RunNotice::Denied { tool: "Bash", id: "toolu_2", reason: "not allowed" },
+            RunEvent::ModelSwitched { from: "model-a".to_owned(), to: "model-b".to_owned() },
+            RunEvent::RecoveryEnds(Box::new(saved())),
+            RunEvent::Denied {
+                tool: "Bash".to_owned(),
+                id: "toolu_2".to_owned(),
+                reason: "not allowed".to_owned(),
+            },
         ],
     )
     .await;
@@ -160,7 +165,11 @@ async fn init_comes_first_and_the_result_last_with_one_session_id_between() {
     let init = init();
     let messages = messages(
         false,
-        &[RunNotice::Warning("early"), RunNotice::Init(&init), RunNotice::Warning("late")],
+        &[
+            RunEvent::Warning("early".to_owned()),
+            RunEvent::Init(Box::new(init.clone())),
+            RunEvent::Warning("late".to_owned()),
+        ],
     )
     .await;
     assert_eq!(messages[0]["subtype"], "init");
@@ -172,7 +181,7 @@ async fn init_comes_first_and_the_result_last_with_one_session_id_between() {
 
 #[tokio::test]
 async fn warnings_before_a_failed_start_are_in_the_stream() {
-    let messages = messages(false, &[RunNotice::Warning("early")]).await;
+    let messages = messages(false, &[RunEvent::Warning("early".to_owned())]).await;
     assert_eq!(messages[0]["content"], "early");
     assert_eq!(messages[1]["type"], "result");
 }
@@ -180,7 +189,7 @@ async fn warnings_before_a_failed_start_are_in_the_stream() {
 #[tokio::test]
 async fn raw_events_are_emitted_only_on_request() {
     let (init, event) = (init(), json!({ "type": "ping" }));
-    let notices = [RunNotice::Init(&init), RunNotice::StreamEvent(&event)];
+    let notices = [RunEvent::Init(Box::new(init.clone())), RunEvent::StreamEvent(event)];
     assert_eq!(messages(false, &notices).await.len(), 2);
     assert_eq!(messages(true, &notices).await.len(), 3);
 }
@@ -190,17 +199,18 @@ async fn each_part_of_a_message_has_the_id_that_it_was_given() {
     let (init, reply, results) = (init(), reply(), results());
     let ids: Vec<Uuid> = (1..=5).map(Uuid::from_u128).collect();
     let usage = Usage::default();
-    let said = RunNotice::Assistant {
-        message: &reply,
-        ids: &ids[..3],
-        id: "msg_1",
-        model: "model-a",
-        stop_reason: Some("tool_use"),
+    let said = RunEvent::Assistant {
+        message: Arc::new(reply),
+        ids: ids[..3].to_vec(),
+        id: "msg_1".to_owned(),
+        model: "model-a".to_owned(),
+        stop_reason: Some("tool_use".to_owned()),
         usage,
         request_id: None,
     };
-    let answered = RunNotice::User { message: &results, details: &[], ids: &ids[3..] };
-    let messages = told(false, &[RunNotice::Init(&init), said, answered]).await;
+    let answered =
+        RunEvent::User { message: Arc::new(results), details: Vec::new(), ids: ids[3..].to_vec() };
+    let messages = told(false, &[RunEvent::Init(Box::new(init.clone())), said, answered]).await;
     let uuids: Vec<&str> = messages[1..6].iter().filter_map(|it| it["uuid"].as_str()).collect();
     assert_eq!(uuids, ids.iter().map(ToString::to_string).collect::<Vec<_>>());
 }
@@ -220,8 +230,9 @@ async fn the_content_of_a_result_is_a_string_where_it_is_text_alone() {
         ),
     ] {
         let (init, message) = (init(), Message::user(vec![result(content)]));
-        let said = RunNotice::User { message: &message, details: &[], ids: &[] };
-        let messages = told(false, &[RunNotice::Init(&init), said]).await;
+        let said =
+            RunEvent::User { message: Arc::new(message), details: Vec::new(), ids: Vec::new() };
+        let messages = told(false, &[RunEvent::Init(Box::new(init.clone())), said]).await;
         assert_eq!(messages[1]["message"]["content"][0]["content"], expected);
     }
 }
@@ -235,27 +246,27 @@ async fn a_streamed_block_is_emitted_once_before_its_stop_event() {
     let piece = json!({ "type": "content_block_delta", "index": 1,
         "delta": { "type": "text_delta", "text": "I look." } });
     let stop = |index: u64| json!({ "type": "content_block_stop", "index": index });
-    let (stops, block) = ([stop(0), stop(1)], |index: usize| RunNotice::Block {
-        block: &reply.content[index],
+    let (stops, block) = ([stop(0), stop(1)], |index: usize| RunEvent::Block {
+        block: Arc::new(reply.content[index].clone()),
         id: ids[index],
     });
-    let whole = || RunNotice::Assistant {
-        message: &reply,
-        ids: &ids,
-        id: "msg_1",
-        model: "model-a",
-        stop_reason: Some("tool_use"),
+    let whole = || RunEvent::Assistant {
+        message: Arc::new(reply.clone()),
+        ids: ids.clone(),
+        id: "msg_1".to_owned(),
+        model: "model-a".to_owned(),
+        stop_reason: Some("tool_use".to_owned()),
         usage: Usage::default(),
         request_id: None,
     };
     let notices = [
-        RunNotice::Init(&init),
-        RunNotice::StreamEvent(&start),
+        RunEvent::Init(Box::new(init.clone())),
+        RunEvent::StreamEvent(start),
         block(0),
-        RunNotice::StreamEvent(&stops[0]),
-        RunNotice::StreamEvent(&piece),
+        RunEvent::StreamEvent(stops[0].clone()),
+        RunEvent::StreamEvent(piece),
         block(1),
-        RunNotice::StreamEvent(&stops[1]),
+        RunEvent::StreamEvent(stops[1].clone()),
         whole(),
     ];
     let told = told(true, &notices).await;
@@ -291,14 +302,15 @@ async fn blocks_of_a_discarded_reply_are_retracted_in_the_stream() {
     let both = [Uuid::from_u128(1), Uuid::from_u128(2)];
     let [id, other] = both;
     let stop = json!({ "type": "content_block_stop", "index": 0 });
-    let block = |index: usize, id| RunNotice::Block { block: &reply.content[index], id };
+    let block =
+        |index: usize, id| RunEvent::Block { block: Arc::new(reply.content[index].clone()), id };
     let notices = || {
         [
-            RunNotice::Init(&init),
+            RunEvent::Init(Box::new(init.clone())),
             block(0, id),
-            RunNotice::StreamEvent(&stop),
+            RunEvent::StreamEvent(stop.clone()),
             block(1, other),
-            RunNotice::BlocksDropped { ids: &both },
+            RunEvent::BlocksDropped { ids: both.to_vec() },
         ]
     };
     let messages = told(true, &notices()).await;
@@ -315,10 +327,13 @@ async fn no_message_is_longer_than_a_megabyte() {
         content: vec![Block::text("x".repeat(3_000_000))],
         is_error: false,
     }]);
-    let details = [json!({ "stdout": "x".repeat(3_000_000) })];
+    let details = vec![json!({ "stdout": "x".repeat(3_000_000) })];
     let messages = messages(
         false,
-        &[RunNotice::Init(&init), RunNotice::User { message: &huge, details: &details, ids: &[] }],
+        &[
+            RunEvent::Init(Box::new(init.clone())),
+            RunEvent::User { message: Arc::new(huge), details, ids: Vec::new() },
+        ],
     )
     .await;
     let longest = messages.iter().map(|message| message.to_string().len()).max().unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outlast::agent::{
-    Clock, Delegation, InterruptSender, ModelEndpoint, Observer, ResumedState, RunNotice,
+    Clock, Delegation, InterruptSender, ModelEndpoint, Observer, ResumedState, RunEvent,
     RunOutcome, Setup, interrupt, run as run_agent,
 };
 use outlast::journal::Journal;
@@ -243,7 +243,7 @@ struct Nervous {
 }
 
 impl Observer for Nervous {
-    fn observe(&mut self, _: &RunNotice<'_>) {
+    fn observe(&mut self, _: &RunEvent) {
         self.seen += 1;
         assert!(self.seen <= self.bears, "that was one too many: {}", self.seen);
     }

@@ -24,7 +24,6 @@ use crate::model::ModelFacts;
 use crate::types::AgentLimits;
 
 pub(super) use registry::AgentRegistry;
-pub(super) use subagent_observer::SubagentEvent;
 pub(super) use subagent_run::AgentContext;
 pub use task::{AgentIdentity, AgentStatus, AgentTask};
 

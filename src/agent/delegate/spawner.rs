@@ -19,12 +19,12 @@ use crate::tools::{
 use crate::transcript::ToolCall;
 
 use super::super::clock::Clock;
+use super::super::run_event::RunEvent;
 use super::super::setup::ModelEndpoint;
 use super::super::shared_ledger::SharedLedger;
 use super::super::signals::interrupt;
 use super::registry::AgentRegistry;
 use super::report;
-use super::subagent_observer::SubagentEvent;
 use super::subagent_run::{SubagentReport, SubagentRun, run_boxed};
 use super::task::{AgentIdentity, AgentStatus, AgentTask};
 
@@ -49,7 +49,7 @@ pub(in super::super) struct SubagentSpawner {
     pub(in super::super) stop_after: Option<Money>,
     /// Rate limits that other runs on this host have met.
     pub(in super::super) shared: Option<Arc<SharedLimits>>,
-    pub(in super::super) post: UnboundedSender<SubagentEvent>,
+    pub(in super::super) post: UnboundedSender<RunEvent>,
 }
 
 /// The pending outcome of a sub-agent call.
@@ -258,7 +258,7 @@ impl SubagentSpawner {
 
     fn emit_task(&self, task: &AgentTask) {
         // The receiver is gone once the run is over.
-        let _ = self.post.send(SubagentEvent::of(task));
+        let _ = self.post.send(RunEvent::Agent(Box::new(task.clone())));
     }
 
     /// Lets a sub-agent work until it ends by itself or is cancelled.

@@ -14,8 +14,8 @@ use crate::secrets::Redactor;
 use crate::tools::{AgentDefinition, BackgroundEnd, BackgroundKind, BackgroundTask, Toolbox};
 use crate::transcript::{Block, succeeded_calls};
 
-use super::super::observer::WaitingFor;
 use super::super::run::{catch_panic, open, run_subagent};
+use super::super::run_event::WaitingFor;
 use super::super::run_monitor::{CancelReason, ProgressSnapshot, RunMonitor, WaitTimer};
 use super::super::setup::{ModelEndpoint, ResumedState, RunStats, Setup};
 use super::super::shared_ledger::SharedLedger;
@@ -198,7 +198,7 @@ pub(in super::super) async fn take_place(
     let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
         watch.emit_heartbeat(
             vigil,
-            WaitingFor::Agents { running: "" },
+            WaitingFor::Agents { running: String::new() },
             ProgressSnapshot::none(),
             None,
         );

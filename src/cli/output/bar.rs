@@ -6,7 +6,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use tokio::time::Instant;
 
-use crate::agent::{Heartbeat, Observer, RunNotice, WaitingFor};
+use crate::agent::{Heartbeat, Observer, RunEvent, WaitingFor};
 use crate::cli::timestamps::{format_duration, format_elapsed};
 use crate::recovery::{Money, Pause};
 use crate::transcript::Block;
@@ -92,14 +92,17 @@ impl StatusLine {
         view.since = Instant::now().checked_sub(real).unwrap_or_else(Instant::now);
     }
 
-    fn heartbeat(&self, heartbeat: &Heartbeat<'_>) {
-        let Heartbeat { elapsed, ends_in, .. } = *heartbeat;
-        let whole = ends_in.map(|left| elapsed + left);
-        match heartbeat.waiting_for {
-            WaitingFor::Retry(pause) => self.show(retry(pause), elapsed, whole),
-            WaitingFor::Model(model) => self.show(model.to_owned(), elapsed, None),
-            WaitingFor::Tool { name, .. } => self.show(name.to_owned(), elapsed, whole),
-            WaitingFor::Hook { event } => self.show(format!("{event} hooks"), elapsed, None),
+    fn heartbeat(&self, heartbeat: &Heartbeat) {
+        let Heartbeat { elapsed, ends_in, .. } = heartbeat;
+        let whole = ends_in.map(|left| *elapsed + left);
+        let elapsed = *elapsed;
+        match &heartbeat.waiting_for {
+            WaitingFor::Retry(pause) => self.show(retry(*pause), elapsed, whole),
+            WaitingFor::Model(model) => self.show(model.clone(), elapsed, None),
+            WaitingFor::Tool { name, .. } => self.show(name.clone(), elapsed, whole),
+            WaitingFor::Hook { event } => {
+                self.show(format!("{} hooks", event.name()), elapsed, None)
+            }
             WaitingFor::Work { .. } => {
                 self.show("background commands".to_owned(), elapsed, whole);
             }
@@ -130,19 +133,19 @@ fn retry(pause: Pause) -> String {
 }
 
 impl Observer for StatusLine {
-    fn observe(&mut self, notice: &RunNotice<'_>) {
-        let line = self.lines.line(notice);
-        match notice {
+    fn observe(&mut self, event: &RunEvent) {
+        let line = self.lines.line(event);
+        match event {
             // The bar itself shows that the run is alive.
-            RunNotice::Heartbeat(heartbeat) => return self.heartbeat(heartbeat),
-            RunNotice::WaitBegins { pause, until, now, .. } => {
+            RunEvent::Heartbeat(heartbeat) => return self.heartbeat(heartbeat),
+            RunEvent::WaitBegins { pause, until, now, .. } => {
                 self.show(retry(*pause), Duration::ZERO, Some(now.until(*until)));
             }
-            RunNotice::Init(init) => self.show(init.model.clone(), Duration::ZERO, None),
-            RunNotice::WaitEnds { .. } | RunNotice::User { .. } => {
+            RunEvent::Init(init) => self.show(init.model.clone(), Duration::ZERO, None),
+            RunEvent::WaitEnds { .. } | RunEvent::User { .. } => {
                 self.show("the model".to_owned(), Duration::ZERO, None);
             }
-            RunNotice::Assistant { message, .. } => {
+            RunEvent::Assistant { message, .. } => {
                 let calls: Vec<&str> = message
                     .content
                     .iter()
@@ -160,21 +163,21 @@ impl Observer for StatusLine {
                 self.show(calls.join(", "), Duration::ZERO, None);
                 lock(&self.view).turn += 1;
             }
-            RunNotice::Step { .. }
-            | RunNotice::StreamEvent(_)
-            | RunNotice::Block { .. }
-            | RunNotice::BlocksDropped { .. }
-            | RunNotice::ModelSwitched { .. }
-            | RunNotice::Compacted { .. }
-            | RunNotice::RecoveryEnds(_)
-            | RunNotice::Task(_)
-            | RunNotice::Agent(_)
-            | RunNotice::OfAgent { .. }
-            | RunNotice::Denied { .. }
-            | RunNotice::Hook(_)
-            | RunNotice::HookSays { .. }
-            | RunNotice::Remark(_)
-            | RunNotice::Warning(_) => {}
+            RunEvent::Step { .. }
+            | RunEvent::StreamEvent(_)
+            | RunEvent::Block { .. }
+            | RunEvent::BlocksDropped { .. }
+            | RunEvent::ModelSwitched { .. }
+            | RunEvent::Compacted { .. }
+            | RunEvent::RecoveryEnds(_)
+            | RunEvent::Task(_)
+            | RunEvent::Agent(_)
+            | RunEvent::OfAgent { .. }
+            | RunEvent::Denied { .. }
+            | RunEvent::Hook(_)
+            | RunEvent::HookSays { .. }
+            | RunEvent::Remark(_)
+            | RunEvent::Warning(_) => {}
         }
         if let Some(line) = line {
             self.drawn.println(self.lines.printable(&line));

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-use crate::agent::{Observer, RunNotice};
+use crate::agent::{Observer, RunEvent};
 
 /// The minimum interval between updates.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ impl HeartbeatFile {
 }
 
 impl Observer for HeartbeatFile {
-    fn observe(&mut self, _: &RunNotice<'_>) {
+    fn observe(&mut self, _: &RunEvent) {
         if self.touched.elapsed() >= MIN_INTERVAL {
             self.touched = Instant::now();
             // An error shows as an old file, which the liveness probe detects.

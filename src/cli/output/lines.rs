@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::agent::{AgentIdentity, AgentStatus, Heartbeat, Observer, RunNotice, WaitingFor};
+use crate::agent::{AgentIdentity, AgentStatus, Heartbeat, Observer, RunEvent, WaitingFor};
 use crate::cli::timestamps::{WallTime, format_duration, format_elapsed};
 use crate::recovery::{
     ErrorClass, Event, Fast, Fault, Pause, RecoveryCounts, RecoveryPlan, RecoveryRecord, ReplyKind,
@@ -66,68 +66,68 @@ impl ProgressLines {
     }
 
     /// The line for something that happened to a sub-agent.
-    fn of_agent(&mut self, agent: &AgentIdentity, notice: &RunNotice<'_>) -> Option<String> {
+    fn of_agent(&mut self, agent: &AgentIdentity, event: &RunEvent) -> Option<String> {
         let (out, clock, verbose) = (self.out.clone(), Arc::clone(&self.clock), self.verbose);
         let own = self.agents.entry(agent.id.clone());
-        let line = own.or_insert_with(|| Self::with(out, clock, verbose)).line(notice)?;
+        let line = own.or_insert_with(|| Self::with(out, clock, verbose)).line(event)?;
         Some(format!("agent {} ({}): {line}", agent.id, agent.kind))
     }
 
     /// Formats an event as a line, if it is worth reporting.
-    pub(super) fn line(&mut self, notice: &RunNotice<'_>) -> Option<String> {
-        match *notice {
-            RunNotice::WaitBegins { pause, until, now, fault, spent } => {
-                let wait = now.until(until);
+    pub(super) fn line(&mut self, event: &RunEvent) -> Option<String> {
+        match event {
+            RunEvent::WaitBegins { pause, until, now, fault, spent } => {
+                let wait = now.until(*until);
                 let now = (self.clock)();
                 let end = *self.end.insert(now.after(wait));
                 Some(format!(
                     "waiting {} {}, until {}{}, {spent} spent",
                     format_duration(wait),
-                    purpose(pause, fault),
+                    purpose(*pause, fault.as_deref()),
                     now.clock_time(end),
                     total_wait(self.waited),
                 ))
             }
-            RunNotice::WaitEnds { waited, .. } => {
-                self.waited += waited;
+            RunEvent::WaitEnds { waited, .. } => {
+                self.waited += *waited;
                 self.end = None;
                 None
             }
-            RunNotice::Heartbeat(ref heartbeat) => Some(self.heartbeat(heartbeat)),
-            RunNotice::ModelSwitched { from, to } => {
+            RunEvent::Heartbeat(heartbeat) => Some(self.heartbeat(heartbeat)),
+            RunEvent::ModelSwitched { from, to } => {
                 Some(format!("switched from {from} to {to} {}", self.why_switched()))
             }
-            RunNotice::Compacted { before, after } => Some(format!(
+            RunEvent::Compacted { before, after } => Some(format!(
                 "compacted the conversation from about {before} to about {after} tokens"
             )),
-            RunNotice::RecoveryEnds(episode) => self.verbose.then(|| recovery(episode)),
-            RunNotice::Task(task) => self.verbose.then(|| {
+            RunEvent::RecoveryEnds(episode) => self.verbose.then(|| recovery(episode)),
+            RunEvent::Task(task) => self.verbose.then(|| {
                 format!("background command {} {}: {}", task.id, task.status(), task.command)
             }),
-            RunNotice::Agent(task) => {
+            RunEvent::Agent(task) => {
                 let told = self.verbose || task.status == AgentStatus::Failed;
                 told.then(|| agents::line(task))
             }
-            RunNotice::OfAgent { agent, notice } => self.of_agent(agent, notice),
-            RunNotice::Denied { tool, id, reason } => {
+            RunEvent::OfAgent { agent, event } => self.of_agent(agent, event),
+            RunEvent::Denied { tool, id, reason } => {
                 Some(format!("warning: {tool} ({id}) was not allowed: {reason}"))
             }
-            RunNotice::HookSays { event, text } => Some(format!("{event} hook: {text}")),
-            RunNotice::Remark(text) => self.verbose.then(|| text.to_owned()),
-            RunNotice::Warning(text) => Some(format!("warning: {text}")),
-            RunNotice::Assistant { message, usage, .. } => {
+            RunEvent::HookSays { event, text } => Some(format!("{} hook: {text}", event.name())),
+            RunEvent::Remark(text) => self.verbose.then(|| text.clone()),
+            RunEvent::Warning(text) => Some(format!("warning: {text}")),
+            RunEvent::Assistant { message, usage, .. } => {
                 self.turns += 1;
                 self.verbose.then(|| turn(self.turns, message, usage.output_tokens))
             }
-            RunNotice::Step { transition, fault } => self.step(transition, fault),
-            RunNotice::Init(init) => {
+            RunEvent::Step { transition, fault } => self.step(transition, fault.as_deref()),
+            RunEvent::Init(init) => {
                 self.verbose.then(|| format!("session {}, model {}", init.session_id, init.model))
             }
-            RunNotice::StreamEvent(_)
-            | RunNotice::Block { .. }
-            | RunNotice::BlocksDropped { .. }
-            | RunNotice::User { .. }
-            | RunNotice::Hook(_) => None,
+            RunEvent::StreamEvent(_)
+            | RunEvent::Block { .. }
+            | RunEvent::BlocksDropped { .. }
+            | RunEvent::User { .. }
+            | RunEvent::Hook(_) => None,
         }
     }
 
@@ -172,9 +172,9 @@ impl ProgressLines {
         }
     }
 
-    fn heartbeat(&self, heartbeat: &Heartbeat<'_>) -> String {
+    fn heartbeat(&self, heartbeat: &Heartbeat) -> String {
         let Heartbeat { elapsed, turn, spent, .. } = heartbeat;
-        match heartbeat.waiting_for {
+        match &heartbeat.waiting_for {
             WaitingFor::Retry(pause) => {
                 let end = heartbeat.ends_in.map_or_else(String::new, |left| {
                     let now = (self.clock)();
@@ -183,7 +183,7 @@ impl ProgressLines {
                 });
                 // The total includes the current wait; the announced one does not.
                 let waited = total_wait(heartbeat.waited_in_all);
-                format!("waiting {}{end}{waited}, {spent} spent", purpose(pause, None))
+                format!("waiting {}{end}{waited}, {spent} spent", purpose(*pause, None))
             }
             WaitingFor::Model(model) => {
                 let silence = heartbeat.since_last_byte.map_or_else(String::new, |silence| {
@@ -217,7 +217,8 @@ impl ProgressLines {
             ),
             WaitingFor::Hook { event } => {
                 format!(
-                    "running {event} hooks, {} so far, turn {turn}, {spent} spent",
+                    "running {} hooks, {} so far, turn {turn}, {spent} spent",
+                    event.name(),
                     format_elapsed(*elapsed)
                 )
             }
@@ -240,7 +241,7 @@ impl ProgressLines {
 }
 
 /// Formats the wait for MCP servers before the first request.
-fn server_wait(names: &str, heartbeat: &Heartbeat<'_>) -> String {
+fn server_wait(names: &str, heartbeat: &Heartbeat) -> String {
     format!(
         "waiting for MCP servers ({names}), {} so far, {} left until the run begins without them",
         format_elapsed(heartbeat.elapsed),
@@ -253,8 +254,8 @@ fn total_wait(waited: Duration) -> String {
 }
 
 impl Observer for ProgressLines {
-    fn observe(&mut self, notice: &RunNotice<'_>) {
-        if let Some(line) = self.line(notice) {
+    fn observe(&mut self, event: &RunEvent) {
+        if let Some(line) = self.line(event) {
             self.out.offer(&format!("{PREFIX}{}", one_line(&line)));
         }
     }

@@ -27,7 +27,7 @@ pub use result::{
 pub use shrink::shrink;
 pub use stream_json::StreamJson;
 
-use crate::agent::{Observer, RunNotice};
+use crate::agent::{Observer, RunEvent};
 
 /// All observers of a run.
 pub struct RunObservers {
@@ -40,14 +40,14 @@ pub struct RunObservers {
 }
 
 impl Observer for RunObservers {
-    fn observe(&mut self, notice: &RunNotice<'_>) {
-        self.witness.observe(notice);
-        self.people.observe(notice);
+    fn observe(&mut self, event: &RunEvent) {
+        self.witness.observe(event);
+        self.people.observe(event);
         if let Some(programs) = &mut self.programs {
-            programs.observe(notice);
+            programs.observe(event);
         }
         if let Some(probe) = &mut self.probe {
-            probe.observe(notice);
+            probe.observe(event);
         }
     }
 }

@@ -2,9 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::agent::{
-    AgentTask, HookStats, JournalHealth, Observer, RunNotice, RunOutcome, RunStats,
-};
+use crate::agent::{AgentTask, HookStats, JournalHealth, Observer, RunEvent, RunOutcome, RunStats};
 use crate::mcp;
 use crate::recovery::{Fault, Moment, Money, Phase, StopReason};
 use crate::tools::{Acceptance, BackgroundTask};
@@ -87,54 +85,54 @@ impl SnapshotRecorder {
 }
 
 impl Observer for SnapshotRecorder {
-    fn observe(&mut self, notice: &RunNotice<'_>) {
+    fn observe(&mut self, event: &RunEvent) {
         let mut seen = self.seen();
-        match notice {
-            RunNotice::Step { transition, fault } => {
+        match event {
+            RunEvent::Step { transition, fault } => {
                 let phase = transition.next.phase;
                 seen.working = phase.is_at_work()
                     || matches!(phase, Phase::Stopped(StopReason::AbortedTools(_)));
-                seen.fault = fault.cloned();
+                seen.fault = fault.as_deref().cloned();
                 seen.now = transition.at;
                 let turns = seen.tally.turns;
                 seen.tally.recovery.observe(transition, turns);
             }
-            RunNotice::Heartbeat(heartbeat) => seen.spent = seen.spent.max(heartbeat.spent),
-            RunNotice::Assistant { message, stop_reason, usage, .. } => {
+            RunEvent::Heartbeat(heartbeat) => seen.spent = seen.spent.max(heartbeat.spent),
+            RunEvent::Assistant { message, stop_reason, usage, .. } => {
                 seen.tally.turns += 1;
                 seen.tally.usage += *usage;
-                seen.stop_reason = stop_reason.map(ToOwned::to_owned);
+                seen.stop_reason = stop_reason.clone();
                 seen.text = text_of(&message.content);
             }
-            RunNotice::Warning(warning) => seen.warnings.push((*warning).to_owned()),
-            RunNotice::Task(task) => {
+            RunEvent::Warning(warning) => seen.warnings.push(warning.clone()),
+            RunEvent::Task(task) => {
                 seen.tasks.retain(|known| known.id != task.id);
-                seen.tasks.push((*task).clone());
+                seen.tasks.push(BackgroundTask::clone(task));
             }
-            RunNotice::Agent(task) => {
+            RunEvent::Agent(task) => {
                 match seen.agents.iter_mut().find(|known| known.mark.id == task.mark.id) {
-                    Some(known) => *known = (*task).clone(),
-                    None => seen.agents.push((*task).clone()),
+                    Some(known) => *known = AgentTask::clone(task),
+                    None => seen.agents.push(AgentTask::clone(task)),
                 }
             }
-            RunNotice::Denied { .. } => seen.tally.tools.denied += 1,
-            RunNotice::Init(init) => {
+            RunEvent::Denied { .. } => seen.tally.tools.denied += 1,
+            RunEvent::Init(init) => {
                 seen.begun = true;
                 seen.cost_before = init.cost_before;
             }
-            RunNotice::WaitBegins { .. }
-            | RunNotice::Remark(_)
-            | RunNotice::WaitEnds { .. }
-            | RunNotice::RecoveryEnds(_)
-            | RunNotice::StreamEvent(_)
-            | RunNotice::Block { .. }
-            | RunNotice::BlocksDropped { .. }
-            | RunNotice::OfAgent { .. }
-            | RunNotice::User { .. }
-            | RunNotice::Hook(_)
-            | RunNotice::HookSays { .. }
-            | RunNotice::Compacted { .. }
-            | RunNotice::ModelSwitched { .. } => {}
+            RunEvent::WaitBegins { .. }
+            | RunEvent::Remark(_)
+            | RunEvent::WaitEnds { .. }
+            | RunEvent::RecoveryEnds(_)
+            | RunEvent::StreamEvent(_)
+            | RunEvent::Block { .. }
+            | RunEvent::BlocksDropped { .. }
+            | RunEvent::OfAgent { .. }
+            | RunEvent::User { .. }
+            | RunEvent::Hook(_)
+            | RunEvent::HookSays { .. }
+            | RunEvent::Compacted { .. }
+            | RunEvent::ModelSwitched { .. } => {}
         }
     }
 }
@@ -172,7 +170,7 @@ mod tests {
             let next = Run { phase, ..begun.next };
             let mut witness = SnapshotRecorder::default();
             let transition = Transition { next, ..begun };
-            witness.observe(&RunNotice::Step { transition: &transition, fault: None });
+            witness.observe(&RunEvent::Step { transition: Box::new(transition), fault: None });
             let cut = next.step(at, Event::Interrupted(by), &limits).unwrap().next.phase;
             let at_work = cut == Phase::Stopped(StopReason::AbortedTools(by));
             assert_eq!(witness.is_working(), at_work, "{phase:?}");

@@ -2,12 +2,13 @@
 //! `--verbose` the same messages are the elements of one array.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use jiff::{Timestamp, Unit};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-use crate::agent::{AgentIdentity, Heartbeat, Init, Observer, RunNotice, WaitingFor};
+use crate::agent::{AgentIdentity, Heartbeat, Init, Observer, RunEvent, WaitingFor};
 use crate::cli::version::{COMMIT, SCHEMA_VERSION, VERSION};
 use crate::config::repository::IgnoredSetting;
 use crate::hooks::{HookEvent, HookProgress};
@@ -41,7 +42,7 @@ pub struct StreamJson {
     begun: bool,
     held: Vec<Value>,
     /// The sub-agent that the current messages are about.
-    within: Option<AgentIdentity>,
+    within: Option<Arc<AgentIdentity>>,
     /// How long a message may be, in bytes.
     longest: Option<usize>,
     stream: ReplyStream,
@@ -334,8 +335,8 @@ impl StreamJson {
         self.system("api_retry", fields);
     }
 
-    fn heartbeat(&mut self, heartbeat: &Heartbeat<'_>) {
-        let waiting_for = match heartbeat.waiting_for {
+    fn heartbeat(&mut self, heartbeat: &Heartbeat) {
+        let waiting_for = match &heartbeat.waiting_for {
             WaitingFor::Retry(pause) if pause.is_for_others() => json!({ "kind": "shared_limit" }),
             WaitingFor::Retry(pause) => json!({
                 "kind": "retry",
@@ -347,7 +348,7 @@ impl StreamJson {
             WaitingFor::Tool { name, id } => {
                 json!({ "kind": "tool", "tool_name": name, "tool_use_id": id })
             }
-            WaitingFor::Hook { event } => json!({ "kind": "hook", "event": event }),
+            WaitingFor::Hook { event } => json!({ "kind": "hook", "event": event.name() }),
             WaitingFor::Work { running } => json!({ "kind": "background", "running": running }),
             WaitingFor::Agents { running } => json!({ "kind": "agents", "running": running }),
             WaitingFor::Servers { names } => json!({ "kind": "mcp", "servers": names }),
@@ -438,58 +439,65 @@ struct ReplyInProgress<'a> {
 }
 
 impl Observer for StreamJson {
-    fn observe(&mut self, notice: &RunNotice<'_>) {
-        match *notice {
-            RunNotice::Init(init) => self.init(init),
-            RunNotice::Step { transition, fault } => {
+    fn observe(&mut self, event: &RunEvent) {
+        match event {
+            RunEvent::Init(init) => self.init(init),
+            RunEvent::Step { transition, fault } => {
                 if let Some(plan) = transition.plan {
-                    self.recovery(plan, fault);
+                    self.recovery(plan, fault.as_deref());
                 }
             }
-            RunNotice::WaitBegins { pause, until, now, .. } if pause.is_for_others() => {
-                let delay = millis(now.until(until));
+            RunEvent::WaitBegins { pause, until, now, .. } if pause.is_for_others() => {
+                let delay = millis(now.until(*until));
                 self.system("shared_limit_wait", json!({ "delay_ms": delay }));
             }
-            RunNotice::WaitBegins { pause, until, now, fault, .. } => {
-                self.api_retry(pause, millis(now.until(until)), fault);
+            RunEvent::WaitBegins { pause, until, now, fault, .. } => {
+                self.api_retry(*pause, millis(now.until(*until)), fault.as_deref());
             }
-            RunNotice::WaitEnds { .. } => {}
-            RunNotice::Heartbeat(ref heartbeat) => self.heartbeat(heartbeat),
-            RunNotice::StreamEvent(event) => self.stream_event(event),
-            RunNotice::Block { block, id } if self.deltas.is_some() => {
+            RunEvent::WaitEnds { .. } => {}
+            RunEvent::Heartbeat(heartbeat) => self.heartbeat(heartbeat),
+            RunEvent::StreamEvent(event) => self.stream_event(event),
+            RunEvent::Block { block, id } if self.deltas.is_some() => {
                 self.streamed_block();
-                self.stream.block = Some((json!(block), id));
+                self.stream.block = Some((json!(block), *id));
             }
-            RunNotice::Block { .. } => {}
-            RunNotice::BlocksDropped { ids } => self.blocks_dropped(ids),
-            RunNotice::Assistant { message, ids, id, model, stop_reason, usage, request_id } => {
-                let reply = ReplyInProgress { message, id, model, stop_reason, usage, request_id };
+            RunEvent::Block { .. } => {}
+            RunEvent::BlocksDropped { ids } => self.blocks_dropped(ids),
+            RunEvent::Assistant { message, ids, id, model, stop_reason, usage, request_id } => {
+                let reply = ReplyInProgress {
+                    message,
+                    id,
+                    model,
+                    stop_reason: stop_reason.as_deref(),
+                    usage: *usage,
+                    request_id: request_id.as_deref(),
+                };
                 self.assistant(&reply, ids);
             }
-            RunNotice::User { message, details, ids } => self.user(message, details, ids),
-            RunNotice::ModelSwitched { from, to } => {
+            RunEvent::User { message, details, ids } => self.user(message, details, ids),
+            RunEvent::ModelSwitched { from, to } => {
                 self.system("model_fallback", json!({ "from_model": from, "to_model": to }));
             }
-            RunNotice::Compacted { before, after } => self.compacted(before, after),
-            RunNotice::RecoveryEnds(episode) => self.system("recovery_end", record(episode)),
-            RunNotice::Task(task) => self.systems(agents::work_frames(task)),
-            RunNotice::Agent(task) => self.systems(agents::frames(task)),
-            RunNotice::OfAgent { agent, notice } => {
-                let before = self.within.replace(agent.clone());
-                self.observe(notice);
+            RunEvent::Compacted { before, after } => self.compacted(*before, *after),
+            RunEvent::RecoveryEnds(episode) => self.system("recovery_end", record(episode)),
+            RunEvent::Task(task) => self.systems(agents::work_frames(task)),
+            RunEvent::Agent(task) => self.systems(agents::frames(task)),
+            RunEvent::OfAgent { agent, event } => {
+                let before = self.within.replace(Arc::clone(agent));
+                self.observe(event);
                 self.within = before;
             }
-            RunNotice::Denied { tool, id, reason } => self.system(
+            RunEvent::Denied { tool, id, reason } => self.system(
                 "permission_denied",
                 json!({ "tool_name": tool, "tool_use_id": id, "message": reason }),
             ),
-            RunNotice::Hook(news) => self.hook(news),
-            RunNotice::HookSays { event, text } => self.system(
+            RunEvent::Hook(news) => self.hook(news),
+            RunEvent::HookSays { event, text } => self.system(
                 "informational",
-                json!({ "content": text, "level": "info", "hook_event": event }),
+                json!({ "content": text, "level": "info", "hook_event": event.name() }),
             ),
-            RunNotice::Remark(text) => self.inform(text, "info"),
-            RunNotice::Warning(text) => self.inform(text, "warning"),
+            RunEvent::Remark(text) => self.inform(text, "info"),
+            RunEvent::Warning(text) => self.inform(text, "warning"),
         }
     }
 }

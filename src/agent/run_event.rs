@@ -1,12 +1,13 @@
 //! Events that a run reports to its observer, as facts. The wording is the observer's.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 use uuid::Uuid;
 
 use super::delegate::{AgentIdentity, AgentTask};
-use crate::hooks::HookProgress;
+use crate::hooks::{HookEvent, HookProgress};
 use crate::mcp::ServerReport;
 use crate::recovery::{Fault, Moment, Money, Pause, RecoveryRecord, Transition};
 use crate::tools::{BackgroundTask, SandboxState};
@@ -14,63 +15,64 @@ use crate::transcript::{Block, Message, Usage};
 
 /// Watches a run. Called from the run's own task, so it must not block for long.
 pub trait Observer: Send {
-    fn observe(&mut self, notice: &RunNotice<'_>);
+    fn observe(&mut self, event: &RunEvent);
 }
 
-/// An event of a run.
-#[derive(Debug)]
-pub enum RunNotice<'a> {
+/// An event of a run. Owned, so that a sub-agent's events can be sent to the run that started it;
+/// what is large is shared or boxed.
+#[derive(Clone, Debug)]
+pub enum RunEvent {
     /// The run begins: what it works with.
-    Init(&'a Init),
+    Init(Box<Init>),
     /// The machine took a step. `fault` is the failure's facts, if it was one.
-    Step { transition: &'a Transition, fault: Option<&'a Fault> },
+    Step { transition: Box<Transition>, fault: Option<Box<Fault>> },
     /// A wait begins. Reported exactly once for each.
-    WaitBegins { pause: Pause, until: Moment, now: Moment, fault: Option<&'a Fault>, spent: Money },
+    WaitBegins { pause: Pause, until: Moment, now: Moment, fault: Option<Box<Fault>>, spent: Money },
     /// A wait is over.
     WaitEnds { pause: Pause, waited: Duration },
     /// Something takes long. Reported every heartbeat at the latest.
-    Heartbeat(Heartbeat<'a>),
+    Heartbeat(Heartbeat),
     /// A raw event of the model's stream.
-    StreamEvent(&'a Value),
+    StreamEvent(Value),
     /// A block of the streaming reply is complete. Reported where raw events are, before the event
     /// that ends it. `id` is that of its line in the transcript.
-    Block { block: &'a Block, id: Uuid },
+    Block { block: Arc<Block>, id: Uuid },
     /// Blocks that were reported are not part of the conversation: their reply was not kept.
-    BlocksDropped { ids: &'a [Uuid] },
+    BlocksDropped { ids: Vec<Uuid> },
     /// A reply entered the history. Each part has an id.
     Assistant {
-        message: &'a Message,
-        ids: &'a [Uuid],
-        id: &'a str,
-        model: &'a str,
-        stop_reason: Option<&'a str>,
+        message: Arc<Message>,
+        ids: Vec<Uuid>,
+        id: String,
+        model: String,
+        stop_reason: Option<String>,
         usage: Usage,
-        request_id: Option<&'a str>,
+        request_id: Option<String>,
     },
     /// What goes back to the model: tool results and notices.
-    User { message: &'a Message, details: &'a [Value], ids: &'a [Uuid] },
+    User { message: Arc<Message>, details: Vec<Value>, ids: Vec<Uuid> },
     /// Another model answers from now on.
-    ModelSwitched { from: &'a str, to: &'a str },
+    ModelSwitched { from: String, to: String },
     /// A summary has taken the place of the older part of the conversation. In tokens, about.
     Compacted { before: u64, after: u64 },
     /// A recovery is over, successfully or not.
-    RecoveryEnds(&'a RecoveryRecord),
+    RecoveryEnds(Box<RecoveryRecord>),
     /// A background command was started, or has ended.
-    Task(&'a BackgroundTask),
+    Task(Box<BackgroundTask>),
     /// A sub-agent was started, or has ended.
-    Agent(&'a AgentTask),
+    Agent(Box<AgentTask>),
     /// An event of a sub-agent.
-    OfAgent { agent: &'a AgentIdentity, notice: &'a RunNotice<'a> },
+    OfAgent { agent: Arc<AgentIdentity>, event: Box<RunEvent> },
     /// A tool call was refused.
-    Denied { tool: &'a str, id: &'a str, reason: &'a str },
+    Denied { tool: String, id: String, reason: String },
     /// A hook begins, or has ended.
-    Hook(&'a HookProgress),
+    Hook(Box<HookProgress>),
     /// A message of a hook to the user.
-    HookSays { event: &'a str, text: &'a str },
+    HookSays { event: HookEvent, text: String },
     /// A detail for verbose output.
-    Remark(&'a str),
+    Remark(String),
     /// A warning, which is not an error.
-    Warning(&'a str),
+    Warning(String),
 }
 
 /// What a run works with, as `system`/`init` shows it.
@@ -96,9 +98,9 @@ pub struct Init {
 }
 
 /// What the run is waiting for, and for how long.
-#[derive(Clone, Copy, Debug)]
-pub struct Heartbeat<'a> {
-    pub waiting_for: WaitingFor<'a>,
+#[derive(Clone, Debug)]
+pub struct Heartbeat {
+    pub waiting_for: WaitingFor,
     /// How long this wait has lasted.
     pub elapsed: Duration,
     /// When it ends, if that is known.
@@ -112,29 +114,29 @@ pub struct Heartbeat<'a> {
     pub since_last_byte: Option<Duration>,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub enum WaitingFor<'a> {
+#[derive(Clone, Debug)]
+pub enum WaitingFor {
     Retry(Pause),
-    Model(&'a str),
+    Model(String),
     Tool {
-        name: &'a str,
-        id: &'a str,
+        name: String,
+        id: String,
     },
     /// The hooks of an event.
     Hook {
-        event: &'a str,
+        event: HookEvent,
     },
     /// The model is done and background work is not: a line for each command.
     Work {
-        running: &'a str,
+        running: String,
     },
     /// Sub-agents: a line for each.
     Agents {
-        running: &'a str,
+        running: String,
     },
     /// MCP servers that are starting, before the first request.
     Servers {
-        names: &'a str,
+        names: String,
     },
     /// Calls of other agents whose reservations leave too little for the next one.
     Money,
