@@ -86,10 +86,6 @@ impl Accounting {
         self.stop_after.is_none() && self.ledger.ledger().ceiling().is_some()
     }
 
-    pub(super) fn stop_after(&self) -> Option<Money> {
-        self.stop_after
-    }
-
     /// What the next call may cost at most; `None` when there is no ceiling.
     pub(super) fn left(&self) -> Option<Money> {
         match self.stop_after {

@@ -157,13 +157,13 @@ impl Session<'_> {
 
     /// Tells the model of a resumed session which commands were lost with an earlier process.
     pub(super) fn report_lost_work(&mut self) {
-        for agent in self.agent_context.registry.lost() {
+        for agent in self.agent_context.deps.registry.lost() {
             self.watch.emit(RunEvent::Agent(Box::new(agent)));
         }
         let past = BackgroundHistory::of(self.history.messages());
         self.toolbox.count_tasks_from(past.started);
         if !past.lost.is_empty() {
-            let list = past.list(&|id| self.agent_context.registry.known_of(id));
+            let list = past.list(&|id| self.agent_context.deps.registry.known_of(id));
             self.add_user_message(vec![Block::text(join_list(WORK_GONE, &list))], Vec::new());
         }
     }

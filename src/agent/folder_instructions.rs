@@ -23,7 +23,7 @@ impl Session<'_> {
         if files.is_empty() {
             return;
         }
-        let find = Arc::clone(&self.agent_context.registry.delegation.folder_notes);
+        let find = Arc::clone(&self.agent_context.deps.registry.delegation.folder_notes);
         let found = tokio::task::spawn_blocking(move || {
             files.iter().flat_map(|file| find(file)).collect::<Vec<_>>()
         });

@@ -25,6 +25,7 @@ mod hooks;
 mod lifecycle_hooks;
 mod permission_prompt;
 mod run;
+mod run_deps;
 mod run_event;
 mod run_monitor;
 mod servers;

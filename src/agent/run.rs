@@ -14,19 +14,19 @@ use crate::tools::{GENERAL_PURPOSE, Toolbox};
 use crate::transcript::{Block, History, fixed_bytes};
 
 use super::accounting::Accounting;
-use super::delegate::{AgentContext, AgentRegistry};
 use super::drive::drive;
 use super::early_tools::EarlyTools;
 use super::emitted_blocks::ToldBlocks;
 use super::failed_checks::FailedChecks;
 use super::final_text::FinalText;
 use super::hooks::HookState;
+use super::run_deps::AgentSetup;
 use super::run_event::{Init, Observer, RunEvent};
 use super::run_monitor::RunMonitor;
-use super::servers::{Finished, with_mcp_tools};
+use super::servers::Finished;
 use super::session::Session;
 use super::setup::{ModelEndpoint, RunOutcome, Setup};
-use super::shared_ledger::{SharedLedger, join};
+use super::shared_ledger::join;
 use super::signals::InterruptReceiver;
 use super::tool_batches::SIDE_BY_SIDE;
 
@@ -52,10 +52,11 @@ pub async fn run(
     let machine = machine(&setup);
     let finished = setup.resumed.finished;
     let mut setup = setup;
-    let kin = agent_context(&mut setup, interrupts.clone());
+    let prompt = std::mem::take(&mut setup.prompt);
+    let setup = AgentSetup::of_run(setup, interrupts.clone());
     let watch = RunMonitor::new(observer, clock, interrupts, limits.deadline, limits.heartbeat)
-        .alarmed_by(kin.registry.alarm());
-    let (mut session, prompt) = open(setup, watch, kin);
+        .alarmed_by(setup.context.deps.registry.alarm());
+    let mut session = open(setup, watch);
     let leftovers = Leftovers(Arc::clone(&session.toolbox));
     let state = if finished { Finished::Yes } else { Finished::No };
     let init = session.complete(init, state).await;
@@ -134,30 +135,6 @@ pub(super) async fn run_subagent(
     close(session, broken).await
 }
 
-/// Builds the agent context of the main run.
-fn agent_context(setup: &mut Setup, interrupts: InterruptReceiver) -> AgentContext {
-    let definitions = std::mem::take(&mut setup.agents);
-    let delegation = std::mem::take(&mut setup.delegation);
-    let nest = setup.journal.subagent_journals();
-    let past = std::mem::take(&mut setup.resumed.agents);
-    AgentContext {
-        registry: AgentRegistry::new(
-            definitions,
-            delegation,
-            interrupts,
-            nest,
-            &setup.session_id,
-            past,
-        ),
-        ledger: SharedLedger::new(setup.ledger),
-        hooks: setup.hooks.take().map(Arc::new),
-        mark: None,
-        depth: 0,
-        permit: None,
-        source: None,
-    }
-}
-
 fn machine(setup: &Setup) -> Run {
     let fresh = || Run::new(setup.seed, &setup.limits);
     let run = setup.resumed.run.map_or_else(fresh, Run::resumed);
@@ -215,49 +192,44 @@ fn init(setup: &Setup) -> Init {
     }
 }
 
-pub(super) fn open(
-    setup: Setup,
-    watch: RunMonitor<'_>,
-    kin: AgentContext,
-) -> (Session<'_>, Vec<Block>) {
-    let toolbox = kin.offering(with_mcp_tools(setup.toolbox, &setup.servers));
+pub(super) fn open(setup: AgentSetup, watch: RunMonitor<'_>) -> Session<'_> {
+    let AgentSetup { context, toolbox, resumed, .. } = setup;
+    let deps = Arc::clone(&context.deps);
     let definitions = toolbox.all_definitions();
     let fixed = fixed_bytes(&setup.system, &definitions);
-    let carried = setup.resumed;
-    let cost_before = carried.cost_before;
+    let cost_before = resumed.cost_before;
     let places = Arc::new(Semaphore::new(SIDE_BY_SIDE));
-    let words = FinalText::of(&carried);
-    let thinking_stripped = !carried.messages.is_empty();
+    let words = FinalText::of(&resumed);
+    let thinking_stripped = !resumed.messages.is_empty();
     let full = setup.limits.budgets.objections;
-    let pressing = carried.run.is_some_and(|run| run.budgets.objections < full);
-    let counsellors = HookState::new(kin.hooks.as_deref().cloned(), pressing);
-    let windows = setup.endpoints.iter().map(|rung| window(rung, &carried.windows)).collect();
-    let session = Session {
+    let pressing = resumed.run.is_some_and(|run| run.budgets.objections < full);
+    let windows = setup.endpoints.iter().map(|rung| window(rung, &resumed.windows)).collect();
+    Session {
         system: setup.system,
         definitions,
         endpoints: setup.endpoints,
         toolbox: Arc::new(toolbox),
-        servers: setup.servers,
+        servers: Arc::clone(&deps.servers),
         awaited_servers: Vec::new(),
         thinking: setup.thinking,
         stream_events: setup.stream_events,
-        history: History::new(carried.messages, fixed),
+        history: History::new(resumed.messages, fixed),
         accounting: Accounting::new(
-            kin.ledger.clone(),
-            kin.mark.as_ref().map(|mark| mark.id.clone()),
-            setup.stop_after,
-            carried.tally,
+            deps.ledger.clone(),
+            context.mark.as_ref().map(|mark| mark.id.clone()),
+            deps.stop_after,
+            resumed.tally,
         ),
-        agent_context: kin,
+        agent_context: context,
         journal: setup.journal,
-        secrets: setup.secrets,
+        secrets: deps.secrets.clone(),
         redacted_secrets: 0,
         watch,
-        hook_state: counsellors,
+        hook_state: HookState::new(setup.hooks, pressing),
         is_resumed: thinking_stripped,
         early: EarlyTools::new(Arc::clone(&places)),
         places,
-        model_index: carried.run.map_or(0, |run| run.model_index),
+        model_index: resumed.run.map_or(0, |run| run.model_index),
         cost_before,
         pending: None,
         malformed: Vec::new(),
@@ -269,19 +241,18 @@ pub(super) fn open(
         waiting: None,
         paused: false,
         journal_loss_reported: false,
-        shared: setup.shared,
+        shared: setup.shared_limits,
         broken: None,
         denied: false,
         limits: setup.limits,
         windows,
         summarising: None,
         thinking_stripped,
-        loop_detector: carried.loop_detector,
+        loop_detector: resumed.loop_detector,
         failed_checks: FailedChecks::default(),
         thrashed: false,
         work_stop_announced: false,
-    };
-    (session, setup.prompt)
+    }
 }
 
 /// The context window of a model, as known or as learned.
@@ -322,7 +293,7 @@ fn outcome(mut session: Session<'_>, reason: StopReason) -> RunOutcome {
     let ledger = session.accounting.ledger.ledger();
     let mut tally = std::mem::take(&mut session.accounting.tally);
     join(&mut tally.by_model, session.accounting.ledger.of_agents());
-    tally.denials.extend(session.agent_context.registry.take_denials());
+    tally.denials.extend(session.agent_context.deps.registry.take_denials());
     let rate_limits = session.endpoint().client.rate_limits();
     let fault = if blames_fault { session.fault.take() } else { None };
     let is_awaited = fault.is_some() && reason != StopReason::Deadline;
@@ -342,7 +313,7 @@ fn outcome(mut session: Session<'_>, reason: StopReason) -> RunOutcome {
         cost_before: session.cost_before,
         budget: session.accounting.ceiling(),
         tally,
-        agents: session.agent_context.registry.tasks(&session.accounting.ledger),
+        agents: session.agent_context.deps.registry.tasks(&session.accounting.ledger),
         journal: session.journal.health(),
         rate_limits,
         broken: session.broken,

@@ -132,7 +132,7 @@ impl Session<'_> {
     fn fails_for_denial(&self) -> bool {
         let is_root = self.agent_context.mark.is_none();
         (self.denied && self.toolbox.on_denied() == OnDenied::Fail)
-            || (is_root && self.agent_context.registry.is_alarmed())
+            || (is_root && self.agent_context.deps.registry.is_alarmed())
     }
 
     /// Where the batch that starts at `start` ends: read-only calls run in parallel, and so do
@@ -382,7 +382,7 @@ impl Session<'_> {
         let call = slot.listed();
         self.denied = true;
         if self.agent_context.mark.is_some() && self.fails_for_denial() {
-            self.agent_context.registry.raise_alarm();
+            self.agent_context.deps.registry.raise_alarm();
         }
         self.accounting.count_denial(call, reason);
         let ToolCall { name: tool, id, .. } = call.clone();

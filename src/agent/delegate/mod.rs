@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! work ─► Forge::perform ─► a permit ─► open ─► drive ─► Report ─► the call's result
-//!                             (Tree: all sub-agents and their limits; Purse: the shared ledger)
+//!                             (Tree: all sub-agents and their limits; SharedLedger)
 //! ```
 //! A sub-agent has its own conversation, machine, tools and journal. It shares the ledger, the
 //! clock, the deadline, the clients, the servers, the hooks and the interrupts of the run.

@@ -57,7 +57,7 @@ impl AgentRegistry {
         nest: Option<SubagentJournal>,
         session_id: &str,
         past: Vec<PastAgent>,
-    ) -> Arc<Self> {
+    ) -> Self {
         let mut kinds = vec![AgentDefinition::general_purpose()];
         for definition in definitions {
             kinds.retain(|known| known.name != definition.name);
@@ -74,7 +74,7 @@ impl AgentRegistry {
             let task = AgentTask::past(agent, depth, session_id);
             entries.push(AgentRecord { task, began: Moment::default(), doing: String::new() });
         }
-        Arc::new(Self {
+        Self {
             definitions: kinds,
             delegation,
             interrupts,
@@ -84,7 +84,7 @@ impl AgentRegistry {
             roster: Mutex::new(RegistryState { started, entries, ..RegistryState::default() }),
             past_reports: untold,
             alarm: watch::channel(false).0,
-        })
+        }
     }
 
     fn roster(&self) -> MutexGuard<'_, RegistryState> {
@@ -263,7 +263,7 @@ mod tests {
     use super::*;
     use crate::types::AgentLimits;
 
-    fn tree(total: u32) -> Arc<AgentRegistry> {
+    fn tree(total: u32) -> AgentRegistry {
         let limits = AgentLimits { total, ..AgentLimits::default() };
         let delegation = Delegation { limits, ..Delegation::default() };
         AgentRegistry::new(Vec::new(), delegation, watch::channel(None).1, None, "s", Vec::new())

@@ -15,7 +15,7 @@ impl Session<'_> {
     pub(in super::super) fn forge(&self) -> SubagentSpawner {
         let kin = &self.agent_context;
         SubagentSpawner {
-            tree: Arc::clone(&kin.registry),
+            deps: Arc::clone(&kin.deps),
             parent: kin.mark.as_ref().map(|mark| mark.id.clone()),
             depth: kin.depth.saturating_add(1),
             endpoints: self.endpoints
@@ -23,21 +23,14 @@ impl Session<'_> {
                 .to_vec(),
             limits: self.limits,
             toolbox: Arc::clone(&self.toolbox),
-            servers: Arc::clone(&self.servers),
             thinking: self.thinking,
-            clock: self.watch.clock,
-            secrets: self.secrets.clone(),
-            hooks: kin.hooks.clone(),
-            purse: self.accounting.ledger.clone(),
-            stop_after: self.accounting.stop_after(),
-            shared: self.shared.as_ref().map(|shared| Arc::new(shared.for_another_run(0))),
             post: self.watch.post.clone(),
         }
     }
 
     /// Whether a call starts a sub-agent that is waited for.
     pub(in super::super) fn waits_for(&self, call: &ToolCall) -> bool {
-        let tree = &self.agent_context.registry;
+        let tree = &self.agent_context.deps.registry;
         is_agent_tool(&call.name)
             && AgentCall::parse(&call.input).is_ok_and(|call| tree.waits_for(&call))
     }

@@ -7,31 +7,26 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc::UnboundedSender, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::hooks::Hooks;
-use crate::mcp::Servers;
-use crate::model::limits::SharedLimits;
 use crate::recovery::{Interrupt, Limits, Money, StopReason};
-use crate::secrets::{KnownSecrets, Redactor};
+use crate::secrets::Redactor;
 use crate::tools::{
     AgentCall, AgentDefinition, AgentEnded, AgentTools, BackgroundAgent, OnFailure, ToolOutcome,
     Toolbox,
 };
 use crate::transcript::ToolCall;
 
-use super::super::clock::Clock;
+use super::super::run_deps::RunDeps;
 use super::super::run_event::RunEvent;
 use super::super::setup::ModelEndpoint;
-use super::super::shared_ledger::SharedLedger;
 use super::super::signals::interrupt;
-use super::registry::AgentRegistry;
 use super::report;
 use super::subagent_run::{SubagentReport, SubagentRun, run_boxed};
 use super::task::{AgentIdentity, AgentStatus, AgentTask};
 
-/// What a run shares with the sub-agents that it starts.
+/// Starts the sub-agents of one agent.
 #[derive(Clone)]
 pub(in super::super) struct SubagentSpawner {
-    pub(in super::super) tree: Arc<AgentRegistry>,
+    pub(in super::super) deps: Arc<RunDeps>,
     /// The agent that starts them. `None`: the run itself.
     pub(in super::super) parent: Option<String>,
     /// Their nesting depth.
@@ -40,15 +35,7 @@ pub(in super::super) struct SubagentSpawner {
     pub(in super::super) endpoints: Vec<ModelEndpoint>,
     pub(in super::super) limits: Limits,
     pub(in super::super) toolbox: Arc<Toolbox>,
-    pub(in super::super) servers: Arc<Servers>,
     pub(in super::super) thinking: Option<u32>,
-    pub(in super::super) clock: Clock,
-    pub(in super::super) secrets: KnownSecrets,
-    pub(in super::super) hooks: Option<Arc<Hooks>>,
-    pub(in super::super) purse: SharedLedger,
-    pub(in super::super) stop_after: Option<Money>,
-    /// Rate limits that other runs on this host have met.
-    pub(in super::super) shared: Option<Arc<SharedLimits>>,
     pub(in super::super) post: UnboundedSender<RunEvent>,
 }
 
@@ -104,10 +91,10 @@ impl SubagentSpawner {
     /// Resolves a call into the specification of a sub-agent.
     fn plan(&self, call: &ToolCall) -> Result<SubagentPlan, String> {
         let wanted = AgentCall::parse(&call.input).map_err(|error| error.to_string())?;
-        let definition = self.tree.kind(&wanted.subagent_type)?.clone();
-        self.tree.admit(self.depth)?;
+        let definition = self.deps.registry.kind(&wanted.subagent_type)?.clone();
+        self.deps.registry.admit(self.depth)?;
         let rungs = self.select_endpoints(&wanted, &definition)?;
-        let background = !self.tree.waits_for(&wanted);
+        let background = !self.deps.registry.waits_for(&wanted);
         if background && wanted.on_failure == OnFailure::CancelSiblings {
             return Err("the run does not wait for an agent in the background, so it cannot stop \
                         the others of its reply: leave out on_failure \"cancel_siblings\", or set \
@@ -129,7 +116,7 @@ impl SubagentSpawner {
         call: &AgentCall,
         kind: &AgentDefinition,
     ) -> Result<Vec<ModelEndpoint>, String> {
-        let delegation = &self.tree.delegation;
+        let delegation = &self.deps.registry.delegation;
         let names = [delegation.model.as_ref(), call.model.as_ref(), kind.model.as_ref()];
         let name = names.into_iter().flatten().find(|name| !name.trim().is_empty());
         let Some(name) = name.filter(|name| *name != "inherit") else {
@@ -139,7 +126,8 @@ impl SubagentSpawner {
         if let Some(known) = self.endpoints.iter().position(|rung| rung.facts.name == facts.name) {
             return Ok(self.endpoints[known..].to_vec());
         }
-        let bounded = self.stop_after.is_some() || self.purse.ledger().ceiling().is_some();
+        let bounded =
+            self.deps.stop_after.is_some() || self.deps.ledger.ledger().ceiling().is_some();
         if bounded && facts.prices.is_none() {
             return Err(format!(
                 "no price is known for the model {name:?}, so no budget can be kept with it: \
@@ -219,8 +207,8 @@ impl SubagentSpawner {
         };
         let derived = self.toolbox.derive_subagent_toolbox(&wanted);
         let toolbox = derived.map_err(|error| error.to_string())?;
-        let toolbox = if self.depth < self.tree.delegation.limits.depth {
-            toolbox.with_agents(&self.tree.definitions)
+        let toolbox = if self.depth < self.deps.registry.delegation.limits.depth {
+            toolbox.with_agents(&self.deps.registry.definitions)
         } else {
             toolbox
         };
@@ -249,7 +237,7 @@ impl SubagentSpawner {
             requests: 0,
             took: std::time::Duration::ZERO,
         };
-        let task = self.tree.register(task, self.clock.now())?;
+        let task = self.deps.registry.register(task, self.deps.clock.now())?;
         let (interrupter, stop) = watch::channel(None);
         self.emit_task(&task);
         let forge = Self { endpoints: plan.endpoints.clone(), ..self.clone() };
@@ -264,7 +252,7 @@ impl SubagentSpawner {
     /// Lets a sub-agent work until it ends by itself or is cancelled.
     async fn follow(&self, child: SubagentRun, cancel: CancellationToken) -> SubagentOutcome {
         let (mut task, interrupter) = (child.task.clone(), child.interrupter.clone());
-        let began = self.clock.now();
+        let began = self.deps.clock.now();
         let mut work = run_boxed(child);
         let mut report = tokio::select! {
             biased;
@@ -276,23 +264,23 @@ impl SubagentSpawner {
         };
         let stopped =
             matches!(report.reason, StopReason::AbortedStreaming(_) | StopReason::AbortedTools(_));
-        if stopped && self.tree.is_alarmed() && !report.tally.denials.is_empty() {
+        if stopped && self.deps.registry.is_alarmed() && !report.tally.denials.is_empty() {
             // The sub-agent was stopped because its own call was denied.
             report.reason = StopReason::Denied;
         }
         task.status = AgentStatus::of(report.reason);
         task.reason = Some(report.reason);
         if task.status != AgentStatus::Completed {
-            report.hide_secrets(&Redactor::new(self.secrets.clone()));
+            report.hide_secrets(&Redactor::new(self.deps.secrets.clone()));
         }
         task.error = report.error.as_ref().map(|error| report::shortened(error, report::ERROR));
-        (task.cost, task.unsettled) = self.purse.account(&task.mark.id).unwrap_or_default();
+        (task.cost, task.unsettled) = self.deps.ledger.account(&task.mark.id).unwrap_or_default();
         task.turns = report.tally.turns;
         task.tokens = report.tally.usage.input() + report.tally.usage.output_tokens;
         task.tool_calls = report.tally.tools.calls;
         task.requests = report.tally.recovery.totals().requests;
-        task.took = began.until(self.clock.now());
-        self.tree.record_end(&task, report.tally.denials.clone());
+        task.took = began.until(self.deps.clock.now());
+        self.deps.registry.record_end(&task, report.tally.denials.clone());
         self.emit_task(&task);
         SubagentOutcome { task, report }
     }

@@ -7,14 +7,14 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::recovery::{Action, Event, Failure, Phase, Transition};
 use crate::transcript::Block;
 
+use super::super::run_deps::RunDeps;
 use super::super::run_event::{Heartbeat, Observer, RunEvent, WaitingFor};
-use super::registry::AgentRegistry;
 use super::task::AgentIdentity;
 
 /// Observes a sub-agent on behalf of the observer of the run.
 pub(super) struct SubagentObserver {
     mark: Arc<AgentIdentity>,
-    tree: Arc<AgentRegistry>,
+    deps: Arc<RunDeps>,
     post: UnboundedSender<RunEvent>,
     /// The era of its request, as [`ConcurrencyLimiter`](super::concurrency::ConcurrencyLimiter) count.
     era: u32,
@@ -23,10 +23,10 @@ pub(super) struct SubagentObserver {
 impl SubagentObserver {
     pub(super) fn new(
         mark: Arc<AgentIdentity>,
-        tree: Arc<AgentRegistry>,
+        deps: Arc<RunDeps>,
         post: UnboundedSender<RunEvent>,
     ) -> Self {
-        Self { mark, tree, post, era: 0 }
+        Self { mark, deps, post, era: 0 }
     }
 
     fn send(&self, event: RunEvent) {
@@ -36,7 +36,7 @@ impl SubagentObserver {
 
     /// Lowers the concurrency limit while the service throttles, and raises it once it answers.
     fn adapt_concurrency(&mut self, transition: &Transition) {
-        let places = self.tree.places();
+        let places = self.deps.registry.places();
         let told = match transition.event {
             Event::Failed(Failure { class, .. }) if class.info().is_throttling => {
                 let limits = places.throttled(self.era);
@@ -81,10 +81,14 @@ impl Observer for SubagentObserver {
         if let RunEvent::Assistant { message, usage, .. } = event {
             let calls = message.content.iter().filter(|it| matches!(it, Block::ToolUse { .. }));
             let calls = u32::try_from(calls.count()).unwrap_or(u32::MAX);
-            self.tree.count_reply(&self.mark.id, usage.input() + usage.output_tokens, calls);
+            self.deps.registry.count_reply(
+                &self.mark.id,
+                usage.input() + usage.output_tokens,
+                calls,
+            );
         }
         if let Some(doing) = activity_of(event) {
-            self.tree.set_activity(&self.mark.id, doing);
+            self.deps.registry.set_activity(&self.mark.id, doing);
         }
         if !is_forwarded(event) {
             return;

@@ -15,13 +15,12 @@ use crate::tools::{AgentDefinition, BackgroundEnd, BackgroundKind, BackgroundTas
 use crate::transcript::{Block, succeeded_calls};
 
 use super::super::run::{catch_panic, open, run_subagent};
+use super::super::run_deps::{AgentSetup, RunDeps};
 use super::super::run_event::WaitingFor;
 use super::super::run_monitor::{CancelReason, ProgressSnapshot, RunMonitor, WaitTimer};
-use super::super::setup::{ModelEndpoint, ResumedState, RunStats, Setup};
-use super::super::shared_ledger::SharedLedger;
+use super::super::setup::{ModelEndpoint, ResumedState, RunStats};
 use super::super::signals::{InterruptReceiver, InterruptSender};
 use super::concurrency::ConcurrencyPermit;
-use super::registry::AgentRegistry;
 use super::spawner::SubagentSpawner;
 use super::subagent_observer::SubagentObserver;
 use super::task::{AgentIdentity, AgentTask};
@@ -53,9 +52,7 @@ pub(super) struct SubagentReport {
 
 /// The position of a run among the agents.
 pub(in super::super) struct AgentContext {
-    pub(in super::super) registry: Arc<AgentRegistry>,
-    pub(in super::super) ledger: SharedLedger,
-    pub(in super::super) hooks: Option<Arc<Hooks>>,
+    pub(in super::super) deps: Arc<RunDeps>,
     /// The sub-agent's identity. `None`: the run itself.
     pub(in super::super) mark: Option<Arc<AgentIdentity>>,
     /// The nesting depth. 0: the run itself.
@@ -67,15 +64,14 @@ pub(in super::super) struct AgentContext {
 }
 
 impl AgentContext {
-    /// Lets the main run start sub-agents. Sub-agents keep the toolbox that they were given.
-    pub(in super::super) fn offering(&self, toolbox: Toolbox) -> Toolbox {
-        let may_start = self.mark.is_none() && self.registry.has_depth();
-        if may_start { toolbox.with_agents(&self.registry.definitions) } else { toolbox }
+    /// The position of the run itself.
+    pub(in super::super) fn of_run(deps: Arc<RunDeps>) -> Self {
+        Self { deps, mark: None, depth: 0, permit: None, source: None }
     }
 
     /// The current activities of this run's sub-agents, a line each.
     pub(in super::super) fn activities(&self, now: Moment) -> String {
-        self.registry.activities(self.mark.as_ref().map(|mark| mark.id.as_str()), now)
+        self.deps.registry.activities(self.mark.as_ref().map(|mark| mark.id.as_str()), now)
     }
 }
 
@@ -91,12 +87,13 @@ pub(super) fn run_boxed(
 
 async fn run(child: SubagentRun) -> SubagentReport {
     let SubagentRun { forge, task, definition, toolbox, stop, interrupter: _ends_with_it } = child;
-    let (tree, mark) = (Arc::clone(&forge.tree), Arc::new(task.mark.clone()));
-    let (post, clock) = (forge.post.clone(), forge.clock);
-    let mut relay = SubagentObserver::new(Arc::clone(&mark), Arc::clone(&tree), post);
+    let (deps, mark) = (Arc::clone(&forge.deps), Arc::new(task.mark.clone()));
+    let tree = &deps.registry;
+    let mut relay = SubagentObserver::new(Arc::clone(&mark), Arc::clone(&deps), forge.post.clone());
     let limits = limits(&forge, &definition);
     let interrupts = tree.interrupts.clone();
-    let watch = RunMonitor::new(&mut relay, clock, interrupts, limits.deadline, limits.heartbeat);
+    let watch =
+        RunMonitor::new(&mut relay, deps.clock, interrupts, limits.deadline, limits.heartbeat);
     let mut watch = watch.stopped_by(stop);
     let mut seat = tree.permit();
     let live = tree.places().limit();
@@ -106,23 +103,32 @@ async fn run(child: SubagentRun) -> SubagentReport {
     }
     tree.set_activity(&mark.id, "starting".to_owned());
     let journal = journal(&forge, &task, &limits);
-    let own = |hooks: &Arc<Hooks>| {
-        Arc::new(hooks.for_agent(&mark.id, &mark.kind, journal.path().to_path_buf()))
+    let own = |hooks: &Hooks| hooks.for_agent(&mark.id, &mark.kind, journal.path().to_path_buf());
+    let seed = Uuid::new_v4().as_u64_pair().0;
+    let facts = &tree.delegation.facts;
+    let setup = AgentSetup {
+        context: AgentContext {
+            deps: Arc::clone(&deps),
+            depth: task.depth,
+            permit: Some(seat),
+            source: Some(format!("agent:{}", mark.kind)),
+            mark: Some(Arc::clone(&mark)),
+        },
+        system: [definition.prompt.trim_end(), facts.trim()].join("\n\n").trim().to_owned(),
+        endpoints: forge.endpoints,
+        toolbox,
+        limits,
+        thinking: forge.thinking,
+        stream_events: false,
+        shared_limits: deps.shared_limits.as_ref().map(|shared| shared.for_another_run(seed)),
+        hooks: deps.hooks.as_ref().map(own),
+        journal,
+        resumed: ResumedState::default(),
     };
-    let kin = AgentContext {
-        registry: tree,
-        ledger: forge.purse.clone(),
-        hooks: forge.hooks.as_ref().map(own),
-        depth: task.depth,
-        permit: Some(seat),
-        source: Some(format!("agent:{}", mark.kind)),
-        mark: Some(mark),
-    };
-    let setup = setup(forge, &task, &definition, toolbox, &limits, journal);
-    let machine = Run::new(setup.seed, &limits);
-    let (mut session, prompt) = open(setup, watch, kin);
+    let mut session = open(setup, watch);
     session.join_tools();
     session.name_pending_servers();
+    let (machine, prompt) = (Run::new(seed, &limits), vec![Block::text(task.prompt)]);
     let reason = Box::pin(run_subagent(&mut session, prompt, machine, &limits)).await;
     session.accounting.settle_broken();
     let fault = session.fault.take();
@@ -214,8 +220,8 @@ fn limits(forge: &SubagentSpawner, definition: &AgentDefinition) -> Limits {
     limits.effort = None;
     limits.structured = false;
     limits.requirement = false;
-    let own = |hooks: &Arc<Hooks>| hooks.for_agent("", &definition.name, PathBuf::new());
-    let hooks = forge.hooks.as_ref().map(own);
+    let own = |hooks: &Hooks| hooks.for_agent("", &definition.name, PathBuf::new());
+    let hooks = forge.deps.hooks.as_ref().map(own);
     limits.stop_hooks = hooks.is_some_and(|hooks| hooks.has_hooks_for(HookEvent::SubagentStop));
     let switches = forge.endpoints.len().saturating_sub(1);
     limits.budgets.switches = u8::try_from(switches).unwrap_or(u8::MAX);
@@ -233,7 +239,7 @@ fn elsewhere(rungs: &[ModelEndpoint]) -> u32 {
 
 /// The journal of a sub-agent. A sub-agent whose conversation cannot be stored works all the same.
 fn journal(forge: &SubagentSpawner, task: &AgentTask, limits: &Limits) -> Journal {
-    let Some(nest) = &forge.tree.nest else { return Journal::disabled() };
+    let Some(nest) = &forge.deps.registry.nest else { return Journal::disabled() };
     let newcomer = SubagentHeader {
         id: &task.mark.id,
         call: &task.mark.call,
@@ -244,47 +250,7 @@ fn journal(forge: &SubagentSpawner, task: &AgentTask, limits: &Limits) -> Journa
         background: task.background,
         retries: task.retries.as_deref(),
         limits,
-        redact: forge.secrets.plain_values(),
+        redact: forge.deps.secrets.plain_values(),
     };
     Journal::create_subagent(nest, &newcomer)
-}
-
-fn setup(
-    forge: SubagentSpawner,
-    task: &AgentTask,
-    definition: &AgentDefinition,
-    toolbox: Toolbox,
-    limits: &Limits,
-    journal: Journal,
-) -> Setup {
-    let facts = &forge.tree.delegation.facts;
-    let system = [definition.prompt.trim_end(), facts.trim()].join("\n\n");
-    let seed = Uuid::new_v4().as_u64_pair().0;
-    Setup {
-        session_id: task.session.clone(),
-        prompt: vec![Block::text(task.prompt.clone())],
-        system: system.trim().to_owned(),
-        cwd: PathBuf::new(),
-        endpoints: forge.endpoints,
-        toolbox,
-        servers: forge.servers,
-        limits: *limits,
-        ledger: forge.purse.ledger(),
-        clock: forge.clock,
-        seed,
-        permission_mode: String::new(),
-        api_key_source: String::new(),
-        thinking: forge.thinking,
-        stream_events: false,
-        stop_after: forge.stop_after,
-        shared: forge.shared.map(|shared| shared.for_another_run(seed)),
-        journal,
-        secrets: forge.secrets,
-        hooks: None,
-        memory_files: Vec::new(),
-        warnings: Vec::new(),
-        resumed: ResumedState::default(),
-        agents: Vec::new(),
-        delegation: super::Delegation::default(),
-    }
 }

@@ -1,0 +1,90 @@
+//! What all agents of a run share, and what one of them starts from.
+
+use std::sync::Arc;
+
+use crate::hooks::Hooks;
+use crate::journal::Journal;
+use crate::mcp::Servers;
+use crate::model::limits::SharedLimits;
+use crate::recovery::{Limits, Money};
+use crate::secrets::KnownSecrets;
+use crate::tools::Toolbox;
+
+use super::clock::Clock;
+use super::delegate::{AgentContext, AgentRegistry};
+use super::servers::with_mcp_tools;
+use super::setup::{ModelEndpoint, ResumedState, Setup};
+use super::shared_ledger::SharedLedger;
+use super::signals::InterruptReceiver;
+
+/// What a run shares with its sub-agents at every depth. Built once, from the setup of the run.
+pub(super) struct RunDeps {
+    pub(super) registry: AgentRegistry,
+    pub(super) ledger: SharedLedger,
+    pub(super) servers: Arc<Servers>,
+    /// The hooks of the run. Those of a sub-agent are derived from them.
+    pub(super) hooks: Option<Hooks>,
+    pub(super) secrets: KnownSecrets,
+    pub(super) clock: Clock,
+    pub(super) stop_after: Option<Money>,
+    /// The rate limits that other runs on this host have met. Each agent has its own state.
+    pub(super) shared_limits: Option<SharedLimits>,
+}
+
+/// What one agent starts from: the run itself, or a sub-agent.
+pub(super) struct AgentSetup {
+    pub(super) context: AgentContext,
+    pub(super) system: String,
+    pub(super) endpoints: Vec<ModelEndpoint>,
+    pub(super) toolbox: Toolbox,
+    pub(super) limits: Limits,
+    pub(super) thinking: Option<u32>,
+    pub(super) stream_events: bool,
+    pub(super) shared_limits: Option<SharedLimits>,
+    pub(super) journal: Journal,
+    pub(super) hooks: Option<Hooks>,
+    pub(super) resumed: ResumedState,
+}
+
+impl AgentSetup {
+    /// The setup of the run itself, with what its sub-agents will share.
+    pub(super) fn of_run(setup: Setup, interrupts: InterruptReceiver) -> Self {
+        let mut resumed = setup.resumed;
+        let past = std::mem::take(&mut resumed.agents);
+        let journals = setup.journal.subagent_journals();
+        let registry = AgentRegistry::new(
+            setup.agents,
+            setup.delegation,
+            interrupts,
+            journals,
+            &setup.session_id,
+            past,
+        );
+        let may_start = registry.has_depth();
+        let toolbox = with_mcp_tools(setup.toolbox, &setup.servers);
+        let toolbox = if may_start { toolbox.with_agents(&registry.definitions) } else { toolbox };
+        let deps = RunDeps {
+            registry,
+            ledger: SharedLedger::new(setup.ledger),
+            servers: setup.servers,
+            hooks: setup.hooks.clone(),
+            secrets: setup.secrets,
+            clock: setup.clock,
+            stop_after: setup.stop_after,
+            shared_limits: setup.shared.as_ref().map(|shared| shared.for_another_run(0)),
+        };
+        Self {
+            context: AgentContext::of_run(Arc::new(deps)),
+            system: setup.system,
+            endpoints: setup.endpoints,
+            toolbox,
+            limits: setup.limits,
+            thinking: setup.thinking,
+            stream_events: setup.stream_events,
+            shared_limits: setup.shared,
+            journal: setup.journal,
+            hooks: setup.hooks,
+            resumed,
+        }
+    }
+}
