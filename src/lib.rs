@@ -7,6 +7,9 @@
 //!     process ─► the pure ones: recovery · secrets · transcript ─► types
 //! ```
 
+// Runs nest, so the proof that one is `Send` goes deep.
+#![recursion_limit = "256"]
+
 pub mod cli;
 
 pub mod doctor;

@@ -37,6 +37,7 @@ mod shutdown;
 mod signals;
 mod tool_batches;
 mod tool_hooks;
+mod transport;
 mod turn_lock;
 
 pub use crate::journal::{JournalHealth, ModelSpan};
@@ -54,3 +55,4 @@ pub use setup::{
     ToolStats,
 };
 pub use signals::{InterruptReceiver, InterruptSender, interrupt};
+pub use transport::{Transport, TransportFuture};

@@ -10,7 +10,7 @@ use crate::hooks::Hooks;
 use crate::journal::{Journal, JournalHealth, ModelSpan, PastAgent};
 use crate::mcp::{self, Servers};
 use crate::model::limits::SharedLimits;
-use crate::model::{ModelClient, ModelFacts, RateLimits};
+use crate::model::{ModelFacts, RateLimits};
 use crate::recovery::{Fault, Ledger, Limits, LoopDetector, Money, RecoveryLog, Run, StopReason};
 use crate::secrets::KnownSecrets;
 use crate::tools::{Acceptance, AgentDefinition, BackgroundTask, Toolbox};
@@ -18,6 +18,7 @@ use crate::transcript::{Block, Contributor, Message, Usage};
 
 use super::clock::Clock;
 use super::delegate::{AgentTask, Delegation};
+use super::transport::Transport;
 
 /// Everything one run needs, decided before it starts.
 pub struct Setup {
@@ -70,7 +71,7 @@ pub struct ModelEndpoint {
     pub label: String,
     pub facts: ModelFacts,
     /// Shared by the models of one endpoint.
-    pub client: Arc<ModelClient>,
+    pub client: Arc<dyn Transport>,
 }
 
 /// What an earlier process of the same session hands over to this one.

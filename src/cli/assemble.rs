@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use crate::agent::{Clock, Delegation, FolderNote, FolderNotes, ModelEndpoint, Setup};
+use crate::agent::{Clock, Delegation, FolderNote, FolderNotes, ModelEndpoint, Setup, Transport};
 use crate::hooks::{CrashLog, HookEnvironment, Hooks};
 use crate::journal::Damage;
 use crate::mcp::{ServerEnvironment, Servers};
@@ -212,7 +212,7 @@ fn model_endpoints(
     supervisor: &Supervisor,
 ) -> Result<Vec<ModelEndpoint>, UsageError> {
     let ModelChain { links, endpoints, .. } = &settings.chain;
-    let mut clients = Vec::with_capacity(endpoints.len());
+    let mut clients: Vec<Arc<dyn Transport>> = Vec::with_capacity(endpoints.len());
     for place in endpoints {
         let (secrets, supervisor) = (secrets.clone(), supervisor.clone());
         let endpoint = model::ModelService { secrets, supervisor, ..endpoint(place, clock) };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use outlast::agent::{
     self, Clock, Delegation, InterruptSender, ModelEndpoint, Observer, ResumedState, RunEvent,
-    RunOutcome, Setup, WaitingFor,
+    RunOutcome, Setup, Transport, WaitingFor,
 };
 use outlast::journal::{CarryOver, Journal, ProcessOpening};
 use outlast::model::{self, Credential, ModelClient, ModelService, Secret};
@@ -91,6 +91,10 @@ pub(super) struct EventRecord {
 }
 
 impl EventRecord {
+    pub(super) fn new() -> Self {
+        Self { said: Arc::default(), news: watch::Sender::new(()) }
+    }
+
     pub(super) fn all(&self) -> Vec<ObservedEvent> {
         self.said.lock().expect("no panic while writing").clone()
     }
@@ -128,42 +132,7 @@ impl RunFixture {
         let folder = tempfile::tempdir().expect("a scratch folder can be made");
         let credential = Credential::ApiKey(Secret::new("test-key-0123456789"));
         let client = ModelClient::new(ModelService::new(server.base_url(), credential));
-        let setup = Setup {
-            session_id: "01234567-89ab-cdef-0123-456789abcdef".to_owned(),
-            prompt: vec![Block::text("Do it.")],
-            system: "Be brief.".to_owned(),
-            cwd: folder.path().to_owned(),
-            endpoints: vec![model_endpoint(
-                "sonnet",
-                Arc::new(client.expect("the address is right")),
-            )],
-            toolbox: toolbox(&folder),
-            servers: Arc::default(),
-            limits: Limits {
-                backoff: Backoff {
-                    first: Duration::from_millis(2),
-                    longest: Duration::from_secs(1),
-                },
-                ..Limits::default()
-            },
-            ledger: Ledger::new(None),
-            clock: Clock::start(1.0),
-            seed: 1,
-            permission_mode: "bypassPermissions".to_owned(),
-            api_key_source: "ANTHROPIC_API_KEY".to_owned(),
-            thinking: None,
-            stream_events: false,
-            stop_after: None,
-            shared: None,
-            journal: Journal::disabled(),
-            secrets: KnownSecrets::default(),
-            hooks: None,
-            memory_files: Vec::new(),
-            warnings: Vec::new(),
-            resumed: ResumedState::default(),
-            agents: Vec::new(),
-            delegation: Delegation::default(),
-        };
+        let setup = setup(&folder, Arc::new(client.expect("the address is right")));
         Self { setup, server, folder }
     }
 
@@ -183,7 +152,7 @@ impl RunFixture {
 
     pub(super) fn start(self) -> RunningFixture {
         let Self { setup, server, folder } = self;
-        let record = EventRecord { said: Arc::default(), news: watch::Sender::new(()) };
+        let record = EventRecord::new();
         let (interrupter, interrupts) = watch::channel(None);
         let mut observer = record.clone();
         let run =
@@ -297,8 +266,42 @@ pub(super) fn opening() -> ProcessOpening {
     }
 }
 
+/// A run over `client` in which every tool is allowed, and retries come fast.
+pub(super) fn setup(folder: &TempDir, client: Arc<dyn Transport>) -> Setup {
+    Setup {
+        session_id: "01234567-89ab-cdef-0123-456789abcdef".to_owned(),
+        prompt: vec![Block::text("Do it.")],
+        system: "Be brief.".to_owned(),
+        cwd: folder.path().to_owned(),
+        endpoints: vec![model_endpoint("sonnet", client)],
+        toolbox: toolbox(folder),
+        servers: Arc::default(),
+        limits: Limits {
+            backoff: Backoff { first: Duration::from_millis(2), longest: Duration::from_secs(1) },
+            ..Limits::default()
+        },
+        ledger: Ledger::new(None),
+        clock: Clock::start(1.0),
+        seed: 1,
+        permission_mode: "bypassPermissions".to_owned(),
+        api_key_source: "ANTHROPIC_API_KEY".to_owned(),
+        thinking: None,
+        stream_events: false,
+        stop_after: None,
+        shared: None,
+        journal: Journal::disabled(),
+        secrets: KnownSecrets::default(),
+        hooks: None,
+        memory_files: Vec::new(),
+        warnings: Vec::new(),
+        resumed: ResumedState::default(),
+        agents: Vec::new(),
+        delegation: Delegation::default(),
+    }
+}
+
 /// A model at the server of the run.
-fn model_endpoint(name: &str, client: Arc<ModelClient>) -> ModelEndpoint {
+fn model_endpoint(name: &str, client: Arc<dyn Transport>) -> ModelEndpoint {
     let facts = model::model_facts(name);
     ModelEndpoint { label: facts.name.clone(), facts, client }
 }

@@ -8,7 +8,6 @@ use uuid::Uuid;
 
 use crate::hooks::{HookEvent, Hooks};
 use crate::journal::{Journal, SubagentHeader};
-use crate::model::ModelClient;
 use crate::recovery::{Limits, Moment, Run, StopReason};
 use crate::secrets::Redactor;
 use crate::tools::{AgentDefinition, BackgroundEnd, BackgroundKind, BackgroundTask, Toolbox};
@@ -231,8 +230,7 @@ fn limits(forge: &SubagentSpawner, definition: &AgentDefinition) -> Limits {
 
 /// A bit for each step of a chain that leads to another endpoint.
 fn elsewhere(rungs: &[ModelEndpoint]) -> u32 {
-    let apart =
-        |pair: &[ModelEndpoint]| !Arc::<ModelClient>::ptr_eq(&pair[0].client, &pair[1].client);
+    let apart = |pair: &[ModelEndpoint]| !Arc::ptr_eq(&pair[0].client, &pair[1].client);
     let bits = rungs.windows(2).take(32).enumerate().filter(|(_, pair)| apart(pair));
     bits.fold(0, |bits, (step, _)| bits | (1 << step))
 }

@@ -1,0 +1,67 @@
+//! The seam between a run and the model service: HTTP in production, a script in tests.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use crate::model::{ModelClient, ModelReply, RateLimits, Renewal, RequestContent, StreamProgress};
+use crate::recovery::{Fault, ModelCall, Standing};
+
+/// A boxed future, so that endpoints of different kinds can stand in one model chain.
+pub type TransportFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Sends requests to one endpoint of the model service. It never retries: each failure is reported.
+pub trait Transport: Send + Sync {
+    /// Makes one attempt at one request. Dropping the future cancels it.
+    fn attempt<'a>(
+        &'a self,
+        content: &'a RequestContent<'a>,
+        call: &'a ModelCall,
+        progress: &'a mut (dyn FnMut(StreamProgress) + Send),
+    ) -> TransportFuture<'a, Result<ModelReply, Box<Fault>>>;
+
+    /// Fetches a new credential, if possible.
+    fn refresh(&self) -> TransportFuture<'_, Renewal>;
+
+    /// Waits, no longer than `limit`, for a renewal that the end of the process must not interrupt.
+    fn finish_renewal(&self, limit: Duration) -> TransportFuture<'_, ()>;
+
+    /// Whether the endpoint has answered this process successfully.
+    fn standing(&self) -> Standing;
+
+    /// The rate limits that the latest response reported.
+    fn rate_limits(&self) -> Option<RateLimits>;
+
+    /// The name of the rate limit for requests to `model`, which the runs of this host share.
+    fn limit_of(&self, model: &str) -> String;
+}
+
+impl Transport for ModelClient {
+    fn attempt<'a>(
+        &'a self,
+        content: &'a RequestContent<'a>,
+        call: &'a ModelCall,
+        progress: &'a mut (dyn FnMut(StreamProgress) + Send),
+    ) -> TransportFuture<'a, Result<ModelReply, Box<Fault>>> {
+        Box::pin(self.attempt(content, call, progress))
+    }
+
+    fn refresh(&self) -> TransportFuture<'_, Renewal> {
+        Box::pin(self.refresh())
+    }
+
+    fn finish_renewal(&self, limit: Duration) -> TransportFuture<'_, ()> {
+        Box::pin(self.finish_renewal(limit))
+    }
+
+    fn standing(&self) -> Standing {
+        self.standing()
+    }
+
+    fn rate_limits(&self) -> Option<RateLimits> {
+        self.rate_limits()
+    }
+
+    fn limit_of(&self, model: &str) -> String {
+        self.limit_of(model)
+    }
+}

@@ -1,0 +1,217 @@
+//! A model service by script, without sockets: for runs on paused time.
+
+use std::collections::VecDeque;
+use std::future::ready;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use outlast::agent::{self, InterruptSender, RunOutcome, Setup, Transport, TransportFuture};
+use outlast::model::{Counts, ModelReply, RateLimits, Renewal, RequestContent, StreamProgress};
+use outlast::recovery::{
+    FailureStage, Fault, FaultKind, ModelCall, RetryAfter, RetryAfterSource, Standing,
+};
+use outlast::transcript::{Block, Usage, violations};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::run_fixture::{EventRecord, ObservedEvent, setup};
+
+/// What one attempt does.
+pub(super) struct ScriptedAttempt {
+    /// How long it takes before its first byte.
+    delay: Duration,
+    progress: Vec<StreamProgress>,
+    result: Result<ModelReply, Box<Fault>>,
+}
+
+impl ScriptedAttempt {
+    fn of(result: Result<ModelReply, Box<Fault>>) -> Self {
+        Self { delay: Duration::ZERO, progress: Vec::new(), result }
+    }
+
+    /// A reply of one text.
+    pub(super) fn reply(text: &str) -> Self {
+        Self::of(Ok(reply(vec![Block::text(text)], "end_turn")))
+    }
+
+    /// A reply of one tool call.
+    pub(super) fn tool(id: &str, name: &str, input: Value) -> Self {
+        Self::of(Ok(reply(vec![tool_use(id, name, input)], "tool_use")))
+    }
+
+    /// An error status.
+    pub(super) fn status(status: u16, label: &str) -> Self {
+        let kind = FaultKind::Refused {
+            status,
+            label: label.to_owned(),
+            code: String::new(),
+            message: "refused".to_owned(),
+        };
+        Self::of(Err(Box::new(Fault::new(kind, FailureStage::Status))))
+    }
+
+    /// A stream that dies after these blocks.
+    pub(super) fn torn(blocks: Vec<Block>) -> Self {
+        let kind = FaultKind::TornStream { detail: "the connection was reset".to_owned() };
+        let fault = Fault::new(kind, FailureStage::Block);
+        let progress = blocks.into_iter().enumerate();
+        let progress = progress.map(|(index, block)| StreamProgress::Block { index, block });
+        Self { progress: progress.collect(), ..Self::of(Err(Box::new(fault))) }
+    }
+
+    pub(super) fn after(self, delay: Duration) -> Self {
+        Self { delay, ..self }
+    }
+
+    /// With a `retry-after` header.
+    pub(super) fn retry_after(mut self, wait: Duration) -> Self {
+        if let Err(fault) = &mut self.result {
+            fault.retry_after = Some(RetryAfter { wait, source: RetryAfterSource::RetryAfter });
+        }
+        self
+    }
+}
+
+pub(super) fn tool_use(id: &str, name: &str, input: Value) -> Block {
+    Block::ToolUse { id: id.to_owned(), name: name.to_owned(), input }
+}
+
+fn reply(content: Vec<Block>, stop_reason: &str) -> ModelReply {
+    ModelReply {
+        id: "msg_1".to_owned(),
+        model: "claude-sonnet-5-5".to_owned(),
+        content,
+        cut_tool_call: false,
+        malformed: Vec::new(),
+        stop_reason: stop_reason.to_owned(),
+        usage: Usage { input_tokens: 10, output_tokens: 5, ..Usage::default() },
+        counts: Counts::Possible,
+        request_id: None,
+        first_token: None,
+    }
+}
+
+/// Answers attempt after attempt by its script, and asserts that every request is valid.
+pub(super) struct ScriptedTransport {
+    attempts: Mutex<VecDeque<ScriptedAttempt>>,
+    /// When each attempt was made.
+    made: Mutex<Vec<Instant>>,
+}
+
+impl Transport for ScriptedTransport {
+    fn attempt<'a>(
+        &'a self,
+        content: &'a RequestContent<'a>,
+        _call: &'a ModelCall,
+        progress: &'a mut (dyn FnMut(StreamProgress) + Send),
+    ) -> TransportFuture<'a, Result<ModelReply, Box<Fault>>> {
+        assert_eq!(violations(content.messages), [], "a request is valid");
+        self.made.lock().expect("no panic while writing").push(Instant::now());
+        let next = self.attempts.lock().expect("no panic while writing").pop_front();
+        Box::pin(async move {
+            let next = next.expect("no more requests than the script has");
+            tokio::time::sleep(next.delay).await;
+            next.progress.into_iter().for_each(progress);
+            next.result
+        })
+    }
+
+    fn refresh(&self) -> TransportFuture<'_, Renewal> {
+        Box::pin(ready(Renewal::Unchanged))
+    }
+
+    fn finish_renewal(&self, _limit: Duration) -> TransportFuture<'_, ()> {
+        Box::pin(ready(()))
+    }
+
+    fn standing(&self) -> Standing {
+        Standing::Proven
+    }
+
+    fn rate_limits(&self) -> Option<RateLimits> {
+        None
+    }
+
+    fn limit_of(&self, model: &str) -> String {
+        model.to_owned()
+    }
+}
+
+/// A run over a script, on paused time. Its tools must not start processes: these take real time.
+pub(super) struct ScriptedRun {
+    pub(super) setup: Setup,
+    transport: Arc<ScriptedTransport>,
+    folder: TempDir,
+}
+
+impl ScriptedRun {
+    pub(super) fn of(attempts: impl IntoIterator<Item = ScriptedAttempt>) -> Self {
+        let folder = tempfile::tempdir().expect("a scratch folder can be made");
+        let transport = Arc::new(ScriptedTransport {
+            attempts: Mutex::new(attempts.into_iter().collect()),
+            made: Mutex::default(),
+        });
+        let mut setup = setup(&folder, Arc::clone(&transport) as Arc<dyn Transport>);
+        setup.limits.heartbeat = Duration::from_secs(60);
+        Self { setup, transport, folder }
+    }
+
+    pub(super) fn start(self) -> StartedRun {
+        let Self { setup, transport, folder } = self;
+        let (record, began) = (EventRecord::new(), Instant::now());
+        let (interrupter, interrupts) = watch::channel(None);
+        let mut observer = record.clone();
+        let run = tokio::spawn(async move {
+            let outcome = Box::pin(agent::run(setup, &mut observer, interrupts)).await;
+            (outcome, began.elapsed())
+        });
+        StartedRun { run, record, interrupter, transport, began, _folder: folder }
+    }
+
+    pub(super) async fn run(self) -> EndedRun {
+        self.start().end().await
+    }
+}
+
+/// A run under way.
+pub(super) struct StartedRun {
+    run: JoinHandle<(RunOutcome, Duration)>,
+    pub(super) record: EventRecord,
+    pub(super) interrupter: InterruptSender,
+    transport: Arc<ScriptedTransport>,
+    began: Instant,
+    _folder: TempDir,
+}
+
+impl StartedRun {
+    pub(super) async fn end(self) -> EndedRun {
+        let (outcome, took) = self.run.await.expect("a run never panics");
+        let made = self.transport.made.lock().expect("no panic while writing");
+        let made = made.iter().map(|at| at.duration_since(self.began)).collect();
+        EndedRun { outcome, took, made, events: self.record.all() }
+    }
+}
+
+/// A run that ended.
+pub(super) struct EndedRun {
+    pub(super) outcome: RunOutcome,
+    /// How long it took, on its own clock.
+    pub(super) took: Duration,
+    /// When each attempt was made, from the start on.
+    pub(super) made: Vec<Duration>,
+    pub(super) events: Vec<ObservedEvent>,
+}
+
+impl EndedRun {
+    pub(super) fn count(&self, wanted: impl Fn(&ObservedEvent) -> bool) -> usize {
+        self.events.iter().filter(|event| wanted(event)).count()
+    }
+
+    /// How often a heartbeat said this.
+    pub(super) fn heartbeats(&self, words: &str) -> usize {
+        self.count(|event| matches!(event, ObservedEvent::Heartbeat(what) if what == words))
+    }
+}
