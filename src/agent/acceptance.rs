@@ -9,12 +9,12 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::process::file_reads::read_regular;
-use crate::recovery::{CallEffect, Event, Fingerprint, ToolCallRecord, is_wait};
+use crate::recovery::{CallEffect, Event, Fingerprint, ToolCallRecord};
 use crate::tools::{Delivery, OtherCalls, STRUCTURED_OUTPUT};
 use crate::transcript::{Block, ToolCall};
 
 use super::run_event::WaitingFor;
-use super::session::Session;
+use super::world::RunWorld;
 
 /// Largest file whose content is hashed, in bytes. A larger one is compared by size and time.
 const FILE_MAX: u64 = 8_000_000;
@@ -30,20 +30,20 @@ pub(super) struct CompletedCall<'a> {
     pub(super) detail: &'a Value,
 }
 
-impl Session<'_> {
+impl RunWorld<'_> {
     /// Turns the results of a batch of tool calls into the next event.
     pub(super) async fn finish_batch(&mut self, batch: &[CompletedCall<'_>]) -> Event {
         let others = |done: &&CompletedCall<'_>| done.call.name != STRUCTURED_OUTPUT;
         let failed = batch.iter().filter(others).any(|done| is_error(done.result));
         let others = if failed { OtherCalls::Failed } else { OtherCalls::Succeeded };
-        match self.toolbox.settle_answers(others) {
-            Delivery::Answer(_) => return self.check_background_work(Event::Delivered),
+        match self.tools.toolbox.settle_answers(others) {
+            Delivery::Answer(_) => return self.tools.check_background_work(Event::Delivered),
             Delivery::Invalid => return Event::SchemaMismatch,
             Delivery::Nothing => {}
         }
         let mut deeds = Vec::with_capacity(batch.len());
         for done in batch {
-            let nature = match (self.call_effect(done), written_file(done)) {
+            let nature = match (self.tools.call_effect(done), written_file(done)) {
                 (CallEffect::Changed, Some(path)) => {
                     edit_effect(path).await.unwrap_or(CallEffect::Changed)
                 }
@@ -51,29 +51,14 @@ impl Session<'_> {
             };
             deeds.push(call_record(done, nature));
         }
-        self.journal.tool_calls(&deeds);
-        Event::ToolsDone(self.loop_detector.observe(&deeds, self.limits.loops))
-    }
-
-    /// Classifies the effect of a call, as far as possible without reading the file it has written.
-    fn call_effect(&self, done: &CompletedCall<'_>) -> CallEffect {
-        let ToolCall { name, input, .. } = done.call;
-        let command = input.get("command").and_then(Value::as_str);
-        if is_wait(name, command) {
-            CallEffect::Waited
-        } else if is_error(done.result) {
-            CallEffect::Failed
-        } else if self.toolbox.effect(done.call).changes_nothing() || name == "TodoWrite" {
-            CallEffect::ReadOnly
-        } else {
-            CallEffect::Changed
-        }
+        self.conversation.journal.tool_calls(&deeds);
+        Event::ToolsDone(self.tools.loop_detector.observe(&deeds, self.limits.loops))
     }
 
     /// Runs the command of `--require`.
     pub(super) async fn check(&mut self) -> Event {
         let cancel = CancellationToken::new();
-        let toolbox = Arc::clone(&self.toolbox);
+        let toolbox = Arc::clone(&self.tools.toolbox);
         let checking = Box::pin(toolbox.run_requirement(cancel.clone()));
         let waiting_for = WaitingFor::Tool { name: "--require".to_owned(), id: String::new() };
         let check = match self.run_cancellable(waiting_for, &cancel, checking).await {
@@ -86,9 +71,13 @@ impl Session<'_> {
         let passed = check.passed();
         if !passed {
             let most = u32::from(self.limits.budgets.requirement_tries) + 1;
-            let verified = self.toolbox.acceptance().requirement;
+            let verified = self.tools.toolbox.acceptance().requirement;
             let attempt = verified.map_or(1, |verified| verified.attempts);
-            self.failed_checks.take_in(&check, (attempt, most), self.history.messages());
+            self.failed_checks.take_in(
+                &check,
+                (attempt, most),
+                self.conversation.history.messages(),
+            );
         }
         Event::Checked { passed }
     }
@@ -137,7 +126,7 @@ fn fingerprint_file(path: &Path) -> Option<Fingerprint> {
     Some(Fingerprint::of(&[&read_regular(path, FILE_MAX).ok()?]))
 }
 
-fn is_error(result: &Block) -> bool {
+pub(super) fn is_error(result: &Block) -> bool {
     matches!(result, Block::ToolResult { is_error: true, .. })
 }
 

@@ -4,32 +4,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::recovery::{
-    Event, Interrupt, Moment, Nudge, ReplyKind, StopReason, WORK_GONE, WorkStatus,
-};
-use crate::tools::{BackgroundKind, BackgroundTask, STARTED_IN_BACKGROUND, is_agent_tool};
+use crate::recovery::{Event, Interrupt, Moment, Nudge, StopReason, WORK_GONE, WorkStatus};
+use crate::tools::{STARTED_IN_BACKGROUND, is_agent_tool};
 use crate::transcript::{Block, Message};
 
 use super::conversation::text_of;
 use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
-use super::session::Session;
 use super::shutdown::{CANCEL_GRACE, LATE_CANCEL_GRACE};
+use super::world::RunWorld;
 
-impl Session<'_> {
-    /// Adjusts the event for a finished model to background work that is running or unreported.
-    pub(super) fn check_background_work(&self, event: Event) -> Event {
-        if self.toolbox.background_work() == WorkStatus::Over {
-            event
-        } else if let Event::Replied(ReplyKind::Answer { tokens }) = event {
-            Event::Replied(ReplyKind::Early { tokens })
-        } else if event == Event::Delivered {
-            Event::DeliveredEarly
-        } else {
-            event
-        }
-    }
-
+impl RunWorld<'_> {
     /// Waits for a change in background work, until `until` at most.
     pub(super) async fn await_work(&mut self, until: Moment) -> Event {
         self.release_permit();
@@ -41,9 +26,9 @@ impl Session<'_> {
     }
 
     async fn await_news(&mut self, until: Moment) -> Event {
-        let toolbox = Arc::clone(&self.toolbox);
+        let toolbox = Arc::clone(&self.tools.toolbox);
         let news = toolbox.wait_for_background_news();
-        let over = self.watch.clock;
+        let over = self.monitor.clock;
         let over = async move { over.sleep_until(until).await };
         let news = async {
             tokio::select! {
@@ -52,14 +37,14 @@ impl Session<'_> {
                 () = over => WorkStatus::StillRunning,
             }
         };
-        let mut vigil = self.watch.begin();
-        let figures = self.turn_progress();
+        let mut vigil = self.monitor.begin();
+        let figures = self.caller.turn_progress();
         let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
             let running = toolbox.list_running();
             let left = watch.clock.now().until(until);
             watch.emit_heartbeat_until(vigil, WaitingFor::Work { running }, figures, left);
         };
-        match self.watch.wait_for(&mut vigil, show, news).await {
+        match self.monitor.wait_for(&mut vigil, show, news).await {
             Ok(work) => Event::BackgroundWaited(work),
             Err(cut) => {
                 self.start_shutdown(cut);
@@ -68,49 +53,15 @@ impl Session<'_> {
         }
     }
 
-    /// The text of a nudge about background work, followed by the list of commands.
-    pub(super) fn work_report(&mut self, nudge: Nudge) -> Option<String> {
-        match nudge {
-            Nudge::WorkEnded => self.toolbox.take_background_news(),
-            Nudge::StillRunning => Some(self.toolbox.list_running()),
-            Nudge::Continue(_)
-            | Nudge::ContinueLast
-            | Nudge::Complete(_)
-            | Nudge::MoreEffort
-            | Nudge::WrapUp
-            | Nudge::LastTurn
-            | Nudge::StepBack
-            | Nudge::UseStructuredOutput
-            | Nudge::Unmet
-            | Nudge::UnmetAgain
-            | Nudge::UnmetLast
-            | Nudge::StopHookObjection => None,
-        }
-    }
-
-    /// Reports background commands that ended while the model worked, beside the tool results.
-    pub(super) fn work_news(&mut self) -> Option<Block> {
-        let news = self.toolbox.take_background_news()?;
-        Some(Block::text(join_list(Nudge::WorkEnded.text(), &news)))
-    }
-
-    /// Emits the starts and ends of background commands to the observer.
-    pub(super) fn show_tasks(&mut self) {
-        let commands = |task: &BackgroundTask| task.kind == BackgroundKind::Command;
-        for task in self.toolbox.take_task_events().into_iter().filter(commands) {
-            self.watch.emit(RunEvent::Task(Box::new(task)));
-        }
-    }
-
     /// Begins to end background commands as soon as the run is cut off, in parallel with the rest
     /// of the shutdown.
     pub(super) fn start_shutdown(&mut self, cut: CancelReason) {
-        self.hook_state.prepare_kill();
-        self.show_tasks();
-        let running = self.toolbox.list_running();
-        self.toolbox.request_stop();
+        self.hooks.prepare_kill();
+        self.tools.show_tasks(&mut self.monitor);
+        let running = self.tools.toolbox.list_running();
+        self.tools.toolbox.request_stop();
         let CancelReason::Interrupt(by) = cut else { return };
-        if running.is_empty() || std::mem::replace(&mut self.work_stop_announced, true) {
+        if running.is_empty() || std::mem::replace(&mut self.tools.work_stop_announced, true) {
             return;
         }
         let list = running.replace("\n- ", "; ");
@@ -127,13 +78,13 @@ impl Session<'_> {
             | Interrupt::StdoutClosed => "",
         };
         let warning = format!("background commands are being stopped: {list}{again}");
-        self.watch.emit(RunEvent::Warning(warning));
+        self.monitor.emit(&RunEvent::Warning(warning));
     }
 
     /// Ends background commands. What the model does not know of them is recorded, for a resumed
     /// session.
     pub(super) async fn end_work(&mut self, reason: StopReason) {
-        self.hook_state.prepare_kill();
+        self.hooks.prepare_kill();
         if let StopReason::AbortedStreaming(by) | StopReason::AbortedTools(by) = reason {
             self.start_shutdown(CancelReason::Interrupt(by));
         }
@@ -142,35 +93,43 @@ impl Session<'_> {
             StopReason::Deadline | StopReason::BackgroundPending | StopReason::Denied
         );
         let patience = if late { LATE_CANCEL_GRACE } else { CANCEL_GRACE };
-        Arc::clone(&self.toolbox).stop_and_wait(patience).await;
-        self.show_tasks();
+        Arc::clone(&self.tools.toolbox).stop_and_wait(patience).await;
+        self.tools.show_tasks(&mut self.monitor);
     }
 
     /// Adds a last message about background commands that were cut.
     pub(super) fn record_cut_work(&mut self, reason: StopReason) {
         if reason != StopReason::Completed
-            && let Some(news) = self.toolbox.take_background_news()
+            && let Some(news) = self.tools.toolbox.take_background_news()
         {
-            self.add_user_message(vec![Block::text(join_list(WORK_GONE, &news))], Vec::new());
+            self.conversation.add_user_message(
+                vec![Block::text(join_list(WORK_GONE, &news))],
+                Vec::new(),
+                &mut self.monitor,
+            );
         }
     }
 
     /// Tells the model of a resumed session which commands were lost with an earlier process.
     pub(super) fn report_lost_work(&mut self) {
-        for agent in self.agent_context.deps.registry.lost() {
-            self.watch.emit(RunEvent::Agent(Box::new(agent)));
+        for agent in self.context.deps.registry.lost() {
+            self.monitor.emit(&RunEvent::Agent(Box::new(agent)));
         }
-        let past = BackgroundHistory::of(self.history.messages());
-        self.toolbox.count_tasks_from(past.started);
+        let past = BackgroundHistory::of(self.conversation.history.messages());
+        self.tools.toolbox.count_tasks_from(past.started);
         if !past.lost.is_empty() {
-            let list = past.list(&|id| self.agent_context.deps.registry.known_of(id));
-            self.add_user_message(vec![Block::text(join_list(WORK_GONE, &list))], Vec::new());
+            let list = past.list(&|id| self.context.deps.registry.known_of(id));
+            self.conversation.add_user_message(
+                vec![Block::text(join_list(WORK_GONE, &list))],
+                Vec::new(),
+                &mut self.monitor,
+            );
         }
     }
 }
 
 /// Joins a text and a list in one block, so that compaction recognises it by its beginning.
-fn join_list(words: &str, list: &str) -> String {
+pub(super) fn join_list(words: &str, list: &str) -> String {
     format!("{words}\n\n{list}")
 }
 

@@ -7,6 +7,7 @@ use tokio::time::timeout;
 
 use crate::model::limits::{ProbeEnd, ProbeTurn};
 use crate::model::{Bounds, ModelReply, RequestContent};
+use crate::recovery::Limits;
 use crate::recovery::{
     CallPurpose, ConnectionChoice, ErrorClass, Event, Failure, FailureStage, Fault, FaultKind,
     ModelCall, Probed, ReplyMode, Timer, classify,
@@ -14,8 +15,10 @@ use crate::recovery::{
 use crate::transcript::{Block, Message};
 
 use super::accounting::WorstCaseCost;
-use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
-use super::session::{Session, emit_wait_heartbeat};
+use super::conversation::Conversation;
+use super::model_caller::ModelCaller;
+use super::run_monitor::CancelReason;
+use super::run_monitor::RunMonitor;
 
 /// How long a probe may take. A service that needs longer for one token has no capacity.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -26,22 +29,34 @@ const BYTES: u64 = 512;
 /// The query source in the requests of a probe.
 const SOURCE: &str = "probe";
 
-impl Session<'_> {
+impl ModelCaller {
     /// Probes the service, unless another run on this host does.
-    pub(super) async fn probe(&mut self, rung: u8) -> Event {
-        match self.try_probe(rung).await {
+    pub(super) async fn probe(
+        &mut self,
+        rung: u8,
+        limits: &Limits,
+        conversation: &mut Conversation,
+        monitor: &mut RunMonitor<'_>,
+    ) -> Event {
+        match self.try_probe(rung, limits, conversation, monitor).await {
             Ok(probed) => Event::Probed(probed),
             Err(cut) => cut.into(),
         }
     }
 
-    async fn try_probe(&mut self, rung: u8) -> Result<Probed, CancelReason> {
+    pub(super) async fn try_probe(
+        &mut self,
+        rung: u8,
+        limits: &Limits,
+        conversation: &mut Conversation,
+        monitor: &mut RunMonitor<'_>,
+    ) -> Result<Probed, CancelReason> {
         let at = self.endpoint_at(rung);
         let name = at.client.limit_of(&at.facts.name);
-        if let Some(instead) = self.shared_probe(&name).await? {
+        if let Some(instead) = self.shared_probe(&name, limits, monitor).await? {
             return Ok(instead);
         }
-        let probed = self.pay_and_probe(rung).await;
+        let probed = self.pay_and_probe(rung, conversation, monitor).await;
         let end = match probed {
             Ok(Probed::Answered) => ProbeEnd::Answered,
             Ok(Probed::Failed(Failure {
@@ -65,14 +80,19 @@ impl Session<'_> {
     }
 
     /// The result of another run's probe on this host, if it makes this one unnecessary.
-    async fn shared_probe(&mut self, name: &str) -> Result<Option<Probed>, CancelReason> {
-        let (clock, interval) = (self.watch.clock, self.limits.probe_interval.unwrap_or_default());
-        let waited = self.waiting.map_or(Duration::ZERO, |wait| wait.since.until(clock.now()));
+    pub(super) async fn shared_probe(
+        &mut self,
+        name: &str,
+        limits: &Limits,
+        monitor: &mut RunMonitor<'_>,
+    ) -> Result<Option<Probed>, CancelReason> {
+        let (clock, interval) = (monitor.clock, limits.probe_interval.unwrap_or_default());
+        let (waited, progress) = (monitor.waited(), self.progress());
         let Some(mut shared) = self.shared.take() else { return Ok(None) };
         let claiming = shared.claim_probe(name, clock.real(waited), clock.real(interval));
-        let turn = self.unless_cut(claiming).await;
+        let turn = monitor.wait_for_part(progress, claiming).await;
         self.shared = Some(shared);
-        self.report_sharing_loss();
+        self.report_sharing_loss(monitor);
         let after = |real: Duration| clock.now().after(clock.scaled(real));
         Ok(match turn? {
             ProbeTurn::Go => None,
@@ -81,10 +101,16 @@ impl Session<'_> {
         })
     }
 
-    async fn pay_and_probe(&mut self, rung: u8) -> Result<Probed, CancelReason> {
+    pub(super) async fn pay_and_probe(
+        &mut self,
+        rung: u8,
+        conversation: &mut Conversation,
+        monitor: &mut RunMonitor<'_>,
+    ) -> Result<Probed, CancelReason> {
         if self.accounting.is_bounded() {
             let purse = self.accounting.ledger.clone();
-            let turn = self.unless_cut(async move { purse.turn().await }).await?;
+            let progress = self.progress();
+            let turn = monitor.wait_for_part(progress, async move { purse.turn().await }).await?;
             self.accounting.turn = Some(turn);
         }
         let worst = self.worst_of_a_probe(rung);
@@ -93,14 +119,14 @@ impl Session<'_> {
             self.accounting.turn = None;
             return Ok(Probed::Unaffordable);
         }
-        let began = self.watch.clock.now();
-        let result = self.send_probe(rung).await;
-        self.redact_new_secrets();
-        self.accounting.tally.api_duration += began.until(self.watch.clock.now());
+        let began = monitor.clock.now();
+        let result = self.send_probe(rung, monitor).await;
+        conversation.redact_new_secrets();
+        self.accounting.tally.api_duration += began.until(monitor.clock.now());
         match result {
             Ok(Ok(mut answer)) => {
                 let label = self.endpoint_at(rung).label.clone();
-                self.settle_call(&label, &mut answer);
+                self.settle_call(&label, &mut answer, conversation, monitor);
                 Ok(Probed::Answered)
             }
             Ok(Err(fault)) => {
@@ -108,7 +134,7 @@ impl Session<'_> {
                 self.accounting.settle_broken();
                 let failure = classify(&fault);
                 if failure.retry_after.is_some() {
-                    self.keep_fault(*fault);
+                    self.keep_fault(*fault, monitor.clock);
                 }
                 Ok(Probed::Failed(failure))
             }
@@ -120,50 +146,42 @@ impl Session<'_> {
     }
 
     /// The most that a probe can cost.
-    fn worst_of_a_probe(&self, rung: u8) -> WorstCaseCost {
+    pub(super) fn worst_of_a_probe(&self, rung: u8) -> WorstCaseCost {
         let rung = self.endpoint_at(rung).clone();
         let input = BYTES + rung.facts.name.len() as u64;
         let bounds = Bounds { input, window: rung.facts.context_window, cap: request(0).cap };
         WorstCaseCost { bounds, prices: rung.facts.prices_at(false), endpoint: rung }
     }
 
-    async fn send_probe(
+    pub(super) async fn send_probe(
         &mut self,
         rung: u8,
+        monitor: &mut RunMonitor<'_>,
     ) -> Result<Result<ModelReply, Box<Fault>>, CancelReason> {
+        let progress = self.progress();
         let at = self.endpoint_at(rung);
         let (client, model) = (Arc::clone(&at.client), at.facts.name.clone());
-        self.unless_cut(async move {
-            let messages = [Message::user(vec![Block::text("Hi")])];
-            let prompt = RequestContent {
-                model: &model,
-                system: "",
-                tools: &[],
-                messages: &messages,
-                thinking: None,
-                fast: false,
-                source: Some(SOURCE),
-            };
-            let mut ignore = |_| {};
-            let ask = request(rung);
-            let asking = client.attempt(&prompt, &ask, &mut ignore);
-            timeout(PATIENCE, asking).await.unwrap_or_else(|_| {
-                let kind = FaultKind::Timeout { timer: Timer::Whole };
-                Err(Box::new(Fault::new(kind, FailureStage::FreshConnection)))
+        monitor
+            .wait_for_part(progress, async move {
+                let messages = [Message::user(vec![Block::text("Hi")])];
+                let prompt = RequestContent {
+                    model: &model,
+                    system: "",
+                    tools: &[],
+                    messages: &messages,
+                    thinking: None,
+                    fast: false,
+                    source: Some(SOURCE),
+                };
+                let mut ignore = |_| {};
+                let ask = request(rung);
+                let asking = client.attempt(&prompt, &ask, &mut ignore);
+                timeout(PATIENCE, asking).await.unwrap_or_else(|_| {
+                    let kind = FaultKind::Timeout { timer: Timer::Whole };
+                    Err(Box::new(Fault::new(kind, FailureStage::FreshConnection)))
+                })
             })
-        })
-        .await
-    }
-
-    /// Waits for a part of a probe, unless the run is cut off before. The pause and its heartbeats
-    /// go on meanwhile.
-    async fn unless_cut<T>(&mut self, part: impl Future<Output = T>) -> Result<T, CancelReason> {
-        let (waiting, figures) = (self.waiting, self.progress());
-        let mut vigil = self.watch.begin();
-        let show = |watch: &mut RunMonitor<'_>, _: &WaitTimer| {
-            emit_wait_heartbeat(watch, waiting, figures);
-        };
-        self.watch.wait_for(&mut vigil, show, part).await
+            .await
     }
 }
 

@@ -19,13 +19,13 @@ use crate::transcript::compaction::{
 use crate::transcript::{
     Block, BlockPath, Contributor, History, Message, RejectedBlock, StripTarget, ToolCall,
     can_repair_rejected, fixed_bytes, folding, has_media, largest_parts, repair_rejected,
-    strip_media, strip_thinking,
+    strip_media,
 };
 
 use super::accounting::WorstCaseCost;
 use super::conversation::text_of;
 use super::run_event::RunEvent;
-use super::session::Session;
+use super::world::RunWorld;
 
 /// Largest summarising request, as a fraction of the room in the window: the size of its text is an
 /// estimate, too.
@@ -45,6 +45,14 @@ const NAMED: usize = 5;
 /// refusal of it as too long is implausible.
 const SMALL_REQUEST: u64 = 16_000;
 
+/// The state of compaction.
+#[derive(Default)]
+pub(super) struct Compactor {
+    pub(super) summarising: Option<SummaryInProgress>,
+    /// Whether compaction had stopped helping when the run ended.
+    pub(super) thrashed: bool,
+}
+
 /// A summary that is being requested.
 pub(super) struct SummaryInProgress {
     /// What it will replace. Always present when the machine was told that a summary is possible.
@@ -58,7 +66,7 @@ pub(super) struct SummaryInProgress {
     restored: Vec<RestoredFile>,
 }
 
-impl Session<'_> {
+impl RunWorld<'_> {
     /// Estimates the size and the cost of the next request.
     pub(super) fn estimate_request(&mut self, purpose: CallPurpose, fast: bool) -> TokenEstimate {
         let (input, token) = self.costs(purpose, fast);
@@ -68,11 +76,11 @@ impl Session<'_> {
         TokenEstimate {
             input,
             token,
-            left: self.accounting.left(),
-            ceiling: self.endpoint().facts.max_output,
+            left: self.caller.accounting.left(),
+            ceiling: self.caller.endpoint().facts.max_output,
             size: u32::try_from(size).unwrap_or(u32::MAX),
-            fixed: u32::try_from(self.history.fixed()).unwrap_or(u32::MAX),
-            window: u32::try_from(self.window()).unwrap_or(u32::MAX),
+            fixed: u32::try_from(self.conversation.history.fixed()).unwrap_or(u32::MAX),
+            window: u32::try_from(self.caller.window()).unwrap_or(u32::MAX),
             mitigations: if crowded { self.room_mitigations() } else { AvailableMitigations::NONE },
         }
     }
@@ -80,15 +88,15 @@ impl Session<'_> {
     /// The worst-case cost of a request.
     pub(super) fn worst_case(&mut self, ask: &ModelCall) -> WorstCaseCost {
         let input = self.input_bound(ask.purpose);
-        let prices = self.endpoint().facts.prices_at(ask.fast);
-        let bounds = Bounds { input, window: self.window(), cap: ask.cap };
-        WorstCaseCost { bounds, prices, endpoint: self.endpoint().clone() }
+        let prices = self.caller.endpoint().facts.prices_at(ask.fast);
+        let bounds = Bounds { input, window: self.caller.window(), cap: ask.cap };
+        WorstCaseCost { bounds, prices, endpoint: self.caller.endpoint().clone() }
     }
 
     /// The worst-case cost of the next request's input, and of each token of its output.
     fn costs(&mut self, purpose: CallPurpose, fast: bool) -> (Money, Money) {
         let bound = self.input_bound(purpose);
-        let Some(prices) = self.endpoint().facts.prices_at(fast) else {
+        let Some(prices) = self.caller.endpoint().facts.prices_at(fast) else {
             return (Money::ZERO, Money::ZERO);
         };
         (prices.max_input_price() * bound, prices.output)
@@ -97,36 +105,35 @@ impl Session<'_> {
     /// An upper bound of the next request's input, in tokens.
     fn input_bound(&mut self, purpose: CallPurpose) -> u64 {
         match purpose {
-            CallPurpose::Reply => self.history.upper_bound(),
+            CallPurpose::Reply => self.conversation.history.upper_bound(),
             CallPurpose::Summary(_) => self.summary_request().upper_bound(),
         }
     }
 
-    /// The context window of the model in use, as known or as learned from overflows.
-    fn window(&self) -> u64 {
-        let rung = usize::from(self.model_index).min(self.windows.len() - 1);
-        self.windows[rung]
-    }
-
     /// How many tokens the messages may have before compaction is due.
     fn room(&self) -> u64 {
-        self.threshold().saturating_sub(self.history.fixed())
+        self.threshold().saturating_sub(self.conversation.history.fixed())
     }
 
     /// The number of tokens at which compaction is due.
     fn threshold(&self) -> u64 {
         let tokens = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
-        let (window, fixed) = (tokens(self.window()), tokens(self.history.fixed()));
-        self.limits.crowded_from(window, self.endpoint().facts.max_output, fixed).into()
+        let (window, fixed) =
+            (tokens(self.caller.window()), tokens(self.conversation.history.fixed()));
+        self.limits.crowded_from(window, self.caller.endpoint().facts.max_output, fixed).into()
     }
 
     fn cut(&self) -> Option<CutPoint> {
-        compaction::plan(self.history.messages(), self.room(), self.history.density())
+        compaction::plan(
+            self.conversation.history.messages(),
+            self.room(),
+            self.conversation.history.density(),
+        )
     }
 
     /// The mitigations that could make room.
     fn room_mitigations(&self) -> AvailableMitigations {
-        let messages = self.history.messages();
+        let messages = self.conversation.history.messages();
         let folds = folding::has_foldable(messages) || self.can_shrink();
         AvailableMitigations { folds, rounds: self.cut().is_some(), ..AvailableMitigations::NONE }
     }
@@ -134,7 +141,11 @@ impl Session<'_> {
     /// Whether truncating the results of the last round would help where no fold and no summary
     /// can.
     fn can_shrink(&self) -> bool {
-        compaction::can_shrink(self.history.messages(), self.room(), self.history.density())
+        compaction::can_shrink(
+            self.conversation.history.messages(),
+            self.room(),
+            self.conversation.history.density(),
+        )
     }
 
     /// The mitigations that the conversation offers against a failure.
@@ -142,7 +153,7 @@ impl Session<'_> {
         let output = fault.counts_output() && self.leaves_less_than(ask);
         match ask.purpose {
             CallPurpose::Summary(_) => {
-                let drops = self.summarising.as_ref().map_or(0, |summary| summary.drops);
+                let drops = self.compactor.summarising.as_ref().map_or(0, |summary| summary.drops);
                 AvailableMitigations {
                     rounds: drops < DROPS_MAX,
                     output,
@@ -150,15 +161,16 @@ impl Session<'_> {
                 }
             }
             CallPurpose::Reply => {
-                let messages = self.history.messages();
+                let messages = self.conversation.history.messages();
                 let block = fault.rejected_content().is_some_and(|poison| {
                     can_repair_rejected(messages, rejected_path(fault), repair_reason(poison))
                 });
                 let makers = self.room_mitigations();
                 // Lowering the output cap does not help above the compaction threshold.
-                let crowded = self.history.estimate() >= self.threshold();
+                let crowded = self.conversation.history.estimate() >= self.threshold();
                 let output = output && (!crowded || makers == AvailableMitigations::NONE);
-                let asks = self.thinking_for(self.endpoint()).is_some();
+                let asks =
+                    self.caller.thinking_for(self.caller.endpoint(), &self.conversation).is_some();
                 let thinking = asks && fault.is_about_asking_for_thinking();
                 AvailableMitigations {
                     media: has_media(messages),
@@ -176,11 +188,12 @@ impl Session<'_> {
     /// smaller than the known one, so only a small request contradicts it.
     pub(super) fn is_implausible_overflow(&mut self, fault: &Fault, ask: &ModelCall) -> bool {
         let too_long = |fault: &Fault| classify(fault).class == ErrorClass::PromptTooLong;
-        if !too_long(fault) || self.fault.as_ref().is_some_and(too_long) {
+        if !too_long(fault) || self.caller.fault.as_ref().is_some_and(too_long) {
             return false;
         }
         let output = if fault.counts_output() { u64::from(ask.cap) } else { 0 };
-        let window = fault.named_window().unwrap_or_else(|| self.window().min(2 * SMALL_REQUEST));
+        let window =
+            fault.named_window().unwrap_or_else(|| self.caller.window().min(2 * SMALL_REQUEST));
         self.size_of(ask.purpose) + output < window / 2
     }
 
@@ -191,19 +204,19 @@ impl Session<'_> {
             return;
         }
         let size = self.size_of(purpose);
-        let known = self.window();
-        let rung = usize::from(self.model_index).min(self.windows.len() - 1);
+        let known = self.caller.window();
+        let rung = usize::from(self.caller.model_index).min(self.caller.windows.len() - 1);
         let told = fault.named_window().unwrap_or(size / 10 * 9);
         let learned = told.min(known).max(1);
-        self.windows[rung] = learned;
-        let label = self.endpoint().label.clone();
-        self.journal.window(&label, learned);
+        self.caller.windows[rung] = learned;
+        let label = self.caller.endpoint().label.clone();
+        self.conversation.journal.window(&label, learned);
     }
 
     /// The approximate size of the current request, in tokens.
     fn size_of(&mut self, purpose: CallPurpose) -> u64 {
         match purpose {
-            CallPurpose::Reply => self.history.estimate(),
+            CallPurpose::Reply => self.conversation.history.estimate(),
             CallPurpose::Summary(_) => self.summary_request().estimate(),
         }
     }
@@ -211,7 +224,7 @@ impl Session<'_> {
     /// Whether the request fits but leaves less room for output than was asked for: the next one
     /// will ask for no more than fits.
     fn leaves_less_than(&mut self, ask: &ModelCall) -> bool {
-        let left = self.window().saturating_sub(self.size_of(ask.purpose));
+        let left = self.caller.window().saturating_sub(self.size_of(ask.purpose));
         left > 0 && u64::from(ask.cap) > left.max(self.limits.caps.floor.into())
     }
 
@@ -219,31 +232,32 @@ impl Session<'_> {
 
     /// The request that asks for a summary: the older part as text, as much of it as fits.
     fn summary_request(&mut self) -> &History {
-        let mut summarising = self.summarising.take().unwrap_or_else(|| SummaryInProgress {
-            cut: self.cut(),
-            drops: 0,
-            request: None,
-            answer: None,
-            restored: Vec::new(),
-        });
+        let mut summarising =
+            self.compactor.summarising.take().unwrap_or_else(|| SummaryInProgress {
+                cut: self.cut(),
+                drops: 0,
+                request: None,
+                answer: None,
+                restored: Vec::new(),
+            });
         let request = summarising.request.take().unwrap_or_else(|| {
-            let messages = self.history.messages();
+            let messages = self.conversation.history.messages();
             let older = summarising.cut.map_or(messages, |cut| cut.older(messages));
             let text = self.older_as_text(older, summarising.drops);
             let message = Message::user(vec![Block::text(text), Block::text(SUMMARISE.request)]);
             History::new(vec![message], fixed_bytes(SUMMARISE.system, &[]))
         });
-        self.summarising.insert(summarising).request.insert(request)
+        self.compactor.summarising.insert(summarising).request.insert(request)
     }
 
     /// The text of the summarising request, short enough not to overflow itself.
     fn older_as_text(&self, older: &[Message], drops: u8) -> String {
         let reserved = u64::from(self.limits.caps.summary);
-        let window = self.window();
+        let window = self.caller.window();
         let room = window.saturating_sub(reserved).max(window / 2);
         let (part, of) = SUMMARY_ROOM;
         let room = (room / of * part).min(SUMMARY_INPUT);
-        compaction::render(older, room, self.history.density(), drops)
+        compaction::render(older, room, self.conversation.history.density(), drops)
     }
 
     /// The messages of the request that is about to be sent.
@@ -254,11 +268,11 @@ impl Session<'_> {
     /// Holds a summary until the machine has decided about it, and reads back the files that it
     /// removes.
     pub(super) async fn hold_summary(&mut self, answer: ModelReply) {
-        let Some(mut summarising) = self.summarising.take() else { return };
+        let Some(mut summarising) = self.compactor.summarising.take() else { return };
         if let Some(cut) = &summarising.cut {
-            let readings = compaction::recently_read(self.history.messages(), cut);
+            let readings = compaction::recently_read(self.conversation.history.messages(), cut);
             let most = usize::try_from(restored_bytes(cut)).unwrap_or(usize::MAX);
-            let (toolbox, restored) = (Arc::clone(&self.toolbox), &mut summarising.restored);
+            let (toolbox, restored) = (Arc::clone(&self.tools.toolbox), &mut summarising.restored);
             let reading_back = async move {
                 for reading in readings {
                     restored.extend(read_back(&toolbox, reading, most).await);
@@ -268,44 +282,31 @@ impl Session<'_> {
             let _ = tokio::time::timeout(READING_BACK, reading_back).await;
         }
         summarising.answer = Some(answer);
-        self.summarising = Some(summarising);
-    }
-
-    /// Edits the history and strips its thinking, whose signatures cover the conversation before
-    /// the edit; some models also refuse thinking in another position.
-    fn edit_history<T>(&mut self, change: impl FnOnce(&mut Vec<Message>) -> T) -> T {
-        let outcome = self.history.edit(|messages| {
-            let outcome = change(messages);
-            strip_thinking(messages);
-            outcome
-        });
-        self.thinking_stripped = true;
-        self.journal.rewrite(self.history.messages());
-        outcome
+        self.compactor.summarising = Some(summarising);
     }
 
     /// Replaces the older part of the conversation by the summary.
     pub(super) fn compact(&mut self) {
-        let Some(summarising) = self.summarising.take() else { return };
+        let Some(summarising) = self.compactor.summarising.take() else { return };
         let (Some(answer), Some(cut)) = (summarising.answer, summarising.cut) else { return };
-        let before = self.history.estimate();
+        let before = self.conversation.history.estimate();
         let carried =
             CompactionInputs { restored: &summarising.restored, own_texts: &Nudge::TEXTS };
         let summary = text_of(&answer.content);
-        self.edit_history(|messages| {
+        self.conversation.edit_history(|messages| {
             let whole = std::mem::take(messages);
             *messages = compaction::rebuild(whole, &cut, &summary, &carried);
         });
-        let after = self.history.estimate();
+        let after = self.conversation.history.estimate();
         // After a compaction, a model may legitimately repeat calls whose results it has forgotten.
-        self.loop_detector = LoopDetector::default();
-        self.hook_state.record_compaction();
-        self.watch.emit(RunEvent::Compacted { before, after });
+        self.tools.loop_detector = LoopDetector::default();
+        self.hooks.record_compaction();
+        self.monitor.emit(&RunEvent::Compacted { before, after });
     }
 
     /// Drops the cached summarising request: another model may have another window.
     pub(super) fn forget_summary_request(&mut self) {
-        if let Some(summarising) = &mut self.summarising {
+        if let Some(summarising) = &mut self.compactor.summarising {
             summarising.request = None;
         }
     }
@@ -316,7 +317,7 @@ impl Session<'_> {
     pub(super) fn trim(&mut self, trim: Trim) {
         match trim {
             Trim::OldestRounds => {
-                if let Some(summarising) = &mut self.summarising {
+                if let Some(summarising) = &mut self.compactor.summarising {
                     summarising.drops = summarising.drops.saturating_add(1);
                     summarising.request = None;
                 }
@@ -324,13 +325,13 @@ impl Session<'_> {
             Trim::Folds => self.fold(),
             Trim::Media => self.strip_media(),
             Trim::Block => self.repair_block(),
-            Trim::ThinkingParameter => self.thinking = None,
+            Trim::ThinkingParameter => self.caller.thinking = None,
         }
     }
 
     fn fold(&mut self) {
-        let (room, density) = (self.room(), self.history.density());
-        self.edit_history(|messages| {
+        let (room, density) = (self.room(), self.conversation.history.density());
+        self.conversation.edit_history(|messages| {
             let folds = folding::foldable(messages);
             let none = folds.is_empty();
             folding::apply_folds(messages, folds);
@@ -342,8 +343,8 @@ impl Session<'_> {
     }
 
     fn strip_media(&mut self) {
-        let Some(which) = self.fault.as_ref().map(which_media) else { return };
-        self.edit_history(|messages| {
+        let Some(which) = self.caller.fault.as_ref().map(which_media) else { return };
+        self.conversation.edit_history(|messages| {
             // The media that a refusal names may be absent. The same request is not sent again.
             if strip_media(messages, which).is_empty() {
                 strip_media(messages, StripTarget::All);
@@ -352,15 +353,22 @@ impl Session<'_> {
     }
 
     fn repair_block(&mut self) {
-        let Some(fault) = &self.fault else { return };
+        let Some(fault) = &self.caller.fault else { return };
         let (Some(poison), spot) = (fault.rejected_content(), rejected_path(fault)) else { return };
-        self.edit_history(|messages| repair_rejected(messages, spot, repair_reason(poison)));
+        self.conversation
+            .edit_history(|messages| repair_rejected(messages, spot, repair_reason(poison)));
     }
 
     /// The largest contributors to the context, for the report of an overflow.
     pub(super) fn contributors(&self) -> Vec<Contributor> {
-        let density = self.history.density();
-        largest_parts(self.history.messages(), &self.system, &self.definitions, density, NAMED)
+        let density = self.conversation.history.density();
+        largest_parts(
+            self.conversation.history.messages(),
+            &self.caller.system,
+            &self.caller.definitions,
+            density,
+            NAMED,
+        )
     }
 }
 

@@ -1,6 +1,177 @@
-//! Queries on the messages of a conversation.
+//! The conversation with the model, in memory and in the journal; queries on its messages.
 
-use crate::transcript::{Block, Message, Role, ToolCall};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::hooks::HookDecision;
+use crate::journal::{Journal, JournalHealth, MessageMeta};
+use crate::model::ModelReply;
+use crate::recovery::HOOK_SAYS;
+use crate::secrets::{KnownSecrets, Redactor};
+use crate::transcript::{
+    Block, History, Message, Role, ToolCall, history_violations, repair, strip_thinking, violations,
+};
+
+use super::early_tools::EarlyTools;
+use super::emitted_blocks::ToldBlocks;
+use super::final_text::FinalText;
+use super::model_caller::ModelCaller;
+use super::run_event::RunEvent;
+use super::run_monitor::RunMonitor;
+
+/// The conversation: what the model reads next, what the journal keeps, what was reported.
+pub(super) struct Conversation {
+    pub(super) history: History,
+    pub(super) journal: Journal,
+    pub(super) secrets: KnownSecrets,
+    /// How many of the secrets the journal knows.
+    pub(super) redacted_secrets: usize,
+    /// The last reply, until the machine has decided about it.
+    pub(super) pending: Option<ModelReply>,
+    /// The blocks of the streaming reply that were reported already.
+    pub(super) emitted_blocks: ToldBlocks,
+    /// Whether the last reply was a `pause_turn`, which is sent back as the last message.
+    pub(super) paused: bool,
+    /// Whether thinking was removed from the history, here or in an earlier process.
+    pub(super) thinking_stripped: bool,
+    pub(super) final_text: FinalText,
+    /// Whether the loss of the journal was reported.
+    pub(super) journal_loss_reported: bool,
+}
+
+impl Conversation {
+    /// Reports that emitted blocks are not part of the conversation.
+    pub(super) fn drop_emitted_blocks(&mut self, monitor: &mut RunMonitor<'_>) {
+        let ids = self.emitted_blocks.forget();
+        if !ids.is_empty() {
+            monitor.emit(&RunEvent::BlocksDropped { ids });
+        }
+    }
+
+    /// Whether the model has to reply next.
+    pub(super) fn waits_for_model(&self) -> bool {
+        self.history.messages().last().is_some_and(|last| last.role == Role::User)
+    }
+
+    /// Adds the prompt. It is not reported: the user wrote it.
+    pub(super) fn add_prompt(&mut self, prompt: Vec<Block>) {
+        let message = Message::user(prompt);
+        self.history.push(message.clone());
+        self.journal.message(&message, &MessageMeta::default());
+    }
+
+    /// Adds a user message to the history.
+    pub(super) fn add_user_message(
+        &mut self,
+        blocks: Vec<Block>,
+        details: Vec<Value>,
+        monitor: &mut RunMonitor<'_>,
+    ) {
+        self.paused = false;
+        let message = Arc::new(Message::user(blocks));
+        self.history.push(Message::clone(&message));
+        let ids = self.journal.message(&message, &MessageMeta::default());
+        monitor.emit(&RunEvent::User { message, details, ids });
+    }
+
+    /// Adds secrets that were fetched meanwhile to the journal's redaction.
+    pub(super) fn redact_new_secrets(&mut self) {
+        let count = self.secrets.count();
+        if std::mem::replace(&mut self.redacted_secrets, count) != count {
+            self.journal.redact(&self.secrets.plain_values());
+        }
+    }
+
+    /// Warns once that the run goes on without a journal.
+    pub(super) fn report_journal_loss(&mut self, monitor: &mut RunMonitor<'_>) {
+        let JournalHealth::Lost(why) = self.journal.health() else { return };
+        if !std::mem::replace(&mut self.journal_loss_reported, true) {
+            let warning = format!("the run goes on without a journal and cannot be resumed: {why}");
+            monitor.emit(&RunEvent::Warning(warning));
+        }
+    }
+
+    /// The text of a hook for the model, redacted.
+    pub(super) fn hook_words(&self, text: &str) -> String {
+        Redactor::for_model(self.secrets.clone()).redact(text)
+    }
+
+    /// The text of a hook as a block of its own, which compaction recognises by its beginning.
+    pub(super) fn hook_block(&self, text: &str) -> Block {
+        Block::text(format!("{HOOK_SAYS}\n\n{}", self.hook_words(text)))
+    }
+
+    pub(super) fn hook_blocks(&self, verdict: &HookDecision) -> Vec<Block> {
+        verdict.context.iter().map(|text| self.hook_block(text)).collect()
+    }
+
+    /// Whether a text of the conversation begins with `head`: an earlier process may have added it.
+    pub(super) fn holds_text(&self, head: &str) -> bool {
+        let blocks = self.history.messages().iter().flat_map(|message| &message.content);
+        blocks
+            .into_iter()
+            .any(|block| matches!(block, Block::Text { text } if text.starts_with(head)))
+    }
+
+    /// Edits the history and strips its thinking, whose signatures cover the conversation before
+    /// the edit; some models also refuse thinking in another position.
+    pub(super) fn edit_history<T>(&mut self, change: impl FnOnce(&mut Vec<Message>) -> T) -> T {
+        let outcome = self.history.edit(|messages| {
+            let outcome = change(messages);
+            strip_thinking(messages);
+            outcome
+        });
+        self.thinking_stripped = true;
+        self.journal.rewrite(self.history.messages());
+        outcome
+    }
+
+    /// Repairs the history before a request. A violation of the message rules is a bug of outlast:
+    /// it is repaired, counted and reported.
+    pub(super) fn repair_history(
+        &mut self,
+        caller: &mut ModelCaller,
+        monitor: &mut RunMonitor<'_>,
+    ) {
+        let messages = self.history.messages();
+        let faults = if self.paused { history_violations(messages) } else { violations(messages) };
+        if faults.is_empty() {
+            return;
+        }
+        let repairs = self.history.edit(|messages| {
+            let (mended, repairs) = repair(std::mem::take(messages));
+            *messages = mended;
+            repairs
+        });
+        self.journal.repairs(&repairs);
+        caller.accounting.tally.repairs += u32::try_from(repairs.len()).unwrap_or(u32::MAX);
+        let changes: Vec<String> = repairs.iter().map(ToString::to_string).collect();
+        let changes = changes.join("; ");
+        let warning = format!("repaired the conversation before sending it: {changes}");
+        monitor.emit(&RunEvent::Warning(warning));
+    }
+
+    /// Renames tool calls whose id was used before. Some servers restart their numbering with each
+    /// reply, but the API requires unique ids.
+    pub(super) fn rename_repeated_calls(
+        &mut self,
+        answer: &mut ModelReply,
+        early: &mut EarlyTools,
+    ) {
+        for block in &mut answer.content {
+            let Block::ToolUse { id, .. } = block else { continue };
+            if knows_call(self.history.messages(), id) {
+                let fresh = self.emitted_blocks.new_name(id);
+                early.rename(id, &fresh);
+                for call in answer.malformed.iter_mut().filter(|call| call.id == *id) {
+                    call.id.clone_from(&fresh);
+                }
+                *id = fresh;
+            }
+        }
+    }
+}
 
 /// The text of some blocks, joined.
 pub(super) fn text_of(blocks: &[Block]) -> String {

@@ -9,34 +9,34 @@ use crate::transcript::{Block, ToolCall};
 
 use super::delegate::FolderNote;
 use super::run_event::RunEvent;
-use super::session::Session;
+use super::world::RunWorld;
 
 /// Time limit for reading the instructions. A file beside them was just read or written.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-impl Session<'_> {
+impl RunWorld<'_> {
     /// Adds the instructions of the folders of the files that were worked on, except those that the
     /// conversation holds already.
     pub(super) async fn add_folder_notes(&mut self, done: &[&ToolCall]) {
         let files: BTreeSet<PathBuf> =
-            done.iter().filter_map(|call| self.toolbox.file_path_of(call)).collect();
+            done.iter().filter_map(|call| self.tools.toolbox.file_path_of(call)).collect();
         if files.is_empty() {
             return;
         }
-        let find = Arc::clone(&self.agent_context.deps.registry.delegation.folder_notes);
+        let find = Arc::clone(&self.context.deps.registry.delegation.folder_notes);
         let found = tokio::task::spawn_blocking(move || {
             files.iter().flat_map(|file| find(file)).collect::<Vec<_>>()
         });
         let Ok(Ok(notes)) = tokio::time::timeout(PATIENCE, found).await else {
             let warning = "folder instructions were not read: the disk did not answer in time";
-            return self.watch.emit(RunEvent::Warning(warning.to_owned()));
+            return self.monitor.emit(&RunEvent::Warning(warning.to_owned()));
         };
         for note in notes {
             let known = match &note {
                 FolderNote::Text { path, .. } => path.display().to_string(),
                 FolderNote::Warning(warning) => warning.clone(),
             };
-            if !self.folder_notes_known.insert(known) {
+            if !self.tools.folder_notes_known.insert(known) {
                 continue;
             }
             match note {
@@ -44,21 +44,13 @@ impl Session<'_> {
                     let path = path.display();
                     let head =
                         format!("Instructions kept in {path}. Follow them below its folder:");
-                    if !self.holds_text(&head) {
+                    if !self.conversation.holds_text(&head) {
                         let text = format!("{head}\n\n{}", text.trim());
-                        self.hook_state.asides.push(Block::text(text));
+                        self.hooks.asides.push(Block::text(text));
                     }
                 }
-                FolderNote::Warning(warning) => self.watch.emit(RunEvent::Warning(warning)),
+                FolderNote::Warning(warning) => self.monitor.emit(&RunEvent::Warning(warning)),
             }
         }
-    }
-
-    /// Whether a text of the conversation begins with `head`: an earlier process may have added it.
-    fn holds_text(&self, head: &str) -> bool {
-        let blocks = self.history.messages().iter().flat_map(|message| &message.content);
-        blocks
-            .into_iter()
-            .any(|block| matches!(block, Block::Text { text } if text.starts_with(head)))
     }
 }

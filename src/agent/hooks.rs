@@ -11,15 +11,16 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::hooks::{self, HookDecision, HookEvent, HookProgress, Hooks};
-use crate::recovery::{CompactionTrigger, HOOK_SAYS, StopHookDecision};
-use crate::secrets::Redactor;
+use crate::recovery::{CompactionTrigger, StopHookDecision};
+use crate::tools::Toolbox;
 use crate::transcript::{Block, ToolCall};
 
+use super::conversation::Conversation;
 use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
-use super::session::Session;
 use super::setup::HookStats;
 use super::shutdown::cancel_grace;
+use super::world::RunWorld;
 
 /// The hooks of a run, with the state of their answers.
 #[derive(Debug, Default)]
@@ -165,10 +166,87 @@ impl HookInput {
     }
 }
 
-impl Session<'_> {
+impl HookState {
+    /// Records that a hook was ended with the run.
+    pub(super) fn note_cut(&mut self, event: HookEvent, which: &str, conversation: &Conversation) {
+        let line = format!("{}: {}", event.name(), conversation.hook_words(which));
+        self.tally.cut.push(line);
+    }
+
+    pub(super) fn start_telling(
+        &self,
+        matters: Vec<HookInput>,
+        cancel: &CancellationToken,
+        toolbox: &Arc<Toolbox>,
+    ) -> JoinSet<(usize, HookDecision)> {
+        let mut telling = JoinSet::new();
+        let Some(hooks) = &self.hooks else { return telling };
+        for (index, HookInput { occasion, call }) in matters.into_iter().enumerate() {
+            let (hooks, toolbox) = (Arc::clone(hooks), Arc::clone(toolbox));
+            let cancel = cancel.clone();
+            telling.spawn(async move {
+                let covers =
+                    |rule: &str| call.as_ref().is_none_or(|call| toolbox.rule_covers(rule, call));
+                (index, hooks.run(&occasion, &covers, &cancel).await)
+            });
+        }
+        telling
+    }
+
+    /// Reports the pending events of single hooks.
+    pub(super) fn emit_hook_events(&mut self, monitor: &mut RunMonitor<'_>) {
+        while let Some(news) = self.news.as_mut().and_then(|news| news.try_recv().ok()) {
+            monitor.emit(&RunEvent::Hook(Box::new(news)));
+        }
+    }
+
+    /// Counts what the hooks did, and shows their messages to the user.
+    pub(super) fn record_verdict(
+        &mut self,
+        event: HookEvent,
+        verdict: &HookDecision,
+        conversation: &Conversation,
+        monitor: &mut RunMonitor<'_>,
+    ) {
+        self.emit_hook_events(monitor);
+        let tally = &mut self.tally;
+        tally.ran += verdict.ran;
+        tally.failed += u32::try_from(verdict.failures.len()).unwrap_or(u32::MAX);
+        tally.blocked += u32::from(verdict.halt.is_some() || verdict.denial().is_some());
+        for (command, mishap) in &verdict.failures {
+            if self.reported_failures.insert(command.clone()) {
+                let warning = format!(
+                    "the hook `{command}` ({}) failed: {}; see the crash log",
+                    event.name(),
+                    mishap.detail
+                );
+                monitor.emit(&RunEvent::Warning(warning));
+            }
+        }
+        for command in &verdict.cancelled {
+            self.note_cut(event, command, conversation);
+        }
+        for text in &verdict.messages {
+            monitor.emit(&RunEvent::HookSays { event, text: text.clone() });
+        }
+    }
+
+    /// Records that a hook wants the run to stop.
+    pub(super) fn halt(&mut self, event: HookEvent, why: &str, conversation: &Conversation) {
+        let why = if why.is_empty() {
+            format!("a hook of {} stopped the run without a reason", event.name())
+        } else {
+            conversation.hook_words(why)
+        };
+        self.halt.get_or_insert(why.clone());
+        self.tally.why.get_or_insert(why);
+    }
+}
+
+impl RunWorld<'_> {
     /// Warns of hook failures in the crash log.
     pub(super) fn report_crash_log(&mut self) {
-        let Some(hooks) = &self.hook_state.hooks else { return };
+        let Some(hooks) = &self.hooks.hooks else { return };
         let (count, path) = (hooks.past_failures(), hooks.log().path().display());
         if count > 0 {
             let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
@@ -176,7 +254,7 @@ impl Session<'_> {
                 "hooks have failed {times} in this run or earlier ones, and were ignored: \
                  see {path}, and delete it once they are fixed"
             );
-            self.watch.emit(RunEvent::Warning(warning));
+            self.monitor.emit(&RunEvent::Warning(warning));
         }
     }
 
@@ -196,21 +274,21 @@ impl Session<'_> {
         event: HookEvent,
         matters: Vec<HookInput>,
     ) -> Result<Vec<HookDecision>, CancelReason> {
-        if !self.hook_state.listen_to(event) {
+        if !self.hooks.listen_to(event) {
             return Ok(vec![HookDecision::default(); matters.len()]);
         }
         let mut verdicts: Vec<Option<HookDecision>> = vec![None; matters.len()];
-        let (cancel, began) = (CancellationToken::new(), self.watch.clock.now());
-        let mut telling = self.start_telling(matters, &cancel);
-        let mut vigil = self.watch.begin();
-        let figures = self.turn_progress();
+        let (cancel, began) = (CancellationToken::new(), self.monitor.clock.now());
+        let mut telling = self.hooks.start_telling(matters, &cancel, &self.tools.toolbox);
+        let mut vigil = self.monitor.begin();
+        let figures = self.caller.turn_progress();
         let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
             watch.emit_heartbeat(vigil, WaitingFor::Hook { event }, figures, None);
         };
         loop {
-            let next = next_word(&mut self.hook_state.news, &mut telling);
-            match self.watch.wait_for(&mut vigil, show, next).await {
-                Ok(HookSignal::News(news)) => self.watch.emit(RunEvent::Hook(Box::new(news))),
+            let next = next_word(&mut self.hooks.news, &mut telling);
+            match self.monitor.wait_for(&mut vigil, show, next).await {
+                Ok(HookSignal::News(news)) => self.monitor.emit(&RunEvent::Hook(Box::new(news))),
                 Ok(HookSignal::Told(told)) => verdicts[told.0] = Some(told.1),
                 Ok(HookSignal::Lost) => {}
                 Ok(HookSignal::Silence) => break,
@@ -224,111 +302,33 @@ impl Session<'_> {
                     };
                     // Hooks that do not end in time are killed when they are dropped.
                     let in_time = timeout(cancel_grace(cut), ended).await.is_ok();
-                    self.hook_state.tally.waited += began.until(self.watch.clock.now());
-                    self.emit_hook_events();
-                    verdicts
-                        .iter()
-                        .flatten()
-                        .for_each(|verdict| self.record_verdict(event, verdict));
+                    self.hooks.tally.waited += began.until(self.monitor.clock.now());
+                    self.hooks.emit_hook_events(&mut self.monitor);
+                    for verdict in verdicts.iter().flatten() {
+                        let (conversation, monitor) = (&self.conversation, &mut self.monitor);
+                        self.hooks.record_verdict(event, verdict, conversation, monitor);
+                    }
                     if !in_time {
-                        self.note_cut(event, "one that did not end by itself");
+                        self.hooks.note_cut(
+                            event,
+                            "one that did not end by itself",
+                            &self.conversation,
+                        );
                     }
                     return Err(cut);
                 }
             }
         }
-        self.hook_state.tally.waited += began.until(self.watch.clock.now());
-        let hooks = self.hook_state.hooks.clone();
+        self.hooks.tally.waited += began.until(self.monitor.clock.now());
+        let hooks = self.hooks.hooks.clone();
         let break_down =
             || hooks.as_ref().map(|hooks| hooks.decision_after_crash(event)).unwrap_or_default();
         let verdicts: Vec<HookDecision> =
             verdicts.into_iter().map(|verdict| verdict.unwrap_or_else(break_down)).collect();
         for verdict in &verdicts {
-            self.record_verdict(event, verdict);
+            self.hooks.record_verdict(event, verdict, &self.conversation, &mut self.monitor);
         }
         Ok(verdicts)
-    }
-
-    /// Records that a hook was ended with the run.
-    pub(super) fn note_cut(&mut self, event: HookEvent, which: &str) {
-        let line = format!("{}: {}", event.name(), self.hook_words(which));
-        self.hook_state.tally.cut.push(line);
-    }
-
-    pub(super) fn start_telling(
-        &self,
-        matters: Vec<HookInput>,
-        cancel: &CancellationToken,
-    ) -> JoinSet<(usize, HookDecision)> {
-        let mut telling = JoinSet::new();
-        let Some(hooks) = &self.hook_state.hooks else { return telling };
-        for (index, HookInput { occasion, call }) in matters.into_iter().enumerate() {
-            let (hooks, toolbox) = (Arc::clone(hooks), Arc::clone(&self.toolbox));
-            let cancel = cancel.clone();
-            telling.spawn(async move {
-                let covers =
-                    |rule: &str| call.as_ref().is_none_or(|call| toolbox.rule_covers(rule, call));
-                (index, hooks.run(&occasion, &covers, &cancel).await)
-            });
-        }
-        telling
-    }
-
-    /// Reports the pending events of single hooks.
-    pub(super) fn emit_hook_events(&mut self) {
-        while let Some(news) = self.hook_state.news.as_mut().and_then(|news| news.try_recv().ok()) {
-            self.watch.emit(RunEvent::Hook(Box::new(news)));
-        }
-    }
-
-    /// Counts what the hooks did, and shows their messages to the user.
-    pub(super) fn record_verdict(&mut self, event: HookEvent, verdict: &HookDecision) {
-        self.emit_hook_events();
-        let tally = &mut self.hook_state.tally;
-        tally.ran += verdict.ran;
-        tally.failed += u32::try_from(verdict.failures.len()).unwrap_or(u32::MAX);
-        tally.blocked += u32::from(verdict.halt.is_some() || verdict.denial().is_some());
-        for (command, mishap) in &verdict.failures {
-            if self.hook_state.reported_failures.insert(command.clone()) {
-                let warning = format!(
-                    "the hook `{command}` ({}) failed: {}; see the crash log",
-                    event.name(),
-                    mishap.detail
-                );
-                self.watch.emit(RunEvent::Warning(warning));
-            }
-        }
-        for command in &verdict.cancelled {
-            self.note_cut(event, command);
-        }
-        for text in &verdict.messages {
-            self.watch.emit(RunEvent::HookSays { event, text: text.clone() });
-        }
-    }
-
-    /// The text of a hook for the model, redacted.
-    pub(super) fn hook_words(&self, text: &str) -> String {
-        Redactor::for_model(self.secrets.clone()).redact(text)
-    }
-
-    /// The text of a hook as a block of its own, which compaction recognises by its beginning.
-    pub(super) fn hook_block(&self, text: &str) -> Block {
-        Block::text(format!("{HOOK_SAYS}\n\n{}", self.hook_words(text)))
-    }
-
-    pub(super) fn hook_blocks(&self, verdict: &HookDecision) -> Vec<Block> {
-        verdict.context.iter().map(|text| self.hook_block(text)).collect()
-    }
-
-    /// Records that a hook wants the run to stop.
-    pub(super) fn halt(&mut self, event: HookEvent, why: &str) {
-        let why = if why.is_empty() {
-            format!("a hook of {} stopped the run without a reason", event.name())
-        } else {
-            self.hook_words(why)
-        };
-        self.hook_state.halt.get_or_insert(why.clone());
-        self.hook_state.tally.why.get_or_insert(why);
     }
 }
 

@@ -16,7 +16,7 @@ use super::conversation::text_of;
 use super::hooks::{CompactionStage, HookInput};
 use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::CancelReason;
-use super::session::Session;
+use super::world::RunWorld;
 
 /// Time limit for all hooks of a session's end after an interrupt: the process has four seconds for
 /// everything.
@@ -25,7 +25,7 @@ const LAST_INTERRUPTED: Duration = Duration::from_secs(2);
 /// The same after the deadline, with two seconds for everything.
 const LAST_LATE: Duration = Duration::from_secs(1);
 
-impl Session<'_> {
+impl RunWorld<'_> {
     /// Runs the hooks for the start of the session and for the prompt, and adds the prompt.
     ///
     /// # Errors
@@ -40,30 +40,30 @@ impl Session<'_> {
             let matter = HookInput::of(event, "", json!({ "prompt": text }));
             let verdict = self.run_hooks(matter).await.map_err(Event::from)?;
             if let Some(why) = verdict.halt.as_ref().or(verdict.objection.as_ref()) {
-                self.halt(event, why);
+                self.hooks.halt(event, why, &self.conversation);
                 return Err(Event::HookStopped);
             }
-            blocks.extend(self.hook_blocks(&verdict));
+            blocks.extend(self.conversation.hook_blocks(&verdict));
             let hidden = verdict.hides_prompt && !blocks.is_empty();
             let prompt = if hidden { Vec::new() } else { prompt };
-            self.add_prompt(prompt.into_iter().chain(blocks).collect());
-        } else if !blocks.is_empty() && self.waits_for_model() {
-            self.add_user_message(blocks, Vec::new());
+            self.conversation.add_prompt(prompt.into_iter().chain(blocks).collect());
+        } else if !blocks.is_empty() && self.conversation.waits_for_model() {
+            self.conversation.add_user_message(blocks, Vec::new(), &mut self.monitor);
         }
         Ok(())
     }
 
     async fn session_starts(&mut self, source: &str) -> Result<Vec<Block>, Event> {
-        let event = self.hook_state.opening();
+        let event = self.hooks.opening();
         let matter = if event == HookEvent::SubagentStart {
-            HookInput::of(event, self.hook_state.kind(), json!({}))
+            HookInput::of(event, self.hooks.kind(), json!({}))
         } else {
-            let model = self.endpoint().label.clone();
+            let model = self.caller.endpoint().label.clone();
             HookInput::of(event, source, json!({ "source": source, "model": model }))
         };
         let verdict = self.run_hooks(matter).await.map_err(Event::from)?;
         if let Some(why) = &verdict.halt {
-            self.halt(event, why);
+            self.hooks.halt(event, why, &self.conversation);
             return Err(Event::HookStopped);
         }
         match &verdict.exports {
@@ -71,13 +71,13 @@ impl Session<'_> {
             Some(Err(why)) => self.forgo_exports(&why.to_string()),
             None => {}
         }
-        Ok(self.hook_blocks(&verdict))
+        Ok(self.conversation.hook_blocks(&verdict))
     }
 
     /// Passes the variables that hooks have exported on to later commands.
     async fn take_exports(&mut self, event: HookEvent, text: &str) -> Result<(), CancelReason> {
-        let Some(hooks) = self.hook_state.hooks.clone() else { return Ok(()) };
-        let (toolbox, cancel) = (Arc::clone(&self.toolbox), CancellationToken::new());
+        let Some(hooks) = self.hooks.hooks.clone() else { return Ok(()) };
+        let (toolbox, cancel) = (Arc::clone(&self.tools.toolbox), CancellationToken::new());
         let reading = hooks.exports(text, toolbox.shell(), toolbox.environment(), &cancel);
         let waiting_for = WaitingFor::Hook { event };
         let exports = match self.run_cancellable(waiting_for, &cancel, reading).await? {
@@ -87,7 +87,7 @@ impl Session<'_> {
                 return Ok(());
             }
         };
-        let mask = Redactor::new(self.secrets.clone());
+        let mask = Redactor::new(self.conversation.secrets.clone());
         let (open, secret): (Vec<_>, Vec<_>) =
             exports.into_iter().partition(|(_, value)| mask.redact(value) == *value);
         let mut kept: Vec<String> = secret.into_iter().map(|(name, _)| name).collect();
@@ -100,9 +100,9 @@ impl Session<'_> {
     }
 
     fn forgo_exports(&mut self, why: &str) {
-        let why = self.hook_words(why);
+        let why = self.conversation.hook_words(why);
         let warning = format!("what a hook wrote to CLAUDE_ENV_FILE has no effect: {why}");
-        self.watch.emit(RunEvent::Warning(warning));
+        self.monitor.emit(&RunEvent::Warning(warning));
     }
 
     /// Runs the session hooks after a compaction, since the context that they add may be gone.
@@ -116,16 +116,14 @@ impl Session<'_> {
         if purpose != CallPurpose::Reply {
             return Ok(());
         }
-        let compaction = std::mem::take(&mut self.hook_state.compaction);
+        let compaction = std::mem::take(&mut self.hooks.compaction);
         // A sub-agent has only one start.
-        if compaction != CompactionStage::Done
-            || self.hook_state.opening() != HookEvent::SessionStart
-        {
+        if compaction != CompactionStage::Done || self.hooks.opening() != HookEvent::SessionStart {
             return Ok(());
         }
         let blocks = self.session_starts("compact").await?;
         if !blocks.is_empty() {
-            self.add_user_message(blocks, Vec::new());
+            self.conversation.add_user_message(blocks, Vec::new(), &mut self.monitor);
         }
         Ok(())
     }
@@ -135,57 +133,59 @@ impl Session<'_> {
     /// # Errors
     /// The event that results instead: a hook objects, or wants the run to end.
     pub(super) async fn before_compaction(&mut self, why: CompactionTrigger) -> Result<(), Event> {
-        if matches!(self.hook_state.compaction, CompactionStage::Begun(_)) {
-            self.hook_state.compaction = CompactionStage::Begun(why);
+        if matches!(self.hooks.compaction, CompactionStage::Begun(_)) {
+            self.hooks.compaction = CompactionStage::Begun(why);
             return Ok(());
         }
         let event = HookEvent::PreCompact;
         let fields = json!({ "trigger": "auto", "custom_instructions": "" });
         let verdict = self.run_hooks(HookInput::of(event, "auto", fields)).await?;
         if let Some(why) = &verdict.halt {
-            self.halt(event, why);
+            self.hooks.halt(event, why, &self.conversation);
             return Err(Event::HookStopped);
         }
         if let Some(why) = &verdict.objection {
             let warning = format!(
                 "a PreCompact hook objects, so the conversation is not compacted: {}",
-                self.hook_words(why)
+                self.conversation.hook_words(why)
             );
-            self.watch.emit(RunEvent::Warning(warning));
+            self.monitor.emit(&RunEvent::Warning(warning));
             return Err(Event::SummaryPrevented);
         }
-        self.hook_state.compaction = CompactionStage::Begun(why);
+        self.hooks.compaction = CompactionStage::Begun(why);
         Ok(())
     }
 
     /// Runs the Stop hooks.
     pub(super) async fn run_stop_hooks(&mut self) -> Event {
-        let event = self.hook_state.closing();
+        let event = self.hooks.closing();
         let fields = json!({
-            "stop_hook_active": self.hook_state.has_objection,
-            "last_assistant_message": self.final_text.text,
+            "stop_hook_active": self.hooks.has_objection,
+            "last_assistant_message": self.conversation.final_text.text,
             "background_tasks": self.running(),
             "session_crons": [],
         });
-        let kind = self.hook_state.kind().to_owned();
+        let kind = self.hooks.kind().to_owned();
         let verdict = match self.run_hooks(HookInput::of(event, &kind, fields)).await {
             Ok(verdict) => verdict,
             Err(cut) => return cut.into(),
         };
         if let Some(why) = &verdict.halt {
-            self.halt(event, why);
+            self.hooks.halt(event, why, &self.conversation);
             return Event::Consulted(StopHookDecision::Halt);
         }
         let words: Vec<&String> = verdict.objection.iter().chain(&verdict.context).collect();
-        let words = words.into_iter().map(|text| self.hook_words(text)).collect::<Vec<_>>();
+        let words =
+            words.into_iter().map(|text| self.conversation.hook_words(text)).collect::<Vec<_>>();
         let said = (!words.is_empty()).then(|| words.join("\n\n"));
-        let tool_calls = self.accounting.tally.tools.calls;
-        Event::Consulted(self.hook_state.record_objection(said, tool_calls))
+        let tool_calls = self.caller.accounting.tally.tools.calls;
+        Event::Consulted(self.hooks.record_objection(said, tool_calls))
     }
 
     /// The background commands that are running.
     fn running(&self) -> Vec<Value> {
-        let tasks = self.toolbox.background_tasks().into_iter().filter(|task| task.end.is_none());
+        let tasks =
+            self.tools.toolbox.background_tasks().into_iter().filter(|task| task.end.is_none());
         let told = tasks.map(|task| {
             json!({
                 "id": task.id,
@@ -204,10 +204,10 @@ impl Session<'_> {
         let fields = json!({ "message": message, "title": "outlast", "notification_type": kind });
         let verdict = self.run_hooks(HookInput::of(event, kind, fields)).await?;
         if let Some(why) = &verdict.halt {
-            self.halt(event, why);
+            self.hooks.halt(event, why, &self.conversation);
         }
-        let blocks = self.hook_blocks(&verdict);
-        self.hook_state.asides.extend(blocks);
+        let blocks = self.conversation.hook_blocks(&verdict);
+        self.hooks.asides.extend(blocks);
         Ok(())
     }
 
@@ -215,16 +215,16 @@ impl Session<'_> {
     /// no more time than the end may take.
     pub(super) async fn run_end_hooks(&mut self, reason: StopReason) {
         if let Some(error) = stop_failure_error(reason) {
-            let details = self.fault.as_ref().map(|fault| fault.detail().to_owned());
+            let details = self.caller.fault.as_ref().map(|fault| fault.detail().to_owned());
             let fields = json!({
                 "error": error,
                 "error_details": details,
-                "last_assistant_message": self.final_text.text,
+                "last_assistant_message": self.conversation.final_text.text,
             });
             let _ = self.run_hooks(HookInput::of(HookEvent::StopFailure, error, fields)).await;
         }
         let matter = HookInput::of(HookEvent::SessionEnd, "other", json!({ "reason": "other" }));
-        let Some((since, cut)) = self.watch.cut() else {
+        let Some((since, cut)) = self.monitor.cut() else {
             let _ = self.run_hooks(matter).await;
             return;
         };
@@ -238,19 +238,25 @@ impl Session<'_> {
     /// Runs hooks until `end` at most.
     async fn run_hooks_until(&mut self, matter: HookInput, end: Instant) {
         let event = matter.occasion.event;
-        if !self.hook_state.listen_to(event) || Instant::now() >= end {
+        if !self.hooks.listen_to(event) || Instant::now() >= end {
             return;
         }
         let cancel = CancellationToken::new();
-        let mut telling = self.start_telling(vec![matter], &cancel);
+        let mut telling = self.hooks.start_telling(vec![matter], &cancel, &self.tools.toolbox);
         match tokio::time::timeout_at(end, telling.join_next()).await {
-            Ok(Some(Ok((_, verdict)))) => self.record_verdict(event, &verdict),
+            Ok(Some(Ok((_, verdict)))) => {
+                self.hooks.record_verdict(event, &verdict, &self.conversation, &mut self.monitor);
+            }
             // No call is left that a hook could deny.
             Ok(Some(Err(_)) | None) => {}
-            Err(_) => self.note_cut(event, "one that took longer than the end of the run may"),
+            Err(_) => self.hooks.note_cut(
+                event,
+                "one that took longer than the end of the run may",
+                &self.conversation,
+            ),
         }
         drop(telling);
-        self.emit_hook_events();
+        self.hooks.emit_hook_events(&mut self.monitor);
     }
 }
 

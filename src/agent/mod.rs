@@ -1,9 +1,9 @@
 //! Performs what [`recovery`](crate::recovery) decides.
 //!
 //! ```text
-//! run ─► drive ─► Run::step ─► Session::record ─► Session::perform ─┐
-//!          ▲                                                        │
-//!          └──────────────────────── event ─────────────────────────┘
+//! run ─► drive ─► Run::step ─► RunWorld::record ─► RunWorld::perform ─┐
+//!          ▲                                                          │
+//!          └─────────────────────────── event ────────────────────────┘
 //! ```
 
 mod acceptance;
@@ -23,22 +23,23 @@ mod final_text;
 mod folder_instructions;
 mod hooks;
 mod lifecycle_hooks;
+mod model_caller;
 mod permission_prompt;
 mod run;
 mod run_deps;
 mod run_event;
 mod run_monitor;
 mod servers;
-mod session;
 mod setup;
 mod shared_ledger;
-mod sharing;
 mod shutdown;
 mod signals;
 mod tool_batches;
 mod tool_hooks;
+mod tool_runner;
 mod transport;
 mod turn_lock;
+mod world;
 
 pub use crate::journal::{JournalHealth, ModelSpan};
 pub use crate::types::AgentLimits;

@@ -12,7 +12,7 @@ use crate::transcript::{Block, ToolCall};
 
 use super::run_event::WaitingFor;
 use super::run_monitor::CancelReason;
-use super::session::Session;
+use super::world::RunWorld;
 
 /// The answer of the prompt tool.
 #[derive(Debug, PartialEq)]
@@ -23,7 +23,7 @@ enum PermissionAnswer {
     Deny(String),
 }
 
-impl Session<'_> {
+impl RunWorld<'_> {
     /// Asks the prompt tool about a refused call, if there is one and it may decide: a denial by a
     /// rule or a hook is final. An input that it changes is checked as if the model had chosen it.
     ///
@@ -38,11 +38,11 @@ impl Session<'_> {
         let by_hook = verdict.halt.is_some()
             || verdict.denial().is_some()
             || matches!(verdict.permission, Some((HookPermission::Deny, _)));
-        let Some(tool) = self.toolbox.prompt_tool().map(str::to_owned) else {
+        let Some(tool) = self.tools.toolbox.prompt_tool().map(str::to_owned) else {
             return Ok(Err(refusal));
         };
         let is_open = matches!(refusal, ToolRefusal::Denied { .. })
-            && self.toolbox.admit_with_source(call, GrantSource::Prompt).is_ok();
+            && self.tools.toolbox.admit_with_source(call, GrantSource::Prompt).is_ok();
         if by_hook || !is_open {
             return Ok(Err(refusal));
         }
@@ -51,8 +51,8 @@ impl Session<'_> {
             PermissionAnswer::Deny(why) => why,
             PermissionAnswer::Allow(input) => {
                 let asked = ToolCall { input: input.unwrap_or(call.input.clone()), ..call.clone() };
-                let asked = self.toolbox.with_absolute_path(&asked);
-                match self.toolbox.admit_with_source(&asked, GrantSource::Prompt) {
+                let asked = self.tools.toolbox.with_absolute_path(&asked);
+                match self.tools.toolbox.admit_with_source(&asked, GrantSource::Prompt) {
                     Ok(()) => {
                         *call = asked;
                         return Ok(Ok(GrantSource::Prompt));
@@ -64,7 +64,7 @@ impl Session<'_> {
                 }
             }
         };
-        Ok(Err(ToolRefusal::by_prompt(&self.hook_words(&why))))
+        Ok(Err(ToolRefusal::by_prompt(&self.conversation.hook_words(&why))))
     }
 
     /// Calls the prompt tool, with the time limit of a tool call.
@@ -74,7 +74,7 @@ impl Session<'_> {
             "input": call.input,
             "tool_use_id": call.id,
         });
-        let (servers, cancel) = (Arc::clone(&self.servers), CancellationToken::new());
+        let (servers, cancel) = (Arc::clone(&self.tools.servers), CancellationToken::new());
         let waiting_for = WaitingFor::Tool { name: tool.to_owned(), id: call.id.clone() };
         let asking = servers.call(tool, &question, &cancel);
         self.run_cancellable(waiting_for, &cancel, asking).await

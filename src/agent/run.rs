@@ -14,21 +14,25 @@ use crate::tools::{GENERAL_PURPOSE, Toolbox};
 use crate::transcript::{Block, History, fixed_bytes};
 
 use super::accounting::Accounting;
+use super::context::Compactor;
+use super::conversation::Conversation;
 use super::drive::drive;
 use super::early_tools::EarlyTools;
 use super::emitted_blocks::ToldBlocks;
 use super::failed_checks::FailedChecks;
 use super::final_text::FinalText;
 use super::hooks::HookState;
+use super::model_caller::ModelCaller;
 use super::run_deps::AgentSetup;
 use super::run_event::{Init, Observer, RunEvent};
 use super::run_monitor::RunMonitor;
 use super::servers::Finished;
-use super::session::Session;
 use super::setup::{ModelEndpoint, RunOutcome, Setup};
 use super::shared_ledger::join;
 use super::signals::InterruptReceiver;
 use super::tool_batches::SIDE_BY_SIDE;
+use super::tool_runner::ToolRunner;
+use super::world::RunWorld;
 
 /// Time limit at the end of a run for work that serves other runs only: a login that is being
 /// renewed, a notice of a rate limit.
@@ -57,14 +61,14 @@ pub async fn run(
     let watch = RunMonitor::new(observer, clock, interrupts, limits.deadline, limits.heartbeat)
         .alarmed_by(setup.context.deps.registry.alarm());
     let mut session = open(setup, watch);
-    let leftovers = Leftovers(Arc::clone(&session.toolbox));
+    let leftovers = Leftovers(Arc::clone(&session.tools.toolbox));
     let state = if finished { Finished::Yes } else { Finished::No };
     let init = session.complete(init, state).await;
     let driven = if finished {
-        session.watch.emit(RunEvent::Init(Box::new(init)));
+        session.monitor.emit(&RunEvent::Init(Box::new(init)));
         Ok(Ok(StopReason::Completed))
     } else {
-        let toolbox = Arc::clone(&session.toolbox);
+        let toolbox = Arc::clone(&session.tools.toolbox);
         // In parallel with the first request, which takes longer.
         drop(tokio::task::spawn_blocking(move || toolbox.prepare()));
         catch_panic(Box::pin(drive_session(&mut session, init, prompt, machine, &limits))).await
@@ -80,18 +84,18 @@ pub async fn run(
     drop(leftovers);
     let reason = close(&mut session, broken).await;
     settle_shared_work(&mut session).await;
-    session.accounting.tally.duration = clock.elapsed();
+    session.caller.accounting.tally.duration = clock.elapsed();
     outcome(session, reason)
 }
 
 /// Waits for work that serves other runs only, within one time limit.
-async fn settle_shared_work(session: &mut Session<'_>) {
-    let patience = if session.watch.cut().is_some() { LATE_SETTLE_LIMIT } else { SETTLE_LIMIT };
+async fn settle_shared_work(session: &mut RunWorld<'_>) {
+    let patience = if session.monitor.cut().is_some() { LATE_SETTLE_LIMIT } else { SETTLE_LIMIT };
     let settling = async {
-        if let Some(shared) = &mut session.shared {
+        if let Some(shared) = &mut session.caller.shared {
             shared.flush().await;
         }
-        for rung in &session.endpoints {
+        for rung in &session.caller.endpoints {
             rung.client.finish_renewal(patience).await;
         }
     };
@@ -106,7 +110,7 @@ fn flatten_result(
 }
 
 /// Closes a session even after an internal error. A session that panicked does not run again.
-async fn close(session: &mut Session<'_>, broken: Result<StopReason, String>) -> StopReason {
+async fn close(session: &mut RunWorld<'_>, broken: Result<StopReason, String>) -> StopReason {
     let closed = match broken {
         Ok(reason) => catch_panic(async { session.close(reason) }).await.map(|()| reason),
         Err(what) => Err(what),
@@ -120,7 +124,7 @@ async fn close(session: &mut Session<'_>, broken: Result<StopReason, String>) ->
 
 /// Runs a sub-agent's session to its end. What it shares with the run is left open.
 pub(super) async fn run_subagent(
-    session: &mut Session<'_>,
+    session: &mut RunWorld<'_>,
     prompt: Vec<Block>,
     machine: Run,
     limits: &Limits,
@@ -142,13 +146,13 @@ fn machine(setup: &Setup) -> Run {
 }
 
 async fn drive_session(
-    session: &mut Session<'_>,
+    session: &mut RunWorld<'_>,
     init: Init,
     prompt: Vec<Block>,
     machine: Run,
     limits: &Limits,
 ) -> Result<StopReason, InvalidEvent> {
-    session.watch.emit(RunEvent::Init(Box::new(init)));
+    session.monitor.emit(&RunEvent::Init(Box::new(init)));
     session.report_crash_log();
     session.report_lost_work();
     let goes_on = session.is_resumed;
@@ -192,66 +196,70 @@ fn init(setup: &Setup) -> Init {
     }
 }
 
-pub(super) fn open(setup: AgentSetup, watch: RunMonitor<'_>) -> Session<'_> {
+pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
     let AgentSetup { context, toolbox, resumed, .. } = setup;
     let deps = Arc::clone(&context.deps);
     let definitions = toolbox.all_definitions();
     let fixed = fixed_bytes(&setup.system, &definitions);
-    let cost_before = resumed.cost_before;
     let places = Arc::new(Semaphore::new(SIDE_BY_SIDE));
-    let words = FinalText::of(&resumed);
+    let final_text = FinalText::of(&resumed);
     let thinking_stripped = !resumed.messages.is_empty();
     let full = setup.limits.budgets.objections;
     let pressing = resumed.run.is_some_and(|run| run.budgets.objections < full);
     let windows = setup.endpoints.iter().map(|rung| window(rung, &resumed.windows)).collect();
-    Session {
-        system: setup.system,
-        definitions,
-        endpoints: setup.endpoints,
-        toolbox: Arc::new(toolbox),
-        servers: Arc::clone(&deps.servers),
-        awaited_servers: Vec::new(),
-        thinking: setup.thinking,
-        stream_events: setup.stream_events,
-        history: History::new(resumed.messages, fixed),
-        accounting: Accounting::new(
-            deps.ledger.clone(),
-            context.mark.as_ref().map(|mark| mark.id.clone()),
-            deps.stop_after,
-            resumed.tally,
-        ),
-        agent_context: context,
-        journal: setup.journal,
-        secrets: deps.secrets.clone(),
-        redacted_secrets: 0,
-        watch,
-        hook_state: HookState::new(setup.hooks, pressing),
-        is_resumed: thinking_stripped,
-        early: EarlyTools::new(Arc::clone(&places)),
-        places,
-        model_index: resumed.run.map_or(0, |run| run.model_index),
-        cost_before,
-        pending: None,
-        malformed: Vec::new(),
-        emitted_blocks: ToldBlocks::default(),
-        folder_notes_known: HashSet::new(),
-        fault: None,
-        retry_at: None,
-        final_text: words,
-        waiting: None,
-        paused: false,
-        journal_loss_reported: false,
-        shared: setup.shared_limits,
-        broken: None,
-        denied: false,
-        limits: setup.limits,
-        windows,
-        summarising: None,
-        thinking_stripped,
-        loop_detector: resumed.loop_detector,
+    let accounting = Accounting::new(
+        deps.ledger.clone(),
+        context.mark.as_ref().map(|mark| mark.id.clone()),
+        deps.stop_after,
+        resumed.tally,
+    );
+    RunWorld {
+        conversation: Conversation {
+            history: History::new(resumed.messages, fixed),
+            journal: setup.journal,
+            secrets: deps.secrets.clone(),
+            redacted_secrets: 0,
+            pending: None,
+            emitted_blocks: ToldBlocks::default(),
+            paused: false,
+            thinking_stripped,
+            final_text,
+            journal_loss_reported: false,
+        },
+        caller: ModelCaller {
+            system: setup.system,
+            definitions,
+            endpoints: setup.endpoints,
+            model_index: resumed.run.map_or(0, |run| run.model_index),
+            thinking: setup.thinking,
+            stream_events: setup.stream_events,
+            windows,
+            shared: setup.shared_limits,
+            accounting,
+            cost_before: resumed.cost_before,
+            fault: None,
+            retry_at: None,
+        },
+        tools: ToolRunner {
+            toolbox: Arc::new(toolbox),
+            servers: Arc::clone(&deps.servers),
+            awaited_servers: Vec::new(),
+            early: EarlyTools::new(Arc::clone(&places)),
+            places,
+            malformed: Vec::new(),
+            folder_notes_known: HashSet::new(),
+            denied: false,
+            loop_detector: resumed.loop_detector,
+            work_stop_announced: false,
+        },
+        hooks: HookState::new(setup.hooks, pressing),
+        compactor: Compactor::default(),
         failed_checks: FailedChecks::default(),
-        thrashed: false,
-        work_stop_announced: false,
+        monitor,
+        context,
+        limits: setup.limits,
+        is_resumed: thinking_stripped,
+        broken: None,
     }
 }
 
@@ -262,7 +270,7 @@ fn window(rung: &ModelEndpoint, learned: &[(String, u64)]) -> u64 {
     learned.map_or(known, |(_, tokens)| known.min(*tokens))
 }
 
-fn outcome(mut session: Session<'_>, reason: StopReason) -> RunOutcome {
+fn outcome(mut session: RunWorld<'_>, reason: StopReason) -> RunOutcome {
     let is_full = matches!(reason, StopReason::PromptTooLong | StopReason::BlockingLimit);
     let contributors = if is_full { session.contributors() } else { Vec::new() };
     let blames_fault = match reason {
@@ -290,35 +298,35 @@ fn outcome(mut session: Session<'_>, reason: StopReason) -> RunOutcome {
         | StopReason::OutputFailed
         | StopReason::InternalError => false,
     };
-    let ledger = session.accounting.ledger.ledger();
-    let mut tally = std::mem::take(&mut session.accounting.tally);
-    join(&mut tally.by_model, session.accounting.ledger.of_agents());
-    tally.denials.extend(session.agent_context.deps.registry.take_denials());
-    let rate_limits = session.endpoint().client.rate_limits();
-    let fault = if blames_fault { session.fault.take() } else { None };
+    let ledger = session.caller.accounting.ledger.ledger();
+    let mut tally = std::mem::take(&mut session.caller.accounting.tally);
+    join(&mut tally.by_model, session.caller.accounting.ledger.of_agents());
+    tally.denials.extend(session.context.deps.registry.take_denials());
+    let rate_limits = session.caller.endpoint().client.rate_limits();
+    let fault = if blames_fault { session.caller.fault.take() } else { None };
     let is_awaited = fault.is_some() && reason != StopReason::Deadline;
-    let retry_at = session.retry_at.filter(|_| is_awaited);
+    let retry_at = session.caller.retry_at.filter(|_| is_awaited);
     RunOutcome {
         reason,
         contributors,
-        thrashed: session.thrashed,
-        tasks: session.toolbox.background_tasks(),
-        hooks: session.hook_state.tally(),
+        thrashed: session.compactor.thrashed,
+        tasks: session.tools.toolbox.background_tasks(),
+        hooks: session.hooks.tally(),
         fault,
         retry_at,
-        text: session.final_text.text,
-        stop_reason: session.final_text.stop_reason,
+        text: session.conversation.final_text.text,
+        stop_reason: session.conversation.final_text.stop_reason,
         spent: ledger.spent(),
         unsettled: ledger.unsettled(),
-        cost_before: session.cost_before,
-        budget: session.accounting.ceiling(),
+        cost_before: session.caller.cost_before,
+        budget: session.caller.accounting.ceiling(),
         tally,
-        agents: session.agent_context.deps.registry.tasks(&session.accounting.ledger),
-        journal: session.journal.health(),
+        agents: session.context.deps.registry.tasks(&session.caller.accounting.ledger),
+        journal: session.conversation.journal.health(),
         rate_limits,
         broken: session.broken,
-        acceptance: session.toolbox.acceptance(),
-        servers: session.servers.stats(),
+        acceptance: session.tools.toolbox.acceptance(),
+        servers: session.tools.servers.stats(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use crate::recovery::{Event, Interrupt, Moment, Money};
+use crate::recovery::{Event, Fault, Interrupt, Moment, Money, Pause, Transition};
 
 use super::clock::Clock;
 use super::run_event::{Heartbeat, Observer, RunEvent, WaitingFor};
@@ -15,13 +15,10 @@ use super::signals::{DenialReceiver, InterruptReceiver, interrupted};
 pub(super) struct RunMonitor<'a> {
     pub(super) observer: &'a mut dyn Observer,
     pub(super) clock: Clock,
-    interrupts: InterruptReceiver,
-    /// Interrupts for this run alone, where it is a sub-agent's.
-    stop: Option<InterruptReceiver>,
-    /// Signals that a sub-agent's call was denied, where that ends the run.
-    alarm: Option<DenialReceiver>,
-    deadline: Option<Moment>,
+    sources: CancelSources,
     heartbeat: Duration,
+    /// The retry wait that was announced, while it lasts.
+    waiting: Option<AnnouncedWait>,
     /// Events of sub-agents, and the sender for them.
     inbox: UnboundedReceiver<RunEvent>,
     pub(super) post: UnboundedSender<RunEvent>,
@@ -32,6 +29,24 @@ pub(super) struct RunMonitor<'a> {
     last_emitted: Instant,
     /// What cut the run off, and when that was noticed.
     cut: Option<(Instant, CancelReason)>,
+}
+
+/// What can cut a run off from outside.
+struct CancelSources {
+    interrupts: InterruptReceiver,
+    /// Interrupts for this run alone, where it is a sub-agent's.
+    stop: Option<InterruptReceiver>,
+    /// Signals that a sub-agent's call was denied, where that ends the run.
+    alarm: Option<DenialReceiver>,
+    deadline: Option<Moment>,
+}
+
+/// A retry wait that was announced.
+#[derive(Clone, Copy, Debug)]
+struct AnnouncedWait {
+    pause: Pause,
+    since: Moment,
+    until: Moment,
 }
 
 /// Why work was cancelled.
@@ -95,11 +110,9 @@ impl<'a> RunMonitor<'a> {
         Self {
             observer,
             clock,
-            interrupts,
-            stop: None,
-            alarm: None,
-            deadline,
+            sources: CancelSources { interrupts, stop: None, alarm: None, deadline },
             heartbeat,
+            waiting: None,
             inbox,
             post,
             observer_panicked,
@@ -109,13 +122,15 @@ impl<'a> RunMonitor<'a> {
     }
 
     /// Adds interrupts for this run alone.
-    pub(super) fn stopped_by(self, stop: InterruptReceiver) -> Self {
-        Self { stop: Some(stop), ..self }
+    pub(super) fn stopped_by(mut self, stop: InterruptReceiver) -> Self {
+        self.sources.stop = Some(stop);
+        self
     }
 
     /// Adds the denial signal.
-    pub(super) fn alarmed_by(self, alarm: DenialReceiver) -> Self {
-        Self { alarm: Some(alarm), ..self }
+    pub(super) fn alarmed_by(mut self, alarm: DenialReceiver) -> Self {
+        self.sources.alarm = Some(alarm);
+        self
     }
 
     pub(super) fn begin(&self) -> WaitTimer {
@@ -162,7 +177,7 @@ impl<'a> RunMonitor<'a> {
     /// Waits for the next cut or heartbeat. Cancel-safe.
     async fn next_interrupt(&mut self, vigil: &mut WaitTimer) -> WaitInterrupt {
         let clock = self.clock;
-        let deadline = self.deadline;
+        let deadline = self.sources.deadline;
         let passed = async move {
             match deadline {
                 Some(moment) => clock.sleep_until(moment).await,
@@ -173,9 +188,9 @@ impl<'a> RunMonitor<'a> {
         let cut = loop {
             break tokio::select! {
                 biased;
-                meaning = interrupted(&mut self.interrupts) => CancelReason::Interrupt(meaning),
-                meaning = stopped(&mut self.stop) => CancelReason::Interrupt(meaning),
-                () = alarmed(&mut self.alarm) => CancelReason::Denial,
+                meaning = interrupted(&mut self.sources.interrupts) => CancelReason::Interrupt(meaning),
+                meaning = stopped(&mut self.sources.stop) => CancelReason::Interrupt(meaning),
+                () = alarmed(&mut self.sources.alarm) => CancelReason::Denial,
                 () = &mut passed => CancelReason::Deadline,
                 Some(said) = self.inbox.recv() => {
                     self.observe(&said);
@@ -193,8 +208,82 @@ impl<'a> RunMonitor<'a> {
         self.cut
     }
 
+    /// Waits until `until`, or until the run is cut off. The machine cuts long waits into pieces no
+    /// longer than a heartbeat.
+    pub(super) async fn wait(&mut self, until: Moment, progress: ProgressSnapshot) -> Event {
+        let clock = self.clock;
+        let woke = clock.sleep_until(until);
+        match self.wait_for_part(progress, woke).await {
+            Ok(()) => Event::WaitEnded,
+            Err(cut) => cut.into(),
+        }
+    }
+
+    /// Waits for a part of the announced retry wait, which goes on with its heartbeats.
+    pub(super) async fn wait_for_part<T>(
+        &mut self,
+        progress: ProgressSnapshot,
+        part: impl Future<Output = T>,
+    ) -> Result<T, CancelReason> {
+        let mut timer = self.begin();
+        let show = |monitor: &mut Self, _: &WaitTimer| monitor.emit_wait_heartbeat(progress);
+        self.wait_for(&mut timer, show, part).await
+    }
+
+    /// How long the announced retry wait has lasted.
+    pub(super) fn waited(&self) -> Duration {
+        self.waiting.map_or(Duration::ZERO, |wait| wait.since.until(self.clock.now()))
+    }
+
+    /// Reports each wait once when it begins or its end moves, with heartbeats while it lasts, and
+    /// its end.
+    pub(super) fn follow_wait(
+        &mut self,
+        transition: &Transition,
+        progress: ProgressSnapshot,
+        fault: Option<&Fault>,
+    ) {
+        let paused = transition.next.phase.pause();
+        if let Some(waiting) = self.waiting {
+            if paused.is_some_and(|(until, _)| until == waiting.until) {
+                if transition.event == Event::WaitEnded && self.is_silent() {
+                    self.emit_wait_heartbeat(progress);
+                }
+                return;
+            }
+            self.waiting = None;
+            let waited = waiting.since.until(transition.at);
+            self.emit(&RunEvent::WaitEnds { pause: waiting.pause, waited });
+        }
+        let Some((until, pause)) = paused else { return };
+        self.waiting = Some(AnnouncedWait { pause, since: transition.at, until });
+        self.emit(&RunEvent::WaitBegins {
+            pause,
+            until,
+            now: transition.at,
+            fault: fault.cloned().map(Box::new),
+            spent: progress.spent,
+        });
+    }
+
+    /// Reports that a retry wait goes on.
+    fn emit_wait_heartbeat(&mut self, progress: ProgressSnapshot) {
+        let Some(AnnouncedWait { pause, since, until }) = self.waiting else { return };
+        let now = self.clock.now();
+        let elapsed = since.until(now);
+        self.emit(&RunEvent::Heartbeat(Heartbeat {
+            waiting_for: WaitingFor::Retry(pause),
+            elapsed,
+            ends_in: Some(now.until(until)),
+            turn: progress.turn,
+            waited_in_all: progress.waited + elapsed,
+            spent: progress.spent,
+            since_last_byte: None,
+        }));
+    }
+
     /// Whether a heartbeat is due, or nearly.
-    pub(super) fn is_silent(&self) -> bool {
+    fn is_silent(&self) -> bool {
         self.last_emitted.elapsed() >= self.clock.real(self.heartbeat).mul_f64(0.9)
     }
 
@@ -235,10 +324,10 @@ impl<'a> RunMonitor<'a> {
             spent: figures.spent,
             since_last_byte,
         };
-        self.emit(RunEvent::Heartbeat(heartbeat));
+        self.emit(&RunEvent::Heartbeat(heartbeat));
     }
 
-    pub(super) fn emit(&mut self, event: RunEvent) {
+    pub(super) fn emit(&mut self, event: &RunEvent) {
         // Queued events of sub-agents are older, so they are reported first.
         while let Ok(said) = self.inbox.try_recv() {
             self.observe(&said);
@@ -246,7 +335,7 @@ impl<'a> RunMonitor<'a> {
         if matches!(event, RunEvent::WaitBegins { .. } | RunEvent::Heartbeat(_)) {
             self.last_emitted = Instant::now();
         }
-        self.observe(&event);
+        self.observe(event);
     }
 
     fn observe(&mut self, event: &RunEvent) {

@@ -17,7 +17,7 @@ use crate::transcript::{Block, ToolCall, ToolDefinition, fixed_bytes};
 
 use super::run_event::{Init, RunEvent, WaitingFor};
 use super::run_monitor::{ProgressSnapshot, RunMonitor, WaitTimer};
-use super::session::Session;
+use super::world::RunWorld;
 
 /// Time after which a wait for starting servers is reported with their names.
 const FIRST_SIGN: Duration = Duration::from_secs(2);
@@ -101,7 +101,7 @@ impl ExternalTools for McpToolProvider {
     }
 }
 
-impl Session<'_> {
+impl RunWorld<'_> {
     /// Waits for the first attempts to connect, for a while, and completes the init event. A
     /// finished run does not wait.
     pub(super) async fn complete(&mut self, init: Init, finished: Finished) -> Init {
@@ -110,21 +110,21 @@ impl Session<'_> {
             Finished::Yes => self.join_tools(),
         }
         let known = |name: &String| if name == AGENT { TASK.to_owned() } else { name.clone() };
-        let tools = self.definitions.iter().map(|tool| known(&tool.name)).collect();
-        let agents = if self.toolbox.offers_agents() { init.agents } else { Vec::new() };
-        Init { tools, agents, servers: self.servers.reports(), ..init }
+        let tools = self.caller.definitions.iter().map(|tool| known(&tool.name)).collect();
+        let agents = if self.tools.toolbox.offers_agents() { init.agents } else { Vec::new() };
+        Init { tools, agents, servers: self.tools.servers.reports(), ..init }
     }
 
     /// Waits for servers to start, up to [`Servers::start_wait`], and reports those that did not.
     async fn await_servers(&mut self) {
-        if self.servers.is_empty() {
+        if self.tools.servers.is_empty() {
             return;
         }
-        let servers = Arc::clone(&self.servers);
+        let servers = Arc::clone(&self.tools.servers);
         let limit = servers.start_wait();
         let settled = servers.wait_for_first_attempts(limit);
         let began = Instant::now();
-        let mut vigil = self.watch.begin_soon(FIRST_SIGN);
+        let mut vigil = self.monitor.begin_soon(FIRST_SIGN);
         let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
             let names = servers.starting().join(", ");
             let left = limit.saturating_sub(began.elapsed());
@@ -135,15 +135,17 @@ impl Session<'_> {
                 left,
             );
         };
-        if self.watch.wait_for(&mut vigil, show, settled).await.is_err() {
+        if self.monitor.wait_for(&mut vigil, show, settled).await.is_err() {
             // The next wait will see the cut, too.
             return self.join_tools();
         }
         let instructions = servers.instructions();
         if !instructions.is_empty() {
-            self.system.push_str(INSTRUCTIONS);
-            self.system.push_str(&instructions);
-            self.history.set_fixed_bytes(fixed_bytes(&self.system, &self.definitions));
+            self.caller.system.push_str(INSTRUCTIONS);
+            self.caller.system.push_str(&instructions);
+            self.conversation
+                .history
+                .set_fixed_bytes(fixed_bytes(&self.caller.system, &self.caller.definitions));
         }
         self.join_tools();
         self.name_pending_servers();
@@ -153,43 +155,46 @@ impl Session<'_> {
                 "the run begins without MCP servers that are still starting ({starting}): their \
                  tools join later; see MCP_TIMEOUT"
             );
-            self.watch.emit(RunEvent::Warning(line));
+            self.monitor.emit(&RunEvent::Warning(line));
         }
     }
 
     /// Lists the servers that are not connected yet in the system prompt.
     pub(super) fn name_pending_servers(&mut self) {
-        let offered = |name: &String| self.toolbox.may_use_server(&tool_name_prefix(name));
-        self.awaited_servers = self.servers.pending().into_iter().filter(offered).collect();
-        if self.awaited_servers.is_empty() {
+        let offered = |name: &String| self.tools.toolbox.may_use_server(&tool_name_prefix(name));
+        self.tools.awaited_servers =
+            self.tools.servers.pending().into_iter().filter(offered).collect();
+        if self.tools.awaited_servers.is_empty() {
             return;
         }
-        self.system.push_str(PENDING);
-        for name in &self.awaited_servers {
+        self.caller.system.push_str(PENDING);
+        for name in &self.tools.awaited_servers {
             let line =
                 format!("\n- {name}: its tools' names begin with {}", tool_name_prefix(name));
-            self.system.push_str(&line);
+            self.caller.system.push_str(&line);
         }
-        self.history.set_fixed_bytes(fixed_bytes(&self.system, &self.definitions));
+        self.conversation
+            .history
+            .set_fixed_bytes(fixed_bytes(&self.caller.system, &self.caller.definitions));
     }
 
     /// Tells the model which of the awaited servers are connected by now, or have failed.
     pub(super) fn tell_of_late_servers(&mut self) {
-        if self.awaited_servers.is_empty() || !self.waits_for_model() {
+        if self.tools.awaited_servers.is_empty() || !self.conversation.waits_for_model() {
             return;
         }
-        let awaited = |standing: &ServerReport| self.awaited_servers.contains(&standing.name);
+        let awaited = |standing: &ServerReport| self.tools.awaited_servers.contains(&standing.name);
         let standings: Vec<ServerReport> =
-            self.servers.reports().into_iter().filter(awaited).collect();
+            self.tools.servers.reports().into_iter().filter(awaited).collect();
         let lines: Vec<String> = standings.iter().filter_map(news_of).collect();
         let connected = |name: &str| {
             standings.iter().any(|one| one.name == name && one.status == ServerStatus::Connected)
         };
-        let instructions = self.servers.instructions_of(&connected);
+        let instructions = self.tools.servers.instructions_of(&connected);
         let is_pending = |name: &String| {
             standings.iter().any(|one| one.name == *name && one.status == ServerStatus::Pending)
         };
-        self.awaited_servers.retain(is_pending);
+        self.tools.awaited_servers.retain(is_pending);
         if lines.is_empty() {
             return;
         }
@@ -199,59 +204,48 @@ impl Session<'_> {
             text.push_str(&instructions);
         }
         for line in lines {
-            self.watch.emit(RunEvent::Remark(line));
+            self.monitor.emit(&RunEvent::Remark(line));
         }
-        self.add_user_message(vec![Block::text(text)], Vec::new());
+        self.conversation.add_user_message(vec![Block::text(text)], Vec::new(), &mut self.monitor);
     }
 
     /// Adds the tools that servers offer by now, and reports the servers' warnings.
     pub(super) fn join_tools(&mut self) {
-        if self.servers.is_empty() {
+        if self.tools.servers.is_empty() {
             return;
         }
-        for line in self.servers.take_warnings() {
-            self.watch.emit(RunEvent::Warning(line));
+        for line in self.tools.servers.take_warnings() {
+            self.monitor.emit(&RunEvent::Warning(line));
         }
-        let definitions = self.toolbox.all_definitions();
-        if definitions != self.definitions {
-            self.history.set_fixed_bytes(fixed_bytes(&self.system, &definitions));
-            self.definitions = definitions;
+        let definitions = self.tools.toolbox.all_definitions();
+        if definitions != self.caller.definitions {
+            self.conversation
+                .history
+                .set_fixed_bytes(fixed_bytes(&self.caller.system, &definitions));
+            self.caller.definitions = definitions;
         }
     }
 
     /// Ends the servers. Those that do not end in time are killed with all other processes.
     pub(super) async fn end_servers(&mut self, reason: StopReason) {
-        if self.servers.is_empty() {
+        if self.tools.servers.is_empty() {
             return;
         }
-        self.warn_of_missing();
+        self.tools.warn_of_missing(&mut self.monitor);
         let cut_off = matches!(
             reason,
             StopReason::AbortedStreaming(_) | StopReason::AbortedTools(_) | StopReason::Deadline
         );
-        let servers = Arc::clone(&self.servers);
+        let servers = Arc::clone(&self.tools.servers);
         // A completed run may still be interrupted, before or while its servers end.
-        if cut_off || self.watch.cut().is_some() {
+        if cut_off || self.monitor.cut().is_some() {
             return servers.close(END_LATE).await;
         }
         let closing = servers.close(END_MAX);
         tokio::pin!(closing);
-        let mut vigil = self.watch.begin();
-        if self.watch.wait_for(&mut vigil, |_, _| {}, closing.as_mut()).await.is_err() {
+        let mut vigil = self.monitor.begin();
+        if self.monitor.wait_for(&mut vigil, |_, _| {}, closing.as_mut()).await.is_err() {
             let _ = tokio::time::timeout(END_LATE, closing).await;
-        }
-    }
-
-    /// Warns of servers that never connected, so that the gap is visible.
-    fn warn_of_missing(&mut self) {
-        for line in self.servers.take_warnings() {
-            self.watch.emit(RunEvent::Warning(line));
-        }
-        for standing in self.servers.reports() {
-            if standing.status == ServerStatus::Pending {
-                let line = format!("MCP server {:?} was not connected at the end", standing.name);
-                self.watch.emit(RunEvent::Warning(line));
-            }
         }
     }
 }

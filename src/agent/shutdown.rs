@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::run_event::WaitingFor;
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
-use super::session::Session;
+use super::world::RunWorld;
 
 /// Time for a cancelled tool to end: two seconds of grace before it is killed, and a moment to
 /// notice.
@@ -23,7 +23,7 @@ pub(super) fn cancel_grace(cut: CancelReason) -> Duration {
     }
 }
 
-impl Session<'_> {
+impl RunWorld<'_> {
     /// Waits for work that ends by itself once it is cancelled, which it is when the run is cut
     /// off. Work that takes too long is ended by dropping it.
     pub(super) async fn run_cancellable<T>(
@@ -33,12 +33,12 @@ impl Session<'_> {
         work: impl Future<Output = T>,
     ) -> Result<T, CancelReason> {
         tokio::pin!(work);
-        let mut vigil = self.watch.begin();
-        let figures = self.turn_progress();
+        let mut vigil = self.monitor.begin();
+        let figures = self.caller.turn_progress();
         let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
             watch.emit_heartbeat(vigil, waiting_for.clone(), figures, None);
         };
-        let cut = match self.watch.wait_for(&mut vigil, show, work.as_mut()).await {
+        let cut = match self.monitor.wait_for(&mut vigil, show, work.as_mut()).await {
             Ok(done) => return Ok(done),
             Err(cut) => cut,
         };

@@ -20,15 +20,15 @@ use super::acceptance::CompletedCall;
 use super::conversation::{open_calls, synthetic};
 use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
-use super::session::Session;
 use super::shutdown::cancel_grace;
 use super::tool_hooks::{ExecutedTool, ReplacedResult};
+use super::world::RunWorld;
 
 /// Read-only tools that run in parallel.
 pub(super) const SIDE_BY_SIDE: usize = 10;
 
 /// A call that may run, with its index in its batch.
-type Admitted = (usize, ToolCall, GrantSource);
+pub(super) type Admitted = (usize, ToolCall, GrantSource);
 
 /// The slot for one result.
 struct ResultSlot {
@@ -94,23 +94,23 @@ impl ResultSlot {
     }
 }
 
-impl Session<'_> {
+impl RunWorld<'_> {
     /// Runs what the last reply asked for and answers every call.
     pub(super) async fn run_tools(&mut self) -> Event {
-        let calls = open_calls(self.history.messages());
+        let calls = open_calls(self.conversation.history.messages());
         let mut slots: Vec<ResultSlot> = calls.into_iter().map(ResultSlot::of).collect();
         let mut cut = None;
         let mut next = 0;
-        let goes_on = |it: &Self| it.hook_state.halt.is_none() && !it.fails_for_denial();
+        let goes_on = |it: &Self| it.hooks.halt.is_none() && !it.fails_for_denial();
         while next < slots.len() && cut.is_none() && goes_on(self) {
             let end = self.batch_end(&slots, next);
             cut = self.run_batch(&mut slots[next..end]).await;
             next = end;
         }
-        self.early.discard();
+        self.tools.early.discard();
         let event = match cut {
             Some(cut) => cut.into(),
-            None if self.hook_state.halt.is_some() => Event::HookStopped,
+            None if self.hooks.halt.is_some() => Event::HookStopped,
             None if self.fails_for_denial() => Event::Denied,
             None => {
                 self.finish_batch(&slots.iter().filter_map(ResultSlot::done).collect::<Vec<_>>())
@@ -122,7 +122,7 @@ impl Session<'_> {
             self.add_folder_notes(&done).await;
         }
         // News goes along where a turn follows, and is kept for later where none does.
-        let news = if matches!(event, Event::ToolsDone(_)) { self.work_news() } else { None };
+        let news = if matches!(event, Event::ToolsDone(_)) { self.tools.work_news() } else { None };
         self.answer_all(slots, cut, news);
         event
     }
@@ -130,27 +130,23 @@ impl Session<'_> {
     /// Whether a call of the run or of a sub-agent was denied in this process, and the run must end
     /// because of it.
     fn fails_for_denial(&self) -> bool {
-        let is_root = self.agent_context.mark.is_none();
-        (self.denied && self.toolbox.on_denied() == OnDenied::Fail)
-            || (is_root && self.agent_context.deps.registry.is_alarmed())
+        let is_root = self.context.mark.is_none();
+        (self.tools.denied && self.tools.toolbox.on_denied() == OnDenied::Fail)
+            || (is_root && self.context.deps.registry.is_alarmed())
     }
 
     /// Where the batch that starts at `start` ends: read-only calls run in parallel, and so do
     /// sub-agents; all others run alone and in order.
     fn batch_end(&self, slots: &[ResultSlot], start: usize) -> usize {
-        let beside = |slot: &&ResultSlot| self.runs_beside_others(&slot.call);
+        let beside = |slot: &&ResultSlot| self.tools.runs_beside_others(&slot.call);
         start + slots[start..].iter().take_while(beside).count().max(1)
-    }
-
-    fn runs_beside_others(&self, call: &ToolCall) -> bool {
-        is_agent_tool(&call.name) || self.toolbox.can_run_in_parallel(call)
     }
 
     /// Runs a batch, with its hooks before and after. Returns early, with nothing left running,
     /// when the run was cut.
     async fn run_batch(&mut self, batch: &mut [ResultSlot]) -> Option<CancelReason> {
         for slot in batch.iter_mut() {
-            slot.resolve(&self.toolbox);
+            slot.resolve(&self.tools.toolbox);
         }
         let calls: Vec<&ToolCall> = batch.iter().map(|slot| &slot.call).collect();
         let verdicts = match self.before_tools(&calls).await {
@@ -191,7 +187,7 @@ impl Session<'_> {
         if waits {
             self.release_permit();
         }
-        for group in self.groups(admitted) {
+        for group in self.tools.groups(admitted) {
             if let Some(cut) = self.run_admitted(batch, group).await {
                 return Some(cut);
             }
@@ -213,31 +209,15 @@ impl Session<'_> {
         }
     }
 
-    /// Splits admitted calls into groups that run in parallel: a hook may have changed a call into
-    /// one that has to run alone.
-    fn groups(&self, admitted: Vec<Admitted>) -> Vec<Vec<Admitted>> {
-        let mut groups: Vec<Vec<Admitted>> = Vec::new();
-        let mut joins = false;
-        for one in admitted {
-            let beside = self.runs_beside_others(&one.1);
-            match groups.last_mut().filter(|_| joins && beside) {
-                Some(group) => group.push(one),
-                None => groups.push(vec![one]),
-            }
-            joins = beside;
-        }
-        groups
-    }
-
     /// Writes the calls that are about to run to the journal, and reports inputs that a hook or the
     /// permission prompt has changed.
     fn journal_intent(&mut self, batch: &[ResultSlot], admitted: &[Admitted]) {
         let calls: Vec<(ToolCall, bool)> =
             admitted.iter().map(|(at, call, _)| (call.clone(), batch[*at].is_changed())).collect();
-        self.journal.intent(&calls);
+        self.conversation.journal.intent(&calls);
         for (call, _) in calls.iter().filter(|(_, changed)| *changed) {
             let remark = format!("{} runs with a changed input: {}", call.name, call.input);
-            self.watch.emit(RunEvent::Remark(remark));
+            self.monitor.emit(&RunEvent::Remark(remark));
         }
     }
 
@@ -260,7 +240,7 @@ impl Session<'_> {
             tasks.spawn(self.start((index, call, warrant), stops, finish.clone()));
         }
         drop(finish);
-        let mut vigil = self.watch.begin();
+        let mut vigil = self.monitor.begin();
         loop {
             match self.next_finished(batch, &mut finished, &mut vigil).await {
                 Ok(Some((index, outcome))) => {
@@ -277,7 +257,7 @@ impl Session<'_> {
                     cancel.cancel();
                     self.start_shutdown(cut);
                     for (index, outcome) in
-                        drain_cancelled(&self.toolbox, cut, tasks, finished).await
+                        drain_cancelled(&self.tools.toolbox, cut, tasks, finished).await
                     {
                         let slot: &mut ResultSlot = &mut batch[index];
                         let finished = self.finish(slot, outcome);
@@ -296,7 +276,7 @@ impl Session<'_> {
         finished: &mut mpsc::UnboundedReceiver<(usize, ToolOutcome)>,
         vigil: &mut WaitTimer,
     ) -> Result<Option<(usize, ToolOutcome)>, CancelReason> {
-        let (figures, kin) = (self.turn_progress(), &self.agent_context);
+        let (figures, kin) = (self.caller.turn_progress(), &self.context);
         let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
             if batch.iter().any(ResultSlot::is_agent_at_work) {
                 let running = kin.activities(watch.clock.now());
@@ -307,7 +287,7 @@ impl Session<'_> {
                 watch.emit_heartbeat(vigil, waiting_for, figures, None);
             }
         };
-        self.watch.wait_for(vigil, show, finished.recv()).await
+        self.monitor.wait_for(vigil, show, finished.recv()).await
     }
 
     /// The work of one call, to be spawned.
@@ -317,12 +297,12 @@ impl Session<'_> {
         cancel: &CancellationToken,
         finish: mpsc::UnboundedSender<(usize, ToolOutcome)>,
     ) -> impl Future<Output = ()> + Send + use<> {
-        self.accounting.tally.tools.calls += 1;
-        let early = self.early.take(&call.id);
+        self.caller.accounting.tally.tools.calls += 1;
+        let early = self.tools.early.take(&call.id);
         let delegated =
             is_agent_tool(&call.name).then(|| self.forge().perform(&call, cancel.clone()));
-        let toolbox = Arc::clone(&self.toolbox);
-        let (cancel, places) = (cancel.clone(), Arc::clone(&self.places));
+        let toolbox = Arc::clone(&self.tools.toolbox);
+        let (cancel, places) = (cancel.clone(), Arc::clone(&self.tools.places));
         async move {
             let outcome = if let Some(delegated) = delegated {
                 Some(delegated.await)
@@ -347,22 +327,22 @@ impl Session<'_> {
         if let Some(reason) = &outcome.denied {
             self.note_denial(slot, reason);
         } else if outcome.is_error {
-            self.accounting.tally.tools.failed += 1;
+            self.caller.accounting.tally.tools.failed += 1;
         }
         let block = Block::ToolResult {
             tool_use_id: slot.call.id.clone(),
             content: outcome.content,
             is_error: outcome.is_error,
         };
-        self.journal.outcome(&block, &outcome.detail);
+        self.conversation.journal.outcome(&block, &outcome.detail);
         (block, outcome.detail)
     }
 
     fn refuse(&mut self, slot: &ResultSlot, refusal: ToolRefusal) -> (Block, Value) {
-        self.accounting.tally.tools.calls += 1;
+        self.caller.accounting.tally.tools.calls += 1;
         let outcome = match refusal {
             ToolRefusal::Invalid(outcome) => {
-                self.accounting.tally.tools.failed += 1;
+                self.caller.accounting.tally.tools.failed += 1;
                 outcome
             }
             ToolRefusal::Denied { outcome, reason } => {
@@ -380,13 +360,13 @@ impl Session<'_> {
 
     fn note_denial(&mut self, slot: &ResultSlot, reason: &str) {
         let call = slot.listed();
-        self.denied = true;
-        if self.agent_context.mark.is_some() && self.fails_for_denial() {
-            self.agent_context.deps.registry.raise_alarm();
+        self.tools.denied = true;
+        if self.context.mark.is_some() && self.fails_for_denial() {
+            self.context.deps.registry.raise_alarm();
         }
-        self.accounting.count_denial(call, reason);
+        self.caller.accounting.count_denial(call, reason);
         let ToolCall { name: tool, id, .. } = call.clone();
-        self.watch.emit(RunEvent::Denied { tool, id, reason: reason.to_owned() });
+        self.monitor.emit(&RunEvent::Denied { tool, id, reason: reason.to_owned() });
     }
 
     /// Sends the results back in the order the model asked for them.
@@ -400,7 +380,7 @@ impl Session<'_> {
             Some(CancelReason::Interrupt(_)) => "Interrupted by user",
             Some(CancelReason::Deadline) => "Cut off: the time limit of this run was reached",
             Some(CancelReason::Denial) => "Cut off: a call of a sub-agent was denied",
-            None if self.hook_state.halt.is_some() => "Not run: a hook stopped the run",
+            None if self.hooks.halt.is_some() => "Not run: a hook stopped the run",
             None if self.fails_for_denial() => "Not run: an earlier call was denied",
             None => "The tool broke down without a result",
         };
@@ -408,8 +388,9 @@ impl Session<'_> {
             .into_iter()
             .map(|slot| {
                 slot.result.unwrap_or_else(|| {
-                    self.accounting.tally.tools.abandoned += 1;
-                    self.accounting
+                    self.caller.accounting.tally.tools.abandoned += 1;
+                    self.caller
+                        .accounting
                         .tally
                         .cut
                         .extend(slot.began.then(|| describe_unknown_outcome(&slot.call)));
@@ -417,14 +398,14 @@ impl Session<'_> {
                 })
             })
             .unzip();
-        blocks.append(&mut self.hook_state.asides);
+        blocks.append(&mut self.hooks.asides);
         blocks.extend(news);
         if !blocks.is_empty() {
-            self.add_user_message(blocks, details);
+            self.conversation.add_user_message(blocks, details, &mut self.monitor);
         }
-        if std::mem::take(&mut self.hook_state.replaced) {
+        if std::mem::take(&mut self.hooks.replaced) {
             // The journal knows the results as they came from the tools.
-            self.journal.rewrite(self.history.messages());
+            self.conversation.journal.rewrite(self.conversation.history.messages());
         }
     }
 }

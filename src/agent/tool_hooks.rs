@@ -14,7 +14,7 @@ use super::conversation::text_of;
 use super::hooks::HookInput;
 use super::run_event::RunEvent;
 use super::run_monitor::CancelReason;
-use super::session::Session;
+use super::world::RunWorld;
 
 /// Most characters of a result that a hook has replaced, as for a tool's own.
 const OUTPUT_MAX: usize = 30_000;
@@ -40,7 +40,7 @@ fn refusal_of_malformed(malformed: &[MalformedCall], call: &ToolCall) -> Option<
     Some(ToolRefusal::of_malformed_call(&call.name, problem))
 }
 
-impl Session<'_> {
+impl RunWorld<'_> {
     /// Runs the hooks before tools. Returns a verdict for each call, in their order.
     pub(super) async fn before_tools(
         &mut self,
@@ -48,11 +48,11 @@ impl Session<'_> {
     ) -> Result<Vec<HookDecision>, CancelReason> {
         let event = HookEvent::PreToolUse;
         let mut verdicts = vec![HookDecision::default(); calls.len()];
-        if !self.hook_state.listen_to(event) {
+        if !self.hooks.listen_to(event) {
             return Ok(verdicts);
         }
         // Hooks do not see malformed calls.
-        let (malformed, toolbox) = (&self.malformed, &self.toolbox);
+        let (malformed, toolbox) = (&self.tools.malformed, &self.tools.toolbox);
         let fits = |call: &ToolCall| {
             refusal_of_malformed(malformed, call).is_none()
                 && !matches!(toolbox.admit(call), Err(ToolRefusal::Invalid(_)))
@@ -61,7 +61,7 @@ impl Session<'_> {
         // A hook that guards a file guards it under each of its names, as permission rules do.
         let linked: Vec<(usize, ToolCall)> = fitting
             .iter()
-            .filter_map(|&index| Some((index, self.toolbox.with_real_path(calls[index])?)))
+            .filter_map(|&index| Some((index, self.tools.toolbox.with_real_path(calls[index])?)))
             .collect();
         let matter = |call: &ToolCall| HookInput::about(event, call, Map::new());
         let named = fitting.iter().map(|&index| matter(calls[index]));
@@ -84,39 +84,39 @@ impl Session<'_> {
         call: &mut ToolCall,
         verdict: &HookDecision,
     ) -> Result<GrantSource, ToolRefusal> {
-        if let Some(refusal) = refusal_of_malformed(&self.malformed, call) {
+        if let Some(refusal) = refusal_of_malformed(&self.tools.malformed, call) {
             return Err(refusal);
         }
         for text in &verdict.context {
-            let block = self.hook_block(text);
-            self.hook_state.asides.push(block);
+            let block = self.conversation.hook_block(text);
+            self.hooks.asides.push(block);
         }
         if let Some(why) = &verdict.halt {
-            self.halt(HookEvent::PreToolUse, why);
-            let why = self.hook_words(why);
+            self.hooks.halt(HookEvent::PreToolUse, why, &self.conversation);
+            let why = self.conversation.hook_words(why);
             return Err(ToolRefusal::by_hook(&format!(
                 "A hook stopped the run before this call: {why}"
             )));
         }
         if let Some(why) = verdict.denial() {
-            let why = self.hook_words(why);
+            let why = self.conversation.hook_words(why);
             return Err(ToolRefusal::by_hook(&format!("A hook does not allow this: {why}")));
         }
         if let Some(input) = &verdict.input {
             call.input = input.clone();
-            *call = self.toolbox.with_absolute_path(call);
+            *call = self.tools.toolbox.with_absolute_path(call);
         }
         let warrant = match &verdict.permission {
             Some((HookPermission::Allow, _)) => GrantSource::Hook,
             Some((HookPermission::Ask | HookPermission::Deny, why)) => {
-                let why = self.hook_words(why);
+                let why = self.conversation.hook_words(why);
                 return Err(ToolRefusal::by_hook(&format!(
                     "A hook wants this to be asked about: {why}"
                 )));
             }
             None => GrantSource::Rules,
         };
-        self.toolbox.admit_with_source(call, warrant).map(|()| warrant)
+        self.tools.toolbox.admit_with_source(call, warrant).map(|()| warrant)
     }
 
     /// Runs the hooks after tools. Their output is added beside the results, or replaces some.
@@ -140,15 +140,15 @@ impl Session<'_> {
                     replaced.extend(self.replace(ran, output));
                 }
                 if let Some(why) = &verdict.halt {
-                    self.halt(event, why);
+                    self.hooks.halt(event, why, &self.conversation);
                 }
                 for text in verdict.objection.iter().chain(&verdict.context) {
-                    let block = self.hook_block(text);
-                    self.hook_state.asides.push(block);
+                    let block = self.conversation.hook_block(text);
+                    self.hooks.asides.push(block);
                 }
             }
         }
-        self.hook_state.replaced |= !replaced.is_empty();
+        self.hooks.replaced |= !replaced.is_empty();
         Ok(replaced)
     }
 
@@ -160,11 +160,11 @@ impl Session<'_> {
                 "ignored the updatedToolOutput of a hook: its structure is not that of a {} result",
                 ran.call.name
             );
-            self.watch.emit(RunEvent::Warning(warning));
+            self.monitor.emit(&RunEvent::Warning(warning));
             return None;
         };
-        Redactor::for_model(self.secrets.clone()).redact_json(&mut detail);
-        let content = vec![Block::text(bounded(&self.hook_words(&text)))];
+        Redactor::for_model(self.conversation.secrets.clone()).redact_json(&mut detail);
+        let content = vec![Block::text(bounded(&self.conversation.hook_words(&text)))];
         let result = Block::ToolResult { tool_use_id: id.clone(), content, is_error: false };
         Some(ReplacedResult { id, result, detail })
     }

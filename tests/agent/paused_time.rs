@@ -24,7 +24,8 @@ async fn an_overload_is_waited_out_with_a_heartbeat_each_minute() {
     let ended = run.run().await;
     assert_eq!(ended.outcome.reason, StopReason::Completed);
     assert_eq!(ended.outcome.text, "Done.");
-    let pauses: Vec<Duration> = ended.made.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let pauses: Vec<Duration> =
+        ended.made.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect();
     assert_eq!(pauses.len(), 2);
     // Up to a quarter of jitter.
     assert!(pauses.iter().all(|pause| (8 * MINUTE..=10 * MINUTE).contains(pause)), "{pauses:?}");
@@ -43,7 +44,7 @@ async fn a_retry_after_header_sets_the_pause() {
     let limited = ScriptedAttempt::status(429, "rate_limit_error").retry_after(10 * MINUTE);
     let ended = ScriptedRun::of([limited, ScriptedAttempt::reply("Done.")]).run().await;
     assert_eq!(ended.outcome.reason, StopReason::Completed);
-    let pause = ended.made[1] - ended.made[0];
+    let pause = ended.made[1].saturating_sub(ended.made[0]);
     // Up to a tenth of jitter, and never earlier than the service said.
     assert!((10 * MINUTE..=11 * MINUTE).contains(&pause), "{pause:?}");
 }
@@ -91,9 +92,12 @@ async fn a_broken_stream_leaves_nothing_behind_and_the_next_reply_counts() {
     let ended = run.run().await;
     assert_eq!(ended.outcome.reason, StopReason::Completed);
     assert_eq!((ended.outcome.tally.turns, ended.outcome.tally.tools.calls), (2, 1));
-    let replies = ended.events.iter().filter_map(|event| match event {
-        ObservedEvent::Assistant(blocks) => Some(format!("{blocks:?}")),
-        _ => None,
+    let replies = ended.events.iter().filter_map(|event| {
+        if let ObservedEvent::Assistant(blocks) = event {
+            Some(format!("{blocks:?}"))
+        } else {
+            None
+        }
     });
     let replies: Vec<String> = replies.collect();
     assert!(!replies.concat().contains("broken"), "{replies:?}");
@@ -109,10 +113,10 @@ async fn steps_come_in_order_and_the_end_of_the_run_last() {
         ScriptedAttempt::reply("Ok."),
     ]);
     let ended = run.run().await;
-    let steps = ended.events.iter().filter_map(|event| match event {
-        ObservedEvent::Step(step) => Some(step),
-        _ => None,
-    });
+    let steps = ended
+        .events
+        .iter()
+        .filter_map(|event| if let ObservedEvent::Step(step) = event { Some(step) } else { None });
     let steps: Vec<_> = steps.collect();
     let asks = steps.iter().filter(|step| matches!(step.action, Action::Ask(_))).count();
     assert_eq!(asks, ended.made.len(), "each request was decided, and told, before");

@@ -155,7 +155,7 @@ impl ScriptedRun {
             made: Mutex::default(),
         });
         let mut setup = setup(&folder, Arc::clone(&transport) as Arc<dyn Transport>);
-        setup.limits.heartbeat = Duration::from_secs(60);
+        setup.limits.heartbeat = Duration::from_mins(1);
         Self { setup, transport, folder }
     }
 

@@ -1,11 +1,10 @@
 //! Sub-agents: a run inside a run.
 //!
 //! ```text
-//! work ─► Forge::perform ─► a permit ─► open ─► drive ─► Report ─► the call's result
-//!                             (Tree: all sub-agents and their limits; SharedLedger)
+//! call ─► SubagentSpawner::perform ─► a permit ─► open ─► drive ─► SubagentReport ─► its result
 //! ```
-//! A sub-agent has its own conversation, machine, tools and journal. It shares the ledger, the
-//! clock, the deadline, the clients, the servers, the hooks and the interrupts of the run.
+//! A sub-agent has its own conversation, machine, tools and journal. It shares the
+//! dependencies of the run (`RunDeps`), its clients, its deadline and its interrupts.
 
 mod concurrency;
 mod registry;

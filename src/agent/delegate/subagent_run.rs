@@ -129,22 +129,22 @@ async fn run(child: SubagentRun) -> SubagentReport {
     session.name_pending_servers();
     let (machine, prompt) = (Run::new(seed, &limits), vec![Block::text(task.prompt)]);
     let reason = Box::pin(run_subagent(&mut session, prompt, machine, &limits)).await;
-    session.accounting.settle_broken();
-    let fault = session.fault.take();
+    session.caller.accounting.settle_broken();
+    let fault = session.caller.fault.take();
     let error = session.broken.take().or_else(|| fault.map(|fault| words_of(&fault)));
     let error = error.filter(|_| reason != StopReason::Completed);
-    let ended_with_it = session.toolbox.background_tasks().into_iter().filter(is_cut);
+    let ended_with_it = session.tools.toolbox.background_tasks().into_iter().filter(is_cut);
     let in_background = ended_with_it.map(|task| format!("{} `{}`", task.id, task.command));
-    let mut cut = session.accounting.tally.cut.clone();
+    let mut cut = session.caller.accounting.tally.cut.clone();
     cut.extend(in_background);
     SubagentReport {
         reason,
-        text: std::mem::take(&mut session.final_text.text),
+        text: std::mem::take(&mut session.conversation.final_text.text),
         error,
-        tally: session.accounting.tally.clone(),
-        finished: succeeded_calls(session.history.messages()),
+        tally: session.caller.accounting.tally.clone(),
+        finished: succeeded_calls(session.conversation.history.messages()),
         cut,
-        objection: session.hook_state.tally.why.take(),
+        objection: session.hooks.tally.why.take(),
     }
 }
 

@@ -101,7 +101,7 @@ impl StatusLine {
             WaitingFor::Model(model) => self.show(model.clone(), elapsed, None),
             WaitingFor::Tool { name, .. } => self.show(name.clone(), elapsed, whole),
             WaitingFor::Hook { event } => {
-                self.show(format!("{} hooks", event.name()), elapsed, None)
+                self.show(format!("{} hooks", event.name()), elapsed, None);
             }
             WaitingFor::Work { .. } => {
                 self.show("background commands".to_owned(), elapsed, whole);

@@ -101,7 +101,7 @@ impl Observer for SnapshotRecorder {
             RunEvent::Assistant { message, stop_reason, usage, .. } => {
                 seen.tally.turns += 1;
                 seen.tally.usage += *usage;
-                seen.stop_reason = stop_reason.clone();
+                seen.stop_reason.clone_from(stop_reason);
                 seen.text = text_of(&message.content);
             }
             RunEvent::Warning(warning) => seen.warnings.push(warning.clone()),

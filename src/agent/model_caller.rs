@@ -1,0 +1,248 @@
+//! The model caller: the model chain, what each call costs, and what its failures taught.
+
+use std::sync::Arc;
+
+use crate::model::limits::SharedLimits;
+use crate::model::{ModelReply, RateLimits, Renewal};
+use crate::recovery::{ErrorClass, Event, Failure, Fault, ModelCall, Moment, Money, classify};
+use crate::transcript::{ToolDefinition, Usage, lacks_thinking};
+
+use super::accounting::{Accounting, CallCost};
+use super::clock::Clock;
+use super::conversation::Conversation;
+use super::run_event::{RunEvent, WaitingFor};
+use super::run_monitor::{CancelReason, ProgressSnapshot, RunMonitor, WaitTimer};
+use super::setup::ModelEndpoint;
+
+/// What calls of the model need and change, beside the conversation.
+pub(super) struct ModelCaller {
+    pub(super) system: String,
+    pub(super) definitions: Vec<ToolDefinition>,
+    /// The chain, the preferred model first. Never empty.
+    pub(super) endpoints: Vec<ModelEndpoint>,
+    /// The index of the model in use.
+    pub(super) model_index: u8,
+    pub(super) thinking: Option<u32>,
+    pub(super) stream_events: bool,
+    /// The context window of each model as far as it is known, in tokens.
+    pub(super) windows: Vec<u64>,
+    /// Rate limits that other runs on this host have met.
+    pub(super) shared: Option<SharedLimits>,
+    pub(super) accounting: Accounting,
+    /// The cost of the session before what the accounting covers.
+    pub(super) cost_before: Money,
+    /// The facts of the last failure.
+    pub(super) fault: Option<Fault>,
+    /// When the service accepts requests again after its last fault, in Unix seconds.
+    pub(super) retry_at: Option<u64>,
+}
+
+impl ModelCaller {
+    /// The model in use. The chain is never empty and the machine never goes past its end; a wrong
+    /// index means the last model.
+    pub(super) fn endpoint(&self) -> &ModelEndpoint {
+        self.endpoint_at(self.model_index)
+    }
+
+    pub(super) fn endpoint_at(&self, rung: u8) -> &ModelEndpoint {
+        let last = self.endpoints.len() - 1;
+        &self.endpoints[usize::from(rung).min(last)]
+    }
+
+    pub(super) fn progress(&self) -> ProgressSnapshot {
+        ProgressSnapshot {
+            turn: self.accounting.tally.turns + 1,
+            waited: self.accounting.tally.recovery.totals().waited,
+            spent: self.accounting.ledger.ledger().spent(),
+        }
+    }
+
+    /// The progress of the turn of the last reply, if there was one.
+    pub(super) fn turn_progress(&self) -> ProgressSnapshot {
+        ProgressSnapshot { turn: self.accounting.tally.turns.max(1), ..self.progress() }
+    }
+
+    /// The context window of the model in use, as known or as learned from overflows.
+    pub(super) fn window(&self) -> u64 {
+        let rung = usize::from(self.model_index).min(self.windows.len() - 1);
+        self.windows[rung]
+    }
+
+    /// The thinking budget for the next reply.
+    pub(super) fn thinking_for(
+        &self,
+        rung: &ModelEndpoint,
+        conversation: &Conversation,
+    ) -> Option<u32> {
+        let bare = conversation.thinking_stripped
+            && rung.facts.requires_prior_thinking()
+            && lacks_thinking(conversation.history.messages());
+        self.thinking.filter(|_| !bare)
+    }
+
+    /// Records the fault that the run reports if it ends because of it, and when the service
+    /// accepts requests again. That time counts from now, however long the end takes.
+    pub(super) fn keep_fault(&mut self, fault: Fault, clock: Clock) {
+        let now = clock.unix_seconds();
+        let wish = classify(&fault).retry_after;
+        self.retry_at = wish.map(|wish| now.saturating_add(wish.wait.as_secs()));
+        self.fault = Some(fault);
+    }
+
+    /// Charges what the reply cost, in the journal too. Impossible token counts are cut first, so
+    /// that nothing else uses them.
+    pub(super) fn settle_call(
+        &mut self,
+        label: &str,
+        answer: &mut ModelReply,
+        conversation: &mut Conversation,
+        monitor: &mut RunMonitor<'_>,
+    ) {
+        let cost = self.accounting.settle(answer);
+        if let CallCost::Whole(settled) = cost {
+            answer.usage = settled.usage;
+        }
+        self.note_cost(label, cost, conversation, monitor);
+    }
+
+    /// Charges what a call without an answer received, in the journal too.
+    pub(super) fn settle_broken(
+        &mut self,
+        conversation: &mut Conversation,
+        monitor: &mut RunMonitor<'_>,
+    ) {
+        let cost = self.accounting.settle_broken();
+        let label = self.endpoint().label.clone();
+        self.note_cost(&label, cost, conversation, monitor);
+    }
+
+    pub(super) fn note_cost(
+        &mut self,
+        label: &str,
+        cost: CallCost,
+        conversation: &mut Conversation,
+        monitor: &mut RunMonitor<'_>,
+    ) {
+        match cost {
+            CallCost::Nothing => {}
+            CallCost::Whole(settled) => {
+                conversation.journal.spend(settled.counted, &settled.usage, label);
+                if settled.uncounted > Money::ZERO {
+                    conversation.journal.spend_upper_bound(
+                        Some(settled.uncounted),
+                        &Usage::default(),
+                        label,
+                    );
+                }
+            }
+            CallCost::Broken(settled) => {
+                conversation.journal.spend_upper_bound(settled.total(), &settled.usage, label);
+            }
+        }
+        for remark in self.accounting.remarks(&cost, label) {
+            monitor.emit(&RunEvent::Warning(remark));
+        }
+    }
+
+    pub(super) async fn refresh(
+        &mut self,
+        conversation: &mut Conversation,
+        monitor: &mut RunMonitor<'_>,
+    ) -> Event {
+        let mut vigil = monitor.begin();
+        let figures = self.progress();
+        let client = Arc::clone(&self.endpoint().client);
+        let refreshing = client.refresh();
+        let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
+            watch.emit_heartbeat(vigil, WaitingFor::Model("credentials".to_owned()), figures, None);
+        };
+        let renewal = match monitor.wait_for(&mut vigil, show, refreshing).await {
+            Ok(renewal) => renewal,
+            Err(cut) => return cut.into(),
+        };
+        conversation.redact_new_secrets();
+        // The run keeps reporting the rejection that led here, unless the new fault says more.
+        let rejection = self.fault.as_ref().map(classify);
+        let rejection = rejection.unwrap_or(Failure::of(ErrorClass::AuthError));
+        let (class, body) = (rejection.class, rejection.body);
+        let standing = client.standing();
+        match renewal {
+            Renewal::Replaced | Renewal::Confirmed => Event::Refreshed,
+            Renewal::Unchanged => Event::Failed(Failure { body, standing, ..Failure::of(class) }),
+            Renewal::Failed(fault) => {
+                let failure = classify(&fault);
+                self.keep_fault(*fault, monitor.clock);
+                // A failed credential fetch does not contradict the rejection.
+                let final_too = failure.class == ErrorClass::InvalidApiKey;
+                let class = if final_too { class } else { failure.class };
+                Event::Failed(Failure { class, standing, ..failure })
+            }
+        }
+    }
+
+    /// Until when a request has to wait for a rate limit of other runs, if it has to.
+    ///
+    /// # Errors
+    /// The run was cut off meanwhile.
+    pub(super) async fn shared_limit_until(
+        &mut self,
+        ask: &ModelCall,
+        monitor: &mut RunMonitor<'_>,
+    ) -> Result<Option<Moment>, CancelReason> {
+        let rung = self.endpoint_at(ask.rung);
+        let (name, label) = (rung.client.limit_of(&rung.facts.name), rung.label.clone());
+        let figures = self.progress();
+        let Some(shared) = &mut self.shared else { return Ok(None) };
+        let claiming = shared.claim(&name, !ask.may_wait_for_shared_limit);
+        let wait = unless_cut(monitor, &label, figures, claiming).await?;
+        self.report_sharing_loss(monitor);
+        Ok(wait.map(|wait| monitor.clock.now().after(wait)))
+    }
+
+    /// Shares a rate limit with other runs. It is stored when this returns, unless the run was cut
+    /// off: then the end of the run waits for it.
+    pub(super) async fn share_rate_limit(
+        &mut self,
+        failure: Failure,
+        monitor: &mut RunMonitor<'_>,
+    ) {
+        let (label, figures) = (self.endpoint().label.clone(), self.progress());
+        if let Some(shared) = &mut self.shared
+            && failure.class == ErrorClass::RateLimit
+        {
+            shared.refused(failure.retry_after.map(|wish| wish.wait));
+            // The next wait will see the cut, too.
+            let _ = unless_cut(monitor, &label, figures, shared.flush()).await;
+        }
+    }
+
+    /// Reports once that rate limits are not shared. This run is not affected.
+    pub(super) fn report_sharing_loss(&mut self, monitor: &mut RunMonitor<'_>) {
+        let Some(trouble) = self.shared.as_mut().and_then(SharedLimits::take_problem) else {
+            return;
+        };
+        let remark = format!("rate limits are not shared with other runs: {trouble}");
+        monitor.emit(&RunEvent::Remark(remark));
+    }
+}
+
+/// Waits for the shared rate-limit file, unless the run is cut off before.
+async fn unless_cut<T>(
+    watch: &mut RunMonitor<'_>,
+    model: &str,
+    figures: ProgressSnapshot,
+    file: impl Future<Output = T>,
+) -> Result<T, CancelReason> {
+    let mut vigil = watch.begin();
+    let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
+        watch.emit_heartbeat(vigil, WaitingFor::Model(model.to_owned()), figures, None);
+    };
+    watch.wait_for(&mut vigil, show, file).await
+}
+
+/// Shares that a request was accepted, with the limits that the service reported.
+pub(super) fn accepted(shared: &mut Option<SharedLimits>, limits: Option<&RateLimits>) {
+    if let Some(shared) = shared {
+        shared.accepted(limits);
+    }
+}

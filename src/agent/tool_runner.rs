@@ -1,0 +1,138 @@
+//! The tool runner: the tools of a run, and what was started, denied or announced of them.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use crate::mcp::ServerStatus;
+use crate::mcp::Servers;
+use crate::model::MalformedCall;
+use crate::recovery::{CallEffect, Event, LoopDetector, Nudge, ReplyKind, WorkStatus, is_wait};
+use crate::tools::{BackgroundKind, BackgroundTask, Toolbox, is_agent_tool};
+use crate::transcript::{Block, ToolCall};
+
+use super::acceptance::{CompletedCall, is_error};
+use super::background::join_list;
+use super::early_tools::EarlyTools;
+use super::run_event::RunEvent;
+use super::run_monitor::RunMonitor;
+use super::tool_batches::Admitted;
+
+/// The tools, with the state of their calls.
+pub(super) struct ToolRunner {
+    pub(super) toolbox: Arc<Toolbox>,
+    pub(super) servers: Arc<Servers>,
+    /// The servers that the model was told are not connected yet.
+    pub(super) awaited_servers: Vec<String>,
+    pub(super) early: EarlyTools,
+    /// Concurrency permits for tools.
+    pub(super) places: Arc<Semaphore>,
+    /// Calls of the last reply that are answered without being run.
+    pub(super) malformed: Vec<MalformedCall>,
+    /// Instruction files, and warnings about them, that were added already.
+    pub(super) folder_notes_known: HashSet<String>,
+    /// Whether a call was denied.
+    pub(super) denied: bool,
+    pub(super) loop_detector: LoopDetector,
+    /// Whether the end of background commands was announced.
+    pub(super) work_stop_announced: bool,
+}
+
+impl ToolRunner {
+    /// Classifies the effect of a call, as far as possible without reading the file it has written.
+    pub(super) fn call_effect(&self, done: &CompletedCall<'_>) -> CallEffect {
+        let ToolCall { name, input, .. } = done.call;
+        let command = input.get("command").and_then(Value::as_str);
+        if is_wait(name, command) {
+            CallEffect::Waited
+        } else if is_error(done.result) {
+            CallEffect::Failed
+        } else if self.toolbox.effect(done.call).changes_nothing() || name == "TodoWrite" {
+            CallEffect::ReadOnly
+        } else {
+            CallEffect::Changed
+        }
+    }
+
+    /// Warns of servers that never connected, so that the gap is visible.
+    pub(super) fn warn_of_missing(&mut self, monitor: &mut RunMonitor<'_>) {
+        for line in self.servers.take_warnings() {
+            monitor.emit(&RunEvent::Warning(line));
+        }
+        for standing in self.servers.reports() {
+            if standing.status == ServerStatus::Pending {
+                let line = format!("MCP server {:?} was not connected at the end", standing.name);
+                monitor.emit(&RunEvent::Warning(line));
+            }
+        }
+    }
+
+    pub(super) fn runs_beside_others(&self, call: &ToolCall) -> bool {
+        is_agent_tool(&call.name) || self.toolbox.can_run_in_parallel(call)
+    }
+
+    /// Splits admitted calls into groups that run in parallel: a hook may have changed a call into
+    /// one that has to run alone.
+    pub(super) fn groups(&self, admitted: Vec<Admitted>) -> Vec<Vec<Admitted>> {
+        let mut groups: Vec<Vec<Admitted>> = Vec::new();
+        let mut joins = false;
+        for one in admitted {
+            let beside = self.runs_beside_others(&one.1);
+            match groups.last_mut().filter(|_| joins && beside) {
+                Some(group) => group.push(one),
+                None => groups.push(vec![one]),
+            }
+            joins = beside;
+        }
+        groups
+    }
+
+    /// Adjusts the event for a finished model to background work that is running or unreported.
+    pub(super) fn check_background_work(&self, event: Event) -> Event {
+        if self.toolbox.background_work() == WorkStatus::Over {
+            event
+        } else if let Event::Replied(ReplyKind::Answer { tokens }) = event {
+            Event::Replied(ReplyKind::Early { tokens })
+        } else if event == Event::Delivered {
+            Event::DeliveredEarly
+        } else {
+            event
+        }
+    }
+
+    /// The text of a nudge about background work, followed by the list of commands.
+    pub(super) fn work_report(&mut self, nudge: Nudge) -> Option<String> {
+        match nudge {
+            Nudge::WorkEnded => self.toolbox.take_background_news(),
+            Nudge::StillRunning => Some(self.toolbox.list_running()),
+            Nudge::Continue(_)
+            | Nudge::ContinueLast
+            | Nudge::Complete(_)
+            | Nudge::MoreEffort
+            | Nudge::WrapUp
+            | Nudge::LastTurn
+            | Nudge::StepBack
+            | Nudge::UseStructuredOutput
+            | Nudge::Unmet
+            | Nudge::UnmetAgain
+            | Nudge::UnmetLast
+            | Nudge::StopHookObjection => None,
+        }
+    }
+
+    /// Reports background commands that ended while the model worked, beside the tool results.
+    pub(super) fn work_news(&mut self) -> Option<Block> {
+        let news = self.toolbox.take_background_news()?;
+        Some(Block::text(join_list(Nudge::WorkEnded.text(), &news)))
+    }
+
+    /// Emits the starts and ends of background commands to the observer.
+    pub(super) fn show_tasks(&mut self, monitor: &mut RunMonitor<'_>) {
+        let commands = |task: &BackgroundTask| task.kind == BackgroundKind::Command;
+        for task in self.toolbox.take_task_events().into_iter().filter(commands) {
+            monitor.emit(&RunEvent::Task(Box::new(task)));
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! The world of a run: performs the machine's actions, one arm per action.
+
+use std::sync::Arc;
+
+use crate::journal::MessageMeta;
+use crate::recovery::{
+    Action, CallPurpose, Event, Limits, Moment, Nudge, RecoveryRecord, ReplyDisposition, ReplyKind,
+    StopReason, Transition,
+};
+use crate::transcript::{Block, Message, describe_unknown_outcome, strip_thinking};
+
+use super::context::Compactor;
+use super::conversation::{
+    Conversation, is_unsigned_thinking, open_calls, says_something, synthetic, text_of,
+};
+use super::delegate::AgentContext;
+use super::drive::World;
+use super::failed_checks::FailedChecks;
+use super::hooks::HookState;
+use super::model_caller::ModelCaller;
+use super::run_event::RunEvent;
+use super::run_monitor::RunMonitor;
+use super::tool_runner::ToolRunner;
+
+/// A run in progress: the owners of its state, to which the machine's actions go.
+pub(super) struct RunWorld<'a> {
+    pub(super) conversation: Conversation,
+    pub(super) caller: ModelCaller,
+    pub(super) tools: ToolRunner,
+    pub(super) hooks: HookState,
+    pub(super) compactor: Compactor,
+    /// The failed checks of `--require`.
+    pub(super) failed_checks: FailedChecks,
+    pub(super) monitor: RunMonitor<'a>,
+    /// The position of this run among the agents.
+    pub(super) context: AgentContext,
+    pub(super) limits: Limits,
+    /// Whether an earlier process began the session.
+    pub(super) is_resumed: bool,
+    /// The message of an internal error.
+    pub(super) broken: Option<String>,
+}
+
+impl World for RunWorld<'_> {
+    fn now(&self) -> Moment {
+        self.monitor.clock.now()
+    }
+
+    fn record(&mut self, transition: &Transition) {
+        self.tools.show_tasks(&mut self.monitor);
+        self.edit(transition);
+        let tally = &mut self.caller.accounting.tally;
+        let ended = tally.recovery.observe(transition, tally.turns);
+        self.conversation.journal.transition(transition);
+        self.conversation.journal.recoveries(&ended);
+        self.conversation.report_journal_loss(&mut self.monitor);
+        let fault =
+            matches!(transition.event, Event::Failed(_)).then_some(self.caller.fault.as_ref());
+        self.monitor.emit(&RunEvent::Step {
+            transition: Box::new(*transition),
+            fault: fault.flatten().cloned().map(Box::new),
+        });
+        if transition.next.model_index != self.caller.model_index {
+            self.switch_model(transition.next.model_index);
+        }
+        if matches!(transition.action, Action::Estimate { purpose: CallPurpose::Reply, .. }) {
+            self.compactor.summarising = None;
+        }
+        self.compactor.thrashed = transition.next.gave_up_compacting();
+        let (progress, fault) = (self.caller.progress(), self.caller.fault.as_ref());
+        self.monitor.follow_wait(transition, progress, fault);
+        self.tell_recoveries(ended);
+    }
+
+    async fn perform(&mut self, action: Action) -> Event {
+        if !matches!(action, Action::Estimate { .. } | Action::Ask(_)) {
+            self.caller.accounting.turn = None;
+        }
+        match action {
+            Action::Estimate { purpose, fast, .. } => {
+                match self.run_post_compaction_hooks(purpose).await {
+                    Ok(()) => {
+                        self.join_tools();
+                        if purpose == CallPurpose::Reply {
+                            self.tell_of_late_servers();
+                        }
+                        self.estimate_in_turn(purpose, fast).await
+                    }
+                    Err(event) => event,
+                }
+            }
+            Action::Ask(ask) => self.ask(ask).await,
+            Action::Refresh => self.caller.refresh(&mut self.conversation, &mut self.monitor).await,
+            Action::RunTools => self.run_tools().await,
+            Action::RunStopHooks => self.run_stop_hooks().await,
+            Action::RunRequirement => self.check().await,
+            Action::AwaitWork { until } => self.await_work(until).await,
+            Action::Wait { until } => self.monitor.wait(until, self.caller.progress()).await,
+            Action::Probe { rung } => {
+                self.caller
+                    .probe(rung, &self.limits, &mut self.conversation, &mut self.monitor)
+                    .await
+            }
+            Action::Finish(_) => Event::InternalError,
+        }
+    }
+}
+
+impl RunWorld<'_> {
+    /// Applies what a step does to the conversation.
+    fn edit(&mut self, transition: &Transition) {
+        match transition.edit.reply {
+            ReplyDisposition::Keep => self.keep_reply(transition.event),
+            ReplyDisposition::Drop => self.drop_reply(),
+            ReplyDisposition::Summary => self.compact(),
+            ReplyDisposition::Absent => {}
+        }
+        if let Some(trim) = transition.edit.trim {
+            self.trim(trim);
+        }
+        for nudge in [transition.edit.say, transition.edit.notice].into_iter().flatten() {
+            self.add_nudge(nudge);
+        }
+    }
+
+    /// Takes the pending reply into the history.
+    fn keep_reply(&mut self, event: Event) {
+        let Some(mut answer) = self.conversation.pending.take() else { return };
+        self.tools.malformed = std::mem::take(&mut answer.malformed);
+        if !matches!(event, Event::Replied(ReplyKind::ToolCalls { .. })) {
+            self.tools.early.discard();
+        }
+        answer.content.retain(|block| !is_unsigned_thinking(block));
+        self.caller.accounting.tally.turns += 1;
+        let model = self.caller.endpoint().label.clone();
+        self.caller.accounting.tally.answered_by(&model);
+        let text = text_of(&answer.content);
+        let cut = matches!(event, Event::Replied(ReplyKind::CutShort(_)));
+        self.conversation.final_text.record_reply(&text, cut, &answer.stop_reason);
+        self.conversation.paused = event == Event::Replied(ReplyKind::Paused);
+        if !answer.content.iter().any(says_something) {
+            self.conversation.history.observe_usage(&answer.usage);
+            self.conversation.drop_emitted_blocks(&mut self.monitor);
+            return;
+        }
+        let ids = self.conversation.emitted_blocks.ids_of(&answer.content);
+        self.conversation.drop_emitted_blocks(&mut self.monitor);
+        let message = Arc::new(Message::assistant(answer.content));
+        self.conversation.history.push_reply(Message::clone(&message), &answer.usage);
+        self.conversation.journal.message(
+            &message,
+            &MessageMeta {
+                id: Some(&answer.id),
+                model: Some(&answer.model),
+                stop_reason: Some(&answer.stop_reason),
+                usage: Some(answer.usage),
+                request_id: answer.request_id.as_deref(),
+                detail: None,
+                ids: &ids,
+            },
+        );
+        self.monitor.emit(&RunEvent::Assistant {
+            message,
+            ids,
+            id: answer.id,
+            model: answer.model,
+            stop_reason: Some(answer.stop_reason),
+            usage: answer.usage,
+            request_id: answer.request_id,
+        });
+    }
+
+    /// Drops the pending reply. Only its usage is kept, for size estimates.
+    fn drop_reply(&mut self) {
+        self.conversation.drop_emitted_blocks(&mut self.monitor);
+        if let Some(answer) = self.conversation.pending.take() {
+            self.conversation.history.observe_usage(&answer.usage);
+        }
+        self.tools.early.discard();
+    }
+
+    /// Adds a nudge for the model.
+    fn add_nudge(&mut self, nudge: Nudge) {
+        let report = match nudge {
+            Nudge::Unmet | Nudge::UnmetAgain | Nudge::UnmetLast => self.failed_checks.report.take(),
+            Nudge::StopHookObjection => {
+                self.hooks.objection.as_ref().map(|objection| objection.words.clone())
+            }
+            Nudge::Continue(_)
+            | Nudge::ContinueLast
+            | Nudge::Complete(_)
+            | Nudge::MoreEffort
+            | Nudge::WrapUp
+            | Nudge::LastTurn
+            | Nudge::StepBack
+            | Nudge::UseStructuredOutput
+            | Nudge::WorkEnded
+            | Nudge::StillRunning => self.tools.work_report(nudge),
+        };
+        // In one block, which compaction recognises by its beginning.
+        let text = match report {
+            Some(report) => format!("{}\n\n{report}", nudge.text()),
+            None => nudge.text().to_owned(),
+        };
+        self.conversation.add_user_message(vec![Block::text(text)], Vec::new(), &mut self.monitor);
+    }
+
+    /// Switches to another model. It did not sign the thinking in the history, which is removed.
+    fn switch_model(&mut self, rung: u8) {
+        let from = self.caller.endpoint().label.clone();
+        self.caller.model_index = rung;
+        let to = self.caller.endpoint().label.clone();
+        self.conversation.history.edit(strip_thinking);
+        self.conversation.thinking_stripped = true;
+        self.forget_summary_request();
+        self.monitor.emit(&RunEvent::ModelSwitched { from, to });
+    }
+
+    fn tell_recoveries(&mut self, ended: Vec<RecoveryRecord>) {
+        for episode in ended {
+            self.monitor.emit(&RunEvent::RecoveryEnds(Box::new(episode)));
+        }
+    }
+
+    /// Leaves the history valid and the journal closed.
+    pub(super) fn close(&mut self, reason: StopReason) {
+        self.tools.early.discard();
+        self.caller.accounting.turn = None;
+        let open = open_calls(self.conversation.history.messages());
+        if !open.is_empty() {
+            self.caller.accounting.tally.tools.abandoned +=
+                u32::try_from(open.len()).unwrap_or(u32::MAX);
+            let text = if reason == StopReason::InternalError {
+                // They may have begun: the internal error does not tell.
+                self.caller.accounting.tally.cut.extend(open.iter().map(describe_unknown_outcome));
+                "Outcome unknown: outlast broke while this was asked for. Check before doing it \
+                 again."
+                    .to_owned()
+            } else {
+                format!("Not run: the run ended first ({}).", reason.name())
+            };
+            let results = open.into_iter().map(|call| synthetic(call.id, &text)).collect();
+            self.conversation.add_user_message(results, Vec::new(), &mut self.monitor);
+        }
+        self.record_cut_work(reason);
+        let ended = self.caller.accounting.tally.recovery.end(self.monitor.clock.now(), reason);
+        self.conversation.journal.recoveries(&ended);
+        self.conversation.journal.end(reason);
+        self.conversation.report_journal_loss(&mut self.monitor);
+        self.tell_recoveries(ended);
+    }
+}
