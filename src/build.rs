@@ -8,6 +8,11 @@ fn main() {
     let root = env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
     let commit = commit(&root).unwrap_or_else(|| "unknown".to_owned());
     tell(&format!("rustc-env=OUTLAST_COMMIT={commit}"));
+    // Tests start the binary hundreds of times, and it need not be relocated each time.
+    let is = |name: &str, value: &str| env::var(name).is_ok_and(|it| it == value);
+    if is("PROFILE", "debug") && is("CARGO_CFG_TARGET_OS", "linux") {
+        tell("rustc-link-arg-bins=-no-pie");
+    }
     // The inputs of the binary, and the files that git changes with each commit.
     for path in ["src", "Cargo.toml", "Cargo.lock"] {
         tell(&format!("rerun-if-changed={root}/{path}"));
