@@ -86,8 +86,11 @@ pub(super) fn values_of(value: &Value) -> Vec<FileValue> {
     let mut values = Vec::new();
     for setting in registry::settings() {
         let inner = value.pointer(&format!("/{}", setting.key.replace('.', "/")));
-        let is_set = |inner: &&Value| !inner.is_null() || !setting.is_nullable();
-        let Some(inner) = inner.filter(is_set) else { continue };
+        let Some(inner) = inner else { continue };
+        if inner.is_null() && setting.is_nullable() {
+            values.push(FileValue { setting, value: Value::Null });
+            continue;
+        }
         if let Ok(value) = setting.from_json(&inner.to_string()) {
             values.push(FileValue { setting, value });
         }
@@ -156,7 +159,9 @@ impl MistakeSearch<'_> {
             let Some(place) = self.places.get(child) else { continue };
             let key = format!("{prefix}{}", place.key);
             if let Some(setting) = registry::find(&key) {
-                if self.text_of(child) != "null" || !setting.is_nullable() {
+                if self.text_of(child) == "null" && setting.is_nullable() {
+                    self.values.push(FileValue { setting, value: Value::Null });
+                } else {
                     self.read_setting(setting, child);
                 }
             } else if !registry::is_group(&key) {

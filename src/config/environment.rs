@@ -71,6 +71,7 @@ pub fn variables() -> impl Iterator<Item = (Cow<'static, str>, Cow<'static, str>
 /// The names of all variables that are read.
 pub fn variable_names() -> impl Iterator<Item = &'static str> {
     let others = OTHERS.iter().flat_map(|(names, _)| names.split(", "));
+    let others = others.map(|name| name.split('=').next().unwrap_or(name));
     let of_settings = settings().iter().flat_map(|setting| &setting.variables);
     others.chain(of_settings.map(|variable| variable.name))
 }

@@ -45,11 +45,6 @@ impl ParsedSettings {
         serde_json::from_value(found.value.clone()).ok()
     }
 
-    /// Whether the file assigns a value to a setting.
-    pub(super) fn assigns(&self, key: &str) -> bool {
-        self.values.iter().any(|value| value.setting.key == key)
-    }
-
     /// Removes a setting.
     pub(super) fn remove(&mut self, key: &str) -> bool {
         let before = self.values.len();

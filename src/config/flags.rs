@@ -93,6 +93,18 @@ impl SettingFlags {
         }
     }
 
+    /// Removes the flags of settings that other sources determine.
+    pub fn remove(&mut self, is_determined: impl Fn(&Setting) -> bool) {
+        let thinking = find("maxThinkingTokens").map(|setting| (THINKING, setting));
+        let own = settings().iter().filter_map(|setting| Some((setting.flag?.long, setting)));
+        let short = SHORTHANDS.iter().filter_map(|it| Some((it.long, find(it.key)?)));
+        for (flag, setting) in own.chain(short).chain(thinking) {
+            if is_determined(setting) {
+                self.given.remove(flag);
+            }
+        }
+    }
+
     /// Reads one flag of a setting.
     ///
     /// # Errors
@@ -104,8 +116,8 @@ impl SettingFlags {
         Ok(Some(FlagValue { setting, flag: long, value }))
     }
 
-    /// Returns the values of all flags, in the order in which they outrank each other. Collects
-    /// what is wrong with them.
+    /// Returns the values of all flags, those that outrank others after them. Collects what is wrong
+    /// with them.
     pub fn values(&self, mistakes: &mut Vec<String>) -> Vec<FlagValue> {
         let mut values = Vec::new();
         for setting in settings() {

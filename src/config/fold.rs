@@ -13,7 +13,7 @@ use super::flags::FlagValue;
 use super::redact::redacted;
 use super::registry::{self, Setting, settings};
 use super::sandbox_mode;
-use super::settings::Config;
+use super::settings::{Config, FORBIDS_BYPASS};
 use super::spans::JsonPaths;
 use super::variables::VariableValue;
 use crate::hooks::{HookSettings, SkippedHook};
@@ -60,10 +60,8 @@ impl Fold {
     pub fn add_file(&mut self, parsed: &ParsedSettings) {
         self.warnings.extend(parsed.warnings.iter().cloned());
         self.rules.extend(parsed.rules.iter().cloned());
-        if parsed.assigns("permissions.disableBypassPermissionsMode") {
-            let word: Option<String> = parsed.get("permissions.disableBypassPermissionsMode");
-            let forbids = word.as_deref() == Some(super::settings::FORBIDS_BYPASS);
-            self.forbids_bypass = forbids.then(|| parsed.name.clone());
+        if let Some(word) = parsed.get::<String>("permissions.disableBypassPermissionsMode") {
+            self.forbids_bypass = (word == FORBIDS_BYPASS).then(|| parsed.name.clone());
         }
         self.add_hooks(parsed);
         let places = JsonPaths::scan(&parsed.text);
@@ -72,7 +70,7 @@ impl Fold {
             format!("{}:{}", parsed.name, places.line(index))
         };
         for key in parsed.value.as_object().into_iter().flat_map(Map::keys) {
-            if !registry::names().any(|name| name == key) {
+            if key != "$schema" && !registry::names().any(|name| name == key) {
                 self.foreign.push((key.clone(), at(&[key])));
             }
         }
@@ -81,7 +79,11 @@ impl Fold {
         let (values, mode_key) = sandbox_mode::unify(parsed.values.clone(), below);
         for FileValue { setting, value } in values {
             // Servers of all sources are merged where they are read.
-            if setting.key == "mcpServers" {
+            if setting.key == "mcpServers" || setting.is_unset_by(&value) {
+                continue;
+            }
+            if value.is_null() {
+                self.forget(setting.key);
                 continue;
             }
             let mut leaves = Vec::new();
@@ -137,6 +139,9 @@ impl Fold {
 
     /// Replaces the value of a setting.
     pub fn replace(&mut self, setting: &Setting, value: Value, origin: &str) {
+        if setting.is_unset_by(&value) {
+            return;
+        }
         self.remove(&setting.path());
         self.insert(setting, setting.path(), value, origin);
     }
@@ -172,6 +177,10 @@ impl Fold {
     }
 
     fn merge(&mut self, path: Vec<String>, value: Value, origin: String) {
+        // An object without members adds none.
+        if value.as_object().is_some_and(Map::is_empty) && self.within(&path).next().is_some() {
+            return;
+        }
         // A value that is no object any more, or has become one.
         if self.within(&path).any(|(known, _)| *known != path) {
             self.remove(&path);
@@ -263,11 +272,13 @@ impl Fold {
             let path = setting.path();
             let before = effective.len();
             effective.extend(self.within(&path).map(|(path, folded)| {
-                let (name, value) = (path.join("."), folded.value.clone());
+                let (name, value) = (shown(path), folded.value.clone());
                 let value = redacted(&name, value, all);
                 EffectiveValue { name, value, origin: folded.origin.clone() }
             }));
-            if effective.len() == before && setting.form_of.is_none() {
+            // Servers are listed one by one.
+            let is_listed = setting.form_of.is_none() && setting.key != "mcpServers";
+            if effective.len() == before && is_listed {
                 let derived = derived.iter().find(|(key, _)| *key == setting.key);
                 let value = derived.map_or_else(|| setting.default.clone(), |it| it.1.clone());
                 let value = if is_empty(&value) { Value::Null } else { value };
@@ -285,6 +296,12 @@ pub fn variable_origin(name: &str, file: Option<&str>) -> String {
         Some(file) => format!("env {name}, set at {file}"),
         None => format!("env {name}"),
     }
+}
+
+/// A path as a dotted name. A star is for the entry of every model without one of its own.
+fn shown(path: &[String]) -> String {
+    let names = path.iter().map(|name| if name.is_empty() { "*" } else { name.as_str() });
+    names.collect::<Vec<_>>().join(".")
 }
 
 fn path_of(key: &str) -> Vec<String> {

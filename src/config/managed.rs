@@ -1,14 +1,15 @@
 //! Managed settings, written by the administrator of the machine. They outrank everything else: a
 //! flag or a variable that contradicts them has no effect.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use super::file::ParsedSettings;
-use super::flags::FlagValue;
+use super::flags::SettingFlags;
 use super::fold::Fold;
 use super::registry::{self, Setting};
-use super::variables::VariableValue;
 use crate::hooks::{HookHandler, HookSettings};
+use crate::secrets::Variables;
 
 /// Where they are, lowest first.
 #[cfg(target_os = "macos")]
@@ -46,18 +47,18 @@ impl ManagedSettings {
         }
     }
 
-    /// Whether a variable counts beside them. One that they set themselves does.
-    pub fn admits_variable(&self, assigned: &VariableValue) -> bool {
-        !self.determines(assigned.setting) || self.sets(assigned.variable)
+    /// Removes the flags and variables that they outrank. A variable that they set themselves stays.
+    pub fn remove_outranked(&self, flags: &mut SettingFlags, variables: &mut Variables) {
+        for setting in registry::settings().iter().filter(|it| self.determines(it)) {
+            for variable in setting.variables.iter().filter(|it| !self.sets(it.name)) {
+                variables.remove(OsStr::new(variable.name));
+            }
+        }
+        let is_barred = |key: &str| key == "permissions.allow" && self.is_true(RULES_ONLY);
+        flags.remove(|setting| self.determines(setting) || is_barred(setting.key));
     }
 
-    /// Whether a flag counts beside them.
-    pub fn admits_flag(&self, assigned: &FlagValue) -> bool {
-        let is_barred = assigned.setting.key == "permissions.allow" && self.is_true(RULES_ONLY);
-        !self.determines(assigned.setting) && !is_barred
-    }
-
-    /// Whether other sources have no say in the setting of this key.
+    /// Whether other sources have no say in a setting of this key.
     pub fn determines_key(&self, key: &str) -> bool {
         registry::find(key).is_some_and(|setting| self.determines(setting))
     }

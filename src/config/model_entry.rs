@@ -192,12 +192,9 @@ impl From<&ModelEntry> for ModelEntryObject {
     }
 }
 
-impl Serialize for ModelEntry {
-    /// As the text of a flag, as far as that can express it.
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if !self.headers.is_empty() || self.context_window.is_some() {
-            return ModelEntryObject::from(self).serialize(serializer);
-        }
+impl ModelEntry {
+    /// The entry as the text of a flag, as far as that can express it.
+    fn text(&self) -> Option<String> {
         let mut text = self.model.clone();
         if let Some(base_url) = &self.base_url {
             text = format!("{text}@{base_url}");
@@ -207,7 +204,16 @@ impl Serialize for ModelEntry {
             Some(KeyVariable::Bearer(name)) => text = format!("{text}#bearer:{name}"),
             None => {}
         }
-        serializer.serialize_str(&text)
+        Some(text).filter(|text| Self::parse(text).as_ref() == Ok(self))
+    }
+}
+
+impl Serialize for ModelEntry {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.text() {
+            Some(text) => serializer.serialize_str(&text),
+            None => ModelEntryObject::from(self).serialize(serializer),
+        }
     }
 }
 

@@ -60,6 +60,8 @@ pub struct Setting {
     pub is_secret: bool,
     /// Whether flags add to the lists of files, instead of replacing them.
     pub is_joined: bool,
+    /// Whether a blank text sets nothing.
+    ignores_blank: bool,
     pub is_duration: bool,
     /// The setting that it is another form of.
     pub form_of: Option<&'static str>,
@@ -123,6 +125,7 @@ impl Setting {
             is_critical: false,
             is_secret: false,
             is_joined: false,
+            ignores_blank: false,
             is_duration: T::IS_DURATION,
             form_of: None,
             form: T::FLAG,
@@ -196,6 +199,11 @@ impl Setting {
         self
     }
 
+    pub(super) fn ignores_blank(mut self) -> Self {
+        self.ignores_blank = true;
+        self
+    }
+
     pub(super) fn joined(mut self) -> Self {
         self.is_joined = true;
         self
@@ -206,7 +214,12 @@ impl Setting {
         self.key.split('.').map(str::to_owned).collect()
     }
 
-    /// Whether `null` in a file means that the setting is not set there.
+    /// Whether a value sets nothing.
+    pub(super) fn is_unset_by(&self, value: &Value) -> bool {
+        self.ignores_blank && value.as_str().is_some_and(|text| text.trim().is_empty())
+    }
+
+    /// Whether `null` in a file means that the setting is not set, there and in the files below.
     pub(super) fn is_nullable(&self) -> bool {
         !self.default.is_array() && !self.default.is_object()
     }

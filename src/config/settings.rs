@@ -113,7 +113,8 @@ settings! {
 
     /// The model, or an alias of one.
     model: String = "sonnet".to_owned(), "model"
-        .flag("model", "MODEL", MODEL).variable("ANTHROPIC_MODEL", "", text);
+        .flag("model", "MODEL", MODEL).variable("ANTHROPIC_MODEL", "", text)
+        .ignores_blank();
 
     /// Work as an agent of this kind: with its prompt, its tools and its model.
     agent: Option<String> = None, "agent"

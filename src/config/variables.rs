@@ -95,15 +95,16 @@ pub fn read(variables: &Variables, mistakes: &mut Vec<String>) -> Vec<VariableVa
 pub fn documentation() -> Vec<(String, String)> {
     let mut rows = Vec::new();
     for setting in settings() {
-        let mut before: Option<&str> = None;
+        let mut before: Vec<&str> = Vec::new();
         for &SettingVariable { name, unit, .. } in &setting.variables {
-            let text = match before {
-                Some(before) => format!("Read when {before} is not set."),
-                None if unit.is_empty() => format!("The setting {}.", setting.key),
-                None => format!("The setting {}, {unit}.", setting.key),
+            let text = match &before[..] {
+                [] if unit.is_empty() => format!("The setting {}.", setting.key),
+                [] => format!("The setting {}, {unit}.", setting.key),
+                [one] => format!("Read when {one} is not set."),
+                several => format!("Read when none of {} is set.", several.join(" and ")),
             };
             rows.push((name.to_owned(), text));
-            before = Some(name);
+            before.push(name);
         }
     }
     rows

@@ -334,3 +334,12 @@ fn a_broken_managed_file_stops_every_run_and_a_missing_one_does_not() {
     assert!(error.contains("managed.json:2:12: not valid JSON"), "{error}");
     load_settings(&BinaryFixture::new(), &[], &[]).expect("there is none");
 }
+
+#[test]
+fn what_managed_settings_outrank_is_not_even_checked() {
+    let world = world(r#"{"maxRetries": 2, "prices": {"m": {"input": 1, "output": 2}}}"#);
+    let variables = [("CLAUDE_CODE_MAX_RETRIES", "many")];
+    let settings = load_settings(&world, &["--price", "junk"], &variables).expect("settings");
+    assert_eq!(settings.limits.budgets.retries, 2);
+    assert!(!settings.variables.contains_key(std::ffi::OsStr::new(variables[0].0)));
+}

@@ -256,6 +256,47 @@ fn flags_outrank_variables_variables_outrank_files() {
 }
 
 #[test]
+fn an_empty_object_keeps_what_other_files_say_and_null_removes_it() {
+    let file = r#"{"env": {"A": "1"}, "contextWindow": {"m": 5000}, "maxTurns": 5}"#;
+    let over = r#"{"env": {}, "contextWindow": {}, "maxTurns": null}"#;
+    let settings = resolve(&["hi", "--model=m", "--settings", over], &[], file).unwrap();
+    let set = settings.variables.get(OsStr::new("A")).and_then(|value| value.to_str());
+    assert_eq!(set, Some("1"));
+    assert_eq!(settings.chain.links[0].context_window, Some(5000));
+    assert_eq!(settings.limits.budgets.turns, None);
+}
+
+#[test]
+fn a_blank_model_is_none() {
+    let known = resolve(&["hi"], &[], "{}").unwrap();
+    let blank = resolve(&["hi", "--model="], &[], r#"{"model": " "}"#).unwrap();
+    assert_eq!(labels(&blank), labels(&known));
+    let file = resolve(&["hi", "--model", ""], &[], r#"{"model": "m"}"#).unwrap();
+    assert_eq!(labels(&file), ["m"]);
+}
+
+#[test]
+fn objects_of_fallback_models_mean_what_they_say() {
+    let file = r#"{"model": "m", "fallbackModel": [{"model": "team@prod"}, {"model": "a#Q4"}]}"#;
+    let settings = resolve(&["hi"], &[("Q4", "not-a-key-0123456789")], file).unwrap();
+    assert_eq!(labels(&settings), ["m", "team@prod", "a#Q4"]);
+    assert_eq!(settings.chain.endpoints.len(), 1);
+}
+
+#[test]
+fn a_variable_that_is_not_text_is_a_mistake_whichever_it_is() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let world = BinaryFixture::new();
+    let CliRequest::Run(args) = args::parse(&["hi".to_owned()]).unwrap() else { panic!("a run") };
+    let pairs = [("HOME", world.home().into_os_string()), ("ANTHROPIC_API_KEY", "k".into())];
+    let mut all: BTreeMap<OsString, OsString> =
+        pairs.into_iter().map(|(name, value)| (name.into(), value)).collect();
+    all.insert("TERM".into(), OsStr::from_bytes(b"\xff").to_owned());
+    let error = settings::resolve(&args, all, world.work()).unwrap_err();
+    assert!(error.to_string().contains("TERM"), "{error}");
+}
+
+#[test]
 fn permission_rules_of_all_sources_are_merged() {
     let file = r#"{"permissions": {"allow": ["Read"], "deny": ["WebFetch"]}}"#;
     let inline = r#"{"permissions": {"allow": ["Glob"], "defaultMode": "acceptEdits"}}"#;

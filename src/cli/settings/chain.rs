@@ -8,6 +8,7 @@ use super::{CredentialSource, EndpointSettings};
 use crate::cli::usage::UsageError;
 use crate::config::Config;
 use crate::config::environment::Variables;
+use crate::config::flags::SettingFlags;
 use crate::config::model_entry::{KeyVariable, ModelEntry, ModelEntryList};
 use crate::config::settings::BASE_URL;
 use crate::model::{BaseUrl, resolve_alias};
@@ -76,12 +77,13 @@ impl ModelChain {
         is_secret(name)
     }
 
-    /// Warns about models that are not in the chain, in the texts of flags such as `price`.
-    pub(super) fn unknown_model_warnings(&self, flags: &[(&str, &[String])]) -> Vec<String> {
+    /// Warns about `--price` and `--context-window` of models that are not in the chain.
+    pub(super) fn unknown_model_warnings(&self, flags: &SettingFlags) -> Vec<String> {
         let is_known = |name: &str| self.links.iter().any(|link| link.keys().contains(&name));
         let labels: Vec<&str> = self.links.iter().map(|link| link.label.as_str()).collect();
-        let values =
-            flags.iter().flat_map(|(flag, values)| values.iter().map(move |value| (flag, value)));
+        let values = ["price", "context-window"]
+            .into_iter()
+            .flat_map(|flag| flags.texts(flag).iter().map(move |value| (flag, value)));
         let named =
             values.filter_map(|(flag, value)| Some((flag, value.rsplit_once('=')?.0.trim())));
         let complain = |(flag, name)| {

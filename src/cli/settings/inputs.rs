@@ -45,7 +45,7 @@ impl Inputs {
         managed: &[PathBuf],
         held: Held<'_>,
     ) -> Self {
-        let args = held.merge_into_flags(args);
+        let mut args = held.merge_into_flags(args);
         let config_dir = config_dir(outer);
         let mut sources = read_all(&args, outer, &config_dir, cwd, managed, held);
         let mut mistakes = std::mem::take(&mut sources.mistakes);
@@ -54,9 +54,9 @@ impl Inputs {
         let mut all = outer.clone();
         let own = of_files.env.0.iter();
         all.extend(own.map(|(name, value)| (OsString::from(name), OsString::from(&value.0))));
+        sources.managed.remove_outranked(&mut args.flags, &mut all);
         add_variables(&mut fold, outer, &all, &sources, held, &mut mistakes);
-        let flags = args.flags.values(&mut mistakes).into_iter();
-        let flags: Vec<_> = flags.filter(|flag| sources.managed.admits_flag(flag)).collect();
+        let flags = args.flags.values(&mut mistakes);
         let windows = flags.iter().find(|flag| flag.setting.key == "contextWindow");
         let windows = windows.and_then(|flag| serde_json::from_value(flag.value.clone()).ok());
         let windows = ContextWindows::new(windows.as_ref(), of_files.context_window.as_ref());
@@ -79,7 +79,7 @@ impl Inputs {
             fold.add_flag(flag);
         }
         let thinking = args.flags.thinking(fold.is_set("maxThinkingTokens"));
-        if let Some(thinking) = thinking.filter(|it| sources.managed.admits_flag(it)) {
+        if let Some(thinking) = thinking {
             fold.add_flag(thinking);
         }
         let config = config(&fold, &mut mistakes);
@@ -109,7 +109,7 @@ fn add_variables(
     for assigned in variables::read(all, mistakes) {
         let is_managed = sources.managed.sets(assigned.variable);
         let is_held = held.holds(assigned.setting.key) && !is_managed;
-        if sources.managed.admits_variable(&assigned) && !is_held {
+        if !is_held {
             let file = fold.set_at(assigned.variable, outer, all).map(ToOwned::to_owned);
             fold.add_variable(assigned, file.as_deref());
         }
@@ -150,5 +150,8 @@ fn environment_of(variables: &Variables, mistakes: &mut Vec<String>) -> ProcessE
             good.remove(OsStr::new(&name));
         }
     }
-    ProcessEnv::parse(&good).unwrap_or_default()
+    ProcessEnv::parse(&good).unwrap_or_else(|error| {
+        mistakes.push(error.to_string());
+        ProcessEnv::default()
+    })
 }

@@ -79,7 +79,7 @@ pub fn resolve_resumed(
     let Inputs { args, config, env, variables, config_dir, role, .. } = &inputs;
     let endpoint = endpoint(args, env, config, config_dir)?;
     let chain = chain(&inputs, &endpoint)?;
-    warnings.extend(unknown_models(&inputs, &chain));
+    warnings.extend(chain.unknown_model_warnings(&args.flags));
     warnings.extend(of_library);
     warnings.extend(rule_names::check_agent_tools(&inputs.sources.library.definitions()));
     warnings.extend(credential::empty_variables(&endpoint.credential, variables));
@@ -139,15 +139,6 @@ pub fn resolve_resumed(
     settings.apply(held)
 }
 
-/// Warns about models that flags name and that are not in the chain.
-fn unknown_models(inputs: &Inputs, chain: &ModelChain) -> Vec<String> {
-    let by_model = [("prices", "price"), ("contextWindow", "context-window")];
-    let managed = &inputs.sources.managed;
-    let in_force = by_model.into_iter().filter(|(key, _)| !managed.determines_key(key));
-    let texts: Vec<_> = in_force.map(|(_, flag)| (flag, inputs.args.flags.texts(flag))).collect();
-    chain.unknown_model_warnings(&texts)
-}
-
 /// Returns the hooks of the settings and of agents, unless disabled.
 fn hooks(inputs: &Inputs) -> Vec<HookHandler> {
     let of_agents = inputs.sources.library.hooks(inputs.role.as_ref());
@@ -168,11 +159,10 @@ fn endpoint(
 }
 
 fn chain(inputs: &Inputs, primary: &EndpointSettings) -> Result<ModelChain, UsageError> {
-    let Inputs { args, config, windows, variables, env, sources, .. } = inputs;
-    let is_determined = sources.managed.determines_key("fallbackModel");
+    let Inputs { args, config, windows, variables, env, .. } = inputs;
     let chain = ChainSources {
         config,
-        is_flag: args.flags.has("fallback-model") && !is_determined,
+        is_flag: args.flags.has("fallback-model"),
         windows,
         aliases: &env.aliases,
         variables,

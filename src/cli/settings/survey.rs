@@ -185,8 +185,7 @@ fn credentials(inputs: &Inputs, outer: &Variables) -> Vec<(&'static str, String)
     let mut found = Vec::new();
     let helper = config.api_key_helper.as_ref().filter(|command| !command.trim().is_empty());
     if let (Some(_), Some(origin)) = (helper, fold.origin(&["apiKeyHelper"])) {
-        let is_managed = inputs.sources.managed.determines_key("apiKeyHelper");
-        let source = if inputs.args.flags.has("api-key-helper") && !is_managed {
+        let source = if inputs.args.flags.has("api-key-helper") {
             origin.to_owned()
         } else {
             format!("the setting apiKeyHelper at {origin}")
