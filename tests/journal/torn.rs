@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::session_fixture::{
     MODEL, Sandbox, call, calls, cents, reply, result, says, steps, usage, user,
 };
+use crate::support::rotation::rotating_part;
 
 /// A session with a line of every kind, as bytes: short, since it is read once for each of them.
 fn recorded(sandbox: &Sandbox) -> Vec<u8> {
@@ -72,7 +73,10 @@ fn a_journal_cut_at_any_byte_loses_no_more_than_its_last_line() {
     let id = sandbox.with_file(&bytes);
     let file = writable(&sandbox, &id);
     let ends = ends_of_records(&bytes);
-    for cut in (0..=bytes.len()).rev() {
+    let mut cuts = rotating_part(0..=bytes.len(), 4);
+    cuts.extend(ends.iter().flat_map(|end| [*end, end.saturating_sub(1)]));
+    cuts.sort_unstable();
+    for cut in cuts.into_iter().rev() {
         file.set_len(cut as u64).expect("shorter");
         // A line that lacks nothing but its end is as good as whole.
         let complete = ends.contains(&cut) || ends.contains(&(cut + 1));
@@ -110,7 +114,7 @@ fn a_reply_of_several_journal_lines_is_restored_atomically() {
     let whole = sandbox.read(&id);
     assert_eq!(whole.messages[1].content, blocks);
     assert_eq!((whole.session.turns, whole.dropped_records), (1, 0));
-    for cut in before..bytes.len() - 1 {
+    for cut in rotating_part(before..bytes.len() - 1, 4) {
         let id = sandbox.with_file(&bytes[..cut]);
         let restored = sandbox.read(&id);
         assert_eq!(restored.messages, [user("go")], "cut at {cut}");
@@ -157,13 +161,12 @@ fn a_flipped_bit_in_the_last_line_costs_that_line_and_no_other() {
     let without = told(&sandbox.read(&id));
     let id = sandbox.with_file(&bytes);
     let file = writable(&sandbox, &id);
-    for at in start..bytes.len() {
-        for bit in 0..8 {
-            file.write_all_at(&[bytes[at] ^ 1 << bit], at as u64).expect("written");
-            let restored = sandbox.read(&id);
-            assert!(restored.dropped_records > 0, "bit {bit} of byte {at}");
-            assert_eq!(told(&restored), without, "bit {bit} of byte {at}");
-        }
+    let bits = (start..bytes.len()).flat_map(|at| (0..8).map(move |bit| (at, bit)));
+    for (at, bit) in rotating_part(bits, 7) {
+        file.write_all_at(&[bytes[at] ^ 1 << bit], at as u64).expect("written");
+        let restored = sandbox.read(&id);
+        assert!(restored.dropped_records > 0, "bit {bit} of byte {at}");
+        assert_eq!(told(&restored), without, "bit {bit} of byte {at}");
         file.write_all_at(&bytes[at..=at], at as u64).expect("written");
     }
 }
@@ -177,7 +180,7 @@ fn damage_before_the_last_line_is_refused_with_its_place() {
     let id = sandbox.with_file(&bytes);
     let file = writable(&sandbox, &id);
     // The end of the last line but one is left out: without it, both are one torn line.
-    for at in 0..ends[ends.len() - 2] {
+    for at in rotating_part(0..ends[ends.len() - 2], 4) {
         file.write_all_at(&[bytes[at] ^ 1 << (at % 8)], at as u64).expect("written");
         let error = outlast::journal::read_session(&sandbox.place, &id, OnDamage::Refuse)
             .expect_err("damaged");

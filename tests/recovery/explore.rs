@@ -16,6 +16,7 @@ use super::{
     ANYTHING, FREE, after, failure, failure_at_stage, failure_with_retry_after,
     failure_with_retry_hint, secs,
 };
+use crate::support::rotation::rotating_part;
 
 fn every_event() -> Vec<Event> {
     let replies = [
@@ -577,7 +578,10 @@ fn check_recovery_charged(run: Run, step: &Transition, limits: &Limits) {
 #[test]
 fn every_run_ends_or_waits_and_pays_for_every_recovery() {
     let mut states = 0;
-    for (name, limits) in settings() {
+    let settings = settings();
+    // The first has one of everything: it is walked every time.
+    for number in std::iter::once(0).chain(rotating_part(1..settings.len(), 3)) {
+        let (name, limits) = settings[number];
         let graph = Graph::walk(&limits, |run, step| check(run, step, &limits));
         eprintln!(
             "{name}: {} states, {} steps, {} breaches refused",

@@ -6,12 +6,22 @@ use nix::sys::signal::{SigHandler, Signal, signal};
 use outlast::process::is_ignored;
 
 /// Gives the signals that end a run their default effect where the suite was started with them
-/// ignored: by nohup, or as a background job of a shell without job control. What is started from
+/// ignored: by nohup, by a profiler, or as a background job of a shell without job control. What is
+/// started from
 /// now on inherits it. Handlers of tests in this process stay as they are.
 pub(crate) fn hear_signals() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        for ending in [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP, Signal::SIGTERM] {
+        for ending in [
+            Signal::SIGINT,
+            Signal::SIGQUIT,
+            Signal::SIGHUP,
+            Signal::SIGTERM,
+            Signal::SIGUSR1,
+            Signal::SIGUSR2,
+            Signal::SIGALRM,
+            Signal::SIGXCPU,
+        ] {
             if is_ignored(ending) {
                 // SAFETY: no code of ours is installed as a handler, and none is replaced.
                 unsafe { signal(ending, SigHandler::SigDfl) }.expect("the signal is valid");

@@ -11,6 +11,7 @@ use super::outcomes::agrees;
 use super::requirements::fails_as;
 use super::resume_after_kill::blocks;
 use super::timeouts::with;
+use crate::support::rotation::rotating_part;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// A body that a gateway sent, and the status it came with.
@@ -60,7 +61,7 @@ async fn transient_gateway_errors_are_retried_in_any_wording() {
         ("openrouter-502.json", "server_error"),
         ("portkey-529.json", "server_overload"),
     ];
-    for (name, class) in table {
+    for (name, class) in rotating_part(table, 4) {
         let server = serve(plays(Scenario::new(), name).reply("Done."));
         let ended = hasty(&server).args(["Do it."]).run().await;
         let result = agrees(&ended);
