@@ -8,6 +8,7 @@ use proptest::sample::select;
 use serde_json::{Map, Value, json};
 
 use super::settings::resolve;
+use crate::support::rotation::property_cases;
 
 static NAMES: LazyLock<Vec<&'static str>> =
     LazyLock::new(|| registry::names().chain(["hooks", "$schema", "nonsense"]).collect());
@@ -68,7 +69,7 @@ fn file() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+    #![proptest_config(property_cases(150))]
 
     #[test]
     fn any_settings_file_is_accepted_or_refused_with_file_and_line(text in file()) {

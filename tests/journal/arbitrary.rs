@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 use super::session_fixture::{Sandbox, opening, tell, user};
+use crate::support::rotation::property_cases;
 
 /// A finished session without its checksums and numbers, line by line.
 fn lines() -> Vec<String> {
@@ -157,7 +158,7 @@ fn bare_lines_are_sealed_as_the_journal_seals_them() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(250) })]
+    #![proptest_config(property_cases(80))]
 
     #[test]
     fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..400)) {

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::explore::explore_random;
 use super::simulate::simulate_run;
+use crate::support::rotation::property_cases;
 
 /// Plays what `data` says: the first bit chooses between a day in a whole world, where its bytes
 /// stand for the dice, and bare events at any pace. Fuzzing calls this, too.
@@ -13,7 +14,7 @@ pub(crate) fn play(data: &[u8]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(800) })]
+    #![proptest_config(property_cases(300))]
 
     #[test]
     fn no_order_of_events_breaks_an_invariant_or_runs_forever(

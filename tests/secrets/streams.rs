@@ -4,6 +4,7 @@ use outlast::secrets::{KnownSecrets, Redactor, StreamRedactor};
 use proptest::prelude::*;
 
 use super::examples;
+use crate::support::rotation::property_cases;
 
 fn in_pieces(mask: &Redactor, pieces: &[&str]) -> String {
     let mut stream = mask.stream();
@@ -72,7 +73,7 @@ fn an_incomplete_match_is_released_at_the_end_of_the_stream() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(property_cases(80))]
 
     #[test]
     fn redaction_gives_the_same_result_in_chunks_as_in_one_piece(

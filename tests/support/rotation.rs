@@ -4,6 +4,8 @@
 use std::fmt::Debug;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use proptest::test_runner::Config;
+
 /// An environment variable that says how much to do, or where to begin.
 pub(crate) fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
@@ -34,4 +36,10 @@ pub(crate) fn rotating_part<T: Debug>(items: impl IntoIterator<Item = T>, parts:
     let part: Vec<T> = items.into_iter().skip(first).step_by(parts).collect();
     println!("one of {parts} parts, which ROTATION={} repeats: {part:?}", rotation());
     part
+}
+
+/// `cases` random cases of a property, others each time; 20 times as many with `FULL=1`.
+pub(crate) fn property_cases(cases: u32) -> Config {
+    let factor = if number("FULL").is_some_and(|full| full > 0) { 20 } else { 1 };
+    Config { failure_persistence: None, ..Config::with_cases(cases * factor) }
 }

@@ -9,6 +9,7 @@ use proptest::sample::select;
 use serde_json::{Value, json};
 
 use super::arbitrary::{any_messages, valid_messages};
+use crate::support::rotation::property_cases;
 
 const COMPLAINTS: [RejectedBlock; 4] =
     [RejectedBlock::Media, RejectedBlock::Thinking, RejectedBlock::Pairs, RejectedBlock::Block];
@@ -344,7 +345,7 @@ fn add(message: &mut Message, block: usize, kind: u8) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) })]
+    #![proptest_config(property_cases(150))]
 
     #[test]
     fn repair_keeps_a_valid_list_valid_and_is_predicted_correctly(

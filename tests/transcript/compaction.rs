@@ -11,6 +11,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::arbitrary::long_messages;
+use crate::support::rotation::property_cases;
 
 const USUAL: TokenDensity = TokenDensity::USUAL;
 
@@ -395,7 +396,7 @@ fn thinking(messages: &[Message]) -> Vec<&Block> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(property_cases(16))]
 
     #[test]
     fn any_conversation_compacts_to_a_smaller_valid_one_with_its_task(

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::arbitrary::{any_messages, valid_messages};
+use crate::support::rotation::property_cases;
 
 fn image(bytes: usize) -> Block {
     let data = "A".repeat(bytes);
@@ -247,7 +248,7 @@ fn is_result(block: &Block) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_000))]
+    #![proptest_config(property_cases(300))]
 
     #[test]
     fn stripping_changes_only_media_and_keeps_a_valid_list_valid(

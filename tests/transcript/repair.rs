@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::arbitrary::{any_messages, valid_messages};
+use crate::support::rotation::property_cases;
 
 fn call(id: &str) -> Block {
     Block::ToolUse { id: id.to_owned(), name: "Bash".to_owned(), input: json!({}) }
@@ -37,7 +38,7 @@ fn calls(messages: &[Message]) -> usize {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_500))]
+    #![proptest_config(property_cases(500))]
 
     #[test]
     fn repair_turns_any_message_list_into_a_valid_one(messages in any_messages()) {

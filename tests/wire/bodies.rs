@@ -10,6 +10,7 @@ use reqwest::header::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 
 use super::{data, recorded};
+use crate::support::rotation::property_cases;
 
 const EXPECTED_CLASSES: &[(&str, ErrorClass)] = &[
     ("bedrock-400-context.json", ErrorClass::PromptTooLong),
@@ -643,7 +644,7 @@ fn assert_classified(status: u16, body: &[u8]) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(600) })]
+    #![proptest_config(property_cases(200))]
 
     #[test]
     fn any_json_body_and_status_is_classified(body in any_json(), status in 100..600_u16) {
