@@ -5,15 +5,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use crate::journal::Journal;
 use crate::process::file_reads::read_regular;
-use crate::recovery::{CallEffect, Event, Fingerprint, ToolCallRecord};
+use crate::recovery::{CallEffect, Event, Fingerprint, LoopLimits, ToolCallRecord};
 use crate::tools::{Delivery, OtherCalls, STRUCTURED_OUTPUT};
 use crate::transcript::{Block, ToolCall};
 
+use super::messages::is_error;
 use super::run_event::WaitingFor;
+use super::tool_runner::{CompletedCall, ToolRunner};
 use super::world::RunWorld;
 
 /// Largest file whose content is hashed, in bytes. A larger one is compared by size and time.
@@ -22,39 +24,38 @@ const FILE_MAX: u64 = 8_000_000;
 /// Time limit for hashing a file. A file that takes longer counts as changed.
 const LOOK_MAX: Duration = Duration::from_secs(1);
 
-/// A tool call with its result.
-pub(super) struct CompletedCall<'a> {
-    pub(super) call: &'a ToolCall,
-    pub(super) result: &'a Block,
-    /// The structured result, for programs.
-    pub(super) detail: &'a Value,
-}
-
-impl RunWorld<'_> {
+impl ToolRunner {
     /// Turns the results of a batch of tool calls into the next event.
-    pub(super) async fn finish_batch(&mut self, batch: &[CompletedCall<'_>]) -> Event {
+    pub(super) async fn finish_batch(
+        &mut self,
+        batch: &[CompletedCall<'_>],
+        journal: &mut Journal,
+        loops: LoopLimits,
+    ) -> Event {
         let others = |done: &&CompletedCall<'_>| done.call.name != STRUCTURED_OUTPUT;
         let failed = batch.iter().filter(others).any(|done| is_error(done.result));
         let others = if failed { OtherCalls::Failed } else { OtherCalls::Succeeded };
-        match self.tools.toolbox.settle_answers(others) {
-            Delivery::Answer(_) => return self.tools.check_background_work(Event::Delivered),
+        match self.toolbox.settle_answers(others) {
+            Delivery::Answer(_) => return self.check_background_work(Event::Delivered),
             Delivery::Invalid => return Event::SchemaMismatch,
             Delivery::Nothing => {}
         }
-        let mut deeds = Vec::with_capacity(batch.len());
+        let mut records = Vec::with_capacity(batch.len());
         for done in batch {
-            let nature = match (self.tools.call_effect(done), written_file(done)) {
+            let effect = match (self.call_effect(done), written_file(done)) {
                 (CallEffect::Changed, Some(path)) => {
                     edit_effect(path).await.unwrap_or(CallEffect::Changed)
                 }
-                (nature, _) => nature,
+                (effect, _) => effect,
             };
-            deeds.push(call_record(done, nature));
+            records.push(call_record(done, effect));
         }
-        self.conversation.journal.tool_calls(&deeds);
-        Event::ToolsDone(self.tools.loop_detector.observe(&deeds, self.limits.loops))
+        journal.tool_calls(&records);
+        Event::ToolsDone(self.loop_detector.observe(&records, loops))
     }
+}
 
+impl RunWorld<'_> {
     /// Runs the command of `--require`.
     pub(super) async fn check(&mut self) -> Event {
         let cancel = CancellationToken::new();
@@ -89,7 +90,7 @@ async fn edit_effect(path: &Path) -> Option<CallEffect> {
     Some(CallEffect::Edited { file, now: content_fingerprint(path).await? })
 }
 
-fn call_record(done: &CompletedCall<'_>, nature: CallEffect) -> ToolCallRecord {
+fn call_record(done: &CompletedCall<'_>, effect: CallEffect) -> ToolCallRecord {
     let ToolCall { name, input, .. } = done.call;
     let mut arguments = input.clone();
     if let Some(arguments) = arguments.as_object_mut() {
@@ -100,7 +101,7 @@ fn call_record(done: &CompletedCall<'_>, nature: CallEffect) -> ToolCallRecord {
         name,
         arguments.to_string().as_bytes(),
         comparable_text(done).as_bytes(),
-        nature,
+        effect,
     )
 }
 
@@ -124,10 +125,6 @@ fn fingerprint_file(path: &Path) -> Option<Fingerprint> {
     }
     // A background command may change its type or size meanwhile.
     Some(Fingerprint::of(&[&read_regular(path, FILE_MAX).ok()?]))
-}
-
-pub(super) fn is_error(result: &Block) -> bool {
-    matches!(result, Block::ToolResult { is_error: true, .. })
 }
 
 /// The text of a result, for comparison. The file that holds a long output and a background command

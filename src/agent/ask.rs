@@ -1,6 +1,7 @@
 //! Model calls: sends one request and returns either a reply or a fault.
 
 use std::pin::Pin;
+use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
@@ -9,13 +10,13 @@ use crate::model::limits::SharedLimits;
 use crate::model::{ModelReply, RequestContent, StopKind, StreamProgress, classify_reply};
 use crate::recovery::{
     CallPurpose, Event, Failure, FailureStage, Fault, FaultKind, Incomplete, ModelCall, Moment,
-    ReplyKind, SUMMARISE, classify,
+    ReplyKind, SUMMARISE,
 };
 use crate::transcript::{History, Message};
 
 use super::accounting::Accounting;
 use super::emitted_blocks::ToldBlocks;
-use super::model_caller::accepted;
+use super::model_caller::{ClassifiedFault, accepted};
 use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
 use super::world::RunWorld;
@@ -49,8 +50,9 @@ impl RunWorld<'_> {
             Ok(Some(until)) => return Event::SharedLimitMet { until },
             Err(cut) => return cut.into(),
         }
-        self.conversation.repair_history(&mut self.caller, &mut self.monitor);
-        let worst_case = self.worst_case(&ask);
+        let repairs = self.conversation.repair_history(&mut self.monitor);
+        self.caller.accounting.tally.repairs += u32::try_from(repairs).unwrap_or(u32::MAX);
+        let worst_case = self.context_view().worst_case(&ask);
         if !self.caller.accounting.reserve(worst_case) {
             return self.internal_error("the budget changed between weighing a call and making it");
         }
@@ -79,7 +81,8 @@ impl RunWorld<'_> {
     async fn call(&mut self, ask: ModelCall) -> AttemptOutcome {
         let figures = self.caller.progress();
         let rung = self.caller.endpoint_at(ask.rung).clone();
-        let summary = (ask.purpose != CallPurpose::Reply).then(|| self.summary_messages());
+        let summary =
+            (ask.purpose != CallPurpose::Reply).then(|| self.context_view().summary_messages());
         let (thinking, model) =
             (self.caller.thinking_for(&rung, &self.conversation), rung.facts.name.as_str());
         // Not every model of the chain has fast mode.
@@ -175,10 +178,12 @@ impl RunWorld<'_> {
         }
         let reply = classify_reply(&answer);
         if let ReplyKind::Incomplete(why) = reply {
-            self.caller.keep_fault(incomplete_reply_fault(&answer, why), self.monitor.clock);
+            let fault = ClassifiedFault::new(incomplete_reply_fault(&answer, why));
+            self.caller.keep_fault(fault, self.monitor.clock);
         }
         if matches!(ask.purpose, CallPurpose::Summary(_)) {
-            self.hold_summary(answer).await;
+            let toolbox = Arc::clone(&self.tools.toolbox);
+            self.context_view().hold_summary(answer, &toolbox).await;
             return Event::Replied(reply);
         }
         self.conversation.rename_repeated_calls(&mut answer, &mut self.tools.early);
@@ -190,13 +195,15 @@ impl RunWorld<'_> {
         self.tools.early.discard();
         self.conversation.drop_emitted_blocks(&mut self.monitor);
         self.caller.settle_broken(&mut self.conversation, &mut self.monitor);
-        let contradicted = self.is_implausible_overflow(&fault, ask);
+        let fault = ClassifiedFault::new(fault);
+        let mut view = self.context_view();
+        let contradicted = view.is_implausible_overflow(&fault, ask);
         if !contradicted {
-            self.learn_window(&fault, ask.purpose);
+            view.learn_window(&fault, ask.purpose);
         }
-        let (remedies, standing) =
-            (self.mitigations(&fault, ask), self.caller.endpoint().client.standing());
-        let failure = Failure { mitigations: remedies, standing, contradicted, ..classify(&fault) };
+        let mitigations = view.mitigations(&fault.fault, ask);
+        let standing = self.caller.endpoint().client.standing();
+        let failure = Failure { mitigations, standing, contradicted, ..fault.failure };
         self.caller.keep_fault(fault, self.monitor.clock);
         self.caller.share_rate_limit(failure, &mut self.monitor).await;
         Event::Failed(failure)

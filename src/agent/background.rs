@@ -4,14 +4,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::recovery::{Event, Interrupt, Moment, Nudge, StopReason, WORK_GONE, WorkStatus};
+use tokio_util::sync::CancellationToken;
+
+use crate::recovery::{Event, Moment, Nudge, StopReason, WORK_GONE, WorkStatus};
 use crate::tools::{STARTED_IN_BACKGROUND, is_agent_tool};
 use crate::transcript::{Block, Message};
 
-use super::conversation::text_of;
+use super::messages::{join_list, text_of};
 use super::run_event::{RunEvent, WaitingFor};
-use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
-use super::shutdown::{CANCEL_GRACE, LATE_CANCEL_GRACE};
+use super::run_monitor::{CANCEL_GRACE, CancelReason, LATE_CANCEL_GRACE, RunMonitor, WaitTimer};
 use super::world::RunWorld;
 
 impl RunWorld<'_> {
@@ -53,32 +54,35 @@ impl RunWorld<'_> {
         }
     }
 
-    /// Begins to end background commands as soon as the run is cut off, in parallel with the rest
-    /// of the shutdown.
+    /// Waits for work that ends by itself once it is cancelled, which it is when the run is cut
+    /// off. Work that takes too long is ended by dropping it.
+    pub(super) async fn run_cancellable<T>(
+        &mut self,
+        waiting_for: WaitingFor,
+        cancel: &CancellationToken,
+        work: impl Future<Output = T>,
+    ) -> Result<T, CancelReason> {
+        tokio::pin!(work);
+        let mut vigil = self.monitor.begin();
+        let figures = self.caller.turn_progress();
+        let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
+            watch.emit_heartbeat(vigil, waiting_for.clone(), figures, None);
+        };
+        let cut = match self.monitor.wait_for(&mut vigil, show, work.as_mut()).await {
+            Ok(done) => return Ok(done),
+            Err(cut) => cut,
+        };
+        cancel.cancel();
+        self.start_shutdown(cut);
+        let _ = tokio::time::timeout(cut.grace(), work).await;
+        Err(cut)
+    }
+
+    /// Begins to end hooks and background commands as soon as the run is cut off, in parallel with
+    /// the rest of the shutdown.
     pub(super) fn start_shutdown(&mut self, cut: CancelReason) {
         self.hooks.prepare_kill();
-        self.tools.show_tasks(&mut self.monitor);
-        let running = self.tools.toolbox.list_running();
-        self.tools.toolbox.request_stop();
-        let CancelReason::Interrupt(by) = cut else { return };
-        if running.is_empty() || std::mem::replace(&mut self.tools.work_stop_announced, true) {
-            return;
-        }
-        let list = running.replace("\n- ", "; ");
-        let list = list.trim_start_matches("- ");
-        let again = match by {
-            Interrupt::Sigint => "; a second SIGINT within 3 s ends all at once",
-            Interrupt::Sigterm
-            | Interrupt::Sighup
-            | Interrupt::Sigquit
-            | Interrupt::Sigusr1
-            | Interrupt::Sigusr2
-            | Interrupt::Sigalrm
-            | Interrupt::Sigxcpu
-            | Interrupt::StdoutClosed => "",
-        };
-        let warning = format!("background commands are being stopped: {list}{again}");
-        self.monitor.emit(&RunEvent::Warning(warning));
+        self.tools.start_shutdown(cut, &mut self.monitor);
     }
 
     /// Ends background commands. What the model does not know of them is recorded, for a resumed
@@ -92,8 +96,8 @@ impl RunWorld<'_> {
             reason,
             StopReason::Deadline | StopReason::BackgroundPending | StopReason::Denied
         );
-        let patience = if late { LATE_CANCEL_GRACE } else { CANCEL_GRACE };
-        Arc::clone(&self.tools.toolbox).stop_and_wait(patience).await;
+        let limit = if late { LATE_CANCEL_GRACE } else { CANCEL_GRACE };
+        Arc::clone(&self.tools.toolbox).stop_and_wait(limit).await;
         self.tools.show_tasks(&mut self.monitor);
     }
 
@@ -126,11 +130,6 @@ impl RunWorld<'_> {
             );
         }
     }
-}
-
-/// Joins a text and a list in one block, so that compaction recognises it by its beginning.
-pub(super) fn join_list(words: &str, list: &str) -> String {
-    format!("{words}\n\n{list}")
 }
 
 /// Whether background commands were lost with the process that wrote these messages.

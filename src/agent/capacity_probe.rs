@@ -10,13 +10,13 @@ use crate::model::{Bounds, ModelReply, RequestContent};
 use crate::recovery::Limits;
 use crate::recovery::{
     CallPurpose, ConnectionChoice, ErrorClass, Event, Failure, FailureStage, Fault, FaultKind,
-    ModelCall, Probed, ReplyMode, Timer, classify,
+    ModelCall, Probed, ReplyMode, Timer,
 };
 use crate::transcript::{Block, Message};
 
 use super::accounting::WorstCaseCost;
 use super::conversation::Conversation;
-use super::model_caller::ModelCaller;
+use super::model_caller::{ClassifiedFault, ModelCaller};
 use super::run_monitor::CancelReason;
 use super::run_monitor::RunMonitor;
 
@@ -132,9 +132,10 @@ impl ModelCaller {
             Ok(Err(fault)) => {
                 // No message began, so nothing was billed.
                 self.accounting.settle_broken();
-                let failure = classify(&fault);
+                let fault = ClassifiedFault::new(*fault);
+                let failure = fault.failure;
                 if failure.retry_after.is_some() {
-                    self.keep_fault(*fault, monitor.clock);
+                    self.keep_fault(fault, monitor.clock);
                 }
                 Ok(Probed::Failed(failure))
             }

@@ -10,13 +10,13 @@ use crate::model::ModelReply;
 use crate::recovery::HOOK_SAYS;
 use crate::secrets::{KnownSecrets, Redactor};
 use crate::transcript::{
-    Block, History, Message, Role, ToolCall, history_violations, repair, strip_thinking, violations,
+    Block, History, Message, Role, history_violations, repair, strip_thinking, violations,
 };
 
 use super::early_tools::EarlyTools;
 use super::emitted_blocks::ToldBlocks;
 use super::final_text::FinalText;
-use super::model_caller::ModelCaller;
+use super::messages::knows_call;
 use super::run_event::RunEvent;
 use super::run_monitor::RunMonitor;
 
@@ -128,16 +128,12 @@ impl Conversation {
     }
 
     /// Repairs the history before a request. A violation of the message rules is a bug of outlast:
-    /// it is repaired, counted and reported.
-    pub(super) fn repair_history(
-        &mut self,
-        caller: &mut ModelCaller,
-        monitor: &mut RunMonitor<'_>,
-    ) {
+    /// it is repaired and reported. Returns the number of repairs.
+    pub(super) fn repair_history(&mut self, monitor: &mut RunMonitor<'_>) -> usize {
         let messages = self.history.messages();
         let faults = if self.paused { history_violations(messages) } else { violations(messages) };
         if faults.is_empty() {
-            return;
+            return 0;
         }
         let repairs = self.history.edit(|messages| {
             let (mended, repairs) = repair(std::mem::take(messages));
@@ -145,11 +141,11 @@ impl Conversation {
             repairs
         });
         self.journal.repairs(&repairs);
-        caller.accounting.tally.repairs += u32::try_from(repairs.len()).unwrap_or(u32::MAX);
         let changes: Vec<String> = repairs.iter().map(ToString::to_string).collect();
         let changes = changes.join("; ");
         let warning = format!("repaired the conversation before sending it: {changes}");
         monitor.emit(&RunEvent::Warning(warning));
+        repairs.len()
     }
 
     /// Renames tool calls whose id was used before. Some servers restart their numbering with each
@@ -171,54 +167,4 @@ impl Conversation {
             }
         }
     }
-}
-
-/// The text of some blocks, joined.
-pub(super) fn text_of(blocks: &[Block]) -> String {
-    let texts = blocks.iter().filter_map(|block| {
-        if let Block::Text { text } = block { Some(text.as_str()) } else { None }
-    });
-    texts.collect::<Vec<_>>().join("\n")
-}
-
-/// The tool calls of the last message that have no result yet.
-pub(super) fn open_calls(messages: &[Message]) -> Vec<ToolCall> {
-    let last = messages.last().filter(|message| message.role == Role::Assistant);
-    last.into_iter().flat_map(|message| &message.content).filter_map(tool_call).collect()
-}
-
-/// Whether a call with this id was made before.
-pub(super) fn knows_call(messages: &[Message], id: &str) -> bool {
-    let blocks = messages.iter().flat_map(|message| &message.content);
-    blocks.into_iter().any(|block| matches!(block, Block::ToolUse { id: known, .. } if known == id))
-}
-
-fn tool_call(block: &Block) -> Option<ToolCall> {
-    let Block::ToolUse { id, name, input } = block else { return None };
-    Some(ToolCall { id: id.clone(), name: name.clone(), input: input.clone() })
-}
-
-/// A synthetic result for a tool call that has none of its own.
-pub(super) fn synthetic(tool_use_id: String, text: &str) -> Block {
-    Block::ToolResult { tool_use_id, content: vec![Block::text(text)], is_error: true }
-}
-
-/// Whether a block justifies a message in the history. Thinking alone does not: a message of
-/// nothing else would be refused.
-pub(super) fn says_something(block: &Block) -> bool {
-    match block {
-        Block::Text { text } => !text.trim().is_empty(),
-        Block::Thinking { .. } | Block::RedactedThinking { .. } => false,
-        Block::ToolUse { .. }
-        | Block::ToolResult { .. }
-        | Block::Image { .. }
-        | Block::Document { .. }
-        | Block::Other(_) => true,
-    }
-}
-
-/// Whether a block is unsigned thinking. It comes from servers that do not sign, and would be
-/// refused by those that do.
-pub(super) fn is_unsigned_thinking(block: &Block) -> bool {
-    matches!(block, Block::Thinking { signature, .. } if signature.is_empty())
 }

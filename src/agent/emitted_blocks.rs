@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::transcript::{Block, Message};
 
-use super::conversation::{is_unsigned_thinking, knows_call};
+use super::messages::{is_unsigned_thinking, knows_call};
 
 /// The blocks of the streaming reply that were reported.
 #[derive(Debug, Default)]

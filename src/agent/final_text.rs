@@ -2,7 +2,7 @@
 
 use crate::transcript::{Message, Role};
 
-use super::conversation::text_of;
+use super::messages::text_of;
 use super::setup::ResumedState;
 
 /// The final text of the model, for the result.

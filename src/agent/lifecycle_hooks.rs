@@ -4,16 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::hooks::HookEvent;
+use crate::hooks::{HookDecision, HookEvent};
 use crate::recovery::{CallPurpose, CompactionTrigger, Event, StopHookDecision, StopReason};
 use crate::secrets::Redactor;
 use crate::transcript::Block;
 
-use super::conversation::text_of;
-use super::hooks::{CompactionStage, HookInput};
+use super::hook_runner::{CompactionStage, HookInput, HookPeers, HookRunner};
+use super::messages::text_of;
 use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::CancelReason;
 use super::world::RunWorld;
@@ -25,7 +24,7 @@ const LAST_INTERRUPTED: Duration = Duration::from_secs(2);
 /// The same after the deadline, with two seconds for everything.
 const LAST_LATE: Duration = Duration::from_secs(1);
 
-impl RunWorld<'_> {
+impl<'a> RunWorld<'a> {
     /// Runs the hooks for the start of the session and for the prompt, and adds the prompt.
     ///
     /// # Errors
@@ -215,7 +214,7 @@ impl RunWorld<'_> {
     /// no more time than the end may take.
     pub(super) async fn run_end_hooks(&mut self, reason: StopReason) {
         if let Some(error) = stop_failure_error(reason) {
-            let details = self.caller.fault.as_ref().map(|fault| fault.detail().to_owned());
+            let details = self.caller.last_fault().map(|fault| fault.detail().to_owned());
             let fields = json!({
                 "error": error,
                 "error_details": details,
@@ -232,31 +231,48 @@ impl RunWorld<'_> {
             CancelReason::Interrupt(_) => LAST_INTERRUPTED,
             CancelReason::Deadline | CancelReason::Denial => LAST_LATE,
         };
-        self.run_hooks_until(matter, since + most).await;
+        let (hooks, peers) = self.hooks_and_peers();
+        hooks.run_until(matter, since + most, peers).await;
     }
 
-    /// Runs hooks until `end` at most.
-    async fn run_hooks_until(&mut self, matter: HookInput, end: Instant) {
-        let event = matter.occasion.event;
-        if !self.hooks.listen_to(event) || Instant::now() >= end {
-            return;
+    /// Warns of hook failures in the crash log.
+    pub(super) fn report_crash_log(&mut self) {
+        let Some(hooks) = &self.hooks.hooks else { return };
+        let (count, path) = (hooks.past_failures(), hooks.log().path().display());
+        if count > 0 {
+            let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
+            let warning = format!(
+                "hooks have failed {times} in this run or earlier ones, and were ignored: \
+                 see {path}, and delete it once they are fixed"
+            );
+            self.monitor.emit(&RunEvent::Warning(warning));
         }
-        let cancel = CancellationToken::new();
-        let mut telling = self.hooks.start_telling(vec![matter], &cancel, &self.tools.toolbox);
-        match tokio::time::timeout_at(end, telling.join_next()).await {
-            Ok(Some(Ok((_, verdict)))) => {
-                self.hooks.record_verdict(event, &verdict, &self.conversation, &mut self.monitor);
-            }
-            // No call is left that a hook could deny.
-            Ok(Some(Err(_)) | None) => {}
-            Err(_) => self.hooks.note_cut(
-                event,
-                "one that took longer than the end of the run may",
-                &self.conversation,
-            ),
-        }
-        drop(telling);
-        self.hooks.emit_hook_events(&mut self.monitor);
+    }
+
+    /// Runs the hooks of an event.
+    pub(super) async fn run_hooks(
+        &mut self,
+        input: HookInput,
+    ) -> Result<HookDecision, CancelReason> {
+        let event = input.occasion.event;
+        let mut verdicts = self.run_hooks_for_all(event, vec![input]).await?;
+        Ok(verdicts.pop().unwrap_or_default())
+    }
+
+    /// Runs the hooks of an event for several inputs in parallel. Returns a verdict for each.
+    pub(super) async fn run_hooks_for_all(
+        &mut self,
+        event: HookEvent,
+        inputs: Vec<HookInput>,
+    ) -> Result<Vec<HookDecision>, CancelReason> {
+        let (hooks, peers) = self.hooks_and_peers();
+        hooks.run_all(event, inputs, peers).await
+    }
+
+    fn hooks_and_peers(&mut self) -> (&mut HookRunner, HookPeers<'_, 'a>) {
+        let Self { hooks, tools, conversation, monitor, caller, .. } = self;
+        let progress = caller.turn_progress();
+        (hooks, HookPeers { tools, conversation, monitor, progress })
     }
 }
 

@@ -14,6 +14,18 @@ use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, ProgressSnapshot, RunMonitor, WaitTimer};
 use super::setup::ModelEndpoint;
 
+/// A fault with what it means. Every fault of a run is classified here, once.
+pub(super) struct ClassifiedFault {
+    pub(super) fault: Fault,
+    pub(super) failure: Failure,
+}
+
+impl ClassifiedFault {
+    pub(super) fn new(fault: Fault) -> Self {
+        Self { failure: classify(&fault), fault }
+    }
+}
+
 /// What calls of the model need and change, beside the conversation.
 pub(super) struct ModelCaller {
     pub(super) system: String,
@@ -31,8 +43,8 @@ pub(super) struct ModelCaller {
     pub(super) accounting: Accounting,
     /// The cost of the session before what the accounting covers.
     pub(super) cost_before: Money,
-    /// The facts of the last failure.
-    pub(super) fault: Option<Fault>,
+    /// The last failure.
+    pub(super) fault: Option<ClassifiedFault>,
     /// When the service accepts requests again after its last fault, in Unix seconds.
     pub(super) retry_at: Option<u64>,
 }
@@ -82,11 +94,20 @@ impl ModelCaller {
 
     /// Records the fault that the run reports if it ends because of it, and when the service
     /// accepts requests again. That time counts from now, however long the end takes.
-    pub(super) fn keep_fault(&mut self, fault: Fault, clock: Clock) {
+    pub(super) fn keep_fault(&mut self, fault: ClassifiedFault, clock: Clock) {
         let now = clock.unix_seconds();
-        let wish = classify(&fault).retry_after;
-        self.retry_at = wish.map(|wish| now.saturating_add(wish.wait.as_secs()));
+        let hint = fault.failure.retry_after;
+        self.retry_at = hint.map(|hint| now.saturating_add(hint.wait.as_secs()));
         self.fault = Some(fault);
+    }
+
+    /// The facts of the last failure.
+    pub(super) fn last_fault(&self) -> Option<&Fault> {
+        self.fault.as_ref().map(|last| &last.fault)
+    }
+
+    pub(super) fn take_fault(&mut self) -> Option<Fault> {
+        self.fault.take().map(|last| last.fault)
     }
 
     /// Charges what the reply cost, in the journal too. Impossible token counts are cut first, so
@@ -162,7 +183,7 @@ impl ModelCaller {
         };
         conversation.redact_new_secrets();
         // The run keeps reporting the rejection that led here, unless the new fault says more.
-        let rejection = self.fault.as_ref().map(classify);
+        let rejection = self.fault.as_ref().map(|last| last.failure);
         let rejection = rejection.unwrap_or(Failure::of(ErrorClass::AuthError));
         let (class, body) = (rejection.class, rejection.body);
         let standing = client.standing();
@@ -170,8 +191,9 @@ impl ModelCaller {
             Renewal::Replaced | Renewal::Confirmed => Event::Refreshed,
             Renewal::Unchanged => Event::Failed(Failure { body, standing, ..Failure::of(class) }),
             Renewal::Failed(fault) => {
-                let failure = classify(&fault);
-                self.keep_fault(*fault, monitor.clock);
+                let fault = ClassifiedFault::new(*fault);
+                let failure = fault.failure;
+                self.keep_fault(fault, monitor.clock);
                 // A failed credential fetch does not contradict the rejection.
                 let final_too = failure.class == ErrorClass::InvalidApiKey;
                 let class = if final_too { class } else { failure.class };

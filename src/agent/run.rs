@@ -14,14 +14,14 @@ use crate::tools::{GENERAL_PURPOSE, Toolbox};
 use crate::transcript::{Block, History, fixed_bytes};
 
 use super::accounting::Accounting;
-use super::context::Compactor;
+use super::compactor::Compactor;
 use super::conversation::Conversation;
 use super::drive::drive;
 use super::early_tools::EarlyTools;
 use super::emitted_blocks::ToldBlocks;
 use super::failed_checks::FailedChecks;
 use super::final_text::FinalText;
-use super::hooks::HookState;
+use super::hook_runner::HookRunner;
 use super::model_caller::ModelCaller;
 use super::run_deps::AgentSetup;
 use super::run_event::{Init, Observer, RunEvent};
@@ -252,7 +252,7 @@ pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
             loop_detector: resumed.loop_detector,
             work_stop_announced: false,
         },
-        hooks: HookState::new(setup.hooks, pressing),
+        hooks: HookRunner::new(setup.hooks, pressing),
         compactor: Compactor::default(),
         failed_checks: FailedChecks::default(),
         monitor,
@@ -272,7 +272,7 @@ fn window(rung: &ModelEndpoint, learned: &[(String, u64)]) -> u64 {
 
 fn outcome(mut session: RunWorld<'_>, reason: StopReason) -> RunOutcome {
     let is_full = matches!(reason, StopReason::PromptTooLong | StopReason::BlockingLimit);
-    let contributors = if is_full { session.contributors() } else { Vec::new() };
+    let contributors = if is_full { session.context_view().contributors() } else { Vec::new() };
     let blames_fault = match reason {
         StopReason::ModelError(_)
         | StopReason::PromptTooLong
@@ -303,7 +303,7 @@ fn outcome(mut session: RunWorld<'_>, reason: StopReason) -> RunOutcome {
     join(&mut tally.by_model, session.caller.accounting.ledger.of_agents());
     tally.denials.extend(session.context.deps.registry.take_denials());
     let rate_limits = session.caller.endpoint().client.rate_limits();
-    let fault = if blames_fault { session.caller.fault.take() } else { None };
+    let fault = if blames_fault { session.caller.take_fault() } else { None };
     let is_awaited = fault.is_some() && reason != StopReason::Deadline;
     let retry_at = session.caller.retry_at.filter(|_| is_awaited);
     RunOutcome {

@@ -49,6 +49,13 @@ struct AnnouncedWait {
     until: Moment,
 }
 
+/// Time for a cancelled tool to end: two seconds of grace before it is killed, and a moment to
+/// notice.
+pub(super) const CANCEL_GRACE: Duration = Duration::from_millis(2_500);
+
+/// The same after the deadline or a denial: the whole run has two seconds to end.
+pub(super) const LATE_CANCEL_GRACE: Duration = Duration::from_millis(1_200);
+
 /// Why work was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CancelReason {
@@ -56,6 +63,16 @@ pub(super) enum CancelReason {
     Deadline,
     /// A sub-agent's call was denied, and that ends the run.
     Denial,
+}
+
+impl CancelReason {
+    /// How long cancelled work may take to end.
+    pub(super) fn grace(self) -> Duration {
+        match self {
+            Self::Interrupt(_) => CANCEL_GRACE,
+            Self::Deadline | Self::Denial => LATE_CANCEL_GRACE,
+        }
+    }
 }
 
 impl From<CancelReason> for Event {

@@ -11,24 +11,19 @@ use tokio_util::sync::CancellationToken;
 
 use crate::recovery::Event;
 use crate::tools::{
-    AgentCall, GrantSource, OnDenied, OnFailure, ToolOutcome, ToolRefusal, Toolbox, end_tasks,
-    is_agent_tool,
+    AgentCall, OnDenied, OnFailure, ToolOutcome, ToolRefusal, Toolbox, end_tasks, is_agent_tool,
 };
 use crate::transcript::{Block, ToolCall, describe_unknown_outcome};
 
-use super::acceptance::CompletedCall;
-use super::conversation::{open_calls, synthetic};
+use super::messages::{open_calls, synthetic};
 use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
-use super::shutdown::cancel_grace;
 use super::tool_hooks::{ExecutedTool, ReplacedResult};
+use super::tool_runner::{Admitted, CompletedCall};
 use super::world::RunWorld;
 
 /// Read-only tools that run in parallel.
 pub(super) const SIDE_BY_SIDE: usize = 10;
-
-/// A call that may run, with its index in its batch.
-pub(super) type Admitted = (usize, ToolCall, GrantSource);
 
 /// The slot for one result.
 struct ResultSlot {
@@ -113,8 +108,9 @@ impl RunWorld<'_> {
             None if self.hooks.halt.is_some() => Event::HookStopped,
             None if self.fails_for_denial() => Event::Denied,
             None => {
-                self.finish_batch(&slots.iter().filter_map(ResultSlot::done).collect::<Vec<_>>())
-                    .await
+                let done: Vec<_> = slots.iter().filter_map(ResultSlot::done).collect();
+                let (journal, loops) = (&mut self.conversation.journal, self.limits.loops);
+                self.tools.finish_batch(&done, journal, loops).await
             }
         };
         if cut.is_none() {
@@ -427,7 +423,7 @@ async fn drain_cancelled(
             }
         }
     };
-    if tokio::time::timeout(cancel_grace(cut), ended).await.is_err() {
+    if tokio::time::timeout(cut.grace(), ended).await.is_err() {
         // Dropping a command kills its process group; the hunt finds what has left the group.
         end_tasks(tasks).await;
         toolbox.kill_remaining_processes().await;

@@ -10,8 +10,8 @@ use crate::secrets::Redactor;
 use crate::tools::{GrantSource, ToolRefusal};
 use crate::transcript::{Block, ToolCall};
 
-use super::conversation::text_of;
-use super::hooks::HookInput;
+use super::hook_runner::HookInput;
+use super::messages::{is_error, text_of};
 use super::run_event::RunEvent;
 use super::run_monitor::CancelReason;
 use super::world::RunWorld;
@@ -231,8 +231,4 @@ fn afterwards(event: HookEvent, ran: &ExecutedTool<'_>) -> HookInput {
         more.insert("is_interrupt".to_owned(), json!(false));
     }
     HookInput::about(event, ran.call, more)
-}
-
-fn is_error(result: &Block) -> bool {
-    matches!(result, Block::ToolResult { is_error: true, .. })
 }

@@ -9,16 +9,27 @@ use tokio::sync::Semaphore;
 use crate::mcp::ServerStatus;
 use crate::mcp::Servers;
 use crate::model::MalformedCall;
-use crate::recovery::{CallEffect, Event, LoopDetector, Nudge, ReplyKind, WorkStatus, is_wait};
-use crate::tools::{BackgroundKind, BackgroundTask, Toolbox, is_agent_tool};
+use crate::recovery::{
+    CallEffect, Event, Interrupt, LoopDetector, Nudge, ReplyKind, WorkStatus, is_wait,
+};
+use crate::tools::{BackgroundKind, BackgroundTask, GrantSource, Toolbox, is_agent_tool};
 use crate::transcript::{Block, ToolCall};
 
-use super::acceptance::{CompletedCall, is_error};
-use super::background::join_list;
 use super::early_tools::EarlyTools;
+use super::messages::{is_error, join_list};
 use super::run_event::RunEvent;
-use super::run_monitor::RunMonitor;
-use super::tool_batches::Admitted;
+use super::run_monitor::{CancelReason, RunMonitor};
+
+/// A tool call with its result.
+pub(super) struct CompletedCall<'a> {
+    pub(super) call: &'a ToolCall,
+    pub(super) result: &'a Block,
+    /// The structured result, for programs.
+    pub(super) detail: &'a Value,
+}
+
+/// A call that may run, with its index in its batch.
+pub(super) type Admitted = (usize, ToolCall, GrantSource);
 
 /// The tools, with the state of their calls.
 pub(super) struct ToolRunner {
@@ -134,5 +145,31 @@ impl ToolRunner {
         for task in self.toolbox.take_task_events().into_iter().filter(commands) {
             monitor.emit(&RunEvent::Task(Box::new(task)));
         }
+    }
+
+    /// Begins to end background commands: the run was cut off.
+    pub(super) fn start_shutdown(&mut self, cut: CancelReason, monitor: &mut RunMonitor<'_>) {
+        self.show_tasks(monitor);
+        let running = self.toolbox.list_running();
+        self.toolbox.request_stop();
+        let CancelReason::Interrupt(by) = cut else { return };
+        if running.is_empty() || std::mem::replace(&mut self.work_stop_announced, true) {
+            return;
+        }
+        let list = running.replace("\n- ", "; ");
+        let list = list.trim_start_matches("- ");
+        let again = match by {
+            Interrupt::Sigint => "; a second SIGINT within 3 s ends all at once",
+            Interrupt::Sigterm
+            | Interrupt::Sighup
+            | Interrupt::Sigquit
+            | Interrupt::Sigusr1
+            | Interrupt::Sigusr2
+            | Interrupt::Sigalrm
+            | Interrupt::Sigxcpu
+            | Interrupt::StdoutClosed => "",
+        };
+        let warning = format!("background commands are being stopped: {list}{again}");
+        monitor.emit(&RunEvent::Warning(warning));
     }
 }

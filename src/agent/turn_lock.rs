@@ -41,7 +41,7 @@ impl RunWorld<'_> {
     /// a shorter answer.
     pub(super) async fn estimate_in_turn(&mut self, purpose: CallPurpose, fast: bool) -> Event {
         if !self.caller.accounting.is_bounded() {
-            return Event::Estimated(self.estimate_request(purpose, fast));
+            return Event::Estimated(self.context_view().estimate_request(purpose, fast));
         }
         let mut vigil = self.monitor.begin();
         loop {
@@ -49,7 +49,7 @@ impl RunWorld<'_> {
             if let Err(cut) = self.caller.take_turn(&mut vigil, &mut self.monitor).await {
                 return cut.into();
             }
-            let weight = self.estimate_request(purpose, fast);
+            let weight = self.context_view().estimate_request(purpose, fast);
             let cap = self.limits.caps.first.min(weight.ceiling);
             let most = weight.input + weight.token * u64::from(cap);
             let fits = weight.left.is_none_or(|left| most <= left);

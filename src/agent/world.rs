@@ -4,19 +4,18 @@ use std::sync::Arc;
 
 use crate::journal::MessageMeta;
 use crate::recovery::{
-    Action, CallPurpose, Event, Limits, Moment, Nudge, RecoveryRecord, ReplyDisposition, ReplyKind,
-    StopReason, Transition,
+    Action, CallPurpose, Event, Limits, LoopDetector, Moment, Nudge, RecoveryRecord,
+    ReplyDisposition, ReplyKind, StopReason, Transition,
 };
 use crate::transcript::{Block, Message, describe_unknown_outcome, strip_thinking};
 
-use super::context::Compactor;
-use super::conversation::{
-    Conversation, is_unsigned_thinking, open_calls, says_something, synthetic, text_of,
-};
+use super::compactor::{Compactor, ContextView};
+use super::conversation::Conversation;
 use super::delegate::AgentContext;
 use super::drive::World;
 use super::failed_checks::FailedChecks;
-use super::hooks::HookState;
+use super::hook_runner::HookRunner;
+use super::messages::{is_unsigned_thinking, open_calls, says_something, synthetic, text_of};
 use super::model_caller::ModelCaller;
 use super::run_event::RunEvent;
 use super::run_monitor::RunMonitor;
@@ -27,7 +26,7 @@ pub(super) struct RunWorld<'a> {
     pub(super) conversation: Conversation,
     pub(super) caller: ModelCaller,
     pub(super) tools: ToolRunner,
-    pub(super) hooks: HookState,
+    pub(super) hooks: HookRunner,
     pub(super) compactor: Compactor,
     /// The failed checks of `--require`.
     pub(super) failed_checks: FailedChecks,
@@ -55,7 +54,7 @@ impl World for RunWorld<'_> {
         self.conversation.journal.recoveries(&ended);
         self.conversation.report_journal_loss(&mut self.monitor);
         let fault =
-            matches!(transition.event, Event::Failed(_)).then_some(self.caller.fault.as_ref());
+            matches!(transition.event, Event::Failed(_)).then_some(self.caller.last_fault());
         self.monitor.emit(&RunEvent::Step {
             transition: Box::new(*transition),
             fault: fault.flatten().cloned().map(Box::new),
@@ -67,7 +66,7 @@ impl World for RunWorld<'_> {
             self.compactor.summarising = None;
         }
         self.compactor.thrashed = transition.next.gave_up_compacting();
-        let (progress, fault) = (self.caller.progress(), self.caller.fault.as_ref());
+        let (progress, fault) = (self.caller.progress(), self.caller.last_fault());
         self.monitor.follow_wait(transition, progress, fault);
         self.tell_recoveries(ended);
     }
@@ -116,11 +115,30 @@ impl RunWorld<'_> {
             ReplyDisposition::Absent => {}
         }
         if let Some(trim) = transition.edit.trim {
-            self.trim(trim);
+            self.context_view().trim(trim);
         }
         for nudge in [transition.edit.say, transition.edit.notice].into_iter().flatten() {
             self.add_nudge(nudge);
         }
+    }
+
+    /// What requests are made of.
+    pub(super) fn context_view(&mut self) -> ContextView<'_> {
+        ContextView {
+            compactor: &mut self.compactor,
+            conversation: &mut self.conversation,
+            caller: &mut self.caller,
+            limits: &self.limits,
+        }
+    }
+
+    /// Replaces the older part of the conversation by the summary.
+    fn compact(&mut self) {
+        let Some((before, after)) = self.context_view().compact() else { return };
+        // After a compaction, a model may legitimately repeat calls whose results it has forgotten.
+        self.tools.loop_detector = LoopDetector::default();
+        self.hooks.record_compaction();
+        self.monitor.emit(&RunEvent::Compacted { before, after });
     }
 
     /// Takes the pending reply into the history.
@@ -212,7 +230,7 @@ impl RunWorld<'_> {
         let to = self.caller.endpoint().label.clone();
         self.conversation.history.edit(strip_thinking);
         self.conversation.thinking_stripped = true;
-        self.forget_summary_request();
+        self.compactor.forget_summary_request();
         self.monitor.emit(&RunEvent::ModelSwitched { from, to });
     }
 

@@ -8,7 +8,7 @@ use crate::recovery::{ErrorClass, Money, StopReason};
 use crate::tools::ToolOutcome;
 use crate::transcript::Block;
 
-use super::super::conversation;
+use super::super::messages;
 use super::super::setup::Denial;
 use super::subagent_run::SubagentReport;
 use super::task::AgentTask;
@@ -152,7 +152,7 @@ pub(super) fn detail(task: &AgentTask, text: &str) -> Value {
 /// The text of an outcome.
 pub(super) fn text_of(outcome: &ToolOutcome) -> String {
     let blocks: Vec<Block> = outcome.content.clone();
-    let text = conversation::text_of(&blocks);
+    let text = messages::text_of(&blocks);
     let bare = text.trim_start_matches("<tool_use_error>");
     bare.trim_end_matches("</tool_use_error>").to_owned()
 }

@@ -130,7 +130,7 @@ async fn run(child: SubagentRun) -> SubagentReport {
     let (machine, prompt) = (Run::new(seed, &limits), vec![Block::text(task.prompt)]);
     let reason = Box::pin(run_subagent(&mut session, prompt, machine, &limits)).await;
     session.caller.accounting.settle_broken();
-    let fault = session.caller.fault.take();
+    let fault = session.caller.take_fault();
     let error = session.broken.take().or_else(|| fault.map(|fault| words_of(&fault)));
     let error = error.filter(|_| reason != StopReason::Completed);
     let ended_with_it = session.tools.toolbox.background_tasks().into_iter().filter(is_cut);

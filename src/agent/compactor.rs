@@ -9,8 +9,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::model::{Bounds, ModelReply};
 use crate::recovery::{
-    AvailableMitigations, CallPurpose, ErrorClass, Fault, LoopDetector, ModelCall, Money, Nudge,
-    RejectedContent, SUMMARISE, TokenEstimate, Trim, classify,
+    AvailableMitigations, CallPurpose, ErrorClass, Fault, Limits, ModelCall, Money, Nudge,
+    RejectedContent, SUMMARISE, TokenEstimate, Trim,
 };
 use crate::tools::{ToolOutcome, Toolbox};
 use crate::transcript::compaction::{
@@ -23,9 +23,9 @@ use crate::transcript::{
 };
 
 use super::accounting::WorstCaseCost;
-use super::conversation::text_of;
-use super::run_event::RunEvent;
-use super::world::RunWorld;
+use super::conversation::Conversation;
+use super::messages::text_of;
+use super::model_caller::{ClassifiedFault, ModelCaller};
 
 /// Largest summarising request, as a fraction of the room in the window: the size of its text is an
 /// estimate, too.
@@ -53,6 +53,15 @@ pub(super) struct Compactor {
     pub(super) thrashed: bool,
 }
 
+impl Compactor {
+    /// Drops the cached summarising request: another model may have another window.
+    pub(super) fn forget_summary_request(&mut self) {
+        if let Some(summarising) = &mut self.summarising {
+            summarising.request = None;
+        }
+    }
+}
+
 /// A summary that is being requested.
 pub(super) struct SummaryInProgress {
     /// What it will replace. Always present when the machine was told that a summary is possible.
@@ -66,7 +75,15 @@ pub(super) struct SummaryInProgress {
     restored: Vec<RestoredFile>,
 }
 
-impl RunWorld<'_> {
+/// What requests are made of, for estimates, summaries and repairs.
+pub(super) struct ContextView<'a> {
+    pub(super) compactor: &'a mut Compactor,
+    pub(super) conversation: &'a mut Conversation,
+    pub(super) caller: &'a mut ModelCaller,
+    pub(super) limits: &'a Limits,
+}
+
+impl ContextView<'_> {
     /// Estimates the size and the cost of the next request.
     pub(super) fn estimate_request(&mut self, purpose: CallPurpose, fast: bool) -> TokenEstimate {
         let (input, token) = self.costs(purpose, fast);
@@ -186,11 +203,16 @@ impl RunWorld<'_> {
     /// Whether a refusal as too long contradicts the known window: the request is far smaller, and
     /// the request before was not refused for it. A window that the refusal does not name may be
     /// smaller than the known one, so only a small request contradicts it.
-    pub(super) fn is_implausible_overflow(&mut self, fault: &Fault, ask: &ModelCall) -> bool {
-        let too_long = |fault: &Fault| classify(fault).class == ErrorClass::PromptTooLong;
+    pub(super) fn is_implausible_overflow(
+        &mut self,
+        fault: &ClassifiedFault,
+        ask: &ModelCall,
+    ) -> bool {
+        let too_long = |fault: &ClassifiedFault| fault.failure.class == ErrorClass::PromptTooLong;
         if !too_long(fault) || self.caller.fault.as_ref().is_some_and(too_long) {
             return false;
         }
+        let fault = &fault.fault;
         let output = if fault.counts_output() { u64::from(ask.cap) } else { 0 };
         let window =
             fault.named_window().unwrap_or_else(|| self.caller.window().min(2 * SMALL_REQUEST));
@@ -199,14 +221,14 @@ impl RunWorld<'_> {
 
     /// Learns the real window size from an overflow: the size that the service names or, without
     /// one, something smaller than what did not fit.
-    pub(super) fn learn_window(&mut self, fault: &Fault, purpose: CallPurpose) {
-        if classify(fault).class != ErrorClass::PromptTooLong {
+    pub(super) fn learn_window(&mut self, fault: &ClassifiedFault, purpose: CallPurpose) {
+        if fault.failure.class != ErrorClass::PromptTooLong {
             return;
         }
         let size = self.size_of(purpose);
         let known = self.caller.window();
         let rung = usize::from(self.caller.model_index).min(self.caller.windows.len() - 1);
-        let told = fault.named_window().unwrap_or(size / 10 * 9);
+        let told = fault.fault.named_window().unwrap_or(size / 10 * 9);
         let learned = told.min(known).max(1);
         self.caller.windows[rung] = learned;
         let label = self.caller.endpoint().label.clone();
@@ -267,12 +289,12 @@ impl RunWorld<'_> {
 
     /// Holds a summary until the machine has decided about it, and reads back the files that it
     /// removes.
-    pub(super) async fn hold_summary(&mut self, answer: ModelReply) {
+    pub(super) async fn hold_summary(&mut self, answer: ModelReply, toolbox: &Arc<Toolbox>) {
         let Some(mut summarising) = self.compactor.summarising.take() else { return };
         if let Some(cut) = &summarising.cut {
             let readings = compaction::recently_read(self.conversation.history.messages(), cut);
             let most = usize::try_from(restored_bytes(cut)).unwrap_or(usize::MAX);
-            let (toolbox, restored) = (Arc::clone(&self.tools.toolbox), &mut summarising.restored);
+            let (toolbox, restored) = (Arc::clone(toolbox), &mut summarising.restored);
             let reading_back = async move {
                 for reading in readings {
                     restored.extend(read_back(&toolbox, reading, most).await);
@@ -285,10 +307,11 @@ impl RunWorld<'_> {
         self.compactor.summarising = Some(summarising);
     }
 
-    /// Replaces the older part of the conversation by the summary.
-    pub(super) fn compact(&mut self) {
-        let Some(summarising) = self.compactor.summarising.take() else { return };
-        let (Some(answer), Some(cut)) = (summarising.answer, summarising.cut) else { return };
+    /// Replaces the older part of the conversation by the summary, if there is one. Returns the size
+    /// of the conversation before and after, in tokens.
+    pub(super) fn compact(&mut self) -> Option<(u64, u64)> {
+        let summarising = self.compactor.summarising.take()?;
+        let (answer, cut) = (summarising.answer?, summarising.cut?);
         let before = self.conversation.history.estimate();
         let carried =
             CompactionInputs { restored: &summarising.restored, own_texts: &Nudge::TEXTS };
@@ -297,18 +320,7 @@ impl RunWorld<'_> {
             let whole = std::mem::take(messages);
             *messages = compaction::rebuild(whole, &cut, &summary, &carried);
         });
-        let after = self.conversation.history.estimate();
-        // After a compaction, a model may legitimately repeat calls whose results it has forgotten.
-        self.tools.loop_detector = LoopDetector::default();
-        self.hooks.record_compaction();
-        self.monitor.emit(&RunEvent::Compacted { before, after });
-    }
-
-    /// Drops the cached summarising request: another model may have another window.
-    pub(super) fn forget_summary_request(&mut self) {
-        if let Some(summarising) = &mut self.compactor.summarising {
-            summarising.request = None;
-        }
+        Some((before, self.conversation.history.estimate()))
     }
 
     // --- cuts -------------------------------------------------------------------------------
@@ -353,7 +365,7 @@ impl RunWorld<'_> {
     }
 
     fn repair_block(&mut self) {
-        let Some(fault) = &self.caller.fault else { return };
+        let Some(ClassifiedFault { fault, .. }) = &self.caller.fault else { return };
         let (Some(poison), spot) = (fault.rejected_content(), rejected_path(fault)) else { return };
         self.conversation
             .edit_history(|messages| repair_rejected(messages, spot, repair_reason(poison)));
@@ -387,9 +399,10 @@ fn repair_reason(poison: RejectedContent) -> RejectedBlock {
 }
 
 /// The media that a refusal wants removed.
-fn which_media(fault: &Fault) -> StripTarget {
+fn which_media(fault: &ClassifiedFault) -> StripTarget {
+    let ClassifiedFault { fault, failure } = fault;
     let most = fault.most_images();
-    match (classify(fault).class, rejected_path(fault)) {
+    match (failure.class, rejected_path(fault)) {
         (ErrorClass::RequestTooLarge, _) => StripTarget::DownTo { bytes: MEDIA_LEFT },
         (ErrorClass::ImageTooLarge, _) if most.is_some() || fault.detail().contains("many") => {
             StripTarget::ImagesBut {

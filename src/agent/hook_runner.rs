@@ -1,4 +1,4 @@
-//! Hook calls: passes the events of a run to the user's hooks and applies their answers.
+//! The hook runner: passes the events of a run to the user's hooks and records their answers.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::hooks::{self, HookDecision, HookEvent, HookProgress, Hooks};
@@ -17,14 +17,13 @@ use crate::transcript::{Block, ToolCall};
 
 use super::conversation::Conversation;
 use super::run_event::{RunEvent, WaitingFor};
-use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
+use super::run_monitor::{CancelReason, ProgressSnapshot, RunMonitor, WaitTimer};
 use super::setup::HookStats;
-use super::shutdown::cancel_grace;
-use super::world::RunWorld;
+use super::tool_runner::ToolRunner;
 
 /// The hooks of a run, with the state of their answers.
 #[derive(Debug, Default)]
-pub(super) struct HookState {
+pub(super) struct HookRunner {
     pub(super) hooks: Option<Arc<Hooks>>,
     pub(super) tally: HookStats,
     /// Hooks whose failure was already reported, by command line.
@@ -72,13 +71,21 @@ pub(super) enum CompactionStage {
     Done,
 }
 
+/// What hooks need of the rest of the run while they run.
+pub(super) struct HookPeers<'a, 'm> {
+    pub(super) tools: &'a mut ToolRunner,
+    pub(super) conversation: &'a Conversation,
+    pub(super) monitor: &'a mut RunMonitor<'m>,
+    pub(super) progress: ProgressSnapshot,
+}
+
 /// The input of a hook: an event, and the tool call that it is about.
 pub(super) struct HookInput {
     pub(super) occasion: hooks::HookOccasion,
     call: Option<ToolCall>,
 }
 
-impl HookState {
+impl HookRunner {
     /// `pressing` says whether an earlier process ended with an objection of a Stop hook.
     pub(super) fn new(hooks: Option<Hooks>, has_objection: bool) -> Self {
         let (witness, news) = unbounded_channel();
@@ -166,7 +173,7 @@ impl HookInput {
     }
 }
 
-impl HookState {
+impl HookRunner {
     /// Records that a hook was ended with the run.
     pub(super) fn note_cut(&mut self, event: HookEvent, which: &str, conversation: &Conversation) {
         let line = format!("{}: {}", event.name(), conversation.hook_words(which));
@@ -243,92 +250,98 @@ impl HookState {
     }
 }
 
-impl RunWorld<'_> {
-    /// Warns of hook failures in the crash log.
-    pub(super) fn report_crash_log(&mut self) {
-        let Some(hooks) = &self.hooks.hooks else { return };
-        let (count, path) = (hooks.past_failures(), hooks.log().path().display());
-        if count > 0 {
-            let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
-            let warning = format!(
-                "hooks have failed {times} in this run or earlier ones, and were ignored: \
-                 see {path}, and delete it once they are fixed"
-            );
-            self.monitor.emit(&RunEvent::Warning(warning));
-        }
-    }
-
-    /// Runs the hooks of an event.
-    pub(super) async fn run_hooks(
-        &mut self,
-        matter: HookInput,
-    ) -> Result<HookDecision, CancelReason> {
-        let event = matter.occasion.event;
-        let mut verdicts = self.run_hooks_for_all(event, vec![matter]).await?;
-        Ok(verdicts.pop().unwrap_or_default())
-    }
-
+impl HookRunner {
     /// Runs the hooks of an event for several inputs in parallel. Returns a verdict for each.
-    pub(super) async fn run_hooks_for_all(
+    ///
+    /// # Errors
+    /// The run was cut off meanwhile. No hook runs any more.
+    pub(super) async fn run_all(
         &mut self,
         event: HookEvent,
-        matters: Vec<HookInput>,
+        inputs: Vec<HookInput>,
+        peers: HookPeers<'_, '_>,
     ) -> Result<Vec<HookDecision>, CancelReason> {
-        if !self.hooks.listen_to(event) {
-            return Ok(vec![HookDecision::default(); matters.len()]);
+        if !self.listen_to(event) {
+            return Ok(vec![HookDecision::default(); inputs.len()]);
         }
-        let mut verdicts: Vec<Option<HookDecision>> = vec![None; matters.len()];
-        let (cancel, began) = (CancellationToken::new(), self.monitor.clock.now());
-        let mut telling = self.hooks.start_telling(matters, &cancel, &self.tools.toolbox);
-        let mut vigil = self.monitor.begin();
-        let figures = self.caller.turn_progress();
-        let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
-            watch.emit_heartbeat(vigil, WaitingFor::Hook { event }, figures, None);
+        let HookPeers { tools, conversation, monitor, progress } = peers;
+        let mut verdicts: Vec<Option<HookDecision>> = vec![None; inputs.len()];
+        let (cancel, began) = (CancellationToken::new(), monitor.clock.now());
+        let mut telling = self.start_telling(inputs, &cancel, &tools.toolbox);
+        let mut timer = monitor.begin();
+        let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
+            monitor.emit_heartbeat(timer, WaitingFor::Hook { event }, progress, None);
         };
         loop {
-            let next = next_word(&mut self.hooks.news, &mut telling);
-            match self.monitor.wait_for(&mut vigil, show, next).await {
-                Ok(HookSignal::News(news)) => self.monitor.emit(&RunEvent::Hook(Box::new(news))),
+            let next = next_signal(&mut self.news, &mut telling);
+            match monitor.wait_for(&mut timer, show, next).await {
+                Ok(HookSignal::News(news)) => monitor.emit(&RunEvent::Hook(Box::new(news))),
                 Ok(HookSignal::Told(told)) => verdicts[told.0] = Some(told.1),
                 Ok(HookSignal::Lost) => {}
                 Ok(HookSignal::Silence) => break,
                 Err(cut) => {
                     cancel.cancel();
-                    self.start_shutdown(cut);
+                    self.prepare_kill();
+                    tools.start_shutdown(cut, monitor);
                     let ended = async {
                         while let Some(told) = telling.join_next().await {
                             verdicts.extend(told.ok().map(|(_, verdict)| Some(verdict)));
                         }
                     };
                     // Hooks that do not end in time are killed when they are dropped.
-                    let in_time = timeout(cancel_grace(cut), ended).await.is_ok();
-                    self.hooks.tally.waited += began.until(self.monitor.clock.now());
-                    self.hooks.emit_hook_events(&mut self.monitor);
+                    let in_time = timeout(cut.grace(), ended).await.is_ok();
+                    self.tally.waited += began.until(monitor.clock.now());
+                    self.emit_hook_events(monitor);
                     for verdict in verdicts.iter().flatten() {
-                        let (conversation, monitor) = (&self.conversation, &mut self.monitor);
-                        self.hooks.record_verdict(event, verdict, conversation, monitor);
+                        self.record_verdict(event, verdict, conversation, monitor);
                     }
                     if !in_time {
-                        self.hooks.note_cut(
-                            event,
-                            "one that did not end by itself",
-                            &self.conversation,
-                        );
+                        self.note_cut(event, "one that did not end by itself", conversation);
                     }
                     return Err(cut);
                 }
             }
         }
-        self.hooks.tally.waited += began.until(self.monitor.clock.now());
-        let hooks = self.hooks.hooks.clone();
-        let break_down =
+        self.tally.waited += began.until(monitor.clock.now());
+        let hooks = self.hooks.clone();
+        let after_crash =
             || hooks.as_ref().map(|hooks| hooks.decision_after_crash(event)).unwrap_or_default();
         let verdicts: Vec<HookDecision> =
-            verdicts.into_iter().map(|verdict| verdict.unwrap_or_else(break_down)).collect();
+            verdicts.into_iter().map(|verdict| verdict.unwrap_or_else(after_crash)).collect();
         for verdict in &verdicts {
-            self.hooks.record_verdict(event, verdict, &self.conversation, &mut self.monitor);
+            self.record_verdict(event, verdict, conversation, monitor);
         }
         Ok(verdicts)
+    }
+
+    /// Runs hooks until `end` at most, when the run is ending.
+    pub(super) async fn run_until(
+        &mut self,
+        input: HookInput,
+        end: Instant,
+        peers: HookPeers<'_, '_>,
+    ) {
+        let event = input.occasion.event;
+        if !self.listen_to(event) || Instant::now() >= end {
+            return;
+        }
+        let HookPeers { tools, conversation, monitor, .. } = peers;
+        let cancel = CancellationToken::new();
+        let mut telling = self.start_telling(vec![input], &cancel, &tools.toolbox);
+        match timeout_at(end, telling.join_next()).await {
+            Ok(Some(Ok((_, verdict)))) => {
+                self.record_verdict(event, &verdict, conversation, monitor);
+            }
+            // No call is left that a hook could deny.
+            Ok(Some(Err(_)) | None) => {}
+            Err(_) => self.note_cut(
+                event,
+                "one that took longer than the end of the run may",
+                conversation,
+            ),
+        }
+        drop(telling);
+        self.emit_hook_events(monitor);
     }
 }
 
@@ -344,7 +357,7 @@ enum HookSignal {
 }
 
 /// Waits for the next signal of a running hook. Cancel-safe.
-async fn next_word(
+async fn next_signal(
     news: &mut Option<UnboundedReceiver<HookProgress>>,
     telling: &mut JoinSet<(usize, HookDecision)>,
 ) -> HookSignal {
@@ -374,7 +387,7 @@ mod tests {
     #[test]
     fn an_objection_is_repeated_only_if_no_tool_was_called_in_between() {
         let say = |words: &str| Some(words.to_owned());
-        let mut hooks = HookState::default();
+        let mut hooks = HookRunner::default();
         let story = [
             (say("tests fail"), 0, StopHookDecision::Block),
             (say("tests fail"), 1, StopHookDecision::Block),

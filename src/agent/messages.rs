@@ -1,0 +1,63 @@
+//! Queries on messages and blocks.
+
+use crate::transcript::{Block, Message, Role, ToolCall};
+
+/// The text of some blocks, joined.
+pub(super) fn text_of(blocks: &[Block]) -> String {
+    let texts = blocks.iter().filter_map(|block| {
+        if let Block::Text { text } = block { Some(text.as_str()) } else { None }
+    });
+    texts.collect::<Vec<_>>().join("\n")
+}
+
+/// The tool calls of the last message that have no result yet.
+pub(super) fn open_calls(messages: &[Message]) -> Vec<ToolCall> {
+    let last = messages.last().filter(|message| message.role == Role::Assistant);
+    last.into_iter().flat_map(|message| &message.content).filter_map(tool_call).collect()
+}
+
+/// Whether a call with this id was made before.
+pub(super) fn knows_call(messages: &[Message], id: &str) -> bool {
+    let blocks = messages.iter().flat_map(|message| &message.content);
+    blocks.into_iter().any(|block| matches!(block, Block::ToolUse { id: known, .. } if known == id))
+}
+
+fn tool_call(block: &Block) -> Option<ToolCall> {
+    let Block::ToolUse { id, name, input } = block else { return None };
+    Some(ToolCall { id: id.clone(), name: name.clone(), input: input.clone() })
+}
+
+/// A synthetic result for a tool call that has none of its own.
+pub(super) fn synthetic(tool_use_id: String, text: &str) -> Block {
+    Block::ToolResult { tool_use_id, content: vec![Block::text(text)], is_error: true }
+}
+
+/// Whether a block justifies a message in the history. Thinking alone does not: a message of
+/// nothing else would be refused.
+pub(super) fn says_something(block: &Block) -> bool {
+    match block {
+        Block::Text { text } => !text.trim().is_empty(),
+        Block::Thinking { .. } | Block::RedactedThinking { .. } => false,
+        Block::ToolUse { .. }
+        | Block::ToolResult { .. }
+        | Block::Image { .. }
+        | Block::Document { .. }
+        | Block::Other(_) => true,
+    }
+}
+
+/// Whether a block is unsigned thinking. It comes from servers that do not sign, and would be
+/// refused by those that do.
+pub(super) fn is_unsigned_thinking(block: &Block) -> bool {
+    matches!(block, Block::Thinking { signature, .. } if signature.is_empty())
+}
+
+/// Whether a result is an error.
+pub(super) fn is_error(result: &Block) -> bool {
+    matches!(result, Block::ToolResult { is_error: true, .. })
+}
+
+/// Joins a text and a list in one block, so that compaction recognises it by its beginning.
+pub(super) fn join_list(words: &str, list: &str) -> String {
+    format!("{words}\n\n{list}")
+}
