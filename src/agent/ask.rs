@@ -79,7 +79,7 @@ impl RunWorld<'_> {
     }
 
     async fn call(&mut self, ask: ModelCall) -> AttemptOutcome {
-        let figures = self.caller.progress();
+        let progress = self.caller.progress();
         let rung = self.caller.endpoint_at(ask.rung).clone();
         let summary =
             (ask.purpose != CallPurpose::Reply).then(|| self.context_view().summary_messages());
@@ -95,25 +95,25 @@ impl RunWorld<'_> {
                 (self.conversation.history.messages(), self.context.source.as_deref());
             RequestContent { model, system, tools, messages, thinking, fast, source }
         };
-        let (sender, mut progress) = mpsc::unbounded_channel();
+        let (sender, mut steps) = mpsc::unbounded_channel();
         // The receiver is gone once the call was cut; the step is not needed then.
         let mut send = move |step| drop(sender.send(step));
         let call = rung.client.attempt(&prompt, &ask, &mut send);
         tokio::pin!(call);
-        let mut vigil = self.monitor.begin();
+        let mut timer = self.monitor.begin();
         let mut last_byte: Option<Moment> = None;
         // No tool starts before its PreToolUse hooks have run.
         let guarded = self.hooks.listen_to(HookEvent::PreToolUse);
         // A summary is not part of the conversation, so it is not streamed to the observer.
         let streams = self.caller.stream_events && ask.purpose == CallPurpose::Reply;
         let end = loop {
-            let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
-                let silence = last_byte.map(|then| then.until(watch.clock.now()));
+            let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
+                let silence = last_byte.map(|then| then.until(monitor.clock.now()));
                 let model = WaitingFor::Model(rung.label.clone());
-                watch.emit_heartbeat(vigil, model, figures, silence);
+                monitor.emit_heartbeat(timer, model, progress, silence);
             };
-            let next = next_step(&mut progress, call.as_mut());
-            match self.monitor.wait_for(&mut vigil, show, next).await {
+            let next = next_step(&mut steps, call.as_mut());
+            match self.monitor.wait_for(&mut timer, show, next).await {
                 Ok(AfterAttempt::Step(step)) => {
                     last_byte = Some(self.monitor.clock.now());
                     if let (StreamProgress::Block { block, .. }, false) = (&step, guarded) {
@@ -144,7 +144,7 @@ impl RunWorld<'_> {
             }
         };
         // A reply that arrives at once may overtake its own progress events.
-        while let Ok(step) = progress.try_recv() {
+        while let Ok(step) = steps.try_recv() {
             forward_progress(
                 step,
                 streams,
@@ -217,12 +217,12 @@ impl RunWorld<'_> {
 
 /// Waits for the next progress event or the end of a call. Cancel-safe.
 async fn next_step(
-    progress: &mut mpsc::UnboundedReceiver<StreamProgress>,
+    steps: &mut mpsc::UnboundedReceiver<StreamProgress>,
     call: Pin<&mut impl Future<Output = Result<ModelReply, Box<Fault>>>>,
 ) -> AfterAttempt {
     tokio::select! {
         biased;
-        Some(step) = progress.recv() => AfterAttempt::Step(step),
+        Some(step) = steps.recv() => AfterAttempt::Step(step),
         result = call => AfterAttempt::Over(result),
     }
 }

@@ -38,14 +38,14 @@ impl RunWorld<'_> {
                 () = over => WorkStatus::StillRunning,
             }
         };
-        let mut vigil = self.monitor.begin();
-        let figures = self.caller.turn_progress();
-        let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
+        let mut timer = self.monitor.begin();
+        let progress = self.caller.turn_progress();
+        let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
             let running = toolbox.list_running();
-            let left = watch.clock.now().until(until);
-            watch.emit_heartbeat_until(vigil, WaitingFor::Work { running }, figures, left);
+            let left = monitor.clock.now().until(until);
+            monitor.emit_heartbeat_until(timer, WaitingFor::Work { running }, progress, left);
         };
-        match self.monitor.wait_for(&mut vigil, show, news).await {
+        match self.monitor.wait_for(&mut timer, show, news).await {
             Ok(work) => Event::BackgroundWaited(work),
             Err(cut) => {
                 self.start_shutdown(cut);
@@ -63,12 +63,12 @@ impl RunWorld<'_> {
         work: impl Future<Output = T>,
     ) -> Result<T, CancelReason> {
         tokio::pin!(work);
-        let mut vigil = self.monitor.begin();
-        let figures = self.caller.turn_progress();
-        let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
-            watch.emit_heartbeat(vigil, waiting_for.clone(), figures, None);
+        let mut timer = self.monitor.begin();
+        let progress = self.caller.turn_progress();
+        let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
+            monitor.emit_heartbeat(timer, waiting_for.clone(), progress, None);
         };
-        let cut = match self.monitor.wait_for(&mut vigil, show, work.as_mut()).await {
+        let cut = match self.monitor.wait_for(&mut timer, show, work.as_mut()).await {
             Ok(done) => return Ok(done),
             Err(cut) => cut,
         };

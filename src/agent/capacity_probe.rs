@@ -21,7 +21,7 @@ use super::run_monitor::CancelReason;
 use super::run_monitor::RunMonitor;
 
 /// How long a probe may take. A service that needs longer for one token has no capacity.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PROBE_LIMIT: Duration = Duration::from_secs(10);
 
 /// An upper bound of a probe's bytes, without its model's name. A token has at least one.
 const BYTES: u64 = 512;
@@ -60,9 +60,9 @@ impl ModelCaller {
         let end = match probed {
             Ok(Probed::Answered) => ProbeEnd::Answered,
             Ok(Probed::Failed(Failure {
-                class: ErrorClass::RateLimit, retry_after: wish, ..
+                class: ErrorClass::RateLimit, retry_after: hint, ..
             })) => {
-                let wait = wish.map(|wish| wish.wait.as_millis());
+                let wait = hint.map(|hint| hint.wait.as_millis());
                 ProbeEnd::Limited { wait: wait.and_then(|wait| u64::try_from(wait).ok()) }
             }
             Ok(
@@ -108,9 +108,9 @@ impl ModelCaller {
         monitor: &mut RunMonitor<'_>,
     ) -> Result<Probed, CancelReason> {
         if self.accounting.is_bounded() {
-            let purse = self.accounting.ledger.clone();
+            let ledger = self.accounting.ledger.clone();
             let progress = self.progress();
-            let turn = monitor.wait_for_part(progress, async move { purse.turn().await }).await?;
+            let turn = monitor.wait_for_part(progress, async move { ledger.turn().await }).await?;
             self.accounting.turn = Some(turn);
         }
         let worst = self.worst_of_a_probe(rung);
@@ -177,7 +177,7 @@ impl ModelCaller {
                 let mut ignore = |_| {};
                 let ask = request(rung);
                 let asking = client.attempt(&prompt, &ask, &mut ignore);
-                timeout(PATIENCE, asking).await.unwrap_or_else(|_| {
+                timeout(PROBE_LIMIT, asking).await.unwrap_or_else(|_| {
                     let kind = FaultKind::Timeout { timer: Timer::Whole };
                     Err(Box::new(Fault::new(kind, FailureStage::FreshConnection)))
                 })

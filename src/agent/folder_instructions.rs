@@ -12,7 +12,7 @@ use super::run_event::RunEvent;
 use super::world::RunWorld;
 
 /// Time limit for reading the instructions. A file beside them was just read or written.
-const PATIENCE: Duration = Duration::from_secs(5);
+const READ_LIMIT: Duration = Duration::from_secs(5);
 
 impl RunWorld<'_> {
     /// Adds the instructions of the folders of the files that were worked on, except those that the
@@ -27,7 +27,7 @@ impl RunWorld<'_> {
         let found = tokio::task::spawn_blocking(move || {
             files.iter().flat_map(|file| find(file)).collect::<Vec<_>>()
         });
-        let Ok(Ok(notes)) = tokio::time::timeout(PATIENCE, found).await else {
+        let Ok(Ok(notes)) = tokio::time::timeout(READ_LIMIT, found).await else {
             let warning = "folder instructions were not read: the disk did not answer in time";
             return self.monitor.emit(&RunEvent::Warning(warning.to_owned()));
         };

@@ -170,14 +170,19 @@ impl ModelCaller {
         conversation: &mut Conversation,
         monitor: &mut RunMonitor<'_>,
     ) -> Event {
-        let mut vigil = monitor.begin();
-        let figures = self.progress();
+        let mut timer = monitor.begin();
+        let progress = self.progress();
         let client = Arc::clone(&self.endpoint().client);
         let refreshing = client.refresh();
-        let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
-            watch.emit_heartbeat(vigil, WaitingFor::Model("credentials".to_owned()), figures, None);
+        let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
+            monitor.emit_heartbeat(
+                timer,
+                WaitingFor::Model("credentials".to_owned()),
+                progress,
+                None,
+            );
         };
-        let renewal = match monitor.wait_for(&mut vigil, show, refreshing).await {
+        let renewal = match monitor.wait_for(&mut timer, show, refreshing).await {
             Ok(renewal) => renewal,
             Err(cut) => return cut.into(),
         };
@@ -213,10 +218,10 @@ impl ModelCaller {
     ) -> Result<Option<Moment>, CancelReason> {
         let rung = self.endpoint_at(ask.rung);
         let (name, label) = (rung.client.limit_of(&rung.facts.name), rung.label.clone());
-        let figures = self.progress();
+        let progress = self.progress();
         let Some(shared) = &mut self.shared else { return Ok(None) };
         let claiming = shared.claim(&name, !ask.may_wait_for_shared_limit);
-        let wait = unless_cut(monitor, &label, figures, claiming).await?;
+        let wait = unless_cut(monitor, &label, progress, claiming).await?;
         self.report_sharing_loss(monitor);
         Ok(wait.map(|wait| monitor.clock.now().after(wait)))
     }
@@ -228,13 +233,13 @@ impl ModelCaller {
         failure: Failure,
         monitor: &mut RunMonitor<'_>,
     ) {
-        let (label, figures) = (self.endpoint().label.clone(), self.progress());
+        let (label, progress) = (self.endpoint().label.clone(), self.progress());
         if let Some(shared) = &mut self.shared
             && failure.class == ErrorClass::RateLimit
         {
-            shared.refused(failure.retry_after.map(|wish| wish.wait));
+            shared.refused(failure.retry_after.map(|hint| hint.wait));
             // The next wait will see the cut, too.
-            let _ = unless_cut(monitor, &label, figures, shared.flush()).await;
+            let _ = unless_cut(monitor, &label, progress, shared.flush()).await;
         }
     }
 
@@ -250,16 +255,16 @@ impl ModelCaller {
 
 /// Waits for the shared rate-limit file, unless the run is cut off before.
 async fn unless_cut<T>(
-    watch: &mut RunMonitor<'_>,
+    monitor: &mut RunMonitor<'_>,
     model: &str,
-    figures: ProgressSnapshot,
+    progress: ProgressSnapshot,
     file: impl Future<Output = T>,
 ) -> Result<T, CancelReason> {
-    let mut vigil = watch.begin();
-    let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
-        watch.emit_heartbeat(vigil, WaitingFor::Model(model.to_owned()), figures, None);
+    let mut timer = monitor.begin();
+    let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
+        monitor.emit_heartbeat(timer, WaitingFor::Model(model.to_owned()), progress, None);
     };
-    watch.wait_for(&mut vigil, show, file).await
+    monitor.wait_for(&mut timer, show, file).await
 }
 
 /// Shares that a request was accepted, with the limits that the service reported.

@@ -58,9 +58,9 @@ pub async fn run(
     let mut setup = setup;
     let prompt = std::mem::take(&mut setup.prompt);
     let setup = AgentSetup::of_run(setup, interrupts.clone());
-    let watch = RunMonitor::new(observer, clock, interrupts, limits.deadline, limits.heartbeat)
+    let monitor = RunMonitor::new(observer, clock, interrupts, limits.deadline, limits.heartbeat)
         .alarmed_by(setup.context.deps.registry.alarm());
-    let mut session = open(setup, watch);
+    let mut session = open(setup, monitor);
     let leftovers = Leftovers(Arc::clone(&session.tools.toolbox));
     let state = if finished { Finished::Yes } else { Finished::No };
     let init = session.complete(init, state).await;
@@ -90,16 +90,16 @@ pub async fn run(
 
 /// Waits for work that serves other runs only, within one time limit.
 async fn settle_shared_work(session: &mut RunWorld<'_>) {
-    let patience = if session.monitor.cut().is_some() { LATE_SETTLE_LIMIT } else { SETTLE_LIMIT };
+    let limit = if session.monitor.cut().is_some() { LATE_SETTLE_LIMIT } else { SETTLE_LIMIT };
     let settling = async {
         if let Some(shared) = &mut session.caller.shared {
             shared.flush().await;
         }
         for rung in &session.caller.endpoints {
-            rung.client.finish_renewal(patience).await;
+            rung.client.finish_renewal(limit).await;
         }
     };
-    let _ = tokio::time::timeout(patience, settling).await;
+    let _ = tokio::time::timeout(limit, settling).await;
 }
 
 /// Flattens a panic or an invalid event into the text of an internal error.

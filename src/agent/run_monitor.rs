@@ -159,12 +159,12 @@ impl<'a> RunMonitor<'a> {
 
     /// Begins a wait whose first heartbeat comes after `first` at the latest.
     pub(super) fn begin_soon(&self, first: Duration) -> WaitTimer {
-        let mut vigil = self.begin();
-        let period = vigil.ticks.period();
+        let mut timer = self.begin();
+        let period = timer.ticks.period();
         let began = Instant::now();
-        vigil.ticks = interval_at((self.last_emitted + period).min(began + first), period);
-        vigil.ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        vigil
+        timer.ticks = interval_at((self.last_emitted + period).min(began + first), period);
+        timer.ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        timer
     }
 
     /// Waits for `other`, unless the run is cut off first. `show` reports a heartbeat each time
@@ -174,7 +174,7 @@ impl<'a> RunMonitor<'a> {
     /// What cut the run off. `other` is dropped unless it is borrowed.
     pub(super) async fn wait_for<T>(
         &mut self,
-        vigil: &mut WaitTimer,
+        timer: &mut WaitTimer,
         mut show: impl FnMut(&mut Self, &WaitTimer),
         other: impl Future<Output = T>,
     ) -> Result<T, CancelReason> {
@@ -182,9 +182,9 @@ impl<'a> RunMonitor<'a> {
         loop {
             tokio::select! {
                 biased;
-                disturbance = self.next_interrupt(vigil) => match disturbance {
+                disturbance = self.next_interrupt(timer) => match disturbance {
                     WaitInterrupt::Cut(cut) => return Err(cut),
-                    WaitInterrupt::Heartbeat => show(self, vigil),
+                    WaitInterrupt::Heartbeat => show(self, timer),
                 },
                 done = &mut other => return Ok(done),
             }
@@ -192,7 +192,7 @@ impl<'a> RunMonitor<'a> {
     }
 
     /// Waits for the next cut or heartbeat. Cancel-safe.
-    async fn next_interrupt(&mut self, vigil: &mut WaitTimer) -> WaitInterrupt {
+    async fn next_interrupt(&mut self, timer: &mut WaitTimer) -> WaitInterrupt {
         let clock = self.clock;
         let deadline = self.sources.deadline;
         let passed = async move {
@@ -213,7 +213,7 @@ impl<'a> RunMonitor<'a> {
                     self.observe(&said);
                     continue;
                 }
-                _ = vigil.ticks.tick() => return WaitInterrupt::Heartbeat,
+                _ = timer.ticks.tick() => return WaitInterrupt::Heartbeat,
             };
         };
         self.cut.get_or_insert((Instant::now(), cut));
@@ -306,39 +306,39 @@ impl<'a> RunMonitor<'a> {
 
     pub(super) fn emit_heartbeat(
         &mut self,
-        vigil: &WaitTimer,
+        timer: &WaitTimer,
         waiting_for: WaitingFor,
-        figures: ProgressSnapshot,
+        progress: ProgressSnapshot,
         since_last_byte: Option<Duration>,
     ) {
-        self.show(vigil, waiting_for, figures, (None, since_last_byte));
+        self.show(timer, waiting_for, progress, (None, since_last_byte));
     }
 
     /// Reports a heartbeat of a wait whose end is known.
     pub(super) fn emit_heartbeat_until(
         &mut self,
-        vigil: &WaitTimer,
+        timer: &WaitTimer,
         waiting_for: WaitingFor,
-        figures: ProgressSnapshot,
+        progress: ProgressSnapshot,
         left: Duration,
     ) {
-        self.show(vigil, waiting_for, figures, (Some(left), None));
+        self.show(timer, waiting_for, progress, (Some(left), None));
     }
 
     fn show(
         &mut self,
-        vigil: &WaitTimer,
+        timer: &WaitTimer,
         waiting_for: WaitingFor,
-        figures: ProgressSnapshot,
+        progress: ProgressSnapshot,
         (ends_in, since_last_byte): (Option<Duration>, Option<Duration>),
     ) {
         let heartbeat = Heartbeat {
             waiting_for,
-            elapsed: vigil.began.until(self.clock.now()),
+            elapsed: timer.began.until(self.clock.now()),
             ends_in,
-            turn: figures.turn,
-            waited_in_all: figures.waited,
-            spent: figures.spent,
+            turn: progress.turn,
+            waited_in_all: progress.waited,
+            spent: progress.spent,
             since_last_byte,
         };
         self.emit(&RunEvent::Heartbeat(heartbeat));

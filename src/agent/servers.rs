@@ -124,18 +124,18 @@ impl RunWorld<'_> {
         let limit = servers.start_wait();
         let settled = servers.wait_for_first_attempts(limit);
         let began = Instant::now();
-        let mut vigil = self.monitor.begin_soon(FIRST_SIGN);
-        let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
+        let mut timer = self.monitor.begin_soon(FIRST_SIGN);
+        let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
             let names = servers.starting().join(", ");
             let left = limit.saturating_sub(began.elapsed());
-            watch.emit_heartbeat_until(
-                vigil,
+            monitor.emit_heartbeat_until(
+                timer,
                 WaitingFor::Servers { names },
                 ProgressSnapshot::none(),
                 left,
             );
         };
-        if self.monitor.wait_for(&mut vigil, show, settled).await.is_err() {
+        if self.monitor.wait_for(&mut timer, show, settled).await.is_err() {
             // The next wait will see the cut, too.
             return self.join_tools();
         }
@@ -243,8 +243,8 @@ impl RunWorld<'_> {
         }
         let closing = servers.close(END_MAX);
         tokio::pin!(closing);
-        let mut vigil = self.monitor.begin();
-        if self.monitor.wait_for(&mut vigil, |_, _| {}, closing.as_mut()).await.is_err() {
+        let mut timer = self.monitor.begin();
+        if self.monitor.wait_for(&mut timer, |_, _| {}, closing.as_mut()).await.is_err() {
             let _ = tokio::time::timeout(END_LATE, closing).await;
         }
     }

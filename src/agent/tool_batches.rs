@@ -236,9 +236,9 @@ impl RunWorld<'_> {
             tasks.spawn(self.start((index, call, warrant), stops, finish.clone()));
         }
         drop(finish);
-        let mut vigil = self.monitor.begin();
+        let mut timer = self.monitor.begin();
         loop {
-            match self.next_finished(batch, &mut finished, &mut vigil).await {
+            match self.next_finished(batch, &mut finished, &mut timer).await {
                 Ok(Some((index, outcome))) => {
                     let slot: &mut ResultSlot = &mut batch[index];
                     slot.took = Some(began.elapsed());
@@ -270,20 +270,20 @@ impl RunWorld<'_> {
         &mut self,
         batch: &[ResultSlot],
         finished: &mut mpsc::UnboundedReceiver<(usize, ToolOutcome)>,
-        vigil: &mut WaitTimer,
+        timer: &mut WaitTimer,
     ) -> Result<Option<(usize, ToolOutcome)>, CancelReason> {
-        let (figures, kin) = (self.caller.turn_progress(), &self.context);
-        let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
+        let (progress, context) = (self.caller.turn_progress(), &self.context);
+        let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
             if batch.iter().any(ResultSlot::is_agent_at_work) {
-                let running = kin.activities(watch.clock.now());
-                watch.emit_heartbeat(vigil, WaitingFor::Agents { running }, figures, None);
+                let running = context.activities(monitor.clock.now());
+                monitor.emit_heartbeat(timer, WaitingFor::Agents { running }, progress, None);
             } else if let Some(slot) = batch.iter().find(|slot| slot.result.is_none()) {
                 let ToolCall { name, id, .. } = slot.call.clone();
                 let waiting_for = WaitingFor::Tool { name, id };
-                watch.emit_heartbeat(vigil, waiting_for, figures, None);
+                monitor.emit_heartbeat(timer, waiting_for, progress, None);
             }
         };
-        self.monitor.wait_for(vigil, show, finished.recv()).await
+        self.monitor.wait_for(timer, show, finished.recv()).await
     }
 
     /// The work of one call, to be spawned.
@@ -296,7 +296,7 @@ impl RunWorld<'_> {
         self.caller.accounting.tally.tools.calls += 1;
         let early = self.tools.early.take(&call.id);
         let delegated =
-            is_agent_tool(&call.name).then(|| self.forge().perform(&call, cancel.clone()));
+            is_agent_tool(&call.name).then(|| self.as_parent().perform(&call, cancel.clone()));
         let toolbox = Arc::clone(&self.tools.toolbox);
         let (cancel, places) = (cancel.clone(), Arc::clone(&self.tools.places));
         async move {

@@ -10,12 +10,12 @@ use super::world::RunWorld;
 impl ModelCaller {
     pub(super) async fn take_turn(
         &mut self,
-        vigil: &mut WaitTimer,
+        timer: &mut WaitTimer,
         monitor: &mut RunMonitor<'_>,
     ) -> Result<(), CancelReason> {
         if self.accounting.turn.is_none() {
-            let purse = self.accounting.ledger.clone();
-            self.accounting.turn = Some(self.until(purse.turn(), vigil, monitor).await?);
+            let ledger = self.accounting.ledger.clone();
+            self.accounting.turn = Some(self.until(ledger.turn(), timer, monitor).await?);
         }
         Ok(())
     }
@@ -24,14 +24,14 @@ impl ModelCaller {
     pub(super) async fn until<T>(
         &mut self,
         other: impl Future<Output = T>,
-        vigil: &mut WaitTimer,
+        timer: &mut WaitTimer,
         monitor: &mut RunMonitor<'_>,
     ) -> Result<T, CancelReason> {
-        let figures = self.progress();
-        let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
-            watch.emit_heartbeat(vigil, WaitingFor::Money, figures, None);
+        let progress = self.progress();
+        let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
+            monitor.emit_heartbeat(timer, WaitingFor::Money, progress, None);
         };
-        monitor.wait_for(vigil, show, other).await
+        monitor.wait_for(timer, show, other).await
     }
 }
 
@@ -43,10 +43,10 @@ impl RunWorld<'_> {
         if !self.caller.accounting.is_bounded() {
             return Event::Estimated(self.context_view().estimate_request(purpose, fast));
         }
-        let mut vigil = self.monitor.begin();
+        let mut timer = self.monitor.begin();
         loop {
             let mut settled = self.caller.accounting.ledger.settlements();
-            if let Err(cut) = self.caller.take_turn(&mut vigil, &mut self.monitor).await {
+            if let Err(cut) = self.caller.take_turn(&mut timer, &mut self.monitor).await {
                 return cut.into();
             }
             let weight = self.context_view().estimate_request(purpose, fast);
@@ -58,7 +58,7 @@ impl RunWorld<'_> {
             }
             self.caller.accounting.turn = None;
             if let Err(cut) =
-                self.caller.until(settled.changed(), &mut vigil, &mut self.monitor).await
+                self.caller.until(settled.changed(), &mut timer, &mut self.monitor).await
             {
                 return cut.into();
             }

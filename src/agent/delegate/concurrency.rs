@@ -122,8 +122,8 @@ impl Drop for ConcurrencyPermit {
 mod tests {
     use super::*;
 
-    fn takes(seat: &mut ConcurrencyPermit) -> bool {
-        let taking = std::pin::pin!(seat.acquire());
+    fn takes(permit: &mut ConcurrencyPermit) -> bool {
+        let taking = std::pin::pin!(permit.acquire());
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         taking.poll(&mut context).is_ready()
     }

@@ -191,11 +191,11 @@ impl AgentRegistry {
     }
 
     /// All sub-agents at the end of the run, in the order in which they were started.
-    pub(in super::super) fn tasks(&self, purse: &SharedLedger) -> Vec<AgentTask> {
+    pub(in super::super) fn tasks(&self, ledger: &SharedLedger) -> Vec<AgentTask> {
         let roster = self.roster();
         let task = |entry: &AgentRecord| {
             let mut task = entry.task.clone().cut();
-            if let Some(account) = purse.account(&task.mark.id) {
+            if let Some(account) = ledger.account(&task.mark.id) {
                 (task.cost, task.unsettled) = account;
             }
             task

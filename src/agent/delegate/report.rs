@@ -5,12 +5,13 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use crate::recovery::{ErrorClass, Money, StopReason};
+use crate::secrets::Redactor;
 use crate::tools::ToolOutcome;
 use crate::transcript::Block;
 
 use super::super::messages;
-use super::super::setup::Denial;
-use super::subagent_run::SubagentReport;
+use super::super::run_monitor::CancelReason;
+use super::super::setup::{Denial, RunStats};
 use super::task::AgentTask;
 
 /// Most characters of its final text in the report of a failure.
@@ -24,6 +25,57 @@ pub(super) const ERROR: usize = 300;
 
 /// Most calls in a list of denied or cut ones.
 const LISTED: usize = 20;
+
+/// The report on a sub-agent that has ended.
+pub(super) struct SubagentReport {
+    pub(super) reason: StopReason,
+    pub(super) text: String,
+    /// The error that failed it, as the service or outlast worded it.
+    pub(super) error: Option<String>,
+    pub(super) tally: RunStats,
+    /// The tools that ran without an error, a line each.
+    pub(super) finished: Vec<String>,
+    /// Tools that were running when it ended, and background commands that ended with it.
+    pub(super) cut: Vec<String>,
+    /// The reason of the hook that stopped it, or that objects to its end.
+    pub(super) objection: Option<String>,
+}
+
+impl SubagentReport {
+    /// Redacts texts before they are shortened: a truncated secret would not be recognised.
+    pub(super) fn hide_secrets(&mut self, mask: &Redactor) {
+        let reasons = self.tally.denials.iter_mut().map(|denial| &mut denial.reason);
+        for text in reasons.chain(&mut self.error).chain([&mut self.text]) {
+            mask.redact_in_place(text);
+        }
+    }
+
+    pub(super) fn unbegun(cut: CancelReason) -> Self {
+        let reason = match cut {
+            CancelReason::Interrupt(by) => StopReason::AbortedStreaming(by),
+            CancelReason::Deadline => StopReason::Deadline,
+            CancelReason::Denial => StopReason::Denied,
+        };
+        Self::empty(reason, None)
+    }
+
+    /// The report on a sub-agent that panicked, with the message.
+    pub(super) fn broken(why: String) -> Self {
+        Self::empty(StopReason::InternalError, Some(why))
+    }
+
+    fn empty(reason: StopReason, error: Option<String>) -> Self {
+        Self {
+            reason,
+            text: String::new(),
+            error,
+            tally: RunStats::default(),
+            finished: Vec::new(),
+            cut: Vec::new(),
+            objection: None,
+        }
+    }
+}
 
 /// The answer of a sub-agent that is done.
 pub(super) fn answer(report: &SubagentReport) -> String {
@@ -161,7 +213,6 @@ pub(super) fn text_of(outcome: &ToolOutcome) -> String {
 mod tests {
     use std::time::Duration;
 
-    use super::super::super::setup::RunStats;
     use super::super::task::{AgentIdentity, AgentStatus};
     use super::*;
     use crate::recovery::Interrupt;

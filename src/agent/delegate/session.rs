@@ -7,17 +7,16 @@ use crate::transcript::ToolCall;
 
 use super::super::run_monitor::CancelReason;
 use super::super::world::RunWorld;
-use super::spawner::SubagentSpawner;
-use super::subagent_run::take_place;
+use super::subagent_run::{ParentRun, take_place};
 
 impl RunWorld<'_> {
     /// What this run shares with its sub-agents.
-    pub(in super::super) fn forge(&self) -> SubagentSpawner {
-        let kin = &self.context;
-        SubagentSpawner {
-            deps: Arc::clone(&kin.deps),
-            parent: kin.mark.as_ref().map(|mark| mark.id.clone()),
-            depth: kin.depth.saturating_add(1),
+    pub(in super::super) fn as_parent(&self) -> ParentRun {
+        let context = &self.context;
+        ParentRun {
+            deps: Arc::clone(&context.deps),
+            id: context.mark.as_ref().map(|mark| mark.id.clone()),
+            depth: context.depth.saturating_add(1),
             endpoints: self.caller.endpoints
                 [usize::from(self.caller.model_index).min(self.caller.endpoints.len() - 1)..]
                 .to_vec(),
@@ -37,15 +36,15 @@ impl RunWorld<'_> {
 
     /// Gives up this sub-agent's permit while it waits for its own sub-agents.
     pub(in super::super) fn release_permit(&mut self) {
-        if let Some(seat) = &mut self.context.permit {
-            seat.release();
+        if let Some(permit) = &mut self.context.permit {
+            permit.release();
         }
     }
 
     /// Takes a permit again.
     pub(in super::super) async fn acquire_permit(&mut self) -> Result<(), CancelReason> {
         match &mut self.context.permit {
-            Some(seat) => take_place(seat, &mut self.monitor).await,
+            Some(permit) => take_place(permit, &mut self.monitor).await,
             None => Ok(()),
         }
     }

@@ -4,40 +4,23 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tokio::sync::{mpsc::UnboundedSender, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::recovery::{Interrupt, Limits, Money, StopReason};
+use crate::recovery::{Interrupt, Money, StopReason};
 use crate::secrets::Redactor;
 use crate::tools::{
     AgentCall, AgentDefinition, AgentEnded, AgentTools, BackgroundAgent, OnFailure, ToolOutcome,
-    Toolbox,
 };
 use crate::transcript::ToolCall;
 
-use super::super::run_deps::RunDeps;
 use super::super::run_event::RunEvent;
 use super::super::setup::ModelEndpoint;
 use super::super::signals::interrupt;
 use super::report;
-use super::subagent_run::{SubagentReport, SubagentRun, run_boxed};
+use super::report::SubagentReport;
+use super::subagent_run::{ParentRun, SubagentRun, run_boxed};
 use super::task::{AgentIdentity, AgentStatus, AgentTask};
-
-/// Starts the sub-agents of one agent.
-#[derive(Clone)]
-pub(in super::super) struct SubagentSpawner {
-    pub(in super::super) deps: Arc<RunDeps>,
-    /// The agent that starts them. `None`: the run itself.
-    pub(in super::super) parent: Option<String>,
-    /// Their nesting depth.
-    pub(in super::super) depth: u8,
-    /// The model chain from the model in use on.
-    pub(in super::super) endpoints: Vec<ModelEndpoint>,
-    pub(in super::super) limits: Limits,
-    pub(in super::super) toolbox: Arc<Toolbox>,
-    pub(in super::super) thinking: Option<u32>,
-    pub(in super::super) post: UnboundedSender<RunEvent>,
-}
 
 /// The pending outcome of a sub-agent call.
 pub(in super::super) type PendingSubagent = Pin<Box<dyn Future<Output = ToolOutcome> + Send>>;
@@ -58,7 +41,7 @@ struct SubagentOutcome {
     report: SubagentReport,
 }
 
-impl SubagentSpawner {
+impl ParentRun {
     /// Performs a call. Never fails: an error is an outcome, too. The sub-agent has its id when
     /// this returns, so that ids follow the order of the calls.
     pub(in super::super) fn perform(
@@ -144,14 +127,14 @@ impl SubagentSpawner {
         let task = child.task.clone();
         let AgentIdentity { id, call, kind, description } = task.mark.clone();
         let stop = CancellationToken::new();
-        let (forge, token) = (self.clone(), stop.clone());
+        let (parent, token) = (self.clone(), stop.clone());
         let work = Box::pin(async move {
-            let mut fate = forge.follow(child, token.clone()).await;
-            if let Some(again) = forge.again(&plan, &fate, &token) {
-                fate = forge.follow(again, token).await;
+            let mut fate = parent.follow(child, token.clone()).await;
+            if let Some(again) = parent.again(&plan, &fate, &token) {
+                fate = parent.follow(again, token).await;
             }
             let completed = fate.task.status == AgentStatus::Completed;
-            let outcome = forge.outcome(&fate).await;
+            let outcome = parent.outcome(&fate).await;
             AgentEnded { completed, final_text: report::text_of(&outcome) }
         });
         let adopted = BackgroundAgent { id: id.clone(), call, kind, description, work, stop };
@@ -219,7 +202,7 @@ impl SubagentSpawner {
                 kind: kind.name.clone(),
                 description: plan.call.description.clone(),
             },
-            parent: self.parent.clone(),
+            parent: self.id.clone(),
             depth: self.depth,
             retries,
             background: plan.background,
@@ -240,8 +223,8 @@ impl SubagentSpawner {
         let task = self.deps.registry.register(task, self.deps.clock.now())?;
         let (interrupter, stop) = watch::channel(None);
         self.emit_task(&task);
-        let forge = Self { endpoints: plan.endpoints.clone(), ..self.clone() };
-        Ok(SubagentRun { forge, task, definition: kind.clone(), toolbox, interrupter, stop })
+        let parent = Self { endpoints: plan.endpoints.clone(), ..self.clone() };
+        Ok(SubagentRun { parent, task, definition: kind.clone(), toolbox, interrupter, stop })
     }
 
     fn emit_task(&self, task: &AgentTask) {

@@ -4,49 +4,50 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use tokio::sync::mpsc::UnboundedSender;
 use uuid::Uuid;
 
 use crate::hooks::{HookEvent, Hooks};
 use crate::journal::{Journal, SubagentHeader};
 use crate::recovery::{Limits, Moment, Run, StopReason};
-use crate::secrets::Redactor;
 use crate::tools::{AgentDefinition, BackgroundEnd, BackgroundKind, BackgroundTask, Toolbox};
 use crate::transcript::{Block, succeeded_calls};
 
 use super::super::run::{catch_panic, open, run_subagent};
 use super::super::run_deps::{AgentSetup, RunDeps};
-use super::super::run_event::WaitingFor;
+use super::super::run_event::{RunEvent, WaitingFor};
 use super::super::run_monitor::{CancelReason, ProgressSnapshot, RunMonitor, WaitTimer};
-use super::super::setup::{ModelEndpoint, ResumedState, RunStats};
+use super::super::setup::{ModelEndpoint, ResumedState};
 use super::super::signals::{InterruptReceiver, InterruptSender};
 use super::concurrency::ConcurrencyPermit;
-use super::spawner::SubagentSpawner;
+use super::report::SubagentReport;
 use super::subagent_observer::SubagentObserver;
 use super::task::{AgentIdentity, AgentTask};
 
+/// What a run shares with the sub-agents that it starts.
+#[derive(Clone)]
+pub(in super::super) struct ParentRun {
+    pub(in super::super) deps: Arc<RunDeps>,
+    /// Its id, if it is a sub-agent itself.
+    pub(in super::super) id: Option<String>,
+    /// Their nesting depth.
+    pub(in super::super) depth: u8,
+    /// The model chain from the model in use on.
+    pub(in super::super) endpoints: Vec<ModelEndpoint>,
+    pub(in super::super) limits: Limits,
+    pub(in super::super) toolbox: Arc<Toolbox>,
+    pub(in super::super) thinking: Option<u32>,
+    pub(in super::super) post: UnboundedSender<RunEvent>,
+}
+
 /// A sub-agent that is about to begin.
 pub(super) struct SubagentRun {
-    pub(super) forge: SubagentSpawner,
+    pub(super) parent: ParentRun,
     pub(super) task: AgentTask,
     pub(super) definition: AgentDefinition,
     pub(super) toolbox: Toolbox,
     pub(super) interrupter: InterruptSender,
     pub(super) stop: InterruptReceiver,
-}
-
-/// The report on a sub-agent that has ended.
-pub(super) struct SubagentReport {
-    pub(super) reason: StopReason,
-    pub(super) text: String,
-    /// The error that failed it, as the service or outlast worded it.
-    pub(super) error: Option<String>,
-    pub(super) tally: RunStats,
-    /// The tools that ran without an error, a line each.
-    pub(super) finished: Vec<String>,
-    /// Tools that were running when it ended, and background commands that ended with it.
-    pub(super) cut: Vec<String>,
-    /// The reason of the hook that stopped it, or that objects to its end.
-    pub(super) objection: Option<String>,
 }
 
 /// The position of a run among the agents.
@@ -85,23 +86,24 @@ pub(super) fn run_boxed(
 }
 
 async fn run(child: SubagentRun) -> SubagentReport {
-    let SubagentRun { forge, task, definition, toolbox, stop, interrupter: _ends_with_it } = child;
-    let (deps, mark) = (Arc::clone(&forge.deps), Arc::new(task.mark.clone()));
+    let SubagentRun { parent, task, definition, toolbox, stop, interrupter: _ends_with_it } = child;
+    let (deps, mark) = (Arc::clone(&parent.deps), Arc::new(task.mark.clone()));
     let tree = &deps.registry;
-    let mut relay = SubagentObserver::new(Arc::clone(&mark), Arc::clone(&deps), forge.post.clone());
-    let limits = limits(&forge, &definition);
+    let mut relay =
+        SubagentObserver::new(Arc::clone(&mark), Arc::clone(&deps), parent.post.clone());
+    let limits = limits(&parent, &definition);
     let interrupts = tree.interrupts.clone();
-    let watch =
+    let monitor =
         RunMonitor::new(&mut relay, deps.clock, interrupts, limits.deadline, limits.heartbeat);
-    let mut watch = watch.stopped_by(stop);
-    let mut seat = tree.permit();
+    let mut monitor = monitor.stopped_by(stop);
+    let mut permit = tree.permit();
     let live = tree.places().limit();
     tree.set_activity(&mark.id, format!("waiting in line for one of {live} places"));
-    if let Err(cut) = take_place(&mut seat, &mut watch).await {
+    if let Err(cut) = take_place(&mut permit, &mut monitor).await {
         return SubagentReport::unbegun(cut);
     }
     tree.set_activity(&mark.id, "starting".to_owned());
-    let journal = journal(&forge, &task, &limits);
+    let journal = journal(&parent, &task, &limits);
     let own = |hooks: &Hooks| hooks.for_agent(&mark.id, &mark.kind, journal.path().to_path_buf());
     let seed = Uuid::new_v4().as_u64_pair().0;
     let facts = &tree.delegation.facts;
@@ -109,22 +111,22 @@ async fn run(child: SubagentRun) -> SubagentReport {
         context: AgentContext {
             deps: Arc::clone(&deps),
             depth: task.depth,
-            permit: Some(seat),
+            permit: Some(permit),
             source: Some(format!("agent:{}", mark.kind)),
             mark: Some(Arc::clone(&mark)),
         },
         system: [definition.prompt.trim_end(), facts.trim()].join("\n\n").trim().to_owned(),
-        endpoints: forge.endpoints,
+        endpoints: parent.endpoints,
         toolbox,
         limits,
-        thinking: forge.thinking,
+        thinking: parent.thinking,
         stream_events: false,
         shared_limits: deps.shared_limits.as_ref().map(|shared| shared.for_another_run(seed)),
         hooks: deps.hooks.as_ref().map(own),
         journal,
         resumed: ResumedState::default(),
     };
-    let mut session = open(setup, watch);
+    let mut session = open(setup, monitor);
     session.join_tools();
     session.name_pending_servers();
     let (machine, prompt) = (Run::new(seed, &limits), vec![Block::text(task.prompt)]);
@@ -158,73 +160,37 @@ fn words_of(fault: &crate::recovery::Fault) -> String {
     format!("{status}{}", fault.detail().trim())
 }
 
-impl SubagentReport {
-    /// Redacts texts before they are shortened: a truncated secret would not be recognised.
-    pub(super) fn hide_secrets(&mut self, mask: &Redactor) {
-        let reasons = self.tally.denials.iter_mut().map(|denial| &mut denial.reason);
-        for text in reasons.chain(&mut self.error).chain([&mut self.text]) {
-            mask.redact_in_place(text);
-        }
-    }
-
-    fn unbegun(cut: CancelReason) -> Self {
-        let reason = match cut {
-            CancelReason::Interrupt(by) => StopReason::AbortedStreaming(by),
-            CancelReason::Deadline => StopReason::Deadline,
-            CancelReason::Denial => StopReason::Denied,
-        };
-        Self::empty(reason, None)
-    }
-
-    /// The report on a sub-agent that panicked, with the message.
-    fn broken(why: String) -> Self {
-        Self::empty(StopReason::InternalError, Some(why))
-    }
-
-    fn empty(reason: StopReason, error: Option<String>) -> Self {
-        Self {
-            reason,
-            text: String::new(),
-            error,
-            tally: RunStats::default(),
-            finished: Vec::new(),
-            cut: Vec::new(),
-            objection: None,
-        }
-    }
-}
-
 /// Waits for a concurrency permit.
 pub(in super::super) async fn take_place(
-    seat: &mut ConcurrencyPermit,
-    watch: &mut RunMonitor<'_>,
+    permit: &mut ConcurrencyPermit,
+    monitor: &mut RunMonitor<'_>,
 ) -> Result<(), CancelReason> {
-    let mut vigil = watch.begin();
-    let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
-        watch.emit_heartbeat(
-            vigil,
+    let mut timer = monitor.begin();
+    let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
+        monitor.emit_heartbeat(
+            timer,
             WaitingFor::Agents { running: String::new() },
             ProgressSnapshot::none(),
             None,
         );
     };
-    watch.wait_for(&mut vigil, show, seat.acquire()).await
+    monitor.wait_for(&mut timer, show, permit.acquire()).await
 }
 
 /// The limits of a sub-agent: those of its parent, its own number of turns where that is lower, and
 /// none of the checks that only the main run has to pass.
-fn limits(forge: &SubagentSpawner, definition: &AgentDefinition) -> Limits {
-    let mut limits = forge.limits;
+fn limits(parent: &ParentRun, definition: &AgentDefinition) -> Limits {
+    let mut limits = parent.limits;
     limits.budgets.turns = definition.max_turns.into_iter().chain(limits.budgets.turns).min();
     limits.effort = None;
     limits.structured = false;
     limits.requirement = false;
     let own = |hooks: &Hooks| hooks.for_agent("", &definition.name, PathBuf::new());
-    let hooks = forge.deps.hooks.as_ref().map(own);
+    let hooks = parent.deps.hooks.as_ref().map(own);
     limits.stop_hooks = hooks.is_some_and(|hooks| hooks.has_hooks_for(HookEvent::SubagentStop));
-    let switches = forge.endpoints.len().saturating_sub(1);
+    let switches = parent.endpoints.len().saturating_sub(1);
     limits.budgets.switches = u8::try_from(switches).unwrap_or(u8::MAX);
-    limits.endpoint_changes = elsewhere(&forge.endpoints);
+    limits.endpoint_changes = elsewhere(&parent.endpoints);
     limits
 }
 
@@ -236,8 +202,8 @@ fn elsewhere(rungs: &[ModelEndpoint]) -> u32 {
 }
 
 /// The journal of a sub-agent. A sub-agent whose conversation cannot be stored works all the same.
-fn journal(forge: &SubagentSpawner, task: &AgentTask, limits: &Limits) -> Journal {
-    let Some(nest) = &forge.deps.registry.nest else { return Journal::disabled() };
+fn journal(parent: &ParentRun, task: &AgentTask, limits: &Limits) -> Journal {
+    let Some(nest) = &parent.deps.registry.nest else { return Journal::disabled() };
     let newcomer = SubagentHeader {
         id: &task.mark.id,
         call: &task.mark.call,
@@ -248,7 +214,7 @@ fn journal(forge: &SubagentSpawner, task: &AgentTask, limits: &Limits) -> Journa
         background: task.background,
         retries: task.retries.as_deref(),
         limits,
-        redact: forge.deps.secrets.plain_values(),
+        redact: parent.deps.secrets.plain_values(),
     };
     Journal::create_subagent(nest, &newcomer)
 }
