@@ -303,7 +303,9 @@ fn outcome(mut session: RunWorld<'_>, reason: StopReason) -> RunOutcome {
     join(&mut tally.by_model, session.caller.accounting.ledger.of_agents());
     tally.denials.extend(session.context.deps.registry.take_denials());
     let rate_limits = session.caller.endpoint().client.rate_limits();
-    let fault = if blames_fault { session.caller.take_fault() } else { None };
+    let last = if blames_fault { session.caller.fault.take() } else { None };
+    let error_class = last.as_ref().map(|last| last.failure.class);
+    let fault = last.map(|last| last.fault);
     let is_awaited = fault.is_some() && reason != StopReason::Deadline;
     let retry_at = session.caller.retry_at.filter(|_| is_awaited);
     RunOutcome {
@@ -313,6 +315,7 @@ fn outcome(mut session: RunWorld<'_>, reason: StopReason) -> RunOutcome {
         tasks: session.tools.toolbox.background_tasks(),
         hooks: session.hooks.tally(),
         fault,
+        error_class,
         retry_at,
         text: session.conversation.final_text.text,
         stop_reason: session.conversation.final_text.stop_reason,

@@ -11,7 +11,9 @@ use crate::journal::{Journal, JournalHealth, ModelSpan, PastAgent};
 use crate::mcp::{self, Servers};
 use crate::model::limits::SharedLimits;
 use crate::model::{ModelFacts, RateLimits};
-use crate::recovery::{Fault, Ledger, Limits, LoopDetector, Money, RecoveryLog, Run, StopReason};
+use crate::recovery::{
+    ErrorClass, Fault, Ledger, Limits, LoopDetector, Money, RecoveryLog, Run, StopReason,
+};
 use crate::secrets::KnownSecrets;
 use crate::tools::{Acceptance, AgentDefinition, BackgroundTask, Toolbox};
 use crate::transcript::{Block, Contributor, Message, Usage};
@@ -106,6 +108,8 @@ pub struct RunOutcome {
     pub thrashed: bool,
     /// The last failure, when the run ended because of one.
     pub fault: Option<Fault>,
+    /// Its class.
+    pub error_class: Option<ErrorClass>,
     /// When trying again makes sense, in seconds since the Unix epoch.
     pub retry_at: Option<u64>,
     /// The final text of the model.

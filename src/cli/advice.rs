@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use crate::agent::RunOutcome;
 use crate::recovery::{
-    ErrorClass, FailureStage, Fault, FaultKind, Interrupt, Money, RetryHint, StopReason, Timer,
-    classify,
+    ErrorClass, FailureStage, Fault, FaultKind, Interrupt, KEY_HELPER_FAILED, Money, RetryHint,
+    StopReason, Timer,
 };
 
 use super::timestamps::{self, WallTime};
@@ -98,7 +98,7 @@ pub(super) fn error_class(ending: &RunOutcome) -> Option<ErrorClass> {
         StopReason::Refusal => Some(ErrorClass::Refusal),
         StopReason::AbortedStreaming(_) | StopReason::AbortedTools(_) => Some(ErrorClass::Aborted),
         StopReason::PromptTooLong | StopReason::ImageError | StopReason::Deadline => {
-            ending.fault.as_ref().map(|fault| classify(fault).class)
+            ending.error_class
         }
         StopReason::Completed
         | StopReason::MaxTurns
@@ -210,7 +210,7 @@ fn missing_credential(fault: &Fault) -> Option<(&'static str, &'static str)> {
     let FaultKind::Refused { label, code, .. } = &fault.kind else { return None };
     let was_not_sent = fault.stage == FailureStage::Unsent && label == "authentication_error";
     was_not_sent.then(|| {
-        let helper = code == "api_key_helper_failed";
+        let helper = code == KEY_HELPER_FAILED;
         let advice = if helper {
             "Run the command of --api-key-helper, or of the setting apiKeyHelper, as this job's \
              user: it must print one key and end with exit code 0."

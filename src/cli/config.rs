@@ -76,10 +76,11 @@ fn text(survey: &SettingsSurvey) -> String {
     for (key, place) in &survey.foreign {
         let _ = writeln!(text, "unknown: {place}: {key} is another tool's, and has no effect");
     }
-    for (word, lines) in [("warning", &survey.warnings), ("error", &survey.mistakes)] {
-        for line in lines {
-            let _ = writeln!(text, "{word}: {}", one_line(line));
-        }
+    for warning in survey.all_warnings() {
+        let _ = writeln!(text, "warning: {}", one_line(warning));
+    }
+    for mistake in &survey.mistakes {
+        let _ = writeln!(text, "error: {}", one_line(mistake));
     }
     text
 }
@@ -106,7 +107,7 @@ fn object(survey: &SettingsSurvey) -> Value {
         "definitions": named(&survey.library).into_iter().map(definition).collect::<Vec<_>>(),
         "unknown": foreign.collect::<Vec<_>>(),
         "ignored_settings": survey.ignored.iter().map(ignored).collect::<Vec<_>>(),
-        "warnings": survey.warnings,
+        "warnings": survey.all_warnings().collect::<Vec<_>>(),
         "errors": survey.mistakes,
     })
 }

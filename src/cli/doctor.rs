@@ -128,11 +128,7 @@ fn doctor_input(
         hooks_off,
         mistakes: survey.mistakes,
         // What is ignored is listed by itself, and so are servers.
-        warnings: survey
-            .warnings
-            .into_iter()
-            .filter(|line| !survey.listed_apart.contains(line))
-            .collect(),
+        warnings: survey.warnings,
         unknown_variables: strange_variables,
         variables: survey.variables,
         ..ResolvedConfig::default()
@@ -165,12 +161,10 @@ fn add_run_findings(
     known.servers = servers(&settings);
     known.mcp_servers = Arc::new(start);
     // The survey covers the files only.
-    known.bad_servers = settings.mcp.complaints;
-    for line in settings.warnings {
-        let apart =
-            known.bad_servers.contains(&line) || settings.ignored_warning.as_ref() == Some(&line);
-        if !apart && !known.warnings.contains(&line) {
-            known.warnings.push(line);
+    known.bad_servers = settings.mcp.warnings;
+    for warning in settings.warnings {
+        if !known.warnings.contains(&warning) {
+            known.warnings.push(warning);
         }
     }
 }

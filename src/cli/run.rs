@@ -256,7 +256,7 @@ impl RunJob {
             RunObservers { witness, people: self.progress_observer(), programs, probe };
         let doubts = fast_mode_warning(settings, &setup.endpoints);
         let unfenced = setup.toolbox.sandbox_warning().map(ToOwned::to_owned);
-        let warnings = settings.warnings.iter().chain(&setup.warnings);
+        let warnings = settings.all_warnings().chain(&setup.warnings);
         for warning in warnings.chain(&doubts).chain(&unfenced) {
             watchers.observe(&agent::RunEvent::Warning(warning.clone()));
         }

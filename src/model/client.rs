@@ -23,7 +23,7 @@ use super::limits::AccountKey;
 use super::request::{FAST_BETA, RequestContent, build_body};
 use super::transport::{HttpTransport, read_roots};
 
-pub use probe::ProbeAnswer;
+pub use probe::{ProbeAnswer, ProbeRefusal};
 
 /// A client of one endpoint.
 #[derive(Debug)]

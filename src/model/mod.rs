@@ -26,7 +26,7 @@ pub mod stop_reason;
 mod transport;
 
 pub use answer::{MalformedCall, ModelReply, StreamProgress};
-pub use client::{ModelClient, ProbeAnswer};
+pub use client::{ModelClient, ProbeAnswer, ProbeRefusal};
 pub use credentials::{
     Credential, HelperCommand, Login, LoginError, LoginFile, Renewal, Secret, is_token_endpoint,
 };

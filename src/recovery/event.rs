@@ -56,6 +56,11 @@ pub enum Event {
 }
 
 impl Event {
+    /// The failure of a call, if it is one.
+    pub fn failure(self) -> Option<Failure> {
+        if let Self::Failed(failure) = self { Some(failure) } else { None }
+    }
+
     /// Whether a planned probe was not sent.
     pub(super) fn says_unsent_probe(self) -> bool {
         match self {

@@ -34,6 +34,9 @@ pub enum ErrorBody {
     Foreign,
 }
 
+/// The code of a refusal for want of a key: the command that prints it failed.
+pub const KEY_HELPER_FAILED: &str = "api_key_helper_failed";
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "fault")]
 pub enum FaultKind {

@@ -50,7 +50,7 @@ pub use event::{
 pub use failure::{
     AvailableMitigations, Failure, FailureStage, RetryAfter, RetryAfterSource, RetryHint, Standing,
 };
-pub use fault::{ErrorBody, Fault, FaultKind, Timer};
+pub use fault::{ErrorBody, Fault, FaultKind, KEY_HELPER_FAILED, Timer};
 pub use limits::{AccountKind, FastMode, Limits, OutputCaps, Persistence, QuerySource, WorkWait};
 pub use loop_detector::{LoopDetector, LoopLimits, LoopStatus};
 pub use moment::Moment;

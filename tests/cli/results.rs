@@ -106,6 +106,7 @@ pub(super) fn ending(reason: StopReason) -> RunOutcome {
         thrashed: false,
         reason,
         fault: None,
+        error_class: None,
         retry_at: None,
         text: "Fixed the parser; all 12 tests pass.".to_owned(),
         stop_reason: Some("end_turn".to_owned()),
@@ -154,6 +155,7 @@ fn by_hook(reason: StopReason) -> RunOutcome {
 
 fn failed(class: ErrorClass, fault: Fault) -> RunOutcome {
     RunOutcome {
+        error_class: Some(classify(&fault).class),
         fault: Some(fault),
         text: String::new(),
         stop_reason: None,
@@ -257,6 +259,7 @@ fn failures() -> Vec<(&'static str, RunOutcome)> {
         (
             "prompt-too-long",
             RunOutcome {
+                error_class: Some(ErrorClass::PromptTooLong),
                 fault: Some(refusal(400, "prompt is too long: 210000 tokens > 200000 maximum")),
                 ..ending(StopReason::PromptTooLong)
             },
@@ -264,6 +267,7 @@ fn failures() -> Vec<(&'static str, RunOutcome)> {
         (
             "pdf-too-large",
             RunOutcome {
+                error_class: Some(ErrorClass::PdfTooLarge),
                 fault: Some(refusal(400, "The PDF is too large: a maximum of 100 pages")),
                 ..ending(StopReason::ImageError)
             },

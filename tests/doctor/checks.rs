@@ -151,10 +151,13 @@ fn doctor_suggests_a_specific_fix_for_every_service_failure() {
     let answered = |status, message: &str, clocks| answer(status, "", message, clocks);
     let why = || "because".to_owned();
     let portal = ProbeAnswer {
-        fault: Some(Fault::new(
-            FaultKind::HtmlPage { detail: "a web page came".into() },
-            FailureStage::Status,
-        )),
+        refusal: Some(
+            Fault::new(
+                FaultKind::HtmlPage { detail: "a web page came".into() },
+                FailureStage::Status,
+            )
+            .into(),
+        ),
         is_web_page: true,
         ..knock(200, None)
     };
@@ -190,7 +193,11 @@ fn doctor_suggests_a_specific_fix_for_every_service_failure() {
         (
             ServiceProbe::HelperFailed { why: late, limit: Duration::from_secs(30) },
             Severity::Problem,
-            &["the API key helper from the variable K did not end within 7 s", "30 s", "by hand"],
+            &[
+                "the API key helper did not end within 7 s (it is from the variable K)",
+                "30 s",
+                "by hand",
+            ],
         ),
         (ServiceProbe::NoCredential(why()), Severity::Problem, &["because", "log in again"]),
         (
@@ -289,16 +296,16 @@ fn answer(
 
 /// An answer with this status, and the type and words of its refusal.
 fn knock(status: u16, refusal: Option<(&str, &str)>) -> ProbeAnswer {
-    let fault = refusal.map(|(label, message)| {
+    let refusal = refusal.map(|(label, message)| {
         let kind = FaultKind::Refused {
             status,
             label: label.to_owned(),
             code: String::new(),
             message: message.to_owned(),
         };
-        Fault::new(kind, FailureStage::Status)
+        Fault::new(kind, FailureStage::Status).into()
     });
-    ProbeAnswer { request: "GET /v1/models", status, fault, is_web_page: false, clocks: None }
+    ProbeAnswer { request: "GET /v1/models", status, refusal, is_web_page: false, clocks: None }
 }
 
 /// The service's clock, and ours, which is so many seconds ahead.

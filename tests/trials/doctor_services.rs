@@ -63,8 +63,15 @@ async fn doctor_blames_a_failing_key_helper_not_the_service() {
         user_settings(&trial, &json!({ "apiKeyHelper": command, "fallbackModel": other }));
         let ended = trial.run().await;
         let report = report(&ended);
-        let place = "the API key helper from the setting apiKeyHelper at ";
-        let wanted = [place, "config/settings.json:1", what, "by hand", "was not contacted"];
+        let place = "(it is from the setting apiKeyHelper at ";
+        let wanted = [
+            "the API key helper",
+            place,
+            "config/settings.json:1",
+            what,
+            "by hand",
+            "was not contacted",
+        ];
         tells(&report, "credentials", "problem", &wanted);
         assert_eq!(report["problems"], 1, "{command}: {report:#}");
         assert!(took(&report) < Duration::from_secs(20), "{command}: {report:#}");

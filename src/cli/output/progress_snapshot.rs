@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::agent::{AgentTask, HookStats, JournalHealth, Observer, RunEvent, RunOutcome, RunStats};
 use crate::mcp;
-use crate::recovery::{Fault, Moment, Money, Phase, StopReason};
+use crate::recovery::{ErrorClass, Fault, Moment, Money, Phase, StopReason};
 use crate::tools::{Acceptance, BackgroundTask};
 use crate::transcript::Block;
 
@@ -19,6 +19,7 @@ struct RecordedSnapshot {
     text: String,
     stop_reason: Option<String>,
     fault: Option<Fault>,
+    error_class: Option<ErrorClass>,
     begun: bool,
     cost_before: Money,
     /// When the last step was taken.
@@ -63,6 +64,7 @@ impl SnapshotRecorder {
             contributors: Vec::new(),
             thrashed: false,
             fault: seen.fault.clone(),
+            error_class: seen.error_class,
             retry_at: None,
             text: seen.text.clone(),
             stop_reason: seen.stop_reason.clone(),
@@ -93,6 +95,7 @@ impl Observer for SnapshotRecorder {
                 seen.working = phase.is_at_work()
                     || matches!(phase, Phase::Stopped(StopReason::AbortedTools(_)));
                 seen.fault = fault.as_deref().cloned();
+                seen.error_class = transition.event.failure().map(|failure| failure.class);
                 seen.now = transition.at;
                 let turns = seen.tally.turns;
                 seen.tally.recovery.observe(transition, turns);

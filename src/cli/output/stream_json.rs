@@ -12,7 +12,7 @@ use crate::agent::{AgentIdentity, Heartbeat, Init, Observer, RunEvent, WaitingFo
 use crate::cli::version::{COMMIT, SCHEMA_VERSION, VERSION};
 use crate::config::repository::IgnoredSetting;
 use crate::hooks::{HookEvent, HookProgress};
-use crate::recovery::{Fault, Money, Pause, RecoveryPlan, classify};
+use crate::recovery::{Failure, Fault, Money, Pause, RecoveryPlan};
 use crate::transcript::{Block, Message, Usage};
 
 use super::PipeSender;
@@ -388,11 +388,11 @@ impl StreamJson {
     }
 
     /// Emits a recovery that is not a wait; waits are emitted by `api_retry`.
-    fn recovery(&mut self, plan: RecoveryPlan, fault: Option<&Fault>) {
+    fn recovery(&mut self, plan: RecoveryPlan, failure: Option<Failure>, fault: Option<&Fault>) {
         if !plan.is_reported_elsewhere() {
             let mut fields = json!({
                 "strategy": plan.name(),
-                "error_class": fault.map(|fault| classify(fault).class.name()),
+                "error_class": failure.map(|failure| failure.class.name()),
             });
             if plan == RecoveryPlan::DisableFastMode {
                 fields["reason"] = json!(fault.and_then(|fault| fault.overage_disabled.as_deref()));
@@ -444,7 +444,7 @@ impl Observer for StreamJson {
             RunEvent::Init(init) => self.init(init),
             RunEvent::Step { transition, fault } => {
                 if let Some(plan) = transition.plan {
-                    self.recovery(plan, fault.as_deref());
+                    self.recovery(plan, transition.event.failure(), fault.as_deref());
                 }
             }
             RunEvent::WaitBegins { pause, until, now, .. } if pause.is_for_others() => {

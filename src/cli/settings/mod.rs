@@ -108,10 +108,11 @@ pub struct Settings {
     pub memory: Option<MemorySources>,
     /// The environment, with what the settings add to it.
     pub variables: Variables,
+    /// The warnings, except those about MCP servers and ignored settings.
     pub warnings: Vec<String>,
     /// Settings of the repository that were ignored.
     pub ignored: Vec<IgnoredSetting>,
-    /// The same in one line, which is among the warnings too.
+    /// The same as a warning.
     pub ignored_warning: Option<String>,
 }
 
@@ -120,6 +121,11 @@ impl Settings {
     pub fn secrets(&self) -> Vec<String> {
         let of_variables = secret_values(&self.variables);
         self.chain.secrets().chain(of_variables).chain(self.mcp.secrets()).collect()
+    }
+
+    /// Returns all warnings about the settings.
+    pub fn all_warnings(&self) -> impl Iterator<Item = &String> {
+        self.warnings.iter().chain(&self.ignored_warning).chain(&self.mcp.warnings)
     }
 
     /// Whether hooks are asked before a run may end.

@@ -84,7 +84,7 @@ pub fn resolve_resumed(
     warnings.extend(rule_names::check_agent_tools(&inputs.sources.library.definitions()));
     warnings.extend(credential::empty_variables(&endpoint.credential, variables));
     warnings.extend(credential::unmasked(&endpoint.credential));
-    let mcp = servers::resolve(&args.mcp, env, config, named, variables, &mut warnings);
+    let mcp = servers::resolve(&args.mcp, env, config, named, variables);
     servers::check_named(&mcp, args.tools.permission_prompt_tool.as_deref())?;
     let account = endpoint.credential.account();
     let limits = run_limits::limits(config, env, chain.links.len() - 1, account);
@@ -132,7 +132,7 @@ pub fn resolve_resumed(
         cwd,
         warnings,
         ignored: inputs.sources.ignored,
-        ignored_warning: inputs.sources.ignored_line,
+        ignored_warning: inputs.sources.ignored_warning,
         library: inputs.sources.library,
         variables: inputs.variables,
     };

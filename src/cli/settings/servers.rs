@@ -28,8 +28,8 @@ pub struct McpServers {
     pub timers: McpTimers,
     /// The source of each server: a file and line, or a flag.
     pub places: BTreeMap<String, String>,
-    /// What is wrong with some of them. It is among the warnings too.
-    pub complaints: Vec<String>,
+    /// What is wrong with some of them.
+    pub warnings: Vec<String>,
     /// Each as it was written, without what may be secret.
     pub(super) shown: BTreeMap<String, Value>,
 }
@@ -213,9 +213,7 @@ pub(super) fn resolve(
     config: &Config,
     mut named: Vec<NamedServer>,
     variables: &Variables,
-    warnings: &mut Vec<String>,
 ) -> McpServers {
-    let told = warnings.len();
     let approval = ServerApproval::of(config);
     named.sort_by_key(|server| server.author);
     let ruling = named.iter().filter(|server| server.author == ServerAuthor::Managed);
@@ -224,7 +222,8 @@ pub(super) fn resolve(
         variables.get(OsStr::new(name)).and_then(|value| value.to_str()).map(ToOwned::to_owned)
     };
     let mut found: BTreeMap<String, ServerConfig> = BTreeMap::new();
-    let (mut places, mut shown, mut skipped) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+    let (mut places, mut shown) = (BTreeMap::new(), BTreeMap::new());
+    let (mut skipped, mut warnings) = (Vec::new(), Vec::new());
     for NamedServer { name, entry, author, place, column } in named {
         match ServerConfig::parse(&name, &entry, &lookup) {
             Ok((mut config, unset)) => {
@@ -264,9 +263,8 @@ pub(super) fn resolve(
     let mut servers: Vec<ServerConfig> = found.into_values().collect();
     // Of two servers with the same tool prefix the first is used.
     servers.sort_by_key(|server| !ruling.contains(&server.name));
-    let complaints = warnings.iter().skip(told).cloned().collect();
     let required = required(args);
-    McpServers { servers, required, skipped, timers, places, complaints, shown }
+    McpServers { servers, required, skipped, timers, places, warnings, shown }
 }
 
 /// Checks that the required servers exist.

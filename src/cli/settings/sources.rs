@@ -72,8 +72,8 @@ pub(super) struct SettingsSources {
     /// Mistakes that prevent a run.
     pub(super) mistakes: Vec<String>,
     pub(super) ignored: Vec<IgnoredSetting>,
-    /// The same as a warning line, if any; also among the warnings of `fold`.
-    pub(super) ignored_line: Option<String>,
+    /// The same as a warning, if any.
+    pub(super) ignored_warning: Option<String>,
     pub(super) memory: MemorySources,
     /// The managed settings, already part of `fold`.
     pub(super) managed: ManagedSettings,
@@ -303,14 +303,13 @@ impl SourceReader {
             self.servers.extend(servers::from_settings(parsed, ServerAuthor::Managed));
         }
         managed.add_to(&mut self.fold);
-        let (ignored, line) = self.leavings.into_report();
-        self.fold.warnings.extend(line.clone());
+        let (ignored, ignored_warning) = self.leavings.into_report();
         SettingsSources {
             files: self.files,
             fold: self.fold,
             mistakes: self.mistakes,
             ignored,
-            ignored_line: line,
+            ignored_warning,
             memory,
             managed,
             servers: self.servers,

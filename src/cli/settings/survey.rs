@@ -28,10 +28,12 @@ pub struct SettingsSurvey {
     pub files: Vec<SettingsFile>,
     /// Mistakes that prevent a run.
     pub mistakes: Vec<String>,
+    /// The warnings, except those about MCP servers and ignored settings.
     pub warnings: Vec<String>,
-    /// Those of them that are listed elsewhere too: servers, and ignored settings.
-    pub listed_apart: Vec<String>,
+    pub server_warnings: Vec<String>,
     pub ignored: Vec<IgnoredSetting>,
+    /// The same as a warning.
+    pub ignored_warning: Option<String>,
     /// The environment, with what the settings add to it.
     pub variables: Variables,
     pub endpoint: EndpointSettings,
@@ -74,15 +76,14 @@ pub fn survey_with_managed(
     let mut warnings = std::mem::take(&mut inputs.fold.warnings);
     warnings.append(&mut inputs.sources.library.warnings);
     let named = std::mem::take(&mut inputs.sources.servers);
-    let ignored_line = inputs.sources.ignored_line.take().into_iter();
     let Inputs { args, config, env, .. } = &inputs;
     let endpoint = run_limits::endpoint(args, env, config, credential);
-    let mcp = servers::resolve(&args.mcp, env, config, named, &inputs.variables, &mut warnings);
+    let mcp = servers::resolve(&args.mcp, env, config, named, &inputs.variables);
     let limits = run_limits::limits(config, env, 0, endpoint.credential.account());
     let selects_cloud = environment::check_cloud(&inputs.variables).is_err();
     let model = env.aliases.get(config.model.trim()).unwrap_or(&config.model).clone();
     let effective = effective(&inputs, variables, &endpoint, &limits, &found, &mcp);
-    let SettingsSources { files, ignored, library, .. } = inputs.sources;
+    let SettingsSources { files, ignored, ignored_warning, library, .. } = inputs.sources;
     SettingsSurvey {
         foreign: inputs.fold.foreign,
         needs_credential: endpoint.base_url == BASE_URL && !selects_cloud,
@@ -91,7 +92,7 @@ pub fn survey_with_managed(
         effective,
         limits,
         warnings,
-        listed_apart: ignored_line.chain(mcp.complaints).collect(),
+        server_warnings: mcp.warnings,
         credentials: found,
         model,
         variables: inputs.variables,
@@ -99,6 +100,7 @@ pub fn survey_with_managed(
         files,
         mistakes: inputs.mistakes,
         ignored,
+        ignored_warning,
         endpoint,
         library,
     }
@@ -156,6 +158,11 @@ fn effective(
 }
 
 impl SettingsSurvey {
+    /// Returns all warnings about the settings.
+    pub fn all_warnings(&self) -> impl Iterator<Item = &String> {
+        self.warnings.iter().chain(&self.ignored_warning).chain(&self.server_warnings)
+    }
+
     /// Returns the secrets, to be redacted.
     pub fn secrets(&self) -> Vec<String> {
         let mut secrets = crate::tools::secret_values(&self.variables);

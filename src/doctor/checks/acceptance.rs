@@ -2,7 +2,8 @@
 
 use super::super::facts::service::{ServiceAnswer, ServiceFacts};
 use super::super::finding::{Finding, Severity};
-use crate::recovery::{ErrorClass, Fault, classify};
+use crate::model::ProbeRefusal;
+use crate::recovery::ErrorClass;
 
 /// Reports whether a run would be accepted, and whether its models exist.
 pub(super) fn check_acceptance(service: &ServiceFacts, answer: &ServiceAnswer) -> Vec<Finding> {
@@ -29,7 +30,7 @@ pub(super) fn check_acceptance(service: &ServiceFacts, answer: &ServiceAnswer) -
 fn check_admission(service: &ServiceFacts, answer: &ServiceAnswer) -> Finding {
     let knock = &answer.probe;
     let (status, used) = (knock.status, describe_credential(service));
-    match &knock.fault {
+    match &knock.refusal {
         None => Finding::ok("acceptance", format!("the service accepts {used}")),
         Some(_) if knock.is_unsupported() && knock.is_web_page => Finding::warning(
             "acceptance",
@@ -44,17 +45,17 @@ fn check_admission(service: &ServiceFacts, answer: &ServiceAnswer) -> Finding {
                  accepts {used} is known at the first real request"
             ),
         ),
-        Some(fault) if knock.is_web_page && status < 500 => Finding::problem(
+        Some(refusal) if knock.is_web_page && status < 500 => Finding::problem(
             "acceptance",
             format!(
                 "something answers that is not the service: {} (HTTP {status})",
-                fault.detail()
+                refusal.fault.detail()
             ),
             UNREADABLE,
             "see whether a login page of the network, a firewall or a proxy is in between, and \
              whether the base URL is right",
         ),
-        Some(fault) => refusal_finding(service, fault, status),
+        Some(refusal) => refusal_finding(service, refusal, status),
     }
 }
 
@@ -67,14 +68,13 @@ fn describe_credential(service: &ServiceFacts) -> String {
 }
 
 /// Converts a refusal to a finding, by its error class.
-fn refusal_finding(service: &ServiceFacts, fault: &Fault, status: u16) -> Finding {
-    let said = match fault.detail().trim() {
+fn refusal_finding(service: &ServiceFacts, refusal: &ProbeRefusal, status: u16) -> Finding {
+    let said = match refusal.fault.detail().trim() {
         "" => format!("HTTP {status}"),
         words => format!("HTTP {status}: {words}"),
     };
-    let class = classify(fault).class;
     let RefusalMeaning { level, what, why, fix } =
-        meaning(class, &describe_credential(service), service);
+        meaning(refusal.class, &describe_credential(service), service);
     let what = format!("{what} ({said})");
     match level {
         Severity::Ok | Severity::Warning => Finding::warning("acceptance", what, why, fix),

@@ -7,7 +7,6 @@ use super::super::ResolvedConfig;
 use super::super::facts::service::{ServiceAnswer, ServiceFacts, ServiceProbe};
 use super::super::finding::Finding;
 use super::acceptance;
-use crate::recovery::Fault;
 
 /// A larger clock difference breaks logins and certificates.
 const SKEW_MAX: Duration = Duration::from_mins(1);
@@ -120,10 +119,9 @@ fn certificate_remedy(why: &str) -> String {
 /// Reports a failed API key helper; the service was not contacted.
 fn helper_finding(service: &ServiceFacts, why: &str, limit: Duration) -> Finding {
     let source = service.credential.as_ref().map_or("", |(_, source)| source);
-    let why = why.strip_prefix("the API key helper ").unwrap_or(why);
     Finding::problem(
         "credentials",
-        format!("the API key helper from {source} {why}; {} was not contacted", service.origin),
+        format!("{why} (it is from {source}); {} was not contacted", service.origin),
         format!(
             "no request can be signed: a run waits {} s for it, and ends with exit code 77",
             limit.as_secs()
@@ -139,7 +137,7 @@ fn helper_finding(service: &ServiceFacts, why: &str, limit: Duration) -> Finding
 fn check_answer(service: &ServiceFacts, answer: &ServiceAnswer, way: &str) -> Vec<Finding> {
     let knock = &answer.probe;
     let (status, asked) = (knock.status, knock.request);
-    let detail = knock.fault.as_ref().map(Fault::detail).unwrap_or_default();
+    let detail = knock.refusal.as_ref().map_or("", |refusal| refusal.fault.detail());
     if status == 407 {
         return vec![Finding::problem(
             "proxy",

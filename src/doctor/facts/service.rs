@@ -11,7 +11,7 @@ use super::super::finding::Finding;
 use super::super::time_limits::{self, CHECK_MAX};
 use super::super::{ResolvedConfig, ServicePlace};
 use crate::model::{BaseUrl, Credential, ModelClient, ProbeAnswer, Renewal};
-use crate::recovery::{ErrorClass, Fault, FaultKind, classify};
+use crate::recovery::{ErrorClass, Fault, FaultKind, KEY_HELPER_FAILED};
 
 /// The connect timeout.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -24,9 +24,6 @@ const HELPER_MAX: Duration = Duration::from_secs(7);
 
 /// The extra time before a probe is abandoned because something else hangs.
 const GRACE: Duration = Duration::from_millis(500);
-
-/// The fault code of a failed API key helper.
-const HELPER_FAILED: &str = "api_key_helper_failed";
 
 /// The outcome of probing a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,7 +183,7 @@ impl ServiceRequest {
         match timeout_at(until, self.client.list_models()).await {
             Err(_) => ServiceProbe::TimedOut(until.duration_since(begin).as_secs()),
             Ok(Err(fault)) => self.outcome_of_fault(&fault),
-            Ok(Ok(list)) if list.fault.is_some() && !list.is_unsupported() => {
+            Ok(Ok(list)) if list.refusal.is_some() && !list.is_unsupported() => {
                 ServiceProbe::Answered(ServiceAnswer { probe: list, unknown: Vec::new() })
             }
             Ok(Ok(list)) => match timeout_at(until, self.count_tokens(models)).await {
@@ -237,10 +234,10 @@ impl ServiceRequest {
             if let Some(words) = model_rejection(&model, &count) {
                 unknown.push((model, words));
                 // An answer about the model means that the credential was accepted.
-                (count.fault, count.status) = (None, 200);
+                (count.refusal, count.status) = (None, 200);
             }
-            let unpaid = count.fault.as_ref().map(|fault| classify(fault).class)
-                == Some(ErrorClass::CreditBalanceLow);
+            let class = count.refusal.as_ref().map(|refusal| refusal.class);
+            let unpaid = class == Some(ErrorClass::CreditBalanceLow);
             if (list.is_unsupported() && telling.is_none()) || unpaid {
                 telling = Some(count);
             }
@@ -255,13 +252,16 @@ impl ServiceRequest {
             FaultKind::Timeout { .. } => ServiceProbe::TimedOut(self.connect.as_secs()),
             FaultKind::Unsendable { .. } => ServiceProbe::Unusable(detail),
             FaultKind::Refused { status: 407, .. } => {
-                let fault = Some(fault.clone());
-                let (asked, status, page) = ("CONNECT", 407, false);
-                let knock =
-                    ProbeAnswer { request: asked, status, fault, is_web_page: page, clocks: None };
-                ServiceProbe::Answered(ServiceAnswer { probe: knock, unknown: Vec::new() })
+                let probe = ProbeAnswer {
+                    request: "CONNECT",
+                    status: 407,
+                    refusal: Some(fault.clone().into()),
+                    is_web_page: false,
+                    clocks: None,
+                };
+                ServiceProbe::Answered(ServiceAnswer { probe, unknown: Vec::new() })
             }
-            FaultKind::Refused { code, .. } if code == HELPER_FAILED => {
+            FaultKind::Refused { code, .. } if code == KEY_HELPER_FAILED => {
                 ServiceProbe::HelperFailed { why: detail, limit: self.helper }
             }
             FaultKind::Refused { .. } => ServiceProbe::NoCredential(detail),
@@ -279,9 +279,10 @@ impl ServiceRequest {
 /// The service's message against a model, if it names the model. Errors about an unknown path or
 /// request do not.
 fn model_rejection(model: &str, count: &ProbeAnswer) -> Option<String> {
-    let fault = count.fault.as_ref()?;
-    let against = classify(fault).class == ErrorClass::InvalidModel;
-    (against && fault.detail().contains(model)).then(|| fault.detail().to_owned())
+    let refusal = count.refusal.as_ref()?;
+    let detail = refusal.fault.detail();
+    let is_about_it = refusal.class == ErrorClass::InvalidModel && detail.contains(model);
+    is_about_it.then(|| detail.to_owned())
 }
 
 /// Returns the proxy if no connection to it is possible, with the reason.

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::ModelClient;
 use crate::model::fault::{fault_of_response, fault_without_response, redacted};
 use crate::model::headers::wall_clock;
-use crate::recovery::{ConnectionChoice, FailureStage, Fault, FaultKind};
+use crate::recovery::{ConnectionChoice, ErrorClass, FailureStage, Fault, FaultKind, classify};
 
 /// Maximum size of a response, in bytes.
 const ANSWER_MAX: usize = 16 * 1024;
@@ -21,11 +21,25 @@ pub struct ProbeAnswer {
     pub request: &'static str,
     pub status: u16,
     /// The refusal, or what is wrong with a successful response.
-    pub fault: Option<Fault>,
+    pub refusal: Option<ProbeRefusal>,
     /// Whether the response is a web page, for example of a login portal, firewall or proxy.
     pub is_web_page: bool,
     /// The service's clock and the local clock when the response arrived.
     pub clocks: Option<(SystemTime, SystemTime)>,
+}
+
+/// A response that is no success.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeRefusal {
+    pub fault: Fault,
+    pub class: ErrorClass,
+}
+
+impl From<Fault> for ProbeRefusal {
+    fn from(fault: Fault) -> Self {
+        let class = classify(&fault).class;
+        Self { fault, class }
+    }
 }
 
 impl ProbeAnswer {
@@ -109,6 +123,7 @@ impl ModelClient {
             })
         };
         let clocks = theirs.map(|theirs| (theirs, now));
-        Ok(ProbeAnswer { request: asked, status, fault, is_web_page: page, clocks })
+        let refusal = fault.map(ProbeRefusal::from);
+        Ok(ProbeAnswer { request: asked, status, refusal, is_web_page: page, clocks })
     }
 }

@@ -138,6 +138,8 @@ impl TokenRequest {
 
     /// Classifies a request without a response as temporary: it may never have arrived.
     fn fault_without_response(&self, error: reqwest::Error) -> Box<Fault> {
+        // The text of a failed connection names the destination already.
+        let was_connected = !error.is_connect();
         let fault = fault::fault_without_response(error, &self.destination, FailureStage::Unsent);
         match fault.kind {
             FaultKind::Timeout { .. } => {
@@ -147,7 +149,7 @@ impl TokenRequest {
                     self.destination
                 ))
             }
-            FaultKind::Connection { ref detail } if !detail.contains(&self.destination) => {
+            FaultKind::Connection { ref detail } if was_connected => {
                 issuer_unreachable(format!("{}: {detail}", self.destination))
             }
             FaultKind::Refused { .. }

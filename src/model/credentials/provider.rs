@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::process::Supervisor;
-use crate::recovery::Fault;
+use crate::recovery::{Fault, KEY_HELPER_FAILED};
 use crate::secrets::KnownSecrets;
 
 use super::super::endpoint::ModelService;
@@ -196,7 +196,7 @@ impl KeyHelper {
 
     async fn run(&self) -> Result<Secret, Box<Fault>> {
         let failed = |reason: HelperError| {
-            missing_credential("api_key_helper_failed", format!("the API key helper {reason}"))
+            missing_credential(KEY_HELPER_FAILED, format!("the API key helper {reason}"))
         };
         let secret = self.command.run(&self.supervisor).await.map_err(failed)?;
         self.known.add(secret.reveal());
