@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::process::{Job, RunningJob, Supervisor, find_program};
-use crate::transcript::Block;
+use crate::transcript::{Block, exit_note};
 
 use super::background::{BackgroundTasks, TaskStart};
 use super::capture::{CapturedOutput, OutputCapture, OutputFolder};
@@ -31,7 +31,7 @@ use super::sandbox::Sandbox;
 const COMMAND_BYTES_MAX: usize = 120_000;
 
 /// The heading for a command whose job init process was killed.
-const UNKNOWN: &str = "Exit code unknown: the process that looked after the command was killed, \
+const UNKNOWN: &str = "unknown: the process that looked after the command was killed, \
                        and the command with it.";
 /// The prefix of the result of a command started in the background. Its id follows.
 pub const STARTED_IN_BACKGROUND: &str = "Runs in the background as ";
@@ -426,17 +426,17 @@ impl CommandReport<'_> {
                 let advice = "What needs longer can run with run_in_background";
                 (Some(format!("Timed out after {limit}: the command {gone}. {advice}.")), true)
             }
-            (CommandEnd::Exited, None) => (Some(UNKNOWN.to_string()), true),
+            (CommandEnd::Exited, None) => (Some(exit_note(UNKNOWN)), true),
             (CommandEnd::Exited, Some(status)) => match (exit_code(status), status.signal()) {
                 (0, _) => (None, false),
                 (1, None) if permission::exit_code_1_is_a_result(self.command) => {
-                    (Some("Exit code 1 (no match, or a difference)".to_string()), false)
+                    (Some(exit_note("1 (no match, or a difference)")), false)
                 }
                 (code, Some(number)) => {
                     let name = Signal::try_from(number).map_or("a signal", Signal::as_str);
-                    (Some(format!("Exit code {code} (killed by {name})")), true)
+                    (Some(exit_note(format_args!("{code} (killed by {name})"))), true)
                 }
-                (code, None) => (Some(format!("Exit code {code}")), true),
+                (code, None) => (Some(exit_note(code)), true),
             },
         }
     }

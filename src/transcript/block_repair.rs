@@ -10,7 +10,8 @@ use std::mem;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::media::{is_replacement_text, strip_one};
+use super::media::strip_one;
+use super::notes::{block_note, is_removal_note};
 use super::validity::{calls, is_thinking, violations};
 use super::{Block, BlockPath, Message, Role, repair, strip_thinking};
 
@@ -46,11 +47,6 @@ pub enum RepairOutcome {
     InputEmptied,
 }
 
-/// The beginning of every note, so that no note is replaced by another. The notes for media are in
-/// `media.rs`.
-const NOTE: &str = "[Taken out by outlast: ";
-const BLOCK_NOTE: &str = "[Taken out by outlast: content that the service could not take. What \
-    is needed of it must be found out again.]";
 /// How much of a call's input is kept as text, in bytes.
 const INPUT_WORDS: usize = 1_000;
 
@@ -209,7 +205,7 @@ fn is_media(block: &Block) -> bool {
 /// Whether the block is a note of ours.
 fn is_our_note(block: &Block, inner: Option<usize>) -> bool {
     match block {
-        Block::Text { text } => text.starts_with(NOTE) || is_replacement_text(text),
+        Block::Text { text } => is_removal_note(text),
         Block::ToolResult { content, .. } => match inner {
             Some(inner) => content.get(inner).is_some_and(|block| is_our_note(block, None)),
             None => content.len() == 1 && is_our_note(&content[0], None),
@@ -292,7 +288,7 @@ fn replace(messages: &mut [Message], spot: BlockPath) {
     }
     let block = spot.block.and_then(|at| messages.get_mut(spot.message)?.content.get_mut(at));
     let Some(block) = block else { return };
-    let note = Block::text(BLOCK_NOTE);
+    let note = block_note();
     if let Block::ToolResult { content, .. } = block {
         match spot.inner.and_then(|inner| content.get_mut(inner)) {
             Some(inner) => *inner = note,

@@ -5,6 +5,7 @@
 
 use super::excerpt::{beginning, one_line};
 use super::measure::ContentSize;
+use super::notes::noted_exit_code;
 use super::tool_exchanges::{ToolExchange, tool_exchanges};
 use super::{Block, Message, Role, TokenDensity};
 
@@ -129,8 +130,8 @@ fn size_note(dealing: &ToolExchange<'_>, text: &str) -> String {
 /// The outcome of the call. Bash output begins with the exit code unless that is 0.
 fn outcome_note(dealing: &ToolExchange<'_>, lines: &[&str]) -> String {
     let first = lines.first().copied().unwrap_or_default();
-    if first.starts_with("Exit code ") {
-        format!(", {}", one_line(first, 60).replacen("Exit", "exit", 1))
+    if let Some(code) = noted_exit_code(first) {
+        format!(", exit code {}", one_line(code, 50))
     } else if dealing.is_error {
         ", failed".to_owned()
     } else if dealing.name == "Bash" {

@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::notes::media_note;
 use super::{Block, Message, Role};
 
 /// Which media to remove. At least one is removed if there is one of the kind, so that a rejected
@@ -114,7 +115,7 @@ pub fn strip_media(messages: &mut [Message], which: StripTarget) -> Vec<Stripped
     let chosen = select_media(find_media(messages), which);
     for stripped in &chosen {
         if let Some(block) = block_at(messages, stripped.spot) {
-            *block = Block::text(replacement_text(stripped));
+            *block = replacement(stripped);
         }
     }
     chosen
@@ -124,7 +125,7 @@ pub fn strip_media(messages: &mut [Message], which: StripTarget) -> Vec<Stripped
 pub(super) fn strip_one(messages: &mut [Message], spot: BlockPath) -> bool {
     let found = find_media(messages).into_iter().find(|found| found.what.spot == spot);
     let Some((found, block)) = found.zip(block_at(messages, spot)) else { return false };
-    *block = Block::text(replacement_text(&found.what));
+    *block = replacement(&found.what);
     true
 }
 
@@ -271,7 +272,7 @@ fn select_media(mut all: Vec<FoundMedia>, which: StripTarget) -> Vec<StrippedMed
 }
 
 /// The replacement text, addressed to the model.
-fn replacement_text(stripped: &StrippedMedia) -> String {
+fn replacement(stripped: &StrippedMedia) -> Block {
     let what = match stripped.medium {
         Medium::Image => "An image",
         Medium::Document => "A document",
@@ -302,15 +303,7 @@ fn replacement_text(stripped: &StrippedMedia) -> String {
                             one, and otherwise say at the end that it could not be seen."
             .to_owned(),
     };
-    format!("[{what}{facts}{origin} {LEFT_OUT} {way}]")
-}
-
-/// The common part of all replacement texts.
-const LEFT_OUT: &str = "was here and is left out: the service would not take the request with it.";
-
-/// Whether a text is a replacement for media.
-pub(super) fn is_replacement_text(text: &str) -> bool {
-    text.starts_with('[') && text.contains(LEFT_OUT)
+    media_note(&format!("{what}{facts}{origin}"), &way)
 }
 
 fn quoted(file: &str) -> String {

@@ -10,6 +10,7 @@ pub mod folding;
 mod measure;
 mod media;
 mod message;
+mod notes;
 mod repair;
 mod token_estimate;
 mod tool_exchanges;
@@ -26,6 +27,7 @@ pub use media::{
     visible_pages,
 };
 pub use message::{Block, Message, Role, ToolCall, ToolDefinition, Usage};
+pub use notes::exit_note;
 pub use repair::{
     HistoryRepair, OUTCOME_UNKNOWN, RepairStep, answer_calls, last_text, repair, repair_history,
     strip_thinking,
