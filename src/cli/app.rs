@@ -2,7 +2,7 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
@@ -24,6 +24,7 @@ use super::panics;
 use super::rehearse;
 use super::run::{self, ProcessContext};
 use super::signals::{self, SignalState};
+use super::stdout::print;
 use super::usage::{UsageError, UsageErrorKind};
 use crate::config::environment::Variables;
 
@@ -79,7 +80,7 @@ fn run_with_watchdog(
 /// Returns the error for a run that ended before it could begin.
 fn not_started_error(why: WatchdogReason) -> UsageError {
     match why {
-        WatchdogReason::Asked(interrupt) => run::interrupted(interrupt),
+        WatchdogReason::Asked(interrupt) => UsageError::interrupted(interrupt),
         WatchdogReason::Late => {
             UsageError::of(UsageErrorKind::Late, "time ran out before the run began")
         }
@@ -164,12 +165,6 @@ fn with_runtime(work: impl Future<Output = Result<u8, UsageError>>) -> Result<u8
     // A thread that is blocked reading standard input must not keep the process alive.
     runtime.shutdown_background();
     ended
-}
-
-/// Prints to standard output. A closed pipe is no error.
-pub(super) fn print(text: &str) {
-    let mut stdout = io::stdout().lock();
-    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
 }
 
 /// Reports a usage error: a result object on standard output, and a line on standard error.

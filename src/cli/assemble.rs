@@ -14,12 +14,13 @@ use crate::mcp::{ServerEnvironment, Servers};
 use crate::model::limits::SharedLimits;
 use crate::model::{self, ModelClient, ModelFacts, RequestTimers, Secret};
 use crate::process::Supervisor;
-use crate::recovery::{FastMode, Ledger, Limits, Money};
+use crate::recovery::{FastMode, Ledger, Limits};
 use crate::secrets::{KnownSecrets, Redactor};
 use crate::tools::{Toolbox, hook_environment};
 use crate::transcript::Block;
 
 use super::memory::{Memory, MemoryFile, MemorySearch};
+use super::model_facts::model_facts;
 use super::output::Resumption;
 use super::session::{FoundSession, SessionHistory, Task};
 use super::settings::{ChainEntry, CredentialSource, EndpointSettings, ModelChain, Settings};
@@ -30,8 +31,6 @@ use super::tool_setup::{prepare_scratch, scratch, tool_settings, tool_settings_e
 use super::usage::UsageError;
 use crate::config::environment;
 use crate::config::kinds::BudgetMode;
-use crate::config::models::FilePrice;
-use crate::config::values::price_of_one;
 
 /// Builds a run. The journal is opened last, so that an error in anything else leaves the disk
 /// unchanged.
@@ -236,48 +235,6 @@ pub(super) fn fast_mode_warning(settings: &Settings, rungs: &[ModelEndpoint]) ->
         let (whole, slow) = (slow.len() == rungs.len(), slow.join(", "));
         let effect = if whole { "has no effect" } else { "has no effect on a part of the chain" };
         format!("fast mode {effect}: none is known of {slow}, so normal speed is asked for")
-    })
-}
-
-/// Returns a model's name, context window and prices; the user's settings outrank the built-in
-/// ones.
-pub(super) fn model_facts(
-    link: &ChainEntry,
-    settings: &Settings,
-) -> Result<ModelFacts, UsageError> {
-    let mut known = model::model_facts(&link.model);
-    if let Some(window) = link.context_window {
-        known = known.with_context_window(window);
-    }
-    let own = link.keys().iter().find_map(|key| settings.prices.get(*key));
-    let prices = match own {
-        Some(price) => Some(prices(price)?),
-        None => known.prices,
-    };
-    if settings.budget.is_some() && prices.is_none() {
-        return Err(UsageError::new(format!(
-            "no price is known for the model {name:?}, so no budget can be kept; give one with \
-             --price {name}=IN/OUT (US dollars per million tokens; 0/0 where it costs nothing), or \
-             in the setting \"prices\"",
-            name = link.label
-        )));
-    }
-    Ok(ModelFacts { prices, ..known })
-}
-
-pub(super) fn prices(price: &FilePrice) -> Result<model::Prices, UsageError> {
-    let one = |per_million: f64| {
-        price_of_one(per_million).map_err(|why| UsageError::new(format!("a price {why}")))
-    };
-    let input = one(price.input)?;
-    let quarter = Money::from_pico_dollars(input.as_pico_dollars().div_ceil(4));
-    Ok(model::Prices {
-        input,
-        output: one(price.output)?,
-        // No server is known to charge more for cached input.
-        cache_read: price.cache_read.map_or(Ok(input), one)?,
-        cache_write: price.cache_write.map_or(Ok(input + quarter), one)?,
-        short_prompt: None,
     })
 }
 

@@ -13,11 +13,12 @@ use crate::process::file_reads;
 use crate::secrets::{KnownSecrets, Redactor};
 
 use super::args::{self, ConfigArgs};
-use super::doctor::{print_report, shown};
+use super::doctor::shown;
 use super::output::one_line;
 use super::prompts::PromptLibrary;
-use super::run::{ProcessContext, interrupted};
+use super::run::ProcessContext;
 use super::settings::{self, FileState, SettingsFile, SettingsSurvey};
+use super::stdout::print_report;
 use super::usage::{UsageError, UsageErrorKind};
 use super::version::SCHEMA_VERSION;
 
@@ -35,7 +36,7 @@ pub(super) async fn config(args: ConfigArgs, world: ProcessContext) -> Result<u8
     let working = tokio::task::spawn_blocking(move || settings::survey(&run, &variables, &cwd));
     let survey = tokio::select! {
         biased;
-        interrupt = signals.first() => return Err(interrupted(interrupt)),
+        interrupt = signals.first() => return Err(UsageError::interrupted(interrupt)),
         survey = timeout(CHECK_MAX, working) => survey.map_err(|_| late())?.map_err(|error| {
             UsageError::of(UsageErrorKind::Internal, format!("outlast itself broke: {error}"))
         })?,

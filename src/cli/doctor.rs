@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsStr;
-use std::io::{self, Write};
 use std::sync::Arc;
 
 use nix::unistd::Uid;
@@ -20,8 +19,9 @@ use crate::secrets::{KnownSecrets, Redactor};
 use super::args::{self, DoctorArgs};
 use super::dry_run::dry_run;
 use super::model_endpoints::{add_endpoints, first_endpoint};
-use super::run::{ProcessContext, interrupted};
+use super::run::ProcessContext;
 use super::settings::{self, FileState, Settings, SettingsFile, SettingsSurvey};
+use super::stdout::print_report;
 use super::timestamps::format_duration;
 use super::usage::UsageError;
 use super::version::{COMMIT, SCHEMA_VERSION, VERSION};
@@ -64,7 +64,7 @@ pub(super) async fn doctor(args: &DoctorArgs, world: ProcessContext) -> Result<u
     };
     let report = tokio::select! {
         biased;
-        interrupt = signals.first() => return Err(interrupted(interrupt)),
+        interrupt = signals.first() => return Err(UsageError::interrupted(interrupt)),
         report = doctor::run_checks(&scene, know) => report,
     };
     let mask = Redactor::new(secrets);
@@ -79,16 +79,6 @@ pub(super) async fn doctor(args: &DoctorArgs, world: ProcessContext) -> Result<u
     };
     print_report(&text)?;
     Ok(u8::from(!report.is_healthy()))
-}
-
-/// Prints a report. Unlike for other output, a closed pipe is an error.
-///
-/// # Errors
-/// It could not be written.
-pub(super) fn print_report(text: &str) -> Result<(), UsageError> {
-    let mut stdout = io::stdout().lock();
-    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
-    written.map_err(|error| UsageError::new(format!("standard output cannot be written: {error}")))
 }
 
 /// Converts the survey for the doctor, and adds the run as it would be.

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use uuid::Uuid;
 
-use super::assemble::{model_facts, servers};
+use super::assemble::servers;
+use super::model_facts::model_facts;
 use super::settings::{self, Settings};
 use super::tool_setup::{temporary_folder, tool_settings, tool_settings_error};
 use super::usage::UsageError;

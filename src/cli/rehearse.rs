@@ -10,9 +10,9 @@ use crate::rehearsal::{
     builtin, list as builtin_scenarios, verify,
 };
 
-use super::app::print;
 use super::args::{self, CliRequest, RehearseArgs, RunArgs};
 use super::run::ProcessContext;
+use super::stdout::print;
 use super::usage::UsageError;
 
 /// The API key that rehearsals send. It is not valid anywhere.

@@ -135,11 +135,6 @@ fn capabilities(settings: &Settings) -> Capabilities {
     }
 }
 
-pub(super) fn interrupted(interrupt: Interrupt) -> UsageError {
-    let what = format!("{} before the run began", interrupt.cause());
-    UsageError::of(UsageErrorKind::Interrupted(interrupt), what)
-}
-
 /// The fields of a result that do not depend on how the run ended.
 #[derive(Clone)]
 pub(super) struct ResultSubject {
@@ -285,7 +280,7 @@ impl RunJob {
         loop {
             tokio::select! {
                 biased;
-                interrupt = self.signals.first() => return Err(interrupted(interrupt)),
+                interrupt = self.signals.first() => return Err(UsageError::interrupted(interrupt)),
                 () = &mut late => {
                     let what = format!(
                         "time ran out while required MCP servers were waited for ({}); mend them, \
@@ -365,7 +360,7 @@ impl RunJob {
         let heartbeat = self.settings.limits.heartbeat;
         tokio::select! {
             biased;
-            interrupt = self.signals.first() => Err(interrupted(interrupt)),
+            interrupt = self.signals.first() => Err(UsageError::interrupted(interrupt)),
             () = self.wait_until_time_limit() => {
                 let what = "time ran out while standard input was waited for; close it, or raise \
                             --max-duration";

@@ -8,7 +8,6 @@ use crate::process::file_reads;
 
 use super::output::{PipeSender, one_line};
 use super::panics;
-use super::run::interrupted;
 use super::signals::SignalState;
 use super::timestamps::{format_duration, format_elapsed};
 use super::usage::{UsageError, UsageErrorKind};
@@ -55,7 +54,7 @@ impl<'a> StartupSteps<'a> {
         loop {
             tokio::select! {
                 biased;
-                interrupt = self.signals.first() => return Err(interrupted(interrupt)),
+                interrupt = self.signals.first() => return Err(UsageError::interrupted(interrupt)),
                 done = &mut working => return done.unwrap_or_else(|_| Err(broken())),
                 () = sleep_until(began + self.limit) => return Err(self.too_long(name)),
                 () = sleep_until(beat) => {

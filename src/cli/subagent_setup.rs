@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::agent::{Delegation, ModelLookup};
 use crate::model::resolve_alias;
 
-use super::assemble::prices;
 use super::memory::Memory;
+use super::model_facts::prices;
 use super::settings::Settings;
 use super::system::EnvironmentFacts;
 use crate::config::environment::{PLANNING_ALIAS, planning_model};

@@ -49,6 +49,12 @@ impl UsageError {
         Self { message: in_one_line(&message.into()), others: Vec::new(), cause }
     }
 
+    /// A signal that came before the run began.
+    pub(super) fn interrupted(interrupt: Interrupt) -> Self {
+        let what = format!("{} before the run began", interrupt.cause());
+        Self::of(UsageErrorKind::Interrupted(interrupt), what)
+    }
+
     /// All mistakes of what we were given; `None` where there are none.
     pub(super) fn all(mistakes: &[String]) -> Option<Self> {
         let (first, others) = mistakes.split_first()?;

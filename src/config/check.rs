@@ -8,8 +8,9 @@ use strsim::osa_distance;
 
 use super::model_entry::{ModelEntryList, SMALLEST_WINDOW};
 use super::models::{PriceMap, WindowSizes};
-use super::registry::{self, Setting};
+use super::registry;
 use super::rule_names::{self, BadRuleName};
+use super::setting::Setting;
 use super::spans::{self, JsonPaths};
 use super::unknown_keys::{self, UnknownKey, UnknownKeys};
 use crate::hooks::{BadHook, HookEvent, HookSettings, is_foreign_event};

@@ -8,7 +8,8 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 use serde_json::{Value, json};
 
 use super::kinds::FlagForm;
-use super::registry::{Setting, SettingFlag, find, settings};
+use super::registry::{find, settings};
+use super::setting::{Setting, SettingFlag};
 use super::settings::{LIMITS, MODEL, THINKING_TOKENS, TOOLS};
 use crate::types::PermissionMode;
 

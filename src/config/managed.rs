@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use super::file::ParsedSettings;
 use super::flags::SettingFlags;
 use super::fold::Fold;
-use super::registry::{self, Setting};
+use super::registry;
+use super::setting::Setting;
 use crate::hooks::{HookHandler, HookSettings};
 use crate::secrets::Variables;
 

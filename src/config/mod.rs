@@ -28,11 +28,14 @@ pub mod variables;
 
 mod check;
 mod sandbox_mode;
+mod setting;
 mod unknown_keys;
+mod variable_readers;
 
 use std::fmt;
 
 pub use check::{syntax_error, without_position};
+pub use setting::Setting;
 pub use settings::Config;
 pub use values::{format_duration, format_elapsed};
 

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use super::file::ParsedSettings;
-use super::registry::{self, Untrusted};
+use super::registry;
+use super::setting::Untrusted;
 use super::trust::{Trust, root};
 use super::unknown_keys;
 use crate::process::file_reads;

@@ -3,7 +3,8 @@
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use super::registry::{self, Setting};
+use super::registry;
+use super::setting::Setting;
 use crate::hooks::HookEvent;
 
 /// Returns the schema. Keys of other tools are allowed, since a file may be shared with them.

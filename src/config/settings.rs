@@ -15,9 +15,11 @@ use super::kinds::{
 };
 use super::model_entry::ModelEntryList;
 use super::models::{PriceMap, WindowSizes};
-use super::registry::{Setting, Untrusted};
+use super::setting::{Setting, Untrusted};
 use super::trust::TrustedProjects;
-use super::variables::{count, millis, no, per_cent, retries, text, thinking, tries, unattended};
+use super::variable_readers::{
+    count, millis, no, per_cent, retries, text, thinking, tries, unattended,
+};
 use crate::recovery::Limits;
 use crate::types::{AgentLimits, ChildEnvironment, OnDenied, PermissionMode, SandboxMode};
 

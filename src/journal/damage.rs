@@ -13,11 +13,9 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
 use crate::transcript::{Block, ToolCall, describe_unknown_outcome};
 
-use super::entry::JournalRecord;
+use super::entry::{Damage, JournalRecord};
 use super::reader::{self, JournalContents, JournalEntry};
 use super::session_folder::sync_folders;
 
@@ -28,18 +26,6 @@ pub enum OnDamage {
     Refuse,
     /// Use the part before the damage.
     UseIntactPart,
-}
-
-/// Where a session file was damaged, and what was left out.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Damage {
-    /// The first line that was left out, counted from 1.
-    pub line: usize,
-    pub what: String,
-    /// How many lines were left out, including intact ones.
-    pub dropped_records: u32,
-    /// The file that they were moved to. `None`: they are still in place.
-    pub kept_in: Option<PathBuf>,
 }
 
 /// The part of a file from the damage on.

@@ -1,5 +1,7 @@
 //! The records and lines of a journal, and their checksums.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
@@ -8,7 +10,6 @@ use crate::recovery::{Limits, Money, RecoveryRecord, StopReason, ToolCallRecord,
 use crate::transcript::{Block, HistoryRepair, Message, Role, ToolCall, Usage};
 
 use super::contract::{Contract, FirstPrompt};
-use super::damage::Damage;
 
 /// The version of our own records. A higher one is refused.
 pub(super) const VERSION: u32 = 1;
@@ -136,6 +137,18 @@ pub(super) struct OpenRecord {
     pub(super) forked_from: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) required_servers: Vec<String>,
+}
+
+/// Where a session file was damaged, and what was left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Damage {
+    /// The first line that was left out, counted from 1.
+    pub line: usize,
+    pub what: String,
+    /// How many lines were left out, including intact ones.
+    pub dropped_records: u32,
+    /// The file that they were moved to. `None`: they are still in place.
+    pub kept_in: Option<PathBuf>,
 }
 
 /// A tool call that is about to run. Its input is in the reply, unless a hook or a permission

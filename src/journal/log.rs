@@ -12,17 +12,17 @@ use uuid::Uuid;
 use crate::recovery::{Money, RecoveryRecord, StopReason, ToolCallRecord, Transition};
 use crate::transcript::{Block, HistoryRepair, Message, Role, ToolCall, Usage};
 
-use super::contract::Terms;
-use super::damage::Damage;
 use super::entry::{
-    JournalRecord, MessageLine, MessageMeta, OUR_TYPE, OpenRecord, ProcessOpening, RecordLine,
-    ToolStarted, VERSION, WireMessage, seal,
+    Damage, JournalRecord, MessageLine, MessageMeta, OUR_TYPE, OpenRecord, ProcessOpening,
+    RecordLine, ToolStarted, VERSION, WireMessage, seal,
 };
+use super::lock::{lock, locked_error};
 use super::redact::Redaction;
 use super::restore::RestoredSession;
 use super::session_folder::{host_name, sync_folders};
+use super::terms::Terms;
 use super::writer::{JournalWriter, Sync};
-use super::{JournalError, SessionFolder, SessionId, resume};
+use super::{JournalError, SessionFolder, SessionId};
 
 /// Writes a run's journal. No method fails, panics or waits for anything but the disk: after the
 /// first failure the journal is [`JournalHealth::Lost`] and everything else is a no-op.
@@ -154,8 +154,8 @@ impl Journal {
                 unwritable(cause)
             }
         })?;
-        match resume::lock(&file) {
-            Err(TryLockError::WouldBlock) => return Err(resume::locked_error(id, &path)),
+        match lock(&file) {
+            Err(TryLockError::WouldBlock) => return Err(locked_error(id, &path)),
             // Without file locks, the writer still detects that another process took the session
             // over.
             Ok(()) | Err(TryLockError::Error(_)) => {}

@@ -15,11 +15,11 @@ use crate::transcript::{
 };
 
 use super::SessionId;
-use super::contract::Terms;
-use super::damage::{Damage, Rest};
-use super::entry::{CarryOver, JournalRecord, OpenRecord};
+use super::damage::Rest;
+use super::entry::{CarryOver, Damage, JournalRecord, OpenRecord};
+use super::past_agents::{self, PastAgent};
 use super::reader::{JournalContents, JournalEntry, MessageEntry};
-use super::subagents::{self, PastAgent};
+use super::terms::Terms;
 use super::tool_results::{
     answers_of, call_ids, interrupted_answer, merge_branch_results, results_off_chain,
 };
@@ -121,7 +121,7 @@ pub(super) fn restore(
         rest.is_some() || !ours.contains(id) || story.intents.contains_key(id)
     };
     let outcome = |id: &str| interrupted_answer(story.intents.get(id), unknown(id));
-    let tell = |id: &str| subagents::describe_call(agents, id, outcome(id));
+    let tell = |id: &str| past_agents::describe_call(agents, id, outcome(id));
     let open = answer_calls(&mut messages, tell);
     let unknown_outcomes = open.iter().filter(|id| unknown(id)).count();
     let answers = answers_of(&messages, &open);
@@ -129,8 +129,8 @@ pub(super) fn restore(
     if let Some(rest) = rest {
         append_to_user(&mut messages, rest.note_to_model());
     }
-    subagents::add_spending(agents, &mut story.session, 0);
-    subagents::add_spending(agents, &mut story.prompt, story.prompt_epoch);
+    past_agents::add_spending(agents, &mut story.session, 0);
+    past_agents::add_spending(agents, &mut story.prompt, story.prompt_epoch);
     let asked = story.charged.take().or(story.opened.as_ref().map(|open| open.model.clone()));
     let asked = asked.unwrap_or_else(|| "unknown".to_owned());
     story.prompt.add_in_flight(story.in_flight, &asked);

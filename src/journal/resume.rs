@@ -3,29 +3,22 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::recovery::Money;
 use crate::transcript::{Message, Usage};
 
-use super::contract::{self, Terms};
 use super::damage::{OnDamage, Rest};
 use super::entry::{MessageMeta, ProcessOpening};
-use super::error::LockHolder;
+use super::lock::{lock, locked_error};
 use super::log::JournalStart;
+use super::past_agents::read_subagents;
 use super::reader::{self, JournalContents, RefusalReason};
 use super::restore::{RestoreRemarks, restore};
-use super::subagents::read_subagents;
+use super::terms::{Terms, find_terms};
 use super::writer::JournalWriter;
 use super::{Journal, JournalError, RestoredSession, SessionFolder, SessionId};
-
-/// How often to try a lock, and the pause in between. A killed holder may have left the lock to a
-/// child for a moment, and a search for unfinished sessions takes it briefly.
-const LOCK_ATTEMPTS: u32 = 20;
-const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 /// A session that was read and is locked, but not yet written to.
 #[derive(Debug)]
@@ -197,30 +190,5 @@ fn parse_file(
             RefusalReason::Newer(what) => JournalError::Newer { path, line, what },
         }
     })?;
-    Ok(Understood { contents, rest, terms: contract::find_terms(path, bytes)? })
-}
-
-/// Builds the error that names the process that has the session, if its file tells.
-pub(super) fn locked_error(id: &SessionId, path: &Path) -> JournalError {
-    let bytes = std::fs::read(path).unwrap_or_default();
-    let holder = reader::last_open_record(&bytes).map(|open| LockHolder {
-        pid: open.pid,
-        host: open.host,
-        since: open.since,
-    });
-    JournalError::Locked { id: id.clone(), holder }
-}
-
-/// Locks a session's file for its only writer.
-///
-/// # Errors
-/// As for [`File::try_lock`], after several attempts.
-pub(super) fn lock(file: &File) -> Result<(), TryLockError> {
-    for _ in 1..LOCK_ATTEMPTS {
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_RETRY_PAUSE),
-            end => return end,
-        }
-    }
-    file.try_lock()
+    Ok(Understood { contents, rest, terms: find_terms(path, bytes)? })
 }

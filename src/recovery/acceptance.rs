@@ -1,8 +1,8 @@
 //! Decides whether an answer ends the run: Stop hooks, token budget, schema, requirement.
 
 use super::event::{Action, Nudge, ReplyDisposition, StopHookDecision};
-use super::machine::{StepContext, StepOutcome};
 use super::state::{Phase, Run};
+use super::step::{StepContext, StepOutcome};
 use super::{RecoveryPlan, SetbackKind, StopReason};
 
 impl Run {

@@ -5,8 +5,8 @@
 //! tell a build from a forgotten server.
 
 use super::event::{Action, Nudge, WorkStatus};
-use super::machine::{StepContext, StepOutcome};
 use super::state::{Phase, Run};
+use super::step::{StepContext, StepOutcome};
 use super::{Moment, RecoveryPlan, SetbackKind, StopReason};
 
 impl Run {

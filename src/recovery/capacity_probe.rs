@@ -19,9 +19,9 @@ use std::time::Duration;
 use super::backoff::part;
 use super::event::{Action, Probed, ReplyDisposition};
 use super::failure_transitions::allowed_from;
-use super::machine::{StepContext, StepOutcome};
 use super::recovery_table::{RetryDistance, distance};
 use super::state::{Call, Pause, Phase, Run};
+use super::step::{StepContext, StepOutcome};
 use super::{Budgets, Failure, Limits, Moment, RecoveryPlan, RetryHint, SetbackKind, StopReason};
 use crate::types::ProbeFinding;
 

@@ -3,8 +3,8 @@
 use super::event::{
     CallPurpose, CompactionTrigger, CutKind, ReplyDisposition, ReplyKind, TokenEstimate,
 };
-use super::machine::{StepContext, StepOutcome};
 use super::state::{Call, Compaction, Run};
+use super::step::{StepContext, StepOutcome};
 use super::{AvailableMitigations, Budget, Limits, RecoveryPlan, SetbackKind, StopReason};
 
 /// Consecutive compactions without effect after which no further one is tried.

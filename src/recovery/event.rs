@@ -3,10 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::state::{Phase, Run};
 use super::{
-    AvailableMitigations, Failure, Interrupt, Limits, LoopStatus, Moment, Money, RecoveryPlan,
-    StopReason,
+    AvailableMitigations, Failure, Interrupt, Limits, LoopStatus, Moment, Money, StopReason,
 };
 
 /// An event that the shell reports to the machine.
@@ -408,24 +406,4 @@ pub enum Nudge {
     WorkEnded,
     /// The model is done and background work is not. The list of commands follows this text.
     StillRunning,
-}
-
-/// The record of one step. The journal stores it and the reporter shows it; neither needs anything
-/// else.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Transition {
-    pub at: Moment,
-    pub event: Event,
-    pub plan: Option<RecoveryPlan>,
-    pub edit: HistoryEdit,
-    pub next: Run,
-    pub action: Action,
-}
-
-/// An event that the current phase of the run does not accept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("event {event:?} does not fit phase {phase:?}")]
-pub struct InvalidEvent {
-    pub phase: Phase,
-    pub event: Event,
 }

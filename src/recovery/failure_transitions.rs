@@ -5,9 +5,9 @@ use super::event::{
     Action, CallPurpose, CompactionTrigger, ConnectionChoice, CutKind, Incomplete,
     ReplyDisposition, ReplyKind, Trim,
 };
-use super::machine::{FAILURES_MAX, StepContext, StepOutcome};
 use super::recovery_table::retry_cost;
 use super::state::{Call, Cap, Fast, Pause, Phase, Run};
+use super::step::{FAILURES_MAX, StepContext, StepOutcome};
 use super::{
     Backoff, Budgets, ErrorClass, Failure, Limits, Moment, Nudge, Persistence, RecoveryPlan,
     SetbackKind, StopReason,

@@ -3,41 +3,17 @@
 use super::capacity_probe::CapacityWait;
 use super::context::USELESS_MAX;
 use super::event::{
-    Action, CallPurpose, CompactionTrigger, ConnectionChoice, Event, HistoryEdit, InvalidEvent,
-    ModelCall, ReplyDisposition, ReplyMode, TokenEstimate, Transition, Trim,
+    Action, CallPurpose, CompactionTrigger, ConnectionChoice, Event, HistoryEdit, ModelCall,
+    ReplyDisposition, ReplyMode, TokenEstimate, Trim,
 };
 use super::state::{Call, Cap, Compaction, Fast, Pause, Phase, Run};
+use super::step::{InvalidEvent, StepContext, StepOutcome, Transition};
 use super::{
     Budget, Limits, LoopStatus, Moment, Nudge, RecoveryPlan, SetbackKind, StopReason, plan,
 };
 
-/// Upper bound of the failure count: the back-off has long reached its cap.
-pub(super) const FAILURES_MAX: u8 = 30;
-
 /// A nudge that brings fewer output tokens than this counts as useless.
 const NUDGE_WORTH: u32 = 500;
-
-/// The time of a step, and the limits that apply to it.
-#[derive(Clone, Copy)]
-pub(super) struct StepContext<'a> {
-    pub(super) at: Moment,
-    pub(super) limits: &'a Limits,
-}
-
-impl StepContext<'_> {
-    /// Whether the deadline has passed.
-    pub(super) fn is_late(self) -> bool {
-        self.limits.deadline.is_some_and(|deadline| self.at >= deadline)
-    }
-}
-
-/// The outcome of a step before it is wrapped into a [`Transition`].
-pub(super) struct StepOutcome {
-    run: Run,
-    plan: Option<RecoveryPlan>,
-    edit: HistoryEdit,
-    action: Action,
-}
 
 impl Run {
     pub fn new(seed: u64, limits: &Limits) -> Self {

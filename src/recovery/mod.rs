@@ -35,6 +35,7 @@ mod refusal_wording;
 mod resume;
 mod shared_limits;
 mod state;
+mod step;
 mod tool_call_record;
 
 pub use crate::types::{ErrorClass, Interrupt, StopReason};
@@ -44,8 +45,8 @@ pub use budget::{Budget, Budgets};
 pub use classify::classify;
 pub use event::{
     Action, CallPurpose, CompactionTrigger, ConnectionChoice, CutKind, Event, HistoryEdit,
-    Incomplete, InvalidEvent, ModelCall, Nudge, Probed, ReplyDisposition, ReplyKind, ReplyMode,
-    StopHookDecision, TokenEstimate, Transition, Trim, WorkStatus,
+    Incomplete, ModelCall, Nudge, Probed, ReplyDisposition, ReplyKind, ReplyMode, StopHookDecision,
+    TokenEstimate, Trim, WorkStatus,
 };
 pub use failure::{
     AvailableMitigations, Failure, FailureStage, RetryAfter, RetryAfterSource, RetryHint, Standing,
@@ -62,4 +63,5 @@ pub use recovery_record::{RecoveryCounts, RecoveryRecord};
 pub use recovery_table::plan;
 pub use refusal_wording::{BlockIndex, RejectedContent};
 pub use state::{Call, Cap, Compaction, Fast, Pause, Phase, Run};
+pub use step::{InvalidEvent, Transition};
 pub use tool_call_record::{CallEffect, Fingerprint, ToolCallRecord, is_wait};

@@ -1,8 +1,8 @@
 //! Selects the model of the chain and its speed.
 
 use super::event::CallPurpose;
-use super::machine::{StepContext, StepOutcome};
 use super::state::{Call, Fast, Run};
+use super::step::{StepContext, StepOutcome};
 use super::{Budget, Failure, Moment};
 
 impl Run {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::machine::{StepContext, StepOutcome};
 use super::state::{Call, Pause, Phase, Run};
+use super::step::{StepContext, StepOutcome};
 use super::{Budget, Budgets, ErrorClass, Moment};
 
 impl Run {

@@ -22,6 +22,7 @@ mod scenario;
 mod scratch;
 mod script;
 mod scripted_duration;
+mod serve;
 mod server;
 mod shared_state;
 mod sse;

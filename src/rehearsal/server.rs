@@ -12,7 +12,8 @@ use tokio::task::JoinHandle;
 use super::play::TimeScale;
 use super::scenario::{MAIN, Scenario, ServerPart};
 use super::script::{ReceivedRequest, ScriptState};
-use super::shared_state::{SharedState, accept};
+use super::serve::accept;
+use super::shared_state::SharedState;
 use super::token_grants::TokenGrants;
 
 /// Options of a server.

@@ -1,29 +1,20 @@
-//! Serves requests from the script, with the state that all connections share.
+//! The state that all connections of a server share.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use serde_json::{Value, json};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::connection::{RecordedRequest, ServerConnection};
-use super::decide::{decide, invalid};
-use super::play::{ConnectionFate, TimeScale, play, play_at_accept};
-use super::render::{self, RenderContext};
-use super::request_validator;
+use super::play::TimeScale;
 use super::rules::TokenRules;
-use super::scenario::{ScriptStep, ScriptedHttp, ServerPart, StepAnswer};
-use super::script::{RequestTraits, ScriptState};
-use super::sse::ResolvedReply;
+use super::scenario::ServerPart;
+use super::script::ScriptState;
 
 /// The state that all connections share.
 #[derive(Debug)]
 pub(super) struct SharedState {
     pub(super) part: ServerPart,
-    tempo: TimeScale,
+    pub(super) tempo: TimeScale,
     pub(super) cwd: String,
     /// Part of every id, so that ids are unique across servers.
     pub(super) name: String,
@@ -46,7 +37,7 @@ impl SharedState {
         }
     }
 
-    fn token_rules(&self) -> Option<&TokenRules> {
+    pub(super) fn token_rules(&self) -> Option<&TokenRules> {
         self.part.rules.tokens.as_ref()
     }
 
@@ -54,176 +45,4 @@ impl SharedState {
         // A panic elsewhere leaves no inconsistent state that matters here.
         self.script.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Accepts connections until the task is dropped.
-pub(super) async fn accept(listener: TcpListener, stage: Arc<SharedState>) {
-    // Dropping this task drops every connection.
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            accepted = listener.accept() => if let Ok((stream, _)) = accepted {
-                let id = {
-                    let mut script = stage.script();
-                    script.accepted += 1;
-                    script.accepted
-                };
-                stage.changes.send_replace(());
-                connections.spawn(serve(ServerConnection::new(id, stream), Arc::clone(&stage)));
-            },
-            Some(_) = connections.join_next() => {}
-        }
-    }
-}
-
-async fn serve(mut connection: ServerConnection, stage: Arc<SharedState>) {
-    let fault = stage.script().fault_at_accept(&stage.part);
-    if let Some(fault) = fault {
-        return play_at_accept(connection, &fault, stage.tempo).await;
-    }
-    loop {
-        let request = match connection.read_request().await {
-            Ok(Some(request)) => request,
-            Ok(None) => return,
-            Err(error) => {
-                let step = ScriptStep::new(StepAnswer::Http(invalid(&error.to_string())));
-                return drop(send(connection, &step, None, &stage, 0, false).await);
-            }
-        };
-        let path = request.path.split('?').next().unwrap_or_default().to_owned();
-        let fate = match (request.method.as_str(), path.as_str()) {
-            ("POST", path)
-                if path.ends_with("/v1/messages") && RequestTraits::is_probe(&request) =>
-            {
-                answer_probe(connection, &request, &stage).await
-            }
-            ("POST", path) if path.ends_with("/v1/messages") => {
-                answer(connection, request, &stage).await
-            }
-            ("POST", path) if path.ends_with("/v1/messages/count_tokens") => {
-                let count = json!({ "input_tokens": count_tokens(&request, &stage) });
-                answer_unscripted(connection, &request, &stage, count).await
-            }
-            ("POST", path) if stage.token_rules().is_some_and(|rules| rules.path == path) => {
-                renew(connection, &request, &stage).await
-            }
-            ("HEAD" | "GET", path) if !path.contains("/v1/") => {
-                answer_unscripted(connection, &request, &stage, json!({ "rehearsal": true })).await
-            }
-            _ => {
-                let step = ScriptStep::new(StepAnswer::Http(render::error_response(404, None)));
-                send(connection, &step, None, &stage, 0, request.keep_alive).await
-            }
-        };
-        match fate {
-            ConnectionFate::Open(open) => connection = open,
-            ConnectionFate::Ended | ConnectionFate::Abandoned => return,
-        }
-    }
-}
-
-fn count_tokens(request: &RecordedRequest, stage: &SharedState) -> u64 {
-    match (stage.part.rules.token_limit, serde_json::from_slice(&request.body)) {
-        (Some(_), Ok(body)) => request_validator::count(&body),
-        _ => request.body.len().div_ceil(4) as u64,
-    }
-}
-
-/// Answers a request for a new access token.
-async fn renew(
-    connection: ServerConnection,
-    request: &RecordedRequest,
-    stage: &SharedState,
-) -> ConnectionFate {
-    let (answer, delay) = match stage.token_rules() {
-        Some(rules) => (stage.script().grants.handle_refresh(rules, request), rules.delay),
-        None => (render::error_response(404, None), Duration::ZERO),
-    };
-    stage.changes.send_replace(());
-    let step = ScriptStep { delay, ..ScriptStep::new(StepAnswer::Http(answer)) };
-    send(connection, &step, None, stage, 0, request.keep_alive).await
-}
-
-/// Answers a request that is not part of the script.
-async fn answer_unscripted(
-    connection: ServerConnection,
-    request: &RecordedRequest,
-    stage: &SharedState,
-    body: Value,
-) -> ConnectionFate {
-    let body = body.to_string();
-    let headless = request.method == "HEAD";
-    let step = ScriptStep::new(StepAnswer::Http(ScriptedHttp {
-        status: 200,
-        content_type: "application/json".to_owned(),
-        content_length: Some(body.len()),
-        body: if headless { String::new() } else { body },
-    }));
-    send(connection, &step, None, stage, 0, request.keep_alive).await
-}
-
-/// Answers a capacity probe like the next request, without advancing the script.
-async fn answer_probe(
-    connection: ServerConnection,
-    request: &RecordedRequest,
-    stage: &SharedState,
-) -> ConnectionFate {
-    let body: Value = serde_json::from_slice(&request.body).unwrap_or(Value::Null);
-    let asked = RequestTraits { request, body: &body };
-    let refusal = stage.script().probe_refusal(&stage.part, &asked);
-    stage.changes.send_replace(());
-    if let Some(step) = refusal {
-        return send(connection, &step, None, stage, 0, request.keep_alive).await;
-    }
-    let message = json!({
-        "id": format!("msg_{}_probe", stage.name),
-        "type": "message",
-        "role": "assistant",
-        "model": body["model"],
-        "content": [{ "type": "text", "text": "Hi" }],
-        "stop_reason": "max_tokens",
-        "stop_sequence": null,
-        "usage": { "input_tokens": 8, "output_tokens": 1 },
-    });
-    answer_unscripted(connection, request, stage, message).await
-}
-
-/// Answers a request for a model reply.
-async fn answer(
-    connection: ServerConnection,
-    request: RecordedRequest,
-    stage: &SharedState,
-) -> ConnectionFate {
-    let (number, step, spoken) = decide(&connection, &request, stage);
-    let streaming = spoken.as_ref().is_some_and(|(_, streaming)| *streaming);
-    let spoken = spoken.as_ref().map(|(spoken, _)| (spoken, streaming));
-    let fate = send(connection, &step, spoken, stage, number, request.keep_alive).await;
-    if matches!(fate, ConnectionFate::Abandoned) {
-        if let Some(recorded) = stage.script().recorded.get_mut(number - 1) {
-            recorded.aborted_by_client = true;
-        }
-        stage.changes.send_replace(());
-    }
-    fate
-}
-
-async fn send(
-    connection: ServerConnection,
-    step: &ScriptStep,
-    spoken: Option<(&ResolvedReply, bool)>,
-    stage: &SharedState,
-    number: usize,
-    keep_alive: bool,
-) -> ConnectionFate {
-    let request_id = format!("req_{}_{number}", stage.name);
-    let take = render::render(
-        step,
-        &RenderContext {
-            request_id: &request_id,
-            reply: spoken.map(|(spoken, _)| spoken),
-            streaming: spoken.is_some_and(|(_, streaming)| streaming),
-            keep_alive,
-        },
-    );
-    play(connection, &take, step, stage.tempo).await
 }

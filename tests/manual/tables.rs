@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use clap::Arg;
 use outlast::cli::{args, exit};
-use outlast::config::{environment, registry};
+use outlast::config::{Setting, environment, registry};
 use outlast::rehearsal;
 
 use super::pages::PAGES;
@@ -133,7 +133,7 @@ fn meaning(argument: &Arg) -> String {
 }
 
 fn all_settings() -> String {
-    let row = |setting: &registry::Setting| {
+    let row = |setting: &Setting| {
         let default = setting.shown_default().map(|default| code(&default)).unwrap_or_default();
         vec![code(setting.key), prose(&setting.meaning), prose(&setting.takes), default]
     };

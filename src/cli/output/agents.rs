@@ -6,7 +6,7 @@ use crate::agent::{AgentIdentity, AgentStatus, AgentTask};
 use crate::recovery::StopReason;
 use crate::tools::{BackgroundEnd, BackgroundKind, BackgroundTask};
 
-use super::result::millis;
+use super::super::timestamps::millis;
 
 /// Serialises a sub-agent for the result.
 pub(super) fn agent(task: &AgentTask) -> Value {

@@ -13,7 +13,7 @@ use crate::agent::{HookStats, JournalHealth, ModelStats, RunOutcome, RunStats};
 use crate::cli::advice;
 use crate::cli::exit::{self, ExitStatus};
 use crate::cli::settings::ContractChange;
-use crate::cli::timestamps::{WallTime, from_unix_seconds};
+use crate::cli::timestamps::{WallTime, from_unix_seconds, millis};
 use crate::cli::usage::UsageError;
 use crate::cli::version::{COMMIT, SCHEMA_VERSION, VERSION};
 use crate::config::repository::IgnoredSetting;
@@ -366,10 +366,6 @@ fn journal(ending: &RunOutcome, damage: Option<&Damage>) -> Value {
         journal["damage"] = json!(damage);
     }
     journal
-}
-
-pub(super) fn millis(duration: std::time::Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The mode of an output file, from which the umask is taken.

@@ -15,11 +15,12 @@ use crate::hooks::{HookEvent, HookProgress};
 use crate::recovery::{Failure, Fault, Money, Pause, RecoveryPlan};
 use crate::transcript::{Block, Message, Usage};
 
+use super::super::timestamps::millis;
 use super::PipeSender;
 use super::agents;
 use super::capabilities::Capabilities;
 use super::deltas::BlockDeltas;
-use super::result::{ignored, millis, record};
+use super::result::{ignored, record};
 use super::servers::server;
 
 /// The version of the reference tool whose messages these follow: hosts compare it.

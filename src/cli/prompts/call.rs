@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use super::commands::{PromptCommand, is_name};
+use super::commands::is_name;
 use super::fill::{ExpansionTooLong, Placeholders, fill, holds_commands};
-use super::library::PromptLibrary;
+use super::library::{PromptCommand, PromptLibrary};
 use crate::cli::usage::UsageError;
 use crate::config::repository::IgnoredSetting;
 use crate::tools::check_restriction;

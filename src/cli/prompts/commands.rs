@@ -1,9 +1,9 @@
 //! Commands and skills: prompts that are called by name.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 
 use super::folders::PromptFile;
-use super::library::{LibraryEntry, PromptLibrary};
+use super::library::{CommandKind, LibraryEntry, PromptCommand, PromptLibrary};
 use crate::cli::front_matter;
 
 /// The maximum length of a description taken from the first line of the text, in characters.
@@ -11,51 +11,6 @@ const DESCRIPTION_MAX: usize = 200;
 
 /// Characters allowed in a name besides letters and digits.
 const MARKS: &str = "_-.:";
-
-/// A prompt that is called by name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PromptCommand {
-    /// The name, preceded by its folders: `git:commit`.
-    pub name: String,
-    pub kind: CommandKind,
-    /// One line, never empty.
-    pub description: String,
-    /// The argument hint, as its author wrote it.
-    pub hint: Option<String>,
-    pub path: PathBuf,
-    /// The file, for messages.
-    pub file: String,
-    pub body: String,
-    /// Permission rules for the run that calls it. Empty if it is not trusted.
-    pub grants: Vec<String>,
-    /// The model of such a run.
-    pub model: Option<String>,
-    /// Which of these two fields were withheld.
-    pub withheld: Vec<&'static str>,
-    pub trusted: bool,
-    /// Whether a prompt may call it.
-    pub user_callable: bool,
-    /// Whether the model may use it by itself.
-    pub model_callable: bool,
-    /// Of several with the same name, the lowest rank wins.
-    pub(super) rank: usize,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum CommandKind {
-    Skill,
-    Command,
-}
-
-impl CommandKind {
-    /// Returns the word for messages.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Skill => "skill",
-            Self::Command => "command",
-        }
-    }
-}
 
 /// Returns the name of the command that a file defines.
 ///

@@ -5,8 +5,6 @@ use std::path::{Path, PathBuf};
 
 use crate::process::file_reads;
 
-use super::library::LibrarySearch;
-
 /// The searched folders of a project, highest precedence first.
 const NAMES: [&str; 2] = [".outlast", ".claude"];
 
@@ -24,6 +22,21 @@ const ENTRIES_MAX: usize = 2_000;
 
 /// How deep folders may lie within folders.
 const DEPTH_MAX: usize = 8;
+
+/// Where to search, and which files are trusted.
+pub struct LibrarySearch<'a> {
+    pub cwd: &'a Path,
+    /// The user's own folders, highest precedence first; empty if they are not read.
+    pub own: Vec<PathBuf>,
+    /// Whether the project's files are read.
+    pub project: bool,
+    /// Whether a file of the project with this content is trusted.
+    pub trusts: &'a dyn Fn(&[u8]) -> bool,
+    /// Whether links of the project may lead out of it.
+    pub anywhere: bool,
+    /// Whether commands and skills are read.
+    pub commands: bool,
+}
 
 /// A folder that holds `agents`, `commands` and `skills`.
 struct PromptFolder {

@@ -1,32 +1,14 @@
-//! The library of agents, commands and skills, with precedence between equal names.
+//! The library of agents, commands and skills.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use crate::hooks::HookHandler;
 use crate::tools::AgentDefinition;
 
-use super::agents;
-use super::commands::{self, CommandKind, PromptCommand};
-use super::folders::{PromptFile, PromptFinder};
-use crate::cli::front_matter::{self, FrontMatter};
+use super::folders::PromptFile;
+use crate::cli::front_matter::FrontMatter;
 use crate::config::repository::IgnoredSetting;
-
-/// Where to search, and which files are trusted.
-pub struct LibrarySearch<'a> {
-    pub cwd: &'a Path,
-    /// The user's own folders, highest precedence first; empty if they are not read.
-    pub own: Vec<PathBuf>,
-    /// Whether the project's files are read.
-    pub project: bool,
-    /// Whether a file of the project with this content is trusted.
-    pub trusts: &'a dyn Fn(&[u8]) -> bool,
-    /// Whether links of the project may lead out of it.
-    pub anywhere: bool,
-    /// Whether commands and skills are read.
-    pub commands: bool,
-}
 
 /// What was found.
 #[derive(Clone, Debug, Default)]
@@ -54,6 +36,58 @@ pub struct NamedAgent {
     pub hooks: Vec<HookHandler>,
 }
 
+/// A prompt that is called by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PromptCommand {
+    /// The name, preceded by its folders: `git:commit`.
+    pub name: String,
+    pub kind: CommandKind,
+    /// One line, never empty.
+    pub description: String,
+    /// The argument hint, as its author wrote it.
+    pub hint: Option<String>,
+    pub path: PathBuf,
+    /// The file, for messages.
+    pub file: String,
+    pub body: String,
+    /// Permission rules for the run that calls it. Empty if it is not trusted.
+    pub grants: Vec<String>,
+    /// The model of such a run.
+    pub model: Option<String>,
+    /// Which of these two fields were withheld.
+    pub withheld: Vec<&'static str>,
+    pub trusted: bool,
+    /// Whether a prompt may call it.
+    pub user_callable: bool,
+    /// Whether the model may use it by itself.
+    pub model_callable: bool,
+    /// Of several with the same name, the lowest rank wins.
+    pub(super) rank: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CommandKind {
+    Skill,
+    Command,
+}
+
+impl CommandKind {
+    /// Returns the word for messages.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Skill => "skill",
+            Self::Command => "command",
+        }
+    }
+}
+
+/// A file whose front matter was read.
+pub(super) struct LibraryEntry {
+    pub(super) sheet: PromptFile,
+    pub(super) fields: FrontMatter,
+    pub(super) name: String,
+}
+
 /// A folder with instructions for the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkillFolder {
@@ -75,100 +109,11 @@ impl SkillFolder {
 /// The maximum length of the list of skills for the model, in bytes.
 const LIST_MAX: usize = 8_000;
 
-/// The maximum number of warnings. A checkout may hold many invalid files.
-const WARNINGS_MAX: usize = 20;
-
 /// The maximum total length of the preloaded skills of an agent, in bytes.
 const PRELOADED_MAX: usize = 100_000;
 
 /// The maximum length of a skill's description in the list, in characters.
 const DESCRIPTION_MAX: usize = 400;
-
-impl LibrarySearch<'_> {
-    /// Reads everything there is. What cannot be read is left out, with a warning.
-    pub fn read(&self) -> PromptLibrary {
-        let mut library =
-            PromptLibrary { accepts_calls: self.commands, ..PromptLibrary::default() };
-        let mut finder = PromptFinder::new(self);
-        for sheet in select_entries(finder.files("agents"), &mut library, agents::name) {
-            agents::add_agent(&sheet, &mut library);
-        }
-        if self.commands {
-            // A skill has precedence over a command of the same name.
-            let skills = finder.skills("skills");
-            for sheet in
-                select_entries(skills, &mut library, |sheet, _| commands::skill_name(sheet))
-            {
-                commands::add_command(&sheet, CommandKind::Skill, &mut library);
-            }
-            let files = finder.files("commands");
-            for sheet in
-                select_entries(files, &mut library, |sheet, _| commands::command_name(sheet))
-            {
-                commands::add_command(&sheet, CommandKind::Command, &mut library);
-            }
-        }
-        library.warnings.extend(finder.warnings);
-        let untold = library.warnings.len().saturating_sub(WARNINGS_MAX);
-        if untold > 0 {
-            library.warnings.truncate(WARNINGS_MAX);
-            library.warnings.push(format!("{untold} more files like these are left out"));
-        }
-        library
-    }
-}
-
-/// A file whose front matter was read.
-pub(super) struct LibraryEntry {
-    pub(super) sheet: PromptFile,
-    pub(super) fields: FrontMatter,
-    pub(super) name: String,
-}
-
-/// Reads the front matter of all files, and keeps one for each name.
-fn select_entries(
-    sheets: Vec<PromptFile>,
-    library: &mut PromptLibrary,
-    name: impl Fn(&PromptFile, &FrontMatter) -> Result<String, Option<String>>,
-) -> Vec<LibraryEntry> {
-    let mut kept: BTreeMap<String, LibraryEntry> = BTreeMap::new();
-    for sheet in sheets {
-        let fields = match front_matter::fields(&sheet.text) {
-            Ok(fields) => fields.unwrap_or_default(),
-            Err(mistake) => {
-                library.warnings.push(format!("{}:{mistake}; it is left out", sheet.shown));
-                continue;
-            }
-        };
-        let name = match name(&sheet, &fields) {
-            Ok(name) => name,
-            Err(why) => {
-                library
-                    .warnings
-                    .extend(why.map(|why| format!("{} is left out: {why}", sheet.shown)));
-                continue;
-            }
-        };
-        let entry = LibraryEntry { sheet, fields, name: name.clone() };
-        let lost = match kept.remove(&name) {
-            None => {
-                kept.insert(name, entry);
-                continue;
-            }
-            Some(known) if known.sheet.rank <= entry.sheet.rank => {
-                let lost = entry;
-                kept.insert(name.clone(), known);
-                lost
-            }
-            Some(known) => {
-                kept.insert(name.clone(), entry);
-                known
-            }
-        };
-        library.warn_shadowed(&lost, kept.get(&name));
-    }
-    kept.into_values().collect()
-}
 
 impl PromptLibrary {
     /// The kinds of sub-agents.
@@ -202,17 +147,6 @@ impl PromptLibrary {
                 room -= text.len();
                 agent.definition.prompt.push_str(&text);
             }
-        }
-    }
-
-    /// Warns that a file is shadowed by another of the same name, unless that is expected.
-    fn warn_shadowed(&mut self, lost: &LibraryEntry, by: Option<&LibraryEntry>) {
-        let Some(by) = by else { return };
-        let (file, other, name) = (&lost.sheet.shown, &by.sheet.shown, &lost.name);
-        if lost.sheet.rank == by.sheet.rank {
-            self.warnings.push(format!("{file} is left out: {other} is called {name:?} as well"));
-        } else if by.sheet.trusted && !lost.sheet.trusted {
-            self.withhold(&lost.sheet, None, "something of yours is called the same");
         }
     }
 

@@ -15,9 +15,10 @@ mod commands;
 mod fill;
 mod folders;
 mod library;
+mod search;
 
-pub use commands::{CommandKind, PromptCommand};
-pub use library::{LibrarySearch, NamedAgent, PromptLibrary, SkillFolder};
+pub use folders::LibrarySearch;
+pub use library::{CommandKind, NamedAgent, PromptCommand, PromptLibrary, SkillFolder};
 
 pub(super) use agents::parse_flag as agents_of_flag;
 pub(super) use call::ExpandedCommand;

@@ -251,7 +251,7 @@ impl<'a> ChainBuilder<'a> {
         let label = model.clone() + place;
         let mut link =
             ChainEntry { name: name.to_owned(), model, label, endpoint, context_window: None };
-        link.context_window = self.chain.windows.of(&link, said);
+        link.context_window = self.chain.windows.of_entry(&link.keys(), said);
         link
     }
 

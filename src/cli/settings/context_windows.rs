@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use super::chain::ChainEntry;
 use crate::config::models::WindowSizes;
 
 /// The sizes that flags and files name, by model. The empty name is for every model.
@@ -20,10 +19,10 @@ impl ContextWindows {
         Self { flags: by_model(flags), file: by_model(files) }
     }
 
-    /// The size for a link whose own entry says `said`: flags outrank that, and that the files.
-    pub(super) fn of(&self, link: &ChainEntry, said: Option<u32>) -> Option<u32> {
-        let keys = link.keys();
-        find(&self.flags, &keys).or(said).or_else(|| find(&self.file, &keys))
+    /// The size for a model of the chain, by its names, closest first. Flags outrank its own
+    /// `entry`, which outranks the files.
+    pub(super) fn of_entry(&self, names: &[&str], entry: Option<u32>) -> Option<u32> {
+        find(&self.flags, names).or(entry).or_else(|| find(&self.file, names))
     }
 
     /// All sizes, flags over files.

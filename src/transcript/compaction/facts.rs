@@ -7,7 +7,10 @@ use super::super::Message;
 use super::super::excerpt::{excerpt, one_line};
 use super::super::tool_exchanges::{ToolExchange, tool_exchanges};
 use super::CutPoint;
-use super::rebuild::RESTORED_FILES;
+
+/// How many files are restored after a compaction. A model works with a few files at a time; more
+/// would refill the window.
+pub const RESTORED_FILES: usize = 5;
 
 /// Limits of the facts, so that repeated compactions cannot grow them: files and failures by count,
 /// texts in bytes. Longer paths are invalid on Linux.

@@ -17,9 +17,9 @@ mod render;
 mod root;
 mod shrink;
 
-pub use facts::{ReadFile, recently_read};
+pub use facts::{RESTORED_FILES, ReadFile, recently_read};
 pub use plan::{CutPoint, plan};
-pub use rebuild::{CompactionInputs, RESTORED_FILES, RestoredFile, rebuild, restored_bytes};
+pub use rebuild::{CompactionInputs, RestoredFile, rebuild, restored_bytes};
 pub use render::{DROPS_MAX, render};
 pub(super) use root::is_root;
 pub use shrink::{can_shrink, shrink};

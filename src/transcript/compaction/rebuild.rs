@@ -7,12 +7,10 @@ use super::super::excerpt::{EXCERPT_MIN, excerpt, excerpt_within, fair_share};
 use super::super::tool_exchanges::text_of;
 use super::super::{Block, Message, Role};
 use super::CutPoint;
+use super::facts::RESTORED_FILES;
 use super::root::ConversationRoot;
 use super::shrink::cut_results;
 
-/// How many files are restored after a compaction. A model works with a few files at a time; more
-/// would refill the window.
-pub const RESTORED_FILES: usize = 5;
 /// Token limits for one file and for all files, and the share of the room that they may take in a
 /// small window.
 const RESTORED_EACH: u64 = 5_000;

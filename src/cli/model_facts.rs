@@ -1,0 +1,52 @@
+//! What is known of a model: its context window and prices.
+
+use crate::config::models::FilePrice;
+use crate::config::values::price_of_one;
+use crate::model::{self, ModelFacts};
+use crate::recovery::Money;
+
+use super::settings::{ChainEntry, Settings};
+use super::usage::UsageError;
+
+/// Returns a model's name, context window and prices; the user's settings outrank the built-in
+/// ones.
+pub(super) fn model_facts(
+    link: &ChainEntry,
+    settings: &Settings,
+) -> Result<ModelFacts, UsageError> {
+    let mut known = model::model_facts(&link.model);
+    if let Some(window) = link.context_window {
+        known = known.with_context_window(window);
+    }
+    let own = link.keys().iter().find_map(|key| settings.prices.get(*key));
+    let prices = match own {
+        Some(price) => Some(prices(price)?),
+        None => known.prices,
+    };
+    if settings.budget.is_some() && prices.is_none() {
+        return Err(UsageError::new(format!(
+            "no price is known for the model {name:?}, so no budget can be kept; give one with \
+             --price {name}=IN/OUT (US dollars per million tokens; 0/0 where it costs nothing), or \
+             in the setting \"prices\"",
+            name = link.label
+        )));
+    }
+    Ok(ModelFacts { prices, ..known })
+}
+
+/// Converts the prices of a million tokens to those of one.
+pub(super) fn prices(price: &FilePrice) -> Result<model::Prices, UsageError> {
+    let one = |per_million: f64| {
+        price_of_one(per_million).map_err(|why| UsageError::new(format!("a price {why}")))
+    };
+    let input = one(price.input)?;
+    let quarter = Money::from_pico_dollars(input.as_pico_dollars().div_ceil(4));
+    Ok(model::Prices {
+        input,
+        output: one(price.output)?,
+        // No server is known to charge more for cached input.
+        cache_read: price.cache_read.map_or(Ok(input), one)?,
+        cache_write: price.cache_write.map_or(Ok(input + quarter), one)?,
+        short_prompt: None,
+    })
+}

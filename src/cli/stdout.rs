@@ -1,0 +1,21 @@
+//! Prints whole texts to standard output.
+
+use std::io::{self, Write};
+
+use super::usage::UsageError;
+
+/// Prints to standard output. A closed pipe is no error.
+pub(super) fn print(text: &str) {
+    let mut stdout = io::stdout().lock();
+    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+}
+
+/// Prints a report. Unlike for other output, a closed pipe is an error.
+///
+/// # Errors
+/// It could not be written.
+pub(super) fn print_report(text: &str) -> Result<(), UsageError> {
+    let mut stdout = io::stdout().lock();
+    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    written.map_err(|error| UsageError::new(format!("standard output cannot be written: {error}")))
+}

@@ -1,0 +1,250 @@
+//! One setting: everything that is known about it, in one row.
+
+use std::fmt;
+
+use clap::builder::PossibleValue;
+use schemars::{Schema, SchemaGenerator};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::kinds::{FlagForm, SettingValue};
+
+/// One setting.
+#[expect(clippy::struct_excessive_bools, reason = "each is a mark of its own")]
+pub struct Setting {
+    /// Its name in a file; dots for members of objects: `sandbox.mode`.
+    pub key: &'static str,
+    /// A sentence, or several.
+    pub meaning: String,
+    /// The allowed values, as the end of the sentence "it takes".
+    pub takes: String,
+    /// Null: none.
+    pub default: Value,
+    /// What the manual says of a default that depends on something else.
+    default_words: Option<&'static str>,
+    pub flag: Option<SettingFlag>,
+    /// The first one that is set counts.
+    pub variables: Vec<SettingVariable>,
+    /// What of it counts in a repository that is not trusted.
+    pub untrusted: Untrusted,
+    /// Whether a mistyped name of it is an error instead of a warning, because it restricts a run
+    /// or provides its fallbacks.
+    pub is_critical: bool,
+    /// Whether its value may be a secret, which messages do not quote.
+    pub is_secret: bool,
+    /// Whether flags add to the lists of files, instead of replacing them.
+    pub is_joined: bool,
+    /// Whether a blank text sets nothing.
+    ignores_blank: bool,
+    pub is_duration: bool,
+    /// The setting that it is another form of.
+    pub form_of: Option<&'static str>,
+    form: FlagForm,
+    choices: fn() -> Vec<PossibleValue>,
+    from_texts: fn(&[String]) -> Result<Value, String>,
+    from_json: fn(&str) -> Result<Value, serde_json::Error>,
+    schema: fn(&mut SchemaGenerator) -> Schema,
+}
+
+/// The flag of a setting.
+#[derive(Clone, Copy, Debug)]
+pub struct SettingFlag {
+    /// Without the dashes.
+    pub long: &'static str,
+    pub alias: Option<&'static str>,
+    pub value_name: &'static str,
+    /// The heading in the help.
+    pub heading: &'static str,
+}
+
+/// A variable that sets a setting.
+#[derive(Clone, Copy, Debug)]
+pub struct SettingVariable {
+    pub name: &'static str,
+    /// What is said of its value after "The setting NAME"; may be empty.
+    pub unit: &'static str,
+    pub read: VariableReader,
+}
+
+/// Reads the text of a variable. `None`: it sets nothing.
+pub(super) type VariableReader = fn(&str) -> Result<Option<Value>, String>;
+
+/// What of a setting counts in a repository that is not trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Untrusted {
+    Ignored,
+    /// The permission rules in it: they only forbid.
+    Rules,
+    /// The paths in it: they only forbid.
+    Paths,
+    /// This value, which only forbids.
+    Only(&'static str),
+}
+
+impl Setting {
+    pub(super) fn new<T: SettingValue>(
+        key: &'static str,
+        meaning: &[&'static str],
+        default: &T,
+    ) -> Self {
+        Self {
+            key,
+            meaning: meaning.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" "),
+            takes: T::takes().into_owned(),
+            default: json!(default),
+            default_words: None,
+            flag: None,
+            variables: Vec::new(),
+            untrusted: Untrusted::Ignored,
+            is_critical: false,
+            is_secret: false,
+            is_joined: false,
+            ignores_blank: false,
+            is_duration: T::IS_DURATION,
+            form_of: None,
+            form: T::FLAG,
+            choices: T::choices,
+            from_texts: |texts| T::from_texts(texts).map(|value| json!(value)),
+            from_json: |text| serde_json::from_str::<T>(text).map(|value| json!(value)),
+            schema: SchemaGenerator::subschema_for::<T>,
+        }
+    }
+
+    pub(super) fn flag(
+        mut self,
+        long: &'static str,
+        value_name: &'static str,
+        heading: &'static str,
+    ) -> Self {
+        self.flag = Some(SettingFlag { long, alias: None, value_name, heading });
+        self
+    }
+
+    pub(super) fn alias(mut self, alias: &'static str) -> Self {
+        if let Some(flag) = &mut self.flag {
+            flag.alias = Some(alias);
+        }
+        self
+    }
+
+    pub(super) fn variable(
+        mut self,
+        name: &'static str,
+        unit: &'static str,
+        read: VariableReader,
+    ) -> Self {
+        self.variables.push(SettingVariable { name, unit, read });
+        self
+    }
+
+    pub(super) fn takes(mut self, words: &str) -> Self {
+        words.clone_into(&mut self.takes);
+        self
+    }
+
+    /// A default that the field does not have, because code asks whether the setting is set.
+    pub(super) fn shown_as(mut self, default: impl Serialize) -> Self {
+        self.default = json!(default);
+        self
+    }
+
+    pub(super) fn default_words(mut self, words: &'static str) -> Self {
+        self.default_words = Some(words);
+        self
+    }
+
+    pub(super) fn form_of(mut self, key: &'static str) -> Self {
+        self.form_of = Some(key);
+        self
+    }
+
+    pub(super) fn untrusted(mut self, untrusted: Untrusted) -> Self {
+        self.untrusted = untrusted;
+        self
+    }
+
+    pub(super) fn critical(mut self) -> Self {
+        self.is_critical = true;
+        self
+    }
+
+    pub(super) fn secret(mut self) -> Self {
+        self.is_secret = true;
+        self
+    }
+
+    pub(super) fn ignores_blank(mut self) -> Self {
+        self.ignores_blank = true;
+        self
+    }
+
+    pub(super) fn joined(mut self) -> Self {
+        self.is_joined = true;
+        self
+    }
+
+    /// The names of the objects that it is in, and its own.
+    pub fn path(&self) -> Vec<String> {
+        self.key.split('.').map(str::to_owned).collect()
+    }
+
+    /// Whether a value sets nothing.
+    pub(super) fn is_unset_by(&self, value: &Value) -> bool {
+        self.ignores_blank && value.as_str().is_some_and(|text| text.trim().is_empty())
+    }
+
+    /// Whether `null` in a file means that the setting is not set, there and in the files below.
+    pub(super) fn is_nullable(&self) -> bool {
+        !self.default.is_array() && !self.default.is_object()
+    }
+
+    /// The default for people. `None`: there is none.
+    pub fn shown_default(&self) -> Option<String> {
+        let text = match &self.default {
+            Value::Null => None,
+            Value::Array(items) if items.is_empty() => None,
+            Value::Object(members) if members.is_empty() => None,
+            Value::String(text) => Some(text.clone()),
+            other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+                Some(other.to_string())
+            }
+        };
+        self.default_words.map(str::to_owned).or(text)
+    }
+
+    /// Reads the values of its flag as the JSON of a file.
+    ///
+    /// # Errors
+    /// What is wrong with a value, as the end of a sentence that quotes it.
+    pub fn from_texts(&self, texts: &[String]) -> Result<Value, String> {
+        (self.from_texts)(texts)
+    }
+
+    /// Reads JSON, and returns it in its one canonical form.
+    ///
+    /// # Errors
+    /// It is not what the setting takes.
+    pub fn from_json(&self, text: &str) -> Result<Value, serde_json::Error> {
+        (self.from_json)(text)
+    }
+
+    /// The JSON Schema of its value.
+    pub(super) fn schema(&self, generator: &mut SchemaGenerator) -> Value {
+        (self.schema)(generator).to_value()
+    }
+
+    pub fn form(&self) -> FlagForm {
+        self.form
+    }
+
+    /// The values that the parser of flags lists. Empty: it cannot list them.
+    pub fn choices(&self) -> Vec<PossibleValue> {
+        (self.choices)()
+    }
+}
+
+impl fmt::Debug for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.key)
+    }
+}

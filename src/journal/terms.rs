@@ -1,0 +1,85 @@
+//! How a session was started: its contract and first prompt, found without parsing the whole
+//! journal.
+
+use std::path::Path;
+
+use super::contract::{Contract, FirstPrompt};
+use super::entry::{JournalRecord, LineChecksum, check_seal};
+use super::{JournalError, SessionFolder, SessionId};
+
+/// How a session was started, according to its journal. Empty if it was started by a version that
+/// did not record it, or by another program.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Terms {
+    pub contract: Option<Kept>,
+    pub prompt: Option<FirstPrompt>,
+}
+
+/// The contracts of a session.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kept {
+    /// The one that the session was started with.
+    pub original: Contract,
+    /// The one in force when the last process began.
+    pub latest: Contract,
+}
+
+/// Reads how a session was started, without locking it. Damage elsewhere in the file is ignored.
+///
+/// # Errors
+/// The session is unknown or unreadable.
+pub fn read_terms(place: &SessionFolder, id: &SessionId) -> Result<Terms, JournalError> {
+    let path = place.find(id)?;
+    let bytes = std::fs::read(&path);
+    let bytes = bytes.map_err(|cause| JournalError::Unreadable { path: path.clone(), cause })?;
+    find_terms(&path, &bytes)
+}
+
+/// Finds contract and prompt records among the lines of a file. Their marker cannot occur within
+/// the text of a message, where quotes are escaped.
+///
+/// # Errors
+/// A contract that this version cannot read.
+pub(super) fn find_terms(path: &Path, bytes: &[u8]) -> Result<Terms, JournalError> {
+    let mut terms = Terms::default();
+    for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+        let head = &line[..line.len().min(HEAD_BYTES)];
+        let has = |mark: &[u8]| head.windows(mark.len()).any(|window| window == mark);
+        if !has(OURS) || !(has(CONTRACT) || has(PROMPT)) || check_seal(line) != LineChecksum::Intact
+        {
+            continue;
+        }
+        let record = serde_json::from_slice::<JournalRecord>(line).map_err(|error| {
+            let (path, what) = (path.to_owned(), format!("contract: {error}"));
+            JournalError::Newer { path, line: index + 1, what }
+        })?;
+        match record {
+            JournalRecord::Contract(contract) => match &mut terms.contract {
+                Some(kept) => kept.latest = *contract,
+                none @ None => {
+                    *none = Some(Kept { original: (*contract).clone(), latest: *contract });
+                }
+            },
+            JournalRecord::Prompt(prompt) => {
+                terms.prompt.get_or_insert(prompt);
+            }
+            JournalRecord::Open(_)
+            | JournalRecord::Transition { .. }
+            | JournalRecord::Intent { .. }
+            | JournalRecord::Spend { .. }
+            | JournalRecord::Repair { .. }
+            | JournalRecord::Rewrite { .. }
+            | JournalRecord::Recovery(_)
+            | JournalRecord::ToolCalls { .. }
+            | JournalRecord::Window { .. }
+            | JournalRecord::End { .. } => {}
+        }
+    }
+    Ok(terms)
+}
+
+/// The start of our records, and within how many bytes it must occur.
+const OURS: &[u8] = br#""type":"outlast""#;
+const HEAD_BYTES: usize = 160;
+const CONTRACT: &[u8] = br#""kind":"contract""#;
+const PROMPT: &[u8] = br#""kind":"prompt""#;

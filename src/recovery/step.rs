@@ -1,0 +1,52 @@
+//! One step of the state machine: what it depends on, and its record.
+
+use serde::{Deserialize, Serialize};
+
+use super::event::{Action, Event, HistoryEdit};
+use super::state::{Phase, Run};
+use super::{Limits, Moment, RecoveryPlan};
+
+/// Upper bound of the failure count: the back-off has long reached its cap.
+pub(super) const FAILURES_MAX: u8 = 30;
+
+/// The time of a step, and the limits that apply to it.
+#[derive(Clone, Copy)]
+pub(super) struct StepContext<'a> {
+    pub(super) at: Moment,
+    pub(super) limits: &'a Limits,
+}
+
+impl StepContext<'_> {
+    /// Whether the deadline has passed.
+    pub(super) fn is_late(self) -> bool {
+        self.limits.deadline.is_some_and(|deadline| self.at >= deadline)
+    }
+}
+
+/// The outcome of a step before it is wrapped into a [`Transition`].
+pub(super) struct StepOutcome {
+    pub(super) run: Run,
+    pub(super) plan: Option<RecoveryPlan>,
+    pub(super) edit: HistoryEdit,
+    pub(super) action: Action,
+}
+
+/// The record of one step. The journal stores it and the reporter shows it; neither needs anything
+/// else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transition {
+    pub at: Moment,
+    pub event: Event,
+    pub plan: Option<RecoveryPlan>,
+    pub edit: HistoryEdit,
+    pub next: Run,
+    pub action: Action,
+}
+
+/// An event that the current phase of the run does not accept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("event {event:?} does not fit phase {phase:?}")]
+pub struct InvalidEvent {
+    pub phase: Phase,
+    pub event: Event,
+}
