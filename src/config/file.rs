@@ -13,7 +13,7 @@ use crate::process::file_reads;
 use crate::tools::anchor_rule;
 
 /// The maximum size of a settings file, in bytes.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A valid settings file, parsed.
 #[derive(Clone, Debug)]

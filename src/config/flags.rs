@@ -81,6 +81,13 @@ impl SettingFlags {
         self.given.contains_key(flag)
     }
 
+    /// Whether the flag of a setting was given, so that its variables have no effect.
+    pub(super) fn outrank_variables(&self, setting: &Setting) -> bool {
+        let assigns = |text: &String| !setting.is_unset_by(&json!(text));
+        let is_given = |flag: SettingFlag| self.texts(flag.long).last().is_some_and(assigns);
+        !setting.is_joined && setting.flag.is_some_and(is_given)
+    }
+
     /// Adds a flag, unless it was given.
     pub fn give_default(&mut self, flag: &'static str, text: &str) {
         self.given.entry(flag).or_insert_with(|| vec![text.to_owned()]);

@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::values;
 use crate::model::SHORTEST_PROBING;
 use crate::recovery::Money;
-use crate::types::{ChildEnvironment, OnDenied, PermissionMode, SandboxMode};
+use crate::types::{AccountKind, ChildEnvironment, OnDenied, PermissionMode, SandboxMode};
 
 /// How the flag of a setting is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,7 +166,7 @@ macro_rules! choices {
 }
 
 choices!(
-    AccountChoice,
+    AccountKind,
     BudgetMode,
     ChildEnvironment,
     OnDenied,
@@ -201,16 +201,6 @@ pub enum UnattendedRetry {
     On,
     /// Lost connections and server errors too.
     All,
-}
-
-/// The kind of account.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[value(rename_all = "camelCase")]
-pub enum AccountChoice {
-    ApiKey,
-    Enterprise,
-    Subscription,
 }
 
 /// A number of times; 0 means never.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use super::file::ParsedSettings;
+use super::file::{FILE_BYTES_MAX, ParsedSettings};
 use super::registry;
 use super::setting::Untrusted;
 use super::trust::{Trust, root};
@@ -21,19 +21,17 @@ use crate::tools::{check_restriction, is_sandbox_path};
 /// The file of a repository's MCP servers.
 pub const MCP_FILE: &str = ".mcp.json";
 
-/// No settings file is larger, in bytes.
-const LARGEST: u64 = 1 << 20;
-
-/// Longer names of settings are cut, since they are untrusted too.
-const LONGEST_NAME: usize = 64;
+/// Longer names of settings are cut, since they are untrusted too. In characters.
+const NAME_CHARS_MAX: usize = 64;
 
 /// More are counted, and not listed.
-const MOST_LISTED: usize = 100;
+const LISTED_MAX: usize = 100;
 
 /// Further rules of an untrusted repository are ignored: each call is matched against all rules.
-const MOST_RULES: usize = 1000;
+const RULES_MAX: usize = 1000;
 
-const UNTRUSTED: &str = "the repository is not trusted";
+/// Why a setting of an untrusted repository is ignored.
+pub const UNTRUSTED: &str = "the repository is not trusted";
 
 /// An ignored setting of the repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +54,7 @@ pub enum RepositoryFile {
 /// Reads a file of the repository. Links out of it are followed only if it is trusted.
 pub fn read_file(cwd: &Path, file: &str, trust: &Trust) -> RepositoryFile {
     let read = find(cwd, file, *trust == Trust::Full);
-    match read.and_then(|path| file_reads::read_regular(&path, LARGEST)) {
+    match read.and_then(|path| file_reads::read_regular(&path, FILE_BYTES_MAX)) {
         Ok(content) => RepositoryFile::Content(content),
         Err(error) if is_absent(&error) => RepositoryFile::Nothing,
         Err(error) if error.kind() == io::ErrorKind::Other => {
@@ -96,7 +94,7 @@ impl IgnoredSettings {
     }
 
     fn push(&mut self, file: &str, key: Option<String>, why: &str) {
-        if self.listed.len() < MOST_LISTED {
+        if self.listed.len() < LISTED_MAX {
             self.listed.push(IgnoredSetting { file: file.to_owned(), key, why: why.to_owned() });
         } else {
             self.more += 1;
@@ -164,7 +162,7 @@ impl IgnoredSettings {
         is_good: impl Fn(&&str) -> bool,
         what: &str,
     ) -> Value {
-        let texts = items.iter().filter_map(Value::as_str).take(MOST_RULES);
+        let texts = items.iter().filter_map(Value::as_str).take(RULES_MAX);
         let good: Vec<&str> = texts.filter(is_good).collect();
         if good.len() < items.len() {
             let bad = items.len() - good.len();
@@ -256,7 +254,7 @@ fn is_nothing(value: &Value) -> bool {
 fn printable(name: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "._-$".contains(letter);
     let mut letters = name.chars().map(|letter| if plain(letter) { letter } else { '?' });
-    let mut short: String = letters.by_ref().take(LONGEST_NAME).collect();
+    let mut short: String = letters.by_ref().take(NAME_CHARS_MAX).collect();
     if letters.next().is_some() {
         short.push_str("...");
     }
@@ -265,7 +263,7 @@ fn printable(name: &str) -> String {
 
 /// Formats the files, with the ignored settings in parentheses.
 fn line(ignored: &[IgnoredSetting]) -> String {
-    const MOST_SHOWN: usize = 8;
+    const SHOWN_MAX: usize = 8;
     let mut files: Vec<&str> = ignored.iter().map(|one| one.file.as_str()).collect();
     files.dedup();
     let parts = files.iter().map(|file| {
@@ -274,9 +272,9 @@ fn line(ignored: &[IgnoredSetting]) -> String {
             .filter(|one| one.file == *file)
             .map(|one| one.key.as_deref().unwrap_or(&one.why))
             .collect();
-        let more = of_it.len().saturating_sub(MOST_SHOWN);
+        let more = of_it.len().saturating_sub(SHOWN_MAX);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        format!("{file} ({}{more})", of_it[..of_it.len().min(MOST_SHOWN)].join(", "))
+        format!("{file} ({}{more})", of_it[..of_it.len().min(SHOWN_MAX)].join(", "))
     });
     format!(
         "ignored settings of this repository: {}; see outlast-security(7)",

@@ -9,9 +9,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::kinds::{
-    AccountChoice, BudgetMode, DeadPathSpan, Dollars, FolderList, Fraction, NameList,
-    NetworkSwitch, Retries, ServerMap, Span, TextList, ThinkingTokens, Times, Tokens,
-    UnattendedRetry, VariableMap,
+    BudgetMode, DeadPathSpan, Dollars, FolderList, Fraction, NameList, NetworkSwitch, Retries,
+    ServerMap, Span, TextList, ThinkingTokens, Times, Tokens, UnattendedRetry, VariableMap,
 };
 use super::model_entry::ModelEntryList;
 use super::models::{PriceMap, WindowSizes};
@@ -21,7 +20,9 @@ use super::variable_readers::{
     count, millis, no, per_cent, retries, text, thinking, tries, unattended,
 };
 use crate::recovery::Limits;
-use crate::types::{AgentLimits, ChildEnvironment, OnDenied, PermissionMode, SandboxMode};
+use crate::types::{
+    AccountKind, AgentLimits, ChildEnvironment, OnDenied, PermissionMode, SandboxMode,
+};
 
 /// The headings of flags in the help.
 pub const LIMITS: &str = "Limits";
@@ -236,22 +237,23 @@ settings! {
     require: Option<String> = None, "require"
         .flag("require", "COMMAND", ACCEPTANCE).critical();
 
-    /// How long that command may take.
+    /// How long the command of --require may take.
     require_timeout: Span = seconds(600), "requireTimeout"
         .flag("require-timeout", "TIME", ACCEPTANCE);
 
-    /// How often a failure of that command goes back to the model.
+    /// How often a failure of the command of --require goes back to the model.
     require_retries: u8 = 3, "requireRetries";
 
     /// Answers that may fail to fit --json-schema before the run ends.
     schema_tries: NonZeroU8 = const { NonZeroU8::new(5).expect("it is not 0") }, "schemaTries"
         .variable("MAX_STRUCTURED_OUTPUT_RETRIES", "", tries);
 
-    /// How often the same may come to the same, with nothing new in between, before the model is
-    /// told to take another way.
+    /// Repetitions of the same tool calls with the same results, and nothing new in between, before
+    /// the model is told to take another way.
     loop_note_at: Times = Times(limits().loops.soft), "loopNoteAt";
 
-    /// The same for the end of the run as stalled, which never comes before the model was told.
+    /// Such repetitions before the run ends as stalled, which it never does before the model was
+    /// told.
     loop_stop_at: Times = Times(limits().loops.hard), "loopStopAt";
 
     /// Tries after the first one, for each request.
@@ -262,10 +264,10 @@ settings! {
     max_retry_wait: Option<Span> = None, "maxRetryWait"
         .flag("max-retry-wait", "TIME", LIMITS).shown_as(Span(limits().max_retry_wait));
 
-    /// The first pause; each further one is twice as long.
+    /// The first pause between tries; each further one is twice as long.
     retry_first_delay: Span = Span(limits().backoff.first), "retryFirstDelay";
 
-    /// The longest pause of that ladder.
+    /// The longest pause between tries.
     retry_longest_delay: Span = Span(limits().backoff.longest), "retryLongestDelay";
 
     /// Tokens of the run's retry bucket: a retry takes 5, one after a time-out 10, an untroubled
@@ -282,10 +284,10 @@ settings! {
     /// The longest pause between tries in unattended mode.
     unattended_longest_delay: Span = Span(limits().longest_capacity_wait), "unattendedLongestDelay";
 
-    /// Interrupt such a pause by requests for one token, which show whether the service is back.
+    /// Interrupt long pauses by requests for one token, which show whether the service is back.
     capacity_probes: bool = true, "capacityProbes";
 
-    /// How often.
+    /// The time between such requests.
     capacity_probe_interval: Span = Span(limits().probe_interval.unwrap_or_default()),
         "capacityProbeInterval";
 
@@ -308,8 +310,8 @@ settings! {
     shared_limits: bool = true, "sharedLimits"
         .variable("OUTLAST_NO_SHARED_LIMITS", "false where it is 1, true, yes or on", no);
 
-    /// Who pays. A rate limit of a subscription is not retried: it lasts for hours.
-    account_kind: Option<AccountChoice> = None, "accountKind"
+    /// The kind of account. A rate limit of a subscription is not retried: it lasts for hours.
+    account_kind: Option<AccountKind> = None, "accountKind"
         .default_words("what a login says, else apiKey");
 
     /// The longest silence on standard error while waiting.
@@ -363,7 +365,7 @@ settings! {
     /// The cap of a reply that is not streamed.
     whole_output_tokens: Tokens = Tokens::new(limits().caps.whole), "wholeOutputTokens";
 
-    /// A request that money allows fewer than this is not made.
+    /// A request is not made if the budget allows it fewer output tokens than this.
     min_output_tokens: Tokens = Tokens::new(limits().caps.floor), "minOutputTokens";
 
     /// How often the model is asked to go on where it was cut off.
@@ -377,13 +379,13 @@ settings! {
     auto_compact_enabled: bool = true, "autoCompactEnabled"
         .variable("DISABLE_AUTO_COMPACT", "false where it is 1, true, yes or on", no);
 
-    /// The part of the context window after which that is done, if it is sooner than it would be by
-    /// itself.
+    /// Summarise the conversation when it fills this part of the context window, if that is sooner
+    /// than compactHeadroom asks for it.
     compact_at: Option<Fraction> = None, "compactAt"
         .variable("CLAUDE_AUTOCOMPACT_PCT_OVERRIDE", "in per cent", per_cent);
 
-    /// Free room in the context window, beside that of a reply, below which that is done. Small
-    /// windows have less.
+    /// Summarise the conversation when less than this is free in the context window, beside the
+    /// room for a reply. Small windows have less.
     compact_headroom: Tokens = Tokens::new(limits().headroom), "compactHeadroom";
 
     /// How often a session's conversation may be summarised.
@@ -398,7 +400,7 @@ settings! {
     bash_timeout: Span = seconds(120), "bashTimeout"
         .variable("BASH_DEFAULT_TIMEOUT_MS", "in milliseconds", millis);
 
-    /// The longest time that the model may name.
+    /// The longest time that the model may name for a command.
     bash_max_timeout: Span = seconds(600), "bashMaxTimeout"
         .variable("BASH_MAX_TIMEOUT_MS", "in milliseconds", millis);
 
@@ -426,7 +428,7 @@ settings! {
     max_agents: u32 = agents().total, "maxAgents"
         .takes("a whole number, or 0 for never");
 
-    /// Longer results are cut in the middle, and kept in a file.
+    /// Tool results that are longer are cut in the middle, and kept whole in a file.
     max_tool_result_chars: NonZeroU32 = const { NonZeroU32::new(30_000).expect("it is not 0") },
         "maxToolResultChars"
         .variable("BASH_MAX_OUTPUT_LENGTH", "", count);

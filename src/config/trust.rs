@@ -153,8 +153,8 @@ impl Default for Digests {
 }
 
 impl TrustedProject {
-    fn of(sheet: TrustEntryFields) -> Result<Self, String> {
-        let TrustEntryFields { path, sha256 } = sheet;
+    fn of(fields: TrustEntryFields) -> Result<Self, String> {
+        let TrustEntryFields { path, sha256 } = fields;
         let sha256 = match sha256 {
             Digests::One(one) => vec![one],
             Digests::Several(several) => several,
@@ -187,13 +187,13 @@ impl<'de> Deserialize<'de> for TrustedProject {
                 f.write_str("a folder, or an object with \"path\" and \"sha256\"")
             }
             fn visit_str<E: de::Error>(self, path: &str) -> Result<TrustedProject, E> {
-                let sheet =
+                let fields =
                     TrustEntryFields { path: Some(path.to_owned()), ..TrustEntryFields::default() };
-                TrustedProject::of(sheet).map_err(E::custom)
+                TrustedProject::of(fields).map_err(E::custom)
             }
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<TrustedProject, A::Error> {
-                let sheet = TrustEntryFields::deserialize(MapAccessDeserializer::new(map))?;
-                TrustedProject::of(sheet).map_err(de::Error::custom)
+                let fields = TrustEntryFields::deserialize(MapAccessDeserializer::new(map))?;
+                TrustedProject::of(fields).map_err(de::Error::custom)
             }
         }
         deserializer.deserialize_any(Entry)

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 
 use serde_json::Value;
 
+use super::flags::SettingFlags;
 use super::registry::settings;
 use super::setting::{Setting, SettingVariable};
 use crate::secrets::Variables;
@@ -16,10 +17,14 @@ pub struct VariableValue {
     pub value: Value,
 }
 
-/// Reads the variables of all settings. Collects what is wrong with them.
-pub fn read(variables: &Variables, mistakes: &mut Vec<String>) -> Vec<VariableValue> {
+/// Reads the variables of all settings that no flag outranks. Collects what is wrong with them.
+pub fn read(
+    variables: &Variables,
+    flags: &SettingFlags,
+    mistakes: &mut Vec<String>,
+) -> Vec<VariableValue> {
     let mut found = Vec::new();
-    for setting in settings() {
+    for setting in settings().iter().filter(|setting| !flags.outrank_variables(setting)) {
         for &SettingVariable { name, read, .. } in &setting.variables {
             let text = match variables.get(OsStr::new(name)).map(|value| value.to_str()) {
                 None => continue,

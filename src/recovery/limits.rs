@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Backoff, Budgets, LoopLimits, Moment};
+use super::{AccountKind, Backoff, Budgets, LoopLimits, Moment};
 
 /// The rules of a run: fixed at the start, written to the journal, never read from the environment
 /// again. Every one can be set.
@@ -185,16 +185,6 @@ impl Persistence {
             Self::Capacity | Self::All => Duration::from_hours(6),
         }
     }
-}
-
-/// The kind of account, which decides whether to retry after a 429.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AccountKind {
-    ApiKey,
-    Enterprise,
-    /// Its limits last for hours.
-    Subscription,
 }
 
 /// The source of the query, which decides whether to retry after an overload.

@@ -38,7 +38,7 @@ mod state;
 mod step;
 mod tool_call_record;
 
-pub use crate::types::{ErrorClass, Interrupt, StopReason};
+pub use crate::types::{AccountKind, ErrorClass, Interrupt, StopReason};
 pub use aimd_limiter::AimdLimiter;
 pub use backoff::Backoff;
 pub use budget::{Budget, Budgets};
@@ -52,7 +52,7 @@ pub use failure::{
     AvailableMitigations, Failure, FailureStage, RetryAfter, RetryAfterSource, RetryHint, Standing,
 };
 pub use fault::{ErrorBody, Fault, FaultKind, KEY_HELPER_FAILED, Timer};
-pub use limits::{AccountKind, FastMode, Limits, OutputCaps, Persistence, QuerySource, WorkWait};
+pub use limits::{FastMode, Limits, OutputCaps, Persistence, QuerySource, WorkWait};
 pub use loop_detector::{LoopDetector, LoopLimits, LoopStatus};
 pub use moment::Moment;
 pub use money::{Ledger, Money, Reservation};

@@ -9,5 +9,5 @@ mod stop_reason;
 
 pub use agent_limits::AgentLimits;
 pub use error_class::{ErrorClass, ErrorClassInfo, ProbeFinding, SubagentOutlook};
-pub use modes::{ChildEnvironment, OnDenied, PermissionMode, SandboxMode};
+pub use modes::{AccountKind, ChildEnvironment, OnDenied, PermissionMode, SandboxMode};
 pub use stop_reason::{Interrupt, StopReason, StopReasonInfo};

@@ -1,4 +1,4 @@
-//! Modes of a run that several layers share: permissions and the sandbox. Their names on the
+//! Modes of a run that several layers share, such as permissions and the sandbox. Their names on the
 //! command line and in settings files are derived.
 
 use clap::ValueEnum;
@@ -105,4 +105,15 @@ pub enum ChildEnvironment {
     Inherit,
     /// Only what `--pass-env` names, and what every command needs.
     Allowlist,
+}
+
+/// The kind of account, which decides whether to retry after a 429.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[value(rename_all = "camelCase")]
+pub enum AccountKind {
+    ApiKey,
+    Enterprise,
+    // Its limits last for hours.
+    Subscription,
 }

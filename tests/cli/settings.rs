@@ -38,6 +38,18 @@ fn labels(settings: &Settings) -> Vec<&str> {
 }
 
 #[test]
+fn an_invalid_variable_is_no_mistake_where_a_flag_outranks_it() {
+    let variables = [("MAX_THINKING_TOKENS", "500"), ("ANTHROPIC_MODEL", "opus")];
+    let why = resolve(&["hi"], &variables, "{}").expect_err("500 is too small");
+    assert!(why.contains("MAX_THINKING_TOKENS") && why.contains("at least 1024"), "{why}");
+    let flags = ["--max-thinking-tokens", "2048", "--model", "", "hi"];
+    let settings = resolve(&flags, &variables, "{}").expect("the flag outranks the variable");
+    assert_eq!(settings.thinking, Some(2048));
+    // A blank flag sets nothing, so that the variable counts.
+    assert!(labels(&settings)[0].contains("opus"), "{:?}", labels(&settings));
+}
+
+#[test]
 fn every_mistake_has_file_line_and_column() {
     let cases = [
         ("{\n  \"maxTurns\": \"ten\"\n}", "2:15: \"maxTurns\" takes a whole number, at least 1"),

@@ -15,6 +15,7 @@ use super::folders::PromptFile;
 use super::library::{LibraryEntry, NamedAgent, PromptLibrary};
 use crate::cli::front_matter::{self, FrontMatter};
 use crate::cli::usage::UsageError;
+use crate::config::repository::UNTRUSTED;
 
 /// The maximum length of a name, in characters: the model has to repeat it.
 const NAME_MAX: usize = 64;
@@ -75,7 +76,7 @@ pub(super) fn add_agent(entry: &LibraryEntry, library: &mut PromptLibrary) {
         };
         let withheld = TRUSTED_ONLY.iter().filter(|field| fields.has(field) && !harmless(field));
         for field in withheld {
-            library.withhold(sheet, Some(field), "the repository is not trusted");
+            library.withhold(sheet, Some(field), UNTRUSTED);
         }
         (definition.permission_mode, definition.model) = (None, None);
         definition.servers = None;

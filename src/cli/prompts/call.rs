@@ -6,7 +6,7 @@ use super::commands::is_name;
 use super::fill::{ExpansionTooLong, Placeholders, fill, holds_commands};
 use super::library::{PromptCommand, PromptLibrary};
 use crate::cli::usage::UsageError;
-use crate::config::repository::IgnoredSetting;
+use crate::config::repository::{IgnoredSetting, UNTRUSTED};
 use crate::tools::check_restriction;
 use strsim::osa_distance;
 
@@ -142,14 +142,12 @@ fn of(
     if !command.withheld.is_empty() {
         let fields = command.withheld.join(" and ");
         let file = &command.file;
-        warnings.push(format!(
-            "{file}: {fields} ignored, the repository is not trusted; see outlast-security(7)"
-        ));
+        warnings.push(format!("{file}: {fields} ignored, {UNTRUSTED}; see outlast-security(7)"));
     }
     let ignored = command.withheld.iter().map(|field| IgnoredSetting {
         file: command.file.clone(),
         key: Some((*field).to_owned()),
-        why: "the repository is not trusted".to_owned(),
+        why: UNTRUSTED.to_owned(),
     });
     Ok(ExpandedCommand {
         prompt,

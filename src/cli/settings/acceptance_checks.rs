@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{AcceptanceSettings, schema};
+use super::{AcceptanceSettings, answer_schema};
 use crate::cli::args::RunArgs;
 use crate::cli::usage::UsageError;
 use crate::config::Config;
@@ -28,7 +28,7 @@ pub(super) fn resolve(
     }
     let schema = args.acceptance.json_schema.as_ref();
     Ok(AcceptanceSettings {
-        schema: schema.map(|given| schema::parse_flag(given, cwd)).transpose()?,
+        schema: schema.map(|given| answer_schema::parse_flag(given, cwd)).transpose()?,
         schema_tries: config.schema_tries.get(),
         requirement: command.map(|command| Requirement {
             command: command.clone(),

@@ -151,11 +151,11 @@ impl ChainSources<'_> {
         if self.is_flag && entries.is_empty() {
             return Err(origin.error("it names no model; name one, or use --no-fallback"));
         }
-        let mut building = ChainBuilder::begin(&self, self.windows.clone());
+        let mut builder = ChainBuilder::begin(&self, self.windows.clone());
         for entry in entries {
-            let link = building.link(entry).map_err(|why| origin.error(&why))?;
+            let link = builder.link(entry).map_err(|why| origin.error(&why))?;
             let same = |known: &ChainEntry| known.label == link.label;
-            match building.chain.links.iter().position(same) {
+            match builder.chain.links.iter().position(same) {
                 // Lists of several files are joined, and were not written for this one primary.
                 Some(_) if origin == ChainOrigin::Settings => {}
                 Some(_) => {
@@ -164,12 +164,12 @@ impl ChainSources<'_> {
                 }
                 None => {
                     let entry = ModelEntry { model: link.model.clone(), ..entry.clone() };
-                    building.chain.entries.push(entry);
-                    building.chain.links.push(link);
+                    builder.chain.entries.push(entry);
+                    builder.chain.links.push(link);
                 }
             }
         }
-        let chain = building.chain;
+        let chain = builder.chain;
         if chain.links.len() > LONGEST {
             return Err(origin.error(&format!("a chain has at most {LONGEST} models")));
         }
@@ -212,16 +212,16 @@ impl<'a> ChainBuilder<'a> {
             entries: Vec::new(),
             windows,
         };
-        let mut building = Self {
+        let mut builder = Self {
             aliases: sources.aliases,
             variables: sources.variables,
             origin: address.as_ref().map(BaseUrl::origin),
             base: address.as_ref().map(BaseUrl::base),
             chain,
         };
-        let first = building.named(&sources.config.model, "", 0, None);
-        building.chain.links.push(first);
-        building
+        let first = builder.named(&sources.config.model, "", 0, None);
+        builder.chain.links.push(first);
+        builder
     }
 
     /// One more link, at an endpoint that is added if it is new.
@@ -241,17 +241,17 @@ impl<'a> ChainBuilder<'a> {
             self.chain.endpoints.push(endpoint);
             self.chain.endpoints.len() - 1
         });
-        let said = entry.context_window.map(u32::from);
-        Ok(self.named(&entry.model, &place, index, said))
+        let window = entry.context_window.map(u32::from);
+        Ok(self.named(&entry.model, &place, index, window))
     }
 
-    fn named(&self, name: &str, place: &str, endpoint: usize, said: Option<u32>) -> ChainEntry {
+    fn named(&self, name: &str, place: &str, endpoint: usize, window: Option<u32>) -> ChainEntry {
         let name = name.trim();
         let model = resolve_alias(self.aliases.get(name).map_or(name, String::as_str)).to_owned();
         let label = model.clone() + place;
         let mut link =
             ChainEntry { name: name.to_owned(), model, label, endpoint, context_window: None };
-        link.context_window = self.chain.windows.of_entry(&link.keys(), said);
+        link.context_window = self.chain.windows.of_entry(&link.keys(), window);
         link
     }
 

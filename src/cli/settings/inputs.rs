@@ -12,6 +12,7 @@ use crate::cli::args::RunArgs;
 use crate::cli::prompts::PromptLibrary;
 use crate::config::Config;
 use crate::config::environment::{ProcessEnv, Variables, config_dir, variable_names};
+use crate::config::flags::SettingFlags;
 use crate::config::fold::Fold;
 use crate::config::variables;
 use crate::tools::AgentDefinition;
@@ -55,7 +56,7 @@ impl Inputs {
         let own = of_files.env.0.iter();
         all.extend(own.map(|(name, value)| (OsString::from(name), OsString::from(&value.0))));
         sources.managed.remove_outranked(&mut args.flags, &mut all);
-        add_variables(&mut fold, outer, &all, &sources, held, &mut mistakes);
+        add_variables(&mut fold, &args.flags, (outer, &all), &sources, held, &mut mistakes);
         let flags = args.flags.values(&mut mistakes);
         let windows = flags.iter().find(|flag| flag.setting.key == "contextWindow");
         let windows = windows.and_then(|flag| serde_json::from_value(flag.value.clone()).ok());
@@ -100,13 +101,13 @@ fn config(fold: &Fold, mistakes: &mut Vec<String>) -> Config {
 /// Adds the variables that neither the contract nor the managed files outrank.
 fn add_variables(
     fold: &mut Fold,
-    outer: &Variables,
-    all: &Variables,
+    flags: &SettingFlags,
+    (outer, all): (&Variables, &Variables),
     sources: &SettingsSources,
     held: Held<'_>,
     mistakes: &mut Vec<String>,
 ) {
-    for assigned in variables::read(all, mistakes) {
+    for assigned in variables::read(all, flags, mistakes) {
         let is_managed = sources.managed.sets(assigned.variable);
         let is_held = held.holds(assigned.setting.key) && !is_managed;
         if !is_held {

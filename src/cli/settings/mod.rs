@@ -3,6 +3,7 @@
 
 mod acceptance_checks;
 mod agent_list;
+mod answer_schema;
 mod chain;
 mod context_windows;
 mod contract;
@@ -13,7 +14,6 @@ mod resolve;
 mod rule_names;
 mod run_limits;
 mod sandbox;
-mod schema;
 mod servers;
 mod sources;
 mod survey;

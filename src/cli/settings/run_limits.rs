@@ -6,7 +6,7 @@ use super::{CredentialSource, EndpointSettings};
 use crate::cli::args::RunArgs;
 use crate::config::Config;
 use crate::config::environment::ProcessEnv;
-use crate::config::kinds::{AccountChoice, Span, Tokens, UnattendedRetry};
+use crate::config::kinds::{Span, Tokens, UnattendedRetry};
 use crate::config::settings::BASE_URL;
 use crate::recovery::{
     AccountKind, Backoff, Budgets, Limits, LoopLimits, Moment, OutputCaps, Persistence, WorkWait,
@@ -49,12 +49,7 @@ pub(super) fn limits(
         overload_limit: config.overload_limit,
         headroom: config.compact_headroom.get(),
         effort: config.token_budget.map(Tokens::get),
-        account: match config.account_kind {
-            None => account,
-            Some(AccountChoice::ApiKey) => AccountKind::ApiKey,
-            Some(AccountChoice::Enterprise) => AccountKind::Enterprise,
-            Some(AccountChoice::Subscription) => AccountKind::Subscription,
-        },
+        account: config.account_kind.unwrap_or(account),
         caps: OutputCaps {
             first: config.max_output_tokens.map_or(usual.caps.first, Tokens::get),
             escalated: config.escalated_output_tokens.get(),

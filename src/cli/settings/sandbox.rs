@@ -15,9 +15,7 @@ pub(super) fn resolve(
     config: &Config,
     flags: &SettingFlags,
 ) -> Result<SandboxSettings, UsageError> {
-    let bypass = config.permission_mode == PermissionMode::BypassPermissions;
-    let unsaid = if bypass { SandboxMode::Off } else { SandboxMode::Workspace };
-    let mode = config.sandbox_mode.unwrap_or(unsaid);
+    let mode = config.sandbox_mode.unwrap_or_else(|| default_mode(config));
     let no_network = !config.sandbox_network.0;
     if mode == SandboxMode::Off && no_network && flags.has("sandbox-network") {
         return Err(UsageError::new(
@@ -33,6 +31,17 @@ pub(super) fn resolve(
         deny_read: config.deny_read.0.clone(),
         config_dir: None,
     })
+}
+
+/// The mode where neither a flag nor a file names one.
+pub(super) fn default_mode(config: &Config) -> SandboxMode {
+    match config.permission_mode {
+        PermissionMode::BypassPermissions => SandboxMode::Off,
+        PermissionMode::Default
+        | PermissionMode::AcceptEdits
+        | PermissionMode::Plan
+        | PermissionMode::DontAsk => SandboxMode::Workspace,
+    }
 }
 
 /// The warning that bypassing permissions switched the sandbox off, where neither a flag nor a file

@@ -194,7 +194,7 @@ pub(super) fn parse_flag(given: &str) -> Result<Vec<NamedServer>, UsageError> {
     if given.trim_start().starts_with('{') {
         return parse("--mcp-config", given, ServerAuthor::Flag);
     }
-    let bytes = file_reads::read_bounded(Path::new(given), LARGEST).map_err(|error| {
+    let bytes = file_reads::read_bounded(Path::new(given), FILE_BYTES_MAX).map_err(|error| {
         UsageError::new(format!("--mcp-config {given}: cannot be read: {error}; name a file"))
     })?;
     parse_bytes(given, bytes, ServerAuthor::Flag)
@@ -204,7 +204,7 @@ pub(super) fn parse_flag(given: &str) -> Result<Vec<NamedServer>, UsageError> {
 const TYPO_MAX: usize = 3;
 
 /// The maximum size of a file of servers, in bytes. Some hold much other data.
-const LARGEST: u64 = 64 << 20;
+const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// Resolves the servers. An invalid entry is left out, with a warning.
 pub(super) fn resolve(
@@ -216,8 +216,8 @@ pub(super) fn resolve(
 ) -> McpServers {
     let approval = ServerApproval::of(config);
     named.sort_by_key(|server| server.author);
-    let ruling = named.iter().filter(|server| server.author == ServerAuthor::Managed);
-    let ruling: BTreeSet<String> = ruling.map(|server| server.name.clone()).collect();
+    let managed = named.iter().filter(|server| server.author == ServerAuthor::Managed);
+    let managed: BTreeSet<String> = managed.map(|server| server.name.clone()).collect();
     let lookup = |name: &str| {
         variables.get(OsStr::new(name)).and_then(|value| value.to_str()).map(ToOwned::to_owned)
     };
@@ -262,7 +262,7 @@ pub(super) fn resolve(
     let timers = McpTimers { wait, start, call, ..defaults };
     let mut servers: Vec<ServerConfig> = found.into_values().collect();
     // Of two servers with the same tool prefix the first is used.
-    servers.sort_by_key(|server| !ruling.contains(&server.name));
+    servers.sort_by_key(|server| !managed.contains(&server.name));
     let required = required(args);
     McpServers { servers, required, skipped, timers, places, warnings, shown }
 }

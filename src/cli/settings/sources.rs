@@ -15,7 +15,7 @@ use crate::config::file::{self, ParsedSettings};
 use crate::config::fold::Fold;
 use crate::config::managed::ManagedSettings;
 use crate::config::repository::{
-    IgnoredSetting, IgnoredSettings, MCP_FILE, RepositoryFile, RulePaths, read_file,
+    IgnoredSetting, IgnoredSettings, MCP_FILE, RepositoryFile, RulePaths, UNTRUSTED, read_file,
 };
 use crate::config::rule_names;
 use crate::config::trust::{Trust, TrustedProjects};
@@ -95,17 +95,16 @@ pub(super) fn read_all(
     let mut reading =
         SourceReader { strict: args.mcp.strict_mcp_config, ..SourceReader::default() };
     let session = &args.session;
-    let vouches = environment::trusts_project(variables);
-    let vouches = vouches.map_err(UsageError::from);
-    let vouches = session.trust_project || reading.take(vouches).unwrap_or_default();
+    let by_variable = environment::trusts_project(variables).map_err(UsageError::from);
+    let is_trusted = session.trust_project || reading.take(by_variable).unwrap_or_default();
     let home = environment::home(variables);
     let paths = RulePaths { cwd, home: home.as_deref() };
     let wanted = reading.take(named(session.setting_sources.as_deref())).unwrap_or_default();
     let wants = |source: &str| wanted.contains(&source);
 
-    let ruling: Vec<ParsedSettings> =
+    let managed: Vec<ParsedSettings> =
         managed.iter().filter_map(|path| reading.read_user_file(path)).collect();
-    let ruling_files = std::mem::take(&mut reading.files);
+    let managed_files = std::mem::take(&mut reading.files);
     let user = if wants("user") {
         reading.read_user_file(&config_dir.join("settings.json"))
     } else {
@@ -116,10 +115,10 @@ pub(super) fn read_all(
     let flag = session.settings.as_deref().and_then(|given| reading.flag(given));
     let above = std::mem::replace(&mut reading.files, below);
 
-    let own = [&user, &flag].into_iter().flatten().chain(&ruling);
+    let own = [&user, &flag].into_iter().flatten().chain(&managed);
     let trusted = own.filter_map(|parsed| parsed.get::<TrustedProjects>("trustedProjects"));
     let trusted: Vec<_> = trusted.flat_map(|TrustedProjects(projects)| projects).collect();
-    let trust = if vouches { Trust::Full } else { Trust::of(&trusted, cwd, paths.home) };
+    let trust = if is_trusted { Trust::Full } else { Trust::of(&trusted, cwd, paths.home) };
 
     if let Some(parsed) = user {
         reading.merge(&parsed.anchored(config_dir), ServerAuthor::User);
@@ -140,7 +139,7 @@ pub(super) fn read_all(
         let servers = reading.take(servers).unwrap_or_default();
         reading.servers.extend(servers);
     }
-    reading.files.extend(ruling_files);
+    reading.files.extend(managed_files);
     let memory = MemorySources {
         user: wants("user"),
         project: wants("project"),
@@ -149,8 +148,8 @@ pub(super) fn read_all(
     };
     let own = if memory.user { environment::own_folders(variables) } else { Vec::new() };
     let library = library(own, memory, cwd, &trust, !args.prompts.disable_slash_commands);
-    reading.leavings.definitions(&library.withheld);
-    reading.into_sources(ManagedSettings { files: ruling }, memory, library)
+    reading.ignored.definitions(&library.withheld);
+    reading.into_sources(ManagedSettings { files: managed }, memory, library)
 }
 
 /// Agents, commands and skills.
@@ -172,7 +171,7 @@ struct SourceReader {
     files: Vec<SettingsFile>,
     fold: Fold,
     mistakes: Vec<String>,
-    leavings: IgnoredSettings,
+    ignored: IgnoredSettings,
     servers: Vec<NamedServer>,
     /// Only servers that flags name count.
     strict: bool,
@@ -228,13 +227,13 @@ impl SourceReader {
             RepositoryFile::Nothing => (Ok(None), true),
             RepositoryFile::Content(content) if trust.covers(&content) => {
                 let read = file::parse_bytes(&name, content).map(|mut parsed| {
-                    self.leavings.strip_never_trusted(path, &mut parsed);
+                    self.ignored.strip_never_trusted(path, &mut parsed);
                     Some(parsed)
                 });
                 (read, true)
             }
             RepositoryFile::Content(content) => {
-                let value = self.leavings.strip_untrusted(path, &content, paths);
+                let value = self.ignored.strip_untrusted(path, &content, paths);
                 let text = String::from_utf8_lossy(&content);
                 let text = text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned();
                 let warnings = Vec::from_iter(rule_names::untrusted_rule_warning(&name, &text));
@@ -246,12 +245,11 @@ impl SourceReader {
                 (Err(vec![format!("{name}: {why}; correct it, or take it away")]), true)
             }
             RepositoryFile::Unusable(why) => {
-                self.leavings.file(path, &why);
+                self.ignored.file(path, &why);
                 (Ok(None), false)
             }
         };
-        let laid = self.add_file(name, read);
-        if let Some(parsed) = laid {
+        if let Some(parsed) = self.add_file(name, read) {
             self.merge(&parsed, ServerAuthor::ProjectSettings);
         }
         if let Some(last) = self.files.last_mut().filter(|_| !trusted) {
@@ -275,11 +273,11 @@ impl SourceReader {
                 }
             }
             RepositoryFile::Content(content) => {
-                self.leavings.servers(&content, "the repository is not trusted");
+                self.ignored.servers(&content, UNTRUSTED);
                 FileState::Untrusted
             }
             RepositoryFile::Unusable(why) => {
-                self.leavings.file(MCP_FILE, &why);
+                self.ignored.file(MCP_FILE, &why);
                 FileState::Untrusted
             }
         };
@@ -303,7 +301,7 @@ impl SourceReader {
             self.servers.extend(servers::from_settings(parsed, ServerAuthor::Managed));
         }
         managed.add_to(&mut self.fold);
-        let (ignored, ignored_warning) = self.leavings.into_report();
+        let (ignored, ignored_warning) = self.ignored.into_report();
         SettingsSources {
             files: self.files,
             fold: self.fold,

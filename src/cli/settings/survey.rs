@@ -8,18 +8,17 @@ use super::contract::Held;
 use super::credential::credential;
 use super::inputs::Inputs;
 use super::sources::{SettingsFile, SettingsSources};
-use super::{CredentialSource, EndpointSettings, McpServers, run_limits, servers};
+use super::{CredentialSource, EndpointSettings, McpServers, run_limits, sandbox, servers};
 use crate::cli::args::RunArgs;
 use crate::cli::prompts::PromptLibrary;
 use crate::config::environment::{self, Variables, config_dir_variable, variable_names};
 use crate::config::fold::{DEFAULT, EffectiveValue, variable_origin};
-use crate::config::kinds::{AccountChoice, Span};
+use crate::config::kinds::Span;
 use crate::config::managed;
 use crate::config::repository::IgnoredSetting;
 use crate::config::settings::BASE_URL;
 use crate::model::BaseUrl;
-use crate::recovery::{AccountKind, Limits};
-use crate::types::{PermissionMode, SandboxMode};
+use crate::recovery::Limits;
 
 /// All facts about the settings. Invalid files contribute only their mistakes.
 #[derive(Clone, Debug)]
@@ -116,17 +115,10 @@ fn effective(
     mcp: &McpServers,
 ) -> Vec<EffectiveValue> {
     let Inputs { fold, config, variables: all, args, .. } = inputs;
-    let account = match limits.account {
-        AccountKind::ApiKey => AccountChoice::ApiKey,
-        AccountKind::Enterprise => AccountChoice::Enterprise,
-        AccountKind::Subscription => AccountChoice::Subscription,
-    };
-    let bypass = config.permission_mode == PermissionMode::BypassPermissions;
-    let sandbox = if bypass { SandboxMode::Off } else { SandboxMode::Workspace };
     let derived = [
-        ("accountKind", json!(account)),
+        ("accountKind", json!(limits.account)),
         ("maxRetryWait", json!(Span(limits.max_retry_wait))),
-        ("sandbox.mode", json!(sandbox)),
+        ("sandbox.mode", json!(sandbox::default_mode(config))),
     ];
     let mut effective = fold.effective(&derived, all);
     let mut add = |name: &str, value: Value, origin: &str| {
