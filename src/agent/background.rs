@@ -1,16 +1,16 @@
 //! Background commands of a run: reports their ends to the model and the observer, and ends them
 //! with the run.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::recovery::{Event, Moment, Nudge, StopReason, WORK_GONE, WorkStatus};
-use crate::tools::{STARTED_IN_BACKGROUND, is_agent_tool};
-use crate::transcript::{Block, Message};
+use crate::journal::{BackgroundChanges, BackgroundWork, PastBackground};
+use crate::recovery::{Event, Moment, StopReason, WORK_GONE, WorkStatus};
+use crate::tools::{BackgroundKind, BackgroundTask};
+use crate::transcript::Block;
 
-use super::messages::{join_list, text_of};
+use super::messages::join_list;
 use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::{CANCEL_GRACE, CancelReason, LATE_CANCEL_GRACE, RunMonitor, WaitTimer};
 use super::world::RunWorld;
@@ -111,7 +111,22 @@ impl RunWorld<'_> {
                 Vec::new(),
                 &mut self.monitor,
             );
+            self.record_told_ends();
         }
+    }
+
+    /// Writes the start of background work to the journal, before the model is told of it.
+    pub(super) fn record_started_work(&mut self) {
+        let (commands, started) = self.tools.toolbox.take_started_tasks();
+        let started = started.into_iter().map(work_of).collect();
+        let changes = BackgroundChanges { commands, started, told: Vec::new() };
+        self.conversation.journal.background(changes);
+    }
+
+    /// Writes to the journal of whose end the model was told.
+    pub(super) fn record_told_ends(&mut self) {
+        let told = self.tools.toolbox.take_told_ends();
+        self.conversation.journal.background(BackgroundChanges { told, ..Default::default() });
     }
 
     /// Tells the model of a resumed session which commands were lost with an earlier process.
@@ -119,97 +134,44 @@ impl RunWorld<'_> {
         for agent in self.context.deps.registry.lost() {
             self.monitor.emit(&RunEvent::Agent(Box::new(agent)));
         }
-        let past = BackgroundHistory::of(self.conversation.history.messages());
-        self.tools.toolbox.count_tasks_from(past.started);
-        if !past.lost.is_empty() {
-            let list = past.list(&|id| self.context.deps.registry.known_of(id));
+        let PastBackground { commands, lost } = std::mem::take(&mut self.tools.past_background);
+        self.tools.toolbox.count_tasks_from(commands);
+        if !lost.is_empty() {
+            let list = lost_work_list(&lost, |id| self.context.deps.registry.known_of(id));
             self.conversation.add_user_message(
                 vec![Block::text(join_list(WORK_GONE, &list))],
                 Vec::new(),
                 &mut self.monitor,
             );
+            let told = lost.iter().map(|work| work.id().to_owned()).collect();
+            self.conversation.journal.background(BackgroundChanges { told, ..Default::default() });
         }
     }
 }
 
-/// Whether background commands were lost with the process that wrote these messages.
-pub fn has_lost_work(messages: &[Message]) -> bool {
-    !BackgroundHistory::of(messages).lost.is_empty()
-}
-
-/// Background commands as the messages of a conversation mention them.
-#[derive(Debug, Default)]
-struct BackgroundHistory {
-    started: usize,
-    /// Commands without a recorded end, by name.
-    lost: BTreeMap<String, String>,
-}
-
-impl BackgroundHistory {
-    fn of(messages: &[Message]) -> Self {
-        let mut past = Self::default();
-        let mut calls = BTreeMap::new();
-        for block in messages.iter().flat_map(|message| &message.content) {
-            match block {
-                Block::ToolUse { id, name, input } if name == "Bash" => {
-                    let command = input["command"].as_str().unwrap_or_default();
-                    calls.insert(id.as_str(), command.to_owned());
-                }
-                Block::ToolUse { id, name, input } if is_agent_tool(name) => {
-                    let what = input["description"].as_str().unwrap_or_default();
-                    calls.insert(id.as_str(), format!("agent: {what}"));
-                }
-                Block::ToolResult { tool_use_id, content, is_error: false } => {
-                    let text = text_of(content);
-                    let began = text.strip_prefix(STARTED_IN_BACKGROUND);
-                    match (began, calls.get(tool_use_id.as_str())) {
-                        (Some(rest), Some(command)) => past.begins(rest, command),
-                        (None, None) => past.parse_end(&text),
-                        (Some(_), None) | (None, Some(_)) => {}
-                    }
-                }
-                Block::Text { text } if text.starts_with(WORK_GONE) => past.lost.clear(),
-                Block::Text { text } if text.starts_with(Nudge::WorkEnded.text()) => {
-                    text.lines().for_each(|line| past.parse_end(line.trim_start_matches("- ")));
-                }
-                Block::Text { .. }
-                | Block::ToolUse { .. }
-                | Block::ToolResult { .. }
-                | Block::Thinking { .. }
-                | Block::RedactedThinking { .. }
-                | Block::Image { .. }
-                | Block::Document { .. }
-                | Block::Other(_) => {}
-            }
-        }
-        past
-    }
-
-    fn begins(&mut self, rest: &str, command: &str) {
-        let name = rest.split(['.', '\n']).next().unwrap_or_default();
-        let number = name.strip_prefix("bash_").and_then(|number| number.parse().ok());
-        self.started = self.started.max(number.unwrap_or(0));
-        self.lost.insert(name.to_owned(), command.to_owned());
-    }
-
-    /// Parses a line that begins with a name and says that the command is over.
-    fn parse_end(&mut self, line: &str) {
-        let name = line.split(' ').next().unwrap_or_default();
-        let first = line.lines().next().unwrap_or_default();
-        if first.contains(" ended after ") || first.contains(" was stopped after ") {
-            self.lost.remove(name);
+/// The record of started work.
+fn work_of(task: BackgroundTask) -> BackgroundWork {
+    let BackgroundTask { id, command, description, .. } = task;
+    match task.kind {
+        BackgroundKind::Command => BackgroundWork::Command { id, command },
+        BackgroundKind::Agent => {
+            BackgroundWork::Agent { id, description: description.unwrap_or_default() }
         }
     }
+}
 
-    /// One line for each command, with the known details below.
-    fn list<'a>(&self, known: &dyn Fn(&str) -> Option<&'a str>) -> String {
-        let line = |(name, command): (&String, &String)| {
-            let command: String = command.chars().take(200).collect();
-            let command = command.split_whitespace().collect::<Vec<_>>().join(" ");
-            let known = known(name).into_iter().flat_map(str::lines);
-            let known: Vec<String> = known.map(|line| format!("\n  {line}")).collect();
-            format!("- {name} (`{command}`){}", known.concat())
+/// Lists lost work, a line each, with the known details of sub-agents below.
+fn lost_work_list<'a>(lost: &[BackgroundWork], known: impl Fn(&str) -> Option<&'a str>) -> String {
+    let line = |work: &BackgroundWork| {
+        let what = match work {
+            BackgroundWork::Command { command, .. } => command.clone(),
+            BackgroundWork::Agent { description, .. } => format!("agent: {description}"),
         };
-        self.lost.iter().map(line).collect::<Vec<_>>().join("\n")
-    }
+        let what: String = what.chars().take(200).collect();
+        let what = what.split_whitespace().collect::<Vec<_>>().join(" ");
+        let known = known(work.id()).into_iter().flat_map(str::lines);
+        let known: Vec<String> = known.map(|line| format!("\n  {line}")).collect();
+        format!("- {} (`{what}`){}", work.id(), known.concat())
+    };
+    lost.iter().map(line).collect::<Vec<_>>().join("\n")
 }

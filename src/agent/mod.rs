@@ -43,7 +43,6 @@ mod world;
 
 pub use crate::journal::{JournalHealth, ModelSpan};
 pub use crate::types::AgentLimits;
-pub use background::has_lost_work;
 pub use clock::Clock;
 pub use delegate::{
     AgentIdentity, AgentStatus, AgentTask, Delegation, FolderNote, FolderNotes, ModelLookup,

@@ -250,6 +250,7 @@ pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
             folder_notes_known: HashSet::new(),
             denied: false,
             loop_detector: resumed.loop_detector,
+            past_background: resumed.background,
             work_stop_announced: false,
         },
         hooks: HookRunner::new(setup.hooks, pressing),

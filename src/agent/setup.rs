@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::hooks::Hooks;
-use crate::journal::{Journal, JournalHealth, ModelSpan, PastAgent};
+use crate::journal::{Journal, JournalHealth, ModelSpan, PastAgent, PastBackground};
 use crate::mcp::{self, Servers};
 use crate::model::limits::SharedLimits;
 use crate::model::{ModelFacts, RateLimits};
@@ -92,6 +92,8 @@ pub struct ResumedState {
     pub windows: Vec<(String, u64)>,
     /// The sub-agents of the resumed session.
     pub agents: Vec<PastAgent>,
+    /// The background work of the resumed session.
+    pub background: PastBackground,
     /// The totals to continue from.
     pub tally: RunStats,
     /// The cost of the session before those.

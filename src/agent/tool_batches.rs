@@ -396,6 +396,7 @@ impl RunWorld<'_> {
             .unzip();
         blocks.append(&mut self.hooks.asides);
         blocks.extend(news);
+        self.record_started_work();
         if !blocks.is_empty() {
             self.conversation.add_user_message(blocks, details, &mut self.monitor);
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
+use crate::journal::PastBackground;
 use crate::mcp::ServerStatus;
 use crate::mcp::Servers;
 use crate::model::MalformedCall;
@@ -47,6 +48,8 @@ pub(super) struct ToolRunner {
     /// Whether a call was denied.
     pub(super) denied: bool,
     pub(super) loop_detector: LoopDetector,
+    /// The background work of earlier processes, until the model is told of it.
+    pub(super) past_background: PastBackground,
     /// Whether the end of background commands was announced.
     pub(super) work_stop_announced: bool,
 }

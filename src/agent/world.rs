@@ -52,6 +52,7 @@ impl World for RunWorld<'_> {
         let ended = tally.recovery.observe(transition, tally.turns);
         self.conversation.journal.transition(transition);
         self.conversation.journal.recoveries(&ended);
+        self.record_told_ends();
         self.conversation.report_journal_loss(&mut self.monitor);
         let fault =
             matches!(transition.event, Event::Failed(_)).then_some(self.caller.last_fault());

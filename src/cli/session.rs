@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::agent::{self, ModelEndpoint, ModelStats, ResumedState, RunStats};
+use crate::agent::{ModelEndpoint, ModelStats, ResumedState, RunStats};
 use crate::journal::{
     CarryOver, Damage, FirstPrompt, Journal, JournalError, LockedSession, ProcessOpening,
     RestoredSession, SessionFolder, SessionId, latest, prompt_title, read_session,
@@ -220,7 +220,7 @@ impl FoundSession {
         let demands = &settings.demands;
         let Some(restored) = self.restored() else { return Ok(RemainingWork::ModelReply) };
         let unanswered = restored.messages.last().is_some_and(|last| last.role == Role::User);
-        if unanswered || agent::has_lost_work(&restored.messages) {
+        if unanswered || !restored.background.lost.is_empty() {
             return Ok(RemainingWork::ModelReply);
         }
         let (forked, demanded) = (matches!(self.kind, SessionOrigin::Forked(_)), restored.limits);
@@ -402,6 +402,7 @@ fn resumed_state(restored: RestoredSession, carry: CarryOver, limits: &Limits) -
         loop_detector: spiral,
         windows: restored.windows,
         agents,
+        background: restored.background,
         cost_before,
         ..ResumedState::default()
     };

@@ -109,9 +109,40 @@ pub(super) enum JournalRecord {
         model: String,
         tokens: u64,
     },
+    /// Changes of background work: what was started, and whose end the model was told.
+    Background(BackgroundChanges),
     End {
         reason: StopReason,
     },
+}
+
+/// Changes of background work since the last record of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackgroundChanges {
+    /// How many commands the session has started; 0 if none were started since.
+    #[serde(default)]
+    pub commands: usize,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub started: Vec<BackgroundWork>,
+    /// The ids of ended work of whose end the model was told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub told: Vec<String>,
+}
+
+/// A command or sub-agent that was started in the background.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "work", rename_all = "snake_case")]
+pub enum BackgroundWork {
+    Command { id: String, command: String },
+    Agent { id: String, description: String },
+}
+
+impl BackgroundWork {
+    pub fn id(&self) -> &str {
+        match self {
+            Self::Command { id, .. } | Self::Agent { id, .. } => id,
+        }
+    }
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -13,12 +13,12 @@ use crate::recovery::{Money, RecoveryRecord, StopReason, ToolCallRecord, Transit
 use crate::transcript::{Block, HistoryRepair, Message, Role, ToolCall, Usage};
 
 use super::entry::{
-    Damage, JournalRecord, MessageLine, MessageMeta, OUR_TYPE, OpenRecord, ProcessOpening,
-    RecordLine, ToolStarted, VERSION, WireMessage, seal,
+    BackgroundChanges, Damage, JournalRecord, MessageLine, MessageMeta, OUR_TYPE, OpenRecord,
+    ProcessOpening, RecordLine, ToolStarted, VERSION, WireMessage, seal,
 };
 use super::lock::{lock, locked_error};
 use super::redact::Redaction;
-use super::restore::RestoredSession;
+use super::restore::{PastBackground, RestoredSession};
 use super::session_folder::{host_name, sync_folders};
 use super::terms::Terms;
 use super::writer::{JournalWriter, Sync};
@@ -135,6 +135,11 @@ impl Journal {
         let prompt = source.terms.prompt.clone().or_else(|| opening.prompt.clone());
         let opening = ProcessOpening { prompt, ..opening.clone() };
         journal.open(&opening, &Terms::default(), beginning);
+        let PastBackground { commands, lost: started } = source.background.clone();
+        if commands > 0 {
+            let changes = BackgroundChanges { commands, started, told: Vec::new() };
+            journal.record(&JournalRecord::Background(changes), Sync::Later);
+        }
         journal.remove_if_lost()
     }
 
@@ -335,6 +340,13 @@ impl Journal {
     /// Appends the learned size of a model's context window, in tokens.
     pub fn window(&mut self, model: &str, tokens: u64) {
         self.record(&JournalRecord::Window { model: model.to_owned(), tokens }, Sync::Later);
+    }
+
+    /// Appends changes of background work, if there are any.
+    pub fn background(&mut self, changes: BackgroundChanges) {
+        if !changes.started.is_empty() || !changes.told.is_empty() {
+            self.record(&JournalRecord::Background(changes), Sync::Later);
+        }
     }
 
     /// Appends the end of the prompt, with its reason.

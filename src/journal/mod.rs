@@ -33,11 +33,13 @@ mod writer;
 pub use cleanup::{CleanupReport, delete_old_sessions};
 pub use contract::{Contract, FirstPrompt, prompt_title};
 pub use damage::OnDamage;
-pub use entry::{CarryOver, Damage, MessageMeta, ProcessOpening};
+pub use entry::{
+    BackgroundChanges, BackgroundWork, CarryOver, Damage, MessageMeta, ProcessOpening,
+};
 pub use error::{JournalError, LockHolder};
 pub use log::{Journal, JournalHealth};
 pub use past_agents::PastAgent;
-pub use restore::RestoredSession;
+pub use restore::{PastBackground, RestoredSession};
 pub use resume::{LockedSession, read_session};
 pub use session_folder::{SessionFolder, SessionId, latest};
 pub use store::{SessionStore, UnfinishedSession as OpenSession, survey_sessions};

@@ -178,7 +178,8 @@ impl PastAgent {
             | JournalRecord::Rewrite { .. }
             | JournalRecord::Recovery(_)
             | JournalRecord::ToolCalls { .. }
-            | JournalRecord::Window { .. } => return in_flight,
+            | JournalRecord::Window { .. }
+            | JournalRecord::Background(_) => return in_flight,
         }
         Money::ZERO
     }

@@ -174,6 +174,7 @@ pub(super) fn last_open_record(bytes: &[u8]) -> Option<super::entry::OpenRecord>
             | JournalRecord::Recovery(_)
             | JournalRecord::ToolCalls { .. }
             | JournalRecord::Window { .. }
+            | JournalRecord::Background(_)
             | JournalRecord::End { .. } => None,
         },
         JournalEntry::Message(_)

@@ -16,7 +16,9 @@ use crate::transcript::{
 
 use super::SessionId;
 use super::damage::Rest;
-use super::entry::{CarryOver, Damage, JournalRecord, OpenRecord};
+use super::entry::{
+    BackgroundChanges, BackgroundWork, CarryOver, Damage, JournalRecord, OpenRecord,
+};
 use super::past_agents::{self, PastAgent};
 use super::reader::{JournalContents, JournalEntry, MessageEntry};
 use super::terms::Terms;
@@ -83,6 +85,24 @@ pub struct RestoredSession {
     pub required_servers: Vec<String>,
     /// The sub-agents of the last prompt.
     pub agents: Vec<PastAgent>,
+    pub background: PastBackground,
+}
+
+/// The background work of earlier processes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PastBackground {
+    /// How many commands they started.
+    pub commands: usize,
+    /// The work of whose end the model was not told.
+    pub lost: Vec<BackgroundWork>,
+}
+
+impl PastBackground {
+    fn apply(&mut self, changes: BackgroundChanges) {
+        self.commands = self.commands.max(changes.commands);
+        self.lost.extend(changes.started);
+        self.lost.retain(|work| !changes.told.iter().any(|id| id == work.id()));
+    }
 }
 
 /// What a continuing writer needs, beside what was restored.
@@ -165,6 +185,7 @@ pub(super) fn restore(
         limits: opened.as_ref().map(|open| open.limits),
         required_servers: opened.as_ref().map_or_else(Vec::new, |it| it.required_servers.clone()),
         agents: agents.iter().filter(|agent| agent.epoch >= story.prompt_epoch).cloned().collect(),
+        background: story.background,
     };
     (restored, RestoreRemarks { leaf, epoch: opened.map_or(0, |open| open.epoch), answers })
 }
@@ -200,6 +221,7 @@ struct SessionReplay {
     recovery: RecoveryLog,
     loop_detector: LoopDetector,
     windows: Vec<(String, u64)>,
+    background: PastBackground,
     /// The time of the current process's last step.
     now: Moment,
     /// How long earlier processes had worked on the last prompt.
@@ -315,6 +337,7 @@ impl SessionReplay {
                 self.windows.retain(|(known, _)| *known != model);
                 self.windows.push((model, tokens));
             }
+            JournalRecord::Background(changes) => self.background.apply(changes),
             JournalRecord::Rewrite { after, messages } => {
                 self.begin_prompt_after_end();
                 let model = self.messages.iter().rev().find_map(|said| said.model.clone());

@@ -72,6 +72,7 @@ pub(super) fn find_terms(path: &Path, bytes: &[u8]) -> Result<Terms, JournalErro
             | JournalRecord::Recovery(_)
             | JournalRecord::ToolCalls { .. }
             | JournalRecord::Window { .. }
+            | JournalRecord::Background(_)
             | JournalRecord::End { .. } => {}
         }
     }

@@ -33,7 +33,7 @@ const COMMAND_BYTES_MAX: usize = 120_000;
 /// The heading for a command whose job init process was killed.
 const UNKNOWN: &str = "unknown: the process that looked after the command was killed, \
                        and the command with it.";
-/// The prefix of the result of a command started in the background. Its id follows.
+/// The beginning of the result of a task started in the background. Its id follows.
 pub const STARTED_IN_BACKGROUND: &str = "Runs in the background as ";
 
 /// The state that is kept between commands.

@@ -14,7 +14,7 @@ use super::super::toolbox::Toolbox;
 use super::descriptions;
 use super::live_output::LiveOutput;
 use super::task::{BackgroundEnd, BackgroundKind, BackgroundTask};
-use super::tasks::{BackgroundTasks, TaskEntry, TaskTable};
+use super::tasks::{BackgroundTasks, RecordedStage, TaskEntry, TaskTable};
 
 /// A sub-agent that is to run in the background.
 pub struct BackgroundAgent {
@@ -84,6 +84,7 @@ impl BackgroundTasks {
             live,
             stop,
             model_knows_end: false,
+            recorded: RecordedStage::Nothing,
             final_text: None,
         });
         while rack.tasks.try_join_next().is_some() {}

@@ -33,6 +33,16 @@ impl Toolbox {
         self.tools.shell.background.take_unseen()
     }
 
+    /// The number of commands of the session, and the tasks that were started since the last call.
+    pub fn take_started_tasks(&self) -> (usize, Vec<BackgroundTask>) {
+        self.tools.shell.background.take_started()
+    }
+
+    /// The ids of tasks of whose end the model has learned since the last call.
+    pub fn take_told_ends(&self) -> Vec<String> {
+        self.tools.shell.background.take_told_ends()
+    }
+
     /// Every background task of this process.
     pub fn background_tasks(&self) -> Vec<BackgroundTask> {
         self.tools.shell.background.tasks()

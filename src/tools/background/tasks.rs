@@ -83,8 +83,20 @@ pub(super) struct TaskEntry {
     pub(super) stop: CancellationToken,
     /// Whether the model knows how it ended.
     pub(super) model_knows_end: bool,
+    /// What of it was recorded.
+    pub(super) recorded: RecordedStage,
     /// The final text of a sub-agent, which the model reads with the news of its end.
     pub(super) final_text: Option<String>,
+}
+
+/// How much of a task is in the session's record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum RecordedStage {
+    #[default]
+    Nothing,
+    Start,
+    /// And that the model knows how it ended.
+    KnownEnd,
 }
 
 /// What to start.
@@ -171,6 +183,7 @@ impl BackgroundTasks {
             live,
             stop,
             model_knows_end: false,
+            recorded: RecordedStage::Nothing,
             final_text: None,
         };
         rack.entries.push(entry);
@@ -300,6 +313,32 @@ impl BackgroundTasks {
     /// Start and end events since the last call, in chronological order.
     pub(in super::super) fn take_unseen(&self) -> Vec<BackgroundTask> {
         std::mem::take(&mut self.rack().unseen)
+    }
+
+    /// The number of commands of the session, and the tasks that were started since the last call.
+    pub(in super::super) fn take_started(&self) -> (usize, Vec<BackgroundTask>) {
+        let mut rack = self.rack();
+        let commands = rack.earlier + rack.commands;
+        let new = rack.entries.iter_mut().filter(|it| it.recorded == RecordedStage::Nothing);
+        let started = new.map(|entry| {
+            entry.recorded = RecordedStage::Start;
+            entry.task.clone()
+        });
+        (commands, started.collect())
+    }
+
+    /// The ids of recorded tasks of whose end the model has learned since the last call.
+    pub(in super::super) fn take_told_ends(&self) -> Vec<String> {
+        let mut rack = self.rack();
+        let told = rack.entries.iter_mut().filter(|entry| {
+            let knows_end = entry.task.end.is_some() && entry.model_knows_end;
+            knows_end && entry.recorded == RecordedStage::Start
+        });
+        told.map(|entry| {
+            entry.recorded = RecordedStage::KnownEnd;
+            entry.task.id.clone()
+        })
+        .collect()
     }
 
     /// All tasks.
