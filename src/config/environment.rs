@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use nix::unistd::{Uid, User};
 
+use super::ConfigError;
 use super::registry::settings;
-use super::{ConfigError, values};
+use super::values::{self, InvalidValue};
 use crate::model::{Proxies, limits};
 use crate::types::PermissionMode;
 
@@ -192,7 +193,7 @@ pub const HOOK_DEPTH: &str = "OUTLAST_HOOK_DEPTH";
 /// It is one too many: hooks that start outlast, whose hooks start outlast, never end.
 pub fn hook_depth(variables: &Variables) -> Result<u8, ConfigError> {
     let depth = EnvReader(variables)
-        .parsed(HOOK_DEPTH, |text| text.parse().map_err(|_| "must be a whole number".to_owned()))?;
+        .parsed(HOOK_DEPTH, |text| text.parse().map_err(|_| "must be a whole number".into()))?;
     match depth.unwrap_or(0) {
         depth @ 0..=1 => Ok(depth),
         _ => Err(ConfigError::new(
@@ -300,7 +301,7 @@ impl ProcessEnv {
             mcp_start: vars.parsed("OUTLAST_MCP_START_TIMEOUT", values::millis)?,
             mcp_call: vars.parsed("MCP_TOOL_TIMEOUT", values::millis)?,
             stop_block_cap: vars.parsed("CLAUDE_CODE_STOP_HOOK_BLOCK_CAP", |text| {
-                text.parse().map_err(|_| "must be a whole number from 1 to 255".to_owned())
+                text.parse().map_err(|_| "must be a whole number from 1 to 255".into())
             })?,
             mcp_result_tokens: vars.parsed("MAX_MCP_OUTPUT_TOKENS", values::count)?,
             no_memory: vars.flag("CLAUDE_CODE_DISABLE_CLAUDE_MDS")?,
@@ -329,7 +330,7 @@ impl EnvReader<'_> {
     fn parsed<T>(
         &self,
         name: &str,
-        parse: impl Fn(&str) -> Result<T, String>,
+        parse: impl Fn(&str) -> Result<T, InvalidValue>,
     ) -> Result<Option<T>, ConfigError> {
         let Some(text) = self.text(name)? else { return Ok(None) };
         parse(&text)

@@ -7,6 +7,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 use serde_json::{Value, json};
 
+use super::ConfigError;
 use super::kinds::FlagForm;
 use super::registry::{find, settings};
 use super::setting::{Setting, SettingFlag};
@@ -117,10 +118,11 @@ impl SettingFlags {
     ///
     /// # Errors
     /// What is wrong with it, after the name of the flag.
-    fn read(&self, setting: &'static Setting) -> Result<Option<FlagValue>, String> {
+    fn read(&self, setting: &'static Setting) -> Result<Option<FlagValue>, ConfigError> {
         let Some(SettingFlag { long, .. }) = setting.flag else { return Ok(None) };
         let Some(texts) = self.given.get(long) else { return Ok(None) };
-        let value = setting.from_texts(texts).map_err(|why| format!("--{long}: {why}"))?;
+        let value = setting.from_texts(texts);
+        let value = value.map_err(|why| ConfigError::new(format!("--{long}: {why}")))?;
         Ok(Some(FlagValue { setting, flag: long, value }))
     }
 
@@ -131,7 +133,7 @@ impl SettingFlags {
         for setting in settings() {
             match self.read(setting) {
                 Ok(value) => values.extend(value),
-                Err(mistake) => mistakes.push(mistake),
+                Err(mistake) => mistakes.push(mistake.to_string()),
             }
         }
         for shorthand in SHORTHANDS.iter().filter(|shorthand| self.has(shorthand.long)) {

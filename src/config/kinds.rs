@@ -15,7 +15,7 @@ use serde::de::{self, DeserializeOwned, Deserializer, SeqAccess, Unexpected, Vis
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
-use super::values;
+use super::values::{self, InvalidValue};
 use crate::model::SHORTEST_PROBING;
 use crate::recovery::Money;
 use crate::types::{AccountKind, ChildEnvironment, OnDenied, PermissionMode, SandboxMode};
@@ -43,7 +43,7 @@ pub trait SettingValue: Serialize + DeserializeOwned + JsonSchema {
     ///
     /// # Errors
     /// What is wrong with a value, as the end of a sentence that quotes it.
-    fn from_texts(texts: &[String]) -> Result<Self, String>;
+    fn from_texts(texts: &[String]) -> Result<Self, InvalidValue>;
 
     /// The values that the parser of flags lists. Empty: it cannot list them.
     fn choices() -> Vec<PossibleValue> {
@@ -52,13 +52,21 @@ pub trait SettingValue: Serialize + DeserializeOwned + JsonSchema {
 }
 
 /// Reads the last value of a flag.
-fn last<T>(texts: &[String], read: impl Fn(&str) -> Result<T, String>) -> Result<T, String> {
+fn last<T>(
+    texts: &[String],
+    read: impl Fn(&str) -> Result<T, InvalidValue>,
+) -> Result<T, InvalidValue> {
     read(texts.last().map_or("", String::as_str))
 }
 
 /// Reads a number; the error is the parser's own.
-fn number<T: std::str::FromStr<Err: fmt::Display>>(text: &str) -> Result<T, String> {
-    text.trim().parse().map_err(|error: T::Err| error.to_string())
+fn number<T: std::str::FromStr<Err: fmt::Display>>(text: &str) -> Result<T, InvalidValue> {
+    text.trim().parse().map_err(|error: T::Err| error.to_string().into())
+}
+
+/// Reads JSON; the error is the parser's own.
+fn json<T: DeserializeOwned>(text: &str) -> Result<T, InvalidValue> {
+    serde_json::from_str(text).map_err(|error| error.to_string().into())
 }
 
 impl<T: SettingValue> SettingValue for Option<T> {
@@ -69,7 +77,7 @@ impl<T: SettingValue> SettingValue for Option<T> {
         T::takes()
     }
 
-    fn from_texts(texts: &[String]) -> Result<Self, String> {
+    fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
         T::from_texts(texts).map(Some)
     }
 
@@ -86,7 +94,7 @@ macro_rules! plain_kinds {
                 $takes.into()
             }
 
-            fn from_texts(texts: &[String]) -> Result<Self, String> {
+            fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
                 last(texts, $read)
             }
         }
@@ -107,7 +115,10 @@ plain_kinds! {
     ThinkingTokens: "0, or a whole number of tokens, at least 1024", ThinkingTokens::parse;
     Fraction: "a number above 0 and at most 1", |text| number(text).and_then(Fraction::new);
     Dollars: "a number of US dollars above 0", |text| values::dollars(text).map(Dollars);
-    Value: "an object", |text| serde_json::from_str(text).map_err(|error| error.to_string());
+    Value: "an object", json;
+    VariableMap: "an object of texts or numbers", json;
+    ServerMap: "an object of servers, each with \"command\", \"args\" and \"env\", or with \"type\": \
+         \"http\", \"url\" and \"headers\", and perhaps \"timeout\"", json;
 }
 
 impl SettingValue for bool {
@@ -117,7 +128,7 @@ impl SettingValue for bool {
         "true or false".into()
     }
 
-    fn from_texts(_: &[String]) -> Result<Self, String> {
+    fn from_texts(_: &[String]) -> Result<Self, InvalidValue> {
         Ok(true)
     }
 }
@@ -132,7 +143,7 @@ impl SettingValue for NetworkSwitch {
         bool::takes()
     }
 
-    fn from_texts(texts: &[String]) -> Result<Self, String> {
+    fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
         last(texts, |text| Ok(Self(text == "on")))
     }
 
@@ -153,8 +164,8 @@ macro_rules! choices {
                 format!("{} or {last}", names.join(", ")).into()
             }
 
-            fn from_texts(texts: &[String]) -> Result<Self, String> {
-                last(texts, |text| Self::from_str(text, false))
+            fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
+                last(texts, |text| Self::from_str(text, false).map_err(InvalidValue::from))
             }
 
             fn choices() -> Vec<PossibleValue> {
@@ -246,9 +257,9 @@ impl ThinkingTokens {
     ///
     /// # Errors
     /// It is no such number.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         let tokens = text.trim().parse().ok().filter(|tokens| !(1..1024).contains(tokens));
-        tokens.map(Self).ok_or_else(|| "must be 0, or at least 1024".to_owned())
+        tokens.map(Self).ok_or_else(|| "must be 0, or at least 1024".into())
     }
 }
 
@@ -261,9 +272,9 @@ impl Fraction {
 
     /// # Errors
     /// The number is out of range.
-    pub fn new(part: f64) -> Result<Self, String> {
+    pub fn new(part: f64) -> Result<Self, InvalidValue> {
         let is_part = part > 0.0 && part <= 1.0;
-        is_part.then_some(Self(part)).ok_or_else(|| "must be above 0 and at most 1".to_owned())
+        is_part.then_some(Self(part)).ok_or_else(|| "must be above 0 and at most 1".into())
     }
 
     pub fn get(self) -> f64 {
@@ -331,7 +342,7 @@ impl SettingValue for Span {
         DURATION.into()
     }
 
-    fn from_texts(texts: &[String]) -> Result<Self, String> {
+    fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
         last(texts, values::duration).map(Span)
     }
 }
@@ -347,7 +358,7 @@ impl SettingValue for DeadPathSpan {
         format!("{DURATION}; at least {}s", SHORTEST_PROBING.as_secs()).into()
     }
 
-    fn from_texts(texts: &[String]) -> Result<Self, String> {
+    fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
         last(texts, values::dead_path).map(DeadPathSpan)
     }
 }
@@ -456,16 +467,6 @@ impl JsonSchema for VariableText {
     }
 }
 
-impl SettingValue for VariableMap {
-    fn takes() -> Cow<'static, str> {
-        "an object of texts or numbers".into()
-    }
-
-    fn from_texts(texts: &[String]) -> Result<Self, String> {
-        last(texts, |text| serde_json::from_str(text).map_err(|error| error.to_string()))
-    }
-}
-
 /// Names: a list, or one text with commas between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NameList(pub Vec<String>);
@@ -477,7 +478,7 @@ impl SettingValue for NameList {
         "a name, or a list of names".into()
     }
 
-    fn from_texts(texts: &[String]) -> Result<Self, String> {
+    fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
         Ok(Self(values::list(texts)))
     }
 }
@@ -533,7 +534,7 @@ impl SettingValue for TextList {
         "a list of texts".into()
     }
 
-    fn from_texts(texts: &[String]) -> Result<Self, String> {
+    fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
         Ok(Self(values::list(texts)))
     }
 }
@@ -550,7 +551,7 @@ impl SettingValue for FolderList {
         "a list of folders".into()
     }
 
-    fn from_texts(texts: &[String]) -> Result<Self, String> {
+    fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
         Ok(Self(texts.iter().map(PathBuf::from).collect()))
     }
 }
@@ -559,15 +560,3 @@ impl SettingValue for FolderList {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct ServerMap(pub BTreeMap<String, Value>);
-
-impl SettingValue for ServerMap {
-    fn takes() -> Cow<'static, str> {
-        "an object of servers, each with \"command\", \"args\" and \"env\", or with \"type\": \
-         \"http\", \"url\" and \"headers\", and perhaps \"timeout\""
-            .into()
-    }
-
-    fn from_texts(texts: &[String]) -> Result<Self, String> {
-        last(texts, |text| serde_json::from_str(text).map_err(|error| error.to_string()))
-    }
-}

@@ -22,7 +22,7 @@ use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::kinds::{FlagForm, SettingValue};
-use super::values;
+use super::values::{self, InvalidValue};
 use crate::model::BaseUrl;
 
 /// The smallest context window that a run can work with, in tokens.
@@ -50,7 +50,7 @@ pub enum KeyVariable {
 }
 
 impl KeyVariable {
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, InvalidValue> {
         let key = match text.strip_prefix("bearer:") {
             Some(name) => Self::Bearer(name.to_owned()),
             None => Self::ApiKey(text.to_owned()),
@@ -58,7 +58,7 @@ impl KeyVariable {
         key.check()
     }
 
-    fn check(self) -> Result<Self, String> {
+    fn check(self) -> Result<Self, InvalidValue> {
         let mut letters = self.name().bytes();
         let starts = letters.next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
         if starts && letters.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
@@ -66,7 +66,7 @@ impl KeyVariable {
         }
         Err("what names its key is not the name of a variable; put the key into a variable and \
              name that, as in MODEL@https://host#KEY_VARIABLE"
-            .to_owned())
+            .into())
     }
 
     pub fn name(&self) -> &str {
@@ -92,7 +92,7 @@ impl ModelEntry {
     ///
     /// # Errors
     /// What is wrong with it, after the model's name if there is one.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         let (place, key) = match text.split_once('#') {
             Some((place, key)) => (place, Some(key)),
             None => (text, None),
@@ -104,20 +104,21 @@ impl ModelEntry {
             },
             None => (place, None),
         };
-        let about = |why: String| format!("{model:?}: {why}");
+        let about = |why: InvalidValue| InvalidValue::from(format!("{model:?}: {why}"));
         if base_url.is_none()
             && let Some((_, rest)) = model.rsplit_once('@')
             && !is_version(rest)
         {
-            return Err(about(format!(
+            let why = format!(
                 "{rest:?} after the @ is neither an address, which begins with http:// or \
                  https://, nor a version"
-            )));
+            );
+            return Err(about(why.into()));
         }
         let key = key.map(KeyVariable::parse).transpose().map_err(about)?;
         Self::default()
             .with(model, base_url, key)
-            .map_err(|why| if model.is_empty() { why } else { format!("{model:?}: {why}") })
+            .map_err(|why| if model.is_empty() { why } else { about(why) })
     }
 
     fn default() -> Self {
@@ -135,9 +136,9 @@ impl ModelEntry {
         model: &str,
         base_url: Option<&str>,
         key: Option<KeyVariable>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, InvalidValue> {
         if model.trim().is_empty() {
-            return Err("an entry names no model".to_owned());
+            return Err("an entry names no model".into());
         }
         let base_url = base_url.map(base_of).transpose()?;
         Ok(Self { model: model.trim().to_owned(), base_url, key, ..self })
@@ -152,12 +153,12 @@ fn is_version(text: &str) -> bool {
 }
 
 /// Normalises a base URL.
-fn base_of(text: &str) -> Result<String, String> {
-    let address = BaseUrl::parse(text).map_err(|error| error.to_string())?;
+fn base_of(text: &str) -> Result<String, InvalidValue> {
+    let address = BaseUrl::parse(text).map_err(|error| InvalidValue::from(error.to_string()))?;
     if address.has_credentials_or_query() {
         return Err("an address holds no user, password or query; name a variable with the key \
                     after #, or headers in the settings"
-            .to_owned());
+            .into());
     }
     Ok(address.base())
 }
@@ -218,13 +219,13 @@ impl Serialize for ModelEntry {
 }
 
 impl TryFrom<ModelEntryObject> for ModelEntry {
-    type Error = String;
+    type Error = InvalidValue;
 
-    fn try_from(object: ModelEntryObject) -> Result<Self, String> {
-        let about = |why: String| format!("{:?}: {why}", object.model);
+    fn try_from(object: ModelEntryObject) -> Result<Self, InvalidValue> {
+        let about = |why: InvalidValue| InvalidValue::from(format!("{:?}: {why}", object.model));
         let key = match (object.api_key_env, object.auth_token_env) {
             (Some(_), Some(_)) => {
-                return Err(about("apiKeyEnv and authTokenEnv exclude each other".to_owned()));
+                return Err(about("apiKeyEnv and authTokenEnv exclude each other".into()));
             }
             (Some(name), None) => Some(KeyVariable::ApiKey(name)),
             (None, Some(name)) => Some(KeyVariable::Bearer(name)),
@@ -232,7 +233,9 @@ impl TryFrom<ModelEntryObject> for ModelEntry {
         };
         let key = key.map(KeyVariable::check).transpose().map_err(about)?;
         if object.context_window.is_some_and(|tokens| tokens.get() < SMALLEST_WINDOW) {
-            return Err(about(format!("contextWindow must be at least {SMALLEST_WINDOW} tokens")));
+            return Err(about(
+                format!("contextWindow must be at least {SMALLEST_WINDOW} tokens").into(),
+            ));
         }
         let rest = Self {
             headers: object.headers,
@@ -277,7 +280,7 @@ impl SettingValue for ModelEntryList {
             .into()
     }
 
-    fn from_texts(texts: &[String]) -> Result<Self, String> {
+    fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
         Self::parse(texts)
     }
 }
@@ -301,7 +304,7 @@ impl ModelEntryList {
     ///
     /// # Errors
     /// What is wrong with the first that is wrong.
-    pub fn parse<S: AsRef<str>>(texts: &[S]) -> Result<Self, String> {
+    pub fn parse<S: AsRef<str>>(texts: &[S]) -> Result<Self, InvalidValue> {
         let entries: Result<_, _> =
             values::list(texts).iter().map(|text| ModelEntry::parse(text)).collect();
         entries.map(Self)

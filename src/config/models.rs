@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::kinds::{FlagForm, SettingValue};
 use super::model_entry::SMALLEST_WINDOW;
-use super::values;
+use super::values::{self, InvalidValue};
 
 /// US dollars per million tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -67,7 +67,7 @@ impl SettingValue for PriceMap {
             .into()
     }
 
-    fn from_texts(texts: &[String]) -> Result<Self, String> {
+    fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
         let one = |text: &String| {
             let (model, amounts) = text.rsplit_once('=').unwrap_or(("", text));
             let price = FilePrice::parse(amounts).ok_or_else(|| {
@@ -122,7 +122,7 @@ impl SettingValue for WindowSizes {
         "a number of tokens, at least 1024, or an object of such by model".into()
     }
 
-    fn from_texts(texts: &[String]) -> Result<Self, String> {
+    fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
         let one = |text: &String| {
             let (model, size) = text.rsplit_once('=').unwrap_or(("", text));
             let size = values::tokens(size).map(u32::from).ok();

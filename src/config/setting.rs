@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::kinds::{FlagForm, SettingValue};
+use super::values::InvalidValue;
 
 /// One setting.
 #[expect(clippy::struct_excessive_bools, reason = "each is a mark of its own")]
@@ -41,7 +42,7 @@ pub struct Setting {
     pub form_of: Option<&'static str>,
     form: FlagForm,
     choices: fn() -> Vec<PossibleValue>,
-    from_texts: fn(&[String]) -> Result<Value, String>,
+    from_texts: fn(&[String]) -> Result<Value, InvalidValue>,
     from_json: fn(&str) -> Result<Value, serde_json::Error>,
     schema: fn(&mut SchemaGenerator) -> Schema,
 }
@@ -67,7 +68,7 @@ pub struct SettingVariable {
 }
 
 /// Reads the text of a variable. `None`: it sets nothing.
-pub(super) type VariableReader = fn(&str) -> Result<Option<Value>, String>;
+pub(super) type VariableReader = fn(&str) -> Result<Option<Value>, InvalidValue>;
 
 /// What of a setting counts in a repository that is not trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,7 +217,7 @@ impl Setting {
     ///
     /// # Errors
     /// What is wrong with a value, as the end of a sentence that quotes it.
-    pub fn from_texts(&self, texts: &[String]) -> Result<Value, String> {
+    pub fn from_texts(&self, texts: &[String]) -> Result<Value, InvalidValue> {
         (self.from_texts)(texts)
     }
 

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::kinds::SettingValue;
+use super::values::InvalidValue;
 
 /// An entry of the setting `trustedProjects`: a folder, the content of a file, or both.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -35,7 +36,7 @@ impl SettingValue for TrustedProjects {
         "a list of folders, or of objects with \"path\", \"sha256\" or both".into()
     }
 
-    fn from_texts(texts: &[String]) -> Result<Self, String> {
+    fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
         let folder = |path: &String| {
             let fields = TrustEntryFields { path: Some(path.clone()), ..Default::default() };
             TrustedProject::of(fields)
@@ -153,7 +154,7 @@ impl Default for Digests {
 }
 
 impl TrustedProject {
-    fn of(fields: TrustEntryFields) -> Result<Self, String> {
+    fn of(fields: TrustEntryFields) -> Result<Self, InvalidValue> {
         let TrustEntryFields { path, sha256 } = fields;
         let sha256 = match sha256 {
             Digests::One(one) => vec![one],
@@ -162,16 +163,16 @@ impl TrustedProject {
         if let Some(path) = &path {
             let rooted = path.starts_with('/') || path == "~" || path.starts_with("~/");
             if !rooted || path.split('/').any(|part| part == "..") {
-                return Err(format!("{path:?} is no absolute path; begin it with / or ~/"));
+                return Err(format!("{path:?} is no absolute path; begin it with / or ~/").into());
             }
             glob(path).map_err(|error| format!("{path:?} is no pattern: {error}"))?;
         } else if sha256.is_empty() {
-            return Err("an entry needs a \"path\", a \"sha256\", or both".to_owned());
+            return Err("an entry needs a \"path\", a \"sha256\", or both".into());
         }
         let is_digest =
             |text: &String| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         if let Some(wrong) = sha256.iter().find(|text| !is_digest(text)) {
-            return Err(format!("{wrong:?} is no SHA-256, which has 64 hexadecimal digits"));
+            return Err(format!("{wrong:?} is no SHA-256, which has 64 hexadecimal digits").into());
         }
         let sha256 = sha256.iter().map(|text| text.to_ascii_lowercase()).collect();
         Ok(Self { path, sha256 })

@@ -1,5 +1,6 @@
 //! Parsers for numbers, durations, money and lists in flags, variables and settings files.
 
+use std::borrow::Cow;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -13,61 +14,78 @@ const TOKENS_PER_PRICE: f64 = 1e6;
 /// them could overflow.
 const LONGEST: Duration = Duration::from_hours(24 * 3650);
 
+/// What is wrong with a value, as the end of a sentence that quotes it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidValue(Cow<'static, str>);
+
+impl From<&'static str> for InvalidValue {
+    fn from(what: &'static str) -> Self {
+        Self(what.into())
+    }
+}
+
+impl From<String> for InvalidValue {
+    fn from(what: String) -> Self {
+        Self(what.into())
+    }
+}
+
 /// A duration above zero: `90s`, `45m`, `1h30m`; a bare number is seconds.
-pub fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, InvalidValue> {
     let text = text.trim();
     let parsed = match text.parse::<f64>() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
         Err(_) => humantime::parse_duration(text).ok(),
     };
     match parsed {
-        Some(duration) if duration.is_zero() => Err("must be longer than nothing".to_owned()),
+        Some(duration) if duration.is_zero() => Err("must be longer than nothing".into()),
         Some(duration) if duration <= LONGEST => Ok(duration),
-        Some(_) => Err("is longer than ten years".to_owned()),
-        None => Err("is not a duration; write it like 90s, 45m or 1h30m".to_owned()),
+        Some(_) => Err("is longer than ten years".into()),
+        None => Err("is not a duration; write it like 90s, 45m or 1h30m".into()),
     }
 }
 
 /// How long a connection may show no sign of life: long enough to be probed in.
-pub fn dead_path(text: &str) -> Result<Duration, String> {
+pub fn dead_path(text: &str) -> Result<Duration, InvalidValue> {
     let time = duration(text)?;
     if time < SHORTEST_PROBING {
-        return Err(format!("must be at least {}s", SHORTEST_PROBING.as_secs()));
+        return Err(format!("must be at least {}s", SHORTEST_PROBING.as_secs()).into());
     }
     Ok(time)
 }
 
 /// A duration in whole milliseconds, as `API_TIMEOUT_MS` and its like have it.
-pub fn millis(text: &str) -> Result<Duration, String> {
+pub fn millis(text: &str) -> Result<Duration, InvalidValue> {
     match text.trim().parse::<u64>() {
-        Ok(0) => Err("must be above 0".to_owned()),
+        Ok(0) => Err("must be above 0".into()),
         Ok(millis) if Duration::from_millis(millis) <= LONGEST => Ok(Duration::from_millis(millis)),
-        Ok(_) | Err(_) => Err("is not a number of milliseconds".to_owned()),
+        Ok(_) | Err(_) => Err("is not a number of milliseconds".into()),
     }
 }
 
 /// Dollars above zero.
-pub fn dollars(text: &str) -> Result<Money, String> {
+pub fn dollars(text: &str) -> Result<Money, InvalidValue> {
     let amount: f64 = text
         .trim()
         .trim_start_matches('$')
         .parse()
-        .map_err(|_| "is not an amount of US dollars; write it like 0.50".to_owned())?;
+        .map_err(|_| "is not an amount of US dollars; write it like 0.50")?;
     match Money::from_dollars(amount) {
         Some(money) if money > Money::ZERO => Ok(money),
-        Some(_) | None => Err("must be above 0 dollars and below 18 million".to_owned()),
+        Some(_) | None => Err("must be above 0 dollars and below 18 million".into()),
     }
 }
 
 /// The price of a million tokens as the price of one. Zero is a price: a model may be free.
-pub fn price_of_one(dollars_per_million: f64) -> Result<Money, String> {
+pub fn price_of_one(dollars_per_million: f64) -> Result<Money, InvalidValue> {
     Money::from_dollars(dollars_per_million / TOKENS_PER_PRICE)
         .filter(|_| dollars_per_million < TOKENS_PER_PRICE)
-        .ok_or_else(|| "is not a price in US dollars per million tokens".to_owned())
+        .ok_or_else(|| "is not a price in US dollars per million tokens".into())
 }
 
 /// A count of tokens above zero: `8192`, `500k`, `1.5m`.
-pub fn tokens(text: &str) -> Result<NonZeroU32, String> {
+pub fn tokens(text: &str) -> Result<NonZeroU32, InvalidValue> {
     let text = text.trim().to_ascii_lowercase();
     let (digits, unit) = match (text.strip_suffix('k'), text.strip_suffix('m')) {
         (Some(digits), _) => (digits, 1e3),
@@ -83,10 +101,10 @@ pub fn tokens(text: &str) -> Result<NonZeroU32, String> {
                 reason = "the range was checked in the arm's guard"
             )]
             let count = count as u32;
-            NonZeroU32::new(count).ok_or_else(|| "must be above 0".to_owned())
+            NonZeroU32::new(count).ok_or_else(|| "must be above 0".into())
         }
-        Some(_) => Err("must be above 0 tokens and below 4 billion".to_owned()),
-        None => Err("is not a count of tokens; write it like 8192, 500k or 1.5m".to_owned()),
+        Some(_) => Err("must be above 0 tokens and below 4 billion".into()),
+        None => Err("is not a count of tokens; write it like 8192, 500k or 1.5m".into()),
     }
 }
 
@@ -94,40 +112,40 @@ pub fn tokens(text: &str) -> Result<NonZeroU32, String> {
 ///
 /// # Errors
 /// It is neither.
-pub fn yes_or_no(text: &str) -> Result<bool, String> {
+pub fn yes_or_no(text: &str) -> Result<bool, InvalidValue> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "true" | "yes" | "on" => Ok(true),
         "0" | "false" | "no" | "off" => Ok(false),
-        _ => Err("is none of 1, true, yes, on, 0, false, no, off".to_owned()),
+        _ => Err("is none of 1, true, yes, on, 0, false, no, off".into()),
     }
 }
 
 /// A part of a whole, from per cent.
-pub fn per_cent(text: &str) -> Result<f64, String> {
+pub fn per_cent(text: &str) -> Result<f64, InvalidValue> {
     match text.trim().trim_end_matches('%').parse::<f64>() {
         Ok(part) if part > 0.0 && part <= 100.0 => Ok(part / 100.0),
-        Ok(_) | Err(_) => Err("must be a number above 0 and at most 100".to_owned()),
+        Ok(_) | Err(_) => Err("must be a number above 0 and at most 100".into()),
     }
 }
 
 /// A whole number, at least 1.
-pub fn count(text: &str) -> Result<NonZeroU32, String> {
-    text.trim().parse().map_err(|_| "must be a whole number, at least 1".to_owned())
+pub fn count(text: &str) -> Result<NonZeroU32, InvalidValue> {
+    text.trim().parse().map_err(|_| "must be a whole number, at least 1".into())
 }
 
 /// How often to try again: 0 to 100.
-pub fn retries(text: &str) -> Result<u8, String> {
+pub fn retries(text: &str) -> Result<u8, InvalidValue> {
     match text.trim().parse::<u8>() {
         Ok(retries @ 0..=100) => Ok(retries),
-        Ok(_) | Err(_) => Err("must be a whole number from 0 to 100".to_owned()),
+        Ok(_) | Err(_) => Err("must be a whole number from 0 to 100".into()),
     }
 }
 
 /// Parses the time scale: how many seconds of the run pass in one real second.
-pub fn time_scale(text: &str) -> Result<f64, String> {
+pub fn time_scale(text: &str) -> Result<f64, InvalidValue> {
     match text.trim().parse::<f64>() {
         Ok(scale) if (0.001..=1e6).contains(&scale) => Ok(scale),
-        Ok(_) | Err(_) => Err("must be a number from 0.001 to 1000000".to_owned()),
+        Ok(_) | Err(_) => Err("must be a number from 0.001 to 1000000".into()),
     }
 }
 

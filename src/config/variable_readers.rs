@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::kinds::{Retries, Span, ThinkingTokens, UnattendedRetry};
-use super::values;
+use super::values::{self, InvalidValue};
 
-type Read = Result<Option<Value>, String>;
+type Read = Result<Option<Value>, InvalidValue>;
 
 #[expect(clippy::unnecessary_wraps, reason = "the type of all readers")]
 pub(super) fn text(text: &str) -> Read {
@@ -47,7 +47,7 @@ pub(super) fn unattended(text: &str) -> Read {
         Ok(true) => UnattendedRetry::On,
         Ok(false) => UnattendedRetry::Off,
         Err(_) if text.eq_ignore_ascii_case("all") => UnattendedRetry::All,
-        Err(_) => return Err("is none of 1, true, yes, on, all, 0, false, no, off".to_owned()),
+        Err(_) => return Err("is none of 1, true, yes, on, all, 0, false, no, off".into()),
     };
     Ok(Some(json!(wanted)))
 }

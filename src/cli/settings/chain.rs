@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::fmt;
 
 use super::context_windows::ContextWindows;
 use super::{CredentialSource, EndpointSettings};
@@ -11,6 +12,7 @@ use crate::config::environment::Variables;
 use crate::config::flags::SettingFlags;
 use crate::config::model_entry::{KeyVariable, ModelEntry, ModelEntryList};
 use crate::config::settings::BASE_URL;
+use crate::config::values::InvalidValue;
 use crate::model::{BaseUrl, resolve_alias};
 
 /// The most models a chain may have: [`ModelChain::endpoint_changes`] has a bit for each step.
@@ -153,14 +155,14 @@ impl ChainSources<'_> {
         }
         let mut builder = ChainBuilder::begin(&self, self.windows.clone());
         for entry in entries {
-            let link = builder.link(entry).map_err(|why| origin.error(&why))?;
+            let link = builder.link(entry).map_err(|why| origin.error(why))?;
             let same = |known: &ChainEntry| known.label == link.label;
             match builder.chain.links.iter().position(same) {
                 // Lists of several files are joined, and were not written for this one primary.
                 Some(_) if origin == ChainOrigin::Settings => {}
                 Some(_) => {
                     let why = format!("{:?} comes twice in the chain; name it once", link.label);
-                    return Err(origin.error(&why));
+                    return Err(origin.error(why));
                 }
                 None => {
                     let entry = ModelEntry { model: link.model.clone(), ..entry.clone() };
@@ -171,7 +173,7 @@ impl ChainSources<'_> {
         }
         let chain = builder.chain;
         if chain.links.len() > LONGEST {
-            return Err(origin.error(&format!("a chain has at most {LONGEST} models")));
+            return Err(origin.error(format!("a chain has at most {LONGEST} models")));
         }
         Ok(chain)
     }
@@ -184,7 +186,7 @@ enum ChainOrigin {
 }
 
 impl ChainOrigin {
-    fn error(self, why: &str) -> UsageError {
+    fn error(self, why: impl fmt::Display) -> UsageError {
         UsageError::new(match self {
             Self::Flag => format!("--fallback-model: {why}"),
             Self::Settings => format!("the setting \"fallbackModel\": {why}"),
@@ -225,7 +227,7 @@ impl<'a> ChainBuilder<'a> {
     }
 
     /// One more link, at an endpoint that is added if it is new.
-    fn link(&mut self, entry: &ModelEntry) -> Result<ChainEntry, String> {
+    fn link(&mut self, entry: &ModelEntry) -> Result<ChainEntry, InvalidValue> {
         let here = self.base.clone().unwrap_or_default();
         let base = entry.base_url.clone().unwrap_or_else(|| here.clone());
         let mut place = String::new();
@@ -257,7 +259,11 @@ impl<'a> ChainBuilder<'a> {
 
     /// Where an entry is. The primary's credentials and headers go to the primary's own origin and
     /// nowhere else.
-    fn endpoint(&mut self, entry: &ModelEntry, base: &str) -> Result<EndpointSettings, String> {
+    fn endpoint(
+        &mut self,
+        entry: &ModelEntry,
+        base: &str,
+    ) -> Result<EndpointSettings, InvalidValue> {
         let primary = &self.chain.endpoints[0];
         let home = origin(base) == self.origin;
         let base_url = match &entry.base_url {
@@ -276,7 +282,8 @@ impl<'a> ChainBuilder<'a> {
                     "{:?}: {base} wants a key; name the variable that holds it, as in \
                      {}@{base}#KEY_VARIABLE",
                     entry.model, entry.model
-                ));
+                )
+                .into());
             }
             None => CredentialSource::Absent,
         };
@@ -286,14 +293,15 @@ impl<'a> ChainBuilder<'a> {
     }
 
     /// The credential that a variable holds.
-    fn credential(&mut self, key: &KeyVariable) -> Result<CredentialSource, String> {
+    fn credential(&mut self, key: &KeyVariable) -> Result<CredentialSource, InvalidValue> {
         let value = self.variables.get(OsStr::new(key.name()));
         let secret = value.and_then(|value| value.to_str()).map(str::trim).unwrap_or_default();
         if secret.is_empty() {
             return Err(format!(
                 "the variable {} is to hold a key and is not set, is empty or is no text; set it",
                 key.shown()
-            ));
+            )
+            .into());
         }
         let name = key.name().to_owned();
         if !self.chain.key_variables.contains(&name) {
