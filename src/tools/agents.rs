@@ -8,6 +8,7 @@ use crate::transcript::{Block, ToolCall, ToolDefinition};
 
 use super::external::{ExternalResult, into_outcome_within};
 use super::outcome::{ToolOutcome, ToolRefusal};
+use super::permission::Denial;
 use super::settings::BadSettings;
 use super::structured::STRUCTURED_OUTPUT;
 use super::toolbox::Toolbox;
@@ -244,10 +245,10 @@ impl Toolbox {
             .forbids_agents(None)
             .or_else(|| permissions.forbids_agents(Some(&wanted.subagent_type)));
         match denied {
-            Some(rule) => Err(ToolRefusal::denied(format!(
-                "the agent {:?} is denied by the rule `{rule}`",
-                wanted.subagent_type
-            ))),
+            Some(rule) => {
+                let rule = rule.to_owned();
+                Err(Denial::Agent { kind: wanted.subagent_type, rule }.into())
+            }
             None => Ok(()),
         }
     }

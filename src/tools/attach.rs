@@ -48,7 +48,7 @@ impl Toolbox {
         let (input, deed) = (json!({ "file_path": path }), Access::Read(place.clone()));
         let judged =
             self.tools.permissions.check_call(BuiltinTool::Read, &input, &deed, GrantSource::Rules);
-        judged.map_err(NotAttached::Refused)?;
+        judged.map_err(|denial| NotAttached::Refused(denial.to_string()))?;
         let metadata = fs::metadata(&place.real).map_err(|error| {
             if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
                 NotAttached::Missing

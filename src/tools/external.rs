@@ -162,13 +162,13 @@ impl Toolbox {
     ) -> Result<(), ToolRefusal> {
         let permissions = &self.tools.permissions;
         if let Some(why) = permissions.external_denial(&call.name) {
-            return Err(ToolRefusal::denied(why));
+            return Err(why.into());
         }
         check_input(foreign, call).map_err(ToolRefusal::invalid)?;
         match foreign.permission_for(call) {
             Permission::NotNeeded => Ok(()),
             Permission::Needed { name, reads_only } => {
-                permissions.check_external(&name, reads_only, warrant).map_err(ToolRefusal::denied)
+                Ok(permissions.check_external(&name, reads_only, warrant)?)
             }
         }
     }

@@ -21,7 +21,7 @@ use super::input::{self, ToolRequest};
 use super::outcome::{Effect, GrantSource, ToolOutcome, ToolRefusal};
 use super::panic_guard::{run_change, run_guarded, run_read};
 use super::paths::{PATH_BYTES_MAX, ResolvedPath, WorkFolders, resolve};
-use super::permission::{Access, Permissions};
+use super::permission::{Access, Denial, Permissions};
 use super::read;
 use super::settings::{BadSettings, ToolSettings};
 use super::shell::{ShellParts, ShellSession};
@@ -62,7 +62,7 @@ pub(super) struct ToolSet {
 }
 
 /// Checks the access that a tool requests.
-type PermissionCheck<'a> = &'a dyn Fn(BuiltinTool, &Access<'_>) -> Result<(), String>;
+type PermissionCheck<'a> = &'a dyn Fn(BuiltinTool, &Access<'_>) -> Result<(), Denial>;
 
 /// A call with valid input and permission.
 struct ValidatedCall {
@@ -314,7 +314,7 @@ impl ToolSet {
                 _,
             ) => Access::Nothing,
         };
-        judge(tool, &deed).map_err(ToolRefusal::denied)?;
+        judge(tool, &deed)?;
         Ok(ValidatedCall { request, place })
     }
 

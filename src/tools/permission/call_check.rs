@@ -8,6 +8,7 @@ use super::super::catalog::BuiltinTool;
 use super::super::outcome::GrantSource;
 use super::super::paths::{PathScope, ResolvedPath};
 use super::super::sandbox::DeniedPlaces;
+use super::denial::Denial;
 use super::paths::is_protected;
 use super::rule::{PermissionRule, RuleList};
 use super::rule_error::RuleError;
@@ -104,9 +105,9 @@ impl Permissions {
     }
 
     /// Why a tool that is not built in is removed entirely, if it is.
-    pub(in super::super) fn external_denial(&self, name: &str) -> Option<String> {
+    pub(in super::super) fn external_denial(&self, name: &str) -> Option<Denial> {
         let rule = self.deny.iter().find(|rule| rule.covers_external(name))?;
-        Some(denied_by_rule(name, "", rule))
+        Some(Denial::by_deny_rule(name, None, rule))
     }
 
     /// Checks a call of an external tool. Its effects are unknown, so the call needs a rule that
@@ -120,19 +121,19 @@ impl Permissions {
         name: &str,
         reads_only: bool,
         warrant: GrantSource,
-    ) -> Result<(), String> {
+    ) -> Result<(), Denial> {
         if let Some(why) = self.external_denial(name) {
             return Err(why);
         }
         let asking = self.ask.iter().find(|rule| rule.covers_external(name));
         if let Some(rule) = asking.filter(|_| warrant != GrantSource::Prompt) {
-            return Err(ask_rule_applies(name, rule));
+            return Err(Denial::by_ask_rule(name, rule));
         }
         match self.mode {
             PermissionMode::BypassPermissions => Ok(()),
-            PermissionMode::Plan if !reads_only => Err(format!(
-                "{name} may change something, and the run only plans (--permission-mode plan)"
-            )),
+            PermissionMode::Plan if !reads_only => {
+                Err(Denial::ExternalWhilePlanning { name: name.to_owned() })
+            }
             PermissionMode::Plan
             | PermissionMode::Default
             | PermissionMode::AcceptEdits
@@ -141,7 +142,7 @@ impl Permissions {
                 if allowed || warrant != GrantSource::Rules {
                     return Ok(());
                 }
-                Err(format!("{name} needs permission: allow it with --allowedTools '{name}'"))
+                Err(Denial::External { name: name.to_owned() })
             }
         }
     }
@@ -188,7 +189,7 @@ impl Permissions {
         input: &Value,
         deed: &Access<'_>,
         warrant: GrantSource,
-    ) -> Result<(), String> {
+    ) -> Result<(), Denial> {
         match warrant {
             GrantSource::Rules => self.check_by_rules(tool, input, deed),
             GrantSource::Hook => self.with_allow_rule(tool).check_by_rules(tool, input, deed),
@@ -228,9 +229,8 @@ impl Permissions {
         tool: BuiltinTool,
         input: &Value,
         deed: &Access<'_>,
-    ) -> Result<(), String> {
-        let rule = PermissionRule::parse(rule, RuleList::Deny, &self.cwd, self.home.as_deref())
-            .map_err(|why| why.to_string())?;
+    ) -> Result<(), Denial> {
+        let rule = PermissionRule::parse(rule, RuleList::Deny, &self.cwd, self.home.as_deref())?;
         let alone = Self {
             mode: PermissionMode::BypassPermissions,
             allow: Vec::new(),
@@ -247,18 +247,18 @@ impl Permissions {
         tool: BuiltinTool,
         input: &Value,
         deed: &Access<'_>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Denial> {
         if let Some(rule) = self.deny.iter().find(|rule| rule.covers_whole_tool(tool)) {
-            return Err(denied_by_rule(tool.name(), "", rule));
+            return Err(Denial::by_deny_rule(tool.name(), None, rule));
         }
         if let Some(rule) = self.ask.iter().find(|rule| rule.covers_whole_tool(tool)) {
-            return Err(ask_rule_applies(tool.name(), rule));
+            return Err(Denial::by_ask_rule(tool.name(), rule));
         }
         if let Some(rule) = self.deny.iter().find(|rule| rule.covers_input(tool, input)) {
-            return Err(denied_by_rule("this call", "", rule));
+            return Err(Denial::by_deny_rule("this call", None, rule));
         }
         if let Some(rule) = self.ask.iter().find(|rule| rule.covers_input(tool, input)) {
-            return Err(ask_rule_applies(tool.name(), rule));
+            return Err(Denial::by_ask_rule(tool.name(), rule));
         }
         match deed {
             Access::Nothing => Ok(()),
@@ -274,25 +274,20 @@ impl Permissions {
         &self,
         tool: BuiltinTool,
         place: &ResolvedPath,
-    ) -> Result<(), String> {
+    ) -> Result<(), Denial> {
         let is_link = place.written != place.real;
         let about = |rule: &&PermissionRule| {
             rule.covers_path(tool, &place.written) || is_link && rule.covers_path(tool, &place.real)
         };
         if let Some(rule) = self.deny.iter().find(about) {
-            let path = place.written.display();
-            return Err(denied_by_rule(&path.to_string(), &format!(" to {}", tool.name()), rule));
+            let path = place.written.display().to_string();
+            return Err(Denial::by_deny_rule(path, Some(tool), rule));
         }
         if let Some(rule) = self.ask.iter().find(about) {
-            return Err(ask_rule_applies(tool.name(), rule));
+            return Err(Denial::by_ask_rule(tool.name(), rule));
         }
         if self.is_secret(tool, &place.real) {
-            let path = place.real.display();
-            return Err(format!(
-                "{path} holds credentials or other data that the sandbox protects: allow it \
-                 with --allowedTools '{}(/{path})', or in sandbox.filesystem.allowRead",
-                tool.name()
-            ));
+            return Err(Denial::Secret { tool, path: place.real.clone() });
         }
         Ok(())
     }
@@ -302,7 +297,7 @@ impl Permissions {
         &self,
         tool: BuiltinTool,
         place: &ResolvedPath,
-    ) -> Result<(), String> {
+    ) -> Result<(), Denial> {
         self.check_denied(tool, place)?;
         let within = |path: &Path| path.join("everything");
         let (written, real) = (within(&place.written), within(&place.real));
@@ -322,80 +317,43 @@ impl Permissions {
             || about(&place.real) && about(&place.written)
     }
 
-    pub(super) fn check_read(&self, tool: BuiltinTool, place: &ResolvedPath) -> Result<(), String> {
+    pub(super) fn check_read(&self, tool: BuiltinTool, place: &ResolvedPath) -> Result<(), Denial> {
         self.check_denied(tool, place)?;
         let free = place.scope != PathScope::Outside
             || self.mode == PermissionMode::BypassPermissions
             || self.allows(tool, place);
-        if free { Ok(()) } else { Err(outside_working_folders(tool, place)) }
+        if free { Ok(()) } else { Err(outside(tool, place)) }
     }
 
     pub(super) fn check_change(
         &self,
         tool: BuiltinTool,
         place: &ResolvedPath,
-    ) -> Result<(), String> {
+    ) -> Result<(), Denial> {
         self.check_denied(tool, place)?;
-        let path = place.written.display();
+        let path = || place.written.clone();
         if let Some(why) = self.secrets.write_denial(&place.real) {
-            return Err(format!("{path} cannot be changed: {why}"));
+            return Err(Denial::WriteProtected { path: path(), why });
         }
         match self.mode {
             PermissionMode::BypassPermissions => return Ok(()),
-            PermissionMode::Plan => {
-                return Err(format!(
-                    "{path} cannot be changed: the run only plans (--permission-mode plan)"
-                ));
-            }
+            PermissionMode::Plan => return Err(Denial::ChangeWhilePlanning { path: path() }),
             PermissionMode::Default | PermissionMode::AcceptEdits | PermissionMode::DontAsk => {}
         }
         if is_protected(&place.written) || is_protected(&place.real) {
-            return Err(format!(
-                "{path} is protected, because it decides what other programs run: only \
-                 --permission-mode bypassPermissions may change it"
-            ));
+            return Err(Denial::DecidesWhatRuns { path: path() });
         }
         let accepted = self.mode == PermissionMode::AcceptEdits && place.scope == PathScope::Inside;
         if accepted || self.allows(tool, place) {
             Ok(())
         } else if place.scope == PathScope::Inside {
-            Err(format!(
-                "{} needs permission for {path}: allow it with --permission-mode acceptEdits, or \
-                 --allowedTools '{}'",
-                tool.name(),
-                tool.name()
-            ))
+            Err(Denial::Change { tool, path: path() })
         } else {
-            Err(outside_working_folders(tool, place))
+            Err(outside(tool, place))
         }
     }
 }
 
-/// The message for a call that a deny rule covers, with `to` naming the tool or empty.
-pub(super) fn denied_by_rule(what: &str, to: &str, rule: &PermissionRule) -> String {
-    format!("{what} is denied{to} by the rule `{}`: no mode or allow rule overrides it", rule.text)
-}
-
-/// The message for a call that an ask rule covers.
-pub(super) fn ask_rule_applies(what: &str, rule: &PermissionRule) -> String {
-    format!(
-        "{what} must be asked about by the rule `{}`: remove it from the ask rules, or name a tool \
-         that answers with --permission-prompt-tool",
-        rule.text
-    )
-}
-
-fn outside_working_folders(tool: BuiltinTool, place: &ResolvedPath) -> String {
-    let path = place.written.display();
-    let leads = if place.real == place.written {
-        String::new()
-    } else {
-        format!(" leads to {} and", place.real.display())
-    };
-    let folder = place.real.parent().unwrap_or(&place.real).display();
-    format!(
-        "{} needs permission: {path}{leads} is outside the working directories. Add them with \
-         --add-dir '{folder}'",
-        tool.name()
-    )
+fn outside(tool: BuiltinTool, place: &ResolvedPath) -> Denial {
+    Denial::OutsideWorkingFolders { tool, place: place.clone() }
 }

@@ -4,9 +4,10 @@ use std::path::Path;
 
 use super::super::catalog::BuiltinTool;
 use super::super::paths::ResolvedPath;
-use super::call_check::{CriticalPaths, Permissions, ask_rule_applies, denied_by_rule};
+use super::call_check::{CriticalPaths, Permissions};
 use super::command_check::CommandCheck;
 use super::cwd_tracker::CwdTracker;
+use super::denial::Denial;
 use super::exec_programs;
 use super::fallback_tokens::{self, FallbackTokens};
 use super::known_commands::{self, CriticalFolders, KnownCommand};
@@ -52,11 +53,11 @@ impl Permissions {
         command: &str,
         cwd: &Path,
         find: &dyn Fn(&str, &Path) -> ResolvedPath,
-    ) -> Result<(), String> {
+    ) -> Result<(), Denial> {
         let effort = WorkBudget::new();
         let scripts = shell_parse::scripts(command, &effort);
         let Some(ScriptSource { reading, .. }) = scripts.first() else {
-            return Err(WorkBudget::refusal());
+            return Err(Denial::TooIntricate);
         };
         self.check_denied_commands(&scripts)?;
         let errand = || CommandCheck::new(self, find, cwd, &effort);
@@ -65,14 +66,12 @@ impl Permissions {
             scripts.iter().any(|script| self.script_removes_critical_folder(script, cwd, &effort))
         };
         if self.critical == CriticalPaths::Denied && ruinous() {
-            return Err("Bash may not remove a system folder, the home folder or the working \
-                        directory: no rule allows that"
-                .to_string());
+            return Err(Denial::RemovesCriticalFolder);
         }
         // Parts that were not checked may contain something forbidden, and nothing is allowed so
         // far.
         if effort.is_exhausted() {
-            return Err(WorkBudget::refusal());
+            return Err(Denial::TooIntricate);
         }
         if self.mode == PermissionMode::BypassPermissions {
             return Ok(());
@@ -85,16 +84,13 @@ impl Permissions {
             return Ok(());
         }
         if let Some(NotUnderstood(why)) = &reading.uncertainty {
-            return Err(format!(
-                "Bash needs permission: {why}, so rules for single commands cannot be applied. Use \
-                 plain commands, or start with --allowedTools Bash"
-            ));
+            return Err(Denial::NotUnderstood(why));
         }
         reading.command_lists.iter().try_for_each(|parts| errand().check_allowed(parts))
     }
 
     /// Applies the deny and ask rules for commands, including spellings that would evade them.
-    fn check_denied_commands(&self, scripts: &[ScriptSource]) -> Result<(), String> {
+    fn check_denied_commands(&self, scripts: &[ScriptSource]) -> Result<(), Denial> {
         let mut rules = self.deny.iter().chain(&self.ask);
         let Some(any) = rules.find(|rule| rule.depends_on_commands()) else { return Ok(()) };
         let forms: Vec<CommandForm> = scripts.iter().flat_map(spellings).collect();
@@ -103,17 +99,13 @@ impl Permissions {
         };
         if let Some(rule) = self.deny.iter().find(about) {
             let command = scripts.first().map_or("", |script| script.text.as_str());
-            return Err(denied_by_rule(&truncated(command), "", rule));
+            return Err(Denial::by_deny_rule(truncated(command), None, rule));
         }
         if let Some(rule) = self.ask.iter().find(about) {
-            return Err(ask_rule_applies(BuiltinTool::Bash.name(), rule));
+            return Err(Denial::by_ask_rule(BuiltinTool::Bash.name(), rule));
         }
         if scripts.iter().filter(|script| script.runs_for_sure).any(hides_a_name) {
-            return Err(format!(
-                "which command this runs is known only when it runs, and the rule `{}` must \
-                 hold: write the command's name out",
-                any.text
-            ));
+            return Err(Denial::HiddenCommandName { rule: any.text.clone() });
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use super::super::catalog::BuiltinTool;
 use super::super::paths::{PATH_BYTES_MAX, ResolvedPath, expand_glob, list_recursive};
 use super::call_check::Permissions;
 use super::cwd_tracker::CwdTracker;
+use super::denial::Denial;
 use super::exec_programs;
 use super::fallback_tokens::FallbackTokens;
 use super::files;
@@ -18,7 +19,7 @@ use super::work_budget::WorkBudget;
 use super::wrapper::{self, IgnorableAssignments};
 use crate::types::PermissionMode;
 
-type Sure = Result<(), String>;
+type Sure = Result<(), Denial>;
 
 /// The state of checking one command line against the rules.
 pub(super) struct CommandCheck<'a> {
@@ -133,7 +134,7 @@ impl<'a> CommandCheck<'a> {
         let find = |folder: &str, base: &Path| (self.resolve)(folder, base).real;
         self.cwd.after_part(part, self.effort, find);
         if self.cwd.is_lost() {
-            return Err("Bash needs permission: it changes folders too often".to_string());
+            return Err(Denial::ManyFolders);
         }
         Ok(())
     }
@@ -165,7 +166,12 @@ impl<'a> CommandCheck<'a> {
             }
             Some(KnownCommand::ChangesFiles(_)) | None => Err(self.refusal(part)),
         };
-        paths_are_fine.map_err(|why| why.replacen("Read needs", "Bash needs", 1))
+        paths_are_fine.map_err(|denial| match denial {
+            Denial::OutsideWorkingFolders { tool: BuiltinTool::Read, place } => {
+                Denial::OutsideWorkingFolders { tool: BuiltinTool::Bash, place }
+            }
+            other => other,
+        })
     }
 
     /// Applies `check` to every file that these arguments of a part may name.
@@ -186,10 +192,7 @@ impl<'a> CommandCheck<'a> {
             }
             self.for_each_match(path, |place| {
                 if !path.contains('/') && is_flag(place) {
-                    return Err(format!(
-                        "Bash needs permission: a file that fits `{path}` has a name like a flag. \
-                         Write `./{path}`"
-                    ));
+                    return Err(Denial::FlagLikeName { pattern: (*path).to_owned() });
                 }
                 check(place)
             })
@@ -200,16 +203,12 @@ impl<'a> CommandCheck<'a> {
     fn check_search(&self, place: &ResolvedPath) -> Sure {
         let rules = self.permissions.hiding_below(place);
         let Some(rule) = rules.first() else { return Ok(()) };
-        let folder = place.written.display();
+        let folder = || place.written.clone();
         let Some(paths) = list_recursive(&place.real) else {
-            return Err(format!(
-                "Bash needs permission: {folder} holds too many files to see whether the rule \
-                 `{}` speaks of one. Search with Grep, or in a smaller folder",
-                rule.text
-            ));
+            return Err(Denial::ManyFiles { folder: folder(), rule: rule.text.clone() });
         };
         if !self.effort.charge(PATH_STEP_COST * rules.len() * paths.len()) {
-            return Err(WorkBudget::refusal());
+            return Err(Denial::TooIntricate);
         }
         let about = |rule: &&&PermissionRule, path: &Path| {
             let is_about = |folder: &Path| rule.covers_path(BuiltinTool::Grep, &folder.join(path));
@@ -217,12 +216,8 @@ impl<'a> CommandCheck<'a> {
         };
         for path in paths {
             if let Some(rule) = rules.iter().find(|rule| about(rule, &path)) {
-                return Err(format!(
-                    "Bash would read {} in {folder}, which the rule `{}` covers. Search with \
-                     Grep, which leaves it out",
-                    path.display(),
-                    rule.text
-                ));
+                let rule = rule.text.clone();
+                return Err(Denial::FindsDenied { path, folder: folder(), rule });
             }
         }
         Ok(())
@@ -230,7 +225,7 @@ impl<'a> CommandCheck<'a> {
 
     fn check_change(&self, place: &ResolvedPath) -> Sure {
         if self.permissions.cwd.starts_with(&place.real) {
-            return Err(format!("Bash needs permission to change {}", place.written.display()));
+            return Err(Denial::ChangeByCommand { path: place.written.clone() });
         }
         self.permissions.check_change(BuiltinTool::Write, place)
     }
@@ -238,7 +233,7 @@ impl<'a> CommandCheck<'a> {
     fn check_redirections(&self, part: &SimpleCommand) -> Sure {
         let vague = |word: &&ShellWord| word.expands || word.globs;
         if let Some(word) = part.writes.iter().chain(&part.reads).find(vague) {
-            return Err(format!("Bash needs permission: where `{}` leads is unclear", word.raw));
+            return Err(Denial::UnclearRedirection { target: word.raw.clone() });
         }
         for word in part.writes.iter().filter(|word| word.plain != "/dev/null") {
             self.for_each_base(&word.plain, |place| {
@@ -273,20 +268,12 @@ impl<'a> CommandCheck<'a> {
         part.words.is_empty() || self.permissions.allow.iter().any(fits)
     }
 
-    fn refusal(&self, part: &SimpleCommand) -> String {
+    fn refusal(&self, part: &SimpleCommand) -> Denial {
+        let command = part.text();
         if self.permissions.mode == PermissionMode::Plan {
-            return format!(
-                "`{}` cannot be run: the run only plans (--permission-mode plan), so only commands \
-                 known to change nothing are allowed",
-                part.text()
-            );
+            return Denial::CommandWhilePlanning { command };
         }
-        format!(
-            "Bash needs permission for `{}`: allow it with --allowedTools '{}', or everything \
-             with --permission-mode bypassPermissions",
-            part.text(),
-            suggestion(part)
-        )
+        Denial::Command { command, rule: suggestion(part) }
     }
 
     /// Applies `check` to every file that a word may name.
@@ -311,12 +298,10 @@ impl<'a> CommandCheck<'a> {
         self.for_each_base(pattern, &check)?;
         for base in self.cwd.bases() {
             let Some((paths, looked)) = expand_glob(pattern, base) else {
-                return Err(format!(
-                    "Bash needs permission: `{pattern}` matches more files than are checked"
-                ));
+                return Err(Denial::ManyMatches { pattern: pattern.to_owned() });
             };
             if !self.effort.charge(4 * PATH_STEP_COST * (looked + paths.len())) {
-                return Err(WorkBudget::refusal());
+                return Err(Denial::TooIntricate);
             }
             for path in paths {
                 check(&(self.resolve)(&path, base))?;
@@ -326,11 +311,7 @@ impl<'a> CommandCheck<'a> {
     }
 
     /// Applies `check` to `path` resolved against every possible working directory.
-    fn for_each_base(
-        &self,
-        path: &str,
-        check: impl Fn(&ResolvedPath) -> Result<(), String>,
-    ) -> Sure {
+    fn for_each_base(&self, path: &str, check: impl Fn(&ResolvedPath) -> Sure) -> Sure {
         self.cwd.bases().iter().try_for_each(|base| {
             let letters = base.as_os_str().len() + path.len();
             let steps = base.components().count() + path.split('/').count();
@@ -340,7 +321,7 @@ impl<'a> CommandCheck<'a> {
                 .effort
                 .charge(letters + steps * (PATH_STEP_COST + letters.min(PATH_BYTES_MAX) / 16))
             {
-                return Err(WorkBudget::refusal());
+                return Err(Denial::TooIntricate);
             }
             check(&(self.resolve)(path, base))
         })
@@ -351,11 +332,7 @@ fn check_not_folder(place: &ResolvedPath) -> Sure {
     if !place.real.is_dir() {
         return Ok(());
     }
-    Err(format!(
-        "Bash needs permission: {} is a folder, and what links in it lead to would be read. \
-         Compare single files",
-        place.written.display()
-    ))
+    Err(Denial::FollowsLinks { folder: place.written.clone() })
 }
 
 /// A rule that would allow this command.

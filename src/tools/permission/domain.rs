@@ -3,7 +3,8 @@
 use reqwest::Url;
 
 use super::super::catalog::BuiltinTool;
-use super::call_check::{Permissions, ask_rule_applies, denied_by_rule};
+use super::call_check::Permissions;
+use super::denial::Denial;
 use super::rule_error::RuleError;
 use crate::types::PermissionMode;
 
@@ -65,13 +66,13 @@ impl Permissions {
     ///
     /// # Errors
     /// Why access is not allowed, and how to allow it.
-    pub(super) fn check_host(&self, host: &str) -> Result<(), String> {
+    pub(super) fn check_host(&self, host: &str) -> Result<(), Denial> {
         let tool = BuiltinTool::WebFetch;
         if let Some(rule) = self.deny.iter().find(|rule| rule.covers_host(host)) {
-            return Err(denied_by_rule(host, " to WebFetch", rule));
+            return Err(Denial::by_deny_rule(host, Some(tool), rule));
         }
         if let Some(rule) = self.ask.iter().find(|rule| rule.covers_host(host)) {
-            return Err(ask_rule_applies(tool.name(), rule));
+            return Err(Denial::by_ask_rule(tool.name(), rule));
         }
         let mut rules = self.allow.iter();
         if self.mode == PermissionMode::BypassPermissions
@@ -79,10 +80,7 @@ impl Permissions {
         {
             return Ok(());
         }
-        Err(format!(
-            "WebFetch needs permission for {host}: allow it with --allowedTools \
-             'WebFetch(domain:{host})'"
-        ))
+        Err(Denial::Host { host: host.to_owned() })
     }
 }
 

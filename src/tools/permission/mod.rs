@@ -9,6 +9,7 @@ mod call_check;
 mod command;
 mod command_check;
 mod cwd_tracker;
+mod denial;
 mod document;
 mod domain;
 mod exec_programs;
@@ -29,6 +30,7 @@ mod wrapper;
 
 pub(super) use call_check::{Access, Permissions};
 pub(super) use command::only_reads;
+pub(super) use denial::Denial;
 pub(super) use domain::{Domain, host_of};
 pub(super) use known_commands::exit_code_1_is_a_result;
 pub(super) use rule::RuleList;

@@ -27,13 +27,6 @@ impl WorkBudget {
         !self.is_exhausted()
     }
 
-    /// The refusal for a command that exceeds the budget.
-    pub(super) fn refusal() -> String {
-        "Bash needs a plainer command: this one is too intricate to be checked in a short time. \
-         Split it up, or write it to a file and run that"
-            .to_string()
-    }
-
     /// Whether the budget was exceeded, so that some checks were skipped.
     pub(super) fn is_exhausted(&self) -> bool {
         self.left.get().is_none()

@@ -1,0 +1,170 @@
+//! Why a tool call is not allowed.
+
+use std::path::PathBuf;
+
+use super::super::catalog::BuiltinTool;
+use super::super::outcome::ToolRefusal;
+use super::super::paths::ResolvedPath;
+use super::rule::PermissionRule;
+use super::rule_error::RuleError;
+
+/// Why a tool call is not allowed. The text also says how to allow it, if it can be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(in super::super) enum Denial {
+    /// A deny rule covers it.
+    #[error(
+        "{what} is denied{} by the rule `{rule}`: no mode or allow rule overrides it",
+        tool.map_or(String::new(), |tool| format!(" to {}", tool.name()))
+    )]
+    DenyRule { what: String, tool: Option<BuiltinTool>, rule: String },
+    /// An ask rule covers it.
+    #[error(
+        "{what} must be asked about by the rule `{rule}`: remove it from the ask rules, or name a \
+         tool that answers with --permission-prompt-tool"
+    )]
+    AskRule { what: String, rule: String },
+    /// A deny or ask rule forbids sub-agents of this kind.
+    #[error("the agent {kind:?} is denied by the rule `{rule}`")]
+    Agent { kind: String, rule: String },
+    /// The only rule that it is checked against does not parse.
+    #[error(transparent)]
+    InvalidRule(#[from] RuleError),
+
+    /// No rule allows an external tool.
+    #[error("{name} needs permission: allow it with --allowedTools '{name}'")]
+    External { name: String },
+    #[error(
+        "WebFetch needs permission for {host}: allow it with --allowedTools \
+         'WebFetch(domain:{host})'"
+    )]
+    Host { host: String },
+    #[error(
+        "{} needs permission for {}: allow it with --permission-mode acceptEdits, or \
+         --allowedTools '{}'",
+        tool.name(), path.display(), tool.name()
+    )]
+    Change { tool: BuiltinTool, path: PathBuf },
+    #[error("Bash needs permission to change {}", path.display())]
+    ChangeByCommand { path: PathBuf },
+    #[error(
+        "Bash needs permission for `{command}`: allow it with --allowedTools '{rule}', or \
+         everything with --permission-mode bypassPermissions"
+    )]
+    Command { command: String, rule: String },
+
+    #[error("{name} may change something, and the run only plans (--permission-mode plan)")]
+    ExternalWhilePlanning { name: String },
+    #[error("{} cannot be changed: the run only plans (--permission-mode plan)", path.display())]
+    ChangeWhilePlanning { path: PathBuf },
+    #[error(
+        "`{command}` cannot be run: the run only plans (--permission-mode plan), so only commands \
+         known to change nothing are allowed"
+    )]
+    CommandWhilePlanning { command: String },
+
+    #[error("WebFetch is off: this run has no network (--sandbox-network off)")]
+    NoNetwork,
+    /// The sandbox forbids changes of this path.
+    #[error("{} cannot be changed: {why}", path.display())]
+    WriteProtected { path: PathBuf, why: &'static str },
+    #[error(
+        "{path} holds credentials or other data that the sandbox protects: allow it with \
+         --allowedTools '{}(/{path})', or in sandbox.filesystem.allowRead",
+        tool.name(), path = path.display()
+    )]
+    Secret { tool: BuiltinTool, path: PathBuf },
+    #[error(
+        "{} is protected, because it decides what other programs run: only --permission-mode \
+         bypassPermissions may change it",
+        path.display()
+    )]
+    DecidesWhatRuns { path: PathBuf },
+    #[error("{}", outside_working_folders(*tool, place))]
+    OutsideWorkingFolders { tool: BuiltinTool, place: ResolvedPath },
+    #[error(
+        "Bash may not remove a system folder, the home folder or the working directory: no rule \
+         allows that"
+    )]
+    RemovesCriticalFolder,
+
+    #[error(
+        "Bash needs permission: {}, so rules for single commands cannot be applied. Use plain \
+         commands, or start with --allowedTools Bash",
+        .0
+    )]
+    NotUnderstood(&'static str),
+    #[error(
+        "Bash needs a plainer command: this one is too intricate to be checked in a short time. \
+         Split it up, or write it to a file and run that"
+    )]
+    TooIntricate,
+    #[error(
+        "which command this runs is known only when it runs, and the rule `{rule}` must hold: \
+         write the command's name out"
+    )]
+    HiddenCommandName { rule: String },
+    #[error("Bash needs permission: where `{target}` leads is unclear")]
+    UnclearRedirection { target: String },
+    #[error("Bash needs permission: it changes folders too often")]
+    ManyFolders,
+    #[error("Bash needs permission: `{pattern}` matches more files than are checked")]
+    ManyMatches { pattern: String },
+    #[error(
+        "Bash needs permission: a file that fits `{pattern}` has a name like a flag. Write \
+         `./{pattern}`"
+    )]
+    FlagLikeName { pattern: String },
+    #[error(
+        "Bash needs permission: {} is a folder, and what links in it lead to would be read. \
+         Compare single files",
+        folder.display()
+    )]
+    FollowsLinks { folder: PathBuf },
+    #[error(
+        "Bash needs permission: {} holds too many files to see whether the rule `{rule}` speaks \
+         of one. Search with Grep, or in a smaller folder",
+        folder.display()
+    )]
+    ManyFiles { folder: PathBuf, rule: String },
+    #[error(
+        "Bash would read {} in {}, which the rule `{rule}` covers. Search with Grep, which leaves \
+         it out",
+        path.display(), folder.display()
+    )]
+    FindsDenied { path: PathBuf, folder: PathBuf, rule: String },
+}
+
+impl Denial {
+    pub(super) fn by_deny_rule(
+        what: impl Into<String>,
+        tool: Option<BuiltinTool>,
+        rule: &PermissionRule,
+    ) -> Self {
+        Self::DenyRule { what: what.into(), tool, rule: rule.text.clone() }
+    }
+
+    pub(super) fn by_ask_rule(what: impl Into<String>, rule: &PermissionRule) -> Self {
+        Self::AskRule { what: what.into(), rule: rule.text.clone() }
+    }
+}
+
+impl From<Denial> for ToolRefusal {
+    fn from(denial: Denial) -> Self {
+        Self::denied(denial.to_string())
+    }
+}
+
+fn outside_working_folders(tool: BuiltinTool, place: &ResolvedPath) -> String {
+    let path = place.written.display();
+    let leads = if place.real == place.written {
+        String::new()
+    } else {
+        format!(" leads to {} and", place.real.display())
+    };
+    let folder = place.real.parent().unwrap_or(&place.real).display();
+    format!(
+        "{} needs permission: {path}{leads} is outside the working directories. Add them with \
+         --add-dir '{folder}'",
+        tool.name()
+    )
+}
