@@ -28,6 +28,7 @@ pub use decision::HookDecision;
 pub use environment::HookEnvironment;
 pub use event::{HookEvent, ObjectionUse, is_unsupported as is_foreign_event};
 pub use exports::ExportError;
+pub use output::HookPermission;
 pub use progress::{HookFinished, HookOutcome, HookProgress};
-pub use result::{HookFailure, HookFailureKind, HookPermission};
+pub use result::{HookFailure, HookFailureKind};
 pub use run::{HookOccasion, Hooks};

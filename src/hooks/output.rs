@@ -6,10 +6,56 @@ use serde_json::Value;
 use crate::secrets::Redactor;
 
 use super::event::{HookEvent, ObjectionUse};
-use super::result::{HookOutput, HookPermission, truncate};
+
+/// The most characters of any text that a hook returns.
+const TEXT_MAX: usize = 10_000;
 
 /// The most positions of a text at which JSON is searched for.
 const ANSWERS_MAX: usize = 100;
+
+/// The decision that a hook returned.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct HookOutput {
+    /// `continue: false`, and why.
+    pub(super) stop_run: Option<String>,
+    /// It objects, and why.
+    pub(super) objection: Option<String>,
+    pub(super) permission: Option<(HookPermission, String)>,
+    pub(super) input: Option<Value>,
+    pub(super) output: Option<Value>,
+    /// For the model.
+    pub(super) context: Option<String>,
+    /// For the user.
+    pub(super) message: Option<String>,
+    pub(super) hides_prompt: bool,
+}
+
+impl HookOutput {
+    /// Fills in reasons that the hook did not give; `who` names the hook.
+    #[must_use]
+    pub(super) fn with_default_reasons(mut self, who: impl Fn() -> String) -> Self {
+        if let Some(why) = self.objection.as_mut().filter(|why| why.trim().is_empty()) {
+            *why = format!("{} objects, and gives no reason", who());
+        }
+        if let Some((HookPermission::Deny | HookPermission::Ask, why)) = &mut self.permission
+            && why.trim().is_empty()
+        {
+            *why = format!("{} gives no reason", who());
+        }
+        if let Some(why) = self.stop_run.as_mut().filter(|why| why.trim().is_empty()) {
+            *why = format!("{} stops the run, and gives no reason", who());
+        }
+        self
+    }
+}
+
+/// A hook's decision about a tool call. Later variants override earlier ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HookPermission {
+    Allow,
+    Ask,
+    Deny,
+}
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -41,6 +87,21 @@ struct HookSpecificOutput {
     suppress_original_prompt: bool,
 }
 
+/// Why JSON is no valid hook output.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum InvalidHookOutput {
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    #[error("unknown decision {0:?}")]
+    Decision(String),
+    #[error("hookEventName is {said:?}, and the event is {:?}", event.name())]
+    OtherEvent { said: String, event: HookEvent },
+    #[error("unknown permissionDecision {0:?}")]
+    Permission(String),
+    #[error("updatedInput is not an object")]
+    Input,
+}
+
 /// Parses the JSON output of a hook.
 ///
 /// # Errors
@@ -49,9 +110,9 @@ pub(super) fn parse_output(
     event: HookEvent,
     text: &str,
     mask: &Redactor,
-) -> Result<HookOutput, String> {
+) -> Result<HookOutput, InvalidHookOutput> {
     let clipped = |text: &str| truncate(text, mask);
-    let output: HookJson = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let output: HookJson = serde_json::from_str(text)?;
     let reason = output.reason.as_deref().map(&clipped);
     let mut say = HookOutput {
         stop_run: (output.continues == Some(false))
@@ -70,7 +131,7 @@ pub(super) fn parse_output(
         (Some("block" | "deny"), _) => {
             say.objection = Some(reason.unwrap_or_default());
         }
-        (Some(other), _) => return Err(format!("unknown decision {other:?}")),
+        (Some(other), _) => return Err(InvalidHookOutput::Decision(other.to_owned())),
     }
     if let Some(specific) = output.specific {
         specific.apply_to(&mut say, event, clipped)?;
@@ -84,10 +145,9 @@ impl HookSpecificOutput {
         say: &mut HookOutput,
         event: HookEvent,
         clipped: impl Fn(&str) -> String,
-    ) -> Result<(), String> {
+    ) -> Result<(), InvalidHookOutput> {
         if self.hook_event_name != event.name() {
-            let (said, is) = (&self.hook_event_name, event.name());
-            return Err(format!("hookEventName is {said:?}, and the event is {is:?}"));
+            return Err(InvalidHookOutput::OtherEvent { said: self.hook_event_name, event });
         }
         let why = self.permission_decision_reason.as_deref().map(&clipped).unwrap_or_default();
         let permission = match self.permission_decision.as_deref() {
@@ -96,13 +156,13 @@ impl HookSpecificOutput {
             // There is no permission dialog to defer to, so this counts as `ask`.
             Some("ask" | "defer") => Some(HookPermission::Ask),
             Some("deny") => Some(HookPermission::Deny),
-            Some(other) => return Err(format!("unknown permissionDecision {other:?}")),
+            Some(other) => return Err(InvalidHookOutput::Permission(other.to_owned())),
         };
         if let Some(permission) = permission {
             say.permission = Some((permission, why));
         }
         if self.updated_input.as_ref().is_some_and(|input| !input.is_object()) {
-            return Err("updatedInput is not an object".to_owned());
+            return Err(InvalidHookOutput::Input);
         }
         say.input = self.updated_input;
         say.output = self.updated_tool_output.or(self.updated_mcp_tool_output);
@@ -128,5 +188,18 @@ pub(super) fn has_misplaced_json(event: HookEvent, out: &str) -> bool {
         begun.take(ANSWERS_MAX).any(is_answer)
     } else {
         list || begun.next().is_some()
+    }
+}
+
+/// Cuts a text that is too long. Secrets are masked before a cut, since half a secret could not be
+/// recognised later; an uncut text is masked by its readers.
+pub(super) fn truncate(text: &str, mask: &Redactor) -> String {
+    if text.chars().nth(TEXT_MAX).is_none() {
+        return text.to_owned();
+    }
+    let text = mask.redact(text);
+    match text.char_indices().nth(TEXT_MAX) {
+        Some((end, _)) => format!("{} [… cut after {TEXT_MAX} characters]", &text[..end]),
+        None => text,
     }
 }

@@ -6,7 +6,8 @@ use uuid::Uuid;
 use crate::secrets::{KnownSecrets, Redactor};
 
 use super::event::HookEvent;
-use super::result::{HookEnd, HookRun, truncate};
+use super::output::truncate;
+use super::result::{HookEnd, HookRun};
 
 /// The start or the end of a hook.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,16 +1,11 @@
 //! Interprets the result of one hook: its exit code and its output. Pure.
 
-use serde_json::Value;
-
 use crate::secrets::Redactor;
 
 use super::background::Opening;
 use super::event::{HookEvent, ObjectionUse};
 use super::matcher::MatcherError;
-use super::output::{has_misplaced_json, parse_output};
-
-/// The most characters of any text that a hook returns.
-const TEXT_MAX: usize = 10_000;
+use super::output::{HookOutput, HookPermission, has_misplaced_json, parse_output, truncate};
 
 /// The most characters of the description of a hook's failure.
 const DETAIL_MAX: usize = 300;
@@ -54,50 +49,6 @@ impl HookRun {
     pub(super) fn runs_in_background(&self) -> bool {
         matches!(Opening::classify(self.stdout.as_bytes()), Opening::Release(_))
     }
-}
-
-/// The decision that a hook returned.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct HookOutput {
-    /// `continue: false`, and why.
-    pub(super) stop_run: Option<String>,
-    /// It objects, and why.
-    pub(super) objection: Option<String>,
-    pub(super) permission: Option<(HookPermission, String)>,
-    pub(super) input: Option<Value>,
-    pub(super) output: Option<Value>,
-    /// For the model.
-    pub(super) context: Option<String>,
-    /// For the user.
-    pub(super) message: Option<String>,
-    pub(super) hides_prompt: bool,
-}
-
-impl HookOutput {
-    /// Fills in reasons that the hook did not give; `who` names the hook.
-    #[must_use]
-    pub(super) fn with_default_reasons(mut self, who: impl Fn() -> String) -> Self {
-        if let Some(why) = self.objection.as_mut().filter(|why| why.trim().is_empty()) {
-            *why = format!("{} objects, and gives no reason", who());
-        }
-        if let Some((HookPermission::Deny | HookPermission::Ask, why)) = &mut self.permission
-            && why.trim().is_empty()
-        {
-            *why = format!("{} gives no reason", who());
-        }
-        if let Some(why) = self.stop_run.as_mut().filter(|why| why.trim().is_empty()) {
-            *why = format!("{} stops the run, and gives no reason", who());
-        }
-        self
-    }
-}
-
-/// A hook's decision about a tool call. Later variants override earlier ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum HookPermission {
-    Allow,
-    Ask,
-    Deny,
 }
 
 /// Why a hook counts as failed, and so is ignored unless it is fail-closed.
@@ -185,7 +136,7 @@ pub(super) fn interpret_result(
             Ok(block_decision(event, spoken.and_then(Result::ok), why))
         }
         (_, Some(Ok(say))) => Ok(say),
-        (0, Some(Err(why))) => mishap(HookFailureKind::InvalidOutput, &why),
+        (0, Some(Err(why))) => mishap(HookFailureKind::InvalidOutput, &why.to_string()),
         (0, None) if out.contains(char::REPLACEMENT_CHARACTER) => {
             mishap(HookFailureKind::InvalidOutput, "what it printed is no text")
         }
@@ -235,19 +186,6 @@ fn failure(kind: HookFailureKind, what: &str, hook: &HookRun, mask: &Redactor) -
     let (what, said) = (first(what), first(&hook.stderr));
     let detail = if said.is_empty() { what } else { format!("{what}: {said}") };
     HookFailure { kind, detail }
-}
-
-/// Cuts a text that is too long. Secrets are masked before a cut, since half a secret could not be
-/// recognised later; an uncut text is masked by its readers.
-pub(super) fn truncate(text: &str, mask: &Redactor) -> String {
-    if text.chars().nth(TEXT_MAX).is_none() {
-        return text.to_owned();
-    }
-    let text = mask.redact(text);
-    match text.char_indices().nth(TEXT_MAX) {
-        Some((end, _)) => format!("{} [… cut after {TEXT_MAX} characters]", &text[..end]),
-        None => text,
-    }
 }
 
 #[cfg(test)]

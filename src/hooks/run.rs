@@ -18,8 +18,9 @@ use super::environment::HookEnvironment;
 use super::event::HookEvent;
 use super::exports::{ExportError, ExportFile, VARIABLE, evaluate_exports};
 use super::hook_process::{Awaited, Following, run_hook};
+use super::output::HookOutput;
 use super::progress::{HookProgress, HookReporter};
-use super::result::{HookEnd, HookFailure, HookOutput, HookRun, interpret_result};
+use super::result::{HookEnd, HookFailure, HookRun, interpret_result};
 
 /// An event with its subject and fields.
 #[derive(Clone, Debug)]

@@ -25,6 +25,17 @@ enum CallFailure {
     Cancelled,
 }
 
+/// Why a request has no result, in words for the model.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct RequestError(String);
+
+impl RequestError {
+    fn interrupted() -> Self {
+        Self("Interrupted by user".to_owned())
+    }
+}
+
 impl ServerTask {
     /// Calls a tool by the server's own name for it.
     pub(super) async fn call(
@@ -39,21 +50,21 @@ impl ServerTask {
         let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
         match self.request(tool, &request, timers, cancel).await {
             Ok(result) => CallReply::from_call_result(&result),
-            Err(why) => CallReply::error(why),
+            Err(why) => CallReply::error(why.to_string()),
         }
     }
 
     /// Sends a request to the server; `what` names it in messages.
     ///
     /// # Errors
-    /// Why there is no result, as text for the model.
+    /// Why there is no result.
     pub(super) async fn request(
         &self,
         what: &str,
         request: &ClientRequest,
         timers: McpTimers,
         cancel: &CancellationToken,
-    ) -> Result<Value, String> {
+    ) -> Result<Value, RequestError> {
         let limit = self.config.timeout.unwrap_or(timers.call);
         for renewed in [false, true] {
             let (line, epoch) = self.wait_for_connection(cancel).await?;
@@ -66,17 +77,17 @@ impl ServerTask {
                 Err(failure) => return Err(self.handle_failure(what, failure, epoch)),
             }
         }
-        Err("the call was not made".to_owned())
+        Err(RequestError("the call was not made".to_owned()))
     }
 
-    /// Handles a failure: updates the server's state, warns the user, and returns the text for the
+    /// Handles a failure: updates the server's state, warns the user, and returns the error for the
     /// model.
-    fn handle_failure(&self, what: &str, failure: CallFailure, epoch: u64) -> String {
+    fn handle_failure(&self, what: &str, failure: CallFailure, epoch: u64) -> RequestError {
         let name = &self.config.name;
         let (happened, advice) = match failure {
-            CallFailure::Cancelled => return "Interrupted by user".to_owned(),
+            CallFailure::Cancelled => return RequestError::interrupted(),
             // A tool's own error is for the model only.
-            CallFailure::Failed(CallError::Refused(why)) => return why,
+            CallFailure::Failed(CallError::Refused(why)) => return RequestError(why),
             CallFailure::Failed(CallError::Expired) => {
                 self.mark_lost(epoch, ConnectionLoss::Expired);
                 ("lost its session again".to_owned(), "the call was not made")
@@ -84,10 +95,10 @@ impl ServerTask {
             CallFailure::Failed(CallError::NeedsAuth(why)) => {
                 self.mark_lost(epoch, ConnectionLoss::NeedsAuth(why.clone()));
                 // The user is warned once, with advice.
-                return format!(
+                return RequestError(format!(
                     "MCP server {name:?} cannot be used: {why}, and an unattended run cannot log \
                      in. The call was not made; go on without it."
-                );
+                ));
             }
             CallFailure::Failed(CallError::Ambiguous(why)) => {
                 self.request_check();
@@ -106,14 +117,14 @@ impl ServerTask {
             }
         };
         self.warn(&format!("the call of {what:?} failed: {happened}; {advice}"));
-        format!("MCP server {name:?}: {happened}; {advice}.")
+        RequestError(format!("MCP server {name:?}: {happened}; {advice}."))
     }
 
     /// Returns the connection, waiting a while for a reconnect.
     async fn wait_for_connection(
         &self,
         cancel: &CancellationToken,
-    ) -> Result<(ConnectionHandle, u64), String> {
+    ) -> Result<(ConnectionHandle, u64), RequestError> {
         let mut watch = self.watch();
         let end = Instant::now() + RECONNECT_WAIT;
         loop {
@@ -123,26 +134,26 @@ impl ServerTask {
             match (state.connection, state.status) {
                 (Some(line), _) => return Ok((line, state.epoch)),
                 (None, ServerStatus::NeedsAuth) => {
-                    return Err(format!(
+                    return Err(RequestError(format!(
                         "MCP server {name:?} cannot be used{why}, and an unattended run cannot log \
                          in. Go on without it."
-                    ));
+                    )));
                 }
                 (None, ServerStatus::Failed | ServerStatus::Disabled) => {
-                    return Err(format!(
+                    return Err(RequestError(format!(
                         "MCP server {name:?} is no longer available{why}. Go on without it."
-                    ));
+                    )));
                 }
                 (None, ServerStatus::Pending | ServerStatus::Connected) => {}
             }
             tokio::select! {
                 biased;
-                () = cancel.cancelled() => return Err("Interrupted by user".to_owned()),
+                () = cancel.cancelled() => return Err(RequestError::interrupted()),
                 changed = timeout_at(end, watch.changed()) => if !matches!(changed, Ok(Ok(()))) {
-                    return Err(format!(
+                    return Err(RequestError(format!(
                         "MCP server {name:?} is not connected at the moment{why}. It is being \
                          restarted: try later, or go on without it."
-                    ));
+                    )));
                 },
             }
         }

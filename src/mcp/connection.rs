@@ -135,8 +135,7 @@ async fn connect_stdio(
     patience: Duration,
     opening: ConnectionKind,
 ) -> Result<Connection, ConnectError> {
-    let job =
-        job(config, around).map_err(|why| ConnectError::Lost(ConnectionLoss::Permanent(why)))?;
+    let job = job(config, around).map_err(ConnectError::Lost)?;
     let supervisor: &Supervisor = &around.supervisor;
     let (program, pipes) = ServerProcess::start(supervisor, &job).await.map_err(|error| {
         let why = format!("{} cannot be started: {error}", job.program.display());
@@ -192,9 +191,9 @@ fn with_server_output(what: &str, why: &str, said: &ServerOutput, mask: &Redacto
     }
 }
 
-fn job(config: &ServerConfig, around: &ServerEnvironment) -> Result<Job, String> {
+fn job(config: &ServerConfig, around: &ServerEnvironment) -> Result<Job, ConnectionLoss> {
     let ServerAddress::Program { command, arguments, variables } = &config.place else {
-        return Err("it is no program".to_owned());
+        return Err(ConnectionLoss::Permanent("it is no program".to_owned()));
     };
     let mut environment = around.environment.clone();
     environment.push(("CLAUDE_PROJECT_DIR".into(), around.cwd.clone().into()));
@@ -207,7 +206,9 @@ fn job(config: &ServerConfig, around: &ServerEnvironment) -> Result<Job, String>
     } else {
         crate::process::find_program(&[command], &path, &around.cwd)
     };
-    let program = program.ok_or_else(|| format!("there is no program {command:?} in the PATH"))?;
+    let missing =
+        || ConnectionLoss::Permanent(format!("there is no program {command:?} in the PATH"));
+    let program = program.ok_or_else(missing)?;
     Ok(Job {
         program,
         arguments: arguments.iter().map(Into::into).collect(),

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::transcript::ToolDefinition;
 
+use super::calls::RequestError;
 use super::content::CallReply;
 use super::remote_tool::{RemoteTool, tool_name_prefix};
 use super::server_task::ServerTask;
@@ -122,7 +123,7 @@ impl Servers {
         let request = ClientRequest::ReadResourceRequest(ReadResourceRequest::new(params));
         match member.request(READ, &request, self.timers(), cancel).await {
             Ok(result) => CallReply::from_resource(&result),
-            Err(why) => CallReply::error(why),
+            Err(why) => CallReply::error(why.to_string()),
         }
     }
 
@@ -167,7 +168,7 @@ impl Servers {
         member: &ServerTask,
         (request, key): ListRequest,
         cancel: &CancellationToken,
-    ) -> Result<Vec<String>, String> {
+    ) -> Result<Vec<String>, RequestError> {
         let (mut lines, mut cursor) = (Vec::new(), None);
         for _ in 0..MOST_PAGES {
             let page = request(PaginatedRequestParams::default().with_cursor(cursor));

@@ -80,8 +80,7 @@ pub fn parse_message(body: &[u8]) -> Result<ModelReply, FaultKind> {
     let sealed = blocks
         .iter()
         .map(|block| complete_block(block.clone(), &mut ids))
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(invalid_response)?;
+        .collect::<Result<Vec<_>, _>>()?;
     let Settled { content, cut_tool_call, malformed } = keep_trusted_blocks(sealed, stop_reason);
     let mut received = Received::default();
     received.report(&value["usage"]);
@@ -127,7 +126,7 @@ pub(super) enum CompletedBlock {
 }
 
 /// Completes a block that came in one piece.
-fn complete_block(value: Value, ids: &mut ToolIds) -> Result<CompletedBlock, String> {
+fn complete_block(value: Value, ids: &mut ToolIds) -> Result<CompletedBlock, FaultKind> {
     let kind = text_of(&value["type"]);
     if kind == "tool_use" {
         let id = ids.make_unique(value["id"].as_str().unwrap_or_default());
@@ -136,10 +135,10 @@ fn complete_block(value: Value, ids: &mut ToolIds) -> Result<CompletedBlock, Str
     match serde_json::from_value(value) {
         Ok(Block::Text { text }) if text.trim().is_empty() => Ok(CompletedBlock::Blank),
         Ok(Block::Other(_)) if matches!(kind.as_str(), "" | "text" | "thinking") => {
-            Err("a content block makes no sense".to_owned())
+            Err(invalid_response("a content block makes no sense".to_owned()))
         }
         Ok(whole) => Ok(CompletedBlock::Whole(whole)),
-        Err(error) => Err(format!("a content block makes no sense ({error})")),
+        Err(error) => Err(invalid_response(format!("a content block makes no sense ({error})"))),
     }
 }
 
@@ -153,13 +152,15 @@ pub(super) fn complete_tool_use(id: String, name: &str, input: Value) -> Complet
     if name.is_empty() {
         return malformed(UNNAMED, "the call names no tool".to_owned());
     }
-    let input = if let Value::String(text) = input {
-        match parse_arguments(&text) {
-            Ok(input) => input,
-            Err(problem) => return malformed(name, problem),
+    let input = match &input {
+        Value::String(text) if text.trim().is_empty() => Value::Null,
+        Value::String(text) => match serde_json::from_str(text) {
+            Ok(parsed) => parsed,
+            Err(error) => return malformed(name, not_json(text, &error)),
+        },
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            input
         }
-    } else {
-        input
     };
     match input {
         Value::Null => {
@@ -177,16 +178,8 @@ pub(super) fn complete_tool_use(id: String, name: &str, input: Value) -> Complet
 /// The name given to a tool call without a name.
 const UNNAMED: &str = "unnamed";
 
-/// Parses arguments that came as text.
-///
-/// # Errors
-/// The error, for the model.
-fn parse_arguments(text: &str) -> Result<Value, String> {
-    if text.trim().is_empty() {
-        return Ok(Value::Null);
-    }
-    serde_json::from_str(text)
-        .map_err(|error| format!("the arguments are not valid JSON ({error}): {}", quoted(text)))
+fn not_json(text: &str, error: &serde_json::Error) -> String {
+    format!("the arguments are not valid JSON ({error}): {}", quoted(text))
 }
 
 fn not_an_object(text: &str) -> String {

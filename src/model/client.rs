@@ -48,7 +48,7 @@ impl ModelClient {
         let url = endpoint.url()?;
         let account = AccountKey::new(&endpoint, &url);
         let roots = read_roots(&endpoint.ca_files)
-            .map_err(|(path, reason)| EndpointError::CaFile { path, reason })?;
+            .map_err(|bad| EndpointError::CaFile { path: bad.file, reason: bad.why })?;
         let headers = fixed_headers(&endpoint)?;
         let (timers, proxies) = (endpoint.timers, endpoint.proxies.clone());
         let keyring = CredentialProvider::new(endpoint, &roots).ok_or(EndpointError::Credential)?;

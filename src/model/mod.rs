@@ -39,4 +39,4 @@ pub use proxies::{BadProxy, Proxies, Proxy};
 pub use request::RequestContent;
 pub use settlement::{Bounds, Counts, OutputCount, Received, Settlement, settle};
 pub use stop_reason::{StopKind, classify_reply};
-pub use transport::{HttpClientError, SHORTEST_PROBING, http_client, web_client};
+pub use transport::{HttpClientError, InvalidBundle, SHORTEST_PROBING, http_client, web_client};

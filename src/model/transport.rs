@@ -1,6 +1,6 @@
 //! Builds the HTTP clients: connections, certificates, proxies.
 
-use std::fmt;
+use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -40,10 +40,18 @@ pub(super) struct HttpTransport {
 pub enum HttpClientError {
     #[error("{0}")]
     InvalidUrl(String),
-    #[error("{} cannot be used: {why}", file.display())]
-    Certificate { file: PathBuf, why: String },
+    #[error(transparent)]
+    Certificate(#[from] InvalidBundle),
     #[error("cannot set up TLS: {0}")]
     Tls(String),
+}
+
+/// A file of certificates that cannot be used.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{} cannot be used: {why}", file.display())]
+pub struct InvalidBundle {
+    pub(super) file: PathBuf,
+    pub(super) why: String,
 }
 
 #[derive(Debug)]
@@ -221,8 +229,7 @@ pub fn http_client(
     proxies: &Proxies,
 ) -> Result<reqwest::Client, HttpClientError> {
     let url = Url::parse(url).map_err(|error| HttpClientError::InvalidUrl(error.to_string()))?;
-    let roots =
-        read_roots(ca_files).map_err(|(file, why)| HttpClientError::Certificate { file, why })?;
+    let roots = read_roots(ca_files)?;
     HttpTransport::new(&url, timers, roots, proxies).client(ConnectionChoice::Pooled).cloned()
 }
 
@@ -238,8 +245,7 @@ pub fn web_client(
     proxies: &Proxies,
     names: Arc<dyn Resolve>,
 ) -> Result<(reqwest::Client, bool), HttpClientError> {
-    let roots =
-        read_roots(ca_files).map_err(|(file, why)| HttpClientError::Certificate { file, why })?;
+    let roots = read_roots(ca_files)?;
     let mut transport = HttpTransport::new(url, timers, roots, proxies);
     let is_proxied = transport.proxy().is_some();
     // The proxy itself may be on a private network.
@@ -251,18 +257,19 @@ pub fn web_client(
 ///
 /// # Errors
 /// The invalid file and the reason.
-pub(super) fn read_roots(files: &[PathBuf]) -> Result<Vec<Certificate>, (PathBuf, String)> {
+pub(super) fn read_roots(files: &[PathBuf]) -> Result<Vec<Certificate>, InvalidBundle> {
     let mut roots = Vec::new();
     for file in files {
-        roots.extend(read_bundle(file).map_err(|reason| (file.clone(), reason))?);
+        roots.extend(read_bundle(file)?);
     }
     Ok(roots)
 }
 
-fn read_bundle(file: &Path) -> Result<Vec<Certificate>, String> {
-    let bytes = file_reads::read(file).map_err(|error| error.to_string())?;
-    let found = Certificate::from_pem_bundle(&bytes).map_err(|error| error.to_string())?;
-    if found.is_empty() { Err("it holds no PEM certificate".to_owned()) } else { Ok(found) }
+fn read_bundle(file: &Path) -> Result<Vec<Certificate>, InvalidBundle> {
+    let invalid = |why: &dyn Display| InvalidBundle { file: file.into(), why: why.to_string() };
+    let bytes = file_reads::read(file).map_err(|error| invalid(&error))?;
+    let found = Certificate::from_pem_bundle(&bytes).map_err(|error| invalid(&error))?;
+    if found.is_empty() { Err(invalid(&"it holds no PEM certificate")) } else { Ok(found) }
 }
 
 tokio::task_local! {

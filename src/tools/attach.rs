@@ -12,7 +12,7 @@ use crate::transcript::{Block, ToolCall};
 use super::Toolbox;
 use super::catalog::BuiltinTool;
 use super::input::{self, ReadInput, ToolRequest};
-use super::outcome::{GrantSource, ToolOutcome};
+use super::outcome::{GrantSource, ToolError, ToolOutcome};
 use super::paths::ResolvedPath;
 use super::permission::Access;
 use super::read;
@@ -56,7 +56,7 @@ impl Toolbox {
                 NotAttached::Refused(error.to_string())
             }
         })?;
-        let outcome = if metadata.is_dir() {
+        let shown = if metadata.is_dir() {
             self.list_folder(&place)
         } else {
             let read = ReadInput {
@@ -67,20 +67,15 @@ impl Toolbox {
             };
             read::run(&read, &place, &base, &self.tools.seen, &CancellationToken::new())
         };
-        let outcome = self.redacted(outcome);
-        if outcome.is_error {
-            let why = outcome.content.iter().filter_map(plain).collect::<String>();
-            return Err(NotAttached::Refused(why));
+        match shown {
+            Ok(outcome) => Ok(self.redacted(outcome).content),
+            Err(why) => Err(NotAttached::Refused(self.mask.redact(&why.to_string()))),
         }
-        Ok(outcome.content)
     }
 
     /// Lists the names in a folder, without those hidden by rules.
-    fn list_folder(&self, folder: &ResolvedPath) -> ToolOutcome {
-        let entries = match fs::read_dir(&folder.real) {
-            Ok(entries) => entries,
-            Err(error) => return ToolOutcome::failure(error.to_string()),
-        };
+    fn list_folder(&self, folder: &ResolvedPath) -> Result<ToolOutcome, ToolError> {
+        let entries = fs::read_dir(&folder.real).map_err(|error| error.to_string())?;
         let seen = |path: &Path| !self.tools.permissions.hides(BuiltinTool::Read, path);
         let mut names: Vec<String> = entries
             .flatten()
@@ -95,7 +90,7 @@ impl Toolbox {
         let left = names.len().saturating_sub(NAMES_MAX);
         names.truncate(NAMES_MAX);
         names.extend((left > 0).then(|| format!("(and {left} more)")));
-        ToolOutcome::text(names.join("\n"), json!({}))
+        Ok(ToolOutcome::text(names.join("\n"), json!({})))
     }
 
     /// The file that a call reads or changes, with links resolved.
@@ -115,11 +110,4 @@ impl Toolbox {
         };
         Some(self.tools.places.resolve(&path, &self.tools.shell.cwd()).real)
     }
-}
-
-/// The text of a block, without the error markup.
-fn plain(block: &Block) -> Option<&str> {
-    let Block::Text { text } = block else { return None };
-    let bare = text.strip_prefix("<tool_use_error>").unwrap_or(text);
-    Some(bare.strip_suffix("</tool_use_error>").unwrap_or(bare))
 }

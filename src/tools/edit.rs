@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::files_read::FilesRead;
 use super::input::EditInput;
-use super::outcome::ToolOutcome;
+use super::outcome::{ToolError, ToolOutcome};
 use super::paths::{ResolvedPath, open_real};
 use super::read::{check_regular, missing_message};
 use super::text;
@@ -31,37 +31,27 @@ const CONTEXT_LINES: usize = 3;
 const EXCERPT_LINES_MAX: usize = 40;
 
 /// Checks what does not depend on the file.
-pub(super) fn check_input(input: &EditInput) -> Result<(), String> {
+pub(super) fn check_input(input: &EditInput) -> Result<(), ToolError> {
     if input.old_string.is_empty() {
-        Err("old_string is empty; use Write to make a file".to_string())
+        Err("old_string is empty; use Write to make a file".into())
     } else if input.old_string == input.new_string {
-        Err("old_string and new_string are the same: nothing would change".to_string())
+        Err("old_string and new_string are the same: nothing would change".into())
     } else {
         Ok(())
     }
 }
 
 /// Edits a file. Blocks.
+///
+/// # Errors
+/// Why the file was not changed.
 pub(super) fn run(
     input: &EditInput,
     place: &ResolvedPath,
     base: &Path,
     seen: &FilesRead,
     cancel: &CancellationToken,
-) -> ToolOutcome {
-    match edit(input, place, base, seen, cancel) {
-        Ok(outcome) => outcome,
-        Err(why) => ToolOutcome::failure(why),
-    }
-}
-
-fn edit(
-    input: &EditInput,
-    place: &ResolvedPath,
-    base: &Path,
-    seen: &FilesRead,
-    cancel: &CancellationToken,
-) -> Result<ToolOutcome, String> {
+) -> Result<ToolOutcome, ToolError> {
     let path = place.written.display();
     let metadata = fs::metadata(&place.real).map_err(|error| {
         if error.kind() == io::ErrorKind::NotFound {
@@ -72,7 +62,7 @@ fn edit(
     })?;
     check_regular(&metadata).map_err(|what| format!("{path} is {what}, not a file"))?;
     if metadata.len() > EDITED_BYTES_MAX {
-        return Err(format!("{path} is too large to edit here; use sed or a script in Bash"));
+        return Err(format!("{path} is too large to edit here; use sed or a script in Bash").into());
     }
     let mut bytes = Vec::new();
     open_real(&place.real, OFlag::O_RDONLY)
@@ -107,18 +97,19 @@ struct Replacement {
 }
 
 impl Replacement {
-    fn find(input: &EditInput, file: &str) -> Result<Self, String> {
+    fn find(input: &EditInput, file: &str) -> Result<Self, ToolError> {
         let (from, to) = with_file_line_ends(input, file);
         let count = file.matches(&from).count();
         match (count, input.replace_all) {
-            (0, _) => return Err(not_found(&input.old_string, file)),
+            (0, _) => return Err(not_found(&input.old_string, file).into()),
             (1, _) | (_, true) => {}
             (count, false) => {
                 return Err(format!(
                     "old_string occurs {count} times (lines {}). Add lines around it until it is \
                      unique, or set replace_all.",
                     occurrences(&from, file)
-                ));
+                )
+                .into());
             }
         }
         let before = file.find(&from).unwrap_or_default();

@@ -17,8 +17,9 @@ use crate::transcript::{Block, ToolCall, ToolDefinition};
 
 use super::capture::{OutputCapture, OutputFolder, OutputStream};
 use super::catalog::BuiltinTool;
+use super::input::invalid_input;
 use super::media;
-use super::outcome::{GrantSource, ToolOutcome, ToolRefusal};
+use super::outcome::{GrantSource, ToolError, ToolOutcome, ToolRefusal};
 use super::panic_guard::run_guarded;
 use super::text::truncated;
 use super::toolbox::Toolbox;
@@ -164,7 +165,7 @@ impl Toolbox {
         if let Some(why) = permissions.external_denial(&call.name) {
             return Err(why.into());
         }
-        check_input(foreign, call).map_err(ToolRefusal::invalid)?;
+        check_input(foreign, call)?;
         match foreign.permission_for(call) {
             Permission::NotNeeded => Ok(()),
             Permission::Needed { name, reads_only } => {
@@ -190,7 +191,7 @@ impl Toolbox {
 }
 
 /// Checks the input against the schema of the external tool.
-fn check_input(foreign: &dyn ExternalTools, call: &ToolCall) -> Result<(), String> {
+fn check_input(foreign: &dyn ExternalTools, call: &ToolCall) -> Result<(), ToolError> {
     let Some(schema) = foreign.validator(&call.name) else { return Ok(()) };
     let faults: Vec<String> = schema
         .iter_errors(&call.input)
@@ -200,7 +201,7 @@ fn check_input(foreign: &dyn ExternalTools, call: &ToolCall) -> Result<(), Strin
     if faults.is_empty() {
         return Ok(());
     }
-    Err(format!("InputValidationError: {}: {}", call.name, faults.join("; ")))
+    Err(invalid_input(&call.name, &faults.join("; ")))
 }
 
 fn describe_fault(error: &ValidationError<'_>) -> String {
@@ -263,7 +264,8 @@ async fn prepare_image(block: Block) -> Result<Block, (String, Vec<u8>)> {
     let Block::Image { source } = &block else { return Ok(block) };
     let data = source["data"].as_str().unwrap_or_default();
     let bytes = STANDARD.decode(data).unwrap_or_default();
-    let looked =
-        tokio::task::spawn_blocking(move || media::image_block(&bytes).map_err(|why| (why, bytes)));
+    let looked = tokio::task::spawn_blocking(move || {
+        media::image_block(&bytes).map_err(|flaw| (flaw.to_string(), bytes))
+    });
     looked.await.unwrap_or_else(|_| Err(("it cannot be read".to_owned(), Vec::new())))
 }

@@ -9,7 +9,7 @@ use globset::{GlobBuilder, GlobMatcher};
 use serde_json::json;
 
 use super::input::GlobInput;
-use super::outcome::ToolOutcome;
+use super::outcome::{ToolError, ToolOutcome};
 use super::paths::display_path;
 use super::walk::{SearchBounds, SearchScope, files};
 
@@ -32,30 +32,33 @@ pub(super) fn split_literal_folder(pattern: &str) -> (&str, &str) {
 ///
 /// # Errors
 /// Why the pattern is not valid, for the model.
-pub(super) fn compile(input: &GlobInput) -> Result<GlobMatcher, String> {
+pub(super) fn compile(input: &GlobInput) -> Result<GlobMatcher, ToolError> {
     let (_, pattern) = split_literal_folder(&input.pattern);
     let pattern = pattern.strip_prefix("./").unwrap_or(pattern);
     if pattern.is_empty() {
-        return Err("pattern is empty".to_string());
+        return Err("pattern is empty".into());
     }
     let pattern = if pattern.contains('/') { pattern.to_string() } else { format!("**/{pattern}") };
     GlobBuilder::new(&pattern)
         .literal_separator(true)
         .build()
         .map(|glob| glob.compile_matcher())
-        .map_err(|error| format!("pattern is wrong: {error}"))
+        .map_err(|error| format!("pattern is wrong: {error}").into())
 }
 
 /// Runs the search. Blocks.
+///
+/// # Errors
+/// The search is over before it has a result.
 pub(super) fn run(
     matcher: &GlobMatcher,
     scope: SearchScope,
     base: &Path,
     bounds: &SearchBounds,
-) -> ToolOutcome {
+) -> Result<ToolOutcome, ToolError> {
     let root = scope.root.clone();
     if !root.is_dir() {
-        return ToolOutcome::failure(format!("{} is not a folder", root.display()));
+        return Err(format!("{} is not a folder", root.display()).into());
     }
     let mut newest: BinaryHeap<Reverse<(SystemTime, Reverse<PathBuf>)>> = BinaryHeap::new();
     let mut total = 0_usize;
@@ -73,7 +76,7 @@ pub(super) fn run(
         }
     }
     if bounds.is_cancelled() {
-        return ToolOutcome::interrupted();
+        return Err(ToolError::interrupted());
     }
     let found: Vec<String> = newest
         .into_sorted_vec()
@@ -91,8 +94,6 @@ pub(super) fn run(
     }
     text.extend(bounds.skipped_note());
     let truncated = total > found.len();
-    ToolOutcome::text(
-        text,
-        json!({ "filenames": found, "numFiles": total, "truncated": truncated }),
-    )
+    let detail = json!({ "filenames": found, "numFiles": total, "truncated": truncated });
+    Ok(ToolOutcome::text(text, detail))
 }

@@ -9,7 +9,7 @@ use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContex
 use serde_json::json;
 
 use super::input::{GrepInput, GrepMode};
-use super::outcome::ToolOutcome;
+use super::outcome::{ToolError, ToolOutcome};
 use super::paths::{display_path, open_regular};
 use super::text;
 use super::walk::{SearchBounds, SearchScope, files};
@@ -28,7 +28,7 @@ const CONTEXT_MAX: usize = 1_000;
 ///
 /// # Errors
 /// Why it is not valid, for the model.
-pub(super) fn compile(input: &GrepInput) -> Result<RegexMatcher, String> {
+pub(super) fn compile(input: &GrepInput) -> Result<RegexMatcher, ToolError> {
     let mut builder = RegexMatcherBuilder::new();
     builder.case_insensitive(input.ignore_case).multi_line(true);
     if input.multiline {
@@ -40,10 +40,14 @@ pub(super) fn compile(input: &GrepInput) -> Result<RegexMatcher, String> {
         format!(
             "pattern is wrong: {error}. To search for plain text, escape ( ) [ ] {{ }} . * + ? |"
         )
+        .into()
     })
 }
 
 /// Runs the search. Blocks.
+///
+/// # Errors
+/// The search is over before it has a result.
 pub(super) fn run(
     input: &GrepInput,
     matcher: &RegexMatcher,
@@ -51,9 +55,9 @@ pub(super) fn run(
     base: &Path,
     output_limit: usize,
     bounds: &SearchBounds,
-) -> ToolOutcome {
+) -> Result<ToolOutcome, ToolError> {
     if !scope.root.exists() {
-        return ToolOutcome::failure(format!("{} does not exist", scope.root.display()));
+        return Err(format!("{} does not exist", scope.root.display()).into());
     }
     let entries = match input.head_limit {
         None => ENTRIES_DEFAULT,
@@ -92,9 +96,9 @@ pub(super) fn run(
         found.skipped += usize::from(searched.is_err());
     }
     if bounds.is_cancelled() {
-        return ToolOutcome::interrupted();
+        return Err(ToolError::interrupted());
     }
-    found.outcome(bounds)
+    Ok(found.outcome(bounds))
 }
 
 fn engine(input: &GrepInput) -> Searcher {

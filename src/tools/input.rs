@@ -1,5 +1,6 @@
 //! Converts a call's JSON input to a typed request, or reports which field is wrong and why.
 
+use std::fmt::Display;
 use std::sync::OnceLock;
 
 use jsonschema::Validator;
@@ -8,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::catalog::BuiltinTool;
+use super::outcome::ToolError;
 
 /// A validated tool input.
 #[derive(Debug)]
@@ -127,7 +129,7 @@ pub(super) struct TodoInput {
 ///
 /// # Errors
 /// Which fields are wrong and what was expected, in a text for the model.
-pub(super) fn parse(tool: BuiltinTool, input: &Value) -> Result<ToolRequest, String> {
+pub(super) fn parse(tool: BuiltinTool, input: &Value) -> Result<ToolRequest, ToolError> {
     let input = normalize(input);
     let faults: Vec<String> = validator(tool)
         .iter_errors(&input)
@@ -135,10 +137,14 @@ pub(super) fn parse(tool: BuiltinTool, input: &Value) -> Result<ToolRequest, Str
         .map(|fault| describe_fault(tool, &fault))
         .collect();
     if !faults.is_empty() {
-        return Err(format!("InputValidationError: {}: {}", tool.name(), faults.join("; ")));
+        return Err(invalid_input(tool.name(), &faults.join("; ")));
     }
-    deserialize(tool, input)
-        .map_err(|fault| format!("InputValidationError: {}: {fault}", tool.name()))
+    deserialize(tool, input).map_err(|fault| invalid_input(tool.name(), &fault))
+}
+
+/// The error for an input that does not fit the tool's schema.
+pub(super) fn invalid_input(tool: &str, faults: &dyn Display) -> ToolError {
+    format!("InputValidationError: {tool}: {faults}").into()
 }
 
 fn deserialize(tool: BuiltinTool, input: Value) -> Result<ToolRequest, serde_json::Error> {

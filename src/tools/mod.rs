@@ -62,7 +62,7 @@ pub use permission::{
     split_rules,
 };
 pub use requirement::{Requirement, RequirementCheck, RequirementEnd, RequirementReport};
-pub use sandbox::{Enforced, SandboxSettings, SandboxState, is_sandbox_path};
+pub use sandbox::{Enforced, SandboxError, SandboxSettings, SandboxState, is_sandbox_path};
 pub use schema::{AnswerSchema, BadSchema, SCHEMA_BYTES_MAX};
 pub use settings::{BadSettings, Offered, ToolSettings};
 pub use shell::{InvalidCommand, STARTED_IN_BACKGROUND};

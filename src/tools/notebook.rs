@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::outcome::ToolOutcome;
+use super::outcome::{ToolError, ToolOutcome};
 use super::text;
 
 const NOTEBOOK_BYTES_MAX: u64 = 20 << 20;
@@ -17,20 +17,13 @@ const SHOWN_MAX: usize = 100_000;
 /// How much of one output is shown, in characters.
 const OUTPUT_MAX: usize = 5_000;
 
-pub(super) fn read(file: File, path: &Path) -> ToolOutcome {
+pub(super) fn read(file: File, path: &Path) -> Result<ToolOutcome, ToolError> {
     let mut json_text = Vec::new();
-    if let Err(error) = file.take(NOTEBOOK_BYTES_MAX).read_to_end(&mut json_text) {
-        return ToolOutcome::failure(format!("cannot read {}: {error}", path.display()));
-    }
-    let notebook: Value = match serde_json::from_slice(&json_text) {
-        Ok(notebook) => notebook,
-        Err(error) => {
-            let path = path.display();
-            return ToolOutcome::failure(format!(
-                "{path} is no notebook that can be read: {error}"
-            ));
-        }
-    };
+    file.take(NOTEBOOK_BYTES_MAX)
+        .read_to_end(&mut json_text)
+        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let notebook: Value = serde_json::from_slice(&json_text)
+        .map_err(|error| format!("{} is no notebook that can be read: {error}", path.display()))?;
     let cells = notebook["cells"].as_array().map_or(&[][..], Vec::as_slice);
     let shown: Vec<String> =
         cells.iter().enumerate().map(|(index, cell)| show(index + 1, cell)).collect();
@@ -43,7 +36,7 @@ pub(super) fn read(file: File, path: &Path) -> ToolOutcome {
         kept.push_str("(the notebook has no cells)");
     }
     let detail = json!({ "type": "notebook", "file": { "filePath": path, "cells": cells.len() } });
-    ToolOutcome::text(kept, detail)
+    Ok(ToolOutcome::text(kept, detail))
 }
 
 fn show(number: usize, cell: &Value) -> String {

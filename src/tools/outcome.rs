@@ -53,7 +53,37 @@ impl ToolOutcome {
     }
 
     pub(super) fn interrupted() -> Self {
-        Self::failure("Interrupted by user")
+        ToolError::interrupted().into()
+    }
+}
+
+/// Why a tool call has no result, in words for the model. Only the model tells these failures apart:
+/// those that code distinguishes have types of their own.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct ToolError(String);
+
+impl ToolError {
+    pub(super) fn interrupted() -> Self {
+        Self("Interrupted by user".to_owned())
+    }
+}
+
+impl<T: Into<String>> From<T> for ToolError {
+    fn from(message: T) -> Self {
+        Self(message.into())
+    }
+}
+
+impl From<ToolError> for ToolOutcome {
+    fn from(error: ToolError) -> Self {
+        Self::failure(error.0)
+    }
+}
+
+impl From<ToolError> for ToolRefusal {
+    fn from(error: ToolError) -> Self {
+        Self::invalid(error.0)
     }
 }
 

@@ -13,7 +13,7 @@ use super::files_read::FilesRead;
 use super::input::ReadInput;
 use super::media;
 use super::notebook;
-use super::outcome::ToolOutcome;
+use super::outcome::{ToolError, ToolOutcome};
 use super::paths::{ResolvedPath, display_path, open_real};
 use super::text;
 
@@ -33,40 +33,36 @@ const LIKENESS_MIN: f64 = 0.5;
 const NAMES_MAX: usize = 2_000;
 
 /// Reads a file. Blocks.
+///
+/// # Errors
+/// Why the file is not shown.
 pub(super) fn run(
     input: &ReadInput,
     place: &ResolvedPath,
     base: &Path,
     seen: &FilesRead,
     cancel: &CancellationToken,
-) -> ToolOutcome {
-    let (mut file, metadata) = match open(place, base) {
-        Ok(opened) => opened,
-        Err(why) => return ToolOutcome::failure(why),
-    };
+) -> Result<ToolOutcome, ToolError> {
+    let (mut file, metadata) = open(place, base)?;
     let path = place.written.display();
     if let Some(promised) = media::kind_of_name(&place.written).filter(|_| metadata.len() == 0) {
-        return ToolOutcome::failure(format!("{path} is empty: there is no {promised} in it."));
+        return Err(format!("{path} is empty: there is no {promised} in it.").into());
     }
     let mut start = Vec::new();
-    if let Err(error) = read_start(&mut file, &mut start) {
-        return ToolOutcome::failure(format!("cannot read {path}: {error}"));
-    }
+    read_start(&mut file, &mut start).map_err(|error| format!("cannot read {path}: {error}"))?;
     let outcome = if let Some(kind) = media::detect(&start) {
         let size = metadata.len();
         let file = media::MediaFile { kind, open: file, size, path: &place.written };
-        media::read(file, input.pages.as_deref(), cancel)
+        media::read(file, input.pages.as_deref(), cancel)?
     } else if place.real.extension().is_some_and(|extension| extension == "ipynb") {
-        notebook::read(file, &place.written)
+        notebook::read(file, &place.written)?
     } else if text::is_binary(&start) {
-        return ToolOutcome::failure(binary_message(&start, metadata.len(), place));
+        return Err(binary_message(&start, metadata.len(), place).into());
     } else {
-        show_lines(input, file, place, cancel)
+        show_lines(input, file, place, cancel)?
     };
-    if !outcome.is_error {
-        seen.note(&place.real, &metadata);
-    }
-    outcome
+    seen.note(&place.real, &metadata);
+    Ok(outcome)
 }
 
 /// The message for a binary file, with advice on how to inspect it.
@@ -85,14 +81,14 @@ fn binary_message(start: &[u8], size: u64, place: &ResolvedPath) -> String {
 }
 
 /// Opens a regular file, and nothing on which reading could block.
-fn open(place: &ResolvedPath, base: &Path) -> Result<(File, Metadata), String> {
+fn open(place: &ResolvedPath, base: &Path) -> Result<(File, Metadata), ToolError> {
     let path = place.written.display();
     let metadata = match fs::metadata(&place.real) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(missing_message(place, base));
+            return Err(missing_message(place, base).into());
         }
-        Err(error) => return Err(format!("cannot read {path}: {error}")),
+        Err(error) => return Err(format!("cannot read {path}: {error}").into()),
     };
     check_regular(&metadata).map_err(|what| {
         let hint = if metadata.is_dir() { " List it with Glob or `ls`." } else { "" };
@@ -208,7 +204,7 @@ fn show_lines(
     file: File,
     place: &ResolvedPath,
     cancel: &CancellationToken,
-) -> ToolOutcome {
+) -> Result<ToolOutcome, ToolError> {
     let path = place.written.display();
     let first = input.offset.unwrap_or(1).max(1);
     let limit = input.limit.unwrap_or(LINES_DEFAULT);
@@ -220,7 +216,7 @@ fn show_lines(
             break reader.fill_buf().is_ok_and(|rest| !rest.is_empty());
         }
         if cancel.is_cancelled() {
-            return ToolOutcome::interrupted();
+            return Err(ToolError::interrupted());
         }
         let keep = if number + 1 < first { 0 } else { LINE_CHARACTERS_MAX };
         match next_line(&mut reader, keep, cancel) {
@@ -232,11 +228,11 @@ fn show_lines(
                     sheet.take(number, line);
                 }
             }
-            Err(error) => return ToolOutcome::failure(format!("cannot read {path}: {error}")),
+            Err(error) => return Err(format!("cannot read {path}: {error}").into()),
         }
     };
     if taken == 0 && number > 0 {
-        return ToolOutcome::failure(format!("{path} has only {number} lines"));
+        return Err(format!("{path} has only {number} lines").into());
     }
     sheet.close(number + 1);
     let mut shown = sheet.shown;
@@ -251,7 +247,7 @@ fn show_lines(
         "type": "text",
         "file": { "filePath": place.written, "startLine": first, "numLines": taken, "more": more },
     });
-    ToolOutcome::text(shown.trim_end_matches('\n'), detail)
+    Ok(ToolOutcome::text(shown.trim_end_matches('\n'), detail))
 }
 
 /// Reads one line in bounded memory: `keep` characters of it, and how many more there were.

@@ -175,7 +175,7 @@ impl RequirementState {
         let (end, output, output_file) = match ended {
             Ok((ended, captured)) => (end_of(&ended, *timeout), captured.both, captured.file),
             Err(_) if cancel.is_cancelled() => (RequirementEnd::Cancelled, String::new(), None),
-            Err(why) => (RequirementEnd::NotStarted(why), String::new(), None),
+            Err(why) => (RequirementEnd::NotStarted(why.to_string()), String::new(), None),
         };
         let took = began.elapsed();
         let check = RequirementCheck { command: command.clone(), end, output, output_file, took };

@@ -11,7 +11,7 @@ use super::agents::is_agent_tool;
 use super::catalog::BuiltinTool;
 use super::permission::RuleError;
 use super::requirement::Requirement;
-use super::sandbox::SandboxSettings;
+use super::sandbox::{SandboxError, SandboxSettings};
 use super::schema::AnswerSchema;
 use super::shell::InvalidCommand;
 use super::web::WebSettings;
@@ -174,7 +174,7 @@ pub enum BadSettings {
     #[error("the command that must pass cannot be run: {why}")]
     Requirement { why: InvalidCommand },
     #[error("{why}")]
-    Sandbox { why: String },
+    Sandbox { why: SandboxError },
     #[error("bad entry of webFetchPrivateHosts: {why}")]
     Web { why: RuleError },
 }

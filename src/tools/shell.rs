@@ -22,7 +22,7 @@ use super::command::{CommandEnd, EndedCommand, wait_for_end};
 use super::environment::CommandEnv;
 use super::final_cwd::{CwdReport, FinalCwd};
 use super::input::BashInput;
-use super::outcome::ToolOutcome;
+use super::outcome::{ToolError, ToolOutcome};
 use super::paths::WorkFolders;
 use super::permission;
 use super::sandbox::Sandbox;
@@ -119,12 +119,12 @@ impl ShellSession {
         &self.sandbox
     }
 
-    pub(super) fn check(&self, input: &BashInput) -> Result<(), String> {
+    pub(super) fn check(&self, input: &BashInput) -> Result<(), ToolError> {
         check_command(&input.command).map_err(|why| why.to_string())?;
         let most =
             if input.run_in_background { self.lifetime } else { self.timeout_max }.as_millis();
         if input.timeout.is_some_and(|timeout| u128::from(timeout) > most) {
-            return Err(format!("timeout is more than the {most} ms allowed"));
+            return Err(format!("timeout is more than the {most} ms allowed").into());
         }
         Ok(())
     }
@@ -151,7 +151,7 @@ impl ShellSession {
         let limit = input.timeout.map_or(self.timeout, Duration::from_millis);
         let running = match self.launch(job, &cwd, confinement).await {
             Ok(running) => running,
-            Err(why) => return ToolOutcome::failure(why),
+            Err(why) => return ToolOutcome::failure(why.to_string()),
         };
         let (ended, captured) = self.run_to_end(running, limit, cancel).await;
         if let Some(whereabouts) = whereabouts {
@@ -184,7 +184,7 @@ impl ShellSession {
         let job = self.job(&input.command, &cwd, None);
         let running = match self.launch(job, &cwd, Confinement::Sandbox).await {
             Ok(running) => running,
-            Err(why) => return ToolOutcome::failure(why),
+            Err(why) => return ToolOutcome::failure(why.to_string()),
         };
         let id = self.background.register(
             running,
@@ -212,16 +212,15 @@ impl ShellSession {
     ///
     /// # Errors
     /// Why it could not be started.
-    /// Why it could not be started.
     pub(super) async fn run_for_user(
         &self,
         text: &str,
         cwd: &Path,
         limit: Duration,
         cancel: &CancellationToken,
-    ) -> Result<(EndedCommand, CapturedOutput), String> {
+    ) -> Result<(EndedCommand, CapturedOutput), StartError> {
         if cancel.is_cancelled() {
-            return Err("the run is to end".to_string());
+            return Err(StartError::Cancelled);
         }
         let running = self.launch(self.job(text, cwd, None), cwd, Confinement::Sandbox).await?;
         Ok(self.run_to_end(running, limit, cancel).await)
@@ -257,7 +256,7 @@ impl ShellSession {
         mut job: Job,
         cwd: &Path,
         confinement: Confinement,
-    ) -> Result<RunningJob, String> {
+    ) -> Result<RunningJob, StartError> {
         let sandbox = Arc::clone(&self.sandbox);
         // This accesses the disk. If it fails, the command is not run, as it would run without a
         // sandbox.
@@ -265,9 +264,13 @@ impl ShellSession {
             Confinement::Sandbox => sandbox.command_rules(),
             Confinement::Reading => sandbox.reading_rules(),
         });
-        job.landlock = fence.await.map_err(|_| "failed to make the sandbox ready".to_string())?;
+        job.landlock = fence.await.map_err(|_| StartError::Sandbox)?;
         let started = self.supervisor.start(&job).await;
-        started.map_err(|error| cannot_start(&self.program, cwd, &error))
+        started.map_err(|error| StartError::Program {
+            program: self.program.clone(),
+            error,
+            missing_cwd: (!cwd.is_dir()).then(|| cwd.to_path_buf()),
+        })
     }
 
     /// The folder in which the command starts: the one where the last command ended, if it still
@@ -344,6 +347,21 @@ pub enum InvalidCommand {
     TooLong { bytes: usize },
 }
 
+/// Why a command was not started.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StartError {
+    #[error("the run is to end")]
+    Cancelled,
+    #[error("failed to make the sandbox ready")]
+    Sandbox,
+    #[error(
+        "failed to start {}: {error}{}",
+        program.display(),
+        missing_cwd.as_deref().map_or(String::new(), missing_note)
+    )]
+    Program { program: PathBuf, error: io::Error, missing_cwd: Option<PathBuf> },
+}
+
 /// Rejects a command that no shell could run.
 ///
 /// # Errors
@@ -366,13 +384,8 @@ fn find_shell(environment: &CommandEnv, cwd: &Path) -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("/bin/sh"))
 }
 
-fn cannot_start(program: &Path, cwd: &Path, error: &io::Error) -> String {
-    let place = if cwd.is_dir() {
-        String::new()
-    } else {
-        format!(" (the working directory {} does not exist)", cwd.display())
-    };
-    format!("failed to start {}: {error}{place}", program.display())
+fn missing_note(cwd: &Path) -> String {
+    format!(" (the working directory {} does not exist)", cwd.display())
 }
 
 /// Builds the result of an ended command for the model and for programs.

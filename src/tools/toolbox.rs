@@ -18,7 +18,7 @@ use super::files_read::FilesRead;
 use super::glob;
 use super::grep;
 use super::input::{self, ToolRequest};
-use super::outcome::{Effect, GrantSource, ToolOutcome, ToolRefusal};
+use super::outcome::{Effect, GrantSource, ToolError, ToolOutcome, ToolRefusal};
 use super::panic_guard::{run_change, run_guarded, run_read};
 use super::paths::{PATH_BYTES_MAX, ResolvedPath, WorkFolders, resolve};
 use super::permission::{Access, Denial, Permissions};
@@ -292,8 +292,8 @@ impl ToolSet {
         else {
             return Err(ToolRefusal::invalid(format!("No such tool available: {}", call.name)));
         };
-        let request = input::parse(tool, &call.input).map_err(ToolRefusal::invalid)?;
-        self.check(&request).map_err(ToolRefusal::invalid)?;
+        let request = input::parse(tool, &call.input)?;
+        self.check(&request)?;
         let cwd = self.shell.cwd();
         let place = path(&request).map(|path| self.places.resolve(&path, &cwd));
         let find = |path: &str, base: &Path| self.places.resolve(path, base);
@@ -319,12 +319,12 @@ impl ToolSet {
     }
 
     /// Checks that are specific to the tool.
-    fn check(&self, request: &ToolRequest) -> Result<(), String> {
+    fn check(&self, request: &ToolRequest) -> Result<(), ToolError> {
         if path(request).is_some_and(|path| path.contains('\0')) {
-            return Err("the path contains a NUL character".to_string());
+            return Err("the path contains a NUL character".into());
         }
         if path(request).is_some_and(|path| path.len() > PATH_BYTES_MAX) {
-            return Err(format!("the path is longer than {PATH_BYTES_MAX} bytes"));
+            return Err(format!("the path is longer than {PATH_BYTES_MAX} bytes").into());
         }
         match request {
             ToolRequest::Bash(bash) => self.shell.check(bash),
@@ -383,7 +383,9 @@ impl ToolSet {
             };
         };
         let effect = BuiltinTool::named(&call.name).map_or(Effect::Changes, BuiltinTool::effect);
-        let work = move |stop: &CancellationToken| self.run_file_tool(request, &place, stop);
+        let work = move |stop: &CancellationToken| {
+            self.run_file_tool(request, &place, stop).unwrap_or_else(ToolOutcome::from)
+        };
         match effect {
             Effect::ReadOnly | Effect::Network => run_read(cancel, work).await,
             Effect::Changes => run_change(cancel, work).await,
@@ -396,41 +398,29 @@ impl ToolSet {
         request: ToolRequest,
         place: &ResolvedPath,
         stop: &CancellationToken,
-    ) -> ToolOutcome {
+    ) -> Result<ToolOutcome, ToolError> {
         let base = self.shell.cwd();
         match request {
             ToolRequest::Read(read) => read::run(&read, place, &base, &self.seen, stop),
             ToolRequest::Write(write) => write::run(&write, place, &self.seen, stop),
             ToolRequest::Edit(edit) => edit::run(&edit, place, &base, &self.seen, stop),
             ToolRequest::Glob(input) => {
-                let scope = self.scope(BuiltinTool::Glob, place, None, None);
-                match (glob::compile(&input), scope) {
-                    (Ok(matcher), Ok(scope)) => {
-                        glob::run(&matcher, scope, &base, &SearchBounds::new(stop))
-                    }
-                    (Err(why), _) | (_, Err(why)) => ToolOutcome::failure(why),
-                }
+                let matcher = glob::compile(&input)?;
+                let scope = self.scope(BuiltinTool::Glob, place, None, None)?;
+                glob::run(&matcher, scope, &base, &SearchBounds::new(stop))
             }
             ToolRequest::Grep(input) => {
-                let scope = self.scope(
-                    BuiltinTool::Grep,
-                    place,
-                    input.glob.as_deref(),
-                    input.kind.as_deref(),
-                );
-                match (grep::compile(&input), scope) {
-                    (Ok(matcher), Ok(scope)) => {
-                        let bounds = SearchBounds::new(stop);
-                        grep::run(&input, &matcher, scope, &base, self.output_limit, &bounds)
-                    }
-                    (Err(why), _) | (_, Err(why)) => ToolOutcome::failure(why),
-                }
+                let matcher = grep::compile(&input)?;
+                let (globs, kind) = (input.glob.as_deref(), input.kind.as_deref());
+                let scope = self.scope(BuiltinTool::Grep, place, globs, kind)?;
+                let bounds = SearchBounds::new(stop);
+                grep::run(&input, &matcher, scope, &base, self.output_limit, &bounds)
             }
             ToolRequest::Bash(_)
             | ToolRequest::BashOutput(_)
             | ToolRequest::KillShell(_)
             | ToolRequest::WebFetch(_)
-            | ToolRequest::TodoWrite(_) => ToolOutcome::failure("the call touches no files"),
+            | ToolRequest::TodoWrite(_) => Err("the call touches no files".into()),
         }
     }
 
@@ -440,7 +430,7 @@ impl ToolSet {
         place: &ResolvedPath,
         globs: Option<&str>,
         kind: Option<&str>,
-    ) -> Result<SearchScope, String> {
+    ) -> Result<SearchScope, ToolError> {
         let kit = Arc::clone(self);
         Ok(SearchScope {
             root: place.real.clone(),

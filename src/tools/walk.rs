@@ -13,6 +13,8 @@ use ignore::{DirEntry, Walk, WalkBuilder};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::outcome::ToolError;
+
 /// How long one search may take.
 const SEARCH_MAX: Duration = Duration::from_mins(1);
 
@@ -70,22 +72,22 @@ pub(super) struct SearchScope {
 ///
 /// # Errors
 /// Why it is not valid, for the model.
-pub(super) fn compile_globs(root: &Path, pattern: Option<&str>) -> Result<Override, String> {
+pub(super) fn compile_globs(root: &Path, pattern: Option<&str>) -> Result<Override, ToolError> {
     let mut builder = OverrideBuilder::new(root);
     if let Some(pattern) = pattern {
         builder.add(pattern).map_err(|error| format!("glob is wrong: {error}"))?;
     }
-    builder.build().map_err(|error| format!("glob is wrong: {error}"))
+    Ok(builder.build().map_err(|error| format!("glob is wrong: {error}"))?)
 }
 
 /// Finds the file type called `name`.
 ///
 /// # Errors
 /// There is no such type.
-pub(super) fn find_types(name: &str) -> Result<Types, String> {
+pub(super) fn find_types(name: &str) -> Result<Types, ToolError> {
     let mut builder = TypesBuilder::new();
     builder.add_defaults().select(name);
-    builder.build().map_err(|_| format!("there is no file type `{name}`; use glob instead"))
+    builder.build().map_err(|_| format!("there is no file type `{name}`; use glob instead").into())
 }
 
 /// The regular files of a scope, in the order of their names.

@@ -11,41 +11,38 @@ use tokio_util::sync::CancellationToken;
 
 use super::files_read::FilesRead;
 use super::input::WriteInput;
-use super::outcome::ToolOutcome;
+use super::outcome::{ToolError, ToolOutcome};
 use super::paths::{OPEN_FOLDER_FLAGS, ResolvedPath, open_real};
 use super::read::check_regular;
 
 /// Writes a file. Blocks.
+///
+/// # Errors
+/// Why the file was not changed.
 pub(super) fn run(
     input: &WriteInput,
     place: &ResolvedPath,
     seen: &FilesRead,
     cancel: &CancellationToken,
-) -> ToolOutcome {
+) -> Result<ToolOutcome, ToolError> {
     let path = place.written.display();
-    let existing = match overwritable_metadata(place, seen) {
-        Ok(existing) => existing,
-        Err(why) => return ToolOutcome::failure(why),
-    };
-    if let Err(error) =
-        replace_atomically(&place.real, input.content.as_bytes(), existing.as_ref(), cancel)
-    {
-        return ToolOutcome::failure(format!("cannot write {path}: {error}"));
-    }
+    let existing = overwritable_metadata(place, seen)?;
+    replace_atomically(&place.real, input.content.as_bytes(), existing.as_ref(), cancel)
+        .map_err(|error| format!("cannot write {path}: {error}"))?;
     record_written(place, seen);
     let (kind, verb) =
         if existing.is_some() { ("update", "Replaced") } else { ("create", "Created") };
-    ToolOutcome::text(
+    Ok(ToolOutcome::text(
         format!("{verb} {path} ({} bytes).", input.content.len()),
         json!({ "type": kind, "filePath": place.written }),
-    )
+    ))
 }
 
 /// The metadata of the existing file, if the model may overwrite it.
 fn overwritable_metadata(
     place: &ResolvedPath,
     seen: &FilesRead,
-) -> Result<Option<Metadata>, String> {
+) -> Result<Option<Metadata>, ToolError> {
     let path = place.written.display();
     match fs::metadata(&place.real) {
         Ok(metadata) => {
@@ -54,7 +51,7 @@ fn overwritable_metadata(
             Ok(Some(metadata))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(format!("cannot write {path}: {error}")),
+        Err(error) => Err(format!("cannot write {path}: {error}").into()),
     }
 }
 

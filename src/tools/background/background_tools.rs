@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::super::input::{BashOutputInput, KillShellInput};
-use super::super::outcome::ToolOutcome;
+use super::super::outcome::{ToolError, ToolOutcome};
 use super::tasks::{BackgroundTasks, TaskView};
 
 /// How long to wait for a stopped command: its grace period, and the time to kill it.
@@ -21,10 +21,10 @@ const STOPPING: Duration = Duration::from_secs(4);
 /// Why it is not valid, for the model.
 pub(in super::super) fn compile_filter(
     input: &BashOutputInput,
-) -> Result<Option<RegexMatcher>, String> {
+) -> Result<Option<RegexMatcher>, ToolError> {
     let pattern = input.filter.as_deref().filter(|pattern| !pattern.is_empty());
     let matcher = pattern.map(RegexMatcher::new_line_matcher).transpose();
-    matcher.map_err(|error| format!("filter is wrong: {error}"))
+    matcher.map_err(|error| format!("filter is wrong: {error}").into())
 }
 
 /// Returns what a command has printed since the last `BashOutput` call.
@@ -45,7 +45,7 @@ pub(in super::super) async fn read_output(
     }
     let filter = match compile_filter(input) {
         Ok(filter) => filter,
-        Err(why) => return ToolOutcome::failure(why),
+        Err(why) => return why.into(),
     };
     let TaskView { task, how, output } = match shells.read_output(&input.bash_id) {
         Ok(seen) => seen,

@@ -1,5 +1,6 @@
 //! Reads an image or a PDF, or explains why it cannot be shown and what to do.
 
+use std::fmt::Display;
 use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
@@ -12,10 +13,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::transcript::Block;
 
-use super::super::outcome::ToolOutcome;
+use super::super::outcome::{ToolError, ToolOutcome};
 use super::kind::{MediaKind, detect};
-use super::pages::PAGES_MAX;
-use super::pdf::{self, PDF_BYTES_MAX, PdfFlaw};
+use super::pdf;
 use super::picture::{self, PictureFlaw};
 
 /// The maximum size of a file, in bytes. All of it is held in memory, some of it twice.
@@ -34,35 +34,32 @@ pub(in crate::tools) struct MediaFile<'a> {
 }
 
 /// Reads a file; of a PDF, the requested `pages`. Blocks.
+///
+/// # Errors
+/// Why it cannot be shown, and what to do.
 pub(in crate::tools) fn read(
     file: MediaFile<'_>,
     pages: Option<&str>,
     cancel: &CancellationToken,
-) -> ToolOutcome {
+) -> Result<ToolOutcome, ToolError> {
     let (kind, path) = (file.kind, file.path);
     if file.size > FILE_BYTES_MAX {
         let why = format!("it has {} bytes; at most {FILE_BYTES_MAX} are read", file.size);
-        return ToolOutcome::failure(refusal(kind, path, &why));
+        return Err(refusal(kind, path, &why));
     }
     let _alone = UNPACKING.lock().unwrap_or_else(PoisonError::into_inner);
     if cancel.is_cancelled() {
-        return ToolOutcome::interrupted();
+        return Err(ToolError::interrupted());
     }
-    let data = match read_all(file.open) {
-        Ok(data) => data,
-        Err(error) => {
-            return ToolOutcome::failure(format!("cannot read {}: {error}", path.display()));
-        }
-    };
+    let data =
+        read_all(file.open).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     match kind {
-        MediaKind::Picture(format) => match picture::prepare(format, data) {
-            Ok(picture) => show_picture(&picture, file.size, path),
-            Err(flaw) => ToolOutcome::failure(refusal(kind, path, &picture_flaw(&flaw))),
-        },
-        MediaKind::Pdf => match pdf::prepare(data, pages) {
-            Ok(pdf) => show_pdf(&pdf, file.size, path),
-            Err(flaw) => ToolOutcome::failure(refusal(kind, path, &pdf_flaw(&flaw))),
-        },
+        MediaKind::Picture(format) => picture::prepare(format, data)
+            .map(|picture| show_picture(&picture, file.size, path))
+            .map_err(|flaw| refusal(kind, path, &flaw)),
+        MediaKind::Pdf => pdf::prepare(data, pages)
+            .map(|pdf| show_pdf(&pdf, file.size, path))
+            .map_err(|flaw| refusal(kind, path, &flaw)),
     }
 }
 
@@ -70,12 +67,12 @@ pub(in crate::tools) fn read(
 ///
 /// # Errors
 /// Why it cannot be shown.
-pub(in crate::tools) fn image_block(data: &[u8]) -> Result<Block, String> {
+pub(in crate::tools) fn image_block(data: &[u8]) -> Result<Block, PictureFlaw> {
     let Some(MediaKind::Picture(format)) = detect(data) else {
-        return Err("of a kind that cannot be shown".to_string());
+        return Err(PictureFlaw::UnknownKind);
     };
     let _alone = UNPACKING.lock().unwrap_or_else(PoisonError::into_inner);
-    let picture = picture::prepare(format, data.to_vec()).map_err(|flaw| picture_flaw(&flaw))?;
+    let picture = picture::prepare(format, data.to_vec())?;
     Ok(Block::Image { source: source(picture.format.to_mime_type(), &picture.data) })
 }
 
@@ -137,7 +134,7 @@ fn source(media_type: &str, data: &[u8]) -> Value {
 }
 
 /// Explains why a file cannot be shown, and how to get at its content.
-fn refusal(kind: MediaKind, path: &Path, why: &str) -> String {
+fn refusal(kind: MediaKind, path: &Path, why: &dyn Display) -> ToolError {
     let (path, quoted) = (path.display(), quoted(path));
     match kind {
         MediaKind::Picture(_) => format!(
@@ -149,33 +146,7 @@ fn refusal(kind: MediaKind, path: &Path, why: &str) -> String {
              `pdftotext -layout {quoted} -` (-f and -l choose the first and last page)."
         ),
     }
-}
-
-fn picture_flaw(flaw: &PictureFlaw) -> String {
-    match flaw {
-        PictureFlaw::Damaged { why } => format!("the picture is damaged ({why})"),
-        PictureFlaw::TooLarge { what } => format!("{what} would take too much memory"),
-        PictureFlaw::Incompressible => "it stays too large even scaled down".to_string(),
-    }
-}
-
-fn pdf_flaw(flaw: &PdfFlaw) -> String {
-    match flaw {
-        PdfFlaw::Damaged { why } => format!("it is a damaged PDF ({why})"),
-        PdfFlaw::Encrypted => "it is encrypted. Decrypt a copy, if you may, with \
-                               `qpdf --decrypt` and Read that"
-            .to_string(),
-        PdfFlaw::NoPages => "no pages can be found in it".to_string(),
-        PdfFlaw::TooManyPages { count } => format!(
-            "it has {count} pages, and at most {PAGES_MAX} can be read at once. Say which, for \
-             example with pages: \"1-{PAGES_MAX}\""
-        ),
-        PdfFlaw::BadPages { why } => why.clone(),
-        PdfFlaw::TooManyBytes { bytes } => format!(
-            "these pages have {bytes} bytes, and at most {PDF_BYTES_MAX} can be read at once. \
-             Ask for fewer, for example with pages: \"1-2\""
-        ),
-    }
+    .into()
 }
 
 /// A path quoted for a shell.

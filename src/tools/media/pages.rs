@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use super::super::outcome::ToolError;
+
 /// How many pages one call may request.
 pub(super) const PAGES_MAX: usize = 20;
 
@@ -10,23 +12,23 @@ pub(super) const PAGES_MAX: usize = 20;
 ///
 /// # Errors
 /// What is wrong with it, for the model.
-pub(super) fn select_pages(wanted: &str, count: u32) -> Result<BTreeSet<u32>, String> {
+pub(super) fn select_pages(wanted: &str, count: u32) -> Result<BTreeSet<u32>, ToolError> {
     let mut picked = BTreeSet::new();
     for part in wanted.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         let (first, last) = range(part)
             .ok_or_else(|| format!("`{part}` is no range of pages; write, for example, 1-5"))?;
         if first > count {
-            return Err(format!("there is no page {first}: it has only {count} pages"));
+            return Err(format!("there is no page {first}: it has only {count} pages").into());
         }
         let last = last.unwrap_or(count).min(count);
         // One page over the limit is enough to detect too many.
         picked.extend((first..=last).take(PAGES_MAX + 1));
     }
     if picked.is_empty() {
-        return Err("no page is named; write, for example, 1-5".to_string());
+        return Err("no page is named; write, for example, 1-5".into());
     }
     if picked.len() > PAGES_MAX {
-        return Err(format!("at most {PAGES_MAX} pages can be read at once"));
+        return Err(format!("at most {PAGES_MAX} pages can be read at once").into());
     }
     Ok(picked)
 }
@@ -63,7 +65,7 @@ mod tests {
     use super::*;
 
     fn picks(wanted: &str, count: u32) -> String {
-        select_pages(wanted, count).map_or_else(|why| why, |pages| format_pages(&pages))
+        select_pages(wanted, count).map_or_else(|why| why.to_string(), |pages| format_pages(&pages))
     }
 
     #[test]

@@ -6,6 +6,7 @@ use lopdf::{Dictionary, Document, Error, LoadOptions, ObjectId};
 
 use crate::transcript::visible_pages;
 
+use super::super::outcome::ToolError;
 use super::pages::{self, PAGES_MAX};
 
 /// The maximum result of one call, in bytes. In base64 it is half of a request's limit.
@@ -25,24 +26,28 @@ pub(super) struct Pdf {
 }
 
 /// Why a PDF cannot be shown.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum PdfFlaw {
-    Damaged {
-        why: String,
-    },
+    #[error("it is a damaged PDF ({why})")]
+    Damaged { why: String },
+    #[error("it is encrypted. Decrypt a copy, if you may, with `qpdf --decrypt` and Read that")]
     Encrypted,
+    #[error("no pages can be found in it")]
     NoPages,
     /// More pages than one call may request, and none were selected.
-    TooManyPages {
-        count: u32,
-    },
-    BadPages {
-        why: String,
-    },
+    #[error(
+        "it has {count} pages, and at most {PAGES_MAX} can be read at once. Say which, for example \
+         with pages: \"1-{PAGES_MAX}\""
+    )]
+    TooManyPages { count: u32 },
+    #[error(transparent)]
+    BadPages(#[from] ToolError),
     /// The selected pages are too large.
-    TooManyBytes {
-        bytes: usize,
-    },
+    #[error(
+        "these pages have {bytes} bytes, and at most {PDF_BYTES_MAX} can be read at once. Ask for \
+         fewer, for example with pages: \"1-2\""
+    )]
+    TooManyBytes { bytes: usize },
 }
 
 /// Checks a PDF, and extracts the pages that are `wanted`.
@@ -54,9 +59,7 @@ pub(super) fn prepare(data: Vec<u8>, wanted: Option<&str>) -> Result<Pdf, PdfFla
         return Err(PdfFlaw::NoPages);
     }
     let picked = match wanted.filter(|wanted| !wanted.trim().is_empty()) {
-        Some(wanted) => {
-            pages::select_pages(wanted, count).map_err(|why| PdfFlaw::BadPages { why })?
-        }
+        Some(wanted) => pages::select_pages(wanted, count)?,
         None if found.len() > PAGES_MAX => return Err(PdfFlaw::TooManyPages { count }),
         None => (1..=count).collect(),
     };

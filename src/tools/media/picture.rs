@@ -40,16 +40,17 @@ pub(super) struct Picture {
 }
 
 /// Why a picture cannot be shown.
-#[derive(Debug)]
-pub(super) enum PictureFlaw {
-    Damaged {
-        why: String,
-    },
+#[derive(Debug, thiserror::Error)]
+pub(in crate::tools) enum PictureFlaw {
+    #[error("of a kind that cannot be shown")]
+    UnknownKind,
+    #[error("the picture is damaged ({why})")]
+    Damaged { why: String },
     /// It declares a larger size than may be decoded.
-    TooLarge {
-        what: String,
-    },
+    #[error("{what} would take too much memory")]
+    TooLarge { what: String },
     /// It has too many bytes even when scaled down.
+    #[error("it stays too large even scaled down")]
     Incompressible,
 }
 

@@ -35,8 +35,8 @@ enum RuleScope {
     Host(Domain),
     /// An input field, and its required value.
     Field(String, String),
-    /// A tool that is not built in: kept, but never matched here.
-    External,
+    /// A tool that is not built in, and a pattern: of the Agent tool, the kinds of agents.
+    External(String),
 }
 
 /// Splits a list of rules at commas and blanks outside parentheses.
@@ -178,7 +178,7 @@ impl PermissionRule {
             Some(BuiltinTool::TodoWrite | BuiltinTool::BashOutput | BuiltinTool::KillShell) => {
                 Err(RuleError::TakesNoPattern { tool: tool.to_string() })
             }
-            None => Ok(RuleScope::External),
+            None => Ok(RuleScope::External(spec.trim_end_matches(')').trim().to_string())),
         }
     }
 
@@ -217,11 +217,10 @@ impl PermissionRule {
         if !is_agent_tool(&self.tool) && self.tool != "*" {
             return false;
         }
-        let spec = self.text.split_once('(').map(|(_, rest)| rest.trim_end_matches(')').trim());
-        match (spec.filter(|spec| !matches!(*spec, "" | "*")), kind) {
-            (None, None) => true,
-            (Some(spec), Some(kind)) => wildcard(spec, kind),
-            (None, Some(_)) | (Some(_), None) => false,
+        match (&self.scope, kind) {
+            (RuleScope::Everything, None) => true,
+            (RuleScope::External(pattern), Some(kind)) => wildcard(pattern, kind),
+            (_, _) => false,
         }
     }
 
@@ -253,7 +252,7 @@ impl PermissionRule {
             | RuleScope::Path(_)
             | RuleScope::Field(_, _)
             | RuleScope::Host(_)
-            | RuleScope::External => false,
+            | RuleScope::External(_) => false,
         }
     }
 
@@ -270,7 +269,7 @@ impl PermissionRule {
             | RuleScope::Path(_)
             | RuleScope::Field(_, _)
             | RuleScope::Host(_)
-            | RuleScope::External => false,
+            | RuleScope::External(_) => false,
         }
     }
 
@@ -282,7 +281,7 @@ impl PermissionRule {
             | RuleScope::Command(_)
             | RuleScope::Path(_)
             | RuleScope::Field(_, _)
-            | RuleScope::External => false,
+            | RuleScope::External(_) => false,
         }
     }
 

@@ -22,6 +22,17 @@ pub(in super::super) struct SandboxContext<'a> {
     pub(in super::super) environment: &'a [(OsString, OsString)],
 }
 
+/// Why there is no sandbox as the settings demand it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SandboxError {
+    #[error("sandbox.filesystem: {0:?} is a pattern; the sandbox takes folders and files")]
+    Pattern(String),
+    #[error("sandbox.filesystem: {0:?}: there is no home folder")]
+    NoHome(String),
+    #[error("the sandbox is required and does not hold: {gap}")]
+    NotEnforced { gap: String },
+}
+
 impl SandboxContext<'_> {
     fn variable(&self, wanted: &str) -> Option<&OsStr> {
         let found = self.environment.iter().rev().find(|(name, _)| name == wanted);
@@ -44,19 +55,17 @@ impl SandboxContext<'_> {
     }
 
     /// Resolves a path of the settings.
-    pub(super) fn resolve_setting_path(&self, text: &str) -> Result<PathBuf, String> {
+    pub(super) fn resolve_setting_path(&self, text: &str) -> Result<PathBuf, SandboxError> {
         let bare = without_wildcard_end(text);
         if !is_sandbox_path(text) {
-            return Err(format!(
-                "sandbox.filesystem: {text:?} is a pattern; the sandbox takes folders and files"
-            ));
+            return Err(SandboxError::Pattern(text.to_owned()));
         }
         let path = match (bare.strip_prefix('~'), self.home) {
             (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with('/') => {
                 home.join(rest.trim_start_matches('/'))
             }
             (Some(rest), None) if rest.is_empty() || rest.starts_with('/') => {
-                return Err(format!("sandbox.filesystem: {text:?}: there is no home folder"));
+                return Err(SandboxError::NoHome(text.to_owned()));
             }
             (_, _) => self.cwd.join(bare),
         };

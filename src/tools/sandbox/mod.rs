@@ -20,7 +20,7 @@ use crate::process::{LandlockPolicy, LandlockSupport, NetworkAccess};
 use crate::types::SandboxMode;
 
 pub(super) use context::SandboxContext;
-pub use context::is_sandbox_path;
+pub use context::{SandboxError, is_sandbox_path};
 pub(super) use denied_paths::DeniedPlaces;
 use policy::{PolicyInputs, SandboxPolicy, grants_to_read_all};
 
@@ -83,7 +83,7 @@ impl Sandbox {
     pub(super) fn new(
         settings: &SandboxSettings,
         around: &SandboxContext<'_>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, SandboxError> {
         let policy = SandboxPolicy::new(&PolicyInputs { settings, around })?;
         Self::with_kernel_support(policy, settings, LandlockSupport::probe())
     }
@@ -92,7 +92,7 @@ impl Sandbox {
         policy: SandboxPolicy,
         settings: &SandboxSettings,
         kernel: LandlockSupport,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, SandboxError> {
         let mode = settings.mode;
         let (wanted, works) = (mode != SandboxMode::Off, kernel.abi > 0);
         let exposed = if wanted { policy.exposed() } else { Vec::new() };
@@ -105,7 +105,7 @@ impl Sandbox {
         let gap = (wanted && enforced != Enforced::Full)
             .then(|| describe_gap(kernel, settings.no_network, &exposed));
         if let (SandboxMode::Required, Some(gap)) = (mode, &gap) {
-            return Err(format!("the sandbox is required and does not hold: {gap}"));
+            return Err(SandboxError::NotEnforced { gap: gap.clone() });
         }
         let on = wanted && works;
         let closed = on && settings.no_network && kernel.restricts_tcp();

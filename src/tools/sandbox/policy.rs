@@ -8,7 +8,7 @@ use crate::process::{PathAccess, PathRule};
 
 use super::super::paths::resolve;
 use super::SandboxSettings;
-use super::context::SandboxContext;
+use super::context::{SandboxContext, SandboxError};
 use super::denied_paths::DeniedPlaces;
 use super::known_paths::{DEVICE_PREFIX, DEVICES, MEMORY};
 use crate::types::SandboxMode;
@@ -39,7 +39,7 @@ impl SandboxPolicy {
     ///
     /// # Errors
     /// A path in the settings that cannot be used.
-    pub(super) fn new(inputs: &PolicyInputs<'_>) -> Result<Self, String> {
+    pub(super) fn new(inputs: &PolicyInputs<'_>) -> Result<Self, SandboxError> {
         let PolicyInputs { settings, around } = *inputs;
         let listed = |paths: &[String]| {
             paths
@@ -257,7 +257,7 @@ mod tests {
             resolve(self.folder.path()).join(name)
         }
 
-        fn policy(&self, settings: SandboxSettings) -> Result<SandboxPolicy, String> {
+        fn policy(&self, settings: SandboxSettings) -> Result<SandboxPolicy, SandboxError> {
             let settings = SandboxSettings { config_dir: Some(self.at("config")), ..settings };
             let around = SandboxContext {
                 cwd: &self.at("repo/part"),
@@ -368,7 +368,7 @@ mod tests {
         };
         let settings = SandboxSettings { deny_read: list(&["~/x"]), ..SandboxSettings::default() };
         let refused = SandboxPolicy::new(&PolicyInputs { settings: &settings, around: &around });
-        assert!(refused.is_err_and(|why| why.contains("no home folder")));
+        assert!(refused.is_err_and(|why| why == SandboxError::NoHome("~/x".to_owned())));
     }
 
     #[test]

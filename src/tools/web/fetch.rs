@@ -1,12 +1,14 @@
 //! Fetches a page, following redirects within the same site.
 
 use std::error::Error;
+use std::fmt::Display;
 use std::time::Duration;
 
 use reqwest::header::{ACCEPT, CONTENT_TYPE, LOCATION, RETRY_AFTER, USER_AGENT};
 use reqwest::{Response, StatusCode, Url};
 use tokio::time::{Instant, timeout_at};
 
+use super::super::outcome::ToolError;
 use super::address_guard::Private;
 use super::url_check::{is_same_site, parse_url};
 
@@ -50,10 +52,14 @@ pub(super) struct FetchedPage {
 ///
 /// # Errors
 /// Why there is no page, for the model.
-pub(super) async fn get<S, F>(url: Url, timeout: Duration, send: S) -> Result<FetchResult, String>
+pub(super) async fn get<S, F>(
+    url: Url,
+    timeout: Duration,
+    send: S,
+) -> Result<FetchResult, ToolError>
 where
     S: Fn(Url) -> F,
-    F: Future<Output = Result<Response, String>>,
+    F: Future<Output = Result<Response, ToolError>>,
 {
     let end = Instant::now() + timeout;
     let late = |what: &str| format!("{what} within {}s", timeout.as_secs_f64());
@@ -69,31 +75,32 @@ where
         }
         url = next;
     }
-    Err(format!("the site sent us on more than {REDIRECTS_MAX} times, last to {url}"))
+    Err(format!("the site sent us on more than {REDIRECTS_MAX} times, last to {url}").into())
 }
 
 /// Sends one request, which identifies only the user agent.
 ///
 /// # Errors
 /// Why there is no response.
-pub(super) async fn send(client: &reqwest::Client, url: Url) -> Result<Response, String> {
+pub(super) async fn send(client: &reqwest::Client, url: Url) -> Result<Response, ToolError> {
     let request = client.get(url).header(USER_AGENT, USER_AGENT_VALUE).header(ACCEPT, ACCEPT_VALUE);
-    request.send().await.map_err(|error| explain(&error))
+    request.send().await.map_err(|error| explain(&error).into())
 }
 
 /// The target of a redirect.
-fn redirect_target(response: &Response, from: &Url) -> Result<Option<Url>, String> {
+fn redirect_target(response: &Response, from: &Url) -> Result<Option<Url>, ToolError> {
     let status = response.status().as_u16();
     let Some(place) =
         response.headers().get(LOCATION).filter(|_| matches!(status, 301 | 302 | 303 | 307 | 308))
     else {
         return Ok(None);
     };
-    let bad =
-        |why: &str| format!("HTTP {status}: the site sends us to where nothing is fetched: {why}");
-    let place = str::from_utf8(place.as_bytes()).map_err(|_| bad("no text"))?;
-    let next = from.join(place).map_err(|error| bad(&error.to_string()))?;
-    parse_url(next.as_str()).map(Some).map_err(|why| bad(&why))
+    let bad = |why: &dyn Display| {
+        format!("HTTP {status}: the site sends us to where nothing is fetched: {why}")
+    };
+    let place = str::from_utf8(place.as_bytes()).map_err(|_| bad(&"no text"))?;
+    let next = from.join(place).map_err(|error| bad(&error))?;
+    Ok(Some(parse_url(next.as_str()).map_err(|why| bad(&why))?))
 }
 
 async fn read_body(
@@ -101,7 +108,7 @@ async fn read_body(
     url: Url,
     end: Instant,
     late: &impl Fn(&str) -> String,
-) -> Result<FetchedPage, String> {
+) -> Result<FetchedPage, ToolError> {
     let status = response.status();
     let most = if status.is_success() { BODY_BYTES_MAX } else { ERROR_BYTES_MAX };
     let header = |name| {
@@ -125,10 +132,8 @@ async fn read_body(
             }
             Ok(None) => break,
             Err(error) => {
-                return Err(format!(
-                    "the page broke off after {so_far} bytes: {}",
-                    explain(&error)
-                ));
+                let why = explain(&error);
+                return Err(format!("the page broke off after {so_far} bytes: {why}").into());
             }
         }
     }

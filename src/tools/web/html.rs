@@ -11,6 +11,7 @@ use markup5ever_rcdom::{Handle, Node, NodeData};
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::super::outcome::ToolError;
 use super::bounded_tree::{HtmlTree, parse_bounded};
 
 /// The time limit for one conversion.
@@ -51,8 +52,7 @@ impl PageConverter {
     ///
     /// # Errors
     /// Why there is no text.
-    /// Why there is no text.
-    pub(super) async fn convert(&self, html: String) -> Result<ConvertedPage, String> {
+    pub(super) async fn convert(&self, html: String) -> Result<ConvertedPage, ToolError> {
         let stop = CancellationToken::new();
         let _stops_when_dropped = stop.clone().drop_guard();
         let work = async {
@@ -65,11 +65,11 @@ impl PageConverter {
             };
             let named = thread::Builder::new().name("html".to_owned()).stack_size(STACK_BYTES);
             named.spawn(body).map_err(|error| format!("no thread can be started: {error}"))?;
-            told.await.map_err(|_| "the converter failed on it".to_owned())
+            told.await.map_err(|_| "the converter failed on it".into())
         };
         let end = tokio::time::timeout(CONVERSION_TIMEOUT, work).await;
         end.unwrap_or_else(|_| {
-            Err(format!("that takes longer than {}s", CONVERSION_TIMEOUT.as_secs()))
+            Err(format!("that takes longer than {}s", CONVERSION_TIMEOUT.as_secs()).into())
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use reqwest::Url;
 
+use super::super::outcome::ToolError;
 use super::super::permission::host_of;
 
 /// The maximum length of a URL, in bytes.
@@ -11,21 +12,21 @@ const URL_BYTES_MAX: usize = 8192;
 ///
 /// # Errors
 /// Why it is not fetched.
-pub(super) fn parse_url(text: &str) -> Result<Url, String> {
+pub(super) fn parse_url(text: &str) -> Result<Url, ToolError> {
     if text.len() > URL_BYTES_MAX {
-        return Err(format!("the url is longer than {URL_BYTES_MAX} bytes"));
+        return Err(format!("the url is longer than {URL_BYTES_MAX} bytes").into());
     }
     let mut url = Url::parse(text.trim()).map_err(|error| {
         format!("the url is no address ({error}); write it whole, like https://example.com/page")
     })?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(format!("only http and https are fetched, not {}", url.scheme()));
+        return Err(format!("only http and https are fetched, not {}", url.scheme()).into());
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err("the url holds a user name or password; pages are fetched without".to_owned());
+        return Err("the url holds a user name or password; pages are fetched without".into());
     }
     if host_of(&url).is_empty() {
-        return Err("the url names no host".to_owned());
+        return Err("the url names no host".into());
     }
     url.set_fragment(None);
     Ok(url)

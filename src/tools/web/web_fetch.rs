@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::capture::{OutputCapture, OutputFolder, OutputStream};
 use super::super::input::WebFetchInput;
-use super::super::outcome::{ToolOutcome, ToolRefusal};
+use super::super::outcome::{ToolError, ToolOutcome, ToolRefusal};
 use super::super::permission::{Access, Denial, Domain, host_of};
 use super::super::settings::{BadSettings, ToolSettings};
 use super::super::text;
@@ -57,7 +57,7 @@ pub(in crate::tools) fn requested_access<'a>(
     if web.is_none() {
         return Err(Denial::NoNetwork.into());
     }
-    let url = parse_url(&input.url).map_err(ToolRefusal::invalid)?;
+    let url = parse_url(&input.url)?;
     Ok(Access::Host(host_of(&url)))
 }
 
@@ -102,7 +102,7 @@ impl WebFetcher {
         let began = Instant::now();
         let url = match parse_url(address) {
             Ok(url) => url,
-            Err(why) => return ToolOutcome::failure(why),
+            Err(why) => return why.into(),
         };
         let got = get(url.clone(), self.settings.timeout, |url| self.send_request(url)).await;
         match got {
@@ -123,7 +123,7 @@ impl WebFetcher {
     }
 
     /// Sends one request, to a public host or one that the user allowed.
-    async fn send_request(&self, url: Url) -> Result<Response, String> {
+    async fn send_request(&self, url: Url) -> Result<Response, ToolError> {
         let host = host_of(&url);
         let is_open = self.private_hosts.iter().any(|known| known.covers(&host));
         let names: Arc<dyn Resolve> = if is_open {
@@ -177,7 +177,7 @@ impl WebFetcher {
     ///
     /// # Errors
     /// What it is instead, as a predicate whose subject is the URL.
-    async fn page_text(&self, page: &FetchedPage) -> Result<PageText, String> {
+    async fn page_text(&self, page: &FetchedPage) -> Result<PageText, ToolError> {
         let said = page.content_type.as_deref();
         match page_type(said, &page.body) {
             PageKind::Html => {
@@ -205,7 +205,8 @@ impl WebFetcher {
                      with a command.",
                     plain_content_type(said),
                     page.body.len()
-                ))
+                )
+                .into())
             }
         }
     }
