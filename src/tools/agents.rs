@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::transcript::{Block, ToolCall, ToolDefinition};
 
+use super::catalog::{AGENT, is_agent_tool};
 use super::external::{ExternalResult, into_outcome_within};
 use super::outcome::{ToolOutcome, ToolRefusal};
 use super::permission::Denial;
@@ -13,12 +14,6 @@ use super::settings::BadSettings;
 use super::structured::STRUCTURED_OUTPUT;
 use super::toolbox::Toolbox;
 use crate::types::PermissionMode;
-
-/// The tool's name for the model.
-pub const AGENT: &str = "Agent";
-
-/// Another name that programs and rules may use.
-pub const TASK: &str = "Task";
 
 /// The kind of sub-agent that always exists.
 pub const GENERAL_PURPOSE: &str = "general-purpose";
@@ -132,11 +127,6 @@ impl AgentCall {
         }
         Ok(call)
     }
-}
-
-/// Whether a call of this name starts a sub-agent.
-pub fn is_agent_tool(name: &str) -> bool {
-    name == AGENT || name == TASK
 }
 
 /// The tool definition for the model.

@@ -1,15 +1,34 @@
 //! The built-in tools: names, descriptions for the model, schemas and effects.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::transcript::ToolDefinition;
 
 use super::outcome::Effect;
-use super::settings::ToolSettings;
+
+/// The name for the model of the tool that starts sub-agents.
+pub const AGENT: &str = "Agent";
+
+/// Another name that programs and rules may use.
+pub const TASK: &str = "Task";
+
+/// Whether a call of this name starts a sub-agent.
+pub fn is_agent_tool(name: &str) -> bool {
+    name == AGENT || name == TASK
+}
 
 /// The names of the built-in tools.
 pub fn built_in_names() -> Vec<&'static str> {
     BuiltinTool::ALL.into_iter().map(BuiltinTool::name).collect()
+}
+
+/// The time limits of commands, for the description of Bash.
+pub(super) struct CommandTimes {
+    pub(super) default: Duration,
+    pub(super) max: Duration,
+    pub(super) background: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,15 +120,15 @@ impl BuiltinTool {
         }
     }
 
-    pub(super) fn define(self, settings: &ToolSettings, sandbox: Option<&str>) -> ToolDefinition {
+    pub(super) fn define(self, times: &CommandTimes, sandbox: Option<&str>) -> ToolDefinition {
         ToolDefinition {
             name: self.name().to_string(),
-            description: self.describe(settings, sandbox),
+            description: self.describe(times, sandbox),
             input_schema: self.schema(),
         }
     }
 
-    fn describe(self, settings: &ToolSettings, sandbox: Option<&str>) -> String {
+    fn describe(self, times: &CommandTimes, sandbox: Option<&str>) -> String {
         match self {
             Self::Bash => format!(
                 "Runs a bash command and returns its stdout and stderr. A command that takes \
@@ -120,9 +139,9 @@ impl BuiltinTool {
                  Read, Edit, Write, Glob and Grep. With run_in_background it returns at once, and \
                  the command may run for {} ms; you are told when it ends. Stop servers before \
                  you end: the run waits for what still runs.{}{}",
-                settings.bash_timeout.as_millis(),
-                settings.bash_timeout_max.as_millis(),
-                settings.background_lifetime.as_millis(),
+                times.default.as_millis(),
+                times.max.as_millis(),
+                times.background.as_millis(),
                 if sandbox.is_some() { " " } else { "" },
                 sandbox.unwrap_or_default(),
             ),

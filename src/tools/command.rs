@@ -1,5 +1,6 @@
 //! Follows a running command to its end: reads its output, enforces its timeout, terminates it.
 
+use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -10,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::process::RunningJob;
 
-use super::capture::{OutputCapture, OutputStream};
+use super::capture::OutputCapture;
+use super::output_redactor::OutputStream;
 
 /// The time between SIGTERM and SIGKILL.
 const TERMINATION_GRACE: Duration = Duration::from_secs(2);
@@ -135,4 +137,9 @@ async fn read_chunk(pipe: Option<&mut Receiver>, chunk: &mut [u8]) -> usize {
         Some(pipe) => pipe.read(chunk).await.unwrap_or(0),
         None => std::future::pending().await,
     }
+}
+
+/// The exit code as a shell reports it: 128 plus the signal's number for a killed command.
+pub(super) fn exit_code(status: ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
 }

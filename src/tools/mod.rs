@@ -14,10 +14,12 @@ mod command;
 mod edit;
 mod environment;
 mod external;
+mod external_calls;
 mod files_read;
 mod final_cwd;
 mod glob;
 mod grep;
+mod head_and_tail;
 mod input;
 mod media;
 mod notebook;
@@ -29,6 +31,7 @@ mod permission;
 mod read;
 mod references;
 mod requirement;
+mod run_interface;
 mod sandbox;
 mod schema;
 mod settings;
@@ -45,14 +48,14 @@ mod write;
 pub use crate::types::{ChildEnvironment, OnDenied, PermissionMode, SandboxMode};
 pub use acceptance::Acceptance;
 pub use agents::{
-    AGENT, AgentCall, AgentCallError, AgentDefinition, AgentTools, GENERAL_PURPOSE, OnFailure,
-    SubagentToolsError, TASK, is_agent_tool,
+    AgentCall, AgentCallError, AgentDefinition, AgentTools, GENERAL_PURPOSE, OnFailure,
+    SubagentToolsError,
 };
 pub use attach::{LineRange, NotAttached};
 pub use background::{
     AgentEnded, BackgroundAgent, BackgroundClosed, BackgroundEnd, BackgroundKind, BackgroundTask,
 };
-pub use catalog::built_in_names;
+pub use catalog::{AGENT, TASK, built_in_names, is_agent_tool};
 pub use environment::{hook_environment, secret_values};
 pub use external::{ExternalResult, ExternalTools, Permission};
 pub use outcome::{Effect, GrantSource, ToolOutcome, ToolRefusal};
@@ -61,9 +64,10 @@ pub use permission::{
     RuleError, ToolName, anchor_rule, check_allowance, check_restriction, classify_tool_name,
     split_rules,
 };
+pub use references::BadSchema;
 pub use requirement::{Requirement, RequirementCheck, RequirementEnd, RequirementReport};
 pub use sandbox::{Enforced, SandboxError, SandboxSettings, SandboxState, is_sandbox_path};
-pub use schema::{AnswerSchema, BadSchema, SCHEMA_BYTES_MAX};
+pub use schema::{AnswerSchema, SCHEMA_BYTES_MAX};
 pub use settings::{BadSettings, Offered, ToolSettings};
 pub use shell::{InvalidCommand, STARTED_IN_BACKGROUND};
 pub use structured::{Delivery, OtherCalls, STRUCTURED_OUTPUT};

@@ -2,7 +2,11 @@
 
 use crate::secrets::{self, KnownSecrets, Redactor};
 
-use super::capture::OutputStream;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OutputStream {
+    Out,
+    Err,
+}
 
 /// The redaction state of both streams. A secret may be split between chunks, but not between
 /// streams.

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::schema::BadSchema;
 use super::text::truncated;
 
 /// How much of a reference is quoted, in characters.
@@ -15,6 +14,22 @@ pub(super) const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"
 
 /// Keywords that contain values, not schemas.
 const DATA: [&str; 4] = ["const", "default", "enum", "examples"];
+
+/// Why a value cannot serve as the schema of an answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
+pub struct BadSchema {
+    /// The location in the schema, as a JSON pointer. Empty: the root.
+    pub pointer: String,
+    /// What is wrong there, and the remedy.
+    pub why: String,
+}
+
+impl BadSchema {
+    pub(super) fn at(pointer: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { pointer: pointer.into(), why: why.into() }
+    }
+}
 
 /// A reference, and its location.
 struct SymlinkReference<'a> {

@@ -10,7 +10,7 @@ use jsonschema::Validator;
 use jsonschema::error::{ValidationError, ValidationErrorKind};
 use serde_json::{Map, Value, json};
 
-use super::references::{self, REFERENCES};
+use super::references::{self, BadSchema, REFERENCES};
 use super::text::truncated;
 
 /// The field that wraps an answer which is not a plain object.
@@ -60,22 +60,6 @@ enum SchemaForm {
     Plain,
     /// The answer is in one field of the tool input.
     Wrapped,
-}
-
-/// Why a value cannot serve as the schema of an answer.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{why}")]
-pub struct BadSchema {
-    /// The location in the schema, as a JSON pointer. Empty: the root.
-    pub pointer: String,
-    /// What is wrong there, and the remedy.
-    pub why: String,
-}
-
-impl BadSchema {
-    pub(super) fn at(pointer: impl Into<String>, why: impl Into<String>) -> Self {
-        Self { pointer: pointer.into(), why: why.into() }
-    }
 }
 
 impl AnswerSchema {

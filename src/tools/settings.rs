@@ -7,8 +7,7 @@ use std::time::Duration;
 use crate::process::Supervisor;
 use crate::secrets::KnownSecrets;
 
-use super::agents::is_agent_tool;
-use super::catalog::BuiltinTool;
+use super::catalog::{BuiltinTool, is_agent_tool};
 use super::permission::RuleError;
 use super::requirement::Requirement;
 use super::sandbox::{SandboxError, SandboxSettings};

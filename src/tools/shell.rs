@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -18,7 +17,7 @@ use crate::transcript::{Block, exit_note};
 
 use super::background::{BackgroundTasks, TaskStart};
 use super::capture::{CapturedOutput, OutputCapture, OutputFolder};
-use super::command::{CommandEnd, EndedCommand, wait_for_end};
+use super::command::{CommandEnd, EndedCommand, exit_code, wait_for_end};
 use super::environment::CommandEnv;
 use super::final_cwd::{CwdReport, FinalCwd};
 use super::input::BashInput;
@@ -453,9 +452,4 @@ impl CommandReport<'_> {
             },
         }
     }
-}
-
-/// The exit code as a shell reports it: 128 plus the signal's number for a killed command.
-pub(super) fn exit_code(status: ExitStatus) -> i32 {
-    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
 }

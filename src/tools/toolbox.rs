@@ -11,7 +11,7 @@ use crate::transcript::{Block, ToolCall, ToolDefinition};
 use super::acceptance::AcceptanceDemands;
 use super::background;
 use super::capture::OutputFolder;
-use super::catalog::BuiltinTool;
+use super::catalog::{BuiltinTool, CommandTimes};
 use super::edit;
 use super::external::ExternalTools;
 use super::files_read::FilesRead;
@@ -92,8 +92,12 @@ impl Toolbox {
         let permissions = permissions.with_protected_paths(sandbox.secrets());
         let demands = AcceptanceDemands::new(settings)?;
         let offered = offered_tools(&settings.offered)?;
-        let told =
-            |tool: &BuiltinTool| tool.define(settings, sandbox.model_description().as_deref());
+        let times = CommandTimes {
+            default: settings.bash_timeout,
+            max: settings.bash_timeout_max,
+            background: settings.background_lifetime,
+        };
+        let told = |tool: &BuiltinTool| tool.define(&times, sandbox.model_description().as_deref());
         let there = |tool: &&BuiltinTool| **tool != BuiltinTool::WebFetch || settings.reaches_web();
         let left = not_removed_by_rules(&offered, &permissions);
         let definitions = left.iter().filter(there).map(told).chain(demands.define()).collect();
@@ -174,7 +178,7 @@ impl Toolbox {
         warrant: GrantSource,
     ) -> Result<(), ToolRefusal> {
         // An answer is validated when it is stored; validating it here would not be counted.
-        if self.tools.acceptance.answers(&call.name).is_some() {
+        if self.tools.acceptance.answers_of(&call.name).is_some() {
             return Ok(());
         }
         if self.is_agent_tool_name(&call.name) {
@@ -351,7 +355,7 @@ impl ToolSet {
         warrant: GrantSource,
         cancel: CancellationToken,
     ) -> ToolOutcome {
-        if let Some(answers) = self.acceptance.answers(&call.name) {
+        if let Some(answers) = self.acceptance.answers_of(&call.name) {
             let input = call.input.clone();
             return run_read(cancel, move |stop| answers.validate_and_store(&input, stop)).await;
         }

@@ -1,65 +1,13 @@
-//! Setup and cleanup of a toolbox.
+//! Makes the parts of a toolbox from its settings.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::agents::is_agent_tool;
-use super::catalog::BuiltinTool;
+use super::catalog::{BuiltinTool, is_agent_tool};
 use super::environment::CommandEnv;
 use super::permission::{Permissions, RuleList};
-use super::sandbox::{Sandbox, SandboxContext, SandboxState};
+use super::sandbox::{Sandbox, SandboxContext};
 use super::settings::{BadSettings, Offered, ToolSettings};
-use super::toolbox::Toolbox;
-use crate::types::{OnDenied, PermissionMode};
-
-impl Toolbox {
-    /// Names of variables that are hidden from commands because they are, or look like, secrets.
-    pub fn dropped_variables(&self) -> &[String] {
-        self.tools.shell.dropped()
-    }
-
-    /// The effective sandbox of commands.
-    pub fn sandbox(&self) -> &SandboxState {
-        self.tools.shell.sandbox().state()
-    }
-
-    /// Why the sandbox is weaker than requested, if it is. One line for a warning.
-    pub fn sandbox_warning(&self) -> Option<&str> {
-        self.tools.shell.sandbox().warning()
-    }
-
-    /// What happens to the run when a call is denied.
-    pub fn on_denied(&self) -> OnDenied {
-        self.settings.on_denied
-    }
-
-    /// The tool that decides permission prompts. `None` if the mode forbids prompts.
-    pub fn prompt_tool(&self) -> Option<&str> {
-        let tool = self.settings.prompt_tool.as_deref();
-        tool.filter(|_| self.settings.mode != PermissionMode::DontAsk)
-    }
-
-    /// Prepares the sandbox and the supervisor for the first command. Blocks briefly.
-    pub fn prepare(&self) {
-        self.tools.shell.supervisor().start_supervisor();
-    }
-
-    /// Kills every process started in this run that is still running, in any process group. Does
-    /// nothing for a sub-agent, whose processes are not distinguishable: they end with the run.
-    pub async fn kill_remaining_processes(&self) {
-        if !self.is_root {
-            return;
-        }
-        let supervisor = self.tools.shell.supervisor().clone();
-        // The call has its own time limit.
-        let _ = tokio::task::spawn_blocking(move || supervisor.close()).await;
-    }
-
-    /// Like [`Self::kill_remaining_processes`], outside async code. Blocks for at most a second.
-    pub fn kill_remaining_processes_blocking(&self) {
-        self.tools.shell.supervisor().close();
-    }
-}
 
 /// `roots` begins with the working directory.
 pub(super) fn sandbox(

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use super::super::capture::HeadAndTail;
+use super::super::head_and_tail::HeadAndTail;
 
 /// Filled by the capture of a running command, emptied by each read.
 #[derive(Debug)]

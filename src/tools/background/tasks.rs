@@ -15,7 +15,7 @@ use crate::process::RunningJob;
 use crate::recovery::WorkStatus;
 
 use super::super::capture::{CapturedOutput, OutputCapture, OutputFolder};
-use super::super::command::{CommandEnd, EndedCommand, wait_for_end};
+use super::super::command::{CommandEnd, EndedCommand, exit_code, wait_for_end};
 use super::super::panic_guard::end_tasks;
 use super::super::text;
 use super::descriptions;
@@ -202,7 +202,7 @@ impl BackgroundTasks {
     fn record_command_end(&self, index: usize, ended: &EndedCommand, captured: CapturedOutput) {
         let mut rack = self.rack();
         let closing = rack.closing.is_some();
-        let code = ended.status.map(super::super::shell::exit_code);
+        let code = ended.status.map(exit_code);
         let end = match (ended.cause, code) {
             (CommandEnd::Exited, Some(0)) => BackgroundEnd::Completed,
             (CommandEnd::Exited, _) => BackgroundEnd::Failed,
@@ -428,7 +428,7 @@ impl TaskTable {
         }
         entry.task.took = entry.began.elapsed();
         entry.task.end = Some(end);
-        entry.task.exit_code = status.map(super::super::shell::exit_code);
+        entry.task.exit_code = status.map(exit_code);
         let (bytes, file): (u64, Option<PathBuf>) =
             captured.map_or((0, None), |captured| (captured.bytes, captured.file));
         (entry.task.output_bytes, entry.task.output_file) = (bytes, file);

@@ -10,8 +10,8 @@ use super::super::paths::{PathScope, ResolvedPath};
 use super::super::sandbox::DeniedPlaces;
 use super::denial::Denial;
 use super::paths::is_protected;
-use super::rule::{PermissionRule, RuleList};
-use super::rule_error::RuleError;
+use super::rule::PermissionRule;
+use super::rule_error::{RuleError, RuleList};
 use crate::types::PermissionMode;
 
 /// The access that a tool call requests.
@@ -323,6 +323,28 @@ impl Permissions {
             || self.mode == PermissionMode::BypassPermissions
             || self.allows(tool, place);
         if free { Ok(()) } else { Err(outside(tool, place)) }
+    }
+
+    /// Checks access to a host. The content of a site is unknown, so access always needs an allow
+    /// rule.
+    ///
+    /// # Errors
+    /// Why access is not allowed, and how to allow it.
+    fn check_host(&self, host: &str) -> Result<(), Denial> {
+        let tool = BuiltinTool::WebFetch;
+        if let Some(rule) = self.deny.iter().find(|rule| rule.covers_host(host)) {
+            return Err(Denial::by_deny_rule(host, Some(tool), rule));
+        }
+        if let Some(rule) = self.ask.iter().find(|rule| rule.covers_host(host)) {
+            return Err(Denial::by_ask_rule(tool.name(), rule));
+        }
+        let mut rules = self.allow.iter();
+        if self.mode == PermissionMode::BypassPermissions
+            || rules.any(|rule| rule.covers_whole_tool(tool) || rule.covers_host(host))
+        {
+            return Ok(());
+        }
+        Err(Denial::Host { host: host.to_owned() })
     }
 
     pub(super) fn check_change(

@@ -2,11 +2,7 @@
 
 use reqwest::Url;
 
-use super::super::catalog::BuiltinTool;
-use super::call_check::Permissions;
-use super::denial::Denial;
 use super::rule_error::RuleError;
-use crate::types::PermissionMode;
 
 /// The hosts that a rule covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,30 +54,6 @@ fn canonical_host(host: &str) -> Option<String> {
     }
     let url = Url::parse(&format!("http://{host}/")).ok()?;
     Some(host_of(&url)).filter(|host| !host.is_empty())
-}
-
-impl Permissions {
-    /// Checks access to a host. The content of a site is unknown, so access always needs an allow
-    /// rule.
-    ///
-    /// # Errors
-    /// Why access is not allowed, and how to allow it.
-    pub(super) fn check_host(&self, host: &str) -> Result<(), Denial> {
-        let tool = BuiltinTool::WebFetch;
-        if let Some(rule) = self.deny.iter().find(|rule| rule.covers_host(host)) {
-            return Err(Denial::by_deny_rule(host, Some(tool), rule));
-        }
-        if let Some(rule) = self.ask.iter().find(|rule| rule.covers_host(host)) {
-            return Err(Denial::by_ask_rule(tool.name(), rule));
-        }
-        let mut rules = self.allow.iter();
-        if self.mode == PermissionMode::BypassPermissions
-            || rules.any(|rule| rule.covers_whole_tool(tool) || rule.covers_host(host))
-        {
-            return Ok(());
-        }
-        Err(Denial::Host { host: host.to_owned() })
-    }
 }
 
 #[cfg(test)]

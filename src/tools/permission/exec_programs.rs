@@ -3,9 +3,8 @@
 //! The list cannot be complete, nor can a command that a program assembles at run time be found.
 //! Commands that appear literally are found; the sandbox contains the rest.
 
-use super::known_commands::base_name;
 use super::sed;
-use super::splitter::ShellWord;
+use super::splitter::{ShellWord, base_name};
 use super::wrapper;
 
 /// Programs whose arguments are, or contain, a command or a script.

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use super::known_commands::{self, KnownCommand, base_name};
-use super::splitter::{ShellWord, SimpleCommand};
+use super::known_commands::{self, KnownCommand};
+use super::splitter::{ShellWord, SimpleCommand, base_name};
 use super::wrapper::{self, IgnorableAssignments};
 
 /// Commands that change the files named in their arguments.

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use super::flags::FlagLine;
 use super::sed;
-use super::splitter::{self, ShellWord, SimpleCommand};
+use super::splitter::{self, ShellWord, SimpleCommand, base_name};
 use super::wrapper::{self, IgnorableAssignments};
 
 /// What a well-known command accesses.
@@ -183,10 +183,6 @@ pub(in super::super) fn exit_code_1_is_a_result(command: &str) -> bool {
         ),
         None => false,
     }
-}
-
-pub(super) fn base_name(command: &str) -> &str {
-    command.rsplit('/').next().unwrap_or(command)
 }
 
 /// The paths that `rm` or `rmdir` would remove, if these words run one of them.

@@ -33,7 +33,7 @@ pub(super) use command::only_reads;
 pub(super) use denial::Denial;
 pub(super) use domain::{Domain, host_of};
 pub(super) use known_commands::exit_code_1_is_a_result;
-pub(super) use rule::RuleList;
 pub use rule::{anchor_rule, check_allowance, check_restriction, split_rules};
 pub use rule_error::RuleError;
+pub(super) use rule_error::RuleList;
 pub use tool_name::{ToolName, classify_tool_name};

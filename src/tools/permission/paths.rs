@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use super::super::paths::PATH_BYTES_MAX;
-use super::rule::RuleList;
-use super::rule_error::RuleError;
+use super::rule_error::{RuleError, RuleList};
 
 #[derive(Clone, Debug)]
 pub(super) struct PathPattern {

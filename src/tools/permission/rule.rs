@@ -4,19 +4,10 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::super::agents::is_agent_tool;
-use super::super::catalog::BuiltinTool;
+use super::super::catalog::{BuiltinTool, is_agent_tool};
 use super::domain::Domain;
 use super::paths::PathPattern;
-use super::rule_error::RuleError;
-
-/// The list that a rule belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum RuleList {
-    Allow,
-    Ask,
-    Deny,
-}
+use super::rule_error::{RuleError, RuleList};
 
 #[derive(Clone, Debug)]
 pub(super) struct PermissionRule {

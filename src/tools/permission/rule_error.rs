@@ -1,4 +1,12 @@
-//! Why a text is not a permission rule.
+//! The lists of permission rules, and why a text is not a rule.
+
+/// The list that a rule belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum RuleList {
+    Allow,
+    Ask,
+    Deny,
+}
 
 /// Why a text is not a permission rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

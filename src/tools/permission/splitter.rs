@@ -369,3 +369,8 @@ impl ShellWord {
         (!first.is_ascii_digit() && name.chars().all(fits)).then_some(name)
     }
 }
+
+/// The name of a program, without its folder.
+pub(super) fn base_name(command: &str) -> &str {
+    command.rsplit('/').next().unwrap_or(command)
+}

@@ -1,6 +1,6 @@
 //! Validates the tool names in permission rules.
 
-use super::super::agents::is_agent_tool;
+use super::super::catalog::is_agent_tool;
 use super::super::catalog::{BuiltinTool, built_in_names};
 use super::rule::wildcard;
 

@@ -3,8 +3,7 @@
 use std::ops::Range;
 
 use super::fallback_tokens::is_opener;
-use super::known_commands::base_name;
-use super::splitter::{self, ShellWord};
+use super::splitter::{self, ShellWord, base_name};
 
 /// Variables that change how a command reports, not what it does.
 const HARMLESS_VARIABLES: &[&str] = &[

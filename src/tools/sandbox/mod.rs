@@ -22,22 +22,8 @@ use crate::types::SandboxMode;
 pub(super) use context::SandboxContext;
 pub use context::{SandboxError, is_sandbox_path};
 pub(super) use denied_paths::DeniedPlaces;
+pub use policy::SandboxSettings;
 use policy::{PolicyInputs, SandboxPolicy, grants_to_read_all};
-
-/// The user's settings for the sandbox. Paths are absolute, relative to the home folder (`~/`), or
-/// relative to the working directory.
-#[derive(Clone, Debug, Default)]
-pub struct SandboxSettings {
-    pub mode: SandboxMode,
-    /// Commands have no network.
-    pub no_network: bool,
-    pub allow_write: Vec<String>,
-    pub deny_write: Vec<String>,
-    pub allow_read: Vec<String>,
-    pub deny_read: Vec<String>,
-    /// The folder with outlast's settings, logins and sessions, which commands may not access.
-    pub config_dir: Option<PathBuf>,
-}
 
 /// The effective sandbox, for the init message and the result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -7,11 +7,25 @@ use std::path::{Path, PathBuf};
 use crate::process::{PathAccess, PathRule};
 
 use super::super::paths::resolve;
-use super::SandboxSettings;
 use super::context::{SandboxContext, SandboxError};
 use super::denied_paths::DeniedPlaces;
 use super::known_paths::{DEVICE_PREFIX, DEVICES, MEMORY};
 use crate::types::SandboxMode;
+
+/// The user's settings for the sandbox. Paths are absolute, relative to the home folder (`~/`), or
+/// relative to the working directory.
+#[derive(Clone, Debug, Default)]
+pub struct SandboxSettings {
+    pub mode: SandboxMode,
+    /// Commands have no network.
+    pub no_network: bool,
+    pub allow_write: Vec<String>,
+    pub deny_write: Vec<String>,
+    pub allow_read: Vec<String>,
+    pub deny_read: Vec<String>,
+    /// The folder with outlast's settings, logins and sessions, which commands may not access.
+    pub config_dir: Option<PathBuf>,
+}
 
 /// What a policy is made from.
 pub(super) struct PolicyInputs<'a> {

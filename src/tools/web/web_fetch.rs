@@ -9,9 +9,10 @@ use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::super::capture::{OutputCapture, OutputFolder, OutputStream};
+use super::super::capture::{OutputCapture, OutputFolder};
 use super::super::input::WebFetchInput;
 use super::super::outcome::{ToolError, ToolOutcome, ToolRefusal};
+use super::super::output_redactor::OutputStream;
 use super::super::permission::{Access, Denial, Domain, host_of};
 use super::super::settings::{BadSettings, ToolSettings};
 use super::super::text;

@@ -1,0 +1,134 @@
+//! How external tools join the built-in ones: definitions, validation, permission, execution.
+
+use std::sync::Arc;
+
+use jsonschema::error::ValidationError;
+use tokio_util::sync::CancellationToken;
+
+use crate::transcript::{ToolCall, ToolDefinition};
+
+use super::catalog::BuiltinTool;
+use super::external::{ExternalTools, Permission, into_outcome_within};
+use super::input::invalid_input;
+use super::outcome::{GrantSource, ToolError, ToolOutcome, ToolRefusal};
+use super::panic_guard::run_guarded;
+use super::text::truncated;
+use super::toolbox::Toolbox;
+
+/// How many validation errors of an input are reported at once.
+const FAULTS_MAX: usize = 5;
+
+/// The maximum length of each, in characters.
+const FAULT_CHARS_MAX: usize = 300;
+
+impl Toolbox {
+    /// Adds a source of external tools.
+    #[must_use]
+    pub fn with_external_tools(mut self, foreign: Arc<dyn ExternalTools>) -> Self {
+        self.foreign = Some(foreign);
+        self
+    }
+
+    /// The tool definitions for the model, in a fixed order: the built-in tools, then the current
+    /// external ones.
+    pub fn all_definitions(&self) -> Vec<ToolDefinition> {
+        let foreign = self.foreign.iter().flat_map(|foreign| foreign.definitions());
+        let allowed = |tool: &ToolDefinition| {
+            self.may_offer_external(&tool.name)
+                && !self.tools.permissions.removes_external(&tool.name)
+        };
+        self.definitions().iter().cloned().chain(foreign.filter(allowed)).collect()
+    }
+
+    /// The source of an external tool.
+    pub(super) fn source_of(&self, name: &str) -> Option<&Arc<dyn ExternalTools>> {
+        let is_theirs = BuiltinTool::named(name).is_none() && self.may_offer_external(name);
+        self.foreign.as_ref().filter(|foreign| is_theirs && foreign.has_tool(name))
+    }
+
+    /// The error message for a call of an external tool that is unavailable.
+    pub(super) fn unavailable_message(&self, name: &str) -> Option<String> {
+        let may_be_told = BuiltinTool::named(name).is_none()
+            && self.may_offer_external(name)
+            && !self.tools.permissions.removes_external(name);
+        self.foreign.as_ref().filter(|_| may_be_told)?.unavailable_reason(name)
+    }
+
+    /// Whether an external tool may be offered: a sub-agent may be limited to some, by tool or by
+    /// server.
+    fn may_offer_external(&self, name: &str) -> bool {
+        self.only_foreign.iter().all(|only| {
+            only.iter().any(|one| {
+                let one = one.trim_end_matches('*').trim_end_matches("__");
+                one.starts_with("mcp__")
+                    && name
+                        .strip_prefix(one)
+                        .is_some_and(|rest| rest.is_empty() || rest.starts_with("__"))
+            })
+        })
+    }
+
+    /// Whether any tools may be offered whose names begin with `prefix`.
+    pub fn may_use_server(&self, prefix: &str) -> bool {
+        let name = prefix.trim_end_matches('_');
+        self.foreign.is_some()
+            && self.may_offer_external(name)
+            && !self.tools.permissions.removes_external(name)
+    }
+
+    #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
+    pub(super) fn admit_external(
+        &self,
+        foreign: &dyn ExternalTools,
+        call: &ToolCall,
+        warrant: GrantSource,
+    ) -> Result<(), ToolRefusal> {
+        let permissions = &self.tools.permissions;
+        if let Some(why) = permissions.external_denial(&call.name) {
+            return Err(why.into());
+        }
+        check_input(foreign, call)?;
+        match foreign.permission_for(call) {
+            Permission::NotNeeded => Ok(()),
+            Permission::Needed { name, reads_only } => {
+                Ok(permissions.check_external(&name, reads_only, warrant)?)
+            }
+        }
+    }
+
+    /// Runs an admitted call of an external tool, under the current rules.
+    pub(super) async fn run_external(
+        &self,
+        foreign: Arc<dyn ExternalTools>,
+        call: &ToolCall,
+        cancel: CancellationToken,
+    ) -> ToolOutcome {
+        let (kit, name, call) = (Arc::clone(&self.tools), call.name.clone(), call.clone());
+        let performed = async move {
+            let brought = foreign.perform(&call, cancel).await;
+            into_outcome_within(brought, kit.foreign_output_limit, kit.shell.scratch()).await
+        };
+        run_guarded(&name, performed).await
+    }
+}
+
+/// Checks the input against the schema of the external tool.
+fn check_input(foreign: &dyn ExternalTools, call: &ToolCall) -> Result<(), ToolError> {
+    let Some(schema) = foreign.validator(&call.name) else { return Ok(()) };
+    let faults: Vec<String> = schema
+        .iter_errors(&call.input)
+        .take(FAULTS_MAX)
+        .map(|error| describe_fault(&error))
+        .collect();
+    if faults.is_empty() {
+        return Ok(());
+    }
+    Err(invalid_input(&call.name, &faults.join("; ")))
+}
+
+fn describe_fault(error: &ValidationError<'_>) -> String {
+    let place = error.instance_path().to_string();
+    let place = if place.is_empty() { String::new() } else { format!("{place}: ") };
+    let what = error.masked_with("the value").to_string();
+    format!("{place}{}", truncated(&what, FAULT_CHARS_MAX))
+}

@@ -1,0 +1,120 @@
+//! The interface of a run to its tools, besides their calls: acceptance, sandbox, environment, end.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::secrets::KnownSecrets;
+
+use super::acceptance::Acceptance;
+use super::requirement::{Requirement, RequirementCheck, RequirementState};
+use super::sandbox::SandboxState;
+use super::structured::{Delivery, OtherCalls};
+use super::toolbox::Toolbox;
+use crate::types::{OnDenied, PermissionMode};
+
+impl Toolbox {
+    /// Names of variables that are hidden from commands because they are, or look like, secrets.
+    pub fn dropped_variables(&self) -> &[String] {
+        self.tools.shell.dropped()
+    }
+
+    /// The effective sandbox of commands.
+    pub fn sandbox(&self) -> &SandboxState {
+        self.tools.shell.sandbox().state()
+    }
+
+    /// Why the sandbox is weaker than requested, if it is. One line for a warning.
+    pub fn sandbox_warning(&self) -> Option<&str> {
+        self.tools.shell.sandbox().warning()
+    }
+
+    /// What happens to the run when a call is denied.
+    pub fn on_denied(&self) -> OnDenied {
+        self.settings.on_denied
+    }
+
+    /// The tool that decides permission prompts. `None` if the mode forbids prompts.
+    pub fn prompt_tool(&self) -> Option<&str> {
+        let tool = self.settings.prompt_tool.as_deref();
+        tool.filter(|_| self.settings.mode != PermissionMode::DontAsk)
+    }
+
+    /// Prepares the sandbox and the supervisor for the first command. Blocks briefly.
+    pub fn prepare(&self) {
+        self.tools.shell.supervisor().start_supervisor();
+    }
+
+    /// Kills every process started in this run that is still running, in any process group. Does
+    /// nothing for a sub-agent, whose processes are not distinguishable: they end with the run.
+    pub async fn kill_remaining_processes(&self) {
+        if !self.is_root {
+            return;
+        }
+        let supervisor = self.tools.shell.supervisor().clone();
+        // The call has its own time limit.
+        let _ = tokio::task::spawn_blocking(move || supervisor.close()).await;
+    }
+
+    /// Like [`Self::kill_remaining_processes`], outside async code. Blocks for at most a second.
+    pub fn kill_remaining_processes_blocking(&self) {
+        self.tools.shell.supervisor().close();
+    }
+
+    /// The environment of commands.
+    pub fn environment(&self) -> &[(OsString, OsString)] {
+        self.tools.shell.environment()
+    }
+
+    /// The shell that runs commands.
+    pub fn shell(&self) -> &Path {
+        &self.tools.shell.program
+    }
+
+    /// Adds variables exported by the user's hooks to the environment of later commands. Returns
+    /// the names of those rejected as credentials.
+    pub fn adopt_exports(&self, exports: Vec<(String, String)>) -> Vec<String> {
+        self.tools.shell.environment.add_exports(exports)
+    }
+
+    /// The secrets of the run.
+    pub fn secrets(&self) -> &KnownSecrets {
+        &self.settings.secrets
+    }
+
+    /// Whether the run must give an answer through [`STRUCTURED_OUTPUT`].
+    pub fn requires_answer(&self) -> bool {
+        self.tools.acceptance.answers.is_some()
+    }
+
+    /// Evaluates the answers delivered by one reply. Call it once after each reply, when all of its
+    /// tools have finished.
+    pub fn settle_answers(&self, others: OtherCalls) -> Delivery {
+        self.tools.acceptance.answers.as_ref().map_or(Delivery::Nothing, |all| all.settle(others))
+    }
+
+    /// The command that must pass, if there is one.
+    pub fn requirement(&self) -> Option<&Requirement> {
+        self.tools.acceptance.requirements.as_ref().map(RequirementState::requirement)
+    }
+
+    /// Runs the command that must pass; returns `None` if there is none. Takes no longer than the
+    /// requirement's timeout plus the few seconds needed to kill a command. Dropping the future
+    /// kills the command.
+    pub async fn run_requirement(&self, cancel: CancellationToken) -> Option<RequirementCheck> {
+        let requirements = self.tools.acceptance.requirements.as_ref()?;
+        let cwd = self.tools.places.cwd();
+        Some(requirements.check(&self.tools.shell, cwd, &cancel).await)
+    }
+
+    /// The state of the acceptance criteria so far.
+    pub fn acceptance(&self) -> Acceptance {
+        let demands = &self.tools.acceptance;
+        Acceptance {
+            structured_output: demands.answers.as_ref().and_then(|all| all.delivered()),
+            schema_attempts: demands.answers.as_ref().map(|answers| answers.attempts()),
+            requirement: demands.requirements.as_ref().map(RequirementState::verified),
+        }
+    }
+}
