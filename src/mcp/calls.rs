@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 use super::call_error::{CallError, classify_call_error};
 use super::connection::ConnectionHandle;
 use super::content::CallReply;
+use super::environment::McpTimers;
 use super::server_task::ServerTask;
-use super::servers::McpTimers;
 use super::state::{ConnectionLoss, ServerStatus};
 
 /// How long a call waits for a server that is reconnecting.

@@ -13,7 +13,7 @@ use rmcp::service::{NotificationContext, RequestContext};
 use rmcp::{ClientHandler, RoleClient};
 use tokio::sync::Notify;
 
-use super::servers::ServerEnvironment;
+use super::environment::ServerEnvironment;
 
 /// The client side's handler for server notifications and requests.
 #[derive(Clone)]

@@ -27,7 +27,7 @@ use super::call_error::{
 };
 use super::client_handler::NotificationHandler;
 use super::config::{ServerAddress, ServerConfig};
-use super::servers::ServerEnvironment;
+use super::environment::ServerEnvironment;
 use super::state::ConnectionLoss;
 use super::stdio::{ServerOutput, ServerProcess};
 

@@ -15,6 +15,7 @@ mod client_handler;
 mod config;
 mod connection;
 mod content;
+mod environment;
 mod remote_tool;
 mod required;
 mod resources;
@@ -28,9 +29,8 @@ mod stdio;
 
 pub use config::{ServerAddress, ServerConfig, ServerConfigError, expand};
 pub use content::{CallReply, ContentPart};
+pub use environment::{HttpClientFactory, HttpClientFailure, McpTimers, ServerEnvironment};
 pub use remote_tool::tool_name_prefix;
 pub use required::RequiredServerError;
-pub use servers::{
-    CallPermission, HttpClientFactory, HttpClientFailure, McpTimers, ServerEnvironment, Servers,
-};
+pub use servers::{CallPermission, Servers};
 pub use state::{McpStats, ServerReport, ServerStatus};

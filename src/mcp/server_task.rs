@@ -12,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 use super::call_error::CallError;
 use super::config::{ServerAddress, ServerConfig};
 use super::connection::{self, Connection, ConnectionHandle, ServerInfo};
+use super::environment::{McpTimers, ServerEnvironment};
 use super::remote_tool::{RemoteTool, convert_tools};
 use super::sanitize::sanitize_start;
-use super::servers::{McpTimers, ServerEnvironment};
 use super::state::{ConnectionLoss, ReconnectBackoff, ServerReport, ServerStatus};
 
 /// The shortest interval between two listings of a server's tools.

@@ -1,9 +1,7 @@
 //! All MCP servers of a run.
 
 use std::collections::HashSet;
-use std::ffi::OsString;
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,67 +12,15 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::process::Supervisor;
-use crate::secrets::Redactor;
 use crate::transcript::ToolDefinition;
 
 use super::config::ServerConfig;
 use super::content::CallReply;
+use super::environment::{McpTimers, ServerEnvironment};
 use super::remote_tool::{RemoteTool, tool_name_prefix};
 use super::required::RequiredServerError;
 use super::server_task::ServerTask;
 use super::state::{McpStats, ServerReport, ServerStatus};
-
-/// Why no HTTP client can be made; its type belongs to the HTTP client's module.
-pub type HttpClientFailure = Box<dyn std::error::Error + Send + Sync>;
-
-/// Creates the HTTP client for an address, or returns why it cannot.
-pub type HttpClientFactory =
-    dyn Fn(&str) -> Result<reqwest::Client, HttpClientFailure> + Send + Sync;
-
-/// The environment that servers are started in.
-pub struct ServerEnvironment {
-    /// The working folder of programs.
-    pub cwd: PathBuf,
-    /// Further folders of the run, sent as roots.
-    pub folders: Vec<PathBuf>,
-    /// The environment of programs. A server's own variables are added.
-    pub environment: Vec<(OsString, OsString)>,
-    pub supervisor: Supervisor,
-    /// Masks secrets in server output before it is cut.
-    pub mask: Redactor,
-    /// Creates the HTTP client for an address.
-    pub http: Box<HttpClientFactory>,
-}
-
-/// The time limits of servers and calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct McpTimers {
-    /// How long a run waits for starting servers in all; also the connect timeout of an HTTP
-    /// server, which can be retried at no cost.
-    pub wait: Duration,
-    /// The start of a program, including its tool list. Long, since a package may be downloading;
-    /// the run goes on meanwhile.
-    pub start: Duration,
-    /// A call without progress, where the server has no timeout of its own.
-    pub call: Duration,
-    /// A call with any amount of progress.
-    pub call_max: Duration,
-    /// Each step of a server's shutdown: by itself, and after SIGTERM.
-    pub end: Duration,
-}
-
-impl Default for McpTimers {
-    fn default() -> Self {
-        Self {
-            wait: Duration::from_secs(30),
-            start: Duration::from_mins(5),
-            call: Duration::from_mins(10),
-            call_max: Duration::from_hours(2),
-            end: Duration::from_millis(500),
-        }
-    }
-}
 
 /// The permission that a call needs.
 #[derive(Clone, Debug, PartialEq, Eq)]

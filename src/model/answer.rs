@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::recovery::FaultKind;
+use crate::recovery::{CutKind, FaultKind, ReplyKind};
 use crate::transcript::{Block, Usage, is_portable_id};
 
 use super::headers::RateLimits;
@@ -262,4 +262,58 @@ pub(super) fn text_of(value: &Value) -> String {
 
 pub(super) fn invalid_response(detail: String) -> FaultKind {
     FaultKind::InvalidContent { detail }
+}
+
+/// Classifies a complete reply.
+///
+/// Complete tool calls take precedence over the stop reason: running them makes progress, and some
+/// servers send `end_turn` with a call. Text without a call is an answer only if the stop reason
+/// says that the model finished.
+pub fn classify_reply(answer: &ModelReply) -> ReplyKind {
+    let kind = StopKind::classify(&answer.stop_reason);
+    let calls = answer.content.iter().any(|block| matches!(block, Block::ToolUse { .. }));
+    let text_bytes = text_bytes(&answer.content);
+    let cut = if text_bytes > 0 {
+        CutKind::Text
+    } else if answer.cut_tool_call {
+        CutKind::ToolCall
+    } else {
+        CutKind::Thinking
+    };
+    let tokens = match answer.usage.output_tokens {
+        // Some gateways report no counts; four bytes per token is close enough here.
+        0 => u32::try_from(text_bytes.div_ceil(4)).unwrap_or(u32::MAX),
+        counted => u32::try_from(counted).unwrap_or(u32::MAX),
+    };
+    match kind {
+        StopKind::Refused => ReplyKind::Refusal,
+        StopKind::Paused if !calls => ReplyKind::Paused,
+        _any if calls => ReplyKind::ToolCalls { tokens },
+        StopKind::OutputLimit | StopKind::ContextLimit => ReplyKind::CutShort(cut),
+        _any if text_bytes == 0 && !answer.cut_tool_call => ReplyKind::Empty,
+        StopKind::Complete
+        | StopKind::ToolUse
+        | StopKind::Paused
+        | StopKind::Filtered
+        | StopKind::BrokenOff
+        | StopKind::Unknown => match kind.incomplete_reason() {
+            Some(why) => ReplyKind::Incomplete(why),
+            None => ReplyKind::Answer { tokens },
+        },
+    }
+}
+
+/// The number of text bytes, excluding surrounding white space.
+fn text_bytes(content: &[Block]) -> usize {
+    let bytes = content.iter().map(|block| match block {
+        Block::Text { text } => text.trim().len(),
+        Block::Thinking { .. }
+        | Block::RedactedThinking { .. }
+        | Block::ToolUse { .. }
+        | Block::ToolResult { .. }
+        | Block::Image { .. }
+        | Block::Document { .. }
+        | Block::Other(_) => 0,
+    });
+    bytes.sum()
 }

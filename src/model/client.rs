@@ -1,6 +1,6 @@
 //! A client of one endpoint.
 
-mod probe;
+pub(super) mod probe;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -22,8 +22,6 @@ use super::headers::RateLimits;
 use super::limits::AccountKey;
 use super::request::{FAST_BETA, RequestContent, build_body};
 use super::transport::{HttpTransport, read_roots};
-
-pub use probe::{ProbeAnswer, ProbeRefusal};
 
 /// A client of one endpoint.
 #[derive(Debug)]

@@ -5,7 +5,8 @@ use serde_json::Value;
 
 use crate::recovery::FaultKind;
 
-use super::fault::truncate_message;
+/// Maximum length of a kept error message, in bytes. Some gateways include a stack trace.
+const MESSAGE_LIMIT: usize = 2_000;
 
 /// Returns the error that a JSON value reports, if any. Understands the official envelope, `OpenAI`'s
 /// format that most gateways use, Google's, the flat ones of llama.cpp streams and of Bedrock, and
@@ -242,4 +243,12 @@ fn quoted_label(label: &str, message: &str) -> Option<&'static str> {
 
 fn unknown_error(message: &str) -> FaultKind {
     FaultKind::InvalidContent { detail: format!("an error of unknown type: {message}") }
+}
+
+pub(super) fn truncate_message(mut message: String) -> String {
+    if message.len() > MESSAGE_LIMIT {
+        message.truncate(message.floor_char_boundary(MESSAGE_LIMIT));
+        message.push_str(" ...");
+    }
+    message
 }

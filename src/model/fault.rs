@@ -10,11 +10,8 @@ use serde_json::Value;
 use crate::recovery::{ErrorBody, FailureStage, Fault, FaultKind, Timer};
 
 use super::credentials::Secret;
-use super::error_body::parse_error;
+use super::error_body::{parse_error, truncate_message};
 use super::headers::{header_text, parse_retry_after, parse_retry_hint, request_id};
-
-/// Maximum length of a kept error message, in bytes. Some gateways include a stack trace.
-const MESSAGE_LIMIT: usize = 2_000;
 
 /// Converts a response with a status outside 2xx.
 pub fn fault_of_response(status: u16, headers: &HeaderMap, body: &[u8], now: SystemTime) -> Fault {
@@ -74,14 +71,6 @@ fn redirection(status: u16, headers: &HeaderMap) -> Option<String> {
     let to = to.split(['?', '#']).next().unwrap_or_default();
     let to = to.rsplit_once('@').map_or(to, |(_, host)| host);
     Some(format!("redirected to {to}, which is not followed"))
-}
-
-pub(super) fn truncate_message(mut message: String) -> String {
-    if message.len() > MESSAGE_LIMIT {
-        message.truncate(message.floor_char_boundary(MESSAGE_LIMIT));
-        message.push_str(" ...");
-    }
-    message
 }
 
 /// The HTTP client's error text for a proxy's 407 to CONNECT. It has no error code.

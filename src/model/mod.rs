@@ -25,8 +25,9 @@ pub mod sse;
 pub mod stop_reason;
 mod transport;
 
-pub use answer::{MalformedCall, ModelReply, StreamProgress};
-pub use client::{ModelClient, ProbeAnswer, ProbeRefusal};
+pub use answer::{MalformedCall, ModelReply, StreamProgress, classify_reply};
+pub use client::ModelClient;
+pub use client::probe::{ProbeAnswer, ProbeRefusal};
 pub use credentials::{
     Credential, HelperCommand, Login, LoginError, LoginFile, Renewal, Secret, is_token_endpoint,
 };
@@ -38,5 +39,5 @@ pub use prices::{
 pub use proxies::{BadProxy, Proxies, Proxy};
 pub use request::RequestContent;
 pub use settlement::{Bounds, Counts, OutputCount, Received, Settlement, settle};
-pub use stop_reason::{StopKind, classify_reply};
+pub use stop_reason::StopKind;
 pub use transport::{HttpClientError, InvalidBundle, SHORTEST_PROBING, http_client, web_client};

@@ -1,9 +1,6 @@
-//! Classifies stop reasons, and decides what kind of reply they make.
+//! Classifies stop reasons.
 
-use crate::recovery::{CutKind, Incomplete, ReplyKind};
-use crate::transcript::Block;
-
-use super::answer::ModelReply;
+use crate::recovery::Incomplete;
 
 /// The meaning of a stop reason, whatever API it was copied from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -119,7 +116,7 @@ impl StopKind {
     }
 
     /// Why a reply without a tool call is incomplete when it ended for this reason.
-    fn incomplete_reason(self) -> Option<Incomplete> {
+    pub(super) fn incomplete_reason(self) -> Option<Incomplete> {
         match self {
             Self::Complete
             | Self::OutputLimit
@@ -154,58 +151,4 @@ fn lower_snake_case(reason: &str) -> String {
         words.push(if matches!(letter, '-' | ' ') { '_' } else { letter.to_ascii_lowercase() });
     }
     words
-}
-
-/// Classifies a complete reply.
-///
-/// Complete tool calls take precedence over the stop reason: running them makes progress, and some
-/// servers send `end_turn` with a call. Text without a call is an answer only if the stop reason
-/// says that the model finished.
-pub fn classify_reply(answer: &ModelReply) -> ReplyKind {
-    let kind = StopKind::classify(&answer.stop_reason);
-    let calls = answer.content.iter().any(|block| matches!(block, Block::ToolUse { .. }));
-    let text_bytes = text_bytes(&answer.content);
-    let cut = if text_bytes > 0 {
-        CutKind::Text
-    } else if answer.cut_tool_call {
-        CutKind::ToolCall
-    } else {
-        CutKind::Thinking
-    };
-    let tokens = match answer.usage.output_tokens {
-        // Some gateways report no counts; four bytes per token is close enough here.
-        0 => u32::try_from(text_bytes.div_ceil(4)).unwrap_or(u32::MAX),
-        counted => u32::try_from(counted).unwrap_or(u32::MAX),
-    };
-    match kind {
-        StopKind::Refused => ReplyKind::Refusal,
-        StopKind::Paused if !calls => ReplyKind::Paused,
-        _any if calls => ReplyKind::ToolCalls { tokens },
-        StopKind::OutputLimit | StopKind::ContextLimit => ReplyKind::CutShort(cut),
-        _any if text_bytes == 0 && !answer.cut_tool_call => ReplyKind::Empty,
-        StopKind::Complete
-        | StopKind::ToolUse
-        | StopKind::Paused
-        | StopKind::Filtered
-        | StopKind::BrokenOff
-        | StopKind::Unknown => match kind.incomplete_reason() {
-            Some(why) => ReplyKind::Incomplete(why),
-            None => ReplyKind::Answer { tokens },
-        },
-    }
-}
-
-/// The number of text bytes, excluding surrounding white space.
-fn text_bytes(content: &[Block]) -> usize {
-    let bytes = content.iter().map(|block| match block {
-        Block::Text { text } => text.trim().len(),
-        Block::Thinking { .. }
-        | Block::RedactedThinking { .. }
-        | Block::ToolUse { .. }
-        | Block::ToolResult { .. }
-        | Block::Image { .. }
-        | Block::Document { .. }
-        | Block::Other(_) => 0,
-    });
-    bytes.sum()
 }

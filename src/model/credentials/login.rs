@@ -8,11 +8,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Map, Value};
 
 use super::secret::Secret;
-use super::store::read_replacement;
 use crate::process::file_reads;
 
 /// The key of the file's object that holds the login. Other keys belong to other programs.
 pub(super) const SECTION: &str = "claudeAiOauth";
+
+/// Suffix of the replacement file's name.
+pub(super) const REPLACEMENT_SUFFIX: &str = ".new";
 
 /// The location of a login, and how it is renewed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,6 +163,18 @@ pub(super) fn read_document(path: &Path) -> Result<Option<Map<String, Value>>, L
         Ok(_) => Err(LoginProblem::Broken { line: 1, column: 1 }),
         Err(error) => Err(LoginProblem::Broken { line: error.line(), column: error.column() }),
     }
+}
+
+/// The login in a replacement file that a killed process left next to a broken login file.
+fn read_replacement(target: &Path) -> Option<Login> {
+    Login::read(&append_suffix(target, REPLACEMENT_SUFFIX)).ok().flatten()
+}
+
+/// Appends `ending` to a file's name.
+pub(super) fn append_suffix(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    PathBuf::from(name)
 }
 
 fn parse_text(

@@ -8,6 +8,7 @@
 //!                                                  rejected by the service
 //! ```
 
+mod credential;
 mod fault;
 mod grant;
 mod helper;
@@ -18,9 +19,9 @@ mod provider;
 mod secret;
 mod store;
 
+pub use credential::{Credential, Renewal};
 pub use grant::is_token_endpoint;
 pub use helper::HelperCommand;
 pub use login::{Login, LoginError, LoginFile};
 pub(super) use provider::CredentialProvider;
-pub use provider::{Credential, Renewal};
 pub use secret::Secret;

@@ -31,13 +31,13 @@ use crate::secrets::KnownSecrets;
 
 use super::super::headers::wall_clock;
 use super::super::proxies::Proxies;
+use super::credential::Renewal;
 use super::fault::{issuer_unreachable, missing_credential};
 use super::grant::TokenRequest;
 use super::lock::{FileLock, LockError};
-use super::login::{Login, LoginError, LoginFile};
-use super::provider::Renewal;
+use super::login::{Login, LoginError, LoginFile, append_suffix};
 use super::secret::Secret;
-use super::store::{ReplacementFile, append_suffix, complete_replacement};
+use super::store::{ReplacementFile, complete_replacement};
 
 /// How long before its expiry a token is renewed: clocks differ, and requests take time.
 const MARGIN: Duration = Duration::from_mins(1);

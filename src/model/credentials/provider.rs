@@ -13,39 +13,11 @@ use crate::recovery::{Fault, KEY_HELPER_FAILED};
 use crate::secrets::KnownSecrets;
 
 use super::super::endpoint::ModelService;
+use super::credential::{Credential, Renewal};
 use super::fault::missing_credential;
 use super::helper::{HelperCommand, HelperError};
-use super::login::LoginFile;
 use super::oauth::OAuthLogin;
 use super::secret::Secret;
-
-/// How a request is authenticated.
-#[derive(Clone, Debug)]
-pub enum Credential {
-    /// No authentication.
-    None,
-    /// `x-api-key`.
-    ApiKey(Secret),
-    /// `authorization: Bearer`.
-    Bearer(Secret),
-    /// The key printed by a command, sent in both headers.
-    Helper(HelperCommand),
-    /// The access token of a login, sent as a bearer token.
-    OAuth(LoginFile),
-}
-
-/// The result of fetching a new credential.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Renewal {
-    /// A different credential is in use now.
-    Replaced,
-    /// A command printed the same key again, which confirms it: one more try is worthwhile.
-    Confirmed,
-    /// The credential is unchanged, or cannot be replaced. It would be rejected again.
-    Unchanged,
-    /// No credential could be fetched. A connection fault may be temporary; any other is permanent.
-    Failed(Box<Fault>),
-}
 
 const API_KEY: &str = "x-api-key";
 

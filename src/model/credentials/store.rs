@@ -9,13 +9,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Map, Value};
 
 use super::grant::TokenGrant;
-use super::login::{Login, SECTION, read_document};
+use super::login::{Login, REPLACEMENT_SUFFIX, SECTION, append_suffix, read_document};
 
 /// More bytes than any two tokens take.
 const ROOM: usize = 16 * 1024;
-
-/// Suffix of the replacement file's name.
-const REPLACEMENT_SUFFIX: &str = ".new";
 
 /// A file that will replace another one. Created before the old token is spent, so that a read-only
 /// folder or a full disk is detected in time.
@@ -82,11 +79,6 @@ pub(super) fn complete_replacement(target: &Path) -> io::Result<()> {
     replace_file(&path, target, &fs::read(&path)?)
 }
 
-/// The login in a replacement file that a killed process left next to a broken login file.
-pub(super) fn read_replacement(target: &Path) -> Option<Login> {
-    Login::read(&append_suffix(target, REPLACEMENT_SUFFIX)).ok().flatten()
-}
-
 fn replace_file(path: &Path, target: &Path, text: &[u8]) -> io::Result<()> {
     if fs::rename(path, target).is_err() {
         // A file that is a mount point cannot be replaced. The replacement file stays until the
@@ -95,13 +87,6 @@ fn replace_file(path: &Path, target: &Path, text: &[u8]) -> io::Result<()> {
         fs::remove_file(path)?;
     }
     sync_folder(target)
-}
-
-/// Appends `ending` to a file's name.
-pub(super) fn append_suffix(path: &Path, ending: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(ending);
-    PathBuf::from(name)
 }
 
 fn write_tokens(section: &mut Map<String, Value>, grant: &TokenGrant, now: SystemTime) {

@@ -1,0 +1,59 @@
+//! What servers are started with: their environment and the time limits.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::process::Supervisor;
+use crate::secrets::Redactor;
+
+/// Why no HTTP client can be made; its type belongs to the HTTP client's module.
+pub type HttpClientFailure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Creates the HTTP client for an address, or returns why it cannot.
+pub type HttpClientFactory =
+    dyn Fn(&str) -> Result<reqwest::Client, HttpClientFailure> + Send + Sync;
+
+/// The environment that servers are started in.
+pub struct ServerEnvironment {
+    /// The working folder of programs.
+    pub cwd: PathBuf,
+    /// Further folders of the run, sent as roots.
+    pub folders: Vec<PathBuf>,
+    /// The environment of programs. A server's own variables are added.
+    pub environment: Vec<(OsString, OsString)>,
+    pub supervisor: Supervisor,
+    /// Masks secrets in server output before it is cut.
+    pub mask: Redactor,
+    /// Creates the HTTP client for an address.
+    pub http: Box<HttpClientFactory>,
+}
+
+/// The time limits of servers and calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct McpTimers {
+    /// How long a run waits for starting servers in all; also the connect timeout of an HTTP
+    /// server, which can be retried at no cost.
+    pub wait: Duration,
+    /// The start of a program, including its tool list. Long, since a package may be downloading;
+    /// the run goes on meanwhile.
+    pub start: Duration,
+    /// A call without progress, where the server has no timeout of its own.
+    pub call: Duration,
+    /// A call with any amount of progress.
+    pub call_max: Duration,
+    /// Each step of a server's shutdown: by itself, and after SIGTERM.
+    pub end: Duration,
+}
+
+impl Default for McpTimers {
+    fn default() -> Self {
+        Self {
+            wait: Duration::from_secs(30),
+            start: Duration::from_mins(5),
+            call: Duration::from_mins(10),
+            call_max: Duration::from_hours(2),
+            end: Duration::from_millis(500),
+        }
+    }
+}
