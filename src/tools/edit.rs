@@ -75,7 +75,7 @@ pub(super) fn run(
     // One exact match proves that the model knows the text it replaces. Several prove less: the
     // model may not know all of the places.
     if change.count > 1 {
-        known.map_err(|why| format!("{path}: {why}"))?;
+        known.as_ref().map_err(|why| format!("{path}: {why}"))?;
     }
     let new = change.apply(&old);
     replace_atomically(&place.real, new.as_bytes(), Some(&metadata), cancel)

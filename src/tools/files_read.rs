@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
+use super::outcome::ToolError;
+
 #[derive(Debug, Default)]
 pub(super) struct FilesRead {
     files: Mutex<HashMap<PathBuf, FileStamp>>,
@@ -34,12 +36,12 @@ impl FilesRead {
     ///
     /// # Errors
     /// What the model must do first.
-    pub(super) fn check(&self, real: &Path, metadata: &Metadata) -> Result<(), &'static str> {
+    pub(super) fn check(&self, real: &Path, metadata: &Metadata) -> Result<(), ToolError> {
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         match files.get(real) {
-            None => Err("the file has not been read yet: Read it first"),
+            None => Err("the file has not been read yet: Read it first".into()),
             Some(stamp) if *stamp != FileStamp::of(metadata) => {
-                Err("the file has changed since it was read: Read it again")
+                Err("the file has changed since it was read: Read it again".into())
             }
             Some(_) => Ok(()),
         }

@@ -4,9 +4,7 @@
 use std::fmt::Write as _;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::super::panic_guard::run_in_task;
@@ -14,7 +12,7 @@ use super::super::toolbox::Toolbox;
 use super::descriptions;
 use super::live_output::LiveOutput;
 use super::task::{BackgroundEnd, BackgroundKind, BackgroundTask};
-use super::tasks::{BackgroundTasks, RecordedStage, TaskEntry, TaskTable};
+use super::tasks::{BackgroundTasks, TaskTable};
 
 /// A sub-agent that is to run in the background.
 pub struct BackgroundAgent {
@@ -63,31 +61,9 @@ impl BackgroundTasks {
         if rack.closing.is_some() {
             return Err(BackgroundClosed);
         }
-        let (index, live) = (rack.entries.len(), Arc::new(LiveOutput::new(output_limit)));
-        let task = BackgroundTask {
-            kind: BackgroundKind::Agent,
-            id,
-            call,
-            command: kind,
-            description: Some(description),
-            end: None,
-            took: Duration::ZERO,
-            exit_code: None,
-            output_bytes: 0,
-            output_file: None,
-        };
-        rack.unseen.push(task.clone());
-        let began = Instant::now();
-        rack.entries.push(TaskEntry {
-            task,
-            began,
-            live,
-            stop,
-            model_knows_end: false,
-            recorded: RecordedStage::Nothing,
-            final_text: None,
-        });
-        while rack.tasks.try_join_next().is_some() {}
+        let task =
+            BackgroundTask::running(BackgroundKind::Agent, id, call, kind, Some(description));
+        let index = rack.add(task, Arc::new(LiveOutput::new(output_limit)), stop);
         rack.tasks.spawn(async move {
             let ended = match run_in_task("The sub-agent", work).await {
                 Ok(Some(ended)) => ended,
@@ -138,6 +114,8 @@ impl TaskTable {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio_util::sync::DropGuard;
 
     use super::*;

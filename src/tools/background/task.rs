@@ -27,6 +27,29 @@ pub struct BackgroundTask {
     pub output_file: Option<PathBuf>,
 }
 
+impl BackgroundTask {
+    pub(super) fn running(
+        kind: BackgroundKind,
+        id: String,
+        call: String,
+        command: String,
+        description: Option<String>,
+    ) -> Self {
+        Self {
+            kind,
+            id,
+            call,
+            command,
+            description,
+            end: None,
+            took: Duration::ZERO,
+            exit_code: None,
+            output_bytes: 0,
+            output_file: None,
+        }
+    }
+}
+
 /// The kind of a background task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackgroundKind {

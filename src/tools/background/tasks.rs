@@ -75,6 +75,30 @@ pub(super) struct TaskTable {
     pub(super) closing: Option<Instant>,
 }
 
+impl TaskTable {
+    /// Adds a task that runs. Returns its index.
+    pub(super) fn add(
+        &mut self,
+        task: BackgroundTask,
+        live: Arc<LiveOutput>,
+        stop: CancellationToken,
+    ) -> usize {
+        self.unseen.push(task.clone());
+        self.entries.push(TaskEntry {
+            task,
+            began: Instant::now(),
+            live,
+            stop,
+            model_knows_end: false,
+            recorded: RecordedStage::Nothing,
+            final_text: None,
+        });
+        // Reap finished tasks.
+        while self.tasks.try_join_next().is_some() {}
+        self.entries.len() - 1
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct TaskEntry {
     pub(super) task: BackgroundTask,
@@ -161,34 +185,16 @@ impl BackgroundTasks {
         capture.with_live_output(Arc::clone(&live));
         let (shells, token, lifetime) = (Arc::downgrade(self), stop.clone(), begin.lifetime);
         let mut rack = self.rack();
-        let index = rack.entries.len();
         rack.commands += 1;
         let id = format!("bash_{}", rack.earlier + rack.commands);
-        let task = BackgroundTask {
-            kind: BackgroundKind::Command,
-            id: id.clone(),
-            call: begin.call.to_string(),
-            command: text::truncated(begin.command, COMMAND_MAX).to_string(),
-            description: begin.description.map(ToString::to_string),
-            end: None,
-            took: Duration::ZERO,
-            exit_code: None,
-            output_bytes: 0,
-            output_file: None,
-        };
-        rack.unseen.push(task.clone());
-        let entry = TaskEntry {
-            task,
-            began: Instant::now(),
-            live,
-            stop,
-            model_knows_end: false,
-            recorded: RecordedStage::Nothing,
-            final_text: None,
-        };
-        rack.entries.push(entry);
-        // Reap finished tasks.
-        while rack.tasks.try_join_next().is_some() {}
+        let task = BackgroundTask::running(
+            BackgroundKind::Command,
+            id.clone(),
+            begin.call.to_string(),
+            text::truncated(begin.command, COMMAND_MAX).to_string(),
+            begin.description.map(ToString::to_string),
+        );
+        let index = rack.add(task, live, stop);
         rack.tasks.spawn(async move {
             let ended = wait_for_end(running, lifetime, &token, &mut capture).await;
             let captured = capture.finish().await;

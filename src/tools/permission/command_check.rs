@@ -166,11 +166,13 @@ impl<'a> CommandCheck<'a> {
             }
             Some(KnownCommand::ChangesFiles(_)) | None => Err(self.refusal(part)),
         };
-        paths_are_fine.map_err(|denial| match denial {
-            Denial::OutsideWorkingFolders { tool: BuiltinTool::Read, place } => {
-                Denial::OutsideWorkingFolders { tool: BuiltinTool::Bash, place }
+        paths_are_fine.map_err(|mut denial| {
+            if let Denial::OutsideWorkingFolders { tool, .. } = &mut denial
+                && *tool == BuiltinTool::Read
+            {
+                *tool = BuiltinTool::Bash;
             }
-            other => other,
+            denial
         })
     }
 

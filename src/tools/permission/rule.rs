@@ -73,23 +73,7 @@ pub fn check_allowance(text: &str, cwd: &Path, home: Option<&Path>) -> Result<()
 /// own folder.
 pub fn anchor_rule(text: &str, root: &Path) -> String {
     let Some((tool, spec)) = text.split_once('(') else { return text.to_owned() };
-    let takes_paths = match BuiltinTool::named(tool.trim()) {
-        Some(
-            BuiltinTool::Read
-            | BuiltinTool::Write
-            | BuiltinTool::Edit
-            | BuiltinTool::Glob
-            | BuiltinTool::Grep,
-        ) => true,
-        Some(
-            BuiltinTool::Bash
-            | BuiltinTool::BashOutput
-            | BuiltinTool::KillShell
-            | BuiltinTool::TodoWrite
-            | BuiltinTool::WebFetch,
-        )
-        | None => false,
-    };
+    let takes_paths = BuiltinTool::named(tool.trim()).and_then(BuiltinTool::path_field).is_some();
     let below = spec.trim_start().strip_prefix('/').filter(|rest| !rest.starts_with('/'));
     match below.filter(|_| takes_paths) {
         Some(rest) => format!("{tool}(/{}/{rest}", escaped(&root.to_string_lossy())),
