@@ -458,7 +458,7 @@ fn every_setting_is_checked_described_and_has_a_default_of_its_own_kind() {
         let wrong = path.iter().rev().fold(wrong, |inner, key| serde_json::json!({ key: inner }));
         let said = match resolve(&["hi"], &[], &wrong.to_string()) {
             // An unknown hook event may be one that another program supports.
-            Ok(settings) => settings.warnings.concat(),
+            Ok(settings) => settings.all_warnings().map(String::as_str).collect(),
             Err(error) => error,
         };
         let subject = if setting.key == "mcpServers" { "MCP server" } else { setting.key };

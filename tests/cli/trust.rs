@@ -101,7 +101,8 @@ fn an_untrusted_repository_can_only_add_denials() {
     ];
     assert_eq!(keys(&settings), wanted);
     assert!(settings.ignored.iter().all(|one| one.file == PROJECT && !one.why.is_empty()));
-    let [warning] = &settings.warnings[..] else { panic!("{:?}", settings.warnings) };
+    let warnings: Vec<&String> = settings.all_warnings().collect();
+    let [warning] = warnings[..] else { panic!("{warnings:?}") };
     for part in
         [".claude/settings.json (apiKeyHelper, env.", "and 3 more", "see outlast-security(7)"]
     {
@@ -171,7 +172,7 @@ fn deny_rules_of_an_untrusted_repository_cause_no_warning() {
     let world =
         BinaryFixture::new().file("work/.claude/settings.json", calm).file("work/.mcp.json", "{}");
     let settings = at_work(&world, &[]);
-    assert_eq!((settings.ignored, settings.warnings), (Vec::new(), Vec::new()));
+    assert_eq!((settings.ignored.len(), settings.all_warnings().count()), (0, 0));
     assert_eq!(settings.tools.deny, ["WebFetch"]);
 }
 
@@ -251,7 +252,7 @@ fn servers_of_a_repository_are_listed() {
     assert_eq!(keys(&trusted), [""; 0]);
     let [server] = &trusted.mcp.servers[..] else { panic!("{:?}", trusted.mcp) };
     assert_eq!(server.name, "evil");
-    assert!(trusted.warnings.iter().all(|line| !line.contains('\u{1b}')), "{trusted:?}");
+    assert!(trusted.all_warnings().all(|line| !line.contains('\u{1b}')), "{trusted:?}");
 }
 
 #[test]
@@ -394,7 +395,8 @@ fn a_broken_project_file_stops_a_run_only_if_trusted() {
         let settings = at_work(&world, &[]);
         let [one] = &settings.ignored[..] else { panic!("{:?}", settings.ignored) };
         assert_eq!((one.file.as_str(), one.why.as_str()), (PROJECT, why));
-        assert!(!settings.warnings[0].contains("hush"));
+        let warning = settings.ignored_warning.expect("it is reported");
+        assert!(!warning.contains("hush"));
         let told = resolve(&world, &world.work(), &["--trust-project"], &[]).unwrap_err();
         assert!(told.contains(error), "{told}");
     }
@@ -469,7 +471,8 @@ fn special_files_in_a_repository_are_neither_awaited_nor_read() {
         assert_eq!((one.file.as_str(), &one.key), (PROJECT, &None), "{what}");
         assert!(one.why.starts_with(why), "{what}: {}", one.why);
         assert!(settings.tools.deny.is_empty(), "{what}");
-        let said = format!("{:?}{:?}", settings.warnings, settings.ignored);
+        let warnings: Vec<&String> = settings.all_warnings().collect();
+        let said = format!("{warnings:?}{:?}", settings.ignored);
         assert!(!said.contains("hush") && !said.contains("token-of-mine"), "{said}");
         let error = trusting.expect_err("who trusts it is told");
         assert!(error.contains(PROJECT) && !error.contains("hush"), "{what}: {error}");
@@ -497,7 +500,8 @@ fn overlong_lists_of_a_repository_are_truncated() {
     assert_eq!(settings.ignored.len(), 101);
     assert_eq!(settings.ignored[100].why, "4900 more are not listed");
     assert!(settings.ignored.iter().filter_map(|one| one.key.as_ref()).all(|key| key.len() < 70));
-    assert!(settings.warnings[0].len() < 1_000, "{}", settings.warnings[0]);
+    let warning = settings.ignored_warning.expect("it is reported");
+    assert!(warning.len() < 1_000, "{warning}");
 }
 
 #[test]

@@ -150,17 +150,9 @@ fn doctor_reports_contradicting_variables() {
 fn doctor_suggests_a_specific_fix_for_every_service_failure() {
     let answered = |status, message: &str, clocks| answer(status, "", message, clocks);
     let why = || "because".to_owned();
-    let portal = ProbeAnswer {
-        refusal: Some(
-            Fault::new(
-                FaultKind::HtmlPage { detail: "a web page came".into() },
-                FailureStage::Status,
-            )
-            .into(),
-        ),
-        is_web_page: true,
-        ..knock(200, None)
-    };
+    let page = FaultKind::HtmlPage { detail: "a web page came".into() };
+    let refusal = Some(Fault::new(page, FailureStage::Status).into());
+    let portal = ProbeAnswer { refusal, is_web_page: true, ..knock(200, None) };
     let firewall = ProbeAnswer { is_web_page: true, ..knock(403, Some(("", "Blocked"))) };
     let late = "the API key helper did not end within 7 s".to_owned();
     let rows: [(ServiceProbe, Severity, &[&str]); 26] = [

@@ -3,8 +3,9 @@
 use std::fs;
 
 use outlast::journal::{
-    CarryOver, Journal, JournalHealth, LockedSession, MessageMeta, ModelSpan, ModelTotals,
-    OnDamage, ProcessOpening, SessionId, SessionTotals,
+    BackgroundChanges, BackgroundWork, CarryOver, Journal, JournalHealth, LockedSession,
+    MessageMeta, ModelSpan, ModelTotals, OnDamage, PastBackground, ProcessOpening, SessionId,
+    SessionTotals,
 };
 use outlast::recovery::{Event, Limits, Money, StopReason};
 use outlast::transcript::{Block, Message, OUTCOME_UNKNOWN, Usage, violations};
@@ -200,6 +201,33 @@ fn a_fork_copies_the_messages_and_leaves_its_source_unchanged() {
     assert_eq!(restored.messages[4], user("and now?"));
     assert_eq!(restored.session.spent, Money::ZERO);
     assert_eq!((restored.id, restored.ended), (forked, None));
+}
+
+#[test]
+fn background_work_is_lost_until_the_model_was_told_of_its_end() {
+    let sandbox = Sandbox::new();
+    let (id, mut journal) = sandbox.create();
+    journal.message(&user("go"), &MessageMeta::default());
+    let command = |id: &str| {
+        let (id, command) = (id.to_owned(), "make".to_owned());
+        BackgroundWork::Command { id, command }
+    };
+    let agent = BackgroundWork::Agent { id: "a1".to_owned(), description: "a part".to_owned() };
+    let started = vec![command("bash_1"), agent.clone(), command("bash_2")];
+    journal.background(BackgroundChanges { commands: 2, started, told: Vec::new() });
+    let told = |id: &str| BackgroundChanges { told: vec![id.to_owned()], ..Default::default() };
+    journal.background(told("bash_1"));
+    drop(journal);
+    let (mut journal, restored) = sandbox.resume(&id);
+    let lost = vec![agent.clone(), command("bash_2")];
+    assert_eq!(restored.background, PastBackground { commands: 2, lost });
+    // A fork goes on with the same ids, and its source with the same losses.
+    let forked = SessionId::generate();
+    drop(Journal::fork(&sandbox.place, &forked, &opening(), &restored).expect("a fork"));
+    assert_eq!(sandbox.read(&forked).background, restored.background);
+    journal.background(told("bash_2"));
+    drop(journal);
+    assert_eq!(sandbox.read(&id).background, PastBackground { commands: 2, lost: vec![agent] });
 }
 
 #[test]

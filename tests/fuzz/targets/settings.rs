@@ -32,7 +32,10 @@ fn resolve(words: &[&str], variables: BTreeMap<OsString, OsString>) {
     match settings::resolve(&args, variables, work()) {
         Ok(settings) => {
             assert!(!settings.chain.links.is_empty(), "a run needs a model");
-            let shown = format!("{:?}", (&settings.endpoint, &settings.chain, &settings.warnings));
+            let shown = format!(
+                "{:?}",
+                (&settings.endpoint, &settings.chain, settings.all_warnings().collect::<Vec<_>>(),)
+            );
             assert!(!shown.contains("sk-secret-0123456789"), "{shown}");
         }
         Err(error) => {
