@@ -187,7 +187,7 @@ impl ContextView<'_> {
                 let crowded = self.conversation.history.estimate() >= self.threshold();
                 let output = output && (!crowded || makers == AvailableMitigations::NONE);
                 let asks =
-                    self.caller.thinking_for(self.caller.endpoint(), &self.conversation).is_some();
+                    self.caller.thinking_for(self.caller.endpoint(), self.conversation).is_some();
                 let thinking = asks && fault.is_about_asking_for_thinking();
                 AvailableMitigations {
                     media: has_media(messages),

@@ -90,3 +90,20 @@ fn read_at_most(file: File, most: u64) -> io::Result<Vec<u8>> {
     }
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_exactly_the_limit_is_read_and_a_longer_one_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, "text").unwrap();
+        for (limit, fits) in [(3, false), (4, true)] {
+            for read in [read_bounded(&path, limit), read_regular(&path, limit)] {
+                assert_eq!(read.is_ok_and(|bytes| bytes == b"text"), fits, "{limit}");
+            }
+        }
+    }
+}

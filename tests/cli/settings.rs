@@ -56,6 +56,10 @@ fn every_mistake_has_file_line_and_column() {
         ("{\"maxTurns\": 0}", "1:14: \"maxTurns\" takes a whole number, at least 1; found integer"),
         ("{\n\n   \"maxTurn\": 3}", "3:4: unknown setting \"maxTurn\"; did you mean \"maxTurns\"?"),
         ("{\"a\": 1, \"permisions\": {}}", "1:10: unknown setting \"permisions\"; did you mean"),
+        (
+            "{\"permisson\": {}}",
+            "1:2: unknown setting \"permisson\"; did you mean \"permissions\"?",
+        ),
         ("{\"permissions\": {\"denny\": []}}", "1:18: unknown setting \"permissions.denny\""),
         (
             "{\"sandbox\": {\"filesystem\": {\"denyReed\": []}}}",

@@ -38,6 +38,10 @@ impl HookFixture {
     }
 
     pub(super) fn hooks(&self, value: &Value) -> Hooks {
+        self.hooks_with_secrets(value, KnownSecrets::default())
+    }
+
+    fn hooks_with_secrets(&self, value: &Value, secrets: KnownSecrets) -> Hooks {
         let settings = HookSettings::parse(value, "settings.json").expect("these are right");
         let scene = HookEnvironment {
             session_id: "the-session".to_owned(),
@@ -46,7 +50,7 @@ impl HookFixture {
             permission_mode: "default".to_owned(),
             environment: vec![("PATH".into(), std::env::var_os("PATH").unwrap_or_default())],
             log: self.log(),
-            secrets: KnownSecrets::default(),
+            secrets,
             shell: "/bin/sh".into(),
             supervisor: supervisor(),
         };
@@ -154,6 +158,17 @@ async fn a_failed_non_blocking_hook_is_logged_and_ignored() {
     assert_eq!(first["source"], "settings.json");
     let mode = fs::metadata(log.path()).expect("a file").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
+}
+
+#[tokio::test]
+async fn the_crash_log_shows_no_known_secret() {
+    let stage = HookFixture::open();
+    let failing = script("echo 'no login with correct-horse-battery' >&2; exit 1");
+    let value = json!({ "PreToolUse": [{ "hooks": [failing] }] });
+    let hooks = stage.hooks_with_secrets(&value, KnownSecrets::new(["correct-horse-battery"]));
+    run_hooks(&hooks, HookEvent::PreToolUse, "Bash").await;
+    let log = fs::read_to_string(stage.log().path()).expect("a log");
+    assert!(log.contains("no login with") && !log.contains("correct-horse-battery"), "{log}");
 }
 
 #[tokio::test]

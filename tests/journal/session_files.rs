@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::{Duration, SystemTime};
 
 use outlast::journal::{
-    Journal, JournalError, MessageMeta, OnDamage, SessionFolder, SessionId, latest,
+    Journal, JournalError, MessageMeta, OnDamage, SessionFolder, SessionId, latest, survey_sessions,
 };
 
 use super::session_fixture::{Sandbox, opening, tell, user};
@@ -51,6 +51,28 @@ fn continue_selects_the_newest_session_of_the_folder() {
     assert_eq!(latest(&sandbox.place).expect("readable"), Some(newer), "{silent} said nothing");
     age(&older, 10);
     assert_eq!(latest(&sandbox.place).expect("readable"), Some(older.clone()));
+}
+
+#[test]
+fn a_survey_lists_unfinished_sessions_with_the_last_written_first() {
+    let sandbox = Sandbox::new();
+    let unfinished = |age| {
+        let (id, mut journal) = sandbox.create();
+        journal.message(&user("Fix it."), &MessageMeta::default());
+        drop(journal);
+        let file = File::options().append(true).open(sandbox.file(&id)).expect("there");
+        let time = SystemTime::now() - Duration::from_secs(age);
+        file.set_times(FileTimes::new().set_modified(time)).expect("set");
+        id
+    };
+    let [second, first, third] = [100, 50, 200].map(unfinished);
+    let (ended, mut journal) = sandbox.create();
+    tell(&mut journal);
+    drop(journal);
+    let store = survey_sessions(&sandbox.root.path().join("config"));
+    let found: Vec<SessionId> = store.unfinished.into_iter().map(|open| open.id).collect();
+    assert_eq!(found, [first, second, third], "{ended} has ended");
+    assert_eq!(store.sessions, 4);
 }
 
 #[test]

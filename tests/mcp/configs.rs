@@ -45,6 +45,14 @@ fn a_value_is_not_expanded_twice_and_text_around_stays() {
 }
 
 #[test]
+fn an_empty_variable_counts_as_unset() {
+    let lookup = |name: &str| (name == "EMPTY").then(String::new);
+    let mut unset = Vec::new();
+    assert_eq!(expand("${EMPTY:-there}, ${EMPTY}", &lookup, &mut unset), "there, ${EMPTY}");
+    assert_eq!(unset, ["EMPTY"]);
+}
+
+#[test]
 fn a_wrong_entry_says_what_is_wrong_and_not_what_is_in_it() {
     let table: [(Value, &str); 11] = [
         (json!("secret"), "not an object"),

@@ -105,6 +105,22 @@ async fn a_silent_grandchild_that_ignores_sigterm_is_killed_too() {
 }
 
 #[tokio::test]
+async fn a_grandchild_receives_sigterm_before_it_is_killed() {
+    let bench = Bench::open();
+    let command = "[ -p ready ] || mkfifo ready; \
+                   (trap 'echo ended > noted; exit' TERM; sleep 1000 & echo > ready; wait) \
+                   >/dev/null 2>&1 & read -r line < ready";
+    // A busy machine may not let it run within the time that it has.
+    for _ in 0..20 {
+        soon(&bench, command).await;
+        if bench.cwd.join("noted").exists() {
+            return;
+        }
+    }
+    panic!("SIGTERM never came first");
+}
+
+#[tokio::test]
 async fn a_process_that_ignores_sigterm_and_writes_forever_is_killed() {
     let bench = Bench::open();
     let outcome = soon(&bench, "(trap '' TERM; echo $BASHPID; while :; do echo y; done) &").await;

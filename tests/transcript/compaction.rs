@@ -177,6 +177,29 @@ fn work_facts_survive_compaction_and_merge_with_earlier_ones() {
 }
 
 #[test]
+fn a_failed_todo_list_in_the_kept_part_does_not_replace_the_open_todos() {
+    let todos = |content: &str| json!({ "todos": [{ "content": content, "status": "pending" }] });
+    let mut messages = vec![user("task")];
+    messages.extend(round("1", "TodoWrite", todos("write the docs"), "kept"));
+    messages.extend(bash("2", "a", 9_000));
+    messages.extend(bash("3", "b", 9_000));
+    let failing = Block::ToolUse {
+        id: "4".to_owned(),
+        name: "TodoWrite".to_owned(),
+        input: todos("write the tests"),
+    };
+    let failed = [
+        Message::assistant(vec![failing]),
+        Message::user(vec![answer("4", "it was interrupted", true)]),
+    ];
+    messages.extend(failed.clone());
+    let after = compact(messages, 8_000, "nothing much");
+    assert!(after.ends_with(&failed), "the failed call is in the kept part");
+    let root = all_text(&after[0]);
+    assert!(root.contains("write the docs"), "{root}");
+}
+
+#[test]
 fn compaction_keeps_later_user_messages_but_not_nudges() {
     let mut messages = vec![user("first task"), says("done"), user("second task")];
     for n in 0..10 {
@@ -396,7 +419,7 @@ fn thinking(messages: &[Message]) -> Vec<&Block> {
 }
 
 proptest! {
-    #![proptest_config(property_cases(16))]
+    #![proptest_config(property_cases(48))]
 
     #[test]
     fn any_conversation_compacts_to_a_smaller_valid_one_with_its_task(

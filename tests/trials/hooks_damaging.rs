@@ -128,6 +128,19 @@ async fn later_commands_see_what_a_hook_exports_and_no_credential() {
 }
 
 #[tokio::test]
+async fn an_exported_variable_that_is_not_utf_8_is_not_set() {
+    let command = json!({ "command": "echo \"${BYTES-unset} $TEXT\" > made" });
+    let server = serve(Scenario::new().tool("Bash", command).reply("Done."));
+    let line = r#"export BYTES=$(printf "a\377b") TEXT=plain"#;
+    let export = format!("printf '%s\\n' '{line}' >> \"$CLAUDE_ENV_FILE\"");
+    let ended =
+        trial(&server, &hooks("SessionStart", &script(&export))).args(["do it"]).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let made = std::fs::read_to_string(ended.work().join("made")).expect("the command ran");
+    assert_eq!(made, "unset plain\n", "{ended:?}");
+}
+
+#[tokio::test]
 async fn invalid_hook_exports_are_reported_and_otherwise_ignored() {
     let server = serve(Scenario::new().reply("Done."));
     let broken = r#"echo 'export A="never closed' >> "$CLAUDE_ENV_FILE""#;

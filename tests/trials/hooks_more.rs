@@ -1,6 +1,7 @@
 //! Hooks beyond a single call: sessions that go on, compactions, MCP servers, other results, and
 //! what is told of them.
 
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use nix::sys::signal::Signal;
@@ -173,6 +174,26 @@ async fn a_permission_request_triggers_the_notification_hook() {
     let told: Value = serde_json::from_str(text.trim()).unwrap_or_else(|_| panic!("{text}"));
     assert_eq!(told["notification_type"], "permission_prompt");
     assert!(told["message"].as_str().is_some_and(|it| it.contains("whoami")), "{told}");
+}
+
+#[tokio::test]
+async fn a_call_that_is_denied_when_it_starts_counts_as_denied_and_not_as_failed() {
+    let scenario = Scenario::new()
+        .tool("Read", json!({ "file_path": "link" }))
+        .and_tool("Read", json!({ "file_path": "secret" }))
+        .reply("Done.");
+    let server = serve(scenario);
+    let mut settings = one("Notification", "ln -sfn secret link");
+    settings["hooks"]["PreToolUse"] = json!([{ "hooks": [script("exit 0")] }]);
+    settings["permissions"] = json!({ "deny": ["Read(secret)"] });
+    let begun = trial(&server, &settings);
+    for name in ["open", "secret"] {
+        std::fs::write(begun.work().join(name), name).expect("a file can be written");
+    }
+    symlink("open", begun.work().join("link")).expect("a link can be made");
+    let ended = begun.args(["do it"]).run().await;
+    let tools = &ended.result()["tools"];
+    assert_eq!((&tools["denied"], &tools["failed"]), (&json!(2), &json!(0)), "{ended:?}");
 }
 
 #[tokio::test]

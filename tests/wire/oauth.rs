@@ -397,6 +397,22 @@ async fn a_login_that_was_cut_off_while_it_was_overwritten_is_found_again() {
 }
 
 #[tokio::test]
+async fn an_older_replacement_of_a_broken_login_is_restored_with_everything_in_it() {
+    let stage = OauthFixture::with(-1).await;
+    let new = stage.folder.path().join(".credentials.json.new");
+    fs::write(&new, stage.text()).expect("a file can be written");
+    fs::write(stage.path(), &stage.text()[..40]).expect("a file can be written");
+    let broken = fs::metadata(stage.path()).and_then(|it| it.modified()).expect("a time");
+    let earlier = broken - Duration::from_secs(1);
+    File::options().write(true).open(&new).and_then(|it| it.set_modified(earlier)).expect("ours");
+    ask(&stage.client(), STREAMING).await.expect("a reply");
+    assert_eq!(stage.sent(), ["access-token-1"]);
+    let file = read_login(stage.folder.path());
+    assert_eq!(login(&file)["scopes"], json!(["user:inference"]));
+    assert_eq!(file["anotherProgram"], json!({ "keep": "this" }));
+}
+
+#[tokio::test]
 async fn truncated_and_outdated_files_are_not_taken_for_a_login() {
     let overtaken = OauthFixture::with(-1).await;
     let new = overtaken.folder.path().join(".credentials.json.new");
