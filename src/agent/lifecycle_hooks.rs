@@ -213,7 +213,7 @@ impl<'a> RunWorld<'a> {
     /// Runs the hooks for the end of the session. Their answers do not change the end, and they get
     /// no more time than the end may take.
     pub(super) async fn run_end_hooks(&mut self, reason: StopReason) {
-        if let Some(error) = stop_failure_error(reason) {
+        if let Some(error) = reason.info().service_failure {
             let details = self.caller.last_fault().map(|fault| fault.detail().to_owned());
             let fields = json!({
                 "error": error,
@@ -273,34 +273,5 @@ impl<'a> RunWorld<'a> {
         let Self { hooks, tools, conversation, monitor, caller, .. } = self;
         let progress = caller.turn_progress();
         (hooks, HookPeers { tools, conversation, monitor, progress })
-    }
-}
-
-/// The error for hooks of `StopFailure`, if the service failed the run.
-fn stop_failure_error(reason: StopReason) -> Option<&'static str> {
-    match reason {
-        StopReason::ModelError(class) => Some(class.name()),
-        StopReason::PromptTooLong | StopReason::ImageError | StopReason::MaxOutputTokens => {
-            Some(reason.name())
-        }
-        StopReason::Completed
-        | StopReason::MaxTurns
-        | StopReason::MaxBudgetUsd
-        | StopReason::Deadline
-        | StopReason::AbortedStreaming(_)
-        | StopReason::AbortedTools(_)
-        | StopReason::HookStopped
-        | StopReason::Denied
-        | StopReason::StopHookPrevented
-        | StopReason::StopHookBlocked
-        | StopReason::BlockingLimit
-        | StopReason::EmptyResponse
-        | StopReason::Refusal
-        | StopReason::Stalled
-        | StopReason::BackgroundPending
-        | StopReason::RequirementFailed
-        | StopReason::StructuredOutputRetryExhausted
-        | StopReason::OutputFailed
-        | StopReason::InternalError => None,
     }
 }

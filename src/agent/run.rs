@@ -274,37 +274,12 @@ fn window(rung: &ModelEndpoint, learned: &[(String, u64)]) -> u64 {
 fn outcome(mut session: RunWorld<'_>, reason: StopReason) -> RunOutcome {
     let is_full = matches!(reason, StopReason::PromptTooLong | StopReason::BlockingLimit);
     let contributors = if is_full { session.context_view().contributors() } else { Vec::new() };
-    let blames_fault = match reason {
-        StopReason::ModelError(_)
-        | StopReason::PromptTooLong
-        | StopReason::ImageError
-        | StopReason::Deadline => true,
-        StopReason::Completed
-        | StopReason::MaxTurns
-        | StopReason::MaxBudgetUsd
-        | StopReason::AbortedStreaming(_)
-        | StopReason::AbortedTools(_)
-        | StopReason::HookStopped
-        | StopReason::Denied
-        | StopReason::StopHookPrevented
-        | StopReason::StopHookBlocked
-        | StopReason::BlockingLimit
-        | StopReason::MaxOutputTokens
-        | StopReason::EmptyResponse
-        | StopReason::Refusal
-        | StopReason::Stalled
-        | StopReason::BackgroundPending
-        | StopReason::RequirementFailed
-        | StopReason::StructuredOutputRetryExhausted
-        | StopReason::OutputFailed
-        | StopReason::InternalError => false,
-    };
     let ledger = session.caller.accounting.ledger.ledger();
     let mut tally = std::mem::take(&mut session.caller.accounting.tally);
     join(&mut tally.by_model, session.caller.accounting.ledger.of_agents());
     tally.denials.extend(session.context.deps.registry.take_denials());
     let rate_limits = session.caller.endpoint().client.rate_limits();
-    let last = if blames_fault { session.caller.fault.take() } else { None };
+    let last = if reason.info().reports_last_fault { session.caller.fault.take() } else { None };
     let error_class = last.as_ref().map(|last| last.failure.class);
     let fault = last.map(|last| last.fault);
     let is_awaited = fault.is_some() && reason != StopReason::Deadline;

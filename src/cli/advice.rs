@@ -92,30 +92,7 @@ fn shortened(text: &str) -> String {
 
 /// Returns the error class of the last failure, or of the stop reason.
 pub(super) fn error_class(ending: &RunOutcome) -> Option<ErrorClass> {
-    match ending.reason {
-        StopReason::ModelError(class) => Some(class),
-        StopReason::EmptyResponse => Some(ErrorClass::EmptyResponse),
-        StopReason::Refusal => Some(ErrorClass::Refusal),
-        StopReason::AbortedStreaming(_) | StopReason::AbortedTools(_) => Some(ErrorClass::Aborted),
-        StopReason::PromptTooLong | StopReason::ImageError | StopReason::Deadline => {
-            ending.error_class
-        }
-        StopReason::Completed
-        | StopReason::MaxTurns
-        | StopReason::MaxBudgetUsd
-        | StopReason::HookStopped
-        | StopReason::Denied
-        | StopReason::StopHookPrevented
-        | StopReason::StopHookBlocked
-        | StopReason::BlockingLimit
-        | StopReason::MaxOutputTokens
-        | StopReason::Stalled
-        | StopReason::BackgroundPending
-        | StopReason::RequirementFailed
-        | StopReason::StructuredOutputRetryExhausted
-        | StopReason::OutputFailed
-        | StopReason::InternalError => None,
-    }
+    ending.reason.info().error_class.or(ending.error_class)
 }
 
 fn deadline_message(ending: &RunOutcome) -> String {

@@ -49,8 +49,13 @@ enum JsonZone {
     Free,
 }
 
-pub(super) fn redact(mask: &Redactor, value: &mut Value) {
-    walk(mask, value, JsonZone::Message);
+impl Redactor {
+    /// Redacts all free-form text in a JSON value. Ids, signatures and other opaque parts of a
+    /// message are kept byte for byte, unless they contain a known value: services reject modified
+    /// ones.
+    pub fn redact_json(&self, value: &mut Value) {
+        walk(self, value, JsonZone::Message);
+    }
 }
 
 fn walk(mask: &Redactor, value: &mut Value, zone: JsonZone) {

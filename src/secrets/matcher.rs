@@ -2,27 +2,13 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use super::patterns::{KeyPattern, RedactedPart};
+use super::patterns::{ByteClass, KeyPattern, RedactedPart, ShapePart};
 
 /// How far to search for the end of a private key block, in bytes.
 pub(super) const BLOCK_MAX: usize = 16 << 10;
 
 /// Minimum length of a private key block without an end, in bytes.
 const TORN_BLOCK_MIN: usize = 40;
-
-/// A predicate for the bytes of a part.
-pub(super) type ByteClass = fn(u8) -> bool;
-
-/// One part of a key pattern, after its prefix.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum ShapePart {
-    /// Exactly this.
-    Word(&'static str),
-    /// A sequence of bytes of a class, with its minimum and maximum length.
-    Run(ByteClass, usize, usize),
-    /// Everything up to this end marker or, without the marker, a sequence of bytes of a class.
-    Until(&'static str, ByteClass),
-}
 
 /// The result of matching a key pattern at one position.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,6 +16,7 @@ mod json;
 mod known;
 mod matcher;
 mod patterns;
+mod prefixes;
 mod redactor;
 mod stream;
 mod stream_pass;

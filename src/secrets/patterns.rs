@@ -2,7 +2,6 @@
 //!
 //! Each pattern is strict enough to exclude hashes, ids, checksums, base64 and ordinary words.
 
-use super::matcher::ShapePart;
 use ShapePart::{Run, Until, Word};
 
 const ANY: usize = usize::MAX;
@@ -20,6 +19,20 @@ pub struct KeyPattern {
     pub(super) is_key: fn(&[u8]) -> bool,
     /// Whether CI systems leave such tokens in a checkout, where the model would find them.
     pub in_checkouts: bool,
+}
+
+/// A predicate for the bytes of a part.
+pub(super) type ByteClass = fn(u8) -> bool;
+
+/// One part of a key pattern, after its prefix.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ShapePart {
+    /// Exactly this.
+    Word(&'static str),
+    /// A sequence of bytes of a class, with its minimum and maximum length.
+    Run(ByteClass, usize, usize),
+    /// Everything up to this end marker or, without the marker, a sequence of bytes of a class.
+    Until(&'static str, ByteClass),
 }
 
 /// Which part of a match is secret.

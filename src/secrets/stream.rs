@@ -12,11 +12,15 @@ pub struct StreamRedactor {
     keys: StreamPass,
 }
 
-impl StreamRedactor {
-    pub(super) fn new(mask: Redactor) -> Self {
-        Self { mask, values: StreamPass::default(), keys: StreamPass::default() }
+impl Redactor {
+    /// Creates a redactor for text that arrives in pieces.
+    pub fn stream(&self) -> StreamRedactor {
+        let (values, keys) = (StreamPass::default(), StreamPass::default());
+        StreamRedactor { mask: self.clone(), values, keys }
     }
+}
 
+impl StreamRedactor {
     /// Processes a piece, and returns the text that can be released.
     pub fn push(&mut self, piece: &[u8]) -> Vec<u8> {
         self.take(piece, false)

@@ -2,8 +2,9 @@
 
 use super::REDACTED;
 use super::known::ValueLookup;
-use super::matcher::{BLOCK_MAX, MatchResult, ShapePart, match_pattern};
-use super::redactor::PrefixMatcher;
+use super::matcher::{BLOCK_MAX, MatchResult, match_pattern};
+use super::patterns::ShapePart;
+use super::prefixes::{PassText, PrefixMatcher};
 
 /// How much text is held back, in bytes. Longer text that could still become a key is released; a
 /// detected key is redacted however long it is.
@@ -13,31 +14,6 @@ const HELD_BACK_MAX: usize = 2 * BLOCK_MAX;
 pub(super) trait SecretFinder {
     /// The first match in `text` at or after `from`.
     fn find(&self, text: &PassText<'_>, from: usize) -> FoundSecret;
-}
-
-/// The available text.
-pub(super) struct PassText<'a> {
-    pub(super) data: &'a [u8],
-    /// The two bytes before the text.
-    before: [u8; 2],
-    /// Whether the text is complete.
-    last: bool,
-}
-
-impl<'a> PassText<'a> {
-    /// A complete text.
-    pub(super) fn whole(data: &'a [u8]) -> Self {
-        Self { data, before: [0; 2], last: true }
-    }
-
-    /// The two bytes before a position, the nearer one last; 0 where there is none.
-    pub(super) fn before(&self, place: usize) -> [u8; 2] {
-        match place {
-            0 => self.before,
-            1 => [self.before[1], self.data[0]],
-            _ => [self.data[place - 2], self.data[place - 1]],
-        }
-    }
 }
 
 /// The first match in a text.

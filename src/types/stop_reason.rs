@@ -76,6 +76,12 @@ pub struct StopReasonInfo {
     pub subagent_advice: &'static str,
     /// Whether a second sub-agent may end differently.
     pub subagent_may_retry: bool,
+    /// The error class of the result, where the reason implies one.
+    pub error_class: Option<ErrorClass>,
+    /// Whether the result names the last failure of the service.
+    pub reports_last_fault: bool,
+    /// The error for hooks of `StopFailure`: set where the service failed the run.
+    pub service_failure: Option<&'static str>,
 }
 
 impl StopReason {
@@ -136,11 +142,13 @@ impl StopReason {
             Self::MaxOutputTokens => MAX_OUTPUT_TOKENS,
             Self::ImageError => IMAGE_ERROR,
             Self::ModelError(class) => {
-                let class = class.info();
+                let row = class.info();
                 StopReasonInfo {
-                    exit_code: class.exit_code,
-                    subagent_advice: class.outlook.advice(),
-                    subagent_may_retry: class.outlook.may_succeed_on_retry(),
+                    exit_code: row.exit_code,
+                    subagent_advice: row.outlook.advice(),
+                    subagent_may_retry: row.outlook.may_succeed_on_retry(),
+                    error_class: Some(class),
+                    service_failure: Some(row.name),
                     ..MODEL_ERROR
                 }
             }
@@ -238,13 +246,25 @@ impl Interrupt {
 const SUCCEEDED: &str = "success";
 const FAILED_WORKING: &str = "error_during_execution";
 
+/// What holds for a reason whose row does not say otherwise.
+const UNNAMED: StopReasonInfo = StopReasonInfo {
+    name: "",
+    exit_code: exit_code::FAILED,
+    subtype: FAILED_WORKING,
+    hint: "",
+    subagent_advice: "",
+    subagent_may_retry: false,
+    error_class: None,
+    reports_last_fault: false,
+    service_failure: None,
+};
+
 const COMPLETED: StopReasonInfo = StopReasonInfo {
     name: "completed",
     exit_code: exit_code::SUCCESS,
     subtype: SUCCEEDED,
-    hint: "",
     subagent_advice: "It says that it is done.",
-    subagent_may_retry: false,
+    ..UNNAMED
 };
 
 const MAX_TURNS: StopReasonInfo = StopReasonInfo {
@@ -255,6 +275,7 @@ const MAX_TURNS: StopReasonInfo = StopReasonInfo {
     subagent_advice: "It used up the replies that it may give: what is left is another, smaller \
                       part.",
     subagent_may_retry: true,
+    ..UNNAMED
 };
 
 const MAX_BUDGET_USD: StopReasonInfo = StopReasonInfo {
@@ -264,198 +285,184 @@ const MAX_BUDGET_USD: StopReasonInfo = StopReasonInfo {
     hint: "Raise --max-budget-usd.",
     subagent_advice: "The money of the whole run is spent or promised: no other agent can be paid \
                       for either, so end the work with what there is.",
-    subagent_may_retry: false,
+    ..UNNAMED
 };
 
 const DEADLINE: StopReasonInfo = StopReasonInfo {
     name: "deadline",
     exit_code: exit_code::DEADLINE,
-    subtype: FAILED_WORKING,
     hint: "Raise --max-duration.",
     subagent_advice: "The time of the whole run is up: end the work with what there is.",
-    subagent_may_retry: false,
+    reports_last_fault: true,
+    ..UNNAMED
 };
 
 const ABORTED_STREAMING: StopReasonInfo = StopReasonInfo {
     name: "aborted_streaming",
-    exit_code: exit_code::FAILED,
-    subtype: FAILED_WORKING,
-    hint: "",
     subagent_advice: "It was told to stop and did not fail by itself.",
-    subagent_may_retry: false,
+    error_class: Some(ErrorClass::Aborted),
+    ..UNNAMED
 };
 
 const ABORTED_TOOLS: StopReasonInfo = StopReasonInfo {
     name: "aborted_tools",
-    exit_code: exit_code::FAILED,
-    subtype: FAILED_WORKING,
-    hint: "",
     subagent_advice: "It was told to stop and did not fail by itself.",
-    subagent_may_retry: false,
+    error_class: Some(ErrorClass::Aborted),
+    ..UNNAMED
 };
 
 const HOOK_STOPPED: StopReasonInfo = StopReasonInfo {
     name: "hook_stopped",
     exit_code: exit_code::HOOK,
-    subtype: FAILED_WORKING,
-    hint: "",
     subagent_advice: "A hook of the user stopped it, and will stop the same again: go another way, \
                       or say what the hook said.",
-    subagent_may_retry: false,
+    ..UNNAMED
 };
 
 const DENIED: StopReasonInfo = StopReasonInfo {
     name: "denied",
     exit_code: exit_code::NOT_ACCEPTED,
-    subtype: FAILED_WORKING,
     hint: "Allow it by a rule, or run with --on-denied continue.",
     subagent_advice: "A tool call of it was denied, and a denied call ends this run: do not try to \
                       get around it.",
-    subagent_may_retry: false,
+    ..UNNAMED
 };
 
 const STOP_HOOK_PREVENTED: StopReasonInfo = StopReasonInfo {
     name: "stop_hook_prevented",
     exit_code: exit_code::HOOK,
-    subtype: FAILED_WORKING,
-    hint: "",
     subagent_advice: "A hook of the user stopped it, and will stop the same again: go another way, \
                       or say what the hook said.",
-    subagent_may_retry: false,
+    ..UNNAMED
 };
 
 const STOP_HOOK_BLOCKED: StopReasonInfo = StopReasonInfo {
     name: "stop_hook_blocked",
     exit_code: exit_code::NOT_ACCEPTED,
-    subtype: FAILED_WORKING,
     hint: "Do what it asks for, or let the hook pass when stop_hook_active is true.",
     subagent_advice: "A hook of the user kept objecting to its end, so its work is not accepted: \
                       what the hook wants is still to be done.",
     subagent_may_retry: true,
+    ..UNNAMED
 };
 
 const BLOCKING_LIMIT: StopReasonInfo = StopReasonInfo {
     name: "blocking_limit",
     exit_code: exit_code::CONTEXT,
-    subtype: FAILED_WORKING,
     hint: "Allow compaction, or split the task.",
     subagent_advice: "Its conversation became too long for the model: split the task, and have \
                       large files read in parts.",
     subagent_may_retry: true,
+    ..UNNAMED
 };
 
 const PROMPT_TOO_LONG: StopReasonInfo = StopReasonInfo {
     name: "prompt_too_long",
     exit_code: exit_code::CONTEXT,
-    subtype: FAILED_WORKING,
-    hint: "",
     subagent_advice: "Its conversation became too long for the model: split the task, and have \
                       large files read in parts.",
     subagent_may_retry: true,
+    reports_last_fault: true,
+    service_failure: Some("prompt_too_long"),
+    ..UNNAMED
 };
 
 const MAX_OUTPUT_TOKENS: StopReasonInfo = StopReasonInfo {
     name: "max_output_tokens",
     exit_code: exit_code::CONTEXT,
-    subtype: FAILED_WORKING,
     hint: "Raise --max-output-tokens, or ask for smaller steps.",
     subagent_advice: "What it wanted to say at once was too long: ask for less, or have it written \
                       to a file in pieces.",
     subagent_may_retry: true,
+    service_failure: Some("max_output_tokens"),
+    ..UNNAMED
 };
 
 const IMAGE_ERROR: StopReasonInfo = StopReasonInfo {
     name: "image_error",
     exit_code: exit_code::CONTEXT,
-    subtype: FAILED_WORKING,
-    hint: "",
     subagent_advice: "An image or document that it looked at is too large: have a smaller one \
                       made, or its text extracted.",
     subagent_may_retry: true,
+    reports_last_fault: true,
+    service_failure: Some("image_error"),
+    ..UNNAMED
 };
 
 const MODEL_ERROR: StopReasonInfo = StopReasonInfo {
     name: "model_error",
-    exit_code: exit_code::FAILED,
-    subtype: FAILED_WORKING,
-    hint: "",
     subagent_advice: "",
-    subagent_may_retry: false,
+    reports_last_fault: true,
+    ..UNNAMED
 };
 
 const EMPTY_RESPONSE: StopReasonInfo = StopReasonInfo {
     name: "empty_response",
     exit_code: exit_code::NO_PROGRESS,
-    subtype: FAILED_WORKING,
-    hint: "",
     subagent_advice: "The model kept answering nothing: put the task in other words, or do it \
                       yourself.",
     subagent_may_retry: true,
+    error_class: Some(ErrorClass::EmptyResponse),
+    ..UNNAMED
 };
 
 const REFUSAL: StopReasonInfo = StopReasonInfo {
     name: "refusal",
-    exit_code: exit_code::FAILED,
-    subtype: FAILED_WORKING,
-    hint: "",
     subagent_advice: "The model declined, and will decline the same again. Why stands below, if it \
                       said so.",
-    subagent_may_retry: false,
+    error_class: Some(ErrorClass::Refusal),
+    ..UNNAMED
 };
 
 const STALLED: StopReasonInfo = StopReasonInfo {
     name: "stalled",
     exit_code: exit_code::NO_PROGRESS,
-    subtype: FAILED_WORKING,
     hint: "Look at its last steps, and say in the prompt what stood in its way.",
     subagent_advice: "It did the same again and again: say what to do differently, or do it \
                       yourself.",
     subagent_may_retry: true,
+    ..UNNAMED
 };
 
 const BACKGROUND_PENDING: StopReasonInfo = StopReasonInfo {
     name: "background_pending",
     exit_code: exit_code::NOT_ACCEPTED,
-    subtype: FAILED_WORKING,
-    hint: "",
     subagent_advice: "It was done, but what it had started in the background was not, and was \
                       stopped.",
     subagent_may_retry: true,
+    ..UNNAMED
 };
 
 const REQUIREMENT_FAILED: StopReasonInfo = StopReasonInfo {
     name: "requirement_failed",
     exit_code: exit_code::NOT_ACCEPTED,
-    subtype: FAILED_WORKING,
-    hint: "",
     subagent_advice: "What it came to is not what was asked for.",
     subagent_may_retry: true,
+    ..UNNAMED
 };
 
 const STRUCTURED_OUTPUT_RETRY_EXHAUSTED: StopReasonInfo = StopReasonInfo {
     name: "structured_output_retry_exhausted",
     exit_code: exit_code::NOT_ACCEPTED,
     subtype: "error_max_structured_output_retries",
-    hint: "",
     subagent_advice: "What it came to is not what was asked for.",
     subagent_may_retry: true,
+    ..UNNAMED
 };
 
 const OUTPUT_FAILED: StopReasonInfo = StopReasonInfo {
     name: "output_failed",
-    exit_code: exit_code::FAILED,
-    subtype: FAILED_WORKING,
     hint: "The model's answer is in partial_result and in the session. Make room there, or name \
            another --result-file.",
     subagent_advice: "The file for its result could not be written.",
     subagent_may_retry: true,
+    ..UNNAMED
 };
 
 const INTERNAL_ERROR: StopReasonInfo = StopReasonInfo {
     name: "internal_error",
-    exit_code: exit_code::FAILED,
-    subtype: FAILED_WORKING,
     hint: "Please report this with the journal of the session.",
     subagent_advice: "A fault of outlast ended it, and not the task: it may go well once more.",
     subagent_may_retry: true,
+    ..UNNAMED
 };

@@ -1,0 +1,129 @@
+//! Searches for the prefixes of keys.
+
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+
+use super::matcher::{MatchResult, match_pattern};
+use super::patterns::{KEY_PATTERNS, KeyPattern, LeftContext};
+
+/// The available text.
+pub(super) struct PassText<'a> {
+    pub(super) data: &'a [u8],
+    /// The two bytes before the text.
+    pub(super) before: [u8; 2],
+    /// Whether the text is complete.
+    pub(super) last: bool,
+}
+
+impl<'a> PassText<'a> {
+    /// A complete text.
+    pub(super) fn whole(data: &'a [u8]) -> Self {
+        Self { data, before: [0; 2], last: true }
+    }
+
+    /// The two bytes before a position, the nearer one last; 0 where there is none.
+    pub(super) fn before(&self, place: usize) -> [u8; 2] {
+        match place {
+            0 => self.before,
+            1 => [self.before[1], self.data[0]],
+            _ => [self.data[place - 2], self.data[place - 1]],
+        }
+    }
+}
+
+pub(super) static EVERYWHERE: LazyLock<PrefixMatcher> =
+    LazyLock::new(|| PrefixMatcher::of(KEY_PATTERNS.iter()));
+pub(super) static IN_CHECKOUTS: LazyLock<PrefixMatcher> =
+    LazyLock::new(|| PrefixMatcher::of(KEY_PATTERNS.iter().filter(|shape| shape.in_checkouts)));
+
+/// A matcher for the prefixes of all key patterns.
+pub(super) struct PrefixMatcher {
+    finder: Option<AhoCorasick>,
+    /// For each prefix, the patterns that begin with it or with a part of it, and that part's
+    /// length.
+    candidates: Vec<Vec<(&'static KeyPattern, usize)>>,
+    /// Every prefix.
+    words: Vec<(&'static KeyPattern, &'static [u8])>,
+    longest: usize,
+}
+
+impl PrefixMatcher {
+    fn of(shapes: impl Iterator<Item = &'static KeyPattern> + Clone) -> Self {
+        let each =
+            |shape: &'static KeyPattern| shape.prefixes.iter().map(move |word| (shape, *word));
+        let all: Vec<(&'static KeyPattern, &'static str)> = shapes.flat_map(each).collect();
+        let distinct: BTreeSet<&'static str> = all.iter().map(|(_, word)| *word).collect();
+        let candidates = distinct.iter().map(|found| {
+            let fitting = all.iter().filter(|(_, word)| found.starts_with(word));
+            fitting.map(|(shape, word)| (*shape, word.len())).collect()
+        });
+        let finder = AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostLongest)
+            .kind(Some(AhoCorasickKind::DFA))
+            .build(&distinct);
+        Self {
+            // Building fails only for gigabytes of prefixes.
+            finder: finder.ok(),
+            candidates: candidates.collect(),
+            longest: all.iter().map(|(_, word)| word.len()).max().unwrap_or_default(),
+            words: all.iter().map(|(shape, word)| (*shape, word.as_bytes())).collect(),
+        }
+    }
+
+    /// The first position at or after `from` where a key could begin, with the candidate patterns.
+    pub(super) fn find(
+        &self,
+        data: &[u8],
+        from: usize,
+    ) -> Option<(usize, &[(&'static KeyPattern, usize)])> {
+        let found = self.finder.as_ref()?.find(&data[from..])?;
+        Some((from + found.start(), &self.candidates[found.pattern().as_usize()]))
+    }
+
+    /// The first position at or after `from` where the end of the text could be the beginning of a
+    /// prefix.
+    pub(super) fn partial_match(&self, text: &PassText<'_>, from: usize) -> Option<usize> {
+        let data = text.data;
+        let first = data.len().saturating_sub(self.longest.saturating_sub(1)).max(from);
+        (first..data.len()).find(|&start| {
+            let (rest, before) = (&data[start..], text.before(start));
+            let begins = |word: &[u8]| word.len() > rest.len() && word.starts_with(rest);
+            self.words.iter().any(|(shape, word)| begins(word) && shape.may_follow(before))
+        })
+    }
+}
+
+impl KeyPattern {
+    /// Whether a key of this pattern may follow these two bytes.
+    pub(super) fn may_follow(&self, before: [u8; 2]) -> bool {
+        let [far, near] = before;
+        // The end of an escape sequence (`\n` in JSON, a terminal colour) is not a letter.
+        let ends_escape = (far == b'\\' && b"nrtbf".contains(&near))
+            || (b"mK".contains(&near) && (far == b'[' || far.is_ascii_digit()));
+        let is_gap = !near.is_ascii_alphanumeric() || ends_escape;
+        let is_edge = is_gap && near != b'_';
+        match self.before {
+            LeftContext::Anything => true,
+            LeftContext::Gap => is_gap,
+            LeftContext::Edge => is_edge,
+            LeftContext::WideEdge => is_edge && near != b'-',
+            LeftContext::Digit => near.is_ascii_digit(),
+        }
+    }
+
+    /// Whether a text contains a key of this pattern.
+    pub(super) fn occurs_in(&'static self, data: &[u8]) -> bool {
+        let text = PassText::whole(data);
+        let places = |word: &'static str| {
+            let word = word.as_bytes();
+            (0..data.len()).filter(move |&place| data[place..].starts_with(word))
+        };
+        let fits = |place: usize, length: usize| {
+            self.may_follow(text.before(place))
+                && match_pattern(self, &data[place..], length, true) != MatchResult::NoMatch
+        };
+        self.prefixes.iter().any(|word| places(word).any(|place| fits(place, word.len())))
+    }
+}
