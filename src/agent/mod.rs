@@ -46,6 +46,7 @@ pub use crate::types::AgentLimits;
 pub use clock::Clock;
 pub use delegate::{
     AgentIdentity, AgentStatus, AgentTask, Delegation, FolderNote, FolderNotes, ModelLookup,
+    UnusableModel,
 };
 pub use drive::{World, drive};
 pub use run::run;

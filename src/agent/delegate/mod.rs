@@ -10,6 +10,7 @@ mod concurrency;
 mod registry;
 mod report;
 mod session;
+mod spawn_error;
 mod spawner;
 mod subagent_observer;
 mod subagent_run;
@@ -23,6 +24,7 @@ use crate::model::ModelFacts;
 use crate::types::AgentLimits;
 
 pub(super) use registry::AgentRegistry;
+pub use spawn_error::UnusableModel;
 pub(super) use subagent_run::AgentContext;
 pub use task::{AgentIdentity, AgentStatus, AgentTask};
 
@@ -53,7 +55,7 @@ pub enum FolderNote {
 }
 
 /// Returns the facts of a model, or why it cannot be used.
-pub type ModelLookup = Arc<dyn Fn(&str) -> Result<ModelFacts, String> + Send + Sync>;
+pub type ModelLookup = Arc<dyn Fn(&str) -> Result<ModelFacts, UnusableModel> + Send + Sync>;
 
 impl fmt::Debug for Delegation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -16,6 +16,7 @@ use super::super::shared_ledger::SharedLedger;
 use super::super::signals::{DenialReceiver, InterruptReceiver};
 use super::Delegation;
 use super::concurrency::{ConcurrencyLimiter, ConcurrencyPermit};
+use super::spawn_error::SpawnError;
 use super::task::{AgentIdentity, AgentStatus, AgentTask};
 
 /// The registry of all sub-agents, with what they share.
@@ -95,11 +96,11 @@ impl AgentRegistry {
     ///
     /// # Errors
     /// The names that exist, for the model.
-    pub(super) fn kind(&self, name: &str) -> Result<&AgentDefinition, String> {
+    pub(super) fn kind(&self, name: &str) -> Result<&AgentDefinition, SpawnError> {
         let found = self.definitions.iter().find(|kind| kind.name == name);
         found.ok_or_else(|| {
-            let names: Vec<&str> = self.definitions.iter().map(|kind| kind.name.as_str()).collect();
-            format!("there is no agent {name:?}; there are: {}", names.join(", "))
+            let known = self.definitions.iter().map(|kind| kind.name.clone()).collect();
+            SpawnError::UnknownAgent { name: name.to_owned(), known }
         })
     }
 
@@ -119,23 +120,17 @@ impl AgentRegistry {
     ///
     /// # Errors
     /// The reason, for the model.
-    pub(super) fn admit(&self, depth: u8) -> Result<(), String> {
+    pub(super) fn admit(&self, depth: u8) -> Result<(), SpawnError> {
         self.admit_to(&self.roster(), depth)
     }
 
-    fn admit_to(&self, roster: &RegistryState, depth: u8) -> Result<(), String> {
+    fn admit_to(&self, roster: &RegistryState, depth: u8) -> Result<(), SpawnError> {
         let limits = self.delegation.limits;
         if depth > limits.depth {
-            return Err(format!(
-                "agents may be nested {} deep, and this one is at the limit: do the work yourself",
-                limits.depth
-            ));
+            return Err(SpawnError::TooDeep { limit: limits.depth });
         }
         if roster.started >= limits.total {
-            return Err(format!(
-                "a session may start {} agents, and all of them were started: do the work yourself",
-                limits.total
-            ));
+            return Err(SpawnError::TooMany { limit: limits.total });
         }
         Ok(())
     }
@@ -144,7 +139,11 @@ impl AgentRegistry {
     ///
     /// # Errors
     /// The limit was reached meanwhile.
-    pub(super) fn register(&self, mut task: AgentTask, at: Moment) -> Result<AgentTask, String> {
+    pub(super) fn register(
+        &self,
+        mut task: AgentTask,
+        at: Moment,
+    ) -> Result<AgentTask, SpawnError> {
         let mut roster = self.roster();
         self.admit_to(&roster, task.depth)?;
         roster.started += 1;

@@ -19,6 +19,7 @@ use super::super::setup::ModelEndpoint;
 use super::super::signals::interrupt;
 use super::report;
 use super::report::SubagentReport;
+use super::spawn_error::SpawnError;
 use super::subagent_run::{ParentRun, SubagentRun, run_boxed};
 use super::task::{AgentIdentity, AgentStatus, AgentTask};
 
@@ -60,7 +61,7 @@ impl ParentRun {
                     let fate = self.wait_for_end(&plan, child, cancel).await;
                     self.outcome(&fate).await
                 }
-                Err(why) => self.refused(&why).await,
+                Err(why) => self.refused(&why.to_string()).await,
             }
         })
     }
@@ -72,17 +73,14 @@ impl ParentRun {
     }
 
     /// Resolves a call into the specification of a sub-agent.
-    fn plan(&self, call: &ToolCall) -> Result<SubagentPlan, String> {
-        let wanted = AgentCall::parse(&call.input).map_err(|error| error.to_string())?;
+    fn plan(&self, call: &ToolCall) -> Result<SubagentPlan, SpawnError> {
+        let wanted = AgentCall::parse(&call.input)?;
         let definition = self.deps.registry.kind(&wanted.subagent_type)?.clone();
         self.deps.registry.admit(self.depth)?;
         let rungs = self.select_endpoints(&wanted, &definition)?;
         let background = !self.deps.registry.waits_for(&wanted);
         if background && wanted.on_failure == OnFailure::CancelSiblings {
-            return Err("the run does not wait for an agent in the background, so it cannot stop \
-                        the others of its reply: leave out on_failure \"cancel_siblings\", or set \
-                        run_in_background to false"
-                .to_owned());
+            return Err(SpawnError::CancelsFromBackground);
         }
         Ok(SubagentPlan {
             call: wanted,
@@ -98,7 +96,7 @@ impl ParentRun {
         &self,
         call: &AgentCall,
         kind: &AgentDefinition,
-    ) -> Result<Vec<ModelEndpoint>, String> {
+    ) -> Result<Vec<ModelEndpoint>, SpawnError> {
         let delegation = &self.deps.registry.delegation;
         let names = [delegation.model.as_ref(), call.model.as_ref(), kind.model.as_ref()];
         let name = names.into_iter().flatten().find(|name| !name.trim().is_empty());
@@ -112,10 +110,7 @@ impl ParentRun {
         let bounded =
             self.deps.stop_after.is_some() || self.deps.ledger.ledger().ceiling().is_some();
         if bounded && facts.prices.is_none() {
-            return Err(format!(
-                "no price is known for the model {name:?}, so no budget can be kept with it: \
-                 leave the model out"
-            ));
+            return Err(SpawnError::NoPrice { model: name.clone() });
         }
         let client = Arc::clone(&self.endpoints[0].client);
         let own = ModelEndpoint { label: facts.name.clone(), facts, client };
@@ -180,7 +175,11 @@ impl ParentRun {
     }
 
     /// Creates and registers a sub-agent.
-    fn child(&self, plan: &SubagentPlan, retries: Option<String>) -> Result<SubagentRun, String> {
+    fn child(
+        &self,
+        plan: &SubagentPlan,
+        retries: Option<String>,
+    ) -> Result<SubagentRun, SpawnError> {
         let kind = &plan.definition;
         let wanted = AgentTools {
             only: kind.tools.clone(),
@@ -188,8 +187,7 @@ impl ParentRun {
             mode: kind.permission_mode,
             servers: kind.servers.clone(),
         };
-        let derived = self.toolbox.derive_subagent_toolbox(&wanted);
-        let toolbox = derived.map_err(|error| error.to_string())?;
+        let toolbox = self.toolbox.derive_subagent_toolbox(&wanted)?;
         let toolbox = if self.depth < self.deps.registry.delegation.limits.depth {
             toolbox.with_agents(&self.deps.registry.definitions)
         } else {
