@@ -135,8 +135,8 @@ impl Journal {
         let prompt = source.terms.prompt.clone().or_else(|| opening.prompt.clone());
         let opening = ProcessOpening { prompt, ..opening.clone() };
         journal.open(&opening, &Terms::default(), beginning);
-        let PastBackground { commands, lost: started } = source.background.clone();
-        if commands > 0 {
+        if source.background != PastBackground::default() {
+            let PastBackground { commands, lost: started } = source.background.clone();
             let changes = BackgroundChanges { commands, started, told: Vec::new() };
             journal.record(&JournalRecord::Background(changes), Sync::Later);
         }

@@ -4,8 +4,8 @@ use std::fs;
 
 use outlast::journal::{
     BackgroundChanges, BackgroundWork, CarryOver, Journal, JournalHealth, LockedSession,
-    MessageMeta, ModelSpan, ModelTotals, OnDamage, PastBackground, ProcessOpening, SessionId,
-    SessionTotals,
+    MessageMeta, ModelSpan, ModelTotals, OnDamage, PastBackground, ProcessOpening, RestoredSession,
+    SessionId, SessionTotals,
 };
 use outlast::recovery::{Event, Limits, Money, StopReason};
 use outlast::transcript::{Block, Message, OUTCOME_UNKNOWN, Usage, violations};
@@ -222,12 +222,24 @@ fn background_work_is_lost_until_the_model_was_told_of_its_end() {
     let lost = vec![agent.clone(), command("bash_2")];
     assert_eq!(restored.background, PastBackground { commands: 2, lost });
     // A fork goes on with the same ids, and its source with the same losses.
-    let forked = SessionId::generate();
-    drop(Journal::fork(&sandbox.place, &forked, &opening(), &restored).expect("a fork"));
-    assert_eq!(sandbox.read(&forked).background, restored.background);
+    let fork = |restored: &RestoredSession| {
+        let forked = SessionId::generate();
+        drop(Journal::fork(&sandbox.place, &forked, &opening(), restored).expect("a fork"));
+        sandbox.read(&forked).background
+    };
+    assert_eq!(fork(&restored), restored.background);
     journal.background(told("bash_2"));
     drop(journal);
-    assert_eq!(sandbox.read(&id).background, PastBackground { commands: 2, lost: vec![agent] });
+    let lost = vec![agent.clone()];
+    assert_eq!(sandbox.read(&id).background, PastBackground { commands: 2, lost });
+
+    let (id, mut journal) = sandbox.create();
+    journal.message(&user("go"), &MessageMeta::default());
+    let started = vec![agent.clone()];
+    journal.background(BackgroundChanges { commands: 0, started, told: Vec::new() });
+    drop(journal);
+    let lost = vec![agent];
+    assert_eq!(fork(&sandbox.read(&id)), PastBackground { commands: 0, lost });
 }
 
 #[test]
