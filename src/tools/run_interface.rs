@@ -83,7 +83,7 @@ impl Toolbox {
         &self.settings.secrets
     }
 
-    /// Whether the run must give an answer through [`STRUCTURED_OUTPUT`].
+    /// Whether the run must give an answer through [`STRUCTURED_OUTPUT`](super::STRUCTURED_OUTPUT).
     pub fn requires_answer(&self) -> bool {
         self.tools.acceptance.answers.is_some()
     }
