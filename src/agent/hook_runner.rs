@@ -166,10 +166,10 @@ impl HookInput {
             "tool_input": call.input,
             "tool_use_id": call.id,
         });
-        let mut matter = Self::of(event, &call.name, fields);
-        matter.occasion.fields.extend(more);
-        matter.call = Some(call.clone());
-        matter
+        let mut input = Self::of(event, &call.name, fields);
+        input.occasion.fields.extend(more);
+        input.call = Some(call.clone());
+        input
     }
 }
 
@@ -180,24 +180,24 @@ impl HookRunner {
         self.tally.cut.push(line);
     }
 
-    pub(super) fn start_telling(
+    pub(super) fn spawn_all(
         &self,
-        matters: Vec<HookInput>,
+        inputs: Vec<HookInput>,
         cancel: &CancellationToken,
         toolbox: &Arc<Toolbox>,
     ) -> JoinSet<(usize, HookDecision)> {
-        let mut telling = JoinSet::new();
-        let Some(hooks) = &self.hooks else { return telling };
-        for (index, HookInput { occasion, call }) in matters.into_iter().enumerate() {
+        let mut running = JoinSet::new();
+        let Some(hooks) = &self.hooks else { return running };
+        for (index, HookInput { occasion, call }) in inputs.into_iter().enumerate() {
             let (hooks, toolbox) = (Arc::clone(hooks), Arc::clone(toolbox));
             let cancel = cancel.clone();
-            telling.spawn(async move {
+            running.spawn(async move {
                 let covers =
                     |rule: &str| call.as_ref().is_none_or(|call| toolbox.rule_covers(rule, call));
                 (index, hooks.run(&occasion, &covers, &cancel).await)
             });
         }
-        telling
+        running
     }
 
     /// Reports the pending events of single hooks.
@@ -267,13 +267,13 @@ impl HookRunner {
         let HookPeers { tools, conversation, monitor, progress } = peers;
         let mut verdicts: Vec<Option<HookDecision>> = vec![None; inputs.len()];
         let (cancel, began) = (CancellationToken::new(), monitor.clock.now());
-        let mut telling = self.start_telling(inputs, &cancel, &tools.toolbox);
+        let mut running = self.spawn_all(inputs, &cancel, &tools.toolbox);
         let mut timer = monitor.begin();
         let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
             monitor.emit_heartbeat(timer, WaitingFor::Hook { event }, progress, None);
         };
         loop {
-            let next = next_signal(&mut self.news, &mut telling);
+            let next = next_signal(&mut self.news, &mut running);
             match monitor.wait_for(&mut timer, show, next).await {
                 Ok(HookSignal::News(news)) => monitor.emit(&RunEvent::Hook(Box::new(news))),
                 Ok(HookSignal::Told(told)) => verdicts[told.0] = Some(told.1),
@@ -284,7 +284,7 @@ impl HookRunner {
                     self.prepare_kill();
                     tools.start_shutdown(cut, monitor);
                     let ended = async {
-                        while let Some(told) = telling.join_next().await {
+                        while let Some(told) = running.join_next().await {
                             verdicts.extend(told.ok().map(|(_, verdict)| Some(verdict)));
                         }
                     };
@@ -327,8 +327,8 @@ impl HookRunner {
         }
         let HookPeers { tools, conversation, monitor, .. } = peers;
         let cancel = CancellationToken::new();
-        let mut telling = self.start_telling(vec![input], &cancel, &tools.toolbox);
-        match timeout_at(end, telling.join_next()).await {
+        let mut running = self.spawn_all(vec![input], &cancel, &tools.toolbox);
+        match timeout_at(end, running.join_next()).await {
             Ok(Some(Ok((_, verdict)))) => {
                 self.record_verdict(event, &verdict, conversation, monitor);
             }
@@ -340,7 +340,7 @@ impl HookRunner {
                 conversation,
             ),
         }
-        drop(telling);
+        drop(running);
         self.emit_hook_events(monitor);
     }
 }
@@ -359,12 +359,12 @@ enum HookSignal {
 /// Waits for the next signal of a running hook. Cancel-safe.
 async fn next_signal(
     news: &mut Option<UnboundedReceiver<HookProgress>>,
-    telling: &mut JoinSet<(usize, HookDecision)>,
+    running: &mut JoinSet<(usize, HookDecision)>,
 ) -> HookSignal {
     tokio::select! {
         biased;
         Some(news) = next_news(news) => HookSignal::News(news),
-        told = telling.join_next() => match told {
+        told = running.join_next() => match told {
             Some(Ok(told)) => HookSignal::Told(Box::new(told)),
             Some(Err(_)) => HookSignal::Lost,
             None => HookSignal::Silence,

@@ -36,8 +36,8 @@ impl<'a> RunWorld<'a> {
             // Files that the prompt names follow it, in blocks of their own.
             let text = text_of(&prompt[..1]);
             let event = HookEvent::UserPromptSubmit;
-            let matter = HookInput::of(event, "", json!({ "prompt": text }));
-            let verdict = self.run_hooks(matter).await.map_err(Event::from)?;
+            let input = HookInput::of(event, "", json!({ "prompt": text }));
+            let verdict = self.run_hooks(input).await.map_err(Event::from)?;
             if let Some(why) = verdict.halt.as_ref().or(verdict.objection.as_ref()) {
                 self.hooks.halt(event, why, &self.conversation);
                 return Err(Event::HookStopped);
@@ -54,13 +54,13 @@ impl<'a> RunWorld<'a> {
 
     async fn session_starts(&mut self, source: &str) -> Result<Vec<Block>, Event> {
         let event = self.hooks.opening();
-        let matter = if event == HookEvent::SubagentStart {
+        let input = if event == HookEvent::SubagentStart {
             HookInput::of(event, self.hooks.kind(), json!({}))
         } else {
             let model = self.caller.endpoint().label.clone();
             HookInput::of(event, source, json!({ "source": source, "model": model }))
         };
-        let verdict = self.run_hooks(matter).await.map_err(Event::from)?;
+        let verdict = self.run_hooks(input).await.map_err(Event::from)?;
         if let Some(why) = &verdict.halt {
             self.hooks.halt(event, why, &self.conversation);
             return Err(Event::HookStopped);
@@ -222,9 +222,9 @@ impl<'a> RunWorld<'a> {
             });
             let _ = self.run_hooks(HookInput::of(HookEvent::StopFailure, error, fields)).await;
         }
-        let matter = HookInput::of(HookEvent::SessionEnd, "other", json!({ "reason": "other" }));
+        let input = HookInput::of(HookEvent::SessionEnd, "other", json!({ "reason": "other" }));
         let Some((since, cut)) = self.monitor.cut() else {
-            let _ = self.run_hooks(matter).await;
+            let _ = self.run_hooks(input).await;
             return;
         };
         let most = match cut {
@@ -232,7 +232,7 @@ impl<'a> RunWorld<'a> {
             CancelReason::Deadline | CancelReason::Denial => LAST_LATE,
         };
         let (hooks, peers) = self.hooks_and_peers();
-        hooks.run_until(matter, since + most, peers).await;
+        hooks.run_until(input, since + most, peers).await;
     }
 
     /// Warns of hook failures in the crash log.

@@ -60,42 +60,42 @@ pub async fn run(
     let setup = AgentSetup::of_run(setup, interrupts.clone());
     let monitor = RunMonitor::new(observer, clock, interrupts, limits.deadline, limits.heartbeat)
         .alarmed_by(setup.context.deps.registry.alarm());
-    let mut session = open(setup, monitor);
-    let leftovers = Leftovers(Arc::clone(&session.tools.toolbox));
+    let mut world = open(setup, monitor);
+    let leftovers = Leftovers(Arc::clone(&world.tools.toolbox));
     let state = if finished { Finished::Yes } else { Finished::No };
-    let init = session.complete(init, state).await;
+    let init = world.complete(init, state).await;
     let driven = if finished {
-        session.monitor.emit(&RunEvent::Init(Box::new(init)));
+        world.monitor.emit(&RunEvent::Init(Box::new(init)));
         Ok(Ok(StopReason::Completed))
     } else {
-        let toolbox = Arc::clone(&session.tools.toolbox);
+        let toolbox = Arc::clone(&world.tools.toolbox);
         // In parallel with the first request, which takes longer.
         drop(tokio::task::spawn_blocking(move || toolbox.prepare()));
-        catch_panic(Box::pin(drive_session(&mut session, init, prompt, machine, &limits))).await
+        catch_panic(Box::pin(drive_session(&mut world, init, prompt, machine, &limits))).await
     };
     let broken = flatten_result(driven);
     let reason = *broken.as_ref().unwrap_or(&StopReason::InternalError);
     // If this panics, the rest is ended all the same.
-    let _ = catch_panic(session.end_work(reason)).await;
+    let _ = catch_panic(world.end_work(reason)).await;
     if !finished {
-        let _ = catch_panic(session.run_end_hooks(reason)).await;
+        let _ = catch_panic(world.run_end_hooks(reason)).await;
     }
-    let _ = catch_panic(session.end_servers(reason)).await;
+    let _ = catch_panic(world.end_servers(reason)).await;
     drop(leftovers);
-    let reason = close(&mut session, broken).await;
-    settle_shared_work(&mut session).await;
-    session.caller.accounting.tally.duration = clock.elapsed();
-    outcome(session, reason)
+    let reason = close(&mut world, broken).await;
+    settle_shared_work(&mut world).await;
+    world.caller.accounting.tally.duration = clock.elapsed();
+    outcome(world, reason)
 }
 
 /// Waits for work that serves other runs only, within one time limit.
-async fn settle_shared_work(session: &mut RunWorld<'_>) {
-    let limit = if session.monitor.cut().is_some() { LATE_SETTLE_LIMIT } else { SETTLE_LIMIT };
+async fn settle_shared_work(world: &mut RunWorld<'_>) {
+    let limit = if world.monitor.cut().is_some() { LATE_SETTLE_LIMIT } else { SETTLE_LIMIT };
     let settling = async {
-        if let Some(shared) = &mut session.caller.shared {
+        if let Some(shared) = &mut world.caller.shared {
             shared.flush().await;
         }
-        for rung in &session.caller.endpoints {
+        for rung in &world.caller.endpoints {
             rung.client.finish_renewal(limit).await;
         }
     };
@@ -110,33 +110,33 @@ fn flatten_result(
 }
 
 /// Closes a session even after an internal error. A session that panicked does not run again.
-async fn close(session: &mut RunWorld<'_>, broken: Result<StopReason, String>) -> StopReason {
+async fn close(world: &mut RunWorld<'_>, broken: Result<StopReason, String>) -> StopReason {
     let closed = match broken {
-        Ok(reason) => catch_panic(async { session.close(reason) }).await.map(|()| reason),
+        Ok(reason) => catch_panic(async { world.close(reason) }).await.map(|()| reason),
         Err(what) => Err(what),
     };
     closed.unwrap_or_else(|what| {
-        session.broken = Some(what);
-        session.close(StopReason::InternalError);
+        world.broken = Some(what);
+        world.close(StopReason::InternalError);
         StopReason::InternalError
     })
 }
 
 /// Runs a sub-agent's session to its end. What it shares with the run is left open.
 pub(super) async fn run_subagent(
-    session: &mut RunWorld<'_>,
+    world: &mut RunWorld<'_>,
     prompt: Vec<Block>,
     machine: Run,
     limits: &Limits,
 ) -> StopReason {
     let run = async {
-        let event = session.begin(prompt, false).await.err().unwrap_or(Event::Begin);
-        drive(machine, event, limits, session).await
+        let event = world.begin(prompt, false).await.err().unwrap_or(Event::Begin);
+        drive(machine, event, limits, world).await
     };
     let broken = flatten_result(catch_panic(Box::pin(run)).await);
     let reason = *broken.as_ref().unwrap_or(&StopReason::InternalError);
-    let _ = catch_panic(session.end_work(reason)).await;
-    close(session, broken).await
+    let _ = catch_panic(world.end_work(reason)).await;
+    close(world, broken).await
 }
 
 fn machine(setup: &Setup) -> Run {
@@ -146,23 +146,23 @@ fn machine(setup: &Setup) -> Run {
 }
 
 async fn drive_session(
-    session: &mut RunWorld<'_>,
+    world: &mut RunWorld<'_>,
     init: Init,
     prompt: Vec<Block>,
     machine: Run,
     limits: &Limits,
 ) -> Result<StopReason, InvalidEvent> {
-    session.monitor.emit(&RunEvent::Init(Box::new(init)));
-    session.report_crash_log();
-    session.report_lost_work();
-    let goes_on = session.is_resumed;
-    let event = match session.begin(prompt, goes_on).await {
+    world.monitor.emit(&RunEvent::Init(Box::new(init)));
+    world.report_crash_log();
+    world.report_lost_work();
+    let goes_on = world.is_resumed;
+    let event = match world.begin(prompt, goes_on).await {
         Err(event) => event,
-        Ok(()) if machine.phase == Phase::RunningRequirement => session.check().await,
-        Ok(()) if machine.phase == Phase::RunningStopHooks => session.run_stop_hooks().await,
+        Ok(()) if machine.phase == Phase::RunningRequirement => world.check().await,
+        Ok(()) if machine.phase == Phase::RunningStopHooks => world.run_stop_hooks().await,
         Ok(()) => Event::Begin,
     };
-    drive(machine, event, limits, session).await
+    drive(machine, event, limits, world).await
 }
 
 /// Kills what commands have left behind, however the run ends.
@@ -271,41 +271,41 @@ fn window(rung: &ModelEndpoint, learned: &[(String, u64)]) -> u64 {
     learned.map_or(known, |(_, tokens)| known.min(*tokens))
 }
 
-fn outcome(mut session: RunWorld<'_>, reason: StopReason) -> RunOutcome {
+fn outcome(mut world: RunWorld<'_>, reason: StopReason) -> RunOutcome {
     let is_full = matches!(reason, StopReason::PromptTooLong | StopReason::BlockingLimit);
-    let contributors = if is_full { session.context_view().contributors() } else { Vec::new() };
-    let ledger = session.caller.accounting.ledger.ledger();
-    let mut tally = std::mem::take(&mut session.caller.accounting.tally);
-    join(&mut tally.by_model, session.caller.accounting.ledger.of_agents());
-    tally.denials.extend(session.context.deps.registry.take_denials());
-    let rate_limits = session.caller.endpoint().client.rate_limits();
-    let last = if reason.info().reports_last_fault { session.caller.fault.take() } else { None };
+    let contributors = if is_full { world.context_view().contributors() } else { Vec::new() };
+    let ledger = world.caller.accounting.ledger.ledger();
+    let mut tally = std::mem::take(&mut world.caller.accounting.tally);
+    join(&mut tally.by_model, world.caller.accounting.ledger.of_agents());
+    tally.denials.extend(world.context.deps.registry.take_denials());
+    let rate_limits = world.caller.endpoint().client.rate_limits();
+    let last = if reason.info().reports_last_fault { world.caller.fault.take() } else { None };
     let error_class = last.as_ref().map(|last| last.failure.class);
     let fault = last.map(|last| last.fault);
     let is_awaited = fault.is_some() && reason != StopReason::Deadline;
-    let retry_at = session.caller.retry_at.filter(|_| is_awaited);
+    let retry_at = world.caller.retry_at.filter(|_| is_awaited);
     RunOutcome {
         reason,
         contributors,
-        thrashed: session.compactor.thrashed,
-        tasks: session.tools.toolbox.background_tasks(),
-        hooks: session.hooks.tally(),
+        thrashed: world.compactor.thrashed,
+        tasks: world.tools.toolbox.background_tasks(),
+        hooks: world.hooks.tally(),
         fault,
         error_class,
         retry_at,
-        text: session.conversation.final_text.text,
-        stop_reason: session.conversation.final_text.stop_reason,
+        text: world.conversation.final_text.text,
+        stop_reason: world.conversation.final_text.stop_reason,
         spent: ledger.spent(),
         unsettled: ledger.unsettled(),
-        cost_before: session.caller.cost_before,
-        budget: session.caller.accounting.ceiling(),
+        cost_before: world.caller.cost_before,
+        budget: world.caller.accounting.ceiling(),
         tally,
-        agents: session.context.deps.registry.tasks(&session.caller.accounting.ledger),
-        journal: session.conversation.journal.health(),
+        agents: world.context.deps.registry.tasks(&world.caller.accounting.ledger),
+        journal: world.conversation.journal.health(),
         rate_limits,
-        broken: session.broken,
-        acceptance: session.tools.toolbox.acceptance(),
-        servers: session.tools.servers.stats(),
+        broken: world.broken,
+        acceptance: world.tools.toolbox.acceptance(),
+        servers: world.tools.servers.stats(),
     }
 }
 

@@ -153,14 +153,14 @@ impl RunWorld<'_> {
         for (index, (slot, verdict)) in batch.iter_mut().zip(verdicts).enumerate() {
             let decided = match self.admit(&mut slot.call, &verdict) {
                 Err(refusal) => self.prompt_for_permission(&mut slot.call, &verdict, refusal).await,
-                Ok(warrant) => Ok(Ok(warrant)),
+                Ok(grant) => Ok(Ok(grant)),
             };
             let decided = match decided {
                 Ok(decided) => decided,
                 Err(cut) => return Some(cut),
             };
             match decided {
-                Ok(warrant) => admitted.push((index, slot.call.clone(), warrant)),
+                Ok(grant) => admitted.push((index, slot.call.clone(), grant)),
                 Err(refusal) => {
                     if let (ToolRefusal::Denied { reason, .. }, true) = (&refusal, verdict.allows())
                     {
@@ -230,10 +230,10 @@ impl RunWorld<'_> {
         let mut tasks = JoinSet::new();
         // Cancels the remaining sub-agents of a batch, and nothing else of it.
         let siblings = cancel.child_token();
-        for (index, call, warrant) in admitted {
+        for (index, call, grant) in admitted {
             batch[index].began = true;
             let stops = if is_agent_tool(&call.name) { &siblings } else { &cancel };
-            tasks.spawn(self.start((index, call, warrant), stops, finish.clone()));
+            tasks.spawn(self.start((index, call, grant), stops, finish.clone()));
         }
         drop(finish);
         let mut timer = self.monitor.begin();
@@ -289,7 +289,7 @@ impl RunWorld<'_> {
     /// The work of one call, to be spawned.
     fn start(
         &mut self,
-        (index, call, warrant): Admitted,
+        (index, call, grant): Admitted,
         cancel: &CancellationToken,
         finish: mpsc::UnboundedSender<(usize, ToolOutcome)>,
     ) -> impl Future<Output = ()> + Send + use<> {
@@ -310,7 +310,7 @@ impl RunWorld<'_> {
                 }
             } else {
                 let _place = places.acquire().await;
-                Some(toolbox.run_with_source(&call, warrant, cancel).await)
+                Some(toolbox.run_with_source(&call, grant, cancel).await)
             };
             if let Some(outcome) = outcome {
                 // The receiver is gone once the batch was cut.

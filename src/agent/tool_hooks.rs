@@ -63,10 +63,10 @@ impl RunWorld<'_> {
             .iter()
             .filter_map(|&index| Some((index, self.tools.toolbox.with_real_path(calls[index])?)))
             .collect();
-        let matter = |call: &ToolCall| HookInput::about(event, call, Map::new());
-        let named = fitting.iter().map(|&index| matter(calls[index]));
-        let matters = named.chain(linked.iter().map(|(_, call)| matter(call))).collect();
-        let mut told = self.run_hooks_for_all(event, matters).await?.into_iter();
+        let input = |call: &ToolCall| HookInput::about(event, call, Map::new());
+        let named = fitting.iter().map(|&index| input(calls[index]));
+        let inputs = named.chain(linked.iter().map(|(_, call)| input(call))).collect();
+        let mut told = self.run_hooks_for_all(event, inputs).await?.into_iter();
         for (index, verdict) in fitting.into_iter().zip(told.by_ref()) {
             verdicts[index] = verdict;
         }
@@ -106,7 +106,7 @@ impl RunWorld<'_> {
             call.input = input.clone();
             *call = self.tools.toolbox.with_absolute_path(call);
         }
-        let warrant = match &verdict.permission {
+        let grant = match &verdict.permission {
             Some((HookPermission::Allow, _)) => GrantSource::Hook,
             Some((HookPermission::Ask | HookPermission::Deny, why)) => {
                 let why = self.conversation.hook_words(why);
@@ -116,7 +116,7 @@ impl RunWorld<'_> {
             }
             None => GrantSource::Rules,
         };
-        self.tools.toolbox.admit_with_source(call, warrant).map(|()| warrant)
+        self.tools.toolbox.admit_with_source(call, grant).map(|()| grant)
     }
 
     /// Runs the hooks after tools. Their output is added beside the results, or replaces some.
@@ -130,11 +130,11 @@ impl RunWorld<'_> {
         {
             let is_of_it = |ran: &&ExecutedTool<'_>| is_error(ran.result) == failed;
             let told: Vec<&ExecutedTool<'_>> = ran.iter().filter(is_of_it).collect();
-            let matters: Vec<HookInput> = told.iter().map(|ran| afterwards(event, ran)).collect();
-            if matters.is_empty() {
+            let inputs: Vec<HookInput> = told.iter().map(|ran| afterwards(event, ran)).collect();
+            if inputs.is_empty() {
                 continue;
             }
-            let verdicts = self.run_hooks_for_all(event, matters).await?;
+            let verdicts = self.run_hooks_for_all(event, inputs).await?;
             for (ran, verdict) in told.into_iter().zip(verdicts) {
                 if let (HookEvent::PostToolUse, Some(output)) = (event, &verdict.output) {
                     replaced.extend(self.replace(ran, output));

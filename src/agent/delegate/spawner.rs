@@ -58,8 +58,8 @@ impl ParentRun {
             match begun {
                 Ok((plan, child)) if plan.background => self.begin(plan, child).await,
                 Ok((plan, child)) => {
-                    let fate = self.wait_for_end(&plan, child, cancel).await;
-                    self.outcome(&fate).await
+                    let ended = self.wait_for_end(&plan, child, cancel).await;
+                    self.outcome(&ended).await
                 }
                 Err(why) => self.refused(&why.to_string()).await,
             }
@@ -124,12 +124,12 @@ impl ParentRun {
         let stop = CancellationToken::new();
         let (parent, token) = (self.clone(), stop.clone());
         let work = Box::pin(async move {
-            let mut fate = parent.follow(child, token.clone()).await;
-            if let Some(again) = parent.again(&plan, &fate, &token) {
-                fate = parent.follow(again, token).await;
+            let mut ended = parent.follow(child, token.clone()).await;
+            if let Some(again) = parent.again(&plan, &ended, &token) {
+                ended = parent.follow(again, token).await;
             }
-            let completed = fate.task.status == AgentStatus::Completed;
-            let outcome = parent.outcome(&fate).await;
+            let completed = ended.task.status == AgentStatus::Completed;
+            let outcome = parent.outcome(&ended).await;
             AgentEnded { completed, final_text: report::text_of(&outcome) }
         });
         let adopted = BackgroundAgent { id: id.clone(), call, kind, description, work, stop };
@@ -152,10 +152,10 @@ impl ParentRun {
         child: SubagentRun,
         cancel: CancellationToken,
     ) -> SubagentOutcome {
-        let fate = self.follow(child, cancel.clone()).await;
-        match self.again(plan, &fate, &cancel) {
+        let ended = self.follow(child, cancel.clone()).await;
+        match self.again(plan, &ended, &cancel) {
             Some(again) => self.follow(again, cancel).await,
-            None => fate,
+            None => ended,
         }
     }
 
@@ -163,15 +163,15 @@ impl ParentRun {
     fn again(
         &self,
         plan: &SubagentPlan,
-        fate: &SubagentOutcome,
+        ended: &SubagentOutcome,
         cancel: &CancellationToken,
     ) -> Option<SubagentRun> {
-        let failed = fate.task.status == AgentStatus::Failed && !cancel.is_cancelled();
-        let may_help = fate.report.reason.info().subagent_may_retry;
+        let failed = ended.task.status == AgentStatus::Failed && !cancel.is_cancelled();
+        let may_help = ended.report.reason.info().subagent_may_retry;
         if plan.call.on_failure != OnFailure::RetryOnce || !failed || !may_help {
             return None;
         }
-        self.child(plan, Some(fate.task.mark.id.clone())).ok()
+        self.child(plan, Some(ended.task.mark.id.clone())).ok()
     }
 
     /// Creates and registers a sub-agent.
@@ -266,8 +266,8 @@ impl ParentRun {
         SubagentOutcome { task, report }
     }
 
-    async fn outcome(&self, fate: &SubagentOutcome) -> ToolOutcome {
-        let SubagentOutcome { task, report } = fate;
+    async fn outcome(&self, ended: &SubagentOutcome) -> ToolOutcome {
+        let SubagentOutcome { task, report } = ended;
         let completed = task.status == AgentStatus::Completed;
         let text = if completed { report::answer(report) } else { report::failure(task, report) };
         let detail = report::detail(task, &text);

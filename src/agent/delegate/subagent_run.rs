@@ -126,27 +126,27 @@ async fn run(child: SubagentRun) -> SubagentReport {
         journal,
         resumed: ResumedState::default(),
     };
-    let mut session = open(setup, monitor);
-    session.join_tools();
-    session.name_pending_servers();
+    let mut world = open(setup, monitor);
+    world.join_tools();
+    world.name_pending_servers();
     let (machine, prompt) = (Run::new(seed, &limits), vec![Block::text(task.prompt)]);
-    let reason = Box::pin(run_subagent(&mut session, prompt, machine, &limits)).await;
-    session.caller.accounting.settle_broken();
-    let fault = session.caller.take_fault();
-    let error = session.broken.take().or_else(|| fault.map(|fault| words_of(&fault)));
+    let reason = Box::pin(run_subagent(&mut world, prompt, machine, &limits)).await;
+    world.caller.accounting.settle_broken();
+    let fault = world.caller.take_fault();
+    let error = world.broken.take().or_else(|| fault.map(|fault| words_of(&fault)));
     let error = error.filter(|_| reason != StopReason::Completed);
-    let ended_with_it = session.tools.toolbox.background_tasks().into_iter().filter(is_cut);
+    let ended_with_it = world.tools.toolbox.background_tasks().into_iter().filter(is_cut);
     let in_background = ended_with_it.map(|task| format!("{} `{}`", task.id, task.command));
-    let mut cut = session.caller.accounting.tally.cut.clone();
+    let mut cut = world.caller.accounting.tally.cut.clone();
     cut.extend(in_background);
     SubagentReport {
         reason,
-        text: std::mem::take(&mut session.conversation.final_text.text),
+        text: std::mem::take(&mut world.conversation.final_text.text),
         error,
-        tally: session.caller.accounting.tally.clone(),
-        finished: succeeded_calls(session.conversation.history.messages()),
+        tally: world.caller.accounting.tally.clone(),
+        finished: succeeded_calls(world.conversation.history.messages()),
         cut,
-        objection: session.hooks.tally.why.take(),
+        objection: world.hooks.tally.why.take(),
     }
 }
 

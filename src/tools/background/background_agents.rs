@@ -57,14 +57,14 @@ impl BackgroundTasks {
     ) -> Result<(), BackgroundClosed> {
         let BackgroundAgent { id, call, kind, description, work, stop } = adopted;
         let shells = Arc::downgrade(self);
-        let mut rack = self.rack();
-        if rack.closing.is_some() {
+        let mut table = self.table();
+        if table.closing.is_some() {
             return Err(BackgroundClosed);
         }
         let task =
             BackgroundTask::running(BackgroundKind::Agent, id, call, kind, Some(description));
-        let index = rack.add(task, Arc::new(LiveOutput::new(output_limit)), stop);
-        rack.tasks.spawn(async move {
+        let index = table.add(task, Arc::new(LiveOutput::new(output_limit)), stop);
+        table.tasks.spawn(async move {
             let ended = match run_in_task("The sub-agent", work).await {
                 Ok(Some(ended)) => ended,
                 Ok(None) => return,
@@ -79,19 +79,19 @@ impl BackgroundTasks {
     }
 
     fn record_agent_end(&self, index: usize, ended: AgentEnded) {
-        let mut rack = self.rack();
-        let closing = rack.closing.is_some();
-        let stopped = rack.entries[index].stop.is_cancelled();
+        let mut table = self.table();
+        let closing = table.closing.is_some();
+        let stopped = table.entries[index].stop.is_cancelled();
         let end = match (ended.completed, stopped) {
             (true, _) => BackgroundEnd::Completed,
             (false, true) if closing => BackgroundEnd::RunEnded,
             (false, true) => BackgroundEnd::Killed,
             (false, false) => BackgroundEnd::Failed,
         };
-        rack.entries[index].live.push(ended.final_text.as_bytes());
-        rack.entries[index].final_text = Some(ended.final_text);
-        rack.record_end(index, end, None, None);
-        drop(rack);
+        table.entries[index].live.push(ended.final_text.as_bytes());
+        table.entries[index].final_text = Some(ended.final_text);
+        table.record_end(index, end, None, None);
+        drop(table);
         self.end_count.send_modify(|ends| *ends += 1);
     }
 }
@@ -139,9 +139,9 @@ mod tests {
         shells.adopt(adopted(work), 1_000).expect("nothing is to end");
         let told = tokio::time::timeout(Duration::from_secs(20), ends.changed()).await;
         assert!(told.is_ok(), "it runs for ever");
-        let rack = shells.rack();
-        assert_eq!(rack.entries[0].task.end, Some(BackgroundEnd::Failed));
-        assert!(rack.news_text().contains("the floor is gone"), "{}", rack.news_text());
+        let table = shells.table();
+        assert_eq!(table.entries[0].task.end, Some(BackgroundEnd::Failed));
+        assert!(table.news_text().contains("the floor is gone"), "{}", table.news_text());
     }
 
     /// What it holds, such as budget reservations, is released when it is dropped.

@@ -147,13 +147,13 @@ impl BackgroundTasks {
         Arc::new(Self { table: Mutex::default(), end_count: watch::channel(0).0 })
     }
 
-    pub(super) fn rack(&self) -> MutexGuard<'_, TaskTable> {
+    pub(super) fn table(&self) -> MutexGuard<'_, TaskTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Skips the ids that earlier processes of the session used.
     pub(in super::super) fn count_from(&self, earlier: usize) {
-        self.rack().earlier = earlier;
+        self.table().earlier = earlier;
     }
 
     /// Checks that another task may be started.
@@ -161,15 +161,15 @@ impl BackgroundTasks {
     /// # Errors
     /// Why not, for the model.
     pub(in super::super) fn check_capacity(&self) -> Result<(), CapacityError> {
-        let rack = self.rack();
-        if rack.closing.is_some() {
+        let table = self.table();
+        if table.closing.is_some() {
             return Err(CapacityError::Closed);
         }
         let is_command = |entry: &&TaskEntry| entry.task.kind == BackgroundKind::Command;
-        if rack.alive().filter(is_command).count() < RUNNING_MAX {
+        if table.alive().filter(is_command).count() < RUNNING_MAX {
             return Ok(());
         }
-        let list = rack.list(|entry| entry.task.end.is_none() && is_command(&entry));
+        let list = table.list(|entry| entry.task.end.is_none() && is_command(&entry));
         Err(CapacityError::Full { running: list })
     }
 
@@ -184,9 +184,9 @@ impl BackgroundTasks {
         let mut capture = OutputCapture::new(begin.output_limit, Arc::clone(&begin.scratch));
         capture.with_live_output(Arc::clone(&live));
         let (shells, token, lifetime) = (Arc::downgrade(self), stop.clone(), begin.lifetime);
-        let mut rack = self.rack();
-        rack.commands += 1;
-        let id = format!("bash_{}", rack.earlier + rack.commands);
+        let mut table = self.table();
+        table.commands += 1;
+        let id = format!("bash_{}", table.earlier + table.commands);
         let task = BackgroundTask::running(
             BackgroundKind::Command,
             id.clone(),
@@ -194,8 +194,8 @@ impl BackgroundTasks {
             text::truncated(begin.command, COMMAND_MAX).to_string(),
             begin.description.map(ToString::to_string),
         );
-        let index = rack.add(task, live, stop);
-        rack.tasks.spawn(async move {
+        let index = table.add(task, live, stop);
+        table.tasks.spawn(async move {
             let ended = wait_for_end(running, lifetime, &token, &mut capture).await;
             let captured = capture.finish().await;
             if let Some(shells) = shells.upgrade() {
@@ -206,8 +206,8 @@ impl BackgroundTasks {
     }
 
     fn record_command_end(&self, index: usize, ended: &EndedCommand, captured: CapturedOutput) {
-        let mut rack = self.rack();
-        let closing = rack.closing.is_some();
+        let mut table = self.table();
+        let closing = table.closing.is_some();
         let code = ended.status.map(exit_code);
         let end = match (ended.cause, code) {
             (CommandEnd::Exited, Some(0)) => BackgroundEnd::Completed,
@@ -216,8 +216,8 @@ impl BackgroundTasks {
             (CommandEnd::Cancelled, _) if closing => BackgroundEnd::RunEnded,
             (CommandEnd::Cancelled, _) => BackgroundEnd::Killed,
         };
-        rack.record_end(index, end, ended.status, Some(captured));
-        drop(rack);
+        table.record_end(index, end, ended.status, Some(captured));
+        drop(table);
         self.end_count.send_modify(|ends| *ends += 1);
     }
 
@@ -226,8 +226,8 @@ impl BackgroundTasks {
     /// # Errors
     /// No task has this id; lists the existing ones, for the model.
     pub(in super::super) fn read_output(&self, id: &str) -> Result<TaskView, UnknownTask> {
-        let mut rack = self.rack();
-        let entry = rack.find(id)?;
+        let mut table = self.table();
+        let entry = table.find(id)?;
         let over = entry.task.end.is_some();
         entry.model_knows_end |= over;
         let look = entry.live.read_new(over);
@@ -241,7 +241,7 @@ impl BackgroundTasks {
     /// # Errors
     /// No task has this id.
     pub(super) fn status(&self, id: &str) -> Result<(BackgroundTask, String), UnknownTask> {
-        let task = self.rack().find(id)?.snapshot();
+        let task = self.table().find(id)?.snapshot();
         let how = descriptions::status_phrase(&task);
         Ok((task, how))
     }
@@ -252,7 +252,7 @@ impl BackgroundTasks {
     /// No task has this id.
     pub(in super::super) async fn ended(&self, id: &str) -> Result<(), UnknownTask> {
         let mut ends = self.end_count.subscribe();
-        while self.rack().find(id)?.task.end.is_none() {
+        while self.table().find(id)?.task.end.is_none() {
             if ends.changed().await.is_err() {
                 break;
             }
@@ -265,8 +265,8 @@ impl BackgroundTasks {
     /// # Errors
     /// No task has this id.
     pub(in super::super) fn stop(&self, id: &str) -> Result<bool, UnknownTask> {
-        let mut rack = self.rack();
-        let entry = rack.find(id)?;
+        let mut table = self.table();
+        let entry = table.find(id)?;
         let running = entry.task.end.is_none();
         // A caller that stops a task knows how it ends, so the end is not news.
         entry.model_knows_end = true;
@@ -278,10 +278,10 @@ impl BackgroundTasks {
 
     /// The state of the background work.
     pub(in super::super) fn work_state(&self) -> WorkStatus {
-        let rack = self.rack();
-        if rack.entries.iter().any(TaskEntry::is_news) {
+        let table = self.table();
+        if table.entries.iter().any(TaskEntry::is_news) {
             WorkStatus::Unreported
-        } else if rack.alive().next().is_some() {
+        } else if table.alive().next().is_some() {
             WorkStatus::StillRunning
         } else {
             WorkStatus::Over
@@ -301,31 +301,31 @@ impl BackgroundTasks {
 
     /// Lists the tasks that have ended unknown to the model, and marks them as known.
     pub(in super::super) fn take_news(&self) -> Option<String> {
-        let mut rack = self.rack();
-        let list = rack.news_text();
-        for entry in &mut rack.entries {
+        let mut table = self.table();
+        let list = table.news_text();
+        for entry in &mut table.entries {
             entry.model_knows_end |= entry.is_news();
         }
-        let running = rack.list(|entry| entry.task.end.is_none());
+        let running = table.list(|entry| entry.task.end.is_none());
         let more = if running.is_empty() { running } else { format!("\nStill going:\n{running}") };
         (!list.is_empty()).then(|| list + &more)
     }
 
     /// Lists the running tasks.
     pub(in super::super) fn running(&self) -> String {
-        self.rack().list(|entry| entry.task.end.is_none())
+        self.table().list(|entry| entry.task.end.is_none())
     }
 
     /// Start and end events since the last call, in chronological order.
     pub(in super::super) fn take_unseen(&self) -> Vec<BackgroundTask> {
-        std::mem::take(&mut self.rack().unseen)
+        std::mem::take(&mut self.table().unseen)
     }
 
     /// The number of commands of the session, and the tasks that were started since the last call.
     pub(in super::super) fn take_started(&self) -> (usize, Vec<BackgroundTask>) {
-        let mut rack = self.rack();
-        let commands = rack.earlier + rack.commands;
-        let new = rack.entries.iter_mut().filter(|it| it.recorded == RecordedStage::Nothing);
+        let mut table = self.table();
+        let commands = table.earlier + table.commands;
+        let new = table.entries.iter_mut().filter(|it| it.recorded == RecordedStage::Nothing);
         let started = new.map(|entry| {
             entry.recorded = RecordedStage::Start;
             entry.task.clone()
@@ -335,8 +335,8 @@ impl BackgroundTasks {
 
     /// The ids of recorded tasks of whose end the model has learned since the last call.
     pub(in super::super) fn take_told_ends(&self) -> Vec<String> {
-        let mut rack = self.rack();
-        let told = rack.entries.iter_mut().filter(|entry| {
+        let mut table = self.table();
+        let told = table.entries.iter_mut().filter(|entry| {
             let knows_end = entry.task.end.is_some() && entry.model_knows_end;
             knows_end && entry.recorded == RecordedStage::Start
         });
@@ -349,21 +349,21 @@ impl BackgroundTasks {
 
     /// All tasks.
     pub(in super::super) fn tasks(&self) -> Vec<BackgroundTask> {
-        self.rack().entries.iter().map(TaskEntry::snapshot).collect()
+        self.table().entries.iter().map(TaskEntry::snapshot).collect()
     }
 
     fn is_working(&self) -> bool {
-        self.rack().alive().next().is_some()
+        self.table().alive().next().is_some()
     }
 
     /// Requests all tasks to stop because the run ends. Returns whether any was running.
     pub(in super::super) fn request_stop_all(&self) -> bool {
-        let mut rack = self.rack();
-        rack.closing.get_or_insert_with(Instant::now);
-        for entry in rack.alive() {
+        let mut table = self.table();
+        table.closing.get_or_insert_with(Instant::now);
+        for entry in table.alive() {
             entry.stop.cancel();
         }
-        rack.alive().next().is_some()
+        table.alive().next().is_some()
     }
 
     /// Waits until all tasks have ended, up to `patience` after they were requested to, and kills
@@ -372,7 +372,7 @@ impl BackgroundTasks {
         if !self.request_stop_all() {
             return false;
         }
-        let until = self.rack().closing.map_or_else(Instant::now, |since| since + patience);
+        let until = self.table().closing.map_or_else(Instant::now, |since| since + patience);
         let mut ends = self.end_count.subscribe();
         let all = async {
             while self.is_working() {
@@ -385,12 +385,12 @@ impl BackgroundTasks {
             return false;
         }
         // Dropping a command kills it, and dropping a sub-agent settles its accounting.
-        let tasks = std::mem::take(&mut self.rack().tasks);
+        let tasks = std::mem::take(&mut self.table().tasks);
         end_tasks(tasks).await;
-        let mut rack = self.rack();
-        for index in 0..rack.entries.len() {
-            if rack.entries[index].task.end.is_none() {
-                rack.record_end(index, BackgroundEnd::RunEnded, None, None);
+        let mut table = self.table();
+        for index in 0..table.entries.len() {
+            if table.entries[index].task.end.is_none() {
+                table.record_end(index, BackgroundEnd::RunEnded, None, None);
             }
         }
         true
