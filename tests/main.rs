@@ -4,6 +4,7 @@ mod agent;
 mod cli;
 mod doctor;
 mod hooks;
+mod hostile;
 mod journal;
 mod manual;
 mod map;

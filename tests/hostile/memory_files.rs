@@ -1,0 +1,1 @@
+//! Instructions in folders of other users.

@@ -1,0 +1,14 @@
+//! Hostile inputs, by class: each against the real binary, or the real sandbox of the kernel.
+
+mod memory;
+mod memory_files;
+mod nesting;
+mod network;
+mod output_files;
+mod pinned_programs;
+mod processes;
+mod rules;
+mod sandbox_settings;
+mod secrets;
+mod shell_constructs;
+mod terminals;

@@ -1,0 +1,1 @@
+//! Deeply nested input.

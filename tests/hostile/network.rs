@@ -1,0 +1,1 @@
+//! Ways round a network that is off.

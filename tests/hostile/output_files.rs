@@ -1,0 +1,1 @@
+//! Links in place of output files.

@@ -1,0 +1,1 @@
+//! Programs of the user that commands can rewrite.

@@ -1,0 +1,1 @@
+//! Control of processes outside the job.

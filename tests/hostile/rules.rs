@@ -1,0 +1,1 @@
+//! Rules for programs that run programs.

@@ -1,0 +1,1 @@
+//! Settings that promise a protection.

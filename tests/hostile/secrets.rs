@@ -1,0 +1,1 @@
+//! Secrets under unusual names.

@@ -1,0 +1,1 @@
+//! Escape sequences for terminals.
