@@ -8,7 +8,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::fs::File;
@@ -47,6 +47,10 @@ impl FinalCwd {
     pub(super) async fn create(scratch: &OutputFolder) -> io::Result<Self> {
         let (path, file) = scratch.create("cwd").await?;
         Ok(Self { path, file })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The shell code that writes the folder on exit.

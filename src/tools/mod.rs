@@ -11,6 +11,7 @@ mod background;
 mod capture;
 mod catalog;
 mod command;
+mod domain;
 mod edit;
 mod environment;
 mod external;
@@ -39,6 +40,7 @@ mod shell;
 mod structured;
 mod text;
 mod todo;
+mod tool_name;
 mod toolbox;
 mod toolbox_setup;
 mod walk;
@@ -56,14 +58,12 @@ pub use background::{
     AgentEnded, BackgroundAgent, BackgroundClosed, BackgroundEnd, BackgroundKind, BackgroundTask,
 };
 pub use catalog::{AGENT, TASK, built_in_names, is_agent_tool};
+pub use domain::InvalidHost;
 pub use environment::{hook_environment, secret_values};
 pub use external::{ExternalResult, ExternalTools, Permission};
 pub use outcome::{Effect, GrantSource, ToolOutcome, ToolRefusal};
 pub use panic_guard::end_tasks;
-pub use permission::{
-    RuleError, ToolName, anchor_rule, check_allowance, check_restriction, classify_tool_name,
-    split_rules,
-};
+pub use permission::{RuleError, anchor_rule, check_allowance, check_restriction, split_rules};
 pub use references::BadSchema;
 pub use requirement::{Requirement, RequirementCheck, RequirementEnd, RequirementReport};
 pub use sandbox::{Enforced, SandboxError, SandboxSettings, SandboxState, is_sandbox_path};
@@ -71,5 +71,6 @@ pub use schema::{AnswerSchema, SCHEMA_BYTES_MAX};
 pub use settings::{BadSettings, Offered, ToolSettings};
 pub use shell::{InvalidCommand, STARTED_IN_BACKGROUND};
 pub use structured::{Delivery, OtherCalls, STRUCTURED_OUTPUT};
+pub use tool_name::{ToolName, classify_tool_name};
 pub use toolbox::Toolbox;
 pub use web::{MakeClient, WebClient, WebClientError, WebSettings};

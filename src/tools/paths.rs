@@ -42,8 +42,8 @@ pub(super) enum PathScope {
 /// The kernel's limit on symbolic links in a path.
 const LINKS_MAX: u32 = 40;
 
-/// The maximum number of files that are matched against a pattern.
-const GLOB_FILES_MAX: usize = 10_000;
+/// The maximum number of files that are listed.
+const LISTED_FILES_MAX: usize = 10_000;
 
 /// The longest path, in bytes, that the system can open.
 pub(super) const PATH_BYTES_MAX: usize = 4_096;
@@ -97,6 +97,11 @@ impl WorkFolders {
 
     pub(super) fn contains(&self, real: &Path) -> bool {
         self.roots.iter().any(|root| real.starts_with(root))
+    }
+
+    /// Every folder in which reading needs no permission.
+    pub(super) fn readable_folders(&self) -> Vec<PathBuf> {
+        self.roots.iter().chain([&self.scratch]).chain(&self.readable).cloned().collect()
     }
 
     fn is_free_to_read(&self, real: &Path) -> bool {
@@ -237,43 +242,6 @@ fn normalize_lexically(path: &Path) -> PathBuf {
     made
 }
 
-/// Returns the paths that match a shell pattern, relative to `base`, and how many files were
-/// examined. `?` and `[…]` match any character here, to err on the side of finding too many. `None`
-/// if there are more files than the limit.
-pub(super) fn expand_glob(pattern: &str, base: &Path) -> Option<(Vec<String>, usize)> {
-    let begin = if pattern.starts_with('/') { "/" } else { "" };
-    let (mut found, mut looked) = (vec![begin.to_owned()], 0);
-    for part in pattern.split('/').filter(|part| !part.is_empty()) {
-        if !part.contains(['*', '?', '[']) {
-            for path in &mut found {
-                path.push_str(part);
-                path.push('/');
-            }
-            continue;
-        }
-        let pattern = parse_loosely(part);
-        let mut next = Vec::new();
-        for folder in found {
-            looked += 1;
-            let Ok(entries) = fs::read_dir(base.join(&folder)) else { continue };
-            for entry in entries.filter_map(Result::ok) {
-                looked += 1;
-                if looked > GLOB_FILES_MAX {
-                    return None;
-                }
-                let name = entry.file_name().to_string_lossy().into_owned();
-                let is_shown = !name.starts_with('.') || part.starts_with('.');
-                if is_shown && matches_pattern(&pattern, &name.chars().collect::<Vec<_>>()) {
-                    next.push(format!("{folder}{name}/"));
-                }
-            }
-        }
-        found = next;
-    }
-    let paths = found.into_iter().map(|path| path.trim_end_matches('/').to_owned());
-    Some((paths.collect(), looked))
-}
-
 /// Lists everything below a folder, relative to it; links are not followed. `None` if there are
 /// more files than the limit.
 pub(super) fn list_recursive(folder: &Path) -> Option<Vec<PathBuf>> {
@@ -281,7 +249,7 @@ pub(super) fn list_recursive(folder: &Path) -> Option<Vec<PathBuf>> {
     while let Some(inner) = open.pop() {
         let Ok(entries) = fs::read_dir(folder.join(&inner)) else { continue };
         for entry in entries.filter_map(Result::ok) {
-            if found.len() >= GLOB_FILES_MAX {
+            if found.len() >= LISTED_FILES_MAX {
                 return None;
             }
             let path = inner.join(entry.file_name());
@@ -292,49 +260,6 @@ pub(super) fn list_recursive(folder: &Path) -> Option<Vec<PathBuf>> {
         }
     }
     Some(found)
-}
-
-/// What one element of a pattern matches.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum PatternSign {
-    Is(char),
-    One,
-    Any,
-}
-
-/// Parses a pattern loosely: brackets may contain quotes or a class such as `[[:alpha:]]`, so from
-/// there on anything matches.
-fn parse_loosely(part: &str) -> Vec<PatternSign> {
-    let known = part.split_once('[').filter(|(_, rest)| rest.contains(']'));
-    let signs = known.map_or(part, |(begin, _)| begin).chars().map(|letter| match letter {
-        '*' => PatternSign::Any,
-        '?' => PatternSign::One,
-        letter => PatternSign::Is(letter),
-    });
-    signs.chain(known.map(|_| PatternSign::Any)).collect()
-}
-
-fn matches_pattern(pattern: &[PatternSign], name: &[char]) -> bool {
-    let (mut at, mut seen) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while seen < name.len() {
-        match pattern.get(at) {
-            Some(PatternSign::Any) => {
-                star = Some((at, seen));
-                at += 1;
-            }
-            Some(PatternSign::One) => (at, seen) = (at + 1, seen + 1),
-            Some(PatternSign::Is(letter)) if *letter == name[seen] => {
-                (at, seen) = (at + 1, seen + 1);
-            }
-            Some(PatternSign::Is(_)) | None => {
-                let Some((back, from)) = star else { return false };
-                (at, seen) = (back + 1, from + 1);
-                star = Some((back, from + 1));
-            }
-        }
-    }
-    pattern[at..].iter().all(|sign| *sign == PatternSign::Any)
 }
 
 /// The path as shown to the model: relative to the working directory if it is below it.

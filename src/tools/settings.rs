@@ -8,6 +8,7 @@ use crate::process::Supervisor;
 use crate::secrets::KnownSecrets;
 
 use super::catalog::{BuiltinTool, is_agent_tool};
+use super::domain::InvalidHost;
 use super::permission::RuleError;
 use super::requirement::Requirement;
 use super::sandbox::{SandboxError, SandboxSettings};
@@ -175,5 +176,5 @@ pub enum BadSettings {
     #[error("{why}")]
     Sandbox { why: SandboxError },
     #[error("bad entry of webFetchPrivateHosts: {why}")]
-    Web { why: RuleError },
+    Web { why: InvalidHost },
 }

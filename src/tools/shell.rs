@@ -24,7 +24,7 @@ use super::input::BashInput;
 use super::outcome::{ToolError, ToolOutcome};
 use super::paths::WorkFolders;
 use super::permission;
-use super::sandbox::Sandbox;
+use super::sandbox::{CommandScope, PlainScope, Sandbox};
 
 /// The kernel takes no argument longer than 128 KiB.
 const COMMAND_BYTES_MAX: usize = 120_000;
@@ -34,6 +34,17 @@ const UNKNOWN: &str = "unknown: the process that looked after the command was ki
                        and the command with it.";
 /// The beginning of the result of a task started in the background. Its id follows.
 pub const STARTED_IN_BACKGROUND: &str = "Runs in the background as ";
+
+/// Lets git work where the user's settings cannot be read: without them, it trusts no working tree
+/// of another user. It can change nothing there.
+const PLAIN_GIT: [(&str, &str); 6] = [
+    ("GIT_CONFIG_GLOBAL", "/dev/null"),
+    ("XDG_CONFIG_HOME", "/dev/null"),
+    ("GIT_OPTIONAL_LOCKS", "0"),
+    ("GIT_CONFIG_COUNT", "1"),
+    ("GIT_CONFIG_KEY_0", "safe.directory"),
+    ("GIT_CONFIG_VALUE_0", "*"),
+];
 
 /// The state that is kept between commands.
 #[derive(Debug)]
@@ -51,15 +62,6 @@ pub(super) struct ShellSession {
     /// The folder in which the next command starts.
     cwd: Mutex<PathBuf>,
     sandbox: Arc<Sandbox>,
-}
-
-/// The kernel restrictions on a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Confinement {
-    /// The sandbox of the run, if it is on.
-    Sandbox,
-    /// Read access only.
-    Reading,
 }
 
 /// The parts from which a shell session is built.
@@ -109,6 +111,11 @@ impl ShellSession {
         &self.scratch
     }
 
+    /// The variable `PATH` of its commands.
+    pub(super) fn path_variable(&self) -> OsString {
+        self.environment.get("PATH").unwrap_or_default().into()
+    }
+
     /// The supervisor that starts its commands.
     pub(super) fn supervisor(&self) -> &Supervisor {
         &self.supervisor
@@ -131,6 +138,7 @@ impl ShellSession {
     pub(super) async fn run(
         &self,
         input: &BashInput,
+        mut scope: CommandScope,
         places: &WorkFolders,
         cancel: &CancellationToken,
     ) -> ToolOutcome {
@@ -139,16 +147,21 @@ impl ShellSession {
         }
         let mut notes = Vec::new();
         let cwd = self.usable_cwd(places, &mut notes);
-        let confinement = self.confinement_for(input);
-        let whereabouts = match confinement {
-            Confinement::Sandbox => FinalCwd::create(&self.scratch).await.ok(),
-            // A read-only command cannot change the folder, and could not write the file that
-            // reports it.
-            Confinement::Reading => None,
+        let whereabouts = match &scope {
+            CommandScope::Sandbox | CommandScope::Plain(PlainScope { may_move: true, .. }) => {
+                FinalCwd::create(&self.scratch).await.ok()
+            }
+            // Such a command cannot change the folder, and could not write the file that reports
+            // it.
+            CommandScope::Reading | CommandScope::Plain(_) => None,
         };
-        let job = self.job(&input.command, &cwd, whereabouts.as_ref());
+        if let (CommandScope::Plain(plain), Some(whereabouts)) = (&mut scope, &whereabouts) {
+            plain.outputs.push(whereabouts.path().to_path_buf());
+        }
+        let job = self.job(&input.command, &cwd, whereabouts.as_ref(), &scope);
         let limit = input.timeout.map_or(self.timeout, Duration::from_millis);
-        let running = match self.launch(job, &cwd, confinement).await {
+        let is_plain = matches!(scope, CommandScope::Plain(_));
+        let running = match self.launch(job, &cwd, scope).await {
             Ok(running) => running,
             Err(why) => return ToolOutcome::failure(why.to_string()),
         };
@@ -164,7 +177,7 @@ impl ShellSession {
             );
         }
         let failed = ended.status.is_none_or(|status| !status.success());
-        notes.extend(failed.then(|| self.sandbox.hint(&captured.err)).flatten());
+        notes.extend(failed.then(|| self.sandbox.hint(&captured.err, is_plain)).flatten());
         CommandReport { command: &input.command, limit, ended, captured, notes }.outcome()
     }
 
@@ -173,6 +186,7 @@ impl ShellSession {
         &self,
         call: &str,
         input: &BashInput,
+        scope: CommandScope,
         places: &WorkFolders,
     ) -> ToolOutcome {
         if let Err(why) = self.background.check_capacity() {
@@ -180,8 +194,8 @@ impl ShellSession {
         }
         let mut notes = Vec::new();
         let cwd = self.usable_cwd(places, &mut notes);
-        let job = self.job(&input.command, &cwd, None);
-        let running = match self.launch(job, &cwd, Confinement::Sandbox).await {
+        let job = self.job(&input.command, &cwd, None, &scope);
+        let running = match self.launch(job, &cwd, scope).await {
             Ok(running) => running,
             Err(why) => return ToolOutcome::failure(why.to_string()),
         };
@@ -221,7 +235,8 @@ impl ShellSession {
         if cancel.is_cancelled() {
             return Err(StartError::Cancelled);
         }
-        let running = self.launch(self.job(text, cwd, None), cwd, Confinement::Sandbox).await?;
+        let scope = CommandScope::Sandbox;
+        let running = self.launch(self.job(text, cwd, None, &scope), cwd, scope).await?;
         Ok(self.run_to_end(running, limit, cancel).await)
     }
 
@@ -236,34 +251,18 @@ impl ShellSession {
         (ended, capture.finish().await)
     }
 
-    fn confinement_for(&self, input: &BashInput) -> Confinement {
-        let only_reads = !input.run_in_background
-            && self.sandbox.can_hold_readers()
-            && permission::only_reads(&input.command);
-        if only_reads { Confinement::Reading } else { Confinement::Sandbox }
-    }
-
-    /// Whether a command only reads, and the kernel enforces it, so that it can run in parallel
-    /// with others.
-    pub(super) fn is_confined_to_reading(&self, input: &BashInput) -> bool {
-        self.confinement_for(input) == Confinement::Reading
-    }
-
     /// Starts a command with sandbox rules made from the current file system.
     async fn launch(
         &self,
         mut job: Job,
         cwd: &Path,
-        confinement: Confinement,
+        scope: CommandScope,
     ) -> Result<RunningJob, StartError> {
         let sandbox = Arc::clone(&self.sandbox);
         // This accesses the disk. If it fails, the command is not run, as it would run without a
         // sandbox.
-        let fence = tokio::task::spawn_blocking(move || match confinement {
-            Confinement::Sandbox => sandbox.command_rules(),
-            Confinement::Reading => sandbox.reading_rules(),
-        });
-        job.landlock = fence.await.map_err(|_| StartError::Sandbox)?;
+        let rules = tokio::task::spawn_blocking(move || sandbox.rules(&scope));
+        job.landlock = rules.await.map_err(|_| StartError::Sandbox)?;
         let started = self.supervisor.start(&job).await;
         started.map_err(|error| StartError::Program {
             program: self.program.clone(),
@@ -293,11 +292,20 @@ impl ShellSession {
         *self.cwd.lock().unwrap_or_else(PoisonError::into_inner) = cwd;
     }
 
-    fn job(&self, text: &str, cwd: &Path, whereabouts: Option<&FinalCwd>) -> Job {
+    fn job(
+        &self,
+        text: &str,
+        cwd: &Path,
+        whereabouts: Option<&FinalCwd>,
+        scope: &CommandScope,
+    ) -> Job {
         let trap = whereabouts.map_or(String::new(), FinalCwd::trap);
         let script = format!("{trap}eval \"$1\"");
         let mut environment = self.environment.for_command();
         environment.push(("PWD".into(), cwd.into()));
+        if matches!(scope, CommandScope::Plain(_)) {
+            environment.extend(PLAIN_GIT.map(|(name, value)| (name.into(), value.into())));
+        }
         environment.extend(self.sandbox.own_temp().map(|temp| ("TMPDIR".into(), temp.into())));
         Job {
             program: self.program.clone(),
@@ -387,6 +395,18 @@ fn missing_note(cwd: &Path) -> String {
     format!(" (the working directory {} does not exist)", cwd.display())
 }
 
+/// Whether an exit code of 1 is this command's negative result and not a failure.
+fn exit_code_1_is_a_result(command: &str) -> bool {
+    let [program, verb] = permission::last_programs(command);
+    match program.as_str() {
+        "git" => matches!(verb.as_str(), "grep" | "diff"),
+        "grep" | "egrep" | "fgrep" | "zgrep" | "rg" | "diff" | "cmp" | "find" | "test" | "[" => {
+            true
+        }
+        _ => false,
+    }
+}
+
 /// Builds the result of an ended command for the model and for programs.
 struct CommandReport<'a> {
     command: &'a str,
@@ -441,7 +461,7 @@ impl CommandReport<'_> {
             (CommandEnd::Exited, None) => (Some(exit_note(UNKNOWN)), true),
             (CommandEnd::Exited, Some(status)) => match (exit_code(status), status.signal()) {
                 (0, _) => (None, false),
-                (1, None) if permission::exit_code_1_is_a_result(self.command) => {
+                (1, None) if exit_code_1_is_a_result(self.command) => {
                     (Some(exit_note("1 (no match, or a difference)")), false)
                 }
                 (code, Some(number)) => {

@@ -20,9 +20,10 @@ use super::grep;
 use super::input::{self, ToolRequest};
 use super::outcome::{Effect, GrantSource, ToolError, ToolOutcome, ToolRefusal};
 use super::panic_guard::{run_change, run_guarded, run_read};
-use super::paths::{PATH_BYTES_MAX, ResolvedPath, WorkFolders, resolve};
-use super::permission::{Access, Denial, Permissions};
+use super::paths::{PATH_BYTES_MAX, PathScope, ResolvedPath, WorkFolders, resolve};
+use super::permission::{Access, Confinement, Denial, Permissions};
 use super::read;
+use super::sandbox::{CommandScope, Hides, PlainScope};
 use super::settings::{BadSettings, ToolSettings};
 use super::shell::{ShellParts, ShellSession};
 use super::todo::TodoList;
@@ -62,13 +63,15 @@ pub(super) struct ToolSet {
 }
 
 /// Checks the access that a tool requests.
-type PermissionCheck<'a> = &'a dyn Fn(BuiltinTool, &Access<'_>) -> Result<(), Denial>;
+type PermissionCheck<'a> = &'a dyn Fn(BuiltinTool, &Access<'_>) -> Result<Confinement, Denial>;
 
 /// A call with valid input and permission.
 struct ValidatedCall {
     request: ToolRequest,
     /// The resolved path, if the call has one.
     place: Option<ResolvedPath>,
+    /// How it is confined, if it is a command.
+    confinement: Confinement,
 }
 
 impl Toolbox {
@@ -89,7 +92,7 @@ impl Toolbox {
         let home = places.home.as_deref();
         let permissions = build_permissions(settings, places.cwd(), home)?;
         let sandbox = sandbox(settings, &roots, home)?;
-        let permissions = permissions.with_protected_paths(sandbox.secrets());
+        let permissions = permissions.with_sandbox(sandbox.secrets(), sandbox.can_hold_readers());
         let demands = AcceptanceDemands::new(settings)?;
         let offered = offered_tools(&settings.offered)?;
         let times = CommandTimes {
@@ -154,8 +157,10 @@ impl Toolbox {
         if self.effect(call).changes_nothing() {
             return true;
         }
-        let request = BuiltinTool::named(&call.name).map(|tool| input::parse(tool, &call.input));
-        matches!(request, Some(Ok(ToolRequest::Bash(bash))) if self.tools.shell.is_confined_to_reading(&bash))
+        let Ok(valid) = self.tools.admit(call, GrantSource::Rules) else { return false };
+        let in_foreground =
+            matches!(&valid.request, ToolRequest::Bash(bash) if !bash.run_in_background);
+        in_foreground && self.tools.only_reads(&valid.confinement)
     }
 
     /// Checks that the tool exists, its input is valid and the call is allowed. Has no effect.
@@ -303,7 +308,7 @@ impl ToolSet {
         let find = |path: &str, base: &Path| self.places.resolve(path, base);
         let deed = match (&request, &place) {
             (ToolRequest::Bash(bash), _) => {
-                Access::Command { command: &bash.command, cwd: &cwd, find: &find }
+                Access::Command { command: &bash.command, cwd: &cwd, resolve: &find }
             }
             (ToolRequest::Write(_) | ToolRequest::Edit(_), Some(place)) => {
                 Access::Change(place.clone())
@@ -318,8 +323,8 @@ impl ToolSet {
                 _,
             ) => Access::Nothing,
         };
-        judge(tool, &deed)?;
-        Ok(ValidatedCall { request, place })
+        let confinement = judge(tool, &deed)?;
+        Ok(ValidatedCall { request, place, confinement })
     }
 
     /// Checks that are specific to the tool.
@@ -359,16 +364,20 @@ impl ToolSet {
             let input = call.input.clone();
             return run_read(cancel, move |stop| answers.validate_and_store(&input, stop)).await;
         }
-        let ValidatedCall { request, place } = match self.admit(call, warrant) {
+        let ValidatedCall { request, place, confinement } = match self.admit(call, warrant) {
             Ok(errand) => errand,
             Err(refusal) => return refusal.into_outcome(),
         };
         let Some(place) = place else {
             return match request {
-                ToolRequest::Bash(bash) if bash.run_in_background => {
-                    self.shell.start_in_background(&call.id, &bash, &self.places).await
+                ToolRequest::Bash(bash) => {
+                    let scope = self.command_scope(confinement);
+                    if bash.run_in_background {
+                        self.shell.start_in_background(&call.id, &bash, scope, &self.places).await
+                    } else {
+                        self.shell.run(&bash, scope, &self.places, &cancel).await
+                    }
                 }
-                ToolRequest::Bash(bash) => self.shell.run(&bash, &self.places, &cancel).await,
                 ToolRequest::BashOutput(look) => {
                     background::read_output(&self.shell.background, &look, &cancel).await
                 }
@@ -394,6 +403,49 @@ impl ToolSet {
             Effect::ReadOnly | Effect::Network => run_read(cancel, work).await,
             Effect::Changes => run_change(cancel, work).await,
         }
+    }
+
+    /// Whether the kernel keeps a command from every change.
+    fn only_reads(&self, confinement: &Confinement) -> bool {
+        self.shell.sandbox().can_hold_readers()
+            && match confinement {
+                Confinement::SandboxReading | Confinement::PlainReads { may_move: false, .. } => {
+                    true
+                }
+                Confinement::Sandbox
+                | Confinement::PlainEdits
+                | Confinement::PlainReads { may_move: true, .. } => false,
+            }
+    }
+
+    fn command_scope(self: &Arc<Self>, confinement: Confinement) -> CommandScope {
+        let (files, may_edit, may_move) = match confinement {
+            Confinement::Sandbox => return CommandScope::Sandbox,
+            Confinement::SandboxReading => return CommandScope::Reading,
+            Confinement::PlainEdits => (Vec::new(), true, true),
+            Confinement::PlainReads { files, may_move } => (files, false, may_move),
+        };
+        let kit = Arc::clone(self);
+        let folders = self.places.readable_folders();
+        let hides_some = folders.iter().any(|folder| {
+            let place = ResolvedPath {
+                written: folder.clone(),
+                real: folder.clone(),
+                scope: PathScope::Inside,
+            };
+            self.permissions.hides_below(&place)
+        });
+        CommandScope::Plain(PlainScope {
+            folders,
+            files,
+            outputs: Vec::new(),
+            may_edit,
+            may_move,
+            hides: hides_some.then(|| -> Hides {
+                Arc::new(move |path| kit.permissions.hides(BuiltinTool::Read, path))
+            }),
+            path: self.shell.path_variable(),
+        })
     }
 
     /// Runs the part of a call that accesses files. Blocks.

@@ -81,7 +81,8 @@ const COMMANDS: &[(PermissionMode, Rules, &str, Answer)] = &[
     (Default, Rules::None, "cd src && cat ../../x", No),
     (Default, Rules::None, "git branch --show-current", Yes),
     (Default, Rules::None, "git rev-parse HEAD", Yes),
-    (Default, Rules::None, "echo $HOME 2>&1 >/dev/null", Yes),
+    (Default, Rules::None, "echo $HOME 2>&1 >/dev/null", No),
+    (Default, Rules::None, "echo HOME 2>&1 >/dev/null", Yes),
     (Default, Rules::None, "find . -name '*.rs'", Yes),
     (Default, Rules::None, "# a comment\nls", Yes),
     (DontAsk, Rules::None, "ls", Yes),
@@ -98,10 +99,9 @@ const COMMANDS: &[(PermissionMode, Rules, &str, Answer)] = &[
     (Default, Rules::None, "sort -o src/a.rs src/a.rs", No),
     (Default, Rules::None, "sort -uo src/a.rs src/a.rs", No),
     (Default, Rules::None, "uniq src/a.rs src/b.rs", No),
-    (Default, Rules::None, "git diff --output=src/a.rs", No),
-    (Default, Rules::None, "git rev-parse HEAD~1", No),
+    (Default, Rules::None, "git push", No),
     (Default, Rules::None, "git -c core.pager=evil log", No),
-    (Default, Rules::None, "git branch -D main", No),
+    (Default, Rules::None, "git -C src status", No),
     (Default, Rules::None, "grep -f/etc/passwd x src", No),
     (Default, Rules::None, "grep -Rn x .", No),
     (Default, Rules::None, "grep --dereference-recursive x .", No),
@@ -124,7 +124,8 @@ const COMMANDS: &[(PermissionMode, Rules, &str, Answer)] = &[
     (Default, Rules::None, "sort *", No),
     (Default, Rules::None, "test *", No),
     (Default, Rules::None, "[ -f src/a.rs ] && printf '%s\\n' yes", Yes),
-    (Default, Rules::None, "sort src/*.rs; cat *", Yes),
+    (Default, Rules::None, "sort src/a.rs; cat src/a.rs", Yes),
+    (Default, Rules::None, "sort src/*.rs; cat *", No),
     (Default, Rules::None, "ls & touch x", No),
     (Default, Rules::None, "ls\ntouch x", No),
     (Default, Rules::None, "cat <(touch x)", No),
@@ -180,25 +181,15 @@ const COMMANDS: &[(PermissionMode, Rules, &str, Answer)] = &[
     (BypassPermissions, Deny(&["Bash(rm *)"]), "ls | xargs -n 1 rm -r", No),
     (BypassPermissions, Deny(&["Bash(rm *)"]), "find src -exec rm {} +", No),
     (BypassPermissions, Deny(&["Bash(rm *)"]), "trap 'rm -r src' EXIT", No),
-    (BypassPermissions, Deny(&["Bash(rm *)"]), "test -v 'a[$(rm -r src)]'", No),
     (BypassPermissions, Deny(&["Bash(rm *)"]), "echo $(r\\m -r src)", No),
     (BypassPermissions, Deny(&["Bash(rm *)"]), "echo $(r''m -r src)", No),
     (BypassPermissions, Deny(&["Bash(rm *)"]), "echo $(r\\\nm -r src)", No),
     (BypassPermissions, Deny(&["Bash(rm *)"]), "( ls # \\\nrm -r src )", No),
     (BypassPermissions, Deny(&["Bash(rm *)"]), "( ls # \\\nr''m -r src )", No),
-    // What these run is unknown.
-    (BypassPermissions, Deny(&["Bash(rm *)"]), "X=rm; $X -r src", No),
-    (BypassPermissions, Deny(&["Bash(rm *)"]), "/bin/r? -r src", No),
+    // A deny rule sees what a command says openly.
     (BypassPermissions, Deny(&["Bash(rm *)"]), "{rm,-r,src}", No),
-    (BypassPermissions, Deny(&["Bash(rm *)"]), "sudo -u me $X -r src", No),
-    (BypassPermissions, Deny(&["Bash(rm *)"]), "(ls); \"$X\" -r src", No),
-    (BypassPermissions, Deny(&["Bash(rm *)"]), "(function g { r${N}m -r src; }; g)", No),
-    (BypassPermissions, Deny(&["Bash(rm *)"]), "time function g { r${N}m -r src; }; g", No),
-    (BypassPermissions, Deny(&["Bash(rm *)"]), "coproc C { r${N}m -r src; }", No),
     (BypassPermissions, Deny(&["Bash(rm *)"]), "coproc rm -r src", No),
-    (BypassPermissions, Deny(&["Bash(rm *)"]), "$'\\x72m' -r src", No),
-    (BypassPermissions, Deny(&["Bash(rm *)"]), "function f { $X -r src; }; f", No),
-    (BypassPermissions, Deny(&["Bash(rm *)"]), "cat <(case x in x) $X -r src;; esac)", No),
+    (BypassPermissions, Deny(&["Bash(rm *)"]), "X=rm; $X -r src", No),
     (BypassPermissions, Deny(&["Read(.env)"]), "\"$X\" -r src", Yes),
     // And these run nothing that is denied.
     (BypassPermissions, Deny(&["Bash(rm *)"]), "for f in *.rs; do wc -l \"$f\"; done", Yes),
@@ -378,13 +369,8 @@ fn a_denial_names_the_flag_that_would_allow_the_call() {
             "--allowedTools 'Bash(./run.sh *)'",
         ),
         (Default, Rules::None, "Bash", bash("a $(b"), "--allowedTools Bash"),
-        (
-            Default,
-            Allow(&["Bash(git *)"]),
-            "Bash",
-            bash("git -c core.pager=x log"),
-            "--allowedTools 'Bash(git -c core.pager=x log)'",
-        ),
+        (Default, Rules::None, "Bash", bash("git push"), "--allowedTools 'Bash(git push *)'"),
+        (Default, Rules::None, "Bash", bash("cat <<E\nE"), "a here-document: write the text"),
         (Plan, Rules::None, "Bash", bash("make"), "--permission-mode plan"),
         (
             Default,
@@ -456,8 +442,8 @@ const HOSTILE: &str = "[core]\n fsmonitor = touch ran\n sshCommand = touch ran\n
     !touch ran\n[extensions]\n partialClone = away\n[remote \"away\"]\n promisor = true\n url = \
     ssh://guest@127.0.0.1/x\n[credential]\n helper = !touch ran\n";
 
-#[test]
-fn programs_configured_by_a_checkout_for_git_need_permission() {
+#[tokio::test]
+async fn programs_configured_by_a_checkout_for_git_change_nothing_without_a_rule() {
     let bench = bench(Default, Rules::None);
     let git = |command: &str| {
         let mut shell = std::process::Command::new("sh");
@@ -468,39 +454,18 @@ fn programs_configured_by_a_checkout_for_git_need_permission() {
     let begun = git("git init -q . && echo one > a && git add a && \
                      git -c user.name=a -c user.email=a@b commit -qm one && echo two > a");
     assert!(begun.status.success(), "{begun:?}");
+    let clean = bench.bash("git status --short && git diff --stat && git log --oneline").await;
+    assert!(!clean.is_error, "{clean:?}");
     bench.file(".gitattributes", "* filter=x diff=x\n");
     let path = bench.cwd.join(".git/config");
     let config = fs::read_to_string(&path).expect("git made it");
     fs::write(&path, config + HOSTILE).expect("a file");
     let mark = bench.cwd.join("ran");
-    let mut free = 0;
-    for command in [
-        "git status",
-        "git diff",
-        "git log -p",
-        "git log",
-        "git show",
-        "git blame a",
-        "git describe --dirty",
-        "git ls-files -m",
-        "git shortlog HEAD",
-        "git branch -vv",
-        "git rev-parse HEAD~1",
-        "git branch --show-current",
-        "git remote",
-        "git remote -v",
-        "git rev-parse --show-toplevel",
-        "git rev-parse --show-prefix",
-        "git rev-parse --is-inside-work-tree",
-        "git rev-parse --abbrev-ref HEAD",
-        "git rev-parse HEAD",
-    ] {
-        let allowed = answer(&bench, "Bash", json!({ "command": command })) == Ok(Yes);
-        git(command);
-        let ran = fs::remove_file(&mark).is_ok();
-        assert!(!(ran && allowed), "{command} runs what the checkout says");
-        assert!(ran || command != "git status", "the checkout is hostile");
-        free += u32::from(allowed);
+    for command in ["git status", "git diff", "git log -p", "git show", "git blame a"] {
+        let outcome = bench.bash(command).await;
+        assert!(outcome.denied.is_none(), "{outcome:?}");
+        assert!(!mark.exists(), "{command} runs what the checkout says");
     }
-    assert_eq!(free, 8);
+    git("git status");
+    assert!(mark.exists(), "the checkout is hostile");
 }

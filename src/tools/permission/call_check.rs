@@ -8,6 +8,7 @@ use super::super::catalog::BuiltinTool;
 use super::super::outcome::GrantSource;
 use super::super::paths::{PathScope, ResolvedPath};
 use super::super::sandbox::DeniedPlaces;
+use super::command_check::{Confinement, Resolve};
 use super::denial::Denial;
 use super::paths::is_protected;
 use super::rule::PermissionRule;
@@ -20,13 +21,12 @@ pub(in super::super) enum Access<'a> {
     Nothing,
     Read(ResolvedPath),
     Change(ResolvedPath),
-    /// Access to this host, in the form that [`super::host_of`] returns.
+    /// Access to this host, in the form that [`super::super::domain::host_of`] returns.
     Host(String),
     Command {
         command: &'a str,
         cwd: &'a Path,
-        /// Resolves a path against a folder.
-        find: &'a dyn Fn(&str, &Path) -> ResolvedPath,
+        resolve: Resolve<'a>,
     },
 }
 
@@ -41,6 +41,8 @@ pub(in super::super) struct Permissions {
     pub(super) home: Option<PathBuf>,
     /// Paths that only a rule which names them can open.
     secrets: DeniedPlaces,
+    /// Whether the kernel confines the commands that need no rule.
+    pub(super) holds_plain_commands: bool,
     pub(super) critical: CriticalPaths,
 }
 
@@ -73,6 +75,7 @@ impl Permissions {
             cwd: cwd.to_path_buf(),
             home: home.map(Path::to_path_buf),
             secrets: DeniedPlaces::default(),
+            holds_plain_commands: false,
             critical: CriticalPaths::Denied,
         };
         for (list, texts) in lists {
@@ -89,9 +92,14 @@ impl Permissions {
         Ok(permissions)
     }
 
-    /// Denies these paths to the file tools, too.
-    pub(in super::super) fn with_protected_paths(self, secrets: DeniedPlaces) -> Self {
-        Self { secrets, ..self }
+    /// Denies these paths to the file tools, too. `holds_plain_commands`: the kernel confines the
+    /// commands that need no rule.
+    pub(in super::super) fn with_sandbox(
+        self,
+        secrets: DeniedPlaces,
+        holds_plain_commands: bool,
+    ) -> Self {
+        Self { secrets, holds_plain_commands, ..self }
     }
 
     /// Whether a rule removes the tool entirely, so that it is not offered to the model.
@@ -165,13 +173,12 @@ impl Permissions {
         rules.any(|rule| rule.covers_path(tool, path)) || self.is_secret(tool, path)
     }
 
-    /// The rules that may hide something below a folder from a search.
-    pub(super) fn hiding_below(&self, folder: &ResolvedPath) -> Vec<&PermissionRule> {
-        let reaches = |rule: &&PermissionRule| {
-            let mut seen = [&folder.written, &folder.real].into_iter();
-            seen.any(|folder| rule.reaches_below(BuiltinTool::Grep, folder))
-        };
-        self.deny.iter().chain(&self.ask).filter(reaches).collect()
+    /// Whether [`Self::hides`] may hide something below a folder.
+    pub(in super::super) fn hides_below(&self, folder: &ResolvedPath) -> bool {
+        let mut rules = self.deny.iter().chain(&self.ask);
+        let seen = [&folder.written, &folder.real];
+        rules.any(|rule| seen.iter().any(|it| rule.reaches_below(BuiltinTool::Grep, it)))
+            || self.secrets.hides_below(&folder.real)
     }
 
     /// Whether the path is a protected credential location. Only a rule that names it opens it.
@@ -180,6 +187,7 @@ impl Permissions {
     }
 
     /// Checks a call. A hook's approval replaces an allow rule, but does not override a deny rule.
+    /// Returns how it is confined, if it is a command.
     ///
     /// # Errors
     /// Why the call is not allowed, and how to allow it.
@@ -189,7 +197,7 @@ impl Permissions {
         input: &Value,
         deed: &Access<'_>,
         warrant: GrantSource,
-    ) -> Result<(), Denial> {
+    ) -> Result<Confinement, Denial> {
         match warrant {
             GrantSource::Rules => self.check_by_rules(tool, input, deed),
             GrantSource::Hook => self.with_allow_rule(tool).check_by_rules(tool, input, deed),
@@ -229,7 +237,7 @@ impl Permissions {
         tool: BuiltinTool,
         input: &Value,
         deed: &Access<'_>,
-    ) -> Result<(), Denial> {
+    ) -> Result<Confinement, Denial> {
         let rule = PermissionRule::parse(rule, RuleList::Deny, &self.cwd, self.home.as_deref())?;
         let alone = Self {
             mode: PermissionMode::BypassPermissions,
@@ -247,7 +255,7 @@ impl Permissions {
         tool: BuiltinTool,
         input: &Value,
         deed: &Access<'_>,
-    ) -> Result<(), Denial> {
+    ) -> Result<Confinement, Denial> {
         if let Some(rule) = self.deny.iter().find(|rule| rule.covers_whole_tool(tool)) {
             return Err(Denial::by_deny_rule(tool.name(), None, rule));
         }
@@ -265,8 +273,11 @@ impl Permissions {
             Access::Read(place) => self.check_read(tool, place),
             Access::Change(place) => self.check_change(tool, place),
             Access::Host(host) => self.check_host(host),
-            Access::Command { command, cwd, find } => self.check_command(command, cwd, find),
-        }
+            Access::Command { command, cwd, resolve } => {
+                return self.check_command(command, cwd, resolve);
+            }
+        }?;
+        Ok(Confinement::Sandbox)
     }
 
     /// Applies the deny and ask rules, which no mode overrides.

@@ -1,360 +1,314 @@
-//! Checks a command line part by part, and the files that it names.
+//! Decides whether a command may run, and how it is confined.
 
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::super::catalog::BuiltinTool;
-use super::super::paths::{PATH_BYTES_MAX, ResolvedPath, expand_glob, list_recursive};
+use super::super::paths::{ResolvedPath, list_recursive};
 use super::call_check::Permissions;
-use super::cwd_tracker::CwdTracker;
 use super::denial::Denial;
-use super::exec_programs;
-use super::fallback_tokens::FallbackTokens;
-use super::files;
-use super::known_commands::{self, KnownCommand};
-use super::rule::PermissionRule;
-use super::shell_parse::ScriptSource;
-use super::splitter::{self, ShellWord, SimpleCommand};
-use super::work_budget::WorkBudget;
-use super::wrapper::{self, IgnorableAssignments};
+use super::lexer::{self, Separator, ShellWord, SimpleCommand};
+use super::paths::is_protected;
+use super::plain_commands::{PlainCommand, PlainEffect, recognize};
+use super::wrapper::inner_command;
 use crate::types::PermissionMode;
 
-type Sure = Result<(), Denial>;
-
-/// The state of checking one command line against the rules.
-pub(super) struct CommandCheck<'a> {
-    permissions: &'a Permissions,
-    resolve: &'a dyn Fn(&str, &Path) -> ResolvedPath,
-    cwd: CwdTracker,
-    effort: &'a WorkBudget,
+/// What the kernel lets a command do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) enum Confinement {
+    /// What the sandbox of the run allows, if it is on.
+    Sandbox,
+    /// The same, but nothing is written.
+    SandboxReading,
+    /// No rule was needed: nothing is written but files in the working directories, and there is
+    /// no network.
+    PlainEdits,
+    /// No rule was needed: nothing is written, there is no network, and nothing is read but these
+    /// files and what Read may read. The working directory may change.
+    PlainReads { files: Vec<PathBuf>, may_move: bool },
 }
 
-/// The cost of resolving one component of a path, in characters: it takes a system call.
-const PATH_STEP_COST: usize = 40;
+/// Resolves a path against a folder.
+pub(super) type Resolve<'a> = &'a dyn Fn(&str, &Path) -> ResolvedPath;
 
-impl<'a> CommandCheck<'a> {
-    pub(super) fn new(
-        permissions: &'a Permissions,
-        resolve: &'a dyn Fn(&str, &Path) -> ResolvedPath,
+/// How many possible working directories are tracked.
+const FOLDERS_MAX: usize = 8;
+
+impl Permissions {
+    /// Checks a command that runs in `cwd`.
+    ///
+    /// # Errors
+    /// Why it is not allowed, and how to allow it.
+    pub(super) fn check_command(
+        &self,
+        command: &str,
         cwd: &Path,
-        effort: &'a WorkBudget,
+        resolve: Resolve<'_>,
+    ) -> Result<Confinement, Denial> {
+        let parts = lexer::split(command);
+        self.check_command_denials(command, parts.as_deref().ok(), cwd, resolve)?;
+        let is_granted = self.mode != PermissionMode::Plan
+            && self.allow.iter().any(|rule| {
+                rule.covers_whole_tool(BuiltinTool::Bash)
+                    || rule.is_exact() && rule.covers_command(command)
+            });
+        if is_granted || self.mode == PermissionMode::BypassPermissions {
+            let reads = parts.is_ok_and(|parts| parts.iter().all(only_reads));
+            return Ok(if reads { Confinement::SandboxReading } else { Confinement::Sandbox });
+        }
+        let parts = parts?;
+        PartsCheck::new(self, resolve, cwd, &parts).check(&parts)
+    }
+}
+
+/// Whether a command changes nothing, its redirections included. One that changes the working
+/// directory does.
+fn only_reads(part: &SimpleCommand) -> bool {
+    let effect = recognize(part).map(|known| known.effect);
+    let reads =
+        matches!(effect, Some(PlainEffect::Prints | PlainEffect::Reads | PlainEffect::Searches));
+    reads && written(part).next().is_none()
+}
+
+/// The files that a command is redirected to.
+fn written(part: &SimpleCommand) -> impl Iterator<Item = &ShellWord> {
+    part.writes.iter().filter(|word| word.plain != "/dev/null")
+}
+
+/// Whether an operand is a file, and not a pattern.
+fn is_there(place: &ResolvedPath) -> bool {
+    place.real.symlink_metadata().is_ok()
+}
+
+/// The folders in which a part of a command line may run: `cd` may fail.
+#[derive(Clone, Debug)]
+pub(super) struct Folders {
+    pub(super) now: Vec<PathBuf>,
+    /// Where the command continues behind this chain of `&&` if a `cd` in it fails.
+    if_failed: Vec<PathBuf>,
+    after_pipe: bool,
+}
+
+impl Folders {
+    pub(super) fn new(cwd: &Path) -> Self {
+        Self { now: vec![cwd.to_path_buf()], if_failed: Vec::new(), after_pipe: false }
+    }
+
+    /// Records that a part ran, and with it `cd`, if the part is one.
+    pub(super) fn after(&mut self, part: &SimpleCommand, resolve: impl Fn(&str, &Path) -> PathBuf) {
+        if let Some(PlainCommand { effect: PlainEffect::ChangesFolder, operands, .. }) =
+            recognize(part)
+        {
+            let moved =
+                self.now.iter().flat_map(|from| operands.iter().map(|to| resolve(to, from)));
+            let moved: Vec<PathBuf> = moved.collect();
+            // In a pipe, `cd` moves only its own process.
+            if part.then == Separator::And && !self.after_pipe {
+                self.if_failed.append(&mut self.now);
+            }
+            self.now.extend(moved);
+        }
+        if part.then == Separator::Unconditional {
+            self.now.append(&mut self.if_failed);
+        }
+        self.after_pipe = part.then == Separator::Pipe;
+        self.now.sort_unstable();
+        self.now.dedup();
+    }
+}
+
+/// The check of a command whose parts have to be allowed one by one.
+struct PartsCheck<'a> {
+    permissions: &'a Permissions,
+    resolve: Resolve<'a>,
+    folders: Folders,
+    /// Whether a rule allows some part, so that all parts run in the sandbox of the run.
+    has_rule: bool,
+    /// The files that are read.
+    files: Vec<PathBuf>,
+    /// Whether a file was moved or copied, so that the paths of later parts may lead elsewhere.
+    has_moved: bool,
+    changes: bool,
+}
+
+impl<'a> PartsCheck<'a> {
+    fn new(
+        permissions: &'a Permissions,
+        resolve: Resolve<'a>,
+        cwd: &Path,
+        parts: &[SimpleCommand],
     ) -> Self {
-        Self { permissions, resolve, cwd: CwdTracker::new(cwd), effort }
+        Self {
+            permissions,
+            resolve,
+            folders: Folders::new(cwd),
+            has_rule: parts.iter().any(|part| permissions.has_rule_for(part)),
+            files: Vec::new(),
+            has_moved: false,
+            changes: false,
+        }
     }
 
-    /// Applies the deny and ask rules to the files that are named.
-    pub(super) fn check_denied_paths(mut self, scripts: &[ScriptSource]) -> Sure {
-        if !self.permissions.forbids_paths() {
-            return Ok(());
-        }
-        let start = self.cwd.clone();
-        for ScriptSource { text, reading, .. } in scripts {
-            self.cwd = start.clone();
-            if reading.command_lists.is_empty() {
-                self.check_denied_tokens(text)?;
-            }
-            for parts in &reading.command_lists {
-                self.cwd = start.clone();
-                for part in parts {
-                    self.check_denied_part(part)?;
-                    self.track_folder(part)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Treats every token that may be a path as one.
-    fn check_denied_tokens(&mut self, text: &str) -> Sure {
-        let shreds = FallbackTokens::of(text);
-        let base = self.cwd.bases().first().cloned().unwrap_or_default();
-        let moves = shreds.pieces().filter_map(|piece| match piece.as_slice() {
-            ["cd", folder, ..] => Some(known_commands::normalize(&base.join(folder))),
-            _ => None,
-        });
-        self.cwd = CwdTracker::anywhere(std::iter::once(base.clone()).chain(moves));
-        let words: BTreeSet<&str> = shreds.pieces().flatten().collect();
-        let targets = text.split('>').skip(1);
-        let targets = targets.filter_map(|text| text.split_whitespace().next());
-        let targets = targets.map(|word| word.trim_matches(['"', '\'', '|']));
-        let mut targets: BTreeSet<&str> = targets.collect();
-        for word in words.into_iter().filter(|word| !word.starts_with('-')) {
-            let is_target = targets.remove(word);
-            self.for_each_base(word, |place| {
-                self.permissions.check_denied(BuiltinTool::Read, place)?;
-                let also =
-                    is_target.then(|| self.permissions.check_denied(BuiltinTool::Write, place));
-                also.unwrap_or(Ok(()))
-            })?;
-        }
-        targets.into_iter().try_for_each(|path| self.check_denied_path(BuiltinTool::Write, path))
-    }
-
-    fn check_denied_part(&self, part: &SimpleCommand) -> Sure {
-        for word in &part.writes {
-            self.for_each_file_of_word(word, |place| {
-                self.permissions.check_denied(BuiltinTool::Write, place)
-            })?;
-        }
-        for word in files::changed_files(&part.words) {
-            self.for_each_file_of_word(&word, |place| {
-                self.permissions.check_folder_denied(BuiltinTool::Write, place)
-            })?;
-        }
-        if exec_programs::may_execute_argument(&part.words) {
-            let text = splitter::plain(&part.words);
-            let names = exec_programs::snippets(&text).flat_map(str::split_whitespace);
-            names
-                .into_iter()
-                .try_for_each(|name| self.check_denied_path(BuiltinTool::Read, name))?;
-        }
-        for word in files::named_files(&part.words).chain(part.reads.iter().cloned()) {
-            self.for_each_file_of_word(&word, |place| {
-                self.permissions.check_denied(BuiltinTool::Read, place)
-            })?;
-        }
-        Ok(())
-    }
-
-    fn check_denied_path(&self, tool: BuiltinTool, path: &str) -> Sure {
-        self.for_each_base(path, |place| self.permissions.check_denied(tool, place))
-    }
-
-    /// Checks that every part is allowed: as harmless, by a rule, or by the mode.
-    pub(super) fn check_allowed(mut self, parts: &[SimpleCommand]) -> Sure {
+    fn check(mut self, parts: &[SimpleCommand]) -> Result<Confinement, Denial> {
         for part in parts {
             self.check_part(part)?;
-            self.track_folder(part)?;
+            self.folders.after(part, |to, from| (self.resolve)(to, from).real);
+            if self.folders.now.len() > FOLDERS_MAX {
+                return Err(Denial::ManyFolders);
+            }
         }
-        Ok(())
-    }
-
-    /// Updates the possible working directories after a part ran.
-    fn track_folder(&mut self, part: &SimpleCommand) -> Sure {
-        let find = |folder: &str, base: &Path| (self.resolve)(folder, base).real;
-        self.cwd.after_part(part, self.effort, find);
-        if self.cwd.is_lost() {
-            return Err(Denial::ManyFolders);
-        }
-        Ok(())
-    }
-
-    fn check_part(&self, part: &SimpleCommand) -> Sure {
-        self.check_redirections(part)?;
-        let mode = self.permissions.mode;
-        if mode != PermissionMode::Plan && self.has_allow_rule(part) {
-            return Ok(());
-        }
-        let look = |place: &ResolvedPath| self.permissions.check_read(BuiltinTool::Read, place);
-        let paths_are_fine = match known_commands::classify(part) {
-            Some(KnownCommand::ReadsFiles(paths)) => self.check_operands(part, &paths, look),
-            Some(KnownCommand::SearchesFolders(paths)) => {
-                self.check_operands(part, &paths, |place| {
-                    look(place)?;
-                    self.check_search(place)
-                })
-            }
-            Some(KnownCommand::ReadsFollowingLinks(paths)) => {
-                self.check_operands(part, &paths, |place| {
-                    look(place)?;
-                    check_not_folder(place)
-                })
-            }
-            Some(KnownCommand::ChangesFolder(folder)) => self.for_each_base(folder, look),
-            Some(KnownCommand::ChangesFiles(paths)) if mode == PermissionMode::AcceptEdits => {
-                self.check_operands(part, &paths, |place| self.check_change(place))
-            }
-            Some(KnownCommand::ChangesFiles(_)) | None => Err(self.refusal(part)),
-        };
-        paths_are_fine.map_err(|mut denial| {
-            if let Denial::OutsideWorkingFolders { tool, .. } = &mut denial
-                && *tool == BuiltinTool::Read
-            {
-                *tool = BuiltinTool::Bash;
-            }
-            denial
+        let moves =
+            |part| recognize(part).is_some_and(|it| it.effect == PlainEffect::ChangesFolder);
+        let may_move = parts.iter().any(moves);
+        Ok(match (self.has_rule, self.changes) {
+            (true, _) if parts.iter().all(only_reads) => Confinement::SandboxReading,
+            (true, _) => Confinement::Sandbox,
+            (false, true) => Confinement::PlainEdits,
+            (false, false) => Confinement::PlainReads { files: self.files, may_move },
         })
     }
 
-    /// Applies `check` to every file that these arguments of a part may name.
-    fn check_operands(
-        &self,
-        part: &SimpleCommand,
-        paths: &[&str],
-        check: impl Fn(&ResolvedPath) -> Sure,
-    ) -> Sure {
-        let is_flag = |place: &ResolvedPath| {
-            place.written.file_name().is_some_and(|name| name.to_string_lossy().starts_with('-'))
-        };
-        let patterns = part.words.iter().filter(|word| word.globs);
-        let patterns: BTreeSet<&str> = patterns.map(|word| word.plain.as_str()).collect();
-        paths.iter().try_for_each(|path| {
-            if !patterns.contains(path) {
-                return self.for_each_base(path, &check);
-            }
-            self.for_each_match(path, |place| {
-                if !path.contains('/') && is_flag(place) {
-                    return Err(Denial::FlagLikeName { pattern: (*path).to_owned() });
-                }
-                check(place)
-            })
-        })
-    }
-
-    /// Checks a recursive search: it would also read files below the folder that rules deny.
-    fn check_search(&self, place: &ResolvedPath) -> Sure {
-        let rules = self.permissions.hiding_below(place);
-        let Some(rule) = rules.first() else { return Ok(()) };
-        let folder = || place.written.clone();
-        let Some(paths) = list_recursive(&place.real) else {
-            return Err(Denial::ManyFiles { folder: folder(), rule: rule.text.clone() });
-        };
-        if !self.effort.charge(PATH_STEP_COST * rules.len() * paths.len()) {
-            return Err(Denial::TooIntricate);
-        }
-        let about = |rule: &&&PermissionRule, path: &Path| {
-            let is_about = |folder: &Path| rule.covers_path(BuiltinTool::Grep, &folder.join(path));
-            is_about(&place.real) || place.written != place.real && is_about(&place.written)
-        };
-        for path in paths {
-            if let Some(rule) = rules.iter().find(|rule| about(rule, &path)) {
-                let rule = rule.text.clone();
-                return Err(Denial::FindsDenied { path, folder: folder(), rule });
-            }
-        }
-        Ok(())
-    }
-
-    fn check_change(&self, place: &ResolvedPath) -> Sure {
-        if self.permissions.cwd.starts_with(&place.real) {
-            return Err(Denial::ChangeByCommand { path: place.written.clone() });
-        }
-        self.permissions.check_change(BuiltinTool::Write, place)
-    }
-
-    fn check_redirections(&self, part: &SimpleCommand) -> Sure {
-        let vague = |word: &&ShellWord| word.expands || word.globs;
-        if let Some(word) = part.writes.iter().chain(&part.reads).find(vague) {
-            return Err(Denial::UnclearRedirection { target: word.raw.clone() });
-        }
-        for word in part.writes.iter().filter(|word| word.plain != "/dev/null") {
-            self.for_each_base(&word.plain, |place| {
-                self.permissions.check_change(BuiltinTool::Write, place)
-            })?;
+    fn check_part(&mut self, part: &SimpleCommand) -> Result<(), Denial> {
+        for word in written(part) {
+            self.check_change(&word.plain)?;
         }
         for word in part.reads.iter().filter(|word| word.plain != "/dev/null") {
-            self.for_each_base(&word.plain, |place| {
-                self.permissions.check_read(BuiltinTool::Read, place)
-            })?;
+            // The shell gives some names that are no files a meaning: /dev/tcp/HOST/PORT.
+            self.check_read(&word.plain, |_| true)?;
+        }
+        if part.words.is_empty() || self.permissions.has_rule_for(part) {
+            return Ok(());
+        }
+        let known = recognize(part).ok_or_else(|| self.permissions.refusal(part))?;
+        let is_held = self.permissions.holds_plain_commands && !self.has_rule;
+        match known.effect {
+            PlainEffect::Prints => Ok(()),
+            PlainEffect::NeedsKernel if !is_held => Err(self.permissions.refusal(part)),
+            PlainEffect::Reads | PlainEffect::NeedsKernel => self.check_reads(&known, true),
+            PlainEffect::Searches => self.check_reads(&known, is_held),
+            PlainEffect::ChangesFolder => self.check_folder(&known),
+            PlainEffect::Changes if self.permissions.mode != PermissionMode::AcceptEdits => {
+                Err(self.permissions.refusal(part))
+            }
+            PlainEffect::Changes => {
+                known.operands.iter().try_for_each(|path| self.check_change(path))?;
+                let moves =
+                    part.words.first().is_some_and(|name| matches!(&*name.raw, "mv" | "cp"));
+                self.has_moved |= moves;
+                let sources = known.operands.iter().filter(|_| moves);
+                sources.copied().try_for_each(|path| self.check_moved(path))
+            }
+        }
+    }
+
+    /// Checks the operands that name existing files. `is_held` says whether the kernel keeps what
+    /// rules hide below them from the command.
+    fn check_reads(&mut self, known: &PlainCommand<'_>, is_held: bool) -> Result<(), Denial> {
+        let patterns = usize::from(known.has_pattern);
+        for (at, path) in known.operands.iter().enumerate() {
+            self.check_read(path, |place| at >= patterns || is_there(place))?;
+        }
+        let here = known.operands.is_empty().then_some(".");
+        for path in known.operands.iter().copied().chain(here).filter(|_| !is_held) {
+            for place in self.places(path) {
+                if place.real.is_dir() && self.permissions.hides_below(&place) {
+                    return Err(Denial::HiddenBelow { folder: place.written });
+                }
+            }
         }
         Ok(())
     }
 
-    fn has_allow_rule(&self, part: &SimpleCommand) -> bool {
-        let inner = wrapper::inner_command(&part.words, IgnorableAssignments::Harmless);
-        let forms = [part.text(), splitter::text(inner)];
-        // Such a command runs what its arguments contain: only a rule for the whole of it can allow
-        // it.
-        let open = wrapper::runs_its_arguments(&part.words);
-        let doors = exec_programs::exec_args(wrapper::inner_command(
-            &part.words,
-            IgnorableAssignments::All,
-        ));
-        let means = |rule: &PermissionRule| {
-            rule.is_exact() || !open && doors.iter().all(|door| rule.spells_out(&door.raw))
-        };
-        let fits = |rule: &PermissionRule| {
-            means(rule) && forms.iter().any(|form| rule.covers_command(form))
-        };
-        // A command that consists only of redirections is checked by those alone.
-        part.words.is_empty() || self.permissions.allow.iter().any(fits)
+    fn check_read(
+        &mut self,
+        path: &str,
+        concerns: impl Fn(&ResolvedPath) -> bool,
+    ) -> Result<(), Denial> {
+        for place in self.places(path) {
+            if concerns(&place) {
+                self.permissions.check_read(BuiltinTool::Read, &place).map_err(|denial| {
+                    match denial {
+                        Denial::OutsideWorkingFolders { place, .. } => {
+                            Denial::OutsideWorkingFolders { tool: BuiltinTool::Bash, place }
+                        }
+                        other => other,
+                    }
+                })?;
+                self.files.push(place.real);
+            }
+        }
+        Ok(())
+    }
+
+    /// A link would make the shell's folder, which is the path as written, differ from the real
+    /// one, against which later paths are checked.
+    fn check_folder(&mut self, known: &PlainCommand<'_>) -> Result<(), Denial> {
+        for path in &known.operands {
+            self.check_read(path, |_| true)?;
+            if let Some(place) = self.places(path).into_iter().find(|it| it.written != it.real) {
+                return Err(Denial::FolderBehindLink { folder: place.written });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_change(&mut self, path: &str) -> Result<(), Denial> {
+        if self.has_moved {
+            return Err(Denial::ChangeAfterMove);
+        }
+        self.changes = true;
+        for place in self.places(path) {
+            if self.permissions.cwd.starts_with(&place.real) {
+                return Err(Denial::ChangeByCommand { path: place.written });
+            }
+            self.permissions.check_change(BuiltinTool::Write, &place)?;
+            self.permissions.check_folder_denied(BuiltinTool::Write, &place)?;
+        }
+        Ok(())
+    }
+
+    /// With a folder, what is in it gets another path.
+    fn check_moved(&self, path: &str) -> Result<(), Denial> {
+        for place in self.places(path).into_iter().filter(|place| place.real.is_dir()) {
+            let within = list_recursive(&place.real);
+            if within.is_none_or(|paths| paths.iter().any(|path| is_protected(path))) {
+                return Err(Denial::DecidesWhatRuns { path: place.written });
+            }
+        }
+        Ok(())
+    }
+
+    fn places(&self, path: &str) -> Vec<ResolvedPath> {
+        self.folders.now.iter().map(|folder| (self.resolve)(path, folder)).collect()
+    }
+}
+
+impl Permissions {
+    /// Whether an allow rule covers a simple command.
+    fn has_rule_for(&self, part: &SimpleCommand) -> bool {
+        let forms = [lexer::raw_text(&part.words), lexer::raw_text(inner_command(&part.words))];
+        let fits = |form: &String| self.allow.iter().any(|rule| rule.covers_command(form));
+        self.mode != PermissionMode::Plan && forms.iter().any(fits)
     }
 
     fn refusal(&self, part: &SimpleCommand) -> Denial {
-        let command = part.text();
-        if self.permissions.mode == PermissionMode::Plan {
+        let command = lexer::raw_text(&part.words);
+        if self.mode == PermissionMode::Plan {
             return Denial::CommandWhilePlanning { command };
         }
         Denial::Command { command, rule: suggestion(part) }
     }
-
-    /// Applies `check` to every file that a word may name.
-    fn for_each_file_of_word(
-        &self,
-        word: &ShellWord,
-        check: impl Fn(&ResolvedPath) -> Sure,
-    ) -> Sure {
-        let spelt = files::alternatives(word);
-        spelt.iter().try_for_each(|path| {
-            if path.contains(['*', '?', '[']) && (word.globs || word.expands) {
-                self.for_each_match(path, &check)
-            } else {
-                self.for_each_base(path, &check)
-            }
-        })
-    }
-
-    /// Applies `check` to every file that matches a pattern, and to the pattern itself: without a
-    /// match the shell passes it on literally.
-    fn for_each_match(&self, pattern: &str, check: impl Fn(&ResolvedPath) -> Sure) -> Sure {
-        self.for_each_base(pattern, &check)?;
-        for base in self.cwd.bases() {
-            let Some((paths, looked)) = expand_glob(pattern, base) else {
-                return Err(Denial::ManyMatches { pattern: pattern.to_owned() });
-            };
-            if !self.effort.charge(4 * PATH_STEP_COST * (looked + paths.len())) {
-                return Err(Denial::TooIntricate);
-            }
-            for path in paths {
-                check(&(self.resolve)(&path, base))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Applies `check` to `path` resolved against every possible working directory.
-    fn for_each_base(&self, path: &str, check: impl Fn(&ResolvedPath) -> Sure) -> Sure {
-        self.cwd.bases().iter().try_for_each(|base| {
-            let letters = base.as_os_str().len() + path.len();
-            let steps = base.components().count() + path.split('/').count();
-            // Each rule is matched against every parent folder. A path that is too long is not
-            // resolved.
-            if !self
-                .effort
-                .charge(letters + steps * (PATH_STEP_COST + letters.min(PATH_BYTES_MAX) / 16))
-            {
-                return Err(Denial::TooIntricate);
-            }
-            check(&(self.resolve)(path, base))
-        })
-    }
 }
 
-fn check_not_folder(place: &ResolvedPath) -> Sure {
-    if !place.real.is_dir() {
-        return Ok(());
-    }
-    Err(Denial::FollowsLinks { folder: place.written.clone() })
-}
-
-/// A rule that would allow this command.
+/// A rule that would allow a command: `Bash(cargo test *)`.
 fn suggestion(part: &SimpleCommand) -> String {
-    let simple = |word: &&ShellWord| {
-        word.raw == word.plain
-            && word.raw.chars().all(|letter| letter.is_alphanumeric() || "-_./".contains(letter))
-    };
-    let words = wrapper::inner_command(&part.words, IgnorableAssignments::Harmless);
-    let open =
-        wrapper::runs_its_arguments(&part.words) || !exec_programs::exec_args(words).is_empty();
-    if open && !part.text().contains('\'') {
-        return format!("Bash({})", part.text());
-    }
-    let Some(first) = words.first().filter(simple) else { return "Bash".to_string() };
-    let is_program = first.raw.contains(['/', '.']);
-    let verb = words.get(1).filter(|_| !is_program).filter(simple).filter(|word| {
+    let simple = |word: &&ShellWord| word.raw == word.plain && word.is_literal;
+    let words = inner_command(&part.words);
+    let Some(first) = words.first().filter(simple) else { return "Bash".to_owned() };
+    let is_verb = |word: &&ShellWord| {
         word.raw.starts_with(|letter: char| letter.is_ascii_lowercase())
             && !word.raw.contains(['/', '.'])
-    });
+    };
+    let verb = words.get(1).filter(simple).filter(is_verb).filter(|_| is_verb(&first));
     match verb {
         Some(verb) => format!("Bash({} {} *)", first.raw, verb.raw),
         None => format!("Bash({} *)", first.raw),

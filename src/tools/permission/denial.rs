@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use super::super::catalog::BuiltinTool;
 use super::super::outcome::ToolRefusal;
 use super::super::paths::ResolvedPath;
+use super::lexer::NotPlain;
 use super::rule::PermissionRule;
 use super::rule_error::RuleError;
 
@@ -26,7 +27,7 @@ pub(in super::super) enum Denial {
     /// A deny or ask rule forbids sub-agents of this kind.
     #[error("the agent {kind:?} is denied by the rule `{rule}`")]
     Agent { kind: String, rule: String },
-    /// The only rule that it is checked against does not parse.
+    /// The only rule that it is checked against is not valid.
     #[error(transparent)]
     InvalidRule(#[from] RuleError),
 
@@ -87,51 +88,27 @@ pub(in super::super) enum Denial {
     )]
     RemovesCriticalFolder,
 
-    #[error(
-        "Bash needs permission: {}, so rules for single commands cannot be applied. Use plain \
-         commands, or start with --allowedTools Bash",
-        .0
-    )]
-    NotUnderstood(&'static str),
-    #[error(
-        "Bash needs a plainer command: this one is too intricate to be checked in a short time. \
-         Split it up, or write it to a file and run that"
-    )]
-    TooIntricate,
-    #[error(
-        "which command this runs is known only when it runs, and the rule `{rule}` must hold: \
-         write the command's name out"
-    )]
-    HiddenCommandName { rule: String },
-    #[error("Bash needs permission: where `{target}` leads is unclear")]
-    UnclearRedirection { target: String },
+    /// The command is more than simple commands, so no rule for single commands covers it.
+    #[error("Bash needs permission: {0}. All of it is allowed by --allowedTools Bash")]
+    NotPlain(#[from] NotPlain),
     #[error("Bash needs permission: it changes folders too often")]
     ManyFolders,
-    #[error("Bash needs permission: `{pattern}` matches more files than are checked")]
-    ManyMatches { pattern: String },
     #[error(
-        "Bash needs permission: a file that fits `{pattern}` has a name like a flag. Write \
-         `./{pattern}`"
-    )]
-    FlagLikeName { pattern: String },
-    #[error(
-        "Bash needs permission: {} is a folder, and what links in it lead to would be read. \
-         Compare single files",
+        "Bash needs permission: {} is behind a link. Name the folder that it leads to",
         folder.display()
     )]
-    FollowsLinks { folder: PathBuf },
+    FolderBehindLink { folder: PathBuf },
     #[error(
-        "Bash needs permission: {} holds too many files to see whether the rule `{rule}` speaks \
-         of one. Search with Grep, or in a smaller folder",
+        "Bash needs permission: it changes files after mv or cp, and paths may lead elsewhere \
+         then. Do that in another call"
+    )]
+    ChangeAfterMove,
+    #[error(
+        "Bash would also read files below {} that rules hide: search with Grep, which leaves them \
+         out",
         folder.display()
     )]
-    ManyFiles { folder: PathBuf, rule: String },
-    #[error(
-        "Bash would read {} in {}, which the rule `{rule}` covers. Search with Grep, which leaves \
-         it out",
-        path.display(), folder.display()
-    )]
-    FindsDenied { path: PathBuf, folder: PathBuf, rule: String },
+    HiddenBelow { folder: PathBuf },
 }
 
 impl Denial {

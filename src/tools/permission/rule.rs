@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::super::catalog::{BuiltinTool, is_agent_tool};
-use super::domain::Domain;
+use super::super::domain::Domain;
 use super::paths::PathPattern;
 use super::rule_error::{RuleError, RuleList};
 
@@ -147,7 +147,7 @@ impl PermissionRule {
                 | BuiltinTool::Grep,
             ) => PathPattern::compile(spec, list, cwd, home).map(RuleScope::Path),
             Some(BuiltinTool::WebFetch) => match spec.strip_prefix("domain:") {
-                Some(host) => Domain::parse(host.trim()).map(RuleScope::Host),
+                Some(host) => Ok(RuleScope::Host(Domain::parse(host.trim())?)),
                 None => Err(RuleError::NoDomain),
             },
             Some(BuiltinTool::TodoWrite | BuiltinTool::BashOutput | BuiltinTool::KillShell) => {
@@ -248,7 +248,7 @@ impl PermissionRule {
         }
     }
 
-    /// Whether this rule covers a host, in the form that [`super::host_of`] returns.
+    /// Whether this rule covers a host, in the form that [`super::super::domain::host_of`] returns.
     pub(super) fn covers_host(&self, host: &str) -> bool {
         match &self.scope {
             RuleScope::Host(domain) => domain.covers(host),
@@ -263,13 +263,6 @@ impl PermissionRule {
     /// Whether this rule matches exactly one command line.
     pub(super) fn is_exact(&self) -> bool {
         matches!(&self.scope, RuleScope::Command(pattern) if !pattern.contains('*'))
-    }
-
-    /// Whether a word occurs in this rule before its first wildcard.
-    pub(super) fn spells_out(&self, word: &str) -> bool {
-        let RuleScope::Command(pattern) = &self.scope else { return false };
-        let head = pattern.split('*').next().unwrap_or_default();
-        head.split(' ').any(|spelt| spelt == word)
     }
 
     /// Whether this rule covers a field of this input.
@@ -346,7 +339,7 @@ fn matches_suffix(pattern: &str, text: &str, starts: &[usize]) -> bool {
 }
 
 /// Whether `text` matches `pattern`, in which `*` matches anything.
-pub(super) fn wildcard(pattern: &str, text: &str) -> bool {
+pub(in super::super) fn wildcard(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut at, mut seen) = (0, 0);
     let mut star: Option<(usize, usize)> = None;

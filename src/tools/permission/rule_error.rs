@@ -1,5 +1,7 @@
 //! The lists of permission rules, and why a text is not a rule.
 
+use super::super::domain::InvalidHost;
+
 /// The list that a rule belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum RuleList {
@@ -21,8 +23,8 @@ pub enum RuleError {
     NoDomain,
     #[error("{tool} rules take no pattern")]
     TakesNoPattern { tool: String },
-    #[error("`{0}` is no host; write example.com, *.example.com or *, without a port")]
-    Host(String),
+    #[error(transparent)]
+    Host(#[from] InvalidHost),
     #[error("there is no home folder")]
     NoHome,
     #[error("a path pattern cannot begin with `!` or `#`")]

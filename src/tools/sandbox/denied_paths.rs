@@ -19,6 +19,11 @@ impl DeniedPlaces {
         self.denied.is_empty()
     }
 
+    /// Whether a denied location is below a folder.
+    pub(in super::super) fn hides_below(&self, folder: &Path) -> bool {
+        self.denied.iter().any(|place| place.starts_with(folder))
+    }
+
     /// Whether a path is in a denied location.
     pub(in super::super) fn hides(&self, path: &Path) -> bool {
         let deepest = |places: &[PathBuf]| {

@@ -8,6 +8,7 @@
 mod context;
 mod denied_paths;
 mod known_paths;
+mod plain;
 mod policy;
 mod repository;
 
@@ -22,6 +23,7 @@ use crate::types::SandboxMode;
 pub(super) use context::SandboxContext;
 pub use context::{SandboxError, is_sandbox_path};
 pub(super) use denied_paths::DeniedPlaces;
+pub(super) use plain::{Hides, PlainScope};
 pub use policy::SandboxSettings;
 use policy::{PolicyInputs, SandboxPolicy, grants_to_read_all};
 
@@ -48,6 +50,21 @@ pub enum Enforced {
     Full,
     Partial,
     None,
+}
+
+const PLAIN_HINT: &str = "[No permission rule allows this command, so it could only read the \
+                          working directories: no writing, no network. Only the user can add a \
+                          rule.]";
+
+/// How a command is confined.
+#[derive(Debug)]
+pub(super) enum CommandScope {
+    /// By the sandbox of the run, if it is on.
+    Sandbox,
+    /// The same, but nothing is written.
+    Reading,
+    /// As a command that needs no permission rule.
+    Plain(PlainScope),
 }
 
 /// The sandbox of a run.
@@ -134,7 +151,15 @@ impl Sandbox {
 
     /// The rules for the next command, from the current file system. `None` if it is not
     /// restricted. Blocks.
-    pub(super) fn command_rules(&self) -> Option<LandlockPolicy> {
+    pub(super) fn rules(&self, scope: &CommandScope) -> Option<LandlockPolicy> {
+        match scope {
+            CommandScope::Sandbox => self.command_rules(),
+            CommandScope::Reading => self.reading_rules().or_else(|| self.command_rules()),
+            CommandScope::Plain(plain) => self.plain_rules(plain).or_else(|| self.command_rules()),
+        }
+    }
+
+    fn command_rules(&self) -> Option<LandlockPolicy> {
         if !self.is_on() {
             return None;
         }
@@ -157,13 +182,21 @@ impl Sandbox {
     }
 
     /// The rules for a read-only command. `None` if the kernel cannot enforce them. Blocks.
-    pub(super) fn reading_rules(&self) -> Option<LandlockPolicy> {
+    fn reading_rules(&self) -> Option<LandlockPolicy> {
         if !self.can_hold_readers() {
             return None;
         }
         let is_on = self.is_on();
         let grants = if is_on { self.policy.reading_grants() } else { grants_to_read_all() };
         Some(LandlockPolicy { rules: grants, network: self.network() })
+    }
+
+    /// The rules for a command that needs no permission rule. `None` if the kernel cannot enforce
+    /// them. Blocks.
+    fn plain_rules(&self, scope: &PlainScope) -> Option<LandlockPolicy> {
+        let rules =
+            || LandlockPolicy { rules: plain::grants(scope), network: NetworkAccess::NoTcp };
+        self.can_hold_readers().then(rules)
     }
 
     /// A temporary folder for commands, if they may not use the default one.
@@ -184,8 +217,12 @@ impl Sandbox {
         })
     }
 
-    /// A hint for the model after a failed command, if the sandbox may be the cause.
-    pub(super) fn hint(&self, stderr: &str) -> Option<String> {
+    /// A hint for the model after a failed command, if the sandbox may be the cause. `is_plain`: the
+    /// command needed no permission rule.
+    pub(super) fn hint(&self, stderr: &str, is_plain: bool) -> Option<String> {
+        if is_plain && self.can_hold_readers() {
+            return looks_denied(stderr).then(|| PLAIN_HINT.to_owned());
+        }
         (self.is_on() && looks_denied(stderr)).then(|| {
             format!(
                 "[This may be the sandbox: commands may write only in {}, and may not read \

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
-use super::super::permission::host_of;
+use super::super::domain::host_of;
 use super::address::private_network;
 
 /// A host that is not on the public internet.

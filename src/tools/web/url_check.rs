@@ -2,8 +2,8 @@
 
 use reqwest::Url;
 
+use super::super::domain::host_of;
 use super::super::outcome::ToolError;
-use super::super::permission::host_of;
 
 /// The maximum length of a URL, in bytes.
 const URL_BYTES_MAX: usize = 8192;

@@ -10,10 +10,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::super::capture::{OutputCapture, OutputFolder};
+use super::super::domain::{Domain, host_of};
 use super::super::input::WebFetchInput;
 use super::super::outcome::{ToolError, ToolOutcome, ToolRefusal};
 use super::super::output_redactor::OutputStream;
-use super::super::permission::{Access, Denial, Domain, host_of};
+use super::super::permission::{Access, Denial};
 use super::super::settings::{BadSettings, ToolSettings};
 use super::super::text;
 use super::address_guard::{AddressGuard, SystemResolver, check_literal, check_name};

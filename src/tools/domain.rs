@@ -2,33 +2,36 @@
 
 use reqwest::Url;
 
-use super::rule_error::RuleError;
-
 /// The hosts that a rule covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) enum Domain {
+pub(super) enum Domain {
     All,
     Exact(String),
     /// Every subdomain of this host, but not the host itself.
     Subdomains(String),
 }
 
+/// A text that is no host.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no host; write example.com, *.example.com or *, without a port")]
+pub struct InvalidHost(String);
+
 impl Domain {
     /// Parses the text behind `domain:`.
     ///
     /// # Errors
     /// The text is not a valid host.
-    pub(in super::super) fn parse(text: &str) -> Result<Self, RuleError> {
+    pub(super) fn parse(text: &str) -> Result<Self, InvalidHost> {
         let named = match text.strip_prefix("*.") {
             _ if text == "*" => return Ok(Self::All),
             Some(parent) => canonical_host(parent).map(Self::Subdomains),
             None => canonical_host(text).map(Self::Exact),
         };
-        named.ok_or_else(|| RuleError::Host(text.to_owned()))
+        named.ok_or_else(|| InvalidHost(text.to_owned()))
     }
 
     /// Whether the rule covers `host`, which is in the form that [`host_of`] returns.
-    pub(in super::super) fn covers(&self, host: &str) -> bool {
+    pub(super) fn covers(&self, host: &str) -> bool {
         match self {
             Self::All => true,
             Self::Exact(name) => name == host,
@@ -41,7 +44,7 @@ impl Domain {
 
 /// The host of an address in canonical form: lower case, ASCII, no trailing dot, IPv4 as four
 /// decimal numbers. So `EXAMPLE.com.`, `xn--…` and `0x7f.1` cannot evade a rule.
-pub(in super::super) fn host_of(url: &Url) -> String {
+pub(super) fn host_of(url: &Url) -> String {
     url.host_str().unwrap_or_default().trim_end_matches('.').to_owned()
 }
 

@@ -1,8 +1,7 @@
 //! Validates the tool names in permission rules.
 
-use super::super::catalog::is_agent_tool;
-use super::super::catalog::{BuiltinTool, built_in_names};
-use super::rule::wildcard;
+use super::catalog::{BuiltinTool, built_in_names, is_agent_tool};
+use super::permission::wildcard;
 
 /// Tools of other clients that read the same settings files. A rule for one has no effect here, but
 /// is not a typo.

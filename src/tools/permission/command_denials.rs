@@ -1,0 +1,282 @@
+//! Applies deny and ask rules to commands.
+//!
+//! This is advice, and no protection: a program can run what no rule sees. It finds what a command
+//! says openly, and where a command is not understood it finds too much rather than too little.
+
+use std::collections::BTreeSet;
+use std::path::{Component, Path, PathBuf};
+
+use super::super::catalog::BuiltinTool;
+use super::super::paths::PATH_BYTES_MAX;
+use super::call_check::{CriticalPaths, Permissions};
+use super::command_check::{Folders, Resolve};
+use super::denial::Denial;
+use super::lexer::{self, ShellWord, SimpleCommand, base_name};
+use super::rule::PermissionRule;
+
+/// How many characters of a command an error message shows.
+const SHOWN_MAX: usize = 80;
+
+/// How many folders are tracked of a command that is not understood.
+const FOLDERS_MAX: usize = 4;
+
+/// Programs whose arguments are, or contain, a command.
+const WRAPPERS: &[&str] = &[
+    "bash", "builtin", "command", "dash", "doas", "env", "eval", "exec", "find", "nice", "nohup",
+    "setsid", "sh", "ssh", "stdbuf", "sudo", "time", "timeout", "trap", "watch", "xargs", "zsh",
+];
+
+/// Programs that change the files in their arguments.
+const CHANGERS: &[&str] = &[
+    "chmod", "chown", "cp", "dd", "install", "ln", "mkdir", "mv", "rm", "rmdir", "sed", "tee",
+    "touch", "truncate",
+];
+
+/// The texts of a command, and where in them a command may begin.
+struct Form {
+    text: String,
+    starts: Vec<usize>,
+}
+
+impl Form {
+    fn whole(text: String) -> Self {
+        Self { text, starts: vec![0] }
+    }
+
+    /// Assumes that a command may begin after every character that is not part of a name.
+    fn anywhere(text: String) -> Self {
+        let ends = |letter: char| !(letter.is_alphanumeric() || "-_.*?".contains(letter));
+        let starts = text.match_indices(ends).map(|(at, sign)| at + sign.len());
+        let starts = std::iter::once(0).chain(starts).collect();
+        Self { text, starts }
+    }
+
+    fn all_of(part: &SimpleCommand) -> Vec<Self> {
+        let words = without_assignments(&part.words);
+        let Some(first) = words.first() else { return Vec::new() };
+        let text = lexer::plain_text(words);
+        let name = base_name(&first.plain);
+        if WRAPPERS.contains(&name) {
+            return vec![Self::anywhere(text)];
+        }
+        let path = first.plain.len() - name.len();
+        let mut forms = vec![Self { text, starts: vec![0, path] }];
+        forms.push(Self::whole(lexer::raw_text(words)));
+        if name == "git" {
+            // `git -C . push` is `git push` to a rule.
+            let rest = words[1..].iter().enumerate();
+            let verbs = rest.filter(|(at, _)| words[1].plain.starts_with('-') && *at < 9);
+            forms.extend(verbs.map(|(at, _)| {
+                Self::whole(format!("git {}", lexer::plain_text(&words[at + 1..])))
+            }));
+        }
+        forms
+    }
+}
+
+/// The folders from which paths may be seen.
+#[derive(Clone, Copy)]
+struct Seen<'a> {
+    /// Where the whole command begins.
+    start: &'a Path,
+    folders: &'a [PathBuf],
+    resolve: Resolve<'a>,
+}
+
+/// The words behind the assignments.
+fn without_assignments(words: &[ShellWord]) -> &[ShellWord] {
+    let first = words.iter().take_while(|word| word.assigns().is_some()).count();
+    &words[first..]
+}
+
+/// A command without its quotes, and with continued lines joined.
+fn unquoted(command: &str) -> String {
+    command.replace("\\\n", "").replace(['\\', '\'', '"'], "")
+}
+
+/// The words of each piece of a command, where a piece ends wherever another command may begin.
+fn pieces(text: &str) -> impl Iterator<Item = Vec<&str>> {
+    let pieces = text.split(|letter: char| ";|&\n(){}<>`[],".contains(letter));
+    pieces.map(|piece| piece.split_whitespace().collect())
+}
+
+impl Permissions {
+    /// Applies the deny and ask rules, and the protection of critical folders. `parts` are the
+    /// simple commands, if the command is understood.
+    ///
+    /// # Errors
+    /// Something in the command is denied.
+    pub(super) fn check_command_denials(
+        &self,
+        command: &str,
+        parts: Option<&[SimpleCommand]>,
+        cwd: &Path,
+        resolve: Resolve<'_>,
+    ) -> Result<(), Denial> {
+        self.check_denied_commands(command, parts)?;
+        let Some(parts) = parts else { return self.check_pieces(&unquoted(command), cwd, resolve) };
+        let mut folders = Folders::new(cwd);
+        for part in parts {
+            let words = without_assignments(&part.words).iter().map(|word| word.plain.as_str());
+            let words: Vec<&str> = words.collect();
+            let (first, is_wrapped) = match words.first() {
+                Some(first) => (1, WRAPPERS.contains(&base_name(first))),
+                None => (0, false),
+            };
+            let seen = Seen { start: cwd, folders: &folders.now, resolve };
+            if is_wrapped {
+                let words: Vec<&str> = words.iter().flat_map(|it| it.split_whitespace()).collect();
+                self.check_words(&words, words.len(), seen)?;
+            } else {
+                self.check_words(&words, first, seen)?;
+            }
+            for (tool, words) in
+                [(BuiltinTool::Write, &part.writes), (BuiltinTool::Read, &part.reads)]
+            {
+                let paths = words.iter().map(|word| word.plain.as_str());
+                self.check_denied_paths(tool, paths, seen)?;
+            }
+            folders.after(part, |to, from| resolve(to, from).real);
+            folders.now.truncate(FOLDERS_MAX);
+        }
+        Ok(())
+    }
+
+    /// The same for a command that is not understood.
+    fn check_pieces(&self, bare: &str, cwd: &Path, resolve: Resolve<'_>) -> Result<(), Denial> {
+        let moves = pieces(bare).filter_map(|words| match words.as_slice() {
+            ["cd", folder, ..] => Some(resolve(folder, cwd).real),
+            _ => None,
+        });
+        let folders: Vec<PathBuf> =
+            std::iter::once(cwd.to_path_buf()).chain(moves.take(FOLDERS_MAX)).collect();
+        let seen = Seen { start: cwd, folders: &folders, resolve };
+        let targets = bare.split('>').skip(1).filter_map(|rest| rest.split_whitespace().next());
+        let targets: BTreeSet<&str> = targets.collect();
+        self.check_denied_paths(BuiltinTool::Write, targets.into_iter(), seen)?;
+        let pieces: BTreeSet<Vec<&str>> = pieces(bare).collect();
+        pieces.iter().try_for_each(|words| self.check_words(words, words.len(), seen))
+    }
+
+    fn check_denied_commands(
+        &self,
+        command: &str,
+        parts: Option<&[SimpleCommand]>,
+    ) -> Result<(), Denial> {
+        if !self.deny.iter().chain(&self.ask).any(PermissionRule::depends_on_commands) {
+            return Ok(());
+        }
+        let mut forms = vec![Form::whole(command.trim().to_owned())];
+        match parts {
+            Some(parts) => forms.extend(parts.iter().flat_map(Form::all_of)),
+            None => {
+                let bare = unquoted(command);
+                forms.extend(pieces(&bare).map(|words| Form::anywhere(words.join(" "))));
+            }
+        }
+        let covers = |rule: &&PermissionRule| {
+            forms.iter().any(|form| rule.covers_suffix(&form.text, &form.starts))
+        };
+        if let Some(rule) = self.deny.iter().find(covers) {
+            return Err(Denial::by_deny_rule(truncated(command), None, rule));
+        }
+        match self.ask.iter().find(covers) {
+            Some(rule) => Err(Denial::by_ask_rule(BuiltinTool::Bash.name(), rule)),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks the words of one command as paths, and as a removal of critical folders, if one of
+    /// the first `names` words is `rm`.
+    fn check_words(&self, words: &[&str], names: usize, seen: Seen<'_>) -> Result<(), Denial> {
+        let removes = |word: &&str| matches!(base_name(word), "rm" | "rmdir");
+        let targets = words[..names].iter().position(removes);
+        let targets = targets.map_or(&[][..], |at| &words[at + 1..]);
+        let is_critical = |target: &&str| {
+            seen.folders.iter().any(|folder| self.is_critical(target, folder, seen.start))
+        };
+        if self.critical == CriticalPaths::Denied && targets.iter().any(is_critical) {
+            return Err(Denial::RemovesCriticalFolder);
+        }
+        let changes = words.iter().any(|word| CHANGERS.contains(&base_name(word)));
+        let tools = [Some(BuiltinTool::Read), changes.then_some(BuiltinTool::Write)];
+        let ends = words.iter().flat_map(|word| ends(word));
+        let paths: BTreeSet<&str> = words.iter().copied().chain(ends).collect();
+        tools
+            .into_iter()
+            .flatten()
+            .try_for_each(|tool| self.check_denied_paths(tool, paths.iter().copied(), seen))
+    }
+
+    fn check_denied_paths<'a>(
+        &self,
+        tool: BuiltinTool,
+        mut paths: impl Iterator<Item = &'a str>,
+        seen: Seen<'_>,
+    ) -> Result<(), Denial> {
+        if !self.forbids_paths() {
+            return Ok(());
+        }
+        paths.try_for_each(|path| {
+            let fits = seen.folders.iter().filter(|_| path.len() <= PATH_BYTES_MAX);
+            fits.map(|folder| (seen.resolve)(path, folder)).try_for_each(|place| match tool {
+                BuiltinTool::Write => self.check_folder_denied(tool, &place),
+                _ => self.check_denied(tool, &place),
+            })
+        })
+    }
+
+    /// Whether `target`, seen from `folder`, is or contains a folder that no command may remove.
+    fn is_critical(&self, target: &str, folder: &Path, start: &Path) -> bool {
+        let bare = if target == "*" { "." } else { target.strip_suffix("/*").unwrap_or(target) };
+        if bare.starts_with('$') {
+            // An unset variable makes `"$X"/*` match everything; `$HOME` is the home folder.
+            return target.ends_with(['*', '/']) || matches!(bare, "$HOME" | "${HOME}");
+        }
+        let path = match (bare, &self.home) {
+            ("", _) => PathBuf::from("/"),
+            ("~" | "~/", Some(home)) => home.clone(),
+            ("~" | "~/", None) => return true,
+            (bare, _) => normalize(&folder.join(bare)),
+        };
+        let mut kept = [start, &self.cwd].into_iter().chain(self.home.as_deref());
+        // `/` counts as one component.
+        path.components().count() <= 2 || kept.any(|folder| folder.starts_with(&path))
+    }
+}
+
+/// The ends of a word that may name a file: of `--file=x`, `@x`, `HEAD:x`, `-fx`, `-vfx`.
+fn ends(word: &str) -> impl Iterator<Item = &str> {
+    let is_short = word.starts_with('-') && !word.starts_with("--");
+    let short = word.char_indices().skip(2).take(5).filter(move |_| is_short);
+    let marks = word.match_indices(['=', '@', ':']).take(4).map(|(at, _)| at + 1);
+    let ends = marks.chain(short.map(|(at, _)| at)).map(|at| &word[at..]);
+    ends.filter(|end| !end.is_empty())
+}
+
+fn normalize(path: &Path) -> PathBuf {
+    let mut flat = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => {
+                flat.pop();
+            }
+            Component::CurDir => {}
+            Component::Prefix(_) | Component::RootDir | Component::Normal(_) => {
+                flat.push(component)
+            }
+        }
+    }
+    flat
+}
+
+/// A command, truncated to fit in one line.
+fn truncated(command: &str) -> String {
+    let mut lines = command.trim().lines();
+    let line = lines.next().unwrap_or_default();
+    let mut shown: String = line.chars().take(SHOWN_MAX).collect();
+    if shown.len() < line.len() || lines.next().is_some() {
+        shown.push_str("...");
+    }
+    format!("`{shown}`")
+}

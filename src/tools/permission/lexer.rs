@@ -1,0 +1,363 @@
+//! Splits a shell command into simple commands, where that is certain.
+//!
+//! This is deliberately no shell parser. It knows words, plain quotes, the operators between simple
+//! commands, and redirections to named files. Everything else is [`NotPlain`], and no rule for
+//! single commands covers it.
+
+use std::iter::Peekable;
+use std::str::Chars;
+
+/// A word of a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ShellWord {
+    /// As written, with quotes.
+    pub(super) raw: String,
+    /// With quotes removed.
+    pub(super) plain: String,
+    /// Whether the program gets exactly `plain`: the shell expands no variable, pattern, brace or
+    /// tilde.
+    pub(super) is_literal: bool,
+}
+
+impl Default for ShellWord {
+    fn default() -> Self {
+        Self { raw: String::new(), plain: String::new(), is_literal: true }
+    }
+}
+
+impl ShellWord {
+    /// The variable that the word sets, if it is an assignment.
+    pub(super) fn assigns(&self) -> Option<&str> {
+        let (name, _) = self.raw.split_once('=')?;
+        let name = name.strip_suffix('+').unwrap_or(name);
+        let name = name.split_once('[').map_or(name, |(array, _)| array);
+        let fits = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+        let begins = name.starts_with(|first: char| !first.is_ascii_digit());
+        (begins && name.chars().all(fits)).then_some(name)
+    }
+}
+
+/// One command without operators.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct SimpleCommand {
+    pub(super) words: Vec<ShellWord>,
+    /// Files that it is redirected to.
+    pub(super) writes: Vec<ShellWord>,
+    pub(super) reads: Vec<ShellWord>,
+    pub(super) then: Separator,
+}
+
+/// The separator between a command and the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Separator {
+    /// The next runs only if this one succeeds.
+    And,
+    Pipe,
+    /// The next runs in any case, or only if this one fails.
+    #[default]
+    Unconditional,
+}
+
+/// Why a command is more than simple commands, and what to write instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(in super::super) enum NotPlain {
+    #[error(
+        "it is longer than {LETTERS_MAX} characters or {COMMANDS_MAX} commands: split it up, or \
+         run a script"
+    )]
+    TooLong,
+    #[error("it contains control characters")]
+    ControlCharacter,
+    #[error("a quote is not closed")]
+    Unclosed,
+    #[error("it contains a command substitution: run the inner command first")]
+    Substitution,
+    #[error("it contains an expansion that may run commands: write its value out")]
+    Expansion,
+    #[error("it contains parentheses: write single commands, joined by && or ;")]
+    Parentheses,
+    #[error("it is a loop, a choice or a group: write single commands, joined by && or ;")]
+    Compound,
+    #[error("it contains a here-document: write the text to a file with Write")]
+    HereDocument,
+    #[error("it has a redirection without a plain target")]
+    Redirection,
+    #[error("the name of a program is not written out")]
+    ProgramName,
+}
+
+/// Longer commands are not parsed.
+const LETTERS_MAX: usize = 10_000;
+
+/// Each command takes time to check.
+const COMMANDS_MAX: usize = 100;
+
+/// Words that begin or end a compound command.
+const KEYWORDS: &[&str] = &[
+    "if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac",
+    "select", "function", "coproc", "[[", "]]", "{", "}", "!",
+];
+
+/// Splits a command into its simple commands.
+///
+/// # Errors
+/// It contains more than simple commands.
+pub(super) fn split(command: &str) -> Result<Vec<SimpleCommand>, NotPlain> {
+    if command.len() > LETTERS_MAX {
+        return Err(NotPlain::TooLong);
+    }
+    let is_odd = |letter: char| letter.is_control() && !matches!(letter, '\t' | '\n');
+    if command.contains(is_odd) {
+        return Err(NotPlain::ControlCharacter);
+    }
+    let mut lexer = Lexer {
+        letters: command.chars().peekable(),
+        word: None,
+        command: SimpleCommand::default(),
+        target: None,
+        commands: Vec::new(),
+    };
+    while let Some(letter) = lexer.letters.next() {
+        lexer.take(letter)?;
+    }
+    lexer.end_command(Separator::Unconditional)?;
+    Ok(lexer.commands)
+}
+
+/// What the word after a redirection operator is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RedirectTarget {
+    Write,
+    Read,
+    /// A descriptor, or `-`.
+    Stream,
+    /// A descriptor if it is a number or `-`, else a file that is written.
+    StreamOrFile,
+}
+
+#[derive(Clone, Copy)]
+enum Quotes {
+    None,
+    Double,
+}
+
+struct Lexer<'a> {
+    letters: Peekable<Chars<'a>>,
+    word: Option<ShellWord>,
+    command: SimpleCommand,
+    /// The kind of redirection that the next word is the target of.
+    target: Option<RedirectTarget>,
+    commands: Vec<SimpleCommand>,
+}
+
+impl Lexer<'_> {
+    fn eat(&mut self, wanted: char) -> bool {
+        self.letters.next_if_eq(&wanted).is_some()
+    }
+
+    fn take(&mut self, letter: char) -> Result<(), NotPlain> {
+        match letter {
+            ' ' | '\t' => self.end_word(),
+            '\n' | ';' => self.end_command(Separator::Unconditional),
+            '|' if self.eat('|') => self.end_command(Separator::Unconditional),
+            '|' => {
+                self.eat('&');
+                self.end_command(Separator::Pipe)
+            }
+            '&' if self.letters.peek() == Some(&'>') => self.redirect('&'),
+            '&' if self.eat('&') => self.end_command(Separator::And),
+            '&' => self.end_command(Separator::Unconditional),
+            '<' | '>' => self.redirect(letter),
+            '#' if self.word.is_none() => {
+                while self.letters.next_if(|letter| *letter != '\n').is_some() {}
+                Ok(())
+            }
+            '(' | ')' => Err(NotPlain::Parentheses),
+            '\'' => self.single_quotes(),
+            '"' => self.double_quotes(),
+            '`' => Err(NotPlain::Substitution),
+            '$' => self.dollar(Quotes::None),
+            '\\' => {
+                let escaped = self.letters.next().ok_or(NotPlain::Unclosed)?;
+                if escaped != '\n' {
+                    self.push(escaped, &['\\', escaped]);
+                }
+                Ok(())
+            }
+            _ => {
+                let expands = matches!(letter, '*' | '?' | '{')
+                    || letter == '~' && self.word.is_none()
+                    || letter == ']' && self.word.as_ref().is_some_and(|it| it.raw.contains('['));
+                self.push(letter, &[letter]).is_literal &= !expands;
+                Ok(())
+            }
+        }
+    }
+
+    /// Adds a character to the current word, and its spelling. Returns the word.
+    fn push(&mut self, letter: char, spelt: &[char]) -> &mut ShellWord {
+        let word = self.word.get_or_insert_default();
+        word.plain.push(letter);
+        word.raw.extend(spelt);
+        word
+    }
+
+    /// Adds a quote, which is not part of the value.
+    fn push_quote(&mut self, quote: char) {
+        self.word.get_or_insert_default().raw.push(quote);
+    }
+
+    fn single_quotes(&mut self) -> Result<(), NotPlain> {
+        self.push_quote('\'');
+        loop {
+            match self.letters.next().ok_or(NotPlain::Unclosed)? {
+                '\'' => break,
+                letter => self.push(letter, &[letter]),
+            };
+        }
+        self.push_quote('\'');
+        Ok(())
+    }
+
+    fn double_quotes(&mut self) -> Result<(), NotPlain> {
+        self.push_quote('"');
+        loop {
+            match self.letters.next().ok_or(NotPlain::Unclosed)? {
+                '"' => break,
+                '`' => return Err(NotPlain::Substitution),
+                '$' => self.dollar(Quotes::Double)?,
+                '\\' => match self.letters.next().ok_or(NotPlain::Unclosed)? {
+                    '\n' => {}
+                    escaped @ ('$' | '`' | '"' | '\\') => {
+                        self.push(escaped, &['\\', escaped]);
+                    }
+                    other => {
+                        self.push('\\', &['\\']);
+                        self.push(other, &[other]);
+                    }
+                },
+                letter => {
+                    self.push(letter, &[letter]);
+                }
+            }
+        }
+        self.push_quote('"');
+        Ok(())
+    }
+
+    /// Takes `$NAME`, `${NAME}` or a single `$`. Other expansions may run commands, or decode text.
+    fn dollar(&mut self, quotes: Quotes) -> Result<(), NotPlain> {
+        let is_name = |letter: &char| letter.is_ascii_alphanumeric() || *letter == '_';
+        let is_parameter = |letter: &char| is_name(letter) || "@*#?!$-".contains(*letter);
+        match (self.letters.peek(), quotes) {
+            (Some('('), _) => return Err(NotPlain::Substitution),
+            (Some('['), _) | (Some('\'' | '"'), Quotes::None) => return Err(NotPlain::Expansion),
+            _ => {}
+        }
+        let expands = self.letters.peek().is_some_and(is_parameter);
+        self.push('$', &['$']).is_literal &= !expands;
+        if self.letters.next_if_eq(&'{').is_some() {
+            self.push('{', &['{']).is_literal = false;
+            while let Some(letter) = self.letters.next_if(is_name) {
+                self.push(letter, &[letter]);
+            }
+            self.letters.next_if_eq(&'}').ok_or(NotPlain::Expansion)?;
+            self.push('}', &['}']);
+        }
+        Ok(())
+    }
+
+    fn redirect(&mut self, first: char) -> Result<(), NotPlain> {
+        // A number right before it is the stream's, not an argument.
+        let is_stream = |word: &mut ShellWord| word.raw.bytes().all(|byte| byte.is_ascii_digit());
+        self.word.take_if(is_stream);
+        self.end_word()?;
+        if self.target.is_some() {
+            return Err(NotPlain::Redirection);
+        }
+        self.target = Some(match first {
+            '<' if self.eat('<') => return Err(NotPlain::HereDocument),
+            '<' if self.eat('&') => RedirectTarget::Stream,
+            '<' if self.eat('>') => RedirectTarget::Write,
+            '<' => RedirectTarget::Read,
+            '&' => {
+                self.eat('>');
+                self.eat('>');
+                RedirectTarget::Write
+            }
+            _ if self.eat('&') => RedirectTarget::StreamOrFile,
+            _ => {
+                let _ = self.eat('>') || self.eat('|');
+                RedirectTarget::Write
+            }
+        });
+        Ok(())
+    }
+
+    fn end_word(&mut self) -> Result<(), NotPlain> {
+        let Some(word) = self.word.take() else { return Ok(()) };
+        let is_stream = word.raw == "-" || word.raw.bytes().all(|byte| byte.is_ascii_digit());
+        match self.target.take() {
+            None => {
+                // `time` is a keyword itself, and another may follow it.
+                let mut before = self.command.words.iter();
+                let is_first = before.all(|word| {
+                    matches!(word.raw.as_str(), "time" | "-p" | "--") || word.assigns().is_some()
+                });
+                if is_first && KEYWORDS.contains(&word.raw.as_str()) {
+                    return Err(NotPlain::Compound);
+                }
+                if is_first && word.assigns().is_none() && !word.is_literal {
+                    return Err(NotPlain::ProgramName);
+                }
+                self.command.words.push(word);
+            }
+            Some(_) if !word.is_literal => return Err(NotPlain::Redirection),
+            Some(RedirectTarget::Stream | RedirectTarget::StreamOrFile) if is_stream => {}
+            Some(RedirectTarget::Stream) => return Err(NotPlain::Redirection),
+            Some(RedirectTarget::Write | RedirectTarget::StreamOrFile) => {
+                self.command.writes.push(word);
+            }
+            Some(RedirectTarget::Read) => self.command.reads.push(word),
+        }
+        Ok(())
+    }
+
+    fn end_command(&mut self, then: Separator) -> Result<(), NotPlain> {
+        self.end_word()?;
+        if self.target.is_some() {
+            return Err(NotPlain::Redirection);
+        }
+        let command = std::mem::take(&mut self.command);
+        if self.commands.len() >= COMMANDS_MAX {
+            return Err(NotPlain::TooLong);
+        }
+        if command != SimpleCommand::default() {
+            self.commands.push(SimpleCommand { then, ..command });
+        }
+        Ok(())
+    }
+}
+
+/// The words as written, with blanks normalised.
+pub(super) fn raw_text(words: &[ShellWord]) -> String {
+    words.iter().map(|word| word.raw.as_str()).collect::<Vec<_>>().join(" ")
+}
+
+/// The words with their quotes removed.
+pub(super) fn plain_text(words: &[ShellWord]) -> String {
+    words.iter().map(|word| word.plain.as_str()).collect::<Vec<_>>().join(" ")
+}
+
+/// The name of a program, without its folder.
+pub(super) fn base_name(command: &str) -> &str {
+    command.rsplit('/').next().unwrap_or(command)
+}
+
+/// The program that the last simple command runs, and its first argument. Empty where there is
+/// none.
+pub(in super::super) fn last_programs(command: &str) -> [String; 2] {
+    let parts = split(command).unwrap_or_default();
+    let words = parts.last().map_or(&[][..], |last| super::wrapper::inner_command(&last.words));
+    [0, 1].map(|at| words.get(at).map_or(String::new(), |word| base_name(&word.plain).to_owned()))
+}

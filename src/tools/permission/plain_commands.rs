@@ -1,0 +1,218 @@
+//! The commands that need no rule: a short list of programs and flags.
+
+use super::lexer::{ShellWord, SimpleCommand, raw_text};
+
+/// A command on the list, all of whose flags are on it, too.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct PlainCommand<'a> {
+    pub(super) effect: PlainEffect,
+    /// The words that may name files, and values of flags.
+    pub(super) operands: Vec<&'a str>,
+    /// Whether the first operand may be a pattern or a script instead.
+    pub(super) has_pattern: bool,
+}
+
+/// What a plain command does with its operands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PlainEffect {
+    /// Prints them, or something that is no file.
+    Prints,
+    Reads,
+    /// Reads them, and what is below them.
+    Searches,
+    /// Reads them. Only the kernel can tell that it changes nothing: git runs programs that a
+    /// checkout configures.
+    NeedsKernel,
+    /// Makes its operand the working directory.
+    ChangesFolder,
+    /// Creates, moves or removes them.
+    Changes,
+}
+
+use PlainEffect::{Changes, ChangesFolder, NeedsKernel, Prints, Reads, Searches};
+
+/// Programs, one-letter flags, one-letter flags with a value, other flags, effect. Digits are flags
+/// of every program. Left out are flags that write, run a program, follow links, or take the names
+/// of further files from a file.
+type Row =
+    (&'static [&'static str], &'static str, &'static str, &'static [&'static str], PlainEffect);
+
+/// For a program that takes every word as text.
+const ANY: &str = "*";
+
+#[rustfmt::skip]
+const PROGRAMS: &[Row] = &[
+    (&["echo", "true", "false", ":"], ANY, "", &[], Prints),
+    (&["basename", "dirname", "type", "which", "whoami", "nproc", "seq", "sleep"], "as", "", &[
+        "--all"], Prints),
+    (&["printf"], ANY, "", &[], Prints),
+    (&["pwd"], "LP", "", &[], Prints),
+    (&["id", "uname"], "Ggimnoprsuva", "", &[], Prints),
+    (&["date"], "uRI", "", &["--iso-8601", "--utc"], Prints),
+    (&["tr"], "cdst", "", &["--complement", "--delete", "--squeeze-repeats"], Prints),
+    (&["cd"], "", "", &[], ChangesFolder),
+    (&["ls"], "ABCFGNQRSUXZabcdfghiklmnopqrstuvx", "ITw", &[
+        "--all", "--almost-all", "--color", "--directory", "--full-time", "--human-readable",
+        "--recursive", "--reverse", "--size", "--sort", "--time-style"], Reads),
+    (&["cat"], "AETbenstuv", "", &["--number", "--show-all"], Reads),
+    (&["head", "tail"], "qvz", "cns", &["--bytes", "--lines", "--quiet"], Reads),
+    (&["wc"], "Lclmw", "", &["--bytes", "--chars", "--lines", "--words"], Reads),
+    (&["cut"], "nsz", "bcdf", &["--characters", "--delimiter", "--fields"], Reads),
+    (&["nl", "tac", "rev", "fold", "expand"], "brpst", "adfhilnvw", &[], Reads),
+    (&["column"], "etx", "NRclos", &["--separator", "--table"], Reads),
+    (&["paste"], "sz", "d", &[], Reads),
+    (&["sort"], "CMRVbcdfghimnrsuz", "Skt", &[
+        "--field-separator", "--key", "--numeric-sort", "--reverse", "--unique"], Reads),
+    (&["uniq"], "Dcdiuz", "fsw", &["--count", "--repeated", "--unique"], Reads),
+    (&["stat"], "Lft", "c", &["--dereference", "--format", "--printf"], Reads),
+    (&["file"], "bikL", "", &["--brief", "--mime-type"], Reads),
+    (&["du"], "0PSabchklmsx", "Bdt", &[
+        "--all", "--apparent-size", "--exclude", "--human-readable", "--max-depth", "--summarize",
+        "--total"], Reads),
+    (&["realpath", "readlink"], "ELPefmnqsvz", "", &["--canonicalize"], Reads),
+    (&["md5sum", "sha1sum", "sha256sum", "cksum"], "btz", "", &["--binary", "--tag"], Reads),
+    (&["cmp", "comm"], "bilsz", "n", &["--silent", "--quiet"], Reads),
+    (&["diff"], "BENZabcdeinpqstuwy", "CIUWx", &[
+        "--brief", "--color", "--ignore-all-space", "--side-by-side", "--unified"], Searches),
+    (&["grep", "egrep", "fgrep"], "EFGHILPTUZabchilnoqrsvwxyz", "ABCem", &[
+        "--after-context", "--before-context", "--color", "--context", "--count", "--exclude",
+        "--exclude-dir", "--files-with-matches", "--fixed-strings", "--ignore-case", "--include",
+        "--invert-match", "--line-number", "--max-count", "--only-matching", "--perl-regexp",
+        "--quiet", "--recursive", "--regexp", "--word-regexp"], Searches),
+    (&["rg"], "FHINSchilnopsvwx", "ABCTegmt", &[
+        "--color", "--count", "--files", "--files-with-matches", "--glob", "--hidden",
+        "--ignore-case", "--line-number", "--type"], Searches),
+    (&["jq"], "CMRSacejnrs", "", &[
+        "--compact-output", "--exit-status", "--raw-output", "--slurp", "--sort-keys"], Reads),
+    (&["tree"], "adfhpsDFQC", "ILP", &["--dirsfirst"], Reads),
+    (&["find"], "", "", &[
+        "-a", "-and", "-cmin", "-ctime", "-daystart", "-depth", "-empty", "-executable", "-false",
+        "-gid", "-group", "-iname", "-ipath", "-iregex", "-links", "-ls", "-maxdepth", "-mindepth",
+        "-mmin", "-mount", "-mtime", "-name", "-newer", "-newermt", "-not", "-o", "-or", "-path",
+        "-perm", "-print", "-print0", "-printf", "-prune", "-quit", "-readable", "-regex",
+        "-regextype", "-size", "-true", "-type", "-uid", "-user", "-wholename", "-writable",
+        "-xdev"], Reads),
+    (&["test", "["], "", "", &[
+        "-a", "-b", "-c", "-d", "-e", "-ef", "-eq", "-f", "-ge", "-gt", "-h", "-le", "-L", "-lt",
+        "-n", "-ne", "-nt", "-o", "-ot", "-p", "-r", "-s", "-w", "-x", "-z"], Reads),
+    (&["sed"], "", "", &["-E", "-i", "-n", "-r"], Reads),
+    (&["mkdir"], "pv", "m", &["--parents"], Changes),
+    (&["touch"], "acm", "", &[], Changes),
+    (&["rm", "rmdir"], "dfiprv", "", &["--force", "--recursive"], Changes),
+    (&["mv"], "fnv", "", &["--force"], Changes),
+    (&["cp"], "adfnprRv", "", &["--force", "--recursive"], Changes),
+];
+
+/// Commands of git that look. They also run programs that a checkout configures.
+#[rustfmt::skip]
+const GIT_COMMANDS: &[&str] = &[
+    "blame", "branch", "cat-file", "describe", "diff", "grep", "log", "ls-files", "ls-tree",
+    "merge-base", "name-rev", "reflog", "remote", "rev-list", "rev-parse", "shortlog", "show",
+    "show-ref", "status",
+];
+
+/// Those that run none.
+const GIT_READS: &[&str] = &[
+    "git branch --show-current",
+    "git remote",
+    "git remote -v",
+    "git rev-parse --abbrev-ref HEAD",
+    "git rev-parse --is-inside-work-tree",
+    "git rev-parse --show-prefix",
+    "git rev-parse --show-toplevel",
+    "git rev-parse HEAD",
+];
+
+/// The command, if it consists of literal words of the list.
+pub(super) fn recognize(command: &SimpleCommand) -> Option<PlainCommand<'_>> {
+    let (first, rest) = command.words.split_first()?;
+    if command.words.iter().any(|word| !word.is_literal) {
+        return None;
+    }
+    if first.raw == "git" {
+        let mut words = rest.iter().map(|word| word.plain.as_str());
+        let verb = words.by_ref().find(|word| *word != "--no-pager")?;
+        let operands = words.filter(|word| !word.starts_with('-')).collect();
+        let reads = GIT_READS.contains(&raw_text(&command.words).as_str());
+        let effect = if reads { Prints } else { NeedsKernel };
+        let known = GIT_COMMANDS.contains(&verb);
+        return known.then_some(PlainCommand { effect, operands, has_pattern: true });
+    }
+    let row = PROGRAMS.iter().find(|(names, ..)| names.contains(&first.raw.as_str()))?;
+    let mut operands = operands(row, rest)?;
+    let fits = match first.raw.as_str() {
+        // Anything else sets the clock.
+        "date" => operands.iter().all(|word| word.starts_with('+')),
+        // It writes to the second file.
+        "uniq" => operands.len() <= 1,
+        "cd" => operands.len() == 1 && operands != ["-"],
+        "sed" => operands.first().is_some_and(|script| edits_lines(script)),
+        // `%n` sets a variable, as `-v` does.
+        "printf" => rest.first().is_some_and(|format| {
+            let mut conversions = format.plain.split('%').skip(1);
+            let is_width =
+                |letter: char| letter.is_ascii_digit() || " #+-.*'hjlLtz".contains(letter);
+            !format.plain.starts_with('-')
+                && !conversions.any(|rest| rest.trim_start_matches(is_width).starts_with('n'))
+        }),
+        // These read further files.
+        "jq" => !operands.iter().any(|word| word.contains("import") || word.contains("include")),
+        _ => true,
+    };
+    let edits = first.raw == "sed" && rest.iter().any(|word| word.plain == "-i");
+    let effect = if edits { Changes } else { row.4 };
+    // The script of sed is no file.
+    let operands = operands.split_off(usize::from(first.raw == "sed" && fits));
+    let has_pattern = matches!(row.4, Searches) || first.raw == "jq";
+    fits.then_some(PlainCommand { effect, operands, has_pattern })
+}
+
+/// Whether a script of sed is an address and `p`, `d`, `q` or `s`: other commands of sed write
+/// files and run programs.
+fn edits_lines(script: &str) -> bool {
+    let mut command = script;
+    loop {
+        command = command.trim_start_matches(|letter: char| {
+            letter.is_ascii_digit() || matches!(letter, ',' | '$')
+        });
+        let Some(pattern) = command.strip_prefix('/') else { break };
+        let Some((pattern, rest)) = pattern.split_once('/') else { return false };
+        if pattern.contains(['\\', '\n', '[']) {
+            return false;
+        }
+        command = rest;
+    }
+    let Some(change) = command.strip_prefix('s') else {
+        return matches!(command, "p" | "d" | "q");
+    };
+    let Some(mark) = change.chars().next().filter(char::is_ascii_punctuation) else { return false };
+    let parts: Vec<&str> = change.split(mark).collect();
+    let ["", _, _, flags] = parts.as_slice() else { return false };
+    let is_flag = |flag: char| "gpiI".contains(flag) || flag.is_ascii_digit();
+    mark != '\\' && !change.contains('\n') && flags.chars().all(is_flag)
+}
+
+/// The words that are no flags. `None` if a flag is not on the list.
+fn operands<'a>(row: &Row, words: &'a [ShellWord]) -> Option<Vec<&'a str>> {
+    let (_, letters, valued, others, _) = row;
+    let mut operands = Vec::new();
+    let mut words = words.iter().map(|word| word.plain.as_str());
+    while let Some(word) = words.next() {
+        let flag = word.strip_prefix('-').filter(|flag| !flag.is_empty());
+        let name = word.split_once('=').map_or(word, |(name, _)| name);
+        match flag {
+            None => operands.push(word),
+            Some(_) if *letters == ANY => {}
+            // For programs without one-letter flags, words after it may still be flags.
+            Some("-") if !letters.is_empty() => operands.extend(words.by_ref()),
+            Some(_) if others.contains(&name) => {}
+            Some(flag) => {
+                // What follows a flag with a value is the value.
+                let end = flag.find(|letter| valued.contains(letter)).unwrap_or(flag.len());
+                let is_known = |letter: char| letters.contains(letter) || letter.is_ascii_digit();
+                flag[..end].chars().all(is_known).then_some(())?;
+            }
+        }
+    }
+    Some(operands)
+}

@@ -1,0 +1,137 @@
+//! The rules for commands that need no permission rule: no writing, no network, and no reading but
+//! of what Read may read and of what programs need to start.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::process::{PathAccess, PathRule};
+
+use super::super::paths::resolve;
+
+/// What such a command may access.
+#[derive(Clone)]
+pub(in super::super) struct PlainScope {
+    /// Readable with everything below them that is not hidden.
+    pub(in super::super) folders: Vec<PathBuf>,
+    /// Further readable files.
+    pub(in super::super) files: Vec<PathBuf>,
+    /// Files that outlast made for the command to write to.
+    pub(in super::super) outputs: Vec<PathBuf>,
+    /// Whether files in the folders may be changed.
+    pub(in super::super) may_edit: bool,
+    /// Whether it may end in another working directory.
+    pub(in super::super) may_move: bool,
+    /// Whether a path is hidden from Read. `None` where nothing below the folders is.
+    pub(in super::super) hides: Option<Hides>,
+    /// The variable `PATH` of the command.
+    pub(in super::super) path: OsString,
+}
+
+/// Decides whether a path is hidden.
+pub(in super::super) type Hides = Arc<dyn Fn(&Path) -> bool + Send + Sync>;
+
+impl fmt::Debug for PlainScope {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let folders = (&self.folders, self.hides.is_some());
+        to.debug_struct("PlainScope").field("folders", &folders).finish_non_exhaustive()
+    }
+}
+
+/// Where programs, their libraries and their own data are.
+const PROGRAM_FOLDERS: &[&str] = &[
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/opt",
+    "/nix/store",
+    "/gnu/store",
+    "/etc/alternatives",
+    "/etc/ld.so.conf.d",
+    "/proc/sys",
+    "/sys/devices/system/cpu",
+];
+
+/// Files that programs read when they start: libraries, users and groups, time zone.
+const PROGRAM_FILES: &[&str] = &[
+    "/etc/ld.so.cache",
+    "/etc/ld.so.preload",
+    "/etc/ld.so.conf",
+    "/etc/locale.alias",
+    "/etc/localtime",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/nsswitch.conf",
+    "/etc/gitconfig",
+    "/proc/cpuinfo",
+    "/proc/filesystems",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/proc/uptime",
+];
+
+/// Devices without content.
+const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+
+/// How many files are looked at to find those that are hidden.
+const FILES_MAX: usize = 20_000;
+
+/// The grants of a command, as the file system is now.
+pub(super) fn grants(scope: &PlainScope) -> Vec<PathRule> {
+    let mut grants = Vec::new();
+    let programs = PROGRAM_FOLDERS.iter().map(PathBuf::from);
+    let on_path = std::env::split_paths(&scope.path).filter(|folder| folder.is_absolute());
+    for folder in programs.chain(on_path) {
+        grant_reading(&resolve(&folder), &mut grants);
+    }
+    let files = PROGRAM_FILES.iter().map(|file| resolve(Path::new(file)));
+    grants.extend(
+        files.chain(scope.files.iter().cloned()).map(|file| PathRule::new(file, PathAccess::Read)),
+    );
+    grants.extend(DEVICES.iter().map(|device| PathRule::new(*device, PathAccess::Use)));
+    grants.extend(scope.outputs.iter().map(|file| PathRule::new(file, PathAccess::Change)));
+    for folder in &scope.folders {
+        match &scope.hides {
+            _ if scope.may_edit => grants.push(PathRule::new(folder, PathAccess::Change)),
+            None => grant_reading(folder, &mut grants),
+            Some(hides) => {
+                grants.push(PathRule::new(folder, PathAccess::List));
+                // Where there are too many files to look at, only those that were named are open.
+                grants.extend(visible(folder, hides, &mut 0).unwrap_or_default());
+            }
+        }
+    }
+    grants
+}
+
+fn grant_reading(path: &Path, grants: &mut Vec<PathRule>) {
+    grants.extend([PathAccess::List, PathAccess::Read].map(|access| PathRule::new(path, access)));
+}
+
+/// Grants reading below a folder, but for what is hidden. `None` if there are too many files.
+fn visible(folder: &Path, hides: &Hides, seen: &mut usize) -> Option<Vec<PathRule>> {
+    let (mut grants, mut is_whole) = (Vec::new(), true);
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        *seen += 1;
+        if *seen > FILES_MAX {
+            return None;
+        }
+        let path = entry.path();
+        let Ok(kind) = entry.file_type() else { continue };
+        if hides(&path) {
+            is_whole = false;
+        } else if kind.is_dir() {
+            let within = visible(&path, hides, seen)?;
+            is_whole &= matches!(within.as_slice(), [only] if only.path == path);
+            grants.extend(within);
+        } else if !kind.is_symlink() {
+            grants.push(PathRule::new(path, PathAccess::Read));
+        }
+    }
+    if is_whole { Some(vec![PathRule::new(folder, PathAccess::Read)]) } else { Some(grants) }
+}
