@@ -37,6 +37,8 @@ mod sandbox;
 mod schema;
 mod settings;
 mod shell;
+mod shell_lexer;
+mod shell_wrappers;
 mod structured;
 mod text;
 mod todo;

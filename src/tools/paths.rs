@@ -230,7 +230,7 @@ fn components(path: &Path) -> VecDeque<OsString> {
 }
 
 /// Removes `.` and `..` lexically, without accessing the file system.
-fn normalize_lexically(path: &Path) -> PathBuf {
+pub(super) fn normalize_lexically(path: &Path) -> PathBuf {
     let mut made = PathBuf::from("/");
     for part in components(path) {
         if part == ".." {

@@ -23,8 +23,9 @@ use super::final_cwd::{CwdReport, FinalCwd};
 use super::input::BashInput;
 use super::outcome::{ToolError, ToolOutcome};
 use super::paths::WorkFolders;
-use super::permission;
 use super::sandbox::{CommandScope, PlainScope, Sandbox};
+use super::shell_lexer::{self, base_name};
+use super::shell_wrappers::inner_command;
 
 /// The kernel takes no argument longer than 128 KiB.
 const COMMAND_BYTES_MAX: usize = 120_000;
@@ -397,13 +398,15 @@ fn missing_note(cwd: &Path) -> String {
 
 /// Whether an exit code of 1 is this command's negative result and not a failure.
 fn exit_code_1_is_a_result(command: &str) -> bool {
-    let [program, verb] = permission::last_programs(command);
-    match program.as_str() {
-        "git" => matches!(verb.as_str(), "grep" | "diff"),
-        "grep" | "egrep" | "fgrep" | "zgrep" | "rg" | "diff" | "cmp" | "find" | "test" | "[" => {
-            true
-        }
-        _ => false,
+    let Ok(parts) = shell_lexer::split(command) else { return false };
+    let words = parts.last().map_or(&[][..], |last| inner_command(&last.words));
+    let name = |at: usize| words.get(at).map(|word| base_name(&word.plain));
+    match name(0) {
+        Some("git") => matches!(name(1), Some("grep" | "diff")),
+        Some(
+            "grep" | "egrep" | "fgrep" | "zgrep" | "rg" | "diff" | "cmp" | "find" | "test" | "[",
+        ) => true,
+        Some(_) | None => false,
     }
 }
 

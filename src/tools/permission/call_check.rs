@@ -256,16 +256,14 @@ impl Permissions {
         input: &Value,
         deed: &Access<'_>,
     ) -> Result<Confinement, Denial> {
-        if let Some(rule) = self.deny.iter().find(|rule| rule.covers_whole_tool(tool)) {
-            return Err(Denial::by_deny_rule(tool.name(), None, rule));
+        let covers =
+            |rule: &&PermissionRule| rule.covers_whole_tool(tool) || rule.covers_input(tool, input);
+        if let Some(rule) = self.deny.iter().find(covers) {
+            let whole = rule.covers_whole_tool(tool);
+            let what = if whole { tool.name() } else { "this call" };
+            return Err(Denial::by_deny_rule(what, None, rule));
         }
-        if let Some(rule) = self.ask.iter().find(|rule| rule.covers_whole_tool(tool)) {
-            return Err(Denial::by_ask_rule(tool.name(), rule));
-        }
-        if let Some(rule) = self.deny.iter().find(|rule| rule.covers_input(tool, input)) {
-            return Err(Denial::by_deny_rule("this call", None, rule));
-        }
-        if let Some(rule) = self.ask.iter().find(|rule| rule.covers_input(tool, input)) {
+        if let Some(rule) = self.ask.iter().find(covers) {
             return Err(Denial::by_ask_rule(tool.name(), rule));
         }
         match deed {

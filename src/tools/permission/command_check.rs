@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use super::super::catalog::BuiltinTool;
 use super::super::paths::{ResolvedPath, list_recursive};
+use super::super::shell_lexer::{self, Separator, ShellWord, SimpleCommand};
+use super::super::shell_wrappers::inner_command;
 use super::call_check::Permissions;
 use super::denial::Denial;
-use super::lexer::{self, Separator, ShellWord, SimpleCommand};
 use super::paths::is_protected;
 use super::plain_commands::{PlainCommand, PlainEffect, recognize};
-use super::wrapper::inner_command;
 use crate::types::PermissionMode;
 
 /// What the kernel lets a command do.
@@ -44,7 +44,7 @@ impl Permissions {
         cwd: &Path,
         resolve: Resolve<'_>,
     ) -> Result<Confinement, Denial> {
-        let parts = lexer::split(command);
+        let parts = shell_lexer::split(command);
         self.check_command_denials(command, parts.as_deref().ok(), cwd, resolve)?;
         let is_granted = self.mode != PermissionMode::Plan
             && self.allow.iter().any(|rule| {
@@ -225,14 +225,7 @@ impl<'a> PartsCheck<'a> {
     ) -> Result<(), Denial> {
         for place in self.places(path) {
             if concerns(&place) {
-                self.permissions.check_read(BuiltinTool::Read, &place).map_err(|denial| {
-                    match denial {
-                        Denial::OutsideWorkingFolders { place, .. } => {
-                            Denial::OutsideWorkingFolders { tool: BuiltinTool::Bash, place }
-                        }
-                        other => other,
-                    }
-                })?;
+                self.permissions.check_read(BuiltinTool::Read, &place).map_err(Denial::for_bash)?;
                 self.files.push(place.real);
             }
         }
@@ -285,13 +278,14 @@ impl<'a> PartsCheck<'a> {
 impl Permissions {
     /// Whether an allow rule covers a simple command.
     fn has_rule_for(&self, part: &SimpleCommand) -> bool {
-        let forms = [lexer::raw_text(&part.words), lexer::raw_text(inner_command(&part.words))];
+        let forms =
+            [shell_lexer::raw_text(&part.words), shell_lexer::raw_text(inner_command(&part.words))];
         let fits = |form: &String| self.allow.iter().any(|rule| rule.covers_command(form));
         self.mode != PermissionMode::Plan && forms.iter().any(fits)
     }
 
     fn refusal(&self, part: &SimpleCommand) -> Denial {
-        let command = lexer::raw_text(&part.words);
+        let command = shell_lexer::raw_text(&part.words);
         if self.mode == PermissionMode::Plan {
             return Denial::CommandWhilePlanning { command };
         }

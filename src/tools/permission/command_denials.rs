@@ -4,14 +4,14 @@
 //! says openly, and where a command is not understood it finds too much rather than too little.
 
 use std::collections::BTreeSet;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use super::super::catalog::BuiltinTool;
-use super::super::paths::PATH_BYTES_MAX;
+use super::super::paths::{PATH_BYTES_MAX, normalize_lexically};
+use super::super::shell_lexer::{self, ShellWord, SimpleCommand, base_name};
 use super::call_check::{CriticalPaths, Permissions};
 use super::command_check::{Folders, Resolve};
 use super::denial::Denial;
-use super::lexer::{self, ShellWord, SimpleCommand, base_name};
 use super::rule::PermissionRule;
 
 /// How many characters of a command an error message shows.
@@ -54,20 +54,20 @@ impl Form {
     fn all_of(part: &SimpleCommand) -> Vec<Self> {
         let words = without_assignments(&part.words);
         let Some(first) = words.first() else { return Vec::new() };
-        let text = lexer::plain_text(words);
+        let text = shell_lexer::plain_text(words);
         let name = base_name(&first.plain);
         if WRAPPERS.contains(&name) {
             return vec![Self::anywhere(text)];
         }
         let path = first.plain.len() - name.len();
         let mut forms = vec![Self { text, starts: vec![0, path] }];
-        forms.push(Self::whole(lexer::raw_text(words)));
+        forms.push(Self::whole(shell_lexer::raw_text(words)));
         if name == "git" {
             // `git -C . push` is `git push` to a rule.
             let rest = words[1..].iter().enumerate();
             let verbs = rest.filter(|(at, _)| words[1].plain.starts_with('-') && *at < 9);
             forms.extend(verbs.map(|(at, _)| {
-                Self::whole(format!("git {}", lexer::plain_text(&words[at + 1..])))
+                Self::whole(format!("git {}", shell_lexer::plain_text(&words[at + 1..])))
             }));
         }
         forms
@@ -167,12 +167,11 @@ impl Permissions {
             return Ok(());
         }
         let mut forms = vec![Form::whole(command.trim().to_owned())];
-        match parts {
-            Some(parts) => forms.extend(parts.iter().flat_map(Form::all_of)),
-            None => {
-                let bare = unquoted(command);
-                forms.extend(pieces(&bare).map(|words| Form::anywhere(words.join(" "))));
-            }
+        if let Some(parts) = parts {
+            forms.extend(parts.iter().flat_map(Form::all_of));
+        } else {
+            let bare = unquoted(command);
+            forms.extend(pieces(&bare).map(|words| Form::anywhere(words.join(" "))));
         }
         let covers = |rule: &&PermissionRule| {
             forms.iter().any(|form| rule.covers_suffix(&form.text, &form.starts))
@@ -219,9 +218,11 @@ impl Permissions {
         }
         paths.try_for_each(|path| {
             let fits = seen.folders.iter().filter(|_| path.len() <= PATH_BYTES_MAX);
-            fits.map(|folder| (seen.resolve)(path, folder)).try_for_each(|place| match tool {
-                BuiltinTool::Write => self.check_folder_denied(tool, &place),
-                _ => self.check_denied(tool, &place),
+            fits.map(|folder| (seen.resolve)(path, folder)).try_for_each(|place| {
+                if tool == BuiltinTool::Write {
+                    return self.check_folder_denied(tool, &place);
+                }
+                self.check_denied(tool, &place)
             })
         })
     }
@@ -237,7 +238,7 @@ impl Permissions {
             ("", _) => PathBuf::from("/"),
             ("~" | "~/", Some(home)) => home.clone(),
             ("~" | "~/", None) => return true,
-            (bare, _) => normalize(&folder.join(bare)),
+            (bare, _) => normalize_lexically(&folder.join(bare)),
         };
         let mut kept = [start, &self.cwd].into_iter().chain(self.home.as_deref());
         // `/` counts as one component.
@@ -252,22 +253,6 @@ fn ends(word: &str) -> impl Iterator<Item = &str> {
     let marks = word.match_indices(['=', '@', ':']).take(4).map(|(at, _)| at + 1);
     let ends = marks.chain(short.map(|(at, _)| at)).map(|at| &word[at..]);
     ends.filter(|end| !end.is_empty())
-}
-
-fn normalize(path: &Path) -> PathBuf {
-    let mut flat = PathBuf::new();
-    for component in path.components() {
-        match component {
-            Component::ParentDir => {
-                flat.pop();
-            }
-            Component::CurDir => {}
-            Component::Prefix(_) | Component::RootDir | Component::Normal(_) => {
-                flat.push(component)
-            }
-        }
-    }
-    flat
 }
 
 /// A command, truncated to fit in one line.

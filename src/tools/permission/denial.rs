@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::super::catalog::BuiltinTool;
 use super::super::outcome::ToolRefusal;
 use super::super::paths::ResolvedPath;
-use super::lexer::NotPlain;
+use super::super::shell_lexer::NotPlain;
 use super::rule::PermissionRule;
 use super::rule_error::RuleError;
 
@@ -118,6 +118,14 @@ impl Denial {
         rule: &PermissionRule,
     ) -> Self {
         Self::DenyRule { what: what.into(), tool, rule: rule.text.clone() }
+    }
+
+    /// The same denial, of a command that would read.
+    pub(super) fn for_bash(mut self) -> Self {
+        if let Self::OutsideWorkingFolders { tool, .. } = &mut self {
+            *tool = BuiltinTool::Bash;
+        }
+        self
     }
 
     pub(super) fn by_ask_rule(what: impl Into<String>, rule: &PermissionRule) -> Self {

@@ -8,17 +8,14 @@ mod call_check;
 mod command_check;
 mod command_denials;
 mod denial;
-mod lexer;
 mod paths;
 mod plain_commands;
 mod rule;
 mod rule_error;
-mod wrapper;
 
 pub(super) use call_check::{Access, Permissions};
 pub(super) use command_check::Confinement;
 pub(super) use denial::Denial;
-pub(super) use lexer::last_programs;
 pub(super) use rule::wildcard;
 pub use rule::{anchor_rule, check_allowance, check_restriction, split_rules};
 pub use rule_error::RuleError;

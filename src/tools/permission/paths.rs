@@ -90,49 +90,19 @@ fn resolve_parent_prefix<'a>(spec: &'a str, cwd: &'a Path) -> Option<(&'a Path, 
 }
 
 /// Folders whose contents decide what other programs run.
+#[rustfmt::skip]
 const PROTECTED_FOLDERS: &[&str] = &[
-    ".git",
-    ".vscode",
-    ".idea",
-    ".husky",
-    ".cargo",
-    ".devcontainer",
-    ".yarn",
-    ".mvn",
-    ".claude",
+    ".git", ".vscode", ".idea", ".husky", ".cargo", ".devcontainer", ".yarn", ".mvn", ".claude",
     ".outlast",
 ];
 
+#[rustfmt::skip]
 const PROTECTED_FILES: &[&str] = &[
-    ".bashrc",
-    ".bash_profile",
-    ".bash_login",
-    ".profile",
-    ".zshrc",
-    ".zshenv",
-    ".zprofile",
-    ".zlogin",
-    ".npmrc",
-    ".mcp.json",
-    ".gitconfig",
-    ".gitmodules",
-    ".envrc",
-    ".pre-commit-config.yaml",
-    ".pre-commit-config.yml",
-    "lefthook.yml",
-    "lefthook.yaml",
-    ".lefthook.yml",
-    ".lefthook.yaml",
-    ".bash_logout",
-    ".bash_aliases",
-    ".zlogout",
-    ".cshrc",
-    ".tcshrc",
-    ".kshrc",
-    ".yarnrc",
-    ".yarnrc.yml",
-    ".bunfig.toml",
-    "bunfig.toml",
+    ".bashrc", ".bash_profile", ".bash_login", ".profile", ".zshrc", ".zshenv", ".zprofile",
+    ".zlogin", ".npmrc", ".mcp.json", ".gitconfig", ".gitmodules", ".envrc",
+    ".pre-commit-config.yaml", ".pre-commit-config.yml", "lefthook.yml", "lefthook.yaml",
+    ".lefthook.yml", ".lefthook.yaml", ".bash_logout", ".bash_aliases", ".zlogout", ".cshrc",
+    ".tcshrc", ".kshrc", ".yarnrc", ".yarnrc.yml", ".bunfig.toml", "bunfig.toml",
 ];
 
 /// Whether a change to this path could make another program run code.

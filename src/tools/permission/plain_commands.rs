@@ -1,6 +1,6 @@
 //! The commands that need no rule: a short list of programs and flags.
 
-use super::lexer::{ShellWord, SimpleCommand, raw_text};
+use super::super::shell_lexer::{ShellWord, SimpleCommand, raw_text};
 
 /// A command on the list, all of whose flags are on it, too.
 #[derive(Debug, PartialEq, Eq)]
@@ -112,15 +112,11 @@ const GIT_COMMANDS: &[&str] = &[
 ];
 
 /// Those that run none.
+#[rustfmt::skip]
 const GIT_READS: &[&str] = &[
-    "git branch --show-current",
-    "git remote",
-    "git remote -v",
-    "git rev-parse --abbrev-ref HEAD",
-    "git rev-parse --is-inside-work-tree",
-    "git rev-parse --show-prefix",
-    "git rev-parse --show-toplevel",
-    "git rev-parse HEAD",
+    "git branch --show-current", "git remote", "git remote -v", "git rev-parse --abbrev-ref HEAD",
+    "git rev-parse --is-inside-work-tree", "git rev-parse --show-prefix",
+    "git rev-parse --show-toplevel", "git rev-parse HEAD",
 ];
 
 /// The command, if it consists of literal words of the list.

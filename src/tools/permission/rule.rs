@@ -221,43 +221,20 @@ impl PermissionRule {
     }
 
     pub(super) fn covers_command(&self, command: &str) -> bool {
-        match &self.scope {
-            RuleScope::Command(pattern) => matches_command(pattern, command),
-            RuleScope::Everything
-            | RuleScope::Path(_)
-            | RuleScope::Field(_, _)
-            | RuleScope::Host(_)
-            | RuleScope::External(_) => false,
-        }
+        let RuleScope::Command(pattern) = &self.scope else { return false };
+        matches_command(pattern, command)
     }
 
     /// Whether this rule covers a suffix of the text that begins at one of these ascending offsets.
     pub(super) fn covers_suffix(&self, text: &str, starts: &[usize]) -> bool {
-        match &self.scope {
-            RuleScope::Command(pattern) => {
-                let bare = pattern.strip_suffix(" *");
-                bare.into_iter()
-                    .chain([pattern.as_str()])
-                    .any(|one| matches_suffix(one, text, starts))
-            }
-            RuleScope::Everything
-            | RuleScope::Path(_)
-            | RuleScope::Field(_, _)
-            | RuleScope::Host(_)
-            | RuleScope::External(_) => false,
-        }
+        let RuleScope::Command(pattern) = &self.scope else { return false };
+        let bare = pattern.strip_suffix(" *");
+        bare.into_iter().chain([pattern.as_str()]).any(|one| matches_suffix(one, text, starts))
     }
 
     /// Whether this rule covers a host, in the form that [`super::super::domain::host_of`] returns.
     pub(super) fn covers_host(&self, host: &str) -> bool {
-        match &self.scope {
-            RuleScope::Host(domain) => domain.covers(host),
-            RuleScope::Everything
-            | RuleScope::Command(_)
-            | RuleScope::Path(_)
-            | RuleScope::Field(_, _)
-            | RuleScope::External(_) => false,
-        }
+        matches!(&self.scope, RuleScope::Host(domain) if domain.covers(host))
     }
 
     /// Whether this rule matches exactly one command line.
@@ -268,14 +245,8 @@ impl PermissionRule {
     /// Whether this rule covers a field of this input.
     pub(super) fn covers_input(&self, tool: BuiltinTool, input: &Value) -> bool {
         let RuleScope::Field(field, value) = &self.scope else { return false };
-        let told = input.get(field).map(|told| match told {
-            Value::String(text) => text.clone(),
-            Value::Null
-            | Value::Bool(_)
-            | Value::Number(_)
-            | Value::Array(_)
-            | Value::Object(_) => told.to_string(),
-        });
+        let text = |told: &Value| told.as_str().map_or_else(|| told.to_string(), str::to_owned);
+        let told = input.get(field).map(text);
         self.tool == tool.name() && told.is_some_and(|told| wildcard(value, &told))
     }
 

@@ -1,6 +1,6 @@
 //! Commands that run another command, which rules look through.
 
-use super::lexer::ShellWord;
+use super::shell_lexer::ShellWord;
 
 /// Variables that change how a command reports, not what it does.
 #[rustfmt::skip]

@@ -60,7 +60,7 @@ pub(super) enum Separator {
 
 /// Why a command is more than simple commands, and what to write instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(in super::super) enum NotPlain {
+pub(super) enum NotPlain {
     #[error(
         "it is longer than {LETTERS_MAX} characters or {COMMANDS_MAX} commands: split it up, or \
          run a script"
@@ -352,12 +352,4 @@ pub(super) fn plain_text(words: &[ShellWord]) -> String {
 /// The name of a program, without its folder.
 pub(super) fn base_name(command: &str) -> &str {
     command.rsplit('/').next().unwrap_or(command)
-}
-
-/// The program that the last simple command runs, and its first argument. Empty where there is
-/// none.
-pub(in super::super) fn last_programs(command: &str) -> [String; 2] {
-    let parts = split(command).unwrap_or_default();
-    let words = parts.last().map_or(&[][..], |last| super::wrapper::inner_command(&last.words));
-    [0, 1].map(|at| words.get(at).map_or(String::new(), |word| base_name(&word.plain).to_owned()))
 }
