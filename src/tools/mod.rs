@@ -65,7 +65,7 @@ pub use environment::{hook_environment, secret_values};
 pub use external::{ExternalResult, ExternalTools, Permission};
 pub use outcome::{Effect, GrantSource, ToolOutcome, ToolRefusal};
 pub use panic_guard::end_tasks;
-pub use permission::{RuleError, anchor_rule, check_allowance, check_restriction, split_rules};
+pub use permission::{RuleError, anchor_rule, check_allowance, check_restriction};
 pub use references::BadSchema;
 pub use requirement::{Requirement, RequirementCheck, RequirementEnd, RequirementReport};
 pub use sandbox::{Enforced, SandboxError, SandboxSettings, SandboxState, is_sandbox_path};

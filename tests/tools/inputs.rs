@@ -5,7 +5,6 @@ use std::os::unix::fs::PermissionsExt;
 
 use clap::ValueEnum as _;
 use outlast::process::LandlockSupport;
-use outlast::tools::split_rules;
 use outlast::tools::{
     BadSettings, Effect, Offered, PermissionMode, SandboxMode, ToolRefusal, ToolSettings, Toolbox,
 };
@@ -271,20 +270,6 @@ fn invalid_tool_settings_are_named() {
     assert!(told.contains("`Fly`") && told.contains("Bash, BashOutput, KillShell, Read"), "{told}");
     let error = BadSettings::NoFolder { path: "/x".into() };
     assert_eq!(error.to_string(), "no such folder: /x");
-}
-
-#[test]
-fn rule_lists_are_split_outside_parentheses() {
-    let table: [(&str, &[&str]); 5] = [
-        ("", &[]),
-        ("Bash", &["Bash"]),
-        ("Bash(git log *),Edit", &["Bash(git log *)", "Edit"]),
-        ("Read  Edit(src/a, b/**)\nGlob", &["Read", "Edit(src/a, b/**)", "Glob"]),
-        ("Bash(echo (x) y) Read", &["Bash(echo (x) y)", "Read"]),
-    ];
-    for (list, rules) in table {
-        assert_eq!(split_rules(list), rules, "{list}");
-    }
 }
 
 #[test]

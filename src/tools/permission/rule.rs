@@ -30,29 +30,6 @@ enum RuleScope {
     External(String),
 }
 
-/// Splits a list of rules at commas and blanks outside parentheses.
-pub fn split_rules(list: &str) -> Vec<String> {
-    let mut rules = Vec::new();
-    let mut rule = String::new();
-    let mut depth = 0_u32;
-    for letter in list.chars() {
-        match letter {
-            ',' | ' ' | '\t' | '\n' if depth == 0 => rules.push(std::mem::take(&mut rule)),
-            _ => {
-                depth = match letter {
-                    '(' => depth + 1,
-                    ')' => depth.saturating_sub(1),
-                    _ => depth,
-                };
-                rule.push(letter);
-            }
-        }
-    }
-    rules.push(rule);
-    rules.retain(|rule| !rule.is_empty());
-    rules
-}
-
 /// Validates a deny or ask rule.
 ///
 /// # Errors
