@@ -419,7 +419,7 @@ impl ToolSet {
     }
 
     fn command_scope(self: &Arc<Self>, confinement: Confinement) -> CommandScope {
-        let (files, may_edit, may_move) = match confinement {
+        let (named, may_edit, may_move) = match confinement {
             Confinement::Sandbox => return CommandScope::Sandbox,
             Confinement::SandboxReading => return CommandScope::Reading,
             Confinement::PlainEdits => (Vec::new(), true, true),
@@ -427,7 +427,7 @@ impl ToolSet {
         };
         let kit = Arc::clone(self);
         let folders = self.places.readable_folders();
-        let hides_some = folders.iter().any(|folder| {
+        let hides_some = folders.iter().chain(&named).any(|folder| {
             let place = ResolvedPath {
                 written: folder.clone(),
                 real: folder.clone(),
@@ -437,7 +437,7 @@ impl ToolSet {
         });
         CommandScope::Plain(PlainScope {
             folders,
-            files,
+            named,
             outputs: Vec::new(),
             may_edit,
             may_move,

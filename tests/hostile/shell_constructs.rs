@@ -1,1 +1,343 @@
-//! Shell text that is misread.
+//! Shell text that is misread: no construct of bash runs without a rule, and what runs without a
+//! rule can do no harm.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use outlast::process::LandlockSupport;
+use outlast::tools::{PermissionMode, ToolSettings};
+use serde_json::json;
+
+use crate::tools::bench::{Bench, call, text};
+use crate::tools::sandbox::SandboxFixture;
+
+/// At least one text for every production of bash's grammar, and for every expansion. `RUN` stands
+/// for a program that leaves a mark.
+const CONSTRUCTS: &[&str] = &[
+    // Simple commands: words, assignments, redirections.
+    "RUN",
+    "X=1 RUN",
+    "X=1; RUN",
+    "X=$(RUN)",
+    "X=(a $(RUN))",
+    "X[$(RUN)]=1",
+    "X+=$(RUN) ls",
+    "ls > ran",
+    "ls >> ran",
+    "ls >| ran",
+    "ls 2> ran",
+    "ls &> ran",
+    "ls &>> ran",
+    "ls >& ran",
+    "ls 1<> ran",
+    "{fd}>ran ls",
+    "ls {fd}> ran",
+    "> ran",
+    "cat < /dev/tcp/127.0.0.1/9",
+    "ls > $(echo ran)",
+    "cat < <(RUN)",
+    "cat <<< $(RUN)",
+    "cat <<E\n$(RUN)\nE",
+    "cat <<-E\n\t`RUN`\n\tE",
+    "cat <<'E'\nx\nE\nRUN",
+    "cat <<\"E\" && RUN\nx\nE",
+    "cat <<E <<F\nE\n$(RUN)\nF",
+    // Lists and pipelines.
+    "ls; RUN",
+    "ls & RUN",
+    "ls && RUN",
+    "ls || RUN",
+    "ls | RUN",
+    "ls |& RUN",
+    "! RUN",
+    "time RUN",
+    "time -p RUN",
+    "ls\nRUN",
+    "ls # x\nRUN",
+    "l\\\ns; RUN",
+    // Compound commands.
+    "(RUN)",
+    "{ RUN; }",
+    "if RUN; then ls; fi",
+    "if ls; then RUN; elif ls; then ls; else ls; fi",
+    "while RUN; do break; done",
+    "until ls; do RUN; done",
+    "for i in 1; do RUN; done",
+    "for i; do ls; done; RUN",
+    "for ((i = 0; i < 1; i++)); do RUN; done",
+    "for ((i = $(RUN); 0; )) { ls; }",
+    "select i in a; do RUN; done <<< 1",
+    "case x in x) RUN ;; esac",
+    "case $(RUN) in *) ls ;& y) ls ;;& z) ls ;; esac",
+    "case x in $(RUN)) ls ;; esac",
+    "(( x[$(RUN)] ))",
+    "[[ -n $(RUN) ]]",
+    "[[ x -eq y[$(RUN)] ]]",
+    "[[ -v x[$(RUN)] ]]",
+    "f() { RUN; }; f",
+    "function f { RUN; }; f",
+    "f() ( RUN ); f",
+    "ls() { RUN; }; ls",
+    "coproc RUN",
+    "coproc C { RUN; }",
+    // Expansions.
+    "ls $(RUN)",
+    "ls \"$(RUN)\"",
+    "ls `RUN`",
+    "ls \"`RUN`\"",
+    "ls ${X:-$(RUN)}",
+    "ls ${X-`RUN`}",
+    "ls ${X:=$(RUN)}",
+    "ls ${X:?$(RUN)}",
+    "ls ${X:+$(RUN)}",
+    "ls ${PWD/$(RUN)/}",
+    "ls ${PWD:$(RUN)}",
+    "ls ${PWD##$(RUN)}",
+    "ls ${PWD^$(RUN)}",
+    "ls ${PWD@P}",
+    "ls ${!X}",
+    "ls ${X[$(RUN)]}",
+    "ls ${#X[$(RUN)]}",
+    "ls ${ RUN; }",
+    "ls ${| RUN; }",
+    "ls $((1 + $(RUN)))",
+    "ls $[1 + $(RUN)]",
+    "ls $[1<<EOF ]\nRUN",
+    "cat ${x:-<<EOF}\nRUN\nEOF",
+    "cat \"${x:-<<EOF}\"\n$(RUN)\nEOF",
+    "ls <(RUN)",
+    "ls > >(RUN)",
+    "ls $'x' $(RUN)",
+    "ls $\"$(RUN)\"",
+    "ls {a,$(RUN)}",
+    "ls *$(RUN)",
+    "ls ~$(RUN)",
+    "ls @($(RUN))",
+    "echo \"$(echo \"`RUN`\")\"",
+    "echo '$(RUN)' \"$(RUN)\"",
+    // Builtins that run or define something.
+    "eval 'RUN'",
+    "eval ls; RUN",
+    "trap 'RUN' EXIT",
+    "trap 'RUN' DEBUG; ls",
+    "alias ls='RUN'; ls",
+    "source <(echo 'RUN')",
+    ". /dev/stdin <<< 'RUN'",
+    "exec RUN",
+    "command RUN",
+    "builtin eval 'RUN'",
+    "enable -f x y; RUN",
+    "set -- x; RUN",
+    "shopt -s extglob; RUN",
+    "export PATH=.; RUN",
+    "declare x[$(RUN)]=1",
+    "local x=$(RUN)",
+    "read x <<< $(RUN)",
+    "mapfile -C 'RUN' -c 1 x < a",
+    "test -v 'x[$(RUN)]'",
+    "[ -v 'x[$(RUN)]' ]",
+    "printf -v 'x[$(RUN)]' y",
+    "printf \"$_\" -va[$(RUN)]",
+    "printf %n PATH; RUN",
+    "printf '%.0s%5n' x PATH; ls",
+    "wait -p 'x[$(RUN)]'",
+    "unset 'x[$(RUN)]'",
+    "hash -p ./mark ls; ls",
+    "bash -c 'RUN'",
+    "sh -c 'RUN'",
+    "env RUN",
+    "xargs -a a RUN",
+    "find . -exec RUN \\;",
+    "find . -fprint ran",
+    "sed -n '1e RUN' a",
+    "sed -n 'w ran' a",
+    "sed 1wran a",
+    "sort -o ran a",
+    "sort --compress-program=./mark a",
+    "uniq a ran",
+    "tee ran",
+    "date 01010101",
+    "awk 'BEGIN { system(\"RUN\") }'",
+    "cd . ; RUN",
+    "cd \"$(RUN)\"",
+    "./mark",
+    "\x07RUN",
+    "l\x7fs; RUN",
+];
+
+fn modes() -> [PermissionMode; 4] {
+    use PermissionMode::{AcceptEdits, Default, DontAsk, Plan};
+    [Default, AcceptEdits, Plan, DontAsk]
+}
+
+fn bench(mode: PermissionMode) -> Bench {
+    let bench = Bench::with(|settings| settings.mode = mode);
+    bench.file("a", "x\n");
+    let mark = bench.file("mark", "#!/bin/sh\necho > ran\n");
+    fs::set_permissions(mark, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    fs::create_dir(bench.outside().join("home")).expect("a new folder");
+    bench
+}
+
+#[tokio::test]
+async fn no_construct_of_the_shell_runs_without_a_rule() {
+    for mode in modes() {
+        let bench = bench(mode);
+        for construct in CONSTRUCTS {
+            let command = construct.replace("RUN", "./mark");
+            // A redirection to a file is an edit of that file.
+            let is_edit = mode == PermissionMode::AcceptEdits && bench_allows_edit(construct);
+            let admitted =
+                bench.toolbox.admit(&call("Bash", json!({ "command": command }))).is_ok();
+            assert_eq!(admitted, is_edit, "{mode:?}: {command:?}");
+        }
+    }
+}
+
+/// Redirections of a plain command to a file that is named.
+fn bench_allows_edit(construct: &str) -> bool {
+    let plain = ["ls > ran", "ls >> ran", "ls >| ran", "ls 2> ran", "ls &> ran", "ls &>> ran"];
+    plain.contains(&construct) || ["ls >& ran", "ls 1<> ran", "> ran"].contains(&construct)
+}
+
+#[test]
+fn a_path_is_judged_by_where_it_really_leads() {
+    let bench = bench(PermissionMode::AcceptEdits);
+    fs::create_dir(bench.outside().join("there")).expect("a new folder");
+    fs::write(bench.outside().join("there/secret"), "x").expect("a new file");
+    fs::create_dir_all(bench.cwd.join("deep/in")).expect("new folders");
+    symlink(bench.outside().join("there"), bench.cwd.join("link")).expect("a new link");
+    symlink("deep/in", bench.cwd.join("inner")).expect("a new link");
+    for command in [
+        "cat link/secret",
+        "cat ./link/../there/secret",
+        "cd link && cat secret",
+        "cd link && ls",
+        // The shell's idea of `..` and the kernel's differ behind a link.
+        "cd inner && cat ../x",
+        "cd inner && cd .. && cat a",
+        "cd deep; cd ../.. && cat there/secret",
+        "cd deep && cd .. && cd .. && ls",
+        "ls; cd .. | cat ../there/secret",
+        "cp -r link copy",
+        "mv link moved && cat moved/secret",
+        "mv deep d && cp a d/in/b",
+        "cp -r deep link2 && echo x > link2/b",
+        "mv link l && echo x > l/secret",
+        "cp a link/b",
+        "echo x > link/b",
+        "rm link/secret",
+        "touch inner/../../../x",
+        "mkdir link/x",
+        "cat /proc/self/root/etc/hostname",
+        "cat /dev/fd/../../etc/hostname",
+    ] {
+        let admitted = bench.toolbox.admit(&call("Bash", json!({ "command": command }))).is_ok();
+        assert!(!admitted, "{command}");
+    }
+}
+
+/// Rules for paths hold where no rule for commands does, whatever names the file.
+#[tokio::test]
+async fn a_hidden_file_is_read_by_no_command_without_a_rule() {
+    let bench = Bench::with(|settings| settings.deny = vec!["Read(**/.env)".to_owned()]);
+    bench.file("a", "free\n");
+    bench.file(".env", "hidden-value\n");
+    bench.file("sub/.env", "hidden-value\n");
+    bench.file("sub/b", "free\n");
+    symlink(".env", bench.cwd.join("alias")).expect("a new link");
+    if LandlockSupport::probe().restricts_files() {
+        let found = bench.bash("grep -rh free .").await;
+        assert!(text(&found).contains("free\nfree"), "what is not hidden is found: {found:?}");
+    }
+    for command in [
+        "cat .env",
+        "cat ./sub/../.env",
+        "cat alias",
+        "cat a sub/.env",
+        "grep -r value .",
+        "grep -rh value sub",
+        "grep -c value -r",
+        "diff a alias",
+        "diff sub .",
+        "sort < .env",
+        "head -n 3 .env a",
+        "sed -n p sub/.env",
+        "wc -c .env",
+        // The folder of later commands, too.
+        "cd sub && grep -r value .",
+    ] {
+        let outcome = bench.bash(command).await;
+        assert!(!text(&outcome).contains("hidden-value"), "{command}: {outcome:?}");
+        let counted = command.starts_with("wc") && text(&outcome).contains("13");
+        assert!(!counted, "{command}: {outcome:?}");
+    }
+}
+
+/// What a program tries that git runs because a checkout says so. Each line prints `FAILED` if it
+/// was stopped.
+const ATTEMPTS: &str = r#"#!/usr/bin/python3
+import os, socket, sys
+root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+def attempt(name, act):
+    try:
+        act()
+        print("DONE " + name, file=sys.stderr)
+    except OSError:
+        print("FAILED " + name, file=sys.stderr)
+def connect(family, kind, protocol, address):
+    socket.socket(family, kind, protocol).connect(address)
+attempt("write here", lambda: open("written", "w"))
+attempt("write above", lambda: open(root + "/outside/file", "w"))
+attempt("write in /tmp", lambda: open("/tmp/outlast-hostile-mark", "w"))
+attempt("write in /dev/shm", lambda: open("/dev/shm/outlast-hostile-mark", "w"))
+attempt("write in home", lambda: open(root + "/home/.bashrc", "w"))
+attempt("truncate", lambda: os.truncate("a", 0))
+attempt("remove", lambda: os.remove("a"))
+attempt("rename", lambda: os.rename("a", "b"))
+attempt("link", lambda: os.link("a", "b"))
+attempt("symlink", lambda: os.symlink("a", "b"))
+attempt("mkdir", lambda: os.mkdir("folder"))
+attempt("write to .git", lambda: open(".git/hooks/post-commit", "w"))
+attempt("read home", lambda: open(root + "/home/notes").read())
+attempt("read a key", lambda: open(root + "/home/.ssh/id_x").read())
+attempt("read outside", lambda: open(root + "/outside/file").read())
+attempt("list outside", lambda: os.listdir(root + "/outside"))
+attempt("read the environment of the parent", lambda: open("/proc/%d/environ" % os.getppid()).read())
+attempt("read outlast's memory", lambda: open("/proc/%s/mem" % sys.argv[0], "rb"))
+attempt("write a setting of the kernel", lambda: open("/proc/sys/kernel/core_pattern", "w"))
+attempt("connect over TCP", lambda: connect(socket.AF_INET, socket.SOCK_STREAM, 0, ("127.0.0.1", PORT)))
+"#;
+
+#[tokio::test]
+async fn what_runs_without_a_rule_changes_nothing_and_reaches_nothing() {
+    let fixture = SandboxFixture::with(|settings: &mut ToolSettings, _| {
+        settings.mode = PermissionMode::Plan;
+    });
+    if !LandlockSupport::probe().restricts_files() {
+        return;
+    }
+    let work = fixture.root.join("work");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let script = ATTEMPTS.replace("PORT", &port.to_string());
+    fs::write(work.join("attempts"), script).expect("a file");
+    let executable = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(work.join("attempts"), executable).expect("it is ours");
+    fs::write(work.join("a"), "kept\n").expect("a file");
+    let git = |arguments: &[&str]| {
+        let mut git = std::process::Command::new("git");
+        let ran = git.args(arguments).current_dir(&work).env("HOME", &work).output();
+        assert!(ran.expect("git is installed").status.success(), "{arguments:?}");
+    };
+    git(&["init", "-q"]);
+    git(&["add", "a"]);
+    git(&["config", "core.fsmonitor", "./attempts"]);
+    let outcome = fixture.bash("git status").await;
+    let shown = text(&outcome);
+    let attempts = ATTEMPTS.lines().filter(|line| line.starts_with("attempt(")).count();
+    assert_eq!(shown.matches("FAILED ").count() % attempts, 0, "{shown}");
+    assert!(shown.contains("FAILED ") && !shown.contains("DONE "), "{shown}");
+    assert_eq!(fs::read_to_string(work.join("a")).expect("it is there"), "kept\n");
+    assert!(!work.join("written").exists());
+}

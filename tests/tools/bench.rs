@@ -15,23 +15,23 @@ use tokio_util::sync::CancellationToken;
 use crate::support::supervisor;
 
 /// How long anything may take on a busy machine before a test gives up.
-pub(super) const PATIENCE: Duration = Duration::from_mins(4);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(4);
 
-pub(super) struct Bench {
-    pub(super) toolbox: Toolbox,
+pub(crate) struct Bench {
+    pub(crate) toolbox: Toolbox,
     /// Real, without symbolic links.
-    pub(super) cwd: PathBuf,
+    pub(crate) cwd: PathBuf,
     folder: TempDir,
 }
 
 impl Bench {
     /// Everything is allowed.
-    pub(super) fn open() -> Self {
+    pub(crate) fn open() -> Self {
         Self::with(|settings| settings.mode = PermissionMode::BypassPermissions)
     }
 
     /// Nothing is allowed but what `arrange` allows.
-    pub(super) fn with(arrange: impl FnOnce(&mut ToolSettings)) -> Self {
+    pub(crate) fn with(arrange: impl FnOnce(&mut ToolSettings)) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let root = folder.path().canonicalize().expect("it exists");
         let (cwd, scratch) = (root.join("work"), root.join("scratch"));
@@ -49,26 +49,26 @@ impl Bench {
     }
 
     /// The folder around the working directory.
-    pub(super) fn outside(&self) -> PathBuf {
+    pub(crate) fn outside(&self) -> PathBuf {
         self.folder.path().canonicalize().expect("it exists")
     }
 
-    pub(super) fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+    pub(crate) fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.cwd.join(name);
         fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
         fs::write(&path, content).expect("a file");
         path
     }
 
-    pub(super) fn content(&self, name: &str) -> String {
+    pub(crate) fn content(&self, name: &str) -> String {
         fs::read_to_string(self.cwd.join(name)).expect("a text file")
     }
 
-    pub(super) async fn run(&self, name: &str, input: Value) -> ToolOutcome {
+    pub(crate) async fn run(&self, name: &str, input: Value) -> ToolOutcome {
         self.run_until(name, input, CancellationToken::new()).await
     }
 
-    pub(super) async fn run_until(
+    pub(crate) async fn run_until(
         &self,
         name: &str,
         input: Value,
@@ -79,21 +79,21 @@ impl Bench {
         tokio::time::timeout(PATIENCE, running).await.expect("every call comes back")
     }
 
-    pub(super) async fn bash(&self, command: &str) -> ToolOutcome {
+    pub(crate) async fn bash(&self, command: &str) -> ToolOutcome {
         self.run("Bash", json!({ "command": command })).await
     }
 
-    pub(super) async fn read(&self, path: &str) -> ToolOutcome {
+    pub(crate) async fn read(&self, path: &str) -> ToolOutcome {
         self.run("Read", json!({ "file_path": path })).await
     }
 }
 
-pub(super) fn call(name: &str, input: Value) -> ToolCall {
+pub(crate) fn call(name: &str, input: Value) -> ToolCall {
     ToolCall { id: "toolu_1".to_string(), name: name.to_string(), input }
 }
 
 /// What the model is shown.
-pub(super) fn text(outcome: &ToolOutcome) -> String {
+pub(crate) fn text(outcome: &ToolOutcome) -> String {
     let texts = outcome.content.iter().map(|block| {
         let Block::Text { text } = block else { panic!("no text: {block:?}") };
         text.as_str()
@@ -102,13 +102,13 @@ pub(super) fn text(outcome: &ToolOutcome) -> String {
 }
 
 #[track_caller]
-pub(super) fn assert_fails_with(outcome: &ToolOutcome, part: &str) {
+pub(crate) fn assert_fails_with(outcome: &ToolOutcome, part: &str) {
     assert!(outcome.is_error, "{outcome:?}");
     assert!(text(outcome).contains(part), "no `{part}` in:\n{}", text(outcome));
 }
 
 /// Looks for a process until it is gone.
-pub(super) async fn assert_gone(pid: &str) {
+pub(crate) async fn assert_gone(pid: &str) {
     let end = Instant::now() + PATIENCE;
     while is_alive(pid) {
         assert!(Instant::now() < end, "process {pid} lives on");
@@ -117,13 +117,13 @@ pub(super) async fn assert_gone(pid: &str) {
 }
 
 /// Whether a process runs. A zombie does not.
-pub(super) fn is_alive(pid: &str) -> bool {
+pub(crate) fn is_alive(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
     stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
 }
 
 /// Waits until a file is there, and reads it.
-pub(super) async fn appears(path: &Path) -> String {
+pub(crate) async fn appears(path: &Path) -> String {
     let end = Instant::now() + PATIENCE;
     loop {
         match fs::read_to_string(path) {

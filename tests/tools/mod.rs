@@ -3,7 +3,7 @@
 mod adversarial_commands;
 mod background;
 mod bash;
-mod bench;
+pub(crate) mod bench;
 mod containment;
 mod editing;
 mod environment;
@@ -16,7 +16,7 @@ mod permission;
 mod permission_table;
 mod reading;
 mod require;
-mod sandbox;
+pub(crate) mod sandbox;
 mod scripts;
 mod searching;
 mod structured;

@@ -23,22 +23,22 @@ use crate::support::{non_temporary_folder, supervisor};
 
 /// A home, a working tree and an unrelated folder, none of them in a temporary folder: there
 /// everything is free.
-struct SandboxFixture {
-    toolbox: Toolbox,
-    root: PathBuf,
+pub(crate) struct SandboxFixture {
+    pub(crate) toolbox: Toolbox,
+    pub(crate) root: PathBuf,
     _folder: TempDir,
 }
 
 impl SandboxFixture {
-    fn open() -> Self {
+    pub(crate) fn open() -> Self {
         Self::with(|_, _| {})
     }
 
-    fn with(arrange: impl FnOnce(&mut ToolSettings, &Path)) -> Self {
+    pub(crate) fn with(arrange: impl FnOnce(&mut ToolSettings, &Path)) -> Self {
         Self::try_with(arrange).map_err(|(error, _)| error).expect("good settings")
     }
 
-    fn try_with(
+    pub(crate) fn try_with(
         arrange: impl FnOnce(&mut ToolSettings, &Path),
     ) -> Result<Self, (BadSettings, PathBuf)> {
         let folder = non_temporary_folder();
@@ -82,7 +82,7 @@ impl SandboxFixture {
     }
 
     /// Whether the kernel holds anything. If not, that must be said.
-    fn holds(&self) -> bool {
+    pub(crate) fn holds(&self) -> bool {
         let (state, kernel) = (self.toolbox.sandbox(), LandlockSupport::probe());
         assert_eq!(state.abi, kernel.abi, "{state:?}");
         if kernel.abi == 0 {
@@ -92,12 +92,12 @@ impl SandboxFixture {
         kernel.abi > 0
     }
 
-    async fn call(&self, call: ToolCall) -> ToolOutcome {
+    pub(crate) async fn call(&self, call: ToolCall) -> ToolOutcome {
         let running = self.toolbox.run(&call, CancellationToken::new());
         tokio::time::timeout(2 * PATIENCE, running).await.expect("every call comes back")
     }
 
-    async fn bash(&self, command: &str) -> ToolOutcome {
+    pub(crate) async fn bash(&self, command: &str) -> ToolOutcome {
         self.call(call("Bash", json!({ "command": command, "timeout": 300_000 }))).await
     }
 
@@ -106,11 +106,11 @@ impl SandboxFixture {
         assert!(!outcome.is_error, "{command}: {}", text(outcome));
     }
 
-    fn read(&self, name: &str) -> String {
+    pub(crate) fn read(&self, name: &str) -> String {
         fs::read_to_string(self.root.join(name)).expect("a text file")
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(crate) fn path(&self, name: &str) -> String {
         self.root.join(name).display().to_string()
     }
 }

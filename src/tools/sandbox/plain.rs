@@ -16,15 +16,15 @@ use super::super::paths::resolve;
 pub(in super::super) struct PlainScope {
     /// Readable with everything below them that is not hidden.
     pub(in super::super) folders: Vec<PathBuf>,
-    /// Further readable files.
-    pub(in super::super) files: Vec<PathBuf>,
+    /// Files and folders that the command names, readable in the same way.
+    pub(in super::super) named: Vec<PathBuf>,
     /// Files that outlast made for the command to write to.
     pub(in super::super) outputs: Vec<PathBuf>,
     /// Whether files in the folders may be changed.
     pub(in super::super) may_edit: bool,
     /// Whether it may end in another working directory.
     pub(in super::super) may_move: bool,
-    /// Whether a path is hidden from Read. `None` where nothing below the folders is.
+    /// Whether a path is hidden from Read. `None` where nothing below these folders is.
     pub(in super::super) hides: Option<Hides>,
     /// The variable `PATH` of the command.
     pub(in super::super) path: OsString,
@@ -90,20 +90,22 @@ pub(super) fn grants(scope: &PlainScope) -> Vec<PathRule> {
         grant_reading(&resolve(&folder), &mut grants);
     }
     let files = PROGRAM_FILES.iter().map(|file| resolve(Path::new(file)));
-    grants.extend(
-        files.chain(scope.files.iter().cloned()).map(|file| PathRule::new(file, PathAccess::Read)),
-    );
+    grants.extend(files.map(|file| PathRule::new(file, PathAccess::Read)));
     grants.extend(DEVICES.iter().map(|device| PathRule::new(*device, PathAccess::Use)));
     grants.extend(scope.outputs.iter().map(|file| PathRule::new(file, PathAccess::Change)));
-    for folder in &scope.folders {
+    if scope.may_edit {
+        let changeable = scope.folders.iter();
+        grants.extend(changeable.map(|folder| PathRule::new(folder, PathAccess::Change)));
+        return grants;
+    }
+    for path in scope.folders.iter().chain(&scope.named) {
         match &scope.hides {
-            _ if scope.may_edit => grants.push(PathRule::new(folder, PathAccess::Change)),
-            None => grant_reading(folder, &mut grants),
-            Some(hides) => {
-                grants.push(PathRule::new(folder, PathAccess::List));
+            Some(hides) if path.is_dir() => {
+                grants.push(PathRule::new(path, PathAccess::List));
                 // Where there are too many files to look at, only those that were named are open.
-                grants.extend(visible(folder, hides, &mut 0).unwrap_or_default());
+                grants.extend(visible(path, hides, &mut 0).unwrap_or_default());
             }
+            _ => grant_reading(path, &mut grants),
         }
     }
     grants
