@@ -14,7 +14,7 @@ use super::setting::Setting;
 use super::spans::{self, JsonPaths};
 use super::unknown_keys::{self, UnknownKey, UnknownKeys};
 use crate::hooks::{BadHook, HookEvent, HookSettings, is_foreign_event};
-use crate::tools::{check_allowance, check_restriction};
+use crate::tools::{RuleList, check_rule};
 
 /// Further mistakes are only counted.
 const TOLD_MAX: usize = 20;
@@ -290,14 +290,14 @@ impl MistakeSearch<'_> {
     /// The syntax of a rule does not depend on its folder.
     fn rules(&mut self, value: &Value) {
         let root = Path::new("/");
-        for list in ["allow", "ask", "deny"] {
+        let lists = [("allow", RuleList::Allow), ("ask", RuleList::Ask), ("deny", RuleList::Deny)];
+        for (list, kind) in lists {
             let rules = value.pointer(&format!("/permissions/{list}")).and_then(Value::as_array);
             for (index, rule) in rules.into_iter().flatten().enumerate() {
                 let Some(rule) = rule.as_str() else { continue };
-                let read = if list == "allow" { check_allowance } else { check_restriction };
                 let index = index.to_string();
                 let at = self.places.start(self.places.nearest(["permissions", list, &index]));
-                if let Err(why) = read(rule, root, Some(root)) {
+                if let Err(why) = check_rule(rule, kind, root, Some(root)) {
                     let why = format!("\"permissions.{list}\": `{rule}` is no rule: {why}");
                     self.found.push((at, why));
                 } else if let Some(BadRuleName { why, is_near }) = rule_names::check_rule_name(rule)
@@ -379,7 +379,7 @@ fn read_hooks(value: &Value) -> Result<HookSettings, BadHook> {
     let root = Path::new("/");
     for handler in &hooks.handlers {
         let Some(rule) = &handler.condition else { continue };
-        if let Err(why) = check_restriction(rule, root, Some(root)) {
+        if let Err(why) = check_rule(rule, RuleList::Deny, root, Some(root)) {
             let why = format!("`{rule}` is no permission rule: {why}");
             return Err(BadHook { place: format!("{}.if", handler.place), why });
         }

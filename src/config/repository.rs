@@ -16,7 +16,7 @@ use super::setting::Untrusted;
 use super::trust::{Trust, root};
 use super::unknown_keys;
 use crate::process::file_reads;
-use crate::tools::{check_restriction, is_sandbox_path};
+use crate::tools::{RuleList, check_rule, is_sandbox_path};
 
 /// The file of a repository's MCP servers.
 pub const MCP_FILE: &str = ".mcp.json";
@@ -236,7 +236,7 @@ pub struct RulePaths<'a> {
 
 impl RulePaths<'_> {
     fn takes(&self, rule: &str) -> bool {
-        check_restriction(rule, self.cwd, self.home).is_ok()
+        check_rule(rule, RuleList::Deny, self.cwd, self.home).is_ok()
     }
 }
 

@@ -91,7 +91,7 @@ impl Toolbox {
             WorkFolders::new(&roots, &settings.scratch, home).with_readable(&settings.readable);
         let home = places.home.as_deref();
         let permissions = build_permissions(settings, places.cwd(), home)?;
-        let sandbox = sandbox(settings, &roots, home)?;
+        let sandbox = sandbox(settings, &roots, home, &permissions)?;
         let permissions = permissions.with_sandbox(sandbox.secrets(), sandbox.can_hold_readers());
         let demands = AcceptanceDemands::new(settings)?;
         let offered = offered_tools(&settings.offered)?;

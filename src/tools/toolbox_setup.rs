@@ -14,6 +14,7 @@ pub(super) fn sandbox(
     settings: &ToolSettings,
     roots: &[PathBuf],
     home: Option<&Path>,
+    permissions: &Permissions,
 ) -> Result<Arc<Sandbox>, BadSettings> {
     let around = SandboxContext {
         cwd: roots.first().unwrap_or(&settings.cwd),
@@ -21,6 +22,7 @@ pub(super) fn sandbox(
         folders: roots.get(1..).unwrap_or_default(),
         scratch: &settings.scratch,
         environment: &settings.environment,
+        rules: permissions.denied_paths(),
     };
     let made = Sandbox::new(&settings.sandbox, &around);
     made.map(Arc::new).map_err(|why| BadSettings::Sandbox { why })

@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use outlast::tools::{PermissionMode, ToolSettings};
+use outlast::tools::{BadSettings, Enforced, PermissionMode, SandboxMode, ToolSettings};
 use serde_json::json;
 
 use crate::tools::bench::{call, text};
@@ -170,3 +170,72 @@ fn plan_mode_has_no_rules_for_programs() {
         assert!(refused.is_err(), "{command}");
     }
 }
+
+/// Deny rules for paths hold for every program, whatever it is called, where the kernel can.
+#[tokio::test]
+async fn a_deny_rule_for_a_path_holds_for_commands_or_is_reported() {
+    for (rules, ways, exposed) in [
+        // Outside the working directories: the kernel holds it.
+        (vec!["Read(//ROOT/outside/**)"], &READS[..], vec![]),
+        (vec!["Read(//ROOT/outside/file)"], &READS[..], vec![]),
+        (vec!["Read(~/notes)"], &["cat ../ho*/notes", "p=notes; cat ../ho*/$p"][..], vec![]),
+        (vec!["Edit(~/.npm/**)"], &["d=np; mkdir -p ~/.${d}m && echo x > ~/.${d}m/new"], vec![]),
+        // Inside, or a pattern, or what programs need: it is reported.
+        (vec!["Read(./key)"], &[], vec!["ROOT/work/key"]),
+        (vec!["Edit(./key)"], &[], vec!["ROOT/work/key"]),
+        (vec!["Edit(./absent)"], &[], vec![]),
+        (vec!["Read(**/.env)", "Edit(*.lock)"], &[], vec!["Read(**/.env)", "Edit(*.lock)"]),
+        (vec!["Read(//ROOT/outside/*.pem)"], &[], vec!["Read(//ROOT/outside/*.pem)"]),
+        (vec!["Edit(//ROOT/outside/*.pem)"], &[], vec![]),
+        (vec!["Read(~/.ssh/*)"], &[], vec![]),
+        (vec!["Read(//usr/**)", "Read(~/**)"], &[], vec!["Read(//usr/**)", "Read(~/**)"]),
+        (vec!["Edit(**)"], &[], vec!["Edit(**)"]),
+    ] {
+        let with_mode = |mode| {
+            let rules = rules.clone();
+            SandboxFixture::try_with(move |settings, root| {
+                fs::write(root.join("work/key"), "the-key\n").expect("a file");
+                let root = root.display().to_string();
+                let rule = |rule: &&str| rule.replace("/ROOT", &root);
+                settings.deny = rules.iter().map(rule).collect();
+                settings.sandbox.mode = mode;
+            })
+        };
+        let fixture = with_mode(SandboxMode::Workspace).map_err(|(why, _)| why).expect("good");
+        if !fixture.holds() {
+            return;
+        }
+        for command in ways {
+            let outcome = fixture.bash(command).await;
+            assert!(
+                outcome.is_error && outcome.denied.is_none(),
+                "{rules:?} {command}: {outcome:?}"
+            );
+        }
+        let state = fixture.toolbox.sandbox();
+        let root = fixture.root.display().to_string();
+        let expected: Vec<String> = exposed
+            .iter()
+            .map(|text| text.replace("/ROOT", &root).replace("ROOT", &root))
+            .collect();
+        assert_eq!(state.exposed, expected, "{rules:?}");
+        let is_full = state.enforced == Enforced::Full;
+        assert_eq!(is_full, exposed.is_empty(), "{rules:?}: {state:?}");
+        assert_eq!(fixture.toolbox.sandbox_warning().is_none(), is_full, "{rules:?}");
+        let works = fixture.bash("python3 -c 'open(\"new\", \"w\").write(\"x\")'").await;
+        assert!(!works.is_error, "{rules:?}: {works:?}");
+        match with_mode(SandboxMode::Required) {
+            Ok(_) => assert!(is_full, "{rules:?}"),
+            Err((BadSettings::Sandbox { why }, _)) => assert!(!is_full, "{rules:?}: {why}"),
+            Err((why, _)) => panic!("{rules:?}: {why}"),
+        }
+    }
+}
+
+/// No rule sees these words.
+const READS: [&str; 4] = [
+    "cat ../out*/file",
+    "d=out; cat ../${d}side/file",
+    "cd ..; for f in o*; do grep . $f/*; done",
+    "python3 -c 'print(open(\"../out\" + \"side/file\").read())'",
+];

@@ -300,8 +300,8 @@ async fn paths_that_cannot_be_denied_are_named_and_required_mode_fails() {
     assert!(why.to_string().contains(&root.join("home/.ssh").display().to_string()), "{why}");
     let state = fenced.toolbox.sandbox();
     assert_eq!(state.enforced, Enforced::Partial);
-    let exposed: Vec<PathBuf> =
-        [".config/gh", ".netrc", ".ssh"].map(|name| fenced.root.join("home").join(name)).into();
+    let exposed: Vec<String> =
+        [".config/gh", ".netrc", ".ssh"].map(|name| fenced.path(&format!("home/{name}"))).into();
     assert_eq!(state.exposed, exposed);
     let doubts = fenced.toolbox.sandbox_warning().expect("a warning");
     assert!(doubts.contains(".ssh"), "{doubts}");

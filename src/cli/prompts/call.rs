@@ -7,7 +7,7 @@ use super::fill::{ExpansionTooLong, Placeholders, fill, holds_commands};
 use super::library::{PromptCommand, PromptLibrary};
 use crate::cli::usage::UsageError;
 use crate::config::repository::{IgnoredSetting, UNTRUSTED};
-use crate::tools::check_restriction;
+use crate::tools::{RuleList, check_rule};
 use strsim::osa_distance;
 
 /// Built-in commands of interactive tools, which mean nothing in an unattended run.
@@ -77,7 +77,7 @@ impl ExpandedCommand {
     /// Removes invalid permission rules, with a warning each.
     pub(in crate::cli) fn with_valid_rules(mut self, cwd: &Path, home: Option<&Path>) -> Self {
         for rule in std::mem::take(&mut self.grants) {
-            match check_restriction(&rule, cwd, home) {
+            match check_rule(&rule, RuleList::Deny, cwd, home) {
                 Ok(()) => self.grants.push(rule),
                 Err(why) => self
                     .warnings

@@ -15,7 +15,7 @@ use crate::config::registry;
 use crate::config::repository::RulePaths;
 use crate::config::rule_names::{BadRuleName, check_rule_name};
 use crate::mcp;
-use crate::tools::{AgentDefinition, built_in_names, check_restriction};
+use crate::tools::{AgentDefinition, RuleList, built_in_names, check_rule};
 
 /// Merges the agents of `--agents` over those of files, and returns the one that the run works as:
 /// `agent` is its name, and what says it.
@@ -126,7 +126,7 @@ pub(super) fn apply_prompt_and_tools(
 ) -> Result<(SystemPrompt, ToolRules), UsageError> {
     let Some(role) = role else { return Ok((system, tools)) };
     system.role = Some(role.prompt.clone()).filter(|prompt| !prompt.is_empty());
-    let no_rule = |rule: &&String| check_restriction(rule, paths.cwd, paths.home).is_err();
+    let no_rule = |rule: &&String| check_rule(rule, RuleList::Deny, paths.cwd, paths.home).is_err();
     if let Some(bad) = role.disallowed_tools.iter().find(no_rule) {
         return Err(UsageError::new(format!(
             "the agent {:?}: {bad:?} in disallowedTools is no rule; correct it",

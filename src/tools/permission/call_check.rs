@@ -7,10 +7,10 @@ use serde_json::Value;
 use super::super::catalog::BuiltinTool;
 use super::super::outcome::GrantSource;
 use super::super::paths::{PathScope, ResolvedPath};
-use super::super::sandbox::DeniedPlaces;
+use super::super::protected_paths::is_protected;
+use super::super::sandbox::{DeniedPlaces, RuleDenial};
 use super::command_check::{Confinement, Resolve};
 use super::denial::Denial;
-use super::paths::is_protected;
 use super::rule::PermissionRule;
 use super::rule_error::{RuleError, RuleList};
 use crate::types::PermissionMode;
@@ -100,6 +100,11 @@ impl Permissions {
         holds_plain_commands: bool,
     ) -> Self {
         Self { secrets, holds_plain_commands, ..self }
+    }
+
+    /// What the deny rules for paths take away from commands, where the kernel can.
+    pub(in super::super) fn denied_paths(&self) -> Vec<RuleDenial> {
+        self.deny.iter().filter_map(PermissionRule::denies_paths).collect()
     }
 
     /// Whether a rule removes the tool entirely, so that it is not offered to the model.
@@ -311,12 +316,6 @@ impl Permissions {
         let within = |path: &Path| path.join("everything");
         let (written, real) = (within(&place.written), within(&place.real));
         self.check_denied(tool, &ResolvedPath { written, real, ..place.clone() })
-    }
-
-    /// Whether [`Self::check_denied`] can forbid any path at all.
-    pub(super) fn forbids_paths(&self) -> bool {
-        !self.secrets.hides_nothing()
-            || self.deny.iter().chain(&self.ask).any(PermissionRule::depends_on_paths)
     }
 
     fn allows(&self, tool: BuiltinTool, place: &ResolvedPath) -> bool {

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use super::super::catalog::BuiltinTool;
 use super::super::paths::{ResolvedPath, list_recursive};
+use super::super::protected_paths::is_protected;
 use super::super::shell_lexer::{self, Separator, ShellWord, SimpleCommand};
 use super::super::shell_wrappers::inner_command;
 use super::call_check::Permissions;
 use super::denial::Denial;
-use super::paths::is_protected;
 use super::plain_commands::{PlainCommand, PlainEffect, recognize};
 use crate::types::PermissionMode;
 

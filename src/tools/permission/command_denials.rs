@@ -163,9 +163,6 @@ impl Permissions {
         command: &str,
         parts: Option<&[SimpleCommand]>,
     ) -> Result<(), Denial> {
-        if !self.deny.iter().chain(&self.ask).any(PermissionRule::depends_on_commands) {
-            return Ok(());
-        }
         let mut forms = vec![Form::whole(command.trim().to_owned())];
         if let Some(parts) = parts {
             forms.extend(parts.iter().flat_map(Form::all_of));
@@ -213,9 +210,6 @@ impl Permissions {
         mut paths: impl Iterator<Item = &'a str>,
         seen: Seen<'_>,
     ) -> Result<(), Denial> {
-        if !self.forbids_paths() {
-            return Ok(());
-        }
         paths.try_for_each(|path| {
             let fits = seen.folders.iter().filter(|_| path.len() <= PATH_BYTES_MAX);
             fits.map(|folder| (seen.resolve)(path, folder)).try_for_each(|place| {

@@ -17,6 +17,5 @@ pub(super) use call_check::{Access, Permissions};
 pub(super) use command_check::Confinement;
 pub(super) use denial::Denial;
 pub(super) use rule::wildcard;
-pub use rule::{anchor_rule, check_allowance, check_restriction};
-pub use rule_error::RuleError;
-pub(super) use rule_error::RuleList;
+pub use rule::{anchor_rule, check_rule};
+pub use rule_error::{RuleError, RuleList};

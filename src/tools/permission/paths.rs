@@ -11,7 +11,9 @@ use super::rule_error::{RuleError, RuleList};
 pub(super) struct PathPattern {
     root: PathBuf,
     /// The literal prefix of all matching paths; matches lie below it or on the way to it.
-    literal_prefix: PathBuf,
+    pub(super) literal_prefix: PathBuf,
+    /// Whether it matches all of them.
+    pub(super) is_whole: bool,
     pattern: Gitignore,
 }
 
@@ -44,13 +46,15 @@ impl PathPattern {
         }
         let pattern = if pattern == "/" { "/**".to_string() } else { pattern };
         let is_name = |part: &&str| !part.contains(['*', '?', '[', '{', '\\']);
+        let mut parts = pattern.split('/').filter(|part| !part.is_empty()).peekable();
         let mut begin = root.to_path_buf();
-        begin.extend(pattern.split('/').take_while(is_name).filter(|part| !part.is_empty()));
+        begin.extend(std::iter::from_fn(|| parts.next_if(is_name)));
+        let is_whole = parts.all(|part| part == "**");
         let mut builder = GitignoreBuilder::new(root);
         let wrong = |error: ignore::Error| RuleError::Pattern(error.to_string());
         builder.add_line(None, &pattern).map_err(wrong)?;
         let pattern = builder.build().map_err(wrong)?;
-        Ok(Self { root: root.to_path_buf(), literal_prefix: begin, pattern })
+        Ok(Self { root: root.to_path_buf(), literal_prefix: begin, is_whole, pattern })
     }
 
     /// Whether something below this folder, at any depth, may match.
@@ -87,32 +91,4 @@ fn resolve_parent_prefix<'a>(spec: &'a str, cwd: &'a Path) -> Option<(&'a Path, 
             return climbs.then_some((root, rest));
         }
     }
-}
-
-/// Folders whose contents decide what other programs run.
-#[rustfmt::skip]
-const PROTECTED_FOLDERS: &[&str] = &[
-    ".git", ".vscode", ".idea", ".husky", ".cargo", ".devcontainer", ".yarn", ".mvn", ".claude",
-    ".outlast",
-];
-
-#[rustfmt::skip]
-const PROTECTED_FILES: &[&str] = &[
-    ".bashrc", ".bash_profile", ".bash_login", ".profile", ".zshrc", ".zshenv", ".zprofile",
-    ".zlogin", ".npmrc", ".mcp.json", ".gitconfig", ".gitmodules", ".envrc",
-    ".pre-commit-config.yaml", ".pre-commit-config.yml", "lefthook.yml", "lefthook.yaml",
-    ".lefthook.yml", ".lefthook.yaml", ".bash_logout", ".bash_aliases", ".zlogout", ".cshrc",
-    ".tcshrc", ".kshrc", ".yarnrc", ".yarnrc.yml", ".bunfig.toml", "bunfig.toml",
-];
-
-/// Whether a change to this path could make another program run code.
-pub(super) fn is_protected(path: &Path) -> bool {
-    let named = |names: &[&str], part: &std::ffi::OsStr| {
-        part.to_str().is_some_and(|part| names.iter().any(|name| part.eq_ignore_ascii_case(name)))
-    };
-    let is = |part: &std::ffi::OsStr, name: &str| part.eq_ignore_ascii_case(name);
-    let parts: Vec<_> = path.iter().collect();
-    parts.iter().any(|part| named(PROTECTED_FOLDERS, part))
-        || parts.last().is_some_and(|last| named(PROTECTED_FILES, last))
-        || parts.windows(2).any(|pair| is(pair[0], ".config") && is(pair[1], "git"))
 }

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::super::catalog::{BuiltinTool, is_agent_tool};
 use super::super::domain::Domain;
+use super::super::sandbox::RuleDenial;
 use super::paths::PathPattern;
 use super::rule_error::{RuleError, RuleList};
 
@@ -30,20 +31,17 @@ enum RuleScope {
     External(String),
 }
 
-/// Validates a deny or ask rule.
+/// Validates a rule of a list.
 ///
 /// # Errors
 /// Why the text is not a valid rule.
-pub fn check_restriction(text: &str, cwd: &Path, home: Option<&Path>) -> Result<(), RuleError> {
-    PermissionRule::parse(text, RuleList::Deny, cwd, home).map(drop)
-}
-
-/// Validates an allow rule.
-///
-/// # Errors
-/// Why the text is not a valid rule.
-pub fn check_allowance(text: &str, cwd: &Path, home: Option<&Path>) -> Result<(), RuleError> {
-    PermissionRule::parse(text, RuleList::Allow, cwd, home).map(drop)
+pub fn check_rule(
+    text: &str,
+    list: RuleList,
+    cwd: &Path,
+    home: Option<&Path>,
+) -> Result<(), RuleError> {
+    PermissionRule::parse(text, list, cwd, home).map(drop)
 }
 
 /// Rewrites a rule from a settings file in another folder: there, `/x` is a path below the file's
@@ -193,6 +191,20 @@ impl PermissionRule {
         self.names(tool) && pattern.reaches_below(folder)
     }
 
+    /// The paths that this rule denies to commands, if it does.
+    pub(super) fn denies_paths(&self) -> Option<RuleDenial> {
+        let RuleScope::Path(PathPattern { literal_prefix, is_whole, .. }) = &self.scope else {
+            return None;
+        };
+        let changes_only = self.names(BuiltinTool::Write);
+        (changes_only || self.names(BuiltinTool::Read)).then(|| RuleDenial {
+            rule: self.text.clone(),
+            place: literal_prefix.clone(),
+            is_whole: *is_whole,
+            changes_only,
+        })
+    }
+
     fn names(&self, tool: BuiltinTool) -> bool {
         self.tool == tool.name() || self.tools_covered().contains(&tool)
     }
@@ -225,16 +237,6 @@ impl PermissionRule {
         let text = |told: &Value| told.as_str().map_or_else(|| told.to_string(), str::to_owned);
         let told = input.get(field).map(text);
         self.tool == tool.name() && told.is_some_and(|told| wildcard(value, &told))
-    }
-
-    /// Whether this rule depends on paths.
-    pub(super) fn depends_on_paths(&self) -> bool {
-        matches!(self.scope, RuleScope::Path(_))
-    }
-
-    /// Whether this rule depends on commands.
-    pub(super) fn depends_on_commands(&self) -> bool {
-        matches!(self.scope, RuleScope::Command(_))
     }
 
     fn tools_covered(&self) -> &'static [BuiltinTool] {

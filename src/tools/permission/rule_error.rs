@@ -4,7 +4,7 @@ use super::super::domain::InvalidHost;
 
 /// The list that a rule belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum RuleList {
+pub enum RuleList {
     Allow,
     Ask,
     Deny,

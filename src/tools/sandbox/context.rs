@@ -7,10 +7,15 @@ use std::path::{Path, PathBuf};
 use nix::unistd::{AccessFlags, Uid, User, access};
 
 use super::super::paths::resolve;
+use super::denied_paths::RuleDenial;
 use super::known_paths::{
     CACHE_VARIABLES, CACHES, CONFIG_CREDENTIALS, CREDENTIALS, SYSTEM_CREDENTIALS, TEMPORARY,
 };
+use super::plain::PROGRAM_FOLDERS;
 use super::repository;
+
+/// Folders without which no program runs, besides those of the programs.
+const SYSTEM_FOLDERS: &[&str] = &["/etc", "/proc", "/dev", "/sys"];
 
 /// The context of a sandbox, besides the user's settings.
 pub(in super::super) struct SandboxContext<'a> {
@@ -20,6 +25,8 @@ pub(in super::super) struct SandboxContext<'a> {
     pub(in super::super) folders: &'a [PathBuf],
     pub(in super::super) scratch: &'a Path,
     pub(in super::super) environment: &'a [(OsString, OsString)],
+    /// What permission rules deny.
+    pub(in super::super) rules: Vec<RuleDenial>,
 }
 
 /// Why there is no sandbox as the settings demand it.
@@ -90,6 +97,17 @@ impl SandboxContext<'_> {
             }
         }
         tree
+    }
+
+    /// Whether the kernel can keep commands from what a rule denies: not from a pattern, and not
+    /// from what they cannot do without.
+    pub(super) fn can_hold(&self, denial: &RuleDenial) -> bool {
+        let place = resolve(&denial.place);
+        let within = |path: &Path| resolve(path).starts_with(&place);
+        let needs = PROGRAM_FOLDERS.iter().chain(SYSTEM_FOLDERS).map(Path::new).chain(self.home);
+        denial.is_whole
+            && !self.tree().iter().any(|folder| within(folder))
+            && (denial.changes_only || !needs.into_iter().any(within))
     }
 
     pub(super) fn temporary_folders(&self) -> Vec<PathBuf> {

@@ -13,12 +13,20 @@ pub(in super::super) struct DeniedPlaces {
     pub(super) read_only: bool,
 }
 
-impl DeniedPlaces {
-    /// Whether no path is denied.
-    pub(in super::super) fn hides_nothing(&self) -> bool {
-        self.denied.is_empty()
-    }
+/// What a permission rule denies.
+#[derive(Clone, Debug)]
+pub(in super::super) struct RuleDenial {
+    /// As the user wrote it.
+    pub(in super::super) rule: String,
+    /// Everything that it denies is this, or below it.
+    pub(in super::super) place: PathBuf,
+    /// Whether it denies all of that.
+    pub(in super::super) is_whole: bool,
+    /// Whether it may be read.
+    pub(in super::super) changes_only: bool,
+}
 
+impl DeniedPlaces {
     /// Whether a denied location is below a folder.
     pub(in super::super) fn hides_below(&self, folder: &Path) -> bool {
         self.denied.iter().any(|place| place.starts_with(folder))

@@ -22,7 +22,7 @@ use crate::types::SandboxMode;
 
 pub(super) use context::SandboxContext;
 pub use context::{SandboxError, is_sandbox_path};
-pub(super) use denied_paths::DeniedPlaces;
+pub(super) use denied_paths::{DeniedPlaces, RuleDenial};
 pub(super) use plain::{Hides, PlainScope};
 pub use policy::SandboxSettings;
 use policy::{PolicyInputs, SandboxPolicy, grants_to_read_all};
@@ -40,8 +40,9 @@ pub struct SandboxState {
     pub network: &'static str,
     /// Whether commands can signal processes that they did not start: `open` or `own_only`.
     pub signals: &'static str,
-    /// Paths that should be denied but are not, because they are inside a granted folder.
-    pub exposed: Vec<PathBuf>,
+    /// What should be denied to commands and is not: paths inside a granted folder, and permission
+    /// rules for paths that are patterns.
+    pub exposed: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -98,7 +99,15 @@ impl Sandbox {
     ) -> Result<Self, SandboxError> {
         let mode = settings.mode;
         let (wanted, works) = (mode != SandboxMode::Off, kernel.abi > 0);
-        let exposed = if wanted { policy.exposed() } else { Vec::new() };
+        let (paths, rules) = match wanted {
+            true => (policy.exposed(), policy.rules_not_held()),
+            false => (Vec::new(), &[][..]),
+        };
+        let exposed: Vec<String> = paths
+            .iter()
+            .map(|path| path.display().to_string())
+            .chain(rules.iter().cloned())
+            .collect();
         let holds = kernel.restricts_files() && (kernel.restricts_tcp() || !settings.no_network);
         let enforced = match (wanted && works, holds && exposed.is_empty()) {
             (false, _) => Enforced::None,
@@ -106,7 +115,7 @@ impl Sandbox {
             (true, false) => Enforced::Partial,
         };
         let gap = (wanted && enforced != Enforced::Full)
-            .then(|| describe_gap(kernel, settings.no_network, &exposed));
+            .then(|| describe_gap(kernel, settings.no_network, &paths, rules));
         if let (SandboxMode::Required, Some(gap)) = (mode, &gap) {
             return Err(SandboxError::NotEnforced { gap: gap.clone() });
         }
@@ -235,7 +244,12 @@ impl Sandbox {
 }
 
 /// What is not enforced, and the remedy.
-fn describe_gap(kernel: LandlockSupport, no_network: bool, exposed: &[PathBuf]) -> String {
+fn describe_gap(
+    kernel: LandlockSupport,
+    no_network: bool,
+    exposed: &[PathBuf],
+    rules: &[String],
+) -> String {
     if kernel.abi == 0 {
         return "this kernel or container has no working Landlock".to_string();
     }
@@ -252,12 +266,22 @@ fn describe_gap(kernel: LandlockSupport, no_network: bool, exposed: &[PathBuf]) 
             kernel.abi
         );
     }
-    let names: Vec<String> = exposed.iter().map(|path| path.display().to_string()).collect();
-    format!(
-        "{} cannot be kept from commands, being in a folder that they may write to; work in \
+    let paths: Vec<String> = exposed.iter().map(|path| path.display().to_string()).collect();
+    let paths = (!paths.is_empty()).then(|| {
+        format!(
+            "{} cannot be kept from commands, being in a folder that they may write to; work in \
          another folder, or allow it in sandbox.filesystem",
-        names.join(", ")
-    )
+            paths.join(", ")
+        )
+    });
+    let rules = (!rules.is_empty()).then(|| {
+        format!(
+            "commands are not kept from what {} denies; name files or folders instead of a \
+             pattern, outside the working directories",
+            rules.join(", ")
+        )
+    });
+    [paths, rules].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 /// Whether the output of a program contains an error that the sandbox can cause.

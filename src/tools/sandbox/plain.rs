@@ -41,7 +41,7 @@ impl fmt::Debug for PlainScope {
 }
 
 /// Where programs, their libraries and their own data are.
-const PROGRAM_FOLDERS: &[&str] = &[
+pub(super) const PROGRAM_FOLDERS: &[&str] = &[
     "/usr",
     "/bin",
     "/sbin",

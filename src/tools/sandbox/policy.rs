@@ -8,7 +8,7 @@ use crate::process::{PathAccess, PathRule};
 
 use super::super::paths::resolve;
 use super::context::{SandboxContext, SandboxError};
-use super::denied_paths::DeniedPlaces;
+use super::denied_paths::{DeniedPlaces, RuleDenial};
 use super::known_paths::{DEVICE_PREFIX, DEVICES, MEMORY};
 use crate::types::SandboxMode;
 
@@ -43,6 +43,8 @@ pub(super) struct SandboxPolicy {
     secrets: DeniedPlaces,
     /// What the user denied, so that it is never passed over in silence.
     denied_by_user: Vec<PathBuf>,
+    /// Permission rules that the kernel does not enforce.
+    rules_not_held: Vec<String>,
     /// Caches of installed tools. Made if they are missing.
     tool_caches: Vec<PathBuf>,
     own_temp: Option<PathBuf>,
@@ -61,9 +63,15 @@ impl SandboxPolicy {
                 .map(|path| around.resolve_setting_path(path))
                 .collect::<Result<Vec<_>, _>>()
         };
-        let (allow_write, deny_write) =
+        let (allow_write, mut deny_write) =
             (listed(&settings.allow_write)?, listed(&settings.deny_write)?);
-        let (allow_read, deny_read) = (listed(&settings.allow_read)?, listed(&settings.deny_read)?);
+        let (allow_read, mut deny_read) =
+            (listed(&settings.allow_read)?, listed(&settings.deny_read)?);
+        let kept: Vec<&RuleDenial> = around.rules.iter().filter(|it| around.can_hold(it)).collect();
+        for rule in &kept {
+            let list = if rule.changes_only { &mut deny_write } else { &mut deny_read };
+            list.push(resolve(&rule.place));
+        }
         let read_only = settings.mode == SandboxMode::ReadOnly;
         let scratch = resolve(around.scratch);
         let mut tree = around.tree();
@@ -92,6 +100,7 @@ impl SandboxPolicy {
         allowed.retain(|place| denied.iter().any(|denied| place.starts_with(denied)));
         policy.secrets = DeniedPlaces { denied, allowed, write_protected: deny_write, read_only };
         policy.working_tree = tree;
+        policy.rules_not_held = policy.not_held(&around.rules, &kept);
         Ok(policy)
     }
 
@@ -119,12 +128,37 @@ impl SandboxPolicy {
         exposed
     }
 
+    /// The permission rules for paths that do not hold for commands, or not for all paths.
+    pub(super) fn rules_not_held(&self) -> &[String] {
+        &self.rules_not_held
+    }
+
+    fn not_held(&self, rules: &[RuleDenial], kept: &[&RuleDenial]) -> Vec<String> {
+        let open = |rule: &&RuleDenial| {
+            let place = resolve(&rule.place);
+            let is_kept = kept.iter().any(|kept| kept.rule == rule.rule);
+            let mut roots = self.roots.iter();
+            match (rule.changes_only, is_kept) {
+                (true, true) => false,
+                (true, false) => {
+                    roots.any(|root| place.starts_with(root) || root.starts_with(&place))
+                }
+                (false, true) => roots.any(|root| root.starts_with(&place) && *root != place),
+                (false, false) => {
+                    !self.secrets.denied.iter().any(|denied| place.starts_with(denied))
+                }
+            }
+        };
+        rules.iter().filter(open).map(|rule| rule.rule.clone()).collect()
+    }
+
     /// Whether that is worth a word: not when it merely lies among passing things.
     pub(super) fn exposes_in_tree(&self) -> bool {
-        self.exposed().iter().any(|place| {
-            self.denied_by_user.contains(place)
-                || self.working_tree.iter().any(|root| place.starts_with(root))
-        })
+        !self.rules_not_held.is_empty()
+            || self.exposed().iter().any(|place| {
+                self.denied_by_user.contains(place)
+                    || self.working_tree.iter().any(|root| place.starts_with(root))
+            })
     }
 
     /// Everything that is granted, as the file system is now.
@@ -279,6 +313,7 @@ mod tests {
                 folders: &[],
                 scratch: &self.at("config/scratch"),
                 environment: &self.environment,
+                rules: Vec::new(),
             };
             SandboxPolicy::new(&PolicyInputs { settings: &settings, around: &around })
         }
@@ -379,6 +414,7 @@ mod tests {
             folders: &[],
             scratch: &ground.at("config/scratch"),
             environment: &[],
+            rules: Vec::new(),
         };
         let settings = SandboxSettings { deny_read: list(&["~/x"]), ..SandboxSettings::default() };
         let refused = SandboxPolicy::new(&PolicyInputs { settings: &settings, around: &around });
