@@ -99,10 +99,8 @@ impl Sandbox {
     ) -> Result<Self, SandboxError> {
         let mode = settings.mode;
         let (wanted, works) = (mode != SandboxMode::Off, kernel.abi > 0);
-        let (paths, rules) = match wanted {
-            true => (policy.exposed(), policy.rules_not_held()),
-            false => (Vec::new(), &[][..]),
-        };
+        let (paths, rules) =
+            if wanted { (policy.exposed(), policy.rules_not_held()) } else { (vec![], &[][..]) };
         let exposed: Vec<String> = paths
             .iter()
             .map(|path| path.display().to_string())
