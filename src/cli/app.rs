@@ -19,7 +19,8 @@ use super::args::{self, CliRequest, OutputFormat, RequestedOutput};
 use super::config;
 use super::doctor;
 use super::exit_watchdog::{ExitWatchdog, WatchdogReason};
-use super::output::{ResultRetention, usage_error_result, write_result_file};
+use super::output::{TerminalFilter, usage_error_result};
+use super::output_file::{OutputFile, ResultRetention};
 use super::panics;
 use super::rehearse;
 use super::run::{self, ProcessContext};
@@ -169,7 +170,7 @@ fn with_runtime(work: impl Future<Output = Result<u8, UsageError>>) -> Result<u8
 
 /// Reports a usage error: a result object on standard output, and a line on standard error.
 fn report_usage_error(error: &UsageError, wanted: &RequestedOutput) -> u8 {
-    let mask = Redactor::new(KnownSecrets::new(secret_values(&env::vars_os().collect())));
+    let mask = Redactor::new(KnownSecrets::new(secret_values(&env::vars_os().collect(), &[])));
     let mut object = usage_error_result(error, "", &Uuid::new_v4().to_string());
     mask.redact_json(&mut object);
     let object = object.to_string();
@@ -178,7 +179,7 @@ fn report_usage_error(error: &UsageError, wanted: &RequestedOutput) -> u8 {
     let keeping = wanted.result_file.clone().map(|path| {
         let object = object.clone();
         thread::Builder::new()
-            .spawn(move || write_result_file(&path, &object, ResultRetention::Synced))
+            .spawn(move || OutputFile::open(&path)?.write(&object, ResultRetention::Synced))
     });
     match wanted.format {
         OutputFormat::Text => {}
@@ -188,6 +189,7 @@ fn report_usage_error(error: &UsageError, wanted: &RequestedOutput) -> u8 {
     if let Some(Ok(keeping)) = keeping {
         let _ = keeping.join();
     }
-    let _ = writeln!(io::stderr().lock(), "outlast: {}", mask.redact(&error.to_string()));
+    let mut stderr = TerminalFilter::new(io::stderr().lock());
+    let _ = writeln!(stderr, "outlast: {}", mask.redact(&error.to_string()));
     error.verdict().exit_code()
 }

@@ -1,7 +1,7 @@
 //! Builds the parts of a run from the settings.
 
-use std::ffi::OsString;
-use std::path::Path;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::journal::Damage;
 use crate::mcp::{ServerEnvironment, Servers};
 use crate::model::limits::SharedLimits;
 use crate::model::{self, ModelClient, ModelFacts, RequestTimers, Secret};
-use crate::process::Supervisor;
+use crate::process::{PinnedPrograms, Supervisor};
 use crate::recovery::{FastMode, Ledger, Limits};
 use crate::secrets::{KnownSecrets, Redactor};
-use crate::tools::{Toolbox, hook_environment};
+use crate::tools::{Enforced, Toolbox, hook_environment};
 use crate::transcript::Block;
 
 use super::memory::{Memory, MemoryFile, MemorySearch};
@@ -57,12 +57,15 @@ pub(super) fn assemble(
     let notes = folder_instructions(settings);
     let delegation = Delegation { folder_notes: notes, ..subagent_setup(settings, &here, &memory) };
     let supervisor = Supervisor::with_own_binary();
-    let rungs = model_endpoints(settings, models, clock, secrets, &supervisor)?;
-    let prompt = session.remaining_prompt(&task.prompt);
-    let doubts = session.unknown_start_warning();
     let kept = (scratch(settings, &session), session.id());
     let tools = tool_settings(settings, kept, secrets, &supervisor);
     let toolbox = Toolbox::new(&tools).map_err(tool_settings_error)?;
+    let pins = Arc::new(pinned_programs(settings, &toolbox));
+    // Starts the user's own programs, and the one before it the model's commands.
+    let supervisor = supervisor.with_pins(&pins);
+    let rungs = model_endpoints(settings, models, clock, secrets, &supervisor)?;
+    let prompt = session.remaining_prompt(&task.prompt);
+    let doubts = session.unknown_start_warning();
     let required = session.required_servers(settings);
     let servers = Arc::new(servers(settings, &toolbox, &supervisor).with_required(required));
     let (limits, session_id) = (limits(settings, &rungs), session.id());
@@ -72,6 +75,7 @@ pub(super) fn assemble(
     let resumption =
         Resumption { changes: settings.contract_changes(), damage: legacy.damage.take() };
     let hooks = hooks(settings, &session_id, journal.path(), secrets, &supervisor);
+    let unprotected = pins.warning().filter(|_| toolbox.sandbox().enforced != Enforced::None);
     let stop_after = settings.budget.filter(|_| settings.budget_mode == BudgetMode::After);
     let seed = Uuid::new_v4().as_u64_pair().0;
     // Last, so that an error in the settings does not leave the folder behind.
@@ -98,7 +102,13 @@ pub(super) fn assemble(
         secrets: secrets.clone(),
         hooks: Some(hooks),
         memory_files: memory.files.into_iter().map(|file| file.path).collect(),
-        warnings: memory.warnings.into_iter().chain(doubts).chain(damaged).collect(),
+        warnings: memory
+            .warnings
+            .into_iter()
+            .chain(doubts)
+            .chain(damaged)
+            .chain(unprotected)
+            .collect(),
         resumed: legacy.carried,
         agents: settings.agents.clone(),
         delegation,
@@ -200,6 +210,15 @@ fn hooks(
         supervisor: supervisor.clone(),
     };
     Hooks::new(settings.hooks.clone(), scene)
+}
+
+/// What protects the user's own programs that commands could write to.
+fn pinned_programs(settings: &Settings, toolbox: &Toolbox) -> PinnedPrograms {
+    let runtime = settings.variables.get(OsStr::new("XDG_RUNTIME_DIR")).map(PathBuf::from);
+    let home = environment::home(&settings.variables);
+    let own = [settings.config_dir.join("pinned")];
+    let places = own.into_iter().chain(home).chain(runtime).chain([PathBuf::from("/var/lib")]);
+    PinnedPrograms::new(toolbox.writable_places().to_vec(), places.collect())
 }
 
 /// Builds the model chain, with one client for each endpoint.

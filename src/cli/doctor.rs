@@ -32,8 +32,15 @@ use crate::types::PermissionMode;
 use strsim::osa_distance;
 
 /// The limits that are shown beside all durations, by their names in settings.
-const SHOWN: [&str; 6] =
-    ["maxRetries", "unattendedRetry", "maxTurns", "maxBudgetUsd", "tokenBudget", "maxCompactions"];
+const SHOWN: [&str; 7] = [
+    "maxRetries",
+    "unattendedRetry",
+    "maxTurns",
+    "maxBudgetUsd",
+    "tokenBudget",
+    "maxCompactions",
+    "commandMemory",
+];
 
 /// Examines this machine and prints the report. The exit code is 1 if there are problems.
 ///
@@ -52,7 +59,7 @@ pub(super) async fn doctor(args: &DoctorArgs, world: ProcessContext) -> Result<u
         variables: variables.clone(),
         cwd: cwd.clone(),
     };
-    let secrets = KnownSecrets::new(crate::tools::secret_values(&variables));
+    let secrets = KnownSecrets::new(crate::tools::secret_values(&variables, &[]));
     let learned = secrets.clone();
     let know = move || {
         let survey = settings::survey(&run, &variables, &cwd);

@@ -24,6 +24,7 @@ mod mentions;
 mod model_endpoints;
 mod model_facts;
 pub mod output;
+pub mod output_file;
 mod panics;
 pub mod prompt;
 pub mod prompts;

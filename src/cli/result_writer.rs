@@ -15,9 +15,9 @@ use crate::recovery::{Interrupt, StopReason};
 use super::args::OutputFormat;
 use super::exit_watchdog::{WatchdogOutput, WatchdogReason};
 use super::output::{
-    PipeDrain, PipeSender, ResultReport, ResultRetention, RunObservers, SnapshotRecorder,
-    StreamJson, one_line, remove_result_file, stage_result_file,
+    PipeDrain, PipeSender, ResultReport, RunObservers, SnapshotRecorder, StreamJson, one_line,
 };
+use super::output_file::ResultRetention;
 use super::panics;
 use super::run::{ResultSubject, RunJob, interrupted_reason};
 use super::timestamps::WallTime;
@@ -85,9 +85,9 @@ impl RunJob {
         let (job, subject) = (self.clone(), subject.clone());
         let (uuid, warnings) = (uuid.to_owned(), warnings.to_vec());
         Box::new(move |why| {
-            let Some(path) = &job.settings.output.result_file else { return };
+            let Some(file) = &job.settings.output.result_file else { return };
             // Where even this fails there is nothing left to try.
-            let _ = remove_result_file(path);
+            let _ = file.remove();
             let by = match why {
                 WatchdogReason::Asked(interrupt) => interrupt,
                 WatchdogReason::Late | WatchdogReason::Broken => Interrupt::StdoutClosed,
@@ -256,16 +256,16 @@ impl RunJob {
         how: ResultRetention,
         claim: &Claim,
     ) -> Result<(), String> {
-        let Some(path) = &self.settings.output.result_file else { return Ok(()) };
+        let Some(file) = &self.settings.output.result_file else { return Ok(()) };
         let mut object = object.clone();
         self.shared.mask.redact_json(&mut object);
-        let staged = stage_result_file(path, &object.to_string(), how);
+        let staged = file.stage(&object.to_string(), how);
         let written = staged.and_then(|staged| {
             anyhow::ensure!(claim.take(), RESULT_FILE_TIMEOUT);
             staged.publish(how)
         });
         written.map_err(|error| {
-            format!("the result file {} could not be written: {error:#}", path.display())
+            format!("the result file {} could not be written: {error:#}", file.path().display())
         })
     }
 }

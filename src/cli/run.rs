@@ -20,8 +20,9 @@ use super::exit_watchdog::ExitWatchdog;
 use super::mentions;
 use super::output::{
     Capabilities, HeartbeatFile, PipeFraming, PipeSender, ProgressLines, Resumption, RunObservers,
-    SnapshotRecorder, StatusLine, StreamJson, framed_pipe, one_line, pipe, remove_result_file,
+    SnapshotRecorder, StatusLine, StreamJson, TerminalFilter, framed_pipe, one_line, pipe,
 };
+use super::output_file::OutputFile;
 use super::panics;
 use super::prompt::{self, GatheredPrompt, Waited};
 use super::prompts::{ExpandedCommand, Placeholders};
@@ -73,7 +74,7 @@ pub(super) async fn run(
     // Filled when the settings are resolved.
     let secrets = KnownSecrets::default();
     let mask = Arc::new(Redactor::new(secrets.clone()));
-    let (voice, voice_drain) = pipe(io::stderr(), Arc::clone(&mask), || {});
+    let (voice, voice_drain) = pipe(TerminalFilter::new(io::stderr()), Arc::clone(&mask), || {});
     let shared = SharedOutput { secrets, mask, stderr: voice };
     let ended = Box::pin(prepare_and_begin(args, world, shared, judge)).await;
     // Standard error may not be read; the exit code is enough.
@@ -226,7 +227,12 @@ impl RunJob {
         self.clear_old_sessions();
         let mask = Arc::clone(&self.shared.mask);
         let framing = framing(&settings.output);
-        let (out, drain) = framed_pipe(framing, io::stdout(), mask, self.signals.stdout_closes());
+        let (out, drain) = framed_pipe(
+            framing,
+            TerminalFilter::new(io::stdout()),
+            mask,
+            self.signals.stdout_closes(),
+        );
         let stream = || {
             let partial = settings.output.partial_messages;
             let stream = StreamJson::new(out.clone(), &subject.session_id, partial);
@@ -329,17 +335,19 @@ impl RunJob {
         let secrets = &self.shared.secrets;
         let (mut setup, resumption) = assemble(settings, task, self.clock, &now, secrets)?;
         mentions::attach(&mut setup, &task.names);
-        if let Some(path) = &settings.output.result_file {
-            remove_result_file(path).map_err(|error| {
-                let path = path.display();
+        if let Some(file) = &settings.output.result_file {
+            file.remove().map_err(|error| {
+                let path = file.path().display();
                 UsageError::new(format!("--result-file {path}: {error}; name another"))
             })?;
         }
-        let probe =
-            settings.output.heartbeat_file.as_deref().map(HeartbeatFile::create).transpose();
-        let probe = probe.map_err(|error| {
-            UsageError::new(format!("--heartbeat-file cannot be written: {error}; name another"))
-        })?;
+        let create = |file: &OutputFile| {
+            HeartbeatFile::create(file).map_err(|error| {
+                let path = file.path().display();
+                UsageError::new(format!("--heartbeat-file {path}: {error}"))
+            })
+        };
+        let probe = settings.output.heartbeat_file.as_ref().map(create).transpose()?;
         Ok((setup, resumption, probe))
     }
 

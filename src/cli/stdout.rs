@@ -2,11 +2,12 @@
 
 use std::io::{self, Write};
 
+use super::output::TerminalFilter;
 use super::usage::UsageError;
 
 /// Prints to standard output. A closed pipe is no error.
 pub(super) fn print(text: &str) {
-    let mut stdout = io::stdout().lock();
+    let mut stdout = TerminalFilter::new(io::stdout().lock());
     let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
 }
 
@@ -15,7 +16,7 @@ pub(super) fn print(text: &str) {
 /// # Errors
 /// It could not be written.
 pub(super) fn print_report(text: &str) -> Result<(), UsageError> {
-    let mut stdout = io::stdout().lock();
+    let mut stdout = TerminalFilter::new(io::stdout().lock());
     let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
     written.map_err(|error| UsageError::new(format!("standard output cannot be written: {error}")))
 }

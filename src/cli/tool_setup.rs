@@ -41,6 +41,7 @@ pub(super) fn tool_settings(
         bash_timeout: rules.bash_timeout,
         bash_timeout_max: rules.bash_max_timeout,
         background_lifetime: rules.background_lifetime,
+        command_memory: rules.command_memory,
         output_limit: usize::try_from(rules.result_chars).unwrap_or(usize::MAX),
         external_output_limit: usize::try_from(rules.mcp_result_chars).unwrap_or(usize::MAX),
         environment: settings

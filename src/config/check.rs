@@ -298,7 +298,7 @@ impl MistakeSearch<'_> {
                 let index = index.to_string();
                 let at = self.places.start(self.places.nearest(["permissions", list, &index]));
                 if let Err(why) = check_rule(rule, kind, root, Some(root)) {
-                    let why = format!("\"permissions.{list}\": `{rule}` is no rule: {why}");
+                    let why = format!("\"permissions.{list}\": `{rule:.200}` is no rule: {why}");
                     self.found.push((at, why));
                 } else if let Some(BadRuleName { why, is_near }) = rule_names::check_rule_name(rule)
                 {
@@ -380,7 +380,7 @@ fn read_hooks(value: &Value) -> Result<HookSettings, BadHook> {
     for handler in &hooks.handlers {
         let Some(rule) = &handler.condition else { continue };
         if let Err(why) = check_rule(rule, RuleList::Deny, root, Some(root)) {
-            let why = format!("`{rule}` is no permission rule: {why}");
+            let why = format!("`{rule:.200}` is no permission rule: {why}");
             return Err(BadHook { place: format!("{}.if", handler.place), why });
         }
         if let Some(misnomer) =

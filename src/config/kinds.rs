@@ -412,7 +412,7 @@ fn exact_duration(duration: Duration) -> String {
 }
 
 /// Reads a text, or a number or boolean as its text. Holds what is expected.
-struct Scalar(&'static str);
+pub(super) struct Scalar(pub(super) &'static str);
 
 impl Visitor<'_> for Scalar {
     type Value = String;

@@ -27,6 +27,7 @@ pub mod values;
 pub mod variables;
 
 mod check;
+mod memory_size;
 mod sandbox_mode;
 mod setting;
 mod unknown_keys;
@@ -35,6 +36,7 @@ mod variable_readers;
 use std::fmt;
 
 pub use check::{syntax_error, without_position};
+pub use memory_size::MemorySize;
 pub use setting::Setting;
 pub use settings::Config;
 pub use values::{format_duration, format_elapsed};

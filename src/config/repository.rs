@@ -15,7 +15,7 @@ use super::registry;
 use super::setting::Untrusted;
 use super::trust::{Trust, root};
 use super::unknown_keys;
-use crate::process::file_reads;
+use crate::process::{TrustedOwners, file_reads};
 use crate::tools::{RuleList, check_rule, is_sandbox_path};
 
 /// The file of a repository's MCP servers.
@@ -53,8 +53,10 @@ pub enum RepositoryFile {
 
 /// Reads a file of the repository. Links out of it are followed only if it is trusted.
 pub fn read_file(cwd: &Path, file: &str, trust: &Trust) -> RepositoryFile {
-    let read = find(cwd, file, *trust == Trust::Full);
-    match read.and_then(|path| file_reads::read_regular(&path, FILE_BYTES_MAX)) {
+    let is_trusted = *trust == Trust::Full;
+    let owners = TrustedOwners::new(cwd, is_trusted);
+    let read = find(cwd, file, is_trusted);
+    match read.and_then(|path| file_reads::read_owned(&path, FILE_BYTES_MAX, &owners)) {
         Ok(content) => RepositoryFile::Content(content),
         Err(error) if is_absent(&error) => RepositoryFile::Nothing,
         Err(error) if error.kind() == io::ErrorKind::Other => {

@@ -12,12 +12,13 @@ use super::kinds::{
     BudgetMode, DeadPathSpan, Dollars, FolderList, Fraction, NameList, NetworkSwitch, Retries,
     ServerMap, Span, TextList, ThinkingTokens, Times, Tokens, UnattendedRetry, VariableMap,
 };
+use super::memory_size::MemorySize;
 use super::model_entry::ModelEntryList;
 use super::models::{PriceMap, WindowSizes};
 use super::setting::{Setting, Untrusted};
 use super::trust::TrustedProjects;
 use super::variable_readers::{
-    count, millis, no, per_cent, retries, text, thinking, tries, unattended,
+    count, memory, millis, no, per_cent, retries, text, thinking, tries, unattended,
 };
 use crate::recovery::Limits;
 use crate::types::{
@@ -404,6 +405,11 @@ settings! {
     bash_max_timeout: Span = seconds(600), "bashMaxTimeout"
         .variable("BASH_MAX_TIMEOUT_MS", "in milliseconds", millis);
 
+    /// How much memory commands may take together. Beyond it, the one that takes most is ended.
+    command_memory: Option<MemorySize> = None, "commandMemory"
+        .variable("OUTLAST_COMMAND_MEMORY", "", memory).critical()
+        .default_words("three quarters of what the machine has, or its control group");
+
     /// How long a background command may run.
     background_lifetime: Span = seconds(3600), "backgroundLifetime";
 
@@ -462,9 +468,33 @@ settings! {
     deny_read: TextList = TextList::default(), "sandbox.filesystem.denyRead"
         .takes("a list of paths").critical().untrusted(Untrusted::Paths);
 
-    /// Whether sandboxed commands have TCP. UDP and Unix sockets work in any case.
+    /// Whether sandboxed commands have a network. Without one they can make no sockets.
     sandbox_network: NetworkSwitch = NetworkSwitch(true), "sandbox.network.enabled"
         .flag("sandbox-network", "ON|OFF", TOOLS);
+
+    /// An empty list turns the network off. Any other cannot be enforced while it is on, and ends
+    /// outlast.
+    allowed_domains: TextList = TextList::default(), "sandbox.network.allowedDomains"
+        .takes("a list of hosts").critical();
+
+    /// Cannot be enforced while the network is on: it ends outlast then, unless it is empty.
+    denied_domains: TextList = TextList::default(), "sandbox.network.deniedDomains"
+        .takes("a list of hosts").critical();
+
+    /// False cannot be enforced while the network is on: it ends outlast then.
+    allow_local_binding: bool = true, "sandbox.network.allowLocalBinding";
+
+    /// False cannot be enforced while the network is on: it ends outlast then.
+    allow_all_unix_sockets: bool = true, "sandbox.network.allowAllUnixSockets";
+
+    /// True cannot be enforced while the network is on: it ends outlast then.
+    managed_domains_only: bool = false, "sandbox.network.allowManagedDomainsOnly";
+
+    /// Cannot be enforced while the network is on: it ends outlast then.
+    http_proxy_port: Option<u16> = None, "sandbox.network.httpProxyPort";
+
+    /// Cannot be enforced while the network is on: it ends outlast then.
+    socks_proxy_port: Option<u16> = None, "sandbox.network.socksProxyPort";
 
     /// Which variables commands see.
     child_env: ChildEnvironment = ChildEnvironment::Scrub, "childEnv"

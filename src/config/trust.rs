@@ -12,6 +12,8 @@ use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::tools::check_glob;
+
 use super::kinds::SettingValue;
 use super::values::InvalidValue;
 
@@ -165,6 +167,7 @@ impl TrustedProject {
             if !rooted || path.split('/').any(|part| part == "..") {
                 return Err(format!("{path:?} is no absolute path; begin it with / or ~/").into());
             }
+            check_glob(path).map_err(|error| error.to_string())?;
             glob(path).map_err(|error| format!("{path:?} is no pattern: {error}"))?;
         } else if sha256.is_empty() {
             return Err("an entry needs a \"path\", a \"sha256\", or both".into());

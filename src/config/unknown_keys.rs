@@ -96,8 +96,7 @@ fn unsupported_warning(name: &str, keys: &[UnknownKey], places: &JsonPaths<'_>) 
     (!listed.is_empty()).then(|| format!("{name}: outlast does not act on these settings: {list}"))
 }
 
-/// Whether a key asks for something of the sandbox that outlast has not: domains, ports and sockets
-/// among it, which Landlock cannot restrict.
+/// Whether a key asks for something of the sandbox that outlast has not.
 fn is_of_the_sandbox(path: &str) -> bool {
     SANDBOX.contains(&path) || path.starts_with("sandbox.network.")
 }
@@ -109,7 +108,10 @@ pub(super) fn judge(name: &str, keys: &[UnknownKey], places: &JsonPaths<'_>) -> 
         if is_foreign(path) || path == NEVER_UNSANDBOXED {
             continue;
         }
-        if is_of_the_sandbox(path) {
+        let near = nearest(path);
+        let critical = near.filter(|(_, near)| registry::is_critical(near));
+        let mistyped_for = critical.filter(|(distance, _)| *distance <= TYPO_MAX);
+        if is_of_the_sandbox(path) && mistyped_for.is_none() {
             if is_meaningful(value) {
                 sandbox.push(format!(
                     "{name}: \"{path}\" is not supported by this version of outlast and has no \
@@ -118,13 +120,12 @@ pub(super) fn judge(name: &str, keys: &[UnknownKey], places: &JsonPaths<'_>) -> 
             }
             continue;
         }
-        match nearest(path) {
-            Some((distance, near)) if distance <= TYPO_MAX && registry::is_critical(near) => {
-                let path = short(path);
-                let why = format!("unknown setting \"{path}\"; did you mean \"{near}\"?");
-                mistyped.push((*index, why));
-            }
-            near => others.push((*index, path.clone(), near.map(|(_, near)| near))),
+        if let Some((_, near)) = mistyped_for {
+            let path = short(path);
+            let why = format!("unknown setting \"{path}\"; did you mean \"{near}\"?");
+            mistyped.push((*index, why));
+        } else {
+            others.push((*index, path.clone(), near.map(|(_, near)| near)));
         }
     }
     others.sort();

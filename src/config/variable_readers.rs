@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::kinds::{Retries, Span, ThinkingTokens, UnattendedRetry};
+use super::memory_size::MemorySize;
 use super::values::{self, InvalidValue};
 
 type Read = Result<Option<Value>, InvalidValue>;
@@ -14,6 +15,10 @@ pub(super) fn text(text: &str) -> Read {
 
 pub(super) fn count(text: &str) -> Read {
     values::count(text).map(|count| Some(json!(count)))
+}
+
+pub(super) fn memory(text: &str) -> Read {
+    MemorySize::parse(text).map(|size| Some(json!(size)))
 }
 
 pub(super) fn millis(text: &str) -> Read {

@@ -57,7 +57,8 @@ impl CrashLog {
         }
         let mut options = OpenOptions::new();
         // Opening a pipe would block until it has a reader.
-        options.append(true).create(true).mode(0o600).custom_flags(libc::O_NONBLOCK);
+        let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
+        options.append(true).create(true).mode(0o600).custom_flags(flags);
         let mut file = options.open(&self.path)?;
         let facts = file.metadata()?;
         if !facts.is_file() {

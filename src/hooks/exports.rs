@@ -90,6 +90,7 @@ pub(super) async fn evaluate_exports(
         cwd: cwd.to_path_buf(),
         environment: environment.to_vec(),
         input: true,
+        memory: None,
         landlock: None,
     };
     let input = text.as_bytes().to_vec();

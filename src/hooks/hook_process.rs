@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::process::{Job, RunningJob, Supervisor};
+use crate::process::{Job, PinError, RunningJob, Supervisor};
 
 use super::background::{Opening, Release};
 use super::result::{HookEnd, HookRun};
@@ -77,8 +77,11 @@ impl Following {
         limit: Duration,
     ) -> Result<Self, HookRun> {
         let started = supervisor.start(job).await;
-        let mut running = started
-            .map_err(|error| HookRun::of(HookEnd::Failed(format!("cannot be started: {error}"))))?;
+        let mut running = started.map_err(|error| {
+            let pinned = error.get_ref().and_then(|cause| cause.downcast_ref::<PinError>());
+            let end = if pinned.is_some() { HookEnd::Unpinned } else { HookEnd::Failed };
+            HookRun::of(end(format!("cannot be started: {error}")))
+        })?;
         let stdin = running.stdin.take().and_then(|pipe| Sender::from_owned_fd(pipe.into()).ok());
         let stdout =
             running.stdout.take().and_then(|pipe| Receiver::from_owned_fd(pipe.into()).ok());

@@ -88,7 +88,8 @@ impl HookReporter {
             | HookEnd::Cancelled
             | HookEnd::Released
             | HookEnd::Crashed
-            | HookEnd::Failed(_) => None,
+            | HookEnd::Failed(_)
+            | HookEnd::Unpinned(_) => None,
         };
         let outcome = match exit_code {
             _ if cancelled => HookOutcome::Cancelled,

@@ -27,6 +27,8 @@ pub(super) enum HookEnd {
     Crashed,
     /// Why it could not be started or waited for.
     Failed(String),
+    /// Why its file is not what it was when the run began, so that it was not started.
+    Unpinned(String),
 }
 
 /// The complete result of one hook process.
@@ -87,6 +89,8 @@ pub enum HookFailureKind {
     InvalidOutput,
     /// It could not be started.
     Missing,
+    /// Its file is not what it was when the run began.
+    Changed,
     /// Its matcher failed with an error.
     MatcherFailed,
 }
@@ -98,6 +102,7 @@ impl HookFailureKind {
             Self::TimedOut => "timeout",
             Self::InvalidOutput => "invalid_output",
             Self::Missing => "missing",
+            Self::Changed => "changed",
             Self::MatcherFailed => "matcher_failed",
         }
     }
@@ -126,6 +131,7 @@ pub(super) fn interpret_result(
         HookEnd::Crashed => return Err(HookFailure::internal()),
         HookEnd::TimedOut => return mishap(HookFailureKind::TimedOut, "took too long"),
         HookEnd::Failed(why) => return mishap(HookFailureKind::Missing, why),
+        HookEnd::Unpinned(why) => return mishap(HookFailureKind::Changed, why),
     };
     // Some programs begin their output with a byte order mark.
     let out = hook.stdout.trim_start_matches('\u{feff}').trim();

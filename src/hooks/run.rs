@@ -20,7 +20,7 @@ use super::exports::{ExportError, ExportFile, VARIABLE, evaluate_exports};
 use super::hook_process::{Awaited, Following, run_hook};
 use super::output::HookOutput;
 use super::progress::{HookProgress, HookReporter};
-use super::result::{HookEnd, HookFailure, HookRun, interpret_result};
+use super::result::{HookEnd, HookFailure, HookFailureKind, HookRun, interpret_result};
 
 /// An event with its subject and fields.
 #[derive(Clone, Debug)]
@@ -54,11 +54,16 @@ struct HookAgent {
 }
 
 impl Hooks {
-    /// Counts the failures in the crash log.
+    /// Counts the failures in the crash log, and pins the hooks.
     pub fn new(handlers: Vec<HookHandler>, environment: HookEnvironment) -> Self {
         let past_failures = environment.log.count();
         let run_ended = CancellationToken::new();
-        Self { handlers, environment, past_failures, agent: None, progress: None, run_ended }
+        let hooks =
+            Self { handlers, environment, past_failures, agent: None, progress: None, run_ended };
+        for handler in &hooks.handlers {
+            hooks.environment.supervisor.pin(&hooks.job(handler));
+        }
+        hooks
     }
 
     /// The same hooks for a sub-agent of type `kind`. Their input names the sub-agent; its start
@@ -229,7 +234,11 @@ impl Hooks {
         mishap: HookFailure,
         verdict: &mut HookDecision,
     ) {
-        if handler.is_guard() {
+        // A hook that may forbid a call may not be got rid of by changing it.
+        let is_disarmed = mishap.kind == HookFailureKind::Changed
+            && handler.event == HookEvent::PreToolUse
+            && !handler.background;
+        if handler.is_guard() || is_disarmed {
             let why = format!(
                 "the guard `{}` failed ({}), so the action is denied",
                 handler.command.line(),
@@ -333,6 +342,7 @@ impl Hooks {
             environment: self.environment.environment.clone(),
             input: true,
             // It is the user's own program, with the user's own rights.
+            memory: None,
             landlock: None,
         }
     }

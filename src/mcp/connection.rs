@@ -191,7 +191,11 @@ fn with_server_output(what: &str, why: &str, said: &ServerOutput, mask: &Redacto
     }
 }
 
-fn job(config: &ServerConfig, around: &ServerEnvironment) -> Result<Job, ConnectionLoss> {
+/// Builds the job of a server that is a program.
+pub(super) fn job(
+    config: &ServerConfig,
+    around: &ServerEnvironment,
+) -> Result<Job, ConnectionLoss> {
     let ServerAddress::Program { command, arguments, variables } = &config.place else {
         return Err(ConnectionLoss::Permanent("it is no program".to_owned()));
     };
@@ -216,6 +220,7 @@ fn job(config: &ServerConfig, around: &ServerEnvironment) -> Result<Job, Connect
         environment,
         input: true,
         // It is the user's own program, with the user's own rights.
+        memory: None,
         landlock: None,
     })
 }

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::transcript::ToolDefinition;
 
 use super::config::ServerConfig;
+use super::connection::job;
 use super::content::CallReply;
 use super::environment::{McpTimers, ServerEnvironment};
 use super::remote_tool::{RemoteTool, tool_name_prefix};
@@ -68,7 +69,7 @@ impl fmt::Debug for Servers {
 }
 
 impl Servers {
-    /// Creates the servers without starting them. Of two servers with the same tool name prefix the
+    /// Creates the servers without starting them, and pins their programs. Of two servers with the same tool name prefix the
     /// later one is disabled.
     pub fn new(configs: Vec<ServerConfig>, around: ServerEnvironment, timers: McpTimers) -> Self {
         let mut members = Vec::<Arc<ServerTask>>::new();
@@ -76,6 +77,9 @@ impl Servers {
             let own = tool_name_prefix(&config.name);
             let is_twin = members.iter().any(|member| tool_name_prefix(&member.config.name) == own);
             config.disabled |= is_twin;
+            if let (false, Ok(job)) = (config.disabled, job(&config, &around)) {
+                around.supervisor.pin(&job);
+            }
             let member = ServerTask::new(config);
             if is_twin {
                 member.warn("it is disabled: another server has the same tool name prefix");

@@ -9,6 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::libc;
 
+use super::trusted_owners::TrustedOwners;
+
 /// The files that are being read now, the oldest first.
 static PENDING_READS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
@@ -74,12 +76,29 @@ pub fn read_bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 /// As of [`read_bounded`]; also when it is something else than a regular file.
 pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let _note = PendingRead::register(path);
+    read_at_most(open_regular(path)?, most)
+}
+
+/// Reads a regular file of at most `most` bytes that, as well as its folder, belongs to one of
+/// these users. `path` is real, without links.
+///
+/// # Errors
+/// As of [`read_regular`]; also when another user owns it.
+pub fn read_owned(path: &Path, most: u64, owners: &TrustedOwners) -> io::Result<Vec<u8>> {
+    let _note = PendingRead::register(path);
+    let file = open_regular(path)?;
+    owners.check("it", &file.metadata()?)?;
+    owners.check("its folder", &path.parent().unwrap_or(path).metadata()?)?;
+    read_at_most(file, most)
+}
+
+fn open_regular(path: &Path) -> io::Result<File> {
     // A pipe would wait for a writer, and a device may do anything when it is opened.
     if !path.metadata()?.is_file() {
         return Err(io::Error::other("it is no regular file"));
     }
     // It may have been replaced by one meanwhile.
-    read_at_most(OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?, most)
+    OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
 fn read_at_most(file: File, most: u64) -> io::Result<Vec<u8>> {

@@ -21,6 +21,9 @@ pub struct Job {
     pub environment: Vec<(OsString, OsString)>,
     /// Whether standard input is a pipe from us. Otherwise it is empty.
     pub input: bool,
+    /// How much memory all jobs with such a bound may take together, in bytes. `None`: this one does
+    /// not count.
+    pub memory: Option<u64>,
     /// The Landlock policy for the program and its descendants. `None`: unrestricted.
     pub landlock: Option<LandlockPolicy>,
 }

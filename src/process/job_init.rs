@@ -28,9 +28,10 @@ const KILLING_MAX: Duration = Duration::from_secs(1);
 /// The same when outlast does not wait.
 const ENDING_MAX: Duration = Duration::from_secs(10);
 
-/// The OOM score of a command: it is killed before outlast when memory runs out.
+/// The OOM score of a command: the highest, so that the kernel kills it before anything else when
+/// memory runs out.
 #[cfg(target_os = "linux")]
-const OUT_OF_MEMORY_SCORE: i32 = 300;
+const OUT_OF_MEMORY_SCORE: &str = "1000";
 
 /// Runs one job to its end. Called in a process of its own, forked by the supervisor.
 ///
@@ -101,12 +102,8 @@ fn prepare_exec(job_init: Pid, barrier: Option<&LandlockRuleset>) -> io::Result<
     signals::reset_all_signals()?;
     #[cfg(target_os = "linux")]
     {
-        const SCORE: &str = "/proc/self/oom_score_adj";
-        let score = std::fs::read_to_string(SCORE).ok().and_then(|score| score.trim().parse().ok());
-        if score.is_some_and(|score: i32| score < OUT_OF_MEMORY_SCORE) {
-            // Some systems do not let a process raise its own score.
-            let _ = std::fs::write(SCORE, OUT_OF_MEMORY_SCORE.to_string());
-        }
+        // Some systems do not let a process raise its own score.
+        let _ = std::fs::write("/proc/self/oom_score_adj", OUT_OF_MEMORY_SCORE);
         nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
     }
     // If the job init process died before the death signal was set, the command must not run.
@@ -127,6 +124,11 @@ impl JobInit<'_> {
     fn run(&self) -> io::Result<()> {
         loop {
             let ordered = self.signals.wait_readable(self.control, None);
+            if let Some(taken) = self.signals.memory_exceeded() {
+                // First, so that outlast knows the reason before the end.
+                send_report(self.control, JobReport::MemoryExceeded(taken));
+                self.end_all(KILLING_MAX);
+            }
             self.reap();
             if !ordered {
                 continue;

@@ -10,12 +10,16 @@ use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
+use super::syscall_filter::{CallFilter, NetworkAccess, SyscallFilter};
+
 /// Everything that a program may access.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LandlockPolicy {
     /// Paths that do not exist, and symbolic links, grant nothing.
     pub rules: Vec<PathRule>,
     pub network: NetworkAccess,
+    /// How system calls are filtered, too. Without that, [`NetworkAccess::Off`] is not enforced.
+    pub calls: CallFilter,
 }
 
 /// One file, or a folder and everything below it.
@@ -43,15 +47,6 @@ pub enum PathAccess {
     Use,
     /// Everything but making device files.
     Change,
-}
-
-/// Whether TCP may be used. Landlock does not restrict other protocols.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum NetworkAccess {
-    #[default]
-    Open,
-    /// Neither connect nor listen over TCP.
-    NoTcp,
 }
 
 /// What this kernel's Landlock can enforce.
@@ -99,9 +94,9 @@ fn verify_enforcement() -> io::Result<bool> {
     Ok(looked.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied))
 }
 
-/// A Landlock ruleset that is ready to be enforced.
+/// A Landlock ruleset that is ready to be enforced, and a filter for system calls.
 #[derive(Debug)]
-pub struct LandlockRuleset(kernel::Ruleset);
+pub struct LandlockRuleset(kernel::Ruleset, Option<SyscallFilter>);
 
 impl LandlockPolicy {
     /// Creates the ruleset: the part that cannot be done between fork and exec.
@@ -109,7 +104,8 @@ impl LandlockPolicy {
     /// # Errors
     /// When the kernel refuses: then the program must not be started.
     pub fn build(&self) -> io::Result<LandlockRuleset> {
-        kernel::build(self).map(LandlockRuleset)
+        let filter = SyscallFilter::build(self.calls, self.network)?;
+        Ok(LandlockRuleset(kernel::build(self)?, filter))
     }
 }
 
@@ -120,20 +116,21 @@ impl LandlockRuleset {
     /// # Errors
     /// When the kernel refuses: then nothing must be run.
     pub fn restrict_self(&self) -> io::Result<()> {
-        kernel::enter(&self.0)
+        kernel::enter(&self.0)?;
+        self.1.as_ref().map_or(Ok(()), SyscallFilter::restrict_self)
     }
 }
 
 #[cfg(target_os = "linux")]
 mod kernel {
-    use std::fs::{File, OpenOptions};
+    use std::fs::File;
     use std::os::fd::{AsRawFd, OwnedFd};
-    use std::os::unix::fs::OpenOptionsExt;
 
     use landlock::{
         ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath,
         Ruleset as Plan, RulesetAttr, RulesetCreatedAttr, RulesetError, Scope, make_bitflags,
     };
+    use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
     use nix::libc;
 
     use super::{LandlockPolicy, NetworkAccess, Path, PathAccess, PathRule, io};
@@ -178,17 +175,28 @@ mod kernel {
             .scope(Scope::from_all(TESTED))?;
         match network {
             NetworkAccess::Open => Ok(plan),
-            NetworkAccess::NoTcp => plan.handle_access(AccessNet::from_all(TESTED)),
+            NetworkAccess::NoTcp | NetworkAccess::Off => {
+                plan.handle_access(AccessNet::from_all(TESTED))
+            }
         }
     }
 
+    /// `None` for a path that is not there, and for a file that is to be listed: the kernel takes no
+    /// rule without a right.
     fn open_rule(grant: &PathRule) -> Option<(File, BitFlags<AccessFs>)> {
-        Some((open_path(&grant.path).ok()?, rights(grant.access)))
+        let opened = File::from(open_path(&grant.path).ok()?);
+        let is_meant =
+            grant.access != PathAccess::List || opened.metadata().is_ok_and(|found| found.is_dir());
+        is_meant.then(|| (opened, rights(grant.access)))
     }
 
-    /// Opens a path without following links: a link would grant access to its target.
-    fn open_path(path: &Path) -> io::Result<File> {
-        OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_NOFOLLOW).open(path)
+    /// Opens a path without following links, not even in its folders: a command could have put one
+    /// there, which would grant access to its target.
+    fn open_path(path: &Path) -> io::Result<OwnedFd> {
+        let how = OpenHow::new()
+            .flags(OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)
+            .resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
+        Ok(openat2(AT_FDCWD, path, how)?)
     }
 
     fn rights(access: PathAccess) -> BitFlags<AccessFs> {
@@ -283,10 +291,11 @@ mod tests {
     fn a_landlock_policy_survives_serialization() {
         let odd = OsStr::from_bytes(b"/not \xff text");
         let accesses = [PathAccess::List, PathAccess::Read, PathAccess::Use, PathAccess::Change];
-        for network in [NetworkAccess::Open, NetworkAccess::NoTcp] {
+        for network in [NetworkAccess::Open, NetworkAccess::NoTcp, NetworkAccess::Off] {
             let named = accesses.map(|access| PathRule::new("/a \u{1f600} \"b\"", access));
             let grants = named.into_iter().chain([PathRule::new(odd, PathAccess::Read)]).collect();
-            let fence = LandlockPolicy { rules: grants, network };
+            let calls = CallFilter::Readers;
+            let fence = LandlockPolicy { rules: grants, network, calls };
             let told = serde_json::to_vec(&fence).expect("it is plain data");
             let heard: LandlockPolicy = serde_json::from_slice(&told).expect("it was just written");
             assert_eq!(heard, fence);

@@ -2,7 +2,7 @@
 //!
 //! All of the crate's `unsafe` is in this module, which `tests/tidy.rs` checks: in `supervisor` and
 //! `job_init` to fork, in `wire` to own received descriptors, in `landlock_policy` to call Landlock, in
-//! `signals` and `own_process` for this process itself.
+//! `signals` and `own_process` for this process itself, in `signals` to send a signal with a number.
 //!
 //! No program that outlast starts leaves anything running, whatever it does to escape and however
 //! outlast itself ends. So outlast forks nothing itself. It starts this same binary once more as a
@@ -25,32 +25,43 @@
 
 mod env_tag;
 pub mod file_reads;
+mod held_folder;
 mod job;
 mod job_init;
 mod landlock_policy;
+mod memory;
+mod memory_taken;
+mod memory_watch;
 mod orphans;
 mod own_process;
+mod pinned_programs;
 mod pipes;
+mod program_copies;
 mod programs;
 mod running_job;
+mod shell_words;
 mod signal_waiter;
 mod signals;
-#[cfg(target_os = "linux")]
 mod stat;
 mod supervisor;
 mod supervisor_handle;
+mod syscall_filter;
 mod tree;
+mod trusted_owners;
 mod wire;
 
+pub use held_folder::HeldFolder;
 pub use job::Job;
-pub use landlock_policy::{
-    LandlockPolicy, LandlockRuleset, LandlockSupport, NetworkAccess, PathAccess, PathRule,
-};
+pub use landlock_policy::{LandlockPolicy, LandlockRuleset, LandlockSupport, PathAccess, PathRule};
+pub use memory::{out_of_memory_kills, usable_memory};
 pub use orphans::inherit_orphans;
 pub use own_process::{die_with_parent, exit_without_cleanup, forbid_dumps};
+pub use pinned_programs::{PinError, PinnedPrograms};
 pub use pipes::{Kinship, PipeWriters, WriteEnd, pipe_writers, writers_of_stdin};
 pub use programs::{absolute_path, find_program};
 pub use running_job::RunningJob;
 pub use signals::{is_ignored, reset_inherited_signals};
 pub use supervisor::run_supervisor_if_requested;
 pub use supervisor_handle::Supervisor;
+pub use syscall_filter::{CallFilter, NetworkAccess, filters_system_calls};
+pub use trusted_owners::TrustedOwners;

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ChildStderr, ChildStdin, ChildStdout, ExitStatus};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
@@ -24,6 +25,7 @@ pub struct RunningJob {
     control: UnixStream,
     exited: Option<oneshot::Receiver<ExitStatus>>,
     leftovers_ended: Option<oneshot::Receiver<bool>>,
+    memory_taken: Arc<OnceLock<u64>>,
     /// Present only if the job asked for it.
     pub stdin: Option<ChildStdin>,
     pub stdout: Option<ChildStdout>,
@@ -60,11 +62,13 @@ impl RunningJob {
     pub(super) fn new(control: UnixStream, socket: Socket, pipes: JobPipes) -> Self {
         let (tell_exit, exited) = oneshot::channel();
         let (tell_swept, swept) = oneshot::channel();
-        tokio::spawn(forward_reports(socket, tell_exit, tell_swept));
+        let memory_taken = Arc::default();
+        tokio::spawn(forward_reports(socket, tell_exit, tell_swept, Arc::clone(&memory_taken)));
         Self {
             control,
             exited: Some(exited),
             leftovers_ended: Some(swept),
+            memory_taken,
             stdin: pipes.stdin,
             stdout: Some(pipes.stdout),
             stderr: Some(pipes.stderr),
@@ -76,6 +80,12 @@ impl RunningJob {
     pub fn exit(&mut self) -> impl Future<Output = Option<ExitStatus>> + use<> {
         let exited = self.exited.take();
         async move { exited?.await.ok() }
+    }
+
+    /// What the job took when it was ended for taking too much memory, in bytes. Known once the main
+    /// process has ended.
+    pub fn memory_taken(&self) -> Option<u64> {
+        self.memory_taken.get().copied()
     }
 
     /// Asks the command and all that it started to end.
@@ -117,6 +127,7 @@ async fn forward_reports(
     mut socket: Socket,
     tell_exit: oneshot::Sender<ExitStatus>,
     tell_swept: oneshot::Sender<bool>,
+    memory_taken: Arc<OnceLock<u64>>,
 ) {
     let (mut tell_exit, mut tell_swept) = (Some(tell_exit), Some(tell_swept));
     while let Ok(report) = read_report(&mut socket).await {
@@ -124,6 +135,9 @@ async fn forward_reports(
         match report {
             JobReport::Exited(status) => {
                 let _ = tell_exit.take().map(|tell| tell.send(ExitStatus::from_raw(status)));
+            }
+            JobReport::MemoryExceeded(taken) => {
+                let _ = memory_taken.set(u64::try_from(taken).unwrap_or(0) << 20);
             }
             JobReport::LeftoversEnded(left) => {
                 let _ = tell_swept.take().map(|tell| tell.send(left));

@@ -7,14 +7,23 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::SigSet;
 
 #[cfg(target_os = "linux")]
+use std::cell::Cell;
+
+#[cfg(target_os = "linux")]
 use nix::sys::signal::Signal;
 #[cfg(target_os = "linux")]
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
+/// The signal of the supervisor to a job init process: the job takes too much memory. Its value is
+/// what the job takes, in MiB.
+#[cfg(target_os = "linux")]
+pub(super) const MEMORY_EXCEEDED: Signal = Signal::SIGUSR1;
+
 /// Waits for `SIGCHLD`. Blocks every other signal of this thread that can be blocked.
 pub(super) struct SignalWaiter {
     #[cfg(target_os = "linux")]
-    sigchld: SignalFd,
+    signals: SignalFd,
+    memory_taken: Cell<Option<i32>>,
 }
 
 impl SignalWaiter {
@@ -23,8 +32,22 @@ impl SignalWaiter {
         SigSet::all().thread_set_mask()?;
         let mut ends = SigSet::empty();
         ends.add(Signal::SIGCHLD);
+        ends.add(MEMORY_EXCEEDED);
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
-        Ok(Self { sigchld: SignalFd::with_flags(&ends, flags)? })
+        let signals = SignalFd::with_flags(&ends, flags)?;
+        Ok(Self { signals, memory_taken: Cell::new(None) })
+    }
+
+    /// What the job takes in MiB, if the supervisor said since the last call that it is too much.
+    #[cfg(target_os = "linux")]
+    pub(super) fn memory_exceeded(&self) -> Option<i32> {
+        self.memory_taken.take()
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    #[expect(clippy::unused_self, reason = "the same call everywhere")]
+    pub(super) fn memory_exceeded(&self) -> Option<i32> {
+        None
     }
 
     /// Without `signalfd`, children are polled for at a short interval.
@@ -49,11 +72,15 @@ impl SignalWaiter {
 
     #[cfg(target_os = "linux")]
     fn poll<const N: usize>(&self, others: [PollFd<'_>; N], limit: Option<Duration>) -> [bool; N] {
-        let mut all = vec![PollFd::new(self.sigchld.as_fd(), PollFlags::POLLIN)];
+        let mut all = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
         all.extend(others);
         // An interruption is treated like an event: the caller checks again.
         let _ = poll(&mut all, timeout(limit));
-        while let Ok(Some(_)) = self.sigchld.read_signal() {}
+        while let Ok(Some(signal)) = self.signals.read_signal() {
+            if u32::try_from(MEMORY_EXCEEDED as i32) == Ok(signal.ssi_signo) {
+                self.memory_taken.set(Some(i32::try_from(signal.ssi_ptr).unwrap_or(i32::MAX)));
+            }
+        }
         std::array::from_fn(|index| has_news(&all[index + 1]))
     }
 

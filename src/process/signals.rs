@@ -5,6 +5,10 @@ use std::ptr;
 
 use nix::libc;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use nix::unistd::Pid;
+
+#[cfg(target_os = "linux")]
+use super::signal_waiter::MEMORY_EXCEEDED;
 
 /// Signals that have no meaning for a run. SIGTTIN and SIGTTOU would stop it for good when it uses
 /// a terminal from the background, with no user to continue it; the others would kill it without a
@@ -42,6 +46,19 @@ pub fn is_ignored(signal: Signal) -> bool {
     };
     action.is_some_and(|action| action.sa_sigaction == libc::SIG_IGN)
 }
+
+/// Tells a job init process that its job takes too much memory: so many bytes.
+#[cfg(target_os = "linux")]
+pub(super) fn report_memory_exceeded(job_init: Pid, taken: u64) {
+    let mebibytes = usize::try_from(taken >> 20).unwrap_or(usize::MAX);
+    let value = libc::sigval { sival_ptr: ptr::without_provenance_mut(mebibytes) };
+    // SAFETY: the call takes two numbers and a value that is not used as an address.
+    unsafe { libc::sigqueue(job_init.as_raw(), MEMORY_EXCEEDED as libc::c_int, value) };
+}
+
+/// Nothing is measured there.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn report_memory_exceeded(_: Pid, _: u64) {}
 
 /// Resets every signal to its default and unblocks it. Runs between fork and exec: neither
 /// allocates nor locks.

@@ -7,19 +7,28 @@ use nix::unistd::Pid;
 pub(super) struct Stat {
     pub(super) parent: Pid,
     pub(super) group: Pid,
+    /// Its first thread has ended, and others run: it has no memory of its own to show.
+    pub(super) is_headless: bool,
+    /// What of its memory is in RAM, in pages, shared pages and those of files included.
+    pub(super) resident: u64,
 }
 
 /// Parses the text of a `stat` file. `None` for a process that has ended.
 pub(super) fn parse(stat: &[u8]) -> Option<Stat> {
     // The name, in brackets, may hold anything, brackets included.
     let name_ends = stat.iter().rposition(|byte| *byte == b')')?;
-    let mut fields = stat[name_ends + 1..].split(|byte| *byte == b' ').skip(1);
-    let state = fields.next()?;
-    if matches!(state, b"Z" | b"X") {
+    let fields: Vec<&str> =
+        str::from_utf8(&stat[name_ends + 1..]).ok()?.split_whitespace().collect();
+    let number = |field: usize| fields.get(field)?.parse::<i64>().ok();
+    let pid = |field| number(field)?.try_into().ok().map(Pid::from_raw);
+    let has_ended = matches!(*fields.first()?, "Z" | "X");
+    // The first thread of a process can end before the others, which then still do as they like.
+    let is_headless = has_ended && number(17).is_some_and(|threads| threads > 1);
+    if has_ended && !is_headless {
         return None;
     }
-    let mut pid = || str::from_utf8(fields.next()?).ok()?.parse().ok().map(Pid::from_raw);
-    Some(Stat { parent: pid()?, group: pid()? })
+    let resident = number(21).and_then(|pages| pages.try_into().ok()).unwrap_or(0);
+    Some(Stat { parent: pid(1)?, group: pid(2)?, is_headless, resident })
 }
 
 #[cfg(test)]
@@ -29,11 +38,23 @@ mod tests {
     #[test]
     fn a_stat_file_is_parsed_whatever_the_program_name_contains() {
         let (parent, group) = (Pid::from_raw(7), Pid::from_raw(8));
-        let wanted = Some(Stat { parent, group });
+        let wanted = Some(Stat { parent, group, is_headless: false, resident: 0 });
         assert_eq!(parse(b"12 (sh) S 7 8 8 0 -1"), wanted);
         assert_eq!(parse(b"12 (a) Z 1 (b) R 7 8 8 0 -1"), wanted);
         for text in [&b"12 (sh) Z 7 8 8"[..], b"12 (sh) X 7 8", b"12 (sh) S 7", b"12", b""] {
             assert_eq!(parse(text), None);
         }
+    }
+
+    #[test]
+    fn a_process_lives_on_without_its_first_thread() {
+        let rest = "8 8 0 -1 4 0 0 0 0 0 0 0 0 20 0 THREADS 0 99 8192 77 1";
+        let stat = |state: &str, threads: &str| {
+            parse(format!("12 (a) {state} 7 {rest}").replace("THREADS", threads).as_bytes())
+        };
+        let running = stat("S", "2").expect("it runs");
+        assert_eq!((running.is_headless, running.resident), (false, 77));
+        assert!(stat("Z", "2").expect("its other thread runs").is_headless);
+        assert_eq!(stat("Z", "1"), None);
     }
 }

@@ -14,6 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{ForkResult, Pid, dup2_stdin, fork, setsid};
 
 use super::job_init;
+use super::memory_watch::MemoryWatch;
 use super::signal_waiter::SignalWaiter;
 use super::signals;
 use super::tree::{self, ChildChange};
@@ -44,19 +45,23 @@ pub fn run_supervisor_if_requested() -> Option<ExitCode> {
 fn run_supervisor() -> io::Result<()> {
     let line = UnixStream::from(detach_from_parent()?);
     let ear = SignalWaiter::new()?;
-    let (mut job_inits, mut hunts) = (HashSet::new(), 0);
+    let (mut job_inits, mut hunts, mut memory) = (HashSet::new(), 0, MemoryWatch::default());
     loop {
-        let ordered = ear.wait_readable(&line, (hunts > 0).then_some(ORPHAN_SEARCH_PAUSE));
+        let search = (hunts > 0).then_some(ORPHAN_SEARCH_PAUSE);
+        let ordered = ear.wait_readable(&line, search.into_iter().chain(memory.wait()).min());
         if reap_children(&mut job_inits) {
             hunts = ORPHAN_SEARCHES;
         }
         if hunts > 0 {
             hunts = if tree::kill_descendants(&job_inits).is_empty() { 0 } else { hunts - 1 };
         }
+        if let Some((job_init, taken)) = memory.check(&job_inits) {
+            signals::report_memory_exceeded(job_init, taken);
+        }
         if !ordered {
             continue;
         }
-        let Some(control) = receive_job_socket(&line) else { break };
+        let Some((control, bound)) = receive_job(&line) else { break };
         // SAFETY: this process has one thread, so the child may call anything.
         match unsafe { fork() } {
             Ok(ForkResult::Child) => {
@@ -64,7 +69,12 @@ fn run_supervisor() -> io::Result<()> {
                 drop((line, ear));
                 return job_init::run_job(&control);
             }
-            Ok(ForkResult::Parent { child }) => drop(job_inits.insert(child)),
+            Ok(ForkResult::Parent { child }) => {
+                job_inits.insert(child);
+                if let Some(bound) = bound {
+                    memory.add(child, bound);
+                }
+            }
             Err(errno) => job_init::send_report(&control, JobReport::StartFailed(errno as i32)),
         }
     }
@@ -120,11 +130,11 @@ fn reap_children(job_inits: &mut HashSet<Pid>) -> bool {
     left
 }
 
-/// Receives the socket of the next job. `None` at the end.
-fn receive_job_socket(line: &UnixStream) -> Option<UnixStream> {
-    let mut order = [0];
-    match wire::receive(line, &mut order) {
-        Ok((1, mut descriptors)) if order == [wire::JOB] => descriptors.pop().map(UnixStream::from),
-        Ok(_) | Err(_) => None,
-    }
+/// Receives the socket of the next job, and how much memory it may take. `None` at the end.
+fn receive_job(line: &UnixStream) -> Option<(UnixStream, Option<u64>)> {
+    let mut order = [0; wire::JOB_BYTES];
+    let (count, mut descriptors) = wire::receive(line, &mut order).ok()?;
+    let [wire::JOB, bound @ ..] = order else { return None };
+    let bound = (count == order.len()).then(|| u64::from_le_bytes(bound))?;
+    Some((descriptors.pop()?.into(), Some(bound).filter(|bound| *bound < u64::MAX)))
 }

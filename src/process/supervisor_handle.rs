@@ -19,6 +19,7 @@ use tokio::net::UnixStream as Socket;
 use super::env_tag::{TAG_VARIABLE, kill_tagged};
 use super::job::{Job, ProcessSpec};
 use super::orphans::kill_orphans;
+use super::pinned_programs::PinnedPrograms;
 use super::running_job::{JobPipes, RunningJob, read_report};
 use super::supervisor;
 use super::wire::{self, JobReport};
@@ -34,7 +35,11 @@ const LOSSES_MAX: u32 = 10;
 
 /// Starts programs, and makes sure that none of them outlives the run. Clones share their state.
 #[derive(Clone, Debug)]
-pub struct Supervisor(Arc<SupervisorInner>);
+pub struct Supervisor(
+    Arc<SupervisorInner>,
+    /// What the user's own programs are compared with.
+    Option<Arc<PinnedPrograms>>,
+);
 
 #[derive(Debug)]
 struct SupervisorInner {
@@ -84,7 +89,7 @@ impl Supervisor {
 
     fn new(binary: Option<PathBuf>) -> Self {
         let mark = uuid::Uuid::new_v4().simple().to_string();
-        Self(Arc::new(SupervisorInner { binary, tag: mark, state: Mutex::default() }))
+        Self(Arc::new(SupervisorInner { binary, tag: mark, state: Mutex::default() }), None)
     }
 
     /// Starts the supervisor process ahead of the first job.
@@ -96,15 +101,38 @@ impl Supervisor {
         }
     }
 
+    /// A supervisor for the user's own programs: of those that commands can write to, it starts
+    /// only what was pinned.
+    #[must_use]
+    pub fn with_pins(&self, pins: &Arc<PinnedPrograms>) -> Self {
+        Self(Arc::clone(&self.0), Some(Arc::clone(pins)))
+    }
+
+    /// Pins the programs of a job as they are now, if this supervisor does so. Blocks.
+    pub fn pin(&self, job: &Job) {
+        if let Some(pins) = &self.1 {
+            pins.pin(job);
+        }
+    }
+
     /// Starts a program.
     ///
     /// # Errors
-    /// The system refuses, or no supervisor process can be started.
+    /// The system refuses, or no supervisor process can be started; a
+    /// [`PinError`](super::PinError) if its file is not what was pinned.
     pub async fn start(&self, job: &Job) -> io::Result<RunningJob> {
+        let Some(pins) = self.1.clone() else { return self.start_unpinned(job).await };
+        let job = job.clone();
+        let verified = tokio::task::spawn_blocking(move || pins.verify(&job));
+        let job = verified.await.map_err(io::Error::other)?.map_err(io::Error::other)?;
+        self.start_unpinned(&job).await
+    }
+
+    async fn start_unpinned(&self, job: &Job) -> io::Result<RunningJob> {
         let errand = ProcessSpec::new(job, (TAG_VARIABLE, &self.0.tag));
         let errand = serde_json::to_vec(&errand)?;
         for _ in 0..2 {
-            let beginning = tokio::time::timeout(START_MAX, self.try_start(&errand, job.input));
+            let beginning = tokio::time::timeout(START_MAX, self.try_start(&errand, job));
             match beginning.await.map_err(|_| io::ErrorKind::TimedOut)? {
                 Ok(running) => return Ok(running),
                 Err(SpawnFailure::Refused(error)) => return Err(error),
@@ -114,10 +142,10 @@ impl Supervisor {
         Err(io::Error::other("the process that looks after commands was killed"))
     }
 
-    async fn try_start(&self, errand: &[u8], input: bool) -> Result<RunningJob, SpawnFailure> {
-        let (pipes, descriptors) = JobPipes::create(input)?;
+    async fn try_start(&self, errand: &[u8], job: &Job) -> Result<RunningJob, SpawnFailure> {
+        let (pipes, descriptors) = JobPipes::create(job.input)?;
         let (control, theirs) = UnixStream::pair()?;
-        self.0.request_job_init(&theirs)?;
+        self.0.request_job_init(&theirs, job.memory)?;
         drop(theirs);
         control.set_nonblocking(true)?;
         let mut socket = Socket::from_std(control.try_clone()?)?;
@@ -133,7 +161,12 @@ impl Supervisor {
             Ok(JobReport::StartFailed(errno)) => {
                 Err(SpawnFailure::Refused(io::Error::from_raw_os_error(errno)))
             }
-            Ok(JobReport::Exited(_) | JobReport::LeftoversEnded(_) | JobReport::AllEnded(_))
+            Ok(
+                JobReport::Exited(_)
+                | JobReport::MemoryExceeded(_)
+                | JobReport::LeftoversEnded(_)
+                | JobReport::AllEnded(_),
+            )
             | Err(_) => Err(SpawnFailure::Lost),
         }
     }
@@ -152,7 +185,9 @@ impl SupervisorInner {
     }
 
     /// Requests a job init process for this socket, from a new supervisor if need be.
-    fn request_job_init(&self, socket: &UnixStream) -> io::Result<()> {
+    fn request_job_init(&self, socket: &UnixStream, memory: Option<u64>) -> io::Result<()> {
+        let mut order = [wire::JOB; wire::JOB_BYTES];
+        order[1..].copy_from_slice(&memory.unwrap_or(u64::MAX).to_le_bytes());
         let mut state = self.state();
         loop {
             let supervisor = match state.process.take() {
@@ -167,7 +202,7 @@ impl SupervisorInner {
                 }
             };
             supervisor.resume();
-            if wire::send(&supervisor.socket, &[wire::JOB], &[socket]).is_ok() {
+            if wire::send(&supervisor.socket, &order, &[socket]).is_ok() {
                 state.process = Some(supervisor);
                 return Ok(());
             }

@@ -10,7 +10,6 @@ use nix::unistd::{Pid, getpid};
 use tokio::time::Instant;
 
 use super::signal_waiter::SignalWaiter;
-#[cfg(target_os = "linux")]
 use super::stat;
 
 /// How often new processes are searched for and stopped before all are killed.
@@ -96,15 +95,28 @@ pub(super) fn kill_until_gone(
 
 /// Every living process below this one, except those spared and their descendants.
 fn descendants(spared: &HashSet<Pid>) -> Vec<Pid> {
-    let mut children: HashMap<Pid, Vec<Pid>> = HashMap::new();
-    for (process, parent) in living() {
-        children.entry(parent).or_default().push(process);
+    let all = living().into_iter().map(|(process, parent)| (process, parent, ()));
+    let found = below(getpid(), spared, all);
+    found.into_iter().map(|(process, ())| process).collect()
+}
+
+/// What of `processes`, each given with its parent and a fact about it, is below `root`, except
+/// those spared and their descendants.
+pub(super) fn below<T>(
+    root: Pid,
+    spared: &HashSet<Pid>,
+    processes: impl Iterator<Item = (Pid, Pid, T)>,
+) -> Vec<(Pid, T)> {
+    let mut children: HashMap<Pid, Vec<(Pid, T)>> = HashMap::new();
+    for (process, parent, fact) in processes {
+        if !spared.contains(&process) {
+            children.entry(parent).or_default().push((process, fact));
+        }
     }
-    let (mut found, mut next) = (Vec::new(), vec![getpid()]);
+    let (mut found, mut next) = (Vec::new(), vec![root]);
     while let Some(parent) = next.pop() {
         let born = children.remove(&parent).unwrap_or_default();
-        let born: Vec<Pid> = born.into_iter().filter(|child| !spared.contains(child)).collect();
-        next.extend(&born);
+        next.extend(born.iter().map(|(child, _)| *child));
         found.extend(born);
     }
     found
@@ -113,11 +125,16 @@ fn descendants(spared: &HashSet<Pid>) -> Vec<Pid> {
 /// Every living process with its parent.
 #[cfg(target_os = "linux")]
 fn living() -> Vec<(Pid, Pid)> {
+    stats().into_iter().map(|(process, stat)| (process, stat.parent)).collect()
+}
+
+/// Every living process. Elsewhere than on Linux, none.
+pub(super) fn stats() -> Vec<(Pid, stat::Stat)> {
     let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
     let one = |entry: std::fs::DirEntry| {
         let process = entry.file_name().to_str()?.parse().ok().map(Pid::from_raw)?;
-        let stat = std::fs::read(entry.path().join("stat")).ok()?;
-        Some((process, stat::parse(&stat)?.parent))
+        let stat = std::fs::read(format!("/proc/{process}/stat")).ok()?;
+        Some((process, stat::parse(&stat)?))
     };
     processes.flatten().filter_map(one).collect()
 }

@@ -2,7 +2,7 @@
 //! sockets.
 //!
 //! ```text
-//! outlast → supervisor  JOB + control socket   END
+//! outlast → supervisor  JOB, its memory bound + control socket   END
 //! outlast → job init    length + descriptors, process spec as JSON; then TERMINATE, KILL, SWEEP
 //! either  → outlast     a report: its kind and a number, five bytes
 //! ```
@@ -31,6 +31,9 @@ pub(super) const DESCRIPTORS_MAX: usize = 3;
 /// The longest process specification, in bytes: more than the kernel accepts for `execve`.
 pub(super) const SPEC_BYTES_MAX: usize = 32 << 20;
 
+/// The bytes of a `JOB` message: the order, and the memory that the job may take.
+pub(super) const JOB_BYTES: usize = 9;
+
 /// A report to outlast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JobReport {
@@ -40,6 +43,8 @@ pub(super) enum JobReport {
     StartFailed(i32),
     /// It ended with this wait status.
     Exited(i32),
+    /// It took too much memory and is ended; what it took, in MiB.
+    MemoryExceeded(i32),
     /// Leftover processes are ended; whether there were any.
     LeftoversEnded(bool),
     /// Nothing is left; how many processes were ended.
@@ -54,6 +59,7 @@ impl JobReport {
             Self::Started => (b'S', 0),
             Self::StartFailed(errno) => (b'R', errno),
             Self::Exited(status) => (b'X', status),
+            Self::MemoryExceeded(taken) => (b'M', taken),
             Self::LeftoversEnded(left) => (b'W', i32::from(left)),
             Self::AllEnded(count) => (b'E', count),
         };
@@ -67,6 +73,7 @@ impl JobReport {
             b'S' => Some(Self::Started),
             b'R' => Some(Self::StartFailed(number)),
             b'X' => Some(Self::Exited(number)),
+            b'M' => Some(Self::MemoryExceeded(number)),
             b'W' => Some(Self::LeftoversEnded(number != 0)),
             b'E' => Some(Self::AllEnded(number)),
             _ => None,

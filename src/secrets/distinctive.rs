@@ -3,8 +3,8 @@
 //! Local model servers accept any key, so users write `local`, `none` or `sk-no-key-required`.
 //! Redacting such a value would corrupt ordinary text: `localhost` became `[redacted]host`.
 
-/// Minimum length of a secret, in bytes. A shorter value would be found inside ordinary words.
-const SHORTEST: usize = 8;
+/// Minimum length of a secret, in bytes. A shorter value would be found in most ordinary words.
+const SHORTEST: usize = 4;
 
 /// Longer digit sequences are not part of a placeholder, unless they only count up.
 const DIGITS_MAX: usize = 4;
@@ -87,10 +87,12 @@ const WORDS: [&str; 74] = [
     "your",
 ];
 
-/// Whether a credential is distinctive enough that redacting it hides no ordinary text.
+/// Whether a secret is redacted: it has at least four bytes, and is no placeholder. A number is, as
+/// PINs are numbers.
 pub fn is_distinctive(value: &str) -> bool {
     let value = value.trim();
-    value.len() >= SHORTEST && !is_placeholder(value)
+    let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
+    value.len() >= SHORTEST && (is_number || !is_placeholder(value))
 }
 
 /// Whether a value consists only of common words and short numbers.
@@ -105,9 +107,7 @@ fn is_common(part: &str) -> bool {
     if part.bytes().all(|byte| byte.is_ascii_digit()) {
         return part.len() <= DIGITS_MAX || "1234567890".starts_with(part);
     }
-    let first = part.as_bytes().first();
-    let repeated = part.bytes().all(|byte| Some(&byte) == first);
-    repeated || WORDS.binary_search(&part).is_ok()
+    part.bytes().all(|byte| byte == b'x') || WORDS.binary_search(&part).is_ok()
 }
 
 #[cfg(test)]
@@ -148,7 +148,8 @@ mod tests {
             "--------",
         ] {
             assert!(is_placeholder(placeholder), "{placeholder}");
-            assert!(!is_distinctive(placeholder), "{placeholder}");
+            let is_number = placeholder.len() >= SHORTEST && placeholder.parse::<u64>().is_ok();
+            assert_eq!(is_distinctive(placeholder), is_number, "{placeholder}");
         }
         for key in [
             "long-secret",
@@ -160,10 +161,12 @@ mod tests {
             "98765432",
             "d\u{e9}j\u{e0} vu encore",
             "sk-proj-4fK2",
+            "hunter2",
+            "s3cr",
         ] {
             assert!(!is_placeholder(key) && is_distinctive(key), "{key}");
         }
-        for short in ["k3y!x9", "hunter2", "s3cr3t"] {
+        for short in ["k3y", "é9", "42x"] {
             assert!(!is_placeholder(short) && !is_distinctive(short), "{short}");
         }
     }

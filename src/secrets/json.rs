@@ -22,7 +22,7 @@ const FORMAT_WORDS: [&str; 12] = [
 ];
 
 /// Opaque values such as signatures and ids, which services accept only unchanged. Only known
-/// secret values are redacted in these.
+/// secret values are redacted in these, and only long ones: a short one is there by chance.
 const OPAQUE_FIELDS: [&str; 13] = [
     "signature",
     "encrypted_content",
@@ -38,6 +38,9 @@ const OPAQUE_FIELDS: [&str; 13] = [
     "parent_tool_use_id",
     "timestamp",
 ];
+
+/// Values that name the kind of what holds them. They are words of the format.
+const KIND_FIELDS: [&str; 3] = ["type", "subtype", "role"];
 
 /// Free-form values from models, commands and users: no name inside them counts as opaque.
 const FREE_FORM_FIELDS: [&str; 4] =
@@ -77,18 +80,22 @@ fn walk_members(mask: &Redactor, members: &mut Map<String, Value>, zone: JsonZon
     let sealed_data = matches!(kind, Some("base64" | "redacted_thinking"));
     for (name, value) in members.iter_mut() {
         let is_sealed = OPAQUE_FIELDS.contains(&name.as_str()) || (sealed_data && name == "data");
+        let is_kind = KIND_FIELDS.contains(&name.as_str());
         if let Value::String(text) = value
-            && is_sealed
             && zone == JsonZone::Message
         {
-            if let Some(hidden) = mask.redact_values(text) {
-                *text = hidden;
+            if is_sealed {
+                if let Some(hidden) = mask.redact_long_values(text) {
+                    *text = hidden;
+                }
+                continue;
             }
-        } else {
-            let inside =
-                if FREE_FORM_FIELDS.contains(&name.as_str()) { JsonZone::Free } else { zone };
-            walk(mask, value, inside);
+            if is_kind && is_plain(text) {
+                continue;
+            }
         }
+        let is_free = FREE_FORM_FIELDS.contains(&name.as_str());
+        walk(mask, value, if is_free { JsonZone::Free } else { zone });
     }
     if members.keys().any(|name| mask.redact(name) != *name) {
         let renamed = std::mem::take(members).into_iter();
@@ -98,6 +105,9 @@ fn walk_members(mask: &Redactor, members: &mut Map<String, Value>, zone: JsonZon
 
 /// Names that could belong to the format are kept: no key consists of such letters only.
 fn redact_name(mask: &Redactor, name: String) -> String {
-    let is_plain = name.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_');
-    if is_plain { name } else { mask.redact(&name) }
+    if is_plain(&name) { name } else { mask.redact(&name) }
+}
+
+fn is_plain(word: &str) -> bool {
+    word.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_')
 }

@@ -7,6 +7,9 @@ use super::patterns::KEY_PATTERNS;
 use super::prefixes::{EVERYWHERE, IN_CHECKOUTS, PassText, PrefixMatcher};
 use super::stream_pass::{FoundSecret, KeyFinder, SecretFinder, StreamPass, ValueFinder};
 
+/// Minimum length of a value that ids and signatures do not contain by chance, in bytes.
+const LONG_VALUE_MIN: usize = 8;
+
 /// Redacts the secret values of a run, including those added later, and text that looks like a key.
 #[derive(Clone, Debug, Default)]
 pub struct Redactor {
@@ -73,8 +76,15 @@ impl Redactor {
         }
     }
 
+    /// The text with the known values redacted; `None` when it contains none that is long enough not
+    /// to occur by chance in random characters.
+    pub(super) fn redact_long_values(&self, text: &str) -> Option<String> {
+        let is_in = |value: &String| value.len() >= LONG_VALUE_MIN && text.contains(value.as_str());
+        self.known.plain_values().iter().any(is_in).then(|| self.redact_values(text)).flatten()
+    }
+
     /// The text with the known values redacted; `None` when it contains none.
-    pub(super) fn redact_values(&self, text: &str) -> Option<String> {
+    fn redact_values(&self, text: &str) -> Option<String> {
         redact_all(text, &ValueFinder(&self.lookup()))
     }
 

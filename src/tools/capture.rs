@@ -1,13 +1,16 @@
 //! Captures a command's output in bounded memory: head and tail in memory, the whole in a file.
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio::fs::{DirBuilder, File, OpenOptions};
+use tokio::fs::{DirBuilder, File};
 use tokio::io::AsyncWriteExt;
+use tokio::sync::OnceCell;
 
+use crate::process::HeldFolder;
 use crate::secrets::KnownSecrets;
 
 use super::background::LiveOutput;
@@ -24,9 +27,22 @@ const SESSION_BYTES_MAX: u64 = 512 << 20;
 #[derive(Debug)]
 pub(super) struct OutputFolder {
     folder: PathBuf,
+    /// Commands write there too, and might put a link in its place. So it is opened once.
+    held: OnceCell<Result<HeldFolder, FolderError>>,
     secrets: KnownSecrets,
     used: AtomicU64,
     files: AtomicU64,
+}
+
+/// Why the folder cannot be used. It is not tried again: a command may have made one by then.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct FolderError(Arc<io::Error>);
+
+impl From<io::Error> for FolderError {
+    fn from(error: io::Error) -> Self {
+        Self(Arc::new(error))
+    }
 }
 
 impl OutputFolder {
@@ -34,6 +50,7 @@ impl OutputFolder {
     pub(super) fn new(folder: &Path, secrets: &KnownSecrets) -> Arc<Self> {
         Arc::new(Self {
             folder: folder.to_path_buf(),
+            held: OnceCell::new(),
             secrets: secrets.clone(),
             used: AtomicU64::new(0),
             files: AtomicU64::new(0),
@@ -50,16 +67,24 @@ impl OutputFolder {
         room(before.unwrap_or_else(|used| used))
     }
 
+    /// Creates the folder and holds it open. Call it before a command starts: later there may be a
+    /// link in its place.
+    pub(super) async fn hold(&self) -> Result<&HeldFolder, FolderError> {
+        let open = || async {
+            DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).await?;
+            Ok(HeldFolder::open(&self.folder)?)
+        };
+        self.held.get_or_init(open).await.as_ref().map_err(Clone::clone)
+    }
+
     /// Creates an empty file, and its folder if needed. Both are accessible to their owner only.
     pub(super) async fn create(&self, kind: &str) -> io::Result<(PathBuf, File)> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).await?;
+        let held = self.hold().await.map_err(io::Error::other)?;
         let number = self.files.fetch_add(1, Ordering::Relaxed);
         let unique = uuid::Uuid::new_v4().simple().to_string();
-        let path = self.folder.join(format!("{kind}-{number}-{}", &unique[..8]));
-        let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).create_new(true).mode(0o600);
-        let file = options.open(&path).await?;
-        Ok((path, file))
+        let name = format!("{kind}-{number}-{}", &unique[..8]);
+        let file = held.create_new(OsStr::new(&name), 0o600)?;
+        Ok((self.folder.join(name), File::from_std(file)))
     }
 
     /// Saves complete content to a file.

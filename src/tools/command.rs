@@ -4,12 +4,13 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::process::RunningJob;
+use crate::process::{RunningJob, out_of_memory_kills};
 
 use super::capture::OutputCapture;
 use super::output_redactor::OutputStream;
@@ -31,6 +32,10 @@ pub(super) enum CommandEnd {
     Exited,
     TimedOut,
     Cancelled,
+    /// It was ended because it took so many bytes of memory.
+    MemoryExceeded(u64),
+    /// It was killed, and the kernel killed processes for want of memory while it ran.
+    KilledForMemory,
 }
 
 #[derive(Debug)]
@@ -54,12 +59,11 @@ enum CommandStage {
     Draining,
 }
 
-impl CommandStage {
-    /// Whether a cancellation changes anything. A command that is being terminated is not
-    /// terminated sooner.
-    fn can_cancel(self) -> bool {
-        matches!(self, Self::Running | Self::Draining)
-    }
+/// Whether a cancellation changes anything. A command that is being terminated is not terminated
+/// sooner, and what it printed before it was cancelled is still read.
+fn can_cancel(stage: CommandStage, ended: &EndedCommand) -> bool {
+    let is_terminating = matches!(stage, CommandStage::Terminating | CommandStage::Killing);
+    !is_terminating && ended.cause != CommandEnd::Cancelled
 }
 
 enum CommandEvent {
@@ -78,6 +82,7 @@ pub(super) async fn wait_for_end(
 ) -> EndedCommand {
     let mut out = running.stdout.take().and_then(|pipe| Receiver::from_owned_fd(pipe.into()).ok());
     let mut err = running.stderr.take().and_then(|pipe| Receiver::from_owned_fd(pipe.into()).ok());
+    let kills_before = out_of_memory_kills();
     let (mut out_chunk, mut err_chunk) = (vec![0; CHUNK], vec![0; CHUNK]);
     let mut exit = std::pin::pin!(running.exit());
     let mut stage = CommandStage::Running;
@@ -87,7 +92,7 @@ pub(super) async fn wait_for_end(
     while !exited || out.is_some() || err.is_some() {
         let happening = tokio::select! {
             biased;
-            () = cancel.cancelled(), if stage.can_cancel() => CommandEvent::Cancelled,
+            () = cancel.cancelled(), if can_cancel(stage, &ended) => CommandEvent::Cancelled,
             () = tokio::time::sleep_until(wake) => CommandEvent::TimeUp,
             status = &mut exit, if !exited => CommandEvent::Exited(status),
             count = read_chunk(out.as_mut(), &mut out_chunk) => CommandEvent::Read(OutputStream::Out, count),
@@ -125,7 +130,20 @@ pub(super) async fn wait_for_end(
             }
         }
     }
+    if let Some(taken) = running.memory_taken() {
+        ended.cause = CommandEnd::MemoryExceeded(taken);
+    } else if ended.cause == CommandEnd::Exited && was_killed(ended.status) {
+        // The kernel does not say whom it killed.
+        let is_short = out_of_memory_kills() > kills_before;
+        ended.cause = if is_short { CommandEnd::KilledForMemory } else { CommandEnd::Exited };
+    }
     let held = out.is_some() || err.is_some();
+    // On a busy machine the time was over before what the command printed was read.
+    for (pipe, stream) in [(out, OutputStream::Out), (err, OutputStream::Err)] {
+        if let Some(Ok(count)) = pipe.map(|pipe| pipe.try_read(&mut out_chunk)) {
+            capture.push(stream, &out_chunk[..count]).await;
+        }
+    }
     ended.left_behind = running.end_leftovers().await || held;
     ended
 }
@@ -137,6 +155,11 @@ async fn read_chunk(pipe: Option<&mut Receiver>, chunk: &mut [u8]) -> usize {
         Some(pipe) => pipe.read(chunk).await.unwrap_or(0),
         None => std::future::pending().await,
     }
+}
+
+/// Whether SIGKILL ended the command, or the last program of a shell.
+fn was_killed(status: Option<ExitStatus>) -> bool {
+    status.is_some_and(|status| exit_code(status) == 128 + Signal::SIGKILL as i32)
 }
 
 /// The exit code as a shell reports it: 128 plus the signal's number for a killed command.

@@ -46,6 +46,9 @@ const ESSENTIAL: &[&str] =
 /// Shorter values are not treated as secret by name alone: they are too common, and some are words.
 const SECRET_BYTES_MIN: usize = 12;
 
+/// Shorter credentials of the model are not looked for inside other variables.
+const CREDENTIAL_BYTES_MIN: usize = 8;
+
 /// Prefixes of variables that belong together: git fails when only some of them are set.
 const GIT_SETTINGS: [&str; 3] = ["GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_"];
 
@@ -116,7 +119,9 @@ impl CommandEnv {
         for (name, value) in own {
             let name = name.to_string_lossy();
             if rules.is_credential(&name, value) {
-                kept.extend(is_distinctive(&value.to_string_lossy()).then_some(value.as_os_str()));
+                let text = value.to_string_lossy();
+                let is_long = text.len() >= CREDENTIAL_BYTES_MIN && is_distinctive(&text);
+                kept.extend(is_long.then_some(value.as_os_str()));
             } else if rules.drops(&name, value) && is_telling(value) {
                 scrubbed.push(value.as_os_str());
             }
@@ -213,23 +218,42 @@ fn contains_credential(value: &OsStr, credentials: &[&OsStr]) -> bool {
     })
 }
 
-/// The values of variables that look like secrets, for redaction. Commands may see them, where the
-/// policy passes them on; readers of logs may not.
-pub fn secret_values(variables: &BTreeMap<OsString, OsString>) -> Vec<String> {
+/// The values of variables that are secret by name or are passed to commands by name, for redaction.
+/// Commands may see them, where the policy passes them on; readers of logs may not.
+///
+/// Two kinds of values are left out, because texts without them would be useless: words, numbers,
+/// paths and commits that also stand under a harmless name (a commit's hash in a cache key), unless
+/// they are passed by name, and what is part of a variable that every program has, such as `PATH` or
+/// `HOME`.
+pub fn secret_values(variables: &BTreeMap<OsString, OsString>, pass: &[String]) -> Vec<String> {
+    let is_passed = |name: &str| pass.iter().any(|passed| passed == name);
     let is_secret = |name: &OsStr, value: &OsStr| {
         let name = name.to_string_lossy();
-        is_credential(&name, value) || looks_secret(&name, value)
+        let is_named =
+            is_passed(&name) || is_credential(&name, value) || looks_secret(&name, value);
+        is_named && !is_essential(&name)
     };
     let (secret, open): (Vec<_>, Vec<_>) =
         variables.iter().partition(|(name, value)| is_secret(name, value));
-    let open: Vec<&OsStr> = open.into_iter().map(|(_, value)| value.as_os_str()).collect();
-    secret
-        .into_iter()
-        // A value that also appears under a harmless name is not a secret: a commit's hash in a
-        // cache key.
-        .filter(|(_, value)| is_telling(value) && !open.contains(&value.as_os_str()))
-        .filter_map(|(_, value)| Some(value.to_str()?.trim().to_owned()))
-        .collect()
+    let is_everywhere = |text: &str| {
+        let mut essential = open.iter().filter(|(name, _)| is_essential(&name.to_string_lossy()));
+        essential.any(|(_, value)| value.to_string_lossy().contains(text))
+    };
+    let mut values = Vec::new();
+    for (name, value) in secret {
+        let Some(text) = value.to_str().map(str::trim) else { continue };
+        let is_common = !is_telling(value) || is_commit(text);
+        let is_open = is_common && open.iter().any(|(_, other)| *other == value);
+        if !is_everywhere(text) && (!is_open || is_passed(&name.to_string_lossy())) {
+            values.push(text.to_owned());
+        }
+    }
+    values
+}
+
+/// Whether a text is the hash of a commit.
+fn is_commit(text: &str) -> bool {
+    text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Whether a value is distinguishable from words, numbers, paths and addresses.
@@ -252,6 +276,43 @@ fn is_git_setting(name: &str) -> bool {
 /// Names of secrets that contain no telling word.
 const SECRET_NAMES: [&str; 2] = ["DOCKER_AUTH_CONFIG", "ACTIONS_ID_TOKEN_REQUEST_URL"];
 
+/// A name with one of these is a secret's.
+const SECRET_PARTS: [&str; 10] = [
+    "SECRET",
+    "PASSWORD",
+    "PASSWD",
+    "PASSPHRASE",
+    "PASSCODE",
+    "CREDENTIAL",
+    "CONN_STR",
+    "CONNSTR",
+    "CONNECTION_STR",
+    "CONNECTIONSTR",
+];
+
+/// A word of a name that ends in one of these tells a secret: APIKEY, AUTHTOKEN. False positives
+/// such as BYPASS are accepted.
+const SECRET_ENDINGS: [&str; 14] = [
+    "KEY",
+    "KEYS",
+    "TOKEN",
+    "TOKENS",
+    "PASS",
+    "JWT",
+    "COOKIE",
+    "COOKIES",
+    "DSN",
+    "BEARER",
+    "CREDS",
+    "SESSIONID",
+    "SESSID",
+    "MNEMONIC",
+];
+
+/// Whole words at the end of a name that tell a secret. `PWD` and `OLDPWD` are folders, and
+/// `SSH_AUTH_SOCK`, `XDG_SESSION_ID` and `TERM_SESSION_ID` name no secrets.
+const SECRET_LAST_WORDS: [&str; 4] = ["PWD", "AUTH", "SAS", "PSK"];
+
 fn looks_secret(name: &str, value: &OsStr) -> bool {
     let name = name.to_uppercase();
     // A URL with a password is often the database of a program under test.
@@ -264,17 +325,20 @@ fn looks_secret(name: &str, value: &OsStr) -> bool {
         // The latter is a limit, such as `MAX_THINKING_TOKENS=4000`.
         return false;
     }
-    let telling = ["SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL"];
-    telling.iter().any(|word| name.contains(word))
+    let text = value.to_string_lossy();
+    let last = name.rsplit('_').next().filter(|_| name != "PWD" && !is_switch(&text));
+    SECRET_PARTS.iter().any(|part| name.contains(part))
         || SECRET_NAMES.contains(&name.as_str())
-        // `PWD` and `OLDPWD` are folders.
-        || name.ends_with("_PWD")
+        || (name.contains("WEBHOOK") && text.contains("://"))
+        || last.is_some_and(|last| SECRET_LAST_WORDS.contains(&last))
         || name.split('_').any(is_secret_word)
 }
 
+/// Whether a value switches something, as in `REQUIRE_AUTH=true`.
+fn is_switch(value: &str) -> bool {
+    ["true", "false", "yes", "no", "on", "off", "0", "1", ""].contains(&value)
+}
+
 fn is_secret_word(word: &str) -> bool {
-    let ends = ["KEY", "KEYS", "TOKEN", "TOKENS", "PASS", "JWT", "COOKIE"];
-    // A word may be part of a longer one: APIKEY, AUTHTOKEN. False positives such as BYPASS are
-    // accepted.
-    word == "PAT" || ends.iter().any(|end| word.ends_with(end))
+    word == "PAT" || SECRET_ENDINGS.iter().any(|end| word.ends_with(end))
 }

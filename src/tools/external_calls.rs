@@ -35,7 +35,7 @@ impl Toolbox {
         let foreign = self.foreign.iter().flat_map(|foreign| foreign.definitions());
         let allowed = |tool: &ToolDefinition| {
             self.may_offer_external(&tool.name)
-                && !self.tools.permissions.removes_external(&tool.name)
+                && self.tools.permissions.external_denial(&tool.name).is_none()
         };
         self.definitions().iter().cloned().chain(foreign.filter(allowed)).collect()
     }
@@ -50,7 +50,7 @@ impl Toolbox {
     pub(super) fn unavailable_message(&self, name: &str) -> Option<String> {
         let may_be_told = BuiltinTool::named(name).is_none()
             && self.may_offer_external(name)
-            && !self.tools.permissions.removes_external(name);
+            && self.tools.permissions.external_denial(name).is_none();
         self.foreign.as_ref().filter(|_| may_be_told)?.unavailable_reason(name)
     }
 
@@ -73,7 +73,7 @@ impl Toolbox {
         let name = prefix.trim_end_matches('_');
         self.foreign.is_some()
             && self.may_offer_external(name)
-            && !self.tools.permissions.removes_external(name)
+            && self.tools.permissions.external_denial(name).is_none()
     }
 
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use globset::{GlobBuilder, GlobMatcher};
 use serde_json::json;
 
+use super::glob_limits::check_glob;
 use super::input::GlobInput;
 use super::outcome::{ToolError, ToolOutcome};
 use super::paths::display_path;
@@ -38,6 +39,7 @@ pub(super) fn compile(input: &GlobInput) -> Result<GlobMatcher, ToolError> {
     if pattern.is_empty() {
         return Err("pattern is empty".into());
     }
+    check_glob(pattern).map_err(|error| error.to_string())?;
     let pattern = if pattern.contains('/') { pattern.to_string() } else { format!("**/{pattern}") };
     GlobBuilder::new(&pattern)
         .literal_separator(true)

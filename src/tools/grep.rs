@@ -22,6 +22,9 @@ const LINE_CHARACTERS_MAX: usize = 500;
 /// The longest line, or in multi-line mode file, that is searched, in bytes.
 const HEAP_MAX: usize = 32 << 20;
 
+/// How much memory a compiled pattern may take, and its search again, in bytes.
+const PATTERN_BYTES_MAX: usize = 32 << 20;
+
 const CONTEXT_MAX: usize = 1_000;
 
 /// Compiles the regular expression.
@@ -30,6 +33,8 @@ const CONTEXT_MAX: usize = 1_000;
 /// Why it is not valid, for the model.
 pub(super) fn compile(input: &GrepInput) -> Result<RegexMatcher, ToolError> {
     let mut builder = RegexMatcherBuilder::new();
+    // The defaults let one pattern take a gigabyte.
+    builder.size_limit(PATTERN_BYTES_MAX).dfa_size_limit(PATTERN_BYTES_MAX);
     builder.case_insensitive(input.ignore_case).multi_line(true);
     if input.multiline {
         builder.dot_matches_new_line(true);

@@ -1,6 +1,7 @@
 //! Isolates a running tool from the run: panics, and work that does not end.
 
 use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use tokio::task::{JoinError, JoinSet};
@@ -73,12 +74,27 @@ pub(super) async fn run_guarded(
     }
 }
 
+/// Runs work that neither awaits nor changes anything, and turns its panic into an error.
+///
+/// # Errors
+/// The work panicked.
+pub(super) fn catch_panic<T>(name: &str, work: impl FnOnce() -> T) -> Result<T, WorkPanicked> {
+    catch_unwind(AssertUnwindSafe(work))
+        .map_err(|panic| WorkPanicked::new(name, panic_message(panic.as_ref())))
+}
+
 /// A panic of guarded work.
 #[derive(Debug, thiserror::Error)]
 #[error("{name} failed from a defect in outlast: {message}")]
 pub(super) struct WorkPanicked {
     name: String,
     message: String,
+}
+
+impl WorkPanicked {
+    fn new(name: &str, message: &str) -> Self {
+        Self { name: name.to_owned(), message: message.to_owned() }
+    }
 }
 
 /// Runs work in its own task. Returns `None` if the process is about to end. Dropping the future
@@ -94,10 +110,9 @@ pub(super) async fn run_in_task<T: Send + 'static>(
     tasks.spawn(work);
     match tasks.join_next().await {
         Some(Ok(done)) => Ok(Some(done)),
-        Some(Err(error)) => error.try_into_panic().map_or(Ok(None), |panic| {
-            let message = panic_message(panic.as_ref()).to_owned();
-            Err(WorkPanicked { name: name.to_owned(), message })
-        }),
+        Some(Err(error)) => error
+            .try_into_panic()
+            .map_or(Ok(None), |panic| Err(WorkPanicked::new(name, panic_message(panic.as_ref())))),
         None => Ok(None),
     }
 }

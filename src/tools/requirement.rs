@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use indicatif::HumanBytes;
 use nix::sys::signal::Signal;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -49,6 +50,8 @@ pub enum RequirementEnd {
     /// Killed by a signal that outlast did not send.
     Killed(i32),
     TimedOut(Duration),
+    /// It was stopped because it took so many bytes of memory.
+    MemoryExceeded(u64),
     /// The run was cancelled.
     Cancelled,
     /// It could not be started, for this reason.
@@ -69,6 +72,7 @@ impl RequirementCheck {
             RequirementEnd::Exited(code) => Some(code),
             RequirementEnd::Killed(signal) => Some(128 + signal),
             RequirementEnd::TimedOut(_)
+            | RequirementEnd::MemoryExceeded(_)
             | RequirementEnd::Cancelled
             | RequirementEnd::NotStarted(_)
             | RequirementEnd::Unknown => None,
@@ -89,6 +93,10 @@ impl RequirementCheck {
                     "did not end within {}, and was cut off",
                     humantime::format_duration(*limit)
                 )
+            }
+            RequirementEnd::MemoryExceeded(taken) => {
+                let taken = HumanBytes(*taken);
+                format!("was stopped when it took {taken}, more than commandMemory allows")
             }
             RequirementEnd::Cancelled => CUT_OFF.to_string(),
             RequirementEnd::NotStarted(why) => format!("could not be run: {why}"),
@@ -200,6 +208,8 @@ fn end_of(ended: &EndedCommand, limit: Duration) -> RequirementEnd {
     match (ended.cause, ended.status) {
         (CommandEnd::TimedOut, _) => RequirementEnd::TimedOut(limit),
         (CommandEnd::Cancelled, _) => RequirementEnd::Cancelled,
+        (CommandEnd::MemoryExceeded(taken), _) => RequirementEnd::MemoryExceeded(taken),
+        (CommandEnd::KilledForMemory, _) => RequirementEnd::Killed(Signal::SIGKILL as i32),
         (CommandEnd::Exited, None) => RequirementEnd::Unknown,
         (CommandEnd::Exited, Some(status)) => match (status.code(), status.signal()) {
             (Some(code), _) => RequirementEnd::Exited(code),

@@ -1,7 +1,7 @@
 //! The interface of a run to its tools, besides their calls: acceptance, sandbox, environment, end.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tokio_util::sync::CancellationToken;
 
@@ -23,6 +23,11 @@ impl Toolbox {
     /// The effective sandbox of commands.
     pub fn sandbox(&self) -> &SandboxState {
         self.tools.shell.sandbox().state()
+    }
+
+    /// Where commands may write, with links resolved.
+    pub fn writable_places(&self) -> &[PathBuf] {
+        self.tools.shell.sandbox().writable()
     }
 
     /// Why the sandbox is weaker than requested, if it is. One line for a warning.

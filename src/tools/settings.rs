@@ -92,6 +92,8 @@ pub struct ToolSettings {
     pub bash_timeout_max: Duration,
     /// The default and the maximum lifetime of a background command.
     pub background_lifetime: Duration,
+    /// How much memory all commands may take together, in bytes.
+    pub command_memory: Option<u64>,
     /// How much of a result the model sees, in characters.
     pub output_limit: usize,
     /// The same for tools that are not built in.
@@ -138,6 +140,7 @@ impl ToolSettings {
             bash_timeout: Duration::from_mins(2),
             bash_timeout_max: Duration::from_mins(10),
             background_lifetime: Duration::from_hours(1),
+            command_memory: None,
             output_limit: 30_000,
             external_output_limit: 30_000,
             environment: Vec::new(),
@@ -165,7 +168,7 @@ impl ToolSettings {
 /// Why a toolbox cannot be created. One line for the user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadSettings {
-    #[error("bad permission rule `{rule}`: {why}")]
+    #[error("bad permission rule `{rule:.200}`: {why}")]
     Rule { rule: String, why: RuleError },
     #[error("no such folder: {}", path.display())]
     NoFolder { path: PathBuf },

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use indicatif::HumanBytes;
 use nix::sys::signal::Signal;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -33,6 +34,9 @@ const COMMAND_BYTES_MAX: usize = 120_000;
 /// The heading for a command whose job init process was killed.
 const UNKNOWN: &str = "unknown: the process that looked after the command was killed, \
                        and the command with it.";
+/// The heading for a command that the kernel killed.
+const KILLED_FOR_MEMORY: &str = "137 (killed by SIGKILL, while the kernel ended processes because \
+                                 the machine or its control group ran out of memory)";
 /// The beginning of the result of a task started in the background. Its id follows.
 pub const STARTED_IN_BACKGROUND: &str = "Runs in the background as ";
 
@@ -56,6 +60,8 @@ pub(super) struct ShellSession {
     timeout_max: Duration,
     /// How long a background command may run.
     lifetime: Duration,
+    /// How much memory all commands may take together, in bytes.
+    memory: Option<u64>,
     output_limit: usize,
     scratch: Arc<OutputFolder>,
     supervisor: Supervisor,
@@ -71,6 +77,7 @@ pub(super) struct ShellParts {
     pub(super) timeout: Duration,
     pub(super) timeout_max: Duration,
     pub(super) lifetime: Duration,
+    pub(super) memory: Option<u64>,
     pub(super) output_limit: usize,
     pub(super) scratch: Arc<OutputFolder>,
     pub(super) cwd: PathBuf,
@@ -86,6 +93,7 @@ impl ShellSession {
             timeout: parts.timeout,
             timeout_max: parts.timeout_max,
             lifetime: parts.lifetime,
+            memory: parts.memory,
             output_limit: parts.output_limit,
             scratch: parts.scratch,
             supervisor: parts.supervisor,
@@ -179,7 +187,8 @@ impl ShellSession {
         }
         let failed = ended.status.is_none_or(|status| !status.success());
         notes.extend(failed.then(|| self.sandbox.hint(&captured.err, is_plain)).flatten());
-        CommandReport { command: &input.command, limit, ended, captured, notes }.outcome()
+        let memory = self.memory;
+        CommandReport { command: &input.command, limit, memory, ended, captured, notes }.outcome()
     }
 
     /// Starts a command in the background. `call` is the id of the tool call.
@@ -259,6 +268,8 @@ impl ShellSession {
         cwd: &Path,
         scope: CommandScope,
     ) -> Result<RunningJob, StartError> {
+        // A failure is told where an output cannot be saved.
+        let _ = self.scratch.hold().await;
         let sandbox = Arc::clone(&self.sandbox);
         // This accesses the disk. If it fails, the command is not run, as it would run without a
         // sandbox.
@@ -304,8 +315,9 @@ impl ShellSession {
         let script = format!("{trap}eval \"$1\"");
         let mut environment = self.environment.for_command();
         environment.push(("PWD".into(), cwd.into()));
-        if matches!(scope, CommandScope::Plain(_)) {
+        if let CommandScope::Plain(plain) = scope {
             environment.extend(PLAIN_GIT.map(|(name, value)| (name.into(), value.into())));
+            environment.push(("PATH".into(), plain.path.clone()));
         }
         environment.extend(self.sandbox.own_temp().map(|temp| ("TMPDIR".into(), temp.into())));
         Job {
@@ -314,6 +326,7 @@ impl ShellSession {
             cwd: cwd.to_path_buf(),
             environment,
             input: false,
+            memory: self.memory,
             landlock: None,
         }
     }
@@ -392,6 +405,17 @@ fn find_shell(environment: &CommandEnv, cwd: &Path) -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("/bin/sh"))
 }
 
+/// What the model is told of a command that took too much memory.
+pub(super) fn memory_exceeded_note(taken: u64, bound: Option<u64>) -> String {
+    let bound = bound.map_or(String::new(), |bound| format!(" ({})", HumanBytes(bound)));
+    format!(
+        "Out of memory: the command was stopped when it took {}. All commands of the run together \
+         may take no more than the setting commandMemory{bound}; this one took most. Let it work \
+         on less at a time, or with fewer processes.",
+        HumanBytes(taken)
+    )
+}
+
 fn missing_note(cwd: &Path) -> String {
     format!(" (the working directory {} does not exist)", cwd.display())
 }
@@ -414,6 +438,8 @@ fn exit_code_1_is_a_result(command: &str) -> bool {
 struct CommandReport<'a> {
     command: &'a str,
     limit: Duration,
+    /// How much memory all commands may take together, in bytes.
+    memory: Option<u64>,
     ended: EndedCommand,
     captured: CapturedOutput,
     notes: Vec<String>,
@@ -440,6 +466,7 @@ impl CommandReport<'_> {
                 "exit_code": self.ended.status.map(exit_code),
                 "interrupted": self.ended.cause == CommandEnd::Cancelled,
                 "timed_out": self.ended.cause == CommandEnd::TimedOut,
+                "memory_exceeded": matches!(self.ended.cause, CommandEnd::MemoryExceeded(_)),
                 "output_bytes": self.captured.bytes,
                 "output_file": self.captured.file,
             }),
@@ -461,6 +488,10 @@ impl CommandReport<'_> {
                 let advice = "What needs longer can run with run_in_background";
                 (Some(format!("Timed out after {limit}: the command {gone}. {advice}.")), true)
             }
+            (CommandEnd::MemoryExceeded(taken), _) => {
+                (Some(memory_exceeded_note(taken, self.memory)), true)
+            }
+            (CommandEnd::KilledForMemory, _) => (Some(exit_note(KILLED_FOR_MEMORY)), true),
             (CommandEnd::Exited, None) => (Some(exit_note(UNKNOWN)), true),
             (CommandEnd::Exited, Some(status)) => match (exit_code(status), status.signal()) {
                 (0, _) => (None, false),

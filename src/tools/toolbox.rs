@@ -19,7 +19,7 @@ use super::glob;
 use super::grep;
 use super::input::{self, ToolRequest};
 use super::outcome::{Effect, GrantSource, ToolError, ToolOutcome, ToolRefusal};
-use super::panic_guard::{run_change, run_guarded, run_read};
+use super::panic_guard::{catch_panic, run_change, run_guarded, run_read};
 use super::paths::{PATH_BYTES_MAX, PathScope, ResolvedPath, WorkFolders, resolve};
 use super::permission::{Access, Confinement, Denial, Permissions};
 use super::read;
@@ -111,6 +111,7 @@ impl Toolbox {
             timeout: settings.bash_timeout.min(settings.bash_timeout_max),
             timeout_max: settings.bash_timeout_max,
             lifetime: settings.background_lifetime,
+            memory: settings.command_memory,
             output_limit: settings.output_limit,
             scratch,
             cwd: places.cwd().to_path_buf(),
@@ -277,7 +278,7 @@ impl ToolSet {
         let tool = BuiltinTool::named(&call.name)?;
         let field = tool.path_field()?;
         let request = input::parse(tool, &call.input).ok()?;
-        self.check(&request).ok()?;
+        self.check(tool, &request).ok()?;
         let changed = change(self, &path(&request)?)?;
         let mut call = call.clone();
         call.input.as_object_mut()?.insert(field.to_owned(), changed.to_str()?.into());
@@ -302,7 +303,7 @@ impl ToolSet {
             return Err(ToolRefusal::invalid(format!("No such tool available: {}", call.name)));
         };
         let request = input::parse(tool, &call.input)?;
-        self.check(&request)?;
+        self.check(tool, &request)?;
         let cwd = self.shell.cwd();
         let place = path(&request).map(|path| self.places.resolve(&path, &cwd));
         let find = |path: &str, base: &Path| self.places.resolve(path, base);
@@ -327,8 +328,14 @@ impl ToolSet {
         Ok(ValidatedCall { request, place, confinement })
     }
 
-    /// Checks that are specific to the tool.
-    fn check(&self, request: &ToolRequest) -> Result<(), ToolError> {
+    /// Checks that are specific to the tool. They compile patterns of the model with parsers that
+    /// are not ours, so a panic refuses the call.
+    fn check(&self, tool: BuiltinTool, request: &ToolRequest) -> Result<(), ToolError> {
+        catch_panic(tool.name(), || self.check_input(request))
+            .unwrap_or_else(|panicked| Err(panicked.to_string().into()))
+    }
+
+    fn check_input(&self, request: &ToolRequest) -> Result<(), ToolError> {
         if path(request).is_some_and(|path| path.contains('\0')) {
             return Err("the path contains a NUL character".into());
         }
@@ -435,6 +442,15 @@ impl ToolSet {
             };
             self.permissions.hides_below(&place)
         });
+        // A program in a folder of the run could be one that a command has put there.
+        let path = self.shell.path_variable();
+        let writable = self.shell.sandbox().writable();
+        let is_safe = |folder: &PathBuf| {
+            let real = resolve(folder);
+            !writable.iter().chain(&folders).any(|root| real.starts_with(root))
+        };
+        let safe = std::env::join_paths(std::env::split_paths(&path).filter(is_safe));
+        let path = safe.unwrap_or(path);
         CommandScope::Plain(PlainScope {
             folders,
             named,
@@ -444,7 +460,7 @@ impl ToolSet {
             hides: hides_some.then(|| -> Hides {
                 Arc::new(move |path| kit.permissions.hides(BuiltinTool::Read, path))
             }),
-            path: self.shell.path_variable(),
+            path,
         })
     }
 

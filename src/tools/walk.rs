@@ -1,25 +1,33 @@
 //! Walks the files below a folder for a search: skips ignored and hidden files, and is bounded in
 //! time.
 
+use std::fmt::Write as _;
 use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use ignore::gitignore::gitconfig_excludes_path;
 use ignore::overrides::{Override, OverrideBuilder};
 use ignore::types::{Types, TypesBuilder};
 use ignore::{DirEntry, Walk, WalkBuilder};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::glob_limits::{check_glob, has_bounded_lines};
 use super::outcome::ToolError;
+use super::paths::open_regular;
 
 /// How long one search may take.
 const SEARCH_MAX: Duration = Duration::from_mins(1);
 
 /// The largest ignore file that is read, in bytes.
-const PATTERNS_BYTES_MAX: u64 = 1 << 20;
+const IGNORE_FILE_BYTES_MAX: u64 = 1 << 20;
+
+const UNREADABLE: &str = "a .gitignore or .ignore is too large, has a line that is too long or \
+                          opens too many braces, or is no ordinary file";
 
 /// The limits at which a search ends early.
 #[derive(Clone, Debug)]
@@ -28,11 +36,18 @@ pub(super) struct SearchBounds {
     end: Instant,
     /// How many folders were skipped.
     passed: Arc<AtomicUsize>,
+    /// Whether no ignore file was applied.
+    is_unfiltered: Arc<AtomicBool>,
 }
 
 impl SearchBounds {
     pub(super) fn new(cancel: &CancellationToken) -> Self {
-        Self { cancel: cancel.clone(), end: Instant::now() + SEARCH_MAX, passed: Arc::default() }
+        Self {
+            cancel: cancel.clone(),
+            end: Instant::now() + SEARCH_MAX,
+            passed: Arc::default(),
+            is_unfiltered: Arc::default(),
+        }
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -50,12 +65,18 @@ impl SearchBounds {
     /// The note for the model about folders that were not searched.
     pub(super) fn skipped_note(&self) -> Option<String> {
         let passed = self.passed.load(Ordering::Relaxed);
-        (passed > 0).then(|| {
-            format!(
-                "\n[folders passed over, because their .gitignore or .ignore is no ordinary file: \
-                 {passed}; give such a folder as path to search it]"
-            )
-        })
+        let mut note = String::new();
+        if self.is_unfiltered.load(Ordering::Relaxed) {
+            let _ = write!(note, "\n[ignored files were searched too, because {UNREADABLE}]");
+        }
+        if passed > 0 {
+            let _ = write!(
+                note,
+                "\n[folders passed over, because {UNREADABLE}: {passed}; give such a folder as \
+                 path to search it]"
+            );
+        }
+        Some(note).filter(|note| !note.is_empty())
     }
 }
 
@@ -75,6 +96,7 @@ pub(super) struct SearchScope {
 pub(super) fn compile_globs(root: &Path, pattern: Option<&str>) -> Result<Override, ToolError> {
     let mut builder = OverrideBuilder::new(root);
     if let Some(pattern) = pattern {
+        check_glob(pattern).map_err(|error| format!("glob is wrong: {error}"))?;
         builder.add(pattern).map_err(|error| format!("glob is wrong: {error}"))?;
     }
     Ok(builder.build().map_err(|error| format!("glob is wrong: {error}"))?)
@@ -93,16 +115,20 @@ pub(super) fn find_types(name: &str) -> Result<Types, ToolError> {
 /// The regular files of a scope, in the order of their names.
 pub(super) fn files(scope: SearchScope, bounds: SearchBounds) -> impl Iterator<Item = DirEntry> {
     let SearchScope { root, globs, types, hides } = scope;
-    let (here, above) =
-        (has_readable_ignore_files(&root), root.ancestors().skip(1).all(has_readable_ignore_files));
+    // With any of these options on, the ignore files of all parent folders are parsed.
+    let is_filtered = root.ancestors().all(has_readable_ignore_files);
+    bounds.is_unfiltered.store(!is_filtered, Ordering::Relaxed);
+    let is_global_readable =
+        is_filtered && gitconfig_excludes_path().is_none_or(|path| is_readable_ignore_file(&path));
     let passed = Arc::clone(&bounds.passed);
     let mut builder = WalkBuilder::new(root);
     builder
         .hidden(false)
         .require_git(false)
-        .ignore(here)
-        .git_ignore(here)
-        .parents(above)
+        .ignore(is_filtered)
+        .git_ignore(is_filtered)
+        .git_global(is_global_readable)
+        .parents(is_filtered)
         // To find it, a `.git` file would be followed to the path that it names.
         .git_exclude(false)
         .overrides(globs)
@@ -125,13 +151,22 @@ pub(super) fn files(scope: SearchScope, bounds: SearchBounds) -> impl Iterator<I
     regular(builder.build(), bounds)
 }
 
-/// Whether a folder's ignore files can be read without blocking: a pipe waits for a writer, a
-/// device never ends.
+/// Whether a folder's ignore files can be read without blocking (a pipe waits for a writer, a
+/// device never ends) and parsed within bounds.
 fn has_readable_ignore_files(folder: &Path) -> bool {
-    [".gitignore", ".ignore"].iter().all(|name| {
-        let facts = fs::metadata(folder.join(name));
-        facts.map_or(true, |facts| facts.is_file() && facts.len() <= PATTERNS_BYTES_MAX)
-    })
+    [".gitignore", ".ignore"].iter().all(|name| is_readable_ignore_file(&folder.join(name)))
+}
+
+fn is_readable_ignore_file(path: &Path) -> bool {
+    let Ok(facts) = fs::metadata(path) else { return true };
+    if !facts.is_file() || facts.len() > IGNORE_FILE_BYTES_MAX {
+        return false;
+    }
+    // It may have been replaced since by a pipe, or may be a link, which the walk follows too.
+    let Ok(file) = path.canonicalize().and_then(|real| open_regular(&real)) else { return false };
+    let mut content = Vec::new();
+    let read = file.take(IGNORE_FILE_BYTES_MAX).read_to_end(&mut content);
+    read.is_ok() && has_bounded_lines(&content)
 }
 
 fn regular(walk: Walk, bounds: SearchBounds) -> impl Iterator<Item = DirEntry> {

@@ -7,10 +7,8 @@ use jiff::tz::{TimeZone, offset};
 use outlast::agent::{
     Denial, HookStats, JournalHealth, ModelSpan, ModelStats, RunOutcome, RunStats, ToolStats,
 };
-use outlast::cli::output::{
-    ResultReport, ResultRetention, Resumption, shrink, stage_result_file, usage_error_result,
-    write_result_file,
-};
+use outlast::cli::output::{ResultReport, Resumption, shrink, usage_error_result};
+use outlast::cli::output_file::{OutputFile, ResultRetention};
 use outlast::cli::timestamps::WallTime;
 use outlast::cli::usage::UsageError;
 use outlast::cli::{advice, exit};
@@ -170,6 +168,7 @@ pub(super) fn fenced() -> SandboxState {
         abi: 7,
         network: "open",
         signals: "own_only",
+        processes: "own_only",
         exposed: Vec::new(),
     }
 }
@@ -422,23 +421,21 @@ fn the_result_file_is_replaced_atomically_without_leftovers() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("result.json");
     std::fs::write(&path, "an older result that is much longer than the new one").unwrap();
-    write_result_file(&path, "{}", ResultRetention::Synced).unwrap();
+    OutputFile::open(&path).unwrap().write("{}", ResultRetention::Synced).unwrap();
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}\n");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     let missing = folder.path().join("gone/result.json");
-    assert!(write_result_file(&missing, "{}", ResultRetention::Synced).is_err());
+    assert!(OutputFile::open(&missing).is_err());
 }
 
 #[test]
 fn a_staged_result_that_is_not_published_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("result.json");
-    drop(stage_result_file(&path, "{}", ResultRetention::AtOnce).unwrap());
+    let place = OutputFile::open(&path).unwrap();
+    drop(place.stage("{}", ResultRetention::AtOnce).unwrap());
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-    stage_result_file(&path, "{}", ResultRetention::AtOnce)
-        .unwrap()
-        .publish(ResultRetention::AtOnce)
-        .unwrap();
+    place.stage("{}", ResultRetention::AtOnce).unwrap().publish(ResultRetention::AtOnce).unwrap();
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}\n");
 }
 
@@ -448,6 +445,6 @@ fn the_result_file_has_the_mode_of_any_new_file() {
     let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode();
     let (plain, path) = (folder.path().join("plain"), folder.path().join("result.json"));
     std::fs::File::create(&plain).unwrap();
-    write_result_file(&path, "{}", ResultRetention::Synced).unwrap();
+    OutputFile::open(&path).unwrap().write("{}", ResultRetention::Synced).unwrap();
     assert_eq!(mode(&path), mode(&plain));
 }

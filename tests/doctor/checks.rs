@@ -477,14 +477,19 @@ fn doctor_reports_an_unwritable_state_folder_and_low_disk_space() {
 
 #[test]
 fn doctor_reports_process_limits_and_a_missing_sandbox() {
-    let good =
-        MachineFacts { landlock: 6, holds_files: true, holds_tcp: true, ..MachineFacts::default() };
+    let good = MachineFacts {
+        landlock: 6,
+        holds_files: true,
+        filters_calls: true,
+        ..MachineFacts::default()
+    };
     let judge = |machine: MachineFacts| machine::check_machine(&machine);
     is_fine(&judge(good.clone()));
     let temporary = |trouble| TempFolder { path: "/t".into(), trouble: Some(trouble) };
-    let rows: [(MachineFacts, &[&str]); 10] = [
+    let rows: [(MachineFacts, &[&str]); 11] = [
         (MachineFacts { landlock: 0, ..good.clone() }, &["no sandbox", "Landlock"]),
         (MachineFacts { holds_files: false, landlock: 2, ..good.clone() }, &["version 2"]),
+        (MachineFacts { filters_calls: false, ..good.clone() }, &["seccomp"]),
         (MachineFacts { open_files: Some(255), ..good.clone() }, &["ulimit -n", "255", "256"]),
         (MachineFacts { file_size: Some(1), ..good.clone() }, &["ulimit -f"]),
         (MachineFacts { address_space: Some(1), ..good.clone() }, &["ulimit -v"]),

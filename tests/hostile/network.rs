@@ -1,1 +1,171 @@
 //! Ways round a network that is off.
+
+use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+
+use outlast::process::filters_system_calls;
+use outlast::tools::{PermissionMode, SandboxMode};
+
+use crate::tools::bench::text;
+use crate::tools::sandbox::SandboxFixture;
+
+/// Prints each way that leads to a socket. Whatever could end the program runs in a child.
+const ATTEMPTS: &str = r#"
+import array, ctypes, mmap, os, socket, sys
+port, path, name = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+libc = ctypes.CDLL(None, use_errno=True)
+AF_INET, STREAM, DGRAM = socket.AF_INET, socket.SOCK_STREAM, socket.SOCK_DGRAM
+ways = {}
+def way(act):
+    ways[act.__name__] = act
+@way
+def tcp():
+    socket.create_connection(("127.0.0.1", port))
+@way
+def tcp6():
+    socket.socket(socket.AF_INET6, STREAM)
+@way
+def udp():
+    socket.socket(AF_INET, DGRAM).sendto(b"x", ("127.0.0.1", 9))
+@way
+def multipath():
+    socket.socket(AF_INET, STREAM, 262)
+@way
+def fast_open():
+    socket.socket(AF_INET, STREAM).sendto(b"x", 0x20000000, ("127.0.0.1", port))
+@way
+def listen_unbound():
+    socket.socket(AF_INET, STREAM).listen()
+@way
+def unix():
+    socket.socket(socket.AF_UNIX, STREAM).connect(path)
+@way
+def abstract():
+    socket.socket(socket.AF_UNIX, STREAM).connect("\0" + name)
+@way
+def unix_datagram():
+    socket.socket(socket.AF_UNIX, DGRAM)
+@way
+def netlink():
+    socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)
+@way
+def raw():
+    socket.socket(AF_INET, socket.SOCK_RAW, 1)
+@way
+def packet():
+    socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+@way
+def vsock():
+    socket.socket(40, STREAM)
+@way
+def algorithm():
+    socket.socket(38, socket.SOCK_SEQPACKET)
+@way
+def datagram_pair():
+    socket.socketpair(socket.AF_UNIX, DGRAM)
+@way
+def raw_pair():
+    socket.socketpair(socket.AF_UNIX, socket.SOCK_RAW)
+@way
+def flagged_datagram_pair():
+    socket.socketpair(socket.AF_UNIX, DGRAM | socket.SOCK_NONBLOCK)
+@way
+def ring():
+    if libc.syscall(425, 8, ctypes.create_string_buffer(256)) < 0:
+        raise OSError(ctypes.get_errno())
+@way
+def other_numbers():
+    if libc.syscall(0x40000000 | 41, 2, 1, 0) < 0:
+        raise OSError(ctypes.get_errno())
+@way
+def other_architecture():
+    # socket(AF_INET, SOCK_STREAM, 0) by the 32-bit interface: mov eax, 359; ...; int 0x80; ret
+    code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    code.write(bytes.fromhex("53b867010000bb02000000b901000000ba00000000cd805bc3"))
+    at = ctypes.addressof(ctypes.c_char.from_buffer(code))
+    if ctypes.CFUNCTYPE(ctypes.c_int)(at)() < 0:
+        raise OSError()
+@way
+def inherited():
+    own = [os.readlink("/proc/self/fd/" + fd) for fd in os.listdir("/proc/self/fd")
+           if os.path.islink("/proc/self/fd/" + fd)]
+    if not any(name.startswith("socket:") for name in own):
+        raise OSError()
+for name, act in ways.items():
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        try:
+            act()
+        except OSError:
+            os._exit(1)
+        os._exit(0)
+    if os.waitpid(child, 0)[1] == 0:
+        print("OPEN", name)
+for kind in (STREAM, socket.SOCK_SEQPACKET):
+    one, other = socket.socketpair(socket.AF_UNIX, kind)
+    one.send(b"pair")
+    print(other.recv(4).decode())
+import asyncio
+asyncio.run(asyncio.sleep(0))
+print("asyncio")
+"#;
+
+#[tokio::test]
+async fn a_network_that_is_off_has_no_sockets() {
+    for (no_network, mode) in [(false, SandboxMode::Workspace), (true, SandboxMode::Required)] {
+        let fixture = SandboxFixture::try_with(|settings, _| {
+            settings.sandbox.mode = mode;
+            settings.sandbox.no_network = no_network;
+        });
+        let fixture = match fixture {
+            Ok(fixture) => fixture,
+            Err((why, _)) => {
+                assert!(!filters_system_calls(), "it can hold, and does not begin: {why}");
+                return;
+            }
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = listener.local_addr().expect("it is bound").port();
+        let path = fixture.path("socket");
+        let _by_path = UnixListener::bind(&path).expect("a new socket");
+        let name = format!("outlast-hostile-{port}");
+        let address = SocketAddr::from_abstract_name(&name).expect("a short name");
+        let _by_name = UnixListener::bind_addr(&address).expect("a new socket");
+        std::fs::write(fixture.root.join("work/attempts"), ATTEMPTS).expect("a file");
+        let outcome = fixture.bash(&format!("python3 attempts {port} {path} {name}")).await;
+        let shown = text(&outcome);
+        let open: Vec<&str> = shown.lines().filter_map(|line| line.strip_prefix("OPEN ")).collect();
+        if no_network {
+            assert_eq!(fixture.toolbox.sandbox().network, "off");
+            assert!(open.is_empty(), "{open:?}: {shown}");
+        } else {
+            assert_eq!(fixture.toolbox.sandbox().network, "open");
+            assert!(open.len() >= 10, "these work at all: {open:?}: {shown}");
+        }
+        assert!(shown.ends_with("pair\npair\nasyncio"), "pairs of sockets stay: {shown}");
+    }
+}
+
+/// A command without a rule has no network either, whatever it runs.
+#[tokio::test]
+async fn commands_without_a_rule_have_no_sockets() {
+    if !filters_system_calls() {
+        return;
+    }
+    let fixture = SandboxFixture::with(|settings, _| settings.mode = PermissionMode::Plan);
+    let script = "#!/usr/bin/perl\nuse Socket;\nfor ([2, 1], [2, 2], [1, 1], [16, 3]) {\n\
+                  print STDERR socket(S, $$_[0], $$_[1], 0) ? \"OPEN\\n\" : \"shut\\n\" }\n";
+    let work = fixture.root.join("work");
+    for command in ["init -q", "config core.fsmonitor ./attempts"] {
+        let mut git = std::process::Command::new("git");
+        git.args(command.split(' ')).current_dir(&work).env("HOME", &work);
+        assert!(git.status().expect("git is installed").success());
+    }
+    std::fs::write(work.join("attempts"), script).expect("a file");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(work.join("attempts"), mode).expect("it is ours");
+    let shown = text(&fixture.bash("git status").await);
+    assert!(shown.contains("shut") && !shown.contains("OPEN"), "{shown}");
+}

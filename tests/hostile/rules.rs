@@ -199,6 +199,8 @@ async fn a_deny_rule_for_a_path_holds_for_commands_or_is_reported() {
                 let rule = |rule: &&str| rule.replace("/ROOT", &root);
                 settings.deny = rules.iter().map(rule).collect();
                 settings.sandbox.mode = mode;
+                // The network would expose the sockets of the machine's services.
+                settings.sandbox.no_network = true;
             })
         };
         let fixture = with_mode(SandboxMode::Workspace).map_err(|(why, _)| why).expect("good");

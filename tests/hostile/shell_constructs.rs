@@ -248,7 +248,7 @@ async fn a_hidden_file_is_read_by_no_command_without_a_rule() {
     symlink(".env", bench.cwd.join("alias")).expect("a new link");
     if LandlockSupport::probe().restricts_files() {
         let found = bench.bash("grep -rh free .").await;
-        assert!(text(&found).contains("free\nfree"), "what is not hidden is found: {found:?}");
+        assert_eq!(found.detail["stdout"], "free\nfree\n", "{found:?}");
     }
     for command in [
         "cat .env",
@@ -269,7 +269,7 @@ async fn a_hidden_file_is_read_by_no_command_without_a_rule() {
     ] {
         let outcome = bench.bash(command).await;
         assert!(!text(&outcome).contains("hidden-value"), "{command}: {outcome:?}");
-        let counted = command.starts_with("wc") && text(&outcome).contains("13");
+        let counted = command.starts_with("wc") && text(&outcome).contains("13 ");
         assert!(!counted, "{command}: {outcome:?}");
     }
 }
@@ -277,7 +277,7 @@ async fn a_hidden_file_is_read_by_no_command_without_a_rule() {
 /// What a program tries that git runs because a checkout says so. Each line prints `FAILED` if it
 /// was stopped.
 const ATTEMPTS: &str = r#"#!/usr/bin/python3
-import os, socket, sys
+import os, resource, socket, sys
 root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 def attempt(name, act):
     try:
@@ -288,6 +288,13 @@ def attempt(name, act):
 def connect(family, kind, protocol, address):
     socket.socket(family, kind, protocol).connect(address)
 attempt("write here", lambda: open("written", "w"))
+attempt("change a mode", lambda: os.chmod("a", 0o777))
+attempt("change a mode outside", lambda: os.chmod(root + "/outside/file", 0o777))
+attempt("change an owner", lambda: os.chown("a", 12345, 12345))
+attempt("change times", lambda: os.utime(root + "/outside/file", (0, 0)))
+attempt("change an attribute", lambda: os.setxattr("a", "user.x", b"y"))
+attempt("limit the parent", lambda: resource.prlimit(os.getppid(), resource.RLIMIT_CORE, (0, 0)))
+attempt("make a socket", lambda: socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
 attempt("write above", lambda: open(root + "/outside/file", "w"))
 attempt("write in /tmp", lambda: open("/tmp/outlast-hostile-mark", "w"))
 attempt("write in /dev/shm", lambda: open("/dev/shm/outlast-hostile-mark", "w"))
@@ -340,4 +347,104 @@ async fn what_runs_without_a_rule_changes_nothing_and_reaches_nothing() {
     assert!(shown.contains("FAILED ") && !shown.contains("DONE "), "{shown}");
     assert_eq!(fs::read_to_string(work.join("a")).expect("it is there"), "kept\n");
     assert!(!work.join("written").exists());
+}
+
+/// What a command line changes, it changes by programs of the list only: nothing else in it can write
+/// to the folders that are open to it.
+#[test]
+fn a_command_line_that_changes_files_does_nothing_else() {
+    let bench = bench(PermissionMode::AcceptEdits);
+    bench.file("sub/.git/hooks/x", "x");
+    bench.file("README.md", "x");
+    for command in [
+        "touch a; git status",
+        "git status; touch a",
+        "touch a && git grep --no-index -Obash WORD -- c.sh",
+        "touch a && git log > b",
+        "mv sub other",
+        "cp -r sub other",
+        "mv mark m && echo x > m",
+        "git grep -Obash WORD -- c.sh",
+        "git grep --open-files-in-pager=bash WORD",
+        "git blame --contents=/etc/passwd README.md",
+        "git diff --no-index README.md a",
+        "git diff --ext-diff",
+        "git log --output=x",
+        "git show --textconv",
+    ] {
+        let admitted = bench.toolbox.admit(&call("Bash", json!({ "command": command }))).is_ok();
+        assert!(!admitted, "{command}");
+    }
+    for command in
+        ["mkdir -p x && ls x", "touch y && cat a", "mv a b && ls", "git log -1 --oneline"]
+    {
+        let admitted = bench.toolbox.admit(&call("Bash", json!({ "command": command }))).is_ok();
+        assert!(admitted, "{command}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_hidden_stays_hidden_when_files_are_changed() {
+    for command in [
+        "touch a; grep -r value .",
+        "grep -r value . > found; cat found",
+        "mv p q; cat q/sec/k",
+        "cp -r p q; cat q/sec/k",
+        "cp p/sec/k q; cat q",
+        "mkdir x; diff -r p x",
+        "mv p/sec/k q",
+    ] {
+        let bench = Bench::with(|settings| {
+            settings.mode = PermissionMode::AcceptEdits;
+            settings.deny = vec!["Read(./p/sec/**)".to_owned()];
+        });
+        bench.file("p/sec/k", "hidden-value\n");
+        bench.file("a", "x\n");
+        let outcome = bench.bash(command).await;
+        assert!(!text(&outcome).contains("hidden-value"), "{command}: {outcome:?}");
+        let later = bench.bash("cat q q/sec/k found").await;
+        assert!(!text(&later).contains("hidden-value"), "{command}, later: {later:?}");
+    }
+}
+
+/// What is shut must not shut out what the list is for.
+#[tokio::test]
+async fn files_that_a_command_names_are_read() {
+    for deny in [vec![], vec!["Read(**/.env)".to_owned()]] {
+        for mode in [PermissionMode::Default, PermissionMode::Plan, PermissionMode::AcceptEdits] {
+            let bench = Bench::with(|settings| {
+                settings.mode = mode;
+                settings.deny.clone_from(&deny);
+            });
+            let file = bench.file("sub/a", "one\n");
+            bench.file(".env", "hidden-value\n");
+            let absolute = format!("cat {}", file.display());
+            for command in ["cat sub/a", "sort < sub/a", &absolute, "cd sub && head -n 1 a"] {
+                let outcome = bench.bash(command).await;
+                assert_eq!(outcome.detail["stdout"], "one\n", "{mode:?} {command}: {outcome:?}");
+            }
+            let outcome = bench.bash("cd ..; grep -rl one sub; ls sub").await;
+            assert_eq!(outcome.detail["stdout"], "sub/a\na\n", "{mode:?}: {outcome:?}");
+        }
+    }
+}
+
+/// A program of the working tree does not take the place of one of the list.
+#[tokio::test]
+async fn programs_of_the_tree_are_not_looked_up() {
+    for mode in [PermissionMode::Plan, PermissionMode::AcceptEdits] {
+        let bench = Bench::with(|settings| {
+            settings.mode = mode;
+            let own = settings.cwd.join("bin").into_os_string();
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            let path =
+                std::env::join_paths([own.into()].into_iter().chain(std::env::split_paths(&path)));
+            settings.environment.push(("PATH".into(), path.expect("plain folders")));
+        });
+        bench.file("a", "x\n");
+        let tac = bench.file("bin/tac", "#!/bin/sh\necho theirs\n");
+        fs::set_permissions(tac, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        let shown = text(&bench.bash("tac a").await);
+        assert_eq!(shown.trim(), "x", "{mode:?}");
+    }
 }

@@ -101,6 +101,11 @@ impl RunBuilder {
         self
     }
 
+    pub(crate) fn stderr(mut self, stderr: Stdio) -> Self {
+        self.command.stderr(stderr);
+        self
+    }
+
     /// Another run in the same folders, which are this one's and go with it.
     pub(crate) fn in_same_folders(&self, server: &RehearsalServer) -> Self {
         let other = Self::against(server);

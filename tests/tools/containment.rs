@@ -132,5 +132,20 @@ async fn concurrent_commands_each_end_their_own_daemon() {
     }
 }
 
+/// Its other threads go on, and the kernel shows it like a process that has ended.
+#[tokio::test]
+async fn a_process_without_its_first_thread_is_ended_too() {
+    let bench = Bench::open();
+    let program = "import ctypes, os, threading, time\n\
+                   def work():\n  print(os.getpid(), file=open('daemon', 'w'), flush=True)\n  time.sleep(1000)\n\
+                   threading.Thread(target=work).start()\nctypes.CDLL(None).syscall(60, 0)";
+    bench.file("program.py", program);
+    let command = "(setsid python3 program.py > /dev/null 2>&1 &); \
+                   until [ -s daemon ]; do sleep 0.01; done";
+    bench.bash(command).await;
+    let folder = format!("/proc/{}", bench.content("daemon").trim());
+    assert!(!std::path::Path::new(&folder).exists(), "{folder} is there");
+}
+
 /// Tells the test above that it is the one to die, and where to say what it started.
 const DYING: &str = "OUTLAST_TEST_DYING";

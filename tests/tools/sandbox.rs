@@ -8,7 +8,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use outlast::process::LandlockSupport;
+use outlast::process::{LandlockSupport, filters_system_calls};
 use outlast::tools::{
     BadSettings, Enforced, PermissionMode, SandboxError, SandboxMode, ToolOutcome, ToolSettings,
     Toolbox,
@@ -288,6 +288,8 @@ async fn paths_that_cannot_be_denied_are_named_and_required_mode_fails() {
         SandboxFixture::try_with(move |settings: &mut ToolSettings, root: &Path| {
             settings.cwd = root.join("home");
             settings.sandbox.mode = mode;
+            // The network would expose the sockets of the machine's services.
+            settings.sandbox.no_network = true;
         })
     };
     let fenced = in_home(SandboxMode::Workspace).map_err(|(error, _)| error).expect("it begins");
@@ -307,7 +309,10 @@ async fn paths_that_cannot_be_denied_are_named_and_required_mode_fails() {
     assert!(doubts.contains(".ssh"), "{doubts}");
     SandboxFixture::check("making files at home", &fenced.bash("echo x > new").await);
 
-    let whole = SandboxFixture::with(|settings, _| settings.sandbox.mode = SandboxMode::Required);
+    let whole = SandboxFixture::with(|settings, _| {
+        settings.sandbox.mode = SandboxMode::Required;
+        settings.sandbox.no_network = true;
+    });
     assert_eq!(whole.toolbox.sandbox().enforced, Enforced::Full);
     assert_eq!(whole.toolbox.sandbox_warning(), None);
     let off = SandboxFixture::with(|settings, _| settings.sandbox.mode = SandboxMode::Off);
@@ -366,12 +371,14 @@ async fn the_sandbox_allows_network_access_unless_denied() {
     let open = SandboxFixture::open();
     SandboxFixture::check(&command, &open.bash(&command).await);
     let shut = SandboxFixture::with(|settings, _| settings.sandbox.no_network = true);
-    if !shut.holds() || !LandlockSupport::probe().restricts_tcp() {
-        assert_eq!(shut.toolbox.sandbox().network, "open");
+    if !shut.holds() || !filters_system_calls() {
+        let kernel = LandlockSupport::probe();
+        let network = if kernel.restricts_tcp() { "no_tcp" } else { "open" };
+        assert_eq!(shut.toolbox.sandbox().network, network);
         assert!(shut.toolbox.sandbox_warning().is_some());
         return;
     }
-    assert_eq!(shut.toolbox.sandbox().network, "no_tcp");
+    assert_eq!(shut.toolbox.sandbox().network, "off");
     let outcome = shut.bash(&command).await;
     assert!(outcome.is_error && text(&outcome).contains("or use the network"), "{outcome:?}");
 }
@@ -515,10 +522,10 @@ async fn the_requirement_command_is_sandboxed_too() {
 
 #[test]
 fn the_sandbox_state_is_reported_for_programs() {
-    let fenced = SandboxFixture::open();
+    let fenced = SandboxFixture::with(|settings, _| settings.sandbox.no_network = true);
     let state = serde_json::to_value(fenced.toolbox.sandbox()).expect("data");
     let keys: Vec<&String> = state.as_object().expect("an object").keys().collect();
-    assert_eq!(keys, ["mode", "enforced", "abi", "network", "signals", "exposed"]);
+    assert_eq!(keys, ["mode", "enforced", "abi", "network", "signals", "processes", "exposed"]);
     assert_eq!(state["mode"], "workspace");
     assert_eq!(state["exposed"], Value::Array(Vec::new()));
 }

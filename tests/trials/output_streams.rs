@@ -277,21 +277,6 @@ async fn a_stale_result_file_is_removed_when_the_run_starts() {
 }
 
 #[tokio::test]
-async fn a_result_file_that_is_a_link_writes_its_target() {
-    let server = serve(Scenario::new().reply("Done."));
-    let trial = RunBuilder::against(&server).args(["do it", "--result-file", "result.json"]);
-    let elsewhere = trial.work().join("elsewhere");
-    std::fs::create_dir(&elsewhere).expect("a new folder");
-    std::fs::write(elsewhere.join("it.json"), "old").expect("a new file");
-    let link = trial.work().join("result.json");
-    std::os::unix::fs::symlink("elsewhere/it.json", &link).expect("a new link");
-    let ended = trial.run().await;
-    assert!(link.is_symlink(), "the link is still one");
-    assert_eq!(std::fs::read_to_string(elsewhere.join("it.json")).expect("there"), ended.stdout);
-    assert_eq!(files(&elsewhere), ["it.json"]);
-}
-
-#[tokio::test]
 async fn a_heartbeat_file_grows_no_older_than_a_heartbeat_while_a_command_runs() {
     let command = json!({ "command": "echo here > bell; read -r go < gate" });
     let server = serve(Scenario::new().tool("Bash", command).reply("Done."));

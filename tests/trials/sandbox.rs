@@ -1,9 +1,10 @@
 //! Trials of the sandbox: the real binary says what is in force, and what is in force holds.
 
 use std::fs;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use outlast::process::LandlockSupport;
+use outlast::process::{LandlockSupport, filters_system_calls};
 use outlast::rehearsal::{RehearsalServer, Scenario};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -41,6 +42,13 @@ fn init(ended: &FinishedProcess) -> Value {
     ended.frames().into_iter().find(|frame| frame["subtype"] == "init").expect("an init message")
 }
 
+/// Sockets of the services that the machine of the test happens to have.
+fn sockets_among(exposed: &Value) -> Vec<&str> {
+    let is_socket =
+        |path: &&str| fs::metadata(path).is_ok_and(|facts| facts.file_type().is_socket());
+    exposed.as_array().into_iter().flatten().filter_map(Value::as_str).filter(is_socket).collect()
+}
+
 #[tokio::test]
 async fn the_sandbox_state_is_reported_at_start_and_end() {
     let bypass = ["--permission-mode", "bypassPermissions"];
@@ -64,9 +72,11 @@ async fn the_sandbox_state_is_reported_at_start_and_end() {
         assert_eq!(ended.code, Some(0), "{ended:?}");
         let result = agrees(&ended);
         let fenced = mode != "off" && kernel.abi > 0;
+        let sockets = sockets_among(&result["sandbox"]["exposed"]);
+        let holds = kernel.restricts_files() && filters_system_calls() && sockets.is_empty();
         let state = json!({
             "mode": mode,
-            "enforced": match (fenced, kernel.restricts_files()) {
+            "enforced": match (fenced, holds) {
                 (false, _) => "none",
                 (true, true) => "full",
                 (true, false) => "partial",
@@ -74,12 +84,13 @@ async fn the_sandbox_state_is_reported_at_start_and_end() {
             "abi": kernel.abi,
             "network": "open",
             "signals": if fenced && kernel.restricts_signals() { "own_only" } else { "open" },
-            "exposed": [],
+            "processes": if fenced && filters_system_calls() { "own_only" } else { "open" },
+            "exposed": sockets,
         });
         assert_eq!(result["sandbox"], state, "{flags:?}");
         assert_eq!(init(&ended)["sandbox"], state, "{flags:?}");
         let warned = ended.stderr.matches("the sandbox does not hold").count();
-        let wanted = usize::from(mode != "off" && !kernel.restricts_files());
+        let wanted = usize::from(mode != "off" && !holds);
         assert_eq!(warned, wanted, "{flags:?}: {}", ended.stderr);
         let lifted = ended.stderr.matches("commands run without a sandbox").count();
         assert_eq!(lifted, usize::from(flags == bypass), "{flags:?}: {}", ended.stderr);
@@ -92,8 +103,11 @@ async fn the_sandbox_state_is_reported_at_start_and_end() {
 #[tokio::test]
 async fn required_sandbox_mode_starts_only_with_full_enforcement() {
     let (home, server) = (home(), serve(commands("cat ~/.ssh/id_x")));
-    let ended = trial(&server, home.path()).args(["--sandbox", "required"]).run().await;
-    if LandlockSupport::probe().restricts_files() {
+    let ended = trial(&server, home.path())
+        .args(["--sandbox", "required", "--sandbox-network", "off"])
+        .run()
+        .await;
+    if LandlockSupport::probe().restricts_files() && filters_system_calls() {
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert_eq!(agrees(&ended)["sandbox"]["mode"], "required");
         assert_eq!(agrees(&ended)["sandbox"]["enforced"], "full");
@@ -135,10 +149,10 @@ async fn sandbox_settings_errors_are_reported_before_any_request() {
 async fn ineffective_sandbox_settings_are_reported() {
     let (home, server) = (home(), serve(commands("true")));
     let settings = r#"{"sandbox": {"enabled": true, "excludedCommands": ["docker"],
-        "allowUnsandboxedCommands": true, "network": {"allowedDomains": ["example.org"]}}}"#;
+        "allowUnsandboxedCommands": true, "network": {"allowUnixSockets": ["/run/x"]}}}"#;
     let ended = trial(&server, home.path()).args(["--settings", settings]).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    for key in ["sandbox.excludedCommands", "sandbox.network.allowedDomains"] {
+    for key in ["sandbox.excludedCommands", "sandbox.network.allowUnixSockets"] {
         let warned = ended.stderr.lines().filter(|line| line.contains(key)).count();
         assert_eq!(warned, 1, "{key}: {}", ended.stderr);
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::cli::front_matter;
-use crate::process::file_reads;
+use crate::process::{TrustedOwners, file_reads};
 
 use super::imports::{ImportPiece, pieces};
 use super::{ConditionalMemory, Memory, MemoryFile, MemoryOrigin};
@@ -58,9 +58,18 @@ struct MemoryCandidate {
     bound: Option<PathBuf>,
 }
 
+/// What applies to a file and to all of its imports.
+#[derive(Clone, Copy)]
+struct FileScope<'a> {
+    origin: MemoryOrigin,
+    bound: Option<&'a Path>,
+}
+
 /// Reads files, each once.
 struct MemoryReader<'a> {
     home: Option<&'a Path>,
+    /// The owners of the project's files.
+    owners: TrustedOwners,
     seen: HashSet<PathBuf>,
     bytes: usize,
     waiting: Vec<ConditionalMemory>,
@@ -76,6 +85,7 @@ impl MemorySearch<'_> {
     fn follow(&self, leads: Vec<MemoryCandidate>) -> Memory {
         let mut reader = MemoryReader {
             home: self.home,
+            owners: TrustedOwners::new(self.cwd, self.trusted),
             seen: HashSet::new(),
             bytes: 0,
             waiting: Vec::new(),
@@ -83,7 +93,8 @@ impl MemorySearch<'_> {
         };
         let mut files: Vec<MemoryFile> = Vec::new();
         for MemoryCandidate { path, origin, bound } in leads {
-            let Some(text) = reader.read(&path, bound.as_deref(), 0) else { continue };
+            let whose = FileScope { origin, bound: bound.as_deref() };
+            let Some(text) = reader.read(&path, whose, 0) else { continue };
             if !text.trim().is_empty() && !files.iter().any(|file| file.text == text) {
                 files.push(MemoryFile { path, origin, text });
             }
@@ -179,18 +190,18 @@ fn is_rule(path: &Path) -> bool {
 
 impl MemoryReader<'_> {
     /// Reads a file and what it imports. `None` if there is none, or it was read before.
-    fn read(&mut self, path: &Path, bound: Option<&Path>, depth: usize) -> Option<String> {
+    fn read(&mut self, path: &Path, scope: FileScope<'_>, depth: usize) -> Option<String> {
         let real = path.canonicalize().ok()?;
         let outside =
             |bound: &Path| !real.starts_with(bound.canonicalize().as_deref().unwrap_or(bound));
-        if bound.is_some_and(outside) {
+        if scope.bound.is_some_and(outside) {
             self.warn(path, "leads out of the project, which is not trusted");
             return None;
         }
         if self.seen.len() >= FILES_MAX || !self.seen.insert(real.clone()) {
             return None;
         }
-        let text = match read_text(&real) {
+        let text = match self.text(&real, scope.origin) {
             Ok(text) => text,
             Err(error) => {
                 self.warn(path, &error.to_string());
@@ -218,13 +229,26 @@ impl MemoryReader<'_> {
                 ImportPiece::Import { path, written } => {
                     let target = self.resolve(path, folder);
                     let text =
-                        (depth < DEPTH_MAX).then(|| self.read(&target, bound, depth + 1)).flatten();
+                        (depth < DEPTH_MAX).then(|| self.read(&target, scope, depth + 1)).flatten();
                     // A word that names no file stays text.
                     told.push_str(text.as_deref().map_or(written, str::trim));
                 }
             }
         }
         Some(told)
+    }
+
+    /// Reads a regular file of text. A file of the project must not be a stranger's.
+    fn text(&self, path: &Path, origin: MemoryOrigin) -> io::Result<String> {
+        let bytes = match origin {
+            MemoryOrigin::Machine | MemoryOrigin::User => {
+                file_reads::read_regular(path, FILE_BYTES_MAX)
+            }
+            MemoryOrigin::Project | MemoryOrigin::Local => {
+                file_reads::read_owned(path, FILE_BYTES_MAX, &self.owners)
+            }
+        }?;
+        String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8"))
     }
 
     /// Returns the file patterns of a rule. `None`: it applies to all files.
@@ -248,10 +272,4 @@ impl MemoryReader<'_> {
     fn warn(&mut self, path: &Path, why: &str) {
         self.warnings.push(format!("{} is left out: {why}", path.display()));
     }
-}
-
-/// Reads a regular file of text.
-fn read_text(path: &Path) -> io::Result<String> {
-    let bytes = file_reads::read_regular(path, FILE_BYTES_MAX)?;
-    String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8"))
 }

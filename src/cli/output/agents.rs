@@ -116,9 +116,10 @@ pub(super) fn work_frames(task: &BackgroundTask) -> Vec<(&'static str, Value)> {
     let told = match end {
         BackgroundEnd::Completed => TaskOutcome::Completed,
         BackgroundEnd::Failed => TaskOutcome::Failed,
-        BackgroundEnd::Killed | BackgroundEnd::TimedOut | BackgroundEnd::RunEnded => {
-            TaskOutcome::Stopped
-        }
+        BackgroundEnd::Killed
+        | BackgroundEnd::TimedOut
+        | BackgroundEnd::MemoryExceeded(_)
+        | BackgroundEnd::RunEnded => TaskOutcome::Stopped,
     };
     let file = task.output_file.as_ref().map(|file| file.display().to_string());
     let summary = match task.exit_code {

@@ -84,9 +84,9 @@ impl StatusLine {
         Self { drawn: bar, view, lines, scale }
     }
 
-    fn show(&self, doing: String, elapsed: Duration, wait: Option<Duration>) {
+    fn show(&self, doing: &str, elapsed: Duration, wait: Option<Duration>) {
         let mut view = lock(&self.view);
-        view.doing = doing;
+        view.doing = self.lines.printable(doing);
         view.wait = wait;
         let real = elapsed.div_f64(self.scale);
         view.since = Instant::now().checked_sub(real).unwrap_or_else(Instant::now);
@@ -97,20 +97,20 @@ impl StatusLine {
         let whole = ends_in.map(|left| *elapsed + left);
         let elapsed = *elapsed;
         match &heartbeat.waiting_for {
-            WaitingFor::Retry(pause) => self.show(retry(*pause), elapsed, whole),
-            WaitingFor::Model(model) => self.show(model.clone(), elapsed, None),
-            WaitingFor::Tool { name, .. } => self.show(name.clone(), elapsed, whole),
+            WaitingFor::Retry(pause) => self.show(&retry(*pause), elapsed, whole),
+            WaitingFor::Model(model) => self.show(model, elapsed, None),
+            WaitingFor::Tool { name, .. } => self.show(name, elapsed, whole),
             WaitingFor::Hook { event } => {
-                self.show(format!("{} hooks", event.name()), elapsed, None);
+                self.show(&format!("{} hooks", event.name()), elapsed, None);
             }
             WaitingFor::Work { .. } => {
-                self.show("background commands".to_owned(), elapsed, whole);
+                self.show("background commands", elapsed, whole);
             }
-            WaitingFor::Agents { .. } => self.show("agents".to_owned(), elapsed, None),
+            WaitingFor::Agents { .. } => self.show("agents", elapsed, None),
             WaitingFor::Servers { names } => {
-                self.show(format!("MCP servers ({names})"), elapsed, whole);
+                self.show(&format!("MCP servers ({names})"), elapsed, whole);
             }
-            WaitingFor::Money => self.show("other agents' calls".to_owned(), elapsed, None),
+            WaitingFor::Money => self.show("other agents' calls", elapsed, None),
         }
         let mut view = lock(&self.view);
         view.turn = heartbeat.turn;
@@ -139,11 +139,11 @@ impl Observer for StatusLine {
             // The bar itself shows that the run is alive.
             RunEvent::Heartbeat(heartbeat) => return self.heartbeat(heartbeat),
             RunEvent::WaitBegins { pause, until, now, .. } => {
-                self.show(retry(*pause), Duration::ZERO, Some(now.until(*until)));
+                self.show(&retry(*pause), Duration::ZERO, Some(now.until(*until)));
             }
-            RunEvent::Init(init) => self.show(init.model.clone(), Duration::ZERO, None),
+            RunEvent::Init(init) => self.show(&init.model, Duration::ZERO, None),
             RunEvent::WaitEnds { .. } | RunEvent::User { .. } => {
-                self.show("the model".to_owned(), Duration::ZERO, None);
+                self.show("the model", Duration::ZERO, None);
             }
             RunEvent::Assistant { message, .. } => {
                 let calls: Vec<&str> = message
@@ -160,7 +160,7 @@ impl Observer for StatusLine {
                         | Block::Other(_) => None,
                     })
                     .collect();
-                self.show(calls.join(", "), Duration::ZERO, None);
+                self.show(&calls.join(", "), Duration::ZERO, None);
                 lock(&self.view).turn += 1;
             }
             RunEvent::Step { .. }

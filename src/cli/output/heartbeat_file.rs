@@ -1,14 +1,12 @@
 //! The heartbeat file: its age says whether the run is alive.
 
-use std::fs::{File, OpenOptions};
-use std::io;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::fs::File;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
 use crate::agent::{Observer, RunEvent};
+use crate::cli::output_file::{OutputFile, OutputFileError};
 
 /// The minimum interval between updates.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
@@ -24,14 +22,9 @@ impl HeartbeatFile {
     ///
     /// # Errors
     /// It cannot be made or written.
-    pub fn create(path: &Path) -> io::Result<Self> {
-        // A pipe would make us wait for its reader.
-        let file = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .custom_flags(nix::libc::O_NONBLOCK)
-            .open(path)?;
-        file.set_modified(SystemTime::now())?;
+    pub fn create(place: &OutputFile) -> Result<Self, OutputFileError> {
+        let file = place.append()?;
+        file.set_modified(SystemTime::now()).map_err(OutputFileError::Unusable)?;
         Ok(Self { file, touched: Instant::now() })
     }
 }

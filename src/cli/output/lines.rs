@@ -16,6 +16,7 @@ use crate::transcript::{Block, Message};
 
 use super::PipeSender;
 use super::agents;
+use super::terminal_filter::controls;
 
 /// What every line begins with.
 const PREFIX: &str = "outlast: ";
@@ -263,7 +264,7 @@ impl Observer for ProgressLines {
 
 /// Sanitises untrusted text to a single line without terminal control sequences.
 pub fn one_line(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+    text.chars().map(|letter| if controls(letter) { ' ' } else { letter }).collect()
 }
 
 fn purpose(pause: Pause, fault: Option<&Fault>) -> String {

@@ -13,6 +13,7 @@ mod result;
 mod servers;
 mod shrink;
 mod stream_json;
+mod terminal_filter;
 
 pub use bar::StatusLine;
 pub use capabilities::Capabilities;
@@ -20,12 +21,10 @@ pub use heartbeat_file::HeartbeatFile;
 pub use lines::{ProgressLines, one_line};
 pub use pipe::{PipeDrain, PipeFraming, PipeSender, framed_pipe, pipe};
 pub use progress_snapshot::SnapshotRecorder;
-pub use result::{
-    ResultReport, ResultRetention, Resumption, StagedResult, remove_result_file, stage_result_file,
-    usage_error_result, write_result_file,
-};
+pub use result::{ResultReport, Resumption, usage_error_result};
 pub use shrink::shrink;
 pub use stream_json::StreamJson;
+pub use terminal_filter::TerminalFilter;
 
 use crate::agent::{Observer, RunEvent};
 

@@ -1,13 +1,6 @@
 //! The result object: how a run ended.
 
-use std::fs::{self, File, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-
-use anyhow::Context;
 use serde_json::{Map, Value, json};
-use tempfile::NamedTempFile;
 
 use crate::agent::{HookStats, JournalHealth, ModelStats, RunOutcome, RunStats};
 use crate::cli::advice;
@@ -366,100 +359,4 @@ fn journal(ending: &RunOutcome, damage: Option<&Damage>) -> Value {
         journal["damage"] = json!(damage);
     }
     journal
-}
-
-/// The mode of an output file, from which the umask is taken.
-const MODE_BEFORE_UMASK: u32 = 0o666;
-
-/// How the result file is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResultRetention {
-    /// Synced to the disk.
-    Synced,
-    /// Without waiting for the disk, which may hang.
-    AtOnce,
-}
-
-/// Writes the result file atomically: to a temporary file beside it, then renamed.
-///
-/// # Errors
-/// It could not be written, and at which step; an older file is then still whole.
-pub fn write_result_file(path: &Path, line: &str, how: ResultRetention) -> anyhow::Result<()> {
-    stage_result_file(path, line, how)?.publish(how)
-}
-
-/// A result in a temporary file beside its place, which is removed unless it is published.
-#[derive(Debug)]
-pub struct StagedResult {
-    file: NamedTempFile,
-    place: PathBuf,
-    folder: PathBuf,
-}
-
-/// Writes the result beside its place. The mode of the file follows the umask.
-///
-/// # Errors
-/// It could not be written, and at which step.
-pub fn stage_result_file(
-    path: &Path,
-    line: &str,
-    how: ResultRetention,
-) -> anyhow::Result<StagedResult> {
-    let place = place_of(path)?;
-    let folder = match place.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-        Some(_) | None => PathBuf::from("."),
-    };
-    let mut file = tempfile::Builder::new()
-        .permissions(Permissions::from_mode(MODE_BEFORE_UMASK))
-        .tempfile_in(&folder)
-        .with_context(|| format!("no file can be made in {}", folder.display()))?;
-    let written = file.write_all(line.as_bytes()).and_then(|()| file.write_all(b"\n"));
-    let synced = written.and_then(|()| match how {
-        ResultRetention::Synced => file.as_file().sync_all(),
-        ResultRetention::AtOnce => Ok(()),
-    });
-    synced.context("the disk did not take it")?;
-    Ok(StagedResult { file, place, folder })
-}
-
-impl StagedResult {
-    /// Moves the result to its place.
-    ///
-    /// # Errors
-    /// It could not be moved, or the folder could not be synced.
-    pub fn publish(self, how: ResultRetention) -> anyhow::Result<()> {
-        let Self { file, place, folder } = self;
-        file.persist(&place).map_err(|error| error.error).context("it could not be moved there")?;
-        if how == ResultRetention::AtOnce {
-            return Ok(());
-        }
-        File::open(&folder)
-            .and_then(|folder| folder.sync_all())
-            .with_context(|| format!("the folder {} could not be synced", folder.display()))
-    }
-}
-
-/// Removes an older result file, so that it is not mistaken for this run's.
-///
-/// # Errors
-/// It cannot be taken away.
-pub fn remove_result_file(path: &Path) -> io::Result<()> {
-    match fs::remove_file(place_of(path)?) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        Ok(()) | Err(_) => Ok(()),
-    }
-}
-
-/// Returns the path to write: the target of a symbolic link, existing or not.
-fn place_of(path: &Path) -> io::Result<PathBuf> {
-    match fs::metadata(path) {
-        // Renaming would replace a device by a file.
-        Ok(facts) if !facts.is_file() => Err(io::Error::other("it is no regular file")),
-        Ok(_) => fs::canonicalize(path),
-        Err(_) => match fs::read_link(path) {
-            Ok(target) => Ok(path.parent().unwrap_or(Path::new("")).join(target)),
-            Err(_) => Ok(path.to_owned()),
-        },
-    }
 }

@@ -79,9 +79,10 @@ impl ExpandedCommand {
         for rule in std::mem::take(&mut self.grants) {
             match check_rule(&rule, RuleList::Deny, cwd, home) {
                 Ok(()) => self.grants.push(rule),
-                Err(why) => self
-                    .warnings
-                    .push(format!("{}: allowed-tools: {rule:?} has no effect: {why}", self.file)),
+                Err(why) => self.warnings.push(format!(
+                    "{}: allowed-tools: {rule:.200?} has no effect: {why}",
+                    self.file
+                )),
             }
         }
         self

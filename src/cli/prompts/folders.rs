@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::process::file_reads;
+use crate::process::{TrustedOwners, file_reads};
 
 /// The searched folders of a project, highest precedence first.
 const NAMES: [&str; 2] = [".outlast", ".claude"];
@@ -74,13 +74,17 @@ pub(super) struct PromptFile {
 pub(super) struct PromptFinder<'a> {
     search: &'a LibrarySearch<'a>,
     shelves: Vec<PromptFolder>,
+    /// The owners of the project's files.
+    owners: TrustedOwners,
     bytes: usize,
     pub(super) warnings: Vec<String>,
 }
 
 impl<'a> PromptFinder<'a> {
     pub(super) fn new(search: &'a LibrarySearch<'a>) -> Self {
-        Self { search, shelves: search_folders(search), bytes: 0, warnings: Vec::new() }
+        let owners = TrustedOwners::new(search.cwd, search.anywhere);
+        let shelves = search_folders(search);
+        Self { search, shelves, owners, bytes: 0, warnings: Vec::new() }
     }
 
     /// The Markdown files below the folders of this name.
@@ -159,8 +163,11 @@ impl<'a> PromptFinder<'a> {
         if place.bound.as_ref().is_some_and(|bound| !real.starts_with(bound)) {
             return Err("it leads out of the project, which is not trusted".to_owned());
         }
-        let bytes =
-            file_reads::read_regular(&real, FILE_BYTES_MAX).map_err(|error| error.to_string())?;
+        let content = match place.whose {
+            FolderOwner::User => file_reads::read_regular(&real, FILE_BYTES_MAX),
+            FolderOwner::Project => file_reads::read_owned(&real, FILE_BYTES_MAX, &self.owners),
+        };
+        let bytes = content.map_err(|error| error.to_string())?;
         self.bytes += bytes.len();
         if self.bytes > ALL_BYTES_MAX {
             let most = ALL_BYTES_MAX >> 20;

@@ -129,7 +129,7 @@ pub(super) fn apply_prompt_and_tools(
     let no_rule = |rule: &&String| check_rule(rule, RuleList::Deny, paths.cwd, paths.home).is_err();
     if let Some(bad) = role.disallowed_tools.iter().find(no_rule) {
         return Err(UsageError::new(format!(
-            "the agent {:?}: {bad:?} in disallowedTools is no rule; correct it",
+            "the agent {:?}: {bad:.200?} in disallowedTools is no rule; correct it",
             role.name
         )));
     }

@@ -33,6 +33,7 @@ pub use sources::{FileState, SettingsFile};
 pub use survey::{SettingsSurvey, survey, survey_with_managed};
 
 use crate::cli::args::OutputFormat;
+use crate::cli::output_file::OutputFile;
 use crate::cli::prompts::PromptLibrary;
 use crate::cli::stdin::{Need, StdinWish};
 use crate::config::environment::Variables;
@@ -119,7 +120,7 @@ pub struct Settings {
 impl Settings {
     /// Returns the secrets known before the run, to be redacted.
     pub fn secrets(&self) -> Vec<String> {
-        let of_variables = secret_values(&self.variables);
+        let of_variables = secret_values(&self.variables, &self.tools.pass_env);
         self.chain.secrets().chain(of_variables).chain(self.mcp.secrets()).collect()
     }
 
@@ -148,8 +149,8 @@ pub struct OutputSettings {
     pub hook_events: bool,
     /// Whether text and thinking of sub-agents are reported.
     pub subagent_text: bool,
-    pub result_file: Option<PathBuf>,
-    pub heartbeat_file: Option<PathBuf>,
+    pub result_file: Option<OutputFile>,
+    pub heartbeat_file: Option<OutputFile>,
     /// No progress bar, even on a terminal.
     pub plain: bool,
 }
@@ -280,6 +281,9 @@ pub struct ToolRules {
     pub bash_max_timeout: Duration,
     /// How long a background command may run.
     pub background_lifetime: Duration,
+    /// How much memory commands may take together, in bytes. `None`: the system does not tell what
+    /// there is.
+    pub command_memory: Option<u64>,
     /// How long fetching a page may take.
     pub web_timeout: Duration,
     /// Hosts that may be fetched from at private addresses.

@@ -14,6 +14,7 @@ use super::{
     servers, system,
 };
 use crate::cli::args::{InputFormat, OutputFormat, RunArgs};
+use crate::cli::output_file::OutputFile;
 use crate::cli::stdin::StdinWish;
 use crate::cli::usage::UsageError;
 use crate::config::environment::{self, ProcessEnv, Variables};
@@ -218,13 +219,6 @@ fn check_url(url: &str) -> Result<(), UsageError> {
 
 fn output(args: &RunArgs, env: &ProcessEnv) -> Result<OutputSettings, UsageError> {
     let output = &args.output;
-    for (flag, path) in
-        [("--result-file", &output.result_file), ("--heartbeat-file", &output.heartbeat_file)]
-    {
-        if let Some(path) = path {
-            check_writable(flag, path)?;
-        }
-    }
     let format = output.output_format.unwrap_or_default();
     for (flag, given) in [
         ("--include-partial-messages", output.include_partial_messages),
@@ -243,36 +237,19 @@ fn output(args: &RunArgs, env: &ProcessEnv) -> Result<OutputSettings, UsageError
         partial_messages: output.include_partial_messages,
         hook_events: output.include_hook_events,
         subagent_text: output.forward_subagent_text,
-        result_file: output.result_file.clone(),
-        heartbeat_file: output.heartbeat_file.clone(),
+        result_file: output_file("--result-file", output.result_file.as_deref())?,
+        heartbeat_file: output_file("--heartbeat-file", output.heartbeat_file.as_deref())?,
         plain: env.plain,
     })
 }
 
-/// Checks whether a file can be written there, without writing it.
-fn check_writable(flag: &str, path: &Path) -> Result<(), UsageError> {
-    let folder = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        Some(_) | None => Path::new("."),
-    };
-    let shown = path.display();
-    if path.is_dir() {
-        return Err(UsageError::new(format!("{flag} {shown}: is a folder; name a file")));
-    }
-    if path.exists() && !path.is_file() {
-        return Err(UsageError::new(format!(
-            "{flag} {shown}: is a device or a pipe; name a regular file"
-        )));
-    }
-    if !folder.is_dir() {
-        return Err(UsageError::new(format!("{flag} {shown}: the folder does not exist; make it")));
-    }
-    nix::unistd::access(folder, nix::unistd::AccessFlags::W_OK).map_err(|error| {
-        UsageError::new(format!(
-            "{flag} {shown}: the folder cannot be written to: {}; name another",
-            error.desc()
-        ))
-    })
+/// Opens the folder of a file for output, and checks what is there.
+fn output_file(flag: &str, path: Option<&Path>) -> Result<Option<OutputFile>, UsageError> {
+    let opened = path.map(|path| {
+        OutputFile::open(path)
+            .map_err(|error| UsageError::new(format!("{flag} {}: {error}", path.display())))
+    });
+    opened.transpose()
 }
 
 fn prompt(args: &RunArgs, config: &Config) -> PromptSource {
@@ -373,12 +350,13 @@ fn tools(inputs: &Inputs) -> Result<ToolRules, UsageError> {
         prompt_tool: prompt_tool::resolve(&args.tools)?,
         on_denied: config.on_denied,
         directories: config.additional_directories.0.clone(),
-        sandbox: sandbox::resolve(config, &args.flags)?,
+        sandbox: sandbox::resolve(config, fold, &args.flags)?,
         child_env: config.child_env,
         pass_env: config.pass_env.0.clone(),
         bash_timeout: config.bash_timeout.0,
         bash_max_timeout: config.bash_max_timeout.0.max(config.bash_timeout.0),
         background_lifetime: config.background_lifetime.0,
+        command_memory: run_limits::command_memory(config),
         web_timeout: config.web_fetch_timeout.0,
         web_private_hosts: config.web_fetch_private_hosts.0.clone(),
         result_chars,

@@ -8,6 +8,7 @@ use crate::config::Config;
 use crate::config::environment::ProcessEnv;
 use crate::config::kinds::{Span, Tokens, UnattendedRetry};
 use crate::config::settings::BASE_URL;
+use crate::process::usable_memory;
 use crate::recovery::{
     AccountKind, Backoff, Budgets, Limits, LoopLimits, Moment, OutputCaps, Persistence, WorkWait,
 };
@@ -123,4 +124,11 @@ pub(super) fn endpoint(
 pub(super) fn keep_sessions(config: &Config) -> Option<Duration> {
     let days = config.cleanup_period_days;
     (days > 0).then(|| Duration::from_hours(24 * u64::from(days)))
+}
+
+/// Returns how much memory commands may take together, in bytes: by default, they leave a quarter
+/// to the rest. `None`: the system does not tell what there is.
+pub(super) fn command_memory(config: &Config) -> Option<u64> {
+    let usual = || usable_memory().map(|bytes| bytes / 4 * 3);
+    config.command_memory.map(|size| size.0).or_else(usual)
 }

@@ -3,6 +3,7 @@
 use crate::cli::usage::UsageError;
 use crate::config::Config;
 use crate::config::flags::SettingFlags;
+use crate::config::fold::Fold;
 use crate::tools::SandboxSettings;
 use crate::types::{PermissionMode, SandboxMode};
 
@@ -10,13 +11,19 @@ use crate::types::{PermissionMode, SandboxMode};
 /// otherwise.
 ///
 /// # Errors
-/// Flags that contradict each other.
+/// Flags that contradict each other; a protection that cannot be enforced.
 pub(super) fn resolve(
     config: &Config,
+    fold: &Fold,
     flags: &SettingFlags,
 ) -> Result<SandboxSettings, UsageError> {
     let mode = config.sandbox_mode.unwrap_or_else(|| default_mode(config));
-    let no_network = !config.sandbox_network.0;
+    let allows_no_host =
+        fold.is_set("sandbox.network.allowedDomains") && config.allowed_domains.0.is_empty();
+    let no_network = !config.sandbox_network.0 || allows_no_host;
+    if mode != SandboxMode::Off && !no_network {
+        check_enforceable(config, fold)?;
+    }
     if mode == SandboxMode::Off && no_network && flags.has("sandbox-network") {
         return Err(UsageError::new(
             "--sandbox-network off needs a sandbox; add --sandbox workspace, read-only or required",
@@ -31,6 +38,25 @@ pub(super) fn resolve(
         deny_read: config.deny_read.0.clone(),
         config_dir: None,
     })
+}
+
+/// A protection that is only read would be worse than none.
+fn check_enforceable(config: &Config, fold: &Fold) -> Result<(), UsageError> {
+    let narrows = [
+        ("allowedDomains", !config.allowed_domains.0.is_empty()),
+        ("deniedDomains", !config.denied_domains.0.is_empty()),
+        ("allowLocalBinding", !config.allow_local_binding),
+        ("allowAllUnixSockets", !config.allow_all_unix_sockets),
+        ("allowManagedDomainsOnly", config.managed_domains_only),
+        ("httpProxyPort", config.http_proxy_port.is_some()),
+        ("socksProxyPort", config.socks_proxy_port.is_some()),
+    ];
+    let Some((key, _)) = narrows.into_iter().find(|(_, narrows)| *narrows) else { return Ok(()) };
+    let place = fold.origin(&["sandbox", "network", key]).unwrap_or_default();
+    Err(UsageError::new(format!(
+        "{place}: \"sandbox.network.{key}\" cannot be enforced while commands have a network; \
+         remove it, or turn the network off with \"sandbox.network.enabled\": false"
+    )))
 }
 
 /// The mode where neither a flag nor a file names one.

@@ -11,6 +11,7 @@ use super::sources::{SettingsFile, SettingsSources};
 use super::{CredentialSource, EndpointSettings, McpServers, run_limits, sandbox, servers};
 use crate::cli::args::RunArgs;
 use crate::cli::prompts::PromptLibrary;
+use crate::config::MemorySize;
 use crate::config::environment::{self, Variables, config_dir_variable, variable_names};
 use crate::config::fold::{DEFAULT, EffectiveValue, variable_origin};
 use crate::config::kinds::Span;
@@ -33,6 +34,8 @@ pub struct SettingsSurvey {
     pub ignored: Vec<IgnoredSetting>,
     /// The same as a warning.
     pub ignored_warning: Option<String>,
+    /// The variables that commands are given by name.
+    pub pass_env: Vec<String>,
     /// The environment, with what the settings add to it.
     pub variables: Variables,
     pub endpoint: EndpointSettings,
@@ -94,6 +97,7 @@ pub fn survey_with_managed(
         server_warnings: mcp.warnings,
         credentials: found,
         model,
+        pass_env: inputs.config.pass_env.0.clone(),
         variables: inputs.variables,
         config_dir: inputs.config_dir,
         files,
@@ -117,6 +121,7 @@ fn effective(
     let Inputs { fold, config, variables: all, args, .. } = inputs;
     let derived = [
         ("accountKind", json!(limits.account)),
+        ("commandMemory", json!(run_limits::command_memory(config).map(MemorySize))),
         ("maxRetryWait", json!(Span(limits.max_retry_wait))),
         ("sandbox.mode", json!(sandbox::default_mode(config))),
     ];
@@ -157,7 +162,7 @@ impl SettingsSurvey {
 
     /// Returns the secrets, to be redacted.
     pub fn secrets(&self) -> Vec<String> {
-        let mut secrets = crate::tools::secret_values(&self.variables);
+        let mut secrets = crate::tools::secret_values(&self.variables, &self.pass_env);
         secrets.extend(self.endpoint.credential.secrets().into_iter().map(str::to_owned));
         secrets.extend(self.endpoint.proxies.secrets());
         let headers = self.endpoint.headers.iter();

@@ -190,16 +190,24 @@ fn check_sandbox(machine: &MachineFacts) -> Finding {
              run in a container or a virtual machine of its own",
         );
     }
-    let tcp = if machine.holds_tcp { "files and TCP" } else { "files" };
-    if machine.holds_files {
-        return Finding::ok("sandbox", format!("Landlock, version {abi}, restricts {tcp}"));
+    if !machine.holds_files {
+        return Finding::warning(
+            "sandbox",
+            format!("Landlock has only version {abi}"),
+            "commands can empty files that they may not write to",
+            "use Linux 6.2 or later",
+        );
     }
-    Finding::warning(
-        "sandbox",
-        format!("Landlock has only version {abi}"),
-        "commands can empty files that they may not write to",
-        "use Linux 6.2 or later",
-    )
+    if !machine.filters_calls {
+        return Finding::warning(
+            "sandbox",
+            format!("Landlock, version {abi}, restricts files; system calls cannot be filtered"),
+            "commands can use the network though it is off, and limit other processes",
+            "use a kernel with seccomp, and do not forbid it in the container",
+        );
+    }
+    let what = "restricts files; seccomp restricts the network and other processes";
+    Finding::ok("sandbox", format!("Landlock, version {abi}, {what}"))
 }
 
 fn check_limits(machine: &MachineFacts) -> Vec<Finding> {

@@ -41,15 +41,19 @@ pub(super) fn first_command(script: &str, known: &ShellContext<'_>) -> Vec<Optio
 }
 
 /// The first simple command that the shell runs, if it is known which one that is.
-fn first_simple_command(node: Node<'_>) -> Option<Node<'_>> {
-    match node.kind() {
-        "command" => Some(node),
-        "program" | "list" | "pipeline" | "redirected_statement" => {
-            let mut walk = node.walk();
-            let mut parts = node.named_children(&mut walk);
-            parts.find(|part| part.kind() != "comment").and_then(first_simple_command)
+///
+/// A list of many commands nests as deep as it is long.
+fn first_simple_command(mut node: Node<'_>) -> Option<Node<'_>> {
+    loop {
+        match node.kind() {
+            "command" => return Some(node),
+            "program" | "list" | "pipeline" | "redirected_statement" => {
+                let mut walk = node.walk();
+                let mut parts = node.named_children(&mut walk);
+                node = parts.find(|part| part.kind() != "comment")?;
+            }
+            _ => return None,
         }
-        _ => None,
     }
 }
 

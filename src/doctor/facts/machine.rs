@@ -10,7 +10,7 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{AccessFlags, Uid, access};
 
 use super::super::DoctorContext;
-use crate::process::{Job, LandlockSupport, Supervisor};
+use crate::process::{Job, LandlockSupport, Supervisor, filters_system_calls};
 use crate::secrets::Variables;
 
 /// Limits and properties of the process.
@@ -19,7 +19,8 @@ pub struct MachineFacts {
     /// The usable Landlock ABI version; 0 without Landlock.
     pub landlock: u32,
     pub holds_files: bool,
-    pub holds_tcp: bool,
+    /// Whether system calls can be filtered.
+    pub filters_calls: bool,
     /// Soft limits; `None` for unlimited. In bytes, except for the number of open files.
     pub file_size: Option<u64>,
     pub open_files: Option<u64>,
@@ -62,7 +63,7 @@ pub fn read_machine(home: Option<&Path>, variables: &Variables) -> MachineFacts 
     MachineFacts {
         landlock: support.abi,
         holds_files: support.restricts_files(),
-        holds_tcp: support.restricts_tcp(),
+        filters_calls: filters_system_calls(),
         file_size: limit(Resource::RLIMIT_FSIZE),
         open_files: limit(Resource::RLIMIT_NOFILE),
         address_space: limit(Resource::RLIMIT_AS),
@@ -104,6 +105,7 @@ pub async fn start_test_command(scene: &DoctorContext) -> Option<String> {
         cwd: scene.cwd.clone(),
         environment: Vec::new(),
         input: false,
+        memory: None,
         landlock: None,
     };
     let mut running = match supervisor.start(&job).await {

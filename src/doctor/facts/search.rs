@@ -27,6 +27,7 @@ async fn version(program: &std::path::Path, scene: &DoctorContext) -> Option<Str
         cwd: scene.cwd.clone(),
         environment: Vec::new(),
         input: false,
+        memory: None,
         landlock: None,
     };
     let mut running = supervisor.start(&job).await.ok()?;

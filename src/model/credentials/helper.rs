@@ -118,7 +118,7 @@ impl HelperCommand {
         Ok((printed.len() as u64 <= PRINTED_MAX).then_some((status, printed)))
     }
 
-    fn job(&self) -> Job {
+    pub(super) fn job(&self) -> Job {
         // Programs in the working directory must not replace those in PATH.
         let path = absolute_path(env::var_os("PATH").as_deref());
         Job {
@@ -127,6 +127,7 @@ impl HelperCommand {
             cwd: env::current_dir().unwrap_or_else(|_| "/".into()),
             environment: env::vars_os().chain([("PATH".into(), path)]).collect(),
             input: false,
+            memory: None,
             landlock: None,
         }
     }

@@ -61,12 +61,11 @@ impl CredentialProvider {
             Credential::ApiKey(secret) if secret.fits_header() => ProviderKind::ApiKey(secret),
             Credential::Bearer(secret) if secret.fits_header() => ProviderKind::Bearer(secret),
             Credential::ApiKey(_) | Credential::Bearer(_) => return None,
-            Credential::Helper(command) => ProviderKind::Helper(KeyHelper {
-                command,
-                printed: Mutex::new(None),
-                known,
-                supervisor,
-            }),
+            Credential::Helper(command) => {
+                supervisor.pin(&command.job());
+                let printed = Mutex::new(None);
+                ProviderKind::Helper(KeyHelper { command, printed, known, supervisor })
+            }
             Credential::OAuth(file) => {
                 ProviderKind::OAuth(Box::new(OAuthLogin::new(file, roots.to_vec(), proxies, known)))
             }

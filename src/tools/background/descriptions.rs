@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use indicatif::HumanBytes;
+
 use super::super::text;
 use super::task::{BackgroundEnd, BackgroundKind, BackgroundTask};
 
@@ -25,7 +27,12 @@ pub(super) fn status_phrase(task: &BackgroundTask) -> String {
         match task.end {
             Some(BackgroundEnd::Completed) => return format!("ended after {took}"),
             Some(BackgroundEnd::Failed) => return format!("ended after {took} and did not finish"),
-            Some(BackgroundEnd::Killed | BackgroundEnd::TimedOut | BackgroundEnd::RunEnded)
+            Some(
+                BackgroundEnd::Killed
+                | BackgroundEnd::TimedOut
+                | BackgroundEnd::MemoryExceeded(_)
+                | BackgroundEnd::RunEnded,
+            )
             | None => {}
         }
     }
@@ -41,6 +48,13 @@ pub(super) fn status_phrase(task: &BackgroundTask) -> String {
         Some(BackgroundEnd::Killed) => format!("was stopped after {took}, as you asked"),
         Some(BackgroundEnd::TimedOut) => {
             format!("was stopped after {took}, the longest it may run")
+        }
+        Some(BackgroundEnd::MemoryExceeded(taken)) => {
+            let taken = HumanBytes(taken);
+            format!(
+                "was stopped after {took} when it took {taken}: all commands together took more \
+                 memory than the setting commandMemory allows, and it took most"
+            )
         }
         Some(BackgroundEnd::RunEnded) => format!("was stopped after {took}, as the run ended"),
     }

@@ -67,6 +67,8 @@ pub enum BackgroundEnd {
     Killed,
     /// It reached its maximum lifetime.
     TimedOut,
+    /// It was stopped because it took so many bytes of memory.
+    MemoryExceeded(u64),
     /// The run ended first.
     RunEnded,
 }
@@ -79,6 +81,7 @@ impl BackgroundEnd {
             Self::Failed => "failed",
             Self::Killed => "killed",
             Self::TimedOut => "timed_out",
+            Self::MemoryExceeded(_) => "memory_exceeded",
             Self::RunEnded => "cut",
         }
     }

@@ -213,6 +213,8 @@ impl BackgroundTasks {
             (CommandEnd::Exited, Some(0)) => BackgroundEnd::Completed,
             (CommandEnd::Exited, _) => BackgroundEnd::Failed,
             (CommandEnd::TimedOut, _) => BackgroundEnd::TimedOut,
+            (CommandEnd::MemoryExceeded(taken), _) => BackgroundEnd::MemoryExceeded(taken),
+            (CommandEnd::KilledForMemory, _) => BackgroundEnd::Failed,
             (CommandEnd::Cancelled, _) if closing => BackgroundEnd::RunEnded,
             (CommandEnd::Cancelled, _) => BackgroundEnd::Killed,
         };

@@ -112,11 +112,6 @@ impl Permissions {
         self.deny.iter().any(|rule| rule.covers_whole_tool(tool))
     }
 
-    /// Like [`Self::removes`], for a tool that is not built in.
-    pub(in super::super) fn removes_external(&self, name: &str) -> bool {
-        self.external_denial(name).is_some()
-    }
-
     /// Why a tool that is not built in is removed entirely, if it is.
     pub(in super::super) fn external_denial(&self, name: &str) -> Option<Denial> {
         let rule = self.deny.iter().find(|rule| rule.covers_external(name))?;
@@ -213,13 +208,8 @@ impl Permissions {
     /// The limits that no approval lifts: deny rules, credential locations, and every change in
     /// plan mode.
     fn limits_only(&self) -> Self {
-        let mode = match self.mode {
-            PermissionMode::Plan => PermissionMode::Plan,
-            PermissionMode::Default
-            | PermissionMode::AcceptEdits
-            | PermissionMode::DontAsk
-            | PermissionMode::BypassPermissions => PermissionMode::BypassPermissions,
-        };
+        let plans = self.mode == PermissionMode::Plan;
+        let mode = if plans { self.mode } else { PermissionMode::BypassPermissions };
         Self { mode, ask: Vec::new(), critical: CriticalPaths::Confirmed, ..self.clone() }
     }
 
@@ -335,9 +325,6 @@ impl Permissions {
 
     /// Checks access to a host. The content of a site is unknown, so access always needs an allow
     /// rule.
-    ///
-    /// # Errors
-    /// Why access is not allowed, and how to allow it.
     fn check_host(&self, host: &str) -> Result<(), Denial> {
         let tool = BuiltinTool::WebFetch;
         if let Some(rule) = self.deny.iter().find(|rule| rule.covers_host(host)) {

@@ -31,7 +31,7 @@ pub(in super::super) enum Confinement {
 pub(super) type Resolve<'a> = &'a dyn Fn(&str, &Path) -> ResolvedPath;
 
 /// How many possible working directories are tracked.
-const FOLDERS_MAX: usize = 8;
+pub(super) const FOLDERS_MAX: usize = 8;
 
 impl Permissions {
     /// Checks a command that runs in `cwd`.
@@ -60,8 +60,7 @@ impl Permissions {
     }
 }
 
-/// Whether a command changes nothing, its redirections included. One that changes the working
-/// directory does.
+/// Whether a command and its redirections change nothing, not even the working directory.
 fn only_reads(part: &SimpleCommand) -> bool {
     let effect = recognize(part).map(|known| known.effect);
     let reads =
@@ -127,6 +126,8 @@ struct PartsCheck<'a> {
     files: Vec<PathBuf>,
     /// Whether a file was moved or copied, so that the paths of later parts may lead elsewhere.
     has_moved: bool,
+    /// Whether some part changes files, so that nothing in the working directories is closed to the
+    /// whole command.
     changes: bool,
 }
 
@@ -144,7 +145,10 @@ impl<'a> PartsCheck<'a> {
             has_rule: parts.iter().any(|part| permissions.has_rule_for(part)),
             files: Vec::new(),
             has_moved: false,
-            changes: false,
+            changes: parts.iter().any(|part| {
+                written(part).next().is_some()
+                    || recognize(part).is_some_and(|it| it.effect == PlainEffect::Changes)
+            }),
         }
     }
 
@@ -179,7 +183,7 @@ impl<'a> PartsCheck<'a> {
             return Ok(());
         }
         let known = recognize(part).ok_or_else(|| self.permissions.refusal(part))?;
-        let is_held = self.permissions.holds_plain_commands && !self.has_rule;
+        let is_held = self.permissions.holds_plain_commands && !self.has_rule && !self.changes;
         match known.effect {
             PlainEffect::Prints => Ok(()),
             PlainEffect::NeedsKernel if !is_held => Err(self.permissions.refusal(part)),
@@ -223,6 +227,9 @@ impl<'a> PartsCheck<'a> {
         path: &str,
         concerns: impl Fn(&ResolvedPath) -> bool,
     ) -> Result<(), Denial> {
+        if self.has_moved && !self.permissions.holds_plain_commands {
+            return Err(Denial::AfterMove);
+        }
         for place in self.places(path) {
             if concerns(&place) {
                 self.permissions.check_read(BuiltinTool::Read, &place).map_err(Denial::for_bash)?;
@@ -246,9 +253,8 @@ impl<'a> PartsCheck<'a> {
 
     fn check_change(&mut self, path: &str) -> Result<(), Denial> {
         if self.has_moved {
-            return Err(Denial::ChangeAfterMove);
+            return Err(Denial::AfterMove);
         }
-        self.changes = true;
         for place in self.places(path) {
             if self.permissions.cwd.starts_with(&place.real) {
                 return Err(Denial::ChangeByCommand { path: place.written });
@@ -262,8 +268,10 @@ impl<'a> PartsCheck<'a> {
     /// With a folder, what is in it gets another path.
     fn check_moved(&self, path: &str) -> Result<(), Denial> {
         for place in self.places(path).into_iter().filter(|place| place.real.is_dir()) {
+            let hides =
+                |path: &PathBuf| self.permissions.hides(BuiltinTool::Read, &place.real.join(path));
             let within = list_recursive(&place.real);
-            if within.is_none_or(|paths| paths.iter().any(|path| is_protected(path))) {
+            if within.is_none_or(|paths| paths.iter().any(|it| is_protected(it) || hides(it))) {
                 return Err(Denial::DecidesWhatRuns { path: place.written });
             }
         }

@@ -10,15 +10,12 @@ use super::super::catalog::BuiltinTool;
 use super::super::paths::{PATH_BYTES_MAX, normalize_lexically};
 use super::super::shell_lexer::{self, ShellWord, SimpleCommand, base_name};
 use super::call_check::{CriticalPaths, Permissions};
-use super::command_check::{Folders, Resolve};
+use super::command_check::{FOLDERS_MAX, Folders, Resolve};
 use super::denial::Denial;
 use super::rule::PermissionRule;
 
 /// How many characters of a command an error message shows.
 const SHOWN_MAX: usize = 80;
-
-/// How many folders are tracked of a command that is not understood.
-const FOLDERS_MAX: usize = 4;
 
 /// Programs whose arguments are, or contain, a command.
 const WRAPPERS: &[&str] = &[

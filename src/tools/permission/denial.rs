@@ -99,10 +99,10 @@ pub(in super::super) enum Denial {
     )]
     FolderBehindLink { folder: PathBuf },
     #[error(
-        "Bash needs permission: it changes files after mv or cp, and paths may lead elsewhere \
-         then. Do that in another call"
+        "Bash needs permission: it goes on after mv or cp, and paths may lead elsewhere then. Do \
+         that in another call"
     )]
-    ChangeAfterMove,
+    AfterMove,
     #[error(
         "Bash would also read files below {} that rules hide: search with Grep, which leaves them \
          out",

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
+use super::super::glob_limits::check_glob;
 use super::super::paths::PATH_BYTES_MAX;
 use super::rule_error::{RuleError, RuleList};
 
@@ -26,6 +27,7 @@ impl PathPattern {
         cwd: &Path,
         home: Option<&Path>,
     ) -> Result<Self, RuleError> {
+        check_glob(spec)?;
         let (root, pattern) = if let Some(rest) = spec.strip_prefix("//") {
             (Path::new("/"), format!("/{rest}"))
         } else if let Some(rest) = spec.strip_prefix("~/").or((spec == "~").then_some("")) {

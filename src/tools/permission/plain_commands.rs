@@ -111,6 +111,10 @@ const GIT_COMMANDS: &[&str] = &[
     "show-ref", "status",
 ];
 
+/// Flags with which they read outside of the repository or run programs. The kernel holds both.
+const GIT_RUNS: &[&str] =
+    &["-O", "--contents", "--exec", "--ext-diff", "--no-index", "--open", "--output", "--textconv"];
+
 /// Those that run none.
 #[rustfmt::skip]
 const GIT_READS: &[&str] = &[
@@ -128,7 +132,14 @@ pub(super) fn recognize(command: &SimpleCommand) -> Option<PlainCommand<'_>> {
     if first.raw == "git" {
         let mut words = rest.iter().map(|word| word.plain.as_str());
         let verb = words.by_ref().find(|word| *word != "--no-pager")?;
-        let operands = words.filter(|word| !word.starts_with('-')).collect();
+        let (flags, operands): (Vec<&str>, Vec<&str>) =
+            words.partition(|word| word.starts_with('-'));
+        if flags
+            .iter()
+            .any(|flag| flag.contains('/') || GIT_RUNS.iter().any(|it| flag.starts_with(it)))
+        {
+            return None;
+        }
         let reads = GIT_READS.contains(&raw_text(&command.words).as_str());
         let effect = if reads { Prints } else { NeedsKernel };
         let known = GIT_COMMANDS.contains(&verb);

@@ -1,6 +1,7 @@
 //! The lists of permission rules, and why a text is not a rule.
 
 use super::super::domain::InvalidHost;
+use super::super::glob_limits::OversizedGlob;
 
 /// The list that a rule belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub enum RuleError {
     PatternStart,
     #[error("in a path pattern `..` can only come first")]
     ParentInside,
+    #[error(transparent)]
+    Oversized(#[from] OversizedGlob),
     #[error("its path pattern is wrong: {0}")]
     Pattern(String),
 }

@@ -41,7 +41,7 @@ pub enum SandboxError {
 }
 
 impl SandboxContext<'_> {
-    fn variable(&self, wanted: &str) -> Option<&OsStr> {
+    pub(super) fn variable(&self, wanted: &str) -> Option<&OsStr> {
         let found = self.environment.iter().rev().find(|(name, _)| name == wanted);
         found.map(|(_, value)| value.as_os_str())
     }

@@ -6,7 +6,9 @@
 //! is then listed in the result and in a warning, and with `required` the run does not start.
 
 mod context;
+mod control_sockets;
 mod denied_paths;
+mod exposure;
 mod known_paths;
 mod plain;
 mod policy;
@@ -17,12 +19,13 @@ use std::sync::{Arc, Once};
 
 use serde::Serialize;
 
-use crate::process::{LandlockPolicy, LandlockSupport, NetworkAccess};
+use crate::process::{CallFilter, LandlockPolicy, NetworkAccess, PathRule};
 use crate::types::SandboxMode;
 
 pub(super) use context::SandboxContext;
 pub use context::{SandboxError, is_sandbox_path};
 pub(super) use denied_paths::{DeniedPlaces, RuleDenial};
+use exposure::{Exposure, KernelSupport};
 pub(super) use plain::{Hides, PlainScope};
 pub use policy::SandboxSettings;
 use policy::{PolicyInputs, SandboxPolicy, grants_to_read_all};
@@ -36,10 +39,13 @@ pub struct SandboxState {
     pub enforced: Enforced,
     /// The version of the kernel's Landlock; 0 if it is not available.
     pub abi: u32,
-    /// Whether commands can use TCP: `open` or `no_tcp`.
+    /// What of the network commands cannot use: `open`, `no_tcp`, or `off` (no sockets at all).
     pub network: &'static str,
     /// Whether commands can signal processes that they did not start: `open` or `own_only`.
     pub signals: &'static str,
+    /// Whether commands can limit, slow down or pin processes that they did not start: `open` or
+    /// `own_only`.
+    pub processes: &'static str,
     /// What should be denied to commands and is not: paths inside a granted folder, and permission
     /// rules for paths that are patterns.
     pub exposed: Vec<String>,
@@ -73,7 +79,8 @@ pub(super) enum CommandScope {
 pub(super) struct Sandbox {
     policy: Arc<SandboxPolicy>,
     state: SandboxState,
-    kernel: LandlockSupport,
+    kernel: KernelSupport,
+    network: NetworkAccess,
     /// What the warning says, if there is one.
     warning: Option<String>,
     caches: Once,
@@ -89,48 +96,51 @@ impl Sandbox {
         around: &SandboxContext<'_>,
     ) -> Result<Self, SandboxError> {
         let policy = SandboxPolicy::new(&PolicyInputs { settings, around })?;
-        Self::with_kernel_support(policy, settings, LandlockSupport::probe())
-    }
-
-    fn with_kernel_support(
-        policy: SandboxPolicy,
-        settings: &SandboxSettings,
-        kernel: LandlockSupport,
-    ) -> Result<Self, SandboxError> {
-        let mode = settings.mode;
-        let (wanted, works) = (mode != SandboxMode::Off, kernel.abi > 0);
-        let (paths, rules) =
-            if wanted { (policy.exposed(), policy.rules_not_held()) } else { (vec![], &[][..]) };
-        let exposed: Vec<String> = paths
-            .iter()
-            .map(|path| path.display().to_string())
-            .chain(rules.iter().cloned())
-            .collect();
-        let holds = kernel.restricts_files() && (kernel.restricts_tcp() || !settings.no_network);
-        let enforced = match (wanted && works, holds && exposed.is_empty()) {
+        let (mode, kernel) = (settings.mode, KernelSupport::probe());
+        let wanted = mode != SandboxMode::Off;
+        let is_on = wanted && kernel.landlock.abi > 0;
+        let is_closed = is_on && settings.no_network;
+        let network = if is_closed { kernel.least_network() } else { NetworkAccess::Open };
+        let exposure = if wanted { policy.exposure() } else { Exposure::default() };
+        let sockets = is_on && network != NetworkAccess::Off;
+        let sockets = if sockets { control_sockets::reachable(around) } else { Vec::new() };
+        let exposure = Exposure { sockets, ..exposure };
+        let of_kernel = kernel.gap(settings.no_network).filter(|_| wanted);
+        let gap = of_kernel.clone().or_else(|| exposure.gap());
+        let enforced = match (is_on, &gap) {
             (false, _) => Enforced::None,
-            (true, true) => Enforced::Full,
-            (true, false) => Enforced::Partial,
+            (true, None) => Enforced::Full,
+            (true, Some(_)) => Enforced::Partial,
         };
-        let gap = (wanted && enforced != Enforced::Full)
-            .then(|| describe_gap(kernel, settings.no_network, &paths, rules));
         if let (SandboxMode::Required, Some(gap)) = (mode, &gap) {
             return Err(SandboxError::NotEnforced { gap: gap.clone() });
         }
-        let on = wanted && works;
-        let closed = on && settings.no_network && kernel.restricts_tcp();
         // Exposure in temporary folders only is reported in the result, without a warning.
-        let told = !works || !holds || policy.exposes_in_tree();
-        let doubts = gap.filter(|_| told).map(|gap| format!("the sandbox does not hold: {gap}"));
+        let is_told =
+            of_kernel.is_some() || policy.exposes_in_tree() || !exposure.sockets.is_empty();
+        let warning = gap.filter(|_| is_told);
+        let own_only = |holds: bool| if is_on && holds { "own_only" } else { "open" };
         let state = SandboxState {
             mode,
             enforced,
-            abi: kernel.abi,
-            network: if closed { "no_tcp" } else { "open" },
-            signals: if on && kernel.restricts_signals() { "own_only" } else { "open" },
-            exposed,
+            abi: kernel.landlock.abi,
+            network: match network {
+                NetworkAccess::Open => "open",
+                NetworkAccess::NoTcp => "no_tcp",
+                NetworkAccess::Off => "off",
+            },
+            signals: own_only(kernel.landlock.restricts_signals()),
+            processes: own_only(kernel.filters_calls),
+            exposed: exposure.list(),
         };
-        Ok(Self { policy: Arc::new(policy), state, kernel, warning: doubts, caches: Once::new() })
+        Ok(Self {
+            policy: Arc::new(policy),
+            state,
+            kernel,
+            network,
+            warning: warning.map(|gap| format!("the sandbox does not hold: {gap}")),
+            caches: Once::new(),
+        })
     }
 
     pub(super) fn state(&self) -> &SandboxState {
@@ -146,6 +156,11 @@ impl Sandbox {
                 self.policy.secrets().clone()
             }
         }
+    }
+
+    /// Where commands may write; in any mode, for without a sandbox they write there first.
+    pub(super) fn writable(&self) -> &[PathBuf] {
+        self.policy.writable()
     }
 
     pub(super) fn warning(&self) -> Option<&str> {
@@ -172,20 +187,23 @@ impl Sandbox {
         }
         // A tool that cannot create its cache fails, and a fresh home folder has none.
         self.caches.call_once(|| self.policy.make_caches());
-        Some(LandlockPolicy { rules: self.policy.grants(), network: self.network() })
+        Some(self.with_grants(self.policy.grants(), self.network, CallFilter::Commands))
     }
 
-    fn network(&self) -> NetworkAccess {
-        match self.state.network {
-            "no_tcp" => NetworkAccess::NoTcp,
-            _ => NetworkAccess::Open,
-        }
+    fn with_grants(
+        &self,
+        rules: Vec<PathRule>,
+        network: NetworkAccess,
+        calls: CallFilter,
+    ) -> LandlockPolicy {
+        let calls = if self.kernel.filters_calls { calls } else { CallFilter::Nothing };
+        LandlockPolicy { rules, network, calls }
     }
 
     /// Whether the kernel can restrict a command to reading. Independent of the mode, as a
     /// read-only command loses nothing by it.
     pub(super) fn can_hold_readers(&self) -> bool {
-        self.kernel.restricts_files()
+        self.kernel.landlock.restricts_files()
     }
 
     /// The rules for a read-only command. `None` if the kernel cannot enforce them. Blocks.
@@ -195,14 +213,14 @@ impl Sandbox {
         }
         let is_on = self.is_on();
         let grants = if is_on { self.policy.reading_grants() } else { grants_to_read_all() };
-        Some(LandlockPolicy { rules: grants, network: self.network() })
+        Some(self.with_grants(grants, self.network, CallFilter::Readers))
     }
 
     /// The rules for a command that needs no permission rule. `None` if the kernel cannot enforce
     /// them. Blocks.
     fn plain_rules(&self, scope: &PlainScope) -> Option<LandlockPolicy> {
-        let rules =
-            || LandlockPolicy { rules: plain::grants(scope), network: NetworkAccess::NoTcp };
+        let calls = if scope.may_edit { CallFilter::Commands } else { CallFilter::Readers };
+        let rules = || self.with_grants(plain::grants(scope), self.kernel.least_network(), calls);
         self.can_hold_readers().then(rules)
     }
 
@@ -214,8 +232,8 @@ impl Sandbox {
     /// The description of the sandbox for the model.
     pub(super) fn model_description(&self) -> Option<String> {
         self.is_on().then(|| {
-            let network =
-                if self.state.network == "no_tcp" { " They have no network." } else { "" };
+            let is_closed = self.network != NetworkAccess::Open;
+            let network = if is_closed { " They have no network." } else { "" };
             format!(
                 "Commands are sandboxed: they may write only in {}, and may not read \
                  credentials.{network}",
@@ -235,57 +253,22 @@ impl Sandbox {
                 "[This may be the sandbox: commands may write only in {}, and may not read \
                  credentials{}. Only the user can widen that.]",
                 self.policy.summary(),
-                if self.state.network == "no_tcp" { " or use the network" } else { "" },
+                if self.network == NetworkAccess::Open { "" } else { " or use the network" },
             )
         })
     }
-}
-
-/// What is not enforced, and the remedy.
-fn describe_gap(
-    kernel: LandlockSupport,
-    no_network: bool,
-    exposed: &[PathBuf],
-    rules: &[String],
-) -> String {
-    if kernel.abi == 0 {
-        return "this kernel or container has no working Landlock".to_string();
-    }
-    if !kernel.restricts_files() {
-        return format!(
-            "this kernel's Landlock (version {}) cannot keep files from being emptied; it takes \
-             version 3",
-            kernel.abi
-        );
-    }
-    if no_network && !kernel.restricts_tcp() {
-        return format!(
-            "this kernel's Landlock (version {}) cannot take the network away; it takes version 4",
-            kernel.abi
-        );
-    }
-    let paths: Vec<String> = exposed.iter().map(|path| path.display().to_string()).collect();
-    let paths = (!paths.is_empty()).then(|| {
-        format!(
-            "{} cannot be kept from commands, being in a folder that they may write to; work in \
-         another folder, or allow it in sandbox.filesystem",
-            paths.join(", ")
-        )
-    });
-    let rules = (!rules.is_empty()).then(|| {
-        format!(
-            "commands are not kept from what {} denies; name files or folders instead of a \
-             pattern, outside the working directories",
-            rules.join(", ")
-        )
-    });
-    [paths, rules].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 /// Whether the output of a program contains an error that the sandbox can cause.
 fn looks_denied(stderr: &str) -> bool {
     let stderr = stderr.to_lowercase();
     let words = ["permission denied", "operation not permitted", "eacces", "eperm", "exdev"];
-    let more = ["cross-device link", "no new privileges", "permissionerror", "permission error"];
+    let more = [
+        "bad system call",
+        "cross-device link",
+        "no new privileges",
+        "permissionerror",
+        "permission error",
+    ];
     words.iter().chain(&more).any(|words| stderr.contains(words))
 }

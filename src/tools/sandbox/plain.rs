@@ -26,7 +26,7 @@ pub(in super::super) struct PlainScope {
     pub(in super::super) may_move: bool,
     /// Whether a path is hidden from Read. `None` where nothing below these folders is.
     pub(in super::super) hides: Option<Hides>,
-    /// The variable `PATH` of the command.
+    /// The variable `PATH` of the command, without folders in which a run may write.
     pub(in super::super) path: OsString,
 }
 

@@ -9,6 +9,7 @@ use crate::process::{PathAccess, PathRule};
 use super::super::paths::resolve;
 use super::context::{SandboxContext, SandboxError};
 use super::denied_paths::{DeniedPlaces, RuleDenial};
+use super::exposure::Exposure;
 use super::known_paths::{DEVICE_PREFIX, DEVICES, MEMORY};
 use crate::types::SandboxMode;
 
@@ -108,12 +109,17 @@ impl SandboxPolicy {
         &self.secrets
     }
 
+    /// Everything that commands may write to.
+    pub(super) fn writable(&self) -> &[PathBuf] {
+        &self.roots
+    }
+
     pub(super) fn own_temp(&self) -> Option<&Path> {
         self.own_temp.as_deref()
     }
 
     /// What should be denied and is not, for it is there and in a folder that is written to.
-    pub(super) fn exposed(&self) -> Vec<PathBuf> {
+    fn exposed(&self) -> Vec<PathBuf> {
         let within = |place: &&PathBuf| self.roots.iter().any(|root| place.starts_with(root));
         let there = |place: &&PathBuf| fs::symlink_metadata(place).is_ok();
         let read = self.secrets.denied.iter().filter(|place| self.secrets.hides(place));
@@ -128,9 +134,10 @@ impl SandboxPolicy {
         exposed
     }
 
-    /// The permission rules for paths that do not hold for commands, or not for all paths.
-    pub(super) fn rules_not_held(&self) -> &[String] {
-        &self.rules_not_held
+    /// What commands should not access and can.
+    pub(super) fn exposure(&self) -> Exposure {
+        let (paths, rules) = (self.exposed(), self.rules_not_held.clone());
+        Exposure { paths, rules, sockets: Vec::new() }
     }
 
     fn not_held(&self, rules: &[RuleDenial], kept: &[&RuleDenial]) -> Vec<String> {

@@ -37,6 +37,15 @@ impl<'a> Tape<'a> {
         taken
     }
 
+    /// The text behind many openings of one kind: depth that random bytes do not reach.
+    pub fn nested(&mut self, text: &str) -> String {
+        let depth = 1_usize << self.below(16);
+        let [open, close] =
+            *self.pick(&[["{", "}"], ["{a,", "}"], ["(", ")"], ["[", "]"], ["$(", ")"]]);
+        let close = if self.below(2) == 0 { "" } else { close };
+        format!("{}{text}{}", open.repeat(depth), close.repeat(depth))
+    }
+
     pub fn text(&mut self, most: usize) -> String {
         String::from_utf8_lossy(self.take(most)).into_owned()
     }

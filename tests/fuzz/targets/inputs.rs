@@ -19,9 +19,15 @@ thread_local! {
 fuzz_target!(|data: &[u8]| {
     let mut tape = Tape(data);
     let name = (*tape.pick(&NAMES)).to_owned();
-    let Ok(input) = serde_json::from_slice::<Value>(tape.0) else { return };
+    let nests = tape.below(4) == 0;
+    let mut shape = Tape(tape.take(3));
+    let Ok(mut input) = serde_json::from_slice::<Value>(tape.0) else { return };
     if input.to_string().len() < 2_000 {
         let _ = AnswerSchema::new(input.clone());
+    }
+    let texts = input.as_object_mut().into_iter().flat_map(|members| members.values_mut());
+    for value in texts.filter(|value| nests && value.is_string()) {
+        *value = shape.nested(value.as_str().unwrap_or_default()).into();
     }
     let call = ToolCall { id: "toolu_1".to_owned(), name, input };
     TOOLS.with(|tools| {

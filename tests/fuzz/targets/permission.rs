@@ -52,7 +52,9 @@ fn command(data: &[u8]) -> String {
     let mut command = String::new();
     while !tape.is_over() {
         let piece = *tape.pick(&PIECES);
-        command.push_str(piece);
+        // Depth that random bytes do not reach.
+        let times = if tape.below(16) == 0 { 1 << tape.below(12) } else { 1 };
+        command.push_str(&piece.repeat(times));
     }
     command
 }

@@ -1,0 +1,223 @@
+//! Files that the user names for output. Their folder is opened before the first command runs, and
+//! they are written relative to it: commands of the model may be able to write to it too.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use nix::errno::Errno;
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
+use nix::unistd::geteuid;
+use uuid::Uuid;
+
+use crate::process::HeldFolder;
+
+/// The mode of an output file, from which the umask is taken.
+const MODE_BEFORE_UMASK: u32 = 0o666;
+
+/// How the result file is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResultRetention {
+    /// Synced to the disk.
+    Synced,
+    /// Without waiting for the disk, which may hang.
+    AtOnce,
+}
+
+/// Why a file cannot be used for output, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum OutputFileError {
+    #[error("is a folder; name a file")]
+    Folder,
+    #[error("is a device or a pipe; name a regular file")]
+    Special,
+    #[error("is a symbolic link, which is not followed; name the file itself")]
+    Link,
+    #[error("has a second name (a hard link); remove it, or name another")]
+    HardLink,
+    #[error("belongs to another user; remove it, or name another")]
+    Foreign,
+    #[error("the folder does not exist; make it")]
+    NoFolder,
+    #[error("the folder cannot be written to: {0}; name another")]
+    FolderClosed(io::Error),
+    #[error("it cannot be written: {0}; name another")]
+    Unusable(io::Error),
+}
+
+/// A file that the user named for output, in a folder that is held open.
+#[derive(Clone, Debug)]
+pub struct OutputFile {
+    path: PathBuf,
+    name: OsString,
+    folder: Arc<HeldFolder>,
+}
+
+impl OutputFile {
+    /// Opens the folder of a file, without creating the file.
+    ///
+    /// # Errors
+    /// There is no such folder, or what has the file's name is not to be replaced.
+    pub fn open(path: &Path) -> Result<Self, OutputFileError> {
+        let name = path.file_name().ok_or(OutputFileError::Folder)?.to_owned();
+        let folder = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            Some(_) | None => Path::new("."),
+        };
+        let folder = HeldFolder::open(folder).map_err(|error| {
+            let is_missing =
+                matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
+            if is_missing {
+                OutputFileError::NoFolder
+            } else {
+                OutputFileError::FolderClosed(error)
+            }
+        })?;
+        let file = Self { path: path.to_owned(), name, folder: Arc::new(folder) };
+        if let Some(found) = file.folder.find(&file.name).map_err(OutputFileError::Unusable)? {
+            file.check(&found)?;
+        }
+        file.folder.check_writable().map_err(OutputFileError::FolderClosed)?;
+        Ok(file)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Checks what has the file's name. In a folder like `/tmp` any user can put a file there, and
+    /// a file of another user keeps its owner's access.
+    fn check(&self, found: &FileStat) -> Result<(), OutputFileError> {
+        match SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT {
+            SFlag::S_IFREG => {}
+            SFlag::S_IFLNK => return Err(OutputFileError::Link),
+            SFlag::S_IFDIR => return Err(OutputFileError::Folder),
+            _ => return Err(OutputFileError::Special),
+        }
+        let folder = self.folder.metadata().map_err(OutputFileError::Unusable)?;
+        let mode = Mode::from_bits_truncate(folder.st_mode);
+        let is_shared = mode.contains(Mode::S_ISVTX | Mode::S_IWOTH);
+        let user = geteuid();
+        // Root often works for the owner of the folder, as in containers.
+        let for_owner = user.is_root() && !is_shared && found.st_uid == folder.st_uid;
+        if found.st_uid == user.as_raw() || for_owner {
+            return Ok(());
+        }
+        Err(OutputFileError::Foreign)
+    }
+
+    /// Opens the file in its place, or creates it.
+    ///
+    /// # Errors
+    /// It is not a regular file of the user's, or it has another name too: that may be a link to
+    /// the file of another user.
+    pub fn append(&self) -> Result<File, OutputFileError> {
+        let file = self.folder.append(&self.name, MODE_BEFORE_UMASK).map_err(|error| {
+            let is_link = error.raw_os_error() == Some(Errno::ELOOP as i32);
+            if is_link { OutputFileError::Link } else { OutputFileError::Unusable(error) }
+        })?;
+        let facts = fstat(&file).map_err(|errno| OutputFileError::Unusable(errno.into()))?;
+        self.check(&facts)?;
+        if facts.st_nlink > 1 {
+            return Err(OutputFileError::HardLink);
+        }
+        Ok(file)
+    }
+
+    /// Removes an older file, so that it is not mistaken for this run's.
+    ///
+    /// # Errors
+    /// It cannot be taken away.
+    pub fn remove(&self) -> io::Result<()> {
+        match self.folder.remove(&self.name) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Writes the file atomically: to a temporary file beside it, then renamed.
+    ///
+    /// # Errors
+    /// It could not be written, and at which step; an older file is then still whole.
+    pub fn write(&self, line: &str, how: ResultRetention) -> anyhow::Result<()> {
+        self.stage(line, how)?.publish(how)
+    }
+
+    /// Writes a line beside the file's place. The mode of the file follows the umask.
+    ///
+    /// # Errors
+    /// It could not be written, and at which step.
+    pub fn stage(&self, line: &str, how: ResultRetention) -> anyhow::Result<StagedResult> {
+        let name = OsString::from(format!(".outlast-{}", Uuid::new_v4().simple()));
+        let mut file = self.folder.create_new(&name, MODE_BEFORE_UMASK).map_err(|error| {
+            let removed = self.folder.metadata().is_ok_and(|folder| folder.st_nlink == 0);
+            let what = if removed { "its folder was removed" } else { "no file can be made there" };
+            anyhow::Error::new(error).context(what)
+        })?;
+        let beside = TemporaryName { folder: Arc::clone(&self.folder), name };
+        let written = file.write_all(line.as_bytes()).and_then(|()| file.write_all(b"\n"));
+        let synced = written.and_then(|()| match how {
+            ResultRetention::Synced => file.sync_all(),
+            ResultRetention::AtOnce => Ok(()),
+        });
+        synced.context("the disk did not take it")?;
+        Ok(StagedResult { file, beside, place: self.clone() })
+    }
+}
+
+/// A result in a temporary file beside its place, which is removed unless it is published.
+#[derive(Debug)]
+pub struct StagedResult {
+    file: File,
+    beside: TemporaryName,
+    place: OutputFile,
+}
+
+impl StagedResult {
+    /// Moves the result to its place.
+    ///
+    /// # Errors
+    /// It could not be moved, the folder could not be synced, or the path the user gave leads
+    /// elsewhere by now.
+    pub fn publish(self, how: ResultRetention) -> anyhow::Result<()> {
+        let Self { file, beside, place } = self;
+        beside.rename(&place.name).context("it could not be moved there")?;
+        if how == ResultRetention::Synced {
+            place.folder.sync().context("its folder could not be synced")?;
+        }
+        let written = file.metadata()?;
+        let found = fs::symlink_metadata(&place.path);
+        let is_there =
+            found.is_ok_and(|found| (found.dev(), found.ino()) == (written.dev(), written.ino()));
+        anyhow::ensure!(is_there, "its folder was moved or replaced during the run");
+        Ok(())
+    }
+}
+
+/// The name of a temporary file, which is removed when dropped.
+#[derive(Debug)]
+struct TemporaryName {
+    folder: Arc<HeldFolder>,
+    name: OsString,
+}
+
+impl TemporaryName {
+    fn rename(mut self, to: &OsStr) -> io::Result<()> {
+        self.folder.rename(&self.name, to)?;
+        self.name.clear();
+        Ok(())
+    }
+}
+
+impl Drop for TemporaryName {
+    fn drop(&mut self) {
+        if !self.name.is_empty() {
+            // It may be gone with its folder.
+            let _ = self.folder.remove(&self.name);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! A folder that is held open: its files are found by their name in it, and links are not followed.
+//!
+//! Commands of the model write to the folders that outlast writes to. A path that is resolved again
+//! would follow the link that a command put in its place.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, renameat};
+use nix::sys::stat::{FileStat, Mode, fstat, fstatat};
+use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, unlinkat};
+
+#[cfg(target_os = "linux")]
+const REFERENCE: OFlag = OFlag::O_PATH;
+#[cfg(not(target_os = "linux"))]
+const REFERENCE: OFlag = OFlag::empty();
+
+/// A folder whose descriptor is held open.
+#[derive(Debug)]
+pub struct HeldFolder(OwnedFd);
+
+impl HeldFolder {
+    /// Opens a folder. Links in the path to it are resolved, once.
+    ///
+    /// # Errors
+    /// There is none, or it is not accessible.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let flags = REFERENCE | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        Ok(Self(openat(AT_FDCWD, path, flags, Mode::empty())?))
+    }
+
+    /// Checks whether files can be created in it.
+    ///
+    /// # Errors
+    /// Why they cannot.
+    pub fn check_writable(&self) -> io::Result<()> {
+        Ok(faccessat(&self.0, ".", AccessFlags::W_OK | AccessFlags::X_OK, AtFlags::AT_EACCESS)?)
+    }
+
+    /// The metadata of the folder.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn metadata(&self) -> io::Result<FileStat> {
+        Ok(fstat(&self.0)?)
+    }
+
+    /// The metadata of a file, or of a link itself. `None` if there is none.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn find(&self, name: &OsStr) -> io::Result<Option<FileStat>> {
+        match fstatat(&self.0, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+            Err(Errno::ENOENT) => Ok(None),
+            found => Ok(Some(found?)),
+        }
+    }
+
+    /// Creates a file that is not there yet, to read and write. The umask is taken from `mode`.
+    ///
+    /// # Errors
+    /// It is there, even if it is a link; and the system's.
+    pub fn create_new(&self, name: &OsStr, mode: u32) -> io::Result<File> {
+        self.open_file(name, OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL, mode)
+    }
+
+    /// Opens a file to append to it, or creates it. A pipe is not waited for.
+    ///
+    /// # Errors
+    /// It is a link; and the system's.
+    pub fn append(&self, name: &OsStr, mode: u32) -> io::Result<File> {
+        let flags = OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CREAT | OFlag::O_NONBLOCK;
+        self.open_file(name, flags, mode)
+    }
+
+    fn open_file(&self, name: &OsStr, flags: OFlag, mode: u32) -> io::Result<File> {
+        let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        Ok(openat(&self.0, name, flags, Mode::from_bits_truncate(mode as nix::libc::mode_t))?
+            .into())
+    }
+
+    /// Renames a file within the folder. What had the new name is replaced, also if it is a link.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
+        Ok(renameat(&self.0, from, &self.0, to)?)
+    }
+
+    /// Removes a file, or a link itself.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn remove(&self, name: &OsStr) -> io::Result<()> {
+        Ok(unlinkat(&self.0, name, UnlinkatFlags::NoRemoveDir)?)
+    }
+
+    /// Syncs the names in the folder to the disk.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn sync(&self) -> io::Result<()> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        File::from(openat(&self.0, ".", flags, Mode::empty())?).sync_all()
+    }
+}

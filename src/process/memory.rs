@@ -1,0 +1,55 @@
+//! How much memory there is, and whether it ran out.
+
+use std::fs;
+use std::path::Path;
+
+/// What the machine has.
+pub(super) const MACHINE: &str = "/proc/meminfo";
+
+/// Where control groups are mounted, and what their limit on memory is called: version 2, its mount
+/// beside version 1, and version 1.
+const CGROUPS: [(&str, &str, &str); 3] = [
+    ("", "/sys/fs/cgroup", "memory.max"),
+    ("", "/sys/fs/cgroup/unified", "memory.max"),
+    ("memory", "/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+];
+
+/// The memory that this process and its children can have, in bytes: that of the machine, or the
+/// limit of its control group if that is less. `None`: the system does not tell.
+pub fn usable_memory() -> Option<u64> {
+    let machine = fs::read_to_string(MACHINE).ok().and_then(|text| bytes(&text, "MemTotal"));
+    let limits = fs::read_to_string("/proc/self/cgroup")
+        .map_or(Vec::new(), |groups| groups.lines().flat_map(cgroup_limits).collect());
+    limits.into_iter().chain(machine).min()
+}
+
+/// The limits of one line of `/proc/self/cgroup` and of the groups around it. A container may see
+/// only the innermost part of the path.
+fn cgroup_limits(line: &str) -> Vec<u64> {
+    let mut fields = line.splitn(3, ':').skip(1);
+    let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { return Vec::new() };
+    let mounts = CGROUPS.iter().filter(|(name, ..)| controllers.split(',').any(|it| it == *name));
+    let mut limits = Vec::new();
+    for (_, mount, file) in mounts {
+        for group in Path::new(path.trim_start_matches('/')).ancestors() {
+            let limit = fs::read_to_string(Path::new(mount).join(group).join(file));
+            // Without a limit the file says `max`.
+            limits.extend(limit.ok().and_then(|limit| limit.trim().parse::<u64>().ok()));
+        }
+    }
+    limits
+}
+
+/// How many processes the kernel has killed for want of memory since the machine was started.
+pub fn out_of_memory_kills() -> u64 {
+    let text = fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+    count.and_then(|count| count.parse().ok()).unwrap_or(0)
+}
+
+/// A field of a file of `/proc` that is in kB, in bytes.
+pub(super) fn bytes(text: &str, key: &str) -> Option<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+    let kilobytes: u64 = value.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kilobytes << 10)
+}

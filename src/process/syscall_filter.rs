@@ -1,0 +1,248 @@
+//! Filter for the system calls of sandboxed commands (seccomp): what Landlock does not restrict.
+//!
+//! A filter sees numbers only. It cannot tell the processes of a job from others, so a call that
+//! names any process but the caller is refused.
+
+use std::io;
+use std::sync::OnceLock;
+
+use serde::{Deserialize, Serialize};
+
+/// The network that a program may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NetworkAccess {
+    #[default]
+    Open,
+    /// Neither connect nor listen over TCP: as far as Landlock alone can restrict it.
+    NoTcp,
+    /// No sockets at all but connected pairs. Needs a filter for system calls.
+    Off,
+}
+
+/// Whether this kernel can filter system calls. Tried in a thread that ends right away: a container
+/// may forbid it. The result is cached.
+pub fn filters_system_calls() -> bool {
+    static KNOWN: OnceLock<bool> = OnceLock::new();
+    *KNOWN.get_or_init(|| {
+        let tried = || std::thread::Builder::new().spawn(|| kernel::verify().is_ok_and(|it| it));
+        tried().is_ok_and(|trial| trial.join().unwrap_or(false))
+    })
+}
+
+/// Which system calls are refused, besides those that make sockets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CallFilter {
+    /// None: this kernel may have no filters.
+    #[default]
+    Nothing,
+    /// Those that control other processes.
+    Commands,
+    /// Also those that change modes, owners, times and attributes of files, which Landlock allows
+    /// everywhere.
+    Readers,
+}
+
+/// A filter that is ready to be enforced.
+#[derive(Debug)]
+pub(super) struct SyscallFilter(kernel::Program);
+
+impl SyscallFilter {
+    /// `None` if nothing is to be filtered.
+    ///
+    /// # Errors
+    /// No filter can be made for this processor: then the program must not be started.
+    pub(super) fn build(calls: CallFilter, network: NetworkAccess) -> io::Result<Option<Self>> {
+        if calls == CallFilter::Nothing {
+            return Ok(None);
+        }
+        kernel::build(calls, network).map(|program| Some(Self(program)))
+    }
+
+    /// Restricts the calling thread and what it executes, irrevocably. May run between fork and
+    /// exec.
+    ///
+    /// # Errors
+    /// When the kernel refuses: then nothing must be run.
+    pub(super) fn restrict_self(&self) -> io::Result<()> {
+        kernel::enter(&self.0)
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod kernel {
+    use std::collections::BTreeMap;
+
+    use nix::libc::{self, c_long};
+    use seccompiler::{
+        BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+        SeccompRule,
+    };
+
+    use super::{CallFilter, NetworkAccess, io};
+
+    pub(super) type Program = BpfProgram;
+
+    /// A condition on an argument of a call.
+    #[derive(Clone, Copy)]
+    enum Argument {
+        Is(u8, u32),
+        IsNot(u8, u32),
+        /// The pointer is not null.
+        IsGiven(u8),
+        /// The kind of a socket, without its flags.
+        IsKind(u8, u32),
+    }
+
+    use Argument::{Is, IsGiven, IsKind, IsNot};
+
+    /// Calls that are refused, if one of these lists of conditions holds, or whatever they are given.
+    type Refused = (c_long, &'static [&'static [Argument]]);
+
+    /// A process may limit, slow down and pin itself, and nothing else: processes outside of the job
+    /// belong to the user, and one of them is outlast.
+    const OTHER_PROCESSES: &[Refused] = &[
+        (libc::SYS_prlimit64, &[&[IsNot(0, 0), IsGiven(2)]]),
+        (libc::SYS_setpriority, &[&[Is(0, PRIO_USER)], &[IsNot(1, 0)]]),
+        (libc::SYS_ioprio_set, &[&[Is(0, IOPRIO_WHO_USER)], &[IsNot(1, 0)]]),
+        (libc::SYS_sched_setaffinity, &[&[IsNot(0, 0)]]),
+        (libc::SYS_sched_setscheduler, &[&[IsNot(0, 0)]]),
+        (libc::SYS_sched_setparam, &[&[IsNot(0, 0)]]),
+        (libc::SYS_sched_setattr, &[&[IsNot(0, 0)]]),
+        // The keys of the user's session are credentials.
+        (libc::SYS_keyctl, &[]),
+        (libc::SYS_add_key, &[]),
+        (libc::SYS_request_key, &[]),
+    ];
+
+    /// The numbers of the last two are the same on all architectures.
+    const ATTRIBUTES: &[Refused] = &[
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_chmod, &[]),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_chown, &[]),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_lchown, &[]),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_utime, &[]),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_utimes, &[]),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_futimesat, &[]),
+        (libc::SYS_fchmod, &[]),
+        (libc::SYS_fchmodat, &[]),
+        (libc::SYS_fchmodat2, &[]),
+        (libc::SYS_fchown, &[]),
+        (libc::SYS_fchownat, &[]),
+        (libc::SYS_utimensat, &[]),
+        (libc::SYS_setxattr, &[]),
+        (libc::SYS_lsetxattr, &[]),
+        (libc::SYS_fsetxattr, &[]),
+        (libc::SYS_removexattr, &[]),
+        (libc::SYS_lremovexattr, &[]),
+        (libc::SYS_fremovexattr, &[]),
+        (SETXATTRAT, &[]),
+        (REMOVEXATTRAT, &[]),
+    ];
+
+    /// From asm-generic/unistd.h, Linux 6.13.
+    const SETXATTRAT: c_long = 463;
+    const REMOVEXATTRAT: c_long = 466;
+
+    /// Without a socket there is no protocol to forget. Pairs of connected sockets stay; a pair of
+    /// datagram sockets could be connected elsewhere.
+    const NETWORK: &[Refused] = &[
+        (libc::SYS_socket, &[]),
+        (
+            libc::SYS_socketpair,
+            &[&[IsNot(0, AF_UNIX)], &[IsKind(1, SOCK_DGRAM)], &[IsKind(1, SOCK_RAW)]],
+        ),
+        // It makes sockets without these calls.
+        (libc::SYS_io_uring_setup, &[]),
+        (libc::SYS_io_uring_enter, &[]),
+        (libc::SYS_io_uring_register, &[]),
+    ];
+
+    /// From linux/resource.h.
+    const PRIO_USER: u32 = 2;
+    /// From linux/ioprio.h.
+    const IOPRIO_WHO_USER: u32 = 3;
+    const AF_UNIX: u32 = libc::AF_UNIX as u32;
+    const SOCK_DGRAM: u32 = libc::SOCK_DGRAM as u32;
+    const SOCK_RAW: u32 = libc::SOCK_RAW as u32;
+    /// The bits of a socket's type that are its kind, as in linux/net.h.
+    const SOCK_TYPE_MASK: u64 = 0xf;
+
+    /// The numbers of the x32 ABI, which runs on the same processor, have this bit.
+    const X32: c_long = 0x4000_0000;
+
+    pub(super) fn build(calls: CallFilter, network: NetworkAccess) -> io::Result<Program> {
+        let of_files = match calls {
+            CallFilter::Readers => ATTRIBUTES,
+            CallFilter::Nothing | CallFilter::Commands => &[],
+        };
+        let of_network = match network {
+            NetworkAccess::Off => NETWORK,
+            NetworkAccess::Open | NetworkAccess::NoTcp => &[],
+        };
+        let mut refused = BTreeMap::new();
+        for (call, cases) in OTHER_PROCESSES.iter().chain(of_files).chain(of_network) {
+            let rules: Result<Vec<SeccompRule>, _> = cases.iter().map(|case| rule(case)).collect();
+            let rules = rules.map_err(io::Error::other)?;
+            if cfg!(target_arch = "x86_64") {
+                refused.insert(*call | X32, rules.clone());
+            }
+            refused.insert(*call, rules);
+        }
+        let arch = std::env::consts::ARCH.try_into().map_err(io::Error::other)?;
+        let refusal = SeccompAction::Errno(libc::EPERM as u32);
+        // A program for another architecture, whose calls have other numbers, is killed.
+        SeccompFilter::new(refused, SeccompAction::Allow, refusal, arch)
+            .and_then(TryInto::try_into)
+            .map_err(io::Error::other)
+    }
+
+    fn rule(case: &[Argument]) -> Result<SeccompRule, seccompiler::BackendError> {
+        let condition = |argument: &Argument| {
+            use SeccompCmpArgLen::{Dword, Qword};
+            let (at, size, operation, value) = match *argument {
+                Is(at, value) => (at, Dword, SeccompCmpOp::Eq, value),
+                IsNot(at, value) => (at, Dword, SeccompCmpOp::Ne, value),
+                IsGiven(at) => (at, Qword, SeccompCmpOp::Ne, 0),
+                IsKind(at, value) => (at, Dword, SeccompCmpOp::MaskedEq(SOCK_TYPE_MASK), value),
+            };
+            SeccompCondition::new(at, size, operation, u64::from(value))
+        };
+        SeccompRule::new(case.iter().map(condition).collect::<Result<_, _>>()?)
+    }
+
+    pub(super) fn enter(program: &Program) -> io::Result<()> {
+        seccompiler::apply_filter(program).map_err(io::Error::other)
+    }
+
+    /// Whether a thread without the network really gets no socket.
+    pub(super) fn verify() -> io::Result<bool> {
+        enter(&build(CallFilter::Readers, NetworkAccess::Off)?)?;
+        Ok(std::net::UdpSocket::bind("127.0.0.1:0")
+            .is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied))
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod kernel {
+    use super::{CallFilter, NetworkAccess, io};
+
+    #[derive(Debug)]
+    pub(super) enum Program {}
+
+    pub(super) fn build(_: CallFilter, _: NetworkAccess) -> io::Result<Program> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(super) fn enter(program: &Program) -> io::Result<()> {
+        match *program {}
+    }
+
+    pub(super) fn verify() -> io::Result<bool> {
+        Ok(false)
+    }
+}

@@ -1,0 +1,95 @@
+//! Limits for glob patterns. The parsers behind globs recurse once for each nested brace, so a pattern
+//! of a stranger is measured before any of them sees it.
+
+/// The longest pattern, in bytes.
+const GLOB_BYTES_MAX: usize = 4096;
+
+/// How many braces a pattern may open. All are counted, also escaped ones and those that are closed
+/// again: that bounds the nesting whatever the dialect of the parser.
+const GLOB_BRACES_MAX: usize = 32;
+
+/// Why a pattern is not handed to a parser.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OversizedGlob {
+    #[error("the pattern is longer than {GLOB_BYTES_MAX} bytes; write a shorter one")]
+    Long,
+    #[error(
+        "the pattern opens more than {GLOB_BRACES_MAX} braces; write several patterns, or a wider \
+         one"
+    )]
+    Braces,
+}
+
+/// Measures a pattern.
+///
+/// # Errors
+/// It exceeds a limit.
+pub fn check_glob(pattern: &str) -> Result<(), OversizedGlob> {
+    measure(pattern.as_bytes())
+}
+
+/// Whether every line of an ignore file is within the limits.
+pub(super) fn has_bounded_lines(ignore_file: &[u8]) -> bool {
+    ignore_file.split(|byte| *byte == b'\n').all(|line| measure(line).is_ok())
+}
+
+fn measure(pattern: &[u8]) -> Result<(), OversizedGlob> {
+    if pattern.len() > GLOB_BYTES_MAX {
+        return Err(OversizedGlob::Long);
+    }
+    if pattern.split(|byte| *byte == b'{').count() > GLOB_BRACES_MAX + 1 {
+        return Err(OversizedGlob::Braces);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use globset::GlobBuilder;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn compiles_or_is_an_error(pattern: &str) {
+        if let Ok(glob) = GlobBuilder::new(pattern).literal_separator(true).build() {
+            let _ = glob.compile_matcher().is_match("src/main.rs");
+        }
+    }
+
+    #[test]
+    fn globs_at_the_limits_compile() {
+        let nested = "{".repeat(GLOB_BRACES_MAX) + &"}".repeat(GLOB_BRACES_MAX);
+        let rich = "{a,b".repeat(GLOB_BRACES_MAX) + &",c}".repeat(GLOB_BRACES_MAX);
+        let long = ["?", "**/", "[!a]", "[ä-ü]", "*a"].map(|part| part.repeat(4096 / part.len()));
+        for pattern in long.iter().chain([&nested, &rich]) {
+            assert_eq!(check_glob(pattern), Ok(()), "{pattern}");
+            compiles_or_is_an_error(pattern);
+        }
+        assert_eq!(check_glob(&format!("{{{nested}}}")), Err(OversizedGlob::Braces));
+        assert_eq!(check_glob(&format!("{}a", long[0])), Err(OversizedGlob::Long));
+        assert!(has_bounded_lines(rich.as_bytes()) && has_bounded_lines(b""));
+        assert!(!has_bounded_lines(format!("a\n{rich}{{b}}\n").as_bytes()));
+    }
+
+    fn nested_globs() -> impl Strategy<Value = String> {
+        let piece = prop::sample::select(vec![
+            "{", "{", "{a,", "}", ",", "[", "]", "[{]", "[}]", "[!", "\\", "\\{", "**/", "*", "?",
+            "a", "/", "ä",
+        ]);
+        (prop::collection::vec(piece, 0..60), 0..400_usize)
+            .prop_map(|(pieces, depth)| format!("{}{}", "{".repeat(depth), pieces.concat()))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #[test]
+        fn a_bounded_glob_never_panics(pattern in nested_globs()) {
+            if check_glob(&pattern).is_ok() {
+                compiles_or_is_an_error(&pattern);
+                let mut lines = ignore::gitignore::GitignoreBuilder::new("/");
+                let _ = lines.add_line(None, &pattern);
+                let _ = lines.build();
+            }
+        }
+    }
+}

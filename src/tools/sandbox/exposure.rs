@@ -1,0 +1,100 @@
+//! What the sandbox does not enforce on this machine, and the remedies.
+
+use std::path::PathBuf;
+
+use crate::process::{LandlockSupport, NetworkAccess, filters_system_calls};
+
+/// What the kernel of this machine can enforce.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KernelSupport {
+    pub(super) landlock: LandlockSupport,
+    pub(super) filters_calls: bool,
+}
+
+impl KernelSupport {
+    pub(super) fn probe() -> Self {
+        let landlock = LandlockSupport::probe();
+        Self { landlock, filters_calls: landlock.abi > 0 && filters_system_calls() }
+    }
+
+    /// As little network as this kernel can leave to a command.
+    pub(super) fn least_network(self) -> NetworkAccess {
+        if self.filters_calls {
+            NetworkAccess::Off
+        } else if self.landlock.restricts_tcp() {
+            NetworkAccess::NoTcp
+        } else {
+            NetworkAccess::Open
+        }
+    }
+
+    /// Why commands are not restricted as they should be, apart from single paths.
+    pub(super) fn gap(self, no_network: bool) -> Option<String> {
+        let abi = self.landlock.abi;
+        if abi == 0 {
+            return Some("this kernel or container has no working Landlock".to_owned());
+        }
+        if !self.landlock.restricts_files() {
+            return Some(format!(
+                "this kernel's Landlock (version {abi}) cannot keep files from being emptied; it \
+                 takes version 3"
+            ));
+        }
+        let network = if no_network { ", and use the network" } else { "" };
+        (!self.filters_calls).then(|| {
+            format!(
+                "this kernel or container cannot filter system calls (seccomp): commands can \
+                 change limits and priorities of other processes{network}"
+            )
+        })
+    }
+}
+
+/// What should be out of reach of commands and is not.
+#[derive(Debug, Default)]
+pub(super) struct Exposure {
+    /// Paths inside a folder that is granted.
+    pub(super) paths: Vec<PathBuf>,
+    /// Permission rules for paths that are patterns, or cover what commands need.
+    pub(super) rules: Vec<String>,
+    /// Sockets of services that act for the user outside of the sandbox.
+    pub(super) sockets: Vec<PathBuf>,
+}
+
+impl Exposure {
+    pub(super) fn list(&self) -> Vec<String> {
+        let paths = self.paths.iter().chain(&self.sockets).map(|path| path.display().to_string());
+        paths.chain(self.rules.iter().cloned()).collect()
+    }
+
+    /// All of it in words, with the remedies. `None` if there is nothing.
+    pub(super) fn gap(&self) -> Option<String> {
+        let join = |paths: &[PathBuf]| {
+            let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+            names.join(", ")
+        };
+        let paths = (!self.paths.is_empty()).then(|| {
+            format!(
+                "{} cannot be kept from commands, being in a folder that they may write to; work \
+                 in another folder, or allow it in sandbox.filesystem",
+                join(&self.paths)
+            )
+        });
+        let rules = (!self.rules.is_empty()).then(|| {
+            format!(
+                "commands are not kept from what {} denies; name files or folders instead of a \
+                 pattern, outside the working directories",
+                self.rules.join(", ")
+            )
+        });
+        let sockets = (!self.sockets.is_empty()).then(|| {
+            format!(
+                "commands can reach services that act outside of the sandbox ({}); use \
+                 --sandbox-network off, or keep these sockets from this user",
+                join(&self.sockets)
+            )
+        });
+        let gaps: Vec<String> = [paths, rules, sockets].into_iter().flatten().collect();
+        (!gaps.is_empty()).then(|| gaps.join("; "))
+    }
+}
