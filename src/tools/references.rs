@@ -32,7 +32,7 @@ impl BadSchema {
 }
 
 /// A reference, and its location.
-struct SymlinkReference<'a> {
+struct SchemaReference<'a> {
     pointer: String,
     target: &'a str,
 }
@@ -46,7 +46,8 @@ pub(super) fn check(schema: &Value) -> Result<(), BadSchema> {
     collect_references(schema, &mut String::new(), &mut references);
     // An inner "$id" changes the base of "#"; then only the validator can resolve references.
     let has_ids = schema.as_object().is_some_and(|root| root.values().any(holds_id));
-    for SymlinkReference { pointer, target } in references {
+    let mut finite = BTreeSet::new();
+    for SchemaReference { pointer, target } in references {
         let Some(fragment) = target.strip_prefix('#') else {
             return Err(BadSchema::at(
                 pointer,
@@ -66,7 +67,7 @@ pub(super) fn check(schema: &Value) -> Result<(), BadSchema> {
                 let why = format!("there is no {target:?} in the schema; correct the reference");
                 return Err(BadSchema::at(pointer, why));
             }
-            Some(place) if is_endless(schema, place) => {
+            Some(place) if is_endless(schema, place, &mut finite) => {
                 let why = "it refers to nothing but itself; describe a value";
                 return Err(BadSchema::at(pointer, why));
             }
@@ -79,14 +80,14 @@ pub(super) fn check(schema: &Value) -> Result<(), BadSchema> {
 fn collect_references<'a>(
     schema: &'a Value,
     pointer: &mut String,
-    found: &mut Vec<SymlinkReference<'a>>,
+    found: &mut Vec<SchemaReference<'a>>,
 ) {
-    let mut below = |name: &str, value: &'a Value, found: &mut Vec<SymlinkReference<'a>>| {
+    let mut below = |name: &str, value: &'a Value, found: &mut Vec<SchemaReference<'a>>| {
         let length = pointer.len();
         pointer.push('/');
         pointer.push_str(&name.replace('~', "~0").replace('/', "~1"));
         if let Some(target) = value.as_str().filter(|_| REFERENCES.contains(&name)) {
-            found.push(SymlinkReference { pointer: pointer.clone(), target });
+            found.push(SchemaReference { pointer: pointer.clone(), target });
         } else {
             collect_references(value, pointer, found);
         }
@@ -138,15 +139,26 @@ fn percent_decoded(text: &str) -> Option<String> {
 }
 
 /// Whether a chain of references from here is circular.
-fn is_endless<'a>(schema: &'a Value, mut place: &'a Value) -> bool {
+///
+/// `finite` has the targets that are known to end: each is followed once, however many chains
+/// share it.
+fn is_endless<'a>(
+    schema: &'a Value,
+    mut place: &'a Value,
+    finite: &mut BTreeSet<&'a str>,
+) -> bool {
     let mut seen = BTreeSet::new();
     while let Some(target) = place.get("$ref").and_then(Value::as_str) {
+        if finite.contains(target) {
+            break;
+        }
         if !seen.insert(target) {
             return true;
         }
-        let Some(next) = lookup(schema, target) else { return false };
+        let Some(next) = lookup(schema, target) else { break };
         place = next;
     }
+    finite.append(&mut seen);
     false
 }
 
