@@ -4,10 +4,12 @@ pub mod exit_code;
 
 mod agent_limits;
 mod error_class;
+mod host_channel;
 mod modes;
 mod stop_reason;
 
 pub use agent_limits::AgentLimits;
 pub use error_class::{ErrorClass, ErrorClassInfo, ProbeFinding, SubagentOutlook};
+pub use host_channel::{HostChannel, HostError, HostReply};
 pub use modes::{AccountKind, ChildEnvironment, OnDenied, PermissionMode, SandboxMode};
 pub use stop_reason::{Interrupt, StopReason, StopReasonInfo};
