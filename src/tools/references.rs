@@ -142,11 +142,7 @@ fn percent_decoded(text: &str) -> Option<String> {
 ///
 /// `finite` has the targets that are known to end: each is followed once, however many chains
 /// share it.
-fn is_endless<'a>(
-    schema: &'a Value,
-    mut place: &'a Value,
-    finite: &mut BTreeSet<&'a str>,
-) -> bool {
+fn is_endless<'a>(schema: &'a Value, mut place: &'a Value, finite: &mut BTreeSet<&'a str>) -> bool {
     let mut seen = BTreeSet::new();
     while let Some(target) = place.get("$ref").and_then(Value::as_str) {
         if finite.contains(target) {
