@@ -4,6 +4,7 @@ mod agent;
 mod cli;
 mod doctor;
 mod hooks;
+mod host;
 mod hostile;
 mod journal;
 mod manual;

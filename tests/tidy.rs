@@ -14,7 +14,7 @@ const LAYERS: [&[&str]; 9] = [
     &["config"],
     &["agent"],
     &["rehearsal"],
-    &["doctor"],
+    &["doctor", "host"],
     &["cli"],
 ];
 

@@ -1,34 +1,44 @@
-//! Permission prompts for calls that the rules leave open: `--permission-prompt-tool`.
+//! Permission prompts for calls that the rules leave open: `--permission-prompt-tool`. An MCP tool
+//! or the host answers them.
 
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::hooks::{HookDecision, HookPermission};
 use crate::mcp::{CallReply, ContentPart};
-use crate::tools::{GrantSource, ToolRefusal};
+use crate::recovery::Interrupt;
+use crate::tools::{GrantSource, PermissionUpdate, ToolRefusal};
 use crate::transcript::{Block, ToolCall};
+use crate::types::{HostError, PermissionMode, PermissionPrompt};
 
-use super::run_event::WaitingFor;
+use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::CancelReason;
 use super::world::RunWorld;
 
-/// The answer of the prompt tool.
+/// The host, in messages for the model.
+const HOST: &str = "the host";
+
+/// The answer of the prompt tool or the host.
 #[derive(Debug, PartialEq)]
 enum PermissionAnswer {
     /// Allowed, perhaps with another input.
     Allow(Option<Value>),
     /// Denied, with the reason for the model.
     Deny(String),
+    /// Denied, and the run ends.
+    End,
 }
 
 impl RunWorld<'_> {
-    /// Asks the prompt tool about a refused call, if there is one and it may decide: a denial by a
-    /// rule or a hook is final. An input that it changes is checked as if the model had chosen it.
+    /// Asks the prompt tool or the host about a refused call, if there is one and it may decide: a
+    /// denial by a rule or a hook is final. An input that it changes is checked as if the model had
+    /// chosen it.
     ///
     /// # Errors
-    /// The run was cut meanwhile.
+    /// The run was cut meanwhile, or the host ends it.
     pub(super) async fn prompt_for_permission(
         &mut self,
         call: &mut ToolCall,
@@ -38,17 +48,27 @@ impl RunWorld<'_> {
         let by_hook = verdict.halt.is_some()
             || verdict.denial().is_some()
             || matches!(verdict.permission, Some((HookPermission::Deny, _)));
-        let Some(tool) = self.tools.toolbox.prompt_tool().map(str::to_owned) else {
+        let Some(prompt) = self.tools.toolbox.prompt_tool().cloned() else {
             return Ok(Err(refusal));
         };
-        let is_open = matches!(refusal, ToolRefusal::Denied { .. })
-            && self.tools.toolbox.admit_with_source(call, GrantSource::Prompt).is_ok();
-        if by_hook || !is_open {
+        let reason = match &refusal {
+            ToolRefusal::Denied { reason, .. } if !by_hook => reason.clone(),
+            ToolRefusal::Denied { .. } | ToolRefusal::Invalid(_) => return Ok(Err(refusal)),
+        };
+        if self.tools.toolbox.admit_with_source(call, GrantSource::Prompt).is_err() {
             return Ok(Err(refusal));
         }
-        let reply = self.ask_tool(&tool, call).await?;
-        let why = match parse_answer(&tool, &reply) {
+        let (name, answer) = match prompt {
+            PermissionPrompt::Tool(tool) => {
+                let reply = self.ask_tool(&tool, call).await?;
+                let answer = parse_tool_answer(&tool, &reply);
+                (tool, answer)
+            }
+            PermissionPrompt::Host => (HOST.to_owned(), self.ask_host(call, &reason).await?),
+        };
+        let why = match answer {
             PermissionAnswer::Deny(why) => why,
+            PermissionAnswer::End => return Err(CancelReason::Interrupt(Interrupt::HostRequest)),
             PermissionAnswer::Allow(input) => {
                 let asked = ToolCall { input: input.unwrap_or(call.input.clone()), ..call.clone() };
                 let asked = self.tools.toolbox.with_absolute_path(&asked);
@@ -59,12 +79,66 @@ impl RunWorld<'_> {
                     }
                     Err(ToolRefusal::Denied { reason, .. }) => reason,
                     Err(ToolRefusal::Invalid(_)) => {
-                        format!("{tool} allowed this with an input that does not fit the tool")
+                        format!("{name} allowed this with an input that does not fit the tool")
                     }
                 }
             }
         };
         Ok(Err(ToolRefusal::by_prompt(&self.conversation.hook_words(&why))))
+    }
+
+    /// Asks the host, which may ask a person: only the run's deadline and interrupts limit the
+    /// wait. Changes of permissions that come with the answer are made before the next call.
+    async fn ask_host(
+        &mut self,
+        call: &ToolCall,
+        reason: &str,
+    ) -> Result<PermissionAnswer, CancelReason> {
+        let Some(host) = self.context.deps.host.clone() else {
+            return Ok(PermissionAnswer::Deny("there is no host that can be asked".to_owned()));
+        };
+        let mut question = json!({
+            "subtype": "can_use_tool",
+            "tool_name": call.name,
+            "input": call.input,
+            "tool_use_id": call.id,
+            "permission_suggestions": suggestions(call),
+            "decision_reason": reason,
+        });
+        if let Some(agent) = &self.context.mark {
+            question["agent_id"] = json!(agent.id);
+        }
+        let waiting_for = WaitingFor::Permission { tool: call.name.clone(), id: call.id.clone() };
+        let cancel = CancellationToken::new();
+        let asking = async {
+            tokio::select! {
+                biased;
+                () = cancel.cancelled() => Err(HostError::Closed),
+                reply = host.request(question) => reply,
+            }
+        };
+        let answer = match self.run_cancellable(waiting_for, &cancel, asking).await? {
+            Ok(answer) => answer,
+            Err(error) => {
+                let why = format!("{HOST} was asked, and could not decide: {error}");
+                return Ok(PermissionAnswer::Deny(why));
+            }
+        };
+        for update in answer["updatedPermissions"].as_array().into_iter().flatten() {
+            if let Err(why) = self.update_permissions(update) {
+                let warning = format!("a change of permissions by the host was not made: {why}");
+                self.monitor.emit(&RunEvent::Warning(warning));
+            }
+        }
+        if answer["behavior"] == "deny" && answer["interrupt"] == true {
+            return Ok(PermissionAnswer::End);
+        }
+        Ok(parse_answer(HOST, &answer))
+    }
+
+    fn update_permissions(&self, update: &Value) -> Result<(), String> {
+        let update = PermissionUpdate::deserialize(update).map_err(|error| error.to_string())?;
+        self.tools.toolbox.live_permissions().apply(&update).map_err(|error| error.to_string())
     }
 
     /// Calls the prompt tool, with the time limit of a tool call.
@@ -81,8 +155,26 @@ impl RunWorld<'_> {
     }
 }
 
-/// Parses an answer: JSON in a text. Anything but a clear permission is a denial.
-fn parse_answer(tool: &str, reply: &CallReply) -> PermissionAnswer {
+/// Changes of permissions that the host may offer to the user (PROTOCOL 4.12).
+fn suggestions(call: &ToolCall) -> Value {
+    match (call.name.as_str(), call.input["command"].as_str()) {
+        ("Bash", Some(command)) => json!([{
+            "type": "addRules",
+            "rules": [{ "toolName": "Bash", "ruleContent": command }],
+            "behavior": "allow",
+            "destination": "localSettings",
+        }]),
+        ("Write" | "Edit" | "MultiEdit" | "NotebookEdit", _) => json!([{
+            "type": "setMode",
+            "mode": PermissionMode::AcceptEdits.name(),
+            "destination": "session",
+        }]),
+        _ => json!([]),
+    }
+}
+
+/// Parses the answer of a tool: JSON in a text.
+fn parse_tool_answer(tool: &str, reply: &CallReply) -> PermissionAnswer {
     let texts = reply.parts.iter().filter_map(|piece| match piece {
         ContentPart::Block(Block::Text { text }) => Some(text.as_str()),
         ContentPart::Block(_) | ContentPart::Data { .. } => None,
@@ -95,7 +187,11 @@ fn parse_answer(tool: &str, reply: &CallReply) -> PermissionAnswer {
             "{tool} was asked whether this is allowed, and failed: {bare}"
         ));
     }
-    let answer: Value = serde_json::from_str(text.trim()).unwrap_or_default();
+    parse_answer(tool, &serde_json::from_str(text.trim()).unwrap_or_default())
+}
+
+/// Parses an answer. Anything but a clear permission is a denial.
+fn parse_answer(tool: &str, answer: &Value) -> PermissionAnswer {
     let input = answer.get("updatedInput").filter(|input| !input.is_null());
     match (answer["behavior"].as_str(), input) {
         (Some("allow"), None) => PermissionAnswer::Allow(None),
@@ -125,10 +221,11 @@ mod tests {
     #[test]
     fn permission_prompt_allows_only_on_a_clear_allow() {
         assert_eq!(
-            parse_answer("t", &said(r#"{"behavior":"allow"}"#)),
+            parse_tool_answer("t", &said(r#"{"behavior":"allow"}"#)),
             PermissionAnswer::Allow(None)
         );
-        let changed = parse_answer("t", &said(r#" {"behavior":"allow","updatedInput":{"a":1}}"#));
+        let changed =
+            parse_tool_answer("t", &said(r#" {"behavior":"allow","updatedInput":{"a":1}}"#));
         assert_eq!(changed, PermissionAnswer::Allow(Some(json!({ "a": 1 }))));
         let odd = [
             "",
@@ -143,9 +240,12 @@ mod tests {
             r#"{"behavior":"deny"}"#,
         ];
         for text in odd {
-            assert!(matches!(parse_answer("t", &said(text)), PermissionAnswer::Deny(_)), "{text}");
+            assert!(
+                matches!(parse_tool_answer("t", &said(text)), PermissionAnswer::Deny(_)),
+                "{text}"
+            );
         }
         let failed = CallReply { is_error: true, ..said(r#"{"behavior":"allow"}"#) };
-        assert!(matches!(parse_answer("t", &failed), PermissionAnswer::Deny(_)));
+        assert!(matches!(parse_tool_answer("t", &failed), PermissionAnswer::Deny(_)));
     }
 }

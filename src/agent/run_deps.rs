@@ -9,6 +9,7 @@ use crate::model::limits::SharedLimits;
 use crate::recovery::{Limits, Money};
 use crate::secrets::KnownSecrets;
 use crate::tools::Toolbox;
+use crate::types::HostChannel;
 
 use super::clock::Clock;
 use super::delegate::{AgentContext, AgentRegistry};
@@ -22,6 +23,10 @@ pub(super) struct RunDeps {
     pub(super) registry: AgentRegistry,
     pub(super) ledger: SharedLedger,
     pub(super) servers: Arc<Servers>,
+    /// Whether the servers stay open at the end of the run.
+    pub(super) keep_servers: bool,
+    /// Answers questions about permissions.
+    pub(super) host: Option<Arc<dyn HostChannel>>,
     /// The hooks of the run. Those of a sub-agent are derived from them.
     pub(super) hooks: Option<Hooks>,
     pub(super) secrets: KnownSecrets,
@@ -67,6 +72,8 @@ impl AgentSetup {
             registry,
             ledger: SharedLedger::new(setup.ledger),
             servers: setup.servers,
+            keep_servers: setup.keep_servers,
+            host: setup.host,
             hooks: setup.hooks.clone(),
             secrets: setup.secrets,
             clock: setup.clock,

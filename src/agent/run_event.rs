@@ -122,6 +122,11 @@ pub enum WaitingFor {
         name: String,
         id: String,
     },
+    /// The host's answer whether a call of this tool is allowed.
+    Permission {
+        tool: String,
+        id: String,
+    },
     /// The hooks of an event.
     Hook {
         event: HookEvent,

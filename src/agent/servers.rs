@@ -226,12 +226,15 @@ impl RunWorld<'_> {
         }
     }
 
-    /// Ends the servers. Those that do not end in time are killed with all other processes.
+    /// Ends the servers, unless another run will use them. Those that do not end in time are killed with all other processes.
     pub(super) async fn end_servers(&mut self, reason: StopReason) {
         if self.tools.servers.is_empty() {
             return;
         }
         self.tools.warn_of_missing(&mut self.monitor);
+        if self.context.deps.keep_servers {
+            return;
+        }
         let cut_off = matches!(
             reason,
             StopReason::AbortedStreaming(_) | StopReason::AbortedTools(_) | StopReason::Deadline
@@ -252,7 +255,7 @@ impl RunWorld<'_> {
 
 /// The news for the model of a server that was still starting, once it is not any more.
 fn news_of(standing: &ServerReport) -> Option<String> {
-    let ServerReport { name, status, why } = standing;
+    let ServerReport { name, status, why, .. } = standing;
     let why = why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
     match status {
         ServerStatus::Pending | ServerStatus::Disabled => None,

@@ -17,6 +17,7 @@ use crate::recovery::{
 use crate::secrets::KnownSecrets;
 use crate::tools::{Acceptance, AgentDefinition, BackgroundTask, Toolbox};
 use crate::transcript::{Block, Contributor, Message, Usage};
+use crate::types::HostChannel;
 
 use super::clock::Clock;
 use super::delegate::{AgentTask, Delegation};
@@ -34,6 +35,12 @@ pub struct Setup {
     pub toolbox: Toolbox,
     /// The MCP servers. Started with the run, if not before.
     pub servers: Arc<Servers>,
+    /// Whether the servers stay open at the end of the run, for another run of this process. Their
+    /// programs need a supervisor of their own: that of the toolbox ends all its processes with the
+    /// run.
+    pub keep_servers: bool,
+    /// The host that drives the run, if there is one: it answers questions about permissions.
+    pub host: Option<Arc<dyn HostChannel>>,
     pub limits: Limits,
     pub ledger: Ledger,
     pub clock: Clock,

@@ -170,7 +170,8 @@ impl ToolRunner {
             | Interrupt::Sigusr2
             | Interrupt::Sigalrm
             | Interrupt::Sigxcpu
-            | Interrupt::StdoutClosed => "",
+            | Interrupt::StdoutClosed
+            | Interrupt::HostRequest => "",
         };
         let warning = format!("background commands are being stopped: {list}{again}");
         monitor.emit(&RunEvent::Warning(warning));

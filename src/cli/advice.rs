@@ -221,7 +221,8 @@ fn aborted(by: Interrupt, when: &str) -> (String, &'static str) {
         | Interrupt::Sigquit
         | Interrupt::Sigusr1
         | Interrupt::Sigusr2
-        | Interrupt::Sigalrm => (format!("{} {when}", by.cause()), ""),
+        | Interrupt::Sigalrm
+        | Interrupt::HostRequest => (format!("{} {when}", by.cause()), ""),
     }
 }
 

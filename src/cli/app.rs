@@ -18,12 +18,13 @@ use crate::tools::secret_values;
 use super::args::{self, CliRequest, OutputFormat, RequestedOutput};
 use super::config;
 use super::doctor;
-use super::exit_watchdog::{ExitWatchdog, WatchdogReason};
+use super::exit_watchdog::ExitWatchdog;
+use super::host;
 use super::output::{TerminalFilter, usage_error_result};
 use super::output_file::{OutputFile, ResultRetention};
 use super::panics;
 use super::rehearse;
-use super::run::{self, ProcessContext};
+use super::run::{self, ExitCheck, ProcessContext, not_started_error};
 use super::signals::{self, SignalState};
 use super::stdout::print;
 use super::usage::{UsageError, UsageErrorKind};
@@ -78,22 +79,6 @@ fn run_with_watchdog(
     }
 }
 
-/// Returns the error for a run that ended before it could begin.
-fn not_started_error(why: WatchdogReason) -> UsageError {
-    match why {
-        WatchdogReason::Asked(interrupt) => UsageError::interrupted(interrupt),
-        WatchdogReason::Late => {
-            UsageError::of(UsageErrorKind::Late, "time ran out before the run began")
-        }
-        WatchdogReason::Broken => panic_error(),
-    }
-}
-
-fn panic_error() -> UsageError {
-    let what = format!("outlast itself broke: {}; please report this", panics::last_message());
-    UsageError::of(UsageErrorKind::Internal, what)
-}
-
 fn no_thread(error: &io::Error) -> UsageError {
     UsageError::of(UsageErrorKind::Internal, format!("no thread could be started: {error}"))
 }
@@ -109,7 +94,7 @@ fn run_guarded(
     let error = match panics::catch(|| dispatch(raw, signals, last)) {
         Some(Ok(code)) => return Some(code),
         Some(Err(error)) => error,
-        None => panic_error(),
+        None => run::panic_error(),
     };
     let code = error.verdict().exit_code();
     last.claim(code).then(|| report_usage_error(&error, wanted))
@@ -127,7 +112,11 @@ fn dispatch(
         }
         CliRequest::Run(args) => {
             let world = process_context(signals, last)?;
-            with_runtime(run::run(&args, world, &|_, _| Vec::new()))
+            let check: ExitCheck<'_> = &|_, _| Vec::new();
+            if args.output.is_driven_by_host() {
+                return with_runtime(host::drive(&args, world, check));
+            }
+            with_runtime(run::run(&args, world, check))
         }
         CliRequest::Rehearse(args) => {
             let world = process_context(signals, last)?;
@@ -153,7 +142,8 @@ fn process_context(
     let cwd = env::current_dir().map_err(|error| {
         UsageError::new(format!("the working folder cannot be read: {error}; change to another"))
     })?;
-    Ok(ProcessContext { variables, cwd, signals: signals.clone(), exit_watchdog: last.clone() })
+    let (signals, exit_watchdog) = (signals.clone(), last.clone());
+    Ok(ProcessContext { variables, cwd, signals, exit_watchdog, host: None })
 }
 
 fn with_runtime(work: impl Future<Output = Result<u8, UsageError>>) -> Result<u8, UsageError> {

@@ -16,12 +16,14 @@ use crate::model::{self, ModelClient, ModelFacts, RequestTimers, Secret};
 use crate::process::{PinnedPrograms, Supervisor};
 use crate::recovery::{FastMode, Ledger, Limits};
 use crate::secrets::{KnownSecrets, Redactor};
-use crate::tools::{Enforced, Toolbox, hook_environment};
+use crate::tools::{Enforced, LivePermissions, Toolbox, hook_environment};
 use crate::transcript::Block;
+use crate::types::HostChannel;
 
 use super::memory::{Memory, MemoryFile, MemorySearch};
 use super::model_facts::model_facts;
 use super::output::Resumption;
+use super::run::HostTurn;
 use super::session::{FoundSession, SessionHistory, Task};
 use super::settings::{ChainEntry, CredentialSource, EndpointSettings, ModelChain, Settings};
 use super::subagent_setup::subagent_setup;
@@ -44,6 +46,7 @@ pub(super) fn assemble(
     clock: Clock,
     now: &WallTime,
     secrets: &KnownSecrets,
+    host: Option<&HostTurn>,
 ) -> Result<(Setup, Resumption), UsageError> {
     let models = models(settings)?;
     let session = FoundSession::find(settings, task)?;
@@ -58,36 +61,43 @@ pub(super) fn assemble(
     let delegation = Delegation { folder_notes: notes, ..subagent_setup(settings, &here, &memory) };
     let supervisor = Supervisor::with_own_binary();
     let kept = (scratch(settings, &session), session.id());
-    let tools = tool_settings(settings, kept, secrets, &supervisor);
+    let tools = tool_settings(settings, kept, secrets, &supervisor, live_permissions(host));
     let toolbox = Toolbox::new(&tools).map_err(tool_settings_error)?;
     let pins = Arc::new(pinned_programs(settings, &toolbox));
     // Starts the user's own programs, and the one before it the model's commands.
     let supervisor = supervisor.with_pins(&pins);
     let rungs = model_endpoints(settings, models, clock, secrets, &supervisor)?;
     let prompt = session.remaining_prompt(&task.prompt);
-    let doubts = session.unknown_start_warning();
+    let doubts = Vec::from_iter(session.unknown_start_warning());
     let required = session.required_servers(settings);
-    let servers = Arc::new(servers(settings, &toolbox, &supervisor).with_required(required));
+    let kept_servers = host.and_then(|host| host.servers.clone());
+    let (keep_servers, channel) = (kept_servers.is_some(), host.map(|it| Arc::clone(&it.channel)));
+    let servers = kept_servers.unwrap_or_else(|| {
+        let servers = servers(settings, &toolbox, &supervisor, channel.clone());
+        Arc::new(servers.with_required(required))
+    });
     let (limits, session_id) = (limits(settings, &rungs), session.id());
     let (journal, mut legacy) = session.open(settings, &limits, &rungs[0].label)?;
     legacy.adapt_to_chain(&rungs);
-    let damaged = legacy.damage.as_ref().map(describe_damage);
+    let damaged = Vec::from_iter(legacy.damage.as_ref().map(describe_damage));
     let resumption =
         Resumption { changes: settings.contract_changes(), damage: legacy.damage.take() };
-    let hooks = hooks(settings, &session_id, journal.path(), secrets, &supervisor);
-    let unprotected = pins.warning().filter(|_| toolbox.sandbox().enforced != Enforced::None);
+    let hooks = hooks(settings, (&session_id, journal.path()), secrets, &supervisor, host);
+    let unprotected = unprotected_programs(&pins, &toolbox);
     let stop_after = settings.budget.filter(|_| settings.budget_mode == BudgetMode::After);
     let seed = Uuid::new_v4().as_u64_pair().0;
     // Last, so that an error in the settings does not leave the folder behind.
     prepare_scratch(settings, &tools.scratch)?;
     let setup = Setup {
         session_id,
-        prompt: if prompt.is_empty() { Vec::new() } else { vec![Block::text(prompt)] },
+        prompt: prompt_blocks(prompt, host),
         system,
         cwd: settings.cwd.clone(),
         endpoints: rungs,
         toolbox,
         servers,
+        keep_servers,
+        host: channel,
         limits,
         ledger: ledger(settings, &legacy),
         clock,
@@ -102,18 +112,30 @@ pub(super) fn assemble(
         secrets: secrets.clone(),
         hooks: Some(hooks),
         memory_files: memory.files.into_iter().map(|file| file.path).collect(),
-        warnings: memory
-            .warnings
-            .into_iter()
-            .chain(doubts)
-            .chain(damaged)
-            .chain(unprotected)
-            .collect(),
+        warnings: [memory.warnings, doubts, damaged, unprotected].concat(),
         resumed: legacy.carried,
         agents: settings.agents.clone(),
         delegation,
     };
     Ok((setup, resumption))
+}
+
+/// What the host has changed about permissions.
+fn live_permissions(host: Option<&HostTurn>) -> LivePermissions {
+    host.map(|host| host.live.clone()).unwrap_or_default()
+}
+
+/// The warning about the user's own programs that could not be protected from commands.
+fn unprotected_programs(pins: &PinnedPrograms, toolbox: &Toolbox) -> Vec<String> {
+    let is_needed = toolbox.sandbox().enforced != Enforced::None;
+    pins.warning().filter(|_| is_needed).into_iter().collect()
+}
+
+/// The content of the user's message: the text, and what a host sent beside it.
+fn prompt_blocks(text: &str, host: Option<&HostTurn>) -> Vec<Block> {
+    let text = (!text.is_empty()).then(|| Block::text(text));
+    let attachments = host.into_iter().flat_map(|host| host.prompt.attachments.iter().cloned());
+    text.into_iter().chain(attachments).collect()
 }
 
 /// Describes where a session file was damaged, and what became of the rest, in one line.
@@ -182,10 +204,10 @@ const MACHINE_MEMORY: &str = "/etc/claude-code/CLAUDE.md";
 /// The user's hooks, and what they are run with.
 fn hooks(
     settings: &Settings,
-    session_id: &str,
-    journal: &Path,
+    (session_id, journal): (&str, &Path),
     secrets: &KnownSecrets,
     supervisor: &Supervisor,
+    host: Option<&HostTurn>,
 ) -> Hooks {
     let own: Vec<(OsString, OsString)> = settings.variables.clone().into_iter().collect();
     let credentials = &settings.chain.key_variables;
@@ -208,6 +230,7 @@ fn hooks(
         secrets: secrets.clone(),
         shell: "/bin/sh".into(),
         supervisor: supervisor.clone(),
+        host: host.map(|host| Arc::clone(&host.channel)),
     };
     Hooks::new(settings.hooks.clone(), scene)
 }
@@ -321,7 +344,12 @@ fn per_mille(part: f64) -> u16 {
 
 /// Starts the MCP servers, which see the same environment as commands and use the same TLS and
 /// proxy settings as the model's client.
-pub(super) fn servers(settings: &Settings, toolbox: &Toolbox, supervisor: &Supervisor) -> Servers {
+pub(super) fn servers(
+    settings: &Settings,
+    toolbox: &Toolbox,
+    supervisor: &Supervisor,
+    host: Option<Arc<dyn HostChannel>>,
+) -> Servers {
     let first = &settings.endpoint;
     let (ca_files, proxies) = (first.ca_files.clone(), first.proxies.clone());
     let (connect, dead_path) = (first.connect, first.dead_path);
@@ -336,8 +364,29 @@ pub(super) fn servers(settings: &Settings, toolbox: &Toolbox, supervisor: &Super
         supervisor: supervisor.clone(),
         mask: Redactor::new(toolbox.secrets().clone()),
         http: Box::new(http),
+        host,
     };
     Servers::new(settings.mcp.servers.clone(), around, settings.mcp.timers)
+}
+
+/// Starts the MCP servers that all turns of a host share.
+///
+/// # Errors
+/// A setting of the tools, whose environment they get.
+pub(super) fn start_shared_servers(
+    settings: &Settings,
+    secrets: &KnownSecrets,
+    host: Arc<dyn HostChannel>,
+) -> Result<Arc<Servers>, UsageError> {
+    let supervisor = Supervisor::with_own_binary();
+    let unused = (std::env::temp_dir(), settings.session_id());
+    let live = LivePermissions::default();
+    let tools = tool_settings(settings, unused, secrets, &supervisor, live);
+    let toolbox = Toolbox::new(&tools).map_err(tool_settings_error)?;
+    let supervisor = supervisor.with_pins(&Arc::new(pinned_programs(settings, &toolbox)));
+    let required = settings.mcp.required.clone().unwrap_or_default();
+    let servers = servers(settings, &toolbox, &supervisor, Some(host)).with_required(required);
+    Ok(Arc::new(servers))
 }
 
 /// Opens the rate-limit state shared with other runs. Not with scaled time, which those do not

@@ -252,6 +252,7 @@ fn servers(settings: &Settings) -> Vec<ConfiguredServer> {
     let server = |config: &ServerConfig| {
         let how = match &config.place {
             ServerAddress::Program { command, .. } => ServerTransport::Program(command.clone()),
+            ServerAddress::Host => ServerTransport::Host,
             ServerAddress::Http { url, .. } => ServerTransport::Address(
                 BaseUrl::parse(url).map_or("an address".to_owned(), |at| at.origin()),
             ),

@@ -100,6 +100,14 @@ impl ExitWatchdog {
         *self.denial() = Some(denial);
     }
 
+    /// Prepares for the next turn of a host, whose result `words` writes if the turn cannot.
+    pub(super) fn begin_turn(&self, words: WatchdogOutput) {
+        *self.words() = Some(words);
+        *self.denial() = None;
+        self.deadline.send_replace(None);
+        self.stage.send_replace(WatchdogStage::Pending);
+    }
+
     /// Replaces the watchdog's result writer, unless the result was already claimed.
     pub(super) fn replace_writer(&self, words: WatchdogOutput) {
         let mut kept = self.words();
@@ -165,28 +173,44 @@ impl ExitWatchdog {
     /// Waits until the deadline has passed by the tolerance without a result.
     async fn wait_until_late(&self) {
         let mut deadlines = self.deadline.subscribe();
-        // The sender is ours.
-        let deadline = match deadlines.wait_for(Option::is_some).await.map(|deadline| *deadline) {
-            Ok(Some(deadline)) => deadline,
-            Ok(None) | Err(_) => std::future::pending().await,
-        };
-        sleep_until(deadline + DEADLINE_TOLERANCE).await;
-        if *self.stage.borrow() != WatchdogStage::Pending {
-            std::future::pending::<()>().await;
+        loop {
+            let deadline = *deadlines.borrow_and_update();
+            let late = async {
+                match deadline {
+                    Some(deadline) => sleep_until(deadline + DEADLINE_TOLERANCE).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = late => {}
+                // The sender is ours.
+                _ = deadlines.changed() => continue,
+            }
+            if *self.stage.borrow() == WatchdogStage::Pending {
+                return;
+            }
+            // The next turn of a host has another deadline.
+            let _ = deadlines.changed().await;
         }
     }
 
     /// Waits until the process lingers after the delivered result, or the delivery takes too long.
     async fn wait_until_stuck(&self) {
         let mut stages = self.stage.subscribe();
-        // The sender is ours.
-        let _ = stages.wait_for(|stage| *stage != WatchdogStage::Pending).await;
-        tokio::select! {
-            () = sleep(WRITE_LIMIT) => {}
-            () = async {
-                let _ = stages.wait_for(|stage| matches!(stage, WatchdogStage::Delivered(_))).await;
-                sleep(EXIT_LIMIT).await;
-            } => {}
+        loop {
+            let stage = *stages.borrow_and_update();
+            let stuck = async {
+                match stage {
+                    WatchdogStage::Pending => std::future::pending().await,
+                    WatchdogStage::Writing(_) => sleep(WRITE_LIMIT).await,
+                    WatchdogStage::Delivered(_) => sleep(EXIT_LIMIT).await,
+                }
+            };
+            tokio::select! {
+                () = stuck => return,
+                // The sender is ours.
+                _ = stages.changed() => {}
+            }
         }
     }
 

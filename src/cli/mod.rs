@@ -19,6 +19,7 @@ mod dry_run;
 pub mod exit;
 mod exit_watchdog;
 mod front_matter;
+mod host;
 pub mod memory;
 mod mentions;
 mod model_endpoints;

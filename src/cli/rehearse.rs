@@ -2,8 +2,11 @@
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::fs;
 use std::io;
 use std::path::Path;
+
+use serde_json::json;
 
 use crate::rehearsal::{
     ObservedOutcome, RehearsalServer, Scenario, ScenarioListing, ScratchFolder, ServerOptions,
@@ -11,9 +14,10 @@ use crate::rehearsal::{
 };
 
 use super::args::{self, CliRequest, RehearseArgs, RunArgs};
+use super::host;
 use super::run::ProcessContext;
 use super::stdout::print;
-use super::usage::UsageError;
+use super::usage::{UsageError, UsageErrorKind};
 
 /// The API key that rehearsals send. It is not valid anywhere.
 const KEY: &str = "rehearsal-key";
@@ -61,7 +65,8 @@ fn prepare(args: &RehearseArgs) -> Result<RehearsalAction, UsageError> {
     match args::parse(&[begin, own, args.flags.clone()].concat())? {
         CliRequest::Print(text) => Ok(RehearsalAction::Print(text)),
         CliRequest::Run(mut run) => {
-            if run.prompt.is_none() && !run.output.stdin {
+            let is_asked = run.output.stdin || run.output.is_driven_by_host();
+            if run.prompt.is_none() && !is_asked {
                 run.prompt = Some(scenario.prompt.clone());
             }
             // An empty flag outranks the setting.
@@ -94,12 +99,15 @@ pub(super) async fn rehearse(
             }
             // A signal is the normal end of serving.
             world.signals.first().await;
-            return Ok(0);
+            return stage.finish_serving(args.record.as_deref());
         }
         RehearsalAction::Run(run, stage) => {
             stage.redirect(&mut world);
             let own_flags = !args.flags.is_empty();
             let judge = |code: u8, reason: &str| stage.check(code, reason, own_flags);
+            if run.output.is_driven_by_host() {
+                return Box::pin(host::drive(&run, world, &judge)).await;
+            }
             return Box::pin(super::run::run(&run, world, &judge)).await;
         }
     }
@@ -147,6 +155,24 @@ impl RehearsalRun {
             set(name, &self.server.fill_in(value));
         }
         world.cwd = self.scratch.path().to_path_buf();
+    }
+
+    /// Writes the requests to `record`, and returns the exit code: an error if the real service
+    /// would have rejected one.
+    fn finish_serving(&self, record: Option<&Path>) -> Result<u8, UsageError> {
+        if let Some(path) = record {
+            let servers = [&self.server].into_iter().chain(self.server.others().map(|it| it.1));
+            let requests = servers.flat_map(RehearsalServer::requests);
+            let lines =
+                requests.map(|it| format!("{}\n", json!({ "path": it.path, "body": it.body })));
+            fs::write(path, lines.collect::<Vec<_>>().concat()).map_err(|error| {
+                UsageError::new(format!("--record {}: {error}; name another", path.display()))
+            })?;
+        }
+        match self.server.violations().as_slice() {
+            [] => Ok(0),
+            violations => Err(UsageError::of(UsageErrorKind::Internal, violations.join("; "))),
+        }
     }
 
     /// Returns the deviations from what the scenario expects. Flags of the user may change how a

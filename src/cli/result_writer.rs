@@ -6,20 +6,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::agent::RunOutcome;
+use crate::host::translate_result;
 use crate::recovery::{Interrupt, StopReason};
 
 use super::args::OutputFormat;
 use super::exit_watchdog::{WatchdogOutput, WatchdogReason};
 use super::output::{
-    PipeDrain, PipeSender, ResultReport, RunObservers, SnapshotRecorder, StreamJson, one_line,
+    PipeSender, ResultReport, RunObservers, SnapshotRecorder, StreamJson, one_line,
 };
 use super::output_file::ResultRetention;
 use super::panics;
-use super::run::{ResultSubject, RunJob, interrupted_reason};
+use super::run::{OutputDrain, ResultSubject, RunJob, interrupted_reason};
 use super::timestamps::WallTime;
 use super::tool_setup::temporary_folder;
 
@@ -54,7 +55,7 @@ impl RunJob {
             warnings.push("the run hung, and was left behind".to_owned());
             let (uuid, now) = (Uuid::new_v4().to_string(), WallTime::from_clock(&job.clock));
             let report = job.report(&ending, &subject, (&uuid, &now), &warnings);
-            let object = report.object();
+            let object = job.object(&report);
             match job.settings.output.format {
                 OutputFormat::Text => {}
                 OutputFormat::Json => out.send_last(object.clone(), None),
@@ -106,7 +107,7 @@ impl RunJob {
         subject: &ResultSubject,
         watchers: RunObservers,
         out: &PipeSender,
-        drain: PipeDrain,
+        drain: OutputDrain,
     ) -> u8 {
         let RunObservers { witness, people, programs, .. } = watchers;
         if !self.settings.persist {
@@ -160,6 +161,14 @@ impl RunJob {
             report
         };
         self.testament.mark_delivered(report.verdict().exit_code());
+        if self.host.is_none() || self.settings.output.log_detail {
+            self.report_on_stderr(&report);
+        }
+        report.verdict().exit_code()
+    }
+
+    /// Reports errors on standard error, and how to resume the run.
+    fn report_on_stderr(&self, report: &ResultReport<'_>) {
         for error in report.errors() {
             self.shared.stderr.send(&format!("outlast: {}", one_line(&error)));
         }
@@ -173,7 +182,21 @@ impl RunJob {
         if let Some(command) = report.resume_command() {
             self.shared.stderr.send(&format!("outlast: to go on where it ended: {command}"));
         }
-        report.verdict().exit_code()
+    }
+
+    /// Returns the result object for standard output, in the terms of its reader.
+    fn object(&self, report: &ResultReport<'_>) -> Value {
+        let mut object = report.object();
+        if let Some(host) = &self.host {
+            translate_result(&mut object, report.ending.reason);
+            host.prompt.stamp(&mut object);
+            if !host.is_kept {
+                object["resume"] = Value::Null;
+                object["durable"] = json!(false);
+                object["journal"]["state"] = json!("off");
+            }
+        }
+        object
     }
 
     fn report<'a>(
@@ -202,16 +225,20 @@ impl RunJob {
                 }
             }
             (OutputFormat::Json | OutputFormat::StreamJson, Some(programs)) => {
-                programs.finish(report.object());
+                let object = self.object(report);
+                match &self.host {
+                    Some(_) => programs.finish_turn(object),
+                    None => programs.finish(object),
+                }
             }
             (OutputFormat::Json | OutputFormat::StreamJson, None) => {
-                out.send_json(report.object(), None);
+                out.send_json(self.object(report), None);
             }
         }
     }
 
     /// Waits until standard output has been read, and returns whether it was.
-    async fn wait_for_reader(&self, drain: PipeDrain) -> bool {
+    async fn wait_for_reader(&self, drain: OutputDrain) -> bool {
         tokio::select! {
             biased;
             drained = drain.finish(SLOW_READER) => drained.is_ok(),

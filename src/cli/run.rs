@@ -7,20 +7,25 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, interval_at};
 
-use crate::agent::{self, Clock, Observer, RunOutcome, Setup};
+use crate::agent::{self, Clock, Observer, RunEvent, RunOutcome, Setup};
+use crate::hooks::HookHandler;
+use crate::host::UserPrompt;
 use crate::journal::delete_old_sessions;
+use crate::mcp::Servers;
 use crate::process::die_with_parent;
 use crate::recovery::{Interrupt, StopReason};
 use crate::secrets::{KnownSecrets, Redactor};
-use crate::tools::SandboxState;
+use crate::tools::{LivePermissions, SandboxState};
+use crate::types::HostChannel;
 
 use super::args::{OutputFormat, RunArgs};
 use super::assemble::{assemble, fast_mode_warning};
-use super::exit_watchdog::ExitWatchdog;
+use super::exit_watchdog::{ExitWatchdog, WatchdogReason};
 use super::mentions;
 use super::output::{
-    Capabilities, HeartbeatFile, PipeFraming, PipeSender, ProgressLines, Resumption, RunObservers,
-    SnapshotRecorder, StatusLine, StreamJson, TerminalFilter, framed_pipe, one_line, pipe,
+    Capabilities, HeartbeatFile, PipeDrain, PipeFraming, PipeSender, ProgressLines, Resumption,
+    RunObservers, SnapshotRecorder, StatusLine, StreamJson, TerminalFilter, framed_pipe, one_line,
+    pipe,
 };
 use super::output_file::OutputFile;
 use super::panics;
@@ -53,10 +58,20 @@ pub(super) struct ProcessContext {
     pub signals: SignalState,
     /// Writes the result if the run hangs.
     pub exit_watchdog: ExitWatchdog,
+    /// The host's part, if the run is a turn of one.
+    pub host: Option<HostTurn>,
 }
 
 /// Checks a run from outside: returns what was wrong, given its exit code and terminal reason.
 pub(super) type ExitCheck<'a> = &'a dyn Fn(u8, &str) -> Vec<String>;
+
+/// In CI, ends the process with its parent: a cancelled job often signals only the shell that
+/// started outlast.
+pub(super) fn prepare_process(variables: &Variables) {
+    if environment::is_ci(variables) {
+        die_with_parent();
+    }
+}
 
 /// Runs a task. Once the run has begun, a result is always written.
 ///
@@ -67,10 +82,7 @@ pub(super) async fn run(
     world: ProcessContext,
     judge: ExitCheck<'_>,
 ) -> Result<u8, UsageError> {
-    if environment::is_ci(&world.variables) {
-        // A cancelled CI job often signals only the shell that started outlast.
-        die_with_parent();
-    }
+    prepare_process(&world.variables);
     // Filled when the settings are resolved.
     let secrets = KnownSecrets::default();
     let mask = Arc::new(Redactor::new(secrets.clone()));
@@ -82,7 +94,7 @@ pub(super) async fn run(
     ended
 }
 
-async fn prepare_and_begin(
+pub(super) async fn prepare_and_begin(
     args: &RunArgs,
     world: ProcessContext,
     shared: SharedOutput,
@@ -90,7 +102,7 @@ async fn prepare_and_begin(
 ) -> Result<u8, UsageError> {
     let scale = args.timers.time_scale.unwrap_or(1.0);
     let clock = Clock::start(scale);
-    let ProcessContext { variables, cwd, signals, exit_watchdog: testament } = world;
+    let ProcessContext { variables, cwd, signals, exit_watchdog: testament, host } = world;
     let limit = args.flags.texts("max-duration").last();
     let limit = limit.and_then(|limit| values::duration(limit).ok());
     let (wanted, around) = (args.clone(), (variables.clone(), cwd.clone()));
@@ -106,15 +118,22 @@ async fn prepare_and_begin(
             testament.set_deadline(end);
         }
     }
-    let job =
-        RunJob { settings: Arc::new(settings), clock, scale, limit, signals, testament, shared };
-    let mut job = job;
-    let GatheredPrompt { prompt: given, unused } = job.prompt().await?;
+    let settings = Arc::new(settings);
+    let mut job = RunJob { settings, clock, scale, limit, signals, testament, shared, host };
+    let GatheredPrompt { prompt: given, unused } = match &job.host {
+        Some(host) => GatheredPrompt { prompt: host.prompt.text.clone(), unused: None },
+        None => job.prompt().await?,
+    };
     if let Some(unused) = unused {
         Arc::make_mut(&mut job.settings).warnings.push(unused.warning());
     }
-    let (job, task) = job.expand_command(given, args, around).await?;
-    job.begin(task, judge).await
+    let (job, task) = match &job.host {
+        Some(host) if host.prompt.is_verbatim => {
+            (job, Task { prompt: given.clone(), given, names: String::new() })
+        }
+        Some(_) | None => job.expand_command(given, args, around).await?,
+    };
+    job.with_host_hooks().begin(task, judge).await
 }
 
 /// Returns how messages on standard output are framed.
@@ -153,6 +172,68 @@ pub(super) fn interrupted_reason(witness: &SnapshotRecorder, by: Interrupt) -> S
     }
 }
 
+/// What a turn has from the host that drives it.
+#[derive(Clone)]
+pub(super) struct HostTurn {
+    pub prompt: UserPrompt,
+    pub channel: Arc<dyn HostChannel>,
+    /// Hooks that run in the host.
+    pub hooks: Vec<HookHandler>,
+    /// What the host has changed about permissions.
+    pub live: LivePermissions,
+    /// The MCP servers that all turns share.
+    pub servers: Option<Arc<Servers>>,
+    /// Standard output, which stays open for the next turn.
+    pub out: PipeSender,
+    /// Whether the session outlives the process.
+    pub is_kept: bool,
+}
+
+/// How the end of the output is waited for.
+pub(super) enum OutputDrain {
+    /// Standard output ends with the run.
+    End(PipeDrain),
+    /// It goes on with the next turn of a host.
+    Flush(PipeSender),
+}
+
+impl OutputDrain {
+    /// Waits until everything is written, for at most `patience`.
+    ///
+    /// # Errors
+    /// The sink failed, or its reader was too slow.
+    pub(super) async fn finish(self, patience: Duration) -> io::Result<()> {
+        match self {
+            Self::End(drain) => drain.finish(patience).await,
+            Self::Flush(out) => out.flush(patience).await,
+        }
+    }
+}
+
+/// Reports nothing.
+struct NoProgress;
+
+impl Observer for NoProgress {
+    fn observe(&mut self, _event: &RunEvent) {}
+}
+
+/// Returns the error for a run that ended before it could begin.
+pub(super) fn not_started_error(why: WatchdogReason) -> UsageError {
+    match why {
+        WatchdogReason::Asked(interrupt) => UsageError::interrupted(interrupt),
+        WatchdogReason::Late => {
+            UsageError::of(UsageErrorKind::Late, "time ran out before the run began")
+        }
+        WatchdogReason::Broken => panic_error(),
+    }
+}
+
+/// Returns the error for a bug of outlast itself.
+pub(super) fn panic_error() -> UsageError {
+    let what = format!("outlast itself broke: {}; please report this", panics::last_message());
+    UsageError::of(UsageErrorKind::Internal, what)
+}
+
 /// What all writers of output share.
 #[derive(Clone)]
 pub(super) struct SharedOutput {
@@ -173,9 +254,18 @@ pub(super) struct RunJob {
     pub signals: SignalState,
     pub testament: ExitWatchdog,
     pub shared: SharedOutput,
+    pub host: Option<HostTurn>,
 }
 
 impl RunJob {
+    /// Adds the hooks that run in the host.
+    fn with_host_hooks(mut self) -> Self {
+        if let Some(host) = &self.host {
+            Arc::make_mut(&mut self.settings).hooks.extend(host.hooks.iter().cloned());
+        }
+        self
+    }
+
     /// Expands the command that the prompt begins with, if any.
     async fn expand_command(
         mut self,
@@ -225,14 +315,8 @@ impl RunJob {
         let sandbox = setup.toolbox.sandbox().clone();
         let subject = ResultSubject { session_id: setup.session_id.clone(), sandbox, resumption };
         self.clear_old_sessions();
-        let mask = Arc::clone(&self.shared.mask);
         let framing = framing(&settings.output);
-        let (out, drain) = framed_pipe(
-            framing,
-            TerminalFilter::new(io::stdout()),
-            mask,
-            self.signals.stdout_closes(),
-        );
+        let (out, drain) = self.stdout(framing);
         let stream = || {
             let partial = settings.output.partial_messages;
             let stream = StreamJson::new(out.clone(), &subject.session_id, partial);
@@ -259,7 +343,7 @@ impl RunJob {
         let unfenced = setup.toolbox.sandbox_warning().map(ToOwned::to_owned);
         let warnings = settings.all_warnings().chain(&setup.warnings);
         for warning in warnings.chain(&doubts).chain(&unfenced) {
-            watchers.observe(&agent::RunEvent::Warning(warning.clone()));
+            watchers.observe(&RunEvent::Warning(warning.clone()));
         }
         let mut ending = self.run_agent(setup, &mut watchers).await;
         let reason = ending.reason;
@@ -269,6 +353,20 @@ impl RunJob {
             ending.broken = Some(faults.join("; "));
         }
         Ok(self.deliver_result(ending, &subject, watchers, &out, drain).await)
+    }
+
+    /// Returns standard output: of the process, or as far as it belongs to a turn of a host.
+    fn stdout(&self, framing: PipeFraming) -> (PipeSender, OutputDrain) {
+        if let Some(host) = &self.host {
+            return (host.out.clone(), OutputDrain::Flush(host.out.clone()));
+        }
+        let (out, drain) = framed_pipe(
+            framing,
+            TerminalFilter::new(io::stdout()),
+            Arc::clone(&self.shared.mask),
+            self.signals.stdout_closes(),
+        );
+        (out, OutputDrain::End(drain))
     }
 
     /// Starts the MCP servers, and waits for the required ones.
@@ -325,7 +423,7 @@ impl RunJob {
         let (settings, now) = (&self.settings, SystemTime::now());
         let before = settings.keep_sessions.and_then(|kept| now.checked_sub(kept));
         let Some(before) = before.filter(|_| settings.persist) else { return };
-        let folder = settings.config_dir.clone();
+        let folder = settings.session_dir.clone();
         drop(tokio::task::spawn_blocking(move || delete_old_sessions(&folder, before)));
     }
 
@@ -333,7 +431,8 @@ impl RunJob {
     fn open(&self, task: &Task) -> Result<(Setup, Resumption, Option<HeartbeatFile>), UsageError> {
         let (settings, now) = (&self.settings, WallTime::from_clock(&self.clock));
         let secrets = &self.shared.secrets;
-        let (mut setup, resumption) = assemble(settings, task, self.clock, &now, secrets)?;
+        let (mut setup, resumption) =
+            assemble(settings, task, self.clock, &now, secrets, self.host.as_ref())?;
         mentions::attach(&mut setup, &task.names);
         if let Some(file) = &settings.output.result_file {
             file.remove().map_err(|error| {
@@ -381,6 +480,10 @@ impl RunJob {
     /// Returns the observer for standard error: a bar on a terminal, lines otherwise.
     fn progress_observer(&self) -> Box<dyn Observer> {
         let output = &self.settings.output;
+        if self.host.is_some() && !output.log_detail {
+            // The host reads all of it on standard output.
+            return Box::new(NoProgress);
+        }
         let clock = self.clock;
         let lines = ProgressLines::new(
             self.shared.stderr.clone(),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::agent::{ModelEndpoint, ModelStats, ResumedState, RunStats};
 use crate::journal::{
     CarryOver, Damage, FirstPrompt, Journal, JournalError, LockedSession, ProcessOpening,
-    RestoredSession, SessionFolder, SessionId, latest, prompt_title, read_session,
+    RestoredSession, SessionFolder, SessionId, latest, prompt_title, read_session, read_terms,
 };
 use crate::model;
 use crate::recovery::{Fast, Limits, LoopDetector, Moment, Money, Run, StopReason};
@@ -114,7 +114,7 @@ impl FoundSession {
     fn found(settings: &Settings, task: &Task) -> Result<Self, UsageError> {
         let on_damage = settings.on_damage;
         let first = FirstPrompt::of(&task.given);
-        let place = SessionFolder::new(&settings.config_dir, &settings.cwd);
+        let place = SessionFolder::new(&settings.session_dir, &settings.cwd);
         let (source, fork) = match &settings.session {
             SessionStart::New { session_id } => {
                 let id = id(session_id)?;
@@ -506,11 +506,25 @@ impl Settings {
             }
             SessionStart::Continue { fork: Some(fresh) } => fresh.clone(),
             SessionStart::Continue { fork: None } => {
-                let newest = latest(&SessionFolder::new(&self.config_dir, &self.cwd));
+                let newest = latest(&SessionFolder::new(&self.session_dir, &self.cwd));
                 newest.ok().flatten().map_or_else(String::new, |id| id.to_string())
             }
         }
     }
+}
+
+/// Checks that the session to resume is there.
+///
+/// # Errors
+/// It is not, or cannot be read.
+pub(super) fn check_resumable(settings: &Settings) -> Result<(), UsageError> {
+    let place = SessionFolder::new(&settings.session_dir, &settings.cwd);
+    let id = match &settings.session {
+        SessionStart::New { .. } | SessionStart::ResumeOrStart { .. } => return Ok(()),
+        SessionStart::Resume { session_id, .. } => id(session_id)?,
+        SessionStart::Continue { .. } => newest(&place)?,
+    };
+    read_terms(&place, &id).map(drop).map_err(journal_error)
 }
 
 /// Turns a journal write error into a run without a journal.

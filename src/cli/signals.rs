@@ -122,6 +122,25 @@ async fn detect_second_sigint(mut presses: unix::Signal, insist: watch::Sender<O
 }
 
 impl SignalState {
+    /// The signals of one turn of a host, which the returned sender interrupts alone. Must be
+    /// called within a runtime.
+    pub(super) fn for_turn(&self) -> (Self, InterruptSender) {
+        let first = InterruptSender::new(None);
+        let (note, since) = watch::channel(None);
+        let (of_process, of_turn) = (self.clone(), first.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                interrupt = of_process.first() => agent::interrupt(&of_turn, interrupt),
+                _ = next_value(of_turn.subscribe()) => {}
+                () = note.closed() => return,
+            }
+            note.send_replace(Some(Instant::now()));
+            // A dropped sender would look like a change.
+            note.closed().await;
+        });
+        (Self { first: first.clone(), since, again: self.again.clone() }, first)
+    }
+
     pub(super) fn interrupts(&self) -> InterruptReceiver {
         self.first.subscribe()
     }

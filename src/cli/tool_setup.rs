@@ -8,7 +8,7 @@ use nix::unistd::geteuid;
 
 use crate::process::Supervisor;
 use crate::secrets::KnownSecrets;
-use crate::tools::{BadSettings, Offered, SandboxSettings, ToolSettings};
+use crate::tools::{BadSettings, LivePermissions, Offered, SandboxSettings, ToolSettings};
 
 use super::prompts::SkillFolder;
 use super::session::FoundSession;
@@ -23,6 +23,7 @@ pub(super) fn tool_settings(
     (scratch, session_id): (PathBuf, String),
     secrets: &KnownSecrets,
     supervisor: &Supervisor,
+    live: LivePermissions,
 ) -> ToolSettings {
     let rules = &settings.tools;
     let skills = settings.skill_folders();
@@ -33,6 +34,7 @@ pub(super) fn tool_settings(
         readable: skills.iter().map(|skill| skill.path.clone()).collect(),
         offered: rules.only.clone().map_or(Offered::All, Offered::Only),
         mode: rules.mode,
+        live,
         on_denied: rules.on_denied,
         prompt_tool: rules.prompt_tool.clone(),
         allow: rules.allow.clone(),

@@ -10,6 +10,9 @@ pub const COMMIT: &str = env!("OUTLAST_COMMIT");
 /// changes its meaning or goes away; new fields do not count.
 pub const SCHEMA_VERSION: u32 = 1;
 
+/// The version of the reference tool whose messages ours follow: hosts compare it (PROTOCOL 1.1).
+pub const REFERENCE_VERSION: &str = "2.1.248";
+
 /// The line that `--version` prints.
 pub fn line() -> String {
     format!("{VERSION} (outlast) commit {COMMIT}, schema {SCHEMA_VERSION}\n")

@@ -94,6 +94,14 @@ impl SettingFlags {
         self.given.entry(flag).or_insert_with(|| vec![text.to_owned()]);
     }
 
+    /// Sets a flag, or removes it.
+    pub fn replace(&mut self, flag: &'static str, text: Option<String>) {
+        match text {
+            Some(text) => drop(self.given.insert(flag, vec![text])),
+            None => drop(self.given.remove(flag)),
+        }
+    }
+
     /// Adds to the values that were given with a flag.
     pub fn extend(&mut self, flag: &'static str, texts: impl IntoIterator<Item = String>) {
         let mut texts = texts.into_iter().peekable();

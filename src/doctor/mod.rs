@@ -139,6 +139,8 @@ pub enum ServerTransport {
     Program(String),
     /// A URL, in a form that may be shown.
     Address(String),
+    /// Messages to the host that drives the run.
+    Host,
 }
 
 /// Runs all checks. `know` reads the settings.

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::event::{HookEvent, ObjectionUse, is_unsupported};
 use super::matcher::HookMatcher;
+use super::result::HookFailureKind;
 
 /// The default timeout of a hook.
 const TIMEOUT: Duration = Duration::from_mins(10);
@@ -22,7 +23,7 @@ const FAILURE_TIMEOUT: Duration = Duration::from_secs(10);
 const END_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// The longest timeout that a hook may configure: the default deadline of a run.
-const TIMEOUT_MAX: Duration = Duration::from_hours(1);
+pub(super) const TIMEOUT_MAX: Duration = Duration::from_hours(1);
 
 /// The same for events after the run's result is decided.
 const END_TIMEOUT_MAX: Duration = Duration::from_mins(1);
@@ -58,6 +59,8 @@ pub enum HookCommand {
     Script(String),
     /// Without a shell.
     Program { path: PathBuf, arguments: Vec<String> },
+    /// By the host, which knows it by this identifier.
+    Callback { id: String },
 }
 
 impl HookCommand {
@@ -69,6 +72,7 @@ impl HookCommand {
                 let words = std::iter::once(path.display().to_string());
                 words.chain(arguments.iter().cloned()).collect::<Vec<_>>().join(" ")
             }
+            Self::Callback { id } => format!("callback {id}"),
         }
     }
 }
@@ -346,6 +350,18 @@ impl HookHandler {
         self.fail_closed && self.event.objection() == ObjectionUse::Prevents
     }
 
+    /// Whether a failure of this kind denies what the hook could have forbidden.
+    pub(super) fn denies_on(&self, failure: HookFailureKind) -> bool {
+        let can_forbid = self.event == HookEvent::PreToolUse && !self.background;
+        // A hook that may forbid a call may not be got rid of by changing it.
+        let is_disarmed = can_forbid && failure == HookFailureKind::Changed;
+        // A host expects its callbacks to be asked before a call is made or a prompt is sent.
+        let is_late = failure == HookFailureKind::TimedOut
+            && matches!(self.command, HookCommand::Callback { .. })
+            && matches!(self.event, HookEvent::PreToolUse | HookEvent::UserPromptSubmit);
+        self.is_guard() || is_disarmed || is_late
+    }
+
     /// Its command line and source, for users and the model.
     pub(super) fn title(&self) -> String {
         let line = self.command.line();
@@ -378,6 +394,6 @@ fn has_guard(group: &Value) -> bool {
     hooks.is_some_and(|hooks| hooks.iter().any(|hook| hook["failClosed"] == true))
 }
 
-fn bad_hook(place: &str, why: &str) -> BadHook {
+pub(super) fn bad_hook(place: &str, why: &str) -> BadHook {
     BadHook { place: place.to_owned(), why: why.to_owned() }
 }

@@ -2,9 +2,11 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::process::Supervisor;
 use crate::secrets::{KnownSecrets, Redactor};
+use crate::types::HostChannel;
 
 use super::config::HookHandler;
 use super::crash_log::CrashLog;
@@ -27,6 +29,8 @@ pub struct HookEnvironment {
     pub shell: PathBuf,
     /// Starts hooks, and kills their descendants when they end.
     pub supervisor: Supervisor,
+    /// The host that drives the run, if there is one: it runs callbacks.
+    pub host: Option<Arc<dyn HostChannel>>,
 }
 
 impl HookEnvironment {

@@ -1,4 +1,5 @@
-//! Hooks: the user's own programs, which are told about events and can block or change them.
+//! Hooks: the user's own programs, and callbacks of a host, which are told about events and can
+//! block or change them.
 //!
 //! ```text
 //! settings ──► HookSettings ──► Hooks ──tell(Occasion)──► Verdict
@@ -9,6 +10,7 @@
 //! A hook that fails is ignored, unless it is a guard (`failClosed`).
 
 mod background;
+mod callback;
 mod config;
 mod crash_log;
 mod decision;
@@ -22,6 +24,7 @@ mod progress;
 mod result;
 mod run;
 
+pub use callback::callbacks;
 pub use config::{BadHook, HookCommand, HookHandler, HookSettings, SkippedHook};
 pub use crash_log::CrashLog;
 pub use decision::HookDecision;

@@ -89,7 +89,9 @@ impl HookReporter {
             | HookEnd::Released
             | HookEnd::Crashed
             | HookEnd::Failed(_)
-            | HookEnd::Unpinned(_) => None,
+            | HookEnd::Unpinned(_)
+            | HookEnd::NoReply(_)
+            | HookEnd::InvalidReply => None,
         };
         let outcome = match exit_code {
             _ if cancelled => HookOutcome::Cancelled,

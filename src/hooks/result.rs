@@ -29,6 +29,10 @@ pub(super) enum HookEnd {
     Failed(String),
     /// Why its file is not what it was when the run began, so that it was not started.
     Unpinned(String),
+    /// Why the host did not run its callback to the end.
+    NoReply(String),
+    /// The host's reply is not an object.
+    InvalidReply,
 }
 
 /// The complete result of one hook process.
@@ -132,6 +136,10 @@ pub(super) fn interpret_result(
         HookEnd::TimedOut => return mishap(HookFailureKind::TimedOut, "took too long"),
         HookEnd::Failed(why) => return mishap(HookFailureKind::Missing, why),
         HookEnd::Unpinned(why) => return mishap(HookFailureKind::Changed, why),
+        HookEnd::NoReply(why) => return mishap(HookFailureKind::Crash, why),
+        HookEnd::InvalidReply => {
+            return mishap(HookFailureKind::InvalidOutput, "its reply is not an object");
+        }
     };
     // Some programs begin their output with a byte order mark.
     let out = hook.stdout.trim_start_matches('\u{feff}').trim();

@@ -8,9 +8,11 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use crate::process::Job;
 
+use super::callback::CallbackCall;
 use super::config::{HookCommand, HookHandler};
 use super::crash_log::CrashLog;
 use super::decision::HookDecision;
@@ -20,7 +22,7 @@ use super::exports::{ExportError, ExportFile, VARIABLE, evaluate_exports};
 use super::hook_process::{Awaited, Following, run_hook};
 use super::output::HookOutput;
 use super::progress::{HookProgress, HookReporter};
-use super::result::{HookEnd, HookFailure, HookFailureKind, HookRun, interpret_result};
+use super::result::{HookEnd, HookFailure, HookRun, interpret_result};
 
 /// An event with its subject and fields.
 #[derive(Clone, Debug)]
@@ -61,7 +63,9 @@ impl Hooks {
         let hooks =
             Self { handlers, environment, past_failures, agent: None, progress: None, run_ended };
         for handler in &hooks.handlers {
-            hooks.environment.supervisor.pin(&hooks.job(handler));
+            if let Some(job) = hooks.job(handler) {
+                hooks.environment.supervisor.pin(&job);
+            }
         }
         hooks
     }
@@ -145,7 +149,7 @@ impl Hooks {
         if handlers.is_empty() {
             return verdict;
         }
-        let input = self.input(occasion);
+        let input = HookInput::new(occasion, self.input(occasion));
         let file = offers_exports(occasion).then(ExportFile::create);
         let path = file.as_ref().and_then(|file| file.as_ref().ok()).map(ExportFile::path);
         let performances =
@@ -234,11 +238,7 @@ impl Hooks {
         mishap: HookFailure,
         verdict: &mut HookDecision,
     ) {
-        // A hook that may forbid a call may not be got rid of by changing it.
-        let is_disarmed = mishap.kind == HookFailureKind::Changed
-            && handler.event == HookEvent::PreToolUse
-            && !handler.background;
-        if handler.is_guard() || is_disarmed {
+        if handler.denies_on(mishap.kind) {
             let why = format!(
                 "the guard `{}` failed ({}), so the action is denied",
                 handler.command.line(),
@@ -264,7 +264,7 @@ impl Hooks {
     async fn run_parallel(
         &self,
         handlers: &[&HookHandler],
-        (subject, input): (&str, &[u8]),
+        (subject, input): (&str, &HookInput),
         exports: Option<&Path>,
         cancel: &CancellationToken,
     ) -> Vec<Option<HookRun>> {
@@ -272,10 +272,16 @@ impl Hooks {
         let mut performances: Vec<Option<HookRun>> = vec![None; handlers.len()];
         let (mut tasks, mut awaited) = (JoinSet::new(), Vec::new());
         for (index, handler) in handlers.iter().enumerate() {
-            let (mut job, limit) = (self.job(handler), handler.timeout);
+            let limit = handler.timeout;
+            let Some(mut job) = self.job(handler) else {
+                awaited.push(index);
+                let (call, stop) = (self.callback_call(handler, input), cancel.child_token());
+                tasks.spawn(async move { (index, call.run(&stop).await) });
+                continue;
+            };
             let path = exports.filter(|_| !handler.background);
             job.environment.extend(path.map(|path| (VARIABLE.into(), path.into())));
-            let (input, stop) = (input.to_vec(), cancel.child_token());
+            let (input, stop) = (input.line(), cancel.child_token());
             let supervisor = self.environment.supervisor.clone();
             let background = self.background(handler);
             if handler.background {
@@ -325,7 +331,8 @@ impl Hooks {
         HookReporter::begin(event, subject, self.progress.clone(), &self.environment.secrets)
     }
 
-    fn job(&self, handler: &HookHandler) -> Job {
+    /// The process that a hook runs in. `None`: it is a callback of the host.
+    fn job(&self, handler: &HookHandler) -> Option<Job> {
         let (program, arguments) = match &handler.command {
             HookCommand::Script(script) => {
                 (self.environment.shell.clone(), vec!["-c".into(), script.into()])
@@ -334,8 +341,9 @@ impl Hooks {
                 let path = self.expand_project_dir(&path.to_string_lossy());
                 (path.into(), arguments.iter().map(|one| self.expand_project_dir(one)).collect())
             }
+            HookCommand::Callback { .. } => return None,
         };
-        Job {
+        Some(Job {
             program,
             arguments,
             cwd: self.environment.cwd.clone(),
@@ -344,6 +352,20 @@ impl Hooks {
             // It is the user's own program, with the user's own rights.
             memory: None,
             landlock: None,
+        })
+    }
+
+    fn callback_call(&self, handler: &HookHandler, input: &HookInput) -> CallbackCall {
+        let id = match &handler.command {
+            HookCommand::Callback { id } => id.clone(),
+            HookCommand::Script(_) | HookCommand::Program { .. } => handler.command.line(),
+        };
+        CallbackCall {
+            host: self.environment.host.clone(),
+            id,
+            input: input.json.clone(),
+            tool_use_id: input.tool_use_id.clone(),
+            limit: handler.timeout,
         }
     }
 
@@ -353,8 +375,8 @@ impl Hooks {
         word.replace("${CLAUDE_PROJECT_DIR}", &project).into()
     }
 
-    /// The JSON that a hook reads from standard input.
-    fn input(&self, occasion: &HookOccasion) -> Vec<u8> {
+    /// The JSON that a hook reads.
+    fn input(&self, occasion: &HookOccasion) -> Value {
         let scene = &self.environment;
         let mut input = json!({
             "session_id": scene.session_id,
@@ -373,7 +395,27 @@ impl Hooks {
         if let Some(input) = input.as_object_mut() {
             input.extend(occasion.fields.clone());
         }
-        format!("{input}\n").into_bytes()
+        input
+    }
+}
+
+/// The input of all hooks of an event.
+struct HookInput {
+    json: Value,
+    /// The tool call, or for an event without one a unique identifier.
+    tool_use_id: String,
+}
+
+impl HookInput {
+    fn new(occasion: &HookOccasion, json: Value) -> Self {
+        let own = occasion.fields.get("tool_use_id").and_then(Value::as_str);
+        let tool_use_id = own.map_or_else(|| Uuid::new_v4().to_string(), ToOwned::to_owned);
+        Self { json, tool_use_id }
+    }
+
+    /// The line for the standard input of a program.
+    fn line(&self) -> Vec<u8> {
+        format!("{}\n", self.json).into_bytes()
     }
 }
 

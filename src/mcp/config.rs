@@ -35,6 +35,8 @@ pub enum ServerAddress {
         url: String,
         headers: Vec<(String, String)>,
     },
+    /// It runs in the host that drives the run.
+    Host,
 }
 
 impl fmt::Debug for ServerAddress {
@@ -46,6 +48,7 @@ impl fmt::Debug for ServerAddress {
                 let host = host.ok().and_then(|url| url.host_str().map(ToOwned::to_owned));
                 f.debug_tuple("Http").field(&host).finish()
             }
+            Self::Host => f.write_str("Host"),
         }
     }
 }
@@ -55,6 +58,7 @@ impl ServerAddress {
     pub(super) fn login_advice(&self) -> &'static str {
         let has_token = match self {
             Self::Program { .. } => return "give it its key in its \"env\"",
+            Self::Host => return "log in where the host runs it",
             Self::Http { headers, .. } => {
                 headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"))
             }
@@ -81,7 +85,7 @@ pub enum ServerConfigError {
          \"type\": \"http\" with that \"url\""
     )]
     OldTransport(String),
-    #[error("its \"type\" must be \"stdio\" or \"http\"")]
+    #[error("its \"type\" must be \"stdio\", \"http\" or \"sdk\"")]
     UnknownType,
     #[error("its \"timeout\" must be a number of milliseconds above 0")]
     Timeout,
@@ -125,6 +129,8 @@ impl ServerConfig {
                 url: reader.address()?,
                 headers: reader.pairs("headers")?.into_iter().collect(),
             },
+            // The host knows it by the name of the entry, whatever its "name" is.
+            (Some("sdk"), _) => ServerAddress::Host,
             (None | Some("stdio"), false) => ServerAddress::Program {
                 command: reader
                     .text("command")?

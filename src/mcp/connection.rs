@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 
 use crate::process::{Job, Supervisor};
 use crate::secrets::Redactor;
+use crate::types::HostError;
 
 use super::call_error::{
     CallError, classify_call_error, classify_connect_loss, describe_initialize_error,
@@ -28,7 +29,9 @@ use super::call_error::{
 use super::client_handler::NotificationHandler;
 use super::config::{ServerAddress, ServerConfig};
 use super::environment::ServerEnvironment;
-use super::state::ConnectionLoss;
+use super::host::{HostInbox, HostTransport};
+use super::sanitize::sanitize_start;
+use super::state::{ConnectionLoss, ServerIdentity};
 use super::stdio::{ServerOutput, ServerProcess};
 
 /// The most pages of a tool list.
@@ -44,6 +47,8 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) struct Connection {
     service: RunningService<RoleClient, NotificationHandler>,
     program: Option<ServerProcess>,
+    /// The way for messages of a server in the host.
+    inbox: Option<HostInbox>,
     handler: NotificationHandler,
     mask: Redactor,
 }
@@ -52,6 +57,7 @@ pub(super) struct Connection {
 #[derive(Clone)]
 pub(super) struct ConnectionHandle {
     pub(super) peer: Peer<RoleClient>,
+    inbox: Option<HostInbox>,
     handler: NotificationHandler,
     /// Masks secrets in the server's output.
     pub(super) mask: Redactor,
@@ -62,6 +68,7 @@ pub(super) struct ConnectionHandle {
 pub(super) struct ServerInfo {
     pub(super) has_tools: bool,
     pub(super) has_resources: bool,
+    pub(super) identity: Option<ServerIdentity>,
     /// Its usage instructions for the model.
     pub(super) instructions: Option<String>,
 }
@@ -126,6 +133,7 @@ async fn open_connection(
             let transport = transport(url, headers, around).map_err(ConnectError::Lost)?;
             connect_http(transport, around, patience, opening).await
         }
+        ServerAddress::Host => connect_host(&config.name, around, patience, opening).await,
     }
 }
 
@@ -144,7 +152,9 @@ async fn connect_stdio(
     let (ear, mask) = (NotificationHandler::new(around), around.mask.clone());
     let serving = serve_client_with_lifecycle(ear.clone(), pipes, opening.mode());
     match tokio::time::timeout(patience, serving).await {
-        Ok(Ok(service)) => Ok(Connection { service, program: Some(program), handler: ear, mask }),
+        Ok(Ok(service)) => {
+            Ok(Connection { service, program: Some(program), inbox: None, handler: ear, mask })
+        }
         Ok(Err(error)) => {
             // Its last output on stderr may arrive after the end of stdout.
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -263,10 +273,44 @@ async fn connect_http(
     let (ear, mask) = (NotificationHandler::new(around), around.mask.clone());
     let serving = serve_client_with_lifecycle(ear.clone(), transport, opening.mode());
     match tokio::time::timeout(patience, serving).await {
-        Ok(Ok(service)) => Ok(Connection { service, program: None, handler: ear, mask }),
+        Ok(Ok(service)) => {
+            Ok(Connection { service, program: None, inbox: None, handler: ear, mask })
+        }
         Ok(Err(error)) => Err(classify_connect_error(&error, classify_connect_loss(&error, &mask))),
         Err(_) => Err(ConnectError::Lost(ConnectionLoss::Transient(timeout_message(patience)))),
     }
+}
+
+async fn connect_host(
+    server: &str,
+    around: &ServerEnvironment,
+    patience: Duration,
+    opening: ConnectionKind,
+) -> Result<Connection, ConnectError> {
+    let host = around.host.as_ref().ok_or_else(|| {
+        let why = "it runs in an SDK host, and no host drives this run";
+        ConnectError::Lost(ConnectionLoss::Permanent(why.to_owned()))
+    })?;
+    let (transport, inbox) = HostTransport::new(Arc::clone(host), server);
+    let (ear, mask) = (NotificationHandler::new(around), around.mask.clone());
+    let serving = serve_client_with_lifecycle(ear.clone(), transport, opening.mode());
+    match tokio::time::timeout(patience, serving).await {
+        Ok(Ok(service)) => {
+            Ok(Connection { service, program: None, inbox: Some(inbox), handler: ear, mask })
+        }
+        Ok(Err(_)) if inbox.is_lost() => Err(ConnectError::Lost(host_loss())),
+        Ok(Err(error)) => {
+            let why = describe_initialize_error(&error, &mask);
+            let loss = ConnectionLoss::Transient(format!("it did not start up: {why}"));
+            Err(classify_connect_error(&error, loss))
+        }
+        Err(_) => Err(ConnectError::Lost(ConnectionLoss::Transient(timeout_message(patience)))),
+    }
+}
+
+/// The loss of the host, which does not come back.
+fn host_loss() -> ConnectionLoss {
+    ConnectionLoss::Permanent(HostError::Closed.to_string())
 }
 
 fn timeout_message(patience: Duration) -> String {
@@ -276,12 +320,21 @@ fn timeout_message(patience: Duration) -> String {
 impl Connection {
     pub(super) fn handle(&self) -> ConnectionHandle {
         let (ear, mask) = (self.handler.clone(), self.mask.clone());
-        ConnectionHandle { peer: self.service.peer().clone(), handler: ear, mask }
+        let (peer, inbox) = (self.service.peer().clone(), self.inbox.clone());
+        ConnectionHandle { peer, inbox, handler: ear, mask }
     }
 
     /// Waits for a notification that the tools have changed.
     pub(super) async fn wait_for_tool_change(&self) {
         self.handler.wait_for_tool_change().await;
+    }
+
+    /// Why the connection has ended by itself.
+    pub(super) fn loss(&self) -> ConnectionLoss {
+        if self.inbox.as_ref().is_some_and(HostInbox::is_lost) {
+            return host_loss();
+        }
+        ConnectionLoss::Transient(self.with_last_output("it ended, or hung up"))
     }
 
     /// Adds the server's last output to the reason of its end.
@@ -304,6 +357,11 @@ impl Connection {
 }
 
 impl ConnectionHandle {
+    /// Passes a message of a server in the host on to the client. Returns whether it was accepted.
+    pub(super) fn deliver(&self, message: Value) -> bool {
+        self.inbox.as_ref().is_some_and(|inbox| inbox.deliver(message))
+    }
+
     /// Waits until the connection is gone.
     pub(super) async fn closed(&self) {
         // The library sends no event for this, so its state is polled.
@@ -357,7 +415,12 @@ impl ConnectionHandle {
     /// What the server declared during the handshake.
     pub(super) fn server_info(&self) -> ServerInfo {
         let Some(info) = self.peer.peer_info() else { return ServerInfo::default() };
+        let identity = info.server_info.as_ref().map(|server| ServerIdentity {
+            name: sanitize_start(&server.name, &self.mask),
+            version: sanitize_start(&server.version, &self.mask),
+        });
         ServerInfo {
+            identity,
             has_tools: info.capabilities.tools.is_some(),
             has_resources: info.capabilities.resources.is_some(),
             instructions: info.instructions.clone().filter(|text| !text.trim().is_empty()),

@@ -2,10 +2,12 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::process::Supervisor;
 use crate::secrets::Redactor;
+use crate::types::HostChannel;
 
 /// Why no HTTP client can be made; its type belongs to the HTTP client's module.
 pub type HttpClientFailure = Box<dyn std::error::Error + Send + Sync>;
@@ -27,6 +29,8 @@ pub struct ServerEnvironment {
     pub mask: Redactor,
     /// Creates the HTTP client for an address.
     pub http: Box<HttpClientFactory>,
+    /// The host that drives the run, if there is one: it may run servers.
+    pub host: Option<Arc<dyn HostChannel>>,
 }
 
 /// The time limits of servers and calls.

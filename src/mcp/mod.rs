@@ -6,7 +6,8 @@
 //! ```text
 //! Servers ─► Member (a state machine, in a task) ─► Link (one connection, through rmcp)
 //!                                                      ├─ stdio: a program of the supervisor's
-//!                                                      └─ HTTP: the client that was given
+//!                                                      ├─ HTTP: the client that was given
+//!                                                      └─ host: requests to the host of the run
 //! ```
 
 mod call_error;
@@ -16,6 +17,7 @@ mod config;
 mod connection;
 mod content;
 mod environment;
+mod host;
 mod remote_tool;
 mod required;
 mod resources;
@@ -33,4 +35,4 @@ pub use environment::{HttpClientFactory, HttpClientFailure, McpTimers, ServerEnv
 pub use remote_tool::tool_name_prefix;
 pub use required::RequiredServerError;
 pub use servers::{CallPermission, Servers};
-pub use state::{McpStats, ServerReport, ServerStatus};
+pub use state::{McpStats, ServerIdentity, ServerReport, ServerStatus};

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -96,7 +97,13 @@ impl ServerTask {
         let state = self.state.borrow();
         let (name, status) = (self.config.name.clone(), state.status);
         let why = state.why.clone().filter(|_| status != ServerStatus::Connected);
-        ServerReport { name, status, why }
+        ServerReport { name, status, why, identity: state.about.identity.clone() }
+    }
+
+    /// Passes a message that the server in the host has sent by itself on to its connection. Returns
+    /// whether it was accepted.
+    pub(super) fn deliver(&self, message: Value) -> bool {
+        self.state.borrow().connection.as_ref().is_some_and(|wire| wire.deliver(message))
     }
 
     /// Takes the pending warnings about it.
@@ -197,7 +204,7 @@ impl ServerTask {
     ) -> Result<Connection, ConnectionLoss> {
         let patience = match self.config.place {
             ServerAddress::Program { .. } => timers.start,
-            ServerAddress::Http { .. } => timers.wait,
+            ServerAddress::Http { .. } | ServerAddress::Host => timers.wait,
         };
         let end = Instant::now() + patience;
         let link = connection::connect(&self.config, around, patience).await?;
@@ -237,7 +244,7 @@ impl ServerTask {
         std::mem::replace(&mut *self.loss.lock().unwrap_or_else(PoisonError::into_inner), loss)
     }
 
-    fn set_tools(&self, listed: &[serde_json::Value]) {
+    fn set_tools(&self, listed: &[Value]) {
         let (offers, complaints) = convert_tools(&self.config.name, listed);
         for complaint in complaints {
             self.warn_once(&format!("the tool {complaint}"));
@@ -264,7 +271,7 @@ impl ServerTask {
                 biased;
                 () = stop.cancelled() => return None,
                 () = wire.closed() => {
-                    return Some(ConnectionLoss::Transient(link.with_last_output("it ended, or hung up")));
+                    return Some(link.loss());
                 }
                 () = self.lost.notified() => {
                     match self.replace_loss(None) {

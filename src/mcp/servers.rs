@@ -274,7 +274,7 @@ impl Servers {
             |member: &&Arc<ServerTask>| tool.starts_with(&tool_name_prefix(&member.config.name));
         // Of servers named `a` and `a__b` the longer match wins.
         let member = self.members.iter().filter(of).max_by_key(|it| it.config.name.len())?;
-        let ServerReport { name, status, why } = member.report();
+        let ServerReport { name, status, why, .. } = member.report();
         let why = why.map_or_else(String::new, |why| format!(": {why}"));
         Some(match status {
             ServerStatus::Connected => {
@@ -323,6 +323,14 @@ impl Servers {
             self.failed.fetch_add(1, Ordering::Relaxed);
         }
         reply
+    }
+
+    /// Passes a message that a server in the host has sent by itself, such as
+    /// `notifications/tools/list_changed`, on to its connection. Returns whether it was accepted:
+    /// there is such a server, it is connected, and the message is a notification or a request.
+    pub fn deliver(&self, server: &str, message: Value) -> bool {
+        let member = self.members.iter().find(|member| member.config.name == server);
+        member.is_some_and(|member| member.deliver(message))
     }
 
     /// The status of each server.

@@ -46,6 +46,15 @@ pub struct ServerReport {
     pub status: ServerStatus,
     /// Why it is not connected, if known.
     pub why: Option<String>,
+    /// What it called itself when it was connected last.
+    pub identity: Option<ServerIdentity>,
+}
+
+/// The name and the version that a server declares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerIdentity {
+    pub name: String,
+    pub version: String,
 }
 
 /// The statistics of a run's servers.

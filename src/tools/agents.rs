@@ -256,6 +256,7 @@ impl Toolbox {
         settings.requirement = None;
         if let Some(mode) = wanted.mode {
             settings.mode = settings.mode.restricted_to(mode);
+            settings.live = settings.live.without_mode();
         }
         settings.deny.extend(wanted.excluded.iter().cloned());
         if let Some(names) = &wanted.only {

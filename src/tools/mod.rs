@@ -68,7 +68,9 @@ pub use external::{ExternalResult, ExternalTools, Permission};
 pub use glob_limits::check_glob;
 pub use outcome::{Effect, GrantSource, ToolOutcome, ToolRefusal};
 pub use panic_guard::end_tasks;
-pub use permission::{RuleError, RuleList, anchor_rule, check_rule};
+pub use permission::{
+    LivePermissions, PermissionUpdate, RuleError, RuleList, UpdateError, anchor_rule, check_rule,
+};
 pub use references::BadSchema;
 pub use requirement::{Requirement, RequirementCheck, RequirementEnd, RequirementReport};
 pub use sandbox::{Enforced, SandboxError, SandboxSettings, SandboxState, is_sandbox_path};

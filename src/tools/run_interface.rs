@@ -8,11 +8,12 @@ use tokio_util::sync::CancellationToken;
 use crate::secrets::KnownSecrets;
 
 use super::acceptance::Acceptance;
+use super::permission::LivePermissions;
 use super::requirement::{Requirement, RequirementCheck, RequirementState};
 use super::sandbox::SandboxState;
 use super::structured::{Delivery, OtherCalls};
 use super::toolbox::Toolbox;
-use crate::types::{OnDenied, PermissionMode};
+use crate::types::{OnDenied, PermissionMode, PermissionPrompt};
 
 impl Toolbox {
     /// Names of variables that are hidden from commands because they are, or look like, secrets.
@@ -40,10 +41,15 @@ impl Toolbox {
         self.settings.on_denied
     }
 
-    /// The tool that decides permission prompts. `None` if the mode forbids prompts.
-    pub fn prompt_tool(&self) -> Option<&str> {
-        let tool = self.settings.prompt_tool.as_deref();
+    /// What decides permission prompts. `None` if the mode forbids prompts.
+    pub fn prompt_tool(&self) -> Option<&PermissionPrompt> {
+        let tool = self.settings.prompt_tool.as_ref();
         tool.filter(|_| self.settings.mode != PermissionMode::DontAsk)
+    }
+
+    /// What a host changes while the run goes on.
+    pub fn live_permissions(&self) -> &LivePermissions {
+        &self.settings.live
     }
 
     /// Prepares the sandbox and the supervisor for the first command. Blocks briefly.

@@ -9,13 +9,13 @@ use crate::secrets::KnownSecrets;
 
 use super::catalog::{BuiltinTool, is_agent_tool};
 use super::domain::InvalidHost;
-use super::permission::RuleError;
+use super::permission::{LivePermissions, RuleError};
 use super::requirement::Requirement;
 use super::sandbox::{SandboxError, SandboxSettings};
 use super::schema::AnswerSchema;
 use super::shell::InvalidCommand;
 use super::web::WebSettings;
-use crate::types::{ChildEnvironment, OnDenied, PermissionMode};
+use crate::types::{ChildEnvironment, OnDenied, PermissionMode, PermissionPrompt};
 
 /// Which built-in tools the model is offered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -79,13 +79,15 @@ pub struct ToolSettings {
     pub readable: Vec<PathBuf>,
     pub offered: Offered,
     pub mode: PermissionMode,
+    /// What a host changes while the run goes on.
+    pub live: LivePermissions,
     /// Rules such as `Bash(cargo test *)`, merged from flags and settings.
     pub allow: Vec<String>,
     pub deny: Vec<String>,
     pub ask: Vec<String>,
     pub on_denied: OnDenied,
-    /// The tool that decides permission prompts, by the name that the model would use.
-    pub prompt_tool: Option<String>,
+    /// What decides permission prompts.
+    pub prompt_tool: Option<PermissionPrompt>,
     /// The default timeout of a command.
     pub bash_timeout: Duration,
     /// The longest timeout that a call may request.
@@ -132,6 +134,7 @@ impl ToolSettings {
             readable: Vec::new(),
             offered: Offered::All,
             mode: PermissionMode::Default,
+            live: LivePermissions::default(),
             allow: Vec::new(),
             deny: Vec::new(),
             ask: Vec::new(),

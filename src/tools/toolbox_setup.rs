@@ -53,6 +53,7 @@ pub(super) fn build_permissions(
         (RuleList::Allow, settings.allow.as_slice()),
     ];
     Permissions::new(settings.mode, lists, cwd, home)
+        .map(|permissions| permissions.with_live(settings.live.clone()))
         .map_err(|bad| BadSettings::Rule { rule: bad.rule, why: bad.why })
 }
 

@@ -11,5 +11,7 @@ mod stop_reason;
 pub use agent_limits::AgentLimits;
 pub use error_class::{ErrorClass, ErrorClassInfo, ProbeFinding, SubagentOutlook};
 pub use host_channel::{HostChannel, HostError, HostReply};
-pub use modes::{AccountKind, ChildEnvironment, OnDenied, PermissionMode, SandboxMode};
+pub use modes::{
+    AccountKind, ChildEnvironment, OnDenied, PermissionMode, PermissionPrompt, SandboxMode,
+};
 pub use stop_reason::{Interrupt, StopReason, StopReasonInfo};

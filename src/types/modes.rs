@@ -15,7 +15,7 @@ pub enum PermissionMode {
     // The comments are for readers of the code: a doc comment would be printed in the help.
     // Reading inside the working directories, and harmless commands.
     #[default]
-    #[value(alias = "manual")]
+    #[value(aliases = ["manual", "auto"])]
     #[serde(alias = "manual")]
     Default,
     // Also changing files inside the working directories.
@@ -116,4 +116,23 @@ pub enum AccountKind {
     Enterprise,
     // Its limits last for hours.
     Subscription,
+}
+
+/// What is asked about a call that the rules leave open (`--permission-prompt-tool`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PermissionPrompt {
+    /// The host, over standard input and output.
+    Host,
+    /// A tool of an MCP server, by the name that the model would use.
+    Tool(String),
+}
+
+impl PermissionPrompt {
+    /// Its name on the command line.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Host => "stdio",
+            Self::Tool(name) => name,
+        }
+    }
 }

@@ -60,6 +60,8 @@ pub enum Interrupt {
     Sigxcpu,
     /// The reader of standard output is gone.
     StdoutClosed,
+    /// The host of the run asked for it.
+    HostRequest,
 }
 
 /// What is known about a stop reason: its row in the table.
@@ -209,7 +211,8 @@ impl Interrupt {
             Self::Sigusr2 => Self::Sigalrm,
             Self::Sigalrm => Self::Sigxcpu,
             Self::Sigxcpu => Self::StdoutClosed,
-            Self::StdoutClosed => return None,
+            Self::StdoutClosed => Self::HostRequest,
+            Self::HostRequest => return None,
         })
     }
 
@@ -224,7 +227,7 @@ impl Interrupt {
             Self::Sigusr2 => exit_code::SIGUSR2,
             Self::Sigalrm => exit_code::SIGALRM,
             Self::Sigxcpu => exit_code::SIGXCPU,
-            Self::StdoutClosed => exit_code::FAILED,
+            Self::StdoutClosed | Self::HostRequest => exit_code::FAILED,
         }
     }
 
@@ -239,6 +242,7 @@ impl Interrupt {
             Self::Sigalrm => "ended by SIGALRM",
             Self::Sigxcpu => "ended by SIGXCPU",
             Self::StdoutClosed => "standard output is no longer read",
+            Self::HostRequest => "interrupted by the host",
         }
     }
 }

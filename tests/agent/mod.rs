@@ -3,6 +3,7 @@
 mod acceptance_checks;
 mod context_windows;
 mod drive;
+mod kept_servers;
 mod lease;
 mod paused_time;
 mod probing;

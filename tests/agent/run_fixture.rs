@@ -62,6 +62,7 @@ impl ObservedEvent {
                 WaitingFor::Agents { running } => format!("agents {running}"),
                 WaitingFor::Money => "money".to_owned(),
                 WaitingFor::Servers { names } => format!("servers {names}"),
+                WaitingFor::Permission { tool, .. } => format!("permission for {tool}"),
             }),
             RunEvent::StreamEvent(_)
             | RunEvent::Block { .. }
@@ -276,6 +277,8 @@ pub(super) fn setup(folder: &TempDir, client: Arc<dyn Transport>) -> Setup {
         endpoints: vec![model_endpoint("sonnet", client)],
         toolbox: toolbox(folder),
         servers: Arc::default(),
+        keep_servers: false,
+        host: None,
         limits: Limits {
             backoff: Backoff { first: Duration::from_millis(2), longest: Duration::from_secs(1) },
             ..Limits::default()

@@ -395,7 +395,12 @@ fn doctor_checks_an_mcp_server_by_starting_it_or_by_its_configuration() {
         let known =
             ResolvedConfig { servers: vec![server(how)], ..known(&[("PATH", "/usr/bin:/bin")]) };
         let tried = tried.map(|(status, why)| TriedServer {
-            standing: ServerReport { name: "s".into(), status, why: why.map(Into::into) },
+            standing: ServerReport {
+                name: "s".into(),
+                status,
+                why: why.map(Into::into),
+                identity: None,
+            },
             tools: 3,
         });
         servers::check_servers(&known, &scene(&[]), tried.as_slice())

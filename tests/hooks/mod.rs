@@ -1,5 +1,6 @@
 //! Hooks: configuration and execution.
 
+mod callbacks;
 mod config;
 mod hostile_hooks;
 mod run;

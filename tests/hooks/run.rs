@@ -43,18 +43,24 @@ impl HookFixture {
 
     fn hooks_with_secrets(&self, value: &Value, secrets: KnownSecrets) -> Hooks {
         let settings = HookSettings::parse(value, "settings.json").expect("these are right");
-        let scene = HookEnvironment {
+        let environment = HookEnvironment { secrets, ..self.environment() };
+        Hooks::new(settings.handlers, environment)
+    }
+
+    /// What hooks run in.
+    pub(super) fn environment(&self) -> HookEnvironment {
+        HookEnvironment {
             session_id: "the-session".to_owned(),
             transcript: self.folder.path().join("journal.jsonl"),
             cwd: self.cwd(),
             permission_mode: "default".to_owned(),
             environment: vec![("PATH".into(), std::env::var_os("PATH").unwrap_or_default())],
             log: self.log(),
-            secrets,
+            secrets: KnownSecrets::default(),
             shell: "/bin/sh".into(),
             supervisor: supervisor(),
-        };
-        Hooks::new(settings.handlers, scene)
+            host: None,
+        }
     }
 
     /// Tells hooks for every tool of a call of Bash.

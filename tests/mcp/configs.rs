@@ -60,7 +60,7 @@ fn a_wrong_entry_says_what_is_wrong_and_not_what_is_in_it() {
         (json!({ "command": " " }), "no \"command\""),
         (json!({ "url": "https://secret" }), "not \"type\": \"http\""),
         (json!({ "type": "sse", "url": "https://secret" }), "not supported"),
-        (json!({ "type": "secret" }), "must be \"stdio\" or \"http\""),
+        (json!({ "type": "secret" }), "must be \"stdio\", \"http\" or \"sdk\""),
         (json!({ "type": "http", "url": "file:///secret" }), "no http://"),
         (json!({ "command": "x", "args": "secret" }), "\"args\" is no list"),
         (json!({ "command": "x", "env": { "A": ["secret"] } }), "\"env\" is no object"),

@@ -3,6 +3,7 @@
 mod calls;
 mod configs;
 mod faults;
+pub(crate) mod host;
 mod http;
 mod runs;
 mod server_messages;
@@ -52,7 +53,7 @@ struct McpFixture {
 }
 
 /// Start timeout that a busy machine does not exceed, for tests that are not about it.
-fn long_timers() -> McpTimers {
+pub(crate) fn long_timers() -> McpTimers {
     let long = Duration::from_mins(4);
     McpTimers { wait: long, start: long, ..McpTimers::default() }
 }
@@ -85,7 +86,14 @@ fn server_environment(folder: &Path) -> ServerEnvironment {
             outlast::model::http_client(url, timers, &[], &outlast::model::Proxies::default())
                 .map_err(Into::into)
         }),
+        host: None,
     }
+}
+
+/// The servers of a run: one program, `test`, whose supervisor is no other's.
+pub(crate) fn program_servers() -> (Servers, TempDir) {
+    let McpFixture { servers, folder } = McpFixture::of(&["well"]);
+    (servers, folder)
 }
 
 impl McpFixture {

@@ -1,5 +1,6 @@
 //! The real binary against a real server: what every trial begins with.
 
+pub(crate) mod host;
 pub(crate) mod proxy;
 pub(crate) mod rotation;
 pub(crate) mod signals;

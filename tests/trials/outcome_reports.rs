@@ -272,6 +272,8 @@ async fn within_this_process(
         }],
         toolbox: Toolbox::new(&tools).expect("they fit"),
         servers: Arc::default(),
+        keep_servers: false,
+        host: None,
         limits: Limits::default(),
         ledger: Ledger::new(None),
         clock: Clock::start(100.0),

@@ -168,6 +168,7 @@ fn activity_of(event: &RunEvent) -> Option<String> {
             WaitingFor::Retry(_)
             | WaitingFor::Model(_)
             | WaitingFor::Tool { .. }
+            | WaitingFor::Permission { .. }
             | WaitingFor::Hook { .. }
             | WaitingFor::Servers { .. }
             | WaitingFor::Work { .. } => return None,

@@ -1,7 +1,7 @@
 //! Normalises the command line before it is parsed.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::OutputFormat;
 use crate::cli::usage::UsageError;
@@ -131,6 +131,15 @@ pub(super) fn normalise(words: &[String]) -> Result<Vec<String>, UsageError> {
         refuse_unsupported(&flag)?;
         let Some(value) = inline else {
             let takes_rules = RULE_LISTS.contains(&flag.as_str());
+            if let Some(continues) = path_list(&flag)
+                && let Some(first) = words.next_if(|next| !next.starts_with("--"))
+            {
+                even.push(format!("{flag}={first}"));
+                while let Some(next) = words.next_if(|next| continues(next)) {
+                    even.push(format!("{flag}={next}"));
+                }
+                continue;
+            }
             even.push(flag);
             if takes_rules && let Some(first) = words.next_if(|next| !next.starts_with("--")) {
                 let mut rules = first.clone();
@@ -144,6 +153,15 @@ pub(super) fn normalise(words: &[String]) -> Result<Vec<String>, UsageError> {
         even.push(format!("{flag}={value}"));
     }
     Ok(even)
+}
+
+/// For a flag that takes several paths: whether an argument is one more, and not the prompt.
+fn path_list(flag: &str) -> Option<fn(&str) -> bool> {
+    match flag {
+        "--add-dir" => Some(|word| Path::new(word).is_dir()),
+        "--mcp-config" => Some(|word| word.starts_with('{') || Path::new(word).is_file()),
+        _ => None,
+    }
 }
 
 fn kebab(flag: &str) -> String {
@@ -171,21 +189,14 @@ fn is_rule(word: &str) -> bool {
 
 /// Flags of related tools that outlast does not support. Ignoring them would be wrong, and calling
 /// them unknown would suggest a typo.
-const UNSUPPORTED: [&str; 14] = [
-    "--bare",
-    "--betas",
-    "--debug",
-    "--debug-file",
-    "--debug-to-stderr",
-    "--effort",
+const UNSUPPORTED: [&str; 7] = [
     "--init",
     "--init-only",
     "--maintenance",
-    "--permission-prompts",
-    "--plugin-dir",
-    "--replay-user-messages",
+    "--managed-settings",
+    "--resume-drops-turn",
+    "--resume-session-at",
     "--safe-mode",
-    "--task-budget",
 ];
 
 fn refuse_unsupported(flag: &str) -> Result<(), UsageError> {

@@ -22,8 +22,7 @@ pub enum OutputFormat {
 pub enum InputFormat {
     #[default]
     Text,
-    /// Known, so that it is rejected with its own message, but not listed.
-    #[value(hide = true)]
+    /// A host writes prompts and control requests, one JSON object on each line.
     StreamJson,
 }
 
@@ -68,6 +67,13 @@ pub struct OutputArgs {
     pub no_stdin: bool,
 }
 
+impl OutputArgs {
+    /// Whether a host writes prompts to standard input.
+    pub fn is_driven_by_host(&self) -> bool {
+        self.input_format == Some(InputFormat::StreamJson)
+    }
+}
+
 #[derive(Clone, Debug, Default, Args)]
 pub struct AcceptanceArgs {
     /// The shape of the answer: a JSON Schema, or a file of it
@@ -99,7 +105,7 @@ pub struct ToolArgs {
     /// The only tools there are; "" for none, default for all
     #[arg(long, value_name = "NAMES")]
     pub tools: Option<Vec<String>>,
-    /// The MCP tool that is asked about what the rules leave open, named as in a rule
+    /// What is asked about calls that the rules leave open: an MCP tool, or stdio for the host
     #[arg(long, value_name = "TOOL")]
     pub permission_prompt_tool: Option<String>,
 }
@@ -157,6 +163,9 @@ pub struct SessionArgs {
     /// Keep no journal
     #[arg(long)]
     pub no_session_persistence: bool,
+    /// Where the sessions are, if not with the settings. No flag: set by the program.
+    #[arg(skip)]
+    pub own_folder: Option<PathBuf>,
     /// More settings: JSON, or a file of it
     #[arg(long, value_name = "JSON|PATH")]
     pub settings: Option<String>,

@@ -1,12 +1,16 @@
 //! The command line, parsed. [`settings`](super::settings) resolves what it means.
 
 mod argv;
+mod compatibility;
 mod groups;
 mod parse_errors;
+
+use std::path::PathBuf;
 
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 
 pub(super) use argv::{RequestedOutput, from_os};
+pub use compatibility::CompatibilityArgs;
 pub use groups::{
     AcceptanceArgs, InputFormat, McpArgs, ModelArgs, NetworkArgs, OutputArgs, OutputFormat,
     PromptArgs, SessionArgs, TimerArgs, ToolArgs,
@@ -83,6 +87,8 @@ pub struct RunArgs {
     pub network: NetworkArgs,
     #[command(flatten, next_help_heading = "Timers")]
     pub timers: TimerArgs,
+    #[command(flatten)]
+    pub compatibility: CompatibilityArgs,
 }
 
 /// What `outlast rehearse` takes.
@@ -100,6 +106,9 @@ pub struct RehearseArgs {
     /// The port to serve on; without it, a free one
     #[arg(long, value_name = "N", requires = "serve")]
     pub port: Option<u16>,
+    /// Write the received requests to this file at the end, a JSON object on each line
+    #[arg(long, value_name = "PATH", requires = "serve")]
+    pub record: Option<PathBuf>,
     /// Flags of `outlast run`, after `--`
     #[arg(last = true, value_name = "OPTIONS")]
     pub flags: Vec<String>,

@@ -100,6 +100,9 @@ impl StatusLine {
             WaitingFor::Retry(pause) => self.show(&retry(*pause), elapsed, whole),
             WaitingFor::Model(model) => self.show(model, elapsed, None),
             WaitingFor::Tool { name, .. } => self.show(name, elapsed, whole),
+            WaitingFor::Permission { tool, .. } => {
+                self.show(&format!("permission for {tool}"), elapsed, None);
+            }
             WaitingFor::Hook { event } => {
                 self.show(&format!("{} hooks", event.name()), elapsed, None);
             }

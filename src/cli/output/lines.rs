@@ -223,6 +223,11 @@ impl ProgressLines {
                     format_elapsed(*elapsed)
                 )
             }
+            WaitingFor::Permission { tool, id } => format!(
+                "waiting for the host's permission for {tool} ({id}), {} so far, turn {turn}, \
+                 {spent} spent",
+                format_elapsed(*elapsed)
+            ),
             WaitingFor::Tool { name, id } => {
                 let end = heartbeat
                     .ends_in

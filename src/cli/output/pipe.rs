@@ -24,6 +24,8 @@ enum PipeJob {
     Line(String),
     /// The final line.
     Last(String),
+    /// Tells that everything before it was written.
+    Flushed(oneshot::Sender<()>),
     End,
 }
 
@@ -120,6 +122,11 @@ fn write<S: Write>(
                 sink.close()?;
                 line
             }
+            Ok(PipeJob::Flushed(tell)) => {
+                // The receiver has given up.
+                let _ = tell.send(());
+                continue;
+            }
             Ok(PipeJob::End) | Err(_) => return sink.close(),
         };
         backlog.fetch_sub(line.len(), Ordering::Relaxed);
@@ -175,6 +182,30 @@ impl PipeSender {
     pub fn send_json(&self, object: Value, longest: Option<usize>) {
         if self.enqueue(self.masked(object, longest), PipeJob::Line) > BACKLOG {
             self.backlog.give_up();
+        }
+    }
+
+    /// Queues an object as it is: a request to the host, whose tools, hooks and servers need the
+    /// values themselves.
+    pub fn send_unmasked(&self, object: &Value) {
+        if self.enqueue(object.to_string(), PipeJob::Line) > BACKLOG {
+            self.backlog.give_up();
+        }
+    }
+
+    /// Waits until everything queued so far is written, for at most `patience`. The sink stays
+    /// open.
+    ///
+    /// # Errors
+    /// The sink failed, or its reader was too slow.
+    pub async fn flush(&self, patience: Duration) -> io::Result<()> {
+        let (tell, told) = oneshot::channel();
+        // The error says that the sink failed, and so does the answer.
+        let _ = self.jobs.send(PipeJob::Flushed(tell));
+        match tokio::time::timeout(patience, told).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(io::ErrorKind::BrokenPipe.into()),
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
         }
     }
 

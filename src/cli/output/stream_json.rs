@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use crate::agent::{AgentIdentity, Heartbeat, Init, Observer, RunEvent, WaitingFor};
-use crate::cli::version::{COMMIT, SCHEMA_VERSION, VERSION};
+use crate::cli::version::{COMMIT, REFERENCE_VERSION, SCHEMA_VERSION, VERSION};
 use crate::config::repository::IgnoredSetting;
 use crate::hooks::{HookEvent, HookProgress};
 use crate::recovery::{Failure, Fault, Money, Pause, RecoveryPlan};
@@ -22,9 +22,6 @@ use super::capabilities::Capabilities;
 use super::deltas::BlockDeltas;
 use super::result::{ignored, record};
 use super::servers::server;
-
-/// The version of the reference tool whose messages these follow: hosts compare it.
-const REFERENCE_VERSION: &str = "2.1.248";
 
 /// Converts run events to messages.
 pub struct StreamJson {
@@ -349,6 +346,9 @@ impl StreamJson {
             WaitingFor::Tool { name, id } => {
                 json!({ "kind": "tool", "tool_name": name, "tool_use_id": id })
             }
+            WaitingFor::Permission { tool, id } => {
+                json!({ "kind": "permission", "tool_name": tool, "tool_use_id": id })
+            }
             WaitingFor::Hook { event } => json!({ "kind": "hook", "event": event.name() }),
             WaitingFor::Work { running } => json!({ "kind": "background", "running": running }),
             WaitingFor::Agents { running } => json!({ "kind": "agents", "running": running }),
@@ -402,12 +402,22 @@ impl StreamJson {
         }
     }
 
-    /// Ends the stream: what is still held, then the result.
+    /// Ends the stream: what is still held, then the result, and nothing after it.
     pub fn finish(mut self, result: Value) {
+        self.send_held();
+        self.out.send_last(result, self.longest);
+    }
+
+    /// Ends a turn of a host, whose other messages go on.
+    pub fn finish_turn(mut self, result: Value) {
+        self.send_held();
+        self.out.send_json(result, self.longest);
+    }
+
+    fn send_held(&mut self) {
         for frame in std::mem::take(&mut self.held) {
             self.send(frame);
         }
-        self.out.send_last(result, self.longest);
     }
 }
 

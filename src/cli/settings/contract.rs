@@ -19,6 +19,7 @@ use crate::config::registry;
 use crate::journal::{Contract, Kept, Terms};
 use crate::recovery::{Moment, Money};
 use crate::secrets::REDACTED;
+use crate::types::PermissionPrompt;
 
 /// The version of the terms. A higher one is refused.
 const VERSION: u32 = 1;
@@ -116,7 +117,11 @@ const TERMS: [Term; 37] = [
     setting("permissions.additionalDirectories", directories),
     Term {
         name: "permissionPromptTool",
-        value: |all| json!(all.tools.prompt_tool),
+        value: |all| match &all.tools.prompt_tool {
+            Some(PermissionPrompt::Tool(name)) => json!(name),
+            // A host asks for it anew each time.
+            Some(PermissionPrompt::Host) | None => Value::Null,
+        },
         hold: Hold::Flag(|args, value| {
             let tool = &mut args.tools.permission_prompt_tool;
             *tool = tool.take().or_else(|| value.as_str().map(str::to_owned));

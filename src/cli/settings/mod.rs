@@ -45,7 +45,7 @@ use crate::journal::{OnDamage, Terms};
 use crate::model::{BaseUrl, Proxies};
 use crate::recovery::{Limits, Money};
 use crate::tools::{AgentDefinition, AnswerSchema, Requirement, SandboxSettings, secret_values};
-use crate::types::{AgentLimits, ChildEnvironment, OnDenied, PermissionMode};
+use crate::types::{AgentLimits, ChildEnvironment, OnDenied, PermissionMode, PermissionPrompt};
 
 /// All settings of a run, resolved.
 #[derive(Clone, Debug)]
@@ -62,8 +62,10 @@ pub struct Settings {
     pub persist: bool,
     /// How long unused sessions are kept; `None`: for ever.
     pub keep_sessions: Option<Duration>,
-    /// Where settings and sessions live.
+    /// Where settings are, and sessions unless they have a folder of their own.
     pub config_dir: PathBuf,
+    /// Where sessions are.
+    pub session_dir: PathBuf,
     pub cwd: PathBuf,
     /// The models, the preferred one first, and where they are.
     pub chain: ModelChain,
@@ -271,7 +273,7 @@ pub struct ToolRules {
     pub mode: PermissionMode,
     pub on_denied: OnDenied,
     /// The MCP tool that decides what the permission rules leave open.
-    pub prompt_tool: Option<String>,
+    pub prompt_tool: Option<PermissionPrompt>,
     pub directories: Vec<PathBuf>,
     /// The sandbox of commands.
     pub sandbox: SandboxSettings,

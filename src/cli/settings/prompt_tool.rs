@@ -1,17 +1,34 @@
 //! Reads `--permission-prompt-tool`.
 
-use crate::cli::args::ToolArgs;
+use crate::cli::args::{RunArgs, ToolArgs};
 use crate::cli::usage::UsageError;
+use crate::types::PermissionPrompt;
 
-/// Returns the permission prompt tool, if one is set.
+/// Returns the name that must be an MCP tool, if there is one.
+pub(super) fn mcp_tool(flags: &ToolArgs) -> Option<&str> {
+    flags.permission_prompt_tool.as_deref().filter(|name| *name != PermissionPrompt::Host.name())
+}
+
+/// Returns what is asked about calls that the rules leave open, if anything is.
 ///
 /// # Errors
-/// The name is not that of an MCP tool.
-pub(super) fn resolve(flags: &ToolArgs) -> Result<Option<String>, UsageError> {
-    let Some(name) = &flags.permission_prompt_tool else { return Ok(None) };
+/// The name is not that of an MCP tool, or the host is to be asked and there is none.
+pub(super) fn resolve(args: &RunArgs) -> Result<Option<PermissionPrompt>, UsageError> {
+    let Some(name) = &args.tools.permission_prompt_tool else { return Ok(None) };
+    if name == PermissionPrompt::Host.name() {
+        if args.output.is_driven_by_host() {
+            return Ok(Some(PermissionPrompt::Host));
+        }
+        return Err(UsageError::new(
+            "--permission-prompt-tool stdio asks the host that drives outlast; it needs \
+             --input-format stream-json",
+        ));
+    }
     let parts = name.strip_prefix("mcp__").and_then(|rest| rest.split_once("__"));
     match parts {
-        Some((server, tool)) if !server.is_empty() && !tool.is_empty() => Ok(Some(name.clone())),
+        Some((server, tool)) if !server.is_empty() && !tool.is_empty() => {
+            Ok(Some(PermissionPrompt::Tool(name.clone())))
+        }
         _ => Err(UsageError::new(format!(
             "--permission-prompt-tool {name}: is no tool of an MCP server; name one as \
              mcp__SERVER__TOOL"

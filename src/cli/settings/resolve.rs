@@ -13,7 +13,7 @@ use super::{
     ToolRules, acceptance_checks, agent_list, prompt_tool, rule_names, run_limits, sandbox,
     servers, system,
 };
-use crate::cli::args::{InputFormat, OutputFormat, RunArgs};
+use crate::cli::args::{OutputFormat, RunArgs};
 use crate::cli::output_file::OutputFile;
 use crate::cli::stdin::StdinWish;
 use crate::cli::usage::UsageError;
@@ -82,11 +82,12 @@ pub fn resolve_resumed(
     let chain = chain(&inputs, &endpoint)?;
     warnings.extend(chain.unknown_model_warnings(&args.flags));
     warnings.extend(of_library);
+    warnings.extend(compatibility_warnings(args));
     warnings.extend(rule_names::check_agent_tools(&inputs.sources.library.definitions()));
     warnings.extend(credential::empty_variables(&endpoint.credential, variables));
     warnings.extend(credential::unmasked(&endpoint.credential));
     let mcp = servers::resolve(&args.mcp, env, config, named, variables);
-    servers::check_named(&mcp, args.tools.permission_prompt_tool.as_deref())?;
+    servers::check_named(&mcp, prompt_tool::mcp_tool(&args.tools))?;
     let account = endpoint.credential.account();
     let limits = run_limits::limits(config, env, chain.links.len() - 1, account);
     let tools = tools(&inputs)?;
@@ -129,6 +130,7 @@ pub fn resolve_resumed(
         subagent_prompt: args.model.append_subagent_system_prompt.clone(),
         hook_depth: environment::hook_depth(variables)?,
         memory: memory.filter(|_| !args.session.no_memory && !env.no_memory),
+        session_dir: session_dir(args, &inputs.config_dir),
         config_dir: inputs.config_dir.clone(),
         cwd,
         warnings,
@@ -173,10 +175,17 @@ fn chain(inputs: &Inputs, primary: &EndpointSettings) -> Result<ModelChain, Usag
 }
 
 fn check_input(args: &RunArgs) -> Result<(), UsageError> {
-    if args.output.input_format == Some(InputFormat::StreamJson) {
+    if args.output.is_driven_by_host()
+        && args.output.output_format != Some(OutputFormat::StreamJson)
+    {
         return Err(UsageError::new(
-            "--input-format stream-json is not supported by this version of outlast; give the \
-             prompt as text",
+            "--input-format stream-json needs --output-format stream-json; add it",
+        ));
+    }
+    if args.output.is_driven_by_host() && args.prompt.is_some() {
+        return Err(UsageError::new(
+            "with --input-format stream-json prompts come from standard input; leave out the one \
+             on the command line",
         ));
     }
     if args.output.no_stdin && args.prompt.as_deref() == Some("-") {
@@ -197,6 +206,14 @@ fn check_input(args: &RunArgs) -> Result<(), UsageError> {
         )));
     }
     Ok(())
+}
+
+/// Warns about flags of other tools that are accepted and do nothing.
+fn compatibility_warnings(args: &RunArgs) -> impl Iterator<Item = String> {
+    let is_auto = args.flags.texts("permission-mode").last().is_some_and(|mode| mode == "auto");
+    let auto = is_auto.then(|| "--permission-mode auto is taken as default".to_owned());
+    let flags = args.compatibility.without_effect().into_iter();
+    flags.map(|flag| format!("{flag} has no effect in outlast")).chain(auto)
 }
 
 fn check_credential(settings: &Settings) -> Result<(), UsageError> {
@@ -300,7 +317,7 @@ fn start(args: &RunArgs) -> Result<SessionStart, UsageError> {
 /// Reads how the session to resume was started. Errors are reported later, when it is opened.
 fn read_terms(args: &RunArgs, variables: &Variables, cwd: &Path) -> Terms {
     let Ok(start) = start(args) else { return Terms::default() };
-    let place = SessionFolder::new(&environment::config_dir(variables), cwd);
+    let place = SessionFolder::new(&session_dir(args, &environment::config_dir(variables)), cwd);
     let id = match start {
         SessionStart::New { .. } => None,
         SessionStart::Resume { session_id, .. } | SessionStart::ResumeOrStart { session_id } => {
@@ -309,6 +326,11 @@ fn read_terms(args: &RunArgs, variables: &Variables, cwd: &Path) -> Terms {
         SessionStart::Continue { .. } => journal::latest(&place).ok().flatten(),
     };
     id.and_then(|id| journal::read_terms(&place, &id).ok()).unwrap_or_default()
+}
+
+/// Returns where the sessions of the run are.
+fn session_dir(args: &RunArgs, config_dir: &Path) -> PathBuf {
+    args.session.own_folder.clone().unwrap_or_else(|| config_dir.to_owned())
 }
 
 fn on_damage(args: &RunArgs) -> OnDamage {
@@ -347,7 +369,7 @@ fn tools(inputs: &Inputs) -> Result<ToolRules, UsageError> {
         deny: config.deny.0.clone(),
         mode,
         places: fold.rules.iter().cloned().collect(),
-        prompt_tool: prompt_tool::resolve(&args.tools)?,
+        prompt_tool: prompt_tool::resolve(args)?,
         on_denied: config.on_denied,
         directories: config.additional_directories.0.clone(),
         sandbox: sandbox::resolve(config, fold, &args.flags)?,

@@ -48,6 +48,7 @@ impl McpServers {
                 let words = words.filter(|word| word.len() >= SECRET_BYTES_MIN);
                 words.chain(secret_parts(url)).map(ToOwned::to_owned).collect()
             }
+            ServerAddress::Host => Vec::new(),
         })
     }
 }

@@ -48,7 +48,7 @@ fn check_server(server: &ConfiguredServer, tried: Option<&TriedServer>, there: b
     }
     let missing = match how {
         ServerTransport::Program(program) if !there => Some(program),
-        ServerTransport::Program(_) | ServerTransport::Address(_) => None,
+        ServerTransport::Program(_) | ServerTransport::Address(_) | ServerTransport::Host => None,
     };
     if let Some(program) = missing {
         return Finding::problem(
@@ -64,6 +64,7 @@ fn check_server(server: &ConfiguredServer, tried: Option<&TriedServer>, there: b
             about(&match how {
                 ServerTransport::Address(at) => format!("at {at}, not tried"),
                 ServerTransport::Program(program) => format!("runs {program}, not tried"),
+                ServerTransport::Host => "runs in an SDK host, not tried".to_owned(),
             }),
         );
     };
@@ -105,12 +106,15 @@ fn remedy(server: &ConfiguredServer) -> String {
             "see whether the server at {at} runs and \"url\" and \"headers\" in {source} are right, \
              or take {name} out of it"
         ),
+        ServerTransport::Host => {
+            format!("start outlast from that host, or take {name} out of {source}")
+        }
     }
 }
 
 fn is_there(how: &ServerTransport, path: &OsStr, cwd: &Path) -> bool {
     match how {
-        ServerTransport::Address(_) => true,
+        ServerTransport::Address(_) | ServerTransport::Host => true,
         ServerTransport::Program(program) if program.contains('/') => cwd.join(program).is_file(),
         ServerTransport::Program(program) => find_program(&[program], path, cwd).is_some(),
     }

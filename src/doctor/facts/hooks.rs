@@ -104,6 +104,7 @@ impl HookContext<'_> {
                 let known = ShellContext { value: &|name| self.value(name), home: self.home };
                 first_command(script, &known)
             }
+            HookCommand::Callback { .. } => return Vec::new(),
         };
         let mut words = words.into_iter().peekable();
         // `env` accepts assignments before its program.

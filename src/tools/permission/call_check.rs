@@ -1,5 +1,6 @@
 //! Checks one tool call against the rules and the permission mode.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -11,6 +12,7 @@ use super::super::protected_paths::is_protected;
 use super::super::sandbox::{DeniedPlaces, RuleDenial};
 use super::command_check::{Confinement, Resolve};
 use super::denial::Denial;
+use super::live::LivePermissions;
 use super::rule::PermissionRule;
 use super::rule_error::{RuleError, RuleList};
 use crate::types::PermissionMode;
@@ -44,6 +46,8 @@ pub(in super::super) struct Permissions {
     /// Whether the kernel confines the commands that need no rule.
     pub(super) holds_plain_commands: bool,
     pub(super) critical: CriticalPaths,
+    /// What the host has changed.
+    live: LivePermissions,
 }
 
 /// Whether a command may remove critical folders (system, home, working directories).
@@ -77,6 +81,7 @@ impl Permissions {
             secrets: DeniedPlaces::default(),
             holds_plain_commands: false,
             critical: CriticalPaths::Denied,
+            live: LivePermissions::default(),
         };
         for (list, texts) in lists {
             for text in texts {
@@ -100,6 +105,29 @@ impl Permissions {
         holds_plain_commands: bool,
     ) -> Self {
         Self { secrets, holds_plain_commands, ..self }
+    }
+
+    /// Adds what a host changes while the run goes on.
+    pub(in super::super) fn with_live(self, live: LivePermissions) -> Self {
+        Self { live, ..self }
+    }
+
+    /// The permissions of this moment.
+    fn current(&self) -> Cow<'_, Self> {
+        let (mode, rules) = (self.live.mode(), self.live.rules(&self.cwd, self.home.as_deref()));
+        if mode.is_none() && rules.is_empty() {
+            return Cow::Borrowed(self);
+        }
+        let mut current = self.clone();
+        current.mode = mode.unwrap_or(current.mode);
+        for (list, rule) in rules {
+            match list {
+                RuleList::Allow => current.allow.push(rule),
+                RuleList::Ask => current.ask.push(rule),
+                RuleList::Deny => current.deny.push(rule),
+            }
+        }
+        Cow::Owned(current)
     }
 
     /// What the deny rules for paths take away from commands, where the kernel can.
@@ -130,14 +158,15 @@ impl Permissions {
         reads_only: bool,
         warrant: GrantSource,
     ) -> Result<(), Denial> {
-        if let Some(why) = self.external_denial(name) {
+        let current = self.current();
+        if let Some(why) = current.external_denial(name) {
             return Err(why);
         }
-        let asking = self.ask.iter().find(|rule| rule.covers_external(name));
+        let asking = current.ask.iter().find(|rule| rule.covers_external(name));
         if let Some(rule) = asking.filter(|_| warrant != GrantSource::Prompt) {
             return Err(Denial::by_ask_rule(name, rule));
         }
-        match self.mode {
+        match current.mode {
             PermissionMode::BypassPermissions => Ok(()),
             PermissionMode::Plan if !reads_only => {
                 Err(Denial::ExternalWhilePlanning { name: name.to_owned() })
@@ -146,7 +175,7 @@ impl Permissions {
             | PermissionMode::Default
             | PermissionMode::AcceptEdits
             | PermissionMode::DontAsk => {
-                let allowed = self.allow.iter().any(|rule| rule.covers_external(name));
+                let allowed = current.allow.iter().any(|rule| rule.covers_external(name));
                 if allowed || warrant != GrantSource::Rules {
                     return Ok(());
                 }
@@ -198,10 +227,11 @@ impl Permissions {
         deed: &Access<'_>,
         warrant: GrantSource,
     ) -> Result<Confinement, Denial> {
+        let current = self.current();
         match warrant {
-            GrantSource::Rules => self.check_by_rules(tool, input, deed),
-            GrantSource::Hook => self.with_allow_rule(tool).check_by_rules(tool, input, deed),
-            GrantSource::Prompt => self.limits_only().check_by_rules(tool, input, deed),
+            GrantSource::Rules => current.check_by_rules(tool, input, deed),
+            GrantSource::Hook => current.with_allow_rule(tool).check_by_rules(tool, input, deed),
+            GrantSource::Prompt => current.limits_only().check_by_rules(tool, input, deed),
         }
     }
 

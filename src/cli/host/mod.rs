@@ -1,0 +1,12 @@
+//! Drives outlast for a host: each of its prompts is a turn, a run of the same session.
+//!
+//! ```text
+//! stdin ─reader thread─┬─ replies ──► PendingRequests (hooks, permissions, MCP servers wait there)
+//!                      └─ prompts, control requests ─► HostSession ─► one turn after another
+//! ```
+
+mod replies;
+mod run_args;
+mod session;
+
+pub(super) use session::drive;

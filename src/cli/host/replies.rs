@@ -1,0 +1,70 @@
+//! Replies to control requests.
+
+use serde_json::{Value, json};
+
+use crate::cli::prompts::PromptCommand;
+use crate::cli::settings::Settings;
+use crate::cli::version::REFERENCE_VERSION;
+use crate::mcp::{ServerIdentity, ServerReport, Servers, tool_name_prefix};
+use crate::tools::AgentDefinition;
+
+/// The reply to `initialize` (PROTOCOL 3.4).
+pub(super) fn initialized(settings: &Settings, had_hooks: bool, had_servers: bool) -> Value {
+    let commands: Vec<Value> = settings.library.callable().map(command).collect();
+    let agents: Vec<Value> = settings.agents.iter().map(agent).collect();
+    let models =
+        settings.chain.links.iter().map(
+            |link| json!({ "value": link.label, "displayName": link.label, "description": "" }),
+        );
+    json!({
+        "commands": commands,
+        "agents": agents,
+        "output_style": "default",
+        "available_output_styles": ["default"],
+        "models": models.collect::<Vec<_>>(),
+        "account": { "apiKeySource": settings.endpoint.credential.source() },
+        "claude_code_version": REFERENCE_VERSION,
+        "pid": std::process::id(),
+        "current_permission_mode": settings.tools.mode.name(),
+        "session_state": "idle",
+        "hook_on_failure_supported": true,
+        "hooks_applied": had_hooks,
+        "mcp_servers_applied": had_servers,
+        "plugins_applied": false,
+    })
+}
+
+fn command(command: &PromptCommand) -> Value {
+    let hint = command.hint.as_deref().unwrap_or_default();
+    json!({ "name": command.name, "description": command.description, "argumentHint": hint })
+}
+
+fn agent(agent: &AgentDefinition) -> Value {
+    let mut value = json!({ "name": agent.name, "description": agent.description });
+    if let Some(model) = &agent.model {
+        value["model"] = json!(model);
+    }
+    value
+}
+
+/// The reply to `mcp_status`.
+pub(super) fn mcp_status(servers: &Servers) -> Value {
+    let tools = servers.tool_definitions();
+    let status = |report: &ServerReport| {
+        let mut server = json!({ "name": report.name, "status": report.status.name() });
+        if let Some(why) = &report.why {
+            server["error"] = json!(why);
+        }
+        if let Some(ServerIdentity { name, version }) = &report.identity {
+            server["serverInfo"] = json!({ "name": name, "version": version });
+        }
+        let prefix = tool_name_prefix(&report.name);
+        let own = tools.iter().filter_map(|tool| {
+            let name = tool.name.strip_prefix(&prefix)?;
+            Some(json!({ "name": name, "description": tool.description }))
+        });
+        server["tools"] = own.collect();
+        server
+    };
+    json!({ "mcpServers": servers.reports().iter().map(status).collect::<Vec<_>>() })
+}

@@ -1,0 +1,104 @@
+//! What a host changes in the flags of the turns to come.
+
+use serde_json::json;
+
+use crate::cli::args::RunArgs;
+use crate::cli::usage::UsageError;
+use crate::host::Initialize;
+use crate::types::PermissionMode;
+
+/// The flag of the mode.
+const PERMISSION_MODE: &str = "permission-mode";
+
+/// The flag with the same meaning as the mode `bypassPermissions`.
+const SKIP_PERMISSIONS: &str = "dangerously-skip-permissions";
+
+/// Other names of the default mode (PROTOCOL 1.2).
+const DEFAULT_MODES: [&str; 2] = ["manual", "auto"];
+
+/// The flags of the next turn.
+#[derive(Clone, Debug)]
+pub(super) struct TurnArgs {
+    /// With what the host has changed.
+    pub(super) run: RunArgs,
+    /// The model of the command line.
+    model: Option<String>,
+    /// Whether the host may choose `bypassPermissions`.
+    pub(super) may_bypass: bool,
+}
+
+impl TurnArgs {
+    /// The flags of the first turn: the host vouches for the folder, and its budget is checked
+    /// after each reply, as the SDKs document it.
+    pub(super) fn new(args: &RunArgs) -> Self {
+        let mut run = args.clone();
+        run.session.trust_project = true;
+        run.flags.give_default("budget-mode", "after");
+        let mode = run.flags.texts(PERMISSION_MODE).last();
+        let may_bypass = run.flags.has(SKIP_PERMISSIONS)
+            || run.compatibility.allow_dangerously_skip_permissions
+            || mode.is_some_and(|mode| mode == PermissionMode::BypassPermissions.name());
+        let model = run.flags.texts("model").last().cloned();
+        Self { run, model, may_bypass }
+    }
+
+    /// Applies what the host sets before its first prompt. Flags of the command line win.
+    pub(super) fn initialize(&mut self, request: Initialize) {
+        let Initialize { system_prompt, append_system_prompt, agents, json_schema, .. } = request;
+        let run = &mut self.run;
+        if run.model.system_prompt_file.is_none() {
+            run.model.system_prompt = run.model.system_prompt.take().or(system_prompt);
+        }
+        if run.model.append_system_prompt_file.is_none() {
+            let given = run.model.append_system_prompt.take();
+            run.model.append_system_prompt = given.or(append_system_prompt);
+        }
+        let text = |value: serde_json::Value| value.to_string();
+        run.prompts.agents = run.prompts.agents.take().or(agents.map(text));
+        run.acceptance.json_schema = run.acceptance.json_schema.take().or(json_schema.map(text));
+        run.output.forward_subagent_text |= request.forwards_subagent_text;
+        for name in request.sdk_servers {
+            let server = json!({ "mcpServers": { &name: { "type": "sdk", "name": name } } });
+            run.mcp.mcp_config.push(server.to_string());
+        }
+        if let Some(servers) = request.servers {
+            run.mcp.mcp_config.push(json!({ "mcpServers": servers }).to_string());
+        }
+    }
+
+    /// Sets the model of the turns to come; `None`: the one of the command line.
+    pub(super) fn set_model(&mut self, model: Option<String>) {
+        let model = model.or_else(|| self.model.clone());
+        self.run.flags.replace("model", model);
+    }
+
+    /// Parses the name of a mode.
+    ///
+    /// # Errors
+    /// There is no such mode.
+    pub(super) fn mode(mode: &str) -> Result<PermissionMode, UsageError> {
+        let mode = if DEFAULT_MODES.contains(&mode) {
+            PermissionMode::Default
+        } else {
+            PermissionMode::parse(mode)
+                .ok_or_else(|| UsageError::new(format!("there is no permission mode {mode:?}")))?
+        };
+        Ok(mode)
+    }
+
+    /// Sets the permission mode of the turns to come.
+    pub(super) fn set_mode(&mut self, mode: PermissionMode) {
+        self.run.flags.replace(SKIP_PERMISSIONS, None);
+        self.run.flags.replace(PERMISSION_MODE, Some(mode.name().to_owned()));
+    }
+
+    /// Makes the next turn go on with this session.
+    pub(super) fn resume(&mut self, session_id: &str) {
+        let session = &mut self.run.session;
+        session.resume = Some(session_id.to_owned());
+        session.go_on = false;
+        session.resume_or_start = None;
+        session.session_id = None;
+        session.fork_session = false;
+    }
+}

@@ -1,0 +1,591 @@
+//! The session of a host: reads its messages, answers its requests, and runs its prompts in turn.
+
+use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::io;
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::mpsc;
+use uuid::Uuid;
+
+use crate::agent::{self, InterruptSender};
+use crate::cli::args::RunArgs;
+use crate::cli::assemble::start_shared_servers;
+use crate::cli::output::{
+    PipeSender, StreamJson, TerminalFilter, one_line, pipe, usage_error_result,
+};
+use crate::cli::run::{self, ExitCheck, HostTurn, ProcessContext, SharedOutput};
+use crate::cli::session::check_resumable;
+use crate::cli::settings::{self, Settings};
+use crate::cli::startup::StartupSteps;
+use crate::cli::usage::{UsageError, UsageErrorKind};
+use crate::hooks::{HookHandler, callbacks};
+use crate::host::{
+    ControlRequest, FrameWriter, HostFrame, HostInput, Initialize, PendingRequests, SessionState,
+    StateReporter, UserPrompt, control_error, control_success, parse, read_lines,
+};
+use crate::mcp::{ServerAddress, Servers};
+use crate::recovery::Interrupt;
+use crate::secrets::{KnownSecrets, Redactor};
+use crate::tools::LivePermissions;
+use crate::types::HostChannel;
+
+use super::replies;
+use super::run_args::TurnArgs;
+
+/// How long a slow reader of standard error is waited for.
+const STDERR_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long the host's `initialize` is waited for when the start has failed: the SDKs send it at
+/// once.
+const INITIALIZE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long the last messages may take to be read.
+const LAST_READ: Duration = Duration::from_secs(5);
+
+/// How long the MCP servers may take to end.
+const SERVERS_END: Duration = Duration::from_secs(1);
+
+/// How long the servers that run in the host are waited for at the start.
+const HOST_SERVERS_WAIT: Duration = Duration::from_secs(2);
+
+/// How many messages of the host may wait to be handled.
+const INPUT_BACKLOG: usize = 64;
+
+/// The variable by which a host asks for reports of the session's state (PROTOCOL 1.4).
+const READS_STATE: &str = "CLAUDE_CODE_SDK_READS_SESSION_STATE";
+
+/// The error code of a control request that is not supported.
+const UNSUPPORTED: &str = "unsupported_request";
+
+/// Serves a host until it has closed standard input and all its prompts are answered. Returns the
+/// exit code of the last turn.
+///
+/// # Errors
+/// The process cannot serve one.
+pub(in crate::cli) async fn drive(
+    args: &RunArgs,
+    mut context: ProcessContext,
+    check: ExitCheck<'_>,
+) -> Result<u8, UsageError> {
+    run::prepare_process(&context.variables);
+    use_shared_folder(&mut context);
+    let secrets = KnownSecrets::default();
+    let mask = Arc::new(Redactor::new(secrets.clone()));
+    let (stderr, stderr_drain) = pipe(TerminalFilter::new(io::stderr()), Arc::clone(&mask), || {});
+    let closes = context.signals.stdout_closes();
+    let (out, out_drain) = pipe(TerminalFilter::new(io::stdout()), Arc::clone(&mask), closes);
+    let shared = SharedOutput { secrets, mask, stderr };
+    let mut session = HostSession::new(args, context, shared, out);
+    let mut code = Box::pin(session.serve()).await;
+    let faults = check(code, "");
+    if !faults.is_empty() {
+        let error = UsageError::of(UsageErrorKind::Internal, faults.join("; "));
+        session.report(&error);
+        code = error.verdict().exit_code();
+    }
+    session.requests.close();
+    if let Some(servers) = session.servers.take() {
+        servers.close(SERVERS_END).await;
+    }
+    let _ = out_drain.finish(LAST_READ).await;
+    // Standard error may not be read; the exit code is enough.
+    let _ = stderr_drain.finish(STDERR_PATIENCE).await;
+    Ok(code)
+}
+
+/// Settings and sessions are where clients of the SDKs look, unless a variable names a folder.
+fn use_shared_folder(context: &mut ProcessContext) {
+    use crate::config::environment::{config_dir_variable, home};
+    if config_dir_variable(&context.variables).is_none()
+        && let Some(home) = home(&context.variables)
+    {
+        context.variables.insert("CLAUDE_CONFIG_DIR".into(), home.join(".claude").into());
+    }
+}
+
+/// The id of the session, once it is known. Clones share it.
+#[derive(Clone, Default)]
+struct SessionName(Arc<OnceLock<String>>);
+
+impl SessionName {
+    fn set(&self, id: String) {
+        // It is set once, at the start.
+        let _ = self.0.set(id);
+    }
+
+    fn get(&self) -> &str {
+        self.0.get().map_or("", String::as_str)
+    }
+}
+
+/// The state of a host's session.
+struct HostSession {
+    args: TurnArgs,
+    context: ProcessContext,
+    shared: SharedOutput,
+    out: PipeSender,
+    requests: PendingRequests,
+    session_id: SessionName,
+    /// Prompts that wait for their turn.
+    queue: VecDeque<UserPrompt>,
+    /// Hooks that run in the host.
+    hooks: Vec<HookHandler>,
+    /// What the host has changed about permissions.
+    live: LivePermissions,
+    /// Started before the first turn, and shared by all.
+    servers: Option<Arc<Servers>>,
+    reports_state: StateReporter,
+    replays_prompts: bool,
+    /// Where the session is if it is not kept. Deleted in the end.
+    private: Option<TempDir>,
+}
+
+/// What happened to the input.
+enum InputStep {
+    GoesOn,
+    /// The host has closed it.
+    Ended,
+    /// The session ends with this exit code.
+    Fatal(u8),
+}
+
+impl HostSession {
+    fn new(args: &RunArgs, context: ProcessContext, shared: SharedOutput, out: PipeSender) -> Self {
+        let mut args = TurnArgs::new(args);
+        let private = private_sessions(&mut args);
+        let session = &mut args.run.session;
+        let is_new =
+            !session.go_on && session.resume.is_none() && session.resume_or_start.is_none();
+        if is_new || session.fork_session {
+            session.session_id.get_or_insert_with(|| Uuid::now_v7().to_string());
+        }
+        let session_id = SessionName::default();
+        let wants_state = context.variables.get(OsStr::new(READS_STATE));
+        let wants_state = wants_state.is_some_and(|value| value == "1");
+        let (to_host, states, id) = (out.clone(), out.clone(), session_id.clone());
+        let write: FrameWriter = Arc::new(move |frame: &Value| to_host.send_unmasked(frame));
+        let reports_state: StateReporter = Arc::new(move |state| {
+            if wants_state {
+                states.send_json(state_frame(state, id.get()), None);
+            }
+        });
+        let requests = PendingRequests::new(write, Arc::clone(&reports_state));
+        let replays_prompts = args.run.compatibility.replay_user_messages;
+        let (queue, hooks, servers) = (VecDeque::new(), Vec::new(), None);
+        let live = LivePermissions::new(args.may_bypass);
+        Self {
+            args,
+            context,
+            shared,
+            out,
+            requests,
+            session_id,
+            queue,
+            hooks,
+            live,
+            servers,
+            reports_state,
+            replays_prompts,
+            private,
+        }
+    }
+
+    /// Serves the host, and returns the exit code.
+    async fn serve(&mut self) -> u8 {
+        self.context.exit_watchdog.begin_turn(Box::new(|_| {}));
+        let mut input = self.start_reading();
+        match self.start().await {
+            Ok(id) => self.session_id.set(id),
+            Err(error) => return self.fail_start(&error, &mut input).await,
+        }
+        let (mut code, mut is_open) = (0, true);
+        loop {
+            if let Some(prompt) = self.queue.pop_front() {
+                match Box::pin(self.turn(prompt, &mut input, &mut is_open)).await {
+                    Ok(ended) => code = ended,
+                    Err(fatal) => return fatal,
+                }
+                continue;
+            }
+            if !is_open {
+                return code;
+            }
+            let step = tokio::select! {
+                biased;
+                interrupt = self.context.signals.first() => return interrupt.exit_code(),
+                line = input.recv() => self.handle(line, None).await,
+            };
+            match step {
+                InputStep::GoesOn => {}
+                InputStep::Ended => is_open = false,
+                InputStep::Fatal(fatal) => return fatal,
+            }
+        }
+    }
+
+    /// Runs one prompt, and serves the host meanwhile. Returns the turn's exit code.
+    ///
+    /// # Errors
+    /// The session ends, with this exit code.
+    async fn turn(
+        &mut self,
+        prompt: UserPrompt,
+        input: &mut mpsc::Receiver<HostInput>,
+        is_open: &mut bool,
+    ) -> Result<u8, u8> {
+        // Without them the turn fails for the same reason, and reports it.
+        let _ = self.shared_servers().await;
+        (self.reports_state)(SessionState::Running);
+        if self.replays_prompts {
+            self.out.send_json(prompt.replay(self.session_id.get()), Some(StreamJson::LONGEST));
+        }
+        let (signals, interrupter) = self.context.signals.for_turn();
+        let context = ProcessContext {
+            variables: self.context.variables.clone(),
+            cwd: self.context.cwd.clone(),
+            signals,
+            exit_watchdog: self.context.exit_watchdog.clone(),
+            host: Some(HostTurn {
+                prompt,
+                channel: Arc::new(self.requests.clone()),
+                hooks: self.hooks.clone(),
+                live: self.live.clone(),
+                servers: self.servers.clone(),
+                out: self.out.clone(),
+                is_kept: self.private.is_none(),
+            }),
+        };
+        let (args, shared) = (self.args.run.clone(), self.shared.clone());
+        let (out, id) = (self.out.clone(), self.session_id.clone());
+        let running = run_turn(args, context, shared, out, id);
+        tokio::pin!(running);
+        let mut fatal = None;
+        let code = loop {
+            tokio::select! {
+                biased;
+                code = &mut running => break code,
+                line = input.recv(), if *is_open => {
+                    match self.handle(line, Some(&interrupter)).await {
+                        InputStep::GoesOn => {}
+                        InputStep::Ended => *is_open = false,
+                        InputStep::Fatal(code) => {
+                            (fatal, *is_open) = (Some(code), false);
+                            agent::interrupt(&interrupter, Interrupt::HostRequest);
+                        }
+                    }
+                }
+            }
+        };
+        if code.has_begun {
+            self.args.resume(self.session_id.get());
+        }
+        self.context.exit_watchdog.begin_turn(Box::new(|_| {}));
+        if self.queue.is_empty() {
+            (self.reports_state)(SessionState::Idle);
+        }
+        match (fatal, self.context.signals.interrupt()) {
+            (Some(fatal), _) => Err(fatal),
+            // A signal after the result ends the session, not the turn.
+            (None, Some(interrupt)) if code.exit_code == 0 => Err(interrupt.exit_code()),
+            (None, Some(_)) => Err(code.exit_code),
+            (None, None) => Ok(code.exit_code),
+        }
+    }
+
+    /// Handles one message of the host. `turn` interrupts the running turn, if there is one.
+    async fn handle(
+        &mut self,
+        line: Option<HostInput>,
+        turn: Option<&InterruptSender>,
+    ) -> InputStep {
+        let (number, why) = match line {
+            None | Some(HostInput::End) => return InputStep::Ended,
+            Some(HostInput::Unreadable { number, why }) => (number, why),
+            Some(HostInput::Line { number, text }) => match parse(&text) {
+                Ok(frame) => return self.handle_frame(frame, turn).await,
+                Err(error) => (number, error.to_string()),
+            },
+        };
+        let error = UsageError::new(format!(
+            "line {number} of standard input is no message of a host: {why}; with --input-format \
+             stream-json each line is one JSON object"
+        ));
+        self.report(&error);
+        InputStep::Fatal(error.verdict().exit_code())
+    }
+
+    async fn handle_frame(
+        &mut self,
+        frame: HostFrame,
+        turn: Option<&InterruptSender>,
+    ) -> InputStep {
+        match frame {
+            HostFrame::User(prompt) => self.queue.push_back(*prompt),
+            HostFrame::Control { id, request } => return self.answer(&id, request, turn).await,
+            // The reader hands replies to their requests itself.
+            HostFrame::Reply { .. } | HostFrame::Ignored => {}
+        }
+        InputStep::GoesOn
+    }
+
+    async fn answer(
+        &mut self,
+        id: &str,
+        request: ControlRequest,
+        turn: Option<&InterruptSender>,
+    ) -> InputStep {
+        let reply = match request {
+            ControlRequest::Initialize(request) => return self.initialize(id, *request).await,
+            ControlRequest::Interrupt => {
+                if let Some(turn) = turn {
+                    agent::interrupt(turn, Interrupt::HostRequest);
+                }
+                Ok(json!({ "still_queued": self.queued() }))
+            }
+            ControlRequest::SetModel(model) => {
+                self.args.set_model(model.clone());
+                Ok(json!({ "model": model }))
+            }
+            ControlRequest::SetPermissionMode(mode) => self.set_mode(&mode),
+            ControlRequest::McpStatus => self
+                .shared_servers()
+                .await
+                .map(|servers| replies::mcp_status(&servers))
+                .map_err(|error| (error.to_string(), None)),
+            ControlRequest::McpMessage { server, message } => {
+                let servers = self.servers.as_ref();
+                if servers.is_some_and(|servers| servers.deliver(&server, message)) {
+                    Ok(json!({}))
+                } else {
+                    Err((format!("there is no connected server {server:?} of the host"), None))
+                }
+            }
+            ControlRequest::Unsupported(subtype) => Err(unsupported(&subtype)),
+        };
+        self.out.send_unmasked(&match reply {
+            Ok(value) => control_success(id, &value),
+            Err((why, code)) => control_error(id, &why, code),
+        });
+        InputStep::GoesOn
+    }
+
+    /// Sets the permission mode, of the running turn too.
+    fn set_mode(&mut self, mode: &str) -> Result<Value, (String, Option<&'static str>)> {
+        let mode = TurnArgs::mode(mode).map_err(|error| (error.to_string(), None))?;
+        self.live.set_mode(mode).map_err(|error| (error.to_string(), None))?;
+        self.args.set_mode(mode);
+        Ok(json!({ "mode": mode.name() }))
+    }
+
+    /// The ids of the prompts that wait.
+    fn queued(&self) -> Vec<&str> {
+        self.queue.iter().filter_map(|prompt| prompt.uuid.as_deref()).collect()
+    }
+
+    async fn initialize(&mut self, id: &str, request: Initialize) -> InputStep {
+        match self.apply(request).await {
+            Ok(reply) => {
+                self.out.send_unmasked(&control_success(id, &reply));
+                InputStep::GoesOn
+            }
+            Err(error) => {
+                self.out.send_unmasked(&control_error(id, &error.to_string(), None));
+                self.report(&error);
+                InputStep::Fatal(error.verdict().exit_code())
+            }
+        }
+    }
+
+    /// Applies what the host sets before its first prompt, and returns the reply.
+    async fn apply(&mut self, request: Initialize) -> Result<Value, UsageError> {
+        let (has_servers, hooks) = (request.servers.is_some(), request.hooks.clone());
+        self.args.initialize(request);
+        let settings = self.settings().await?;
+        let reply = replies::initialized(&settings, hooks.is_some(), has_servers);
+        let (handlers, warnings) = callbacks(&hooks.unwrap_or_default())
+            .map_err(|error| UsageError::new(format!("initialize: {error}; correct it")))?;
+        self.hooks = handlers;
+        for warning in warnings {
+            self.out.send_json(warning_frame(&warning, self.session_id.get()), None);
+        }
+        self.servers = None;
+        self.shared_servers().await?;
+        Ok(reply)
+    }
+
+    /// Returns the MCP servers that all turns share. Starts them the first time.
+    async fn shared_servers(&mut self) -> Result<Arc<Servers>, UsageError> {
+        if let Some(servers) = &self.servers {
+            return Ok(Arc::clone(servers));
+        }
+        let settings = self.settings().await?;
+        let secrets = self.shared.secrets.clone();
+        for secret in settings.secrets() {
+            secrets.add(&secret);
+        }
+        let own = host_servers(&settings);
+        let host: Arc<dyn HostChannel> = Arc::new(self.requests.clone());
+        let servers = StartupSteps::new(&self.context.signals, &self.shared.stderr, None)
+            .step("starting the MCP servers", move || {
+                start_shared_servers(&settings, &secrets, host)
+            })
+            .await?;
+        servers.start();
+        self.servers = Some(Arc::clone(&servers));
+        if !own.is_empty() {
+            // Their tools are in the first status. A server that takes longer joins later.
+            let connected = servers.wait_until_connected(&own);
+            let _ = tokio::time::timeout(HOST_SERVERS_WAIT, connected).await;
+        }
+        Ok(servers)
+    }
+
+    /// Checks that turns can begin, and returns the id of their session.
+    async fn start(&self) -> Result<String, UsageError> {
+        let settings = self.settings().await?;
+        StartupSteps::new(&self.context.signals, &self.shared.stderr, None)
+            .step("opening the session", move || {
+                check_resumable(&settings)?;
+                Ok(settings.session_id())
+            })
+            .await
+    }
+
+    /// Resolves the settings of the next turn.
+    async fn settings(&self) -> Result<Settings, UsageError> {
+        let (args, variables) = (self.args.run.clone(), self.context.variables.clone());
+        let cwd = self.context.cwd.clone();
+        StartupSteps::new(&self.context.signals, &self.shared.stderr, None)
+            .step("reading the settings", move || settings::resolve(&args, variables, cwd))
+            .await
+    }
+
+    /// Answers the host's `initialize` with the error, and reports it. Returns the exit code.
+    async fn fail_start(
+        &mut self,
+        error: &UsageError,
+        input: &mut mpsc::Receiver<HostInput>,
+    ) -> u8 {
+        let first = tokio::time::timeout(INITIALIZE_PATIENCE, input.recv()).await;
+        if let Ok(Some(HostInput::Line { text, .. })) = first
+            && let Ok(HostFrame::Control { id, .. }) = parse(&text)
+        {
+            self.out.send_unmasked(&control_error(&id, &error.to_string(), None));
+        }
+        self.report(error);
+        error.verdict().exit_code()
+    }
+
+    /// Reports an error that belongs to no turn: a result, and a line on standard error.
+    fn report(&self, error: &UsageError) {
+        let uuid = Uuid::new_v4().to_string();
+        self.out.send_json(usage_error_result(error, self.session_id.get(), &uuid), None);
+        self.shared.stderr.send(&format!("outlast: {}", one_line(&error.to_string())));
+    }
+
+    /// Starts the thread that reads standard input. It hands replies to the requests that wait for
+    /// them, even while the session is busy.
+    fn start_reading(&self) -> mpsc::Receiver<HostInput> {
+        let (tell, input) = mpsc::channel(INPUT_BACKLOG);
+        let requests = self.requests.clone();
+        thread::spawn(move || {
+            read_lines(io::stdin().lock(), |line| match &line {
+                HostInput::Line { text, .. } => match parse(text) {
+                    Ok(HostFrame::Reply { id, reply }) => {
+                        requests.resolve(&id, reply);
+                        true
+                    }
+                    Ok(_) | Err(_) => tell.blocking_send(line).is_ok(),
+                },
+                HostInput::End | HostInput::Unreadable { .. } => {
+                    requests.close();
+                    tell.blocking_send(line).is_ok()
+                }
+            });
+        });
+        input
+    }
+}
+
+/// The names of the servers that run in the host.
+fn host_servers(settings: &Settings) -> Vec<String> {
+    let own = settings.mcp.servers.iter().filter(|server| server.place == ServerAddress::Host);
+    own.map(|server| server.name.clone()).collect()
+}
+
+/// Without a kept session, the turns share one in a folder of their own: each resumes the one before.
+/// If there is none, each turn stands alone.
+fn private_sessions(args: &mut TurnArgs) -> Option<TempDir> {
+    let session = &mut args.run.session;
+    let private = session.no_session_persistence.then(|| tempfile::tempdir().ok()).flatten()?;
+    session.no_session_persistence = false;
+    session.own_folder = Some(private.path().to_owned());
+    Some(private)
+}
+
+/// How a turn ended.
+struct TurnEnd {
+    exit_code: u8,
+    /// Whether the session exists now.
+    has_begun: bool,
+}
+
+/// Runs one turn. It always ends with a result.
+async fn run_turn(
+    args: RunArgs,
+    context: ProcessContext,
+    shared: SharedOutput,
+    out: PipeSender,
+    session_id: SessionName,
+) -> TurnEnd {
+    let watchdog = context.exit_watchdog.clone();
+    let (last, id) = (out.clone(), session_id.clone());
+    watchdog.begin_turn(Box::new(move |why| {
+        let error = run::not_started_error(why);
+        last.send_json(usage_error_result(&error, id.get(), &Uuid::new_v4().to_string()), None);
+    }));
+    let begun = Box::pin(run::prepare_and_begin(&args, context, shared, &|_, _| Vec::new())).await;
+    let error = match begun {
+        Ok(exit_code) => return TurnEnd { exit_code, has_begun: true },
+        Err(error) => error,
+    };
+    let exit_code = error.verdict().exit_code();
+    if !watchdog.claim(exit_code) {
+        // The exit watchdog has written the result, and the process is about to end.
+        std::future::pending::<()>().await;
+    }
+    out.send_json(usage_error_result(&error, session_id.get(), &Uuid::new_v4().to_string()), None);
+    watchdog.mark_delivered(exit_code);
+    TurnEnd { exit_code, has_begun: false }
+}
+
+fn unsupported(subtype: &str) -> (String, Option<&'static str>) {
+    (format!("outlast does not support the control request {subtype:?}"), Some(UNSUPPORTED))
+}
+
+fn warning_frame(text: &str, session_id: &str) -> Value {
+    json!({
+        "type": "system",
+        "subtype": "informational",
+        "content": text,
+        "level": "warning",
+        "session_id": session_id,
+        "uuid": Uuid::new_v4().to_string(),
+    })
+}
+
+fn state_frame(state: SessionState, session_id: &str) -> Value {
+    json!({
+        "type": "system",
+        "subtype": "session_state_changed",
+        "state": state.name(),
+        "sdk_host_only": true,
+        "session_id": session_id,
+        "uuid": Uuid::new_v4().to_string(),
+    })
+}

@@ -1,0 +1,171 @@
+//! Hooks that a host has registered (PROTOCOL 3.3 and 5): the host runs them on request.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::types::{HostChannel, HostError};
+
+use super::config::{BadHook, HookCommand, HookHandler, TIMEOUT_MAX, bad_hook};
+use super::event::{HookEvent, is_unsupported};
+use super::matcher::HookMatcher;
+use super::result::{HookEnd, HookRun};
+
+/// The default timeout of a callback.
+const CALLBACK_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// The source of callbacks, in place of a settings file.
+const SOURCE: &str = "the host";
+
+/// A matcher with the callbacks that it selects.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CallbackGroup {
+    #[serde(default)]
+    matcher: Option<String>,
+    hook_callback_ids: Vec<String>,
+    #[serde(default)]
+    timeout: Option<f64>,
+    #[serde(default)]
+    on_failure: Option<OnFailure>,
+}
+
+/// What the failure of a callback does to the event.
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum OnFailure {
+    Continue,
+    Block,
+}
+
+/// Parses the `hooks` of a host's `initialize` request. Also returns warnings about callbacks that
+/// never run.
+///
+/// # Errors
+/// The first entry that is invalid, with its path.
+pub fn callbacks(hooks: &Value) -> Result<(Vec<HookHandler>, Vec<String>), BadHook> {
+    let (mut handlers, mut warnings) = (Vec::new(), Vec::new());
+    if hooks.is_null() {
+        return Ok((handlers, warnings));
+    }
+    let Some(events) = hooks.as_object() else {
+        return Err(bad_hook("hooks", "must be an object with event names as keys"));
+    };
+    for (name, groups) in events.iter().filter(|(_, groups)| !groups.is_null()) {
+        let place = format!("hooks.{name}");
+        let Some(groups) = groups.as_array() else {
+            return Err(bad_hook(&place, "must be a list"));
+        };
+        let event = match callback_event(name) {
+            Ok(event) => event,
+            Err(_) if groups.is_empty() => continue,
+            Err(why) => {
+                warnings.push(format!("the host's callbacks for {name} never run: {why}"));
+                continue;
+            }
+        };
+        for (index, group) in groups.iter().enumerate() {
+            handlers.extend(read_group(event, group, &format!("{place}[{index}]"))?);
+        }
+    }
+    Ok((handlers, warnings))
+}
+
+/// Returns the event of this name, or why no callback runs at it.
+fn callback_event(name: &str) -> Result<HookEvent, &'static str> {
+    match HookEvent::from_name(name) {
+        Some(HookEvent::SessionStart | HookEvent::SessionEnd) => {
+            Err("this event is for hooks of settings files only")
+        }
+        Some(event) => Ok(event),
+        None if is_unsupported(name) => Err("outlast does not support this event"),
+        None => Err("there is no such event"),
+    }
+}
+
+fn read_group(event: HookEvent, group: &Value, place: &str) -> Result<Vec<HookHandler>, BadHook> {
+    let group =
+        CallbackGroup::deserialize(group).map_err(|error| bad_hook(place, &error.to_string()))?;
+    let matcher = HookMatcher::parse(group.matcher.as_deref().unwrap_or_default())
+        .map_err(|why| bad_hook(&format!("{place}.matcher"), &why.to_string()))?;
+    let timeout = match group.timeout {
+        None => CALLBACK_TIMEOUT,
+        Some(seconds) => Duration::try_from_secs_f64(seconds)
+            .ok()
+            .filter(|timeout| !timeout.is_zero())
+            .map(|timeout| timeout.min(TIMEOUT_MAX))
+            .ok_or_else(|| {
+                let why = format!("invalid timeout {seconds}; give seconds above 0");
+                bad_hook(&format!("{place}.timeout"), &why)
+            })?,
+    };
+    let handler = |(index, id)| HookHandler {
+        event,
+        matcher: if event.has_subject() { matcher.clone() } else { HookMatcher::All },
+        condition: None,
+        command: HookCommand::Callback { id },
+        timeout,
+        fail_closed: group.on_failure == Some(OnFailure::Block),
+        background: false,
+        agent_type: None,
+        source: SOURCE.to_owned(),
+        place: format!("{place}.hookCallbackIds[{index}]"),
+    };
+    Ok(group.hook_callback_ids.into_iter().enumerate().map(handler).collect())
+}
+
+/// A call of one callback.
+pub(super) struct CallbackCall {
+    pub(super) host: Option<Arc<dyn HostChannel>>,
+    pub(super) id: String,
+    pub(super) input: Value,
+    pub(super) tool_use_id: String,
+    pub(super) limit: Duration,
+}
+
+impl CallbackCall {
+    /// Asks the host to run the callback. Its reply is treated like the output of a command that
+    /// ended with exit code 0.
+    pub(super) async fn run(self, cancel: &CancellationToken) -> HookRun {
+        let Some(host) = self.host else {
+            return HookRun::of(HookEnd::Failed("no host drives this run".to_owned()));
+        };
+        let reply = host.request(json!({
+            "subtype": "hook_callback",
+            "callback_id": self.id,
+            "input": self.input,
+            "tool_use_id": self.tool_use_id,
+        }));
+        // The host learns of a cancelled request because its future is dropped.
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => HookRun::of(HookEnd::Cancelled),
+            reply = reply => interpret_reply(reply),
+            () = tokio::time::sleep(self.limit) => HookRun::of(HookEnd::TimedOut),
+        }
+    }
+}
+
+fn interpret_reply(reply: Result<Value, HostError>) -> HookRun {
+    let silent = || HookRun::of(HookEnd::Exited(0));
+    match reply {
+        Err(error) => {
+            let why = Some(error.to_string()).filter(|why| !why.trim().is_empty());
+            let why = why.unwrap_or_else(|| "the host reports an error without a text".to_owned());
+            HookRun::of(HookEnd::NoReply(why))
+        }
+        Ok(Value::Null) => silent(),
+        Ok(Value::String(text)) if text.trim().is_empty() => silent(),
+        // The work goes on in the host, and its outcome decides nothing.
+        Ok(Value::Object(output)) if output.get("async") == Some(&Value::Bool(true)) => silent(),
+        Ok(Value::Object(output)) => {
+            HookRun { stdout: Value::Object(output).to_string(), ..silent() }
+        }
+        Ok(Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+            HookRun::of(HookEnd::InvalidReply)
+        }
+    }
+}

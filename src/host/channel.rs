@@ -1,0 +1,177 @@
+//! Requests to the host, each waiting for its reply.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use crate::types::{HostChannel, HostError, HostReply};
+
+/// The longest request, in bytes of JSON: the Python SDK ends on a longer line.
+const REQUEST_BYTES_MAX: usize = 1_000_000;
+
+/// Writes a message to the host, as it is: a request holds what a hook or an MCP server would
+/// receive.
+pub type FrameWriter = Arc<dyn Fn(&Value) + Send + Sync>;
+
+/// Reports the state of the session.
+pub type StateReporter = Arc<dyn Fn(SessionState) + Send + Sync>;
+
+/// What the session is doing (PROTOCOL 4.9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionState {
+    Running,
+    /// A permission is waited for.
+    RequiresAction,
+    Idle,
+}
+
+impl SessionState {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::RequiresAction => "requires_action",
+            Self::Idle => "idle",
+        }
+    }
+}
+
+/// The open requests. Clones share them.
+#[derive(Clone)]
+pub struct PendingRequests {
+    write: FrameWriter,
+    report: StateReporter,
+    open: Arc<Mutex<OpenRequests>>,
+}
+
+#[derive(Default)]
+struct OpenRequests {
+    waiting: BTreeMap<String, oneshot::Sender<Result<Value, HostError>>>,
+    /// How many of them ask for a permission.
+    questions: usize,
+    /// Whether no reply can come any more.
+    is_closed: bool,
+}
+
+impl PendingRequests {
+    pub fn new(write: FrameWriter, report: StateReporter) -> Self {
+        Self { write, report, open: Arc::default() }
+    }
+
+    /// Hands a reply to the request that waits for it. A reply to none is dropped: the request was
+    /// cancelled meanwhile.
+    pub fn resolve(&self, id: &str, reply: Result<Value, String>) {
+        let waiting = self.open().waiting.remove(id);
+        if let Some(waiting) = waiting {
+            // The receiver may have just been dropped.
+            let _ = waiting.send(reply.map_err(HostError::Refused));
+        }
+    }
+
+    /// Fails all requests, now and from now on: the host has closed its end.
+    pub fn close(&self) {
+        let mut open = self.open();
+        open.is_closed = true;
+        for (_, waiting) in std::mem::take(&mut open.waiting) {
+            let _ = waiting.send(Err(HostError::Closed));
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, OpenRequests> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn ask(&self, request: Value) -> Result<Value, HostError> {
+        let id = Uuid::new_v4().to_string();
+        let is_question = request["subtype"] == "can_use_tool";
+        let frame = json!({ "type": "control_request", "request_id": id, "request": request });
+        let bytes = frame.to_string().len();
+        if bytes > REQUEST_BYTES_MAX {
+            let why = format!("the request is {bytes} bytes long, and a host reads at most 1 MB");
+            return Err(HostError::Refused(why));
+        }
+        let (tell, reply) = oneshot::channel();
+        {
+            let mut open = self.open();
+            if open.is_closed {
+                return Err(HostError::Closed);
+            }
+            open.waiting.insert(id.clone(), tell);
+        }
+        let request = OpenRequest { requests: self, id, is_question };
+        request.count_question(QuestionChange::Asked);
+        (self.write)(&frame);
+        let reply = reply.await.unwrap_or(Err(HostError::Closed));
+        drop(request);
+        reply
+    }
+}
+
+impl HostChannel for PendingRequests {
+    fn request(&self, request: Value) -> HostReply<'_> {
+        Box::pin(self.ask(request))
+    }
+}
+
+impl fmt::Debug for PendingRequests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PendingRequests").finish_non_exhaustive()
+    }
+}
+
+/// A request that was sent. Dropped without a reply, it is cancelled.
+struct OpenRequest<'a> {
+    requests: &'a PendingRequests,
+    id: String,
+    is_question: bool,
+}
+
+/// Whether a question is asked now, or no longer open.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum QuestionChange {
+    Asked,
+    Over,
+}
+
+impl OpenRequest<'_> {
+    /// Counts the open questions about permissions, and reports the first and the end of the last.
+    fn count_question(&self, change: QuestionChange) {
+        if !self.is_question {
+            return;
+        }
+        let mut open = self.requests.open();
+        let (before, state) = (open.questions, change.state());
+        open.questions = match change {
+            QuestionChange::Asked => before + 1,
+            QuestionChange::Over => before.saturating_sub(1),
+        };
+        let is_first_or_last = before.min(open.questions) == 0;
+        drop(open);
+        if is_first_or_last {
+            (self.requests.report)(state);
+        }
+    }
+}
+
+impl QuestionChange {
+    const fn state(self) -> SessionState {
+        match self {
+            Self::Asked => SessionState::RequiresAction,
+            Self::Over => SessionState::Running,
+        }
+    }
+}
+
+impl Drop for OpenRequest<'_> {
+    fn drop(&mut self) {
+        self.count_question(QuestionChange::Over);
+        let was_open = self.requests.open().waiting.remove(&self.id).is_some();
+        if was_open {
+            let cancel = json!({ "type": "control_cancel_request", "request_id": self.id });
+            (self.requests.write)(&cancel);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Parses what a host writes, one JSON object on each line.
+
+use serde_json::{Map, Value, json};
+
+use super::initialize::Initialize;
+use super::prompt::UserPrompt;
+
+/// How much of a line that is no message is quoted, in characters.
+const QUOTE_CHARS_MAX: usize = 60;
+
+/// One message of the host.
+#[derive(Clone, Debug, PartialEq)]
+pub enum HostFrame {
+    /// A prompt. It is a turn of its own.
+    User(Box<UserPrompt>),
+    /// A request that must be answered under its id.
+    Control { id: String, request: ControlRequest },
+    /// The reply to a request of ours: its value, or the host's error text.
+    Reply { id: String, reply: Result<Value, String> },
+    /// A message that needs no action: of an unknown type, or a sign of life.
+    Ignored,
+}
+
+/// A control request (PROTOCOL 3.2).
+#[derive(Clone, Debug, PartialEq)]
+pub enum ControlRequest {
+    Initialize(Box<Initialize>),
+    /// End the current turn.
+    Interrupt,
+    SetPermissionMode(String),
+    /// `None`: back to the model of the flags and settings.
+    SetModel(Option<String>),
+    McpStatus,
+    /// A message of a server that runs in the host.
+    McpMessage {
+        server: String,
+        message: Value,
+    },
+    /// A subtype that is not supported, by its name.
+    Unsupported(String),
+}
+
+/// Why a line is no message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    #[error("it is not JSON ({0:?})")]
+    NotJson(String),
+    #[error("it is not a JSON object with a \"type\"")]
+    NoType,
+    #[error("a control request has no \"request_id\"")]
+    NoRequestId,
+    #[error("the \"content\" of a user message is neither text nor a list of content blocks")]
+    BadContent,
+}
+
+/// Parses one line.
+///
+/// # Errors
+/// It is no message.
+pub fn parse(line: &str) -> Result<HostFrame, FrameError> {
+    let frame: Value = serde_json::from_str(line)
+        .map_err(|_| FrameError::NotJson(line.chars().take(QUOTE_CHARS_MAX).collect()))?;
+    match frame["type"].as_str().ok_or(FrameError::NoType)? {
+        "user" => UserPrompt::parse(&frame).map(|prompt| HostFrame::User(Box::new(prompt))),
+        "control_request" => {
+            let id = text(&frame, "request_id").ok_or(FrameError::NoRequestId)?;
+            Ok(HostFrame::Control { id, request: ControlRequest::parse(&frame["request"]) })
+        }
+        "control_response" => Ok(reply(&frame["response"])),
+        _ => Ok(HostFrame::Ignored),
+    }
+}
+
+fn reply(response: &Value) -> HostFrame {
+    let Some(id) = text(response, "request_id") else { return HostFrame::Ignored };
+    let reply = if response["subtype"] == "error" {
+        Err(text(response, "error").unwrap_or_else(|| "the host gave no reason".to_owned()))
+    } else {
+        Ok(response["response"].clone())
+    };
+    HostFrame::Reply { id, reply }
+}
+
+impl ControlRequest {
+    fn parse(request: &Value) -> Self {
+        let subtype = request["subtype"].as_str().unwrap_or_default();
+        match subtype {
+            "initialize" => Self::Initialize(Box::new(Initialize::parse(request))),
+            "interrupt" => Self::Interrupt,
+            "set_permission_mode" => {
+                Self::SetPermissionMode(text(request, "mode").unwrap_or_default())
+            }
+            "set_model" => {
+                let model = text(request, "model");
+                Self::SetModel(model.filter(|model| !model.is_empty() && model != "default"))
+            }
+            "mcp_status" => Self::McpStatus,
+            "mcp_message" => Self::McpMessage {
+                server: text(request, "server_name").unwrap_or_default(),
+                message: request["message"].clone(),
+            },
+            other => Self::Unsupported(other.to_owned()),
+        }
+    }
+}
+
+/// The text in a field.
+pub(super) fn text(value: &Value, field: &str) -> Option<String> {
+    value[field].as_str().map(ToOwned::to_owned)
+}
+
+/// The reply to a control request that succeeded.
+pub fn control_success(id: &str, response: &Value) -> Value {
+    envelope(&json!({ "subtype": "success", "request_id": id, "response": response }))
+}
+
+/// The reply to a control request that failed.
+pub fn control_error(id: &str, error: &str, code: Option<&str>) -> Value {
+    let mut response = Map::new();
+    response.insert("subtype".to_owned(), json!("error"));
+    response.insert("request_id".to_owned(), json!(id));
+    response.insert("error".to_owned(), json!(error));
+    if let Some(code) = code {
+        response.insert("error_code".to_owned(), json!(code));
+    }
+    envelope(&Value::Object(response))
+}
+
+fn envelope(response: &Value) -> Value {
+    json!({ "type": "control_response", "response": response })
+}

@@ -1,0 +1,57 @@
+//! The `initialize` request of a host (PROTOCOL 3.3).
+
+use serde_json::Value;
+
+use super::frame::text;
+
+/// What a host sets before its first prompt. Every field is optional.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Initialize {
+    /// Replaces the system prompt. An empty text leaves none.
+    pub system_prompt: Option<String>,
+    pub append_system_prompt: Option<String>,
+    /// Kinds of sub-agents, by name.
+    pub agents: Option<Value>,
+    /// The JSON Schema of the answers.
+    pub json_schema: Option<Value>,
+    /// Hooks that run in the host, by event.
+    pub hooks: Option<Value>,
+    /// The names of the MCP servers that run in the host.
+    pub sdk_servers: Vec<String>,
+    /// Further MCP servers, by name (`--await-initialize`).
+    pub servers: Option<Value>,
+    pub forwards_subagent_text: bool,
+}
+
+impl Initialize {
+    pub(super) fn parse(request: &Value) -> Self {
+        let some = |field: &str| Some(request[field].clone()).filter(|value| !value.is_null());
+        Self {
+            system_prompt: some("systemPrompt").and_then(|prompt| joined(&prompt)),
+            append_system_prompt: text(request, "appendSystemPrompt"),
+            agents: some("agents"),
+            json_schema: some("jsonSchema"),
+            hooks: some("hooks"),
+            sdk_servers: names(&request["sdkMcpServers"]),
+            servers: some("mcpServers"),
+            forwards_subagent_text: request["forwardSubagentText"] == true,
+        }
+    }
+}
+
+/// A system prompt is a text, or a list of them.
+fn joined(prompt: &Value) -> Option<String> {
+    match prompt {
+        Value::String(prompt) => Some(prompt.clone()),
+        Value::Array(parts) => {
+            let parts: Vec<&str> = parts.iter().filter_map(Value::as_str).collect();
+            Some(parts.join("\n\n"))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
+    }
+}
+
+fn names(list: &Value) -> Vec<String> {
+    let names = list.as_array().into_iter().flatten().filter_map(Value::as_str);
+    names.map(ToOwned::to_owned).collect()
+}

@@ -1,0 +1,16 @@
+//! The protocol of a host: a program that drives outlast over standard input and output, with one
+//! JSON object on each line (PROTOCOL 2 to 4). The turns themselves are in `cli/host_session.rs`.
+
+mod channel;
+mod dialect;
+mod frame;
+mod initialize;
+mod input;
+mod prompt;
+
+pub use channel::{FrameWriter, PendingRequests, SessionState, StateReporter};
+pub use dialect::translate_result;
+pub use frame::{ControlRequest, FrameError, HostFrame, control_error, control_success, parse};
+pub use initialize::Initialize;
+pub use input::{HostInput, LINE_BYTES_MAX, read_lines};
+pub use prompt::UserPrompt;

@@ -1,0 +1,83 @@
+//! A prompt of a host.
+
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::transcript::Block;
+
+use super::frame::{FrameError, text};
+
+/// One prompt: text, and other content blocks such as images.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct UserPrompt {
+    /// All its text blocks.
+    pub text: String,
+    /// Its other blocks.
+    pub attachments: Vec<Block>,
+    /// Whether it is taken as it is, without commands and mentions of files.
+    pub is_verbatim: bool,
+    /// The id that the host gave it.
+    pub uuid: Option<String>,
+    /// Where it comes from, which the result repeats.
+    pub origin: Option<Value>,
+    /// As the host wrote it, for `--replay-user-messages`.
+    pub message: Value,
+}
+
+impl UserPrompt {
+    /// Repeats in a result which prompt it answers.
+    pub fn stamp(&self, result: &mut Value) {
+        if let Some(uuid) = &self.uuid {
+            result["user_message_uuid"] = json!(uuid);
+        }
+        if let Some(origin) = &self.origin {
+            result["origin"] = origin.clone();
+        }
+    }
+
+    /// The echo of `--replay-user-messages`.
+    pub fn replay(&self, session_id: &str) -> Value {
+        json!({
+            "type": "user",
+            "message": self.message,
+            "parent_tool_use_id": null,
+            "isReplay": true,
+            "session_id": session_id,
+            "uuid": self.uuid.clone().unwrap_or_else(|| Uuid::new_v4().to_string()),
+        })
+    }
+
+    /// Reads a `user` message.
+    ///
+    /// # Errors
+    /// Its content is neither text nor blocks.
+    pub(super) fn parse(frame: &Value) -> Result<Self, FrameError> {
+        let message = frame["message"].clone();
+        let (text_of, attachments) = content(&message["content"])?;
+        Ok(Self {
+            text: text_of,
+            attachments,
+            is_verbatim: frame["client_composed"] == true,
+            uuid: text(frame, "uuid"),
+            origin: Some(frame["origin"].clone()).filter(|origin| origin["kind"] == "human"),
+            message,
+        })
+    }
+}
+
+fn content(content: &Value) -> Result<(String, Vec<Block>), FrameError> {
+    if let Some(text) = content.as_str() {
+        return Ok((text.to_owned(), Vec::new()));
+    }
+    let blocks = content.as_array().ok_or(FrameError::BadContent)?;
+    let (mut texts, mut others) = (Vec::new(), Vec::new());
+    for block in blocks {
+        let block = serde_json::from_value(block.clone()).map_err(|_| FrameError::BadContent)?;
+        if let Block::Text { text } = block {
+            texts.push(text);
+        } else {
+            others.push(block);
+        }
+    }
+    Ok((texts.join("\n"), others))
+}

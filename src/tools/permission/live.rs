@@ -1,0 +1,183 @@
+//! Permissions that a host changes while a run goes on: rules, and the mode.
+
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use serde::Deserialize;
+
+use super::rule::{PermissionRule, check_rule};
+use super::rule_error::{RuleError, RuleList};
+use crate::types::PermissionMode;
+
+/// What was changed since the start. Clones share it: the run, its sub-agents and later turns.
+#[derive(Clone, Debug, Default)]
+pub struct LivePermissions {
+    changes: Arc<RwLock<LiveChanges>>,
+    may_bypass: bool,
+    /// Whether the mode stays as it is: that of a sub-agent with a mode of its own.
+    keeps_mode: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct LiveChanges {
+    mode: Option<PermissionMode>,
+    rules: Vec<(RuleList, String)>,
+}
+
+/// A change that comes with an answer of the host (PROTOCOL 4.12). Its `destination` other than
+/// the session is not written to: a file of the user is not ours to change in the middle of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(tag = "type", rename_all = "camelCase")]
+pub enum PermissionUpdate {
+    AddRules { rules: Vec<RuleText>, behavior: RuleBehavior },
+    ReplaceRules { rules: Vec<RuleText>, behavior: RuleBehavior },
+    RemoveRules { rules: Vec<RuleText>, behavior: RuleBehavior },
+    SetMode { mode: String },
+    AddDirectories { directories: Vec<String> },
+    RemoveDirectories { directories: Vec<String> },
+}
+
+/// A rule in two parts.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RuleText {
+    tool_name: String,
+    #[serde(default)]
+    rule_content: Option<String>,
+}
+
+/// The list of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RuleBehavior {
+    Allow,
+    Deny,
+    Ask,
+}
+
+/// Why a change was not made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UpdateError {
+    #[error("the rule {rule:?} is not valid: {why}")]
+    Rule { rule: String, why: RuleError },
+    #[error("there is no permission mode {0:?}")]
+    UnknownMode(String),
+    #[error(
+        "bypassPermissions cannot be chosen: start outlast with \
+         --allow-dangerously-skip-permissions"
+    )]
+    NoBypass,
+    #[error("directories cannot be changed while a run goes on; start it with --add-dir")]
+    Directories,
+}
+
+impl RuleText {
+    fn text(&self) -> String {
+        match self.rule_content.as_deref().filter(|content| !content.is_empty()) {
+            Some(content) => format!("{}({content})", self.tool_name),
+            None => self.tool_name.clone(),
+        }
+    }
+}
+
+impl RuleBehavior {
+    const fn list(self) -> RuleList {
+        match self {
+            Self::Allow => RuleList::Allow,
+            Self::Deny => RuleList::Deny,
+            Self::Ask => RuleList::Ask,
+        }
+    }
+}
+
+impl LivePermissions {
+    /// `may_bypass`: whether the host may choose `bypassPermissions`.
+    pub fn new(may_bypass: bool) -> Self {
+        Self { may_bypass, ..Self::default() }
+    }
+
+    /// The same rules for a sub-agent with a mode of its own.
+    #[must_use]
+    pub(in super::super) fn without_mode(&self) -> Self {
+        Self { keeps_mode: true, ..self.clone() }
+    }
+
+    /// Sets the mode for all calls from now on.
+    ///
+    /// # Errors
+    /// The run was not started in a way that allows it.
+    pub fn set_mode(&self, mode: PermissionMode) -> Result<(), UpdateError> {
+        if mode == PermissionMode::BypassPermissions && !self.may_bypass {
+            return Err(UpdateError::NoBypass);
+        }
+        self.change(|changes| changes.mode = Some(mode));
+        Ok(())
+    }
+
+    /// Makes a change, for all calls from now on.
+    ///
+    /// # Errors
+    /// Nothing was changed.
+    pub fn apply(&self, update: &PermissionUpdate) -> Result<(), UpdateError> {
+        match update {
+            PermissionUpdate::AddRules { rules, behavior } => {
+                let rules = checked(rules, *behavior)?;
+                self.change(|changes| changes.rules.extend(rules));
+            }
+            PermissionUpdate::ReplaceRules { rules, behavior } => {
+                let (list, rules) = (behavior.list(), checked(rules, *behavior)?);
+                self.change(|changes| {
+                    changes.rules.retain(|(known, _)| *known != list);
+                    changes.rules.extend(rules);
+                });
+            }
+            PermissionUpdate::RemoveRules { rules, behavior } => {
+                let gone = checked(rules, *behavior)?;
+                self.change(|changes| changes.rules.retain(|rule| !gone.contains(rule)));
+            }
+            PermissionUpdate::SetMode { mode } => {
+                let known = PermissionMode::parse(mode);
+                self.set_mode(known.ok_or_else(|| UpdateError::UnknownMode(mode.clone()))?)?;
+            }
+            PermissionUpdate::AddDirectories { .. }
+            | PermissionUpdate::RemoveDirectories { .. } => return Err(UpdateError::Directories),
+        }
+        Ok(())
+    }
+
+    fn change(&self, change: impl FnOnce(&mut LiveChanges)) {
+        change(&mut self.changes.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// The mode, if it was changed.
+    pub(super) fn mode(&self) -> Option<PermissionMode> {
+        let changes = self.changes.read().unwrap_or_else(PoisonError::into_inner);
+        changes.mode.filter(|_| !self.keeps_mode)
+    }
+
+    /// The rules that were added.
+    pub(super) fn rules(&self, cwd: &Path, home: Option<&Path>) -> Vec<(RuleList, PermissionRule)> {
+        let changes = self.changes.read().unwrap_or_else(PoisonError::into_inner);
+        let parse = |(list, text): &(RuleList, String)| {
+            // Rules were checked when they were added.
+            Some((*list, PermissionRule::parse(text, *list, cwd, home).ok()?))
+        };
+        changes.rules.iter().filter_map(parse).collect()
+    }
+}
+
+/// The rules as texts, each valid.
+fn checked(
+    rules: &[RuleText],
+    behavior: RuleBehavior,
+) -> Result<Vec<(RuleList, String)>, UpdateError> {
+    let list = behavior.list();
+    let check = |rule: &RuleText| {
+        let rule = rule.text();
+        match check_rule(&rule, list, Path::new("/"), None) {
+            Ok(()) => Ok((list, rule)),
+            Err(why) => Err(UpdateError::Rule { rule, why }),
+        }
+    };
+    rules.iter().map(check).collect()
+}

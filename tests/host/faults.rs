@@ -1,0 +1,195 @@
+//! Faults between a host and outlast: it dies, is silent, writes rubbish, reads slowly.
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use outlast::rehearsal::Scenario;
+use serde_json::json;
+
+use super::driver::{FLAGS, HostDriver, wait_for_requests};
+use crate::support::{RunBuilder, is_alive, serve, with_time_limit};
+
+const HOUR: Duration = Duration::from_hours(1);
+
+#[tokio::test]
+async fn a_line_that_is_no_message_ends_the_session_and_is_named() {
+    for line in ["hello", "{\"type\":", "[1]", "{\"a\": 1}", "{\"type\":\"control_request\"}"] {
+        let server = serve(Scenario::new().reply("Done."));
+        let mut host = HostDriver::start(&server, &[]);
+        host.prompt("go").await;
+        host.result().await;
+        host.send_line(line).await;
+        let result = host.result().await;
+        assert_eq!((&result["is_error"], &result["exit_code"]), (&json!(true), &json!(2)));
+        assert!(
+            result["errors"][0].as_str().is_some_and(|it| it.contains("line 2 of")),
+            "{result}"
+        );
+        let (ended, _) = host.end().await;
+        assert_eq!(ended.code, Some(2), "{line}");
+        assert!(ended.stderr.contains("line 2 of standard input"), "{}", ended.stderr);
+    }
+}
+
+#[tokio::test]
+async fn a_last_line_that_was_cut_off_is_dropped() {
+    let server = serve(Scenario::new());
+    let run = RunBuilder::against(&server);
+    let run = run.args(FLAGS).in_shell("printf '{\"type\":\"user\"' | \"$@\"");
+    let ended = run.run().await;
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""), "{}", ended.stderr);
+}
+
+#[tokio::test]
+async fn input_that_ends_in_mid_turn_does_not_end_the_turn() {
+    let server =
+        serve(Scenario::new().tool("Bash", json!({ "command": "echo ok" })).reply("Done."));
+    let mut host = HostDriver::start(&server, &[]);
+    host.prompt("go").await;
+    host.wait_for("init", |frame| frame["subtype"] == "init").await;
+    let (ended, frames) = host.end().await;
+    assert_eq!(frames.last().expect("a result")["result"], "Done.");
+    assert_eq!(ended.code, Some(0));
+}
+
+#[tokio::test]
+async fn a_host_that_dies_in_mid_turn_ends_the_run_and_its_commands() {
+    let command = "echo $$ > pid; exec sleep 3600";
+    let server = serve(Scenario::new().tool("Bash", json!({ "command": command })));
+    let mut host = HostDriver::start(&server, &[]);
+    host.prompt("go").await;
+    host.wait_for_type("assistant").await;
+    let file = host.process.work().join("pid");
+    let pid = with_time_limit("the command's process id", async {
+        loop {
+            let text = std::fs::read_to_string(&file).unwrap_or_default();
+            if let Ok(pid) = text.trim().parse() {
+                return pid;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    let process = host.vanish();
+    // The disconnecting SDKs do the same after a while.
+    process.signal(Signal::SIGTERM);
+    let ended = process.end().await;
+    assert_eq!(ended.code, Some(143), "{}", ended.stderr);
+    assert!(!is_alive(pid), "the command was left");
+}
+
+#[tokio::test]
+async fn a_signal_between_turns_ends_the_session_with_its_code() {
+    let server = serve(Scenario::new().reply("Done."));
+    let mut host = HostDriver::start(&server, &[]);
+    host.prompt("go").await;
+    host.result().await;
+    // Its reply shows that the turn is over.
+    host.ask(&json!({ "subtype": "interrupt" })).await;
+    host.process.signal(Signal::SIGTERM);
+    let ended = host.process.end().await;
+    assert_eq!(ended.code, Some(143), "{}", ended.stderr);
+}
+
+#[tokio::test]
+async fn a_signal_in_a_turn_ends_it_with_a_result() {
+    let server = serve(Scenario::new().reply("late").delay(HOUR));
+    let mut host = HostDriver::start(&server, &[]);
+    host.prompt("go").await;
+    host.prompt("and then").await;
+    wait_for_requests(&server, 1).await;
+    host.process.signal(Signal::SIGTERM);
+    let result = host.result().await;
+    assert_eq!(result["exit_code"], 143, "{result}");
+    assert_eq!(host.next().await, None, "the waiting prompt does not begin");
+    assert_eq!(host.process.end().await.code, Some(143));
+}
+
+#[tokio::test]
+async fn what_prevents_the_start_answers_initialize_and_is_the_result() {
+    let unknown = "00000000-0000-4000-8000-000000000000";
+    let server = serve(Scenario::new());
+    for flags in [
+        &["--resume", unknown][..],
+        &["--continue"],
+        &["--json-schema", "{\"type\": 5}"],
+        &["--mcp-config", "{\"mcpServers\": 3}"],
+    ] {
+        let mut host = HostDriver::start(&server, flags);
+        host.request(&json!({ "subtype": "initialize" })).await;
+        let reply = host.wait_for_type("control_response").await;
+        assert_eq!(reply["response"]["subtype"], "error", "{flags:?}: {reply}");
+        let result = host.result().await;
+        assert_eq!(result["subtype"], "error_during_execution", "{flags:?}");
+        assert_eq!(result["errors"][0], reply["response"]["error"], "{flags:?}");
+        let (ended, _) = host.end().await;
+        assert_eq!(ended.code, Some(2), "{flags:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_second_of_two_hosts_on_one_session_is_told_that_it_is_busy() {
+    let server = serve(Scenario::new().reply("1").reply("late").delay(HOUR));
+    let id = "6f0a2f52-6f3c-4a8e-9f4e-0f6f5d1c2b3a";
+    let first = RunBuilder::against(&server);
+    let second = first.in_same_folders(&server);
+    let mut first = HostDriver::with(first, &["--session-id", id]);
+    first.prompt("one").await;
+    first.result().await;
+    first.prompt("two").await;
+    wait_for_requests(&server, 2).await;
+    let mut second = HostDriver::with(second, &["--resume", id]);
+    second.prompt("mine").await;
+    let result = second.result().await;
+    assert_eq!(
+        (&result["exit_code"], &result["retryable"]),
+        (&json!(75), &json!(true)),
+        "{result}"
+    );
+    second.end().await;
+    first.request(&json!({ "subtype": "interrupt" })).await;
+    assert_eq!(first.result().await["is_error"], true);
+    first.end().await;
+}
+
+#[tokio::test]
+async fn a_prompt_of_ten_megabytes_arrives_whole() {
+    let server = serve(Scenario::new().reply("Read."));
+    let mut host = HostDriver::start(&server, &["--no-auto-compact"]);
+    let long = "0123456789abcdef".repeat(10 << 16);
+    host.prompt(&long).await;
+    let result = host.result().await;
+    assert!(result["is_error"].is_boolean(), "one result, whatever the service says of its size");
+    let (ended, frames) = host.end().await;
+    assert!(ended.code.is_some());
+    assert_eq!(frames.iter().filter(|frame| frame["type"] == "result").count(), 1);
+}
+
+#[tokio::test]
+async fn a_slow_reader_gets_every_frame_below_one_megabyte() {
+    let print = json!({ "command": "head -c 3000000 /dev/zero | tr '\\0' x" });
+    let server = serve(Scenario::new().tool("Bash", print).reply("Done."));
+    let mut host = HostDriver::start(&server, &["--settings", "{\"maxToolResultChars\": 5000000}"]);
+    host.prompt("go").await;
+    host.close_stdin();
+    let (ended, frames) = host.end().await;
+    assert_eq!(ended.code, Some(0));
+    let longest = frames.iter().map(|frame| frame.to_string().len()).max();
+    assert!(longest < Some(1_048_576), "{longest:?}");
+}
+
+#[tokio::test]
+async fn host_mode_needs_its_output_format_and_no_prompt_on_the_command_line() {
+    let server = serve(Scenario::new());
+    for (flags, remedy) in [
+        (&["--input-format", "stream-json"][..], "--output-format stream-json"),
+        (
+            &["--input-format", "stream-json", "--output-format", "stream-json", "-p", "do it"],
+            "leave out the one on the command line",
+        ),
+    ] {
+        let ended = RunBuilder::against(&server).args(flags).run().await;
+        assert_eq!(ended.code, Some(2), "{flags:?}");
+        assert!(ended.stderr.contains(remedy), "{}", ended.stderr);
+    }
+}

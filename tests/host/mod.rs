@@ -1,0 +1,6 @@
+//! Hosts: programs that drive outlast over standard input and output. These speak the protocol by
+//! hand; `sdk/` has the agent SDKs themselves.
+
+mod driver;
+mod faults;
+mod turns;

@@ -1,0 +1,268 @@
+//! Turns: prompts in order, what the host changes between and during them, and how they end.
+
+use std::time::Duration;
+
+use outlast::rehearsal::Scenario;
+use serde_json::{Value, json};
+
+use super::driver::wait_for_requests;
+use super::driver::{HostDriver, conversation};
+use crate::support::serve;
+
+/// Longer than any test: only an interrupt ends it.
+const HOUR: Duration = Duration::from_hours(1);
+
+fn results(frames: &[Value]) -> Vec<&Value> {
+    frames.iter().filter(|frame| frame["type"] == "result").collect()
+}
+
+#[tokio::test]
+async fn turns_share_one_session_and_each_has_init_and_result() {
+    let server = serve(Scenario::new().reply("First.").reply("Second."));
+    let mut host = HostDriver::start(&server, &[]);
+    let reply = host.ask(&json!({ "subtype": "initialize", "hooks": null })).await;
+    assert_eq!(reply["subtype"], "success", "{reply}");
+    assert_eq!(reply["response"]["hook_on_failure_supported"], true);
+    assert_eq!(host.frames.len(), 1, "no init before a prompt: {:?}", host.frames);
+
+    host.prompt("remember the word cormorant").await;
+    let first = host.result().await;
+    host.prompt("which word?").await;
+    let second = host.result().await;
+    assert_eq!((&first["result"], &second["result"]), (&json!("First."), &json!("Second.")));
+    assert_eq!(first["session_id"], second["session_id"]);
+    assert_eq!((&first["num_turns"], &second["num_turns"]), (&json!(1), &json!(1)));
+    let cost = |result: &Value| result["total_cost_usd"].as_f64().expect("a cost");
+    assert!(cost(&second) > cost(&first), "the cost is cumulative");
+    let body = &server.requests()[1].body;
+    assert!(conversation(body).contains("cormorant"), "the second turn knows the first: {body}");
+
+    let (ended, frames) = host.end().await;
+    assert_eq!(ended.code, Some(0));
+    assert_eq!(ended.stderr, "");
+    assert_eq!(results(&frames).len(), 2);
+    let inits = frames.iter().filter(|frame| frame["subtype"] == "init").count();
+    assert_eq!(inits, 2, "{frames:#?}");
+}
+
+#[tokio::test]
+async fn prompts_that_come_early_wait_for_their_turn_even_after_the_end_of_input() {
+    let server = serve(Scenario::new().reply("1").reply("2").reply("3"));
+    let mut host = HostDriver::start(&server, &[]);
+    for prompt in ["a", "b", "c"] {
+        host.prompt(prompt).await;
+    }
+    let (ended, frames) = host.end().await;
+    let texts: Vec<&Value> = results(&frames).iter().map(|result| &result["result"]).collect();
+    assert_eq!(texts, ["1", "2", "3"]);
+    assert_eq!(ended.code, Some(0));
+}
+
+#[tokio::test]
+async fn content_blocks_reach_the_model() {
+    let server = serve(Scenario::new().reply("Seen."));
+    let mut host = HostDriver::start(&server, &[]);
+    let pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+    host.send(&json!({ "type": "user", "uuid": "p-1", "origin": { "kind": "human" },
+        "message": { "role": "user", "content": [
+            { "type": "text", "text": "what is this?" },
+            { "type": "image", "source": { "type": "base64", "media_type": "image/png", "data": pixel } },
+        ] } }))
+        .await;
+    let result = host.result().await;
+    assert_eq!(result["user_message_uuid"], "p-1");
+    assert_eq!(result["origin"], json!({ "kind": "human" }));
+    let body = &server.requests()[0].body;
+    let kinds: Vec<&Value> = body["messages"][0]["content"]
+        .as_array()
+        .expect("blocks")
+        .iter()
+        .map(|block| &block["type"])
+        .collect();
+    assert!(kinds.contains(&&json!("image")), "{body}");
+    host.end().await;
+}
+
+#[tokio::test]
+async fn an_interrupt_ends_the_turn_and_the_next_one_goes_on() {
+    let server = serve(Scenario::new().reply("late").delay(HOUR).reply("Here."));
+    let mut host = HostDriver::start(&server, &[]);
+    host.prompt("wait").await;
+    wait_for_requests(&server, 1).await;
+    let reply = host.ask(&json!({ "subtype": "interrupt" })).await;
+    assert_eq!(reply["subtype"], "success");
+    let result = host.result().await;
+    assert_eq!(result["subtype"], "error_during_execution");
+    assert_eq!(result["is_error"], true);
+    assert_eq!(result["terminal_reason"], "aborted_streaming");
+    host.prompt("go on").await;
+    assert_eq!(host.result().await["result"], "Here.");
+    let (ended, _) = host.end().await;
+    assert_eq!(ended.code, Some(0), "the last turn succeeded");
+}
+
+#[tokio::test]
+async fn an_interrupt_ends_a_running_command() {
+    let server = serve(Scenario::new().tool("Bash", json!({ "command": "sleep 3600" })));
+    let mut host = HostDriver::start(&server, &[]);
+    host.prompt("sleep").await;
+    host.wait_for_type("assistant").await;
+    host.request(&json!({ "subtype": "interrupt" })).await;
+    let result = host.result().await;
+    assert_eq!(result["is_error"], true);
+    let (ended, _) = host.end().await;
+    assert_eq!(ended.code, Some(1));
+}
+
+#[tokio::test]
+async fn model_and_permission_mode_change_between_turns() {
+    let write = json!({ "file_path": "made.txt", "content": "x" });
+    let script = Scenario::new()
+        .reply("1")
+        .reply("2")
+        .tool("Write", write.clone())
+        .reply("denied")
+        .tool("Write", write)
+        .reply("written");
+    let server = serve(script);
+    let run = crate::support::RunBuilder::bare(&server.base_url());
+    let mut host = HostDriver::with(run, &["--model", "claude-sonnet-5-5"]);
+    host.prompt("one").await;
+    host.result().await;
+    let reply = host.ask(&json!({ "subtype": "set_model", "model": "claude-opus-5" })).await;
+    assert_eq!(reply["response"]["model"], "claude-opus-5");
+    host.prompt("two").await;
+    host.result().await;
+    host.ask(&json!({ "subtype": "set_model", "model": null })).await;
+    host.prompt("write").await;
+    assert_eq!(host.result().await["permission_denials"][0]["tool_name"], "Write");
+    let reply = host.ask(&json!({ "subtype": "set_permission_mode", "mode": "acceptEdits" })).await;
+    assert_eq!(reply["response"], json!({ "mode": "acceptEdits" }));
+    host.prompt("write again").await;
+    assert_eq!(host.result().await["permission_denials"], json!([]));
+    assert!(host.process.work().join("made.txt").is_file());
+    let models: Vec<Value> =
+        server.requests().iter().map(|request| request.body["model"].clone()).collect();
+    assert_eq!(models[..3], ["claude-sonnet-5-5", "claude-opus-5", "claude-sonnet-5-5"]);
+    host.end().await;
+}
+
+#[tokio::test]
+async fn a_host_chooses_bypass_only_if_the_command_line_allows_it() {
+    let server = serve(Scenario::new());
+    for (flags, is_allowed) in [
+        (&[][..], false),
+        (&["--allow-dangerously-skip-permissions"], true),
+        (&["--permission-mode", "bypassPermissions"], true),
+    ] {
+        let run = crate::support::RunBuilder::bare(&server.base_url());
+        let mut host = HostDriver::with(run, flags);
+        let request = json!({ "subtype": "set_permission_mode", "mode": "bypassPermissions" });
+        let reply = host.ask(&request).await;
+        assert_eq!(reply["subtype"] == "success", is_allowed, "{flags:?}: {reply}");
+        let reply = host.ask(&json!({ "subtype": "set_permission_mode", "mode": "yolo" })).await;
+        assert_eq!(reply["subtype"], "error", "{reply}");
+        host.end().await;
+    }
+}
+
+#[tokio::test]
+async fn a_request_of_an_unknown_kind_is_answered_with_an_error() {
+    let server = serve(Scenario::new());
+    let mut host = HostDriver::start(&server, &[]);
+    let reply = host.ask(&json!({ "subtype": "set_color", "color": "red" })).await;
+    assert_eq!(reply["subtype"], "error");
+    assert_eq!(reply["error_code"], "unsupported_request");
+    host.send(&json!({ "type": "keep_alive" })).await;
+    let (ended, frames) = host.end().await;
+    assert_eq!((ended.code, frames.len()), (Some(0), 1), "{frames:?}");
+}
+
+#[tokio::test]
+async fn initialize_sets_prompts_agents_and_the_schema() {
+    let server = serve(Scenario::new().tool("StructuredOutput", json!({ "n": 4 })));
+    let mut host = HostDriver::start(&server, &[]);
+    let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } } });
+    let reply = host
+        .ask(&json!({ "subtype": "initialize", "systemPrompt": ["You are a heron."],
+            "appendSystemPrompt": "Stand still.", "jsonSchema": schema,
+            "agents": { "fisher": { "description": "Catches fish", "prompt": "Fish." } } }))
+        .await;
+    let agents = reply["response"]["agents"].as_array().expect("a list");
+    assert!(agents.iter().any(|agent| agent["name"] == "fisher"), "{reply}");
+    host.prompt("how many?").await;
+    assert_eq!(host.result().await["structured_output"], json!({ "n": 4 }));
+    let system = server.requests()[0].body["system"].to_string();
+    assert!(system.contains("You are a heron.") && system.contains("Stand still."), "{system}");
+    host.end().await;
+}
+
+#[tokio::test]
+async fn the_states_of_the_session_are_reported_when_the_host_asks_for_them() {
+    let server = serve(Scenario::new().reply("Done."));
+    let run = crate::support::RunBuilder::against(&server)
+        .env("CLAUDE_CODE_SDK_READS_SESSION_STATE", "1");
+    let mut host = HostDriver::with(run, &[]);
+    host.prompt("go").await;
+    let (_, frames) = host.end().await;
+    let kinds: Vec<String> = frames
+        .iter()
+        .map(|frame| {
+            let state = frame["state"].as_str().unwrap_or_default();
+            let kind = frame["subtype"].as_str().unwrap_or_default();
+            format!("{kind}{state}")
+        })
+        .collect();
+    assert_eq!(kinds.first().map(String::as_str), Some("session_state_changedrunning"));
+    assert_eq!(kinds.last().map(String::as_str), Some("session_state_changedidle"), "{kinds:?}");
+}
+
+#[tokio::test]
+async fn prompts_are_replayed_when_asked_for() {
+    let server = serve(Scenario::new().reply("Done."));
+    let mut host = HostDriver::start(&server, &["--replay-user-messages"]);
+    host.send(&json!({ "type": "user", "uuid": "p-7",
+        "message": { "role": "user", "content": "hello" } }))
+        .await;
+    let echo = host.wait_for_type("user").await;
+    assert_eq!((&echo["isReplay"], &echo["uuid"]), (&json!(true), &json!("p-7")));
+    assert_eq!(echo["message"]["content"], "hello");
+    host.end().await;
+}
+
+#[tokio::test]
+async fn an_api_failure_and_a_spent_budget_are_told_in_the_host_s_terms() {
+    let server = serve(Scenario::new().status(400).error("invalid_request_error", "no", None));
+    let mut host = HostDriver::start(&server, &[]);
+    host.prompt("go").await;
+    let result = host.result().await;
+    assert_eq!((&result["subtype"], &result["is_error"]), (&json!("success"), &json!(true)));
+    assert_eq!(result["terminal_reason"], "api_error");
+    assert_eq!(result["api_error_status"], 400);
+    assert!(result["result"].as_str().is_some_and(|text| text.starts_with("API Error: ")));
+    let (ended, _) = host.end().await;
+    assert_eq!(ended.code, Some(1));
+
+    let command = json!({ "command": "true" });
+    let server = serve(Scenario::new().tool("Bash", command).usage(1_000_000, 10).reply("no"));
+    let mut host = HostDriver::start(&server, &["--max-budget-usd", "0.5"]);
+    host.prompt("go").await;
+    let result = host.result().await;
+    assert_eq!(result["subtype"], "error_max_budget_usd");
+    assert_eq!(result["terminal_reason"], "budget_exhausted");
+    host.end().await;
+}
+
+#[tokio::test]
+async fn a_session_that_is_not_kept_lasts_as_long_as_its_host() {
+    let server = serve(Scenario::new().reply("1").reply("2"));
+    let mut host = HostDriver::start(&server, &["--no-session-persistence"]);
+    host.prompt("the word is grebe").await;
+    let first = host.result().await;
+    assert_eq!((&first["durable"], &first["resume"]), (&json!(false), &Value::Null));
+    host.prompt("which?").await;
+    host.result().await;
+    assert!(conversation(&server.requests()[1].body).contains("grebe"));
+    let (ended, _) = host.end().await;
+    assert!(!ended.config().join("projects").exists(), "nothing is kept");
+}
