@@ -12,6 +12,7 @@ mod map;
 mod mcp;
 mod recovery;
 mod rehearsal;
+mod sdk;
 mod secrets;
 mod support;
 mod tidy;

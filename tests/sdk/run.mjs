@@ -1,0 +1,5 @@
+// Runs the scenarios of the TypeScript SDK: `OUTLAST=PATH SDK_PACKAGES=FOLDER run.mjs [FILTER...]`.
+import { playAll } from "./harness.mjs";
+import "./scenarios.mjs";
+
+process.exitCode = await playAll(process.argv.slice(2));
