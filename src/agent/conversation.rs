@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
+use uuid::Uuid;
 
 use crate::hooks::HookDecision;
 use crate::journal::{Journal, JournalHealth, MessageMeta};
@@ -54,11 +55,12 @@ impl Conversation {
         self.history.messages().last().is_some_and(|last| last.role == Role::User)
     }
 
-    /// Adds the prompt. It is not reported: the user wrote it.
-    pub(super) fn add_prompt(&mut self, prompt: Vec<Block>) {
+    /// Adds the prompt, as the message with this id. It is not reported: the user wrote it.
+    pub(super) fn add_prompt(&mut self, prompt: Vec<Block>, id: Option<Uuid>) {
         let message = Message::user(prompt);
         self.history.push(message.clone());
-        self.journal.message(&message, &MessageMeta::default());
+        let meta = MessageMeta { ids: id.as_slice(), ..MessageMeta::default() };
+        self.journal.message(&message, &meta);
     }
 
     /// Adds a user message to the history.

@@ -15,6 +15,7 @@ use super::hook_runner::{CompactionStage, HookInput, HookPeers, HookRunner};
 use super::messages::text_of;
 use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::CancelReason;
+use super::setup::Prompt;
 use super::world::RunWorld;
 
 /// Time limit for all hooks of a session's end after an interrupt: the process has four seconds for
@@ -29,9 +30,10 @@ impl<'a> RunWorld<'a> {
     ///
     /// # Errors
     /// The event with which the run ends instead.
-    pub(super) async fn begin(&mut self, prompt: Vec<Block>, goes_on: bool) -> Result<(), Event> {
+    pub(super) async fn begin(&mut self, prompt: Prompt, goes_on: bool) -> Result<(), Event> {
         let source = if goes_on { "resume" } else { "startup" };
         let mut blocks = self.session_starts(source).await?;
+        let Prompt { content: prompt, id } = prompt;
         if !prompt.is_empty() {
             // Files that the prompt names follow it, in blocks of their own.
             let text = text_of(&prompt[..1]);
@@ -45,7 +47,7 @@ impl<'a> RunWorld<'a> {
             blocks.extend(self.conversation.hook_blocks(&verdict));
             let hidden = verdict.hides_prompt && !blocks.is_empty();
             let prompt = if hidden { Vec::new() } else { prompt };
-            self.conversation.add_prompt(prompt.into_iter().chain(blocks).collect());
+            self.conversation.add_prompt(prompt.into_iter().chain(blocks).collect(), id);
         } else if !blocks.is_empty() && self.conversation.waits_for_model() {
             self.conversation.add_user_message(blocks, Vec::new(), &mut self.monitor);
         }

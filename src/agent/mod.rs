@@ -52,8 +52,8 @@ pub use drive::{World, drive};
 pub use run::run;
 pub use run_event::{Heartbeat, Init, Observer, RunEvent, WaitingFor};
 pub use setup::{
-    Denial, HookStats, ModelEndpoint, ModelStats, ResumedState, RunOutcome, RunStats, Setup,
-    ToolStats,
+    Denial, HookStats, ModelEndpoint, ModelStats, Prompt, ResumedState, RunOutcome, RunStats,
+    Setup, ToolStats,
 };
 pub use signals::{InterruptReceiver, InterruptSender, interrupt};
 pub use transport::{Transport, TransportFuture};

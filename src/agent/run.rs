@@ -27,7 +27,7 @@ use super::run_deps::AgentSetup;
 use super::run_event::{Init, Observer, RunEvent};
 use super::run_monitor::RunMonitor;
 use super::servers::Finished;
-use super::setup::{ModelEndpoint, RunOutcome, Setup};
+use super::setup::{ModelEndpoint, Prompt, RunOutcome, Setup};
 use super::shared_ledger::join;
 use super::signals::InterruptReceiver;
 use super::tool_batches::SIDE_BY_SIDE;
@@ -130,7 +130,7 @@ pub(super) async fn run_subagent(
     limits: &Limits,
 ) -> StopReason {
     let run = async {
-        let event = world.begin(prompt, false).await.err().unwrap_or(Event::Begin);
+        let event = world.begin(prompt.into(), false).await.err().unwrap_or(Event::Begin);
         drive(machine, event, limits, world).await
     };
     let broken = flatten_result(catch_panic(Box::pin(run)).await);
@@ -148,7 +148,7 @@ fn machine(setup: &Setup) -> Run {
 async fn drive_session(
     world: &mut RunWorld<'_>,
     init: Init,
-    prompt: Vec<Block>,
+    prompt: Prompt,
     machine: Run,
     limits: &Limits,
 ) -> Result<StopReason, InvalidEvent> {

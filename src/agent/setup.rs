@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
+use uuid::Uuid;
 
 use crate::hooks::Hooks;
 use crate::journal::{Journal, JournalHealth, ModelSpan, PastAgent, PastBackground};
@@ -23,11 +24,25 @@ use super::clock::Clock;
 use super::delegate::{AgentTask, Delegation};
 use super::transport::Transport;
 
+/// The user's words.
+#[derive(Clone, Debug, Default)]
+pub struct Prompt {
+    pub content: Vec<Block>,
+    /// The id of the message in the journal, if the user has given it one.
+    pub id: Option<Uuid>,
+}
+
+impl From<Vec<Block>> for Prompt {
+    fn from(content: Vec<Block>) -> Self {
+        Self { content, id: None }
+    }
+}
+
 /// Everything one run needs, decided before it starts.
 pub struct Setup {
     pub session_id: String,
-    /// The user's words. Empty only when an unfinished session is resumed.
-    pub prompt: Vec<Block>,
+    /// Empty only when an unfinished session is resumed.
+    pub prompt: Prompt,
     pub system: String,
     pub cwd: PathBuf,
     /// The chain, the preferred model first. Never empty.

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use crate::agent::{Clock, Delegation, FolderNote, FolderNotes, ModelEndpoint, Setup, Transport};
+use crate::agent::{
+    Clock, Delegation, FolderNote, FolderNotes, ModelEndpoint, Prompt, Setup, Transport,
+};
 use crate::hooks::{CrashLog, HookEnvironment, Hooks};
 use crate::journal::Damage;
 use crate::mcp::{ServerEnvironment, Servers};
@@ -49,7 +51,8 @@ pub(super) fn assemble(
     host: Option<&HostTurn>,
 ) -> Result<(Setup, Resumption), UsageError> {
     let models = models(settings)?;
-    let session = FoundSession::find(settings, task)?;
+    let mirror = host.and_then(|host| host.mirror.clone());
+    let session = FoundSession::find(settings, task)?.mirrored(mirror);
     let settings =
         &Settings { limits: session.remaining_limits(&settings.limits), ..settings.clone() };
     let (dirs, bounds) = (&settings.tools.directories, &settings.limits);
@@ -90,7 +93,7 @@ pub(super) fn assemble(
     prepare_scratch(settings, &tools.scratch)?;
     let setup = Setup {
         session_id,
-        prompt: prompt_blocks(prompt, host),
+        prompt: user_prompt(prompt, host),
         system,
         cwd: settings.cwd.clone(),
         endpoints: rungs,
@@ -131,11 +134,12 @@ fn unprotected_programs(pins: &PinnedPrograms, toolbox: &Toolbox) -> Vec<String>
     pins.warning().filter(|_| is_needed).into_iter().collect()
 }
 
-/// The content of the user's message: the text, and what a host sent beside it.
-fn prompt_blocks(text: &str, host: Option<&HostTurn>) -> Vec<Block> {
+/// The user's message: the text, and what a host sent beside it.
+fn user_prompt(text: &str, host: Option<&HostTurn>) -> Prompt {
     let text = (!text.is_empty()).then(|| Block::text(text));
     let attachments = host.into_iter().flat_map(|host| host.prompt.attachments.iter().cloned());
-    text.into_iter().chain(attachments).collect()
+    let id = host.and_then(|host| Uuid::try_parse(host.prompt.uuid.as_deref()?).ok());
+    Prompt { content: text.into_iter().chain(attachments).collect(), id }
 }
 
 /// Describes where a session file was damaged, and what became of the rest, in one line.

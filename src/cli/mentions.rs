@@ -23,7 +23,7 @@ struct Mention<'a> {
 /// Adds the content of the files that `text` mentions to the prompt. Unreadable ones become
 /// warnings.
 pub(super) fn attach(setup: &mut Setup, text: &str) {
-    if setup.prompt.is_empty() {
+    if setup.prompt.content.is_empty() {
         return;
     }
     let (mut shown, mut bytes) = (0, 0);
@@ -42,7 +42,7 @@ pub(super) fn attach(setup: &mut Setup, text: &str) {
                 let size = serde_json::to_string(&blocks).map_or(0, |json| json.len());
                 if bytes + size <= BYTES_MAX {
                     (shown, bytes) = (shown + 1, bytes + size);
-                    setup.prompt.extend(presented(written, blocks));
+                    setup.prompt.content.extend(presented(written, blocks));
                     continue;
                 }
                 format!("the files together are longer than {} MB", BYTES_MAX >> 20)

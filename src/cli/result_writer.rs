@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::agent::RunOutcome;
-use crate::host::translate_result;
+use crate::host::{api_error_message, ends_as_asked, translate_result};
 use crate::recovery::{Interrupt, StopReason};
 
 use super::args::OutputFormat;
@@ -141,7 +141,7 @@ impl RunJob {
                 &warnings,
             ));
         }
-        if !self.testament.claim(report.verdict().exit_code()) {
+        if !self.testament.claim(self.exit_code(&report)) {
             // The exit watchdog has written the result, and the process is about to end.
             std::future::pending::<()>().await;
         }
@@ -160,9 +160,18 @@ impl RunJob {
             let _ = self.write_result_in_time(report.object(), ResultRetention::AtOnce).await;
             report
         };
-        self.testament.mark_delivered(report.verdict().exit_code());
+        let exit_code = self.exit_code(&report);
+        self.testament.mark_delivered(exit_code);
         if self.host.is_none() || self.settings.output.log_detail {
             self.report_on_stderr(&report);
+        }
+        exit_code
+    }
+
+    /// The exit code, in the terms of the reader of the result.
+    fn exit_code(&self, report: &ResultReport<'_>) -> u8 {
+        if self.host.is_some() && ends_as_asked(report.ending.reason) {
+            return 0;
         }
         report.verdict().exit_code()
     }
@@ -227,7 +236,10 @@ impl RunJob {
             (OutputFormat::Json | OutputFormat::StreamJson, Some(programs)) => {
                 let object = self.object(report);
                 match &self.host {
-                    Some(_) => programs.finish_turn(object),
+                    Some(_) => {
+                        let failure = api_error_message(&object, report.ending.reason);
+                        programs.finish_turn(failure, object);
+                    }
                     None => programs.finish(object),
                 }
             }

@@ -10,6 +10,7 @@ use tokio::time::{Instant, interval_at};
 use crate::agent::{self, Clock, Observer, RunEvent, RunOutcome, Setup};
 use crate::hooks::HookHandler;
 use crate::host::UserPrompt;
+use crate::journal::JournalMirror;
 use crate::journal::delete_old_sessions;
 use crate::mcp::Servers;
 use crate::process::die_with_parent;
@@ -145,12 +146,13 @@ fn framing(output: &settings::OutputSettings) -> PipeFraming {
     }
 }
 
-/// Returns the names of commands, skills and agents.
+/// Returns the names of commands, skills and the output style.
 fn capabilities(settings: &Settings) -> Capabilities {
     let library = &settings.library;
     Capabilities {
         commands: library.callable().map(|command| command.name.clone()).collect(),
         skills: library.skills().map(|skill| skill.name.clone()).collect(),
+        output_style: settings.output_style.clone(),
         skipped_servers: settings.mcp.skipped.clone(),
     }
 }
@@ -187,6 +189,8 @@ pub(super) struct HostTurn {
     pub out: PipeSender,
     /// Whether the session outlives the process.
     pub is_kept: bool,
+    /// Copies of the session's journals for the host, if it keeps them too.
+    pub mirror: Option<JournalMirror>,
 }
 
 /// How the end of the output is waited for.

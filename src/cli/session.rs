@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use crate::agent::{ModelEndpoint, ModelStats, ResumedState, RunStats};
 use crate::journal::{
-    CarryOver, Damage, FirstPrompt, Journal, JournalError, LockedSession, ProcessOpening,
-    RestoredSession, SessionFolder, SessionId, latest, prompt_title, read_session, read_terms,
+    CarryOver, Damage, FirstPrompt, Journal, JournalError, JournalMirror, LockedSession,
+    ProcessOpening, RestoredSession, SessionFolder, SessionId, latest, prompt_title, read_session,
+    read_terms,
 };
 use crate::model;
 use crate::recovery::{Fast, Limits, LoopDetector, Moment, Money, Run, StopReason};
@@ -111,8 +112,14 @@ impl FoundSession {
         Ok(session)
     }
 
+    /// Copies what is written to the session's journals.
+    pub(super) fn mirrored(mut self, mirror: Option<JournalMirror>) -> Self {
+        self.place = self.place.mirrored(mirror);
+        self
+    }
+
     fn found(settings: &Settings, task: &Task) -> Result<Self, UsageError> {
-        let on_damage = settings.on_damage;
+        let request = settings.reading.clone();
         let first = FirstPrompt::of(&task.given);
         let place = SessionFolder::new(&settings.session_dir, &settings.cwd);
         let (source, fork) = match &settings.session {
@@ -128,16 +135,16 @@ impl FoundSession {
         };
         let (id, kind) = match fork {
             Some(fresh) => {
-                let restored = read_session(&place, &source, on_damage).map_err(journal_error)?;
+                let restored = read_session(&place, &source, request).map_err(journal_error)?;
                 (id(fresh)?, SessionOrigin::Forked(Box::new(restored)))
             }
             None if settings.persist => {
-                let held = LockedSession::lock_and_read(&place, &source, on_damage)
+                let held = LockedSession::lock_and_read(&place, &source, request)
                     .map_err(journal_error)?;
                 (source, SessionOrigin::Resumed(Box::new(held)))
             }
             None => {
-                let restored = read_session(&place, &source, on_damage).map_err(journal_error)?;
+                let restored = read_session(&place, &source, request).map_err(journal_error)?;
                 (source, SessionOrigin::ReadOnly(Box::new(restored)))
             }
         };
@@ -171,7 +178,7 @@ impl FoundSession {
         if let Some(known) = settings.terms.prompt.as_ref().filter(|known| **known != first) {
             return Err(another_prompt(&id, &known.beginning, &first.beginning));
         }
-        match LockedSession::lock_and_read(&place, &id, settings.on_damage) {
+        match LockedSession::lock_and_read(&place, &id, settings.reading.on_damage) {
             Ok(held) => {
                 let restored = held.restored();
                 let prompted = !restored.messages.is_empty();
@@ -524,6 +531,11 @@ pub(super) fn check_resumable(settings: &Settings) -> Result<(), UsageError> {
         SessionStart::Resume { session_id, .. } => id(session_id)?,
         SessionStart::Continue { .. } => newest(&place)?,
     };
+    if settings.reading.point.is_some() {
+        return read_session(&place, &id, settings.reading.clone())
+            .map(drop)
+            .map_err(journal_error);
+    }
     read_terms(&place, &id).map(drop).map_err(journal_error)
 }
 
@@ -540,9 +552,11 @@ fn journal_error(error: JournalError) -> UsageError {
     let line = format!("{error}; {}", error.hint());
     match error {
         JournalError::Locked { .. } => UsageError::of(UsageErrorKind::Busy, line),
+        JournalError::Unknown { .. }
+        | JournalError::NoMessage { .. }
+        | JournalError::DropsMore { .. } => UsageError::of(UsageErrorKind::NotResumable, line),
         JournalError::Unwritable { .. }
         | JournalError::Exists { .. }
-        | JournalError::Unknown { .. }
         | JournalError::Unreadable { .. }
         | JournalError::Damaged { .. }
         | JournalError::Newer { .. } => UsageError::new(line),

@@ -26,6 +26,8 @@ pub(super) enum UsageErrorKind {
     Interrupted(Interrupt),
     /// Time ran out before there was anything to begin with.
     Late,
+    /// The session does not exist, or cannot be resumed where it is to be.
+    NotResumable,
     /// Another process works on the session: try later.
     Busy,
     /// A server that the run needs cannot be had.
@@ -70,7 +72,7 @@ impl UsageError {
     /// What the process ends with.
     pub fn verdict(&self) -> ExitStatus {
         ExitStatus::failure(match self.cause {
-            UsageErrorKind::Usage => exit_code::USAGE,
+            UsageErrorKind::Usage | UsageErrorKind::NotResumable => exit_code::USAGE,
             UsageErrorKind::Credentials => exit_code::CREDENTIALS,
             UsageErrorKind::Busy => exit_code::TEMPORARY,
             UsageErrorKind::Interrupted(interrupt) => interrupt.exit_code(),
@@ -86,6 +88,7 @@ impl UsageError {
             UsageErrorKind::McpUnavailable => Some("mcp_unavailable"),
             UsageErrorKind::Usage
             | UsageErrorKind::Credentials
+            | UsageErrorKind::NotResumable
             | UsageErrorKind::Interrupted(_)
             | UsageErrorKind::Busy
             | UsageErrorKind::Internal => None,
@@ -97,6 +100,7 @@ impl UsageError {
         match self.cause {
             UsageErrorKind::Credentials => Some(ErrorClass::InvalidApiKey),
             UsageErrorKind::Usage
+            | UsageErrorKind::NotResumable
             | UsageErrorKind::Interrupted(_)
             | UsageErrorKind::Late
             | UsageErrorKind::Busy

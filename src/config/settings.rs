@@ -124,6 +124,10 @@ settings! {
     agent: Option<String> = None, "agent"
         .takes("the name of an agent").flag("agent", "NAME", PROMPTS);
 
+    /// The output style: a file output-styles/NAME.md, whose text is added to the system prompt.
+    output_style: String = "default".to_owned(), "outputStyle"
+        .takes("the name of an output style").ignores_blank();
+
     /// Models to fall back to, best first; elsewhere: MODEL@URL#VARIABLE. See outlast-recovery(7).
     fallback_model: ModelEntryList = ModelEntryList::default(), "fallbackModel"
         .flag("fallback-model", "A,B", MODEL).critical();

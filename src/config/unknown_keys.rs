@@ -8,14 +8,14 @@ use super::spans::JsonPaths;
 
 /// Keys of related tools that outlast ignores.
 #[rustfmt::skip]
-const FOREIGN: [&str; 44] = [
+const FOREIGN: [&str; 43] = [
     "$schema", "alwaysThinkingEnabled", "attribution", "autoMemoryEnabled",
     "autoScrollEnabled", "autoUpdates", "autoUpdatesChannel", "awsAuthRefresh",
     "awsCredentialExport", "claudeMdExcludes", "companyAnnouncements", 
     "editorMode", "effortLevel",
     "enabledPlugins", "extraKnownMarketplaces", "feedbackSurveyRate", "fileSuggestion",
     "forceLoginMethod", "gcpAuthRefresh", "includeCoAuthoredBy", "includeGitInstructions",
-    "language", "outputStyle", "plansDirectory", "pluginConfigs", "preferredNotifChannel",
+    "language", "plansDirectory", "pluginConfigs", "preferredNotifChannel",
     "prefersReducedMotion", "prUrlTemplate", "respectGitignore", "showThinkingSummaries",
     "showTurnDuration", "skillOverrides", "skipDangerousModePermissionPrompt",
     "spinnerTipsEnabled", "spinnerTipsOverride", "spinnerVerbs", "statusLine",
@@ -26,16 +26,15 @@ const FOREIGN: [&str; 44] = [
 /// Ignored keys that would change what a run does: ignoring them silently would suggest that they
 /// apply.
 #[rustfmt::skip]
-const UNSUPPORTED: [&str; 12] = [
+const UNSUPPORTED: [&str; 11] = [
     "alwaysThinkingEnabled", "awsAuthRefresh", "awsCredentialExport", "claudeMdExcludes",
     "effortLevel", "enabledPlugins", "forceLoginMethod", "gcpAuthRefresh", "language",
-    "outputStyle", "respectGitignore", "skillOverrides",
+    "respectGitignore", "skillOverrides",
 ];
 
 /// Returns whether such a key has a value that matches what outlast does anyway.
 fn is_default_behaviour(key: &str, value: &Value) -> bool {
     match (key, value) {
-        ("outputStyle", Value::String(style)) => style.trim().eq_ignore_ascii_case("default"),
         ("respectGitignore", value) => value == true,
         (_, value) => !is_meaningful(value),
     }

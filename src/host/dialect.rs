@@ -2,33 +2,46 @@
 //! introduction and 4.4).
 
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::types::StopReason;
+
+/// The subtype of a result that ended normally.
+const SUCCESS: &str = "success";
 
 /// How a host is told of a stop reason, where that differs.
 struct HostTerms {
     /// `None`: as elsewhere.
     subtype: Option<&'static str>,
     terminal_reason: &'static str,
+    /// Whether the turn ended as its user asked, which is no error to a host.
+    ends_as_asked: bool,
 }
 
 /// The table of the differences.
 const fn terms(reason: StopReason) -> Option<HostTerms> {
     match reason {
-        StopReason::ModelError(_) => {
-            Some(HostTerms { subtype: Some("success"), terminal_reason: "api_error" })
-        }
-        StopReason::MaxBudgetUsd => {
-            Some(HostTerms { subtype: None, terminal_reason: "budget_exhausted" })
-        }
+        StopReason::ModelError(_) => Some(HostTerms {
+            subtype: Some(SUCCESS),
+            terminal_reason: "api_error",
+            ends_as_asked: false,
+        }),
+        StopReason::MaxBudgetUsd => Some(HostTerms {
+            subtype: None,
+            terminal_reason: "budget_exhausted",
+            ends_as_asked: false,
+        }),
+        StopReason::HookStopped | StopReason::StopHookPrevented => Some(HostTerms {
+            subtype: Some(SUCCESS),
+            terminal_reason: reason.name(),
+            ends_as_asked: true,
+        }),
         StopReason::Completed
         | StopReason::MaxTurns
         | StopReason::Deadline
         | StopReason::AbortedStreaming(_)
         | StopReason::AbortedTools(_)
-        | StopReason::HookStopped
         | StopReason::Denied
-        | StopReason::StopHookPrevented
         | StopReason::StopHookBlocked
         | StopReason::BlockingLimit
         | StopReason::PromptTooLong
@@ -45,13 +58,47 @@ const fn terms(reason: StopReason) -> Option<HostTerms> {
     }
 }
 
-/// Changes a result object to the terms of hosts. `is_error` and the exit code stay.
+/// Whether the turn ended as its user asked, so that it is no error to a host: its exit code is 0.
+pub fn ends_as_asked(reason: StopReason) -> bool {
+    terms(reason).is_some_and(|terms| terms.ends_as_asked)
+}
+
+/// Changes a result object to the terms of hosts. Except for turns that ended as asked, `is_error`
+/// and the exit code stay. Results of the subtype `success` have the text of their errors in
+/// `result`: there the SDKs look for it.
 pub fn translate_result(result: &mut Value, reason: StopReason) {
-    let Some(HostTerms { subtype, terminal_reason }) = terms(reason) else { return };
-    result["terminal_reason"] = json!(terminal_reason);
-    if let Some(subtype) = subtype {
-        result["subtype"] = json!(subtype);
-        let errors = result["errors"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        result["result"] = json!(format!("API Error: {}", errors.collect::<Vec<_>>().join("; ")));
-    }
+    let Some(terms) = terms(reason) else { return };
+    result["terminal_reason"] = json!(terms.terminal_reason);
+    let Some(subtype) = terms.subtype else { return };
+    result["subtype"] = json!(subtype);
+    let errors = result.as_object_mut().and_then(|result| result.remove("errors"));
+    let errors = errors.iter().flat_map(Value::as_array).flatten().filter_map(Value::as_str);
+    let errors = errors.collect::<Vec<_>>().join("; ");
+    result["result"] = if terms.ends_as_asked {
+        result["is_error"] = json!(false);
+        result["exit_code"] = json!(0);
+        // The host has the replies; of a prompt that was not accepted it has nothing.
+        json!(if result["num_turns"] == 0 { errors } else { String::new() })
+    } else {
+        json!(format!("API Error: {errors}"))
+    };
+}
+
+/// The fields of the assistant message by which a host is told of a failure of the API, before its
+/// result (PROTOCOL 4.2). `None`: the turn ended for another reason.
+pub fn api_error_message(result: &Value, reason: StopReason) -> Option<Value> {
+    let StopReason::ModelError(class) = reason else { return None };
+    Some(json!({
+        "message": {
+            "id": Uuid::new_v4().to_string(),
+            "type": "message",
+            "role": "assistant",
+            "model": "<synthetic>",
+            "content": [{ "type": "text", "text": result["result"] }],
+            "stop_reason": "stop_sequence",
+            "stop_sequence": "",
+            "usage": { "input_tokens": 0, "output_tokens": 0 },
+        },
+        "error": class.info().category,
+    }))
 }

@@ -14,8 +14,13 @@ pub enum JournalError {
     /// There is a session with this id already.
     #[error("session {id} exists already: {}", path.display())]
     Exists { id: SessionId, path: PathBuf },
-    #[error("no session {id} below {}", projects.display())]
+    #[error("the session {id} was not found below {}", projects.display())]
     Unknown { id: SessionId, projects: PathBuf },
+    #[error("the session {id} has no message {message}")]
+    NoMessage { id: SessionId, message: String },
+    /// The text before the colon is what clients of the SDKs look for.
+    #[error("Resume rejected by --resume-drops-turn: {why}")]
+    DropsMore { why: &'static str },
     /// Another process works on the session.
     #[error("session {id} is in use{}", LockedBy(holder.as_ref()))]
     Locked { id: SessionId, holder: Option<LockHolder> },
@@ -67,6 +72,8 @@ impl JournalError {
             Self::Unknown { .. } => {
                 "check the id and OUTLAST_CONFIG_DIR; --continue takes this folder's last session"
             }
+            Self::NoMessage { .. } => "give the id of one of its messages",
+            Self::DropsMore { .. } => "resume without --resume-session-at to keep everything",
             Self::Locked { .. } => {
                 "wait for that process to end, or use --fork-session to work on a copy"
             }

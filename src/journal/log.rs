@@ -17,6 +17,7 @@ use super::entry::{
     ProcessOpening, RecordLine, ToolStarted, VERSION, WireMessage, seal,
 };
 use super::lock::{lock, locked_error};
+use super::mirror::JournalMirror;
 use super::redact::Redaction;
 use super::restore::{PastBackground, RestoredSession};
 use super::session_folder::{host_name, sync_folders};
@@ -44,6 +45,7 @@ pub struct Journal {
     pub(super) epoch: u64,
     /// Whether it is a sub-agent's journal.
     pub(super) is_sidechain: bool,
+    pub(super) mirror: Option<JournalMirror>,
 }
 
 /// The state of a journal.
@@ -91,6 +93,7 @@ impl Journal {
             answered: HashMap::new(),
             epoch: 0,
             is_sidechain: false,
+            mirror: None,
         }
     }
 
@@ -184,6 +187,7 @@ impl Journal {
             cwd: place.cwd().to_string_lossy().into_owned(),
             version: opening.version.clone(),
             redaction: Redaction::new(&opening.redact),
+            mirror: place.mirror().cloned(),
             ..Self::disabled()
         }
     }
@@ -432,14 +436,14 @@ impl Journal {
                 seq: self.seq + 1,
             };
             match serde_json::to_vec(&line) {
-                Ok(json) => lines.extend(seal(self.redaction.mask(json))),
+                Ok(json) => lines.push(seal(self.redaction.mask(json))),
                 Err(error) => self.fail(&error.into()),
             }
             self.seq += 1;
             self.leaf = Some(uuid);
         }
         if !lines.is_empty() {
-            self.append(&lines, sync);
+            self.append_lines(&lines, sync);
         }
     }
 
@@ -452,10 +456,18 @@ impl Journal {
 
     fn write_json(&mut self, json: serde_json::Result<Vec<u8>>, sync: Sync) {
         match json {
-            Ok(json) => self.append(&seal(self.redaction.mask(json)), sync),
+            Ok(json) => self.append_lines(&[seal(self.redaction.mask(json))], sync),
             Err(error) => self.fail(&error.into()),
         }
         self.seq += 1;
+    }
+
+    /// Appends lines in one write.
+    fn append_lines(&mut self, lines: &[Vec<u8>], sync: Sync) {
+        self.append(&lines.concat(), sync);
+        if let (JournalSink::File(_), Some(mirror)) = (&self.sink, &self.mirror) {
+            lines.iter().for_each(|line| mirror.copy(&self.path, line));
+        }
     }
 
     fn append(&mut self, line: &[u8], sync: Sync) {

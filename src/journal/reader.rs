@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use crate::transcript::{Message, Role};
+use crate::transcript::{Block, Message, Role};
 
 use super::entry::{JournalRecord, LineChecksum, OUR_TYPE, VERSION, check_seal};
 
@@ -60,6 +60,11 @@ pub(super) struct MessageEntry {
 }
 
 impl MessageEntry {
+    /// Whether it holds results of tools, and so is no prompt.
+    pub(super) fn answers(&self) -> bool {
+        self.message.content.iter().any(|block| matches!(block, Block::ToolResult { .. }))
+    }
+
     /// Whether it continues the reply of the line before.
     pub(super) fn continues_reply(&self) -> bool {
         self.part.is_some_and(|(number, _)| number > 1)

@@ -19,6 +19,7 @@ use super::damage::Rest;
 use super::entry::{
     BackgroundChanges, BackgroundWork, CarryOver, Damage, JournalRecord, OpenRecord,
 };
+use super::error::JournalError;
 use super::past_agents::{self, PastAgent};
 use super::reader::{JournalContents, JournalEntry, MessageEntry};
 use super::terms::Terms;
@@ -105,6 +106,15 @@ impl PastBackground {
     }
 }
 
+/// Up to which message a session is restored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResumePoint {
+    /// The id of the last message that is kept.
+    pub message: String,
+    /// The id of the prompt whose turn is dropped. If there is one, nothing else may be dropped.
+    pub dropped_turn: Option<String>,
+}
+
 /// What a continuing writer needs, beside what was restored.
 #[derive(Debug, Default)]
 pub(super) struct RestoreRemarks {
@@ -121,13 +131,17 @@ pub(super) fn restore(
     contents: JournalContents,
     rest: Option<&Rest>,
     agents: &[PastAgent],
-) -> (RestoredSession, RestoreRemarks) {
+    point: Option<&ResumePoint>,
+) -> Result<(RestoredSession, RestoreRemarks), JournalError> {
     let mut story = SessionReplay::default();
     for entry in contents.entries {
         story.apply(entry);
     }
     for spend in rest.into_iter().flat_map(Rest::spending_records) {
         story.apply_record(spend.clone());
+    }
+    if let Some(point) = point {
+        story.cut(&id, point)?;
     }
     let chain = story.chain();
     let (finished, leaf) = (story.finished(&chain), chain.last().map(|said| said.uuid.clone()));
@@ -187,7 +201,7 @@ pub(super) fn restore(
         agents: agents.iter().filter(|agent| agent.epoch >= story.prompt_epoch).cloned().collect(),
         background: story.background,
     };
-    (restored, RestoreRemarks { leaf, epoch: opened.map_or(0, |open| open.epoch), answers })
+    Ok((restored, RestoreRemarks { leaf, epoch: opened.map_or(0, |open| open.epoch), answers }))
 }
 
 /// Adds a block to the last user message.
@@ -204,8 +218,12 @@ struct SessionReplay {
     messages: Vec<MessageEntry>,
     /// How many of them are older than the process that brought the last prompt.
     old_messages: usize,
+    /// The same for each prompt, from the first on.
+    prompt_starts: Vec<usize>,
     /// The number of that process.
     prompt_epoch: u64,
+    /// The last message of the conversation, if it is not the last one of the file.
+    leaf: Option<String>,
     /// Parents of messages and links, by uuid.
     links: HashMap<String, Option<String>>,
     /// Calls that were about to run, with their inputs if changed.
@@ -298,6 +316,7 @@ impl SessionReplay {
                         self.begin_prompt();
                         self.prompt_epoch = open.epoch;
                         self.old_messages = self.messages.len();
+                        self.prompt_starts.push(self.old_messages);
                     }
                     CarryOver::On => self.recovery = mem::take(&mut self.recovery).resumed(),
                 }
@@ -404,6 +423,47 @@ impl SessionReplay {
         own && end.map_or(is_answer, |reason| reason == StopReason::Completed)
     }
 
+    /// Cuts off what follows a message. The cost stays; the state of the last prompt goes.
+    ///
+    /// # Errors
+    /// There is no such message, or more than the turn that may be dropped would be.
+    fn cut(&mut self, id: &SessionId, point: &ResumePoint) -> Result<(), JournalError> {
+        let message = &point.message;
+        if !self.messages.iter().any(|said| said.uuid == *message) {
+            return Err(JournalError::NoMessage { id: id.clone(), message: message.clone() });
+        }
+        if let Some(turn) = &point.dropped_turn {
+            self.check_dropped(message, turn).map_err(|why| JournalError::DropsMore { why })?;
+        }
+        self.leaf = Some(message.clone());
+        self.begin_prompt();
+        (self.run, self.ended, self.check_pending) = (None, None, false);
+        self.background.lost.clear();
+        Ok(())
+    }
+
+    /// Checks that what follows a message is the turn of one prompt.
+    fn check_dropped(&self, message: &str, turn: &str) -> Result<(), &'static str> {
+        let chain = self.chain();
+        let Some(kept) = chain.iter().position(|said| said.uuid == message) else {
+            return Err("the message is not in the last branch of the conversation");
+        };
+        let dropped = &chain[kept + 1..];
+        let Some(first) = dropped.first() else { return Ok(()) };
+        if first.uuid != turn {
+            return Err("what follows the message is not the turn of that prompt");
+        }
+        let index = |uuid: &str| self.messages.iter().position(|said| said.uuid == uuid);
+        let later = self.prompt_starts.iter().any(|start| Some(*start) > index(turn));
+        let is_prompt = |said: &&&MessageEntry| {
+            said.message.role == Role::User && !said.ours && !said.answers()
+        };
+        if later || dropped[1..].iter().any(|said| is_prompt(&said)) {
+            return Err("further prompts follow that turn");
+        }
+        Ok(())
+    }
+
     /// The messages of the conversation from first to last, without other branches and side
     /// conversations.
     fn chain(&self) -> Vec<&MessageEntry> {
@@ -411,8 +471,8 @@ impl SessionReplay {
             self.messages.iter().map(|said| (said.uuid.as_str(), said)).collect();
         let mut chain = Vec::new();
         let mut seen = HashSet::new();
-        let leaf = self.messages.iter().rev().find(|said| !said.is_sidechain);
-        let mut next = leaf.map(|said| said.uuid.as_str());
+        let last = self.messages.iter().rev().find(|said| !said.is_sidechain);
+        let mut next = self.leaf.as_deref().or(last.map(|said| said.uuid.as_str()));
         while let Some(uuid) = next.filter(|uuid| seen.insert(*uuid)) {
             chain.extend(by_uuid.get(uuid).copied());
             next = self.links.get(uuid).and_then(Option::as_deref);

@@ -15,10 +15,24 @@ use super::lock::{lock, locked_error};
 use super::log::JournalStart;
 use super::past_agents::read_subagents;
 use super::reader::{self, JournalContents, RefusalReason};
-use super::restore::{RestoreRemarks, restore};
+use super::restore::{RestoreRemarks, ResumePoint, restore};
 use super::terms::{Terms, find_terms};
 use super::writer::JournalWriter;
 use super::{Journal, JournalError, RestoredSession, SessionFolder, SessionId};
+
+/// How a session is read.
+#[derive(Clone, Debug, Default)]
+pub struct ReadRequest {
+    pub on_damage: OnDamage,
+    /// Up to where. `None`: to its end.
+    pub point: Option<ResumePoint>,
+}
+
+impl From<OnDamage> for ReadRequest {
+    fn from(on_damage: OnDamage) -> Self {
+        Self { on_damage, point: None }
+    }
+}
 
 /// A session that was read and is locked, but not yet written to.
 #[derive(Debug)]
@@ -46,17 +60,20 @@ struct SessionEnd {
 /// appends may be missed.
 ///
 /// # Errors
-/// When the session is unknown, unreadable, damaged or newer than this program.
+/// When the session is unknown, unreadable, damaged or newer than this program, or cannot be
+/// resumed at the requested message.
 pub fn read_session(
     place: &SessionFolder,
     id: &SessionId,
-    on_damage: OnDamage,
+    request: impl Into<ReadRequest>,
 ) -> Result<RestoredSession, JournalError> {
+    let ReadRequest { on_damage, point } = request.into();
     let path = place.find(id)?;
     let unreadable = |cause| JournalError::Unreadable { path: path.clone(), cause };
     let bytes = std::fs::read(&path).map_err(unreadable)?;
     let Understood { contents, rest, terms } = parse_file(id, &path, &bytes, on_damage)?;
-    let (restored, _loose) = restore(id.clone(), contents, rest.as_ref(), &read_subagents(&path));
+    let agents = read_subagents(&path);
+    let (restored, _loose) = restore(id.clone(), contents, rest.as_ref(), &agents, point.as_ref())?;
     Ok(RestoredSession { terms, ..restored })
 }
 
@@ -76,8 +93,9 @@ impl LockedSession {
     pub fn lock_and_read(
         place: &SessionFolder,
         id: &SessionId,
-        on_damage: OnDamage,
+        request: impl Into<ReadRequest>,
     ) -> Result<Self, JournalError> {
+        let ReadRequest { on_damage, point } = request.into();
         let path = place.find(id)?;
         let unreadable = |cause| JournalError::Unreadable { path: path.clone(), cause };
         let (mut file, unwritable) = open(&path).map_err(unreadable)?;
@@ -95,8 +113,9 @@ impl LockedSession {
             seq: contents.seq,
             unended: contents.lacks_newline,
         };
+        let agents = read_subagents(&path);
         let (restored, loose) =
-            restore(id.clone(), contents, rest.as_ref(), &read_subagents(&path));
+            restore(id.clone(), contents, rest.as_ref(), &agents, point.as_ref())?;
         let restored = RestoredSession { terms, ..restored };
         Ok(Self { restored, remarks: loose, rest, file, path, end, unwritable })
     }

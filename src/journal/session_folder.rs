@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use uuid::Uuid;
 
 use super::error::JournalError;
+use super::mirror::JournalMirror;
 
 /// The id of a session, which is also its file name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,6 +43,7 @@ impl fmt::Display for SessionId {
 pub struct SessionFolder {
     projects: PathBuf,
     cwd: PathBuf,
+    mirror: Option<JournalMirror>,
 }
 
 /// The longest folder name without a hash.
@@ -55,7 +57,17 @@ impl SessionFolder {
     /// Resolves `cwd`, so that a session is found again through any symbolic link.
     pub fn new(config_dir: &Path, cwd: &Path) -> Self {
         let cwd = fs::canonicalize(cwd).unwrap_or_else(|_gone| cwd.to_owned());
-        Self { projects: config_dir.join("projects"), cwd }
+        Self { projects: config_dir.join("projects"), cwd, mirror: None }
+    }
+
+    /// Copies what is written to its journals.
+    #[must_use]
+    pub fn mirrored(self, mirror: Option<JournalMirror>) -> Self {
+        Self { mirror, ..self }
+    }
+
+    pub(super) fn mirror(&self) -> Option<&JournalMirror> {
+        self.mirror.as_ref()
     }
 
     pub fn cwd(&self) -> &Path {

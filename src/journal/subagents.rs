@@ -17,6 +17,7 @@ use crate::recovery::Limits;
 use super::Journal;
 use super::entry::{CarryOver, ProcessOpening};
 use super::log::{JournalSink, JournalStart};
+use super::mirror::JournalMirror;
 use super::past_agents::{SubagentMeta, folder_of};
 use super::redact::Redaction;
 use super::session_folder::{entries, sync_folders};
@@ -31,6 +32,7 @@ pub struct SubagentJournal {
     cwd: String,
     version: String,
     epoch: u64,
+    mirror: Option<JournalMirror>,
 }
 
 /// The header of a new sub-agent journal.
@@ -73,6 +75,7 @@ impl Journal {
             cwd: self.cwd.clone(),
             version: self.version.clone(),
             epoch: self.epoch,
+            mirror: self.mirror.clone(),
         })
     }
 
@@ -93,6 +96,7 @@ impl Journal {
             version: nest.version.clone(),
             redaction: Redaction::new(&newcomer.redact),
             is_sidechain: true,
+            mirror: nest.mirror.clone(),
             ..Self::disabled()
         };
         let opening = ProcessOpening {

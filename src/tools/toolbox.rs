@@ -13,7 +13,7 @@ use super::background;
 use super::capture::OutputFolder;
 use super::catalog::{BuiltinTool, CommandTimes};
 use super::edit;
-use super::external::ExternalTools;
+use super::external::{ExternalTools, Permission};
 use super::files_read::FilesRead;
 use super::glob;
 use super::grep;
@@ -153,10 +153,17 @@ impl Toolbox {
     }
 
     /// Whether this call can run in parallel with others of its reply: it changes nothing, by the
-    /// nature of the tool or because the kernel enforces it. All others run one by one, in order.
+    /// nature of the tool, because the kernel enforces it, or because a trusted MCP server says so.
+    /// All others run one by one, in order.
     pub fn can_run_in_parallel(&self, call: &ToolCall) -> bool {
         if self.effect(call).changes_nothing() {
             return true;
+        }
+        if let Some(source) = self.source_of(&call.name) {
+            return match source.permission_for(call) {
+                Permission::NotNeeded => true,
+                Permission::Needed { reads_only, .. } => reads_only,
+            };
         }
         let Ok(valid) = self.tools.admit(call, GrantSource::Rules) else { return false };
         let in_foreground =

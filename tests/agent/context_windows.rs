@@ -68,7 +68,7 @@ async fn media_is_removed_even_if_the_error_names_a_wrong_block() {
         .reply("I could not see it.");
     let mut play = RunFixture::of(scenario);
     let source = json!({ "type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo=" });
-    play.setup.prompt.push(Block::Image { source });
+    play.setup.prompt.content.push(Block::Image { source });
     let played = play.run().await;
     assert_eq!(played.ending.reason, StopReason::Completed, "{:?}", played.trace());
     let requests = played.server.requests();

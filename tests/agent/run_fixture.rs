@@ -271,7 +271,7 @@ pub(super) fn opening() -> ProcessOpening {
 pub(super) fn setup(folder: &TempDir, client: Arc<dyn Transport>) -> Setup {
     Setup {
         session_id: "01234567-89ab-cdef-0123-456789abcdef".to_owned(),
-        prompt: vec![Block::text("Do it.")],
+        prompt: vec![Block::text("Do it.")].into(),
         system: "Be brief.".to_owned(),
         cwd: folder.path().to_owned(),
         endpoints: vec![model_endpoint("sonnet", client)],

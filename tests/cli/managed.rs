@@ -190,12 +190,12 @@ const MANAGED_FLAGS: [(&str, &str); 42] = [
 
 /// Flags that are about the run at hand, or that add to what settings say and take nothing away.
 #[rustfmt::skip]
-const UNMANAGED_FLAGS: [&str; 58] = [
+const UNMANAGED_FLAGS: [&str; 60] = [
     "add-dir", "agents", "append-subagent-system-prompt", "append-system-prompt",
     "allow-dangerously-skip-permissions", "append-system-prompt-file", "await-initialize", "bare",
     "betas", "ca-file", "debug", "debug-file", "debug-to-stderr", "effort", "name",
     "permission-prompts", "plugin-dir", "replay-user-messages", "session-mirror", "task-budget",
-    "thinking-display",
+    "thinking-display", "resume-drops-turn", "resume-session-at",
     "continue", "disable-slash-commands", "disallowed-tools", "fork-session",
     "forward-subagent-text", "heartbeat-file",
     "help", "include-hook-events", "include-partial-messages", "input-format", "json-schema",

@@ -2,18 +2,97 @@
 
 import asyncio
 import json
+import uuid
 
 from claude_agent_sdk import (
     AgentDefinition,
     ClaudeSDKClient,
-    get_session_messages,
+    InMemorySessionStore,
+    ResultError,
+    get_session_messages_from_store,
     list_sessions,
     query,
 )
 
 from harness import (
-    blocks, collect, of, one, raises, result, scenario, text, tool_results, tools,
+    blocks, collect, config_of, of, one, raises, result, scenario, text, told_in, tool_results, tools,
 )
+
+
+@scenario
+async def an_output_style_of_local_settings_is_in_force(world):
+    styles = world.work / ".claude" / "output-styles"
+    styles.mkdir(parents=True)
+    (styles / "terse.md").write_text("---\ndescription: Short\n---\nAnswer in one word.\n")
+    (world.work / ".claude" / "settings.local.json").write_text('{"outputStyle": "terse"}')
+    messages = await world.ask([text("Four.")], setting_sources=["user", "project", "local"])
+    assert messages[0].data["output_style"] == "terse"
+    [request] = await world.models[0].requests()
+    assert "Answer in one word." in json.dumps(request["system"])
+    messages = await world.ask([text("Four.")], setting_sources=[])
+    assert messages[0].data["output_style"] == "default"
+    [request] = await world.models[1].requests()
+    assert "Answer in one word." not in json.dumps(request)
+
+
+async def turns(world, ids):
+    """The id of a session whose prompts have these ids."""
+    model = await world.model(text("Plover."), text("Lapwing."), text("Whimbrel."))
+
+    async def prompt(words, name):
+        message = {"role": "user", "content": words}
+        yield {"type": "user", "message": message, "parent_tool_use_id": None, "uuid": name}
+
+    async with ClaudeSDKClient(world.options(model)) as client:
+        for name in ids:
+            await client.query(prompt(f"Prompt {name}", name))
+            end = result(await collect(client.receive_response()))
+    return end.session_id
+
+
+@scenario
+async def a_session_goes_on_from_an_earlier_message(world):
+    ids = [str(uuid.uuid4()), str(uuid.uuid4())]
+    session = await turns(world, ids)
+    told = told_in(world, session)
+    assert [message.uuid for message in told][0::2] == ids, told
+    kept = told[1].uuid
+    end = result(await world.ask([text("Dotterel.")], "And then?", resume=session, resume_session_at=kept,
+                                 resume_drops_turn=ids[1]))
+    assert end.session_id == session
+    [request] = await world.models[1].requests()
+    sent = json.dumps(request["messages"])
+    assert "Plover." in sent and "Lapwing." not in sent and ids[1] not in sent
+    told = told_in(world, session)
+    assert "Lapwing." not in str(told) and "Dotterel." in str(told)
+
+
+@scenario
+async def a_session_store_keeps_the_session_and_goes_on_with_it(world):
+    store = InMemorySessionStore()
+    first = result(await world.ask([text("Noted.")], "The word is plover.", session_store=store))
+    again = result(await world.ask([text("Plover.")], "Which?", session_store=store, resume=first.session_id))
+    assert again.session_id == first.session_id
+    [request] = await world.models[1].requests()
+    assert "The word is plover." in json.dumps(request["messages"])
+    with config_of(world):
+        told = await get_session_messages_from_store(store, first.session_id, directory=str(world.work))
+    assert [message.type for message in told] == ["user", "assistant"] * 2, told
+
+
+@scenario
+async def more_than_the_named_turn_is_not_dropped(world):
+    ids = [str(uuid.uuid4()) for _ in range(3)]
+    session = await turns(world, ids)
+    model = await world.model(text("never"))
+    first = told_in(world, session)[1].uuid
+    for dropped in ids:
+        options = world.options(model, resume=session, resume_session_at=first, resume_drops_turn=dropped)
+        async with raises(ResultError, "Resume rejected by --resume-drops-turn:"):
+            await collect(query(prompt="go", options=options))
+    unknown = world.options(model, resume=session, resume_session_at=str(uuid.uuid4()))
+    async with raises(ResultError, "has no message"):
+        await collect(query(prompt="go", options=unknown))
 
 
 @scenario
@@ -229,19 +308,14 @@ async def a_session_has_the_id_that_was_asked_for(world):
 
 @scenario
 async def the_session_functions_of_the_sdk_read_what_was_written(world):
-    import os
-
     first = result(await world.ask([text("Noted.")], "The word is plover."))
-    os.environ["CLAUDE_CONFIG_DIR"] = str(world.config)
-    try:
+    with config_of(world):
         sessions = list_sessions(directory=str(world.work))
-        assert [session.session_id for session in sessions] == [first.session_id], sessions
-        messages = get_session_messages(first.session_id, directory=str(world.work))
-        kinds = [message.type for message in messages]
-        assert kinds == ["user", "assistant"], kinds
-        assert "plover" in json.dumps(messages[0].message)
-    finally:
-        del os.environ["CLAUDE_CONFIG_DIR"]
+    assert [session.session_id for session in sessions] == [first.session_id], sessions
+    messages = told_in(world, first.session_id)
+    kinds = [message.type for message in messages]
+    assert kinds == ["user", "assistant"], kinds
+    assert "plover" in json.dumps(messages[0].message)
 
 
 @scenario

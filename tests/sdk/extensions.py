@@ -1,5 +1,6 @@
 """Hooks that run in the host, and MCP servers in the host and beside it."""
 
+import asyncio
 import json
 import sys
 
@@ -47,6 +48,23 @@ async def a_tool_of_the_host_is_called(world):
     assert "sum 5" in str(tool_results(messages)[0].content)
     assert {"name": "calc", "status": "connected"} in messages[0].data["mcp_servers"]
     assert "mcp__calc__add" in messages[0].data["tools"]
+
+
+@scenario
+async def tools_of_the_host_that_only_read_run_in_parallel(world):
+    both = asyncio.Barrier(2)
+
+    @tool("meet", "Waits for the other call", {}, annotations={"readOnlyHint": True})
+    async def meet(_given):
+        await both.wait()
+        return {"content": [{"type": "text", "text": "met"}]}
+
+    server = create_sdk_mcp_server(name="host", tools=[meet])
+    calls = tools(("mcp__host__meet", {}), ("mcp__host__meet", {}))
+    messages = await world.ask([calls, text("Done.")], mcp_servers={"host": server},
+                               allowed_tools=["mcp__host__meet"])
+    said = [(block.is_error, str(block.content)) for block in tool_results(messages)]
+    assert len(said) == 2 and all(not failed and "met" in words for failed, words in said), said
 
 
 @scenario
@@ -205,6 +223,26 @@ async def a_prompt_hook_adds_context(world):
     await world.ask([text("Noted.")], hooks={"UserPromptSubmit": [HookMatcher(hooks=[hook(context)])]})
     [request] = await world.models[0].requests()
     assert "Wind: north." in json.dumps(request["messages"])
+
+
+@scenario
+async def a_prompt_that_a_hook_blocks_ends_without_an_error(world):
+    block = hook({"decision": "block", "reason": "Not on Sundays."})
+    messages = await world.ask([text("never")], hooks={"UserPromptSubmit": [HookMatcher(hooks=[block])]})
+    end = result(messages)
+    assert (end.subtype, end.is_error, end.num_turns) == ("success", False, 0)
+    assert "Not on Sundays." in end.result
+    assert await world.models[0].requests() == []
+
+
+@scenario
+async def a_hook_that_stops_the_turn_ends_it_without_an_error(world):
+    stop = hook({"continue": False, "stopReason": "Enough."})
+    messages = await world.ask([tools(BASH)], permission_mode="bypassPermissions",
+                               hooks={"PostToolUse": [HookMatcher(hooks=[stop])]})
+    end = result(messages)
+    assert (end.subtype, end.is_error, end.result) == ("success", False, "")
+    assert len(await world.models[0].requests()) == 1
 
 
 @scenario

@@ -3,7 +3,7 @@
 import asyncio
 import os
 
-from claude_agent_sdk import ClaudeSDKClient, query
+from claude_agent_sdk import ClaudeSDKClient, ClaudeSDKError, ResultError, query
 
 from harness import collect, of, raises, result, scenario, status, text, tool_results, tools
 
@@ -29,8 +29,21 @@ async def a_rejected_request_is_an_error_result_with_the_status(world):
 
 @scenario
 async def a_wrong_key_is_an_error_at_once(world):
-    end = result(await failing(world, [status(401, repeat=9)]))
+    messages = await failing(world, [status(401, repeat=9)])
+    end = result(messages)
     assert end.is_error and end.api_error_status == 401
+    [told] = of("AssistantMessage", messages)
+    assert (told.error, told.model) == ("authentication_failed", "<synthetic>")
+    assert told.content[0].text == end.result
+
+
+@scenario
+async def the_exception_holds_the_text_of_the_result(world):
+    model = await world.model(status(400))
+    async with raises(ResultError) as raised:
+        async for message in query(prompt="go", options=world.options(model)):
+            last = message
+    assert last.result in str(raised.error) and raised.error.terminal_reason == "api_error"
 
 
 @scenario
@@ -76,8 +89,11 @@ async def the_fallback_model_takes_over(world):
 async def an_unknown_session_is_an_error_that_names_it(world):
     name = "00000000-0000-4000-8000-000000000000"
     model = await world.model(text("never"))
-    async with raises(Exception, name):
+    async with raises(ResultError, name, "not found"):
         await collect(query(prompt="go", options=world.options(model, resume=name)))
+    async with raises(ClaudeSDKError, name):
+        async with ClaudeSDKClient(world.options(model, resume=name)):
+            pass
 
 
 @scenario
@@ -85,6 +101,13 @@ async def a_clean_run_writes_nothing_to_standard_error(world):
     lines = []
     await world.ask([text("Quiet.")], stderr=lines.append)
     assert lines == []
+
+
+@scenario
+async def details_are_on_standard_error_where_asked_for(world):
+    lines = []
+    await world.ask([text("Told.")], stderr=lines.append, extra_args={"debug-to-stderr": None})
+    assert any("sonnet" in line for line in lines), lines
 
 
 @scenario

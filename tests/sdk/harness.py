@@ -8,10 +8,11 @@ import signal
 import tempfile
 import time
 import traceback
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
-from claude_agent_sdk import ClaudeAgentOptions, query
+from claude_agent_sdk import ClaudeAgentOptions, get_session_messages, query
 
 OUTLAST = os.environ["OUTLAST"]
 
@@ -160,12 +161,30 @@ def tool_results(messages):
     return blocks("ToolResultBlock", messages)
 
 
-@asynccontextmanager
-async def raises(kind, *words):
-    """The body must raise `kind`, with all words in its text."""
+@contextmanager
+def config_of(world):
+    """The session functions of the SDK look for the folder in the environment. No await inside."""
+    os.environ["CLAUDE_CONFIG_DIR"] = str(world.config)
     try:
         yield
+    finally:
+        del os.environ["CLAUDE_CONFIG_DIR"]
+
+
+def told_in(world, session):
+    """The messages of a session, as the SDK reads them from disk."""
+    with config_of(world):
+        return get_session_messages(session, directory=str(world.work))
+
+
+@asynccontextmanager
+async def raises(kind, *words):
+    """The body must raise `kind`, with all words in its text. The error is in what this gives."""
+    raised = SimpleNamespace()
+    try:
+        yield raised
     except kind as error:
+        raised.error = error
         for word in words:
             assert word in str(error), f"{word!r} is not in {error}"
     else:

@@ -29,6 +29,21 @@ async def without_a_rule_a_call_is_denied(world):
 
 
 @scenario
+async def without_permission_prompts_the_host_is_not_asked(world):
+    asked = []
+
+    async def allow(name, _given, _context):
+        asked.append(name)
+        return PermissionResultAllow()
+
+    model = await world.model(tools(WRITE), text("Denied."))
+    none = {"permission-prompts": "none"}
+    messages = await go(world, model, can_use_tool=allow, extra_args=none)
+    assert asked == [] and len(result(messages).permission_denials) == 1
+    assert not result(messages).is_error
+
+
+@scenario
 async def an_allowed_tool_runs(world):
     await world.ask([tools(WRITE), text("Done.")], allowed_tools=["Write"])
     assert (world.work / "made.txt").read_text() == "x"

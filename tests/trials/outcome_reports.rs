@@ -262,7 +262,7 @@ async fn within_this_process(
     let client = ModelClient::new(ModelService::new(server.base_url(), Credential::None));
     let setup = Setup {
         session_id: "a-session".to_owned(),
-        prompt: vec![Block::text("do it")],
+        prompt: vec![Block::text("do it")].into(),
         system: String::new(),
         cwd: folder.to_owned(),
         endpoints: vec![ModelEndpoint {

@@ -96,7 +96,7 @@ async fn an_invalid_or_taken_session_id_is_rejected() {
     assert!(ended.stderr.contains("exists already"), "{ended:?}");
     let ended = ended.again(&server.base_url()).args(["--resume", OTHER, "Two?"]).run().await;
     assert_eq!(ended.code, Some(2), "{ended:?}");
-    assert!(ended.stderr.contains(&format!("no session {OTHER}")), "{ended:?}");
+    assert!(ended.stderr.contains(&format!("the session {OTHER} was not found")), "{ended:?}");
     assert_eq!(server.requests().len(), 1);
 }
 

@@ -189,15 +189,8 @@ fn is_rule(word: &str) -> bool {
 
 /// Flags of related tools that outlast does not support. Ignoring them would be wrong, and calling
 /// them unknown would suggest a typo.
-const UNSUPPORTED: [&str; 7] = [
-    "--init",
-    "--init-only",
-    "--maintenance",
-    "--managed-settings",
-    "--resume-drops-turn",
-    "--resume-session-at",
-    "--safe-mode",
-];
+const UNSUPPORTED: [&str; 5] =
+    ["--init", "--init-only", "--maintenance", "--managed-settings", "--safe-mode"];
 
 fn refuse_unsupported(flag: &str) -> Result<(), UsageError> {
     if UNSUPPORTED.contains(&flag) {

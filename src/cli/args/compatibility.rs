@@ -31,11 +31,13 @@ pub struct CompatibilityArgs {
     #[arg(long, hide = true)]
     name: Option<String>,
     #[arg(long, hide = true)]
-    permission_prompts: Option<String>,
+    /// With `none`, calls that need a question are denied and no question is asked
+    pub permission_prompts: Option<String>,
     #[arg(long, hide = true)]
     plugin_dir: Vec<PathBuf>,
+    /// Send a host copies of the session's journals
     #[arg(long, hide = true)]
-    session_mirror: bool,
+    pub session_mirror: bool,
     #[arg(long, hide = true)]
     task_budget: Option<String>,
     #[arg(long, hide = true)]
@@ -43,23 +45,24 @@ pub struct CompatibilityArgs {
 }
 
 impl CompatibilityArgs {
+    /// Whether standard error tells what happens, as with `--log-detail`.
+    pub fn logs_detail(&self) -> bool {
+        self.debug_to_stderr || self.debug.is_some()
+    }
+
     /// The flags that were given and have no effect.
     pub fn without_effect(&self) -> Vec<&'static str> {
         let given = [
             ("--bare", self.bare),
             ("--betas", !self.betas.is_empty()),
-            ("--debug", self.debug.is_some()),
             ("--debug-file", self.debug_file.is_some()),
-            ("--debug-to-stderr", self.debug_to_stderr),
             ("--effort", self.effort.is_some()),
             ("--name", self.name.is_some()),
-            // Without a person to ask, "none" is what happens anyway.
             (
                 "--permission-prompts",
                 self.permission_prompts.as_deref().is_some_and(|it| it != "none"),
             ),
             ("--plugin-dir", !self.plugin_dir.is_empty()),
-            ("--session-mirror", self.session_mirror),
             ("--task-budget", self.task_budget.is_some()),
             ("--thinking-display", self.thinking_display.is_some()),
         ];

@@ -157,6 +157,12 @@ pub struct SessionArgs {
     /// Go on under a new id, and leave the old session as it is
     #[arg(long)]
     pub fork_session: bool,
+    /// Go on after this message of the session, and drop what follows it
+    #[arg(long, value_name = "UUID")]
+    pub resume_session_at: Option<String>,
+    /// Refuse to drop more than the turn of this prompt
+    #[arg(long, value_name = "UUID", hide = true)]
+    pub resume_drops_turn: Option<String>,
     /// The id of the new session: a UUID
     #[arg(long, value_name = "UUID")]
     pub session_id: Option<String>,

@@ -16,11 +16,13 @@ pub(super) fn initialized(settings: &Settings, had_hooks: bool, had_servers: boo
         settings.chain.links.iter().map(
             |link| json!({ "value": link.label, "displayName": link.label, "description": "" }),
         );
+    let styles = settings.library.styles.iter().map(|style| style.name.as_str());
+    let styles = ["default"].into_iter().chain(styles);
     json!({
         "commands": commands,
         "agents": agents,
-        "output_style": "default",
-        "available_output_styles": ["default"],
+        "output_style": settings.output_style,
+        "available_output_styles": styles.collect::<Vec<_>>(),
         "models": models.collect::<Vec<_>>(),
         "account": { "apiKeySource": settings.endpoint.credential.source() },
         "claude_code_version": REFERENCE_VERSION,

@@ -100,5 +100,6 @@ impl TurnArgs {
         session.resume_or_start = None;
         session.session_id = None;
         session.fork_session = false;
+        (session.resume_session_at, session.resume_drops_turn) = (None, None);
     }
 }

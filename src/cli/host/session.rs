@@ -28,6 +28,7 @@ use crate::host::{
     ControlRequest, FrameWriter, HostFrame, HostInput, Initialize, PendingRequests, SessionState,
     StateReporter, UserPrompt, control_error, control_success, parse, read_lines,
 };
+use crate::journal::JournalMirror;
 use crate::mcp::{ServerAddress, Servers};
 use crate::recovery::Interrupt;
 use crate::secrets::{KnownSecrets, Redactor};
@@ -258,6 +259,7 @@ impl HostSession {
                 servers: self.servers.clone(),
                 out: self.out.clone(),
                 is_kept: self.private.is_none(),
+                mirror: self.mirror(),
             }),
         };
         let (args, shared) = (self.args.run.clone(), self.shared.clone());
@@ -295,6 +297,19 @@ impl HostSession {
             (None, Some(_)) => Err(code.exit_code),
             (None, None) => Ok(code.exit_code),
         }
+    }
+
+    /// Copies of the session's journals, if the host asked for them (PROTOCOL 9).
+    fn mirror(&self) -> Option<JournalMirror> {
+        if !self.args.run.compatibility.session_mirror {
+            return None;
+        }
+        let out = self.out.clone();
+        Some(JournalMirror::new(move |path, entry| {
+            let frame =
+                json!({ "type": "transcript_mirror", "filePath": path, "entries": [entry] });
+            out.send_json(frame, Some(StreamJson::LONGEST));
+        }))
     }
 
     /// Handles one message of the host. `turn` interrupts the running turn, if there is one.
@@ -465,14 +480,17 @@ impl HostSession {
             .await
     }
 
-    /// Answers the host's `initialize` with the error, and reports it. Returns the exit code.
+    /// Answers the host's `initialize` with the error, and reports it. Returns the exit code. A
+    /// missing session is only reported: the SDKs look for the result then, which names the cause
+    /// in an error of a type of its own.
     async fn fail_start(
         &mut self,
         error: &UsageError,
         input: &mut mpsc::Receiver<HostInput>,
     ) -> u8 {
         let first = tokio::time::timeout(INITIALIZE_PATIENCE, input.recv()).await;
-        if let Ok(Some(HostInput::Line { text, .. })) = first
+        if error.cause != UsageErrorKind::NotResumable
+            && let Ok(Some(HostInput::Line { text, .. })) = first
             && let Ok(HostFrame::Control { id, .. }) = parse(&text)
         {
             self.out.send_unmasked(&control_error(&id, &error.to_string(), None));

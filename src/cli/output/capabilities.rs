@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 pub struct Capabilities {
     pub commands: Vec<String>,
     pub skills: Vec<String>,
+    pub output_style: String,
     /// Servers that were left out: their names, and why.
     pub skipped_servers: Vec<(String, String)>,
 }

@@ -170,7 +170,7 @@ impl StreamJson {
                 "outlast_commit": COMMIT,
                 "schema_version": SCHEMA_VERSION,
                 "ignored_settings": ignored(&self.ignored),
-                "output_style": "default",
+                "output_style": self.offers.output_style,
                 "agents": init.agents,
                 "skills": self.offers.skills,
                 "plugins": [],
@@ -408,8 +408,12 @@ impl StreamJson {
         self.out.send_last(result, self.longest);
     }
 
-    /// Ends a turn of a host, whose other messages go on.
-    pub fn finish_turn(mut self, result: Value) {
+    /// Ends a turn of a host, whose other messages go on. `failure` are the fields of an assistant
+    /// message about a failure of the API.
+    pub fn finish_turn(mut self, failure: Option<Value>, result: Value) {
+        if let Some(failure) = failure {
+            self.said("assistant", Uuid::new_v4(), failure);
+        }
         self.send_held();
         self.out.send_json(result, self.longest);
     }

@@ -18,6 +18,7 @@ pub struct PromptLibrary {
     pub agents: Vec<NamedAgent>,
     /// Commands and skills.
     pub commands: Vec<PromptCommand>,
+    pub styles: Vec<OutputStyle>,
     /// What was left out, and why. For people.
     pub warnings: Vec<String>,
     /// Fields of untrusted project files that were withheld.
@@ -34,6 +35,14 @@ pub struct NamedAgent {
     pub skills: Vec<String>,
     /// The hooks of this agent.
     pub hooks: Vec<HookHandler>,
+}
+
+/// An output style, which is chosen by its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputStyle {
+    pub name: String,
+    /// What is added to the system prompt.
+    pub text: String,
 }
 
 /// A prompt that is called by name.

@@ -1,9 +1,10 @@
-//! Prompt files of repositories and of the user: agents, commands and skills.
+//! Prompt files of repositories and of the user: agents, commands, skills and output styles.
 //!
 //! ```text
 //! .claude/agents/**.md           a kind of sub-agent
 //! .claude/commands/**.md         a prompt, called as /name
 //! .claude/skills/NAME/SKILL.md   the same, and the model is told that it is there
+//! .claude/output-styles/**.md    an output style: a part of the system prompt
 //! ```
 //!
 //! The same in `.outlast`, and in the user's own folders. Reading them executes nothing, and files
@@ -18,7 +19,9 @@ mod library;
 mod search;
 
 pub use folders::LibrarySearch;
-pub use library::{CommandKind, NamedAgent, PromptCommand, PromptLibrary, SkillFolder};
+pub use library::{
+    CommandKind, NamedAgent, OutputStyle, PromptCommand, PromptLibrary, SkillFolder,
+};
 
 pub(super) use agents::parse_flag as agents_of_flag;
 pub(super) use call::ExpandedCommand;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::agents;
 use super::commands;
 use super::folders::{LibrarySearch, PromptFile, PromptFinder};
-use super::library::{CommandKind, LibraryEntry, PromptLibrary};
+use super::library::{CommandKind, LibraryEntry, OutputStyle, PromptLibrary};
 use crate::cli::front_matter::{self, FrontMatter};
 
 /// The maximum number of warnings. A checkout may hold many invalid files.
@@ -34,6 +34,12 @@ impl LibrarySearch<'_> {
             {
                 commands::add_command(&sheet, CommandKind::Command, &mut library);
             }
+        }
+        let styles = finder.files("output-styles");
+        for sheet in select_entries(styles, &mut library, |sheet, _| commands::command_name(sheet))
+        {
+            let text = front_matter::body(&sheet.sheet.text).trim().to_owned();
+            library.styles.push(OutputStyle { name: sheet.name, text });
         }
         library.warnings.extend(finder.warnings);
         let untold = library.warnings.len().saturating_sub(WARNINGS_MAX);

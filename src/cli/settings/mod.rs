@@ -41,7 +41,7 @@ use crate::config::kinds::BudgetMode;
 use crate::config::models::FilePrice;
 use crate::config::repository::IgnoredSetting;
 use crate::hooks::{HookEvent, HookHandler};
-use crate::journal::{OnDamage, Terms};
+use crate::journal::{ReadRequest, Terms};
 use crate::model::{BaseUrl, Proxies};
 use crate::recovery::{Limits, Money};
 use crate::tools::{AgentDefinition, AnswerSchema, Requirement, SandboxSettings, secret_values};
@@ -54,8 +54,8 @@ pub struct Settings {
     pub output: OutputSettings,
     pub prompt: PromptSource,
     pub session: SessionStart,
-    /// What to do if the file of the session to resume is damaged.
-    pub on_damage: OnDamage,
+    /// How the session to resume is read.
+    pub reading: ReadRequest,
     /// How the session to resume was started. Empty for a new one.
     pub terms: Terms,
     /// Whether a journal is kept.
@@ -71,6 +71,8 @@ pub struct Settings {
     pub chain: ModelChain,
     /// Whether the first model is tried again after a while, once another has taken over.
     pub fallback_return: bool,
+    /// The name of the output style.
+    pub output_style: String,
     /// Whether the service is asked for fast answers.
     pub fast: bool,
     /// Whether the older part of a conversation is summarised before it gets too long.

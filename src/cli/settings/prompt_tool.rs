@@ -4,6 +4,9 @@ use crate::cli::args::{RunArgs, ToolArgs};
 use crate::cli::usage::UsageError;
 use crate::types::PermissionPrompt;
 
+/// The value of `--permission-prompts` with which no component is asked.
+const NO_PROMPTS: &str = "none";
+
 /// Returns the name that must be an MCP tool, if there is one.
 pub(super) fn mcp_tool(flags: &ToolArgs) -> Option<&str> {
     flags.permission_prompt_tool.as_deref().filter(|name| *name != PermissionPrompt::Host.name())
@@ -15,6 +18,9 @@ pub(super) fn mcp_tool(flags: &ToolArgs) -> Option<&str> {
 /// The name is not that of an MCP tool, or the host is to be asked and there is none.
 pub(super) fn resolve(args: &RunArgs) -> Result<Option<PermissionPrompt>, UsageError> {
     let Some(name) = &args.tools.permission_prompt_tool else { return Ok(None) };
+    if args.compatibility.permission_prompts.as_deref() == Some(NO_PROMPTS) {
+        return Ok(None);
+    }
     if name == PermissionPrompt::Host.name() {
         if args.output.is_driven_by_host() {
             return Ok(Some(PermissionPrompt::Host));

@@ -23,7 +23,7 @@ use crate::config::repository::RulePaths;
 use crate::config::settings::BASE_URL;
 use crate::config::{Config, managed, values};
 use crate::hooks::HookHandler;
-use crate::journal::{self, OnDamage, SessionFolder, SessionId, Terms};
+use crate::journal::{self, OnDamage, ReadRequest, ResumePoint, SessionFolder, SessionId, Terms};
 use crate::model::BaseUrl;
 use crate::types::PermissionMode;
 
@@ -95,7 +95,9 @@ pub fn resolve_resumed(
     warnings.extend(sandbox::bypass_warning(config));
     let home = environment::home(variables);
     let paths = RulePaths { cwd: &cwd, home: home.as_deref() };
-    let system = system::resolve(&args.model)?;
+    let mut system = system::resolve(&args.model)?;
+    let styles = &inputs.sources.library.styles;
+    warnings.extend(system::add_style(&mut system, &config.output_style, styles));
     let (system, tools) =
         agent_list::apply_prompt_and_tools(role.clone(), system, tools, &mcp, &paths)?;
     let memory = Some(inputs.sources.memory);
@@ -103,7 +105,7 @@ pub fn resolve_resumed(
         output: output(args, env)?,
         prompt: prompt(args, config),
         session: start(args)?,
-        on_damage: on_damage(args),
+        reading: reading(args)?,
         terms: terms.clone(),
         persist: !args.session.no_session_persistence,
         keep_sessions: run_limits::keep_sessions(config),
@@ -118,6 +120,7 @@ pub fn resolve_resumed(
         endpoint,
         budget: config.max_budget_usd.map(|Dollars(budget)| budget),
         budget_mode: config.budget_mode,
+        output_style: config.output_style.clone(),
         thinking: config.max_thinking_tokens.map(|it| it.0).filter(|tokens| *tokens > 0),
         system,
         tools,
@@ -250,7 +253,7 @@ fn output(args: &RunArgs, env: &ProcessEnv) -> Result<OutputSettings, UsageError
     Ok(OutputSettings {
         format,
         verbose: output.verbose,
-        log_detail: output.log_detail,
+        log_detail: output.log_detail || args.compatibility.logs_detail(),
         partial_messages: output.include_partial_messages,
         hook_events: output.include_hook_events,
         subagent_text: output.forward_subagent_text,
@@ -333,8 +336,31 @@ fn session_dir(args: &RunArgs, config_dir: &Path) -> PathBuf {
     args.session.own_folder.clone().unwrap_or_else(|| config_dir.to_owned())
 }
 
-fn on_damage(args: &RunArgs) -> OnDamage {
-    if args.session.to_last_intact { OnDamage::UseIntactPart } else { OnDamage::Refuse }
+/// Reads how the session to resume is read, and up to which message.
+fn reading(args: &RunArgs) -> Result<ReadRequest, UsageError> {
+    let session = &args.session;
+    let is_resumed = session.resume.is_some() || session.go_on;
+    let trimmed = |uuid: &String| uuid.trim().to_owned();
+    let point = match (&session.resume_session_at, &session.resume_drops_turn) {
+        (None, None) => None,
+        (None, Some(_)) => {
+            return Err(UsageError::new(
+                "--resume-drops-turn checks what --resume-session-at drops; add it",
+            ));
+        }
+        (Some(_), _) if !is_resumed => {
+            return Err(UsageError::new(
+                "--resume-session-at needs --resume or --continue; add one of them",
+            ));
+        }
+        (Some(message), turn) => Some(ResumePoint {
+            message: trimmed(message),
+            dropped_turn: turn.as_ref().map(trimmed),
+        }),
+    };
+    let intact = session.to_last_intact;
+    let on_damage = if intact { OnDamage::UseIntactPart } else { OnDamage::Refuse };
+    Ok(ReadRequest { on_damage, point })
 }
 
 fn uuid(flag: &str, id: &str) -> Result<String, UsageError> {

@@ -1,0 +1,37 @@
+//! Copies of journal lines for another program that keeps the session too.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+/// What belongs to the file rather than to the line: a copy may be written in another form and
+/// order.
+const OF_THE_FILE: [&str; 2] = ["seq", "crc"];
+
+/// Receives each line that was appended to a file of the session. Clones share it.
+#[derive(Clone)]
+pub struct JournalMirror(Arc<dyn Fn(&Path, Value) + Send + Sync>);
+
+impl JournalMirror {
+    pub fn new(receive: impl Fn(&Path, Value) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(receive))
+    }
+
+    /// Passes a line on, without its number and checksum.
+    pub(super) fn copy(&self, path: &Path, line: &[u8]) {
+        // Everything that is appended is an object, or the newline of one.
+        let Ok(Value::Object(mut entry)) = serde_json::from_slice(line) else { return };
+        for member in OF_THE_FILE {
+            entry.remove(member);
+        }
+        (self.0)(path, Value::Object(entry));
+    }
+}
+
+impl fmt::Debug for JournalMirror {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JournalMirror")
+    }
+}
