@@ -6,6 +6,7 @@
 //! ```
 
 mod replies;
+mod requests;
 mod run_args;
 mod session;
 
