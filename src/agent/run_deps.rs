@@ -64,7 +64,8 @@ impl AgentSetup {
             journals,
             &setup.session_id,
             past,
-        );
+        )
+        .stoppable_by(setup.toolbox.task_stops().clone());
         let may_start = registry.has_depth();
         let toolbox = with_mcp_tools(setup.toolbox, &setup.servers);
         let toolbox = if may_start { toolbox.with_agents(&registry.definitions) } else { toolbox };

@@ -46,7 +46,7 @@ impl World for RunWorld<'_> {
     }
 
     fn record(&mut self, transition: &Transition) {
-        self.tools.show_tasks(&mut self.monitor);
+        self.monitor.emit_inbox();
         self.edit(transition);
         let tally = &mut self.caller.accounting.tally;
         let ended = tally.recovery.observe(transition, tally.turns);

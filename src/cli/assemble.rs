@@ -16,7 +16,7 @@ use crate::model::{self, ModelClient, ModelFacts, RequestTimers, Secret};
 use crate::process::{PinnedPrograms, Supervisor};
 use crate::recovery::{FastMode, Ledger, Limits};
 use crate::secrets::{KnownSecrets, Redactor};
-use crate::tools::{Enforced, LivePermissions, Toolbox, hook_environment};
+use crate::tools::{Enforced, LivePermissions, ToolSettings, Toolbox, hook_environment};
 use crate::transcript::Block;
 use crate::types::HostChannel;
 
@@ -62,6 +62,8 @@ pub(super) fn assemble(
     let supervisor = Supervisor::with_own_binary();
     let kept = (scratch(settings, &session), session.id());
     let tools = tool_settings(settings, kept, secrets, &supervisor, live_permissions(host));
+    let stops = host.map(|host| host.stops.clone()).unwrap_or_default();
+    let tools = ToolSettings { stops, ..tools };
     let toolbox = Toolbox::new(&tools).map_err(tool_settings_error)?;
     let pins = Arc::new(pinned_programs(settings, &toolbox));
     // Starts the user's own programs, and the one before it the model's commands.

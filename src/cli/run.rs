@@ -15,7 +15,7 @@ use crate::mcp::Servers;
 use crate::process::die_with_parent;
 use crate::recovery::{Interrupt, StopReason};
 use crate::secrets::{KnownSecrets, Redactor};
-use crate::tools::{LivePermissions, SandboxState};
+use crate::tools::{LivePermissions, SandboxState, TaskStops};
 use crate::types::HostChannel;
 
 use super::args::{OutputFormat, RunArgs};
@@ -181,6 +181,8 @@ pub(super) struct HostTurn {
     pub hooks: Vec<HookHandler>,
     /// What the host has changed about permissions.
     pub live: LivePermissions,
+    /// The tasks that the host can stop.
+    pub stops: TaskStops,
     /// The MCP servers that all turns share.
     pub servers: Option<Arc<Servers>>,
     /// Standard output, which stays open for the next turn.

@@ -30,6 +30,8 @@ pub enum ControlRequest {
     SetPermissionMode(String),
     /// `None`: back to the model of the flags and settings.
     SetModel(Option<String>),
+    /// Stop a background command or a sub-agent, by its task id.
+    StopTask(String),
     McpStatus,
     /// A message of a server that runs in the host.
     McpMessage {
@@ -94,6 +96,7 @@ impl ControlRequest {
                 let model = text(request, "model");
                 Self::SetModel(model.filter(|model| !model.is_empty() && model != "default"))
             }
+            "stop_task" => Self::StopTask(text(request, "task_id").unwrap_or_default()),
             "mcp_status" => Self::McpStatus,
             "mcp_message" => Self::McpMessage {
                 server: text(request, "server_name").unwrap_or_default(),

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::journal::{PastAgent, SubagentJournal};
 use crate::recovery::Moment;
-use crate::tools::{AgentCall, AgentDefinition};
+use crate::tools::{AgentCall, AgentDefinition, TaskStops};
 
 use super::super::setup::Denial;
 use super::super::shared_ledger::SharedLedger;
@@ -31,6 +31,8 @@ pub(in super::super) struct AgentRegistry {
     places: Arc<ConcurrencyLimiter>,
     roster: Mutex<RegistryState>,
     alarm: watch::Sender<bool>,
+    /// The tasks that a host can stop: these sub-agents are among them.
+    pub(super) stops: TaskStops,
     /// Reports on sub-agents of earlier processes, by id.
     past_reports: BTreeMap<String, String>,
 }
@@ -85,7 +87,13 @@ impl AgentRegistry {
             roster: Mutex::new(RegistryState { started, entries, ..RegistryState::default() }),
             past_reports: untold,
             alarm: watch::channel(false).0,
+            stops: TaskStops::default(),
         }
+    }
+
+    /// Adds the sub-agents to the tasks that a host can stop.
+    pub(in super::super) fn stoppable_by(self, stops: TaskStops) -> Self {
+        Self { stops, ..self }
     }
 
     fn roster(&self) -> MutexGuard<'_, RegistryState> {

@@ -48,6 +48,10 @@ impl HostSession {
                 Ok(json!({ "model": model }))
             }
             ControlRequest::SetPermissionMode(mode) => self.set_mode(&mode),
+            ControlRequest::StopTask(task) => match self.stops.stop(&task) {
+                Ok(()) => Ok(json!({})),
+                Err(error) => Err((error.to_string(), None)),
+            },
             ControlRequest::McpStatus => self
                 .shared_servers()
                 .await

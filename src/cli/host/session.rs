@@ -30,7 +30,7 @@ use crate::host::{
 use crate::mcp::Servers;
 use crate::recovery::Interrupt;
 use crate::secrets::{KnownSecrets, Redactor};
-use crate::tools::LivePermissions;
+use crate::tools::{LivePermissions, TaskStops};
 
 use super::run_args::TurnArgs;
 
@@ -128,6 +128,8 @@ pub(super) struct HostSession {
     pub(super) hooks: Vec<HookHandler>,
     /// What the host has changed about permissions.
     pub(super) live: LivePermissions,
+    /// The running tasks that the host can stop.
+    pub(super) stops: TaskStops,
     /// Started before the first turn, and shared by all.
     pub(super) servers: Option<Arc<Servers>>,
     pub(super) reports_state: StateReporter,
@@ -179,6 +181,7 @@ impl HostSession {
             queue,
             hooks,
             live,
+            stops: TaskStops::default(),
             servers,
             reports_state,
             replays_prompts,
@@ -246,6 +249,7 @@ impl HostSession {
                 channel: Arc::new(self.requests.clone()),
                 hooks: self.hooks.clone(),
                 live: self.live.clone(),
+                stops: self.stops.clone(),
                 servers: self.servers.clone(),
                 out: self.out.clone(),
                 is_kept: self.private.is_none(),
