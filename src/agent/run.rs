@@ -232,6 +232,8 @@ pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
             thinking_stripped,
             final_text,
             journal_loss_reported: false,
+            gauge: setup.gauge,
+            last_usage: None,
         },
         caller: ModelCaller {
             system: setup.system,

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, interval_at};
 
-use crate::agent::{self, Clock, Observer, RunEvent, RunOutcome, Setup};
+use crate::agent::{self, Clock, ContextGauge, Observer, RunEvent, RunOutcome, Setup};
 use crate::hooks::HookHandler;
 use crate::host::UserPrompt;
 use crate::journal::delete_old_sessions;
@@ -183,6 +183,8 @@ pub(super) struct HostTurn {
     pub live: LivePermissions,
     /// The tasks that the host can stop.
     pub stops: TaskStops,
+    /// Shows the size of the conversation to the host.
+    pub gauge: ContextGauge,
     /// The MCP servers that all turns share.
     pub servers: Option<Arc<Servers>>,
     /// Standard output, which stays open for the next turn.

@@ -32,6 +32,10 @@ pub enum ControlRequest {
     SetModel(Option<String>),
     /// Stop a background command or a sub-agent, by its task id.
     StopTask(String),
+    /// Report what fills the context window.
+    GetContextUsage,
+    /// `None`: as the flags and settings say.
+    SetMaxThinkingTokens(Option<u32>),
     McpStatus,
     /// A message of a server that runs in the host.
     McpMessage {
@@ -97,6 +101,12 @@ impl ControlRequest {
                 Self::SetModel(model.filter(|model| !model.is_empty() && model != "default"))
             }
             "stop_task" => Self::StopTask(text(request, "task_id").unwrap_or_default()),
+            "get_context_usage" => Self::GetContextUsage,
+            "set_max_thinking_tokens" => {
+                let tokens = request["max_thinking_tokens"].as_u64();
+                let tokens = tokens.map(|tokens| u32::try_from(tokens).unwrap_or(u32::MAX));
+                Self::SetMaxThinkingTokens(tokens)
+            }
             "mcp_status" => Self::McpStatus,
             "mcp_message" => Self::McpMessage {
                 server: text(request, "server_name").unwrap_or_default(),

@@ -77,3 +77,46 @@ async fn a_sub_agent_is_stopped_and_its_parent_goes_on() {
         host.end().await;
     }
 }
+
+#[tokio::test]
+async fn the_context_is_reported_before_the_first_turn_and_after_it() {
+    let script = Scenario::new().reply(&"word ".repeat(500)).usage(5_000, 600);
+    let server = serve(script);
+    let mut host = HostDriver::start(&server, &[]);
+    let ask = json!({ "subtype": "get_context_usage" });
+    let before = host.ask(&ask).await["response"].clone();
+    host.prompt("go").await;
+    host.result().await;
+    let after = host.ask(&ask).await["response"].clone();
+    let messages = |usage: &Value| {
+        let parts = usage["categories"].as_array().expect("a list").iter();
+        let found = parts.clone().find(|part| part["name"] == "Messages").expect("messages");
+        found["tokens"].as_u64().expect("a number")
+    };
+    assert_eq!(messages(&before), 0);
+    assert!(messages(&after) > 0, "{after}");
+    assert_eq!(
+        (&before["apiUsage"], &after["apiUsage"]["output_tokens"]),
+        (&Value::Null, &json!(600))
+    );
+    assert!(after["totalTokens"].as_u64() > before["totalTokens"].as_u64());
+    assert_eq!(after["maxTokens"], after["autoCompactThreshold"]);
+    host.end().await;
+}
+
+#[tokio::test]
+async fn the_budget_for_thinking_changes_for_the_turns_to_come() {
+    let server = serve(Scenario::new().reply("1").reply("2").reply("3"));
+    let mut host = HostDriver::start(&server, &["--max-thinking-tokens", "2000"]);
+    for tokens in [json!(5_000), json!(0), Value::Null] {
+        let request =
+            json!({ "subtype": "set_max_thinking_tokens", "max_thinking_tokens": tokens });
+        assert_eq!(host.ask(&request).await["subtype"], "success");
+        host.prompt("think").await;
+        host.result().await;
+    }
+    let bodies = server.requests();
+    let budget = |at: usize| bodies[at].body["thinking"]["budget_tokens"].clone();
+    assert_eq!((budget(0), budget(1), budget(2)), (json!(5_000), Value::Null, json!(2_000)));
+    host.end().await;
+}

@@ -52,6 +52,16 @@ struct AgentRecord {
     doing: String,
 }
 
+/// The kinds of sub-agents: these, and the one that is built in unless they replace it.
+pub fn agent_kinds(definitions: Vec<AgentDefinition>) -> Vec<AgentDefinition> {
+    let mut kinds = vec![AgentDefinition::general_purpose()];
+    for definition in definitions {
+        kinds.retain(|known| known.name != definition.name);
+        kinds.push(definition);
+    }
+    kinds
+}
+
 impl AgentRegistry {
     pub(in super::super) fn new(
         definitions: Vec<AgentDefinition>,
@@ -61,11 +71,6 @@ impl AgentRegistry {
         session_id: &str,
         past: Vec<PastAgent>,
     ) -> Self {
-        let mut kinds = vec![AgentDefinition::general_purpose()];
-        for definition in definitions {
-            kinds.retain(|known| known.name != definition.name);
-            kinds.push(definition);
-        }
         let places = ConcurrencyLimiter::new(delegation.limits.live);
         let started = nest.as_ref().map_or(0, SubagentJournal::highest_number);
         let mut entries: Vec<AgentRecord> = Vec::new();
@@ -78,7 +83,7 @@ impl AgentRegistry {
             entries.push(AgentRecord { task, began: Moment::default(), doing: String::new() });
         }
         Self {
-            definitions: kinds,
+            definitions: agent_kinds(definitions),
             delegation,
             interrupts,
             nest,

@@ -17,6 +17,7 @@ use crate::mcp::{ServerAddress, Servers};
 use crate::recovery::Interrupt;
 use crate::types::HostChannel;
 
+use super::context_usage;
 use super::replies;
 use super::run_args::TurnArgs;
 use super::session::{HostSession, InputStep};
@@ -52,6 +53,13 @@ impl HostSession {
                 Ok(()) => Ok(json!({})),
                 Err(error) => Err((error.to_string(), None)),
             },
+            ControlRequest::GetContextUsage => {
+                self.context_usage().await.map_err(|error| (error.to_string(), None))
+            }
+            ControlRequest::SetMaxThinkingTokens(tokens) => {
+                self.args.set_thinking(tokens);
+                Ok(json!({}))
+            }
             ControlRequest::McpStatus => self
                 .shared_servers()
                 .await
@@ -80,6 +88,18 @@ impl HostSession {
         self.live.set_mode(mode).map_err(|error| (error.to_string(), None))?;
         self.args.set_mode(mode);
         Ok(json!({ "mode": mode.name() }))
+    }
+
+    /// Measures what fills the context window.
+    async fn context_usage(&mut self) -> Result<Value, UsageError> {
+        let servers = self.shared_servers().await?;
+        let settings = self.settings().await?;
+        let (secrets, size) = (self.shared.secrets.clone(), self.gauge.read());
+        StartupSteps::new(&self.context.signals, &self.shared.stderr, None)
+            .step("measuring the context", move || {
+                context_usage::measure(&settings, &servers, &secrets, size)
+            })
+            .await
     }
 
     /// The ids of the prompts that wait.

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-use crate::agent::{self, InterruptSender};
+use crate::agent::{self, ContextGauge, InterruptSender};
 use crate::cli::args::RunArgs;
 use crate::cli::output::{
     PipeSender, StreamJson, TerminalFilter, one_line, pipe, usage_error_result,
@@ -130,6 +130,8 @@ pub(super) struct HostSession {
     pub(super) live: LivePermissions,
     /// The running tasks that the host can stop.
     pub(super) stops: TaskStops,
+    /// Shows the size of the conversation.
+    pub(super) gauge: ContextGauge,
     /// Started before the first turn, and shared by all.
     pub(super) servers: Option<Arc<Servers>>,
     pub(super) reports_state: StateReporter,
@@ -182,6 +184,7 @@ impl HostSession {
             hooks,
             live,
             stops: TaskStops::default(),
+            gauge: ContextGauge::default(),
             servers,
             reports_state,
             replays_prompts,
@@ -250,6 +253,7 @@ impl HostSession {
                 hooks: self.hooks.clone(),
                 live: self.live.clone(),
                 stops: self.stops.clone(),
+                gauge: self.gauge.clone(),
                 servers: self.servers.clone(),
                 out: self.out.clone(),
                 is_kept: self.private.is_none(),
