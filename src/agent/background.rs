@@ -98,7 +98,7 @@ impl RunWorld<'_> {
         );
         let limit = if late { LATE_CANCEL_GRACE } else { CANCEL_GRACE };
         Arc::clone(&self.tools.toolbox).stop_and_wait(limit).await;
-        self.tools.show_tasks(&mut self.monitor);
+        self.monitor.emit_inbox();
     }
 
     /// Adds a last message about background commands that were cut.

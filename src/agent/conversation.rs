@@ -11,9 +11,10 @@ use crate::model::ModelReply;
 use crate::recovery::HOOK_SAYS;
 use crate::secrets::{KnownSecrets, Redactor};
 use crate::transcript::{
-    Block, History, Message, Role, history_violations, repair, strip_thinking, violations,
+    Block, History, Message, Role, Usage, history_violations, repair, strip_thinking, violations,
 };
 
+use super::context_gauge::ContextGauge;
 use super::early_tools::EarlyTools;
 use super::emitted_blocks::ToldBlocks;
 use super::final_text::FinalText;
@@ -39,6 +40,10 @@ pub(super) struct Conversation {
     pub(super) final_text: FinalText,
     /// Whether the loss of the journal was reported.
     pub(super) journal_loss_reported: bool,
+    /// Shows its size to a host.
+    pub(super) gauge: ContextGauge,
+    /// The token counts of the last reply.
+    pub(super) last_usage: Option<Usage>,
 }
 
 impl Conversation {

@@ -13,6 +13,7 @@ mod background;
 mod capacity_probe;
 mod clock;
 mod compactor;
+mod context_gauge;
 mod conversation;
 mod delegate;
 mod drive;
@@ -44,13 +45,15 @@ mod world;
 pub use crate::journal::{JournalHealth, ModelSpan};
 pub use crate::types::AgentLimits;
 pub use clock::Clock;
+pub use context_gauge::{ContextGauge, ContextSize};
 pub use delegate::{
     AgentIdentity, AgentStatus, AgentTask, Delegation, FolderNote, FolderNotes, ModelLookup,
-    UnusableModel,
+    UnusableModel, agent_kinds,
 };
 pub use drive::{World, drive};
 pub use run::run;
 pub use run_event::{Heartbeat, Init, Observer, RunEvent, WaitingFor};
+pub use servers::with_mcp_tools;
 pub use setup::{
     Denial, HookStats, ModelEndpoint, ModelStats, Prompt, ResumedState, RunOutcome, RunStats,
     Setup, ToolStats,

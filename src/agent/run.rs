@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 use crate::recovery::{Event, InvalidEvent, Limits, Phase, Run, StopReason};
-use crate::tools::{GENERAL_PURPOSE, Toolbox};
+use crate::tools::{BackgroundKind, GENERAL_PURPOSE, Toolbox};
 use crate::transcript::{Block, History, fixed_bytes};
 
 use super::accounting::Accounting;
@@ -200,6 +200,13 @@ pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
     let AgentSetup { context, toolbox, resumed, .. } = setup;
     let deps = Arc::clone(&context.deps);
     let definitions = toolbox.all_definitions();
+    let post = monitor.post.clone();
+    toolbox.report_tasks_to(move |task| {
+        if task.kind == BackgroundKind::Command {
+            // The receiver is gone once the run is over.
+            let _ = post.send(RunEvent::Task(Box::new(task)));
+        }
+    });
     let fixed = fixed_bytes(&setup.system, &definitions);
     let places = Arc::new(Semaphore::new(SIDE_BY_SIDE));
     let final_text = FinalText::of(&resumed);
@@ -225,6 +232,8 @@ pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
             thinking_stripped,
             final_text,
             journal_loss_reported: false,
+            gauge: setup.gauge,
+            last_usage: None,
         },
         caller: ModelCaller {
             system: setup.system,

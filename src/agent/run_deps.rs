@@ -12,6 +12,7 @@ use crate::tools::Toolbox;
 use crate::types::HostChannel;
 
 use super::clock::Clock;
+use super::context_gauge::ContextGauge;
 use super::delegate::{AgentContext, AgentRegistry};
 use super::servers::with_mcp_tools;
 use super::setup::{ModelEndpoint, ResumedState, Setup};
@@ -48,6 +49,7 @@ pub(super) struct AgentSetup {
     pub(super) shared_limits: Option<SharedLimits>,
     pub(super) journal: Journal,
     pub(super) hooks: Option<Hooks>,
+    pub(super) gauge: ContextGauge,
     pub(super) resumed: ResumedState,
 }
 
@@ -64,7 +66,8 @@ impl AgentSetup {
             journals,
             &setup.session_id,
             past,
-        );
+        )
+        .stoppable_by(setup.toolbox.task_stops().clone());
         let may_start = registry.has_depth();
         let toolbox = with_mcp_tools(setup.toolbox, &setup.servers);
         let toolbox = if may_start { toolbox.with_agents(&registry.definitions) } else { toolbox };
@@ -91,6 +94,7 @@ impl AgentSetup {
             shared_limits: setup.shared,
             journal: setup.journal,
             hooks: setup.hooks,
+            gauge: setup.gauge,
             resumed,
         }
     }

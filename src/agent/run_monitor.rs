@@ -19,7 +19,7 @@ pub(super) struct RunMonitor<'a> {
     heartbeat: Duration,
     /// The retry wait that was announced, while it lasts.
     waiting: Option<AnnouncedWait>,
-    /// Events of sub-agents, and the sender for them.
+    /// Events of sub-agents and background commands, and the sender for them.
     inbox: UnboundedReceiver<RunEvent>,
     pub(super) post: UnboundedSender<RunEvent>,
     /// Whether the observer panicked. It is not called again, so that the run can end.
@@ -345,14 +345,19 @@ impl<'a> RunMonitor<'a> {
     }
 
     pub(super) fn emit(&mut self, event: &RunEvent) {
-        // Queued events of sub-agents are older, so they are reported first.
-        while let Ok(said) = self.inbox.try_recv() {
-            self.observe(&said);
-        }
+        // Queued events are older, so they are reported first.
+        self.emit_inbox();
         if matches!(event, RunEvent::WaitBegins { .. } | RunEvent::Heartbeat(_)) {
             self.last_emitted = Instant::now();
         }
         self.observe(event);
+    }
+
+    /// Reports the queued events of sub-agents and background commands.
+    pub(super) fn emit_inbox(&mut self) {
+        while let Ok(said) = self.inbox.try_recv() {
+            self.observe(&said);
+        }
     }
 
     fn observe(&mut self, event: &RunEvent) {

@@ -46,7 +46,7 @@ pub(super) enum Finished {
 }
 
 /// Adds the servers' tools to the toolbox.
-pub(super) fn with_mcp_tools(toolbox: Toolbox, servers: &Arc<Servers>) -> Toolbox {
+pub fn with_mcp_tools(toolbox: Toolbox, servers: &Arc<Servers>) -> Toolbox {
     if servers.is_empty() {
         toolbox
     } else {

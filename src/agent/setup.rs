@@ -21,6 +21,7 @@ use crate::transcript::{Block, Contributor, Message, Usage};
 use crate::types::HostChannel;
 
 use super::clock::Clock;
+use super::context_gauge::ContextGauge;
 use super::delegate::{AgentTask, Delegation};
 use super::transport::Transport;
 
@@ -81,6 +82,8 @@ pub struct Setup {
     /// Warnings to show before the run begins.
     pub warnings: Vec<String>,
     pub resumed: ResumedState,
+    /// Shows the size of the conversation to the host.
+    pub gauge: ContextGauge,
     /// The kinds of sub-agents beside the built-in one.
     pub agents: Vec<AgentDefinition>,
     /// The configuration of sub-agents.

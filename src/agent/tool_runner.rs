@@ -13,7 +13,7 @@ use crate::model::MalformedCall;
 use crate::recovery::{
     CallEffect, Event, Interrupt, LoopDetector, Nudge, ReplyKind, WorkStatus, is_wait,
 };
-use crate::tools::{BackgroundKind, BackgroundTask, GrantSource, Toolbox, is_agent_tool};
+use crate::tools::{GrantSource, Toolbox, is_agent_tool};
 use crate::transcript::{Block, ToolCall};
 
 use super::early_tools::EarlyTools;
@@ -142,17 +142,9 @@ impl ToolRunner {
         Some(Block::text(join_list(Nudge::WorkEnded.text(), &news)))
     }
 
-    /// Emits the starts and ends of background commands to the observer.
-    pub(super) fn show_tasks(&mut self, monitor: &mut RunMonitor<'_>) {
-        let commands = |task: &BackgroundTask| task.kind == BackgroundKind::Command;
-        for task in self.toolbox.take_task_events().into_iter().filter(commands) {
-            monitor.emit(&RunEvent::Task(Box::new(task)));
-        }
-    }
-
     /// Begins to end background commands: the run was cut off.
     pub(super) fn start_shutdown(&mut self, cut: CancelReason, monitor: &mut RunMonitor<'_>) {
-        self.show_tasks(monitor);
+        monitor.emit_inbox();
         let running = self.toolbox.list_running();
         self.toolbox.request_stop();
         let CancelReason::Interrupt(by) = cut else { return };

@@ -10,6 +10,7 @@ use crate::recovery::{
 use crate::transcript::{Block, Message, describe_unknown_outcome, strip_thinking};
 
 use super::compactor::{Compactor, ContextView};
+use super::context_gauge::ContextSize;
 use super::conversation::Conversation;
 use super::delegate::AgentContext;
 use super::drive::World;
@@ -46,8 +47,9 @@ impl World for RunWorld<'_> {
     }
 
     fn record(&mut self, transition: &Transition) {
-        self.tools.show_tasks(&mut self.monitor);
+        self.monitor.emit_inbox();
         self.edit(transition);
+        self.show_size();
         let tally = &mut self.caller.accounting.tally;
         let ended = tally.recovery.observe(transition, tally.turns);
         self.conversation.journal.transition(transition);
@@ -107,6 +109,17 @@ impl World for RunWorld<'_> {
 }
 
 impl RunWorld<'_> {
+    /// Shows the size of the conversation to a host.
+    fn show_size(&self) {
+        let Conversation { history, gauge, last_usage, .. } = &self.conversation;
+        gauge.set(ContextSize {
+            messages: history.estimate().saturating_sub(history.fixed()),
+            model: self.caller.endpoint().label.clone(),
+            window: self.caller.window(),
+            last_usage: *last_usage,
+        });
+    }
+
     /// Applies what a step does to the conversation.
     fn edit(&mut self, transition: &Transition) {
         match transition.edit.reply {
@@ -165,6 +178,7 @@ impl RunWorld<'_> {
         let ids = self.conversation.emitted_blocks.ids_of(&answer.content);
         self.conversation.drop_emitted_blocks(&mut self.monitor);
         let message = Arc::new(Message::assistant(answer.content));
+        self.conversation.last_usage = Some(answer.usage);
         self.conversation.history.push_reply(Message::clone(&message), &answer.usage);
         self.conversation.journal.message(
             &message,

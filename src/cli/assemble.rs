@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use crate::agent::{
     Clock, Delegation, FolderNote, FolderNotes, ModelEndpoint, Prompt, Setup, Transport,
+    agent_kinds, with_mcp_tools,
 };
 use crate::hooks::{CrashLog, HookEnvironment, Hooks};
 use crate::journal::Damage;
@@ -18,8 +19,10 @@ use crate::model::{self, ModelClient, ModelFacts, RequestTimers, Secret};
 use crate::process::{PinnedPrograms, Supervisor};
 use crate::recovery::{FastMode, Ledger, Limits};
 use crate::secrets::{KnownSecrets, Redactor};
-use crate::tools::{Enforced, LivePermissions, Toolbox, hook_environment};
-use crate::transcript::Block;
+use crate::tools::{
+    AgentDefinition, Enforced, LivePermissions, ToolSettings, Toolbox, hook_environment,
+};
+use crate::transcript::{Block, ToolDefinition};
 use crate::types::HostChannel;
 
 use super::memory::{Memory, MemoryFile, MemorySearch};
@@ -65,6 +68,8 @@ pub(super) fn assemble(
     let supervisor = Supervisor::with_own_binary();
     let kept = (scratch(settings, &session), session.id());
     let tools = tool_settings(settings, kept, secrets, &supervisor, live_permissions(host));
+    let stops = host.map(|host| host.stops.clone()).unwrap_or_default();
+    let tools = ToolSettings { stops, ..tools };
     let toolbox = Toolbox::new(&tools).map_err(tool_settings_error)?;
     let pins = Arc::new(pinned_programs(settings, &toolbox));
     // Starts the user's own programs, and the one before it the model's commands.
@@ -117,10 +122,73 @@ pub(super) fn assemble(
         memory_files: memory.files.into_iter().map(|file| file.path).collect(),
         warnings: [memory.warnings, doubts, damaged, unprotected].concat(),
         resumed: legacy.carried,
+        gauge: host.map(|host| host.gauge.clone()).unwrap_or_default(),
         agents: settings.agents.clone(),
         delegation,
     };
     Ok((setup, resumption))
+}
+
+/// What the requests of a run begin with.
+pub(super) struct RequestHead {
+    /// The label of the first model.
+    pub model: String,
+    /// Its context window in tokens.
+    pub window: u64,
+    /// The system prompt without the memory files.
+    pub system: String,
+    pub memory: Memory,
+    pub tools: Vec<ToolDefinition>,
+    /// The kinds of sub-agents.
+    pub agents: Vec<AgentDefinition>,
+    limits: Limits,
+    max_output: u32,
+}
+
+impl RequestHead {
+    /// The number of tokens at which compaction is due, if it is enabled. `fixed` is the size of
+    /// the head.
+    pub(super) fn compaction_threshold(&self, window: u64, fixed: u64) -> Option<u64> {
+        let tokens = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        let due = self.limits.crowded_from(tokens(window), self.max_output, tokens(fixed));
+        self.limits.auto_compact.then_some(due.into())
+    }
+}
+
+/// Builds what the requests of the next run begin with, as [`assemble`] would. Changes nothing.
+///
+/// # Errors
+/// The run could not begin either.
+pub(super) fn request_head(
+    settings: &Settings,
+    servers: &Arc<Servers>,
+    secrets: &KnownSecrets,
+    now: &WallTime,
+) -> Result<RequestHead, UsageError> {
+    let first = &settings.chain.links[0];
+    let facts = model_facts(first, settings)?;
+    let (dirs, bounds) = (&settings.tools.directories, &settings.limits);
+    let here = EnvironmentFacts::new(&settings.cwd, dirs, now, bounds, settings.budget);
+    let system = add_skills(compose(&settings.system, &here), settings.briefing());
+    let system = add_acceptance_checks(system, &settings.demands);
+    let unused = (std::env::temp_dir(), settings.session_id());
+    let supervisor = Supervisor::with_own_binary();
+    let tools = tool_settings(settings, unused, secrets, &supervisor, LivePermissions::default());
+    let toolbox = Toolbox::new(&tools).map_err(tool_settings_error)?;
+    let toolbox = with_mcp_tools(toolbox, servers);
+    let is_offered = settings.agent_limits.depth > 0;
+    let agents = if is_offered { agent_kinds(settings.agents.clone()) } else { Vec::new() };
+    let toolbox = if is_offered { toolbox.with_agents(&agents) } else { toolbox };
+    Ok(RequestHead {
+        model: first.label.clone(),
+        window: facts.context_window,
+        system,
+        memory: memory(settings),
+        tools: toolbox.all_definitions(),
+        agents: if toolbox.offers_agents() { agents } else { Vec::new() },
+        limits: limits(settings, &[]),
+        max_output: facts.max_output,
+    })
 }
 
 /// What the host has changed about permissions.

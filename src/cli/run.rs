@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, interval_at};
 
-use crate::agent::{self, Clock, Observer, RunEvent, RunOutcome, Setup};
+use crate::agent::{self, Clock, ContextGauge, Observer, RunEvent, RunOutcome, Setup};
 use crate::hooks::HookHandler;
 use crate::host::UserPrompt;
 use crate::journal::JournalMirror;
@@ -16,7 +16,7 @@ use crate::mcp::Servers;
 use crate::process::die_with_parent;
 use crate::recovery::{Interrupt, StopReason};
 use crate::secrets::{KnownSecrets, Redactor};
-use crate::tools::{LivePermissions, SandboxState};
+use crate::tools::{LivePermissions, SandboxState, TaskStops};
 use crate::types::HostChannel;
 
 use super::args::{OutputFormat, RunArgs};
@@ -183,6 +183,10 @@ pub(super) struct HostTurn {
     pub hooks: Vec<HookHandler>,
     /// What the host has changed about permissions.
     pub live: LivePermissions,
+    /// The tasks that the host can stop.
+    pub stops: TaskStops,
+    /// Shows the size of the conversation to the host.
+    pub gauge: ContextGauge,
     /// The MCP servers that all turns share.
     pub servers: Option<Arc<Servers>>,
     /// Standard output, which stays open for the next turn.

@@ -11,7 +11,7 @@ use crate::journal::{
 use crate::model;
 use crate::recovery::{Fast, Limits, LoopDetector, Moment, Money, Run, StopReason};
 use crate::secrets::REDACTED;
-use crate::transcript::{Block, Role, strip_thinking};
+use crate::transcript::{Block, Role, TokenDensity, strip_thinking};
 
 use super::settings::{SessionStart, Settings};
 use super::usage::{UsageError, UsageErrorKind};
@@ -537,6 +537,20 @@ pub(super) fn check_resumable(settings: &Settings) -> Result<(), UsageError> {
             .map_err(journal_error);
     }
     read_terms(&place, &id).map(drop).map_err(journal_error)
+}
+
+/// Estimates the tokens of the messages that the session has already; 0 if it cannot be read.
+pub(super) fn stored_tokens(settings: &Settings) -> u64 {
+    let place = SessionFolder::new(&settings.session_dir, &settings.cwd);
+    let id = match &settings.session {
+        SessionStart::New { .. } => return 0,
+        SessionStart::ResumeOrStart { session_id } | SessionStart::Resume { session_id, .. } => {
+            id(session_id)
+        }
+        SessionStart::Continue { .. } => newest(&place),
+    };
+    let stored = id.ok().and_then(|id| read_session(&place, &id, settings.reading.clone()).ok());
+    stored.map_or(0, |stored| TokenDensity::USUAL.of(&stored.messages))
 }
 
 /// Turns a journal write error into a run without a journal.

@@ -8,7 +8,9 @@ use nix::unistd::geteuid;
 
 use crate::process::Supervisor;
 use crate::secrets::KnownSecrets;
-use crate::tools::{BadSettings, LivePermissions, Offered, SandboxSettings, ToolSettings};
+use crate::tools::{
+    BadSettings, LivePermissions, Offered, SandboxSettings, TaskStops, ToolSettings,
+};
 
 use super::prompts::SkillFolder;
 use super::session::FoundSession;
@@ -35,6 +37,7 @@ pub(super) fn tool_settings(
         offered: rules.only.clone().map_or(Offered::All, Offered::Only),
         mode: rules.mode,
         live,
+        stops: TaskStops::default(),
         on_denied: rules.on_denied,
         prompt_tool: rules.prompt_tool.clone(),
         allow: rules.allow.clone(),

@@ -30,6 +30,12 @@ pub enum ControlRequest {
     SetPermissionMode(String),
     /// `None`: back to the model of the flags and settings.
     SetModel(Option<String>),
+    /// Stop a background command or a sub-agent, by its task id.
+    StopTask(String),
+    /// Report what fills the context window.
+    GetContextUsage,
+    /// `None`: as the flags and settings say.
+    SetMaxThinkingTokens(Option<u32>),
     McpStatus,
     /// A message of a server that runs in the host.
     McpMessage {
@@ -93,6 +99,13 @@ impl ControlRequest {
             "set_model" => {
                 let model = text(request, "model");
                 Self::SetModel(model.filter(|model| !model.is_empty() && model != "default"))
+            }
+            "stop_task" => Self::StopTask(text(request, "task_id").unwrap_or_default()),
+            "get_context_usage" => Self::GetContextUsage,
+            "set_max_thinking_tokens" => {
+                let tokens = request["max_thinking_tokens"].as_u64();
+                let tokens = tokens.map(|tokens| u32::try_from(tokens).unwrap_or(u32::MAX));
+                Self::SetMaxThinkingTokens(tokens)
             }
             "mcp_status" => Self::McpStatus,
             "mcp_message" => Self::McpMessage {

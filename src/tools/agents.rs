@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::transcript::{Block, ToolCall, ToolDefinition};
 
+use super::background::TaskStops;
 use super::catalog::{AGENT, is_agent_tool};
 use super::external::{ExternalResult, into_outcome_within};
 use super::outcome::{ToolOutcome, ToolRefusal};
@@ -254,6 +255,8 @@ impl Toolbox {
         let mut settings = self.settings.clone();
         settings.answer = None;
         settings.requirement = None;
+        // Only the run's own commands are reported with their ids: those of sub-agents repeat them.
+        settings.stops = TaskStops::default();
         if let Some(mode) = wanted.mode {
             settings.mode = settings.mode.restricted_to(mode);
             settings.live = settings.live.without_mode();

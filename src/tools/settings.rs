@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::process::Supervisor;
 use crate::secrets::KnownSecrets;
 
+use super::background::TaskStops;
 use super::catalog::{BuiltinTool, is_agent_tool};
 use super::domain::InvalidHost;
 use super::permission::{LivePermissions, RuleError};
@@ -81,6 +82,8 @@ pub struct ToolSettings {
     pub mode: PermissionMode,
     /// What a host changes while the run goes on.
     pub live: LivePermissions,
+    /// The tasks that a host can stop.
+    pub stops: TaskStops,
     /// Rules such as `Bash(cargo test *)`, merged from flags and settings.
     pub allow: Vec<String>,
     pub deny: Vec<String>,
@@ -135,6 +138,7 @@ impl ToolSettings {
             offered: Offered::All,
             mode: PermissionMode::Default,
             live: LivePermissions::default(),
+            stops: TaskStops::default(),
             allow: Vec::new(),
             deny: Vec::new(),
             ask: Vec::new(),

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::process::{Job, RunningJob, Supervisor, find_program};
 use crate::transcript::{Block, exit_note};
 
-use super::background::{BackgroundTasks, TaskStart};
+use super::background::{BackgroundTasks, TaskStart, TaskStops};
 use super::capture::{CapturedOutput, OutputCapture, OutputFolder};
 use super::command::{CommandEnd, EndedCommand, exit_code, wait_for_end};
 use super::environment::CommandEnv;
@@ -83,6 +83,8 @@ pub(super) struct ShellParts {
     pub(super) cwd: PathBuf,
     pub(super) supervisor: Supervisor,
     pub(super) sandbox: Arc<Sandbox>,
+    /// The background commands that a host can stop.
+    pub(super) stops: TaskStops,
 }
 
 impl ShellSession {
@@ -97,7 +99,7 @@ impl ShellSession {
             output_limit: parts.output_limit,
             scratch: parts.scratch,
             supervisor: parts.supervisor,
-            background: BackgroundTasks::new(),
+            background: BackgroundTasks::new(parts.stops),
             cwd: Mutex::new(parts.cwd),
             sandbox: parts.sandbox,
         }

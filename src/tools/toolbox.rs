@@ -117,6 +117,7 @@ impl Toolbox {
             cwd: places.cwd().to_path_buf(),
             supervisor: settings.supervisor.clone(),
             sandbox,
+            stops: settings.stops.clone(),
         });
         let kit = ToolSet {
             offered,

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outlast::agent::{
-    self, Clock, Delegation, InterruptSender, ModelEndpoint, Observer, ResumedState, RunEvent,
-    RunOutcome, Setup, Transport, WaitingFor,
+    self, Clock, ContextGauge, Delegation, InterruptSender, ModelEndpoint, Observer, ResumedState,
+    RunEvent, RunOutcome, Setup, Transport, WaitingFor,
 };
 use outlast::journal::{CarryOver, Journal, ProcessOpening};
 use outlast::model::{self, Credential, ModelClient, ModelService, Secret};
@@ -298,6 +298,7 @@ pub(super) fn setup(folder: &TempDir, client: Arc<dyn Transport>) -> Setup {
         memory_files: Vec::new(),
         warnings: Vec::new(),
         resumed: ResumedState::default(),
+        gauge: ContextGauge::default(),
         agents: Vec::new(),
         delegation: Delegation::default(),
     }

@@ -3,4 +3,5 @@
 
 mod driver;
 mod faults;
+mod requests;
 mod turns;

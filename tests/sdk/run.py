@@ -6,6 +6,7 @@ import sys
 import harness
 
 # The modules register their scenarios.
+import control  # noqa: F401
 import conversation  # noqa: F401
 import extensions  # noqa: F401
 import failures  # noqa: F401

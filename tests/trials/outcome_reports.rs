@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outlast::agent::{
-    Clock, Delegation, InterruptSender, ModelEndpoint, Observer, ResumedState, RunEvent,
-    RunOutcome, Setup, interrupt, run as run_agent,
+    Clock, ContextGauge, Delegation, InterruptSender, ModelEndpoint, Observer, ResumedState,
+    RunEvent, RunOutcome, Setup, interrupt, run as run_agent,
 };
 use outlast::journal::Journal;
 use outlast::model::{Credential, ModelClient, ModelService, model_facts};
@@ -290,6 +290,7 @@ async fn within_this_process(
         memory_files: Vec::new(),
         warnings: Vec::new(),
         resumed: ResumedState::default(),
+        gauge: ContextGauge::default(),
         agents: Vec::new(),
         delegation: Delegation::default(),
     };

@@ -24,6 +24,7 @@ use crate::model::ModelFacts;
 use crate::types::AgentLimits;
 
 pub(super) use registry::AgentRegistry;
+pub use registry::agent_kinds;
 pub use spawn_error::UnusableModel;
 pub(super) use subagent_run::AgentContext;
 pub use task::{AgentIdentity, AgentStatus, AgentTask};

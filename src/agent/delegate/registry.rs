@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::journal::{PastAgent, SubagentJournal};
 use crate::recovery::Moment;
-use crate::tools::{AgentCall, AgentDefinition};
+use crate::tools::{AgentCall, AgentDefinition, TaskStops};
 
 use super::super::setup::Denial;
 use super::super::shared_ledger::SharedLedger;
@@ -31,6 +31,8 @@ pub(in super::super) struct AgentRegistry {
     places: Arc<ConcurrencyLimiter>,
     roster: Mutex<RegistryState>,
     alarm: watch::Sender<bool>,
+    /// The tasks that a host can stop: these sub-agents are among them.
+    pub(super) stops: TaskStops,
     /// Reports on sub-agents of earlier processes, by id.
     past_reports: BTreeMap<String, String>,
 }
@@ -50,6 +52,16 @@ struct AgentRecord {
     doing: String,
 }
 
+/// The kinds of sub-agents: these, and the one that is built in unless they replace it.
+pub fn agent_kinds(definitions: Vec<AgentDefinition>) -> Vec<AgentDefinition> {
+    let mut kinds = vec![AgentDefinition::general_purpose()];
+    for definition in definitions {
+        kinds.retain(|known| known.name != definition.name);
+        kinds.push(definition);
+    }
+    kinds
+}
+
 impl AgentRegistry {
     pub(in super::super) fn new(
         definitions: Vec<AgentDefinition>,
@@ -59,11 +71,6 @@ impl AgentRegistry {
         session_id: &str,
         past: Vec<PastAgent>,
     ) -> Self {
-        let mut kinds = vec![AgentDefinition::general_purpose()];
-        for definition in definitions {
-            kinds.retain(|known| known.name != definition.name);
-            kinds.push(definition);
-        }
         let places = ConcurrencyLimiter::new(delegation.limits.live);
         let started = nest.as_ref().map_or(0, SubagentJournal::highest_number);
         let mut entries: Vec<AgentRecord> = Vec::new();
@@ -76,7 +83,7 @@ impl AgentRegistry {
             entries.push(AgentRecord { task, began: Moment::default(), doing: String::new() });
         }
         Self {
-            definitions: kinds,
+            definitions: agent_kinds(definitions),
             delegation,
             interrupts,
             nest,
@@ -85,7 +92,13 @@ impl AgentRegistry {
             roster: Mutex::new(RegistryState { started, entries, ..RegistryState::default() }),
             past_reports: untold,
             alarm: watch::channel(false).0,
+            stops: TaskStops::default(),
         }
+    }
+
+    /// Adds the sub-agents to the tasks that a host can stop.
+    pub(in super::super) fn stoppable_by(self, stops: TaskStops) -> Self {
+        Self { stops, ..self }
     }
 
     fn roster(&self) -> MutexGuard<'_, RegistryState> {

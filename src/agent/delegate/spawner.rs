@@ -152,6 +152,8 @@ impl ParentRun {
         child: SubagentRun,
         cancel: CancellationToken,
     ) -> SubagentOutcome {
+        // The host can stop this sub-agent alone.
+        let cancel = cancel.child_token();
         let ended = self.follow(child, cancel.clone()).await;
         match self.again(plan, &ended, &cancel) {
             Some(again) => self.follow(again, cancel).await,
@@ -233,6 +235,7 @@ impl ParentRun {
     /// Lets a sub-agent work until it ends by itself or is cancelled.
     async fn follow(&self, child: SubagentRun, cancel: CancellationToken) -> SubagentOutcome {
         let (mut task, interrupter) = (child.task.clone(), child.interrupter.clone());
+        let _until_its_end = self.deps.registry.stops.add(&task.mark.id, &cancel);
         let began = self.deps.clock.now();
         let mut work = run_boxed(child);
         let mut report = tokio::select! {

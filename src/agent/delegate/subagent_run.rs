@@ -13,6 +13,7 @@ use crate::recovery::{Limits, Moment, Run, StopReason};
 use crate::tools::{AgentDefinition, BackgroundEnd, BackgroundKind, BackgroundTask, Toolbox};
 use crate::transcript::{Block, succeeded_calls};
 
+use super::super::context_gauge::ContextGauge;
 use super::super::run::{catch_panic, open, run_subagent};
 use super::super::run_deps::{AgentSetup, RunDeps};
 use super::super::run_event::{RunEvent, WaitingFor};
@@ -124,6 +125,7 @@ async fn run(child: SubagentRun) -> SubagentReport {
         shared_limits: deps.shared_limits.as_ref().map(|shared| shared.for_another_run(seed)),
         hooks: deps.hooks.as_ref().map(own),
         journal,
+        gauge: ContextGauge::default(),
         resumed: ResumedState::default(),
     };
     let mut world = open(setup, monitor);

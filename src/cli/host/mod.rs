@@ -5,7 +5,9 @@
 //!                      └─ prompts, control requests ─► HostSession ─► one turn after another
 //! ```
 
+mod context_usage;
 mod replies;
+mod requests;
 mod run_args;
 mod session;
 

@@ -13,6 +13,12 @@ const PERMISSION_MODE: &str = "permission-mode";
 /// The flag with the same meaning as the mode `bypassPermissions`.
 const SKIP_PERMISSIONS: &str = "dangerously-skip-permissions";
 
+/// The flag of the budget for thinking.
+const MAX_THINKING: &str = "max-thinking-tokens";
+
+/// The flags that set it.
+const THINKING: [&str; 2] = [MAX_THINKING, "thinking"];
+
 /// Other names of the default mode (PROTOCOL 1.2).
 const DEFAULT_MODES: [&str; 2] = ["manual", "auto"];
 
@@ -23,6 +29,8 @@ pub(super) struct TurnArgs {
     pub(super) run: RunArgs,
     /// The model of the command line.
     model: Option<String>,
+    /// The budget for thinking of the command line, by flag.
+    thinking: [(&'static str, Option<String>); 2],
     /// Whether the host may choose `bypassPermissions`.
     pub(super) may_bypass: bool,
 }
@@ -39,7 +47,8 @@ impl TurnArgs {
             || run.compatibility.allow_dangerously_skip_permissions
             || mode.is_some_and(|mode| mode == PermissionMode::BypassPermissions.name());
         let model = run.flags.texts("model").last().cloned();
-        Self { run, model, may_bypass }
+        let thinking = THINKING.map(|flag| (flag, run.flags.texts(flag).last().cloned()));
+        Self { run, model, thinking, may_bypass }
     }
 
     /// Applies what the host sets before its first prompt. Flags of the command line win.
@@ -70,6 +79,16 @@ impl TurnArgs {
     pub(super) fn set_model(&mut self, model: Option<String>) {
         let model = model.or_else(|| self.model.clone());
         self.run.flags.replace("model", model);
+    }
+
+    /// Sets how many tokens of thinking a reply of the turns to come may hold; `None`: as the command
+    /// line says.
+    pub(super) fn set_thinking(&mut self, tokens: Option<u32>) {
+        for (flag, of_command_line) in &self.thinking {
+            let own = tokens.filter(|_| *flag == MAX_THINKING).map(|tokens| tokens.to_string());
+            let text = if tokens.is_some() { own } else { of_command_line.clone() };
+            self.run.flags.replace(flag, text);
+        }
     }
 
     /// Parses the name of a mode.

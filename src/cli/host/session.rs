@@ -12,9 +12,8 @@ use tempfile::TempDir;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-use crate::agent::{self, InterruptSender};
+use crate::agent::{self, ContextGauge, InterruptSender};
 use crate::cli::args::RunArgs;
-use crate::cli::assemble::start_shared_servers;
 use crate::cli::output::{
     PipeSender, StreamJson, TerminalFilter, one_line, pipe, usage_error_result,
 };
@@ -23,19 +22,17 @@ use crate::cli::session::check_resumable;
 use crate::cli::settings::{self, Settings};
 use crate::cli::startup::StartupSteps;
 use crate::cli::usage::{UsageError, UsageErrorKind};
-use crate::hooks::{HookHandler, callbacks};
+use crate::hooks::HookHandler;
 use crate::host::{
-    ControlRequest, FrameWriter, HostFrame, HostInput, Initialize, PendingRequests, SessionState,
-    StateReporter, UserPrompt, control_error, control_success, parse, read_lines,
+    FrameWriter, HostFrame, HostInput, PendingRequests, SessionState, StateReporter, UserPrompt,
+    control_error, parse, read_lines,
 };
 use crate::journal::JournalMirror;
-use crate::mcp::{ServerAddress, Servers};
+use crate::mcp::Servers;
 use crate::recovery::Interrupt;
 use crate::secrets::{KnownSecrets, Redactor};
-use crate::tools::LivePermissions;
-use crate::types::HostChannel;
+use crate::tools::{LivePermissions, TaskStops};
 
-use super::replies;
 use super::run_args::TurnArgs;
 
 /// How long a slow reader of standard error is waited for.
@@ -51,17 +48,11 @@ const LAST_READ: Duration = Duration::from_secs(5);
 /// How long the MCP servers may take to end.
 const SERVERS_END: Duration = Duration::from_secs(1);
 
-/// How long the servers that run in the host are waited for at the start.
-const HOST_SERVERS_WAIT: Duration = Duration::from_secs(2);
-
 /// How many messages of the host may wait to be handled.
 const INPUT_BACKLOG: usize = 64;
 
 /// The variable by which a host asks for reports of the session's state (PROTOCOL 1.4).
 const READS_STATE: &str = "CLAUDE_CODE_SDK_READS_SESSION_STATE";
-
-/// The error code of a control request that is not supported.
-const UNSUPPORTED: &str = "unsupported_request";
 
 /// Serves a host until it has closed standard input and all its prompts are answered. Returns the
 /// exit code of the last turn.
@@ -111,7 +102,7 @@ fn use_shared_folder(context: &mut ProcessContext) {
 
 /// The id of the session, once it is known. Clones share it.
 #[derive(Clone, Default)]
-struct SessionName(Arc<OnceLock<String>>);
+pub(super) struct SessionName(Arc<OnceLock<String>>);
 
 impl SessionName {
     fn set(&self, id: String) {
@@ -119,35 +110,39 @@ impl SessionName {
         let _ = self.0.set(id);
     }
 
-    fn get(&self) -> &str {
+    pub(super) fn get(&self) -> &str {
         self.0.get().map_or("", String::as_str)
     }
 }
 
 /// The state of a host's session.
-struct HostSession {
-    args: TurnArgs,
-    context: ProcessContext,
-    shared: SharedOutput,
-    out: PipeSender,
-    requests: PendingRequests,
-    session_id: SessionName,
+pub(super) struct HostSession {
+    pub(super) args: TurnArgs,
+    pub(super) context: ProcessContext,
+    pub(super) shared: SharedOutput,
+    pub(super) out: PipeSender,
+    pub(super) requests: PendingRequests,
+    pub(super) session_id: SessionName,
     /// Prompts that wait for their turn.
-    queue: VecDeque<UserPrompt>,
+    pub(super) queue: VecDeque<UserPrompt>,
     /// Hooks that run in the host.
-    hooks: Vec<HookHandler>,
+    pub(super) hooks: Vec<HookHandler>,
     /// What the host has changed about permissions.
-    live: LivePermissions,
+    pub(super) live: LivePermissions,
+    /// The running tasks that the host can stop.
+    pub(super) stops: TaskStops,
+    /// Shows the size of the conversation.
+    pub(super) gauge: ContextGauge,
     /// Started before the first turn, and shared by all.
-    servers: Option<Arc<Servers>>,
-    reports_state: StateReporter,
-    replays_prompts: bool,
+    pub(super) servers: Option<Arc<Servers>>,
+    pub(super) reports_state: StateReporter,
+    pub(super) replays_prompts: bool,
     /// Where the session is if it is not kept. Deleted in the end.
-    private: Option<TempDir>,
+    pub(super) private: Option<TempDir>,
 }
 
 /// What happened to the input.
-enum InputStep {
+pub(super) enum InputStep {
     GoesOn,
     /// The host has closed it.
     Ended,
@@ -189,6 +184,8 @@ impl HostSession {
             queue,
             hooks,
             live,
+            stops: TaskStops::default(),
+            gauge: ContextGauge::default(),
             servers,
             reports_state,
             replays_prompts,
@@ -256,6 +253,8 @@ impl HostSession {
                 channel: Arc::new(self.requests.clone()),
                 hooks: self.hooks.clone(),
                 live: self.live.clone(),
+                stops: self.stops.clone(),
+                gauge: self.gauge.clone(),
                 servers: self.servers.clone(),
                 out: self.out.clone(),
                 is_kept: self.private.is_none(),
@@ -348,118 +347,6 @@ impl HostSession {
         InputStep::GoesOn
     }
 
-    async fn answer(
-        &mut self,
-        id: &str,
-        request: ControlRequest,
-        turn: Option<&InterruptSender>,
-    ) -> InputStep {
-        let reply = match request {
-            ControlRequest::Initialize(request) => return self.initialize(id, *request).await,
-            ControlRequest::Interrupt => {
-                if let Some(turn) = turn {
-                    agent::interrupt(turn, Interrupt::HostRequest);
-                }
-                Ok(json!({ "still_queued": self.queued() }))
-            }
-            ControlRequest::SetModel(model) => {
-                self.args.set_model(model.clone());
-                Ok(json!({ "model": model }))
-            }
-            ControlRequest::SetPermissionMode(mode) => self.set_mode(&mode),
-            ControlRequest::McpStatus => self
-                .shared_servers()
-                .await
-                .map(|servers| replies::mcp_status(&servers))
-                .map_err(|error| (error.to_string(), None)),
-            ControlRequest::McpMessage { server, message } => {
-                let servers = self.servers.as_ref();
-                if servers.is_some_and(|servers| servers.deliver(&server, message)) {
-                    Ok(json!({}))
-                } else {
-                    Err((format!("there is no connected server {server:?} of the host"), None))
-                }
-            }
-            ControlRequest::Unsupported(subtype) => Err(unsupported(&subtype)),
-        };
-        self.out.send_unmasked(&match reply {
-            Ok(value) => control_success(id, &value),
-            Err((why, code)) => control_error(id, &why, code),
-        });
-        InputStep::GoesOn
-    }
-
-    /// Sets the permission mode, of the running turn too.
-    fn set_mode(&mut self, mode: &str) -> Result<Value, (String, Option<&'static str>)> {
-        let mode = TurnArgs::mode(mode).map_err(|error| (error.to_string(), None))?;
-        self.live.set_mode(mode).map_err(|error| (error.to_string(), None))?;
-        self.args.set_mode(mode);
-        Ok(json!({ "mode": mode.name() }))
-    }
-
-    /// The ids of the prompts that wait.
-    fn queued(&self) -> Vec<&str> {
-        self.queue.iter().filter_map(|prompt| prompt.uuid.as_deref()).collect()
-    }
-
-    async fn initialize(&mut self, id: &str, request: Initialize) -> InputStep {
-        match self.apply(request).await {
-            Ok(reply) => {
-                self.out.send_unmasked(&control_success(id, &reply));
-                InputStep::GoesOn
-            }
-            Err(error) => {
-                self.out.send_unmasked(&control_error(id, &error.to_string(), None));
-                self.report(&error);
-                InputStep::Fatal(error.verdict().exit_code())
-            }
-        }
-    }
-
-    /// Applies what the host sets before its first prompt, and returns the reply.
-    async fn apply(&mut self, request: Initialize) -> Result<Value, UsageError> {
-        let (has_servers, hooks) = (request.servers.is_some(), request.hooks.clone());
-        self.args.initialize(request);
-        let settings = self.settings().await?;
-        let reply = replies::initialized(&settings, hooks.is_some(), has_servers);
-        let (handlers, warnings) = callbacks(&hooks.unwrap_or_default())
-            .map_err(|error| UsageError::new(format!("initialize: {error}; correct it")))?;
-        self.hooks = handlers;
-        for warning in warnings {
-            self.out.send_json(warning_frame(&warning, self.session_id.get()), None);
-        }
-        self.servers = None;
-        self.shared_servers().await?;
-        Ok(reply)
-    }
-
-    /// Returns the MCP servers that all turns share. Starts them the first time.
-    async fn shared_servers(&mut self) -> Result<Arc<Servers>, UsageError> {
-        if let Some(servers) = &self.servers {
-            return Ok(Arc::clone(servers));
-        }
-        let settings = self.settings().await?;
-        let secrets = self.shared.secrets.clone();
-        for secret in settings.secrets() {
-            secrets.add(&secret);
-        }
-        let own = host_servers(&settings);
-        let host: Arc<dyn HostChannel> = Arc::new(self.requests.clone());
-        let servers = StartupSteps::new(&self.context.signals, &self.shared.stderr, None)
-            .step("starting the MCP servers", move || {
-                start_shared_servers(&settings, &secrets, host)
-            })
-            .await?;
-        servers.start();
-        self.servers = Some(Arc::clone(&servers));
-        if !own.is_empty() {
-            // Their tools are in the first status. A server that takes longer joins later.
-            let connected = servers.wait_until_connected(&own);
-            let _ = tokio::time::timeout(HOST_SERVERS_WAIT, connected).await;
-        }
-        Ok(servers)
-    }
-
     /// Checks that turns can begin, and returns the id of their session.
     async fn start(&self) -> Result<String, UsageError> {
         let settings = self.settings().await?;
@@ -472,7 +359,7 @@ impl HostSession {
     }
 
     /// Resolves the settings of the next turn.
-    async fn settings(&self) -> Result<Settings, UsageError> {
+    pub(super) async fn settings(&self) -> Result<Settings, UsageError> {
         let (args, variables) = (self.args.run.clone(), self.context.variables.clone());
         let cwd = self.context.cwd.clone();
         StartupSteps::new(&self.context.signals, &self.shared.stderr, None)
@@ -500,7 +387,7 @@ impl HostSession {
     }
 
     /// Reports an error that belongs to no turn: a result, and a line on standard error.
-    fn report(&self, error: &UsageError) {
+    pub(super) fn report(&self, error: &UsageError) {
         let uuid = Uuid::new_v4().to_string();
         self.out.send_json(usage_error_result(error, self.session_id.get(), &uuid), None);
         self.shared.stderr.send(&format!("outlast: {}", one_line(&error.to_string())));
@@ -528,12 +415,6 @@ impl HostSession {
         });
         input
     }
-}
-
-/// The names of the servers that run in the host.
-fn host_servers(settings: &Settings) -> Vec<String> {
-    let own = settings.mcp.servers.iter().filter(|server| server.place == ServerAddress::Host);
-    own.map(|server| server.name.clone()).collect()
 }
 
 /// Without a kept session, the turns share one in a folder of their own: each resumes the one before.
@@ -580,21 +461,6 @@ async fn run_turn(
     out.send_json(usage_error_result(&error, session_id.get(), &Uuid::new_v4().to_string()), None);
     watchdog.mark_delivered(exit_code);
     TurnEnd { exit_code, has_begun: false }
-}
-
-fn unsupported(subtype: &str) -> (String, Option<&'static str>) {
-    (format!("outlast does not support the control request {subtype:?}"), Some(UNSUPPORTED))
-}
-
-fn warning_frame(text: &str, session_id: &str) -> Value {
-    json!({
-        "type": "system",
-        "subtype": "informational",
-        "content": text,
-        "level": "warning",
-        "session_id": session_id,
-        "uuid": Uuid::new_v4().to_string(),
-    })
 }
 
 fn state_frame(state: SessionState, session_id: &str) -> Value {

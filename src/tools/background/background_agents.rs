@@ -118,6 +118,7 @@ mod tests {
 
     use tokio_util::sync::DropGuard;
 
+    use super::super::task_stops::TaskStops;
     use super::*;
 
     fn adopted(work: impl Future<Output = AgentEnded> + Send + 'static) -> BackgroundAgent {
@@ -133,7 +134,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_background_agent_that_panics_is_reported_as_failed() {
-        let shells = BackgroundTasks::new();
+        let shells = BackgroundTasks::new(TaskStops::default());
         let mut ends = shells.end_count.subscribe();
         let work = async { panic!("the floor is gone") };
         shells.adopt(adopted(work), 1_000).expect("nothing is to end");
@@ -147,7 +148,7 @@ mod tests {
     /// What it holds, such as budget reservations, is released when it is dropped.
     #[tokio::test]
     async fn a_background_agent_that_does_not_end_is_dropped_at_the_end() {
-        let (shells, gone) = (BackgroundTasks::new(), CancellationToken::new());
+        let (shells, gone) = (BackgroundTasks::new(TaskStops::default()), CancellationToken::new());
         let held = gone.clone().drop_guard();
         let work = async move {
             let _held: DropGuard = held;

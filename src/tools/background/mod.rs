@@ -8,10 +8,12 @@ mod descriptions;
 mod live_output;
 mod run_interface;
 mod task;
+mod task_stops;
 mod tasks;
 
 pub use background_agents::{AgentEnded, BackgroundAgent, BackgroundClosed};
 pub(super) use background_tools::{compile_filter, kill, read_output};
 pub(super) use live_output::LiveOutput;
 pub use task::{BackgroundEnd, BackgroundKind, BackgroundTask};
+pub use task_stops::{NoSuchTask, StoppableTask, TaskStops};
 pub(super) use tasks::{BackgroundTasks, TaskStart};

@@ -6,6 +6,7 @@ use crate::recovery::WorkStatus;
 
 use super::super::toolbox::Toolbox;
 use super::task::BackgroundTask;
+use super::task_stops::TaskStops;
 
 impl Toolbox {
     /// The state of the background work.
@@ -28,7 +29,17 @@ impl Toolbox {
         self.tools.shell.background.running()
     }
 
-    /// Start and end events of background tasks since the last call.
+    /// Hands the start and the end of each background task to `listener`, which must not block.
+    pub fn report_tasks_to(&self, listener: impl Fn(BackgroundTask) + Send + Sync + 'static) {
+        self.tools.shell.background.report_to(listener);
+    }
+
+    /// The tasks that a host can stop.
+    pub fn task_stops(&self) -> &TaskStops {
+        &self.settings.stops
+    }
+
+    /// Start and end events of background tasks since the last call, without a listener.
     pub fn take_task_events(&self) -> Vec<BackgroundTask> {
         self.tools.shell.background.take_unseen()
     }

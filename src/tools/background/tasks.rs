@@ -1,6 +1,6 @@
 //! The table of background tasks of a run.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,6 +21,7 @@ use super::super::text;
 use super::descriptions;
 use super::live_output::LiveOutput;
 use super::task::{BackgroundEnd, BackgroundKind, BackgroundTask};
+use super::task_stops::TaskStops;
 
 /// The maximum number of tasks that run at a time.
 const RUNNING_MAX: usize = 8;
@@ -58,6 +59,17 @@ pub(in super::super) struct BackgroundTasks {
     table: Mutex<TaskTable>,
     /// Notifies waiters of every end.
     pub(super) end_count: watch::Sender<usize>,
+    /// The commands that a host can stop.
+    stops: TaskStops,
+}
+
+/// Receives the start and the end of each task.
+struct TaskListener(Box<dyn Fn(BackgroundTask) + Send + Sync>);
+
+impl fmt::Debug for TaskListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TaskListener")
+    }
 }
 
 #[derive(Debug, Default)]
@@ -70,7 +82,9 @@ pub(super) struct TaskTable {
     /// Dropping this set stops the tasks.
     pub(super) tasks: JoinSet<()>,
     /// Events that were not handed to observers yet.
-    pub(super) unseen: Vec<BackgroundTask>,
+    unseen: Vec<BackgroundTask>,
+    /// Receives events at once.
+    listener: Option<TaskListener>,
     /// When the run began to end.
     pub(super) closing: Option<Instant>,
 }
@@ -83,7 +97,7 @@ impl TaskTable {
         live: Arc<LiveOutput>,
         stop: CancellationToken,
     ) -> usize {
-        self.unseen.push(task.clone());
+        self.report(task.clone());
         self.entries.push(TaskEntry {
             task,
             began: Instant::now(),
@@ -96,6 +110,13 @@ impl TaskTable {
         // Reap finished tasks.
         while self.tasks.try_join_next().is_some() {}
         self.entries.len() - 1
+    }
+
+    fn report(&mut self, task: BackgroundTask) {
+        match &self.listener {
+            Some(TaskListener(listener)) => listener(task),
+            None => self.unseen.push(task),
+        }
     }
 }
 
@@ -143,8 +164,8 @@ pub(in super::super) struct TaskView {
 }
 
 impl BackgroundTasks {
-    pub(in super::super) fn new() -> Arc<Self> {
-        Arc::new(Self { table: Mutex::default(), end_count: watch::channel(0).0 })
+    pub(in super::super) fn new(stops: TaskStops) -> Arc<Self> {
+        Arc::new(Self { table: Mutex::default(), end_count: watch::channel(0).0, stops })
     }
 
     pub(super) fn table(&self) -> MutexGuard<'_, TaskTable> {
@@ -194,8 +215,10 @@ impl BackgroundTasks {
             text::truncated(begin.command, COMMAND_MAX).to_string(),
             begin.description.map(ToString::to_string),
         );
+        let stoppable = self.stops.add(&id, &stop);
         let index = table.add(task, live, stop);
         table.tasks.spawn(async move {
+            let _until_its_end = stoppable;
             let ended = wait_for_end(running, lifetime, &token, &mut capture).await;
             let captured = capture.finish().await;
             if let Some(shells) = shells.upgrade() {
@@ -316,6 +339,14 @@ impl BackgroundTasks {
     /// Lists the running tasks.
     pub(in super::super) fn running(&self) -> String {
         self.table().list(|entry| entry.task.end.is_none())
+    }
+
+    /// Hands all start and end events to `listener` from now on. It must not block.
+    pub(in super::super) fn report_to(
+        &self,
+        listener: impl Fn(BackgroundTask) + Send + Sync + 'static,
+    ) {
+        self.table().listener = Some(TaskListener(Box::new(listener)));
     }
 
     /// Start and end events since the last call, in chronological order.
@@ -440,7 +471,8 @@ impl TaskTable {
         let (bytes, file): (u64, Option<PathBuf>) =
             captured.map_or((0, None), |captured| (captured.bytes, captured.file));
         (entry.task.output_bytes, entry.task.output_file) = (bytes, file);
-        self.unseen.push(entry.task.clone());
+        let task = entry.task.clone();
+        self.report(task);
         let ended = self.entries.iter().rev().filter(|entry| entry.task.end.is_some());
         for entry in ended.skip(ENDED_OUTPUTS_KEPT) {
             entry.live.discard_unread();

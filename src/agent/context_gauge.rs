@@ -1,0 +1,36 @@
+//! How large the conversation of a run is, for readers outside of it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::transcript::Usage;
+
+/// The size of a conversation after the last step of its run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContextSize {
+    /// The estimated tokens of the messages, without the system prompt and the tools.
+    pub messages: u64,
+    /// The model in use.
+    pub model: String,
+    /// Its context window in tokens, as known or as learned.
+    pub window: u64,
+    /// The token counts of the last reply, if there was one.
+    pub last_usage: Option<Usage>,
+}
+
+/// Shows the size of the conversation. Clones share it: the turns of a session.
+#[derive(Clone, Debug, Default)]
+pub struct ContextGauge(Arc<Mutex<Option<ContextSize>>>);
+
+impl ContextGauge {
+    /// The last size. `None`: no run has begun.
+    pub fn read(&self) -> Option<ContextSize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Sets the size. Without a usage the last one stays.
+    pub(super) fn set(&self, size: ContextSize) {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = last.take().and_then(|size| size.last_usage);
+        *last = Some(ContextSize { last_usage: size.last_usage.or(known), ..size });
+    }
+}

@@ -1,0 +1,136 @@
+//! The reply to `get_context_usage`: what fills the context window.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::agent::{Clock, ContextSize};
+use crate::cli::assemble::{RequestHead, request_head};
+use crate::cli::memory::{MemoryFile, MemoryOrigin};
+use crate::cli::session::stored_tokens;
+use crate::cli::settings::Settings;
+use crate::cli::timestamps::WallTime;
+use crate::cli::usage::UsageError;
+use crate::mcp::{Servers, tool_name_prefix};
+use crate::secrets::KnownSecrets;
+use crate::tools::AgentDefinition;
+use crate::transcript::{TokenDensity, ToolDefinition, Usage, fixed_bytes};
+
+/// The beginning of the names of tools of MCP servers.
+const MCP: &str = "mcp__";
+
+/// Measures the next request of a session. `size` is that of the conversation, if a turn has begun
+/// in this process.
+///
+/// # Errors
+/// The next turn could not begin either.
+pub(super) fn measure(
+    settings: &Settings,
+    servers: &Arc<Servers>,
+    secrets: &KnownSecrets,
+    size: Option<ContextSize>,
+) -> Result<Value, UsageError> {
+    let now = WallTime::from_clock(&Clock::start(1.0));
+    let head = request_head(settings, servers, secrets, &now)?;
+    let messages = size.as_ref().map_or_else(|| stored_tokens(settings), |size| size.messages);
+    let learned = size.as_ref().filter(|size| size.model == head.model).map(|size| size.window);
+    let window = learned.unwrap_or(head.window);
+    let (foreign, own): (Vec<&ToolDefinition>, Vec<&ToolDefinition>) =
+        head.tools.iter().partition(|tool| tool.name.starts_with(MCP));
+    let sum = |tools: &[&ToolDefinition]| tools.iter().map(|tool| tool_tokens(tool)).sum::<u64>();
+    let memory: u64 = head.memory.files.iter().map(memory_tokens).sum();
+    let parts = [
+        ("System prompt", text_tokens(&head.system), "gray"),
+        ("System tools", sum(&own), "blue"),
+        ("MCP tools", sum(&foreign), "cyan"),
+        ("Memory files", memory, "yellow"),
+        ("Messages", messages, "magenta"),
+    ];
+    let total: u64 = parts.iter().map(|(_, tokens, _)| tokens).sum();
+    let threshold = head.compaction_threshold(window, total.saturating_sub(messages));
+    let free = ("Free space", window.saturating_sub(total), "white");
+    let category = |(name, tokens, color): &(&str, u64, &str)| json!({ "name": name, "tokens": tokens, "color": color });
+    let mut usage = json!({
+        "categories": parts.iter().chain([&free]).map(category).collect::<Vec<_>>(),
+        "totalTokens": total,
+        "maxTokens": threshold.unwrap_or(window),
+        "rawMaxTokens": window,
+        "percentage": percentage(total, window),
+        "model": head.model,
+        "isAutoCompactEnabled": threshold.is_some(),
+        "memoryFiles": head.memory.files.iter().map(memory_file).collect::<Vec<_>>(),
+        "mcpTools": foreign.iter().map(|tool| mcp_tool(tool, servers)).collect::<Vec<_>>(),
+        "agents": agents(settings, &head),
+        "gridRows": [],
+        "apiUsage": size.and_then(|size| size.last_usage).map(api_usage),
+    });
+    if let Some(threshold) = threshold {
+        usage["autoCompactThreshold"] = json!(threshold);
+    }
+    Ok(usage)
+}
+
+fn text_tokens(text: &str) -> u64 {
+    TokenDensity::USUAL.of_text(text)
+}
+
+fn tool_tokens(tool: &ToolDefinition) -> u64 {
+    let (with, without) = (fixed_bytes("", std::slice::from_ref(tool)), fixed_bytes("", &[]));
+    TokenDensity::USUAL.tokens(with.saturating_sub(without))
+}
+
+fn memory_tokens(file: &MemoryFile) -> u64 {
+    text_tokens(&file.text)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "numbers of tokens are small")]
+fn percentage(total: u64, window: u64) -> f64 {
+    let share = total as f64 / window.max(1) as f64 * 100.0;
+    (share.min(100.0) * 10.0).round() / 10.0
+}
+
+fn memory_file(file: &MemoryFile) -> Value {
+    let kind = match file.origin {
+        MemoryOrigin::Machine => "Managed",
+        MemoryOrigin::User => "User",
+        MemoryOrigin::Project => "Project",
+        MemoryOrigin::Local => "Local",
+    };
+    json!({ "path": file.path, "type": kind, "tokens": memory_tokens(file) })
+}
+
+fn mcp_tool(tool: &ToolDefinition, servers: &Servers) -> Value {
+    let reports = servers.reports();
+    let is_of = |name: &&str| tool.name.starts_with(&tool_name_prefix(name));
+    // Of servers named `a` and `a__b` the longer match wins.
+    let names = reports.iter().map(|report| report.name.as_str()).filter(is_of);
+    let server = names.max_by_key(|name| name.len());
+    json!({
+        "name": tool.name,
+        "serverName": server.unwrap_or_default(),
+        "tokens": tool_tokens(tool),
+        "isLoaded": true,
+    })
+}
+
+/// The kinds of sub-agents. Their tokens are part of those of the tool that starts them.
+fn agents(settings: &Settings, head: &RequestHead) -> Vec<Value> {
+    let agent = |kind: &AgentDefinition| {
+        let own = settings.library.agents.iter().find(|own| own.definition.name == kind.name);
+        json!({
+            "agentType": kind.name,
+            "source": own.map_or("built-in", |own| own.file.as_str()),
+            "tokens": text_tokens(&kind.name) + text_tokens(&kind.description),
+        })
+    };
+    head.agents.iter().map(agent).collect()
+}
+
+fn api_usage(usage: Usage) -> Value {
+    json!({
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cache_creation_input_tokens": usage.cache_creation_input_tokens,
+        "cache_read_input_tokens": usage.cache_read_input_tokens,
+    })
+}

@@ -1,0 +1,188 @@
+//! Answers the control requests of a host.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::agent::{self, InterruptSender};
+use crate::cli::assemble::start_shared_servers;
+use crate::cli::settings::Settings;
+use crate::cli::startup::StartupSteps;
+use crate::cli::usage::UsageError;
+use crate::hooks::callbacks;
+use crate::host::{ControlRequest, Initialize, control_error, control_success};
+use crate::mcp::{ServerAddress, Servers};
+use crate::recovery::Interrupt;
+use crate::types::HostChannel;
+
+use super::context_usage;
+use super::replies;
+use super::run_args::TurnArgs;
+use super::session::{HostSession, InputStep};
+
+/// How long the servers that run in the host are waited for at the start.
+const HOST_SERVERS_WAIT: Duration = Duration::from_secs(2);
+
+/// The error code of a control request that is not supported.
+const UNSUPPORTED: &str = "unsupported_request";
+
+impl HostSession {
+    /// Answers a request. `turn` interrupts the running turn, if there is one.
+    pub(super) async fn answer(
+        &mut self,
+        id: &str,
+        request: ControlRequest,
+        turn: Option<&InterruptSender>,
+    ) -> InputStep {
+        let reply = match request {
+            ControlRequest::Initialize(request) => return self.initialize(id, *request).await,
+            ControlRequest::Interrupt => {
+                if let Some(turn) = turn {
+                    agent::interrupt(turn, Interrupt::HostRequest);
+                }
+                Ok(json!({ "still_queued": self.queued() }))
+            }
+            ControlRequest::SetModel(model) => {
+                self.args.set_model(model.clone());
+                Ok(json!({ "model": model }))
+            }
+            ControlRequest::SetPermissionMode(mode) => self.set_mode(&mode),
+            ControlRequest::StopTask(task) => match self.stops.stop(&task) {
+                Ok(()) => Ok(json!({})),
+                Err(error) => Err((error.to_string(), None)),
+            },
+            ControlRequest::GetContextUsage => {
+                self.context_usage().await.map_err(|error| (error.to_string(), None))
+            }
+            ControlRequest::SetMaxThinkingTokens(tokens) => {
+                self.args.set_thinking(tokens);
+                Ok(json!({}))
+            }
+            ControlRequest::McpStatus => self
+                .shared_servers()
+                .await
+                .map(|servers| replies::mcp_status(&servers))
+                .map_err(|error| (error.to_string(), None)),
+            ControlRequest::McpMessage { server, message } => {
+                let servers = self.servers.as_ref();
+                if servers.is_some_and(|servers| servers.deliver(&server, message)) {
+                    Ok(json!({}))
+                } else {
+                    Err((format!("there is no connected server {server:?} of the host"), None))
+                }
+            }
+            ControlRequest::Unsupported(subtype) => Err(unsupported(&subtype)),
+        };
+        self.out.send_unmasked(&match reply {
+            Ok(value) => control_success(id, &value),
+            Err((why, code)) => control_error(id, &why, code),
+        });
+        InputStep::GoesOn
+    }
+
+    /// Sets the permission mode, of the running turn too.
+    fn set_mode(&mut self, mode: &str) -> Result<Value, (String, Option<&'static str>)> {
+        let mode = TurnArgs::mode(mode).map_err(|error| (error.to_string(), None))?;
+        self.live.set_mode(mode).map_err(|error| (error.to_string(), None))?;
+        self.args.set_mode(mode);
+        Ok(json!({ "mode": mode.name() }))
+    }
+
+    /// Measures what fills the context window.
+    async fn context_usage(&mut self) -> Result<Value, UsageError> {
+        let servers = self.shared_servers().await?;
+        let settings = self.settings().await?;
+        let (secrets, size) = (self.shared.secrets.clone(), self.gauge.read());
+        StartupSteps::new(&self.context.signals, &self.shared.stderr, None)
+            .step("measuring the context", move || {
+                context_usage::measure(&settings, &servers, &secrets, size)
+            })
+            .await
+    }
+
+    /// The ids of the prompts that wait.
+    fn queued(&self) -> Vec<&str> {
+        self.queue.iter().filter_map(|prompt| prompt.uuid.as_deref()).collect()
+    }
+
+    async fn initialize(&mut self, id: &str, request: Initialize) -> InputStep {
+        match self.apply(request).await {
+            Ok(reply) => {
+                self.out.send_unmasked(&control_success(id, &reply));
+                InputStep::GoesOn
+            }
+            Err(error) => {
+                self.out.send_unmasked(&control_error(id, &error.to_string(), None));
+                self.report(&error);
+                InputStep::Fatal(error.verdict().exit_code())
+            }
+        }
+    }
+
+    /// Applies what the host sets before its first prompt, and returns the reply.
+    async fn apply(&mut self, request: Initialize) -> Result<Value, UsageError> {
+        let (has_servers, hooks) = (request.servers.is_some(), request.hooks.clone());
+        self.args.initialize(request);
+        let settings = self.settings().await?;
+        let reply = replies::initialized(&settings, hooks.is_some(), has_servers);
+        let (handlers, warnings) = callbacks(&hooks.unwrap_or_default())
+            .map_err(|error| UsageError::new(format!("initialize: {error}; correct it")))?;
+        self.hooks = handlers;
+        for warning in warnings {
+            self.out.send_json(warning_frame(&warning, self.session_id.get()), None);
+        }
+        self.servers = None;
+        self.shared_servers().await?;
+        Ok(reply)
+    }
+
+    /// Returns the MCP servers that all turns share. Starts them the first time.
+    pub(super) async fn shared_servers(&mut self) -> Result<Arc<Servers>, UsageError> {
+        if let Some(servers) = &self.servers {
+            return Ok(Arc::clone(servers));
+        }
+        let settings = self.settings().await?;
+        let secrets = self.shared.secrets.clone();
+        for secret in settings.secrets() {
+            secrets.add(&secret);
+        }
+        let own = host_servers(&settings);
+        let host: Arc<dyn HostChannel> = Arc::new(self.requests.clone());
+        let servers = StartupSteps::new(&self.context.signals, &self.shared.stderr, None)
+            .step("starting the MCP servers", move || {
+                start_shared_servers(&settings, &secrets, host)
+            })
+            .await?;
+        servers.start();
+        self.servers = Some(Arc::clone(&servers));
+        if !own.is_empty() {
+            // Their tools are in the first status. A server that takes longer joins later.
+            let connected = servers.wait_until_connected(&own);
+            let _ = tokio::time::timeout(HOST_SERVERS_WAIT, connected).await;
+        }
+        Ok(servers)
+    }
+}
+
+/// The names of the servers that run in the host.
+fn host_servers(settings: &Settings) -> Vec<String> {
+    let own = settings.mcp.servers.iter().filter(|server| server.place == ServerAddress::Host);
+    own.map(|server| server.name.clone()).collect()
+}
+
+fn unsupported(subtype: &str) -> (String, Option<&'static str>) {
+    (format!("outlast does not support the control request {subtype:?}"), Some(UNSUPPORTED))
+}
+
+fn warning_frame(text: &str, session_id: &str) -> Value {
+    json!({
+        "type": "system",
+        "subtype": "informational",
+        "content": text,
+        "level": "warning",
+        "session_id": session_id,
+        "uuid": Uuid::new_v4().to_string(),
+    })
+}

@@ -1,0 +1,51 @@
+//! Stops running tasks by their ids, on behalf of a host.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio_util::sync::CancellationToken;
+
+/// The running tasks that a host can stop. Clones share them: the turns of a session.
+#[derive(Clone, Debug, Default)]
+pub struct TaskStops(Arc<Mutex<BTreeMap<String, CancellationToken>>>);
+
+/// No task with this id is running.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no task {0:?} is running")]
+pub struct NoSuchTask(pub String);
+
+/// Keeps a task among those that can be stopped, until it is dropped.
+#[derive(Debug)]
+#[must_use]
+pub struct StoppableTask {
+    stops: TaskStops,
+    id: String,
+}
+
+impl TaskStops {
+    fn table(&self) -> MutexGuard<'_, BTreeMap<String, CancellationToken>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a task that ends soon after `stop` is cancelled.
+    pub fn add(&self, id: &str, stop: &CancellationToken) -> StoppableTask {
+        self.table().insert(id.to_owned(), stop.clone());
+        StoppableTask { stops: self.clone(), id: id.to_owned() }
+    }
+
+    /// Requests a task to stop. The model is told of its end like of any other.
+    ///
+    /// # Errors
+    /// No such task is running.
+    pub fn stop(&self, id: &str) -> Result<(), NoSuchTask> {
+        let stop = self.table().get(id).cloned();
+        stop.ok_or_else(|| NoSuchTask(id.to_owned()))?.cancel();
+        Ok(())
+    }
+}
+
+impl Drop for StoppableTask {
+    fn drop(&mut self) {
+        self.stops.table().remove(&self.id);
+    }
+}

@@ -1,0 +1,99 @@
+"""Control requests that a client sends while its session goes on."""
+
+import os
+
+from claude_agent_sdk import ClaudeSDKClient, create_sdk_mcp_server
+
+from extensions import add
+from harness import collect, raises, scenario, text, tools
+
+# Writes its id to a file once it runs, and never ends.
+ENDLESS = "echo $$ > pid; exec sleep 3600"
+
+
+async def next_of(kind, messages):
+    """The next message of a class."""
+    async for message in messages:
+        if type(message).__name__ == kind:
+            return message
+    raise AssertionError(f"there is no {kind}")
+
+
+@scenario
+async def a_background_command_is_stopped_by_its_task_id(world):
+    endless = ("Bash", {"command": ENDLESS, "run_in_background": True})
+    waits = ("Bash", {"command": "until test -s pid; do sleep 0.05; done"})
+    model = await world.model(tools(endless), tools(waits), text("slow " * 100, chunk=900, pause="1h"))
+    async with ClaudeSDKClient(world.options(model, permission_mode="bypassPermissions")) as client:
+        await client.query("go")
+        messages = client.receive_messages()
+        started = await next_of("TaskStartedMessage", messages)
+        # The results of both calls: the command runs.
+        for _ in range(2):
+            await next_of("UserMessage", messages)
+        pid = int((world.work / "pid").read_text())
+        async with raises(Exception, "bash_99"):
+            await client.stop_task("bash_99")
+        await client.stop_task(started.task_id)
+        ended = await next_of("TaskNotificationMessage", messages)
+        assert (ended.task_id, ended.status) == (started.task_id, "stopped")
+        assert not os.path.exists(f"/proc/{pid}"), "the command still runs"
+        async with raises(Exception, started.task_id):
+            await client.stop_task(started.task_id)
+        await client.interrupt()
+        await next_of("ResultMessage", messages)
+
+
+@scenario
+async def a_background_agent_is_stopped_by_its_task_id(world):
+    slow = text("slow " * 100, chunk=900, pause="1h")
+    asked = {"description": "look", "prompt": "look around", "subagent_type": "general-purpose"}
+    model = await world.model(tools(("Agent", {**asked, "run_in_background": True})), slow, slow)
+    async with ClaudeSDKClient(world.options(model)) as client:
+        await client.query("go")
+        messages = client.receive_messages()
+        started = await next_of("TaskStartedMessage", messages)
+        await client.stop_task(started.task_id)
+        ended = await next_of("TaskNotificationMessage", messages)
+        assert (ended.task_id, ended.status) == (started.task_id, "stopped")
+        await client.interrupt()
+        await next_of("ResultMessage", messages)
+
+
+def tokens_of(usage, name):
+    [tokens] = [part["tokens"] for part in usage["categories"] if part["name"] == name]
+    return tokens
+
+
+@scenario
+async def the_context_is_measured_before_between_and_during_turns(world):
+    (world.work / "CLAUDE.md").write_text("Be kind to herons. " * 20)
+    server = create_sdk_mcp_server(name="calc", tools=[add])
+    slow = text("slow " * 100, chunk=900, pause="1h")
+    model = await world.model(text("word " * 500, usage=[5000, 600]), slow)
+    options = world.options(model, mcp_servers={"calc": server}, include_partial_messages=True)
+    async with ClaudeSDKClient(options) as client:
+        before = await client.get_context_usage()
+        await client.query("many words")
+        await collect(client.receive_response())
+        between = await client.get_context_usage()
+        await client.query("more of them: " + "heron " * 2000)
+        await next_of("StreamEvent", client.receive_messages())
+        during = await client.get_context_usage()
+        await client.interrupt()
+        await collect(client.receive_response())
+    for usage in [before, between, during]:
+        assert usage["rawMaxTokens"] >= usage["maxTokens"] > usage["totalTokens"] > 0
+        assert usage["autoCompactThreshold"] == usage["maxTokens"] and usage["isAutoCompactEnabled"]
+        assert usage["totalTokens"] == sum(
+            part["tokens"] for part in usage["categories"] if part["name"] != "Free space")
+        [file] = usage["memoryFiles"]
+        assert file["path"].endswith("CLAUDE.md") and file["type"] == "Project" and file["tokens"] > 50
+        [found] = usage["mcpTools"]
+        assert (found["name"], found["serverName"]) == ("mcp__calc__add", "calc")
+        assert "general-purpose" in [kind["agentType"] for kind in usage["agents"]]
+        assert usage["gridRows"] == [] and usage["model"]
+    sizes = [tokens_of(usage, "Messages") for usage in [before, between, during]]
+    assert sizes[0] == 0 < sizes[1] and sizes[1] + 1500 < sizes[2], sizes
+    assert before["apiUsage"] is None and between["apiUsage"]["output_tokens"] == 600
+    assert during["apiUsage"] == between["apiUsage"]
