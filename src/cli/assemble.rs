@@ -19,16 +19,14 @@ use crate::model::{self, ModelClient, ModelFacts, RequestTimers, Secret};
 use crate::process::{PinnedPrograms, Supervisor};
 use crate::recovery::{FastMode, Ledger, Limits};
 use crate::secrets::{KnownSecrets, Redactor};
-use crate::tools::{
-    AgentDefinition, Enforced, LivePermissions, ToolSettings, Toolbox, hook_environment,
-};
+use crate::tools::{AgentDefinition, Enforced, Toolbox, hook_environment};
 use crate::transcript::{Block, ToolDefinition};
 use crate::types::HostChannel;
 
+use super::host_turn::HostTurn;
 use super::memory::{Memory, MemoryFile, MemorySearch};
 use super::model_facts::model_facts;
 use super::output::Resumption;
-use super::run::HostTurn;
 use super::session::{FoundSession, SessionHistory, Task};
 use super::settings::{ChainEntry, CredentialSource, EndpointSettings, ModelChain, Settings};
 use super::subagent_setup::subagent_setup;
@@ -61,15 +59,12 @@ pub(super) fn assemble(
     let (dirs, bounds) = (&settings.tools.directories, &settings.limits);
     let here = EnvironmentFacts::new(&settings.cwd, dirs, now, bounds, settings.budget);
     let memory = memory(settings);
-    let system = add_skills(compose(&settings.system, &here), settings.briefing());
-    let system = add_acceptance_checks(add_memory(system, &memory), &settings.demands);
+    let system = system_prompt(settings, &here, &memory);
     let notes = folder_instructions(settings);
     let delegation = Delegation { folder_notes: notes, ..subagent_setup(settings, &here, &memory) };
     let supervisor = Supervisor::with_own_binary();
     let kept = (scratch(settings, &session), session.id());
-    let tools = tool_settings(settings, kept, secrets, &supervisor, live_permissions(host));
-    let stops = host.map(|host| host.stops.clone()).unwrap_or_default();
-    let tools = ToolSettings { stops, ..tools };
+    let tools = tool_settings(settings, kept, secrets, &supervisor, host);
     let toolbox = Toolbox::new(&tools).map_err(tool_settings_error)?;
     let pins = Arc::new(pinned_programs(settings, &toolbox));
     // Starts the user's own programs, and the one before it the model's commands.
@@ -169,11 +164,10 @@ pub(super) fn request_head(
     let facts = model_facts(first, settings)?;
     let (dirs, bounds) = (&settings.tools.directories, &settings.limits);
     let here = EnvironmentFacts::new(&settings.cwd, dirs, now, bounds, settings.budget);
-    let system = add_skills(compose(&settings.system, &here), settings.briefing());
-    let system = add_acceptance_checks(system, &settings.demands);
+    let system = system_prompt(settings, &here, &Memory::default());
     let unused = (std::env::temp_dir(), settings.session_id());
     let supervisor = Supervisor::with_own_binary();
-    let tools = tool_settings(settings, unused, secrets, &supervisor, LivePermissions::default());
+    let tools = tool_settings(settings, unused, secrets, &supervisor, None);
     let toolbox = Toolbox::new(&tools).map_err(tool_settings_error)?;
     let toolbox = with_mcp_tools(toolbox, servers);
     let is_offered = settings.agent_limits.depth > 0;
@@ -191,9 +185,10 @@ pub(super) fn request_head(
     })
 }
 
-/// What the host has changed about permissions.
-fn live_permissions(host: Option<&HostTurn>) -> LivePermissions {
-    host.map(|host| host.live.clone()).unwrap_or_default()
+/// Returns the system prompt, with the memory files.
+fn system_prompt(settings: &Settings, here: &EnvironmentFacts<'_>, memory: &Memory) -> String {
+    let system = add_skills(compose(&settings.system, here), settings.briefing());
+    add_acceptance_checks(add_memory(system, memory), &settings.demands)
 }
 
 /// The warning about the user's own programs that could not be protected from commands.
@@ -452,8 +447,7 @@ pub(super) fn start_shared_servers(
 ) -> Result<Arc<Servers>, UsageError> {
     let supervisor = Supervisor::with_own_binary();
     let unused = (std::env::temp_dir(), settings.session_id());
-    let live = LivePermissions::default();
-    let tools = tool_settings(settings, unused, secrets, &supervisor, live);
+    let tools = tool_settings(settings, unused, secrets, &supervisor, None);
     let toolbox = Toolbox::new(&tools).map_err(tool_settings_error)?;
     let supervisor = supervisor.with_pins(&Arc::new(pinned_programs(settings, &toolbox)));
     let required = settings.mcp.required.clone().unwrap_or_default();

@@ -20,6 +20,7 @@ pub mod exit;
 mod exit_watchdog;
 mod front_matter;
 mod host;
+mod host_turn;
 pub mod memory;
 mod mentions;
 mod model_endpoints;

@@ -7,21 +7,17 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, interval_at};
 
-use crate::agent::{self, Clock, ContextGauge, Observer, RunEvent, RunOutcome, Setup};
-use crate::hooks::HookHandler;
-use crate::host::UserPrompt;
-use crate::journal::JournalMirror;
+use crate::agent::{self, Clock, Observer, RunEvent, RunOutcome, Setup};
 use crate::journal::delete_old_sessions;
-use crate::mcp::Servers;
 use crate::process::die_with_parent;
 use crate::recovery::{Interrupt, StopReason};
 use crate::secrets::{KnownSecrets, Redactor};
-use crate::tools::{LivePermissions, SandboxState, TaskStops};
-use crate::types::HostChannel;
+use crate::tools::SandboxState;
 
 use super::args::{OutputFormat, RunArgs};
 use super::assemble::{assemble, fast_mode_warning};
 use super::exit_watchdog::{ExitWatchdog, WatchdogReason};
+use super::host_turn::HostTurn;
 use super::mentions;
 use super::output::{
     Capabilities, HeartbeatFile, PipeDrain, PipeFraming, PipeSender, ProgressLines, Resumption,
@@ -172,29 +168,6 @@ pub(super) fn interrupted_reason(witness: &SnapshotRecorder, by: Interrupt) -> S
     } else {
         StopReason::AbortedStreaming(by)
     }
-}
-
-/// What a turn has from the host that drives it.
-#[derive(Clone)]
-pub(super) struct HostTurn {
-    pub prompt: UserPrompt,
-    pub channel: Arc<dyn HostChannel>,
-    /// Hooks that run in the host.
-    pub hooks: Vec<HookHandler>,
-    /// What the host has changed about permissions.
-    pub live: LivePermissions,
-    /// The tasks that the host can stop.
-    pub stops: TaskStops,
-    /// Shows the size of the conversation to the host.
-    pub gauge: ContextGauge,
-    /// The MCP servers that all turns share.
-    pub servers: Option<Arc<Servers>>,
-    /// Standard output, which stays open for the next turn.
-    pub out: PipeSender,
-    /// Whether the session outlives the process.
-    pub is_kept: bool,
-    /// Copies of the session's journals for the host, if it keeps them too.
-    pub mirror: Option<JournalMirror>,
 }
 
 /// How the end of the output is waited for.

@@ -8,10 +8,9 @@ use nix::unistd::geteuid;
 
 use crate::process::Supervisor;
 use crate::secrets::KnownSecrets;
-use crate::tools::{
-    BadSettings, LivePermissions, Offered, SandboxSettings, TaskStops, ToolSettings,
-};
+use crate::tools::{BadSettings, Offered, SandboxSettings, ToolSettings};
 
+use super::host_turn::HostTurn;
 use super::prompts::SkillFolder;
 use super::session::FoundSession;
 use super::settings::Settings;
@@ -25,7 +24,7 @@ pub(super) fn tool_settings(
     (scratch, session_id): (PathBuf, String),
     secrets: &KnownSecrets,
     supervisor: &Supervisor,
-    live: LivePermissions,
+    host: Option<&HostTurn>,
 ) -> ToolSettings {
     let rules = &settings.tools;
     let skills = settings.skill_folders();
@@ -36,8 +35,8 @@ pub(super) fn tool_settings(
         readable: skills.iter().map(|skill| skill.path.clone()).collect(),
         offered: rules.only.clone().map_or(Offered::All, Offered::Only),
         mode: rules.mode,
-        live,
-        stops: TaskStops::default(),
+        live: host.map(|host| host.live.clone()).unwrap_or_default(),
+        stops: host.map(|host| host.stops.clone()).unwrap_or_default(),
         on_denied: rules.on_denied,
         prompt_tool: rules.prompt_tool.clone(),
         allow: rules.allow.clone(),

@@ -107,11 +107,9 @@ async fn a_signal_in_a_turn_ends_it_with_a_result() {
 
 #[tokio::test]
 async fn what_prevents_the_start_answers_initialize_and_is_the_result() {
-    let unknown = "00000000-0000-4000-8000-000000000000";
     let server = serve(Scenario::new());
     for flags in [
-        &["--resume", unknown][..],
-        &["--continue"],
+        &["--continue"][..],
         &["--json-schema", "{\"type\": 5}"],
         &["--mcp-config", "{\"mcpServers\": 3}"],
     ] {
@@ -125,6 +123,19 @@ async fn what_prevents_the_start_answers_initialize_and_is_the_result() {
         let (ended, _) = host.end().await;
         assert_eq!(ended.code, Some(2), "{flags:?}");
     }
+}
+
+#[tokio::test]
+async fn a_session_that_does_not_exist_is_the_result_instead_of_the_reply() {
+    let unknown = "00000000-0000-4000-8000-000000000000";
+    let server = serve(Scenario::new());
+    let mut host = HostDriver::start(&server, &["--resume", unknown]);
+    host.request(&json!({ "subtype": "initialize" })).await;
+    let result = host.result().await;
+    assert!(result["errors"][0].as_str().expect("a text").contains("was not found"), "{result}");
+    let (ended, frames) = host.end().await;
+    assert_eq!(ended.code, Some(2));
+    assert!(frames.iter().all(|frame| frame["type"] != "control_response"), "{frames:?}");
 }
 
 #[tokio::test]

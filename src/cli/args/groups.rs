@@ -158,7 +158,7 @@ pub struct SessionArgs {
     #[arg(long)]
     pub fork_session: bool,
     /// Go on after this message of the session, and drop what follows it
-    #[arg(long, value_name = "UUID")]
+    #[arg(long, value_name = "UUID", hide = true)]
     pub resume_session_at: Option<String>,
     /// Refuse to drop more than the turn of this prompt
     #[arg(long, value_name = "UUID", hide = true)]

@@ -14,10 +14,11 @@ use uuid::Uuid;
 
 use crate::agent::{self, ContextGauge, InterruptSender};
 use crate::cli::args::RunArgs;
+use crate::cli::host_turn::HostTurn;
 use crate::cli::output::{
     PipeSender, StreamJson, TerminalFilter, one_line, pipe, usage_error_result,
 };
-use crate::cli::run::{self, ExitCheck, HostTurn, ProcessContext, SharedOutput};
+use crate::cli::run::{self, ExitCheck, ProcessContext, SharedOutput};
 use crate::cli::session::check_resumable;
 use crate::cli::settings::{self, Settings};
 use crate::cli::startup::StartupSteps;

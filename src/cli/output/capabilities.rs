@@ -3,13 +3,24 @@
 use serde_json::{Value, json};
 
 /// The names of commands, skills and agents.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Capabilities {
     pub commands: Vec<String>,
     pub skills: Vec<String>,
     pub output_style: String,
     /// Servers that were left out: their names, and why.
     pub skipped_servers: Vec<(String, String)>,
+}
+
+impl Default for Capabilities {
+    fn default() -> Self {
+        Self {
+            commands: Vec::new(),
+            skills: Vec::new(),
+            output_style: "default".to_owned(),
+            skipped_servers: Vec::new(),
+        }
+    }
 }
 
 impl Capabilities {

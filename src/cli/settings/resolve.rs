@@ -95,9 +95,8 @@ pub fn resolve_resumed(
     warnings.extend(sandbox::bypass_warning(config));
     let home = environment::home(variables);
     let paths = RulePaths { cwd: &cwd, home: home.as_deref() };
-    let mut system = system::resolve(&args.model)?;
-    let styles = &inputs.sources.library.styles;
-    warnings.extend(system::add_style(&mut system, &config.output_style, styles));
+    let (system, missing_style) = system::resolve(&inputs)?;
+    warnings.extend(missing_style);
     let (system, tools) =
         agent_list::apply_prompt_and_tools(role.clone(), system, tools, &mcp, &paths)?;
     let memory = Some(inputs.sources.memory);

@@ -3,16 +3,18 @@
 use std::path::PathBuf;
 
 use super::SystemPrompt;
-use crate::cli::args::ModelArgs;
+use super::inputs::Inputs;
 use crate::cli::prompts::OutputStyle;
 use crate::cli::usage::UsageError;
 use crate::process::file_reads;
 
-/// Reads it from the flags, and from the files that they name.
+/// Reads it from the flags, and from the files that they name, and adds the output style. Returns a
+/// warning too, if there is no style of the name.
 ///
 /// # Errors
 /// A file that cannot be read.
-pub(super) fn resolve(model: &ModelArgs) -> Result<SystemPrompt, UsageError> {
+pub(super) fn resolve(inputs: &Inputs) -> Result<(SystemPrompt, Option<String>), UsageError> {
+    let model = &inputs.args.model;
     let either = |text: &Option<String>, flag: &str, file: &Option<PathBuf>| match (text, file) {
         (Some(text), _) => Ok(Some(text.clone())),
         (None, Some(path)) => file_reads::read_to_string(path).map(Some).map_err(|error| {
@@ -23,7 +25,7 @@ pub(super) fn resolve(model: &ModelArgs) -> Result<SystemPrompt, UsageError> {
         }),
         (None, None) => Ok(None),
     };
-    Ok(SystemPrompt {
+    let mut system = SystemPrompt {
         replaced: either(&model.system_prompt, "--system-prompt-file", &model.system_prompt_file)?,
         appended: either(
             &model.append_system_prompt,
@@ -31,18 +33,17 @@ pub(super) fn resolve(model: &ModelArgs) -> Result<SystemPrompt, UsageError> {
             &model.append_system_prompt_file,
         )?,
         role: None,
-    })
+    };
+    let styles = &inputs.sources.library.styles;
+    let warning = add_style(&mut system, &inputs.config.output_style, styles);
+    Ok((system, warning))
 }
 
 /// The name of the style that adds nothing.
 const DEFAULT_STYLE: &str = "default";
 
 /// Adds the text of an output style. Without a style of that name, returns a warning.
-pub(super) fn add_style(
-    system: &mut SystemPrompt,
-    name: &str,
-    styles: &[OutputStyle],
-) -> Option<String> {
+fn add_style(system: &mut SystemPrompt, name: &str, styles: &[OutputStyle]) -> Option<String> {
     if name.eq_ignore_ascii_case(DEFAULT_STYLE) {
         return None;
     }
