@@ -66,9 +66,9 @@ impl Servers {
     /// # Errors
     /// There is no such server.
     pub fn set_enabled(&self, name: &str, is_enabled: bool) -> Result<(), ServerChangeError> {
-        let is_done = |config: &ServerConfig| config.disabled != is_enabled;
         self.replace(name, |config| {
-            (!is_done(&config)).then_some(ServerConfig { disabled: !is_enabled, ..config })
+            let is_change = config.disabled == is_enabled;
+            is_change.then_some(ServerConfig { disabled: !is_enabled, ..config })
         })
     }
 

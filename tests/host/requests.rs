@@ -158,7 +158,7 @@ async fn servers_of_the_host_replace_each_other_and_those_of_flags_stay() {
     let reply = host.ask(&set(wanted)).await["response"].clone();
     assert_eq!((&reply["added"], &reply["removed"]), (&json!(["b"]), &json!([])), "{reply}");
     let errors: Vec<&String> = reply["errors"].as_object().expect("an object").keys().collect();
-    assert_eq!(errors, ["bad", "fixed"], "{reply}");
+    assert_eq!(errors, ["fixed", "bad"], "{reply}");
     host.prompt("go").await;
     host.result().await;
     let reply = host.ask(&set(json!({ "c": mcp_server("three") }))).await["response"].clone();

@@ -56,7 +56,10 @@ impl HostSession {
                     }
                     Err(error) => error.to_string(),
                 },
-                (None, Some((_, why))) => why.clone(),
+                // Its position in a flag means nothing to the host.
+                (None, Some((_, why))) => {
+                    why.split_once(": ").map_or(why.as_str(), |(_, why)| why).to_owned()
+                }
                 (None, None) => "it is left out".to_owned(),
             };
             errors.insert(name.clone(), json!(why));
