@@ -37,6 +37,14 @@ pub enum ControlRequest {
     /// `None`: as the flags and settings say.
     SetMaxThinkingTokens(Option<u32>),
     McpStatus,
+    /// Use these MCP servers, by name, in place of those of an earlier request.
+    McpSetServers(Map<String, Value>),
+    /// Connect a server again.
+    McpReconnect(String),
+    McpToggle {
+        server: String,
+        is_enabled: bool,
+    },
     /// A message of a server that runs in the host.
     McpMessage {
         server: String,
@@ -108,6 +116,14 @@ impl ControlRequest {
                 Self::SetMaxThinkingTokens(tokens)
             }
             "mcp_status" => Self::McpStatus,
+            "mcp_set_servers" => {
+                Self::McpSetServers(request["servers"].as_object().cloned().unwrap_or_default())
+            }
+            "mcp_reconnect" => Self::McpReconnect(text(request, "serverName").unwrap_or_default()),
+            "mcp_toggle" => Self::McpToggle {
+                server: text(request, "serverName").unwrap_or_default(),
+                is_enabled: request["enabled"] != false,
+            },
             "mcp_message" => Self::McpMessage {
                 server: text(request, "server_name").unwrap_or_default(),
                 message: request["message"].clone(),

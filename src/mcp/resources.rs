@@ -80,8 +80,8 @@ impl Servers {
         self.resource_tools().iter().find(|offer| offer.definition.name == tool)
     }
 
-    fn with_resources(&self) -> impl Iterator<Item = &Arc<ServerTask>> {
-        self.members().iter().filter(|member| member.about().has_resources)
+    fn with_resources(&self) -> impl Iterator<Item = Arc<ServerTask>> {
+        self.members().into_iter().filter(|member| member.about().has_resources)
     }
 
     /// The permission that a resource tool needs. Listing is free; reading is treated like a tool
@@ -103,13 +103,13 @@ impl Servers {
         cancel: &CancellationToken,
     ) -> CallReply {
         let wanted = input["server"].as_str();
-        let members: Vec<&Arc<ServerTask>> = self
+        let members: Vec<Arc<ServerTask>> = self
             .with_resources()
             .filter(|member| wanted.is_none_or(|wanted| member.config.name == wanted))
             .collect();
         if members.is_empty() {
-            let names: Vec<&str> =
-                self.with_resources().map(|member| member.config.name.as_str()).collect();
+            let names: Vec<String> =
+                self.with_resources().map(|member| member.config.name.clone()).collect();
             let names = names.join(", ");
             return CallReply::error(format!("no such server has resources; there are: {names}"));
         }
@@ -129,7 +129,7 @@ impl Servers {
 
     async fn list_resources(
         &self,
-        members: &[&Arc<ServerTask>],
+        members: &[Arc<ServerTask>],
         cancel: &CancellationToken,
     ) -> CallReply {
         let (mut lines, mut failures) = (Vec::new(), Vec::new());

@@ -27,6 +27,8 @@ const TOOL_WARNINGS_MAX: usize = 100;
 /// One server of a run.
 pub(super) struct ServerTask {
     pub(super) config: ServerConfig,
+    /// Ends it.
+    pub(super) stop: CancellationToken,
     state: watch::Sender<ServerState>,
     /// A call timed out, so the connection must be checked.
     check_requested: Notify,
@@ -56,7 +58,7 @@ pub(super) struct ServerState {
 }
 
 impl ServerTask {
-    pub(super) fn new(config: ServerConfig) -> Self {
+    pub(super) fn new(config: ServerConfig, stop: CancellationToken) -> Self {
         let status = if config.disabled { ServerStatus::Disabled } else { ServerStatus::Pending };
         let state = ServerState {
             status,
@@ -69,6 +71,7 @@ impl ServerTask {
         };
         Self {
             config,
+            stop,
             state: watch::Sender::new(state),
             check_requested: Notify::new(),
             loss: Mutex::default(),
@@ -155,13 +158,10 @@ impl ServerTask {
         self.lost.notify_one();
     }
 
-    /// Runs the server: connects, and reconnects after losses, until `stop` or the last attempt.
-    pub(super) async fn run(
-        self: Arc<Self>,
-        around: Arc<ServerEnvironment>,
-        timers: McpTimers,
-        stop: CancellationToken,
-    ) {
+    /// Runs the server: connects, and reconnects after losses, until it is stopped or the last
+    /// attempt has failed.
+    pub(super) async fn run(self: Arc<Self>, around: Arc<ServerEnvironment>, timers: McpTimers) {
+        let stop = self.stop.clone();
         let mut backoff = ReconnectBackoff::default();
         let mut again = false;
         loop {

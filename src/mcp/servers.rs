@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use jsonschema::Validator;
@@ -51,9 +51,9 @@ const ALL_INSTRUCTIONS: usize = 8_000;
 /// The servers of a run. When dropped, their processes are left to the supervisor.
 #[derive(Default)]
 pub struct Servers {
-    members: Vec<Arc<ServerTask>>,
+    pub(super) members: RwLock<Vec<Arc<ServerTask>>>,
     required: Vec<String>,
-    around: Option<Arc<ServerEnvironment>>,
+    pub(super) around: Option<Arc<ServerEnvironment>>,
     timers: McpTimers,
     stop: CancellationToken,
     tasks: Mutex<JoinSet<()>>,
@@ -72,7 +72,7 @@ impl Servers {
     /// Creates the servers without starting them, and pins their programs. Of two servers with the same tool name prefix the
     /// later one is disabled.
     pub fn new(configs: Vec<ServerConfig>, around: ServerEnvironment, timers: McpTimers) -> Self {
-        let mut members = Vec::<Arc<ServerTask>>::new();
+        let (stop, mut members) = (CancellationToken::new(), Vec::<Arc<ServerTask>>::new());
         for mut config in configs {
             let own = tool_name_prefix(&config.name);
             let is_twin = members.iter().any(|member| tool_name_prefix(&member.config.name) == own);
@@ -80,13 +80,14 @@ impl Servers {
             if let (false, Ok(job)) = (config.disabled, job(&config, &around)) {
                 around.supervisor.pin(&job);
             }
-            let member = ServerTask::new(config);
+            let member = ServerTask::new(config, stop.child_token());
             if is_twin {
                 member.warn("it is disabled: another server has the same tool name prefix");
             }
             members.push(Arc::new(member));
         }
-        Self { members, around: Some(Arc::new(around)), timers, ..Self::default() }
+        let (members, around) = (RwLock::new(members), Some(Arc::new(around)));
+        Self { members, around, timers, stop, ..Self::default() }
     }
 
     /// Sets the names of required servers; `all` for every one.
@@ -106,19 +107,36 @@ impl Servers {
 
     /// Whether there are any.
     pub fn is_empty(&self) -> bool {
-        self.members.is_empty()
+        self.members().is_empty()
     }
 
     /// Starts all servers in parallel. Does nothing when called again.
     pub fn start(&self) {
         let mut began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(around) = self.around.as_ref().filter(|_| began.is_none()) else { return };
+        if self.around.is_none() || began.is_some() {
+            return;
+        }
         *began = Some(Instant::now());
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        for member in self.members.iter().filter(|member| !member.config.disabled) {
-            let keeping =
-                Arc::clone(member).run(Arc::clone(around), self.timers, self.stop.clone());
-            tasks.spawn(keeping);
+        drop(began);
+        for member in self.members() {
+            self.start_one(member);
+        }
+    }
+
+    /// Creates the task of a server.
+    pub(super) fn new_task(&self, config: ServerConfig) -> Arc<ServerTask> {
+        Arc::new(ServerTask::new(config, self.stop.child_token()))
+    }
+
+    /// Starts a server if it is enabled and the servers were started.
+    pub(super) fn start_one(&self, member: Arc<ServerTask>) {
+        let Some(around) = &self.around else { return };
+        let mut began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
+        if began.is_some() && !member.config.disabled && !self.stop.is_cancelled() {
+            // The next run waits for its first attempt, too.
+            *began = Some(Instant::now());
+            let keeping = member.run(Arc::clone(around), self.timers);
+            self.tasks.lock().unwrap_or_else(PoisonError::into_inner).spawn(keeping);
         }
     }
 
@@ -126,7 +144,7 @@ impl Servers {
     pub async fn wait_for_first_attempts(&self, limit: Duration) {
         let began = *self.began.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(end) = began.map(|began| began + limit) else { return };
-        for member in &self.members {
+        for member in self.members() {
             let mut watch = member.watch();
             // A closed channel also ends the wait.
             let _ = timeout_at(end, watch.wait_for(|state| state.attempted)).await;
@@ -143,8 +161,7 @@ impl Servers {
     /// # Errors
     /// Which server is not connected, and why.
     pub async fn wait_until_connected(&self, names: &[String]) -> Result<(), RequiredServerError> {
-        let unknown =
-            |name: &&String| !self.members.iter().any(|member| member.config.name == **name);
+        let unknown = |name: &&String| !self.has_server(name);
         if let Some(name) = names.iter().find(unknown) {
             return Err(RequiredServerError::NotConfigured { name: name.clone() });
         }
@@ -162,8 +179,8 @@ impl Servers {
         Ok(())
     }
 
-    fn selected<'a>(&'a self, names: &'a [String]) -> impl Iterator<Item = &'a Arc<ServerTask>> {
-        self.members.iter().filter(move |member| {
+    fn selected(&self, names: &[String]) -> impl Iterator<Item = Arc<ServerTask>> {
+        self.members().into_iter().filter(move |member| {
             if names.is_empty() {
                 !member.config.disabled
             } else {
@@ -182,7 +199,7 @@ impl Servers {
     /// The servers that are connecting for the first time.
     pub fn starting(&self) -> Vec<String> {
         let untried = |member: &&Arc<ServerTask>| !member.watch().borrow().attempted;
-        self.members.iter().filter(untried).map(|member| member.config.name.clone()).collect()
+        self.members().iter().filter(untried).map(|member| member.config.name.clone()).collect()
     }
 
     /// The servers among these, or among all if there is no name, that are not connected.
@@ -195,7 +212,7 @@ impl Servers {
     /// The tool definitions, in a stable order. Those of a disconnected server are kept.
     pub fn tool_definitions(&self) -> Vec<ToolDefinition> {
         let (mut definitions, mut names) = (Vec::new(), HashSet::new());
-        for member in &self.members {
+        for member in self.members() {
             for offer in member.tools().iter() {
                 // The API rejects a request with two tools of one name.
                 if names.insert(offer.definition.name.clone()) {
@@ -220,7 +237,7 @@ impl Servers {
     /// The instructions of servers whose names `wanted` accepts.
     pub fn instructions_of(&self, wanted: &dyn Fn(&str) -> bool) -> String {
         let mut text = String::new();
-        for member in self.members.iter().filter(|member| wanted(&member.config.name)) {
+        for member in self.members().iter().filter(|member| wanted(&member.config.name)) {
             let about = member.about();
             let Some(own) = &about.instructions else { continue };
             let own: String = own.trim().chars().take(LONGEST_INSTRUCTIONS).collect();
@@ -243,8 +260,8 @@ impl Servers {
         CallPermission::Rule { name: tool.to_owned(), reads_only }
     }
 
-    pub(super) fn members(&self) -> &[Arc<ServerTask>] {
-        &self.members
+    pub(super) fn members(&self) -> Vec<Arc<ServerTask>> {
+        self.members.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn timers(&self) -> McpTimers {
@@ -273,7 +290,8 @@ impl Servers {
         let of =
             |member: &&Arc<ServerTask>| tool.starts_with(&tool_name_prefix(&member.config.name));
         // Of servers named `a` and `a__b` the longer match wins.
-        let member = self.members.iter().filter(of).max_by_key(|it| it.config.name.len())?;
+        let members = self.members();
+        let member = members.iter().filter(of).max_by_key(|it| it.config.name.len())?;
         let ServerReport { name, status, why, .. } = member.report();
         let why = why.map_or_else(String::new, |why| format!(": {why}"));
         Some(match status {
@@ -298,11 +316,11 @@ impl Servers {
         })
     }
 
-    fn find(&self, tool: &str) -> Option<(&Arc<ServerTask>, Arc<RemoteTool>)> {
-        self.members.iter().find_map(|member| {
+    fn find(&self, tool: &str) -> Option<(Arc<ServerTask>, Arc<RemoteTool>)> {
+        self.members().into_iter().find_map(|member| {
             let offers = member.tools();
-            let offer = offers.iter().find(|offer| offer.definition.name == tool)?;
-            Some((member, Arc::clone(offer)))
+            let offer = offers.iter().find(|offer| offer.definition.name == tool).cloned()?;
+            Some((member, offer))
         })
     }
 
@@ -329,28 +347,30 @@ impl Servers {
     /// `notifications/tools/list_changed`, on to its connection. Returns whether it was accepted:
     /// there is such a server, it is connected, and the message is a notification or a request.
     pub fn deliver(&self, server: &str, message: Value) -> bool {
-        let member = self.members.iter().find(|member| member.config.name == server);
+        let members = self.members();
+        let member = members.iter().find(|member| member.config.name == server);
         member.is_some_and(|member| member.deliver(message))
     }
 
     /// The status of each server.
     pub fn reports(&self) -> Vec<ServerReport> {
-        self.members.iter().map(|member| member.report()).collect()
+        self.members().iter().map(|member| member.report()).collect()
     }
 
     /// The number of tools of each server, in the order of the reports.
     pub fn tool_counts(&self) -> Vec<usize> {
-        self.members.iter().map(|member| member.tools().len()).collect()
+        self.members().iter().map(|member| member.tools().len()).collect()
     }
 
     /// Takes the pending warnings about servers, one line each.
     pub fn take_warnings(&self) -> Vec<String> {
-        self.members.iter().flat_map(|member| member.take_warnings()).collect()
+        self.members().iter().flat_map(|member| member.take_warnings()).collect()
     }
 
     /// The statistics so far.
     pub fn stats(&self) -> McpStats {
-        let reconnects = self.members.iter().map(|member| &member.reconnects);
+        let members = self.members();
+        let reconnects = members.iter().map(|member| &member.reconnects);
         McpStats {
             servers: self.reports(),
             calls: self.calls.load(Ordering::Relaxed),

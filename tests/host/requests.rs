@@ -6,6 +6,7 @@ use outlast::rehearsal::Scenario;
 use serde_json::{Value, json};
 
 use super::driver::HostDriver;
+use crate::mcp::{python, script};
 use crate::support::{FifoSignal, is_alive, serve};
 
 /// Longer than any test.
@@ -107,7 +108,10 @@ async fn the_context_is_reported_before_the_first_turn_and_after_it() {
 #[tokio::test]
 async fn the_budget_for_thinking_changes_for_the_turns_to_come() {
     let server = serve(Scenario::new().reply("1").reply("2").reply("3"));
-    let mut host = HostDriver::start(&server, &["--max-thinking-tokens", "2000"]);
+    let mut host = HostDriver::start(
+        &server,
+        &["--max-thinking-tokens", "2000", "--model", "claude-sonnet-4-5"],
+    );
     for tokens in [json!(5_000), json!(0), Value::Null] {
         let request =
             json!({ "subtype": "set_max_thinking_tokens", "max_thinking_tokens": tokens });
@@ -115,8 +119,81 @@ async fn the_budget_for_thinking_changes_for_the_turns_to_come() {
         host.prompt("think").await;
         host.result().await;
     }
+    let request = json!({ "subtype": "set_max_thinking_tokens", "max_thinking_tokens": 5 });
+    assert_eq!(host.ask(&request).await["subtype"], "error", "the least is 1024");
     let bodies = server.requests();
     let budget = |at: usize| bodies[at].body["thinking"]["budget_tokens"].clone();
     assert_eq!((budget(0), budget(1), budget(2)), (json!(5_000), Value::Null, json!(2_000)));
+    host.end().await;
+}
+
+/// A server with the tool `name`.
+fn mcp_server(tool: &str) -> Value {
+    json!({ "command": python(), "args": ["-S", script(), "named", tool] })
+}
+
+/// The status of each server, by name.
+async fn statuses(host: &mut HostDriver) -> Vec<(String, String)> {
+    let reply = host.ask(&json!({ "subtype": "mcp_status" })).await;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let servers = reply["response"]["mcpServers"].as_array().expect("a list").clone();
+    servers.iter().map(|server| (text(&server["name"]), text(&server["status"]))).collect()
+}
+
+/// The names of the MCP tools in a request.
+fn mcp_tools(body: &Value) -> Vec<String> {
+    let tools = body["tools"].as_array().into_iter().flatten();
+    let names = tools.filter_map(|tool| tool["name"].as_str());
+    names.filter(|name| name.starts_with("mcp__")).map(ToOwned::to_owned).collect()
+}
+
+#[tokio::test]
+async fn servers_of_the_host_replace_each_other_and_those_of_flags_stay() {
+    let server = serve(Scenario::new().reply("1").reply("2").reply("3"));
+    let flags = json!({ "mcpServers": { "fixed": mcp_server("one") } }).to_string();
+    let mut host = HostDriver::start(&server, &["--mcp-config", &flags]);
+    let set = |servers: Value| json!({ "subtype": "mcp_set_servers", "servers": servers });
+    let wanted =
+        json!({ "fixed": mcp_server("no"), "b": mcp_server("two"), "bad": { "args": [] } });
+    let reply = host.ask(&set(wanted)).await["response"].clone();
+    assert_eq!((&reply["added"], &reply["removed"]), (&json!(["b"]), &json!([])), "{reply}");
+    let errors: Vec<&String> = reply["errors"].as_object().expect("an object").keys().collect();
+    assert_eq!(errors, ["fixed", "bad"], "{reply}");
+    host.prompt("go").await;
+    host.result().await;
+    let reply = host.ask(&set(json!({ "c": mcp_server("three") }))).await["response"].clone();
+    assert_eq!(reply, json!({ "added": ["c"], "removed": ["b"], "errors": {} }));
+    let names: Vec<String> = statuses(&mut host).await.into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["fixed", "c"]);
+    host.prompt("go").await;
+    host.result().await;
+    let offered: Vec<Vec<String>> =
+        server.requests().iter().map(|request| mcp_tools(&request.body)).collect();
+    assert_eq!(offered[0], ["mcp__fixed__one", "mcp__b__two"]);
+    assert_eq!(offered[1], ["mcp__fixed__one", "mcp__c__three"]);
+    host.end().await;
+}
+
+#[tokio::test]
+async fn a_server_is_disabled_enabled_and_connected_again() {
+    let server = serve(Scenario::new().reply("1").reply("2"));
+    let flags = json!({ "mcpServers": { "a": mcp_server("one") } }).to_string();
+    let mut host = HostDriver::start(&server, &["--mcp-config", &flags]);
+    let toggle = |is_enabled: bool| json!({ "subtype": "mcp_toggle", "serverName": "a", "enabled": is_enabled });
+    let reconnect = |name: &str| json!({ "subtype": "mcp_reconnect", "serverName": name });
+    assert_eq!(host.ask(&reconnect("a")).await["response"], json!({}));
+    assert_eq!(statuses(&mut host).await, [("a".to_owned(), "connected".to_owned())]);
+    assert_eq!(host.ask(&toggle(false)).await["response"], json!({}));
+    assert_eq!(statuses(&mut host).await, [("a".to_owned(), "disabled".to_owned())]);
+    assert_eq!(host.ask(&reconnect("a")).await["subtype"], "error");
+    host.prompt("go").await;
+    host.result().await;
+    host.ask(&toggle(true)).await;
+    host.prompt("go").await;
+    host.result().await;
+    let offered: Vec<Vec<String>> =
+        server.requests().iter().map(|request| mcp_tools(&request.body)).collect();
+    assert_eq!(offered, [Vec::new(), vec!["mcp__a__one".to_owned()]]);
+    assert_eq!(host.ask(&reconnect("other")).await["subtype"], "error");
     host.end().await;
 }

@@ -5,7 +5,7 @@ import os
 from claude_agent_sdk import ClaudeSDKClient, create_sdk_mcp_server
 
 from extensions import add
-from harness import collect, raises, scenario, text, tools
+from harness import collect, raises, scenario, text, tool_results, tools
 
 # Writes its id to a file once it runs, and never ends.
 ENDLESS = "echo $$ > pid; exec sleep 3600"
@@ -97,3 +97,32 @@ async def the_context_is_measured_before_between_and_during_turns(world):
     assert sizes[0] == 0 < sizes[1] and sizes[1] + 1500 < sizes[2], sizes
     assert before["apiUsage"] is None and between["apiUsage"]["output_tokens"] == 600
     assert during["apiUsage"] == between["apiUsage"]
+
+
+@scenario
+async def a_server_of_the_host_is_disabled_and_connected_again(world):
+    server = create_sdk_mcp_server(name="calc", tools=[add])
+    call = tools(("mcp__calc__add", {"a": 2, "b": 3}))
+    model = await world.model(text("no tool"), call, text("5"))
+    options = world.options(
+        model, mcp_servers={"calc": server}, allowed_tools=["mcp__calc__add"])
+    async with ClaudeSDKClient(options) as client:
+        async def status():
+            [found] = (await client.get_mcp_status())["mcpServers"]
+            return found["status"]
+
+        assert await status() == "connected"
+        await client.toggle_mcp_server("calc", False)
+        assert await status() == "disabled"
+        async with raises(Exception, "disabled"):
+            await client.reconnect_mcp_server("calc")
+        await client.query("go")
+        await collect(client.receive_response())
+        await client.toggle_mcp_server("calc", True)
+        await client.reconnect_mcp_server("calc")
+        assert await status() == "connected"
+        await client.query("add")
+        assert "sum 5" in str(tool_results(await collect(client.receive_response()))[0].content)
+    requests = await model.requests()
+    offered = ["mcp__calc__add" in str(request["tools"]) for request in requests]
+    assert offered == [False, True, True], offered

@@ -9,6 +9,7 @@ mod context_usage;
 mod replies;
 mod requests;
 mod run_args;
+mod server_requests;
 mod session;
 
 pub(super) use session::drive;

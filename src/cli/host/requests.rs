@@ -57,8 +57,20 @@ impl HostSession {
                 self.context_usage().await.map_err(|error| (error.to_string(), None))
             }
             ControlRequest::SetMaxThinkingTokens(tokens) => {
-                self.args.set_thinking(tokens);
-                Ok(json!({}))
+                let set = self.args.set_thinking(tokens).map(|()| json!({}));
+                set.map_err(|why| (format!("max_thinking_tokens {why}"), None))
+            }
+            ControlRequest::McpSetServers(servers) => {
+                self.set_servers(servers).await.map_err(|error| (error.to_string(), None))
+            }
+            ControlRequest::McpToggle { server, is_enabled } => {
+                self.toggle_server(&server, is_enabled).await.map_err(|why| (why, None))
+            }
+            ControlRequest::McpReconnect(server) => {
+                match self.reconnect_server(id, &server).await {
+                    Ok(()) => return InputStep::GoesOn,
+                    Err(why) => Err((why, None)),
+                }
             }
             ControlRequest::McpStatus => self
                 .shared_servers()

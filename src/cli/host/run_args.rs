@@ -1,9 +1,11 @@
 //! What a host changes in the flags of the turns to come.
 
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use crate::cli::args::RunArgs;
 use crate::cli::usage::UsageError;
+use crate::config::kinds::ThinkingTokens;
+use crate::config::values::InvalidValue;
 use crate::host::Initialize;
 use crate::types::PermissionMode;
 
@@ -31,6 +33,8 @@ pub(super) struct TurnArgs {
     model: Option<String>,
     /// The budget for thinking of the command line, by flag.
     thinking: [(&'static str, Option<String>); 2],
+    /// The MCP servers that the host has set, by name.
+    pub(super) servers: Map<String, Value>,
     /// Whether the host may choose `bypassPermissions`.
     pub(super) may_bypass: bool,
 }
@@ -48,7 +52,7 @@ impl TurnArgs {
             || mode.is_some_and(|mode| mode == PermissionMode::BypassPermissions.name());
         let model = run.flags.texts("model").last().cloned();
         let thinking = THINKING.map(|flag| (flag, run.flags.texts(flag).last().cloned()));
-        Self { run, model, thinking, may_bypass }
+        Self { run, model, thinking, servers: Map::new(), may_bypass }
     }
 
     /// Applies what the host sets before its first prompt. Flags of the command line win.
@@ -83,12 +87,30 @@ impl TurnArgs {
 
     /// Sets how many tokens of thinking a reply of the turns to come may hold; `None`: as the command
     /// line says.
-    pub(super) fn set_thinking(&mut self, tokens: Option<u32>) {
+    ///
+    /// # Errors
+    /// It is no such number.
+    pub(super) fn set_thinking(&mut self, tokens: Option<u32>) -> Result<(), InvalidValue> {
+        if let Some(tokens) = tokens {
+            ThinkingTokens::parse(&tokens.to_string())?;
+        }
         for (flag, of_command_line) in &self.thinking {
             let own = tokens.filter(|_| *flag == MAX_THINKING).map(|tokens| tokens.to_string());
             let text = if tokens.is_some() { own } else { of_command_line.clone() };
             self.run.flags.replace(flag, text);
         }
+        Ok(())
+    }
+
+    /// Sets the MCP servers of the host, in place of those that were set before.
+    pub(super) fn set_servers(&mut self, servers: Map<String, Value>) {
+        let flag = |servers: &Map<String, Value>| json!({ "mcpServers": servers }).to_string();
+        let before = flag(&self.servers);
+        self.run.mcp.mcp_config.retain(|given| *given != before);
+        if !servers.is_empty() {
+            self.run.mcp.mcp_config.push(flag(&servers));
+        }
+        self.servers = servers;
     }
 
     /// Parses the name of a mode.

@@ -1,0 +1,103 @@
+//! Answers the requests of a host that change the MCP servers, which all turns share.
+
+use serde_json::{Map, Value, json};
+
+use crate::cli::usage::UsageError;
+use crate::host::{control_error, control_success};
+
+use super::session::HostSession;
+
+impl HostSession {
+    /// Replaces the servers that an earlier request has set. Those of settings and flags stay.
+    /// Returns which were added and removed, and what is wrong with others.
+    ///
+    /// # Errors
+    /// Nothing was changed.
+    pub(super) async fn set_servers(
+        &mut self,
+        mut wanted: Map<String, Value>,
+    ) -> Result<Value, UsageError> {
+        let servers = self.shared_servers().await?;
+        let (mut added, mut removed, mut errors) = (Vec::new(), Vec::new(), Map::new());
+        let before = self.args.servers.clone();
+        let is_taken = |name: &str| !before.contains_key(name) && servers.has_server(name);
+        wanted.retain(|name, _| {
+            let is_free = !is_taken(name);
+            if !is_free {
+                let why = "the settings or the command line have a server of this name";
+                errors.insert(name.clone(), json!(why));
+            }
+            is_free
+        });
+        self.args.set_servers(wanted.clone());
+        let settings = match self.settings().await {
+            Ok(settings) => settings,
+            Err(error) => {
+                self.args.set_servers(before);
+                return Err(error);
+            }
+        };
+        for secret in settings.secrets() {
+            self.shared.secrets.add(&secret);
+        }
+        for (name, entry) in &before {
+            if wanted.get(name) != Some(entry) && servers.remove(name).is_ok() {
+                removed.push(name.clone());
+            }
+        }
+        for name in wanted.keys().filter(|name| wanted.get(*name) != before.get(*name)) {
+            let config = settings.mcp.servers.iter().find(|config| config.name == *name);
+            let skipped = settings.mcp.skipped.iter().find(|(skipped, _)| skipped == name);
+            let why = match (config, skipped) {
+                (Some(config), _) => match servers.add(config.clone()) {
+                    Ok(()) => {
+                        added.push(name.clone());
+                        continue;
+                    }
+                    Err(error) => error.to_string(),
+                },
+                // Its position in a flag means nothing to the host.
+                (None, Some((_, why))) => {
+                    why.split_once(": ").map_or(why.as_str(), |(_, why)| why).to_owned()
+                }
+                (None, None) => "it is left out".to_owned(),
+            };
+            errors.insert(name.clone(), json!(why));
+        }
+        wanted.retain(|name, _| !errors.contains_key(name));
+        self.args.set_servers(wanted);
+        Ok(json!({ "added": added, "removed": removed, "errors": errors }))
+    }
+
+    /// Ends a server, or starts it again.
+    ///
+    /// # Errors
+    /// The text for the host.
+    pub(super) async fn toggle_server(
+        &mut self,
+        name: &str,
+        is_enabled: bool,
+    ) -> Result<Value, String> {
+        let servers = self.shared_servers().await.map_err(|error| error.to_string())?;
+        servers.set_enabled(name, is_enabled).map_err(|error| error.to_string())?;
+        Ok(json!({}))
+    }
+
+    /// Connects a server again. The reply, under the id of the request, follows once it is
+    /// connected or has failed: the turn goes on meanwhile.
+    ///
+    /// # Errors
+    /// The text for the host.
+    pub(super) async fn reconnect_server(&mut self, id: &str, name: &str) -> Result<(), String> {
+        let servers = self.shared_servers().await.map_err(|error| error.to_string())?;
+        servers.reconnect(name).map_err(|error| error.to_string())?;
+        let (out, id, names) = (self.out.clone(), id.to_owned(), [name.to_owned()]);
+        tokio::spawn(async move {
+            out.send_unmasked(&match servers.wait_until_connected(&names).await {
+                Ok(()) => control_success(&id, &json!({})),
+                Err(error) => control_error(&id, &error.to_string(), None),
+            });
+        });
+        Ok(())
+    }
+}
