@@ -72,7 +72,7 @@ pub fn translate_result(result: &mut Value, reason: StopReason) {
     let Some(subtype) = terms.subtype else { return };
     result["subtype"] = json!(subtype);
     let errors = result.as_object_mut().and_then(|result| result.remove("errors"));
-    let errors = errors.iter().flat_map(Value::as_array).flatten().filter_map(Value::as_str);
+    let errors = errors.iter().filter_map(Value::as_array).flatten().filter_map(Value::as_str);
     let errors = errors.collect::<Vec<_>>().join("; ");
     result["result"] = if terms.ends_as_asked {
         result["is_error"] = json!(false);

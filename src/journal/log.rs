@@ -466,7 +466,9 @@ impl Journal {
     fn append_lines(&mut self, lines: &[Vec<u8>], sync: Sync) {
         self.append(&lines.concat(), sync);
         if let (JournalSink::File(_), Some(mirror)) = (&self.sink, &self.mirror) {
-            lines.iter().for_each(|line| mirror.copy(&self.path, line));
+            for line in lines {
+                mirror.copy(&self.path, line);
+            }
         }
     }
 

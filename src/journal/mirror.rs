@@ -10,9 +10,11 @@ use serde_json::Value;
 /// order.
 const OF_THE_FILE: [&str; 2] = ["seq", "crc"];
 
+type Receiver = dyn Fn(&Path, Value) + Send + Sync;
+
 /// Receives each line that was appended to a file of the session. Clones share it.
 #[derive(Clone)]
-pub struct JournalMirror(Arc<dyn Fn(&Path, Value) + Send + Sync>);
+pub struct JournalMirror(Arc<Receiver>);
 
 impl JournalMirror {
     pub fn new(receive: impl Fn(&Path, Value) + Send + Sync + 'static) -> Self {

@@ -98,8 +98,16 @@ pub(super) fn empty_variables(
     }
 }
 
+/// Warns about what is wrong with a credential.
+pub(super) fn warnings(
+    credential: &CredentialSource,
+    variables: &Variables,
+) -> impl Iterator<Item = String> {
+    empty_variables(credential, variables).into_iter().chain(unmasked(credential))
+}
+
 /// Warns that a credential is too short to be redacted. Not for placeholders, which are no secrets.
-pub(super) fn unmasked(credential: &CredentialSource) -> Option<String> {
+fn unmasked(credential: &CredentialSource) -> Option<String> {
     let is_short = |secret: &&str| !is_distinctive(secret) && !is_placeholder(secret);
     credential.secrets().iter().any(is_short).then(|| {
         format!(

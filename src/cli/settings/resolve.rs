@@ -84,12 +84,11 @@ pub fn resolve_resumed(
     warnings.extend(of_library);
     warnings.extend(compatibility_warnings(args));
     warnings.extend(rule_names::check_agent_tools(&inputs.sources.library.definitions()));
-    warnings.extend(credential::empty_variables(&endpoint.credential, variables));
-    warnings.extend(credential::unmasked(&endpoint.credential));
+    warnings.extend(credential::warnings(&endpoint.credential, variables));
     let mcp = servers::resolve(&args.mcp, env, config, named, variables);
     servers::check_named(&mcp, prompt_tool::mcp_tool(&args.tools))?;
-    let account = endpoint.credential.account();
-    let limits = run_limits::limits(config, env, chain.links.len() - 1, account);
+    let (switches, account) = (chain.links.len() - 1, endpoint.credential.account());
+    let limits = run_limits::limits(config, env, switches, account);
     let tools = tools(&inputs)?;
     warnings.extend(rule_names::check_run_rules(&args.flags, &tools, &mcp)?);
     warnings.extend(sandbox::bypass_warning(config));
@@ -99,7 +98,6 @@ pub fn resolve_resumed(
     warnings.extend(missing_style);
     let (system, tools) =
         agent_list::apply_prompt_and_tools(role.clone(), system, tools, &mcp, &paths)?;
-    let memory = Some(inputs.sources.memory);
     let settings = Settings {
         output: output(args, env)?,
         prompt: prompt(args, config),
@@ -131,7 +129,7 @@ pub fn resolve_resumed(
         agent_limits: run_limits::agents(config),
         subagent_prompt: args.model.append_subagent_system_prompt.clone(),
         hook_depth: environment::hook_depth(variables)?,
-        memory: memory.filter(|_| !args.session.no_memory && !env.no_memory),
+        memory: (!args.session.no_memory && !env.no_memory).then_some(inputs.sources.memory),
         session_dir: session_dir(args, &inputs.config_dir),
         config_dir: inputs.config_dir.clone(),
         cwd,
