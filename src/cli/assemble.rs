@@ -19,9 +19,7 @@ use crate::model::{self, ModelClient, ModelFacts, RequestTimers, Secret};
 use crate::process::{PinnedPrograms, Supervisor};
 use crate::recovery::{FastMode, Ledger, Limits};
 use crate::secrets::{KnownSecrets, Redactor};
-use crate::tools::{
-    AgentDefinition, Enforced, LivePermissions, ToolSettings, Toolbox, hook_environment,
-};
+use crate::tools::{AgentDefinition, Enforced, ToolSettings, Toolbox, hook_environment};
 use crate::transcript::{Block, ToolDefinition};
 use crate::types::HostChannel;
 
@@ -66,9 +64,7 @@ pub(super) fn assemble(
     let delegation = Delegation { folder_notes: notes, ..subagent_setup(settings, &here, &memory) };
     let supervisor = Supervisor::with_own_binary();
     let kept = (scratch(settings, &session), session.id());
-    let tools = tool_settings(settings, kept, secrets, &supervisor, live_permissions(host));
-    let stops = host.map(|host| host.stops.clone()).unwrap_or_default();
-    let tools = ToolSettings { stops, ..tools };
+    let tools = with_host_changes(tool_settings(settings, kept, secrets, &supervisor), host);
     let toolbox = Toolbox::new(&tools).map_err(tool_settings_error)?;
     let pins = Arc::new(pinned_programs(settings, &toolbox));
     // Starts the user's own programs, and the one before it the model's commands.
@@ -172,7 +168,7 @@ pub(super) fn request_head(
     let system = add_acceptance_checks(system, &settings.demands);
     let unused = (std::env::temp_dir(), settings.session_id());
     let supervisor = Supervisor::with_own_binary();
-    let tools = tool_settings(settings, unused, secrets, &supervisor, LivePermissions::default());
+    let tools = tool_settings(settings, unused, secrets, &supervisor);
     let toolbox = Toolbox::new(&tools).map_err(tool_settings_error)?;
     let toolbox = with_mcp_tools(toolbox, servers);
     let is_offered = settings.agent_limits.depth > 0;
@@ -190,9 +186,12 @@ pub(super) fn request_head(
     })
 }
 
-/// What the host has changed about permissions.
-fn live_permissions(host: Option<&HostTurn>) -> LivePermissions {
-    host.map(|host| host.live.clone()).unwrap_or_default()
+/// Adds what the host changes while the run goes on.
+fn with_host_changes(tools: ToolSettings, host: Option<&HostTurn>) -> ToolSettings {
+    match host {
+        Some(host) => ToolSettings { live: host.live.clone(), stops: host.stops.clone(), ..tools },
+        None => tools,
+    }
 }
 
 /// The warning about the user's own programs that could not be protected from commands.
@@ -450,8 +449,7 @@ pub(super) fn start_shared_servers(
 ) -> Result<Arc<Servers>, UsageError> {
     let supervisor = Supervisor::with_own_binary();
     let unused = (std::env::temp_dir(), settings.session_id());
-    let live = LivePermissions::default();
-    let tools = tool_settings(settings, unused, secrets, &supervisor, live);
+    let tools = tool_settings(settings, unused, secrets, &supervisor);
     let toolbox = Toolbox::new(&tools).map_err(tool_settings_error)?;
     let supervisor = supervisor.with_pins(&Arc::new(pinned_programs(settings, &toolbox)));
     let required = settings.mcp.required.clone().unwrap_or_default();

@@ -15,7 +15,7 @@ use crate::config::managed;
 use crate::mcp::Servers;
 use crate::process::Supervisor;
 use crate::secrets::KnownSecrets;
-use crate::tools::{LivePermissions, Toolbox};
+use crate::tools::Toolbox;
 
 /// Returns the settings of the run, and its MCP servers, not started.
 ///
@@ -37,13 +37,7 @@ pub(super) fn dry_run(
     }
     let id = Uuid::new_v4().to_string();
     let supervisor = Supervisor::with_own_binary();
-    let tools = tool_settings(
-        &settings,
-        (temporary_folder(&id), id),
-        secrets,
-        &supervisor,
-        LivePermissions::default(),
-    );
+    let tools = tool_settings(&settings, (temporary_folder(&id), id), secrets, &supervisor);
     let toolbox = Toolbox::new(&tools).map_err(tool_settings_error)?;
     let servers = servers(&settings, &toolbox, &supervisor, None);
     Ok((settings, servers))

@@ -25,7 +25,6 @@ pub(super) fn tool_settings(
     (scratch, session_id): (PathBuf, String),
     secrets: &KnownSecrets,
     supervisor: &Supervisor,
-    live: LivePermissions,
 ) -> ToolSettings {
     let rules = &settings.tools;
     let skills = settings.skill_folders();
@@ -36,7 +35,7 @@ pub(super) fn tool_settings(
         readable: skills.iter().map(|skill| skill.path.clone()).collect(),
         offered: rules.only.clone().map_or(Offered::All, Offered::Only),
         mode: rules.mode,
-        live,
+        live: LivePermissions::default(),
         stops: TaskStops::default(),
         on_denied: rules.on_denied,
         prompt_tool: rules.prompt_tool.clone(),
