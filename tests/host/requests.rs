@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::driver::HostDriver;
 use crate::mcp::{python, script};
-use crate::support::{FifoSignal, is_alive, serve};
+use crate::support::{FifoSignal, is_alive, serve, with_time_limit};
 
 /// Longer than any test.
 const HOUR: Duration = Duration::from_hours(1);
@@ -47,7 +47,12 @@ async fn a_background_command_is_stopped_with_all_its_processes() {
     let stop = json!({ "subtype": "stop_task", "task_id": id });
     assert_eq!(host.ask(&stop).await["response"], json!({}));
     is_stopped(&mut host, &id).await;
-    assert!(!is_alive(pid), "a process of the command is left");
+    let gone = async {
+        while is_alive(pid) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    with_time_limit("the end of the command's processes", gone).await;
     let reply = host.ask(&stop).await;
     assert_eq!(reply["subtype"], "error", "it is not running any more: {reply}");
     host.ask(&json!({ "subtype": "interrupt" })).await;
