@@ -130,6 +130,8 @@ pub(super) async fn prepare_and_begin(
         }
         Some(_) | None => job.expand_command(given, args, around).await?,
     };
+    let before = job.host.as_ref().map(|host| host.prompt.before.clone());
+    let task = task.after(&before.unwrap_or_default());
     job.with_host_hooks().begin(task, judge).await
 }
 

@@ -28,6 +28,18 @@ pub(super) struct Task {
     pub(super) names: String,
 }
 
+impl Task {
+    /// Puts a text before the prompt.
+    pub(super) fn after(self, text: &str) -> Self {
+        let Self { given, prompt, names } = self;
+        Self {
+            given: format!("{text}{given}"),
+            prompt: format!("{text}{prompt}"),
+            names: format!("{text}{names}"),
+        }
+    }
+}
+
 /// A session that was found, and not yet written to.
 pub(super) struct FoundSession {
     id: SessionId,

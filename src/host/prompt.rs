@@ -10,7 +10,9 @@ use super::frame::{FrameError, text};
 /// One prompt: text, and other content blocks such as images.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UserPrompt {
-    /// All its text blocks.
+    /// Its text blocks but the last, each followed by the end of a line.
+    pub before: String,
+    /// Its last text block, which may call a command.
     pub text: String,
     /// Its other blocks.
     pub attachments: Vec<Block>,
@@ -24,7 +26,15 @@ pub struct UserPrompt {
     pub message: Value,
 }
 
+/// The command that begins a new conversation.
+const CLEAR: &str = "/clear";
+
 impl UserPrompt {
+    /// Whether it asks for a new conversation.
+    pub fn clears(&self) -> bool {
+        !self.is_verbatim && self.before.is_empty() && self.text.trim() == CLEAR
+    }
+
     /// Repeats in a result which prompt it answers.
     pub fn stamp(&self, result: &mut Value) {
         if let Some(uuid) = &self.uuid {
@@ -53,8 +63,10 @@ impl UserPrompt {
     /// Its content is neither text nor blocks.
     pub(super) fn parse(frame: &Value) -> Result<Self, FrameError> {
         let message = frame["message"].clone();
-        let (text_of, attachments) = content(&message["content"])?;
+        let (mut texts, attachments) = content(&message["content"])?;
+        let text_of = texts.pop().unwrap_or_default();
         Ok(Self {
+            before: texts.iter().map(|text| format!("{text}\n")).collect(),
             text: text_of,
             attachments,
             is_verbatim: frame["client_composed"] == true,
@@ -65,9 +77,10 @@ impl UserPrompt {
     }
 }
 
-fn content(content: &Value) -> Result<(String, Vec<Block>), FrameError> {
+/// The text blocks and the other blocks of a prompt.
+fn content(content: &Value) -> Result<(Vec<String>, Vec<Block>), FrameError> {
     if let Some(text) = content.as_str() {
-        return Ok((text.to_owned(), Vec::new()));
+        return Ok((vec![text.to_owned()], Vec::new()));
     }
     let blocks = content.as_array().ok_or(FrameError::BadContent)?;
     let (mut texts, mut others) = (Vec::new(), Vec::new());
@@ -79,5 +92,5 @@ fn content(content: &Value) -> Result<(String, Vec<Block>), FrameError> {
             others.push(block);
         }
     }
-    Ok((texts.join("\n"), others))
+    Ok((texts, others))
 }

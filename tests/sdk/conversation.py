@@ -68,6 +68,20 @@ async def a_session_goes_on_from_an_earlier_message(world):
 
 
 @scenario
+async def clear_begins_a_new_conversation(world):
+    model = await world.model(text("Noted."), text("No idea."))
+    async with ClaudeSDKClient(world.options(model)) as client:
+        ends = []
+        for words in ["The word is plover.", "/clear", "Which word?"]:
+            await client.query(words)
+            ends.append(result(await collect(client.receive_response())))
+    assert [end.is_error for end in ends] == [False] * 3 and ends[1].num_turns == 0
+    assert ends[0].session_id != ends[2].session_id == ends[1].session_id
+    requests = await model.requests()
+    assert "plover" not in json.dumps(requests[1])
+
+
+@scenario
 async def a_session_store_keeps_the_session_and_goes_on_with_it(world):
     store = InMemorySessionStore()
     first = result(await world.ask([text("Noted.")], "The word is plover.", session_store=store))

@@ -163,7 +163,7 @@ async function play(name) {
     assert.equal(world.server.script.filter((r) => !r.repeat).length, 0, "replies were not asked for");
     return null;
   } catch (error) {
-    const at = /scenarios\.mjs:\d+/.exec(error.stack ?? "")?.[0] ?? "";
+    const at = /(scenarios|action)\.mjs:\d+/.exec(error.stack ?? "")?.[0] ?? "";
     return `${error.message} (${at}) ${world.server.complaints.join("; ")}`.replaceAll("\n", " ").slice(0, 900);
   } finally {
     clearTimeout(timer);

@@ -143,7 +143,7 @@ impl HostSession {
             .map_err(|error| UsageError::new(format!("initialize: {error}; correct it")))?;
         self.hooks = handlers;
         for warning in warnings {
-            self.out.send_json(warning_frame(&warning, self.session_id.get()), None);
+            self.out.send_json(warning_frame(&warning, &self.session_id.get()), None);
         }
         self.servers = None;
         self.shared_servers().await?;

@@ -133,6 +133,13 @@ impl TurnArgs {
         self.run.flags.replace(PERMISSION_MODE, Some(mode.name().to_owned()));
     }
 
+    /// Makes the next turn begin a new session with this id.
+    pub(super) fn begin_session(&mut self, session_id: &str) {
+        self.resume(session_id);
+        self.run.session.resume = None;
+        self.run.session.session_id = Some(session_id.to_owned());
+    }
+
     /// Makes the next turn go on with this session.
     pub(super) fn resume(&mut self, session_id: &str) {
         let session = &mut self.run.session;

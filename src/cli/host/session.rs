@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::agent::{self, ContextGauge, InterruptSender};
 use crate::cli::args::RunArgs;
 use crate::cli::host_turn::HostTurn;
 use crate::cli::output::{
-    PipeSender, StreamJson, TerminalFilter, one_line, pipe, usage_error_result,
+    PipeSender, StreamJson, TerminalFilter, empty_result, one_line, pipe, usage_error_result,
 };
 use crate::cli::run::{self, ExitCheck, ProcessContext, SharedOutput};
 use crate::cli::session::check_resumable;
@@ -103,16 +103,15 @@ fn use_shared_folder(context: &mut ProcessContext) {
 
 /// The id of the session, once it is known. Clones share it.
 #[derive(Clone, Default)]
-pub(super) struct SessionName(Arc<OnceLock<String>>);
+pub(super) struct SessionName(Arc<Mutex<String>>);
 
 impl SessionName {
     fn set(&self, id: String) {
-        // It is set once, at the start.
-        let _ = self.0.set(id);
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = id;
     }
 
-    pub(super) fn get(&self) -> &str {
-        self.0.get().map_or("", String::as_str)
+    pub(super) fn get(&self) -> String {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -168,7 +167,7 @@ impl HostSession {
         let write: FrameWriter = Arc::new(move |frame: &Value| to_host.send_unmasked(frame));
         let reports_state: StateReporter = Arc::new(move |state| {
             if wants_state {
-                states.send_json(state_frame(state, id.get()), None);
+                states.send_json(state_frame(state, &id.get()), None);
             }
         });
         let requests = PendingRequests::new(write, Arc::clone(&reports_state));
@@ -205,6 +204,10 @@ impl HostSession {
         let (mut code, mut is_open) = (0, true);
         loop {
             if let Some(prompt) = self.queue.pop_front() {
+                if prompt.clears() {
+                    self.clear();
+                    continue;
+                }
                 match Box::pin(self.turn(prompt, &mut input, &mut is_open)).await {
                     Ok(ended) => code = ended,
                     Err(fatal) => return fatal,
@@ -241,7 +244,7 @@ impl HostSession {
         let _ = self.shared_servers().await;
         (self.reports_state)(SessionState::Running);
         if self.replays_prompts {
-            self.out.send_json(prompt.replay(self.session_id.get()), Some(StreamJson::LONGEST));
+            self.out.send_json(prompt.replay(&self.session_id.get()), Some(StreamJson::LONGEST));
         }
         let (signals, interrupter) = self.context.signals.for_turn();
         let context = ProcessContext {
@@ -284,7 +287,7 @@ impl HostSession {
             }
         };
         if code.has_begun {
-            self.args.resume(self.session_id.get());
+            self.args.resume(&self.session_id.get());
         }
         self.context.exit_watchdog.begin_turn(Box::new(|_| {}));
         if self.queue.is_empty() {
@@ -296,6 +299,18 @@ impl HostSession {
             (None, Some(interrupt)) if code.exit_code == 0 => Err(interrupt.exit_code()),
             (None, Some(_)) => Err(code.exit_code),
             (None, None) => Ok(code.exit_code),
+        }
+    }
+
+    /// Begins a new conversation in a session of its own: the next turn is its first.
+    fn clear(&mut self) {
+        let (old, new) = (self.session_id.get(), Uuid::now_v7().to_string());
+        self.args.begin_session(&new);
+        self.session_id.set(new.clone());
+        self.out.send_json(reset_frame(&old, &new), None);
+        self.out.send_json(empty_result(&new, &Uuid::new_v4().to_string()), None);
+        if self.queue.is_empty() {
+            (self.reports_state)(SessionState::Idle);
         }
     }
 
@@ -390,7 +405,7 @@ impl HostSession {
     /// Reports an error that belongs to no turn: a result, and a line on standard error.
     pub(super) fn report(&self, error: &UsageError) {
         let uuid = Uuid::new_v4().to_string();
-        self.out.send_json(usage_error_result(error, self.session_id.get(), &uuid), None);
+        self.out.send_json(usage_error_result(error, &self.session_id.get(), &uuid), None);
         self.shared.stderr.send(&format!("outlast: {}", one_line(&error.to_string())));
     }
 
@@ -447,7 +462,7 @@ async fn run_turn(
     let (last, id) = (out.clone(), session_id.clone());
     watchdog.begin_turn(Box::new(move |why| {
         let error = run::not_started_error(why);
-        last.send_json(usage_error_result(&error, id.get(), &Uuid::new_v4().to_string()), None);
+        last.send_json(usage_error_result(&error, &id.get(), &Uuid::new_v4().to_string()), None);
     }));
     let begun = Box::pin(run::prepare_and_begin(&args, context, shared, &|_, _| Vec::new())).await;
     let error = match begun {
@@ -459,9 +474,18 @@ async fn run_turn(
         // The exit watchdog has written the result, and the process is about to end.
         std::future::pending::<()>().await;
     }
-    out.send_json(usage_error_result(&error, session_id.get(), &Uuid::new_v4().to_string()), None);
+    out.send_json(usage_error_result(&error, &session_id.get(), &Uuid::new_v4().to_string()), None);
     watchdog.mark_delivered(exit_code);
     TurnEnd { exit_code, has_begun: false }
+}
+
+fn reset_frame(old: &str, new: &str) -> Value {
+    json!({
+        "type": "conversation_reset",
+        "new_conversation_id": new,
+        "session_id": old,
+        "uuid": Uuid::new_v4().to_string(),
+    })
 }
 
 fn state_frame(state: SessionState, session_id: &str) -> Value {

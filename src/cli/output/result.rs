@@ -182,6 +182,15 @@ pub fn usage_error_result(error: &UsageError, session_id: &str, uuid: &str) -> V
     Value::Object(object)
 }
 
+/// Returns the result object for a prompt that needed no run.
+pub fn empty_result(session_id: &str, uuid: &str) -> Value {
+    let mut object = common_fields(ExitStatus::Success, session_id, uuid);
+    let fields = json!({ "result": "", "stop_reason": null, "api_error_status": null });
+    extend(&mut object, fields);
+    extend(&mut object, sums(&RunStats::default(), Some(Money::ZERO)));
+    Value::Object(object)
+}
+
 /// Returns the common fields of every result. Subtype, `is_error` and exit code are set together, so
 /// that they agree.
 fn common_fields(verdict: ExitStatus, session_id: &str, uuid: &str) -> Map<String, Value> {
