@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use uuid::Uuid;
 
 use crate::hooks::HookDecision;
 use crate::journal::{Journal, JournalHealth, MessageMeta};
@@ -21,6 +20,7 @@ use super::final_text::FinalText;
 use super::messages::knows_call;
 use super::run_event::RunEvent;
 use super::run_monitor::RunMonitor;
+use super::setup::Prompt;
 
 /// The conversation: what the model reads next, what the journal keeps, what was reported.
 pub(super) struct Conversation {
@@ -60,12 +60,15 @@ impl Conversation {
         self.history.messages().last().is_some_and(|last| last.role == Role::User)
     }
 
-    /// Adds the prompt, as the message with this id. It is not reported: the user wrote it.
-    pub(super) fn add_prompt(&mut self, prompt: Vec<Block>, id: Option<Uuid>) {
-        let message = Message::user(prompt);
+    /// Adds the prompt. It is not reported: the user wrote it.
+    pub(super) fn add_prompt(&mut self, prompt: Prompt) {
+        let message = Message::user(prompt.content);
         self.history.push(message.clone());
-        let meta = MessageMeta { ids: id.as_slice(), ..MessageMeta::default() };
+        let meta = MessageMeta { ids: prompt.id.as_slice(), ..MessageMeta::default() };
         self.journal.message(&message, &meta);
+        for (path, text) in &prompt.files {
+            self.journal.attachment(path, text);
+        }
     }
 
     /// Adds a user message to the history.

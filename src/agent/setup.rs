@@ -31,11 +31,13 @@ pub struct Prompt {
     pub content: Vec<Block>,
     /// The id of the message in the journal, if the user has given it one.
     pub id: Option<Uuid>,
+    /// The files that it names and that `content` holds: their paths, and their text.
+    pub files: Vec<(String, String)>,
 }
 
 impl From<Vec<Block>> for Prompt {
     fn from(content: Vec<Block>) -> Self {
-        Self { content, id: None }
+        Self { content, ..Self::default() }
     }
 }
 

@@ -202,7 +202,7 @@ fn user_prompt(text: &str, host: Option<&HostTurn>) -> Prompt {
     let text = (!text.is_empty()).then(|| Block::text(text));
     let attachments = host.into_iter().flat_map(|host| host.prompt.attachments.iter().cloned());
     let id = host.and_then(|host| Uuid::try_parse(host.prompt.uuid.as_deref()?).ok());
-    Prompt { content: text.into_iter().chain(attachments).collect(), id }
+    Prompt { content: text.into_iter().chain(attachments).collect(), id, ..Prompt::default() }
 }
 
 /// Describes where a session file was damaged, and what became of the rest, in one line.

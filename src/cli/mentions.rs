@@ -42,6 +42,8 @@ pub(super) fn attach(setup: &mut Setup, text: &str) {
                 let size = serde_json::to_string(&blocks).map_or(0, |json| json.len());
                 if bytes + size <= BYTES_MAX {
                     (shown, bytes) = (shown + 1, bytes + size);
+                    let text = text_of(&blocks);
+                    setup.prompt.files.push((path.to_owned(), text));
                     setup.prompt.content.extend(presented(written, blocks));
                     continue;
                 }
@@ -55,6 +57,20 @@ pub(super) fn attach(setup: &mut Setup, text: &str) {
         let warning = format!("{written} in the prompt is not shown to the model: {why}");
         setup.warnings.push(warning);
     }
+}
+
+fn text_of(blocks: &[Block]) -> String {
+    let texts = blocks.iter().filter_map(|block| match block {
+        Block::Text { text } => Some(text.as_str()),
+        Block::Image { .. }
+        | Block::Document { .. }
+        | Block::Thinking { .. }
+        | Block::RedactedThinking { .. }
+        | Block::ToolUse { .. }
+        | Block::ToolResult { .. }
+        | Block::Other(_) => None,
+    });
+    texts.collect()
 }
 
 /// Returns a file's content, preceded by its name.

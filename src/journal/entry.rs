@@ -236,6 +236,31 @@ pub(super) struct MessageLine<'a> {
     pub(super) seq: u64,
 }
 
+/// A line with a file that a prompt names. It links the lines around it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AttachmentLine<'a> {
+    pub(super) parent_uuid: Option<&'a str>,
+    pub(super) is_sidechain: bool,
+    pub(super) cwd: &'a str,
+    pub(super) session_id: &'a str,
+    pub(super) version: &'a str,
+    #[serde(rename = "type")]
+    pub(super) kind: &'static str,
+    pub(super) attachment: Attachment<'a>,
+    pub(super) uuid: &'a str,
+    pub(super) timestamp: &'a str,
+    pub(super) seq: u64,
+}
+
+#[derive(Serialize)]
+pub(super) struct Attachment<'a> {
+    #[serde(rename = "type")]
+    pub(super) kind: &'static str,
+    pub(super) filename: &'a str,
+    pub(super) content: &'a str,
+}
+
 /// A message in the API's format.
 #[derive(Serialize)]
 #[serde(untagged)]

@@ -13,8 +13,8 @@ use crate::recovery::{Money, RecoveryRecord, StopReason, ToolCallRecord, Transit
 use crate::transcript::{Block, HistoryRepair, Message, Role, ToolCall, Usage};
 
 use super::entry::{
-    BackgroundChanges, Damage, JournalRecord, MessageLine, MessageMeta, OUR_TYPE, OpenRecord,
-    ProcessOpening, RecordLine, ToolStarted, VERSION, WireMessage, seal,
+    Attachment, AttachmentLine, BackgroundChanges, Damage, JournalRecord, MessageLine, MessageMeta,
+    OUR_TYPE, OpenRecord, ProcessOpening, RecordLine, ToolStarted, VERSION, WireMessage, seal,
 };
 use super::lock::{lock, locked_error};
 use super::mirror::JournalMirror;
@@ -270,6 +270,26 @@ impl Journal {
         let meta = MessageMeta { detail, ..MessageMeta::default() };
         self.write_parts(&message, &[(id, &message.content)], &meta, Sync::Now);
         id
+    }
+
+    /// Appends a file that the prompt before it names, for readers of the session: the prompt holds
+    /// its text already.
+    pub fn attachment(&mut self, path: &str, text: &str) {
+        let uuid = Uuid::new_v4().to_string();
+        let line = AttachmentLine {
+            parent_uuid: self.leaf.as_deref(),
+            is_sidechain: self.is_sidechain,
+            cwd: &self.cwd,
+            session_id: &self.session,
+            version: &self.version,
+            kind: "attachment",
+            attachment: Attachment { kind: "file", filename: path, content: text },
+            uuid: &uuid,
+            timestamp: &timestamp(),
+            seq: self.seq + 1,
+        };
+        self.write_json(serde_json::to_vec(&line), Sync::Later);
+        self.leaf = Some(uuid);
     }
 
     /// Appends the intent to run tools, and for each whether its input was changed. They may only

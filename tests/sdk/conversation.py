@@ -14,6 +14,8 @@ from claude_agent_sdk import (
     query,
 )
 
+from claude_agent_sdk._internal.sessions import _read_session_file
+
 from harness import (
     blocks, collect, config_of, of, one, raises, result, scenario, text, told_in, tool_results, tools,
 )
@@ -65,6 +67,29 @@ async def a_session_goes_on_from_an_earlier_message(world):
     assert "Plover." in sent and "Lapwing." not in sent and ids[1] not in sent
     told = told_in(world, session)
     assert "Lapwing." not in str(told) and "Dotterel." in str(told)
+
+
+def attached(world, session):
+    """The files that the prompts of a session named, as the SDK reads them from disk."""
+    with config_of(world):
+        lines = _read_session_file(session, str(world.work)).splitlines()
+    entries = [json.loads(line) for line in lines]
+    return [entry["attachment"] for entry in entries if entry["type"] == "attachment"]
+
+
+@scenario
+async def a_file_that_the_prompt_names_is_attached(world):
+    (world.work / "notes.txt").write_text("The word is plover.\n")
+    options = {"prompt": "Which word? @notes.txt", "tools": []}
+    told = result(await world.ask([text("Plover.")], **options))
+    [file] = attached(world, told.session_id)
+    assert file["type"] == "file" and "plover" in file["content"] and file["filename"] == "notes.txt"
+    assert [message.type for message in told_in(world, told.session_id)] == ["user", "assistant"]
+    again = result(await world.ask([text("Yes.")], "Sure?", resume=told.session_id))
+    assert "The word is plover." in json.dumps((await world.models[1].requests())[0]["messages"])
+    verbatim = result(await world.ask([text("Unknown.")], verbatim_prompts=True, **options))
+    assert attached(world, verbatim.session_id) == [] and not again.is_error
+    assert "The word is plover." not in json.dumps((await world.models[2].requests())[0]["messages"])
 
 
 @scenario
