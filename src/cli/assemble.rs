@@ -19,7 +19,9 @@ use crate::model::{self, ModelClient, ModelFacts, RequestTimers, Secret};
 use crate::process::{PinnedPrograms, Supervisor};
 use crate::recovery::{FastMode, Ledger, Limits};
 use crate::secrets::{KnownSecrets, Redactor};
-use crate::tools::{AgentDefinition, Enforced, ToolSettings, Toolbox, hook_environment};
+use crate::tools::{
+    AgentDefinition, Enforced, FileHistory, ToolSettings, Toolbox, hook_environment,
+};
 use crate::transcript::{Block, ToolDefinition};
 use crate::types::HostChannel;
 
@@ -186,10 +188,23 @@ pub(super) fn request_head(
     })
 }
 
+/// The folder for former contents of files, beside that for long output.
+fn file_history(tools: &ToolSettings) -> PathBuf {
+    tools.scratch.with_file_name(FILE_HISTORY)
+}
+
+/// The name of that folder, in the folder of the session.
+pub(super) const FILE_HISTORY: &str = "file-history";
+
 /// Adds what the host changes while the run goes on.
 fn with_host_changes(tools: ToolSettings, host: Option<&HostTurn>) -> ToolSettings {
     match host {
-        Some(host) => ToolSettings { live: host.live.clone(), stops: host.stops.clone(), ..tools },
+        Some(host) => {
+            let history = host.keeps_files.then(|| host.prompt.uuid.clone()).flatten();
+            let history = history.map(|prompt| FileHistory::new(file_history(&tools), prompt));
+            let (live, stops) = (host.live.clone(), host.stops.clone());
+            ToolSettings { live, stops, history, ..tools }
+        }
         None => tools,
     }
 }

@@ -183,6 +183,8 @@ pub(super) struct HostTurn {
     pub live: LivePermissions,
     /// The tasks that the host can stop.
     pub stops: TaskStops,
+    /// Whether former contents of files are kept, so that the host can restore them.
+    pub keeps_files: bool,
     /// Shows the size of the conversation to the host.
     pub gauge: ContextGauge,
     /// The MCP servers that all turns share.

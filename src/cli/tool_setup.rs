@@ -37,6 +37,7 @@ pub(super) fn tool_settings(
         mode: rules.mode,
         live: LivePermissions::default(),
         stops: TaskStops::default(),
+        history: None,
         on_denied: rules.on_denied,
         prompt_tool: rules.prompt_tool.clone(),
         allow: rules.allow.clone(),
