@@ -1,5 +1,6 @@
 //! What one turn has from the host that drives the program.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::agent::ContextGauge;
@@ -7,7 +8,7 @@ use crate::hooks::HookHandler;
 use crate::host::UserPrompt;
 use crate::journal::JournalMirror;
 use crate::mcp::Servers;
-use crate::tools::{LivePermissions, TaskStops};
+use crate::tools::{FileHistory, LivePermissions, TaskStops};
 use crate::types::HostChannel;
 
 use super::output::PipeSender;
@@ -23,6 +24,8 @@ pub(super) struct HostTurn {
     pub live: LivePermissions,
     /// The tasks that the host can stop.
     pub stops: TaskStops,
+    /// Whether former contents of files are kept, so that the host can restore them.
+    pub keeps_files: bool,
     /// Shows the size of the conversation to the host.
     pub gauge: ContextGauge,
     /// The MCP servers that all turns share.
@@ -33,4 +36,16 @@ pub(super) struct HostTurn {
     pub is_kept: bool,
     /// Copies of the session's journals for the host, if it keeps them too.
     pub mirror: Option<JournalMirror>,
+}
+
+/// The folder for former contents of files, in the folder of the session.
+pub(super) const FILE_HISTORY: &str = "file-history";
+
+impl HostTurn {
+    /// Keeps what the files held that this prompt changes, if it is kept. `scratch` is the folder
+    /// for long output of the session.
+    pub(super) fn file_history(&self, scratch: &Path) -> Option<FileHistory> {
+        let prompt = self.prompt.uuid.clone().filter(|_| self.keeps_files)?;
+        Some(FileHistory::new(scratch.with_file_name(FILE_HISTORY), prompt))
+    }
 }

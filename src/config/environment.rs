@@ -47,6 +47,8 @@ const OTHERS: &[(&str, &str)] = &[
     ("CLAUDE_CODE_DISABLE_CLAUDE_MDS", "1, true, yes or on: the same as --no-memory."),
     ("OUTLAST_HOOK_DEPTH", "Set for hooks, so that a hook whose outlast runs hooks that start \
         outlast ends there."),
+    ("CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING", "true: former contents of files are kept for a \
+        host, which can restore them; see outlast-host(7)."),
     ("HTTPS_PROXY, HTTP_PROXY, ALL_PROXY", "The proxy to use, in small letters too: \
         http://user:password@host:port, or socks5://host:port. This machine is reached without."),
     ("NO_PROXY", "Hosts, domains, addresses and networks that are reached without it."),

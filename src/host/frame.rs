@@ -36,6 +36,11 @@ pub enum ControlRequest {
     GetContextUsage,
     /// `None`: as the flags and settings say.
     SetMaxThinkingTokens(Option<u32>),
+    /// Restore the files that were changed since a prompt, by its id.
+    RewindFiles {
+        prompt: String,
+        is_dry_run: bool,
+    },
     McpStatus,
     /// Use these MCP servers, by name, in place of those of an earlier request.
     McpSetServers(Map<String, Value>),
@@ -115,6 +120,10 @@ impl ControlRequest {
                 let tokens = tokens.map(|tokens| u32::try_from(tokens).unwrap_or(u32::MAX));
                 Self::SetMaxThinkingTokens(tokens)
             }
+            "rewind_files" => Self::RewindFiles {
+                prompt: text(request, "user_message_id").unwrap_or_default(),
+                is_dry_run: request["dry_run"] == true,
+            },
             "mcp_status" => Self::McpStatus,
             "mcp_set_servers" => {
                 Self::McpSetServers(request["servers"].as_object().cloned().unwrap_or_default())

@@ -8,6 +8,7 @@ use nix::fcntl::OFlag;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use super::file_history::FileHistory;
 use super::files_read::FilesRead;
 use super::input::EditInput;
 use super::outcome::{ToolError, ToolOutcome};
@@ -49,7 +50,7 @@ pub(super) fn run(
     input: &EditInput,
     place: &ResolvedPath,
     base: &Path,
-    seen: &FilesRead,
+    (seen, history): (&FilesRead, Option<&FileHistory>),
     cancel: &CancellationToken,
 ) -> Result<ToolOutcome, ToolError> {
     let path = place.written.display();
@@ -78,6 +79,11 @@ pub(super) fn run(
         known.as_ref().map_err(|why| format!("{path}: {why}"))?;
     }
     let new = change.apply(&old);
+    if let Some(history) = history {
+        history
+            .keep(&place.real)
+            .map_err(|error| format!("cannot keep the former content of {path}: {error}"))?;
+    }
     replace_atomically(&place.real, new.as_bytes(), Some(&metadata), cancel)
         .map_err(|error| format!("cannot write {path}: {error}"))?;
     // Write replaces the whole file, so it still requires a Read.

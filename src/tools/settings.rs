@@ -10,6 +10,7 @@ use crate::secrets::KnownSecrets;
 use super::background::TaskStops;
 use super::catalog::{BuiltinTool, is_agent_tool};
 use super::domain::InvalidHost;
+use super::file_history::FileHistory;
 use super::permission::{LivePermissions, RuleError};
 use super::requirement::Requirement;
 use super::sandbox::{SandboxError, SandboxSettings};
@@ -84,6 +85,8 @@ pub struct ToolSettings {
     pub live: LivePermissions,
     /// The tasks that a host can stop.
     pub stops: TaskStops,
+    /// Keeps what files held before the file tools change them.
+    pub history: Option<FileHistory>,
     /// Rules such as `Bash(cargo test *)`, merged from flags and settings.
     pub allow: Vec<String>,
     pub deny: Vec<String>,
@@ -139,6 +142,7 @@ impl ToolSettings {
             mode: PermissionMode::Default,
             live: LivePermissions::default(),
             stops: TaskStops::default(),
+            history: None,
             allow: Vec::new(),
             deny: Vec::new(),
             ask: Vec::new(),

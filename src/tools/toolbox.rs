@@ -14,6 +14,7 @@ use super::capture::OutputFolder;
 use super::catalog::{BuiltinTool, CommandTimes};
 use super::edit;
 use super::external::{ExternalTools, Permission};
+use super::file_history::FileHistory;
 use super::files_read::FilesRead;
 use super::glob;
 use super::grep;
@@ -57,6 +58,8 @@ pub(super) struct ToolSet {
     pub(super) acceptance: AcceptanceDemands,
     web: Option<WebFetcher>,
     pub(super) seen: FilesRead,
+    /// Keeps what files held before they are changed.
+    history: Option<FileHistory>,
     todos: TodoList,
     pub(super) output_limit: usize,
     pub(super) foreign_output_limit: usize,
@@ -127,6 +130,7 @@ impl Toolbox {
             acceptance: demands,
             web,
             seen: FilesRead::default(),
+            history: settings.history.clone(),
             todos: TodoList::default(),
             output_limit: settings.output_limit,
             foreign_output_limit: settings.external_output_limit,
@@ -482,8 +486,12 @@ impl ToolSet {
         let base = self.shell.cwd();
         match request {
             ToolRequest::Read(read) => read::run(&read, place, &base, &self.seen, stop),
-            ToolRequest::Write(write) => write::run(&write, place, &self.seen, stop),
-            ToolRequest::Edit(edit) => edit::run(&edit, place, &base, &self.seen, stop),
+            ToolRequest::Write(write) => {
+                write::run(&write, place, (&self.seen, self.history.as_ref()), stop)
+            }
+            ToolRequest::Edit(edit) => {
+                edit::run(&edit, place, &base, (&self.seen, self.history.as_ref()), stop)
+            }
             ToolRequest::Glob(input) => {
                 let matcher = glob::compile(&input)?;
                 let scope = self.scope(BuiltinTool::Glob, place, None, None)?;

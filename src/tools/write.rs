@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use super::file_history::FileHistory;
 use super::files_read::FilesRead;
 use super::input::WriteInput;
 use super::outcome::{ToolError, ToolOutcome};
@@ -22,11 +23,16 @@ use super::read::check_regular;
 pub(super) fn run(
     input: &WriteInput,
     place: &ResolvedPath,
-    seen: &FilesRead,
+    (seen, history): (&FilesRead, Option<&FileHistory>),
     cancel: &CancellationToken,
 ) -> Result<ToolOutcome, ToolError> {
     let path = place.written.display();
     let existing = overwritable_metadata(place, seen)?;
+    if let Some(history) = history {
+        history
+            .keep(&place.real)
+            .map_err(|error| format!("cannot keep the former content of {path}: {error}"))?;
+    }
     replace_atomically(&place.real, input.content.as_bytes(), existing.as_ref(), cancel)
         .map_err(|error| format!("cannot write {path}: {error}"))?;
     record_written(place, seen);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::driver::HostDriver;
 use crate::mcp::{python, script};
-use crate::support::{FifoSignal, is_alive, serve, with_time_limit};
+use crate::support::{FifoSignal, RunBuilder, is_alive, serve, with_time_limit};
 
 /// Longer than any test.
 const HOUR: Duration = Duration::from_hours(1);
@@ -200,5 +200,68 @@ async fn a_server_is_disabled_enabled_and_connected_again() {
         server.requests().iter().map(|request| mcp_tools(&request.body)).collect();
     assert_eq!(offered, [Vec::new(), vec!["mcp__a__one".to_owned()]]);
     assert_eq!(host.ask(&reconnect("other")).await["subtype"], "error");
+    host.end().await;
+}
+
+/// Sends a prompt with an id, and waits for the result of its turn.
+async fn prompt_with_id(host: &mut HostDriver, id: &str) {
+    host.send(&json!({ "type": "user", "uuid": id,
+        "message": { "role": "user", "content": "go" } }))
+        .await;
+    host.result().await;
+}
+
+#[tokio::test]
+async fn files_are_restored_as_they_were_before_a_prompt() {
+    let write = |path: &str, content: &str| json!({ "file_path": path, "content": content });
+    let edit = json!({ "file_path": "old.txt", "old_string": "two", "new_string": "2" });
+    let script = Scenario::new().tool("Edit", edit).reply("1");
+    let script = script.tool("Write", write("new.txt", "a\n")).reply("2");
+    let edit = json!({ "file_path": "new.txt", "old_string": "a", "new_string": "b" });
+    let server = serve(script.tool("Edit", edit).reply("3"));
+    let run = RunBuilder::against(&server).env("CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING", "true");
+    let mut host = HostDriver::with(run, &[]);
+    let (old, new) = (host.process.work().join("old.txt"), host.process.work().join("new.txt"));
+    std::fs::write(&old, "one\ntwo\nthree\n").expect("a file");
+    for id in ["p-1", "p-2", "p-3"] {
+        prompt_with_id(&mut host, id).await;
+    }
+    let rewind = |id: &str, is_dry: bool| json!({ "subtype": "rewind_files", "user_message_id": id, "dry_run": is_dry });
+    let reply = host.ask(&rewind("p-3", false)).await["response"].clone();
+    assert_eq!((&reply["canRewind"], &reply["insertions"]), (&json!(true), &json!(1)), "{reply}");
+    assert_eq!(std::fs::read_to_string(&new).expect("it is there"), "a\n");
+    let reply = host.ask(&rewind("p-1", true)).await["response"].clone();
+    assert_eq!(reply["filesChanged"].as_array().map(Vec::len), Some(2), "{reply}");
+    assert_eq!((&reply["insertions"], &reply["deletions"]), (&json!(1), &json!(2)), "{reply}");
+    assert!(new.is_file(), "a dry run changes nothing");
+    host.ask(&rewind("p-1", false)).await;
+    assert_eq!(std::fs::read_to_string(&old).expect("it is there"), "one\ntwo\nthree\n");
+    assert!(!new.exists(), "it was not there before the prompt");
+    let reply = host.ask(&rewind("p-9", false)).await["response"].clone();
+    assert_eq!(reply["canRewind"], false, "{reply}");
+    host.end().await;
+}
+
+#[tokio::test]
+async fn no_file_is_restored_through_a_link_or_without_kept_contents() {
+    let write = json!({ "file_path": "sub/a.txt", "content": "new" });
+    let server = serve(Scenario::new().tool("Write", write).reply("1"));
+    let run = RunBuilder::against(&server).env("CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING", "true");
+    let mut host = HostDriver::with(run, &[]);
+    prompt_with_id(&mut host, "p-1").await;
+    let outside = tempfile::tempdir().expect("a folder");
+    std::fs::write(outside.path().join("a.txt"), "keep").expect("a file");
+    let sub = host.process.work().join("sub");
+    std::fs::remove_dir_all(&sub).expect("it is there");
+    std::os::unix::fs::symlink(outside.path(), &sub).expect("a link");
+    let rewind = json!({ "subtype": "rewind_files", "user_message_id": "p-1" });
+    let reply = host.ask(&rewind).await["response"].clone();
+    assert_eq!(reply["canRewind"], false, "{reply}");
+    assert!(outside.path().join("a.txt").is_file());
+    host.end().await;
+
+    let server = serve(Scenario::new());
+    let mut host = HostDriver::start(&server, &[]);
+    assert_eq!(host.ask(&rewind).await["response"]["canRewind"], false);
     host.end().await;
 }

@@ -126,3 +126,20 @@ async def a_server_of_the_host_is_disabled_and_connected_again(world):
     requests = await model.requests()
     offered = ["mcp__calc__add" in str(request["tools"]) for request in requests]
     assert offered == [False, True, True], offered
+
+
+@scenario
+async def files_are_rewound_to_a_message(world):
+    made = world.work / "made.txt"
+    write = ("Write", {"file_path": str(made), "content": "made"})
+    model = await world.model(tools(write), text("done"))
+    options = world.options(
+        model, permission_mode="acceptEdits", enable_file_checkpointing=True,
+        extra_args={"replay-user-messages": None})
+    async with ClaudeSDKClient(options) as client:
+        await client.query("write")
+        messages = await collect(client.receive_response())
+        prompt = next(item for item in messages if type(item).__name__ == "UserMessage" and item.uuid)
+        assert made.read_text() == "made"
+        await client.rewind_files(prompt.uuid)
+        assert not made.exists()

@@ -8,6 +8,7 @@
 mod context_usage;
 mod replies;
 mod requests;
+mod rewind;
 mod run_args;
 mod server_requests;
 mod session;

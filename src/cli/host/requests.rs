@@ -60,6 +60,9 @@ impl HostSession {
                 let set = self.args.set_thinking(tokens).map(|()| json!({}));
                 set.map_err(|why| (format!("max_thinking_tokens {why}"), None))
             }
+            ControlRequest::RewindFiles { prompt, is_dry_run } => {
+                Ok(self.rewind(prompt, is_dry_run).await)
+            }
             ControlRequest::McpSetServers(servers) => {
                 self.set_servers(servers).await.map_err(|error| (error.to_string(), None))
             }

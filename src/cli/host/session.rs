@@ -55,6 +55,9 @@ const INPUT_BACKLOG: usize = 64;
 /// The variable by which a host asks for reports of the session's state (PROTOCOL 1.4).
 const READS_STATE: &str = "CLAUDE_CODE_SDK_READS_SESSION_STATE";
 
+/// The variable by which a host asks to keep files, so that it can restore them (PROTOCOL 1.4).
+const KEEPS_FILES: &str = "CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING";
+
 /// Serves a host until it has closed standard input and all its prompts are answered. Returns the
 /// exit code of the last turn.
 ///
@@ -131,6 +134,8 @@ pub(super) struct HostSession {
     pub(super) live: LivePermissions,
     /// The running tasks that the host can stop.
     pub(super) stops: TaskStops,
+    /// The ids of all prompts, if files are kept for each.
+    pub(super) checkpoints: Option<Vec<String>>,
     /// Shows the size of the conversation.
     pub(super) gauge: ContextGauge,
     /// Started before the first turn, and shared by all.
@@ -163,6 +168,8 @@ impl HostSession {
         let session_id = SessionName::default();
         let wants_state = context.variables.get(OsStr::new(READS_STATE));
         let wants_state = wants_state.is_some_and(|value| value == "1");
+        let keeps_files = context.variables.get(OsStr::new(KEEPS_FILES));
+        let checkpoints = keeps_files.is_some_and(|value| value == "true").then(Vec::new);
         let (to_host, states, id) = (out.clone(), out.clone(), session_id.clone());
         let write: FrameWriter = Arc::new(move |frame: &Value| to_host.send_unmasked(frame));
         let reports_state: StateReporter = Arc::new(move |state| {
@@ -185,6 +192,7 @@ impl HostSession {
             hooks,
             live,
             stops: TaskStops::default(),
+            checkpoints,
             gauge: ContextGauge::default(),
             servers,
             reports_state,
@@ -236,13 +244,17 @@ impl HostSession {
     /// The session ends, with this exit code.
     async fn turn(
         &mut self,
-        prompt: UserPrompt,
+        mut prompt: UserPrompt,
         input: &mut mpsc::Receiver<HostInput>,
         is_open: &mut bool,
     ) -> Result<u8, u8> {
         // Without them the turn fails for the same reason, and reports it.
         let _ = self.shared_servers().await;
         (self.reports_state)(SessionState::Running);
+        if self.replays_prompts || self.checkpoints.is_some() {
+            let id = prompt.uuid.get_or_insert_with(|| Uuid::new_v4().to_string());
+            self.checkpoints.iter_mut().for_each(|known| known.push(id.clone()));
+        }
         if self.replays_prompts {
             self.out.send_json(prompt.replay(&self.session_id.get()), Some(StreamJson::LONGEST));
         }
@@ -258,6 +270,7 @@ impl HostSession {
                 hooks: self.hooks.clone(),
                 live: self.live.clone(),
                 stops: self.stops.clone(),
+                keeps_files: self.checkpoints.is_some(),
                 gauge: self.gauge.clone(),
                 servers: self.servers.clone(),
                 out: self.out.clone(),

@@ -1,0 +1,232 @@
+//! Keeps what files held before the file tools changed them, so that a host can restore it.
+//!
+//! The folder holds `index.jsonl`, a line for the first change of each file by each prompt, and the
+//! former contents in numbered files.
+
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nix::fcntl::OFlag;
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+use super::paths::{OPEN_FOLDER_FLAGS, open_real, resolve};
+use super::write::replace_atomically;
+
+/// The largest file whose lines are counted.
+const COUNTED_BYTES_MAX: u64 = 10 << 20;
+
+/// The files that one prompt changes. Clones share them: the run and its sub-agents.
+#[derive(Clone, Debug)]
+pub struct FileHistory {
+    folder: PathBuf,
+    prompt: String,
+    /// The files of this prompt whose former content is kept.
+    kept: Arc<Mutex<BTreeSet<PathBuf>>>,
+}
+
+/// The first change of a file by a prompt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct FileChange {
+    prompt: String,
+    path: PathBuf,
+    /// The name of the file with the former content. `None`: there was no file.
+    content: Option<String>,
+}
+
+/// What was restored, or would be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RestoredFiles {
+    pub files: Vec<PathBuf>,
+    /// Lines added and removed, the lines that all share at both ends apart.
+    pub insertions: usize,
+    pub deletions: usize,
+}
+
+/// Why files were not restored.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    #[error("no files are kept for the user message {0:?}")]
+    UnknownPrompt(String),
+    #[error("{} is not inside of the work folders any more; nothing was changed", .0.display())]
+    Outside(PathBuf),
+    #[error("cannot read the kept files: {0}")]
+    Unreadable(io::Error),
+    #[error("cannot restore {}: {cause}", path.display())]
+    Unwritable { path: PathBuf, cause: io::Error },
+}
+
+/// Whether files are restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestoreMode {
+    /// Only what would change is reported.
+    DryRun,
+    Restore,
+}
+
+impl FileHistory {
+    /// The files that the prompt with this id changes, kept in this folder.
+    pub fn new(folder: PathBuf, prompt: String) -> Self {
+        Self { folder, prompt, kept: Arc::default() }
+    }
+
+    /// Keeps what a file holds, before its first change by this prompt. Blocks.
+    ///
+    /// # Errors
+    /// It cannot be kept.
+    pub(super) fn keep(&self, real: &Path) -> io::Result<()> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.contains(real) {
+            return Ok(());
+        }
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+        let content = match open_real(real, OFlag::O_RDONLY) {
+            Ok(mut file) => {
+                let name = uuid::Uuid::new_v4().to_string();
+                let mut copy = private().create_new(true).open(self.folder.join(&name))?;
+                io::copy(&mut file, &mut copy)?;
+                Some(name)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        let change = FileChange { prompt: self.prompt.clone(), path: real.to_owned(), content };
+        let line = serde_json::to_string(&change)? + "\n";
+        let mut index = private().append(true).create(true).open(index(&self.folder))?;
+        index.write_all(line.as_bytes())?;
+        kept.insert(real.to_owned());
+        Ok(())
+    }
+
+    /// Restores every file that was changed since a prompt. `prompts` are the ids of all prompts of
+    /// this process, in order, and `roots` the folders in which files may be restored. Blocks.
+    ///
+    /// # Errors
+    /// The prompt is not known, or a file cannot be restored.
+    pub fn restore(
+        folder: &Path,
+        prompt: &str,
+        prompts: &[String],
+        roots: &[PathBuf],
+        mode: RestoreMode,
+    ) -> Result<RestoredFiles, RestoreError> {
+        let changes = read_index(folder).map_err(RestoreError::Unreadable)?;
+        let later = prompts.iter().position(|known| known == prompt);
+        let later = later.map_or(&[][..], |at| &prompts[at..]);
+        let is_since =
+            |change: &FileChange| change.prompt == prompt || later.contains(&change.prompt);
+        let first = changes.iter().position(is_since);
+        let since = match first {
+            Some(first) => &changes[first..],
+            None if !later.is_empty() => &[],
+            None => return Err(RestoreError::UnknownPrompt(prompt.to_owned())),
+        };
+        let mut seen = BTreeSet::new();
+        let wanted: Vec<&FileChange> =
+            since.iter().filter(|change| seen.insert(&change.path)).collect();
+        let roots: Vec<PathBuf> = roots.iter().map(|root| resolve(root)).collect();
+        let is_inside = |path: &PathBuf| {
+            resolve(path) == *path && roots.iter().any(|root| path.starts_with(root))
+        };
+        if let Some(change) = wanted.iter().find(|change| !is_inside(&change.path)) {
+            return Err(RestoreError::Outside(change.path.clone()));
+        }
+        let mut restored = RestoredFiles::default();
+        for change in wanted {
+            let failed = |cause| RestoreError::Unwritable { path: change.path.clone(), cause };
+            restore_one(folder, change, mode, &mut restored).map_err(failed)?;
+        }
+        Ok(restored)
+    }
+}
+
+fn index(folder: &Path) -> PathBuf {
+    folder.join("index.jsonl")
+}
+
+/// Options for files of this user alone.
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).mode(0o600);
+    options
+}
+
+/// The changes, oldest first. A line that was cut off is left out.
+fn read_index(folder: &Path) -> io::Result<Vec<FileChange>> {
+    match fs::read_to_string(index(folder)) {
+        Ok(text) => Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+fn restore_one(
+    folder: &Path,
+    change: &FileChange,
+    mode: RestoreMode,
+    restored: &mut RestoredFiles,
+) -> io::Result<()> {
+    let path = &change.path;
+    let wanted = change.content.as_ref().map(|name| fs::read(folder.join(name))).transpose()?;
+    let current = match open_real(path, OFlag::O_RDONLY) {
+        Ok(file) => Some(read_all(file)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    if wanted == current {
+        return Ok(());
+    }
+    let (added, removed) = count_lines(current.as_deref(), wanted.as_deref());
+    if mode == RestoreMode::Restore {
+        match &wanted {
+            Some(content) => {
+                let existing = fs::symlink_metadata(path).ok();
+                let never = CancellationToken::new();
+                replace_atomically(path, content, existing.as_ref(), &never)?;
+            }
+            None => remove(path)?,
+        }
+    }
+    restored.files.push(path.clone());
+    restored.insertions += added;
+    restored.deletions += removed;
+    Ok(())
+}
+
+fn read_all(mut file: File) -> io::Result<Vec<u8>> {
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a file any more"));
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Removes a file, in the folder that its path means now, even if a link replaces that meanwhile.
+fn remove(path: &Path) -> io::Result<()> {
+    let folder = path.parent().ok_or_else(|| io::Error::other("it has no parent folder"))?;
+    let held = open_real(folder, OPEN_FOLDER_FLAGS)?;
+    let by_number = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
+    let folder = if by_number.is_dir() { &by_number } else { folder };
+    fs::remove_file(folder.join(path.file_name().unwrap_or_default()))
+}
+
+/// How many lines a change adds and removes, the common lines at both ends apart.
+fn count_lines(from: Option<&[u8]>, to: Option<&[u8]>) -> (usize, usize) {
+    let (from, to) = (from.unwrap_or_default(), to.unwrap_or_default());
+    let is_large = |bytes: &[u8]| u64::try_from(bytes.len()).is_ok_and(|it| it > COUNTED_BYTES_MAX);
+    if is_large(from) || is_large(to) {
+        return (0, 0);
+    }
+    let lines = |bytes| <[u8]>::split_inclusive(bytes, |byte| *byte == b'\n').collect::<Vec<_>>();
+    let (from, to) = (lines(from), lines(to));
+    let head = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
+    let (from, to) = (&from[head..], &to[head..]);
+    let tail = from.iter().rev().zip(to.iter().rev()).take_while(|(a, b)| a == b).count();
+    (to.len() - tail, from.len() - tail)
+}
