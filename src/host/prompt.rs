@@ -66,7 +66,7 @@ impl UserPrompt {
         let (mut texts, attachments) = content(&message["content"])?;
         let text_of = texts.pop().unwrap_or_default();
         Ok(Self {
-            before: texts.iter().map(|text| format!("{text}\n")).collect(),
+            before: texts.iter().flat_map(|text| [text, "\n"]).collect(),
             text: text_of,
             attachments,
             is_verbatim: frame["client_composed"] == true,
