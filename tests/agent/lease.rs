@@ -6,11 +6,11 @@ use std::io::{Error, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::libc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// Much shorter than the kernel's patience with holders of leases.
 const BOUND: Duration = Duration::from_secs(40);
