@@ -142,7 +142,13 @@ pub(super) async fn run_subagent(
 fn machine(setup: &Setup) -> Run {
     let fresh = || Run::new(setup.seed, &setup.limits);
     let run = setup.resumed.run.map_or_else(fresh, Run::resumed);
-    if setup.resumed.awaits_acceptance { run.awaiting_acceptance(&setup.limits) } else { run }
+    if setup.resumed.awaits_acceptance {
+        run.awaiting_acceptance(&setup.limits)
+    } else if setup.resumed.awaits_tools {
+        run.awaiting_tools()
+    } else {
+        run
+    }
 }
 
 async fn drive_session(
@@ -156,6 +162,16 @@ async fn drive_session(
     world.report_crash_log();
     world.report_lost_work();
     let goes_on = world.is_resumed;
+    if machine.phase == Phase::Working {
+        let mut event = world.run_tools().await;
+        // The prompt comes after the results.
+        if matches!(event, Event::ToolsDone(_))
+            && let Err(stopped) = world.begin(prompt, goes_on).await
+        {
+            event = stopped;
+        }
+        return drive(machine, event, limits, world).await;
+    }
     let event = match world.begin(prompt, goes_on).await {
         Err(event) => event,
         Ok(()) if machine.phase == Phase::RunningRequirement => world.check().await,
@@ -258,6 +274,8 @@ pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
             malformed: Vec::new(),
             folder_notes_known: HashSet::new(),
             denied: false,
+            calls_in_reply: 0,
+            deferred: None,
             loop_detector: resumed.loop_detector,
             past_background: resumed.background,
             work_stop_announced: false,
@@ -304,6 +322,7 @@ fn outcome(mut world: RunWorld<'_>, reason: StopReason) -> RunOutcome {
         retry_at,
         text: world.conversation.final_text.text,
         stop_reason: world.conversation.final_text.stop_reason,
+        deferred: world.tools.deferred.take().filter(|_| reason == StopReason::ToolDeferred),
         spent: ledger.spent(),
         unsettled: ledger.unsettled(),
         cost_before: world.caller.cost_before,

@@ -17,7 +17,7 @@ use crate::recovery::{
 };
 use crate::secrets::KnownSecrets;
 use crate::tools::{Acceptance, AgentDefinition, BackgroundTask, Toolbox};
-use crate::transcript::{Block, Contributor, Message, Usage};
+use crate::transcript::{Block, Contributor, Message, ToolCall, Usage};
 use crate::types::HostChannel;
 
 use super::clock::Clock;
@@ -111,6 +111,8 @@ pub struct ResumedState {
     pub run: Option<Run>,
     /// Whether only the command of `--require` is left to run.
     pub awaits_acceptance: bool,
+    /// Whether the last reply has a call that a hook deferred.
+    pub awaits_tools: bool,
     /// Whether the session was completed, so that only its outcome is reported again.
     pub finished: bool,
     /// The state of the loop detector.
@@ -125,6 +127,13 @@ pub struct ResumedState {
     pub tally: RunStats,
     /// The cost of the session before those.
     pub cost_before: Money,
+}
+
+/// A call that a hook has deferred, and why.
+#[derive(Clone, Debug)]
+pub struct DeferredCall {
+    pub call: ToolCall,
+    pub reason: String,
 }
 
 /// How a run ended, with everything that the result object shows.
@@ -145,6 +154,8 @@ pub struct RunOutcome {
     pub text: String,
     /// The API's own stop reason of the last reply.
     pub stop_reason: Option<String>,
+    /// The call that a hook has deferred, if the run ended because of it.
+    pub deferred: Option<DeferredCall>,
     pub tally: RunStats,
     /// Everything that counts against the budget.
     pub spent: Money,

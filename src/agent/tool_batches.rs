@@ -18,6 +18,7 @@ use crate::transcript::{Block, ToolCall, describe_unknown_outcome};
 use super::messages::{open_calls, synthetic};
 use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
+use super::setup::DeferredCall;
 use super::tool_hooks::{ExecutedTool, ReplacedResult};
 use super::tool_runner::{Admitted, CompletedCall};
 use super::world::RunWorld;
@@ -96,7 +97,10 @@ impl RunWorld<'_> {
         let mut slots: Vec<ResultSlot> = calls.into_iter().map(ResultSlot::of).collect();
         let mut cut = None;
         let mut next = 0;
-        let goes_on = |it: &Self| it.hooks.halt.is_none() && !it.fails_for_denial();
+        self.tools.calls_in_reply = slots.len();
+        let goes_on = |it: &Self| {
+            it.hooks.halt.is_none() && !it.fails_for_denial() && it.tools.deferred.is_none()
+        };
         while next < slots.len() && cut.is_none() && goes_on(self) {
             let end = self.batch_end(&slots, next);
             cut = self.run_batch(&mut slots[next..end]).await;
@@ -107,6 +111,8 @@ impl RunWorld<'_> {
             Some(cut) => cut.into(),
             None if self.hooks.halt.is_some() => Event::HookStopped,
             None if self.fails_for_denial() => Event::Denied,
+            // The call stays without a result, so that a resume finds it.
+            None if self.tools.deferred.is_some() => return Event::Deferred,
             None => {
                 let done: Vec<_> = slots.iter().filter_map(ResultSlot::done).collect();
                 let (journal, loops) = (&mut self.conversation.journal, self.limits.loops);
@@ -131,6 +137,11 @@ impl RunWorld<'_> {
             || (is_root && self.context.deps.registry.is_alarmed())
     }
 
+    /// Whether a hook may defer the call of the reply: it is the only one, and of the run itself.
+    pub(super) fn may_defer(&self) -> bool {
+        self.tools.calls_in_reply == 1 && self.context.mark.is_none()
+    }
+
     /// Where the batch that starts at `start` ends: read-only calls run in parallel, and so do
     /// sub-agents; all others run alone and in order.
     fn batch_end(&self, slots: &[ResultSlot], start: usize) -> usize {
@@ -149,6 +160,14 @@ impl RunWorld<'_> {
             Ok(verdicts) => verdicts,
             Err(cut) => return Some(cut),
         };
+        if let ([slot], [verdict]) = (&*batch, &verdicts[..])
+            && self.may_defer()
+            && let Some(reason) = verdict.deferral()
+        {
+            let reason = self.conversation.hook_words(reason);
+            self.tools.deferred = Some(DeferredCall { call: slot.call.clone(), reason });
+            return None;
+        }
         let (mut admitted, mut unasked) = (Vec::new(), Vec::<String>::new());
         for (index, (slot, verdict)) in batch.iter_mut().zip(verdicts).enumerate() {
             let decided = match self.admit(&mut slot.call, &verdict) {

@@ -108,7 +108,16 @@ impl RunWorld<'_> {
         }
         let grant = match &verdict.permission {
             Some((HookPermission::Allow, _)) => GrantSource::Hook,
-            Some((HookPermission::Ask | HookPermission::Deny, why)) => {
+            Some((HookPermission::Defer, _)) if self.context.mark.is_none() => {
+                let warning = format!(
+                    "a hook defers a call of {}, which has no effect: it is not the only call of its \
+                     reply",
+                    call.name
+                );
+                self.monitor.emit(&RunEvent::Warning(warning));
+                GrantSource::Rules
+            }
+            Some((HookPermission::Ask | HookPermission::Defer | HookPermission::Deny, why)) => {
                 let why = self.conversation.hook_words(why);
                 return Err(ToolRefusal::by_hook(&format!(
                     "A hook wants this to be asked about: {why}"

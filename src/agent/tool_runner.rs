@@ -20,6 +20,7 @@ use super::early_tools::EarlyTools;
 use super::messages::{is_error, join_list};
 use super::run_event::RunEvent;
 use super::run_monitor::{CancelReason, RunMonitor};
+use super::setup::DeferredCall;
 
 /// A tool call with its result.
 pub(super) struct CompletedCall<'a> {
@@ -47,6 +48,10 @@ pub(super) struct ToolRunner {
     pub(super) folder_notes_known: HashSet<String>,
     /// Whether a call was denied.
     pub(super) denied: bool,
+    /// How many calls the last reply has.
+    pub(super) calls_in_reply: usize,
+    /// The call that a hook has deferred.
+    pub(super) deferred: Option<DeferredCall>,
     pub(super) loop_detector: LoopDetector,
     /// The background work of earlier processes, until the model is told of it.
     pub(super) past_background: PastBackground,

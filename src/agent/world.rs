@@ -259,7 +259,11 @@ impl RunWorld<'_> {
     pub(super) fn close(&mut self, reason: StopReason) {
         self.tools.early.discard();
         self.caller.accounting.turn = None;
-        let open = open_calls(self.conversation.history.messages());
+        let mut open = open_calls(self.conversation.history.messages());
+        if reason == StopReason::ToolDeferred {
+            // A resume decides on it.
+            open.clear();
+        }
         if !open.is_empty() {
             self.caller.accounting.tally.tools.abandoned +=
                 u32::try_from(open.len()).unwrap_or(u32::MAX);

@@ -113,6 +113,7 @@ fn describe(ending: &RunOutcome) -> Option<(String, &'static str)> {
         StopReason::AbortedStreaming(by) => aborted(by, "while the model was answering"),
         StopReason::AbortedTools(by) => aborted(by, "while tools were running"),
         StopReason::HookStopped => (by_hook("a hook stopped the run", ending), hint),
+        StopReason::ToolDeferred => (deferred(ending), hint),
         StopReason::Denied => (denied(ending), hint),
         StopReason::StopHookPrevented => (by_hook("a Stop hook ended the run", ending), hint),
         StopReason::StopHookBlocked => {
@@ -166,6 +167,12 @@ fn output_failed(ending: &RunOutcome) -> String {
 fn internal_error(ending: &RunOutcome) -> String {
     let what = ending.broken.as_deref().unwrap_or("no details are known");
     format!("outlast itself broke: {what}")
+}
+
+fn deferred(ending: &RunOutcome) -> String {
+    ending.deferred.as_ref().map_or_else(String::new, |deferred| {
+        format!("a hook deferred the call of {}: {}", deferred.call.name, deferred.reason)
+    })
 }
 
 /// Lists the tools whose calls were denied, each once.

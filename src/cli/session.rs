@@ -6,7 +6,6 @@ use crate::agent::{ModelEndpoint, ModelStats, ResumedState, RunStats};
 use crate::journal::{
     CarryOver, Damage, FirstPrompt, Journal, JournalError, JournalMirror, LockedSession,
     ProcessOpening, RestoredSession, SessionFolder, SessionId, latest, prompt_title, read_session,
-    read_terms,
 };
 use crate::model;
 use crate::recovery::{Fast, Limits, LoopDetector, Moment, Money, Run, StopReason};
@@ -239,7 +238,7 @@ impl FoundSession {
         let demands = &settings.demands;
         let Some(restored) = self.restored() else { return Ok(RemainingWork::ModelReply) };
         let unanswered = restored.messages.last().is_some_and(|last| last.role == Role::User);
-        if unanswered || !restored.background.lost.is_empty() {
+        if unanswered || restored.deferred || !restored.background.lost.is_empty() {
             return Ok(RemainingWork::ModelReply);
         }
         let (forked, demanded) = (matches!(self.kind, SessionOrigin::Forked(_)), restored.limits);
@@ -419,6 +418,7 @@ fn resumed_state(restored: RestoredSession, carry: CarryOver, limits: &Limits) -
         run,
         tally,
         loop_detector: spiral,
+        awaits_tools: restored.deferred,
         windows: restored.windows,
         agents,
         background: restored.background,
@@ -532,23 +532,19 @@ impl Settings {
     }
 }
 
-/// Checks that the session to resume is there.
+/// Checks that the session to resume is there. Returns whether a hook has deferred its last call.
 ///
 /// # Errors
 /// It is not, or cannot be read.
-pub(super) fn check_resumable(settings: &Settings) -> Result<(), UsageError> {
+pub(super) fn check_resumable(settings: &Settings) -> Result<bool, UsageError> {
     let place = SessionFolder::new(&settings.session_dir, &settings.cwd);
     let id = match &settings.session {
-        SessionStart::New { .. } | SessionStart::ResumeOrStart { .. } => return Ok(()),
+        SessionStart::New { .. } | SessionStart::ResumeOrStart { .. } => return Ok(false),
         SessionStart::Resume { session_id, .. } => id(session_id)?,
         SessionStart::Continue { .. } => newest(&place)?,
     };
-    if settings.reading.point.is_some() {
-        return read_session(&place, &id, settings.reading.clone())
-            .map(drop)
-            .map_err(journal_error);
-    }
-    read_terms(&place, &id).map(drop).map_err(journal_error)
+    let restored = read_session(&place, &id, settings.reading.clone()).map_err(journal_error)?;
+    Ok(restored.deferred)
 }
 
 /// Estimates the tokens of the messages that the session has already; 0 if it cannot be read.

@@ -152,7 +152,8 @@ impl CallbackCall {
 fn interpret_reply(reply: Result<Value, HostError>) -> HookRun {
     let silent = || HookRun::of(HookEnd::Exited(0));
     match reply {
-        Err(error) => {
+        Err(HostError::Closed) => HookRun::of(HookEnd::HostClosed),
+        Err(error @ HostError::Refused(_)) => {
             let why = Some(error.to_string()).filter(|why| !why.trim().is_empty());
             let why = why.unwrap_or_else(|| "the host reports an error without a text".to_owned());
             HookRun::of(HookEnd::NoReply(why))

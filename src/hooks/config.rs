@@ -356,7 +356,7 @@ impl HookHandler {
         // A hook that may forbid a call may not be got rid of by changing it.
         let is_disarmed = can_forbid && failure == HookFailureKind::Changed;
         // A host expects its callbacks to be asked before a call is made or a prompt is sent.
-        let is_late = failure == HookFailureKind::TimedOut
+        let is_late = matches!(failure, HookFailureKind::TimedOut | HookFailureKind::HostClosed)
             && matches!(self.command, HookCommand::Callback { .. })
             && matches!(self.event, HookEvent::PreToolUse | HookEvent::UserPromptSubmit);
         self.is_guard() || is_disarmed || is_late

@@ -36,8 +36,8 @@ pub struct HookDecision {
 }
 
 impl HookDecision {
-    /// Adds the decision of one hook. Of several: deny beats ask, ask beats allow, and a later
-    /// input replaces an earlier one.
+    /// Adds the decision of one hook. Of several: deny beats defer, defer beats ask, ask beats
+    /// allow, and a later input replaces an earlier one.
     pub(super) fn add(&mut self, say: HookOutput) {
         let HookOutput {
             stop_run: halt,
@@ -73,7 +73,9 @@ impl HookDecision {
     pub fn restrict(&mut self, other: Self) {
         append_reason(&mut self.halt, other.halt);
         append_reason(&mut self.objection, other.objection);
-        if let Some((HookPermission::Ask | HookPermission::Deny, _)) = other.permission {
+        let is_strict =
+            other.permission.as_ref().is_some_and(|(word, _)| *word > HookPermission::Allow);
+        if is_strict {
             self.add(HookOutput { permission: other.permission, ..HookOutput::default() });
         }
     }
@@ -84,9 +86,16 @@ impl HookDecision {
         self.objection.as_deref().or(denied.map(|(_, why)| why.as_str()))
     }
 
+    /// The reason why the tool call is deferred, if it is.
+    pub fn deferral(&self) -> Option<&str> {
+        let is_open = self.halt.is_none() && self.objection.is_none();
+        let deferred = self.permission.as_ref().filter(|(word, _)| *word == HookPermission::Defer);
+        deferred.filter(|_| is_open).map(|(_, why)| why.as_str())
+    }
+
     /// Whether no hook blocks the tool call.
     pub fn allows(&self) -> bool {
-        let asks = self.permission.as_ref().is_some_and(|(word, _)| *word == HookPermission::Ask);
+        let asks = self.permission.as_ref().is_some_and(|(word, _)| *word > HookPermission::Allow);
         self.halt.is_none() && self.denial().is_none() && !asks
     }
 }
@@ -117,7 +126,7 @@ mod tests {
 
     #[test]
     fn the_strictest_hook_permission_wins_in_any_order() {
-        use HookPermission::{Allow, Ask, Deny};
+        use HookPermission::{Allow, Ask, Defer, Deny};
         let orders =
             [[Allow, Ask, Deny], [Deny, Ask, Allow], [Ask, Deny, Allow], [Deny, Allow, Ask]];
         for order in orders {
@@ -127,6 +136,15 @@ mod tests {
             }
             assert_eq!(verdict.permission, Some((Deny, "Deny".to_owned())), "{order:?}");
             assert_eq!(verdict.denial(), Some("Deny"));
+        }
+        for order in [[Ask, Defer], [Defer, Ask]] {
+            let mut verdict = HookDecision::default();
+            for one in order {
+                verdict.add(word(one, "why"));
+            }
+            assert!(verdict.deferral().is_some() && !verdict.allows(), "{order:?}");
+            verdict.add(word(Deny, "no"));
+            assert_eq!(verdict.deferral(), None, "{order:?}");
         }
         let mut verdict = HookDecision::default();
         verdict.add(word(Allow, "a"));

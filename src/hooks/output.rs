@@ -37,7 +37,8 @@ impl HookOutput {
         if let Some(why) = self.objection.as_mut().filter(|why| why.trim().is_empty()) {
             *why = format!("{} objects, and gives no reason", who());
         }
-        if let Some((HookPermission::Deny | HookPermission::Ask, why)) = &mut self.permission
+        if let Some((HookPermission::Deny | HookPermission::Defer | HookPermission::Ask, why)) =
+            &mut self.permission
             && why.trim().is_empty()
         {
             *why = format!("{} gives no reason", who());
@@ -54,6 +55,8 @@ impl HookOutput {
 pub enum HookPermission {
     Allow,
     Ask,
+    /// The run ends before the call, which is decided on when the session is resumed.
+    Defer,
     Deny,
 }
 
@@ -153,8 +156,8 @@ impl HookSpecificOutput {
         let permission = match self.permission_decision.as_deref() {
             None => None,
             Some("allow") => Some(HookPermission::Allow),
-            // There is no permission dialog to defer to, so this counts as `ask`.
-            Some("ask" | "defer") => Some(HookPermission::Ask),
+            Some("ask") => Some(HookPermission::Ask),
+            Some("defer") => Some(HookPermission::Defer),
             Some("deny") => Some(HookPermission::Deny),
             Some(other) => return Err(InvalidHookOutput::Permission(other.to_owned())),
         };

@@ -91,6 +91,7 @@ impl HookReporter {
             | HookEnd::Failed(_)
             | HookEnd::Unpinned(_)
             | HookEnd::NoReply(_)
+            | HookEnd::HostClosed
             | HookEnd::InvalidReply => None,
         };
         let outcome = match exit_code {

@@ -1,6 +1,7 @@
 //! Interprets the result of one hook: its exit code and its output. Pure.
 
 use crate::secrets::Redactor;
+use crate::types::HostError;
 
 use super::background::Opening;
 use super::event::{HookEvent, ObjectionUse};
@@ -31,6 +32,8 @@ pub(super) enum HookEnd {
     Unpinned(String),
     /// Why the host did not run its callback to the end.
     NoReply(String),
+    /// The host has closed standard input, so that it cannot reply.
+    HostClosed,
     /// The host's reply is not an object.
     InvalidReply,
 }
@@ -95,6 +98,8 @@ pub enum HookFailureKind {
     Missing,
     /// Its file is not what it was when the run began.
     Changed,
+    /// It runs in a host that can no longer reply.
+    HostClosed,
     /// Its matcher failed with an error.
     MatcherFailed,
 }
@@ -107,6 +112,7 @@ impl HookFailureKind {
             Self::InvalidOutput => "invalid_output",
             Self::Missing => "missing",
             Self::Changed => "changed",
+            Self::HostClosed => "host_closed",
             Self::MatcherFailed => "matcher_failed",
         }
     }
@@ -137,6 +143,9 @@ pub(super) fn interpret_result(
         HookEnd::Failed(why) => return mishap(HookFailureKind::Missing, why),
         HookEnd::Unpinned(why) => return mishap(HookFailureKind::Changed, why),
         HookEnd::NoReply(why) => return mishap(HookFailureKind::Crash, why),
+        HookEnd::HostClosed => {
+            return mishap(HookFailureKind::HostClosed, &HostError::Closed.to_string());
+        }
         HookEnd::InvalidReply => {
             return mishap(HookFailureKind::InvalidOutput, "its reply is not an object");
         }

@@ -86,7 +86,8 @@ impl PendingRequests {
 
     async fn ask(&self, request: Value) -> Result<Value, HostError> {
         let id = Uuid::new_v4().to_string();
-        let is_question = request["subtype"] == "can_use_tool";
+        let (is_question, is_hook) =
+            (request["subtype"] == "can_use_tool", request["subtype"] == "hook_callback");
         let frame = json!({ "type": "control_request", "request_id": id, "request": request });
         let bytes = frame.to_string().len();
         if bytes > REQUEST_BYTES_MAX {
@@ -97,6 +98,11 @@ impl PendingRequests {
         {
             let mut open = self.open();
             if open.is_closed {
+                drop(open);
+                // It may still read, and its hooks hear of what happens.
+                if is_hook {
+                    (self.write)(&frame);
+                }
                 return Err(HostError::Closed);
             }
             open.waiting.insert(id.clone(), tell);

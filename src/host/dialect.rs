@@ -31,11 +31,13 @@ const fn terms(reason: StopReason) -> Option<HostTerms> {
             terminal_reason: "budget_exhausted",
             ends_as_asked: false,
         }),
-        StopReason::HookStopped | StopReason::StopHookPrevented => Some(HostTerms {
-            subtype: Some(SUCCESS),
-            terminal_reason: reason.name(),
-            ends_as_asked: true,
-        }),
+        StopReason::HookStopped | StopReason::StopHookPrevented | StopReason::ToolDeferred => {
+            Some(HostTerms {
+                subtype: Some(SUCCESS),
+                terminal_reason: reason.name(),
+                ends_as_asked: true,
+            })
+        }
         StopReason::Completed
         | StopReason::MaxTurns
         | StopReason::Deadline

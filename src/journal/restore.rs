@@ -42,6 +42,8 @@ pub struct RestoredSession {
     /// Whether the last answer still awaits the `--require` command, which was interrupted or never
     /// started.
     pub check_pending: bool,
+    /// Whether the last message has a call that a hook deferred, and that has no result.
+    pub deferred: bool,
     /// Whether the model has completed the last prompt, even if its process was killed before it
     /// could record that.
     pub finished: bool,
@@ -154,12 +156,15 @@ pub(super) fn restore(
         // Its intent may be among the lines that were left out.
         rest.is_some() || !ours.contains(id) || story.intents.contains_key(id)
     };
+    let deferred = story.deferred && rest.is_none() && ends_with_calls(&messages);
+    let held = if deferred { messages.pop() } else { None };
     let outcome = |id: &str| interrupted_answer(story.intents.get(id), unknown(id));
     let tell = |id: &str| past_agents::describe_call(agents, id, outcome(id));
     let open = answer_calls(&mut messages, tell);
     let unknown_outcomes = open.iter().filter(|id| unknown(id)).count();
     let answers = answers_of(&messages, &open);
     let (mut messages, repairs) = repair_history(messages, tell);
+    messages.extend(held);
     if let Some(rest) = rest {
         append_to_user(&mut messages, rest.note_to_model());
     }
@@ -167,9 +172,7 @@ pub(super) fn restore(
     past_agents::add_spending(agents, &mut story.prompt, story.prompt_epoch);
     let asked = story.charged.take().or(story.opened.as_ref().map(|open| open.model.clone()));
     let asked = asked.unwrap_or_else(|| "unknown".to_owned());
-    story.prompt.add_in_flight(story.in_flight, &asked);
-    story.session.add_in_flight(story.in_flight, &asked);
-    story.recovery.record_cost(story.in_flight, 0);
+    story.book_in_flight(&asked);
     let opened = story.opened;
     let restored = RestoredSession {
         id,
@@ -177,6 +180,7 @@ pub(super) fn restore(
         repairs,
         run: story.run,
         check_pending: story.check_pending,
+        deferred,
         finished,
         ended: story.ended,
         prompt: story.prompt,
@@ -202,6 +206,10 @@ pub(super) fn restore(
         background: story.background,
     };
     Ok((restored, RestoreRemarks { leaf, epoch: opened.map_or(0, |open| open.epoch), answers }))
+}
+
+fn ends_with_calls(messages: &[Message]) -> bool {
+    messages.last().is_some_and(|last| call_ids(last).next().is_some())
 }
 
 /// Adds a block to the last user message.
@@ -231,6 +239,8 @@ struct SessionReplay {
     opened: Option<OpenRecord>,
     run: Option<Run>,
     check_pending: bool,
+    /// Whether a call was deferred, and nothing was done about it since.
+    deferred: bool,
     ended: Option<StopReason>,
     /// The stop reason that the state machine has chosen.
     planned_end: Option<StopReason>,
@@ -290,6 +300,7 @@ impl SessionReplay {
 
     fn apply_message(&mut self, said: MessageEntry) {
         self.begin_prompt_after_end();
+        self.deferred = false;
         // The lines of one reply count once.
         let begins = said.message.role == Role::Assistant && !said.continues_reply();
         if begins && said.ours {
@@ -325,6 +336,7 @@ impl SessionReplay {
             }
             JournalRecord::Transition { transition } => self.apply_transition(&transition),
             JournalRecord::Intent { calls } => {
+                self.deferred = false;
                 self.intents.extend(calls.into_iter().map(|call| (call.id, call.changed)));
             }
             JournalRecord::Spend { cost, usage, model, unsettled } => {
@@ -364,6 +376,7 @@ impl SessionReplay {
             }
             JournalRecord::End { reason } => {
                 self.ended = Some(reason);
+                self.deferred = reason == StopReason::ToolDeferred;
                 self.recovery.end(self.now, reason);
                 self.in_flight = Money::ZERO;
             }
@@ -389,6 +402,13 @@ impl SessionReplay {
             self.loop_detector = LoopDetector::default();
         }
         self.run = Some(transition.next);
+    }
+
+    /// Counts what the call that was in flight may have cost.
+    fn book_in_flight(&mut self, model: &str) {
+        self.prompt.add_in_flight(self.in_flight, model);
+        self.session.add_in_flight(self.in_flight, model);
+        self.recovery.record_cost(self.in_flight, 0);
     }
 
     fn count_turn(&mut self) {
@@ -437,7 +457,8 @@ impl SessionReplay {
         }
         self.leaf = Some(message.clone());
         self.begin_prompt();
-        (self.run, self.ended, self.check_pending) = (None, None, false);
+        (self.run, self.ended) = (None, None);
+        (self.check_pending, self.deferred) = (false, false);
         self.background.lost.clear();
         Ok(())
     }

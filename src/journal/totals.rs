@@ -111,6 +111,7 @@ pub(super) fn worst_case(before: Money, transition: &Transition) -> Money {
             | Event::SchemaMismatch
             | Event::Checked { .. }
             | Event::Consulted(_)
+            | Event::Deferred
             | Event::Denied
             | Event::Refreshed
             | Event::WaitEnded

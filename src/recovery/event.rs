@@ -38,6 +38,8 @@ pub enum Event {
     Consulted(StopHookDecision),
     /// A hook wants the run to stop, before a request or around a tool.
     HookStopped,
+    /// A hook defers the call of the last reply, which has no result.
+    Deferred,
     /// A hook prevents the summary that was about to be requested.
     SummaryPrevented,
     /// A tool call was denied, and the run ends because of it. Every call has its result.
@@ -81,6 +83,7 @@ impl Event {
             | Self::Checked { .. }
             | Self::Consulted(_)
             | Self::HookStopped
+            | Self::Deferred
             | Self::SummaryPrevented
             | Self::Denied
             | Self::Refreshed

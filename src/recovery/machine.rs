@@ -68,6 +68,7 @@ impl Run {
             (_, Event::DeadlinePassed) => self.stop(StopReason::Deadline),
             (Phase::Ready, Event::Begin) => self.begin_in_new_process(scene).next_turn(scene),
             (Phase::Working, Event::ToolsDone(pace)) => self.tools_done(pace, scene),
+            (Phase::Working, Event::Deferred) => self.stop(StopReason::ToolDeferred),
             (Phase::Working, Event::Delivered) => self.done(scene),
             (Phase::Working, Event::DeliveredEarly) => self.await_work(scene),
             (Phase::Awaiting { until }, Event::BackgroundWaited(work)) => {

@@ -150,6 +150,7 @@ impl RecoveryGoal {
                 | Event::DeliveredEarly
                 | Event::BackgroundWaited(_)
                 | Event::HookStopped
+                | Event::Deferred
                 | Event::SummaryPrevented
                 | Event::Denied
                 | Event::Refreshed
@@ -202,6 +203,7 @@ pub(super) fn setback(step: &Transition) -> Option<&'static str> {
         | Event::DeliveredEarly
         | Event::BackgroundWaited(_)
         | Event::HookStopped
+        | Event::Deferred
         | Event::Denied
         | Event::Refreshed
         | Event::SharedLimitMet { .. }

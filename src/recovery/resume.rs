@@ -53,6 +53,12 @@ impl Run {
         Self { budgets, effort_left, since_nudge, ..fresh }
     }
 
+    /// A run that begins with the calls of the last reply, which a hook had deferred.
+    #[must_use]
+    pub fn awaiting_tools(self) -> Self {
+        self.enter(Phase::Working)
+    }
+
     /// A run whose answer only waits for the Stop hooks or the command of `--require`.
     #[must_use]
     pub fn awaiting_acceptance(self, limits: &Limits) -> Self {

@@ -17,6 +17,8 @@ pub enum StopReason {
     AbortedStreaming(Interrupt),
     AbortedTools(Interrupt),
     HookStopped,
+    /// A hook deferred a tool call: it is decided on when the session is resumed.
+    ToolDeferred,
     /// A tool call was denied, and the run ends on denials.
     Denied,
     /// A Stop hook ended the run.
@@ -99,7 +101,8 @@ impl StopReason {
             Self::MaxTurns => Self::MaxBudgetUsd,
             Self::MaxBudgetUsd => Self::Deadline,
             Self::Deadline => Self::HookStopped,
-            Self::HookStopped => Self::Denied,
+            Self::HookStopped => Self::ToolDeferred,
+            Self::ToolDeferred => Self::Denied,
             Self::Denied => Self::StopHookPrevented,
             Self::StopHookPrevented => Self::StopHookBlocked,
             Self::StopHookBlocked => Self::BlockingLimit,
@@ -136,6 +139,7 @@ impl StopReason {
             }
             Self::AbortedTools(by) => StopReasonInfo { exit_code: by.exit_code(), ..ABORTED_TOOLS },
             Self::HookStopped => HOOK_STOPPED,
+            Self::ToolDeferred => TOOL_DEFERRED,
             Self::Denied => DENIED,
             Self::StopHookPrevented => STOP_HOOK_PREVENTED,
             Self::StopHookBlocked => STOP_HOOK_BLOCKED,
@@ -320,6 +324,15 @@ const HOOK_STOPPED: StopReasonInfo = StopReasonInfo {
     exit_code: exit_code::HOOK,
     subagent_advice: "A hook of the user stopped it, and will stop the same again: go another way, \
                       or say what the hook said.",
+    ..UNNAMED
+};
+
+const TOOL_DEFERRED: StopReasonInfo = StopReasonInfo {
+    name: "tool_deferred",
+    exit_code: exit_code::HOOK,
+    hint: "Resume the session once the call can be decided on.",
+    subagent_advice: "A hook of the user leaves one of its calls to be decided on later: go another \
+                      way, or say what the hook said.",
     ..UNNAMED
 };
 

@@ -100,6 +100,7 @@ pub(super) fn ending(reason: StopReason) -> RunOutcome {
         ..RunStats::default()
     };
     RunOutcome {
+        deferred: None,
         contributors: Vec::new(),
         thrashed: false,
         reason,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast::hooks::HookFailureKind::{self, Crash, InvalidOutput, Missing, TimedOut};
+use outlast::hooks::HookFailureKind::{self, Crash, HostClosed, InvalidOutput, Missing, TimedOut};
 use outlast::hooks::{
     HookDecision, HookEnvironment, HookEvent, HookOccasion, HookPermission, Hooks, callbacks,
 };
@@ -186,7 +186,6 @@ async fn a_failed_callback_is_ignored_unless_it_blocks_on_failure() {
     let rows = [
         (Err(HostError::Refused("KeyError: 'x'".to_owned())), Crash, "KeyError: 'x'"),
         (Err(HostError::Refused(" ".to_owned())), Crash, "the host reports an error without a"),
-        (Err(HostError::Closed), Crash, "the host has closed standard input"),
         (Ok(other), InvalidOutput, "hookEventName is \"PostToolUse\""),
         (Ok(json!({ "decision": "perhaps" })), InvalidOutput, "unknown decision"),
         (Ok(json!("deny")), InvalidOutput, "its reply is not an object"),
@@ -203,6 +202,19 @@ async fn a_failed_callback_is_ignored_unless_it_blocks_on_failure() {
         assert_eq!(failures(&verdict), [kind]);
         let why = verdict.denial().unwrap_or_default();
         assert!(why.contains("callback hook_0") && why.contains("is denied"), "{why:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_callback_of_a_host_that_cannot_reply_denies_what_it_could_forbid() {
+    for (event, denies) in [
+        (HookEvent::PreToolUse, true),
+        (HookEvent::UserPromptSubmit, true),
+        (HookEvent::PostToolUse, false),
+    ] {
+        let verdict = decision(event, "continue", Err(HostError::Closed)).await;
+        assert_eq!(failures(&verdict), [HostClosed], "{event:?}");
+        assert_eq!(verdict.denial().is_some(), denies, "{event:?}");
     }
 }
 

@@ -62,6 +62,7 @@ fn every_event() -> Vec<Event> {
         Event::Consulted(StopHookDecision::BlockAgain),
         Event::Consulted(StopHookDecision::Halt),
         Event::HookStopped,
+        Event::Deferred,
         Event::SummaryPrevented,
         Event::Denied,
         Event::Refreshed,
@@ -175,6 +176,7 @@ fn fits(run: Run, event: Event) -> bool {
         Event::ToolsDone(_) | Event::Delivered | Event::DeliveredEarly | Event::SchemaMismatch => {
             phase == Phase::Working
         }
+        Event::Deferred => phase == Phase::Working,
         Event::HookStopped => matches!(
             phase,
             Phase::Ready
@@ -435,6 +437,7 @@ fn ends_as(run: Run, event: Event) -> Option<StopReason> {
         | Event::Checked { .. }
         | Event::Consulted(_)
         | Event::HookStopped
+        | Event::Deferred
         | Event::SummaryPrevented
         | Event::Refreshed
         | Event::SharedLimitMet { .. }

@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 
-from claude_agent_sdk import ClaudeSDKClient, HookMatcher, create_sdk_mcp_server, tool
+from claude_agent_sdk import ClaudeSDKClient, HookMatcher, create_sdk_mcp_server, query, tool
 
 from harness import blocks, collect, of, result, scenario, text, tool_results, tools
 
@@ -223,6 +223,76 @@ async def a_prompt_hook_adds_context(world):
     await world.ask([text("Noted.")], hooks={"UserPromptSubmit": [HookMatcher(hooks=[hook(context)])]})
     [request] = await world.models[0].requests()
     assert "Wind: north." in json.dumps(request["messages"])
+
+
+def decides(decision, seen):
+    """A hook that decides so about Bash, and what it was asked."""
+    answer = before_tools(permissionDecision=decision, permissionDecisionReason="Wait.")
+    return {"PreToolUse": [HookMatcher(matcher="Bash", hooks=[hook(answer, seen)])]}
+
+
+async def deferred(world):
+    """The result of a turn whose call of Bash was deferred."""
+    options = {"allowed_tools": ["Bash"], "hooks": decides("defer", [])}
+    end = result(await world.ask([tools(BASH), text("never")], **options))
+    assert (end.is_error, end.stop_reason) == (False, "tool_deferred")
+    assert end.deferred_tool_use.name == "Bash" and not (world.work / "ran.txt").exists()
+    return end
+
+
+@scenario
+async def a_deferred_call_is_decided_on_when_the_session_is_resumed(world):
+    for decision, ran in [("deny", False), ("allow", True)]:
+        first, seen = await deferred(world), []
+        model = await world.model(text("Decided."))
+        options = world.options(model, resume=first.session_id, hooks=decides(decision, seen))
+        async with ClaudeSDKClient(options) as client:
+            end = result(await collect(client.receive_response()))
+        assert (end.is_error, end.result) == (False, "Decided.")
+        assert [name for _, name in seen] == [first.deferred_tool_use.id], (decision, seen, first)
+        assert (world.work / "ran.txt").exists() == ran, decision
+        [request] = await model.requests()
+        assert request["messages"][-1]["content"][0]["tool_use_id"] == first.deferred_tool_use.id
+
+
+@scenario
+async def a_deferred_call_is_denied_where_the_host_cannot_reply(world):
+    first, seen = await deferred(world), []
+    model = await world.model(text("Denied."))
+
+    async def no_prompt():
+        for nothing in []:
+            yield nothing
+
+    options = world.options(model, resume=first.session_id, hooks=decides("allow", seen))
+    end = result(await collect(query(prompt=no_prompt(), options=options)))
+    assert (end.is_error, end.result) == (False, "Denied.")
+    # The callback hears of the call, but the SDK has closed its end.
+    assert [name for _, name in seen] == [first.deferred_tool_use.id]
+    assert not (world.work / "ran.txt").exists()
+
+
+@scenario
+async def a_client_goes_on_with_a_deferred_call_without_a_prompt(world):
+    first, seen = await deferred(world), []
+    model = await world.model(text("Decided."), text("And more."))
+    options = world.options(model, resume=first.session_id, hooks=decides("deny", seen))
+    async with ClaudeSDKClient(options) as client:
+        assert result(await collect(client.receive_response())).result == "Decided."
+        await client.query("more")
+        assert result(await collect(client.receive_response())).result == "And more."
+    assert len(seen) == 1
+
+
+@scenario
+async def a_prompt_comes_after_the_result_of_a_deferred_call(world):
+    first, seen = await deferred(world), []
+    options = {"resume": first.session_id, "hooks": decides("deny", seen)}
+    end = result(await world.ask([text("Decided.")], "And now?", **options))
+    assert end.result == "Decided." and len(seen) == 1
+    [request] = await world.models[1].requests()
+    kinds = [block["type"] for block in request["messages"][-1]["content"]]
+    assert kinds == ["tool_result", "text"], kinds
 
 
 @scenario

@@ -163,6 +163,59 @@ async fn a_hook_can_replace_a_tool_result() {
     }
 }
 
+/// A hook that defers each call until the file `decided` exists.
+fn deferring() -> Value {
+    let mut settings = one(
+        "PreToolUse",
+        r#"test -e decided || echo '{"hookSpecificOutput": {"hookEventName": "PreToolUse",
+            "permissionDecision": "defer", "permissionDecisionReason": "a person decides"}}'"#,
+    );
+    settings["permissions"] = json!({ "allow": ["Bash(touch *)"] });
+    settings
+}
+
+#[tokio::test]
+async fn a_deferred_call_ends_the_run_and_is_decided_on_after_a_resume() {
+    let call = json!({ "command": "touch ran" });
+    let server = serve(Scenario::new().tool("Bash", call.clone()));
+    let ended = trial(&server, &deferring()).args(["do it"]).run().await;
+    let result = ended.result();
+    let ends = |result: &Value| {
+        let deferred = &result["deferred_tool_use"];
+        assert_eq!((&deferred["name"], &deferred["input"]), (&json!("Bash"), &call), "{result}");
+        assert_eq!(result["terminal_reason"], "tool_deferred");
+        assert_eq!(result["stop_reason"], "tool_deferred");
+        let why = result["errors"][0].as_str().expect("an error");
+        assert!(why.starts_with("a hook deferred the call of Bash: a person decides"), "{why}");
+    };
+    assert_eq!(ended.code, Some(6), "{result}");
+    ends(&result);
+    let work = ended.work();
+    let server = serve(Scenario::new().reply("Done."));
+    let settings = deferring().to_string();
+    let args = ["--settings", &settings, "--output-format", "json", "--continue"];
+    let again = ended.again(&server.base_url()).args(args).run().await;
+    assert_eq!(again.code, Some(6), "{again:?}");
+    ends(&again.result());
+    assert!(server.requests().is_empty() && !work.join("ran").exists());
+    std::fs::write(work.join("decided"), "").expect("the folder is ours");
+    let last = again.again(&server.base_url()).args(args).run().await;
+    assert_eq!((last.code, &last.result()["result"]), (Some(0), &json!("Done.")), "{last:?}");
+    assert!(work.join("ran").exists());
+    let messages = &server.requests()[0].body["messages"];
+    assert_eq!(messages[2]["content"][0]["tool_use_id"], messages[1]["content"][0]["id"]);
+}
+
+#[tokio::test]
+async fn one_of_several_calls_is_not_deferred() {
+    let call = json!({ "command": "touch ran" });
+    let scenario = Scenario::new().tool("Bash", call.clone()).and_tool("Bash", call).reply("Done.");
+    let ended = trial(&serve(scenario), &deferring()).args(["do it"]).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(warnings(&ended).contains("it is not the only call of its reply"), "{ended:?}");
+    assert!(ended.work().join("ran").exists());
+}
+
 #[tokio::test]
 async fn a_permission_request_triggers_the_notification_hook() {
     let server = serve(Scenario::new().tool("Bash", json!({ "command": "whoami" })).reply("Done."));

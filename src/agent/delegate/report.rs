@@ -227,7 +227,8 @@ mod tests {
             StopReason::Deadline => StopReason::AbortedStreaming(Interrupt::Sigterm),
             StopReason::AbortedStreaming(by) => StopReason::AbortedTools(by),
             StopReason::AbortedTools(_) => StopReason::HookStopped,
-            StopReason::HookStopped => StopReason::Denied,
+            StopReason::HookStopped => StopReason::ToolDeferred,
+            StopReason::ToolDeferred => StopReason::Denied,
             StopReason::Denied => StopReason::StopHookPrevented,
             StopReason::StopHookPrevented => StopReason::StopHookBlocked,
             StopReason::StopHookBlocked => StopReason::BlockingLimit,
@@ -314,7 +315,7 @@ mod tests {
             let advice = reason.info().subagent_advice;
             assert!(advice.ends_with('.') && advice.len() > 20, "{reason:?}");
         }
-        assert_eq!(seen, 23);
+        assert_eq!(seen, 24);
     }
 
     #[test]

@@ -54,6 +54,7 @@ impl SubagentObserver {
             | Event::Checked { .. }
             | Event::Consulted(_)
             | Event::HookStopped
+            | Event::Deferred
             | Event::SummaryPrevented
             | Event::Denied
             | Event::Refreshed

@@ -41,6 +41,7 @@ impl AgentStatus {
             | StopReason::MaxBudgetUsd
             | StopReason::Deadline
             | StopReason::HookStopped
+            | StopReason::ToolDeferred
             | StopReason::Denied
             | StopReason::StopHookPrevented
             | StopReason::StopHookBlocked

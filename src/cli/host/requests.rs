@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::agent::{self, InterruptSender};
@@ -20,7 +21,7 @@ use crate::types::HostChannel;
 use super::context_usage;
 use super::replies;
 use super::run_args::TurnArgs;
-use super::session::{HostSession, InputStep};
+use super::session::{DEFERRED_PATIENCE, HostSession, InputStep};
 
 /// How long the servers that run in the host are waited for at the start.
 const HOST_SERVERS_WAIT: Duration = Duration::from_secs(2);
@@ -126,6 +127,7 @@ impl HostSession {
         match self.apply(request).await {
             Ok(reply) => {
                 self.out.send_unmasked(&control_success(id, &reply));
+                self.deferred_until = Some(Instant::now() + DEFERRED_PATIENCE);
                 InputStep::GoesOn
             }
             Err(error) => {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
 use crate::agent::{self, ContextGauge, InterruptSender};
@@ -48,6 +49,9 @@ const LAST_READ: Duration = Duration::from_secs(5);
 
 /// How long the MCP servers may take to end.
 const SERVERS_END: Duration = Duration::from_secs(1);
+
+/// How long a session whose last call was deferred waits for a prompt, before it goes on without.
+pub(super) const DEFERRED_PATIENCE: Duration = Duration::from_millis(500);
 
 /// How many messages of the host may wait to be handled.
 const INPUT_BACKLOG: usize = 64;
@@ -126,6 +130,10 @@ pub(super) struct HostSession {
     pub(super) out: PipeSender,
     pub(super) requests: PendingRequests,
     pub(super) session_id: SessionName,
+    /// Whether the resumed session has a deferred call, about which no turn was run.
+    has_deferred: bool,
+    /// Until when a prompt is awaited for it.
+    pub(super) deferred_until: Option<Instant>,
     /// Prompts that wait for their turn.
     pub(super) queue: VecDeque<UserPrompt>,
     /// Hooks that run in the host.
@@ -188,6 +196,8 @@ impl HostSession {
             out,
             requests,
             session_id,
+            has_deferred: false,
+            deferred_until: None,
             queue,
             hooks,
             live,
@@ -206,12 +216,16 @@ impl HostSession {
         self.context.exit_watchdog.begin_turn(Box::new(|_| {}));
         let mut input = self.start_reading();
         match self.start().await {
-            Ok(id) => self.session_id.set(id),
+            Ok((id, has_deferred)) => {
+                self.session_id.set(id);
+                self.has_deferred = has_deferred;
+            }
             Err(error) => return self.fail_start(&error, &mut input).await,
         }
         let (mut code, mut is_open) = (0, true);
         loop {
             if let Some(prompt) = self.queue.pop_front() {
+                self.has_deferred = false;
                 if prompt.clears() {
                     self.clear();
                     continue;
@@ -222,13 +236,22 @@ impl HostSession {
                 }
                 continue;
             }
+            if !is_open && self.has_deferred {
+                self.queue.push_back(UserPrompt::default());
+                continue;
+            }
             if !is_open {
                 return code;
             }
+            let (waits, until) = (self.has_deferred, self.deferred_until);
             let step = tokio::select! {
                 biased;
                 interrupt = self.context.signals.first() => return interrupt.exit_code(),
                 line = input.recv() => self.handle(line, None).await,
+                () = sleep_until(until.unwrap_or_else(Instant::now)), if waits && until.is_some() => {
+                    self.queue.push_back(UserPrompt::default());
+                    InputStep::GoesOn
+                }
             };
             match step {
                 InputStep::GoesOn => {}
@@ -376,13 +399,14 @@ impl HostSession {
         InputStep::GoesOn
     }
 
-    /// Checks that turns can begin, and returns the id of their session.
-    async fn start(&self) -> Result<String, UsageError> {
+    /// Checks that turns can begin. Returns the id of their session, and whether a hook has deferred
+    /// its last call.
+    async fn start(&self) -> Result<(String, bool), UsageError> {
         let settings = self.settings().await?;
         StartupSteps::new(&self.context.signals, &self.shared.stderr, None)
             .step("opening the session", move || {
-                check_resumable(&settings)?;
-                Ok(settings.session_id())
+                let has_deferred = check_resumable(&settings)?;
+                Ok((settings.session_id(), has_deferred))
             })
             .await
     }

@@ -68,6 +68,7 @@ impl SnapshotRecorder {
             retry_at: None,
             text: seen.text.clone(),
             stop_reason: seen.stop_reason.clone(),
+            deferred: None,
             tally,
             spent: seen.spent,
             unsettled: Money::ZERO,

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::agent::{HookStats, JournalHealth, ModelStats, RunOutcome, RunStats};
+use crate::agent::{DeferredCall, HookStats, JournalHealth, ModelStats, RunOutcome, RunStats};
 use crate::cli::advice;
 use crate::cli::exit::{self, ExitStatus};
 use crate::cli::settings::ContractChange;
@@ -123,6 +123,10 @@ impl ResultReport<'_> {
             let changes: Vec<Value> = self.resumption.changes.iter().map(change).collect();
             object.insert("contract_changes".to_owned(), json!(changes));
         }
+        if let Some(DeferredCall { call, .. }) = &ending.deferred {
+            let call = json!({ "id": call.id, "name": call.name, "input": call.input });
+            object.insert("deferred_tool_use".to_owned(), call);
+        }
         if let Some(limits) = &ending.rate_limits {
             object.insert("rate_limits".to_owned(), json!(limits));
         }
@@ -148,9 +152,11 @@ fn hooks(tally: &HookStats) -> Value {
 /// Why it ended.
 fn why(ending: &RunOutcome, verdict: ExitStatus) -> Value {
     let fault = ending.fault.as_ref();
+    let deferred = ending.deferred.is_some().then(|| ending.reason.name());
+    let stop_reason = deferred.or(ending.stop_reason.as_deref());
     json!({
         "terminal_reason": ending.reason.name(),
-        "stop_reason": ending.stop_reason,
+        "stop_reason": stop_reason,
         "api_error_status": fault.and_then(crate::recovery::Fault::status),
         "api_error_class": advice::error_class(ending).map(crate::recovery::ErrorClass::name),
         "retryable": verdict.is_temporary(),

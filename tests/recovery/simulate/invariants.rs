@@ -307,6 +307,7 @@ impl Simulation {
             | Event::SchemaMismatch
             | Event::Consulted(_)
             | Event::HookStopped
+            | Event::Deferred
             | Event::SummaryPrevented
             | Event::Denied
             | Event::Refreshed
@@ -736,6 +737,7 @@ impl Simulation {
             | StopReason::AbortedStreaming(_)
             | StopReason::AbortedTools(_)
             | StopReason::HookStopped
+            | StopReason::ToolDeferred
             | StopReason::Denied
             | StopReason::StopHookPrevented
             | StopReason::StopHookBlocked

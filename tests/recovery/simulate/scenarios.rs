@@ -558,7 +558,11 @@ impl Simulation {
         }
         let delivers = self.limits.structured && self.dice.one_in(2);
         if self.dice.one_in(50) {
-            if self.seed.is_multiple_of(2) { Event::HookStopped } else { Event::Denied }
+            match self.seed % 3 {
+                0 => Event::HookStopped,
+                1 => Event::Denied,
+                _ => Event::Deferred,
+            }
         } else if delivers {
             self.dice.pick(&[Event::Delivered, Event::SchemaMismatch])
         } else {

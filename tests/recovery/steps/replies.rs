@@ -43,6 +43,8 @@ fn a_model_refusal_is_the_result_of_the_run() {
 fn a_hook_can_stop_the_run_after_its_tools() {
     let story = Story::begin(limits()).then(TOOL_CALLS).then(Event::HookStopped);
     story.ends_as(StopReason::HookStopped);
+    let story = Story::begin(limits()).then(TOOL_CALLS).then(Event::Deferred);
+    story.ends_as(StopReason::ToolDeferred);
     let story = Story::begin(limits()).then(TOOL_CALLS).then(Event::Denied);
     story.ends_as(StopReason::Denied);
 }
