@@ -1,22 +1,26 @@
-//! Permission prompts for calls that the rules leave open: `--permission-prompt-tool`. An MCP tool
-//! or the host answers them.
+//! Permission prompts for calls that the rules leave open: hooks of `PermissionRequest` answer them,
+//! or else `--permission-prompt-tool`, which is an MCP tool or the host.
 
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::hooks::{HookDecision, HookPermission};
+use crate::hooks::{HookDecision, HookEvent, HookPermission};
 use crate::mcp::{CallReply, ContentPart};
 use crate::recovery::Interrupt;
 use crate::tools::{GrantSource, PermissionUpdate, ToolRefusal};
 use crate::transcript::{Block, ToolCall};
 use crate::types::{HostError, PermissionMode, PermissionPrompt};
 
+use super::hook_runner::HookInput;
 use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::CancelReason;
 use super::world::RunWorld;
+
+/// A hook, in messages for the model.
+const HOOK: &str = "a hook";
 
 /// The host, in messages for the model.
 const HOST: &str = "the host";
@@ -33,7 +37,7 @@ enum PermissionAnswer {
 }
 
 impl RunWorld<'_> {
-    /// Asks the prompt tool or the host about a refused call, if there is one and it may decide: a
+    /// Asks hooks, the prompt tool or the host about a refused call, if there is one and it may decide: a
     /// denial by a rule or a hook is final. An input that it changes is checked as if the model had
     /// chosen it.
     ///
@@ -48,9 +52,6 @@ impl RunWorld<'_> {
         let by_hook = verdict.halt.is_some()
             || verdict.denial().is_some()
             || matches!(verdict.permission, Some((HookPermission::Deny, _)));
-        let Some(prompt) = self.tools.toolbox.prompt_tool().cloned() else {
-            return Ok(Err(refusal));
-        };
         let reason = match &refusal {
             ToolRefusal::Denied { reason, .. } if !by_hook => reason.clone(),
             ToolRefusal::Denied { .. } | ToolRefusal::Invalid(_) => return Ok(Err(refusal)),
@@ -58,13 +59,18 @@ impl RunWorld<'_> {
         if self.tools.toolbox.admit_with_source(call, GrantSource::Prompt).is_err() {
             return Ok(Err(refusal));
         }
-        let (name, answer) = match prompt {
-            PermissionPrompt::Tool(tool) => {
+        let prompt = self.tools.toolbox.prompt_tool().cloned();
+        let (name, answer) = match (self.ask_hooks(call).await?, prompt) {
+            (Some(answer), _) => (HOOK.to_owned(), answer),
+            (None, None) => return Ok(Err(refusal)),
+            (None, Some(PermissionPrompt::Tool(tool))) => {
                 let reply = self.ask_tool(&tool, call).await?;
                 let answer = parse_tool_answer(&tool, &reply);
                 (tool, answer)
             }
-            PermissionPrompt::Host => (HOST.to_owned(), self.ask_host(call, &reason).await?),
+            (None, Some(PermissionPrompt::Host)) => {
+                (HOST.to_owned(), self.ask_host(call, &reason).await?)
+            }
         };
         let why = match answer {
             PermissionAnswer::Deny(why) => why,
@@ -85,6 +91,33 @@ impl RunWorld<'_> {
             }
         };
         Ok(Err(ToolRefusal::by_prompt(&self.conversation.hook_words(&why))))
+    }
+
+    /// Asks the hooks of `PermissionRequest`. `None`: they leave it open.
+    async fn ask_hooks(
+        &mut self,
+        call: &ToolCall,
+    ) -> Result<Option<PermissionAnswer>, CancelReason> {
+        let event = HookEvent::PermissionRequest;
+        if !self.hooks.listen_to(event) {
+            return Ok(None);
+        }
+        let fields = [("permission_suggestions".to_owned(), suggestions(call))];
+        let input = HookInput::about(event, call, Map::from_iter(fields));
+        let verdict = self.run_hooks(input).await?;
+        if let Some(why) = &verdict.halt {
+            self.hooks.halt(event, why, &self.conversation);
+        }
+        self.apply_updates(&verdict.updates);
+        if let Some(why) = &verdict.objection {
+            return Ok(Some(PermissionAnswer::Deny(why.clone())));
+        }
+        Ok(verdict.permission.map(|(permission, why)| match permission {
+            HookPermission::Allow => PermissionAnswer::Allow(verdict.input),
+            HookPermission::Ask | HookPermission::Defer | HookPermission::Deny => {
+                PermissionAnswer::Deny(format!("{HOOK} was asked, and does not allow this: {why}"))
+            }
+        }))
     }
 
     /// Asks the host, which may ask a person: only the run's deadline and interrupts limit the
@@ -124,16 +157,21 @@ impl RunWorld<'_> {
                 return Ok(PermissionAnswer::Deny(why));
             }
         };
-        for update in answer["updatedPermissions"].as_array().into_iter().flatten() {
-            if let Err(why) = self.update_permissions(update) {
-                let warning = format!("a change of permissions by the host was not made: {why}");
-                self.monitor.emit(&RunEvent::Warning(warning));
-            }
-        }
+        self.apply_updates(answer["updatedPermissions"].as_array().map_or(&[], Vec::as_slice));
         if answer["behavior"] == "deny" && answer["interrupt"] == true {
             return Ok(PermissionAnswer::End);
         }
         Ok(parse_answer(HOST, &answer))
+    }
+
+    /// Makes changes of permissions that come with an answer.
+    fn apply_updates(&mut self, updates: &[Value]) {
+        for update in updates {
+            if let Err(why) = self.update_permissions(update) {
+                let warning = format!("a change of permissions was not made: {why}");
+                self.monitor.emit(&RunEvent::Warning(warning));
+            }
+        }
     }
 
     fn update_permissions(&self, update: &Value) -> Result<(), String> {

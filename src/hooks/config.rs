@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::event::{HookEvent, ObjectionUse, is_unsupported};
+use super::event::{HookEvent, is_unsupported};
 use super::matcher::HookMatcher;
 use super::result::HookFailureKind;
 
@@ -267,7 +267,7 @@ enum UnusableHook {
 impl HookEntry {
     /// Whether its failure must deny something.
     fn is_guard(&self, event: HookEvent) -> bool {
-        self.fail_closed && event.objection() == ObjectionUse::Prevents
+        self.fail_closed && event.can_be_guarded()
     }
 
     fn into_handler(
@@ -318,6 +318,7 @@ impl HookEntry {
             HookEvent::SessionEnd => (END_TIMEOUT, END_TIMEOUT_MAX),
             HookEvent::SessionStart
             | HookEvent::PreToolUse
+            | HookEvent::PermissionRequest
             | HookEvent::PostToolUse
             | HookEvent::PostToolUseFailure
             | HookEvent::Stop
@@ -347,7 +348,7 @@ impl HookHandler {
 
     /// Whether its failure denies what it guards.
     pub(super) fn is_guard(&self) -> bool {
-        self.fail_closed && self.event.objection() == ObjectionUse::Prevents
+        self.fail_closed && self.event.can_be_guarded()
     }
 
     /// Whether a failure of this kind denies what the hook could have forbidden.

@@ -25,6 +25,8 @@ pub struct HookDecision {
     pub context: Vec<String>,
     /// For the user.
     pub messages: Vec<String>,
+    /// Changes of permissions.
+    pub updates: Vec<Value>,
     /// Whether the user's prompt is left out, in favour of the hooks' context.
     pub hides_prompt: bool,
     /// Hooks that failed, by their command lines.
@@ -48,6 +50,7 @@ impl HookDecision {
             context,
             message,
             hides_prompt,
+            updates,
         } = say;
         append_reason(&mut self.halt, halt);
         append_reason(&mut self.objection, objection);
@@ -67,6 +70,7 @@ impl HookDecision {
         self.context.extend(context);
         self.messages.extend(message);
         self.hides_prompt |= hides_prompt;
+        self.updates.extend(updates);
     }
 
     /// Adds the hooks' decision on the same call under another tool name: it can only deny.

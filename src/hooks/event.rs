@@ -6,6 +6,7 @@ pub enum HookEvent {
     SessionStart,
     UserPromptSubmit,
     PreToolUse,
+    PermissionRequest,
     PostToolUse,
     PostToolUseFailure,
     Stop,
@@ -29,10 +30,9 @@ pub enum ObjectionUse {
 }
 
 /// Events of the same convention that outlast never emits. Hooks for them are not an error.
-const UNSUPPORTED: [&str; 18] = [
+const UNSUPPORTED: [&str; 17] = [
     "Setup",
     "UserPromptExpansion",
-    "PermissionRequest",
     "PermissionDenied",
     "PostToolBatch",
     "PostCompact",
@@ -51,10 +51,11 @@ const UNSUPPORTED: [&str; 18] = [
 ];
 
 impl HookEvent {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::SessionStart,
         Self::UserPromptSubmit,
         Self::PreToolUse,
+        Self::PermissionRequest,
         Self::PostToolUse,
         Self::PostToolUseFailure,
         Self::Stop,
@@ -72,6 +73,7 @@ impl HookEvent {
             Self::SessionStart => "SessionStart",
             Self::UserPromptSubmit => "UserPromptSubmit",
             Self::PreToolUse => "PreToolUse",
+            Self::PermissionRequest => "PermissionRequest",
             Self::PostToolUse => "PostToolUse",
             Self::PostToolUseFailure => "PostToolUseFailure",
             Self::Stop => "Stop",
@@ -91,7 +93,10 @@ impl HookEvent {
     /// Whether the event is about a tool call.
     pub fn is_tool_event(self) -> bool {
         match self {
-            Self::PreToolUse | Self::PostToolUse | Self::PostToolUseFailure => true,
+            Self::PreToolUse
+            | Self::PermissionRequest
+            | Self::PostToolUse
+            | Self::PostToolUseFailure => true,
             Self::SessionStart
             | Self::UserPromptSubmit
             | Self::Stop
@@ -108,6 +113,7 @@ impl HookEvent {
     pub(super) fn occurs_in_subagents(self) -> bool {
         match self {
             Self::PreToolUse
+            | Self::PermissionRequest
             | Self::PostToolUse
             | Self::PostToolUseFailure
             | Self::SubagentStart
@@ -128,6 +134,7 @@ impl HookEvent {
             Self::UserPromptSubmit | Self::Stop => false,
             Self::SessionStart
             | Self::PreToolUse
+            | Self::PermissionRequest
             | Self::PostToolUse
             | Self::PostToolUseFailure
             | Self::StopFailure
@@ -144,6 +151,11 @@ impl HookEvent {
         matches!(self, Self::SessionStart | Self::UserPromptSubmit)
     }
 
+    /// Whether a hook that fails can deny something: the event, or the permission that it asks for.
+    pub(super) fn can_be_guarded(self) -> bool {
+        self.objection() == ObjectionUse::Prevents || self == Self::PermissionRequest
+    }
+
     pub fn objection(self) -> ObjectionUse {
         match self {
             Self::UserPromptSubmit
@@ -153,6 +165,7 @@ impl HookEvent {
             | Self::PreCompact => ObjectionUse::Prevents,
             Self::PostToolUse | Self::PostToolUseFailure => ObjectionUse::Informs,
             Self::SessionStart
+            | Self::PermissionRequest
             | Self::StopFailure
             | Self::SubagentStart
             | Self::SessionEnd

@@ -28,6 +28,8 @@ pub(super) struct HookOutput {
     /// For the user.
     pub(super) message: Option<String>,
     pub(super) hides_prompt: bool,
+    /// Changes of permissions, as a `PermissionRequest` hook wrote them.
+    pub(super) updates: Vec<Value>,
 }
 
 impl HookOutput {
@@ -88,6 +90,20 @@ struct HookSpecificOutput {
     additional_context: Option<String>,
     #[serde(default)]
     suppress_original_prompt: bool,
+    decision: Option<RequestDecision>,
+}
+
+/// What a `PermissionRequest` hook decides.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RequestDecision {
+    behavior: String,
+    updated_input: Option<Value>,
+    #[serde(default)]
+    updated_permissions: Vec<Value>,
+    message: Option<String>,
+    #[serde(default)]
+    interrupt: bool,
 }
 
 /// Why JSON is no valid hook output.
@@ -101,6 +117,8 @@ pub(super) enum InvalidHookOutput {
     OtherEvent { said: String, event: HookEvent },
     #[error("unknown permissionDecision {0:?}")]
     Permission(String),
+    #[error("unknown behavior {0:?}")]
+    Behavior(String),
     #[error("updatedInput is not an object")]
     Input,
 }
@@ -164,14 +182,39 @@ impl HookSpecificOutput {
         if let Some(permission) = permission {
             say.permission = Some((permission, why));
         }
-        if self.updated_input.as_ref().is_some_and(|input| !input.is_object()) {
+        say.input = self.updated_input;
+        if let Some(decision) = self.decision.filter(|_| event == HookEvent::PermissionRequest) {
+            decision.apply_to(say, &clipped)?;
+        }
+        if say.input.as_ref().is_some_and(|input| !input.is_object()) {
             return Err(InvalidHookOutput::Input);
         }
-        say.input = self.updated_input;
         say.output = self.updated_tool_output.or(self.updated_mcp_tool_output);
         let context = self.additional_context.as_deref().map(&clipped);
         say.context = context.filter(|context| !context.trim().is_empty());
         say.hides_prompt |= self.suppress_original_prompt;
+        Ok(())
+    }
+}
+
+impl RequestDecision {
+    fn apply_to(
+        self,
+        say: &mut HookOutput,
+        clipped: impl Fn(&str) -> String,
+    ) -> Result<(), InvalidHookOutput> {
+        let permission = match self.behavior.as_str() {
+            "allow" => HookPermission::Allow,
+            "deny" => HookPermission::Deny,
+            other => return Err(InvalidHookOutput::Behavior(other.to_owned())),
+        };
+        let why = self.message.as_deref().map(clipped).unwrap_or_default();
+        if permission == HookPermission::Deny && self.interrupt {
+            say.stop_run = Some(why.clone());
+        }
+        say.permission = Some((permission, why));
+        say.input = self.updated_input;
+        say.updates = self.updated_permissions;
         Ok(())
     }
 }

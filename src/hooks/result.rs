@@ -380,6 +380,7 @@ mod tests {
             context: Some("by the way".to_owned()),
             message: Some("hello".to_owned()),
             hides_prompt: false,
+            updates: Vec::new(),
         };
         assert_eq!(said(HookEvent::PreToolUse, 0, out, ""), expected);
     }

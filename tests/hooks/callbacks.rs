@@ -53,7 +53,7 @@ fn failures(decision: &HookDecision) -> Vec<HookFailureKind> {
 #[test]
 fn callbacks_that_never_run_are_warned_of() {
     let group = json!([{ "matcher": "Bash", "hookCallbackIds": ["hook_0", "hook_1"] }]);
-    let names = ["PreToolUse", "SessionStart", "SessionEnd", "PermissionRequest", "Misspelt"];
+    let names = ["PreToolUse", "SessionStart", "SessionEnd", "PostToolBatch", "Misspelt"];
     let mut hooks = Map::from_iter(names.map(|name| (name.to_owned(), group.clone())));
     hooks.insert("Setup".to_owned(), json!([]));
     hooks.insert("Stop".to_owned(), Value::Null);

@@ -128,7 +128,7 @@ fn mistakes_in_hooks_are_reported_with_file_and_line() {
 #[test]
 fn unsupported_hook_types_are_listed_without_an_error() {
     let settings = read(&json!({
-        "PermissionRequest": [{ "hooks": [script("x")] }],
+        "PostToolBatch": [{ "hooks": [script("x")] }],
         "PreToolUs": [{ "hooks": [script("x")] }],
         "Stop": [{ "hooks": [
             { "type": "prompt", "prompt": "is it done?" },
@@ -142,7 +142,7 @@ fn unsupported_hook_types_are_listed_without_an_error() {
     let told: Vec<String> =
         settings.skipped.iter().map(|one| format!("{}: {}", one.place, one.why)).collect();
     let expected = [
-        "hooks.PermissionRequest: outlast does not support this event",
+        "hooks.PostToolBatch: outlast does not support this event",
         "hooks.PreToolUs: there is no such event",
         "hooks.Stop[0].hooks[0]: hooks of type \"prompt\" are not supported; use \"command\"",
         "hooks.Stop[0].hooks[1]: hooks of type \"http\" are not supported; use \"command\"",
@@ -167,7 +167,7 @@ fn a_blocking_hook_that_could_never_block_is_refused() {
         (one("Stop", &guard(prompt.clone())), "not supported"),
         (one("PreToolUse", &guard(detached.clone())), "a background hook (async)"),
         (one("Stop", &guard(conditional)), "never runs"),
-        (one("PermissionRequest", &guard(script("x"))), "outlast does not support this event"),
+        (one("PostToolBatch", &guard(script("x"))), "outlast does not support this event"),
         (one("BeforeAll", &guard(script("x"))), "there is no such event"),
     ];
     for (value, expected) in rows {

@@ -2,6 +2,7 @@
 
 from claude_agent_sdk import (
     ClaudeSDKClient,
+    HookMatcher,
     PermissionResultAllow,
     PermissionResultDeny,
     PermissionUpdate,
@@ -41,6 +42,51 @@ async def without_permission_prompts_the_host_is_not_asked(world):
     messages = await go(world, model, can_use_tool=allow, extra_args=none)
     assert asked == [] and len(result(messages).permission_denials) == 1
     assert not result(messages).is_error
+
+
+@scenario
+async def a_permission_request_hook_decides_before_the_host_is_asked(world):
+    for behavior in ["allow", "deny", None]:
+        asked, seen = [], []
+
+        async def decide(given, _id, _context):
+            seen.append(given["tool_name"])
+            if behavior is None:
+                return {}
+            decision = {"behavior": behavior, "message": "By a hook."}
+            return {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": decision}}
+
+        async def allow(name, _given, _context):
+            asked.append(name)
+            return PermissionResultAllow()
+
+        (world.work / "made.txt").unlink(missing_ok=True)
+        model = await world.model(tools(WRITE), text("Done."))
+        hooks = {"PermissionRequest": [HookMatcher(matcher="Write", hooks=[decide])]}
+        messages = await go(world, model, can_use_tool=allow, hooks=hooks)
+        assert seen == ["Write"] and asked == ([] if behavior else ["Write"]), (behavior, asked)
+        assert (world.work / "made.txt").exists() == (behavior != "deny")
+        assert ("By a hook." in str(tool_results(messages)[0].content)) == (behavior == "deny")
+
+
+@scenario
+async def a_permission_request_hook_that_fails_closed_denies(world):
+    asked = []
+
+    async def fails(_given, _id, _context):
+        raise ValueError("out of order")
+
+    async def allow(name, _given, _context):
+        asked.append(name)
+        return PermissionResultAllow()
+
+    for failure in ["block", "continue"]:
+        (world.work / "made.txt").unlink(missing_ok=True)
+        asked.clear()
+        model = await world.model(tools(WRITE), text("Done."))
+        hooks = {"PermissionRequest": [HookMatcher(hooks=[fails], on_failure=failure)]}
+        await go(world, model, can_use_tool=allow, hooks=hooks)
+        assert (world.work / "made.txt").exists() == (failure == "continue") == bool(asked), failure
 
 
 @scenario

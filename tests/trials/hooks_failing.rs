@@ -20,10 +20,11 @@ const SIDE_BY_SIDE: usize = 3;
 const SOON: Duration = Duration::from_secs(4);
 
 /// Those that come up in a run without sub-agents.
-const EVENTS: [&str; 10] = [
+const EVENTS: [&str; 11] = [
     "SessionStart",
     "UserPromptSubmit",
     "PreToolUse",
+    "PermissionRequest",
     "PostToolUse",
     "PostToolUseFailure",
     "Stop",
@@ -56,6 +57,7 @@ fn stage(event: &str) -> RehearsalServer {
     serve(match event {
         "PostToolUseFailure" => bash("false").reply("Done."),
         "PreToolUse" | "PostToolUse" => bash("touch made").reply("Done."),
+        "PermissionRequest" => bash("id").reply("Done."),
         "Notification" => bash("whoami").reply("Done."),
         "StopFailure" => Scenario::new().status(400).error("invalid_request_error", "no", None),
         "PreCompact" => {
@@ -68,7 +70,7 @@ fn stage(event: &str) -> RehearsalServer {
 
 fn begin(server: &RehearsalServer, event: &str, hook: &Value) -> RunBuilder {
     let settings = json!({
-        "permissions": { "deny": ["Bash(whoami)"] },
+        "permissions": { "deny": ["Bash(whoami)"], "ask": ["Bash(id)"] },
         "hooks": { event: [{ "hooks": [hook] }] },
     });
     let settings = settings.to_string();
