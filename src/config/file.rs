@@ -106,14 +106,14 @@ pub fn read_file(path: &Path) -> Result<Option<ParsedSettings>, Vec<String>> {
     }
 }
 
-/// Reads what `--settings` names: JSON when it begins like it, otherwise a file, or a pipe, that
-/// must be there.
+/// Reads what a flag such as `--settings` names: JSON when it begins like it, otherwise a file, or a
+/// pipe, that must be there.
 ///
 /// # Errors
 /// What is wrong with it, one line each.
-pub fn parse_flag(given: &str) -> Result<ParsedSettings, Vec<String>> {
+pub fn parse_flag(flag: &str, given: &str) -> Result<ParsedSettings, Vec<String>> {
     if given.trim_start().starts_with('{') {
-        return text("--settings", given);
+        return text(flag, given);
     }
     let bytes = file_reads::read_bounded(Path::new(given), FILE_BYTES_MAX).map_err(|error| {
         vec![format!("{given}: cannot be read: {error}; name a readable settings file")]

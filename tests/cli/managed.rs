@@ -92,6 +92,20 @@ fn managed_settings_outrank_flags_variables_and_files() {
 }
 
 #[test]
+fn managed_settings_of_a_flag_outrank_all_but_those_of_the_machine() {
+    let world = world(r#"{"permissions": {"defaultMode": "plan"}}"#);
+    let given = r#"{"model": "of-the-flag", "permissions": {"defaultMode": "dontAsk"}}"#;
+    let flags = ["--model=flag", "--managed-settings", given];
+    let settings =
+        load_settings(&world, &flags, &[("ANTHROPIC_MODEL", "env")]).expect("it is right");
+    assert_eq!(settings.chain.links[0].name, "of-the-flag");
+    assert_eq!(settings.tools.mode.name(), "plan");
+    let broken = ["--managed-settings", r#"{"model": 7}"#];
+    let error = load_settings(&world, &broken, &[]).err().expect("it is wrong");
+    assert!(error.contains("--managed-settings:1:"), "{error}");
+}
+
+#[test]
 fn no_user_setting_disables_a_managed_sandbox() {
     use outlast::tools::SandboxMode::{Off, ReadOnly, Required, Workspace};
     for (theirs, ours, flags, wanted) in [
@@ -190,12 +204,12 @@ const MANAGED_FLAGS: [(&str, &str); 42] = [
 
 /// Flags that are about the run at hand, or that add to what settings say and take nothing away.
 #[rustfmt::skip]
-const UNMANAGED_FLAGS: [&str; 60] = [
+const UNMANAGED_FLAGS: [&str; 61] = [
     "add-dir", "agents", "append-subagent-system-prompt", "append-system-prompt",
     "allow-dangerously-skip-permissions", "append-system-prompt-file", "await-initialize", "bare",
     "betas", "ca-file", "debug", "debug-file", "debug-to-stderr", "effort", "name",
     "permission-prompts", "plugin-dir", "replay-user-messages", "session-mirror", "task-budget",
-    "thinking-display", "resume-drops-turn", "resume-session-at",
+    "thinking-display", "resume-drops-turn", "resume-session-at", "managed-settings",
     "continue", "disable-slash-commands", "disallowed-tools", "fork-session",
     "forward-subagent-text", "heartbeat-file",
     "help", "include-hook-events", "include-partial-messages", "input-format", "json-schema",

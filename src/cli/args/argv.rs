@@ -189,8 +189,7 @@ fn is_rule(word: &str) -> bool {
 
 /// Flags of related tools that outlast does not support. Ignoring them would be wrong, and calling
 /// them unknown would suggest a typo.
-const UNSUPPORTED: [&str; 5] =
-    ["--init", "--init-only", "--maintenance", "--managed-settings", "--safe-mode"];
+const UNSUPPORTED: [&str; 4] = ["--init", "--init-only", "--maintenance", "--safe-mode"];
 
 fn refuse_unsupported(flag: &str) -> Result<(), UsageError> {
     if UNSUPPORTED.contains(&flag) {

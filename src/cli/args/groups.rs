@@ -175,6 +175,9 @@ pub struct SessionArgs {
     /// More settings: JSON, or a file of it
     #[arg(long, value_name = "JSON|PATH")]
     pub settings: Option<String>,
+    /// Settings that outrank all others but the machine's managed ones: JSON, or a file of it
+    #[arg(long, value_name = "JSON|PATH", hide = true)]
+    pub managed_settings: Option<String>,
     /// Which settings files are read: user, project, local
     #[arg(long, value_name = "A,B")]
     pub setting_sources: Option<String>,

@@ -102,8 +102,10 @@ pub(super) fn read_all(
     let wanted = reading.take(named(session.setting_sources.as_deref())).unwrap_or_default();
     let wants = |source: &str| wanted.contains(&source);
 
-    let managed: Vec<ParsedSettings> =
-        managed.iter().filter_map(|path| reading.read_user_file(path)).collect();
+    let by_host = session.managed_settings.as_deref();
+    let by_host = by_host.and_then(|given| reading.flag("--managed-settings", given));
+    let of_machine = managed.iter().filter_map(|path| reading.read_user_file(path));
+    let managed: Vec<ParsedSettings> = by_host.into_iter().chain(of_machine).collect();
     let managed_files = std::mem::take(&mut reading.files);
     let user = if wants("user") {
         reading.read_user_file(&config_dir.join("settings.json"))
@@ -112,7 +114,7 @@ pub(super) fn read_all(
     };
     reading.foreign(home.as_deref(), config_dir);
     let below = std::mem::take(&mut reading.files);
-    let flag = session.settings.as_deref().and_then(|given| reading.flag(given));
+    let flag = session.settings.as_deref().and_then(|given| reading.flag("--settings", given));
     let above = std::mem::replace(&mut reading.files, below);
 
     let own = [&user, &flag].into_iter().flatten().chain(&managed);
@@ -186,10 +188,10 @@ impl SourceReader {
         self.add_file(path.display().to_string(), file::read_file(path))
     }
 
-    fn flag(&mut self, given: &str) -> Option<ParsedSettings> {
+    fn flag(&mut self, flag: &str, given: &str) -> Option<ParsedSettings> {
         let inline = given.trim_start().starts_with('{');
-        let shown = if inline { "--settings" } else { given };
-        self.add_file(shown.to_owned(), file::parse_flag(given).map(Some))
+        let shown = if inline { flag } else { given };
+        self.add_file(shown.to_owned(), file::parse_flag(flag, given).map(Some))
     }
 
     fn add_file(
