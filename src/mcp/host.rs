@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rmcp::RoleClient;
@@ -22,6 +22,13 @@ const WAITING_MAX: usize = 256;
 
 /// How long the host has to acknowledge a message that has no answer.
 const ACK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The identifiers of each connection begin this far after those of the one before. The host may
+/// still work on a request of an earlier connection, and refuses another with its identifier.
+const IDS_OF_A_CONNECTION: u64 = 1 << 32;
+
+/// How many connections there were.
+static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
 
 /// A message from the server.
 type ServerMessage = RxJsonRpcMessage<RoleClient>;
@@ -49,6 +56,8 @@ struct HostRoute {
     host: Arc<dyn HostChannel>,
     server: String,
     is_lost: Arc<AtomicBool>,
+    /// What is added to the identifiers of requests.
+    first_id: u64,
 }
 
 impl HostInbox {
@@ -75,13 +84,21 @@ impl HostTransport {
         let (messages, incoming) = mpsc::channel(WAITING_MAX);
         let is_lost = Arc::new(AtomicBool::new(false));
         let inbox = HostInbox { messages, is_lost: Arc::clone(&is_lost) };
-        let route = HostRoute { host, server: server.to_owned(), is_lost };
+        let first_id = CONNECTIONS.fetch_add(1, Ordering::Relaxed) * IDS_OF_A_CONNECTION;
+        let route = HostRoute { host, server: server.to_owned(), is_lost, first_id };
         let (requests, unanswered) = (JoinSet::new(), HashMap::new());
         (Self { route, requests, unanswered, incoming }, inbox)
     }
 }
 
 impl HostRoute {
+    /// Makes an identifier of this connection one of all connections.
+    fn renumber(&self, id: &mut Value) {
+        if let Some(number) = id.as_u64() {
+            *id = json!(number.saturating_add(self.first_id));
+        }
+    }
+
     async fn send(&self, message: Value) -> Result<Value, HostError> {
         let request = json!({
             "subtype": "mcp_message",
@@ -147,11 +164,15 @@ impl Transport<RoleClient> for HostTransport {
     ) -> impl Future<Output = Result<(), Infallible>> + Send + 'static {
         let cancelled = cancelled_request(&message).and_then(|id| self.unanswered.remove(&id));
         // Every message of the library can be written as JSON.
-        let json = serde_json::to_value(&message).unwrap_or_default();
+        let mut json = serde_json::to_value(&message).unwrap_or_default();
         let route = self.route.clone();
+        if cancelled_request(&message).is_some() {
+            route.renumber(&mut json["params"]["requestId"]);
+        }
         let rest = match message {
             JsonRpcMessage::Request(request) => {
                 let id = request.id;
+                route.renumber(&mut json["id"]);
                 let exchange = route.exchange(id.clone(), json);
                 self.unanswered.insert(id, self.requests.spawn(exchange));
                 None

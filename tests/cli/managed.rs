@@ -101,7 +101,7 @@ fn managed_settings_of_a_flag_outrank_all_but_those_of_the_machine() {
     assert_eq!(settings.chain.links[0].name, "of-the-flag");
     assert_eq!(settings.tools.mode.name(), "plan");
     let broken = ["--managed-settings", r#"{"model": 7}"#];
-    let error = load_settings(&world, &broken, &[]).err().expect("it is wrong");
+    let Err(error) = load_settings(&world, &broken, &[]) else { panic!("it is wrong") };
     assert!(error.contains("--managed-settings:1:"), "{error}");
 }
 

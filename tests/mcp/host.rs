@@ -1,5 +1,6 @@
 //! Servers that run in the host: each message is a request to it.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -166,6 +167,20 @@ async fn a_host_server_is_initialized_listed_and_called() {
     let report = &bench.servers.reports()[0];
     let identity = ServerIdentity { name: "calculator".to_owned(), version: "1.2.0".to_owned() };
     assert_eq!((report.status, &report.identity), (ServerStatus::Connected, &Some(identity)));
+}
+
+#[tokio::test]
+async fn a_second_connection_to_a_host_server_uses_no_identifier_of_the_first() {
+    let HostFixture { host, bench, .. } = HostFixture::ready(long_timers()).await;
+    bench.servers.reconnect("test").expect("the server is known");
+    bench.servers.wait_until_connected(&["test".to_owned()]).await.expect("it connects");
+    assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
+    assert_eq!(messages(&host, "initialize").len(), 2);
+    let requests = host.requests();
+    let ids = requests.iter().filter_map(|request| request["message"]["id"].as_u64());
+    let ids: Vec<u64> = ids.collect();
+    let unique: BTreeSet<u64> = ids.iter().copied().collect();
+    assert_eq!((ids.len(), unique.len()), (5, 5), "{ids:?}");
 }
 
 #[tokio::test]
