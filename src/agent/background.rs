@@ -18,11 +18,25 @@ use super::world::RunWorld;
 impl RunWorld<'_> {
     /// Waits for a change in background work, until `until` at most.
     pub(super) async fn await_work(&mut self, until: Moment) -> Event {
+        self.report_outcome_so_far();
         self.release_permit();
         let event = self.await_news(until).await;
         match self.acquire_permit().await {
             Ok(()) => event,
             Err(cut) => cut.into(),
+        }
+    }
+
+    /// Reports the outcome so far, once for each answer, if sub-agents go on in the background. An
+    /// answer that a command has yet to accept is none.
+    fn report_outcome_so_far(&mut self) {
+        let turn = Some(self.caller.accounting.tally.turns);
+        let is_answer = self.context.mark.is_none()
+            && self.tools.toolbox.has_unreported_agents()
+            && self.tools.toolbox.acceptance().requirement.is_none();
+        if is_answer && std::mem::replace(&mut self.yielded_in_turn, turn) != turn {
+            let outcome = self.outcome(StopReason::Completed);
+            self.monitor.emit(&RunEvent::AwaitsAgents(Box::new(outcome)));
         }
     }
 

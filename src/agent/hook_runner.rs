@@ -144,11 +144,11 @@ impl HookRunner {
     }
 
     /// The statistics of hooks for the result.
-    pub(super) fn tally(self) -> HookStats {
+    pub(super) fn tally(&self) -> HookStats {
         let log = self.hooks.as_ref().map(|hooks| hooks.log().path().to_path_buf());
         let past = self.hooks.as_ref().map_or(0, |hooks| hooks.past_failures());
         let tells: Option<PathBuf> = log.filter(|_| past > 0 || self.tally.failed > 0);
-        HookStats { log: tells, ..self.tally }
+        HookStats { log: tells, ..self.tally.clone() }
     }
 }
 

@@ -84,8 +84,7 @@ pub async fn run(
     drop(leftovers);
     let reason = close(&mut world, broken).await;
     settle_shared_work(&mut world).await;
-    world.caller.accounting.tally.duration = clock.elapsed();
-    outcome(world, reason)
+    world.outcome(reason)
 }
 
 /// Waits for work that serves other runs only, within one time limit.
@@ -288,6 +287,7 @@ pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
         limits: setup.limits,
         is_resumed: thinking_stripped,
         broken: None,
+        yielded_in_turn: None,
     }
 }
 
@@ -298,42 +298,45 @@ fn window(rung: &ModelEndpoint, learned: &[(String, u64)]) -> u64 {
     learned.map_or(known, |(_, tokens)| known.min(*tokens))
 }
 
-fn outcome(mut world: RunWorld<'_>, reason: StopReason) -> RunOutcome {
-    let is_full = matches!(reason, StopReason::PromptTooLong | StopReason::BlockingLimit);
-    let contributors = if is_full { world.context_view().contributors() } else { Vec::new() };
-    let ledger = world.caller.accounting.ledger.ledger();
-    let mut tally = std::mem::take(&mut world.caller.accounting.tally);
-    join(&mut tally.by_model, world.caller.accounting.ledger.of_agents());
-    tally.denials.extend(world.context.deps.registry.take_denials());
-    let rate_limits = world.caller.endpoint().client.rate_limits();
-    let last = if reason.info().reports_last_fault { world.caller.fault.take() } else { None };
-    let error_class = last.as_ref().map(|last| last.failure.class);
-    let fault = last.map(|last| last.fault);
-    let is_awaited = fault.is_some() && reason != StopReason::Deadline;
-    let retry_at = world.caller.retry_at.filter(|_| is_awaited);
-    RunOutcome {
-        reason,
-        contributors,
-        thrashed: world.compactor.thrashed,
-        tasks: world.tools.toolbox.background_tasks(),
-        hooks: world.hooks.tally(),
-        fault,
-        error_class,
-        retry_at,
-        text: world.conversation.final_text.text,
-        stop_reason: world.conversation.final_text.stop_reason,
-        deferred: world.tools.deferred.take().filter(|_| reason == StopReason::ToolDeferred),
-        spent: ledger.spent(),
-        unsettled: ledger.unsettled(),
-        cost_before: world.caller.cost_before,
-        budget: world.caller.accounting.ceiling(),
-        tally,
-        agents: world.context.deps.registry.tasks(&world.caller.accounting.ledger),
-        journal: world.conversation.journal.health(),
-        rate_limits,
-        broken: world.broken,
-        acceptance: world.tools.toolbox.acceptance(),
-        servers: world.tools.servers.stats(),
+impl RunWorld<'_> {
+    /// The outcome so far, as if the run ended now with this reason.
+    pub(super) fn outcome(&mut self, reason: StopReason) -> RunOutcome {
+        let is_full = matches!(reason, StopReason::PromptTooLong | StopReason::BlockingLimit);
+        let contributors = if is_full { self.context_view().contributors() } else { Vec::new() };
+        let ledger = self.caller.accounting.ledger.ledger();
+        let denials = self.context.deps.registry.take_denials();
+        self.caller.accounting.tally.denials.extend(denials);
+        let mut tally = self.caller.accounting.tally.clone();
+        tally.duration = self.monitor.clock.elapsed();
+        join(&mut tally.by_model, self.caller.accounting.ledger.of_agents());
+        let last = self.caller.fault.as_ref().filter(|_| reason.info().reports_last_fault);
+        let error_class = last.map(|last| last.failure.class);
+        let fault = last.map(|last| last.fault.clone());
+        let is_awaited = fault.is_some() && reason != StopReason::Deadline;
+        RunOutcome {
+            reason,
+            contributors,
+            thrashed: self.compactor.thrashed,
+            tasks: self.tools.toolbox.background_tasks(),
+            hooks: self.hooks.tally(),
+            fault,
+            error_class,
+            retry_at: self.caller.retry_at.filter(|_| is_awaited),
+            text: self.conversation.final_text.text.clone(),
+            stop_reason: self.conversation.final_text.stop_reason.clone(),
+            deferred: self.tools.deferred.clone().filter(|_| reason == StopReason::ToolDeferred),
+            spent: ledger.spent(),
+            unsettled: ledger.unsettled(),
+            cost_before: self.caller.cost_before,
+            budget: self.caller.accounting.ceiling(),
+            tally,
+            agents: self.context.deps.registry.tasks(&self.caller.accounting.ledger),
+            journal: self.conversation.journal.health(),
+            rate_limits: self.caller.endpoint().client.rate_limits(),
+            broken: self.broken.clone(),
+            acceptance: self.tools.toolbox.acceptance(),
+            servers: self.tools.servers.stats(),
+        }
     }
 }
 

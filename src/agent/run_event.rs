@@ -7,6 +7,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::delegate::{AgentIdentity, AgentTask};
+use super::setup::RunOutcome;
 use crate::hooks::{HookEvent, HookProgress};
 use crate::mcp::ServerReport;
 use crate::recovery::{Fault, Moment, Money, Pause, RecoveryRecord, Transition};
@@ -32,6 +33,8 @@ pub enum RunEvent {
     WaitEnds { pause: Pause, waited: Duration },
     /// Something takes long. Reported every heartbeat at the latest.
     Heartbeat(Heartbeat),
+    /// The model is done, and sub-agents go on in the background: the outcome so far.
+    AwaitsAgents(Box<RunOutcome>),
     /// A raw event of the model's stream.
     StreamEvent(Value),
     /// A block of the streaming reply is complete. Reported where raw events are, before the event

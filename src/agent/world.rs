@@ -39,6 +39,8 @@ pub(super) struct RunWorld<'a> {
     pub(super) is_resumed: bool,
     /// The message of an internal error.
     pub(super) broken: Option<String>,
+    /// The turn whose outcome was reported before the run waited for sub-agents.
+    pub(super) yielded_in_turn: Option<u32>,
 }
 
 impl World for RunWorld<'_> {

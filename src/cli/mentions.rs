@@ -1,7 +1,7 @@
 //! Expands `@path` mentions in a prompt: adds the files as the Read tool would show them.
 
 use crate::agent::Setup;
-use crate::tools::{LineRange, NotAttached};
+use crate::tools::{GrantSource, LineRange, NotAttached};
 use crate::transcript::Block;
 
 use super::memory::references;
@@ -21,8 +21,8 @@ struct Mention<'a> {
 }
 
 /// Adds the content of the files that `text` mentions to the prompt. Unreadable ones become
-/// warnings.
-pub(super) fn attach(setup: &mut Setup, text: &str) {
+/// warnings. `source` permits their reading.
+pub(super) fn attach(setup: &mut Setup, text: &str, source: GrantSource) {
     if setup.prompt.content.is_empty() {
         return;
     }
@@ -37,7 +37,7 @@ pub(super) fn attach(setup: &mut Setup, text: &str) {
             setup.warnings.push(warning);
             return;
         }
-        let why = match setup.toolbox.attach(path, lines) {
+        let why = match setup.toolbox.attach(path, lines, source) {
             Ok(blocks) => {
                 let size = serde_json::to_string(&blocks).map_or(0, |json| json.len());
                 if bytes + size <= BYTES_MAX {

@@ -16,7 +16,7 @@ use crate::recovery::{Interrupt, StopReason};
 use super::args::OutputFormat;
 use super::exit_watchdog::{WatchdogOutput, WatchdogReason};
 use super::output::{
-    PipeSender, ResultReport, RunObservers, SnapshotRecorder, StreamJson, one_line,
+    PipeSender, ResultBuilder, ResultReport, RunObservers, SnapshotRecorder, StreamJson, one_line,
 };
 use super::output_file::ResultRetention;
 use super::panics;
@@ -72,6 +72,16 @@ impl RunJob {
                 thread::sleep(POLL_INTERVAL);
             }
         })
+    }
+
+    /// Returns the builder of results for turns of hosts that wait for sub-agents.
+    pub(super) fn interim_results(&self, subject: &ResultSubject) -> Option<ResultBuilder> {
+        self.host.as_ref()?;
+        let (job, subject) = (self.clone(), subject.clone());
+        Some(Box::new(move |outcome| {
+            let (uuid, now) = (Uuid::new_v4().to_string(), WallTime::from_clock(&job.clock));
+            job.object(&job.report(outcome, &subject, (&uuid, &now), &[]))
+        }))
     }
 
     /// Returns the writer that replaces a success in the result file, if the process ends before

@@ -12,7 +12,7 @@ use crate::journal::delete_old_sessions;
 use crate::process::die_with_parent;
 use crate::recovery::{Interrupt, StopReason};
 use crate::secrets::{KnownSecrets, Redactor};
-use crate::tools::SandboxState;
+use crate::tools::{GrantSource, SandboxState};
 
 use super::args::{OutputFormat, RunArgs};
 use super::assemble::{assemble, fast_mode_warning};
@@ -317,7 +317,8 @@ impl RunJob {
                     .with_capabilities(capabilities(settings))
             })
             .map(|programs| programs.with_hook_events(settings.output.hook_events))
-            .map(|programs| programs.with_subagent_text(settings.output.subagent_text));
+            .map(|programs| programs.with_subagent_text(settings.output.subagent_text))
+            .map(|programs| programs.with_interim_results(self.interim_results(&subject)));
         let witness = SnapshotRecorder::default();
         self.testament.replace_writer(self.watchdog_writer(witness.clone(), &subject, &out));
         let mut watchers =
@@ -416,7 +417,9 @@ impl RunJob {
         let secrets = &self.shared.secrets;
         let (mut setup, resumption) =
             assemble(settings, task, self.clock, &now, secrets, self.host.as_ref())?;
-        mentions::attach(&mut setup, &task.names);
+        // A host answers for its prompts: files that they name need no rule that allows them.
+        let source = if self.host.is_some() { GrantSource::Prompt } else { GrantSource::Rules };
+        mentions::attach(&mut setup, &task.names, source);
         if let Some(file) = &settings.output.result_file {
             file.remove().map_err(|error| {
                 let path = file.path().display();

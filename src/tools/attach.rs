@@ -42,12 +42,16 @@ impl Toolbox {
     ///
     /// # Errors
     /// Why the file is not shown.
-    pub fn attach(&self, path: &str, lines: Option<LineRange>) -> Result<Vec<Block>, NotAttached> {
+    pub fn attach(
+        &self,
+        path: &str,
+        lines: Option<LineRange>,
+        source: GrantSource,
+    ) -> Result<Vec<Block>, NotAttached> {
         let base = self.tools.shell.cwd();
         let place = self.tools.places.resolve(path, &base);
         let (input, deed) = (json!({ "file_path": path }), Access::Read(place.clone()));
-        let judged =
-            self.tools.permissions.check_call(BuiltinTool::Read, &input, &deed, GrantSource::Rules);
+        let judged = self.tools.permissions.check_call(BuiltinTool::Read, &input, &deed, source);
         judged.map_err(|denial| NotAttached::Refused(denial.to_string()))?;
         let metadata = fs::metadata(&place.real).map_err(|error| {
             if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {

@@ -2,10 +2,10 @@
 
 import os
 
-from claude_agent_sdk import ClaudeSDKClient, create_sdk_mcp_server
+from claude_agent_sdk import ClaudeSDKClient, HookMatcher, create_sdk_mcp_server
 
 from extensions import add
-from harness import collect, raises, scenario, text, tool_results, tools
+from harness import collect, of, raises, scenario, text, tool_results, tools
 
 # Writes its id to a file once it runs, and never ends.
 ENDLESS = "echo $$ > pid; exec sleep 3600"
@@ -58,6 +58,40 @@ async def a_background_agent_is_stopped_by_its_task_id(world):
         assert (ended.task_id, ended.status) == (started.task_id, "stopped")
         await client.interrupt()
         await next_of("ResultMessage", messages)
+
+
+@scenario
+async def a_turn_that_a_background_agent_wakes_has_two_results(world):
+    asked = {"description": "look", "prompt": "look around", "subagent_type": "general-purpose"}
+    seen = []
+
+    async def hook(given, _id, _context):
+        seen.append(given["tool_name"])
+        return {}
+
+    write = ("Write", {"file_path": str(world.work / "out.txt"), "content": "an owl"})
+    main = {"when": {"source": "main"}}
+    messages = await world.ask(
+        [
+            tools(("Agent", {**asked, "run_in_background": True}), **main),
+            text("an owl", when={"source": "agent:*"}),
+            text("started", **main),
+            tools(write, **main),
+            text("written", **main),
+        ],
+        hooks={"PreToolUse": [HookMatcher(matcher="Write", hooks=[hook])]},
+        permission_mode="acceptEdits",
+    )
+    first, last = of("ResultMessage", messages)
+    assert (first.result, first.is_error) == ("started", False)
+    assert (last.result, last.is_error) == ("written", False)
+    assert first.num_turns < last.num_turns and first.total_cost_usd < last.total_cost_usd
+    kinds = [getattr(message, "subtype", "") for message in messages]
+    assert kinds.count("init") == 2, "each part begins with an init message"
+    assert messages.index(first) < len(kinds) - 1 - kinds[::-1].index("init")
+    # The host was asked about the call that came after the first result.
+    assert seen == ["Write"]
+    assert (world.work / "out.txt").read_text() == "an owl"
 
 
 def tokens_of(usage, name):

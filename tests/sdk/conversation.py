@@ -93,6 +93,18 @@ async def a_file_that_the_prompt_names_is_attached(world):
 
 
 @scenario
+async def a_prompt_may_name_a_file_outside_of_the_working_folders_that_no_rule_denies(world):
+    outside = world.folder / "outside.txt"
+    outside.write_text("The word is dunlin.\n")
+    told = result(await world.ask([text("Dunlin.")], f"Which word? @{outside}", tools=[]))
+    [file] = attached(world, told.session_id)
+    assert "dunlin" in file["content"]
+    denied = {"prompt": f"Which word? @{outside}", "disallowed_tools": [f"Read(/{outside})"]}
+    told = result(await world.ask([text("Unknown.")], **denied))
+    assert attached(world, told.session_id) == []
+
+
+@scenario
 async def clear_begins_a_new_conversation(world):
     model = await world.model(text("Noted."), text("No idea."))
     async with ClaudeSDKClient(world.options(model)) as client:

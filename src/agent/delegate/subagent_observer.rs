@@ -125,6 +125,7 @@ fn is_forwarded(event: &RunEvent) -> bool {
         RunEvent::Init(_)
         | RunEvent::Step { .. }
         | RunEvent::Heartbeat(_)
+        | RunEvent::AwaitsAgents(_)
         | RunEvent::StreamEvent(_)
         | RunEvent::Block { .. }
         | RunEvent::BlocksDropped { .. }
@@ -177,6 +178,7 @@ fn activity_of(event: &RunEvent) -> Option<String> {
         RunEvent::Init(_)
         | RunEvent::WaitBegins { .. }
         | RunEvent::WaitEnds { .. }
+        | RunEvent::AwaitsAgents(_)
         | RunEvent::StreamEvent(_)
         | RunEvent::Block { .. }
         | RunEvent::BlocksDropped { .. }

@@ -167,6 +167,7 @@ impl Observer for StatusLine {
                 lock(&self.view).turn += 1;
             }
             RunEvent::Step { .. }
+            | RunEvent::AwaitsAgents(_)
             | RunEvent::StreamEvent(_)
             | RunEvent::Block { .. }
             | RunEvent::BlocksDropped { .. }

@@ -124,7 +124,8 @@ impl ProgressLines {
             RunEvent::Init(init) => {
                 self.verbose.then(|| format!("session {}, model {}", init.session_id, init.model))
             }
-            RunEvent::StreamEvent(_)
+            RunEvent::AwaitsAgents(_)
+            | RunEvent::StreamEvent(_)
             | RunEvent::Block { .. }
             | RunEvent::BlocksDropped { .. }
             | RunEvent::User { .. }

@@ -23,7 +23,7 @@ pub use pipe::{PipeDrain, PipeFraming, PipeSender, framed_pipe, pipe};
 pub use progress_snapshot::SnapshotRecorder;
 pub use result::{ResultReport, Resumption, empty_result, usage_error_result};
 pub use shrink::shrink;
-pub use stream_json::StreamJson;
+pub use stream_json::{ResultBuilder, StreamJson};
 pub use terminal_filter::TerminalFilter;
 
 use crate::agent::{Observer, RunEvent};

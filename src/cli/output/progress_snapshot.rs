@@ -128,6 +128,7 @@ impl Observer for SnapshotRecorder {
             | RunEvent::Remark(_)
             | RunEvent::WaitEnds { .. }
             | RunEvent::RecoveryEnds(_)
+            | RunEvent::AwaitsAgents(_)
             | RunEvent::StreamEvent(_)
             | RunEvent::Block { .. }
             | RunEvent::BlocksDropped { .. }

@@ -8,7 +8,7 @@ use jiff::{Timestamp, Unit};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-use crate::agent::{AgentIdentity, Heartbeat, Init, Observer, RunEvent, WaitingFor};
+use crate::agent::{AgentIdentity, Heartbeat, Init, Observer, RunEvent, RunOutcome, WaitingFor};
 use crate::cli::version::{COMMIT, REFERENCE_VERSION, SCHEMA_VERSION, VERSION};
 use crate::config::repository::IgnoredSetting;
 use crate::hooks::{HookEvent, HookProgress};
@@ -46,6 +46,20 @@ pub struct StreamJson {
     stream: ReplyStream,
     /// What the session cost before what the run counts.
     cost_before: Money,
+    interim: InterimResults,
+}
+
+/// Builds the result object of an outcome.
+pub type ResultBuilder = Box<dyn Fn(&RunOutcome) -> Value + Send>;
+
+/// Results of turns whose sub-agents go on in the background, for hosts.
+#[derive(Default)]
+struct InterimResults {
+    /// `None`: the only result is that of the run.
+    build: Option<ResultBuilder>,
+    init: Option<Box<Init>>,
+    /// Whether a result was the last message of the turn.
+    is_last: bool,
 }
 
 /// The streamed reply in progress, if raw events are reported.
@@ -82,6 +96,7 @@ impl StreamJson {
             longest: Some(Self::LONGEST),
             stream: ReplyStream::default(),
             cost_before: Money::ZERO,
+            interim: InterimResults::default(),
         }
     }
 
@@ -101,6 +116,13 @@ impl StreamJson {
     #[must_use]
     pub fn with_subagent_text(self, tells_agents: bool) -> Self {
         Self { reports_subagent_text: tells_agents, ..self }
+    }
+
+    /// Emits a result, too, when a turn waits for sub-agents, and an init message when it goes on.
+    #[must_use]
+    pub fn with_interim_results(mut self, build: Option<ResultBuilder>) -> Self {
+        self.interim.build = build;
+        self
     }
 
     /// Adds the ignored settings of the repository to the init message.
@@ -154,6 +176,9 @@ impl StreamJson {
         self.session_id.clone_from(&init.session_id);
         self.cost_before = init.cost_before;
         self.begun = true;
+        if self.interim.build.is_some() {
+            self.interim.init = Some(Box::new(init.clone()));
+        }
         self.system(
             "init",
             json!({
@@ -182,6 +207,21 @@ impl StreamJson {
         for mut frame in std::mem::take(&mut self.held) {
             frame["session_id"] = json!(self.session_id);
             self.send(frame);
+        }
+    }
+
+    fn interim_result(&mut self, outcome: &RunOutcome) {
+        let Some(build) = &self.interim.build else { return };
+        self.send(build(outcome));
+        self.interim.is_last = true;
+    }
+
+    /// Begins the next part of a turn that had a result already.
+    fn begin_again(&mut self) {
+        if std::mem::take(&mut self.interim.is_last)
+            && let Some(init) = self.interim.init.take()
+        {
+            self.init(&init);
         }
     }
 
@@ -471,6 +511,7 @@ impl Observer for StreamJson {
             }
             RunEvent::WaitEnds { .. } => {}
             RunEvent::Heartbeat(heartbeat) => self.heartbeat(heartbeat),
+            RunEvent::AwaitsAgents(outcome) => self.interim_result(outcome),
             RunEvent::StreamEvent(event) => self.stream_event(event),
             RunEvent::Block { block, id } if self.deltas.is_some() => {
                 self.streamed_block();
@@ -489,7 +530,12 @@ impl Observer for StreamJson {
                 };
                 self.assistant(&reply, ids);
             }
-            RunEvent::User { message, details, ids } => self.user(message, details, ids),
+            RunEvent::User { message, details, ids } => {
+                if self.within.is_none() {
+                    self.begin_again();
+                }
+                self.user(message, details, ids);
+            }
             RunEvent::ModelSwitched { from, to } => {
                 self.system("model_fallback", json!({ "from_model": from, "to_model": to }));
             }

@@ -24,6 +24,11 @@ impl Toolbox {
         self.tools.shell.background.take_news()
     }
 
+    /// Whether sub-agents run in the background, or have ended unknown to the model.
+    pub fn has_unreported_agents(&self) -> bool {
+        self.tools.shell.background.has_unreported_agents()
+    }
+
     /// Lists the running tasks, a line each; empty if there are none.
     pub fn list_running(&self) -> String {
         self.tools.shell.background.running()

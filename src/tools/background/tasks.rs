@@ -324,6 +324,13 @@ impl BackgroundTasks {
         }
     }
 
+    /// Whether sub-agents are running, or have ended unknown to the model.
+    pub(in super::super) fn has_unreported_agents(&self) -> bool {
+        let is_open = |entry: &TaskEntry| entry.task.end.is_none() || entry.is_news();
+        let agents = |entry: &&TaskEntry| entry.task.kind == BackgroundKind::Agent;
+        self.table().entries.iter().filter(agents).any(is_open)
+    }
+
     /// Lists the tasks that have ended unknown to the model, and marks them as known.
     pub(in super::super) fn take_news(&self) -> Option<String> {
         let mut table = self.table();
