@@ -27,8 +27,7 @@ use super::run_deps::AgentSetup;
 use super::run_event::{Init, Observer, RunEvent};
 use super::run_monitor::RunMonitor;
 use super::servers::Finished;
-use super::setup::{ModelEndpoint, Prompt, RunOutcome, Setup};
-use super::shared_ledger::join;
+use super::setup::{ModelEndpoint, ModelStats, Prompt, RunOutcome, Setup};
 use super::signals::InterruptReceiver;
 use super::tool_batches::SIDE_BY_SIDE;
 use super::tool_runner::ToolRunner;
@@ -308,7 +307,7 @@ impl RunWorld<'_> {
         self.caller.accounting.tally.denials.extend(denials);
         let mut tally = self.caller.accounting.tally.clone();
         tally.duration = self.monitor.clock.elapsed();
-        join(&mut tally.by_model, self.caller.accounting.ledger.of_agents());
+        ModelStats::merge(&mut tally.by_model, self.caller.accounting.ledger.of_agents());
         let last = self.caller.fault.as_ref().filter(|_| reason.info().reports_last_fault);
         let error_class = last.map(|last| last.failure.class);
         let fault = last.map(|last| last.fault.clone());

@@ -234,6 +234,22 @@ pub struct ModelStats {
     pub max_output: u32,
 }
 
+impl ModelStats {
+    /// Adds the counts of `more` to those of the same models.
+    pub fn merge(lines: &mut Vec<Self>, more: impl IntoIterator<Item = Self>) {
+        for one in more {
+            match lines.iter_mut().find(|line| line.model == one.model) {
+                Some(line) => {
+                    line.usage += one.usage;
+                    // The sum is known only if both are.
+                    line.cost = line.cost.zip(one.cost).map(|(one, other)| one + other);
+                }
+                None => lines.push(one),
+            }
+        }
+    }
+}
+
 impl RunStats {
     /// Records which model gave the reply that was just counted.
     pub(super) fn answered_by(&mut self, model: &str) {

@@ -140,23 +140,5 @@ pub(super) fn bill(
         lines.len() - 1
     });
     lines[line].usage += usage;
-    lines[line].cost = both(lines[line].cost, cost);
-}
-
-/// Merges the per-model lines of two accounts.
-pub(super) fn join(lines: &mut Vec<ModelStats>, more: Vec<ModelStats>) {
-    for one in more {
-        match lines.iter_mut().find(|line| line.model == one.model) {
-            Some(line) => {
-                line.usage += one.usage;
-                line.cost = both(line.cost, one.cost);
-            }
-            None => lines.push(one),
-        }
-    }
-}
-
-/// Adds two costs. The sum is known only if both are.
-fn both(one: Option<Money>, other: Option<Money>) -> Option<Money> {
-    one.zip(other).map(|(one, other)| one + other)
+    lines[line].cost = lines[line].cost.zip(cost).map(|(one, other)| one + other);
 }

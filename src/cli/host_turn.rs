@@ -1,9 +1,9 @@
 //! What one turn has from the host that drives the program.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::agent::ContextGauge;
+use crate::agent::{ContextGauge, ModelStats};
 use crate::hooks::HookHandler;
 use crate::host::UserPrompt;
 use crate::journal::JournalMirror;
@@ -30,12 +30,39 @@ pub(super) struct HostTurn {
     pub gauge: ContextGauge,
     /// The MCP servers that all turns share.
     pub servers: Option<Arc<Servers>>,
+    /// What the earlier turns used.
+    pub usage: HostUsage,
+    /// Whether the host reads the state of the session, so that a result is not all that it waits
+    /// for.
+    pub reads_state: bool,
     /// Standard output, which stays open for the next turn.
     pub out: PipeSender,
     /// Whether the session outlives the process.
     pub is_kept: bool,
     /// Copies of the session's journals for the host, if it keeps them too.
     pub mirror: Option<JournalMirror>,
+}
+
+/// What the turns of a host used so far, by model. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HostUsage(Arc<Mutex<Vec<ModelStats>>>);
+
+impl HostUsage {
+    fn lines(&self) -> MutexGuard<'_, Vec<ModelStats>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a turn that is over.
+    pub(super) fn add(&self, turn: &[ModelStats]) {
+        ModelStats::merge(&mut self.lines(), turn.iter().cloned());
+    }
+
+    /// The sum of the earlier turns and this one.
+    pub(super) fn with(&self, turn: &[ModelStats]) -> Vec<ModelStats> {
+        let mut sum = self.lines().clone();
+        ModelStats::merge(&mut sum, turn.iter().cloned());
+        sum
+    }
 }
 
 /// The folder for former contents of files, in the folder of the session.

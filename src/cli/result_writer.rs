@@ -16,7 +16,8 @@ use crate::recovery::{Interrupt, StopReason};
 use super::args::OutputFormat;
 use super::exit_watchdog::{WatchdogOutput, WatchdogReason};
 use super::output::{
-    PipeSender, ResultBuilder, ResultReport, RunObservers, SnapshotRecorder, StreamJson, one_line,
+    PipeSender, ResultBuilder, ResultReport, RunObservers, SnapshotRecorder, StreamJson,
+    model_usage, one_line,
 };
 use super::output_file::ResultRetention;
 use super::panics;
@@ -74,9 +75,10 @@ impl RunJob {
         })
     }
 
-    /// Returns the builder of results for turns of hosts that wait for sub-agents.
+    /// Returns the builder of results for turns that wait for sub-agents. Only hosts that read the
+    /// state of the session get them: to others the first result is the end.
     pub(super) fn interim_results(&self, subject: &ResultSubject) -> Option<ResultBuilder> {
-        self.host.as_ref()?;
+        self.host.as_ref().filter(|host| host.reads_state)?;
         let (job, subject) = (self.clone(), subject.clone());
         Some(Box::new(move |outcome| {
             let (uuid, now) = (Uuid::new_v4().to_string(), WallTime::from_clock(&job.clock));
@@ -170,6 +172,9 @@ impl RunJob {
             let _ = self.write_result_in_time(report.object(), ResultRetention::AtOnce).await;
             report
         };
+        if let Some(host) = &self.host {
+            host.usage.add(&report.ending.tally.by_model);
+        }
         let exit_code = self.exit_code(&report);
         self.testament.mark_delivered(exit_code);
         if self.host.is_none() || self.settings.output.log_detail {
@@ -208,6 +213,7 @@ impl RunJob {
         let mut object = report.object();
         if let Some(host) = &self.host {
             translate_result(&mut object, report.ending.reason);
+            object["modelUsage"] = model_usage(&host.usage.with(&report.ending.tally.by_model));
             host.prompt.stamp(&mut object);
             if !host.is_kept {
                 object["resume"] = Value::Null;

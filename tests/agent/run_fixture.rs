@@ -64,7 +64,8 @@ impl ObservedEvent {
                 WaitingFor::Servers { names } => format!("servers {names}"),
                 WaitingFor::Permission { tool, .. } => format!("permission for {tool}"),
             }),
-            RunEvent::StreamEvent(_)
+            RunEvent::AwaitsAgents(_)
+            | RunEvent::StreamEvent(_)
             | RunEvent::Block { .. }
             | RunEvent::BlocksDropped { .. }
             | RunEvent::RecoveryEnds(_)

@@ -194,6 +194,8 @@ async def a_client_keeps_the_context_between_turns(world):
         second = await collect(client.receive_response())
     assert (result(first).result, result(second).result) == ("Noted.", "A heron.")
     assert result(second).total_cost_usd > result(first).total_cost_usd
+    [used], [used_before] = (result(turn).model_usage.values() for turn in (second, first))
+    assert used["inputTokens"] > used_before["inputTokens"] > 0
     requests = await model.requests()
     assert "Remember the heron." in json.dumps(requests[1]["messages"])
 

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use crate::agent::{self, ContextGauge, InterruptSender};
 use crate::cli::args::RunArgs;
-use crate::cli::host_turn::HostTurn;
+use crate::cli::host_turn::{HostTurn, HostUsage};
 use crate::cli::output::{
     PipeSender, StreamJson, TerminalFilter, empty_result, one_line, pipe, usage_error_result,
 };
@@ -149,6 +149,10 @@ pub(super) struct HostSession {
     /// Started before the first turn, and shared by all.
     pub(super) servers: Option<Arc<Servers>>,
     pub(super) reports_state: StateReporter,
+    /// Whether the host has asked for those reports.
+    reads_state: bool,
+    /// What the turns used.
+    usage: HostUsage,
     pub(super) replays_prompts: bool,
     /// Where the session is if it is not kept. Deleted in the end.
     pub(super) private: Option<TempDir>,
@@ -174,14 +178,14 @@ impl HostSession {
             session.session_id.get_or_insert_with(|| Uuid::now_v7().to_string());
         }
         let session_id = SessionName::default();
-        let wants_state = context.variables.get(OsStr::new(READS_STATE));
-        let wants_state = wants_state.is_some_and(|value| value == "1");
+        let reads_state = context.variables.get(OsStr::new(READS_STATE));
+        let reads_state = reads_state.is_some_and(|value| value == "1");
         let keeps_files = context.variables.get(OsStr::new(KEEPS_FILES));
         let checkpoints = keeps_files.is_some_and(|value| value == "true").then(Vec::new);
         let (to_host, states, id) = (out.clone(), out.clone(), session_id.clone());
         let write: FrameWriter = Arc::new(move |frame: &Value| to_host.send_unmasked(frame));
         let reports_state: StateReporter = Arc::new(move |state| {
-            if wants_state {
+            if reads_state {
                 states.send_json(state_frame(state, &id.get()), None);
             }
         });
@@ -206,6 +210,8 @@ impl HostSession {
             gauge: ContextGauge::default(),
             servers,
             reports_state,
+            reads_state,
+            usage: HostUsage::default(),
             replays_prompts,
             private,
         }
@@ -296,6 +302,8 @@ impl HostSession {
                 keeps_files: self.checkpoints.is_some(),
                 gauge: self.gauge.clone(),
                 servers: self.servers.clone(),
+                usage: self.usage.clone(),
+                reads_state: self.reads_state,
                 out: self.out.clone(),
                 is_kept: self.private.is_none(),
                 mirror: self.mirror(),

@@ -21,7 +21,7 @@ pub use heartbeat_file::HeartbeatFile;
 pub use lines::{ProgressLines, one_line};
 pub use pipe::{PipeDrain, PipeFraming, PipeSender, framed_pipe, pipe};
 pub use progress_snapshot::SnapshotRecorder;
-pub use result::{ResultReport, Resumption, empty_result, usage_error_result};
+pub use result::{ResultReport, Resumption, empty_result, model_usage, usage_error_result};
 pub use shrink::shrink;
 pub use stream_json::{ResultBuilder, StreamJson};
 pub use terminal_filter::TerminalFilter;

@@ -250,7 +250,7 @@ fn sums(tally: &RunStats, spent: Option<Money>) -> Value {
         "ttft_ms": tally.first_token.map(millis),
         "total_cost_usd": spent.map(Money::as_dollars),
         "usage": usage(tally.usage),
-        "modelUsage": tally.by_model.iter().map(by_model).collect::<Map<_, _>>(),
+        "modelUsage": model_usage(&tally.by_model),
         "permission_denials": denials,
         "recovery": recovery(tally),
         "tools": {
@@ -341,6 +341,11 @@ fn usage(usage: Usage) -> Value {
         "server_tool_use": { "web_search_requests": 0, "web_fetch_requests": 0 },
         "service_tier": null,
     })
+}
+
+/// Serialises what each model was used for, in the terms of the SDKs.
+pub fn model_usage(lines: &[ModelStats]) -> Value {
+    Value::Object(lines.iter().map(by_model).collect())
 }
 
 fn by_model(tally: &ModelStats) -> (String, Value) {
