@@ -14,7 +14,7 @@ const LAYERS: [&[&str]; 9] = [
     &["config"],
     &["agent"],
     &["rehearsal"],
-    &["doctor", "host"],
+    &["doctor", "host", "telemetry"],
     &["cli"],
 ];
 

@@ -66,6 +66,8 @@ pub enum RunEvent {
     Agent(Box<AgentTask>),
     /// An event of a sub-agent.
     OfAgent { agent: Arc<AgentIdentity>, event: Box<RunEvent> },
+    /// A tool call that was run has ended.
+    ToolEnds { name: String, id: String, took: Duration, is_error: bool },
     /// A tool call was refused.
     Denied { tool: String, id: String, reason: String },
     /// A hook begins, or has ended.

@@ -260,10 +260,14 @@ impl RunWorld<'_> {
             match self.next_finished(batch, &mut finished, &mut timer).await {
                 Ok(Some((index, outcome))) => {
                     let slot: &mut ResultSlot = &mut batch[index];
-                    slot.took = Some(began.elapsed());
+                    let took = began.elapsed();
+                    slot.took = Some(took);
                     if outcome.is_error && slot.cancels_siblings() {
                         siblings.cancel();
                     }
+                    let ToolCall { name, id, .. } = slot.call.clone();
+                    let is_error = outcome.is_error;
+                    self.monitor.emit(&RunEvent::ToolEnds { name, id, took, is_error });
                     let finished = self.finish(slot, outcome);
                     slot.result = Some(finished);
                 }

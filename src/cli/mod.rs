@@ -41,6 +41,7 @@ pub mod stdin;
 mod stdout;
 mod subagent_setup;
 pub mod system;
+mod telemetry;
 pub mod timestamps;
 mod tool_setup;
 pub mod usage;

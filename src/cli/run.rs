@@ -12,6 +12,7 @@ use crate::journal::delete_old_sessions;
 use crate::process::die_with_parent;
 use crate::recovery::{Interrupt, StopReason};
 use crate::secrets::{KnownSecrets, Redactor};
+use crate::telemetry::TelemetryExporter;
 use crate::tools::{GrantSource, SandboxState};
 
 use super::args::{OutputFormat, RunArgs};
@@ -33,6 +34,7 @@ use super::settings::{self, Settings};
 use super::signals::SignalState;
 use super::startup::StartupSteps;
 use super::stdin;
+use super::telemetry::{self, RunFacts};
 use super::timestamps::{WallTime, format_duration, format_elapsed};
 use super::usage::{UsageError, UsageErrorKind};
 use crate::config::environment::{self, Variables};
@@ -132,7 +134,7 @@ pub(super) async fn prepare_and_begin(
     };
     let before = job.host.as_ref().map(|host| host.prompt.before.clone());
     let task = task.after(&before.unwrap_or_default());
-    job.with_host_hooks().begin(task, judge).await
+    Box::pin(job.with_host_hooks().begin(task, judge)).await
 }
 
 /// Returns how messages on standard output are framed.
@@ -321,12 +323,14 @@ impl RunJob {
             .map(|programs| programs.with_interim_results(self.interim_results(&subject)));
         let witness = SnapshotRecorder::default();
         self.testament.replace_writer(self.watchdog_writer(witness.clone(), &subject, &out));
+        let (telemetry, without_effect) = telemetry::start(self);
+        let spans = telemetry.as_ref().map(TelemetryExporter::recorder);
         let mut watchers =
-            RunObservers { witness, people: self.progress_observer(), programs, probe };
+            RunObservers { witness, people: self.progress_observer(), programs, probe, spans };
         let doubts = fast_mode_warning(settings, &setup.endpoints);
         let unfenced = setup.toolbox.sandbox_warning().map(ToOwned::to_owned);
         let warnings = settings.all_warnings().chain(&setup.warnings);
-        for warning in warnings.chain(&doubts).chain(&unfenced) {
+        for warning in warnings.chain(&doubts).chain(&unfenced).chain(&without_effect) {
             watchers.observe(&RunEvent::Warning(warning.clone()));
         }
         let mut ending = self.run_agent(setup, &mut watchers).await;
@@ -336,7 +340,12 @@ impl RunJob {
             ending.reason = StopReason::InternalError;
             ending.broken = Some(faults.join("; "));
         }
-        Ok(self.deliver_result(ending, &subject, watchers, &out, drain).await)
+        let (spans, facts) = (watchers.spans.take(), RunFacts::of(&ending));
+        let code = self.deliver_result(ending, &subject, watchers, &out, drain).await;
+        if let Some((telemetry, spans)) = telemetry.zip(spans) {
+            telemetry::finish(self, telemetry, spans, &facts, code).await;
+        }
+        Ok(code)
     }
 
     /// Returns standard output: of the process, or as far as it belongs to a turn of a host.

@@ -49,6 +49,11 @@ const OTHERS: &[(&str, &str)] = &[
         outlast ends there."),
     ("CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING", "true: former contents of files are kept for a \
         host, which can restore them; see outlast-host(7)."),
+    ("CLAUDE_CODE_SDK_READS_SESSION_STATE", "1: a host is told of the state of its session, and gets \
+        a result when a turn waits for sub-agents; see outlast-host(7)."),
+    ("OTEL_EXPORTER_OTLP_ENDPOINT", "Exports traces and metrics of each run to this OpenTelemetry \
+        collector, as OTLP in JSON; the other standard variables of the exporter (for one signal, \
+        headers, timeout, certificate, service name, resource, sampler) and TRACEPARENT count, too."),
     ("HTTPS_PROXY, HTTP_PROXY, ALL_PROXY", "The proxy to use, in small letters too: \
         http://user:password@host:port, or socks5://host:port. This machine is reached without."),
     ("NO_PROXY", "Hosts, domains, addresses and networks that are reached without it."),

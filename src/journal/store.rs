@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
 use super::SessionId;
+use super::lock::lock;
 use super::reader::is_ended;
 use super::session_folder::entries;
 
@@ -85,5 +86,5 @@ fn is_unfinished(path: &Path) -> bool {
         .seek(SeekFrom::Start(start))
         .and_then(|_| (&mut file).take(TAIL).read_to_end(&mut tail));
     // The lock is released with the file.
-    read.is_ok() && is_ended(&tail) == Some(false) && file.try_lock().is_ok()
+    read.is_ok() && is_ended(&tail) == Some(false) && lock(&file).is_ok()
 }

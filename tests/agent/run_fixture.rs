@@ -65,6 +65,7 @@ impl ObservedEvent {
                 WaitingFor::Permission { tool, .. } => format!("permission for {tool}"),
             }),
             RunEvent::AwaitsAgents(_)
+            | RunEvent::ToolEnds { .. }
             | RunEvent::StreamEvent(_)
             | RunEvent::Block { .. }
             | RunEvent::BlocksDropped { .. }

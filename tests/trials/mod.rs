@@ -59,6 +59,7 @@ mod soak;
 mod spending;
 mod standard_input;
 mod structured_output;
+mod telemetry;
 mod time_limits;
 mod timeouts;
 mod transcripts;

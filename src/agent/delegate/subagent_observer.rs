@@ -126,6 +126,7 @@ fn is_forwarded(event: &RunEvent) -> bool {
         | RunEvent::Step { .. }
         | RunEvent::Heartbeat(_)
         | RunEvent::AwaitsAgents(_)
+        | RunEvent::ToolEnds { .. }
         | RunEvent::StreamEvent(_)
         | RunEvent::Block { .. }
         | RunEvent::BlocksDropped { .. }
@@ -179,6 +180,7 @@ fn activity_of(event: &RunEvent) -> Option<String> {
         | RunEvent::WaitBegins { .. }
         | RunEvent::WaitEnds { .. }
         | RunEvent::AwaitsAgents(_)
+        | RunEvent::ToolEnds { .. }
         | RunEvent::StreamEvent(_)
         | RunEvent::Block { .. }
         | RunEvent::BlocksDropped { .. }

@@ -168,6 +168,7 @@ impl Observer for StatusLine {
             }
             RunEvent::Step { .. }
             | RunEvent::AwaitsAgents(_)
+            | RunEvent::ToolEnds { .. }
             | RunEvent::StreamEvent(_)
             | RunEvent::Block { .. }
             | RunEvent::BlocksDropped { .. }

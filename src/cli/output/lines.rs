@@ -125,6 +125,7 @@ impl ProgressLines {
                 self.verbose.then(|| format!("session {}, model {}", init.session_id, init.model))
             }
             RunEvent::AwaitsAgents(_)
+            | RunEvent::ToolEnds { .. }
             | RunEvent::StreamEvent(_)
             | RunEvent::Block { .. }
             | RunEvent::BlocksDropped { .. }

@@ -27,6 +27,7 @@ pub use stream_json::{ResultBuilder, StreamJson};
 pub use terminal_filter::TerminalFilter;
 
 use crate::agent::{Observer, RunEvent};
+use crate::telemetry::SpanRecorder;
 
 /// All observers of a run.
 pub struct RunObservers {
@@ -36,6 +37,7 @@ pub struct RunObservers {
     /// `text`, and `json` without `--verbose`, have nothing to say before the end.
     pub programs: Option<StreamJson>,
     pub probe: Option<HeartbeatFile>,
+    pub spans: Option<SpanRecorder>,
 }
 
 impl Observer for RunObservers {
@@ -47,6 +49,9 @@ impl Observer for RunObservers {
         }
         if let Some(probe) = &mut self.probe {
             probe.observe(event);
+        }
+        if let Some(spans) = &mut self.spans {
+            spans.observe(event);
         }
     }
 }

@@ -129,6 +129,7 @@ impl Observer for SnapshotRecorder {
             | RunEvent::WaitEnds { .. }
             | RunEvent::RecoveryEnds(_)
             | RunEvent::AwaitsAgents(_)
+            | RunEvent::ToolEnds { .. }
             | RunEvent::StreamEvent(_)
             | RunEvent::Block { .. }
             | RunEvent::BlocksDropped { .. }

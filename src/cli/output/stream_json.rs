@@ -509,7 +509,7 @@ impl Observer for StreamJson {
             RunEvent::WaitBegins { pause, until, now, fault, .. } => {
                 self.api_retry(*pause, millis(now.until(*until)), fault.as_deref());
             }
-            RunEvent::WaitEnds { .. } => {}
+            RunEvent::WaitEnds { .. } | RunEvent::ToolEnds { .. } => {}
             RunEvent::Heartbeat(heartbeat) => self.heartbeat(heartbeat),
             RunEvent::AwaitsAgents(outcome) => self.interim_result(outcome),
             RunEvent::StreamEvent(event) => self.stream_event(event),

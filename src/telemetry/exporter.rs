@@ -1,0 +1,188 @@
+//! Sends spans and metrics to the collector while a run goes on, and the rest at its end.
+
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use reqwest::{Client, StatusCode};
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use crate::agent::Clock;
+use crate::secrets::Redactor;
+
+use super::metrics::RunMetrics;
+use super::otlp;
+use super::recorder::{RunEnd, SpanRecorder};
+use super::settings::{Collector, ExportSettings};
+use super::span::{Span, TraceId};
+
+/// How often ended spans are sent (OpenTelemetry SDK, `OTEL_BSP_SCHEDULE_DELAY`).
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// How many ended spans may wait (OpenTelemetry SDK, `OTEL_BSP_MAX_QUEUE_SIZE`). More are dropped.
+const QUEUE: usize = 2048;
+
+/// How many spans one request has (OpenTelemetry SDK, `OTEL_BSP_MAX_EXPORT_BATCH_SIZE`).
+const BATCH: usize = 512;
+
+/// Why telemetry was not exported.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    #[error("{url} cannot be reached: {why}")]
+    Unreachable { url: String, why: String },
+    #[error("{url} answered with status {status}")]
+    Refused { url: String, status: StatusCode },
+    #[error("the collector did not take everything within {}", humantime::format_duration(*.0))]
+    Late(Duration),
+    #[error("{0} spans were dropped: the collector is too slow")]
+    Dropped(u64),
+}
+
+/// Takes ended spans, without waiting.
+#[derive(Clone)]
+pub(super) struct SpanSender {
+    queue: mpsc::Sender<Span>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl SpanSender {
+    pub(super) fn send(&self, span: Span) {
+        if self.queue.try_send(span).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The way to the collector.
+#[derive(Clone)]
+struct CollectorLink {
+    client: Client,
+    mask: Arc<Redactor>,
+}
+
+impl CollectorLink {
+    async fn post(&self, collector: &Collector, mut body: Value) -> Result<(), ExportError> {
+        self.mask.redact_json(&mut body);
+        let url = || self.mask.redact(&collector.url);
+        let mut request = self.client.post(&collector.url).timeout(collector.timeout).json(&body);
+        for (name, value) in &collector.headers {
+            request = request.header(name, value);
+        }
+        let answer = request.send().await.map_err(|error| ExportError::Unreachable {
+            url: url(),
+            why: self.mask.redact(&error.without_url().to_string()),
+        })?;
+        let status = answer.status();
+        if status.is_success() { Ok(()) } else { Err(ExportError::Refused { url: url(), status }) }
+    }
+}
+
+/// The export of one run.
+pub struct TelemetryExporter {
+    settings: ExportSettings,
+    link: CollectorLink,
+    clock: Clock,
+    sender: SpanSender,
+    sending: JoinHandle<Result<(), ExportError>>,
+}
+
+impl TelemetryExporter {
+    /// Begins to export. `client` follows the rules of the run for proxies and certificates; `mask`
+    /// redacts secrets.
+    pub fn start(
+        settings: ExportSettings,
+        client: Client,
+        mask: Arc<Redactor>,
+        clock: Clock,
+    ) -> Self {
+        let link = CollectorLink { client, mask };
+        let (queue, ended) = mpsc::channel(QUEUE);
+        let sender = SpanSender { queue, dropped: Arc::default() };
+        let sending = tokio::spawn(send_spans(settings.clone(), link.clone(), ended));
+        Self { settings, link, clock, sender, sending }
+    }
+
+    /// Returns the observer of the run.
+    pub fn recorder(&self) -> SpanRecorder {
+        let parent = self.settings.parent.map(|parent| parent.span);
+        SpanRecorder::new(self.sender.clone(), parent, self.clock)
+    }
+
+    /// Sends what is left, within `limit`.
+    ///
+    /// # Errors
+    /// Something was not exported.
+    pub async fn finish(
+        self,
+        recorder: SpanRecorder,
+        end: RunEnd<'_>,
+        limit: Duration,
+    ) -> Result<(), ExportError> {
+        let Self { settings, link, clock, sender, sending } = self;
+        let (metrics, begun) = recorder.finish(end);
+        let SpanSender { queue, dropped } = sender;
+        // The end of the queue ends the sending.
+        drop(queue);
+        let abort = sending.abort_handle();
+        let rest = async {
+            let times = (begun, clock.date());
+            let (spans, metrics) =
+                tokio::join!(sending, send_metrics(&settings, &link, &metrics, times));
+            // A panic is reported where all are.
+            spans.unwrap_or(Ok(())).and(metrics)
+        };
+        let sent = timeout(limit, rest).await.unwrap_or_else(|_| {
+            abort.abort();
+            Err(ExportError::Late(limit))
+        });
+        let dropped = dropped.load(Ordering::Relaxed);
+        sent.and(if dropped > 0 { Err(ExportError::Dropped(dropped)) } else { Ok(()) })
+    }
+}
+
+async fn send_metrics(
+    settings: &ExportSettings,
+    link: &CollectorLink,
+    metrics: &RunMetrics,
+    times: (SystemTime, SystemTime),
+) -> Result<(), ExportError> {
+    let Some(collector) = &settings.metrics else { return Ok(()) };
+    let body = otlp::metrics_request(&settings.resource, metrics, times);
+    link.post(collector, body).await
+}
+
+/// Sends ended spans until the queue ends. The first error is returned; later spans are tried all
+/// the same.
+async fn send_spans(
+    settings: ExportSettings,
+    link: CollectorLink,
+    mut ended: mpsc::Receiver<Span>,
+) -> Result<(), ExportError> {
+    let trace = settings.parent.map_or_else(TraceId::random, |parent| parent.trace);
+    let mut result = Ok(());
+    let mut batch = Vec::new();
+    let mut ticks = interval(INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let room = BATCH - batch.len();
+        let (is_due, is_open) = tokio::select! {
+            biased;
+            taken = ended.recv_many(&mut batch, room) => (batch.len() >= BATCH, taken > 0),
+            _ = ticks.tick() => (true, true),
+        };
+        if (is_due || !is_open) && !batch.is_empty() {
+            let spans = mem::take(&mut batch);
+            if let Some(collector) = &settings.traces {
+                let body = otlp::trace_request(&settings.resource, trace, &spans);
+                result = result.and(link.post(collector, body).await);
+            }
+        }
+        if !is_open {
+            return result;
+        }
+    }
+}

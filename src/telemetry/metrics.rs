@@ -1,0 +1,145 @@
+//! The metrics of a run: histograms and sums of the `GenAI` semantic conventions, and of recoveries.
+
+use std::time::Duration;
+
+use super::span::{Attribute, text};
+
+/// Bounds of the buckets for tokens (semantic conventions, `gen_ai.client.token.usage`).
+const TOKEN_BOUNDS: [f64; 14] = [
+    1.0,
+    4.0,
+    16.0,
+    64.0,
+    256.0,
+    1024.0,
+    4096.0,
+    16384.0,
+    65536.0,
+    262_144.0,
+    1_048_576.0,
+    4_194_304.0,
+    16_777_216.0,
+    67_108_864.0,
+];
+
+/// Bounds of the buckets for seconds (semantic conventions, `gen_ai.client.operation.duration`).
+const SECOND_BOUNDS: [f64; 14] =
+    [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
+
+/// What a histogram measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Measured {
+    Tokens,
+    Seconds,
+}
+
+impl Measured {
+    pub(super) const ALL: [Self; 2] = [Self::Tokens, Self::Seconds];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Tokens => "gen_ai.client.token.usage",
+            Self::Seconds => "gen_ai.client.operation.duration",
+        }
+    }
+
+    pub(super) fn unit(self) -> &'static str {
+        match self {
+            Self::Tokens => "{token}",
+            Self::Seconds => "s",
+        }
+    }
+
+    pub(super) fn bounds(self) -> &'static [f64; 14] {
+        match self {
+            Self::Tokens => &TOKEN_BOUNDS,
+            Self::Seconds => &SECOND_BOUNDS,
+        }
+    }
+}
+
+/// The distribution of the values with the same attributes.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Distribution {
+    pub(super) measured: Measured,
+    pub(super) attributes: Vec<Attribute>,
+    pub(super) count: u64,
+    pub(super) sum: f64,
+    /// How many values are in each bucket; the last one is above all bounds.
+    pub(super) buckets: [u64; 15],
+}
+
+/// A sum that only grows.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Counter {
+    pub(super) name: &'static str,
+    pub(super) unit: &'static str,
+    pub(super) attributes: Vec<Attribute>,
+    pub(super) sum: f64,
+}
+
+/// All metrics of a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct RunMetrics {
+    pub(super) distributions: Vec<Distribution>,
+    pub(super) counters: Vec<Counter>,
+}
+
+impl RunMetrics {
+    /// Counts the tokens of a reply. `kind` is `input` or `output`.
+    pub(super) fn tokens(&mut self, model: &str, kind: &'static str, tokens: u64) {
+        let mut attributes = operation(model);
+        attributes.push(text("gen_ai.token.type", kind));
+        // Exact up to 2^53 tokens.
+        #[expect(clippy::cast_precision_loss, reason = "metrics are floating-point numbers")]
+        self.record(Measured::Tokens, attributes, tokens as f64);
+    }
+
+    /// Records how long a request took, and the class of the failure that ended it.
+    pub(super) fn request(&mut self, model: &str, took: Duration, error: Option<&str>) {
+        let mut attributes = operation(model);
+        attributes.extend(error.map(|error| text("error.type", error)));
+        self.record(Measured::Seconds, attributes, took.as_secs_f64());
+    }
+
+    /// Adds to a sum.
+    pub(super) fn add(
+        &mut self,
+        name: &'static str,
+        unit: &'static str,
+        attributes: Vec<Attribute>,
+        value: f64,
+    ) {
+        let same =
+            |counter: &&mut Counter| counter.name == name && counter.attributes == attributes;
+        match self.counters.iter_mut().find(same) {
+            Some(counter) => counter.sum += value,
+            None => self.counters.push(Counter { name, unit, attributes, sum: value }),
+        }
+    }
+
+    fn record(&mut self, measured: Measured, attributes: Vec<Attribute>, value: f64) {
+        let same =
+            |known: &Distribution| known.measured == measured && known.attributes == attributes;
+        let at = self.distributions.iter().position(same).unwrap_or_else(|| {
+            let (count, sum, buckets) = (0, 0.0, [0; 15]);
+            self.distributions.push(Distribution { measured, attributes, count, sum, buckets });
+            self.distributions.len() - 1
+        });
+        let distribution = &mut self.distributions[at];
+        // A bucket includes its upper bound.
+        let bucket = measured.bounds().partition_point(|bound| *bound < value);
+        distribution.buckets[bucket] += 1;
+        distribution.count += 1;
+        distribution.sum += value;
+    }
+}
+
+/// The attributes of all metrics of requests.
+fn operation(model: &str) -> Vec<Attribute> {
+    vec![
+        text("gen_ai.operation.name", "chat"),
+        text("gen_ai.provider.name", "anthropic"),
+        text("gen_ai.request.model", model),
+    ]
+}

@@ -1,0 +1,14 @@
+//! Export to OpenTelemetry, when its standard variables ask for it (SPEC 21): a span for each run,
+//! request, tool call, wait and sub-agent, and metrics, in the `GenAI` semantic conventions. What the
+//! model, the user and the tools write is not exported.
+
+mod exporter;
+mod metrics;
+mod otlp;
+mod recorder;
+mod settings;
+mod span;
+
+pub use exporter::{ExportError, TelemetryExporter};
+pub use recorder::{RunEnd, SpanRecorder};
+pub use settings::{ExportSettings, ExportSetup, read_settings};

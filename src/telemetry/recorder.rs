@@ -1,0 +1,296 @@
+//! Turns the events of a run into spans and metrics.
+
+use std::collections::HashMap;
+use std::mem;
+use std::time::{Duration, SystemTime};
+
+use crate::agent::{AgentIdentity, AgentStatus, Clock, Init, Observer, RunEvent};
+use crate::recovery::{Action, Pause, RecoveryRecord, StopReason, Transition};
+use crate::transcript::Usage;
+
+use super::exporter::SpanSender;
+use super::metrics::RunMetrics;
+use super::span::{Attribute, AttributeValue, Span, SpanEvent, SpanId, SpanKind, number, text};
+
+/// The name of the program among agents.
+const AGENT: &str = "outlast";
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug)]
+pub struct RunEnd<'a> {
+    /// The name of its stop reason.
+    pub reason: &'a str,
+    pub exit_code: u8,
+    pub is_error: bool,
+    /// In US dollars. `None`: the price of a model is unknown.
+    pub cost: Option<f64>,
+    pub turns: u32,
+    /// The sum of all replies.
+    pub usage: Usage,
+}
+
+/// The spans of a run, or of one of its sub-agents.
+struct AgentSpans {
+    span: Span,
+    model: String,
+    request: Option<Span>,
+    wait: Option<Span>,
+}
+
+impl AgentSpans {
+    fn begin(name: &str, parent: Option<SpanId>, start: SystemTime) -> Self {
+        let mut span =
+            Span::begin(format!("invoke_agent {name}"), SpanKind::Internal, parent, start);
+        span.attributes = vec![
+            text("gen_ai.operation.name", "invoke_agent"),
+            text("gen_ai.provider.name", "anthropic"),
+            text("gen_ai.agent.name", name),
+        ];
+        Self { span, model: String::new(), request: None, wait: None }
+    }
+}
+
+/// Records the spans of a run while it goes on.
+pub struct SpanRecorder {
+    run: AgentSpans,
+    agents: HashMap<String, AgentSpans>,
+    metrics: RunMetrics,
+    clock: Clock,
+    sender: SpanSender,
+}
+
+impl SpanRecorder {
+    pub(super) fn new(sender: SpanSender, parent: Option<SpanId>, clock: Clock) -> Self {
+        let run = AgentSpans::begin(AGENT, parent, clock.date());
+        let (agents, metrics) = (HashMap::new(), RunMetrics::default());
+        Self { run, agents, metrics, clock, sender }
+    }
+
+    /// Ends all spans. Returns the metrics, and since when they are counted.
+    pub(super) fn finish(mut self, end: RunEnd<'_>) -> (RunMetrics, SystemTime) {
+        let now = self.clock.date();
+        for (_, agent) in mem::take(&mut self.agents) {
+            self.close(agent, now, Some("run_ended"));
+        }
+        let begun = self.run.span.start;
+        let mut run = mem::replace(&mut self.run, AgentSpans::begin(AGENT, None, now));
+        run.span.attributes.extend([
+            text("outlast.stop_reason", end.reason),
+            number("outlast.exit_code", end.exit_code.into()),
+            number("outlast.turns", end.turns.into()),
+            text("gen_ai.request.model", run.model.clone()),
+        ]);
+        run.span.attributes.extend(usage_attributes(end.usage));
+        let cost = end.cost.map(|cost| ("outlast.cost_usd", AttributeValue::Decimal(cost)));
+        run.span.attributes.extend(cost);
+        self.close(run, now, end.is_error.then_some(end.reason));
+        if let Some(cost) = end.cost {
+            self.metrics.add("outlast.cost", "{USD}", Vec::new(), cost);
+        }
+        let reason = vec![text("outlast.stop_reason", end.reason)];
+        self.metrics.add("outlast.runs", "{run}", reason, 1.0);
+        (self.metrics, begun)
+    }
+
+    /// Ends the spans of an agent.
+    fn close(&self, mut agent: AgentSpans, now: SystemTime, error: Option<&str>) {
+        for open in [agent.request.take(), agent.wait.take()].into_iter().flatten() {
+            self.send(open, now, Some("aborted"));
+        }
+        self.send(agent.span, now, error);
+    }
+
+    fn send(&self, mut span: Span, end: SystemTime, error: Option<&str>) {
+        span.end = end.max(span.start);
+        span.attributes.extend(error.map(|error| text("error.type", error)));
+        span.error = error.map(ToOwned::to_owned);
+        self.sender.send(span);
+    }
+
+    fn begin_run(&mut self, init: &Init) {
+        self.run.model.clone_from(&init.model);
+        self.run.span.attributes.push(text("gen_ai.conversation.id", init.session_id.clone()));
+    }
+
+    fn agent(&mut self, identity: Option<&AgentIdentity>) -> &mut AgentSpans {
+        let Some(identity) = identity else { return &mut self.run };
+        let (parent, now, model) = (self.run.span.id, self.clock.date(), &self.run.model);
+        self.agents.entry(identity.id.clone()).or_insert_with(|| {
+            let mut spans = AgentSpans::begin(&identity.kind, Some(parent), now);
+            spans.span.attributes.push(text("gen_ai.agent.id", identity.id.clone()));
+            spans.model.clone_from(model);
+            spans
+        })
+    }
+
+    /// A step ends the request in progress, and may begin the next one.
+    fn step(&mut self, identity: Option<&AgentIdentity>, transition: &Transition) {
+        let now = self.clock.date();
+        let error = transition.event.failure().map(|failure| failure.class.name());
+        let agent = self.agent(identity);
+        let ended = agent.request.take();
+        let (model, parent) = (agent.model.clone(), agent.span.id);
+        if let Action::Ask(_) = transition.action {
+            let name = format!("chat {model}");
+            let mut request = Span::begin(name, SpanKind::Client, Some(parent), now);
+            request.attributes = vec![
+                text("gen_ai.operation.name", "chat"),
+                text("gen_ai.provider.name", "anthropic"),
+                text("gen_ai.request.model", model.clone()),
+            ];
+            agent.request = Some(request);
+        }
+        if let Some(request) = ended {
+            let took = now.duration_since(request.start).unwrap_or_default();
+            self.metrics.request(&model, took, error);
+            self.send(request, now, error);
+        }
+    }
+
+    fn reply(&mut self, identity: Option<&AgentIdentity>, reply: &Reply<'_>) {
+        let agent = self.agent(identity);
+        reply.model.clone_into(&mut agent.model);
+        if let Some(request) = &mut agent.request {
+            request.attributes.extend(usage_attributes(reply.usage));
+            request.attributes.push(text("gen_ai.response.model", reply.model));
+            request.attributes.push(text("gen_ai.response.id", reply.id));
+            let finish = reply.stop_reason.map(|reason| {
+                let reasons = AttributeValue::List(vec![reason.to_owned()]);
+                ("gen_ai.response.finish_reasons", reasons)
+            });
+            request.attributes.extend(finish);
+        }
+        self.metrics.tokens(reply.model, "input", input_tokens(reply.usage));
+        self.metrics.tokens(reply.model, "output", reply.usage.output_tokens);
+    }
+
+    fn wait_begins(&mut self, identity: Option<&AgentIdentity>, pause: Pause) {
+        let now = self.clock.date();
+        let agent = self.agent(identity);
+        let name = format!("wait {}", pause.class.name());
+        let mut wait = Span::begin(name, SpanKind::Internal, Some(agent.span.id), now);
+        wait.attributes = vec![
+            text("outlast.error_class", pause.class.name()),
+            number("outlast.attempt", pause.retry.into()),
+        ];
+        agent.wait = Some(wait);
+    }
+
+    fn wait_ends(&mut self, identity: Option<&AgentIdentity>) {
+        let now = self.clock.date();
+        if let Some(wait) = self.agent(identity).wait.take() {
+            self.send(wait, now, None);
+        }
+    }
+
+    fn tool(
+        &mut self,
+        identity: Option<&AgentIdentity>,
+        (name, call): (&str, &str),
+        took: Duration,
+        is_error: bool,
+    ) {
+        let now = self.clock.date();
+        let start = now.checked_sub(took).unwrap_or(now);
+        let parent = self.agent(identity).span.id;
+        let title = format!("execute_tool {name}");
+        let mut span = Span::begin(title, SpanKind::Internal, Some(parent), start);
+        span.attributes = vec![
+            text("gen_ai.operation.name", "execute_tool"),
+            text("gen_ai.tool.name", name),
+            text("gen_ai.tool.call.id", call),
+            text("gen_ai.tool.type", "function"),
+        ];
+        self.send(span, now, is_error.then_some("tool_error"));
+    }
+
+    fn recovery(&mut self, identity: Option<&AgentIdentity>, record: &RecoveryRecord) {
+        let at = self.clock.date();
+        let attributes: Vec<Attribute> = vec![
+            text("outlast.error_class", record.class.clone()),
+            text("outlast.strategy", record.strategy.clone()),
+            ("outlast.saved", AttributeValue::Flag(record.saved)),
+        ];
+        self.metrics.add("outlast.recoveries", "{recovery}", attributes.clone(), 1.0);
+        let mut event = SpanEvent { name: "outlast.recovery", at, attributes };
+        event.attributes.push(number("outlast.attempts", record.attempts.into()));
+        event.attributes.push(("outlast.waited_s", seconds(record.waited)));
+        event
+            .attributes
+            .push(("outlast.cost_usd", AttributeValue::Decimal(record.cost.as_dollars())));
+        self.agent(identity).span.events.push(event);
+    }
+
+    fn observe_within(&mut self, identity: Option<&AgentIdentity>, event: &RunEvent) {
+        match event {
+            RunEvent::Init(init) => self.begin_run(init),
+            RunEvent::Step { transition, .. } => self.step(identity, transition),
+            RunEvent::WaitBegins { pause, .. } => self.wait_begins(identity, *pause),
+            RunEvent::WaitEnds { .. } => self.wait_ends(identity),
+            RunEvent::Assistant { id, model, stop_reason, usage, .. } => {
+                let stop_reason = stop_reason.as_deref();
+                self.reply(identity, &Reply { id, model, stop_reason, usage: *usage });
+            }
+            RunEvent::ModelSwitched { to, .. } => to.clone_into(&mut self.agent(identity).model),
+            RunEvent::RecoveryEnds(record) => self.recovery(identity, record),
+            RunEvent::ToolEnds { name, id, took, is_error } => {
+                self.tool(identity, (name, id), *took, *is_error);
+            }
+            RunEvent::Agent(task) => {
+                if task.status != AgentStatus::Running
+                    && let Some(agent) = self.agents.remove(&task.mark.id)
+                {
+                    let error = task.reason.filter(|reason| *reason != StopReason::Completed);
+                    let now = self.clock.date();
+                    self.close(agent, now, error.map(StopReason::name));
+                }
+            }
+            RunEvent::OfAgent { agent, event } => self.observe_within(Some(agent), event),
+            RunEvent::Heartbeat(_)
+            | RunEvent::AwaitsAgents(_)
+            | RunEvent::StreamEvent(_)
+            | RunEvent::Block { .. }
+            | RunEvent::BlocksDropped { .. }
+            | RunEvent::User { .. }
+            | RunEvent::Compacted { .. }
+            | RunEvent::Task(_)
+            | RunEvent::Denied { .. }
+            | RunEvent::Hook(_)
+            | RunEvent::HookSays { .. }
+            | RunEvent::Remark(_)
+            | RunEvent::Warning(_) => {}
+        }
+    }
+}
+
+impl Observer for SpanRecorder {
+    fn observe(&mut self, event: &RunEvent) {
+        self.observe_within(None, event);
+    }
+}
+
+/// The facts of a reply.
+struct Reply<'a> {
+    id: &'a str,
+    model: &'a str,
+    stop_reason: Option<&'a str>,
+    usage: Usage,
+}
+
+/// All input tokens, cached ones included, as the semantic conventions count them.
+fn input_tokens(usage: Usage) -> u64 {
+    usage.input_tokens + usage.cache_read_input_tokens + usage.cache_creation_input_tokens
+}
+
+fn usage_attributes(usage: Usage) -> [Attribute; 4] {
+    [
+        number("gen_ai.usage.input_tokens", input_tokens(usage)),
+        number("gen_ai.usage.output_tokens", usage.output_tokens),
+        number("gen_ai.usage.cache_read.input_tokens", usage.cache_read_input_tokens),
+        number("gen_ai.usage.cache_creation.input_tokens", usage.cache_creation_input_tokens),
+    ]
+}
+
+fn seconds(duration: Duration) -> AttributeValue {
+    AttributeValue::Decimal(duration.as_secs_f64())
+}

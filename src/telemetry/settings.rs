@@ -1,0 +1,284 @@
+//! Reads the standard variables of OpenTelemetry.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use percent_encoding::percent_decode_str;
+
+use crate::secrets::Variables;
+
+use super::span::{SpanId, TraceId};
+
+/// How long the collector may take to accept one export.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+const DISABLED: &str = "OTEL_SDK_DISABLED";
+const CERTIFICATE: &str = "OTEL_EXPORTER_OTLP_CERTIFICATE";
+const RESOURCE: &str = "OTEL_RESOURCE_ATTRIBUTES";
+const SERVICE: &str = "OTEL_SERVICE_NAME";
+const SAMPLER: &str = "OTEL_TRACES_SAMPLER";
+const TRACE_PARENT: &str = "TRACEPARENT";
+
+/// One kind of telemetry, and what belongs to it.
+struct Signal {
+    /// Names of variables contain it.
+    name: &'static str,
+    path: &'static str,
+}
+
+const TRACES: Signal = Signal { name: "TRACES", path: "v1/traces" };
+const METRICS: Signal = Signal { name: "METRICS", path: "v1/metrics" };
+
+/// Where one kind of telemetry goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Collector {
+    pub(super) url: String,
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) timeout: Duration,
+}
+
+/// The span outside of outlast that the run is part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ParentSpan {
+    pub(super) trace: TraceId,
+    pub(super) span: SpanId,
+}
+
+/// What is exported, and to where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportSettings {
+    pub(super) traces: Option<Collector>,
+    pub(super) metrics: Option<Collector>,
+    /// Describes this process in every export.
+    pub(super) resource: Vec<(String, String)>,
+    pub(super) parent: Option<ParentSpan>,
+    /// A file with further certificates to trust.
+    pub certificate: Option<PathBuf>,
+}
+
+impl ExportSettings {
+    /// The addresses of the collectors.
+    pub fn urls(&self) -> impl Iterator<Item = &str> {
+        self.traces.iter().chain(&self.metrics).map(|collector| collector.url.as_str())
+    }
+
+    /// The values that headers add to requests, which may be secret.
+    pub fn secrets(&self) -> impl Iterator<Item = &str> {
+        let collectors = self.traces.iter().chain(&self.metrics);
+        collectors.flat_map(|collector| &collector.headers).map(|(_, value)| value.as_str())
+    }
+}
+
+/// What the variables ask for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExportSetup {
+    /// `None`: nothing is exported.
+    pub settings: Option<ExportSettings>,
+    /// Variables without effect, and why.
+    pub warnings: Vec<String>,
+}
+
+/// Reads what the variables of the environment ask for.
+pub fn read_settings(variables: &Variables) -> ExportSetup {
+    let mut reader = VariableReader { variables, warnings: Vec::new() };
+    let settings = reader.read();
+    ExportSetup { settings, warnings: reader.warnings }
+}
+
+struct VariableReader<'a> {
+    variables: &'a Variables,
+    warnings: Vec<String>,
+}
+
+impl VariableReader<'_> {
+    /// The value of a variable that is set and not empty (the specification takes both for unset).
+    fn value(&self, name: &str) -> Option<&str> {
+        let value = self.variables.get(OsStr::new(name))?.to_str()?.trim();
+        (!value.is_empty()).then_some(value)
+    }
+
+    /// The value for one signal, or else for all.
+    fn of_signal(&self, signal: &Signal, what: &str) -> Option<&str> {
+        self.value(&format!("OTEL_EXPORTER_OTLP_{}_{what}", signal.name))
+            .or_else(|| self.value(&format!("OTEL_EXPORTER_OTLP_{what}")))
+    }
+
+    fn warn(&mut self, name: &str, why: &str) {
+        self.warnings.push(format!("the variable {name} {why}"));
+    }
+
+    fn read(&mut self) -> Option<ExportSettings> {
+        if self.value(DISABLED).is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+            return None;
+        }
+        let (is_sampled, parent) = self.parent();
+        let traces = self.collector(&TRACES).filter(|_| is_sampled);
+        let metrics = self.collector(&METRICS);
+        if traces.is_none() && metrics.is_none() {
+            return None;
+        }
+        let certificate = self.value(CERTIFICATE).map(PathBuf::from);
+        Some(ExportSettings { traces, metrics, resource: self.resource(), parent, certificate })
+    }
+
+    fn collector(&mut self, signal: &Signal) -> Option<Collector> {
+        let variable = format!("OTEL_{}_EXPORTER", signal.name);
+        let own = self.value(&format!("OTEL_EXPORTER_OTLP_{}_ENDPOINT", signal.name));
+        let common = self.value("OTEL_EXPORTER_OTLP_ENDPOINT");
+        let url = match self.value(&variable) {
+            Some("none") => return None,
+            Some("otlp") => own
+                .map(ToOwned::to_owned)
+                .or_else(|| Some(below(common.unwrap_or("http://localhost:4318"), signal.path))),
+            Some(other) => {
+                let why = format!("asks for {other:?}, which is not supported; use otlp or none");
+                self.warn(&variable, &why);
+                return None;
+            }
+            // Unlike an SDK in a service, a program that ends soon does not try an address that it
+            // was not given.
+            None => own.map(ToOwned::to_owned).or_else(|| Some(below(common?, signal.path))),
+        }?;
+        let protocol = self.of_signal(signal, "PROTOCOL");
+        if protocol == Some("grpc") {
+            let name = "OTEL_EXPORTER_OTLP_PROTOCOL";
+            self.warn(name, "asks for grpc, which is not supported; use http/json");
+            return None;
+        }
+        if !(url.starts_with("http://") || url.starts_with("https://")) {
+            let name = "OTEL_EXPORTER_OTLP_ENDPOINT";
+            self.warn(name, "is no address that begins with http:// or https://");
+            return None;
+        }
+        let timeout = self.of_signal(signal, "TIMEOUT").and_then(|ms| ms.parse().ok());
+        let headers = self.of_signal(signal, "HEADERS").map(pairs).unwrap_or_default();
+        Some(Collector { url, headers, timeout: timeout.map_or(TIMEOUT, Duration::from_millis) })
+    }
+
+    fn resource(&self) -> Vec<(String, String)> {
+        let mut resource = self.value(RESOURCE).map(pairs).unwrap_or_default();
+        let named = resource.iter().any(|(name, _)| name == "service.name");
+        let service = self.value(SERVICE).or((!named).then_some("outlast"));
+        if let Some(service) = service {
+            resource.retain(|(name, _)| name != "service.name");
+            resource.push(("service.name".to_owned(), service.to_owned()));
+        }
+        resource.push(("service.version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()));
+        resource
+    }
+
+    /// Whether the trace is sampled, and the span of the caller.
+    fn parent(&self) -> (bool, Option<ParentSpan>) {
+        let sampler = self.value(SAMPLER).unwrap_or("parentbased_always_on");
+        let parsed = self.value(TRACE_PARENT).and_then(parse_parent);
+        let parent = parsed.map(|(parent, _)| parent);
+        let is_sampled = match (sampler, parsed) {
+            ("always_on", _) => true,
+            ("always_off", _) | ("parentbased_always_off", None) => false,
+            // Ratios are meant for services with many traces; every run is worth one.
+            (_, Some((_, is_sampled))) => is_sampled,
+            (_, None) => true,
+        };
+        (is_sampled, parent)
+    }
+}
+
+/// The address of a signal below the common one.
+fn below(base: &str, path: &str) -> String {
+    format!("{}/{path}", base.trim_end_matches('/'))
+}
+
+/// Reads `name=value` pairs between commas; values are percent-encoded.
+fn pairs(text: &str) -> Vec<(String, String)> {
+    let pair = |pair: &str| {
+        let (name, value) = pair.split_once('=')?;
+        let value = percent_decode_str(value.trim()).decode_utf8().ok()?;
+        Some((name.trim().to_owned(), value.into_owned()))
+    };
+    text.split(',').filter_map(pair).filter(|(name, _)| !name.is_empty()).collect()
+}
+
+/// Reads a W3C `traceparent` and whether it is sampled.
+fn parse_parent(text: &str) -> Option<(ParentSpan, bool)> {
+    let mut parts = text.trim().split('-');
+    let (version, trace, span, flags) =
+        (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let is_known = version.len() == 2 && version != "ff" && flags.len() == 2;
+    let parent = ParentSpan { trace: TraceId::parse(trace)?, span: SpanId::parse(span)? };
+    let flags = u8::from_str_radix(flags, 16).ok()?;
+    is_known.then_some((parent, flags & 1 == 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> ExportSetup {
+        let variables = variables.iter();
+        read_settings(&variables.map(|(name, value)| (name.into(), value.into())).collect())
+    }
+
+    fn urls(variables: &[(&str, &str)]) -> Vec<String> {
+        let settings = read(variables).settings;
+        settings.iter().flat_map(ExportSettings::urls).map(ToOwned::to_owned).collect()
+    }
+
+    #[test]
+    fn the_variables_decide_what_goes_where() {
+        let both = ["http://c:4318/v1/traces", "http://c:4318/v1/metrics"];
+        let base = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318/");
+        assert_eq!(urls(&[]), [""; 0]);
+        assert_eq!(urls(&[base]), both);
+        assert_eq!(urls(&[base, ("OTEL_SDK_DISABLED", "TRUE")]), [""; 0]);
+        assert_eq!(urls(&[base, ("OTEL_METRICS_EXPORTER", "none")]), both[..1]);
+        assert_eq!(urls(&[base, ("OTEL_TRACES_SAMPLER", "always_off")]), both[1..]);
+        let own = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://t/here");
+        assert_eq!(urls(&[own]), ["https://t/here"]);
+        assert_eq!(urls(&[own, base]), ["https://t/here", both[1]]);
+        let asked = ("OTEL_TRACES_EXPORTER", "otlp");
+        assert_eq!(urls(&[asked]), ["http://localhost:4318/v1/traces"]);
+        for refused in [
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318"),
+        ] {
+            let setup = read(&[base, refused]);
+            assert_eq!((setup.settings, setup.warnings.len()), (None, 2), "{refused:?}");
+        }
+        let setup = read(&[base, ("OTEL_TRACES_EXPORTER", "console")]);
+        assert!(setup.warnings[0].contains("console"), "{:?}", setup.warnings);
+    }
+
+    #[test]
+    fn headers_and_the_resource_are_decoded() {
+        let settings = read(&[
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c"),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Basic%20abc%3D, x-scope = a"),
+            ("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "x=1"),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "250"),
+            ("OTEL_RESOURCE_ATTRIBUTES", "service.name=other,team=a%2Cb,broken"),
+            ("OTEL_SERVICE_NAME", "nightly"),
+        ]);
+        let settings = settings.settings.unwrap();
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let traces = settings.traces.unwrap();
+        assert_eq!(traces.headers, [pair("authorization", "Basic abc="), pair("x-scope", "a")]);
+        assert_eq!(traces.timeout, Duration::from_millis(250));
+        assert_eq!(settings.metrics.unwrap().headers, [pair("x", "1")]);
+        assert_eq!(settings.resource[..2], [pair("team", "a,b"), pair("service.name", "nightly")]);
+    }
+
+    #[test]
+    fn the_callers_span_is_the_parent_and_decides_on_sampling() {
+        let (trace, span) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
+        let base = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://c");
+        let with = |parent: &str| read(&[base, (TRACE_PARENT, parent)]).settings;
+        let parent = with(&format!("00-{trace}-{span}-01")).unwrap().parent.unwrap();
+        assert_eq!((parent.trace.hex(), parent.span.hex()), (trace.to_owned(), span.to_owned()));
+        assert_eq!(with(&format!("00-{trace}-{span}-00")), None);
+        let zero = "0".repeat(32);
+        for bad in [format!("00-{zero}-{span}-01"), format!("ff-{trace}-{span}-01"), "x".into()] {
+            assert_eq!(with(&bad).unwrap().parent, None, "{bad}");
+        }
+    }
+}
