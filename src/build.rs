@@ -1,6 +1,7 @@
 //! Records the commit that outlast is built from, where git can tell it.
 
 use std::env;
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -13,8 +14,9 @@ fn main() {
     if is("PROFILE", "debug") && is("CARGO_CFG_TARGET_OS", "linux") {
         tell("rustc-link-arg-bins=-no-pie");
     }
+    write_manual_pages(&root);
     // The inputs of the binary, and the files that git changes with each commit.
-    for path in ["src", "Cargo.toml", "Cargo.lock"] {
+    for path in ["src", "man", "Cargo.toml", "Cargo.lock"] {
         tell(&format!("rerun-if-changed={root}/{path}"));
     }
     for name in ["HEAD", "logs/HEAD", "packed-refs"] {
@@ -25,6 +27,20 @@ fn main() {
             tell(&format!("rerun-if-changed={}", path.display()));
         }
     }
+}
+
+/// Writes the list of the manual pages, which the program includes.
+fn write_manual_pages(root: &str) {
+    let files = fs::read_dir(Path::new(root).join("man")).expect("the manual is in man/");
+    let paths = files.map(|file| file.expect("man/ can be read").path());
+    let mut pages: Vec<_> =
+        paths.filter(|path| path.extension().is_some_and(|end| end == "md")).collect();
+    pages.sort();
+    let paths = pages.iter().map(|path| path.display().to_string());
+    let texts: Vec<String> = paths.map(|path| format!("include_str!({path:?})")).collect();
+    let list = format!("static PAGES: &[&str] = &[{}];\n", texts.join(", "));
+    let folder = env::var("OUT_DIR").expect("cargo names the folder");
+    fs::write(Path::new(&folder).join("manual_pages.rs"), list).expect("it can be written to");
 }
 
 /// Returns the short commit id, with `-dirty` when the inputs of the binary differ from it. `None`

@@ -21,6 +21,7 @@ mod exit_watchdog;
 mod front_matter;
 mod host;
 mod host_turn;
+mod manual;
 pub mod memory;
 mod mentions;
 mod model_endpoints;

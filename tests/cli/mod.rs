@@ -12,6 +12,7 @@ mod doctor;
 pub(crate) mod exits;
 pub(crate) mod golden;
 mod heartbeats;
+mod help;
 mod main_agent;
 mod managed;
 mod memory;

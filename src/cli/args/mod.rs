@@ -16,6 +16,7 @@ pub use groups::{
     PromptArgs, SessionArgs, TimerArgs, ToolArgs,
 };
 
+use super::manual;
 use super::usage::UsageError;
 use super::version;
 use crate::config::flags::SettingFlags;
@@ -26,9 +27,10 @@ use crate::config::flags::SettingFlags;
     name = "outlast",
     about = "Runs a task to its end with a tool-using model, and says truthfully how it ended.",
     override_usage = "outlast [run] [OPTIONS] [PROMPT]\n       outlast rehearse [SCENARIO] [-- OPTIONS]\n       outlast doctor [--json] [--offline]\n       outlast config [--json | --schema] [-- OPTIONS]",
-    after_help = "Exit codes, environment: outlast(1). Settings: outlast-settings(5).",
+    after_help = "Manual: outlast help. Exit codes, environment: outlast help outlast.",
     disable_version_flag = true,
     disable_help_flag = true,
+    disable_help_subcommand = true,
     args_conflicts_with_subcommands = true,
     args_override_self = true,
     max_term_width = 100
@@ -59,6 +61,11 @@ enum Command {
     Config(ConfigArgs),
     /// Print the version
     Version,
+    /// Print a page of the manual, such as hooks or settings, or list the pages
+    Help {
+        #[arg(value_name = "TOPIC")]
+        topic: Option<String>,
+    },
 }
 
 /// Everything that `outlast run` takes.
@@ -188,6 +195,9 @@ pub fn parse(words: &[String]) -> Result<CliRequest, UsageError> {
         Ok(Cli { version: true, .. } | Cli { command: Some(Command::Version), .. }) => {
             Ok(CliRequest::Print(version::line()))
         }
+        Ok(Cli { command: Some(Command::Help { topic }), .. }) => {
+            help(topic.as_deref()).map(CliRequest::Print)
+        }
         Ok(Cli { command: Some(Command::Run(run)), .. }) => Ok(CliRequest::Run(run)),
         Ok(Cli { command: Some(Command::Rehearse(rehearse)), .. }) => {
             Ok(CliRequest::Rehearse(rehearse))
@@ -197,6 +207,20 @@ pub fn parse(words: &[String]) -> Result<CliRequest, UsageError> {
         Ok(Cli { command: None, run, .. }) => Ok(CliRequest::Run(Box::new(run))),
         Err(error) => parse_errors::explain(&error),
     }
+}
+
+/// Returns a page of the manual, or else the flags of the command of this name. Without a topic,
+/// all flags and a list of the pages.
+fn help(topic: Option<&str>) -> Result<String, UsageError> {
+    let Some(topic) = topic else {
+        return Ok(format!("{}\n{}", command().render_long_help(), manual::contents()));
+    };
+    let of_command = || {
+        let mut cli = command();
+        cli.build();
+        Some(cli.find_subcommand_mut(topic)?.render_long_help().to_string())
+    };
+    manual::page(topic).or_else(of_command).ok_or_else(|| manual::unknown_topic(topic))
 }
 
 /// Returns the clap command, for the man page.

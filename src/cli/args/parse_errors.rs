@@ -52,7 +52,7 @@ pub(super) fn check_single_word(word: &str, cli: &Command) -> Result<(), UsageEr
         || word.starts_with(['-', '/'])
         || word.contains(char::is_whitespace)
         || !word.is_ascii();
-    let names: Vec<&str> = cli.get_subcommands().map(Command::get_name).chain(["help"]).collect();
+    let names: Vec<&str> = cli.get_subcommands().map(Command::get_name).collect();
     if is_other || names.contains(&word) {
         return Ok(());
     }
