@@ -21,6 +21,7 @@ pub mod rehearsal;
 pub mod agent;
 
 pub mod config;
+pub mod history;
 
 pub mod hooks;
 pub mod journal;

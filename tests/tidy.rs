@@ -11,7 +11,7 @@ const LAYERS: [&[&str]; 9] = [
     &["recovery", "secrets", "transcript"],
     &["process"],
     &["model", "tools", "mcp", "hooks", "journal"],
-    &["config"],
+    &["config", "history"],
     &["agent"],
     &["rehearsal"],
     &["doctor", "host", "telemetry"],

@@ -14,7 +14,7 @@ use crate::tools::{Delivery, OtherCalls, STRUCTURED_OUTPUT};
 use crate::transcript::{Block, ToolCall};
 
 use super::messages::is_error;
-use super::run_event::WaitingFor;
+use super::run_event::{RunEvent, WaitingFor};
 use super::tool_runner::{CompletedCall, ToolRunner};
 use super::world::RunWorld;
 
@@ -70,16 +70,15 @@ impl RunWorld<'_> {
             Err(cut) => return cut.into(),
         };
         let passed = check.passed();
+        let verified = self.tools.toolbox.acceptance().requirement;
+        let attempt = verified.map_or(1, |verified| verified.attempts);
+        let of = (u32::from(self.limits.budgets.requirement_tries) + 1).max(attempt);
         if !passed {
-            let most = u32::from(self.limits.budgets.requirement_tries) + 1;
-            let verified = self.tools.toolbox.acceptance().requirement;
-            let attempt = verified.map_or(1, |verified| verified.attempts);
-            self.failed_checks.take_in(
-                &check,
-                (attempt, most),
-                self.conversation.history.messages(),
-            );
+            let messages = self.conversation.history.messages();
+            self.failed_checks.take_in(&check, (attempt, of), messages);
         }
+        let check = Arc::new(check);
+        self.monitor.emit(&RunEvent::RequirementEnds { check, attempt, of });
         Event::Checked { passed }
     }
 }

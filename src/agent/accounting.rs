@@ -1,7 +1,7 @@
 //! Accounting: what the run has cost and done so far.
 
 use crate::model::{Bounds, Counts, ModelReply, Prices, Received, Settlement, settle};
-use crate::recovery::{Money, Reservation};
+use crate::recovery::{Money, Reservation, Spending};
 use crate::transcript::ToolCall;
 
 use super::setup::{Denial, ModelEndpoint, RunStats};
@@ -97,6 +97,16 @@ impl Accounting {
 
     pub(super) fn ceiling(&self) -> Option<Money> {
         self.stop_after.or(self.ledger.ledger().ceiling())
+    }
+
+    /// What is known to have been spent, when `endpoint` answers next.
+    pub(super) fn spending(&self, endpoint: &ModelEndpoint) -> Spending {
+        let used = &self.tally.by_model;
+        let next = used.is_empty() && endpoint.facts.prices_at(false).is_none();
+        Spending {
+            amount: self.ledger.ledger().spent(),
+            is_partial: next || used.iter().any(|model| model.cost.is_none()),
+        }
     }
 
     /// Reserves the worst case of a call. `false` when it does not fit.

@@ -102,6 +102,14 @@ impl Conversation {
         }
     }
 
+    /// The last lines of an output for observers. It is redacted before it is cut, since a key may
+    /// have several lines, and is recognised by its first.
+    pub(super) fn redacted_tail(&self, text: &str, lines: usize) -> String {
+        let text = Redactor::new(self.secrets.clone()).redact(text);
+        let all: Vec<&str> = text.lines().collect();
+        all[all.len().saturating_sub(lines)..].join("\n")
+    }
+
     /// The text of a hook for the model, redacted.
     pub(super) fn hook_words(&self, text: &str) -> String {
         Redactor::for_model(self.secrets.clone()).redact(text)

@@ -26,7 +26,7 @@ impl FailedChecks {
         (attempt, most): (u32, u32),
         messages: &[Message],
     ) {
-        let mut lines = vec![format!("This was attempt {attempt} of {}.", most.max(attempt))];
+        let mut lines = vec![format!("This was attempt {attempt} of {most}.")];
         if let Some(before) = self.output.replace(check.output.clone()) {
             lines.push(tried(messages));
             lines.extend((before == check.output).then(|| SAME_OUTPUT.to_owned()));

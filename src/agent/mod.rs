@@ -52,7 +52,7 @@ pub use delegate::{
 };
 pub use drive::{World, drive};
 pub use run::run;
-pub use run_event::{Heartbeat, Init, Observer, RunEvent, WaitingFor};
+pub use run_event::{EndedCall, Heartbeat, Init, Observer, RunEvent, WaitingFor};
 pub use servers::with_mcp_tools;
 pub use setup::{
     DeferredCall, Denial, HookStats, ModelEndpoint, ModelStats, Prompt, ResumedState, RunOutcome,

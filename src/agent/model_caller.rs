@@ -65,7 +65,7 @@ impl ModelCaller {
         ProgressSnapshot {
             turn: self.accounting.tally.turns + 1,
             waited: self.accounting.tally.recovery.totals().waited,
-            spent: self.accounting.ledger.ledger().spent(),
+            spent: self.accounting.spending(self.endpoint()),
         }
     }
 

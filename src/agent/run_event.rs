@@ -10,8 +10,8 @@ use super::delegate::{AgentIdentity, AgentTask};
 use super::setup::RunOutcome;
 use crate::hooks::{HookEvent, HookProgress};
 use crate::mcp::ServerReport;
-use crate::recovery::{Fault, Moment, Money, Pause, RecoveryRecord, Transition};
-use crate::tools::{BackgroundTask, SandboxState};
+use crate::recovery::{Fault, Moment, Money, Pause, RecoveryRecord, Spending, Transition};
+use crate::tools::{BackgroundTask, RequirementCheck, SandboxState};
 use crate::transcript::{Block, Message, Usage};
 
 /// Watches a run. Called from the run's own task, so it must not block for long.
@@ -28,7 +28,13 @@ pub enum RunEvent {
     /// The machine took a step. `fault` is the failure's facts, if it was one.
     Step { transition: Box<Transition>, fault: Option<Box<Fault>> },
     /// A wait begins. Reported exactly once for each.
-    WaitBegins { pause: Pause, until: Moment, now: Moment, fault: Option<Box<Fault>>, spent: Money },
+    WaitBegins {
+        pause: Pause,
+        until: Moment,
+        now: Moment,
+        fault: Option<Box<Fault>>,
+        spent: Spending,
+    },
     /// A wait is over.
     WaitEnds { pause: Pause, waited: Duration },
     /// Something takes long. Reported every heartbeat at the latest.
@@ -51,6 +57,8 @@ pub enum RunEvent {
         stop_reason: Option<String>,
         usage: Usage,
         request_id: Option<String>,
+        /// What the run has spent so far, with this reply.
+        spent: Spending,
     },
     /// What goes back to the model: tool results and notices.
     User { message: Arc<Message>, details: Vec<Value>, ids: Vec<Uuid> },
@@ -67,7 +75,9 @@ pub enum RunEvent {
     /// An event of a sub-agent.
     OfAgent { agent: Arc<AgentIdentity>, event: Box<RunEvent> },
     /// A tool call that was run has ended.
-    ToolEnds { name: String, id: String, took: Duration, is_error: bool },
+    ToolEnds(Box<EndedCall>),
+    /// The command of `--require` has ended: attempt `attempt` of `of`.
+    RequirementEnds { check: Arc<RequirementCheck>, attempt: u32, of: u32 },
     /// A tool call was refused.
     Denied { tool: String, id: String, reason: String },
     /// A hook begins, or has ended.
@@ -78,6 +88,20 @@ pub enum RunEvent {
     Remark(String),
     /// A warning, which is not an error.
     Warning(String),
+}
+
+/// How a tool call that was run has ended.
+#[derive(Clone, Debug)]
+pub struct EndedCall {
+    pub name: String,
+    pub id: String,
+    /// Since its batch began.
+    pub took: Duration,
+    pub is_error: bool,
+    /// Of a command that has ended by itself.
+    pub exit_code: Option<i32>,
+    /// The last lines of what the model sees of it.
+    pub tail: String,
 }
 
 /// What a run works with, as `system`/`init` shows it.
@@ -114,7 +138,7 @@ pub struct Heartbeat {
     /// Time spent in retry waits, in total.
     pub waited_in_all: Duration,
     /// What is known to have been billed.
-    pub spent: Money,
+    pub spent: Spending,
     /// Since the model's last byte, while it streams.
     pub since_last_byte: Option<Duration>,
 }

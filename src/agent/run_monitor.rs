@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use crate::recovery::{Event, Fault, Interrupt, Moment, Money, Pause, Transition};
+use crate::recovery::{Event, Fault, Interrupt, Moment, Pause, Spending, Transition};
 
 use super::clock::Clock;
 use super::run_event::{Heartbeat, Observer, RunEvent, WaitingFor};
@@ -98,13 +98,13 @@ enum WaitInterrupt {
 pub(super) struct ProgressSnapshot {
     pub(super) turn: u32,
     pub(super) waited: Duration,
-    pub(super) spent: Money,
+    pub(super) spent: Spending,
 }
 
 impl ProgressSnapshot {
     /// The progress before the first turn.
     pub(super) fn none() -> Self {
-        Self { turn: 0, waited: Duration::ZERO, spent: Money::ZERO }
+        Self { turn: 0, waited: Duration::ZERO, spent: Spending::default() }
     }
 }
 

@@ -16,12 +16,15 @@ use crate::tools::{
 use crate::transcript::{Block, ToolCall, describe_unknown_outcome};
 
 use super::messages::{open_calls, synthetic};
-use super::run_event::{RunEvent, WaitingFor};
+use super::run_event::{EndedCall, RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
 use super::setup::DeferredCall;
 use super::tool_hooks::{ExecutedTool, ReplacedResult};
 use super::tool_runner::{Admitted, CompletedCall};
 use super::world::RunWorld;
+
+/// How many of the last lines of a call's output observers get.
+const TAIL_LINES: usize = 10;
 
 /// Read-only tools that run in parallel.
 pub(super) const SIDE_BY_SIDE: usize = 10;
@@ -265,9 +268,8 @@ impl RunWorld<'_> {
                     if outcome.is_error && slot.cancels_siblings() {
                         siblings.cancel();
                     }
-                    let ToolCall { name, id, .. } = slot.call.clone();
-                    let is_error = outcome.is_error;
-                    self.monitor.emit(&RunEvent::ToolEnds { name, id, took, is_error });
+                    let ended = self.ended_call(&slot.call, took, &outcome);
+                    self.monitor.emit(&RunEvent::ToolEnds(Box::new(ended)));
                     let finished = self.finish(slot, outcome);
                     slot.result = Some(finished);
                 }
@@ -339,6 +341,17 @@ impl RunWorld<'_> {
                 // The receiver is gone once the batch was cut.
                 let _ = finish.send((index, outcome));
             }
+        }
+    }
+
+    fn ended_call(&self, call: &ToolCall, took: Duration, outcome: &ToolOutcome) -> EndedCall {
+        EndedCall {
+            name: call.name.clone(),
+            id: call.id.clone(),
+            took,
+            is_error: outcome.is_error,
+            exit_code: outcome.exit_code(),
+            tail: self.conversation.redacted_tail(&outcome.visible_text(), TAIL_LINES),
         }
     }
 

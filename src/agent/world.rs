@@ -202,6 +202,7 @@ impl RunWorld<'_> {
             stop_reason: Some(answer.stop_reason),
             usage: answer.usage,
             request_id: answer.request_id,
+            spent: self.caller.progress().spent,
         });
     }
 

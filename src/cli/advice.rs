@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::agent::RunOutcome;
+use crate::journal::JournalHealth;
 use crate::recovery::{
     ErrorClass, FailureStage, Fault, FaultKind, Interrupt, KEY_HELPER_FAILED, Money, RetryHint,
     StopReason, Timer,
@@ -10,8 +11,8 @@ use crate::recovery::{
 
 use super::timestamps::{self, WallTime};
 
-/// Explains why a run failed, one line each; empty when it succeeded.
-pub fn explain(ending: &RunOutcome, now: &WallTime) -> Vec<String> {
+/// Explains why a run failed, one line each; empty when it succeeded. `session` is its id.
+pub fn explain(ending: &RunOutcome, now: &WallTime, session: &str) -> Vec<String> {
     let Some((what, advice)) = describe(ending) else { return Vec::new() };
     let mut line = what + &attempts(ending);
     if let Some(fault) = &ending.fault {
@@ -24,8 +25,26 @@ pub fn explain(ending: &RunOutcome, now: &WallTime) -> Vec<String> {
         line.push_str(". ");
         line.push_str(advice);
     }
+    if ending.journal == JournalHealth::Durable {
+        line.push_str(&session_command(ending.reason, session));
+    }
     let line: Vec<&str> = line.split_whitespace().collect();
     vec![line.join(" ")]
+}
+
+/// Names the command that shows what the advice refers to; empty if it refers to nothing recorded.
+fn session_command(reason: StopReason, session: &str) -> String {
+    if reason == StopReason::Stalled {
+        return format!(" The last steps: outlast sessions show {session} --last 10");
+    }
+    if reason == StopReason::OutputFailed {
+        return format!(" The answer: outlast sessions show {session} --last 1 --full");
+    }
+    let is_ours = StopReason::ModelError(ErrorClass::ToolUseMismatch);
+    if reason == StopReason::InternalError || reason == is_ours {
+        return format!(" The journal: outlast sessions export {session} --output FILE");
+    }
+    String::new()
 }
 
 /// Describes the number of attempts, and whether the server ruled out a retry. Empty after a single

@@ -25,6 +25,7 @@ use super::output_file::{OutputFile, ResultRetention};
 use super::panics;
 use super::rehearse;
 use super::run::{self, ExitCheck, ProcessContext, not_started_error};
+use super::sessions;
 use super::signals::{self, SignalState};
 use super::stdout::print;
 use super::usage::{UsageError, UsageErrorKind};
@@ -129,6 +130,10 @@ fn dispatch(
         CliRequest::Config(args) => {
             let world = process_context(signals, last)?;
             with_runtime(config::config(args, world))
+        }
+        CliRequest::Sessions(args) => {
+            let world = process_context(signals, last)?;
+            with_runtime(sessions::sessions(args, world))
         }
     }
 }

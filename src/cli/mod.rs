@@ -35,6 +35,7 @@ mod rehearse;
 mod result_writer;
 mod run;
 mod session;
+mod sessions;
 pub mod settings;
 mod signals;
 mod startup;

@@ -76,7 +76,10 @@ fn prepare(args: &RehearseArgs) -> Result<RehearsalAction, UsageError> {
             }
             Ok(RehearsalAction::Run(run, stage))
         }
-        CliRequest::Rehearse(_) | CliRequest::Doctor(_) | CliRequest::Config(_) => {
+        CliRequest::Rehearse(_)
+        | CliRequest::Doctor(_)
+        | CliRequest::Config(_)
+        | CliRequest::Sessions(_) => {
             Err(UsageError::new("only runs can be rehearsed; leave out the second word"))
         }
     }

@@ -1,6 +1,7 @@
 //! Writes the result of a run exactly once, to standard output, the result file and standard error;
 //! correctly even if standard output is not read, a disk hangs, or the run hangs.
 
+use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,11 +14,11 @@ use crate::agent::RunOutcome;
 use crate::host::{api_error_message, ends_as_asked, translate_result};
 use crate::recovery::{Interrupt, StopReason};
 
-use super::args::OutputFormat;
+use super::args::{OutputFormat, Verbosity};
 use super::exit_watchdog::{WatchdogOutput, WatchdogReason};
 use super::output::{
-    PipeSender, ResultBuilder, ResultReport, RunObservers, SnapshotRecorder, StreamJson,
-    model_usage, one_line,
+    PipeSender, ResultBuilder, ResultReport, RunObservers, SnapshotRecorder, StreamJson, Tone,
+    last_line, model_usage, one_line,
 };
 use super::output_file::ResultRetention;
 use super::panics;
@@ -63,6 +64,10 @@ impl RunJob {
                 OutputFormat::StreamJson => {
                     out.send_last(object.clone(), Some(StreamJson::LONGEST));
                 }
+            }
+            if io::stderr().is_terminal() {
+                // The status line may still be there.
+                job.shared.stderr.send("");
             }
             for line in report.errors().iter().chain(&warnings) {
                 job.shared.stderr.send(&format!("outlast: {}", one_line(line)));
@@ -177,7 +182,7 @@ impl RunJob {
         }
         let exit_code = self.exit_code(&report);
         self.testament.mark_delivered(exit_code);
-        if self.host.is_none() || self.settings.output.log_detail {
+        if self.host.is_none() || self.settings.output.verbosity == Some(Verbosity::Detail) {
             self.report_on_stderr(&report);
         }
         exit_code
@@ -193,8 +198,10 @@ impl RunJob {
 
     /// Reports errors on standard error, and how to resume the run.
     fn report_on_stderr(&self, report: &ResultReport<'_>) {
+        let styling = self.styling();
         for error in report.errors() {
-            self.shared.stderr.send(&format!("outlast: {}", one_line(&error)));
+            let line = format!("outlast: {}", one_line(&error));
+            self.shared.stderr.send(&styling.paint(Tone::Failure, &line));
         }
         let output = report.requirement_output();
         if !output.is_empty() {
@@ -205,6 +212,11 @@ impl RunJob {
         }
         if let Some(command) = report.resume_command() {
             self.shared.stderr.send(&format!("outlast: to go on where it ended: {command}"));
+        }
+        if self.verbosity() > Verbosity::Waits {
+            let (tone, line) = last_line(report.ending);
+            let prefix = if io::stderr().is_terminal() { "" } else { "outlast: " };
+            self.shared.stderr.send(&styling.paint(tone, &format!("{prefix}{line}")));
         }
     }
 

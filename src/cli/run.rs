@@ -15,15 +15,15 @@ use crate::secrets::{KnownSecrets, Redactor};
 use crate::telemetry::TelemetryExporter;
 use crate::tools::{GrantSource, SandboxState};
 
-use super::args::{OutputFormat, RunArgs};
+use super::args::{OutputFormat, RunArgs, Verbosity};
 use super::assemble::{assemble, fast_mode_warning};
 use super::exit_watchdog::{ExitWatchdog, WatchdogReason};
 use super::host_turn::HostTurn;
 use super::mentions;
 use super::output::{
-    Capabilities, HeartbeatFile, PipeDrain, PipeFraming, PipeSender, ProgressLines, Resumption,
-    RunObservers, SnapshotRecorder, StatusLine, StreamJson, TerminalFilter, framed_pipe, one_line,
-    pipe,
+    Capabilities, HeartbeatFile, LineStyle, PipeDrain, PipeFraming, PipeSender, ProgressLines,
+    Resumption, RunLimits, RunObservers, SnapshotRecorder, StatusLine, StreamJson, Styling,
+    TerminalFilter, framed_pipe, one_line, pipe,
 };
 use super::output_file::OutputFile;
 use super::panics;
@@ -85,7 +85,8 @@ pub(super) async fn run(
     // Filled when the settings are resolved.
     let secrets = KnownSecrets::default();
     let mask = Arc::new(Redactor::new(secrets.clone()));
-    let (voice, voice_drain) = pipe(TerminalFilter::new(io::stderr()), Arc::clone(&mask), || {});
+    let (voice, voice_drain) =
+        pipe(TerminalFilter::coloured(io::stderr()), Arc::clone(&mask), || {});
     let shared = SharedOutput { secrets, mask, stderr: voice };
     let ended = Box::pin(prepare_and_begin(args, world, shared, judge)).await;
     // Standard error may not be read; the exit code is enough.
@@ -475,21 +476,35 @@ impl RunJob {
     /// Returns the observer for standard error: a bar on a terminal, lines otherwise.
     fn progress_observer(&self) -> Box<dyn Observer> {
         let output = &self.settings.output;
-        if self.host.is_some() && !output.log_detail {
+        if self.host.is_some() && output.verbosity != Some(Verbosity::Detail) {
             // The host reads all of it on standard output.
             return Box::new(NoProgress);
         }
-        let clock = self.clock;
-        let lines = ProgressLines::new(
-            self.shared.stderr.clone(),
-            move || WallTime::from_clock(&clock),
-            output.log_detail,
-        );
-        if io::stderr().is_terminal() && !output.plain {
+        let (clock, verbosity) = (self.clock, self.verbosity());
+        let limits = RunLimits { budget: self.settings.budget, time: self.limit };
+        let style = LineStyle { verbosity, styling: self.styling(), limits };
+        let now = move || WallTime::from_clock(&clock);
+        let lines = ProgressLines::new(self.shared.stderr.clone(), now, style);
+        let is_quiet = output.verbosity == Some(Verbosity::Waits);
+        if io::stderr().is_terminal() && !output.dumb_terminal && !is_quiet {
             Box::new(StatusLine::new(lines, self.scale))
         } else {
             Box::new(lines)
         }
+    }
+
+    /// How much is reported on standard error: in a pipe or a file only what needs attention, so
+    /// that a cron job that succeeds prints nothing.
+    pub(super) fn verbosity(&self) -> Verbosity {
+        let output = &self.settings.output;
+        let is_read_by_people = io::stderr().is_terminal() || output.is_ci;
+        let usual = if is_read_by_people { Verbosity::Calls } else { Verbosity::Waits };
+        output.verbosity.unwrap_or(usual)
+    }
+
+    /// The colours of standard error.
+    pub(super) fn styling(&self) -> Styling {
+        Styling::of(self.settings.output.colors, io::stderr().is_terminal())
     }
 
     /// Runs the agent, and returns a substitute ending after a panic, after a second SIGINT, and

@@ -9,6 +9,7 @@ use crate::recovery::{Money, StopReason};
 use crate::telemetry::{RunEnd, SpanRecorder, TelemetryExporter, read_settings};
 use crate::transcript::Usage;
 
+use super::args::Verbosity;
 use super::output::one_line;
 use super::run::RunJob;
 
@@ -83,7 +84,7 @@ pub(super) async fn finish(
     let limit =
         if job.signals.interrupt().is_some() { INTERRUPTED_FLUSH_LIMIT } else { FLUSH_LIMIT };
     if let Err(error) = exporter.finish(spans, end, limit).await
-        && (job.host.is_none() || job.settings.output.log_detail)
+        && (job.host.is_none() || job.settings.output.verbosity == Some(Verbosity::Detail))
     {
         let line = format!("telemetry was not exported: {error}");
         job.shared.stderr.send(&format!("outlast: warning: {}", one_line(&line)));

@@ -64,7 +64,9 @@ const OTHERS: &[(&str, &str)] = &[
     ("XDG_RUNTIME_DIR, TMPDIR", "Where runs tell each other about rate limits; see FILES."),
     ("CI, GITHUB_ACTIONS", "The run is a CI job's: it ends, with its result, when the process that \
         started it dies."),
-    ("NO_COLOR, TERM=dumb", "No progress bar, even on a terminal."),
+    ("NO_COLOR, CLICOLOR=0", "No colours, even on a terminal."),
+    ("CLICOLOR_FORCE", "Colours, even where standard error is no terminal."),
+    ("TERM=dumb", "No colours and no moving line, even on a terminal."),
     ("TZ", "The time zone of the times shown."),
 ];
 
@@ -138,8 +140,21 @@ pub struct ProcessEnv {
     pub mcp_result_tokens: Option<NonZeroU32>,
     pub no_memory: bool,
     pub proxies: Proxies,
-    /// Whether colours and cursor movements are off.
-    pub plain: bool,
+    /// Whether the terminal cannot move its cursor.
+    pub dumb_terminal: bool,
+    /// Whether this is a CI job.
+    pub is_ci: bool,
+    pub colors: ColorChoice,
+}
+
+/// When output is coloured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ColorChoice {
+    /// On a terminal.
+    #[default]
+    Auto,
+    Always,
+    Never,
 }
 
 pub use crate::secrets::Variables;
@@ -313,8 +328,9 @@ impl ProcessEnv {
             mcp_result_tokens: vars.parsed("MAX_MCP_OUTPUT_TOKENS", values::count)?,
             no_memory: vars.flag("CLAUDE_CODE_DISABLE_CLAUDE_MDS")?,
             proxies: vars.proxies()?,
-            plain: vars.text("NO_COLOR")?.is_some()
-                || vars.text("TERM")?.is_some_and(|term| term == "dumb"),
+            is_ci: is_ci(vars.0),
+            dumb_terminal: vars.is_dumb_terminal()?,
+            colors: vars.colors()?,
         })
     }
 }
@@ -322,6 +338,25 @@ impl ProcessEnv {
 struct EnvReader<'a>(&'a Variables);
 
 impl EnvReader<'_> {
+    fn is_dumb_terminal(&self) -> Result<bool, ConfigError> {
+        Ok(self.text("TERM")?.is_some_and(|term| term == "dumb"))
+    }
+
+    /// Reads the variables about colours. The first that is set decides.
+    fn colors(&self) -> Result<ColorChoice, ConfigError> {
+        Ok(if self.text("NO_COLOR")?.is_some() {
+            ColorChoice::Never
+        } else if self.text("CLICOLOR_FORCE")?.is_some_and(|value| value != "0") {
+            ColorChoice::Always
+        } else if self.text("CLICOLOR")?.is_some_and(|value| value == "0")
+            || self.is_dumb_terminal()?
+        {
+            ColorChoice::Never
+        } else {
+            ColorChoice::Auto
+        })
+    }
+
     fn text(&self, name: &str) -> Result<Option<String>, ConfigError> {
         match self.0.get(&OsString::from(name)) {
             None => Ok(None),

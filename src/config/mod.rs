@@ -39,7 +39,7 @@ pub use check::{syntax_error, without_position};
 pub use memory_size::MemorySize;
 pub use setting::Setting;
 pub use settings::Config;
-pub use values::{format_duration, format_elapsed};
+pub use values::{format_duration, format_elapsed, format_took};
 
 /// What is wrong with a setting, and where, in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]

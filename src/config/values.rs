@@ -184,6 +184,14 @@ pub fn format_elapsed(duration: Duration) -> String {
     format_seconds(duration.as_secs())
 }
 
+/// How long something took: short times with a tenth of a second.
+pub fn format_took(duration: Duration) -> String {
+    match duration.as_millis() {
+        ..10_000 => format!("{}.{}s", duration.as_secs(), duration.subsec_millis() / 100),
+        10_000.. => format_elapsed(duration),
+    }
+}
+
 fn format_seconds(seconds: u64) -> String {
     match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
         (0, 0, 0, seconds) => format!("{seconds}s"),

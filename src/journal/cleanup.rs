@@ -4,7 +4,7 @@
 //! and its sessions are left alone. Files that cannot be classified stay.
 
 use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -22,6 +22,8 @@ const REMOVED_MAX: usize = 100;
 const FILES_MAX: usize = 20_000;
 /// The time limit of one cleanup.
 const TIME_MAX: Duration = Duration::from_secs(2);
+/// How far in the future the time of a file may be that is deleted whatever its age.
+const CLOCK_ERROR_MAX: Duration = Duration::from_hours(24 * 365);
 /// The longest first line that is examined.
 const LINE_MAX: u64 = 1 << 20;
 
@@ -82,8 +84,7 @@ fn delete_session(path: &Path, beside: &Path, before: SystemTime) -> Option<usiz
     if !is_old(&fs::symlink_metadata(path).ok()?, before) {
         return None;
     }
-    let no_links = nix::libc::O_NOFOLLOW;
-    let file = OpenOptions::new().read(true).custom_flags(no_links).open(path).ok()?;
+    let file = open_without_links(path).ok()?;
     // A process that works on the session holds the lock; others have to wait until it is gone.
     file.try_lock().ok()?;
     if !is_old(&file.metadata().ok()?, before) || !is_ours(&file) {
@@ -94,13 +95,28 @@ fn delete_session(path: &Path, beside: &Path, before: SystemTime) -> Option<usiz
     Some(outputs)
 }
 
+/// Opens the file of a session, which is no symbolic link.
+pub(super) fn open_without_links(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(nix::libc::O_NOFOLLOW).open(path)
+}
+
+/// Deletes a session's file, and what is stored beside it whatever its age. The caller has locked
+/// the file.
+///
+/// # Errors
+/// The file stays.
+pub(super) fn delete_files_of(path: &Path) -> io::Result<()> {
+    delete_outputs(&path.with_extension(""), SystemTime::now() + CLOCK_ERROR_MAX);
+    fs::remove_file(path)
+}
+
 fn is_old(facts: &Metadata, before: SystemTime) -> bool {
     facts.is_file() && facts.modified().is_ok_and(|then| then < before)
 }
 
 /// Whether the first line has our checksum. A session started by another program stays, even if
 /// outlast wrote to it later.
-fn is_ours(file: &File) -> bool {
+pub(super) fn is_ours(file: &File) -> bool {
     let mut line = Vec::new();
     let read = BufReader::new(file.take(LINE_MAX)).read_until(b'\n', &mut line);
     read.is_ok() && check_seal(line.strip_suffix(b"\n").unwrap_or(&line)) == LineChecksum::Intact

@@ -66,7 +66,7 @@ pub struct MessageMeta<'a> {
 /// One of our own records.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub(super) enum JournalRecord {
+pub enum JournalRecord {
     Open(Box<OpenRecord>),
     /// The limits, checks and rules from here on. Written at the start, and by each process that
     /// changes them.
@@ -145,29 +145,30 @@ impl BackgroundWork {
     }
 }
 
+/// A process that starts writing to a session.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct OpenRecord {
+pub struct OpenRecord {
     /// How many processes have written to this session, this one included.
-    pub(super) epoch: u64,
-    pub(super) pid: u32,
-    pub(super) host: String,
+    pub epoch: u64,
+    pub pid: u32,
+    pub host: String,
     /// RFC 3339.
-    pub(super) since: String,
-    pub(super) cwd: String,
-    pub(super) version: String,
-    pub(super) model: String,
-    pub(super) permission_mode: String,
-    pub(super) limits: Limits,
-    pub(super) carry: CarryOver,
+    pub since: String,
+    pub cwd: String,
+    pub version: String,
+    pub model: String,
+    pub permission_mode: String,
+    pub limits: Limits,
+    pub carry: CarryOver,
     /// Number of torn records that were dropped.
-    pub(super) dropped: u32,
+    pub dropped: u32,
     /// The damage in the file, if the session continues before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) damage: Option<Damage>,
+    pub damage: Option<Damage>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) forked_from: Option<String>,
+    pub forked_from: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) required_servers: Vec<String>,
+    pub required_servers: Vec<String>,
 }
 
 /// Where a session file was damaged, and what was left out.
@@ -185,11 +186,11 @@ pub struct Damage {
 /// A tool call that is about to run. Its input is in the reply, unless a hook or a permission
 /// callback changed it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct ToolStarted {
-    pub(super) id: String,
-    pub(super) name: String,
+pub struct ToolStarted {
+    pub id: String,
+    pub name: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) changed: Option<Value>,
+    pub changed: Option<Value>,
 }
 
 impl ToolStarted {

@@ -37,3 +37,20 @@ pub(super) fn lock(file: &File) -> Result<(), TryLockError> {
     }
     file.try_lock()
 }
+
+/// Whether a process holds the lock of a session's file. The question itself takes a shared lock for
+/// a moment, so that several processes may ask at once.
+pub(super) fn is_held(file: &File) -> bool {
+    for _ in 1..LOCK_ATTEMPTS {
+        match file.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_RETRY_PAUSE),
+            Err(TryLockError::Error(_)) => return false,
+            Ok(()) => {
+                // A lock that stays until the file is closed is as harmless, only longer.
+                let _still_held = file.unlock();
+                return false;
+            }
+        }
+    }
+    true
+}

@@ -15,10 +15,12 @@ mod contract;
 mod damage;
 mod entry;
 mod error;
+mod lines;
 mod lock;
 mod log;
 mod mirror;
 mod past_agents;
+mod prune;
 mod reader;
 mod redact;
 mod restore;
@@ -26,6 +28,7 @@ mod resume;
 mod session_folder;
 mod store;
 mod subagents;
+mod summary;
 mod terms;
 mod tool_results;
 mod totals;
@@ -35,16 +38,24 @@ pub use cleanup::{CleanupReport, delete_old_sessions};
 pub use contract::{Contract, FirstPrompt, prompt_title};
 pub use damage::OnDamage;
 pub use entry::{
-    BackgroundChanges, BackgroundWork, CarryOver, Damage, MessageMeta, ProcessOpening,
+    BackgroundChanges, BackgroundWork, CarryOver, Damage, JournalRecord, MessageMeta, OpenRecord,
+    ProcessOpening, ToolStarted,
 };
 pub use error::{JournalError, LockHolder};
+pub use lines::{JournalLine, JournalLines};
 pub use log::{Journal, JournalHealth};
 pub use mirror::JournalMirror;
-pub use past_agents::PastAgent;
+pub use past_agents::{PastAgent, SubagentMeta, subagent_files};
+pub use prune::{PruneCandidate, PruneCriteria, RemovalError, SessionStanding, remove_session};
+pub use reader::{JournalEntry, MessageEntry, RefusalReason};
 pub use restore::{PastBackground, RestoredSession, ResumePoint};
 pub use resume::{LockedSession, ReadRequest, read_session};
 pub use session_folder::{SessionFolder, SessionId, latest};
 pub use store::{SessionStore, UnfinishedSession as OpenSession, survey_sessions};
 pub use subagents::{SubagentHeader, SubagentJournal};
+pub use summary::{
+    ListScope, SessionFile, SessionState, SessionSummary, list_sessions, locate_session,
+    summarize_session,
+};
 pub use terms::{Kept, Terms, read_terms};
 pub use totals::{ModelSpan, ModelTotals, SessionTotals};

@@ -21,21 +21,24 @@ const FINAL_TEXT_MAX: usize = 2_000;
 const DESCRIPTION_MAX: usize = 20_000;
 
 /// The metadata file of a sub-agent.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct SubagentMeta {
-    pub(super) agent_id: String,
-    pub(super) tool_use_id: String,
-    pub(super) agent_type: String,
-    pub(super) description: String,
+pub struct SubagentMeta {
+    pub agent_id: String,
+    /// The tool call that started it.
+    pub tool_use_id: String,
+    pub agent_type: String,
+    pub description: String,
+    /// The sub-agent that started it. `None`: the run itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) parent_agent_id: Option<String>,
+    pub parent_agent_id: Option<String>,
     #[serde(default)]
-    pub(super) background: bool,
+    pub background: bool,
+    /// The sub-agent that it retried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) retries: Option<String>,
+    pub retries: Option<String>,
     /// The number of the process that started it, counted from 1 within the session.
-    pub(super) epoch: u64,
+    pub epoch: u64,
 }
 
 /// A sub-agent of an earlier process, as read from its journal.
@@ -71,21 +74,29 @@ pub(super) fn folder_of(journal: &Path) -> PathBuf {
     journal.with_extension("").join("subagents")
 }
 
-/// Reads all sub-agents of the session of this journal.
-pub(super) fn read_subagents(journal: &Path) -> Vec<PastAgent> {
+/// Lists the sub-agents of the session of this journal, each with its own journal, in the order in
+/// which they were started.
+pub fn subagent_files(journal: &Path) -> Vec<(SubagentMeta, PathBuf)> {
     let metas = entries(&folder_of(journal)).into_iter().filter(|path| {
         path.file_name().and_then(|name| name.to_str()).is_some_and(|it| it.ends_with(".meta.json"))
     });
-    let mut traces: Vec<PastAgent> = metas.filter_map(|path| read_subagent(&path)).collect();
-    traces.sort_by_key(|trace| (trace.id.len(), trace.id.clone()));
-    traces
+    let read = |path: PathBuf| {
+        let meta: SubagentMeta = serde_json::from_slice(&fs::read(&path).ok()?).ok()?;
+        let journal = path.with_file_name(format!("agent-{}.jsonl", meta.agent_id));
+        Some((meta, journal))
+    };
+    let mut files: Vec<(SubagentMeta, PathBuf)> = metas.filter_map(read).collect();
+    files.sort_by_key(|(meta, _)| (meta.agent_id.len(), meta.agent_id.clone()));
+    files
+}
+
+/// Reads all sub-agents of the session of this journal.
+pub(super) fn read_subagents(journal: &Path) -> Vec<PastAgent> {
+    subagent_files(journal).into_iter().map(|(meta, path)| read_subagent(meta, &path)).collect()
 }
 
 /// Reads one sub-agent. A missing or damaged journal yields what can be read.
-fn read_subagent(meta: &Path) -> Option<PastAgent> {
-    let meta_bytes = fs::read(meta).ok()?;
-    let known: SubagentMeta = serde_json::from_slice(&meta_bytes).ok()?;
-    let journal = meta.with_file_name(format!("agent-{}.jsonl", known.agent_id));
+fn read_subagent(known: SubagentMeta, journal: &Path) -> PastAgent {
     let contents = fs::read(journal).ok().and_then(|bytes| reader::parse_journal(&bytes).ok());
     let mut agent = PastAgent {
         id: known.agent_id,
@@ -125,7 +136,7 @@ fn read_subagent(meta: &Path) -> Option<PastAgent> {
     agent.finished = succeeded_calls(&messages);
     agent.unknown = unanswered_calls(&messages, &begun);
     agent.text = last_text(&messages).unwrap_or_default();
-    Some(agent)
+    agent
 }
 
 /// Adds the spending of sub-agents that were started by process number `since` or later.

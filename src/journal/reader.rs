@@ -28,7 +28,7 @@ pub(super) struct JournalContents {
 
 /// The content of one line.
 #[derive(Debug)]
-pub(super) enum JournalEntry {
+pub enum JournalEntry {
     Message(Box<MessageEntry>),
     /// A line of another program that messages may refer to as their parent.
     Link {
@@ -44,19 +44,19 @@ pub(super) enum JournalEntry {
 
 /// A line with a message.
 #[derive(Debug)]
-pub(super) struct MessageEntry {
-    pub(super) uuid: String,
-    pub(super) parent: Option<String>,
-    pub(super) message: Message,
-    pub(super) model: Option<String>,
-    pub(super) stop_reason: Option<String>,
-    pub(super) cwd: Option<String>,
+pub struct MessageEntry {
+    pub uuid: String,
+    pub parent: Option<String>,
+    pub message: Message,
+    pub model: Option<String>,
+    pub stop_reason: Option<String>,
+    pub cwd: Option<String>,
     /// Whether it belongs to a side conversation, so that the main one cannot end here.
-    pub(super) is_sidechain: bool,
+    pub is_sidechain: bool,
     /// Whether outlast wrote the line.
-    pub(super) ours: bool,
+    pub ours: bool,
     /// The number of the line and of all lines of its reply, if the reply has several.
-    pub(super) part: Option<(usize, usize)>,
+    pub part: Option<(usize, usize)>,
 }
 
 impl MessageEntry {
@@ -66,7 +66,7 @@ impl MessageEntry {
     }
 
     /// Whether it continues the reply of the line before.
-    pub(super) fn continues_reply(&self) -> bool {
+    pub fn continues_reply(&self) -> bool {
         self.part.is_some_and(|(number, _)| number > 1)
     }
 }
@@ -81,9 +81,11 @@ pub(super) struct JournalRefusal {
     pub(super) why: RefusalReason,
 }
 
-#[derive(Debug)]
-pub(super) enum RefusalReason {
+/// Why a line cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RefusalReason {
     Damaged(String),
+    /// A newer version of outlast wrote it.
     Newer(String),
 }
 
@@ -204,9 +206,9 @@ pub(super) fn is_ended(tail: &[u8]) -> Option<bool> {
     ours
 }
 
-struct ParsedLine {
-    entry: JournalEntry,
-    seq: Option<u64>,
+pub(super) struct ParsedLine {
+    pub(super) entry: JournalEntry,
+    pub(super) seq: Option<u64>,
 }
 
 /// The members that identify a line, ours or another program's.
@@ -233,9 +235,14 @@ struct LineHead {
 }
 
 fn parse(line: &[u8]) -> Result<ParsedLine, RefusalReason> {
+    parse_with_rest(line).map(|(parsed, _rest)| parsed)
+}
+
+/// Parses a line. Returns also what of it is not in its entry.
+pub(super) fn parse_with_rest(line: &[u8]) -> Result<(ParsedLine, Value), RefusalReason> {
     let damaged = |what: &str| RefusalReason::Damaged(what.to_owned());
     if line.trim_ascii().is_empty() {
-        return Ok(ParsedLine { entry: JournalEntry::Other, seq: None });
+        return Ok((ParsedLine { entry: JournalEntry::Other, seq: None }, Value::Null));
     }
     let seal = check_seal(line);
     if seal == LineChecksum::Broken {
@@ -262,7 +269,7 @@ fn parse(line: &[u8]) -> Result<ParsedLine, RefusalReason> {
         Some("system" | "attachment" | "progress") => link_entry(head),
         Some(_) | None => JournalEntry::Other,
     };
-    Ok(ParsedLine { entry, seq })
+    Ok((ParsedLine { entry, seq }, value))
 }
 
 fn our_record(head: &LineHead, value: &Value) -> Result<JournalEntry, RefusalReason> {

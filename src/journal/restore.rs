@@ -26,7 +26,7 @@ use super::terms::Terms;
 use super::tool_results::{
     answers_of, call_ids, interrupted_answer, merge_branch_results, results_off_chain,
 };
-use super::totals::{SessionTotals, finish_reason, is_check_pending, worst_case};
+use super::totals::{SessionTotals, TurnCounting, finish_reason, is_check_pending, worst_case};
 
 /// A session as restored from its file.
 #[derive(Clone, Debug)]
@@ -273,15 +273,6 @@ struct RewrittenHistory {
     messages: Vec<Message>,
 }
 
-/// How the current turn was counted. It has a step, and usually a message.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum TurnCounting {
-    #[default]
-    No,
-    ByMessage,
-    ByStep,
-}
-
 impl SessionReplay {
     fn apply(&mut self, entry: JournalEntry) {
         match entry {
@@ -303,13 +294,8 @@ impl SessionReplay {
         self.deferred = false;
         // The lines of one reply count once.
         let begins = said.message.role == Role::Assistant && !said.continues_reply();
-        if begins && said.ours {
-            if self.counted == TurnCounting::ByStep {
-                self.counted = TurnCounting::No;
-            } else {
-                self.count_turn();
-                self.counted = TurnCounting::ByMessage;
-            }
+        if begins && said.ours && self.counted.observe_reply() {
+            self.count_turn();
         }
         if begins && !said.is_sidechain {
             self.signed_by = self.paid.take().or_else(|| said.model.clone());
@@ -385,14 +371,9 @@ impl SessionReplay {
 
     fn apply_transition(&mut self, transition: &Transition) {
         self.begin_prompt_after_end();
-        // A reply with thinking only is a turn without a message.
-        let is_turn = transition.edit.reply == ReplyDisposition::Keep;
-        self.counted = if is_turn && self.counted != TurnCounting::ByMessage {
+        if self.counted.observe_step(transition) {
             self.count_turn();
-            TurnCounting::ByStep
-        } else {
-            TurnCounting::No
-        };
+        }
         self.recovery.observe(transition, self.prompt.turns);
         self.now = transition.at;
         self.in_flight = worst_case(self.in_flight, transition);

@@ -79,6 +79,11 @@ impl SessionFolder {
         self.projects.join(folder_name(&self.cwd.to_string_lossy()))
     }
 
+    /// The folder with the folders of all working directories.
+    pub(super) fn projects(&self) -> PathBuf {
+        self.projects.clone()
+    }
+
     pub(super) fn file(&self, id: &SessionId) -> PathBuf {
         self.folder().join(format!("{id}.jsonl"))
     }
@@ -100,7 +105,7 @@ impl SessionFolder {
 
     /// The folders with this directory's sessions. Long names end in a hash, which other programs
     /// may compute differently.
-    fn own_folders(&self) -> Vec<PathBuf> {
+    pub(super) fn own_folders(&self) -> Vec<PathBuf> {
         let exact = self.folder();
         let plain = plain_name(&self.cwd.to_string_lossy());
         let mut folders = vec![exact.clone()];

@@ -1,7 +1,7 @@
 //! A read-only survey of all stored sessions.
 
 use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -79,12 +79,16 @@ fn session_file(path: &Path) -> Option<(SessionId, u64, SystemTime)> {
 /// Whether it is one of ours, has no recorded end, and is not locked.
 fn is_unfinished(path: &Path) -> bool {
     let Ok(mut file) = File::open(path) else { return false };
-    let length = file.metadata().map_or(0, |facts| facts.len());
-    let start = length.saturating_sub(TAIL);
-    let mut tail = Vec::new();
-    let read = file
-        .seek(SeekFrom::Start(start))
-        .and_then(|_| (&mut file).take(TAIL).read_to_end(&mut tail));
+    let ended = read_tail(&mut file).ok().and_then(|tail| is_ended(&tail));
     // The lock is released with the file.
-    read.is_ok() && is_ended(&tail) == Some(false) && lock(&file).is_ok()
+    ended == Some(false) && lock(&file).is_ok()
+}
+
+/// Reads the end of a file.
+pub(super) fn read_tail(file: &mut File) -> io::Result<Vec<u8>> {
+    let start = file.metadata()?.len().saturating_sub(TAIL);
+    let mut tail = Vec::new();
+    file.seek(SeekFrom::Start(start))?;
+    file.take(TAIL).read_to_end(&mut tail)?;
+    Ok(tail)
 }

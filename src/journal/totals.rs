@@ -1,6 +1,6 @@
 //! Totals over a prompt or a session.
 
-use crate::recovery::{Action, Event, Money, ReplyKind, StopReason, Transition};
+use crate::recovery::{Action, Event, Money, ReplyDisposition, ReplyKind, StopReason, Transition};
 use crate::transcript::Usage;
 
 /// Turns, usage and costs of replies.
@@ -37,7 +37,8 @@ pub struct ModelTotals {
 }
 
 impl SessionTotals {
-    pub(super) fn add(&mut self, cost: Option<Money>, usage: Usage, model: &str) {
+    /// Adds what a call used and cost.
+    pub fn add(&mut self, cost: Option<Money>, usage: Usage, model: &str) {
         self.spent += cost.unwrap_or_default();
         self.usage += usage;
         self.add_of_model(cost, usage, model);
@@ -54,7 +55,7 @@ impl SessionTotals {
     }
 
     /// Adds the spending of a sub-agent. Its turns and tokens are not added.
-    pub(super) fn add_subagent(&mut self, agent: &Self) {
+    pub fn add_subagent(&mut self, agent: &Self) {
         self.spent += agent.spent;
         self.upper_bounds += agent.upper_bounds;
         for ModelTotals { model, usage, cost } in &agent.by_model {
@@ -63,7 +64,7 @@ impl SessionTotals {
     }
 
     /// Counts a reply that entered the history; its model is not always known.
-    pub(super) fn count_turn(&mut self, model: Option<&str>) {
+    pub fn count_turn(&mut self, model: Option<&str>) {
         self.turns = self.turns.saturating_add(1);
         let Some(model) = model else { return };
         if self.models.last().is_none_or(|last| last.model != model) {
@@ -72,7 +73,7 @@ impl SessionTotals {
     }
 
     /// Adds a cost that is an upper bound.
-    pub(super) fn add_upper_bound(&mut self, cost: Option<Money>, usage: Usage, model: &str) {
+    pub fn add_upper_bound(&mut self, cost: Option<Money>, usage: Usage, model: &str) {
         self.add(cost, usage, model);
         self.upper_bounds += cost.unwrap_or_default();
     }
@@ -135,4 +136,32 @@ pub(super) fn is_check_pending(transition: &Transition, before: bool) -> bool {
     let answered = matches!(transition.event, Event::Replied(ReplyKind::Answer { .. }));
     matches!(transition.action, Action::RunRequirement | Action::RunStopHooks)
         || (cut_off && (before || answered))
+}
+
+/// Counts the turns of a journal. A turn has a step of the state machine and usually a message, in
+/// either order; it counts once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum TurnCounting {
+    #[default]
+    No,
+    ByMessage,
+    ByStep,
+}
+
+impl TurnCounting {
+    /// Observes the first line of a reply. Returns whether it begins a turn that was not counted.
+    pub(super) fn observe_reply(&mut self) -> bool {
+        let counts = *self != Self::ByStep;
+        *self = if counts { Self::ByMessage } else { Self::No };
+        counts
+    }
+
+    /// Observes a step, which may keep a reply. Returns whether it is a turn that was not counted.
+    pub(super) fn observe_step(&mut self, transition: &Transition) -> bool {
+        // A reply with thinking only is a turn without a message.
+        let is_turn = transition.edit.reply == ReplyDisposition::Keep;
+        let counts = is_turn && *self != Self::ByMessage;
+        *self = if counts { Self::ByStep } else { Self::No };
+        counts
+    }
 }

@@ -95,6 +95,37 @@ impl fmt::Display for Money {
     }
 }
 
+/// What is known to have been spent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spending {
+    pub amount: Money,
+    /// Whether a model was used whose price is not known, so that the amount is not all.
+    pub is_partial: bool,
+}
+
+impl Spending {
+    /// The amount, if it is all.
+    pub fn total(self) -> Option<Money> {
+        (!self.is_partial).then_some(self.amount)
+    }
+}
+
+impl From<Money> for Spending {
+    fn from(amount: Money) -> Self {
+        Self { amount, is_partial: false }
+    }
+}
+
+impl fmt::Display for Spending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.is_partial, self.amount) {
+            (false, amount) => write!(f, "{amount} spent"),
+            (true, Money::ZERO) => f.write_str("cost unknown"),
+            (true, amount) => write!(f, "at least {amount} spent"),
+        }
+    }
+}
+
 /// The amounts that were spent and reserved: reserve before a call, settle after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {

@@ -166,7 +166,7 @@ impl RecoveryGoal {
 }
 
 /// The name of the setback that a step planned a recovery for.
-pub(super) fn setback(step: &Transition) -> Option<&'static str> {
+pub fn setback(step: &Transition) -> Option<&'static str> {
     let plan = step.plan?;
     match step.event {
         Event::Failed(failure) => Some(failure.class.name()),

@@ -37,6 +37,11 @@ impl Redactor {
         Self { known, audience: RedactionAudience::Model }
     }
 
+    /// Creates a redactor of the same secrets for output and stored files.
+    pub fn to_output(&self) -> Self {
+        Self::new(self.known.clone())
+    }
+
     /// Returns the text with its secrets redacted.
     pub fn redact(&self, text: &str) -> String {
         self.redacted(text).unwrap_or_else(|| text.to_owned())

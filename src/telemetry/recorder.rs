@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::mem;
 use std::time::{Duration, SystemTime};
 
-use crate::agent::{AgentIdentity, AgentStatus, Clock, Init, Observer, RunEvent};
+use crate::agent::{AgentIdentity, AgentStatus, Clock, EndedCall, Init, Observer, RunEvent};
 use crate::recovery::{Action, Pause, RecoveryRecord, StopReason, Transition};
 use crate::transcript::Usage;
 
@@ -183,22 +183,17 @@ impl SpanRecorder {
         }
     }
 
-    fn tool(
-        &mut self,
-        identity: Option<&AgentIdentity>,
-        (name, call): (&str, &str),
-        took: Duration,
-        is_error: bool,
-    ) {
+    fn tool(&mut self, identity: Option<&AgentIdentity>, call: &EndedCall) {
+        let EndedCall { name, id, is_error, .. } = call;
         let now = self.clock.date();
-        let start = now.checked_sub(took).unwrap_or(now);
+        let start = now.checked_sub(call.took).unwrap_or(now);
         let parent = self.agent(identity).span.id;
         let title = format!("execute_tool {name}");
         let mut span = Span::begin(title, SpanKind::Internal, Some(parent), start);
         span.attributes = vec![
             text("gen_ai.operation.name", "execute_tool"),
             text("gen_ai.tool.name", name),
-            text("gen_ai.tool.call.id", call),
+            text("gen_ai.tool.call.id", id),
             text("gen_ai.tool.type", "function"),
         ];
         self.send(span, now, is_error.then_some("tool_error"));
@@ -233,9 +228,7 @@ impl SpanRecorder {
             }
             RunEvent::ModelSwitched { to, .. } => to.clone_into(&mut self.agent(identity).model),
             RunEvent::RecoveryEnds(record) => self.recovery(identity, record),
-            RunEvent::ToolEnds { name, id, took, is_error } => {
-                self.tool(identity, (name, id), *took, *is_error);
-            }
+            RunEvent::ToolEnds(call) => self.tool(identity, call),
             RunEvent::Agent(task) => {
                 if task.status != AgentStatus::Running
                     && let Some(agent) = self.agents.remove(&task.mark.id)
@@ -247,6 +240,7 @@ impl SpanRecorder {
             }
             RunEvent::OfAgent { agent, event } => self.observe_within(Some(agent), event),
             RunEvent::Heartbeat(_)
+            | RunEvent::RequirementEnds { .. }
             | RunEvent::AwaitsAgents(_)
             | RunEvent::StreamEvent(_)
             | RunEvent::Block { .. }

@@ -55,6 +55,26 @@ impl ToolOutcome {
     pub(super) fn interrupted() -> Self {
         ToolError::interrupted().into()
     }
+
+    /// The exit code, if it is that of a command that has ended by itself.
+    pub fn exit_code(&self) -> Option<i32> {
+        self.detail["exit_code"].as_i64().and_then(|code| i32::try_from(code).ok())
+    }
+
+    /// The text that the model sees.
+    pub fn visible_text(&self) -> String {
+        let texts = self.content.iter().filter_map(|block| match block {
+            Block::Text { text } => Some(text.as_str()),
+            Block::Thinking { .. }
+            | Block::RedactedThinking { .. }
+            | Block::ToolUse { .. }
+            | Block::ToolResult { .. }
+            | Block::Image { .. }
+            | Block::Document { .. }
+            | Block::Other(_) => None,
+        });
+        texts.collect::<Vec<_>>().join("\n")
+    }
 }
 
 /// Why a tool call has no result, in words for the model. Only the model tells these failures apart:

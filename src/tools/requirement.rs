@@ -14,6 +14,8 @@ use nix::sys::signal::Signal;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::secrets::Redactor;
+
 use super::command::{CommandEnd, EndedCommand};
 use super::shell::{self, InvalidCommand, ShellSession};
 
@@ -168,6 +170,7 @@ impl RequirementState {
         &self,
         shell: &ShellSession,
         cwd: &Path,
+        redactor: &Redactor,
         cancel: &CancellationToken,
     ) -> RequirementCheck {
         let Requirement { command, timeout } = &self.requirement;
@@ -181,7 +184,11 @@ impl RequirementState {
         let began = Instant::now();
         let ended = shell.run_for_user(command, cwd, *timeout, cancel).await;
         let (end, output, output_file) = match ended {
-            Ok((ended, captured)) => (end_of(&ended, *timeout), captured.both, captured.file),
+            // The whole output, before its end is cut out: a key may have several lines, and is
+            // recognised by its first.
+            Ok((ended, captured)) => {
+                (end_of(&ended, *timeout), redactor.redact(&captured.both), captured.file)
+            }
             Err(_) if cancel.is_cancelled() => (RequirementEnd::Cancelled, String::new(), None),
             Err(why) => (RequirementEnd::NotStarted(why.to_string()), String::new(), None),
         };

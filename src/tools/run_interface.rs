@@ -116,7 +116,8 @@ impl Toolbox {
     pub async fn run_requirement(&self, cancel: CancellationToken) -> Option<RequirementCheck> {
         let requirements = self.tools.acceptance.requirements.as_ref()?;
         let cwd = self.tools.places.cwd();
-        Some(requirements.check(&self.tools.shell, cwd, &cancel).await)
+        let redactor = self.mask.to_output();
+        Some(requirements.check(&self.tools.shell, cwd, &redactor, &cancel).await)
     }
 
     /// The state of the acceptance criteria so far.

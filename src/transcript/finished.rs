@@ -42,6 +42,14 @@ pub fn succeeded_calls(messages: &[Message]) -> Vec<String> {
     shown
 }
 
+/// The name of a tool and the most informative part of its input, in one short line.
+pub fn summarize_call(name: &str, input: &Value) -> String {
+    if input.as_object().is_none_or(serde_json::Map::is_empty) {
+        return name.to_owned();
+    }
+    format!("{name}: {}", main_argument(input))
+}
+
 /// Describes a call with an unknown outcome, as the beginning of a sentence.
 pub fn describe_unknown_outcome(call: &ToolCall) -> String {
     format!("{} `{}`", call.name, main_argument(&call.input))

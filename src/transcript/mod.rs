@@ -20,7 +20,7 @@ pub use block_repair::{
     RejectedBlock, RepairOutcome, can_repair_rejected, lacks_thinking, repair_rejected,
 };
 pub use contributors::{Contributor, largest_parts};
-pub use finished::{describe_unknown_outcome, succeeded_calls, unanswered_calls};
+pub use finished::{describe_unknown_outcome, succeeded_calls, summarize_call, unanswered_calls};
 pub use measure::{History, Meter, TokenDensity, fixed_bytes, min_tokens};
 pub use media::{
     BlockPath, Medium, StripTarget, StrippedMedia, has_media, media_bytes, strip_media,

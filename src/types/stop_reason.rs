@@ -434,7 +434,7 @@ const REFUSAL: StopReasonInfo = StopReasonInfo {
 const STALLED: StopReasonInfo = StopReasonInfo {
     name: "stalled",
     exit_code: exit_code::NO_PROGRESS,
-    hint: "Look at its last steps, and say in the prompt what stood in its way.",
+    hint: "Say in the prompt what stood in its way.",
     subagent_advice: "It did the same again and again: say what to do differently, or do it \
                       yourself.",
     subagent_may_retry: true,

@@ -65,7 +65,8 @@ impl ObservedEvent {
                 WaitingFor::Permission { tool, .. } => format!("permission for {tool}"),
             }),
             RunEvent::AwaitsAgents(_)
-            | RunEvent::ToolEnds { .. }
+            | RunEvent::ToolEnds(_)
+            | RunEvent::RequirementEnds { .. }
             | RunEvent::StreamEvent(_)
             | RunEvent::Block { .. }
             | RunEvent::BlocksDropped { .. }

@@ -106,7 +106,11 @@ fn a_single_unknown_word_is_not_taken_as_a_prompt() {
         ("rnu", &["did you mean run?"]),
         ("versoin", &["did you mean version?"]),
         ("hlep", &["did you mean help?"]),
-        ("sessions", &["the commands are run, rehearse, doctor, config, version, help", "quotes"]),
+        ("sesions", &["did you mean sessions?"]),
+        (
+            "history",
+            &["the commands are run, rehearse, doctor, config, sessions, version", "quotes"],
+        ),
         ("login", &["\"login\" is no command", "outlast run login"]),
         ("README.md", &["outlast run README.md"]),
     ];

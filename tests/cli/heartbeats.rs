@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 use outlast::agent::{Heartbeat, Observer, RunEvent, WaitingFor};
-use outlast::cli::output::ProgressLines;
+use outlast::cli::args::Verbosity;
+use outlast::cli::output::{LineStyle, ProgressLines};
 use outlast::cli::timestamps::{WallTime, format_duration, format_elapsed};
 use outlast::recovery::{
     ErrorClass, FailureStage, Fault, FaultKind, Moment, Money, Pause, RecoveryRecord,
@@ -18,12 +19,13 @@ fn clock() -> WallTime {
 }
 
 async fn lines(events: &[RunEvent]) -> String {
-    told(events, false).await
+    told(events, Verbosity::Waits).await
 }
 
-async fn told(events: &[RunEvent], verbose: bool) -> String {
+pub(super) async fn told(events: &[RunEvent], verbosity: Verbosity) -> String {
     written(|out| {
-        let mut lines = ProgressLines::new(out, clock, verbose);
+        let style = LineStyle { verbosity, ..LineStyle::default() };
+        let mut lines = ProgressLines::new(out, clock, style);
         for event in events {
             lines.observe(event);
         }
@@ -45,7 +47,7 @@ fn overloaded() -> Fault {
 
 fn begins(pause: Pause, seconds: u64, fault: Option<Fault>) -> RunEvent {
     let now = Moment::from_millis(5_000);
-    let spent = Money::from_pico_dollars(4_000_000_000);
+    let spent = Money::from_pico_dollars(4_000_000_000).into();
     RunEvent::WaitBegins {
         pause,
         until: now.after(Duration::from_secs(seconds)),
@@ -55,14 +57,14 @@ fn begins(pause: Pause, seconds: u64, fault: Option<Fault>) -> RunEvent {
     }
 }
 
-fn heartbeat(waiting_for: WaitingFor, ends_in: Option<u64>) -> RunEvent {
+pub(super) fn heartbeat(waiting_for: WaitingFor, ends_in: Option<u64>) -> RunEvent {
     RunEvent::Heartbeat(Heartbeat {
         waiting_for,
         elapsed: Duration::from_secs(30),
         ends_in: ends_in.map(Duration::from_secs),
         turn: 3,
         waited_in_all: Duration::from_secs(230),
-        spent: Money::from_pico_dollars(12_300_000_000),
+        spent: Money::from_pico_dollars(12_300_000_000).into(),
         since_last_byte: Some(Duration::from_secs(12)),
     })
 }
@@ -110,7 +112,7 @@ async fn a_heartbeat_reports_the_pending_work_its_duration_and_the_cost() {
          2026-11-22 07:00:01, waited 3m50s so far, $0.0123 spent\n\
          outlast: waiting for model-a to answer, 30s so far, last byte 12s ago, turn 3, $0.0123 \
          spent\n\
-         outlast: running Bash (toolu_1), 30s so far, 1m30s left, turn 3, $0.0123 spent\n"
+         outlast: running Bash, 30s so far, 1m30s left, turn 3, $0.0123 spent\n"
     );
 }
 
@@ -129,7 +131,7 @@ async fn warnings_are_one_plain_line_each() {
     assert_eq!(
         text,
         "outlast: warning: first  [31msecond\n\
-         outlast: warning: Bash (toolu_1) was not allowed: git push is not allowed\n\
+         outlast: warning: Bash was not allowed: git push is not allowed\n\
          outlast: switched from model-a to model-b due to high demand\n"
     );
 }
@@ -142,7 +144,7 @@ async fn verbose_output_reports_the_outcome_of_each_recovery() {
     let notices = [saved, lost].map(|record| RunEvent::RecoveryEnds(Box::new(record)));
     assert_eq!(lines(&notices).await, "");
     assert_eq!(
-        told(&notices, true).await,
+        told(&notices, Verbosity::Detail).await,
         "outlast: recovered from server_overload: retry x2; attempts 3, waited 31s, cost $0.0000\n\
          outlast: did not recover from server_overload before the end (deadline): retry x2; \
          attempts 3, waited 31s, cost $0.0000\n"

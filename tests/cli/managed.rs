@@ -204,7 +204,7 @@ const MANAGED_FLAGS: [(&str, &str); 42] = [
 
 /// Flags that are about the run at hand, or that add to what settings say and take nothing away.
 #[rustfmt::skip]
-const UNMANAGED_FLAGS: [&str; 61] = [
+const UNMANAGED_FLAGS: [&str; 62] = [
     "add-dir", "agents", "append-subagent-system-prompt", "append-system-prompt",
     "allow-dangerously-skip-permissions", "append-system-prompt-file", "await-initialize", "bare",
     "betas", "ca-file", "debug", "debug-file", "debug-to-stderr", "effort", "name",
@@ -215,7 +215,7 @@ const UNMANAGED_FLAGS: [&str; 61] = [
     "help", "include-hook-events", "include-partial-messages", "input-format", "json-schema",
     "log-detail", "mcp-config", "mcp-required", "no-memory", "no-session-persistence", "no-stdin",
     "output-format",
-    "pass-env", "permission-prompt-tool", "print", "result-file", "resume", "resume-or-start",
+    "pass-env", "permission-prompt-tool", "print", "quiet", "result-file", "resume", "resume-or-start",
     "session-id", "setting-sources", "settings", "stdin", "strict-mcp-config", "system-prompt",
     "system-prompt-file", "time-scale", "to-last-intact", "tools", "trust-project", "verbose", "version",
 ];

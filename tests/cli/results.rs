@@ -367,7 +367,7 @@ fn advice_requires_no_interactive_action() {
 #[test]
 fn an_error_quotes_the_service_message_request_id_and_time() {
     let quota = failures().into_iter().find(|(name, _)| *name == "quota-exhausted").unwrap().1;
-    let [line] = &advice::explain(&quota, &now())[..] else { panic!("one line") };
+    let [line] = &advice::explain(&quota, &now(), "an-id")[..] else { panic!("one line") };
     for part in ["HTTP 429", "You hit your limit", "req_011", "2026-11-22", "+02:00", "in 3h"] {
         assert!(line.contains(part), "{part} in {line}");
     }
@@ -375,7 +375,7 @@ fn an_error_quotes_the_service_message_request_id_and_time() {
 
 #[test]
 fn an_error_counts_only_the_attempts_that_were_made() {
-    let explained = |ending: &RunOutcome| advice::explain(ending, &now()).join(" ");
+    let explained = |ending: &RunOutcome| advice::explain(ending, &now(), "an-id").join(" ");
     let fault = || refusal(500, "Internal server error");
     let once = failed(ErrorClass::ServerError, fault());
     assert!(explained(&once).starts_with("the service failed (HTTP 500"), "{}", explained(&once));
@@ -401,7 +401,9 @@ fn an_error_counts_only_the_attempts_that_were_made() {
 fn an_error_is_one_line_whatever_the_server_says() {
     let fault = refusal(500, &"<html>\n\n\tBad\r\nGateway</html>".repeat(100));
     let class = classify(&fault).class;
-    let [line] = &advice::explain(&failed(class, fault), &now())[..] else { panic!("one line") };
+    let [line] = &advice::explain(&failed(class, fault), &now(), "an-id")[..] else {
+        panic!("one line")
+    };
     assert!(!line.contains(['\n', '\r', '\t']) && line.len() < 1200, "{line}");
 }
 

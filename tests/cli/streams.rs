@@ -6,7 +6,8 @@ use std::time::Duration;
 use outlast::agent::{Heartbeat, Init, Observer, RunEvent, WaitingFor};
 use outlast::cli::output::StreamJson;
 use outlast::recovery::{
-    ErrorClass, FailureStage, Fault, FaultKind, Moment, Money, Pause, RecoveryRecord, StopReason,
+    ErrorClass, FailureStage, Fault, FaultKind, Moment, Money, Pause, RecoveryRecord, Spending,
+    StopReason,
 };
 use outlast::transcript::{Block, Message, Usage};
 use serde_json::{Value, json};
@@ -113,7 +114,7 @@ async fn stream_messages_match_the_golden_file() {
         ends_in: Some(Duration::from_secs(2)),
         turn: 1,
         waited_in_all: Duration::from_secs(30),
-        spent: Money::from_pico_dollars(12_300_000_000),
+        spent: Money::from_pico_dollars(12_300_000_000).into(),
         since_last_byte: None,
     };
     let event = json!({ "type": "message_start", "message": {} });
@@ -127,7 +128,7 @@ async fn stream_messages_match_the_golden_file() {
                 until: Moment::from_millis(33_000),
                 now,
                 fault: Some(Box::new(fault)),
-                spent: Money::ZERO,
+                spent: Spending::default(),
             },
             RunEvent::Heartbeat(heartbeat),
             RunEvent::WaitEnds { pause: PAUSE, waited: Duration::from_secs(32) },
@@ -140,6 +141,7 @@ async fn stream_messages_match_the_golden_file() {
                 stop_reason: Some("tool_use".to_owned()),
                 usage: Usage { input_tokens: 10, output_tokens: 5, ..Usage::default() },
                 request_id: Some("req_012".to_owned()),
+                spent: Spending::default(),
             },
             RunEvent::User {
                 message: Arc::new(results),
@@ -207,6 +209,7 @@ async fn each_part_of_a_message_has_the_id_that_it_was_given() {
         stop_reason: Some("tool_use".to_owned()),
         usage,
         request_id: None,
+        spent: Spending::default(),
     };
     let answered =
         RunEvent::User { message: Arc::new(results), details: Vec::new(), ids: ids[3..].to_vec() };
@@ -258,6 +261,7 @@ async fn a_streamed_block_is_emitted_once_before_its_stop_event() {
         stop_reason: Some("tool_use".to_owned()),
         usage: Usage::default(),
         request_id: None,
+        spent: Spending::default(),
     };
     let notices = [
         RunEvent::Init(Box::new(init.clone())),

@@ -92,7 +92,8 @@ fn the_formatter_of_man_pages_warns_of_nothing() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("man");
     for (name, section) in PAGES {
         let page = folder.join(format!("{name}.{section}"));
-        let formatted = Command::new("groff").args(["-man", "-ww", "-Tutf8"]).arg(page).output();
+        let formatted =
+            Command::new("groff").args(["-man", "-ww", "-Kutf8", "-Tutf8"]).arg(page).output();
         let Ok(formatted) = formatted else { return };
         let warnings = String::from_utf8_lossy(&formatted.stderr);
         assert!(formatted.status.success() && warnings.is_empty(), "{name}: {warnings}");

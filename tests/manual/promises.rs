@@ -33,6 +33,7 @@ fn every_flag_that_is_named_is_one() {
     let command = args::command();
     let commands = std::iter::once(&command).chain(command.get_subcommands());
     let known: BTreeSet<String> = commands
+        .flat_map(|command| std::iter::once(command).chain(command.get_subcommands()))
         .flat_map(clap::Command::get_arguments)
         .filter_map(|argument| Some(format!("--{}", argument.get_long()?)))
         .collect();

@@ -37,7 +37,7 @@ fn slow() -> Vec<(&'static str, Scenario, &'static str)> {
     vec![
         ("a slow model", scenario().reply("Done.").delay(seconds(100)), "waiting for "),
         ("a slow stream", scenario().reply(&words).pace(Some(40), seconds(4)), "waiting for "),
-        ("a long command", scenario().tool("Bash", bash).reply("Done."), "running Bash (toolu_"),
+        ("a long command", scenario().tool("Bash", bash).reply("Done."), "running Bash: "),
     ]
 }
 

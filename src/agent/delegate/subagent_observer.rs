@@ -126,7 +126,8 @@ fn is_forwarded(event: &RunEvent) -> bool {
         | RunEvent::Step { .. }
         | RunEvent::Heartbeat(_)
         | RunEvent::AwaitsAgents(_)
-        | RunEvent::ToolEnds { .. }
+        | RunEvent::ToolEnds(_)
+        | RunEvent::RequirementEnds { .. }
         | RunEvent::StreamEvent(_)
         | RunEvent::Block { .. }
         | RunEvent::BlocksDropped { .. }
@@ -180,7 +181,8 @@ fn activity_of(event: &RunEvent) -> Option<String> {
         | RunEvent::WaitBegins { .. }
         | RunEvent::WaitEnds { .. }
         | RunEvent::AwaitsAgents(_)
-        | RunEvent::ToolEnds { .. }
+        | RunEvent::ToolEnds(_)
+        | RunEvent::RequirementEnds { .. }
         | RunEvent::StreamEvent(_)
         | RunEvent::Block { .. }
         | RunEvent::BlocksDropped { .. }

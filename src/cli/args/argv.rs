@@ -33,6 +33,9 @@ const TOOL_NAMES: [&str; 20] = [
     "Write",
 ];
 
+/// Commands whose output is no result of a run.
+const REPORTS: [&str; 3] = ["config", "doctor", "sessions"];
+
 /// The words of a command line, which must be text.
 ///
 /// # Errors
@@ -69,9 +72,9 @@ pub(in crate::cli) struct RequestedOutput {
 
 impl RequestedOutput {
     pub(in crate::cli) fn scan(raw: &[OsString]) -> Self {
-        let mut wanted = Self::default();
+        let mut wanted = Self { format: OutputFormat::of_stdout(), ..Self::default() };
         let mut words = raw.iter().map(|word| word.to_string_lossy()).peekable();
-        if words.peek().is_some_and(|word| word == "doctor" || word == "config") {
+        if words.peek().is_some_and(|word| REPORTS.contains(&word.as_ref())) {
             // Their reports are not results.
             return Self { format: OutputFormat::Text, ..wanted };
         }

@@ -1,6 +1,7 @@
 //! The flags that are no settings, in groups. The syntax of each value is checked here; files are
 //! read later.
 
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -18,6 +19,25 @@ pub enum OutputFormat {
     StreamJson,
 }
 
+impl OutputFormat {
+    /// The format that is used when none was asked for: text for people, JSON for programs.
+    pub fn of_stdout() -> Self {
+        if io::stdout().is_terminal() { Self::Text } else { Self::Json }
+    }
+}
+
+/// How much is reported on standard error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verbosity {
+    /// Waits, and what needs attention: nothing for a run without either.
+    #[default]
+    Waits,
+    /// Begin and end of the run, and each tool call, too.
+    Calls,
+    /// Inputs and outputs of tools, replies and recoveries, too.
+    Detail,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum InputFormat {
     #[default]
@@ -32,18 +52,21 @@ pub struct OutputArgs {
     /// Accepted for compatibility: outlast never asks questions
     #[arg(short = 'p', long)]
     pub print: bool,
-    /// What standard output carries
+    /// What standard output carries; text on a terminal, json elsewhere
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub output_format: Option<OutputFormat>,
     /// How the prompt is given
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub input_format: Option<InputFormat>,
-    /// With json: an array of all messages, the result last
+    /// With text: as --log-detail. With json: an array of all messages, the result last
     #[arg(long)]
     pub verbose: bool,
-    /// Tell of every turn and tool on standard error
-    #[arg(long)]
+    /// Report on standard error what tools get and print, replies and recoveries
+    #[arg(long, conflicts_with = "quiet")]
     pub log_detail: bool,
+    /// Report only waits and problems on standard error, even on a terminal or in CI
+    #[arg(short = 'q', long)]
+    pub quiet: bool,
     /// With stream-json: raw stream events too
     #[arg(long)]
     pub include_partial_messages: bool,

@@ -4,6 +4,7 @@ mod argv;
 mod compatibility;
 mod groups;
 mod parse_errors;
+mod sessions;
 
 use std::path::PathBuf;
 
@@ -13,7 +14,12 @@ pub(super) use argv::{RequestedOutput, from_os};
 pub use compatibility::CompatibilityArgs;
 pub use groups::{
     AcceptanceArgs, InputFormat, McpArgs, ModelArgs, NetworkArgs, OutputArgs, OutputFormat,
-    PromptArgs, SessionArgs, TimerArgs, ToolArgs,
+    PromptArgs, SessionArgs, TimerArgs, ToolArgs, Verbosity,
+};
+
+pub use sessions::{
+    ExportFormat, ExportSessionArgs, ListSessionsArgs, PruneSessionsArgs, SessionsAction,
+    SessionsArgs, ShowSessionArgs,
 };
 
 use super::manual;
@@ -26,7 +32,7 @@ use crate::config::flags::SettingFlags;
 #[command(
     name = "outlast",
     about = "Runs a task to its end with a tool-using model, and says truthfully how it ended.",
-    override_usage = "outlast [run] [OPTIONS] [PROMPT]\n       outlast rehearse [SCENARIO] [-- OPTIONS]\n       outlast doctor [--json] [--offline]\n       outlast config [--json | --schema] [-- OPTIONS]",
+    override_usage = "outlast [run] [OPTIONS] [PROMPT]\n       outlast COMMAND [OPTIONS], as outlast COMMAND --help lists them",
     after_help = "Manual: outlast help. Exit codes, environment: outlast help outlast.",
     disable_version_flag = true,
     disable_help_flag = true,
@@ -59,6 +65,8 @@ enum Command {
     Doctor(DoctorArgs),
     /// Print the settings in force, each with where it comes from
     Config(ConfigArgs),
+    /// List, show, export and delete recorded sessions
+    Sessions(SessionsArgs),
     /// Print the version
     Version,
     /// Print a page of the manual, such as hooks or settings, or list the pages
@@ -158,6 +166,7 @@ pub enum CliRequest {
     Rehearse(RehearseArgs),
     Doctor(DoctorArgs),
     Config(ConfigArgs),
+    Sessions(SessionsArgs),
 }
 
 /// Parses the flags of a run for `doctor` and `config`.
@@ -204,6 +213,9 @@ pub fn parse(words: &[String]) -> Result<CliRequest, UsageError> {
         }
         Ok(Cli { command: Some(Command::Doctor(doctor)), .. }) => Ok(CliRequest::Doctor(doctor)),
         Ok(Cli { command: Some(Command::Config(config)), .. }) => Ok(CliRequest::Config(config)),
+        Ok(Cli { command: Some(Command::Sessions(sessions)), .. }) => {
+            Ok(CliRequest::Sessions(sessions))
+        }
         Ok(Cli { command: None, run, .. }) => Ok(CliRequest::Run(Box::new(run))),
         Err(error) => parse_errors::explain(&error),
     }

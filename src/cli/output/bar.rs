@@ -1,20 +1,27 @@
-//! The live view on a terminal: one line that moves, with a countdown while waiting.
+//! The status line on a terminal: one line that moves, with a countdown while waiting.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use console::{Term, truncate_str};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use tokio::time::Instant;
 
 use crate::agent::{Heartbeat, Observer, RunEvent, WaitingFor};
 use crate::cli::timestamps::{format_duration, format_elapsed};
-use crate::recovery::{Money, Pause};
-use crate::transcript::Block;
+use crate::recovery::{Pause, Phase, Spending};
 
-use super::ProgressLines;
+use super::calls::NamedCall;
+use super::{ProgressLines, one_line};
 
 const REDRAW: Duration = Duration::from_millis(250);
 const CELLS: u32 = 20;
+
+/// How many columns the spinner and the last column take.
+const MARGIN: usize = 3;
+
+/// The narrowest description of what runs.
+const NARROWEST: usize = 12;
 
 /// Shows the progress of a run on a terminal.
 pub struct StatusLine {
@@ -23,6 +30,12 @@ pub struct StatusLine {
     lines: ProgressLines,
     /// How many seconds of the run pass in one real second.
     scale: f64,
+    /// The model that answers.
+    model: String,
+    /// The calls of the latest reply that have not ended.
+    running: Vec<NamedCall>,
+    /// How many replies there were.
+    turns: u32,
 }
 
 /// What the line shows.
@@ -33,24 +46,27 @@ struct ProgressView {
     /// The total length of a wait with a known end.
     wait: Option<Duration>,
     turn: u32,
-    spent: Money,
+    spent: Spending,
     scale: f64,
 }
 
 impl ProgressView {
-    fn text(&self, now: Instant) -> String {
+    /// The line, in at most `width` columns: what runs is shortened first.
+    fn text(&self, now: Instant, width: usize) -> String {
         let elapsed = now.duration_since(self.since).mul_f64(self.scale);
         let time = match self.wait {
             Some(wait) => {
-                format!(
-                    "{} {} left",
-                    gauge(elapsed, wait),
-                    format_duration(wait.saturating_sub(elapsed))
-                )
+                let left = format_duration(wait.saturating_sub(elapsed));
+                format!("{} {left} left", gauge(elapsed, wait))
             }
             None => format_elapsed(elapsed),
         };
-        format!("turn {}, {}: {time}, {} spent", self.turn, self.doing, self.spent)
+        let (turn, spent) = (self.turn, self.spent);
+        let around = format!("turn {turn} · ").chars().count()
+            + format!(" · {time} · {spent}").chars().count();
+        let doing = truncate_str(&self.doing, width.saturating_sub(around).max(NARROWEST), "…");
+        let whole = format!("turn {turn} · {doing} · {time} · {spent}");
+        truncate_str(&whole, width, "…").into_owned()
     }
 }
 
@@ -61,15 +77,20 @@ fn gauge(elapsed: Duration, whole: Duration) -> String {
     format!("[{}{}]", "#".repeat(filled), "-".repeat(empty))
 }
 
+/// The columns of the terminal, now.
+fn columns() -> usize {
+    usize::from(Term::stderr().size().1)
+}
+
 impl StatusLine {
-    /// Draws on standard error. The output of `lines` is printed above the bar.
+    /// Draws on standard error. The output of `lines` is printed above the line.
     pub fn new(lines: ProgressLines, scale: f64) -> Self {
         let view = Arc::new(Mutex::new(ProgressView {
             doing: "starting".to_owned(),
             since: Instant::now(),
             wait: None,
             turn: 1,
-            spent: Money::ZERO,
+            spent: Spending::default(),
             scale,
         }));
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
@@ -77,19 +98,36 @@ impl StatusLine {
         let style = ProgressStyle::with_template("{spinner} {view}")
             .expect("the template is a constant")
             .with_key("view", move |_: &ProgressState, line: &mut dyn std::fmt::Write| {
-                let _ = line.write_str(&lock(&shown).text(Instant::now()));
+                let width = columns().saturating_sub(MARGIN);
+                let _ = line.write_str(&lock(&shown).text(Instant::now(), width));
             });
         bar.set_style(style);
         bar.enable_steady_tick(REDRAW);
-        Self { drawn: bar, view, lines, scale }
+        let (model, running) = (String::new(), Vec::new());
+        Self { drawn: bar, view, lines, scale, model, running, turns: 0 }
     }
 
     fn show(&self, doing: &str, elapsed: Duration, wait: Option<Duration>) {
         let mut view = lock(&self.view);
-        view.doing = self.lines.printable(doing);
+        view.doing = self.lines.redact(&one_line(doing));
         view.wait = wait;
         let real = elapsed.div_f64(self.scale);
         view.since = Instant::now().checked_sub(real).unwrap_or_else(Instant::now);
+    }
+
+    /// Shows that the next reply is waited for.
+    fn show_model(&self) {
+        lock(&self.view).turn = self.turns + 1;
+        self.show(&format!("waiting for {}", self.model), Duration::ZERO, None);
+    }
+
+    /// What runs, in short.
+    fn running(&self) -> Option<String> {
+        let first = &self.running.first()?.short;
+        Some(match self.running.len() - 1 {
+            0 => first.clone(),
+            more => format!("{first} and {more} more"),
+        })
     }
 
     fn heartbeat(&self, heartbeat: &Heartbeat) {
@@ -98,8 +136,14 @@ impl StatusLine {
         let elapsed = *elapsed;
         match &heartbeat.waiting_for {
             WaitingFor::Retry(pause) => self.show(&retry(*pause), elapsed, whole),
-            WaitingFor::Model(model) => self.show(model, elapsed, None),
-            WaitingFor::Tool { name, .. } => self.show(name, elapsed, whole),
+            WaitingFor::Model(model) => {
+                self.show(&format!("waiting for {model}"), elapsed, None);
+            }
+            WaitingFor::Tool { name, id } => {
+                let is_known = self.running.iter().any(|call| call.id == *id && call.tool == *name);
+                let running = self.running().filter(|_| is_known);
+                self.show(running.as_ref().unwrap_or(name), elapsed, whole);
+            }
             WaitingFor::Permission { tool, .. } => {
                 self.show(&format!("permission for {tool}"), elapsed, None);
             }
@@ -137,42 +181,47 @@ fn retry(pause: Pause) -> String {
 
 impl Observer for StatusLine {
     fn observe(&mut self, event: &RunEvent) {
-        let line = self.lines.line(event);
+        let lines = self.lines.lines(event);
         match event {
-            // The bar itself shows that the run is alive.
+            // The line itself shows that the run is alive.
             RunEvent::Heartbeat(heartbeat) => return self.heartbeat(heartbeat),
-            RunEvent::WaitBegins { pause, until, now, .. } => {
+            RunEvent::WaitBegins { pause, until, now, spent, .. } => {
                 self.show(&retry(*pause), Duration::ZERO, Some(now.until(*until)));
+                lock(&self.view).spent = *spent;
             }
-            RunEvent::Init(init) => self.show(&init.model, Duration::ZERO, None),
-            RunEvent::WaitEnds { .. } | RunEvent::User { .. } => {
-                self.show("the model", Duration::ZERO, None);
+            RunEvent::Init(init) => {
+                self.model.clone_from(&init.model);
+                self.show_model();
             }
-            RunEvent::Assistant { message, .. } => {
-                let calls: Vec<&str> = message
-                    .content
-                    .iter()
-                    .filter_map(|block| match block {
-                        Block::ToolUse { name, .. } => Some(name.as_str()),
-                        Block::Text { .. }
-                        | Block::Thinking { .. }
-                        | Block::RedactedThinking { .. }
-                        | Block::ToolResult { .. }
-                        | Block::Image { .. }
-                        | Block::Document { .. }
-                        | Block::Other(_) => None,
-                    })
-                    .collect();
-                self.show(&calls.join(", "), Duration::ZERO, None);
-                lock(&self.view).turn += 1;
+            RunEvent::ModelSwitched { to, .. } => self.model.clone_from(to),
+            RunEvent::Step { transition, .. } => {
+                if matches!(transition.next.phase, Phase::Calling(_)) {
+                    self.show_model();
+                }
             }
-            RunEvent::Step { .. }
+            RunEvent::Assistant { message, spent, .. } => {
+                self.turns += 1;
+                self.running = self.lines.named_calls(message);
+                {
+                    let mut view = lock(&self.view);
+                    (view.turn, view.spent) = (self.turns, *spent);
+                }
+                let doing = self.running().unwrap_or_else(|| "finishing".to_owned());
+                self.show(&doing, Duration::ZERO, None);
+            }
+            RunEvent::ToolEnds(call) => {
+                self.running.retain(|running| running.id != call.id);
+                if let Some(running) = self.running() {
+                    lock(&self.view).doing = self.lines.redact(&one_line(&running));
+                }
+            }
+            RunEvent::WaitEnds { .. }
+            | RunEvent::User { .. }
             | RunEvent::AwaitsAgents(_)
-            | RunEvent::ToolEnds { .. }
+            | RunEvent::RequirementEnds { .. }
             | RunEvent::StreamEvent(_)
             | RunEvent::Block { .. }
             | RunEvent::BlocksDropped { .. }
-            | RunEvent::ModelSwitched { .. }
             | RunEvent::Compacted { .. }
             | RunEvent::RecoveryEnds(_)
             | RunEvent::Task(_)
@@ -184,8 +233,8 @@ impl Observer for StatusLine {
             | RunEvent::Remark(_)
             | RunEvent::Warning(_) => {}
         }
-        if let Some(line) = line {
-            self.drawn.println(self.lines.printable(&line));
+        for line in lines {
+            self.drawn.println(self.lines.printable(&line, columns()));
         }
     }
 }

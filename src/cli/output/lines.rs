@@ -4,28 +4,61 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use console::truncate_str;
 use jiff::Timestamp;
 
-use crate::agent::{AgentIdentity, AgentStatus, Heartbeat, Observer, RunEvent, WaitingFor};
-use crate::cli::timestamps::{WallTime, format_duration, format_elapsed};
-use crate::recovery::{
-    ErrorClass, Event, Fast, Fault, Pause, RecoveryCounts, RecoveryPlan, RecoveryRecord, ReplyKind,
-    Transition,
-};
+use crate::agent::{AgentIdentity, AgentStatus, EndedCall, Observer, RunEvent};
+use crate::cli::args::Verbosity;
+use crate::cli::timestamps::{WallTime, format_duration};
+use crate::recovery::{ErrorClass, Event, Fast, Fault, RecoveryPlan, ReplyKind, Transition};
+use crate::tools::RequirementCheck;
 use crate::transcript::{Block, Message};
 
 use super::PipeSender;
-use super::agents;
+use super::calls::{self, CallNames, NamedCall};
+use super::heartbeat_line::{heartbeat, purpose, total_wait};
+use super::style::{Styling, Tone};
+use super::summary::{RunLimits, first_line};
 use super::terminal_filter::controls;
+use super::{agents, recoveries};
 
 /// What every line begins with.
 const PREFIX: &str = "outlast: ";
+
+/// How many characters of a call's input verbose output shows.
+const INPUT_MAX: usize = 1_000;
+
+/// How lines are written.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LineStyle {
+    pub verbosity: Verbosity,
+    pub styling: Styling,
+    /// The limits of the run, for its first line.
+    pub limits: RunLimits,
+}
+
+/// A line about an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ProgressLine {
+    pub(super) tone: Tone,
+    pub(super) text: String,
+}
+
+impl ProgressLine {
+    fn plain(text: String) -> Self {
+        Self { tone: Tone::Plain, text }
+    }
+
+    fn warning(text: &str) -> Self {
+        Self { tone: Tone::Warning, text: format!("warning: {text}") }
+    }
+}
 
 /// Writes progress lines to standard error.
 pub struct ProgressLines {
     out: PipeSender,
     clock: Arc<dyn Fn() -> WallTime + Send + Sync>,
-    verbose: bool,
+    style: LineStyle,
     turns: u32,
     waited: Duration,
     /// When the current wait ends, as announced, so that its heartbeats agree.
@@ -34,6 +67,7 @@ pub struct ProgressLines {
     failed: Option<ErrorClass>,
     /// Whether the last step was to try the preferred model again.
     returning: bool,
+    calls: CallNames,
     /// The state of each sub-agent, by id.
     agents: BTreeMap<String, ProgressLines>,
 }
@@ -43,121 +77,184 @@ impl ProgressLines {
     pub fn new(
         out: PipeSender,
         clock: impl Fn() -> WallTime + Send + Sync + 'static,
-        verbose: bool,
+        style: LineStyle,
     ) -> Self {
-        Self::with(out, Arc::new(clock), verbose)
+        Self::with(out, Arc::new(clock), style)
     }
 
     fn with(
         out: PipeSender,
         clock: Arc<dyn Fn() -> WallTime + Send + Sync>,
-        verbose: bool,
+        style: LineStyle,
     ) -> Self {
         Self {
             out,
             clock,
-            verbose,
+            style,
             turns: 0,
             waited: Duration::ZERO,
             end: None,
             failed: None,
             returning: false,
+            calls: CallNames::default(),
             agents: BTreeMap::new(),
         }
     }
 
-    /// The line for something that happened to a sub-agent.
-    fn of_agent(&mut self, agent: &AgentIdentity, event: &RunEvent) -> Option<String> {
-        let (out, clock, verbose) = (self.out.clone(), Arc::clone(&self.clock), self.verbose);
+    /// The lines for something that happened to a sub-agent.
+    fn of_agent(&mut self, agent: &AgentIdentity, event: &RunEvent) -> Vec<ProgressLine> {
+        let (out, clock, style) = (self.out.clone(), Arc::clone(&self.clock), self.style);
         let own = self.agents.entry(agent.id.clone());
-        let line = own.or_insert_with(|| Self::with(out, clock, verbose)).line(event)?;
-        Some(format!("agent {} ({}): {line}", agent.id, agent.kind))
+        let lines = own.or_insert_with(|| Self::with(out, clock, style)).lines(event);
+        let named = |line: ProgressLine| ProgressLine {
+            text: format!("agent {} ({}): {}", agent.id, agent.kind, line.text),
+            ..line
+        };
+        lines.into_iter().map(named).collect()
     }
 
-    /// Formats an event as a line, if it is worth reporting.
-    pub(super) fn line(&mut self, event: &RunEvent) -> Option<String> {
+    /// Formats an event, as far as it is worth reporting.
+    pub(super) fn lines(&mut self, event: &RunEvent) -> Vec<ProgressLine> {
         match event {
             RunEvent::WaitBegins { pause, until, now, fault, spent } => {
                 let wait = now.until(*until);
                 let now = (self.clock)();
                 let end = *self.end.insert(now.after(wait));
-                Some(format!(
-                    "waiting {} {}, until {}{}, {spent} spent",
+                vec![ProgressLine::plain(format!(
+                    "waiting {} {}, until {}{}, {spent}",
                     format_duration(wait),
                     purpose(*pause, fault.as_deref()),
                     now.clock_time(end),
                     total_wait(self.waited),
-                ))
+                ))]
             }
             RunEvent::WaitEnds { waited, .. } => {
                 self.waited += *waited;
                 self.end = None;
-                None
+                Vec::new()
             }
-            RunEvent::Heartbeat(heartbeat) => Some(self.heartbeat(heartbeat)),
+            RunEvent::Heartbeat(news) => {
+                let line = heartbeat(news, &self.calls, &(self.clock)(), self.end);
+                vec![ProgressLine::plain(line)]
+            }
             RunEvent::ModelSwitched { from, to } => {
-                Some(format!("switched from {from} to {to} {}", self.why_switched()))
+                let why = self.why_switched();
+                vec![ProgressLine::plain(format!("switched from {from} to {to} {why}"))]
             }
-            RunEvent::Compacted { before, after } => Some(format!(
+            RunEvent::Compacted { before, after } => vec![ProgressLine::plain(format!(
                 "compacted the conversation from about {before} to about {after} tokens"
-            )),
-            RunEvent::RecoveryEnds(episode) => self.verbose.then(|| recovery(episode)),
-            RunEvent::Task(task) => self.verbose.then(|| {
+            ))],
+            RunEvent::RecoveryEnds(record) => self.detail(|| recoveries::outcome(record)),
+            RunEvent::Task(task) => self.detail(|| {
                 format!("background command {} {}: {}", task.id, task.status(), task.command)
             }),
-            RunEvent::Agent(task) => {
-                let told = self.verbose || task.status == AgentStatus::Failed;
-                told.then(|| agents::line(task))
+            RunEvent::Agent(task) if task.status == AgentStatus::Failed => {
+                vec![ProgressLine { tone: Tone::Warning, text: agents::line(task) }]
             }
+            RunEvent::Agent(task) => self.at(Verbosity::Calls, || agents::line(task)),
             RunEvent::OfAgent { agent, event } => self.of_agent(agent, event),
             RunEvent::Denied { tool, id, reason } => {
-                Some(format!("warning: {tool} ({id}) was not allowed: {reason}"))
+                let call = self.calls.of(id, tool);
+                vec![ProgressLine::warning(&format!("{call} was not allowed: {reason}"))]
             }
-            RunEvent::HookSays { event, text } => Some(format!("{} hook: {text}", event.name())),
-            RunEvent::Remark(text) => self.verbose.then(|| text.clone()),
-            RunEvent::Warning(text) => Some(format!("warning: {text}")),
+            RunEvent::HookSays { event, text } => {
+                vec![ProgressLine::plain(format!("{} hook: {text}", event.name()))]
+            }
+            RunEvent::Remark(text) => self.detail(|| text.clone()),
+            RunEvent::Warning(text) => vec![ProgressLine::warning(text)],
             RunEvent::Assistant { message, usage, .. } => {
                 self.turns += 1;
-                self.verbose.then(|| turn(self.turns, message, usage.output_tokens))
+                self.calls.replace(message, &self.out);
+                self.reply(message, usage.output_tokens)
+            }
+            RunEvent::ToolEnds(call) => self.call_ends(call),
+            RunEvent::RequirementEnds { check, attempt, of } => {
+                self.check_ends(check, (*attempt, *of))
             }
             RunEvent::Step { transition, fault } => self.step(transition, fault.as_deref()),
             RunEvent::Init(init) => {
-                self.verbose.then(|| format!("session {}, model {}", init.session_id, init.model))
+                let limits = self.style.limits;
+                self.at(Verbosity::Calls, || first_line(init, limits))
             }
             RunEvent::AwaitsAgents(_)
-            | RunEvent::ToolEnds { .. }
             | RunEvent::StreamEvent(_)
             | RunEvent::Block { .. }
             | RunEvent::BlocksDropped { .. }
             | RunEvent::User { .. }
-            | RunEvent::Hook(_) => None,
+            | RunEvent::Hook(_) => Vec::new(),
         }
     }
 
+    /// A line that is shown at a verbosity and above.
+    fn at(&self, verbosity: Verbosity, text: impl FnOnce() -> String) -> Vec<ProgressLine> {
+        let shown = self.style.verbosity >= verbosity;
+        shown.then(|| ProgressLine { tone: Tone::Faint, text: text() }).into_iter().collect()
+    }
+
+    fn detail(&self, text: impl FnOnce() -> String) -> Vec<ProgressLine> {
+        self.at(Verbosity::Detail, text)
+    }
+
+    /// A reply, and the calls that it makes.
+    fn reply(&self, message: &Message, tokens: u64) -> Vec<ProgressLine> {
+        let mut lines = self.detail(|| turn(self.turns, message, tokens));
+        for block in &message.content {
+            if let Block::ToolUse { name, input, .. } = block {
+                let input = self.out.redact_input(input).to_string();
+                let input: String = input.chars().take(INPUT_MAX).collect();
+                lines.extend(self.detail(|| format!("| {name} {input}")));
+            }
+        }
+        lines
+    }
+
+    fn call_ends(&self, call: &EndedCall) -> Vec<ProgressLine> {
+        let mut lines = self.at(Verbosity::Calls, || calls::ended(&self.calls, call));
+        lines.extend(self.output(&call.tail));
+        lines
+    }
+
+    fn check_ends(&self, check: &RequirementCheck, tries: (u32, u32)) -> Vec<ProgressLine> {
+        let mut lines = self.at(Verbosity::Calls, || calls::check(check, tries));
+        if !check.passed() {
+            lines.iter_mut().for_each(|line| line.tone = Tone::Warning);
+            lines.extend(self.output(&check.tail()));
+        }
+        lines
+    }
+
+    /// The last lines of an output.
+    fn output(&self, text: &str) -> Vec<ProgressLine> {
+        calls::tail(text).flat_map(|line| self.detail(|| format!("| {line}"))).collect()
+    }
+
     /// Formats a transition that affects waiting time or cost.
-    fn step(&mut self, transition: &Transition, fault: Option<&Fault>) -> Option<String> {
+    fn step(&mut self, transition: &Transition, fault: Option<&Fault>) -> Vec<ProgressLine> {
         if let Event::Failed(failure) = transition.event {
             self.failed = Some(failure.class);
         } else if transition.event == Event::Replied(ReplyKind::Empty) {
             self.failed = Some(ErrorClass::EmptyResponse);
         }
-        let plan = transition.plan?;
+        let Some(plan) = transition.plan else { return Vec::new() };
         self.returning = plan == RecoveryPlan::ReturnToPreferredModel;
         match (plan, transition.next.fast) {
             (RecoveryPlan::CoolDown, Fast::Cooling { until }) => {
                 let now = (self.clock)();
                 let end = now.clock_time(now.after(transition.at.until(until)));
-                Some(format!("going on at normal speed{}, fast again after {end}", self.cause()))
+                let cause = self.cause();
+                let line = format!("going on at normal speed{cause}, fast again after {end}");
+                vec![ProgressLine::plain(line)]
             }
             (RecoveryPlan::DisableFastMode, _) => {
                 let reason = fault.and_then(|fault| fault.overage_disabled.as_deref());
                 let reason = reason.map_or_else(|| self.cause(), |reason| format!(": {reason}"));
-                Some(format!("fast mode is off for the rest of the session{reason}"))
+                let line = format!("fast mode is off for the rest of the session{reason}");
+                vec![ProgressLine::plain(line)]
             }
-            _ if self.verbose && !plan.is_reported_elsewhere() => {
-                Some(format!("recovering: {}", plan.name()))
-            }
-            _ => None,
+            _ => match recoveries::action(plan) {
+                Some(action) => self.detail(|| action.to_owned()),
+                None => Vec::new(),
+            },
         }
     }
 
@@ -175,96 +272,29 @@ impl ProgressLines {
         }
     }
 
-    fn heartbeat(&self, heartbeat: &Heartbeat) -> String {
-        let Heartbeat { elapsed, turn, spent, .. } = heartbeat;
-        match &heartbeat.waiting_for {
-            WaitingFor::Retry(pause) => {
-                let end = heartbeat.ends_in.map_or_else(String::new, |left| {
-                    let now = (self.clock)();
-                    let end = self.end.unwrap_or_else(|| now.after(left));
-                    format!(", {} left, until {}", format_duration(left), now.clock_time(end))
-                });
-                // The total includes the current wait; the announced one does not.
-                let waited = total_wait(heartbeat.waited_in_all);
-                format!("waiting {}{end}{waited}, {spent} spent", purpose(*pause, None))
-            }
-            WaitingFor::Model(model) => {
-                let silence = heartbeat.since_last_byte.map_or_else(String::new, |silence| {
-                    format!(", last byte {} ago", format_elapsed(silence))
-                });
-                format!(
-                    "waiting for {model} to answer, {} so far{silence}, turn {turn}, {spent} spent",
-                    format_elapsed(*elapsed)
-                )
-            }
-            WaitingFor::Work { running } => {
-                let left = heartbeat.ends_in.unwrap_or_default();
-                let list = running.trim_start_matches("- ").replace("\n- ", "; ");
-                format!(
-                    "waiting for background commands to end, {} so far, {} left, turn {turn}, \
-                     {spent} spent: {list}",
-                    format_elapsed(*elapsed),
-                    format_duration(left)
-                )
-            }
-            WaitingFor::Agents { running } => format!(
-                "waiting for agents, {} so far, turn {turn}, {spent} spent: {}",
-                format_elapsed(*elapsed),
-                running.trim_start_matches("- ").replace("\n- ", "; ")
-            ),
-            WaitingFor::Servers { names } => server_wait(names, heartbeat),
-            WaitingFor::Money => format!(
-                "waiting until other agents' calls are paid and the budget has room, {} so far, \
-                 turn {turn}, {spent} spent",
-                format_elapsed(*elapsed)
-            ),
-            WaitingFor::Hook { event } => {
-                format!(
-                    "running {} hooks, {} so far, turn {turn}, {spent} spent",
-                    event.name(),
-                    format_elapsed(*elapsed)
-                )
-            }
-            WaitingFor::Permission { tool, id } => format!(
-                "waiting for the host's permission for {tool} ({id}), {} so far, turn {turn}, \
-                 {spent} spent",
-                format_elapsed(*elapsed)
-            ),
-            WaitingFor::Tool { name, id } => {
-                let end = heartbeat
-                    .ends_in
-                    .map_or_else(String::new, |left| format!(", {} left", format_duration(left)));
-                format!(
-                    "running {name} ({id}), {} so far{end}, turn {turn}, {spent} spent",
-                    format_elapsed(*elapsed)
-                )
-            }
-        }
+    /// The calls of a reply, without secrets.
+    pub(super) fn named_calls(&self, message: &Message) -> Vec<NamedCall> {
+        calls::calls(message, &self.out).collect()
     }
 
-    /// Redacts a line and removes control characters.
-    pub(super) fn printable(&self, line: &str) -> String {
-        self.out.redact(&one_line(line))
+    pub(super) fn redact(&self, text: &str) -> String {
+        self.out.redact(text)
     }
-}
 
-/// Formats the wait for MCP servers before the first request.
-fn server_wait(names: &str, heartbeat: &Heartbeat) -> String {
-    format!(
-        "waiting for MCP servers ({names}), {} so far, {} left until the run begins without them",
-        format_elapsed(heartbeat.elapsed),
-        format_duration(heartbeat.ends_in.unwrap_or_default())
-    )
-}
-
-fn total_wait(waited: Duration) -> String {
-    format!(", waited {} so far", format_elapsed(waited))
+    /// A line for a terminal, without control characters, redacted and coloured. Details are cut
+    /// to its width; what needs attention is shown in full.
+    pub(super) fn printable(&self, line: &ProgressLine, columns: usize) -> String {
+        let text = self.redact(&one_line(&line.text));
+        let width = if line.tone == Tone::Faint { columns } else { usize::MAX };
+        self.style.styling.paint(line.tone, &truncate_str(&text, width, "…"))
+    }
 }
 
 impl Observer for ProgressLines {
     fn observe(&mut self, event: &RunEvent) {
-        if let Some(line) = self.line(event) {
-            self.out.offer(&format!("{PREFIX}{}", one_line(&line)));
+        for line in self.lines(event) {
+            let text = format!("{PREFIX}{}", one_line(&line.text));
+            self.out.offer(&self.style.styling.paint(line.tone, &text));
         }
     }
 }
@@ -272,40 +302,6 @@ impl Observer for ProgressLines {
 /// Sanitises untrusted text to a single line without terminal control sequences.
 pub fn one_line(text: &str) -> String {
     text.chars().map(|letter| if controls(letter) { ' ' } else { letter }).collect()
-}
-
-fn purpose(pause: Pause, fault: Option<&Fault>) -> String {
-    if pause.is_for_others() {
-        return "to ask (rate limit shared by other runs)".to_owned();
-    }
-    let status = fault.and_then(Fault::status).map(|status| format!("HTTP {status}, "));
-    let timer = fault.and_then(Fault::timer).map(|timer| format!("{}, ", timer.name()));
-    let cause = status.or(timer).unwrap_or_default();
-    match pause.of {
-        Some(of) => format!("to retry ({}, {cause}retry {} of {of})", pause.class, pause.retry),
-        None => {
-            format!("to retry ({}, {cause}retry {}, as many as it takes)", pause.class, pause.retry)
-        }
-    }
-}
-
-/// Formats the outcome of a recovery.
-fn recovery(episode: &RecoveryRecord) -> String {
-    let RecoveryRecord { class, attempts, waited, cost, .. } = episode;
-    let outcome = match &episode.lost_to {
-        None => format!("recovered from {class}"),
-        Some(reason) => format!("did not recover from {class} before the end ({reason})"),
-    };
-    let tried = named(&episode.strategies);
-    format!(
-        "{outcome}: {tried}; attempts {attempts}, waited {}, cost {cost}",
-        format_elapsed(*waited)
-    )
-}
-
-fn named(counts: &RecoveryCounts) -> String {
-    let names = counts.iter().map(|(name, times)| format!("{name} x{times}"));
-    names.collect::<Vec<_>>().join(", ")
 }
 
 fn turn(number: u32, message: &Message, tokens: u64) -> String {

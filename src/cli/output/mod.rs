@@ -3,27 +3,34 @@
 
 mod agents;
 mod bar;
+mod calls;
 mod capabilities;
 mod deltas;
 mod heartbeat_file;
+mod heartbeat_line;
 mod lines;
 mod pipe;
 mod progress_snapshot;
+mod recoveries;
 mod result;
 mod servers;
 mod shrink;
 mod stream_json;
+mod style;
+mod summary;
 mod terminal_filter;
 
 pub use bar::StatusLine;
 pub use capabilities::Capabilities;
 pub use heartbeat_file::HeartbeatFile;
-pub use lines::{ProgressLines, one_line};
+pub use lines::{LineStyle, ProgressLines, one_line};
 pub use pipe::{PipeDrain, PipeFraming, PipeSender, framed_pipe, pipe};
 pub use progress_snapshot::SnapshotRecorder;
 pub use result::{ResultReport, Resumption, empty_result, model_usage, usage_error_result};
 pub use shrink::shrink;
 pub use stream_json::{ResultBuilder, StreamJson};
+pub use style::{Styling, Tone};
+pub use summary::{RunLimits, last_line};
 pub use terminal_filter::TerminalFilter;
 
 use crate::agent::{Observer, RunEvent};

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use crate::secrets::{Redactor, StreamRedactor};
@@ -168,6 +168,14 @@ impl PipeSender {
     /// The text without secrets.
     pub(super) fn redact(&self, text: &str) -> String {
         self.mask.redact(text)
+    }
+
+    /// The input of a tool call without secrets. Only the whole input can be redacted: in a part of
+    /// it, or in its JSON text, a key may not be recognisable any more.
+    pub(super) fn redact_input(&self, input: &Value) -> Value {
+        let mut call = json!({ "input": input });
+        self.mask.redact_json(&mut call);
+        call["input"].take()
     }
 
     /// Queues a line. Never blocks: a run must be able to end regardless of the reader.

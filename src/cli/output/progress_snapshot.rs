@@ -101,8 +101,9 @@ impl Observer for SnapshotRecorder {
                 let turns = seen.tally.turns;
                 seen.tally.recovery.observe(transition, turns);
             }
-            RunEvent::Heartbeat(heartbeat) => seen.spent = seen.spent.max(heartbeat.spent),
-            RunEvent::Assistant { message, stop_reason, usage, .. } => {
+            RunEvent::Heartbeat(heartbeat) => seen.spent = seen.spent.max(heartbeat.spent.amount),
+            RunEvent::Assistant { message, stop_reason, usage, spent, .. } => {
+                seen.spent = seen.spent.max(spent.amount);
                 seen.tally.turns += 1;
                 seen.tally.usage += *usage;
                 seen.stop_reason.clone_from(stop_reason);
@@ -129,7 +130,8 @@ impl Observer for SnapshotRecorder {
             | RunEvent::WaitEnds { .. }
             | RunEvent::RecoveryEnds(_)
             | RunEvent::AwaitsAgents(_)
-            | RunEvent::ToolEnds { .. }
+            | RunEvent::ToolEnds(_)
+            | RunEvent::RequirementEnds { .. }
             | RunEvent::StreamEvent(_)
             | RunEvent::Block { .. }
             | RunEvent::BlocksDropped { .. }

@@ -47,7 +47,7 @@ impl ResultReport<'_> {
 
     /// Why it failed, a line each; empty when it did not.
     pub fn errors(&self) -> Vec<String> {
-        advice::explain(self.ending, self.now)
+        advice::explain(self.ending, self.now, self.session_id)
     }
 
     /// The last lines that the required command printed when it did not pass.

@@ -404,7 +404,7 @@ impl StreamJson {
                 "since_last_byte_ms": heartbeat.since_last_byte.map(millis),
                 "turn": heartbeat.turn,
                 "waited_ms": millis(heartbeat.waited_in_all),
-                "total_cost_usd": (self.cost_before + heartbeat.spent).as_dollars(),
+                "total_cost_usd": heartbeat.spent.total().map(|spent| (self.cost_before + spent).as_dollars()),
             }),
         );
     }
@@ -509,7 +509,9 @@ impl Observer for StreamJson {
             RunEvent::WaitBegins { pause, until, now, fault, .. } => {
                 self.api_retry(*pause, millis(now.until(*until)), fault.as_deref());
             }
-            RunEvent::WaitEnds { .. } | RunEvent::ToolEnds { .. } => {}
+            RunEvent::WaitEnds { .. }
+            | RunEvent::ToolEnds(_)
+            | RunEvent::RequirementEnds { .. } => {}
             RunEvent::Heartbeat(heartbeat) => self.heartbeat(heartbeat),
             RunEvent::AwaitsAgents(outcome) => self.interim_result(outcome),
             RunEvent::StreamEvent(event) => self.stream_event(event),
@@ -519,7 +521,9 @@ impl Observer for StreamJson {
             }
             RunEvent::Block { .. } => {}
             RunEvent::BlocksDropped { ids } => self.blocks_dropped(ids),
-            RunEvent::Assistant { message, ids, id, model, stop_reason, usage, request_id } => {
+            RunEvent::Assistant {
+                message, ids, id, model, stop_reason, usage, request_id, ..
+            } => {
                 let reply = ReplyInProgress {
                     message,
                     id,

@@ -2,17 +2,43 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use super::style::leading_sequence;
+
 /// A writer to what may be a terminal. What is written is text of whole characters; to anything but
 /// a terminal it is passed on as it is.
 pub struct TerminalFilter<W> {
     sink: W,
     is_terminal: bool,
+    /// Whether the colours of [`super::style`] are passed on.
+    is_coloured: bool,
 }
 
 impl<W: Write + IsTerminal> TerminalFilter<W> {
     pub fn new(sink: W) -> Self {
         let is_terminal = sink.is_terminal();
-        Self { sink, is_terminal }
+        Self { sink, is_terminal, is_coloured: false }
+    }
+
+    /// The same for lines whose untrusted parts were filtered before they were coloured.
+    pub fn coloured(sink: W) -> Self {
+        Self { is_coloured: true, ..Self::new(sink) }
+    }
+}
+
+impl<W> TerminalFilter<W> {
+    /// The part of a text that a terminal may get.
+    fn shown(&self, text: &str) -> String {
+        let mut shown = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(letter) = rest.chars().next() {
+            let colour = leading_sequence(rest).filter(|_| self.is_coloured);
+            let length = colour.unwrap_or(letter.len_utf8());
+            if colour.is_some() || matches!(letter, '\n' | '\t') || !controls(letter) {
+                shown.push_str(&rest[..length]);
+            }
+            rest = &rest[length..];
+        }
+        shown
     }
 }
 
@@ -21,9 +47,7 @@ impl<W: Write> Write for TerminalFilter<W> {
         if !self.is_terminal {
             return self.sink.write(bytes);
         }
-        let text = String::from_utf8_lossy(bytes);
-        let harmless = |letter: &char| matches!(letter, '\n' | '\t') || !controls(*letter);
-        let shown: String = text.chars().filter(harmless).collect();
+        let shown = self.shown(&String::from_utf8_lossy(bytes));
         self.sink.write_all(shown.as_bytes())?;
         Ok(bytes.len())
     }

@@ -32,11 +32,11 @@ pub use servers::McpServers;
 pub use sources::{FileState, SettingsFile};
 pub use survey::{SettingsSurvey, survey, survey_with_managed};
 
-use crate::cli::args::OutputFormat;
+use crate::cli::args::{OutputFormat, Verbosity};
 use crate::cli::output_file::OutputFile;
 use crate::cli::prompts::PromptLibrary;
 use crate::cli::stdin::{Need, StdinWish};
-use crate::config::environment::Variables;
+use crate::config::environment::{ColorChoice, Variables};
 use crate::config::kinds::BudgetMode;
 use crate::config::models::FilePrice;
 use crate::config::repository::IgnoredSetting;
@@ -146,8 +146,8 @@ pub struct OutputSettings {
     pub format: OutputFormat,
     /// With `json`: every message, and not only the result.
     pub verbose: bool,
-    /// Whether every turn and tool call is logged on standard error.
-    pub log_detail: bool,
+    /// How much is reported on standard error, if that was asked for.
+    pub verbosity: Option<Verbosity>,
     pub partial_messages: bool,
     /// Whether begin and end of each hook are reported.
     pub hook_events: bool,
@@ -155,8 +155,11 @@ pub struct OutputSettings {
     pub subagent_text: bool,
     pub result_file: Option<OutputFile>,
     pub heartbeat_file: Option<OutputFile>,
-    /// No progress bar, even on a terminal.
-    pub plain: bool,
+    /// Whether the terminal cannot move its cursor.
+    pub dumb_terminal: bool,
+    pub colors: ColorChoice,
+    /// Whether this is a CI job, whose log people read.
+    pub is_ci: bool,
 }
 
 /// Where the prompt comes from.

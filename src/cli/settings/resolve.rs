@@ -13,7 +13,7 @@ use super::{
     ToolRules, acceptance_checks, agent_list, prompt_tool, rule_names, run_limits, sandbox,
     servers, system,
 };
-use crate::cli::args::{OutputFormat, RunArgs};
+use crate::cli::args::{OutputFormat, RunArgs, Verbosity};
 use crate::cli::output_file::OutputFile;
 use crate::cli::stdin::StdinWish;
 use crate::cli::usage::UsageError;
@@ -236,7 +236,15 @@ fn check_url(url: &str) -> Result<(), UsageError> {
 
 fn output(args: &RunArgs, env: &ProcessEnv) -> Result<OutputSettings, UsageError> {
     let output = &args.output;
-    let format = output.output_format.unwrap_or_default();
+    let format = output.output_format.unwrap_or_else(OutputFormat::of_stdout);
+    let detail = output.log_detail
+        || args.compatibility.logs_detail()
+        || output.verbose && format == OutputFormat::Text;
+    let verbosity = match (output.quiet, detail) {
+        (true, _) => Some(Verbosity::Waits),
+        (false, true) => Some(Verbosity::Detail),
+        (false, false) => None,
+    };
     for (flag, given) in [
         ("--include-partial-messages", output.include_partial_messages),
         ("--include-hook-events", output.include_hook_events),
@@ -250,13 +258,15 @@ fn output(args: &RunArgs, env: &ProcessEnv) -> Result<OutputSettings, UsageError
     Ok(OutputSettings {
         format,
         verbose: output.verbose,
-        log_detail: output.log_detail || args.compatibility.logs_detail(),
+        verbosity,
         partial_messages: output.include_partial_messages,
         hook_events: output.include_hook_events,
         subagent_text: output.forward_subagent_text,
         result_file: output_file("--result-file", output.result_file.as_deref())?,
         heartbeat_file: output_file("--heartbeat-file", output.heartbeat_file.as_deref())?,
-        plain: env.plain,
+        dumb_terminal: env.dumb_terminal,
+        colors: env.colors,
+        is_ci: env.is_ci,
     })
 }
 

@@ -40,8 +40,9 @@ pub fn check_store(kept: &SessionStoreFacts) -> Vec<Finding> {
             format!("{} left open by a crash: {}", counted(left, "session"), ids.join(", ")),
             "the runs were killed before they had recorded their end; their work is incomplete",
             format!(
-                "go on with outlast --resume {newest}, or delete their files in {}",
-                kept.store.folder.display()
+                "see what was done with outlast sessions show {newest}, go on with outlast \
+                 --resume {newest}, or delete old ones with outlast sessions prune --all \
+                 --older-than 30d"
             ),
         ));
     }

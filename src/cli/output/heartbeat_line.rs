@@ -1,0 +1,101 @@
+//! The line for a heartbeat.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::agent::{Heartbeat, WaitingFor};
+use crate::cli::timestamps::{WallTime, format_duration, format_elapsed};
+use crate::recovery::{Fault, Pause};
+
+use super::calls::CallNames;
+
+/// Formats a heartbeat. `end` is when the current retry wait ends, as it was announced.
+pub(super) fn heartbeat(
+    heartbeat: &Heartbeat,
+    calls: &CallNames,
+    now: &WallTime,
+    end: Option<Timestamp>,
+) -> String {
+    let Heartbeat { elapsed, turn, spent, .. } = heartbeat;
+    let elapsed = format_elapsed(*elapsed);
+    match &heartbeat.waiting_for {
+        WaitingFor::Retry(pause) => {
+            let end = heartbeat.ends_in.map_or_else(String::new, |left| {
+                let end = end.unwrap_or_else(|| now.after(left));
+                format!(", {} left, until {}", format_duration(left), now.clock_time(end))
+            });
+            // The total includes the current wait; the announced one does not.
+            let waited = total_wait(heartbeat.waited_in_all);
+            format!("waiting {}{end}{waited}, {spent}", purpose(*pause, None))
+        }
+        WaitingFor::Model(model) => {
+            let silence = heartbeat.since_last_byte.map_or_else(String::new, |silence| {
+                format!(", last byte {} ago", format_elapsed(silence))
+            });
+            format!(
+                "waiting for {model} to answer, {elapsed} so far{silence}, turn {turn}, {spent}"
+            )
+        }
+        WaitingFor::Work { running } => {
+            let left = format_duration(heartbeat.ends_in.unwrap_or_default());
+            let list = listed(running);
+            format!(
+                "waiting for background commands to end, {elapsed} so far, {left} left, turn \
+                 {turn}, {spent}: {list}"
+            )
+        }
+        WaitingFor::Agents { running } => {
+            let list = listed(running);
+            format!("waiting for agents, {elapsed} so far, turn {turn}, {spent}: {list}")
+        }
+        WaitingFor::Servers { names } => format!(
+            "waiting for MCP servers ({names}), {elapsed} so far, {} left until the run begins \
+             without them",
+            format_duration(heartbeat.ends_in.unwrap_or_default())
+        ),
+        WaitingFor::Money => format!(
+            "waiting until other agents' calls are paid and the budget has room, {elapsed} so \
+             far, turn {turn}, {spent}"
+        ),
+        WaitingFor::Hook { event } => {
+            format!("running {} hooks, {elapsed} so far, turn {turn}, {spent}", event.name())
+        }
+        WaitingFor::Permission { tool, id } => format!(
+            "waiting for the host's permission for {}, {elapsed} so far, turn {turn}, {spent}",
+            calls.of(id, tool)
+        ),
+        WaitingFor::Tool { name, id } => {
+            let end = heartbeat
+                .ends_in
+                .map_or_else(String::new, |left| format!(", {} left", format_duration(left)));
+            let call = calls.of(id, name);
+            format!("running {call}, {elapsed} so far{end}, turn {turn}, {spent}")
+        }
+    }
+}
+
+/// A list of several lines in one.
+fn listed(running: &str) -> String {
+    running.trim_start_matches("- ").replace("\n- ", "; ")
+}
+
+pub(super) fn total_wait(waited: Duration) -> String {
+    format!(", waited {} so far", format_elapsed(waited))
+}
+
+/// What a retry wait is for.
+pub(super) fn purpose(pause: Pause, fault: Option<&Fault>) -> String {
+    if pause.is_for_others() {
+        return "to ask (rate limit shared by other runs)".to_owned();
+    }
+    let status = fault.and_then(Fault::status).map(|status| format!("HTTP {status}, "));
+    let timer = fault.and_then(Fault::timer).map(|timer| format!("{}, ", timer.name()));
+    let cause = status.or(timer).unwrap_or_default();
+    match pause.of {
+        Some(of) => format!("to retry ({}, {cause}retry {} of {of})", pause.class, pause.retry),
+        None => {
+            format!("to retry ({}, {cause}retry {}, as many as it takes)", pause.class, pause.retry)
+        }
+    }
+}

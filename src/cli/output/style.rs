@@ -1,0 +1,65 @@
+//! Colours of lines on standard error.
+
+use crate::config::environment::ColorChoice;
+
+/// What a line is about, which decides on its colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tone {
+    Plain,
+    /// Detail that most readers skip.
+    Faint,
+    Success,
+    Warning,
+    Failure,
+}
+
+impl Tone {
+    /// All tones with a colour.
+    const COLOURED: [Self; 4] = [Self::Faint, Self::Success, Self::Warning, Self::Failure];
+
+    /// The control sequence that begins it.
+    fn sequence(self) -> Option<&'static str> {
+        match self {
+            Self::Plain => None,
+            Self::Faint => Some("\u{1b}[2m"),
+            Self::Success => Some("\u{1b}[32m"),
+            Self::Warning => Some("\u{1b}[33m"),
+            Self::Failure => Some("\u{1b}[31m"),
+        }
+    }
+}
+
+/// The control sequence that ends a colour.
+const RESET: &str = "\u{1b}[0m";
+
+/// Whether lines are coloured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Styling {
+    colours: bool,
+}
+
+impl Styling {
+    pub fn of(choice: ColorChoice, is_terminal: bool) -> Self {
+        let colours = match choice {
+            ColorChoice::Auto => is_terminal,
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
+        };
+        Self { colours }
+    }
+
+    /// Colours a text, which contains no control characters.
+    pub fn paint(self, tone: Tone, text: &str) -> String {
+        match tone.sequence().filter(|_| self.colours) {
+            Some(begin) => format!("{begin}{text}{RESET}"),
+            None => text.to_owned(),
+        }
+    }
+}
+
+/// Returns the length of the control sequence that a text begins with, if it is one that
+/// [`Styling::paint`] writes.
+pub(super) fn leading_sequence(text: &str) -> Option<usize> {
+    let mut known = Tone::COLOURED.into_iter().filter_map(Tone::sequence).chain([RESET]);
+    known.find(|sequence| text.starts_with(sequence)).map(str::len)
+}

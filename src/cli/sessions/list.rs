@@ -1,0 +1,183 @@
+//! `outlast sessions list`.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::journal::{
+    ListScope, SessionFile, SessionState, SessionSummary, list_sessions, summarize_session,
+};
+use crate::recovery::StopReason;
+
+use super::super::args::ListSessionsArgs;
+use super::super::output::one_line;
+use super::super::usage::UsageError;
+use super::super::version::SCHEMA_VERSION;
+use super::table::{Column, Table, terminal_width};
+use super::{ReportWriter, SessionsContext, phrases};
+
+/// How many sessions a table has unless the user wants more.
+const ROWS: usize = 20;
+/// The least of an id that a table shows.
+const ID_MIN: usize = 8;
+/// The longest folder that is shown on a terminal, in characters.
+const FOLDER_MAX: usize = 30;
+
+const HEADINGS: [(&str, Column); 8] = [
+    ("ID", Column::Left),
+    ("LAST USED", Column::Left),
+    ("PROJECT", Column::Left),
+    ("STATE", Column::Left),
+    ("TURNS", Column::Right),
+    ("COST", Column::Right),
+    ("SIZE", Column::Right),
+    ("PROMPT", Column::Left),
+];
+
+/// The columns that a narrow terminal does without, the least important first.
+const SPARE: [&str; 4] = ["SIZE", "TURNS", "COST", "PROJECT"];
+
+pub(super) fn list(context: &SessionsContext, args: &ListSessionsArgs) -> Result<u8, UsageError> {
+    let files = list_sessions(&context.place, SessionsContext::scope(args.all));
+    let limit = match args.limit {
+        Some(0) => files.len(),
+        Some(limit) => limit,
+        None if args.json => files.len(),
+        None => ROWS,
+    };
+    let mut out = ReportWriter::new();
+    if args.json {
+        for file in files.iter().take(limit) {
+            out.print(&format!("{}\n", object(file)))?;
+        }
+        return Ok(0);
+    }
+    if files.is_empty() {
+        let hint = if args.all { "" } else { "; --all lists those of other folders" };
+        let folder = context.shown_folder(context.place.cwd());
+        let place = if args.all { String::new() } else { format!(" in {folder}") };
+        out.print(&format!("no session was recorded{place}{hint}\n"))?;
+        return Ok(0);
+    }
+    let width = terminal_width();
+    let id_length = width.map(|_| unique_length(context));
+    let rows = files.iter().take(limit).map(|file| row(context, file, id_length)).collect();
+    let mut table = Table { columns: HEADINGS.to_vec(), rows };
+    if let Some(width) = width {
+        // The project is the same in all rows without --all.
+        let spare = if args.all { SPARE } else { ["PROJECT", "SIZE", "TURNS", "COST"] };
+        table.fit(&spare, width);
+    }
+    out.print(&table.lay_out(width))?;
+    if files.len() > limit {
+        out.print(&format!("{} more: --limit N\n", files.len() - limit))?;
+    }
+    Ok(0)
+}
+
+/// How much of an id is needed so that no other session begins with it.
+fn unique_length(context: &SessionsContext) -> usize {
+    let all = list_sessions(&context.place, ListScope::All);
+    let mut ids: Vec<&str> = all.iter().map(|file| file.id.as_str()).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let shared = |pair: &[&str]| {
+        pair[0].bytes().zip(pair[1].bytes()).take_while(|(one, other)| one == other).count()
+    };
+    ids.windows(2).map(shared).max().map_or(0, |shared| shared + 1).max(ID_MIN)
+}
+
+fn row(context: &SessionsContext, file: &SessionFile, id_length: Option<usize>) -> Vec<String> {
+    let id = file.id.as_str().chars().take(id_length.unwrap_or(usize::MAX)).collect();
+    let written = Timestamp::try_from(file.written).unwrap_or(Timestamp::UNIX_EPOCH);
+    let (used, size) = (context.shown_time(written), phrases::size(file.bytes()));
+    let summary = match summarize_session(file) {
+        Ok(summary) => summary,
+        Err(error) => {
+            let state = one_line(&format!("unreadable: {error}"));
+            let none = String::new;
+            return vec![id, used, none(), state, none(), none(), size, none()];
+        }
+    };
+    let folder = summary.project.as_deref().map_or_else(String::new, |path| {
+        let folder = context.shown_folder(path);
+        if id_length.is_some() { end_of(&folder) } else { folder }
+    });
+    let prompt = summary.prompt.as_deref().map(one_line).unwrap_or_default();
+    let (turns, spent) = if summary.state == SessionState::Foreign {
+        // Other programs record these in ways of their own.
+        (String::new(), String::new())
+    } else {
+        (summary.turns.to_string(), summary.spent.to_string())
+    };
+    vec![id, used, folder, state(&summary), turns, spent, size, prompt]
+}
+
+/// The end of a folder, which tells more than its beginning.
+fn end_of(folder: &str) -> String {
+    let length = folder.chars().count();
+    if length <= FOLDER_MAX {
+        return folder.to_owned();
+    }
+    format!("...{}", folder.chars().skip(length - FOLDER_MAX + 3).collect::<String>())
+}
+
+fn state(summary: &SessionSummary) -> String {
+    let state = match summary.state {
+        SessionState::Running => "running".to_owned(),
+        SessionState::Ended(reason) => format!("{} ({})", reason.name(), reason.info().exit_code),
+        SessionState::Unfinished => "unfinished".to_owned(),
+        SessionState::Foreign => "another program's".to_owned(),
+        SessionState::Newer => "of a newer outlast".to_owned(),
+    };
+    if summary.damaged_lines > 0 { state + ", damaged" } else { state }
+}
+
+/// The name of a state, for programs.
+fn state_name(state: SessionState) -> &'static str {
+    match state {
+        SessionState::Running => "running",
+        SessionState::Ended(_) => "finished",
+        SessionState::Unfinished => "unfinished",
+        SessionState::Foreign => "foreign",
+        SessionState::Newer => "newer",
+    }
+}
+
+fn object(file: &SessionFile) -> Value {
+    let mut object = json!({
+        "type": "session",
+        "schema_version": SCHEMA_VERSION,
+        "session_id": file.id.as_str(),
+        "path": file.path,
+        "last_used": Timestamp::try_from(file.written).ok().map(|at| at.to_string()),
+        "bytes": file.bytes(),
+    });
+    match summarize_session(file) {
+        Ok(summary) => {
+            let reason = match summary.state {
+                SessionState::Ended(reason) => Some(reason),
+                SessionState::Running
+                | SessionState::Unfinished
+                | SessionState::Foreign
+                | SessionState::Newer => None,
+            };
+            object["state"] = json!(state_name(summary.state));
+            object["terminal_reason"] = json!(reason.map(StopReason::name));
+            object["exit_code"] = json!(reason.map(|reason| reason.info().exit_code));
+            object["project"] = json!(summary.project);
+            object["started"] = json!(summary.started.map(|at| at.to_string()));
+            // Other programs record these in ways of their own.
+            let is_known = summary.state != SessionState::Foreign;
+            let spent = is_known.then(|| summary.spent.as_dollars());
+            object["num_turns"] = json!(is_known.then_some(summary.turns));
+            object["total_cost_usd"] = json!(spent);
+            object["prompt"] = json!(summary.prompt);
+            object["damaged_lines"] = json!(summary.damaged_lines);
+        }
+        Err(error) => {
+            object["state"] = json!("unreadable");
+            object["error"] = json!(error.to_string());
+        }
+    }
+    object
+}

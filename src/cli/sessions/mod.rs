@@ -1,0 +1,188 @@
+//! `outlast sessions`: lists, shows, exports and deletes recorded sessions.
+//!
+//! The journals are only read, and never locked for longer than it takes to see whether a run works
+//! on them; deleting one takes its lock.
+
+mod export;
+mod list;
+mod phrases;
+mod prune;
+mod table;
+mod transcript;
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use crate::config::environment::{self, Variables};
+use crate::journal::{
+    self, ListScope, SessionFile, SessionFolder, SessionId, list_sessions, locate_session,
+};
+
+use super::args::{SessionsAction, SessionsArgs};
+use super::output::{TerminalFilter, one_line};
+use super::run::ProcessContext;
+use super::timestamps::WallTime;
+use super::usage::{UsageError, UsageErrorKind};
+
+/// How many sessions an error lists.
+const NAMED_MAX: usize = 5;
+
+/// The stored sessions, as seen from the working directory.
+struct SessionsContext {
+    place: SessionFolder,
+    home: Option<std::path::PathBuf>,
+    wall: WallTime,
+}
+
+/// Performs a command on recorded sessions.
+///
+/// # Errors
+/// There is no such session, a file cannot be read or written, or a signal came.
+pub(super) async fn sessions(args: SessionsArgs, world: ProcessContext) -> Result<u8, UsageError> {
+    let ProcessContext { variables, cwd, signals, .. } = world;
+    let working = tokio::task::spawn_blocking(move || perform(args, &variables, &cwd));
+    tokio::select! {
+        biased;
+        interrupt = signals.first() => Err(UsageError::interrupted(interrupt)),
+        done = working => done.unwrap_or_else(|error| {
+            let what = format!("outlast itself broke: {error}");
+            Err(UsageError::of(UsageErrorKind::Internal, what))
+        }),
+    }
+}
+
+fn perform(args: SessionsArgs, variables: &Variables, cwd: &Path) -> Result<u8, UsageError> {
+    let context = SessionsContext {
+        place: SessionFolder::new(&environment::config_dir(variables), cwd),
+        home: environment::home(variables),
+        wall: WallTime { at: Timestamp::now(), zone: TimeZone::system() },
+    };
+    match args.action {
+        None => list::list(&context, &args.list),
+        Some(SessionsAction::List(list)) => list::list(&context, &list),
+        Some(SessionsAction::Show(show)) => transcript::show(&context, &show),
+        Some(SessionsAction::Export(export)) => export::export(&context, &export),
+        Some(SessionsAction::Prune(prune)) => prune::prune(&context, &prune),
+    }
+}
+
+impl SessionsContext {
+    fn scope(all: bool) -> ListScope {
+        if all { ListScope::All } else { ListScope::Project }
+    }
+
+    /// Finds the session that the user means: an id, the beginning of one, or `latest`.
+    fn find(&self, name: &str) -> Result<SessionFile, UsageError> {
+        if name == "latest" {
+            return self.latest();
+        }
+        let Some(id) = SessionId::parse(name) else {
+            return Err(UsageError::new(format!(
+                "{:?} is no session id; outlast sessions --all lists them",
+                shortened(name)
+            )));
+        };
+        if let Ok(file) = locate_session(&self.place, &id) {
+            return Ok(file);
+        }
+        let all = list_sessions(&self.place, ListScope::All);
+        let begins = |file: &SessionFile| file.id.as_str().starts_with(name);
+        let found: Vec<SessionFile> = all.into_iter().filter(begins).collect();
+        let mut ids: Vec<&str> = found.iter().map(|file| file.id.as_str()).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        match ids[..] {
+            // The same session may have been copied to other projects: the newest counts.
+            [_] => found.into_iter().next().ok_or_else(|| self.none_found()),
+            [] => Err(UsageError::new(format!(
+                "there is no session {}; outlast sessions --all lists them",
+                shortened(name)
+            ))),
+            _ => {
+                let more = ids.len().saturating_sub(NAMED_MAX);
+                let named = ids[..ids.len() - more].join(", ");
+                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                Err(UsageError::new(format!(
+                    "{} sessions begin with {}: {named}{more}; give more of the id",
+                    ids.len(),
+                    shortened(name)
+                )))
+            }
+        }
+    }
+
+    /// The last used session of the working directory.
+    fn latest(&self) -> Result<SessionFile, UsageError> {
+        let id = journal::latest(&self.place)
+            .map_err(|error| UsageError::new(format!("{error}; {}", error.hint())))?
+            .ok_or_else(|| self.none_found())?;
+        locate_session(&self.place, &id).map_err(|error| UsageError::new(error.to_string()))
+    }
+
+    fn none_found(&self) -> UsageError {
+        UsageError::new(format!(
+            "no session was recorded in {}; outlast sessions --all lists those of other folders",
+            self.place.cwd().display()
+        ))
+    }
+
+    /// A folder for people: with `~` for the home folder.
+    fn shown_folder(&self, path: &Path) -> String {
+        let below = self.home.as_deref().and_then(|home| path.strip_prefix(home).ok());
+        let shown = match below {
+            Some(below) if below.as_os_str().is_empty() => "~".to_owned(),
+            Some(below) => format!("~/{}", below.display()),
+            None => path.display().to_string(),
+        };
+        one_line(&shown)
+    }
+
+    fn shown_time(&self, at: Timestamp) -> String {
+        at.to_zoned(self.wall.zone.clone()).strftime("%Y-%m-%d %H:%M").to_string()
+    }
+}
+
+fn shortened(text: &str) -> String {
+    one_line(&text.chars().take(60).collect::<String>())
+}
+
+/// Reports a file that cannot be read.
+fn unreadable(path: &Path, error: &io::Error) -> UsageError {
+    let path = path.display();
+    UsageError::new(format!("cannot read {path}: {error}; check that the file belongs to you"))
+}
+
+/// Prints to standard output, piece by piece. A reader that closes the pipe has seen enough.
+struct ReportWriter {
+    stdout: TerminalFilter<io::StdoutLock<'static>>,
+    is_closed: bool,
+}
+
+impl ReportWriter {
+    fn new() -> Self {
+        Self { stdout: TerminalFilter::new(io::stdout().lock()), is_closed: false }
+    }
+
+    /// Prints text of whole characters.
+    ///
+    /// # Errors
+    /// It could not be written, for another reason than a closed pipe.
+    fn print(&mut self, text: &str) -> Result<(), UsageError> {
+        if self.is_closed {
+            return Ok(());
+        }
+        match self.stdout.write_all(text.as_bytes()).and_then(|()| self.stdout.flush()) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.is_closed = true;
+                Ok(())
+            }
+            Err(error) => {
+                Err(UsageError::new(format!("standard output cannot be written: {error}")))
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+}

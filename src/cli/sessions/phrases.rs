@@ -1,0 +1,173 @@
+//! Words and numbers of session reports.
+
+use std::time::Duration;
+
+use crate::history::WaitCause;
+use crate::recovery::{ErrorClass, Money, Nudge, RecoveryPlan, StopReason};
+
+use super::super::timestamps::format_elapsed;
+
+/// A number with what is counted: `1 line`, `2 lines`.
+pub(super) fn count(number: usize, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{plural}")
+}
+
+/// A size in the largest unit of which it has one: `712 B`, `28 KB`, `1.3 GB`.
+pub(super) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KB", "MB", "GB", "TB"];
+    let (mut value, mut unit) = (bytes, 0);
+    let mut tenths = 0;
+    while value >= 1024 && unit + 1 < UNITS.len() {
+        tenths = value % 1024 * 10 / 1024;
+        value /= 1024;
+        unit += 1;
+    }
+    if unit > 0 && value < 10 {
+        format!("{value}.{tenths} {}", UNITS[unit])
+    } else {
+        format!("{value} {}", UNITS[unit])
+    }
+}
+
+/// A duration with milliseconds below ten seconds.
+pub(super) fn took(duration: Duration) -> String {
+    if duration < Duration::from_secs(10) {
+        return format!("{:.1}s", duration.as_secs_f64());
+    }
+    format_elapsed(duration)
+}
+
+pub(super) fn cost(cost: Option<Money>) -> String {
+    cost.map_or_else(|| "unknown cost".to_owned(), |cost| cost.to_string())
+}
+
+/// A stop reason with its exit code.
+pub(super) fn ending(reason: StopReason) -> String {
+    let info = reason.info();
+    let why = match reason {
+        StopReason::ModelError(class) => format!(" ({})", class.name()),
+        StopReason::AbortedStreaming(by) | StopReason::AbortedTools(by) => {
+            format!(" ({})", by.cause())
+        }
+        StopReason::Completed
+        | StopReason::MaxTurns
+        | StopReason::MaxBudgetUsd
+        | StopReason::Deadline
+        | StopReason::HookStopped
+        | StopReason::ToolDeferred
+        | StopReason::Denied
+        | StopReason::StopHookPrevented
+        | StopReason::StopHookBlocked
+        | StopReason::BlockingLimit
+        | StopReason::PromptTooLong
+        | StopReason::MaxOutputTokens
+        | StopReason::ImageError
+        | StopReason::EmptyResponse
+        | StopReason::Refusal
+        | StopReason::Stalled
+        | StopReason::BackgroundPending
+        | StopReason::RequirementFailed
+        | StopReason::StructuredOutputRetryExhausted
+        | StopReason::OutputFailed
+        | StopReason::InternalError => String::new(),
+    };
+    format!("{}{why}, exit code {}", info.name, info.exit_code)
+}
+
+/// What went wrong: the meaning of an error class with its name, or the name of another setback.
+pub(super) fn setback(class: &str) -> String {
+    let known = ErrorClass::ALL.into_iter().find(|one| one.name() == class);
+    known.map_or_else(
+        || class.replace('_', " "),
+        |known| format!("{} ({class})", known.info().meaning),
+    )
+}
+
+pub(super) fn wait(cause: WaitCause) -> String {
+    match cause {
+        WaitCause::Retry { class, retry, of } => {
+            let of = of.map_or_else(String::new, |of| format!(" of {of}"));
+            format!("before retry {retry}{of} ({})", class.name())
+        }
+        WaitCause::SharedLimit => "for a rate limit that other runs had met".to_owned(),
+        WaitCause::BackgroundWork => "for background work".to_owned(),
+    }
+}
+
+/// What a notice of outlast to the model is about.
+pub(super) fn notice(nudge: Option<Nudge>) -> &'static str {
+    let Some(nudge) = nudge else { return "note to the model" };
+    match nudge {
+        Nudge::Continue(_) | Nudge::ContinueLast => "the model is asked to go on",
+        Nudge::Complete(_) => "the model is asked to complete its reply",
+        Nudge::MoreEffort => "the model is asked for more work",
+        Nudge::WrapUp => "the model is asked to come to an end",
+        Nudge::LastTurn => "the model is told that this is its last turn",
+        Nudge::StepBack => "the model is told that it repeats itself",
+        Nudge::UseStructuredOutput => "the model is asked for structured output",
+        Nudge::Unmet | Nudge::UnmetAgain | Nudge::UnmetLast => {
+            "the model is told that the required command failed"
+        }
+        Nudge::StopHookObjection => "the model is told what a Stop hook objects to",
+        Nudge::WorkEnded => "the model is told that background work ended",
+        Nudge::StillRunning => "the model is told that background work is running",
+    }
+}
+
+/// What a recovery plan does.
+pub(super) fn plan(plan: RecoveryPlan) -> &'static str {
+    match plan {
+        RecoveryPlan::RetryAtOnce { .. } => "retried at once",
+        RecoveryPlan::Retry { .. } => "retried after a pause",
+        RecoveryPlan::RetryOddRefusal => "retried, since the service had answered before",
+        RecoveryPlan::WaitForCapacity => "waited for capacity",
+        RecoveryPlan::SwitchModel => "asked the next model",
+        RecoveryPlan::Refresh => "fetched a new credential",
+        RecoveryPlan::Escalate => "asked again with a larger output limit",
+        RecoveryPlan::Continue => "kept the reply and asked for the rest",
+        RecoveryPlan::AskAgain | RecoveryPlan::RetryIncomplete => {
+            "dropped the reply and asked again"
+        }
+        RecoveryPlan::RequestCompletion => "asked for what was missing",
+        RecoveryPlan::Resume => "asked the model to resume its reply",
+        RecoveryPlan::Nudge => "asked for more work",
+        RecoveryPlan::Compact | RecoveryPlan::CompactReactively => "asked for a summary",
+        RecoveryPlan::SkipCompaction => "went on without a summary",
+        RecoveryPlan::CommitFolds => "removed old tool output",
+        RecoveryPlan::Trim => "left the oldest messages out of the summary",
+        RecoveryPlan::LowerCap => "asked again with a smaller output limit",
+        RecoveryPlan::Strip => "removed the media that are too large",
+        RecoveryPlan::RepairBlock => "repaired the message that was refused",
+        RecoveryPlan::DropThinking => "asked again without thinking",
+        RecoveryPlan::RetryOverflow => "sent the same request again",
+        RecoveryPlan::CoolDown => "went on at normal speed for a while",
+        RecoveryPlan::DisableFastMode => "went on at normal speed",
+        RecoveryPlan::ReturnToPreferredModel => "asked the preferred model again",
+        RecoveryPlan::Restructure => "asked for the answer in the required form",
+        RecoveryPlan::RetryRequirement | RecoveryPlan::RetryStopHook => "told the model",
+        RecoveryPlan::Report => "told the model about background work",
+        RecoveryPlan::Probe => "probed for capacity",
+        RecoveryPlan::ReturnEarly => "asked before the end of the pause",
+        RecoveryPlan::Stop(_) => "ended the run",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_short() {
+        let table = [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1536, "1.5 KB"),
+            (20 << 10, "20 KB"),
+            (1 << 40, "1.0 TB"),
+        ];
+        for (bytes, text) in table {
+            assert_eq!(size(bytes), text);
+        }
+    }
+}

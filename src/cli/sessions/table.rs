@@ -1,0 +1,124 @@
+//! Aligned columns, cut to the width of a terminal.
+
+use console::{Term, measure_text_width};
+
+/// The narrowest that the last column gets.
+const LAST_MIN: usize = 12;
+
+/// How the text of a column is aligned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Column {
+    Left,
+    Right,
+}
+
+/// The width of the terminal that standard output is. `None`: it is none, and nothing is cut.
+pub(super) fn terminal_width() -> Option<usize> {
+    let term = Term::stdout();
+    let (_rows, columns) = term.features().is_attended().then(|| term.size_checked()).flatten()?;
+    Some(usize::from(columns))
+}
+
+/// A table, whose texts have no control characters.
+pub(super) struct Table {
+    /// Each with its heading.
+    pub(super) columns: Vec<(&'static str, Column)>,
+    pub(super) rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// Removes columns, the first of `spare` first, until the table fits `width`.
+    pub(super) fn fit(&mut self, spare: &[&str], width: usize) {
+        for name in spare {
+            if self.width_before_last() + LAST_MIN <= width {
+                return;
+            }
+            if let Some(index) = self.columns.iter().position(|(known, _)| known == name) {
+                self.columns.remove(index);
+                for row in &mut self.rows {
+                    row.remove(index);
+                }
+            }
+        }
+    }
+
+    /// The width of a column, and its heading.
+    fn width_of(&self, index: usize) -> usize {
+        let heading = self.columns.get(index).map_or(0, |(name, _)| measure(name));
+        let widths = self.rows.iter().filter_map(|row| row.get(index)).map(|text| measure(text));
+        widths.max().unwrap_or_default().max(heading)
+    }
+
+    fn width_before_last(&self) -> usize {
+        (0..self.columns.len().saturating_sub(1)).map(|index| self.width_of(index) + 2).sum()
+    }
+
+    /// Lays the rows out in columns that are as wide as their widest text. The last column takes
+    /// the room that is left in `width`.
+    pub(super) fn lay_out(&self, width: Option<usize>) -> String {
+        let last = self.columns.len().saturating_sub(1);
+        let widths: Vec<usize> = (0..last).map(|index| self.width_of(index)).collect();
+        let room = width.map(|width| width.saturating_sub(self.width_before_last()).max(LAST_MIN));
+        let headings = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let mut text = String::new();
+        for row in [&headings].into_iter().chain(&self.rows) {
+            let mut line = String::new();
+            for (index, (cell, (_, column))) in row.iter().zip(&self.columns).enumerate() {
+                if index == last {
+                    line.push_str(&room.map_or_else(|| cell.clone(), |room| cut(cell, room)));
+                    continue;
+                }
+                let padding = " ".repeat(widths[index].saturating_sub(measure(cell)));
+                match column {
+                    Column::Left => line.extend([cell, padding.as_str()]),
+                    Column::Right => line.extend([padding.as_str(), cell]),
+                }
+                line.push_str("  ");
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+fn measure(text: &str) -> usize {
+    measure_text_width(text)
+}
+
+/// Cuts a text to a width of `room` columns.
+fn cut(text: &str, room: usize) -> String {
+    if measure(text) <= room {
+        return text.to_owned();
+    }
+    let mut short = String::new();
+    let mut used = 0;
+    let mut buffer = [0; 4];
+    for letter in text.chars() {
+        used += measure(letter.encode_utf8(&mut buffer));
+        if used + 3 > room {
+            break;
+        }
+        short.push(letter);
+    }
+    short + "..."
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_fits_the_terminal() {
+        let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
+        let rows =
+            vec![row(["a", "1", "short"]), row(["bcd", "22", "日本語日本語日本語 and more"])];
+        let columns = vec![("A", Column::Left), ("B", Column::Right), ("C", Column::Left)];
+        let mut table = Table { columns, rows };
+        let text = table.lay_out(Some(24));
+        assert_eq!(text, "A     B  C\na     1  short\nbcd  22  日本語日本語...\n");
+        assert!(table.lay_out(None).ends_with("and more\n"));
+        table.fit(&["B", "A"], 17);
+        assert_eq!(table.lay_out(Some(17)), "A    C\na    short\nbcd  日本語日...\n");
+    }
+}

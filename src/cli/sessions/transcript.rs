@@ -1,0 +1,392 @@
+//! `outlast sessions show`: a session as readable text.
+//!
+//! Prompts, replies and tool output are text of others: each line of them loses its control
+//! characters, whether or not a terminal shows it.
+
+use jiff::Timestamp;
+
+use crate::history::{
+    AgentHistory, HistoryEvent, HistoryItem, MessageAuthor, ProcessStart, RecordedMessage,
+    SessionHistory, ToolRun, ToolRunState, TurnRecord, WaitRecord, read_history,
+};
+use crate::journal::{BackgroundChanges, BackgroundWork, SessionFile};
+use crate::recovery::RecoveryRecord;
+use crate::transcript::{Block, summarize_call};
+
+use super::super::args::ShowSessionArgs;
+use super::super::output::one_line;
+use super::super::usage::UsageError;
+use super::{ReportWriter, SessionsContext, phrases, unreadable};
+
+/// How many lines of a text are shown without `--full`.
+const TEXT_LINES: usize = 40;
+/// How many lines of a tool's output are shown without `--full`: its last ones.
+const OUTPUT_LINES: usize = 5;
+/// How many characters of a line are shown without `--full`.
+const LINE_CHARS: usize = 400;
+/// How many unreadable lines are named.
+const PROBLEMS_MAX: usize = 10;
+/// The indentation of what belongs to an event.
+const INDENT: usize = 4;
+
+pub(super) fn show(context: &SessionsContext, args: &ShowSessionArgs) -> Result<u8, UsageError> {
+    let file = context.find(&args.id)?;
+    let history = read_history(&file).map_err(|error| unreadable(&file.path, &error))?;
+    let mut out = ReportWriter::new();
+    out.print(&heading(context, &history))?;
+    let transcript = Transcript { context, all: &history, is_full: args.full };
+    let start = args.last.map_or(0, |last| start_of_last(&history.items, last));
+    if start > 0 {
+        let before = phrases::count(start, "event");
+        out.print(&format!("({before} before; without --last all are shown)\n"))?;
+    }
+    for item in history.items.iter().skip(start) {
+        let mut text = Lines::default();
+        transcript.item(item, None, 0, &mut text);
+        out.print(&text.0)?;
+    }
+    out.print(&closing(&file, &history))?;
+    Ok(0)
+}
+
+/// The first event that came with the last messages.
+fn start_of_last(items: &[HistoryItem], last: usize) -> usize {
+    let is_message =
+        |item: &HistoryItem| matches!(item.event, HistoryEvent::Message(_) | HistoryEvent::Turn(_));
+    let messages = items.iter().enumerate().filter(|(_, item)| is_message(item));
+    match last.checked_sub(1) {
+        None => items.len(),
+        Some(before) => messages.rev().nth(before).map_or(0, |(index, _)| index),
+    }
+}
+
+fn heading(context: &SessionsContext, history: &SessionHistory) -> String {
+    let totals = history.totals_with_agents();
+    let mut text = Lines::default();
+    let folder = history.project.as_deref().map(|path| context.shown_folder(path));
+    let folder = folder.map_or_else(String::new, |folder| format!(" in {folder}"));
+    text.line(0, &format!("session {}{folder}", history.id));
+    let started = history.started.map_or_else(
+        || "start unknown".to_owned(),
+        |at| {
+            let at = at.to_zoned(context.wall.zone.clone());
+            format!("started {}", at.strftime("%Y-%m-%d %H:%M:%S %:z"))
+        },
+    );
+    let agents = match history.agents.len() {
+        0 => String::new(),
+        count => format!(", sub-agents: {count}"),
+    };
+    text.line(
+        0,
+        &format!(
+            "{started}, worked {}, turns: {}{agents}, cost {}",
+            phrases::took(history.worked),
+            history.totals.turns,
+            totals.spent
+        ),
+    );
+    text.0.push('\n');
+    text.0
+}
+
+/// The state of the session, what is missing, and how it goes on.
+fn closing(file: &SessionFile, history: &SessionHistory) -> String {
+    let mut text = Lines::default();
+    text.0.push('\n');
+    let resume = format!("to go on: outlast --resume {}", history.id);
+    if file.is_running() {
+        text.line(0, "A process works on the session right now.");
+    } else if let Some(end) = history.end {
+        text.line(0, &format!("The session ended: {}.", phrases::ending(end.reason)));
+        if end.exit_code() != 0 {
+            text.line(0, &resume);
+        }
+    } else {
+        text.line(0, "The session is unfinished: its last process did not record an end.");
+        text.line(0, &resume);
+    }
+    if history.is_torn {
+        text.line(0, "The last line was cut off, as by a kill, and is not shown.");
+    }
+    problems(history, "", &mut text);
+    for agent in &history.agents {
+        problems(&agent.history, &format!(" of sub-agent {}", agent.meta.agent_id), &mut text);
+    }
+    text.0
+}
+
+fn problems(history: &SessionHistory, of: &str, text: &mut Lines) {
+    for problem in history.problems.iter().take(PROBLEMS_MAX) {
+        let place = match problem.line {
+            0 => format!("the journal{of}"),
+            line => format!("line {line}{of}"),
+        };
+        text.line(0, &format!("damaged: {place}: {}", problem.what));
+    }
+    let more = history.problems.len().saturating_sub(PROBLEMS_MAX);
+    if more > 0 {
+        text.line(0, &format!("damaged: {}{of}", phrases::count(more, "more line")));
+    }
+}
+
+/// How the events of a session are shown.
+struct Transcript<'a> {
+    context: &'a SessionsContext,
+    /// The session, which knows all sub-agents.
+    all: &'a SessionHistory,
+    is_full: bool,
+}
+
+impl Transcript<'_> {
+    /// Adds an event of the sub-agent `agent`, or of the run itself.
+    fn item(&self, item: &HistoryItem, agent: Option<&str>, indent: usize, text: &mut Lines) {
+        let at = self.clock(item.at);
+        let headline = |text: &mut Lines, what: &str| text.line(indent, &format!("{at}  {what}"));
+        match &item.event {
+            HistoryEvent::Process(start) => headline(text, &process(start)),
+            HistoryEvent::Message(message) => {
+                headline(text, message_heading(message));
+                self.text(&message.text, indent + INDENT, text);
+                if message.media > 0 {
+                    let media = phrases::count(message.media, "attachment");
+                    text.line(indent + INDENT, &format!("({media})"));
+                }
+            }
+            HistoryEvent::Turn(turn) => {
+                headline(text, &turn_heading(turn));
+                self.turn(turn, agent, indent + INDENT, text);
+            }
+            HistoryEvent::Setback(setback) => {
+                let (what, did) = (phrases::setback(setback.class), phrases::plan(setback.plan));
+                headline(text, &format!("setback: {what}: {did}"));
+            }
+            HistoryEvent::Wait(wait) => headline(text, &waiting(wait)),
+            HistoryEvent::Recovery(record) => headline(text, &recovery(record)),
+            HistoryEvent::ModelSwitch { from, to } => {
+                headline(text, &format!("model {to} answers from here on, instead of {from}"));
+            }
+            HistoryEvent::Compaction { messages } => headline(
+                text,
+                &format!("compacted: a summary replaced older messages; {messages} are left"),
+            ),
+            HistoryEvent::HistoryChange { messages } => headline(
+                text,
+                &format!("old content was removed or repaired; {messages} messages are left"),
+            ),
+            HistoryEvent::Spend(spend) => {
+                let bound = if spend.is_upper_bound { "up to " } else { "" };
+                let cost = phrases::cost(spend.cost);
+                headline(text, &format!("paid beside the turns: {bound}{cost}, {}", spend.model));
+            }
+            HistoryEvent::Requirement { passed } => {
+                let outcome = if *passed { "passed" } else { "failed" };
+                headline(text, &format!("the required command {outcome}"));
+            }
+            HistoryEvent::Background(changes) => background(changes, &headline, text),
+            HistoryEvent::End(end) => {
+                headline(text, &format!("end: {}", phrases::ending(end.reason)));
+            }
+        }
+    }
+
+    fn clock(&self, at: Option<Timestamp>) -> String {
+        let zone = self.context.wall.zone.clone();
+        at.map_or_else(
+            || "--:--:--".to_owned(),
+            |at| at.to_zoned(zone).strftime("%H:%M:%S").to_string(),
+        )
+    }
+
+    fn turn(&self, turn: &TurnRecord, agent: Option<&str>, indent: usize, text: &mut Lines) {
+        for block in &turn.content {
+            match block {
+                Block::Text { text: said } => self.text(said, indent, text),
+                Block::Thinking { thinking, .. } if self.is_full => {
+                    text.line(indent, "(thinking)");
+                    self.text(thinking, indent, text);
+                }
+                Block::Thinking { .. }
+                | Block::RedactedThinking { .. }
+                | Block::ToolUse { .. }
+                | Block::ToolResult { .. } => {}
+                Block::Image { .. } | Block::Document { .. } | Block::Other(_) => {
+                    text.line(indent, "(content that is no text)");
+                }
+            }
+        }
+        for tool in &turn.tools {
+            self.tool(tool, agent, indent, text);
+        }
+    }
+
+    fn tool(&self, tool: &ToolRun, agent: Option<&str>, indent: usize, text: &mut Lines) {
+        let call = summarize_call(&tool.name, &tool.input);
+        text.line(indent, &format!("{call} → {}", outcome(tool)));
+        if self.is_full {
+            let input = serde_json::to_string_pretty(&tool.input).unwrap_or_default();
+            self.prefixed("input: ", input.lines(), indent + INDENT, text);
+        }
+        for started in self.all.agents_of(agent, &tool.id) {
+            self.agent(started, indent + INDENT, text);
+        }
+        let output = tool.output_text();
+        let lines: Vec<&str> = output.lines().collect();
+        let left_out = if self.is_full { 0 } else { lines.len().saturating_sub(OUTPUT_LINES) };
+        if left_out > 0 {
+            let lines = phrases::count(left_out, "line");
+            text.line(indent + INDENT, &format!("| ({lines} before; --full shows all)"));
+        }
+        self.prefixed("| ", lines.into_iter().skip(left_out), indent + INDENT, text);
+    }
+
+    fn agent(&self, agent: &AgentHistory, indent: usize, text: &mut Lines) {
+        let AgentHistory { meta, history } = agent;
+        let kind = if meta.background { ", in the background" } else { "" };
+        let end = history
+            .end
+            .map_or_else(|| "no end recorded".to_owned(), |end| end.reason.name().to_owned());
+        text.line(
+            indent,
+            &format!(
+                "sub-agent {} ({}{kind}): {}; turns: {}, cost {}, {end}",
+                meta.agent_id,
+                meta.agent_type,
+                meta.description,
+                history.totals.turns,
+                history.totals.spent
+            ),
+        );
+        for item in &history.items {
+            self.item(item, Some(&meta.agent_id), indent + INDENT, text);
+        }
+    }
+
+    /// Adds a text, and without `--full` only its first lines.
+    fn text(&self, said: &str, indent: usize, text: &mut Lines) {
+        let lines: Vec<&str> = said.trim_end().lines().collect();
+        let shown = if self.is_full { lines.len() } else { lines.len().min(TEXT_LINES) };
+        self.prefixed("", lines[..shown].iter().copied(), indent, text);
+        if lines.len() > shown {
+            let more = phrases::count(lines.len() - shown, "more line");
+            text.line(indent, &format!("({more}; --full shows all)"));
+        }
+    }
+
+    fn prefixed<'l>(
+        &self,
+        prefix: &str,
+        lines: impl Iterator<Item = &'l str>,
+        indent: usize,
+        text: &mut Lines,
+    ) {
+        for line in lines {
+            let cut = line.char_indices().nth(LINE_CHARS).filter(|_| !self.is_full);
+            match cut {
+                Some((end, _)) => text.line(indent, &format!("{prefix}{} ...", &line[..end])),
+                None => text.line(indent, &format!("{prefix}{line}")),
+            }
+        }
+    }
+}
+
+fn process(start: &ProcessStart) -> String {
+    let ProcessStart { epoch, pid, host, version, model, permission_mode, .. } = start;
+    let mode = if permission_mode.is_empty() {
+        String::new()
+    } else {
+        format!(", permission mode {permission_mode}")
+    };
+    let how = match (epoch, start.resumes_prompt, &start.forked_from) {
+        (_, _, Some(from)) => format!("goes on with a copy of {from}"),
+        (_, true, None) => "goes on with the last prompt".to_owned(),
+        (2.., false, None) => "goes on with a new prompt".to_owned(),
+        (_, false, None) => "begins".to_owned(),
+    };
+    let damage = start.damage.as_ref().map_or_else(String::new, |damage| {
+        format!("; left out {} lines from line {} on", damage.dropped_records, damage.line)
+    });
+    format!("process {pid} on {host} {how}: outlast {version}, {model}{mode}{damage}")
+}
+
+fn message_heading(message: &RecordedMessage) -> &'static str {
+    match message.author {
+        MessageAuthor::User => "prompt",
+        MessageAuthor::Outlast(nudge) => phrases::notice(nudge),
+    }
+}
+
+fn turn_heading(turn: &TurnRecord) -> String {
+    let mut parts = vec![format!("turn {}", turn.number)];
+    if !turn.model.is_empty() {
+        parts.push(turn.model.clone());
+    }
+    parts.extend(turn.took.map(phrases::took));
+    parts.push(format!("{} tokens in, {} out", turn.usage.input(), turn.usage.output_tokens));
+    parts.extend(turn.cost.map(|cost| cost.to_string()));
+    parts.join(", ")
+}
+
+fn outcome(tool: &ToolRun) -> String {
+    let state = match tool.state {
+        ToolRunState::Succeeded => "ok",
+        ToolRunState::Failed if tool.is_timed_out() => "timed out",
+        ToolRunState::Failed => "failed",
+        ToolRunState::NotRun => "not run",
+        ToolRunState::Unknown => "outcome unknown, its process ended first",
+        ToolRunState::Pending => "no result",
+    };
+    let mut parts = vec![state.to_owned()];
+    parts.extend(tool.exit_code().map(|code| format!("exit code {code}")));
+    parts.extend(tool.took().map(phrases::took));
+    if tool.is_changed {
+        parts.push("input changed by a hook or host".to_owned());
+    }
+    parts.join(", ")
+}
+
+fn waiting(wait: &WaitRecord) -> String {
+    let why = phrases::wait(wait.cause);
+    match wait.waited {
+        Some(waited) => format!("waited {} {why}", phrases::took(waited)),
+        None => {
+            format!("waiting up to {} {why}; its end is not recorded", phrases::took(wait.planned))
+        }
+    }
+}
+
+fn recovery(record: &RecoveryRecord) -> String {
+    let RecoveryRecord { class, attempts, waited, cost, .. } = record;
+    let class = class.replace('_', " ");
+    let outcome = match &record.lost_to {
+        None => format!("recovered from {class}"),
+        Some(reason) => format!("did not recover from {class} before the end ({reason})"),
+    };
+    format!("{outcome}: attempts {attempts}, waited {}, cost {cost}", phrases::took(*waited))
+}
+
+fn background(changes: &BackgroundChanges, headline: &impl Fn(&mut Lines, &str), text: &mut Lines) {
+    for work in &changes.started {
+        let what = match work {
+            BackgroundWork::Command { id, command } => format!("command {id}: {command}"),
+            BackgroundWork::Agent { id, description } => format!("sub-agent {id}: {description}"),
+        };
+        headline(text, &format!("started in the background: {what}"));
+    }
+    for id in &changes.told {
+        headline(text, &format!("the model was told about the end of {id}"));
+    }
+}
+
+/// Lines of text, each without control characters.
+#[derive(Default)]
+struct Lines(String);
+
+impl Lines {
+    fn line(&mut self, indent: usize, line: &str) {
+        let line = one_line(line);
+        self.0.extend(std::iter::repeat_n(' ', indent));
+        self.0.push_str(line.trim_end());
+        self.0.push('\n');
+    }
+}

@@ -1,0 +1,478 @@
+//! Builds a history from the lines of a journal, in their order.
+//!
+//! A step of the state machine is recorded after what it did to the conversation, so what a step
+//! explains (costs, notices, a compaction) is among the items since the step before it:
+//!
+//! ```text
+//! step (ask) ─► spend ─► reply ─► notice ─► step (keep, say) ─► intent ─► result …
+//!               └────── explained by ──────┘
+//! ```
+
+use std::collections::HashMap;
+use std::mem;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::journal::{
+    CarryOver, JournalEntry, JournalLine, JournalRecord, MessageEntry, OpenRecord, RefusalReason,
+    ToolStarted,
+};
+use crate::recovery::{
+    Action, Event, Moment, Phase, RecoveryPlan, ReplyDisposition, StopReason, Transition, setback,
+};
+use crate::transcript::{Block, Role, Usage};
+
+use super::session::{
+    HistoryEnd, HistoryEvent, HistoryItem, MessageAuthor, ProcessStart, RecordedMessage,
+    SessionHistory, SetbackRecord, SpendRecord, UnreadableLine, WaitCause, WaitRecord,
+};
+use super::turn::{ToolRun, ToolRunState, TurnRecord, elapsed, texts_of};
+
+/// Builds a history, a line at a time.
+#[derive(Debug, Default)]
+pub struct HistoryBuilder {
+    history: SessionHistory,
+    /// Where each tool call is: the item of its turn, and its place there.
+    calls: HashMap<String, (usize, usize)>,
+    /// The number of the process that started each call.
+    begun: HashMap<String, u64>,
+    epoch: u64,
+    /// Whether the next message of the user is a prompt.
+    awaits_prompt: bool,
+    /// Costs that the next step explains.
+    spent: Vec<SpendRecord>,
+    /// The first item since the last step.
+    since_step: usize,
+    /// When the last request was sent.
+    asked: Option<Timestamp>,
+    /// The current pause: its item, and when it began on the run's own clock.
+    pause: Option<(usize, Moment)>,
+    /// The item of the last reply, while further lines may continue it.
+    reply: Option<usize>,
+    /// When the current process began.
+    process_began: Option<Timestamp>,
+    /// Unreadable lines after the last readable one.
+    torn: Vec<UnreadableLine>,
+}
+
+impl HistoryBuilder {
+    /// Begins the history of the session or sub-agent `id`.
+    pub fn new(id: &str) -> Self {
+        let history = SessionHistory { id: id.to_owned(), ..SessionHistory::default() };
+        Self { history, awaits_prompt: true, ..Self::default() }
+    }
+
+    /// Adds the next line.
+    pub fn apply(&mut self, line: JournalLine) {
+        let JournalLine { number, at, entry, detail, usage, follows_gap } = line;
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(why) => {
+                let what = match why {
+                    RefusalReason::Damaged(what) => what,
+                    RefusalReason::Newer(what) => format!("written by a newer outlast: {what}"),
+                };
+                self.torn.push(UnreadableLine { line: number, what });
+                return;
+            }
+        };
+        self.history.problems.append(&mut self.torn);
+        if follows_gap {
+            let what = "lines are missing before it".to_owned();
+            self.history.problems.push(UnreadableLine { line: number, what });
+        }
+        if matches!(&entry, JournalEntry::Record(it) if matches!(**it, JournalRecord::Open(_))) {
+            self.end_process();
+        }
+        self.observe_time(at);
+        match entry {
+            JournalEntry::Message(said) => self.message(at, *said, detail, usage),
+            JournalEntry::Record(record) => self.record(at, *record),
+            JournalEntry::Link { .. } | JournalEntry::UnreadTransition | JournalEntry::Other => {}
+        }
+    }
+
+    /// Ends the history with what was read so far.
+    pub fn finish(mut self) -> SessionHistory {
+        self.flush_spending(None);
+        self.end_process();
+        // A process that is killed leaves one line that is not whole, and nothing after it.
+        if let [_cut_off] = &self.torn[..] {
+            self.history.is_torn = true;
+        } else {
+            self.history.problems.append(&mut self.torn);
+        }
+        self.history
+    }
+
+    fn observe_time(&mut self, at: Option<Timestamp>) {
+        let Some(at) = at else { return };
+        self.history.started.get_or_insert(at);
+        self.process_began.get_or_insert(at);
+        self.history.ended = Some(at);
+    }
+
+    fn push(&mut self, at: Option<Timestamp>, event: HistoryEvent) -> usize {
+        self.history.items.push(HistoryItem { at, event });
+        self.history.items.len() - 1
+    }
+
+    fn message(
+        &mut self,
+        at: Option<Timestamp>,
+        said: MessageEntry,
+        detail: Option<Value>,
+        usage: Option<Usage>,
+    ) {
+        if self.history.project.is_none() {
+            self.history.project = said.cwd.as_ref().map(PathBuf::from);
+        }
+        self.history.end = None;
+        match said.message.role {
+            Role::Assistant => self.reply(at, said, usage.unwrap_or_default()),
+            Role::User => self.user_message(at, said, detail),
+        }
+    }
+
+    fn reply(&mut self, at: Option<Timestamp>, said: MessageEntry, usage: Usage) {
+        self.awaits_prompt = false;
+        // Other programs write a line for each block.
+        let continues = said.continues_reply() || !said.ours;
+        let index = match self.reply.filter(|_| continues) {
+            Some(index) => index,
+            None => self.begin_turn(at, &said, usage),
+        };
+        self.reply = Some(index);
+        let MessageEntry { message, stop_reason, .. } = said;
+        let Some(turn) = self.turn_at(index) else { return };
+        turn.stop_reason = stop_reason.or(turn.stop_reason.take());
+        let mut calls = Vec::new();
+        for block in message.content {
+            if let Block::ToolUse { id, name, input } = block {
+                calls.push((id.clone(), turn.tools.len()));
+                turn.tools.push(ToolRun {
+                    id,
+                    name,
+                    input,
+                    is_changed: false,
+                    started: None,
+                    ended: None,
+                    state: ToolRunState::Pending,
+                    output: Vec::new(),
+                    detail: None,
+                });
+            } else {
+                turn.content.push(block);
+            }
+        }
+        self.calls.extend(calls.into_iter().map(|(id, tool)| (id, (index, tool))));
+    }
+
+    fn begin_turn(&mut self, at: Option<Timestamp>, said: &MessageEntry, usage: Usage) -> usize {
+        let model = said.model.clone().unwrap_or_default();
+        let before = self.history.turns().map(|turn| &turn.model).rfind(|name| !name.is_empty());
+        if let Some(from) = before.filter(|from| **from != model && !model.is_empty()).cloned() {
+            self.push(at, HistoryEvent::ModelSwitch { from, to: model.clone() });
+        }
+        self.history.totals.count_turn(Some(&model).filter(|name| !name.is_empty()).map(|m| &**m));
+        let number = self.history.totals.turns;
+        let took = self.asked.zip(at).and_then(|(from, to)| elapsed(from, to));
+        let turn = TurnRecord { number, model, usage, took, ..TurnRecord::default() };
+        self.push(at, HistoryEvent::Turn(Box::new(turn)))
+    }
+
+    fn turn_at(&mut self, index: usize) -> Option<&mut TurnRecord> {
+        match &mut self.history.items.get_mut(index)?.event {
+            HistoryEvent::Turn(turn) => Some(turn),
+            HistoryEvent::Process(_)
+            | HistoryEvent::Message(_)
+            | HistoryEvent::Setback(_)
+            | HistoryEvent::Wait(_)
+            | HistoryEvent::Recovery(_)
+            | HistoryEvent::ModelSwitch { .. }
+            | HistoryEvent::Compaction { .. }
+            | HistoryEvent::HistoryChange { .. }
+            | HistoryEvent::Spend(_)
+            | HistoryEvent::Requirement { .. }
+            | HistoryEvent::Background(_)
+            | HistoryEvent::End(_) => None,
+        }
+    }
+
+    fn tool(&mut self, call: &str) -> Option<&mut ToolRun> {
+        let (item, tool) = *self.calls.get(call)?;
+        self.turn_at(item)?.tools.get_mut(tool)
+    }
+
+    fn user_message(&mut self, at: Option<Timestamp>, said: MessageEntry, detail: Option<Value>) {
+        self.reply = None;
+        let (mut rest, mut detail) = (Vec::new(), detail);
+        for block in said.message.content {
+            if let Block::ToolResult { tool_use_id, content, is_error } = block {
+                self.result(at, &tool_use_id, content, is_error, detail.take());
+            } else {
+                rest.push(block);
+            }
+        }
+        if rest.is_empty() {
+            return;
+        }
+        // A fork begins with the messages that it copied, before its first process.
+        let is_copied = self.epoch == 0;
+        let is_prompt = mem::take(&mut self.awaits_prompt) || is_copied || !said.ours;
+        let author = if is_prompt { MessageAuthor::User } else { MessageAuthor::Outlast(None) };
+        let text = texts_of(&rest).collect::<Vec<_>>().join("\n\n");
+        let media = rest.len() - texts_of(&rest).count();
+        self.push(at, HistoryEvent::Message(RecordedMessage { author, text, media }));
+    }
+
+    fn result(
+        &mut self,
+        at: Option<Timestamp>,
+        call: &str,
+        output: Vec<Block>,
+        is_error: bool,
+        detail: Option<Value>,
+    ) {
+        let begun = self.begun.get(call).copied();
+        // A later process answers what an earlier one had started: its outcome is not known.
+        let is_lost = begun.is_some_and(|begun| begun < self.epoch);
+        let Some(tool) = self.tool(call) else { return };
+        tool.state = match (is_error, begun) {
+            _ if is_lost => ToolRunState::Unknown,
+            (false, _) => ToolRunState::Succeeded,
+            (true, Some(_)) => ToolRunState::Failed,
+            (true, None) => ToolRunState::NotRun,
+        };
+        (tool.ended, tool.output, tool.detail) = (at, output, detail);
+    }
+
+    fn record(&mut self, at: Option<Timestamp>, record: JournalRecord) {
+        match record {
+            JournalRecord::Open(open) => self.open(at, *open),
+            JournalRecord::Transition { transition } => self.step(at, &transition),
+            JournalRecord::Intent { calls } => self.intent(at, calls),
+            JournalRecord::Spend { cost, usage, model, unsettled } => {
+                if unsettled {
+                    self.history.totals.add_upper_bound(cost, usage, &model);
+                } else {
+                    self.history.totals.add(cost, usage, &model);
+                }
+                let spend = SpendRecord { cost, usage, model, is_upper_bound: unsettled };
+                self.spent.push(spend);
+            }
+            JournalRecord::Rewrite { messages, .. } => {
+                let messages = messages.len();
+                self.push(at, HistoryEvent::HistoryChange { messages });
+            }
+            JournalRecord::Recovery(record) => {
+                self.push(at, HistoryEvent::Recovery(record));
+            }
+            JournalRecord::Background(changes) => {
+                self.push(at, HistoryEvent::Background(changes));
+            }
+            JournalRecord::End { reason } => self.end(at, reason),
+            JournalRecord::Contract(_)
+            | JournalRecord::Prompt(_)
+            | JournalRecord::Repair { .. }
+            | JournalRecord::ToolCalls { .. }
+            | JournalRecord::Window { .. } => {}
+        }
+    }
+
+    fn open(&mut self, at: Option<Timestamp>, open: OpenRecord) {
+        self.flush_spending(None);
+        self.pause = None;
+        self.asked = None;
+        self.epoch = open.epoch;
+        self.awaits_prompt = open.carry == CarryOver::Fresh;
+        self.history.end = None;
+        self.history.project = Some(PathBuf::from(open.cwd));
+        let start = ProcessStart {
+            epoch: open.epoch,
+            pid: open.pid,
+            host: open.host,
+            version: open.version,
+            model: open.model,
+            permission_mode: open.permission_mode,
+            resumes_prompt: open.carry == CarryOver::On,
+            forked_from: open.forked_from,
+            damage: open.damage,
+        };
+        self.since_step = self.push(at, HistoryEvent::Process(Box::new(start))) + 1;
+    }
+
+    fn end_process(&mut self) {
+        let worked = self.process_began.take().zip(self.history.ended);
+        let worked = worked.and_then(|(from, to)| elapsed(from, to)).unwrap_or(Duration::ZERO);
+        self.history.worked += worked;
+    }
+
+    fn intent(&mut self, at: Option<Timestamp>, calls: Vec<ToolStarted>) {
+        for ToolStarted { id, changed, .. } in calls {
+            self.begun.insert(id.clone(), self.epoch);
+            let Some(tool) = self.tool(&id) else { continue };
+            // Until its result comes, which a kill may prevent.
+            (tool.started, tool.state) = (at, ToolRunState::Unknown);
+            if let Some(input) = changed {
+                (tool.input, tool.is_changed) = (input, true);
+            }
+        }
+    }
+
+    fn step(&mut self, at: Option<Timestamp>, step: &Transition) {
+        self.history.end = None;
+        self.explain_items(at, step);
+        self.flush_spending(Some(step));
+        if let Event::Checked { passed } = step.event {
+            // Since the step before there are at most notices about it: no item moves that is
+            // referred to.
+            let item = HistoryItem { at, event: HistoryEvent::Requirement { passed } };
+            let index = self.since_step.min(self.history.items.len());
+            self.history.items.insert(index, item);
+        }
+        if let Some(record) = setback_of(step) {
+            self.push(at, HistoryEvent::Setback(record));
+        }
+        self.follow_pause(at, step);
+        if matches!(step.action, Action::Ask(_)) {
+            self.asked = at;
+        }
+        self.since_step = self.history.items.len();
+    }
+
+    /// Completes the items since the last step by what this one says about them.
+    fn explain_items(&mut self, at: Option<Timestamp>, step: &Transition) {
+        let mut nudges = [step.edit.say, step.edit.notice].into_iter().flatten();
+        let is_summary = step.edit.reply == ReplyDisposition::Summary;
+        let mut has_turn = false;
+        for item in self.history.items.iter_mut().skip(self.since_step) {
+            match &mut item.event {
+                HistoryEvent::Message(RecordedMessage {
+                    author: MessageAuthor::Outlast(why @ None),
+                    ..
+                }) => *why = nudges.next(),
+                HistoryEvent::HistoryChange { messages } if is_summary => {
+                    item.event = HistoryEvent::Compaction { messages: *messages };
+                }
+                HistoryEvent::Turn(_) => has_turn = true,
+                HistoryEvent::Message(_)
+                | HistoryEvent::HistoryChange { .. }
+                | HistoryEvent::Process(_)
+                | HistoryEvent::Setback(_)
+                | HistoryEvent::Wait(_)
+                | HistoryEvent::Recovery(_)
+                | HistoryEvent::ModelSwitch { .. }
+                | HistoryEvent::Compaction { .. }
+                | HistoryEvent::Spend(_)
+                | HistoryEvent::Requirement { .. }
+                | HistoryEvent::Background(_)
+                | HistoryEvent::End(_) => {}
+            }
+        }
+        if step.edit.reply == ReplyDisposition::Keep && !has_turn {
+            // A reply with thinking only has no message.
+            self.history.totals.count_turn(None);
+            let number = self.history.totals.turns;
+            let turn = TurnRecord { number, ..TurnRecord::default() };
+            self.push(at, HistoryEvent::Turn(Box::new(turn)));
+        }
+    }
+
+    /// Assigns the costs since the last step: to the turn that it keeps, or to none.
+    fn flush_spending(&mut self, step: Option<&Transition>) {
+        let mut spent = mem::take(&mut self.spent);
+        let keeps = step.is_some_and(|step| step.edit.reply == ReplyDisposition::Keep);
+        let turn = (self.since_step..self.history.items.len())
+            .rfind(|index| self.turn_at(*index).is_some())
+            .filter(|_| keeps);
+        if let Some(turn) = turn.and_then(|index| self.turn_at(index))
+            && let Some(last) = spent.pop()
+        {
+            (turn.cost, turn.usage) = (last.cost, last.usage);
+        }
+        let at = self.history.ended;
+        for spend in spent {
+            self.push(at, HistoryEvent::Spend(spend));
+        }
+    }
+
+    /// Begins or ends a pause. Its length is measured on the run's own clock.
+    fn follow_pause(&mut self, at: Option<Timestamp>, step: &Transition) {
+        let pause = if let Phase::Awaiting { until } = step.next.phase {
+            Some((until, WaitCause::BackgroundWork))
+        } else {
+            step.next.phase.pause().map(|(until, why)| (until, why.into()))
+        };
+        match (pause, self.pause) {
+            (Some((until, cause)), None) => {
+                let wait = WaitRecord { cause, planned: step.at.until(until), waited: None };
+                let item = self.push(at, HistoryEvent::Wait(wait));
+                self.pause = Some((item, step.at));
+            }
+            (None, Some((item, since))) => {
+                if let Some(HistoryItem { event: HistoryEvent::Wait(wait), .. }) =
+                    self.history.items.get_mut(item)
+                {
+                    wait.waited = Some(since.until(step.at));
+                }
+                self.pause = None;
+            }
+            (Some(_), Some(_)) | (None, None) => {}
+        }
+    }
+
+    fn end(&mut self, at: Option<Timestamp>, reason: StopReason) {
+        self.flush_spending(None);
+        let end = HistoryEnd { reason, at };
+        self.push(at, HistoryEvent::End(end));
+        self.history.end = Some(end);
+        self.awaits_prompt = true;
+        self.pause = None;
+    }
+}
+
+/// The setback that a step reports, if it planned more than to end without one.
+fn setback_of(step: &Transition) -> Option<SetbackRecord> {
+    let plan = step.plan?;
+    let is_failure = matches!(step.event, Event::Failed(_));
+    let is_of_note = match plan {
+        RecoveryPlan::Stop(_) => is_failure,
+        RecoveryPlan::Probe | RecoveryPlan::ReturnEarly => false,
+        RecoveryPlan::RetryAtOnce { .. }
+        | RecoveryPlan::Retry { .. }
+        | RecoveryPlan::RetryOddRefusal
+        | RecoveryPlan::WaitForCapacity
+        | RecoveryPlan::SwitchModel
+        | RecoveryPlan::Refresh
+        | RecoveryPlan::Escalate
+        | RecoveryPlan::Continue
+        | RecoveryPlan::AskAgain
+        | RecoveryPlan::RetryIncomplete
+        | RecoveryPlan::RequestCompletion
+        | RecoveryPlan::Resume
+        | RecoveryPlan::Nudge
+        | RecoveryPlan::Compact
+        | RecoveryPlan::SkipCompaction
+        | RecoveryPlan::CommitFolds
+        | RecoveryPlan::CompactReactively
+        | RecoveryPlan::Trim
+        | RecoveryPlan::LowerCap
+        | RecoveryPlan::Strip
+        | RecoveryPlan::RepairBlock
+        | RecoveryPlan::DropThinking
+        | RecoveryPlan::RetryOverflow
+        | RecoveryPlan::CoolDown
+        | RecoveryPlan::DisableFastMode
+        | RecoveryPlan::ReturnToPreferredModel
+        | RecoveryPlan::Restructure
+        | RecoveryPlan::RetryRequirement
+        | RecoveryPlan::RetryStopHook
+        | RecoveryPlan::Report => true,
+    };
+    let class = setback(step).filter(|_| is_of_note)?;
+    Some(SetbackRecord { class, plan })
+}

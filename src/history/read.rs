@@ -1,0 +1,37 @@
+//! Reads the history of a session from its files.
+
+use std::io;
+use std::path::Path;
+
+use crate::journal::{JournalLines, SessionFile, subagent_files};
+
+use super::builder::HistoryBuilder;
+use super::session::{AgentHistory, SessionHistory, UnreadableLine};
+
+/// Reads a session with its sub-agents, without locking it. Damage is part of the history.
+///
+/// # Errors
+/// The session's file cannot be read.
+pub fn read_history(file: &SessionFile) -> io::Result<SessionHistory> {
+    let mut history = read_file(file.id.as_str(), &file.path)?;
+    history.agents = subagent_files(&file.path)
+        .into_iter()
+        .map(|(meta, path)| {
+            let history = read_file(&meta.agent_id, &path).unwrap_or_else(|error| {
+                let problem = UnreadableLine { line: 0, what: error.to_string() };
+                let id = meta.agent_id.clone();
+                SessionHistory { id, problems: vec![problem], ..SessionHistory::default() }
+            });
+            AgentHistory { meta, history }
+        })
+        .collect();
+    Ok(history)
+}
+
+fn read_file(id: &str, path: &Path) -> io::Result<SessionHistory> {
+    let mut builder = HistoryBuilder::new(id);
+    for line in JournalLines::open(path)? {
+        builder.apply(line?);
+    }
+    Ok(builder.finish())
+}

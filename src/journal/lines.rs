@@ -1,0 +1,162 @@
+//! Reads a journal line by line, for reports: what cannot be read is reported and skipped, and a
+//! file is never in memory as a whole.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::transcript::Usage;
+
+use super::reader::{JournalEntry, ParsedLine, RefusalReason, parse_with_rest};
+
+/// The longest line that is read. Longer ones are not from outlast: a conversation that is larger
+/// does not fit any model.
+const LINE_MAX: u64 = 64 << 20;
+
+/// One line of a journal.
+#[derive(Debug)]
+pub struct JournalLine {
+    /// Counted from 1.
+    pub number: usize,
+    /// When it was written, if it says.
+    pub at: Option<Timestamp>,
+    pub entry: Result<JournalEntry, RefusalReason>,
+    /// The structured result of a tool, for programs.
+    pub detail: Option<Value>,
+    /// The token counts of a reply.
+    pub usage: Option<Usage>,
+    /// Whether lines are missing before it, by the numbers of the records.
+    pub follows_gap: bool,
+}
+
+/// The lines of a journal, from first to last.
+#[derive(Debug)]
+pub struct JournalLines<R> {
+    raw: RawLines<R>,
+    seq: u64,
+}
+
+impl JournalLines<BufReader<File>> {
+    /// Opens a file without locking it. Lines that are appended meanwhile may be missing.
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self::new(BufReader::new(File::open(path)?)))
+    }
+}
+
+impl<R: BufRead> JournalLines<R> {
+    pub fn new(reader: R) -> Self {
+        Self { raw: RawLines::new(reader), seq: 0 }
+    }
+}
+
+impl<R: BufRead> Iterator for JournalLines<R> {
+    type Item = io::Result<JournalLine>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (number, line) = match self.raw.next_line() {
+            Ok(Some(found)) => found,
+            Ok(None) => return None,
+            Err(error) => return Some(Err(error)),
+        };
+        let parsed = line.map_err(|TooLong| too_long()).and_then(parse_with_rest);
+        let (entry, seq, mut rest) = match parsed {
+            Ok((ParsedLine { entry, seq }, rest)) => (Ok(entry), seq, rest),
+            Err(why) => (Err(why), None, Value::Null),
+        };
+        let follows_gap = seq.is_some_and(|seq| seq != self.seq + 1);
+        self.seq = seq.unwrap_or(self.seq);
+        Some(Ok(JournalLine {
+            number,
+            at: rest.get("timestamp").and_then(Value::as_str).and_then(|it| it.parse().ok()),
+            entry,
+            usage: rest.pointer("/message/usage").and_then(|usage| Usage::deserialize(usage).ok()),
+            detail: rest.get_mut("toolUseResult").map(Value::take),
+            follows_gap,
+        }))
+    }
+}
+
+fn too_long() -> RefusalReason {
+    RefusalReason::Damaged("the line is too long".to_owned())
+}
+
+/// A line of more than [`LINE_MAX`] bytes, which was skipped.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TooLong;
+
+/// The number of a line, and its bytes.
+pub(super) type RawLine<'a> = (usize, Result<&'a [u8], TooLong>);
+
+/// The lines of a file as bytes, one in memory at a time.
+#[derive(Debug)]
+pub(super) struct RawLines<R> {
+    reader: R,
+    number: usize,
+    line: Vec<u8>,
+}
+
+impl<R: BufRead> RawLines<R> {
+    pub(super) fn new(reader: R) -> Self {
+        Self { reader, number: 0, line: Vec::new() }
+    }
+
+    /// Reads the next line that is not empty, without its newline, and its number.
+    pub(super) fn next_line(&mut self) -> io::Result<Option<RawLine<'_>>> {
+        loop {
+            self.line.clear();
+            let mut part = (&mut self.reader).take(LINE_MAX);
+            if part.read_until(b'\n', &mut self.line)? == 0 {
+                return Ok(None);
+            }
+            self.number += 1;
+            if !self.line.ends_with(b"\n") && self.line.len() as u64 >= LINE_MAX {
+                self.skip_line()?;
+                return Ok(Some((self.number, Err(TooLong))));
+            }
+            if !self.line.trim_ascii().is_empty() {
+                break;
+            }
+        }
+        let line = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
+        Ok(Some((self.number, Ok(line))))
+    }
+
+    /// Skips the rest of a line.
+    fn skip_line(&mut self) -> io::Result<()> {
+        loop {
+            let chunk = self.reader.fill_buf()?;
+            let end = chunk.iter().position(|byte| *byte == b'\n');
+            let (used, is_over) = (end.map_or(chunk.len(), |end| end + 1), end.is_some());
+            let is_over = is_over || chunk.is_empty();
+            self.reader.consume(used);
+            if is_over {
+                return Ok(());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damaged_lines_are_reported_and_the_others_are_read() {
+        let text = "{\"type\":\"summary\"}\n\nnot JSON\n{\"type\":\"user\",\"uuid\":\"1\",\"timestamp\":\
+                    \"2026-01-02T03:04:05Z\",\"message\":{\"content\":\"hi\"}}\n{\"type\":";
+        let lines: Vec<JournalLine> =
+            JournalLines::new(text.as_bytes()).map(|line| line.expect("no disk")).collect();
+        let numbers: Vec<usize> = lines.iter().map(|line| line.number).collect();
+        assert_eq!(numbers, [1, 3, 4, 5]);
+        assert!(lines[1].entry.is_err() && lines[3].entry.is_err());
+        assert!(matches!(lines[2].entry, Ok(JournalEntry::Message(_))), "{lines:?}");
+        assert_eq!(lines[2].at.map(|at| at.to_string()).as_deref(), Some("2026-01-02T03:04:05Z"));
+    }
+}

@@ -1,0 +1,162 @@
+//! Chooses and deletes recorded sessions on request of the user. The deletion by age that runs do
+//! by themselves is in `cleanup`.
+
+use std::fs::{File, TryLockError};
+use std::time::{Duration, SystemTime};
+
+use super::cleanup::{delete_files_of, is_ours, open_without_links};
+use super::reader::is_ended;
+use super::store::read_tail;
+use super::summary::SessionFile;
+
+/// Which sessions are deleted. Without a limit of age or size, all but the kept ones are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PruneCriteria {
+    /// Those that were last written to longer ago.
+    pub older_than: Option<Duration>,
+    /// The oldest, until the others have no more bytes than this.
+    pub max_bytes: Option<u64>,
+    /// The newest ones, which stay in any case.
+    pub keep: Option<usize>,
+}
+
+/// A session that may be deleted.
+#[derive(Clone, Debug)]
+pub struct PruneCandidate {
+    pub file: SessionFile,
+    pub bytes: u64,
+    pub standing: SessionStanding,
+}
+
+/// What the end of a session's file says about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionStanding {
+    Running,
+    Finished,
+    /// It can be resumed.
+    Unfinished,
+    /// Another program's, or unreadable: it stays.
+    Foreign,
+}
+
+impl PruneCandidate {
+    pub fn new(file: SessionFile) -> Self {
+        Self { bytes: file.bytes(), standing: standing(&file), file }
+    }
+}
+
+fn standing(file: &SessionFile) -> SessionStanding {
+    if file.is_running() {
+        return SessionStanding::Running;
+    }
+    let tail = File::open(&file.path).and_then(|mut opened| read_tail(&mut opened));
+    match tail.ok().and_then(|tail| is_ended(&tail)) {
+        Some(true) => SessionStanding::Finished,
+        Some(false) => SessionStanding::Unfinished,
+        None => SessionStanding::Foreign,
+    }
+}
+
+impl PruneCriteria {
+    /// Chooses among `candidates`, which come newest first. Unfinished sessions are chosen by age
+    /// and size only; running ones and those of other programs never.
+    pub fn choose(&self, candidates: Vec<PruneCandidate>, at: SystemTime) -> Vec<PruneCandidate> {
+        let mut total: u64 = candidates.iter().map(|one| one.bytes).sum();
+        let by_count_only = self.older_than.is_none() && self.max_bytes.is_none();
+        let mut chosen = Vec::new();
+        let kept = self.keep.unwrap_or(0);
+        for candidate in candidates.into_iter().skip(kept).rev() {
+            let may_go = match candidate.standing {
+                SessionStanding::Finished => true,
+                SessionStanding::Unfinished => !by_count_only,
+                SessionStanding::Running | SessionStanding::Foreign => false,
+            };
+            let age = at.duration_since(candidate.file.written).unwrap_or_default();
+            let is_old = self.older_than.is_some_and(|limit| age > limit);
+            let is_too_much = self.max_bytes.is_some_and(|limit| total > limit);
+            if may_go && (by_count_only || is_old || is_too_much) {
+                total = total.saturating_sub(candidate.bytes);
+                chosen.push(candidate);
+            }
+        }
+        chosen
+    }
+}
+
+/// Why a session was not deleted.
+#[derive(Debug, thiserror::Error)]
+pub enum RemovalError {
+    #[error("a process works on it")]
+    Running,
+    #[error("it was written to meanwhile")]
+    Changed,
+    #[error("another program wrote it")]
+    Foreign,
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+}
+
+/// Deletes a session with the outputs and the journals of sub-agents beside it.
+///
+/// # Errors
+/// It stays, for the reason given.
+pub fn remove_session(file: &SessionFile) -> Result<(), RemovalError> {
+    let opened = open_without_links(&file.path)?;
+    // A process that works on the session holds the lock; others have to wait until it is gone.
+    match opened.try_lock() {
+        Err(TryLockError::WouldBlock) => return Err(RemovalError::Running),
+        // Without file locks a session in use could not be told from others.
+        Err(TryLockError::Error(error)) => return Err(error.into()),
+        Ok(()) => {}
+    }
+    if opened.metadata()?.modified()? != file.written {
+        return Err(RemovalError::Changed);
+    }
+    if !is_ours(&opened) {
+        return Err(RemovalError::Foreign);
+    }
+    delete_files_of(&file.path)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::super::SessionId;
+    use super::*;
+
+    const DAY: Duration = Duration::from_hours(24);
+
+    /// Sessions of 100 bytes that are 0, 1, 2, ... days old.
+    fn sessions(standings: &[SessionStanding], at: SystemTime) -> Vec<PruneCandidate> {
+        let mut age = 0;
+        let one = |standing: &SessionStanding| {
+            let id = SessionId::parse(&age.to_string()).expect("an id");
+            let file = SessionFile { id, path: PathBuf::new(), written: at - DAY * age };
+            age += 1;
+            PruneCandidate { file, bytes: 100, standing: *standing }
+        };
+        standings.iter().map(one).collect()
+    }
+
+    #[test]
+    fn pruning_never_chooses_running_or_foreign_sessions_nor_unfinished_ones_by_count() {
+        use SessionStanding::{Finished, Foreign, Running, Unfinished};
+        let at = SystemTime::UNIX_EPOCH + DAY * 1000;
+        let all = [Finished, Running, Unfinished, Finished, Foreign, Finished];
+        let choose = |older_than: Option<u32>, max_bytes, keep| {
+            let older_than = older_than.map(|days| DAY * days);
+            let criteria = PruneCriteria { older_than, max_bytes, keep };
+            let chosen = criteria.choose(sessions(&all, at), at);
+            chosen.iter().map(|one| one.file.id.to_string()).collect::<String>()
+        };
+        assert_eq!(choose(None, None, Some(1)), "53");
+        assert_eq!(choose(None, None, Some(4)), "5");
+        assert_eq!(choose(Some(1), None, None), "532");
+        assert_eq!(choose(Some(1), None, Some(4)), "5");
+        assert_eq!(choose(None, Some(450), None), "53");
+        assert_eq!(choose(None, Some(0), None), "5320");
+        assert_eq!(choose(None, Some(600), None), "");
+    }
+}

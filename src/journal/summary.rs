@@ -1,0 +1,311 @@
+//! Lists the recorded sessions, and sums each up in one pass over its file: only the lines that
+//! matter are parsed, and one line is in memory at a time.
+
+use std::fs::{self, File};
+use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use crate::recovery::{Money, StopReason, Transition};
+use crate::transcript::{Block, Role};
+
+use super::contract::prompt_title;
+use super::entry::{JournalRecord, LineChecksum, check_seal};
+use super::lines::RawLines;
+use super::lock::is_held;
+use super::past_agents::subagent_files;
+use super::reader::{JournalEntry, RefusalReason, parse_with_rest};
+use super::session_folder::entries;
+use super::totals::TurnCounting;
+use super::{JournalError, SessionFolder, SessionId};
+
+/// Which sessions are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListScope {
+    /// Those of one working directory.
+    Project,
+    All,
+}
+
+/// The file of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionFile {
+    pub id: SessionId,
+    pub path: PathBuf,
+    /// When it was last written to.
+    pub written: SystemTime,
+}
+
+impl SessionFile {
+    fn at(path: PathBuf) -> Option<Self> {
+        let id = SessionId::parse(path.file_name()?.to_str()?.strip_suffix(".jsonl")?)?;
+        let facts = fs::symlink_metadata(&path).ok().filter(fs::Metadata::is_file)?;
+        Some(Self { id, written: facts.modified().ok()?, path })
+    }
+
+    /// The size of the journal, with the journals of sub-agents and the outputs beside it.
+    pub fn bytes(&self) -> u64 {
+        let journal = fs::symlink_metadata(&self.path).map_or(0, |facts| facts.len());
+        journal.saturating_add(bytes_below(&self.path.with_extension("")))
+    }
+
+    /// Whether a process works on the session.
+    pub fn is_running(&self) -> bool {
+        File::open(&self.path).is_ok_and(|file| is_held(&file))
+    }
+}
+
+/// Lists sessions, the last written first.
+pub fn list_sessions(place: &SessionFolder, scope: ListScope) -> Vec<SessionFile> {
+    let folders = match scope {
+        ListScope::Project => place.own_folders(),
+        ListScope::All => entries(&place.projects()),
+    };
+    let paths = folders.iter().flat_map(|folder| entries(folder));
+    let mut files: Vec<SessionFile> = paths.filter_map(SessionFile::at).collect();
+    files.sort_unstable_by(|one, other| (other.written, &other.id).cmp(&(one.written, &one.id)));
+    files
+}
+
+/// Finds the file of a session: of this working directory first, then of any.
+///
+/// # Errors
+/// There is none.
+pub fn locate_session(place: &SessionFolder, id: &SessionId) -> Result<SessionFile, JournalError> {
+    let path = place.find(id)?;
+    SessionFile::at(path)
+        .ok_or_else(|| JournalError::Unknown { id: id.clone(), projects: place.projects() })
+}
+
+fn bytes_below(folder: &Path) -> u64 {
+    let size = |path: PathBuf| match fs::symlink_metadata(&path) {
+        Ok(facts) if facts.is_dir() => bytes_below(&path),
+        Ok(facts) => facts.len(),
+        Err(_) => 0,
+    };
+    entries(folder).into_iter().map(size).sum()
+}
+
+/// What a session is about and where it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionSummary {
+    /// The working directory, if recorded.
+    pub project: Option<PathBuf>,
+    pub started: Option<Timestamp>,
+    pub state: SessionState,
+    pub turns: u32,
+    /// What was spent, sub-agents included. Nothing is known of calls without a price.
+    pub spent: Money,
+    /// The first words of the first prompt.
+    pub prompt: Option<String>,
+    /// Lines that cannot be read.
+    pub damaged_lines: u32,
+}
+
+/// Where a session stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionState {
+    /// A process works on it.
+    Running,
+    /// The last process recorded its end.
+    Ended(StopReason),
+    /// The last process did not record its end: it was killed, or its journal was lost.
+    Unfinished,
+    /// Another program wrote it.
+    Foreign,
+    /// A newer version of outlast wrote it, so that the rest is not known.
+    Newer,
+}
+
+/// Sums up a session.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn summarize_session(file: &SessionFile) -> io::Result<SessionSummary> {
+    let opened = File::open(&file.path)?;
+    // Before the file is read: a process that ends meanwhile has recorded its end by then.
+    let is_running = is_held(&opened);
+    let mut scan = SessionScan::default();
+    scan.read(opened)?;
+    let mut spent = scan.spent;
+    for (_, journal) in subagent_files(&file.path) {
+        let mut agent = SessionScan::default();
+        // A missing journal of a sub-agent is one without spending.
+        let _unreadable = File::open(journal).and_then(|opened| agent.read(opened));
+        spent += agent.spent;
+    }
+    let state = match scan.ended {
+        _ if is_running => SessionState::Running,
+        _ if scan.is_newer => SessionState::Newer,
+        Some(reason) => SessionState::Ended(reason),
+        None if scan.is_ours => SessionState::Unfinished,
+        None => SessionState::Foreign,
+    };
+    Ok(SessionSummary {
+        project: scan.project,
+        started: scan.started,
+        state,
+        turns: scan.turns,
+        spent,
+        prompt: scan.prompt.or(scan.first_text),
+        damaged_lines: scan.damaged_lines,
+    })
+}
+
+/// The state of a pass over a file.
+#[derive(Default)]
+struct SessionScan {
+    project: Option<PathBuf>,
+    started: Option<Timestamp>,
+    ended: Option<StopReason>,
+    is_ours: bool,
+    is_newer: bool,
+    turns: u32,
+    counted: TurnCounting,
+    spent: Money,
+    prompt: Option<String>,
+    first_text: Option<String>,
+    damaged_lines: u32,
+}
+
+/// The part of a line that has its type, even if the working directory has the longest path.
+const HEAD_BYTES: usize = 6 << 10;
+/// The part of a line that has its members after the message.
+const TAIL_BYTES: usize = 112;
+
+impl SessionScan {
+    fn read(&mut self, file: File) -> io::Result<()> {
+        let mut lines = RawLines::new(BufReader::with_capacity(1 << 18, file));
+        while let Some((_, line)) = lines.next_line()? {
+            match line {
+                Ok(line) => self.observe(line),
+                Err(_) => self.damaged_lines += 1,
+            }
+        }
+        Ok(())
+    }
+
+    fn observe(&mut self, line: &[u8]) {
+        let seal = check_seal(line);
+        let is_damaged = match seal {
+            LineChecksum::Intact => false,
+            LineChecksum::Broken => true,
+            LineChecksum::Absent => !(line.starts_with(b"{") && line.ends_with(b"}")),
+        };
+        if is_damaged {
+            self.damaged_lines = self.damaged_lines.saturating_add(1);
+            return;
+        }
+        self.is_ours |= seal == LineChecksum::Intact;
+        let head = &line[..line.len().min(HEAD_BYTES)];
+        if has(&head[..head.len().min(160)], br#""type":"outlast""#) {
+            self.observe_record(head, line);
+        } else if has(head, br#""type":"assistant","message":"#) {
+            self.ended = None;
+            let tail = &line[line.len().saturating_sub(TAIL_BYTES)..];
+            let continues = has(tail, br#","part":["#) && !has(tail, br#","part":[1,"#);
+            if !continues && self.counted.observe_reply() {
+                self.turns = self.turns.saturating_add(1);
+            }
+        } else if has(head, br#""type":"user""#) {
+            self.ended = None;
+            self.observe_user(line);
+        }
+    }
+
+    fn observe_record(&mut self, head: &[u8], line: &[u8]) {
+        let kinds: [&[u8]; 5] = [
+            br#""kind":"open""#,
+            br#""kind":"prompt""#,
+            br#""kind":"transition""#,
+            br#""kind":"spend""#,
+            br#""kind":"end""#,
+        ];
+        if !kinds.iter().any(|kind| has(head, kind)) {
+            return;
+        }
+        let record = match parse_with_rest(line) {
+            Ok((parsed, _rest)) => match parsed.entry {
+                JournalEntry::Record(record) => *record,
+                JournalEntry::UnreadTransition
+                | JournalEntry::Message(_)
+                | JournalEntry::Link { .. }
+                | JournalEntry::Other => return,
+            },
+            Err(RefusalReason::Newer(_)) => {
+                self.is_newer = true;
+                return;
+            }
+            Err(RefusalReason::Damaged(_)) => {
+                self.damaged_lines = self.damaged_lines.saturating_add(1);
+                return;
+            }
+        };
+        match record {
+            JournalRecord::Open(open) => {
+                self.ended = None;
+                if self.started.is_none() {
+                    self.started = open.since.parse().ok();
+                }
+                self.project = Some(PathBuf::from(open.cwd));
+            }
+            JournalRecord::Prompt(prompt) => {
+                self.prompt.get_or_insert(prompt.beginning);
+            }
+            JournalRecord::Transition { transition } => self.observe_step(&transition),
+            JournalRecord::Spend { cost, .. } => self.spent += cost.unwrap_or_default(),
+            JournalRecord::End { reason } => self.ended = Some(reason),
+            JournalRecord::Contract(_)
+            | JournalRecord::Intent { .. }
+            | JournalRecord::Repair { .. }
+            | JournalRecord::Rewrite { .. }
+            | JournalRecord::Recovery(_)
+            | JournalRecord::ToolCalls { .. }
+            | JournalRecord::Window { .. }
+            | JournalRecord::Background(_) => {}
+        }
+    }
+
+    fn observe_step(&mut self, transition: &Transition) {
+        self.ended = None;
+        if self.counted.observe_step(transition) {
+            self.turns = self.turns.saturating_add(1);
+        }
+    }
+
+    /// Takes the title and the working directory from the first text of the user.
+    fn observe_user(&mut self, line: &[u8]) {
+        if self.first_text.is_some() || self.prompt.is_some() {
+            return;
+        }
+        let Ok((parsed, rest)) = parse_with_rest(line) else { return };
+        let JournalEntry::Message(said) = parsed.entry else { return };
+        if said.message.role != Role::User || said.is_sidechain {
+            return;
+        }
+        self.started = self.started.or_else(|| {
+            let at = rest.get("timestamp").and_then(|at| String::deserialize(at).ok());
+            at.and_then(|at| at.parse().ok())
+        });
+        if self.project.is_none() {
+            self.project = said.cwd.map(PathBuf::from);
+        }
+        self.first_text = said.message.content.iter().find_map(|block| match block {
+            Block::Text { text } => Some(prompt_title(text)),
+            Block::Thinking { .. }
+            | Block::RedactedThinking { .. }
+            | Block::ToolUse { .. }
+            | Block::ToolResult { .. }
+            | Block::Image { .. }
+            | Block::Document { .. }
+            | Block::Other(_) => None,
+        });
+    }
+}
+
+fn has(text: &[u8], mark: &[u8]) -> bool {
+    text.windows(mark.len()).any(|window| window == mark)
+}

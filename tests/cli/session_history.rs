@@ -1,0 +1,163 @@
+//! The typed history of a session, read from journals that the real binary wrote.
+
+use std::path::Path;
+
+use outlast::history::{
+    HistoryEvent, MessageAuthor, SessionHistory, ToolRunState, WaitCause, read_history,
+};
+use outlast::journal::{ListScope, SessionFolder, list_sessions};
+use outlast::recovery::{ErrorClass, RecoveryPlan, StopReason};
+use outlast::rehearsal::{Scenario, ServerRules};
+use serde_json::json;
+
+use crate::support::{FifoSignal, FinishedProcess, RunBuilder, serve};
+
+/// The history of the only session.
+fn history(of: &FinishedProcess) -> SessionHistory {
+    let place = SessionFolder::new(&of.config(), Path::new(&of.work()));
+    let files = list_sessions(&place, ListScope::All);
+    let [file] = &files[..] else { panic!("one session: {files:?}") };
+    read_history(file).expect("it can be read")
+}
+
+/// What the turns and the payments beside them cost, in dollars.
+fn cost_of_items(history: &SessionHistory) -> f64 {
+    let costs = history.items.iter().filter_map(|item| {
+        if let HistoryEvent::Turn(turn) = &item.event {
+            turn.cost
+        } else if let HistoryEvent::Spend(spend) = &item.event {
+            spend.cost
+        } else {
+            None
+        }
+    });
+    costs.sum::<outlast::recovery::Money>().as_dollars()
+}
+
+#[track_caller]
+fn agrees_with_result(history: &SessionHistory, ended: &FinishedProcess) {
+    let result = ended.result();
+    assert_eq!(json!(cost_of_items(history)), result["total_cost_usd"], "{history:#?}");
+    assert_eq!(json!(history.totals_with_agents().spent.as_dollars()), result["total_cost_usd"]);
+    assert_eq!(json!(history.turns().count()), result["num_turns"]);
+    assert_eq!(json!(history.tools().count()), result["tools"]["calls"]);
+    let end = history.end.expect("it ended");
+    assert_eq!(Some(i32::from(end.exit_code())), ended.code);
+    assert_eq!(json!(end.reason.name()), result["terminal_reason"]);
+    assert!(history.problems.is_empty() && !history.is_torn, "{history:#?}");
+}
+
+#[tokio::test]
+async fn a_history_has_waits_setbacks_and_the_change_of_the_model() {
+    let scenario = Scenario::new()
+        .tool("Bash", json!({ "command": "exit 4" }))
+        .status(529)
+        .times(3)
+        .reply("Done by another.");
+    let server = serve(scenario);
+    let args = ["--model", "sonnet", "--fallback-model", "opus", "Do it."];
+    let ended = RunBuilder::against(&server).args(args).run().await;
+    let history = history(&ended);
+    agrees_with_result(&history, &ended);
+    assert_eq!(history.prompts().collect::<Vec<_>>(), ["Do it."]);
+    let (mut waits, mut plans, mut switches, mut recoveries) = (0, Vec::new(), 0, 0);
+    for item in &history.items {
+        assert!(item.at.is_some(), "{item:?}");
+        if let HistoryEvent::Wait(wait) = &item.event {
+            let WaitCause::Retry { class, retry, .. } = wait.cause else { panic!("{wait:?}") };
+            waits += 1;
+            assert_eq!((class, retry), (ErrorClass::ServerOverload, waits));
+            assert!(wait.waited >= Some(wait.planned), "{wait:?}");
+        } else if let HistoryEvent::Setback(setback) = &item.event {
+            assert_eq!(setback.class, ErrorClass::ServerOverload.name());
+            plans.push(setback.plan);
+        } else if let HistoryEvent::ModelSwitch { from, to } = &item.event {
+            assert_eq!((from.as_str(), to.as_str()), ("claude-sonnet-5-5", "claude-opus-5-5"));
+            switches += 1;
+        } else if let HistoryEvent::Recovery(record) = &item.event {
+            assert!(record.saved);
+            recoveries += 1;
+        }
+    }
+    assert_eq!((waits, switches, recoveries, plans.len()), (2, 1, 1, 3), "{history:#?}");
+    assert_eq!(plans[2], RecoveryPlan::SwitchModel);
+    let tool = history.tools().next().expect("a call");
+    assert_eq!((tool.state, tool.exit_code()), (ToolRunState::Failed, Some(4)));
+    assert!(tool.took().is_some() && tool.output_text().contains("Exit code 4"), "{tool:?}");
+    assert!(history.turns().all(|turn| turn.took.is_some() && turn.cost.is_some()));
+}
+
+#[tokio::test]
+async fn a_history_has_compactions_and_what_they_cost() {
+    let line = "all work and no play makes a long and rather tedious log of it ".repeat(2);
+    let command = format!("seq -f 'line %04g: {}' 1 250", &line[..80]);
+    let rules =
+        ServerRules { token_limit: std::num::NonZeroU64::new(60_000), ..Default::default() };
+    let mut scenario = Scenario::new().rules(rules);
+    for part in 1..=9 {
+        let command = format!("echo part {part}; {command}");
+        scenario = scenario.tool("Bash", json!({ "command": command }));
+    }
+    let scenario = scenario.reply("All read.");
+    let server =
+        serve(scenario.compactions(Scenario::new().reply("Lines, and more lines.").times(9)));
+    let args = ["--context-window", "60000", "Read it all."];
+    let ended = RunBuilder::against(&server).args(args).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let history = history(&ended);
+    agrees_with_result(&history, &ended);
+    let compactions =
+        history.items.iter().filter(|item| matches!(item.event, HistoryEvent::Compaction { .. }));
+    assert_eq!(json!(compactions.count()), ended.result()["recovery"]["compactions"]);
+    assert!(history.items.iter().any(|item| matches!(item.event, HistoryEvent::Spend(_))));
+}
+
+#[tokio::test]
+async fn a_history_has_every_process_and_the_calls_that_a_kill_interrupted() {
+    let scenario = Scenario::new()
+        .tool("Bash", json!({ "command": "echo begun > bell; sleep 1000" }))
+        .reply("It was interrupted.");
+    let server = serve(scenario);
+    let trial = RunBuilder::against(&server).args(["Do it."]);
+    let mut bell = FifoSignal::at(&trial.work().join("bell"));
+    let mut running = trial.start();
+    bell.wait_for_line().await;
+    running.child.start_kill().expect("it can be killed");
+    let ended = running.end().await;
+    let cut_off = history(&ended);
+    assert_eq!(cut_off.end, None);
+    let state = |history: &SessionHistory| history.tools().next().map(|tool| tool.state);
+    assert_eq!(state(&cut_off), Some(ToolRunState::Unknown));
+    let ended = ended.again(&server.base_url()).args(["--continue"]).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let resumed = history(&ended);
+    assert_eq!(state(&resumed), Some(ToolRunState::Unknown));
+    assert_eq!(resumed.end.map(|end| end.reason), Some(StopReason::Completed));
+    let carries: Vec<bool> = resumed
+        .items
+        .iter()
+        .filter_map(|item| {
+            if let HistoryEvent::Process(start) = &item.event {
+                Some(start.resumes_prompt)
+            } else {
+                None
+            }
+        })
+        .collect();
+    assert_eq!(carries, [false, true]);
+    let by_user = |history: &SessionHistory| {
+        history.items.iter().filter(|item| {
+            matches!(&item.event, HistoryEvent::Message(said) if said.author == MessageAuthor::User)
+        })
+        .count()
+    };
+    assert_eq!(by_user(&resumed), 1, "{resumed:#?}");
+    assert!(
+        resumed.worked
+            <= resumed.ended.zip(resumed.started).map_or(
+                std::time::Duration::ZERO,
+                |(to, from)| std::time::Duration::try_from(to.duration_since(from))
+                    .expect("in order"),
+            )
+    );
+}

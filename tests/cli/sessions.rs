@@ -1,0 +1,367 @@
+//! `outlast sessions`: what runs recorded is listed, shown, exported and deleted.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+
+use nix::pty::{Winsize, openpty};
+use outlast::rehearsal::{AfterLast, FaultPosition, Scenario, ScriptedFaultKind, StepCondition};
+use serde_json::{Value, json};
+
+use super::binary_fixture::ProcessResult;
+use crate::support::signals::hear_signals;
+use crate::support::{FinishedProcess, RunBuilder, serve, with_time_limit};
+
+const ONE: &str = "5e551011-0000-4000-8000-000000000011";
+const TWO: &str = "5e551011-0000-4000-8000-000000000022";
+const THREE: &str = "7e551011-0000-4000-8000-000000000033";
+
+fn command(config: &Path, work: &Path, args: &[&str]) -> Command {
+    hear_signals();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_outlast"));
+    command.arg("sessions").args(args).current_dir(work).env_clear();
+    command.env("OUTLAST_CONFIG_DIR", config).env("HOME", work).env("TZ", "UTC");
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Runs `outlast sessions` in the folders of a run.
+fn sessions(of: &FinishedProcess, args: &[&str]) -> ProcessResult {
+    let output = command(&of.config(), &of.work(), args).output().expect("outlast starts");
+    ProcessResult::of(&output)
+}
+
+/// The same, when it has to succeed.
+#[track_caller]
+fn shown(of: &FinishedProcess, args: &[&str]) -> String {
+    let ended = sessions(of, args);
+    assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{args:?}: {ended:?}");
+    ended.stdout
+}
+
+/// The same, when it has to be refused in one line.
+#[track_caller]
+fn refused(of: &FinishedProcess, args: &[&str]) -> String {
+    let ended = sessions(of, args);
+    assert_eq!((ended.code, ended.stdout.as_str()), (2, ""), "{args:?}: {ended:?}");
+    ended.line().to_owned()
+}
+
+fn objects(of: &FinishedProcess, args: &[&str]) -> Vec<Value> {
+    let lines = shown(of, args);
+    lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+fn file_of(config: &Path, id: &str) -> PathBuf {
+    let projects = fs::read_dir(config.join("projects")).expect("there is a session");
+    let files = projects.map(|folder| folder.expect("readable").path().join(format!("{id}.jsonl")));
+    files.into_iter().find(|file| file.exists()).expect("there is such a session")
+}
+
+/// Three sessions: one completed, one at its turn limit, and one with a prompt of two lines.
+async fn three_sessions() -> FinishedProcess {
+    let scenario = Scenario::new()
+        .reply("Yes.")
+        .tool("Bash", json!({ "command": "true" }))
+        .reply("Done.")
+        .after(AfterLast::RepeatLast);
+    let server = serve(scenario);
+    let ended = RunBuilder::against(&server).args(["--session-id", ONE, "Is it?"]).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let limit = ["--session-id", TWO, "--max-turns", "1", "Do\nit."];
+    let ended = ended.again(&server.base_url()).args(limit).run().await;
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    let ended = ended.again(&server.base_url()).args(["--session-id", THREE, "Well?"]).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    ended
+}
+
+#[tokio::test]
+async fn sessions_are_listed_newest_first_with_how_they_ended() {
+    let ended = three_sessions().await;
+    let table = shown(&ended, &[]);
+    let lines: Vec<&str> = table.lines().collect();
+    assert!(lines[0].starts_with("ID ") && lines[0].ends_with("PROMPT"), "{table}");
+    let ends = [
+        (THREE, "completed (0)", "Well?"),
+        (TWO, "max_turns (3)", "Do it."),
+        (ONE, "completed (0)", "Is it?"),
+    ];
+    assert_eq!(lines.len(), 1 + ends.len(), "{table}");
+    for (line, (id, state, prompt)) in lines[1..].iter().zip(ends) {
+        assert!(line.starts_with(id) && line.contains(state) && line.ends_with(prompt), "{table}");
+    }
+    let short = shown(&ended, &["list", "--limit", "1"]);
+    assert!(short.contains(THREE) && !short.contains(ONE) && short.contains("2 more"), "{short}");
+
+    let all = objects(&ended, &["--json"]);
+    let ids: Vec<&str> = all.iter().filter_map(|one| one["session_id"].as_str()).collect();
+    assert_eq!(ids, [THREE, TWO, ONE]);
+    let two = &all[1];
+    assert_eq!((&two["state"], &two["exit_code"]), (&json!("finished"), &json!(3)), "{two}");
+    assert_eq!((&two["terminal_reason"], &two["num_turns"]), (&json!("max_turns"), &json!(1)));
+    assert!(two["total_cost_usd"].as_f64() > Some(0.0) && two["damaged_lines"] == 0, "{two}");
+    let work = fs::canonicalize(ended.work()).expect("it is there");
+    assert_eq!(two["project"], json!(work));
+
+    // From another folder they are found with --all only.
+    let elsewhere = ended.work().join("elsewhere");
+    fs::create_dir(&elsewhere).expect("the folder is ours");
+    for (args, found) in [(&["--json"][..], 0), (&["--json", "--all"], 3)] {
+        let output = command(&ended.config(), &elsewhere, args).output().expect("outlast starts");
+        assert_eq!(ProcessResult::of(&output).stdout.lines().count(), found, "{args:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_session_is_found_by_the_beginning_of_its_id() {
+    let ended = three_sessions().await;
+    for args in [&["show"][..], &["show", "latest"], &["show", "7e"], &["show", THREE]] {
+        assert!(shown(&ended, args).starts_with(&format!("session {THREE} in ")), "{args:?}");
+    }
+    let several = refused(&ended, &["show", "5e55"]);
+    assert!(several.contains(ONE) && several.contains("give more of the id"), "{several}");
+    for id in ["6", "../x"] {
+        let unknown = refused(&ended, &["show", id]);
+        assert!(unknown.contains("outlast sessions --all"), "{unknown}");
+    }
+}
+
+/// A run with a command that fails, a refused request and a sub-agent.
+async fn eventful() -> FinishedProcess {
+    let of = |source: &str| StepCondition {
+        source: Some(source.to_owned()),
+        ..StepCondition::default()
+    };
+    let task = json!({ "description": "count the files", "prompt": "Count.", "subagent_type": "general-purpose" });
+    let scenario = Scenario::new()
+        .tool("Bash", json!({ "command": "seq 1 9; exit 3" }))
+        .and_text("I try it.")
+        .when(of("main"))
+        .status(529)
+        .when(of("main"))
+        .tool("Agent", task)
+        .when(of("main"))
+        .reply("There are 7.")
+        .when(of("agent:*"))
+        .reply("It is done.")
+        .when(of("main"));
+    let server = serve(scenario);
+    let ended = RunBuilder::against(&server).args(["--session-id", ONE, "Count them."]).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    ended
+}
+
+#[tokio::test]
+async fn a_transcript_shows_failed_tools_waits_recoveries_and_sub_agents() {
+    let ended = eventful().await;
+    let text = shown(&ended, &["show"]);
+    let parts = [
+        "  prompt\n    Count them.\n",
+        "  turn 1, claude-",
+        "\n    I try it.\n    Bash: seq 1 9; exit 3 → failed, exit code 3, ",
+        "\n        | (5 lines before; --full shows all)\n        | 5\n",
+        "  setback: the service is overloaded (server_overload): retried after a pause\n",
+        " before retry 1 of 10 (server_overload)\n",
+        "\n    Agent: count the files → ok, ",
+        "\n        sub-agent a1 (general-purpose): count the files; turns: 1, cost $",
+        "\n                There are 7.\n",
+        "  recovered from server overload: attempts 2, waited ",
+        "\n    It is done.\n",
+        "  end: completed, exit code 0\n\nThe session ended: completed, exit code 0.\n",
+    ];
+    let mut from = 0;
+    for part in parts {
+        let at = text[from..].find(part);
+        from += at.unwrap_or_else(|| panic!("{part:?} is not next in {}", &text[from..]));
+    }
+    let full = shown(&ended, &["show", ONE, "--full"]);
+    assert!(full.contains("| 1\n") && !full.contains("lines before"), "{full}");
+    assert!(
+        full.contains("input: ") && full.contains("\"command\": \"seq 1 9; exit 3\""),
+        "{full}"
+    );
+    let last = shown(&ended, &["show", "--last", "1"]);
+    assert!(last.contains("It is done.") && !last.contains("I try it."), "{last}");
+}
+
+#[tokio::test]
+async fn an_export_has_every_record_and_the_sub_agents() {
+    let ended = eventful().await;
+    let file = file_of(&ended.config(), ONE);
+    let recorded = fs::read_to_string(&file).expect("it is there");
+    assert_eq!(shown(&ended, &["export", ONE, "--format", "jsonl"]), recorded);
+    let document: Value =
+        serde_json::from_str(&shown(&ended, &["export", "latest"])).expect("JSON");
+    let lines: Vec<Value> =
+        recorded.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(document["records"], json!(lines));
+    assert_eq!((&document["session_id"], &document["unreadable_lines"]), (&json!(ONE), &json!([])));
+    let agent = &document["agents"][0];
+    assert_eq!(agent["agent"]["agentId"], "a1");
+    assert!(agent["records"].as_array().is_some_and(|records| records.len() > 3), "{agent}");
+
+    let path = ended.work().join("out.json");
+    let to = path.to_str().expect("UTF-8");
+    assert_eq!(shown(&ended, &["export", ONE, "--output", to]), "");
+    let written: Value = serde_json::from_slice(&fs::read(&path).expect("a file")).expect("JSON");
+    assert_eq!(written, document);
+    let mode = fs::metadata(&path).expect("a file").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "only its owner may read it");
+    let missing = refused(&ended, &["export", ONE, "--output", "/dev/null/x"]);
+    assert!(missing.contains("cannot write /dev/null/x"), "{missing}");
+}
+
+#[tokio::test]
+async fn of_a_damaged_session_the_readable_part_is_shown_and_the_rest_named() {
+    let ended = eventful().await;
+    let file = file_of(&ended.config(), ONE);
+    let recorded = fs::read_to_string(&file).expect("it is there");
+    let mut lines: Vec<String> = recorded.lines().map(str::to_owned).collect();
+    let turn = lines.iter().position(|line| line.contains("I try it.")).expect("a turn");
+    lines[turn] = lines[turn].replace("I try it.", "I fake it.");
+    let cut_off = r#"{"type":"outlast","v":1,"se"#;
+    fs::write(&file, format!("{}\n{cut_off}", lines.join("\n"))).expect("the file is ours");
+    let text = shown(&ended, &["show"]);
+    assert!(text.contains("Count them.") && text.contains("It is done."), "{text}");
+    assert!(!text.contains("I fake it."), "{text}");
+    let named = format!("damaged: line {}: its checksum is wrong", turn + 1);
+    assert!(text.contains(&named) && text.contains("The last line was cut off"), "{text}");
+    let list = objects(&ended, &["--json"]);
+    assert_eq!((&list[0]["damaged_lines"], &list[0]["state"]), (&json!(2), &json!("finished")));
+    assert!(shown(&ended, &[]).contains("completed (0), damaged"));
+    // What is no journal at all is no reason to give up either.
+    fs::write(&file, [0xff, 0, b'\n', b'{', b'\n', b'[', b']']).expect("the file is ours");
+    assert!(shown(&ended, &["show", ONE]).contains("damaged: line 1: not JSON"));
+    assert_eq!(objects(&ended, &["--json"]).len(), 1);
+    let document: Value = serde_json::from_str(&shown(&ended, &["export", ONE])).expect("JSON");
+    assert_eq!(document["unreadable_lines"], json!([1, 2]), "{document}");
+    assert!(shown(&ended, &["prune", "--keep", "0"]).starts_with("0 sessions deleted"));
+}
+
+#[tokio::test]
+async fn prune_deletes_what_is_finished_and_says_what_it_freed() {
+    let ended = three_sessions().await;
+    let none = refused(&ended, &["prune"]);
+    assert!(none.contains("--older-than, --keep and --max-size"), "{none}");
+    assert!(refused(&ended, &["prune", "--older-than", "soon"]).contains("30d"));
+    assert!(refused(&ended, &["prune", "--max-size", "much"]).contains("500M"));
+    assert!(shown(&ended, &["prune", "--older-than", "1h"]).starts_with("0 sessions deleted"));
+    let dry = shown(&ended, &["prune", "--keep", "1", "--dry-run"]);
+    assert!(
+        dry.contains(&format!("would delete {ONE}")) && dry.contains("2 sessions would"),
+        "{dry}"
+    );
+    assert_eq!(objects(&ended, &["--json"]).len(), 3);
+    let text = shown(&ended, &["prune", "--keep", "1"]);
+    assert!(text.contains("2 sessions deleted, ") && text.ends_with(" freed\n"), "{text}");
+    let left = objects(&ended, &["--json"]);
+    assert_eq!((left.len(), &left[0]["session_id"]), (1, &json!(THREE)));
+    let text = shown(&ended, &["prune", "--max-size", "0", "--all"]);
+    assert!(text.contains("1 session deleted"), "{text}");
+    assert_eq!(shown(&ended, &["--json"]), "");
+}
+
+#[tokio::test]
+async fn a_running_session_is_never_deleted_and_an_unfinished_one_only_by_age_or_size() {
+    let scenario = Scenario::new().fault(ScriptedFaultKind::Stall, FaultPosition::Request);
+    let server = serve(scenario.after(AfterLast::RepeatLast));
+    let trial = RunBuilder::against(&server);
+    let (config, work) = (trial.config(), trial.work());
+    let mut running = trial.args(["--session-id", ONE, "Go."]).start();
+    with_time_limit("a request", server.wait_for_request(1)).await;
+    let run = |args: &[&str]| {
+        let output = command(&config, &work, args).output().expect("outlast starts");
+        ProcessResult::of(&output).stdout
+    };
+    assert!(run(&[]).contains(" running "), "{}", run(&[]));
+    assert!(run(&["show"]).contains("A process works on the session right now."));
+    for limit in [["--keep", "0"], ["--older-than", "0s"], ["--max-size", "0"]] {
+        let text = run(&["prune", limit[0], limit[1]]);
+        assert_eq!(text, "0 sessions deleted, 0 B freed; kept: 1 running session\n", "{limit:?}");
+    }
+    running.child.start_kill().expect("it can be killed");
+    let ended = running.end().await;
+    assert!(file_of(&config, ONE).exists());
+    let list = objects(&ended, &["--json"]);
+    assert_eq!(list[0]["state"], "unfinished", "{list:?}");
+    let text = shown(&ended, &["show"]);
+    assert!(text.contains("unfinished") && text.contains(&format!("--resume {ONE}")), "{text}");
+    let text = shown(&ended, &["prune", "--keep", "0"]);
+    assert_eq!(text, "0 sessions deleted, 0 B freed\n");
+    let text = shown(&ended, &["prune", "--older-than", "0s"]);
+    assert!(text.contains("1 session deleted, 1 of them unfinished, "), "{text}");
+    assert_eq!(shown(&ended, &["--json"]), "");
+}
+
+#[tokio::test]
+async fn control_characters_of_a_session_reach_no_terminal() {
+    let evil = "\u{1b}]0;owned\u{7}<title>\u{1b}[2J\u{9b}1m\u{202e}good\revil";
+    let scenario = Scenario::new()
+        .tool("Bash", json!({ "command": "printf '\\033[31mred\\007'" }))
+        .and_text(evil)
+        .reply("Done.");
+    let server = serve(scenario);
+    let prompt = format!("Do it. {evil}");
+    let ended = RunBuilder::against(&server).args(["--session-id", ONE, &prompt]).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let harmful = |letter: &char| {
+        (letter.is_control() && *letter != '\n') || matches!(letter, '\u{202a}'..='\u{202e}')
+    };
+    for args in [&["show", "--full"][..], &[]] {
+        let text = shown(&ended, args);
+        let found: Vec<char> = text.chars().filter(harmful).collect();
+        assert!(found.is_empty() && text.contains("<title>"), "{args:?}: {found:?} in {text:?}");
+    }
+    // Even what is for programs is filtered there, and the table fits.
+    let export = ["export", ONE, "--format", "jsonl"];
+    for (args, word) in [(&export[..], "<title>"), (&["show"], "<title>"), (&[], "Do it.")] {
+        let screen = on_terminal(&ended, args, 90);
+        let found: Vec<char> = screen.chars().filter(harmful).collect();
+        assert!(found.is_empty() && screen.contains(word), "{args:?}: {screen:?}");
+    }
+    for columns in [90, 80, 60] {
+        let screen = on_terminal(&ended, &[], columns);
+        assert!(screen.lines().all(|line| line.chars().count() <= columns.into()), "{screen}");
+        assert!(screen.contains(&ONE[..8]) && !screen.contains(ONE), "{screen}");
+        assert!(screen.contains("PROMPT") && screen.contains("completed (0)"), "{screen}");
+    }
+}
+
+/// What a terminal of this width shows.
+fn on_terminal(of: &FinishedProcess, args: &[&str], columns: u16) -> String {
+    let size = Winsize { ws_row: 50, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    let pty = openpty(&size, None).expect("a terminal");
+    let screen = thread::spawn(move || {
+        let (mut screen, mut shown, mut chunk) = (File::from(pty.master), Vec::new(), [0; 4096]);
+        // The terminal ends with an error when the last program has closed it.
+        while let Ok(count @ 1..) = screen.read(&mut chunk) {
+            shown.extend_from_slice(&chunk[..count]);
+        }
+        String::from_utf8_lossy(&shown).into_owned()
+    });
+    let mut command = command(&of.config(), &of.work(), args);
+    let status = command.env("TERM", "xterm").stdout(Stdio::from(pty.slave)).status();
+    assert!(status.expect("outlast starts").success(), "{args:?}");
+    // Its copy of the terminal must not keep the screen open.
+    drop(command);
+    // The terminal itself writes line ends as two characters.
+    screen.join().expect("it ends").replace("\r\n", "\n")
+}
+
+#[tokio::test]
+async fn the_error_of_a_stalled_run_names_the_command_that_shows_its_last_steps() {
+    let same = json!({ "command": "echo the same; false" });
+    let server = serve(Scenario::new().tool("Bash", same).after(AfterLast::RepeatLast));
+    let ended = RunBuilder::against(&server).args(["--session-id", ONE, "Go."]).run().await;
+    assert_eq!(ended.code, Some(8), "{ended:?}");
+    let error = ended.result()["errors"][0].as_str().expect("text").to_owned();
+    let command = format!("outlast sessions show {ONE} --last 10");
+    assert!(error.ends_with(&command), "{error}");
+    let text = shown(&ended, &["show", ONE, "--last", "10"]);
+    assert!(text.contains("Bash: echo the same; false → failed, exit code 1"), "{text}");
+    assert!(text.contains("the model is told that it repeats itself"), "{text}");
+}
