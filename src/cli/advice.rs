@@ -126,7 +126,11 @@ fn describe(ending: &RunOutcome) -> Option<(String, &'static str)> {
     let hint = ending.reason.info().hint;
     let (what, advice) = match ending.reason {
         StopReason::Completed => return None,
-        StopReason::MaxTurns => (format!("the turn limit was reached after {turns} replies"), hint),
+        StopReason::MaxTurns => {
+            let replies =
+                if turns == 1 { "1 reply".to_owned() } else { format!("{turns} replies") };
+            (format!("the turn limit was reached after {replies}"), hint)
+        }
         StopReason::MaxBudgetUsd => (budget(ending), hint),
         StopReason::Deadline => (deadline_message(ending), hint),
         StopReason::AbortedStreaming(by) => aborted(by, "while the model was answering"),

@@ -184,7 +184,8 @@ fn report_usage_error(error: &UsageError, wanted: &RequestedOutput) -> u8 {
     if let Some(Ok(keeping)) = keeping {
         let _ = keeping.join();
     }
-    let mut stderr = TerminalFilter::new(io::stderr().lock());
-    let _ = writeln!(stderr, "outlast: {}", mask.redact(&error.to_string()));
+    let mut stderr = TerminalFilter::messages(io::stderr().lock());
+    let line = format!("outlast: {}\n", mask.redact(&error.to_string()));
+    let _ = stderr.write_all(line.as_bytes());
     error.verdict().exit_code()
 }

@@ -21,9 +21,9 @@ use super::exit_watchdog::{ExitWatchdog, WatchdogReason};
 use super::host_turn::HostTurn;
 use super::mentions;
 use super::output::{
-    Capabilities, HeartbeatFile, LineStyle, PipeDrain, PipeFraming, PipeSender, ProgressLines,
-    Resumption, RunLimits, RunObservers, SnapshotRecorder, StatusLine, StreamJson, Styling,
-    TerminalFilter, framed_pipe, one_line, pipe,
+    Capabilities, HeartbeatFile, LineMedium, LineStyle, PipeDrain, PipeFraming, PipeSender,
+    ProgressLines, Resumption, RunLimits, RunObservers, SnapshotRecorder, StatusLine, StreamJson,
+    Styling, TerminalFilter, framed_pipe, one_line, pipe,
 };
 use super::output_file::OutputFile;
 use super::panics;
@@ -86,7 +86,7 @@ pub(super) async fn run(
     let secrets = KnownSecrets::default();
     let mask = Arc::new(Redactor::new(secrets.clone()));
     let (voice, voice_drain) =
-        pipe(TerminalFilter::coloured(io::stderr()), Arc::clone(&mask), || {});
+        pipe(TerminalFilter::messages(io::stderr()), Arc::clone(&mask), || {});
     let shared = SharedOutput { secrets, mask, stderr: voice };
     let ended = Box::pin(prepare_and_begin(args, world, shared, judge)).await;
     // Standard error may not be read; the exit code is enough.
@@ -482,14 +482,15 @@ impl RunJob {
         }
         let (clock, verbosity) = (self.clock, self.verbosity());
         let limits = RunLimits { budget: self.settings.budget, time: self.limit };
-        let style = LineStyle { verbosity, styling: self.styling(), limits };
+        let is_quiet = output.verbosity == Some(Verbosity::Waits);
+        let has_status = io::stderr().is_terminal() && !output.dumb_terminal && !is_quiet;
+        let medium = if has_status { LineMedium::Terminal } else { LineMedium::Log };
+        let style = LineStyle { verbosity, medium, styling: self.styling(), limits };
         let now = move || WallTime::from_clock(&clock);
         let lines = ProgressLines::new(self.shared.stderr.clone(), now, style);
-        let is_quiet = output.verbosity == Some(Verbosity::Waits);
-        if io::stderr().is_terminal() && !output.dumb_terminal && !is_quiet {
-            Box::new(StatusLine::new(lines, self.scale))
-        } else {
-            Box::new(lines)
+        match medium {
+            LineMedium::Terminal => Box::new(StatusLine::new(lines, self.scale)),
+            LineMedium::Log => Box::new(lines),
         }
     }
 

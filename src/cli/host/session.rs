@@ -76,7 +76,8 @@ pub(in crate::cli) async fn drive(
     use_shared_folder(&mut context);
     let secrets = KnownSecrets::default();
     let mask = Arc::new(Redactor::new(secrets.clone()));
-    let (stderr, stderr_drain) = pipe(TerminalFilter::new(io::stderr()), Arc::clone(&mask), || {});
+    let (stderr, stderr_drain) =
+        pipe(TerminalFilter::messages(io::stderr()), Arc::clone(&mask), || {});
     let closes = context.signals.stdout_closes();
     let (out, out_drain) = pipe(TerminalFilter::new(io::stdout()), Arc::clone(&mask), closes);
     let shared = SharedOutput { secrets, mask, stderr };

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use console::{Term, truncate_str};
+use console::truncate_str;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use tokio::time::Instant;
 
@@ -12,6 +12,7 @@ use crate::cli::timestamps::{format_duration, format_elapsed};
 use crate::recovery::{Pause, Phase, Spending};
 
 use super::calls::NamedCall;
+use super::terminal_filter::columns;
 use super::{ProgressLines, one_line};
 
 const REDRAW: Duration = Duration::from_millis(250);
@@ -75,11 +76,6 @@ fn gauge(elapsed: Duration, whole: Duration) -> String {
     let filled = (0..CELLS).take_while(|cell| f64::from(*cell) < part * f64::from(CELLS)).count();
     let empty = CELLS as usize - filled;
     format!("[{}{}]", "#".repeat(filled), "-".repeat(empty))
-}
-
-/// The columns of the terminal, now.
-fn columns() -> usize {
-    usize::from(Term::stderr().size().1)
 }
 
 impl StatusLine {

@@ -1,5 +1,7 @@
 //! Lines about tool calls and acceptance checks.
 
+use serde_json::Value;
+
 use crate::agent::EndedCall;
 use crate::config::format_took;
 use crate::tools::RequirementCheck;
@@ -21,37 +23,60 @@ pub(super) struct NamedCall {
 
 /// The calls of the latest reply, so that lines can name what runs.
 #[derive(Clone, Debug, Default)]
-pub(super) struct CallNames(Vec<NamedCall>);
+pub(super) struct CallNames {
+    calls: Vec<NamedCall>,
+    /// The working folder, below which paths are shown without it.
+    folder: String,
+}
 
 impl CallNames {
     /// Remembers the calls of a reply, and forgets those of the one before.
     pub(super) fn replace(&mut self, message: &Message, out: &PipeSender) {
-        self.0 = calls(message, out).collect();
+        self.calls = self.named(message, out).collect();
+    }
+
+    pub(super) fn set_folder(&mut self, folder: &str) {
+        folder.clone_into(&mut self.folder);
+    }
+
+    /// The tool calls of a reply.
+    pub(super) fn named(
+        &self,
+        message: &Message,
+        out: &PipeSender,
+    ) -> impl Iterator<Item = NamedCall> {
+        message.content.iter().filter_map(|block| match block {
+            Block::ToolUse { id, name, input } => {
+                let input = self.relative(out.redact_input(input));
+                let short = summarize_call(name, &input);
+                Some(NamedCall { id: id.clone(), tool: name.clone(), short })
+            }
+            Block::Text { .. }
+            | Block::Thinking { .. }
+            | Block::RedactedThinking { .. }
+            | Block::ToolResult { .. }
+            | Block::Image { .. }
+            | Block::Document { .. }
+            | Block::Other(_) => None,
+        })
+    }
+
+    /// An input with its path relative to the working folder.
+    fn relative(&self, mut input: Value) -> Value {
+        let path = input["file_path"].as_str().and_then(|path| path.strip_prefix(&self.folder));
+        let inside = path.and_then(|path| path.strip_prefix('/')).map(str::to_owned);
+        if let Some(inside) = inside.filter(|_| !self.folder.is_empty()) {
+            input["file_path"] = inside.into();
+        }
+        input
     }
 
     /// The call in short, or else the name of the tool: a tool that is asked about a call works
     /// under the id of that call.
     pub(super) fn of<'a>(&'a self, id: &str, tool: &'a str) -> &'a str {
-        let call = self.0.iter().find(|call| call.id == id && call.tool == tool);
+        let call = self.calls.iter().find(|call| call.id == id && call.tool == tool);
         call.map_or(tool, |call| &call.short)
     }
-}
-
-/// The tool calls of a reply.
-pub(super) fn calls(message: &Message, out: &PipeSender) -> impl Iterator<Item = NamedCall> {
-    message.content.iter().filter_map(|block| match block {
-        Block::ToolUse { id, name, input } => {
-            let short = summarize_call(name, &out.redact_input(input));
-            Some(NamedCall { id: id.clone(), tool: name.clone(), short })
-        }
-        Block::Text { .. }
-        | Block::Thinking { .. }
-        | Block::RedactedThinking { .. }
-        | Block::ToolResult { .. }
-        | Block::Image { .. }
-        | Block::Document { .. }
-        | Block::Other(_) => None,
-    })
 }
 
 /// The line for a call that has ended.
@@ -92,4 +117,26 @@ pub(super) fn check(check: &RequirementCheck, (attempt, of): (u32, u32)) -> Stri
     };
     let next = if attempt < of { "sent back to the model" } else { "no try is left" };
     format!("`{command}` {how}, {next}, try {attempt} of {of}")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn paths_below_the_working_folder_are_shown_relative_to_it() {
+        let mut names = CallNames::default();
+        names.set_folder("/work");
+        for (path, shown) in [
+            ("/work/src/a.rs", "src/a.rs"),
+            ("/work", "/work"),
+            ("/workshop/a.rs", "/workshop/a.rs"),
+            ("a.rs", "a.rs"),
+        ] {
+            assert_eq!(names.relative(json!({ "file_path": path }))["file_path"], shown);
+        }
+        assert_eq!(names.relative(json!("text")), json!("text"));
+    }
 }

@@ -1,6 +1,7 @@
 //! Progress lines on standard error: plain and greppable.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use super::calls::{self, CallNames, NamedCall};
 use super::heartbeat_line::{heartbeat, purpose, total_wait};
 use super::style::{Styling, Tone};
 use super::summary::{RunLimits, first_line};
-use super::terminal_filter::controls;
+use super::terminal_filter::{break_lines, controls};
 use super::{agents, recoveries};
 
 /// What every line begins with.
@@ -32,9 +33,20 @@ const INPUT_MAX: usize = 1_000;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LineStyle {
     pub verbosity: Verbosity,
+    pub medium: LineMedium,
     pub styling: Styling,
     /// The limits of the run, for its first line.
     pub limits: RunLimits,
+}
+
+/// Where lines appear.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LineMedium {
+    /// In a log, where each line has to say everything.
+    #[default]
+    Log,
+    /// Above the status line of a terminal, which shows times and costs.
+    Terminal,
 }
 
 /// A line about an event.
@@ -120,13 +132,13 @@ impl ProgressLines {
                 let wait = now.until(*until);
                 let now = (self.clock)();
                 let end = *self.end.insert(now.after(wait));
-                vec![ProgressLine::plain(format!(
-                    "waiting {} {}, until {}{}, {spent}",
-                    format_duration(wait),
-                    purpose(*pause, fault.as_deref()),
-                    now.clock_time(end),
-                    total_wait(self.waited),
-                ))]
+                let purpose = purpose(*pause, fault.as_deref());
+                let mut line = format!("waiting {} {purpose}", format_duration(wait));
+                if self.style.medium == LineMedium::Log {
+                    let (end, waited) = (now.clock_time(end), total_wait(self.waited));
+                    let _ = write!(line, ", until {end}{waited}, {spent}");
+                }
+                vec![ProgressLine::plain(line)]
             }
             RunEvent::WaitEnds { waited, .. } => {
                 self.waited += *waited;
@@ -173,6 +185,7 @@ impl ProgressLines {
             }
             RunEvent::Step { transition, fault } => self.step(transition, fault.as_deref()),
             RunEvent::Init(init) => {
+                self.calls.set_folder(&init.cwd);
                 let limits = self.style.limits;
                 self.at(Verbosity::Calls, || first_line(init, limits))
             }
@@ -274,7 +287,7 @@ impl ProgressLines {
 
     /// The calls of a reply, without secrets.
     pub(super) fn named_calls(&self, message: &Message) -> Vec<NamedCall> {
-        calls::calls(message, &self.out).collect()
+        self.calls.named(message, &self.out).collect()
     }
 
     pub(super) fn redact(&self, text: &str) -> String {
@@ -282,11 +295,15 @@ impl ProgressLines {
     }
 
     /// A line for a terminal, without control characters, redacted and coloured. Details are cut
-    /// to its width; what needs attention is shown in full.
+    /// to its width; what needs attention is shown in full, on several lines if need be.
     pub(super) fn printable(&self, line: &ProgressLine, columns: usize) -> String {
         let text = self.redact(&one_line(&line.text));
-        let width = if line.tone == Tone::Faint { columns } else { usize::MAX };
-        self.style.styling.paint(line.tone, &truncate_str(&text, width, "…"))
+        let text = if line.tone == Tone::Faint {
+            truncate_str(&text, columns, "…").into_owned()
+        } else {
+            break_lines(&text, columns)
+        };
+        self.style.styling.paint(line.tone, &text)
     }
 }
 

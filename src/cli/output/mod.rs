@@ -23,7 +23,7 @@ mod terminal_filter;
 pub use bar::StatusLine;
 pub use capabilities::Capabilities;
 pub use heartbeat_file::HeartbeatFile;
-pub use lines::{LineStyle, ProgressLines, one_line};
+pub use lines::{LineMedium, LineStyle, ProgressLines, one_line};
 pub use pipe::{PipeDrain, PipeFraming, PipeSender, framed_pipe, pipe};
 pub use progress_snapshot::SnapshotRecorder;
 pub use result::{ResultReport, Resumption, empty_result, model_usage, usage_error_result};

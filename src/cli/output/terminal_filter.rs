@@ -1,6 +1,10 @@
-//! Keeps the text of others (the model, tools, servers) from controlling the user's terminal.
+//! Keeps the text of others (the model, tools, servers) from controlling the user's terminal, and
+//! breaks messages between words.
 
 use std::io::{self, IsTerminal, Write};
+
+use console::Term;
+use textwrap::Options;
 
 use super::style::leading_sequence;
 
@@ -9,36 +13,46 @@ use super::style::leading_sequence;
 pub struct TerminalFilter<W> {
     sink: W,
     is_terminal: bool,
-    /// Whether the colours of [`super::style`] are passed on.
-    is_coloured: bool,
+    content: TerminalContent,
+}
+
+/// What is written to a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TerminalContent {
+    /// An answer or a document, whose lines are kept.
+    Text,
+    /// Messages of outlast, each in one piece: the colours of [`super::style`] are passed on, and
+    /// long lines are broken between words.
+    Messages,
 }
 
 impl<W: Write + IsTerminal> TerminalFilter<W> {
     pub fn new(sink: W) -> Self {
         let is_terminal = sink.is_terminal();
-        Self { sink, is_terminal, is_coloured: false }
+        Self { sink, is_terminal, content: TerminalContent::Text }
     }
 
-    /// The same for lines whose untrusted parts were filtered before they were coloured.
-    pub fn coloured(sink: W) -> Self {
-        Self { is_coloured: true, ..Self::new(sink) }
+    /// The same for messages, whose untrusted parts were filtered before they were coloured.
+    pub fn messages(sink: W) -> Self {
+        Self { content: TerminalContent::Messages, ..Self::new(sink) }
     }
 }
 
 impl<W> TerminalFilter<W> {
     /// The part of a text that a terminal may get.
     fn shown(&self, text: &str) -> String {
+        let is_message = self.content == TerminalContent::Messages;
         let mut shown = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(letter) = rest.chars().next() {
-            let colour = leading_sequence(rest).filter(|_| self.is_coloured);
+            let colour = leading_sequence(rest).filter(|_| is_message);
             let length = colour.unwrap_or(letter.len_utf8());
             if colour.is_some() || matches!(letter, '\n' | '\t') || !controls(letter) {
                 shown.push_str(&rest[..length]);
             }
             rest = &rest[length..];
         }
-        shown
+        if is_message { break_lines(&shown, columns()) } else { shown }
     }
 }
 
@@ -57,9 +71,40 @@ impl<W: Write> Write for TerminalFilter<W> {
     }
 }
 
+/// The columns of the terminal that standard error is, now.
+pub(super) fn columns() -> usize {
+    usize::from(Term::stderr().size().1)
+}
+
+/// Breaks lines between words so that they fit, with what follows indented.
+pub(super) fn break_lines(text: &str, columns: usize) -> String {
+    textwrap::fill(text, Options::new(columns).subsequent_indent("  "))
+}
+
 /// Whether a terminal may obey a character instead of showing it: control characters, with which
 /// all sequences begin, and those that change the direction of text, so that it reads otherwise
 /// than it is.
 pub(super) fn controls(letter: char) -> bool {
     letter.is_control() || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_broken_between_words_and_colours_take_no_room() {
+        let filter =
+            |content| TerminalFilter { sink: Vec::<u8>::new(), is_terminal: true, content };
+        let long = format!("\u{1b}[31m{}\u{1b}[0m\n", "word ".repeat(20).trim_end());
+        let shown = filter(TerminalContent::Messages).shown(&long);
+        let broken = break_lines(&long, 20);
+        assert!(shown.starts_with("\u{1b}[31mword"), "{shown:?}");
+        assert_eq!(broken.lines().nth(1), Some("  word word word"));
+        assert_eq!(broken.lines().count(), 7, "{broken:?}");
+        assert!(broken.ends_with("\u{1b}[0m\n"), "{broken:?}");
+        let shown = filter(TerminalContent::Text).shown(&long);
+        assert_eq!(shown.lines().count(), 1, "an answer keeps its lines: {shown:?}");
+        assert!(!shown.contains('\u{1b}'), "{shown:?}");
+    }
 }
