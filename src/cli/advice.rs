@@ -153,6 +153,7 @@ fn describe(ending: &RunOutcome) -> Option<(String, &'static str)> {
             ("the reply did not fit the output limit, in several pieces either".to_owned(), hint)
         }
         StopReason::OutputFailed => (output_failed(ending), hint),
+        StopReason::RehearsalFailed => (ending.broken.clone().unwrap_or_default(), hint),
         StopReason::InternalError => (internal_error(ending), hint),
         StopReason::PromptTooLong => {
             let class = error_class(ending).unwrap_or(ErrorClass::PromptTooLong);

@@ -293,7 +293,7 @@ fn hooks(
         cwd: settings.cwd.clone(),
         permission_mode: settings.tools.mode.name().to_owned(),
         environment,
-        log: CrashLog::in_folder(&settings.config_dir),
+        log: CrashLog::in_folder(&settings.state_dir),
         secrets: secrets.clone(),
         shell: "/bin/sh".into(),
         supervisor: supervisor.clone(),
@@ -306,7 +306,7 @@ fn hooks(
 fn pinned_programs(settings: &Settings, toolbox: &Toolbox) -> PinnedPrograms {
     let runtime = settings.variables.get(OsStr::new("XDG_RUNTIME_DIR")).map(PathBuf::from);
     let home = environment::home(&settings.variables);
-    let own = [settings.config_dir.join("pinned")];
+    let own = [settings.state_dir.join("pinned")];
     let places = own.into_iter().chain(home).chain(runtime).chain([PathBuf::from("/var/lib")]);
     PinnedPrograms::new(toolbox.writable_places().to_vec(), places.collect())
 }

@@ -338,7 +338,7 @@ impl RunJob {
         let reason = ending.reason;
         let faults = judge(super::exit::exit_status(reason).exit_code(), reason.name());
         if !faults.is_empty() {
-            ending.reason = StopReason::InternalError;
+            ending.reason = StopReason::RehearsalFailed;
             ending.broken = Some(faults.join("; "));
         }
         let (spans, facts) = (watchers.spans.take(), RunFacts::of(&ending));

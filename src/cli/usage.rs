@@ -32,6 +32,8 @@ pub(super) enum UsageErrorKind {
     Busy,
     /// A server that the run needs cannot be had.
     McpUnavailable,
+    /// A rehearsal did not go as its scenario expects.
+    RehearsalFailed,
     /// A bug of ours.
     Internal,
 }
@@ -77,7 +79,9 @@ impl UsageError {
             UsageErrorKind::Busy => exit_code::TEMPORARY,
             UsageErrorKind::Interrupted(interrupt) => interrupt.exit_code(),
             UsageErrorKind::Late => exit_code::DEADLINE,
-            UsageErrorKind::McpUnavailable | UsageErrorKind::Internal => exit_code::FAILED,
+            UsageErrorKind::McpUnavailable
+            | UsageErrorKind::RehearsalFailed
+            | UsageErrorKind::Internal => exit_code::FAILED,
         })
     }
 
@@ -86,6 +90,7 @@ impl UsageError {
         match self.cause {
             UsageErrorKind::Late => Some(StopReason::Deadline.name()),
             UsageErrorKind::McpUnavailable => Some("mcp_unavailable"),
+            UsageErrorKind::RehearsalFailed => Some(StopReason::RehearsalFailed.name()),
             UsageErrorKind::Usage
             | UsageErrorKind::Credentials
             | UsageErrorKind::NotResumable
@@ -105,6 +110,7 @@ impl UsageError {
             | UsageErrorKind::Late
             | UsageErrorKind::Busy
             | UsageErrorKind::McpUnavailable
+            | UsageErrorKind::RehearsalFailed
             | UsageErrorKind::Internal => None,
         }
     }

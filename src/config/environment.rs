@@ -241,13 +241,16 @@ pub fn config_dir_variable(variables: &Variables) -> Option<&'static str> {
     CONFIG_DIR.into_iter().find(is_set)
 }
 
+/// The name of the folder of settings and sessions in the home folder.
+pub const CONFIG_FOLDER: &str = ".outlast";
+
 /// The folder of settings and sessions: needed before the settings, which may change the rest.
 ///
 /// Without a home folder it is a path that cannot exist: the run goes on and keeps nothing.
 pub fn config_dir(variables: &Variables) -> PathBuf {
     let named = config_dir_variable(variables).and_then(|name| variables.get(OsStr::new(name)));
     named.map_or_else(
-        || home(variables).unwrap_or_else(|| PathBuf::from("/dev/null")).join(".outlast"),
+        || home(variables).unwrap_or_else(|| PathBuf::from("/dev/null")).join(CONFIG_FOLDER),
         PathBuf::from,
     )
 }

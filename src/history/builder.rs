@@ -25,6 +25,7 @@ use crate::recovery::{
 };
 use crate::transcript::{Block, Role, Usage};
 
+use super::calls::{CallContext, CallLog};
 use super::session::{
     HistoryEnd, HistoryEvent, HistoryItem, MessageAuthor, ProcessStart, RecordedMessage,
     SessionHistory, SetbackRecord, SpendRecord, UnreadableLine, WaitCause, WaitRecord,
@@ -56,6 +57,9 @@ pub struct HistoryBuilder {
     process_began: Option<Timestamp>,
     /// Unreadable lines after the last readable one.
     torn: Vec<UnreadableLine>,
+    requests: CallLog,
+    /// How many prompts of the user there were.
+    prompts: u32,
 }
 
 impl HistoryBuilder {
@@ -99,6 +103,7 @@ impl HistoryBuilder {
     pub fn finish(mut self) -> SessionHistory {
         self.flush_spending(None);
         self.end_process();
+        self.history.calls = mem::take(&mut self.requests).finish();
         // A process that is killed leaves one line that is not whole, and nothing after it.
         if let [_cut_off] = &self.torn[..] {
             self.history.is_torn = true;
@@ -224,6 +229,10 @@ impl HistoryBuilder {
         let is_copied = self.epoch == 0;
         let is_prompt = mem::take(&mut self.awaits_prompt) || is_copied || !said.ours;
         let author = if is_prompt { MessageAuthor::User } else { MessageAuthor::Outlast(None) };
+        if is_prompt {
+            self.prompts += 1;
+            self.history.stop_hooks.clear();
+        }
         let text = texts_of(&rest).collect::<Vec<_>>().join("\n\n");
         let media = rest.len() - texts_of(&rest).count();
         self.push(at, HistoryEvent::Message(RecordedMessage { author, text, media }));
@@ -265,6 +274,7 @@ impl HistoryBuilder {
                 self.spent.push(spend);
             }
             JournalRecord::Rewrite { messages, .. } => {
+                self.requests.rewritten(&messages);
                 let messages = messages.len();
                 self.push(at, HistoryEvent::HistoryChange { messages });
             }
@@ -275,11 +285,11 @@ impl HistoryBuilder {
                 self.push(at, HistoryEvent::Background(changes));
             }
             JournalRecord::End { reason } => self.end(at, reason),
-            JournalRecord::Contract(_)
-            | JournalRecord::Prompt(_)
+            JournalRecord::Window { tokens, .. } => self.requests.window(tokens),
+            JournalRecord::Contract(contract) => self.history.contract = Some(*contract),
+            JournalRecord::Prompt(_)
             | JournalRecord::Repair { .. }
-            | JournalRecord::ToolCalls { .. }
-            | JournalRecord::Window { .. } => {}
+            | JournalRecord::ToolCalls { .. } => {}
         }
     }
 
@@ -287,6 +297,8 @@ impl HistoryBuilder {
         self.flush_spending(None);
         self.pause = None;
         self.asked = None;
+        self.requests.interrupt();
+        self.history.limits = Some(open.limits);
         self.epoch = open.epoch;
         self.awaits_prompt = open.carry == CarryOver::Fresh;
         self.history.end = None;
@@ -326,7 +338,19 @@ impl HistoryBuilder {
     fn step(&mut self, at: Option<Timestamp>, step: &Transition) {
         self.history.end = None;
         self.explain_items(at, step);
+        self.requests.step(
+            step,
+            CallContext {
+                at,
+                prompt: self.prompts,
+                turns: self.history.totals.turns,
+                usage: self.spent.last().map(|spend| spend.usage),
+            },
+        );
         self.flush_spending(Some(step));
+        if let Event::Consulted(decision) = step.event {
+            self.history.stop_hooks.push(decision);
+        }
         if let Event::Checked { passed } = step.event {
             // Since the step before there are at most notices about it: no item moves that is
             // referred to.

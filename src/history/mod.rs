@@ -8,11 +8,13 @@
 //! cannot be read is listed in [`SessionHistory::problems`], and the rest is read.
 
 mod builder;
+mod calls;
 mod read;
 mod session;
 mod turn;
 
 pub use builder::HistoryBuilder;
+pub use calls::{CallEnd, CallRecord};
 pub use read::read_history;
 pub use session::{
     AgentHistory, HistoryEnd, HistoryEvent, HistoryItem, MessageAuthor, ProcessStart,

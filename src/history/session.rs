@@ -5,10 +5,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::journal::{BackgroundChanges, Damage, SessionTotals, SubagentMeta};
-use crate::recovery::{ErrorClass, Money, Nudge, Pause, RecoveryPlan, RecoveryRecord, StopReason};
+use crate::journal::{BackgroundChanges, Contract, Damage, SessionTotals, SubagentMeta};
+use crate::recovery::{
+    ErrorClass, Limits, Money, Nudge, Pause, RecoveryPlan, RecoveryRecord, StopHookDecision,
+    StopReason,
+};
 use crate::transcript::Usage;
 
+use super::calls::CallRecord;
 use super::turn::{ToolRun, TurnRecord};
 
 /// Everything that is recorded of a session, or of one of its sub-agents.
@@ -29,6 +33,14 @@ pub struct SessionHistory {
     pub totals: SessionTotals,
     /// The end of the last prompt. `None`: a process works on it, or was killed.
     pub end: Option<HistoryEnd>,
+    /// The requests to the model, in the order in which they were sent.
+    pub calls: Vec<CallRecord>,
+    /// What the Stop hooks decided about the answers to the last prompt.
+    pub stop_hooks: Vec<StopHookDecision>,
+    /// The limits, acceptance checks and rules in force last.
+    pub contract: Option<Contract>,
+    /// The limits of recovery in force last.
+    pub limits: Option<Limits>,
     /// Its sub-agents and theirs, in the order in which they were started.
     pub agents: Vec<AgentHistory>,
     /// What could not be read.
@@ -230,6 +242,11 @@ impl SessionHistory {
             MessageAuthor::User => Some(message.text.as_str()),
             MessageAuthor::Outlast(_) => None,
         })
+    }
+
+    /// Whether a message has images or documents.
+    pub fn messages_with_media(&self) -> bool {
+        self.messages().any(|message| message.media > 0)
     }
 
     fn messages(&self) -> impl Iterator<Item = &RecordedMessage> {

@@ -56,6 +56,7 @@ const fn terms(reason: StopReason) -> Option<HostTerms> {
         | StopReason::RequirementFailed
         | StopReason::StructuredOutputRetryExhausted
         | StopReason::OutputFailed
+        | StopReason::RehearsalFailed
         | StopReason::InternalError => None,
     }
 }

@@ -14,6 +14,7 @@ mod connection;
 mod decide;
 mod file;
 mod play;
+mod recorded;
 mod render;
 mod repeat_check;
 mod request_validator;
@@ -29,8 +30,9 @@ mod sse;
 mod token_grants;
 mod verdict;
 
-pub use builtin::{ScenarioListing, builtin, list};
-pub use file::ScenarioError;
+pub use builtin::{ScenarioListing, builtin, builtin_text, list};
+pub use file::{KeyTable, SCENARIO_TABLES, ScenarioError, ScenarioKey};
+pub use recorded::{RecordedScenario, RecordingError};
 pub use rules::{MediaRules, RejectedContent, ServerRules, Signatures, TokenRules};
 pub use scenario::{
     AfterLast, Expectation, FaultPosition, MAIN, ReplyForm, Scenario, ScratchFile, ScriptStep,

@@ -162,7 +162,7 @@ pub(super) fn overloaded() -> ScriptedError {
     usual_error(529)
 }
 
-fn usual_error(status: u16) -> ScriptedError {
+pub(super) fn usual_error(status: u16) -> ScriptedError {
     let (kind, message) = match status {
         401 => ("authentication_error", "invalid x-api-key"),
         402 => ("billing_error", "There is a problem with your billing"),

@@ -1,35 +1,40 @@
-//! The scratch folder of a rehearsal.
+//! The scratch folders of a rehearsal.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::scenario::Scenario;
 use super::server::RehearsalServer;
 
-/// A temporary folder with a scenario's files. Removed when dropped.
+/// A temporary folder with a scenario's files, and another one that stands for the user's home
+/// folder. Both are removed when dropped.
 #[derive(Debug)]
 pub struct ScratchFolder {
-    folder: tempfile::TempDir,
+    root: tempfile::TempDir,
+    work: PathBuf,
 }
 
 impl ScratchFolder {
-    /// Creates the folder with the scenario's files.
+    /// Creates the folders, and the scenario's files.
     ///
     /// # Errors
     /// The folder or a file cannot be written.
     pub fn create(scenario: &Scenario) -> io::Result<Self> {
-        let folder = tempfile::Builder::new().prefix("outlast-rehearsal-").tempdir()?;
+        let root = tempfile::Builder::new().prefix("outlast-rehearsal-").tempdir()?;
+        let work = root.path().join("work");
+        fs::create_dir(&work)?;
+        fs::create_dir(root.path().join(HOME))?;
         for (path, file) in &scenario.files {
-            let path = folder.path().join(path);
+            let path = work.join(path);
             if let Some(parent) = path.parent() {
                 fs::create_dir_all(parent)?;
             }
             fs::write(&path, &file.content)?;
             fs::set_permissions(&path, fs::Permissions::from_mode(file.mode))?;
         }
-        Ok(Self { folder })
+        Ok(Self { root, work })
     }
 
     /// Replaces server URLs in the files, now that the servers are running.
@@ -40,18 +45,21 @@ impl ScratchFolder {
         for (path, file) in &server.scenario().files {
             let content = server.fill_in_urls(&file.content);
             if content != file.content {
-                fs::write(self.folder.path().join(path), content)?;
+                fs::write(self.work.join(path), content)?;
             }
         }
         Ok(())
     }
 
+    /// The folder to work in.
     pub fn path(&self) -> &Path {
-        self.folder.path()
+        &self.work
     }
 
-    /// Keeps the folder, and returns its path.
-    pub fn into_path(self) -> std::path::PathBuf {
-        self.folder.keep()
+    /// The folder that stands for the user's home folder.
+    pub fn home(&self) -> PathBuf {
+        self.root.path().join(HOME)
     }
 }
+
+const HOME: &str = "home";

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::scenario::Scenario;
+use super::scenario::{Expectation, Scenario};
 use super::script::ScriptLine;
 use super::server::RehearsalServer;
 
@@ -25,15 +25,7 @@ pub fn verify(
 ) -> Vec<String> {
     let expect = &scenario.expect;
     let mut faults = Vec::new();
-    if let Some(exit) = expect.exit.filter(|exit| *exit != outcome.exit) {
-        faults.push(format!("exit code {} instead of {exit}", outcome.exit));
-    }
-    if let Some(reason) = &expect.terminal_reason
-        && outcome.terminal_reason != Some(reason)
-    {
-        let found = outcome.terminal_reason.unwrap_or("none");
-        faults.push(format!("terminal reason {found} instead of {reason}"));
-    }
+    faults.extend(unexpected_end(expect, outcome));
     for (path, wanted) in &expect.files {
         match fs::read_to_string(outcome.folder.join(path)) {
             Ok(text) if text.contains(wanted) => {}
@@ -52,7 +44,7 @@ pub fn verify(
     let refreshes = usize::try_from(server.grants().granted).unwrap_or(usize::MAX);
     let mut compare = |found: usize, wanted: Option<usize>, what: &str| {
         if let Some(wanted) = wanted.filter(|wanted| *wanted != found) {
-            faults.push(format!("{found} {what} instead of {wanted}"));
+            faults.push(format!("expected {wanted} {what}, but there were {found}"));
         }
     };
     compare(requests.len(), expect.requests, "requests");
@@ -74,4 +66,21 @@ pub fn verify(
         many => faults.push(format!("{many} answers of the script were never requested")),
     }
     faults
+}
+
+/// What the run ended with, if that is not what was expected.
+fn unexpected_end(expect: &Expectation, outcome: &ObservedOutcome<'_>) -> Option<String> {
+    let reason = expect.terminal_reason.as_deref();
+    let is_expected = expect.exit.is_none_or(|exit| exit == outcome.exit)
+        && (reason.is_none() || reason == outcome.terminal_reason);
+    if is_expected {
+        return None;
+    }
+    let wanted = match (expect.exit, reason) {
+        (Some(exit), Some(reason)) => format!("exit {exit} ({reason})"),
+        (Some(exit), None) => format!("exit {exit}"),
+        (None, reason) => format!("the end {}", reason.unwrap_or("of any kind")),
+    };
+    let found = outcome.terminal_reason.map_or(String::new(), |reason| format!(" ({reason})"));
+    Some(format!("expected {wanted}, but the run ended with exit {}{found}", outcome.exit))
 }

@@ -44,6 +44,8 @@ pub enum StopReason {
     StructuredOutputRetryExhausted,
     /// The work was done, and the file for its result could not be written.
     OutputFailed,
+    /// A rehearsal did not end as its scenario expects.
+    RehearsalFailed,
     /// A panic or a broken rule in outlast itself.
     InternalError,
 }
@@ -116,7 +118,8 @@ impl StopReason {
             Self::ImageError => Self::EmptyResponse,
             Self::EmptyResponse => Self::Refusal,
             Self::Refusal => Self::OutputFailed,
-            Self::OutputFailed => Self::InternalError,
+            Self::OutputFailed => Self::RehearsalFailed,
+            Self::RehearsalFailed => Self::InternalError,
             Self::InternalError => Self::AbortedStreaming(Interrupt::Sigint),
             Self::AbortedStreaming(by) => {
                 by.successor().map_or(Self::AbortedTools(Interrupt::Sigint), Self::AbortedStreaming)
@@ -165,6 +168,7 @@ impl StopReason {
             Self::RequirementFailed => REQUIREMENT_FAILED,
             Self::StructuredOutputRetryExhausted => STRUCTURED_OUTPUT_RETRY_EXHAUSTED,
             Self::OutputFailed => OUTPUT_FAILED,
+            Self::RehearsalFailed => REHEARSAL_FAILED,
             Self::InternalError => INTERNAL_ERROR,
         }
     }
@@ -473,6 +477,13 @@ const OUTPUT_FAILED: StopReasonInfo = StopReasonInfo {
            another --result-file.",
     subagent_advice: "The file for its result could not be written.",
     subagent_may_retry: true,
+    ..UNNAMED
+};
+
+const REHEARSAL_FAILED: StopReasonInfo = StopReasonInfo {
+    name: "rehearsal_failed",
+    subagent_advice: "A rehearsal did not end as expected.",
+    subagent_may_retry: false,
     ..UNNAMED
 };
 

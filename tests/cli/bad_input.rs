@@ -88,6 +88,9 @@ fn mistakes_in_flags() {
         (&["--max-thinking-tokens", "5", "hi"], &["--max-thinking-tokens", "1024"]),
         (&["--print=3", "hi"], &["--print", "no value"]),
         (&["rehearse", "nonesuch"], &["nonesuch", "--list"]),
+        (&["rehearse", "hopelss"], &["hopelss", "did you mean hopeless?"]),
+        (&["rehearse", "--from", "0199"], &["no session 0199", "outlast sessions --all"]),
+        (&["rehearse", "--from", "../x"], &["no session id"]),
         (&["rehearse", "hello", "--", "--max-turns", "0"], &["--max-turns", "at least 1"]),
     ];
     for (args, parts) in cases {

@@ -21,6 +21,8 @@ mod output_formats;
 mod progress_lines;
 mod prompts;
 mod recoveries;
+mod rehearse;
+mod rehearse_recorded;
 mod require;
 mod result_writer;
 mod results;

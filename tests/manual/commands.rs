@@ -72,7 +72,7 @@ async fn run(line: &str) -> FinishedProcess {
         fs::write(&path, "#!/bin/sh\necho fine\n").expect("the folder is ours");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
     }
-    let scenario = blocks(&read("man/outlast-rehearse.7.md"), "toml").concat();
+    let scenario = blocks(&read("man/outlast-scenario.5.md"), "toml").remove(0);
     let schema = json!({ "type": "object", "required": ["files"] }).to_string();
     let files = [
         ("task.md", "Say hello."),
@@ -121,6 +121,19 @@ async fn every_example_of_the_command_page_runs() {
 async fn every_example_of_the_other_pages_runs() {
     for path in sources().filter(|path| path != "man/outlast.1.md") {
         each_runs(&path).await;
+    }
+}
+
+#[tokio::test]
+async fn every_scenario_of_the_manual_is_rehearsed_as_it_stands() {
+    let examples = blocks(&read("man/outlast-scenario.5.md"), "toml");
+    assert!(examples.len() >= 4, "only {} examples", examples.len());
+    for text in examples {
+        let trial = RunBuilder::bare("http://127.0.0.1:9").args(["rehearse", "own.toml"]);
+        fs::write(trial.work().join("own.toml"), &text).expect("the folder is ours");
+        let ended = trial.run().await;
+        assert_eq!(ended.code, Some(0), "{text}\n{ended:?}");
+        assert!(ended.stderr.ends_with(": exit 0, as expected\n"), "{text}\n{ended:?}");
     }
 }
 

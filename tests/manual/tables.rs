@@ -47,6 +47,7 @@ fn table(name: &str) -> String {
         "files" => rows_of(&["file", "meaning"], pairs(environment::FILES)),
         "settings" => all_settings(),
         "scenarios" => scenarios(),
+        "scenario keys" => scenario_keys(),
         other => panic!("there is no table {other:?}"),
     }
 }
@@ -141,13 +142,35 @@ fn all_settings() -> String {
     rows_of(&["setting", "meaning", "Takes", "Default"], rows)
 }
 
+/// One table for each group of scenarios.
 fn scenarios() -> String {
-    let row = |scenario: rehearsal::ScenarioListing| {
+    let mut groups: Vec<(&str, Vec<Vec<String>>)> = Vec::new();
+    for scenario in rehearsal::list() {
         let exit = scenario.exit.map(|exit| code(&exit.to_string())).unwrap_or_default();
-        vec![code(&scenario.name), prose(&scenario.summary), exit]
+        let row = vec![code(&scenario.name), prose(&scenario.summary), exit];
+        match groups.last_mut() {
+            Some((group, rows)) if *group == scenario.group => rows.push(row),
+            Some(_) | None => groups.push((scenario.group, vec![row])),
+        }
+    }
+    let tables = groups.into_iter().map(|(group, rows)| {
+        format!("### {group}\n\n{}", rows_of(&["scenario", "what happens", "Exit code"], rows))
+    });
+    tables.collect::<Vec<_>>().join("\n")
+}
+
+/// One table for each table of a scenario file.
+fn scenario_keys() -> String {
+    let table = |table: &rehearsal::KeyTable| {
+        let row = |key: &rehearsal::ScenarioKey| {
+            vec![code(key.name), prose(key.takes), prose(key.meaning)]
+        };
+        let rows = rows_of(&["key", "Takes", "meaning"], table.keys.iter().map(row));
+        let is_prose = table.heading.starts_with("the ");
+        let heading = if is_prose { table.heading.to_owned() } else { code(table.heading) };
+        format!("### {heading}\n\n{}\n\n{rows}", prose(table.about))
     };
-    let rows = rehearsal::list().into_iter().map(row);
-    rows_of(&["scenario", "what happens", "Exit code"], rows)
+    rehearsal::SCENARIO_TABLES.map(table).join("\n")
 }
 
 #[test]

@@ -4,9 +4,9 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use outlast::rehearsal::{
-    AfterLast, Expectation, FaultPosition, MediaRules, RejectedContent, ReplyForm, Scenario,
-    ScenarioError, ScratchFolder, ScriptedError, ScriptedFaultKind, ServerRules, Signatures,
-    StepCondition, TokenRules,
+    AfterLast, Expectation, FaultPosition, MediaRules, RejectedContent, ReplyForm, SCENARIO_TABLES,
+    Scenario, ScenarioError, ScratchFolder, ScriptedError, ScriptedFaultKind, ServerRules,
+    Signatures, StepCondition, TokenRules,
 };
 use serde_json::json;
 
@@ -233,15 +233,44 @@ fn a_scenario_file_equals_the_same_scenario_from_the_builder() {
     assert_eq!(read, built);
 }
 
+/// The keys that are not among all of those.
+const REST: &str = r#"
+name = "rest"
+summary = ""
+step = [{ text = "", tool = [{ name = "B", input_json = "{\"a\": null}" }] }]
+env = { A = "b" }
+expect = { terminal_reason = "completed", absent = ["a"], stderr = ["b"] }
+"#;
+
+#[test]
+fn every_key_of_the_manual_is_read() {
+    let rest = Scenario::parse(REST, "rest.toml").unwrap();
+    let built = Scenario::new().reply("").and_tool("B", json!({ "a": null }));
+    assert_eq!(rest.main.steps, built.main.steps);
+    let files = [EVERYTHING, REST].concat();
+    let words: Vec<&str> =
+        files.split(|one: char| !(one.is_alphanumeric() || one == '_')).collect();
+    for table in SCENARIO_TABLES {
+        for key in table.keys {
+            assert!(words.contains(&key.name), "{}: {}", table.heading, key.name);
+        }
+    }
+}
+
 /// What is wrong, and where it is said to be.
 const WRONG: &[(&str, usize, usize, &str)] = &[
     ("name = \"x\"\nsummary = 1\n", 2, 11, "invalid type: integer"),
     ("summary = \"s\"\n", 1, 1, "missing field `name`"),
-    ("name = \"x\"\nsummary = \"s\"\nprompt = \"\"\nturns = 3\n", 4, 1, "unknown field `turns`"),
+    ("name = \"x\"\nsummary = \"s\"\nprompt = \"\"\nturns = 3\n", 4, 1, "has no key `turns`"),
     ("name = \"x\"\nsummary = \"s\nprompt = \"\"\n", 2, 13, "string"),
     ("name = \"x\"\nsummary = \"s\"\n", 1, 1, "at least one `[[step]]`"),
     ("name = \"x\"\nsummary = \"s\"\ntime_scale = 0\n", 3, 14, "above zero"),
-    ("name = \"x\"\nsummary = \"s\"\nafter = \"stop\"\n", 3, 9, "unknown variant `stop`"),
+    (
+        "name = \"x\"\nsummary = \"s\"\nafter = \"stop\"\n",
+        3,
+        9,
+        "\"stop\" is no value of `after`; its values are \"fail\", ",
+    ),
     (
         "name = \"x\"\nsummary = \"s\"\n[files]\n\"../x\" = { content = \"\" }\n",
         4,
@@ -254,9 +283,9 @@ const WRONG: &[(&str, usize, usize, &str)] = &[
         1,
         "does not lie below",
     ),
-    ("name = \"x\"\nsummary = \"s\"\n[expect]\nexitcode = 1\n", 4, 1, "unknown field `exitcode`"),
+    ("name = \"x\"\nsummary = \"s\"\n[expect]\nexitcode = 1\n", 4, 1, "has no key `exitcode`"),
     ("name = \"x\"\nsummary = \"s\"\n[rules]\ntoken_limit = 0\n", 4, 15, "nonzero"),
-    ("name = \"x\"\nsummary = \"s\"\n[rules.media]\nimages = 1\n", 4, 1, "unknown field `images`"),
+    ("name = \"x\"\nsummary = \"s\"\n[rules.media]\nimages = 1\n", 4, 1, "has no key `images`"),
     (
         "name = \"x\"\nsummary = \"s\"\n[[rules.rejected_content]]\nmessage = \"\"\n",
         3,
@@ -276,7 +305,7 @@ const WRONG: &[(&str, usize, usize, &str)] = &[
         9,
         "`a.b` cannot be",
     ),
-    ("name = \"x\"\nsummary = \"s\"\n[server.b]\nname = \"c\"\n", 4, 1, "unknown field `name`"),
+    ("name = \"x\"\nsummary = \"s\"\n[server.b]\nname = \"c\"\n", 4, 1, "has no key `name`"),
     ("name = \"x\"\nsummary = \"s\"\n[[server.b.step]]\nrepeat = 2\n", 3, 1, "needs an answer"),
     ("name = \"x\"\nsummary = \"s\"\n[[compaction]]\nrepeat = 2\n", 3, 1, "needs an answer"),
     (
@@ -301,7 +330,18 @@ const WRONG: &[(&str, usize, usize, &str)] = &[
 
 /// The same for steps, which begin on line 4.
 const WRONG_STEPS: &[(&str, usize, usize, &str)] = &[
-    ("txt = \"hello\"", 4, 1, "unknown field `txt`"),
+    (
+        "txt = \"hello\"",
+        4,
+        1,
+        "[[step]] has no key `txt`; did you mean `text`? its keys are `when`",
+    ),
+    ("tool = [{ nme = \"Bash\" }]", 4, 11, "[[step.tool]] has no key `nme`; did you mean `name`?"),
+    ("fault = { kind = \"rest\", after = \"headers\" }", 4, 18, "did you mean \"reset\"?"),
+    ("fault = { kind = \"end\", after = { event = 1 } }", 4, 35, "did you mean `events`?"),
+    ("text = \"x\"\nwhen = { sorce = \"main\" }", 5, 10, "did you mean `source`?"),
+    ("tool = [{ name = \"B\", input = {}, input_json = \"{}\" }]", 3, 1, "exclude each other"),
+    ("tool = [{ name = \"B\", input_json = \"{\" }]", 3, 1, "`input_json` is not JSON"),
     ("delay = \"soon\"\ntext = \"x\"", 4, 9, "`soon` is no time span"),
     ("", 3, 1, "a step needs an answer"),
     ("repeat = 0\ntext = \"x\"", 3, 1, "`repeat` must be at least 1"),
@@ -313,8 +353,13 @@ const WRONG_STEPS: &[(&str, usize, usize, &str)] = &[
     ("raw = \"x\"\nfault = { kind = \"reset\", after = \"headers\" }", 3, 1, "`raw` is all"),
     ("status = 42", 3, 1, "42 is not a valid response status"),
     ("error = { type = \"a\", message = \"b\" }\nbody = \"\"", 3, 1, "exclude each other"),
-    ("fault = { kind = \"bang\", after = \"headers\" }", 4, 18, "unknown variant `bang`"),
-    ("fault = { kind = \"reset\", after = \"lunch\" }", 4, 35, "unknown variant `lunch`"),
+    (
+        "fault = { kind = \"bang\", after = \"headers\" }",
+        4,
+        18,
+        "\"bang\" is no value of `kind`; its values are \"reset\", \"close\"",
+    ),
+    ("fault = { kind = \"reset\", after = \"lunch\" }", 4, 35, "\"lunch\" is no value of `after`"),
     ("fault = { kind = \"reset\" }", 4, 9, "missing field `after`"),
     ("fault = { kind = \"end\", after = \"request\" }", 3, 1, "after `headers`, or later"),
     ("fault = { kind = \"insert\", after = \"accept\", bytes = \"\" }", 3, 1, "after `request`"),

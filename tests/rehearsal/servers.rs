@@ -66,8 +66,8 @@ async fn an_expected_compaction_that_is_missing_fails_the_scenario() {
     assert_eq!(
         verify(&script.expect(expect), &outcome, &server),
         [
-            "0 requests for compactions instead of 1",
-            "0 tokens granted instead of 2",
+            "expected 1 requests for compactions, but there were 0",
+            "expected 2 tokens granted, but there were 0",
             "one answer of the script was never requested"
         ]
     );
@@ -125,7 +125,10 @@ async fn every_server_has_its_own_script_and_rules() {
         ObservedOutcome { exit: 0, terminal_reason: None, folder: folder.path(), stderr: None };
     assert_eq!(
         verify(&scenario, &outcome, &server),
-        ["1 requests to b instead of 2", "one answer of the script was never requested"]
+        [
+            "expected 2 requests to b, but there were 1",
+            "one answer of the script was never requested"
+        ]
     );
     let mut twisted = ask();
     twisted["max_tokens"] = json!(0);

@@ -255,7 +255,13 @@ impl FinishedProcess {
 
     /// Another run in the same folders.
     pub(crate) fn again(self, base_url: &str) -> RunBuilder {
-        let trial = RunBuilder::at(base_url);
+        let args = ["--permission-mode", "bypassPermissions", "--sandbox", "off"];
+        self.again_bare(base_url).args(args)
+    }
+
+    /// The same with no flags of its own, for other commands than `run`.
+    pub(crate) fn again_bare(self, base_url: &str) -> RunBuilder {
+        let trial = RunBuilder::bare(base_url);
         let mut command = trial.command;
         command
             .current_dir(self.work())

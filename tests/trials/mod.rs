@@ -61,7 +61,7 @@ mod standard_input;
 mod structured_output;
 mod telemetry;
 mod time_limits;
-mod timeouts;
+pub(crate) mod timeouts;
 mod transcripts;
 mod turn_limits;
 mod untrusted;

@@ -12,7 +12,9 @@ async fn every_builtin_scenario_ends_as_its_file_expects() {
         let trial = RunBuilder::bare("http://127.0.0.1:9").args(["rehearse", &listing.name]);
         let ended = trial.run().await;
         assert_eq!(ended.code, listing.exit, "{}: {ended:?}", listing.name);
-        assert!(!ended.stderr.contains("outlast itself broke"), "{}: {ended:?}", listing.name);
+        let exit = ended.code.unwrap_or_default();
+        let line = format!("outlast: rehearsed {}: exit {exit}, as expected\n", listing.name);
+        assert!(ended.stderr.ends_with(&line), "{}: {ended:?}", listing.name);
     }))
     .await;
 }

@@ -45,7 +45,7 @@ const SIDE_BY_SIDE: usize = 8;
 
 /// Runs trials side by side, a few at a time: a machine that is busy with all of them at once is on
 /// trial itself.
-pub(super) async fn all<F>(trials: impl IntoIterator<Item = F>)
+pub(crate) async fn all<F>(trials: impl IntoIterator<Item = F>)
 where
     F: Future<Output = ()> + Send + 'static,
 {

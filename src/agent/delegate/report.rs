@@ -243,7 +243,8 @@ mod tests {
             StopReason::BackgroundPending => StopReason::RequirementFailed,
             StopReason::RequirementFailed => StopReason::StructuredOutputRetryExhausted,
             StopReason::StructuredOutputRetryExhausted => StopReason::OutputFailed,
-            StopReason::OutputFailed => StopReason::InternalError,
+            StopReason::OutputFailed => StopReason::RehearsalFailed,
+            StopReason::RehearsalFailed => StopReason::InternalError,
             StopReason::InternalError => return None,
         })
     }

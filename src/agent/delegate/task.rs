@@ -57,6 +57,7 @@ impl AgentStatus {
             | StopReason::RequirementFailed
             | StopReason::StructuredOutputRetryExhausted
             | StopReason::OutputFailed
+            | StopReason::RehearsalFailed
             | StopReason::InternalError => Self::Failed,
         }
     }

@@ -36,6 +36,9 @@ const TOOL_NAMES: [&str; 20] = [
 /// Commands whose output is no result of a run.
 const REPORTS: [&str; 3] = ["config", "doctor", "sessions"];
 
+/// Flags of `rehearse` with which nothing is run.
+const REHEARSAL_REPORTS: [&str; 3] = ["--list", "--print", "--save"];
+
 /// The words of a command line, which must be text.
 ///
 /// # Errors
@@ -79,6 +82,10 @@ impl RequestedOutput {
             return Self { format: OutputFormat::Text, ..wanted };
         }
         let rehearsing = words.peek().is_some_and(|word| word == "rehearse");
+        let mut own = raw.iter().take_while(|word| *word != "--");
+        if rehearsing && own.any(|word| REHEARSAL_REPORTS.iter().any(|report| word == report)) {
+            return Self { format: OutputFormat::Text, ..wanted };
+        }
         while let Some(word) = words.next() {
             if word == "--" && !rehearsing {
                 break;

@@ -108,13 +108,26 @@ pub struct RunArgs {
 
 /// What `outlast rehearse` takes.
 #[derive(Clone, Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "independent flags")]
 pub struct RehearseArgs {
     /// A built-in scenario by name, or a scenario file
     #[arg(value_name = "SCENARIO")]
     pub scenario: Option<String>,
+    /// Rehearse a recorded session: its id, the beginning of one, or latest
+    #[arg(long, value_name = "SESSION", conflicts_with = "scenario")]
+    pub from: Option<String>,
     /// List the built-in scenarios
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["scenario", "from", "serve", "flags"])]
     pub list: bool,
+    /// With --list: one JSON object instead of text
+    #[arg(long, requires = "list")]
+    pub json: bool,
+    /// Print the file of the scenario instead of rehearsing it
+    #[arg(long, conflicts_with_all = ["list", "serve", "flags"])]
+    pub print: bool,
+    /// Write the file of the scenario to this new file instead of rehearsing it
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["list", "serve", "print", "flags"])]
+    pub save: Option<PathBuf>,
     /// Only serve the scenario, for another program to be rehearsed
     #[arg(long)]
     pub serve: bool,

@@ -85,7 +85,7 @@ pub(in crate::cli) async fn drive(
     let mut code = Box::pin(session.serve()).await;
     let faults = check(code, "");
     if !faults.is_empty() {
-        let error = UsageError::of(UsageErrorKind::Internal, faults.join("; "));
+        let error = UsageError::of(UsageErrorKind::RehearsalFailed, faults.join("; "));
         session.report(&error);
         code = error.verdict().exit_code();
     }

@@ -55,11 +55,7 @@ pub(super) async fn sessions(args: SessionsArgs, world: ProcessContext) -> Resul
 }
 
 fn perform(args: SessionsArgs, variables: &Variables, cwd: &Path) -> Result<u8, UsageError> {
-    let context = SessionsContext {
-        place: SessionFolder::new(&environment::config_dir(variables), cwd),
-        home: environment::home(variables),
-        wall: WallTime { at: Timestamp::now(), zone: TimeZone::system() },
-    };
+    let context = SessionsContext::new(variables, cwd);
     match args.action {
         None => list::list(&context, &args.list),
         Some(SessionsAction::List(list)) => list::list(&context, &list),
@@ -69,7 +65,27 @@ fn perform(args: SessionsArgs, variables: &Variables, cwd: &Path) -> Result<u8, 
     }
 }
 
+/// Finds the session that the user means: an id, the beginning of one, or `latest`.
+///
+/// # Errors
+/// There is none, or there are several.
+pub(super) fn find_session(
+    variables: &Variables,
+    cwd: &Path,
+    name: &str,
+) -> Result<SessionFile, UsageError> {
+    SessionsContext::new(variables, cwd).find(name)
+}
+
 impl SessionsContext {
+    fn new(variables: &Variables, cwd: &Path) -> Self {
+        Self {
+            place: SessionFolder::new(&environment::config_dir(variables), cwd),
+            home: environment::home(variables),
+            wall: WallTime { at: Timestamp::now(), zone: TimeZone::system() },
+        }
+    }
+
     fn scope(all: bool) -> ListScope {
         if all { ListScope::All } else { ListScope::Project }
     }

@@ -70,6 +70,7 @@ pub(super) fn ending(reason: StopReason) -> String {
         | StopReason::RequirementFailed
         | StopReason::StructuredOutputRetryExhausted
         | StopReason::OutputFailed
+        | StopReason::RehearsalFailed
         | StopReason::InternalError => String::new(),
     };
     format!("{}{why}, exit code {}", info.name, info.exit_code)

@@ -66,6 +66,8 @@ pub struct Settings {
     pub config_dir: PathBuf,
     /// Where sessions are.
     pub session_dir: PathBuf,
+    /// Where failures of hooks are logged and programs are pinned.
+    pub state_dir: PathBuf,
     pub cwd: PathBuf,
     /// The models, the preferred one first, and where they are.
     pub chain: ModelChain,

@@ -81,8 +81,7 @@ pub fn resolve_resumed(
     let endpoint = endpoint(args, env, config, config_dir)?;
     let chain = chain(&inputs, &endpoint)?;
     warnings.extend(chain.unknown_model_warnings(&args.flags));
-    warnings.extend(of_library);
-    warnings.extend(compatibility_warnings(args));
+    warnings.extend(of_library.into_iter().chain(compatibility_warnings(args)));
     warnings.extend(rule_names::check_agent_tools(&inputs.sources.library.definitions()));
     warnings.extend(credential::warnings(&endpoint.credential, variables));
     let mcp = servers::resolve(&args.mcp, env, config, named, variables);
@@ -131,6 +130,7 @@ pub fn resolve_resumed(
         hook_depth: environment::hook_depth(variables)?,
         memory: (!args.session.no_memory && !env.no_memory).then_some(inputs.sources.memory),
         session_dir: session_dir(args, &inputs.config_dir),
+        state_dir: args.session.state_folder.clone().unwrap_or_else(|| inputs.config_dir.clone()),
         config_dir: inputs.config_dir.clone(),
         cwd,
         warnings,

@@ -1,92 +1,8 @@
 //! Parses scenario files: TOML, without unknown keys. Errors name file, line and column.
-//!
-//! ```toml
-//! name = "mine"
-//! summary = "An overload, an interrupted stream, and a tool call"
-//! prompt = "What the agent is asked to do."
-//! args = ["--max-turns", "5"]
-//! time_scale = 20                      # 20 s of the script pass in one second
-//! after = "fail"                       # or "repeat last", or "loop"
-//!
-//! [files]
-//! "run.sh" = { content = "exit 0\n", mode = 0o755 }
-//!
-//! [[step]]                             # each step answers one request, or `repeat` of them
-//! status = 529
-//! headers = { retry-after = "12" }
-//!
-//! [[step]]                             # kinds: reset close end stall pings error insert
-//! fault = { kind = "reset", after = { events = 3 } }
-//!
-//! [[step]]
-//! text = "I run it."
-//! [[step.tool]]
-//! name = "Bash"
-//! input = { command = "sh ${cwd}/run.sh" }
-//!
-//! [[step]]
-//! text = "Done."
-//!
-//! [expect]
-//! exit = 0
-//! requests = 4                         # also: compactions, refreshes, files, absent, stderr
-//! ```
-//!
-//! A step may select its requests: `when = { model = "m*", stream = true, contains = "text", source
-//! = "compact", fast = true, prompt = "text", system = "text" }`. `source` is the header
-//! `x-outlast-source` (`main`, `compact`, `agent:general-purpose`; `agent:*` for any), `fast` is
-//! `speed = "fast"` in the body, which needs a `fast-mode-` beta. `prompt` must occur in the first
-//! message, which identifies sub-agents: theirs is the task they were given.
-//!
-//! Server rules apply to all requests. A request that exceeds a limit gets the service's own 400;
-//! repeating it is a violation:
-//!
-//! ```toml
-//! [rules]
-//! require_key = "k"                    # the only valid credential, in either header
-//! token_limit = 60_000                 # the context window: input, and input with max_tokens
-//! max_output = 64_000                  # the largest max_tokens
-//! signatures = "refuse"                # foreign thinking: 400 and no violation (else "judge")
-//! expire_signatures_after = 3          # requests; then earlier thinking is foreign
-//!
-//! [rules.media]                        # unset limits do not apply
-//! count = 100                          # images and documents in one request
-//! image_bytes = 5_242_880              # of one image's base64
-//! image_pixels = 8000                  # the longer side
-//! many_images_pixels = 2000            # the same above 20 images
-//! pdf_pages = 100                      # of all documents
-//!
-//! [[rules.rejected_content]]                     # no block may contain this text or base64
-//! contains = "iVBORw0KGgoBAD"
-//! message = "Could not process image"  # follows the block's path; has a default
-//!
-//! [rules.tokens]                       # 401 without the newest access token
-//! access = "access"                    # the first; then "access.1", "access.2" ...
-//! refresh = "refresh"                  # likewise, each valid once
-//! expire_token_after = 2               # requests
-//! path = "/oauth/token"                # performs the refresh grant, form or JSON
-//! expires_in = 3600                    # seconds, reported
-//! delay = "200ms"                      # before the endpoint answers
-//! failing_refreshes = 1                 # how many initial refreshes get a 503
-//! ```
-//!
-//! Requests with the header `x-outlast-source: compact` are answered by `[[compaction]]`, which has
-//! the same keys as `[[step]]` and uses no steps up; without any `[[compaction]]`, the steps answer
-//! them.
-//!
-//! Further servers have their own scripts. `args`, values of `env` and contents of `files` may
-//! contain `{server.backup.url}` and, for the server at the base URL, `{server.main.url}`; `args`
-//! and `env` may contain `${cwd}`:
-//!
-//! ```toml
-//! args = ["--fallback-model", "model-b@{server.backup.url}"]
-//!
-//! [server.backup]                      # also: rules, compaction, after
-//! requests = 1                         # the exact number it must receive
-//! [[server.backup.step]]
-//! text = "Done."
-//! ```
+//! The keys are in `file/keys.rs`, and their manual is outlast-scenario(5).
 
+mod check;
+mod keys;
 mod step;
 mod step_error;
 
@@ -101,6 +17,8 @@ use super::rules::ServerRules;
 use super::scenario::{
     AfterLast, Expectation, MAIN, Scenario, ScratchFile, ScriptStep, ServerPart,
 };
+use check::{FileMistake, check_names};
+pub use keys::{KeyTable, SCENARIO_TABLES, ScenarioKey};
 use step::StepTable;
 
 /// Why a scenario file is invalid.
@@ -140,6 +58,7 @@ impl Scenario {
                 message,
             }
         };
+        check_names(text).map_err(|(offset, message)| wrong(offset, message))?;
         let sheet: ScenarioFile = toml::from_str(text).map_err(|error| {
             let offset = error.span().map_or(0, |span| span.start);
             wrong(offset, error.message().replace('\n', " ").trim().to_owned())
@@ -147,9 +66,6 @@ impl Scenario {
         sheet.into_scenario().map_err(|(offset, message)| wrong(offset, message))
     }
 }
-
-/// An error message and its byte offset in the text.
-type FileComplaint = (usize, String);
 
 /// A scenario as it stands in a file.
 #[derive(Deserialize)]
@@ -196,7 +112,7 @@ struct PartTable {
 }
 
 impl PartTable {
-    fn into_part(self) -> Result<ServerPart, FileComplaint> {
+    fn into_part(self) -> Result<ServerPart, FileMistake> {
         Ok(ServerPart {
             rules: self.rules,
             steps: steps(self.step)?,
@@ -207,7 +123,7 @@ impl PartTable {
     }
 }
 
-fn steps(sheets: Vec<Spanned<StepTable>>) -> Result<Vec<ScriptStep>, FileComplaint> {
+fn steps(sheets: Vec<Spanned<StepTable>>) -> Result<Vec<ScriptStep>, FileMistake> {
     let step = |sheet: Spanned<StepTable>| {
         let offset = sheet.span().start;
         sheet.into_inner().into_step().map_err(|error| (offset, error.to_string()))
@@ -217,7 +133,7 @@ fn steps(sheets: Vec<Spanned<StepTable>>) -> Result<Vec<ScriptStep>, FileComplai
 
 fn servers(
     sheets: BTreeMap<Spanned<String>, PartTable>,
-) -> Result<BTreeMap<String, ServerPart>, FileComplaint> {
+) -> Result<BTreeMap<String, ServerPart>, FileMistake> {
     let part = |(name, sheet): (Spanned<String>, PartTable)| {
         if !is_server_name(name.get_ref()) {
             let message = format!("`{}` cannot be a further server's name", name.get_ref());
@@ -229,7 +145,7 @@ fn servers(
 }
 
 impl ScenarioFile {
-    fn into_scenario(self) -> Result<Scenario, FileComplaint> {
+    fn into_scenario(self) -> Result<Scenario, FileMistake> {
         let time_scale = match self.time_scale {
             None => 1.0,
             Some(scale) if scale.get_ref().is_finite() && *scale.get_ref() > 0.0 => {
@@ -249,7 +165,7 @@ impl ScenarioFile {
         };
         let args = self.args.into_iter().map(plain).collect::<Result<_, _>>()?;
         let env = self.env.into_iter().map(|(name, value)| Ok((name, plain(value)?)));
-        let env = env.collect::<Result<_, FileComplaint>>()?;
+        let env = env.collect::<Result<_, FileMistake>>()?;
         let mut files = BTreeMap::new();
         for (path, file) in self.files {
             if !stays_inside(path.get_ref()) {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::rehearsal::render;
 use crate::rehearsal::scenario::{
@@ -25,7 +26,7 @@ pub(super) struct StepTable {
     // A reply.
     text: Option<String>,
     thinking: Option<String>,
-    tool: Vec<ScriptedToolCall>,
+    tool: Vec<ToolTable>,
     empty: bool,
     stop_reason: Option<String>,
     usage: Option<ScriptedUsage>,
@@ -85,7 +86,10 @@ impl StepTable {
             (true, false, None) => Ok(StepAnswer::Reply(ScriptedReply {
                 thinking: self.thinking.take(),
                 text: self.text.take(),
-                tools: std::mem::take(&mut self.tool),
+                tools: std::mem::take(&mut self.tool)
+                    .into_iter()
+                    .map(ToolTable::into_call)
+                    .collect::<Result<_, _>>()?,
                 stop_reason: self.stop_reason.take(),
                 usage: self.usage.unwrap_or_default(),
                 form: self.form.unwrap_or_default(),
@@ -120,6 +124,31 @@ impl StepTable {
         }
         http.content_length = self.content_length;
         Ok(http)
+    }
+}
+
+/// A tool call as it stands in a file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ToolTable {
+    name: String,
+    #[serde(default)]
+    input: Value,
+    input_json: Option<String>,
+    id: Option<String>,
+    cut: Option<usize>,
+}
+
+impl ToolTable {
+    fn into_call(self) -> Result<ScriptedToolCall, StepError> {
+        let Self { name, input, input_json, id, cut } = self;
+        let input = match input_json {
+            None => input,
+            Some(_) if !input.is_null() => return Err(StepError::TwoInputs),
+            Some(json) => serde_json::from_str(&json)
+                .map_err(|error| StepError::InputJson(error.to_string()))?,
+        };
+        Ok(ScriptedToolCall { name, input, id, cut })
     }
 }
 

@@ -31,6 +31,10 @@ pub(super) enum StepError {
     BeforeHeaders,
     #[error("this fault can only come after `request`, `headers` or later")]
     BeforeRequest,
+    #[error("`input` and `input_json` exclude each other")]
+    TwoInputs,
+    #[error("`input_json` is not JSON: {0}")]
+    InputJson(String),
     #[error("a fault of kind `insert` needs `bytes`")]
     InsertsNothing,
 }

@@ -22,4 +22,5 @@ pub use plan::{CutPoint, plan};
 pub use rebuild::{CompactionInputs, RestoredFile, rebuild, restored_bytes};
 pub use render::{DROPS_MAX, render};
 pub(super) use root::is_root;
+pub use root::summary_of;
 pub use shrink::{can_shrink, shrink};

@@ -37,6 +37,11 @@ pub(in super::super) fn is_root(message: &Message) -> bool {
     message.role == Role::User && message.content.first().and_then(text_of) == Some(TASK)
 }
 
+/// The summary in a root message. `None`: it is none.
+pub fn summary_of(message: &Message) -> Option<String> {
+    is_root(message).then(|| ConversationRoot::parse(slice::from_ref(message)).summary)
+}
+
 /// The section of a root message.
 #[derive(Clone, Copy, PartialEq)]
 enum RootPart {

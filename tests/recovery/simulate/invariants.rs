@@ -728,7 +728,7 @@ impl Simulation {
                 let affordable = self.weight.affordable();
                 assert!(affordable < 1_024, "seed {seed}: {affordable} tokens were left");
             }
-            StopReason::InternalError | StopReason::OutputFailed => {
+            StopReason::InternalError | StopReason::OutputFailed | StopReason::RehearsalFailed => {
                 panic!("seed {seed}: an error of ours")
             }
             StopReason::MaxTurns

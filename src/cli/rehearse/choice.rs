@@ -1,0 +1,113 @@
+//! Chooses the scenario of a rehearsal: a built-in one, a file, or a recorded session.
+
+use std::borrow::Cow;
+use std::fs;
+use std::path::Path;
+
+use strsim::osa_distance;
+
+use super::super::args::RehearseArgs;
+use super::super::run::ProcessContext;
+use super::super::sessions::find_session;
+use super::super::usage::{UsageError, UsageErrorKind};
+use super::say;
+use crate::config::environment::Variables;
+use crate::history::read_history;
+use crate::rehearsal::{RecordedScenario, Scenario, builtin_text, list};
+
+/// The scenario when none is named.
+const DEFAULT: &str = "fix-a-bug";
+
+/// The scenario of a rehearsal.
+pub(super) struct ChosenScenario {
+    pub(super) scenario: Scenario,
+    /// Its file.
+    pub(super) text: Cow<'static, str>,
+    /// What of a recorded session it does not reproduce.
+    omissions: Vec<String>,
+}
+
+/// Finds and reads the scenario.
+///
+/// # Errors
+/// There is none of that name, it is not valid, or the session cannot be read.
+pub(super) async fn choose(
+    args: &RehearseArgs,
+    world: &ProcessContext,
+) -> Result<ChosenScenario, UsageError> {
+    let Some(session) = args.from.clone() else {
+        return named(args.scenario.as_deref().unwrap_or(DEFAULT));
+    };
+    let (variables, cwd) = (world.variables.clone(), world.cwd.clone());
+    let reading = tokio::task::spawn_blocking(move || recorded(&session, &variables, &cwd));
+    tokio::select! {
+        biased;
+        interrupt = world.signals.first() => Err(UsageError::interrupted(interrupt)),
+        done = reading => done.unwrap_or_else(|error| {
+            let what = format!("outlast itself broke: {error}");
+            Err(UsageError::of(UsageErrorKind::Internal, what))
+        }),
+    }
+}
+
+impl ChosenScenario {
+    fn parse(text: Cow<'static, str>, file: &str) -> Result<Self, UsageError> {
+        let scenario = Scenario::parse(&text, file);
+        let scenario = scenario.map_err(|error| UsageError::new(error.to_string()))?;
+        Ok(Self { scenario, text, omissions: Vec::new() })
+    }
+
+    /// Says on standard error what is not reproduced.
+    pub(super) fn report_omissions(&self) {
+        for omission in &self.omissions {
+            say(&format!("not reproduced: {omission}"));
+        }
+    }
+}
+
+/// A built-in scenario by its name, or one in a file.
+fn named(name: &str) -> Result<ChosenScenario, UsageError> {
+    if let Some(text) = builtin_text(name) {
+        return ChosenScenario::parse(text.into(), &format!("{name}.toml"));
+    }
+    let path = Path::new(name);
+    if !path.is_file() {
+        let near = nearest(name).map_or(String::new(), |near| format!("; did you mean {near}?"));
+        return Err(UsageError::new(format!(
+            "there is no scenario {name:?}, and no file of that name{near}; see outlast rehearse \
+             --list"
+        )));
+    }
+    let text = fs::read_to_string(path)
+        .map_err(|error| UsageError::new(format!("cannot read scenario {name}: {error}")))?;
+    ChosenScenario::parse(text.into(), name)
+}
+
+fn nearest(name: &str) -> Option<String> {
+    let names = list().into_iter().map(|listing| listing.name);
+    let near = names.map(|known| (osa_distance(name, &known), known)).min()?;
+    // A third of the letters may be wrong, but no more than three.
+    (near.0 <= (name.len() / 3).clamp(1, 3)).then_some(near.1)
+}
+
+/// The scenario that reproduces a session.
+fn recorded(
+    session: &str,
+    variables: &Variables,
+    cwd: &Path,
+) -> Result<ChosenScenario, UsageError> {
+    let file = find_session(variables, cwd, session)?;
+    let history = read_history(&file).map_err(|error| {
+        let path = file.path.display();
+        UsageError::new(format!("cannot read {path}: {error}; check that the file belongs to you"))
+    })?;
+    let recorded = RecordedScenario::of(&history).map_err(|error| {
+        UsageError::new(format!("session {} cannot be rehearsed: {error}", file.id))
+    })?;
+    let name = format!("the scenario of session {}", file.id);
+    let chosen = ChosenScenario::parse(recorded.text.into(), &name).map_err(|error| {
+        let what = format!("outlast itself broke: {error}");
+        UsageError::of(UsageErrorKind::Internal, what)
+    })?;
+    Ok(ChosenScenario { omissions: recorded.omissions, ..chosen })
+}

@@ -1,0 +1,448 @@
+//! Makes a scenario from a recorded session that reproduces it: the same prompt, limits, replies and
+//! faults in their order.
+//!
+//! ```text
+//! SessionHistory ─► answers (replies, faults) ─┐
+//!                ─► terms (flags, settings) ───┼─► Scenario ─► write ─► file
+//!                ─► acceptance checks ─────────┘
+//! ```
+//! The tools are run again, in a scratch folder, so their results may differ; the replies do not
+//! depend on them. What cannot be reproduced is listed.
+
+mod acceptance;
+mod answers;
+mod paths;
+mod terms;
+mod toml_text;
+mod write;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::history::{
+    CallRecord, HistoryEvent, MessageAuthor, SessionHistory, ToolRunState, TurnRecord, WaitRecord,
+};
+use crate::recovery::{
+    CallPurpose, ConnectionChoice, ErrorClass, Event, FailureStage, RecoveryPlan, StopReason,
+};
+
+use super::scenario::{
+    Expectation, Scenario, ScriptStep, ScriptedReply, ServerPart, StepAnswer, StepCondition,
+};
+use answers::{RecordedAnswer, Unanswered, answer, kept};
+use paths::PathMask;
+use write::{Remarks, write};
+
+/// A scenario that reproduces a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedScenario {
+    /// The scenario file.
+    pub text: String,
+    /// What it does not reproduce, a line each.
+    pub omissions: Vec<String>,
+}
+
+/// Why a session cannot be rehearsed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordingError {
+    #[error("it has no prompt")]
+    NoPrompt,
+    #[error("nothing is recorded of requests to a model")]
+    NoRequests,
+}
+
+/// How long the waits of a rehearsal may take together in real time.
+const WAITING: Duration = Duration::from_secs(4);
+
+/// The fastest that time passes: a slow machine must not look like a silent service.
+const TIME_SCALE_MAX: f64 = 60.0;
+
+/// How much of a task identifies a sub-agent, in characters.
+const TASK_CHARS: usize = 160;
+
+/// The answer after which nothing of a session is recorded.
+const SESSION_ENDS: &str = "(The recorded session ends here.)";
+
+impl RecordedScenario {
+    /// The scenario of the last prompt of a session.
+    ///
+    /// # Errors
+    /// Nothing can be reproduced.
+    pub fn of(history: &SessionHistory) -> Result<Self, RecordingError> {
+        let folder = history.project.as_ref().map(|folder| folder.to_string_lossy());
+        let paths = PathMask::new(folder.as_deref());
+        let prompt = history.prompts().last().ok_or(RecordingError::NoPrompt)?;
+        let mut recording = Recording { history, paths, steps: Vec::new(), omissions: Vec::new() };
+        recording.collect();
+        if recording.steps.is_empty() {
+            return Err(RecordingError::NoRequests);
+        }
+        Ok(recording.into_scenario(prompt))
+    }
+}
+
+/// The answer to one recorded request.
+struct RecordedStep {
+    at: Option<Timestamp>,
+    /// The number of the model in the chain.
+    model_index: u8,
+    purpose: CallPurpose,
+    step: ScriptStep,
+    remark: String,
+}
+
+/// A scenario that is being made.
+struct Recording<'a> {
+    history: &'a SessionHistory,
+    paths: PathMask<'a>,
+    steps: Vec<RecordedStep>,
+    omissions: Vec<String>,
+}
+
+impl Recording<'_> {
+    fn omit(&mut self, what: &str) {
+        if !self.omissions.iter().any(|known| known == what) {
+            self.omissions.push(what.to_owned());
+        }
+    }
+
+    /// Collects the answers of all requests, in the order in which they were sent.
+    fn collect(&mut self) {
+        let history = self.history;
+        let prompt = history.calls.last().map_or(0, |call| call.prompt);
+        let main = self.condition_of_main();
+        self.collect_calls(history, prompt, &main);
+        let begun = history.calls.iter().find(|call| call.prompt == prompt).and_then(|it| it.at);
+        for agent in &history.agents {
+            if agent.history.started < begun {
+                // It belongs to an earlier prompt.
+                continue;
+            }
+            let task = agent.history.prompts().next().unwrap_or_default();
+            let task: String = self.paths.part_without(task).chars().take(TASK_CHARS).collect();
+            let when = StepCondition {
+                source: Some(format!("agent:{}", agent.meta.agent_type)),
+                prompt: Some(task).filter(|task| !task.is_empty()),
+                ..StepCondition::default()
+            };
+            let prompt = agent.history.calls.last().map_or(0, |call| call.prompt);
+            self.collect_calls(&agent.history, prompt, &when);
+        }
+        // The sort is stable: requests without a time stay where they are.
+        self.steps.sort_by_key(|step| step.at);
+        self.note_other_omissions(prompt);
+    }
+
+    /// The condition that tells requests of the run itself from those of sub-agents.
+    fn condition_of_main(&self) -> StepCondition {
+        let has_agents = !self.history.agents.is_empty();
+        let source = has_agents.then(|| "main".to_owned());
+        StepCondition { source, ..StepCondition::default() }
+    }
+
+    /// Collects the answers of one agent to the requests of one prompt.
+    fn collect_calls(&mut self, history: &SessionHistory, prompt: u32, when: &StepCondition) {
+        let turns: Vec<&TurnRecord> = history.turns().collect();
+        if history.calls.is_empty() {
+            // Another program recorded it: the replies are all that is known.
+            for turn in turns_of_last_prompt(history) {
+                let mut step = kept(turn, &self.paths);
+                step.when = when.clone();
+                let (at, remark) = (None, String::new());
+                let purpose = CallPurpose::Reply;
+                self.steps.push(RecordedStep { at, model_index: 0, purpose, step, remark });
+            }
+            return;
+        }
+        let calls: Vec<&CallRecord> =
+            history.calls.iter().filter(|call| call.prompt == prompt).collect();
+        let mut before: Option<usize> = None;
+        for record in calls {
+            let number = record.end.as_ref().and_then(|end| end.turn);
+            let turn = turns.iter().find(|turn| Some(turn.number) == number).copied();
+            match answer(record, turn, &self.paths) {
+                Ok(RecordedAnswer { mut step, remark, omission }) => {
+                    if let Some(omission) = omission {
+                        self.omit(&omission);
+                    }
+                    if needs_new_connection(record)
+                        && let Some(before) = before
+                    {
+                        close_connection(&mut self.steps[before].step);
+                    }
+                    let is_summary = record.call.purpose != CallPurpose::Reply;
+                    if !is_summary {
+                        step.when = when.clone();
+                    }
+                    before = Some(self.steps.len());
+                    let model_index = record.call.rung;
+                    let (at, purpose) = (record.at, record.call.purpose);
+                    self.steps.push(RecordedStep { at, model_index, purpose, step, remark });
+                }
+                Err(Unanswered::Skipped) => {}
+                Err(Unanswered::Omitted(what)) => self.omit(what),
+            }
+        }
+    }
+
+    /// Notes what is recorded, and is not reproduced.
+    fn note_other_omissions(&mut self, prompt: u32) {
+        let history = self.history;
+        if prompt > 1 {
+            self.omit("earlier prompts and their answers: only the last prompt is rehearsed");
+        }
+        let processes = history.items.iter().filter(
+            |item| matches!(&item.event, HistoryEvent::Process(start) if start.resumes_prompt),
+        );
+        if processes.count() > 0 {
+            self.omit("ends of processes: what several of them did is one run");
+        }
+        if history.tools().any(|tool| tool.name.starts_with("mcp__")) {
+            self.omit("MCP servers: calls of their tools fail");
+        }
+        if history.tools().any(|tool| tool.is_changed) {
+            self.omit("hooks that changed the input of tools: the calls have the changed input");
+        }
+        if history.tools().any(|tool| matches!(tool.state, ToolRunState::Unknown)) {
+            self.omit("commands that were under way when their process ended");
+        }
+        if history.calls.iter().any(depends_on_size) {
+            self.omit("the sizes of tool results, on which summaries and overflows depend");
+        }
+        if history.messages_with_media() {
+            self.omit("images and documents of the prompt");
+        }
+        if !history.problems.is_empty() || history.is_torn {
+            self.omit("lines of the session that cannot be read");
+        }
+    }
+
+    fn into_scenario(mut self, prompt: &str) -> RecordedScenario {
+        let history = self.history;
+        let checks = acceptance::checks(history);
+        let hooks = checks.hooks.clone();
+        let mut terms = terms::terms(history, &self.paths, hooks, acceptance::REQUIREMENT);
+        for omission in std::mem::take(&mut terms.omissions) {
+            self.omit(&omission);
+        }
+        if prompt.starts_with('/') {
+            // What a command stood for is in the prompt already.
+            terms.args.push("--disable-slash-commands".to_owned());
+        }
+        if self.has_plan(RecoveryPlan::DropThinking) {
+            terms.args.extend(["--thinking", "enabled"].map(str::to_owned));
+        }
+        if self.has_plan(RecoveryPlan::Refresh) {
+            // Another key each time, as from a helper that fetches a new one.
+            let helper = ["--api-key-helper", "echo rehearsal-key-$(date +%s%N)"];
+            terms.args.extend(helper.map(str::to_owned));
+        }
+        let reason = history.end.map(|end| end.reason).filter(|reason| is_reproducible(*reason));
+        if reason.is_none() {
+            let what = match history.end {
+                Some(end) => format!("the end, {}", end.reason.name()),
+                None => "the end, which is not recorded".to_owned(),
+            };
+            self.omit(&what);
+            let text = Some(SESSION_ENDS.to_owned());
+            let reply = ScriptedReply { text, ..ScriptedReply::default() };
+            let mut step = ScriptStep::new(StepAnswer::Reply(reply));
+            step.when = self.condition_of_main();
+            let (at, purpose, remark) = (None, CallPurpose::Reply, String::new());
+            self.steps.push(RecordedStep { at, model_index: 0, purpose, step, remark });
+        }
+        let (time_scale, id) = (self.time_scale(), history.id.as_str());
+        let mut scenario = Scenario {
+            name: format!("session-{}", id.chars().take(8).collect::<String>()),
+            summary: format!("A recording of session {id}"),
+            prompt: self.paths.hide(prompt),
+            args: terms.args,
+            env: terms.env,
+            time_scale,
+            files: checks.files(terms.has_requirement),
+            ..Scenario::new()
+        };
+        let mut remarks = Remarks { head: self.head(), steps: Vec::new() };
+        for recorded in self.steps {
+            let server = terms.servers.get(usize::from(recorded.model_index));
+            let part = match server.filter(|name| !name.is_empty()) {
+                Some(name) => scenario.servers.entry(name.clone()).or_default(),
+                None => &mut scenario.main,
+            };
+            let is_main = server.is_none_or(String::is_empty);
+            let (steps, has_remark) = match recorded.purpose {
+                CallPurpose::Reply => (&mut part.steps, is_main),
+                CallPurpose::Summary(_) => (&mut part.compactions, false),
+            };
+            if has_remark {
+                add_step(steps, Some(&mut remarks.steps), recorded);
+            } else {
+                add_step(steps, None, recorded);
+            }
+        }
+        let is_whole = reason.is_some();
+        for part in scenario.servers.values_mut() {
+            part.requests = is_whole.then(|| answers(part));
+        }
+        scenario.expect = Expectation {
+            exit: reason.map(|reason| i32::from(reason.info().exit_code)),
+            terminal_reason: reason.map(|reason| reason.name().to_owned()),
+            requests: is_whole.then(|| answers(&scenario.main)),
+            ..Expectation::default()
+        };
+        RecordedScenario { text: write(&scenario, &remarks), omissions: self.omissions }
+    }
+
+    fn has_plan(&self, wanted: RecoveryPlan) -> bool {
+        let plans = self.history.calls.iter().filter_map(|call| call.end.as_ref()?.plan);
+        plans.into_iter().any(|plan| plan == wanted)
+    }
+
+    /// The comments at the top of the file.
+    fn head(&self) -> Vec<String> {
+        let mut head = vec![format!(
+            "Recorded from session {}. It reproduces the prompt, the limits, the model's replies \
+             in their order, and the faults of the service. Tools run again, in a scratch folder \
+             without the files of the session, so their results may differ.",
+            self.history.id
+        )];
+        if !self.omissions.is_empty() {
+            head.push("Not reproduced:".to_owned());
+            head.extend(self.omissions.iter().map(|omission| format!("- {omission}")));
+        }
+        head
+    }
+
+    /// How much faster time passes, so that the recorded waits are short.
+    fn time_scale(&self) -> f64 {
+        let agents = self.history.agents.iter().map(|agent| &agent.history);
+        let waits = [self.history].into_iter().chain(agents).map(|history| {
+            let pauses = history.items.iter().filter_map(|item| match &item.event {
+                HistoryEvent::Wait(WaitRecord { waited, planned, .. }) => waited.or(Some(*planned)),
+                HistoryEvent::Process(_)
+                | HistoryEvent::Message(_)
+                | HistoryEvent::Turn(_)
+                | HistoryEvent::Setback(_)
+                | HistoryEvent::Recovery(_)
+                | HistoryEvent::ModelSwitch { .. }
+                | HistoryEvent::Compaction { .. }
+                | HistoryEvent::HistoryChange { .. }
+                | HistoryEvent::Spend(_)
+                | HistoryEvent::Requirement { .. }
+                | HistoryEvent::Background(_)
+                | HistoryEvent::End(_) => None,
+            });
+            let silent = history.calls.iter().filter_map(|call| {
+                let end = call.end.as_ref()?;
+                is_silence(end.event).then_some(end.took)
+            });
+            pauses.chain(silent).sum::<Duration>()
+        });
+        let waited = waits.max().unwrap_or_default();
+        (waited.as_secs_f64() / WAITING.as_secs_f64()).ceil().clamp(1.0, TIME_SCALE_MAX)
+    }
+}
+
+/// The replies to the last prompt.
+fn turns_of_last_prompt(history: &SessionHistory) -> Vec<&TurnRecord> {
+    let mut turns = Vec::new();
+    for item in &history.items {
+        if let HistoryEvent::Turn(turn) = &item.event {
+            turns.push(turn.as_ref());
+        } else if let HistoryEvent::Message(message) = &item.event
+            && message.author == MessageAuthor::User
+        {
+            turns.clear();
+        }
+    }
+    turns
+}
+
+/// Whether a request ended because nothing came.
+fn is_silence(event: Event) -> bool {
+    let is_timeout = |class| matches!(class, ErrorClass::ApiTimeout | ErrorClass::StreamStalled);
+    event == Event::DeadlinePassed || event.failure().is_some_and(|it| is_timeout(it.class))
+}
+
+/// Whether a script can bring a run to this end.
+fn is_reproducible(reason: StopReason) -> bool {
+    match reason {
+        StopReason::Completed
+        | StopReason::MaxTurns
+        | StopReason::MaxBudgetUsd
+        | StopReason::Deadline
+        | StopReason::Denied
+        | StopReason::StopHookPrevented
+        | StopReason::StopHookBlocked
+        | StopReason::BlockingLimit
+        | StopReason::PromptTooLong
+        | StopReason::MaxOutputTokens
+        | StopReason::ImageError
+        | StopReason::EmptyResponse
+        | StopReason::Refusal
+        | StopReason::Stalled
+        | StopReason::BackgroundPending
+        | StopReason::RequirementFailed
+        | StopReason::StructuredOutputRetryExhausted => true,
+        StopReason::ModelError(class) => {
+            !matches!(class, ErrorClass::SslCertError | ErrorClass::Aborted)
+        }
+        StopReason::AbortedStreaming(_)
+        | StopReason::AbortedTools(_)
+        | StopReason::HookStopped
+        | StopReason::ToolDeferred
+        | StopReason::OutputFailed
+        | StopReason::RehearsalFailed
+        | StopReason::InternalError => false,
+    }
+}
+
+/// Whether a request came, or failed, because of the size of the conversation.
+fn depends_on_size(record: &CallRecord) -> bool {
+    let failure = record.end.as_ref().and_then(|end| end.event.failure());
+    let is_overflow = failure.is_some_and(|failure| {
+        matches!(failure.class, ErrorClass::PromptTooLong | ErrorClass::RequestTooLarge)
+    });
+    record.call.purpose != CallPurpose::Reply || is_overflow
+}
+
+/// Whether a request failed over a connection that was new without being asked for.
+fn needs_new_connection(record: &CallRecord) -> bool {
+    let failure = record.end.as_ref().and_then(|end| end.event.failure());
+    record.call.connection == ConnectionChoice::Pooled
+        && failure.is_some_and(|failure| failure.stage == FailureStage::FreshConnection)
+}
+
+/// Makes the next request need a new connection.
+fn close_connection(step: &mut ScriptStep) {
+    const CLOSE: (&str, &str) = ("connection", "close");
+    if !step.headers.iter().any(|(name, _)| name == CLOSE.0) {
+        step.headers.push((CLOSE.0.to_owned(), CLOSE.1.to_owned()));
+    }
+}
+
+/// Adds a step, or counts it with the one before if it is the same.
+fn add_step(
+    steps: &mut Vec<ScriptStep>,
+    remarks: Option<&mut Vec<String>>,
+    recorded: RecordedStep,
+) {
+    let RecordedStep { step, remark, .. } = recorded;
+    if let Some(last) = steps.last_mut()
+        && (ScriptStep { repeat: 1, ..last.clone() }) == step
+    {
+        last.repeat += 1;
+        return;
+    }
+    steps.push(step);
+    if let Some(remarks) = remarks {
+        remarks.push(remark);
+    }
+}
+
+/// How many requests the steps of a server answer.
+fn answers(part: &ServerPart) -> usize {
+    let steps = part.steps.iter().chain(&part.compactions);
+    steps.map(|step| usize::try_from(step.repeat).unwrap_or(usize::MAX)).sum()
+}

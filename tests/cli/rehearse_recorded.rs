@@ -1,0 +1,172 @@
+//! `outlast rehearse --from`: a recorded session is reproduced.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use outlast::rehearsal::{
+    RehearsalServer, Scenario, ScriptedToolCall, ServerOptions, StepAnswer, builtin, list,
+};
+use serde_json::{Value, json};
+
+use crate::support::{FinishedProcess, RunBuilder, serve};
+
+/// Scenarios whose recording ends otherwise, and why.
+const EXCEPTIONS: [(&str, &str); 12] = [
+    ("auto-compact", SIZES),
+    ("compaction-fails", SIZES),
+    ("compaction-overflow", SIZES),
+    ("overflow", SIZES),
+    ("thrash", SIZES),
+    ("gateway-llamacpp", SIZES),
+    ("image-too-large", "the image that the model reads is not in the scratch folder"),
+    ("pdf-too-large", "the PDF that the model reads is not in the scratch folder"),
+    ("background-server", "the program that it starts is not in the scratch folder"),
+    ("foreign-thinking", "which block was refused is not recorded"),
+    ("unreadable-block", "which block was refused is not recorded"),
+    ("long-outage", "the number of its probes depends on the speed of the machine"),
+];
+
+const SIZES: &str = "how full the conversation gets depends on files that are not there";
+
+/// What a rehearsal of a recording has to have in common with the recorded run.
+fn outline(result: &Value) -> Value {
+    json!({
+        "exit_code": result["exit_code"],
+        "terminal_reason": result["terminal_reason"],
+        "requests": result["recovery"]["requests"],
+        "retries": result["recovery"]["retries"],
+    })
+}
+
+/// Runs a scenario with a journal, in a folder of its own.
+async fn record(scenario: &Scenario) -> FinishedProcess {
+    // The address is not known before the folder is.
+    let trial = RunBuilder::bare("http://127.0.0.1:9");
+    let options = ServerOptions { cwd: Some(trial.work()), ..ServerOptions::default() };
+    let server = RehearsalServer::start(scenario.clone(), options).expect("loopback has a port");
+    for (path, file) in &scenario.files {
+        let path = trial.work().join(path);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("ours");
+        fs::write(&path, server.fill_in_urls(&file.content)).expect("ours");
+        fs::set_permissions(&path, fs::Permissions::from_mode(file.mode)).expect("ours");
+    }
+    let mut trial = trial.env("ANTHROPIC_BASE_URL", &server.base_url());
+    for (name, value) in &scenario.env {
+        trial = trial.env(name, &server.fill_in(value));
+    }
+    let scale = format!("--time-scale={}", scenario.time_scale);
+    let args: Vec<String> = scenario.args.iter().map(|arg| server.fill_in(arg)).collect();
+    let has = |flag: &str| args.iter().any(|arg| arg.starts_with(flag));
+    let mut trial = trial.args([&scale, "--setting-sources=", "--no-shared-limits"]);
+    if !has("--fallback-model") {
+        trial = trial.args(["--no-fallback"]);
+    }
+    trial.args(&args).args([&scenario.prompt]).run().await
+}
+
+/// Rehearses the session that a run recorded.
+async fn rehearse(ended: FinishedProcess, args: &[&str]) -> FinishedProcess {
+    // Some scenarios have settings, and thus sessions, in a folder of their own.
+    let own = ended.work().join("config");
+    let mut trial = ended.again_bare("http://127.0.0.1:9");
+    if own.join("projects").is_dir() {
+        trial = trial.env("OUTLAST_CONFIG_DIR", &own.display().to_string());
+    }
+    trial.args(["rehearse", "--from", "latest"]).args(args).run().await
+}
+
+#[tokio::test]
+async fn the_recording_of_each_builtin_scenario_ends_as_it_did() {
+    let names = list().into_iter().map(|listing| listing.name);
+    crate::trials::timeouts::all(names.map(|name| async move {
+        if EXCEPTIONS.iter().any(|(exception, why)| *exception == name && !why.is_empty()) {
+            return;
+        }
+        let scenario = builtin(&name).expect("it is built in").expect("it is valid");
+        let recorded = record(&scenario).await;
+        let before = outline(&recorded.result());
+        assert_eq!(
+            Some(before["exit_code"].clone()),
+            scenario.expect.exit.map(Value::from),
+            "{name}"
+        );
+        let ended = rehearse(recorded, &[]).await;
+        assert_eq!(outline(&ended.result()), before, "{name}: {ended:?}");
+        assert!(ended.stderr.ends_with(", as expected\n"), "{name}: {ended:?}");
+    }))
+    .await;
+}
+
+#[tokio::test]
+async fn a_saved_recording_has_prompt_replies_and_what_is_missing() {
+    let scenario = Scenario::new()
+        .tool(
+            "Bash",
+            json!({ "command": "echo a > ${cwd}/a; : test-key-0123456789", "description": null }),
+        )
+        .status(529)
+        .header("retry-after", "3")
+        .reply("It is in ${cwd}/a, and \"quoted\".");
+    let trial = RunBuilder::bare("http://127.0.0.1:9");
+    let options = ServerOptions { cwd: Some(trial.work()), ..ServerOptions::default() };
+    let server = RehearsalServer::start(scenario, options).expect("loopback has a port");
+    let prompt = format!("Look at {}/a.", trial.work().display());
+    let args = ["--permission-mode", "bypassPermissions", "--sandbox", "off", "--time-scale=50"];
+    let trial = trial.env("ANTHROPIC_BASE_URL", &server.base_url()).args(args);
+    let ended = trial.args(["--max-turns", "7", &prompt]).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let ended = rehearse(ended, &["--save", "own.toml"]).await;
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""), "{ended:?}");
+    let path = ended.work().join("own.toml");
+    let text = fs::read_to_string(&path).expect("a file");
+    assert!(!text.contains(&ended.work().display().to_string()), "{text}");
+    let saved = Scenario::load(&path).expect("it is valid");
+    assert_eq!(saved.prompt, "Look at ${cwd}/a.");
+    assert!(saved.args.iter().any(|arg| arg.contains("\"maxTurns\": 7")), "{:?}", saved.args);
+    for flags in [["--sandbox", "required"], ["--sandbox-network", "off"]] {
+        assert!(saved.args.windows(2).any(|pair| pair == flags), "{:?}", saved.args);
+    }
+    let [first, second, third] = &saved.main.steps[..] else { panic!("{text}") };
+    let StepAnswer::Reply(reply) = &first.answer else { panic!("{text}") };
+    // The key of the run was masked when it was recorded.
+    let input = json!({ "command": "echo a > ${cwd}/a; : [redacted]", "description": null });
+    let call = ScriptedToolCall { name: "Bash".to_owned(), input, id: None, cut: None };
+    assert_eq!(reply.tools, [call]);
+    let StepAnswer::Http(http) = &second.answer else { panic!("{text}") };
+    assert_eq!(http.status, 529);
+    assert_eq!(second.headers, [("retry-after".to_owned(), "3".to_owned())]);
+    let StepAnswer::Reply(reply) = &third.answer else { panic!("{text}") };
+    assert_eq!(reply.text.as_deref(), Some("It is in ${cwd}/a, and \"quoted\"."));
+    assert_eq!((saved.expect.exit, saved.expect.requests), (Some(0), Some(3)));
+    let run = ended.again_bare("http://127.0.0.1:9").args(["rehearse", "own.toml"]).run().await;
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert!(run.stderr.ends_with(": exit 0, as expected\n"), "{run:?}");
+}
+
+#[tokio::test]
+async fn a_killed_session_is_rehearsed_up_to_its_end_without_expecting_one() {
+    let scenario = Scenario::new().tool("Bash", json!({ "command": "kill -9 $PPID" }));
+    let server = serve(scenario.tool("Bash", json!({ "command": "true" })).reply("Done."));
+    let ended = RunBuilder::against(&server).args(["Do it."]).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let journal = only_journal(&ended.config());
+    let text = fs::read_to_string(&journal).expect("a file");
+    // As a kill leaves it: the end and the last reply are not there.
+    let cut = text.rfind("\"type\":\"assistant\"").expect("a reply");
+    let cut = text[..cut].rfind('\n').expect("a line") + 1;
+    fs::write(&journal, &text[..cut]).expect("ours");
+    let ended = rehearse(ended, &[]).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let omission = "outlast: not reproduced: the end, which is not recorded\n";
+    assert!(ended.stderr.contains(omission), "{ended:?}");
+    assert!(ended.stderr.ends_with("; the scenario expects no particular end\n"), "{ended:?}");
+    assert_eq!(ended.result()["result"], "(The recorded session ends here.)");
+}
+
+fn only_journal(config: &Path) -> std::path::PathBuf {
+    let projects = fs::read_dir(config.join("projects")).expect("a folder").flatten();
+    let files = projects.flat_map(|project| fs::read_dir(project.path()).into_iter().flatten());
+    let mut paths = files.flatten().map(|file| file.path());
+    paths.find(|path| path.extension().is_some_and(|end| end == "jsonl")).expect("a journal")
+}
