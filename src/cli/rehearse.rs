@@ -63,7 +63,8 @@ fn prepare(args: &RehearseArgs) -> Result<RehearsalAction, UsageError> {
     let begin = [vec!["run".to_owned(), scale], alone.to_vec()].concat();
     let own = scenario.args.iter().map(|arg| stage.server.fill_in(arg)).collect();
     match args::parse(&[begin, own, args.flags.clone()].concat())? {
-        CliRequest::Print(text) => Ok(RehearsalAction::Print(text)),
+        CliRequest::Print(text) | CliRequest::Manual(text) => Ok(RehearsalAction::Print(text)),
+        CliRequest::Help(text) => Ok(RehearsalAction::Print(text.to_string())),
         CliRequest::Run(mut run) => {
             let is_asked = run.output.stdin || run.output.is_driven_by_host();
             if run.prompt.is_none() && !is_asked {

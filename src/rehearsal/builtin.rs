@@ -87,6 +87,11 @@ pub fn builtin(name: &str) -> Option<Result<Scenario, ScenarioError>> {
     Some(Scenario::parse(text, &format!("{name}.toml")))
 }
 
+/// The names of all built-in scenarios.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    BUILTIN.iter().map(|(name, _)| *name)
+}
+
 /// All built-in scenarios.
 pub fn list() -> Vec<ScenarioListing> {
     let scenarios = BUILTIN.iter().filter_map(|(name, _)| builtin(name)?.ok());

@@ -29,7 +29,7 @@ mod sse;
 mod token_grants;
 mod verdict;
 
-pub use builtin::{ScenarioListing, builtin, list};
+pub use builtin::{ScenarioListing, builtin, list, names};
 pub use file::ScenarioError;
 pub use rules::{MediaRules, RejectedContent, ServerRules, Signatures, TokenRules};
 pub use scenario::{
