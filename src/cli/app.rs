@@ -20,14 +20,15 @@ use super::config;
 use super::doctor;
 use super::exit_watchdog::ExitWatchdog;
 use super::host;
-use super::output::{TerminalFilter, usage_error_result};
+use super::manual;
+use super::output::{Screen, TerminalFilter, usage_error_result};
 use super::output_file::{OutputFile, ResultRetention};
 use super::panics;
 use super::rehearse;
 use super::run::{self, ExitCheck, ProcessContext, not_started_error};
 use super::sessions;
 use super::signals::{self, SignalState};
-use super::stdout::print;
+use super::stdout::{print, print_coloured};
 use super::usage::{UsageError, UsageErrorKind};
 use crate::config::environment::Variables;
 
@@ -109,6 +110,17 @@ fn dispatch(
     match args::parse_process(&args::from_os(raw)?)? {
         CliRequest::Print(text) => {
             print(&text);
+            Ok(0)
+        }
+        CliRequest::Help(text) => {
+            let variables = env::vars_os().collect();
+            let is_plain = Screen::of_stdout(&variables).styling.is_plain();
+            let text = if is_plain { text.to_string() } else { text.ansi().to_string() };
+            print_coloured(&format!("{}\n", text.trim_end()));
+            Ok(0)
+        }
+        CliRequest::Manual(page) => {
+            manual::show(&page, &env::vars_os().collect());
             Ok(0)
         }
         CliRequest::Run(args) => {

@@ -106,8 +106,11 @@ pub fn syntax_error(name: &str, text: &str, error: &serde_json::Error) -> String
     let rest = text.get(at..).unwrap_or_default();
     let why = match without_position(error) {
         _ if text.trim().is_empty() => "the file is empty; write {}, or take it away".to_owned(),
-        _ if rest.starts_with("//") || rest.starts_with("/*") || rest.starts_with('#') => {
+        _ if rest.starts_with("//") || rest.starts_with("/*") => {
             "there are no comments in JSON; take this one out".to_owned()
+        }
+        _ if rest.starts_with('#') => {
+            "there are no comments in JSON that begin with #; take this one out".to_owned()
         }
         why if why == "trailing comma" => format!("{why}; take away the comma before it"),
         why => format!("{why}; correct the file"),

@@ -67,6 +67,8 @@ const OTHERS: &[(&str, &str)] = &[
     ("NO_COLOR, CLICOLOR=0", "No colours, even on a terminal."),
     ("CLICOLOR_FORCE", "Colours, even where standard error is no terminal."),
     ("TERM=dumb", "No colours and no moving line, even on a terminal."),
+    ("MANPAGER, PAGER", "The program that shows long pages of outlast help on a terminal, less when \
+        neither is set; empty or cat for none."),
     ("TZ", "The time zone of the times shown."),
 ];
 
@@ -195,6 +197,17 @@ pub fn check_cloud(variables: &Variables) -> Result<(), ConfigError> {
          unset it, and name a gateway to {cloud} that has the Messages API in ANTHROPIC_BASE_URL, \
          which is not used while {variable} is set"
     )))
+}
+
+/// Returns when output is coloured. What makes no sense counts as not set.
+pub fn colors(variables: &Variables) -> ColorChoice {
+    EnvReader(variables).colors().unwrap_or_default()
+}
+
+/// Returns the program that shows long texts. `None`: none is named.
+pub fn pager(variables: &Variables) -> Option<String> {
+    let value = |name: &str| variables.get(OsStr::new(name))?.to_str().map(str::to_owned);
+    value("MANPAGER").or_else(|| value("PAGER"))
 }
 
 /// Whether the variables say that the repository is trusted. Needed before the settings, which may

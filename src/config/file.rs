@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::ConfigError;
 use super::check::{self, FileValue, ValidSettings};
+use super::comments::blank_comments;
 use super::spans::{self, JsonPaths};
 use crate::process::file_reads;
 use crate::tools::anchor_rule;
@@ -131,7 +132,7 @@ pub fn parse_bytes(name: &str, bytes: Vec<u8>) -> Result<ParsedSettings, Vec<Str
 }
 
 fn text(name: &str, text: &str) -> Result<ParsedSettings, Vec<String>> {
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let text = &blank_comments(text.strip_prefix('\u{feff}').unwrap_or(text));
     let ValidSettings { value, values, warnings } = check::check(name, text)?;
     let rules = rules(name, text);
     let (name, text) = (name.to_owned(), text.to_owned());

@@ -196,10 +196,14 @@ impl Args for SettingFlags {
 /// The flag of a setting, as the parser has it.
 fn argument(setting: &'static Setting) -> Option<Arg> {
     let SettingFlag { long, alias, value_name, heading } = setting.flag?;
+    let meaning = first_part(&setting.meaning);
+    let default = setting.shown_default().filter(|_| setting.form() != FlagForm::Switch);
+    // The manual, which shows the long help, has the defaults in its table of settings.
     let flag = Arg::new(long)
         .long(long)
         .alias(alias.unwrap_or(long))
-        .help(first_part(&setting.meaning))
+        .help(default.map_or(meaning.clone(), |default| format!("{meaning} [default: {default}]")))
+        .long_help(meaning)
         .help_heading(heading);
     if setting.form() == FlagForm::Switch {
         return Some(flag.action(ArgAction::SetTrue));

@@ -27,6 +27,7 @@ pub mod values;
 pub mod variables;
 
 mod check;
+mod comments;
 mod memory_size;
 mod sandbox_mode;
 mod setting;
@@ -36,6 +37,7 @@ mod variable_readers;
 use std::fmt;
 
 pub use check::{syntax_error, without_position};
+pub use comments::blank_comments;
 pub use memory_size::MemorySize;
 pub use setting::Setting;
 pub use settings::Config;

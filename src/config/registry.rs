@@ -29,6 +29,37 @@ const GROUPS: [(&str, &str); 4] = [
     ("sandbox.network", "an object with \"enabled\""),
 ];
 
+/// The groups in which lists of settings show them: the name of each, and its first setting.
+const TOPICS: [(&str, &str); 17] = [
+    ("Credentials", "apiKeyHelper"),
+    ("Model", "model"),
+    ("Environment", "env"),
+    ("Permissions", "permissions.allow"),
+    ("Hooks", "hooks"),
+    ("Trust", "trustedProjects"),
+    ("MCP servers", "mcpServers"),
+    ("Limits", "maxTurns"),
+    ("Acceptance", "require"),
+    ("Loops", "loopNoteAt"),
+    ("Retries", "maxRetries"),
+    ("Timers", "heartbeatInterval"),
+    ("Replies and context", "maxOutputTokens"),
+    ("Commands and pages", "bashTimeout"),
+    ("Sub-agents", "maxAgentDepth"),
+    ("Sandbox", "sandbox.mode"),
+    ("Sessions", "cleanupPeriodDays"),
+];
+
+/// All settings in groups, each with its name, in the order of the manual.
+pub fn topics() -> impl Iterator<Item = (&'static str, &'static [Setting])> {
+    let place = |key: &str| settings().iter().position(|setting| setting.key == key);
+    TOPICS.iter().enumerate().filter_map(move |(index, (name, first))| {
+        let next = TOPICS.get(index + 1).and_then(|(_, first)| place(first));
+        let end = next.unwrap_or(settings().len());
+        Some((*name, settings().get(place(first)?..end)?))
+    })
+}
+
 /// All settings.
 pub fn settings() -> &'static [Setting] {
     &ROWS

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
+use super::comments::blank_comments;
 use super::file::{FILE_BYTES_MAX, ParsedSettings};
 use super::registry;
 use super::setting::Untrusted;
@@ -206,7 +207,9 @@ impl IgnoredSettings {
 
     fn object(&mut self, file: &str, content: &[u8]) -> Option<Map<String, Value>> {
         let content = content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content);
-        let why = match serde_json::from_slice(content) {
+        // What is no UTF-8 is no JSON either.
+        let text = str::from_utf8(content).map(blank_comments).unwrap_or_default();
+        let why = match serde_json::from_str(&text) {
             Ok(Value::Object(members)) => return Some(members),
             Ok(_) => "it is no JSON object",
             Err(_) => "it is no valid JSON",

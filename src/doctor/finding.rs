@@ -22,6 +22,19 @@ impl Severity {
     }
 }
 
+/// What several findings may come from: one of them is reported, with the others as its details.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FindingCause {
+    /// The credential is missing, or is none.
+    Credential,
+    /// A settings file cannot be read.
+    Settings,
+    UnknownHost,
+    NoConnection,
+    NoAnswer,
+    Proxy,
+}
+
 /// One finding of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -36,6 +49,8 @@ pub struct Finding {
     pub why: String,
     /// How to fix it; empty if nothing is wrong.
     pub fix: String,
+    /// What it comes from, if other findings may come from the same.
+    pub cause: Option<FindingCause>,
 }
 
 impl Finding {
@@ -67,9 +82,14 @@ impl Finding {
         Self { details: details.into_iter().collect(), ..self }
     }
 
+    #[must_use]
+    pub fn caused_by(self, cause: Option<FindingCause>) -> Self {
+        Self { cause, ..self }
+    }
+
     fn new(check: &str, level: Severity, what: String, why: &str, fix: &str) -> Self {
         let (check, why, fix) = (check.to_owned(), why.to_owned(), fix.to_owned());
-        Self { check, status: level, what, details: Vec::new(), why, fix }
+        Self { check, status: level, what, details: Vec::new(), why, fix, cause: None }
     }
 }
 
@@ -87,6 +107,35 @@ impl DoctorReport {
 
     pub fn is_healthy(&self) -> bool {
         self.count(Severity::Problem) == 0
+    }
+}
+
+/// Leaves one finding of each cause: the gravest, and the first of those that are equally grave.
+pub fn merge_causes(findings: Vec<Finding>) -> Vec<Finding> {
+    let mut merged: Vec<Finding> = Vec::with_capacity(findings.len());
+    for mut finding in findings {
+        let is_same = |other: &&mut Finding| other.cause == finding.cause;
+        let known = finding.cause.and_then(|_| merged.iter_mut().find(is_same));
+        let Some(known) = known else {
+            merged.push(finding);
+            continue;
+        };
+        if finding.status > known.status {
+            std::mem::swap(known, &mut finding);
+        }
+        known.details.push(format!("{}: {}", finding.check, finding.what));
+        known.details.append(&mut finding.details);
+    }
+    merged
+}
+
+/// Formats a number of bytes.
+pub(super) fn format_bytes(bytes: u64) -> String {
+    match bytes {
+        0..1_000 => format!("{bytes} bytes"),
+        1_000..1_000_000 => format!("{} kB", bytes / 1_000),
+        1_000_000..1_000_000_000 => format!("{} MB", bytes / 1_000_000),
+        1_000_000_000.. => format!("{} GB", bytes / 1_000_000_000),
     }
 }
 

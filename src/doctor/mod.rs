@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-pub use finding::{DoctorReport, Finding, Severity};
-pub use render::{json, text};
+pub use finding::{DoctorReport, Finding, FindingCause, Severity, merge_causes};
+pub use render::json;
 pub use time_limits::CHECK_MAX;
 
 use crate::hooks::HookCommand;
@@ -74,6 +74,8 @@ pub struct ResolvedConfig {
     pub run_unavailable: bool,
     /// Whether the run would skip permission checks as root.
     pub bypasses_as_root: bool,
+    /// How long a run waits for MCP servers that start.
+    pub mcp_wait: Duration,
     /// The longest silence while waiting.
     pub heartbeat: Duration,
     /// Events with the number of their hooks; then problems of hooks.
@@ -185,7 +187,8 @@ pub async fn run_checks(
         unwrap_findings(supervisor.map(|failed| machine::check_supervisor(failed.as_deref()))),
         unwrap_findings(machine.map(|facts| machine::check_machine(&facts))),
     ];
-    DoctorReport { findings: findings.concat(), took: began.elapsed().min(Duration::from_hours(1)) }
+    let findings = merge_causes(findings.concat());
+    DoctorReport { findings, took: began.elapsed().min(Duration::from_hours(1)) }
 }
 
 /// Unwraps a check's findings, or the finding that it took too long.
@@ -211,7 +214,7 @@ async fn check_configuration(
         service::probe_services(&known, scene.offline, until),
         time_limits::within_limit(
             "mcp",
-            facts::servers::try_servers(&known.mcp_servers, scene.offline)
+            facts::servers::try_servers(&known.mcp_servers, scene.offline, known.mcp_wait)
         ),
         blocking_within_limit("hooks", {
             let (lines, cwd) = (known.hook_commands.clone(), scene.cwd.clone());
@@ -219,13 +222,16 @@ async fn check_configuration(
             move || facts::hooks::find_broken_hooks(&lines, &cwd, home.as_deref(), &variables)
         }),
     );
+    let reached = services.iter().flatten().map(checks::service::network_cause);
+    let network = reached.collect::<Option<Vec<_>>>().and_then(|causes| causes.first().copied());
     let findings = [
         settings::check_settings(&known),
         credentials::check_credentials(&known),
         checks::service::trusted_certificates(&known),
-        check_services(services),
+        // Before the services, which refuse what is wrong with a credential.
         checks::environment::check_environment(&known),
-        unwrap_findings(tried.map(|tried| servers::check_servers(&known, scene, &tried))),
+        check_services(services),
+        unwrap_findings(tried.map(|tried| servers::check_servers(&known, scene, &tried, network))),
         unwrap_findings(broken.map(|broken| hooks::check_hooks(&known, &broken))),
         vec![machine::check_ci(&scene.variables, known.heartbeat)],
     ];
@@ -234,7 +240,17 @@ async fn check_configuration(
 
 /// Checks all services, reporting common findings once, such as a helper that hangs.
 fn check_services(seen: Vec<Result<service::ServiceFacts, Finding>>) -> Vec<Finding> {
-    let judge = |service: service::ServiceFacts| checks::service::check_service(&service);
+    let first = seen.first().and_then(|first| first.as_ref().ok());
+    let used = first.and_then(|first| first.credential.clone());
+    let judge = |service: service::ServiceFacts| {
+        let mut findings = checks::service::check_service(&service);
+        // Another credential is refused for a reason of its own.
+        if service.credential != used {
+            let own = |finding: &&mut Finding| finding.cause == Some(FindingCause::Credential);
+            findings.iter_mut().filter(own).for_each(|finding| finding.cause = None);
+        }
+        findings
+    };
     let mut findings = Vec::new();
     for finding in seen.into_iter().flat_map(|seen| unwrap_findings(seen.map(judge))) {
         if !findings.contains(&finding) {

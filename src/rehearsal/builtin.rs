@@ -82,6 +82,11 @@ pub fn builtin(name: &str) -> Option<Result<Scenario, ScenarioError>> {
     Some(Scenario::parse(builtin_text(name)?, &format!("{name}.toml")))
 }
 
+/// The names of all built-in scenarios.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    all().map(|(_, (name, _))| *name)
+}
+
 /// All built-in scenarios. Those of a group follow each other.
 pub fn list() -> Vec<ScenarioListing> {
     let scenarios = all().filter_map(|(group, (name, _))| Some((group, builtin(name)?.ok()?)));

@@ -30,7 +30,7 @@ mod sse;
 mod token_grants;
 mod verdict;
 
-pub use builtin::{ScenarioListing, builtin, builtin_text, list};
+pub use builtin::{ScenarioListing, builtin, builtin_text, list, names};
 pub use file::{KeyTable, SCENARIO_TABLES, ScenarioError, ScenarioKey};
 pub use recorded::{RecordedScenario, RecordingError};
 pub use rules::{MediaRules, RejectedContent, ServerRules, Signatures, TokenRules};

@@ -1,6 +1,8 @@
 //! `outlast config`: what is in force, and where it comes from.
 
 use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -73,14 +75,125 @@ async fn each_value_comes_with_the_flag_variable_or_line_that_won() {
 }
 
 #[tokio::test]
-async fn config_text_output_has_a_line_per_value_and_mistakes_last() {
+async fn text_is_grouped_and_aligned_with_mistakes_last() {
     let trial =
         RunBuilder::bare("http://h.test").args(["config"]).env("MAX_THINKING_TOKENS", "many");
     let ended = trial.run().await;
     assert_eq!(ended.code, Some(2), "{ended:?}");
-    assert!(ended.stdout.contains("\nconnectTimeout = 15s  (default)\n"), "{}", ended.stdout);
-    let last = ended.stdout.lines().last().expect("a line");
-    assert!(last.starts_with("error: ") && last.contains("MAX_THINKING_TOKENS"), "{last}");
+    let lines: Vec<&str> = ended.stdout.lines().collect();
+    let at = |wanted: &str| {
+        let found = lines.iter().position(|line| line.starts_with(wanted));
+        found.unwrap_or_else(|| panic!("{wanted} is not in {}", ended.stdout))
+    };
+    let (timers, connect) = (at("Timers"), at("  connectTimeout "));
+    assert!(at("Limits") < timers && timers < connect && connect < at("Sandbox"));
+    let words: Vec<&str> = lines[connect].split_whitespace().collect();
+    assert_eq!(words, ["connectTimeout", "15s", "default"]);
+    let column = |line: &str, word: &str| line.find(word).expect("it is there");
+    let other = lines[at("  maxTurns ")];
+    assert_eq!(column(lines[connect], "15s"), column(other, "none"));
+    assert_eq!(column(lines[connect], "default"), column(other, "default"));
+    let mistakes = at("Mistakes");
+    assert!(lines[mistakes + 1].contains("MAX_THINKING_TOKENS"), "{}", ended.stdout);
+    assert_eq!(lines.len(), mistakes + 2);
+}
+
+#[tokio::test]
+async fn only_what_was_changed_is_shown_on_request() {
+    let trial = RunBuilder::bare("").without("ANTHROPIC_BASE_URL").without("ANTHROPIC_API_KEY");
+    let quiet = trial.without("OUTLAST_CONFIG_DIR").args(["config", "--changed"]);
+    let ended = quiet.run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(ended.stdout, "All settings are at their defaults.\n");
+    let ended = config().args(["--changed", "--", "--max-turns", "3"]).run().await;
+    let object = object(&ended);
+    has(&object, "maxTurns", 3, "--max-turns");
+    let settings = object["settings"].as_array().expect("a list");
+    assert!(settings.iter().all(|one| one["origin"] != "default"), "{object:#}");
+}
+
+#[tokio::test]
+async fn one_setting_can_be_asked_for() {
+    let get =
+        |words: &[&str]| RunBuilder::bare("http://h.test").args(["config", "get"]).args(words);
+    let ended = get(&["connectTimeout"]).run().await;
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "15s\n"), "{ended:?}");
+    let ended = get(&["maxTurns", "--json", "--", "--max-turns", "3"]).run().await;
+    let wanted = json!({ "name": "maxTurns", "value": 3, "origin": "--max-turns" });
+    assert_eq!(ended.frames(), [wanted], "{ended:?}");
+    let ended = get(&["sandbox.network"]).run().await;
+    assert!(ended.stdout.contains("sandbox.network.enabled = true\n"), "{ended:?}");
+    for (key, words) in [
+        ("maxTurn", "no setting is named \"maxTurn\"; did you mean maxTurns?"),
+        ("allow", "did you mean permissions.allow?"),
+        ("prices", "no member of prices is set"),
+        ("sandbox.enabled", "ask for sandbox.mode"),
+    ] {
+        let ended = get(&[key]).run().await;
+        if key == "prices" && ended.code == Some(0) {
+            assert_eq!(ended.stdout, "none\n", "{ended:?}");
+            continue;
+        }
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{key}: {ended:?}");
+        assert!(ended.stderr.contains(words), "{key}: {ended:?}");
+    }
+    let ended = get(&["maxTurns"]).env("API_TIMEOUT_MS", "soon").run().await;
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("API_TIMEOUT_MS"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_new_settings_file_changes_nothing_and_replaces_no_other() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config_dir = folder.path().join("config");
+    let path = config_dir.join("settings.json");
+    let run = |words: &[&str]| {
+        let trial = RunBuilder::bare("http://h.test").args(["config"]).args(words);
+        let trial = trial.env("HOME", &folder.path().display().to_string());
+        trial.env("OUTLAST_CONFIG_DIR", &config_dir.display().to_string()).run()
+    };
+    let before = object(&run(&["--json"]).await);
+    let ended = run(&["init"]).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stdout.contains(&path.display().to_string()), "{ended:?}");
+    let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+    assert_eq!((mode(&path), mode(&config_dir)), (0o600, 0o700));
+
+    let with = object(&run(&["--json"]).await);
+    assert_eq!(with["settings"], before["settings"]);
+    assert_eq!((&with["warnings"], &with["errors"]), (&json!([]), &json!([])), "{with:#}");
+    let files = with["files"].as_array().expect("a list");
+    let is_it = |file: &&Value| file["path"] == path.display().to_string();
+    assert_eq!(files.iter().find(is_it).expect("it is listed")["state"], "used");
+
+    fs::write(&path, "{\"maxTurns\": 3}").expect("ours");
+    let refused = run(&["init", "--user"]).await;
+    assert_eq!((refused.code, refused.stdout.as_str()), (Some(2), ""), "{refused:?}");
+    assert!(refused.stderr.contains("--force"), "{refused:?}");
+    assert_eq!(fs::read_to_string(&path).expect("text"), "{\"maxTurns\": 3}");
+    assert_eq!(run(&["init", "--force"]).await.code, Some(0));
+    assert!(fs::read_to_string(&path).expect("text").contains("// \"maxTurns\": null,"));
+
+    // A link stays one.
+    let real = folder.path().join("real.json");
+    fs::rename(&path, &real).expect("ours");
+    symlink(&real, &path).expect("ours");
+    assert_eq!(run(&["init", "--force"]).await.code, Some(0));
+    assert!(fs::symlink_metadata(&path).expect("there").is_symlink());
+    let left = fs::read_dir(&config_dir).expect("there").count();
+    assert_eq!(left, 1, "nothing is left beside the file");
+    let project = run(&["init", "--project"]).await;
+    assert_eq!(project.code, Some(0), "{project:?}");
+    assert!(project.work().join(".outlast/settings.json").is_file());
+}
+
+#[tokio::test]
+async fn a_settings_file_that_cannot_be_written_is_one_clear_line() {
+    let trial = RunBuilder::bare("http://h.test").args(["config", "init"]);
+    let ended = trial.env("OUTLAST_CONFIG_DIR", "/proc/nowhere").run().await;
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");
+    assert!(ended.stderr.contains("/proc/nowhere/settings.json cannot be written"), "{ended:?}");
+    assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
 }
 
 #[tokio::test]

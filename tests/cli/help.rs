@@ -1,17 +1,31 @@
 //! `outlast help`: the pages of the manual that the binary contains.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
 
+use nix::pty::{Winsize, openpty};
 use outlast::cli::args::{self, CliRequest};
+
+use super::binary_fixture::BinaryFixture;
 
 fn help(topic: &[&str]) -> Result<String, String> {
     let words: Vec<String> = ["help"].iter().chain(topic).map(|&word| word.to_owned()).collect();
     match args::parse_process(&words) {
-        Ok(CliRequest::Print(text)) => Ok(text),
+        Ok(CliRequest::Print(text) | CliRequest::Manual(text)) => Ok(text),
+        Ok(CliRequest::Help(text)) => Ok(text.to_string()),
         Ok(other) => panic!("help prints, and does not {other:?}"),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// What the binary prints where standard output is no terminal.
+fn printed(words: &[&str]) -> String {
+    let ended = BinaryFixture::new().run(words);
+    assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{words:?}");
+    ended.stdout
 }
 
 fn root() -> &'static Path {
@@ -44,10 +58,11 @@ fn every_page_of_the_manual_is_listed_and_printed_without_targets_of_links() {
         for topic in [name, bare, bare.trim_start_matches("outlast-")] {
             let text = help(&[topic]).expect("a page");
             assert!(text.starts_with(title), "{topic}: {text}");
-            assert!(!text.contains("](outlast"), "{topic} has targets of links");
         }
+        let text = printed(&["help", name]);
+        assert!(!text.contains("](outlast"), "{name} has targets of links");
+        assert!(!text.contains("<!--") && !text.contains("\n\n\n"), "{name} has comments");
         let sample = source.lines().rev().find(|line| line.len() > 40 && !line.contains("]("));
-        let text = help(&[name]).expect("a page");
         assert!(text.contains(sample.expect("a line of text")), "{name} is not whole");
     }
 }
@@ -77,9 +92,182 @@ fn every_page_that_a_message_names_can_be_printed() {
 }
 
 #[test]
-fn help_knows_commands_too_and_lists_the_topics_for_others() {
+fn a_section_is_found_by_its_heading_and_by_other_names() {
+    for topic in ["exit-codes", "Exit status", "exit"] {
+        let text = help(&[topic]).expect("a section");
+        assert!(text.starts_with("## Exit status\n"), "{text}");
+        assert!(text.contains("| `75` |") && !text.contains("## Signals"), "{text}");
+        assert!(text.ends_with("(from outlast(1): outlast help outlast)\n"), "{text}");
+    }
+    let limits = help(&["limits"]).expect("a section of options");
+    assert!(limits.contains("--max-turns") && !limits.contains("--require"), "{limits}");
+    for (topic, part) in [
+        ("environment", "`NO_COLOR`"),
+        ("env", "`NO_COLOR`"),
+        ("options", "--require"),
+        ("credentials", "ANTHROPIC_API_KEY"),
+        ("permissions", "acceptEdits"),
+        ("signals", "SIGTERM"),
+        ("examples", "--require"),
+        ("settings", "`maxTurns`"),
+    ] {
+        assert!(help(&[topic]).expect("a topic").contains(part), "{topic}");
+    }
+}
+
+#[test]
+fn help_knows_commands_too_and_suggests_topics_for_others() {
     assert!(help(&["doctor"]).expect("its flags").contains("--offline"));
     let error = help(&["hook"]).expect_err("no such page");
-    assert!(error.contains("\"hook\"") && error.contains("hooks, host, mcp"), "{error}");
+    assert!(error.contains("\"hook\"; did you mean hooks?"), "{error}");
+    let error = help(&["enviroment"]).expect_err("no such section");
+    assert!(error.contains("did you mean environment?"), "{error}");
+    let error = help(&["doctro"]).expect_err("no such command");
+    assert!(error.contains("did you mean doctor?"), "{error}");
+    let error = help(&["zzzzzz"]).expect_err("nothing like it");
+    assert!(error.ends_with("\"zzzzzz\"; outlast help lists the topics"), "{error}");
     assert!(help(&["hooks", "mcp"]).is_err(), "one topic");
+    let ended = BinaryFixture::new().run(&["help", "hook"]);
+    assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr.lines().count()), (2, "", 1));
+}
+
+#[test]
+fn the_summary_fits_a_screen_and_leads_to_the_rest() {
+    let summary = printed(&["-h"]);
+    assert_eq!(printed(&["run", "-h"]), summary);
+    assert!(summary.lines().count() <= 40, "{} lines\n{summary}", summary.lines().count());
+    assert!(summary.lines().all(|line| line.chars().count() <= 80), "{summary}");
+    for part in ["--max-turns <N>", "--require", "  rehearse  ", "exit-codes", "settings"] {
+        assert!(summary.contains(part), "{part}: {summary}");
+    }
+    let examples = summary.lines().filter(|line| line.starts_with("  outlast "));
+    assert_eq!(examples.count(), 5, "{summary}");
+    let all = printed(&["--help"]);
+    let options = all.lines().filter(|line| line.trim_start().starts_with('-')).count();
+    assert!(options > 70, "{options} options");
+    for argument in args::command().get_arguments().filter(|argument| !argument.is_hide_set()) {
+        if let Some(long) = argument.get_long() {
+            assert!(all.contains(&format!("--{long}")), "--{long}");
+        }
+    }
+    assert!(all.contains("[default: 15s]"), "{all}");
+}
+
+/// What a shell makes of the words after outlast.
+fn words(line: &str) -> Vec<String> {
+    let script = format!("outlast() {{ printf '%s\\0' \"$@\"; }}\n{line}");
+    let output = Command::new("bash").args(["-c", &script]).output().expect("a shell");
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    text.split_terminator('\0').map(str::to_owned).collect()
+}
+
+#[test]
+fn every_example_of_the_help_is_a_good_command_line() {
+    let mut count = 0;
+    for example in args::help::all_examples() {
+        // Nothing is written to the files that examples name.
+        let line = example.split(" > ").next().unwrap_or_default();
+        let parsed = args::parse(&words(line));
+        assert!(line.starts_with("outlast ") && parsed.is_ok(), "{example}: {parsed:?}");
+        count += 1;
+    }
+    assert!(count > 15, "only {count} examples");
+    for command in ["rehearse", "doctor", "config", "sessions", "completions", "help"] {
+        assert!(printed(&[command, "--help"]).contains("Examples:\n  outlast "), "{command}");
+    }
+}
+
+#[test]
+fn bash_completes_commands_options_and_values() {
+    let script = printed(&["completions", "bash"]);
+    let complete = |line: &[&str]| {
+        let words = line.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
+        let (last, before) = (line[line.len() - 1], line[line.len() - 2]);
+        let count = line.len() - 1;
+        let script = format!(
+            "{script}\nCOMP_WORDS=({words}); COMP_CWORD={count}\n_outlast outlast '{last}' \
+             '{before}'\nprintf '%s\\n' \"${{COMPREPLY[@]}}\""
+        );
+        let shell = Command::new("bash").args(["--norc", "-c", &script]).output().expect("bash");
+        assert!(shell.stderr.is_empty(), "{}", String::from_utf8_lossy(&shell.stderr));
+        String::from_utf8(shell.stdout).expect("UTF-8")
+    };
+    assert_eq!(complete(&["outlast", "--output-f"]), "--output-format\n");
+    assert_eq!(complete(&["outlast", "--output-format", "stream"]), "stream-json\n");
+    assert_eq!(complete(&["outlast", "comp"]), "completions\n");
+    assert_eq!(complete(&["outlast", "help", "exit"]), "exit-codes\n");
+    assert_eq!(complete(&["outlast", "rehearse", "hopel"]), "hopeless\n");
+    assert_eq!(complete(&["outlast", "sessions", "pru"]), "prune\n");
+}
+
+/// Other shells read their scripts, where they are installed.
+#[test]
+fn completions_are_valid_for_zsh_and_fish() {
+    for shell in ["zsh", "fish"] {
+        let script = printed(&["completions", shell]);
+        assert!(script.contains("output-format"), "{shell}: {script}");
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("_outlast");
+        fs::write(&file, script).expect("the folder is ours");
+        let Ok(read) = Command::new(shell).arg("-n").arg(&file).output() else { continue };
+        assert!(read.status.success() && read.stderr.is_empty(), "{shell}: {read:?}");
+    }
+    let ended = BinaryFixture::new().run(&["completions", "tcsh"]);
+    assert_eq!(ended.code, 2);
+    assert!(ended.stderr.contains("none of bash, zsh, fish"), "{}", ended.stderr);
+}
+
+/// What a terminal of this many rows and 60 columns shows.
+fn on_terminal(words: &[&str], rows: u16, variables: &[(&str, &str)]) -> String {
+    let size = Winsize { ws_row: rows, ws_col: 60, ws_xpixel: 0, ws_ypixel: 0 };
+    let pty = openpty(&size, None).expect("a terminal");
+    let screen = thread::spawn(move || {
+        let (mut screen, mut shown, mut chunk) = (File::from(pty.master), Vec::new(), [0; 4096]);
+        // The terminal ends with an error when the last program has closed it.
+        while let Ok(count @ 1..) = screen.read(&mut chunk) {
+            shown.extend_from_slice(&chunk[..count]);
+        }
+        String::from_utf8_lossy(&shown).into_owned()
+    });
+    let stdin = pty.slave.try_clone().expect("a second handle");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_outlast"));
+    command.args(words).env_clear().env("PATH", std::env::var("PATH").expect("text"));
+    command.env("TERM", "xterm").envs(variables.iter().copied());
+    command.stdin(stdin).stdout(pty.slave).stderr(Stdio::null());
+    assert!(command.status().expect("outlast starts").success(), "{words:?}");
+    // Its copies of the terminal must not keep the screen open.
+    drop(command);
+    screen.join().expect("it ends").replace("\r\n", "\n")
+}
+
+#[test]
+fn a_terminal_shows_a_page_laid_out_and_a_long_one_in_the_pager() {
+    let pager = [("PAGER", "sed s/^/PAGED:/")];
+    let short = on_terminal(&["help", "exit-codes"], 200, &pager);
+    assert!(short.starts_with("\u{1b}[1mExit\u{1b}[0m \u{1b}[1mstatus\u{1b}[0m\n"), "{short}");
+    assert!(short.contains("\n    \u{1b}[1m75\u{1b}[0m   Temporary: "), "{short}");
+    assert!(!short.contains("PAGED:") && !short.contains('|'), "{short}");
+    let plain = on_terminal(&["help", "exit-codes"], 200, &[("NO_COLOR", "1")]);
+    assert!(plain.starts_with("Exit status\n    `0`    The task"), "{plain}");
+    assert!(plain.lines().all(|line| line.chars().count() <= 60), "{plain}");
+
+    let long = on_terminal(&["help", "exit-codes"], 10, &pager);
+    assert!(long.lines().all(|line| line.starts_with("PAGED:")), "{long}");
+    assert_eq!(long.replace("PAGED:", ""), short);
+    let outranked = [("PAGER", "sed s/^/PAGED:/"), ("MANPAGER", "sed s/^/MAN:/")];
+    assert!(on_terminal(&["help", "exit-codes"], 10, &outranked).starts_with("MAN:"));
+    for no_pager in ["cat", "", "no-such-pager-77"] {
+        assert_eq!(on_terminal(&["help", "exit-codes"], 10, &[("PAGER", no_pager)]), short);
+    }
+    // A job has a terminal at times, and never a user.
+    let in_ci = [("PAGER", "sed s/^/PAGED:/"), ("CI", "true")];
+    assert_eq!(on_terminal(&["help", "exit-codes"], 10, &in_ci), short);
+}
+
+#[test]
+fn the_summary_has_bold_headings_on_a_terminal() {
+    let summary = on_terminal(&["-h"], 50, &[]);
+    assert!(summary.contains("\u{1b}[1mCommands:\u{1b}[0m\n"), "{summary}");
+    let plain = on_terminal(&["-h"], 50, &[("NO_COLOR", "1")]);
+    assert_eq!(plain, printed(&["-h"]));
 }

@@ -232,8 +232,8 @@ async fn doctor_skips_checks_that_depend_on_broken_settings() {
     let report = report(&ended);
     let path = path.display().to_string();
     tells(&report, "settings", "problem", &[&path, "not valid JSON"]);
-    tells(&report, "settings", "warning", &["MCP servers and fallback models were not checked"]);
-    tells(&report, "credentials", "warning", &["not checked", &path]);
+    let unchecked = ["MCP servers and fallback models are not checked", "none in the variables"];
+    tells(&report, "settings", "problem", &unchecked);
     tells(&report, "hooks", "ok", &["not checked", &path]);
     tells(&report, "mcp", "ok", &["not checked", &path]);
     assert!(!ended.stdout.contains("no MCP servers"), "{ended:?}");

@@ -2,16 +2,22 @@
 
 mod argv;
 mod compatibility;
+mod completions;
+mod config;
 mod groups;
+pub mod help;
 mod parse_errors;
 mod sessions;
 
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
+use clap::builder::StyledStr;
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub(super) use argv::{RequestedOutput, from_os};
 pub use compatibility::CompatibilityArgs;
+pub use completions::CompletionShell;
+pub use config::{ConfigAction, ConfigArgs, GetSettingArgs, InitConfigArgs};
 pub use groups::{
     AcceptanceArgs, InputFormat, McpArgs, ModelArgs, NetworkArgs, OutputArgs, OutputFormat,
     PromptArgs, SessionArgs, TimerArgs, ToolArgs, Verbosity,
@@ -31,9 +37,8 @@ use crate::config::flags::SettingFlags;
 #[derive(Debug, Parser)]
 #[command(
     name = "outlast",
-    about = "Runs a task to its end with a tool-using model, and says truthfully how it ended.",
-    override_usage = "outlast [run] [OPTIONS] [PROMPT]\n       outlast COMMAND [OPTIONS], as outlast COMMAND --help lists them",
-    after_help = "Manual: outlast help. Exit codes, environment: outlast help outlast.",
+    about = "Runs a task to its end with a tool-using model, and reports how it ended.",
+    override_usage = "outlast [run] [OPTIONS] [PROMPT]\n       outlast COMMAND [OPTIONS]",
     disable_version_flag = true,
     disable_help_flag = true,
     disable_help_subcommand = true,
@@ -46,7 +51,7 @@ struct Cli {
     command: Option<Command>,
     #[command(flatten)]
     run: RunArgs,
-    /// Print this help
+    /// Print help, which is a summary with -h
     #[arg(short = 'h', long, global = true, action = ArgAction::HelpShort, help_heading = "Help")]
     help: Option<bool>,
     /// Print the version
@@ -61,16 +66,22 @@ enum Command {
     Run(Box<RunArgs>),
     /// Run against a scripted model server with faults: no key, no cost
     Rehearse(RehearseArgs),
-    /// Check this machine for what would prevent a run, and report remedies
+    /// Check this machine for what would prevent a run
     Doctor(DoctorArgs),
     /// Print the settings in force, each with where it comes from
     Config(ConfigArgs),
     /// List, show, export and delete recorded sessions
     Sessions(SessionsArgs),
+    /// Print a script with which a shell completes commands and options
+    Completions {
+        #[arg(value_name = "SHELL", value_enum)]
+        shell: CompletionShell,
+    },
     /// Print the version
     Version,
-    /// Print a page of the manual, such as hooks or settings, or list the pages
+    /// Print a page of the manual, or list the topics
     Help {
+        /// A page (hooks), a section (exit-codes) or a command (doctor)
         #[arg(value_name = "TOPIC")]
         topic: Option<String>,
     },
@@ -151,21 +162,10 @@ pub struct DoctorArgs {
     /// Make no network requests
     #[arg(long)]
     pub offline: bool,
-    /// Flags of `outlast run` that are to be looked at as well, after `--`
-    #[arg(last = true, value_name = "OPTIONS")]
-    pub flags: Vec<String>,
-}
-
-/// What `outlast config` takes.
-#[derive(Clone, Debug, Args)]
-pub struct ConfigArgs {
-    /// One JSON object instead of text
+    /// Everything that was checked, with timers, limits and other details
     #[arg(long)]
-    pub json: bool,
-    /// Print the JSON Schema of a settings file, for editors
-    #[arg(long, conflicts_with_all = ["json", "flags"])]
-    pub schema: bool,
-    /// Flags of `outlast run` that outrank the rest, after `--`
+    pub verbose: bool,
+    /// Flags of `outlast run` that are to be looked at as well, after `--`
     #[arg(last = true, value_name = "OPTIONS")]
     pub flags: Vec<String>,
 }
@@ -175,6 +175,10 @@ pub struct ConfigArgs {
 pub enum CliRequest {
     /// Print this and end well.
     Print(String),
+    /// Print help, in bold type on a terminal.
+    Help(StyledStr),
+    /// Show a page of the manual, or a part of one: Markdown.
+    Manual(String),
     Run(Box<RunArgs>),
     Rehearse(RehearseArgs),
     Doctor(DoctorArgs),
@@ -212,13 +216,17 @@ pub fn parse_process(words: &[String]) -> Result<CliRequest, UsageError> {
 /// One line for the first mistake in it.
 pub fn parse(words: &[String]) -> Result<CliRequest, UsageError> {
     let words = argv::normalise(words)?;
+    let asks_summary = words.iter().take_while(|word| *word != "--").any(|word| word == "-h");
+    let cli = if asks_summary { help::summary(command()) } else { command() };
     let named = std::iter::once("outlast".to_owned()).chain(words);
-    match Cli::try_parse_from(named) {
+    let parsed = cli.try_get_matches_from(named);
+    match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(Cli { version: true, .. } | Cli { command: Some(Command::Version), .. }) => {
             Ok(CliRequest::Print(version::line()))
         }
-        Ok(Cli { command: Some(Command::Help { topic }), .. }) => {
-            help(topic.as_deref()).map(CliRequest::Print)
+        Ok(Cli { command: Some(Command::Help { topic }), .. }) => help_on(topic.as_deref()),
+        Ok(Cli { command: Some(Command::Completions { shell }), .. }) => {
+            Ok(CliRequest::Print(completions::script(shell, command())))
         }
         Ok(Cli { command: Some(Command::Run(run)), .. }) => Ok(CliRequest::Run(run)),
         Ok(Cli { command: Some(Command::Rehearse(rehearse)), .. }) => {
@@ -234,21 +242,25 @@ pub fn parse(words: &[String]) -> Result<CliRequest, UsageError> {
     }
 }
 
-/// Returns a page of the manual, or else the flags of the command of this name. Without a topic,
-/// all flags and a list of the pages.
-fn help(topic: Option<&str>) -> Result<String, UsageError> {
+/// Returns a page of the manual or a section of one, or else the flags of the command of this name.
+/// Without a topic, the list of topics.
+fn help_on(topic: Option<&str>) -> Result<CliRequest, UsageError> {
+    let mut cli = command();
+    let plain = Cli::command();
+    let names: Vec<&str> = plain.get_subcommands().map(clap::Command::get_name).collect();
     let Some(topic) = topic else {
-        return Ok(format!("{}\n{}", command().render_long_help(), manual::contents()));
+        return Ok(CliRequest::Print(manual::contents(&names)));
     };
-    let of_command = || {
-        let mut cli = command();
-        cli.build();
-        Some(cli.find_subcommand_mut(topic)?.render_long_help().to_string())
-    };
-    manual::page(topic).or_else(of_command).ok_or_else(|| manual::unknown_topic(topic))
+    if let Some(page) = manual::find(topic) {
+        return Ok(CliRequest::Manual(page));
+    }
+    cli.build();
+    let command = cli.find_subcommand_mut(topic);
+    let command = command.ok_or_else(|| manual::unknown_topic(topic, &names))?;
+    Ok(CliRequest::Help(command.render_help()))
 }
 
 /// Returns the clap command, for the man page.
 pub fn command() -> clap::Command {
-    Cli::command()
+    help::complete(Cli::command())
 }

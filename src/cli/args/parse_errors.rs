@@ -16,7 +16,7 @@ const SEE_HELP: &str = "see outlast --help";
 pub(super) fn explain(error: &Error) -> Result<CliRequest, UsageError> {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            Ok(CliRequest::Print(error.render().to_string()))
+            Ok(CliRequest::Help(error.render()))
         }
         ErrorKind::UnknownArgument => Err(unknown(error)),
         ErrorKind::InvalidValue => Err(wrong_choice(error)),

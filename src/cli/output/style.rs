@@ -1,4 +1,4 @@
-//! Colours of lines on standard error.
+//! Colours of text for people.
 
 use crate::config::environment::ColorChoice;
 
@@ -8,6 +8,8 @@ pub enum Tone {
     Plain,
     /// Detail that most readers skip.
     Faint,
+    /// Headings, and what stands for itself in a text.
+    Strong,
     Success,
     Warning,
     Failure,
@@ -15,13 +17,15 @@ pub enum Tone {
 
 impl Tone {
     /// All tones with a colour.
-    const COLOURED: [Self; 4] = [Self::Faint, Self::Success, Self::Warning, Self::Failure];
+    const COLOURED: [Self; 5] =
+        [Self::Faint, Self::Strong, Self::Success, Self::Warning, Self::Failure];
 
     /// The control sequence that begins it.
     fn sequence(self) -> Option<&'static str> {
         match self {
             Self::Plain => None,
             Self::Faint => Some("\u{1b}[2m"),
+            Self::Strong => Some("\u{1b}[1m"),
             Self::Success => Some("\u{1b}[32m"),
             Self::Warning => Some("\u{1b}[33m"),
             Self::Failure => Some("\u{1b}[31m"),
@@ -46,6 +50,10 @@ impl Styling {
             ColorChoice::Never => false,
         };
         Self { colours }
+    }
+
+    pub fn is_plain(self) -> bool {
+        !self.colours
     }
 
     /// Colours a text, which contains no control characters.

@@ -21,6 +21,8 @@ pub struct TerminalFilter<W> {
 enum TerminalContent {
     /// An answer or a document, whose lines are kept.
     Text,
+    /// The same with the colours of [`super::style`].
+    Styled,
     /// Messages of outlast, each in one piece: the colours of [`super::style`] are passed on, and
     /// long lines are broken between words.
     Messages,
@@ -32,6 +34,11 @@ impl<W: Write + IsTerminal> TerminalFilter<W> {
         Self { sink, is_terminal, content: TerminalContent::Text }
     }
 
+    /// The same for a document, whose untrusted parts were filtered before it was coloured.
+    pub fn styled(sink: W) -> Self {
+        Self { content: TerminalContent::Styled, ..Self::new(sink) }
+    }
+
     /// The same for messages, whose untrusted parts were filtered before they were coloured.
     pub fn messages(sink: W) -> Self {
         Self { content: TerminalContent::Messages, ..Self::new(sink) }
@@ -41,18 +48,21 @@ impl<W: Write + IsTerminal> TerminalFilter<W> {
 impl<W> TerminalFilter<W> {
     /// The part of a text that a terminal may get.
     fn shown(&self, text: &str) -> String {
-        let is_message = self.content == TerminalContent::Messages;
+        let is_coloured = self.content != TerminalContent::Text;
         let mut shown = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(letter) = rest.chars().next() {
-            let colour = leading_sequence(rest).filter(|_| is_message);
+            let colour = leading_sequence(rest).filter(|_| is_coloured);
             let length = colour.unwrap_or(letter.len_utf8());
             if colour.is_some() || matches!(letter, '\n' | '\t') || !controls(letter) {
                 shown.push_str(&rest[..length]);
             }
             rest = &rest[length..];
         }
-        if is_message { break_lines(&shown, columns()) } else { shown }
+        match self.content {
+            TerminalContent::Text | TerminalContent::Styled => shown,
+            TerminalContent::Messages => break_lines(&shown, columns()),
+        }
     }
 }
 

@@ -24,6 +24,9 @@ use super::stdout::{print, print_report};
 use super::usage::{UsageError, UsageErrorKind};
 use choice::ChosenScenario;
 
+/// Exit codes above are those of runs that a signal ended.
+const SIGNAL_BASE: u8 = 128;
+
 /// A scenario under way: its server, and the scratch folders to work in.
 struct RehearsalRun {
     server: RehearsalServer,
@@ -65,8 +68,12 @@ async fn run(
 ) -> Result<u8, UsageError> {
     let stage = RehearsalRun::start(chosen.scenario.clone(), None)?;
     let run = match stage.run_args(args)? {
-        CliRequest::Print(text) => {
+        CliRequest::Print(text) | CliRequest::Manual(text) => {
             print(&text);
+            return Ok(0);
+        }
+        CliRequest::Help(text) => {
+            print(&text.to_string());
             return Ok(0);
         }
         CliRequest::Run(run) => run,
@@ -98,7 +105,9 @@ async fn run(
     // After a failure the result has said what was wrong.
     if *passed.borrow() == Some(code) && !run.output.quiet {
         let expect = &stage.server.scenario().expect;
-        let how = if own_flags {
+        let how = if stage.is_interrupted(code) {
+            ", interrupted"
+        } else if own_flags {
             "; with flags after -- only the requests are checked"
         } else if expect.exit.is_none() && expect.terminal_reason.is_none() {
             "; the scenario expects no particular end"
@@ -194,7 +203,7 @@ impl RehearsalRun {
     /// Returns the deviations from what the scenario expects, as one sentence. Flags of the user
     /// may change how a run ends, so then only the requests are checked.
     fn check(&self, code: u8, reason: &str, own_flags: bool) -> Vec<String> {
-        if own_flags {
+        if own_flags || self.is_interrupted(code) {
             return self.named(self.server.violations());
         }
         let outcome = ObservedOutcome {
@@ -205,6 +214,11 @@ impl RehearsalRun {
             stderr: None,
         };
         self.named(verify(self.server.scenario(), &outcome, &self.server))
+    }
+
+    /// Whether a signal ended the run that the scenario does not send: the user wants it to end.
+    fn is_interrupted(&self, code: u8) -> bool {
+        code > SIGNAL_BASE && self.server.scenario().expect.exit != Some(i32::from(code))
     }
 
     fn named(&self, faults: Vec<String>) -> Vec<String> {

@@ -129,6 +129,7 @@ pub(super) fn keep_sessions(config: &Config) -> Option<Duration> {
 /// Returns how much memory commands may take together, in bytes: by default, they leave a quarter
 /// to the rest. `None`: the system does not tell what there is.
 pub(super) fn command_memory(config: &Config) -> Option<u64> {
-    let usual = || usable_memory().map(|bytes| bytes / 4 * 3);
+    // A multiple of a mebibyte, which is shown as a short number.
+    let usual = || usable_memory().map(|bytes| (bytes / 4 * 3) >> 20 << 20);
     config.command_memory.map(|size| size.0).or_else(usual)
 }

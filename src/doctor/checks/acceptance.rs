@@ -1,7 +1,7 @@
 //! Interprets the services' answers: credential, account, models.
 
 use super::super::facts::service::{ServiceAnswer, ServiceFacts};
-use super::super::finding::{Finding, Severity};
+use super::super::finding::{Finding, FindingCause, Severity};
 use crate::model::ProbeRefusal;
 use crate::recovery::ErrorClass;
 
@@ -76,10 +76,13 @@ fn refusal_finding(service: &ServiceFacts, refusal: &ProbeRefusal, status: u16) 
     let RefusalMeaning { level, what, why, fix } =
         meaning(refusal.class, &describe_credential(service), service);
     let what = format!("{what} ({said})");
-    match level {
+    let is_credential =
+        matches!(refusal.class, ErrorClass::InvalidApiKey | ErrorClass::TokenRevoked);
+    let finding = match level {
         Severity::Ok | Severity::Warning => Finding::warning("acceptance", what, why, fix),
         Severity::Problem => Finding::problem("acceptance", what, why, fix),
-    }
+    };
+    finding.caused_by(is_credential.then_some(FindingCause::Credential))
 }
 
 /// The consequences and the remedy of a class of refusals.

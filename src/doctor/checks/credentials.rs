@@ -1,7 +1,7 @@
 //! Checks credentials: their kinds and sources, never their values.
 
 use super::super::ResolvedConfig;
-use super::super::finding::Finding;
+use super::super::finding::{Finding, FindingCause};
 use super::settings::unread_note;
 
 /// Reports the credential in use, unused ones, and a missing one.
@@ -15,6 +15,7 @@ pub fn check_credentials(known: &ResolvedConfig) -> Vec<Finding> {
                 "one of these files may name a credential",
                 "correct the settings first, and ask again",
             )
+            .caused_by(Some(FindingCause::Settings))
         } else if known.needs_credential {
             Finding::problem(
                 "credentials",
@@ -23,6 +24,7 @@ pub fn check_credentials(known: &ResolvedConfig) -> Vec<Finding> {
                 "put an API key in ANTHROPIC_API_KEY or a bearer token in ANTHROPIC_AUTH_TOKEN, or \
                  name another server in ANTHROPIC_BASE_URL",
             )
+            .caused_by(Some(FindingCause::Credential))
         } else {
             Finding::ok("credentials", "none is set; requests are sent without one")
         }];

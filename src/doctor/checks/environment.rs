@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 
 use super::super::ResolvedConfig;
-use super::super::finding::Finding;
+use super::super::finding::{Finding, FindingCause};
 
 /// Reports problems of environment variables.
 pub fn check_environment(known: &ResolvedConfig) -> Vec<Finding> {
@@ -44,22 +44,18 @@ fn warning(what: impl Into<String>, why: &str, fix: impl AsRef<str>) -> Finding 
 fn credentials(known: &ResolvedConfig) -> Vec<Finding> {
     let has = |name: &str| get(known, name).is_some();
     let names = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"];
+    // Of several credentials, the service may have been asked with another one.
+    let cause = (known.credentials.len() <= 1).then_some(FindingCause::Credential);
     let mut findings: Vec<Finding> = names
         .into_iter()
         .filter_map(|name| check_credential_format(name, raw(known, name)?))
+        .map(|finding| finding.caused_by(cause))
         .collect();
     if names.into_iter().all(has) {
         findings.push(warning(
             "both ANTHROPIC_API_KEY and ANTHROPIC_AUTH_TOKEN are set",
             "only the token is used, and it decides which account is billed",
             "unset the unintended one",
-        ));
-    }
-    if has("ANTHROPIC_BASE_URL") && known.credentials.is_empty() && known.broken.is_empty() {
-        findings.push(warning(
-            "ANTHROPIC_BASE_URL is set, and no credential",
-            "most servers refuse requests without one",
-            "set ANTHROPIC_API_KEY or ANTHROPIC_AUTH_TOKEN, unless the server wants none",
         ));
     }
     findings

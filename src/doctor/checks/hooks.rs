@@ -5,6 +5,7 @@ use super::super::facts::store::HookLog;
 use super::super::finding::{Finding, counted};
 use super::super::{HookLine, ResolvedConfig};
 use super::settings::unread_note;
+use crate::config::format_duration;
 
 /// Reports the configured hooks, and those that cannot run.
 pub fn check_hooks(known: &ResolvedConfig, broken: &[BrokenHook]) -> Vec<Finding> {
@@ -17,7 +18,7 @@ pub fn check_hooks(known: &ResolvedConfig, broken: &[BrokenHook]) -> Vec<Finding
     };
     let line = |hook: &HookLine| {
         let HookLine { event, timeout, source, .. } = hook;
-        format!("{event}: at most {} s ({source})", timeout.as_secs_f32())
+        format!("{event}: at most {} ({source})", format_duration(*timeout))
     };
     let all = all + &unread_note(known);
     let mut findings = vec![Finding::ok("hooks", all).with(known.hook_commands.iter().map(line))];

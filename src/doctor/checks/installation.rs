@@ -26,47 +26,57 @@ pub fn check_installation(scene: &DoctorContext, facts: &Installation) -> Vec<Fi
 }
 
 fn check_path(facts: &Installation) -> Finding {
-    let at: Vec<String> = facts.on_path.iter().map(|(at, _)| at.display().to_string()).collect();
+    let at: Vec<String> = facts.on_path.iter().map(|it| it.path.display().to_string()).collect();
     let this = facts.binary.display();
-    match facts.on_path.first() {
-        None => Finding::warning(
+    let Some(first) = facts.on_path.first() else {
+        return Finding::warning(
             "path",
             format!("no outlast is on PATH; this one is {this}"),
             "scripts that call outlast by its name do not find it",
             format!("add its folder to PATH, or call it as {this}"),
-        ),
-        Some((wins, real)) if *real != facts.binary => Finding::problem(
+        );
+    };
+    let wins = first.path.display();
+    let is_this = first.target == facts.binary;
+    if !is_this && !first.is_equal {
+        return Finding::problem(
             "path",
-            format!(
-                "PATH leads to another outlast, {}, and not to this one, {this}",
-                wins.display()
-            ),
-            "scripts run that one, which may have another version",
+            format!("PATH leads to another outlast, {wins}, and not to this one, {this}"),
+            "scripts run that one, which is not the same as this one",
             format!("remove {}, or put the folder of {this} first on PATH", listed(&at, NAMED_MAX)),
         )
-        .with(links(facts)),
-        Some((wins, _)) if at.len() > 1 => Finding::problem(
-            "path",
-            format!(
-                "{} installations on PATH: {}; {} wins",
-                at.len(),
-                listed(&at, NAMED_MAX),
-                wins.display()
-            ),
-            "an update of one of them does not change the others",
-            format!("keep one, and remove {}", listed(&at[1..], NAMED_MAX)),
-        )
-        .with(links(facts)),
-        Some((wins, _)) => {
-            Finding::ok("path", format!("PATH leads to this one, by {}", wins.display()))
-        }
+        .with(links(facts));
     }
+    if !is_this {
+        return Finding::warning(
+            "path",
+            format!("PATH leads to an equal outlast, {wins}, and not to this one, {this}"),
+            "an update of one of them does not change the other",
+            format!("keep one: remove {this} or {wins}"),
+        )
+        .with(links(facts));
+    }
+    if at.len() == 1 {
+        return Finding::ok("path", format!("PATH leads to this one, by {wins}"));
+    }
+    let equal = if facts.on_path.iter().all(|it| it.is_equal) { "equal " } else { "" };
+    Finding::warning(
+        "path",
+        format!(
+            "{} {equal}installations on PATH: {}; {wins} wins",
+            at.len(),
+            listed(&at, NAMED_MAX)
+        ),
+        "an update of one of them does not change the others",
+        format!("keep one, and remove {}", listed(&at[1..], NAMED_MAX)),
+    )
+    .with(links(facts))
 }
 
 /// The targets of those on PATH that are links.
 fn links(facts: &Installation) -> impl Iterator<Item = String> {
-    let links = facts.on_path.iter().take(NAMED_MAX).filter(|(at, real)| at != real);
-    links.map(|(at, real)| format!("{} leads to {}", at.display(), real.display()))
+    let links = facts.on_path.iter().take(NAMED_MAX).filter(|it| it.path != it.target);
+    links.map(|it| format!("{} leads to {}", it.path.display(), it.target.display()))
 }
 
 /// Reports how to update; outlast never updates itself.

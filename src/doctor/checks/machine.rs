@@ -5,7 +5,8 @@ use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
 use super::super::facts::machine::{MachineFacts, TempFolderProblem};
-use super::super::finding::Finding;
+use super::super::finding::{Finding, format_bytes};
+use crate::config::format_duration;
 
 /// A CI system.
 struct CiSystem {
@@ -156,8 +157,8 @@ pub fn check_ci(variables: &BTreeMap<OsString, OsString>, heartbeat: Duration) -
             !["", "0", "false", "no", "off"].map(OsStr::new).contains(&&*value)
         })
     };
-    let seconds = heartbeat.as_secs_f32();
-    let beats = format!("outlast prints a line at least every {seconds} s while it waits");
+    let heartbeat_shown = format_duration(heartbeat);
+    let beats = format!("outlast prints a line at least every {heartbeat_shown} while it waits");
     let Some(system) = SYSTEMS.iter().find(|system| says_yes(system.variable)) else {
         let what = if says_yes("CI") {
             format!("an unknown CI system (CI is set); {beats}")
@@ -211,38 +212,43 @@ fn check_sandbox(machine: &MachineFacts) -> Finding {
 }
 
 fn check_limits(machine: &MachineFacts) -> Vec<Finding> {
-    let low = |name: &str, value: Option<u64>, least: u64, why: &str| {
+    let low = |name: &str, value: Option<u64>, least: u64, show: fn(u64) -> String, why: &str| {
         let value = value.filter(|value| *value < least)?;
         Some(Finding::warning(
             "ulimit",
-            format!("{name} is only {value}"),
+            format!("{name} is only {}", show(value)),
             why,
-            format!("raise it to {least} or more before outlast is started"),
+            format!("raise it to {} or more before outlast is started", show(least)),
         ))
     };
+    let number: fn(u64) -> String = |number| number.to_string();
     let mut findings: Vec<Finding> = [
         low(
             "ulimit -n (open files)",
             machine.open_files,
             OPEN_FILES_MIN,
+            number,
             "connections, files and commands fail when there are several at a time",
         ),
         low(
             "ulimit -u (processes)",
             machine.processes,
             PROCESSES_MIN,
+            number,
             "commands that start others fail",
         ),
         low(
-            "ulimit -f (size of files, in bytes)",
+            "ulimit -f (size of files)",
             machine.file_size,
             FILE_SIZE_MIN,
+            format_bytes,
             "journals and what commands write are cut off there",
         ),
         low(
-            "ulimit -v (address space, in bytes)",
+            "ulimit -v (address space)",
             machine.address_space,
             ADDRESSES_MIN,
+            format_bytes,
             "outlast and its commands may run out of memory",
         ),
     ]
@@ -252,7 +258,7 @@ fn check_limits(machine: &MachineFacts) -> Vec<Finding> {
     if let Some(limit) = machine.processor {
         findings.push(Finding::warning(
             "ulimit",
-            format!("ulimit -t (processor time) is {} s", limit.as_secs()),
+            format!("ulimit -t (processor time) is {}", format_duration(limit)),
             "the system ends the run once it has used that much",
             "use --max-duration for a limit on time, and remove this one",
         ));

@@ -2,21 +2,26 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
+use std::time::Duration;
 
-use super::super::facts::servers::{PATIENCE, TriedServer};
-use super::super::finding::{Finding, counted};
+use super::super::facts::servers::{START_MAX, TriedServer};
+use super::super::finding::{Finding, FindingCause, counted};
 use super::super::{ConfiguredServer, DoctorContext, ResolvedConfig, ServerTransport};
+use super::service::is_on_this_machine;
 use super::settings::unread_note;
+use crate::config::format_duration;
 use crate::mcp::ServerStatus;
 use crate::process::find_program;
 
 const TOOLS_MISSING: &str = "the tools of this server are missing in every run";
 
-/// Reports each server by its test start, or by its configuration where none was made.
+/// Reports each server by its test start, or by its configuration where none was made. `network` is
+/// why the model services are not reached: other servers may not be reached for the same reason.
 pub fn check_servers(
     known: &ResolvedConfig,
     scene: &DoctorContext,
     tried: &[TriedServer],
+    network: Option<FindingCause>,
 ) -> Vec<Finding> {
     let mut findings: Vec<Finding> = known
         .bad_servers
@@ -35,12 +40,30 @@ pub fn check_servers(
     findings.extend(known.servers.iter().map(|server| {
         let tried = tried.iter().find(|tried| tried.standing.name == server.name);
         let there = is_there(&server.how, path.unwrap_or_default(), &scene.cwd);
-        check_server(server, tried, there)
+        let finding = check_server(server, tried, there, known.mcp_wait);
+        finding.caused_by(network.filter(|_| is_unreached(server, tried)))
     }));
     findings
 }
 
-fn check_server(server: &ConfiguredServer, tried: Option<&TriedServer>, there: bool) -> Finding {
+/// Whether a server at an address elsewhere was tried and not reached.
+fn is_unreached(server: &ConfiguredServer, tried: Option<&TriedServer>) -> bool {
+    let is_elsewhere = match &server.how {
+        ServerTransport::Address(at) => !is_on_this_machine(at),
+        ServerTransport::Program(_) | ServerTransport::Host => false,
+    };
+    let is_down = |tried: &TriedServer| {
+        matches!(tried.standing.status, ServerStatus::Failed | ServerStatus::Pending)
+    };
+    is_elsewhere && tried.is_some_and(is_down)
+}
+
+fn check_server(
+    server: &ConfiguredServer,
+    tried: Option<&TriedServer>,
+    there: bool,
+    run_wait: Duration,
+) -> Finding {
     let ConfiguredServer { name, source, how, disabled } = server;
     let about = |what: &str| format!("{name} ({source}): {what}");
     if *disabled {
@@ -68,7 +91,7 @@ fn check_server(server: &ConfiguredServer, tried: Option<&TriedServer>, there: b
             }),
         );
     };
-    let silent = format!("it does not answer within {} s", PATIENCE.as_secs());
+    let silent = format!("it does not answer within {} s", run_wait.min(START_MAX).as_secs_f32());
     let why = standing.why.as_deref().unwrap_or(&silent);
     match standing.status {
         ServerStatus::Connected => {
@@ -89,6 +112,14 @@ fn check_server(server: &ConfiguredServer, tried: Option<&TriedServer>, there: b
                  for example \"Authorization\": \"Bearer ${{TOKEN}}\""
             ),
         ),
+        ServerStatus::Pending if run_wait > START_MAX && standing.why.is_none() => {
+            Finding::warning(
+                "mcp",
+                about(&format!("{why}; a run waits {} (MCP_TIMEOUT)", format_duration(run_wait))),
+                "until it answers, its tools are missing in a run",
+                remedy(server),
+            )
+        }
         ServerStatus::Failed | ServerStatus::Pending => {
             Finding::problem("mcp", about(why), TOOLS_MISSING, remedy(server))
         }

@@ -5,8 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use super::super::ResolvedConfig;
 use super::super::facts::service::{ServiceAnswer, ServiceFacts, ServiceProbe};
-use super::super::finding::Finding;
+use super::super::finding::{Finding, FindingCause};
 use super::acceptance;
+use crate::config::format_duration;
 
 /// A larger clock difference breaks logins and certificates.
 const SKEW_MAX: Duration = Duration::from_mins(1);
@@ -48,8 +49,10 @@ fn describe_route(service: &ServiceFacts) -> String {
 /// Reports whether a service is reachable, and what went wrong otherwise.
 pub fn check_service(service: &ServiceFacts) -> Vec<Finding> {
     let way = describe_route(service);
+    let cause = network_cause(service);
     let problem = |what: String, fix: &str| {
-        vec![Finding::problem("service", what, unreachable_effect(service), fix)]
+        let finding = Finding::problem("service", what, unreachable_effect(service), fix);
+        vec![finding.caused_by(cause)]
     };
     match &service.seen {
         ServiceProbe::Offline => {
@@ -68,7 +71,8 @@ pub fn check_service(service: &ServiceFacts) -> Vec<Finding> {
                  the host of {} in NO_PROXY",
                 service.origin
             ),
-        )],
+        )
+        .caused_by(cause)],
         ServiceProbe::UnknownHost(why) => problem(
             format!("the name of {way} is not known (DNS): {why}"),
             "correct the host in the base URL, or the name servers of this machine; see whether \
@@ -87,14 +91,41 @@ pub fn check_service(service: &ServiceFacts) -> Vec<Finding> {
             problem(format!("TLS: the certificate is not trusted: {why}"), &certificate_remedy(why))
         }
         ServiceProbe::HelperFailed { why, limit } => vec![helper_finding(service, why, *limit)],
-        ServiceProbe::NoCredential(why) => vec![Finding::problem(
-            "credentials",
-            format!("no credential available for {way}: {why}"),
-            "requests cannot be signed",
-            "log in again, or put an API key in ANTHROPIC_API_KEY",
-        )],
+        ServiceProbe::NoCredential(why) => vec![
+            Finding::problem(
+                "credentials",
+                format!("no credential available for {way}: {why}"),
+                "requests cannot be signed",
+                "log in again, or put an API key in ANTHROPIC_API_KEY",
+            )
+            .caused_by(Some(FindingCause::Credential)),
+        ],
         ServiceProbe::Answered(answer) => check_answer(service, answer, &way),
     }
+}
+
+/// Why a service is not reached, where others may not be reached for the same reason: a server on
+/// this machine has its own.
+pub fn network_cause(service: &ServiceFacts) -> Option<FindingCause> {
+    let cause = match &service.seen {
+        ServiceProbe::NoProxy { .. } => Some(FindingCause::Proxy),
+        ServiceProbe::UnknownHost(_) => Some(FindingCause::UnknownHost),
+        ServiceProbe::NoConnection(_) => Some(FindingCause::NoConnection),
+        ServiceProbe::TimedOut(_) => Some(FindingCause::NoAnswer),
+        ServiceProbe::Offline
+        | ServiceProbe::Unusable(_)
+        | ServiceProbe::Certificate(_)
+        | ServiceProbe::HelperFailed { .. }
+        | ServiceProbe::NoCredential(_)
+        | ServiceProbe::Answered(_) => None,
+    };
+    cause.filter(|_| !is_on_this_machine(&service.origin))
+}
+
+/// Whether an address, `https://host:port`, is of this machine.
+pub(super) fn is_on_this_machine(origin: &str) -> bool {
+    let host = origin.split("//").nth(1).unwrap_or_default();
+    ["localhost", "127.", "[::1]"].iter().any(|own| host.starts_with(own))
 }
 
 /// The remedy for an untrusted certificate, by its reason.
@@ -123,8 +154,8 @@ fn helper_finding(service: &ServiceFacts, why: &str, limit: Duration) -> Finding
         "credentials",
         format!("{why} (it is from {source}); {} was not contacted", service.origin),
         format!(
-            "no request can be signed: a run waits {} s for it, and ends with exit code 77",
-            limit.as_secs()
+            "no request can be signed: a run waits {} for it, and ends with exit code 77",
+            format_duration(limit)
         ),
         format!(
             "run the command of {source} by hand, as this user and without a terminal: it must \
@@ -132,6 +163,7 @@ fn helper_finding(service: &ServiceFacts, why: &str, limit: Duration) -> Finding
              prompt"
         ),
     )
+    .caused_by(Some(FindingCause::Credential))
 }
 
 fn check_answer(service: &ServiceFacts, answer: &ServiceAnswer, way: &str) -> Vec<Finding> {
@@ -165,7 +197,7 @@ fn check_clock(theirs: SystemTime, ours: SystemTime, service: &ServiceFacts) -> 
     }
     Finding::warning(
         "clock",
-        format!("this machine's clock is {} s {direction} that of {origin}", skew.as_secs()),
+        format!("this machine's clock is {} {direction} that of {origin}", format_duration(skew)),
         "certificates and logins seem expired or not yet valid, and waits until a time \
          given by the service are wrong",
         "set the clock, for example by NTP",

@@ -1,32 +1,42 @@
 //! Checks settings files and the limits that they set.
 
 use super::super::ResolvedConfig;
-use super::super::finding::{Finding, listed};
+use super::super::finding::{Finding, FindingCause, listed};
 
 /// Reports files, mistakes, ignored settings, and the limits in force.
 pub fn check_settings(known: &ResolvedConfig) -> Vec<Finding> {
-    let seen = |(path, state): &(String, &str)| format!("{path} ({state})");
-    let files = match known.files.len() {
-        0 => "no files".to_owned(),
+    // Those that are broken are problems below.
+    let is_read = |file: &&(String, &str)| !known.broken.contains(&file.0);
+    let read = known.files.iter().filter(is_read);
+    let files = match read.clone().count() {
+        0 if known.broken.is_empty() => "no files".to_owned(),
+        0 => "no other files".to_owned(),
         1 => "1 file".to_owned(),
         count => format!("{count} files, lowest first"),
     };
-    let files = Finding::ok("settings", files).with(known.files.iter().map(seen));
+    let files =
+        Finding::ok("settings", files).with(read.map(|(path, state)| format!("{path} ({state})")));
     let mut findings = vec![files];
-    findings.extend(known.mistakes.iter().map(|mistake| {
-        Finding::problem(
+    findings.extend(known.mistakes.iter().enumerate().map(|(index, mistake)| {
+        let finding = Finding::problem(
             "settings",
             mistake,
             "every run ends with exit code 2 before anything is sent",
-            "correct it there; outlast-settings(5) lists every setting, outlast(1) every variable",
-        )
+            "correct it there; outlast help settings lists every setting, outlast help environment \
+             every variable",
+        );
+        // What could not be checked for the mistakes is told with the first of them.
+        let is_first = index == 0;
+        let unchecked = "until then, MCP servers and fallback models are not checked";
+        let unchecked = (is_first && known.run_unavailable).then(|| unchecked.to_owned());
+        finding.with(unchecked).caused_by(is_first.then_some(FindingCause::Settings))
     }));
     findings.extend(known.warnings.iter().map(|warning| {
         Finding::warning(
             "settings",
             warning,
             "it has no effect",
-            "remove it, or see outlast-settings(5) and outlast-security(7)",
+            "remove it, or see outlast help settings and outlast help security",
         )
     }));
     if !known.ignored.is_empty() {
@@ -39,25 +49,16 @@ pub fn check_settings(known: &ResolvedConfig) -> Vec<Finding> {
         );
         findings.push(finding.with(known.ignored.iter().cloned()));
     }
-    if known.run_unavailable {
-        findings.push(Finding::warning(
-            "settings",
-            "MCP servers and fallback models were not checked",
-            "they are known only when a run can be set up, which these mistakes prevent",
-            "correct the mistakes first, and ask again",
-        ));
-    }
     if !known.limits.is_empty() {
         let shown = |(name, value, origin): &(String, String, String)| match origin.as_str() {
             "default" => format!("{name} {value}"),
             _ => format!("{name} {value} ({origin})"),
         };
         let usual = known.limits.iter().filter(|(_, _, origin)| origin == "default").count();
-        let what = format!(
-            "{} timers and limits, {} of them changed",
-            known.limits.len(),
-            known.limits.len() - usual
-        );
+        let what = match known.limits.len() - usual {
+            0 => format!("{usual} timers and limits, all at their defaults"),
+            changed => format!("{} timers and limits, {changed} changed", known.limits.len()),
+        };
         findings.push(Finding::ok("limits", what).with(known.limits.iter().map(shown)));
     }
     findings

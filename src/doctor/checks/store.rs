@@ -1,7 +1,7 @@
 //! Checks the session store.
 
 use super::super::facts::store::SessionStoreFacts;
-use super::super::finding::{Finding, counted};
+use super::super::finding::{Finding, counted, format_bytes};
 
 /// With less space a run may fill the disk, in bytes.
 const ROOM_MIN: u64 = 200 << 20;
@@ -35,7 +35,7 @@ pub fn check_store(kept: &SessionStoreFacts) -> Vec<Finding> {
             ids.push(format!("{} more", left - NAMED_MAX));
         }
         let newest = store.unfinished.first().map_or("ID", |open| open.id.as_str());
-        findings.push(Finding::problem(
+        findings.push(Finding::warning(
             "sessions",
             format!("{} left open by a crash: {}", counted(left, "session"), ids.join(", ")),
             "the runs were killed before they had recorded their end; their work is incomplete",
@@ -98,14 +98,4 @@ fn check_inodes(kept: &SessionStoreFacts, free: u64) -> Option<Finding> {
 
 fn counted_big(count: u64, what: &str) -> String {
     counted(usize::try_from(count).unwrap_or(usize::MAX), what)
-}
-
-/// Formats a number of bytes.
-fn format_bytes(bytes: u64) -> String {
-    match bytes {
-        0..1_000 => format!("{bytes} bytes"),
-        1_000..1_000_000 => format!("{} kB", bytes / 1_000),
-        1_000_000..1_000_000_000 => format!("{} MB", bytes / 1_000_000),
-        1_000_000_000.. => format!("{} GB", bytes / 1_000_000_000),
-    }
 }

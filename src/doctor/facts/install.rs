@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -44,10 +44,20 @@ pub struct Installation {
     /// The running binary, with links resolved.
     pub binary: PathBuf,
     pub kind: InstallKind,
-    /// Every outlast on PATH in PATH order: the path found, and its resolved target.
-    pub on_path: Vec<(PathBuf, PathBuf)>,
+    /// Every outlast on PATH in PATH order.
+    pub on_path: Vec<InstalledCopy>,
     /// Whether its folder can be written to.
     pub writable: bool,
+}
+
+/// A program on PATH that is called outlast.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstalledCopy {
+    pub path: PathBuf,
+    /// The path with links resolved.
+    pub target: PathBuf,
+    /// Whether its content is that of the running binary.
+    pub is_equal: bool,
 }
 
 /// Finds this binary and others.
@@ -55,9 +65,34 @@ pub fn find_installations(scene: &DoctorContext) -> Installation {
     let exe = std::env::current_exe().unwrap_or_default();
     let binary = fs::canonicalize(&exe).unwrap_or(exe);
     let path = scene.variables.get(OsStr::new("PATH"));
-    let on_path = path.map(|path| all_on(path)).unwrap_or_default();
+    let found = path.map(|path| all_on(path)).unwrap_or_default();
+    let on_path = found.into_iter().map(|(path, target)| {
+        let is_equal = target == binary || has_same_content(&target, &binary).unwrap_or(false);
+        InstalledCopy { path, target, is_equal }
+    });
+    let on_path = on_path.collect();
     let writable = binary.parent().is_some_and(|folder| access(folder, AccessFlags::W_OK).is_ok());
     Installation { kind: installation_kind(&binary, Path::new("/")), binary, on_path, writable }
+}
+
+fn has_same_content(one: &Path, other: &Path) -> io::Result<bool> {
+    if fs::metadata(one)?.len() != fs::metadata(other)?.len() {
+        return Ok(false);
+    }
+    let mut files = [BufReader::new(File::open(one)?), BufReader::new(File::open(other)?)];
+    loop {
+        let [one, other] = &mut files;
+        let (left, right) = (one.fill_buf()?, other.fill_buf()?);
+        let length = left.len().min(right.len());
+        if left[..length] != right[..length] || (length == 0 && left.len() != right.len()) {
+            return Ok(false);
+        }
+        if length == 0 {
+            return Ok(true);
+        }
+        one.consume(length);
+        other.consume(length);
+    }
 }
 
 /// Every distinct outlast on a PATH.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::mcp::{ServerReport, Servers};
 
-/// The time limit for their start.
-pub const PATIENCE: Duration = Duration::from_secs(8);
+/// The most that their start may take, whatever a run waits.
+pub const START_MAX: Duration = Duration::from_secs(8);
 
 /// The time limit for their shutdown. What is left ends with the process.
 const END_MAX: Duration = Duration::from_millis(1_200);
@@ -18,14 +18,14 @@ pub struct TriedServer {
     pub tools: usize,
 }
 
-/// Starts all servers in parallel. Nothing is started when offline: a server's program may use the
-/// network.
-pub async fn try_servers(servers: &Servers, offline: bool) -> Vec<TriedServer> {
+/// Starts all servers in parallel and waits for them as long as a run does, up to [`START_MAX`].
+/// Nothing is started when offline: a server's program may use the network.
+pub async fn try_servers(servers: &Servers, offline: bool, run_wait: Duration) -> Vec<TriedServer> {
     if offline || servers.is_empty() {
         return Vec::new();
     }
     servers.start();
-    servers.wait_for_first_attempts(PATIENCE).await;
+    servers.wait_for_first_attempts(run_wait.min(START_MAX)).await;
     let tried = servers.reports().into_iter().zip(servers.tool_counts());
     let tried = tried.map(|(standing, tools)| TriedServer { standing, tools }).collect();
     servers.close(END_MAX).await;

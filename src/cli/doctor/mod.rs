@@ -1,5 +1,7 @@
 //! `outlast doctor`: resolves the settings, runs the checks, and prints the report.
 
+mod report;
+
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsStr;
@@ -19,6 +21,7 @@ use crate::secrets::{KnownSecrets, Redactor};
 use super::args::{self, DoctorArgs};
 use super::dry_run::dry_run;
 use super::model_endpoints::{add_endpoints, first_endpoint};
+use super::output::Screen;
 use super::run::ProcessContext;
 use super::settings::{self, FileState, Settings, SettingsFile, SettingsSurvey};
 use super::stdout::print_report;
@@ -49,6 +52,7 @@ const SHOWN: [&str; 7] = [
 pub(super) async fn doctor(args: &DoctorArgs, world: ProcessContext) -> Result<u8, UsageError> {
     let run = args::run_flags(&args.flags)?;
     let ProcessContext { variables, cwd, signals, .. } = world;
+    let screen = Screen::of_stdout(&variables);
     let scene = DoctorContext {
         version: VERSION,
         commit: COMMIT,
@@ -82,7 +86,7 @@ pub(super) async fn doctor(args: &DoctorArgs, world: ProcessContext) -> Result<u
         mask.redact_json(&mut object);
         format!("{object}\n")
     } else {
-        mask.redact(&doctor::text(&report))
+        mask.redact(&report::text(&report, args.verbose, &screen))
     };
     print_report(&text)?;
     Ok(u8::from(!report.is_healthy()))
@@ -119,6 +123,7 @@ fn doctor_input(
         endpoints: places,
         broken: broken(&survey.files),
         heartbeat: survey.limits.heartbeat,
+        mcp_wait: McpTimers::default().wait,
         hooks,
         bad_hooks,
         hook_commands,
@@ -156,6 +161,7 @@ fn add_run_findings(
     known.heartbeat = settings.limits.heartbeat;
     add_endpoints(known, &settings, secrets);
     known.servers = servers(&settings);
+    known.mcp_wait = settings.mcp.timers.wait;
     known.mcp_servers = Arc::new(start);
     // The survey covers the files only.
     known.bad_servers = settings.mcp.warnings;

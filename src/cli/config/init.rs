@@ -1,0 +1,166 @@
+//! `outlast config init`: a settings file with every setting in a comment, at its default.
+
+use std::fmt::Write as _;
+use std::fs::{self, DirBuilder, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::cli::args::InitConfigArgs;
+use crate::cli::output::{Paragraph, Styling};
+use crate::cli::run::ProcessContext;
+use crate::cli::stdout::print_report;
+use crate::cli::usage::UsageError;
+use crate::config::{Setting, environment, registry};
+
+/// The width of the comments.
+const COLUMNS: usize = 96;
+
+const INTRODUCTION: &str = "\
+// Settings of outlast. Each is in a comment, at its default; without the // it is in force.
+// outlast config --changed shows what is in force, outlast help settings explains the rest.
+";
+
+/// Who can read and write the file, before the umask.
+struct FileModes {
+    file: u32,
+    folder: u32,
+}
+
+/// The user's file may hold secrets.
+const OF_USER: FileModes = FileModes { file: 0o600, folder: 0o700 };
+const OF_PROJECT: FileModes = FileModes { file: 0o666, folder: 0o777 };
+
+/// Writes the file.
+///
+/// # Errors
+/// It is there already, or cannot be written.
+pub(super) fn init(args: &InitConfigArgs, world: &ProcessContext) -> Result<u8, UsageError> {
+    let (path, modes) = if args.project {
+        (world.cwd.join(".outlast/settings.json"), OF_PROJECT)
+    } else {
+        (environment::config_dir(&world.variables).join("settings.json"), OF_USER)
+    };
+    let shown = path.display();
+    match write(&path, &template(), args.force, &modes) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            return Err(UsageError::new(format!(
+                "{shown} is there already; edit it, or replace it with --force"
+            )));
+        }
+        Err(error) => {
+            return Err(UsageError::new(format!(
+                "{shown} cannot be written: {error}; see whether its folder belongs to you and its \
+                 disk has room"
+            )));
+        }
+    }
+    print_report(&format!(
+        "wrote {shown}: every setting in a comment, so nothing changes until you edit it\n"
+    ))?;
+    Ok(0)
+}
+
+/// Writes a file whole or not at all.
+fn write(path: &Path, text: &str, replaces: bool, modes: &FileModes) -> io::Result<()> {
+    let is_there = fs::symlink_metadata(path).is_ok();
+    if is_there && !replaces {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    // A link, as managers of such files make them, stays one.
+    let path: PathBuf = if is_there { fs::canonicalize(path)? } else { path.to_owned() };
+    if path.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    let folder = path.parent().unwrap_or(Path::new("."));
+    DirBuilder::new().recursive(true).mode(modes.folder).create(folder)?;
+    let mut file = tempfile::Builder::new()
+        .prefix(".settings-")
+        .permissions(Permissions::from_mode(modes.file))
+        .tempfile_in(folder)?;
+    file.write_all(text.as_bytes())?;
+    file.as_file().sync_all()?;
+    let written = if replaces { file.persist(&path) } else { file.persist_noclobber(&path) };
+    written.map(drop).map_err(|error| error.error)
+}
+
+/// The content of the file. Objects of settings are there, and empty, so that a line in them needs
+/// nothing else.
+pub(super) fn template() -> String {
+    let mut text = format!("{INTRODUCTION}{{\n");
+    let mut open: Vec<String> = Vec::new();
+    for (topic, settings) in registry::topics() {
+        close(&mut text, &mut open, 0);
+        let _ = writeln!(text, "\n  // ---- {topic} ----");
+        for setting in settings.iter().filter(|setting| setting.form_of.is_none()) {
+            let mut path = setting.path();
+            let name = path.pop().unwrap_or_default();
+            let common = open.iter().zip(&path).take_while(|(one, other)| one == other).count();
+            close(&mut text, &mut open, common);
+            for outer in path.split_off(common) {
+                let indent = "  ".repeat(open.len() + 1);
+                let _ = writeln!(text, "\n{indent}\"{outer}\": {{");
+                open.push(outer);
+            }
+            add_setting(&mut text, setting, &name, open.len() + 1);
+        }
+    }
+    close(&mut text, &mut open, 0);
+    text.push_str("}\n");
+    text
+}
+
+/// Ends the objects that are open, but for the outer ones.
+fn close(text: &mut String, open: &mut Vec<String>, kept: usize) {
+    while open.len() > kept {
+        open.pop();
+        let _ = writeln!(text, "{}}},", "  ".repeat(open.len() + 1));
+    }
+}
+
+fn add_setting(text: &mut String, setting: &Setting, name: &str, depth: usize) {
+    let indent = "  ".repeat(depth);
+    let flag = setting.flag.map(|flag| format!("Flag: --{}.", flag.long));
+    let variables: Vec<&str> = setting.variables.iter().map(|variable| variable.name).collect();
+    let variables = (!variables.is_empty()).then(|| format!("Variable: {}.", variables.join(", ")));
+    let default = setting.default.is_null().then(|| setting.shown_default()).flatten();
+    let default = default.map(|default| format!("Default: {default}."));
+    let takes = format!("Takes {}.", setting.takes);
+    let facts = [Some(takes), default, flag, variables].into_iter().flatten();
+    let facts = facts.collect::<Vec<_>>().join(" ");
+    text.push('\n');
+    for part in [setting.meaning.as_str(), &facts] {
+        for line in Paragraph::plain(part).wrap(COLUMNS - indent.len(), Styling::default()) {
+            let _ = writeln!(text, "{indent}// {line}");
+        }
+    }
+    let _ = writeln!(text, "{indent}// \"{name}\": {},", setting.default);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::file;
+
+    #[test]
+    fn the_template_is_valid_with_and_without_its_comments() {
+        let text = template();
+        let empty = file::parse_bytes("f", text.clone().into_bytes()).expect("valid");
+        assert!(empty.warnings.is_empty(), "{:?}", empty.warnings);
+        // As if the user had made all of them effective.
+        let lines = text.lines().map(|line| match line.trim_start().strip_prefix("// \"") {
+            Some(rest) if rest.contains("\": ") && rest.ends_with(',') => format!("\"{rest}"),
+            Some(_) | None => line.to_owned(),
+        });
+        let all = lines.collect::<Vec<_>>().join("\n");
+        let full = file::parse_bytes("f", all.clone().into_bytes());
+        let full = full.unwrap_or_else(|mistakes| panic!("{mistakes:#?}\n{all}"));
+        assert!(full.warnings.is_empty(), "{:?}", full.warnings);
+        for setting in registry::settings().iter().filter(|setting| setting.form_of.is_none()) {
+            let pointer = format!("/{}", setting.key.replace('.', "/"));
+            assert!(full.value.pointer(&pointer).is_some(), "{} is not there", setting.key);
+        }
+        assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+    }
+}

@@ -1,0 +1,145 @@
+//! `outlast config`: the settings in force, each with where it comes from; their schema; and a file
+//! to begin with.
+
+mod init;
+mod report;
+
+use serde_json::json;
+use strsim::osa_distance;
+use tokio::time::timeout;
+
+use crate::config::fold::EffectiveValue;
+use crate::config::registry;
+use crate::config::schema;
+use crate::doctor::CHECK_MAX;
+use crate::process::file_reads;
+use crate::secrets::{KnownSecrets, Redactor};
+
+use super::args::{self, ConfigAction, ConfigArgs, GetSettingArgs};
+use super::doctor::shown;
+use super::output::{Screen, one_line};
+use super::run::ProcessContext;
+use super::settings::{self, SettingsSurvey};
+use super::stdout::print_report;
+use super::usage::{UsageError, UsageErrorKind};
+
+/// How many names an error suggests.
+const NEAR_MAX: usize = 3;
+
+/// Prints the settings. The exit code is 2 when a run would not begin with them.
+///
+/// # Errors
+/// The flags after `--` are wrong, a file cannot be written, or a signal came.
+pub(super) async fn config(args: ConfigArgs, world: ProcessContext) -> Result<u8, UsageError> {
+    if args.schema {
+        print_report(&format!("{:#}\n", schema::schema()))?;
+        return Ok(0);
+    }
+    match &args.action {
+        Some(ConfigAction::Init(init)) => init::init(init, &world),
+        Some(ConfigAction::Get(get)) => get_setting(get, &survey(&get.flags, world).await?),
+        None => {
+            let screen = Screen::of_stdout(&world.variables);
+            let survey = survey(&args.flags, world).await?;
+            print_all(&args, &survey, &screen)
+        }
+    }
+}
+
+/// Reads all settings.
+async fn survey(flags: &[String], world: ProcessContext) -> Result<SettingsSurvey, UsageError> {
+    let run = args::run_flags(flags)?;
+    let ProcessContext { variables, cwd, signals, .. } = world;
+    let working = tokio::task::spawn_blocking(move || settings::survey(&run, &variables, &cwd));
+    tokio::select! {
+        biased;
+        interrupt = signals.first() => Err(UsageError::interrupted(interrupt)),
+        survey = timeout(CHECK_MAX, working) => survey.map_err(|_| late())?.map_err(|error| {
+            UsageError::of(UsageErrorKind::Internal, format!("outlast itself broke: {error}"))
+        }),
+    }
+}
+
+fn late() -> UsageError {
+    let file = file_reads::oldest_pending_read();
+    let file = file.map_or("a file".to_owned(), |path| path.display().to_string());
+    let seconds = CHECK_MAX.as_secs_f32();
+    UsageError::new(format!(
+        "the settings could not be read within {seconds} s: {file} does not come to its end; see \
+         whether it is a pipe, or on a disk that hangs"
+    ))
+}
+
+fn print_all(
+    args: &ConfigArgs,
+    survey: &SettingsSurvey,
+    screen: &Screen,
+) -> Result<u8, UsageError> {
+    let mask = Redactor::new(KnownSecrets::new(survey.secrets()));
+    if args.json {
+        let mut object = report::object(survey, args.changed);
+        mask.redact_json(&mut object);
+        print_report(&format!("{object}\n"))?;
+    } else {
+        print_report(&mask.redact(&report::text(survey, args.changed, screen)))?;
+    }
+    Ok(if survey.mistakes.is_empty() { 0 } else { 2 })
+}
+
+/// Prints the value of one setting, or of each one in an object of settings.
+fn get_setting(args: &GetSettingArgs, survey: &SettingsSurvey) -> Result<u8, UsageError> {
+    if let Some(mistakes) = UsageError::all(&survey.mistakes) {
+        return Err(mistakes);
+    }
+    let below = format!("{}.", args.key);
+    let is_wanted = |one: &&EffectiveValue| one.name == args.key || one.name.starts_with(&below);
+    let found: Vec<&EffectiveValue> = survey.effective.iter().filter(is_wanted).collect();
+    if found.is_empty() {
+        return Err(unknown_setting(&args.key, survey));
+    }
+    let mut text = String::new();
+    for one in &found {
+        let value = one_line(&shown(&one.value));
+        let line = if args.json {
+            json!({ "name": one.name, "value": one.value, "origin": one.origin }).to_string()
+        } else if found.len() == 1 {
+            value
+        } else {
+            format!("{} = {value}", one.name)
+        };
+        text.extend([line.as_str(), "\n"]);
+    }
+    let mask = Redactor::new(KnownSecrets::new(survey.secrets()));
+    print_report(&mask.redact(&text))?;
+    Ok(0)
+}
+
+/// The error for a key that has no value: it is no setting, or an object of settings that is empty.
+fn unknown_setting(key: &str, survey: &SettingsSurvey) -> UsageError {
+    let shown: String = key.chars().take(60).collect();
+    if let Some(setting) = registry::find(key).filter(|setting| setting.form_of.is_some()) {
+        let other = setting.form_of.unwrap_or_default();
+        return UsageError::new(format!("{key} is another way to say {other}; ask for {other}"));
+    }
+    if registry::find(key).is_some() {
+        return UsageError::new(format!("no member of {key} is set"));
+    }
+    let wanted = key.to_lowercase();
+    let names = survey.effective.iter().map(|one| one.name.as_str());
+    let mut near: Vec<(usize, &str)> = names
+        .map(|name| {
+            let last = name.rsplit('.').next().unwrap_or_default();
+            let lower = [name, last].map(|name| osa_distance(&wanted, &name.to_lowercase()));
+            (lower.into_iter().min().unwrap_or_default(), name)
+        })
+        .filter(|(distance, name)| *distance <= (name.len() / 4).clamp(1, 3))
+        .collect();
+    near.sort_unstable();
+    let near: Vec<&str> = near.into_iter().map(|(_, name)| name).take(NEAR_MAX).collect();
+    let hint = if near.is_empty() {
+        "outlast config lists all".to_owned()
+    } else {
+        format!("did you mean {}?", near.join(" or "))
+    };
+    UsageError::new(format!("no setting is named {shown:?}; {hint}"))
+}

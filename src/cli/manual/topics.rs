@@ -1,0 +1,173 @@
+//! The topics of `outlast help`: pages, and sections of them.
+
+use std::fmt::Write as _;
+
+use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TagEnd};
+use strsim::osa_distance;
+
+use crate::cli::usage::UsageError;
+
+// `PAGES`: the text of each file of `man/`, written by the build script.
+include!(concat!(env!("OUT_DIR"), "/manual_pages.rs"));
+
+/// Other names of sections, and the page of a section whose heading several pages have. Any section
+/// is found by its heading, too.
+const ALIASES: [(&str, &str); 9] = [
+    ("credential", "credentials"),
+    ("env", "environment"),
+    ("exit", "exit-status"),
+    ("exit-code", "exit-status"),
+    ("exit-codes", "exit-status"),
+    ("flags", "options"),
+    ("permissions", "security#permissions"),
+    ("stdin", "standard-input"),
+    ("variables", "environment"),
+];
+
+/// The sections that the list of topics names.
+const LISTED: [(&str, &str); 7] = [
+    ("exit-codes", "what each exit code means"),
+    ("environment", "every variable that is read"),
+    ("options", "every option, as a table"),
+    ("credentials", "where the API key is from"),
+    ("permissions", "what the model may do, and how to allow more"),
+    ("signals", "how a run ends early"),
+    ("examples", "command lines to copy"),
+];
+
+/// A manual page, whose first line is `# outlast-hooks(7): what it is about`.
+struct ManualPage {
+    /// As in `outlast-hooks`.
+    name: &'static str,
+    /// As in `outlast-hooks(7)`.
+    title: &'static str,
+    about: &'static str,
+    text: &'static str,
+}
+
+/// A part of a page, from its heading to the next one that is not below it.
+struct PageSection {
+    /// As in `exit-status`.
+    slug: String,
+    text: &'static str,
+}
+
+/// The pages, in the order of their sections of the manual.
+fn pages() -> Vec<ManualPage> {
+    let page = |text: &&'static str| {
+        let (title, about) = text.lines().next()?.strip_prefix("# ")?.split_once(": ")?;
+        let (name, section) = title.split_once('(')?;
+        Some((section, ManualPage { name, title, about, text }))
+    };
+    let mut pages: Vec<_> = PAGES.iter().filter_map(page).collect();
+    pages.sort_by_key(|(section, page)| (*section, page.name));
+    pages.into_iter().map(|(_, page)| page).collect()
+}
+
+impl ManualPage {
+    /// The name by which `outlast help` finds it: `hooks` for outlast-hooks(7).
+    fn topic(&self) -> &'static str {
+        self.name.strip_prefix("outlast-").unwrap_or(self.name)
+    }
+
+    fn sections(&self) -> Vec<PageSection> {
+        let mut headings: Vec<(HeadingLevel, usize, String)> = Vec::new();
+        let mut is_heading = false;
+        for (event, range) in Parser::new_ext(self.text, Options::ENABLE_TABLES).into_offset_iter()
+        {
+            if let Event::Start(Tag::Heading { level, .. }) = event {
+                headings.push((level, range.start, String::new()));
+                is_heading = true;
+            } else if let Event::End(TagEnd::Heading(_)) = event {
+                is_heading = false;
+            } else if let (Event::Text(text) | Event::Code(text), true, Some(last)) =
+                (event, is_heading, headings.last_mut())
+            {
+                last.2.push_str(&text);
+            }
+        }
+        let section =
+            |(index, (level, start, heading)): (usize, &(HeadingLevel, usize, String))| {
+                let after = headings.iter().skip(index + 1).find(|(other, _, _)| other <= level);
+                let end = after.map_or(self.text.len(), |(_, start, _)| *start);
+                PageSection { slug: slug(heading), text: self.text[*start..end].trim_end() }
+            };
+        // The first heading is the title.
+        headings.iter().enumerate().skip(1).map(section).collect()
+    }
+}
+
+/// A topic as typed, or a heading: in small letters, with a dash in place of what is no letter.
+fn slug(text: &str) -> String {
+    let lower = text.to_lowercase();
+    let words = lower.split(|one: char| !one.is_alphanumeric()).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join("-")
+}
+
+/// Returns the page of a topic (`hooks`, `outlast-hooks` or `outlast-hooks(7)`), or else a section
+/// (`exit-codes`), as Markdown.
+pub(in crate::cli) fn find(topic: &str) -> Option<String> {
+    let name = topic.split('(').next().unwrap_or_default();
+    let pages = pages();
+    let found = pages.iter().find(|page| page.name == name || page.topic() == name);
+    if let Some(page) = found {
+        return Some(page.text.to_owned());
+    }
+    let wanted = slug(topic);
+    let alias = ALIASES.iter().find(|(alias, _)| *alias == wanted);
+    let wanted = alias.map_or(wanted.as_str(), |(_, section)| section);
+    let (page, wanted) = wanted.split_once('#').unwrap_or(("", wanted));
+    let is_page = |other: &&ManualPage| page.is_empty() || page == other.topic();
+    pages.iter().filter(is_page).find_map(|page| {
+        let section = page.sections().into_iter().find(|section| section.slug == wanted)?;
+        let (title, whole) = (page.title, page.topic());
+        Some(format!("{}\n\n(from {title}: outlast help {whole})\n", section.text))
+    })
+}
+
+/// Lists the topics, as `outlast help` does. `commands` have help of their own.
+pub(in crate::cli) fn contents(commands: &[&str]) -> String {
+    let mut text = String::from("outlast help TOPIC prints a page of the manual.\n\nPages:\n");
+    // A string accepts every write.
+    for page in pages() {
+        let _ = writeln!(text, "  {:<12} {}", page.topic(), page.about);
+    }
+    text.push_str("\nSections, found by any heading of a page:\n");
+    for (topic, about) in LISTED {
+        let _ = writeln!(text, "  {topic:<12} {about}");
+    }
+    let _ = writeln!(
+        text,
+        "\nCommands, with their options:\n  {}\n\nA summary: outlast -h. All options: outlast --help.",
+        commands.join(", ")
+    );
+    text
+}
+
+/// The topics that are worth completing: pages and the listed sections.
+pub(in crate::cli) fn topic_names() -> Vec<&'static str> {
+    let pages = pages().into_iter().map(|page| page.topic());
+    pages.chain(LISTED.iter().map(|(topic, _)| *topic)).collect()
+}
+
+/// Returns the error for a topic that does not exist, with the topics that may be meant.
+pub(in crate::cli) fn unknown_topic(topic: &str, commands: &[&str]) -> UsageError {
+    let shown: String = topic.chars().take(60).collect();
+    let wanted = slug(topic);
+    let sections = pages().iter().flat_map(ManualPage::sections).collect::<Vec<_>>();
+    let known = topic_names().into_iter().chain(ALIASES.iter().map(|(alias, _)| *alias));
+    let known = known.chain(commands.iter().copied());
+    let known = known.chain(sections.iter().map(|section| section.slug.as_str()));
+    let mut near: Vec<(usize, &str)> = known
+        .map(|name| (osa_distance(&wanted, name), name))
+        .filter(|(distance, name)| *distance <= (name.len().max(3) / 3).min(3))
+        .collect();
+    near.sort_unstable();
+    near.dedup();
+    let names: Vec<&str> = near.into_iter().map(|(_, name)| name).take(3).collect();
+    let hint = match names[..] {
+        [] => "outlast help lists the topics".to_owned(),
+        _ => format!("did you mean {}? outlast help lists the topics", names.join(" or ")),
+    };
+    UsageError::new(format!("no page, section or command is named {shown:?}; {hint}"))
+}

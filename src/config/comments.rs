@@ -1,0 +1,87 @@
+//! Comments and trailing commas in settings files, which JSON does not have.
+
+/// Returns JSON of the same length in characters: comments, and commas before the end of an object
+/// or a list, become spaces. So the position of everything else stays the same.
+pub fn blank_comments(text: &str) -> String {
+    let mut json = String::with_capacity(text.len());
+    let mut rest = text.chars().peekable();
+    // The last comma, while nothing but spaces and comments has followed it.
+    let mut comma = None;
+    while let Some(one) = rest.next() {
+        match (one, rest.peek()) {
+            ('"', _) => {
+                comma = None;
+                json.push(one);
+                let mut is_escaped = false;
+                for inner in rest.by_ref() {
+                    json.push(inner);
+                    if inner == '"' && !is_escaped {
+                        break;
+                    }
+                    is_escaped = inner == '\\' && !is_escaped;
+                }
+            }
+            ('/', Some('/')) => {
+                json.push(' ');
+                while let Some(inner) = rest.next_if(|inner| *inner != '\n') {
+                    json.push(blank(inner));
+                }
+            }
+            ('/', Some('*')) => {
+                json.push(' ');
+                let mut before = ' ';
+                for (index, inner) in rest.by_ref().enumerate() {
+                    json.push(blank(inner));
+                    // The star that begins it does not end it.
+                    if index > 1 && before == '*' && inner == '/' {
+                        break;
+                    }
+                    before = inner;
+                }
+            }
+            ('}' | ']', _) => {
+                if let Some(at) = comma.take() {
+                    json.replace_range(at..=at, " ");
+                }
+                json.push(one);
+            }
+            (',', _) => {
+                // Two in a row are a mistake.
+                comma = comma.is_none().then_some(json.len());
+                json.push(one);
+            }
+            (space, _) if space.is_ascii_whitespace() => json.push(space),
+            (other, _) => {
+                comma = None;
+                json.push(other);
+            }
+        }
+    }
+    json
+}
+
+fn blank(one: char) -> char {
+    if one == '\n' { '\n' } else { ' ' }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_and_trailing_commas_become_spaces_of_the_same_length() {
+        for (text, wanted) in [
+            ("{// a\n\"b\": 1}", "{    \n\"b\": 1}"),
+            ("{\"b\": /* é\n*/ 1}", "{\"b\":     \n   1}"),
+            ("{\"b\": [1, 2, /* x */],\n}", "{\"b\": [1, 2          ] \n}"),
+            ("{\"url\": \"http://x/*\\\"//,]\"}", "{\"url\": \"http://x/*\\\"//,]\"}"),
+            ("[1,,]", "[1,,]"),
+            ("{\"a\": 1 /*/ 2 */}", "{\"a\": 1         }"),
+            ("/* open", "       "),
+        ] {
+            let json = blank_comments(text);
+            assert_eq!(json, wanted, "{text}");
+            assert_eq!(json.chars().count(), text.chars().count(), "{text}");
+        }
+    }
+}
