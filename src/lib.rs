@@ -14,6 +14,7 @@ pub mod cli;
 
 pub mod doctor;
 pub mod host;
+pub mod report;
 pub mod telemetry;
 
 pub mod rehearsal;

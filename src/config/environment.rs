@@ -164,6 +164,13 @@ pub fn is_ci(variables: &Variables) -> bool {
     ["CI", "GITHUB_ACTIONS"].iter().any(|name| is_enabled(variables, name))
 }
 
+/// Returns the file that a step of GitHub Actions writes its summary to, in such a step.
+pub fn step_summary_file(variables: &Variables) -> Option<PathBuf> {
+    let value = |name: &str| variables.get(OsStr::new(name)).filter(|value| !value.is_empty());
+    value("GITHUB_ACTIONS").filter(|value| *value == "true")?;
+    value("GITHUB_STEP_SUMMARY").map(PathBuf::from)
+}
+
 /// Returns whether a variable is set to something other than a false value.
 fn is_enabled(variables: &Variables, name: &str) -> bool {
     let value = variables.get(OsStr::new(name)).map(|value| value.to_ascii_lowercase());

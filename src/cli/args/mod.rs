@@ -4,6 +4,7 @@ mod argv;
 mod compatibility;
 mod groups;
 mod parse_errors;
+mod report;
 mod sessions;
 
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ pub use groups::{
     PromptArgs, SessionArgs, TimerArgs, ToolArgs, Verbosity,
 };
 
+pub use report::{ReportArgs, ReportFormat};
 pub use sessions::{
     ExportFormat, ExportSessionArgs, ListSessionsArgs, PruneSessionsArgs, SessionsAction,
     SessionsArgs, ShowSessionArgs,
@@ -67,6 +69,8 @@ enum Command {
     Config(ConfigArgs),
     /// List, show, export and delete recorded sessions
     Sessions(SessionsArgs),
+    /// Report on recorded sessions: outcomes, recoveries, costs, a timeline
+    Report(ReportArgs),
     /// Print the version
     Version,
     /// Print a page of the manual, such as hooks or settings, or list the pages
@@ -167,6 +171,7 @@ pub enum CliRequest {
     Doctor(DoctorArgs),
     Config(ConfigArgs),
     Sessions(SessionsArgs),
+    Report(ReportArgs),
 }
 
 /// Parses the flags of a run for `doctor` and `config`.
@@ -216,6 +221,7 @@ pub fn parse(words: &[String]) -> Result<CliRequest, UsageError> {
         Ok(Cli { command: Some(Command::Sessions(sessions)), .. }) => {
             Ok(CliRequest::Sessions(sessions))
         }
+        Ok(Cli { command: Some(Command::Report(report)), .. }) => Ok(CliRequest::Report(report)),
         Ok(Cli { command: None, run, .. }) => Ok(CliRequest::Run(Box::new(run))),
         Err(error) => parse_errors::explain(&error),
     }

@@ -99,7 +99,11 @@ pub fn resolve_resumed(
     let (system, tools) =
         agent_list::apply_prompt_and_tools(role.clone(), system, tools, &mcp, &paths)?;
     let settings = Settings {
-        output: output(args, env)?,
+        output: OutputSettings {
+            step_summary: environment::step_summary_file(variables)
+                .filter(|_| config.step_summary),
+            ..output(args, env)?
+        },
         prompt: prompt(args, config),
         session: start(args)?,
         reading: reading(args)?,
@@ -267,6 +271,7 @@ fn output(args: &RunArgs, env: &ProcessEnv) -> Result<OutputSettings, UsageError
         dumb_terminal: env.dumb_terminal,
         colors: env.colors,
         is_ci: env.is_ci,
+        step_summary: None,
     })
 }
 
