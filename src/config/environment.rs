@@ -64,6 +64,8 @@ const OTHERS: &[(&str, &str)] = &[
     ("XDG_RUNTIME_DIR, TMPDIR", "Where runs tell each other about rate limits; see FILES."),
     ("CI, GITHUB_ACTIONS", "The run is a CI job's: it ends, with its result, when the process that \
         started it dies."),
+    ("GITHUB_STEP_SUMMARY", "Where GITHUB_ACTIONS is true: the file that a report on the run is appended \
+        to; see outlast-report(7)."),
     ("NO_COLOR, CLICOLOR=0", "No colours, even on a terminal."),
     ("CLICOLOR_FORCE", "Colours, even where standard error is no terminal."),
     ("TERM=dumb", "No colours and no moving line, even on a terminal."),

@@ -18,4 +18,6 @@ pub use session_report::{
     AgentSummary, ConversationChanges, JournalDamage, SessionOutcome, SessionReport,
     SessionSubject, SpendSummary, TimeSpent, ToolCounts, shortened_prompt,
 };
-pub use timeline::{BarContent, MarkContent, SessionTimeline, SpendPoint, TimelineBar, TimelineLane, TimelineMark};
+pub use timeline::{
+    BarContent, MarkContent, SessionTimeline, SpendPoint, TimelineBar, TimelineLane, TimelineMark,
+};

@@ -117,7 +117,8 @@ mod tests {
             saved,
             ..RecoveryRecord::default()
         };
-        let records = [record("rate_limit", true), record("other", true), record("rate_limit", false)];
+        let records =
+            [record("rate_limit", true), record("other", true), record("rate_limit", false)];
         let table: RecoveryTable = records.iter().collect();
         let [first, second] = table.classes() else { panic!("{table:?}") };
         assert_eq!((first.class.as_str(), second.class.as_str()), ("rate_limit", "other"));

@@ -328,9 +328,8 @@ impl SessionReport {
 impl AgentSummary {
     fn of(agent: &crate::history::AgentHistory) -> Self {
         let history = &agent.history;
-        let outcome = history.end.map_or(SessionOutcome::Unfinished, |end| {
-            SessionOutcome::Ended(end.reason)
-        });
+        let outcome =
+            history.end.map_or(SessionOutcome::Unfinished, |end| SessionOutcome::Ended(end.reason));
         Self {
             id: agent.meta.agent_id.clone(),
             kind: agent.meta.agent_type.clone(),

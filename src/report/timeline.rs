@@ -31,6 +31,7 @@ pub struct SessionTimeline {
 pub struct TimelineLane {
     /// The place of the sub-agent among those of the session. `None`: the run itself.
     pub agent: Option<usize>,
+    /// Replies of the model, and requests that failed.
     pub turns: Vec<TimelineBar>,
     pub tools: Vec<TimelineBar>,
     pub waits: Vec<TimelineBar>,
@@ -47,13 +48,30 @@ pub struct TimelineBar {
 #[derive(Clone, Debug, PartialEq)]
 pub enum BarContent {
     /// A reply of the model, with the time of its request.
-    Turn { number: u32, cost: Option<Money> },
+    Turn {
+        number: u32,
+        cost: Option<Money>,
+    },
+    /// A request that failed.
+    FailedRequest {
+        class: &'static str,
+    },
     /// The call at this place of the turn.
-    Tool { turn: u32, place: usize, state: ToolRunState },
+    Tool {
+        turn: u32,
+        place: usize,
+        state: ToolRunState,
+    },
     Wait(WaitCause),
-    Recovery { class: String, is_saved: bool },
+    Recovery {
+        class: String,
+        is_saved: bool,
+    },
     /// Neighbours that are too close to be told apart; whether any of them failed.
-    Several { count: usize, has_failure: bool },
+    Several {
+        count: usize,
+        has_failure: bool,
+    },
 }
 
 impl BarContent {
@@ -61,6 +79,7 @@ impl BarContent {
     pub fn has_failure(&self) -> bool {
         match self {
             Self::Turn { .. } | Self::Wait(_) => false,
+            Self::FailedRequest { .. } => true,
             Self::Tool { state, .. } => match state {
                 ToolRunState::Failed | ToolRunState::NotRun | ToolRunState::Unknown => true,
                 ToolRunState::Succeeded | ToolRunState::Pending => false,
@@ -74,7 +93,11 @@ impl BarContent {
     pub fn count(&self) -> usize {
         match self {
             Self::Several { count, .. } => *count,
-            Self::Turn { .. } | Self::Tool { .. } | Self::Wait(_) | Self::Recovery { .. } => 1,
+            Self::Turn { .. }
+            | Self::FailedRequest { .. }
+            | Self::Tool { .. }
+            | Self::Wait(_)
+            | Self::Recovery { .. } => 1,
         }
     }
 }
@@ -90,7 +113,9 @@ pub struct TimelineMark {
 pub enum MarkContent {
     /// A further process went on with the session.
     Resumed,
-    ModelSwitch { to: String },
+    ModelSwitch {
+        to: String,
+    },
     Compaction,
     End(StopReason),
 }
@@ -139,8 +164,7 @@ impl TimelineLane {
                 self.turns.push(bar(moved(at, turn.took, Direction::Back), at, content));
                 for (place, tool) in turn.tools.iter().enumerate() {
                     let Some(to) = tool.ended.or(tool.started) else { continue };
-                    let content =
-                        BarContent::Tool { turn: turn.number, place, state: tool.state };
+                    let content = BarContent::Tool { turn: turn.number, place, state: tool.state };
                     self.tools.push(bar(tool.started.unwrap_or(to), to, content));
                 }
             }
@@ -153,9 +177,14 @@ impl TimelineLane {
                 let (class, is_saved) = (record.class.clone(), record.saved);
                 self.recoveries.push(bar(from, at, BarContent::Recovery { class, is_saved }));
             }
+            HistoryEvent::Setback(setback) => {
+                let content = BarContent::FailedRequest { class: setback.class };
+                if setback.took.is_some() {
+                    self.turns.push(bar(moved(at, setback.took, Direction::Back), at, content));
+                }
+            }
             HistoryEvent::Process(_)
             | HistoryEvent::Message(_)
-            | HistoryEvent::Setback(_)
             | HistoryEvent::ModelSwitch { .. }
             | HistoryEvent::Compaction { .. }
             | HistoryEvent::HistoryChange { .. }

@@ -21,6 +21,7 @@ mod output_formats;
 mod progress_lines;
 mod prompts;
 mod recoveries;
+mod report;
 mod require;
 mod result_writer;
 mod results;

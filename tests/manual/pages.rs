@@ -8,7 +8,7 @@ use super::{roff, tables};
 use crate::cli::golden;
 
 /// Name and section of each page. `man/NAME.SECTION.md` is the source of `man/NAME.SECTION`.
-pub(super) const PAGES: [(&str, u8); 11] = [
+pub(super) const PAGES: [(&str, u8); 12] = [
     ("outlast", 1),
     ("outlast-settings", 5),
     ("outlast-agents", 7),
@@ -17,6 +17,7 @@ pub(super) const PAGES: [(&str, u8); 11] = [
     ("outlast-recovery", 7),
     ("outlast-host", 7),
     ("outlast-rehearse", 7),
+    ("outlast-report", 7),
     ("outlast-result", 7),
     ("outlast-security", 7),
     ("outlast-sessions", 7),

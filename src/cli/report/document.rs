@@ -4,8 +4,10 @@ use std::borrow::Cow;
 
 use crate::config::format_took;
 use crate::journal::ModelTotals;
-use crate::recovery::Spending;
-use crate::report::{RecoverySummary, SessionOutcome, SessionReport, SessionsOverview, SpendSummary};
+use crate::recovery::{Money, Spending};
+use crate::report::{
+    RecoverySummary, SessionOutcome, SessionReport, SessionsOverview, SpendSummary,
+};
 
 use super::super::sessions::phrases::{count, ending};
 use super::super::sessions::{Column, SessionsContext};
@@ -79,6 +81,10 @@ impl From<u32> for ReportCell {
         thousands(number.into()).into()
     }
 }
+
+/// The headings of tables that a page has bars for.
+pub(super) const RECOVERIES: &str = "Recoveries";
+pub(super) const OUTCOMES: &str = "Outcomes";
 
 const RECOVERY_COLUMNS: &[(&str, Column)] = &[
     ("What went wrong", Column::Left),
@@ -158,7 +164,7 @@ impl ReportDocument {
             ]
         });
         let tables = [
-            table("Recoveries", RECOVERY_COLUMNS, recoveries, &["Tokens", "Attempts", "Lost"]),
+            table(RECOVERIES, RECOVERY_COLUMNS, recoveries, &["Tokens", "Attempts", "Lost"]),
             table("Models", MODEL_COLUMNS, models(&report.spending), &[]),
             ReportTable {
                 is_listing: true,
@@ -192,18 +198,16 @@ impl ReportDocument {
         });
         let outcomes = overview.outcomes.iter().map(|(name, sessions)| {
             let report = reports.iter().find(|report| report.outcome.name() == *name);
-            let name = report.map_or_else(
-                || (*name).to_owned().into(),
-                |report| outcome_cell(report.outcome),
-            );
+            let name = report
+                .map_or_else(|| (*name).to_owned().into(), |report| outcome_cell(report.outcome));
             let share = percent(f64::from(*sessions) / f64::from(overview.sessions.max(1)));
             vec![name, (*sessions).into(), share.into()]
         });
         let sessions = reports.iter().map(|report| session_row(context, report)).collect();
         let spare = &["Tokens", "Lost", "Saved", "Cost"];
         let mut tables = vec![
-            table("Outcomes", OUTCOME_COLUMNS, outcomes.collect(), &[]),
-            table("Recoveries", IMPACT_COLUMNS, recoveries.collect(), spare),
+            table(OUTCOMES, OUTCOME_COLUMNS, outcomes.collect(), &[]),
+            table(RECOVERIES, IMPACT_COLUMNS, recoveries.collect(), spare),
             table("Models", MODEL_COLUMNS, models(&overview.spending), &[]),
         ];
         let spare = &["Cache", "Waited", "Project", "Started", "Recovered", "Worked", "Turns"];
@@ -245,7 +249,11 @@ fn figure(label: &'static str, value: String, detail: impl Into<String>) -> Figu
 }
 
 fn cost(cost: Spending) -> String {
-    cost.to_string()
+    match (cost.total(), cost.amount) {
+        (Some(total), _) => total.to_string(),
+        (None, Money::ZERO) => "unknown".to_owned(),
+        (None, known) => format!("at least {known}"),
+    }
 }
 
 /// How a session ended, in words.
@@ -253,9 +261,7 @@ fn status(outcome: SessionOutcome) -> ReportCell {
     let text: Cow<'static, str> = match outcome {
         SessionOutcome::Ended(reason) => ending(reason).into(),
         SessionOutcome::Running => "running: a process works on it".into(),
-        SessionOutcome::Unfinished => {
-            "unfinished: its last process did not record an end".into()
-        }
+        SessionOutcome::Unfinished => "unfinished: its last process did not record an end".into(),
         SessionOutcome::Foreign => "recorded by another program".into(),
     };
     ReportCell { text: text.into_owned(), tone: tone(outcome) }
@@ -292,8 +298,13 @@ fn session_figures(report: &SessionReport) -> Vec<Figure> {
         ("for background work", time.background),
     ];
     let waits = waits.iter().filter(|(_, waited)| !waited.is_zero());
-    let waits: Vec<_> = waits.map(|(why, waited)| format!("{} {why}", format_took(*waited))).collect();
-    figures.push(figure("Waited", format_took(time.waited()), waits.join(", ")));
+    let waits: Vec<_> =
+        waits.map(|(why, waited)| (*why, format!("{} {why}", format_took(*waited)))).collect();
+    let waits = match &waits[..] {
+        [(why, _)] => (*why).to_owned(),
+        waits => waits.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join(", "),
+    };
+    figures.push(figure("Waited", format_took(time.waited()), waits));
     let tools = report.tools;
     let parts = [
         (tools.failed, "failed"),
@@ -332,7 +343,7 @@ fn overview_figures(overview: &SessionsOverview) -> Vec<Figure> {
 /// Costs and tokens.
 fn common_figures(spending: &SpendSummary) -> Vec<Figure> {
     let bound = match spending.upper_bounds {
-        crate::recovery::Money::ZERO => String::new(),
+        Money::ZERO => String::new(),
         bound => format!("up to {bound} of it for replies that broke off"),
     };
     let usage = spending.usage;
@@ -407,11 +418,7 @@ fn recovery_row(summary: &RecoverySummary) -> Vec<ReportCell> {
 fn models(spending: &SpendSummary) -> Vec<Vec<ReportCell>> {
     let [_, _, ..] = &spending.by_model[..] else { return Vec::new() };
     let row = |total: &ModelTotals| {
-        let alone = SpendSummary::new(
-            crate::recovery::Money::ZERO,
-            crate::recovery::Money::ZERO,
-            vec![total.clone()],
-        );
+        let alone = SpendSummary::new(Money::ZERO, Money::ZERO, vec![total.clone()]);
         let cache = alone.cache_hits().map_or_else(|| "-".to_owned(), percent);
         let cost = total.cost.map_or_else(|| "unknown".to_owned(), |cost| cost.to_string());
         vec![

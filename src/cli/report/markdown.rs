@@ -28,9 +28,10 @@ pub(in crate::cli) fn render(document: &ReportDocument) -> String {
     }
     if !document.facts.is_empty() {
         text.push('\n');
-        let facts = document.facts.iter().map(|(label, value)| {
-            format!("{}: {}", label.to_lowercase(), escaped(value))
-        });
+        let facts = document
+            .facts
+            .iter()
+            .map(|(label, value)| format!("{}: {}", label.to_lowercase(), escaped(value)));
         text.push_str(&facts.collect::<Vec<_>>().join(" · "));
         text.push('\n');
     }
@@ -100,14 +101,16 @@ fn quoted(text: &str) -> String {
 /// Untrusted text in one line of Markdown or in a cell, without any meaning for Markdown or HTML.
 fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
-    for letter in one_line(text).chars() {
+    let text = one_line(text);
+    let mut rest = text.chars();
+    while let Some(letter) = rest.next() {
         match letter {
             '&' => safe.push_str("&amp;"),
             '<' => safe.push_str("&lt;"),
             '>' => safe.push_str("&gt;"),
             // A mention, a reference to an issue or an address would become a link.
             '@' => safe.push_str("&#64;"),
-            ':' => safe.push_str("&#58;"),
+            ':' if rest.as_str().starts_with("//") => safe.push_str("&#58;"),
             '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '~' | '$' | '!' | '#' => {
                 safe.push('\\');
                 safe.push(letter);
@@ -124,8 +127,7 @@ mod tests {
 
     use super::*;
 
-    const HOSTILE: &str =
-        "<script>x</script> | a `b` **c** [d](e) ![f](g) # @h &lt; \\| $i$ ~~j~~ \u{1b}[0m\n# k\r%0A";
+    const HOSTILE: &str = "<script>x</script> | a `b` **c** [d](e) ![f](g) # @h &lt; \\| $i$ ~~j~~ \u{1b}[0m\n# k\r%0A";
 
     #[test]
     fn hostile_text_stays_text() {

@@ -36,9 +36,11 @@ pub(super) fn render(document: &ReportDocument, width: Option<usize>) -> String 
 
 fn lay_out(table: &ReportTable, width: Option<usize>) -> String {
     let listed = if table.is_listing { LISTED_MAX } else { usize::MAX };
-    let rows = table.rows.iter().take(listed).map(|row| {
-        row.iter().map(|cell| clean(&cell.text)).collect()
-    });
+    let rows = table
+        .rows
+        .iter()
+        .take(listed)
+        .map(|row| row.iter().map(|cell| clean(&cell.text)).collect());
     let columns = table.columns.iter().map(|(name, column)| (name.to_uppercase(), *column));
     let mut laid = Table { columns: columns.collect(), rows: rows.collect() };
     if let Some(width) = width {

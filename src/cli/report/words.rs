@@ -41,7 +41,10 @@ mod tests {
         for (number, text) in table {
             assert_eq!(thousands(number), text);
         }
-        assert_eq!((percent(0.999), percent(1.0), percent(0.0)), ("99 %".into(), "100 %".into(), "0 %".into()));
+        assert_eq!(
+            (percent(0.999), percent(1.0), percent(0.0)),
+            ("99 %".into(), "100 %".into(), "0 %".into())
+        );
     }
 
     #[test]

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Write};
 use std::path::Path;
 
-use serde_json::{Value, json};
 use crate::journal::{SessionFile, subagent_files};
+use serde_json::{Value, json};
 
 use super::super::args::{ExportFormat, ExportSessionArgs};
 use super::super::output::TerminalFilter;

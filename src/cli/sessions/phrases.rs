@@ -76,7 +76,7 @@ pub(in crate::cli) fn ending(reason: StopReason) -> String {
 }
 
 /// What went wrong: the meaning of an error class with its name, or the name of another setback.
-pub(super) fn setback(class: &str) -> String {
+pub(in crate::cli) fn setback(class: &str) -> String {
     let known = ErrorClass::ALL.into_iter().find(|one| one.name() == class);
     known.map_or_else(
         || class.replace('_', " "),

@@ -3,7 +3,6 @@
 //! Prompts, replies and tool output are text of others: each line of them loses its control
 //! characters, whether or not a terminal shows it.
 
-
 use crate::history::{
     AgentHistory, HistoryEvent, HistoryItem, MessageAuthor, ProcessStart, RecordedMessage,
     SessionHistory, ToolRun, ToolRunState, TurnRecord, WaitRecord, read_history,

@@ -100,8 +100,7 @@ pub fn resolve_resumed(
         agent_list::apply_prompt_and_tools(role.clone(), system, tools, &mcp, &paths)?;
     let settings = Settings {
         output: OutputSettings {
-            step_summary: environment::step_summary_file(variables)
-                .filter(|_| config.step_summary),
+            step_summary: environment::step_summary_file(variables).filter(|_| config.step_summary),
             ..output(args, env)?
         },
         prompt: prompt(args, config),

@@ -8,9 +8,11 @@ use super::super::document::ReportTable;
 use super::super::markup::escaped;
 use super::{class, share};
 
-/// How many sessions ended how.
+/// The section about how many sessions ended how.
 pub(super) fn outcomes(table: &ReportTable, overview: &SessionsOverview) -> String {
-    let mut text = String::from("<ul class=\"bars\" aria-label=\"Sessions by outcome\">\n");
+    let mut text = String::from(
+        "<section>\n<h2>Outcomes</h2>\n<ul class=\"bars\" aria-label=\"Sessions by outcome\">\n",
+    );
     for row in &table.rows {
         let [outcome, number, part, ..] = &row[..] else { continue };
         let sessions = number.text.replace(',', "").parse().unwrap_or_default();
@@ -25,7 +27,7 @@ pub(super) fn outcomes(table: &ReportTable, overview: &SessionsOverview) -> Stri
             escaped(&part.text)
         );
     }
-    text + "</ul>\n"
+    text + "</ul>\n</section>\n"
 }
 
 /// How often which recoveries fired, and with what outcome.

@@ -10,7 +10,9 @@ use crate::history::SessionHistory;
 use crate::report::{SessionTimeline, SessionsOverview};
 
 use super::super::sessions::{Column, SessionsContext};
-use super::document::{CellTone, Figure, ReportCell, ReportDocument, ReportTable};
+use super::document::{
+    CellTone, Figure, OUTCOMES, RECOVERIES, ReportCell, ReportDocument, ReportTable,
+};
 use super::markup::escaped;
 
 const STYLE: &str = include_str!("style.css");
@@ -36,12 +38,11 @@ pub(super) fn session_page(
 pub(super) fn overview_page(document: &ReportDocument, overview: &SessionsOverview) -> String {
     let mut body = String::new();
     for table in &document.tables {
-        let bars = match table.heading {
-            "Outcomes" => bars::outcomes(table, overview),
-            "Recoveries" => bars::recoveries(overview),
-            _ => String::new(),
-        };
-        body.push_str(&section(table, &bars));
+        match table.heading {
+            OUTCOMES => body.push_str(&bars::outcomes(table, overview)),
+            RECOVERIES => body.push_str(&section(table, &bars::recoveries(overview))),
+            _ => body.push_str(&section(table, "")),
+        }
     }
     page(document, &body)
 }
@@ -49,12 +50,12 @@ pub(super) fn overview_page(document: &ReportDocument, overview: &SessionsOvervi
 fn page(document: &ReportDocument, body: &str) -> String {
     let (title, status) = (escaped(&document.title), &document.status);
     let (tone, status) = (class(status.tone), escaped(&status.text));
-    let facts = definitions("facts", document.facts.iter().map(|(label, value)| {
-        (*label, escaped(value))
-    }));
-    let figures = definitions("figures", document.figures.iter().map(|figure| {
-        (figure.label, figure_value(figure))
-    }));
+    let facts =
+        definitions("facts", document.facts.iter().map(|(label, value)| (*label, escaped(value))));
+    let figures = definitions(
+        "figures",
+        document.figures.iter().map(|figure| (figure.label, figure_value(figure))),
+    );
     let notes: String = document
         .notes
         .iter()
@@ -74,8 +75,9 @@ fn page(document: &ReportDocument, body: &str) -> String {
 }
 
 fn definitions<'a>(name: &str, pairs: impl Iterator<Item = (&'a str, String)>) -> String {
-    let pairs: String =
-        pairs.map(|(term, value)| format!("<div><dt>{term}</dt><dd>{value}</dd></div>\n")).collect();
+    let pairs: String = pairs
+        .map(|(term, value)| format!("<div><dt>{term}</dt><dd>{value}</dd></div>\n"))
+        .collect();
     if pairs.is_empty() { pairs } else { format!("<dl class=\"{name}\">\n{pairs}</dl>\n") }
 }
 

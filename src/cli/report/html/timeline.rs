@@ -108,7 +108,7 @@ impl TimelineDrawing<'_> {
         let kind = if bar.content.has_failure() { "failed" } else { kind };
         let title = format!("{what} · {} · at {}", format_took(took), format_took(bar.from));
         format!(
-            "<i class=\"{kind}\" style=\"left:{};width:{}\" title=\"{}\"></i>",
+            "<i class=\"{kind}\" style=\"left:min({}, 100% - 3px);width:{}\" title=\"{}\"></i>",
             self.at(bar.from),
             self.at(took),
             escaped(&title)
@@ -119,9 +119,7 @@ impl TimelineDrawing<'_> {
     fn spend(&self, text: &mut String) {
         let Some(last) = self.timeline.spend.last() else { return };
         let most = last.spent.as_dollars();
-        let x = |at: Duration| {
-            at.as_secs_f64() / self.timeline.length.as_secs_f64() * 1000.0
-        };
+        let x = |at: Duration| at.as_secs_f64() / self.timeline.length.as_secs_f64() * 1000.0;
         let y = |spent: Money| 96.0 - spent.as_dollars() / most * 90.0;
         let mut line = String::from("M0 96");
         for point in &self.timeline.spend {
@@ -209,6 +207,9 @@ fn describe(content: &BarContent, tools: &Calls<'_>) -> (&'static str, String) {
             let cost = cost.map_or_else(|| "cost unknown".to_owned(), |cost| cost.to_string());
             ("turn", format!("turn {number} · {cost}"))
         }
+        BarContent::FailedRequest { class } => {
+            ("turn", format!("request failed: {}", phrases::setback(class)))
+        }
         BarContent::Tool { turn, place, .. } => {
             let call = tools.0.get(&(*turn, *place)).map_or_else(String::new, |tool| {
                 format!("{} · {}", summarize_call(&tool.name, &tool.input), tool_outcome(tool))
@@ -227,9 +228,30 @@ fn describe(content: &BarContent, tools: &Calls<'_>) -> (&'static str, String) {
 /// The time between ticks: a round number.
 fn tick_step(length: Duration) -> Duration {
     const STEPS: [u64; 24] = [
-        100, 200, 500, 1000, 2000, 5000, 10_000, 15_000, 30_000, 60_000, 120_000, 300_000, 600_000,
-        900_000, 1_800_000, 3_600_000, 7_200_000, 10_800_000, 21_600_000, 43_200_000, 86_400_000,
-        172_800_000, 432_000_000, 864_000_000,
+        100,
+        200,
+        500,
+        1000,
+        2000,
+        5000,
+        10_000,
+        15_000,
+        30_000,
+        60_000,
+        120_000,
+        300_000,
+        600_000,
+        900_000,
+        1_800_000,
+        3_600_000,
+        7_200_000,
+        10_800_000,
+        21_600_000,
+        43_200_000,
+        86_400_000,
+        172_800_000,
+        432_000_000,
+        864_000_000,
     ];
     let wanted = u64::try_from(length.as_millis()).unwrap_or(u64::MAX) / TICKS;
     let step = STEPS.into_iter().find(|step| *step >= wanted);
@@ -246,7 +268,9 @@ mod tests {
 
     #[test]
     fn the_axis_has_a_few_round_ticks() {
-        for (seconds, step) in [(1, 200), (9, 2000), (141, 30_000), (3600, 600_000), (90_000, 21_600_000)] {
+        for (seconds, step) in
+            [(1, 200), (9, 2000), (141, 30_000), (3600, 600_000), (90_000, 21_600_000)]
+        {
             let length = Duration::from_secs(seconds);
             assert_eq!(tick_step(length), Duration::from_millis(step), "{seconds}");
         }
