@@ -278,7 +278,7 @@ fn a_file_is_written_in_the_format_of_its_name_and_mistakes_are_one_line() {
         (&["nothing"][..], "there is no session nothing"),
         (&["latest"], "no session was recorded"),
         (&[RECORDED, "--output", none.to_str().expect("UTF-8")], "cannot write"),
-        (&[RECORDED, "--all"], "cannot be used with"),
+        (&[RECORDED, "--all"], "cannot be used together"),
         (&["--since", "soon"], "is not an age"),
         (&["--format", "pdf"], "markdown"),
     ] {
