@@ -3,7 +3,7 @@
 //! Layers, top first; each may use only those below it:
 //!
 //! ```text
-//! cli ─► doctor · host · telemetry ─► rehearsal ─► agent ─► model · tools · mcp · hooks · journal ─►
+//! cli ─► doctor · host · report · telemetry ─► rehearsal ─► agent ─► model · tools · mcp · hooks · journal ─►
 //!     process ─► the pure ones: recovery · secrets · transcript ─► types
 //! ```
 
@@ -14,6 +14,7 @@ pub mod cli;
 
 pub mod doctor;
 pub mod host;
+pub mod report;
 pub mod telemetry;
 
 pub mod rehearsal;

@@ -14,7 +14,7 @@ const LAYERS: [&[&str]; 9] = [
     &["config", "history"],
     &["agent"],
     &["rehearsal"],
-    &["doctor", "host", "telemetry"],
+    &["doctor", "host", "report", "telemetry"],
     &["cli"],
 ];
 

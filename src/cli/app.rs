@@ -25,6 +25,7 @@ use super::output::{Screen, TerminalFilter, usage_error_result};
 use super::output_file::{OutputFile, ResultRetention};
 use super::panics;
 use super::rehearse;
+use super::report;
 use super::run::{self, ExitCheck, ProcessContext, not_started_error};
 use super::sessions;
 use super::signals::{self, SignalState};
@@ -146,6 +147,10 @@ fn dispatch(
         CliRequest::Sessions(args) => {
             let world = process_context(signals, last)?;
             with_runtime(sessions::sessions(args, world))
+        }
+        CliRequest::Report(args) => {
+            let world = process_context(signals, last)?;
+            with_runtime(report::report(args, world))
         }
     }
 }

@@ -72,6 +72,7 @@ impl RunJob {
             for line in report.errors().iter().chain(&warnings) {
                 job.shared.stderr.send(&format!("outlast: {}", one_line(line)));
             }
+            job.annotate(&report);
             // An error is dropped: there is no time left to report it.
             let _ = job.write_result(&object, ResultRetention::AtOnce, &Claim::default());
             while !(out.is_idle() && job.shared.stderr.is_idle()) {
@@ -185,6 +186,8 @@ impl RunJob {
         if self.host.is_none() || self.settings.output.verbosity == Some(Verbosity::Detail) {
             self.report_on_stderr(&report);
         }
+        self.annotate(&report);
+        self.write_step_summary(&report).await;
         exit_code
     }
 

@@ -64,6 +64,8 @@ const OTHERS: &[(&str, &str)] = &[
     ("XDG_RUNTIME_DIR, TMPDIR", "Where runs tell each other about rate limits; see FILES."),
     ("CI, GITHUB_ACTIONS", "The run is a CI job's: it ends, with its result, when the process that \
         started it dies."),
+    ("GITHUB_STEP_SUMMARY", "Where GITHUB_ACTIONS is true: the file that a report on the run is appended \
+        to; see outlast-report(7)."),
     ("NO_COLOR, CLICOLOR=0", "No colours, even on a terminal."),
     ("CLICOLOR_FORCE", "Colours, even where standard error is no terminal."),
     ("TERM=dumb", "No colours and no moving line, even on a terminal."),
@@ -164,6 +166,13 @@ pub use crate::secrets::Variables;
 /// Returns whether this is a CI job. A cancelled one may kill only the shell that started outlast.
 pub fn is_ci(variables: &Variables) -> bool {
     ["CI", "GITHUB_ACTIONS"].iter().any(|name| is_enabled(variables, name))
+}
+
+/// Returns the file that a step of GitHub Actions writes its summary to, in such a step.
+pub fn step_summary_file(variables: &Variables) -> Option<PathBuf> {
+    let value = |name: &str| variables.get(OsStr::new(name)).filter(|value| !value.is_empty());
+    value("GITHUB_ACTIONS").filter(|value| *value == "true")?;
+    value("GITHUB_STEP_SUMMARY").map(PathBuf::from)
 }
 
 /// Returns whether a variable is set to something other than a false value.

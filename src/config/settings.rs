@@ -508,6 +508,11 @@ settings! {
     pass_env: NameList = NameList::default(), "passEnv"
         .flag("pass-env", "NAME", TOOLS).joined();
 
+    /// In a step of GitHub Actions, append a report on the run to the step's summary, and annotate a
+    /// failure; see outlast-report(7).
+    step_summary: bool = true, "stepSummary"
+        .variable("OUTLAST_NO_STEP_SUMMARY", "false where it is 1, true, yes or on", no);
+
     /// How long a session is kept after it was last written to, in days, 0 for ever; each run
     /// removes a few older ones.
     cleanup_period_days: u32 = 30, "cleanupPeriodDays"

@@ -358,7 +358,10 @@ impl HistoryBuilder {
             let index = self.since_step.min(self.history.items.len());
             self.history.items.insert(index, item);
         }
-        if let Some(record) = setback_of(step) {
+        if let Some(mut record) = setback_of(step) {
+            if matches!(step.event, Event::Failed(_)) {
+                record.took = self.asked.zip(at).and_then(|(from, to)| elapsed(from, to));
+            }
             self.push(at, HistoryEvent::Setback(record));
         }
         self.follow_pause(at, step);
@@ -498,5 +501,5 @@ fn setback_of(step: &Transition) -> Option<SetbackRecord> {
         | RecoveryPlan::Report => true,
     };
     let class = setback(step).filter(|_| is_of_note)?;
-    Some(SetbackRecord { class, plan })
+    Some(SetbackRecord { class, plan, took: None })
 }

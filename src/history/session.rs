@@ -133,6 +133,8 @@ pub struct SetbackRecord {
     /// An error class, or the name of another setback.
     pub class: &'static str,
     pub plan: RecoveryPlan,
+    /// From the request to its failure. `None` if no request failed, or the time is not known.
+    pub took: Option<Duration>,
 }
 
 /// A pause.

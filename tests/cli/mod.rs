@@ -23,6 +23,7 @@ mod prompts;
 mod recoveries;
 mod rehearse;
 mod rehearse_recorded;
+mod report;
 mod require;
 mod result_writer;
 mod results;

@@ -18,6 +18,7 @@ pub(super) const PAGES: [(&str, u8); 12] = [
     ("outlast-recovery", 7),
     ("outlast-host", 7),
     ("outlast-rehearse", 7),
+    ("outlast-report", 7),
     ("outlast-result", 7),
     ("outlast-security", 7),
     ("outlast-sessions", 7),

@@ -7,6 +7,7 @@ mod config;
 mod groups;
 pub mod help;
 mod parse_errors;
+mod report;
 mod sessions;
 
 use std::path::PathBuf;
@@ -23,6 +24,7 @@ pub use groups::{
     PromptArgs, SessionArgs, TimerArgs, ToolArgs, Verbosity,
 };
 
+pub use report::{ReportArgs, ReportFormat};
 pub use sessions::{
     ExportFormat, ExportSessionArgs, ListSessionsArgs, PruneSessionsArgs, SessionsAction,
     SessionsArgs, ShowSessionArgs,
@@ -72,6 +74,8 @@ enum Command {
     Config(ConfigArgs),
     /// List, show, export and delete recorded sessions
     Sessions(SessionsArgs),
+    /// Report on recorded sessions: outcomes, recoveries, costs, a timeline
+    Report(ReportArgs),
     /// Print a script with which a shell completes commands and options
     Completions {
         #[arg(value_name = "SHELL", value_enum)]
@@ -184,6 +188,7 @@ pub enum CliRequest {
     Doctor(DoctorArgs),
     Config(ConfigArgs),
     Sessions(SessionsArgs),
+    Report(ReportArgs),
 }
 
 /// Parses the flags of a run for `doctor` and `config`.
@@ -237,6 +242,7 @@ pub fn parse(words: &[String]) -> Result<CliRequest, UsageError> {
         Ok(Cli { command: Some(Command::Sessions(sessions)), .. }) => {
             Ok(CliRequest::Sessions(sessions))
         }
+        Ok(Cli { command: Some(Command::Report(report)), .. }) => Ok(CliRequest::Report(report)),
         Ok(Cli { command: None, run, .. }) => Ok(CliRequest::Run(Box::new(run))),
         Err(error) => parse_errors::explain(&error),
     }

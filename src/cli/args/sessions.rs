@@ -92,7 +92,7 @@ pub struct PruneSessionsArgs {
     pub dry_run: bool,
 }
 
-fn parse_age(text: &str) -> Result<Duration, String> {
+pub(super) fn parse_age(text: &str) -> Result<Duration, String> {
     let age = humantime::parse_duration(text.trim());
     age.map_err(|_error| "is not an age; write it like 30d or 12h".to_owned())
 }

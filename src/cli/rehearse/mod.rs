@@ -80,7 +80,8 @@ async fn run(
         CliRequest::Rehearse(_)
         | CliRequest::Doctor(_)
         | CliRequest::Config(_)
-        | CliRequest::Sessions(_) => {
+        | CliRequest::Sessions(_)
+        | CliRequest::Report(_) => {
             return Err(UsageError::new("only runs can be rehearsed; leave out the second word"));
         }
     };

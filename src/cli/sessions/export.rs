@@ -2,18 +2,16 @@
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Write};
-use std::path::{Path, PathBuf};
-
-use serde_json::{Value, json};
-use tempfile::NamedTempFile;
+use std::path::Path;
 
 use crate::journal::{SessionFile, subagent_files};
+use serde_json::{Value, json};
 
 use super::super::args::{ExportFormat, ExportSessionArgs};
 use super::super::output::TerminalFilter;
 use super::super::usage::UsageError;
 use super::super::version::SCHEMA_VERSION;
-use super::{SessionsContext, unreadable};
+use super::{PrivateFile, SessionsContext, unreadable};
 
 pub(super) fn export(
     context: &SessionsContext,
@@ -41,25 +39,14 @@ enum ExportError {
     Write(io::Error),
 }
 
-/// Writes a file in one step, so that a reader never sees half of it. Like the journal, only its
-/// owner may read it.
+/// Writes a file in one step.
 fn write_file(file: &SessionFile, format: ExportFormat, path: &Path) -> Result<(), UsageError> {
-    let cannot = |error: &io::Error| {
-        UsageError::new(format!(
-            "cannot write {}: {error}; name a file in a folder that is writable",
-            path.display()
-        ))
-    };
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let folder = parent.map_or_else(|| PathBuf::from("."), Path::to_owned);
-    let mut temporary = NamedTempFile::new_in(folder).map_err(|error| cannot(&error))?;
-    match write(file, format, &mut temporary) {
-        Err(ExportError::Write(error)) => return Err(cannot(&error)),
-        Err(ExportError::Read(error)) => return Err(unreadable(&file.path, &error)),
-        Ok(()) => {}
+    let mut private = PrivateFile::create(path)?;
+    match write(file, format, private.temporary()) {
+        Err(ExportError::Write(error)) => Err(private.not_written(&error)),
+        Err(ExportError::Read(error)) => Err(unreadable(&file.path, &error)),
+        Ok(()) => private.move_to_place(),
     }
-    temporary.persist(path).map_err(|error| cannot(&error.error))?;
-    Ok(())
 }
 
 fn write(

@@ -61,7 +61,8 @@ pub(super) fn list(context: &SessionsContext, args: &ListSessionsArgs) -> Result
     let width = terminal_width();
     let id_length = width.map(|_| unique_length(context));
     let rows = files.iter().take(limit).map(|file| row(context, file, id_length)).collect();
-    let mut table = Table { columns: HEADINGS.to_vec(), rows };
+    let columns = HEADINGS.map(|(name, column)| (name.to_owned(), column)).to_vec();
+    let mut table = Table { columns, rows };
     if let Some(width) = width {
         // The project is the same in all rows without --all.
         let spare = if args.all { SPARE } else { ["PROJECT", "SIZE", "TURNS", "COST"] };

@@ -5,10 +5,15 @@
 
 mod export;
 mod list;
-mod phrases;
+pub(super) mod phrases;
+mod private_file;
 mod prune;
 mod table;
 mod transcript;
+
+pub(super) use private_file::PrivateFile;
+pub(super) use table::{Column, Table, terminal_width};
+pub(super) use transcript::{event_lines, tool_outcome};
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -24,6 +29,7 @@ use crate::journal::{
 use super::args::{SessionsAction, SessionsArgs};
 use super::output::{TerminalFilter, one_line};
 use super::run::ProcessContext;
+use super::signals::SignalState;
 use super::timestamps::WallTime;
 use super::usage::{UsageError, UsageErrorKind};
 
@@ -31,7 +37,7 @@ use super::usage::{UsageError, UsageErrorKind};
 const NAMED_MAX: usize = 5;
 
 /// The stored sessions, as seen from the working directory.
-struct SessionsContext {
+pub(super) struct SessionsContext {
     place: SessionFolder,
     home: Option<std::path::PathBuf>,
     wall: WallTime,
@@ -43,7 +49,18 @@ struct SessionsContext {
 /// There is no such session, a file cannot be read or written, or a signal came.
 pub(super) async fn sessions(args: SessionsArgs, world: ProcessContext) -> Result<u8, UsageError> {
     let ProcessContext { variables, cwd, signals, .. } = world;
-    let working = tokio::task::spawn_blocking(move || perform(args, &variables, &cwd));
+    until_signal(&signals, move || perform(args, &variables, &cwd)).await
+}
+
+/// Does work that blocks, until a signal comes.
+///
+/// # Errors
+/// Those of the work, or a signal.
+pub(super) async fn until_signal(
+    signals: &SignalState,
+    work: impl FnOnce() -> Result<u8, UsageError> + Send + 'static,
+) -> Result<u8, UsageError> {
+    let working = tokio::task::spawn_blocking(work);
     tokio::select! {
         biased;
         interrupt = signals.first() => Err(UsageError::interrupted(interrupt)),
@@ -78,7 +95,7 @@ pub(super) fn find_session(
 }
 
 impl SessionsContext {
-    fn new(variables: &Variables, cwd: &Path) -> Self {
+    pub(super) fn new(variables: &Variables, cwd: &Path) -> Self {
         Self {
             place: SessionFolder::new(&environment::config_dir(variables), cwd),
             home: environment::home(variables),
@@ -86,12 +103,16 @@ impl SessionsContext {
         }
     }
 
+    pub(super) fn place(&self) -> &SessionFolder {
+        &self.place
+    }
+
     fn scope(all: bool) -> ListScope {
         if all { ListScope::All } else { ListScope::Project }
     }
 
     /// Finds the session that the user means: an id, the beginning of one, or `latest`.
-    fn find(&self, name: &str) -> Result<SessionFile, UsageError> {
+    pub(super) fn find(&self, name: &str) -> Result<SessionFile, UsageError> {
         if name == "latest" {
             return self.latest();
         }
@@ -146,7 +167,7 @@ impl SessionsContext {
     }
 
     /// A folder for people: with `~` for the home folder.
-    fn shown_folder(&self, path: &Path) -> String {
+    pub(super) fn shown_folder(&self, path: &Path) -> String {
         let below = self.home.as_deref().and_then(|home| path.strip_prefix(home).ok());
         let shown = match below {
             Some(below) if below.as_os_str().is_empty() => "~".to_owned(),
@@ -156,8 +177,22 @@ impl SessionsContext {
         one_line(&shown)
     }
 
-    fn shown_time(&self, at: Timestamp) -> String {
+    pub(super) fn shown_time(&self, at: Timestamp) -> String {
         at.to_zoned(self.wall.zone.clone()).strftime("%Y-%m-%d %H:%M").to_string()
+    }
+
+    /// The time of day.
+    pub(super) fn clock(&self, at: Option<Timestamp>) -> String {
+        let zone = self.wall.zone.clone();
+        at.map_or_else(
+            || "--:--:--".to_owned(),
+            |at| at.to_zoned(zone).strftime("%H:%M:%S").to_string(),
+        )
+    }
+
+    /// A time with seconds and the offset of its zone.
+    pub(super) fn exact_time(&self, at: Timestamp) -> String {
+        at.to_zoned(self.wall.zone.clone()).strftime("%Y-%m-%d %H:%M:%S %:z").to_string()
     }
 }
 
@@ -166,19 +201,19 @@ fn shortened(text: &str) -> String {
 }
 
 /// Reports a file that cannot be read.
-fn unreadable(path: &Path, error: &io::Error) -> UsageError {
+pub(super) fn unreadable(path: &Path, error: &io::Error) -> UsageError {
     let path = path.display();
     UsageError::new(format!("cannot read {path}: {error}; check that the file belongs to you"))
 }
 
 /// Prints to standard output, piece by piece. A reader that closes the pipe has seen enough.
-struct ReportWriter {
+pub(super) struct ReportWriter {
     stdout: TerminalFilter<io::StdoutLock<'static>>,
     is_closed: bool,
 }
 
 impl ReportWriter {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { stdout: TerminalFilter::new(io::stdout().lock()), is_closed: false }
     }
 
@@ -186,7 +221,7 @@ impl ReportWriter {
     ///
     /// # Errors
     /// It could not be written, for another reason than a closed pipe.
-    fn print(&mut self, text: &str) -> Result<(), UsageError> {
+    pub(super) fn print(&mut self, text: &str) -> Result<(), UsageError> {
         if self.is_closed {
             return Ok(());
         }

@@ -8,7 +8,7 @@ use crate::recovery::{ErrorClass, Money, Nudge, RecoveryPlan, StopReason};
 use super::super::timestamps::format_elapsed;
 
 /// A number with what is counted: `1 line`, `2 lines`.
-pub(super) fn count(number: usize, what: &str) -> String {
+pub(in crate::cli) fn count(number: usize, what: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {what}{plural}")
 }
@@ -43,7 +43,7 @@ pub(super) fn cost(cost: Option<Money>) -> String {
 }
 
 /// A stop reason with its exit code.
-pub(super) fn ending(reason: StopReason) -> String {
+pub(in crate::cli) fn ending(reason: StopReason) -> String {
     let info = reason.info();
     let why = match reason {
         StopReason::ModelError(class) => format!(" ({})", class.name()),
@@ -77,7 +77,7 @@ pub(super) fn ending(reason: StopReason) -> String {
 }
 
 /// What went wrong: the meaning of an error class with its name, or the name of another setback.
-pub(super) fn setback(class: &str) -> String {
+pub(in crate::cli) fn setback(class: &str) -> String {
     let known = ErrorClass::ALL.into_iter().find(|one| one.name() == class);
     known.map_or_else(
         || class.replace('_', " "),
@@ -85,7 +85,7 @@ pub(super) fn setback(class: &str) -> String {
     )
 }
 
-pub(super) fn wait(cause: WaitCause) -> String {
+pub(in crate::cli) fn wait(cause: WaitCause) -> String {
     match cause {
         WaitCause::Retry { class, retry, of } => {
             let of = of.map_or_else(String::new, |of| format!(" of {of}"));

@@ -7,28 +7,28 @@ const LAST_MIN: usize = 12;
 
 /// How the text of a column is aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Column {
+pub(in crate::cli) enum Column {
     Left,
     Right,
 }
 
 /// The width of the terminal that standard output is. `None`: it is none, and nothing is cut.
-pub(super) fn terminal_width() -> Option<usize> {
+pub(in crate::cli) fn terminal_width() -> Option<usize> {
     let term = Term::stdout();
     let (_rows, columns) = term.features().is_attended().then(|| term.size_checked()).flatten()?;
     Some(usize::from(columns))
 }
 
 /// A table, whose texts have no control characters.
-pub(super) struct Table {
+pub(in crate::cli) struct Table {
     /// Each with its heading.
-    pub(super) columns: Vec<(&'static str, Column)>,
-    pub(super) rows: Vec<Vec<String>>,
+    pub(in crate::cli) columns: Vec<(String, Column)>,
+    pub(in crate::cli) rows: Vec<Vec<String>>,
 }
 
 impl Table {
     /// Removes columns, the first of `spare` first, until the table fits `width`.
-    pub(super) fn fit(&mut self, spare: &[&str], width: usize) {
+    pub(in crate::cli) fn fit(&mut self, spare: &[&str], width: usize) {
         for name in spare {
             if self.width_before_last() + LAST_MIN <= width {
                 return;
@@ -55,11 +55,11 @@ impl Table {
 
     /// Lays the rows out in columns that are as wide as their widest text. The last column takes
     /// the room that is left in `width`.
-    pub(super) fn lay_out(&self, width: Option<usize>) -> String {
+    pub(in crate::cli) fn lay_out(&self, width: Option<usize>) -> String {
         let last = self.columns.len().saturating_sub(1);
         let widths: Vec<usize> = (0..last).map(|index| self.width_of(index)).collect();
         let room = width.map(|width| width.saturating_sub(self.width_before_last()).max(LAST_MIN));
-        let headings = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let headings = self.columns.iter().map(|(name, _)| name.clone()).collect();
         let mut text = String::new();
         for row in [&headings].into_iter().chain(&self.rows) {
             let mut line = String::new();
@@ -113,7 +113,8 @@ mod tests {
         let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
         let rows =
             vec![row(["a", "1", "short"]), row(["bcd", "22", "日本語日本語日本語 and more"])];
-        let columns = vec![("A", Column::Left), ("B", Column::Right), ("C", Column::Left)];
+        let columns = [("A", Column::Left), ("B", Column::Right), ("C", Column::Left)];
+        let columns = columns.map(|(name, column)| (name.to_owned(), column)).to_vec();
         let mut table = Table { columns, rows };
         let text = table.lay_out(Some(24));
         assert_eq!(text, "A     B  C\na     1  short\nbcd  22  日本語日本語...\n");

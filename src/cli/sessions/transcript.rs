@@ -3,8 +3,6 @@
 //! Prompts, replies and tool output are text of others: each line of them loses its control
 //! characters, whether or not a terminal shows it.
 
-use jiff::Timestamp;
-
 use crate::history::{
     AgentHistory, HistoryEvent, HistoryItem, MessageAuthor, ProcessStart, RecordedMessage,
     SessionHistory, ToolRun, ToolRunState, TurnRecord, WaitRecord, read_history,
@@ -68,10 +66,7 @@ fn heading(context: &SessionsContext, history: &SessionHistory) -> String {
     text.line(0, &format!("session {}{folder}", history.id));
     let started = history.started.map_or_else(
         || "start unknown".to_owned(),
-        |at| {
-            let at = at.to_zoned(context.wall.zone.clone());
-            format!("started {}", at.strftime("%Y-%m-%d %H:%M:%S %:z"))
-        },
+        |at| format!("started {}", context.exact_time(at)),
     );
     let agents = match history.agents.len() {
         0 => String::new(),
@@ -141,61 +136,31 @@ struct Transcript<'a> {
 impl Transcript<'_> {
     /// Adds an event of the sub-agent `agent`, or of the run itself.
     fn item(&self, item: &HistoryItem, agent: Option<&str>, indent: usize, text: &mut Lines) {
-        let at = self.clock(item.at);
-        let headline = |text: &mut Lines, what: &str| text.line(indent, &format!("{at}  {what}"));
+        let at = self.context.clock(item.at);
+        for line in event_lines(&item.event) {
+            text.line(indent, &format!("{at}  {line}"));
+        }
         match &item.event {
-            HistoryEvent::Process(start) => headline(text, &process(start)),
             HistoryEvent::Message(message) => {
-                headline(text, message_heading(message));
                 self.text(&message.text, indent + INDENT, text);
                 if message.media > 0 {
                     let media = phrases::count(message.media, "attachment");
                     text.line(indent + INDENT, &format!("({media})"));
                 }
             }
-            HistoryEvent::Turn(turn) => {
-                headline(text, &turn_heading(turn));
-                self.turn(turn, agent, indent + INDENT, text);
-            }
-            HistoryEvent::Setback(setback) => {
-                let (what, did) = (phrases::setback(setback.class), phrases::plan(setback.plan));
-                headline(text, &format!("setback: {what}: {did}"));
-            }
-            HistoryEvent::Wait(wait) => headline(text, &waiting(wait)),
-            HistoryEvent::Recovery(record) => headline(text, &recovery(record)),
-            HistoryEvent::ModelSwitch { from, to } => {
-                headline(text, &format!("model {to} answers from here on, instead of {from}"));
-            }
-            HistoryEvent::Compaction { messages } => headline(
-                text,
-                &format!("compacted: a summary replaced older messages; {messages} are left"),
-            ),
-            HistoryEvent::HistoryChange { messages } => headline(
-                text,
-                &format!("old content was removed or repaired; {messages} messages are left"),
-            ),
-            HistoryEvent::Spend(spend) => {
-                let bound = if spend.is_upper_bound { "up to " } else { "" };
-                let cost = phrases::cost(spend.cost);
-                headline(text, &format!("paid beside the turns: {bound}{cost}, {}", spend.model));
-            }
-            HistoryEvent::Requirement { passed } => {
-                let outcome = if *passed { "passed" } else { "failed" };
-                headline(text, &format!("the required command {outcome}"));
-            }
-            HistoryEvent::Background(changes) => background(changes, &headline, text),
-            HistoryEvent::End(end) => {
-                headline(text, &format!("end: {}", phrases::ending(end.reason)));
-            }
+            HistoryEvent::Turn(turn) => self.turn(turn, agent, indent + INDENT, text),
+            HistoryEvent::Process(_)
+            | HistoryEvent::Setback(_)
+            | HistoryEvent::Wait(_)
+            | HistoryEvent::Recovery(_)
+            | HistoryEvent::ModelSwitch { .. }
+            | HistoryEvent::Compaction { .. }
+            | HistoryEvent::HistoryChange { .. }
+            | HistoryEvent::Spend(_)
+            | HistoryEvent::Requirement { .. }
+            | HistoryEvent::Background(_)
+            | HistoryEvent::End(_) => {}
         }
-    }
-
-    fn clock(&self, at: Option<Timestamp>) -> String {
-        let zone = self.context.wall.zone.clone();
-        at.map_or_else(
-            || "--:--:--".to_owned(),
-            |at| at.to_zoned(zone).strftime("%H:%M:%S").to_string(),
-        )
     }
 
     fn turn(&self, turn: &TurnRecord, agent: Option<&str>, indent: usize, text: &mut Lines) {
@@ -222,7 +187,7 @@ impl Transcript<'_> {
 
     fn tool(&self, tool: &ToolRun, agent: Option<&str>, indent: usize, text: &mut Lines) {
         let call = summarize_call(&tool.name, &tool.input);
-        text.line(indent, &format!("{call} → {}", outcome(tool)));
+        text.line(indent, &format!("{call} → {}", tool_outcome(tool)));
         if self.is_full {
             let input = serde_json::to_string_pretty(&tool.input).unwrap_or_default();
             self.prefixed("input: ", input.lines(), indent + INDENT, text);
@@ -290,6 +255,42 @@ impl Transcript<'_> {
     }
 }
 
+/// What happened, usually in one line, without the texts of messages and turns.
+pub(in crate::cli) fn event_lines(event: &HistoryEvent) -> Vec<String> {
+    let line = match event {
+        HistoryEvent::Process(start) => process(start),
+        HistoryEvent::Message(message) => message_heading(message).to_owned(),
+        HistoryEvent::Turn(turn) => turn_heading(turn),
+        HistoryEvent::Setback(setback) => {
+            let (what, did) = (phrases::setback(setback.class), phrases::plan(setback.plan));
+            format!("setback: {what}: {did}")
+        }
+        HistoryEvent::Wait(wait) => waiting(wait),
+        HistoryEvent::Recovery(record) => recovery(record),
+        HistoryEvent::ModelSwitch { from, to } => {
+            format!("model {to} answers from here on, instead of {from}")
+        }
+        HistoryEvent::Compaction { messages } => {
+            format!("compacted: a summary replaced older messages; {messages} are left")
+        }
+        HistoryEvent::HistoryChange { messages } => {
+            format!("old content was removed or repaired; {messages} messages are left")
+        }
+        HistoryEvent::Spend(spend) => {
+            let bound = if spend.is_upper_bound { "up to " } else { "" };
+            let cost = phrases::cost(spend.cost);
+            format!("paid beside the turns: {bound}{cost}, {}", spend.model)
+        }
+        HistoryEvent::Requirement { passed } => {
+            let outcome = if *passed { "passed" } else { "failed" };
+            format!("the required command {outcome}")
+        }
+        HistoryEvent::Background(changes) => return background(changes),
+        HistoryEvent::End(end) => format!("end: {}", phrases::ending(end.reason)),
+    };
+    vec![line]
+}
+
 fn process(start: &ProcessStart) -> String {
     let ProcessStart { epoch, pid, host, version, model, permission_mode, .. } = start;
     let mode = if permission_mode.is_empty() {
@@ -327,7 +328,8 @@ fn turn_heading(turn: &TurnRecord) -> String {
     parts.join(", ")
 }
 
-fn outcome(tool: &ToolRun) -> String {
+/// What came of a tool call.
+pub(in crate::cli) fn tool_outcome(tool: &ToolRun) -> String {
     let state = match tool.state {
         ToolRunState::Succeeded => "ok",
         ToolRunState::Failed if tool.is_timed_out() => "timed out",
@@ -365,17 +367,16 @@ fn recovery(record: &RecoveryRecord) -> String {
     format!("{outcome}: attempts {attempts}, waited {}, cost {cost}", phrases::took(*waited))
 }
 
-fn background(changes: &BackgroundChanges, headline: &impl Fn(&mut Lines, &str), text: &mut Lines) {
-    for work in &changes.started {
+fn background(changes: &BackgroundChanges) -> Vec<String> {
+    let started = changes.started.iter().map(|work| {
         let what = match work {
             BackgroundWork::Command { id, command } => format!("command {id}: {command}"),
             BackgroundWork::Agent { id, description } => format!("sub-agent {id}: {description}"),
         };
-        headline(text, &format!("started in the background: {what}"));
-    }
-    for id in &changes.told {
-        headline(text, &format!("the model was told about the end of {id}"));
-    }
+        format!("started in the background: {what}")
+    });
+    let told = changes.told.iter().map(|id| format!("the model was told about the end of {id}"));
+    started.chain(told).collect()
 }
 
 /// Lines of text, each without control characters.

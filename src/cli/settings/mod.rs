@@ -162,6 +162,8 @@ pub struct OutputSettings {
     pub colors: ColorChoice,
     /// Whether this is a CI job, whose log people read.
     pub is_ci: bool,
+    /// The file that a step of GitHub Actions writes its summary to, unless that is switched off.
+    pub step_summary: Option<PathBuf>,
 }
 
 /// Where the prompt comes from.

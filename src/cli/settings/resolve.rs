@@ -98,7 +98,7 @@ pub fn resolve_resumed(
     let (system, tools) =
         agent_list::apply_prompt_and_tools(role.clone(), system, tools, &mcp, &paths)?;
     let settings = Settings {
-        output: output(args, env)?,
+        output: output(args, env, step_summary(config, variables))?,
         prompt: prompt(args, config),
         session: start(args)?,
         reading: reading(args)?,
@@ -234,7 +234,16 @@ fn check_url(url: &str) -> Result<(), UsageError> {
     BaseUrl::parse(url).map(drop).map_err(|_| UsageError::new(wrong))
 }
 
-fn output(args: &RunArgs, env: &ProcessEnv) -> Result<OutputSettings, UsageError> {
+/// Returns the file for the summary of a CI step, unless the user wants none.
+fn step_summary(config: &Config, variables: &Variables) -> Option<PathBuf> {
+    environment::step_summary_file(variables).filter(|_| config.step_summary)
+}
+
+fn output(
+    args: &RunArgs,
+    env: &ProcessEnv,
+    step_summary: Option<PathBuf>,
+) -> Result<OutputSettings, UsageError> {
     let output = &args.output;
     let format = output.output_format.unwrap_or_else(OutputFormat::of_stdout);
     let detail = output.log_detail
@@ -267,6 +276,7 @@ fn output(args: &RunArgs, env: &ProcessEnv) -> Result<OutputSettings, UsageError
         dumb_terminal: env.dumb_terminal,
         colors: env.colors,
         is_ci: env.is_ci,
+        step_summary,
     })
 }
 

@@ -1,0 +1,90 @@
+//! The flags of `outlast report`.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::sessions::parse_age;
+
+/// What `outlast report` takes.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ReportArgs {
+    /// IDs of sessions, beginnings of them, or `latest` (the default)
+    #[arg(value_name = "SESSION", conflicts_with_all = ["all", "all_projects", "since"])]
+    pub sessions: Vec<String>,
+    /// All sessions of the working directory
+    #[arg(long)]
+    pub all: bool,
+    /// All sessions of all folders
+    #[arg(long)]
+    pub all_projects: bool,
+    /// Only sessions that were used within this time, such as 7d or 12h; alone: of the working
+    /// directory
+    #[arg(long, value_name = "AGE", value_parser = parse_age)]
+    pub since: Option<Duration>,
+    /// The format. Default: by the ending of --output (.md, .json, .xml, .html), else table
+    #[arg(long, value_enum)]
+    pub format: Option<ReportFormat>,
+    /// Write to this file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ReportFormat {
+    /// Text for a terminal
+    #[default]
+    Table,
+    /// For a step summary or a comment
+    Markdown,
+    /// For programs
+    Json,
+    /// A test case for each session, for CI systems
+    Junit,
+    /// One self-contained page with a timeline
+    Html,
+}
+
+impl ReportArgs {
+    /// The format that was asked for, or that the name of the file says.
+    pub fn format(&self) -> ReportFormat {
+        let of_file = || {
+            let ending = self.output.as_deref().and_then(Path::extension)?.to_ascii_lowercase();
+            match ending.to_str()? {
+                "md" | "markdown" => Some(ReportFormat::Markdown),
+                "json" => Some(ReportFormat::Json),
+                "xml" => Some(ReportFormat::Junit),
+                "html" | "htm" => Some(ReportFormat::Html),
+                _ => None,
+            }
+        };
+        self.format.or_else(of_file).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_the_file_says_the_format_unless_a_flag_does() {
+        let format = |name: &str, format| {
+            let output = Some(PathBuf::from(name));
+            ReportArgs { output, format, ..ReportArgs::default() }.format()
+        };
+        let table = [
+            ("a.HTML", ReportFormat::Html),
+            ("b/a.md", ReportFormat::Markdown),
+            ("a.json", ReportFormat::Json),
+            ("a.xml", ReportFormat::Junit),
+            ("a.txt", ReportFormat::Table),
+            ("html", ReportFormat::Table),
+        ];
+        for (name, expected) in table {
+            assert_eq!(format(name, None), expected, "{name}");
+        }
+        assert_eq!(format("a.html", Some(ReportFormat::Json)), ReportFormat::Json);
+        assert_eq!(ReportArgs::default().format(), ReportFormat::Table);
+    }
+}

@@ -1,0 +1,462 @@
+//! The content of a report for people: its words and figures, whatever the format is.
+
+use std::borrow::Cow;
+
+use crate::config::format_took;
+use crate::journal::ModelTotals;
+use crate::recovery::{Money, Spending};
+use crate::report::{
+    RecoverySummary, SessionOutcome, SessionReport, SessionsOverview, SpendSummary,
+};
+
+use super::super::sessions::phrases::{count, ending};
+use super::super::sessions::{Column, SessionsContext};
+use super::words::{percent, thousands, tried};
+
+/// How much of an id a table of sessions shows.
+const ID_CHARS: usize = 8;
+
+/// A report on one session or on many.
+#[derive(Clone, Debug, Default)]
+pub(in crate::cli) struct ReportDocument {
+    /// The beginning of the prompt, or how many sessions there are.
+    pub(super) title: String,
+    pub(super) status: ReportCell,
+    /// The most important numbers.
+    pub(super) figures: Vec<Figure>,
+    /// Which session it is, and where.
+    pub(super) facts: Vec<(&'static str, String)>,
+    pub(super) tables: Vec<ReportTable>,
+    /// What else there is to say, a sentence each.
+    pub(in crate::cli) notes: Vec<String>,
+}
+
+/// A number of note.
+#[derive(Clone, Debug)]
+pub(super) struct Figure {
+    pub(super) label: &'static str,
+    pub(super) value: String,
+    /// More about it; may be empty.
+    pub(super) detail: String,
+}
+
+/// A table with a heading.
+#[derive(Clone, Debug)]
+pub(super) struct ReportTable {
+    pub(super) heading: &'static str,
+    pub(super) columns: &'static [(&'static str, Column)],
+    pub(super) rows: Vec<Vec<ReportCell>>,
+    /// Columns that a narrow terminal does without, the least important first.
+    pub(super) spare: &'static [&'static str],
+    /// Whether there may be very many rows, so that formats for people have only the first ones.
+    pub(super) is_listing: bool,
+}
+
+/// A text in a table.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ReportCell {
+    pub(super) text: String,
+    pub(super) tone: CellTone,
+}
+
+/// What a text stands for, beside its words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum CellTone {
+    #[default]
+    Plain,
+    Good,
+    Bad,
+    /// Neither good nor bad yet.
+    Open,
+}
+
+impl From<String> for ReportCell {
+    fn from(text: String) -> Self {
+        Self { text, tone: CellTone::Plain }
+    }
+}
+
+impl From<u32> for ReportCell {
+    fn from(number: u32) -> Self {
+        thousands(number.into()).into()
+    }
+}
+
+/// The headings of tables that a page has bars for.
+pub(super) const RECOVERIES: &str = "Recoveries";
+pub(super) const OUTCOMES: &str = "Outcomes";
+
+const RECOVERY_COLUMNS: &[(&str, Column)] = &[
+    ("What went wrong", Column::Left),
+    ("Times", Column::Right),
+    ("Saved", Column::Right),
+    ("Lost", Column::Right),
+    ("Attempts", Column::Right),
+    ("Waited", Column::Right),
+    ("Tokens", Column::Right),
+    ("Cost", Column::Right),
+    ("What was tried", Column::Left),
+];
+
+const IMPACT_COLUMNS: &[(&str, Column)] = &[
+    ("What went wrong", Column::Left),
+    ("Sessions", Column::Right),
+    ("Sessions saved", Column::Right),
+    ("Times", Column::Right),
+    ("Saved", Column::Right),
+    ("Lost", Column::Right),
+    ("Waited", Column::Right),
+    ("Tokens", Column::Right),
+    ("Cost", Column::Right),
+    ("What was tried", Column::Left),
+];
+
+const MODEL_COLUMNS: &[(&str, Column)] = &[
+    ("Model", Column::Left),
+    ("Input tokens", Column::Right),
+    ("From cache", Column::Right),
+    ("Output tokens", Column::Right),
+    ("Cost", Column::Right),
+];
+
+const AGENT_COLUMNS: &[(&str, Column)] = &[
+    ("Sub-agent", Column::Left),
+    ("Kind", Column::Left),
+    ("Outcome", Column::Left),
+    ("Turns", Column::Right),
+    ("Tools", Column::Right),
+    ("Worked", Column::Right),
+    ("Cost", Column::Right),
+    ("Task", Column::Left),
+];
+
+const OUTCOME_COLUMNS: &[(&str, Column)] =
+    &[("Outcome", Column::Left), ("Sessions", Column::Right), ("Share", Column::Right)];
+
+const SESSION_COLUMNS: &[(&str, Column)] = &[
+    ("Session", Column::Left),
+    ("Started", Column::Left),
+    ("Outcome", Column::Left),
+    ("Turns", Column::Right),
+    ("Worked", Column::Right),
+    ("Waited", Column::Right),
+    ("Cost", Column::Right),
+    ("Cache", Column::Right),
+    ("Recovered", Column::Right),
+    ("Project", Column::Left),
+    ("Prompt", Column::Left),
+];
+
+impl ReportDocument {
+    /// The report on one session.
+    pub(in crate::cli) fn of_session(context: &SessionsContext, report: &SessionReport) -> Self {
+        let recoveries = report.recoveries.classes().iter().map(recovery_row).collect();
+        let agents = report.agents.iter().map(|agent| {
+            vec![
+                agent.id.clone().into(),
+                agent.kind.clone().into(),
+                outcome_cell(agent.outcome),
+                agent.turns.into(),
+                agent.tools.calls().into(),
+                format_took(agent.worked).into(),
+                cost(agent.cost).into(),
+                agent.description.clone().into(),
+            ]
+        });
+        let tables = [
+            table(RECOVERIES, RECOVERY_COLUMNS, recoveries, &["Tokens", "Attempts", "Lost"]),
+            table("Models", MODEL_COLUMNS, models(&report.spending), &[]),
+            ReportTable {
+                is_listing: true,
+                ..table("Sub-agents", AGENT_COLUMNS, agents.collect(), &["Kind", "Tools", "Worked"])
+            },
+        ];
+        let subject = &report.subject;
+        let prompt = subject.prompt.clone().unwrap_or_else(|| format!("session {}", subject.id));
+        Self {
+            title: prompt,
+            status: status(report.outcome),
+            figures: session_figures(report),
+            facts: facts(context, report),
+            tables: tables.into_iter().filter(|table| !table.rows.is_empty()).collect(),
+            notes: notes(report),
+        }
+    }
+
+    /// The report on many sessions.
+    pub(in crate::cli) fn of_sessions(
+        context: &SessionsContext,
+        overview: &SessionsOverview,
+        reports: &[SessionReport],
+    ) -> Self {
+        let recoveries = overview.recoveries.iter().map(|impact| {
+            let mut row = recovery_row(&impact.summary);
+            // Attempts say little about many sessions.
+            row.remove(4);
+            row.splice(1..1, [impact.sessions.into(), impact.saved_sessions.into()]);
+            row
+        });
+        let outcomes = overview.outcomes.iter().map(|(name, sessions)| {
+            let report = reports.iter().find(|report| report.outcome.name() == *name);
+            let name = report
+                .map_or_else(|| (*name).to_owned().into(), |report| outcome_cell(report.outcome));
+            let share = percent(f64::from(*sessions) / f64::from(overview.sessions.max(1)));
+            vec![name, (*sessions).into(), share.into()]
+        });
+        let sessions = reports.iter().map(|report| session_row(context, report)).collect();
+        let spare = &["Tokens", "Lost", "Saved", "Cost"];
+        let mut tables = vec![
+            table(OUTCOMES, OUTCOME_COLUMNS, outcomes.collect(), &[]),
+            table(RECOVERIES, IMPACT_COLUMNS, recoveries.collect(), spare),
+            table("Models", MODEL_COLUMNS, models(&overview.spending), &[]),
+        ];
+        let spare = &["Cache", "Waited", "Project", "Started", "Recovered", "Worked", "Turns"];
+        let listing = table("Sessions", SESSION_COLUMNS, sessions, spare);
+        tables.push(ReportTable { is_listing: true, ..listing });
+        tables.retain(|table| !table.rows.is_empty());
+        let number = usize::try_from(overview.sessions).unwrap_or(usize::MAX);
+        let tone = if overview.failed > 0 { CellTone::Bad } else { CellTone::Good };
+        let (succeeded, failed) = (overview.succeeded, overview.failed);
+        let mut text = format!("{succeeded} succeeded, {failed} failed");
+        if overview.others() > 0 {
+            text.push_str(&format!(", {} open or of other programs", overview.others()));
+        }
+        Self {
+            title: count(number, "session"),
+            status: ReportCell { text, tone },
+            figures: overview_figures(overview),
+            facts: Vec::new(),
+            tables,
+            notes: match overview.damaged {
+                0 => Vec::new(),
+                damaged => vec![format!("{damaged} of the journals have unreadable lines.")],
+            },
+        }
+    }
+}
+
+fn table(
+    heading: &'static str,
+    columns: &'static [(&'static str, Column)],
+    rows: Vec<Vec<ReportCell>>,
+    spare: &'static [&'static str],
+) -> ReportTable {
+    ReportTable { heading, columns, rows, spare, is_listing: false }
+}
+
+fn figure(label: &'static str, value: String, detail: impl Into<String>) -> Figure {
+    Figure { label, value, detail: detail.into() }
+}
+
+fn cost(cost: Spending) -> String {
+    match (cost.total(), cost.amount) {
+        (Some(total), _) => total.to_string(),
+        (None, Money::ZERO) => "unknown".to_owned(),
+        (None, known) => format!("at least {known}"),
+    }
+}
+
+/// How a session ended, in words.
+fn status(outcome: SessionOutcome) -> ReportCell {
+    let text: Cow<'static, str> = match outcome {
+        SessionOutcome::Ended(reason) => ending(reason).into(),
+        SessionOutcome::Running => "running: a process works on it".into(),
+        SessionOutcome::Unfinished => "unfinished: its last process did not record an end".into(),
+        SessionOutcome::Foreign => "recorded by another program".into(),
+    };
+    ReportCell { text: text.into_owned(), tone: tone(outcome) }
+}
+
+/// The same in one or two words.
+fn outcome_cell(outcome: SessionOutcome) -> ReportCell {
+    let text = match outcome {
+        SessionOutcome::Ended(reason) => format!("{} ({})", reason.name(), reason.info().exit_code),
+        SessionOutcome::Running | SessionOutcome::Unfinished => outcome.name().to_owned(),
+        SessionOutcome::Foreign => "another program's".to_owned(),
+    };
+    ReportCell { text, tone: tone(outcome) }
+}
+
+fn tone(outcome: SessionOutcome) -> CellTone {
+    if outcome.is_success() {
+        CellTone::Good
+    } else if outcome.is_failure() {
+        CellTone::Bad
+    } else {
+        CellTone::Open
+    }
+}
+
+fn session_figures(report: &SessionReport) -> Vec<Figure> {
+    let mut figures = vec![figure("Turns", thousands(report.turns.into()), "")];
+    figures.extend(common_figures(&report.spending));
+    let time = report.time;
+    figures.push(figure("Worked", format_took(time.worked), ""));
+    let waits = [
+        ("before retries", time.retries),
+        ("for shared limits", time.shared_limits),
+        ("for background work", time.background),
+    ];
+    let waits = waits.iter().filter(|(_, waited)| !waited.is_zero());
+    let waits: Vec<_> =
+        waits.map(|(why, waited)| (*why, format!("{} {why}", format_took(*waited)))).collect();
+    let waits = match &waits[..] {
+        [(why, _)] => (*why).to_owned(),
+        waits => waits.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join(", "),
+    };
+    figures.push(figure("Waited", format_took(time.waited()), waits));
+    let tools = report.tools;
+    let parts = [
+        (tools.failed, "failed"),
+        (tools.not_run, "not run"),
+        (tools.unknown, "of unknown outcome"),
+    ];
+    let parts = parts.iter().filter(|(number, _)| *number > 0);
+    let parts: Vec<_> = parts.map(|(number, what)| format!("{number} {what}")).collect();
+    figures.push(figure("Tool calls", thousands(tools.calls().into()), parts.join(", ")));
+    figures.push(recoveries(&report.recoveries.sum()));
+    let changes = report.changes;
+    if changes.model_switches > 0 {
+        figures.push(figure("Model switches", changes.model_switches.to_string(), ""));
+    }
+    if changes.compactions > 0 {
+        figures.push(figure("Compactions", changes.compactions.to_string(), ""));
+    }
+    figures
+}
+
+fn overview_figures(overview: &SessionsOverview) -> Vec<Figure> {
+    let share = f64::from(overview.succeeded) / f64::from(overview.sessions.max(1));
+    let saved = match overview.saved {
+        0 => String::new(),
+        saved => format!("{saved} of them after a recovery"),
+    };
+    let mut figures = vec![figure("Succeeded", percent(share), saved)];
+    figures.extend(common_figures(&overview.spending));
+    figures.push(figure("Turns", thousands(overview.turns.into()), ""));
+    figures.push(figure("Worked", format_took(overview.time.worked), ""));
+    figures.push(figure("Waited", format_took(overview.time.waited()), ""));
+    figures.push(recoveries(&overview.all_recoveries()));
+    figures
+}
+
+/// Costs and tokens.
+fn common_figures(spending: &SpendSummary) -> Vec<Figure> {
+    let bound = match spending.upper_bounds {
+        Money::ZERO => String::new(),
+        bound => format!("up to {bound} of it for replies that broke off"),
+    };
+    let usage = spending.usage;
+    let cache = spending.cache_hits().map_or_else(|| "-".to_owned(), percent);
+    let tokens = usage.input() + usage.output_tokens;
+    let of = format!("{} in, {} out", thousands(usage.input()), thousands(usage.output_tokens));
+    vec![
+        figure("Cost", cost(spending.cost), bound),
+        figure("Tokens", thousands(tokens), of),
+        figure("Cache hits", cache, "of the input tokens"),
+    ]
+}
+
+fn recoveries(sum: &RecoverySummary) -> Figure {
+    let detail = match sum.fired {
+        0 => String::new(),
+        _ => format!("{} saved, {} lost, {}", sum.saved, sum.lost, sum.cost),
+    };
+    figure("Recoveries", thousands(sum.fired.into()), detail)
+}
+
+fn facts(context: &SessionsContext, report: &SessionReport) -> Vec<(&'static str, String)> {
+    let subject = &report.subject;
+    let mut facts = vec![("Session", subject.id.clone())];
+    let project = subject.project.as_deref().map(|path| context.shown_folder(path));
+    facts.extend(project.map(|project| ("Project", project)));
+    facts.extend(subject.started.map(|at| ("Started", context.exact_time(at))));
+    if subject.processes > 1 {
+        facts.push(("Processes", subject.processes.to_string()));
+    }
+    let models: Vec<&str> =
+        report.spending.by_model.iter().map(|model| model.model.as_str()).collect();
+    if !models.is_empty() {
+        facts.push(("Models", models.join(", ")));
+    }
+    facts
+}
+
+fn notes(report: &SessionReport) -> Vec<String> {
+    let mut notes = Vec::new();
+    if report.damage.is_torn {
+        notes.push("The last line of the journal was cut off, as by a kill.".to_owned());
+    }
+    match report.damage.unreadable_lines {
+        0 => {}
+        lines => notes.push(format!(
+            "{} of the journal cannot be read; outlast sessions show {} names them.",
+            count(lines, "line"),
+            report.subject.id
+        )),
+    }
+    notes
+}
+
+fn recovery_row(summary: &RecoverySummary) -> Vec<ReportCell> {
+    let saved = if summary.saved > 0 { CellTone::Good } else { CellTone::Plain };
+    let lost = if summary.lost > 0 { CellTone::Bad } else { CellTone::Plain };
+    vec![
+        summary.class.replace('_', " ").into(),
+        summary.fired.into(),
+        ReportCell { tone: saved, ..summary.saved.into() },
+        ReportCell { tone: lost, ..summary.lost.into() },
+        summary.attempts.into(),
+        format_took(summary.waited).into(),
+        thousands(summary.tokens).into(),
+        summary.cost.to_string().into(),
+        tried(&summary.strategies).into(),
+    ]
+}
+
+/// A row for each model, where there are several.
+fn models(spending: &SpendSummary) -> Vec<Vec<ReportCell>> {
+    let [_, _, ..] = &spending.by_model[..] else { return Vec::new() };
+    let row = |total: &ModelTotals| {
+        let alone = SpendSummary::new(Money::ZERO, Money::ZERO, vec![total.clone()]);
+        let cache = alone.cache_hits().map_or_else(|| "-".to_owned(), percent);
+        let cost = total.cost.map_or_else(|| "unknown".to_owned(), |cost| cost.to_string());
+        vec![
+            total.model.clone().into(),
+            thousands(total.usage.input()).into(),
+            cache.into(),
+            thousands(total.usage.output_tokens).into(),
+            cost.into(),
+        ]
+    };
+    spending.by_model.iter().map(row).collect()
+}
+
+fn session_row(context: &SessionsContext, report: &SessionReport) -> Vec<ReportCell> {
+    let SessionReport { subject, outcome, .. } = report;
+    let id: String = subject.id.chars().take(ID_CHARS).collect();
+    let started = subject.started.map_or_else(String::new, |at| context.shown_time(at));
+    let cache = report.spending.cache_hits().map_or_else(|| "-".to_owned(), percent);
+    let sum = report.recoveries.sum();
+    let recovered = match sum.fired {
+        0 => ReportCell::from("-".to_owned()),
+        fired => {
+            let tone = if sum.lost > 0 { CellTone::Bad } else { CellTone::Good };
+            ReportCell { text: format!("{} of {fired}", sum.saved), tone }
+        }
+    };
+    let project = subject.project.as_deref().map(|path| context.shown_folder(path));
+    vec![
+        id.into(),
+        started.into(),
+        outcome_cell(*outcome),
+        report.turns.into(),
+        format_took(report.time.worked).into(),
+        format_took(report.time.waited()).into(),
+        cost(report.spending.cost).into(),
+        cache.into(),
+        recovered,
+        project.unwrap_or_default().into(),
+        subject.prompt.clone().unwrap_or_default().into(),
+    ]
+}

@@ -1,0 +1,141 @@
+//! The list of what happened in a session: turns with their tool calls, and what came between.
+
+use std::fmt::Write as _;
+
+use crate::history::{
+    AgentHistory, HistoryEvent, HistoryItem, MessageAuthor, SessionHistory, ToolRun, ToolRunState,
+};
+use crate::transcript::summarize_call;
+
+use super::super::super::sessions::{SessionsContext, event_lines, tool_outcome};
+use super::super::markup::escaped;
+
+/// How many events of a session are listed, the last ones; and of a sub-agent.
+const EVENTS_MAX: usize = 1000;
+const AGENT_EVENTS_MAX: usize = 200;
+/// How many characters of a text are shown.
+const TEXT_CHARS: usize = 600;
+
+/// The sections about the events of a session, and of its sub-agents.
+pub(super) fn sections(context: &SessionsContext, history: &SessionHistory) -> String {
+    let mut text = String::from("<section>\n<h2>What happened</h2>\n");
+    text.push_str(&list(context, history, EVENTS_MAX));
+    text.push_str("</section>\n");
+    if history.agents.is_empty() {
+        return text;
+    }
+    text.push_str("<section>\n<h2>What sub-agents did</h2>\n");
+    for AgentHistory { meta, history } in &history.agents {
+        let end = history.end.map_or("no end recorded", |end| end.reason.name());
+        let _ = writeln!(
+            text,
+            "<details><summary>{} <small>{} · {} · {end} · {} turns · {}</small></summary>\n{}\
+             </details>",
+            escaped(&meta.description),
+            escaped(&meta.agent_id),
+            escaped(&meta.agent_type),
+            history.totals.turns,
+            history.totals.spent,
+            list(context, history, AGENT_EVENTS_MAX)
+        );
+    }
+    text + "</section>\n"
+}
+
+fn list(context: &SessionsContext, history: &SessionHistory, most: usize) -> String {
+    let before = history.items.len().saturating_sub(most);
+    let mut text = String::new();
+    if before > 0 {
+        let _ = writeln!(
+            text,
+            "<p>{before} events before: outlast sessions show {} has all.</p>",
+            escaped(&history.id)
+        );
+    }
+    text.push_str("<ol class=\"events\">\n");
+    for item in history.items.iter().skip(before) {
+        event(context, item, &mut text);
+    }
+    text + "</ol>\n"
+}
+
+fn event(context: &SessionsContext, item: &HistoryItem, text: &mut String) {
+    let kind = match &item.event {
+        HistoryEvent::Turn(_) => "turn",
+        HistoryEvent::Message(message) if message.author == MessageAuthor::User => "prompt",
+        HistoryEvent::Setback(_) => "event bad",
+        HistoryEvent::Wait(_) => "event open",
+        HistoryEvent::Recovery(record) if !record.saved => "event bad",
+        HistoryEvent::Requirement { passed: false } => "event bad",
+        HistoryEvent::Recovery(_) | HistoryEvent::Requirement { passed: true } => "event good",
+        HistoryEvent::End(end) if end.exit_code() == 0 => "event good",
+        HistoryEvent::End(_) => "event bad",
+        HistoryEvent::Message(_)
+        | HistoryEvent::Process(_)
+        | HistoryEvent::ModelSwitch { .. }
+        | HistoryEvent::Compaction { .. }
+        | HistoryEvent::HistoryChange { .. }
+        | HistoryEvent::Spend(_)
+        | HistoryEvent::Background(_) => "event",
+    };
+    let _ = write!(text, "<li class=\"{kind}\"><time>{}</time><div>", context.clock(item.at));
+    for line in event_lines(&item.event) {
+        let _ = write!(text, "<p class=\"head\">{}</p>", escaped(&line));
+    }
+    match &item.event {
+        HistoryEvent::Turn(turn) => {
+            for said in turn.texts() {
+                paragraph(said, text);
+            }
+            if !turn.tools.is_empty() {
+                text.push_str("\n<ul class=\"tools\">\n");
+                for tool in &turn.tools {
+                    call(tool, text);
+                }
+                text.push_str("</ul>");
+            }
+        }
+        HistoryEvent::Message(message) if message.author == MessageAuthor::User => {
+            paragraph(&message.text, text);
+        }
+        HistoryEvent::Message(_)
+        | HistoryEvent::Process(_)
+        | HistoryEvent::Setback(_)
+        | HistoryEvent::Wait(_)
+        | HistoryEvent::Recovery(_)
+        | HistoryEvent::ModelSwitch { .. }
+        | HistoryEvent::Compaction { .. }
+        | HistoryEvent::HistoryChange { .. }
+        | HistoryEvent::Spend(_)
+        | HistoryEvent::Requirement { .. }
+        | HistoryEvent::Background(_)
+        | HistoryEvent::End(_) => {}
+    }
+    text.push_str("</div></li>\n");
+}
+
+/// The beginning of a text.
+fn paragraph(said: &str, text: &mut String) {
+    let said = said.trim();
+    let end = said.char_indices().nth(TEXT_CHARS).map_or(said.len(), |(end, _)| end);
+    let more = if end < said.len() { " ..." } else { "" };
+    if !said.is_empty() {
+        let _ = write!(text, "<p>{}{more}</p>", escaped(&said[..end]));
+    }
+}
+
+fn call(tool: &ToolRun, text: &mut String) {
+    let class = match tool.state {
+        ToolRunState::Succeeded => "",
+        ToolRunState::Failed
+        | ToolRunState::NotRun
+        | ToolRunState::Unknown
+        | ToolRunState::Pending => " class=\"failed\"",
+    };
+    let _ = writeln!(
+        text,
+        "<li{class}><code>{}</code><span>{}</span></li>",
+        escaped(&summarize_call(&tool.name, &tool.input)),
+        escaped(&tool_outcome(tool))
+    );
+}

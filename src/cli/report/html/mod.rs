@@ -1,0 +1,153 @@
+//! Reports as one self-contained HTML page: no script, no network, nothing beside it.
+
+mod bars;
+mod events;
+mod timeline;
+
+use std::fmt::Write as _;
+
+use crate::history::SessionHistory;
+use crate::report::{SessionTimeline, SessionsOverview};
+
+use super::super::sessions::{Column, SessionsContext};
+use super::document::{
+    CellTone, Figure, OUTCOMES, RECOVERIES, ReportCell, ReportDocument, ReportTable,
+};
+use super::markup::escaped;
+
+const STYLE: &str = include_str!("style.css");
+/// How many rows a listing has.
+const LISTED_MAX: usize = 2000;
+
+/// Renders the page of one session.
+pub(super) fn session_page(
+    context: &SessionsContext,
+    document: &ReportDocument,
+    history: &SessionHistory,
+    timeline: &SessionTimeline,
+) -> String {
+    let mut body = timeline::section(history, timeline);
+    for table in &document.tables {
+        body.push_str(&section(table, ""));
+    }
+    body.push_str(&events::sections(context, history));
+    page(document, &body)
+}
+
+/// Renders the page of many sessions.
+pub(super) fn overview_page(document: &ReportDocument, overview: &SessionsOverview) -> String {
+    let mut body = String::new();
+    for table in &document.tables {
+        match table.heading {
+            OUTCOMES => body.push_str(&bars::outcomes(table, overview)),
+            RECOVERIES => body.push_str(&section(table, &bars::recoveries(overview))),
+            _ => body.push_str(&section(table, "")),
+        }
+    }
+    page(document, &body)
+}
+
+fn page(document: &ReportDocument, body: &str) -> String {
+    let (title, status) = (escaped(&document.title), &document.status);
+    let (tone, status) = (class(status.tone), escaped(&status.text));
+    let facts =
+        definitions("facts", document.facts.iter().map(|(label, value)| (*label, escaped(value))));
+    let figures = definitions(
+        "figures",
+        document.figures.iter().map(|figure| (figure.label, figure_value(figure))),
+    );
+    let notes: String = document
+        .notes
+        .iter()
+        .map(|note| format!("<section class=\"note\"><p>{}</p></section>\n", escaped(note)))
+        .collect();
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" \
+         content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+         <title>{title} · {status}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
+         <header>\n<p class=\"brand\">outlast report</p>\n\
+         <p class=\"pill {tone}\">{status}</p>\n<h1>{title}</h1>\n{facts}{figures}</header>\n\
+         {notes}{body}<footer>Written by outlast report. Times leave out the gaps between the \
+         processes of a session.</footer>\n</main>\n</body>\n</html>\n"
+    )
+}
+
+fn definitions<'a>(name: &str, pairs: impl Iterator<Item = (&'a str, String)>) -> String {
+    let pairs: String = pairs
+        .map(|(term, value)| format!("<div><dt>{term}</dt><dd>{value}</dd></div>\n"))
+        .collect();
+    if pairs.is_empty() { pairs } else { format!("<dl class=\"{name}\">\n{pairs}</dl>\n") }
+}
+
+fn figure_value(figure: &Figure) -> String {
+    let detail = match figure.detail.as_str() {
+        "" => String::new(),
+        detail => format!("<small>{}</small>", escaped(detail)),
+    };
+    format!("{}{detail}", escaped(&figure.value))
+}
+
+/// A section with a table, and bars before it.
+fn section(table: &ReportTable, bars: &str) -> String {
+    let ReportTable { heading, columns, rows, .. } = table;
+    let mut text = format!(
+        "<section>\n<h2>{heading}</h2>\n{bars}<div class=\"scroll\" role=\"region\" \
+         aria-label=\"{heading}\" tabindex=\"0\">\n<table>\n<thead><tr>"
+    );
+    for (name, column) in *columns {
+        let _ = write!(text, "<th scope=\"col\"{}>{name}</th>", side(*column));
+    }
+    text.push_str("</tr></thead>\n<tbody>\n");
+    let listed = if table.is_listing { LISTED_MAX } else { usize::MAX };
+    for row in rows.iter().take(listed) {
+        text.push_str("<tr>");
+        for (cell, (_, column)) in row.iter().zip(*columns) {
+            text.push_str(&table_cell(cell, *column));
+        }
+        text.push_str("</tr>\n");
+    }
+    text.push_str("</tbody>\n</table>\n</div>\n");
+    let more = rows.len().saturating_sub(listed);
+    if more > 0 {
+        let _ = writeln!(text, "<p>{more} more: --format json has all.</p>");
+    }
+    text + "</section>\n"
+}
+
+fn table_cell(cell: &ReportCell, column: Column) -> String {
+    let text = escaped(&cell.text);
+    let side = match column {
+        Column::Left => "",
+        Column::Right => "right",
+    };
+    let tone = if cell.tone == CellTone::Plain { "" } else { "tone" };
+    let classes = [side, tone, class(cell.tone)].join(" ");
+    match classes.split_whitespace().collect::<Vec<_>>().join(" ").as_str() {
+        "" => format!("<td>{text}</td>"),
+        classes => format!("<td class=\"{classes}\">{text}</td>"),
+    }
+}
+
+fn side(column: Column) -> &'static str {
+    match column {
+        Column::Left => "",
+        Column::Right => " class=\"right\"",
+    }
+}
+
+fn class(tone: CellTone) -> &'static str {
+    match tone {
+        CellTone::Plain => "",
+        CellTone::Good => "good",
+        CellTone::Bad => "bad",
+        CellTone::Open => "open",
+    }
+}
+
+/// A part of a whole as a percentage of CSS.
+fn share(part: f64, whole: f64) -> String {
+    let share = if whole > 0.0 { (part / whole * 100.0).clamp(0.0, 100.0) } else { 0.0 };
+    format!("{share:.3}%")
+}

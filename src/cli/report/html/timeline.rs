@@ -1,0 +1,280 @@
+//! The timeline of a session: bars in lanes, and the line of the costs.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use crate::config::format_took;
+use crate::history::{SessionHistory, ToolRun};
+use crate::recovery::Money;
+use crate::report::{
+    BarContent, MarkContent, SessionTimeline, TimelineBar, TimelineLane, TimelineMark,
+};
+use crate::transcript::summarize_call;
+
+use super::super::super::sessions::phrases;
+use super::super::super::sessions::tool_outcome;
+use super::super::markup::escaped;
+use super::share;
+
+/// How many sub-agents have a lane of their own.
+const AGENTS_MAX: usize = 40;
+/// How many ticks the axis of time has, about.
+const TICKS: u64 = 6;
+
+/// The section with the timeline. Empty: nothing is known of the times.
+pub(super) fn section(history: &SessionHistory, timeline: &SessionTimeline) -> String {
+    if timeline.length.is_zero() {
+        return String::new();
+    }
+    let drawing = TimelineDrawing { history, timeline };
+    let mut text = String::from(
+        "<section>\n<h2>Timeline</h2>\n<ul class=\"legend\">\n\
+         <li><i class=\"turn\"></i>model</li>\n<li><i class=\"tool\"></i>tools</li>\n\
+         <li><i class=\"wait\"></i>waits</li>\n<li><i class=\"recovery\"></i>recoveries</li>\n\
+         <li><i class=\"failed\"></i>failed or lost</li>\n</ul>\n<div class=\"timeline\">\n",
+    );
+    drawing.marks(&mut text);
+    for lane in timeline.lanes.iter().take(AGENTS_MAX + 1) {
+        drawing.lane(lane, &mut text);
+    }
+    drawing.spend(&mut text);
+    drawing.axis(&mut text);
+    text.push_str("</div>\n");
+    let more = timeline.lanes.len().saturating_sub(AGENTS_MAX + 1);
+    if more > 0 {
+        let _ = writeln!(text, "<p>{more} more sub-agents have no lane.</p>");
+    }
+    drawing.mark_list(&mut text);
+    text + "</section>\n"
+}
+
+struct TimelineDrawing<'a> {
+    history: &'a SessionHistory,
+    timeline: &'a SessionTimeline,
+}
+
+impl TimelineDrawing<'_> {
+    fn at(&self, time: Duration) -> String {
+        share(time.as_secs_f64(), self.timeline.length.as_secs_f64())
+    }
+
+    fn lane(&self, lane: &TimelineLane, text: &mut String) {
+        let agent = lane.agent.and_then(|place| self.history.agents.get(place));
+        let history = agent.map_or(self.history, |agent| &agent.history);
+        let tools = Calls::of(history);
+        if let Some(agent) = agent {
+            // One lane for each sub-agent: turns, tools and waits together.
+            let name = format!("{} {}", agent.meta.agent_id, agent.meta.description);
+            let kinds = [&lane.waits, &lane.turns, &lane.tools];
+            let bars: String = kinds.into_iter().map(|bars| self.bars(bars, &tools)).collect();
+            let label = format!("sub-agent {name}");
+            self.track(&escaped(&name), &label, &bars, text);
+            return;
+        }
+        for (name, bars) in [
+            ("Model", &lane.turns),
+            ("Tools", &lane.tools),
+            ("Waits", &lane.waits),
+            ("Recoveries", &lane.recoveries),
+        ] {
+            if bars.is_empty() {
+                continue;
+            }
+            let number: usize = bars.iter().map(|bar| bar.content.count()).sum();
+            let total = bars.iter().map(|bar| bar.to.saturating_sub(bar.from)).sum();
+            let label = format!("{name}: {number}, {} in all", format_took(total));
+            let name = format!("{name} <b>{number}</b>");
+            self.track(&name, &label, &self.bars(bars, &tools), text);
+        }
+    }
+
+    fn track(&self, name: &str, label: &str, bars: &str, text: &mut String) {
+        let _ = writeln!(
+            text,
+            "<div class=\"lane\"><span class=\"lane-name\">{name}</span>\
+             <div class=\"track\" role=\"img\" aria-label=\"{}\">{bars}</div></div>",
+            escaped(label)
+        );
+    }
+
+    fn bars(&self, bars: &[TimelineBar], tools: &Calls<'_>) -> String {
+        bars.iter().map(|bar| self.bar(bar, tools)).collect()
+    }
+
+    fn bar(&self, bar: &TimelineBar, tools: &Calls<'_>) -> String {
+        let took = bar.to.saturating_sub(bar.from);
+        let (kind, what) = describe(&bar.content, tools);
+        let kind = if bar.content.has_failure() { "failed" } else { kind };
+        let title = format!("{what} · {} · at {}", format_took(took), format_took(bar.from));
+        format!(
+            "<i class=\"{kind}\" style=\"left:min({}, 100% - 3px);width:{}\" title=\"{}\"></i>",
+            self.at(bar.from),
+            self.at(took),
+            escaped(&title)
+        )
+    }
+
+    /// The line of the costs, in steps: a cost is known when its reply is there.
+    fn spend(&self, text: &mut String) {
+        let Some(last) = self.timeline.spend.last() else { return };
+        let most = last.spent.as_dollars();
+        let x = |at: Duration| at.as_secs_f64() / self.timeline.length.as_secs_f64() * 1000.0;
+        let y = |spent: Money| 96.0 - spent.as_dollars() / most * 90.0;
+        let mut line = String::from("M0 96");
+        for point in &self.timeline.spend {
+            let _ = write!(line, "H{:.1}V{:.1}", x(point.at).min(1000.0), y(point.spent));
+        }
+        line.push_str("H1000");
+        let _ = writeln!(
+            text,
+            "<div class=\"lane\"><span class=\"lane-name\">Spend <b>{}</b></span>\
+             <div class=\"track spend\" role=\"img\" aria-label=\"The costs grew to {} over {}\">\
+             <svg viewBox=\"0 0 1000 100\" preserveAspectRatio=\"none\" aria-hidden=\"true\">\
+             <path class=\"area\" d=\"{line}V100H0Z\"/><path class=\"line\" d=\"{line}\"/></svg>\
+             </div></div>",
+            last.spent,
+            last.spent,
+            format_took(self.timeline.length)
+        );
+    }
+
+    fn axis(&self, text: &mut String) {
+        text.push_str("<div class=\"axis\" aria-hidden=\"true\">");
+        let step = tick_step(self.timeline.length);
+        let mut at = Duration::ZERO;
+        while at < self.timeline.length.saturating_sub(step / 2) {
+            let _ = write!(text, "<span style=\"left:{}\">{}</span>", self.at(at), tick(at));
+            at += step;
+        }
+        let end = format_took(self.timeline.length);
+        let _ = writeln!(text, "<span class=\"last\" style=\"left:100%\">{end}</span></div>");
+    }
+
+    /// The marks that are not the end, which is the right edge.
+    fn noted(&self) -> impl Iterator<Item = &TimelineMark> {
+        self.timeline.marks.iter().filter(|mark| !matches!(mark.content, MarkContent::End(_)))
+    }
+
+    fn marks(&self, text: &mut String) {
+        if self.noted().next().is_none() {
+            return;
+        }
+        text.push_str("<div class=\"marks\" aria-hidden=\"true\">");
+        for mark in self.noted() {
+            let _ = write!(text, "<i style=\"left:{}\"></i>", self.at(mark.at));
+        }
+        text.push_str("</div>\n");
+    }
+
+    /// What the dashed lines stand for.
+    fn mark_list(&self, text: &mut String) {
+        if self.noted().next().is_none() {
+            return;
+        }
+        text.push_str("<p class=\"legend\">Dashed lines: ");
+        let marks = self.noted().map(|mark| {
+            let what = match &mark.content {
+                MarkContent::Resumed => "another process goes on".to_owned(),
+                MarkContent::ModelSwitch { to } => format!("{} answers", escaped(to)),
+                MarkContent::Compaction => "older messages are summarised".to_owned(),
+                MarkContent::End(reason) => reason.name().to_owned(),
+            };
+            format!("{what} (at {})", format_took(mark.at))
+        });
+        text.push_str(&marks.collect::<Vec<_>>().join(", "));
+        text.push_str("</p>\n");
+    }
+}
+
+/// The calls of a history by their turn and place.
+struct Calls<'a>(HashMap<(u32, usize), &'a ToolRun>);
+
+impl<'a> Calls<'a> {
+    fn of(history: &'a SessionHistory) -> Self {
+        let turns = history.turns();
+        let calls = turns.flat_map(|turn| {
+            turn.tools.iter().enumerate().map(move |(place, tool)| ((turn.number, place), tool))
+        });
+        Self(calls.collect())
+    }
+}
+
+/// The class of a bar, and what it stands for.
+fn describe(content: &BarContent, tools: &Calls<'_>) -> (&'static str, String) {
+    match content {
+        BarContent::Turn { number, cost } => {
+            let cost = cost.map_or_else(|| "cost unknown".to_owned(), |cost| cost.to_string());
+            ("turn", format!("turn {number} · {cost}"))
+        }
+        BarContent::FailedRequest { class } => {
+            ("turn", format!("request failed: {}", phrases::setback(class)))
+        }
+        BarContent::Tool { turn, place, .. } => {
+            let call = tools.0.get(&(*turn, *place)).map_or_else(String::new, |tool| {
+                format!("{} · {}", summarize_call(&tool.name, &tool.input), tool_outcome(tool))
+            });
+            ("tool", call)
+        }
+        BarContent::Wait(cause) => ("wait", format!("waited {}", phrases::wait(*cause))),
+        BarContent::Recovery { class, is_saved } => {
+            let outcome = if *is_saved { "recovered from" } else { "did not recover from" };
+            ("recovery", format!("{outcome} {}", class.replace('_', " ")))
+        }
+        BarContent::Several { count, .. } => ("several", format!("{count} close together")),
+    }
+}
+
+/// The time between ticks: a round number.
+fn tick_step(length: Duration) -> Duration {
+    const STEPS: [u64; 24] = [
+        100,
+        200,
+        500,
+        1000,
+        2000,
+        5000,
+        10_000,
+        15_000,
+        30_000,
+        60_000,
+        120_000,
+        300_000,
+        600_000,
+        900_000,
+        1_800_000,
+        3_600_000,
+        7_200_000,
+        10_800_000,
+        21_600_000,
+        43_200_000,
+        86_400_000,
+        172_800_000,
+        432_000_000,
+        864_000_000,
+    ];
+    let wanted = u64::try_from(length.as_millis()).unwrap_or(u64::MAX) / TICKS;
+    let step = STEPS.into_iter().find(|step| *step >= wanted);
+    Duration::from_millis(step.unwrap_or(wanted))
+}
+
+fn tick(at: Duration) -> String {
+    if at.is_zero() { "0".to_owned() } else { format_took(at).replace(".0s", "s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_axis_has_a_few_round_ticks() {
+        for (seconds, step) in
+            [(1, 200), (9, 2000), (141, 30_000), (3600, 600_000), (90_000, 21_600_000)]
+        {
+            let length = Duration::from_secs(seconds);
+            assert_eq!(tick_step(length), Duration::from_millis(step), "{seconds}");
+        }
+        let years = Duration::from_secs(u64::from(u32::MAX));
+        assert!(years.as_millis() / tick_step(years).as_millis() <= u128::from(TICKS));
+    }
+}

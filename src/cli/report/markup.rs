@@ -1,0 +1,49 @@
+//! Text in XML and HTML.
+
+use std::fmt::Write as _;
+
+/// Escapes a text for an element or an attribute in quotes. Characters that XML has no way to write
+/// become U+FFFD.
+pub(super) fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            // In an attribute they would become spaces.
+            '\n' | '\t' => {
+                let _ = write!(safe, "&#{};", u32::from(letter));
+            }
+            letter if is_forbidden(letter) => safe.push(char::REPLACEMENT_CHARACTER),
+            letter => safe.push(letter),
+        }
+    }
+    safe
+}
+
+/// Control characters, those that XML 1.0 forbids, and those that change the direction of text, so
+/// that it reads otherwise than it is.
+fn is_forbidden(letter: char) -> bool {
+    letter.is_control()
+        || matches!(
+            letter,
+            '\u{fffe}' | '\u{ffff}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markup_in_text_is_escaped_and_control_characters_are_replaced() {
+        let safe = escaped("<a b='c' d=\"e\">&\0\u{8}\u{1b}\u{85}\u{202e}\u{ffff}\n]]>");
+        assert_eq!(
+            safe,
+            "&lt;a b=&#39;c&#39; d=&quot;e&quot;&gt;&amp;\u{fffd}\u{fffd}\u{fffd}\u{fffd}\u{fffd}\u{fffd}&#10;]]&gt;"
+        );
+    }
+}

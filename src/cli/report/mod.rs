@@ -1,0 +1,178 @@
+//! `outlast report`: what recorded sessions came to, for people and programs.
+
+pub(super) mod document;
+mod html;
+mod json;
+mod junit;
+pub(super) mod markdown;
+mod markup;
+mod terminal;
+mod words;
+
+use std::num::NonZero;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::SystemTime;
+
+use crate::config::environment::Variables;
+use crate::history::{SessionHistory, read_history};
+use crate::journal::{ListScope, SessionFile, list_sessions};
+use crate::report::{SessionOutcome, SessionReport, SessionTimeline, SessionsOverview};
+
+use super::args::{ReportArgs, ReportFormat};
+use super::run::ProcessContext;
+use super::sessions::{
+    PrivateFile, ReportWriter, SessionsContext, terminal_width, unreadable, until_signal,
+};
+use super::usage::UsageError;
+
+use document::ReportDocument;
+
+/// How many sessions are read at a time, at most: one whole session is in memory for each.
+const READERS_MAX: usize = 4;
+
+/// Reports on recorded sessions.
+///
+/// # Errors
+/// There is no such session, a file cannot be read or written, or a signal came.
+pub(super) async fn report(args: ReportArgs, world: ProcessContext) -> Result<u8, UsageError> {
+    let ProcessContext { variables, cwd, signals, .. } = world;
+    until_signal(&signals, move || perform(&args, &variables, &cwd)).await
+}
+
+fn perform(
+    args: &ReportArgs,
+    variables: &Variables,
+    cwd: &std::path::Path,
+) -> Result<u8, UsageError> {
+    let context = SessionsContext::new(variables, cwd);
+    let format = args.format();
+    // The file is opened first: a mistake in its name is reported at once.
+    let file = args.output.as_deref().map(PrivateFile::create).transpose()?;
+    let text = match &wanted(&context, args)?[..] {
+        [only] if is_about_one(args) => one(&context, only, format)?,
+        files => many(&context, files, format)?,
+    };
+    match file {
+        Some(file) => file.publish(&text)?,
+        None => ReportWriter::new().print(&text)?,
+    }
+    Ok(0)
+}
+
+/// Whether the user asked for a single session.
+fn is_about_one(args: &ReportArgs) -> bool {
+    !args.all && !args.all_projects && args.since.is_none()
+}
+
+/// The sessions that the user means, each once.
+fn wanted(context: &SessionsContext, args: &ReportArgs) -> Result<Vec<SessionFile>, UsageError> {
+    if is_about_one(args) {
+        if args.sessions.is_empty() {
+            return Ok(vec![context.find("latest")?]);
+        }
+        let mut files: Vec<SessionFile> = Vec::new();
+        for name in &args.sessions {
+            let file = context.find(name)?;
+            if !files.iter().any(|known| known.path == file.path) {
+                files.push(file);
+            }
+        }
+        return Ok(files);
+    }
+    let scope = if args.all_projects { ListScope::All } else { ListScope::Project };
+    let mut files = list_sessions(context.place(), scope);
+    if let Some(age) = args.since {
+        let oldest = SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
+        files.retain(|file| file.written >= oldest);
+    }
+    Ok(files)
+}
+
+fn one(
+    context: &SessionsContext,
+    file: &SessionFile,
+    format: ReportFormat,
+) -> Result<String, UsageError> {
+    let (history, report) = read(file)?;
+    let document = ReportDocument::of_session(context, &report);
+    Ok(match format {
+        ReportFormat::Table => terminal::render(&document, terminal_width()),
+        ReportFormat::Markdown => markdown::render(&document),
+        ReportFormat::Json => json_text(&[report]),
+        ReportFormat::Junit => junit::render(&[(report, document)]),
+        ReportFormat::Html => {
+            let timeline = SessionTimeline::of(&history);
+            html::session_page(context, &document, &history, &timeline)
+        }
+    })
+}
+
+fn many(
+    context: &SessionsContext,
+    files: &[SessionFile],
+    format: ReportFormat,
+) -> Result<String, UsageError> {
+    let reports = read_all(files)?;
+    let overview = overview(&reports);
+    let document = || ReportDocument::of_sessions(context, &overview, &reports);
+    Ok(match format {
+        ReportFormat::Table => terminal::render(&document(), terminal_width()),
+        ReportFormat::Markdown => markdown::render(&document()),
+        ReportFormat::Json => json_text(&reports),
+        ReportFormat::Html => html::overview_page(&document(), &overview),
+        ReportFormat::Junit => {
+            let with_document = |report: SessionReport| {
+                let document = ReportDocument::of_session(context, &report);
+                (report, document)
+            };
+            junit::render(&reports.into_iter().map(with_document).collect::<Vec<_>>())
+        }
+    })
+}
+
+fn json_text(reports: &[SessionReport]) -> String {
+    format!("{:#}\n", json::object(&overview(reports), reports))
+}
+
+fn overview(reports: &[SessionReport]) -> SessionsOverview {
+    let mut overview = SessionsOverview::default();
+    for report in reports {
+        overview.add(report);
+    }
+    overview.sorted()
+}
+
+fn read(file: &SessionFile) -> Result<(SessionHistory, SessionReport), UsageError> {
+    // Before the file is read: a process that ends meanwhile has recorded its end by then.
+    let is_running = file.is_running();
+    let history = read_history(file).map_err(|error| unreadable(&file.path, &error))?;
+    let mut report = SessionReport::of(&history);
+    if is_running {
+        report.outcome = SessionOutcome::Running;
+    }
+    Ok((history, report))
+}
+
+/// Reads sessions on several threads, and keeps only the report on each.
+fn read_all(files: &[SessionFile]) -> Result<Vec<SessionReport>, UsageError> {
+    let readers = thread::available_parallelism().map_or(1, NonZero::get).min(READERS_MAX);
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut found = Vec::new();
+        while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+            found.push((file, read(file).map(|(_, report)| report)));
+        }
+        found
+    };
+    let mut found: Vec<(&SessionFile, Result<SessionReport, UsageError>)> =
+        thread::scope(|scope| {
+            let readers: Vec<_> = (0..readers).map(|_| scope.spawn(work)).collect();
+            let panicked = "a panic of a reader is a bug, which the caller reports";
+            readers.into_iter().flat_map(|reader| reader.join().expect(panicked)).collect()
+        });
+    found.sort_unstable_by(|(one, _), (other, _)| {
+        (other.written, &other.id).cmp(&(one.written, &one.id))
+    });
+    found.into_iter().map(|(_, report)| report).collect()
+}

@@ -1,0 +1,60 @@
+//! Reports as text for terminals.
+
+use crate::cli::output::one_line;
+
+use super::super::sessions::Table;
+use super::document::{ReportDocument, ReportTable};
+
+/// How many rows a listing has.
+const LISTED_MAX: usize = 20;
+
+/// Lays a report out, in `width` columns if that is known.
+pub(super) fn render(document: &ReportDocument, width: Option<usize>) -> String {
+    let mut text = format!("{}\n{}\n\n", clean(&document.title), clean(&document.status.text));
+    let facts = document.facts.iter().map(|(label, value)| (*label, value.clone()));
+    let figures = document.figures.iter().map(|figure| {
+        let detail = if figure.detail.is_empty() { "" } else { " · " };
+        (figure.label, format!("{}{detail}{}", figure.value, figure.detail))
+    });
+    let lines: Vec<(&str, String)> = facts.chain(figures).collect();
+    let widest = lines.iter().map(|(label, _)| label.len()).max().unwrap_or_default();
+    for (label, value) in lines {
+        text.push_str(&format!("  {label:<widest$}  {}\n", clean(&value)));
+    }
+    for table in &document.tables {
+        text.push_str(&format!("\n{}\n", table.heading));
+        text.push_str(&lay_out(table, width));
+    }
+    if !document.notes.is_empty() {
+        text.push('\n');
+    }
+    for note in &document.notes {
+        text.push_str(&format!("{}\n", clean(note)));
+    }
+    text
+}
+
+fn lay_out(table: &ReportTable, width: Option<usize>) -> String {
+    let listed = if table.is_listing { LISTED_MAX } else { usize::MAX };
+    let rows = table
+        .rows
+        .iter()
+        .take(listed)
+        .map(|row| row.iter().map(|cell| clean(&cell.text)).collect());
+    let columns = table.columns.iter().map(|(name, column)| (name.to_uppercase(), *column));
+    let mut laid = Table { columns: columns.collect(), rows: rows.collect() };
+    if let Some(width) = width {
+        let spare: Vec<String> = table.spare.iter().map(|name| name.to_uppercase()).collect();
+        laid.fit(&spare.iter().map(String::as_str).collect::<Vec<_>>(), width);
+    }
+    let mut text = laid.lay_out(width);
+    let more = table.rows.len().saturating_sub(listed);
+    if more > 0 {
+        text.push_str(&format!("{more} more: --format json, html or markdown\n"));
+    }
+    text
+}
+
+fn clean(text: &str) -> String {
+    one_line(text)
+}

@@ -1,0 +1,189 @@
+//! The summary of a step of GitHub Actions: a report on the run, and an annotation of its failure.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::fcntl::OFlag;
+
+use crate::agent::RunOutcome;
+use crate::history::read_history;
+use crate::journal::{ModelTotals, SessionId, locate_session};
+use crate::report::{
+    ConversationChanges, JournalDamage, SessionOutcome, SessionReport, SessionSubject,
+    SpendSummary, TimeSpent, ToolCounts, shortened_prompt,
+};
+
+use super::output::{ResultReport, one_line};
+use super::report::document::ReportDocument;
+use super::report::markdown;
+use super::run::RunJob;
+use super::sessions::SessionsContext;
+
+/// How long reading the journal may take, and how long writing the summary.
+const STEP_LIMIT: Duration = Duration::from_millis(1500);
+
+/// The same after an interrupt: the process has to end soon.
+const INTERRUPTED_STEP_LIMIT: Duration = Duration::from_millis(300);
+
+impl RunJob {
+    /// Whether the run reports to a step of GitHub Actions. A host reports on its turns itself.
+    fn reports_to_step(&self) -> Option<&Path> {
+        self.settings.output.step_summary.as_deref().filter(|_| self.host.is_none())
+    }
+
+    /// Annotates a failed run, for the list of errors of the job.
+    pub(super) fn annotate(&self, report: &ResultReport<'_>) {
+        if self.reports_to_step().is_none() || !report.verdict().is_error() {
+            return;
+        }
+        let errors = self.shared.mask.redact(&report.errors().join(" "));
+        let title = format!("outlast: {}", report.ending.reason.name());
+        self.shared.stderr.send(&error_command(&title, &errors));
+    }
+
+    /// Appends a report on the run to the summary of the step. It takes little time, and a failure
+    /// is a warning: neither changes how the run ended.
+    pub(super) async fn write_step_summary(&self, report: &ResultReport<'_>) {
+        let Some(path) = self.reports_to_step().map(Path::to_owned) else { return };
+        let is_hurried = self.signals.interrupt().is_some();
+        let limit = if is_hurried { INTERRUPTED_STEP_LIMIT } else { STEP_LIMIT };
+        let settings = std::sync::Arc::clone(&self.settings);
+        let context = SessionsContext::new(&settings.variables, &settings.cwd);
+        let id = SessionId::parse(report.session_id).filter(|_| settings.persist);
+        let reading = tokio::task::spawn_blocking(move || {
+            let file = locate_session(context.place(), &id?).ok()?;
+            Some(SessionReport::of(&read_history(&file).ok()?))
+        });
+        let read = tokio::time::timeout(limit, reading).await;
+        // A journal that is missing, unreadable or very long is no reason to report nothing.
+        let found = read.ok().and_then(Result::ok).flatten();
+        let text = self.step_summary(found, report);
+        let writing = tokio::task::spawn_blocking(move || append(&path, &text));
+        let written = match tokio::time::timeout(limit, writing).await {
+            Ok(Ok(written)) => written,
+            Ok(Err(_panic)) => Err(io::Error::other("outlast itself broke")),
+            Err(_late) => Err(io::Error::from(io::ErrorKind::TimedOut)),
+        };
+        if let Err(error) = written {
+            let line = format!("GITHUB_STEP_SUMMARY could not be written: {error}");
+            self.shared.stderr.send(&format!("outlast: warning: {}", one_line(&line)));
+        }
+    }
+
+    fn step_summary(&self, found: Option<SessionReport>, report: &ResultReport<'_>) -> String {
+        let settings = &self.settings;
+        let mut session = found.unwrap_or_else(|| {
+            let prompt = settings.prompt.argument.as_deref().map(shortened_prompt);
+            let subject = SessionSubject {
+                id: report.session_id.to_owned(),
+                project: Some(settings.cwd.clone()),
+                prompt,
+                processes: 1,
+                ..SessionSubject::default()
+            };
+            of_outcome(report.ending, subject)
+        });
+        // The journal does not know what happened after the run.
+        session.outcome = SessionOutcome::Ended(report.ending.reason);
+        let context = SessionsContext::new(&settings.variables, &settings.cwd);
+        let mut document = ReportDocument::of_session(&context, &session);
+        document.notes.splice(0..0, report.errors());
+        let resume = report.resume_command();
+        document.notes.extend(resume.map(|command| format!("To go on where it ended: {command}")));
+        self.shared.mask.redact(&format!("{}\n", markdown::render(&document)))
+    }
+}
+
+/// Reports on a run without a journal.
+fn of_outcome(ending: &RunOutcome, subject: SessionSubject) -> SessionReport {
+    let tally = &ending.tally;
+    let recovery = tally.recovery.totals();
+    let models = tally.by_model.iter().map(|model| ModelTotals {
+        model: model.model.clone(),
+        usage: model.usage,
+        cost: model.cost,
+    });
+    let spent = ending.session_cost().unwrap_or(ending.spent);
+    let tools = tally.tools;
+    let without_success = tools.failed + tools.denied + tools.abandoned;
+    SessionReport {
+        subject,
+        outcome: SessionOutcome::Ended(ending.reason),
+        turns: tally.turns,
+        time: TimeSpent {
+            worked: tally.duration,
+            retries: recovery.waited.saturating_sub(recovery.shared_limit_waited),
+            shared_limits: recovery.shared_limit_waited,
+            background: Duration::ZERO,
+        },
+        spending: SpendSummary::new(spent, ending.unsettled, models.collect()),
+        tools: ToolCounts {
+            succeeded: tools.calls.saturating_sub(without_success),
+            failed: tools.failed,
+            not_run: tools.denied,
+            unknown: tools.abandoned,
+        },
+        recoveries: tally.recovery.records().collect(),
+        changes: ConversationChanges {
+            model_switches: u32::try_from(tally.models.len().saturating_sub(1)).unwrap_or(u32::MAX),
+            compactions: recovery.compactions,
+        },
+        agents: Vec::new(),
+        damage: JournalDamage::default(),
+    }
+}
+
+/// Appends to a regular file. A program of the run may have put something else in its place.
+fn append(path: &Path, text: &str) -> io::Result<()> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let mut file =
+        OpenOptions::new().append(true).create(true).custom_flags(flags.bits()).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    file.write_all(text.as_bytes())
+}
+
+/// A workflow command that annotates an error. Its text cannot end it, or begin another.
+fn error_command(title: &str, message: &str) -> String {
+    let data = |text: &str| {
+        let text = text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
+        one_line(&text)
+    };
+    let title = data(title).replace(':', "%3A").replace(',', "%2C");
+    format!("::error title={title}::{}", data(message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_of_an_annotation_cannot_begin_another_command() {
+        let command =
+            error_command("outlast: a,b", "100 %0A::error::x\r\n::set-env name=A::b\u{1b}[0m");
+        assert_eq!(
+            command,
+            "::error title=outlast%3A a%2Cb::100 %250A::error::x%0D%0A::set-env name=A::b [0m"
+        );
+        assert_eq!(command.lines().count(), 1);
+    }
+
+    #[test]
+    fn a_summary_is_appended_to_a_regular_file_only() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("summary.md");
+        append(&path, "one\n").expect("a new file");
+        append(&path, "two\n").expect("the same file");
+        assert_eq!(std::fs::read_to_string(&path).expect("it is there"), "one\ntwo\n");
+        let fifo = folder.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("a fifo");
+        assert!(append(&fifo, "x").is_err(), "it does not wait for a reader");
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).expect("a link");
+        assert!(append(&link, "x").is_err());
+    }
+}

@@ -1,0 +1,100 @@
+//! Many sessions at once: which recoveries fire, which save runs, and what they cost.
+
+use std::collections::BTreeMap;
+
+use super::recovery_table::{RecoverySummary, RecoveryTable};
+use super::session_report::{
+    ConversationChanges, SessionReport, SpendSummary, TimeSpent, ToolCounts,
+};
+
+/// The sum of the reports on sessions.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SessionsOverview {
+    pub sessions: u32,
+    /// How many ended how, by the names of outcomes.
+    pub outcomes: BTreeMap<&'static str, u32>,
+    pub succeeded: u32,
+    pub failed: u32,
+    /// Sessions that succeeded although something went wrong in them.
+    pub saved: u32,
+    pub turns: u32,
+    pub time: TimeSpent,
+    pub spending: SpendSummary,
+    pub tools: ToolCounts,
+    pub recoveries: Vec<RecoveryImpact>,
+    pub changes: ConversationChanges,
+    pub agents: u32,
+    /// Sessions whose journals have lines that cannot be read.
+    pub damaged: u32,
+}
+
+/// The effect of the recoveries of a class on sessions.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RecoveryImpact {
+    pub summary: RecoverySummary,
+    /// Sessions in which there was one.
+    pub sessions: u32,
+    /// Sessions that succeeded after one had reached its goal.
+    pub saved_sessions: u32,
+}
+
+impl SessionsOverview {
+    pub fn add(&mut self, report: &SessionReport) {
+        let outcome = report.outcome;
+        self.sessions += 1;
+        *self.outcomes.entry(outcome.name()).or_default() += 1;
+        self.succeeded += u32::from(outcome.is_success());
+        self.failed += u32::from(outcome.is_failure());
+        let has_saved = |class: &RecoverySummary| outcome.is_success() && class.saved > 0;
+        self.saved += u32::from(report.recoveries.classes().iter().any(has_saved));
+        self.turns = self.turns.saturating_add(report.turns);
+        self.time.add(report.time);
+        self.spending.add(&report.spending);
+        self.tools.add(report.tools);
+        for class in report.recoveries.classes() {
+            self.add_recoveries(class, u32::from(has_saved(class)));
+        }
+        self.changes.add(report.changes);
+        self.agents += u32::try_from(report.agents.len()).unwrap_or(u32::MAX);
+        self.damaged += u32::from(report.damage.unreadable_lines > 0);
+    }
+
+    fn add_recoveries(&mut self, class: &RecoverySummary, saved_sessions: u32) {
+        let known = self.recoveries.iter_mut().find(|known| known.summary.class == class.class);
+        match known {
+            Some(known) => {
+                known.summary.add(class);
+                known.sessions += 1;
+                known.saved_sessions += saved_sessions;
+            }
+            None => {
+                let summary = class.clone();
+                self.recoveries.push(RecoveryImpact { summary, sessions: 1, saved_sessions });
+            }
+        }
+    }
+
+    /// Sorts the recoveries: the most frequent first.
+    #[must_use]
+    pub fn sorted(mut self) -> Self {
+        self.recoveries.sort_by(|one, other| {
+            let key = |impact: &RecoveryImpact| (impact.sessions, impact.summary.fired);
+            key(other).cmp(&key(one)).then_with(|| one.summary.class.cmp(&other.summary.class))
+        });
+        self
+    }
+
+    /// The sum of all recoveries.
+    pub fn all_recoveries(&self) -> RecoverySummary {
+        let mut table = RecoveryTable::default();
+        for impact in &self.recoveries {
+            table.add(&impact.summary);
+        }
+        table.sum()
+    }
+
+    /// Sessions that neither succeeded nor failed: they are running, or another program's.
+    pub fn others(&self) -> u32 {
+        self.sessions - self.succeeded - self.failed
+    }
+}

@@ -1,0 +1,130 @@
+//! Recoveries, added up by what went wrong.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::recovery::{Money, RecoveryRecord};
+
+/// All recoveries of a class.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecoverySummary {
+    /// What went wrong first: an error class, or the name of another setback.
+    pub class: String,
+    /// How many recoveries there were.
+    pub fired: u32,
+    /// How many reached their goal.
+    pub saved: u32,
+    /// How many were not over when the run ended.
+    pub lost: u32,
+    /// Requests, the first ones included.
+    pub attempts: u32,
+    /// Spent in pauses.
+    pub waited: Duration,
+    /// Tokens of what was paid for beside the wanted replies.
+    pub tokens: u64,
+    /// What those cost.
+    pub cost: Money,
+    /// What was tried, and how often.
+    pub strategies: BTreeMap<String, u32>,
+}
+
+impl RecoverySummary {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.fired = self.fired.saturating_add(other.fired);
+        self.saved = self.saved.saturating_add(other.saved);
+        self.lost = self.lost.saturating_add(other.lost);
+        self.attempts = self.attempts.saturating_add(other.attempts);
+        self.waited = self.waited.saturating_add(other.waited);
+        self.tokens = self.tokens.saturating_add(other.tokens);
+        self.cost += other.cost;
+        for (name, times) in &other.strategies {
+            let sum = self.strategies.entry(name.clone()).or_default();
+            *sum = sum.saturating_add(*times);
+        }
+    }
+}
+
+impl From<&RecoveryRecord> for RecoverySummary {
+    fn from(record: &RecoveryRecord) -> Self {
+        Self {
+            class: record.class.clone(),
+            fired: 1,
+            saved: u32::from(record.saved),
+            lost: u32::from(!record.saved),
+            attempts: record.attempts,
+            waited: record.waited,
+            tokens: record.tokens,
+            cost: record.cost,
+            strategies: record
+                .strategies
+                .iter()
+                .map(|(name, times)| (name.to_owned(), times))
+                .collect(),
+        }
+    }
+}
+
+/// Recoveries by class, in the order in which the classes first came up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryTable {
+    classes: Vec<RecoverySummary>,
+}
+
+impl RecoveryTable {
+    pub fn add(&mut self, summary: &RecoverySummary) {
+        match self.classes.iter_mut().find(|known| known.class == summary.class) {
+            Some(known) => known.add(summary),
+            None => self.classes.push(summary.clone()),
+        }
+    }
+
+    pub fn classes(&self) -> &[RecoverySummary] {
+        &self.classes
+    }
+
+    /// The sum over all classes.
+    pub fn sum(&self) -> RecoverySummary {
+        let mut sum = RecoverySummary::default();
+        for class in &self.classes {
+            sum.add(class);
+        }
+        sum
+    }
+}
+
+impl<'a> FromIterator<&'a RecoveryRecord> for RecoveryTable {
+    fn from_iter<I: IntoIterator<Item = &'a RecoveryRecord>>(records: I) -> Self {
+        let mut table = Self::default();
+        for record in records {
+            table.add(&record.into());
+        }
+        table
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recoveries_of_a_class_are_added_up() {
+        let record = |class: &str, saved: bool| RecoveryRecord {
+            class: class.to_owned(),
+            attempts: 3,
+            waited: Duration::from_secs(2),
+            tokens: 10,
+            cost: Money::from_pico_dollars(7),
+            saved,
+            ..RecoveryRecord::default()
+        };
+        let records =
+            [record("rate_limit", true), record("other", true), record("rate_limit", false)];
+        let table: RecoveryTable = records.iter().collect();
+        let [first, second] = table.classes() else { panic!("{table:?}") };
+        assert_eq!((first.class.as_str(), second.class.as_str()), ("rate_limit", "other"));
+        assert_eq!((first.fired, first.saved, first.lost, first.attempts), (2, 1, 1, 6));
+        assert_eq!((first.waited, first.tokens), (Duration::from_secs(4), 20));
+        assert_eq!(table.sum().cost, Money::from_pico_dollars(21));
+        assert_eq!((table.sum().fired, table.sum().saved), (3, 2));
+    }
+}

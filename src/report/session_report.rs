@@ -1,0 +1,386 @@
+//! The report on one session.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::history::{HistoryEvent, SessionHistory, ToolRun, ToolRunState, WaitCause};
+use crate::journal::{ModelTotals, SessionTotals};
+use crate::recovery::{Money, Spending, StopReason};
+use crate::transcript::Usage;
+
+use super::recovery_table::RecoveryTable;
+
+/// How many characters of a prompt a report has.
+const PROMPT_CHARS: usize = 160;
+
+/// What a session came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionReport {
+    pub subject: SessionSubject,
+    pub outcome: SessionOutcome,
+    /// Replies that entered the conversation, without those of sub-agents.
+    pub turns: u32,
+    pub time: TimeSpent,
+    /// With sub-agents.
+    pub spending: SpendSummary,
+    /// Without those of sub-agents.
+    pub tools: ToolCounts,
+    /// With those of sub-agents.
+    pub recoveries: RecoveryTable,
+    pub changes: ConversationChanges,
+    pub agents: Vec<AgentSummary>,
+    pub damage: JournalDamage,
+}
+
+/// Which session it is, and what it was about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionSubject {
+    pub id: String,
+    /// The working directory.
+    pub project: Option<PathBuf>,
+    /// The beginning of the first prompt, in one line.
+    pub prompt: Option<String>,
+    pub started: Option<Timestamp>,
+    pub ended: Option<Timestamp>,
+    /// How many processes worked on it.
+    pub processes: u32,
+}
+
+/// Where a session stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionOutcome {
+    /// The last prompt ended.
+    Ended(StopReason),
+    /// A process works on it.
+    Running,
+    /// The last process did not record its end: it was killed, or its journal was lost.
+    Unfinished,
+    /// Another program recorded it.
+    Foreign,
+}
+
+impl SessionOutcome {
+    /// The name for programs, which the result calls `terminal_reason`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ended(reason) => reason.name(),
+            Self::Running => "running",
+            Self::Unfinished => "unfinished",
+            Self::Foreign => "foreign",
+        }
+    }
+
+    /// The exit code of the last process, if it recorded its end.
+    pub fn exit_code(self) -> Option<u8> {
+        match self {
+            Self::Ended(reason) => Some(reason.info().exit_code),
+            Self::Running | Self::Unfinished | Self::Foreign => None,
+        }
+    }
+
+    pub fn is_success(self) -> bool {
+        self.exit_code() == Some(0)
+    }
+
+    /// Whether it ended without success, or was cut off.
+    pub fn is_failure(self) -> bool {
+        match self {
+            Self::Ended(_) => !self.is_success(),
+            Self::Unfinished => true,
+            Self::Running | Self::Foreign => false,
+        }
+    }
+}
+
+/// Where the time went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimeSpent {
+    /// How long processes worked on it, pauses included.
+    pub worked: Duration,
+    /// Pauses before retries.
+    pub retries: Duration,
+    /// Pauses for rate limits that other runs had met.
+    pub shared_limits: Duration,
+    /// Waits for background work.
+    pub background: Duration,
+}
+
+impl TimeSpent {
+    fn of(history: &SessionHistory) -> Self {
+        let mut time = Self { worked: history.worked, ..Self::default() };
+        for item in &history.items {
+            let HistoryEvent::Wait(wait) = &item.event else { continue };
+            let waited = wait.waited.unwrap_or_default();
+            match wait.cause {
+                WaitCause::Retry { .. } => time.retries += waited,
+                WaitCause::SharedLimit => time.shared_limits += waited,
+                WaitCause::BackgroundWork => time.background += waited,
+            }
+        }
+        time
+    }
+
+    pub fn waited(self) -> Duration {
+        self.retries + self.shared_limits + self.background
+    }
+
+    pub(super) fn add(&mut self, other: Self) {
+        self.worked += other.worked;
+        self.retries += other.retries;
+        self.shared_limits += other.shared_limits;
+        self.background += other.background;
+    }
+}
+
+/// Costs and tokens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SpendSummary {
+    pub cost: Spending,
+    /// The part of it that is an upper bound.
+    pub upper_bounds: Money,
+    pub usage: Usage,
+    /// In the order of first use.
+    pub by_model: Vec<ModelTotals>,
+}
+
+impl SpendSummary {
+    pub fn new(spent: Money, upper_bounds: Money, by_model: Vec<ModelTotals>) -> Self {
+        let mut usage = Usage::default();
+        for model in &by_model {
+            usage += model.usage;
+        }
+        let is_partial = by_model.iter().any(|model| model.cost.is_none());
+        Self { cost: Spending { amount: spent, is_partial }, upper_bounds, usage, by_model }
+    }
+
+    fn of(totals: SessionTotals) -> Self {
+        Self::new(totals.spent, totals.upper_bounds, totals.by_model)
+    }
+
+    /// The part of the input tokens that was read from the cache. `None`: there was no input.
+    pub fn cache_hits(&self) -> Option<f64> {
+        let input = self.usage.input();
+        #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
+        let ratio = || self.usage.cache_read_input_tokens as f64 / input as f64;
+        (input > 0).then(ratio)
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        self.cost.amount += other.cost.amount;
+        self.cost.is_partial |= other.cost.is_partial;
+        self.upper_bounds += other.upper_bounds;
+        self.usage += other.usage;
+        for more in &other.by_model {
+            match self.by_model.iter_mut().find(|known| known.model == more.model) {
+                Some(known) => {
+                    known.usage += more.usage;
+                    known.cost = known.cost.zip(more.cost).map(|(one, other)| one + other);
+                }
+                None => self.by_model.push(more.clone()),
+            }
+        }
+    }
+}
+
+/// Tool calls by what came of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ToolCounts {
+    pub succeeded: u32,
+    pub failed: u32,
+    /// Denied, invalid or cancelled.
+    pub not_run: u32,
+    /// Their outcome was not recorded.
+    pub unknown: u32,
+}
+
+impl ToolCounts {
+    fn of<'a>(tools: impl Iterator<Item = &'a ToolRun>) -> Self {
+        let mut counts = Self::default();
+        for tool in tools {
+            match tool.state {
+                ToolRunState::Succeeded => counts.succeeded += 1,
+                ToolRunState::Failed => counts.failed += 1,
+                ToolRunState::NotRun => counts.not_run += 1,
+                ToolRunState::Unknown | ToolRunState::Pending => counts.unknown += 1,
+            }
+        }
+        counts
+    }
+
+    pub fn calls(self) -> u32 {
+        self.succeeded + self.failed + self.not_run + self.unknown
+    }
+
+    pub(super) fn add(&mut self, other: Self) {
+        self.succeeded += other.succeeded;
+        self.failed += other.failed;
+        self.not_run += other.not_run;
+        self.unknown += other.unknown;
+    }
+}
+
+/// How often the conversation or its model was changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConversationChanges {
+    /// Times that another model answered from then on.
+    pub model_switches: u32,
+    /// Summaries that replaced older messages.
+    pub compactions: u32,
+}
+
+impl ConversationChanges {
+    fn of(history: &SessionHistory) -> Self {
+        let mut changes = Self::default();
+        for item in &history.items {
+            match item.event {
+                HistoryEvent::ModelSwitch { .. } => changes.model_switches += 1,
+                HistoryEvent::Compaction { .. } => changes.compactions += 1,
+                HistoryEvent::Process(_)
+                | HistoryEvent::Message(_)
+                | HistoryEvent::Turn(_)
+                | HistoryEvent::Setback(_)
+                | HistoryEvent::Wait(_)
+                | HistoryEvent::Recovery(_)
+                | HistoryEvent::HistoryChange { .. }
+                | HistoryEvent::Spend(_)
+                | HistoryEvent::Requirement { .. }
+                | HistoryEvent::Background(_)
+                | HistoryEvent::End(_) => {}
+            }
+        }
+        changes
+    }
+
+    pub(super) fn add(&mut self, other: Self) {
+        self.model_switches += other.model_switches;
+        self.compactions += other.compactions;
+    }
+}
+
+/// A sub-agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentSummary {
+    pub id: String,
+    /// The name of its kind.
+    pub kind: String,
+    pub description: String,
+    pub outcome: SessionOutcome,
+    pub turns: u32,
+    pub tools: ToolCounts,
+    pub cost: Spending,
+    pub worked: Duration,
+}
+
+/// What could not be read of the journals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JournalDamage {
+    /// Lines of the session and of its sub-agents.
+    pub unreadable_lines: usize,
+    /// Whether the last line was cut off, as by a kill.
+    pub is_torn: bool,
+}
+
+impl SessionReport {
+    /// Reports on a session that no process works on.
+    pub fn of(history: &SessionHistory) -> Self {
+        let agents = history.agents.iter().map(|agent| &agent.history);
+        let with_agents = || [history].into_iter().chain(agents.clone());
+        let records = with_agents().flat_map(|of| &of.items).filter_map(|item| {
+            if let HistoryEvent::Recovery(record) = &item.event { Some(&**record) } else { None }
+        });
+        let processes = |event: &HistoryEvent| u32::from(matches!(event, HistoryEvent::Process(_)));
+        let processes = history.items.iter().map(|item| processes(&item.event)).sum();
+        let outcome = match history.end {
+            Some(end) => SessionOutcome::Ended(end.reason),
+            None if processes == 0 => SessionOutcome::Foreign,
+            None => SessionOutcome::Unfinished,
+        };
+        let mut spending = SpendSummary::of(history.totals_with_agents());
+        // Other programs record costs in ways of their own.
+        spending.cost.is_partial |= outcome == SessionOutcome::Foreign;
+        Self {
+            subject: SessionSubject {
+                id: history.id.clone(),
+                project: history.project.clone(),
+                prompt: history.prompts().next().map(shortened_prompt),
+                started: history.started,
+                ended: history.ended,
+                processes,
+            },
+            outcome,
+            turns: history.totals.turns,
+            time: TimeSpent::of(history),
+            spending,
+            tools: ToolCounts::of(history.tools()),
+            recoveries: records.collect(),
+            changes: ConversationChanges::of(history),
+            agents: history.agents.iter().map(AgentSummary::of).collect(),
+            damage: JournalDamage {
+                unreadable_lines: with_agents().map(|of| of.problems.len()).sum(),
+                is_torn: history.is_torn,
+            },
+        }
+    }
+}
+
+impl AgentSummary {
+    fn of(agent: &crate::history::AgentHistory) -> Self {
+        let history = &agent.history;
+        let outcome =
+            history.end.map_or(SessionOutcome::Unfinished, |end| SessionOutcome::Ended(end.reason));
+        Self {
+            id: agent.meta.agent_id.clone(),
+            kind: agent.meta.agent_type.clone(),
+            description: agent.meta.description.clone(),
+            outcome,
+            turns: history.totals.turns,
+            tools: ToolCounts::of(history.tools()),
+            cost: SpendSummary::of(history.totals.clone()).cost,
+            worked: history.worked,
+        }
+    }
+}
+
+/// The beginning of a prompt, in one line.
+pub fn shortened_prompt(prompt: &str) -> String {
+    let mut words = String::new();
+    for word in prompt.split_whitespace() {
+        if !words.is_empty() {
+            words.push(' ');
+        }
+        words.push_str(word);
+        if words.chars().count() > PROMPT_CHARS {
+            return words.chars().take(PROMPT_CHARS).collect::<String>() + "...";
+        }
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prompt_is_cut_to_one_line() {
+        assert_eq!(shortened_prompt(" Make\n\tit   work "), "Make it work");
+        let long = shortened_prompt(&"ä".repeat(1000));
+        assert_eq!(long.chars().count(), PROMPT_CHARS + 3);
+    }
+
+    #[test]
+    fn cache_hits_are_a_part_of_all_input_tokens() {
+        let usage = Usage {
+            input_tokens: 10,
+            output_tokens: 99,
+            cache_creation_input_tokens: 10,
+            cache_read_input_tokens: 60,
+        };
+        let model = ModelTotals { model: "m".to_owned(), usage, cost: None };
+        let spend = SpendSummary::new(Money::ZERO, Money::ZERO, vec![model]);
+        assert_eq!(spend.cache_hits(), Some(0.75));
+        assert!(spend.cost.is_partial, "a price is missing");
+        assert_eq!(SpendSummary::default().cache_hits(), None);
+    }
+}

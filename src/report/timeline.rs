@@ -1,0 +1,326 @@
+//! The timeline of a session: what happened when, in lanes, and how the costs grew.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::history::{HistoryEvent, HistoryItem, SessionHistory, ToolRunState, WaitCause};
+use crate::recovery::{Money, StopReason};
+
+use super::work_clock::WorkClock;
+
+/// How many bars of a kind a lane has, about: neighbours are joined beyond that.
+const BARS_MAX: usize = 400;
+/// How many points the line of costs has, at most.
+const POINTS_MAX: usize = 500;
+
+/// What happened when. Times are worked time since the beginning: gaps between processes are left
+/// out.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SessionTimeline {
+    pub length: Duration,
+    /// The run's own lane first, then those of sub-agents.
+    pub lanes: Vec<TimelineLane>,
+    pub marks: Vec<TimelineMark>,
+    /// The costs so far, sub-agents included, in the order of time.
+    pub spend: Vec<SpendPoint>,
+}
+
+/// The bars of the run, or of one of its sub-agents.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TimelineLane {
+    /// The place of the sub-agent among those of the session. `None`: the run itself.
+    pub agent: Option<usize>,
+    /// Replies of the model, and requests that failed.
+    pub turns: Vec<TimelineBar>,
+    pub tools: Vec<TimelineBar>,
+    pub waits: Vec<TimelineBar>,
+    pub recoveries: Vec<TimelineBar>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct TimelineBar {
+    pub from: Duration,
+    pub to: Duration,
+    pub content: BarContent,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum BarContent {
+    /// A reply of the model, with the time of its request.
+    Turn {
+        number: u32,
+        cost: Option<Money>,
+    },
+    /// A request that failed.
+    FailedRequest {
+        class: &'static str,
+    },
+    /// The call at this place of the turn.
+    Tool {
+        turn: u32,
+        place: usize,
+        state: ToolRunState,
+    },
+    Wait(WaitCause),
+    Recovery {
+        class: String,
+        is_saved: bool,
+    },
+    /// Neighbours that are too close to be told apart; whether any of them failed.
+    Several {
+        count: usize,
+        has_failure: bool,
+    },
+}
+
+impl BarContent {
+    /// Whether something failed in it.
+    pub fn has_failure(&self) -> bool {
+        match self {
+            Self::Turn { .. } | Self::Wait(_) => false,
+            Self::FailedRequest { .. } => true,
+            Self::Tool { state, .. } => match state {
+                ToolRunState::Failed | ToolRunState::NotRun | ToolRunState::Unknown => true,
+                ToolRunState::Succeeded | ToolRunState::Pending => false,
+            },
+            Self::Recovery { is_saved, .. } => !is_saved,
+            Self::Several { has_failure, .. } => *has_failure,
+        }
+    }
+
+    /// How many things it stands for.
+    pub fn count(&self) -> usize {
+        match self {
+            Self::Several { count, .. } => *count,
+            Self::Turn { .. }
+            | Self::FailedRequest { .. }
+            | Self::Tool { .. }
+            | Self::Wait(_)
+            | Self::Recovery { .. } => 1,
+        }
+    }
+}
+
+/// An instant of note.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TimelineMark {
+    pub at: Duration,
+    pub content: MarkContent,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum MarkContent {
+    /// A further process went on with the session.
+    Resumed,
+    ModelSwitch {
+        to: String,
+    },
+    Compaction,
+    End(StopReason),
+}
+
+/// The costs at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpendPoint {
+    pub at: Duration,
+    pub spent: Money,
+}
+
+impl SessionTimeline {
+    pub fn of(history: &SessionHistory) -> Self {
+        let clock = WorkClock::of(history);
+        let length = clock.length();
+        let own = TimelineLane::of(&clock, history, None);
+        let agents = history.agents.iter().enumerate();
+        let agents =
+            agents.map(|(place, agent)| TimelineLane::of(&clock, &agent.history, Some(place)));
+        let lanes = [own].into_iter().chain(agents).map(|lane| lane.thinned(length)).collect();
+        let marks = history.items.iter().filter_map(|item| mark(&clock, item)).collect();
+        Self { length, lanes, marks, spend: spend(&clock, history) }
+    }
+}
+
+impl TimelineLane {
+    fn of(clock: &WorkClock, history: &SessionHistory, agent: Option<usize>) -> Self {
+        let mut lane = Self { agent, ..Self::default() };
+        for item in &history.items {
+            if let Some(at) = item.at {
+                lane.add(clock, at, &item.event);
+            }
+        }
+        lane
+    }
+
+    fn add(&mut self, clock: &WorkClock, at: Timestamp, event: &HistoryEvent) {
+        let bar = |from: Timestamp, to: Timestamp, content| TimelineBar {
+            from: clock.worked_until(from),
+            to: clock.worked_until(to),
+            content,
+        };
+        match event {
+            HistoryEvent::Turn(turn) => {
+                let content = BarContent::Turn { number: turn.number, cost: turn.cost };
+                self.turns.push(bar(moved(at, turn.took, Direction::Back), at, content));
+                for (place, tool) in turn.tools.iter().enumerate() {
+                    let Some(to) = tool.ended.or(tool.started) else { continue };
+                    let content = BarContent::Tool { turn: turn.number, place, state: tool.state };
+                    self.tools.push(bar(tool.started.unwrap_or(to), to, content));
+                }
+            }
+            HistoryEvent::Wait(wait) => {
+                let to = moved(at, wait.waited, Direction::Forth);
+                self.waits.push(bar(at, to, BarContent::Wait(wait.cause)));
+            }
+            HistoryEvent::Recovery(record) => {
+                let from = moved(at, Some(record.took), Direction::Back);
+                let (class, is_saved) = (record.class.clone(), record.saved);
+                self.recoveries.push(bar(from, at, BarContent::Recovery { class, is_saved }));
+            }
+            HistoryEvent::Setback(setback) => {
+                let content = BarContent::FailedRequest { class: setback.class };
+                if setback.took.is_some() {
+                    self.turns.push(bar(moved(at, setback.took, Direction::Back), at, content));
+                }
+            }
+            HistoryEvent::Process(_)
+            | HistoryEvent::Message(_)
+            | HistoryEvent::ModelSwitch { .. }
+            | HistoryEvent::Compaction { .. }
+            | HistoryEvent::HistoryChange { .. }
+            | HistoryEvent::Spend(_)
+            | HistoryEvent::Requirement { .. }
+            | HistoryEvent::Background(_)
+            | HistoryEvent::End(_) => {}
+        }
+    }
+
+    fn thinned(mut self, length: Duration) -> Self {
+        for bars in [&mut self.turns, &mut self.tools, &mut self.waits, &mut self.recoveries] {
+            join_neighbours(bars, length);
+        }
+        self
+    }
+}
+
+/// Joins bars with almost no room between them, where there are too many.
+fn join_neighbours(bars: &mut Vec<TimelineBar>, length: Duration) {
+    bars.sort_by_key(|bar| bar.from);
+    if bars.len() <= BARS_MAX {
+        return;
+    }
+    let room = length / u32::try_from(BARS_MAX).unwrap_or(u32::MAX);
+    let mut joined: Vec<TimelineBar> = Vec::new();
+    for bar in bars.drain(..) {
+        match joined.last_mut().filter(|last| bar.from <= last.to + room) {
+            Some(last) => {
+                last.to = last.to.max(bar.to);
+                let count = last.content.count() + bar.content.count();
+                let has_failure = last.content.has_failure() || bar.content.has_failure();
+                last.content = BarContent::Several { count, has_failure };
+            }
+            None => joined.push(bar),
+        }
+    }
+    *bars = joined;
+}
+
+fn mark(clock: &WorkClock, item: &HistoryItem) -> Option<TimelineMark> {
+    let content = match &item.event {
+        HistoryEvent::Process(start) if start.epoch > 1 => MarkContent::Resumed,
+        HistoryEvent::ModelSwitch { to, .. } => MarkContent::ModelSwitch { to: to.clone() },
+        HistoryEvent::Compaction { .. } => MarkContent::Compaction,
+        HistoryEvent::End(end) => MarkContent::End(end.reason),
+        HistoryEvent::Process(_)
+        | HistoryEvent::Message(_)
+        | HistoryEvent::Turn(_)
+        | HistoryEvent::Setback(_)
+        | HistoryEvent::Wait(_)
+        | HistoryEvent::Recovery(_)
+        | HistoryEvent::HistoryChange { .. }
+        | HistoryEvent::Spend(_)
+        | HistoryEvent::Requirement { .. }
+        | HistoryEvent::Background(_) => return None,
+    };
+    Some(TimelineMark { at: clock.worked_until(item.at?), content })
+}
+
+/// The costs of a session and its sub-agents over time.
+fn spend(clock: &WorkClock, history: &SessionHistory) -> Vec<SpendPoint> {
+    let agents = history.agents.iter().map(|agent| &agent.history);
+    let items = [history].into_iter().chain(agents).flat_map(|of| &of.items);
+    let mut payments: Vec<(Duration, Money)> = items
+        .filter_map(|item| {
+            let cost = match &item.event {
+                HistoryEvent::Turn(turn) => turn.cost,
+                HistoryEvent::Spend(spend) => spend.cost,
+                HistoryEvent::Process(_)
+                | HistoryEvent::Message(_)
+                | HistoryEvent::Setback(_)
+                | HistoryEvent::Wait(_)
+                | HistoryEvent::Recovery(_)
+                | HistoryEvent::ModelSwitch { .. }
+                | HistoryEvent::Compaction { .. }
+                | HistoryEvent::HistoryChange { .. }
+                | HistoryEvent::Requirement { .. }
+                | HistoryEvent::Background(_)
+                | HistoryEvent::End(_) => None,
+            };
+            Some((clock.worked_until(item.at?), cost.filter(|cost| *cost > Money::ZERO)?))
+        })
+        .collect();
+    payments.sort_by_key(|(at, _)| *at);
+    let mut spent = Money::ZERO;
+    let points: Vec<SpendPoint> = payments
+        .into_iter()
+        .map(|(at, cost)| {
+            spent += cost;
+            SpendPoint { at, spent }
+        })
+        .collect();
+    let last = points.last().copied();
+    let step = points.len().div_ceil(POINTS_MAX).max(1);
+    let mut points: Vec<SpendPoint> = points.into_iter().step_by(step).collect();
+    // The last point is the sum.
+    if points.last() != last.as_ref() {
+        points.extend(last);
+    }
+    points
+}
+
+#[derive(Clone, Copy)]
+enum Direction {
+    Back,
+    Forth,
+}
+
+fn moved(at: Timestamp, by: Option<Duration>, direction: Direction) -> Timestamp {
+    let by = SignedDuration::try_from(by.unwrap_or_default()).unwrap_or_default();
+    let moved = match direction {
+        Direction::Back => at.checked_sub(by),
+        Direction::Forth => at.checked_add(by),
+    };
+    moved.unwrap_or(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_bars_are_joined_and_still_say_whether_one_failed() {
+        let bar = |at: u64, state| TimelineBar {
+            from: Duration::from_millis(at),
+            to: Duration::from_millis(at + 1),
+            content: BarContent::Tool { turn: 1, place: 0, state },
+        };
+        let count = BARS_MAX as u64 * 10;
+        let mut bars: Vec<_> = (0..count).map(|at| bar(at, ToolRunState::Succeeded)).collect();
+        bars.push(bar(count * 2, ToolRunState::Failed));
+        join_neighbours(&mut bars, Duration::from_millis(count * 2));
+        let [first, last] = &bars[..] else { panic!("{} bars", bars.len()) };
+        assert_eq!(first.content.count() as u64, count);
+        assert!(!first.content.has_failure() && last.content.has_failure());
+        assert_eq!(first.to, Duration::from_millis(count));
+    }
+}
