@@ -14,6 +14,7 @@ mod progress_snapshot;
 mod recoveries;
 mod result;
 mod servers;
+mod service_notifier;
 mod shrink;
 mod stream_json;
 mod style;
@@ -27,6 +28,7 @@ pub use lines::{LineMedium, LineStyle, ProgressLines, one_line};
 pub use pipe::{PipeDrain, PipeFraming, PipeSender, framed_pipe, pipe};
 pub use progress_snapshot::SnapshotRecorder;
 pub use result::{ResultReport, Resumption, empty_result, model_usage, usage_error_result};
+pub use service_notifier::ServiceNotifier;
 pub use shrink::shrink;
 pub use stream_json::{ResultBuilder, StreamJson};
 pub use style::{Styling, Tone};
@@ -45,6 +47,7 @@ pub struct RunObservers {
     pub programs: Option<StreamJson>,
     pub probe: Option<HeartbeatFile>,
     pub spans: Option<SpanRecorder>,
+    pub service: Option<ServiceNotifier>,
 }
 
 impl Observer for RunObservers {
@@ -59,6 +62,9 @@ impl Observer for RunObservers {
         }
         if let Some(spans) = &mut self.spans {
             spans.observe(event);
+        }
+        if let Some(service) = &mut self.service {
+            service.observe(event);
         }
     }
 }
