@@ -195,6 +195,31 @@ def check(name):
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def check_github_outputs():
+    """The other steps of the action: the id of the session, and what the job gets to know."""
+    scratch = Path(tempfile.mkdtemp(prefix="outlast-template-"))
+    try:
+        steps, output = github(scratch), scratch / "output"
+        (scratch / "result.json").write_text(
+            json.dumps({"is_error": False, "exit_code": 0, "structured_output": {"a": [1]}}))
+        environment = {
+            "PATH": os.environ["PATH"], "GITHUB_OUTPUT": str(output), "RUNNER_TEMP": str(scratch),
+            "GITHUB_STEP_SUMMARY": str(scratch / "summary"), "NAME": "7/task/task",
+            "OUTLAST": str(OUTLAST), "OUTLAST_CONFIG_DIR": str(scratch / "sessions"),
+            "FOLDER": str(scratch), "SESSION": "5e551019-0000-4000-8000-000000000001",
+        }
+        for name in ["session", "outcome"]:
+            subprocess.run(["bash", "-e", "-o", "pipefail", "-c", steps[name]], env=environment,
+                           check=True, capture_output=True, timeout=LIMIT)
+        found = dict(line.split("=", 1) for line in output.read_text().splitlines())
+        assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-8[0-9a-f]{3}-[0-9a-f]{12}",
+                            found["id"]), found
+        assert (found["conclusion"], found["exit_code"]) == ("success", "0"), found
+        assert found["structured_output"] == '{"a":[1]}', found
+    finally:
+        shutil.rmtree(scratch)
+
+
 def check_jenkinsfile():
     """Groovy's grammar has no error in it, and finds one that is put in."""
     parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_groovy.language()))
@@ -207,6 +232,8 @@ def check_jenkinsfile():
 def main():
     check_jenkinsfile()
     print("jenkins: parsed")
+    check_github_outputs()
+    print("github: outputs")
     names = [each[0] for each in starts(Path("/nowhere"))]
     if "parallel" not in names:
         print("WARNING: no GNU parallel: its recipe was not run", file=sys.stderr)
