@@ -116,8 +116,6 @@ fn connect_abstract(_: &UnixDatagram, _: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
 
     const HEARTBEAT: Duration = Duration::from_secs(30);
@@ -138,7 +136,7 @@ mod tests {
         let socket = UnixDatagram::bind(&path).expect("a socket");
         socket.set_nonblocking(true).expect("a setting of a socket");
         let set = [("WATCHDOG_USEC", "20000000"), ("WATCHDOG_PID", pid)];
-        let mut variables: BTreeMap<_, _> =
+        let mut variables: Variables =
             set.map(|(name, value)| (name.into(), value.into())).into_iter().collect();
         variables.insert("NOTIFY_SOCKET".into(), path.into());
         (folder, socket, variables)
