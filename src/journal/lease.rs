@@ -351,7 +351,6 @@ mod tests {
 
     /// `cargo test -- --nocapture` shows what each append costs.
     #[test]
-    #[expect(clippy::print_stdout, reason = "a measurement is for its reader")]
     fn a_check_costs_one_small_read() {
         let folder = tempfile::tempdir().expect("a folder");
         let (lease, _) = acquire(&folder.path().join("session.jsonl"), "one").expect("free");
