@@ -292,27 +292,20 @@ impl Fleet {
     /// Sends a request. Returns how long it takes, and what comes of it.
     fn ask(&mut self, task: usize) -> (u64, Event) {
         let host = self.host(task);
-        match self.refusal() {
-            Some(refused) => {
-                if let Some(RetryAfter { wait, .. }) = refused.retry_after {
-                    let until = self.now + u64::try_from(wait.as_millis()).expect("minutes");
-                    let known = &mut self.hosts[host].blocked_until;
-                    *known = until.max(*known);
-                }
-                (200, Event::Failed(refused))
+        if let Some(refused) = self.refusal() {
+            if let Some(RetryAfter { wait, .. }) = refused.retry_after {
+                let until = self.now + u64::try_from(wait.as_millis()).expect("minutes");
+                let known = &mut self.hosts[host].blocked_until;
+                *known = until.max(*known);
             }
-            None => {
-                self.figures.replies += 1;
-                let is_last = self.tasks[task].turns + 1 >= TURNS;
-                let tokens = 500;
-                let reply = if is_last {
-                    ReplyKind::Answer { tokens }
-                } else {
-                    ReplyKind::ToolCalls { tokens }
-                };
-                (5_000 + self.dice.roll(20_000), Event::Replied(reply))
-            }
+            return (200, Event::Failed(refused));
         }
+        self.figures.replies += 1;
+        let tokens = 500;
+        let is_last = self.tasks[task].turns + 1 >= TURNS;
+        let reply =
+            if is_last { ReplyKind::Answer { tokens } } else { ReplyKind::ToolCalls { tokens } };
+        (5_000 + self.dice.roll(20_000), Event::Replied(reply))
     }
 
     /// Probes for capacity, unless another run of the host has just done that.
