@@ -95,11 +95,21 @@ impl Conversation {
 
     /// Warns once that the run goes on without a journal.
     pub(super) fn report_journal_loss(&mut self, monitor: &mut RunMonitor<'_>) {
-        let JournalHealth::Lost(why) = self.journal.health() else { return };
+        let warning = match self.journal.health() {
+            JournalHealth::Durable | JournalHealth::Off => return,
+            JournalHealth::Lost(why) => {
+                format!("the run goes on without a journal and cannot be resumed: {why}")
+            }
+            JournalHealth::TakenOver(why) => format!("the run ends here: {why}"),
+        };
         if !std::mem::replace(&mut self.journal_loss_reported, true) {
-            let warning = format!("the run goes on without a journal and cannot be resumed: {why}");
             monitor.emit(&RunEvent::Warning(warning));
         }
+    }
+
+    /// Whether another process has taken the session over, so that nothing may be done for it here.
+    pub(super) fn is_taken_over(&self) -> bool {
+        matches!(self.journal.health(), JournalHealth::TakenOver(_))
     }
 
     /// The last lines of an output for observers. It is redacted before it is cut, since a key may

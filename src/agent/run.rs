@@ -57,8 +57,12 @@ pub async fn run(
     let mut setup = setup;
     let prompt = std::mem::take(&mut setup.prompt);
     let setup = AgentSetup::of_run(setup, interrupts.clone());
-    let monitor = RunMonitor::new(observer, clock, interrupts, limits.deadline, limits.heartbeat)
-        .alarmed_by(setup.context.deps.registry.alarm());
+    let mut monitor =
+        RunMonitor::new(observer, clock, interrupts, limits.deadline, limits.heartbeat)
+            .alarmed_by(setup.context.deps.registry.alarm());
+    if let Some(takeovers) = setup.journal.takeovers() {
+        monitor = monitor.stopped_by(takeovers);
+    }
     let mut world = open(setup, monitor);
     let leftovers = Leftovers(Arc::clone(&world.tools.toolbox));
     let state = if finished { Finished::Yes } else { Finished::No };

@@ -34,7 +34,7 @@ pub(super) struct RunMonitor<'a> {
 /// What can cut a run off from outside.
 struct CancelSources {
     interrupts: InterruptReceiver,
-    /// Interrupts for this run alone, where it is a sub-agent's.
+    /// Interrupts for this run alone: of a sub-agent, or by another owner of the session.
     stop: Option<InterruptReceiver>,
     /// Signals that a sub-agent's call was denied, where that ends the run.
     alarm: Option<DenialReceiver>,

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::recovery::Event;
+use crate::recovery::{Event, Interrupt};
 use crate::tools::{
     AgentCall, OnDenied, OnFailure, ToolOutcome, ToolRefusal, Toolbox, end_tasks, is_agent_tool,
 };
@@ -248,6 +248,9 @@ impl RunWorld<'_> {
         let (finish, mut finished) = mpsc::unbounded_channel();
         // The intent is on the disk before the effect.
         self.journal_intent(batch, &admitted);
+        if self.conversation.is_taken_over() {
+            return Some(CancelReason::Interrupt(Interrupt::SessionTakenOver));
+        }
         let began = Instant::now();
         let mut tasks = JoinSet::new();
         // Cancels the remaining sub-agents of a batch, and nothing else of it.

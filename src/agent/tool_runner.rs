@@ -168,7 +168,8 @@ impl ToolRunner {
             | Interrupt::Sigalrm
             | Interrupt::Sigxcpu
             | Interrupt::StdoutClosed
-            | Interrupt::HostRequest => "",
+            | Interrupt::HostRequest
+            | Interrupt::SessionTakenOver => "",
         };
         let warning = format!("background commands are being stopped: {list}{again}");
         monitor.emit(&RunEvent::Warning(warning));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::journal::MessageMeta;
 use crate::recovery::{
-    Action, CallPurpose, Event, Limits, LoopDetector, Moment, Nudge, RecoveryRecord,
+    Action, CallPurpose, Event, Interrupt, Limits, LoopDetector, Moment, Nudge, RecoveryRecord,
     ReplyDisposition, ReplyKind, StopReason, Transition,
 };
 use crate::transcript::{Block, Message, describe_unknown_outcome, strip_thinking};
@@ -79,6 +79,9 @@ impl World for RunWorld<'_> {
     async fn perform(&mut self, action: Action) -> Event {
         if !matches!(action, Action::Estimate { .. } | Action::Ask(_)) {
             self.caller.accounting.turn = None;
+        }
+        if self.conversation.is_taken_over() {
+            return Event::Interrupted(Interrupt::SessionTakenOver);
         }
         match action {
             Action::Estimate { purpose, fast, .. } => {

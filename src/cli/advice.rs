@@ -246,6 +246,11 @@ fn aborted(by: Interrupt, when: &str) -> (String, &'static str) {
         Interrupt::Sigxcpu => {
             (format!("{} {when}", by.cause()), "Raise the limit of processor time (ulimit -t).")
         }
+        Interrupt::SessionTakenOver => (
+            format!("{} {when}; this run has stopped and writes nothing more", by.cause()),
+            "The other process goes on with the session. Give this job a longer time between two \
+             starts, or find out what suspended it.",
+        ),
         Interrupt::Sigint
         | Interrupt::Sigterm
         | Interrupt::Sighup

@@ -38,24 +38,24 @@ use crate::config::environment;
 use crate::config::kinds::BudgetMode;
 
 /// Builds a run. The journal is opened last, so that an error in anything else leaves the disk
-/// unchanged.
+/// unchanged. The contract of the session has the limits as they are given, and the run what is
+/// left of them.
 ///
 /// # Errors
 /// A budget without a price, a bad rule, an address or certificate that cannot be used, or a
 /// session that is not there.
 pub(super) fn assemble(
-    settings: &Settings,
+    given: &Settings,
     task: &Task,
     clock: Clock,
     now: &WallTime,
     secrets: &KnownSecrets,
     host: Option<&HostTurn>,
 ) -> Result<(Setup, Resumption), UsageError> {
-    let models = models(settings)?;
+    let models = models(given)?;
     let mirror = host.and_then(|host| host.mirror.clone());
-    let session = FoundSession::find(settings, task)?.mirrored(mirror);
-    let settings =
-        &Settings { limits: session.remaining_limits(&settings.limits), ..settings.clone() };
+    let session = FoundSession::find(given, task)?.mirrored(mirror);
+    let settings = &Settings { limits: session.remaining_limits(&given.limits), ..given.clone() };
     let (dirs, bounds) = (&settings.tools.directories, &settings.limits);
     let here = EnvironmentFacts::new(&settings.cwd, dirs, now, bounds, settings.budget);
     let memory = memory(settings);
@@ -80,11 +80,10 @@ pub(super) fn assemble(
         Arc::new(servers.with_required(required))
     });
     let (limits, session_id) = (limits(settings, &rungs), session.id());
-    let (journal, mut legacy) = session.open(settings, &limits, &rungs[0].label)?;
+    let (journal, mut legacy) = session.open(given, &limits, &rungs[0].label)?;
     legacy.adapt_to_chain(&rungs);
     let damaged = Vec::from_iter(legacy.damage.as_ref().map(describe_damage));
-    let resumption =
-        Resumption { changes: settings.contract_changes(), damage: legacy.damage.take() };
+    let resumption = Resumption { changes: given.contract_changes(), damage: legacy.damage.take() };
     let hooks = hooks(settings, (&session_id, journal.path()), secrets, &supervisor, host);
     let unprotected = unprotected_programs(&pins, &toolbox);
     let stop_after = settings.budget.filter(|_| settings.budget_mode == BudgetMode::After);

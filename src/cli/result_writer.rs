@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::agent::RunOutcome;
+use crate::agent::{JournalHealth, RunOutcome};
 use crate::host::{api_error_message, ends_as_asked, translate_result};
 use crate::recovery::{Interrupt, StopReason};
 
@@ -138,8 +138,7 @@ impl RunJob {
         let mut warnings = witness.warnings();
         let report = self.report(&ending, subject, (&uuid, &now), &warnings);
         // The file comes first, so that a slow reader does not delay it.
-        let ending = match self.write_result_in_time(report.object(), ResultRetention::Synced).await
-        {
+        let ending = match self.write_own_result(&ending, report.object()).await {
             Ok(()) => ending,
             Err(why) if report.verdict().is_error() => {
                 self.shared.stderr.send(&format!("outlast: warning: {}", one_line(&why)));
@@ -287,6 +286,16 @@ impl RunJob {
             drained = drain.finish(SLOW_READER) => drained.is_ok(),
             () = self.signals.reader_patience() => false,
         }
+    }
+
+    /// Writes the result file, unless it is that of the process which has taken the session over.
+    async fn write_own_result(&self, ending: &RunOutcome, object: Value) -> Result<(), String> {
+        let is_foreign = matches!(ending.journal, JournalHealth::TakenOver(_));
+        if is_foreign && self.settings.output.result_file.is_some() {
+            let why = "the result file was left to the process that took the session over";
+            return Err(why.to_owned());
+        }
+        self.write_result_in_time(object, ResultRetention::Synced).await
     }
 
     /// Writes the result file, within a time limit for slow disks.

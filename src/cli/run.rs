@@ -22,8 +22,8 @@ use super::host_turn::HostTurn;
 use super::mentions;
 use super::output::{
     Capabilities, HeartbeatFile, LineMedium, LineStyle, PipeDrain, PipeFraming, PipeSender,
-    ProgressLines, Resumption, RunLimits, RunObservers, SnapshotRecorder, StatusLine, StreamJson,
-    Styling, TerminalFilter, framed_pipe, one_line, pipe,
+    ProgressLines, Resumption, RunLimits, RunObservers, ServiceNotifier, SnapshotRecorder,
+    StatusLine, StreamJson, Styling, TerminalFilter, framed_pipe, one_line, pipe,
 };
 use super::output_file::OutputFile;
 use super::panics;
@@ -326,12 +326,14 @@ impl RunJob {
         self.testament.replace_writer(self.watchdog_writer(witness.clone(), &subject, &out));
         let (telemetry, without_effect) = telemetry::start(self);
         let spans = telemetry.as_ref().map(TelemetryExporter::recorder);
-        let mut watchers =
-            RunObservers { witness, people: self.progress_observer(), programs, probe, spans };
+        let (service, unnotified) = self.notify_service();
+        let people = self.progress_observer();
+        let mut watchers = RunObservers { witness, people, programs, probe, spans, service };
         let doubts = fast_mode_warning(settings, &setup.endpoints);
         let unfenced = setup.toolbox.sandbox_warning().map(ToOwned::to_owned);
         let warnings = settings.all_warnings().chain(&setup.warnings);
-        for warning in warnings.chain(&doubts).chain(&unfenced).chain(&without_effect) {
+        let of_system = unfenced.iter().chain(&unnotified);
+        for warning in warnings.chain(&doubts).chain(of_system).chain(&without_effect) {
             watchers.observe(&RunEvent::Warning(warning.clone()));
         }
         let mut ending = self.run_agent(setup, &mut watchers).await;
@@ -347,6 +349,19 @@ impl RunJob {
             telemetry::finish(self, telemetry, spans, &facts, code).await;
         }
         Ok(code)
+    }
+
+    /// Notifies systemd that the run has begun, unless it is a turn of a host. Returns a warning if
+    /// that fails.
+    fn notify_service(&self) -> (Option<ServiceNotifier>, Option<String>) {
+        if self.host.is_some() {
+            return (None, None);
+        }
+        let heartbeat = self.settings.limits.heartbeat;
+        match ServiceNotifier::begin(&self.settings.variables, heartbeat) {
+            Ok(service) => (service, None),
+            Err(why) => (None, Some(why)),
+        }
     }
 
     /// Returns standard output: of the process, or as far as it belongs to a turn of a host.

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use crate::agent::{ModelEndpoint, ModelStats, ResumedState, RunStats};
+use crate::config::environment;
 use crate::journal::{
-    CarryOver, Damage, FirstPrompt, Journal, JournalError, JournalMirror, LockedSession,
+    CarryOver, Damage, FirstPrompt, Journal, JournalError, JournalMirror, LockedSession, MachineId,
     ProcessOpening, RestoredSession, SessionFolder, SessionId, latest, prompt_title, read_session,
 };
 use crate::model;
@@ -132,7 +133,10 @@ impl FoundSession {
     fn found(settings: &Settings, task: &Task) -> Result<Self, UsageError> {
         let request = settings.reading.clone();
         let first = FirstPrompt::of(&task.given);
-        let place = SessionFolder::new(&settings.session_dir, &settings.cwd);
+        let mut place = SessionFolder::new(&settings.session_dir, &settings.cwd);
+        if let Some(name) = environment::host_id(&settings.variables) {
+            place = place.on_machine(MachineId::named(&name));
+        }
         let (source, fork) = match &settings.session {
             SessionStart::New { session_id } => {
                 let id = id(session_id)?;

@@ -43,6 +43,9 @@ const OTHERS: &[(&str, &str)] = &[
         stop_hook_blocked; 3 when not set."),
     ("OUTLAST_TRUST_PROJECT", "1, true, yes or on: the same as --trust-project."),
     ("OUTLAST_CONFIG_DIR", "Where settings and sessions are kept, instead of ~/.outlast."),
+    ("OUTLAST_HOST_ID", "Names this machine in the leases of sessions, instead of the kernel's boot \
+        id: for machines on a shared file system that have the same boot id; see \
+        outlast-sessions(7)."),
     ("CLAUDE_CONFIG_DIR", "Read when OUTLAST_CONFIG_DIR is not set."),
     ("CLAUDE_CODE_DISABLE_CLAUDE_MDS", "1, true, yes or on: the same as --no-memory."),
     ("OUTLAST_HOOK_DEPTH", "Set for hooks, so that a hook whose outlast runs hooks that start \
@@ -66,6 +69,8 @@ const OTHERS: &[(&str, &str)] = &[
         started it dies."),
     ("GITHUB_STEP_SUMMARY", "Where GITHUB_ACTIONS is true: the file that a report on the run is appended \
         to; see outlast-report(7)."),
+    ("NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID", "Set by systemd: outlast notifies it that the run \
+        has begun, is alive, and ends; see outlast-ci(7)."),
     ("NO_COLOR, CLICOLOR=0", "No colours, even on a terminal."),
     ("CLICOLOR_FORCE", "Colours, even where standard error is no terminal."),
     ("TERM=dumb", "No colours and no moving line, even on a terminal."),
@@ -162,6 +167,12 @@ pub enum ColorChoice {
 }
 
 pub use crate::secrets::Variables;
+
+/// The name of this machine in leases, if it is given.
+pub fn host_id(variables: &Variables) -> Option<String> {
+    let name = variables.get(OsStr::new("OUTLAST_HOST_ID"))?.to_string_lossy().into_owned();
+    Some(name).filter(|name| !name.trim().is_empty())
+}
 
 /// Returns whether this is a CI job. A cancelled one may kill only the shell that started outlast.
 pub fn is_ci(variables: &Variables) -> bool {

@@ -3,9 +3,8 @@
 //! Deletes only what is certainly ours, old and not in use: another program may share the folder,
 //! and its sessions are left alone. Files that cannot be classified stay.
 
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, File, Metadata};
 use std::io::{self, BufRead, BufReader, Read};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -14,7 +13,8 @@ use tokio::time::Instant;
 use super::SessionId;
 use super::damage::is_rest_name;
 use super::entry::{LineChecksum, check_seal};
-use super::session_folder::entries;
+use super::lease_record::{is_held_elsewhere, lease_path};
+use super::session_folder::{entries, open_without_links};
 
 /// The most sessions deleted by one run, which limits the damage of a wrong clock or setting.
 const REMOVED_MAX: usize = 100;
@@ -87,17 +87,17 @@ fn delete_session(path: &Path, beside: &Path, before: SystemTime) -> Option<usiz
     let file = open_without_links(path).ok()?;
     // A process that works on the session holds the lock; others have to wait until it is gone.
     file.try_lock().ok()?;
+    if is_held_elsewhere(path) {
+        return None;
+    }
     if !is_old(&file.metadata().ok()?, before) || !is_ours(&file) {
         return None;
     }
     let outputs = delete_outputs(beside, before);
     fs::remove_file(path).ok()?;
+    // The lease of a process that was killed.
+    let _none = fs::remove_file(lease_path(path));
     Some(outputs)
-}
-
-/// Opens the file of a session, which is no symbolic link.
-pub(super) fn open_without_links(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).custom_flags(nix::libc::O_NOFOLLOW).open(path)
 }
 
 /// Deletes a session's file, and what is stored beside it whatever its age. The caller has locked
@@ -107,7 +107,10 @@ pub(super) fn open_without_links(path: &Path) -> io::Result<File> {
 /// The file stays.
 pub(super) fn delete_files_of(path: &Path) -> io::Result<()> {
     delete_outputs(&path.with_extension(""), SystemTime::now() + CLOCK_ERROR_MAX);
-    fs::remove_file(path)
+    fs::remove_file(path)?;
+    // The lease of a process that was killed.
+    let _none = fs::remove_file(lease_path(path));
+    Ok(())
 }
 
 fn is_old(facts: &Metadata, before: SystemTime) -> bool {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::SessionId;
 
@@ -40,6 +41,8 @@ pub struct LockHolder {
     pub host: String,
     /// RFC 3339.
     pub since: String,
+    /// When its lease ends without a heartbeat, if it runs on another machine.
+    pub lease_left: Option<Duration>,
 }
 
 struct LockedBy<'a>(Option<&'a LockHolder>);
@@ -47,8 +50,10 @@ struct LockedBy<'a>(Option<&'a LockHolder>);
 impl fmt::Display for LockedBy<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Some(LockHolder { pid, host, since }) => {
-                write!(f, " by process {pid} on {host} since {since}")
+            Some(LockHolder { pid, host, since, lease_left }) => {
+                write!(f, " by process {pid} on {host} since {since}")?;
+                let Some(left) = lease_left else { return Ok(()) };
+                write!(f, ", whose lease ends in {} s unless it is renewed", left.as_secs() + 1)
             }
             None => f.write_str(" by another process"),
         }

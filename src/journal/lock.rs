@@ -20,6 +20,7 @@ pub(super) fn locked_error(id: &SessionId, path: &Path) -> JournalError {
         pid: open.pid,
         host: open.host,
         since: open.since,
+        lease_left: None,
     });
     JournalError::Locked { id: id.clone(), holder }
 }

@@ -7,22 +7,25 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::recovery::{Money, RecoveryRecord, StopReason, ToolCallRecord, Transition};
+use crate::recovery::{Interrupt, Money, RecoveryRecord, StopReason, ToolCallRecord, Transition};
 use crate::transcript::{Block, HistoryRepair, Message, Role, ToolCall, Usage};
 
 use super::entry::{
     Attachment, AttachmentLine, BackgroundChanges, Damage, JournalRecord, MessageLine, MessageMeta,
     OUR_TYPE, OpenRecord, ProcessOpening, RecordLine, ToolStarted, VERSION, WireMessage, seal,
 };
+use super::lease::{FileLock, LeaseRequest, SessionLease};
+use super::lease_claim::LeaseRefusal;
 use super::lock::{lock, locked_error};
 use super::mirror::JournalMirror;
 use super::redact::Redaction;
 use super::restore::{PastBackground, RestoredSession};
 use super::session_folder::{host_name, sync_folders};
 use super::terms::Terms;
-use super::writer::{JournalWriter, Sync};
+use super::writer::{AppendError, JournalWriter, Sync};
 use super::{JournalError, SessionFolder, SessionId};
 
 /// Writes a run's journal. No method fails, panics or waits for anything but the disk: after the
@@ -56,6 +59,8 @@ pub enum JournalHealth {
     Off,
     /// It could not be written, for this reason.
     Lost(String),
+    /// Another process took the session over, as this says. Nothing more is written.
+    TakenOver(String),
 }
 
 #[derive(Debug)]
@@ -66,6 +71,9 @@ pub(super) enum JournalSink {
         why: String,
         /// Kept for its lock: the run continues, so no other process may take the session.
         _locked: Option<JournalWriter>,
+    },
+    TakenOver {
+        why: String,
     },
 }
 
@@ -162,13 +170,21 @@ impl Journal {
                 unwritable(cause)
             }
         })?;
-        match lock(&file) {
+        let lock = match lock(&file) {
             Err(TryLockError::WouldBlock) => return Err(locked_error(id, &path)),
-            // Without file locks, the writer still detects that another process took the session
-            // over.
-            Ok(()) | Err(TryLockError::Error(_)) => {}
-        }
-        let writer = JournalWriter::new(file, 0);
+            Ok(()) => FileLock::Held,
+            Err(TryLockError::Error(_)) => FileLock::Unsupported,
+        };
+        let request =
+            LeaseRequest { journal: &path, machine: place.machine(), epoch_before: 0, lock };
+        let lease = match SessionLease::acquire(&request) {
+            Ok((lease, _)) => Some(lease),
+            Err(LeaseRefusal::Held(holder)) => {
+                return Err(JournalError::Locked { id: id.clone(), holder });
+            }
+            Err(LeaseRefusal::Unavailable) => None,
+        };
+        let writer = JournalWriter::new(file, 0).leased(lease);
         let journal = Self { path: path.clone(), ..Self::on_writer(writer, place, id, opening) };
         sync_folders(&folder).map_err(unwritable)?;
         Ok(journal)
@@ -204,8 +220,16 @@ impl Journal {
 
     /// Removes the file if not even its first line could be written.
     fn remove_if_lost(self) -> Result<Self, JournalError> {
-        let JournalSink::Lost { why, .. } = &self.sink else { return Ok(self) };
-        let cause = io::Error::other(why.clone());
+        let why = match self.health() {
+            JournalHealth::Durable | JournalHealth::Off => return Ok(self),
+            JournalHealth::Lost(why) => why,
+            // The file is the other process's now.
+            JournalHealth::TakenOver(why) => {
+                let cause = io::Error::other(why);
+                return Err(JournalError::Unwritable { path: self.path, cause });
+            }
+        };
+        let cause = io::Error::other(why);
         // Failure is harmless: the file is as good as empty.
         let _stays = fs::remove_file(&self.path);
         Err(JournalError::Unwritable { path: self.path, cause })
@@ -217,7 +241,14 @@ impl Journal {
             JournalSink::File(_) => JournalHealth::Durable,
             JournalSink::Off => JournalHealth::Off,
             JournalSink::Lost { why, .. } => JournalHealth::Lost(why.clone()),
+            JournalSink::TakenOver { why } => JournalHealth::TakenOver(why.clone()),
         }
+    }
+
+    /// Reports that another process has taken the session over. `None`: there is no lease.
+    pub fn takeovers(&self) -> Option<watch::Receiver<Option<Interrupt>>> {
+        let JournalSink::File(writer) = &self.sink else { return None };
+        writer.fence().map(|fence| fence.losses())
     }
 
     /// The session's file; empty when there is none.
@@ -386,6 +417,9 @@ impl Journal {
         beginning: JournalStart,
     ) {
         let JournalStart { epoch, dropped, damage, forked_from } = beginning;
+        let of_lease =
+            if let JournalSink::File(writer) = &self.sink { writer.epoch() } else { None };
+        let epoch = of_lease.map_or(epoch, |own| own.max(epoch));
         self.epoch = epoch;
         let open = OpenRecord {
             epoch,
@@ -494,8 +528,10 @@ impl Journal {
 
     fn append(&mut self, line: &[u8], sync: Sync) {
         let JournalSink::File(writer) = &mut self.sink else { return };
-        if let Err(cause) = writer.append(line, sync) {
-            self.fail(&cause);
+        match writer.append(line, sync) {
+            Ok(()) => {}
+            Err(AppendError::Io(cause)) => self.fail(&cause),
+            Err(AppendError::TakenOver(why)) => self.sink = JournalSink::TakenOver { why },
         }
     }
 }

@@ -15,6 +15,9 @@ mod contract;
 mod damage;
 mod entry;
 mod error;
+mod lease;
+mod lease_claim;
+mod lease_record;
 mod lines;
 mod lock;
 mod log;
@@ -50,7 +53,7 @@ pub use prune::{PruneCandidate, PruneCriteria, RemovalError, SessionStanding, re
 pub use reader::{JournalEntry, MessageEntry, RefusalReason};
 pub use restore::{PastBackground, RestoredSession, ResumePoint};
 pub use resume::{LockedSession, ReadRequest, read_session};
-pub use session_folder::{SessionFolder, SessionId, latest};
+pub use session_folder::{MachineId, SessionFolder, SessionId, latest};
 pub use store::{SessionStore, UnfinishedSession as OpenSession, survey_sessions};
 pub use subagents::{SubagentHeader, SubagentJournal};
 pub use summary::{

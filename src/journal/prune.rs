@@ -4,8 +4,10 @@
 use std::fs::{File, TryLockError};
 use std::time::{Duration, SystemTime};
 
-use super::cleanup::{delete_files_of, is_ours, open_without_links};
+use super::cleanup::{delete_files_of, is_ours};
+use super::lease_record::is_held_elsewhere;
 use super::reader::is_ended;
+use super::session_folder::open_without_links;
 use super::store::read_tail;
 use super::summary::SessionFile;
 
@@ -107,6 +109,7 @@ pub fn remove_session(file: &SessionFile) -> Result<(), RemovalError> {
         Err(TryLockError::WouldBlock) => return Err(RemovalError::Running),
         // Without file locks a session in use could not be told from others.
         Err(TryLockError::Error(error)) => return Err(error.into()),
+        Ok(()) if is_held_elsewhere(&file.path) => return Err(RemovalError::Running),
         Ok(()) => {}
     }
     if opened.metadata()?.modified()? != file.written {

@@ -1,7 +1,8 @@
 //! Resumes sessions: locks, reads and reopens their journals.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Read};
+use std::io::{self, Read, Seek as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -11,11 +12,14 @@ use crate::transcript::{Message, Usage};
 
 use super::damage::{OnDamage, Rest};
 use super::entry::{MessageMeta, ProcessOpening};
+use super::lease::{FileLock, LeaseRequest, SessionLease, Takeover};
+use super::lease_claim::LeaseRefusal;
 use super::lock::{lock, locked_error};
 use super::log::JournalStart;
 use super::past_agents::read_subagents;
 use super::reader::{self, JournalContents, RefusalReason};
 use super::restore::{RestoreRemarks, ResumePoint, restore};
+use super::session_folder::sync_folders;
 use super::terms::{Terms, find_terms};
 use super::writer::JournalWriter;
 use super::{Journal, JournalError, RestoredSession, SessionFolder, SessionId};
@@ -41,6 +45,7 @@ pub struct LockedSession {
     remarks: RestoreRemarks,
     rest: Option<Rest>,
     file: File,
+    lease: Option<(SessionLease, Takeover)>,
     path: PathBuf,
     /// What continuing the file requires.
     end: SessionEnd,
@@ -99,13 +104,23 @@ impl LockedSession {
         let path = place.find(id)?;
         let unreadable = |cause| JournalError::Unreadable { path: path.clone(), cause };
         let (mut file, unwritable) = open(&path).map_err(unreadable)?;
-        match lock(&file) {
+        let lock = match lock(&file) {
             Err(TryLockError::WouldBlock) => return Err(locked_error(id, &path)),
-            // Without file locks, the writer still detects that another process took the session
-            // over.
-            Ok(()) | Err(TryLockError::Error(_)) => {}
-        }
+            Ok(()) => FileLock::Held,
+            Err(TryLockError::Error(_)) => FileLock::Unsupported,
+        };
         let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(unreadable)?;
+        let epoch_before = reader::last_open_record(&bytes).map_or(0, |open| open.epoch);
+        let request = LeaseRequest { journal: &path, machine: place.machine(), epoch_before, lock };
+        let lease = match SessionLease::acquire(&request) {
+            Ok(held) => Some(held),
+            Err(LeaseRefusal::Held(holder)) => {
+                return Err(JournalError::Locked { id: id.clone(), holder });
+            }
+            Err(LeaseRefusal::Unavailable) => None,
+        };
+        // What another process may have written meanwhile.
         file.read_to_end(&mut bytes).map_err(unreadable)?;
         let Understood { contents, rest, terms } = parse_file(id, &path, &bytes, on_damage)?;
         let end = SessionEnd {
@@ -117,7 +132,7 @@ impl LockedSession {
         let (restored, loose) =
             restore(id.clone(), contents, rest.as_ref(), &agents, point.as_ref())?;
         let restored = RestoredSession { terms, ..restored };
-        Ok(Self { restored, remarks: loose, rest, file, path, end, unwritable })
+        Ok(Self { restored, remarks: loose, rest, file, lease, path, end, unwritable })
     }
 
     pub fn restored(&self) -> &RestoredSession {
@@ -131,14 +146,23 @@ impl LockedSession {
         place: &SessionFolder,
         opening: &ProcessOpening,
     ) -> (Journal, RestoredSession) {
-        let Self { mut restored, remarks: loose, rest, file, path, end, unwritable } = self;
+        let Self { mut restored, remarks: loose, rest, file, lease, path, end, unwritable } = self;
+        let (lease, takeover) =
+            lease.map_or((None, Takeover::Certain), |(lease, takeover)| (Some(lease), takeover));
         let kept = match (unwritable, &rest) {
             (Some(cause), _) => Err(cause),
             (None, Some(rest)) => rest.save(&path).map(Some),
             (None, None) => Ok(None),
         };
-        let cut = kept.and_then(|kept| file.set_len(end.whole).map(|()| kept));
-        let writer = JournalWriter::new(file, end.whole);
+        let mut file = file;
+        let cut = kept.and_then(|kept| {
+            match takeover {
+                Takeover::Certain => file.set_len(end.whole)?,
+                Takeover::Presumed => file = replace_file(&path, &mut file, end.whole)?,
+            }
+            Ok(kept)
+        });
+        let writer = JournalWriter::new(file, end.whole).leased(lease);
         let mut journal = Journal::on_writer(writer, place, &restored.id, opening)
             .continuing(path, end.seq, loose.leaf);
         let kept_in = match cut {
@@ -176,6 +200,28 @@ impl LockedSession {
         journal.repairs(&restored.repairs);
         (journal, restored)
     }
+}
+
+/// Replaces a session's file by a copy of its first bytes. What its last owner still writes goes to
+/// the old file, which no longer has a name.
+fn replace_file(path: &Path, old: &mut File, whole: u64) -> io::Result<File> {
+    let staged = path.with_extension("jsonl.new");
+    let mut file = OpenOptions::new()
+        .read(true)
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .custom_flags(nix::libc::O_NOFOLLOW)
+        .open(&staged)?;
+    file.set_len(0)?;
+    // Where there are no locks, the lease decides alone.
+    let _unlocked = lock(&file);
+    old.seek(io::SeekFrom::Start(0))?;
+    io::copy(&mut old.take(whole), &mut file)?;
+    file.sync_all()?;
+    std::fs::rename(&staged, path)?;
+    path.parent().map_or(Ok(()), sync_folders)?;
+    Ok(file)
 }
 
 /// Opens a file for writing, or read-only where that is not allowed.

@@ -1,8 +1,9 @@
 //! The location of sessions: `<config dir>/projects/<working directory>/<session id>.jsonl`.
 
 use std::fmt;
-use std::fs;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -44,6 +45,32 @@ pub struct SessionFolder {
     projects: PathBuf,
     cwd: PathBuf,
     mirror: Option<JournalMirror>,
+    machine: MachineId,
+}
+
+/// The machine that a process runs on, as leases name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MachineId {
+    /// The host name, for people.
+    pub(super) host: String,
+    /// The boot id of the kernel: what has the same one has the same file locks.
+    pub(super) boot_id: String,
+}
+
+impl MachineId {
+    /// This machine.
+    pub fn this() -> Self {
+        let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let boot_id = boot_id.trim();
+        let host = host_name();
+        // Without boot ids, hosts are told apart by their names.
+        Self { boot_id: if boot_id.is_empty() { &host } else { boot_id }.to_owned(), host }
+    }
+
+    /// A machine with this name instead of a boot id, for where several have the same one.
+    pub fn named(name: &str) -> Self {
+        Self { host: host_name(), boot_id: name.to_owned() }
+    }
 }
 
 /// The longest folder name without a hash.
@@ -57,13 +84,24 @@ impl SessionFolder {
     /// Resolves `cwd`, so that a session is found again through any symbolic link.
     pub fn new(config_dir: &Path, cwd: &Path) -> Self {
         let cwd = fs::canonicalize(cwd).unwrap_or_else(|_gone| cwd.to_owned());
-        Self { projects: config_dir.join("projects"), cwd, mirror: None }
+        let machine = MachineId::this();
+        Self { projects: config_dir.join("projects"), cwd, mirror: None, machine }
     }
 
     /// Copies what is written to its journals.
     #[must_use]
     pub fn mirrored(self, mirror: Option<JournalMirror>) -> Self {
         Self { mirror, ..self }
+    }
+
+    /// Names the machine in leases.
+    #[must_use]
+    pub fn on_machine(self, machine: MachineId) -> Self {
+        Self { machine, ..self }
+    }
+
+    pub(super) fn machine(&self) -> &MachineId {
+        &self.machine
     }
 
     pub(super) fn mirror(&self) -> Option<&JournalMirror> {
@@ -148,7 +186,7 @@ pub fn latest(place: &SessionFolder) -> Result<Option<SessionId>, JournalError> 
 
 fn has_user_message(path: &Path) -> io::Result<bool> {
     let mut start = Vec::new();
-    fs::File::open(path)?.take(SCAN_BYTES_MAX).read_to_end(&mut start)?;
+    File::open(path)?.take(SCAN_BYTES_MAX).read_to_end(&mut start)?;
     let needle = br#""type":"user""#;
     Ok(start.windows(needle.len()).any(|window| window == needle))
 }
@@ -157,7 +195,7 @@ fn has_user_message(path: &Path) -> io::Result<bool> {
 /// systems without folder sync are accepted.
 pub(super) fn sync_folders(folder: &Path) -> io::Result<()> {
     for folder in folder.ancestors().take(2) {
-        let synced = fs::File::open(folder).and_then(|opened| opened.sync_all());
+        let synced = File::open(folder).and_then(|opened| opened.sync_all());
         let unable = |error: &io::Error| {
             matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
         };
@@ -207,6 +245,11 @@ fn base36(mut number: u32) -> String {
             return digits.iter().rev().collect();
         }
     }
+}
+
+/// Opens the file of a session, which is no symbolic link.
+pub(super) fn open_without_links(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(nix::libc::O_NOFOLLOW).open(path)
 }
 
 /// The host name.

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
 use super::SessionId;
+use super::lease_record::is_held_elsewhere;
 use super::lock::lock;
 use super::reader::is_ended;
 use super::session_folder::entries;
@@ -81,7 +82,7 @@ fn is_unfinished(path: &Path) -> bool {
     let Ok(mut file) = File::open(path) else { return false };
     let ended = read_tail(&mut file).ok().and_then(|tail| is_ended(&tail));
     // The lock is released with the file.
-    ended == Some(false) && lock(&file).is_ok()
+    ended == Some(false) && !is_held_elsewhere(path) && lock(&file).is_ok()
 }
 
 /// Reads the end of a file.

@@ -11,11 +11,13 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::recovery::Limits;
 
 use super::Journal;
 use super::entry::{CarryOver, ProcessOpening};
+use super::lease::LeaseFence;
 use super::log::{JournalSink, JournalStart};
 use super::mirror::JournalMirror;
 use super::past_agents::{SubagentMeta, folder_of};
@@ -33,6 +35,8 @@ pub struct SubagentJournal {
     version: String,
     epoch: u64,
     mirror: Option<JournalMirror>,
+    /// The lease of the session.
+    fence: Option<Arc<LeaseFence>>,
 }
 
 /// The header of a new sub-agent journal.
@@ -68,7 +72,7 @@ impl SubagentJournal {
 impl Journal {
     /// Returns the location of sub-agent journals; `None` if the session has no journal.
     pub fn subagent_journals(&self) -> Option<SubagentJournal> {
-        let JournalSink::File(_) = &self.sink else { return None };
+        let JournalSink::File(writer) = &self.sink else { return None };
         Some(SubagentJournal {
             folder: folder_of(&self.path),
             session: self.session.clone(),
@@ -76,6 +80,7 @@ impl Journal {
             version: self.version.clone(),
             epoch: self.epoch,
             mirror: self.mirror.clone(),
+            fence: writer.fence().cloned(),
         })
     }
 
@@ -89,7 +94,7 @@ impl Journal {
             }
         };
         let mut journal = Self {
-            sink: JournalSink::File(JournalWriter::new(file, 0)),
+            sink: JournalSink::File(JournalWriter::new(file, 0).fenced(nest.fence.clone())),
             path,
             session: nest.session.clone(),
             cwd: nest.cwd.clone(),

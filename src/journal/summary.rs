@@ -14,6 +14,7 @@ use crate::transcript::{Block, Role};
 
 use super::contract::prompt_title;
 use super::entry::{JournalRecord, LineChecksum, check_seal};
+use super::lease_record::is_held_elsewhere;
 use super::lines::RawLines;
 use super::lock::is_held;
 use super::past_agents::subagent_files;
@@ -54,7 +55,7 @@ impl SessionFile {
 
     /// Whether a process works on the session.
     pub fn is_running(&self) -> bool {
-        File::open(&self.path).is_ok_and(|file| is_held(&file))
+        File::open(&self.path).is_ok_and(|file| is_held(&file)) || is_held_elsewhere(&self.path)
     }
 }
 
@@ -127,7 +128,7 @@ pub enum SessionState {
 pub fn summarize_session(file: &SessionFile) -> io::Result<SessionSummary> {
     let opened = File::open(&file.path)?;
     // Before the file is read: a process that ends meanwhile has recorded its end by then.
-    let is_running = is_held(&opened);
+    let is_running = is_held(&opened) || is_held_elsewhere(&file.path);
     let mut scan = SessionScan::default();
     scan.read(opened)?;
     let mut spent = scan.spent;

@@ -4,6 +4,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
+
+use super::lease::{FenceError, LeaseFence, SessionLease};
 
 /// Marks the record with which a process takes a session over.
 const TAKE_OVER: &[u8] = br#""kind":"open""#;
@@ -26,6 +29,32 @@ pub(super) struct JournalWriter {
     file: File,
     /// The expected length of the file, if no other process has written to it.
     len: u64,
+    /// Held as long as the file is written.
+    lease: Option<SessionLease>,
+    fence: Option<Arc<LeaseFence>>,
+}
+
+/// Why a line was not appended.
+#[derive(Debug)]
+pub(super) enum AppendError {
+    /// The session belongs to another process now.
+    TakenOver(String),
+    Io(io::Error),
+}
+
+impl From<io::Error> for AppendError {
+    fn from(cause: io::Error) -> Self {
+        Self::Io(cause)
+    }
+}
+
+impl From<FenceError> for AppendError {
+    fn from(error: FenceError) -> Self {
+        match error {
+            FenceError::TakenOver(why) => Self::TakenOver(why),
+            FenceError::Unreadable(cause) => Self::Io(cause),
+        }
+    }
 }
 
 impl JournalWriter {
@@ -36,43 +65,69 @@ impl JournalWriter {
 
     /// Continues at the end of `file`, which is `len` bytes long.
     pub(super) fn new(file: File, len: u64) -> Self {
-        Self { file, len }
+        Self { file, len, lease: None, fence: None }
+    }
+
+    /// Writes only as long as this lease is held.
+    pub(super) fn leased(mut self, lease: Option<SessionLease>) -> Self {
+        self.fence = lease.as_ref().map(|lease| Arc::clone(lease.fence()));
+        self.lease = lease;
+        self
+    }
+
+    /// Writes only as long as the lease of the session is held, which another journal has.
+    pub(super) fn fenced(self, fence: Option<Arc<LeaseFence>>) -> Self {
+        Self { fence, ..self }
+    }
+
+    pub(super) fn fence(&self) -> Option<&Arc<LeaseFence>> {
+        self.fence.as_ref()
+    }
+
+    /// The epoch of the lease.
+    pub(super) fn epoch(&self) -> Option<u64> {
+        self.lease.as_ref().map(SessionLease::epoch)
     }
 
     /// Appends one line, whole or not at all.
-    pub(super) fn append(&mut self, line: &[u8], sync: Sync) -> io::Result<()> {
+    pub(super) fn append(&mut self, line: &[u8], sync: Sync) -> Result<(), AppendError> {
+        if let Some(fence) = &self.fence {
+            fence.check()?;
+        }
         self.check_takeover()?;
         if let Err(cause) = self.file.write_all(line) {
             // The next reader would drop a partial line; removing it keeps the file valid for other
             // programs. This may fail.
             let _half_a_line_stays = self.file.set_len(self.len);
-            return Err(cause);
+            return Err(cause.into());
         }
         self.len += u64::try_from(line.len()).unwrap_or(u64::MAX);
         match sync {
-            Sync::Now => self.file.sync_data(),
-            Sync::Later => Ok(()),
+            Sync::Now => self.file.sync_data()?,
+            Sync::Later => {}
         }
+        Ok(())
     }
 
     /// Fails if another process has taken the session over, which is possible where locks do not
     /// work. Other additions, such as a title, are harmless.
-    fn check_takeover(&mut self) -> io::Result<()> {
+    fn check_takeover(&mut self) -> Result<(), AppendError> {
         let facts = self.file.metadata()?;
         if !facts.is_file() || (facts.len() == self.len && facts.nlink() > 0) {
             return Ok(());
         }
         if facts.nlink() == 0 {
-            return Err(io::Error::other("the file was deleted"));
+            return Err(io::Error::other("the file was deleted").into());
         }
         if facts.len() < self.len {
-            return Err(io::Error::other("another program shortened the file"));
+            return Err(io::Error::other("another program shortened the file").into());
         }
         let mut added = Vec::new();
         self.file.seek(SeekFrom::Start(self.len))?;
         Read::by_ref(&mut self.file).take(FOREIGN_BYTES_MAX).read_to_end(&mut added)?;
         if added.windows(TAKE_OVER.len()).any(|window| window == TAKE_OVER) {
-            return Err(io::Error::other("another process took the session over"));
+            let why = "another process took the session over".to_owned();
+            return Err(AppendError::TakenOver(why));
         }
         self.len = facts.len();
         Ok(())
@@ -98,7 +153,8 @@ mod tests {
     #[test]
     fn a_full_disk_is_an_error() {
         let error = device("/dev/full").append(b"x\n", Sync::Later).expect_err("it is full");
-        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        let AppendError::Io(cause) = error else { panic!("{error:?}") };
+        assert_eq!(cause.kind(), io::ErrorKind::StorageFull);
     }
 
     #[test]

@@ -61,6 +61,7 @@ pub use pipes::{Kinship, PipeWriters, WriteEnd, pipe_writers, writers_of_stdin};
 pub use programs::{absolute_path, find_program};
 pub use running_job::RunningJob;
 pub use signals::{is_ignored, reset_inherited_signals};
+pub use stat::process_start;
 pub use supervisor::run_supervisor_if_requested;
 pub use supervisor_handle::Supervisor;
 pub use syscall_filter::{CallFilter, NetworkAccess, filters_system_calls};

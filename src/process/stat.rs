@@ -11,6 +11,8 @@ pub(super) struct Stat {
     pub(super) is_headless: bool,
     /// What of its memory is in RAM, in pages, shared pages and those of files included.
     pub(super) resident: u64,
+    /// When it started, in clock ticks since the boot.
+    pub(super) start: u64,
 }
 
 /// Parses the text of a `stat` file. `None` for a process that has ended.
@@ -28,7 +30,15 @@ pub(super) fn parse(stat: &[u8]) -> Option<Stat> {
         return None;
     }
     let resident = number(21).and_then(|pages| pages.try_into().ok()).unwrap_or(0);
-    Some(Stat { parent: pid(1)?, group: pid(2)?, is_headless, resident })
+    let began = number(19).and_then(|ticks| ticks.try_into().ok()).unwrap_or(0);
+    Some(Stat { parent: pid(1)?, group: pid(2)?, is_headless, resident, start: began })
+}
+
+/// When a living process started, in clock ticks since the boot: with the pid, this identifies it.
+/// `None`: there is no such process, or no `/proc`.
+pub fn process_start(pid: u32) -> Option<u64> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    Some(parse(&stat)?.start)
 }
 
 #[cfg(test)]
@@ -38,7 +48,7 @@ mod tests {
     #[test]
     fn a_stat_file_is_parsed_whatever_the_program_name_contains() {
         let (parent, group) = (Pid::from_raw(7), Pid::from_raw(8));
-        let wanted = Some(Stat { parent, group, is_headless: false, resident: 0 });
+        let wanted = Some(Stat { parent, group, is_headless: false, resident: 0, start: 0 });
         assert_eq!(parse(b"12 (sh) S 7 8 8 0 -1"), wanted);
         assert_eq!(parse(b"12 (a) Z 1 (b) R 7 8 8 0 -1"), wanted);
         for text in [&b"12 (sh) Z 7 8 8"[..], b"12 (sh) X 7 8", b"12 (sh) S 7", b"12", b""] {
@@ -53,7 +63,7 @@ mod tests {
             parse(format!("12 (a) {state} 7 {rest}").replace("THREADS", threads).as_bytes())
         };
         let running = stat("S", "2").expect("it runs");
-        assert_eq!((running.is_headless, running.resident), (false, 77));
+        assert_eq!((running.is_headless, running.resident, running.start), (false, 77, 99));
         assert!(stat("Z", "2").expect("its other thread runs").is_headless);
         assert_eq!(stat("Z", "1"), None);
     }

@@ -49,6 +49,9 @@ const SECRET_BYTES_MIN: usize = 12;
 /// Shorter credentials of the model are not looked for inside other variables.
 const CREDENTIAL_BYTES_MIN: usize = 8;
 
+/// What systemd says to the process of a service, and to none of its children.
+const OF_SERVICE: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
+
 /// Prefixes of variables that belong together: git fails when only some of them are set.
 const GIT_SETTINGS: [&str; 3] = ["GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_"];
 
@@ -139,6 +142,7 @@ impl CommandEnv {
             if rules.drops(&shown, value) {
                 made.dropped.push(shown.into_owned());
             } else if !shown.starts_with("OTEL_")
+                && !OF_SERVICE.contains(&shown.as_ref())
                 && (policy != ChildEnvironment::Allowlist
                     || rules.passes(&shown)
                     || is_essential(&shown))

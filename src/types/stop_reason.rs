@@ -66,6 +66,8 @@ pub enum Interrupt {
     StdoutClosed,
     /// The host of the run asked for it.
     HostRequest,
+    /// Another process took the session over, on another machine or while this one was suspended.
+    SessionTakenOver,
 }
 
 /// What is known about a stop reason: its row in the table.
@@ -220,7 +222,8 @@ impl Interrupt {
             Self::Sigalrm => Self::Sigxcpu,
             Self::Sigxcpu => Self::StdoutClosed,
             Self::StdoutClosed => Self::HostRequest,
-            Self::HostRequest => return None,
+            Self::HostRequest => Self::SessionTakenOver,
+            Self::SessionTakenOver => return None,
         })
     }
 
@@ -236,6 +239,7 @@ impl Interrupt {
             Self::Sigalrm => exit_code::SIGALRM,
             Self::Sigxcpu => exit_code::SIGXCPU,
             Self::StdoutClosed | Self::HostRequest => exit_code::FAILED,
+            Self::SessionTakenOver => exit_code::TEMPORARY,
         }
     }
 
@@ -251,6 +255,7 @@ impl Interrupt {
             Self::Sigxcpu => "ended by SIGXCPU",
             Self::StdoutClosed => "standard output is no longer read",
             Self::HostRequest => "interrupted by the host",
+            Self::SessionTakenOver => "another process took the session over",
         }
     }
 }

@@ -118,7 +118,7 @@ fn a_writer_that_was_replaced_behind_its_back_stops_writing() {
     let mut other = OpenOptions::new().append(true).open(sandbox.file(&id)).expect("a file");
     other.write_all(b"{\"type\":\"outlast\",\"kind\":\"open\"}\n").expect("written");
     journal.message(&user("two"), &MessageMeta::default());
-    let JournalHealth::Lost(why) = journal.health() else { panic!("it went on") };
+    let JournalHealth::TakenOver(why) = journal.health() else { panic!("it went on") };
     assert!(why.contains("took the session over"), "{why}");
     assert!(!String::from_utf8_lossy(&sandbox.bytes(&id)).contains("two"));
 }

@@ -13,6 +13,7 @@ pub(super) const PAGES: [(&str, u8); 12] = [
     ("outlast-scenario", 5),
     ("outlast-settings", 5),
     ("outlast-agents", 7),
+    ("outlast-ci", 7),
     ("outlast-hooks", 7),
     ("outlast-mcp", 7),
     ("outlast-recovery", 7),

@@ -45,6 +45,7 @@ fn table(name: &str) -> String {
         }
         "environment" => rows_of(&["variable", "meaning"], pairs(environment::variables())),
         "files" => rows_of(&["file", "meaning"], pairs(environment::FILES)),
+        "fleet" => include_str!("../recovery/fleet.md").to_owned(),
         "settings" => all_settings(),
         "scenarios" => scenarios(),
         "scenario keys" => scenario_keys(),

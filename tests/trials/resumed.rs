@@ -203,3 +203,18 @@ async fn a_damaged_session_resumes_from_its_last_intact_record_on_request() {
     assert!(bytes.ends_with(&rest) && !rest.is_empty(), "nothing is thrown away");
     asked(&server, 3);
 }
+
+/// The time that was used is kept beside the contract, not taken off its terms.
+#[tokio::test]
+async fn a_session_that_is_resumed_again_and_again_keeps_its_time_limit() {
+    const NOWHERE: &str = "http://127.0.0.1:9";
+    let args = ["--resume-or-start", "5e551016-0000-4000-8000-000000000001"];
+    let limits = ["--max-duration", "50m", "--max-retries", "0", "Do it."];
+    let mut ended = RunBuilder::at(NOWHERE).args(args).args(limits).run().await;
+    for _ in 0..3 {
+        assert_eq!(ended.code, Some(75), "{ended:?}");
+        assert_eq!(ended.result()["contract_changes"], Value::Null, "{ended:?}");
+        assert_eq!(ended.result()["warnings"], json!([]), "{ended:?}");
+        ended = ended.again(NOWHERE).args(args).args(limits).run().await;
+    }
+}

@@ -16,6 +16,7 @@ mod recoveries;
 mod result;
 mod screen;
 mod servers;
+mod service_notifier;
 mod shrink;
 mod stream_json;
 mod style;
@@ -31,6 +32,7 @@ pub use pipe::{PipeDrain, PipeFraming, PipeSender, framed_pipe, pipe};
 pub use progress_snapshot::SnapshotRecorder;
 pub use result::{ResultReport, Resumption, empty_result, model_usage, usage_error_result};
 pub use screen::Screen;
+pub use service_notifier::ServiceNotifier;
 pub use shrink::shrink;
 pub use stream_json::{ResultBuilder, StreamJson};
 pub use style::{Styling, Tone};
@@ -49,6 +51,7 @@ pub struct RunObservers {
     pub programs: Option<StreamJson>,
     pub probe: Option<HeartbeatFile>,
     pub spans: Option<SpanRecorder>,
+    pub service: Option<ServiceNotifier>,
 }
 
 impl Observer for RunObservers {
@@ -63,6 +66,9 @@ impl Observer for RunObservers {
         }
         if let Some(spans) = &mut self.spans {
             spans.observe(event);
+        }
+        if let Some(service) = &mut self.service {
+            service.observe(event);
         }
     }
 }

@@ -372,6 +372,7 @@ fn journal(ending: &RunOutcome, damage: Option<&Damage>) -> Value {
         JournalHealth::Durable => ("durable", None),
         JournalHealth::Off => ("off", None),
         JournalHealth::Lost(why) => ("lost", Some(why)),
+        JournalHealth::TakenOver(why) => ("taken_over", Some(why)),
     };
     let dropped = ending.tally.dropped_records;
     let mut journal = json!({ "state": state, "error": why, "dropped_records": dropped });

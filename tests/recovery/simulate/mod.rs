@@ -4,6 +4,8 @@
 
 mod conversation;
 mod environment;
+mod fleet;
+mod fleet_promises;
 mod invariants;
 mod many_runs;
 mod records;

@@ -1,0 +1,363 @@
+//! The lease on a session: which process may write to it, also across the hosts of a shared file
+//! system, where file locks alone are not reliable.
+//!
+//! ```text
+//! <session id>.lease          the owner and its epoch; the time of the file is its heartbeat
+//! <session id>.lease.<epoch>  the claim of a process that is taking the session over
+//!
+//! free ─► claim ─► held, renewed every 5 s ─► removed
+//!                   │ no heartbeat for 30 s, or the owner is known to be dead
+//!                   └─► claim of the next epoch ─► held by another: the old owner may not write
+//! ```
+//!
+//! An age is the difference of two times that the file server has set, so the clocks of the hosts
+//! need not agree.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use nix::libc::O_NOFOLLOW;
+use nix::sys::stat::futimens;
+use nix::sys::time::TimeSpec;
+use tokio::sync::watch;
+
+use crate::recovery::Interrupt;
+
+use super::lease_claim::{LeaseClaim, LeaseRefusal};
+use super::lease_record::{HolderProcess, LeaseRecord, lease_path, read_lease, time_left};
+use super::session_folder::MachineId;
+
+/// How often an owner renews its lease.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Whether the kernel locks the session's file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FileLock {
+    Held,
+    Unsupported,
+}
+
+/// How a lease became free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Takeover {
+    /// There is no other process that could write.
+    Certain,
+    /// The previous owner showed no heartbeat for too long. It may only be suspended.
+    Presumed,
+}
+
+/// What a process asks for.
+pub(super) struct LeaseRequest<'a> {
+    pub(super) journal: &'a Path,
+    pub(super) machine: &'a MachineId,
+    /// The epoch of the last process that wrote to the journal.
+    pub(super) epoch_before: u64,
+    pub(super) lock: FileLock,
+}
+
+/// A lease that this process holds, and renews until it is dropped.
+#[derive(Debug)]
+pub(super) struct SessionLease {
+    fence: Arc<LeaseFence>,
+    _renewal: mpsc::Sender<()>,
+}
+
+/// The check of a lease before each write.
+#[derive(Debug)]
+pub(super) struct LeaseFence {
+    path: PathBuf,
+    record: LeaseRecord,
+    content: Vec<u8>,
+    /// The lease itself, even if its name belongs to another one by now.
+    file: File,
+    lost: watch::Sender<Option<Interrupt>>,
+}
+
+/// Why a write is refused.
+#[derive(Debug)]
+pub(super) enum FenceError {
+    TakenOver(String),
+    /// The lease could not be read.
+    Unreadable(io::Error),
+}
+
+impl SessionLease {
+    /// Acquires the lease of a session, if it is free.
+    ///
+    /// # Errors
+    /// It is not, or there can be none.
+    pub(super) fn acquire(request: &LeaseRequest<'_>) -> Result<(Self, Takeover), LeaseRefusal> {
+        let path = lease_path(request.journal);
+        let before = read_lease(&path).map_err(|_unreadable| LeaseRefusal::Unavailable)?;
+        let previous = before.as_deref().and_then(LeaseRecord::parse);
+        let last = previous.as_ref().map_or(0, |record| record.epoch).max(request.epoch_before);
+        let claim = match LeaseClaim::make(&path, last + 1, request.machine) {
+            Ok(claim) => claim,
+            Err(LeaseRefusal::Unavailable) => {
+                check_age(&path, previous.as_ref(), SystemTime::now(), request)?;
+                return Err(LeaseRefusal::Unavailable);
+            }
+            Err(held @ LeaseRefusal::Held(_)) => return Err(held),
+        };
+        let takeover = match before {
+            Some(_) => check_age(&path, previous.as_ref(), claim.made_at(), request)?,
+            None => Takeover::Certain,
+        };
+        // Another process may have had a claim, and published its lease, after the first look.
+        if read_lease(&path).ok().flatten() != before {
+            return Err(LeaseRefusal::Held(None));
+        }
+        let fence = LeaseFence::publish(path, claim.record().clone())
+            .map_err(|_unwritable| LeaseRefusal::Unavailable)?;
+        if fence.check().is_err() {
+            return Err(LeaseRefusal::Held(None));
+        }
+        let (stop, stopped) = mpsc::channel();
+        let fence = Arc::new(fence);
+        let renewed = Arc::clone(&fence);
+        thread::Builder::new()
+            .name("lease".to_owned())
+            .spawn(move || renewed.renew_until(&stopped))
+            .map_err(|_no_thread| LeaseRefusal::Unavailable)?;
+        Ok((Self { fence, _renewal: stop }, takeover))
+    }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.fence.record.epoch
+    }
+
+    pub(super) fn fence(&self) -> &Arc<LeaseFence> {
+        &self.fence
+    }
+}
+
+/// Releases the lease, unless another process has taken it over.
+impl Drop for SessionLease {
+    fn drop(&mut self) {
+        if self.fence.check().is_ok() {
+            // A lease that stays is one of a dead process, soon.
+            let _stays = fs::remove_file(&self.fence.path);
+        }
+    }
+}
+
+impl LeaseFence {
+    /// Makes the lease known under its name, in one step.
+    fn publish(path: PathBuf, record: LeaseRecord) -> io::Result<Self> {
+        let content = record.json();
+        let staged = path.with_extension("lease.new");
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .custom_flags(O_NOFOLLOW)
+            .open(&staged)?;
+        file.write_all(&content)?;
+        fs::rename(&staged, &path)?;
+        Ok(Self { path, record, content, file, lost: watch::Sender::new(None) })
+    }
+
+    /// Checks that the lease is still this process's. One small file is opened and read: opening
+    /// it is what makes a network file system ask its server.
+    ///
+    /// # Errors
+    /// It is not, or cannot be read.
+    pub(super) fn check(&self) -> Result<(), FenceError> {
+        let there = read_lease(&self.path).map_err(FenceError::Unreadable)?;
+        if there.as_ref() == Some(&self.content) {
+            return Ok(());
+        }
+        if there.is_none() && !self.path.with_extension("jsonl").exists() {
+            // Not even the journal of a successor is there.
+            let error = io::Error::new(io::ErrorKind::NotFound, "the session was deleted");
+            return Err(FenceError::Unreadable(error));
+        }
+        self.lost.send_replace(Some(Interrupt::SessionTakenOver));
+        let by = there.as_deref().and_then(LeaseRecord::parse);
+        Err(FenceError::TakenOver(by.map_or_else(
+            || "another process took the session over, and has ended".to_owned(),
+            |LeaseRecord { pid, host, since, epoch, .. }| {
+                format!(
+                    "process {pid} on {host} took the session over at {since} (epoch {epoch}; \
+                     this process had epoch {})",
+                    self.record.epoch
+                )
+            },
+        )))
+    }
+
+    /// Tells the run when the lease is lost.
+    pub(super) fn losses(&self) -> watch::Receiver<Option<Interrupt>> {
+        self.lost.subscribe()
+    }
+
+    /// Renews the lease until the sender is dropped, or the lease is lost.
+    fn renew_until(&self, stopped: &mpsc::Receiver<()>) {
+        while stopped.recv_timeout(RENEWAL_INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
+            match self.check() {
+                Err(FenceError::TakenOver(_)) => return,
+                // The next write fails for the same reason, and reports it.
+                Err(FenceError::Unreadable(_)) => {}
+                // By the descriptor: the lease of another process is never renewed. The time is
+                // the server's.
+                Ok(()) => {
+                    let now = TimeSpec::UTIME_NOW;
+                    let _retried = futimens(&self.file, &now, &now);
+                }
+            }
+        }
+    }
+}
+
+/// Checks that the last owner is dead, or has shown no heartbeat for too long.
+fn check_age(
+    path: &Path,
+    previous: Option<&LeaseRecord>,
+    now: SystemTime,
+    request: &LeaseRequest<'_>,
+) -> Result<Takeover, LeaseRefusal> {
+    let is_locked = request.lock == FileLock::Held;
+    match previous.map(|record| (record, record.process(request.machine))) {
+        Some((record, HolderProcess::Alive)) => {
+            return Err(LeaseRefusal::Held(Some(record.holder(None))));
+        }
+        Some((_, HolderProcess::Dead)) => return Ok(Takeover::Certain),
+        // It has closed the file, or it could not be locked now.
+        Some((_, HolderProcess::ThisOne)) if is_locked => return Ok(Takeover::Certain),
+        // The kernel of both has the lock, whatever container they are in.
+        Some((record, HolderProcess::Unknown))
+            if is_locked && record.boot_id == request.machine.boot_id =>
+        {
+            return Ok(Takeover::Certain);
+        }
+        Some((_, HolderProcess::ThisOne | HolderProcess::Unknown)) | None => {}
+    }
+    let Some(left) = time_left(path, now) else { return Ok(Takeover::Presumed) };
+    Err(LeaseRefusal::Held(previous.map(|record| record.holder(Some(left)))))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    fn machine(name: &str) -> MachineId {
+        MachineId::named(name)
+    }
+
+    fn acquire(journal: &Path, host: &str) -> Result<(SessionLease, Takeover), LeaseRefusal> {
+        let machine = machine(host);
+        // The pid of a process on another host means nothing here.
+        let lock = FileLock::Unsupported;
+        SessionLease::acquire(&LeaseRequest { journal, machine: &machine, epoch_before: 0, lock })
+    }
+
+    fn let_expire(journal: &Path) {
+        let file = File::options().append(true).open(lease_path(journal)).expect("a lease");
+        file.set_modified(SystemTime::now() - Duration::from_mins(1)).expect("a time");
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry"));
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn a_lease_is_respected_until_it_expires_and_then_fences_its_owner() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let journal = folder.path().join("session.jsonl");
+        let (first, takeover) = acquire(&journal, "one").expect("free");
+        assert_eq!((first.epoch(), takeover), (1, Takeover::Certain));
+        let Err(LeaseRefusal::Held(Some(holder))) = acquire(&journal, "two") else {
+            panic!("it is held")
+        };
+        assert_eq!(holder.pid, std::process::id());
+        assert!(holder.lease_left.is_some_and(|left| left <= Duration::from_secs(30)));
+        assert!(first.fence().check().is_ok());
+        let_expire(&journal);
+        let (second, takeover) = acquire(&journal, "two").expect("expired");
+        assert_eq!((second.epoch(), takeover), (2, Takeover::Presumed));
+        let Err(FenceError::TakenOver(why)) = first.fence().check() else { panic!("not fenced") };
+        assert!(why.contains("(epoch 2; this process had epoch 1)"), "{why}");
+        assert_eq!(*first.fence().losses().borrow(), Some(Interrupt::SessionTakenOver));
+        drop(first);
+        assert!(second.fence().check().is_ok(), "the first one does not release it");
+        drop(second);
+        assert_eq!(names(folder.path()), [""; 0], "nothing is left");
+    }
+
+    #[test]
+    fn a_lease_that_was_released_by_its_successor_still_fences() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let journal = folder.path().join("session.jsonl");
+        fs::write(&journal, "").expect("a file");
+        let (first, _) = acquire(&journal, "one").expect("free");
+        let_expire(&journal);
+        drop(acquire(&journal, "two").expect("expired"));
+        assert!(matches!(first.fence().check(), Err(FenceError::TakenOver(_))));
+        fs::remove_file(&journal).expect("removed");
+        assert!(matches!(first.fence().check(), Err(FenceError::Unreadable(_))), "all is deleted");
+    }
+
+    #[test]
+    fn of_four_that_take_an_expired_lease_over_exactly_one_gets_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for round in 0..100 {
+            let journal = folder.path().join(format!("{round}.jsonl"));
+            let before = (round % 2 == 0).then(|| acquire(&journal, "one").expect("free"));
+            if before.is_some() {
+                let_expire(&journal);
+            }
+            let (start, end) = (Barrier::new(4), Barrier::new(4));
+            let compete = |host: &str| {
+                start.wait();
+                let got = acquire(&journal, host);
+                end.wait();
+                got.is_ok_and(|(lease, _)| lease.fence().check().is_ok())
+            };
+            let winners = thread::scope(|scope| {
+                let hosts = ["two", "three", "four", "five"];
+                let all = hosts.map(|host| scope.spawn(move || compete(host)));
+                all.map(|one| one.join().expect("no panic")).into_iter().filter(|won| *won).count()
+            });
+            assert_eq!(winners, 1, "round {round}");
+        }
+    }
+
+    #[test]
+    fn a_claim_of_a_dead_process_is_passed_over_and_removed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let journal = folder.path().join("session.jsonl");
+        let here = MachineId::this();
+        let mut record = LeaseRecord::new(&here, 1);
+        record.pid = u32::MAX;
+        let claim = folder.path().join("session.lease.1");
+        let target = String::from_utf8(record.json()).expect("JSON");
+        std::os::unix::fs::symlink(target, &claim).expect("a link");
+        let lock = FileLock::Unsupported;
+        let request = LeaseRequest { journal: &journal, machine: &here, epoch_before: 0, lock };
+        let (lease, _) = SessionLease::acquire(&request).expect("its process is dead");
+        assert_eq!(lease.epoch(), 2);
+        drop(lease);
+        assert_eq!(names(folder.path()), [""; 0], "nothing is left");
+    }
+
+    /// `cargo test -- --nocapture` shows what each append costs.
+    #[test]
+    fn a_check_costs_one_small_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (lease, _) = acquire(&folder.path().join("session.jsonl"), "one").expect("free");
+        let began = tokio::time::Instant::now();
+        for _ in 0..1_000 {
+            assert!(lease.fence().check().is_ok());
+        }
+        println!("a check of a lease takes {:?}", began.elapsed() / 1_000);
+    }
+}

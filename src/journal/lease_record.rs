@@ -1,0 +1,142 @@
+//! What a lease says of its owner, and for how long it counts.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::process::process_start;
+
+use super::error::LockHolder;
+use super::session_folder::{MachineId, open_without_links};
+
+/// How long a lease without a heartbeat is respected.
+const LEASE_DURATION: Duration = Duration::from_secs(30);
+/// The longest lease that is read.
+const RECORD_BYTES_MAX: u64 = 4096;
+
+/// Who holds a lease, or claims one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct LeaseRecord {
+    /// Unique for each acquisition.
+    owner: String,
+    /// The fencing token: the number of processes that have had the session, this one included.
+    pub(super) epoch: u64,
+    pub(super) host: String,
+    /// The boot of the machine, or what `OUTLAST_HOST_ID` says.
+    pub(super) boot_id: String,
+    pub(super) pid: u32,
+    /// The inode of the namespace that the pid belongs to.
+    pid_namespace: u64,
+    /// In clock ticks since the boot: tells processes with the same pid apart.
+    process_start: u64,
+    /// RFC 3339.
+    pub(super) since: String,
+}
+
+impl LeaseRecord {
+    pub(super) fn new(machine: &MachineId, epoch: u64) -> Self {
+        let pid = std::process::id();
+        Self {
+            owner: Uuid::new_v4().to_string(),
+            epoch,
+            host: machine.host.clone(),
+            boot_id: machine.boot_id.clone(),
+            pid,
+            pid_namespace: pid_namespace(),
+            process_start: process_start(pid).unwrap_or(0),
+            since: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+        }
+    }
+
+    pub(super) fn parse(json: &[u8]) -> Option<Self> {
+        serde_json::from_slice(json).ok()
+    }
+
+    pub(super) fn json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a record of text and numbers is JSON")
+    }
+
+    /// What is known of its process, if its pid means anything here.
+    pub(super) fn process(&self, machine: &MachineId) -> HolderProcess {
+        let is_near = self.boot_id == machine.boot_id && self.pid_namespace == pid_namespace();
+        // Where processes cannot be looked up, nothing is known.
+        if !is_near || process_start(std::process::id()).is_none() {
+            return HolderProcess::Unknown;
+        }
+        match process_start(self.pid) {
+            Some(start) if start == self.process_start && self.pid == std::process::id() => {
+                HolderProcess::ThisOne
+            }
+            Some(start) if start == self.process_start => HolderProcess::Alive,
+            Some(_) | None => HolderProcess::Dead,
+        }
+    }
+
+    pub(super) fn is_dead(&self, machine: &MachineId) -> bool {
+        self.process(machine) == HolderProcess::Dead
+    }
+
+    pub(super) fn holder(&self, lease_left: Option<Duration>) -> LockHolder {
+        let Self { pid, host, since, .. } = self.clone();
+        LockHolder { pid, host, since, lease_left }
+    }
+}
+
+/// What is known of the process that holds a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HolderProcess {
+    Alive,
+    Dead,
+    ThisOne,
+    /// It runs on another host, or cannot be seen from here.
+    Unknown,
+}
+
+/// How long a lease lasts without a heartbeat. `None`: it has expired, or is gone.
+pub(super) fn time_left(path: &Path, now: SystemTime) -> Option<Duration> {
+    let renewed = fs::symlink_metadata(path).ok()?.modified().ok()?;
+    // A heartbeat in the future is a fresh one.
+    let age = now.duration_since(renewed).unwrap_or(Duration::ZERO);
+    LEASE_DURATION.checked_sub(age).filter(|left| !left.is_zero())
+}
+
+/// Whether a process of another machine works on the session: what its lock cannot tell.
+pub(super) fn is_held_elsewhere(journal: &Path) -> bool {
+    let path = lease_path(journal);
+    let Ok(Some(content)) = read_lease(&path) else { return false };
+    let here = MachineId::this();
+    LeaseRecord::parse(&content).is_some_and(|record| record.boot_id != here.boot_id)
+        && time_left(&path, SystemTime::now()).is_some()
+}
+
+/// The lease of a session's file.
+pub(super) fn lease_path(journal: &Path) -> PathBuf {
+    journal.with_extension("lease")
+}
+
+/// Reads a lease. `None`: there is none.
+pub(super) fn read_lease(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let mut content = Vec::new();
+    match open_without_links(path) {
+        Ok(file) => file.take(RECORD_BYTES_MAX).read_to_end(&mut content)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    Ok(Some(content))
+}
+
+#[cfg(target_os = "linux")]
+fn pid_namespace() -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata("/proc/self/ns/pid").map_or(0, |facts| facts.ino())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn pid_namespace() -> u64 {
+    0
+}
