@@ -14,7 +14,7 @@ const LAYERS: [&[&str]; 9] = [
     &["config", "history"],
     &["agent"],
     &["rehearsal"],
-    &["doctor", "host", "telemetry"],
+    &["batch", "doctor", "host", "telemetry"],
     &["cli"],
 ];
 

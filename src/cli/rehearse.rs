@@ -79,7 +79,8 @@ fn prepare(args: &RehearseArgs) -> Result<RehearsalAction, UsageError> {
         CliRequest::Rehearse(_)
         | CliRequest::Doctor(_)
         | CliRequest::Config(_)
-        | CliRequest::Sessions(_) => {
+        | CliRequest::Sessions(_)
+        | CliRequest::Batch(_) => {
             Err(UsageError::new("only runs can be rehearsed; leave out the second word"))
         }
     }

@@ -34,7 +34,7 @@ const TOOL_NAMES: [&str; 20] = [
 ];
 
 /// Commands whose output is no result of a run.
-const REPORTS: [&str; 3] = ["config", "doctor", "sessions"];
+const REPORTS: [&str; 4] = ["batch", "config", "doctor", "sessions"];
 
 /// The words of a command line, which must be text.
 ///

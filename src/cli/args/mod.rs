@@ -1,6 +1,7 @@
 //! The command line, parsed. [`settings`](super::settings) resolves what it means.
 
 mod argv;
+mod batch;
 mod compatibility;
 mod groups;
 mod parse_errors;
@@ -11,6 +12,10 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 
 pub(super) use argv::{RequestedOutput, from_os};
+pub use batch::{
+    BatchAction, BatchArgs, BatchEngine, BatchStatusArgs, BatchWorkerArgs, CollectBatchArgs,
+    CollectFormat, StartBatchArgs,
+};
 pub use compatibility::CompatibilityArgs;
 pub use groups::{
     AcceptanceArgs, InputFormat, McpArgs, ModelArgs, NetworkArgs, OutputArgs, OutputFormat,
@@ -67,6 +72,8 @@ enum Command {
     Config(ConfigArgs),
     /// List, show, export and delete recorded sessions
     Sessions(SessionsArgs),
+    /// Run many tasks, here or on an engine such as Slurm
+    Batch(Box<BatchArgs>),
     /// Print the version
     Version,
     /// Print a page of the manual, such as hooks or settings, or list the pages
@@ -167,6 +174,7 @@ pub enum CliRequest {
     Doctor(DoctorArgs),
     Config(ConfigArgs),
     Sessions(SessionsArgs),
+    Batch(Box<BatchArgs>),
 }
 
 /// Parses the flags of a run for `doctor` and `config`.
@@ -216,6 +224,7 @@ pub fn parse(words: &[String]) -> Result<CliRequest, UsageError> {
         Ok(Cli { command: Some(Command::Sessions(sessions)), .. }) => {
             Ok(CliRequest::Sessions(sessions))
         }
+        Ok(Cli { command: Some(Command::Batch(batch)), .. }) => Ok(CliRequest::Batch(batch)),
         Ok(Cli { command: None, run, .. }) => Ok(CliRequest::Run(Box::new(run))),
         Err(error) => parse_errors::explain(&error),
     }
