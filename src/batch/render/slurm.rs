@@ -38,7 +38,7 @@ pub fn array_script(
          \n\
          # 75: trying later makes sense. Where slurm.conf has RequeueExit=75 this is not needed.\n\
          if [ \"$code\" -eq 75 ] && [ \"${{SLURM_RESTART_COUNT:-0}}\" -lt {restarts} ]; then\n\
-         \x20 scontrol requeue \"$SLURM_JOB_ID\"\n\
+         \x20 scontrol requeue \"${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID\"\n\
          fi\n\
          exit \"$code\"\n",
         name = plan.batch,
