@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use super::plan::{BatchPlan, PlanError};
 
@@ -82,7 +83,7 @@ impl BatchFolder {
         let text = serde_json::to_string(plan).map_err(io::Error::other);
         let written = text.and_then(|text| {
             create_folder(&self.path)?;
-            let beside = self.path.join(format!(".plan-{}", std::process::id()));
+            let beside = self.path.join(format!(".plan-{}", Uuid::new_v4().simple()));
             let mut file = OpenOptions::new()
                 .create(true)
                 .write(true)

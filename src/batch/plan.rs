@@ -36,6 +36,8 @@ pub struct BatchPlan {
     /// Flags of `outlast run` for every task.
     pub flags: Vec<String>,
     pub max_budget_usd: Option<f64>,
+    /// The flags that name the engine, to go on with the batch there.
+    pub engine: Vec<String>,
     pub tasks: Vec<PlannedTask>,
 }
 
@@ -87,6 +89,7 @@ pub struct PlanRequest {
     pub cwd: Option<PathBuf>,
     pub flags: Vec<String>,
     pub max_budget: Option<Money>,
+    pub engine: Vec<String>,
     pub tasks: Vec<TaskLine>,
 }
 
@@ -131,6 +134,7 @@ impl BatchPlan {
             cwd: request.cwd,
             flags: request.flags,
             max_budget_usd: request.max_budget.map(Money::as_dollars),
+            engine: request.engine,
             tasks,
         })
     }
@@ -258,6 +262,7 @@ mod tests {
             cwd: Some("/work".into()),
             flags: Vec::new(),
             max_budget: None,
+            engine: Vec::new(),
             tasks: read_tasks("t", tasks, "/work".as_ref()).expect("good tasks"),
         }
     }

@@ -1,7 +1,6 @@
 //! The manifest for Kubernetes: valid by the published schemas, and right under the controller.
 
 use std::fs;
-use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -114,11 +113,11 @@ async fn indexes_are_retried_failed_evicted_and_started_twice_without_a_second_e
     let effects: Vec<usize> = (0..8).map(|number| fixture.effects(number)).collect();
     assert_eq!(effects, [1, 1, 1, 0, 1, 1, 1, 1]);
     let place = controller.volume("/data").join("batch/nightly");
-    fs::copy(fixture.batch().join("plan.json"), place.join("plan.json")).expect("it is there");
     let status = fixture.call(&["batch", "status", &place.display().to_string(), "--json"]).await;
     assert_eq!(status.code, Some(1), "{status:?}");
     let counts = &status.json()["counts"];
     assert_eq!((&counts["done"], &counts["failed"]), (&json!(6), &json!(1)), "{counts}");
     assert_eq!(counts["unfinished"], 1, "{counts}");
-    assert!(Path::new(&place).is_dir());
+    let resume = status.json()["resume"].as_str().expect("a command").to_owned();
+    assert!(resume.contains(" --engine kubernetes --image registry.example/outlast:1"), "{resume}");
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -10,8 +11,8 @@ use outlast::rehearsal::{FaultPosition, Scenario, ScriptedFaultKind};
 use serde_json::{Value, json};
 use tokio::process::Child;
 
-use super::fixture::{BatchFixture, end, of_task, with_effects};
-use crate::support::{FifoSignal, with_time_limit};
+use super::fixture::{BatchFixture, FREE, end, of_task, with_effects};
+use crate::support::{FifoSignal, is_alive, with_time_limit};
 
 fn pid(child: &Child) -> Pid {
     let id = child.id().and_then(|id| i32::try_from(id).ok());
@@ -28,6 +29,9 @@ fn children(parent: Pid) -> Vec<Pid> {
 }
 
 const TASKS: usize = 50;
+
+/// How often to look whether processes have ended.
+const POLL: Duration = Duration::from_millis(10);
 
 /// A fault for two tasks of three.
 fn fifty_tasks() -> Scenario {
@@ -55,8 +59,15 @@ async fn fifty_tasks_with_faults_and_two_kills_of_the_batch_are_done_exactly_onc
     // The batch alone: its workers end with it, and write their results.
     let first = fixture.start(&["--jobs", "4", "--attempts", "20"]);
     fixture.server.wait_for_request(25).await;
+    let orphans = children(pid(&first));
     kill(pid(&first), Signal::SIGKILL).expect("it runs");
     assert_eq!(end(first).await.code, None);
+    with_time_limit("the end of the workers", async {
+        while orphans.iter().any(|worker| is_alive(worker.as_raw())) {
+            tokio::time::sleep(POLL).await;
+        }
+    })
+    .await;
     // The batch with all its workers, at once.
     let second = fixture.start(&["--jobs", "4", "--attempts", "20"]);
     let before = fixture.server.requests().len();
@@ -119,7 +130,7 @@ async fn temporary_failures_are_tried_again_and_final_ones_are_not() {
     let again = fixture.run(&["--attempts", "1"]).await;
     assert_eq!(again.code, Some(1), "{again:?}");
     assert_eq!(fixture.server.requests().len(), requests + 1, "only the unfinished one");
-    assert!(again.stdout.contains("3 done") || again.stdout.contains("2 done"), "{again:?}");
+    assert!(again.stdout.contains("2 done, 2 failed, 1 unfinished"), "{again:?}");
     let retried = fixture.run(&["--attempts", "1", "--retry-failed"]).await;
     assert_eq!(retried.code, Some(1), "{retried:?}");
     assert!(fixture.server.requests().len() > requests + 2, "the rejected key was tried again");
@@ -198,6 +209,10 @@ async fn money_is_divided_before_it_is_spent() {
     let ceilings: Vec<_> =
         (0..4).map(|number| fixture.result(number)["budget"]["ceiling_usd"].clone()).collect();
     assert_eq!(ceilings, [json!(0.4), json!(0.2), json!(0.2), json!(0.2)]);
+    // Another budget is still the same batch.
+    let requests = fixture.server.requests().len();
+    let ended = fixture.run(&["--max-budget-usd", "2"]).await;
+    assert_eq!((ended.code, fixture.server.requests().len()), (Some(0), requests), "{ended:?}");
 }
 
 #[tokio::test]
@@ -270,4 +285,18 @@ async fn a_task_works_on_a_checkout_of_its_own() {
     assert_eq!([file(0, "effects"), file(1, "effects")], ["x\n", "x\n"]);
     let error = fixture.result(2)["errors"].to_string();
     assert!(error.contains("git checkout of") && error.contains("three"), "{error}");
+}
+
+#[tokio::test]
+async fn ci_logs_have_a_line_for_each_task_and_pipes_only_what_needs_attention() {
+    let fixture = BatchFixture::new(with_effects(Scenario::new())).tasks(2, |_| Value::Null);
+    let quiet = fixture.run(&["--id", "one", "--dir", "one"]).await;
+    assert_eq!((quiet.code, quiet.stderr.as_str()), (Some(0), ""), "{quiet:?}");
+    assert!(quiet.stdout.starts_with("batch one, 2 tasks: 2 done, $"), "{quiet:?}");
+    let words = ["batch", "tasks.jsonl", "--id", "two", "--dir", "two"];
+    let mut command = fixture.outlast(&[&words[..], &FREE].concat());
+    let ended = end(command.env("CI", "1").spawn().expect("it starts")).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let lines = ended.stderr.lines().filter(|line| line.contains(" is done after "));
+    assert_eq!(lines.count(), 2, "{ended:?}");
 }

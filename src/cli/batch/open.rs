@@ -47,7 +47,9 @@ pub(super) fn folder_error(error: &BatchFolderError) -> UsageError {
     UsageError::new(format!("{error}{remedy}"))
 }
 
-/// The command that goes on with a batch on this machine.
-pub(super) fn resume_command(folder: &BatchFolder) -> String {
-    quoted_command(["outlast", "batch", &folder.path().display().to_string()])
+/// The command that goes on with a batch on its engine.
+pub(super) fn resume_command(folder: &BatchFolder, plan: &BatchPlan) -> String {
+    let place = folder.path().display().to_string();
+    let begin = ["outlast", "batch", &place].into_iter();
+    quoted_command(begin.chain(plan.engine.iter().map(String::as_str)))
 }

@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 
 use console::measure_text_width;
 
-use crate::batch::{BatchFolder, BatchSummary, TaskOutcome, TaskReport, TaskState, quoted_command};
+use crate::batch::{
+    BatchFolder, BatchPlan, BatchSummary, TaskOutcome, TaskReport, TaskState, quoted_command,
+};
 use crate::cli::args::{BatchStatusArgs, CollectBatchArgs, CollectFormat};
 use crate::cli::output::one_line;
 use crate::cli::output_file::{OutputFile, ResultRetention};
@@ -26,9 +28,9 @@ pub(super) fn status(args: &BatchStatusArgs, world: &ProcessContext) -> Result<u
     let (folder, plan) = open(&args.batch, world)?;
     let summary = BatchSummary::gather(&folder, &plan);
     let text = if args.json {
-        format!("{}\n", summary.object(&folder, resume(&summary, &folder).as_deref()))
+        format!("{}\n", summary.object(&folder, resume(&summary, &folder, &plan).as_deref()))
     } else {
-        table(&summary.tasks, |_| true) + "\n" + &footer(&summary, &folder)
+        table(&summary.tasks, |_| true) + "\n" + &footer(&summary, &folder, &plan)
     };
     print_report(&text)?;
     Ok(summary.counts.exit_code())
@@ -41,7 +43,7 @@ pub(super) fn status(args: &BatchStatusArgs, world: &ProcessContext) -> Result<u
 pub(super) fn collect(args: &CollectBatchArgs, world: &ProcessContext) -> Result<u8, UsageError> {
     let (folder, plan) = open(&args.batch, world)?;
     let summary = BatchSummary::gather(&folder, &plan);
-    let resume = resume(&summary, &folder);
+    let resume = resume(&summary, &folder, &plan);
     let text = match args.format {
         CollectFormat::Json => summary.object(&folder, resume.as_deref()).to_string(),
         CollectFormat::Jsonl => {
@@ -65,20 +67,24 @@ pub(super) fn collect(args: &CollectBatchArgs, world: &ProcessContext) -> Result
     Ok(summary.counts.exit_code())
 }
 
-fn resume(summary: &BatchSummary<'_>, folder: &BatchFolder) -> Option<String> {
-    (summary.counts.open() > 0).then(|| resume_command(folder))
+fn resume(summary: &BatchSummary<'_>, folder: &BatchFolder, plan: &BatchPlan) -> Option<String> {
+    (summary.counts.open() > 0).then(|| resume_command(folder, plan))
 }
 
 /// The end of a batch for people: the figures, what is not done, and how to go on.
-pub(super) fn summary_text(summary: &BatchSummary<'_>, folder: &BatchFolder) -> String {
+pub(super) fn summary_text(
+    summary: &BatchSummary<'_>,
+    folder: &BatchFolder,
+    plan: &BatchPlan,
+) -> String {
     let mut text = table(&summary.tasks, |state| state != TaskState::Done);
     if !text.is_empty() {
         text.push('\n');
     }
-    text + &footer(summary, folder)
+    text + &footer(summary, folder, plan)
 }
 
-fn footer(summary: &BatchSummary<'_>, folder: &BatchFolder) -> String {
+fn footer(summary: &BatchSummary<'_>, folder: &BatchFolder, plan: &BatchPlan) -> String {
     let counts = TaskState::ALL.into_iter().filter_map(|state| match summary.counts.of(state) {
         0 if state != TaskState::Done => None,
         count => Some(format!("{count} {}", state.name())),
@@ -94,11 +100,14 @@ fn footer(summary: &BatchSummary<'_>, folder: &BatchFolder) -> String {
         quoted_command(["outlast", "batch", "collect", &place]),
     );
     if summary.counts.open() > 0 {
-        let _ = writeln!(text, "to go on: {}", resume_command(folder));
+        let _ = writeln!(text, "to go on: {}", resume_command(folder, plan));
     }
     if summary.counts.failed > 0 {
-        let _ =
-            writeln!(text, "to run what failed again: {} --retry-failed", resume_command(folder));
+        let _ = writeln!(
+            text,
+            "to run what failed again: {} --retry-failed",
+            resume_command(folder, plan)
+        );
     }
     text
 }

@@ -99,6 +99,27 @@ fn check_engine_flags(args: &StartBatchArgs) -> Result<(), UsageError> {
     Ok(())
 }
 
+/// The flags that name the engine again.
+fn engine_words(args: &StartBatchArgs) -> Vec<String> {
+    let name = match args.engine {
+        BatchEngine::Local => return Vec::new(),
+        BatchEngine::Slurm => "slurm",
+        BatchEngine::Kubernetes => "kubernetes",
+        BatchEngine::Matrix => "matrix",
+    };
+    let program = args.program.as_ref().map(|program| program.display().to_string());
+    let secret = (args.engine == BatchEngine::Kubernetes).then(|| args.secret.clone());
+    let given = [
+        ("--engine", Some(name.to_owned())),
+        ("--image", args.image.clone()),
+        ("--claim", args.claim.clone()),
+        ("--secret", secret),
+        ("--program", program),
+    ];
+    let words = given.into_iter().filter_map(|(flag, value)| Some([flag.to_owned(), value?]));
+    words.flatten().collect()
+}
+
 /// Reads the tasks and plans them, or opens the batch that was named in their place.
 fn prepare(args: &StartBatchArgs, world: &ProcessContext) -> Result<PreparedBatch, UsageError> {
     let Some(named) = &args.tasks else {
@@ -138,6 +159,7 @@ fn prepare(args: &StartBatchArgs, world: &ProcessContext) -> Result<PreparedBatc
         cwd: (!is_cluster).then(|| world.cwd.clone()),
         flags: args.flags.clone(),
         max_budget: args.max_budget_usd,
+        engine: engine_words(args),
         tasks,
     };
     let plan = BatchPlan::new(request)
@@ -168,7 +190,8 @@ fn go_on(
             "{flag} cannot change a batch that is named by its folder; name the file of its tasks"
         )));
     }
-    let (folder, plan) = open(named, world)?;
+    let (folder, mut plan) = open(named, world)?;
+    plan.engine = engine_words(args);
     let place = plan.source.display().to_string();
     Ok(PreparedBatch { folder, plan, place })
 }
@@ -243,13 +266,13 @@ async fn run_here(
         Some(BatchStop::Late) | None => summary.counts.exit_code(),
     };
     drop(lock);
-    let resume = (summary.counts.open() > 0).then(|| resume_command(folder));
+    let resume = (summary.counts.open() > 0).then(|| resume_command(folder, plan));
     let text = if args.json {
         let mut object = summary.object(folder, resume.as_deref());
         object["exit_code"] = code.into();
         format!("{object}\n")
     } else {
-        summary_text(&summary, folder)
+        summary_text(&summary, folder, plan)
     };
     print_report(&text)?;
     Ok(code)

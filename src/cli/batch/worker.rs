@@ -67,7 +67,12 @@ fn locate(
     } else {
         open(&args.batch, world)?
     };
-    let folder = args.dir.as_ref().map_or(folder, |dir| BatchFolder::new(world.cwd.join(dir)));
+    let Some(dir) = &args.dir else { return Ok((folder, plan)) };
+    let folder = BatchFolder::new(world.cwd.join(dir));
+    if !folder.plan_path().exists() {
+        // So that the results can be collected there.
+        folder.write_plan(&plan).map_err(|error| folder_error(&error))?;
+    }
     Ok((folder, plan))
 }
 
