@@ -1,5 +1,6 @@
 //! The plan of a batch: its tasks as resolved, in a file that every worker reads.
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -234,7 +235,11 @@ fn derived_id(request: &PlanRequest) -> String {
         add(task.limits.max_duration.as_deref().unwrap_or_default());
     }
     let hash = hash.finalize();
-    let digits: String = hash.iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect();
+    let mut digits = String::new();
+    for byte in hash.iter().take(HASH_BYTES) {
+        // A string accepts every write.
+        let _ = write!(digits, "{byte:02x}");
+    }
     match stem(&request.source) {
         stem if stem.is_empty() => format!("b-{digits}"),
         stem => format!("{stem}-{digits}"),

@@ -62,9 +62,8 @@ const BUSY_PAUSE: Duration = Duration::from_secs(1);
 impl Schedule {
     /// `is_open` says of each task whether it is to be run.
     pub fn new(limits: ScheduleLimits, is_open: &[bool]) -> Self {
-        let slot = |open: &bool| match open {
-            true => Slot::Waiting { at: Duration::ZERO },
-            false => Slot::Ended,
+        let slot = |open: &bool| {
+            if *open { Slot::Waiting { at: Duration::ZERO } } else { Slot::Ended }
         };
         Self {
             limits,
@@ -209,8 +208,12 @@ mod tests {
         let mut pauses = Vec::new();
         while let Some(index) = schedule.start_next(now) {
             if let Some(at) = schedule.ended(index, now, FAILED) {
-                assert_eq!(schedule.start_next(at - SECOND), None, "not before its time");
-                pauses.push(at - now);
+                assert_eq!(
+                    schedule.start_next(at.saturating_sub(SECOND)),
+                    None,
+                    "not before its time"
+                );
+                pauses.push(at.saturating_sub(now));
                 now = at;
             }
         }

@@ -105,7 +105,8 @@ impl BatchFixture {
             if let Value::Object(more) = more(number) {
                 task.as_object_mut().expect("an object").extend(more);
             }
-            text += &format!("{task}\n");
+            text += &task.to_string();
+            text.push('\n');
         }
         fs::write(self.path().join("tasks.jsonl"), text).expect("a new file");
         self

@@ -1,4 +1,4 @@
-//! The manifest for Kubernetes: a ConfigMap with the plan, a volume, and an Indexed Job.
+//! The manifest for Kubernetes: a `ConfigMap` with the plan, a volume, and an Indexed Job.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::types::exit_code;
 
 use super::RenderError;
 
-/// How many bytes a ConfigMap holds, less some for its frame.
+/// How many bytes a `ConfigMap` holds, less some for its frame.
 pub(super) const CONFIG_MAP_MAX: usize = 1_000_000;
 
 /// The name of the container, which the policy on exit codes refers to.

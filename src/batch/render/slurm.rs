@@ -58,9 +58,10 @@ fn ranges(open: &[usize]) -> String {
         }
         let comma = if text.is_empty() { "" } else { "," };
         // A string accepts every write.
-        let _ = match last == first {
-            true => write!(text, "{comma}{first}"),
-            false => write!(text, "{comma}{first}-{last}"),
+        let _ = if last == first {
+            write!(text, "{comma}{first}")
+        } else {
+            write!(text, "{comma}{first}-{last}")
         };
     }
     text

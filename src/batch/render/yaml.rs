@@ -28,7 +28,12 @@ fn write_value(value: &Value, indent: usize, text: &mut String) {
                 text.push_str(inner.trim_start());
             }
         }
-        _ => {
+        Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)
+        | Value::Object(_) => {
             text.push_str(&" ".repeat(indent));
             text.push_str(&scalar(value));
             text.push('\n');
@@ -57,8 +62,12 @@ fn write_nested(value: &Value, indent: usize, text: &mut String) {
 fn scalar(value: &Value) -> String {
     match value {
         Value::String(text) if is_plain(text) => text.clone(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.to_string(),
-        Value::Array(_) | Value::Object(_) => value.to_string(),
+        Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)
+        | Value::Object(_) => value.to_string(),
     }
 }
 

@@ -47,7 +47,6 @@ pub enum BatchEngine {
 }
 
 #[derive(Clone, Debug, Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct StartBatchArgs {
     /// The tasks, a JSON object on each line; or the folder of a batch, to go on with it
     #[arg(value_name = "TASKS")]

@@ -1,7 +1,7 @@
 //! Shows the progress of a batch: a bar on a terminal, lines elsewhere.
 
 use std::collections::HashMap;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write as _};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -78,15 +78,12 @@ impl<'a> BatchProgress<'a> {
     fn say(&mut self, line: &str) {
         self.last_line = Instant::now();
         let line = format!("outlast: {}", one_line(line));
-        match &self.bar {
-            Some(bar) => bar.println(line),
-            None => {
-                use std::io::Write as _;
-                let mut stderr = TerminalFilter::new(io::stderr().lock());
-                // The summary and the exit code are enough where standard error is not read.
-                let _ = writeln!(stderr, "{line}");
-            }
+        if let Some(bar) = &self.bar {
+            return bar.println(line);
         }
+        let mut stderr = TerminalFilter::messages(io::stderr().lock());
+        // The summary and the exit code are enough where standard error is not read.
+        let _ = stderr.write_all(format!("{line}\n").as_bytes());
     }
 
     /// The figures: `12/50 done · 1 failed · 4 running · $0.31`.
@@ -150,7 +147,7 @@ impl<'a> BatchProgress<'a> {
         if counts.running == 0
             && let Some(wait) = next_start
         {
-            line.push_str(&format!(" · next attempt in {}", format_duration(wait)));
+            line = format!("{line} · next attempt in {}", format_duration(wait));
         }
         if let Some(bar) = &self.bar {
             bar.set_position(u64::try_from(self.done + self.failed).unwrap_or(0));

@@ -138,7 +138,7 @@ fn prepare(args: &StartBatchArgs, world: &ProcessContext) -> Result<PreparedBatc
     let place = named.display().to_string();
     let text = String::from_utf8(text).map_err(|error| {
         let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+        let line = before.split(|byte| *byte == b'\n').count();
         UsageError::new(format!("{place}:{line}: the text is not valid UTF-8; encode it so"))
     })?;
     let base = path.parent().unwrap_or(Path::new("/"));

@@ -57,10 +57,8 @@ fn owned_flag(run: &RunArgs) -> Option<(&'static str, &'static str)> {
     const OWN: &str = "is set by the batch; leave it out";
     let (session, output) = (&run.session, &run.output);
     if let Some(prompt) = &run.prompt {
-        return Some(match prompt.is_empty() {
-            true => ("a prompt", "belongs in the key prompt"),
-            false => ("a word that is no flag", "was given; a prompt belongs in the key prompt"),
-        });
+        let shown = if prompt.is_empty() { "an empty prompt" } else { "a word that is no flag" };
+        return Some((shown, "was given; a prompt belongs in the key prompt"));
     }
     let money = "is given by limits.max_budget_usd of a task, or by --max-budget-usd of the batch";
     let owned = [

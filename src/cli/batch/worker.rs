@@ -213,7 +213,7 @@ fn report_cloning(repository: &str, began: Instant) {
     use std::io::Write as _;
 
     use crate::cli::output::{TerminalFilter, one_line};
-    let mut stderr = TerminalFilter::new(std::io::stderr().lock());
+    let mut stderr = TerminalFilter::messages(std::io::stderr().lock());
     let line = format!("cloning {repository}, {} so far", format_elapsed(began.elapsed()));
-    let _ = writeln!(stderr, "outlast: {}", one_line(&line));
+    let _ = stderr.write_all(format!("outlast: {}\n", one_line(&line)).as_bytes());
 }
