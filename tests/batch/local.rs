@@ -209,10 +209,14 @@ async fn money_is_divided_before_it_is_spent() {
     let ceilings: Vec<_> =
         (0..4).map(|number| fixture.result(number)["budget"]["ceiling_usd"].clone()).collect();
     assert_eq!(ceilings, [json!(0.4), json!(0.2), json!(0.2), json!(0.2)]);
-    // Another budget is still the same batch.
+    // Another budget is still the same batch, and holds until yet another one is given.
     let requests = fixture.server.requests().len();
-    let ended = fixture.run(&["--max-budget-usd", "2"]).await;
-    assert_eq!((ended.code, fixture.server.requests().len()), (Some(0), requests), "{ended:?}");
+    for args in [&["--max-budget-usd", "2"][..], &[]] {
+        let ended = fixture.run(args).await;
+        assert_eq!((ended.code, fixture.server.requests().len()), (Some(0), requests), "{ended:?}");
+        let plan = fs::read_to_string(fixture.batch().join("plan.json")).expect("a plan");
+        assert!(plan.contains("\"max_budget_usd\":2.0"), "{args:?}: {plan}");
+    }
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ use crate::cli::args::{BatchEngine, StartBatchArgs};
 use crate::cli::run::{ProcessContext, prepare_process};
 use crate::cli::stdout::print_report;
 use crate::cli::usage::UsageError;
+use crate::recovery::Money;
 use crate::types::exit_code;
 
 use super::open::{batches, folder_error, open, resume_command};
@@ -162,15 +163,26 @@ fn prepare(args: &StartBatchArgs, world: &ProcessContext) -> Result<PreparedBatc
         engine: engine_words(args),
         tasks,
     };
-    let plan = BatchPlan::new(request)
-        .map_err(|error| UsageError::new(format!("--max-budget-usd: {error}; raise it")))?;
+    let plan = divided(request.clone())?;
     let folder = match &args.dir {
         Some(dir) => world.cwd.join(dir),
         None => batches(world).join(&plan.batch),
     };
     let folder = BatchFolder::new(folder);
-    check_earlier_plan(&folder, &plan)?;
+    let earlier = check_earlier_plan(&folder, &plan)?;
+    let plan = match earlier.and_then(|earlier| earlier.max_budget_usd) {
+        // A budget that was given once holds until another one is given.
+        Some(dollars) if args.max_budget_usd.is_none() => {
+            divided(PlanRequest { max_budget: Money::from_dollars(dollars), ..request })?
+        }
+        Some(_) | None => plan,
+    };
     Ok(PreparedBatch { folder, plan, place })
+}
+
+fn divided(request: PlanRequest) -> Result<BatchPlan, UsageError> {
+    let plan = BatchPlan::new(request);
+    plan.map_err(|error| UsageError::new(format!("--max-budget-usd: {error}; raise it")))
 }
 
 /// Opens a batch to go on with it.
@@ -196,10 +208,14 @@ fn go_on(
     Ok(PreparedBatch { folder, plan, place })
 }
 
-/// Refuses to go on with a batch that was planned from other tasks: results would be mixed up.
-fn check_earlier_plan(folder: &BatchFolder, plan: &BatchPlan) -> Result<(), UsageError> {
+/// Returns the plan of the batch that is gone on with, if there is one. Refuses one that was made
+/// from other tasks: results would be mixed up.
+fn check_earlier_plan(
+    folder: &BatchFolder,
+    plan: &BatchPlan,
+) -> Result<Option<BatchPlan>, UsageError> {
     if !folder.plan_path().exists() {
-        return Ok(());
+        return Ok(None);
     }
     let earlier = folder.read_plan().map_err(|error| folder_error(&error))?;
     let differs = if earlier.batch == plan.batch {
@@ -211,7 +227,7 @@ fn check_earlier_plan(folder: &BatchFolder, plan: &BatchPlan) -> Result<(), Usag
         Some(format!("its id is {}", earlier.batch))
     };
     match differs {
-        None => Ok(()),
+        None => Ok(Some(earlier)),
         Some(what) => Err(UsageError::new(format!(
             "{} holds a batch of other tasks ({what}); give another --id or --dir",
             folder.path().display()
