@@ -3,7 +3,7 @@
 //! Layers, top first; each may use only those below it:
 //!
 //! ```text
-//! cli ─► doctor · host · report · telemetry ─► rehearsal ─► agent ─► model · tools · mcp · hooks · journal ─►
+//! cli ─► batch · doctor · host · report · telemetry ─► rehearsal ─► agent ─► model · tools · mcp · hooks · journal ─►
 //!     process ─► the pure ones: recovery · secrets · transcript ─► types
 //! ```
 
@@ -12,6 +12,7 @@
 
 pub mod cli;
 
+pub mod batch;
 pub mod doctor;
 pub mod host;
 pub mod report;

@@ -1,6 +1,7 @@
 //! Every test in one binary, so that a change links once.
 
 mod agent;
+mod batch;
 mod cli;
 mod doctor;
 mod hooks;

@@ -14,7 +14,7 @@ const LAYERS: [&[&str]; 9] = [
     &["config", "history"],
     &["agent"],
     &["rehearsal"],
-    &["doctor", "host", "report", "telemetry"],
+    &["batch", "doctor", "host", "report", "telemetry"],
     &["cli"],
 ];
 

@@ -2,27 +2,25 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::io::{self, Write as _};
+use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 
 use tokio::runtime::{self, Runtime};
 use tokio::sync::oneshot;
-use uuid::Uuid;
 
 use crate::process::forbid_dumps;
-use crate::secrets::{KnownSecrets, Redactor};
-use crate::tools::secret_values;
 
-use super::args::{self, CliRequest, OutputFormat, RequestedOutput};
+use super::args::{self, CliRequest, RequestedOutput};
+use super::batch;
 use super::config;
 use super::doctor;
+use super::error_report::report_usage_error;
 use super::exit_watchdog::ExitWatchdog;
 use super::host;
 use super::manual;
-use super::output::{Screen, TerminalFilter, usage_error_result};
-use super::output_file::{OutputFile, ResultRetention};
+use super::output::Screen;
 use super::panics;
 use super::rehearse;
 use super::report;
@@ -152,6 +150,10 @@ fn dispatch(
             let world = process_context(signals, last)?;
             with_runtime(report::report(args, world))
         }
+        CliRequest::Batch(args) => {
+            let world = process_context(signals, last)?;
+            with_runtime(batch::batch(&args, world))
+        }
     }
 }
 
@@ -178,31 +180,4 @@ fn with_runtime(work: impl Future<Output = Result<u8, UsageError>>) -> Result<u8
     // A thread that is blocked reading standard input must not keep the process alive.
     runtime.shutdown_background();
     ended
-}
-
-/// Reports a usage error: a result object on standard output, and a line on standard error.
-fn report_usage_error(error: &UsageError, wanted: &RequestedOutput) -> u8 {
-    let mask = Redactor::new(KnownSecrets::new(secret_values(&env::vars_os().collect(), &[])));
-    let mut object = usage_error_result(error, "", &Uuid::new_v4().to_string());
-    mask.redact_json(&mut object);
-    let object = object.to_string();
-    // The file is written on its own thread, so that a blocked reader and a hanging disk do not
-    // delay each other. Its error is dropped: it may be the very mistake that is reported.
-    let keeping = wanted.result_file.clone().map(|path| {
-        let object = object.clone();
-        thread::Builder::new()
-            .spawn(move || OutputFile::open(&path)?.write(&object, ResultRetention::Synced))
-    });
-    match wanted.format {
-        OutputFormat::Text => {}
-        OutputFormat::Json if wanted.verbose => print(&format!("[{object}]\n")),
-        OutputFormat::Json | OutputFormat::StreamJson => print(&format!("{object}\n")),
-    }
-    if let Some(Ok(keeping)) = keeping {
-        let _ = keeping.join();
-    }
-    let mut stderr = TerminalFilter::messages(io::stderr().lock());
-    let line = format!("outlast: {}\n", mask.redact(&error.to_string()));
-    let _ = stderr.write_all(line.as_bytes());
-    error.verdict().exit_code()
 }

@@ -53,6 +53,11 @@ impl UsageError {
         Self { message: in_one_line(&message.into()), others: Vec::new(), cause }
     }
 
+    /// The same mistake, after the name of the place that it is in.
+    pub(super) fn with_place(self, place: &str) -> Self {
+        Self { message: in_one_line(&format!("{place}: {}", self.message)), ..self }
+    }
+
     /// A signal that came before the run began.
     pub(super) fn interrupted(interrupt: Interrupt) -> Self {
         let what = format!("{} before the run began", interrupt.cause());

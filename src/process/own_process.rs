@@ -23,6 +23,14 @@ pub fn die_with_parent() {
     let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM);
 }
 
+/// Asks the kernel for SIGTERM when the process `parent` dies, which started this one. Returns
+/// whether it is still alive.
+pub fn end_with(parent: u32) -> bool {
+    die_with_parent();
+    // It may have died before the signal was asked for.
+    u32::try_from(nix::unistd::getppid().as_raw()).is_ok_and(|now| now == parent)
+}
+
 /// Ends the process now. Nothing is dropped or flushed, and no lock is taken: a thread that hangs
 /// may hold any.
 pub fn exit_without_cleanup(code: u8) -> ! {

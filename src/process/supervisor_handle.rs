@@ -290,7 +290,7 @@ impl SupervisorProcess {
 }
 
 /// The running binary, even if its file was replaced meanwhile.
-fn own_binary() -> io::Result<PathBuf> {
+pub(super) fn own_binary() -> io::Result<PathBuf> {
     let link = Path::new("/proc/self/exe");
     if link.exists() { Ok(link.to_path_buf()) } else { env::current_exe() }
 }

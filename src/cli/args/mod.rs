@@ -1,6 +1,7 @@
 //! The command line, parsed. [`settings`](super::settings) resolves what it means.
 
 mod argv;
+mod batch;
 mod compatibility;
 mod completions;
 mod config;
@@ -16,6 +17,10 @@ use clap::builder::StyledStr;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub(super) use argv::{RequestedOutput, from_os};
+pub use batch::{
+    BatchAction, BatchArgs, BatchEngine, BatchStatusArgs, BatchWorkerArgs, CollectBatchArgs,
+    CollectFormat, StartBatchArgs,
+};
 pub use compatibility::CompatibilityArgs;
 pub use completions::CompletionShell;
 pub use config::{ConfigAction, ConfigArgs, GetSettingArgs, InitConfigArgs};
@@ -81,6 +86,8 @@ enum Command {
         #[arg(value_name = "SHELL", value_enum)]
         shell: CompletionShell,
     },
+    /// Run many tasks, here or on an engine such as Slurm
+    Batch(Box<BatchArgs>),
     /// Print the version
     Version,
     /// Print a page of the manual, or list the topics
@@ -189,6 +196,7 @@ pub enum CliRequest {
     Config(ConfigArgs),
     Sessions(SessionsArgs),
     Report(ReportArgs),
+    Batch(Box<BatchArgs>),
 }
 
 /// Parses the flags of a run for `doctor` and `config`.
@@ -243,6 +251,7 @@ pub fn parse(words: &[String]) -> Result<CliRequest, UsageError> {
             Ok(CliRequest::Sessions(sessions))
         }
         Ok(Cli { command: Some(Command::Report(report)), .. }) => Ok(CliRequest::Report(report)),
+        Ok(Cli { command: Some(Command::Batch(batch)), .. }) => Ok(CliRequest::Batch(batch)),
         Ok(Cli { command: None, run, .. }) => Ok(CliRequest::Run(Box::new(run))),
         Err(error) => parse_errors::explain(&error),
     }

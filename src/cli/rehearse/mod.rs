@@ -81,7 +81,8 @@ async fn run(
         | CliRequest::Doctor(_)
         | CliRequest::Config(_)
         | CliRequest::Sessions(_)
-        | CliRequest::Report(_) => {
+        | CliRequest::Report(_)
+        | CliRequest::Batch(_) => {
             return Err(UsageError::new("only runs can be rehearsed; leave out the second word"));
         }
     };

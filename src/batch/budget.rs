@@ -1,0 +1,72 @@
+//! Divides the money of a batch among its tasks, before any of it is spent.
+
+use crate::recovery::Money;
+
+/// The smallest amount that is handed out: a millionth of a dollar, so that a share is written
+/// exactly in decimal digits.
+const MICRO: u64 = 1_000_000;
+
+/// Why an amount cannot be divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BudgetError {
+    #[error("the tasks' own limits add up to {own}, which is more than the budget of {total}")]
+    OwnLimitsExceed { own: Money, total: Money },
+    #[error(
+        "of the budget of {total} nothing is left for {tasks} tasks without a limit of their own"
+    )]
+    NothingLeft { total: Money, tasks: usize },
+}
+
+/// Returns the share of each task: its own limit, or an equal part of what those leave. The shares
+/// never add up to more than `total`.
+///
+/// # Errors
+/// The own limits exceed the total, or leave nothing.
+pub fn divide(total: Money, own: &[Option<Money>]) -> Result<Vec<Money>, BudgetError> {
+    let fixed: Money = own.iter().flatten().copied().sum();
+    if fixed > total {
+        return Err(BudgetError::OwnLimitsExceed { own: fixed, total });
+    }
+    let others = own.iter().filter(|limit| limit.is_none()).count();
+    let count = u64::try_from(others).unwrap_or(u64::MAX).max(1);
+    let part = total.minus(fixed).as_pico_dollars() / count / MICRO * MICRO;
+    if others > 0 && part == 0 {
+        return Err(BudgetError::NothingLeft { total, tasks: others });
+    }
+    Ok(own.iter().map(|limit| limit.unwrap_or(Money::from_pico_dollars(part))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dollars(amount: f64) -> Money {
+        Money::from_dollars(amount).expect("an amount")
+    }
+
+    #[test]
+    fn own_limits_count_first_and_the_rest_is_divided_evenly() {
+        let shares = divide(dollars(1.0), &[None, Some(dollars(0.4)), None, None]);
+        assert_eq!(shares, Ok(vec![dollars(0.2), dollars(0.4), dollars(0.2), dollars(0.2)]));
+    }
+
+    #[test]
+    fn the_shares_never_exceed_the_total() {
+        for count in 1..200 {
+            let shares = divide(dollars(0.1), &vec![None; count]).expect("there is enough");
+            let sum: Money = shares.iter().copied().sum();
+            assert!(sum <= dollars(0.1), "{count}");
+            assert!(sum > dollars(0.0997), "{count}: {sum}");
+        }
+    }
+
+    #[test]
+    fn a_budget_that_does_not_suffice_is_an_error() {
+        let own = [Some(dollars(0.6)), Some(dollars(0.6))];
+        assert!(matches!(divide(dollars(1.0), &own), Err(BudgetError::OwnLimitsExceed { .. })));
+        let own = [Some(dollars(1.0)), None];
+        let left = divide(dollars(1.0), &own);
+        assert_eq!(left, Err(BudgetError::NothingLeft { total: dollars(1.0), tasks: 1 }));
+        assert!(divide(dollars(0.000_001), &[None, None]).is_err());
+    }
+}

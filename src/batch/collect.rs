@@ -1,0 +1,151 @@
+//! Collects the states and results of all tasks of a batch, those without any too.
+
+use serde_json::{Value, json};
+
+use crate::types::exit_code;
+
+use super::folder::BatchFolder;
+use super::plan::{BatchPlan, PlannedTask};
+use super::task_state::{TaskOutcome, TaskState, read_state};
+
+/// The version of the format of summaries.
+const SCHEMA_VERSION: u64 = 1;
+
+/// How many tasks are in each state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BatchCounts {
+    pub done: usize,
+    pub failed: usize,
+    pub running: usize,
+    pub unfinished: usize,
+    pub missing: usize,
+}
+
+impl BatchCounts {
+    fn add(&mut self, state: TaskState) {
+        match state {
+            TaskState::Done => self.done += 1,
+            TaskState::Failed => self.failed += 1,
+            TaskState::Running => self.running += 1,
+            TaskState::Unfinished => self.unfinished += 1,
+            TaskState::Missing => self.missing += 1,
+        }
+    }
+
+    pub fn total(&self) -> usize {
+        self.done + self.failed + self.open()
+    }
+
+    /// How many are to be run still.
+    pub fn open(&self) -> usize {
+        self.running + self.unfinished + self.missing
+    }
+
+    /// 0 if every task succeeded, 1 if one failed, 75 if some only have to be run still.
+    pub fn exit_code(&self) -> u8 {
+        match (self.failed, self.open()) {
+            (0, 0) => exit_code::SUCCESS,
+            (0, _) => exit_code::TEMPORARY,
+            (_, _) => exit_code::FAILED,
+        }
+    }
+
+    pub fn of(self, state: TaskState) -> usize {
+        match state {
+            TaskState::Done => self.done,
+            TaskState::Failed => self.failed,
+            TaskState::Running => self.running,
+            TaskState::Unfinished => self.unfinished,
+            TaskState::Missing => self.missing,
+        }
+    }
+}
+
+/// One task, and how far it is.
+#[derive(Clone, Debug)]
+pub struct TaskReport<'a> {
+    pub task: &'a PlannedTask,
+    pub state: TaskState,
+    pub attempts: usize,
+    pub outcome: Option<TaskOutcome>,
+}
+
+impl TaskReport<'_> {
+    pub fn cost(&self) -> Option<f64> {
+        self.outcome.as_ref()?.cost()
+    }
+
+    /// The task without its whole result.
+    pub fn object(&self) -> Value {
+        let outcome = self.outcome.as_ref();
+        json!({
+            "index": self.task.index,
+            "id": self.task.id,
+            "name": self.task.name,
+            "state": self.state.name(),
+            "exit_code": outcome.map(|outcome| outcome.exit_code),
+            "terminal_reason": outcome.and_then(TaskOutcome::reason),
+            "error": outcome.and_then(TaskOutcome::error),
+            "attempts": self.attempts,
+            "total_cost_usd": self.cost(),
+            "session_id": self.task.session_id,
+            "line": self.task.line,
+        })
+    }
+
+    /// The task with its whole result.
+    pub fn line(&self) -> Value {
+        let mut object = self.object();
+        object["result"] = self.outcome.as_ref().map_or(Value::Null, |it| it.result.clone());
+        object
+    }
+}
+
+/// All tasks of a batch.
+#[derive(Clone, Debug)]
+pub struct BatchSummary<'a> {
+    pub batch: &'a str,
+    pub tasks: Vec<TaskReport<'a>>,
+    pub counts: BatchCounts,
+}
+
+impl<'a> BatchSummary<'a> {
+    /// Reads the files of all tasks.
+    pub fn gather(folder: &BatchFolder, plan: &'a BatchPlan) -> Self {
+        let mut counts = BatchCounts::default();
+        let report = |task: &'a PlannedTask| {
+            let folder = folder.task(task.index);
+            let (state, outcome) = read_state(&folder);
+            counts.add(state);
+            TaskReport { task, state, attempts: folder.attempts_begun(), outcome }
+        };
+        let tasks = plan.tasks.iter().map(report).collect();
+        Self { batch: &plan.batch, tasks, counts }
+    }
+
+    /// The sum of what the results report.
+    pub fn cost(&self) -> f64 {
+        // The empty sum of floats is negative.
+        self.tasks.iter().filter_map(TaskReport::cost).fold(0.0, |sum, cost| sum + cost)
+    }
+
+    /// The summary without the whole results.
+    pub fn object(&self, folder: &BatchFolder, resume: Option<&str>) -> Value {
+        let counts: serde_json::Map<String, Value> = TaskState::ALL
+            .into_iter()
+            .map(|state| (state.name().to_owned(), json!(self.counts.of(state))))
+            .collect();
+        json!({
+            "type": "batch",
+            "schema_version": SCHEMA_VERSION,
+            "batch": self.batch,
+            "folder": folder.path(),
+            "exit_code": self.counts.exit_code(),
+            "tasks": self.counts.total(),
+            "counts": counts,
+            "total_cost_usd": self.cost(),
+            "resume": resume,
+            "results": self.tasks.iter().map(TaskReport::object).collect::<Vec<_>>(),
+        })
+    }
+}

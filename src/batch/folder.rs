@@ -1,0 +1,259 @@
+//! The folder of a batch: its plan, and for each task the result, heartbeat, log and attempts.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::plan::{BatchPlan, PlanError};
+
+const PLAN: &str = "plan.json";
+const PLAN_MODE: u32 = 0o600;
+const FOLDER_MODE: u32 = 0o700;
+
+/// Why a file of a batch cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BatchFolderError {
+    #[error("there is no batch in {}: {cause}", path.display())]
+    NoPlan { path: PathBuf, cause: io::Error },
+    #[error("{} {cause}", path.display())]
+    BadPlan { path: PathBuf, cause: PlanError },
+    #[error("{} cannot be written: {cause}", path.display())]
+    Unwritable { path: PathBuf, cause: io::Error },
+}
+
+/// A lock on a file, until it is dropped or the process ends.
+#[derive(Debug)]
+pub struct FileLock(#[expect(dead_code, reason = "the lock ends with the file")] File);
+
+impl FileLock {
+    /// Takes a lock. `None`: another process has it.
+    fn take(path: &Path) -> io::Result<Option<Self>> {
+        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Self(file))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    /// Whether another process has the lock. Never creates the file.
+    fn is_held(path: &Path) -> bool {
+        let Ok(file) = File::open(path) else { return false };
+        matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+    }
+}
+
+/// The folder of a batch.
+#[derive(Clone, Debug)]
+pub struct BatchFolder {
+    path: PathBuf,
+}
+
+impl BatchFolder {
+    pub fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn plan_path(&self) -> PathBuf {
+        self.path.join(PLAN)
+    }
+
+    /// Reads the plan.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read.
+    pub fn read_plan(&self) -> Result<BatchPlan, BatchFolderError> {
+        read_plan(&self.plan_path())
+    }
+
+    /// Writes the plan, readable by the user alone: prompts may be confidential.
+    ///
+    /// # Errors
+    /// It could not be written; an older plan is then still whole.
+    pub fn write_plan(&self, plan: &BatchPlan) -> Result<(), BatchFolderError> {
+        let path = self.plan_path();
+        let text = serde_json::to_string(plan).map_err(io::Error::other);
+        let written = text.and_then(|text| {
+            create_folder(&self.path)?;
+            let beside = self.path.join(format!(".plan-{}", Uuid::new_v4().simple()));
+            let mut file = OpenOptions::new()
+                .create(true)
+                .write(true)
+                .truncate(true)
+                .mode(PLAN_MODE)
+                .open(&beside)?;
+            file.write_all(text.as_bytes()).and_then(|()| file.sync_all())?;
+            fs::rename(&beside, &path)
+        });
+        written.map_err(|cause| BatchFolderError::Unwritable { path, cause })
+    }
+
+    /// Locks the batch for one process that starts its tasks. `None`: another process does.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn lock(&self) -> Result<Option<FileLock>, BatchFolderError> {
+        let path = self.path.join("lock");
+        create_folder(&self.path)
+            .and_then(|()| FileLock::take(&path))
+            .map_err(|cause| BatchFolderError::Unwritable { path, cause })
+    }
+
+    /// Returns the folder of a task, which may not exist.
+    pub fn task(&self, index: usize) -> TaskFolder {
+        TaskFolder { path: self.path.join("tasks").join(index.to_string()) }
+    }
+
+    /// Returns the folder of what is rendered for engines.
+    pub fn engine(&self) -> PathBuf {
+        self.path.join("engine")
+    }
+}
+
+/// Reads the plan in a file.
+///
+/// # Errors
+/// There is none, or it cannot be read.
+pub(super) fn read_plan(path: &Path) -> Result<BatchPlan, BatchFolderError> {
+    let text = fs::read_to_string(path)
+        .map_err(|cause| BatchFolderError::NoPlan { path: path.to_owned(), cause })?;
+    BatchPlan::parse(&text)
+        .map_err(|cause| BatchFolderError::BadPlan { path: path.to_owned(), cause })
+}
+
+impl BatchPlan {
+    /// Reads the plan in a file.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read.
+    pub fn load(path: &Path) -> Result<Self, BatchFolderError> {
+        read_plan(path)
+    }
+}
+
+/// Creates a folder of the user alone, with those above it.
+fn create_folder(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path)
+}
+
+/// One line of the file of attempts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptRecord {
+    /// RFC 3339.
+    pub at: String,
+    pub pid: u32,
+    /// `None`: it began. Otherwise it ended so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<u8>,
+}
+
+/// The folder of one task.
+#[derive(Clone, Debug)]
+pub struct TaskFolder {
+    path: PathBuf,
+}
+
+impl TaskFolder {
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn result(&self) -> PathBuf {
+        self.path.join("result.json")
+    }
+
+    pub fn heartbeat(&self) -> PathBuf {
+        self.path.join("heartbeat")
+    }
+
+    /// What its workers said on standard error.
+    pub fn log(&self) -> PathBuf {
+        self.path.join("log")
+    }
+
+    /// The checkout of a repository, or the own folder of a task that names none.
+    pub fn work(&self) -> PathBuf {
+        self.path.join("work")
+    }
+
+    fn attempts(&self) -> PathBuf {
+        self.path.join("attempts.jsonl")
+    }
+
+    fn lock_path(&self) -> PathBuf {
+        self.path.join("lock")
+    }
+
+    /// Creates the folder.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn create(&self) -> Result<(), BatchFolderError> {
+        create_folder(&self.path).map_err(|cause| self.unwritable(cause))
+    }
+
+    fn unwritable(&self, cause: io::Error) -> BatchFolderError {
+        BatchFolderError::Unwritable { path: self.path.clone(), cause }
+    }
+
+    /// Opens the log to append to it.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn open_log(&self) -> Result<File, BatchFolderError> {
+        let options = OpenOptions::new().create(true).append(true).mode(PLAN_MODE).open(self.log());
+        options.map_err(|cause| self.unwritable(cause))
+    }
+
+    /// Locks the task for one worker. `None`: another one works on it.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn lock(&self) -> Result<Option<FileLock>, BatchFolderError> {
+        FileLock::take(&self.lock_path()).map_err(|cause| self.unwritable(cause))
+    }
+
+    /// Whether a worker of this host works on the task.
+    pub fn is_locked(&self) -> bool {
+        FileLock::is_held(&self.lock_path())
+    }
+
+    /// Appends to the file of attempts.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn record(&self, attempt: &AttemptRecord) -> Result<(), BatchFolderError> {
+        let line = serde_json::to_string(attempt).map_err(io::Error::other);
+        let written = line.and_then(|line| {
+            let mut file = OpenOptions::new().create(true).append(true).open(self.attempts())?;
+            file.write_all(format!("{line}\n").as_bytes())
+        });
+        written.map_err(|cause| self.unwritable(cause))
+    }
+
+    /// How often a worker began with the task.
+    pub fn attempts_begun(&self) -> usize {
+        let text = fs::read_to_string(self.attempts()).unwrap_or_default();
+        let records = text.lines().filter_map(|line| serde_json::from_str(line).ok());
+        records.filter(|record: &AttemptRecord| record.exit_code.is_none()).count()
+    }
+
+    /// Removes the result, so that the task is run again.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn remove_result(&self) -> Result<(), BatchFolderError> {
+        match fs::remove_file(self.result()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.unwritable(error)),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+}

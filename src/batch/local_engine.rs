@@ -1,0 +1,271 @@
+//! The engine of this machine: runs workers as child processes, as the schedule decides.
+
+use std::ffi::OsString;
+use std::io;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout_at};
+
+use crate::process::WorkerProcess;
+use crate::recovery::Interrupt;
+
+use super::folder::BatchFolder;
+use super::plan::BatchPlan;
+use super::schedule::{AttemptEnd, Schedule, ScheduleLimits, TaskCounts};
+use super::task_state::{TaskOutcome, TaskState, read_state};
+
+/// How often the observer is called at least.
+const TICK: Duration = Duration::from_millis(500);
+
+/// How long the end of all workers is waited for after a signal: they end by themselves within four
+/// seconds of it, and so must this process.
+const STOP_MAX: Duration = Duration::from_millis(2700);
+
+/// The same after the end of the time limit.
+const LATE_STOP_MAX: Duration = Duration::from_secs(5);
+
+/// Why a batch was stopped before its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchStop {
+    Interrupted(Interrupt),
+    /// Its time ran out, or a wait could only have ended after that.
+    Late,
+}
+
+/// How a batch on this machine ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalEngineEnd {
+    pub stop: Option<BatchStop>,
+    /// How many tasks were begun as often as allowed without a final result.
+    pub given_up: usize,
+}
+
+/// What happens in a batch.
+#[derive(Debug)]
+pub enum BatchEvent<'a> {
+    Started {
+        index: usize,
+        attempt: u32,
+    },
+    /// Another process works on the task.
+    Busy {
+        index: usize,
+    },
+    /// A worker could not be started.
+    StartFailed {
+        index: usize,
+        error: &'a io::Error,
+    },
+    /// A worker ended. `outcome`: none was written.
+    Ended {
+        index: usize,
+        outcome: Option<&'a TaskOutcome>,
+        retry_in: Option<Duration>,
+    },
+    Tick {
+        counts: TaskCounts,
+        parallelism: usize,
+        next_start: Option<Duration>,
+    },
+    Stopping {
+        stop: BatchStop,
+        running: usize,
+    },
+}
+
+/// Something that shows the progress of a batch.
+pub trait BatchObserver {
+    fn observe(&mut self, event: &BatchEvent<'_>);
+}
+
+/// Returns the arguments that start the worker of a task.
+#[derive(Clone, Debug)]
+pub struct WorkerCommand {
+    pub arguments: Vec<OsString>,
+}
+
+impl WorkerCommand {
+    fn new(folder: &BatchFolder, index: usize) -> Self {
+        let mut arguments: Vec<OsString> = vec!["batch".into(), "worker".into()];
+        arguments.push(folder.path().into());
+        let parent = std::process::id().to_string();
+        let rest = ["--index".to_owned(), index.to_string(), "--parent".to_owned(), parent];
+        arguments.extend(rest.map(OsString::from));
+        Self { arguments }
+    }
+}
+
+/// A batch that runs on this machine.
+pub struct LocalBatch<'a> {
+    pub folder: &'a BatchFolder,
+    pub plan: &'a BatchPlan,
+    pub limits: ScheduleLimits,
+    pub max_duration: Option<Duration>,
+}
+
+/// An ended worker.
+type WorkerEnd = (usize, io::Result<ExitStatus>);
+
+impl LocalBatch<'_> {
+    /// Runs all open tasks. Must be polled on one permanent thread, for the workers end with the
+    /// thread that started them.
+    pub async fn run(
+        &self,
+        observer: &mut dyn BatchObserver,
+        interrupt: impl Future<Output = Interrupt>,
+    ) -> LocalEngineEnd {
+        let began = Instant::now();
+        let deadline = self.max_duration.and_then(|limit| began.checked_add(limit));
+        let mut schedule = Schedule::new(self.limits, &self.open_tasks());
+        let mut workers = JoinSet::new();
+        let (stopper, stopping) = watch::channel(false);
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        tokio::pin!(interrupt);
+        let stop = loop {
+            while let Some(index) = schedule.start_next(began.elapsed()) {
+                self.start(index, &mut schedule, began, &mut workers, &stopping, observer);
+            }
+            if schedule.is_over() {
+                break None;
+            }
+            let is_pointless = |deadline: Instant| {
+                let next = schedule.next_start().map(|next| began + next);
+                workers.is_empty() && next.is_some_and(|next| next > deadline)
+            };
+            if deadline.is_some_and(is_pointless) {
+                break Some(BatchStop::Late);
+            }
+            tokio::select! {
+                biased;
+                interrupt = &mut interrupt => break Some(BatchStop::Interrupted(interrupt)),
+                () = wait_until(deadline) => break Some(BatchStop::Late),
+                Some(ended) = workers.join_next() => {
+                    self.ended(ended.ok(), &mut schedule, began, observer);
+                }
+                _ = ticks.tick() => observer.observe(&BatchEvent::Tick {
+                    counts: schedule.counts(),
+                    parallelism: schedule.parallelism(),
+                    next_start: schedule.next_start().map(|at| at.saturating_sub(began.elapsed())),
+                }),
+            }
+        };
+        if let Some(stop) = stop {
+            observer.observe(&BatchEvent::Stopping { stop, running: workers.len() });
+            stopper.send_replace(true);
+            let patience = match stop {
+                BatchStop::Interrupted(_) => STOP_MAX,
+                BatchStop::Late => LATE_STOP_MAX,
+            };
+            let end = Instant::now() + patience;
+            while let Ok(Some(ended)) = timeout_at(end, workers.join_next()).await {
+                self.ended(ended.ok(), &mut schedule, began, observer);
+            }
+        }
+        // What is left has been asked to end, and does so by itself.
+        workers.detach_all();
+        LocalEngineEnd { stop, given_up: schedule.counts().given_up }
+    }
+
+    fn open_tasks(&self) -> Vec<bool> {
+        let state = |index| read_state(&self.folder.task(index)).0;
+        let is_open = |index| match state(index) {
+            TaskState::Done | TaskState::Failed => false,
+            TaskState::Running | TaskState::Unfinished | TaskState::Missing => true,
+        };
+        (0..self.plan.tasks.len()).map(is_open).collect()
+    }
+
+    fn start(
+        &self,
+        index: usize,
+        schedule: &mut Schedule,
+        began: Instant,
+        workers: &mut JoinSet<WorkerEnd>,
+        stopping: &watch::Receiver<bool>,
+        observer: &mut dyn BatchObserver,
+    ) {
+        let folder = self.folder.task(index);
+        if folder.is_locked() {
+            schedule.ended(index, began.elapsed(), AttemptEnd::Busy);
+            observer.observe(&BatchEvent::Busy { index });
+            return;
+        }
+        let log = folder.create().and_then(|()| folder.open_log()).map_err(io::Error::other);
+        let command = WorkerCommand::new(self.folder, index);
+        match log.and_then(|log| WorkerProcess::start(&command.arguments, log)) {
+            Ok(worker) => {
+                let attempt = schedule.attempt(index);
+                observer.observe(&BatchEvent::Started { index, attempt });
+                workers.spawn(wait_for(worker, index, stopping.clone()));
+            }
+            Err(error) => {
+                schedule.ended(index, began.elapsed(), AttemptEnd::Lost);
+                observer.observe(&BatchEvent::StartFailed { index, error: &error });
+            }
+        }
+    }
+
+    fn ended(
+        &self,
+        ended: Option<WorkerEnd>,
+        schedule: &mut Schedule,
+        began: Instant,
+        observer: &mut dyn BatchObserver,
+    ) {
+        // The waiting itself does not panic.
+        let Some((index, _status)) = ended else { return };
+        let folder = self.folder.task(index);
+        let outcome = TaskOutcome::read(&folder);
+        let end = match &outcome {
+            Some(outcome) => end_of(outcome),
+            None if folder.is_locked() => AttemptEnd::Busy,
+            None => AttemptEnd::Lost,
+        };
+        let retry = schedule.ended(index, began.elapsed(), end);
+        if end == AttemptEnd::Busy {
+            observer.observe(&BatchEvent::Busy { index });
+            return;
+        }
+        let retry_in = retry.map(|at| at.saturating_sub(began.elapsed()));
+        observer.observe(&BatchEvent::Ended { index, outcome: outcome.as_ref(), retry_in });
+    }
+}
+
+fn end_of(outcome: &TaskOutcome) -> AttemptEnd {
+    let throttled = outcome.was_throttled();
+    match outcome.state() {
+        TaskState::Done | TaskState::Failed => AttemptEnd::Final { throttled },
+        TaskState::Running | TaskState::Unfinished | TaskState::Missing => {
+            let wait = outcome.retry_at().map(|at| at.duration_since(Timestamp::now()));
+            let not_before = wait.and_then(|wait| Duration::try_from(wait).ok());
+            AttemptEnd::Temporary { not_before, throttled }
+        }
+    }
+}
+
+/// Waits for the end of a worker, and asks it to end when the batch stops.
+async fn wait_for(
+    mut worker: WorkerProcess,
+    index: usize,
+    mut stopping: watch::Receiver<bool>,
+) -> WorkerEnd {
+    tokio::select! {
+        status = worker.wait() => return (index, status),
+        // The error says that the batch has ended.
+        _ = stopping.wait_for(|stopping| *stopping) => {}
+    }
+    worker.terminate();
+    (index, worker.wait().await)
+}
+
+async fn wait_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,42 @@
+//! Many tasks on engines that exist already: read, planned, run on this machine or rendered for
+//! another engine, and collected.
+//!
+//! ```text
+//! TASKS ─► task_file ─► plan ─┬─► schedule ─► local engine ─► worker processes ─┐
+//!                             └─► render: Slurm, Kubernetes, matrix ─► workers ─┴─► results ─► collect
+//! ```
+//! Every engine starts the same worker with the number of a task. All state is in the files of
+//! [`BatchFolder`], so a batch goes on wherever it was cut off.
+
+mod budget;
+mod checkout;
+mod collect;
+mod folder;
+mod local_engine;
+mod plan;
+mod render;
+mod schedule;
+mod shell_quote;
+mod task_file;
+mod task_state;
+mod worker_index;
+
+pub use budget::{BudgetError, divide};
+pub use checkout::{CheckoutError, check_out};
+pub use collect::{BatchCounts, BatchSummary, TaskReport};
+pub use folder::{AttemptRecord, BatchFolder, BatchFolderError, FileLock, TaskFolder};
+pub use local_engine::{
+    BatchEvent, BatchObserver, BatchStop, LocalBatch, LocalEngineEnd, WorkerCommand,
+};
+pub use plan::{
+    BatchPlan, GitSource, PLAN_VERSION, PlanError, PlanRequest, PlannedLimits, PlannedTask,
+    is_batch_id,
+};
+pub use render::{
+    ClusterOptions, MATRIX_MAX, RenderError, array_script, job_manifest, matrix, render_yaml,
+};
+pub use schedule::{AttemptEnd, Schedule, ScheduleLimits, TaskCounts};
+pub use shell_quote::{quoted_command, quoted_word};
+pub use task_file::{TaskFileError, TaskLimits, TaskLine, read_tasks};
+pub use task_state::{TaskOutcome, TaskState, is_final_failure, is_temporary_code, read_state};
+pub use worker_index::{IndexError, worker_index};

@@ -1,0 +1,336 @@
+//! The plan of a batch: its tasks as resolved, in a file that every worker reads.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use uuid::{Builder, Uuid};
+
+use crate::recovery::Money;
+
+use super::budget::{BudgetError, divide};
+use super::task_file::TaskLine;
+
+/// The version of the plan's format.
+pub const PLAN_VERSION: u64 = 1;
+
+/// The longest id of a batch: with an index it is a name in Kubernetes and Slurm.
+const ID_MAX: usize = 48;
+
+/// How many letters of the file's name begin a derived id.
+const STEM_MAX: usize = 24;
+
+/// How many bytes of the hash of the content end a derived id.
+const HASH_BYTES: usize = 4;
+
+/// What all workers of a batch know.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BatchPlan {
+    pub version: u64,
+    pub batch: String,
+    /// The file of the tasks.
+    pub source: PathBuf,
+    /// Where tasks work that name no folder. `None`: each in a folder of its own.
+    pub cwd: Option<PathBuf>,
+    /// Flags of `outlast run` for every task.
+    pub flags: Vec<String>,
+    pub max_budget_usd: Option<f64>,
+    /// The flags that name the engine, to go on with the batch there.
+    pub engine: Vec<String>,
+    pub tasks: Vec<PlannedTask>,
+}
+
+/// One task of a plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedTask {
+    pub index: usize,
+    /// The id of its line, or else its name.
+    pub id: String,
+    /// `<batch>-<index>`.
+    pub name: String,
+    pub session_id: Uuid,
+    /// Its line in the file of the tasks.
+    pub line: usize,
+    pub prompt: String,
+    pub cwd: Option<PathBuf>,
+    pub git: Option<GitSource>,
+    pub flags: Vec<String>,
+    pub limits: PlannedLimits,
+}
+
+/// A repository to work on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GitSource {
+    /// A URL or a path.
+    pub repository: String,
+    /// A branch, a tag or a commit. `None`: the repository's own default.
+    #[serde(rename = "ref")]
+    pub reference: Option<String>,
+}
+
+/// The limits of a task, as values of flags.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedLimits {
+    pub max_turns: Option<u32>,
+    pub max_budget_usd: Option<String>,
+    pub max_duration: Option<String>,
+}
+
+/// Everything that a plan is made from.
+#[derive(Clone, Debug)]
+pub struct PlanRequest {
+    /// `None`: it is derived from the content.
+    pub id: Option<String>,
+    pub source: PathBuf,
+    pub cwd: Option<PathBuf>,
+    pub flags: Vec<String>,
+    pub max_budget: Option<Money>,
+    pub engine: Vec<String>,
+    pub tasks: Vec<TaskLine>,
+}
+
+/// Why a plan cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    #[error("is not a plan of a batch: {0}")]
+    Invalid(serde_json::Error),
+    #[error("is a plan of version {0}, written by a newer outlast; use that one")]
+    Newer(u64),
+}
+
+/// Whether a text can be the id of a batch: lower-case letters, digits and single dashes inside, as
+/// names of jobs have it everywhere.
+pub fn is_batch_id(id: &str) -> bool {
+    let is_letter = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
+    (1..=ID_MAX).contains(&id.len())
+        && id.chars().all(|letter| is_letter(letter) || letter == '-')
+        && id.starts_with(is_letter)
+        && id.ends_with(is_letter)
+}
+
+impl BatchPlan {
+    /// Plans a batch. The same request always gives the same plan.
+    ///
+    /// # Errors
+    /// The budget cannot be divided.
+    pub fn new(request: PlanRequest) -> Result<Self, BudgetError> {
+        let batch = request.id.clone().unwrap_or_else(|| derived_id(&request));
+        let own: Vec<_> = request.tasks.iter().map(|task| task.limits.max_budget).collect();
+        let shares = match request.max_budget {
+            Some(total) => divide(total, &own)?.into_iter().map(Some).collect(),
+            None => own,
+        };
+        let lines = request.tasks.into_iter().zip(shares).enumerate();
+        let tasks =
+            lines.map(|(index, (line, share))| planned(&batch, index, line, share)).collect();
+        Ok(Self {
+            version: PLAN_VERSION,
+            batch,
+            source: request.source,
+            cwd: request.cwd,
+            flags: request.flags,
+            max_budget_usd: request.max_budget.map(Money::as_dollars),
+            engine: request.engine,
+            tasks,
+        })
+    }
+
+    /// Reads a plan.
+    ///
+    /// # Errors
+    /// The text is none, or one of a newer outlast.
+    pub fn parse(text: &str) -> Result<Self, PlanError> {
+        #[derive(Deserialize)]
+        struct Versioned {
+            version: u64,
+        }
+        let Versioned { version } = serde_json::from_str(text).map_err(PlanError::Invalid)?;
+        if version > PLAN_VERSION {
+            return Err(PlanError::Newer(version));
+        }
+        serde_json::from_str(text).map_err(PlanError::Invalid)
+    }
+
+    /// The first task that differs from the one of another plan in more than its share of the money,
+    /// or in that the other plan has none.
+    pub fn first_difference(&self, other: &Self) -> Option<usize> {
+        if self.flags != other.flags || self.cwd != other.cwd {
+            return Some(0);
+        }
+        let count = self.tasks.len().max(other.tasks.len());
+        (0..count).find(|&index| match (self.tasks.get(index), other.tasks.get(index)) {
+            (Some(one), Some(two)) => !one.is_same_work(two),
+            (Some(_) | None, _) => true,
+        })
+    }
+}
+
+impl PlannedTask {
+    fn is_same_work(&self, other: &Self) -> bool {
+        let limits = |task: &Self| (task.limits.max_turns, task.limits.max_duration.clone());
+        (&self.id, &self.prompt, &self.cwd, &self.git, &self.flags, limits(self))
+            == (&other.id, &other.prompt, &other.cwd, &other.git, &other.flags, limits(other))
+    }
+}
+
+fn planned(batch: &str, index: usize, line: TaskLine, share: Option<Money>) -> PlannedTask {
+    let name = format!("{batch}-{index}");
+    PlannedTask {
+        index,
+        id: line.id.unwrap_or_else(|| name.clone()),
+        session_id: session_id(&name),
+        name,
+        line: line.line,
+        prompt: line.prompt,
+        cwd: line.cwd,
+        git: line.git,
+        flags: line.flags,
+        limits: PlannedLimits {
+            max_turns: line.limits.max_turns,
+            max_budget_usd: share.map(exact_dollars),
+            max_duration: line.limits.max_duration,
+        },
+    }
+}
+
+/// Writes an amount in decimal digits, rounded down to a millionth of a dollar.
+fn exact_dollars(amount: Money) -> String {
+    let micro = amount.as_pico_dollars() / 1_000_000;
+    format!("{}.{:06}", micro / 1_000_000, micro % 1_000_000)
+}
+
+/// The session of a task: a UUID that follows from its name.
+fn session_id(name: &str) -> Uuid {
+    let hash = Sha256::digest(format!("outlast batch\0{name}"));
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&hash[..16]);
+    Builder::from_custom_bytes(bytes).into_uuid()
+}
+
+/// An id that follows from what is to be done, not from the money or the engine.
+fn derived_id(request: &PlanRequest) -> String {
+    let mut hash = Sha256::new();
+    let mut add = |text: &str| {
+        hash.update(text.len().to_le_bytes());
+        hash.update(text);
+    };
+    let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+    add(&path(&request.cwd).unwrap_or_default());
+    request.flags.iter().for_each(|flag| add(flag));
+    for task in &request.tasks {
+        add("task");
+        add(task.id.as_deref().unwrap_or_default());
+        add(&task.prompt);
+        add(&path(&task.cwd).unwrap_or_default());
+        let git = task.git.as_ref();
+        add(git.map_or("", |git| &git.repository));
+        add(git.and_then(|git| git.reference.as_deref()).unwrap_or_default());
+        task.flags.iter().for_each(|flag| add(flag));
+        add(&task.limits.max_turns.map(|turns| turns.to_string()).unwrap_or_default());
+        add(task.limits.max_duration.as_deref().unwrap_or_default());
+    }
+    let hash = hash.finalize();
+    let mut digits = String::new();
+    for byte in hash.iter().take(HASH_BYTES) {
+        // A string accepts every write.
+        let _ = write!(digits, "{byte:02x}");
+    }
+    match stem(&request.source) {
+        stem if stem.is_empty() => format!("b-{digits}"),
+        stem => format!("{stem}-{digits}"),
+    }
+}
+
+/// The name of the file without its ending, in letters that an id may have.
+fn stem(source: &std::path::Path) -> String {
+    let name = source.file_stem().map(|name| name.to_string_lossy().to_ascii_lowercase());
+    let name = name.unwrap_or_default();
+    let words = name.split(|letter: char| !letter.is_ascii_alphanumeric());
+    let joined = words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join("-");
+    joined.chars().take(STEM_MAX).collect::<String>().trim_end_matches('-').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::read_tasks;
+
+    fn request(source: &str, tasks: &str) -> PlanRequest {
+        PlanRequest {
+            id: None,
+            source: source.into(),
+            cwd: Some("/work".into()),
+            flags: Vec::new(),
+            max_budget: None,
+            engine: Vec::new(),
+            tasks: read_tasks("t", tasks, "/work".as_ref()).expect("good tasks"),
+        }
+    }
+
+    fn plan(source: &str, tasks: &str) -> BatchPlan {
+        BatchPlan::new(request(source, tasks)).expect("no budget")
+    }
+
+    const ONE: &str = r#"{"prompt": "One."}"#;
+
+    #[test]
+    fn the_id_follows_from_the_work_and_not_from_the_money() {
+        let first = plan("/a/My Tasks.jsonl", ONE);
+        assert!(
+            first.batch.starts_with("my-tasks-") && is_batch_id(&first.batch),
+            "{}",
+            first.batch
+        );
+        assert_eq!(plan("/b/My Tasks.jsonl", &format!("\n{ONE}\n")).batch, first.batch);
+        assert_ne!(plan("/a/My Tasks.jsonl", r#"{"prompt": "Two."}"#).batch, first.batch);
+        let mut dearer = request("/a/My Tasks.jsonl", ONE);
+        dearer.max_budget = Money::from_dollars(2.0);
+        let dearer = BatchPlan::new(dearer).expect("enough");
+        assert_eq!(dearer.batch, first.batch);
+        assert_eq!(dearer.first_difference(&first), None);
+        assert_eq!(dearer.tasks[0].limits.max_budget_usd.as_deref(), Some("2.000000"));
+        assert!(is_batch_id(&plan("/_.jsonl", ONE).batch));
+    }
+
+    #[test]
+    fn sessions_differ_by_batch_and_index_and_are_the_same_each_time() {
+        let one = plan("t", &format!("{ONE}\n{ONE}"));
+        let ids: Vec<_> = one.tasks.iter().map(|task| task.session_id).collect();
+        assert_ne!(ids[0], ids[1]);
+        let again: Vec<_> =
+            plan("t", &format!("{ONE}\n{ONE}")).tasks.iter().map(|task| task.session_id).collect();
+        assert_eq!(ids, again);
+    }
+
+    #[test]
+    fn a_plan_is_read_as_it_was_written_and_a_newer_one_is_refused() {
+        let plan = plan("t", r#"{"prompt": "One.", "git": {"repository": "r", "ref": "v1"}}"#);
+        let text = serde_json::to_string(&plan).expect("it is plain data");
+        assert_eq!(BatchPlan::parse(&text).expect("a plan"), plan);
+        let newer = text.replace("\"version\":1", "\"version\":2");
+        assert!(matches!(BatchPlan::parse(&newer), Err(PlanError::Newer(2))));
+        assert!(matches!(BatchPlan::parse("{}"), Err(PlanError::Invalid(_))));
+    }
+
+    #[test]
+    fn the_first_task_that_differs_is_found() {
+        let (one, two) = (plan("t", ONE), plan("t", &format!("{ONE}\n{ONE}")));
+        assert_eq!(two.first_difference(&one), Some(1));
+        assert_eq!(one.first_difference(&two), Some(1));
+    }
+
+    #[test]
+    fn ids_are_names_that_every_engine_accepts() {
+        for id in ["a", "nightly-2026", "1"] {
+            assert!(is_batch_id(id), "{id}");
+        }
+        for id in ["", "-a", "a-", "A", "a_b", "a/b", "ä", &"x".repeat(49)] {
+            assert!(!is_batch_id(id), "{id}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The manifest for Kubernetes: a `ConfigMap` with the plan, a volume, and an Indexed Job.
+
+use serde_json::{Value, json};
+
+use crate::batch::plan::BatchPlan;
+use crate::types::exit_code;
+
+use super::RenderError;
+
+/// How many bytes a `ConfigMap` holds, less some for its frame.
+pub(super) const CONFIG_MAP_MAX: usize = 1_000_000;
+
+/// The name of the container, which the policy on exit codes refers to.
+const CONTAINER: &str = "outlast";
+
+/// Where the plan and the volume are in the container.
+const PLAN_FOLDER: &str = "/plan";
+const DATA_FOLDER: &str = "/data";
+
+/// How long a pod has between SIGTERM and SIGKILL. A run ends within four seconds.
+const GRACE_SECONDS: u32 = 60;
+
+/// The size that is asked for when a volume is made.
+const VOLUME_SIZE: &str = "10Gi";
+
+/// Exit codes that no further attempt would change.
+const FINAL_CODES: [u8; 10] = [
+    exit_code::FAILED,
+    exit_code::USAGE,
+    exit_code::MAX_TURNS,
+    exit_code::MAX_BUDGET,
+    exit_code::DEADLINE,
+    exit_code::HOOK,
+    exit_code::CONTEXT,
+    exit_code::NO_PROGRESS,
+    exit_code::NOT_ACCEPTED,
+    exit_code::CREDENTIALS,
+];
+
+/// What is particular to a cluster.
+#[derive(Clone, Debug)]
+pub struct ClusterOptions {
+    pub image: String,
+    /// A claim that exists. `None`: one is made, of the batch's name.
+    pub claim: Option<String>,
+    /// The secret whose entries are variables of the workers, such as `ANTHROPIC_API_KEY`.
+    pub secret: String,
+    pub program: String,
+    pub jobs: Option<u32>,
+    pub attempts: u32,
+    pub max_seconds: Option<u64>,
+}
+
+/// Renders the documents of the manifest.
+///
+/// # Errors
+/// The plan does not fit.
+pub fn job_manifest(plan: &BatchPlan, options: &ClusterOptions) -> Result<Vec<Value>, RenderError> {
+    let text = serde_json::to_string(plan).expect("a plan is plain data");
+    if text.len() > CONFIG_MAP_MAX {
+        return Err(RenderError::PlanTooLarge { bytes: text.len() });
+    }
+    let config_map = json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(plan),
+        "data": { "plan.json": text },
+    });
+    let claim = options.claim.is_none().then(|| volume_claim(plan));
+    Ok([config_map].into_iter().chain(claim).chain([job(plan, options)]).collect())
+}
+
+fn metadata(plan: &BatchPlan) -> Value {
+    let labels = json!({
+        "app.kubernetes.io/name": "outlast",
+        "app.kubernetes.io/instance": plan.batch,
+    });
+    json!({ "name": plan.batch, "labels": labels })
+}
+
+fn volume_claim(plan: &BatchPlan) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": metadata(plan),
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            "resources": { "requests": { "storage": VOLUME_SIZE } },
+        },
+    })
+}
+
+fn job(plan: &BatchPlan, options: &ClusterOptions) -> Value {
+    let count = plan.tasks.len();
+    let jobs = options.jobs.map_or(count, |jobs| usize::try_from(jobs).unwrap_or(count).min(count));
+    let mut spec = json!({
+        "completions": count,
+        "parallelism": jobs,
+        "completionMode": "Indexed",
+        "backoffLimitPerIndex": options.attempts.saturating_sub(1),
+        // A replacement starts only when the old pod has ended.
+        "podReplacementPolicy": "Failed",
+        "podFailurePolicy": { "rules": [
+            // Eviction, preemption, drained nodes: not the task's failure.
+            {
+                "action": "Ignore",
+                "onPodConditions": [{ "type": "DisruptionTarget", "status": "True" }],
+            },
+            {
+                "action": "FailIndex",
+                "onExitCodes": {
+                    "containerName": CONTAINER, "operator": "In", "values": FINAL_CODES,
+                },
+            },
+        ] },
+    });
+    if let Some(seconds) = options.max_seconds {
+        spec["activeDeadlineSeconds"] = json!(seconds);
+    }
+    spec["template"] = template(plan, options);
+    json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": metadata(plan), "spec": spec })
+}
+
+fn template(plan: &BatchPlan, options: &ClusterOptions) -> Value {
+    let place = format!("{DATA_FOLDER}/batch/{}", plan.batch);
+    let command = [
+        options.program.as_str(),
+        "batch",
+        "worker",
+        &format!("{PLAN_FOLDER}/plan.json"),
+        "--dir",
+        &place,
+    ];
+    let container = json!({
+        "name": CONTAINER,
+        "image": options.image,
+        // Without a shell, so that signals reach it.
+        "command": command,
+        "env": [{ "name": "OUTLAST_CONFIG_DIR", "value": format!("{DATA_FOLDER}/config") }],
+        "envFrom": [{ "secretRef": { "name": options.secret } }],
+        "volumeMounts": [
+            { "name": "plan", "mountPath": PLAN_FOLDER, "readOnly": true },
+            { "name": "data", "mountPath": DATA_FOLDER },
+        ],
+    });
+    json!({
+        "metadata": { "labels": metadata(plan)["labels"] },
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": GRACE_SECONDS,
+            "containers": [container],
+            "volumes": [
+                { "name": "plan", "configMap": { "name": plan.batch } },
+                { "name": "data", "persistentVolumeClaim": {
+                    "claimName": options.claim.as_ref().unwrap_or(&plan.batch),
+                } },
+            ],
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::is_final_failure;
+
+    #[test]
+    fn the_policy_names_every_final_exit_code_and_no_other() {
+        for (code, meaning) in exit_code::MEANINGS {
+            assert_eq!(FINAL_CODES.contains(&code), is_final_failure(code), "{code}: {meaning}");
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! The matrix of a CI workflow: one job for each open task.
+
+use serde_json::{Value, json};
+
+use crate::batch::plan::BatchPlan;
+
+use super::RenderError;
+
+/// How many jobs a matrix may have in GitHub Actions.
+pub const MATRIX_MAX: usize = 256;
+
+/// Returns the matrix of these tasks, as `strategy.matrix` takes it.
+///
+/// # Errors
+/// There are too many tasks.
+pub fn matrix(plan: &BatchPlan, open: &[usize]) -> Result<Value, RenderError> {
+    if open.len() > MATRIX_MAX {
+        return Err(RenderError::MatrixTooLarge { count: open.len() });
+    }
+    let tasks = open.iter().filter_map(|index| plan.tasks.get(*index));
+    let include =
+        tasks.map(|task| json!({ "index": task.index, "id": task.id, "name": task.name }));
+    Ok(json!({ "include": include.collect::<Vec<_>>() }))
+}

@@ -1,0 +1,101 @@
+//! Writes JSON values as YAML in block style, for people who edit it.
+
+use serde_json::Value;
+
+/// Renders one document.
+pub fn render_yaml(value: &Value) -> String {
+    let mut text = String::new();
+    write_value(value, 0, &mut text);
+    text
+}
+
+fn write_value(value: &Value, indent: usize, text: &mut String) {
+    match value {
+        Value::Object(map) if !map.is_empty() => {
+            for (key, value) in map {
+                text.push_str(&" ".repeat(indent));
+                text.push_str(&scalar(&Value::String(key.clone())));
+                text.push(':');
+                write_nested(value, indent + 2, text);
+            }
+        }
+        Value::Array(items) if !items.is_empty() => {
+            for item in items {
+                let mut inner = String::new();
+                write_value(item, indent + 2, &mut inner);
+                text.push_str(&" ".repeat(indent));
+                text.push_str("- ");
+                text.push_str(inner.trim_start());
+            }
+        }
+        Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)
+        | Value::Object(_) => {
+            text.push_str(&" ".repeat(indent));
+            text.push_str(&scalar(value));
+            text.push('\n');
+        }
+    }
+}
+
+/// Writes what follows a key.
+fn write_nested(value: &Value, indent: usize, text: &mut String) {
+    let is_nested = match value {
+        Value::Object(map) => !map.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    };
+    if is_nested {
+        text.push('\n');
+        write_value(value, indent, text);
+    } else {
+        text.push(' ');
+        text.push_str(&scalar(value));
+        text.push('\n');
+    }
+}
+
+/// Writes a value in one line. JSON is YAML, so only texts that mean themselves have no quotes.
+fn scalar(value: &Value) -> String {
+    match value {
+        Value::String(text) if is_plain(text) => text.clone(),
+        Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)
+        | Value::Object(_) => value.to_string(),
+    }
+}
+
+/// Whether a text is read as this text without quotes.
+fn is_plain(text: &str) -> bool {
+    let is_word = |letter: char| letter.is_ascii_alphanumeric() || "-_./".contains(letter);
+    let words = ["true", "false", "yes", "no", "on", "off", "null", "y", "n"];
+    text.starts_with(|letter: char| letter.is_ascii_alphabetic() || letter == '/')
+        && text.chars().all(is_word)
+        && !words.contains(&text.to_ascii_lowercase().as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn documents_are_in_block_style() {
+        let value = json!({
+            "kind": "Job", "empty": {}, "none": [], "number": 3,
+            "list": [{ "a": "x", "b": ["1", "no"] }, "plain", []],
+            "text": "a: b\n\"c\" # ä",
+        });
+        let wanted = "kind: Job\nempty: {}\nnone: []\nnumber: 3\nlist:\n  - a: x\n    b:\n      \
+                      - \"1\"\n      - \"no\"\n  - plain\n  - []\ntext: \"a: b\\n\\\"c\\\" # ä\"\n";
+        assert_eq!(render_yaml(&value), wanted);
+        let read: Value = serde_saphyr::from_str(&render_yaml(&value)).expect("it is YAML");
+        assert_eq!(read, value);
+    }
+}

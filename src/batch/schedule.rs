@@ -1,0 +1,265 @@
+//! Decides which task the local engine starts when. Pure: time is an argument.
+
+use std::time::Duration;
+
+use crate::recovery::AimdLimiter;
+
+/// The longest pause between two attempts, unless the service asks for a longer one.
+const PAUSE_MAX: Duration = Duration::from_mins(15);
+
+/// The bounds of a batch on this machine.
+#[derive(Clone, Copy, Debug)]
+pub struct ScheduleLimits {
+    /// How many tasks run at a time at most.
+    pub jobs: u32,
+    /// How often a task is begun at most.
+    pub attempts: u32,
+    /// The pause before the second attempt; it doubles with each further one.
+    pub pause: Duration,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttemptEnd {
+    /// With a result that no further attempt would change.
+    Final { throttled: bool },
+    /// It may succeed later: not before this long from now, if the service said so.
+    Temporary { not_before: Option<Duration>, throttled: bool },
+    /// Without a result.
+    Lost,
+    /// Another process has it: this was no attempt.
+    Busy,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slot {
+    Waiting { at: Duration },
+    Running { era: u32 },
+    Ended,
+    GivenUp,
+}
+
+/// How many tasks are in which state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TaskCounts {
+    pub running: usize,
+    pub waiting: usize,
+    pub given_up: usize,
+}
+
+/// The tasks of a batch, and how many may run at a time.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    limits: ScheduleLimits,
+    limiter: AimdLimiter,
+    slots: Vec<Slot>,
+    attempts: Vec<u32>,
+}
+
+/// How often to look again whether another process still has a task.
+const BUSY_PAUSE: Duration = Duration::from_secs(1);
+
+impl Schedule {
+    /// `is_open` says of each task whether it is to be run.
+    pub fn new(limits: ScheduleLimits, is_open: &[bool]) -> Self {
+        let slot = |open: &bool| {
+            if *open { Slot::Waiting { at: Duration::ZERO } } else { Slot::Ended }
+        };
+        Self {
+            limits,
+            limiter: AimdLimiter::new(limits.jobs),
+            slots: is_open.iter().map(slot).collect(),
+            attempts: vec![0; is_open.len()],
+        }
+    }
+
+    /// Takes the next task to start now.
+    pub fn start_next(&mut self, now: Duration) -> Option<usize> {
+        if self.counts().running >= self.parallelism() {
+            return None;
+        }
+        let ready = |slot: &Slot| matches!(slot, Slot::Waiting { at } if *at <= now);
+        let index = self.slots.iter().position(ready)?;
+        self.slots[index] = Slot::Running { era: self.limiter.era() };
+        self.attempts[index] += 1;
+        Some(index)
+    }
+
+    /// How many tasks may run at a time now.
+    pub fn parallelism(&self) -> usize {
+        usize::try_from(self.limiter.limit()).unwrap_or(usize::MAX)
+    }
+
+    /// How often a task was begun.
+    pub fn attempt(&self, index: usize) -> u32 {
+        self.attempts[index]
+    }
+
+    /// Records the end of an attempt. Returns when the task is tried again.
+    pub fn ended(&mut self, index: usize, now: Duration, end: AttemptEnd) -> Option<Duration> {
+        let Slot::Running { era } = self.slots[index] else { return None };
+        let (slot, throttled) = match end {
+            AttemptEnd::Final { throttled } => (Slot::Ended, Some(throttled)),
+            AttemptEnd::Temporary { not_before, throttled } => {
+                let wished = not_before.unwrap_or_default();
+                (self.again(index, now, wished), throttled.then_some(true))
+            }
+            AttemptEnd::Lost => (self.again(index, now, Duration::ZERO), None),
+            AttemptEnd::Busy => {
+                self.attempts[index] -= 1;
+                (Slot::Waiting { at: now + BUSY_PAUSE }, None)
+            }
+        };
+        self.slots[index] = slot;
+        self.limiter = match throttled {
+            Some(true) => self.limiter.throttled(era),
+            Some(false) => self.limiter.answered(),
+            None => self.limiter,
+        };
+        match slot {
+            Slot::Waiting { at } => Some(at),
+            Slot::Running { .. } | Slot::Ended | Slot::GivenUp => None,
+        }
+    }
+
+    fn again(&self, index: usize, now: Duration, wished: Duration) -> Slot {
+        let attempts = self.attempts[index];
+        if attempts >= self.limits.attempts {
+            return Slot::GivenUp;
+        }
+        let doubled = 2_u32.saturating_pow(attempts.saturating_sub(1));
+        let pause = self.limits.pause.saturating_mul(doubled).min(PAUSE_MAX).max(wished);
+        Slot::Waiting { at: now + pause + spread(index, pause) }
+    }
+
+    /// When the next task may be started, if one waits for its time.
+    pub fn next_start(&self) -> Option<Duration> {
+        let waiting = self.slots.iter().filter_map(|slot| match slot {
+            Slot::Waiting { at } => Some(*at),
+            Slot::Running { .. } | Slot::Ended | Slot::GivenUp => None,
+        });
+        waiting.min()
+    }
+
+    /// Whether nothing is left to do.
+    pub fn is_over(&self) -> bool {
+        let TaskCounts { running, waiting, .. } = self.counts();
+        running + waiting == 0
+    }
+
+    pub fn counts(&self) -> TaskCounts {
+        let mut counts = TaskCounts::default();
+        for slot in &self.slots {
+            match slot {
+                Slot::Waiting { .. } => counts.waiting += 1,
+                Slot::Running { .. } => counts.running += 1,
+                Slot::GivenUp => counts.given_up += 1,
+                Slot::Ended => {}
+            }
+        }
+        counts
+    }
+}
+
+/// Up to a quarter of a pause, so that tasks that failed together do not return together.
+fn spread(index: usize, pause: Duration) -> Duration {
+    let part = u32::try_from(index.wrapping_mul(37) % 64).unwrap_or(0);
+    pause / 4 * part / 64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const FAILED: AttemptEnd = AttemptEnd::Temporary { not_before: None, throttled: false };
+
+    fn schedule(jobs: u32, tasks: usize) -> Schedule {
+        let limits = ScheduleLimits { jobs, attempts: 3, pause: 10 * SECOND };
+        Schedule::new(limits, &vec![true; tasks])
+    }
+
+    #[test]
+    fn no_more_tasks_run_than_allowed_and_each_runs_once() {
+        let mut schedule = schedule(2, 3);
+        let start = |schedule: &mut Schedule| schedule.start_next(Duration::ZERO);
+        assert_eq!([start(&mut schedule), start(&mut schedule)], [Some(0), Some(1)]);
+        assert_eq!(start(&mut schedule), None);
+        schedule.ended(1, SECOND, AttemptEnd::Final { throttled: false });
+        assert_eq!(start(&mut schedule), Some(2));
+        schedule.ended(0, SECOND, AttemptEnd::Final { throttled: false });
+        schedule.ended(2, SECOND, AttemptEnd::Final { throttled: false });
+        assert_eq!(start(&mut schedule), None);
+        assert!(schedule.is_over());
+    }
+
+    #[test]
+    fn finished_tasks_are_not_started() {
+        let limits = ScheduleLimits { jobs: 4, attempts: 3, pause: SECOND };
+        let mut schedule = Schedule::new(limits, &[false, true, false]);
+        assert_eq!(schedule.start_next(Duration::ZERO), Some(1));
+        assert_eq!(schedule.start_next(Duration::ZERO), None);
+    }
+
+    #[test]
+    fn a_temporary_failure_is_retried_after_a_growing_pause_until_the_attempts_are_used_up() {
+        let mut schedule = schedule(1, 1);
+        let mut now = Duration::ZERO;
+        let mut pauses = Vec::new();
+        while let Some(index) = schedule.start_next(now) {
+            if let Some(at) = schedule.ended(index, now, FAILED) {
+                assert_eq!(
+                    schedule.start_next(at.saturating_sub(SECOND)),
+                    None,
+                    "not before its time"
+                );
+                pauses.push(at.saturating_sub(now));
+                now = at;
+            }
+        }
+        assert_eq!(pauses, [10 * SECOND, 20 * SECOND]);
+        assert_eq!((schedule.counts().given_up, schedule.is_over()), (1, true));
+    }
+
+    #[test]
+    fn the_service_is_not_asked_before_the_time_that_it_named() {
+        let mut schedule = schedule(1, 1);
+        schedule.start_next(Duration::ZERO);
+        let end =
+            AttemptEnd::Temporary { not_before: Some(Duration::from_hours(5)), throttled: true };
+        let at = schedule.ended(0, SECOND, end).expect("it is tried again");
+        assert!(at >= SECOND + Duration::from_hours(5));
+    }
+
+    #[test]
+    fn throttling_halves_the_parallelism_once_for_tasks_of_one_time() {
+        let mut schedule = schedule(8, 20);
+        for _ in 0..8 {
+            schedule.start_next(Duration::ZERO);
+        }
+        for index in 0..8 {
+            schedule.ended(
+                index,
+                SECOND,
+                AttemptEnd::Temporary { not_before: None, throttled: true },
+            );
+        }
+        assert_eq!(schedule.parallelism(), 4);
+        for _ in 0..4 {
+            let index = schedule.start_next(SECOND).expect("a free place");
+            schedule.ended(index, SECOND, AttemptEnd::Final { throttled: false });
+        }
+        assert_eq!(schedule.parallelism(), 5);
+    }
+
+    #[test]
+    fn a_task_of_another_process_costs_no_attempt() {
+        let mut schedule = schedule(1, 1);
+        for round in 0..100 {
+            let now = BUSY_PAUSE * round;
+            assert_eq!(schedule.start_next(now), Some(0));
+            assert_eq!(schedule.ended(0, now, AttemptEnd::Busy), Some(now + BUSY_PAUSE));
+        }
+        assert_eq!(schedule.attempt(0), 0);
+    }
+}

@@ -1,0 +1,306 @@
+//! Reads TASKS: JSON Lines, an object for each task. Every mistake is reported with its line.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+use strsim::osa_distance;
+
+use crate::config::spans::JsonPaths;
+use crate::config::{values, without_position};
+use crate::recovery::Money;
+
+use super::plan::GitSource;
+
+const TASK_KEYS: [&str; 7] = ["id", "prompt", "prompt_file", "cwd", "git", "flags", "limits"];
+const GIT_KEYS: [&str; 2] = ["repository", "ref"];
+const LIMIT_KEYS: [&str; 3] = ["max_turns", "max_budget_usd", "max_duration"];
+
+/// The longest id of a task, in characters.
+const ID_MAX: usize = 200;
+
+/// The maximum edit distance of a typo.
+const TYPO_MAX: usize = 3;
+
+/// One task, as its line has it. Paths are absolute, and a prompt file was read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TaskLine {
+    /// Counted from 1.
+    pub line: usize,
+    pub id: Option<String>,
+    pub prompt: String,
+    pub cwd: Option<PathBuf>,
+    pub git: Option<GitSource>,
+    pub flags: Vec<String>,
+    pub limits: TaskLimits,
+}
+
+/// The limits that a task sets itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TaskLimits {
+    pub max_turns: Option<u32>,
+    pub max_budget: Option<Money>,
+    /// As written, and valid.
+    pub max_duration: Option<String>,
+}
+
+/// A mistake in a line of TASKS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskFileError {
+    pub file: String,
+    /// Counted from 1.
+    pub line: usize,
+    pub what: String,
+}
+
+impl fmt::Display for TaskFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.file, self.line, self.what)
+    }
+}
+
+impl std::error::Error for TaskFileError {}
+
+/// Reads the tasks of a text. `name` is the file in messages; relative paths start in `base`.
+///
+/// # Errors
+/// Everything that is wrong with it, in the order of the lines.
+pub fn read_tasks(
+    name: &str,
+    text: &str,
+    base: &Path,
+) -> Result<Vec<TaskLine>, Vec<TaskFileError>> {
+    let (mut tasks, mut errors) = (Vec::new(), Vec::new());
+    let mut ids: HashMap<String, usize> = HashMap::new();
+    for (number, line) in text.lines().enumerate().map(|(index, line)| (index + 1, line)) {
+        if line.trim().is_empty() {
+            continue;
+        }
+        let mut mistakes = Vec::new();
+        if let Some(task) = read_line(line, number, base, &mut mistakes) {
+            if let Some(id) = &task.id
+                && let Some(first) = ids.insert(id.clone(), number)
+            {
+                mistakes.push(format!("id \"{id}\" is that of line {first}, too; ids are unique"));
+            }
+            tasks.push(task);
+        }
+        let error = |what| TaskFileError { file: name.to_owned(), line: number, what };
+        errors.extend(mistakes.into_iter().map(error));
+    }
+    if tasks.is_empty() && errors.is_empty() {
+        let what = "there is no task; write one JSON object on each line, such as \
+                    {\"prompt\": \"Say hello.\"}";
+        errors.push(TaskFileError { file: name.to_owned(), line: 1, what: what.to_owned() });
+    }
+    if errors.is_empty() { Ok(tasks) } else { Err(errors) }
+}
+
+fn read_line(
+    line: &str,
+    number: usize,
+    base: &Path,
+    mistakes: &mut Vec<String>,
+) -> Option<TaskLine> {
+    let value: Value = match serde_json::from_str(line) {
+        Ok(value) => value,
+        Err(error) => {
+            let (column, why) = (error.column(), without_position(&error));
+            mistakes.push(format!("column {column}: not valid JSON: {why}"));
+            return None;
+        }
+    };
+    let Value::Object(map) = &value else {
+        mistakes.push("a task is a JSON object, such as {\"prompt\": \"Say hello.\"}".to_owned());
+        return None;
+    };
+    let paths = JsonPaths::scan(line);
+    for (_first, second) in &paths.repeated {
+        mistakes.push(format!("key \"{}\" stands there twice", paths.path(*second).join(".")));
+    }
+    let mut fields = TaskFields { place: "", map, mistakes };
+    fields.check_keys(&TASK_KEYS);
+    let id = fields.text("id").filter(|id| fields.check_id(id));
+    let prompt = read_prompt(&mut fields, base);
+    let cwd = fields.text("cwd").map(|path| base.join(path));
+    let flags = fields.texts("flags");
+    let git = fields.object("git", read_git);
+    if cwd.is_some() && git.is_some() {
+        fields.report("cwd and git exclude each other; a git checkout has a folder of its own");
+    }
+    let limits = fields.object("limits", |fields| Some(read_limits(fields))).unwrap_or_default();
+    Some(TaskLine { line: number, id, prompt: prompt?, cwd, git, flags, limits })
+}
+
+fn read_prompt(fields: &mut TaskFields<'_>, base: &Path) -> Option<String> {
+    let (given, file) = (fields.text("prompt"), fields.text("prompt_file"));
+    let prompt = match (fields.map.contains_key("prompt"), fields.map.contains_key("prompt_file")) {
+        (true, true) => {
+            fields.report("prompt and prompt_file exclude each other; keep one of them");
+            return None;
+        }
+        (false, false) => {
+            fields.report("a task needs a prompt or a prompt_file");
+            return None;
+        }
+        (true, false) => given?,
+        (false, true) => {
+            let path = base.join(file?);
+            match fs::read_to_string(&path) {
+                Ok(text) => text,
+                Err(error) => {
+                    let path = path.display();
+                    fields.report(&format!("prompt_file {path} cannot be read: {error}"));
+                    return None;
+                }
+            }
+        }
+    };
+    if prompt.trim().is_empty() {
+        fields.report("the prompt is empty; say what is to be done");
+        return None;
+    }
+    if prompt.trim() == "-" {
+        fields.report(
+            "the prompt \"-\" would read standard input; write it here, or in a prompt_file",
+        );
+        return None;
+    }
+    Some(prompt)
+}
+
+fn read_git(fields: &mut TaskFields<'_>) -> Option<GitSource> {
+    fields.check_keys(&GIT_KEYS);
+    let (repository, reference) = (fields.text("repository"), fields.text("ref"));
+    let Some(repository) = repository else {
+        if !fields.map.contains_key("repository") {
+            fields.report("repository is missing");
+        }
+        return None;
+    };
+    for (key, word) in [("repository", Some(&repository)), ("ref", reference.as_ref())] {
+        if word.is_some_and(|word| word.is_empty() || word.starts_with('-')) {
+            fields.report(&format!("{key} must not be empty or begin with a dash"));
+            return None;
+        }
+    }
+    Some(GitSource { repository, reference })
+}
+
+fn read_limits(fields: &mut TaskFields<'_>) -> TaskLimits {
+    fields.check_keys(&LIMIT_KEYS);
+    let turns = fields.map.get("max_turns").map(|value| {
+        let turns = value.as_u64().and_then(|turns| u32::try_from(turns).ok());
+        turns.filter(|turns| *turns > 0).ok_or("must be a whole number above 0".to_owned())
+    });
+    let budget = fields.map.get("max_budget_usd").map(|value| {
+        let dollars = value.as_f64().and_then(Money::from_dollars);
+        let wrong = "must be a number of US dollars above 0, such as 0.5";
+        dollars.filter(|dollars| *dollars > Money::ZERO).ok_or(wrong.to_owned())
+    });
+    let duration = fields.map.get("max_duration").map(|value| {
+        let text = value.as_str().ok_or("must be a text such as \"45m\"".to_owned())?;
+        values::duration(text).map_err(|error| error.to_string())?;
+        Ok(text.to_owned())
+    });
+    TaskLimits {
+        max_turns: fields.checked("max_turns", turns),
+        max_budget: fields.checked("max_budget_usd", budget),
+        max_duration: fields.checked("max_duration", duration),
+    }
+}
+
+/// The keys of one object of a line.
+struct TaskFields<'a> {
+    /// The key that the object has, with a dot, or nothing.
+    place: &'static str,
+    map: &'a Map<String, Value>,
+    mistakes: &'a mut Vec<String>,
+}
+
+impl TaskFields<'_> {
+    fn report(&mut self, what: &str) {
+        self.mistakes.push(format!("{}{what}", self.place));
+    }
+
+    fn check_keys(&mut self, known: &[&str]) {
+        let unknown: Vec<String> =
+            self.map.keys().filter(|key| !known.contains(&key.as_str())).cloned().collect();
+        for key in unknown {
+            let near = known.iter().map(|name| (osa_distance(&key.to_lowercase(), name), *name));
+            let remedy = match near.min().filter(|(distance, _)| *distance <= TYPO_MAX) {
+                Some((_, near)) => format!("did you mean \"{near}\"?"),
+                None => format!("the keys are {}", known.join(", ")),
+            };
+            let key: String = key.chars().take(ID_MAX).collect();
+            self.mistakes.push(format!("unknown key \"{}{key}\"; {remedy}", self.place));
+        }
+    }
+
+    fn check_id(&mut self, id: &str) -> bool {
+        let fits = !id.trim().is_empty() && id.chars().count() <= ID_MAX;
+        let is_valid = fits && !id.chars().any(char::is_control);
+        if !is_valid {
+            self.report(&format!("id must have 1 to {ID_MAX} characters, and none that controls"));
+        }
+        is_valid
+    }
+
+    fn text(&mut self, key: &str) -> Option<String> {
+        let value = self.map.get(key)?;
+        let text = value.as_str().map(str::to_owned);
+        if text.is_none() {
+            self.report(&format!("{key} must be a text, and is {}", kind_of(value)));
+        }
+        text
+    }
+
+    fn texts(&mut self, key: &str) -> Vec<String> {
+        let Some(value) = self.map.get(key) else { return Vec::new() };
+        let texts = value.as_array().and_then(|items| {
+            items.iter().map(|item| item.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
+        });
+        texts.unwrap_or_else(|| {
+            let example = "[\"--require\", \"cargo test\"]";
+            self.report(&format!("{key} must be a list of texts, such as {example}"));
+            Vec::new()
+        })
+    }
+
+    fn object<T>(
+        &mut self,
+        key: &'static str,
+        read: impl FnOnce(&mut TaskFields<'_>) -> Option<T>,
+    ) -> Option<T> {
+        let value = self.map.get(key)?;
+        let Value::Object(map) = value else {
+            self.report(&format!("{key} must be an object, and is {}", kind_of(value)));
+            return None;
+        };
+        let place = if key == "git" { "git." } else { "limits." };
+        read(&mut TaskFields { place, map, mistakes: self.mistakes })
+    }
+
+    fn checked<T>(&mut self, key: &str, value: Option<Result<T, String>>) -> Option<T> {
+        match value? {
+            Ok(value) => Some(value),
+            Err(why) => {
+                self.report(&format!("{key} {why}"));
+                None
+            }
+        }
+    }
+}
+
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}

@@ -1,0 +1,159 @@
+//! The flags of `outlast batch`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::config::values;
+use crate::recovery::Money;
+
+/// What `outlast batch` takes.
+#[derive(Clone, Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    override_usage = "outlast batch TASKS [OPTIONS] [-- OPTIONS of outlast run]\n       outlast batch status|collect|worker DIR [OPTIONS]"
+)]
+pub struct BatchArgs {
+    #[command(subcommand)]
+    pub action: Option<BatchAction>,
+    #[command(flatten)]
+    pub start: StartBatchArgs,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub enum BatchAction {
+    /// List every task of a batch with its state
+    Status(BatchStatusArgs),
+    /// Merge the results of a batch
+    Collect(CollectBatchArgs),
+    /// Run one task: what every engine starts
+    Worker(BatchWorkerArgs),
+}
+
+/// What runs the tasks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum BatchEngine {
+    /// Processes on this machine.
+    #[default]
+    Local,
+    /// An array job, by `sbatch`.
+    Slurm,
+    /// An Indexed Job, by `kubectl`.
+    #[value(alias = "k8s")]
+    Kubernetes,
+    /// A matrix of CI jobs, as JSON.
+    Matrix,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct StartBatchArgs {
+    /// The tasks, a JSON object on each line; or the folder of a batch, to go on with it
+    #[arg(value_name = "TASKS")]
+    pub tasks: Option<PathBuf>,
+    /// What runs the tasks
+    #[arg(long, value_enum, value_name = "ENGINE", default_value_t)]
+    pub engine: BatchEngine,
+    /// Print what the engine takes, and submit nothing
+    #[arg(long)]
+    pub render: bool,
+    /// The id of the batch. Default: the file's name and a hash of the tasks
+    #[arg(long, value_name = "ID")]
+    pub id: Option<String>,
+    /// The folder of the batch. Default: batch/ID beside the sessions
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// How many tasks run at a time at most. Default here: the number of processors
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub jobs: Option<u32>,
+    /// How often a task is begun at most, if it ends with 75 or without a result
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub attempts: u32,
+    /// The pause before a second attempt, unless the service named a time; it doubles
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    pub retry_after: Duration,
+    /// How long the whole batch may take, on this machine or in Kubernetes
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub max_duration: Option<Duration>,
+    /// What all tasks together may cost; divided before the first begins
+    #[arg(long, value_name = "USD", value_parser = dollars)]
+    pub max_budget_usd: Option<Money>,
+    /// Run tasks again that have failed
+    #[arg(long)]
+    pub retry_failed: bool,
+    /// The summary as one JSON object
+    #[arg(long)]
+    pub json: bool,
+    /// The program on the machines of the engine. Default: this one; outlast in Kubernetes
+    #[arg(long, value_name = "PATH")]
+    pub program: Option<PathBuf>,
+    /// A word for the command line of sbatch or kubectl; may be repeated
+    #[arg(long, value_name = "WORD", allow_hyphen_values = true)]
+    pub submit_arg: Vec<String>,
+    /// Kubernetes: the image of the containers
+    #[arg(long, value_name = "IMAGE")]
+    pub image: Option<String>,
+    /// Kubernetes: an existing volume claim. Default: one is made
+    #[arg(long, value_name = "NAME")]
+    pub claim: Option<String>,
+    /// Kubernetes: the secret whose entries are variables of the workers
+    #[arg(long, value_name = "NAME", default_value = "outlast")]
+    pub secret: String,
+    /// Flags of `outlast run` for every task, after `--`
+    #[arg(last = true, value_name = "OPTIONS")]
+    pub flags: Vec<String>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct BatchStatusArgs {
+    /// The folder of a batch, or its id
+    #[arg(value_name = "DIR")]
+    pub batch: PathBuf,
+    /// One JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct CollectBatchArgs {
+    /// The folder of a batch, or its id
+    #[arg(value_name = "DIR")]
+    pub batch: PathBuf,
+    /// One object with a summary, or a line for each task with its whole result
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
+    pub format: CollectFormat,
+    /// Write to this file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum CollectFormat {
+    #[default]
+    Json,
+    Jsonl,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct BatchWorkerArgs {
+    /// The folder of a batch, or the file of its plan
+    #[arg(value_name = "DIR")]
+    pub batch: PathBuf,
+    /// The number of the task. Default: from the variable of the engine
+    #[arg(long, value_name = "N")]
+    pub index: Option<usize>,
+    /// Where results are written, if not beside the plan
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// The process that ends this one with it
+    #[arg(long, value_name = "PID", hide = true)]
+    pub parent: Option<u32>,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    values::duration(text).map_err(|error| error.to_string())
+}
+
+fn dollars(text: &str) -> Result<Money, String> {
+    values::dollars(text).map_err(|error| error.to_string())
+}

@@ -1,0 +1,217 @@
+//! Shows the progress of a batch: a bar on a terminal, lines elsewhere.
+
+use std::collections::HashMap;
+use std::io::{self, IsTerminal, Write as _};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio::time::Instant;
+
+use crate::batch::{
+    BatchEvent, BatchFolder, BatchObserver, BatchPlan, BatchStop, BatchSummary, TaskCounts,
+    TaskOutcome, TaskReport, TaskState,
+};
+use crate::cli::output::{TerminalFilter, one_line};
+use crate::cli::timestamps::{format_duration, format_elapsed};
+use crate::config::environment::{self, Variables};
+use crate::recovery::Money;
+
+/// The longest silence.
+const BEAT: Duration = Duration::from_secs(30);
+
+/// How long the reason of a failure may be in a line.
+const REASON_MAX: usize = 300;
+
+/// Shows what happens in a batch.
+pub(super) struct BatchProgress<'a> {
+    plan: &'a BatchPlan,
+    bar: Option<ProgressBar>,
+    /// Whether every task is reported, and not only what needs attention.
+    is_detailed: bool,
+    done: usize,
+    failed: usize,
+    costs: HashMap<usize, f64>,
+    begun: HashMap<usize, Instant>,
+    busy: HashMap<usize, Instant>,
+    last_line: Instant,
+}
+
+impl<'a> BatchProgress<'a> {
+    pub(super) fn new(folder: &BatchFolder, plan: &'a BatchPlan, variables: &Variables) -> Self {
+        let summary = BatchSummary::gather(folder, plan);
+        let cost = |report: &TaskReport<'_>| Some((report.task.index, report.cost()?));
+        let is_terminal = io::stderr().is_terminal();
+        let is_dumb = variables.get(std::ffi::OsStr::new("TERM")).is_some_and(|it| it == "dumb");
+        Self {
+            plan,
+            bar: (is_terminal && !is_dumb).then(|| new_bar(plan.tasks.len())),
+            is_detailed: is_terminal || environment::is_ci(variables),
+            done: summary.counts.done,
+            failed: summary.counts.failed,
+            costs: summary.tasks.iter().filter_map(cost).collect(),
+            begun: HashMap::new(),
+            busy: HashMap::new(),
+            last_line: Instant::now(),
+        }
+    }
+
+    /// Reports what earlier processes have done.
+    pub(super) fn begin(&mut self) {
+        let (all, ended) = (self.plan.tasks.len(), self.done + self.failed);
+        let batch = &self.plan.batch;
+        if ended == all {
+            self.say(&format!(
+                "all {all} tasks of batch {batch} have a result already; to run them anew, give \
+                 another --id"
+            ));
+        } else if ended > 0 && self.is_detailed {
+            self.say(&format!("batch {batch} goes on: {ended} of {all} tasks have a result"));
+        }
+    }
+
+    pub(super) fn finish(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn say(&mut self, line: &str) {
+        self.last_line = Instant::now();
+        let line = format!("outlast: {}", one_line(line));
+        if let Some(bar) = &self.bar {
+            return bar.println(line);
+        }
+        let mut stderr = TerminalFilter::messages(io::stderr().lock());
+        // The summary and the exit code are enough where standard error is not read.
+        let _ = stderr.write_all(format!("{line}\n").as_bytes());
+    }
+
+    /// The figures: `12/50 done · 1 failed · 4 running · $0.31`.
+    fn figures(&self, running: usize) -> String {
+        let cost: f64 = self.costs.values().sum();
+        let cost = Money::from_dollars(cost.max(0.0)).unwrap_or_default();
+        let failed = match self.failed {
+            0 => String::new(),
+            count => format!(" · {count} failed"),
+        };
+        format!("{}/{} done{failed} · {running} running · {cost}", self.done, self.plan.tasks.len())
+    }
+
+    fn name(&self, index: usize) -> String {
+        match self.plan.tasks.get(index) {
+            Some(task) if task.id != task.name => format!("task {index} ({})", task.id),
+            Some(_) | None => format!("task {index}"),
+        }
+    }
+
+    fn ended(&mut self, index: usize, outcome: Option<&TaskOutcome>, retry_in: Option<Duration>) {
+        let took = self.begun.remove(&index).map_or(Duration::ZERO, |begun| begun.elapsed());
+        let took = format_elapsed(took);
+        if let Some(cost) = outcome.and_then(TaskOutcome::cost) {
+            self.costs.insert(index, cost);
+        }
+        let name = self.name(index);
+        let next = match retry_in {
+            Some(wait) => format!("; it is tried again in {}", format_duration(wait)),
+            None => "; it is not tried again now".to_owned(),
+        };
+        let Some(outcome) = outcome else {
+            return self.say(&format!("{name} ended without a result after {took}{next}"));
+        };
+        let why = format!(
+            "{} (exit code {}){}",
+            outcome.reason().unwrap_or("not started"),
+            outcome.exit_code,
+            outcome.error().map_or_else(String::new, |error| format!(": {}", shortened(error)))
+        );
+        match outcome.state() {
+            TaskState::Done => {
+                self.done += 1;
+                if self.is_detailed {
+                    let cost = outcome.cost().and_then(Money::from_dollars).unwrap_or_default();
+                    self.say(&format!("{name} is done after {took}, {cost}"));
+                }
+            }
+            TaskState::Failed => {
+                self.failed += 1;
+                self.say(&format!("{name} failed after {took}: {why}"));
+            }
+            TaskState::Running | TaskState::Unfinished | TaskState::Missing => {
+                self.say(&format!("{name} was cut off after {took}: {why}{next}"));
+            }
+        }
+    }
+
+    fn tick(&mut self, counts: TaskCounts, parallelism: usize, next_start: Option<Duration>) {
+        let mut line = self.figures(counts.running);
+        if counts.running == 0
+            && let Some(wait) = next_start
+        {
+            line = format!("{line} · next attempt in {}", format_duration(wait));
+        }
+        if let Some(bar) = &self.bar {
+            bar.set_position(u64::try_from(self.done + self.failed).unwrap_or(0));
+            bar.set_message(line);
+        } else if self.last_line.elapsed() >= BEAT {
+            self.say(&format!("{line} · {parallelism} at a time"));
+        }
+    }
+}
+
+impl BatchObserver for BatchProgress<'_> {
+    fn observe(&mut self, event: &BatchEvent<'_>) {
+        match event {
+            BatchEvent::Started { index, attempt } => {
+                self.begun.insert(*index, Instant::now());
+                if *attempt > 1 && self.is_detailed {
+                    let name = self.name(*index);
+                    self.say(&format!("{name} begins attempt {attempt}"));
+                }
+            }
+            BatchEvent::Busy { index } => {
+                if self.busy.insert(*index, Instant::now()).is_none() {
+                    let name = self.name(*index);
+                    self.say(&format!(
+                        "{name} is still being worked on by another process; waiting"
+                    ));
+                }
+            }
+            BatchEvent::StartFailed { index, error } => {
+                let name = self.name(*index);
+                self.say(&format!("{name} could not be started: {error}"));
+            }
+            BatchEvent::Ended { index, outcome, retry_in } => {
+                self.ended(*index, *outcome, *retry_in);
+            }
+            BatchEvent::Tick { counts, parallelism, next_start } => {
+                self.tick(*counts, *parallelism, *next_start);
+            }
+            BatchEvent::Stopping { stop, running } => {
+                let why = match stop {
+                    BatchStop::Interrupted(interrupt) => interrupt.cause(),
+                    BatchStop::Late => "the time of the batch is used up",
+                };
+                self.say(&format!("{why}; {running} running tasks are asked to end"));
+            }
+        }
+    }
+}
+
+fn new_bar(tasks: usize) -> ProgressBar {
+    let length = u64::try_from(tasks).unwrap_or(u64::MAX);
+    let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("{spinner} [{bar:20}] {wide_msg}")
+        .expect("the template is a constant")
+        .progress_chars("#>-");
+    bar.set_style(style);
+    bar.enable_steady_tick(Duration::from_millis(250));
+    bar
+}
+
+fn shortened(text: &str) -> String {
+    let mut short: String = text.chars().take(REASON_MAX).collect();
+    if short.len() < text.len() {
+        short.push_str("...");
+    }
+    short
+}

@@ -1,0 +1,165 @@
+//! Reports on a batch: the state of every task, and the merged results.
+
+use std::fmt::Write as _;
+
+use console::measure_text_width;
+
+use crate::batch::{
+    BatchFolder, BatchPlan, BatchSummary, TaskOutcome, TaskReport, TaskState, quoted_command,
+};
+use crate::cli::args::{BatchStatusArgs, CollectBatchArgs, CollectFormat};
+use crate::cli::output::one_line;
+use crate::cli::output_file::{OutputFile, ResultRetention};
+use crate::cli::run::ProcessContext;
+use crate::cli::stdout::print_report;
+use crate::cli::usage::{UsageError, UsageErrorKind};
+use crate::recovery::Money;
+
+use super::open::{open, resume_command};
+
+/// How long an id or a reason may be in a table.
+const CELL_MAX: usize = 100;
+
+/// Lists every task with its state. The exit code is that of the batch.
+///
+/// # Errors
+/// There is no such batch.
+pub(super) fn status(args: &BatchStatusArgs, world: &ProcessContext) -> Result<u8, UsageError> {
+    let (folder, plan) = open(&args.batch, world)?;
+    let summary = BatchSummary::gather(&folder, &plan);
+    let text = if args.json {
+        format!("{}\n", summary.object(&folder, resume(&summary, &folder, &plan).as_deref()))
+    } else {
+        table(&summary.tasks, |_| true) + "\n" + &footer(&summary, &folder, &plan)
+    };
+    print_report(&text)?;
+    Ok(summary.counts.exit_code())
+}
+
+/// Merges the results. The exit code is that of the batch.
+///
+/// # Errors
+/// There is no such batch, or the file cannot be written.
+pub(super) fn collect(args: &CollectBatchArgs, world: &ProcessContext) -> Result<u8, UsageError> {
+    let (folder, plan) = open(&args.batch, world)?;
+    let summary = BatchSummary::gather(&folder, &plan);
+    let resume = resume(&summary, &folder, &plan);
+    let text = match args.format {
+        CollectFormat::Json => summary.object(&folder, resume.as_deref()).to_string(),
+        CollectFormat::Jsonl => {
+            let lines: Vec<String> =
+                summary.tasks.iter().map(|report| report.line().to_string()).collect();
+            lines.join("\n")
+        }
+    };
+    match &args.output {
+        None => print_report(&(text + "\n"))?,
+        Some(path) => {
+            let path = world.cwd.join(path);
+            let place = |what: String| format!("--output {}: {what}", path.display());
+            let file = OutputFile::open(&path)
+                .map_err(|error| UsageError::new(place(error.to_string())))?;
+            file.write(&text, ResultRetention::Synced).map_err(|error| {
+                UsageError::of(UsageErrorKind::Internal, place(format!("{error:#}")))
+            })?;
+        }
+    }
+    Ok(summary.counts.exit_code())
+}
+
+fn resume(summary: &BatchSummary<'_>, folder: &BatchFolder, plan: &BatchPlan) -> Option<String> {
+    (summary.counts.open() > 0).then(|| resume_command(folder, plan))
+}
+
+/// The end of a batch for people: the figures, what is not done, and how to go on.
+pub(super) fn summary_text(
+    summary: &BatchSummary<'_>,
+    folder: &BatchFolder,
+    plan: &BatchPlan,
+) -> String {
+    let mut text = table(&summary.tasks, |state| state != TaskState::Done);
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    text + &footer(summary, folder, plan)
+}
+
+fn footer(summary: &BatchSummary<'_>, folder: &BatchFolder, plan: &BatchPlan) -> String {
+    let counts = TaskState::ALL.into_iter().filter_map(|state| match summary.counts.of(state) {
+        0 if state != TaskState::Done => None,
+        count => Some(format!("{count} {}", state.name())),
+    });
+    let counts: Vec<String> = counts.collect();
+    let cost = Money::from_dollars(summary.cost().max(0.0)).unwrap_or_default();
+    let place = folder.path().display().to_string();
+    let mut text = format!(
+        "batch {}, {} tasks: {}, {cost} spent\nresults: {}\n",
+        summary.batch,
+        summary.counts.total(),
+        counts.join(", "),
+        quoted_command(["outlast", "batch", "collect", &place]),
+    );
+    if summary.counts.open() > 0 {
+        let _ = writeln!(text, "to go on: {}", resume_command(folder, plan));
+    }
+    if summary.counts.failed > 0 {
+        let _ = writeln!(
+            text,
+            "to run what failed again: {} --retry-failed",
+            resume_command(folder, plan)
+        );
+    }
+    text
+}
+
+/// Aligns the rows of tasks in these states. Empty if there is none.
+fn table(tasks: &[TaskReport<'_>], is_shown: impl Fn(TaskState) -> bool) -> String {
+    let heading = ["INDEX", "ID", "STATE", "EXIT", "ATTEMPTS", "COST", "WHY"].map(str::to_owned);
+    let shown = tasks.iter().filter(|report| is_shown(report.state));
+    let rows: Vec<[String; 7]> = shown.map(row).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let all: Vec<&[String; 7]> = [&heading].into_iter().chain(&rows).collect();
+    let widths: Vec<usize> = (0..heading.len())
+        .map(|column| all.iter().map(|row| measure_text_width(&row[column])).max().unwrap_or(0))
+        .collect();
+    let mut text = String::new();
+    for row in all {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            line.push_str(cell);
+            line.push_str(&" ".repeat(width.saturating_sub(measure_text_width(cell)) + 2));
+        }
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    text
+}
+
+fn row(report: &TaskReport<'_>) -> [String; 7] {
+    let outcome = report.outcome.as_ref();
+    let cost = report.cost().and_then(Money::from_dollars);
+    let is_failure = report.state != TaskState::Done;
+    let why = outcome.filter(|_| is_failure).map(|outcome| {
+        let reason = outcome.reason().unwrap_or("not started");
+        outcome.error().map_or(reason.to_owned(), |error| format!("{reason}: {error}"))
+    });
+    [
+        report.task.index.to_string(),
+        cut(&report.task.id),
+        report.state.name().to_owned(),
+        outcome
+            .map_or_else(|| "-".to_owned(), |outcome: &TaskOutcome| outcome.exit_code.to_string()),
+        report.attempts.to_string(),
+        cost.map_or_else(|| "-".to_owned(), |cost| cost.to_string()),
+        cut(&why.unwrap_or_default()),
+    ]
+}
+
+fn cut(text: &str) -> String {
+    let text = one_line(text);
+    if text.chars().count() <= CELL_MAX {
+        return text;
+    }
+    text.chars().take(CELL_MAX - 3).collect::<String>() + "..."
+}

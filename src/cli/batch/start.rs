@@ -1,0 +1,295 @@
+//! Starts a batch, or goes on with one.
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+
+use crate::batch::{
+    BatchFolder, BatchPlan, BatchStop, BatchSummary, FileLock, LocalBatch, PlanRequest,
+    ScheduleLimits, TaskState, is_batch_id, read_state, read_tasks,
+};
+use crate::cli::args::{BatchEngine, StartBatchArgs};
+use crate::cli::run::{ProcessContext, prepare_process};
+use crate::cli::stdout::print_report;
+use crate::cli::usage::UsageError;
+use crate::recovery::Money;
+use crate::types::exit_code;
+
+use super::open::{batches, folder_error, open, resume_command};
+use super::progress::BatchProgress;
+use super::report::summary_text;
+use super::submit;
+use super::task_check::{check_flags, check_folders, check_settings};
+
+/// A planned batch, of which nothing was started yet.
+struct PreparedBatch {
+    folder: BatchFolder,
+    plan: BatchPlan,
+    /// The file of the tasks, for messages.
+    place: String,
+}
+
+/// Starts what is open of a batch.
+///
+/// # Errors
+/// A mistake before anything was started.
+pub(super) async fn start(args: &StartBatchArgs, world: ProcessContext) -> Result<u8, UsageError> {
+    prepare_process(&world.variables);
+    check_engine_flags(args)?;
+    let PreparedBatch { folder, plan, place } = prepare(args, &world)?;
+    check_flags(&plan, &place)?;
+    check_folders(&plan, &place, args.engine)?;
+    let lock = lock(&folder)?;
+    let is_retried = |index: &usize| args.retry_failed && has_failed(&folder, *index);
+    let retried: Vec<usize> = (0..plan.tasks.len()).filter(is_retried).collect();
+    let mut open_tasks = open_tasks(&folder, &plan);
+    open_tasks.extend(&retried);
+    open_tasks.sort_unstable();
+    if args.engine == BatchEngine::Local && !args.render {
+        check_settings(&plan, &place, &open_tasks, &world)?;
+    }
+    folder.write_plan(&plan).map_err(|error| folder_error(&error))?;
+    for index in retried {
+        folder.task(index).remove_result().map_err(|error| folder_error(&error))?;
+    }
+    match args.engine {
+        BatchEngine::Local if args.render => {
+            Err(UsageError::new("--render needs another engine than local; name one with --engine"))
+        }
+        BatchEngine::Local => run_here(args, &world, &folder, &plan, lock).await,
+        BatchEngine::Slurm => submit::slurm(args, &world, &folder, &plan, &open_tasks).await,
+        BatchEngine::Kubernetes => submit::kubernetes(args, &world, &folder, &plan).await,
+        BatchEngine::Matrix => submit::print_matrix(&plan, &open_tasks),
+    }
+}
+
+/// Refuses flags that the engine cannot heed.
+fn check_engine_flags(args: &StartBatchArgs) -> Result<(), UsageError> {
+    let is_cluster = args.engine == BatchEngine::Kubernetes;
+    let given = [
+        ("--image", args.image.is_some() && !is_cluster, "is for --engine kubernetes"),
+        ("--claim", args.claim.is_some() && !is_cluster, "is for --engine kubernetes"),
+        (
+            "--max-duration",
+            args.max_duration.is_some()
+                && matches!(args.engine, BatchEngine::Slurm | BatchEngine::Matrix),
+            "is not known to this engine; use limits.max_duration of the tasks, or a limit of the \
+             engine's own, such as --submit-arg=--time=60",
+        ),
+        (
+            "--submit-arg",
+            !args.submit_arg.is_empty()
+                && matches!(args.engine, BatchEngine::Local | BatchEngine::Matrix),
+            "is for --engine slurm and kubernetes",
+        ),
+    ];
+    if let Some((flag, _, why)) = given.into_iter().find(|(_, is_wrong, _)| *is_wrong) {
+        return Err(UsageError::new(format!("{flag} {why}")));
+    }
+    if is_cluster && args.image.is_none() {
+        return Err(UsageError::new(
+            "--image is missing; name an image in which outlast is installed",
+        ));
+    }
+    if let Some(id) = args.id.as_deref().filter(|id| !is_batch_id(id)) {
+        return Err(UsageError::new(format!(
+            "--id {id:?} is no id of a batch; use 1 to 48 lower-case letters, digits and dashes, \
+             with a letter or a digit at both ends"
+        )));
+    }
+    Ok(())
+}
+
+/// The flags that name the engine again.
+fn engine_words(args: &StartBatchArgs) -> Vec<String> {
+    let name = match args.engine {
+        BatchEngine::Local => return Vec::new(),
+        BatchEngine::Slurm => "slurm",
+        BatchEngine::Kubernetes => "kubernetes",
+        BatchEngine::Matrix => "matrix",
+    };
+    let program = args.program.as_ref().map(|program| program.display().to_string());
+    let secret = (args.engine == BatchEngine::Kubernetes).then(|| args.secret.clone());
+    let given = [
+        ("--engine", Some(name.to_owned())),
+        ("--image", args.image.clone()),
+        ("--claim", args.claim.clone()),
+        ("--secret", secret),
+        ("--program", program),
+    ];
+    let words = given.into_iter().filter_map(|(flag, value)| Some([flag.to_owned(), value?]));
+    words.flatten().collect()
+}
+
+/// Reads the tasks and plans them, or opens the batch that was named in their place.
+fn prepare(args: &StartBatchArgs, world: &ProcessContext) -> Result<PreparedBatch, UsageError> {
+    let Some(named) = &args.tasks else {
+        return Err(UsageError::new(
+            "TASKS is missing; name a file with a JSON object on each line, such as {\"prompt\": \
+             \"Say hello.\"}; see outlast help batch",
+        ));
+    };
+    let path = world.cwd.join(named);
+    if !path.is_file() && (path.is_dir() || batches(world).join(named).is_dir()) {
+        return go_on(args, named, world);
+    }
+    let text = fs::read(&path).map_err(|error| {
+        UsageError::new(format!("TASKS {} cannot be read: {error}", named.display()))
+    })?;
+    let place = named.display().to_string();
+    let text = String::from_utf8(text).map_err(|error| {
+        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = before.split(|byte| *byte == b'\n').count();
+        UsageError::new(format!("{place}:{line}: the text is not valid UTF-8; encode it so"))
+    })?;
+    let base = path.parent().unwrap_or(Path::new("/"));
+    let tasks = read_tasks(&place, &text, base).map_err(|errors| {
+        let more = match errors.len() {
+            0 | 1 => String::new(),
+            2 => " (and 1 more mistake in this file)".to_owned(),
+            count => format!(" (and {} more mistakes in this file)", count - 1),
+        };
+        let first = errors.first().map(ToString::to_string).unwrap_or_default();
+        UsageError::new(format!("{first}{more}"))
+    })?;
+    let is_cluster = args.engine == BatchEngine::Kubernetes;
+    let request = PlanRequest {
+        id: args.id.clone(),
+        source: path.clone(),
+        // A container has not the folders of this machine.
+        cwd: (!is_cluster).then(|| world.cwd.clone()),
+        flags: args.flags.clone(),
+        max_budget: args.max_budget_usd,
+        engine: engine_words(args),
+        tasks,
+    };
+    let plan = divided(request.clone())?;
+    let folder = match &args.dir {
+        Some(dir) => world.cwd.join(dir),
+        None => batches(world).join(&plan.batch),
+    };
+    let folder = BatchFolder::new(folder);
+    let earlier = check_earlier_plan(&folder, &plan)?;
+    let plan = match earlier.and_then(|earlier| earlier.max_budget_usd) {
+        // A budget that was given once holds until another one is given.
+        Some(dollars) if args.max_budget_usd.is_none() => {
+            divided(PlanRequest { max_budget: Money::from_dollars(dollars), ..request })?
+        }
+        Some(_) | None => plan,
+    };
+    Ok(PreparedBatch { folder, plan, place })
+}
+
+fn divided(request: PlanRequest) -> Result<BatchPlan, UsageError> {
+    let plan = BatchPlan::new(request);
+    plan.map_err(|error| UsageError::new(format!("--max-budget-usd: {error}; raise it")))
+}
+
+/// Opens a batch to go on with it.
+fn go_on(
+    args: &StartBatchArgs,
+    named: &Path,
+    world: &ProcessContext,
+) -> Result<PreparedBatch, UsageError> {
+    let given = [
+        ("--id", args.id.is_some()),
+        ("--dir", args.dir.is_some()),
+        ("--max-budget-usd", args.max_budget_usd.is_some()),
+        ("flags after --", !args.flags.is_empty()),
+    ];
+    if let Some((flag, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
+        return Err(UsageError::new(format!(
+            "{flag} cannot change a batch that is named by its folder; name the file of its tasks"
+        )));
+    }
+    let (folder, mut plan) = open(named, world)?;
+    plan.engine = engine_words(args);
+    let place = plan.source.display().to_string();
+    Ok(PreparedBatch { folder, plan, place })
+}
+
+/// Returns the plan of the batch that is gone on with, if there is one. Refuses one that was made
+/// from other tasks: results would be mixed up.
+fn check_earlier_plan(
+    folder: &BatchFolder,
+    plan: &BatchPlan,
+) -> Result<Option<BatchPlan>, UsageError> {
+    if !folder.plan_path().exists() {
+        return Ok(None);
+    }
+    let earlier = folder.read_plan().map_err(|error| folder_error(&error))?;
+    let differs = if earlier.batch == plan.batch {
+        plan.first_difference(&earlier).map(|index| match plan.tasks.get(index) {
+            Some(task) => format!("line {} differs", task.line),
+            None => format!("it had {} tasks", earlier.tasks.len()),
+        })
+    } else {
+        Some(format!("its id is {}", earlier.batch))
+    };
+    match differs {
+        None => Ok(Some(earlier)),
+        Some(what) => Err(UsageError::new(format!(
+            "{} holds a batch of other tasks ({what}); give another --id or --dir",
+            folder.path().display()
+        ))),
+    }
+}
+
+fn lock(folder: &BatchFolder) -> Result<FileLock, UsageError> {
+    let lock = folder.lock().map_err(|error| folder_error(&error))?;
+    lock.ok_or_else(|| {
+        let what = format!(
+            "another process starts the tasks of {}; wait for it, or end it",
+            folder.path().display()
+        );
+        UsageError::of(crate::cli::usage::UsageErrorKind::Busy, what)
+    })
+}
+
+fn has_failed(folder: &BatchFolder, index: usize) -> bool {
+    read_state(&folder.task(index)).0 == TaskState::Failed
+}
+
+/// The tasks that are to be run still.
+fn open_tasks(folder: &BatchFolder, plan: &BatchPlan) -> Vec<usize> {
+    let is_open = |index: &usize| match read_state(&folder.task(*index)).0 {
+        TaskState::Done | TaskState::Failed => false,
+        TaskState::Running | TaskState::Unfinished | TaskState::Missing => true,
+    };
+    (0..plan.tasks.len()).filter(is_open).collect()
+}
+
+/// Runs the batch as child processes, and prints the summary.
+async fn run_here(
+    args: &StartBatchArgs,
+    world: &ProcessContext,
+    folder: &BatchFolder,
+    plan: &BatchPlan,
+    lock: FileLock,
+) -> Result<u8, UsageError> {
+    let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let jobs = args.jobs.unwrap_or(u32::try_from(processors).unwrap_or(u32::MAX));
+    let limits = ScheduleLimits { jobs, attempts: args.attempts, pause: args.retry_after };
+    let mut progress = BatchProgress::new(folder, plan, &world.variables);
+    progress.begin();
+    let batch = LocalBatch { folder, plan, limits, max_duration: args.max_duration };
+    let end = batch.run(&mut progress, world.signals.first()).await;
+    progress.finish();
+    let summary = BatchSummary::gather(folder, plan);
+    let code = match end.stop {
+        Some(BatchStop::Interrupted(interrupt)) => interrupt.exit_code(),
+        Some(BatchStop::Late) if summary.counts.open() > 0 => exit_code::DEADLINE,
+        Some(BatchStop::Late) | None => summary.counts.exit_code(),
+    };
+    drop(lock);
+    let resume = (summary.counts.open() > 0).then(|| resume_command(folder, plan));
+    let text = if args.json {
+        let mut object = summary.object(folder, resume.as_deref());
+        object["exit_code"] = code.into();
+        format!("{object}\n")
+    } else {
+        summary_text(&summary, folder, plan)
+    };
+    print_report(&text)?;
+    Ok(code)
+}

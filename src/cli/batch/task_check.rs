@@ -1,0 +1,132 @@
+//! Checks the tasks of a batch before any of them is started.
+
+use std::collections::BTreeSet;
+
+use crate::batch::{BatchPlan, PlannedTask};
+use crate::cli::args::{self, BatchEngine, RunArgs};
+use crate::cli::run::ProcessContext;
+use crate::cli::settings;
+use crate::cli::usage::UsageError;
+
+/// For how many different sets of flags the settings are read before the start.
+const SETTINGS_READ_MAX: usize = 20;
+
+/// Returns the words that run a task, without those of the worker.
+pub(super) fn run_words(plan: &BatchPlan, task: &PlannedTask) -> Vec<String> {
+    let mut words = vec!["run".to_owned()];
+    words.extend(plan.flags.iter().cloned());
+    words.extend(task.flags.iter().cloned());
+    let limits = [
+        ("--max-turns", task.limits.max_turns.map(|turns| turns.to_string())),
+        ("--max-budget-usd", task.limits.max_budget_usd.clone()),
+        ("--max-duration", task.limits.max_duration.clone()),
+    ];
+    for (flag, value) in limits {
+        words.extend(value.into_iter().flat_map(|value| [flag.to_owned(), value]));
+    }
+    words
+}
+
+/// Checks the flags of all tasks, those for every task first.
+///
+/// # Errors
+/// The first mistake, with its line.
+pub(super) fn check_flags(plan: &BatchPlan, place: &str) -> Result<(), UsageError> {
+    check_words(&plan.flags).map_err(|why| why.with_place("after --"))?;
+    for task in &plan.tasks {
+        let at = || format!("{place}:{}: flags", task.line);
+        check_words(&task.flags).map_err(|why| why.with_place(&at()))?;
+        args::run_flags(&run_words(plan, task)).map_err(|why| why.with_place(&at()))?;
+    }
+    Ok(())
+}
+
+fn check_words(words: &[String]) -> Result<(), UsageError> {
+    if words.is_empty() {
+        return Ok(());
+    }
+    let run = args::run_flags(&[&["run".to_owned()], words].concat())?;
+    match owned_flag(&run) {
+        None => Ok(()),
+        Some((flag, remedy)) => Err(UsageError::new(format!("{flag} {remedy}"))),
+    }
+}
+
+/// A flag that the batch itself sets, and what to do instead.
+fn owned_flag(run: &RunArgs) -> Option<(&'static str, &'static str)> {
+    const OWN: &str = "is set by the batch; leave it out";
+    let (session, output) = (&run.session, &run.output);
+    if let Some(prompt) = &run.prompt {
+        let shown = if prompt.is_empty() { "an empty prompt" } else { "a word that is no flag" };
+        return Some((shown, "was given; a prompt belongs in the key prompt"));
+    }
+    let money = "is given by limits.max_budget_usd of a task, or by --max-budget-usd of the batch";
+    let owned = [
+        ("--max-budget-usd", run.flags.has("max-budget-usd"), money),
+        ("--continue", session.go_on, OWN),
+        ("--resume", session.resume.is_some(), OWN),
+        ("--resume-or-start", session.resume_or_start.is_some(), OWN),
+        ("--session-id", session.session_id.is_some(), OWN),
+        ("--fork-session", session.fork_session, OWN),
+        ("--no-session-persistence", session.no_session_persistence, OWN),
+        ("--result-file", output.result_file.is_some(), OWN),
+        ("--heartbeat-file", output.heartbeat_file.is_some(), OWN),
+        ("--input-format", output.input_format.is_some(), OWN),
+        ("--output-format", output.output_format.is_some(), OWN),
+        ("--stdin", output.stdin, "has no effect in a batch; use prompt_file"),
+    ];
+    owned.into_iter().find(|(_, is_given, _)| *is_given).map(|(flag, _, why)| (flag, why))
+}
+
+/// Checks the working folders.
+///
+/// # Errors
+/// The first one that is missing, with its line.
+pub(super) fn check_folders(
+    plan: &BatchPlan,
+    place: &str,
+    engine: BatchEngine,
+) -> Result<(), UsageError> {
+    for task in &plan.tasks {
+        let Some(cwd) = &task.cwd else { continue };
+        let what = match engine {
+            BatchEngine::Local | BatchEngine::Slurm if !cwd.is_dir() => "is no folder",
+            BatchEngine::Local
+            | BatchEngine::Slurm
+            | BatchEngine::Kubernetes
+            | BatchEngine::Matrix => continue,
+        };
+        return Err(UsageError::new(format!(
+            "{place}:{}: cwd {} {what}; create it, or name another",
+            task.line,
+            cwd.display()
+        )));
+    }
+    Ok(())
+}
+
+/// Reads the settings as the first workers would, so that a missing key or a wrong setting is
+/// reported once, and not by every task.
+///
+/// # Errors
+/// What is wrong, and for which task.
+pub(super) fn check_settings(
+    plan: &BatchPlan,
+    place: &str,
+    open: &[usize],
+    world: &ProcessContext,
+) -> Result<(), UsageError> {
+    let mut read = BTreeSet::new();
+    for task in open.iter().filter_map(|index| plan.tasks.get(*index)) {
+        let words = run_words(plan, task);
+        let cwd = task.cwd.clone().or_else(|| plan.cwd.clone()).unwrap_or(world.cwd.clone());
+        if read.len() >= SETTINGS_READ_MAX || !read.insert((words.clone(), cwd.clone())) {
+            continue;
+        }
+        let mut run = args::run_flags(&words)?;
+        run.prompt = Some(task.prompt.clone());
+        settings::resolve(&run, world.variables.clone(), cwd)
+            .map_err(|why| why.with_place(&format!("{place}:{}", task.line)))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,43 @@
+//! Reports an error that stopped a run before it began, in the requested format.
+
+use std::env;
+use std::io::{self, Write as _};
+use std::thread;
+
+use uuid::Uuid;
+
+use crate::secrets::{KnownSecrets, Redactor};
+use crate::tools::secret_values;
+
+use super::args::{OutputFormat, RequestedOutput};
+use super::output::{TerminalFilter, usage_error_result};
+use super::output_file::{OutputFile, ResultRetention};
+use super::stdout::print;
+use super::usage::UsageError;
+
+/// Reports a usage error: a result object on standard output, and a line on standard error.
+pub(super) fn report_usage_error(error: &UsageError, wanted: &RequestedOutput) -> u8 {
+    let mask = Redactor::new(KnownSecrets::new(secret_values(&env::vars_os().collect(), &[])));
+    let mut object = usage_error_result(error, "", &Uuid::new_v4().to_string());
+    mask.redact_json(&mut object);
+    let object = object.to_string();
+    // The file is written on its own thread, so that a blocked reader and a hanging disk do not
+    // delay each other. Its error is dropped: it may be the very mistake that is reported.
+    let keeping = wanted.result_file.clone().map(|path| {
+        let object = object.clone();
+        thread::Builder::new()
+            .spawn(move || OutputFile::open(&path)?.write(&object, ResultRetention::Synced))
+    });
+    match wanted.format {
+        OutputFormat::Text => {}
+        OutputFormat::Json if wanted.verbose => print(&format!("[{object}]\n")),
+        OutputFormat::Json | OutputFormat::StreamJson => print(&format!("{object}\n")),
+    }
+    if let Some(Ok(keeping)) = keeping {
+        let _ = keeping.join();
+    }
+    let mut stderr = TerminalFilter::messages(io::stderr().lock());
+    let line = format!("outlast: {}\n", mask.redact(&error.to_string()));
+    let _ = stderr.write_all(line.as_bytes());
+    error.verdict().exit_code()
+}

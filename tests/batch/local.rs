@@ -1,0 +1,306 @@
+//! The engine of this machine: each task runs to one final result, whatever happens to the batch.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use outlast::rehearsal::{FaultPosition, Scenario, ScriptedFaultKind};
+use serde_json::{Value, json};
+use tokio::process::Child;
+
+use super::fixture::{BatchFixture, FREE, end, of_task, with_effects};
+use crate::support::{FifoSignal, is_alive, with_time_limit};
+
+fn pid(child: &Child) -> Pid {
+    let id = child.id().and_then(|id| i32::try_from(id).ok());
+    Pid::from_raw(id.expect("it was not waited for yet"))
+}
+
+/// The processes that this one has started.
+fn children(parent: Pid) -> Vec<Pid> {
+    let path = format!("/proc/{parent}/task/{parent}/children");
+    let threads = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+    let lists = threads.map(|thread| thread.path().join("children")).chain([path.into()]);
+    let text: String = lists.filter_map(|path| fs::read_to_string(path).ok()).collect();
+    text.split_whitespace().filter_map(|pid| pid.parse().ok()).map(Pid::from_raw).collect()
+}
+
+const TASKS: usize = 50;
+
+/// How often to look whether processes have ended.
+const POLL: Duration = Duration::from_millis(10);
+
+/// A fault for two tasks of three.
+fn fifty_tasks() -> Scenario {
+    let mut scenario = Scenario::new();
+    for number in 0..TASKS {
+        let when = of_task(number);
+        scenario = match number % 6 {
+            0 => scenario.status(529).header("retry-after-ms", "1").when(when),
+            1 => scenario.status(500).header("retry-after-ms", "1").when(when),
+            2 => {
+                scenario.interrupted(ScriptedFaultKind::Reset, FaultPosition::Events(2)).when(when)
+            }
+            // Two attempts fail: the first request and its only retry.
+            3 => scenario.status(503).header("retry-after-ms", "1").when(when).times(4),
+            _ => scenario,
+        };
+    }
+    with_effects(scenario)
+}
+
+#[tokio::test]
+async fn fifty_tasks_with_faults_and_two_kills_of_the_batch_are_done_exactly_once() {
+    let flags = json!({ "flags": ["--max-retries", "1"] });
+    let fixture = BatchFixture::new(fifty_tasks()).tasks(TASKS, |_| flags.clone());
+    // The batch alone: its workers end with it, and write their results.
+    let first = fixture.start(&["--jobs", "4", "--attempts", "20"]);
+    fixture.server.wait_for_request(25).await;
+    let orphans = children(pid(&first));
+    kill(pid(&first), Signal::SIGKILL).expect("it runs");
+    assert_eq!(end(first).await.code, None);
+    with_time_limit("the end of the workers", async {
+        while orphans.iter().any(|worker| is_alive(worker.as_raw())) {
+            tokio::time::sleep(POLL).await;
+        }
+    })
+    .await;
+    // The batch with all its workers, at once.
+    let second = fixture.start(&["--jobs", "4", "--attempts", "20"]);
+    let before = fixture.server.requests().len();
+    fixture.server.wait_for_request(before + 40).await;
+    let workers = children(pid(&second));
+    assert!(!workers.is_empty(), "tasks were running");
+    for process in workers.into_iter().chain([pid(&second)]) {
+        let _ = kill(process, Signal::SIGKILL);
+    }
+    assert_eq!(end(second).await.code, None);
+    let third = fixture.run(&["--jobs", "4", "--attempts", "20", "--json"]).await;
+    assert_eq!(third.code, Some(0), "{third:?}");
+    let summary = third.json();
+    assert_eq!(summary["counts"]["done"], TASKS, "{summary}");
+    let effects: Vec<usize> = (0..TASKS).map(|number| fixture.effects(number)).collect();
+    assert_eq!(effects, vec![1; TASKS]);
+    // Nothing is left to do, and nothing is asked.
+    let requests = fixture.server.requests().len();
+    let again = fixture.run(&["--json"]).await;
+    assert_eq!((again.code, fixture.server.requests().len()), (Some(0), requests));
+    assert!(again.stderr.contains("all 50 tasks"), "{again:?}");
+    assert_eq!(fixture.server.violations(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn temporary_failures_are_tried_again_and_final_ones_are_not() {
+    let overload = |scenario: Scenario, number, times| {
+        scenario.status(529).header("retry-after-ms", "1").when(of_task(number)).times(times)
+    };
+    let scenario = overload(overload(Scenario::new(), 0, 2), 2, 1000);
+    let scenario = scenario.status(401).when(of_task(3)).times(1000);
+    let flags = |number| match number {
+        1 => {
+            json!({ "id": "short", "flags": ["--max-retries", "0"], "limits": { "max_turns": 1 } })
+        }
+        _ => json!({ "flags": ["--max-retries", "0"] }),
+    };
+    let fixture = BatchFixture::new(with_effects(scenario)).tasks(5, flags);
+    let ended = fixture.run(&["--attempts", "3", "--json"]).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let summary = ended.json();
+    let facts = |result: &Value| {
+        let text = |key: &str| result[key].as_str().unwrap_or_default().to_owned();
+        (text("state"), result["exit_code"].as_u64(), result["attempts"].as_u64())
+    };
+    let found: Vec<_> = summary["results"].as_array().expect("a list").iter().map(facts).collect();
+    let wanted = [
+        ("done", 0, 3),
+        ("failed", 3, 1),
+        ("unfinished", 75, 3),
+        ("failed", 77, 1),
+        ("done", 0, 1),
+    ];
+    let wanted = wanted.map(|(state, code, tries)| (state.to_owned(), Some(code), Some(tries)));
+    assert_eq!(found, wanted);
+    assert!(ended.stderr.contains("task 1 (short) failed"), "{ended:?}");
+    assert!(summary["resume"].as_str().expect("a command").starts_with("outlast batch "));
+    // What is final is not run again, unless that is asked for.
+    let requests = fixture.server.requests().len();
+    let again = fixture.run(&["--attempts", "1"]).await;
+    assert_eq!(again.code, Some(1), "{again:?}");
+    assert_eq!(fixture.server.requests().len(), requests + 1, "only the unfinished one");
+    assert!(again.stdout.contains("2 done, 2 failed, 1 unfinished"), "{again:?}");
+    let retried = fixture.run(&["--attempts", "1", "--retry-failed"]).await;
+    assert_eq!(retried.code, Some(1), "{retried:?}");
+    assert!(fixture.server.requests().len() > requests + 2, "the rejected key was tried again");
+}
+
+#[tokio::test]
+async fn a_signal_ends_all_tasks_within_four_seconds_and_the_batch_can_be_continued() {
+    let fixture = BatchFixture::new(with_effects(Scenario::new())).tasks(4, |_| Value::Null);
+    let mut bells: Vec<FifoSignal> =
+        (0..2).map(|number| FifoSignal::at(&fixture.task(number).join("bell"))).collect();
+    let batch = fixture.start(&["--jobs", "2", "--json"]);
+    for bell in &mut bells {
+        bell.wait_for_line().await;
+    }
+    kill(pid(&batch), Signal::SIGTERM).expect("it runs");
+    let ended = end(batch).await;
+    assert_eq!(ended.code, Some(143), "{ended:?}");
+    let summary = ended.json();
+    assert_eq!(summary["exit_code"], 143);
+    assert_eq!(summary["counts"]["unfinished"], 2, "{summary}");
+    assert_eq!(summary["counts"]["missing"], 2, "tasks that did not begin are listed: {summary}");
+    assert_eq!(fixture.result(0)["exit_code"], 143);
+    for number in 0..2 {
+        fs::remove_file(fixture.task(number).join("bell")).expect("it is ours");
+    }
+    let batch = fixture.batch().display().to_string();
+    let status = fixture.call(&["batch", "status", &batch]).await;
+    assert_eq!(status.code, Some(75), "{status:?}");
+    assert!(status.stdout.contains(&format!("to go on: outlast batch {batch}")), "{status:?}");
+    // The folder is enough to go on.
+    let ended = fixture.call(&["batch", &batch]).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let effects: Vec<usize> = (0..4).map(|number| fixture.effects(number)).collect();
+    assert_eq!(effects, [1, 1, 1, 1]);
+}
+
+#[tokio::test]
+async fn the_time_of_the_batch_bounds_it() {
+    let fixture = BatchFixture::new(with_effects(Scenario::new())).tasks(1, |_| Value::Null);
+    let mut bell = FifoSignal::at(&fixture.task(0).join("bell"));
+    let batch = fixture.start(&["--max-duration", "3s"]);
+    bell.wait_for_line().await;
+    let ended = end(batch).await;
+    assert_eq!(ended.code, Some(5), "{ended:?}");
+    assert_eq!(fixture.result(0)["exit_code"], 143, "the worker was asked to end");
+    // A wait that could only end later is not begun.
+    let hopeless = Scenario::new().status(429).header("retry-after", "7200").times(1000);
+    let fixture = BatchFixture::new(hopeless).tasks(1, |_| Value::Null);
+    let ended = with_time_limit("the end", fixture.run(&["--max-duration", "1h"])).await;
+    assert_eq!(ended.code, Some(5), "{ended:?}");
+    assert_eq!(fixture.result(0)["exit_code"], 75);
+}
+
+#[tokio::test]
+async fn one_process_at_a_time_starts_the_tasks_of_a_batch() {
+    let fixture = BatchFixture::new(with_effects(Scenario::new())).tasks(1, |_| Value::Null);
+    let mut bell = FifoSignal::at(&fixture.task(0).join("bell"));
+    let first = fixture.start(&[]);
+    bell.wait_for_line().await;
+    let second = fixture.run(&[]).await;
+    assert_eq!(second.code, Some(75), "{second:?}");
+    assert!(second.stderr.contains("another process starts the tasks"), "{second:?}");
+    kill(pid(&first), Signal::SIGINT).expect("it runs");
+    assert_eq!(end(first).await.code, Some(130));
+}
+
+#[tokio::test]
+async fn money_is_divided_before_it_is_spent() {
+    let own = |number| match number {
+        0 => json!({ "limits": { "max_budget_usd": 0.4 } }),
+        _ => Value::Null,
+    };
+    let fixture = BatchFixture::new(with_effects(Scenario::new())).tasks(4, own);
+    let ended = fixture.run(&["--max-budget-usd", "1"]).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let ceilings: Vec<_> =
+        (0..4).map(|number| fixture.result(number)["budget"]["ceiling_usd"].clone()).collect();
+    assert_eq!(ceilings, [json!(0.4), json!(0.2), json!(0.2), json!(0.2)]);
+    // Another budget is still the same batch, and holds until yet another one is given.
+    let requests = fixture.server.requests().len();
+    for args in [&["--max-budget-usd", "2"][..], &[]] {
+        let ended = fixture.run(args).await;
+        assert_eq!((ended.code, fixture.server.requests().len()), (Some(0), requests), "{ended:?}");
+        let plan = fs::read_to_string(fixture.batch().join("plan.json")).expect("a plan");
+        assert!(plan.contains("\"max_budget_usd\":2.0"), "{args:?}: {plan}");
+    }
+}
+
+#[tokio::test]
+async fn another_batch_in_the_folder_is_refused() {
+    let fixture = BatchFixture::new(with_effects(Scenario::new())).tasks(2, |_| Value::Null);
+    assert_eq!(fixture.run(&["--id", "one"]).await.code, Some(0));
+    let fixture = fixture.tasks(2, |_| json!({ "limits": { "max_turns": 9 } }));
+    for id in ["one", "two"] {
+        let ended = fixture.run(&["--id", id]).await;
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(ended.stderr.contains("holds a batch of other tasks"), "{ended:?}");
+    }
+    assert!(fixture.effects(0) == 1);
+}
+
+#[tokio::test]
+async fn results_are_collected_with_those_that_are_missing() {
+    let scenario = Scenario::new().status(401).when(of_task(1)).times(1000);
+    let fixture = BatchFixture::new(with_effects(scenario)).tasks(2, |_| Value::Null);
+    assert_eq!(fixture.run(&[]).await.code, Some(1));
+    fs::remove_dir_all(fixture.batch().join("tasks/0")).expect("it is there");
+    let batch = fixture.batch().display().to_string();
+    let lines = fixture.call(&["batch", "collect", &batch, "--format", "jsonl"]).await;
+    assert_eq!(lines.code, Some(1), "{lines:?}");
+    let parse = |line: &str| serde_json::from_str::<Value>(line).expect("JSON");
+    let lines: Vec<Value> = lines.stdout.lines().map(parse).collect();
+    let states: Vec<&str> = lines.iter().filter_map(|line| line["state"].as_str()).collect();
+    assert_eq!(states, ["missing", "failed"]);
+    assert_eq!(lines[0]["result"], Value::Null);
+    assert_eq!(lines[1]["result"]["type"], "result");
+    let file = fixture.path().join("summary.json");
+    let args = ["batch", "collect", &batch, "--output", &file.display().to_string()];
+    let summary = fixture.call(&args).await;
+    assert_eq!((summary.code, summary.stdout.as_str()), (Some(1), ""));
+    let summary = parse(&fs::read_to_string(file).expect("it was written"));
+    assert_eq!(summary["counts"]["missing"], 1);
+    assert_eq!(summary["exit_code"], 1);
+}
+
+fn git(folder: &Path, words: &[&str]) {
+    let who = ["-c", "user.name=t", "-c", "user.email=t@example.org"];
+    let status = Command::new("git").current_dir(folder).args(who).args(words).status();
+    assert!(status.expect("git is installed").success(), "{words:?}");
+}
+
+#[tokio::test]
+async fn a_task_works_on_a_checkout_of_its_own() {
+    let fixture = BatchFixture::new(with_effects(Scenario::new()));
+    let origin = fixture.path().join("origin");
+    fs::create_dir(&origin).expect("a new folder");
+    git(&origin, &["init", "--quiet", "--initial-branch", "main"]);
+    for version in ["one", "two"] {
+        fs::write(origin.join("version"), version).expect("a new file");
+        git(&origin, &["add", "."]);
+        git(&origin, &["commit", "--quiet", "-m", version]);
+        git(&origin, &["tag", version]);
+    }
+    let task = |git: &Value| format!("{}\n", json!({ "prompt": "Do number 0.", "git": git }));
+    let tasks = task(&json!({ "repository": origin, "ref": "one" }))
+        + &task(&json!({ "repository": origin }))
+        + &task(&json!({ "repository": origin, "ref": "three" }));
+    fs::write(fixture.path().join("tasks.jsonl"), tasks).expect("a new file");
+    let ended = fixture.run(&["--attempts", "1", "--json"]).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let file = |index: usize, name: &str| {
+        let work = fixture.batch().join(format!("tasks/{index}/work"));
+        fs::read_to_string(work.join(name)).unwrap_or_default()
+    };
+    assert_eq!([file(0, "version"), file(1, "version")], ["one", "two"]);
+    assert_eq!([file(0, "effects"), file(1, "effects")], ["x\n", "x\n"]);
+    let error = fixture.result(2)["errors"].to_string();
+    assert!(error.contains("git checkout of") && error.contains("three"), "{error}");
+}
+
+#[tokio::test]
+async fn ci_logs_have_a_line_for_each_task_and_pipes_only_what_needs_attention() {
+    let fixture = BatchFixture::new(with_effects(Scenario::new())).tasks(2, |_| Value::Null);
+    let quiet = fixture.run(&["--id", "one", "--dir", "one"]).await;
+    assert_eq!((quiet.code, quiet.stderr.as_str()), (Some(0), ""), "{quiet:?}");
+    assert!(quiet.stdout.starts_with("batch one, 2 tasks: 2 done, $"), "{quiet:?}");
+    let words = ["batch", "tasks.jsonl", "--id", "two", "--dir", "two"];
+    let mut command = fixture.outlast(&[&words[..], &FREE].concat());
+    let ended = end(command.env("CI", "1").spawn().expect("it starts")).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let lines = ended.stderr.lines().filter(|line| line.contains(" is done after "));
+    assert_eq!(lines.count(), 2, "{ended:?}");
+}

@@ -1,0 +1,8 @@
+//! Batches: tasks that are read, run here, rendered for engines, and collected.
+
+mod fixture;
+mod job_controller;
+mod kubernetes;
+mod local;
+mod task_files;
+mod worker;

@@ -1,0 +1,155 @@
+//! TASKS: every mistake names its line, and nothing is started.
+
+use std::fs;
+use std::path::Path;
+
+use outlast::batch::read_tasks;
+use outlast::rehearsal::Scenario;
+
+use super::fixture::BatchFixture;
+
+#[test]
+fn a_task_has_defaults_and_relative_paths_begin_at_its_file() {
+    let base = tempfile::tempdir().expect("a scratch folder");
+    fs::write(base.path().join("p.md"), "From a file.\n").expect("a new file");
+    let text = "{\"prompt\": \"One.\"}\n\n\
+                {\"id\": \"b\", \"prompt_file\": \"p.md\", \"cwd\": \"w\", \"flags\": [\"--verbose\"],\
+                 \"limits\": {\"max_turns\": 3, \"max_budget_usd\": 0.5, \"max_duration\": \"5m\"}}\n\
+                {\"prompt\": \"Three.\", \"git\": {\"repository\": \"https://a.example/r\"}}\n";
+    let tasks = read_tasks("t.jsonl", text, base.path()).expect("good tasks");
+    assert_eq!(tasks.iter().map(|task| task.line).collect::<Vec<_>>(), [1, 3, 4]);
+    assert_eq!(tasks[1].prompt, "From a file.\n");
+    assert_eq!(tasks[1].cwd.as_deref(), Some(base.path().join("w").as_path()));
+    assert_eq!(tasks[1].limits.max_turns, Some(3));
+    assert_eq!(tasks[1].limits.max_duration.as_deref(), Some("5m"));
+    assert_eq!(tasks[2].git.as_ref().map(|git| git.reference.clone()), Some(None));
+}
+
+#[test]
+fn every_mistake_names_file_line_and_remedy() {
+    for (line, said) in [
+        ("", "there is no task; write one JSON object on each line"),
+        ("{\"prompt\": \"x\"", "column 14: not valid JSON"),
+        ("[1]", "a task is a JSON object"),
+        ("{\"promt\": \"x\"}", "unknown key \"promt\"; did you mean \"prompt\"?"),
+        ("{\"prompt\":\"x\",\"colour\":1}", "unknown key \"colour\"; the keys are id, prompt,"),
+        ("{\"prompt\":\"x\",\"prompt\":\"y\"}", "key \"prompt\" stands there twice"),
+        ("{\"id\":\"a\"}", "a task needs a prompt or a prompt_file"),
+        ("{\"prompt\":\" \"}", "the prompt is empty"),
+        ("{\"prompt\":\"-\"}", "would read standard input"),
+        ("{\"prompt\":1}", "prompt must be a text, and is a number"),
+        ("{\"prompt\":\"x\",\"prompt_file\":\"y\"}", "prompt and prompt_file exclude each other"),
+        ("{\"prompt_file\":\"none.md\"}", "prompt_file /base/none.md cannot be read"),
+        ("{\"prompt\":\"x\",\"id\":\"\"}", "id must have 1 to 200 characters"),
+        ("{\"prompt\":\"x\",\"flags\":\"-v\"}", "flags must be a list of texts"),
+        ("{\"prompt\":\"x\",\"flags\":[1]}", "flags must be a list of texts"),
+        ("{\"prompt\":\"x\",\"git\":\"r\"}", "git must be an object, and is a text"),
+        ("{\"prompt\":\"x\",\"git\":{}}", "git.repository is missing"),
+        ("{\"prompt\":\"x\",\"git\":{\"repository\":\"--x\"}}", "git.repository must not"),
+        (
+            "{\"prompt\":\"x\",\"git\":{\"repository\":\"r\",\"rev\":\"1\"}}",
+            "did you mean \"ref\"?",
+        ),
+        ("{\"prompt\":\"x\",\"cwd\":\"w\",\"git\":{\"repository\":\"r\"}}", "cwd and git exclude"),
+        ("{\"prompt\":\"x\",\"limits\":{\"max_turn\":1}}", "\"limits.max_turn\"; did you mean"),
+        ("{\"prompt\":\"x\",\"limits\":{\"max_turns\":0}}", "limits.max_turns must be a whole"),
+        ("{\"prompt\":\"x\",\"limits\":{\"max_turns\":\"3\"}}", "limits.max_turns must be a whole"),
+        ("{\"prompt\":\"x\",\"limits\":{\"max_budget_usd\":-1}}", "limits.max_budget_usd must be"),
+        (
+            "{\"prompt\":\"x\",\"limits\":{\"max_duration\":5}}",
+            "limits.max_duration must be a text",
+        ),
+        ("{\"prompt\":\"x\",\"limits\":{\"max_duration\":\"5 x\"}}", "is not a duration; write it"),
+    ] {
+        let errors = read_tasks("t.jsonl", line, Path::new("/base")).expect_err(line);
+        let first = errors.first().expect("a mistake").to_string();
+        assert!(first.starts_with("t.jsonl:1: ") && first.contains(said), "{line}: {first}");
+    }
+    let twice = "{\"id\":\"a\",\"prompt\":\"x\"}\n{\"id\":\"a\",\"prompt\":\"y\"}\n";
+    let errors = read_tasks("t", twice, Path::new("/")).expect_err("the same id");
+    assert_eq!(errors[0].to_string(), "t:2: id \"a\" is that of line 1, too; ids are unique");
+}
+
+#[tokio::test]
+async fn a_mistake_is_one_line_with_exit_2_and_nothing_is_started() {
+    let fixture = BatchFixture::new(Scenario::new());
+    let good = "{\"prompt\":\"Do it.\"}";
+    let write = |text: &str| fs::write(fixture.path().join("tasks.jsonl"), text).expect("ours");
+    for (tasks, args, said) in [
+        ("{\"promt\":1}", &[][..], "tasks.jsonl:1: unknown key \"promt\""),
+        (
+            &format!("{good}\n{{\"prompt\":\"x\",\"flags\":[\"--max-turms\",\"1\"]}}"),
+            &[],
+            "tasks.jsonl:2: flags: ",
+        ),
+        (
+            &format!("{good}\n{{\"prompt\":\"x\",\"flags\":[\"--resume\",\"1\"]}}"),
+            &[],
+            "tasks.jsonl:2: flags: --resume is set by the batch",
+        ),
+        (
+            "{\"prompt\":\"x\",\"flags\":[\"hello you\"]}",
+            &[],
+            "tasks.jsonl:1: flags: a word that is no flag",
+        ),
+        (
+            "{\"prompt\":\"x\",\"flags\":[\"--max-budget-usd\",\"1\"]}",
+            &[],
+            "--max-budget-usd is given by limits.max_budget_usd",
+        ),
+        ("{\"prompt\":\"x\",\"cwd\":\"nowhere\"}", &[], "tasks.jsonl:1: cwd "),
+        ("{\"prompt\":\"x\",\"flags\":[\"--permission-mode\",\"wild\"]}", &[], "tasks.jsonl:1"),
+        (good, &["--", "--result-file", "x"], "after --: --result-file is set by the batch"),
+        (good, &["--id", "My Batch"], "--id \"My Batch\" is no id of a batch"),
+        (good, &["--jobs", "0"], "--jobs"),
+        (good, &["--engine", "cloud"], "local, slurm, kubernetes"),
+        (good, &["--engine", "kubernetes", "--render"], "--image is missing"),
+        (good, &["--image", "i"], "--image is for --engine kubernetes"),
+        (good, &["--render"], "--render needs another engine than local"),
+        (good, &["--engine", "slurm", "--max-duration", "1h"], "--max-duration is not known"),
+        (good, &["--max-budget-usd", "0.0000001"], "--max-budget-usd"),
+        (
+            "{\"prompt\":\"x\",\"limits\":{\"max_budget_usd\":2}}",
+            &["--max-budget-usd", "1"],
+            "add up to $2.0000",
+        ),
+    ] {
+        write(tasks);
+        let ended = fixture.call(&[&["batch", "tasks.jsonl"], args].concat()).await;
+        assert_eq!(ended.code, Some(2), "{tasks} {args:?} {ended:?}");
+        assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
+        assert!(ended.stderr.contains(said), "{said}: {ended:?}");
+        assert_eq!(ended.stdout, "", "{ended:?}");
+    }
+    write(good);
+    for (words, said) in [
+        (&["batch"][..], "TASKS is missing"),
+        (&["batch", "none.jsonl"], "none.jsonl cannot be read"),
+        (&["batch", "status", "none"], "name the folder of a batch, or its id"),
+        (&["batch", "worker", "none"], "name the folder of a batch, or its id"),
+    ] {
+        let ended = fixture.call(words).await;
+        assert_eq!((ended.code, ended.stderr.lines().count()), (Some(2), 1), "{ended:?}");
+        assert!(ended.stderr.contains(said), "{said}: {ended:?}");
+    }
+    assert!(fixture.server.requests().is_empty());
+    let tasks = fixture.path().join("home/.outlast/batch");
+    let begun = fs::read_dir(&tasks).into_iter().flatten().filter_map(Result::ok);
+    for batch in begun {
+        assert!(!batch.path().join("tasks").exists(), "{:?}", batch.path());
+    }
+}
+
+#[tokio::test]
+async fn a_missing_engine_is_one_line_and_exit_2() {
+    let fixture = BatchFixture::new(Scenario::new()).tasks(1, |_| serde_json::Value::Null);
+    for args in [&["--engine", "slurm"][..], &["--engine", "k8s", "--image", "i"]] {
+        let words = [&["batch", "tasks.jsonl", "--dir", "batch"], args].concat();
+        let mut command = fixture.outlast(&words);
+        let child = command.env("PATH", "/nowhere").spawn().expect("it starts");
+        let ended = super::fixture::end(child).await;
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(ended.stderr.contains("was not found on PATH; install it"), "{ended:?}");
+        fs::remove_dir_all(fixture.batch()).expect("it was planned");
+    }
+}
