@@ -1,12 +1,8 @@
 //! The first command of a shell script, as far as it is known without running a shell.
 
+use std::iter::Peekable;
 use std::path::Path;
-
-use tree_sitter::{Node, Parser};
-
-/// Longer scripts are not parsed, in bytes: the time that the parser takes may grow faster than
-/// they do.
-const SCRIPT_BYTES_MAX: usize = 16 << 10;
+use std::str::Chars;
 
 /// The variables and home folder of the shell that would run it.
 pub(super) struct ShellContext<'a> {
@@ -15,122 +11,222 @@ pub(super) struct ShellContext<'a> {
 }
 
 /// Returns the words of the first command, without assignments before it. `None`: the word depends
-/// on the shell. Empty: the command depends on the shell.
+/// on the shell, and what follows it is left out. Empty: the command depends on the shell.
 pub(super) fn first_command(script: &str, known: &ShellContext<'_>) -> Vec<Option<String>> {
-    let mut parser = Parser::new();
-    let is_ready = parser.set_language(&tree_sitter_bash::LANGUAGE.into()).is_ok();
-    let parsed = (is_ready && script.len() <= SCRIPT_BYTES_MAX).then(|| parser.parse(script, None));
-    let Some(tree) = parsed.flatten().filter(|tree| !tree.root_node().has_error()) else {
-        return Vec::new();
-    };
-    let Some(command) = first_simple_command(tree.root_node()) else { return Vec::new() };
-    let reader = WordReader { script, known };
-    let mut words: Vec<Option<String>> = Vec::new();
-    for node in command.named_children(&mut command.walk()) {
-        let text = &script[node.byte_range()];
-        match node.kind() {
-            // A new PATH changes which program is meant.
-            "variable_assignment" if text.starts_with("PATH=") => return Vec::new(),
-            "variable_assignment" => {}
-            kind if kind.ends_with("redirect") => break,
-            _ if is_assignment(text) && words.iter().all(|it| it.as_deref() == Some("env")) => {}
-            _ => words.push(reader.word(node)),
+    let mut reader = ScriptReader { letters: script.chars().peekable(), known };
+    reader.words().unwrap_or_default()
+}
+
+/// The command is not known: a subshell, a function, an unclosed quote, a `PATH` of its own.
+struct UnknownCommand;
+
+/// What ends a word.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WordEnd {
+    Blank,
+    /// The end of the command, or a redirection.
+    Command,
+    /// A substitution, whose end is not looked for.
+    Substitution,
+}
+
+/// A word of a command.
+#[derive(Default)]
+struct ScriptWord {
+    /// The text that the program gets; `None` where it depends on the shell.
+    value: Option<String>,
+    /// Its unquoted and unexpanded beginning.
+    literal: String,
+    is_begun: bool,
+    is_quoted: bool,
+}
+
+impl ScriptWord {
+    fn empty() -> Self {
+        Self { value: Some(String::new()), ..Self::default() }
+    }
+
+    /// Adds a character that stands for itself.
+    fn push(&mut self, letter: char) {
+        self.is_begun = true;
+        if let Some(value) = &mut self.value {
+            value.push(letter);
         }
     }
-    words
-}
 
-/// The first simple command that the shell runs, if it is known which one that is.
-///
-/// A list of many commands nests as deep as it is long.
-fn first_simple_command(mut node: Node<'_>) -> Option<Node<'_>> {
-    loop {
-        match node.kind() {
-            "command" => return Some(node),
-            "program" | "list" | "pipeline" | "redirected_statement" => {
-                let mut walk = node.walk();
-                let mut parts = node.named_children(&mut walk);
-                node = parts.find(|part| part.kind() != "comment")?;
-            }
-            _ => return None,
-        }
+    /// Adds the value of an expansion, or of quotes.
+    fn expand(&mut self, text: Option<String>) {
+        self.is_begun = true;
+        self.is_quoted = true;
+        self.value = self.value.take().zip(text).map(|(value, text)| value + &text);
+    }
+
+    /// The variable that the word assigns, if it does.
+    fn assigned(&self) -> Option<&str> {
+        let (name, _) = self.literal.split_once('=')?;
+        let is_name = !name.is_empty() && name.chars().all(is_name_letter);
+        is_name.then_some(name)
     }
 }
 
-/// Whether a word assigns a variable.
-fn is_assignment(word: &str) -> bool {
-    let letter = |one: char| one.is_ascii_alphanumeric() || one == '_';
-    word.split_once('=').is_some_and(|(name, _)| !name.is_empty() && name.chars().all(letter))
-}
-
-struct WordReader<'a> {
-    script: &'a str,
+struct ScriptReader<'a> {
+    letters: Peekable<Chars<'a>>,
     known: &'a ShellContext<'a>,
 }
 
-impl WordReader<'_> {
-    /// The text of a word; `None` where it depends on the shell.
-    fn word(&self, node: Node<'_>) -> Option<String> {
-        let text = &self.script[node.byte_range()];
-        match node.kind() {
-            "word" => self.plain(text, is_first_of_word(node)),
-            "number" => Some(text.to_owned()),
-            "raw_string" => Some(text.trim_matches('\'').to_owned()),
-            "string_content" => Some(unescaped(text, |letter| "\"\\$`".contains(letter))),
-            "simple_expansion" | "expansion" => self.variable(node),
-            "command_name" | "string" | "concatenation" => {
-                let mut walk = node.walk();
-                node.named_children(&mut walk).map(|part| self.word(part)).collect()
+impl ScriptReader<'_> {
+    fn words(&mut self) -> Result<Vec<Option<String>>, UnknownCommand> {
+        let mut words: Vec<Option<String>> = Vec::new();
+        let mut is_begun = false;
+        loop {
+            let (word, end) = self.word()?;
+            let may_assign = words.iter().all(|word| word.as_deref() == Some("env"));
+            match word.assigned().filter(|_| may_assign) {
+                // A new PATH changes which program is meant.
+                Some("PATH") => return Err(UnknownCommand),
+                Some(_) => is_begun = true,
+                None if word.is_begun => words.push(word.value),
+                None => {}
             }
-            _ => None,
+            let is_empty = words.is_empty() && !is_begun;
+            let goes_on = match end {
+                WordEnd::Blank => true,
+                // Lines without a command are skipped.
+                WordEnd::Command => is_empty && self.letters.next_if_eq(&'\n').is_some(),
+                WordEnd::Substitution => false,
+            };
+            if !goes_on {
+                return Ok(words);
+            }
         }
     }
 
-    fn plain(&self, text: &str, is_first: bool) -> Option<String> {
-        let home = text.strip_prefix('~').filter(|rest| is_first && is_below(rest));
-        match home {
-            Some(rest) => {
-                Some(format!("{}{}", self.known.home?.display(), self.plain(rest, false)?))
+    fn word(&mut self) -> Result<(ScriptWord, WordEnd), UnknownCommand> {
+        let mut word = ScriptWord::empty();
+        loop {
+            let Some(letter) = self.letters.next_if(|letter| !"\n;&|".contains(*letter)) else {
+                return Ok((word, WordEnd::Command));
+            };
+            match letter {
+                ' ' | '\t' => return Ok((word, WordEnd::Blank)),
+                '<' | '>' => {
+                    // A number right before it is the descriptor's, not an argument.
+                    let is_number = |it: &String| it.bytes().all(|byte| byte.is_ascii_digit());
+                    word.is_begun &= word.is_quoted || !word.value.as_ref().is_some_and(is_number);
+                    return Ok((word, WordEnd::Command));
+                }
+                '#' if !word.is_begun => {
+                    while self.letters.next_if(|letter| *letter != '\n').is_some() {}
+                }
+                '(' | ')' => return Err(UnknownCommand),
+                '\'' => self.single_quotes(&mut word)?,
+                '"' => {
+                    if !self.double_quotes(&mut word)? {
+                        return Ok((word, WordEnd::Substitution));
+                    }
+                }
+                '`' => {
+                    word.expand(None);
+                    return Ok((word, WordEnd::Substitution));
+                }
+                '$' => {
+                    if !self.dollar(&mut word, false) {
+                        return Ok((word, WordEnd::Substitution));
+                    }
+                }
+                '\\' => match self.letters.next().ok_or(UnknownCommand)? {
+                    '\n' => {}
+                    escaped => word.expand(Some(escaped.to_string())),
+                },
+                '~' if !word.is_begun => word.expand(self.home()),
+                letter => self.plain(letter, &mut word),
             }
-            None if text.contains(['*', '?', '[', '{', '`']) && text != "[" => None,
-            None => Some(unescaped(text, |_| true)),
         }
     }
 
-    /// The value of a variable that is named and nothing else.
-    fn variable(&self, node: Node<'_>) -> Option<String> {
-        let text = &self.script[node.byte_range()];
-        let name = text.trim_start_matches(['$', '{']).trim_end_matches('}');
-        let letter = |one: char| one.is_ascii_alphanumeric() || one == '_';
-        let value =
-            Some(name).filter(|name| name.chars().all(letter)).and_then(self.known.value)?;
+    /// Takes an unquoted character.
+    fn plain(&mut self, letter: char, word: &mut ScriptWord) {
+        let is_program =
+            !word.is_begun && self.letters.peek().is_none_or(|it| " \t\n".contains(*it));
+        if matches!(letter, '*' | '?' | '{') || letter == '[' && !is_program {
+            return word.expand(None);
+        }
+        if !word.is_quoted {
+            word.literal.push(letter);
+        }
+        word.push(letter);
+    }
+
+    /// The home folder, unless the tilde names another user's.
+    fn home(&mut self) -> Option<String> {
+        let is_own = self.letters.peek().is_none_or(|it| "/ \t\n;&|<>".contains(*it));
+        self.known.home.filter(|_| is_own).map(|home| home.display().to_string())
+    }
+
+    fn single_quotes(&mut self, word: &mut ScriptWord) -> Result<(), UnknownCommand> {
+        word.expand(Some(String::new()));
+        loop {
+            match self.letters.next().ok_or(UnknownCommand)? {
+                '\'' => return Ok(()),
+                letter => word.push(letter),
+            }
+        }
+    }
+
+    /// Returns whether they are read to their end.
+    fn double_quotes(&mut self, word: &mut ScriptWord) -> Result<bool, UnknownCommand> {
+        word.expand(Some(String::new()));
+        loop {
+            match self.letters.next().ok_or(UnknownCommand)? {
+                '"' => return Ok(true),
+                '`' => {
+                    word.expand(None);
+                    return Ok(false);
+                }
+                '$' => {
+                    if !self.dollar(word, true) {
+                        return Ok(false);
+                    }
+                }
+                '\\' => match self.letters.next().ok_or(UnknownCommand)? {
+                    '\n' => {}
+                    escaped @ ('"' | '\\' | '$' | '`') => word.push(escaped),
+                    other => {
+                        word.push('\\');
+                        word.push(other);
+                    }
+                },
+                letter => word.push(letter),
+            }
+        }
+    }
+
+    /// Takes what follows a `$`: `NAME`, `{NAME}`, or nothing. Returns whether it was one of these.
+    fn dollar(&mut self, word: &mut ScriptWord, is_quoted: bool) -> bool {
+        let has_brace = self.letters.next_if_eq(&'{').is_some();
+        let mut name = String::new();
+        while let Some(letter) = self.letters.next_if(|letter| is_name_letter(*letter)) {
+            name.push(letter);
+        }
+        let is_closed = !has_brace || self.letters.next_if_eq(&'}').is_some();
+        if name.is_empty() && !has_brace {
+            // Other expansions: `$(...)`, `$'...'`, `$@`.
+            let next = self.letters.peek().copied().unwrap_or(' ');
+            if "([@*#?!$-".contains(next) || !is_quoted && "'\"".contains(next) {
+                word.expand(None);
+                return false;
+            }
+            word.push('$');
+            return true;
+        }
         // A shell splits an unquoted value with spaces into several words.
-        let is_quoted = node.parent().is_some_and(|parent| parent.kind() == "string");
-        (is_quoted || !value.contains(char::is_whitespace)).then_some(value)
+        let is_whole = |value: &String| is_quoted || !value.contains(char::is_whitespace);
+        let value = Some(name).filter(|it| is_closed && !it.is_empty());
+        word.expand(value.and_then(|name| (self.known.value)(&name)).filter(is_whole));
+        is_closed
     }
 }
 
-/// Whether what follows a tilde is nothing, or a path below the home folder.
-fn is_below(rest: &str) -> bool {
-    rest.is_empty() || rest.starts_with('/')
-}
-
-/// Whether a part stands at the beginning of its word.
-fn is_first_of_word(part: Node<'_>) -> bool {
-    let outer = part.parent().filter(|parent| parent.kind() == "concatenation");
-    outer.is_none_or(|outer| outer.start_byte() == part.start_byte())
-}
-
-/// Removes backslashes before letters that they escape, and continued lines.
-fn unescaped(text: &str, is_escaped: impl Fn(char) -> bool) -> String {
-    let mut plain = String::new();
-    let mut letters = text.chars();
-    while let Some(letter) = letters.next() {
-        match (letter, letters.clone().next()) {
-            ('\\', Some('\n')) => drop(letters.next()),
-            ('\\', Some(escaped)) if is_escaped(escaped) => plain.extend(letters.next()),
-            _ => plain.push(letter),
-        }
-    }
-    plain
+fn is_name_letter(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || letter == '_'
 }

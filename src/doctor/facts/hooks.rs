@@ -13,10 +13,12 @@ use crate::process::find_program;
 use crate::secrets::Variables;
 
 /// Shell builtins and keywords, which need no program.
-const BUILT_IN: [&str; 32] = [
-    ".", ":", "[", "[[", "case", "cd", "echo", "eval", "exit", "export", "false", "for",
-    "function", "if", "printf", "read", "return", "set", "shift", "source", "test", "trap", "true",
-    "type", "ulimit", "umask", "unset", "until", "wait", "while", "{", "!",
+const BUILT_IN: [&str; 45] = [
+    "!", ".", ":", "[", "[[", "alias", "builtin", "case", "cd", "coproc", "declare", "echo",
+    "eval", "exit", "export", "false", "for", "function", "if", "let", "local", "popd", "printf",
+    "pushd", "read", "readonly", "return", "select", "set", "shift", "shopt", "source", "test",
+    "trap", "true", "type", "typeset", "ulimit", "umask", "unset", "until", "wait", "while", "{",
+    "}",
 ];
 
 /// Commands whose argument is another command.
@@ -241,6 +243,30 @@ mod tests {
             ("*.sh", vec![]),
             ("PATH=/x y", vec![]),
             ("(cd x; y)", vec![]),
+            ("f() { y; }; f", vec![]),
+            ("declare -a a; y", vec![]),
+            ("if x; then y; fi", vec![]),
+            ("! ./x", vec![]),
+            ("KEY=1; ./x", vec![]),
+            ("KEY=1\n./x", vec![]),
+            ("KEY=$(y) ./x", vec![]),
+            ("env PATH=/x y", vec![]),
+            ("~other/x", vec![]),
+            ("./x{a,b}", vec![]),
+            ("${HOOK:-./x}", vec![]),
+            ("$'./x'", vec![]),
+            ("\n\n\t./x\n./y", vec![run("./x")]),
+            ("./x $(y) z", vec![run("./x")]),
+            ("./x `y` z", vec![run("./x")]),
+            ("./x \"$(y)\" z", vec![run("./x")]),
+            ("./x>log 2>&1", vec![run("./x")]),
+            ("./x&", vec![run("./x")]),
+            ("./x && if y; then z; fi", vec![run("./x")]),
+            ("python3 $FLAGS ./x.py", vec![run("python3")]),
+            ("python3 2>/dev/null ./x.py", vec![run("python3")]),
+            ("sh \"./it's.sh\"", vec![run("sh"), read("./it's.sh")]),
+            ("\"a\\\"b\\c\"/$", vec![run("a\"b\\c/$")]),
+            ("[ -e x ] && ./y", vec![]),
             ("'unended", vec![]),
             ("", vec![]),
         ];
