@@ -34,7 +34,8 @@ const TOOL_NAMES: [&str; 20] = [
 ];
 
 /// Commands whose output is no result of a run.
-const REPORTS: [&str; 7] = ["batch", "completions", "config", "doctor", "help", "report", "sessions"];
+const REPORTS: [&str; 7] =
+    ["batch", "completions", "config", "doctor", "help", "report", "sessions"];
 
 /// Flags of `rehearse` with which nothing is run.
 const REHEARSAL_REPORTS: [&str; 3] = ["--list", "--print", "--save"];

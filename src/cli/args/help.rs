@@ -40,12 +40,13 @@ const EXAMPLES: &str = "
   outlast rehearse outage    # without key and cost; first: outlast doctor";
 
 /// Examples of the other commands, by their paths.
-const OF_COMMANDS: [(&str, &str); 9] = [
+const OF_COMMANDS: [(&str, &str); 11] = [
     (
         "rehearse",
         "
   outlast rehearse --list
-  outlast rehearse outage",
+  outlast rehearse outage
+  outlast rehearse --from latest          # the last session again, faults included",
     ),
     (
         "doctor",
@@ -86,6 +87,19 @@ const OF_COMMANDS: [(&str, &str); 9] = [
         "
   outlast sessions show
   outlast sessions show latest --full",
+    ),
+    (
+        "report",
+        "
+  outlast report                          # on the last session of this folder
+  outlast report --format html --output report.html
+  outlast report --all --since 7d",
+    ),
+    (
+        "batch",
+        "
+  outlast batch tasks.jsonl --jobs 4 --max-budget-usd 20
+  outlast batch tasks.jsonl --engine slurm --render",
     ),
     (
         "completions",

@@ -81,13 +81,13 @@ enum Command {
     Sessions(SessionsArgs),
     /// Report on recorded sessions: outcomes, recoveries, costs, a timeline
     Report(ReportArgs),
+    /// Run many tasks, here or on an engine such as Slurm
+    Batch(Box<BatchArgs>),
     /// Print a script with which a shell completes commands and options
     Completions {
         #[arg(value_name = "SHELL", value_enum)]
         shell: CompletionShell,
     },
-    /// Run many tasks, here or on an engine such as Slurm
-    Batch(Box<BatchArgs>),
     /// Print the version
     Version,
     /// Print a page of the manual, or list the topics
