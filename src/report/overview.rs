@@ -61,16 +61,13 @@ impl SessionsOverview {
 
     fn add_recoveries(&mut self, class: &RecoverySummary, saved_sessions: u32) {
         let known = self.recoveries.iter_mut().find(|known| known.summary.class == class.class);
-        match known {
-            Some(known) => {
-                known.summary.add(class);
-                known.sessions += 1;
-                known.saved_sessions += saved_sessions;
-            }
-            None => {
-                let summary = class.clone();
-                self.recoveries.push(RecoveryImpact { summary, sessions: 1, saved_sessions });
-            }
+        if let Some(known) = known {
+            known.summary.add(class);
+            known.sessions += 1;
+            known.saved_sessions += saved_sessions;
+        } else {
+            let summary = class.clone();
+            self.recoveries.push(RecoveryImpact { summary, sessions: 1, saved_sessions });
         }
     }
 

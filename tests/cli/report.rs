@@ -336,7 +336,7 @@ async fn a_step_of_ci_gets_a_summary_and_an_annotation_of_the_failure() {
     let (ended, summary) = step(loops, &["--max-turns", "1", "Do it."], &[]).await;
     assert_eq!(ended.code, Some(3), "{ended:?}");
     let [line] = annotations(&ended)[..] else { panic!("one annotation: {ended:?}") };
-    let begin = "::error title=outlast%3A max_turns::the turn limit was reached after 1 replies";
+    let begin = "::error title=outlast%3A max_turns::the turn limit was reached after 1 reply.";
     assert!(line.starts_with(begin), "{line}");
     assert!(summary.contains("❌ max\\_turns, exit code 3"), "{summary}");
     assert!(summary.contains("outlast --resume "), "{summary}");

@@ -71,7 +71,7 @@ mod tests {
     fn the_name_of_the_file_says_the_format_unless_a_flag_does() {
         let format = |name: &str, format| {
             let output = Some(PathBuf::from(name));
-            ReportArgs { output, format, ..ReportArgs::default() }.format()
+            ReportArgs { format, output, ..ReportArgs::default() }.format()
         };
         let table = [
             ("a.HTML", ReportFormat::Html),

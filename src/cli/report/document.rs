@@ -1,6 +1,7 @@
 //! The content of a report for people: its words and figures, whatever the format is.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 
 use crate::config::format_took;
 use crate::journal::ModelTotals;
@@ -219,7 +220,7 @@ impl ReportDocument {
         let (succeeded, failed) = (overview.succeeded, overview.failed);
         let mut text = format!("{succeeded} succeeded, {failed} failed");
         if overview.others() > 0 {
-            text.push_str(&format!(", {} open or of other programs", overview.others()));
+            let _ = write!(text, ", {} open or of other programs", overview.others());
         }
         Self {
             title: count(number, "session"),
@@ -358,9 +359,11 @@ fn common_figures(spending: &SpendSummary) -> Vec<Figure> {
 }
 
 fn recoveries(sum: &RecoverySummary) -> Figure {
-    let detail = match sum.fired {
-        0 => String::new(),
-        _ => format!("{} saved, {} lost, {}", sum.saved, sum.lost, sum.cost),
+    let (saved, lost) = (thousands(sum.saved.into()), thousands(sum.lost.into()));
+    let detail = if sum.fired == 0 {
+        String::new()
+    } else {
+        format!("{saved} saved, {lost} lost, {}", sum.cost)
     };
     figure("Recoveries", thousands(sum.fired.into()), detail)
 }

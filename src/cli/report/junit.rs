@@ -1,4 +1,4 @@
-//! Reports as JUnit XML: a test case for each session.
+//! Reports as `JUnit` XML: a test case for each session.
 
 use std::time::Duration;
 

@@ -1,5 +1,7 @@
 //! Reports as Markdown, for step summaries of CI jobs and comments.
 
+use std::fmt::Write as _;
+
 use crate::cli::output::one_line;
 
 use super::super::sessions::Column;
@@ -36,13 +38,13 @@ pub(in crate::cli) fn render(document: &ReportDocument) -> String {
         text.push('\n');
     }
     for note in &document.notes {
-        text.push_str(&format!("\n{}\n", quoted(note)));
+        let _ = writeln!(text, "\n{}", quoted(note));
     }
     text
 }
 
 fn add_table(text: &mut String, table: &ReportTable) {
-    text.push_str(&format!("\n**{}**\n\n", table.heading));
+    let _ = writeln!(text, "\n**{}**\n", table.heading);
     row(text, table.columns.iter().map(|(name, _)| (*name).to_owned()));
     let aligned = table.columns.iter().map(|(_, column)| match column {
         Column::Left => "---".to_owned(),
@@ -55,14 +57,14 @@ fn add_table(text: &mut String, table: &ReportTable) {
     }
     let more = table.rows.len().saturating_sub(listed);
     if more > 0 {
-        text.push_str(&format!("\n{more} more\n"));
+        let _ = writeln!(text, "\n{more} more");
     }
 }
 
 fn row(text: &mut String, cells: impl Iterator<Item = String>) {
     text.push('|');
     for cell in cells {
-        text.push_str(&format!(" {cell} |"));
+        let _ = write!(text, " {cell} |");
     }
     text.push('\n');
 }

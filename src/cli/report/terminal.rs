@@ -1,5 +1,7 @@
 //! Reports as text for terminals.
 
+use std::fmt::Write as _;
+
 use crate::cli::output::one_line;
 
 use super::super::sessions::Table;
@@ -19,17 +21,17 @@ pub(super) fn render(document: &ReportDocument, width: Option<usize>) -> String 
     let lines: Vec<(&str, String)> = facts.chain(figures).collect();
     let widest = lines.iter().map(|(label, _)| label.len()).max().unwrap_or_default();
     for (label, value) in lines {
-        text.push_str(&format!("  {label:<widest$}  {}\n", clean(&value)));
+        let _ = writeln!(text, "  {label:<widest$}  {}", clean(&value));
     }
     for table in &document.tables {
-        text.push_str(&format!("\n{}\n", table.heading));
+        let _ = writeln!(text, "\n{}", table.heading);
         text.push_str(&lay_out(table, width));
     }
     if !document.notes.is_empty() {
         text.push('\n');
     }
     for note in &document.notes {
-        text.push_str(&format!("{}\n", clean(note)));
+        let _ = writeln!(text, "{}", clean(note));
     }
     text
 }
@@ -50,7 +52,7 @@ fn lay_out(table: &ReportTable, width: Option<usize>) -> String {
     let mut text = laid.lay_out(width);
     let more = table.rows.len().saturating_sub(listed);
     if more > 0 {
-        text.push_str(&format!("{more} more: --format json, html or markdown\n"));
+        let _ = writeln!(text, "{more} more: --format json, html or markdown");
     }
     text
 }

@@ -56,11 +56,10 @@ fn page(document: &ReportDocument, body: &str) -> String {
         "figures",
         document.figures.iter().map(|figure| (figure.label, figure_value(figure))),
     );
-    let notes: String = document
-        .notes
-        .iter()
-        .map(|note| format!("<section class=\"note\"><p>{}</p></section>\n", escaped(note)))
-        .collect();
+    let mut notes = String::new();
+    for note in &document.notes {
+        let _ = writeln!(notes, "<section class=\"note\"><p>{}</p></section>", escaped(note));
+    }
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -75,10 +74,11 @@ fn page(document: &ReportDocument, body: &str) -> String {
 }
 
 fn definitions<'a>(name: &str, pairs: impl Iterator<Item = (&'a str, String)>) -> String {
-    let pairs: String = pairs
-        .map(|(term, value)| format!("<div><dt>{term}</dt><dd>{value}</dd></div>\n"))
-        .collect();
-    if pairs.is_empty() { pairs } else { format!("<dl class=\"{name}\">\n{pairs}</dl>\n") }
+    let mut text = String::new();
+    for (term, value) in pairs {
+        let _ = writeln!(text, "<div><dt>{term}</dt><dd>{value}</dd></div>");
+    }
+    if text.is_empty() { text } else { format!("<dl class=\"{name}\">\n{text}</dl>\n") }
 }
 
 fn figure_value(figure: &Figure) -> String {

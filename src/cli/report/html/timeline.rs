@@ -69,7 +69,7 @@ impl TimelineDrawing<'_> {
             let kinds = [&lane.waits, &lane.turns, &lane.tools];
             let bars: String = kinds.into_iter().map(|bars| self.bars(bars, &tools)).collect();
             let label = format!("sub-agent {name}");
-            self.track(&escaped(&name), &label, &bars, text);
+            Self::track(&escaped(&name), &label, &bars, text);
             return;
         }
         for (name, bars) in [
@@ -85,11 +85,11 @@ impl TimelineDrawing<'_> {
             let total = bars.iter().map(|bar| bar.to.saturating_sub(bar.from)).sum();
             let label = format!("{name}: {number}, {} in all", format_took(total));
             let name = format!("{name} <b>{number}</b>");
-            self.track(&name, &label, &self.bars(bars, &tools), text);
+            Self::track(&name, &label, &self.bars(bars, &tools), text);
         }
     }
 
-    fn track(&self, name: &str, label: &str, bars: &str, text: &mut String) {
+    fn track(name: &str, label: &str, bars: &str, text: &mut String) {
         let _ = writeln!(
             text,
             "<div class=\"lane\"><span class=\"lane-name\">{name}</span>\
