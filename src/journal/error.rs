@@ -75,7 +75,7 @@ impl JournalError {
             }
             Self::Exists { .. } => "use --resume to go on with it, or choose another --session-id",
             Self::Unknown { .. } => {
-                "outlast sessions --all lists the ids; check OUTLAST_CONFIG_DIR too"
+                "outlast sessions --all-projects lists the ids; check OUTLAST_CONFIG_DIR too"
             }
             Self::NoMessage { .. } => "give the id of one of its messages",
             Self::DropsMore { .. } => "resume without --resume-session-at to keep everything",

@@ -38,6 +38,7 @@ impl Redactor {
     }
 
     /// Creates a redactor of the same secrets for output and stored files.
+    #[must_use]
     pub fn to_output(&self) -> Self {
         Self::new(self.known.clone())
     }

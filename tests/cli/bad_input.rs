@@ -89,7 +89,7 @@ fn mistakes_in_flags() {
         (&["--print=3", "hi"], &["--print", "no value"]),
         (&["rehearse", "nonesuch"], &["nonesuch", "--list"]),
         (&["rehearse", "hopelss"], &["hopelss", "did you mean hopeless?"]),
-        (&["rehearse", "--from", "0199"], &["no session 0199", "outlast sessions --all"]),
+        (&["rehearse", "--from", "0199"], &["no session 0199", "outlast sessions --all-projects"]),
         (&["rehearse", "--from", "../x"], &["no session id"]),
         (&["rehearse", "hello", "--", "--max-turns", "0"], &["--max-turns", "at least 1"]),
     ];

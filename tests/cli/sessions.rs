@@ -107,10 +107,10 @@ async fn sessions_are_listed_newest_first_with_how_they_ended() {
     let work = fs::canonicalize(ended.work()).expect("it is there");
     assert_eq!(two["project"], json!(work));
 
-    // From another folder they are found with --all only.
+    // From another folder they are found with --all-projects only.
     let elsewhere = ended.work().join("elsewhere");
     fs::create_dir(&elsewhere).expect("the folder is ours");
-    for (args, found) in [(&["--json"][..], 0), (&["--json", "--all"], 3)] {
+    for (args, found) in [(&["--json"][..], 0), (&["--json", "--all-projects"], 3)] {
         let output = command(&ended.config(), &elsewhere, args).output().expect("outlast starts");
         assert_eq!(ProcessResult::of(&output).stdout.lines().count(), found, "{args:?}");
     }
@@ -126,7 +126,7 @@ async fn a_session_is_found_by_the_beginning_of_its_id() {
     assert!(several.contains(ONE) && several.contains("give more of the id"), "{several}");
     for id in ["6", "../x"] {
         let unknown = refused(&ended, &["show", id]);
-        assert!(unknown.contains("outlast sessions --all"), "{unknown}");
+        assert!(unknown.contains("outlast sessions --all-projects"), "{unknown}");
     }
 }
 
@@ -260,7 +260,7 @@ async fn prune_deletes_what_is_finished_and_says_what_it_freed() {
     assert!(text.contains("2 sessions deleted, ") && text.ends_with(" freed\n"), "{text}");
     let left = objects(&ended, &["--json"]);
     assert_eq!((left.len(), &left[0]["session_id"]), (1, &json!(THREE)));
-    let text = shown(&ended, &["prune", "--max-size", "0", "--all"]);
+    let text = shown(&ended, &["prune", "--max-size", "0", "--all-projects"]);
     assert!(text.contains("1 session deleted"), "{text}");
     assert_eq!(shown(&ended, &["--json"]), "");
 }

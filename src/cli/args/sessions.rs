@@ -31,7 +31,7 @@ pub enum SessionsAction {
 pub struct ListSessionsArgs {
     /// The sessions of all projects, not only of the working directory
     #[arg(long)]
-    pub all: bool,
+    pub all_projects: bool,
     /// At most this many; 0 for all. Default: 20, and all with --json
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
@@ -86,7 +86,7 @@ pub struct PruneSessionsArgs {
     pub max_size: Option<u64>,
     /// The sessions of all projects, not only of the working directory
     #[arg(long)]
-    pub all: bool,
+    pub all_projects: bool,
     /// Only say what would be deleted
     #[arg(long)]
     pub dry_run: bool,

@@ -230,7 +230,9 @@ impl ProgressLines {
     fn check_ends(&self, check: &RequirementCheck, tries: (u32, u32)) -> Vec<ProgressLine> {
         let mut lines = self.at(Verbosity::Calls, || calls::check(check, tries));
         if !check.passed() {
-            lines.iter_mut().for_each(|line| line.tone = Tone::Warning);
+            for line in &mut lines {
+                line.tone = Tone::Warning;
+            }
             lines.extend(self.output(&check.tail()));
         }
         lines

@@ -37,7 +37,7 @@ const HEADINGS: [(&str, Column); 8] = [
 const SPARE: [&str; 4] = ["SIZE", "TURNS", "COST", "PROJECT"];
 
 pub(super) fn list(context: &SessionsContext, args: &ListSessionsArgs) -> Result<u8, UsageError> {
-    let files = list_sessions(&context.place, SessionsContext::scope(args.all));
+    let files = list_sessions(&context.place, SessionsContext::scope(args.all_projects));
     let limit = match args.limit {
         Some(0) => files.len(),
         Some(limit) => limit,
@@ -52,9 +52,9 @@ pub(super) fn list(context: &SessionsContext, args: &ListSessionsArgs) -> Result
         return Ok(0);
     }
     if files.is_empty() {
-        let hint = if args.all { "" } else { "; --all lists those of other folders" };
+        let hint = if args.all_projects { "" } else { "; --all-projects lists those of other folders" };
         let folder = context.shown_folder(context.place.cwd());
-        let place = if args.all { String::new() } else { format!(" in {folder}") };
+        let place = if args.all_projects { String::new() } else { format!(" in {folder}") };
         out.print(&format!("no session was recorded{place}{hint}\n"))?;
         return Ok(0);
     }
@@ -64,8 +64,8 @@ pub(super) fn list(context: &SessionsContext, args: &ListSessionsArgs) -> Result
     let columns = HEADINGS.map(|(name, column)| (name.to_owned(), column)).to_vec();
     let mut table = Table { columns, rows };
     if let Some(width) = width {
-        // The project is the same in all rows without --all.
-        let spare = if args.all { SPARE } else { ["PROJECT", "SIZE", "TURNS", "COST"] };
+        // The project is the same in all rows without --all-projects.
+        let spare = if args.all_projects { SPARE } else { ["PROJECT", "SIZE", "TURNS", "COST"] };
         table.fit(&spare, width);
     }
     out.print(&table.lay_out(width))?;

@@ -118,7 +118,7 @@ impl SessionsContext {
         }
         let Some(id) = SessionId::parse(name) else {
             return Err(UsageError::new(format!(
-                "{:?} is no session id; outlast sessions --all lists them",
+                "{:?} is no session id; outlast sessions --all-projects lists them",
                 shortened(name)
             )));
         };
@@ -135,7 +135,7 @@ impl SessionsContext {
             // The same session may have been copied to other projects: the newest counts.
             [_] => found.into_iter().next().ok_or_else(|| self.none_found()),
             [] => Err(UsageError::new(format!(
-                "there is no session {}; outlast sessions --all lists them",
+                "there is no session {}; outlast sessions --all-projects lists them",
                 shortened(name)
             ))),
             _ => {
@@ -161,7 +161,7 @@ impl SessionsContext {
 
     fn none_found(&self) -> UsageError {
         UsageError::new(format!(
-            "no session was recorded in {}; outlast sessions --all lists those of other folders",
+            "no session was recorded in {}; outlast sessions --all-projects lists those of other folders",
             self.place.cwd().display()
         ))
     }

@@ -20,7 +20,7 @@ pub(super) fn prune(context: &SessionsContext, args: &PruneSessionsArgs) -> Resu
             "outlast sessions prune needs at least one of --older-than, --keep and --max-size",
         ));
     }
-    let files = list_sessions(&context.place, SessionsContext::scope(args.all));
+    let files = list_sessions(&context.place, SessionsContext::scope(args.all_projects));
     let candidates: Vec<PruneCandidate> = files.into_iter().map(PruneCandidate::new).collect();
     let running = candidates.iter().filter(|one| one.standing == SessionStanding::Running).count();
     let chosen = criteria.choose(candidates, SystemTime::now());

@@ -41,7 +41,7 @@ pub fn check_store(kept: &SessionStoreFacts) -> Vec<Finding> {
             "the runs were killed before they had recorded their end; their work is incomplete",
             format!(
                 "see what was done with outlast sessions show {newest}, go on with outlast \
-                 --resume {newest}, or delete old ones with outlast sessions prune --all \
+                 --resume {newest}, or delete old ones with outlast sessions prune --all-projects \
                  --older-than 30d"
             ),
         ));
