@@ -319,7 +319,11 @@ mod tests {
 
     #[test]
     fn the_first_task_that_differs_is_found() {
-        let (one, two) = (plan("t", ONE), plan("t", &format!("{ONE}\n{ONE}")));
+        let named = |tasks: &str| {
+            let request = PlanRequest { id: Some("b".to_owned()), ..request("t", tasks) };
+            BatchPlan::new(request).expect("no budget")
+        };
+        let (one, two) = (named(ONE), named(&format!("{ONE}\n{ONE}")));
         assert_eq!(two.first_difference(&one), Some(1));
         assert_eq!(one.first_difference(&two), Some(1));
     }

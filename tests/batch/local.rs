@@ -1,10 +1,12 @@
 //! The engine of this machine: each task runs to one final result, whatever happens to the batch.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use nix::pty::{Winsize, openpty};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use outlast::rehearsal::{FaultPosition, Scenario, ScriptedFaultKind};
@@ -303,4 +305,34 @@ async fn ci_logs_have_a_line_for_each_task_and_pipes_only_what_needs_attention()
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let lines = ended.stderr.lines().filter(|line| line.contains(" is done after "));
     assert_eq!(lines.count(), 2, "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_terminal_has_a_bar_with_the_figures() {
+    let fixture = BatchFixture::new(with_effects(Scenario::new())).tasks(1, |_| Value::Null);
+    let mut bell = FifoSignal::at(&fixture.task(0).join("bell"));
+    let size = Winsize { ws_row: 50, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+    let pty = openpty(&size, None).expect("a terminal");
+    let words = ["batch", "tasks.jsonl", "--dir", "batch"];
+    let mut command = fixture.outlast(&[&words[..], &FREE].concat());
+    command.env("TERM", "xterm").stderr(Stdio::from(pty.slave));
+    let batch = command.spawn().expect("it starts");
+    // The command holds the terminal, too, which ends with its last holder.
+    drop(command);
+    bell.wait_for_line().await;
+    let screen = std::thread::spawn(move || {
+        let (mut screen, mut shown, mut chunk) = (File::from(pty.master), Vec::new(), [0; 4096]);
+        while let Ok(count @ 1..) = screen.read(&mut chunk) {
+            shown.extend_from_slice(&chunk[..count]);
+            if String::from_utf8_lossy(&shown).contains("0/1 done · 1 running · $0.0000") {
+                break;
+            }
+        }
+        String::from_utf8_lossy(&shown).into_owned()
+    });
+    let shown = tokio::task::spawn_blocking(|| screen.join().expect("it ends"));
+    let shown = with_time_limit("the bar", shown).await.expect("it ends");
+    assert!(shown.contains("0/1 done · 1 running · $0.0000"), "{shown}");
+    kill(pid(&batch), Signal::SIGINT).expect("it runs");
+    assert_eq!(end(batch).await.code, Some(130));
 }

@@ -11,7 +11,7 @@ use outlast::recovery::{ErrorClass, StopReason};
 use super::pages::{documents, read};
 
 /// Flags of other programs.
-const FOREIGN: [&str; 2] = ["--path", "--bench"];
+const FOREIGN: [&str; 5] = ["--path", "--bench", "--time", "--namespace", "--from-env-file"];
 
 /// Variables that outlast sets, for hooks and in the files of commands.
 const GIVEN: [&str; 5] = [
