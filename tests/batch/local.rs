@@ -336,3 +336,34 @@ async fn a_terminal_has_a_bar_with_the_figures() {
     kill(pid(&batch), Signal::SIGINT).expect("it runs");
     assert_eq!(end(batch).await.code, Some(130));
 }
+
+#[tokio::test]
+async fn a_merged_report_lists_every_task_also_one_without_a_session() {
+    let scenario = Scenario::new().status(401).when(of_task(0)).times(1000);
+    let fixture = BatchFixture::new(with_effects(scenario)).tasks(3, |_| json!({}));
+    let ended = fixture.run(&["--attempts", "1"]).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let lost = fixture.result(1)["session_id"].as_str().expect("an id").to_owned();
+    let projects = fixture.path().join("home/.outlast/projects");
+    let folders = fs::read_dir(projects).expect("sessions were recorded");
+    let journals = folders.map(|it| it.expect("an entry").path().join(format!("{lost}.jsonl")));
+    let removed = journals.filter(|path| fs::remove_file(path).is_ok()).count();
+    assert_eq!(removed, 1);
+    let batch = fixture.batch().display().to_string();
+    let collect = async |format| {
+        let collected = fixture.call(&["batch", "collect", &batch, "--format", format]).await;
+        assert_eq!(collected.code, Some(1), "the code is that of the batch: {collected:?}");
+        collected.stdout
+    };
+    let junit = collect("junit").await;
+    assert_eq!(junit.matches("<testcase ").count(), 3, "{junit}");
+    assert!(
+        junit.contains("type=\"model_error\"") && junit.contains("type=\"unfinished\""),
+        "{junit}"
+    );
+    for (format, mark) in [("table", "unfinished"), ("markdown", "unfinished"), ("html", "</html>")]
+    {
+        let report = collect(format).await;
+        assert!(report.contains(mark), "{report}");
+    }
+}

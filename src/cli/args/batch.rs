@@ -119,7 +119,7 @@ pub struct CollectBatchArgs {
     /// The folder of a batch, or its id
     #[arg(value_name = "DIR")]
     pub batch: PathBuf,
-    /// One object with a summary, or a line for each task with its whole result
+    /// What the results are merged to
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
     pub format: CollectFormat,
     /// Write to this file instead of standard output
@@ -129,9 +129,19 @@ pub struct CollectBatchArgs {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum CollectFormat {
+    /// One object with a summary
     #[default]
     Json,
+    /// A line for each task with its whole result
     Jsonl,
+    /// A report on the sessions of the tasks, as text for a terminal
+    Table,
+    /// The report for a step summary or a comment
+    Markdown,
+    /// The report with a test case for each task
+    Junit,
+    /// The report as one page
+    Html,
 }
 
 #[derive(Clone, Debug, Args)]

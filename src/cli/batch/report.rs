@@ -5,14 +5,18 @@ use std::fmt::Write as _;
 use console::measure_text_width;
 
 use crate::batch::{
-    BatchFolder, BatchPlan, BatchSummary, TaskOutcome, TaskReport, TaskState, quoted_command,
+    BatchFolder, BatchPlan, BatchSummary, PlannedTask, TaskOutcome, TaskReport, TaskState,
+    quoted_command,
 };
-use crate::cli::args::{BatchStatusArgs, CollectBatchArgs, CollectFormat};
+use crate::cli::args::{BatchStatusArgs, CollectBatchArgs, CollectFormat, ReportFormat};
 use crate::cli::output::one_line;
 use crate::cli::output_file::{OutputFile, ResultRetention};
+use crate::cli::report;
 use crate::cli::run::ProcessContext;
+use crate::cli::sessions::SessionsContext;
 use crate::cli::stdout::print_report;
 use crate::cli::usage::{UsageError, UsageErrorKind};
+use crate::journal::SessionId;
 use crate::recovery::Money;
 
 use super::open::{open, resume_command};
@@ -51,20 +55,37 @@ pub(super) fn collect(args: &CollectBatchArgs, world: &ProcessContext) -> Result
                 summary.tasks.iter().map(|report| report.line().to_string()).collect();
             lines.join("\n")
         }
+        CollectFormat::Table => sessions(&plan, world, ReportFormat::Table)?,
+        CollectFormat::Markdown => sessions(&plan, world, ReportFormat::Markdown)?,
+        CollectFormat::Junit => sessions(&plan, world, ReportFormat::Junit)?,
+        CollectFormat::Html => sessions(&plan, world, ReportFormat::Html)?,
     };
+    let text = text.trim_end();
     match &args.output {
-        None => print_report(&(text + "\n"))?,
+        None => print_report(&format!("{text}\n"))?,
         Some(path) => {
             let path = world.cwd.join(path);
             let place = |what: String| format!("--output {}: {what}", path.display());
             let file = OutputFile::open(&path)
                 .map_err(|error| UsageError::new(place(error.to_string())))?;
-            file.write(&text, ResultRetention::Synced).map_err(|error| {
+            file.write(text, ResultRetention::Synced).map_err(|error| {
                 UsageError::of(UsageErrorKind::Internal, place(format!("{error:#}")))
             })?;
         }
     }
     Ok(summary.counts.exit_code())
+}
+
+/// The report on the sessions of all tasks.
+fn sessions(
+    plan: &BatchPlan,
+    world: &ProcessContext,
+    format: ReportFormat,
+) -> Result<String, UsageError> {
+    let context = SessionsContext::new(&world.variables, &world.cwd);
+    let session = |task: &PlannedTask| SessionId::parse(&task.session_id.to_string());
+    let tasks = plan.tasks.iter().filter_map(|task| Some((&*task.name, session(task)?)));
+    report::on_tasks(&context, &tasks.collect::<Vec<_>>(), format)
 }
 
 fn resume(summary: &BatchSummary<'_>, folder: &BatchFolder, plan: &BatchPlan) -> Option<String> {

@@ -16,7 +16,7 @@ use std::time::SystemTime;
 
 use crate::config::environment::Variables;
 use crate::history::{SessionHistory, read_history};
-use crate::journal::{ListScope, SessionFile, list_sessions};
+use crate::journal::{ListScope, SessionFile, SessionId, list_sessions, locate_session};
 use crate::report::{SessionOutcome, SessionReport, SessionTimeline, SessionsOverview};
 
 use super::args::{ReportArgs, ReportFormat};
@@ -113,10 +113,38 @@ fn many(
     files: &[SessionFile],
     format: ReportFormat,
 ) -> Result<String, UsageError> {
-    let reports = read_all(files)?;
+    Ok(render_many(context, read_all(files)?, format))
+}
+
+/// A report on the tasks of a batch, by name and session. One without a session is listed as
+/// unfinished, with nothing done.
+///
+/// # Errors
+/// The file of a session cannot be read.
+pub(super) fn on_tasks(
+    context: &SessionsContext,
+    tasks: &[(&str, SessionId)],
+    format: ReportFormat,
+) -> Result<String, UsageError> {
+    let located = tasks.iter().map(|(_, id)| locate_session(context.place(), id).ok());
+    let located: Vec<Option<SessionFile>> = located.collect();
+    let mut reports = read_all(&located.iter().flatten().cloned().collect::<Vec<_>>())?;
+    let without = tasks.iter().zip(&located).filter(|(_, file)| file.is_none());
+    reports.extend(without.map(|((name, _), _)| {
+        let history = SessionHistory { id: (*name).to_owned(), ..SessionHistory::default() };
+        SessionReport { outcome: SessionOutcome::Unfinished, ..SessionReport::of(&history) }
+    }));
+    Ok(render_many(context, reports, format))
+}
+
+fn render_many(
+    context: &SessionsContext,
+    reports: Vec<SessionReport>,
+    format: ReportFormat,
+) -> String {
     let overview = overview(&reports);
     let document = || ReportDocument::of_sessions(context, &overview, &reports);
-    Ok(match format {
+    match format {
         ReportFormat::Table => terminal::render(&document(), terminal_width()),
         ReportFormat::Markdown => markdown::render(&document()),
         ReportFormat::Json => json_text(&reports),
@@ -128,7 +156,7 @@ fn many(
             };
             junit::render(&reports.into_iter().map(with_document).collect::<Vec<_>>())
         }
-    })
+    }
 }
 
 fn json_text(reports: &[SessionReport]) -> String {

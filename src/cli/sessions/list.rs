@@ -52,7 +52,8 @@ pub(super) fn list(context: &SessionsContext, args: &ListSessionsArgs) -> Result
         return Ok(0);
     }
     if files.is_empty() {
-        let hint = if args.all_projects { "" } else { "; --all-projects lists those of other folders" };
+        let hint =
+            if args.all_projects { "" } else { "; --all-projects lists those of other folders" };
         let folder = context.shown_folder(context.place.cwd());
         let place = if args.all_projects { String::new() } else { format!(" in {folder}") };
         out.print(&format!("no session was recorded{place}{hint}\n"))?;
