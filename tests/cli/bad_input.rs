@@ -112,7 +112,7 @@ fn a_single_unknown_word_is_not_taken_as_a_prompt() {
         ("sesions", &["did you mean sessions?"]),
         (
             "history",
-            &["the commands are run, rehearse, doctor, config, sessions, report, batch", "quotes"],
+            &["run, rehearse, doctor, config, sessions, report, batch, completions", "quotes"],
         ),
         ("login", &["\"login\" is no command", "outlast run login"]),
         ("README.md", &["outlast run README.md"]),
