@@ -8,10 +8,11 @@ use super::{roff, tables};
 use crate::cli::golden;
 
 /// Name and section of each page. `man/NAME.SECTION.md` is the source of `man/NAME.SECTION`.
-pub(super) const PAGES: [(&str, u8); 11] = [
+pub(super) const PAGES: [(&str, u8); 12] = [
     ("outlast", 1),
     ("outlast-settings", 5),
     ("outlast-agents", 7),
+    ("outlast-clouds", 7),
     ("outlast-hooks", 7),
     ("outlast-mcp", 7),
     ("outlast-recovery", 7),

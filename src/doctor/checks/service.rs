@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use super::super::ResolvedConfig;
 use super::super::facts::service::{ServiceAnswer, ServiceFacts, ServiceProbe};
 use super::super::finding::Finding;
-use super::acceptance;
+use super::{acceptance, clouds};
 
 /// A larger clock difference breaks logins and certificates.
 const SKEW_MAX: Duration = Duration::from_mins(1);
@@ -91,7 +91,7 @@ pub fn check_service(service: &ServiceFacts) -> Vec<Finding> {
             "credentials",
             format!("no credential available for {way}: {why}"),
             "requests cannot be signed",
-            "log in again, or put an API key in ANTHROPIC_API_KEY",
+            clouds::credential_remedy(&service.service),
         )],
         ServiceProbe::Answered(answer) => check_answer(service, answer, &way),
     }
@@ -149,6 +149,7 @@ fn check_answer(service: &ServiceFacts, answer: &ServiceAnswer, way: &str) -> Ve
     }
     let mut findings =
         vec![Finding::ok("service", format!("{way} answers ({asked}: HTTP {status})"))];
+    findings.extend(clouds::check_identity(service));
     findings.extend(acceptance::check_acceptance(service, answer));
     findings.extend(knock.clocks.map(|(theirs, ours)| check_clock(theirs, ours, service)));
     findings
