@@ -354,9 +354,12 @@ pub(super) fn endpoint(endpoint: &EndpointSettings, clock: Clock) -> model::Mode
         CredentialSource::Bearer(token) => model::Credential::Bearer(Secret::new(token)),
         CredentialSource::Helper(command) => model::Credential::Helper(command.clone()),
         CredentialSource::OAuth { file, .. } => model::Credential::OAuth(file.clone()),
+        CredentialSource::FoundryKey(key) => model::Credential::FoundryKey(Secret::new(key)),
+        CredentialSource::Cloud(identity) => model::Credential::Cloud(identity.clone()),
         CredentialSource::Absent => model::Credential::None,
     };
     model::ModelService {
+        kind: endpoint.service.clone(),
         extra_headers: endpoint.headers.clone(),
         timers: RequestTimers {
             connect: endpoint.connect,

@@ -32,11 +32,17 @@ pub(super) fn add_endpoints(
         let variable = links.iter().find_map(|link| Some(link.label.split_once('#')?.1));
         let credential = match (&endpoint.credential, variable) {
             (CredentialSource::Absent, _) => None,
+            (CredentialSource::Cloud(identity), _) => {
+                Some((identity.kind().to_owned(), identity.source()))
+            }
             (CredentialSource::Bearer(_), Some(name)) => {
                 Some(("bearer token".to_owned(), format!("the variable {}", variable_name(name))))
             }
             (_, Some(name)) => {
                 Some(("API key".to_owned(), format!("the variable {}", variable_name(name))))
+            }
+            (CredentialSource::FoundryKey(_), None) => {
+                Some(("API key".to_owned(), "the variable ANTHROPIC_FOUNDRY_API_KEY".to_owned()))
             }
             (_, None) => first.cloned(),
         };
@@ -51,7 +57,7 @@ fn variable_name(name: &str) -> &str {
     name.strip_prefix("bearer:").unwrap_or(name)
 }
 
-/// An OAuth login is used without renewal: the doctor changes nothing.
+/// An OAuth login is used without renewal, and no command logs in: the doctor changes nothing.
 fn probe_target(
     at: &EndpointSettings,
     models: Vec<String>,
@@ -60,6 +66,9 @@ fn probe_target(
 ) -> ServicePlace {
     let mut endpoint = assemble::endpoint(at, Clock::start(1.0));
     endpoint.secrets = secrets.clone();
+    if let model::Credential::Cloud(identity) = &mut endpoint.credential {
+        identity.keep_unchanged();
+    }
     let mut login_expired = false;
     if let CredentialSource::OAuth { login, .. } = &at.credential {
         login_expired =

@@ -18,6 +18,12 @@ pub(super) fn model_facts(
     if let Some(window) = link.context_window {
         known = known.with_context_window(window);
     }
+    let service = &settings.chain.endpoints[link.endpoint].service;
+    if service.is_cloud() {
+        known.fast = None;
+        let percent = model::region_surcharge(service, &link.model);
+        known.prices = known.prices.map(|prices| prices.at_percent(percent));
+    }
     let own = link.keys().iter().find_map(|key| settings.prices.get(*key));
     let prices = match own {
         Some(price) => Some(prices(price)?),

@@ -23,9 +23,29 @@ const OTHERS: &[(&str, &str)] = &[
     ("CLAUDE_CODE_API_KEY_HELPER_TTL_MS", "How long a key that a command printed is used, in \
         milliseconds; 300000 when not set."),
     ("ANTHROPIC_BASE_URL", "Where the Messages API is."),
-    ("CLAUDE_CODE_USE_BEDROCK, CLAUDE_CODE_USE_VERTEX, CLAUDE_CODE_USE_FOUNDRY", "Select the service \
-        of a cloud, which outlast does not speak to directly: no run begins while one is set. A \
-        gateway to it works, by ANTHROPIC_BASE_URL."),
+    ("CLAUDE_CODE_USE_BEDROCK, CLAUDE_CODE_USE_VERTEX, CLAUDE_CODE_USE_FOUNDRY", "1, true, yes or \
+        on: the models are asked at Amazon Bedrock, Google Vertex AI or Microsoft Foundry; see \
+        outlast-clouds(7). ANTHROPIC_BASE_URL and keys of the Messages API are not used then."),
+    ("AWS_REGION, AWS_DEFAULT_REGION", "The region of Bedrock; without them, that of the profile."),
+    ("AWS_PROFILE", "The profile whose credentials sign requests to Bedrock. All other variables \
+        of the AWS credential chain count, too."),
+    ("AWS_BEARER_TOKEN_BEDROCK", "An API key of Bedrock; outranks AWS credentials."),
+    ("ANTHROPIC_BEDROCK_BASE_URL", "Where Bedrock is, instead of its public address."),
+    ("CLOUD_ML_REGION", "The region of Vertex AI: global, us, eu, or one like europe-west1."),
+    ("ANTHROPIC_VERTEX_PROJECT_ID, GOOGLE_CLOUD_PROJECT, GCLOUD_PROJECT", "The project of Vertex \
+        AI; without them, that of the credentials."),
+    ("ANTHROPIC_VERTEX_BASE_URL", "Where Vertex AI is, with /v1, instead of its public address."),
+    ("GOOGLE_APPLICATION_CREDENTIALS", "The file of Google credentials; without it, those of \
+        gcloud, or the metadata server."),
+    ("ANTHROPIC_FOUNDRY_RESOURCE", "The resource of Foundry."),
+    ("ANTHROPIC_FOUNDRY_BASE_URL", "Where Foundry is, instead of the address of a resource."),
+    ("ANTHROPIC_FOUNDRY_API_KEY", "The key of the Foundry resource; without it, a Microsoft Entra \
+        identity is used."),
+    ("AZURE_TENANT_ID, AZURE_CLIENT_ID, AZURE_CLIENT_SECRET, AZURE_FEDERATED_TOKEN_FILE", "The \
+        Microsoft Entra application, with a secret or a federated token."),
+    ("CLAUDE_CODE_SKIP_BEDROCK_AUTH, CLAUDE_CODE_SKIP_VERTEX_AUTH, CLAUDE_CODE_SKIP_FOUNDRY_AUTH", "1, true, \
+        yes or on: a gateway authenticates the requests to that cloud; only apiKeyHelper, \
+        ANTHROPIC_AUTH_TOKEN and ANTHROPIC_CUSTOM_HEADERS are sent."),
     ("ANTHROPIC_CUSTOM_HEADERS", "Further headers for each request, one \"Name: value\" a line."),
     ("ANTHROPIC_DEFAULT_OPUS_MODEL", "What the alias opus stands for."),
     ("ANTHROPIC_DEFAULT_SONNET_MODEL", "What the alias sonnet stands for."),
@@ -96,7 +116,7 @@ pub fn variable_names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Every file that is read or written, and what for, as the manual has it.
-pub const FILES: [(&str, &str); 7] = [
+pub const FILES: [(&str, &str); 8] = [
     (
         "/etc/claude-code/managed-settings.json, /etc/outlast/managed-settings.json",
         "Settings of the administrator. They outrank everything, flags and variables too; \
@@ -110,6 +130,11 @@ pub const FILES: [(&str, &str); 7] = [
          \"accessToken\", \"refreshToken\", \"expiresAt\" (milliseconds since 1970) and perhaps \
          \"subscriptionType\", \"tokenEndpoint\" and \"clientId\". It is renewed before it \
          expires, once for all processes, which take turns by the lock file next to it.",
+    ),
+    (
+        "~/.outlast/cloud-tokens/",
+        "Tokens of clouds that expire, which the runs of a host share: one file for each identity, \
+         readable for its owner only. May be removed at any time.",
     ),
     (
         ".claude/settings.json, .outlast/settings.json, .claude/settings.local.json, \
@@ -187,36 +212,12 @@ pub fn step_summary_file(variables: &Variables) -> Option<PathBuf> {
 }
 
 /// Returns whether a variable is set to something other than a false value.
-fn is_enabled(variables: &Variables, name: &str) -> bool {
+pub(super) fn is_enabled(variables: &Variables, name: &str) -> bool {
     let value = variables.get(OsStr::new(name)).map(|value| value.to_ascii_lowercase());
     value.is_some_and(|value| {
         let no = ["", "0", "false", "no", "off"];
         !no.contains(&value.to_string_lossy().trim())
     })
-}
-
-/// Variables that select the service of a cloud, none of which outlast speaks to directly.
-const CLOUDS: [(&str, &str); 3] = [
-    ("CLAUDE_CODE_USE_BEDROCK", "Amazon Bedrock"),
-    ("CLAUDE_CODE_USE_VERTEX", "Google Vertex AI"),
-    ("CLAUDE_CODE_USE_FOUNDRY", "Microsoft Foundry"),
-];
-
-/// Rejects variables that select a cloud service: any other service would be one that the user did
-/// not select.
-///
-/// # Errors
-/// The cloud, and what works today.
-pub fn check_cloud(variables: &Variables) -> Result<(), ConfigError> {
-    let Some((variable, cloud)) = CLOUDS.iter().find(|(name, _)| is_enabled(variables, name))
-    else {
-        return Ok(());
-    };
-    Err(ConfigError::new(format!(
-        "{variable} selects {cloud}, which this version of outlast does not speak to directly; \
-         unset it, and name a gateway to {cloud} that has the Messages API in ANTHROPIC_BASE_URL, \
-         which is not used while {variable} is set"
-    )))
 }
 
 /// Returns when output is coloured. What makes no sense counts as not set.

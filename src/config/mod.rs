@@ -7,6 +7,7 @@
 //! Managed files outrank everything. Flags outrank variables, variables outrank `--settings`, and
 //! that outranks the files: the repository's over the user's, as far as the repository is trusted.
 
+pub mod clouds;
 pub mod environment;
 pub mod file;
 pub mod flags;

@@ -6,6 +6,9 @@
 //! llama@http://127.0.0.1:8080                 another address, no credentials
 //! opus@https://gate.example/api#GATE_KEY      another address, the API key in a variable
 //! opus@https://gate.example#bearer:GATE_TOKEN the same with a bearer token
+//! opus@bedrock:us-east-1                      at a cloud, with the identity there
+//! opus@vertex:global/PROJECT
+//! opus@foundry:RESOURCE#RESOURCE_KEY          at a cloud, with a key
 //! ```
 //!
 //! An entry names the variable that holds a secret, and never the secret itself. A secret written
@@ -21,6 +24,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
+use super::clouds::CloudPlace;
 use super::kinds::{FlagForm, SettingValue};
 use super::values::{self, InvalidValue};
 use crate::model::BaseUrl;
@@ -33,7 +37,9 @@ pub const SMALLEST_WINDOW: u32 = 1024;
 pub struct ModelEntry {
     /// A name or an alias.
     pub model: String,
-    /// `None`: where the primary model is.
+    /// The cloud that it is asked at.
+    pub cloud: Option<CloudPlace>,
+    /// `None`: where the primary model is, or the public address of the cloud.
     pub base_url: Option<String>,
     /// `None`: the primary's credentials at the primary's origin, and none anywhere else.
     pub key: Option<KeyVariable>,
@@ -105,18 +111,26 @@ impl ModelEntry {
             None => (place, None),
         };
         let about = |why: InvalidValue| InvalidValue::from(format!("{model:?}: {why}"));
+        let (model, cloud) = match model.rsplit_once('@').filter(|_| base_url.is_none()) {
+            Some((name, rest)) => match CloudPlace::parse(rest).map_err(about)? {
+                Some(cloud) => (name, Some(cloud)),
+                None => (model, None),
+            },
+            None => (model, None),
+        };
+        let about = |why: InvalidValue| InvalidValue::from(format!("{model:?}: {why}"));
         if base_url.is_none()
             && let Some((_, rest)) = model.rsplit_once('@')
             && !is_version(rest)
         {
             let why = format!(
                 "{rest:?} after the @ is neither an address, which begins with http:// or \
-                 https://, nor a version"
+                 https://, nor a cloud, such as bedrock:us-east-1, nor a version"
             );
             return Err(about(why.into()));
         }
         let key = key.map(KeyVariable::parse).transpose().map_err(about)?;
-        Self::default()
+        Self { cloud, ..Self::default() }
             .with(model, base_url, key)
             .map_err(|why| if model.is_empty() { why } else { about(why) })
     }
@@ -124,6 +138,7 @@ impl ModelEntry {
     fn default() -> Self {
         Self {
             model: String::new(),
+            cloud: None,
             base_url: None,
             key: None,
             headers: BTreeMap::new(),
@@ -140,7 +155,11 @@ impl ModelEntry {
         if model.trim().is_empty() {
             return Err("an entry names no model".into());
         }
-        let base_url = base_url.map(base_of).transpose()?;
+        // The path of a cloud's address is used as it is.
+        let base_url = match &self.cloud {
+            Some(_) => base_url.map(whole_base).transpose()?,
+            None => base_url.map(base_of).transpose()?,
+        };
         Ok(Self { model: model.trim().to_owned(), base_url, key, ..self })
     }
 }
@@ -150,6 +169,12 @@ fn is_version(text: &str) -> bool {
     let is_number = text.starts_with(|first: char| first.is_ascii_digit())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
     is_number || ["default", "latest"].contains(&text)
+}
+
+/// Checks the address of a cloud.
+fn whole_base(text: &str) -> Result<String, InvalidValue> {
+    base_of(text)?;
+    Ok(text.trim().trim_end_matches('/').to_owned())
 }
 
 /// Normalises a base URL.
@@ -168,6 +193,8 @@ fn base_of(text: &str) -> Result<String, InvalidValue> {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct ModelEntryObject {
     model: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    service: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     base_url: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -188,8 +215,9 @@ impl From<&ModelEntry> for ModelEntryObject {
             Some(KeyVariable::ApiKey(name)) => (Some(name), None),
             Some(KeyVariable::Bearer(name)) => (None, Some(name)),
         };
-        let ModelEntry { model, base_url, headers, context_window, .. } = entry.clone();
-        Self { model, base_url, api_key_env, auth_token_env, headers, context_window }
+        let ModelEntry { model, cloud, base_url, headers, context_window, .. } = entry.clone();
+        let service = cloud.map(|cloud| cloud.to_string());
+        Self { model, service, base_url, api_key_env, auth_token_env, headers, context_window }
     }
 }
 
@@ -199,6 +227,8 @@ impl ModelEntry {
         let mut text = self.model.clone();
         if let Some(base_url) = &self.base_url {
             text = format!("{text}@{base_url}");
+        } else if let Some(cloud) = &self.cloud {
+            text = format!("{text}@{cloud}");
         }
         match &self.key {
             Some(KeyVariable::ApiKey(name)) => text = format!("{text}#{name}"),
@@ -237,7 +267,17 @@ impl TryFrom<ModelEntryObject> for ModelEntry {
                 format!("contextWindow must be at least {SMALLEST_WINDOW} tokens").into(),
             ));
         }
+        let cloud = object.service.as_deref().map(|text| {
+            CloudPlace::parse(text)?.ok_or_else(|| {
+                format!(
+                    "the service {text:?} is not known; write bedrock:REGION, \
+                     vertex:REGION/PROJECT or foundry:RESOURCE"
+                )
+                .into()
+            })
+        });
         let rest = Self {
+            cloud: cloud.transpose().map_err(about)?,
             headers: object.headers,
             context_window: object.context_window,
             ..Self::default()
@@ -275,7 +315,7 @@ impl SettingValue for ModelEntryList {
 
     fn takes() -> Cow<'static, str> {
         "a list of models, MODEL@URL#KEY_VARIABLE or objects with \"model\" and perhaps \
-         \"baseUrl\", \"apiKeyEnv\" or \"authTokenEnv\", \"headers\", \"contextWindow\"; or one \
+         \"service\", \"baseUrl\", \"apiKeyEnv\" or \"authTokenEnv\", \"headers\", \"contextWindow\"; or one \
          text with commas"
             .into()
     }
@@ -313,8 +353,11 @@ impl ModelEntryList {
     /// An entry that comes twice. Those of several files are joined, so this is asked of each file
     /// by itself.
     pub fn repeated(&self) -> Option<&ModelEntry> {
-        let place =
-            |entry: &ModelEntry| (entry.model.clone(), entry.base_url.clone(), entry.key.clone());
+        let place = |entry: &ModelEntry| ModelEntry {
+            headers: BTreeMap::new(),
+            context_window: None,
+            ..entry.clone()
+        };
         let mut entries = self.0.iter().enumerate();
         let again = |(index, entry): &(usize, &ModelEntry)| {
             self.0[..*index].iter().any(|earlier| place(earlier) == place(entry))

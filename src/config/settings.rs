@@ -107,6 +107,14 @@ settings! {
     api_key_helper: Option<String> = None, "apiKeyHelper"
         .flag("api-key-helper", "COMMAND", MODEL).secret();
 
+    /// A command that renews an AWS login, such as aws sso login; see outlast-clouds(7).
+    aws_auth_refresh: Option<String> = None, "awsAuthRefresh"
+        .secret();
+
+    /// A command that prints AWS credentials as JSON; outranks all others.
+    aws_credential_export: Option<String> = None, "awsCredentialExport"
+        .secret();
+
     /// The token endpoint at which a login is renewed; outranks the login file.
     oauth_endpoint: Option<String> = None, "oauthEndpoint"
         .takes("an https:// address").variable("OUTLAST_OAUTH_ENDPOINT", "", text);

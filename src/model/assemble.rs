@@ -12,8 +12,8 @@ use super::answer::{
     invalid_response, keep_trusted_blocks, stated_reason, text_of,
 };
 use super::error_body::parse_error;
+use super::service::SseEvent;
 use super::settlement::Received;
-use super::sse::SseEvent;
 
 /// The effect of an event on the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

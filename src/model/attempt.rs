@@ -13,7 +13,7 @@ use super::endpoint::RequestTimers;
 use super::error_body::truncate_message;
 use super::fault::{body_text, fault_of_response, fault_without_response, torn_body};
 use super::headers::{RateLimits, request_id, wall_clock};
-use super::sse::SseParser;
+use super::service::StreamParser;
 use super::transport::ConnectionMade;
 
 /// How much of an error's body is read, and for how long.
@@ -205,7 +205,7 @@ impl Attempt {
         mut body: TimedBody<'_>,
         progress: &mut (dyn FnMut(StreamProgress) + Send),
     ) -> Result<ModelReply, Fault> {
-        let mut frames = SseParser::default();
+        let mut frames = StreamParser::for_response(body.response.headers());
         let mut assembly = ReplyAssembly::default();
         let mut first_token = None;
         let mut piece = std::mem::take(&mut body.read_ahead);

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use reqwest::Url;
 use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
 use crate::recovery::{
@@ -15,18 +14,20 @@ use crate::recovery::{
 
 use super::answer::{ModelReply, StreamProgress};
 use super::attempt::Attempt;
+use super::base_url::EndpointError;
 use super::credentials::{CredentialProvider, Renewal, Secret};
-use super::endpoint::{EndpointError, ModelService, RequestTimers, host};
+use super::endpoint::{ModelService, RequestTimers, host};
 use super::fault::redacted;
 use super::headers::RateLimits;
 use super::limits::AccountKey;
-use super::request::{FAST_BETA, RequestContent, build_body};
+use super::request::{FAST_BETA, RequestContent, body_fields};
+use super::service::ServiceUrls;
 use super::transport::{HttpTransport, read_roots};
 
 /// A client of one endpoint.
 #[derive(Debug)]
 pub struct ModelClient {
-    url: Url,
+    urls: ServiceUrls,
     headers: HeaderMap,
     keyring: CredentialProvider,
     timers: RequestTimers,
@@ -43,18 +44,20 @@ impl ModelClient {
     /// # Errors
     /// The invalid setting of the endpoint.
     pub fn new(endpoint: ModelService) -> Result<Self, EndpointError> {
-        let url = endpoint.url()?;
-        let account = AccountKey::new(&endpoint, &url);
+        let urls = endpoint.urls()?;
+        let url = urls.base();
+        let account = AccountKey::new(&endpoint, url);
         let roots = read_roots(&endpoint.ca_files)
             .map_err(|bad| EndpointError::CaFile { path: bad.file, reason: bad.why })?;
         let headers = fixed_headers(&endpoint)?;
         let (timers, proxies) = (endpoint.timers, endpoint.proxies.clone());
         let keyring = CredentialProvider::new(endpoint, &roots).ok_or(EndpointError::Credential)?;
-        let transport = HttpTransport::new(&url, timers, roots, &proxies).following_redirects();
+        let transport =
+            HttpTransport::new(urls.base(), timers, roots, &proxies).following_redirects();
         let limits = Mutex::new(None);
         let proven = AtomicBool::new(false);
         Ok(Self {
-            url,
+            urls,
             headers,
             keyring,
             timers,
@@ -114,6 +117,14 @@ impl ModelClient {
         self.keyring.refresh().await
     }
 
+    /// Who the credential is of, according to the cloud, if it can tell.
+    ///
+    /// # Errors
+    /// No credential could be fetched, or the cloud refuses it.
+    pub async fn caller(&self) -> Result<Option<String>, Box<Fault>> {
+        self.keyring.caller().await
+    }
+
     /// Waits, no longer than `limit`, for work that the end of the process must not interrupt: a
     /// login that is being renewed and not yet saved.
     pub async fn finish_renewal(&self, limit: Duration) {
@@ -141,7 +152,7 @@ impl ModelClient {
 
     /// The host and the proxy. The rest of the address may hold secrets.
     fn describe_route(&self) -> String {
-        let host = host(&self.url);
+        let host = host(self.urls.base());
         match self.transport.proxy() {
             Some(proxy) => format!("{host} through the proxy {proxy}"),
             None => host,
@@ -165,20 +176,25 @@ impl ModelClient {
         prompt: &RequestContent<'_>,
         ask: &ModelCall,
     ) -> Result<(reqwest::Request, Option<Secret>), Box<Fault>> {
-        let body = build_body(prompt, ask.cap, ask.mode).map_err(|error| {
+        let unsendable = |error: serde_json::Error| {
             Fault::new(FaultKind::Unsendable { detail: error.to_string() }, FailureStage::Unsent)
-        })?;
+        };
+        let fast = prompt.fast && self.urls.has_fast_mode();
+        let prompt = &RequestContent { fast, ..*prompt };
+        let mut body = body_fields(prompt, ask.cap, ask.mode).map_err(unsendable)?;
         let mut headers = self.headers.clone();
         let own = prompt.source.and_then(|name| HeaderValue::from_str(name).ok());
         let usual = HeaderValue::from_static(source_header(ask.purpose));
         headers.insert("x-outlast-source", own.unwrap_or(usual));
-        if prompt.fast {
+        if fast {
             let betas = with_fast_beta(headers.get(BETA));
             headers.insert(BETA, betas);
         }
-        let mut request = reqwest::Request::new(reqwest::Method::POST, self.url.clone());
+        self.urls.adapt(&mut body, &mut headers);
+        let url = self.urls.reply(prompt.model, ask.mode);
+        let mut request = reqwest::Request::new(reqwest::Method::POST, url);
         *request.headers_mut() = headers;
-        *request.body_mut() = Some(body.into());
+        *request.body_mut() = Some(serde_json::to_vec(&body).map_err(unsendable)?.into());
         let secret = self.keyring.sign(&mut request).await?;
         Ok((request, secret))
     }

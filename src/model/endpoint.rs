@@ -8,13 +8,16 @@ use reqwest::Url;
 use crate::process::Supervisor;
 use crate::secrets::KnownSecrets;
 
+use super::base_url::EndpointError;
 use super::credentials::Credential;
 use super::proxies::Proxies;
+use super::service::{ServiceKind, ServiceUrls};
 
 /// The address of the service and how to connect to it.
 #[derive(Clone, Debug)]
 pub struct ModelService {
-    /// With or without a path in front of `/v1/messages`.
+    pub kind: ServiceKind,
+    /// With or without a path in front of the path of a request.
     pub base_url: String,
     pub credential: Credential,
     pub anthropic_version: String,
@@ -35,6 +38,7 @@ impl ModelService {
     /// Creates a service at `base_url`, with defaults for everything else.
     pub fn new(base_url: impl Into<String>, credential: Credential) -> Self {
         Self {
+            kind: ServiceKind::default(),
             base_url: base_url.into(),
             credential,
             anthropic_version: "2023-06-01".to_owned(),
@@ -48,60 +52,16 @@ impl ModelService {
         }
     }
 
-    /// The URL of the messages API.
+    /// The URL of the messages API, or the base URL of another service.
     ///
     /// # Errors
     /// The base URL is invalid.
     pub fn url(&self) -> Result<Url, EndpointError> {
-        BaseUrl::parse(&self.base_url).map(|address| address.messages_url())
-    }
-}
-
-/// A parsed base URL.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BaseUrl {
-    url: Url,
-}
-
-impl BaseUrl {
-    /// Parses a base URL, with or without `/v1/messages` at its end.
-    ///
-    /// # Errors
-    /// The URL is invalid, or its scheme is not HTTP.
-    pub fn parse(base_url: &str) -> Result<Self, EndpointError> {
-        let wrong = |reason: &str| EndpointError::BaseUrl { reason: reason.to_owned() };
-        let mut url = Url::parse(base_url.trim()).map_err(|error| wrong(&error.to_string()))?;
-        if !matches!(url.scheme(), "http" | "https") {
-            return Err(wrong("it must begin with http:// or https://"));
-        }
-        let base = url.path().trim_end_matches('/');
-        let base = base.strip_suffix("/messages").unwrap_or(base);
-        let base = base.strip_suffix("/v1").unwrap_or(base).to_owned();
-        url.set_path(&base);
-        url.set_fragment(None);
-        Ok(Self { url })
+        self.urls().map(|urls| urls.base().clone())
     }
 
-    /// Scheme, host and port: they determine where data is sent.
-    pub fn origin(&self) -> String {
-        self.url.origin().ascii_serialization()
-    }
-
-    /// The normalised base URL, without user, password and query.
-    pub fn base(&self) -> String {
-        format!("{}{}", self.origin(), self.url.path().trim_end_matches('/'))
-    }
-
-    /// Whether the URL also has a user, a password or a query.
-    pub fn has_credentials_or_query(&self) -> bool {
-        let user = !self.url.username().is_empty() || self.url.password().is_some();
-        user || self.url.query().is_some()
-    }
-
-    fn messages_url(&self) -> Url {
-        let mut url = self.url.clone();
-        url.set_path(&format!("{}/v1/messages", self.url.path().trim_end_matches('/')));
-        url
+    pub(super) fn urls(&self) -> Result<ServiceUrls, EndpointError> {
+        ServiceUrls::new(self.kind.clone(), &self.base_url)
     }
 }
 
@@ -160,17 +120,4 @@ impl RequestTimers {
 
         self.reply.saturating_mul(cap.div_ceil(TOKENS).max(1))
     }
-}
-
-/// An invalid endpoint setting.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EndpointError {
-    #[error("the base URL is wrong: {reason}")]
-    BaseUrl { reason: String },
-    #[error("certificate file {}: {reason}", path.display())]
-    CaFile { path: PathBuf, reason: String },
-    #[error("header `{name}` has a name or value that cannot be sent")]
-    Header { name: String },
-    #[error("the credential has characters that cannot be sent in a header")]
-    Credential,
 }

@@ -30,7 +30,7 @@ pub fn fault_of_response(status: u16, headers: &HeaderMap, body: &[u8], now: Sys
     let mut fault = Fault { body: whose, ..Fault::new(kind, FailureStage::Status) };
     fault.retry_after = parse_retry_after(headers, status, fault.detail(), now);
     fault.retry_hint = parse_retry_hint(headers);
-    fault.request_id = request_id(headers).or_else(|| header_text(headers, "x-amzn-requestid"));
+    fault.request_id = request_id(headers);
     fault.overage_disabled =
         header_text(headers, "anthropic-ratelimit-unified-overage-disabled-reason");
     fault

@@ -105,7 +105,9 @@ pub fn parse_retry_hint(headers: &HeaderMap) -> Option<RetryHint> {
 
 /// The request id that the service assigned.
 pub fn request_id(headers: &HeaderMap) -> Option<String> {
-    header_text(headers, "request-id").or_else(|| header_text(headers, "x-request-id"))
+    const NAMES: [&str; 4] = ["request-id", "x-request-id", "x-amzn-requestid", "apim-request-id"];
+
+    NAMES.iter().find_map(|name| header_text(headers, name))
 }
 
 /// The wall clock, for comparison with times that a server names. No duration is measured with it.

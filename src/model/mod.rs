@@ -1,8 +1,8 @@
 //! Sends one request to the model service and returns the reply or the facts of the failure.
 //!
 //! ```text
-//! Prompt ─request─► bytes ─client─► bytes ─sse─► frames ─assemble─► Answer
-//!                             └─────────────fault────────────────► Fault
+//! Prompt ─request, service─► bytes ─client─► bytes ─service─► events ─assemble─► Answer
+//!                                      └───────────────fault────────────────► Fault
 //! ```
 //!
 //! Retries and the classification of failures belong to [`recovery`](crate::recovery).
@@ -10,6 +10,7 @@
 pub mod answer;
 pub mod assemble;
 mod attempt;
+mod base_url;
 mod client;
 pub mod credentials;
 mod endpoint;
@@ -20,24 +21,27 @@ pub mod limits;
 pub mod prices;
 mod proxies;
 pub mod request;
+pub mod service;
 pub mod settlement;
-pub mod sse;
 pub mod stop_reason;
 mod transport;
 
 pub use answer::{MalformedCall, ModelReply, StreamProgress, classify_reply};
+pub use base_url::{BaseUrl, EndpointError};
 pub use client::ModelClient;
 pub use client::probe::{ProbeAnswer, ProbeRefusal};
 pub use credentials::{
-    Credential, HelperCommand, Login, LoginError, LoginFile, Renewal, Secret, is_token_endpoint,
+    AwsIdentity, CloudIdentity, Credential, EntraIdentity, GoogleIdentity, HelperCommand, Login,
+    LoginError, LoginFile, Renewal, Secret, is_token_endpoint,
 };
-pub use endpoint::{BaseUrl, EndpointError, ModelService, RequestTimers};
+pub use endpoint::{ModelService, RequestTimers};
 pub use headers::RateLimits;
 pub use prices::{
     ModelFacts, Prices, ShortPrompt, cost, model_facts, price_list_date, resolve_alias,
 };
 pub use proxies::{BadProxy, Proxies, Proxy};
 pub use request::RequestContent;
+pub use service::{ServiceKind, canonical_name, model_id, region_surcharge};
 pub use settlement::{Bounds, Counts, OutputCount, Received, Settlement, settle};
 pub use stop_reason::StopKind;
 pub use transport::{HttpClientError, InvalidBundle, SHORTEST_PROBING, http_client, web_client};

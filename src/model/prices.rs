@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
+use super::service::canonical_name;
 use crate::recovery::Money;
 use crate::transcript::Usage;
 
@@ -67,18 +68,32 @@ pub struct ShortPrompt {
 
 impl Prices {
     fn scaled(self, times: u64) -> Self {
+        self.map(|price| price * times)
+    }
+
+    /// The prices at a service that takes so many per cent of the list price, rounded up.
+    #[must_use]
+    pub fn at_percent(self, percent: u64) -> Self {
+        let share = |price: Money| {
+            let hundredfold = price.as_pico_dollars().saturating_mul(percent);
+            Money::from_pico_dollars(hundredfold.div_ceil(100))
+        };
+        self.map(share)
+    }
+
+    fn map(self, change: impl Fn(Money) -> Money) -> Self {
         let short_prompt = self.short_prompt.map(|short| ShortPrompt {
             up_to: short.up_to,
-            input: short.input * times,
-            output: short.output * times,
-            cache_read: short.cache_read * times,
-            cache_write: short.cache_write * times,
+            input: change(short.input),
+            output: change(short.output),
+            cache_read: change(short.cache_read),
+            cache_write: change(short.cache_write),
         });
         Self {
-            input: self.input * times,
-            output: self.output * times,
-            cache_read: self.cache_read * times,
-            cache_write: self.cache_write * times,
+            input: change(self.input),
+            output: change(self.output),
+            cache_read: change(self.cache_read),
+            cache_write: change(self.cache_write),
             short_prompt,
         }
     }
@@ -150,6 +165,21 @@ pub fn model_facts(name: &str) -> ModelFacts {
     }
 }
 
+/// The name of a model at Bedrock without prefix, if it is more than `name`.
+pub(super) fn bedrock_name(name: &str) -> Option<&'static str> {
+    find_row(name)?.bedrock.as_deref()
+}
+
+/// The name of a model at Vertex AI, if it is another one than `name`.
+pub(super) fn vertex_name(name: &str) -> Option<&'static str> {
+    find_row(name)?.vertex.as_deref()
+}
+
+/// What a model costs in per cent of its list price where requests stay within a geography.
+pub(super) fn regional_percent(name: &str) -> u64 {
+    find_row(name).map_or(100, |row| row.regional_percent)
+}
+
 /// How to request thinking from `name`. Unknown models get a token budget.
 pub fn thinking(name: &str) -> Thinking {
     find_row(name).map_or(Thinking::Budget, |row| row.thinking)
@@ -172,6 +202,18 @@ struct PriceRow {
     rates: PriceRates,
     short_prompt: Option<ShortRow>,
     fast: Option<u64>,
+    /// The name at Bedrock, where it is more than the name.
+    bedrock: Option<String>,
+    /// The name at Vertex AI, where it is another one.
+    vertex: Option<String>,
+    /// What it costs in per cent where requests stay within a geography.
+    #[serde(default = "usual_regional_percent")]
+    regional_percent: u64,
+}
+
+/// All models that have a global endpoint beside the regional ones cost a tenth more at these.
+fn usual_regional_percent() -> u64 {
+    110
 }
 
 #[derive(Deserialize)]
@@ -214,6 +256,7 @@ static LIST: LazyLock<PriceList> = LazyLock::new(|| {
 
 /// `claude-x` is also found by `claude-x-20260131` and `claude-x-latest`.
 fn find_row(name: &str) -> Option<&'static PriceRow> {
+    let name = &*canonical_name(name);
     LIST.models.iter().find(|row| match name.strip_prefix(row.name.as_str()) {
         Some("" | "-latest") => true,
         Some(rest) => {

@@ -40,14 +40,11 @@ pub fn build_body(
     cap: u32,
     mode: ReplyMode,
 ) -> serde_json::Result<Vec<u8>> {
-    let mut body = fields(prompt, cap, mode)?;
-    if prompt.fast {
-        body.insert("speed".to_owned(), json!("fast"));
-    }
-    serde_json::to_vec(&body)
+    serde_json::to_vec(&body_fields(prompt, cap, mode)?)
 }
 
-fn fields(
+/// The fields of the body, in order.
+pub(super) fn body_fields(
     prompt: &RequestContent<'_>,
     cap: u32,
     mode: ReplyMode,
@@ -73,6 +70,9 @@ fn fields(
         prompt.thinking.and_then(|budget| thinking_field(prompt.model, budget, cap))
     {
         body.insert("thinking".to_owned(), thinking);
+    }
+    if prompt.fast {
+        body.insert("speed".to_owned(), json!("fast"));
     }
     Ok(body)
 }

@@ -109,14 +109,16 @@ fn by_name_of_the_api(name: &str) -> Option<ErrorClass> {
     })
 }
 
-/// Classifies Amazon's exceptions, and Google's statuses and reasons.
+/// Classifies Amazon's exceptions, Google's statuses and reasons, and Microsoft's codes.
 fn by_name_of_a_cloud(name: &str) -> Option<ErrorClass> {
     Some(match name {
         "ThrottlingException"
         | "TooManyRequestsException"
         | "ServiceQuotaExceededException"
         | "RESOURCE_EXHAUSTED"
-        | "RATE_LIMIT_EXCEEDED" => ErrorClass::RateLimit,
+        | "RATE_LIMIT_EXCEEDED"
+        | "RateLimitReached"
+        | "TooManyRequests" => ErrorClass::RateLimit,
         "ModelNotReadyException" => ErrorClass::ServerOverload,
         "InternalServerException"
         | "ModelErrorException"
@@ -127,8 +129,10 @@ fn by_name_of_a_cloud(name: &str) -> Option<ErrorClass> {
         | "CANCELLED"
         | "DEADLINE_EXCEEDED"
         | "INTERNAL"
-        | "UNAVAILABLE" => ErrorClass::ServerError,
-        "ResourceNotFoundException" => ErrorClass::InvalidModel,
+        | "UNAVAILABLE"
+        // Between Foundry and what is behind it: the caller was accepted.
+        | "invalid_model_endpoint_authentication" => ErrorClass::ServerError,
+        "ResourceNotFoundException" | "DeploymentNotFound" => ErrorClass::InvalidModel,
         "ExpiredTokenException" => ErrorClass::TokenRevoked,
         "UnrecognizedClientException"
         | "InvalidSignatureException"
@@ -137,7 +141,7 @@ fn by_name_of_a_cloud(name: &str) -> Option<ErrorClass> {
         | "ACCESS_TOKEN_EXPIRED"
         | "API_KEY_INVALID"
         | "UNAUTHENTICATED" => ErrorClass::InvalidApiKey,
-        "AccessDeniedException" | "PERMISSION_DENIED" => ErrorClass::AuthError,
+        "AccessDeniedException" | "PERMISSION_DENIED" | "PermissionDenied" => ErrorClass::AuthError,
         "BILLING_DISABLED" => ErrorClass::CreditBalanceLow,
         _ => return None,
     })
@@ -325,6 +329,8 @@ fn is_about_the_model(message: &str) -> bool {
                 "model identifier is invalid",
                 "with on-demand throughput",
                 "not allowed to use publisher model",
+                "is not servable in region",
+                "disallowed gen ai model",
                 "no endpoints found",
             ],
         )

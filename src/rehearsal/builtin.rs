@@ -43,6 +43,7 @@ const GROUPS: &[ScenarioGroup] = &[
         "fast-cool-down" "fast-denied"
     ),
     group!("Credentials": "login-renewal" "key-rotation" "bad-key"),
+    group!("Amazon Bedrock and Google Vertex AI": "cloud-outage" "cloud-throttle" "cloud-token"),
     group!(
         "Broken and incomplete replies": "interrupted-streams" "truncation" "bad-arguments"
         "empty" "unfinished" "refusal" "wrong-rejections"

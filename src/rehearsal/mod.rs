@@ -12,6 +12,7 @@ mod build;
 mod builtin;
 mod connection;
 mod decide;
+mod door;
 mod file;
 mod play;
 mod recorded;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::connection::{ClientState, ServerConnection};
+use super::door::EventFormat;
 use super::render::{self, Framing, RenderedResponse};
 use super::scenario::{FaultPosition, ScriptStep, ScriptedFault, ScriptedFaultKind, SendPace};
 use super::sse;
@@ -33,6 +34,7 @@ struct SendOptions {
     framing: Framing,
     keep_alive: bool,
     tempo: TimeScale,
+    events: EventFormat,
 }
 
 impl SendOptions {
@@ -48,7 +50,8 @@ pub(super) async fn play_at_accept(
     fault: &ScriptedFault,
     tempo: TimeScale,
 ) {
-    let manner = SendOptions { framing: Framing::Bare, keep_alive: false, tempo };
+    let events = EventFormat::Sse;
+    let manner = SendOptions { framing: Framing::Bare, keep_alive: false, tempo, events };
     inject_fault(connection, fault, manner).await;
 }
 
@@ -64,7 +67,7 @@ pub(super) async fn play(
     }
     let fault = step.fault.as_ref();
     let keep_alive = take.keep_alive && !step.closes_early;
-    let manner = SendOptions { framing: take.framing, keep_alive, tempo };
+    let manner = SendOptions { framing: take.framing, keep_alive, tempo, events: take.events };
     if let Some(fault) = fault.filter(|fault| fault.after == FaultPosition::Request) {
         let ScriptedFaultKind::Insert(bytes) = &fault.harm else {
             return inject_fault(connection, fault, manner).await;
@@ -197,7 +200,7 @@ async fn inject_fault(
             hold_ended(connection, client).await
         }
         ScriptedFaultKind::Pings { every } => {
-            let ping = framed(manner.framing, &sse::ping());
+            let ping = framed(manner.framing, &manner.events.encode(sse::ping()));
             let mut left = fault.hold;
             while !left.is_zero() {
                 let pause = (*every).max(Duration::from_millis(1)).min(left);
@@ -213,6 +216,7 @@ async fn inject_fault(
         }
         ScriptedFaultKind::Error(error) => {
             let event = sse::event("error", &render::envelope(error, None));
+            let event = manner.events.encode(event);
             match connection.write(&framed(manner.framing, &event)).await {
                 ClientState::Here => end(connection, manner.incomplete()).await,
                 ClientState::Gone => ConnectionFate::Abandoned,

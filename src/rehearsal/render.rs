@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
+use super::door::EventFormat;
 use super::scenario::{
     ReplyForm, ScriptStep, ScriptedError, ScriptedFaultKind, ScriptedHttp, StepAnswer,
 };
@@ -18,6 +19,8 @@ pub(super) struct RenderedResponse {
     pub(super) framing: Framing,
     /// Whether the response announces keep-alive.
     pub(super) keep_alive: bool,
+    /// The format of a stream.
+    pub(super) events: EventFormat,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +39,8 @@ pub(super) struct RenderContext<'a> {
     pub(super) reply: Option<&'a ResolvedReply>,
     pub(super) streaming: bool,
     pub(super) keep_alive: bool,
+    /// The format of a stream.
+    pub(super) events: EventFormat,
 }
 
 /// Renders the response of a step.
@@ -47,6 +52,7 @@ pub(super) fn render(step: &ScriptStep, at: &RenderContext<'_>) -> RenderedRespo
                 pieces: vec![bytes.clone()],
                 framing: Framing::Bare,
                 keep_alive: false,
+                events: at.events,
             };
         }
         StepAnswer::Http(http) => {
@@ -55,7 +61,9 @@ pub(super) fn render(step: &ScriptStep, at: &RenderContext<'_>) -> RenderedRespo
         }
         StepAnswer::Reply(reply) => match at.reply {
             Some(spoken) if at.streaming && reply.form != ReplyForm::Json => {
-                (200, STREAM, sse::events(spoken, reply.form), None)
+                let events = sse::events(spoken, reply.form).into_iter();
+                let events = events.map(|event| at.events.encode(event)).collect();
+                (200, at.events.content_type(), events, None)
             }
             Some(spoken) => {
                 (200, "application/json", vec![spoken.message().to_string().into_bytes()], None)
@@ -63,7 +71,8 @@ pub(super) fn render(step: &ScriptStep, at: &RenderContext<'_>) -> RenderedRespo
             None => (200, "application/json", vec![b"{}".to_vec()], None),
         },
     };
-    let framing = if content_type == STREAM { Framing::Chunked } else { Framing::Length };
+    let framing =
+        if content_type == at.events.content_type() { Framing::Chunked } else { Framing::Length };
     let mut headers = vec![
         ("content-type".to_owned(), content_type.to_owned()),
         ("request-id".to_owned(), at.request_id.to_owned()),
@@ -90,10 +99,9 @@ pub(super) fn render(step: &ScriptStep, at: &RenderContext<'_>) -> RenderedRespo
     let closes = headers
         .iter()
         .any(|(name, value)| name.eq_ignore_ascii_case("connection") && value.contains("close"));
-    RenderedResponse { head: head(status, &headers), pieces, framing, keep_alive: !closes }
+    let (head, events) = (head(status, &headers), at.events);
+    RenderedResponse { head, pieces, framing, keep_alive: !closes, events }
 }
-
-const STREAM: &str = "text/event-stream; charset=utf-8";
 
 /// A status line and headers.
 pub(super) fn head(status: u16, headers: &[(String, String)]) -> Vec<u8> {

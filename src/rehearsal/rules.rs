@@ -92,6 +92,9 @@ pub struct TokenRules {
     /// How many initial refreshes get a 503.
     #[serde(default)]
     pub failing_refreshes: u64,
+    /// Whether the first refresh token stays valid, as those of some clouds do.
+    #[serde(default)]
+    pub keeps_refresh: bool,
 }
 
 fn token_path() -> String {
@@ -112,6 +115,7 @@ impl TokenRules {
             expires_in: lifetime(),
             delay: Duration::ZERO,
             failing_refreshes: 0,
+            keeps_refresh: false,
         }
     }
 }

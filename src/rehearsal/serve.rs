@@ -9,13 +9,13 @@ use tokio::task::JoinSet;
 
 use super::connection::{RecordedRequest, ServerConnection};
 use super::decide::{decide, invalid};
+use super::door::{self, EventFormat};
 use super::play::{ConnectionFate, play, play_at_accept};
 use super::render::{self, RenderContext};
 use super::request_validator;
 use super::scenario::{ScriptStep, ScriptedHttp, StepAnswer};
 use super::script::RequestTraits;
 use super::shared_state::SharedState;
-use super::sse::ResolvedReply;
 
 /// Accepts connections until the task is dropped.
 pub(super) async fn accept(listener: TcpListener, stage: Arc<SharedState>) {
@@ -48,20 +48,22 @@ async fn serve(mut connection: ServerConnection, stage: Arc<SharedState>) {
             Ok(None) => return,
             Err(error) => {
                 let step = ScriptStep::new(StepAnswer::Http(invalid(&error.to_string())));
-                return drop(send(connection, &step, None, &stage, 0, false).await);
+                return drop(send(connection, &step, &stage, false).await);
             }
         };
+        let (request, events) = door::admit(request);
         let path = request.path.split('?').next().unwrap_or_default().to_owned();
         let fate = match (request.method.as_str(), path.as_str()) {
-            ("POST", path)
-                if path.ends_with("/v1/messages") && RequestTraits::is_probe(&request) =>
-            {
+            ("POST", _) if RequestTraits::is_probe(&request) && events.is_some() => {
                 answer_probe(connection, &request, &stage).await
             }
-            ("POST", path) if path.ends_with("/v1/messages") => {
-                answer(connection, request, &stage).await
+            ("POST", _) if let Some(events) = events => {
+                answer(connection, request, &stage, events).await
             }
-            ("POST", path) if path.ends_with("/v1/messages/count_tokens") => {
+            ("POST", path)
+                if path.ends_with("/v1/messages/count_tokens")
+                    || path.ends_with("/models/count-tokens:rawPredict") =>
+            {
                 let count = json!({ "input_tokens": count_tokens(&request, &stage) });
                 answer_unscripted(connection, &request, &stage, count).await
             }
@@ -73,7 +75,7 @@ async fn serve(mut connection: ServerConnection, stage: Arc<SharedState>) {
             }
             _ => {
                 let step = ScriptStep::new(StepAnswer::Http(render::error_response(404, None)));
-                send(connection, &step, None, &stage, 0, request.keep_alive).await
+                send(connection, &step, &stage, request.keep_alive).await
             }
         };
         match fate {
@@ -102,7 +104,7 @@ async fn renew(
     };
     stage.changes.send_replace(());
     let step = ScriptStep { delay, ..ScriptStep::new(StepAnswer::Http(answer)) };
-    send(connection, &step, None, stage, 0, request.keep_alive).await
+    send(connection, &step, stage, request.keep_alive).await
 }
 
 /// Answers a request that is not part of the script.
@@ -120,7 +122,7 @@ async fn answer_unscripted(
         content_length: Some(body.len()),
         body: if headless { String::new() } else { body },
     }));
-    send(connection, &step, None, stage, 0, request.keep_alive).await
+    send(connection, &step, stage, request.keep_alive).await
 }
 
 /// Answers a capacity probe like the next request, without advancing the script.
@@ -134,7 +136,7 @@ async fn answer_probe(
     let refusal = stage.script().probe_refusal(&stage.part, &asked);
     stage.changes.send_replace(());
     if let Some(step) = refusal {
-        return send(connection, &step, None, stage, 0, request.keep_alive).await;
+        return send(connection, &step, stage, request.keep_alive).await;
     }
     let message = json!({
         "id": format!("msg_{}_probe", stage.name),
@@ -154,11 +156,18 @@ async fn answer(
     connection: ServerConnection,
     request: RecordedRequest,
     stage: &SharedState,
+    events: EventFormat,
 ) -> ConnectionFate {
     let (number, step, spoken) = decide(&connection, &request, stage);
     let streaming = spoken.as_ref().is_some_and(|(_, streaming)| *streaming);
-    let spoken = spoken.as_ref().map(|(spoken, _)| (spoken, streaming));
-    let fate = send(connection, &step, spoken, stage, number, request.keep_alive).await;
+    let at = RenderContext {
+        request_id: &format!("req_{}_{number}", stage.name),
+        reply: spoken.as_ref().map(|(spoken, _)| spoken),
+        streaming,
+        keep_alive: request.keep_alive,
+        events,
+    };
+    let fate = play(connection, &render::render(&step, &at), &step, stage.tempo).await;
     if matches!(fate, ConnectionFate::Abandoned) {
         if let Some(recorded) = stage.script().recorded.get_mut(number - 1) {
             recorded.aborted_by_client = true;
@@ -168,23 +177,19 @@ async fn answer(
     fate
 }
 
+/// Sends an answer that is not a scripted reply.
 async fn send(
     connection: ServerConnection,
     step: &ScriptStep,
-    spoken: Option<(&ResolvedReply, bool)>,
     stage: &SharedState,
-    number: usize,
     keep_alive: bool,
 ) -> ConnectionFate {
-    let request_id = format!("req_{}_{number}", stage.name);
-    let take = render::render(
-        step,
-        &RenderContext {
-            request_id: &request_id,
-            reply: spoken.map(|(spoken, _)| spoken),
-            streaming: spoken.is_some_and(|(_, streaming)| streaming),
-            keep_alive,
-        },
-    );
-    play(connection, &take, step, stage.tempo).await
+    let at = RenderContext {
+        request_id: &format!("req_{}_0", stage.name),
+        reply: None,
+        streaming: false,
+        keep_alive,
+        events: EventFormat::Sse,
+    };
+    play(connection, &render::render(step, &at), step, stage.tempo).await
 }

@@ -56,7 +56,8 @@ impl TokenGrants {
                 "only the refresh grant is performed here",
             );
         }
-        if field(request, "refresh_token") != Some(token_name(&rules.refresh, self.granted)) {
+        let number = if rules.keeps_refresh { 0 } else { self.granted };
+        if field(request, "refresh_token") != Some(token_name(&rules.refresh, number)) {
             return oauth_error("invalid_grant", "Refresh token not found or invalid");
         }
         self.granted += 1;

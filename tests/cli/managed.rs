@@ -230,6 +230,8 @@ fn fingerprint(settings: &Settings) -> String {
         CredentialSource::ApiKey(_)
         | CredentialSource::Bearer(_)
         | CredentialSource::OAuth { .. }
+        | CredentialSource::FoundryKey(_)
+        | CredentialSource::Cloud(_)
         | CredentialSource::Absent => "",
     };
     format!("{settings:?} {timers:?} {helper}")

@@ -6,6 +6,7 @@ mod bad_rule_names;
 mod binary_fixture;
 mod broken;
 mod chain;
+mod clouds;
 mod config;
 mod contract;
 mod doctor;

@@ -19,7 +19,7 @@ use outlast::doctor::{
 };
 use outlast::journal::SessionStore;
 use outlast::mcp::{ServerReport, ServerStatus};
-use outlast::model::{Credential, ModelService, ProbeAnswer};
+use outlast::model::{Credential, ModelService, ProbeAnswer, ServiceKind};
 use outlast::recovery::{FailureStage, Fault, FaultKind};
 use outlast::secrets::Variables;
 
@@ -267,6 +267,8 @@ fn doctor_names_unknown_models_and_failing_fallbacks() {
 /// A service on which nothing else is wrong.
 fn at(seen: ServiceProbe) -> ServiceFacts {
     ServiceFacts {
+        service: ServiceKind::Messages,
+        identity: None,
         origin: "https://h:1".into(),
         proxy: None,
         models: vec!["m".into()],

@@ -1,4 +1,5 @@
 //! Doctor checks, by table, and the detection of installations.
 
 mod checks;
+mod clouds;
 mod installs;

@@ -8,13 +8,14 @@ use super::{roff, tables};
 use crate::cli::golden;
 
 /// Name and section of each page. `man/NAME.SECTION.md` is the source of `man/NAME.SECTION`.
-pub(super) const PAGES: [(&str, u8); 15] = [
+pub(super) const PAGES: [(&str, u8); 16] = [
     ("outlast", 1),
     ("outlast-scenario", 5),
     ("outlast-settings", 5),
     ("outlast-agents", 7),
     ("outlast-ci", 7),
     ("outlast-batch", 7),
+    ("outlast-clouds", 7),
     ("outlast-hooks", 7),
     ("outlast-mcp", 7),
     ("outlast-recovery", 7),

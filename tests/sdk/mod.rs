@@ -1,4 +1,5 @@
 //! The public agent SDKs, unmodified, drive the binary: `run.py` and `run.mjs` run the scenarios.
+//! `clouds.py` compares requests with those of the cloud clients of the public model SDK.
 
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -58,5 +59,12 @@ async fn typescript() {
     let mut runner = in_repository(Path::new("node"));
     let packages = prepared("typescript").await.join("node_modules");
     runner.arg("tests/sdk/run.mjs").env("SDK_PACKAGES", packages);
+    play(runner).await;
+}
+
+#[tokio::test]
+async fn clouds() {
+    let mut runner = in_repository(&prepared("clouds").await.join("bin/python"));
+    runner.arg("-B").arg("tests/sdk/clouds.py");
     play(runner).await;
 }

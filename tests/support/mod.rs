@@ -2,6 +2,7 @@
 
 pub(crate) mod host;
 pub(crate) mod proxy;
+pub(crate) mod responder;
 pub(crate) mod rotation;
 pub(crate) mod signals;
 pub(crate) mod stopwatch;

@@ -16,8 +16,9 @@ pub(crate) async fn read_request(socket: &mut TcpStream) -> Option<String> {
         let text = String::from_utf8_lossy(&bytes);
         if let Some((head, body)) = text.split_once("\r\n\r\n") {
             let lower = head.to_ascii_lowercase();
-            let (_, length) = lower.split_once("content-length: ")?;
-            let length: usize = length.lines().next()?.parse().ok()?;
+            let length = lower.split_once("content-length: ");
+            let length = length.and_then(|(_, length)| length.lines().next());
+            let length: usize = length.unwrap_or("0").parse().ok()?;
             if body.len() >= length {
                 return Some(text.into_owned());
             }

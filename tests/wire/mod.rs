@@ -2,6 +2,8 @@
 
 mod bodies;
 mod certificates;
+mod cloud_identities;
+mod clouds;
 mod connections;
 mod credentials;
 mod headers;

@@ -1,7 +1,7 @@
 //! Charges for an attempt, for every part that can arrive of it, and every usage count.
 
 use outlast::model::assemble::{AssemblyStep, ReplyAssembly};
-use outlast::model::sse::SseParser;
+use outlast::model::service::SseParser;
 use outlast::model::{
     Bounds, Counts, OutputCount, Prices, Received, StreamProgress, model_facts, settle,
 };

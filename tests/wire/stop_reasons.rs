@@ -2,7 +2,7 @@
 
 use outlast::model::answer::parse_message;
 use outlast::model::assemble::ReplyAssembly;
-use outlast::model::sse::SseEvent;
+use outlast::model::service::SseEvent;
 use outlast::model::{ModelReply, StopKind, classify_reply};
 use outlast::recovery::{CutKind, FaultKind, Incomplete, ReplyKind};
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outlast::model::assemble::{AssemblyStep, ReplyAssembly};
-use outlast::model::sse::SseEvent;
+use outlast::model::service::SseEvent;
 use outlast::model::{ModelClient, ModelService, RequestTimers};
 use outlast::recovery::{ErrorClass, FailureStage, Fault, FaultKind, ModelCall, Timer, classify};
 

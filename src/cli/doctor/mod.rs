@@ -105,7 +105,7 @@ fn doctor_input(
         let key = one.key.as_ref().map_or(String::new(), |key| format!(" {key}"));
         format!("{}{key} ({})", one.file, one.why)
     });
-    let places = Vec::from_iter((!survey.selects_cloud).then(|| first_endpoint(&survey, secrets)));
+    let places = vec![first_endpoint(&survey, secrets)];
     let strange_variables = unknown_variables(&survey);
     let off = survey.effective.iter().find(|one| one.name == "disableAllHooks");
     let hooks_off = off.is_some_and(|one| one.value == true);

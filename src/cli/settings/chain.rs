@@ -8,12 +8,13 @@ use super::context_windows::ContextWindows;
 use super::{CredentialSource, EndpointSettings};
 use crate::cli::usage::UsageError;
 use crate::config::Config;
+use crate::config::clouds::{CloudPlace, CloudSources};
 use crate::config::environment::Variables;
 use crate::config::flags::SettingFlags;
 use crate::config::model_entry::{KeyVariable, ModelEntry, ModelEntryList};
 use crate::config::settings::BASE_URL;
 use crate::config::values::InvalidValue;
-use crate::model::{BaseUrl, resolve_alias};
+use crate::model::{BaseUrl, ServiceKind, canonical_name, resolve_alias};
 
 /// The most models a chain may have: [`ModelChain::endpoint_changes`] has a bit for each step.
 const LONGEST: usize = 32;
@@ -115,6 +116,7 @@ impl ModelChain {
 
 fn is_other_endpoint(one: &EndpointSettings, other: &EndpointSettings) -> bool {
     origin(&one.base_url) != origin(&other.base_url)
+        || one.service != other.service
         || one.credential != other.credential
         || one.headers != other.headers
 }
@@ -138,6 +140,7 @@ pub(super) struct ChainSources<'a> {
     /// The models that the aliases stand for.
     pub(super) aliases: &'a BTreeMap<String, String>,
     pub(super) variables: &'a Variables,
+    pub(super) clouds: CloudSources<'a>,
     /// Where the first model is.
     pub(super) primary: EndpointSettings,
 }
@@ -198,6 +201,7 @@ impl ChainOrigin {
 struct ChainBuilder<'a> {
     aliases: &'a BTreeMap<String, String>,
     variables: &'a Variables,
+    clouds: CloudSources<'a>,
     /// Of the primary's base URL.
     origin: Option<String>,
     base: Option<String>,
@@ -217,6 +221,7 @@ impl<'a> ChainBuilder<'a> {
         let mut builder = Self {
             aliases: sources.aliases,
             variables: sources.variables,
+            clouds: sources.clouds,
             origin: address.as_ref().map(BaseUrl::origin),
             base: address.as_ref().map(BaseUrl::base),
             chain,
@@ -228,6 +233,9 @@ impl<'a> ChainBuilder<'a> {
 
     /// One more link, at an endpoint that is added if it is new.
     fn link(&mut self, entry: &ModelEntry) -> Result<ChainEntry, InvalidValue> {
+        if let Some(cloud) = &entry.cloud {
+            return self.link_at_cloud(entry, cloud);
+        }
         let here = self.base.clone().unwrap_or_default();
         let base = entry.base_url.clone().unwrap_or_else(|| here.clone());
         let mut place = String::new();
@@ -238,18 +246,53 @@ impl<'a> ChainBuilder<'a> {
             place = format!("{place}#{}", key.name());
         }
         let endpoint = self.endpoint(entry, &base)?;
-        let known = self.chain.endpoints.iter().position(|known| same(known, &endpoint));
-        let index = known.unwrap_or_else(|| {
-            self.chain.endpoints.push(endpoint);
-            self.chain.endpoints.len() - 1
-        });
+        let index = self.add_endpoint(endpoint);
         let window = entry.context_window.map(u32::from);
         Ok(self.named(&entry.model, &place, index, window))
     }
 
+    /// One more link at a cloud, with credentials of its own.
+    fn link_at_cloud(
+        &mut self,
+        entry: &ModelEntry,
+        cloud: &CloudPlace,
+    ) -> Result<ChainEntry, InvalidValue> {
+        let about = |why: InvalidValue| InvalidValue::from(format!("{:?}: {why}", entry.model));
+        let found = self.clouds.endpoint(cloud, entry.base_url.as_deref()).map_err(about)?;
+        let credential = match &entry.key {
+            Some(key) => of_service(self.credential(key)?, &found.service),
+            None => found.credential.into(),
+        };
+        let headers = entry.headers.iter().map(|(name, value)| (name.clone(), value.clone()));
+        let primary = self.chain.endpoints[0].clone();
+        let headers = headers.collect();
+        let (service, base_url) = (found.service, found.base_url);
+        let endpoint = EndpointSettings { service, base_url, credential, headers, ..primary };
+        let index = self.add_endpoint(endpoint);
+        let mut place = if index == 0 { String::new() } else { format!("@{cloud}") };
+        if let Some(key) = &entry.key {
+            place = format!("{place}#{}", key.name());
+        }
+        let window = entry.context_window.map(u32::from);
+        Ok(self.named(&entry.model, &place, index, window))
+    }
+
+    fn add_endpoint(&mut self, endpoint: EndpointSettings) -> usize {
+        let known = self.chain.endpoints.iter().position(|known| same(known, &endpoint));
+        known.unwrap_or_else(|| {
+            self.chain.endpoints.push(endpoint);
+            self.chain.endpoints.len() - 1
+        })
+    }
+
     fn named(&self, name: &str, place: &str, endpoint: usize, window: Option<u32>) -> ChainEntry {
         let name = name.trim();
-        let model = resolve_alias(self.aliases.get(name).map_or(name, String::as_str)).to_owned();
+        let stands_for = self.aliases.get(name).map_or(name, String::as_str);
+        let model = resolve_alias(stands_for);
+        let service = |index: usize| &self.chain.endpoints[index].service;
+        // The variables of aliases may hold names of the primary's cloud.
+        let is_foreign = stands_for != name && service(endpoint) != service(0);
+        let model = if is_foreign { canonical_name(model).into_owned() } else { model.to_owned() };
         let label = model.clone() + place;
         let mut link =
             ChainEntry { name: name.to_owned(), model, label, endpoint, context_window: None };
@@ -265,16 +308,23 @@ impl<'a> ChainBuilder<'a> {
         base: &str,
     ) -> Result<EndpointSettings, InvalidValue> {
         let primary = &self.chain.endpoints[0];
-        let home = origin(base) == self.origin;
+        // A cloud's identity is used there only, and not for a gateway at the same address.
+        let at_cloud = primary.service.is_cloud();
+        let home = match entry.base_url {
+            Some(_) => origin(base) == self.origin && !at_cloud,
+            None => true,
+        };
         let base_url = match &entry.base_url {
-            Some(_) if Some(base) != self.base.as_deref() => base.to_owned(),
+            Some(_) if Some(base) != self.base.as_deref() || at_cloud => base.to_owned(),
             Some(_) | None => primary.base_url.clone(),
         };
         let mut headers = if home { primary.headers.clone() } else { Vec::new() };
         let credential = match &entry.key {
             Some(key) => {
                 headers.retain(|(name, _)| !is_secret(name));
-                self.credential(key)?
+                let service = primary.service.clone();
+                let credential = self.credential(key)?;
+                if home { of_service(credential, &service) } else { credential }
             }
             None if home => primary.credential.clone(),
             None if origin(base) == origin(BASE_URL) => {
@@ -289,7 +339,8 @@ impl<'a> ChainBuilder<'a> {
         };
         headers.extend(entry.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
         let primary = self.chain.endpoints[0].clone();
-        Ok(EndpointSettings { base_url, credential, headers, ..primary })
+        let service = if home { primary.service.clone() } else { ServiceKind::Messages };
+        Ok(EndpointSettings { service, base_url, credential, headers, ..primary })
     }
 
     /// The credential that a variable holds.
@@ -314,9 +365,24 @@ impl<'a> ChainBuilder<'a> {
     }
 }
 
+/// A key as the service takes it: Bedrock and Vertex AI take bearer tokens only.
+fn of_service(credential: CredentialSource, service: &ServiceKind) -> CredentialSource {
+    match (credential, service) {
+        (CredentialSource::ApiKey(key), ServiceKind::Foundry { .. }) => {
+            CredentialSource::FoundryKey(key)
+        }
+        (
+            CredentialSource::ApiKey(key),
+            ServiceKind::Bedrock { .. } | ServiceKind::Vertex { .. },
+        ) => CredentialSource::Bearer(key),
+        (credential, _) => credential,
+    }
+}
+
 /// Whether one client will do for both.
 fn same(one: &EndpointSettings, other: &EndpointSettings) -> bool {
-    one.base_url == other.base_url
+    one.service == other.service
+        && one.base_url == other.base_url
         && one.credential == other.credential
         && one.headers == other.headers
 }

@@ -6,8 +6,9 @@ use std::path::Path;
 
 use crate::cli::usage::UsageError;
 use crate::config::Config;
+use crate::config::clouds::CloudCredential;
 use crate::config::environment::{ProcessEnv, Variables};
-use crate::model::{HelperCommand, Login, LoginFile, Secret, is_token_endpoint};
+use crate::model::{CloudIdentity, HelperCommand, Login, LoginFile, Secret, is_token_endpoint};
 use crate::recovery::AccountKind;
 use crate::secrets::{is_distinctive, is_placeholder};
 
@@ -23,8 +24,23 @@ pub enum CredentialSource {
         file: LoginFile,
         login: Box<Login>,
     },
+    /// The key of a Foundry resource.
+    FoundryKey(String),
+    /// An identity of a cloud.
+    Cloud(Box<CloudIdentity>),
     /// The server needs none.
     Absent,
+}
+
+impl From<CloudCredential> for CredentialSource {
+    fn from(credential: CloudCredential) -> Self {
+        match credential {
+            CloudCredential::FoundryKey(key) => Self::FoundryKey(key),
+            CloudCredential::Bearer(token) => Self::Bearer(token),
+            CloudCredential::Identity(identity) => Self::Cloud(identity),
+            CloudCredential::Skipped => Self::Absent,
+        }
+    }
 }
 
 impl CredentialSource {
@@ -35,6 +51,8 @@ impl CredentialSource {
             Self::Bearer(_) => "ANTHROPIC_AUTH_TOKEN",
             Self::Helper(_) => "apiKeyHelper",
             Self::OAuth { .. } => "oauth",
+            Self::FoundryKey(_) => "ANTHROPIC_FOUNDRY_API_KEY",
+            Self::Cloud(identity) => identity.kind(),
             Self::Absent => "none",
         }
     }
@@ -42,20 +60,21 @@ impl CredentialSource {
     /// Returns its secrets.
     pub fn secrets(&self) -> Vec<&str> {
         match self {
-            Self::ApiKey(secret) | Self::Bearer(secret) => vec![secret],
+            Self::ApiKey(secret) | Self::Bearer(secret) | Self::FoundryKey(secret) => vec![secret],
             Self::OAuth { login, .. } => {
                 let both = [&login.access, &login.refresh];
                 both.into_iter().flatten().map(Secret::reveal).collect()
             }
-            Self::Helper(_) | Self::Absent => Vec::new(),
+            // Tokens of an identity are added when they are fetched, and keys are in variables.
+            Self::Helper(_) | Self::Cloud(_) | Self::Absent => Vec::new(),
         }
     }
 
     /// Returns whether it can be replaced when the server rejects it.
     pub fn can_change(&self) -> bool {
         match self {
-            Self::Helper(_) | Self::OAuth { .. } => true,
-            Self::ApiKey(_) | Self::Bearer(_) | Self::Absent => false,
+            Self::Helper(_) | Self::OAuth { .. } | Self::Cloud(_) => true,
+            Self::ApiKey(_) | Self::Bearer(_) | Self::FoundryKey(_) | Self::Absent => false,
         }
     }
 
@@ -118,6 +137,17 @@ fn unmasked(credential: &CredentialSource) -> Option<String> {
     })
 }
 
+/// The credential that a gateway takes, whatever service is behind it: a command or a token.
+pub(super) fn gateway_credential(config: &Config, env: &ProcessEnv) -> Option<CredentialSource> {
+    let said = |command: &&String| !command.trim().is_empty();
+    if let Some(command) = config.api_key_helper.as_ref().filter(said) {
+        let usual = HelperCommand::new(command);
+        let ttl = env.api_key_helper_ttl.unwrap_or(usual.ttl);
+        return Some(CredentialSource::Helper(HelperCommand { ttl, ..usual }));
+    }
+    env.auth_token.clone().map(CredentialSource::Bearer)
+}
+
 /// Finds the credential: a command, a token, a key, a login, in this order.
 ///
 /// # Errors
@@ -127,14 +157,8 @@ pub(super) fn credential(
     env: &ProcessEnv,
     config_dir: &Path,
 ) -> Result<CredentialSource, UsageError> {
-    let said = |command: &&String| !command.trim().is_empty();
-    if let Some(command) = config.api_key_helper.as_ref().filter(said) {
-        let usual = HelperCommand::new(command);
-        let ttl = env.api_key_helper_ttl.unwrap_or(usual.ttl);
-        return Ok(CredentialSource::Helper(HelperCommand { ttl, ..usual }));
-    }
-    if let Some(token) = &env.auth_token {
-        return Ok(CredentialSource::Bearer(token.clone()));
+    if let Some(credential) = gateway_credential(config, env) {
+        return Ok(credential);
     }
     if let Some(key) = &env.api_key {
         return Ok(CredentialSource::ApiKey(key.clone()));

@@ -8,6 +8,7 @@ mod chain;
 mod context_windows;
 mod contract;
 mod credential;
+mod endpoint;
 mod inputs;
 mod prompt_tool;
 mod resolve;
@@ -42,7 +43,7 @@ use crate::config::models::FilePrice;
 use crate::config::repository::IgnoredSetting;
 use crate::hooks::{HookEvent, HookHandler};
 use crate::journal::{ReadRequest, Terms};
-use crate::model::{BaseUrl, Proxies};
+use crate::model::{BaseUrl, Proxies, ServiceKind};
 use crate::recovery::{Limits, Money};
 use crate::tools::{AgentDefinition, AnswerSchema, Requirement, SandboxSettings, secret_values};
 use crate::types::{AgentLimits, ChildEnvironment, OnDenied, PermissionMode, PermissionPrompt};
@@ -208,6 +209,7 @@ pub enum SessionStart {
 /// Where the model is, and how long it may take.
 #[derive(Clone)]
 pub struct EndpointSettings {
+    pub service: ServiceKind,
     pub base_url: String,
     pub credential: CredentialSource,
     pub headers: Vec<(String, String)>,
@@ -229,6 +231,7 @@ impl fmt::Debug for EndpointSettings {
         let origin = BaseUrl::parse(&self.base_url).map(|address| address.origin());
         let headers: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
         f.debug_struct("Endpoint")
+            .field("service", &self.service)
             .field("origin", &origin)
             .field("credential", &self.credential)
             .field("headers", &headers)

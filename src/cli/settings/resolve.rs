@@ -6,7 +6,8 @@ use uuid::Uuid;
 
 use super::chain::{ChainSources, ModelChain};
 use super::contract::Held;
-use super::credential::{self, credential};
+use super::credential;
+use super::endpoint::EndpointSources;
 use super::inputs::Inputs;
 use super::{
     CredentialSource, EndpointSettings, OutputSettings, PromptSource, SessionStart, Settings,
@@ -17,6 +18,7 @@ use crate::cli::args::{OutputFormat, RunArgs, Verbosity};
 use crate::cli::output_file::OutputFile;
 use crate::cli::stdin::StdinWish;
 use crate::cli::usage::UsageError;
+use crate::config::clouds::CloudSources;
 use crate::config::environment::{self, ProcessEnv, Variables};
 use crate::config::kinds::{Dollars, Fraction};
 use crate::config::repository::RulePaths;
@@ -24,7 +26,6 @@ use crate::config::settings::BASE_URL;
 use crate::config::{Config, managed, values};
 use crate::hooks::HookHandler;
 use crate::journal::{self, OnDamage, ReadRequest, ResumePoint, SessionFolder, SessionId, Terms};
-use crate::model::BaseUrl;
 use crate::types::PermissionMode;
 
 /// Resolves the settings of a run. Reads files, changes nothing.
@@ -73,13 +74,13 @@ pub fn resolve_resumed(
     if let Some(error) = UsageError::all(&inputs.mistakes) {
         return Err(error);
     }
-    environment::check_cloud(&inputs.variables)?;
     let mut warnings = std::mem::take(&mut inputs.fold.warnings);
     let of_library = std::mem::take(&mut inputs.sources.library.warnings);
     let named = std::mem::take(&mut inputs.sources.servers);
     let Inputs { args, config, env, variables, config_dir, role, .. } = &inputs;
-    let endpoint = endpoint(args, env, config, config_dir)?;
-    let chain = chain(&inputs, &endpoint)?;
+    let sources = EndpointSources { args, env, config, config_dir, variables };
+    let endpoint = sources.endpoint()?;
+    let chain = chain(&inputs, &endpoint, sources.clouds())?;
     warnings.extend(chain.unknown_model_warnings(&args.flags));
     warnings.extend(of_library.into_iter().chain(compatibility_warnings(args)));
     warnings.extend(rule_names::check_agent_tools(&inputs.sources.library.definitions()));
@@ -149,19 +150,11 @@ fn hooks(inputs: &Inputs) -> Vec<HookHandler> {
     inputs.sources.managed.select_hooks(all, inputs.config.disable_all_hooks)
 }
 
-fn endpoint(
-    args: &RunArgs,
-    env: &ProcessEnv,
-    config: &Config,
-    config_dir: &Path,
-) -> Result<EndpointSettings, UsageError> {
-    let credential = credential(config, env, config_dir)?;
-    let endpoint = run_limits::endpoint(args, env, config, credential);
-    check_url(&endpoint.base_url)?;
-    Ok(endpoint)
-}
-
-fn chain(inputs: &Inputs, primary: &EndpointSettings) -> Result<ModelChain, UsageError> {
+fn chain(
+    inputs: &Inputs,
+    primary: &EndpointSettings,
+    clouds: CloudSources<'_>,
+) -> Result<ModelChain, UsageError> {
     let Inputs { args, config, windows, variables, env, .. } = inputs;
     let chain = ChainSources {
         config,
@@ -169,6 +162,7 @@ fn chain(inputs: &Inputs, primary: &EndpointSettings) -> Result<ModelChain, Usag
         windows,
         aliases: &env.aliases,
         variables,
+        clouds,
         primary: primary.clone(),
     };
     chain.chain()
@@ -227,11 +221,6 @@ fn check_credential(settings: &Settings) -> Result<(), UsageError> {
         )));
     }
     Ok(())
-}
-
-fn check_url(url: &str) -> Result<(), UsageError> {
-    let wrong = "ANTHROPIC_BASE_URL is not an http:// or https:// address; correct it";
-    BaseUrl::parse(url).map(drop).map_err(|_| UsageError::new(wrong))
 }
 
 /// Returns the file for the summary of a CI step, unless the user wants none.

@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
-use super::{CredentialSource, EndpointSettings};
-use crate::cli::args::RunArgs;
 use crate::config::Config;
 use crate::config::environment::ProcessEnv;
 use crate::config::kinds::{Span, Tokens, UnattendedRetry};
-use crate::config::settings::BASE_URL;
 use crate::process::usable_memory;
 use crate::recovery::{
     AccountKind, Backoff, Budgets, Limits, LoopLimits, Moment, OutputCaps, Persistence, WorkWait,
@@ -94,29 +91,6 @@ pub(super) fn agents(config: &Config) -> AgentLimits {
         depth: config.max_agent_depth,
         live: config.max_live_agents.get().into(),
         total: config.max_agents,
-    }
-}
-
-/// Where the model is, and how long it may take.
-pub(super) fn endpoint(
-    args: &RunArgs,
-    env: &ProcessEnv,
-    config: &Config,
-    credential: CredentialSource,
-) -> EndpointSettings {
-    EndpointSettings {
-        base_url: env.base_url.clone().unwrap_or_else(|| BASE_URL.to_owned()),
-        credential,
-        headers: env.custom_headers.clone(),
-        ca_files: [&args.network.ca_file[..], &env.ca_files].concat(),
-        proxies: env.proxies.clone(),
-        connect: config.connect_timeout.0,
-        first_byte: config.first_byte_timeout.0,
-        stream_idle: config.stream_idle_timeout.0,
-        stream_progress: config.stream_progress_timeout.0,
-        reply: config.reply_timeout.0,
-        whole: config.request_timeout.0,
-        dead_path: config.dead_path_timeout.0,
     }
 }
 

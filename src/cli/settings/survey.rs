@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::contract::Held;
-use super::credential::credential;
+use super::endpoint::EndpointSources;
 use super::inputs::Inputs;
 use super::sources::{SettingsFile, SettingsSources};
 use super::{CredentialSource, EndpointSettings, McpServers, run_limits, sandbox, servers};
 use crate::cli::args::RunArgs;
 use crate::cli::prompts::PromptLibrary;
 use crate::config::MemorySize;
-use crate::config::environment::{self, Variables, config_dir_variable, variable_names};
+use crate::config::environment::{Variables, config_dir_variable, variable_names};
 use crate::config::fold::{DEFAULT, EffectiveValue, variable_origin};
 use crate::config::kinds::Span;
 use crate::config::managed;
@@ -43,8 +43,6 @@ pub struct SettingsSurvey {
     pub credentials: Vec<(&'static str, String)>,
     /// Whether the server is known to require a credential.
     pub needs_credential: bool,
-    /// Whether a variable selects a cloud service: then no request is made.
-    pub selects_cloud: bool,
     pub model: String,
     pub limits: Limits,
     pub effective: Vec<EffectiveValue>,
@@ -69,27 +67,48 @@ pub fn survey_with_managed(
     cwd: &Path,
 ) -> SettingsSurvey {
     let mut inputs = Inputs::read(args, variables, cwd, managed, Held::default());
-    let found = credentials(&inputs, variables);
-    let credential = credential(&inputs.config, &inputs.env, &inputs.config_dir);
-    let credential = credential.unwrap_or_else(|error| {
+    let mut found = credentials(&inputs, variables);
+    let sources = EndpointSources {
+        args: &inputs.args,
+        env: &inputs.env,
+        config: &inputs.config,
+        config_dir: &inputs.config_dir,
+        variables: &inputs.variables,
+    };
+    let endpoint = sources.endpoint().unwrap_or_else(|error| {
         inputs.mistakes.push(error.to_string());
-        CredentialSource::Absent
+        sources.with_credential(CredentialSource::Absent)
     });
+    let of_cloud = match &endpoint.credential {
+        CredentialSource::Cloud(identity) => Some((identity.kind(), identity.source())),
+        CredentialSource::FoundryKey(_) => {
+            Some(("API key", "the variable ANTHROPIC_FOUNDRY_API_KEY".to_owned()))
+        }
+        CredentialSource::Bearer(_) if endpoint.service.is_cloud() => {
+            Some(("bearer token", "the variable AWS_BEARER_TOKEN_BEDROCK".to_owned()))
+        }
+        CredentialSource::ApiKey(_)
+        | CredentialSource::Bearer(_)
+        | CredentialSource::Helper(_)
+        | CredentialSource::OAuth { .. }
+        | CredentialSource::Absent => None,
+    };
+    if let Some(of_cloud) = of_cloud {
+        // Those of the Messages API are not used at a cloud.
+        found = vec![of_cloud];
+    }
     let mut warnings = std::mem::take(&mut inputs.fold.warnings);
     warnings.append(&mut inputs.sources.library.warnings);
     let named = std::mem::take(&mut inputs.sources.servers);
     let Inputs { args, config, env, .. } = &inputs;
-    let endpoint = run_limits::endpoint(args, env, config, credential);
     let mcp = servers::resolve(&args.mcp, env, config, named, &inputs.variables);
     let limits = run_limits::limits(config, env, 0, endpoint.credential.account());
-    let selects_cloud = environment::check_cloud(&inputs.variables).is_err();
     let model = env.aliases.get(config.model.trim()).unwrap_or(&config.model).clone();
     let effective = effective(&inputs, variables, &endpoint, &limits, &found, &mcp);
     let SettingsSources { files, ignored, ignored_warning, library, .. } = inputs.sources;
     SettingsSurvey {
         foreign: inputs.fold.foreign,
-        needs_credential: endpoint.base_url == BASE_URL && !selects_cloud,
-        selects_cloud,
+        needs_credential: endpoint.base_url == BASE_URL,
         unknown_variables: unknown_variables(&inputs.variables),
         effective,
         limits,

@@ -2,6 +2,7 @@
 
 use super::super::facts::service::{ServiceAnswer, ServiceFacts};
 use super::super::finding::{Finding, FindingCause, Severity};
+use super::clouds;
 use crate::model::ProbeRefusal;
 use crate::recovery::ErrorClass;
 
@@ -20,8 +21,7 @@ pub(super) fn check_acceptance(service: &ServiceFacts, answer: &ServiceAnswer) -
             } else {
                 "every run ends at once, or goes on with a fallback model"
             },
-            "check its spelling in --model, ANTHROPIC_MODEL, \"model\" and \"fallbackModel\"; \
-             clouds and gateways have their own names and access lists",
+            clouds::model_remedy(&service.service),
         )
     }));
     findings
@@ -75,6 +75,8 @@ fn refusal_finding(service: &ServiceFacts, refusal: &ProbeRefusal, status: u16) 
     };
     let RefusalMeaning { level, what, why, fix } =
         meaning(refusal.class, &describe_credential(service), service);
+    let of_cloud = clouds::refusal_remedy(&service.service, refusal.class);
+    let fix = of_cloud.map_or(fix, str::to_owned);
     let what = format!("{what} ({said})");
     let is_credential =
         matches!(refusal.class, ErrorClass::InvalidApiKey | ErrorClass::TokenRevoked);

@@ -1,6 +1,7 @@
 //! Checks: pure functions from facts to findings.
 
 mod acceptance;
+mod clouds;
 pub mod credentials;
 pub mod environment;
 pub mod hooks;

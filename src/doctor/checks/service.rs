@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use super::super::ResolvedConfig;
 use super::super::facts::service::{ServiceAnswer, ServiceFacts, ServiceProbe};
 use super::super::finding::{Finding, FindingCause};
-use super::acceptance;
+use super::{acceptance, clouds};
 use crate::config::format_duration;
 
 /// A larger clock difference breaks logins and certificates.
@@ -96,7 +96,7 @@ pub fn check_service(service: &ServiceFacts) -> Vec<Finding> {
                 "credentials",
                 format!("no credential available for {way}: {why}"),
                 "requests cannot be signed",
-                "log in again, or put an API key in ANTHROPIC_API_KEY",
+                clouds::credential_remedy(&service.service),
             )
             .caused_by(Some(FindingCause::Credential)),
         ],
@@ -181,6 +181,7 @@ fn check_answer(service: &ServiceFacts, answer: &ServiceAnswer, way: &str) -> Ve
     }
     let mut findings =
         vec![Finding::ok("service", format!("{way} answers ({asked}: HTTP {status})"))];
+    findings.extend(clouds::check_identity(service));
     findings.extend(acceptance::check_acceptance(service, answer));
     findings.extend(knock.clocks.map(|(theirs, ours)| check_clock(theirs, ours, service)));
     findings

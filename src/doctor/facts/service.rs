@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::super::finding::Finding;
 use super::super::time_limits::{self, CHECK_MAX};
 use super::super::{ResolvedConfig, ServicePlace};
-use crate::model::{BaseUrl, Credential, ModelClient, ProbeAnswer, Renewal};
+use crate::model::{BaseUrl, Credential, ModelClient, ProbeAnswer, Renewal, ServiceKind};
 use crate::recovery::{ErrorClass, Fault, FaultKind, KEY_HELPER_FAILED};
 
 /// The connect timeout.
@@ -71,6 +71,9 @@ pub struct ServiceFacts {
     /// Scheme, host and port.
     pub origin: String,
     pub proxy: Option<String>,
+    pub service: ServiceKind,
+    /// Who the credential is of, if the cloud can tell, or why it cannot.
+    pub identity: Option<Result<String, String>>,
     /// The models that are requested there.
     pub models: Vec<String>,
     /// Whether it is used only as a fallback.
@@ -115,6 +118,8 @@ async fn probe_service(
     let mut service = ServiceFacts {
         origin,
         proxy: None,
+        service: endpoint.kind.clone(),
+        identity: None,
         models,
         standby,
         credential,
@@ -129,9 +134,12 @@ async fn probe_service(
             command.ttl = command.ttl.max(Duration::from_mins(1));
             limit
         }
-        Credential::None | Credential::ApiKey(_) | Credential::Bearer(_) | Credential::OAuth(_) => {
-            Duration::ZERO
-        }
+        Credential::None
+        | Credential::ApiKey(_)
+        | Credential::Bearer(_)
+        | Credential::OAuth(_)
+        | Credential::FoundryKey(_)
+        | Credential::Cloud(_) => Duration::ZERO,
     };
     let connect = endpoint.timers.connect;
     // Reading certificate files may block.
@@ -152,7 +160,12 @@ async fn probe_service(
             _ if login_expired => ServiceProbe::NoCredential(
                 "the login has expired; the next run renews it".to_owned(),
             ),
-            proxy => asked.probe(proxy, &service.models).await,
+            proxy => {
+                let (seen, identity) =
+                    tokio::join!(asked.probe(proxy, &service.models), asked.identity());
+                service.identity = identity;
+                seen
+            }
         };
     }
     Ok(service)
@@ -195,6 +208,15 @@ impl ServiceRequest {
                 }
                 Ok(counts) => self.select_answer(list, counts),
             },
+        }
+    }
+
+    /// Who the credential is of. `None`: that cannot be told, or not in time.
+    async fn identity(&self) -> Option<Result<String, String>> {
+        match timeout_at(self.until, self.client.caller()).await {
+            Ok(Ok(who)) => who.map(Ok),
+            Ok(Err(fault)) => Some(Err(fault.detail().to_owned())),
+            Err(_) => None,
         }
     }
 

@@ -2,14 +2,17 @@
 
 use std::time::SystemTime;
 
-use reqwest::header::{CONTENT_TYPE, DATE};
-use reqwest::{Method, Request, Url};
-use serde_json::json;
+use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap};
+use reqwest::{Method, Request};
+use serde_json::{Map, Value, json};
 
 use super::ModelClient;
 use crate::model::fault::{fault_of_response, fault_without_response, redacted};
 use crate::model::headers::wall_clock;
-use crate::recovery::{ConnectionChoice, ErrorClass, FailureStage, Fault, FaultKind, classify};
+use crate::model::service::ServiceKind;
+use crate::recovery::{
+    ConnectionChoice, ErrorClass, FailureStage, Fault, FaultKind, ReplyMode, classify,
+};
 
 /// Maximum size of a response, in bytes.
 const ANSWER_MAX: usize = 16 * 1024;
@@ -43,6 +46,11 @@ impl From<Fault> for ProbeRefusal {
 }
 
 impl ProbeAnswer {
+    /// The answer of a service that does not have a request, without asking it.
+    fn unsupported(request: &'static str) -> Self {
+        Self { request, status: 404, refusal: None, is_web_page: false, clocks: None }
+    }
+
     /// Whether the service does not support the request, so that its response proves nothing.
     pub fn is_unsupported(&self) -> bool {
         matches!(self.status, 404 | 405 | 501)
@@ -55,33 +63,56 @@ impl ModelClient {
         self.transport.proxy().map(ToString::to_string)
     }
 
-    /// Requests the list of models. Costs nothing. Only the connect timeout applies.
+    /// Requests the list of models. Costs nothing. Only the connect timeout applies. A service
+    /// without such a list is not contacted.
     ///
     /// # Errors
     /// The service did not respond, or no credential could be fetched.
     pub async fn list_models(&self) -> Result<ProbeAnswer, Box<Fault>> {
-        self.send_probe("GET /v1/models", Request::new(Method::GET, self.sibling_url("models")))
-            .await
+        let asked = "GET /v1/models";
+        let Some(url) = self.urls.model_list() else { return Ok(ProbeAnswer::unsupported(asked)) };
+        self.send_probe(asked, Request::new(Method::GET, url)).await
     }
 
     /// Requests the token count of one word for `model`, which tests whether the service knows the
-    /// model. Otherwise like [`list_models`](Self::list_models).
+    /// model. Bedrock is asked for a reply to no message, which it rejects after it has checked
+    /// everything else. Otherwise like [`list_models`](Self::list_models).
     ///
     /// # Errors
     /// The same.
     pub async fn count_word(&self, model: &str) -> Result<ProbeAnswer, Box<Fault>> {
-        let mut count = Request::new(Method::POST, self.sibling_url("messages/count_tokens"));
-        let word = json!({ "model": model, "messages": [{ "role": "user", "content": "Hello" }] });
-        *count.body_mut() = Some(word.to_string().into());
-        self.send_probe("POST /v1/messages/count_tokens", count).await
+        let id = self.urls.model_id(model);
+        let word = json!({ "model": id, "messages": [{ "role": "user", "content": "Hello" }] });
+        let (asked, url, body) = match (self.urls.kind(), self.urls.token_count()) {
+            (ServiceKind::Vertex { .. }, Some(url)) => ("POST count-tokens:rawPredict", url, word),
+            (_, Some(url)) => ("POST /v1/messages/count_tokens", url, word),
+            (_, None) => {
+                return self.ask_without_message(model, &id).await;
+            }
+        };
+        let mut count = Request::new(Method::POST, url);
+        *count.body_mut() = Some(body.to_string().into());
+        self.send_probe(asked, count).await
     }
 
-    /// The URL of another API path than that for messages.
-    fn sibling_url(&self, end: &str) -> Url {
-        let mut url = self.url.clone();
-        let path = url.path().trim_end_matches("messages").to_owned() + end;
-        url.set_path(&path);
-        url
+    async fn ask_without_message(&self, model: &str, id: &str) -> Result<ProbeAnswer, Box<Fault>> {
+        let mut body = Map::new();
+        body.insert("max_tokens".to_owned(), json!(1));
+        body.insert("messages".to_owned(), json!([]));
+        self.urls.adapt(&mut body, &mut HeaderMap::new());
+        let url = self.urls.reply(model, ReplyMode::Whole);
+        let mut request = Request::new(Method::POST, url);
+        *request.body_mut() = Some(Value::Object(body).to_string().into());
+        let mut answer = self.send_probe("POST /model/.../invoke", request).await?;
+        if let Some(refusal) = &mut answer.refusal {
+            if refusal.class == ErrorClass::InvalidRequest {
+                answer.refusal = None;
+            } else if let FaultKind::Refused { message, .. } = &mut refusal.fault.kind {
+                // Its message does not name the model.
+                *message = format!("{model} ({id}): {message}");
+            }
+        }
+        Ok(answer)
     }
 
     async fn send_probe(

@@ -2,6 +2,7 @@
 
 use crate::recovery::Fault;
 
+use super::cloud::CloudIdentity;
 use super::helper::HelperCommand;
 use super::login::LoginFile;
 use super::secret::Secret;
@@ -19,6 +20,10 @@ pub enum Credential {
     Helper(HelperCommand),
     /// The access token of a login, sent as a bearer token.
     OAuth(LoginFile),
+    /// The key of a Foundry resource: `api-key` and `x-api-key`.
+    FoundryKey(Secret),
+    /// An identity of a cloud: a signature, or a bearer token.
+    Cloud(Box<CloudIdentity>),
 }
 
 /// The result of fetching a new credential.

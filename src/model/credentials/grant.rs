@@ -259,7 +259,7 @@ pub fn is_token_endpoint(address: &str) -> bool {
 
 /// Accepts only https and loopback addresses, so that no refresh token crosses a network
 /// unencrypted.
-fn parse_token_endpoint(address: &str) -> Option<Url> {
+pub(super) fn parse_token_endpoint(address: &str) -> Option<Url> {
     let url = Url::parse(address).ok()?;
     let safe = url.scheme() == "https" || (url.scheme() == "http" && is_loopback(&url));
     (safe && url.has_host()).then_some(url)

@@ -60,16 +60,7 @@ impl HelperCommand {
     }
 
     pub(super) async fn run(&self, supervisor: &Supervisor) -> Result<Secret, HelperError> {
-        let ended = match timeout(self.limit, self.capture_output(supervisor)).await {
-            Ok(ended) => ended?,
-            Err(_) => return Err(HelperError::TimedOut(self.limit)),
-        };
-        let Some((status, printed)) = ended else { return Err(HelperError::InvalidOutput) };
-        match status {
-            Some(status) if status.success() => {}
-            Some(status) => return Err(HelperError::Failed(status)),
-            None => return Err(HelperError::Killed),
-        }
+        let printed = self.output(supervisor).await?;
         let secret = Secret::new(&String::from_utf8_lossy(&printed));
         if secret.is_empty() {
             return Err(HelperError::NoOutput);
@@ -78,6 +69,20 @@ impl HelperCommand {
             return Err(HelperError::InvalidOutput);
         }
         Ok(secret)
+    }
+
+    /// Runs the command and returns what it printed.
+    pub(super) async fn output(&self, supervisor: &Supervisor) -> Result<Vec<u8>, HelperError> {
+        let ended = match timeout(self.limit, self.capture_output(supervisor)).await {
+            Ok(ended) => ended?,
+            Err(_) => return Err(HelperError::TimedOut(self.limit)),
+        };
+        let Some((status, printed)) = ended else { return Err(HelperError::InvalidOutput) };
+        match status {
+            Some(status) if status.success() => Ok(printed),
+            Some(status) => Err(HelperError::Failed(status)),
+            None => Err(HelperError::Killed),
+        }
     }
 
     /// Returns the exit status and the output, or `None` if the output is too large. Dropping the

@@ -4,10 +4,12 @@
 //! ```text
 //! fixed key or token ───────────────────────────────┐
 //! helper command ── printed key, cached ─────────────┼─► keyring ─► headers of a request
-//! login file ── lock ─ read again ─ grant ─ save ───┘      ▲
+//! login file ── lock ─ read again ─ grant ─ save ────┤     ▲
+//! identity of a cloud ── lock ─ exchange ─ share ────┘     │
 //!                                                  rejected by the service
 //! ```
 
+mod cloud;
 mod credential;
 mod fault;
 mod grant;
@@ -19,6 +21,7 @@ mod provider;
 mod secret;
 mod store;
 
+pub use cloud::{AwsIdentity, CloudIdentity, EntraIdentity, GoogleIdentity};
 pub use credential::{Credential, Renewal};
 pub use grant::is_token_endpoint;
 pub use helper::HelperCommand;

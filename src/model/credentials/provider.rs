@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use reqwest::Certificate;
 use reqwest::Request;
-use reqwest::header::AUTHORIZATION;
+use reqwest::header::{AUTHORIZATION, HeaderValue};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -13,6 +13,9 @@ use crate::recovery::{Fault, KEY_HELPER_FAILED};
 use crate::secrets::KnownSecrets;
 
 use super::super::endpoint::ModelService;
+use super::super::headers::wall_clock;
+use super::super::service::ServiceKind;
+use super::cloud::{CloudLogin, TokenHttp, TokenKind, TokenSurroundings, sign_request};
 use super::credential::{Credential, Renewal};
 use super::fault::missing_credential;
 use super::helper::{HelperCommand, HelperError};
@@ -20,6 +23,11 @@ use super::oauth::OAuthLogin;
 use super::secret::Secret;
 
 const API_KEY: &str = "x-api-key";
+/// The header of Microsoft Foundry, which it accepts beside `x-api-key`.
+const FOUNDRY_KEY: &str = "api-key";
+const QUOTA_PROJECT: &str = "x-goog-user-project";
+/// The name of Bedrock in signatures.
+const BEDROCK: &str = "bedrock";
 
 #[derive(Debug)]
 pub(crate) struct CredentialProvider(ProviderKind);
@@ -31,6 +39,8 @@ enum ProviderKind {
     Bearer(Secret),
     Helper(KeyHelper),
     OAuth(Box<OAuthLogin>),
+    FoundryKey(Secret),
+    Cloud { login: Box<CloudLogin>, region: String },
 }
 
 #[derive(Debug)]
@@ -55,12 +65,29 @@ impl CredentialProvider {
     /// system's certificates when a login is renewed. Fetched credentials are added to the
     /// endpoint's secrets.
     pub(crate) fn new(endpoint: ModelService, roots: &[Certificate]) -> Option<Self> {
-        let ModelService { credential, proxies, secrets: known, supervisor, .. } = endpoint;
+        let ModelService { kind, credential, proxies, secrets: known, supervisor, .. } = endpoint;
         Some(Self(match credential {
             Credential::None => ProviderKind::None,
             Credential::ApiKey(secret) if secret.fits_header() => ProviderKind::ApiKey(secret),
             Credential::Bearer(secret) if secret.fits_header() => ProviderKind::Bearer(secret),
-            Credential::ApiKey(_) | Credential::Bearer(_) => return None,
+            Credential::FoundryKey(secret) if secret.fits_header() => {
+                ProviderKind::FoundryKey(secret)
+            }
+            Credential::ApiKey(_) | Credential::Bearer(_) | Credential::FoundryKey(_) => {
+                return None;
+            }
+            Credential::Cloud(identity) => {
+                let http = TokenHttp { roots: roots.to_vec(), proxies };
+                let around = TokenSurroundings { http, supervisor, known };
+                let region = match kind {
+                    ServiceKind::Bedrock { region } => region,
+                    ServiceKind::Messages
+                    | ServiceKind::Vertex { .. }
+                    | ServiceKind::Foundry { .. } => String::new(),
+                };
+                let login = Box::new(CloudLogin::new(*identity, around));
+                ProviderKind::Cloud { login, region }
+            }
             Credential::Helper(command) => {
                 supervisor.pin(&command.job());
                 let printed = Mutex::new(None);
@@ -82,10 +109,14 @@ impl CredentialProvider {
             ProviderKind::Bearer(secret) => (secret.clone(), false, true),
             ProviderKind::Helper(helper) => (helper.secret().await?, true, true),
             ProviderKind::OAuth(oauth) => (oauth.token().await?, false, true),
-        };
-        let unfit = || {
-            let message = "the credential cannot be sent in a header".to_owned();
-            missing_credential("invalid_credential", message)
+            ProviderKind::FoundryKey(secret) => {
+                let value = secret.header("").ok_or_else(unfit)?;
+                request.headers_mut().entry(FOUNDRY_KEY).or_insert(value);
+                (secret.clone(), true, false)
+            }
+            ProviderKind::Cloud { login, region } => {
+                return sign_for_cloud(request, login, region).await.map(Some);
+            }
         };
         if as_key {
             let value = secret.header("").ok_or_else(unfit)?;
@@ -102,20 +133,26 @@ impl CredentialProvider {
     /// replaced.
     pub(crate) async fn reject(&self, secret: &Secret) {
         match &self.0 {
-            ProviderKind::None | ProviderKind::ApiKey(_) | ProviderKind::Bearer(_) => {}
+            ProviderKind::None
+            | ProviderKind::ApiKey(_)
+            | ProviderKind::Bearer(_)
+            | ProviderKind::FoundryKey(_) => {}
             ProviderKind::Helper(helper) => helper.reject(secret).await,
             ProviderKind::OAuth(oauth) => oauth.reject(secret).await,
+            ProviderKind::Cloud { login, .. } => login.reject(secret).await,
         }
     }
 
     /// Fetches a new credential.
     pub(crate) async fn refresh(&self) -> Renewal {
         match &self.0 {
-            ProviderKind::None | ProviderKind::ApiKey(_) | ProviderKind::Bearer(_) => {
-                Renewal::Unchanged
-            }
+            ProviderKind::None
+            | ProviderKind::ApiKey(_)
+            | ProviderKind::Bearer(_)
+            | ProviderKind::FoundryKey(_) => Renewal::Unchanged,
             ProviderKind::Helper(helper) => helper.refresh().await,
             ProviderKind::OAuth(oauth) => oauth.refresh().await,
+            ProviderKind::Cloud { login, .. } => login.refresh().await,
         }
     }
 
@@ -125,10 +162,55 @@ impl CredentialProvider {
             ProviderKind::None
             | ProviderKind::ApiKey(_)
             | ProviderKind::Bearer(_)
-            | ProviderKind::Helper(_) => {}
+            | ProviderKind::Helper(_)
+            | ProviderKind::FoundryKey(_)
+            // Its tokens can be fetched again.
+            | ProviderKind::Cloud { .. } => {}
             ProviderKind::OAuth(oauth) => oauth.finish_renewal(limit).await,
         }
     }
+
+    /// Who the credential is of, according to the cloud, if it can tell.
+    pub(crate) async fn caller(&self) -> Result<Option<String>, Box<Fault>> {
+        match &self.0 {
+            ProviderKind::None
+            | ProviderKind::ApiKey(_)
+            | ProviderKind::Bearer(_)
+            | ProviderKind::Helper(_)
+            | ProviderKind::FoundryKey(_)
+            | ProviderKind::OAuth(_) => Ok(None),
+            ProviderKind::Cloud { login, .. } => login.caller().await,
+        }
+    }
+}
+
+fn unfit() -> Box<Fault> {
+    let message = "the credential cannot be sent in a header".to_owned();
+    missing_credential("invalid_credential", message)
+}
+
+/// Signs a request, or adds a bearer token.
+async fn sign_for_cloud(
+    request: &mut Request,
+    login: &CloudLogin,
+    region: &str,
+) -> Result<Secret, Box<Fault>> {
+    let token = login.token().await?;
+    match &token.kind {
+        TokenKind::Aws(keys) => {
+            sign_request(request, keys, region, BEDROCK, wall_clock()).ok_or_else(unfit)?;
+        }
+        TokenKind::Bearer(bearer) => {
+            let value = bearer.header("Bearer ").ok_or_else(unfit)?;
+            request.headers_mut().entry(AUTHORIZATION).or_insert(value);
+            if let Some(project) = &token.quota_project
+                && let Ok(project) = HeaderValue::from_str(project)
+            {
+                request.headers_mut().entry(QUOTA_PROJECT).or_insert(project);
+            }
+        }
+    }
+    Ok(token.secret().clone())
 }
 
 impl KeyHelper {

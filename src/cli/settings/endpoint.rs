@@ -1,0 +1,91 @@
+//! Where the first model is, and with which credential.
+
+use std::path::Path;
+
+use super::credential::{credential, gateway_credential};
+use super::{CredentialSource, EndpointSettings};
+use crate::cli::args::RunArgs;
+use crate::cli::usage::UsageError;
+use crate::config::Config;
+use crate::config::clouds::{CloudEndpoint, CloudSources};
+use crate::config::environment::{ProcessEnv, Variables};
+use crate::config::settings::BASE_URL;
+use crate::model::{BaseUrl, ServiceKind};
+
+/// The sources of an endpoint.
+#[derive(Clone, Copy)]
+pub(super) struct EndpointSources<'a> {
+    pub(super) args: &'a RunArgs,
+    pub(super) env: &'a ProcessEnv,
+    pub(super) config: &'a Config,
+    pub(super) config_dir: &'a Path,
+    pub(super) variables: &'a Variables,
+}
+
+impl<'a> EndpointSources<'a> {
+    /// The sources of clouds.
+    pub(super) fn clouds(&self) -> CloudSources<'a> {
+        CloudSources {
+            variables: self.variables,
+            config_dir: self.config_dir,
+            aws_auth_refresh: self.config.aws_auth_refresh.as_deref(),
+            aws_credential_export: self.config.aws_credential_export.as_deref(),
+        }
+    }
+
+    /// Finds the address and the credential of the first model.
+    ///
+    /// # Errors
+    /// Variables contradict each other, an address is invalid, or the login file is.
+    pub(super) fn endpoint(&self) -> Result<EndpointSettings, UsageError> {
+        let clouds = self.clouds();
+        let invalid =
+            |error: crate::config::values::InvalidValue| UsageError::new(error.to_string());
+        if let Some(place) = clouds.selected().map_err(invalid)? {
+            let CloudEndpoint { service, base_url, credential } =
+                clouds.endpoint(&place, None).map_err(invalid)?;
+            let mut credential = CredentialSource::from(credential);
+            if credential == CredentialSource::Absent {
+                // The gateway that authenticates may want a credential itself.
+                let gateway = gateway_credential(self.config, self.env);
+                credential = gateway.unwrap_or(CredentialSource::Absent);
+            }
+            return Ok(self.with(service, base_url, credential));
+        }
+        let credential = credential(self.config, self.env, self.config_dir)?;
+        let endpoint = self.with_credential(credential);
+        let wrong = "ANTHROPIC_BASE_URL is not an http:// or https:// address; correct it";
+        BaseUrl::parse(&endpoint.base_url).map_err(|_| UsageError::new(wrong))?;
+        Ok(endpoint)
+    }
+
+    /// The endpoint of the Messages API with this credential.
+    pub(super) fn with_credential(&self, credential: CredentialSource) -> EndpointSettings {
+        let base_url = self.env.base_url.clone().unwrap_or_else(|| BASE_URL.to_owned());
+        self.with(ServiceKind::Messages, base_url, credential)
+    }
+
+    fn with(
+        &self,
+        service: ServiceKind,
+        base_url: String,
+        credential: CredentialSource,
+    ) -> EndpointSettings {
+        let Self { args, env, config, .. } = self;
+        EndpointSettings {
+            service,
+            base_url,
+            credential,
+            headers: env.custom_headers.clone(),
+            ca_files: [&args.network.ca_file[..], &env.ca_files].concat(),
+            proxies: env.proxies.clone(),
+            connect: config.connect_timeout.0,
+            first_byte: config.first_byte_timeout.0,
+            stream_idle: config.stream_idle_timeout.0,
+            stream_progress: config.stream_progress_timeout.0,
+            reply: config.reply_timeout.0,
+            whole: config.request_timeout.0,
+            dead_path: config.dead_path_timeout.0,
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Fetches AWS credentials from their source.
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use reqwest::Method;
+use reqwest::header::{ACCEPT, HeaderValue};
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::super::secret::Secret;
+use super::aws_identity::{AwsIdentity, AwsRole, AwsSource, SsoProfile, no_credentials};
+use super::command::printed_json;
+use super::signer::{are_usable, sign_request};
+use super::token::{AwsKeys, CloudToken, TokenKind, parse_expiry};
+use super::token_http::{METADATA_TIMEOUT, TokenCall, TokenSurroundings, invalid_answer, xml_text};
+use crate::model::headers::wall_clock;
+use crate::process::file_reads;
+use crate::recovery::Fault;
+
+const STS: &str = "AWS STS";
+const STS_VERSION: &str = "2011-06-15";
+
+/// Fetches keys from a source of `identity`.
+pub(super) async fn fetch(
+    identity: &AwsIdentity,
+    source: &AwsSource,
+    around: &TokenSurroundings,
+) -> Result<CloudToken, Box<Fault>> {
+    let token = match source {
+        AwsSource::Keys { keys, .. } => {
+            CloudToken { kind: TokenKind::Aws(keys.clone()), expires: None, quota_project: None }
+        }
+        AwsSource::Export { command } => {
+            let printed = printed_json("awsCredentialExport", command, &around.supervisor).await?;
+            of_json(&printed["Credentials"], "awsCredentialExport")?
+        }
+        AwsSource::Process { command, profile } => {
+            let name = format!("credential_process in the profile {profile:?}");
+            of_json(&printed_json(&name, command, &around.supervisor).await?, &name)?
+        }
+        AwsSource::WebIdentity { token_file, role } => {
+            let token = read_token(token_file)?;
+            let fields = [("WebIdentityToken", token.reveal())];
+            assume(identity, role, "AssumeRoleWithWebIdentity", &fields, None, around).await?
+        }
+        AwsSource::Role { role, source } => {
+            let keys = Box::pin(fetch(identity, source, around)).await?;
+            let external = role.external_id.as_deref();
+            let fields: Vec<_> = external.map(|id| ("ExternalId", id)).into_iter().collect();
+            assume(identity, role, "AssumeRole", &fields, Some(&keys), around).await?
+        }
+        AwsSource::Sso(sso) => of_sso(identity, sso, around).await?,
+        AwsSource::Container { url, token, token_file } => {
+            let fresh = token_file.as_deref().map(read_token).transpose()?;
+            let token = fresh.as_ref().map(Secret::reveal).or(token.as_deref());
+            of_container(url, token, around).await?
+        }
+        AwsSource::Instance { .. } if identity.has_no_metadata() => return Err(nowhere()),
+        AwsSource::Instance { url } => of_instance(url, around).await?,
+    };
+    match &token.kind {
+        TokenKind::Aws(keys) if !are_usable(keys) => {
+            Err(no_credentials("the AWS credentials have characters that cannot be sent".into()))
+        }
+        TokenKind::Aws(_) | TokenKind::Bearer(_) => Ok(token),
+    }
+}
+
+fn nowhere() -> Box<Fault> {
+    no_credentials(
+        "no AWS credentials were found: no AWS_ACCESS_KEY_ID, no profile, no web identity, no \
+         container, and no EC2 metadata server that answers within 2 s; set AWS_PROFILE, or run aws \
+         configure or aws sso login"
+            .to_owned(),
+    )
+}
+
+fn read_token(path: &Path) -> Result<Secret, Box<Fault>> {
+    let bytes = file_reads::read(path).map_err(|error| {
+        no_credentials(format!("the token file {} cannot be read: {error}", path.display()))
+    })?;
+    let token = Secret::new(&String::from_utf8_lossy(&bytes));
+    if token.is_empty() {
+        return Err(no_credentials(format!("the token file {} is empty", path.display())));
+    }
+    Ok(token)
+}
+
+/// Assumes a role. With `keys` the request is signed.
+async fn assume(
+    identity: &AwsIdentity,
+    role: &AwsRole,
+    action: &str,
+    fields: &[(&str, &str)],
+    keys: Option<&CloudToken>,
+    around: &TokenSurroundings,
+) -> Result<CloudToken, Box<Fault>> {
+    let usual = [
+        ("Action", action),
+        ("Version", STS_VERSION),
+        ("RoleArn", &role.arn),
+        ("RoleSessionName", &role.session),
+    ];
+    let remedy = "check the trust policy of the role, and whether the token has expired";
+    let fields = usual.into_iter().chain(fields.iter().copied());
+    let body = call_sts(identity, fields, keys, remedy, around).await?;
+    let text = |name| xml_text(&body, name).filter(|text| !text.is_empty());
+    let (Some(id), Some(secret)) = (text("AccessKeyId"), text("SecretAccessKey")) else {
+        return Err(invalid_answer(STS));
+    };
+    let keys = AwsKeys {
+        id: id.to_owned(),
+        secret: Secret::new(secret),
+        session: text("SessionToken").map(Secret::new),
+    };
+    let expires = text("Expiration").and_then(|end| parse_expiry(&end.into()));
+    Ok(CloudToken { kind: TokenKind::Aws(keys), expires, quota_project: None })
+}
+
+/// Asks STS who the owner of `keys` is: the ARN.
+pub(super) async fn caller(
+    identity: &AwsIdentity,
+    keys: &CloudToken,
+    around: &TokenSurroundings,
+) -> Result<String, Box<Fault>> {
+    let fields = [("Action", "GetCallerIdentity"), ("Version", STS_VERSION)];
+    let remedy = "check the credentials with aws sts get-caller-identity";
+    let body = call_sts(identity, fields, Some(keys), remedy, around).await?;
+    xml_text(&body, "Arn").map(str::to_owned).ok_or_else(|| invalid_answer(STS))
+}
+
+async fn call_sts<'a>(
+    identity: &AwsIdentity,
+    fields: impl IntoIterator<Item = (&'a str, &'a str)>,
+    keys: Option<&CloudToken>,
+    remedy: &str,
+    around: &TokenSurroundings,
+) -> Result<String, Box<Fault>> {
+    let url = identity.service_url("STS", &format!("sts.{}", identity.region));
+    let mut call = TokenCall::new(STS, Method::POST, &url, remedy)?.form(fields);
+    call.request.headers_mut().insert(ACCEPT, HeaderValue::from_static("*/*"));
+    if let Some(CloudToken { kind: TokenKind::Aws(keys), .. }) = keys {
+        let now = wall_clock();
+        sign_request(&mut call.request, keys, &identity.region, "sts", now).ok_or_else(|| {
+            no_credentials("the AWS credentials have characters that cannot be sent".to_owned())
+        })?;
+    }
+    let body = around.http.send(call).await?;
+    Ok(String::from_utf8_lossy(&body).into_owned())
+}
+
+/// The keys in an answer or in the output of a command.
+fn of_json(value: &Value, from: &str) -> Result<CloudToken, Box<Fault>> {
+    let text = |names: [&str; 2]| {
+        let found = names.iter().find_map(|name| value[*name].as_str());
+        found.filter(|text| !text.is_empty())
+    };
+    let id = text(["AccessKeyId", "accessKeyId"]);
+    let secret = text(["SecretAccessKey", "secretAccessKey"]);
+    let (Some(id), Some(secret)) = (id, secret) else {
+        return Err(no_credentials(format!("{from} gave no AccessKeyId and SecretAccessKey")));
+    };
+    let session = text(["SessionToken", "sessionToken"]).or_else(|| text(["Token", "token"]));
+    let keys = AwsKeys {
+        id: id.to_owned(),
+        secret: Secret::new(secret),
+        session: session.map(Secret::new),
+    };
+    let expires = parse_expiry(&value["Expiration"]).or_else(|| parse_expiry(&value["expiration"]));
+    Ok(CloudToken { kind: TokenKind::Aws(keys), expires, quota_project: None })
+}
+
+async fn of_sso(
+    identity: &AwsIdentity,
+    sso: &SsoProfile,
+    around: &TokenSurroundings,
+) -> Result<CloudToken, Box<Fault>> {
+    let remedy = format!("run aws sso login --profile {}", sso.profile);
+    let expired = || {
+        no_credentials(format!(
+            "the SSO login of the profile {:?} is missing or has expired; {remedy}",
+            sso.profile
+        ))
+    };
+    let cached = file_reads::read(&sso.cache_file).map_err(|_| expired())?;
+    let cached: Value = serde_json::from_slice(&cached).map_err(|_| expired())?;
+    let ends = parse_expiry(&cached["expiresAt"]);
+    let token = cached["accessToken"].as_str();
+    let token = token.filter(|_| ends.is_none_or(|end: SystemTime| end > wall_clock()));
+    let token = Secret::new(token.ok_or_else(expired)?);
+    let base = identity.service_url("SSO", &format!("portal.sso.{}", sso.region));
+    let url = format!("{}/federation/credentials", base.trim_end_matches('/'));
+    let mut call = TokenCall::new("AWS IAM Identity Center", Method::GET, &url, &remedy)?
+        .header("x-amz-sso_bearer_token", token.reveal());
+    let fields = [("account_id", &sso.account), ("role_name", &sso.role)];
+    call.request.url_mut().query_pairs_mut().extend_pairs(fields);
+    let answer = around.http.send_for_json(call).await?;
+    of_json(&answer["roleCredentials"], "AWS IAM Identity Center")
+}
+
+async fn of_container(
+    url: &str,
+    token: Option<&str>,
+    around: &TokenSurroundings,
+) -> Result<CloudToken, Box<Fault>> {
+    let remedy = "check the role of the task or pod";
+    let mut call = TokenCall::local("the container's credentials", Method::GET, url, remedy)?;
+    if let Some(token) = token {
+        call = call.header("authorization", token);
+    }
+    let answer = around.http.send_for_json(call).await?;
+    of_json(&answer, "the container")
+}
+
+/// Fetches the keys of the instance's role, all requests within one timeout.
+async fn of_instance(base: &str, around: &TokenSurroundings) -> Result<CloudToken, Box<Fault>> {
+    const ROLES: &str = "latest/meta-data/iam/security-credentials/";
+
+    let base = base.trim_end_matches('/');
+    let remedy = "attach a role to the instance, or set AWS_PROFILE";
+    let call = |method, path: &str| {
+        TokenCall::local("the EC2 metadata server", method, &format!("{base}/{path}"), remedy)
+    };
+    let asking = async {
+        let token = call(Method::PUT, "latest/api/token")?
+            .header("x-aws-ec2-metadata-token-ttl-seconds", "21600");
+        let token = around.http.send(token).await?;
+        let token = String::from_utf8_lossy(&token).trim().to_owned();
+        let header = "x-aws-ec2-metadata-token";
+        let roles = around.http.send(call(Method::GET, ROLES)?.header(header, &token)).await?;
+        let roles = String::from_utf8_lossy(&roles).into_owned();
+        let role = roles.lines().next().unwrap_or_default().trim();
+        let keys = call(Method::GET, &format!("{ROLES}{role}"))?.header(header, &token);
+        of_json(&around.http.send_for_json(keys).await?, "the EC2 metadata server")
+    };
+    match timeout(METADATA_TIMEOUT, asking).await {
+        Ok(Ok(token)) => Ok(token),
+        Ok(Err(fault)) if has_answered(&fault) => Err(fault),
+        // Most machines without credentials have no metadata server.
+        Ok(Err(_)) | Err(_) => Err(nowhere()),
+    }
+}
+
+/// Whether a metadata server answered.
+fn has_answered(fault: &Fault) -> bool {
+    fault.status().is_some()
+}

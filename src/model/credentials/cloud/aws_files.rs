@@ -1,0 +1,128 @@
+//! Reads the profiles of AWS: `~/.aws/config` and `~/.aws/credentials`.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::super::fault::missing_credential;
+use crate::process::file_reads;
+use crate::recovery::Fault;
+use crate::secrets::Variables;
+
+type Section = BTreeMap<String, String>;
+
+/// The profiles and SSO sessions of both files.
+#[derive(Debug, Default)]
+pub(super) struct AwsFiles {
+    profiles: BTreeMap<String, Section>,
+    sso_sessions: BTreeMap<String, Section>,
+}
+
+/// The value of a variable that is set and not blank.
+pub(super) fn variable(variables: &Variables, name: &str) -> Option<String> {
+    let value = variables.get(OsStr::new(name))?.to_str()?.trim();
+    (!value.is_empty()).then(|| value.to_owned())
+}
+
+/// The name of the profile in use.
+pub(super) fn profile_name(variables: &Variables) -> String {
+    let named = ["AWS_PROFILE", "AWS_DEFAULT_PROFILE"];
+    named.iter().find_map(|name| variable(variables, name)).unwrap_or_else(|| "default".to_owned())
+}
+
+impl AwsFiles {
+    /// Reads both files. A file that does not exist is empty.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub(super) fn read(variables: &Variables, home: Option<&Path>) -> Result<Self, Box<Fault>> {
+        let place = |name: &str, usual: &str| -> Option<PathBuf> {
+            let named = variable(variables, name).map(PathBuf::from);
+            named.or_else(|| home.map(|home| home.join(".aws").join(usual)))
+        };
+        let mut files = Self::default();
+        if let Some(path) = place("AWS_CONFIG_FILE", "config") {
+            for (title, section) in sections(&read_text(&path)?) {
+                match title.split_once(char::is_whitespace).map(|(kind, name)| (kind, name.trim()))
+                {
+                    Some(("profile", name)) => files.add(name, section),
+                    Some(("sso-session", name)) => {
+                        files.sso_sessions.insert(name.to_owned(), section);
+                    }
+                    Some(_) => {}
+                    None => files.add(&title, section),
+                }
+            }
+        }
+        if let Some(path) = place("AWS_SHARED_CREDENTIALS_FILE", "credentials") {
+            for (name, section) in sections(&read_text(&path)?) {
+                files.add(&name, section);
+            }
+        }
+        Ok(files)
+    }
+
+    pub(super) fn profile(&self, name: &str) -> Option<&Section> {
+        self.profiles.get(name)
+    }
+
+    pub(super) fn sso_session(&self, name: &str) -> Option<&Section> {
+        self.sso_sessions.get(name)
+    }
+
+    fn add(&mut self, name: &str, section: Section) {
+        self.profiles.entry(name.to_owned()).or_default().extend(section);
+    }
+}
+
+fn read_text(path: &Path) -> Result<String, Box<Fault>> {
+    match file_reads::read(path) {
+        Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        Err(error) => {
+            let message = format!("{} cannot be read: {error}", path.display());
+            Err(missing_credential("aws_profile_unreadable", message))
+        }
+    }
+}
+
+/// The sections of an INI file, in order. Nested values, which are indented, are skipped.
+fn sections(text: &str) -> Vec<(String, Section)> {
+    let mut sections: Vec<(String, Section)> = Vec::new();
+    for line in text.lines() {
+        let whole = line.trim();
+        if whole.is_empty() || whole.starts_with(['#', ';']) {
+            continue;
+        }
+        if let Some(title) = whole.strip_prefix('[') {
+            let title = title.split(']').next().unwrap_or_default().trim();
+            sections.push((title.to_owned(), Section::new()));
+        } else if !line.starts_with(char::is_whitespace)
+            && let Some((name, value)) = whole.split_once('=')
+            && let Some((_, section)) = sections.last_mut()
+        {
+            let value = value.split(" #").next().unwrap_or_default().trim();
+            section.insert(name.trim().to_ascii_lowercase(), value.to_owned());
+        }
+    }
+    sections
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sections_are_read_as_aws_writes_them() {
+        let text = "; a comment\n[default]\nregion = eu-west-1 # here\ns3 =\n  max = 3\n\n\
+                    [profile ci]\nROLE_ARN=arn:aws:iam::1:role/ci\n[sso-session corp]\na = b=c\n";
+        let found = sections(text);
+        let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["default", "profile ci", "sso-session corp"]);
+        assert_eq!(found[0].1["region"], "eu-west-1");
+        assert_eq!(found[0].1.get("max"), None);
+        assert_eq!(found[1].1["role_arn"], "arn:aws:iam::1:role/ci");
+        assert_eq!(found[2].1["a"], "b=c");
+    }
+}

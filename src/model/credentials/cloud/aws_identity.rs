@@ -1,0 +1,285 @@
+//! Determines where AWS credentials come from, in the order of the AWS SDKs.
+//!
+//! ```text
+//! awsCredentialExport ► variables ► profile ► web identity ► container ► instance metadata
+//! ```
+
+use std::path::{Path, PathBuf};
+
+use super::super::fault::missing_credential;
+use super::super::secret::Secret;
+use super::aws_files::{AwsFiles, profile_name, variable};
+use super::token::{AwsKeys, hex};
+use crate::recovery::Fault;
+use crate::secrets::Variables;
+
+/// Most profiles in a chain of roles.
+const ROLES_MAX: u8 = 5;
+
+/// An identity of AWS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AwsIdentity {
+    pub variables: Variables,
+    pub home: Option<PathBuf>,
+    pub region: String,
+    /// A command that renews the login, for example `aws sso login`.
+    pub auth_refresh: Option<String>,
+    /// A command that prints credentials.
+    pub credential_export: Option<String>,
+    /// The folder for credentials that the runs of a host share.
+    pub cache: Option<PathBuf>,
+}
+
+/// A source of AWS credentials.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum AwsSource {
+    Keys {
+        keys: AwsKeys,
+        from: String,
+    },
+    Export {
+        command: String,
+    },
+    Process {
+        command: String,
+        profile: String,
+    },
+    WebIdentity {
+        token_file: PathBuf,
+        role: AwsRole,
+    },
+    Role {
+        role: AwsRole,
+        source: Box<Self>,
+    },
+    Sso(SsoProfile),
+    Container {
+        url: String,
+        token: Option<String>,
+        token_file: Option<PathBuf>,
+    },
+    /// The metadata server of an EC2 instance.
+    Instance {
+        url: String,
+    },
+}
+
+/// A role to be assumed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct AwsRole {
+    pub(super) arn: String,
+    pub(super) session: String,
+    pub(super) external_id: Option<String>,
+}
+
+/// A profile of IAM Identity Center.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SsoProfile {
+    pub(super) profile: String,
+    pub(super) region: String,
+    pub(super) account: String,
+    pub(super) role: String,
+    /// The file with the token of the login.
+    pub(super) cache_file: PathBuf,
+}
+
+impl AwsIdentity {
+    /// The region of the profile in use.
+    pub fn profile_region(variables: &Variables, home: Option<&Path>) -> Option<String> {
+        let files = AwsFiles::read(variables, home).ok()?;
+        files.profile(&profile_name(variables))?.get("region").cloned()
+    }
+
+    /// Determines the source. Reads files, and contacts no service.
+    ///
+    /// # Errors
+    /// A profile is missing or incomplete.
+    pub(super) fn plan(&self) -> Result<AwsSource, Box<Fault>> {
+        if let Some(command) = self.credential_export.as_ref().filter(|it| !it.trim().is_empty()) {
+            return Ok(AwsSource::Export { command: command.clone() });
+        }
+        let set = |name: &str| variable(&self.variables, name);
+        if let (Some(id), Some(secret)) = (set("AWS_ACCESS_KEY_ID"), set("AWS_SECRET_ACCESS_KEY")) {
+            let session = set("AWS_SESSION_TOKEN").map(|session| Secret::new(&session));
+            let keys = AwsKeys { id, secret: Secret::new(&secret), session };
+            return Ok(AwsSource::Keys { keys, from: "the variable AWS_ACCESS_KEY_ID".to_owned() });
+        }
+        let files = AwsFiles::read(&self.variables, self.home.as_deref())?;
+        let profile = profile_name(&self.variables);
+        if let Some(source) = self.of_profile(&files, &profile, ROLES_MAX)? {
+            return Ok(source);
+        }
+        if set("AWS_PROFILE").is_some() {
+            let found = files.profile(&profile).is_some();
+            let what = if found { "holds no credentials" } else { "does not exist" };
+            return Err(no_credentials(format!(
+                "the profile {profile:?} (AWS_PROFILE) {what} in ~/.aws/config and \
+                 ~/.aws/credentials; correct it, or run aws configure --profile {profile}"
+            )));
+        }
+        Ok(self.of_environment())
+    }
+
+    /// The source that a profile names, if any.
+    fn of_profile(
+        &self,
+        files: &AwsFiles,
+        name: &str,
+        depth: u8,
+    ) -> Result<Option<AwsSource>, Box<Fault>> {
+        let Some(profile) = files.profile(name) else { return Ok(None) };
+        let Some(depth) = depth.checked_sub(1) else {
+            let message = format!("the profile {name:?} refers to too many others; correct it");
+            return Err(no_credentials(message));
+        };
+        let value = |key: &str| profile.get(key).filter(|value| !value.is_empty()).cloned();
+        let incomplete = |what: &str| {
+            no_credentials(format!("the profile {name:?} in ~/.aws/config {what}; correct it"))
+        };
+        if let Some(arn) = value("role_arn") {
+            let session = value("role_session_name").unwrap_or_else(session_name);
+            let role = AwsRole { arn, session, external_id: value("external_id") };
+            if let Some(token_file) = value("web_identity_token_file") {
+                return Ok(Some(AwsSource::WebIdentity { token_file: token_file.into(), role }));
+            }
+            let source = match (value("source_profile"), value("credential_source").as_deref()) {
+                (Some(source), _) if source == name => Self::keys_of(files, name),
+                (Some(source), _) => self.of_profile(files, &source, depth)?,
+                (None, Some("Ec2InstanceMetadata")) => Some(self.instance()),
+                (None, Some("EcsContainer")) => self.container(),
+                (None, Some("Environment")) => {
+                    let plain = Self { credential_export: None, ..self.clone() };
+                    Some(plain.of_environment())
+                }
+                (None, Some(_) | None) => None,
+            };
+            let Some(source) = source else {
+                return Err(incomplete("names a role and no usable source_profile"));
+            };
+            return Ok(Some(AwsSource::Role { role, source: Box::new(source) }));
+        }
+        if let Some(account) = value("sso_account_id") {
+            let session = value("sso_session");
+            let section = session.as_ref().and_then(|session| files.sso_session(session));
+            let of_sso = |key: &str| value(key).or_else(|| section?.get(key).cloned());
+            let (Some(role), Some(region), Some(start)) =
+                (value("sso_role_name"), of_sso("sso_region"), of_sso("sso_start_url"))
+            else {
+                return Err(incomplete("lacks sso_role_name, sso_region or sso_start_url"));
+            };
+            let cache_file = self.sso_cache(session.as_deref().unwrap_or(&start));
+            let profile = name.to_owned();
+            let sso = SsoProfile { profile, region, account, role, cache_file };
+            return Ok(Some(AwsSource::Sso(sso)));
+        }
+        if let Some(command) = value("credential_process") {
+            return Ok(Some(AwsSource::Process { command, profile: name.to_owned() }));
+        }
+        Ok(Self::keys_of(files, name))
+    }
+
+    fn keys_of(files: &AwsFiles, name: &str) -> Option<AwsSource> {
+        let profile = files.profile(name)?;
+        let (id, secret) =
+            (profile.get("aws_access_key_id")?, profile.get("aws_secret_access_key")?);
+        let session = profile.get("aws_session_token").map(|session| Secret::new(session));
+        let keys = AwsKeys { id: id.clone(), secret: Secret::new(secret), session };
+        Some(AwsSource::Keys { keys, from: format!("the profile {name:?}") })
+    }
+
+    /// The source that CI systems and hosts provide.
+    fn of_environment(&self) -> AwsSource {
+        let set = |name: &str| variable(&self.variables, name);
+        let token_file = set("AWS_WEB_IDENTITY_TOKEN_FILE");
+        if let (Some(token_file), Some(arn)) = (token_file, set("AWS_ROLE_ARN")) {
+            let session = set("AWS_ROLE_SESSION_NAME").unwrap_or_else(session_name);
+            let role = AwsRole { arn, session, external_id: None };
+            return AwsSource::WebIdentity { token_file: token_file.into(), role };
+        }
+        self.container().unwrap_or_else(|| self.instance())
+    }
+
+    fn container(&self) -> Option<AwsSource> {
+        let set = |name: &str| variable(&self.variables, name);
+        let relative = set("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+        let relative = relative.map(|path| format!("http://169.254.170.2{path}"));
+        let url = relative.or_else(|| set("AWS_CONTAINER_CREDENTIALS_FULL_URI"))?;
+        let token = set("AWS_CONTAINER_AUTHORIZATION_TOKEN");
+        let token_file = set("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE").map(PathBuf::from);
+        Some(AwsSource::Container { url, token, token_file })
+    }
+
+    fn instance(&self) -> AwsSource {
+        let url = variable(&self.variables, "AWS_EC2_METADATA_SERVICE_ENDPOINT");
+        AwsSource::Instance { url: url.unwrap_or_else(|| "http://169.254.169.254".to_owned()) }
+    }
+
+    /// The file in which the AWS CLI keeps the token of a login.
+    fn sso_cache(&self, name: &str) -> PathBuf {
+        let digest = ring::digest::digest(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY, name.as_bytes());
+        let home = self.home.clone().unwrap_or_default();
+        home.join(".aws/sso/cache").join(hex(digest.as_ref()) + ".json")
+    }
+
+    /// The endpoint of a service, unless a variable names another one.
+    pub(super) fn service_url(&self, service: &str, host: &str) -> String {
+        let own = format!("AWS_ENDPOINT_URL_{service}");
+        variable(&self.variables, &own).unwrap_or_else(|| {
+            let end = if self.region.starts_with("cn-") { ".cn" } else { "" };
+            format!("https://{host}.amazonaws.com{end}")
+        })
+    }
+
+    pub(super) fn has_no_metadata(&self) -> bool {
+        let off = variable(&self.variables, "AWS_EC2_METADATA_DISABLED");
+        off.is_some_and(|off| off.eq_ignore_ascii_case("true"))
+    }
+
+    pub(super) fn describe(&self) -> String {
+        self.plan().map_or_else(|fault| fault.detail().to_owned(), |source| source.describe())
+    }
+}
+
+impl AwsSource {
+    /// The source, for messages. It tells sources apart and holds no secret.
+    pub(super) fn describe(&self) -> String {
+        match self {
+            Self::Keys { keys, from } => format!("{from} ({})", keys.id),
+            Self::Export { .. } => "the setting awsCredentialExport".to_owned(),
+            Self::Process { profile, .. } => {
+                format!("credential_process of the profile {profile:?}")
+            }
+            Self::WebIdentity { token_file, role } => {
+                format!("{} with the web identity in {}", role.arn, token_file.display())
+            }
+            Self::Role { role, source } => format!("{} from {}", role.arn, source.describe()),
+            Self::Sso(sso) => format!(
+                "the role {} in the account {} (SSO profile {:?})",
+                sso.role, sso.account, sso.profile
+            ),
+            Self::Container { .. } => "the credentials of the container".to_owned(),
+            Self::Instance { .. } => "the role of the EC2 instance".to_owned(),
+        }
+    }
+
+    /// Whether its keys are fetched from a service, so that runs of a host share them.
+    pub(super) fn is_shared(&self) -> bool {
+        match self {
+            Self::WebIdentity { .. } | Self::Role { .. } | Self::Sso(_) => true,
+            Self::Keys { .. }
+            | Self::Export { .. }
+            | Self::Process { .. }
+            | Self::Container { .. }
+            | Self::Instance { .. } => false,
+        }
+    }
+}
+
+/// The name of a session, by which `CloudTrail` tells runs apart.
+fn session_name() -> String {
+    format!("outlast-{}", std::process::id())
+}
+
+pub(super) fn no_credentials(message: String) -> Box<Fault> {
+    missing_credential("aws_no_credentials", message)
+}

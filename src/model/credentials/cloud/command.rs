@@ -1,0 +1,43 @@
+//! Runs the commands of users that print credentials of a cloud.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::super::fault::missing_credential;
+use super::super::helper::HelperCommand;
+use crate::process::Supervisor;
+use crate::recovery::Fault;
+
+/// Timeout of a command that prints credentials.
+const PRINT_TIMEOUT: Duration = Duration::from_mins(1);
+/// Timeout of a command that logs in, perhaps with the help of a user.
+const LOGIN_TIMEOUT: Duration = Duration::from_mins(3);
+
+/// Runs a command that prints JSON. `name` is what configures it.
+pub(super) async fn printed_json(
+    name: &str,
+    command: &str,
+    supervisor: &Supervisor,
+) -> Result<Value, Box<Fault>> {
+    let helper = HelperCommand { limit: PRINT_TIMEOUT, ..HelperCommand::new(command) };
+    let printed = helper.output(supervisor).await.map_err(|error| {
+        missing_credential("cloud_command_failed", format!("the command of {name} {error}"))
+    })?;
+    serde_json::from_slice(&printed).map_err(|_| {
+        let message = format!("the command of {name} printed no JSON object");
+        missing_credential("cloud_command_failed", message)
+    })
+}
+
+/// Runs a command that renews a login. What it prints is discarded.
+pub(super) async fn run_login(
+    name: &str,
+    command: &str,
+    supervisor: &Supervisor,
+) -> Result<(), Box<Fault>> {
+    let helper = HelperCommand { limit: LOGIN_TIMEOUT, ..HelperCommand::new(command) };
+    helper.output(supervisor).await.map(drop).map_err(|error| {
+        missing_credential("cloud_command_failed", format!("the command of {name} {error}"))
+    })
+}

@@ -1,0 +1,128 @@
+//! Finds Google's application default credentials.
+//!
+//! ```text
+//! GOOGLE_APPLICATION_CREDENTIALS ► gcloud's file ► metadata server
+//! ```
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::super::fault::missing_credential;
+use super::aws_files::variable;
+use super::token::hex;
+use crate::process::file_reads;
+use crate::recovery::Fault;
+use crate::secrets::Variables;
+
+/// An identity of Google Cloud.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GoogleIdentity {
+    pub variables: Variables,
+    pub home: Option<PathBuf>,
+    /// The folder for tokens that the runs of a host share.
+    pub cache: Option<PathBuf>,
+}
+
+/// A source of Google tokens.
+#[derive(Clone, Debug)]
+pub(super) enum GoogleSource {
+    /// A file of credentials.
+    File { path: PathBuf, value: Value },
+    /// The metadata server of a virtual machine, pod or function.
+    Metadata { url: String },
+}
+
+impl GoogleIdentity {
+    /// Determines the source. Reads files, and contacts no service.
+    ///
+    /// # Errors
+    /// A file is missing or invalid.
+    pub(super) fn plan(&self) -> Result<GoogleSource, Box<Fault>> {
+        if let Some(path) = variable(&self.variables, "GOOGLE_APPLICATION_CREDENTIALS") {
+            let path = PathBuf::from(path);
+            let Some(value) = read_file(&path)? else {
+                return Err(no_credentials(format!(
+                    "the file {} (GOOGLE_APPLICATION_CREDENTIALS) does not exist; correct it",
+                    path.display()
+                )));
+            };
+            return Ok(GoogleSource::File { path, value });
+        }
+        if let Some(path) = self.gcloud_file()
+            && let Some(value) = read_file(&path)?
+        {
+            return Ok(GoogleSource::File { path, value });
+        }
+        let host = variable(&self.variables, "GCE_METADATA_HOST");
+        let host = host.unwrap_or_else(|| "169.254.169.254".to_owned());
+        Ok(GoogleSource::Metadata { url: format!("http://{host}") })
+    }
+
+    /// The file of `gcloud auth application-default login`.
+    fn gcloud_file(&self) -> Option<PathBuf> {
+        let folder = variable(&self.variables, "CLOUDSDK_CONFIG").map(PathBuf::from);
+        let folder = folder.or_else(|| Some(self.home.as_ref()?.join(".config/gcloud")))?;
+        Some(folder.join("application_default_credentials.json"))
+    }
+
+    /// The project that the credentials are of.
+    pub fn project(&self) -> Option<String> {
+        match self.plan().ok()? {
+            GoogleSource::File { value, .. } => {
+                let fields = [&value["project_id"], &value["quota_project_id"]];
+                fields.into_iter().find_map(Value::as_str).map(str::to_owned)
+            }
+            GoogleSource::Metadata { .. } => None,
+        }
+    }
+
+    /// A hash of the file of credentials: another account may follow under the same name.
+    pub(super) fn fingerprint(&self) -> String {
+        match self.plan() {
+            Ok(GoogleSource::File { value, .. }) => hex(&Sha256::digest(value.to_string())),
+            Ok(GoogleSource::Metadata { .. }) | Err(_) => String::new(),
+        }
+    }
+
+    pub(super) fn describe(&self) -> String {
+        match self.plan() {
+            Err(fault) => fault.detail().to_owned(),
+            Ok(GoogleSource::Metadata { .. }) => "the metadata server".to_owned(),
+            Ok(GoogleSource::File { path, value }) => {
+                let kind = value["type"].as_str().unwrap_or("unknown").to_owned();
+                let who = [&value["client_email"], &value["audience"]];
+                let who = who.into_iter().find_map(Value::as_str);
+                let who = who.map_or(String::new(), |who| format!(" of {who}"));
+                format!("{kind}{who} in {}", path.display())
+            }
+        }
+    }
+}
+
+impl GoogleSource {
+    /// Whether its tokens are fetched from a service, so that runs of a host share them.
+    pub(super) fn is_shared(&self) -> bool {
+        matches!(self, Self::File { .. })
+    }
+}
+
+fn read_file(path: &Path) -> Result<Option<Value>, Box<Fault>> {
+    let wrong = |what: &str| {
+        no_credentials(format!("the credentials in {} {what}; correct them", path.display()))
+    };
+    let bytes = match file_reads::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(wrong(&format!("cannot be read: {error}"))),
+    };
+    // Its content is not quoted: it holds secrets.
+    let value: Value = serde_json::from_slice(&bytes).map_err(|_| wrong("are not valid JSON"))?;
+    Ok(Some(value))
+}
+
+pub(super) fn no_credentials(message: String) -> Box<Fault> {
+    missing_credential("google_no_credentials", message)
+}

@@ -1,0 +1,55 @@
+//! The identity of a run at a cloud.
+
+use super::aws_identity::AwsIdentity;
+use super::entra::EntraIdentity;
+use super::google::GoogleIdentity;
+
+/// Where the credentials of a cloud come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CloudIdentity {
+    Aws(AwsIdentity),
+    Google(GoogleIdentity),
+    Entra(EntraIdentity),
+}
+
+impl CloudIdentity {
+    /// The kind of identity, for messages.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Aws(_) => "AWS credentials",
+            Self::Google(_) => "Google application default credentials",
+            Self::Entra(_) => "Microsoft Entra identity",
+        }
+    }
+
+    /// The source of the identity, for messages.
+    pub fn source(&self) -> String {
+        match self {
+            Self::Aws(aws) => aws.describe(),
+            Self::Google(google) => google.describe(),
+            Self::Entra(entra) => entra.describe(),
+        }
+    }
+
+    /// Neither stores tokens nor runs a command that logs in.
+    pub fn keep_unchanged(&mut self) {
+        match self {
+            Self::Aws(aws) => {
+                aws.cache = None;
+                aws.auth_refresh = None;
+            }
+            Self::Google(google) => google.cache = None,
+            Self::Entra(entra) => entra.cache = None,
+        }
+    }
+
+    /// What tells identities apart, for rate limits that runs share and for cached tokens. It holds
+    /// no secret.
+    pub fn key(&self) -> String {
+        let detail = match self {
+            Self::Aws(_) | Self::Entra(_) => String::new(),
+            Self::Google(google) => google.fingerprint(),
+        };
+        format!("{}: {} {detail}", self.kind(), self.source())
+    }
+}

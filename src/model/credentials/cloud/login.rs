@@ -1,0 +1,247 @@
+//! Holds the current token of an identity: renewed before it expires, and once when it was
+//! rejected. The runs of a host take turns by a lock file and share what one of them fetched.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::super::credential::Renewal;
+use super::super::lock::FileLock;
+use super::super::secret::Secret;
+use super::aws_exchange;
+use super::aws_identity::AwsIdentity;
+use super::command::run_login;
+use super::google_exchange;
+use super::identity::CloudIdentity;
+use super::token::{CloudToken, hex};
+use super::token_http::{TokenSurroundings, invalid_answer};
+use crate::model::headers::wall_clock;
+use crate::process::file_reads;
+use crate::recovery::{Fault, FaultKind};
+
+/// How long before its expiry a token is renewed: clocks differ, and requests take time.
+const MARGIN: Duration = Duration::from_mins(2);
+/// How long to wait after a failed renewal while the token is still valid, or after one that would
+/// fail again.
+const EARLY_RENEWAL_PAUSE: Duration = Duration::from_secs(30);
+/// How long another run may hold the lock.
+const PATIENCE: Duration = Duration::from_secs(40);
+/// The lock of the command that renews a login of AWS, and how long another run may hold it: the
+/// command may wait for a user.
+const LOGIN_LOCK: &str = "aws-login.lock";
+const LOGIN_PATIENCE: Duration = Duration::from_mins(4);
+
+/// An identity with its current token.
+#[derive(Debug)]
+pub(in super::super) struct CloudLogin {
+    pub(in super::super) identity: CloudIdentity,
+    around: TokenSurroundings,
+    held: Mutex<HeldToken>,
+}
+
+#[derive(Debug, Default)]
+struct HeldToken {
+    token: Option<CloudToken>,
+    /// The secret of a token that the service rejected.
+    rejected: Option<Secret>,
+    /// No early renewal before this time.
+    no_early_renewal_before: Option<Instant>,
+    /// The last failure that another try at once would repeat, and when it was.
+    failed: Option<(Instant, Box<Fault>)>,
+}
+
+impl CloudLogin {
+    pub(in super::super) fn new(identity: CloudIdentity, around: TokenSurroundings) -> Self {
+        Self { identity, around, held: Mutex::default() }
+    }
+
+    /// Returns a token that is valid, renewed if necessary.
+    pub(in super::super) async fn token(&self) -> Result<CloudToken, Box<Fault>> {
+        let mut held = self.held.lock().await;
+        let now = wall_clock();
+        if let Some(token) = &held.token
+            && held.rejected.as_ref() != Some(token.secret())
+            && token.is_valid_for(now, Duration::ZERO)
+        {
+            let resting = held.no_early_renewal_before.is_some_and(|end| Instant::now() < end);
+            if resting || token.is_valid_for(now, MARGIN) {
+                return Ok(token.clone());
+            }
+            let token = token.clone();
+            if self.renew(&mut held).await.is_err() {
+                held.no_early_renewal_before = Some(Instant::now() + EARLY_RENEWAL_PAUSE);
+                return Ok(token);
+            }
+        } else {
+            self.renew(&mut held).await?;
+        }
+        held.token.clone().ok_or_else(|| invalid_answer("the identity"))
+    }
+
+    /// Records that the service rejected the token with this secret.
+    pub(in super::super) async fn reject(&self, secret: &Secret) {
+        self.held.lock().await.rejected = Some(secret.clone());
+    }
+
+    /// Fetches a different token than the current one.
+    pub(in super::super) async fn refresh(&self) -> Renewal {
+        let mut held = self.held.lock().await;
+        let before = held.token.as_ref().map(|token| token.secret().clone());
+        // The current token is not adopted again from the cache of the host.
+        let rejected = held.rejected.clone().or_else(|| before.clone());
+        held.rejected.clone_from(&rejected);
+        if let Err(fault) = self.renew(&mut held).await {
+            return Renewal::Failed(fault);
+        }
+        let now = held.token.as_ref().map(|token| token.secret().clone());
+        if before.is_none() || now != before { Renewal::Replaced } else { Renewal::Unchanged }
+    }
+
+    /// Who the identity is, according to the cloud, if it can tell.
+    pub(in super::super) async fn caller(&self) -> Result<Option<String>, Box<Fault>> {
+        let token = self.token().await?;
+        match &self.identity {
+            CloudIdentity::Aws(aws) => {
+                aws_exchange::caller(aws, &token, &self.around).await.map(Some)
+            }
+            CloudIdentity::Google(_) | CloudIdentity::Entra(_) => Ok(None),
+        }
+    }
+
+    async fn renew(&self, held: &mut HeldToken) -> Result<(), Box<Fault>> {
+        if let Some((at, fault)) = &held.failed
+            && at.elapsed() < EARLY_RENEWAL_PAUSE
+        {
+            return Err(fault.clone());
+        }
+        let renewed = self.fetch_or_share(held).await;
+        held.failed = match &renewed {
+            Err(fault) if !is_temporary(fault) => Some((Instant::now(), fault.clone())),
+            Ok(()) | Err(_) => None,
+        };
+        renewed
+    }
+
+    /// Adopts the token that another run of this host fetched, or fetches one.
+    async fn fetch_or_share(&self, held: &mut HeldToken) -> Result<(), Box<Fault>> {
+        let shared = self.shared_file();
+        // Tokens of clouds can be fetched any number of times, so a run does not depend on the lock.
+        let lock = match &shared {
+            None => None,
+            Some(path) => FileLock::take(&path.with_extension("lock"), PATIENCE).await.ok(),
+        };
+        let now = wall_clock();
+        let cached = shared.as_deref().and_then(read_cached).filter(|token| {
+            held.rejected.as_ref() != Some(token.secret()) && token.is_valid_for(now, MARGIN)
+        });
+        let token = if let Some(token) = cached {
+            token
+        } else {
+            let current = held.token.as_ref().map(CloudToken::secret);
+            let token = self.fetch(current.filter(|_| held.rejected.as_ref() == current)).await?;
+            if let Some(path) = shared.as_deref().filter(|_| token.expires.is_some()) {
+                // Without the cache, other runs fetch tokens of their own.
+                let _ = write_cached(path, &token);
+            }
+            token
+        };
+        drop(lock);
+        for secret in token.secrets() {
+            self.around.known.add(secret.reveal());
+        }
+        held.token = Some(token);
+        held.no_early_renewal_before = None;
+        Ok(())
+    }
+
+    /// Fetches a token. One that equals `rejected` is of no use.
+    async fn fetch(&self, rejected: Option<&Secret>) -> Result<CloudToken, Box<Fault>> {
+        let aws = match &self.identity {
+            CloudIdentity::Aws(aws) => aws,
+            CloudIdentity::Google(google) => {
+                return google_exchange::fetch(&google.plan()?, &self.around).await;
+            }
+            CloudIdentity::Entra(entra) => return entra.fetch(&self.around).await,
+        };
+        let fetched = self.fetch_aws(aws).await;
+        let Some(command) = aws.auth_refresh.as_deref() else { return fetched };
+        match fetched {
+            Ok(token) if Some(token.secret()) != rejected => Ok(token),
+            Err(fault) if is_temporary(&fault) => Err(fault),
+            Ok(_) | Err(_) => self.log_in(aws, command, rejected).await,
+        }
+    }
+
+    /// Runs the command that renews the login, unless another run of this host just did.
+    async fn log_in(
+        &self,
+        aws: &AwsIdentity,
+        command: &str,
+        rejected: Option<&Secret>,
+    ) -> Result<CloudToken, Box<Fault>> {
+        let folder = aws.cache.as_deref().filter(|folder| create_folder(folder).is_ok());
+        let _lock = match folder {
+            Some(folder) => FileLock::take(&folder.join(LOGIN_LOCK), LOGIN_PATIENCE).await.ok(),
+            None => None,
+        };
+        if let Ok(token) = self.fetch_aws(aws).await
+            && Some(token.secret()) != rejected
+        {
+            return Ok(token);
+        }
+        run_login("awsAuthRefresh", command, &self.around.supervisor).await?;
+        self.fetch_aws(aws).await
+    }
+
+    async fn fetch_aws(&self, aws: &AwsIdentity) -> Result<CloudToken, Box<Fault>> {
+        aws_exchange::fetch(aws, &aws.plan()?, &self.around).await
+    }
+
+    /// The file in which the runs of a host share the token. `None`: the token is not shared.
+    fn shared_file(&self) -> Option<PathBuf> {
+        let (is_shared, folder) = match &self.identity {
+            CloudIdentity::Aws(aws) => (aws.plan().ok()?.is_shared(), aws.cache.as_ref()),
+            CloudIdentity::Google(google) => {
+                (google.plan().ok()?.is_shared(), google.cache.as_ref())
+            }
+            CloudIdentity::Entra(entra) => (entra.plan().is_shared(), entra.cache.as_ref()),
+        };
+        let folder = folder.filter(|_| is_shared)?;
+        create_folder(folder).ok()?;
+        let hash = Sha256::digest(self.identity.key());
+        Some(folder.join(hex(&hash[..16]) + ".json"))
+    }
+}
+
+fn create_folder(folder: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+/// Whether a retry may help, so that no login is necessary.
+fn is_temporary(fault: &Fault) -> bool {
+    // Status 200 marks faults that no service is to blame for, and refusals.
+    !matches!(fault.kind, FaultKind::Refused { status: 200, .. })
+}
+
+fn read_cached(path: &Path) -> Option<CloudToken> {
+    let value: Value = serde_json::from_slice(&file_reads::read(path).ok()?).ok()?;
+    CloudToken::from_json(&value)
+}
+
+/// Replaces the file, which only its owner can read.
+fn write_cached(path: &Path, token: &CloudToken) -> io::Result<()> {
+    let new = path.with_extension("new");
+    // A file that a killed process left may have other permissions.
+    let _ = fs::remove_file(&new);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    file.write_all(token.to_json().to_string().as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&new, path)
+}

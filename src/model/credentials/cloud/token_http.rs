@@ -1,0 +1,241 @@
+//! Requests to the token services and metadata servers of clouds.
+
+use std::time::Duration;
+
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
+use reqwest::{Certificate, Method, Request, Url};
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::super::fault::{issuer_unreachable, missing_credential};
+use super::super::grant::parse_token_endpoint;
+use crate::model::endpoint::{RequestTimers, host};
+use crate::model::fault::{fault_of_response, fault_without_response};
+use crate::model::headers::wall_clock;
+use crate::model::proxies::Proxies;
+use crate::model::transport::HttpTransport;
+use crate::process::Supervisor;
+use crate::recovery::{ConnectionChoice, FailureStage, Fault, FaultKind};
+use crate::secrets::KnownSecrets;
+
+/// Timeout of a token service, connecting included.
+const SERVICE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Timeout of a metadata server, all requests together. One that is not there may not answer at all.
+pub(super) const METADATA_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum size of an answer, in bytes.
+const ANSWER_MAX: usize = 256 * 1024;
+/// Longest text that is quoted of an error.
+const QUOTE_MAX: usize = 300;
+
+/// How token services are reached.
+#[derive(Clone, Debug)]
+pub(in super::super) struct TokenHttp {
+    pub(in super::super) roots: Vec<Certificate>,
+    pub(in super::super) proxies: Proxies,
+}
+
+/// What fetching a token needs.
+#[derive(Clone, Debug)]
+pub(in super::super) struct TokenSurroundings {
+    pub(in super::super) http: TokenHttp,
+    pub(in super::super) supervisor: Supervisor,
+    pub(in super::super) known: KnownSecrets,
+}
+
+/// One request to a token service.
+#[derive(Debug)]
+pub(super) struct TokenCall<'a> {
+    /// The name of the service, for messages.
+    pub(super) service: &'a str,
+    pub(super) request: Request,
+    pub(super) limit: Duration,
+    /// Whether it is a metadata server, which is on this machine or its host.
+    pub(super) is_local: bool,
+    /// What to do if the service refuses.
+    pub(super) remedy: &'a str,
+}
+
+impl<'a> TokenCall<'a> {
+    /// A request to a token service at `url`.
+    ///
+    /// # Errors
+    /// Secrets would cross a network unencrypted.
+    pub(super) fn new(
+        service: &'a str,
+        method: Method,
+        url: &str,
+        remedy: &'a str,
+    ) -> Result<Self, Box<Fault>> {
+        let Some(url) = parse_token_endpoint(url) else {
+            let message = format!("the address of {service} is no https:// address; correct it");
+            return Err(missing_credential("invalid_token_endpoint", message));
+        };
+        let request = Request::new(method, url);
+        Ok(Self { service, request, limit: SERVICE_TIMEOUT, is_local: false, remedy })
+    }
+
+    /// A request to a metadata server.
+    ///
+    /// # Errors
+    /// The address is no URL.
+    pub(super) fn local(
+        service: &'a str,
+        method: Method,
+        url: &str,
+        remedy: &'a str,
+    ) -> Result<Self, Box<Fault>> {
+        let url = Url::parse(url).map_err(|_| {
+            missing_credential("invalid_token_endpoint", format!("{service} has no valid address"))
+        })?;
+        let request = Request::new(method, url);
+        Ok(Self { service, request, limit: METADATA_TIMEOUT, is_local: true, remedy })
+    }
+
+    pub(super) fn header(mut self, name: &'static str, value: &str) -> Self {
+        // A value that cannot be sent leads to a refusal, which is reported.
+        if let Ok(mut value) = HeaderValue::from_str(value) {
+            value.set_sensitive(true);
+            self.request.headers_mut().insert(HeaderName::from_static(name), value);
+        }
+        self
+    }
+
+    /// The same for a header whose name is not known beforehand.
+    pub(super) fn named_header(mut self, name: &str, value: &str) -> Self {
+        let name = HeaderName::from_bytes(name.as_bytes());
+        if let (Ok(name), Ok(mut value)) = (name, HeaderValue::from_str(value)) {
+            value.set_sensitive(true);
+            self.request.headers_mut().insert(name, value);
+        }
+        self
+    }
+
+    /// The same with the timeout of a token service.
+    pub(super) fn patient(self) -> Self {
+        Self { limit: SERVICE_TIMEOUT, ..self }
+    }
+
+    pub(super) fn form<'b>(self, fields: impl IntoIterator<Item = (&'b str, &'b str)>) -> Self {
+        let mut url = Url::parse("http://form/").expect("it is an address");
+        url.query_pairs_mut().extend_pairs(fields);
+        let body = url.query().unwrap_or_default().to_owned();
+        self.body("application/x-www-form-urlencoded; charset=utf-8", body)
+    }
+
+    pub(super) fn json(self, body: &Value) -> Self {
+        self.body("application/json", body.to_string())
+    }
+
+    fn body(mut self, kind: &'static str, body: String) -> Self {
+        self.request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        *self.request.body_mut() = Some(body.into());
+        self
+    }
+}
+
+impl TokenHttp {
+    /// Sends a request and returns the body of a successful answer.
+    ///
+    /// # Errors
+    /// The service cannot be reached (temporary), or refuses (permanent).
+    pub(super) async fn send(&self, call: TokenCall<'_>) -> Result<Vec<u8>, Box<Fault>> {
+        let TokenCall { service, mut request, limit, is_local, remedy } = call;
+        let place = format!("{service} at {}", host(request.url()));
+        let none = Proxies::default();
+        let proxies = if is_local { &none } else { &self.proxies };
+        let timers = RequestTimers { connect: limit, ..RequestTimers::default() };
+        let transport = HttpTransport::new(request.url(), timers, self.roots.clone(), proxies);
+        let http = transport.client(ConnectionChoice::Fresh).map_err(|error| {
+            let detail = error.to_string();
+            Box::new(Fault::new(FaultKind::Certificate { detail }, FailureStage::Unsent))
+        })?;
+        request.headers_mut().entry(ACCEPT).or_insert(HeaderValue::from_static("application/json"));
+        let asking = async {
+            let sent = http.execute(request).await;
+            let mut response = sent.map_err(|error| unreachable(error, &place))?;
+            let (status, headers) = (response.status(), response.headers().clone());
+            let mut body = Vec::new();
+            while body.len() < ANSWER_MAX {
+                match response.chunk().await {
+                    Ok(Some(piece)) => body.extend_from_slice(&piece),
+                    Ok(None) => break,
+                    Err(error) if status.is_success() => return Err(unreachable(error, &place)),
+                    Err(_) => break,
+                }
+            }
+            if status.is_success() {
+                return Ok(body);
+            }
+            if status.is_server_error() || matches!(status.as_u16(), 408 | 429) {
+                let now = wall_clock();
+                let mut fault = fault_of_response(status.as_u16(), &headers, &body, now);
+                fault.stage = FailureStage::Unsent;
+                return Err(Box::new(fault));
+            }
+            let said = quote(&body);
+            let message = format!("{place} refuses (HTTP {}{said}); {remedy}", status.as_u16());
+            Err(missing_credential("cloud_identity_refused", message))
+        };
+        timeout(limit, asking).await.unwrap_or_else(|_| {
+            let seconds = limit.as_secs_f32();
+            Err(issuer_unreachable(format!("{place} did not answer within {seconds} s")))
+        })
+    }
+
+    /// The same for an answer in JSON.
+    pub(super) async fn send_for_json(&self, call: TokenCall<'_>) -> Result<Value, Box<Fault>> {
+        let service = call.service.to_owned();
+        let body = self.send(call).await?;
+        // Its content is not quoted: it may be a token.
+        serde_json::from_slice(&body).map_err(|_| invalid_answer(&service))
+    }
+}
+
+/// The fault of an answer without the expected content. It may be of a captive portal.
+pub(super) fn invalid_answer(service: &str) -> Box<Fault> {
+    let detail = format!("the answer of {service} holds no credentials");
+    Box::new(Fault::new(FaultKind::InvalidContent { detail }, FailureStage::Unsent))
+}
+
+fn unreachable(error: reqwest::Error, place: &str) -> Box<Fault> {
+    let fault = fault_without_response(error, place, FailureStage::Unsent);
+    match fault.kind {
+        FaultKind::Timeout { .. } => {
+            issuer_unreachable(format!("no connection to {place} in time"))
+        }
+        FaultKind::Refused { .. }
+        | FaultKind::Connection { .. }
+        | FaultKind::Certificate { .. }
+        | FaultKind::TornStream { .. }
+        | FaultKind::InvalidContent { .. }
+        | FaultKind::HtmlPage { .. }
+        | FaultKind::Unsendable { .. } => Box::new(fault),
+    }
+}
+
+/// The error that a service reports: OAuth, AWS in XML or JSON, Google.
+fn quote(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let value: Value = serde_json::from_slice(body).unwrap_or_default();
+    let fields = [
+        value["error"].as_str(),
+        value["error_description"].as_str(),
+        value["error"]["message"].as_str(),
+        value["message"].as_str(),
+        value["Message"].as_str(),
+        xml_text(&text, "Code"),
+        xml_text(&text, "Message"),
+    ];
+    let said: Vec<&str> = fields.into_iter().flatten().filter(|said| !said.is_empty()).collect();
+    let mut said = said.join(": ");
+    said.retain(|letter| !letter.is_control());
+    said.truncate(said.floor_char_boundary(QUOTE_MAX));
+    if said.is_empty() { said } else { format!(", {said}") }
+}
+
+/// The text of the first XML element of this name.
+pub(super) fn xml_text<'a>(xml: &'a str, name: &str) -> Option<&'a str> {
+    let start = xml.find(&format!("<{name}>"))? + name.len() + 2;
+    let end = start + xml[start..].find(&format!("</{name}>"))?;
+    Some(xml[start..end].trim())
+}

@@ -1,0 +1,53 @@
+//! Selects the parser of a stream by its content type.
+
+use reqwest::header::{CONTENT_TYPE, HeaderMap};
+
+use super::event_stream::{DamagedFrame, EventStreamParser};
+use super::sse::{EventTooLarge, SseEvent, SseParser};
+
+/// The content type of AWS event streams.
+const AWS_EVENTS: &str = "application/vnd.amazon.eventstream";
+
+/// The parser of one stream.
+#[derive(Debug)]
+pub(in super::super) enum StreamParser {
+    Sse(SseParser),
+    AwsEvents(EventStreamParser),
+}
+
+/// Why a stream cannot be parsed any further.
+#[derive(Debug, thiserror::Error)]
+pub(in super::super) enum FramingError {
+    #[error(transparent)]
+    TooLarge(#[from] EventTooLarge),
+    #[error(transparent)]
+    Damaged(#[from] DamagedFrame),
+}
+
+impl StreamParser {
+    /// The parser for a response with these headers. A gateway may stream SSE where the service
+    /// itself sends AWS events.
+    pub(in super::super) fn for_response(headers: &HeaderMap) -> Self {
+        let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let is_aws =
+            kind.is_some_and(|kind| kind.trim().to_ascii_lowercase().starts_with(AWS_EVENTS));
+        if is_aws {
+            Self::AwsEvents(EventStreamParser::default())
+        } else {
+            Self::Sse(SseParser::default())
+        }
+    }
+
+    /// Appends every event that `bytes` complete to `events`.
+    pub(in super::super) fn push(
+        &mut self,
+        bytes: &[u8],
+        events: &mut Vec<SseEvent>,
+    ) -> Result<(), FramingError> {
+        match self {
+            Self::Sse(parser) => parser.push(bytes, events)?,
+            Self::AwsEvents(parser) => parser.push(bytes, events)?,
+        }
+        Ok(())
+    }
+}

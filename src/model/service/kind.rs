@@ -1,0 +1,55 @@
+//! The services, and where they are.
+
+/// A service that offers the models.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ServiceKind {
+    /// The Messages API, of its vendor or of a gateway.
+    #[default]
+    Messages,
+    /// Amazon Bedrock.
+    Bedrock { region: String },
+    /// Google Vertex AI.
+    Vertex { region: String, project: String },
+    /// Microsoft Foundry. The resource is empty where a base URL stands in for it.
+    Foundry { resource: String },
+}
+
+impl ServiceKind {
+    /// The name of the service, for messages.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Messages => "the Messages API",
+            Self::Bedrock { .. } => "Amazon Bedrock",
+            Self::Vertex { .. } => "Google Vertex AI",
+            Self::Foundry { .. } => "Microsoft Foundry",
+        }
+    }
+
+    /// Whether it is a cloud, with identities of its own.
+    pub fn is_cloud(&self) -> bool {
+        *self != Self::Messages
+    }
+
+    /// The public address.
+    pub fn base_url(&self) -> String {
+        match self {
+            Self::Messages => String::new(),
+            Self::Bedrock { region } => {
+                // The partition in China has a domain of its own.
+                let end = if region.starts_with("cn-") { ".cn" } else { "" };
+                format!("https://bedrock-runtime.{region}.amazonaws.com{end}")
+            }
+            Self::Vertex { region, .. } => {
+                let host = match region.as_str() {
+                    "global" => "aiplatform.googleapis.com".to_owned(),
+                    "us" | "eu" => format!("aiplatform.{region}.rep.googleapis.com"),
+                    region => format!("{region}-aiplatform.googleapis.com"),
+                };
+                format!("https://{host}/v1")
+            }
+            Self::Foundry { resource } => {
+                format!("https://{resource}.services.ai.azure.com/anthropic")
+            }
+        }
+    }
+}

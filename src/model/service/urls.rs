@@ -1,0 +1,153 @@
+//! What each service expects of a request: its URL, and the fields and headers that differ.
+
+use std::borrow::Cow;
+
+use reqwest::Url;
+use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
+use serde_json::{Map, Value, json};
+
+use super::kind::ServiceKind;
+use super::model_id::model_id;
+use crate::model::base_url::{BaseUrl, EndpointError};
+use crate::recovery::ReplyMode;
+
+const BETA: &str = "anthropic-beta";
+const VERSION: &str = "anthropic-version";
+const VERSION_FIELD: &str = "anthropic_version";
+/// The versions that the clouds document.
+const BEDROCK_VERSION: &str = "bedrock-2023-05-31";
+const VERTEX_VERSION: &str = "vertex-2023-10-16";
+
+/// The URLs of a service.
+#[derive(Clone, Debug)]
+pub(in super::super) struct ServiceUrls {
+    kind: ServiceKind,
+    base: Url,
+}
+
+impl ServiceUrls {
+    /// Validates the base URL.
+    pub(in super::super) fn new(kind: ServiceKind, base_url: &str) -> Result<Self, EndpointError> {
+        let base = match kind {
+            ServiceKind::Messages | ServiceKind::Foundry { .. } => {
+                BaseUrl::parse(base_url)?.messages_url()
+            }
+            // Their paths begin at the end of the base URL, whatever it is.
+            ServiceKind::Bedrock { .. } | ServiceKind::Vertex { .. } => {
+                BaseUrl::parse_whole(base_url)?.whole_url()
+            }
+        };
+        Ok(Self { kind, base })
+    }
+
+    pub(in super::super) fn kind(&self) -> &ServiceKind {
+        &self.kind
+    }
+
+    /// The name of a model as the service knows it.
+    pub(in super::super) fn model_id<'a>(&self, model: &'a str) -> Cow<'a, str> {
+        model_id(&self.kind, model)
+    }
+
+    /// A URL of the service, for its host.
+    pub(in super::super) fn base(&self) -> &Url {
+        &self.base
+    }
+
+    /// The URL of a request for a reply of `model`.
+    pub(in super::super) fn reply(&self, model: &str, mode: ReplyMode) -> Url {
+        let streams = mode == ReplyMode::Streaming;
+        let model = model_id(&self.kind, model);
+        match &self.kind {
+            ServiceKind::Messages | ServiceKind::Foundry { .. } => self.base.clone(),
+            ServiceKind::Bedrock { .. } => {
+                let action = if streams { "invoke-with-response-stream" } else { "invoke" };
+                self.below(&["model", &model, action])
+            }
+            ServiceKind::Vertex { region, project } => {
+                let action = if streams { "streamRawPredict" } else { "rawPredict" };
+                self.of_vertex(region, project, &format!("{model}:{action}"))
+            }
+        }
+    }
+
+    /// The URL at which the tokens of a prompt are counted. `None`: the service has none that every
+    /// identity may use.
+    pub(in super::super) fn token_count(&self) -> Option<Url> {
+        match &self.kind {
+            ServiceKind::Messages | ServiceKind::Foundry { .. } => {
+                Some(self.sibling("messages/count_tokens"))
+            }
+            ServiceKind::Bedrock { .. } => None,
+            ServiceKind::Vertex { region, project } => {
+                Some(self.of_vertex(region, project, "count-tokens:rawPredict"))
+            }
+        }
+    }
+
+    /// The URL of the list of models. `None`: there is none.
+    pub(in super::super) fn model_list(&self) -> Option<Url> {
+        match &self.kind {
+            ServiceKind::Messages => Some(self.sibling("models")),
+            ServiceKind::Bedrock { .. }
+            | ServiceKind::Vertex { .. }
+            | ServiceKind::Foundry { .. } => None,
+        }
+    }
+
+    fn of_vertex(&self, region: &str, project: &str, model: &str) -> Url {
+        let place = ["projects", project, "locations", region];
+        self.below(&[&place[..], &["publishers", "anthropic", "models", model]].concat())
+    }
+
+    fn below(&self, segments: &[&str]) -> Url {
+        let mut url = self.base.clone();
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend(segments);
+        }
+        url
+    }
+
+    /// The URL of another API path than that for messages.
+    fn sibling(&self, end: &str) -> Url {
+        let mut url = self.base.clone();
+        let path = url.path().trim_end_matches("messages").to_owned() + end;
+        url.set_path(&path);
+        url
+    }
+
+    /// Whether the service has fast mode.
+    pub(in super::super) fn has_fast_mode(&self) -> bool {
+        match self.kind {
+            ServiceKind::Messages => true,
+            ServiceKind::Bedrock { .. }
+            | ServiceKind::Vertex { .. }
+            | ServiceKind::Foundry { .. } => false,
+        }
+    }
+
+    /// Adapts the fields and headers of a request for the Messages API to this service.
+    pub(in super::super) fn adapt(&self, body: &mut Map<String, Value>, headers: &mut HeaderMap) {
+        match self.kind {
+            ServiceKind::Messages | ServiceKind::Foundry { .. } => {}
+            ServiceKind::Vertex { .. } => {
+                body.shift_remove("model");
+                body.insert(VERSION_FIELD.to_owned(), json!(VERTEX_VERSION));
+                headers.remove(VERSION);
+            }
+            ServiceKind::Bedrock { .. } => {
+                body.shift_remove("model");
+                body.shift_remove("stream");
+                body.insert(VERSION_FIELD.to_owned(), json!(BEDROCK_VERSION));
+                headers.remove(VERSION);
+                let betas = headers.remove(BETA);
+                let betas = betas.as_ref().and_then(|betas| betas.to_str().ok());
+                if let Some(betas) = betas {
+                    let betas: Vec<&str> = betas.split(',').map(str::trim).collect();
+                    body.insert("anthropic_beta".to_owned(), json!(betas));
+                }
+                headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
+            }
+        }
+    }
+}
