@@ -100,16 +100,24 @@ impl Row {
 }
 
 fn model_rows() -> Vec<Row> {
-    let second = json!([{ "model": "b" }, { "model": "c", "apiKeyEnv": "SECOND_KEY" }]);
+    let second = json!([
+        { "model": "b" },
+        { "model": "c", "apiKeyEnv": "SECOND_KEY" },
+        { "model": "d", "service": "vertex:global/p" },
+    ]);
     let one = |input: f64, output: f64| json!({ "a": { "input": input, "output": output } });
     vec![
         Row::flags("model", &["--model", "a"], json!("a"))
             .against(json!({ "model": "x" }))
             .and_variables(&[("ANTHROPIC_MODEL", "y")])
             .changed(&["--model", "z"], json!("z")),
-        Row::flags("fallbackModel", &["--fallback-model", "b,c#SECOND_KEY"], second)
-            .against(json!({ "fallbackModel": ["x"] }))
-            .changed(&["--fallback-model", "d"], json!([{ "model": "d" }])),
+        Row::flags(
+            "fallbackModel",
+            &["--fallback-model", "b,c#SECOND_KEY,d@vertex:global/p"],
+            second,
+        )
+        .against(json!({ "fallbackModel": ["x"] }))
+        .changed(&["--fallback-model", "d"], json!([{ "model": "d" }])),
         Row::flags("fallbackReturn", &[], json!(false))
             .against(json!({ "fallbackReturn": true }))
             .changed(&["--fallback-return"], json!(true)),

@@ -236,6 +236,7 @@ async fn the_bound_is_shown_and_what_is_none_is_refused() {
     };
     let usual = RunBuilder::bare("http://127.0.0.1:1").args(["config", "--json"]).run().await;
     let bytes = usable_memory().expect("Linux tells") / 4 * 3;
+    let bytes = bytes - bytes % (1 << 20);
     let (value, origin) = shown(&usual);
     let shown_text = value.as_str().expect("a text");
     let digits = shown_text.trim_end_matches(char::is_alphabetic);

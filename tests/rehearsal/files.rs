@@ -37,6 +37,7 @@ path = "/t"
 expires_in = 9
 delay = "20ms"
 failing_refreshes = 1
+keeps_refresh = true
 
 [files]
 "deep/run.sh" = { content = "exit 0\n", mode = 0o755 }
@@ -125,6 +126,7 @@ fn strict() -> ServerRules {
         expires_in: 9,
         delay: Duration::from_millis(20),
         failing_refreshes: 1,
+        keeps_refresh: true,
         ..TokenRules::new("a", "r")
     };
     let poison = |contains: &str, message: Option<&str>| RejectedContent {

@@ -99,7 +99,10 @@ async fn a_full_small_disk_affects_only_files_stored_on_it() {
         return;
     }
     let long = json!({ "command": "echo effect >> log; seq 1 30000" });
-    let server = serve(Scenario::new().tool("Bash", long).times(3).reply("Done."));
+    // Longer than what becomes free when the lease of the session is removed.
+    let answer = "Done. ".repeat(3000);
+    let answer = answer.trim_end();
+    let server = serve(Scenario::new().tool("Bash", long).times(3).reply(answer));
     let trial = RunBuilder::against(&server);
     let disk = trial.config();
     fs::create_dir(&disk).expect("the folder is ours");
@@ -117,7 +120,7 @@ async fn a_full_small_disk_affects_only_files_stored_on_it() {
         .await;
     let result = ended.result();
     assert_eq!(effects(&ended), 3, "{ended:?}");
-    assert_eq!((ended.code, &result["partial_result"]), (Some(1), &json!("Done.")), "{ended:?}");
+    assert_eq!((ended.code, &result["partial_result"]), (Some(1), &json!(answer)), "{ended:?}");
     assert_eq!(result["terminal_reason"], "output_failed");
     let (warnings, errors) = (result["warnings"].to_string(), result["errors"].to_string());
     assert!(warnings.contains("without a journal"), "{result}");

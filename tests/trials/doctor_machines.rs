@@ -130,7 +130,7 @@ async fn doctor_names_each_unrunnable_hook_with_its_cause() {
 #[tokio::test]
 async fn doctor_distinguishes_invalid_mcp_output_from_a_missing_server() {
     let server = serve(Scenario::new());
-    let trial = doctor(&server.base_url());
+    let trial = doctor(&server.base_url()).env("MCP_TIMEOUT", "2000");
     let rubbish = "while :; do echo 'Welcome! <b>not JSON</b>'; sleep 0.2; done";
     user_settings(
         &trial,

@@ -242,7 +242,10 @@ async fn config_lists_commands_agents_and_skills() {
     let trial = RunBuilder::bare("http://127.0.0.1:9").args(["config"]);
     furnish(&trial.work());
     let ended = trial.run().await;
-    assert!(ended.stdout.contains("skill: tables  (.claude/skills/tables/SKILL.md)"), "{ended:?}");
+    assert!(
+        ended.stdout.contains("  skill tables (.claude/skills/tables/SKILL.md)\n"),
+        "{ended:?}"
+    );
 }
 
 #[tokio::test]

@@ -316,7 +316,7 @@ mod tests {
             let advice = reason.info().subagent_advice;
             assert!(advice.ends_with('.') && advice.len() > 20, "{reason:?}");
         }
-        assert_eq!(seen, 24);
+        assert_eq!(seen, 25);
     }
 
     #[test]

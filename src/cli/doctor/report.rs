@@ -155,11 +155,11 @@ mod tests {
         let wanted = "Problems\n  mcp            a [31m PROBLEM b\n                 - more of it\n\
             \u{20}                why: it fails\n                 fix: mend it\n\nWarnings\n  path   \
             \u{20}       two of them\n                 why: why it is\n                 fix: remove \
-            one\n\nIn order\n  limits         40 timers and limits, 2 of them changed, ...\n\n\
+            one\n\nIn order\n  limits         40 timers and limits, 2 of them ...\n\n\
             not healthy: 1 problem, 1 warning, 1.5s (details: outlast doctor --verbose)\n";
         assert_eq!(text(&report, false, &plain), wanted);
         let verbose = text(&report, true, &plain);
-        assert!(verbose.contains("changed, and\n                 more words\n"), "{verbose}");
+        assert!(verbose.contains("changed,\n                 and more words\n"), "{verbose}");
         assert!(verbose.contains("                 - maxTurns 3\n"), "{verbose}");
         assert!(verbose.ends_with("not healthy: 1 problem, 1 warning, 1.5s\n"), "{verbose}");
     }

@@ -107,7 +107,7 @@ mod tests {
             text.wrap(12, Styling::default()),
             ["see the", "manual page,", "日本 or", "a-very-long-word"]
         );
-        assert_eq!(text.columns(), 44);
+        assert_eq!(text.columns(), 45);
         let coloured = text.wrap(80, Styling::of(ColorChoice::Always, false));
         assert_eq!(
             coloured,

@@ -371,6 +371,7 @@ fn fallback(entry: &ModelEntry) -> Value {
             object.insert(name.to_owned(), value);
         }
     };
+    add("service", json!(entry.cloud.as_ref().map(ToString::to_string)));
     add("baseUrl", json!(entry.base_url));
     add(kind, json!(key));
     let header = |(name, value): (&String, &String)| {

@@ -323,6 +323,7 @@ static TOKENS: KeyTable = KeyTable {
         key("expires_in", "a number", "The reported lifetime in seconds. 3600 by default."),
         key("delay", "a time", "The time before the endpoint answers."),
         key("failing_refreshes", "a number", "How many of the first renewals get a 503."),
+        key("keeps_refresh", "true or false", "Whether the first refresh token stays valid."),
     ],
 };
 

@@ -210,14 +210,15 @@ fn add_limits(settings: &mut Map<String, Value>, limits: &Limits) {
     add("fast", limits.fast.is_some(), json!(true));
 }
 
-/// The further models as entries of `--fallback-model`, each address as a server of the scenario.
+/// The further models as entries of `--fallback-model`, each address and cloud as a server of the
+/// scenario, which has the Messages API.
 fn fallback_models(found: &mut RecordedTerms, models: Option<&Value>) -> Vec<String> {
     let mut addresses: Vec<&str> = Vec::new();
     let mut chain = Vec::new();
     for model in models.and_then(Value::as_array).into_iter().flatten() {
         let text = |name: &str| model.get(name).and_then(Value::as_str);
         let Some(name) = text("model") else { continue };
-        let server = text("baseUrl").map(|address| {
+        let server = text("baseUrl").or_else(|| text("service")).map(|address| {
             let known = addresses.iter().position(|one| *one == address);
             let index = known.unwrap_or_else(|| {
                 addresses.push(address);
