@@ -6,10 +6,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::SystemTime;
 
+use nix::sys::signal::Signal;
 use outlast::rehearsal::{Scenario, builtin_text, list};
 use serde_json::Value;
 
 use super::binary_fixture::{BinaryFixture, ProcessResult};
+use crate::support::RunBuilder;
 
 const EXPECTS: &str = r#"
 name = "mine"
@@ -214,4 +216,17 @@ files = { seen = "x" }
             });
         }
     });
+}
+
+#[tokio::test]
+async fn a_signal_ends_a_rehearsal_without_a_verdict() {
+    let trial = RunBuilder::bare("http://127.0.0.1:9").args(["rehearse", "long-outage"]);
+    let mut running = trial.start();
+    running.wait_for_stderr("waiting ").await;
+    running.signal(Signal::SIGINT);
+    let ended = running.end().await;
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    assert_ne!(ended.result()["terminal_reason"], "rehearsal_failed", "{ended:?}");
+    let last = ended.stderr.lines().last();
+    assert_eq!(last, Some("outlast: rehearsed long-outage: exit 130, interrupted"), "{ended:?}");
 }

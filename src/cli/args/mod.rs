@@ -79,7 +79,7 @@ enum Command {
     Config(ConfigArgs),
     /// List, show, export and delete recorded sessions
     Sessions(SessionsArgs),
-    /// Report on recorded sessions: outcomes, recoveries, costs, a timeline
+    /// Report on sessions: outcomes, recoveries, costs, a timeline
     Report(ReportArgs),
     /// Run many tasks, here or on an engine such as Slurm
     Batch(Box<BatchArgs>),
