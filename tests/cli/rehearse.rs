@@ -206,12 +206,16 @@ files = { seen = "x" }
                     .file("work/home.toml", command);
                 let home = world.home();
                 let folders = [home.join(".outlast"), home.join(".claude"), home.clone()];
-                folders.iter().for_each(|folder| set_mode(folder, 0o555));
+                for folder in &folders {
+                    set_mode(folder, 0o555);
+                }
                 let before = (inventory(&home), inventory(&world.work()));
                 let ended = world.run(&[&["rehearse"], *args].concat());
                 assert_eq!(ended.code, 0, "{args:?}: {}", ended.stderr);
                 let after = (inventory(&home), inventory(&world.work()));
-                folders.iter().for_each(|folder| set_mode(folder, 0o755));
+                for folder in &folders {
+                    set_mode(folder, 0o755);
+                }
                 assert_eq!(after, before, "{args:?}");
             });
         }
