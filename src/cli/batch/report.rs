@@ -2,8 +2,6 @@
 
 use std::fmt::Write as _;
 
-use console::measure_text_width;
-
 use crate::batch::{
     BatchFolder, BatchPlan, BatchSummary, PlannedTask, TaskOutcome, TaskReport, TaskState,
     quoted_command,
@@ -13,13 +11,15 @@ use crate::cli::output::one_line;
 use crate::cli::output_file::{OutputFile, ResultRetention};
 use crate::cli::report;
 use crate::cli::run::ProcessContext;
-use crate::cli::sessions::SessionsContext;
+use crate::cli::sessions::{Column, SessionsContext, Table};
 use crate::cli::stdout::print_report;
 use crate::cli::usage::{UsageError, UsageErrorKind};
 use crate::journal::SessionId;
 use crate::recovery::Money;
 
 use super::open::{open, resume_command};
+
+const HEADINGS: [&str; 7] = ["INDEX", "ID", "STATE", "EXIT", "ATTEMPTS", "COST", "WHY"];
 
 /// How long an id or a reason may be in a table.
 const CELL_MAX: usize = 100;
@@ -135,29 +135,16 @@ fn footer(summary: &BatchSummary<'_>, folder: &BatchFolder, plan: &BatchPlan) ->
 
 /// Aligns the rows of tasks in these states. Empty if there is none.
 fn table(tasks: &[TaskReport<'_>], is_shown: impl Fn(TaskState) -> bool) -> String {
-    let heading = ["INDEX", "ID", "STATE", "EXIT", "ATTEMPTS", "COST", "WHY"].map(str::to_owned);
     let shown = tasks.iter().filter(|report| is_shown(report.state));
-    let rows: Vec<[String; 7]> = shown.map(row).collect();
+    let rows: Vec<Vec<String>> = shown.map(row).collect();
     if rows.is_empty() {
         return String::new();
     }
-    let all: Vec<&[String; 7]> = [&heading].into_iter().chain(&rows).collect();
-    let widths: Vec<usize> = (0..heading.len())
-        .map(|column| all.iter().map(|row| measure_text_width(&row[column])).max().unwrap_or(0))
-        .collect();
-    let mut text = String::new();
-    for row in all {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(&widths) {
-            line.push_str(cell);
-            line.push_str(&" ".repeat(width.saturating_sub(measure_text_width(cell)) + 2));
-        }
-        let _ = writeln!(text, "{}", line.trim_end());
-    }
-    text
+    let columns = HEADINGS.map(|name| (name.to_owned(), Column::Left));
+    Table { columns: columns.to_vec(), rows }.lay_out(None)
 }
 
-fn row(report: &TaskReport<'_>) -> [String; 7] {
+fn row(report: &TaskReport<'_>) -> Vec<String> {
     let outcome = report.outcome.as_ref();
     let cost = report.cost().and_then(Money::from_dollars);
     let is_failure = report.state != TaskState::Done;
@@ -165,7 +152,7 @@ fn row(report: &TaskReport<'_>) -> [String; 7] {
         let reason = outcome.reason().unwrap_or("not started");
         outcome.error().map_or(reason.to_owned(), |error| format!("{reason}: {error}"))
     });
-    [
+    vec![
         report.task.index.to_string(),
         cut(&report.task.id),
         report.state.name().to_owned(),
